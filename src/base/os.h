@@ -1,0 +1,46 @@
+/* os.h: every call to the operating system that is not plain stdio. One implementation: os_linux.c. */
+#ifndef MF_BASE_OS_H
+#define MF_BASE_OS_H
+
+#include "memfit/base.h"
+
+#include <stdio.h>
+
+/* A file mapped for reading. bytes may be 0 (data then is a valid empty string). */
+typedef struct mf_mapping {
+    const unsigned char *data;
+    uint64_t bytes;
+} mf_mapping;
+/* NOT_FOUND for a missing file, DAMAGED for a directory or device, IO otherwise; the message names the path. */
+memfit_status mf_os_map_file(const char *path, mf_mapping *mapping, memfit_error *err);
+void mf_os_unmap_file(mf_mapping *mapping);
+
+/* A file written whole or not at all: temporary name beside the target, fsync, rename. */
+typedef struct mf_outfile {
+    FILE *file;
+    char path[4096];
+    char temporary[4096 + 32];
+} mf_outfile;
+memfit_status mf_os_out_open(mf_outfile *out, const char *path, memfit_error *err);
+memfit_status mf_os_out_commit(mf_outfile *out,
+                               memfit_error *err); /* on failure the temporary is gone, the target as before */
+void mf_os_out_abandon(mf_outfile *out);
+
+uint64_t mf_os_now_us(void); /* monotonic */
+uint64_t mf_os_now_ns(void);
+unsigned mf_os_cpu_count(void); /* usable by this process */
+uint64_t mf_os_page_bytes(void);
+
+/* Memory as the kernel counts it, in bytes. */
+typedef struct mf_os_memory {
+    uint64_t rss_anon, rss_shmem, rss_file, vm_hwm;
+} mf_os_memory;
+memfit_status mf_os_process_memory(mf_os_memory *memory, memfit_error *err); /* of this process; no allocation */
+/* What this process may still take: MemAvailable, lowered by the limits of its cgroups (v1 and v2). */
+uint64_t mf_os_available_memory(void);
+uint64_t mf_os_total_memory(void); /* of the machine, or of the tightest cgroup if that is less */
+
+/* Terminal width in columns, 0 when `file` is no terminal. */
+unsigned mf_os_terminal_columns(FILE *file);
+
+#endif

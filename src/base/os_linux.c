@@ -1,0 +1,233 @@
+/* os_linux.c: Linux. The files of /proc are read into buffers on the stack, so that asking about memory takes none. */
+#include "base/os.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+memfit_status mf_os_map_file(const char *path, mf_mapping *mapping, memfit_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return mf_fail(err, errno == ENOENT || errno == ENOTDIR ? MEMFIT_NOT_FOUND : MEMFIT_IO, "%s: %s", path,
+                       strerror(errno));
+    struct stat st;
+    memfit_status status = MEMFIT_OK;
+    if (fstat(fd, &st) != 0)
+        status = mf_fail(err, MEMFIT_IO, "%s: %s", path, strerror(errno));
+    else if (S_ISDIR(st.st_mode))
+        status = mf_fail(err, MEMFIT_DAMAGED, "%s is a directory, a file was expected", path);
+    else if (!S_ISREG(st.st_mode))
+        status = mf_fail(err, MEMFIT_DAMAGED, "%s is not a regular file", path);
+    else if (st.st_size == 0)
+        *mapping = (mf_mapping){(const unsigned char *)"", 0};
+    else {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            status = mf_fail(err, MEMFIT_IO, "%s: %s", path, strerror(errno));
+        else
+            *mapping = (mf_mapping){p, (uint64_t)st.st_size};
+    }
+    close(fd);
+    return status;
+}
+
+void mf_os_unmap_file(mf_mapping *mapping)
+{
+    if (mapping->bytes)
+        munmap((void *)(uintptr_t)mapping->data, mapping->bytes);
+    *mapping = (mf_mapping){0};
+}
+
+memfit_status mf_os_out_open(mf_outfile *out, const char *path, memfit_error *err)
+{
+    if (strlen(path) >= sizeof out->path)
+        return mf_fail(err, MEMFIT_INVALID, "a path of %zu characters is too long", strlen(path));
+    snprintf(out->path, sizeof out->path, "%s", path);
+    snprintf(out->temporary, sizeof out->temporary, "%s.%ld.tmp", path, (long)getpid());
+    out->file = fopen(out->temporary, "w+be");
+    if (!out->file)
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
+    return MEMFIT_OK;
+}
+
+memfit_status mf_os_out_commit(mf_outfile *out, memfit_error *err)
+{
+    int failed = fflush(out->file) != 0 || ferror(out->file) || fsync(fileno(out->file)) != 0;
+    int why = errno;
+    if (fclose(out->file) != 0 && !failed) {
+        failed = 1;
+        why = errno;
+    }
+    out->file = NULL;
+    if (!failed && rename(out->temporary, out->path) != 0) {
+        failed = 1;
+        why = errno;
+    }
+    if (failed) {
+        unlink(out->temporary);
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", out->path,
+                       strerror(why ? why : EIO));
+    }
+    char folder[sizeof out->path];
+    snprintf(folder, sizeof folder, "%s", out->path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    return MEMFIT_OK;
+}
+
+void mf_os_out_abandon(mf_outfile *out)
+{
+    if (!out->file)
+        return;
+    fclose(out->file);
+    unlink(out->temporary);
+    out->file = NULL;
+}
+
+uint64_t mf_os_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t mf_os_now_us(void)
+{
+    return mf_os_now_ns() / 1000;
+}
+
+unsigned mf_os_cpu_count(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return (unsigned)CPU_COUNT(&set);
+    return 1;
+}
+
+uint64_t mf_os_page_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Reads a small file of /proc or /sys into buf; false when it cannot be had. */
+static bool read_small(const char *path, char *buf, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    size_t n = 0;
+    for (;;) {
+        ssize_t got = read(fd, buf + n, bytes - 1 - n);
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+    }
+    close(fd);
+    buf[n] = 0;
+    return n > 0;
+}
+
+/* "Name:   123 kB" in bytes; 0 when missing. */
+static uint64_t kb_field(const char *text, const char *name)
+{
+    const char *p = strstr(text, name);
+    return p ? strtoull(p + strlen(name), NULL, 10) * 1024 : 0;
+}
+
+memfit_status mf_os_process_memory(mf_os_memory *memory, memfit_error *err)
+{
+    char buf[8192];
+    if (!read_small("/proc/self/status", buf, sizeof buf))
+        return mf_fail(err, MEMFIT_IO, "/proc/self/status cannot be read");
+    *memory = (mf_os_memory){.rss_anon = kb_field(buf, "RssAnon:"),
+                             .rss_shmem = kb_field(buf, "RssShmem:"),
+                             .rss_file = kb_field(buf, "RssFile:"),
+                             .vm_hwm = kb_field(buf, "VmHWM:")};
+    return MEMFIT_OK;
+}
+
+static uint64_t number_file(const char *path)
+{
+    char buf[64];
+    if (!read_small(path, buf, sizeof buf) || buf[0] < '0' || buf[0] > '9')
+        return UINT64_MAX; /* "max", or not there */
+    return strtoull(buf, NULL, 10);
+}
+
+/* The tightest memory limit of this process's cgroups, and what is left below it. */
+static void cgroup_limits(uint64_t *limit, uint64_t *left)
+{
+    char groups[4096], *save = NULL;
+    *limit = *left = UINT64_MAX;
+    if (!read_small("/proc/self/cgroup", groups, sizeof groups))
+        return;
+    for (char *line = strtok_r(groups, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        bool v2 = strncmp(line, "0::", 3) == 0;
+        char *memory = strstr(line, ":memory:");
+        if (!v2 && !memory)
+            continue;
+        char path[2048];
+        snprintf(path, sizeof path, "%.2000s", v2 ? line + 3 : memory + 8);
+        /* From the leaf up to the root: any level may hold the limit. */
+        for (;;) {
+            char file[2304];
+            const char *root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+            snprintf(file, sizeof file, "%s%s/%s", root, path, v2 ? "memory.max" : "memory.limit_in_bytes");
+            uint64_t most = number_file(file);
+            snprintf(file, sizeof file, "%s%s/%s", root, path, v2 ? "memory.current" : "memory.usage_in_bytes");
+            uint64_t used = number_file(file);
+            if (most < (1ull << 60)) {
+                if (most < *limit)
+                    *limit = most;
+                uint64_t rest = used == UINT64_MAX ? most : most > used ? most - used : 0;
+                if (rest < *left)
+                    *left = rest;
+            }
+            char *slash = strrchr(path, '/');
+            if (!slash || !path[0])
+                break;
+            *slash = 0;
+        }
+    }
+}
+
+uint64_t mf_os_available_memory(void)
+{
+    char buf[4096];
+    uint64_t limit, left;
+    cgroup_limits(&limit, &left);
+    uint64_t available = read_small("/proc/meminfo", buf, sizeof buf) ? kb_field(buf, "MemAvailable:") : 0;
+    return left < available ? left : available;
+}
+
+uint64_t mf_os_total_memory(void)
+{
+    char buf[4096];
+    uint64_t limit, left;
+    cgroup_limits(&limit, &left);
+    uint64_t total = read_small("/proc/meminfo", buf, sizeof buf) ? kb_field(buf, "MemTotal:") : 0;
+    return limit < total ? limit : total;
+}
+
+unsigned mf_os_terminal_columns(FILE *file)
+{
+    struct winsize size;
+    if (!isatty(fileno(file)) || ioctl(fileno(file), TIOCGWINSZ, &size) != 0)
+        return 0;
+    return size.ws_col ? size.ws_col : 80;
+}

@@ -1,0 +1,168 @@
+/* text.c: sizes, counts, and words that are nearly right. */
+#include "base/text.h"
+#include "base/error.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct {
+    const char *name;
+    double bytes;
+} units[] = {
+    {"B", 1},
+    {"KiB", 1024.0},
+    {"MiB", 1048576.0},
+    {"GiB", 1073741824.0},
+    {"TiB", 1099511627776.0},
+    {"KB", 1e3},
+    {"MB", 1e6},
+    {"GB", 1e9},
+    {"TB", 1e12},
+    {"K", 1024.0},
+    {"M", 1048576.0},
+    {"G", 1073741824.0},
+    {"T", 1099511627776.0},
+};
+
+memfit_status memfit_size_parse(const char *text, uint64_t whole_bytes, uint64_t *bytes, memfit_error *err)
+{
+    if (!text || !*text)
+        return mf_fail(err, MEMFIT_INVALID, "a size is missing\nwrite it as 512MiB, 8GiB, 1.5GB or 80%%");
+    const char *start = text + strspn(text, " ");
+    char *end;
+    if (*start < '0' || *start > '9')
+        return mf_fail(err, MEMFIT_INVALID, "\"%s\" is not a size\nwrite it as 512MiB, 8GiB, 1.5GB or 80%%", text);
+    double number = strtod(start, &end);
+    const char *unit = end + strspn(end, " ");
+    double factor = 0;
+    if (strspn(start, "0123456789.") != (size_t)(end - start) || !isfinite(number))
+        return mf_fail(err, MEMFIT_INVALID, "\"%s\" is not a size\nwrite it as 512MiB, 8GiB, 1.5GB or 80%%", text);
+    if (strcmp(unit, "%") == 0) {
+        if (number > 100)
+            return mf_fail(err, MEMFIT_INVALID, "\"%s\" is more than the whole\na percentage goes up to 100%%", text);
+        if (!whole_bytes)
+            return mf_fail(err, MEMFIT_INVALID,
+                           "\"%s\": a percentage makes no sense here, there is no whole to take it of", text);
+        factor = (double)whole_bytes / 100;
+    } else if (!*unit) {
+        if (number != floor(number))
+            return mf_fail(err, MEMFIT_INVALID,
+                           "\"%s\" is a fraction of a byte\nadd a unit: %sGiB, or a percentage: %g%%", text, text,
+                           number <= 1 ? number * 100 : number);
+        factor = 1;
+    } else {
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            if (strcasecmp(unit, units[i].name) == 0)
+                factor = units[i].bytes;
+        if (factor == 0)
+            return mf_fail(err, MEMFIT_INVALID,
+                           "\"%s\": unknown unit \"%s\"\nunits are B, KiB, MiB, GiB, TiB, KB, MB, GB, TB, %%", text,
+                           unit);
+    }
+    double value = number * factor;
+    if (value >= 9.2e18)
+        return mf_fail(err, MEMFIT_INVALID, "\"%s\" is larger than any memory", text);
+    *bytes = factor == 1 && number < 9e15 ? (uint64_t)strtoull(start, NULL, 10) : (uint64_t)value;
+    return MEMFIT_OK;
+}
+
+char *memfit_size_format(uint64_t bytes, char *text, size_t text_bytes)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    unsigned unit = 0;
+    while (value >= 1023.995 && unit < 6) {
+        value /= 1024;
+        unit++;
+    }
+    if (unit == 0)
+        snprintf(text, text_bytes, "%u B", (unsigned)bytes);
+    else
+        snprintf(text, text_bytes, "%.2f %s", value, names[unit]);
+    return text;
+}
+
+void mf_text_init(mf_text *text, char *data, size_t capacity)
+{
+    *text = (mf_text){data, capacity, 0};
+    if (capacity)
+        data[0] = 0;
+}
+
+void mf_text_add(mf_text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    bool room = text->length < text->capacity;
+    int n = vsnprintf(room ? text->data + text->length : NULL, room ? text->capacity - text->length : 0, format, args);
+    va_end(args);
+    if (n > 0)
+        text->length += (size_t)n;
+}
+
+char *mf_format_count(uint64_t n, char *text, size_t text_bytes)
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    size_t out = 0;
+    for (int i = 0; i < length && out + 2 < text_bytes; i++) {
+        if (i && (length - i) % 3 == 0)
+            text[out++] = ',';
+        if (out + 1 < text_bytes)
+            text[out++] = digits[i];
+    }
+    if (text_bytes)
+        text[out] = 0;
+    return text;
+}
+
+unsigned mf_edit_distance(const char *a, const char *b)
+{
+    enum { MOST = 64 };
+    size_t la = strlen(a), lb = strlen(b);
+    if (la >= MOST || lb >= MOST)
+        return MOST;
+    unsigned row[MOST + 1];
+    for (size_t j = 0; j <= lb; j++)
+        row[j] = (unsigned)j;
+    for (size_t i = 1; i <= la; i++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= lb; j++) {
+            unsigned above = row[j];
+            unsigned best = diagonal + (a[i - 1] != b[j - 1]);
+            if (above + 1 < best)
+                best = above + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            diagonal = above;
+            row[j] = best;
+        }
+    }
+    return row[lb];
+}
+
+const char *mf_nearest(const char *word, const char *const *words)
+{
+    const char *best = NULL;
+    unsigned distance = (unsigned)(strlen(word) / 3 + 2);
+    for (; *words; words++) {
+        unsigned d = mf_edit_distance(word, *words);
+        if (d < distance) {
+            distance = d;
+            best = *words;
+        }
+    }
+    return best;
+}
+
+size_t mf_text_width(const char *utf8)
+{
+    size_t n = 0;
+    for (; *utf8; utf8++)
+        n += ((unsigned char)*utf8 & 0xC0) != 0x80;
+    return n;
+}

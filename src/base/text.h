@@ -1,0 +1,30 @@
+/* text.h: numbers and tables as people read them. */
+#ifndef MF_BASE_TEXT_H
+#define MF_BASE_TEXT_H
+
+#include "memfit/base.h"
+
+#include <stdio.h>
+
+/* A growing text in caller's memory: writes what fits, counts what was wanted. Never allocates. */
+typedef struct mf_text {
+    char *data;
+    size_t capacity; /* bytes, the closing zero included */
+    size_t length;   /* what was wanted; the text is cut when length >= capacity */
+} mf_text;
+
+void mf_text_init(mf_text *text, char *data, size_t capacity);
+void mf_text_add(mf_text *text, const char *format, ...) MEMFIT_PRINTF(2, 3);
+
+/* "12,345,678" */
+char *mf_format_count(uint64_t n, char *text, size_t text_bytes);
+
+/* How near two words are: the number of edits, for "did you mean". */
+unsigned mf_edit_distance(const char *a, const char *b);
+/* The nearest of `words` (NULL-terminated), or NULL when none is near enough to suggest. */
+const char *mf_nearest(const char *word, const char *const *words);
+
+/* Display width of UTF-8 text in cells (one a code point). */
+size_t mf_text_width(const char *utf8);
+
+#endif

@@ -1,0 +1,7 @@
+/* cmd_plan.c: memfit plan. */
+#include "cli/cli.h"
+
+int cli_plan(const cli_command *command, int argc, char **argv)
+{
+    return cli_not_built(command, argc, argv, "It comes with a later version.");
+}

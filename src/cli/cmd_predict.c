@@ -1,0 +1,7 @@
+/* cmd_predict.c: memfit predict. */
+#include "cli/cli.h"
+
+int cli_predict(const cli_command *command, int argc, char **argv)
+{
+    return cli_not_built(command, argc, argv, "It comes with a later version.");
+}

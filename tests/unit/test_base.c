@@ -1,0 +1,171 @@
+/* test_base.c: sizes, errors, JSON, arenas. */
+#include "test.h"
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "base/text.h"
+
+#include <math.h>
+
+static void sizes_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {{"4096", 4096},       {"512MiB", 512ull << 20},
+                {"8GiB", 8ull << 30}, {"1.5GB", 1500000000},
+                {"80%", 800},         {"0", 0},
+                {"1 KiB", 1024},      {"2gib", 2ull << 30},
+                {"1T", 1ull << 40},   {"100%", 1000},
+                {"12.5%", 125},       {"9007199254740993", 9007199254740993ull}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        uint64_t bytes = 1;
+        memfit_error err;
+        assert_ok(memfit_size_parse(good[i].text, 1000, &bytes, &err), err);
+        assert_int_equal(bytes, good[i].bytes);
+    }
+    static const char *const bad[] = {"",        "x",   "-5",  "5 parsecs", "101%",  "1.5",
+                                      "1e99GiB", "nan", "inf", "0x10",      "5GiBs", "99999999TiB"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        uint64_t bytes = 7;
+        memfit_error err;
+        assert_int_equal(memfit_size_parse(bad[i], 1000, &bytes, &err), MEMFIT_INVALID);
+        assert_int_equal(bytes, 7);
+        assert_true(err.message[0]);
+    }
+    uint64_t bytes;
+    assert_int_equal(memfit_size_parse("50%", 0, &bytes, NULL), MEMFIT_INVALID);
+}
+
+static void sizes_are_written(void **state)
+{
+    (void)state;
+    char t[24];
+    assert_string_equal(memfit_size_format(0, t, sizeof t), "0 B");
+    assert_string_equal(memfit_size_format(1023, t, sizeof t), "1023 B");
+    assert_string_equal(memfit_size_format(1536, t, sizeof t), "1.50 KiB");
+    assert_string_equal(memfit_size_format(UINT64_MAX, t, sizeof t), "16.00 EiB");
+    assert_string_equal(mf_format_count(1234567, t, sizeof t), "1,234,567");
+}
+
+static void errors_carry_message_and_hint(void **state)
+{
+    (void)state;
+    memfit_error err;
+    assert_int_equal(mf_fail(&err, MEMFIT_INVALID, "no %s\ndo %d", "good", 7), MEMFIT_INVALID);
+    assert_string_equal(err.message, "no good");
+    assert_string_equal(err.hint, "do 7");
+    mf_error_prefix(&err, "file %s", "x");
+    assert_string_equal(err.message, "file x: no good");
+    assert_int_equal(mf_fail(NULL, MEMFIT_IO, "nothing to fill"), MEMFIT_IO);
+    assert_string_equal(memfit_status_name(MEMFIT_OUT_OF_MEMORY), "OUT_OF_MEMORY");
+    assert_string_equal(memfit_status_name((memfit_status)-99), "?");
+}
+
+static void json_round_trip(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\": [1, -2.5, 1e3, true, false, null, \"x\\u00e9\\n\\ud83d\\ude00\"], \"b\": "
+                               "{\"c\": NaN, \"d\": -Infinity}}";
+    mf_arena arena;
+    mf_arena_init(&arena, NULL);
+    memfit_error err;
+    mf_json *root;
+    assert_ok(mf_json_parse(&arena, text, strlen(text), &root, &err), err);
+    const mf_json *a = mf_json_get(root, "a");
+    assert_int_equal(a->count, 7);
+    assert_int_equal(mf_json_integer(mf_json_at(a, 0), 0), 1);
+    assert_true(mf_json_number(mf_json_at(a, 1), 0) == -2.5);
+    assert_true(mf_json_bool(mf_json_at(a, 3), false));
+    assert_true(mf_json_is_null(mf_json_at(a, 5)));
+    assert_string_equal(mf_json_string(mf_json_at(a, 6), ""), "x\xC3\xA9\n\xF0\x9F\x98\x80");
+    assert_true(isnan(mf_json_get_number(mf_json_get(root, "b"), "c", 0)));
+    assert_true(mf_json_get_number(mf_json_get(root, "b"), "d", 0) == -INFINITY);
+    assert_null(mf_json_get(mf_json_get(mf_json_get(root, "x"), "y"), "z"));
+    size_t n;
+    char *out = mf_json_print(&arena, root, &n);
+    assert_string_equal(out, "{\"a\": [1, -2.5, 1000.0, true, false, null, \"x\\u00e9\\n\\ud83d\\ude00\"], \"b\": "
+                             "{\"c\": NaN, \"d\": -Infinity}}");
+    mf_arena_destroy(&arena);
+}
+
+static void json_errors_name_the_place(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",      "{",        "[1,]", "{\"a\"}",   "\"x",
+                                      "[1 2]", "01x",      "tru",  "[\"\\q\"]", "[\"\\u0000\"]",
+                                      "1 2",   "\"\x80\"", "-",    "1.",        "1e"};
+    mf_arena arena;
+    mf_arena_init(&arena, NULL);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        memfit_error err;
+        mf_json *root;
+        assert_int_equal(mf_json_parse(&arena, bad[i], strlen(bad[i]), &root, &err), MEMFIT_DAMAGED);
+        assert_non_null(strstr(err.message, "line 1"));
+    }
+    char deep[1000];
+    memset(deep, '[', sizeof deep);
+    mf_json *root;
+    assert_int_equal(mf_json_parse(&arena, deep, sizeof deep, &root, NULL), MEMFIT_DAMAGED);
+    mf_arena_destroy(&arena);
+}
+
+static void arenas_survive_failing_hosts(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"layers\": [{\"name\": \"a\"}, {\"name\": \"b\"}]}";
+    for (int for_ever = 0; for_ever < 2; for_ever++)
+        for (uint64_t n = 1;; n++) {
+            mf_fault_host fault;
+            mf_fault_host_init(&fault, NULL, n, for_ever);
+            mf_arena arena;
+            mf_arena_init(&arena, &fault.host);
+            mf_json *root;
+            memfit_status st = mf_json_parse(&arena, text, strlen(text), &root, NULL);
+            mf_arena_destroy(&arena);
+            assert_int_equal(fault.live_bytes, 0);
+            assert_int_equal(fault.live_count, 0);
+            if (st == MEMFIT_OK)
+                break;
+            assert_int_equal(st, MEMFIT_NO_HOST_MEMORY);
+        }
+}
+
+static void files_are_written_whole(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/memfit-test-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    mf_outfile out;
+    memfit_error err;
+    assert_ok(mf_os_out_open(&out, path, &err), err);
+    fputs("hello", out.file);
+    assert_ok(mf_os_out_commit(&out, &err), err);
+    mf_mapping map;
+    assert_ok(mf_os_map_file(path, &map, &err), err);
+    assert_int_equal(map.bytes, 5);
+    mf_os_unmap_file(&map);
+    assert_int_equal(mf_os_map_file("/tmp", &map, &err), MEMFIT_DAMAGED);
+    remove(path);
+    assert_int_equal(mf_os_map_file(path, &map, &err), MEMFIT_NOT_FOUND);
+    assert_int_equal(mf_os_out_open(&out, "/nonexistent/folder/file", &err), MEMFIT_IO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_read),
+        cmocka_unit_test(sizes_are_written),
+        cmocka_unit_test(errors_carry_message_and_hint),
+        cmocka_unit_test(json_round_trip),
+        cmocka_unit_test(json_errors_name_the_place),
+        cmocka_unit_test(arenas_survive_failing_hosts),
+        cmocka_unit_test(files_are_written_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
