@@ -65,7 +65,7 @@ memfit_status memfit_size_parse(const char *text, uint64_t whole_bytes, uint64_t
     double value = number * factor;
     if (value >= 9.2e18)
         return mf_fail(err, MEMFIT_INVALID, "\"%s\" is larger than any memory", text);
-    *bytes = factor == 1 && number < 9e15 ? (uint64_t)strtoull(start, NULL, 10) : (uint64_t)value;
+    *bytes = !*unit ? (uint64_t)strtoull(start, NULL, 10) : (uint64_t)value;
     return MEMFIT_OK;
 }
 
