@@ -1,0 +1,410 @@
+/*
+ * graph.h: one training (or evaluation, or prediction) step as data: tensors, storages, operations in a valid order.
+ *
+ *   storage   a range of bytes that lives and dies as one; has a kind, an owner (layer) and a size
+ *   tensor    dtype + shape over a storage at a byte offset; several tensors may view one storage (VIEW operations)
+ *   operation kind + attributes + inputs + outputs; every kind is one row of the table in kinds.c (shape rule, gradient
+ *             rule, what may run in place, cost), its attributes one member of the union below
+ *   variable  a tensor that outlives the step: parameters, optimizer slots, statistics, metric state, accumulators.
+ *             Variables are numbered alike in every graph built from one model, whatever the batch or the mode: a plan
+ *             places variable v once and all its phases use it there.
+ *
+ * A graph is built for one concrete batch (a piece of the asked batch, when it is split). Operations come in a natural
+ * valid order: forward, loss, backward (weight gradients before data gradients), each update as soon as its gradient is
+ * final. The planner may reorder, repeat (recompute) and place, but never changes an operation.
+ *
+ * Gradient splitting: CONV and MATMUL have separate gradients for weights and data. Bias gradients come with the weight
+ * gradient of CONV (second output) and as REDUCE for MATMUL.
+ *
+ * With `accumulate`, parameter gradients are variables (kind GRADIENTS): operations that produce them carry
+ * op.accumulate = true (output += result), FILL operations with when = FIRST_PIECE clear them, and updates have
+ * when = LAST_PIECE.
+ */
+#ifndef MF_GRAPH_GRAPH_H
+#define MF_GRAPH_GRAPH_H
+
+#include "base/memory.h"
+#include "graph/tensor.h"
+
+/* X(NAME, "name", inputs and outputs). [x] is optional: MF_NONE in its place. */
+#define MF_OP_LIST(X)                                                                                                  \
+    /* structure */                                                                                                    \
+    X(INPUT, "input", "-> x (model input or target; filled by the executor)")                                          \
+    X(VIEW, "view", "x -> y (same storage, another shape)")                                                            \
+    X(CAST, "cast", "x -> y")                                                                                          \
+    X(FILL, "fill", "-> y (constant attr.fill.value)")                                                                 \
+    X(TRANSPOSE, "transpose", "x -> y")                                                                                \
+    X(SLICE, "slice", "x -> y (begin, stride)")                                                                        \
+    X(PAD, "pad", "x -> y (before, after, between: zeros or value, or reflect/symmetric/edge)")                        \
+    X(CONCAT, "concat", "x... -> y")                                                                                   \
+    X(BROADCAST, "broadcast", "x -> y (times attr.broadcast.scale)")                                                   \
+    X(GATHER, "gather", "table, indices -> y")                                                                         \
+    X(GATHER_GRAD, "gather_grad", "indices, dy -> dtable")                                                             \
+    X(RESIZE, "resize", "x -> y")                                                                                      \
+    X(RESIZE_GRAD, "resize_grad", "dy -> dx")                                                                          \
+    X(ASSUMED, "assumed", "x... -> y (an unknown layer under a stated assumption; cannot run)")                        \
+    /* linear */                                                                                                       \
+    X(MATMUL, "matmul", "a, b, [bias] -> c (batched; b of rank 2 serves all batches)")                                 \
+    X(CONV, "conv", "x, w, [bias] -> y (w is k..., in/groups, out)")                                                   \
+    X(CONV_GRAD_DATA, "conv_grad_data", "dy, w, [bias] -> dx (also the transposed convolution, then with bias)")       \
+    X(CONV_GRAD_WEIGHTS, "conv_grad_weights", "x, dy -> dw, [db]")                                                     \
+    /* pointwise */                                                                                                    \
+    X(UNARY, "unary", "x -> y")                                                                                        \
+    X(UNARY_GRAD, "unary_grad", "dy, x or y (attr.unary.from_output) -> dx")                                           \
+    X(BINARY, "binary", "a, b -> y (broadcasting)")                                                                    \
+    X(BINARY_GRAD, "binary_grad", "dy, a, b -> da or db (attr.binary.side), for max, min, pow, div")                   \
+    X(SUM_N, "sum_n", "x... -> y")                                                                                     \
+    X(REDUCE, "reduce", "x -> y")                                                                                      \
+    X(REDUCE_GRAD, "reduce_grad", "dy, x, y -> dx (max, min, prod; sum and mean use BROADCAST)")                       \
+    X(SOFTMAX, "softmax", "x -> y")                                                                                    \
+    X(SOFTMAX_GRAD, "softmax_grad", "dy, y -> dx")                                                                     \
+    X(PRELU, "prelu", "x, alpha -> y")                                                                                 \
+    X(PRELU_GRAD, "prelu_grad", "dy, x, alpha -> dx, dalpha")                                                          \
+    X(RANDOM, "random", "-> y (uniform, normal, bernoulli: keyed by seed, layer, step, sample)")                       \
+    X(DROPOUT, "dropout", "x -> y (its own gradient, with the same key)")                                              \
+    /* windows */                                                                                                      \
+    X(POOL_MAX, "pool_max", "x -> y, [index]")                                                                         \
+    X(POOL_MAX_GRAD, "pool_max_grad", "dy, index -> dx")                                                               \
+    X(POOL_AVG, "pool_avg", "x -> y")                                                                                  \
+    X(POOL_AVG_GRAD, "pool_avg_grad", "dy -> dx")                                                                      \
+    /* normalization over the last axis (batch) or trailing axes (layer), channels last */                             \
+    X(BATCH_NORM, "batch_norm", "x, [gamma], [beta] -> y, mean, variance")                                             \
+    X(BATCH_NORM_GRAD, "batch_norm_grad", "dy, x, mean, variance, [gamma] -> dx, [dgamma], [dbeta]")                   \
+    X(BATCH_NORM_INFER, "batch_norm_infer", "x, [gamma], [beta], mean, variance -> y")                                 \
+    X(BATCH_NORM_INFER_GRAD, "batch_norm_infer_grad", "dy, x, mean, variance, [gamma] -> dx, [dgamma], [dbeta]")       \
+    X(MOVING_AVERAGE, "moving_average", "value, state -> state (in place: state = m*state + (1-m)*value)")             \
+    X(LAYER_NORM, "layer_norm", "x, [gamma], [beta] -> y, mean, rstd")                                                 \
+    X(LAYER_NORM_GRAD, "layer_norm_grad", "dy, x, mean, rstd, [gamma] -> dx, [dgamma], [dbeta]")                       \
+    /* recurrent: the input projection is a MATMUL before; z is (N, T, gates*units) */                                 \
+    X(LSTM, "lstm", "z, u, [h0], [c0], [mask] -> h (N,T,units), gates (N,T,4u), c (N,T,units)")                        \
+    X(LSTM_GRAD, "lstm_grad",                                                                                          \
+      "dh (N,T,units), h, gates, c, u, [h0], [c0], [mask], [dh_last], [dc_last] -> dz, du, [dh0], [dc0]")              \
+    X(GRU, "gru", "z, u, [bias_u], [h0], [mask] -> h, gates (N,T,4u: z,r,h and the recurrent part of h)")              \
+    X(GRU_GRAD, "gru_grad", "dh, h, gates, u, [bias_u], [h0], [mask], [dh_last] -> dz, du, [dbias_u], [dh0]")          \
+    X(SIMPLE_RNN, "simple_rnn", "z, u, [h0], [mask] -> h")                                                             \
+    X(SIMPLE_RNN_GRAD, "simple_rnn_grad", "dh, h, u, [h0], [mask], [dh_last] -> dz, du, [dh0]")                        \
+    /* loss, metrics: `loss` is a scalar variable that is added to */                                                  \
+    X(LOSS, "loss", "pred, target, [sample_weight], loss -> loss (in place: += this piece's part)")                    \
+    X(LOSS_GRAD, "loss_grad", "pred, target, [sample_weight] -> dpred")                                                \
+    X(METRIC, "metric", "pred, target, [sample_weight], state -> state (in place)")                                    \
+    X(REGULARIZE, "regularize", "w, [grad], loss -> [grad], loss (in place)")                                          \
+    /* the update */                                                                                                   \
+    X(CLIP, "clip", "grad -> grad (in place: by value or by this tensor's norm)")                                      \
+    X(SQUARE_SUM, "square_sum", "x... -> scalar (for the global norm)")                                                \
+    X(CLIP_GLOBAL, "clip_global", "grad, square_sum -> grad (in place)")                                               \
+    X(CHECK_FINITE, "check_finite", "grad, flag -> flag (in place; float16 loss scaling)")                             \
+    X(UPDATE, "update", "param, grad, slots..., -> param, slots... (in place)")                                        \
+    X(EMA, "ema", "param, average -> average (in place)")                                                              \
+    X(AUGMENT, "augment", "x -> y (the Random* layers; only before the first trainable layer)")
+
+typedef enum mf_op_kind {
+#define X(name, text, operands) MF_OP_##name,
+    MF_OP_LIST(X)
+#undef X
+        MF_OP_COUNT
+} mf_op_kind;
+
+#define MF_UNARY_LIST(X)                                                                                               \
+    X(LINEAR)                                                                                                          \
+    X(RELU) X(LEAKY_RELU) X(ELU) X(SELU) X(CELU) X(SIGMOID) X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS)           \
+        X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT)    \
+            X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS)   \
+                X(SPARSE_PLUS) X(THRESHOLD) X(GLU_HALF) X(SIN) X(COS)                                                  \
+                    X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */                                                \
+        X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
+
+typedef enum mf_unary {
+#define X(name) MF_UNARY_##name,
+    MF_UNARY_LIST(X)
+#undef X
+        MF_UNARY_COUNT
+} mf_unary;
+
+typedef enum { MF_ADD, MF_SUB, MF_MUL, MF_DIV, MF_MAX, MF_MIN, MF_POW, MF_SQUARED_DIFFERENCE } mf_binary;
+typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_REDUCE_PROD, MF_REDUCE_L2 } mf_reduce;
+
+#define MF_LOSS_LIST(X)                                                                                                \
+    X(MSE, "mean_squared_error")                                                                                       \
+    X(MAE, "mean_absolute_error") X(MAPE, "mean_absolute_percentage_error") X(MSLE, "mean_squared_logarithmic_error")  \
+        X(HUBER, "huber") X(LOG_COSH, "log_cosh") X(POISSON, "poisson") X(KL, "kl_divergence") X(HINGE, "hinge")       \
+            X(SQUARED_HINGE, "squared_hinge") X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")  \
+                X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                        \
+                    X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")       \
+                        X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)")                                      \
+                            X(BINARY_FOCAL, "binary_focal_crossentropy")                                               \
+                                X(CATEGORICAL_FOCAL, "categorical_focal_crossentropy") X(COSINE, "cosine_similarity")
+
+typedef enum mf_loss {
+#define X(name, text) MF_LOSS_##name,
+    MF_LOSS_LIST(X)
+#undef X
+        MF_LOSS_COUNT
+} mf_loss;
+
+#define MF_METRIC_LIST(X)                                                                                              \
+    X(BINARY_ACCURACY, "binary_accuracy")                                                                              \
+    X(CATEGORICAL_ACCURACY, "categorical_accuracy") X(SPARSE_CATEGORICAL_ACCURACY, "sparse_categorical_accuracy")      \
+        X(TOP_K, "top_k_categorical_accuracy") X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy")                    \
+            X(PRECISION, "precision") X(RECALL, "recall") X(METRIC_MAE, "mae") X(METRIC_MSE, "mse")                    \
+                X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc") X(LOSS_VALUE, "loss")
+
+typedef enum mf_metric {
+#define X(name, text) MF_METRIC_##name,
+    MF_METRIC_LIST(X)
+#undef X
+        MF_METRIC_COUNT
+} mf_metric;
+
+#define MF_OPTIMIZER_LIST(X)                                                                                           \
+    X(SGD, "sgd")                                                                                                      \
+    X(RMSPROP, "rmsprop") X(ADAM, "adam") X(ADAMW, "adamw") X(NADAM, "nadam") X(ADAMAX, "adamax")                      \
+        X(ADAGRAD, "adagrad") X(ADADELTA, "adadelta") X(ADAFACTOR, "adafactor") X(LION, "lion") X(FTRL, "ftrl")        \
+            X(LAMB, "lamb")
+
+typedef enum mf_optimizer {
+#define X(name, text) MF_OPTIMIZER_##name,
+    MF_OPTIMIZER_LIST(X)
+#undef X
+        MF_OPTIMIZER_COUNT
+} mf_optimizer;
+
+typedef struct mf_window { /* convolution and pooling; 1 to 3 spatial dimensions, in order */
+    uint32_t dims;
+    int64_t kernel[3], stride[3], dilation[3], before[3], after[3]; /* padding */
+    int64_t groups;
+    bool count_padding; /* average pooling: Keras divides by the real cells only (false) */
+} mf_window;
+
+typedef struct mf_update_attr {
+    mf_optimizer optimizer;
+    double momentum, rho, beta_1, beta_2, epsilon, weight_decay, l1, l2, l2_shrinkage, learning_rate_power, initial;
+    double relative_step, clip_threshold; /* adafactor */
+    bool nesterov, centered, amsgrad, has_weight_decay;
+} mf_update_attr;
+
+typedef union mf_attr {
+    mf_window window;
+    struct {
+        bool trans_a, trans_b;
+        double scale; /* of the product; 1 normally */
+    } matmul;
+    struct {
+        mf_unary function;
+        double alpha, beta;
+        bool from_output;
+    } unary;
+    struct {
+        mf_binary function;
+        uint32_t side; /* BINARY_GRAD: 0 gives da, 1 gives db */
+    } binary;
+    struct {
+        mf_reduce function;
+        uint32_t axes; /* bit mask */
+        bool keep;
+    } reduce;
+    struct {
+        double scale;
+    } broadcast;
+    struct {
+        double value;
+    } fill;
+    struct {
+        uint32_t axis;
+        bool log;
+    } softmax;
+    struct {
+        uint32_t perm[MF_MOST_DIMS];
+    } transpose;
+    struct {
+        int64_t begin[MF_MOST_DIMS], stride[MF_MOST_DIMS]; /* the size is the output's shape */
+    } slice;
+    struct {
+        int64_t before[MF_MOST_DIMS], after[MF_MOST_DIMS], between[MF_MOST_DIMS];
+        double value;
+        uint32_t mode; /* 0 constant, 1 reflect, 2 symmetric, 3 edge */
+    } pad;
+    struct {
+        uint32_t axis;
+    } concat;
+    struct {
+        double epsilon;
+        uint32_t axes;   /* layer norm: number of trailing axes */
+        uint32_t groups; /* > 0: group normalization over (positions, channels/groups) of each sample */
+        bool rms;        /* no mean subtraction */
+    } norm;
+    struct {
+        double momentum;
+    } moving;
+    struct {
+        double rate, mean, scale; /* dropout rate; uniform [mean, scale); normal mean, deviation */
+        uint32_t distribution;    /* RANDOM: 0 uniform, 1 normal, 2 bernoulli(rate), 3 truncated normal */
+        uint32_t key;             /* which random layer: part of the generator's key */
+        uint32_t shared_axes; /* bit mask of axes (never 0, the batch, unless noise_shape says so) that share a draw */
+    } random;
+    struct {
+        bool backwards, reset_after, sequences;
+        mf_unary activation, recurrent_activation;
+    } rnn;
+    struct {
+        uint32_t method; /* 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 lanczos3 */
+        bool align_corners, half_pixel;
+    } resize;
+    struct {
+        mf_loss function;
+        double weight;       /* loss_weights */
+        double delta;        /* huber */
+        double alpha, gamma; /* focal */
+        double label_smoothing;
+        uint32_t axis;
+        uint32_t reduction; /* 0 mean over elements of the whole batch, 1 sum, 2 sum over batch / batch */
+    } loss;
+    struct {
+        mf_metric function;
+        double threshold;
+        uint32_t k;
+        uint32_t output; /* which model output it belongs to */
+    } metric;
+    struct {
+        double l1, l2;
+    } regularize;
+    struct {
+        double value; /* clip to +-value when > 0 */
+        double norm;  /* clip to this norm when > 0 */
+    } clip;
+    mf_update_attr update;
+    struct {
+        double momentum;
+    } ema;
+    struct {
+        uint32_t function; /* flip, rotation, zoom, translation, contrast, brightness, crop ...: see augment.h */
+        double a[8];
+        uint32_t key;
+    } augment;
+    struct {
+        uint64_t bytes; /* extra memory the assumption states */
+    } assumed;
+} mf_attr;
+
+typedef enum { MF_FORWARD, MF_LOSS_PHASE, MF_BACKWARD, MF_UPDATE_PHASE } mf_op_phase;
+typedef enum { MF_ALWAYS, MF_FIRST_PIECE, MF_LAST_PIECE } mf_when;
+
+typedef struct mf_op {
+    mf_op_kind kind;
+    uint8_t phase;      /* mf_op_phase */
+    uint8_t when;       /* mf_when */
+    bool accumulate;    /* outputs are added to, not overwritten */
+    uint32_t layer;     /* index into graph->layers */
+    uint32_t *in, *out; /* tensor ids; MF_NONE for an absent optional one */
+    uint32_t in_count, out_count;
+    mf_attr attr;
+} mf_op;
+
+typedef struct mf_tensor {
+    const char *name;
+    mf_dtype dtype;
+    mf_shape shape;
+    uint32_t storage;
+    uint64_t offset;   /* bytes within the storage */
+    uint32_t producer; /* operation that first writes it; MF_NONE for variables that come from outside */
+    uint32_t variable; /* index into graph->variables, or MF_NONE */
+} mf_tensor;
+
+typedef struct mf_storage {
+    uint64_t bytes;
+    memfit_kind kind;
+    uint32_t layer;
+    uint32_t variable; /* or MF_NONE: lives only inside the step */
+} mf_storage;
+
+typedef enum {
+    MF_VAR_PARAMETER,
+    MF_VAR_STATISTIC,
+    MF_VAR_SLOT,
+    MF_VAR_GRADIENT,
+    MF_VAR_EMA,
+    MF_VAR_METRIC,
+    MF_VAR_LOSS,
+    MF_VAR_CONTROL
+} mf_var_role;
+
+typedef struct mf_variable {
+    const char *name; /* "conv2d/kernel", "conv2d/kernel/adam_m" */
+    const char *path; /* of stored weights relative to the layer: "vars/0" */
+    mf_var_role role;
+    memfit_kind kind;
+    bool trainable;
+    uint32_t layer;          /* index into graph->layers */
+    uint32_t tensor;         /* in this graph */
+    uint32_t parameter;      /* slots, gradients, EMA: which variable they belong to; else MF_NONE */
+    uint32_t slot;           /* slots: which of the optimizer's (0 = m, 1 = v ...) */
+    const void *stored;      /* const mf_stored * with its initial value, or NULL */
+    const void *initializer; /* const mf_json * from the layer's config, or NULL: zeros (ones for variances, gammas: see
+                                name) */
+    double initial;          /* value when neither is there */
+} mf_variable;
+
+typedef struct mf_graph_layer {
+    const char *name; /* unique path: "block1/conv" for nested models */
+    const char *class_name;
+    mf_shape output_shape; /* with dim[0] = batch */
+    uint64_t parameter_count, trainable_count;
+} mf_graph_layer;
+
+typedef enum { MF_MODE_TRAIN, MF_MODE_EVALUATE, MF_MODE_PREDICT } mf_mode;
+
+/* Inputs, then targets and sample weights: what the executor fills before each piece. */
+typedef struct mf_feed {
+    const char *name;
+    uint32_t tensor;
+    uint32_t role;  /* 0 input, 1 target, 2 sample weight */
+    uint32_t index; /* which input or output of the model */
+} mf_feed;
+
+typedef struct mf_graph {
+    mf_arena arena;
+    mf_mode mode;
+    int64_t batch;
+    bool accumulate;
+    mf_op *ops;
+    uint32_t op_count;
+    mf_tensor *tensors;
+    uint32_t tensor_count;
+    mf_storage *storages;
+    uint32_t storage_count;
+    mf_variable *variables;
+    uint32_t variable_count;
+    mf_graph_layer *layers; /* [0] is the step itself: "(step)" */
+    uint32_t layer_count;
+    mf_feed *feeds;
+    uint32_t feed_count;
+    uint32_t *outputs; /* tensors of the model's outputs, as the user sees them (probabilities, not logits) */
+    uint32_t output_count;
+    uint32_t loss_variable; /* MF_NONE when predicting */
+    mf_optimizer optimizer;
+    const char *optimizer_name, *loss_name; /* as chosen; `assumed` when neither file nor option named one */
+    bool optimizer_assumed, loss_assumed;
+    bool uses_batch_norm;  /* trainable BatchNormalization: pieces change the mathematics */
+    bool needs_loss_scale; /* mixed_float16 */
+    bool global_clip;
+    size_t op_capacity, tensor_capacity, storage_capacity; /* while building */
+} mf_graph;
+
+void mf_graph_destroy(mf_graph *graph);
+/* Walks every invariant: ids in range, shapes obey the kind's rule, producers before readers, updates after every
+ * reader. */
+memfit_status mf_graph_check(const mf_graph *graph, memfit_error *err);
+
+/* The row of a kind. */
+typedef struct mf_kind_row {
+    const char *name, *operands;
+    uint32_t inplace_in, inplace_out; /* this output may take this input's bytes when it is the last reader; MF_NONE */
+    bool must_alias;                  /* in place always (updates, accumulating state) */
+    bool recomputable;                /* may run again with the same result and no side effect */
+    bool pointwise;
+} mf_kind_row;
+const mf_kind_row *mf_kind(mf_op_kind kind);
+
+/* Work of one operation: floating-point operations, bytes read and written. */
+void mf_op_cost(const mf_graph *graph, const mf_op *op, double *flops, double *bytes);
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * model.h: a model as it was saved: layers, calls, stored weights, compile settings. Nothing here knows what a layer
+ * does; lower.h turns a model into a step graph. The model lives in one arena and keeps its file mapped: stored weights
+ * point into the mapping.
+ */
+#ifndef MF_MODEL_MODEL_H
+#define MF_MODEL_MODEL_H
+
+#include "base/json.h"
+#include "base/os.h"
+#include "graph/tensor.h"
+
+typedef struct mf_model mf_model;
+
+/* One stored array. `path` is relative to its layer: "vars/0", "cell/vars/1", "query_dense/vars/0". */
+typedef struct mf_stored {
+    const char *path;
+    mf_dtype dtype;
+    mf_shape shape;
+    const void *data; /* raw little-endian bytes in the mapping or the arena; not aligned */
+    uint64_t bytes;
+} mf_stored;
+
+/* One argument of a call: a tensor made by another layer's call, or a constant. */
+typedef struct mf_call_arg {
+    uint32_t layer;          /* index into model->layers, MF_NONE for a constant */
+    uint32_t call;           /* which call of that layer */
+    uint32_t tensor;         /* which of its outputs */
+    const char *name;        /* keyword, or NULL for positional */
+    const mf_json *constant; /* number, list, null ... when layer is MF_NONE */
+} mf_call_arg;
+
+typedef struct mf_call {
+    mf_call_arg *args; /* tensors and constants in order; lists are flattened, with `list` counting their members */
+    uint32_t arg_count;
+    const mf_json *kwargs; /* raw, e.g. {"training": false}; may be NULL */
+} mf_call;
+
+typedef struct mf_layer {
+    const char *name;
+    const char *class_name;      /* "Dense", "Conv2D"; an operation node's class, e.g. "Add" */
+    const char *module;          /* "keras.layers", "keras.src.ops.numpy"; may be NULL */
+    const char *registered_name; /* "package>Name" of a custom class; may be NULL */
+    const mf_json *config;       /* may be NULL */
+    const mf_json *build_config; /* may be NULL */
+    bool is_operation;           /* a node that is no layer: x + y */
+    bool trainable;              /* own flag and its parents' */
+    const char *dtype_policy;    /* "float32", "mixed_float16", ...; never NULL */
+    const char *unsupported;     /* why this layer cannot be understood (Lambda, custom class), or NULL */
+    mf_model *inner;             /* nested Sequential or Functional */
+    mf_call *calls;
+    uint32_t call_count;
+    mf_stored *stored;
+    uint32_t stored_count;
+} mf_layer;
+
+/* A reference to an output of a call, as in the model's inputs and outputs. */
+typedef struct mf_tensor_ref {
+    uint32_t layer, call, tensor;
+} mf_tensor_ref;
+
+typedef enum {
+    MF_CONTAINER_NONE,
+    MF_CONTAINER_KERAS_ZIP,
+    MF_CONTAINER_HDF5,
+    MF_CONTAINER_JSON,
+    MF_CONTAINER_FOLDER
+} mf_container;
+
+struct mf_model {
+    mf_arena arena; /* owned by the outermost model; nested ones share it (their arena is empty) */
+    mf_mapping mapping;
+    mf_container container;
+    const char *path;
+    const char *keras_version;
+    const char *name;
+    const char *class_name; /* "Sequential", "Functional" */
+    mf_layer *layers;       /* Sequential models get calls too: each layer called on the one before */
+    uint32_t layer_count;
+    mf_tensor_ref *inputs, *outputs;
+    uint32_t input_count, output_count;
+    const mf_json *config;
+    const mf_json *compile; /* compile_config in Keras 3's form, or NULL when not compiled */
+    mf_stored *optimizer;   /* optimizer/vars/<i> in numeric order */
+    uint32_t optimizer_count;
+};
+
+/* Reads any container. UNSUPPORTED for subclassed models, DAMAGED for junk; the message names the place. */
+memfit_status mf_model_load(const memfit_host *host, const char *path, mf_model **model, memfit_error *err);
+void mf_model_destroy(mf_model *model);
+
+#endif
