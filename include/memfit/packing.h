@@ -1,0 +1,89 @@
+/*
+ * memfit/packing.h: buffers of known size and lifetime, packed into one arena.
+ *
+ * Each buffer is live over a half-open stretch of time [lower, upper) and needs `size` bytes at one offset for all of
+ * it. Two buffers whose lifetimes overlap must not overlap in address. The packer looks for offsets whose highest end,
+ * the height, is small; no packing can be lower than the largest sum of sizes live at one time, the max load.
+ *
+ *     memfit_pack_buffer b[] = {{.lower = 0, .upper = 3, .size = 4096}, {.lower = 2, .upper = 5, .size = 8192}};
+ *     memfit_pack_options options;
+ *     memfit_pack_options_default(&options);
+ *     memfit_pack_result result;
+ *     if (memfit_pack(b, 2, &options, &result, &err) == MEMFIT_OK && result.optimal) ...   // b[i].offset is set
+ *
+ * An answer is always given: the best packing found and the distance to the bound. All functions may be called from
+ * any thread; a call may start threads of its own and joins them before it returns.
+ */
+#ifndef MEMFIT_PACKING_H
+#define MEMFIT_PACKING_H
+
+#include "memfit/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct memfit_pack_buffer {
+    int64_t lower, upper; /* live on [lower, upper); lower == upper is never live and gets offset 0 */
+    uint64_t size;        /* bytes; 0 gets offset 0 */
+    uint64_t alignment;   /* of the offset; 0 and 1 are the same; need not be a power of two */
+    uint64_t offset;      /* the answer; where `fixed` is set, the question */
+    bool fixed;           /* the offset is given and kept */
+} memfit_pack_buffer;
+
+typedef enum memfit_pack_effort {
+    MEMFIT_PACK_QUICK,     /* a few greedy orders: a millisecond for a thousand buffers */
+    MEMFIT_PACK_PORTFOLIO, /* many greedy orders, then improvement until the bound or the time limit (or 50 ms) */
+    MEMFIT_PACK_EXACT,     /* and then the exact search, until it is proven or the time is up (or 60 s) */
+} memfit_pack_effort;
+
+/* What is known while a long run goes on; called from the thread that called memfit_pack, some times a second. */
+typedef struct memfit_pack_progress {
+    uint64_t height, bound; /* the best so far, and what no packing can beat */
+    uint64_t nodes;         /* of the exact search */
+    double seconds;
+} memfit_pack_progress;
+
+typedef struct memfit_pack_options {
+    size_t size;             /* of this struct; set by memfit_pack_options_default */
+    const memfit_host *host; /* NULL: the default */
+    memfit_pack_effort effort;
+    uint64_t capacity;      /* stop at the first packing of at most this height; 0: make it as low as possible */
+    uint64_t time_limit_us; /* 0: as said at memfit_pack_effort. The quick orders always run to their end */
+    unsigned threads;       /* 0: one per processor, at most 8 */
+    uint64_t seed;          /* of the randomised parts; with one thread and no time limit reached, runs repeat */
+    bool (*progress)(void *ctx, const memfit_pack_progress *progress); /* may be NULL; false ends the run early */
+    void *progress_ctx;
+} memfit_pack_options;
+
+/* Since 0.1. */
+MEMFIT_API void memfit_pack_options_default(memfit_pack_options *options);
+
+typedef struct memfit_pack_result {
+    uint64_t height;   /* the highest end of a buffer, in bytes */
+    uint64_t max_load; /* the largest sum of sizes live at one time */
+    uint64_t bound;    /* what no packing can beat: max_load, or more (alignment, fixed buffers, a finished search) */
+    bool solved;       /* a packing within the capacity; without a capacity always true */
+    bool optimal;      /* proven: height == bound */
+    bool impossible;   /* proven: no packing has the given capacity */
+    double seconds;
+    uint64_t nodes;     /* of the exact search */
+    const char *method; /* what found the packing: "greedy", "improved" or "search" */
+} memfit_pack_result;
+
+/* Packs: writes every buffer's offset and the result. A capacity that is not met is no failure: the best packing is
+ * there, `solved` is false. MEMFIT_INVALID names a buffer that makes no sense, or two fixed ones that collide;
+ * MEMFIT_NO_HOST_MEMORY changes nothing. `options` may be NULL: the defaults (portfolio, smallest height). Since 0.1.
+ */
+MEMFIT_API memfit_status memfit_pack(memfit_pack_buffer *buffers, size_t count, const memfit_pack_options *options,
+                                     memfit_pack_result *result, memfit_error *err);
+
+/* Checks a packing by other means than it was made: no two live buffers overlap, offsets are aligned, ends are within
+ * `capacity` (0: any). MEMFIT_INVALID names the first offenders. *height, when given, is the highest end. Since 0.1. */
+MEMFIT_API memfit_status memfit_pack_validate(const memfit_pack_buffer *buffers, size_t count, uint64_t capacity,
+                                              uint64_t *height, memfit_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,139 @@
+/*
+ * pack.c: who calls whom: bound, greedy portfolio, improvement, exact search; the best of them written back.
+ */
+#include "plan/pack_internal.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <string.h>
+
+void memfit_pack_options_default(memfit_pack_options *options)
+{
+    *options = (memfit_pack_options){.size = sizeof *options, .effort = MEMFIT_PACK_PORTFOLIO, .seed = 1};
+}
+
+static memfit_status check_options(const mf_pack_options *o, memfit_error *err)
+{
+    if (o->size != sizeof *o)
+        return mf_fail(err, MEMFIT_INVALID, "packing options of %zu bytes: use memfit_pack_options_default", o->size);
+    if ((unsigned)o->effort > MEMFIT_PACK_EXACT)
+        return mf_fail(err, MEMFIT_INVALID, "packing effort %d is not known", (int)o->effort);
+    return MEMFIT_OK;
+}
+
+/* Fixed buffers must not collide among themselves: the validator knows how to say which do. */
+static memfit_status check_fixed(const mf_pack_problem *p, memfit_error *err)
+{
+    if (!p->any_fixed)
+        return MEMFIT_OK;
+    mf_arena arena;
+    mf_arena_init(&arena, p->host);
+    mf_pack_buffer *copy = MF_NEW_ARRAY(&arena, mf_pack_buffer, p->buffer_count);
+    memfit_status status = copy ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "packing: the host is out of memory");
+    if (!status) {
+        memcpy(copy, p->buffers, p->buffer_count * sizeof *copy);
+        for (size_t i = 0; i < p->buffer_count; i++)
+            if (!copy[i].fixed)
+                copy[i].size = 0;
+        status = mf_pack_check(p->host, copy, p->buffer_count, 0, NULL, err);
+        if (status == MEMFIT_INVALID)
+            mf_error_prefix(err, "fixed buffers");
+    }
+    mf_arena_destroy(&arena);
+    return status;
+}
+
+/* Every order with both fits; first the two that are the yardstick of others, unchanged, so that the result is never
+ * worse than theirs. */
+static void run_portfolio(mf_pack_greedy *g, bool all, uint64_t goal_bytes)
+{
+    static const struct {
+        mf_pack_order order;
+        bool best_fit, whole_first, quick;
+    } passes[] = {
+        {MF_PACK_BY_SIZE, true, false, true},      {MF_PACK_BY_BIRTH, true, false, true},
+        {MF_PACK_BY_SIZE, true, true, false},      {MF_PACK_BY_LIFE, true, true, true},
+        {MF_PACK_BY_AREA, false, true, true},      {MF_PACK_BY_LOAD_SIZE, true, true, true},
+        {MF_PACK_BY_DEATH, true, true, true},      {MF_PACK_BY_LOAD, true, true, false},
+        {MF_PACK_BY_LOAD_AREA, true, true, false}, {MF_PACK_BY_AREA, true, true, false},
+        {MF_PACK_BY_LIFE, false, true, false},     {MF_PACK_BY_SIZE, false, true, false},
+        {MF_PACK_BY_BIRTH, false, true, false},    {MF_PACK_BY_DEATH, false, true, false},
+        {MF_PACK_BY_LOAD, false, true, false},     {MF_PACK_BY_LOAD_SIZE, false, true, false},
+        {MF_PACK_BY_BIRTH, true, true, false},     {MF_PACK_BY_LOAD_AREA, false, true, false},
+    };
+    for (size_t i = 0; i < sizeof passes / sizeof *passes && g->best_bytes > goal_bytes; i++)
+        if (all || passes[i].quick) {
+            mf_pack_greedy_sort(g, passes[i].order, passes[i].whole_first);
+            mf_pack_greedy_pass(g, passes[i].best_fit, g->best_height - !g->problem->pad_most);
+        }
+}
+
+static void write_offsets(const mf_pack_problem *p, mf_pack_buffer *buffers, const uint64_t *offsets)
+{
+    for (size_t i = 0; i < p->buffer_count; i++)
+        if (!buffers[i].fixed)
+            buffers[i].offset = 0;
+    for (size_t i = 0; i < p->count; i++)
+        buffers[p->items[i].source].offset = offsets[i] * p->unit;
+}
+
+memfit_status mf_pack(const memfit_host *host, mf_pack_buffer *buffers, size_t count, const mf_pack_options *options,
+                      mf_pack_result *result, memfit_error *err)
+{
+    uint64_t start = mf_os_now_us();
+    mf_pack_options defaults;
+    memfit_pack_options_default(&defaults);
+    const mf_pack_options *o = options ? options : &defaults;
+    memfit_status status = check_options(o, err);
+    if (status)
+        return status;
+    mf_pack_problem p;
+    if ((status = mf_pack_problem_init(&p, host, buffers, count, err)))
+        return status;
+    mf_pack_greedy g;
+    if ((status = check_fixed(&p, err)) || (status = mf_pack_greedy_init(&g, &p, &p.arena, err)))
+        goto done;
+    uint64_t goal = o->capacity > p.bound_bytes ? o->capacity : p.bound_bytes;
+    run_portfolio(&g, o->effort != MEMFIT_PACK_QUICK, goal);
+    uint64_t height = p.count ? g.best_bytes : 0;
+    write_offsets(&p, buffers, g.best);
+    *result = (mf_pack_result){
+        .height = height,
+        .max_load = p.max_load,
+        .bound = p.bound_bytes,
+        .solved = !o->capacity || height <= o->capacity,
+        .optimal = height <= p.bound_bytes,
+        .impossible = o->capacity && o->capacity < p.bound_bytes,
+        .seconds = (double)(mf_os_now_us() - start) * 1e-6,
+        .method = "greedy",
+    };
+done:
+    mf_pack_problem_destroy(&p);
+    return status;
+}
+
+memfit_status memfit_pack(memfit_pack_buffer *buffers, size_t count, const memfit_pack_options *options,
+                          memfit_pack_result *result, memfit_error *err)
+{
+    return mf_pack(options ? options->host : NULL, buffers, count, options, result, err);
+}
+
+memfit_status mf_pack_one(const memfit_host *host, mf_pack_buffer *buffers, size_t count, mf_pack_order order,
+                          bool best_fit, uint64_t *height, memfit_error *err)
+{
+    mf_pack_problem p;
+    memfit_status status = mf_pack_problem_init(&p, host, buffers, count, err);
+    if (status)
+        return status;
+    mf_pack_greedy g;
+    if ((status = check_fixed(&p, err)) || (status = mf_pack_greedy_init(&g, &p, &p.arena, err)))
+        goto done;
+    mf_pack_greedy_sort(&g, order, false);
+    mf_pack_greedy_pass(&g, best_fit, UINT64_MAX - 1);
+    *height = g.best_bytes;
+    write_offsets(&p, buffers, g.best);
+done:
+    mf_pack_problem_destroy(&p);
+    return status;
+}

@@ -1,0 +1,88 @@
+/*
+ * pack_internal.h: a packing problem as the solvers see it. Private to the pack_*.c files.
+ *
+ * Lengths are in units (the greatest common divisor of all sizes and alignments), times are sections. A section is a
+ * maximal set of buffers live together: between a death and the next birth nothing new can collide, so time points in
+ * between are dropped, and a lifetime is a range [s0, s1) of sections.
+ *
+ *     time      0    1    2    3    4    5          birth b  birth c  death b  birth d
+ *     a         |-------------------|
+ *     b              |----|                         sections: {a,b,c} and {a,c,d}: two, not five
+ *     c                 |------------|
+ *     d                     |------|
+ */
+#ifndef MF_PLAN_PACK_INTERNAL_H
+#define MF_PLAN_PACK_INTERNAL_H
+
+#include "plan/pack.h"
+
+#define MF_PACK_NOWHERE UINT64_MAX
+
+typedef struct mf_pack_item {
+    uint32_t s0, s1;  /* sections [s0, s1) */
+    uint32_t source;  /* index of its buffer */
+    bool fixed;       /* at `offset` */
+    bool whole;       /* lives through all of its component: goes to the bottom */
+    uint64_t size;    /* units; rounded up to the alignment where all buffers share one */
+    uint64_t align;   /* units, at least 1 */
+    uint64_t offset;  /* of a fixed one */
+    uint64_t life;    /* upper - lower */
+    uint64_t crossed; /* the largest load among its sections */
+} mf_pack_item;
+
+typedef struct mf_pack_problem {
+    const memfit_host *host;
+    mf_arena arena;
+    const mf_pack_buffer *buffers;
+    size_t buffer_count;
+    uint64_t unit; /* bytes */
+
+    mf_pack_item *items; /* those with a size and a life, by birth */
+    size_t count;
+    size_t sections;
+    uint64_t *load;       /* by section, units */
+    uint64_t max_load;    /* bytes, unrounded: what is reported */
+    uint64_t bound;       /* units: no packing of the items is lower */
+    uint64_t bound_bytes; /* bytes: no packing of the buffers is lower */
+    uint64_t pad_most;    /* bytes: the most that rounding added to one buffer */
+    bool any_fixed, any_align;
+} mf_pack_problem;
+
+memfit_status mf_pack_problem_init(mf_pack_problem *problem, const memfit_host *host, const mf_pack_buffer *buffers,
+                                   size_t count, memfit_error *err);
+void mf_pack_problem_destroy(mf_pack_problem *problem);
+
+/* Real height in bytes of offsets (in units, by item). */
+uint64_t mf_pack_problem_height(const mf_pack_problem *problem, const uint64_t *offsets);
+
+/* Stable sort of `order` (item numbers) by descending keys[item]; scratch holds `count` pairs. */
+typedef struct mf_pack_pair {
+    uint64_t key;
+    uint32_t value;
+} mf_pack_pair;
+void mf_pack_sort(mf_pack_pair *pairs, mf_pack_pair *scratch, size_t count); /* ascending, stable */
+
+/* ---- greedy (pack_greedy.c) ---- */
+
+/* What is placed, ordered by offset, in blocks that can be skipped by time. */
+typedef struct mf_pack_shelf mf_pack_shelf;
+typedef struct mf_pack_greedy {
+    const mf_pack_problem *problem;
+    mf_pack_shelf **blocks, **spare;
+    size_t block_count, spare_count;
+    uint32_t shift; /* sections to bits of a block's mask */
+    uint32_t *order;
+    uint64_t *offsets;                /* of the last pass, by item */
+    uint64_t *best;                   /* of the best pass */
+    uint64_t best_height, best_bytes; /* its height in units, and the real one in bytes */
+    mf_pack_pair *pairs, *scratch;
+} mf_pack_greedy;
+
+memfit_status mf_pack_greedy_init(mf_pack_greedy *greedy, const mf_pack_problem *problem, mf_arena *arena,
+                                  memfit_error *err);
+/* Fills greedy->order. */
+void mf_pack_greedy_sort(mf_pack_greedy *greedy, mf_pack_order order, bool whole_first);
+/* Places greedy->order; returns the height in units, or UINT64_MAX when it passed `give_up`. Keeps the best. */
+uint64_t mf_pack_greedy_pass(mf_pack_greedy *greedy, bool best_fit, uint64_t give_up);
+
+#endif
