@@ -17,8 +17,19 @@
  * gradient of CONV (second output) and as REDUCE for MATMUL.
  *
  * With `accumulate`, parameter gradients are variables (kind GRADIENTS): operations that produce them carry
- * op.accumulate = true (output += result), FILL operations with when = FIRST_PIECE clear them, and updates have
- * when = LAST_PIECE.
+ * op.accumulate = true: outputs that lie in a variable are added to (output += result), all others are overwritten.
+ * FILL operations with when = FIRST_PIECE clear them, and updates have when = LAST_PIECE. A graph without pieces runs
+ * both: one piece is the first and the last. Only kinds whose row says `accumulates` carry the flag.
+ *
+ * Variables not used in a graph (slots when predicting, gradients without accumulation) are in the list all the same,
+ * with tensor == MF_NONE: they have a number, a type and a shape, and no bytes there.
+ *
+ * Operations that change a tensor in place (rows with must_alias: updates, clipping, loss, metrics, moving averages) name
+ * the same tensor as input and output; `producer` is the operation that first wrote it. Such a write keeps its place
+ * among all readers and writers of that storage.
+ *
+ * Recurrent kinds: h has every step's state at its own time index, whichever way time runs; masked steps repeat the
+ * state before; h_last is the state after the last step done. mask is (N,T) in U8, 0 where a step is left out.
  */
 #ifndef MF_GRAPH_GRAPH_H
 #define MF_GRAPH_GRAPH_H
@@ -52,14 +63,15 @@
     X(UNARY, "unary", "x -> y")                                                                                        \
     X(UNARY_GRAD, "unary_grad", "dy, x or y (attr.unary.from_output) -> dx")                                           \
     X(BINARY, "binary", "a, b -> y (broadcasting)")                                                                    \
-    X(BINARY_GRAD, "binary_grad", "dy, a, b -> da or db (attr.binary.side), for max, min, pow, div")                   \
+    X(BINARY_GRAD, "binary_grad",                                                                                      \
+      "dy, a, b -> da or db (attr.binary.side) in dy's shape: max, min, pow, div, sq. diff")                           \
     X(SUM_N, "sum_n", "x... -> y")                                                                                     \
     X(REDUCE, "reduce", "x -> y")                                                                                      \
     X(REDUCE_GRAD, "reduce_grad", "dy, x, y -> dx (max, min, prod; sum and mean use BROADCAST)")                       \
     X(SOFTMAX, "softmax", "x -> y")                                                                                    \
     X(SOFTMAX_GRAD, "softmax_grad", "dy, y -> dx")                                                                     \
     X(PRELU, "prelu", "x, alpha -> y")                                                                                 \
-    X(PRELU_GRAD, "prelu_grad", "dy, x, alpha -> dx, dalpha")                                                          \
+    X(PRELU_GRAD, "prelu_grad", "dy, x, alpha -> [dx], [dalpha]")                                                      \
     X(RANDOM, "random", "-> y (uniform, normal, bernoulli: keyed by seed, layer, step, sample)")                       \
     X(DROPOUT, "dropout", "x -> y (its own gradient, with the same key)")                                              \
     /* windows */                                                                                                      \
@@ -69,20 +81,22 @@
     X(POOL_AVG_GRAD, "pool_avg_grad", "dy -> dx")                                                                      \
     /* normalization over the last axis (batch) or trailing axes (layer), channels last */                             \
     X(BATCH_NORM, "batch_norm", "x, [gamma], [beta] -> y, mean, variance")                                             \
-    X(BATCH_NORM_GRAD, "batch_norm_grad", "dy, x, mean, variance, [gamma] -> dx, [dgamma], [dbeta]")                   \
+    X(BATCH_NORM_GRAD, "batch_norm_grad", "dy, x, mean, variance, [gamma] -> [dx], [dgamma], [dbeta]")                 \
     X(BATCH_NORM_INFER, "batch_norm_infer", "x, [gamma], [beta], mean, variance -> y")                                 \
-    X(BATCH_NORM_INFER_GRAD, "batch_norm_infer_grad", "dy, x, mean, variance, [gamma] -> dx, [dgamma], [dbeta]")       \
+    X(BATCH_NORM_INFER_GRAD, "batch_norm_infer_grad", "dy, x, mean, variance, [gamma] -> [dx], [dgamma], [dbeta]")     \
     X(MOVING_AVERAGE, "moving_average", "value, state -> state (in place: state = m*state + (1-m)*value)")             \
-    X(LAYER_NORM, "layer_norm", "x, [gamma], [beta] -> y, mean, rstd")                                                 \
-    X(LAYER_NORM_GRAD, "layer_norm_grad", "dy, x, mean, rstd, [gamma] -> dx, [dgamma], [dbeta]")                       \
+    X(LAYER_NORM, "layer_norm", "x, [gamma], [beta] -> y, [mean], rstd")                                               \
+    X(LAYER_NORM_GRAD, "layer_norm_grad", "dy, x, [mean], rstd, [gamma] -> [dx], [dgamma], [dbeta]")                   \
     /* recurrent: the input projection is a MATMUL before; z is (N, T, gates*units) */                                 \
-    X(LSTM, "lstm", "z, u, [h0], [c0], [mask] -> h (N,T,units), gates (N,T,4u), c (N,T,units)")                        \
+    X(LSTM, "lstm",                                                                                                    \
+      "z, u, [h0], [c0], [mask] -> [h] (N,T,units), [gates] (N,T,4u), [c] (N,T,units), [h_last] (N,units), [c_last]")  \
     X(LSTM_GRAD, "lstm_grad",                                                                                          \
-      "dh (N,T,units), h, gates, c, u, [h0], [c0], [mask], [dh_last], [dc_last] -> dz, du, [dh0], [dc0]")              \
-    X(GRU, "gru", "z, u, [bias_u], [h0], [mask] -> h, gates (N,T,4u: z,r,h and the recurrent part of h)")              \
-    X(GRU_GRAD, "gru_grad", "dh, h, gates, u, [bias_u], [h0], [mask], [dh_last] -> dz, du, [dbias_u], [dh0]")          \
-    X(SIMPLE_RNN, "simple_rnn", "z, u, [h0], [mask] -> h")                                                             \
-    X(SIMPLE_RNN_GRAD, "simple_rnn_grad", "dh, h, u, [h0], [mask], [dh_last] -> dz, du, [dh0]")                        \
+      "[dh] (N,T,units), h, gates, c, u, [h0], [c0], [mask], [dh_last], [dc_last] -> dz, [du], [dh0], [dc0]")          \
+    X(GRU, "gru",                                                                                                      \
+      "z, u, [bias_u], [h0], [mask] -> [h], [gates] (N,T,4u: z,r,h and the recurrent part of h), [h_last]")            \
+    X(GRU_GRAD, "gru_grad", "[dh], h, gates, u, [bias_u], [h0], [mask], [dh_last] -> dz, [du], [dbias_u], [dh0]")      \
+    X(SIMPLE_RNN, "simple_rnn", "z, u, [h0], [mask] -> [h], [h_last]")                                                 \
+    X(SIMPLE_RNN_GRAD, "simple_rnn_grad", "[dh], h, u, [h0], [mask], [dh_last] -> dz, [du], [dh0]")                    \
     /* loss, metrics: `loss` is a scalar variable that is added to */                                                  \
     X(LOSS, "loss", "pred, target, [sample_weight], loss -> loss (in place: += this piece's part)")                    \
     X(LOSS_GRAD, "loss_grad", "pred, target, [sample_weight] -> dpred")                                                \
@@ -92,9 +106,11 @@
     X(CLIP, "clip", "grad -> grad (in place: by value or by this tensor's norm)")                                      \
     X(SQUARE_SUM, "square_sum", "x... -> scalar (for the global norm)")                                                \
     X(CLIP_GLOBAL, "clip_global", "grad, square_sum -> grad (in place)")                                               \
-    X(CHECK_FINITE, "check_finite", "grad, flag -> flag (in place; float16 loss scaling)")                             \
-    X(UPDATE, "update", "param, grad, slots..., -> param, slots... (in place)")                                        \
-    X(EMA, "ema", "param, average -> average (in place)")                                                              \
+    X(CHECK_FINITE, "check_finite",                                                                                    \
+      "grad, flag -> flag, grad (in place: grad /= loss_scale; flag = 1 when not finite)")                             \
+    X(UPDATE, "update",                                                                                                \
+      "param, grad, slots..., [flag] -> param, slots... (in place; nothing when flag is there and set)")               \
+    X(EMA, "ema", "param, average, [flag] -> average (in place; nothing when flag is there and set)")                  \
     X(AUGMENT, "augment", "x -> y (the Random* layers; only before the first trainable layer)")
 
 typedef enum mf_op_kind {
@@ -107,11 +123,11 @@ typedef enum mf_op_kind {
 #define MF_UNARY_LIST(X)                                                                                               \
     X(LINEAR)                                                                                                          \
     X(RELU)                                                                                                            \
-    X(LEAKY_RELU) X(ELU) X(SELU) X(CELU) X(SIGMOID) X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN)       \
-        X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE)      \
-            X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS)             \
-                X(SPARSE_PLUS) X(THRESHOLD) X(GLU_HALF) X(SIN) X(COS)                                                  \
-                    X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */                                                \
+    X(LEAKY_RELU)                                                                                                      \
+    X(ELU) X(SELU) X(CELU) X(SIGMOID) X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU)             \
+        X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS)       \
+            X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS)     \
+                X(THRESHOLD) X(GLU_HALF) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */             \
         X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
 
 typedef enum mf_unary {
@@ -127,9 +143,10 @@ typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_R
 #define MF_LOSS_LIST(X)                                                                                                \
     X(MSE, "mean_squared_error")                                                                                       \
     X(MAE, "mean_absolute_error")                                                                                      \
-    X(MAPE, "mean_absolute_percentage_error") X(MSLE, "mean_squared_logarithmic_error") X(HUBER, "huber")              \
-        X(LOG_COSH, "log_cosh") X(POISSON, "poisson") X(KL, "kl_divergence") X(HINGE, "hinge")                         \
-            X(SQUARED_HINGE, "squared_hinge") X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")  \
+    X(MAPE, "mean_absolute_percentage_error")                                                                          \
+    X(MSLE, "mean_squared_logarithmic_error") X(HUBER, "huber") X(LOG_COSH, "log_cosh") X(POISSON, "poisson")          \
+        X(KL, "kl_divergence") X(HINGE, "hinge") X(SQUARED_HINGE, "squared_hinge")                                     \
+            X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")                                    \
                 X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                        \
                     X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")       \
                         X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)")                                      \
@@ -146,10 +163,10 @@ typedef enum mf_loss {
 #define MF_METRIC_LIST(X)                                                                                              \
     X(BINARY_ACCURACY, "binary_accuracy")                                                                              \
     X(CATEGORICAL_ACCURACY, "categorical_accuracy")                                                                    \
-    X(SPARSE_CATEGORICAL_ACCURACY, "sparse_categorical_accuracy") X(TOP_K, "top_k_categorical_accuracy")               \
-        X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy") X(PRECISION, "precision") X(RECALL, "recall")             \
-            X(METRIC_MAE, "mae") X(METRIC_MSE, "mse") X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc")          \
-                X(LOSS_VALUE, "loss")
+    X(SPARSE_CATEGORICAL_ACCURACY, "sparse_categorical_accuracy")                                                      \
+    X(TOP_K, "top_k_categorical_accuracy") X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy")                        \
+        X(PRECISION, "precision") X(RECALL, "recall") X(METRIC_MAE, "mae") X(METRIC_MSE, "mse")                        \
+            X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc") X(LOSS_VALUE, "loss")
 
 typedef enum mf_metric {
 #define X(name, text) MF_METRIC_##name,
@@ -161,8 +178,9 @@ typedef enum mf_metric {
 #define MF_OPTIMIZER_LIST(X)                                                                                           \
     X(SGD, "sgd")                                                                                                      \
     X(RMSPROP, "rmsprop")                                                                                              \
-    X(ADAM, "adam") X(ADAMW, "adamw") X(NADAM, "nadam") X(ADAMAX, "adamax") X(ADAGRAD, "adagrad")                      \
-        X(ADADELTA, "adadelta") X(ADAFACTOR, "adafactor") X(LION, "lion") X(FTRL, "ftrl") X(LAMB, "lamb")
+    X(ADAM, "adam")                                                                                                    \
+    X(ADAMW, "adamw") X(NADAM, "nadam") X(ADAMAX, "adamax") X(ADAGRAD, "adagrad") X(ADADELTA, "adadelta")              \
+        X(ADAFACTOR, "adafactor") X(LION, "lion") X(FTRL, "ftrl") X(LAMB, "lamb")
 
 typedef enum mf_optimizer {
 #define X(name, text) MF_OPTIMIZER_##name,
@@ -214,6 +232,8 @@ typedef union mf_attr {
     struct {
         uint32_t axis;
         bool log;
+        bool causal; /* the last two axes are query and key: keys after the query count for nothing */
+        bool sparse; /* sparsemax */
     } softmax;
     struct {
         uint32_t perm[MF_MOST_DIMS];
@@ -259,7 +279,8 @@ typedef union mf_attr {
         double alpha, gamma; /* focal */
         double label_smoothing;
         uint32_t axis;
-        uint32_t reduction; /* 0 mean over elements of the whole batch, 1 sum, 2 sum over batch / batch */
+        uint32_t reduction; /* 0 sum / elements of the whole batch, 1 sum, 2 sum / sum of the batch's sample weights */
+        bool balanced;      /* focal: alpha weighs the classes */
     } loss;
     struct {
         mf_metric function;
@@ -336,8 +357,10 @@ typedef struct mf_variable {
     mf_var_role role;
     memfit_kind kind;
     bool trainable;
-    uint32_t layer;          /* index into graph->layers */
-    uint32_t tensor;         /* in this graph */
+    uint32_t layer; /* index into graph->layers */
+    mf_dtype dtype;
+    mf_shape shape;
+    uint32_t tensor;         /* in this graph; MF_NONE when it is not used here */
     uint32_t parameter;      /* slots, gradients, EMA: which variable they belong to; else MF_NONE */
     uint32_t slot;           /* slots: which of the optimizer's (0 = m, 1 = v ...) */
     const void *stored;      /* const mf_stored * with its initial value, or NULL */
@@ -380,7 +403,9 @@ typedef struct mf_graph {
     uint32_t layer_count;
     mf_feed *feeds;
     uint32_t feed_count;
-    uint32_t *outputs; /* tensors of the model's outputs, as the user sees them (probabilities, not logits) */
+    /* Tensors of the model's outputs, as the user sees them (probabilities, not logits). Always there when predicting;
+     * MF_NONE in the other modes when neither loss nor metric reads it. */
+    uint32_t *outputs;
     uint32_t output_count;
     uint32_t loss_variable; /* MF_NONE when predicting */
     mf_optimizer optimizer;
@@ -389,7 +414,9 @@ typedef struct mf_graph {
     bool uses_batch_norm;  /* trainable BatchNormalization: pieces change the mathematics */
     bool needs_loss_scale; /* mixed_float16 */
     bool global_clip;
-    size_t op_capacity, tensor_capacity, storage_capacity; /* while building */
+    uint32_t accumulation_steps; /* Keras's gradient_accumulation_steps, 0 without: that many steps make one update, and
+                                    `accumulate` is then always set */
+    size_t op_capacity, tensor_capacity, storage_capacity, variable_capacity, layer_capacity, feed_capacity;
 } mf_graph;
 
 void mf_graph_destroy(mf_graph *graph);
@@ -404,8 +431,14 @@ typedef struct mf_kind_row {
     bool must_alias;                  /* in place always (updates, accumulating state) */
     bool recomputable;                /* may run again with the same result and no side effect */
     bool pointwise;
+    bool accumulates;       /* may carry op.accumulate */
+    uint32_t optional_outs; /* bit mask: outputs that become MF_NONE when nobody reads them */
+    uint32_t min_in, max_in, min_out, max_out;
 } mf_kind_row;
 const mf_kind_row *mf_kind(mf_op_kind kind);
+/* Whether this output may take this input's bytes when nothing reads the input afterwards: types and shapes included.
+ */
+bool mf_op_may_alias(const mf_graph *graph, const mf_op *op, uint32_t in, uint32_t out);
 
 /* Work of one operation: floating-point operations, bytes read and written. */
 void mf_op_cost(const mf_graph *graph, const mf_op *op, double *flops, double *bytes);
