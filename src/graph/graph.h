@@ -24,9 +24,9 @@
  * Variables not used in a graph (slots when predicting, gradients without accumulation) are in the list all the same,
  * with tensor == MF_NONE: they have a number, a type and a shape, and no bytes there.
  *
- * Operations that change a tensor in place (rows with must_alias: updates, clipping, loss, metrics, moving averages) name
- * the same tensor as input and output; `producer` is the operation that first wrote it. Such a write keeps its place
- * among all readers and writers of that storage.
+ * Operations that change a tensor in place (rows with must_alias: updates, clipping, loss, metrics, moving averages)
+ * name the same tensor as input and output; `producer` is the operation that first wrote it. Such a write keeps its
+ * place among all readers and writers of that storage.
  *
  * Recurrent kinds: h has every step's state at its own time index, whichever way time runs; masked steps repeat the
  * state before; h_last is the state after the last step done. mask is (N,T) in U8, 0 where a step is left out.
@@ -124,9 +124,10 @@ typedef enum mf_op_kind {
     X(LINEAR)                                                                                                          \
     X(RELU)                                                                                                            \
     X(LEAKY_RELU)                                                                                                      \
-    X(ELU) X(SELU) X(CELU) X(SIGMOID) X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU)             \
-        X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS)       \
-            X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS)     \
+    X(ELU)                                                                                                             \
+    X(SELU) X(CELU) X(SIGMOID) X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU)       \
+        X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG)             \
+            X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS)            \
                 X(THRESHOLD) X(GLU_HALF) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */             \
         X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
 
@@ -144,14 +145,14 @@ typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_R
     X(MSE, "mean_squared_error")                                                                                       \
     X(MAE, "mean_absolute_error")                                                                                      \
     X(MAPE, "mean_absolute_percentage_error")                                                                          \
-    X(MSLE, "mean_squared_logarithmic_error") X(HUBER, "huber") X(LOG_COSH, "log_cosh") X(POISSON, "poisson")          \
-        X(KL, "kl_divergence") X(HINGE, "hinge") X(SQUARED_HINGE, "squared_hinge")                                     \
-            X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")                                    \
-                X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                        \
-                    X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")       \
-                        X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)")                                      \
-                            X(BINARY_FOCAL, "binary_focal_crossentropy")                                               \
-                                X(CATEGORICAL_FOCAL, "categorical_focal_crossentropy") X(COSINE, "cosine_similarity")
+    X(MSLE, "mean_squared_logarithmic_error")                                                                          \
+    X(HUBER, "huber") X(LOG_COSH, "log_cosh") X(POISSON, "poisson") X(KL, "kl_divergence") X(HINGE, "hinge")           \
+        X(SQUARED_HINGE, "squared_hinge") X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")      \
+            X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                            \
+                X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")           \
+                    X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)")                                          \
+                        X(BINARY_FOCAL, "binary_focal_crossentropy")                                                   \
+                            X(CATEGORICAL_FOCAL, "categorical_focal_crossentropy") X(COSINE, "cosine_similarity")
 
 typedef enum mf_loss {
 #define X(name, text) MF_LOSS_##name,
@@ -164,9 +165,10 @@ typedef enum mf_loss {
     X(BINARY_ACCURACY, "binary_accuracy")                                                                              \
     X(CATEGORICAL_ACCURACY, "categorical_accuracy")                                                                    \
     X(SPARSE_CATEGORICAL_ACCURACY, "sparse_categorical_accuracy")                                                      \
-    X(TOP_K, "top_k_categorical_accuracy") X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy")                        \
-        X(PRECISION, "precision") X(RECALL, "recall") X(METRIC_MAE, "mae") X(METRIC_MSE, "mse")                        \
-            X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc") X(LOSS_VALUE, "loss")
+    X(TOP_K, "top_k_categorical_accuracy")                                                                             \
+    X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy") X(PRECISION, "precision") X(RECALL, "recall")                 \
+        X(METRIC_MAE, "mae") X(METRIC_MSE, "mse") X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc")              \
+            X(LOSS_VALUE, "loss")
 
 typedef enum mf_metric {
 #define X(name, text) MF_METRIC_##name,
@@ -179,8 +181,9 @@ typedef enum mf_metric {
     X(SGD, "sgd")                                                                                                      \
     X(RMSPROP, "rmsprop")                                                                                              \
     X(ADAM, "adam")                                                                                                    \
-    X(ADAMW, "adamw") X(NADAM, "nadam") X(ADAMAX, "adamax") X(ADAGRAD, "adagrad") X(ADADELTA, "adadelta")              \
-        X(ADAFACTOR, "adafactor") X(LION, "lion") X(FTRL, "ftrl") X(LAMB, "lamb")
+    X(ADAMW, "adamw")                                                                                                  \
+    X(NADAM, "nadam") X(ADAMAX, "adamax") X(ADAGRAD, "adagrad") X(ADADELTA, "adadelta") X(ADAFACTOR, "adafactor")      \
+        X(LION, "lion") X(FTRL, "ftrl") X(LAMB, "lamb")
 
 typedef enum mf_optimizer {
 #define X(name, text) MF_OPTIMIZER_##name,
