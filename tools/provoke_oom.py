@@ -34,15 +34,11 @@ def gib(x): return jax.block_until_ready(jnp.zeros((int(x * G),), dtype=jnp.uint
 """
 FRAGMENT = """
 limit({limit})
-keep = []
+small, large = [], []
 for i in range({n}):
-    a = gib({big}); b = torch.empty(3 << 20, dtype=torch.uint8, device="cuda"); keep.append(b); del a
-held = []
-sizes = [{sizes}]
-for i in range(400):
-    try: held.append(gib(sizes[i % len(sizes)]))
-    except torch.OutOfMemoryError: break
-held = held[::2]
+    whole = gib({segment}); del whole
+    small.append(gib({segment} * 0.06)); large.append(gib({segment} * 0.93))
+large.clear()
 print("allocated", torch.cuda.memory_allocated() >> 20, "MiB, reserved", torch.cuda.memory_reserved() >> 20, "MiB")
 x = gib({ask})
 """
@@ -83,8 +79,8 @@ def all_cases():
     c.append(case("torch-limit-expandable", "limit", "torch", "limit(4)\na = gib(3)\nb = gib(2)", env=EXPAND, snapshot=True,
                   mended=[("raise the limit", "limit(8)\na = gib(3)\nb = gib(2)", EXPAND, 0)]))
     # -- fragmentation: enough is free inside the allocator, in pieces
-    for i, (lim, sizes, ask) in enumerate(((8, "0.05, 0.11, 0.07", 1.5), (12, "0.2, 0.3, 0.17", 3), (6, "0.021, 0.04, 0.03", 1))):
-        code = FRAGMENT.format(limit=lim, n=1, big=0.5, sizes=sizes, ask=ask)
+    for i, (lim, n, segment, ask) in enumerate(((7, 6, 1, 1.5), (12, 5, 2, 3), (5, 16, 0.25, 2))):
+        code = FRAGMENT.format(limit=lim, n=n, segment=segment, ask=ask)
         c.append(case(f"torch-fragmentation-{i}", "fragmentation", "torch", code, snapshot=i == 0,
                       mended=[("expandable segments", code, EXPAND, 0)]))
     # -- another process holds the card
