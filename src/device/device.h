@@ -18,14 +18,17 @@
 #define MF_DEVICE_DEVICE_H
 
 #include "base/memory.h"
-#include "memfit/base.h"
+#include "memfit/device.h"
 
-typedef uint64_t mf_address;  /* on cpu a pointer */
-typedef uint64_t mf_physical; /* handle of created memory; 0 is none */
-typedef uint64_t mf_stream;   /* 0 is the default stream */
-typedef uint64_t mf_event;    /* 0 is none */
+#include <pthread.h>
+#include <stdatomic.h>
 
-typedef struct mf_device mf_device;
+typedef memfit_address mf_address; /* on cpu a pointer */
+typedef uint64_t mf_physical;      /* handle of created memory; 0 is none */
+typedef memfit_stream mf_stream;   /* 0 is the default stream */
+typedef uint64_t mf_event;         /* 0 is none */
+
+typedef struct memfit_device mf_device;
 
 typedef struct mf_device_table {
     const char *kind; /* "cpu", "sim", "cuda" */
@@ -67,16 +70,60 @@ typedef struct mf_device_table {
     /* Optional (may be NULL): other processes that hold this device's memory, largest first, as text "name (pid)
      * bytes". */
     size_t (*others)(mf_device *device, char (*text)[128], uint64_t *bytes, size_t most);
+
+    /* Optional: the clock by which idle pages age, in microseconds. NULL: the monotonic clock. sim's is its model's, so
+     * that a replay is the same every time. */
+    uint64_t (*now_us)(mf_device *device);
 } mf_device_table;
 
-/* Every device begins with this. */
-struct mf_device {
+/*
+ * The budget: what the pools of one device may take together. Reserve-then-commit: a pool adds what it wants, and takes
+ * it back when the sum is over. Never over, not even for an instant, whatever the threads do.
+ *
+ *     room = capacity - fixed cost
+ *     slices + shared <= room        slices: limits of logical devices, used or not; shared: pages of all other pools
+ */
+typedef struct mf_budget {
+    _Atomic uint64_t room_bytes;   /* UINT64_MAX: only the device itself refuses */
+    _Atomic uint64_t taken_bytes;  /* slices + shared */
+    _Atomic uint64_t slices_bytes; /* of it: limits set aside */
+    _Atomic uint64_t pools_bytes;  /* physical bytes held by pools, slices' included: for reports */
+} mf_budget;
+
+bool mf_budget_take(mf_budget *budget, uint64_t bytes); /* false: no room, nothing changed */
+void mf_budget_give(mf_budget *budget, uint64_t bytes);
+
+typedef struct memfit_pool mf_pool_link;
+
+/* Every device begins with this. mf_device_init fills it. */
+struct memfit_device {
     const mf_device_table *table;
     const memfit_host *host;
-    uint64_t granularity; /* of physical memory and mapping: 2 MiB on CUDA */
-    uint64_t fixed_bytes; /* what the process pays before its first byte: context, libraries */
-    char name[128];       /* "NVIDIA H200", "cpu", ... */
-    char uuid[64];        /* identity; empty where there is none */
+    uint64_t granularity;         /* of physical memory and mapping: 2 MiB on CUDA */
+    _Atomic uint64_t fixed_bytes; /* what the process pays before its first byte: context, libraries; a device may
+                                     correct it while it runs */
+    char name[128];               /* "NVIDIA H200", "cpu", ... */
+    char uuid[64];                /* identity; empty where there is none */
+    char opened_as[32];           /* "cuda:0" */
+
+    mf_budget budget;
+    pthread_mutex_t lock;                  /* guards the lists of pools */
+    mf_pool_link *pools;                   /* alive, oldest first; linked by the pool layer */
+    mf_pool_link *dead_pools;              /* shells of destroyed ones, so that their misuse can be told */
+    void (*free_pools)(mf_device *device); /* set by the pool layer; frees the shells when the device goes */
 };
+
+/* Fills the common part; the table's own fields (granularity, name, ...) are the device's to set. */
+memfit_status mf_device_init(mf_device *device, const mf_device_table *table, const memfit_host *host,
+                             memfit_error *err);
+void mf_device_end(mf_device *device); /* the last thing a table's destroy does before it frees its own memory */
+
+uint64_t mf_device_now_us(mf_device *device);
+
+/* The openers, one a kind. `index` is the number after the colon. */
+memfit_status mf_device_open_cpu(const memfit_device_options *options, unsigned index, mf_device **device,
+                                 memfit_error *err);
+memfit_status mf_device_open_sim(const memfit_device_options *options, unsigned index, mf_device **device,
+                                 memfit_error *err);
 
 #endif

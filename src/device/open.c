@@ -1,0 +1,238 @@
+/*
+ * open.c: devices by name, what all devices share, and the public functions that only pass on to the table.
+ *
+ * The registry is one table; a new kind of device is one row.
+ */
+#include "device/device.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct kind_row {
+    const char *kind;
+    memfit_status (*open)(const memfit_device_options *options, unsigned index, mf_device **device, memfit_error *err);
+    /* Writes info about device `index`; false when there is none. Opens nothing that costs device memory. */
+    bool (*describe)(unsigned index, memfit_device_info *info);
+} kind_row;
+
+static bool describe_cpu(unsigned index, memfit_device_info *info)
+{
+    if (index)
+        return false;
+    *info = (memfit_device_info){.name = "cpu", .model = "this machine's memory"};
+    info->total_bytes = mf_os_total_memory();
+    info->free_bytes = mf_os_available_memory();
+    info->granularity_bytes = mf_os_page_bytes();
+    return true;
+}
+
+static bool describe_sim(unsigned index, memfit_device_info *info)
+{
+    if (index)
+        return false;
+    *info = (memfit_device_info){.name = "sim", .model = "simulated device, no memory behind it"};
+    info->total_bytes = info->free_bytes = UINT64_C(16) << 30;
+    info->granularity_bytes = UINT64_C(2) << 20;
+    return true;
+}
+
+static const kind_row kinds[] = {
+    {"cpu", mf_device_open_cpu, describe_cpu},
+    {"sim", mf_device_open_sim, describe_sim},
+};
+enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+
+/* ---- the common part -------------------------------------------------------------------------------------- */
+
+memfit_status mf_device_init(mf_device *device, const mf_device_table *table, const memfit_host *host,
+                             memfit_error *err)
+{
+    device->table = table;
+    device->host = host;
+    atomic_store(&device->budget.room_bytes, UINT64_MAX);
+    if (pthread_mutex_init(&device->lock, NULL))
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "%s: no lock to be had", table->kind);
+    return MEMFIT_OK;
+}
+
+void mf_device_end(mf_device *device)
+{
+    if (device->free_pools)
+        device->free_pools(device);
+    pthread_mutex_destroy(&device->lock);
+}
+
+uint64_t mf_device_now_us(mf_device *device)
+{
+    return device->table->now_us ? device->table->now_us(device) : mf_os_now_us();
+}
+
+bool mf_budget_take(mf_budget *budget, uint64_t bytes)
+{
+    uint64_t taken = atomic_load(&budget->taken_bytes);
+    do {
+        uint64_t room = atomic_load(&budget->room_bytes);
+        if (bytes > room || taken > room - bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak(&budget->taken_bytes, &taken, taken + bytes));
+    return true;
+}
+
+void mf_budget_give(mf_budget *budget, uint64_t bytes)
+{
+    atomic_fetch_sub(&budget->taken_bytes, bytes);
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------- */
+
+memfit_device_options memfit_device_options_default(void)
+{
+    return (memfit_device_options){.size = sizeof(memfit_device_options)};
+}
+
+/* Options of an older or newer caller: what is missing is default, what is unknown must be zero. */
+static memfit_status take_options(const memfit_device_options *given, memfit_device_options *options, memfit_error *err)
+{
+    *options = memfit_device_options_default();
+    if (!given)
+        return MEMFIT_OK;
+    if (given->size < sizeof given->size || given->size > 4096)
+        return mf_fail(err, MEMFIT_INVALID,
+                       "device options: size %zu\nFill them with memfit_device_options_default() first", given->size);
+    const unsigned char *bytes = (const unsigned char *)given;
+    for (size_t i = sizeof *options; i < given->size; i++)
+        if (bytes[i])
+            return mf_fail(err, MEMFIT_UNSUPPORTED, "device options: this version of memfit does not know byte %zu", i);
+    memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
+    return MEMFIT_OK;
+}
+
+static memfit_status no_such_kind(const char *name, memfit_error *err)
+{
+    if (!strncmp(name, "cuda", 4) || !strcmp(name, "gpu"))
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "device %s: this build of memfit has no CUDA device\nUse cpu, or sim",
+                       name);
+    return mf_fail(err, MEMFIT_NOT_FOUND, "device %s: no such kind of device\nThere are: cpu, sim, cuda:N", name);
+}
+
+memfit_status memfit_device_open(const char *name, const memfit_device_options *given, memfit_device **device,
+                                 memfit_error *err)
+{
+    memfit_device_options options;
+    memfit_status status = take_options(given, &options, err);
+    if (status)
+        return status;
+    if (!name || !device)
+        return mf_fail(err, MEMFIT_INVALID, "device: %s is NULL", name ? "the place for the result" : "the name");
+    const char *colon = strchr(name, ':');
+    size_t length = colon ? (size_t)(colon - name) : strlen(name);
+    char *end = NULL;
+    unsigned long index = colon ? strtoul(colon + 1, &end, 10) : 0;
+    if (colon && (colon[1] < '0' || colon[1] > '9' || *end || index > 1023))
+        return mf_fail(err, MEMFIT_INVALID, "device %s: after the colon a number from 0 to 1023 is wanted", name);
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        if (strlen(kinds[i].kind) != length || strncmp(kinds[i].kind, name, length))
+            continue;
+        status = kinds[i].open(&options, (unsigned)index, device, err);
+        if (!status)
+            snprintf((*device)->opened_as, sizeof(*device)->opened_as, index ? "%s:%lu" : "%s", kinds[i].kind, index);
+        return status;
+    }
+    return no_such_kind(name, err);
+}
+
+memfit_status memfit_device_close(memfit_device *device, memfit_error *err)
+{
+    if (!device)
+        return MEMFIT_OK;
+    pthread_mutex_lock(&device->lock);
+    bool used = device->pools != NULL;
+    pthread_mutex_unlock(&device->lock);
+    if (used)
+        return mf_fail(err, MEMFIT_MISUSE, "device %s: closed while pools on it are alive\nDestroy the pools first",
+                       device->opened_as);
+    device->table->destroy(device);
+    return MEMFIT_OK;
+}
+
+memfit_status memfit_device_get_info(memfit_device *device, memfit_device_info *info, memfit_error *err)
+{
+    if (!device || !info)
+        return mf_fail(err, MEMFIT_INVALID, "device info: NULL");
+    memfit_device_info out = {.fixed_bytes = device->fixed_bytes, .granularity_bytes = device->granularity};
+    memfit_status status = device->table->memory(device, &out.total_bytes, &out.free_bytes, err);
+    if (status)
+        return status;
+    memcpy(out.name, device->opened_as, sizeof device->opened_as);
+    memcpy(out.model, device->name, sizeof out.model);
+    memcpy(out.uuid, device->uuid, sizeof out.uuid);
+    out.pools_bytes = atomic_load(&device->budget.pools_bytes);
+    out.set_aside_bytes = atomic_load(&device->budget.slices_bytes);
+    *info = out;
+    return MEMFIT_OK;
+}
+
+memfit_status memfit_device_list(memfit_device_info *list, size_t most, size_t *count, memfit_error *err)
+{
+    if (!count || (most && !list))
+        return mf_fail(err, MEMFIT_INVALID, "device list: NULL");
+    size_t n = 0;
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        memfit_device_info info;
+        for (unsigned index = 0; kinds[i].describe(index, &info); index++, n++)
+            if (n < most)
+                list[n] = info;
+    }
+    *count = n;
+    return MEMFIT_OK;
+}
+
+/* ---- passing on ------------------------------------------------------------------------------------------- */
+
+memfit_status memfit_stream_create(memfit_device *device, memfit_stream *stream, memfit_error *err)
+{
+    if (!device || !stream)
+        return mf_fail(err, MEMFIT_INVALID, "stream: NULL");
+    return device->table->stream_create(device, stream, err);
+}
+
+memfit_status memfit_stream_destroy(memfit_device *device, memfit_stream stream, memfit_error *err)
+{
+    if (!device)
+        return mf_fail(err, MEMFIT_INVALID, "stream: no device");
+    return device->table->stream_destroy(device, stream, err);
+}
+
+memfit_status memfit_stream_sync(memfit_device *device, memfit_stream stream, memfit_error *err)
+{
+    if (!device)
+        return mf_fail(err, MEMFIT_INVALID, "stream: no device");
+    return device->table->stream_sync(device, stream, err);
+}
+
+memfit_status memfit_device_copy_in(memfit_device *device, memfit_address to, const void *from, uint64_t bytes,
+                                    memfit_stream stream, memfit_error *err)
+{
+    if (!device || (bytes && !from))
+        return mf_fail(err, MEMFIT_INVALID, "copy: NULL");
+    return device->table->copy_in(device, to, from, bytes, stream, err);
+}
+
+memfit_status memfit_device_copy_out(memfit_device *device, void *to, memfit_address from, uint64_t bytes,
+                                     memfit_stream stream, memfit_error *err)
+{
+    if (!device || (bytes && !to))
+        return mf_fail(err, MEMFIT_INVALID, "copy: NULL");
+    return device->table->copy_out(device, to, from, bytes, stream, err);
+}
+
+memfit_status memfit_device_fill(memfit_device *device, memfit_address to, unsigned char byte, uint64_t bytes,
+                                 memfit_stream stream, memfit_error *err)
+{
+    if (!device)
+        return mf_fail(err, MEMFIT_INVALID, "fill: no device");
+    return device->table->fill(device, to, byte, bytes, stream, err);
+}

@@ -1,0 +1,68 @@
+/*
+ * pool.h: what the rest of memfit may know of a pool beyond include/memfit/pool.h: walking its state, checking it,
+ * copying it, and hooks. The structures themselves are in pool/state.h, for the files of this folder only.
+ *
+ * For the explanation of a failure (explain.c):
+ *     mf_pool_explain_failure   is called by the pool, with the pool's lock held, when a request has failed
+ *     mf_pool_walk_*            live blocks, pages and owners, in a fixed order, without allocating
+ *     mf_pool_clone             the same state on a sim device, to try an action on: set a limit, free a block, trim
+ */
+#ifndef MF_POOL_POOL_H
+#define MF_POOL_POOL_H
+
+#include "device/device.h"
+#include "memfit/pool.h"
+
+/* A request as the pool sees it. */
+typedef struct mf_request {
+    uint64_t bytes, alignment;
+    memfit_owner owner;
+    memfit_stream stream;
+} mf_request;
+
+/* Where the pages stand; pages are the quantum of everything below. */
+typedef struct mf_pool_pages {
+    uint64_t page_bytes;
+    uint64_t limit;    /* pages the limit allows, the fixed cost taken off */
+    uint64_t reserved; /* pages the pool holds */
+    uint64_t idle;     /* of them: no live byte, and nothing waits for them */
+    uint64_t pending;  /* of them: no live byte, but a stream may still use them */
+    uint64_t pinned;   /* of them: hold a live block, but are not full */
+    uint64_t small;    /* of the pinned: held only by blocks of at most 64 KiB */
+    uint64_t needed;   /* new pages the last failed request would have needed at its best place */
+} mf_pool_pages;
+
+/* The functions below take the pool's lock unless their name ends in _locked. */
+void mf_pool_walk_pages(memfit_pool *pool, mf_pool_pages *pages);
+void mf_pool_walk_pages_locked(memfit_pool *pool, mf_pool_pages *pages);
+
+/* Every invariant of every structure; INTERNAL with the first that is broken. Costs a walk over everything. */
+memfit_status mf_pool_check(memfit_pool *pool, memfit_error *err);
+
+/* One event of a pool, as the trace sees it. */
+typedef enum mf_pool_op {
+    MF_POOL_ALLOC,
+    MF_POOL_FREE,
+    MF_POOL_FAIL,
+    MF_POOL_MAP,
+    MF_POOL_RELEASE,
+    MF_POOL_MARK
+} mf_pool_op;
+typedef struct mf_pool_event {
+    mf_pool_op op;
+    memfit_owner owner;
+    memfit_stream stream;
+    memfit_address address;
+    uint64_t bytes; /* as asked; MAP, RELEASE: physical bytes; MARK: its number */
+} mf_pool_event;
+typedef void (*mf_pool_hook)(void *ctx, const mf_pool_event *event);
+/* NULL: none. Called on every event from whatever thread, with or without the lock: it must not call the pool. Set it
+ * while no other thread uses the pool. */
+void mf_pool_set_hook(memfit_pool *pool, mf_pool_hook hook, void *ctx);
+
+/* Internal view of the owner table: kind and name of an owner; false when there is none of this number. */
+bool mf_pool_owner_name(memfit_pool *pool, memfit_owner owner, memfit_kind *kind, char name[64]);
+
+memfit_device *mf_pool_device(memfit_pool *pool);
+
+#endif
