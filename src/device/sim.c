@@ -33,16 +33,16 @@ typedef struct handle {
     uint32_t next_free;
 } handle;
 
-typedef struct stream {
+typedef struct sim_stream {
     uint64_t submitted, done;
     bool alive, held;
-} stream;
+} sim_stream;
 
-typedef struct event {
+typedef struct sim_event {
     uint32_t stream;
     bool alive;
     uint64_t at; /* done when the stream's done reaches this */
-} event;
+} sim_event;
 
 typedef struct sim {
     mf_device base;
@@ -57,9 +57,9 @@ typedef struct sim {
     handle *handles; /* [0] unused */
     size_t handle_count, handle_capacity;
     uint32_t free_handle;
-    stream *streams; /* [0] is the default stream */
+    sim_stream *streams; /* [0] is the default stream */
     size_t stream_count, stream_capacity;
-    event *events; /* [0] unused */
+    sim_event *events; /* [0] unused */
     size_t event_count, event_capacity;
 } sim;
 
@@ -347,12 +347,12 @@ static memfit_status sim_unmap(mf_device *device, mf_address address, uint64_t b
 
 /* ---- streams ---------------------------------------------------------------------------------------------- */
 
-static stream *find_stream(sim *s, mf_stream id)
+static sim_stream *find_stream(sim *s, mf_stream id)
 {
     return id < s->stream_count && s->streams[id].alive ? &s->streams[id] : NULL;
 }
 
-static event *find_event(sim *s, mf_event id)
+static sim_event *find_event(sim *s, mf_event id)
 {
     return id && id < s->event_count && s->events[id].alive ? &s->events[id] : NULL;
 }
@@ -371,7 +371,7 @@ static memfit_status sim_stream_create(mf_device *device, mf_stream *id, memfit_
             return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for a stream"));
         s->stream_count++;
     }
-    s->streams[i] = (stream){.alive = true};
+    s->streams[i] = (sim_stream){.alive = true};
     s->counts.streams++;
     *id = i;
     return leave(s, MEMFIT_OK);
@@ -383,7 +383,7 @@ static memfit_status sim_stream_destroy(mf_device *device, mf_stream id, memfit_
     memfit_status status = enter(s, MF_CALL_STREAM_DESTROY, 0, err);
     if (status)
         return status;
-    stream *t = id ? find_stream(s, id) : NULL;
+    sim_stream *t = id ? find_stream(s, id) : NULL;
     if (!t)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no stream %llu", (unsigned long long)id));
     t->alive = false;
@@ -408,7 +408,7 @@ static memfit_status sim_stream_sync(mf_device *device, mf_stream id, memfit_err
     memfit_status status = enter(s, MF_CALL_STREAM_SYNC, 0, err);
     if (status)
         return status;
-    stream *t = find_stream(s, id);
+    sim_stream *t = find_stream(s, id);
     if (!t)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no stream %llu", (unsigned long long)id));
     if (t->held)
@@ -432,7 +432,7 @@ static memfit_status sim_event_create(mf_device *device, mf_event *id, memfit_er
             return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for an event"));
         s->event_count++;
     }
-    s->events[i] = (event){.alive = true};
+    s->events[i] = (sim_event){.alive = true};
     s->counts.events++;
     *id = i;
     return leave(s, MEMFIT_OK);
@@ -444,7 +444,7 @@ static memfit_status sim_event_destroy(mf_device *device, mf_event id, memfit_er
     memfit_status status = enter(s, MF_CALL_EVENT_DESTROY, 0, err);
     if (status)
         return status;
-    event *e = find_event(s, id);
+    sim_event *e = find_event(s, id);
     if (!e)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
     e->alive = false;
@@ -458,8 +458,8 @@ static memfit_status sim_event_record(mf_device *device, mf_event id, mf_stream 
     memfit_status status = enter(s, MF_CALL_EVENT_RECORD, 0, err);
     if (status)
         return status;
-    event *e = find_event(s, id);
-    stream *t = find_stream(s, stream_id);
+    sim_event *e = find_event(s, id);
+    sim_stream *t = find_stream(s, stream_id);
     if (!e || !t)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: record: no such stream or event"));
     e->stream = (uint32_t)stream_id;
@@ -475,7 +475,7 @@ static memfit_status sim_event_done(mf_device *device, mf_event id, bool *done, 
     memfit_status status = enter(s, MF_CALL_EVENT_DONE, 0, err);
     if (status)
         return status;
-    event *e = find_event(s, id);
+    sim_event *e = find_event(s, id);
     if (!e)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
     *done = s->streams[e->stream].done >= e->at;
@@ -608,8 +608,8 @@ memfit_status mf_device_open_sim(const memfit_device_options *options, unsigned 
     }
     s->handle_count = s->event_count = s->stream_count = 1;
     s->handles[0] = (handle){0};
-    s->events[0] = (event){0};
-    s->streams[0] = (stream){.alive = true};
+    s->events[0] = (sim_event){0};
+    s->streams[0] = (sim_stream){.alive = true};
     *device = &s->base;
     return MEMFIT_OK;
 }
@@ -678,7 +678,7 @@ void mf_sim_hold(mf_device *device, mf_stream id, bool held)
 {
     sim *s = (sim *)device;
     pthread_mutex_lock(&s->lock);
-    stream *t = find_stream(s, id);
+    sim_stream *t = find_stream(s, id);
     if (t) {
         t->held = held;
         if (!held)
