@@ -28,6 +28,29 @@
  * name the same tensor as input and output; `producer` is the operation that first wrote it. Such a write keeps its
  * place among all readers and writers of that storage.
  *
+ * What operands mean, where the list below leaves it open:
+ *   BROADCAST, BINARY, PRELU   align shapes at the right, as numpy; a reduced axis must be there with size 1 (VIEW
+ * first) SLICE           y[i] = x[begin + i*stride]; a negative stride runs backwards. PAD: negative before or after
+ * crops TRANSPOSE       y.dim[i] = x.dim[perm[i]] GATHER          table is (V, D...); indices of any integer or float
+ * type; out of range is an error, never undefined MATMUL          c = scale * (a' b') + bias; batches are the leading
+ * axes of c; a factor of rank 2 serves all of them CONV            depthwise: groups = in channels, w is (k..., 1,
+ * in*multiplier), output c*multiplier + m UNARY           alpha, beta: LEAKY_RELU slope; ELU, CELU alpha; CLIP least,
+ * greatest; SOFT_SHRINK, HARD_SHRINK threshold; THRESHOLD threshold, value below; SQUAREPLUS b; AFFINE; POW. RELU6 is
+ * 6, RELU plain REDUCE          L2 is sqrt(sum of squares); its gradient, as that of max, min and prod, is REDUCE_GRAD
+ *   POOL_MAX        index: the winner's place in its window (row-major, the first of equals), U8 for windows of up to
+ * 255 cells, else I32 BATCH_NORM      variance is biased (divided by n), without epsilon. LAYER_NORM: mean and rstd
+ * have x's leading axes; with groups they are (N, groups), gamma and beta (C). rms: rstd = 1/sqrt(mean(x^2) + epsilon)
+ *   LSTM            gates are i, f, c, o after their activations. GRU: z, r, candidate, recurrent part of the candidate
+ *                   (reset_after: h U_h + bias; else (r*h) U_h); bias_u (3u) belongs to U and is there with reset_after
+ *   DROPOUT         keeps where u >= rate, y = x / (1 - rate); u = (word >> 8) * 2^-24 of mf_philox. A RANDOM bernoulli
+ *                   is that mask as 0 and 1. The index within a sample counts only axes that are not shared
+ *   LOSS            the value of a sample is the mean (cross-entropies: sum) over the last axis; LOSS_GRAD is times
+ *                   loss_scale, as is what REGULARIZE adds to a gradient; CHECK_FINITE divides it out
+ *   METRIC          state: two numbers, total and count (means, accuracies, RMSE: squares, LOSS_VALUE: pred is the
+ * loss); PRECISION true and false positives, RECALL true positives and false negatives; AUC (4, thresholds): true
+ * positives, true negatives, false positives, false negatives UPDATE          weight decay first (param -=
+ * param*decay*rate), then the rule; slots in Keras's order
+ *
  * Recurrent kinds: h has every step's state at its own time index, whichever way time runs; masked steps repeat the
  * state before; h_last is the state after the last step done. mask is (N,T) in U8, 0 where a step is left out.
  */
@@ -125,10 +148,11 @@ typedef enum mf_op_kind {
     X(RELU)                                                                                                            \
     X(LEAKY_RELU)                                                                                                      \
     X(ELU)                                                                                                             \
-    X(SELU) X(CELU) X(SIGMOID) X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU)       \
-        X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG)             \
-            X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS)            \
-                X(THRESHOLD) X(GLU_HALF) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */             \
+    X(SELU)                                                                                                            \
+    X(CELU) X(SIGMOID) X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU)       \
+        X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL)       \
+            X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD)             \
+                X(SPARSE_SIGMOID) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */                    \
         X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
 
 typedef enum mf_unary {
@@ -146,7 +170,8 @@ typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_R
     X(MAE, "mean_absolute_error")                                                                                      \
     X(MAPE, "mean_absolute_percentage_error")                                                                          \
     X(MSLE, "mean_squared_logarithmic_error")                                                                          \
-    X(HUBER, "huber") X(LOG_COSH, "log_cosh") X(POISSON, "poisson") X(KL, "kl_divergence") X(HINGE, "hinge")           \
+    X(HUBER, "huber")                                                                                                  \
+    X(LOG_COSH, "log_cosh") X(POISSON, "poisson") X(KL, "kl_divergence") X(HINGE, "hinge")                             \
         X(SQUARED_HINGE, "squared_hinge") X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")      \
             X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                            \
                 X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")           \
@@ -166,9 +191,9 @@ typedef enum mf_loss {
     X(CATEGORICAL_ACCURACY, "categorical_accuracy")                                                                    \
     X(SPARSE_CATEGORICAL_ACCURACY, "sparse_categorical_accuracy")                                                      \
     X(TOP_K, "top_k_categorical_accuracy")                                                                             \
-    X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy") X(PRECISION, "precision") X(RECALL, "recall")                 \
-        X(METRIC_MAE, "mae") X(METRIC_MSE, "mse") X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc")              \
-            X(LOSS_VALUE, "loss")
+    X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy")                                                               \
+    X(PRECISION, "precision") X(RECALL, "recall") X(METRIC_MAE, "mae") X(METRIC_MSE, "mse")                            \
+        X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc") X(LOSS_VALUE, "loss")
 
 typedef enum mf_metric {
 #define X(name, text) MF_METRIC_##name,
@@ -182,8 +207,9 @@ typedef enum mf_metric {
     X(RMSPROP, "rmsprop")                                                                                              \
     X(ADAM, "adam")                                                                                                    \
     X(ADAMW, "adamw")                                                                                                  \
-    X(NADAM, "nadam") X(ADAMAX, "adamax") X(ADAGRAD, "adagrad") X(ADADELTA, "adadelta") X(ADAFACTOR, "adafactor")      \
-        X(LION, "lion") X(FTRL, "ftrl") X(LAMB, "lamb")
+    X(NADAM, "nadam")                                                                                                  \
+    X(ADAMAX, "adamax") X(ADAGRAD, "adagrad") X(ADADELTA, "adadelta") X(ADAFACTOR, "adafactor") X(LION, "lion")        \
+        X(FTRL, "ftrl") X(LAMB, "lamb")
 
 typedef enum mf_optimizer {
 #define X(name, text) MF_OPTIMIZER_##name,
@@ -202,7 +228,8 @@ typedef struct mf_window { /* convolution and pooling; 1 to 3 spatial dimensions
 typedef struct mf_update_attr {
     mf_optimizer optimizer;
     double momentum, rho, beta_1, beta_2, epsilon, weight_decay, l1, l2, l2_shrinkage, learning_rate_power, initial;
-    double relative_step, clip_threshold; /* adafactor */
+    double relative_step, clip_threshold, epsilon_2; /* adafactor; its epsilon_1 is `epsilon`, beta_2_decay `beta_2` */
+    double beta;                                     /* ftrl */
     bool nesterov, centered, amsgrad, has_weight_decay;
 } mf_update_attr;
 
