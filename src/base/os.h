@@ -14,6 +14,7 @@ typedef struct mf_mapping {
 /* NOT_FOUND for a missing file, DAMAGED for a directory or device, IO otherwise; the message names the path. */
 memfit_status mf_os_map_file(const char *path, mf_mapping *mapping, memfit_error *err);
 void mf_os_unmap_file(mf_mapping *mapping);
+bool mf_os_is_folder(const char *path);
 
 /* A file written whole or not at all: temporary name beside the target, fsync, rename. */
 typedef struct mf_outfile {

@@ -40,6 +40,12 @@ memfit_status mf_os_map_file(const char *path, mf_mapping *mapping, memfit_error
     return status;
 }
 
+bool mf_os_is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 void mf_os_unmap_file(mf_mapping *mapping)
 {
     if (mapping->bytes)

@@ -28,10 +28,14 @@ typedef struct mf_call_arg {
     uint32_t tensor;         /* which of its outputs */
     const char *name;        /* keyword, or NULL for positional */
     const mf_json *constant; /* number, list, null ... when layer is MF_NONE */
+    uint32_t list;           /* the first member of a list of tensors says how many there are; else 0 */
 } mf_call_arg;
 
+/* An InputLayer has one call without arguments. A list or tuple that holds no tensor is one constant. Positional
+ * arguments come first, then the named ones: tensors and constants given by keyword. */
+
 typedef struct mf_call {
-    mf_call_arg *args; /* tensors and constants in order; lists are flattened, with `list` counting their members */
+    mf_call_arg *args; /* in order; lists of tensors are flattened */
     uint32_t arg_count;
     const mf_json *kwargs; /* raw, e.g. {"training": false}; may be NULL */
 } mf_call;
@@ -47,7 +51,7 @@ typedef struct mf_layer {
     bool trainable;              /* own flag and its parents' */
     const char *dtype_policy;    /* "float32", "mixed_float16", ...; never NULL */
     const char *unsupported;     /* why this layer cannot be understood (Lambda, custom class), or NULL */
-    mf_model *inner;             /* nested Sequential or Functional */
+    mf_model *inner;             /* nested Sequential or Functional, also the one inside a wrapper (TimeDistributed) */
     mf_call *calls;
     uint32_t call_count;
     mf_stored *stored;
@@ -75,7 +79,8 @@ struct mf_model {
     const char *keras_version;
     const char *name;
     const char *class_name; /* "Sequential", "Functional" */
-    mf_layer *layers;       /* Sequential models get calls too: each layer called on the one before */
+    mf_layer *layers;       /* Sequential models get calls too: each layer called on the one before. An InputLayer is
+                               put in front where the file has none; its batch_shape is missing when nobody knows it */
     uint32_t layer_count;
     mf_tensor_ref *inputs, *outputs;
     uint32_t input_count, output_count;
@@ -83,10 +88,22 @@ struct mf_model {
     const mf_json *compile; /* compile_config in Keras 3's form, or NULL when not compiled */
     mf_stored *optimizer;   /* optimizer/vars/<i> in numeric order */
     uint32_t optimizer_count;
+    bool borrowed;            /* the mapping belongs to somebody else */
+    uint32_t unclaimed_count; /* arrays in the weights file that belong to no layer */
 };
 
 /* Reads any container. UNSUPPORTED for subclassed models, DAMAGED for junk; the message names the place. */
 memfit_status mf_model_load(const memfit_host *host, const char *path, mf_model **model, memfit_error *err);
+
+enum {
+    MF_LOAD_VERIFY = 1,    /* compute the check sum of the stored weights too: a pass over them */
+    MF_LOAD_NO_WEIGHTS = 2 /* architecture and settings only */
+};
+memfit_status mf_model_load_flags(const memfit_host *host, const char *path, unsigned flags, mf_model **model,
+                                  memfit_error *err);
+/* The same from memory, which must outlive the model. */
+memfit_status mf_model_load_bytes(const memfit_host *host, const void *data, uint64_t bytes, unsigned flags,
+                                  mf_model **model, memfit_error *err);
 void mf_model_destroy(mf_model *model);
 
 #endif

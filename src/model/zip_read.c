@@ -164,7 +164,7 @@ static memfit_status read_record(const mf_zip *zip, mf_arena *arena, uint64_t *a
 memfit_status mf_zip_open(mf_zip *zip, mf_arena *arena, const unsigned char *data, uint64_t bytes, memfit_error *err)
 {
     mf_zip z = {.data = data, .bytes = bytes};
-    end_info end;
+    end_info end = {0};
     memfit_status st = find_end(&z, &end, err);
     if (!st)
         st = find_end64(&z, &end, err);
