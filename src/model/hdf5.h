@@ -21,11 +21,11 @@ enum { MF_HDF5_MOST_RANK = 8, MF_HDF5_MOST_FILTERS = 8 };
 typedef struct mf_hdf5 {
     const unsigned char *data; /* from the superblock's base address on */
     uint64_t bytes;
-    uint64_t base;     /* of `data` in the image given */
-    const char *name;  /* for messages */
+    uint64_t base;    /* of `data` in the image given */
+    const char *name; /* for messages */
     unsigned offset_bytes, length_bytes;
-    uint64_t root;     /* address of the root group's header */
-    uint64_t steps;    /* left of the budget */
+    uint64_t root;  /* address of the root group's header */
+    uint64_t steps; /* left of the budget */
 } mf_hdf5;
 
 bool mf_hdf5_sniff(const unsigned char *data, uint64_t bytes);
@@ -37,8 +37,8 @@ memfit_status mf_hdf5_open(mf_hdf5 *file, const unsigned char *data, uint64_t by
 /* ---- groups ----------------------------------------------------------------------------------------------- */
 
 typedef struct mf_hdf5_link {
-    const char *name;  /* zero-terminated */
-    uint64_t address;  /* of the object's header */
+    const char *name; /* zero-terminated */
+    uint64_t address; /* of the object's header */
 } mf_hdf5_link;
 
 typedef struct mf_hdf5_group {
@@ -87,8 +87,8 @@ typedef struct mf_hdf5_dataset {
     uint64_t elements;
     uint64_t bytes; /* elements * element_bytes */
     mf_hdf5_storage storage;
-    const unsigned char *data;     /* MF_HDF5_IN_PLACE */
-    uint64_t chunk_index;          /* MF_HDF5_CHUNKED: address of the B-tree; ~0 when no chunk was written */
+    const unsigned char *data; /* MF_HDF5_IN_PLACE */
+    uint64_t chunk_index;      /* MF_HDF5_CHUNKED: address of the B-tree; ~0 when no chunk was written */
     uint32_t chunk[MF_HDF5_MOST_RANK];
     uint64_t chunk_bytes;
     unsigned filters;
@@ -106,8 +106,7 @@ memfit_status mf_hdf5_dataset_open(mf_hdf5 *file, uint64_t address, mf_hdf5_data
 typedef struct mf_hdf5_reader mf_hdf5_reader;
 memfit_status mf_hdf5_reader_open(const mf_hdf5_dataset *dataset, const memfit_host *host, mf_hdf5_reader **reader,
                                   memfit_error *err);
-memfit_status mf_hdf5_reader_rows(mf_hdf5_reader *reader, uint64_t first, uint64_t count, void *out,
-                                  memfit_error *err);
+memfit_status mf_hdf5_reader_rows(mf_hdf5_reader *reader, uint64_t first, uint64_t count, void *out, memfit_error *err);
 uint64_t mf_hdf5_reader_bytes(const mf_hdf5_reader *reader); /* host memory it holds */
 void mf_hdf5_reader_close(mf_hdf5_reader *reader);
 

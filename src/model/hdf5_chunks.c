@@ -3,8 +3,8 @@
  *
  * Chunked storage: the array is cut into boxes of equal size, each stored whole (boxes at the rim too), packed by a
  * pipeline of filters, and found through a version 1 B-tree whose keys are the boxes' offsets. At open the tree is read
- * into a sorted list {number of the box in row-major order, place, packed size, filters skipped}; reading looks boxes up
- * there. A box that is not in the list was never written and holds the fill value.
+ * into a sorted list {number of the box in row-major order, place, packed size, filters skipped}; reading looks boxes
+ * up there. A box that is not in the list was never written and holds the fill value.
  *
  * Memory: the list (24 bytes a box), two buffers of one box, zlib's state: all taken at open, so that a data pipeline
  * reads inside a training step without allocating. The last box decoded is kept.
@@ -28,7 +28,7 @@ typedef struct box {
 struct mf_hdf5_reader {
     const memfit_host *host;
     mf_hdf5_dataset d;
-    uint64_t row_bytes; /* of the array: elements behind the first axis */
+    uint64_t row_bytes;               /* of the array: elements behind the first axis */
     uint64_t grid[MF_HDF5_MOST_RANK]; /* boxes along each axis */
     box *boxes;
     size_t count, capacity;

@@ -9,9 +9,9 @@
 
 /* ---- types ------------------------------------------------------------------------------------------------ */
 
-static const char *const class_names[] = {"integer", "float",       "time",      "string",
-                                          "bit field", "opaque",    "compound",  "reference",
-                                          "enumeration", "variable-length list", "array"};
+static const char *const class_names[] = {"integer", "float",    "time",      "string",      "bit field",
+                                          "opaque",  "compound", "reference", "enumeration", "variable-length list",
+                                          "array"};
 
 static memfit_status refuse_type(const mf_hdf5 *f, uint64_t at, unsigned class, const char *why, memfit_error *err)
 {
@@ -56,7 +56,8 @@ static memfit_status read_float(const mf_hdf5 *f, uint64_t at, uint32_t bits, mf
     uint32_t bias = (uint32_t)mf_run_take(run, 4);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].bytes == d->element_bytes && known[i].exponent_at == exponent_at &&
-            known[i].exponent_bits == exponent_bits && known[i].mantissa_bits == mantissa_bits && known[i].bias == bias) {
+            known[i].exponent_bits == exponent_bits && known[i].mantissa_bits == mantissa_bits &&
+            known[i].bias == bias) {
             d->kind = known[i].kind;
             return MEMFIT_OK;
         }
@@ -180,8 +181,8 @@ static memfit_status read_layout(const mf_hdf5 *f, const mf_hdf5_message *m, mf_
     if (at != MF_HDF5_UNDEFINED && d->bytes) {
         if (!mf_hdf5_inside(f, at, d->bytes))
             return mf_hdf5_damaged(f, m->at, err,
-                                   "an array of %" PRIu64 " bytes at %" PRIu64 " reaches beyond the file's end", d->bytes,
-                                   at + f->base);
+                                   "an array of %" PRIu64 " bytes at %" PRIu64 " reaches beyond the file's end",
+                                   d->bytes, at + f->base);
         d->storage = MF_HDF5_IN_PLACE;
         d->data = f->data + at;
     }
@@ -234,9 +235,10 @@ static memfit_status read_filters(const mf_hdf5 *f, const mf_hdf5_message *m, mf
         if (run.bad)
             return mf_hdf5_damaged(f, m->at, err, "a filter message is damaged");
         if ((id < 1 || id > 3) && id != 32000)
-            return mf_hdf5_fail(f, m->at, MEMFIT_UNSUPPORTED, err,
-                                "data packed with the %s filter (number %u)\nstore it plain, or with compression='gzip'",
-                                filter_name(id), id);
+            return mf_hdf5_fail(
+                f, m->at, MEMFIT_UNSUPPORTED, err,
+                "data packed with the %s filter (number %u)\nstore it plain, or with compression='gzip'",
+                filter_name(id), id);
         d->filter[d->filters++] = (mf_hdf5_filter){id, value};
     }
     return MEMFIT_OK;
@@ -284,8 +286,8 @@ static memfit_status settle(mf_hdf5_dataset *d, uint64_t at, memfit_error *err)
     if (__builtin_mul_overflow(d->elements, d->element_bytes, &d->bytes) || d->bytes >> 62)
         return mf_hdf5_damaged(d->file, at, err, "an array too large for any machine");
     if (d->storage == MF_HDF5_IN_PLACE && stored < d->bytes)
-        return mf_hdf5_damaged(d->file, at, err,
-                               "an array of %" PRIu64 " bytes has only %" PRIu64 " bytes of storage", d->bytes, stored);
+        return mf_hdf5_damaged(d->file, at, err, "an array of %" PRIu64 " bytes has only %" PRIu64 " bytes of storage",
+                               d->bytes, stored);
     if (d->storage == MF_HDF5_CHUNKED) {
         uint64_t bytes = d->element_bytes;
         for (unsigned i = 0; i < d->rank; i++)
@@ -389,7 +391,8 @@ static memfit_status check_attribute_info(mf_hdf5 *f, const mf_hdf5_message *m, 
     mf_run_skip(&run, flags & 1 ? 2 : 0);
     uint64_t heap = mf_run_address(&run, f);
     if (!run.bad && heap != MF_HDF5_UNDEFINED)
-        return mf_hdf5_fail(f, m->at, MEMFIT_UNSUPPORTED, err, "attributes in a fractal heap (looking for %.60s)", name);
+        return mf_hdf5_fail(f, m->at, MEMFIT_UNSUPPORTED, err, "attributes in a fractal heap (looking for %.60s)",
+                            name);
     return MEMFIT_OK;
 }
 

@@ -22,14 +22,14 @@ typedef struct builder {
     mf_arena *arena;
     memfit_error *err;
     mf_model *model;
-    bool old_nodes;   /* Keras 2 encoding seen */
-    uint32_t *slots;  /* hash from layer name to index + 1 */
+    bool old_nodes;  /* Keras 2 encoding seen */
+    uint32_t *slots; /* hash from layer name to index + 1 */
     uint32_t slot_count;
     unsigned depth;
 } builder;
 
-static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *object, bool trainable,
-                           const char *policy, unsigned depth, memfit_error *err);
+static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *object, bool trainable, const char *policy,
+                           unsigned depth, memfit_error *err);
 
 bool mf_keras_is_model_class(const char *class_name)
 {
@@ -94,8 +94,7 @@ static memfit_status build_inner(builder *b, mf_layer *layer, const mf_json *obj
         return mf_keras_no_memory(b->err);
     inner->keras_version = b->model->keras_version;
     inner->container = b->model->container;
-    memfit_status st =
-        build(b->arena, inner, object, layer->trainable, layer->dtype_policy, b->depth + 1, b->err);
+    memfit_status st = build(b->arena, inner, object, layer->trainable, layer->dtype_policy, b->depth + 1, b->err);
     if (st)
         return mf_error_prefix(b->err, "in %.80s", layer->name);
     layer->inner = inner;
@@ -197,7 +196,8 @@ static const mf_json *keras_tensor(const mf_json *v)
 static memfit_status resolve(builder *b, const mf_json *reference, bool counts_from_one, mf_tensor_ref *ref)
 {
     const char *name = reference->first->string;
-    int64_t node = mf_json_integer(reference->first->next, -1), tensor = mf_json_integer(reference->first->next->next, -1);
+    int64_t node = mf_json_integer(reference->first->next, -1),
+            tensor = mf_json_integer(reference->first->next->next, -1);
     uint32_t layer = find_layer(b, name);
     if (layer == MF_NONE)
         return mf_fail(b->err, MEMFIT_DAMAGED, "an input refers to layer %.80s, which is not there", name);
@@ -467,8 +467,12 @@ static memfit_status add_input(builder *b, const mf_json *config, const mf_json 
     }
     if (!ok)
         return mf_keras_no_memory(b->err);
-    *layer = (mf_layer){.name = "input_layer", .class_name = "InputLayer", .module = "keras.layers", .config = made,
-                        .trainable = true, .dtype_policy = "float32"};
+    *layer = (mf_layer){.name = "input_layer",
+                        .class_name = "InputLayer",
+                        .module = "keras.layers",
+                        .config = made,
+                        .trainable = true,
+                        .dtype_policy = "float32"};
     return MEMFIT_OK;
 }
 
@@ -522,8 +526,8 @@ static memfit_status build_sequential(builder *b, const mf_json *config, bool tr
 
 /* ---- either ----------------------------------------------------------------------------------------------- */
 
-static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *object, bool trainable,
-                           const char *policy, unsigned depth, memfit_error *err)
+static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *object, bool trainable, const char *policy,
+                           unsigned depth, memfit_error *err)
 {
     builder b = {.arena = arena, .err = err, .model = model, .depth = depth};
     const mf_json *config = mf_json_get(object, "config");

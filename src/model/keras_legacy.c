@@ -38,10 +38,12 @@ memfit_status mf_keras_legacy_config(mf_arena *arena, mf_hdf5 *file, mf_json **m
         if ((st = mf_hdf5_group_open(file, arena, file->root, &root, err)))
             return st;
         mf_hdf5_dataset names;
-        bool weights = mf_hdf5_group_find(&root, "layers") || mf_hdf5_group_find(&root, "_layer_checkpoint_dependencies") ||
+        bool weights = mf_hdf5_group_find(&root, "layers") ||
+                       mf_hdf5_group_find(&root, "_layer_checkpoint_dependencies") ||
                        mf_hdf5_attribute_open(file, file->root, "layer_names", &names, NULL) == MEMFIT_OK;
         if (weights)
-            return mf_fail(err, MEMFIT_UNSUPPORTED, "the file holds weights only, no architecture\nsave the whole "
+            return mf_fail(err, MEMFIT_UNSUPPORTED,
+                           "the file holds weights only, no architecture\nsave the whole "
                            "model: model.save('model.keras')");
         return mf_fail(err, MEMFIT_DAMAGED, "an HDF5 file, but no Keras model: it has no attribute model_config");
     }
@@ -114,7 +116,8 @@ static int attention_path(const char *weight, char *out, size_t bytes)
 {
     static const struct {
         const char *part, *path;
-    } parts[] = {{"query", "query_dense"}, {"key", "key_dense"}, {"value", "value_dense"}, {"attention_output", "output_dense"}};
+    } parts[] = {
+        {"query", "query_dense"}, {"key", "key_dense"}, {"value", "value_dense"}, {"attention_output", "output_dense"}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (has_component(weight, parts[i].part))
             return snprintf(out, bytes, "%s/vars/%d", parts[i].path, strstr(weight, "bias") ? 1 : 0);
@@ -122,11 +125,11 @@ static int attention_path(const char *weight, char *out, size_t bytes)
 }
 
 /* Where array `index` of `count` stands in a .keras file, for a layer of that class. */
-static int keras_path(const char *class_name, const mf_json *config, const char *weight, uint32_t index,
-                      uint32_t count, char *out, size_t bytes)
+static int keras_path(const char *class_name, const mf_json *config, const char *weight, uint32_t index, uint32_t count,
+                      char *out, size_t bytes)
 {
-    static const char *const recurrent[] = {"LSTM", "GRU", "SimpleRNN", "RNN", "ConvLSTM1D", "ConvLSTM2D",
-                                            "ConvLSTM3D", NULL};
+    static const char *const recurrent[] = {"LSTM",       "GRU",        "SimpleRNN",  "RNN",
+                                            "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", NULL};
     const mf_json *wrapped = mf_json_get(config, "layer");
     const char *wrapped_class = mf_json_get_string(wrapped, "class_name", NULL);
     if (strcmp(class_name, "Bidirectional") == 0 && wrapped_class) {
@@ -174,8 +177,8 @@ static memfit_status give(legacy *g, mf_layer *layer, const char *group, const c
         snprintf(full, sizeof full, "%s/%s", group, weight);
         mf_keras_entry *e = mf_keras_table_find(&g->table, full);
         if (!e)
-            return mf_fail(g->err, MEMFIT_DAMAGED, "layer %.80s lists an array %.100s, which is not in the file", layer->name,
-                           weight);
+            return mf_fail(g->err, MEMFIT_DAMAGED, "layer %.80s lists an array %.100s, which is not in the file",
+                           layer->name, weight);
         keras_path(layer->class_name, layer->config, weight, i, c->count, path, sizeof path);
         const char *kept = mf_arena_strdup(g->arena, path);
         if (!kept)
@@ -283,7 +286,8 @@ static memfit_status give_optimizer(legacy *g, mf_model *model, uint64_t address
     for (size_t i = 0; i < count; i++) {
         mf_keras_entry *e = mf_keras_table_find(&t, names[i]);
         if (!e)
-            return mf_fail(g->err, MEMFIT_DAMAGED, "the optimizer lists an array %.100s, which is not in the file", names[i]);
+            return mf_fail(g->err, MEMFIT_DAMAGED, "the optimizer lists an array %.100s, which is not in the file",
+                           names[i]);
         if ((st = mf_keras_stored(g->arena, g->file, e->address, names[i], &stored[rank[i]], g->err)))
             return mf_error_prefix(g->err, "optimizer_weights/%.200s", names[i]);
     }
@@ -299,10 +303,12 @@ memfit_status mf_keras_legacy_weights(mf_arena *arena, mf_model *model, mf_hdf5 
     memfit_status st = mf_hdf5_group_open(file, arena, file->root, &root, err);
     if (st)
         return st;
-    uint64_t weights = mf_hdf5_group_find(&root, "model_weights"), optimizer = mf_hdf5_group_find(&root, "optimizer_weights");
+    uint64_t weights = mf_hdf5_group_find(&root, "model_weights"),
+             optimizer = mf_hdf5_group_find(&root, "optimizer_weights");
     if (weights) {
         g.table = (mf_keras_table){.arena = arena, .err = err, .file = file, .plain = true};
-        if ((st = mf_hdf5_group_open(file, arena, weights, &groups, err)) || (st = mf_keras_table_make(&g.table, weights)))
+        if ((st = mf_hdf5_group_open(file, arena, weights, &groups, err)) ||
+            (st = mf_keras_table_make(&g.table, weights)))
             return st;
         for (uint32_t i = 0; i < model->layer_count; i++)
             if ((st = give_layer(&g, &groups, &model->layers[i])))

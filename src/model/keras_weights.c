@@ -303,7 +303,8 @@ static uint32_t earlier_of_class(const mf_model *m, uint32_t index)
 }
 
 /* The nth key of a class where only the order counts: walks the entries below `prefix`. False when there is none. */
-static bool nth_key(const mf_keras_table *t, const char *prefix, const char *class_key, uint32_t nth, char *key, size_t bytes)
+static bool nth_key(const mf_keras_table *t, const char *prefix, const char *class_key, uint32_t nth, char *key,
+                    size_t bytes)
 {
     size_t first, end, skip = strlen(prefix), n = strlen(class_key), last = 0;
     char seen[MOST_PATH] = "";

@@ -112,8 +112,10 @@ static memfit_status zip_weights(loader *l, const mf_zip *zip)
     if (!m) {
         for (size_t i = 0; i < zip->count; i++)
             if (strstr(zip->members[i].name, ".weights.npz") || strstr(zip->members[i].name, ".weights.json"))
-                return mf_fail(l->err, MEMFIT_UNSUPPORTED, "weights stored as %.80s\nsave the model with Keras's default "
-                               "settings: model.save('model.keras')", zip->members[i].name);
+                return mf_fail(l->err, MEMFIT_UNSUPPORTED,
+                               "weights stored as %.80s\nsave the model with Keras's default "
+                               "settings: model.save('model.keras')",
+                               zip->members[i].name);
         return MEMFIT_OK;
     }
     if (m->method != 0) /* somebody packed it again: it is inflated into the arena, at its honest size */

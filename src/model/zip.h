@@ -14,13 +14,13 @@
 #include "base/memory.h"
 
 typedef struct mf_zip_member {
-    const char *name;       /* as stored, zero-terminated */
-    unsigned method;        /* 0 stored, 8 deflated */
-    uint32_t crc;           /* of the uncompressed bytes */
-    uint64_t packed_bytes;  /* in the archive */
-    uint64_t bytes;         /* uncompressed */
-    uint64_t data_at;       /* offset of its first byte in the archive */
-    uint64_t local_crc_at;  /* where the check sum stands: in the local header (0: in a data descriptor, not there) */
+    const char *name;        /* as stored, zero-terminated */
+    unsigned method;         /* 0 stored, 8 deflated */
+    uint32_t crc;            /* of the uncompressed bytes */
+    uint64_t packed_bytes;   /* in the archive */
+    uint64_t bytes;          /* uncompressed */
+    uint64_t data_at;        /* offset of its first byte in the archive */
+    uint64_t local_crc_at;   /* where the check sum stands: in the local header (0: in a data descriptor, not there) */
     uint64_t central_crc_at; /* and in the directory */
 } mf_zip_member;
 

@@ -128,8 +128,9 @@ static memfit_status locate(const mf_zip *zip, mf_zip_member *m, uint64_t local_
     m->local_crc_at = mf_le16(p + 6) & 8 ? 0 : local_at + 14;
     m->data_at = local_at + LOCAL_BYTES + mf_le16(p + 26) + mf_le16(p + 28);
     if (m->data_at > zip->bytes || m->packed_bytes > zip->bytes - m->data_at)
-        return mf_fail(err, MEMFIT_DAMAGED, "member %.80s: %" PRIu64 " bytes at %" PRIu64 " reach beyond the file's end",
-                       m->name, m->packed_bytes, m->data_at);
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "member %.80s: %" PRIu64 " bytes at %" PRIu64 " reach beyond the file's end", m->name,
+                       m->packed_bytes, m->data_at);
     if (m->method == 0 && m->bytes != m->packed_bytes)
         return mf_fail(err, MEMFIT_DAMAGED, "member %.80s: stored, yet its two sizes differ", m->name);
     return MEMFIT_OK;
@@ -171,8 +172,10 @@ memfit_status mf_zip_open(mf_zip *zip, mf_arena *arena, const unsigned char *dat
     if (st)
         return st;
     if (end.directory_bytes > end.at || end.directory_at > end.at - end.directory_bytes)
-        return mf_fail(err, MEMFIT_DAMAGED, "the archive's directory (%" PRIu64 " bytes at %" PRIu64
-                       ") reaches beyond the end record at %" PRIu64, end.directory_bytes, end.directory_at, end.at);
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "the archive's directory (%" PRIu64 " bytes at %" PRIu64
+                       ") reaches beyond the end record at %" PRIu64,
+                       end.directory_bytes, end.directory_at, end.at);
     uint64_t at = end.at - end.directory_bytes, shift = at - end.directory_at;
     if (end.count > end.directory_bytes / CENTRAL_BYTES)
         return mf_fail(err, MEMFIT_DAMAGED, "the archive's directory is too small for %" PRIu64 " members", end.count);
@@ -224,7 +227,8 @@ static memfit_status inflate_member(const mf_zip *zip, const mf_zip_member *m, m
     s.next_out = out;
     int rc = Z_OK;
     while (rc == Z_OK) {
-        uInt in_now = in_left > UINT_MAX ? UINT_MAX : (uInt)in_left, out_now = out_left > UINT_MAX ? UINT_MAX : (uInt)out_left;
+        uInt in_now = in_left > UINT_MAX ? UINT_MAX : (uInt)in_left,
+             out_now = out_left > UINT_MAX ? UINT_MAX : (uInt)out_left;
         s.avail_in = in_now;
         s.avail_out = out_now;
         rc = inflate(&s, Z_NO_FLUSH);
@@ -246,8 +250,8 @@ static memfit_status check_crc(const mf_zip_member *m, const unsigned char *data
     if (crc == m->crc)
         return MEMFIT_OK;
     return mf_fail(err, MEMFIT_DAMAGED,
-                   "member %.80s (%" PRIu64 " bytes at %" PRIu64 "): check sum %08" PRIx32 ", recorded %08" PRIx32, m->name,
-                   m->packed_bytes, m->data_at, crc, m->crc);
+                   "member %.80s (%" PRIu64 " bytes at %" PRIu64 "): check sum %08" PRIx32 ", recorded %08" PRIx32,
+                   m->name, m->packed_bytes, m->data_at, crc, m->crc);
 }
 
 memfit_status mf_zip_read(const mf_zip *zip, const mf_zip_member *member, mf_arena *arena, bool verify,
@@ -262,8 +266,10 @@ memfit_status mf_zip_read(const mf_zip *zip, const mf_zip_member *member, mf_are
         return MEMFIT_OK;
     }
     if (member->method != 8)
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "member %.80s is packed by method %u\nunpack it and pack it again with the "
-                       "method stored or deflated", member->name, member->method);
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "member %.80s is packed by method %u\nunpack it and pack it again with the "
+                       "method stored or deflated",
+                       member->name, member->method);
     if (member->bytes > expansion_exempt_bytes && member->bytes / MOST_EXPANSION > member->packed_bytes)
         return mf_fail(err, MEMFIT_DAMAGED, "member %.80s claims to grow from %" PRIu64 " to %" PRIu64 " bytes",
                        member->name, member->packed_bytes, member->bytes);

@@ -13,7 +13,8 @@ static uint64_t stored_parameters(const mf_model *m)
     for (uint32_t i = 0; i < m->layer_count; i++) {
         const mf_layer *l = &m->layers[i];
         for (uint32_t s = 0; s < l->stored_count; s++) {
-            assert_int_equal(l->stored[s].bytes, mf_shape_count(&l->stored[s].shape) * mf_dtype_bytes(l->stored[s].dtype));
+            assert_int_equal(l->stored[s].bytes,
+                             mf_shape_count(&l->stored[s].shape) * mf_dtype_bytes(l->stored[s].dtype));
             n += mf_shape_count(&l->stored[s].shape);
         }
         n += l->inner ? stored_parameters(l->inner) : 0;
@@ -43,10 +44,12 @@ static const struct {
     {"Aditya1026-05__Crypto-Currency-Price-Predictor-LSTM__model.keras", 5, 117619, 22, MEMFIT_OK, ""},
     {"Adityasenthil__SudokuCVEngine__model.keras", 9, 93322, 22, MEMFIT_OK, ""},
     {"AkshatP0285__NLP_Assignment_2__best_model.keras", 8, 468825, 26, MEMFIT_OK, ""},
-    {"Alberto-Del-Puerto__DNN-Based-Classification-EEG__finally_model_without_audio00.keras", 10, 174337, 26, MEMFIT_OK, ""},
+    {"Alberto-Del-Puerto__DNN-Based-Classification-EEG__finally_model_without_audio00.keras", 10, 174337, 26, MEMFIT_OK,
+     ""},
     {"Alex-Elias__hit-song__model.keras", 4, 751, 13, MEMFIT_OK, ""},
     {"Alexanderms36__HumanGlaucoma__model.keras", 4, 417, 13, MEMFIT_OK, ""},
-    {"AlgoDM-Fall2023-Team2__Visual-Search-Using-Variational-Autoencoders__model.keras", 0, 0, 0, MEMFIT_UNSUPPORTED, "VAE"},
+    {"AlgoDM-Fall2023-Team2__Visual-Search-Using-Variational-Autoencoders__model.keras", 0, 0, 0, MEMFIT_UNSUPPORTED,
+     "VAE"},
     {"Aman-21k__cnn-fashion-mnist-classifier__model.keras", 9, 121930, 18, MEMFIT_OK, ""},
     {"Ashutosh27ind__ner-lstm-iob2__model.keras", 6, 207267, 20, MEMFIT_OK, ""},
     {"Azahramirez__prediccionconTransformers__transformer.keras", 23, 1317, 38, MEMFIT_OK, ""},
