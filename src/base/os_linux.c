@@ -125,6 +125,11 @@ unsigned mf_os_cpu_count(void)
     return 1;
 }
 
+void mf_os_yield(void)
+{
+    sched_yield();
+}
+
 uint64_t mf_os_page_bytes(void)
 {
     return (uint64_t)sysconf(_SC_PAGESIZE);
