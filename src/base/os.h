@@ -30,7 +30,7 @@ void mf_os_out_abandon(mf_outfile *out);
 uint64_t mf_os_now_us(void); /* monotonic */
 uint64_t mf_os_now_ns(void);
 unsigned mf_os_cpu_count(void); /* usable by this process */
-void mf_os_yield(void);          /* lets another thread run */
+void mf_os_yield(void);         /* lets another thread run */
 uint64_t mf_os_page_bytes(void);
 
 /* Memory as the kernel counts it, in bytes. */
