@@ -125,5 +125,8 @@ memfit_status mf_device_open_cpu(const memfit_device_options *options, unsigned 
                                  memfit_error *err);
 memfit_status mf_device_open_sim(const memfit_device_options *options, unsigned index, mf_device **device,
                                  memfit_error *err);
+memfit_status mf_device_open_cuda(const memfit_device_options *options, unsigned index, mf_device **device,
+                                  memfit_error *err);
+bool mf_device_describe_cuda(unsigned index, memfit_device_info *info);
 
 #endif

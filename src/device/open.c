@@ -42,6 +42,8 @@ static bool describe_sim(unsigned index, memfit_device_info *info)
 static const kind_row kinds[] = {
     {"cpu", mf_device_open_cpu, describe_cpu},
     {"sim", mf_device_open_sim, describe_sim},
+    {"cuda", mf_device_open_cuda, mf_device_describe_cuda},
+    {"gpu", mf_device_open_cuda, NULL}, /* what people type */
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
@@ -112,9 +114,6 @@ static memfit_status take_options(const memfit_device_options *given, memfit_dev
 
 static memfit_status no_such_kind(const char *name, memfit_error *err)
 {
-    if (!strncmp(name, "cuda", 4) || !strcmp(name, "gpu"))
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "device %s: this build of memfit has no CUDA device\nUse cpu, or sim",
-                       name);
     return mf_fail(err, MEMFIT_NOT_FOUND, "device %s: no such kind of device\nThere are: cpu, sim, cuda:N", name);
 }
 
@@ -182,7 +181,7 @@ memfit_status memfit_device_list(memfit_device_info *list, size_t most, size_t *
     size_t n = 0;
     for (size_t i = 0; i < KIND_COUNT; i++) {
         memfit_device_info info;
-        for (unsigned index = 0; kinds[i].describe(index, &info); index++, n++)
+        for (unsigned index = 0; kinds[i].describe && kinds[i].describe(index, &info); index++, n++)
             if (n < most)
                 list[n] = info;
     }

@@ -1,0 +1,455 @@
+/*
+ * cuda.c: an NVIDIA card as a device, through the driver API found at run time.
+ *
+ *   context   the primary one, so that cuDNN, cuBLAS and frameworks in the same process share it. Every call makes it
+ *             current and restores what was current before: the caller's thread does not notice.
+ *   memory    VMM: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess. A created handle is mapped as a whole
+ *             (the driver's rule). Unmapping is not ordered with streams: the pool unmaps only what no stream can
+ * touch. fixed     what the process pays for context and libraries, as NVML shows it; measured when the device is
+ * opened and again whenever `memory` finds the process holding more than pools and fixed cost explain. identity  the
+ * UUID: CUDA's index is not NVML's under CUDA_VISIBLE_DEVICES.
+ *
+ * Where a card or driver lacks VMM (before CUDA 10.2), opening answers UNSUPPORTED with the driver's version: a pool
+ * that cannot move pages could not keep its promise.
+ */
+#include "device/device.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "device/cuda_driver.h"
+#include "device/nvml.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct cuda {
+    mf_device base;
+    mf_cuda_driver driver;
+    mf_nvml *nvml; /* NULL when it cannot be had: then other processes are not named */
+    unsigned nvml_index;
+    cu_device device;
+    cu_context context;
+    cu_allocation_prop prop;
+    cu_access_desc access;
+} cuda;
+
+/* ---- the context, made current for the length of a call --------------------------------------------------- */
+
+static bool enter(cuda *c, cu_result *code)
+{
+    cu_context now = NULL;
+    if (c->driver.ctx_get_current(&now) == CU_SUCCESS && now == c->context)
+        return false;
+    *code = c->driver.ctx_push(c->context);
+    return *code == CU_SUCCESS;
+}
+
+static void leave(cuda *c, bool pushed)
+{
+    cu_context old;
+    if (pushed)
+        c->driver.ctx_pop(&old);
+}
+
+/* Runs `call`, a driver call in the right context, and returns its status. */
+#define IN_CONTEXT(c, what, call)                                                                                      \
+    do {                                                                                                               \
+        cu_result code_ = CU_SUCCESS;                                                                                  \
+        bool pushed_ = enter((c), &code_);                                                                             \
+        if (code_ == CU_SUCCESS)                                                                                       \
+            code_ = (call);                                                                                            \
+        leave((c), pushed_);                                                                                           \
+        return code_ == CU_SUCCESS ? MEMFIT_OK : mf_cuda_fail(&(c)->driver, code_, (what), err);                       \
+    } while (0)
+
+/* ---- memory ----------------------------------------------------------------------------------------------- */
+
+static memfit_status cuda_memory(mf_device *device, uint64_t *total, uint64_t *free_bytes, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    size_t t = 0, f = 0;
+    cu_result code = CU_SUCCESS;
+    bool pushed = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.memory_info(&f, &t);
+    leave(c, pushed);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "asking for free memory", err);
+    *total = t;
+    *free_bytes = f;
+    return MEMFIT_OK;
+}
+
+static memfit_status cuda_reserve(mf_device *device, uint64_t bytes, uint64_t alignment, mf_address *address,
+                                  memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_address at = 0;
+    cu_result code = CU_SUCCESS;
+    bool pushed = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.reserve(&at, bytes, alignment, 0, 0);
+    leave(c, pushed);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "reserving addresses", err);
+    *address = at;
+    return MEMFIT_OK;
+}
+
+static memfit_status cuda_unreserve(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "giving addresses back", c->driver.unreserve(address, bytes));
+}
+
+static memfit_status cuda_create(mf_device *device, uint64_t bytes, mf_physical *physical, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_handle handle = 0;
+    cu_result code = CU_SUCCESS;
+    bool pushed = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.create(&handle, bytes, &c->prop, 0);
+    leave(c, pushed);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "creating device memory", err);
+    *physical = handle;
+    return MEMFIT_OK;
+}
+
+static memfit_status cuda_release(mf_device *device, mf_physical physical, uint64_t bytes, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    (void)bytes;
+    IN_CONTEXT(c, "releasing device memory", c->driver.release(physical));
+}
+
+static memfit_status cuda_map(mf_device *device, mf_address address, uint64_t bytes, mf_physical physical,
+                              memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "mapping device memory", c->driver.map(address, bytes, 0, physical, 0));
+}
+
+static memfit_status cuda_access(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "opening mapped memory", c->driver.access(address, bytes, &c->access, 1));
+}
+
+static memfit_status cuda_unmap(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "unmapping device memory", c->driver.unmap(address, bytes));
+}
+
+/* ---- streams, events, bytes ------------------------------------------------------------------------------- */
+
+static cu_stream to_stream(mf_stream stream)
+{
+    return (cu_stream)(uintptr_t)stream;
+}
+
+static cu_event to_event(mf_event event)
+{
+    return (cu_event)(uintptr_t)event;
+}
+
+static memfit_status cuda_stream_create(mf_device *device, mf_stream *stream, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_stream s = NULL;
+    cu_result code = CU_SUCCESS;
+    bool pushed = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.stream_create(&s, CU_STREAM_NON_BLOCKING);
+    leave(c, pushed);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "making a stream", err);
+    *stream = (mf_stream)(uintptr_t)s;
+    return MEMFIT_OK;
+}
+
+static memfit_status cuda_stream_destroy(mf_device *device, mf_stream stream, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "ending a stream", c->driver.stream_destroy(to_stream(stream)));
+}
+
+static memfit_status cuda_stream_wait(mf_device *device, mf_stream stream, mf_event event, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "making a stream wait", c->driver.stream_wait(to_stream(stream), to_event(event), 0));
+}
+
+static memfit_status cuda_stream_sync(mf_device *device, mf_stream stream, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "waiting for a stream", c->driver.stream_sync(to_stream(stream)));
+}
+
+static memfit_status cuda_event_create(mf_device *device, mf_event *event, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_event e = NULL;
+    cu_result code = CU_SUCCESS;
+    bool pushed = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.event_create(&e, CU_EVENT_DISABLE_TIMING);
+    leave(c, pushed);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "making an event", err);
+    *event = (mf_event)(uintptr_t)e;
+    return MEMFIT_OK;
+}
+
+static memfit_status cuda_event_destroy(mf_device *device, mf_event event, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "ending an event", c->driver.event_destroy(to_event(event)));
+}
+
+static memfit_status cuda_event_record(mf_device *device, mf_event event, mf_stream stream, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "recording an event", c->driver.event_record(to_event(event), to_stream(stream)));
+}
+
+static memfit_status cuda_event_done(mf_device *device, mf_event event, bool *done, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_result code = CU_SUCCESS;
+    bool pushed = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.event_query(to_event(event));
+    leave(c, pushed);
+    if (code != CU_SUCCESS && code != CU_ERROR_NOT_READY)
+        return mf_cuda_fail(&c->driver, code, "asking for an event", err);
+    *done = code == CU_SUCCESS;
+    return MEMFIT_OK;
+}
+
+static memfit_status cuda_copy_in(mf_device *device, mf_address to, const void *from, uint64_t bytes, mf_stream stream,
+                                  memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "copying to the device", c->driver.copy_in(to, from, bytes, to_stream(stream)));
+}
+
+static memfit_status cuda_copy_out(mf_device *device, void *to, mf_address from, uint64_t bytes, mf_stream stream,
+                                   memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "copying from the device", c->driver.copy_out(to, from, bytes, to_stream(stream)));
+}
+
+static memfit_status cuda_copy(mf_device *device, mf_address to, mf_address from, uint64_t bytes, mf_stream stream,
+                               memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "copying on the device", c->driver.copy(to, from, bytes, to_stream(stream)));
+}
+
+static memfit_status cuda_fill(mf_device *device, mf_address to, unsigned char byte, uint64_t bytes, mf_stream stream,
+                               memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "filling device memory", c->driver.fill(to, byte, bytes, to_stream(stream)));
+}
+
+/* ---- who else is there ------------------------------------------------------------------------------------ */
+
+enum { MOST_PROCESSES = 64 };
+
+static size_t cuda_others(mf_device *device, char (*text)[128], uint64_t *bytes, size_t most)
+{
+    cuda *c = (cuda *)device;
+    mf_nvml_process list[MOST_PROCESSES];
+    size_t count = 0, out = 0;
+    if (!c->nvml || mf_nvml_processes(c->nvml, c->nvml_index, list, MOST_PROCESSES, &count, NULL))
+        return 0;
+    if (count > MOST_PROCESSES)
+        count = MOST_PROCESSES;
+    for (;;) { /* largest first, by selection: there are few */
+        size_t best = count;
+        for (size_t i = 0; i < count; i++)
+            if (list[i].pid != (unsigned)getpid() && list[i].pid && (best == count || list[i].bytes > list[best].bytes))
+                best = i;
+        if (best == count || out == most)
+            return out;
+        snprintf(text[out], 128, "%.80s (pid %u)", list[best].name[0] ? list[best].name : "a process", list[best].pid);
+        bytes[out++] = list[best].bytes;
+        list[best].pid = 0;
+    }
+}
+
+/* What NVML shows for this process; 0 when it does not say. */
+static uint64_t own_bytes(cuda *c)
+{
+    mf_nvml_process list[MOST_PROCESSES];
+    size_t count = 0;
+    if (!c->nvml || mf_nvml_processes(c->nvml, c->nvml_index, list, MOST_PROCESSES, &count, NULL))
+        return 0;
+    for (size_t i = 0; i < count && i < MOST_PROCESSES; i++)
+        if (list[i].pid == (unsigned)getpid() && list[i].bytes_known)
+            return list[i].bytes;
+    return 0;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------- */
+
+static void cuda_destroy(mf_device *device)
+{
+    cuda *c = (cuda *)device;
+    mf_device_end(device);
+    c->driver.primary_release(c->device);
+    mf_nvml_close(c->nvml);
+    mf_host_free(device->host, c, sizeof *c);
+}
+
+static const mf_device_table cuda_table = {
+    .kind = "cuda",
+    .destroy = cuda_destroy,
+    .memory = cuda_memory,
+    .reserve = cuda_reserve,
+    .unreserve = cuda_unreserve,
+    .create = cuda_create,
+    .release = cuda_release,
+    .map = cuda_map,
+    .access = cuda_access,
+    .unmap = cuda_unmap,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .stream_wait = cuda_stream_wait,
+    .stream_sync = cuda_stream_sync,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_done = cuda_event_done,
+    .copy_in = cuda_copy_in,
+    .copy_out = cuda_copy_out,
+    .copy = cuda_copy,
+    .fill = cuda_fill,
+    .others = cuda_others,
+};
+
+static void format_uuid(const cu_uuid *uuid, char text[64])
+{
+    const unsigned char *b = uuid->bytes;
+    snprintf(text, 64, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2],
+             b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+/* Name, identity and the properties of its memory. */
+static memfit_status describe_card(cuda *c, unsigned index, memfit_error *err)
+{
+    int count = 0, vmm = 0;
+    cu_uuid uuid;
+    cu_result code = c->driver.device_count(&count);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "counting the cards", err);
+    if ((int)index >= count)
+        return mf_fail(err, MEMFIT_NOT_FOUND,
+                       "cuda:%u: the driver shows %d card%s\nsee nvidia-smi -L, and CUDA_VISIBLE_DEVICES", index, count,
+                       count == 1 ? "" : "s");
+    code = c->driver.device_get(&c->device, (int)index);
+    if (code == CU_SUCCESS)
+        code = c->driver.device_name(c->base.name, sizeof c->base.name, c->device);
+    if (code == CU_SUCCESS && c->driver.device_uuid && c->driver.device_uuid(&uuid, c->device) == CU_SUCCESS)
+        format_uuid(&uuid, c->base.uuid);
+    if (code == CU_SUCCESS)
+        code = c->driver.device_attribute(&vmm, CU_ATTRIBUTE_VMM_SUPPORTED, c->device);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "describing the card", err);
+    if (!vmm || !c->driver.create || !c->driver.map || !c->driver.access || !c->driver.unmap || !c->driver.reserve ||
+        !c->driver.granularity)
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "%s with CUDA %d.%d cannot remap its memory (no VMM)\nmemfit's pool needs it: a driver of CUDA "
+                       "10.2 or newer",
+                       c->base.name, c->driver.version / 1000, c->driver.version % 1000 / 10);
+    c->prop = (cu_allocation_prop){.type = CU_ALLOCATION_PINNED, .location = {CU_LOCATION_DEVICE, c->device}};
+    c->access = (cu_access_desc){{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READ_WRITE};
+    size_t granularity = 0;
+    code = c->driver.granularity(&granularity, &c->prop, CU_GRANULARITY_MINIMUM);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "asking for the page size", err);
+    c->base.granularity = granularity;
+    return MEMFIT_OK;
+}
+
+/* Takes the context and measures what it costs: NVML's figure for the process, else what the card lost meanwhile. */
+static memfit_status take_context(cuda *c, memfit_error *err)
+{
+    mf_nvml_card before = {0}, after = {0};
+    if (c->base.uuid[0] && mf_nvml_open(c->base.host, mf_finder_default(), &c->nvml, NULL) == MEMFIT_OK &&
+        (mf_nvml_card_by_uuid(c->nvml, c->base.uuid, &c->nvml_index, NULL) ||
+         mf_nvml_card_get(c->nvml, c->nvml_index, &before, NULL))) {
+        mf_nvml_close(c->nvml);
+        c->nvml = NULL;
+    }
+    cu_result code = c->driver.primary_retain(&c->context, c->device);
+    if (code != CU_SUCCESS) {
+        mf_nvml_close(c->nvml);
+        c->nvml = NULL;
+        return mf_cuda_fail(&c->driver, code, "making a context on the card", err);
+    }
+    uint64_t fixed = own_bytes(c);
+    if (!fixed && c->nvml && before.memory_known && !mf_nvml_card_get(c->nvml, c->nvml_index, &after, NULL) &&
+        after.used_bytes > before.used_bytes)
+        fixed = after.used_bytes - before.used_bytes;
+    atomic_store(&c->base.fixed_bytes, fixed);
+    return MEMFIT_OK;
+}
+
+memfit_status mf_device_open_cuda(const memfit_device_options *options, unsigned index, mf_device **device,
+                                  memfit_error *err)
+{
+    if (options->capacity_bytes || options->granularity_bytes || options->fixed_bytes)
+        return mf_fail(err, MEMFIT_INVALID,
+                       "cuda: capacity, granularity and fixed cost are the card's, they cannot be set\nto use less, "
+                       "set the pool's limit");
+    cuda *c = mf_host_zalloc(options->host, sizeof *c);
+    if (!c)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "cuda: no host memory for the device");
+    memfit_status status = mf_device_init(&c->base, &cuda_table, options->host, err);
+    if (status) {
+        mf_host_free(options->host, c, sizeof *c);
+        return status;
+    }
+    status = mf_cuda_open(mf_finder_default(), &c->driver, err);
+    if (!status)
+        status = describe_card(c, index, err);
+    if (!status)
+        status = take_context(c, err);
+    if (status) {
+        mf_device_end(&c->base);
+        mf_host_free(options->host, c, sizeof *c);
+        return status;
+    }
+    *device = &c->base;
+    return MEMFIT_OK;
+}
+
+bool mf_device_describe_cuda(unsigned index, memfit_device_info *info)
+{
+    mf_cuda_driver driver;
+    int count = 0;
+    cu_device device;
+    cu_uuid uuid;
+    size_t total = 0;
+    if (mf_cuda_open(mf_finder_default(), &driver, NULL) || driver.device_count(&count) != CU_SUCCESS ||
+        (int)index >= count)
+        return false;
+    *info = (memfit_device_info){0};
+    snprintf(info->name, sizeof info->name, "cuda:%u", index);
+    if (driver.device_get(&device, (int)index) != CU_SUCCESS ||
+        driver.device_name(info->model, sizeof info->model, device) != CU_SUCCESS)
+        return false;
+    if (driver.device_uuid && driver.device_uuid(&uuid, device) == CU_SUCCESS)
+        format_uuid(&uuid, info->uuid);
+    if (driver.device_total(&total, device) == CU_SUCCESS)
+        info->total_bytes = total;
+    info->granularity_bytes = UINT64_C(2) << 20;
+    return true;
+}
