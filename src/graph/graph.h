@@ -460,7 +460,6 @@ memfit_status mf_graph_check(const mf_graph *graph, memfit_error *err);
 
 /* The row of a kind. */
 typedef struct mf_kind_row {
-    const char *name, *operands;
     uint32_t inplace_in, inplace_out; /* this output may take this input's bytes when it is the last reader; MF_NONE */
     bool must_alias;                  /* in place always (updates, accumulating state) */
     bool recomputable;                /* may run again with the same result and no side effect */
@@ -470,6 +469,8 @@ typedef struct mf_kind_row {
     uint32_t min_in, max_in, min_out, max_out;
 } mf_kind_row;
 const mf_kind_row *mf_kind(mf_op_kind kind);
+const char *mf_kind_name(mf_op_kind kind);
+const char *mf_kind_operands(mf_op_kind kind); /* "x, w, [bias] -> y ..." */
 /* Whether this output may take this input's bytes when nothing reads the input afterwards: types and shapes included.
  */
 bool mf_op_may_alias(const mf_graph *graph, const mf_op *op, uint32_t in, uint32_t out);

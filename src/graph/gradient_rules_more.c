@@ -1,0 +1,111 @@
+/* gradient_rules_more.c: gradients of windows, normalization, recurrence and losses. */
+#include "graph/gradient.h"
+
+#define UNKNOWN ((mf_typed){.shape = {.rank = MF_NONE}})
+
+static mf_typed when(bool wanted)
+{
+    mf_typed t = UNKNOWN;
+    t.absent = !wanted;
+    return t;
+}
+
+void mf_gradient_prelu(mf_backward *w, const mf_op *op)
+{
+    uint32_t in[3] = {mf_backward_of(w, op->out[0]), op->in[0], op->in[1]}, out[2];
+    mf_typed types[2] = {when(mf_backward_wants(w, op->in[0])), when(mf_backward_wants(w, op->in[1]))};
+    mf_g_op(w->b, MF_OP_PRELU_GRAD, NULL, 3, in, 2, types, out);
+    mf_backward_give(w, op->in[1], out[1]);
+    mf_backward_give(w, op->in[0], out[0]);
+}
+
+void mf_gradient_pool_max(mf_backward *w, const mf_op *op)
+{
+    mf_typed x = {.dtype = mf_g_dtype(w->b, op->in[0]), .shape = mf_g_shape(w->b, op->in[0])};
+    uint32_t in[2] = {mf_backward_of(w, op->out[0]), op->out[1]};
+    mf_backward_give(w, op->in[0], mf_g_op(w->b, MF_OP_POOL_MAX_GRAD, &op->attr, 2, in, 1, &x, NULL));
+}
+
+void mf_gradient_pool_avg(mf_backward *w, const mf_op *op)
+{
+    mf_typed x = {.dtype = mf_g_dtype(w->b, op->in[0]), .shape = mf_g_shape(w->b, op->in[0])};
+    uint32_t dy = mf_backward_of(w, op->out[0]);
+    mf_backward_give(w, op->in[0], mf_g_op(w->b, MF_OP_POOL_AVG_GRAD, &op->attr, 1, &dy, 1, &x, NULL));
+}
+
+/* dy, x, two statistics, gamma -> dx, dgamma, dbeta; the same operands for all three kinds. */
+static void norm_gradient(mf_backward *w, const mf_op *op, mf_op_kind kind, uint32_t first, uint32_t second)
+{
+    uint32_t x = op->in[0], gamma = op->in[1], beta = op->in[2], out[3];
+    uint32_t in[5] = {mf_backward_of(w, op->out[0]), x, first, second, gamma};
+    mf_typed types[3] = {when(mf_backward_wants(w, x)), when(mf_backward_wants(w, gamma)),
+                         when(mf_backward_wants(w, beta))};
+    mf_g_op(w->b, kind, &op->attr, 5, in, 3, types, out);
+    mf_backward_give(w, gamma, out[1]);
+    mf_backward_give(w, beta, out[2]);
+    mf_backward_give(w, x, out[0]);
+}
+
+void mf_gradient_batch_norm(mf_backward *w, const mf_op *op)
+{
+    norm_gradient(w, op, MF_OP_BATCH_NORM_GRAD, op->out[1], op->out[2]);
+}
+
+void mf_gradient_batch_norm_infer(mf_backward *w, const mf_op *op)
+{
+    norm_gradient(w, op, MF_OP_BATCH_NORM_INFER_GRAD, op->in[3], op->in[4]);
+}
+
+void mf_gradient_layer_norm(mf_backward *w, const mf_op *op)
+{
+    norm_gradient(w, op, MF_OP_LAYER_NORM_GRAD, op->out[1], op->out[2]);
+}
+
+/* ---- recurrent ---- */
+
+void mf_gradient_lstm(mf_backward *w, const mf_op *op)
+{
+    uint32_t h0 = op->in[2], c0 = op->in[3], out[4];
+    uint32_t in[10] = {mf_backward_of(w, op->out[0]), op->out[0], op->out[1], op->out[2], op->in[1], h0, c0, op->in[4],
+                       mf_backward_of(w, op->out[3]), mf_backward_of(w, op->out[4])};
+    mf_typed types[4] = {UNKNOWN, when(mf_backward_wants(w, op->in[1])), when(mf_backward_wants(w, h0)),
+                         when(mf_backward_wants(w, c0))};
+    mf_g_op(w->b, MF_OP_LSTM_GRAD, &op->attr, 10, in, 4, types, out);
+    mf_backward_give(w, op->in[1], out[1]);
+    mf_backward_give(w, h0, out[2]);
+    mf_backward_give(w, c0, out[3]);
+    mf_backward_give(w, op->in[0], out[0]);
+}
+
+void mf_gradient_gru(mf_backward *w, const mf_op *op)
+{
+    uint32_t u = op->in[1], bias = op->in[2], h0 = op->in[3], out[4];
+    uint32_t in[8] = {mf_backward_of(w, op->out[0]), op->out[0], op->out[1], u, bias, h0, op->in[4],
+                      mf_backward_of(w, op->out[2])};
+    mf_typed types[4] = {UNKNOWN, when(mf_backward_wants(w, u)), when(mf_backward_wants(w, bias)),
+                         when(mf_backward_wants(w, h0))};
+    mf_g_op(w->b, MF_OP_GRU_GRAD, &op->attr, 8, in, 4, types, out);
+    mf_backward_give(w, u, out[1]);
+    mf_backward_give(w, bias, out[2]);
+    mf_backward_give(w, h0, out[3]);
+    mf_backward_give(w, op->in[0], out[0]);
+}
+
+void mf_gradient_simple_rnn(mf_backward *w, const mf_op *op)
+{
+    uint32_t u = op->in[1], h0 = op->in[2], out[3];
+    uint32_t in[6] = {mf_backward_of(w, op->out[0]), op->out[0], u, h0, op->in[3], mf_backward_of(w, op->out[1])};
+    mf_typed types[3] = {UNKNOWN, when(mf_backward_wants(w, u)), when(mf_backward_wants(w, h0))};
+    mf_g_op(w->b, MF_OP_SIMPLE_RNN_GRAD, &op->attr, 6, in, 3, types, out);
+    mf_backward_give(w, u, out[1]);
+    mf_backward_give(w, h0, out[2]);
+    mf_backward_give(w, op->in[0], out[0]);
+}
+
+/* ---- losses: where the backward pass begins ---- */
+
+void mf_gradient_loss(mf_backward *w, const mf_op *op)
+{
+    uint32_t in[3] = {op->in[0], op->in[1], op->in[2]};
+    mf_backward_give(w, op->in[0], mf_g_op(w->b, MF_OP_LOSS_GRAD, &op->attr, 3, in, 1, NULL, NULL));
+}
