@@ -92,8 +92,7 @@ static uint32_t add_storage(mf_build *b, uint64_t bytes, memfit_kind kind, uint3
     mf_graph *g = b->graph;
     if (!mf_grow(g->arena.host, &g->storages, &g->storage_capacity, g->storage_count, sizeof *g->storages))
         return no_memory(b);
-    g->storages[g->storage_count] =
-        (mf_storage){.bytes = bytes, .kind = kind, .layer = layer, .variable = variable};
+    g->storages[g->storage_count] = (mf_storage){.bytes = bytes, .kind = kind, .layer = layer, .variable = variable};
     return g->storage_count++;
 }
 
@@ -161,14 +160,20 @@ static const char *output_name(mf_op_kind kind, uint32_t i)
 {
     static const char *const grad[] = {"dx", "dw", "db", "d3", "d4"};
     switch (kind) {
-    case MF_OP_CONV_GRAD_WEIGHTS: return i ? "db" : "dw";
-    case MF_OP_POOL_MAX: return i ? "index" : "y";
-    case MF_OP_BATCH_NORM: return i == 0 ? "y" : i == 1 ? "mean" : "variance";
-    case MF_OP_LAYER_NORM: return i == 0 ? "y" : i == 1 ? "mean" : "rstd";
+    case MF_OP_CONV_GRAD_WEIGHTS:
+        return i ? "db" : "dw";
+    case MF_OP_POOL_MAX:
+        return i ? "index" : "y";
+    case MF_OP_BATCH_NORM:
+        return i == 0 ? "y" : i == 1 ? "mean" : "variance";
+    case MF_OP_LAYER_NORM:
+        return i == 0 ? "y" : i == 1 ? "mean" : "rstd";
     case MF_OP_BATCH_NORM_GRAD:
     case MF_OP_BATCH_NORM_INFER_GRAD:
-    case MF_OP_LAYER_NORM_GRAD: return i == 0 ? "dx" : i == 1 ? "dgamma" : "dbeta";
-    case MF_OP_GATHER_GRAD: return "dtable";
+    case MF_OP_LAYER_NORM_GRAD:
+        return i == 0 ? "dx" : i == 1 ? "dgamma" : "dbeta";
+    case MF_OP_GATHER_GRAD:
+        return "dtable";
     case MF_OP_UNARY_GRAD:
     case MF_OP_BINARY_GRAD:
     case MF_OP_REDUCE_GRAD:
@@ -180,11 +185,14 @@ static const char *output_name(mf_op_kind kind, uint32_t i)
     case MF_OP_LOSS_GRAD:
     case MF_OP_LSTM_GRAD:
     case MF_OP_GRU_GRAD:
-    case MF_OP_SIMPLE_RNN_GRAD: return grad[i < 5 ? i : 4];
+    case MF_OP_SIMPLE_RNN_GRAD:
+        return grad[i < 5 ? i : 4];
     case MF_OP_LSTM:
     case MF_OP_GRU:
-    case MF_OP_SIMPLE_RNN: return i ? "state" : "h";
-    default: return "y";
+    case MF_OP_SIMPLE_RNN:
+        return i ? "state" : "h";
+    default:
+        return "y";
     }
 }
 
@@ -240,8 +248,8 @@ static bool make_outputs(mf_build *b, mf_op *op, mf_typed *types)
         uint64_t bytes;
         if (!type_bytes(b, &types[i], &bytes))
             return false;
-        uint32_t storage = op->kind == MF_OP_VIEW ? g->tensors[op->in[0]].storage
-                                                  : add_storage(b, bytes, b->kind, b->layer, MF_NONE);
+        uint32_t storage =
+            op->kind == MF_OP_VIEW ? g->tensors[op->in[0]].storage : add_storage(b, bytes, b->kind, b->layer, MF_NONE);
         if (storage == MF_NONE)
             return false;
         op->out[i] = add_tensor(b, output_name(op->kind, i), &types[i], storage, MF_NONE);

@@ -8,8 +8,8 @@
  *     mf_build b;
  *     mf_build_begin(&b, host, err);
  *     uint32_t x = mf_g_input(&b, "x", MF_F32, shape, MEMFIT_KIND_INPUTS);
- *     uint32_t w = mf_g_use(&b, mf_g_variable(&b, &(mf_variable){.name = "w", .dtype = MF_F32, .shape = ..., .trainable = true}));
- *     uint32_t y = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_matmul(&b, x, w, MF_NONE, false, false, 1));
+ *     uint32_t w = mf_g_use(&b, mf_g_variable(&b, &(mf_variable){.name = "w", .dtype = MF_F32, .shape = ..., .trainable
+ * = true})); uint32_t y = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_matmul(&b, x, w, MF_NONE, false, false, 1));
  *     mf_g_backward(&b, 1, &y, &dy, 1, &w, &dw);
  *     mf_graph *graph;
  *     status = mf_build_end(&b, &graph);
@@ -32,9 +32,9 @@ typedef struct mf_build {
 
 /* On failure the builder is in its failed state; mf_build_end gives the status. */
 memfit_status mf_build_begin(mf_build *b, const memfit_host *host, memfit_error *err);
-/* Removes operations nobody needs, checks, and hands the graph over. On failure everything is freed. `roots` are tensors
- * that must be there at the end beside the outputs (when predicting) and what variables keep; they are rewritten to the
- * final numbers, as the graph is numbered anew. */
+/* Removes operations nobody needs, checks, and hands the graph over. On failure everything is freed. `roots` are
+ * tensors that must be there at the end beside the outputs (when predicting) and what variables keep; they are
+ * rewritten to the final numbers, as the graph is numbered anew. */
 memfit_status mf_build_end(mf_build *b, mf_graph **graph);
 memfit_status mf_build_end_keeping(mf_build *b, uint32_t root_count, uint32_t *roots, mf_graph **graph);
 void mf_build_cancel(mf_build *b);
@@ -113,8 +113,8 @@ uint32_t mf_g_pool_avg(mf_build *b, uint32_t x, const mf_window *window);
 /* ---- normalization; gamma and beta may be MF_NONE ---- */
 uint32_t mf_g_batch_norm(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta, double epsilon, uint32_t *mean,
                          uint32_t *variance);
-uint32_t mf_g_batch_norm_infer(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta, uint32_t mean,
-                               uint32_t variance, double epsilon);
+uint32_t mf_g_batch_norm_infer(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta, uint32_t mean, uint32_t variance,
+                               double epsilon);
 void mf_g_moving_average(mf_build *b, uint32_t value, uint32_t state, double momentum);
 /* axes: number of trailing axes; groups > 0: group normalization over (positions, channels / groups) of each sample. */
 uint32_t mf_g_layer_norm(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta, double epsilon, uint32_t axes,

@@ -194,7 +194,8 @@ bool mf_window_pad(mf_window *window, const char *padding, const int64_t *spatia
 
 int64_t mf_window_out(const mf_window *window, uint32_t dim, int64_t in)
 {
-    int64_t room = in + window->before[dim] + window->after[dim] - (window->kernel[dim] - 1) * window->dilation[dim] - 1;
+    int64_t room =
+        in + window->before[dim] + window->after[dim] - (window->kernel[dim] - 1) * window->dilation[dim] - 1;
     if (room < 0 || window->stride[dim] < 1 || window->dilation[dim] < 1)
         return 0;
     return room / window->stride[dim] + 1;
@@ -289,8 +290,8 @@ uint32_t mf_g_batch_norm(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta,
     return out[0];
 }
 
-uint32_t mf_g_batch_norm_infer(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta, uint32_t mean,
-                               uint32_t variance, double epsilon)
+uint32_t mf_g_batch_norm_infer(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta, uint32_t mean, uint32_t variance,
+                               double epsilon)
 {
     return mf_g_op(b, MF_OP_BATCH_NORM_INFER, &(mf_attr){.norm = {.epsilon = epsilon}}, 5,
                    (uint32_t[]){x, gamma, beta, mean, variance}, 1, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * check.c: every invariant of a graph, walked: ids in range, shapes obey the kind's rule, producers before readers, each
- * storage large enough, no reader of a parameter after its update, variables and feeds consistent.
+ * check.c: every invariant of a graph, walked: ids in range, shapes obey the kind's rule, producers before readers,
+ * each storage large enough, no reader of a parameter after its update, variables and feeds consistent.
  */
 #include "base/error.h"
 #include "graph/kinds.h"
@@ -65,9 +65,9 @@ static memfit_status check_op(const mf_graph *g, uint32_t i, memfit_error *err)
         return mf_fail(err, MEMFIT_INTERNAL, "operation %u (%s) cannot accumulate", i, mf_kind_name(op->kind));
     mf_typed out[8];
     for (uint32_t k = 0; k < op->out_count && k < 8; k++)
-        out[k] = op->out[k] == MF_NONE ? (mf_typed){.absent = true, .shape = {.rank = MF_NONE}}
-                                       : (mf_typed){.dtype = g->tensors[op->out[k]].dtype,
-                                                    .shape = g->tensors[op->out[k]].shape};
+        out[k] = op->out[k] == MF_NONE
+                     ? (mf_typed){.absent = true, .shape = {.rank = MF_NONE}}
+                     : (mf_typed){.dtype = g->tensors[op->out[k]].dtype, .shape = g->tensors[op->out[k]].shape};
     mf_typing typing = {.graph = g, .op = op, .out = out, .err = err};
     return rules->shape(&typing);
 }

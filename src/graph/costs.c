@@ -38,10 +38,10 @@ static double rnn_flops(const mf_graph *g, const mf_op *op, double factor)
 {
     bool grad = op->kind == MF_OP_LSTM_GRAD || op->kind == MF_OP_GRU_GRAD || op->kind == MF_OP_SIMPLE_RNN_GRAD;
     uint32_t z = grad ? op->out[0] : op->in[0];
-    uint32_t u = !grad                             ? op->in[1]
-                 : op->kind == MF_OP_LSTM_GRAD     ? op->in[4]
-                 : op->kind == MF_OP_GRU_GRAD      ? op->in[3]
-                                                   : op->in[2];
+    uint32_t u = !grad                         ? op->in[1]
+                 : op->kind == MF_OP_LSTM_GRAD ? op->in[4]
+                 : op->kind == MF_OP_GRU_GRAD  ? op->in[3]
+                                               : op->in[2];
     if (z == MF_NONE || u == MF_NONE)
         return 0;
     return factor * 2 * count_of(g, z) * (double)g->tensors[u].shape.dim[0] + 20 * count_of(g, z);
@@ -65,31 +65,41 @@ static double flops_of(const mf_graph *g, const mf_op *op)
     }
     case MF_OP_CONV:
     case MF_OP_CONV_GRAD_DATA:
-    case MF_OP_CONV_GRAD_WEIGHTS: return conv_flops(g, op);
+    case MF_OP_CONV_GRAD_WEIGHTS:
+        return conv_flops(g, op);
     case MF_OP_UNARY:
     case MF_OP_UNARY_GRAD:
         return op->attr.unary.function == MF_UNARY_RELU || op->attr.unary.function == MF_UNARY_RELU6 ? n : 10 * n;
     case MF_OP_SOFTMAX:
     case MF_OP_LOSS:
     case MF_OP_RANDOM:
-    case MF_OP_AUGMENT: return 15 * (x > n ? x : n);
+    case MF_OP_AUGMENT:
+        return 15 * (x > n ? x : n);
     case MF_OP_POOL_MAX:
-    case MF_OP_POOL_AVG: return n * cells(&op->attr.window);
+    case MF_OP_POOL_AVG:
+        return n * cells(&op->attr.window);
     case MF_OP_BATCH_NORM:
-    case MF_OP_LAYER_NORM: return 8 * n;
+    case MF_OP_LAYER_NORM:
+        return 8 * n;
     case MF_OP_BATCH_NORM_GRAD:
-    case MF_OP_LAYER_NORM_GRAD: return 12 * count_of(g, op->in[0]);
+    case MF_OP_LAYER_NORM_GRAD:
+        return 12 * count_of(g, op->in[0]);
     case MF_OP_LSTM:
     case MF_OP_GRU:
-    case MF_OP_SIMPLE_RNN: return rnn_flops(g, op, 1);
+    case MF_OP_SIMPLE_RNN:
+        return rnn_flops(g, op, 1);
     case MF_OP_LSTM_GRAD:
     case MF_OP_GRU_GRAD:
-    case MF_OP_SIMPLE_RNN_GRAD: return rnn_flops(g, op, 2);
-    case MF_OP_UPDATE: return 12 * n;
+    case MF_OP_SIMPLE_RNN_GRAD:
+        return rnn_flops(g, op, 2);
+    case MF_OP_UPDATE:
+        return 12 * n;
     case MF_OP_INPUT:
     case MF_OP_VIEW:
-    case MF_OP_ASSUMED: return 0;
-    default: return x > n ? x : n;
+    case MF_OP_ASSUMED:
+        return 0;
+    default:
+        return x > n ? x : n;
     }
 }
 

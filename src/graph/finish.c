@@ -1,6 +1,6 @@
 /*
- * finish.c: from a builder to a graph: dead operations vanish, outputs nobody reads become MF_NONE where the kind allows
- * it, and operations, tensors and storages are numbered without gaps.
+ * finish.c: from a builder to a graph: dead operations vanish, outputs nobody reads become MF_NONE where the kind
+ * allows it, and operations, tensors and storages are numbered without gaps.
  *
  * Alive is what writes a variable, an input, and whatever those read, from the last operation to the first. Storages
  * carry the mark, so that an in-place change (clipping a gradient) stays when a later operation reads what it changed;

@@ -1,10 +1,10 @@
 /*
  * gradient.c: the backward pass over any graph; rules per kind are in gradient_rules.c.
  *
- * With accumulators (pieces of a batch) a parameter's gradient lives in a variable. A part that was made for the parameter
- * alone by a kind that can add to its output does so directly: the part's storage becomes the variable's ("adopted").
- * Any other part is added by one BINARY in place. What was tried and dropped: adding with SUM_N at the end, which keeps
- * every part alive until the last arrives.
+ * With accumulators (pieces of a batch) a parameter's gradient lives in a variable. A part that was made for the
+ * parameter alone by a kind that can add to its output does so directly: the part's storage becomes the variable's
+ * ("adopted"). Any other part is added by one BINARY in place. What was tried and dropped: adding with SUM_N at the
+ * end, which keeps every part alive until the last arrives.
  */
 #include "graph/gradient.h"
 

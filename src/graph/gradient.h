@@ -1,7 +1,7 @@
 /*
  * gradient.h: the backward pass. Forward operations are walked from last to first; each kind's rule turns the gradients
- * of its outputs into those of its inputs. What a tensor gets from several readers is summed as it arrives, in the order
- * of arrival: the graph fixes the order of every sum.
+ * of its outputs into those of its inputs. What a tensor gets from several readers is summed as it arrives, in the
+ * order of arrival: the graph fixes the order of every sum.
  */
 #ifndef MF_GRAPH_GRADIENT_H
 #define MF_GRAPH_GRADIENT_H

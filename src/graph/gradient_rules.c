@@ -53,8 +53,7 @@ void mf_gradient_slice(mf_backward *w, const mf_op *op)
 void mf_gradient_pad(mf_backward *w, const mf_op *op)
 {
     if (op->attr.pad.mode != 0) {
-        mf_build_fail(w->b, MEMFIT_UNSUPPORTED,
-                      "layer '%s': padding by reflection or repetition has no gradient here",
+        mf_build_fail(w->b, MEMFIT_UNSUPPORTED, "layer '%s': padding by reflection or repetition has no gradient here",
                       w->b->graph->layers[op->layer].name);
         return;
     }
@@ -191,8 +190,7 @@ void mf_gradient_conv_transposed(mf_backward *w, const mf_op *op)
     uint32_t x = op->in[0], kernel = op->in[1], dy = mf_backward_of(w, op->out[0]);
     const mf_window *window = &op->attr.window;
     if (mf_backward_wants(w, kernel))
-        mf_backward_give(w, kernel,
-                         mf_g_conv_grad_weights(w->b, dy, x, window, mf_g_shape(w->b, kernel), NULL));
+        mf_backward_give(w, kernel, mf_g_conv_grad_weights(w->b, dy, x, window, mf_g_shape(w->b, kernel), NULL));
     bias_gradient(w, op->in[2], dy);
     if (mf_backward_wants(w, x))
         mf_backward_give(w, x, mf_g_conv(w->b, dy, kernel, MF_NONE, window));
@@ -205,14 +203,20 @@ void mf_gradient_unary(mf_backward *w, const mf_op *op)
     uint32_t dy = mf_backward_of(w, op->out[0]);
     mf_attr attr = op->attr;
     switch (attr.unary.function) {
-    case MF_UNARY_LINEAR: mf_backward_pass(w, op->in[0], dy); return;
+    case MF_UNARY_LINEAR:
+        mf_backward_pass(w, op->in[0], dy);
+        return;
     case MF_UNARY_SIGN:
-    case MF_UNARY_FLOOR: return;
+    case MF_UNARY_FLOOR:
+        return;
     case MF_UNARY_AFFINE:
         mf_backward_give(w, op->in[0], mf_g_unary(w->b, MF_UNARY_AFFINE, attr.unary.alpha, 0, dy));
         return;
-    case MF_UNARY_NEG: mf_backward_give(w, op->in[0], mf_g_unary(w->b, MF_UNARY_NEG, 0, 0, dy)); return;
-    default: break;
+    case MF_UNARY_NEG:
+        mf_backward_give(w, op->in[0], mf_g_unary(w->b, MF_UNARY_NEG, 0, 0, dy));
+        return;
+    default:
+        break;
     }
     attr.unary.from_output = mf_unary_from_output(attr.unary.function);
     uint32_t in[2] = {dy, attr.unary.from_output ? op->out[0] : op->in[0]};
@@ -224,12 +228,16 @@ static uint32_t binary_gradient(mf_backward *w, const mf_op *op, uint32_t side, 
     uint32_t other = op->in[1 - side];
     *own = true;
     switch (op->attr.binary.function) {
-    case MF_ADD: *own = false; return dy;
+    case MF_ADD:
+        *own = false;
+        return dy;
     case MF_SUB:
         *own = side == 1;
         return side ? mf_g_unary(w->b, MF_UNARY_NEG, 0, 0, dy) : dy;
-    case MF_MUL: return mf_g_binary(w->b, MF_MUL, dy, other);
-    default: break;
+    case MF_MUL:
+        return mf_g_binary(w->b, MF_MUL, dy, other);
+    default:
+        break;
     }
     mf_attr attr = {.binary = {.function = op->attr.binary.function, .side = side}};
     return mf_g_op(w->b, MF_OP_BINARY_GRAD, &attr, 3, (uint32_t[]){dy, op->in[0], op->in[1]}, 1, NULL, NULL);

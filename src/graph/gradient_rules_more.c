@@ -66,8 +66,16 @@ void mf_gradient_layer_norm(mf_backward *w, const mf_op *op)
 void mf_gradient_lstm(mf_backward *w, const mf_op *op)
 {
     uint32_t h0 = op->in[2], c0 = op->in[3], out[4];
-    uint32_t in[10] = {mf_backward_of(w, op->out[0]), op->out[0], op->out[1], op->out[2], op->in[1], h0, c0, op->in[4],
-                       mf_backward_of(w, op->out[3]), mf_backward_of(w, op->out[4])};
+    uint32_t in[10] = {mf_backward_of(w, op->out[0]),
+                       op->out[0],
+                       op->out[1],
+                       op->out[2],
+                       op->in[1],
+                       h0,
+                       c0,
+                       op->in[4],
+                       mf_backward_of(w, op->out[3]),
+                       mf_backward_of(w, op->out[4])};
     mf_typed types[4] = {UNKNOWN, when(mf_backward_wants(w, op->in[1])), when(mf_backward_wants(w, h0)),
                          when(mf_backward_wants(w, c0))};
     mf_g_op(w->b, MF_OP_LSTM_GRAD, &op->attr, 10, in, 4, types, out);

@@ -150,10 +150,11 @@ typedef enum mf_op_kind {
     X(ELU)                                                                                                             \
     X(SELU)                                                                                                            \
     X(CELU)                                                                                                            \
-    X(SIGMOID) X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH)  \
-        X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP)            \
-            X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD) X(SPARSE_SIGMOID)   \
-                X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */                                      \
+    X(SIGMOID)                                                                                                         \
+    X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH)     \
+        X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK)     \
+            X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD) X(SPARSE_SIGMOID) X(SIN) X(COS)    \
+                X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */                                                    \
         X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
 
 typedef enum mf_unary {
@@ -173,7 +174,8 @@ typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_R
     X(MSLE, "mean_squared_logarithmic_error")                                                                          \
     X(HUBER, "huber")                                                                                                  \
     X(LOG_COSH, "log_cosh")                                                                                            \
-    X(POISSON, "poisson") X(KL, "kl_divergence") X(HINGE, "hinge") X(SQUARED_HINGE, "squared_hinge")                   \
+    X(POISSON, "poisson")                                                                                              \
+    X(KL, "kl_divergence") X(HINGE, "hinge") X(SQUARED_HINGE, "squared_hinge")                                         \
         X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")                                        \
             X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                            \
                 X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")           \
@@ -195,8 +197,9 @@ typedef enum mf_loss {
     X(TOP_K, "top_k_categorical_accuracy")                                                                             \
     X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy")                                                               \
     X(PRECISION, "precision")                                                                                          \
-    X(RECALL, "recall") X(METRIC_MAE, "mae") X(METRIC_MSE, "mse") X(METRIC_RMSE, "root_mean_squared_error")            \
-        X(AUC, "auc") X(LOSS_VALUE, "loss")
+    X(RECALL, "recall")                                                                                                \
+    X(METRIC_MAE, "mae") X(METRIC_MSE, "mse") X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc")                  \
+        X(LOSS_VALUE, "loss")
 
 typedef enum mf_metric {
 #define X(name, text) MF_METRIC_##name,
@@ -212,8 +215,8 @@ typedef enum mf_metric {
     X(ADAMW, "adamw")                                                                                                  \
     X(NADAM, "nadam")                                                                                                  \
     X(ADAMAX, "adamax")                                                                                                \
-    X(ADAGRAD, "adagrad") X(ADADELTA, "adadelta") X(ADAFACTOR, "adafactor") X(LION, "lion") X(FTRL, "ftrl")            \
-        X(LAMB, "lamb")
+    X(ADAGRAD, "adagrad")                                                                                              \
+    X(ADADELTA, "adadelta") X(ADAFACTOR, "adafactor") X(LION, "lion") X(FTRL, "ftrl") X(LAMB, "lamb")
 
 typedef enum mf_optimizer {
 #define X(name, text) MF_OPTIMIZER_##name,

@@ -1,6 +1,6 @@
 /*
- * kinds.c: the one table of operation kinds. Adding a kind is one line of MF_OP_LIST in graph.h, one row here, one shape
- * rule and one gradient rule; docs/operations.md is generated from this table.
+ * kinds.c: the one table of operation kinds. Adding a kind is one line of MF_OP_LIST in graph.h, one row here, one
+ * shape rule and one gradient rule; docs/operations.md is generated from this table.
  *
  * A row says which output may take which input's bytes (in place, decided by the planner when the input dies there),
  * whether the operation may run again with the same result (recomputable), whether it can add into a gradient variable
@@ -41,8 +41,10 @@ static const mf_kind_rules kinds[MF_OP_COUNT] = {
     [MF_OP_MATMUL] = {{KEEP, IN(2, 3), OUT(1, 1), AGAIN, ADDS}, mf_shape_matmul, mf_gradient_matmul},
     [MF_OP_CONV] = {{KEEP, IN(2, 3), OUT(1, 1), AGAIN}, mf_shape_conv, mf_gradient_conv},
     [MF_OP_CONV_GRAD_DATA] = {{KEEP, IN(2, 3), OUT(1, 1), AGAIN}, mf_shape_conv_grad_data, mf_gradient_conv_transposed},
-    [MF_OP_CONV_GRAD_WEIGHTS] =
-        {{KEEP, IN(2, 2), OUT(1, 2), ADDS, OPTIONAL(2)}, mf_shape_conv_grad_weights, NULL, "second order"},
+    [MF_OP_CONV_GRAD_WEIGHTS] = {{KEEP, IN(2, 2), OUT(1, 2), ADDS, OPTIONAL(2)},
+                                 mf_shape_conv_grad_weights,
+                                 NULL,
+                                 "second order"},
 
     [MF_OP_UNARY] = {{OVER(0, 0), IN(1, 1), OUT(1, 1), AGAIN, POINTWISE}, mf_shape_same, mf_gradient_unary},
     [MF_OP_UNARY_GRAD] = {{OVER(0, 0), IN(2, 2), OUT(1, 1), POINTWISE}, mf_shape_same, NULL, "second order"},
@@ -54,8 +56,10 @@ static const mf_kind_rules kinds[MF_OP_COUNT] = {
     [MF_OP_SOFTMAX] = {{OVER(0, 0), IN(1, 1), OUT(1, 1), AGAIN}, mf_shape_softmax, mf_gradient_softmax},
     [MF_OP_SOFTMAX_GRAD] = {{OVER(0, 0), IN(2, 2), OUT(1, 1)}, mf_shape_same, NULL, "second order"},
     [MF_OP_PRELU] = {{OVER(0, 0), IN(2, 2), OUT(1, 1), AGAIN}, mf_shape_prelu, mf_gradient_prelu},
-    [MF_OP_PRELU_GRAD] =
-        {{OVER(0, 0), IN(3, 3), OUT(2, 2), ADDS, OPTIONAL(3)}, mf_shape_prelu_grad, NULL, "second order"},
+    [MF_OP_PRELU_GRAD] = {{OVER(0, 0), IN(3, 3), OUT(2, 2), ADDS, OPTIONAL(3)},
+                          mf_shape_prelu_grad,
+                          NULL,
+                          "second order"},
     [MF_OP_RANDOM] = {{KEEP, IN(0, 0), OUT(1, 1), AGAIN}, mf_shape_given, NULL, "random numbers are constants"},
     [MF_OP_DROPOUT] = {{OVER(0, 0), IN(1, 1), OUT(1, 1), AGAIN, POINTWISE}, mf_shape_same, mf_gradient_dropout},
 
@@ -65,17 +69,25 @@ static const mf_kind_rules kinds[MF_OP_COUNT] = {
     [MF_OP_POOL_AVG_GRAD] = {{KEEP, IN(1, 1), OUT(1, 1)}, mf_shape_pool_grad, NULL, "second order"},
 
     [MF_OP_BATCH_NORM] = {{OVER(0, 0), IN(3, 3), OUT(3, 3), AGAIN}, mf_shape_batch_norm, mf_gradient_batch_norm},
-    [MF_OP_BATCH_NORM_GRAD] =
-        {{OVER(0, 0), IN(5, 5), OUT(3, 3), ADDS, OPTIONAL(7)}, mf_shape_batch_norm_grad, NULL, "second order"},
-    [MF_OP_BATCH_NORM_INFER] =
-        {{OVER(0, 0), IN(5, 5), OUT(1, 1), AGAIN, POINTWISE}, mf_shape_batch_norm_infer, mf_gradient_batch_norm_infer},
-    [MF_OP_BATCH_NORM_INFER_GRAD] =
-        {{OVER(0, 0), IN(5, 5), OUT(3, 3), ADDS, OPTIONAL(7)}, mf_shape_batch_norm_grad, NULL, "second order"},
+    [MF_OP_BATCH_NORM_GRAD] = {{OVER(0, 0), IN(5, 5), OUT(3, 3), ADDS, OPTIONAL(7)},
+                               mf_shape_batch_norm_grad,
+                               NULL,
+                               "second order"},
+    [MF_OP_BATCH_NORM_INFER] = {{OVER(0, 0), IN(5, 5), OUT(1, 1), AGAIN, POINTWISE},
+                                mf_shape_batch_norm_infer,
+                                mf_gradient_batch_norm_infer},
+    [MF_OP_BATCH_NORM_INFER_GRAD] = {{OVER(0, 0), IN(5, 5), OUT(3, 3), ADDS, OPTIONAL(7)},
+                                     mf_shape_batch_norm_grad,
+                                     NULL,
+                                     "second order"},
     [MF_OP_MOVING_AVERAGE] = {{OVER(1, 0), IN(2, 2), OUT(1, 1), STATE}, mf_shape_in_place, NULL, "state"},
-    [MF_OP_LAYER_NORM] =
-        {{OVER(0, 0), IN(3, 3), OUT(3, 3), AGAIN, OPTIONAL(6)}, mf_shape_layer_norm, mf_gradient_layer_norm},
-    [MF_OP_LAYER_NORM_GRAD] =
-        {{OVER(0, 0), IN(5, 5), OUT(3, 3), ADDS, OPTIONAL(7)}, mf_shape_layer_norm_grad, NULL, "second order"},
+    [MF_OP_LAYER_NORM] = {{OVER(0, 0), IN(3, 3), OUT(3, 3), AGAIN, OPTIONAL(6)},
+                          mf_shape_layer_norm,
+                          mf_gradient_layer_norm},
+    [MF_OP_LAYER_NORM_GRAD] = {{OVER(0, 0), IN(5, 5), OUT(3, 3), ADDS, OPTIONAL(7)},
+                               mf_shape_layer_norm_grad,
+                               NULL,
+                               "second order"},
 
     [MF_OP_LSTM] = {{KEEP, IN(5, 5), OUT(5, 5), AGAIN, OPTIONAL(31)}, mf_shape_rnn, mf_gradient_lstm},
     [MF_OP_LSTM_GRAD] = {{KEEP, IN(10, 10), OUT(4, 4), OPTIONAL(14)}, mf_shape_rnn_grad, NULL, "second order"},
@@ -164,7 +176,9 @@ bool mf_unary_from_output(mf_unary function)
     case MF_UNARY_RECIPROCAL:
     case MF_UNARY_CLIP:
     case MF_UNARY_SOFT_SHRINK:
-    case MF_UNARY_HARD_SHRINK: return true;
-    default: return false;
+    case MF_UNARY_HARD_SHRINK:
+        return true;
+    default:
+        return false;
     }
 }
