@@ -1,7 +1,7 @@
 /*
  * pack.c: who calls whom: bound, greedy portfolio, improvement, exact search; the best of them written back.
  */
-#include "plan/pack_internal.h"
+#include "plan/pack_solve.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -78,6 +78,52 @@ static void write_offsets(const mf_pack_problem *p, mf_pack_buffer *buffers, con
         buffers[p->items[i].source].offset = offsets[i] * p->unit;
 }
 
+typedef struct teller { /* progress in units, told in bytes */
+    const mf_pack_options *options;
+    uint64_t unit, start;
+} teller;
+
+static bool tell(void *ctx, uint64_t height, uint64_t bound, uint64_t nodes)
+{
+    const teller *t = ctx;
+    memfit_pack_progress progress = {.height = height * t->unit, .bound = bound * t->unit, .nodes = nodes};
+    progress.seconds = (double)(mf_os_now_us() - t->start) * 1e-6;
+    return t->options->progress(t->options->progress_ctx, &progress);
+}
+
+/* What follows the greedy orders. */
+static memfit_status improve(const mf_pack_problem *p, const mf_pack_options *o, uint64_t start, mf_pack_greedy *g,
+                             mf_pack_result *result, memfit_error *err)
+{
+    teller t = {o, p->unit, start};
+    bool exact = o->effort == MEMFIT_PACK_EXACT;
+    unsigned threads = exact ? (o->threads ? o->threads : mf_os_cpu_count()) : 1;
+    mf_pack_solve_options so = {
+        .capacity = o->capacity / p->unit,
+        .deadline_us = start + (o->time_limit_us ? o->time_limit_us
+                                : exact          ? 60000000
+                                                 : 50000),
+        .threads = threads < 1   ? 1
+                   : threads > 8 ? 8
+                                 : threads,
+        .seed = o->seed,
+        .progress = exact && o->progress ? tell : NULL,
+        .progress_ctx = &t,
+    };
+    mf_pack_solution solution;
+    memfit_status status = mf_pack_solve(p, &so, g->best, &solution, err);
+    if (status)
+        return status;
+    result->nodes = solution.nodes;
+    if (solution.improved) {
+        g->best_bytes = mf_pack_problem_height(p, g->best);
+        result->method = "search";
+    }
+    if (solution.bound > p->bound && solution.bound * p->unit - p->pad_most > result->bound)
+        result->bound = solution.bound * p->unit - p->pad_most;
+    return MEMFIT_OK;
+}
+
 memfit_status mf_pack(const memfit_host *host, mf_pack_buffer *buffers, size_t count, const mf_pack_options *options,
                       mf_pack_result *result, memfit_error *err)
 {
@@ -94,20 +140,19 @@ memfit_status mf_pack(const memfit_host *host, mf_pack_buffer *buffers, size_t c
     mf_pack_greedy g;
     if ((status = check_fixed(&p, err)) || (status = mf_pack_greedy_init(&g, &p, &p.arena, err)))
         goto done;
+    mf_pack_result r = {.max_load = p.max_load, .bound = p.bound_bytes, .method = "greedy"};
     uint64_t goal = o->capacity > p.bound_bytes ? o->capacity : p.bound_bytes;
     run_portfolio(&g, o->effort != MEMFIT_PACK_QUICK, goal);
-    uint64_t height = p.count ? g.best_bytes : 0;
+    if (o->effort != MEMFIT_PACK_QUICK && p.count && g.best_bytes > goal &&
+        !(o->capacity && o->capacity < p.bound_bytes) && (status = improve(&p, o, start, &g, &r, err)))
+        goto done;
     write_offsets(&p, buffers, g.best);
-    *result = (mf_pack_result){
-        .height = height,
-        .max_load = p.max_load,
-        .bound = p.bound_bytes,
-        .solved = !o->capacity || height <= o->capacity,
-        .optimal = height <= p.bound_bytes,
-        .impossible = o->capacity && o->capacity < p.bound_bytes,
-        .seconds = (double)(mf_os_now_us() - start) * 1e-6,
-        .method = "greedy",
-    };
+    r.height = p.count ? g.best_bytes : 0;
+    r.solved = !o->capacity || r.height <= o->capacity;
+    r.optimal = r.height <= r.bound;
+    r.impossible = o->capacity && o->capacity < r.bound;
+    r.seconds = (double)(mf_os_now_us() - start) * 1e-6;
+    *result = r;
 done:
     mf_pack_problem_destroy(&p);
     return status;

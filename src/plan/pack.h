@@ -1,5 +1,5 @@
 /*
- * pack.h: packing for the planner. The types and the contract are those of memfit/packing.h; this header adds what a
+ * pack.h: packing for the planner. The types and the contract are those of memfit/pack.h; this header adds what a
  * planner that packs hundreds of times needs: a bound without packing, and one order without a portfolio.
  *
  * Reading order: pack_problem.c (what a problem is), pack_greedy.c, pack_improve.c, pack_search.c, pack.c (who calls
@@ -9,7 +9,7 @@
 #define MF_PLAN_PACK_H
 
 #include "base/memory.h"
-#include "memfit/packing.h"
+#include "memfit/pack.h"
 
 typedef memfit_pack_buffer mf_pack_buffer;
 typedef memfit_pack_options mf_pack_options;

@@ -77,10 +77,110 @@ static void bound_and_packing_agree_with_their_definitions(void **state)
     }
 }
 
+/* The least height by definition: every order, each buffer on top of what it collides with. The order of ascending
+ * offsets of a best packing is among them, so the minimum is the optimum. */
+static uint64_t brute_force(mf_pack_buffer *b, size_t n, unsigned placed, uint64_t height, uint64_t best)
+{
+    if (placed + 1 == 1u << n)
+        return height < best ? height : best;
+    for (size_t i = 0; i < n; i++) {
+        if (placed >> i & 1)
+            continue;
+        uint64_t at = 0, align = b[i].alignment ? b[i].alignment : 1;
+        for (size_t j = 0; j < n; j++)
+            if ((placed >> j & 1) && b[i].lower < b[j].upper && b[j].lower < b[i].upper)
+                at = b[j].offset + b[j].size > at ? b[j].offset + b[j].size : at;
+        b[i].offset = (at + align - 1) / align * align;
+        uint64_t end = b[i].offset + b[i].size;
+        if (end < best)
+            best = brute_force(b, n, placed | 1u << i, end > height ? end : height, best);
+    }
+    return best;
+}
+
+static void exact_agrees_with_brute_force(void **state)
+{
+    (void)state;
+    uint64_t seed = 11, gaps = 0;
+    for (int round = 0; round < 1200; round++) {
+        mf_pack_buffer b[8], copy[8];
+        size_t n = 1 + next_random(&seed) % 8;
+        fill_random(b, n, &seed, 2 + (int64_t)(next_random(&seed) % 9), 1 + next_random(&seed) % 12);
+        if (round % 3 == 1)
+            for (size_t i = 0; i < n; i++)
+                b[i].alignment = UINT64_C(1) << next_random(&seed) % 3;
+        if (round % 3 == 2)
+            for (size_t i = 0; i < n; i++)
+                b[i].alignment = 4;
+        memcpy(copy, b, sizeof b);
+        uint64_t best = brute_force(copy, n, 0, 0, UINT64_MAX);
+        mf_pack_options o;
+        memfit_pack_options_default(&o);
+        o.effort = MEMFIT_PACK_EXACT;
+        o.threads = 1 + (unsigned)(round & 1);
+        o.time_limit_us = 20000000;
+        /* Where one alignment rounds all sizes, the proof may stop a padding short of the optimum. */
+        bool padded = b[0].alignment > 1;
+        for (size_t i = 0; i < n; i++)
+            padded = padded && b[i].alignment == b[0].alignment;
+        memfit_error err;
+        mf_pack_result r;
+        assert_ok(mf_pack(NULL, b, n, &o, &r, &err), err);
+        assert_true(padded ? r.bound <= best && r.height >= best && r.height < best + 4
+                           : r.optimal && r.height == best);
+        assert_ok(mf_pack_check(NULL, b, n, r.height, NULL, &err), err);
+        gaps += best > r.max_load;
+        if (best > 1 && !padded) {
+            o.capacity = best - 1;
+            assert_ok(mf_pack(NULL, b, n, &o, &r, &err), err);
+            assert_true(r.impossible && !r.solved && r.bound == best);
+            o.capacity = best;
+            assert_ok(mf_pack(NULL, b, n, &o, &r, &err), err);
+            assert_true(r.solved && !r.impossible && r.height == best);
+        }
+    }
+    assert_true(gaps > 20); /* the bound alone would not have passed */
+}
+
+/* Time reversed, other seeds, other threads: proofs must agree. */
+static void proofs_agree(void **state)
+{
+    (void)state;
+    uint64_t seed = 23;
+    for (int round = 0; round < 150; round++) {
+        mf_pack_buffer b[30];
+        size_t n = 10 + next_random(&seed) % 20;
+        fill_random(b, n, &seed, 6 + (int64_t)(next_random(&seed) % 12), 3 + next_random(&seed) % 20);
+        uint64_t height = 0;
+        for (unsigned variant = 0; variant < 3; variant++) {
+            mf_pack_options o;
+            memfit_pack_options_default(&o);
+            o.effort = MEMFIT_PACK_EXACT;
+            o.threads = 1 + (variant & 1);
+            o.seed = 100 + variant;
+            o.time_limit_us = 20000000;
+            memfit_error err;
+            mf_pack_result r;
+            assert_ok(mf_pack(NULL, b, n, &o, &r, &err), err);
+            assert_ok(mf_pack_check(NULL, b, n, r.height, NULL, &err), err);
+            assert_true(r.optimal);
+            assert_true(variant == 0 || r.height == height);
+            height = r.height;
+            for (size_t i = 0; i < n; i++) {
+                int64_t lower = b[i].lower;
+                b[i].lower = -b[i].upper;
+                b[i].upper = -lower;
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bound_and_packing_agree_with_their_definitions),
+        cmocka_unit_test(exact_agrees_with_brute_force),
+        cmocka_unit_test(proofs_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /*
- * memfit/packing.h: buffers of known size and lifetime, packed into one arena.
+ * memfit/pack.h: buffers of known size and lifetime, packed into one arena.
  *
  * Each buffer is live over a half-open stretch of time [lower, upper) and needs `size` bytes at one offset for all of
  * it. Two buffers whose lifetimes overlap must not overlap in address. The packer looks for offsets whose highest end,
@@ -14,8 +14,8 @@
  * An answer is always given: the best packing found and the distance to the bound. All functions may be called from
  * any thread; a call may start threads of its own and joins them before it returns.
  */
-#ifndef MEMFIT_PACKING_H
-#define MEMFIT_PACKING_H
+#ifndef MEMFIT_PACK_H
+#define MEMFIT_PACK_H
 
 #include "memfit/base.h"
 

@@ -1,0 +1,29 @@
+/* pack_solve.h: many searches on a problem, by several threads. Private to the pack_*.c files. */
+#ifndef MF_PLAN_PACK_SOLVE_H
+#define MF_PLAN_PACK_SOLVE_H
+
+#include "plan/pack_search.h"
+
+/* Parts of more items than this are not searched (a workspace grows with the square of it: 130 MiB). */
+enum { MF_PACK_SEARCH_MOST = 4000 };
+
+typedef struct mf_pack_solve_options {
+    uint64_t capacity; /* units; 0: as low as possible */
+    uint64_t deadline_us;
+    unsigned threads; /* at least 1 */
+    uint64_t seed;
+    bool (*progress)(void *ctx, uint64_t height, uint64_t bound, uint64_t nodes); /* units; may be NULL */
+    void *progress_ctx;
+} mf_pack_solve_options;
+
+typedef struct mf_pack_solution {
+    uint64_t bound; /* units */
+    uint64_t nodes;
+    bool improved; /* `best` was changed */
+} mf_pack_solution;
+
+/* Improves `best` (offsets in units by item, a packing) until the deadline, the capacity or a proof. */
+memfit_status mf_pack_solve(const mf_pack_problem *problem, const mf_pack_solve_options *options, uint64_t *best,
+                            mf_pack_solution *solution, memfit_error *err);
+
+#endif
