@@ -42,15 +42,14 @@ typedef enum memfit_event_op {
 MEMFIT_API const char *memfit_event_op_name(unsigned op);
 
 typedef struct memfit_event {
-    uint64_t time_ns;     /* since the trace began */
-    uint64_t id;          /* of the buffer: its address while recording; in a loaded trace 0, 1, 2, ... by first use */
-    uint64_t bytes : 48;  /* at most 256 TiB */
-    uint64_t stream : 16; /* 0 is the default stream */
-    uint32_t name;        /* of the owner; 0 is none */
-    uint8_t op;           /* memfit_event_op */
-    uint8_t kind;         /* memfit_kind */
-    uint8_t device;       /* its number */
-    uint8_t flags;        /* zero */
+    uint64_t time_ns; /* since the trace began */
+    uint64_t id;      /* of the buffer: its address while recording; in a loaded trace 0, 1, 2, ... by first use */
+    uint64_t bytes;   /* below 2^48 */
+    uint32_t name;    /* of the owner; 0 is none */
+    uint8_t op;       /* memfit_event_op */
+    uint8_t kind;     /* memfit_kind */
+    uint8_t stream;   /* 0 is the default stream */
+    uint8_t device;   /* its number */
 } memfit_event;
 
 /* ---- recording -------------------------------------------------------------------------------------------- */
@@ -114,8 +113,8 @@ typedef struct memfit_trace_info {
 } memfit_trace_info;
 
 /* Reads a memfit trace file, a CSV trace (time_us,op,id,bytes,stream) or a PyTorch memory snapshot (a pickle), told
- * apart by their content. DAMAGED names the line, byte or event; UNSUPPORTED a snapshot that is more than plain data,
- * or a newer format version. `host` may be NULL. Since 0.1. */
+ * apart by their content. DAMAGED names the line, byte or event, also of a pickle that is more than plain data;
+ * UNSUPPORTED is a newer format version. `host` may be NULL. Since 0.1. */
 MEMFIT_API memfit_status memfit_trace_load(const char *path, const memfit_host *host, memfit_trace **trace,
                                            memfit_error *err);
 /* The same from memory; `data` is not needed afterwards. Since 0.1. */

@@ -262,7 +262,7 @@ static void write_name(cell_writer *w, uint32_t number, const char *text)
 {
     char cells[MF_TRACE_CELL * (2 + MF_TRACE_MOST_NAME / MF_TRACE_CELL)] = {0};
     size_t n = strnlen(text, MF_TRACE_MOST_NAME);
-    memfit_event head = {.op = MF_TRACE_NAME, .name = number, .bytes = MF_TRACE_BYTES(n)};
+    memfit_event head = {.op = MF_TRACE_NAME, .name = number, .bytes = n};
     memcpy(cells, &head, sizeof head);
     memcpy(cells + sizeof head, text, n);
     write_cells(w, cells, 1 + (n + MF_TRACE_CELL - 1) / MF_TRACE_CELL);

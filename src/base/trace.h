@@ -18,12 +18,11 @@ enum {
     MF_TRACE_CELL = 32,
     MF_TRACE_NAME = 255,        /* op of a name cell */
     MF_TRACE_STILL_THERE = 254, /* importers: `id` is alive at the end, whether or not its allocation was seen */
-    MF_TRACE_MOST_STREAMS = 1024,
+    MF_TRACE_MOST_STREAMS = 256,
     MF_TRACE_MOST_NAME = 255,
     MF_TRACE_MOST_SHARDS = 16,
 };
-#define MF_TRACE_MAGIC    "MEMFITTR"
-#define MF_TRACE_BYTES(n) ((n)&0xffffffffffff) /* the 48 bits an event has for them */
+#define MF_TRACE_MAGIC "MEMFITTR"
 
 typedef struct mf_trace_header {
     char magic[8];
@@ -86,24 +85,23 @@ static inline mf_trace_shard *mf_trace_shard_of_thread(const memfit_recorder *re
     return &recorder->shards[(thread >> 12 ^ thread >> 18) & recorder->shard_mask];
 }
 
-/* Records one event. `low` is bytes | stream << 48, `high` is name | op << 32 | kind << 40 | device << 48. */
-static inline void mf_trace_put_words(memfit_recorder *recorder, uint64_t id, uint64_t low, uint64_t high)
+/* Records one event. `rest` is name | op << 32 | kind << 40 | stream << 48 | device << 56. */
+static inline void mf_trace_put_words(memfit_recorder *recorder, uint64_t id, uint64_t bytes, uint64_t rest)
 {
     mf_trace_shard *shard = mf_trace_shard_of_thread(recorder);
     if (__atomic_exchange_n(&shard->lock, 1, __ATOMIC_ACQUIRE))
         mf_trace_shard_wait(shard);
     if (recorder->to_file && shard->put - shard->drained > shard->mask)
         mf_trace_drain(recorder, shard);
-    uint64_t words[4] = {mf_trace_ticks(), id, low, high};
+    uint64_t words[4] = {mf_trace_ticks(), id, bytes, rest};
     __builtin_memcpy(&shard->cells[shard->put++ & shard->mask], words, sizeof words);
     __atomic_store_n(&shard->lock, 0, __ATOMIC_RELEASE);
 }
 
 static inline void mf_trace_put(memfit_recorder *recorder, memfit_event_op op, uint64_t id, uint64_t bytes,
-                                memfit_kind kind, uint32_t name, uint64_t stream)
+                                memfit_kind kind, uint32_t name, uint8_t stream)
 {
-    mf_trace_put_words(recorder, id, MF_TRACE_BYTES(bytes) | stream << 48,
-                       name | (uint64_t)op << 32 | (uint64_t)kind << 40);
+    mf_trace_put_words(recorder, id, bytes, name | (uint64_t)op << 32 | (uint64_t)kind << 40 | (uint64_t)stream << 48);
 }
 
 memfit_status mf_recorder_check(memfit_recorder *recorder, memfit_error *err);
@@ -145,7 +143,7 @@ memfit_status mf_trace_builder_add(mf_trace_builder *b, const memfit_event *even
 memfit_status mf_trace_builder_name(mf_trace_builder *b, const char *text, size_t bytes, uint32_t *name,
                                     memfit_error *err);
 /* Our number for a stream of theirs, which may be a pointer; 0 stays 0. */
-memfit_status mf_trace_builder_stream(mf_trace_builder *b, uint64_t raw, uint16_t *stream, memfit_error *err);
+memfit_status mf_trace_builder_stream(mf_trace_builder *b, uint64_t raw, uint8_t *stream, memfit_error *err);
 /* Puts events in order of time, numbers buffers densely, checks, counts. Ends the builder: on failure the trace is
  * gone too. */
 memfit_status mf_trace_builder_end(mf_trace_builder *b, memfit_trace **trace, memfit_error *err);

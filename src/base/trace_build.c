@@ -25,7 +25,7 @@ typedef struct live {
     uint64_t bytes;
     uint64_t buffer; /* number + 1; 0: the slot was never used; TOMB: removed */
     uint32_t device;
-    uint16_t stream;
+    uint8_t stream;
     uint8_t kind;
     uint32_t name;
 } live;
@@ -118,17 +118,17 @@ memfit_status mf_trace_builder_add(mf_trace_builder *b, const memfit_event *even
     return MEMFIT_OK;
 }
 
-memfit_status mf_trace_builder_stream(mf_trace_builder *b, uint64_t raw, uint16_t *stream, memfit_error *err)
+memfit_status mf_trace_builder_stream(mf_trace_builder *b, uint64_t raw, uint8_t *stream, memfit_error *err)
 {
     memfit_trace_info *info = &b->trace->info;
     uint32_t i = 0;
     while (i < info->streams && b->streams[i] != raw)
         i++;
     if (i == MF_TRACE_MOST_STREAMS)
-        return mf_fail(err, MEMFIT_DAMAGED, "more than %d different streams", MF_TRACE_MOST_STREAMS);
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "more than %d different streams", MF_TRACE_MOST_STREAMS);
     if (i == info->streams)
         b->streams[info->streams++] = raw;
-    *stream = (uint16_t)i;
+    *stream = (uint8_t)i;
     return MEMFIT_OK;
 }
 
@@ -352,7 +352,7 @@ static void write_numbered(number_walk *w, memfit_event *out)
         if (m == REOPENS) {
             out[k] = (memfit_event){.time_ns = e.time_ns,
                                     .id = found->buffer - 1,
-                                    .bytes = MF_TRACE_BYTES(found->bytes),
+                                    .bytes = found->bytes,
                                     .op = MEMFIT_EVENT_FREE,
                                     .kind = found->kind,
                                     .name = found->name,
@@ -371,7 +371,7 @@ static void write_numbered(number_walk *w, memfit_event *out)
             count_live(info, &now, (int64_t)e.bytes);
         } else if (m == CLOSES) {
             e.id = found->buffer - 1;
-            e.bytes = MF_TRACE_BYTES(found->bytes);
+            e.bytes = found->bytes;
             e.kind = found->kind;
             if (found->name)
                 e.name = found->name;

@@ -98,12 +98,13 @@ static memfit_status collect_events(mf_trace_builder *b, const cells *c, const u
         }
         if (memfit_event_op_name(e.op)[0] == '?')
             return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": %u is no kind of event", i, e.op);
-        if (e.kind >= MEMFIT_KIND_COUNT || e.flags)
-            return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": %u is no kind of memory", i, e.kind);
+        if (e.kind >= MEMFIT_KIND_COUNT || e.bytes >> 48)
+            return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": kind %u and %" PRIu64 " bytes are no memory", i,
+                           e.kind, e.bytes);
         if (e.name > most || (e.name && !numbers[e.name]))
             return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": name %u is used but never given", i, e.name);
         e.name = e.name ? numbers[e.name] : 0;
-        uint16_t stream;
+        uint8_t stream;
         memfit_status status = mf_trace_builder_stream(b, e.stream, &stream, err);
         if (status)
             return status;
@@ -185,7 +186,7 @@ static memfit_status read_extras(mf_trace_builder *b, const mf_csv *csv, const c
     uint64_t value;
     memfit_status status = MEMFIT_OK;
     if (c->has_stream) {
-        uint16_t stream = 0;
+        uint8_t stream = 0;
         status = mf_csv_u64(csv, c->stream, &value, err);
         if (!status)
             status = mf_trace_builder_stream(b, value, &stream, err);
@@ -242,7 +243,7 @@ static memfit_status read_row(mf_trace_builder *b, const mf_csv *csv, const colu
     *time_us = time;
     e.time_ns = time * 1000;
     e.id = id;
-    e.bytes = MF_TRACE_BYTES(bytes);
+    e.bytes = bytes;
     status = read_extras(b, csv, c, &e, err);
     return status ? status : mf_trace_builder_add(b, &e, csv->line, err);
 }

@@ -144,11 +144,11 @@ static memfit_status add_event(import *in, const mf_pickle *record, uint64_t ind
     uint64_t time = mf_pickle_unsigned(mf_pickle_get(record, "time_us"), index) - in->first_us;
     memfit_event e = {.time_ns = (time < UINT64_MAX >> 11 ? time : 0) * 1000,
                       .id = needs_address ? id : 0,
-                      .bytes = MF_TRACE_BYTES(bytes),
+                      .bytes = bytes,
                       .op = (uint8_t)op,
                       .kind = MEMFIT_KIND_OTHER,
                       .device = (uint8_t)in->device};
-    uint16_t stream;
+    uint8_t stream;
     uint32_t name = 0;
     memfit_status status =
         mf_trace_builder_stream(&in->b, mf_pickle_unsigned(mf_pickle_get(record, "stream"), 0), &stream, err);
@@ -184,7 +184,7 @@ static memfit_status add_segment(import *in, const mf_pickle *segment, size_t in
         return mf_fail(err, MEMFIT_DAMAGED, "segments[%zu] is no dict", index);
     uint64_t address = mf_pickle_unsigned(mf_pickle_get(segment, "address"), UINT64_MAX);
     const mf_pickle *blocks = mf_pickle_get(segment, "blocks");
-    uint16_t stream;
+    uint8_t stream;
     memfit_status status =
         mf_trace_builder_stream(&in->b, mf_pickle_unsigned(mf_pickle_get(segment, "stream"), 0), &stream, err);
     for (size_t i = 0; !status && i < mf_pickle_length(blocks); i++) {
@@ -201,7 +201,7 @@ static memfit_status add_segment(import *in, const mf_pickle *segment, size_t in
             continue;
         memfit_event e = {.time_ns = UINT64_MAX,
                           .id = at,
-                          .bytes = MF_TRACE_BYTES(bytes),
+                          .bytes = bytes,
                           .op = MF_TRACE_STILL_THERE,
                           .kind = MEMFIT_KIND_OTHER,
                           .stream = stream,
@@ -270,6 +270,11 @@ memfit_status mf_trace_read_torch(const void *data, size_t bytes, const memfit_h
     import *in = MF_NEW(&arena, import);
     memfit_status status = in ? mf_pickle_read(&arena, data, bytes, &tree, err)
                               : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to read a snapshot");
+    if (status == MEMFIT_UNSUPPORTED) { /* PyTorch writes plain data: this is something else, not a newer snapshot */
+        status = MEMFIT_DAMAGED;
+        if (err)
+            err->code = status;
+    }
     if (!status)
         status = import_tree(in, tree.root, host, trace, err);
     mf_arena_destroy(&arena);
