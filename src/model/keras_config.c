@@ -50,7 +50,10 @@ static bool is_operation(const mf_layer *layer)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (starts_with(layer->module, places[i]))
             return true;
-    return false;
+    /* Keras 3 leaves the module out of .h5 files; every layer says whether it is trainable, no operation does. */
+    return !layer->module && layer->config && layer->config->type == MF_JSON_OBJECT &&
+           !mf_json_get(layer->config, "trainable") && strcmp(layer->class_name, "InputLayer") != 0 &&
+           !mf_keras_is_model_class(layer->class_name);
 }
 
 /* Why a layer cannot be understood from its name alone, or NULL. Code in a file is never run. */
@@ -318,9 +321,12 @@ static memfit_status read_old_call(builder *b, const mf_json *node, mf_call *cal
     bool single = looks_like_reference(node);
     const mf_json *kwargs = NULL;
     for (const mf_json *entry = single ? node : node->first; entry; entry = single ? NULL : entry->next) {
-        if (!looks_like_reference(entry) && !(entry->type == MF_JSON_ARRAY && entry->count >= 3))
+        if (entry->type != MF_JSON_ARRAY || entry->count < 3 || entry->first->type != MF_JSON_STRING)
             return mf_fail(b->err, MEMFIT_DAMAGED, "an inbound node is no [layer, node, tensor]");
-        if ((st = push_old_value(b, &list, entry, NULL)))
+        bool constant = strcmp(entry->first->string, "_CONSTANT_VALUE") == 0;
+        if (!constant && !looks_like_reference(entry))
+            return mf_fail(b->err, MEMFIT_DAMAGED, "an inbound node is no [layer, node, tensor]");
+        if ((st = constant ? push_old_value(b, &list, entry, NULL) : push_tensor(b, &list, entry, NULL, true)))
             return st;
         const mf_json *more = mf_json_at(entry, 3);
         if (more && more->type == MF_JSON_OBJECT && more->count)

@@ -3,8 +3,9 @@
 
 #include "base/os.h"
 #include "model/model.h"
+#include "model/zip.h"
 
-#include <dirent.h>
+#include <math.h>
 
 /* Parameters stored for a model and what it nests. */
 static uint64_t stored_parameters(const mf_model *m)
@@ -87,10 +88,358 @@ static void real_files_read_as_keras_reads_them(void **state)
     }
 }
 
+static const char *fixture(const char *name)
+{
+    static char path[1024];
+    snprintf(path, sizeof path, "%s/tests/fixtures/%s", getenv("MEMFIT_SOURCE") ? getenv("MEMFIT_SOURCE") : ".", name);
+    return path;
+}
+
+static double element(const mf_stored *s, uint64_t i)
+{
+    const unsigned char *p = (const unsigned char *)s->data + i * mf_dtype_bytes(s->dtype);
+    if (s->dtype == MF_F32) {
+        float f;
+        memcpy(&f, p, 4);
+        return (double)f;
+    }
+    if (s->dtype == MF_BF16) {
+        uint32_t bits = (uint32_t)(p[0] | p[1] << 8) << 16;
+        float f;
+        memcpy(&f, &bits, 4);
+        return (double)f;
+    }
+    if (s->dtype == MF_F16) {
+        unsigned bits = (unsigned)(p[0] | p[1] << 8), e = bits >> 10 & 31;
+        double m = e ? 1024 + (bits & 1023) : (bits & 1023);
+        return (bits >> 15 ? -1 : 1) * ldexp(m, (e ? (int)e : 1) - 25);
+    }
+    return 0;
+}
+
+static double stored_sum(const mf_model *m)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        for (uint32_t s = 0; s < m->layers[i].stored_count; s++)
+            for (uint64_t e = 0; e < mf_shape_count(&m->layers[i].stored[s].shape); e++)
+                sum += element(&m->layers[i].stored[s], e);
+        sum += m->layers[i].inner ? stored_sum(m->layers[i].inner) : 0;
+    }
+    return sum;
+}
+
+/* Layers as Keras lists them: operations are no layers, and a Sequential hides its InputLayer. */
+static const mf_layer *nth_layer(const mf_model *m, size_t n)
+{
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        const mf_layer *l = &m->layers[i];
+        if (l->is_operation || (strcmp(m->class_name, "Sequential") == 0 && strcmp(l->class_name, "InputLayer") == 0))
+            continue;
+        if (n-- == 0)
+            return l;
+    }
+    return NULL;
+}
+
+static void compare_layers(const mf_model *m, const mf_json *expected, bool with_weights)
+{
+    size_t n = 0;
+    const mf_json *layers = mf_json_get(expected, "layers");
+    for (const mf_json *want = layers->first; want; want = want->next, n++) {
+        const mf_layer *l = nth_layer(m, n);
+        assert_non_null(l);
+        assert_string_equal(l->name, mf_json_string(mf_json_at(want, 0), ""));
+        assert_string_equal(l->class_name, mf_json_string(mf_json_at(want, 1), ""));
+        if (with_weights) {
+            mf_layer copy = *l;
+            mf_model one = {.layers = &copy, .layer_count = 1};
+            assert_int_equal(stored_parameters(&one), mf_json_integer(mf_json_at(want, 3), -1));
+        }
+    }
+    assert_null(nth_layer(m, n));
+}
+
+static mf_json *read_json(mf_arena *arena, mf_mapping *map, const char *path)
+{
+    mf_json *root = NULL;
+    memfit_error err;
+    assert_ok(mf_os_map_file(path, map, &err), err);
+    assert_ok(mf_json_parse(arena, (const char *)map->data, map->bytes, &root, &err), err);
+    return root;
+}
+
+static void fixtures_match_what_keras_says(void **state)
+{
+    (void)state;
+    mf_arena arena;
+    mf_mapping map;
+    mf_arena_init(&arena, NULL);
+    const mf_json *all = read_json(&arena, &map, fixture("keras/expected.json"));
+    for (const mf_json *want = all->first; want; want = want->next) {
+        char name[256];
+        snprintf(name, sizeof name, "keras/%s", want->key);
+        mf_model *m;
+        memfit_error err;
+        assert_ok(mf_model_load_flags(NULL, fixture(name), MF_LOAD_VERIFY, &m, &err), err);
+        assert_string_equal(m->class_name, mf_json_get_string(want, "class", ""));
+        assert_string_equal(m->name, mf_json_get_string(want, "name", ""));
+        assert_string_equal(m->keras_version, "3.15.1");
+        assert_int_equal(stored_parameters(m), mf_json_get_integer(want, "parameters", -1));
+        assert_int_equal(m->unclaimed_count, 0);
+        compare_layers(m, want, true);
+        double sum = 0;
+        const mf_json *weights = mf_json_get(want, "weights");
+        for (const mf_json *w = weights->first; w; w = w->next)
+            sum += mf_json_number(mf_json_at(w, 2), NAN);
+        assert_true(fabs(stored_sum(m) - sum) < 1e-4);
+        if (m->optimizer_count)
+            assert_int_equal(m->optimizer_count, mf_json_get_integer(want, "optimizer_variables", -1));
+        mf_model_destroy(m);
+    }
+    mf_os_unmap_file(&map);
+    mf_arena_destroy(&arena);
+}
+
+static void applications_are_understood(void **state)
+{
+    (void)state;
+    mf_arena arena;
+    mf_mapping map;
+    mf_zip zip;
+    memfit_error err;
+    assert_ok(mf_os_map_file(fixture("applications.zip"), &map, &err), err);
+    mf_arena_init(&arena, NULL);
+    assert_ok(mf_zip_open(&zip, &arena, map.data, map.bytes, &err), err);
+    assert_int_equal(zip.count, 80);
+    for (size_t i = 0; i + 1 < zip.count; i += 2) {
+        const unsigned char *text, *said;
+        mf_model *m;
+        mf_json *expected;
+        mf_arena inner;
+        mf_arena_init(&inner, NULL);
+        assert_ok(mf_zip_read(&zip, &zip.members[i], &inner, true, &text, &err), err);
+        assert_ok(mf_zip_read(&zip, &zip.members[i + 1], &inner, true, &said, &err), err);
+        assert_ok(mf_json_parse(&inner, (const char *)said, zip.members[i + 1].bytes, &expected, &err), err);
+        assert_ok(mf_model_load_bytes(NULL, text, zip.members[i].bytes, 0, &m, &err), err);
+        compare_layers(m, expected, false);
+        for (uint32_t l = 0; l < m->layer_count; l++)
+            assert_null(m->layers[l].unsupported);
+        mf_model_destroy(m);
+        mf_arena_destroy(&inner);
+    }
+    mf_arena_destroy(&arena);
+    mf_os_unmap_file(&map);
+}
+
+static mf_model *load_fixture(const char *name)
+{
+    mf_model *m = NULL;
+    memfit_error err;
+    assert_ok(mf_model_load(NULL, fixture(name), &m, &err), err);
+    return m;
+}
+
+static void code_in_files_is_marked_not_run(void **state)
+{
+    (void)state;
+    mf_model *m = load_fixture("keras/lambda_layer.keras");
+    assert_string_equal(m->layers[2].class_name, "Lambda");
+    assert_non_null(strstr(m->layers[2].unsupported, "Python code"));
+    assert_null(m->layers[1].unsupported);
+    assert_int_equal(m->layers[3].stored_count, 2);
+    mf_model_destroy(m);
+    m = load_fixture("keras/custom_layer.keras");
+    assert_non_null(strstr(m->layers[2].unsupported, "mine>Doubling"));
+    assert_int_equal(m->layers[2].stored_count, 1);
+    mf_model_destroy(m);
+}
+
+static void calls_are_resolved(void **state)
+{
+    (void)state;
+    mf_model *m = load_fixture("keras/functional_shared.keras");
+    assert_int_equal(m->input_count, 2);
+    assert_int_equal(m->output_count, 2);
+    const mf_layer *shared = NULL, *times = NULL;
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        if (strcmp(m->layers[i].name, "shared") == 0)
+            shared = &m->layers[i];
+        if (strcmp(m->layers[i].class_name, "Multiply") == 0)
+            times = &m->layers[i];
+    }
+    assert_int_equal(shared->call_count, 2);
+    assert_int_not_equal(shared->calls[0].args[0].layer, shared->calls[1].args[0].layer);
+    assert_true(times->is_operation);
+    assert_int_equal(times->calls[0].arg_count, 2);
+    assert_int_equal(times->calls[0].args[1].layer, MF_NONE);
+    assert_true(mf_json_number(times->calls[0].args[1].constant, 0) == 2.0);
+    mf_model_destroy(m);
+
+    m = load_fixture("keras/nested_output.keras");
+    assert_int_equal(m->output_count, 2);
+    assert_int_equal(m->outputs[0].call, 0);
+    assert_int_equal(m->outputs[1].call, 1);
+    mf_model_destroy(m);
+}
+
+static void unknown_shapes_stay_unknown(void **state)
+{
+    (void)state;
+    mf_model *m = load_fixture("keras/dense_unbuilt.keras");
+    assert_string_equal(m->layers[0].class_name, "InputLayer");
+    assert_null(mf_json_get(m->layers[0].config, "batch_shape"));
+    mf_model_destroy(m);
+}
+
+/* Keras 2's way to write calls, with constants, keywords and a nested model counted from 1. */
+static const char old_functional[] =
+    "{\"class_name\": \"Functional\", \"keras_version\": \"2.11.0\", \"config\": {\"name\": \"m\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"batch_input_shape\": [null, 4], \"name\": \"in\"}, \"name\": "
+    "\"in\", "
+    "\"inbound_nodes\": []},"
+    "{\"class_name\": \"Functional\", \"name\": \"inner\", \"config\": {\"name\": \"inner\", \"trainable\": true, "
+    "\"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"batch_input_shape\": [null, 4], \"name\": \"x\"}, \"name\": "
+    "\"x\", "
+    "\"inbound_nodes\": []},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"d\", \"trainable\": false, \"units\": 4}, \"name\": \"d\", "
+    "\"inbound_nodes\": [[[\"x\", 0, 0, {}]]]}], \"input_layers\": [[\"x\", 0, 0]], \"output_layers\": [[\"d\", 0, "
+    "0]]}, "
+    "\"inbound_nodes\": [[[\"in\", 0, 0, {}]]]},"
+    "{\"class_name\": \"TFOpLambda\", \"config\": {\"name\": \"tf.math.multiply\", \"trainable\": true, \"function\": "
+    "\"math.multiply\"}, \"name\": \"mul\", \"inbound_nodes\": [[\"inner\", 1, 0, {\"y\": 3.5}]]},"
+    "{\"class_name\": \"Add\", \"config\": {\"name\": \"add\", \"trainable\": true}, \"name\": \"add\", "
+    "\"inbound_nodes\": "
+    "[[[\"mul\", 0, 0, {}], [\"in\", 0, 0, {\"mask\": [\"inner\", 1, 0]}]]]}],"
+    "\"input_layers\": [\"in\", 0, 0], \"output_layers\": [[\"inner\", 1, 0], [\"add\", 0, 0]]}}";
+
+static void old_calls_are_read(void **state)
+{
+    (void)state;
+    mf_model *m;
+    memfit_error err;
+    assert_ok(mf_model_load_bytes(NULL, old_functional, sizeof old_functional - 1, 0, &m, &err), err);
+    assert_int_equal(m->layer_count, 4);
+    assert_false(m->layers[1].inner->layers[1].trainable);
+    const mf_call *mul = m->layers[2].calls, *add = m->layers[3].calls;
+    assert_int_equal(mul->args[0].layer, 1);
+    assert_int_equal(mul->args[0].call, 0);
+    assert_string_equal(mul->args[1].name, "y");
+    assert_true(mf_json_number(mul->args[1].constant, 0) == 3.5);
+    assert_int_equal(add->arg_count, 3);
+    assert_int_equal(add->args[0].list, 2);
+    assert_string_equal(add->args[2].name, "mask");
+    assert_int_equal(add->args[2].layer, 1);
+    assert_int_equal(m->input_count, 1);
+    assert_int_equal(m->outputs[0].call, 0);
+    mf_model_destroy(m);
+}
+
+/* What people hand in by mistake, and what they are told. */
+static void junk_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        memfit_status status;
+        const char *says;
+    } cases[] = {
+        {"", MEMFIT_DAMAGED, "empty"},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", MEMFIT_DAMAGED, "Git LFS"},
+        {"<!DOCTYPE html><html></html>", MEMFIT_DAMAGED, "web page"},
+        {"PK\3\4 and no more of the archive", MEMFIT_DAMAGED, "cut short"},
+        {"\211HDF\r\n\032\n", MEMFIT_DAMAGED, "superblock"},
+        {"{\"class_name\": \"Sequential\"", MEMFIT_DAMAGED, "line 1"},
+        {"{}", MEMFIT_DAMAGED, "names no class"},
+        {"{\"class_name\": \"Sequential\", \"config\": {\"layers\": []}}", MEMFIT_DAMAGED, "no layers"},
+        {"{\"class_name\": \"Functional\", \"config\": {\"layers\": [{\"class_name\": \"Dense\", \"name\": \"d\", "
+         "\"inbound_nodes\": [[[\"ghost\", 0, 0, {}]]]}]}}",
+         MEMFIT_DAMAGED, "ghost"},
+        {"{\"class_name\": \"Mine\", \"module\": null, \"registered_name\": \"me>Mine\", \"config\": {}}",
+         MEMFIT_UNSUPPORTED, "me>Mine"},
+        {"\x01\x02\x03\x04", MEMFIT_DAMAGED, "01 02 03 04"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mf_model *m = NULL;
+        memfit_error err;
+        assert_int_equal(mf_model_load_bytes(NULL, cases[i].text, strlen(cases[i].text), 0, &m, &err), cases[i].status);
+        assert_null(m);
+        if (!strstr(err.message, cases[i].says))
+            fail_msg("case %zu: %s", i, err.message);
+    }
+}
+
+/* Every cut and many flipped bits of every fixture: an answer, never a crash, and no memory left behind. */
+static void damage_is_survived(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"keras/dense_adam.keras", "keras/dense_adam.h5", "keras/nested.keras",
+                                        "keras/bfloat.keras"};
+    uint64_t random = 88172645463325252ull;
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        mf_mapping map;
+        memfit_error err;
+        assert_ok(mf_os_map_file(fixture(files[f]), &map, &err), err);
+        unsigned char *copy = malloc(map.bytes);
+        for (unsigned round = 0; round < 600; round++) {
+            random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+            memcpy(copy, map.data, map.bytes);
+            uint64_t bytes = map.bytes;
+            if (round & 1)
+                bytes = random % map.bytes;
+            else
+                copy[random % map.bytes] ^= (unsigned char)(1u << (random >> 60 & 7));
+            mf_fault_host host;
+            mf_fault_host_init(&host, NULL, 0, false);
+            mf_model *m = NULL;
+            memfit_status st = mf_model_load_bytes(&host.host, copy, bytes, MF_LOAD_VERIFY, &m, &err);
+            if (st) {
+                assert_true(err.message[0]);
+                assert_true(st == MEMFIT_DAMAGED || st == MEMFIT_UNSUPPORTED);
+            }
+            mf_model_destroy(m);
+            assert_int_equal(host.live_count, 0);
+            assert_int_equal(host.live_bytes, 0);
+        }
+        free(copy);
+        mf_os_unmap_file(&map);
+    }
+}
+
+static void every_lack_of_memory_is_survived(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"keras/attention.keras", "keras/recurrent.h5"};
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++)
+        for (unsigned once = 0; once < 2; once++)
+            for (uint64_t n = 1;; n++) {
+                mf_fault_host host;
+                mf_fault_host_init(&host, NULL, n, !once);
+                mf_model *m = NULL;
+                memfit_error err;
+                memfit_status st = mf_model_load(&host.host, fixture(files[f]), &m, &err);
+                mf_model_destroy(m);
+                assert_int_equal(host.live_count, 0);
+                if (!st)
+                    break;
+                assert_int_equal(st, MEMFIT_NO_HOST_MEMORY);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_files_read_as_keras_reads_them),
+        cmocka_unit_test(fixtures_match_what_keras_says),
+        cmocka_unit_test(applications_are_understood),
+        cmocka_unit_test(code_in_files_is_marked_not_run),
+        cmocka_unit_test(calls_are_resolved),
+        cmocka_unit_test(unknown_shapes_stay_unknown),
+        cmocka_unit_test(old_calls_are_read),
+        cmocka_unit_test(junk_is_named),
+        cmocka_unit_test(damage_is_survived),
+        cmocka_unit_test(every_lack_of_memory_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
