@@ -1,0 +1,319 @@
+/* update_body.h: see ref_update.c. */
+#include "ops/reference/real.h"
+
+/* The constants of one update. */
+typedef struct FN(rule) {
+    const mf_update_attr *a;
+    double rate, t, alpha, power_1, power_2;
+    double u, u_next, product, product_next; /* nadam */
+} FN(rule);
+
+static double FN(power)(double base, double t)
+{
+#if REF_DOUBLE
+    return pow(base, t);
+#else
+    return (double)powf((float)base, (float)t);
+#endif
+}
+
+static FN(rule) FN(rule_of)(const mf_ref_call *call)
+{
+    const mf_update_attr *a = &call->op->attr.update;
+    FN(rule)
+    r = {.a = a, .rate = (double)(REAL)call->scalars->learning_rate, .t = (double)call->scalars->iteration + 1};
+    r.power_1 = FN(power)(a->beta_1, r.t);
+    r.power_2 = FN(power)(a->beta_2, r.t);
+    r.alpha = r.rate * sqrt((double)(REAL)(1 - r.power_2)) / (double)(REAL)(1 - r.power_1);
+    if (a->optimizer == MF_OPTIMIZER_NADAM) {
+        r.u = a->beta_1 * (1 - 0.5 * pow(0.96, r.t));
+        r.u_next = a->beta_1 * (1 - 0.5 * pow(0.96, r.t + 1));
+        r.product = nadam_product(a->beta_1, r.t);
+        r.product_next = r.product * r.u_next;
+    }
+    return r;
+}
+
+static double FN(sgd)(const FN(rule) * r, double w, double g, REAL *s[4])
+{
+    if (!s[0])
+        return w - r->rate * g;
+    double m = *s[0] = (REAL)(r->a->momentum * (double)*s[0] - r->rate * g);
+    return r->a->nesterov ? w + r->a->momentum * m - r->rate * g : w + m;
+}
+
+static double FN(rmsprop)(const FN(rule) * r, double w, double g, REAL *s[4])
+{
+    const mf_update_attr *a = r->a;
+    REAL *momentum = a->momentum > 0 ? s[1] : NULL, *average = a->centered ? s[a->momentum > 0 ? 2 : 1] : NULL;
+    double v = *s[0] = (REAL)(a->rho * (double)*s[0] + (1 - a->rho) * g * g);
+    if (average) {
+        *average = (REAL)(a->rho * (double)*average + (1 - a->rho) * g);
+        v -= square((double)*average);
+    }
+    double step = r->rate * g / sqrt(v + a->epsilon);
+    if (!momentum)
+        return w - step;
+    *momentum = (REAL)(a->momentum * (double)*momentum + step);
+    return w - (double)*momentum;
+}
+
+static void FN(moments)(const FN(rule) * r, double g, REAL *s[4])
+{
+    *s[0] = (REAL)((double)*s[0] + (g - (double)*s[0]) * (1 - r->a->beta_1));
+    *s[1] = (REAL)((double)*s[1] + (g * g - (double)*s[1]) * (1 - r->a->beta_2));
+}
+
+static double FN(adam)(const FN(rule) * r, double w, double g, REAL *s[4])
+{
+    FN(moments)(r, g, s);
+    double v = (double)*s[1];
+    if (r->a->amsgrad && s[2])
+        v = *s[2] = (REAL)fmax((double)*s[2], v);
+    return w - (double)*s[0] * r->alpha / (sqrt(v) + r->a->epsilon);
+}
+
+static double FN(nadam)(const FN(rule) * r, double w, double g, REAL *s[4])
+{
+    FN(moments)(r, g, s);
+    double m = r->u_next * (double)*s[0] / (1 - r->product_next) + (1 - r->u) * g / (1 - r->product);
+    double v = (double)*s[1] / (double)(REAL)(1 - r->power_2);
+    return w - m * r->rate / (sqrt(v) + r->a->epsilon);
+}
+
+static double FN(adamax)(const FN(rule) * r, double w, double g, REAL *s[4])
+{
+    *s[0] = (REAL)((double)*s[0] + (g - (double)*s[0]) * (1 - r->a->beta_1));
+    *s[1] = (REAL)fmax(r->a->beta_2 * (double)*s[1], fabs(g));
+    return w - r->rate * (double)*s[0] / ((double)(REAL)(1 - r->power_1) * ((double)*s[1] + r->a->epsilon));
+}
+
+static double FN(adadelta)(const FN(rule) * r, double w, double g, REAL *s[4])
+{
+    double rho = r->a->rho, e = r->a->epsilon;
+    *s[0] = (REAL)(rho * (double)*s[0] + (1 - rho) * g * g);
+    double delta = -sqrt((double)*s[1] + e) * g / sqrt((double)*s[0] + e);
+    *s[1] = (REAL)(rho * (double)*s[1] + (1 - rho) * delta * delta);
+    return w + r->rate * delta;
+}
+
+static double FN(lion)(const FN(rule) * r, double w, double g, REAL *s[4])
+{
+    double m = (double)*s[0], direction = m * r->a->beta_1 + g * (1 - r->a->beta_1);
+    *s[0] = (REAL)(m * r->a->beta_2 + g * (1 - r->a->beta_2));
+    return w - r->rate * ((direction > 0) - (direction < 0));
+}
+
+static double FN(ftrl)(const FN(rule) * r, double w, double g, REAL *s[4])
+{
+    const mf_update_attr *a = r->a;
+    double power = -a->learning_rate_power, l2 = a->l2 + a->beta / (2 * r->rate), before = (double)*s[0];
+    double after = before + g * g, used = g + 2 * a->l2_shrinkage * w;
+    double linear = (double)*s[1] + used - (pow(after, power) - pow(before, power)) / r->rate * w;
+    double quadratic = pow(after, power) / r->rate + 2 * l2, clipped = fmin(fmax(linear, -a->l1), a->l1);
+    *s[0] = (REAL)after;
+    *s[1] = (REAL)linear;
+    return (clipped - linear) / quadratic;
+}
+
+static double FN(one_element)(const FN(rule) * r, double w, double g, REAL *s[4])
+{
+    switch (r->a->optimizer) {
+    case MF_OPTIMIZER_SGD:
+        return FN(sgd)(r, w, g, s);
+    case MF_OPTIMIZER_RMSPROP:
+        return FN(rmsprop)(r, w, g, s);
+    case MF_OPTIMIZER_ADAM:
+    case MF_OPTIMIZER_ADAMW:
+        return FN(adam)(r, w, g, s);
+    case MF_OPTIMIZER_NADAM:
+        return FN(nadam)(r, w, g, s);
+    case MF_OPTIMIZER_ADAMAX:
+        return FN(adamax)(r, w, g, s);
+    case MF_OPTIMIZER_ADAGRAD:
+        *s[0] = (REAL)((double)*s[0] + g * g);
+        return w - r->rate * g / sqrt((double)*s[0] + r->a->epsilon);
+    case MF_OPTIMIZER_ADADELTA:
+        return FN(adadelta)(r, w, g, s);
+    case MF_OPTIMIZER_LION:
+        return FN(lion)(r, w, g, s);
+    case MF_OPTIMIZER_FTRL:
+        return FN(ftrl)(r, w, g, s);
+    default:
+        return w;
+    }
+}
+
+/* Lamb: Adam's direction, scaled by the norms of parameter and direction. */
+static void FN(lamb)(const FN(rule) * r, REAL *w, const REAL *g, REAL *m, REAL *v, uint64_t n)
+{
+    double w_square = 0, step_square = 0;
+    double c1 = (double)(REAL)(1 - r->power_1), c2 = (double)(REAL)(1 - r->power_2);
+    for (uint64_t i = 0; i < n; i++) {
+        REAL *s[4] = {m + i, v + i};
+        FN(moments)(r, (double)g[i], s);
+        w_square += square((double)w[i]);
+        step_square += square((double)m[i] / c1 / (sqrt((double)v[i] / c2) + r->a->epsilon));
+    }
+    double ratio = w_square > 0 && step_square > 0 ? sqrt(w_square / step_square) : 1;
+    for (uint64_t i = 0; i < n; i++)
+        w[i] = (REAL)((double)w[i] - ratio * r->rate * ((double)m[i] / c1) / (sqrt((double)v[i] / c2) + r->a->epsilon));
+}
+
+/* Adafactor's second moment of a matrix (the last two axes), kept as means of its rows and columns. */
+static void FN(factored)(double beta, double epsilon, const REAL *g, REAL *rows, REAL *columns, REAL *v, int64_t m,
+                         int64_t n)
+{
+    double total = 0;
+    for (int64_t i = 0; i < m; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < n; j++)
+            sum += square((double)g[i * n + j]) + epsilon;
+        rows[i] = (REAL)(beta * (double)rows[i] + (1 - beta) * sum / (double)n);
+        total += (double)rows[i];
+    }
+    for (int64_t j = 0; j < n; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < m; i++)
+            sum += square((double)g[i * n + j]) + epsilon;
+        columns[j] = (REAL)(beta * (double)columns[j] + (1 - beta) * sum / (double)m);
+    }
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            v[i * n + j] = (REAL)((double)rows[i] / (total / (double)m) * (double)columns[j]);
+}
+
+static void FN(adafactor)(const FN(rule) * r, REAL *w, const REAL *g, const mf_ref_arg *slots, const mf_shape *shape)
+{
+    const mf_update_attr *a = r->a;
+    double root = 1 / sqrt(r->t), rate = a->relative_step != 0 ? fmin(r->rate, root) : r->rate;
+    double beta = 1 - FN(power)(r->t, a->beta_2), weight = 0, step = 0;
+    uint64_t count = mf_shape_count(shape);
+    REAL *v = slots[2].data;
+    if (shape->rank >= 2) {
+        int64_t m = shape->dim[shape->rank - 2], n = shape->dim[shape->rank - 1];
+        for (int64_t k = 0; k < (int64_t)count / (m * n); k++)
+            FN(factored)
+            (beta, a->epsilon, g + k * m * n, (REAL *)slots[0].data + k * m, (REAL *)slots[1].data + k * n,
+             v + k * m * n, m, n);
+    } else
+        for (uint64_t i = 0; i < count; i++)
+            v[i] = (REAL)(beta * (double)v[i] + (1 - beta) * (square((double)g[i]) + a->epsilon));
+    for (uint64_t i = 0; i < count; i++) {
+        weight += square((double)w[i]);
+        step += square((double)g[i]) / (double)v[i];
+    }
+    double alpha = fmax(a->epsilon_2, sqrt(weight / (double)count)) * fmin(rate, root);
+    double clip = fmax(1, sqrt(step / (double)count) / a->clip_threshold);
+    for (uint64_t i = 0; i < count; i++)
+        w[i] = (REAL)((double)w[i] - alpha * (double)g[i] / sqrt((double)v[i]) / clip);
+}
+
+static bool FN(is_set)(const mf_ref_call *call, uint32_t flag)
+{
+    return call->in_count > flag && call->in[flag].data && *(const REAL *)call->in[flag].data != 0;
+}
+
+KERNEL(update)
+{
+    (void)err;
+    uint32_t slots = call->out_count - 1;
+    for (uint32_t i = 0; i < call->out_count; i++) { /* in place, whatever the caller did */
+        const mf_ref_arg *from = &call->in[i == 0 ? 0 : i + 1];
+        if (call->out[i].data && from->data)
+            memmove(call->out[i].data, from->data, from->count * sizeof(REAL));
+    }
+    if (FN(is_set)(call, 2 + slots))
+        return MEMFIT_OK;
+    FN(rule) r = FN(rule_of)(call);
+    REAL *w = call->out[0].data;
+    const REAL *g = call->in[1].data;
+    uint64_t n = call->out[0].count;
+    for (uint64_t i = 0; r.a->has_weight_decay && i < n; i++)
+        w[i] = (REAL)((double)w[i] - (double)w[i] * r.a->weight_decay * r.rate);
+    if (r.a->optimizer == MF_OPTIMIZER_LAMB)
+        FN(lamb)(&r, w, g, call->out[1].data, call->out[2].data, n);
+    else if (r.a->optimizer == MF_OPTIMIZER_ADAFACTOR)
+        FN(adafactor)(&r, w, g, &call->out[1], call->out[0].shape);
+    else
+        for (uint64_t i = 0; i < n; i++) {
+            REAL *s[4] = {NULL};
+            for (uint32_t j = 0; j < slots && j < 4; j++)
+                s[j] = call->out[1 + j].data ? (REAL *)call->out[1 + j].data + i : NULL;
+            w[i] = (REAL)FN(one_element)(&r, (double)w[i], (double)g[i], s);
+        }
+    return MEMFIT_OK;
+}
+
+KERNEL(ema)
+{
+    (void)err;
+    const REAL *param = call->in[0].data, *average = call->in[1].data;
+    REAL *out = call->out[0].data;
+    bool skip = FN(is_set)(call, 2);
+    double m = call->scalars->iteration == 0 ? 0 : call->op->attr.ema.momentum;
+    for (uint64_t i = 0; i < call->out[0].count; i++)
+        out[i] = skip ? average[i] : (REAL)(m * (double)average[i] + (1 - m) * (double)param[i]);
+    return MEMFIT_OK;
+}
+
+static double FN(sum_of_squares)(const REAL *x, uint64_t n)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += square((double)x[i]);
+    return sum;
+}
+
+KERNEL(clip)
+{
+    (void)err;
+    const REAL *g = call->in[0].data;
+    REAL *out = call->out[0].data;
+    double value = call->op->attr.clip.value, limit = call->op->attr.clip.norm, factor = 1;
+    if (limit > 0)
+        factor = limit / fmax(sqrt(FN(sum_of_squares)(g, call->in[0].count)), limit);
+    for (uint64_t i = 0; i < call->out[0].count; i++) {
+        double v = (double)g[i] * factor;
+        out[i] = (REAL)(value > 0 ? (v < -value ? -value : v > value ? value : v) : v);
+    }
+    return MEMFIT_OK;
+}
+
+KERNEL(square_sum)
+{
+    (void)err;
+    double sum = 0;
+    for (uint32_t i = 0; i < call->in_count; i++)
+        sum += call->in[i].data ? FN(sum_of_squares)(call->in[i].data, call->in[i].count) : 0;
+    *(REAL *)call->out[0].data = (REAL)sum;
+    return MEMFIT_OK;
+}
+
+KERNEL(clip_global)
+{
+    (void)err;
+    const REAL *g = call->in[0].data;
+    REAL *out = call->out[0].data;
+    double norm = sqrt((double)*(const REAL *)call->in[1].data), limit = call->op->attr.clip.norm;
+    double factor = limit > 0 ? limit / fmax(norm, limit) : 1;
+    for (uint64_t i = 0; i < call->out[0].count; i++)
+        out[i] = (REAL)((double)g[i] * factor);
+    return MEMFIT_OK;
+}
+
+KERNEL(check_finite)
+{
+    (void)err;
+    const REAL *g = call->in[0].data;
+    REAL *out = call->out_count > 1 ? call->out[1].data : NULL;
+    bool bad = *(const REAL *)call->in[1].data != 0;
+    double scale = call->scalars->loss_scale == 0 ? 1 : call->scalars->loss_scale;
+    for (uint64_t i = 0; i < call->in[0].count; i++) {
+        bad = bad || !isfinite((double)g[i]);
+        if (out)
+            out[i] = (REAL)((double)g[i] / scale);
+    }
+    *(REAL *)call->out[0].data = bad;
+    return MEMFIT_OK;
+}
