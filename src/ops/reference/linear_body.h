@@ -50,9 +50,9 @@ KERNEL(matmul)
     const REAL *bias = call->in_count > 2 ? call->in[2].data : NULL;
     for (int64_t i = 0; i < batch; i++)
         FN(product)
-        (m, n, k, (const REAL *)call->in[0].data + (a_shared ? 0 : i * m * k), ta ? 1 : k, ta ? m : 1,
-         (const REAL *)call->in[1].data + (b_shared ? 0 : i * k * n), tb ? 1 : n, tb ? k : 1, scale, bias,
-         (REAL *)call->out[0].data + i * m * n);
+    (m, n, k, (const REAL *)call->in[0].data + (a_shared ? 0 : i * m * k), ta ? 1 : k, ta ? m : 1,
+     (const REAL *)call->in[1].data + (b_shared ? 0 : i * k * n), tb ? 1 : n, tb ? k : 1, scale, bias,
+     (REAL *)call->out[0].data + i * m * n);
     return MEMFIT_OK;
 }
 
@@ -125,7 +125,7 @@ KERNEL(conv)
             for (int64_t h = 0; h < w.out[1]; h++)
                 for (int64_t v = 0; v < w.out[2]; v++, y += w.out_channels)
                     FN(conv_position)
-                    (&w, (const REAL *)call->in[0].data + n * image, call->in[1].data, bias, (int64_t[3]){d, h, v}, y);
+    (&w, (const REAL *)call->in[0].data + n * image, call->in[1].data, bias, (int64_t[3]){d, h, v}, y);
     return MEMFIT_OK;
 }
 
@@ -188,7 +188,7 @@ KERNEL(conv_grad_data)
             for (int64_t h = 0; h < w.in[1]; h++)
                 for (int64_t v = 0; v < w.in[2]; v++, dx += w.in_channels)
                     FN(conv_back_position)
-                    (&w, (const REAL *)call->in[0].data + n * image, call->in[1].data, bias, (int64_t[3]){d, h, v}, dx);
+    (&w, (const REAL *)call->in[0].data + n * image, call->in[1].data, bias, (int64_t[3]){d, h, v}, dx);
     return MEMFIT_OK;
 }
 
@@ -263,6 +263,6 @@ KERNEL(conv_grad_weights)
                 FN(weight_tap)(&w, call->in[0].data, call->in[1].data, (int64_t[3]){kd, kh, kw}, dw);
     if (call->out_count > 1 && call->out[1].data)
         FN(column_sums)
-        (call->in[1].data, (int64_t)call->in[1].count / w.out_channels, w.out_channels, call->out[1].data);
+    (call->in[1].data, (int64_t)call->in[1].count / w.out_channels, w.out_channels, call->out[1].data);
     return MEMFIT_OK;
 }

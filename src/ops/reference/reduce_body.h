@@ -173,8 +173,8 @@ KERNEL(softmax)
     for (int64_t o = 0; o < a.outer; o++)
         for (int64_t i = 0; i < a.inner; i++)
             FN(softmax_row)
-            (&call->op->attr, (const REAL *)call->in[0].data + o * a.n * a.inner + i, a.n, FN(visible)(call, a, o),
-             a.inner, (REAL *)call->out[0].data + o * a.n * a.inner + i);
+    (&call->op->attr, (const REAL *)call->in[0].data + o * a.n * a.inner + i, a.n, FN(visible)(call, a, o), a.inner,
+     (REAL *)call->out[0].data + o * a.n * a.inner + i);
     return MEMFIT_OK;
 }
 

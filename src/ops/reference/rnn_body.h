@@ -194,8 +194,8 @@ KERNEL(gru)
                 memset(gate, 0, (uint64_t)(4 * n) * sizeof *gate);
             else
                 FN(gru_step)
-                (&r, (const REAL *)call->in[0].data + cell * r.width, call->in[1].data,
-                 optional(call->in, call->in_count, 2), h, gate);
+            (&r, (const REAL *)call->in[0].data + cell * r.width, call->in[1].data,
+             optional(call->in, call->in_count, 2), h, gate);
             FN(keep)(h, n, FN(row)(hs, cell, n));
             FN(keep)(gate, 4 * n, FN(row)(gates, cell, 4 * n));
         }

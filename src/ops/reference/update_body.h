@@ -194,8 +194,8 @@ static void FN(adafactor)(const FN(rule) * r, REAL *w, const REAL *g, const mf_r
         int64_t m = shape->dim[shape->rank - 2], n = shape->dim[shape->rank - 1];
         for (int64_t k = 0; k < (int64_t)count / (m * n); k++)
             FN(factored)
-            (beta, a->epsilon, g + k * m * n, (REAL *)slots[0].data + k * m, (REAL *)slots[1].data + k * n,
-             v + k * m * n, m, n);
+        (beta, a->epsilon, g + k * m * n, (REAL *)slots[0].data + k * m, (REAL *)slots[1].data + k * n, v + k * m * n,
+         m, n);
     } else
         for (uint64_t i = 0; i < count; i++)
             v[i] = (REAL)(beta * (double)v[i] + (1 - beta) * (square((double)g[i]) + a->epsilon));
