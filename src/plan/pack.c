@@ -1,6 +1,7 @@
 /*
  * pack.c: who calls whom: bound, greedy portfolio, improvement, exact search; the best of them written back.
  */
+#include "plan/pack_improve.h"
 #include "plan/pack_solve.h"
 
 #include "base/error.h"
@@ -44,29 +45,30 @@ static memfit_status check_fixed(const mf_pack_problem *p, memfit_error *err)
     return status;
 }
 
-/* Every order with both fits; first the two that are the yardstick of others, unchanged, so that the result is never
- * worse than theirs. */
-static void run_portfolio(mf_pack_greedy *g, bool all, uint64_t goal_bytes)
+/* The orders. The first two are the yardstick of others (inference runtimes; caching allocators), unchanged, so that
+ * the result is never worse than theirs. */
+static const struct {
+    mf_pack_order order;
+    bool best_fit, whole_first;
+} passes[] = {
+    {MF_PACK_BY_SIZE, true, false},      {MF_PACK_BY_BIRTH, true, false}, /* always */
+    {MF_PACK_BY_LIFE, true, true},       {MF_PACK_BY_AREA, false, true},  {MF_PACK_BY_LOAD_SIZE, true, true},
+    {MF_PACK_BY_DEATH, true, true}, /* so far: quick */
+    {MF_PACK_BY_SIZE, true, true},       {MF_PACK_BY_LOAD, true, true},   {MF_PACK_BY_LOAD_AREA, true, true},
+    {MF_PACK_BY_AREA, true, true},       {MF_PACK_BY_LIFE, false, true},  {MF_PACK_BY_SIZE, false, true},
+    {MF_PACK_BY_BIRTH, false, true},     {MF_PACK_BY_DEATH, false, true}, {MF_PACK_BY_LOAD, false, true},
+    {MF_PACK_BY_LOAD_SIZE, false, true}, {MF_PACK_BY_BIRTH, true, true},  {MF_PACK_BY_LOAD_AREA, false, true},
+};
+enum { YARDSTICKS = 2, QUICK = 6, ALL = sizeof passes / sizeof *passes };
+
+static void run_passes(mf_pack_greedy *g, size_t from, size_t to, uint64_t goal_bytes, uint64_t deadline_us)
 {
-    static const struct {
-        mf_pack_order order;
-        bool best_fit, whole_first, quick;
-    } passes[] = {
-        {MF_PACK_BY_SIZE, true, false, true},      {MF_PACK_BY_BIRTH, true, false, true},
-        {MF_PACK_BY_SIZE, true, true, false},      {MF_PACK_BY_LIFE, true, true, true},
-        {MF_PACK_BY_AREA, false, true, true},      {MF_PACK_BY_LOAD_SIZE, true, true, true},
-        {MF_PACK_BY_DEATH, true, true, true},      {MF_PACK_BY_LOAD, true, true, false},
-        {MF_PACK_BY_LOAD_AREA, true, true, false}, {MF_PACK_BY_AREA, true, true, false},
-        {MF_PACK_BY_LIFE, false, true, false},     {MF_PACK_BY_SIZE, false, true, false},
-        {MF_PACK_BY_BIRTH, false, true, false},    {MF_PACK_BY_DEATH, false, true, false},
-        {MF_PACK_BY_LOAD, false, true, false},     {MF_PACK_BY_LOAD_SIZE, false, true, false},
-        {MF_PACK_BY_BIRTH, true, true, false},     {MF_PACK_BY_LOAD_AREA, false, true, false},
-    };
-    for (size_t i = 0; i < sizeof passes / sizeof *passes && g->best_bytes > goal_bytes; i++)
-        if (all || passes[i].quick) {
-            mf_pack_greedy_sort(g, passes[i].order, passes[i].whole_first);
-            mf_pack_greedy_pass(g, passes[i].best_fit, g->best_height - !g->problem->pad_most);
-        }
+    for (size_t i = from; i < to && g->best_bytes > goal_bytes; i++) {
+        if (i >= QUICK && mf_os_now_us() >= deadline_us)
+            return;
+        mf_pack_greedy_sort(g, passes[i].order, passes[i].whole_first);
+        mf_pack_greedy_pass(g, passes[i].best_fit, g->best_height - !g->problem->pad_most);
+    }
 }
 
 static void write_offsets(const mf_pack_problem *p, mf_pack_buffer *buffers, const uint64_t *offsets)
@@ -91,18 +93,17 @@ static bool tell(void *ctx, uint64_t height, uint64_t bound, uint64_t nodes)
     return t->options->progress(t->options->progress_ctx, &progress);
 }
 
-/* What follows the greedy orders. */
-static memfit_status improve(const mf_pack_problem *p, const mf_pack_options *o, uint64_t start, mf_pack_greedy *g,
-                             mf_pack_result *result, memfit_error *err)
+/* What follows the two yardsticks: dives, the other orders, the search. */
+static memfit_status improve(const mf_pack_problem *p, const mf_pack_options *o, uint64_t start, uint64_t goal,
+                             mf_pack_greedy *g, mf_pack_result *result, memfit_error *err)
 {
     teller t = {o, p->unit, start};
-    bool exact = o->effort == MEMFIT_PACK_EXACT;
+    bool exact = o->effort == MEMFIT_PACK_EXACT, improved = false;
     unsigned threads = exact ? (o->threads ? o->threads : mf_os_cpu_count()) : 1;
+    uint64_t usual = exact ? 60000000 : 50000 + 50 * (uint64_t)p->count;
     mf_pack_solve_options so = {
         .capacity = o->capacity / p->unit,
-        .deadline_us = start + (o->time_limit_us ? o->time_limit_us
-                                : exact          ? 60000000
-                                                 : 50000),
+        .deadline_us = start + (o->time_limit_us ? o->time_limit_us : usual),
         .threads = threads < 1   ? 1
                    : threads > 8 ? 8
                                  : threads,
@@ -110,8 +111,17 @@ static memfit_status improve(const mf_pack_problem *p, const mf_pack_options *o,
         .progress = exact && o->progress ? tell : NULL,
         .progress_ctx = &t,
     };
+    memfit_status status = mf_pack_improve(g, goal, so.deadline_us, &improved, err);
+    if (status)
+        return status;
+    uint64_t before = g->best_bytes;
+    run_passes(g, YARDSTICKS, ALL, goal, so.deadline_us);
+    if (improved && g->best_bytes == before)
+        result->method = "improved";
+    if (g->best_bytes <= goal)
+        return MEMFIT_OK;
     mf_pack_solution solution;
-    memfit_status status = mf_pack_solve(p, &so, g->best, &solution, err);
+    status = mf_pack_solve(p, &so, g->best, &solution, err);
     if (status)
         return status;
     result->nodes = solution.nodes;
@@ -142,9 +152,9 @@ memfit_status mf_pack(const memfit_host *host, mf_pack_buffer *buffers, size_t c
         goto done;
     mf_pack_result r = {.max_load = p.max_load, .bound = p.bound_bytes, .method = "greedy"};
     uint64_t goal = o->capacity > p.bound_bytes ? o->capacity : p.bound_bytes;
-    run_portfolio(&g, o->effort != MEMFIT_PACK_QUICK, goal);
+    run_passes(&g, 0, o->effort == MEMFIT_PACK_QUICK ? QUICK : YARDSTICKS, goal, UINT64_MAX);
     if (o->effort != MEMFIT_PACK_QUICK && p.count && g.best_bytes > goal &&
-        !(o->capacity && o->capacity < p.bound_bytes) && (status = improve(&p, o, start, &g, &r, err)))
+        (status = improve(&p, o, start, goal, &g, &r, err)))
         goto done;
     write_offsets(&p, buffers, g.best);
     r.height = p.count ? g.best_bytes : 0;

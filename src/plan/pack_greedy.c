@@ -133,6 +133,25 @@ static uint64_t find_gap(const mf_pack_greedy *g, const mf_pack_item *it, bool b
     return best != MF_PACK_NOWHERE ? best : align_up(top, it->align);
 }
 
+bool mf_pack_greedy_keep(mf_pack_greedy *g, uint64_t height)
+{
+    /* Compared in bytes: of two packings as high in units one may end in a padding. */
+    if (height > g->best_height)
+        return false;
+    uint64_t bytes = mf_pack_problem_height(g->problem, g->offsets);
+    if (bytes >= g->best_bytes)
+        return false;
+    g->best_bytes = bytes;
+    g->best_height = height;
+    memcpy(g->best, g->offsets, g->problem->count * sizeof *g->best);
+    return true;
+}
+
+static bool is_given(const mf_pack_greedy *g, size_t i)
+{
+    return g->problem->items[i].fixed || (g->pinned && g->pinned[i] != MF_PACK_NOWHERE);
+}
+
 uint64_t mf_pack_greedy_pass(mf_pack_greedy *g, bool best_fit, uint64_t give_up)
 {
     const mf_pack_problem *p = g->problem;
@@ -143,17 +162,18 @@ uint64_t mf_pack_greedy_pass(mf_pack_greedy *g, bool best_fit, uint64_t give_up)
     g->blocks[0]->mask = 0;
     g->block_count = 1;
     uint64_t height = 0;
-    if (p->any_fixed)
-        for (size_t i = 0; i < p->count; i++)
-            if (p->items[i].fixed) {
-                g->offsets[i] = p->items[i].offset;
-                insert(g, &p->items[i], g->offsets[i]);
-                height = g->offsets[i] + p->items[i].size > height ? g->offsets[i] + p->items[i].size : height;
-            }
+    for (size_t i = 0; (p->any_fixed || g->pinned) && i < p->count; i++) {
+        const mf_pack_item *it = &p->items[i];
+        if (!is_given(g, i))
+            continue;
+        g->offsets[i] = it->fixed ? it->offset : g->pinned[i];
+        insert(g, it, g->offsets[i]);
+        height = g->offsets[i] + it->size > height ? g->offsets[i] + it->size : height;
+    }
     for (size_t k = 0; k < p->count; k++) {
         uint32_t i = g->order[k];
         const mf_pack_item *it = &p->items[i];
-        if (it->fixed)
+        if (is_given(g, i))
             continue;
         uint64_t at = find_gap(g, it, best_fit);
         g->offsets[i] = at;
@@ -164,13 +184,7 @@ uint64_t mf_pack_greedy_pass(mf_pack_greedy *g, bool best_fit, uint64_t give_up)
         }
         insert(g, it, at);
     }
-    /* Compared in bytes: of two packings as high in units one may end in a padding. */
-    uint64_t bytes = height <= g->best_height ? mf_pack_problem_height(p, g->offsets) : UINT64_MAX;
-    if (bytes < g->best_bytes) {
-        g->best_bytes = bytes;
-        g->best_height = height;
-        memcpy(g->best, g->offsets, p->count * sizeof *g->best);
-    }
+    mf_pack_greedy_keep(g, height);
     return height;
 }
 

@@ -72,6 +72,7 @@ typedef struct mf_pack_greedy {
     size_t block_count, spare_count;
     uint32_t shift; /* sections to bits of a block's mask */
     uint32_t *order;
+    const uint64_t *pinned;           /* NULL, or by item an offset that is given, MF_PACK_NOWHERE for the others */
     uint64_t *offsets;                /* of the last pass, by item */
     uint64_t *best;                   /* of the best pass */
     uint64_t best_height, best_bytes; /* its height in units, and the real one in bytes */
@@ -80,6 +81,8 @@ typedef struct mf_pack_greedy {
 
 memfit_status mf_pack_greedy_init(mf_pack_greedy *greedy, const mf_pack_problem *problem, mf_arena *arena,
                                   memfit_error *err);
+/* Makes greedy->offsets, of this height in units, the best if they are; false otherwise. */
+bool mf_pack_greedy_keep(mf_pack_greedy *greedy, uint64_t height);
 /* Fills greedy->order. */
 void mf_pack_greedy_sort(mf_pack_greedy *greedy, mf_pack_order order, bool whole_first);
 /* Places greedy->order; returns the height in units, or UINT64_MAX when it passed `give_up`. Keeps the best. */
