@@ -165,11 +165,12 @@ static double sparse_probabilities(const mf_loss_row *r)
     double sum = 0;
     for (int64_t j = 0; j < r->n; j++)
         sum += clip(mf_loss_prediction(r, j), epsilon, r->one_less);
+    double value = log(sum) - log(clip(mf_loss_prediction(r, r->label), epsilon, r->one_less));
     for (int64_t j = 0; j < r->n; j++) {
         double p = mf_loss_prediction(r, j), q = clip(p, epsilon, r->one_less);
         mf_loss_slope(r, j, p == q ? (q / sum - (j == r->label)) / q : 0);
     }
-    return log(sum) - log(clip(mf_loss_prediction(r, r->label), epsilon, r->one_less));
+    return value;
 }
 
 /* Value and slope by the clipped, renormalised probability. */

@@ -15,7 +15,9 @@
 
 uint64_t mf_ref_norm_scratch(const mf_graph *graph, const mf_op *op)
 {
-    uint32_t x = op->kind == MF_OP_BATCH_NORM || op->kind == MF_OP_LAYER_NORM ? op->in[0] : op->in[1];
+    bool backward = op->kind == MF_OP_BATCH_NORM_GRAD || op->kind == MF_OP_BATCH_NORM_INFER_GRAD ||
+                    op->kind == MF_OP_LAYER_NORM_GRAD;
+    uint32_t x = op->in[backward ? 1 : 0];
     const mf_shape *s = &graph->tensors[x].shape;
     uint64_t entries = s->rank ? (uint64_t)s->dim[s->rank - 1] : 1;
     if ((op->kind == MF_OP_LAYER_NORM || op->kind == MF_OP_LAYER_NORM_GRAD) && op->attr.norm.groups == 0)

@@ -19,6 +19,8 @@ static const mf_ref_row rows[MF_OP_COUNT] = {
     [MF_OP_GATHER] = {BOTH(gather), .in_least = 2, .out_least = 1, .raw_in = B1},
     [MF_OP_GATHER_GRAD] = {BOTH(gather_grad), .in_least = 2, .out_least = 1, .raw_in = B0,
                            .scratch_bytes = mf_ref_table_scratch},
+    [MF_OP_RESIZE] = {BOTH(resize), .in_least = 1, .out_least = 1},
+    [MF_OP_RESIZE_GRAD] = {BOTH(resize_grad), .in_least = 1, .out_least = 1, .scratch_bytes = mf_ref_table_scratch},
     [MF_OP_MATMUL] = {BOTH(matmul), .in_least = 2, .out_least = 1},
     [MF_OP_CONV] = {BOTH(conv), .in_least = 2, .out_least = 1},
     [MF_OP_CONV_GRAD_DATA] = {BOTH(conv_grad_data), .in_least = 2, .out_least = 1},
