@@ -63,11 +63,10 @@ static memfit_status failed(dnnl_status_t status, const char *what, memfit_error
     return mf_fail(err, MEMFIT_INTERNAL, "oneDNN refused a %s (status %d)", what, (int)status);
 }
 
-const char *mf_dnn_version(void)
+char *mf_dnn_version(char *text, size_t text_bytes)
 {
-    static char text[32];
     const dnnl_version_t *v = dnnl_version();
-    snprintf(text, sizeof text, "%d.%d.%d", v->major, v->minor, v->patch);
+    snprintf(text, text_bytes, "%d.%d.%d", v->major, v->minor, v->patch);
     return text;
 }
 

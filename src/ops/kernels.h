@@ -1,0 +1,114 @@
+/*
+ * kernels.h: own vectorised kernels for everything in a step that is bound by memory, not arithmetic: pointwise work,
+ * reductions, normalization, pooling, losses, optimizers, random numbers, moving data about. Plain C loops that the
+ * compiler vectorises; every file kernels_*.c is compiled once for each instruction set and reached through one table.
+ *
+ * Rules: no kernel allocates; work is split over `threads` by position only, so equal calls give equal bits; partial
+ * sums of threads live in workspace given by the caller and are added in thread order. Input and output may be the same
+ * array where the operation is pointwise. Sizes are elements.
+ */
+#ifndef MF_OPS_KERNELS_H
+#define MF_OPS_KERNELS_H
+
+#include "graph/graph.h"
+
+/* An index space of up to MF_MOST_DIMS dimensions with the step of each operand in each, in elements: broadcasts have
+ * step 0. Adjacent dimensions that can be walked as one are merged. The last dimension is the inner loop. */
+typedef struct mf_k_walk {
+    uint32_t rank;
+    int64_t size[MF_MOST_DIMS];
+    int64_t step[3][MF_MOST_DIMS]; /* operand 0 is the output */
+} mf_k_walk;
+
+typedef struct mf_k_unary {
+    mf_unary function;
+    float alpha, beta;
+    bool from_output;
+} mf_k_unary;
+
+typedef struct mf_k_window { /* pooling: 3 spatial dimensions, ones where there are fewer */
+    int64_t batch, channels, in[3], out[3], kernel[3], stride[3], dilation[3], before[3];
+    bool count_padding;
+} mf_k_window;
+
+typedef struct mf_k_update {
+    mf_update_attr attr;
+    double learning_rate;
+    uint64_t iteration;
+} mf_k_update;
+
+typedef struct mf_k_loss {
+    mf_loss function;
+    int64_t rows, columns;         /* the last axis is reduced within a row */
+    int64_t rows_per_sample;       /* rows of one sample: they share its weight */
+    double factor;                 /* loss weight / denominator of the whole batch */
+    double delta, label_smoothing; /* huber */
+    mf_dtype target_type;          /* of integer labels */
+} mf_k_loss;
+
+#define MF_KERNEL_LIST(X)                                                                                              \
+    X(void, unary, (const mf_k_unary *k, const float *x, float *y, int64_t n, int threads))                            \
+    X(void, unary_grad,                                                                                                \
+      (const mf_k_unary *k, const float *dy, const float *s, float *dx, int64_t n, int threads))                       \
+    X(void, binary, (mf_binary f, const mf_k_walk *w, const float *a, const float *b, float *y, int threads))          \
+    X(void, sum_n, (const float *const *x, uint32_t count, float *y, int64_t n, bool add, int threads))                \
+    X(void, broadcast, (const mf_k_walk *w, float scale, const float *x, float *y, int threads))                       \
+    X(void, copy, (const mf_k_walk *w, size_t element_bytes, const void *x, void *y, int threads))                     \
+    X(void, fill, (float *y, float value, int64_t n, int threads))                                                     \
+    X(bool, cast, (mf_dtype from, const void *x, mf_dtype to, void *y, int64_t n, int threads))                        \
+    /* [a][r][c] -> [a][c]; workspace: threads * c floats when a < threads */                                          \
+    X(void, reduce,                                                                                                    \
+      (mf_reduce f, const float *x, float *y, int64_t a, int64_t r, int64_t c, bool add, float *workspace,             \
+       int threads))                                                                                                   \
+    X(void, softmax, (const float *x, float *y, int64_t rows, int64_t c, bool log_form, int64_t causal, int threads))  \
+    X(void, softmax_grad,                                                                                              \
+      (const float *dy, const float *y, float *dx, int64_t rows, int64_t c, bool log_form, int threads))               \
+    X(void, pool_max, (const mf_k_window *w, const float *x, float *y, uint8_t *index, int threads))                   \
+    X(void, pool_max_grad, (const mf_k_window *w, const float *dy, const uint8_t *index, float *dx, int threads))      \
+    X(void, pool_avg, (const mf_k_window *w, const float *x, float *y, int threads))                                   \
+    X(void, pool_avg_grad, (const mf_k_window *w, const float *dy, float *dx, int threads))                            \
+    /* workspace: threads * 2 * c doubles + 2 * c floats */                                                            \
+    X(void, batch_norm,                                                                                                \
+      (const float *x, const float *gamma, const float *beta, float *y, float *mean, float *variance, int64_t rows,    \
+       int64_t c, double epsilon, void *workspace, int threads))                                                       \
+    X(void, batch_norm_apply,                                                                                          \
+      (const float *x, const float *gamma, const float *beta, const float *mean, const float *variance, float *y,      \
+       int64_t rows, int64_t c, double epsilon, float *workspace, int threads))                                        \
+    X(void, batch_norm_grad,                                                                                           \
+      (const float *dy, const float *x, const float *mean, const float *variance, const float *gamma, float *dx,       \
+       float *dgamma, float *dbeta, int64_t rows, int64_t c, double epsilon, bool frozen, const bool add[2],           \
+       void *workspace, int threads))                                                                                  \
+    X(void, layer_norm,                                                                                                \
+      (const float *x, const float *gamma, const float *beta, float *y, float *mean, float *rstd, int64_t rows,        \
+       int64_t c, double epsilon, bool rms, int threads))                                                              \
+    X(void, layer_norm_grad,                                                                                           \
+      (const float *dy, const float *x, const float *mean, const float *rstd, const float *gamma, float *dx,           \
+       float *dgamma, float *dbeta, int64_t rows, int64_t c, bool rms, const bool add[2], float *workspace,            \
+       int threads))                                                                                                   \
+    /* the sum over all rows, times factor */                                                                          \
+    X(double, loss, (const mf_k_loss *k, const float *p, const void *t, const float *weight))                          \
+    X(void, loss_grad,                                                                                                 \
+      (const mf_k_loss *k, const float *p, const void *t, const float *weight, double scale, float *dp, int threads))  \
+    X(void, update, (const mf_k_update *k, float *w, const float *g, float *const *slots, int64_t n, int threads))     \
+    X(void, moving_average, (float *state, const float *value, float momentum, int64_t n))                             \
+    X(double, square_sum, (const float *x, int64_t n))                                                                 \
+    X(void, scale, (float *x, float factor, int64_t n, int threads))                                                   \
+    X(void, clip, (float *x, float limit, int64_t n, int threads))                                                     \
+    X(bool, unscale, (float *x, float factor, int64_t n, int threads))
+
+typedef struct mf_kernel_table {
+    const char *name;
+#define X(type, name, arguments) type(*name) arguments;
+    MF_KERNEL_LIST(X)
+#undef X
+} mf_kernel_table;
+
+/* The best table this processor can run. */
+const mf_kernel_table *mf_kernels(void);
+
+/* Shapes of output and up to two inputs (the inputs broadcast to the output's) as a walk. */
+void mf_k_walk_make(mf_k_walk *walk, const mf_shape *out, const mf_shape *a, const mf_shape *b);
+/* Merges dimensions; `operands` of the steps are in use. */
+void mf_k_walk_merge(mf_k_walk *walk, uint32_t operands);
+
+#endif

@@ -1,0 +1,111 @@
+/*
+ * fast.h: inside the CPU backend. Each kind has one rule: `bind` looks at the operation's shapes once, fills the
+ * kernel's union and says how much workspace it takes; `run` does the work. A rule that answers UNSUPPORTED leaves the
+ * operation to the reference backend, which can do everything.
+ */
+#ifndef MF_OPS_ONEDNN_FAST_H
+#define MF_OPS_ONEDNN_FAST_H
+
+#include "ops/kernels.h"
+#include "ops/onednn/onednn.h"
+#include "ops/ops.h"
+
+typedef struct fast_backend {
+    mf_backend base;
+    mf_backend *reference;
+    mf_dnn_engine *engine;
+    const mf_kernel_table *k;
+} fast_backend;
+
+typedef struct fast_kernel fast_kernel;
+
+typedef struct fast_rule {
+    /* With `create` false only the workspace is wanted and nothing may stay allocated. */
+    memfit_status (*bind)(fast_kernel *k, bool create, uint64_t *workspace_bytes, memfit_error *err);
+    memfit_status (*run)(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err);
+} fast_rule;
+
+enum { FAST_MOST_PARTS = 64 };
+
+struct fast_kernel {
+    fast_backend *backend; /* first, as ops.h asks */
+    const fast_rule *rule;
+    const mf_graph *graph;
+    const mf_op *op;
+    mf_dnn *dnn, *dnn2;
+    mf_kernel *reference; /* when no rule serves */
+    struct fast_wide *wide; /* 16-bit operands: converted copies around a float32 kernel */
+    union {
+        struct {
+            mf_k_unary unary;
+            int64_t n;
+        } point;
+        struct {
+            mf_k_walk walk;
+            int64_t n;
+            size_t element_bytes;
+        } walk;
+        struct {
+            int64_t a, r, c;
+            mf_reduce function;
+        } reduce;
+        struct {
+            int64_t rows, c, causal;
+        } rows;
+        mf_k_window window;
+        struct {
+            mf_k_loss loss;
+            int64_t rows_per_sample;
+        } loss;
+        struct {
+            int64_t outer, inner, axis_bytes;
+        } concat;
+        struct {
+            int64_t rows, width, table;
+        } gather;
+        struct {
+            int64_t n, t, u;
+            uint64_t zu, state, dz, dnn_bytes;
+        } rnn;
+    } u;
+};
+
+const fast_rule *fast_rule_of(mf_op_kind kind); /* NULL: none */
+extern const fast_rule fast_conv, fast_conv_grad_data, fast_conv_grad_weights, fast_matmul;
+extern const fast_rule fast_unary, fast_unary_grad, fast_binary, fast_sum_n, fast_fill, fast_broadcast, fast_cast;
+extern const fast_rule fast_transpose, fast_slice, fast_pad, fast_concat, fast_gather, fast_gather_grad;
+extern const fast_rule fast_reduce, fast_softmax, fast_softmax_grad, fast_pool_max, fast_pool_max_grad;
+extern const fast_rule fast_pool_avg, fast_pool_avg_grad, fast_batch_norm, fast_batch_norm_grad;
+extern const fast_rule fast_batch_norm_infer, fast_batch_norm_infer_grad, fast_layer_norm, fast_layer_norm_grad;
+extern const fast_rule fast_moving_average, fast_loss, fast_loss_grad, fast_update, fast_dropout, fast_nothing;
+extern const fast_rule fast_square_sum, fast_clip_global, fast_check_finite, fast_clip;
+
+/* ---- small helpers ---- */
+static inline const mf_tensor *fast_in(const fast_kernel *k, uint32_t i)
+{
+    return i < k->op->in_count && k->op->in[i] != MF_NONE ? &k->graph->tensors[k->op->in[i]] : NULL;
+}
+static inline const mf_tensor *fast_out(const fast_kernel *k, uint32_t i)
+{
+    return i < k->op->out_count && k->op->out[i] != MF_NONE ? &k->graph->tensors[k->op->out[i]] : NULL;
+}
+static inline int64_t fast_count(const mf_tensor *t)
+{
+    return (int64_t)mf_shape_count(&t->shape);
+}
+/* Output i is added to: the flag, and it lies in a variable. */
+static inline bool fast_adds(const fast_kernel *k, uint32_t i)
+{
+    const mf_tensor *t = fast_out(k, i);
+    return k->op->accumulate && t && k->graph->storages[t->storage].variable != MF_NONE;
+}
+static inline int fast_threads(const fast_kernel *k)
+{
+    return (int)k->backend->base.threads;
+}
+/* Every operand there is float32. */
+bool fast_all_float(const fast_kernel *k);
+/* The answer of a rule that does not serve. */
+memfit_status fast_no(memfit_error *err);
+
+#endif

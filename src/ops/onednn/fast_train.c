@@ -1,0 +1,144 @@
+/* fast_train.c: rules for losses, updates, gradient clipping and scaling. */
+#include "ops/onednn/fast.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- losses ----------------------------------------------------------------------------------------------- */
+
+static memfit_status bind_loss(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
+{
+    (void)create;
+    const mf_tensor *p = fast_in(k, 0), *t = fast_in(k, 1), *w = fast_in(k, 2);
+    const mf_shape *s = &p->shape;
+    mf_loss f = k->op->attr.loss.function;
+    bool sparse = f == MF_LOSS_SCCE_LOGITS;
+    bool known = sparse || f == MF_LOSS_CCE_LOGITS || f == MF_LOSS_BCE_LOGITS || f == MF_LOSS_MSE || f == MF_LOSS_MAE ||
+                 f == MF_LOSS_HUBER;
+    if (!known || p->dtype != MF_F32 || (!sparse && t->dtype != MF_F32) || (w && w->dtype != MF_F32) || !fast_out(k, 0) ||
+        fast_out(k, 0)->dtype != MF_F32)
+        return fast_no(err);
+    if (t->dtype == MF_F64 || t->dtype == MF_F16 || t->dtype == MF_BF16 || t->dtype == MF_U64 || t->dtype == MF_U32)
+        return fast_no(err);
+    int64_t columns = s->rank > 1 ? s->dim[s->rank - 1] : 1, rows = columns ? fast_count(p) / columns : 0;
+    if (rows == 0 || fast_count(t) != (sparse ? rows : rows * columns))
+        return fast_no(err);
+    int64_t per_weight = w ? rows / fast_count(w) : rows;
+    k->u.loss.loss = (mf_k_loss){.function = f,
+                                 .rows = rows,
+                                 .columns = columns,
+                                 .rows_per_sample = per_weight ? per_weight : 1,
+                                 .delta = k->op->attr.loss.delta,
+                                 .label_smoothing = k->op->attr.loss.label_smoothing,
+                                 .target_type = t->dtype};
+    k->u.loss.rows_per_sample = rows / s->dim[0];
+    *workspace = 0;
+    return MEMFIT_OK;
+}
+
+static double loss_factor(const fast_kernel *k, const mf_run_scalars *s)
+{
+    double divisor = k->op->attr.loss.reduction == 0   ? s->batch_samples * (double)k->u.loss.rows_per_sample
+                     : k->op->attr.loss.reduction == 2 ? s->weight_sum
+                                                       : 1;
+    return divisor == 0 ? 0 : k->op->attr.loss.weight / divisor;
+}
+
+static memfit_status run_loss(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+{
+    if (s->recomputed)
+        return MEMFIT_OK;
+    mf_k_loss *l = &k->u.loss.loss;
+    l->factor = loss_factor(k, s);
+    double value = k->backend->k->loss(l, o->in[0], o->in[1], fast_in(k, 2) ? o->in[2] : NULL);
+    if (isnan(value) && l->function == MF_LOSS_SCCE_LOGITS)
+        for (int64_t i = 0; i < l->rows; i++) {
+            double v = l->target_type == MF_I64   ? (double)((const int64_t *)o->in[1])[i]
+                       : l->target_type == MF_I32 ? (double)((const int32_t *)o->in[1])[i]
+                       : l->target_type == MF_U8  ? (double)((const uint8_t *)o->in[1])[i]
+                       : l->target_type == MF_F32 ? (double)((const float *)o->in[1])[i]
+                                                  : 0;
+            if (!(v >= 0 && v < (double)l->columns))
+                return mf_fail(err, MEMFIT_INVALID,
+                               "label %g is out of range: the model has %lld classes, 0 to %lld\n"
+                               "labels count from 0; look at the targets, or at the last layer's size",
+                               v, (long long)l->columns, (long long)l->columns - 1);
+        }
+    *(float *)o->out[0] = (float)((double)*(const float *)o->in[3] + value);
+    return MEMFIT_OK;
+}
+
+static memfit_status run_loss_grad(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+{
+    (void)err;
+    mf_k_loss *l = &k->u.loss.loss;
+    l->factor = loss_factor(k, s);
+    k->backend->k->loss_grad(l, o->in[0], o->in[1], fast_in(k, 2) ? o->in[2] : NULL,
+                             s->loss_scale == 0 ? 1 : s->loss_scale, o->out[0], fast_threads(k));
+    return MEMFIT_OK;
+}
+
+const fast_rule fast_loss = {bind_loss, run_loss};
+const fast_rule fast_loss_grad = {bind_loss, run_loss_grad};
+
+/* ---- updates ---------------------------------------------------------------------------------------------- */
+
+static memfit_status bind_update(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
+{
+    (void)create;
+    mf_optimizer f = k->op->attr.update.optimizer;
+    if (!fast_all_float(k) || k->op->out_count > 4 ||
+        !(f == MF_OPTIMIZER_SGD || f == MF_OPTIMIZER_ADAM || f == MF_OPTIMIZER_ADAMW || f == MF_OPTIMIZER_RMSPROP ||
+          f == MF_OPTIMIZER_LION))
+        return fast_no(err);
+    for (uint32_t i = 1; i < k->op->out_count; i++)
+        if (fast_count(fast_out(k, i)) != fast_count(fast_out(k, 0)))
+            return fast_no(err);
+    k->u.point.n = fast_count(fast_out(k, 0));
+    *workspace = 0;
+    return MEMFIT_OK;
+}
+
+static memfit_status run_update(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+{
+    (void)err;
+    uint32_t slots = k->op->out_count - 1;
+    if (fast_in(k, 2 + slots) && *(const float *)o->in[2 + slots] != 0)
+        return MEMFIT_OK;
+    mf_k_update u = {k->op->attr.update, (double)(float)s->learning_rate, s->iteration};
+    float *at[3] = {0};
+    for (uint32_t i = 0; i < slots && i < 3; i++)
+        at[i] = o->out[1 + i];
+    k->backend->k->update(&u, o->out[0], o->in[1], at, k->u.point.n, fast_threads(k));
+    return MEMFIT_OK;
+}
+
+const fast_rule fast_update = {bind_update, run_update};
+
+/* ---- clipping and scaling ----------------------------------------------------------------------------------- */
+
+static memfit_status bind_whole(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
+{
+    (void)create;
+    if (!fast_all_float(k))
+        return fast_no(err);
+    k->u.point.n = fast_in(k, 0) ? fast_count(fast_in(k, 0)) : 0;
+    *workspace = 0;
+    return MEMFIT_OK;
+}
+
+static memfit_status run_square_sum(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+{
+    (void)s;
+    (void)err;
+    double total = 0;
+    for (uint32_t i = 0; i < k->op->in_count; i++)
+        if (fast_in(k, i))
+            total += k->backend->k->square_sum(o->in[i], fast_count(fast_in(k, i)));
+    *(float *)o->out[0] = (float)total;
+    return MEMFIT_OK;
+}
+
+const fast_rule fast_square_sum = {bind_whole, run_square_sum};

@@ -1,0 +1,13 @@
+/* onednn_none.c: stands in where the build found no oneDNN. */
+#include "ops/ops.h"
+
+#include "base/error.h"
+
+memfit_status mf_onednn_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err)
+{
+    (void)host;
+    (void)threads;
+    (void)backend;
+    return mf_fail(err, MEMFIT_UNSUPPORTED,
+                   "this build has no oneDNN\ninstall its development package (Debian: libdnnl-dev) and build again");
+}
