@@ -1,0 +1,384 @@
+/* feed.c: binding arrays to feeds, shuffling, filling. */
+#include "data/feed.h"
+
+#include "base/error.h"
+#include "ops/kernels.h"
+#include "ops/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- numbers of any type ---------------------------------------------------------------------------------- */
+
+static double load(mf_dtype dtype, const void *data, uint64_t i)
+{
+    float f = 0;
+    switch (dtype) {
+    case MF_F64: {
+        double d;
+        memcpy(&d, (const char *)data + i * 8, 8);
+        return d;
+    }
+    case MF_I64:
+    case MF_U64: {
+        int64_t v;
+        memcpy(&v, (const char *)data + i * 8, 8);
+        return (double)v;
+    }
+    default:
+        mf_kernels()->cast(dtype, (const char *)data + i * mf_dtype_bytes(dtype), MF_F32, &f, 1, 1);
+        return (double)f;
+    }
+}
+
+static void store(mf_dtype dtype, void *data, uint64_t i, double v)
+{
+    float f = (float)v;
+    switch (dtype) {
+    case MF_F32:
+        ((float *)data)[i] = f;
+        break;
+    case MF_F64:
+        ((double *)data)[i] = v;
+        break;
+    case MF_I8:
+    case MF_U8:
+    case MF_BOOL:
+        ((uint8_t *)data)[i] = (uint8_t)(int64_t)v;
+        break;
+    case MF_I16:
+    case MF_U16:
+        ((uint16_t *)data)[i] = (uint16_t)(int64_t)v;
+        break;
+    case MF_I32:
+    case MF_U32:
+        ((uint32_t *)data)[i] = (uint32_t)(int64_t)v;
+        break;
+    case MF_I64:
+    case MF_U64:
+        ((int64_t *)data)[i] = (int64_t)v;
+        break;
+    default:
+        mf_kernels()->cast(MF_F32, &f, dtype, (char *)data + i * mf_dtype_bytes(dtype), 1, 1);
+        break;
+    }
+}
+
+/* ---- binding ---------------------------------------------------------------------------------------------- */
+
+static const mf_array *find_for(const mf_source *source, const mf_feed *feed, uint32_t of_role)
+{
+    static const char *const letters[3] = {"x", "y", "sample_weight"};
+    char name[48];
+    const mf_array *a = feed->name ? mf_source_find(source, feed->name) : NULL;
+    const char *letter = letters[feed->role < 3 ? feed->role : 0];
+    static const char *const forms[] = {"%s%u", "%s_%u", "%s%u"};
+    for (unsigned i = 0; !a && i < 3; i++) {
+        snprintf(name, sizeof name, forms[i], letter, feed->index + (i == 2));
+        if (of_role > 1)
+            a = mf_source_find(source, name);
+    }
+    if (!a && feed->index == 0)
+        a = mf_source_find(source, letter);
+    static const char *const train[2][3] = {{"x_train", "images", "data"}, {"y_train", "labels", "target"}};
+    for (unsigned i = 0; !a && i < 3 && feed->role < 2 && feed->index == 0; i++)
+        a = mf_source_find(source, train[feed->role][i]);
+    if (!a && feed->role == 0 && of_role == 1 && source->count == 1)
+        a = &source->arrays[0];
+    return a;
+}
+
+/* The sample shapes agree, but for axes of size 1 at the end. */
+static bool same_sample(const mf_shape *array, const mf_shape *tensor)
+{
+    uint32_t a = array->rank, t = tensor->rank;
+    while (a > 1 && array->dim[a - 1] == 1)
+        a--;
+    while (t > 1 && tensor->dim[t - 1] == 1)
+        t--;
+    if (a != t)
+        return false;
+    for (uint32_t d = 1; d < a; d++)
+        if (array->dim[d] != tensor->dim[d])
+            return false;
+    return true;
+}
+
+static mf_shape sample_shape(const mf_shape *s)
+{
+    mf_shape r = {.rank = s->rank ? s->rank - 1 : 0};
+    for (uint32_t d = 0; d < r.rank; d++)
+        r.dim[d] = s->dim[d + 1];
+    return r;
+}
+
+static memfit_status wrong_shape(const mf_source *source, const mf_feed *feed, const mf_array *a, const mf_tensor *t,
+                                 memfit_error *err)
+{
+    char want[128], have[128];
+    mf_shape w = sample_shape(&t->shape), h = sample_shape(&a->shape);
+    mf_shape_format(&w, want, sizeof want);
+    mf_shape_format(&h, have, sizeof have);
+    return mf_fail(err, MEMFIT_DAMAGED, "%s %s expects samples of shape %s, but %s in %s has %s\n%s",
+                   feed->role == 0 ? "layer" : "output", feed->name ? feed->name : "?", want, a->name, source->path, have,
+                   feed->role == 1 ? "whole-number labels go with a sparse loss, one-hot ones with categorical_crossentropy"
+                                   : "reshape the data, or plan the model for it with --input-shape");
+}
+
+static uint32_t feeds_of_role(const mf_graph *graph, uint32_t role)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < graph->feed_count; i++)
+        n += graph->feeds[i].role == role;
+    return n;
+}
+
+static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, const mf_feeder_options *options,
+                               memfit_error *err)
+{
+    const mf_feed *feed = &graph->feeds[i];
+    const mf_tensor *t = &graph->tensors[feed->tensor];
+    uint64_t count = mf_shape_count(&t->shape), batch = t->shape.rank ? (uint64_t)t->shape.dim[0] : 1;
+    mf_feed_link *l = &f->links[i];
+    *l = (mf_feed_link){.feed = feed, .dtype = t->dtype, .elements = batch ? count / batch : 0};
+    l->bytes = l->elements * mf_dtype_bytes(t->dtype);
+    if (feed->role == 1 && !options->targets)
+        return MEMFIT_OK;
+    l->array = find_for(f->source, feed, feeds_of_role(graph, feed->role));
+    if (feed->role == 2)
+        return MEMFIT_OK;
+    if (!l->array)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s has no array for %s %s\nname it %s, or %s", f->source->path,
+                       feed->role == 0 ? "input" : "output", feed->name ? feed->name : "?",
+                       feed->role == 0 ? "x" : "y", feed->name ? feed->name : "by its layer");
+    if (!same_sample(&l->array->shape, &t->shape))
+        return wrong_shape(f->source, feed, l->array, t, err);
+    if (feed->role == 1 && !f->labels)
+        f->labels = l->array;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source, const mf_graph *graph,
+                               const mf_feeder_options *options, mf_feeder **feeder, memfit_error *err)
+{
+    mf_feeder *f = mf_host_zalloc(host, sizeof *f);
+    if (!f)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the data feed");
+    *f = (mf_feeder){.host = host, .source = source, .count = graph->feed_count, .first = options->first,
+                     .class_weights = options->class_weights, .class_count = options->class_count};
+    f->samples = options->samples ? options->samples : source->samples - options->first;
+    f->weights = mf_source_find(source, "sample_weight");
+    f->links = mf_host_zalloc(host, (graph->feed_count + 1) * sizeof *f->links);
+    if (options->shuffle)
+        f->order = mf_host_alloc(host, (size_t)f->samples * sizeof *f->order);
+    memfit_status status = MEMFIT_OK;
+    if (!f->links || (options->shuffle && !f->order))
+        status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the data feed");
+    for (uint32_t i = 0; i < graph->feed_count && status == MEMFIT_OK; i++) {
+        status = link_feed(f, graph, i, options, err);
+        const mf_array *a = f->links[i].array;
+        if (a && a->sample_bytes > f->scratch_bytes)
+            f->scratch_bytes = a->sample_bytes;
+    }
+    if (status == MEMFIT_OK && f->scratch_bytes) {
+        f->scratch = mf_host_alloc(host, f->scratch_bytes);
+        if (!f->scratch)
+            status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the data feed");
+    }
+    if (status != MEMFIT_OK) {
+        mf_feeder_destroy(f);
+        return status;
+    }
+    for (int64_t i = 0; f->order && i < f->samples; i++)
+        f->order[i] = (uint32_t)i;
+    *feeder = f;
+    return MEMFIT_OK;
+}
+
+void mf_feeder_destroy(mf_feeder *f)
+{
+    if (!f)
+        return;
+    mf_host_free(f->host, f->links, (f->count + 1) * sizeof *f->links);
+    mf_host_free(f->host, f->order, (size_t)f->samples * sizeof *f->order);
+    mf_host_free(f->host, f->scratch, f->scratch_bytes);
+    mf_host_free(f->host, f, sizeof *f);
+}
+
+/* Fisher and Yates from a fresh identity, so that an epoch's order depends on nothing but seed and epoch. */
+void mf_feeder_shuffle(mf_feeder *f, uint64_t seed, uint64_t epoch)
+{
+    if (!f->order)
+        return;
+    uint32_t r[4] = {0};
+    for (int64_t i = 0; i < f->samples; i++)
+        f->order[i] = (uint32_t)i;
+    for (int64_t i = f->samples - 1; i > 0; i--) {
+        int64_t draw = f->samples - 1 - i;
+        if (draw % 2 == 0)
+            mf_philox(seed, 0x0bde4, epoch, 0, (uint64_t)draw / 2, r);
+        uint64_t wide = draw % 2 ? ((uint64_t)r[2] << 32 | r[3]) : ((uint64_t)r[0] << 32 | r[1]);
+        int64_t j = (int64_t)(wide % (uint64_t)(i + 1));
+        uint32_t swap = f->order[i];
+        f->order[i] = f->order[j];
+        f->order[j] = swap;
+    }
+}
+
+static int64_t sample_at(const mf_feeder *f, int64_t position)
+{
+    return f->first + (f->order ? (int64_t)f->order[position] : position);
+}
+
+/* ---- filling ---------------------------------------------------------------------------------------------- */
+
+static const void *sample_bytes(const mf_feeder *f, const mf_array *a, int64_t sample)
+{
+    if (a->data)
+        return a->data + (uint64_t)sample * a->sample_bytes;
+    mf_source_read(f->source, a, sample, f->scratch);
+    return f->scratch;
+}
+
+static int64_t label_of(const mf_feeder *f, int64_t sample)
+{
+    const mf_array *y = f->labels;
+    const void *p = sample_bytes(f, y, sample);
+    uint64_t n = y->sample_bytes / mf_dtype_bytes(y->dtype);
+    if (n <= 1)
+        return (int64_t)load(y->dtype, p, 0);
+    uint64_t best = 0;
+    for (uint64_t i = 1; i < n; i++)
+        if (load(y->dtype, p, i) > load(y->dtype, p, best))
+            best = i;
+    return (int64_t)best;
+}
+
+static double weight_of(const mf_feeder *f, int64_t sample)
+{
+    double w = f->weights ? load(f->weights->dtype, sample_bytes(f, f->weights, sample), 0) : 1;
+    if (f->class_weights && f->labels) {
+        int64_t label = label_of(f, sample);
+        if (label >= 0 && label < f->class_count)
+            w *= f->class_weights[label];
+    }
+    return w;
+}
+
+double mf_feeder_weight_sum(mf_feeder *f, int64_t first, int64_t count)
+{
+    if (!f->weights && !f->class_weights)
+        return (double)count;
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += weight_of(f, sample_at(f, first + i));
+    return sum;
+}
+
+static void convert(mf_dtype from, const void *x, mf_dtype to, void *y, uint64_t n)
+{
+    if (from == to)
+        memcpy(y, x, n * mf_dtype_bytes(to));
+    else if (to == MF_F32 && from != MF_U64 && ((uintptr_t)x & (mf_dtype_bytes(from) - 1)) == 0)
+        mf_kernels()->cast(from, x, to, y, (int64_t)n, 1);
+    else
+        for (uint64_t i = 0; i < n; i++)
+            store(to, y, i, load(from, x, i));
+}
+
+static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, const void *out, int64_t sample,
+                                  memfit_error *err)
+{
+    if (l->dtype != MF_F32)
+        return MEMFIT_OK;
+    const float *v = out;
+    for (uint64_t i = 0; i < l->elements; i++)
+        if (!isfinite(v[i]))
+            return mf_fail(err, MEMFIT_DIVERGED, "%s: array %s is not finite (%g) in sample %lld, element %llu\n"
+                           "clean the data: training would turn every weight into NaN", f->source->path, l->array->name,
+                           (double)v[i], (long long)sample, (unsigned long long)i);
+    return MEMFIT_OK;
+}
+
+memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_t count, void *out, memfit_error *err)
+{
+    const mf_feed_link *l = &f->links[index];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t sample = sample_at(f, first + i);
+        unsigned char *to = (unsigned char *)out + (uint64_t)i * l->bytes;
+        if (l->feed->role == 2) {
+            for (uint64_t e = 0; e < l->elements; e++)
+                store(l->dtype, to, e, weight_of(f, sample));
+        } else if (l->array) {
+            convert(l->array->dtype, sample_bytes(f, l->array, sample), l->dtype, to, l->elements);
+            memfit_status status = f->check_finite ? check_sample(f, l, to, sample, err) : MEMFIT_OK;
+            if (status != MEMFIT_OK)
+                return status;
+        } else {
+            memset(to, 0, l->bytes);
+        }
+    }
+    return MEMFIT_OK;
+}
+
+/* ---- synthetic arrays for a graph --------------------------------------------------------------------------- */
+
+/* The tensor a value came from before casts and views. */
+static uint32_t origin(const mf_graph *g, uint32_t tensor)
+{
+    for (;;) {
+        uint32_t p = g->tensors[tensor].producer;
+        if (p == MF_NONE || (g->ops[p].kind != MF_OP_CAST && g->ops[p].kind != MF_OP_VIEW))
+            return tensor;
+        tensor = g->ops[p].in[0];
+    }
+}
+
+static void kind_of_values(const mf_graph *g, const mf_feed *feed, uint32_t *generator, int64_t *classes)
+{
+    *generator = 0;
+    *classes = 0;
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        const mf_op *op = &g->ops[i];
+        if (op->kind == MF_OP_GATHER && origin(g, op->in[1]) == feed->tensor) {
+            int64_t rows = g->tensors[op->in[0]].shape.dim[0];
+            *generator = 1;
+            *classes = *classes && *classes < rows ? *classes : rows;
+        }
+        if (op->kind == MF_OP_LOSS && origin(g, op->in[1]) == feed->tensor) {
+            mf_loss f = op->attr.loss.function;
+            const mf_shape *p = &g->tensors[op->in[0]].shape;
+            int64_t last = p->rank > 1 ? p->dim[p->rank - 1] : 1;
+            if (f == MF_LOSS_SCCE || f == MF_LOSS_SCCE_LOGITS)
+                *generator = 1, *classes = last;
+            else if (f == MF_LOSS_CCE || f == MF_LOSS_CCE_LOGITS)
+                *generator = 2, *classes = last;
+            else if (f == MF_LOSS_BCE || f == MF_LOSS_BCE_LOGITS)
+                *generator = 1, *classes = 2;
+        }
+    }
+}
+
+memfit_status mf_synthetic_for(mf_source *source, const mf_graph *graph, memfit_error *err)
+{
+    for (uint32_t i = 0; i < graph->feed_count; i++) {
+        const mf_feed *feed = &graph->feeds[i];
+        const mf_tensor *t = &graph->tensors[feed->tensor];
+        if (feed->role == 2)
+            continue;
+        uint32_t generator;
+        int64_t classes;
+        kind_of_values(graph, feed, &generator, &classes);
+        mf_shape shape = t->shape;
+        if (shape.rank == 0)
+            shape.rank = 1;
+        shape.dim[0] = source->samples;
+        char name[64];
+        snprintf(name, sizeof name, "%s%u", feed->role ? "y" : "x", feed->index);
+        memfit_status status =
+            mf_source_add_generated(source, feed->name ? feed->name : name, t->dtype, &shape, generator, classes, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    return MEMFIT_OK;
+}

@@ -1,0 +1,64 @@
+/*
+ * feed.h: from a source's arrays to the tensors a step graph wants filled. A feeder knows which array serves which
+ * feed, in which order samples are taken, and converts each sample into the tensor's type as it is copied: there is no
+ * buffer in between.
+ *
+ *   source.arrays --order[position]--> sample --convert--> tensor in the arena
+ *
+ * Order: samples `first .. first + count` of the source, shuffled anew each epoch by a counter-based generator, so that
+ * an interrupted run finds the same order again.
+ */
+#ifndef MF_DATA_FEED_H
+#define MF_DATA_FEED_H
+
+#include "data/source.h"
+#include "graph/graph.h"
+
+typedef struct mf_feed_link {
+    const mf_feed *feed;
+    const mf_array *array; /* NULL: sample weights that are all 1 (or by class) */
+    mf_dtype dtype;        /* the tensor's */
+    uint64_t elements;     /* of one sample */
+    uint64_t bytes;        /* of one sample in the tensor */
+} mf_feed_link;
+
+typedef struct mf_feeder {
+    const memfit_host *host;
+    const mf_source *source;
+    mf_feed_link *links;
+    uint32_t count;
+    int64_t first, samples; /* the part of the source this feeder serves */
+    uint32_t *order;        /* NULL: as stored */
+    const double *class_weights;
+    int64_t class_count;
+    const mf_array *weights, *labels; /* sample_weight; the first target */
+    unsigned char *scratch;           /* one sample of the largest generated array */
+    uint64_t scratch_bytes;
+    bool check_finite;
+} mf_feeder;
+
+typedef struct mf_feeder_options {
+    int64_t first, samples; /* samples 0: all from `first` */
+    bool shuffle;
+    const double *class_weights; /* by label, or NULL; must outlive the feeder */
+    int64_t class_count;
+    bool targets; /* false when predicting: the source need not have any */
+} mf_feeder_options;
+
+/* Binds the feeds of `graph` to the source's arrays by name ("x", "y", or the layers' names) and checks types and
+ * shapes: an error names the layer, the shape expected and the shape given. A last axis of size 1 may be missing. */
+memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source, const mf_graph *graph,
+                               const mf_feeder_options *options, mf_feeder **feeder, memfit_error *err);
+void mf_feeder_destroy(mf_feeder *feeder);
+/* The order of epoch `epoch`. Allocates nothing. */
+void mf_feeder_shuffle(mf_feeder *feeder, uint64_t seed, uint64_t epoch);
+/* Fills feed `index` with samples at positions first .. first + count. DIVERGED names a sample that is not finite. */
+memfit_status mf_feeder_fill(mf_feeder *feeder, uint32_t index, int64_t first, int64_t count, void *out,
+                             memfit_error *err);
+/* Sum of the weights of these samples (their number when there are none). */
+double mf_feeder_weight_sum(mf_feeder *feeder, int64_t first, int64_t count);
+
+/* Adds to a synthetic source one array for each feed of the graph. */
+memfit_status mf_synthetic_for(mf_source *source, const mf_graph *graph, memfit_error *err);
+
+#endif

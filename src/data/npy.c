@@ -1,0 +1,171 @@
+/*
+ * npy.c: NumPy's .npy arrays and .npz archives.
+ *
+ * A .npy is a magic number, a version, a header that is a Python dictionary of three known keys, and raw bytes:
+ *     {'descr': '<f4', 'fortran_order': False, 'shape': (1797, 8, 8), }
+ * The dictionary is read by a small reader of just that form. Fortran order, big-endian and object arrays are refused
+ * by name.
+ */
+#include "base/error.h"
+#include "data/source.h"
+#include "model/bytes.h"
+#include "model/zip.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+typedef struct npy_head {
+    mf_dtype dtype;
+    mf_shape shape;
+    uint64_t data_at;
+} npy_head;
+
+static bool type_of(const char *descr, mf_dtype *dtype)
+{
+    static const struct {
+        const char *text;
+        mf_dtype type;
+    } known[] = {{"<f4", MF_F32}, {"<f8", MF_F64}, {"<f2", MF_F16}, {"|u1", MF_U8},  {"|i1", MF_I8},
+                 {"|b1", MF_BOOL}, {"<i2", MF_I16}, {"<u2", MF_U16}, {"<i4", MF_I32}, {"<u4", MF_U32},
+                 {"<i8", MF_I64}, {"<u8", MF_U64}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(descr, known[i].text) == 0) {
+            *dtype = known[i].type;
+            return true;
+        }
+    return false;
+}
+
+/* The text after 'key': in a header, or NULL. */
+static const char *value_of(const char *header, const char *key)
+{
+    char quoted[32];
+    snprintf(quoted, sizeof quoted, "'%s':", key);
+    const char *p = strstr(header, quoted);
+    if (!p)
+        return NULL;
+    p += strlen(quoted);
+    return p + strspn(p, " ");
+}
+
+static memfit_status read_shape(const char *p, mf_shape *shape, const char *where, memfit_error *err)
+{
+    *shape = (mf_shape){0};
+    if (!p || *p != '(')
+        return mf_fail(err, MEMFIT_DAMAGED, "%s: the header has no shape", where);
+    for (p++;;) {
+        p += strspn(p, " ,L");
+        if (*p == ')')
+            return MEMFIT_OK;
+        char *end;
+        long long d = strtoll(p, &end, 10);
+        if (end == p || d < 0 || shape->rank == MF_MOST_DIMS)
+            return mf_fail(err, MEMFIT_DAMAGED, "%s: the header's shape cannot be read", where);
+        shape->dim[shape->rank++] = d;
+        p = end;
+    }
+}
+
+static memfit_status read_head(const unsigned char *data, uint64_t bytes, const char *where, npy_head *head,
+                               memfit_error *err)
+{
+    if (bytes < 12 || memcmp(data, "\x93NUMPY", 6) != 0)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s is no NumPy array (no \\x93NUMPY at its start)", where);
+    unsigned major = data[6];
+    uint64_t at = major == 1 ? 10 : 12, length = major == 1 ? mf_le16(data + 8) : mf_le32(data + 8);
+    char text[1024];
+    if (major < 1 || major > 3 || length > bytes - at || length >= sizeof text)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s: the header of the NumPy array is damaged (byte %llu)", where,
+                       (unsigned long long)(major < 1 || major > 3 ? 6 : 8));
+    memcpy(text, data + at, length);
+    text[length] = 0;
+    head->data_at = at + length;
+    const char *descr = value_of(text, "descr"), *order = value_of(text, "fortran_order");
+    char type[16] = "";
+    if (descr && *descr == '\'') {
+        size_t n = strcspn(descr + 1, "'");
+        snprintf(type, sizeof type, "%.*s", (int)(n < 15 ? n : 15), descr + 1);
+    }
+    if (!type_of(type, &head->dtype))
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: elements of type %s are not read\nsave it as float32, uint8 or int32",
+                       where, type[0] ? type : "(structured)");
+    if (order && strncmp(order, "True", 4) == 0)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s is stored in Fortran order\nsave numpy.ascontiguousarray(a)", where);
+    return read_shape(value_of(text, "shape"), &head->shape, where, err);
+}
+
+memfit_status mf_source_npy(mf_source *source, const char *name, const unsigned char *data, uint64_t bytes,
+                            memfit_error *err)
+{
+    npy_head head;
+    char where[256];
+    snprintf(where, sizeof where, "%.180s (%.60s)", source->path, name);
+    memfit_status status = read_head(data, bytes, where, &head, err);
+    if (status != MEMFIT_OK)
+        return status;
+    return mf_source_add(source, name, head.dtype, &head.shape, data + head.data_at, bytes - head.data_at, err);
+}
+
+/* Inflates a member into `out`, exactly `bytes` of them. */
+static memfit_status inflate_member(const mf_source *source, const mf_zip_member *m, const unsigned char *packed,
+                                    unsigned char *out, memfit_error *err)
+{
+    z_stream z = {0};
+    if (inflateInit2(&z, -15) != Z_OK)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to unpack %s", source->path);
+    uint64_t in = 0, done = 0;
+    int state = Z_OK;
+    while (state == Z_OK && done < m->bytes) {
+        uint64_t left_in = m->packed_bytes - in, left_out = m->bytes - done;
+        z.next_in = (unsigned char *)(uintptr_t)(packed + in);
+        z.avail_in = left_in > 1 << 20 ? 1 << 20 : (unsigned)left_in;
+        z.next_out = out + done;
+        z.avail_out = left_out > 1 << 20 ? 1 << 20 : (unsigned)left_out;
+        unsigned had_in = z.avail_in, had_out = z.avail_out;
+        state = inflate(&z, Z_NO_FLUSH);
+        in += had_in - z.avail_in;
+        done += had_out - z.avail_out;
+        if (had_in == z.avail_in && had_out == z.avail_out)
+            break;
+    }
+    inflateEnd(&z);
+    if (done != m->bytes || mf_crc32(0, out, m->bytes) != m->crc)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s: %s cannot be unpacked: the compressed data is damaged", source->path,
+                       m->name);
+    return MEMFIT_OK;
+}
+
+memfit_status mf_source_npz(mf_source *source, const unsigned char *data, uint64_t bytes, const mf_log *log,
+                            memfit_error *err)
+{
+    mf_zip zip;
+    memfit_status status = mf_zip_open(&zip, &source->arena, data, bytes, err);
+    if (status != MEMFIT_OK) {
+        mf_error_prefix(err, "%s", source->path);
+        return status;
+    }
+    for (size_t i = 0; i < zip.count && status == MEMFIT_OK; i++) {
+        const mf_zip_member *m = &zip.members[i];
+        size_t n = strlen(m->name);
+        if (n < 5 || strcmp(m->name + n - 4, ".npy") != 0)
+            continue;
+        char *name = mf_arena_strndup(&source->arena, m->name, n - 4);
+        if (!name)
+            return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
+        const unsigned char *member = data + m->data_at;
+        if (m->method != 0) {
+            unsigned char *unpacked;
+            char text[24];
+            mf_log_write(log, MF_LOG_NOTE, "%s: %s is compressed; unpacked to a temporary file of %s, to be read in any order",
+                         source->path, name, memfit_size_format(m->bytes, text, sizeof text));
+            status = mf_source_spool(source, m->bytes, &unpacked, err);
+            if (status == MEMFIT_OK)
+                status = inflate_member(source, m, member, unpacked, err);
+            member = unpacked;
+        }
+        if (status == MEMFIT_OK)
+            status = mf_source_npy(source, name, member, m->bytes, err);
+    }
+    return status;
+}

@@ -1,0 +1,278 @@
+/* source.c: opening data files, and the parts every format shares. */
+#include "data/source.h"
+
+#include "base/error.h"
+#include "data/spool.h"
+#include "model/hdf5.h"
+#include "model/zip.h"
+#include "ops/ops.h"
+
+#include <string.h>
+#include <strings.h>
+
+memfit_status mf_source_add(mf_source *source, const char *name, mf_dtype dtype, const mf_shape *shape,
+                            const unsigned char *data, uint64_t bytes, memfit_error *err)
+{
+    if (shape->rank < 1)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s: array %s is a single number: the first axis must count samples",
+                       source->path, name);
+    uint64_t count = mf_shape_count(shape), size = mf_dtype_bytes(dtype);
+    if (count == UINT64_MAX || count > UINT64_MAX / 16 || count * size > bytes)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s: array %s is cut off: %llu bytes where its shape needs %llu\n"
+                       "the file is truncated; copy or make it again", source->path, name, (unsigned long long)bytes,
+                       (unsigned long long)(count * size));
+    mf_array *grown = MF_NEW_ARRAY(&source->arena, mf_array, source->count + 1);
+    char *copy = mf_arena_strdup(&source->arena, name);
+    if (!grown || !copy)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
+    if (source->count)
+        memcpy(grown, source->arrays, source->count * sizeof *grown);
+    grown[source->count] = (mf_array){.name = copy,
+                                      .dtype = dtype,
+                                      .shape = *shape,
+                                      .sample_bytes = shape->dim[0] ? count / (uint64_t)shape->dim[0] * size : 0,
+                                      .data = data};
+    source->arrays = grown;
+    source->count++;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_source_spool(mf_source *source, uint64_t bytes, unsigned char **data, memfit_error *err)
+{
+    if (source->mapping_count == MF_SOURCE_MOST_MAPPINGS)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s has more than %d arrays", source->path, MF_SOURCE_MOST_MAPPINGS);
+    memfit_status status = mf_spool_map(bytes, data, err);
+    if (status != MEMFIT_OK)
+        return status;
+    source->mappings[source->mapping_count++] = (mf_mapping){*data, bytes};
+    return MEMFIT_OK;
+}
+
+const mf_array *mf_source_find(const mf_source *source, const char *name)
+{
+    for (uint32_t i = 0; i < source->count; i++)
+        if (strcmp(source->arrays[i].name, name) == 0)
+            return &source->arrays[i];
+    return NULL;
+}
+
+/* All arrays must have the same number of samples. */
+static memfit_status agree(mf_source *source, memfit_error *err)
+{
+    if (!source->count)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s holds no arrays\nmemfit reads arrays named x and y", source->path);
+    source->samples = source->arrays[0].shape.dim[0];
+    for (uint32_t i = 1; i < source->count; i++)
+        if (source->arrays[i].shape.dim[0] != source->samples)
+            return mf_fail(err, MEMFIT_DAMAGED, "%s: %s has %lld samples, %s has %lld", source->path,
+                           source->arrays[0].name, (long long)source->samples, source->arrays[i].name,
+                           (long long)source->arrays[i].shape.dim[0]);
+    if (source->samples == 0)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s holds no samples: the first axis has length 0", source->path);
+    return MEMFIT_OK;
+}
+
+static bool one_hot_like(const mf_array *a)
+{
+    return a->shape.rank == 2 && a->shape.dim[1] > 2 && (strcmp(a->name, "y") == 0) &&
+           (a->dtype == MF_F32 || a->dtype == MF_F64);
+}
+
+/* Wasteful types are named once: float64 and one-hot labels. */
+static void name_waste(const mf_source *source, const mf_log *log)
+{
+    for (uint32_t i = 0; i < source->count; i++) {
+        const mf_array *a = &source->arrays[i];
+        char text[24];
+        if (a->dtype == MF_F64)
+            mf_log_write(log, MF_LOG_NOTE,
+                         "%s: %s is float64; training uses float32, so half of its %s is read for nothing", source->path,
+                         a->name, memfit_size_format(a->sample_bytes * (uint64_t)source->samples, text, sizeof text));
+        else if (one_hot_like(a) && a->data) {
+            bool hot = true;
+            for (int64_t s = 0; s < source->samples && s < 64 && hot; s++) {
+                const float *row = (const float *)(const void *)(a->data + (uint64_t)s * a->sample_bytes);
+                int ones = 0;
+                for (int64_t j = 0; j < a->shape.dim[1]; j++) {
+                    float v;
+                    memcpy(&v, row + j, 4);
+                    hot = hot && (v == 0 || v == 1);
+                    ones += v == 1;
+                }
+                hot = hot && ones == 1;
+            }
+            if (hot)
+                mf_log_write(log, MF_LOG_NOTE,
+                             "%s: %s is one-hot: whole-number labels with a sparse loss take %lld times less", source->path,
+                             a->name, (long long)a->shape.dim[1]);
+        }
+    }
+}
+
+static memfit_status read_by_kind(mf_source *source, const mf_log *log, memfit_error *err)
+{
+    const unsigned char *data = source->mappings[0].data;
+    uint64_t bytes = source->mappings[0].bytes;
+    size_t n = strlen(source->path);
+    if (bytes == 0)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s is empty", source->path);
+    if (bytes >= 6 && memcmp(data, "\x93NUMPY", 6) == 0)
+        return mf_source_npy(source, "x", data, bytes, err);
+    if (mf_zip_sniff(data, bytes))
+        return mf_source_npz(source, data, bytes, log, err);
+    if (mf_hdf5_sniff(data, bytes))
+        return mf_source_h5(source, data, bytes, log, err);
+    if (n > 4 && strcasecmp(source->path + n - 4, ".csv") == 0)
+        return mf_source_csv(source, data, bytes, log, err);
+    if (n > 9 && strcasecmp(source->path + n - 9, ".tfrecord") == 0)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: TFRecord files are not read yet\nconvert to .npz, .h5 or .csv",
+                       source->path);
+    return mf_fail(err, MEMFIT_DAMAGED, "%s is neither .npy, .npz, .h5 nor .csv (by its first bytes and its name)",
+                   source->path);
+}
+
+static memfit_status new_source(const memfit_host *host, const char *path, mf_source **source, memfit_error *err)
+{
+    mf_source *s = mf_host_zalloc(host, sizeof *s);
+    if (!s)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", path);
+    mf_arena_init(&s->arena, host);
+    s->path = mf_arena_strdup(&s->arena, path);
+    if (!s->path) {
+        mf_host_free(host, s, sizeof *s);
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", path);
+    }
+    *source = s;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_source_open(const memfit_host *host, const char *path, const mf_log *log, mf_source **source,
+                             memfit_error *err)
+{
+    mf_source *s;
+    memfit_status status = new_source(host, path, &s, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_os_map_file(path, &s->mappings[0], err);
+    if (status == MEMFIT_OK) {
+        s->mapping_count = 1;
+        status = read_by_kind(s, log, err);
+    }
+    if (status == MEMFIT_OK)
+        status = agree(s, err);
+    if (status != MEMFIT_OK) {
+        mf_source_close(s);
+        return status;
+    }
+    name_waste(s, log);
+    *source = s;
+    return MEMFIT_OK;
+}
+
+void mf_source_close(mf_source *source)
+{
+    if (!source)
+        return;
+    for (uint32_t i = 0; i < source->mapping_count; i++)
+        mf_os_unmap_file(&source->mappings[i]);
+    const memfit_host *host = source->arena.host;
+    mf_arena_destroy(&source->arena);
+    mf_host_free(host, source, sizeof *source);
+}
+
+memfit_status mf_source_check(const mf_source *source, memfit_error *err)
+{
+    for (uint32_t i = 0; i < source->count; i++) {
+        const mf_array *a = &source->arrays[i];
+        if (a->shape.dim[0] != source->samples)
+            return mf_fail(err, MEMFIT_INTERNAL, "array %s: samples differ", a->name);
+        bool inside = !a->data;
+        for (uint32_t m = 0; m < source->mapping_count && !inside; m++) {
+            const mf_mapping *map = &source->mappings[m];
+            inside = a->data >= map->data &&
+                     a->data + a->sample_bytes * (uint64_t)source->samples <= map->data + map->bytes;
+        }
+        if (!inside)
+            return mf_fail(err, MEMFIT_INTERNAL, "array %s: bytes outside its mapping", a->name);
+    }
+    return MEMFIT_OK;
+}
+
+/* ---- synthetic -------------------------------------------------------------------------------------------- */
+
+memfit_status mf_source_synthetic(const memfit_host *host, int64_t samples, uint64_t seed, mf_source **source,
+                                  memfit_error *err)
+{
+    memfit_status status = new_source(host, "synthetic", source, err);
+    if (status == MEMFIT_OK) {
+        (*source)->samples = samples;
+        (*source)->seed = seed;
+    }
+    return status;
+}
+
+memfit_status mf_source_add_generated(mf_source *source, const char *name, mf_dtype dtype, const mf_shape *shape,
+                                      uint32_t generator, int64_t classes, memfit_error *err)
+{
+    memfit_status status = mf_source_add(source, name, dtype, shape, NULL, UINT64_MAX, err);
+    if (status == MEMFIT_OK) {
+        source->arrays[source->count - 1].generator = generator;
+        source->arrays[source->count - 1].classes = classes;
+    }
+    return status;
+}
+
+static void put(mf_dtype dtype, void *out, uint64_t i, double v)
+{
+    switch (dtype) {
+    case MF_F32:
+        ((float *)out)[i] = (float)v;
+        break;
+    case MF_F64:
+        ((double *)out)[i] = v;
+        break;
+    case MF_U8:
+    case MF_BOOL:
+        ((uint8_t *)out)[i] = (uint8_t)v;
+        break;
+    case MF_I32:
+    case MF_U32:
+        ((int32_t *)out)[i] = (int32_t)v;
+        break;
+    case MF_I64:
+    case MF_U64:
+        ((int64_t *)out)[i] = (int64_t)v;
+        break;
+    default:
+        memset((char *)out + i * mf_dtype_bytes(dtype), 0, mf_dtype_bytes(dtype));
+        break;
+    }
+}
+
+static void generate(const mf_source *source, const mf_array *a, int64_t index, void *out)
+{
+    uint32_t key = (uint32_t)(a - source->arrays) + 0x5eed;
+    uint64_t n = a->sample_bytes / mf_dtype_bytes(a->dtype);
+    uint32_t r[4];
+    if (a->generator == 2) {
+        mf_philox(source->seed, key, 0, (uint64_t)index, 0, r);
+        for (uint64_t i = 0; i < n; i++) /* one-hot along the last axis */
+            put(a->dtype, out, i, (int64_t)(i % (uint64_t)a->classes) == (int64_t)(r[0] % (uint32_t)a->classes));
+        return;
+    }
+    double top = a->dtype == MF_U8 ? 256 : a->classes > 0 ? (double)a->classes : 1;
+    for (uint64_t i = 0; i < n; i++) {
+        if (i % 4 == 0)
+            mf_philox(source->seed, key, 0, (uint64_t)index, i / 4, r);
+        double u = (double)(r[i % 4] >> 8) * 0x1p-24;
+        put(a->dtype, out, i, a->generator == 1 || a->dtype == MF_U8 ? (double)(int64_t)(u * top) : u);
+    }
+}
+
+void mf_source_read(const mf_source *source, const mf_array *array, int64_t index, void *out)
+{
+    if (array->data)
+        memcpy(out, array->data + (uint64_t)index * array->sample_bytes, array->sample_bytes);
+    else
+        generate(source, array, index, out);
+}
