@@ -149,7 +149,7 @@ static memfit_status new_source(const memfit_host *host, const char *path, mf_so
 memfit_status mf_source_open(const memfit_host *host, const char *path, const mf_log *log, mf_source **source,
                              memfit_error *err)
 {
-    mf_source *s;
+    mf_source *s = NULL;
     memfit_status status = new_source(host, path, &s, err);
     if (status != MEMFIT_OK)
         return status;

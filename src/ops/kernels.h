@@ -31,6 +31,11 @@ typedef struct mf_k_window { /* pooling: 3 spatial dimensions, ones where there 
     bool count_padding;
 } mf_k_window;
 
+typedef struct mf_k_random {
+    uint64_t seed, step, first_sample;
+    uint32_t key;
+} mf_k_random;
+
 typedef struct mf_k_update {
     mf_update_attr attr;
     double learning_rate;
@@ -63,6 +68,8 @@ typedef struct mf_k_loss {
     X(void, softmax, (const float *x, float *y, int64_t rows, int64_t c, bool log_form, int64_t causal, int threads))  \
     X(void, softmax_grad,                                                                                              \
       (const float *dy, const float *y, float *dx, int64_t rows, int64_t c, bool log_form, int threads))               \
+    X(void, dropout,                                                                                                   \
+      (const mf_k_random *r, double rate, const float *x, float *y, int64_t samples, int64_t n, int threads))          \
     X(void, pool_max, (const mf_k_window *w, const float *x, float *y, uint8_t *index, int threads))                   \
     X(void, pool_max_grad, (const mf_k_window *w, const float *dy, const uint8_t *index, float *dx, int threads))      \
     X(void, pool_avg, (const mf_k_window *w, const float *x, float *y, int threads))                                   \

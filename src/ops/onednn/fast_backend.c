@@ -95,6 +95,8 @@ const fast_rule *fast_rule_of(mf_op_kind kind)
         return &fast_loss_grad;
     case MF_OP_UPDATE:
         return &fast_update;
+    case MF_OP_DROPOUT:
+        return &fast_dropout;
     case MF_OP_SQUARE_SUM:
         return &fast_square_sum;
     default:

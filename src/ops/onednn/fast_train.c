@@ -142,3 +142,28 @@ static memfit_status run_square_sum(fast_kernel *k, const mf_operands *o, const 
 }
 
 const fast_rule fast_square_sum = {bind_whole, run_square_sum};
+
+/* ---- dropout ---------------------------------------------------------------------------------------------- */
+
+static memfit_status bind_dropout(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
+{
+    (void)create;
+    const mf_shape *s = &fast_out(k, 0)->shape;
+    if (!fast_all_float(k) || fast_adds(k, 0) || k->op->attr.random.shared_axes || s->rank < 1 || s->dim[0] < 1)
+        return fast_no(err);
+    k->u.rows.rows = s->dim[0];
+    k->u.rows.c = fast_count(fast_out(k, 0)) / s->dim[0];
+    *workspace = 0;
+    return MEMFIT_OK;
+}
+
+static memfit_status run_dropout(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+{
+    (void)err;
+    mf_k_random r = {s->seed, s->step, s->first_sample, k->op->attr.random.key};
+    k->backend->k->dropout(&r, k->op->attr.random.rate, o->in[0], o->out[0], k->u.rows.rows, k->u.rows.c,
+                           fast_threads(k));
+    return MEMFIT_OK;
+}
+
+const fast_rule fast_dropout = {bind_dropout, run_dropout};

@@ -1,0 +1,366 @@
+/*
+ * test_fast_ops.c: the CPU backend against the reference operations. Small networks are built with their backward pass;
+ * the graph runs on the reference, and every single operation is run on the CPU backend too, on the same inputs: outputs
+ * must agree norm-wise. Operations that accumulate are run twice.
+ */
+#include "test.h"
+
+#include "base/memory.h"
+#include "graph/build.h"
+#include "ops/ops.h"
+
+#include <math.h>
+
+typedef struct runner {
+    const mf_graph *graph;
+    mf_backend *fast, *reference;
+    unsigned char **storage; /* one buffer for each storage */
+    mf_run_scalars scalars;
+    unsigned served; /* operations that did not fall back */
+} runner;
+
+static double random_value(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 40) * 0x1p-24 - 0.5;
+}
+
+static void *address(runner *r, uint32_t tensor)
+{
+    if (tensor == MF_NONE)
+        return NULL;
+    const mf_tensor *t = &r->graph->tensors[tensor];
+    return r->storage[t->storage] + t->offset;
+}
+
+static uint64_t tensor_bytes(const mf_graph *g, uint32_t tensor)
+{
+    return mf_shape_count(&g->tensors[tensor].shape) * mf_dtype_bytes(g->tensors[tensor].dtype);
+}
+
+static void run_one(runner *r, mf_backend *b, uint32_t op, void **in, void **out)
+{
+    memfit_error err = {0};
+    mf_cost cost;
+    mf_kernel *kernel;
+    assert_ok(b->table->query(b, r->graph, op, &cost, &err), err);
+    assert_true(cost.supported);
+    if (b == r->fast && !cost.reference)
+        r->served++;
+    assert_ok(b->table->prepare(b, r->graph, op, &kernel, &err), err);
+    /* A guard behind the workspace: what was asked for must be enough. */
+    unsigned char *workspace = aligned_alloc(64, ((cost.workspace_bytes + 63) & ~63ull) + 128);
+    memset(workspace, 0x5a, ((cost.workspace_bytes + 63) & ~63ull) + 128);
+    mf_operands operands = {in, out, workspace};
+    assert_ok(b->table->run(kernel, &operands, &r->scalars, &err), err);
+    for (uint64_t i = cost.workspace_bytes; i < ((cost.workspace_bytes + 63) & ~63ull) + 128; i++)
+        assert_int_equal(workspace[i], 0x5a);
+    b->table->release(b, kernel);
+    free(workspace);
+}
+
+static void compare(runner *r, const mf_op *op, uint32_t o, const void *a, const void *b)
+{
+    const mf_tensor *t = &r->graph->tensors[op->out[o]];
+    uint64_t n = mf_shape_count(&t->shape);
+    if (t->dtype != MF_F32) {
+        if (t->dtype == MF_U8 || t->dtype == MF_I32)
+            assert_memory_equal(a, b, n * mf_dtype_bytes(t->dtype));
+        return;
+    }
+    double difference = 0, norm = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        double x = (double)((const float *)a)[i], y = (double)((const float *)b)[i];
+        difference += (x - y) * (x - y);
+        norm += y * y;
+    }
+    if (!(sqrt(difference) <= 2e-6 * sqrt(norm) + 1e-7)) {
+        fprintf(stderr, "%s output %u of layer %u: off by %g of %g (%llu elements, accumulate %d)\n",
+                mf_kind_name(op->kind), o, op->layer, sqrt(difference), sqrt(norm), (unsigned long long)n,
+                op->accumulate);
+        fail();
+    }
+}
+
+/* Runs the operation on both, from the same state; leaves the reference's result. */
+static void step(runner *r, uint32_t index)
+{
+    const mf_op *op = &r->graph->ops[index];
+    if (op->kind == MF_OP_INPUT || op->kind == MF_OP_VIEW)
+        return;
+    void *in[32], *out[32], *copy_in[32], *copy_out[32];
+    for (uint32_t i = 0; i < op->in_count; i++) {
+        in[i] = copy_in[i] = address(r, op->in[i]);
+        if (in[i]) {
+            copy_in[i] = aligned_alloc(64, (tensor_bytes(r->graph, op->in[i]) + 127) & ~63ull);
+            memcpy(copy_in[i], in[i], tensor_bytes(r->graph, op->in[i]));
+        }
+    }
+    for (uint32_t o = 0; o < op->out_count; o++) {
+        out[o] = copy_out[o] = address(r, op->out[o]);
+        if (!out[o])
+            continue;
+        copy_out[o] = NULL;
+        for (uint32_t i = 0; i < op->in_count && !copy_out[o]; i++)
+            if (op->in[i] == op->out[o])
+                copy_out[o] = copy_in[i];
+        if (!copy_out[o]) {
+            copy_out[o] = aligned_alloc(64, (tensor_bytes(r->graph, op->out[o]) + 127) & ~63ull);
+            memcpy(copy_out[o], out[o], tensor_bytes(r->graph, op->out[o]));
+        }
+    }
+    for (int twice = 0; twice < (op->accumulate ? 2 : 1); twice++) {
+        run_one(r, r->fast, index, copy_in, copy_out);
+        run_one(r, r->reference, index, in, out);
+    }
+    for (uint32_t o = 0; o < op->out_count; o++)
+        if (out[o])
+            compare(r, op, o, copy_out[o], out[o]);
+    for (uint32_t o = 0; o < op->out_count; o++) {
+        bool shared = false;
+        for (uint32_t i = 0; i < op->in_count; i++)
+            shared = shared || copy_out[o] == copy_in[i];
+        if (out[o] && !shared)
+            free(copy_out[o]);
+    }
+    for (uint32_t i = 0; i < op->in_count; i++)
+        if (in[i])
+            free(copy_in[i]);
+}
+
+static void fill(runner *r)
+{
+    uint64_t state = 7;
+    for (uint32_t i = 0; i < r->graph->tensor_count; i++) {
+        const mf_tensor *t = &r->graph->tensors[i];
+        if (t->producer != MF_NONE && r->graph->ops[t->producer].kind != MF_OP_INPUT)
+            continue;
+        uint64_t n = mf_shape_count(&t->shape);
+        for (uint64_t j = 0; j < n; j++) {
+            double v = random_value(&state);
+            if (t->dtype == MF_F32)
+                ((float *)address(r, i))[j] = t->name && strstr(t->name, "positive") ? (float)(v + 1) : (float)v;
+            else if (t->dtype == MF_I32)
+                ((int32_t *)address(r, i))[j] = (int32_t)((v + 0.5) * 5);
+            else if (t->dtype == MF_U8)
+                ((uint8_t *)address(r, i))[j] = (uint8_t)((v + 0.5) * 255);
+        }
+    }
+}
+
+static unsigned check_graph(mf_build *b, uint32_t root_count, uint32_t *roots)
+{
+    memfit_error err = {0};
+    mf_graph *graph = NULL;
+    b->err = &err;
+    assert_ok(mf_build_end_keeping(b, root_count, roots, &graph), err);
+    runner r = {.graph = graph, .scalars = {.seed = 11, .step = 3, .batch_samples = 6, .weight_sum = 6,
+                                            .learning_rate = 0.01, .loss_scale = 1, .iteration = 4}};
+    assert_ok(mf_onednn_create(NULL, 2, &r.fast, &err), err);
+    assert_ok(mf_reference_create(NULL, &r.reference, &err), err);
+    r.storage = calloc(graph->storage_count, sizeof *r.storage);
+    for (uint32_t i = 0; i < graph->storage_count; i++) {
+        size_t bytes = (graph->storages[i].bytes + 127) & ~63ull;
+        r.storage[i] = aligned_alloc(64, bytes);
+        memset(r.storage[i], 0, bytes);
+    }
+    fill(&r);
+    for (uint32_t i = 0; i < graph->op_count; i++)
+        step(&r, i);
+    for (uint32_t i = 0; i < graph->storage_count; i++)
+        free(r.storage[i]);
+    free(r.storage);
+    r.fast->table->destroy(r.fast);
+    r.reference->table->destroy(r.reference);
+    mf_graph_destroy(graph);
+    return r.served;
+}
+
+static mf_shape shape(uint32_t rank, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return (mf_shape){.rank = rank, .dim = {a, b, c, d}};
+}
+
+static uint32_t weight(mf_build *b, const char *name, mf_shape s)
+{
+    uint32_t v = mf_g_variable(b, &(mf_variable){.name = name, .role = MF_VAR_PARAMETER, .kind = MEMFIT_KIND_PARAMETERS,
+                                                 .dtype = MF_F32, .shape = s, .trainable = true, .parameter = MF_NONE});
+    return mf_g_use(b, v);
+}
+
+/* Backward from y with a random dy to everything wanted, keeping the gradients. */
+static unsigned finish(mf_build *b, uint32_t y, uint32_t count, const uint32_t *wanted)
+{
+    mf_shape s = mf_g_shape(b, y);
+    uint32_t dy = mf_g_input(b, "dy", MF_F32, s), roots[17];
+    mf_g_backward(b, 1, &y, &dy, count, wanted, roots);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (roots[i] != MF_NONE)
+            roots[n++] = roots[i];
+    roots[n++] = y;
+    return check_graph(b, n, roots);
+}
+
+static void begin(mf_build *b, memfit_error *err)
+{
+    assert_ok(mf_build_begin(b, NULL, err), *err);
+}
+
+typedef struct conv_case {
+    int64_t batch, in[2], channels, out_channels, kernel, stride, dilation, groups;
+    const char *padding;
+    bool bias;
+} conv_case;
+
+static void convolutions(void **state)
+{
+    (void)state;
+    static const conv_case cases[] = {
+        {6, {12, 10}, 3, 8, 3, 1, 1, 1, "same", true},   {6, {12, 10}, 16, 32, 3, 2, 1, 1, "same", true},
+        {6, {9, 9}, 16, 16, 3, 1, 2, 1, "valid", false}, {6, {8, 8}, 32, 16, 1, 1, 1, 1, "valid", true},
+        {6, {8, 8}, 16, 16, 3, 1, 1, 16, "same", true},  {6, {11, 7}, 24, 24, 5, 2, 1, 24, "same", false},
+        {6, {8, 8}, 16, 32, 3, 1, 1, 4, "same", true},   {1, {5, 5}, 7, 5, 2, 1, 1, 1, "same", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const conv_case *c = &cases[i];
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        uint32_t x = mf_g_input(&b, "x", MF_F32, shape(4, c->batch, c->in[0], c->in[1], c->channels));
+        uint32_t w = weight(&b, "w", shape(4, c->kernel, c->kernel, c->channels / c->groups, c->out_channels));
+        uint32_t bias = c->bias ? weight(&b, "bias", shape(1, c->out_channels, 0, 0, 0)) : MF_NONE;
+        mf_window win = {.dims = 2, .kernel = {c->kernel, c->kernel}, .stride = {c->stride, c->stride},
+                         .dilation = {c->dilation, c->dilation}, .groups = c->groups};
+        assert_true(mf_window_pad(&win, c->padding, c->in));
+        uint32_t y = mf_g_conv(&b, x, w, bias, &win);
+        uint32_t wanted[3] = {x, w, bias};
+        assert_true(finish(&b, y, c->bias ? 3 : 2, wanted) >= 3);
+    }
+}
+
+static void products_and_functions(void **state)
+{
+    (void)state;
+    for (int f = 0; f < MF_UNARY_COUNT; f++) {
+        if (f == MF_UNARY_POW || f == MF_UNARY_LOG || f == MF_UNARY_SQRT || f == MF_UNARY_RSQRT || f == MF_UNARY_RECIPROCAL)
+            continue;
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        uint32_t x = mf_g_input(&b, "x", MF_F32, shape(2, 6, 33, 0, 0));
+        uint32_t w = weight(&b, "w", shape(2, 33, 17, 0, 0)), bias = weight(&b, "bias", shape(1, 17, 0, 0, 0));
+        uint32_t h = mf_g_matmul(&b, x, w, bias, false, false, 1);
+        uint32_t y = mf_g_unary(&b, (mf_unary)f, 0.3, 0.7, mf_g_unary(&b, MF_UNARY_AFFINE, 6, 0.1, h));
+        uint32_t wanted[3] = {x, w, bias};
+        finish(&b, y, 3, wanted);
+    }
+    mf_build b;
+    memfit_error err = {0};
+    begin(&b, &err);
+    uint32_t q = mf_g_input(&b, "q", MF_F32, shape(3, 6, 9, 8, 0)), k = mf_g_input(&b, "k", MF_F32, shape(3, 6, 7, 8, 0));
+    uint32_t v = mf_g_input(&b, "v", MF_F32, shape(3, 6, 7, 5, 0));
+    uint32_t s = mf_g_softmax(&b, mf_g_matmul(&b, q, k, MF_NONE, false, true, 0.35), 2, false);
+    uint32_t y = mf_g_matmul(&b, s, v, MF_NONE, false, false, 1);
+    uint32_t wanted[3] = {q, k, v};
+    assert_true(finish(&b, y, 3, wanted) >= 8);
+}
+
+static void windows_and_norms(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        uint32_t x = mf_g_input(&b, "x", MF_F32, shape(4, 6, 9, 10, 13));
+        uint32_t gamma = weight(&b, "gamma", shape(1, 13, 0, 0, 0)), beta = weight(&b, "beta", shape(1, 13, 0, 0, 0));
+        mf_window win = {.dims = 2, .kernel = {i & 1 ? 3 : 2, 2}, .stride = {2, i & 2 ? 1 : 2}, .dilation = {1, 1}, .groups = 1};
+        assert_true(mf_window_pad(&win, i & 1 ? "same" : "valid", (int64_t[]){9, 10}));
+        uint32_t mean, variance;
+        uint32_t h = i & 4 ? mf_g_layer_norm(&b, x, gamma, beta, 1e-3, 1, 0, i == 6)
+                           : mf_g_batch_norm(&b, x, gamma, beta, 1e-3, &mean, &variance);
+        uint32_t y = i & 2 ? mf_g_pool_max(&b, h, &win) : mf_g_pool_avg(&b, h, &win);
+        y = mf_g_dropout(&b, y, 0.4, 5, 0);
+        uint32_t wanted[3] = {x, gamma, beta};
+        assert_true(finish(&b, y, 3, wanted) >= 6);
+    }
+}
+
+static void moving_data(void **state)
+{
+    (void)state;
+    mf_build b;
+    memfit_error err = {0};
+    begin(&b, &err);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, shape(4, 6, 5, 4, 8)), s = mf_g_input(&b, "s", MF_F32, shape(4, 6, 1, 1, 8));
+    uint32_t t = mf_g_transpose(&b, x, (uint32_t[]){0, 2, 1, 3});
+    uint32_t m = mf_g_binary(&b, MF_MUL, t, s);
+    uint32_t p = mf_g_pad(&b, m, (int64_t[]){0, 1, 2, 0}, (int64_t[]){0, 0, 1, 0}, (int64_t[]){0, 0, 0, 0}, 0, 0);
+    uint32_t part[2] = {p, mf_g_unary(&b, MF_UNARY_RELU, 0, 0, p)};
+    uint32_t c = mf_g_concat(&b, 2, part, 3);
+    uint32_t d = mf_g_slice(&b, c, (int64_t[]){0, 1, 0, 3}, (int64_t[]){6, 3, 4, 10}, (int64_t[]){1, 1, 2, 1});
+    uint32_t y = mf_g_reduce(&b, MF_REDUCE_MEAN, d, 6, false);
+    uint32_t wanted[2] = {x, s};
+    assert_true(finish(&b, y, 2, wanted) >= 10);
+
+    begin(&b, &err);
+    uint32_t index = mf_g_input(&b, "index", MF_I32, shape(2, 6, 4, 0, 0)), table = weight(&b, "table", shape(2, 5, 7, 0, 0));
+    y = mf_g_gather(&b, table, index);
+    assert_true(finish(&b, y, 1, &table) >= 2);
+}
+
+static uint32_t state_variable(mf_build *b, const char *name, mf_shape s, mf_var_role role)
+{
+    return mf_g_use(b, mf_g_variable(b, &(mf_variable){.name = name, .role = role, .kind = MEMFIT_KIND_OPTIMIZER,
+                                                       .dtype = MF_F32, .shape = s, .parameter = MF_NONE}));
+}
+
+static void losses_and_updates(void **state)
+{
+    (void)state;
+    static const mf_loss losses[] = {MF_LOSS_MSE, MF_LOSS_MAE, MF_LOSS_HUBER, MF_LOSS_BCE_LOGITS, MF_LOSS_CCE_LOGITS,
+                                     MF_LOSS_SCCE_LOGITS};
+    static const mf_update_attr updates[] = {
+        {.optimizer = MF_OPTIMIZER_SGD, .momentum = 0.9, .nesterov = true},
+        {.optimizer = MF_OPTIMIZER_SGD},
+        {.optimizer = MF_OPTIMIZER_ADAM, .beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7},
+        {.optimizer = MF_OPTIMIZER_ADAM, .beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7, .amsgrad = true},
+        {.optimizer = MF_OPTIMIZER_RMSPROP, .rho = 0.9, .momentum = 0.5, .epsilon = 1e-7},
+        {.optimizer = MF_OPTIMIZER_LION, .beta_1 = 0.9, .beta_2 = 0.99, .weight_decay = 0.01, .has_weight_decay = true},
+    };
+    static const uint32_t slots[] = {1, 0, 2, 3, 2, 1};
+    for (size_t i = 0; i < 6; i++) {
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        bool sparse = losses[i] == MF_LOSS_SCCE_LOGITS;
+        uint32_t p = mf_g_input(&b, "p", MF_F32, shape(2, 6, 5, 0, 0));
+        uint32_t t = mf_g_input(&b, "t", sparse ? MF_I32 : MF_F32, shape(sparse ? 1 : 2, 6, 5, 0, 0));
+        uint32_t w = mf_g_input(&b, "w", MF_F32, shape(1, 6, 0, 0, 0));
+        uint32_t loss = state_variable(&b, "loss", shape(0, 0, 0, 0, 0), MF_VAR_LOSS);
+        mf_attr attr = {.loss = {.function = losses[i], .weight = 0.5, .delta = 0.1, .label_smoothing = sparse ? 0 : 0.1, .axis = 1}};
+        uint32_t in[4] = {p, t, w, loss}, dp;
+        mf_g_op_in_place(&b, MF_OP_LOSS, &attr, 4, in, 1, &loss);
+        mf_typed type = {.dtype = MF_F32, .shape = shape(2, 6, 5, 0, 0)};
+        mf_g_op(&b, MF_OP_LOSS_GRAD, &attr, 3, in, 1, &type, &dp);
+        uint32_t param = weight(&b, "param", shape(2, 6, 5, 0, 0));
+        mf_attr up = {.update = updates[i]};
+        uint32_t uin[5] = {param, dp}, uout[4] = {param};
+        static const char *const names[] = {"positive0", "positive1", "positive2"};
+        for (uint32_t s = 0; s < slots[i]; s++)
+            uin[2 + s] = uout[1 + s] = state_variable(&b, names[s], shape(2, 6, 5, 0, 0), MF_VAR_SLOT);
+        mf_g_op_in_place(&b, MF_OP_UPDATE, &up, 2 + slots[i], uin, 1 + slots[i], uout);
+        assert_true(check_graph(&b, 1, &dp) >= 3);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(convolutions),      cmocka_unit_test(products_and_functions),
+        cmocka_unit_test(windows_and_norms), cmocka_unit_test(moving_data),
+        cmocka_unit_test(losses_and_updates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
