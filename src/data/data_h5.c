@@ -12,10 +12,16 @@ static bool type_of(const mf_hdf5_dataset *d, mf_dtype *dtype)
         *dtype = d->element_bytes == 2 ? MF_F16 : d->element_bytes == 4 ? MF_F32 : MF_F64;
         return d->element_bytes == 2 || d->element_bytes == 4 || d->element_bytes == 8;
     case MF_HDF5_INT:
-        *dtype = d->element_bytes == 1 ? MF_I8 : d->element_bytes == 2 ? MF_I16 : d->element_bytes == 4 ? MF_I32 : MF_I64;
+        *dtype = d->element_bytes == 1   ? MF_I8
+                 : d->element_bytes == 2 ? MF_I16
+                 : d->element_bytes == 4 ? MF_I32
+                                         : MF_I64;
         return d->element_bytes == 1 || d->element_bytes == 2 || d->element_bytes == 4 || d->element_bytes == 8;
     case MF_HDF5_UINT:
-        *dtype = d->element_bytes == 1 ? MF_U8 : d->element_bytes == 2 ? MF_U16 : d->element_bytes == 4 ? MF_U32 : MF_U64;
+        *dtype = d->element_bytes == 1   ? MF_U8
+                 : d->element_bytes == 2 ? MF_U16
+                 : d->element_bytes == 4 ? MF_U32
+                                         : MF_U64;
         return d->element_bytes == 1 || d->element_bytes == 2 || d->element_bytes == 4 || d->element_bytes == 8;
     case MF_HDF5_BOOL:
         *dtype = MF_BOOL;
@@ -31,7 +37,8 @@ static memfit_status unpack(mf_source *source, const char *name, const mf_hdf5_d
 {
     unsigned char *out;
     char text[24];
-    mf_log_write(log, MF_LOG_NOTE, "%s: %s is stored in chunks; unpacked to a temporary file of %s, to be read in any order",
+    mf_log_write(log, MF_LOG_NOTE,
+                 "%s: %s is stored in chunks; unpacked to a temporary file of %s, to be read in any order",
                  source->path, name, memfit_size_format(d->bytes, text, sizeof text));
     memfit_status status = mf_source_spool(source, d->bytes, &out, err);
     mf_hdf5_reader *reader = NULL;

@@ -119,10 +119,11 @@ static memfit_status wrong_shape(const mf_source *source, const mf_feed *feed, c
     mf_shape w = sample_shape(&t->shape), h = sample_shape(&a->shape);
     mf_shape_format(&w, want, sizeof want);
     mf_shape_format(&h, have, sizeof have);
-    return mf_fail(err, MEMFIT_DAMAGED, "%s %s expects samples of shape %s, but %s in %s has %s\n%s",
-                   feed->role == 0 ? "layer" : "output", feed->name ? feed->name : "?", want, a->name, source->path, have,
-                   feed->role == 1 ? "whole-number labels go with a sparse loss, one-hot ones with categorical_crossentropy"
-                                   : "reshape the data, or plan the model for it with --input-shape");
+    return mf_fail(
+        err, MEMFIT_DAMAGED, "%s %s expects samples of shape %s, but %s in %s has %s\n%s",
+        feed->role == 0 ? "layer" : "output", feed->name ? feed->name : "?", want, a->name, source->path, have,
+        feed->role == 1 ? "whole-number labels go with a sparse loss, one-hot ones with categorical_crossentropy"
+                        : "reshape the data, or plan the model for it with --input-shape");
 }
 
 static uint32_t feeds_of_role(const mf_graph *graph, uint32_t role)
@@ -149,8 +150,8 @@ static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, 
         return MEMFIT_OK;
     if (!l->array)
         return mf_fail(err, MEMFIT_DAMAGED, "%s has no array for %s %s\nname it %s, or %s", f->source->path,
-                       feed->role == 0 ? "input" : "output", feed->name ? feed->name : "?",
-                       feed->role == 0 ? "x" : "y", feed->name ? feed->name : "by its layer");
+                       feed->role == 0 ? "input" : "output", feed->name ? feed->name : "?", feed->role == 0 ? "x" : "y",
+                       feed->name ? feed->name : "by its layer");
     if (!same_sample(&l->array->shape, &t->shape))
         return wrong_shape(f->source, feed, l->array, t, err);
     if (feed->role == 1 && !f->labels)
@@ -164,8 +165,12 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
     mf_feeder *f = mf_host_zalloc(host, sizeof *f);
     if (!f)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the data feed");
-    *f = (mf_feeder){.host = host, .source = source, .count = graph->feed_count, .first = options->first,
-                     .class_weights = options->class_weights, .class_count = options->class_count};
+    *f = (mf_feeder){.host = host,
+                     .source = source,
+                     .count = graph->feed_count,
+                     .first = options->first,
+                     .class_weights = options->class_weights,
+                     .class_count = options->class_count};
     f->samples = options->samples ? options->samples : source->samples - options->first;
     f->weights = mf_source_find(source, "sample_weight");
     f->links = mf_host_zalloc(host, (graph->feed_count + 1) * sizeof *f->links);
@@ -294,9 +299,10 @@ static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, con
     const float *v = out;
     for (uint64_t i = 0; i < l->elements; i++)
         if (!isfinite(v[i]))
-            return mf_fail(err, MEMFIT_DIVERGED, "%s: array %s is not finite (%g) in sample %lld, element %llu\n"
-                           "clean the data: training would turn every weight into NaN", f->source->path, l->array->name,
-                           (double)v[i], (long long)sample, (unsigned long long)i);
+            return mf_fail(err, MEMFIT_DIVERGED,
+                           "%s: array %s is not finite (%g) in sample %lld, element %llu\n"
+                           "clean the data: training would turn every weight into NaN",
+                           f->source->path, l->array->name, (double)v[i], (long long)sample, (unsigned long long)i);
     return MEMFIT_OK;
 }
 

@@ -26,9 +26,8 @@ static bool type_of(const char *descr, mf_dtype *dtype)
     static const struct {
         const char *text;
         mf_dtype type;
-    } known[] = {{"<f4", MF_F32}, {"<f8", MF_F64}, {"<f2", MF_F16}, {"|u1", MF_U8},  {"|i1", MF_I8},
-                 {"|b1", MF_BOOL}, {"<i2", MF_I16}, {"<u2", MF_U16}, {"<i4", MF_I32}, {"<u4", MF_U32},
-                 {"<i8", MF_I64}, {"<u8", MF_U64}};
+    } known[] = {{"<f4", MF_F32}, {"<f8", MF_F64}, {"<f2", MF_F16}, {"|u1", MF_U8},  {"|i1", MF_I8},  {"|b1", MF_BOOL},
+                 {"<i2", MF_I16}, {"<u2", MF_U16}, {"<i4", MF_I32}, {"<u4", MF_U32}, {"<i8", MF_I64}, {"<u8", MF_U64}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(descr, known[i].text) == 0) {
             *dtype = known[i].type;
@@ -88,10 +87,12 @@ static memfit_status read_head(const unsigned char *data, uint64_t bytes, const 
         snprintf(type, sizeof type, "%.*s", (int)(n < 15 ? n : 15), descr + 1);
     }
     if (!type_of(type, &head->dtype))
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: elements of type %s are not read\nsave it as float32, uint8 or int32",
-                       where, type[0] ? type : "(structured)");
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "%s: elements of type %s are not read\nsave it as float32, uint8 or int32", where,
+                       type[0] ? type : "(structured)");
     if (order && strncmp(order, "True", 4) == 0)
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s is stored in Fortran order\nsave numpy.ascontiguousarray(a)", where);
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s is stored in Fortran order\nsave numpy.ascontiguousarray(a)",
+                       where);
     return read_shape(value_of(text, "shape"), &head->shape, where, err);
 }
 
@@ -157,7 +158,8 @@ memfit_status mf_source_npz(mf_source *source, const unsigned char *data, uint64
         if (m->method != 0) {
             unsigned char *unpacked;
             char text[24];
-            mf_log_write(log, MF_LOG_NOTE, "%s: %s is compressed; unpacked to a temporary file of %s, to be read in any order",
+            mf_log_write(log, MF_LOG_NOTE,
+                         "%s: %s is compressed; unpacked to a temporary file of %s, to be read in any order",
                          source->path, name, memfit_size_format(m->bytes, text, sizeof text));
             status = mf_source_spool(source, m->bytes, &unpacked, err);
             if (status == MEMFIT_OK)

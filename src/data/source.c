@@ -18,9 +18,10 @@ memfit_status mf_source_add(mf_source *source, const char *name, mf_dtype dtype,
                        source->path, name);
     uint64_t count = mf_shape_count(shape), size = mf_dtype_bytes(dtype);
     if (count == UINT64_MAX || count > UINT64_MAX / 16 || count * size > bytes)
-        return mf_fail(err, MEMFIT_DAMAGED, "%s: array %s is cut off: %llu bytes where its shape needs %llu\n"
-                       "the file is truncated; copy or make it again", source->path, name, (unsigned long long)bytes,
-                       (unsigned long long)(count * size));
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s: array %s is cut off: %llu bytes where its shape needs %llu\n"
+                       "the file is truncated; copy or make it again",
+                       source->path, name, (unsigned long long)bytes, (unsigned long long)(count * size));
     mf_array *grown = MF_NEW_ARRAY(&source->arena, mf_array, source->count + 1);
     char *copy = mf_arena_strdup(&source->arena, name);
     if (!grown || !copy)
@@ -86,8 +87,9 @@ static void name_waste(const mf_source *source, const mf_log *log)
         char text[24];
         if (a->dtype == MF_F64)
             mf_log_write(log, MF_LOG_NOTE,
-                         "%s: %s is float64; training uses float32, so half of its %s is read for nothing", source->path,
-                         a->name, memfit_size_format(a->sample_bytes * (uint64_t)source->samples, text, sizeof text));
+                         "%s: %s is float64; training uses float32, so half of its %s is read for nothing",
+                         source->path, a->name,
+                         memfit_size_format(a->sample_bytes * (uint64_t)source->samples, text, sizeof text));
         else if (one_hot_like(a) && a->data) {
             bool hot = true;
             for (int64_t s = 0; s < source->samples && s < 64 && hot; s++) {
@@ -103,8 +105,8 @@ static void name_waste(const mf_source *source, const mf_log *log)
             }
             if (hot)
                 mf_log_write(log, MF_LOG_NOTE,
-                             "%s: %s is one-hot: whole-number labels with a sparse loss take %lld times less", source->path,
-                             a->name, (long long)a->shape.dim[1]);
+                             "%s: %s is one-hot: whole-number labels with a sparse loss take %lld times less",
+                             source->path, a->name, (long long)a->shape.dim[1]);
         }
     }
 }
@@ -189,8 +191,8 @@ memfit_status mf_source_check(const mf_source *source, memfit_error *err)
         bool inside = !a->data;
         for (uint32_t m = 0; m < source->mapping_count && !inside; m++) {
             const mf_mapping *map = &source->mappings[m];
-            inside = a->data >= map->data &&
-                     a->data + a->sample_bytes * (uint64_t)source->samples <= map->data + map->bytes;
+            inside =
+                a->data >= map->data && a->data + a->sample_bytes * (uint64_t)source->samples <= map->data + map->bytes;
         }
         if (!inside)
             return mf_fail(err, MEMFIT_INTERNAL, "array %s: bytes outside its mapping", a->name);

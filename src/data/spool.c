@@ -21,8 +21,8 @@ memfit_status mf_spool_map(uint64_t bytes, unsigned char **data, memfit_error *e
     snprintf(path, sizeof path, "%s/memfit-XXXXXX", folder);
     int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
-        return mf_fail(err, MEMFIT_IO, "cannot make a temporary file in %s: %s\nset TMPDIR to a folder with room", folder,
-                       strerror(errno));
+        return mf_fail(err, MEMFIT_IO, "cannot make a temporary file in %s: %s\nset TMPDIR to a folder with room",
+                       folder, strerror(errno));
     unlink(path);
     int why = posix_fallocate(fd, 0, (off_t)(bytes ? bytes : 1));
     if (why) {

@@ -8,7 +8,7 @@
  */
 #include "ops/kernels_isa.h"
 
-typedef struct cell_range { /* the real cells of one output's window along one dimension */
+typedef struct cell_range {   /* the real cells of one output's window along one dimension */
     int64_t first, count, at; /* first kernel index, how many, input index of the first */
 } cell_range;
 
@@ -46,8 +46,8 @@ static void max_one(const mf_k_window *w, const float *sample, const int64_t *o,
                 int64_t a = r[0].at + i * w->dilation[0], b = r[1].at + j * w->dilation[1],
                         d = r[2].at + k * w->dilation[2];
                 const float *x = sample + ((a * w->in[1] + b) * w->in[2] + d) * c;
-                const uint8_t cell = (uint8_t)(((r[0].first + i) * w->kernel[1] + r[1].first + j) * w->kernel[2] +
-                                               r[2].first + k);
+                const uint8_t cell =
+                    (uint8_t)(((r[0].first + i) * w->kernel[1] + r[1].first + j) * w->kernel[2] + r[2].first + k);
                 if (first) {
                     memcpy(y, x, (size_t)c * 4);
                     if (index)

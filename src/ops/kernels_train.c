@@ -1,6 +1,7 @@
 /*
  * kernels_train.c: losses and their gradients, optimizer updates, gradient scaling. Formulas are Keras's on the
- * TensorFlow back end: losses behind softmax and sigmoid take logits, Adam's epsilon stands outside the bias correction.
+ * TensorFlow back end: losses behind softmax and sigmoid take logits, Adam's epsilon stands outside the bias
+ * correction.
  */
 #include "ops/kernels_isa.h"
 
@@ -349,4 +350,3 @@ bool MF_K(unscale)(float *x, float factor, int64_t n, int threads)
     }
     return !bad;
 }
-

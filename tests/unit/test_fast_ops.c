@@ -1,7 +1,7 @@
 /*
  * test_fast_ops.c: the CPU backend against the reference operations. Small networks are built with their backward pass;
- * the graph runs on the reference, and every single operation is run on the CPU backend too, on the same inputs: outputs
- * must agree norm-wise. Operations that accumulate are run twice.
+ * the graph runs on the reference, and every single operation is run on the CPU backend too, on the same inputs:
+ * outputs must agree norm-wise. Operations that accumulate are run twice.
  */
 #include "test.h"
 
@@ -154,8 +154,14 @@ static unsigned check_graph(mf_build *b, uint32_t root_count, uint32_t *roots)
     mf_graph *graph = NULL;
     b->err = &err;
     assert_ok(mf_build_end_keeping(b, root_count, roots, &graph), err);
-    runner r = {.graph = graph, .scalars = {.seed = 11, .step = 3, .batch_samples = 6, .weight_sum = 6,
-                                            .learning_rate = 0.01, .loss_scale = 1, .iteration = 4}};
+    runner r = {.graph = graph,
+                .scalars = {.seed = 11,
+                            .step = 3,
+                            .batch_samples = 6,
+                            .weight_sum = 6,
+                            .learning_rate = 0.01,
+                            .loss_scale = 1,
+                            .iteration = 4}};
     assert_ok(mf_onednn_create(NULL, 2, &r.fast, &err), err);
     assert_ok(mf_reference_create(NULL, &r.reference, &err), err);
     r.storage = calloc(graph->storage_count, sizeof *r.storage);
@@ -183,8 +189,13 @@ static mf_shape shape(uint32_t rank, int64_t a, int64_t b, int64_t c, int64_t d)
 
 static uint32_t weight(mf_build *b, const char *name, mf_shape s)
 {
-    uint32_t v = mf_g_variable(b, &(mf_variable){.name = name, .role = MF_VAR_PARAMETER, .kind = MEMFIT_KIND_PARAMETERS,
-                                                 .dtype = MF_F32, .shape = s, .trainable = true, .parameter = MF_NONE});
+    uint32_t v = mf_g_variable(b, &(mf_variable){.name = name,
+                                                 .role = MF_VAR_PARAMETER,
+                                                 .kind = MEMFIT_KIND_PARAMETERS,
+                                                 .dtype = MF_F32,
+                                                 .shape = s,
+                                                 .trainable = true,
+                                                 .parameter = MF_NONE});
     return mf_g_use(b, v);
 }
 
@@ -230,8 +241,11 @@ static void convolutions(void **state)
         uint32_t x = mf_g_input(&b, "x", MF_F32, shape(4, c->batch, c->in[0], c->in[1], c->channels));
         uint32_t w = weight(&b, "w", shape(4, c->kernel, c->kernel, c->channels / c->groups, c->out_channels));
         uint32_t bias = c->bias ? weight(&b, "bias", shape(1, c->out_channels, 0, 0, 0)) : MF_NONE;
-        mf_window win = {.dims = 2, .kernel = {c->kernel, c->kernel}, .stride = {c->stride, c->stride},
-                         .dilation = {c->dilation, c->dilation}, .groups = c->groups};
+        mf_window win = {.dims = 2,
+                         .kernel = {c->kernel, c->kernel},
+                         .stride = {c->stride, c->stride},
+                         .dilation = {c->dilation, c->dilation},
+                         .groups = c->groups};
         assert_true(mf_window_pad(&win, c->padding, c->in));
         uint32_t y = mf_g_conv(&b, x, w, bias, &win);
         uint32_t wanted[3] = {x, w, bias};
@@ -243,7 +257,8 @@ static void products_and_functions(void **state)
 {
     (void)state;
     for (int f = 0; f < MF_UNARY_COUNT; f++) {
-        if (f == MF_UNARY_POW || f == MF_UNARY_LOG || f == MF_UNARY_SQRT || f == MF_UNARY_RSQRT || f == MF_UNARY_RECIPROCAL)
+        if (f == MF_UNARY_POW || f == MF_UNARY_LOG || f == MF_UNARY_SQRT || f == MF_UNARY_RSQRT ||
+            f == MF_UNARY_RECIPROCAL)
             continue;
         mf_build b;
         memfit_error err = {0};
@@ -258,7 +273,8 @@ static void products_and_functions(void **state)
     mf_build b;
     memfit_error err = {0};
     begin(&b, &err);
-    uint32_t q = mf_g_input(&b, "q", MF_F32, shape(3, 6, 9, 8, 0)), k = mf_g_input(&b, "k", MF_F32, shape(3, 6, 7, 8, 0));
+    uint32_t q = mf_g_input(&b, "q", MF_F32, shape(3, 6, 9, 8, 0)),
+             k = mf_g_input(&b, "k", MF_F32, shape(3, 6, 7, 8, 0));
     uint32_t v = mf_g_input(&b, "v", MF_F32, shape(3, 6, 7, 5, 0));
     uint32_t s = mf_g_softmax(&b, mf_g_matmul(&b, q, k, MF_NONE, false, true, 0.35), 2, false);
     uint32_t y = mf_g_matmul(&b, s, v, MF_NONE, false, false, 1);
@@ -275,7 +291,8 @@ static void windows_and_norms(void **state)
         begin(&b, &err);
         uint32_t x = mf_g_input(&b, "x", MF_F32, shape(4, 6, 9, 10, 13));
         uint32_t gamma = weight(&b, "gamma", shape(1, 13, 0, 0, 0)), beta = weight(&b, "beta", shape(1, 13, 0, 0, 0));
-        mf_window win = {.dims = 2, .kernel = {i & 1 ? 3 : 2, 2}, .stride = {2, i & 2 ? 1 : 2}, .dilation = {1, 1}, .groups = 1};
+        mf_window win = {
+            .dims = 2, .kernel = {i & 1 ? 3 : 2, 2}, .stride = {2, i & 2 ? 1 : 2}, .dilation = {1, 1}, .groups = 1};
         assert_true(mf_window_pad(&win, i & 1 ? "same" : "valid", (int64_t[]){9, 10}));
         uint32_t mean, variance;
         uint32_t h = i & 4 ? mf_g_layer_norm(&b, x, gamma, beta, 1e-3, 1, 0, i == 6)
@@ -293,7 +310,8 @@ static void moving_data(void **state)
     mf_build b;
     memfit_error err = {0};
     begin(&b, &err);
-    uint32_t x = mf_g_input(&b, "x", MF_F32, shape(4, 6, 5, 4, 8)), s = mf_g_input(&b, "s", MF_F32, shape(4, 6, 1, 1, 8));
+    uint32_t x = mf_g_input(&b, "x", MF_F32, shape(4, 6, 5, 4, 8)),
+             s = mf_g_input(&b, "s", MF_F32, shape(4, 6, 1, 1, 8));
     uint32_t t = mf_g_transpose(&b, x, (uint32_t[]){0, 2, 1, 3});
     uint32_t m = mf_g_binary(&b, MF_MUL, t, s);
     uint32_t p = mf_g_pad(&b, m, (int64_t[]){0, 1, 2, 0}, (int64_t[]){0, 0, 1, 0}, (int64_t[]){0, 0, 0, 0}, 0, 0);
@@ -305,22 +323,27 @@ static void moving_data(void **state)
     assert_true(finish(&b, y, 2, wanted) >= 10);
 
     begin(&b, &err);
-    uint32_t index = mf_g_input(&b, "index", MF_I32, shape(2, 6, 4, 0, 0)), table = weight(&b, "table", shape(2, 5, 7, 0, 0));
+    uint32_t index = mf_g_input(&b, "index", MF_I32, shape(2, 6, 4, 0, 0)),
+             table = weight(&b, "table", shape(2, 5, 7, 0, 0));
     y = mf_g_gather(&b, table, index);
     assert_true(finish(&b, y, 1, &table) >= 2);
 }
 
 static uint32_t state_variable(mf_build *b, const char *name, mf_shape s, mf_var_role role)
 {
-    return mf_g_use(b, mf_g_variable(b, &(mf_variable){.name = name, .role = role, .kind = MEMFIT_KIND_OPTIMIZER,
-                                                       .dtype = MF_F32, .shape = s, .parameter = MF_NONE}));
+    return mf_g_use(b, mf_g_variable(b, &(mf_variable){.name = name,
+                                                       .role = role,
+                                                       .kind = MEMFIT_KIND_OPTIMIZER,
+                                                       .dtype = MF_F32,
+                                                       .shape = s,
+                                                       .parameter = MF_NONE}));
 }
 
 static void losses_and_updates(void **state)
 {
     (void)state;
-    static const mf_loss losses[] = {MF_LOSS_MSE, MF_LOSS_MAE, MF_LOSS_HUBER, MF_LOSS_BCE_LOGITS, MF_LOSS_CCE_LOGITS,
-                                     MF_LOSS_SCCE_LOGITS};
+    static const mf_loss losses[] = {MF_LOSS_MSE,        MF_LOSS_MAE,        MF_LOSS_HUBER,
+                                     MF_LOSS_BCE_LOGITS, MF_LOSS_CCE_LOGITS, MF_LOSS_SCCE_LOGITS};
     static const mf_update_attr updates[] = {
         {.optimizer = MF_OPTIMIZER_SGD, .momentum = 0.9, .nesterov = true},
         {.optimizer = MF_OPTIMIZER_SGD},
@@ -339,7 +362,9 @@ static void losses_and_updates(void **state)
         uint32_t t = mf_g_input(&b, "t", sparse ? MF_I32 : MF_F32, shape(sparse ? 1 : 2, 6, 5, 0, 0));
         uint32_t w = mf_g_input(&b, "w", MF_F32, shape(1, 6, 0, 0, 0));
         uint32_t loss = state_variable(&b, "loss", shape(0, 0, 0, 0, 0), MF_VAR_LOSS);
-        mf_attr attr = {.loss = {.function = losses[i], .weight = 0.5, .delta = 0.1, .label_smoothing = sparse ? 0 : 0.1, .axis = 1}};
+        mf_attr attr = {
+            .loss = {
+                .function = losses[i], .weight = 0.5, .delta = 0.1, .label_smoothing = sparse ? 0 : 0.1, .axis = 1}};
         uint32_t in[4] = {p, t, w, loss}, dp;
         mf_g_op_in_place(&b, MF_OP_LOSS, &attr, 4, in, 1, &loss);
         mf_typed type = {.dtype = MF_F32, .shape = shape(2, 6, 5, 0, 0)};
@@ -358,9 +383,8 @@ static void losses_and_updates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions),      cmocka_unit_test(products_and_functions),
-        cmocka_unit_test(windows_and_norms), cmocka_unit_test(moving_data),
-        cmocka_unit_test(losses_and_updates),
+        cmocka_unit_test(convolutions), cmocka_unit_test(products_and_functions), cmocka_unit_test(windows_and_norms),
+        cmocka_unit_test(moving_data),  cmocka_unit_test(losses_and_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,7 +256,9 @@ static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint
     uint64_t workspace = 0;
     memfit_status status = rule ? rule->bind(&k, false, &workspace, err) : fast_no(err);
     if (status == MEMFIT_OK) {
-        *cost = (mf_cost){.supported = true, .deterministic = true, .workspace_bytes = workspace,
+        *cost = (mf_cost){.supported = true,
+                          .deterministic = true,
+                          .workspace_bytes = workspace,
                           .time_us = rule == &fast_nothing ? 0 : estimate_us(&k, false)};
         return MEMFIT_OK;
     }

@@ -200,11 +200,10 @@ static memfit_status run_batch_norm_grad(fast_kernel *k, const mf_operands *o, c
     (void)s;
     (void)err;
     const bool add[2] = {fast_adds(k, 1), fast_adds(k, 2)};
-    k->backend->k->batch_norm_grad(o->in[0], o->in[1], o->in[2], o->in[3], fast_in(k, 4) ? o->in[4] : NULL,
-                                   fast_out(k, 0) ? o->out[0] : NULL, fast_out(k, 1) ? o->out[1] : NULL,
-                                   fast_out(k, 2) ? o->out[2] : NULL, k->u.rows.rows, k->u.rows.c,
-                                   k->op->attr.norm.epsilon, k->op->kind == MF_OP_BATCH_NORM_INFER_GRAD, add,
-                                   o->workspace, fast_threads(k));
+    k->backend->k->batch_norm_grad(
+        o->in[0], o->in[1], o->in[2], o->in[3], fast_in(k, 4) ? o->in[4] : NULL, fast_out(k, 0) ? o->out[0] : NULL,
+        fast_out(k, 1) ? o->out[1] : NULL, fast_out(k, 2) ? o->out[2] : NULL, k->u.rows.rows, k->u.rows.c,
+        k->op->attr.norm.epsilon, k->op->kind == MF_OP_BATCH_NORM_INFER_GRAD, add, o->workspace, fast_threads(k));
     return MEMFIT_OK;
 }
 
@@ -250,9 +249,8 @@ static memfit_status run_layer_norm_grad(fast_kernel *k, const mf_operands *o, c
     const bool add[2] = {fast_adds(k, 1), fast_adds(k, 2)};
     k->backend->k->layer_norm_grad(o->in[0], o->in[1], fast_in(k, 2) ? o->in[2] : NULL, o->in[3],
                                    fast_in(k, 4) ? o->in[4] : NULL, fast_out(k, 0) ? o->out[0] : NULL,
-                                   fast_out(k, 1) ? o->out[1] : NULL, fast_out(k, 2) ? o->out[2] : NULL,
-                                   k->u.rows.rows, k->u.rows.c, k->op->attr.norm.rms, add, o->workspace,
-                                   fast_threads(k));
+                                   fast_out(k, 1) ? o->out[1] : NULL, fast_out(k, 2) ? o->out[2] : NULL, k->u.rows.rows,
+                                   k->u.rows.c, k->op->attr.norm.rms, add, o->workspace, fast_threads(k));
     return MEMFIT_OK;
 }
 

@@ -136,8 +136,8 @@ static memfit_status bind_cast(fast_kernel *k, bool create, uint64_t *workspace,
 {
     (void)create;
     mf_dtype from = fast_in(k, 0)->dtype, to = fast_out(k, 0)->dtype;
-    bool known = (to == MF_F32 && from != MF_U64) ||
-                 (from == MF_F32 && (to == MF_F16 || to == MF_BF16 || to == MF_F64));
+    bool known =
+        (to == MF_F32 && from != MF_U64) || (from == MF_F32 && (to == MF_F16 || to == MF_BF16 || to == MF_F64));
     if (!known)
         return fast_no(err);
     k->u.point.n = fast_count(fast_out(k, 0));
@@ -172,8 +172,7 @@ static memfit_status run_binary(fast_kernel *k, const mf_operands *o, const mf_r
 {
     (void)s;
     (void)err;
-    k->backend->k->binary(k->op->attr.binary.function, &k->u.walk.walk, o->in[0], o->in[1], o->out[0],
-                          fast_threads(k));
+    k->backend->k->binary(k->op->attr.binary.function, &k->u.walk.walk, o->in[0], o->in[1], o->out[0], fast_threads(k));
     return MEMFIT_OK;
 }
 
@@ -430,9 +429,8 @@ static memfit_status run_concat(fast_kernel *k, const mf_operands *o, const mf_r
     int64_t at = 0;
     for (uint32_t i = 0; i < k->op->in_count; i++) {
         int64_t row = fast_in(k, i)->shape.dim[axis] * k->u.concat.inner;
-        mf_k_walk w = {.rank = 2,
-                       .size = {k->u.concat.outer, row},
-                       .step = {{k->u.concat.axis_bytes / (int64_t)e, 1}, {row, 1}}};
+        mf_k_walk w = {
+            .rank = 2, .size = {k->u.concat.outer, row}, .step = {{k->u.concat.axis_bytes / (int64_t)e, 1}, {row, 1}}};
         unsigned char *to = (unsigned char *)o->out[0] + at;
         if (to != (unsigned char *)o->in[i])
             k->backend->k->copy(&w, e, o->in[i], to, fast_threads(k));

@@ -17,8 +17,8 @@ static memfit_status bind_loss(fast_kernel *k, bool create, uint64_t *workspace,
     bool sparse = f == MF_LOSS_SCCE_LOGITS;
     bool known = sparse || f == MF_LOSS_CCE_LOGITS || f == MF_LOSS_BCE_LOGITS || f == MF_LOSS_MSE || f == MF_LOSS_MAE ||
                  f == MF_LOSS_HUBER;
-    if (!known || p->dtype != MF_F32 || (!sparse && t->dtype != MF_F32) || (w && w->dtype != MF_F32) || !fast_out(k, 0) ||
-        fast_out(k, 0)->dtype != MF_F32)
+    if (!known || p->dtype != MF_F32 || (!sparse && t->dtype != MF_F32) || (w && w->dtype != MF_F32) ||
+        !fast_out(k, 0) || fast_out(k, 0)->dtype != MF_F32)
         return fast_no(err);
     if (t->dtype == MF_F64 || t->dtype == MF_F16 || t->dtype == MF_BF16 || t->dtype == MF_U64 || t->dtype == MF_U32)
         return fast_no(err);

@@ -190,8 +190,7 @@ static dnnl_status_t add_reorder(builder *b, const dnnl_memory_desc_t *from, arg
 {
     dnnl_primitive_attr_t attr = make_attr(sum, 1);
     dnnl_primitive_desc_t pd;
-    dnnl_status_t s =
-        dnnl_reorder_primitive_desc_create(&pd, from, b->engine->engine, to, b->engine->engine, attr);
+    dnnl_status_t s = dnnl_reorder_primitive_desc_create(&pd, from, b->engine->engine, to, b->engine->engine, attr);
     dnnl_primitive_attr_destroy(attr);
     if (s != dnnl_success)
         return s;
@@ -235,8 +234,8 @@ memfit_status mf_dnn_run(mf_dnn *made, void *const *operands, void *workspace, m
     for (int i = 0; i < made->count; i++) {
         stage *st = &made->stages[i];
         for (int a = 0; a < st->count; a++) {
-            void *at = st->operand[a] == IN_WORKSPACE ? (unsigned char *)workspace + st->offset[a]
-                                                      : operands[st->operand[a]];
+            void *at =
+                st->operand[a] == IN_WORKSPACE ? (unsigned char *)workspace + st->offset[a] : operands[st->operand[a]];
             dnnl_memory_set_data_handle_v2(st->args[a].memory, at, NULL);
         }
         dnnl_status_t s = dnnl_primitive_execute(st->primitive, made->engine->stream, st->count, st->args);
@@ -311,7 +310,8 @@ static dnnl_status_t describe(const mf_dnn_conv *c, conv_layouts *l)
         l->dilates[i] = c->dilation[i] - 1;
         l->left[i] = c->before[i];
         /* The library wants padding that accounts for every output exactly. */
-        l->right[i] = (c->out[i] - 1) * c->stride[i] + (c->kernel[i] - 1) * c->dilation[i] + 1 - c->in[i] - c->before[i];
+        l->right[i] =
+            (c->out[i] - 1) * c->stride[i] + (c->kernel[i] - 1) * c->dilation[i] + 1 - c->in[i] - c->before[i];
     }
     return s;
 }
@@ -320,9 +320,9 @@ static dnnl_status_t forward_desc(builder *b, const mf_dnn_conv *c, const conv_l
                                   dnnl_primitive_desc_t *pd)
 {
     dnnl_convolution_desc_t desc;
-    dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(
-        &desc, dnnl_forward_training, dnnl_convolution_direct, &l->src, &l->weights, c->bias ? &l->bias : NULL, &l->dst,
-        l->strides, l->dilates, l->left, l->right);
+    dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct,
+                                                                 &l->src, &l->weights, c->bias ? &l->bias : NULL,
+                                                                 &l->dst, l->strides, l->dilates, l->left, l->right);
     if (s == dnnl_success)
         s = dnnl_primitive_desc_create(pd, &desc, attr, b->engine->engine, NULL);
     return s;
@@ -364,9 +364,8 @@ static dnnl_status_t make_grad_data(builder *b, const mf_dnn_conv *c, const conv
     (void)c;
     dnnl_convolution_desc_t desc;
     dnnl_primitive_desc_t pd;
-    dnnl_status_t s =
-        dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &l->src, &l->weights, &l->dst,
-                                                         l->strides, l->dilates, l->left, l->right);
+    dnnl_status_t s = dnnl_dilated_convolution_backward_data_desc_init(
+        &desc, dnnl_convolution_direct, &l->src, &l->weights, &l->dst, l->strides, l->dilates, l->left, l->right);
     if (s == dnnl_success)
         s = dnnl_primitive_desc_create(&pd, &desc, attr, b->engine->engine, hint);
     if (s != dnnl_success)
