@@ -1,7 +1,142 @@
-/* cmd_explain.c: memfit explain. */
+/* cmd_explain.c: memfit explain: an out-of-memory failure that has already happened. */
 #include "cli/cli.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "base/text.h"
+#include "memfit/explain.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STDIN = 256 << 20 };
+
+static void print_json(const memfit_diagnosis *d)
+{
+    mf_json_writer w;
+    mf_json_begin(&w, stdout);
+    mf_json_open(&w, NULL, '{');
+    mf_json_put_string(&w, "framework", d->framework);
+    mf_json_put_string(&w, "cause", memfit_diagnosis_cause_name(d->cause));
+    mf_json_put_double(&w, "certainty", d->certainty);
+    mf_json_put_string(&w, "evidence", d->evidence);
+    mf_json_put_string(&w, "settle", d->settle);
+    mf_json_put_string(&w, "operation", d->operation);
+    mf_json_put_string(&w, "line", d->line);
+    mf_json_put_u64(&w, "request_bytes", d->request_bytes);
+    mf_json_put_u64(&w, "limit_bytes", d->limit_bytes);
+    mf_json_put_u64(&w, "in_use_bytes", d->in_use_bytes);
+    mf_json_put_u64(&w, "reserved_bytes", d->reserved_bytes);
+    mf_json_put_u64(&w, "card_bytes", d->card_bytes);
+    mf_json_put_u64(&w, "card_free_bytes", d->card_free_bytes);
+    mf_json_put_u64(&w, "process_bytes", d->process_bytes);
+    mf_json_open(&w, "owners", '[');
+    for (size_t i = 0; i < d->owner_count; i++) {
+        mf_json_open(&w, NULL, '{');
+        mf_json_put_string(&w, "name", d->owners[i].name);
+        mf_json_put_u64(&w, "bytes", d->owners[i].bytes);
+        mf_json_close(&w, '}');
+    }
+    mf_json_close(&w, ']');
+    mf_json_open(&w, "suggestions", '[');
+    for (size_t i = 0; i < d->suggestion_count; i++) {
+        mf_json_open(&w, NULL, '{');
+        mf_json_put_string(&w, "change", d->suggestions[i].change);
+        mf_json_put_string(&w, "why", d->suggestions[i].why);
+        mf_json_close(&w, '}');
+    }
+    mf_json_close(&w, ']');
+    mf_json_close(&w, '}');
+    mf_json_end(&w);
+}
+
+static void print_size(const char *what, uint64_t bytes)
+{
+    char text[24];
+    if (bytes)
+        printf("  %-22s %s\n", what, memfit_size_format(bytes, text, sizeof text));
+}
+
+static void print_text(const memfit_diagnosis *d)
+{
+    printf("%s: %s\n", memfit_diagnosis_cause_name(d->cause), memfit_diagnosis_cause_words(d->cause));
+    printf("  %s", d->evidence);
+    if (d->certainty > 0)
+        printf(" (certain to %.0f %%)", d->certainty * 100);
+    printf("\n\n");
+    print_size("asked", d->request_bytes);
+    if (d->operation[0])
+        printf("  %-22s %s\n", "by", d->operation);
+    if (d->line[0])
+        printf("  %-22s %s\n", "from your line", d->line);
+    print_size("limit", d->limit_bytes);
+    print_size("card", d->card_bytes);
+    print_size("free on the card", d->card_free_bytes);
+    if (d->owner_count) {
+        printf("\nwhat held the rest\n");
+        for (size_t i = 0; i < d->owner_count; i++) {
+            char text[24];
+            printf("  %12s  %s\n", memfit_size_format(d->owners[i].bytes, text, sizeof text), d->owners[i].name);
+        }
+    }
+    printf("\nwhat to change\n");
+    for (size_t i = 0; i < d->suggestion_count; i++)
+        printf("  %zu. %s\n     %s\n", i + 1, d->suggestions[i].change, d->suggestions[i].why);
+    if (d->settle[0])
+        printf("\nwhat would settle it\n  %s\n", d->settle);
+}
+
+/* Standard input, whole, up to a bound. */
+static memfit_status read_stdin(char **text, size_t *bytes, memfit_error *err)
+{
+    size_t capacity = 0, count = 0;
+    char *data = NULL;
+    int c;
+    while ((c = getchar()) != EOF) {
+        if (count >= MOST_STDIN || !mf_grow(NULL, &data, &capacity, count, 1)) {
+            mf_host_free(NULL, data, capacity);
+            return mf_fail(
+                err, MEMFIT_DAMAGED,
+                "standard input is larger than 256 MiB\npass the last part of it: tail -c 100M LOG | memfit explain -");
+        }
+        data[count++] = (char)c;
+    }
+    *text = data;
+    *bytes = count;
+    return MEMFIT_OK;
+}
 
 int cli_explain(const cli_command *command, int argc, char **argv)
 {
-    return cli_not_built(command, argc, argv, "It comes with a later version.");
+    const char *model = NULL, *operand = NULL;
+    const cli_option options[] = {
+        {"--model", CLI_STRING, &model, "FILE", "the model that was trained: joins the log with its plan"}, {0}};
+    cli_common common;
+    int status = cli_parse(command, argc, argv, options, &common, &operand, 1, 1, NULL,
+                           "LOG is what the program printed (standard output and error); - reads standard input.\n");
+    if (status || common.help)
+        return status;
+    memfit_error err;
+    memfit_diagnosis d;
+    memfit_status st;
+    mf_mapping map = {0};
+    char *text = NULL;
+    size_t bytes = 0;
+    if (strcmp(operand, "-") == 0)
+        st = read_stdin(&text, &bytes, &err);
+    else if ((st = mf_os_map_file(operand, &map, &err)) == MEMFIT_OK)
+        bytes = map.bytes;
+    if (!st)
+        st = memfit_explain_log(text ? text : (const char *)map.data, bytes, &d, &err);
+    if (st && map.data)
+        mf_error_prefix(&err, "%s", operand);
+    mf_os_unmap_file(&map);
+    mf_host_free(NULL, text, bytes);
+    if (st)
+        return cli_report(&common, &err);
+    if (common.json)
+        print_json(&d);
+    else
+        print_text(&d);
+    return CLI_DONE;
 }

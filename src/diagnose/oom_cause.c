@@ -1,0 +1,367 @@
+/*
+ * oom_cause.c: from facts to a cause, and from the cause to the line to change.
+ *
+ * The rules are tried in order; the first that holds decides. What a library could not get comes before what the
+ * allocator says of itself (it is another failure), what happened over time before what the last moment looks like, and
+ * a shortage before an explanation by sheer size. Every rule states its evidence in words and how sure it is; a
+ * suggestion is given only when the text does not show it to be in force already.
+ */
+#include "diagnose/oom_log.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+static const struct {
+    const char *name, *words;
+} causes[] = {
+#define X(name, text, words) {text, words},
+    MEMFIT_DIAGNOSIS_LIST(X)
+#undef X
+};
+
+const char *memfit_diagnosis_cause_name(memfit_diagnosis_cause cause)
+{
+    return (unsigned)cause < MEMFIT_DIAGNOSIS_COUNT ? causes[cause].name : "?";
+}
+
+const char *memfit_diagnosis_cause_words(memfit_diagnosis_cause cause)
+{
+    return (unsigned)cause < MEMFIT_DIAGNOSIS_COUNT ? causes[cause].words : "?";
+}
+
+static char *size(uint64_t bytes, char *text)
+{
+    return memfit_size_format(bytes, text, 24);
+}
+
+static bool is(const mf_oom_facts *f, const char *framework)
+{
+    return strcmp(f->framework, framework) == 0;
+}
+
+static void decide(memfit_diagnosis *d, memfit_diagnosis_cause cause, double certainty, const char *settle,
+                   const char *format, ...) MEMFIT_PRINTF(5, 6);
+
+static void decide(memfit_diagnosis *d, memfit_diagnosis_cause cause, double certainty, const char *settle,
+                   const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(d->evidence, sizeof d->evidence, format, args);
+    va_end(args);
+    d->cause = cause;
+    d->certainty = certainty;
+    snprintf(d->settle, sizeof d->settle, "%s", settle);
+}
+
+/* ---- the rules -------------------------------------------------------------------------------------------- */
+
+static bool growing(const mf_oom_facts *f)
+{
+    if (f->series_count >= 3 && f->series_rises == f->series_count - 1 && f->series_last >= 2 * f->series_first)
+        return true;
+    return f->series_count >= 5 && f->series_rises * 10 >= (f->series_count - 1) * 9 &&
+           f->series_last > f->series_first + f->series_first / 4 && f->series_last - f->series_first > 64 * MIB;
+}
+
+static bool by_time(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    char a[24], b[24];
+    if (growing(f)) {
+        decide(d, MEMFIT_DIAGNOSIS_GROWING, 0.9, "", "memory rose at %u of %u %ss printed, from %s to %s",
+               f->series_rises, f->series_count - 1, f->series_word, size(f->series_first, a), size(f->series_last, b));
+        return true;
+    }
+    if (f->evaluation_word) {
+        decide(d, MEMFIT_DIAGNOSIS_EVALUATION, 0.75, "the batch size and whether gradients are off in that call",
+               "training had run; %s", f->evaluation_text);
+        return true;
+    }
+    return false;
+}
+
+static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    char a[24], b[24], c[24];
+    uint64_t unexplained = f->process > f->reserved ? f->process - f->reserved : 0;
+    if (f->card && f->process + 64 * MIB >= f->card && f->request <= 64 * MIB &&
+        f->in_use + f->in_use / 50 >= f->process)
+        decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.55,
+               "what was being called: a library's first use needs room beside the tensors",
+               "only %s was asked and the process holds the whole card: the room libraries need was not left",
+               size(f->request, a));
+    else if (f->reserved_free >= f->request && f->reserved_free * 10 >= f->reserved)
+        decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.95, "",
+               "%s was asked while %s of PyTorch's own memory was free, in pieces", size(f->request, a),
+               size(f->reserved_free, b));
+    else if (f->limit && f->card_free >= f->request)
+        decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.95, "",
+               "%s was asked and %s is free on the card, but only %s is allowed to this process", size(f->request, a),
+               size(f->card_free, b), size(f->limit, c));
+    else if (f->others > 512 * MIB && f->request > f->card_free && f->request <= f->card_free + f->others)
+        decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.95, "", "%s was asked, %s is free; other processes hold %s",
+               size(f->request, a), size(f->card_free, b), size(f->others, c));
+    else if (unexplained > 3 * GIB && f->request > f->card_free && f->request <= f->card_free + unexplained)
+        decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.9, "",
+               "this process holds %s, of which PyTorch knows %s: something else in it has the rest",
+               size(f->process, a), size(f->reserved, b));
+    else if (f->request)
+        decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, f->card ? 0.9 : 0.6,
+               f->card ? "" : "the card's size and what other processes hold: memfit ps",
+               "%s was asked with %s in use%s%s", size(f->request, a), size(f->in_use, b),
+               f->card ? " on a card of " : "", f->card ? size(f->card, c) : "");
+}
+
+/* TensorFlow, XLA, JAX: the pool's own text says little; the bar and the driver's refusals say more. */
+static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    char a[24], b[24];
+    uint64_t pool = f->limit ? f->limit : f->base_limit;
+    bool other_named = is(f, "jax") ? f->names_torch || f->names_tensorflow : f->names_torch || f->names_jax;
+    unsigned free_cells = f->bar_cells - f->bar_used;
+    if (f->driver_refused && f->request <= f->refused_largest && other_named)
+        decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.7,
+               "memfit ps while it runs: is it this process that holds the card?",
+               "the driver refused pieces down to %s, and another framework is named in the same output",
+               size(f->refused_last, a));
+    else if (f->driver_refused && f->request <= f->refused_largest)
+        decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.8, "memfit ps: who holds the card?",
+               "the driver refused the pool pieces of %s down to %s before the program had used them: something else "
+               "holds the card",
+               size(f->refused_largest, a), size(f->refused_last, b));
+    else if (pool && f->in_use && f->in_use + f->request <= pool && f->request <= pool - f->in_use)
+        decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.9, "", "%s was asked and %s of the pool was free, in pieces",
+               size(f->request, a), size(pool - f->in_use, b));
+    else if (f->bar_holes >= 5 && f->bar_longest_hole * 3 <= free_cells)
+        decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.75, "the allocator's full dump (TF_CPP_VMODULE=bfc_allocator=1)",
+               "the pool's free cells lie in %u separate holes", f->bar_holes);
+    else if (pool ? f->request > pool * 4 / 3 : f->request > 64 * GIB)
+        decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, pool ? 0.9 : 0.6, pool ? "" : "the card's size: memfit doctor",
+               "one request of %s%s%s", size(f->request, a), pool ? " against a pool of " : "",
+               pool ? size(pool, b) : "");
+    else if (f->bar_cells)
+        decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.6,
+               "XLA_PYTHON_CLIENT_MEM_FRACTION or memory_limit as the program had it, and the card's size",
+               "%s was asked of a pool %u %% full; the pool is a part of the card", size(f->request, a),
+               f->bar_used * 100 / f->bar_cells);
+    else
+        decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5, "the lines before this one: the allocator prints what held the rest",
+               "%s was asked", size(f->request, a));
+}
+
+/* ---- suggestions ------------------------------------------------------------------------------------------ */
+
+static void suggest(memfit_diagnosis *d, const char *why, const char *format, ...) MEMFIT_PRINTF(3, 4);
+
+static void suggest(memfit_diagnosis *d, const char *why, const char *format, ...)
+{
+    if (d->suggestion_count == MEMFIT_DIAGNOSIS_SUGGESTIONS)
+        return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(d->suggestions[d->suggestion_count].change, sizeof d->suggestions[0].change, format, args);
+    va_end(args);
+    snprintf(d->suggestions[d->suggestion_count++].why, sizeof d->suggestions[0].why, "%s", why);
+}
+
+static void suggest_smaller(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    if (is(f, "pytorch"))
+        suggest(d, "the same batch in pieces: gradients add up",
+                "for x, y in zip(batch_x.split(n), batch_y.split(n)): (loss_fn(model(x), y) / pieces).backward()");
+    else if (is(f, "tensorflow"))
+        suggest(d, "the same batch in pieces: gradients add up",
+                "optimizer = keras.optimizers.Adam(gradient_accumulation_steps=8)  # with batch_size / 8");
+    else
+        suggest(d, "fewer intermediate results are kept for the backward pass",
+                "loss_fn = jax.checkpoint(loss_fn)  # and a smaller batch");
+    suggest(d, "half the batch halves the activations", "batch_size = batch_size // 2");
+}
+
+static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    bool torch = is(f, "pytorch"), tf = is(f, "tensorflow");
+    switch (d->cause) {
+    case MEMFIT_DIAGNOSIS_TOO_LARGE:
+        suggest_smaller(f, d);
+        if (strstr(f->operation, "Adam") || strstr(f->line, "optim"))
+            suggest(d, "the optimizer's state is twice the parameters; this one keeps less",
+                    "optimizer = torch.optim.SGD(model.parameters(), lr)");
+        suggest(d, "what a step needs, and what would fit, before running it",
+                "memfit plan model.keras --batch-size N --for CARD");
+        break;
+    case MEMFIT_DIAGNOSIS_LIMIT:
+        if (torch)
+            suggest(d, "the limit is what refused, the card has room",
+                    "torch.cuda.set_per_process_memory_fraction(1.0)");
+        else if (tf)
+            suggest(d, "the limit is what refused",
+                    "tf.config.set_logical_device_configuration(gpu, "
+                    "[tf.config.LogicalDeviceConfiguration(memory_limit=MORE_MB)])");
+        else
+            suggest(d, "the pool is a part of the card (75 % unless set)", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95");
+        suggest_smaller(f, d);
+        break;
+    case MEMFIT_DIAGNOSIS_FRAGMENTATION:
+        if (torch && !f->expandable_on)
+            suggest(d, "free pages are then joined instead of being refused",
+                    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+        else if (torch)
+            suggest(d, "gives the pieces back before the large request",
+                    "torch.cuda.empty_cache()  # before the large allocation");
+        else if (!f->async_on)
+            suggest(d, "the driver's pool can move free pages",
+                    tf ? "TF_GPU_ALLOCATOR=cuda_malloc_async" : "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async");
+        suggest(d, "large blocks first leave no holes", "allocate the largest tensors before the many small ones");
+        break;
+    case MEMFIT_DIAGNOSIS_OTHER_PROCESS:
+        if (f->process_count)
+            suggest(d, "the largest other process on the card", "kill %u", f->processes[0].pid);
+        suggest(d, "shows who holds the card", "memfit ps");
+        if (!torch && !f->preallocate_off)
+            suggest(d, "takes what it uses instead of most of the card",
+                    tf ? "TF_FORCE_GPU_ALLOW_GROWTH=true" : "XLA_PYTHON_CLIENT_PREALLOCATE=false");
+        suggest(d, "another card, if there is one", "CUDA_VISIBLE_DEVICES=1");
+        break;
+    case MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK:
+        if (!f->preallocate_off)
+            suggest(d, "JAX takes 75 % of the card at its first use", "XLA_PYTHON_CLIENT_PREALLOCATE=false");
+        if (!f->growth_on)
+            suggest(d, "TensorFlow takes the whole card at its first use", "TF_FORCE_GPU_ALLOW_GROWTH=true");
+        suggest(d, "keeps it to a share", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.3");
+        suggest(d, "what only prepares data needs no card", "tf.config.set_visible_devices([], 'GPU')");
+        break;
+    case MEMFIT_DIAGNOSIS_GROWING:
+        if (torch)
+            suggest(d, "a kept loss keeps its whole graph", "history.append(loss.item())  # not: history.append(loss)");
+        suggest(d, "what must be kept goes to the host",
+                torch ? "kept.append(output.detach().cpu())" : "kept.append(np.asarray(output))");
+        if (torch)
+            suggest(d, "models of earlier folds die with their optimizer",
+                    "del model, optimizer; torch.cuda.empty_cache()");
+        else
+            suggest(d, "models of earlier runs are released",
+                    tf ? "keras.backend.clear_session()" : "jax.clear_caches(); del state");
+        break;
+    case MEMFIT_DIAGNOSIS_EVALUATION:
+        if (torch)
+            suggest(d, "nothing is kept for a backward pass that never comes",
+                    "with torch.no_grad(): output = model(x)");
+        suggest(d, "the evaluation batch can be smaller than the training batch: results are the same",
+                tf ? "model.fit(..., validation_batch_size=32)" : "val_batch_size = train_batch_size");
+        break;
+    case MEMFIT_DIAGNOSIS_LIBRARY:
+        if (torch)
+            suggest(d, "leaves room for contexts, handles and workspaces",
+                    "torch.cuda.set_per_process_memory_fraction(0.9)");
+        else if (tf)
+            suggest(d, "leaves room for handles and workspaces", "TF_FORCE_GPU_ALLOW_GROWTH=true");
+        else
+            suggest(d, "leaves room for handles and workspaces", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.7");
+        suggest(d, "shows who holds the card", "memfit ps");
+        break;
+    default:
+        suggest(d, "checks driver, libraries and cards against each other", "memfit doctor");
+        break;
+    }
+}
+
+/* ---- together --------------------------------------------------------------------------------------------- */
+
+static void own(memfit_diagnosis *d, uint64_t bytes, const char *format, ...) MEMFIT_PRINTF(3, 4);
+
+static void own(memfit_diagnosis *d, uint64_t bytes, const char *format, ...)
+{
+    if (!bytes || d->owner_count == MEMFIT_DIAGNOSIS_OWNERS)
+        return;
+    char name[sizeof d->owners[0].name];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    size_t at = d->owner_count++;
+    for (; at > 0 && d->owners[at - 1].bytes < bytes; at--)
+        d->owners[at] = d->owners[at - 1];
+    snprintf(d->owners[at].name, sizeof d->owners[at].name, "%s", name);
+    d->owners[at].bytes = bytes;
+}
+
+static void list_owners(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    char a[24];
+    if (is(f, "pytorch")) {
+        own(d, f->in_use - (f->private_pools < f->in_use ? f->private_pools : 0),
+            "this process: tensors PyTorch holds");
+        own(d, f->private_pools, "this process: private pools (CUDA graphs)");
+        own(d, f->reserved_free, "this process: free inside PyTorch's allocator");
+        if (f->process > f->reserved)
+            own(d, f->process - f->reserved, "this process: context, libraries, other frameworks");
+    } else {
+        own(d, f->in_use, "this process: in use in the pool");
+    }
+    for (size_t i = 0; i < f->process_count; i++)
+        own(d, f->processes[i].bytes, "process %u", f->processes[i].pid);
+    for (size_t i = 0; i < f->bfc_size_count; i++)
+        own(d, f->bfc_sizes[i].size * f->bfc_sizes[i].count, "%llu blocks of %s",
+            (unsigned long long)f->bfc_sizes[i].count, size(f->bfc_sizes[i].size, a));
+}
+
+void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    memset(d, 0, sizeof *d);
+    snprintf(d->framework, sizeof d->framework, "%s", f->framework);
+    snprintf(d->operation, sizeof d->operation, "%s", f->operation);
+    snprintf(d->line, sizeof d->line, "%s", f->line);
+    d->request_bytes = f->request;
+    d->limit_bytes = f->limit ? f->limit : f->base_limit;
+    d->in_use_bytes = f->in_use;
+    d->reserved_bytes = f->reserved;
+    d->card_bytes = f->card;
+    d->card_free_bytes = f->card_free;
+    d->process_bytes = f->process;
+    decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0, "the lines around the failure, from the first word of the error on",
+           "no out-of-memory failure was found in the text");
+    if (f->failed) {
+        if (f->library_error && !f->torch_message && !f->bfc_failure)
+            decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.85, "free memory at that moment: memfit ps",
+                   "%s: that call needs memory of its own, and there was none", f->library_text);
+        else if (!by_time(f, d)) {
+            if (f->torch_message)
+                torch_cause(f, d);
+            else if (f->request)
+                bfc_cause(f, d);
+            else
+                decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0.2, "the line that says how much was asked",
+                       "memory ran out, but the text does not say what was asked");
+        }
+    }
+    list_owners(f, d);
+    suggest_for(f, d);
+}
+
+memfit_status memfit_explain_log(const char *text, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err)
+{
+    if (!bytes)
+        return mf_fail(err, MEMFIT_DAMAGED, "the log is empty");
+    size_t look = bytes < 65536 ? bytes : 65536, strange = 0;
+    for (size_t i = 0; i < look; i++) {
+        unsigned char c = (unsigned char)text[i];
+        strange += c < 9 || (c > 13 && c < 27) || (c > 27 && c < 32);
+    }
+    if (strange * 10 > look)
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "this is no text: %zu of its first %zu bytes are control characters\na log is wanted, a memfit "
+                       "trace, or a PyTorch memory snapshot (.pickle)",
+                       strange, look);
+    mf_oom_facts facts;
+    mf_oom_read(text, bytes, &facts);
+    mf_oom_conclude(&facts, diagnosis);
+    return MEMFIT_OK;
+}

@@ -1,0 +1,403 @@
+/*
+ * oom_log.c: reads the facts out of what a program printed. One pass over the lines, fixed memory: of a line only its
+ * first 4 KiB are looked at, of a series of numbers only its ends.
+ *
+ * Nothing is concluded here except what a line states. Phrases are matched, not whole lines: versions change the words
+ * around them more often than the phrases.
+ */
+#include "diagnose/oom_log.h"
+
+#include "base/error.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MOST_LINE = 4096 };
+
+/* A size as frameworks print it: "1.50 GiB", "2.00GiB", "0 bytes", "368.64 MiB", "5368709120". */
+static bool read_size(const char *p, uint64_t *bytes)
+{
+    char *end;
+    while (*p == ' ')
+        p++;
+    if (!isdigit((unsigned char)*p))
+        return false;
+    double number = strtod(p, &end);
+    while (*end == ' ')
+        end++;
+    double factor = 1;
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"TiB", 1099511627776.0},
+                 {"GB", 1e9},           {"MB", 1e6},        {"KB", 1e3},     {"G", 1073741824.0}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strncmp(end, units[i].name, strlen(units[i].name)) == 0) {
+            factor = units[i].factor;
+            break;
+        }
+    if (number * factor >= 1.8e19)
+        return false;
+    *bytes = (uint64_t)(number * factor);
+    return true;
+}
+
+/* The size right after `phrase`; false when the phrase or the size is not there. */
+static bool size_after(const char *line, const char *phrase, uint64_t *bytes)
+{
+    const char *p = strstr(line, phrase);
+    return p && read_size(p + strlen(phrase), bytes);
+}
+
+/* The size right before `phrase`: "4.00 GiB allowed". */
+static bool size_before(const char *line, const char *phrase, uint64_t *bytes)
+{
+    const char *p = strstr(line, phrase);
+    if (!p || p == line)
+        return false;
+    int words = 0;
+    while (p > line && words < 3) {
+        p--;
+        if (*p == ' ' && isdigit((unsigned char)p[1]))
+            return read_size(p + 1, bytes);
+        words += *p == ' ';
+    }
+    return p == line && isdigit((unsigned char)*p) && read_size(p, bytes);
+}
+
+static bool has_word(const char *line, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = line; (p = strcasestr(p, word)); p += n) {
+        bool start = p == line || (!isalnum((unsigned char)p[-1]) && p[-1] != '/' && p[-1] != '_' && p[-1] != '.');
+        if (start && p[n] != '/' && p[n] != '_')
+            return true;
+    }
+    return false;
+}
+
+/* ---- PyTorch ---------------------------------------------------------------------------------------------- */
+
+static void read_torch(const char *line, mf_oom_facts *f)
+{
+    if (!strstr(line, "CUDA out of memory") || !size_after(line, "Tried to allocate ", &f->request))
+        return;
+    f->failed = f->torch_message = true;
+    f->framework = "pytorch";
+    /* "GPU 0 has a total capacity of X of which Y is free", before 2.1: "X total capacity; Z already allocated; Y free"
+     */
+    if (!size_after(line, "total capacity of ", &f->card) && !size_after(line, "total capacty of ", &f->card))
+        size_before(line, " total capacity", &f->card);
+    if (!size_after(line, "of which ", &f->card_free))
+        size_before(line, " free;", &f->card_free);
+    size_after(line, "this process has ", &f->process);
+    if (!size_before(line, " allowed;", &f->limit))
+        f->limit = 0;
+    if (!size_after(line, "Of the allocated memory ", &f->in_use))
+        size_before(line, " already allocated", &f->in_use);
+    uint64_t total;
+    if (size_before(line, " reserved in total", &total))
+        f->reserved_free = total > f->in_use ? total - f->in_use : 0;
+    size_before(line, " is reserved by PyTorch but unallocated", &f->reserved_free);
+    size_before(line, " allocated in private pools", &f->private_pools);
+    f->reserved = f->in_use + f->reserved_free;
+    f->others = 0;
+    f->process_count = 0;
+    for (const char *p = line; (p = strstr(p, "Process ")); p += 8) {
+        unsigned pid = (unsigned)strtoul(p + 8, NULL, 10);
+        uint64_t bytes;
+        const char *has = strstr(p, " has ");
+        if (!pid || !has || has - p > 24 || !read_size(has + 5, &bytes))
+            continue;
+        f->others += bytes;
+        if (f->process_count < sizeof f->processes / sizeof *f->processes) {
+            f->processes[f->process_count].pid = pid;
+            f->processes[f->process_count++].bytes = bytes;
+        }
+    }
+}
+
+/* ---- the BFC allocator: TensorFlow, XLA, JAX -------------------------------------------------------------- */
+
+static void read_bar(const char *line, mf_oom_facts *f)
+{
+    const char *p = strstr(line, "] ");
+    if (!p || !strstr(line, "bfc_allocator"))
+        return;
+    p += 2;
+    size_t n = strspn(p, "*_x");
+    if (n < 50 || (p[n] && p[n] != '\n' && p[n] != '\r'))
+        return;
+    f->bar_cells = (unsigned)n;
+    f->bar_used = f->bar_holes = f->bar_longest_hole = 0;
+    unsigned hole = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] != '_') {
+            f->bar_used++;
+            hole = 0;
+            continue;
+        }
+        f->bar_holes += hole == 0;
+        hole++;
+        if (hole > f->bar_longest_hole)
+            f->bar_longest_hole = hole;
+    }
+}
+
+/* "12 Chunks of size 1048576 totalling 12.00MiB": the histogram of a dump; keeps the largest totals. */
+static void read_histogram(const char *line, mf_oom_facts *f)
+{
+    const char *p = strstr(line, " Chunks of size ");
+    if (!p)
+        return;
+    const char *start = p;
+    while (start > line && isdigit((unsigned char)start[-1]))
+        start--;
+    uint64_t count = strtoull(start, NULL, 10), size = strtoull(p + 16, NULL, 10);
+    size_t most = sizeof f->bfc_sizes / sizeof *f->bfc_sizes, at = f->bfc_size_count;
+    if (at == most) {
+        at = 0;
+        for (size_t i = 1; i < most; i++)
+            if (f->bfc_sizes[i].size * f->bfc_sizes[i].count < f->bfc_sizes[at].size * f->bfc_sizes[at].count)
+                at = i;
+        if (f->bfc_sizes[at].size * f->bfc_sizes[at].count >= size * count)
+            return;
+    } else {
+        f->bfc_size_count++;
+    }
+    f->bfc_sizes[at].size = size;
+    f->bfc_sizes[at].count = count;
+}
+
+static void copy_until(char *out, size_t bytes, const char *from, const char *stop)
+{
+    size_t n = strcspn(from, stop);
+    snprintf(out, bytes, "%.*s", (int)(n < bytes ? n : bytes - 1), from);
+}
+
+static void read_bfc(const char *line, mf_oom_facts *f)
+{
+    uint64_t bytes;
+    if (strstr(line, "ran out of memory trying to allocate ") && !strstr(line, "not a failure") &&
+        size_after(line, "trying to allocate ", &f->request)) {
+        f->failed = f->bfc_failure = true;
+        if (size_after(line, "rounded to ", &bytes) && !f->request)
+            f->request = bytes;
+        const char *op = strstr(line, "requested by op ");
+        if (op && op[16] > ' ')
+            copy_until(f->operation, sizeof f->operation, op + 16, "\r\n");
+    }
+    if (strstr(line, "RESOURCE_EXHAUSTED") && size_after(line, "while trying to allocate ", &bytes)) {
+        f->failed = true;
+        f->request = bytes > f->request ? bytes : f->request;
+        if (!f->framework)
+            f->framework = "jax";
+        const char *name = strstr(line, "executable_name='");
+        if (name)
+            copy_until(f->operation, sizeof f->operation, name + 17, "'");
+    }
+    if (strstr(line, "OOM when allocating tensor with shape")) {
+        f->failed = true;
+        f->framework = "tensorflow";
+        const char *shape = strstr(line, "shape[");
+        uint64_t elements = 1, width = strstr(line, "type double") || strstr(line, "type int64")    ? 8
+                                       : strstr(line, "type half") || strstr(line, "type bfloat16") ? 2
+                                                                                                    : 4;
+        for (const char *p = shape ? shape + 6 : ""; *p && *p != ']';) {
+            char *end;
+            uint64_t n = strtoull(p, &end, 10);
+            if (end == p || __builtin_mul_overflow(elements, n, &elements))
+                break;
+            p = end + (*end == ',');
+        }
+        if (shape && !__builtin_mul_overflow(elements, width, &elements))
+            f->request = elements;
+        const char *op = strstr(line, "[Op:");
+        if (op)
+            copy_until(f->operation, sizeof f->operation, op + 4, "]");
+    }
+    if (strstr(line, "Failed to allocate device memory of ") || strstr(line, "failed to allocate ") ||
+        strstr(line, "Failed to allocate ")) {
+        if ((strstr(line, "CUDA_ERROR_OUT_OF_MEMORY") || strstr(line, "out of memory")) &&
+            (size_after(line, "memory of ", &bytes) || size_after(line, "llocate ", &bytes))) {
+            f->driver_refused = true;
+            f->refused_last = bytes;
+            if (bytes > f->refused_largest)
+                f->refused_largest = bytes;
+        }
+    }
+    if (size_after(line, "exceeds the base limit (", &bytes))
+        f->base_limit = bytes;
+    if (strstr(line, "Limit:") && !strstr(line, "limit ("))
+        size_after(line, "Limit:", &f->limit);
+    if (strstr(line, "InUse:") && !strstr(line, "MaxInUse:"))
+        size_after(line, "InUse:", &f->in_use);
+    read_bar(line, f);
+    read_histogram(line, f);
+}
+
+/* ---- libraries, settings, frames -------------------------------------------------------------------------- */
+
+static void read_library(const char *line, mf_oom_facts *f)
+{
+    static const char *const phrases[] = {"CUBLAS_STATUS_ALLOC_FAILED",
+                                          "CUBLAS_STATUS_NOT_INITIALIZED",
+                                          "CUDNN_STATUS_NOT_INITIALIZED",
+                                          "CUDNN_STATUS_ALLOC_FAILED",
+                                          "CUDNN_STATUS_INTERNAL_ERROR",
+                                          "CUDNN_STATUS_EXECUTION_FAILED",
+                                          "CUSOLVER_STATUS_ALLOC_FAILED",
+                                          "CUFFT_ALLOC_FAILED",
+                                          "Could not create cudnn handle",
+                                          "could not create cudnn handle",
+                                          "Failed to create cuBLAS handle",
+                                          "failed to create cublas handle",
+                                          "Failed to get convolution algorithm",
+                                          "cuDNN launch failure",
+                                          "cudaErrorMemoryAllocation"};
+    for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++)
+        if (strstr(line, phrases[i])) {
+            f->failed = f->library_error = true;
+            snprintf(f->library_text, sizeof f->library_text, "%s", phrases[i]);
+        }
+    if (strstr(line, "CUDA error: out of memory") && !f->library_text[0]) {
+        f->failed = f->library_error = true;
+        snprintf(f->library_text, sizeof f->library_text, "CUDA error: out of memory");
+    }
+    if (strstr(line, "torch.AcceleratorError") || strstr(line, "torch.OutOfMemoryError") ||
+        strstr(line, "RuntimeError: CUDA error"))
+        f->framework = "pytorch";
+}
+
+/* A setting counts only where the user stated it, not in the advice frameworks print with every failure. */
+static void read_settings(const char *line, mf_oom_facts *f)
+{
+    if (strstr(line, "try setting") || strstr(line, "may improve the situation"))
+        return;
+    f->expandable_on |= strstr(line, "expandable_segments:True") || strstr(line, "expandable_segments=True");
+    f->growth_on |= strstr(line, "TF_FORCE_GPU_ALLOW_GROWTH=true") != NULL;
+    f->preallocate_off |= strstr(line, "XLA_PYTHON_CLIENT_PREALLOCATE=false") != NULL;
+    f->async_on |= strstr(line, "TF_GPU_ALLOCATOR=cuda_malloc_async") || strstr(line, "backend:cudaMallocAsync");
+    const char *p = strstr(line, "MEM_FRACTION=");
+    if (p) {
+        f->fraction_set = true;
+        f->fraction = strtod(p + 13, NULL);
+    }
+}
+
+static void read_frame(const char *line, mf_oom_facts *f)
+{
+    const char *file = strstr(line, "File \"");
+    if (!file)
+        return;
+    const char *end = strchr(file + 6, '"'), *number = strstr(line, "\", line ");
+    if (!end || !number)
+        return;
+    const char *in = strstr(number, ", in ");
+    static const char *const functions[] = {"validate",   "validation_step", "evaluate",      "evaluation_step",
+                                            "predict",    "predict_step",    "test_step",     "run_validation",
+                                            "eval_epoch", "evaluate_model",  "test_function", "predict_function"};
+    for (size_t i = 0; in && i < sizeof functions / sizeof *functions; i++) {
+        size_t n = strlen(functions[i]);
+        if (strncmp(in + 5, functions[i], n) == 0 && !isalnum((unsigned char)in[5 + n]) && in[5 + n] != '_') {
+            f->evaluation_word = true;
+            snprintf(f->evaluation_text, sizeof f->evaluation_text, "the call came through %s()", functions[i]);
+        }
+    }
+    if (strstr(file, "site-packages") || strstr(file, "dist-packages") || strstr(file, "<frozen"))
+        return;
+    snprintf(f->line, sizeof f->line, "%.*s:%lu", (int)(end - file - 6 < 200 ? end - file - 6 : 200), file + 6,
+             strtoul(number + 8, NULL, 10));
+}
+
+/* "step 38 loss 0.003 memory 5192 MiB": a number that is printed again and again. */
+static void read_series(const char *line, mf_oom_facts *f)
+{
+    static const char *const counters[] = {"step", "iteration", "iter", "fold", "epoch", "batch", "trial"};
+    static const char *const amounts[] = {"memory allocated ", "allocated ",   "bytes in use ", "in use ",
+                                          "memory ",           "GPU memory: ", "mem: ",         "mem "};
+    uint64_t bytes = 0;
+    const char *counter = NULL;
+    for (size_t i = 0; !counter && i < sizeof counters / sizeof *counters; i++)
+        if (has_word(line, counters[i]))
+            counter = counters[i];
+    bool found = false;
+    for (size_t i = 0; counter && !found && i < sizeof amounts / sizeof *amounts; i++)
+        found = size_after(line, amounts[i], &bytes);
+    if (!found || strstr(line, "Tried to allocate"))
+        return;
+    if (!f->series_count)
+        f->series_first = bytes;
+    else
+        f->series_rises += bytes > f->series_last;
+    f->series_last = bytes;
+    f->series_count++;
+    snprintf(f->series_word, sizeof f->series_word, "%s", counter);
+}
+
+/* Words the program itself printed before it failed. */
+static void read_words(const char *line, mf_oom_facts *f, bool failed_before)
+{
+    if (failed_before || strstr(line, "File \"") || strstr(line, "bfc_allocator") || strstr(line, "site-packages"))
+        return;
+    static const char *const words[] = {"validating", "validation",   "evaluating", "evaluation",
+                                        "predicting", "running test", "val_step",   "inference"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (has_word(line, words[i])) {
+            f->evaluation_word = true;
+            snprintf(f->evaluation_text, sizeof f->evaluation_text, "the last thing printed was about %s", words[i]);
+            return;
+        }
+    /* Training went on after a validation: then the validation is not what failed. */
+    if (f->evaluation_word && (has_word(line, "step") || has_word(line, "train")) &&
+        !strstr(f->evaluation_text, "call came"))
+        f->evaluation_word = false;
+}
+
+static void read_line(const char *line, mf_oom_facts *f)
+{
+    bool failed_before = f->failed;
+    read_torch(line, f);
+    read_bfc(line, f);
+    read_library(line, f);
+    read_settings(line, f);
+    read_frame(line, f);
+    read_series(line, f);
+    read_words(line, f, failed_before);
+    if (!strstr(line, "File \"")) {
+        f->names_torch |= has_word(line, "torch") || has_word(line, "pytorch");
+        f->names_jax |= has_word(line, "jax");
+        f->names_tensorflow |= has_word(line, "tensorflow");
+    }
+    if (strstr(line, "jax.errors") || strstr(line, "jaxlib"))
+        f->framework = "jax";
+    if (strstr(line, "tensorflow.python") || strstr(line, "tf.errors") || strstr(line, "ResourceExhaustedError"))
+        f->framework = "tensorflow";
+    if (strncmp(line, "memfit: ", 8) == 0 && strstr(line, "out of memory")) {
+        f->framework = "memfit";
+        f->failed = true;
+    }
+}
+
+void mf_oom_read(const char *text, size_t bytes, mf_oom_facts *facts)
+{
+    char line[MOST_LINE];
+    memset(facts, 0, sizeof *facts);
+    for (size_t at = 0; at < bytes;) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        size_t length = end ? (size_t)(end - (text + at)) : bytes - at;
+        size_t n = length < MOST_LINE - 1 ? length : MOST_LINE - 1;
+        for (size_t i = 0; i < n; i++) /* a NUL in the text must not hide what follows it */
+            line[i] = text[at + i] ? text[at + i] : ' ';
+        line[n] = 0;
+        /* Progress bars overwrite their line: the last state is the one that counts. */
+        const char *last = strrchr(line, '\r');
+        read_line(last && last[1] ? last + 1 : line, facts);
+        at += length + 1;
+    }
+    if (!facts->framework)
+        facts->framework = facts->bfc_failure ? "tensorflow" : "unknown";
+}

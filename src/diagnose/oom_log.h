@@ -1,0 +1,48 @@
+/* oom_log.h: the facts a log states, before anything is concluded from them. */
+#ifndef MF_DIAGNOSE_OOM_LOG_H
+#define MF_DIAGNOSE_OOM_LOG_H
+
+#include "memfit/explain.h"
+
+typedef struct mf_oom_facts {
+    const char *framework;
+    bool failed;         /* some out-of-memory text was found */
+    bool torch_message;  /* PyTorch's long message */
+    bool bfc_failure;    /* "ran out of memory trying to allocate" of the BFC allocator */
+    bool driver_refused; /* the driver itself refused memory to the framework's pool */
+    bool library_error;  /* a cuBLAS, cuDNN or context failure that does not say memory */
+    char library_text[96];
+    uint64_t request, limit, in_use, reserved, reserved_free, card, card_free, process, private_pools;
+    uint64_t others; /* bytes of other processes named */
+    struct {
+        unsigned pid;
+        uint64_t bytes;
+    } processes[16];
+    size_t process_count;
+    uint64_t base_limit;      /* XLA's pool */
+    uint64_t refused_largest; /* largest piece the driver refused */
+    uint64_t refused_last;
+    /* the allocator's occupancy bar: cells in use, cells, runs of free cells */
+    unsigned bar_used, bar_cells, bar_holes, bar_longest_hole;
+    /* memory printed step after step */
+    unsigned series_count, series_rises;
+    uint64_t series_first, series_last;
+    char series_word[16]; /* "step", "fold", ... */
+    bool evaluation_word; /* the last words printed, or the traceback, speak of validation or prediction */
+    char evaluation_text[96];
+    bool names_torch, names_jax, names_tensorflow; /* another framework is mentioned outside of paths */
+    bool expandable_on, growth_on, preallocate_off, fraction_set, async_on; /* settings visible in the text */
+    double fraction;
+    char operation[128], line[256];
+    uint64_t bfc_chunks_free, bfc_largest_free; /* from a full dump */
+    struct {
+        uint64_t size, count;
+    } bfc_sizes[8]; /* "N Chunks of size S": largest totals */
+    size_t bfc_size_count;
+} mf_oom_facts;
+
+void mf_oom_read(const char *text, size_t bytes, mf_oom_facts *facts);
+/* Concludes: fills cause, certainty, evidence, owners and suggestions. */
+void mf_oom_conclude(const mf_oom_facts *facts, memfit_diagnosis *diagnosis);
+
+#endif
