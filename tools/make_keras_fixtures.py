@@ -242,7 +242,7 @@ def make_data(folder):
             f.attrs.create("fixed", np.array([b"ab", b"cde"]))
             f.create_group("deep/er").attrs["text"] = "found"
     with h5py.File(os.path.join(folder, "many.h5"), "w") as f:
-        for i in range(700):
+        for i in range(400):
             f.create_dataset(f"group/{i}", data=np.int32(i))
     with h5py.File(os.path.join(folder, "partial.h5"), "w") as f:
         d = f.create_dataset("x", shape=(100, 4), dtype="f4", chunks=(10, 4), compression="gzip", fillvalue=3.0, maxshape=(None, 4))

@@ -27,6 +27,17 @@ memfit_status mf_os_out_commit(mf_outfile *out,
                                memfit_error *err); /* on failure the temporary is gone, the target as before */
 void mf_os_out_abandon(mf_outfile *out);
 
+/* The same without any allocation, for writing inside a training step: a descriptor instead of a stream. */
+typedef struct mf_rawfile {
+    int descriptor;
+    char path[4096];
+    char temporary[4096 + 32];
+} mf_rawfile;
+memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *err);
+memfit_status mf_os_raw_write(mf_rawfile *out, const void *data, uint64_t bytes, memfit_error *err);
+memfit_status mf_os_raw_commit(mf_rawfile *out, memfit_error *err); /* as mf_os_out_commit */
+void mf_os_raw_abandon(mf_rawfile *out);
+
 uint64_t mf_os_now_us(void); /* monotonic */
 uint64_t mf_os_now_ns(void);
 unsigned mf_os_cpu_count(void); /* usable by this process */

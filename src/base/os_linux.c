@@ -65,6 +65,21 @@ memfit_status mf_os_out_open(mf_outfile *out, const char *path, memfit_error *er
     return MEMFIT_OK;
 }
 
+/* A rename is durable once its folder is. */
+static void sync_folder(const char *path)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+}
+
 memfit_status mf_os_out_commit(mf_outfile *out, memfit_error *err)
 {
     int failed = fflush(out->file) != 0 || ferror(out->file) || fsync(fileno(out->file)) != 0;
@@ -83,16 +98,7 @@ memfit_status mf_os_out_commit(mf_outfile *out, memfit_error *err)
         return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", out->path,
                        strerror(why ? why : EIO));
     }
-    char folder[sizeof out->path];
-    snprintf(folder, sizeof folder, "%s", out->path);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
+    sync_folder(out->path);
     return MEMFIT_OK;
 }
 
@@ -110,6 +116,60 @@ uint64_t mf_os_now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *err)
+{
+    if (strlen(path) >= sizeof out->path)
+        return mf_fail(err, MEMFIT_INVALID, "a path of %zu characters is too long", strlen(path));
+    snprintf(out->path, sizeof out->path, "%s", path);
+    snprintf(out->temporary, sizeof out->temporary, "%s.%ld.tmp", path, (long)getpid());
+    out->descriptor = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (out->descriptor < 0)
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
+    return MEMFIT_OK;
+}
+
+memfit_status mf_os_raw_write(mf_rawfile *out, const void *data, uint64_t bytes, memfit_error *err)
+{
+    const char *p = data;
+    while (bytes) {
+        ssize_t n = write(out->descriptor, p, bytes < (1u << 30) ? bytes : 1u << 30);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", out->path,
+                           strerror(n < 0 ? errno : ENOSPC));
+        p += n;
+        bytes -= (uint64_t)n;
+    }
+    return MEMFIT_OK;
+}
+
+void mf_os_raw_abandon(mf_rawfile *out)
+{
+    if (out->descriptor >= 0) {
+        close(out->descriptor);
+        unlink(out->temporary);
+    }
+    out->descriptor = -1;
+}
+
+memfit_status mf_os_raw_commit(mf_rawfile *out, memfit_error *err)
+{
+    int why = fsync(out->descriptor) != 0 ? errno : 0;
+    if (close(out->descriptor) != 0 && !why)
+        why = errno;
+    out->descriptor = -1;
+    if (!why && rename(out->temporary, out->path) != 0)
+        why = errno;
+    if (why) {
+        unlink(out->temporary);
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", out->path,
+                       strerror(why));
+    }
+    sync_folder(out->path);
+    return MEMFIT_OK;
 }
 
 uint64_t mf_os_now_us(void)

@@ -18,6 +18,10 @@ bool mf_keras_is_model_class(const char *class_name);
 /* "MaxPooling2D" -> "max_pooling2d", as Keras names its groups. False when it does not fit. */
 bool mf_keras_snake_case(const char *name, char *out, size_t out_bytes);
 
+/* The key of layer `index` below "layers/": its class in snake case and its number. False for what has no key: the
+ * InputLayer, operations. */
+bool mf_keras_layer_key(const mf_model *model, uint32_t index, char *key, size_t bytes);
+
 /* Gives each layer its stored arrays from a .keras weights file (root group at file->root). */
 memfit_status mf_keras_match_weights(mf_arena *arena, mf_model *model, mf_hdf5 *file, memfit_error *err);
 

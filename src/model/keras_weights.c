@@ -329,22 +329,33 @@ static bool nth_key(const mf_keras_table *t, const char *prefix, const char *cla
 
 static memfit_status match_model(mf_keras_table *t, mf_model *m, const char *prefix);
 
-static memfit_status match_layer(mf_keras_table *t, mf_model *m, uint32_t index, const char *prefix, bool by_order)
+bool mf_keras_layer_key(const mf_model *m, uint32_t index, char *key, size_t bytes)
 {
-    mf_layer *layer = &m->layers[index];
-    char class_key[256], key[MOST_PATH], below[MOST_PATH];
+    const mf_layer *layer = &m->layers[index];
+    char class_key[256];
+    if (layer->is_operation || strcmp(layer->class_name, "InputLayer") == 0)
+        return false;
     /* A custom class is saved under its plain name. */
     const char *plain = strrchr(layer->class_name, '>');
     if (!mf_keras_snake_case(plain ? plain + 1 : layer->class_name, class_key, sizeof class_key))
-        return MEMFIT_OK;
+        return false;
     uint32_t nth = earlier_of_class(m, index);
+    int n = nth ? snprintf(key, bytes, "%s_%u", class_key, nth) : snprintf(key, bytes, "%s", class_key);
+    return n > 0 && (size_t)n < bytes;
+}
+
+static memfit_status match_layer(mf_keras_table *t, mf_model *m, uint32_t index, const char *prefix, bool by_order)
+{
+    mf_layer *layer = &m->layers[index];
+    char key[MOST_PATH], below[MOST_PATH];
+    if (!mf_keras_layer_key(m, index, key, sizeof key))
+        return MEMFIT_OK;
     if (by_order) {
-        if (!nth_key(t, prefix, class_key, nth, key, sizeof key))
+        char class_key[256];
+        const char *plain = strrchr(layer->class_name, '>');
+        if (!mf_keras_snake_case(plain ? plain + 1 : layer->class_name, class_key, sizeof class_key) ||
+            !nth_key(t, prefix, class_key, earlier_of_class(m, index), key, sizeof key))
             return MEMFIT_OK;
-    } else if (nth) {
-        snprintf(key, sizeof key, "%s_%u", class_key, nth);
-    } else {
-        snprintf(key, sizeof key, "%s", class_key);
     }
     if (snprintf(below, sizeof below, "%s%s/", prefix, key) >= (int)sizeof below)
         return MEMFIT_OK;
@@ -368,8 +379,6 @@ static memfit_status match_model(mf_keras_table *t, mf_model *m, const char *pre
     find_below(t, marked, &first, &end);
     bool by_order = first < end;
     for (uint32_t i = 0; i < m->layer_count; i++) {
-        if (m->layers[i].is_operation || strcmp(m->layers[i].class_name, "InputLayer") == 0)
-            continue; /* an InputLayer shares its class with no other */
         memfit_status st = match_layer(t, m, i, by_order ? marked : plain, by_order);
         if (st)
             return st;

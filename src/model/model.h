@@ -88,6 +88,8 @@ struct mf_model {
     const mf_json *compile; /* compile_config in Keras 3's form, or NULL when not compiled */
     mf_stored *optimizer;   /* optimizer/vars/<i> in numeric order */
     uint32_t optimizer_count;
+    const mf_json *root;      /* the whole configuration object; NULL for nested models */
+    struct mf_hdf5 *hdf5;     /* the file the stored arrays lie in, or NULL */
     bool borrowed;            /* the mapping belongs to somebody else */
     uint32_t unclaimed_count; /* arrays in the weights file that belong to no layer */
 };

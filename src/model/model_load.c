@@ -63,6 +63,7 @@ static memfit_status use_config(loader *l, const mf_json *object)
     memfit_status st = check_class(l, object);
     if (st)
         return st;
+    l->model->root = object;
     bool failed = false;
     if (!l->model->compile)
         l->model->compile = mf_keras_compile(l->arena, mf_json_get(object, "compile_config"), &failed);
@@ -102,6 +103,7 @@ static memfit_status use_weights(loader *l, const unsigned char *data, uint64_t 
     if (!file)
         return mf_keras_no_memory(l->err);
     memfit_status st = mf_hdf5_open(file, data, bytes, name, l->err);
+    l->model->hdf5 = file;
     return st ? st : mf_keras_match_weights(l->arena, l->model, file, l->err);
 }
 
@@ -154,6 +156,7 @@ static memfit_status load_hdf5(loader *l)
     if (!file)
         return mf_keras_no_memory(l->err);
     l->model->container = MF_CONTAINER_HDF5;
+    l->model->hdf5 = file;
     memfit_status st = mf_hdf5_open(file, l->model->mapping.data, l->model->mapping.bytes, "the HDF5 file", l->err);
     if (!st)
         st = mf_keras_legacy_config(l->arena, file, &config, &l->model->compile, &l->model->keras_version, l->err);

@@ -48,13 +48,14 @@ memfit_status mf_zip_read(const mf_zip *zip, const mf_zip_member *member, mf_are
 
 /* ---- writing ---------------------------------------------------------------------------------------------- */
 
-/* Layout of an archive of stored members. The names must stay valid. Fill `names` and `sizes`, call
- * mf_zip_layout, then for each member: header bytes at header_at, the member's own bytes at data_at; after the last
- * one the directory. Zip64 records are written only where a value needs them. */
+/* One member of an archive to be written. Fill name, bytes, packed_bytes and method (of an entry that is stored the two
+ * sizes are equal), call mf_zip_layout, then write for each member its header at header_at and its bytes at data_at,
+ * after the last one the directory. Names must stay. */
 typedef struct mf_zip_entry {
     const char *name;
-    uint64_t bytes;
-    uint32_t crc; /* needed when the headers are written, not for the layout */
+    uint64_t bytes, packed_bytes;
+    unsigned method; /* 0 stored, 8 deflated (bytes copied from another archive) */
+    uint32_t crc;    /* needed when the headers are written, not for the layout */
     uint64_t header_at;
     uint64_t data_at;
 } mf_zip_entry;

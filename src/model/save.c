@@ -1,0 +1,612 @@
+/*
+ * save.c: lays out the file a model is saved to, and writes it.
+ *
+ *   weights file   extended: the old bytes with arrays replaced in place, a new optimizer group behind
+ *                  fresh:    all arrays in a new HDF5 image (no weights were there, or they cannot be replaced)
+ *   archive        metadata.json, config.json, model.weights.h5, other members as they were, the extra member
+ *
+ * The file is a list of segments. Members whose contents change from write to write (weights, extra) get their check
+ * sums computed over their segments before the headers are written: one pass for the sum, one for the file.
+ *
+ * Dropped: patching the archive itself in place (copy the file, overwrite, fix two check sums). It saved laying out
+ * some 200 bytes of headers and could neither add a member nor handle archives written to a pipe, whose check sums
+ * stand behind the data.
+ */
+#include "model/save.h"
+
+#include "model/hdf5_write.h"
+#include "model/keras_inner.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MOST_MEMBERS = 4096, ALIGNMENT = 64, MOST_PATH = 1024 };
+
+typedef struct member {
+    mf_zip_entry entry;
+    size_t first, end; /* segments */
+    bool changes;      /* the check sum is computed at each write */
+    unsigned char *header;
+} member;
+
+struct mf_saver {
+    mf_arena arena;
+    mf_image image;
+    bool is_zip;
+    member *members;
+    mf_zip_entry *entries; /* as the directory wants them */
+    size_t member_count;
+    uint64_t directory_at;
+    unsigned char *directory;
+};
+
+typedef struct saving {
+    mf_saver *saver;
+    mf_arena *arena;
+    const mf_model *model;
+    const mf_save_options *options;
+    memfit_error *err;
+    mf_patch *patches;
+    size_t patch_count;
+    mf_h5_writer writer;
+} saving;
+
+#define no_memory(s) mf_fail((s)->err, MEMFIT_NO_HOST_MEMORY, "no memory to lay out the file to save")
+
+/* ---- finding arrays --------------------------------------------------------------------------------------- */
+
+/* The layer of that path; nested models' names stand before a slash. */
+static const mf_layer *find_layer(const mf_model *m, const char *path)
+{
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        const mf_layer *l = &m->layers[i];
+        size_t n = strlen(l->name);
+        if (strcmp(l->name, path) == 0)
+            return l;
+        if (l->inner && strncmp(l->name, path, n) == 0 && path[n] == '/') {
+            const mf_layer *inner = find_layer(l->inner, path + n + 1);
+            if (inner)
+                return inner;
+        }
+    }
+    return NULL;
+}
+
+static const mf_stored *find_stored(const mf_layer *l, const char *path)
+{
+    for (uint32_t i = 0; i < l->stored_count; i++)
+        if (strcmp(l->stored[i].path, path) == 0)
+            return &l->stored[i];
+    return NULL;
+}
+
+static bool same_array(const mf_stored *stored, const mf_save_array *a)
+{
+    return stored->dtype == a->dtype && mf_shape_equal(&stored->shape, &a->shape);
+}
+
+/* True when the stored bytes lie in the weights file itself, so that they can be replaced there. */
+static bool is_in_file(const mf_model *m, const mf_stored *stored)
+{
+    const unsigned char *p = stored->data;
+    return m->hdf5 && (!stored->bytes || (p >= m->hdf5->data && p + stored->bytes <= m->hdf5->data + m->hdf5->bytes));
+}
+
+static memfit_status check_weight(saving *s, const mf_save_array *a, const mf_stored **stored)
+{
+    const mf_layer *l = find_layer(s->model, a->layer);
+    if (!l)
+        return mf_fail(s->err, MEMFIT_INVALID, "the model has no layer %.200s", a->layer);
+    if (a->dtype == MF_BOOL)
+        return mf_fail(s->err, MEMFIT_UNSUPPORTED, "%.200s/%.80s: booleans are not saved", a->layer, a->path);
+    *stored = find_stored(l, a->path);
+    if (*stored && !same_array(*stored, a)) {
+        char had[128], has[128];
+        return mf_fail(s->err, MEMFIT_INVALID, "%.200s/%.80s is %s %s in the file, and %s %s is to be saved", a->layer,
+                       a->path, mf_dtype_name((*stored)->dtype), mf_shape_format(&(*stored)->shape, had, sizeof had),
+                       mf_dtype_name(a->dtype), mf_shape_format(&a->shape, has, sizeof has));
+    }
+    return MEMFIT_OK;
+}
+
+/* ---- replacing in place ----------------------------------------------------------------------------------- */
+
+static void add_patch(saving *s, const mf_stored *stored, const void *data)
+{
+    if (stored->bytes)
+        s->patches[s->patch_count++] =
+            (mf_patch){(uint64_t)((const unsigned char *)stored->data - s->model->hdf5->data), data, stored->bytes};
+}
+
+static void sift_patch(mf_patch *e, size_t root, size_t count)
+{
+    for (size_t c; (c = 2 * root + 1) < count; root = c) {
+        if (c + 1 < count && e[c].at < e[c + 1].at)
+            c++;
+        if (e[root].at >= e[c].at)
+            return;
+        mf_patch t = e[root];
+        e[root] = e[c];
+        e[c] = t;
+    }
+}
+
+static void sort_patches(saving *s)
+{
+    mf_patch *e = s->patches;
+    for (size_t i = s->patch_count / 2; i-- > 0;)
+        sift_patch(e, i, s->patch_count);
+    for (size_t i = s->patch_count; i-- > 1;) {
+        mf_patch t = e[0];
+        e[0] = e[i];
+        e[i] = t;
+        sift_patch(e, 0, i);
+    }
+}
+
+static bool can_patch_optimizer(const saving *s)
+{
+    const mf_save_options *o = s->options;
+    if (o->optimizer_count != s->model->optimizer_count)
+        return false;
+    for (uint32_t i = 0; i < o->optimizer_count; i++)
+        if (!same_array(&s->model->optimizer[i], &o->optimizer[i]) || !is_in_file(s->model, &s->model->optimizer[i]))
+            return false;
+    return true;
+}
+
+/* A new optimizer group: by number in .keras; in .h5 with the list of names that Keras goes by. */
+static memfit_status describe_optimizer(saving *s)
+{
+    const mf_save_options *o = s->options;
+    bool is_h5 = s->model->container == MF_CONTAINER_HDF5;
+    mf_h5_node *group = mf_h5_group(&s->writer, s->writer.root, is_h5 ? "optimizer_weights" : "optimizer/vars");
+    const char **names = MF_NEW_ARRAY(s->arena, const char *, o->optimizer_count);
+    if (!group || !names)
+        return no_memory(s);
+    for (uint32_t i = 0; i < o->optimizer_count; i++) {
+        const mf_save_array *a = &o->optimizer[i];
+        if (!(names[i] = mf_arena_printf(s->arena, "%u", i)) ||
+            !mf_h5_array(&s->writer, group, names[i], a->dtype, &a->shape, a->data))
+            return no_memory(s);
+    }
+    if (is_h5)
+        mf_h5_texts(&s->writer, group, "weight_names", names, o->optimizer_count);
+    return MEMFIT_OK;
+}
+
+/* Puts all patches together. *fits is false when something cannot be replaced where it lies. */
+static memfit_status collect_patches(saving *s, bool *fits)
+{
+    const mf_save_options *o = s->options;
+    if (!(s->patches = MF_NEW_ARRAY(s->arena, mf_patch, (size_t)o->weight_count + o->optimizer_count)))
+        return no_memory(s);
+    *fits = s->model->hdf5 && mf_h5_can_extend(s->model->hdf5);
+    for (uint32_t i = 0; i < o->weight_count; i++) {
+        const mf_stored *stored;
+        memfit_status st = check_weight(s, &o->weights[i], &stored);
+        if (st)
+            return st;
+        if (!stored || !is_in_file(s->model, stored))
+            *fits = false;
+        if (*fits)
+            add_patch(s, stored, o->weights[i].data);
+    }
+    return MEMFIT_OK;
+}
+
+static memfit_status extend_weights(saving *s)
+{
+    const mf_save_options *o = s->options;
+    memfit_status st = MEMFIT_OK;
+    if (o->optimizer_count && can_patch_optimizer(s)) {
+        for (uint32_t i = 0; i < o->optimizer_count; i++)
+            add_patch(s, &s->model->optimizer[i], o->optimizer[i].data);
+    } else if (o->optimizer_count && (st = describe_optimizer(s))) {
+        return st;
+    }
+    sort_patches(s);
+    return mf_h5_layout_extended(&s->writer, s->model->hdf5, s->patches, s->patch_count, &s->saver->image, s->err);
+}
+
+/* ---- a fresh weights file --------------------------------------------------------------------------------- */
+
+static memfit_status describe_layers(saving *s, const mf_model *m, const char *names, const char *prefix);
+
+static memfit_status describe_layer(saving *s, const mf_layer *l, const char *name, const char *group)
+{
+    mf_h5_node *node = mf_h5_group(&s->writer, s->writer.root, group);
+    if (!node)
+        return no_memory(s);
+    for (uint32_t i = 0; i < l->stored_count; i++) {
+        const mf_stored *d = &l->stored[i];
+        bool given = false;
+        for (uint32_t w = 0; w < s->options->weight_count; w++)
+            given |=
+                strcmp(s->options->weights[w].layer, name) == 0 && strcmp(s->options->weights[w].path, d->path) == 0;
+        if (!given && !mf_h5_array(&s->writer, node, d->path, d->dtype, &d->shape, d->data))
+            return no_memory(s);
+    }
+    for (uint32_t w = 0; w < s->options->weight_count; w++) {
+        const mf_save_array *a = &s->options->weights[w];
+        if (strcmp(a->layer, name) == 0 && !mf_h5_array(&s->writer, node, a->path, a->dtype, &a->shape, a->data))
+            return no_memory(s);
+    }
+    return MEMFIT_OK;
+}
+
+static memfit_status describe_layers(saving *s, const mf_model *m, const char *names, const char *prefix)
+{
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        const mf_layer *l = &m->layers[i];
+        char key[512], name[MOST_PATH], group[MOST_PATH];
+        if (!mf_keras_layer_key(m, i, key, sizeof key))
+            continue;
+        bool wrapper = l->inner && mf_json_get(l->config, "layer");
+        if (snprintf(name, sizeof name, "%s%s", names, l->name) >= MOST_PATH ||
+            snprintf(group, sizeof group, "%slayers/%s%s", prefix, key, wrapper ? "/layer" : "") + 2 > MOST_PATH)
+            return mf_fail(s->err, MEMFIT_INVALID, "layer %.80s: its name is too long", l->name);
+        memfit_status st;
+        if (l->inner) {
+            strcat(group, "/");
+            if (strlen(name) + 2 > sizeof name)
+                return mf_fail(s->err, MEMFIT_INVALID, "layer %.80s: its name is too long", l->name);
+            strcat(name, "/");
+            st = describe_layers(s, l->inner, name, group);
+        } else {
+            st = describe_layer(s, l, name, group);
+        }
+        if (st)
+            return st;
+    }
+    return MEMFIT_OK;
+}
+
+static memfit_status fresh_weights(saving *s)
+{
+    memfit_status st = describe_layers(s, s->model, "", "");
+    if (st)
+        return st;
+    if (s->options->optimizer_count) {
+        if ((st = describe_optimizer(s)))
+            return st;
+    } else {
+        for (uint32_t i = 0; i < s->model->optimizer_count; i++) {
+            char path[64];
+            const mf_stored *d = &s->model->optimizer[i];
+            snprintf(path, sizeof path, "optimizer/vars/%u", i);
+            if (!mf_h5_array(&s->writer, s->writer.root, path, d->dtype, &d->shape, d->data))
+                return no_memory(s);
+        }
+    }
+    return mf_h5_layout(&s->writer, &s->saver->image, s->err);
+}
+
+/* ---- the configuration ------------------------------------------------------------------------------------ */
+
+/* A copy of `object` with one member replaced or added. */
+static mf_json *with_member(mf_arena *arena, const mf_json *object, const char *key, const mf_json *value)
+{
+    mf_json *made = mf_json_new(arena, MF_JSON_OBJECT);
+    bool done = false;
+    for (const mf_json *m = object->first; m; m = m->next) {
+        bool hit = strcmp(m->key, key) == 0;
+        mf_json *copy = MF_NEW(arena, mf_json);
+        if (!copy)
+            return NULL;
+        *copy = hit ? *value : *m;
+        copy->next = NULL;
+        done |= hit;
+        if (!mf_json_add(arena, made, m->key, copy))
+            return NULL;
+    }
+    if (!done) {
+        mf_json *copy = MF_NEW(arena, mf_json);
+        if (!copy)
+            return NULL;
+        *copy = *value;
+        copy->next = NULL;
+        if (!mf_json_add(arena, made, key, copy))
+            return NULL;
+    }
+    return made;
+}
+
+static char *config_text(saving *s, size_t *bytes)
+{
+    const mf_json *root = s->model->root;
+    if (root && s->options->compile)
+        root = with_member(s->arena, root, "compile_config", s->options->compile);
+    return root ? mf_json_print(s->arena, root, bytes) : NULL;
+}
+
+/* compile settings as .h5 files have them. */
+static memfit_status describe_training(saving *s)
+{
+    mf_json *made = mf_json_new(s->arena, MF_JSON_OBJECT);
+    for (const mf_json *m = s->options->compile->first; m; m = m->next) {
+        mf_json *copy = MF_NEW(s->arena, mf_json);
+        if (!copy)
+            return no_memory(s);
+        *copy = *m;
+        copy->next = NULL;
+        if (!mf_json_add(s->arena, made, strcmp(m->key, "optimizer") == 0 ? "optimizer_config" : m->key, copy))
+            return no_memory(s);
+    }
+    char *text = made ? mf_json_print(s->arena, made, NULL) : NULL;
+    if (!text)
+        return no_memory(s);
+    mf_h5_text(&s->writer, s->writer.root, "training_config", text);
+    return MEMFIT_OK;
+}
+
+/* ---- archives --------------------------------------------------------------------------------------------- */
+
+static member *begin_member(saving *s, const char *name)
+{
+    member *m = &s->saver->members[s->saver->member_count++];
+    *m = (member){.entry.name = name, .first = s->saver->image.count};
+    return m;
+}
+
+static void end_member(saving *s, member *m, uint64_t bytes_before)
+{
+    m->end = s->saver->image.count;
+    m->entry.bytes = m->entry.packed_bytes = s->saver->image.bytes - bytes_before;
+}
+
+static void add_plain(saving *s, const char *name, const void *data, uint64_t bytes)
+{
+    uint64_t before = s->saver->image.bytes;
+    member *m = begin_member(s, name);
+    mf_image_add(&s->saver->image, data, bytes);
+    m->entry.crc = mf_crc32(0, data, bytes);
+    end_member(s, m, before);
+}
+
+static void add_packed(saving *s, const mf_zip *zip, const mf_zip_member *old)
+{
+    uint64_t before = s->saver->image.bytes;
+    member *m = begin_member(s, old->name);
+    mf_image_add(&s->saver->image, zip->data + old->data_at, old->packed_bytes);
+    end_member(s, m, before);
+    m->entry.bytes = old->bytes;
+    m->entry.method = old->method;
+    m->entry.crc = old->crc;
+}
+
+static bool is_ours(const saving *s, const char *name)
+{
+    return strcmp(name, "metadata.json") == 0 || strcmp(name, "config.json") == 0 ||
+           strcmp(name, "model.weights.h5") == 0 ||
+           (s->options->extra_name && strcmp(name, s->options->extra_name) == 0);
+}
+
+static memfit_status add_configuration(saving *s, const mf_zip *zip)
+{
+    const mf_zip_member *metadata = mf_zip_find(zip, "metadata.json"), *config = mf_zip_find(zip, "config.json");
+    size_t bytes;
+    if (metadata) {
+        add_packed(s, zip, metadata);
+    } else { /* no date: the same training gives the same file */
+        const char *version = s->model->keras_version && *s->model->keras_version ? s->model->keras_version : "3.10.0";
+        char *text = mf_arena_printf(
+            s->arena, "{\"keras_version\": \"%.40s\", \"date_saved\": \"1980-01-01@00:00:00\"}", version);
+        if (!text)
+            return no_memory(s);
+        add_plain(s, "metadata.json", text, strlen(text));
+    }
+    if (config && !s->options->compile) {
+        add_packed(s, zip, config);
+        return MEMFIT_OK;
+    }
+    char *text = config_text(s, &bytes);
+    if (!text)
+        return no_memory(s);
+    add_plain(s, "config.json", text, bytes);
+    return MEMFIT_OK;
+}
+
+/* Puts headers before the members' segments and the directory behind: the image is rebuilt once. */
+static memfit_status frame(saving *s)
+{
+    mf_saver *v = s->saver;
+    mf_image bare = v->image, framed = {.arena = s->arena};
+    if (!(v->entries = MF_NEW_ARRAY(s->arena, mf_zip_entry, v->member_count)))
+        return no_memory(s);
+    for (size_t i = 0; i < v->member_count; i++)
+        v->entries[i] = v->members[i].entry;
+    uint64_t whole = mf_zip_layout(v->entries, v->member_count, ALIGNMENT, &v->directory_at);
+    for (size_t i = 0; i < v->member_count; i++) {
+        member *m = &v->members[i];
+        uint64_t header_bytes = v->entries[i].data_at - v->entries[i].header_at;
+        if (!(m->header = mf_arena_alloc(s->arena, header_bytes)))
+            return no_memory(s);
+        mf_image_add(&framed, m->header, header_bytes);
+        size_t first = framed.count;
+        for (size_t k = m->first; k < m->end; k++)
+            mf_image_add(&framed, bare.segments[k].data, bare.segments[k].bytes);
+        m->first = first;
+        m->end = framed.count;
+    }
+    if (!(v->directory = mf_arena_alloc(s->arena, whole - v->directory_at)))
+        return no_memory(s);
+    mf_image_add(&framed, v->directory, whole - v->directory_at);
+    v->image = framed;
+    return framed.failed ? no_memory(s) : MEMFIT_OK;
+}
+
+static memfit_status lay_out_zip(saving *s)
+{
+    mf_zip zip = {0};
+    memfit_status st;
+    if (s->model->container == MF_CONTAINER_KERAS_ZIP &&
+        (st = mf_zip_open(&zip, s->arena, s->model->mapping.data, s->model->mapping.bytes, s->err)))
+        return st;
+    if (zip.count > MOST_MEMBERS)
+        return mf_fail(s->err, MEMFIT_UNSUPPORTED, "an archive of %zu members", zip.count);
+    s->saver->is_zip = true;
+    if (!(s->saver->members = MF_NEW_ARRAY(s->arena, member, zip.count + 4)))
+        return no_memory(s);
+    if ((st = add_configuration(s, &zip)))
+        return st;
+    bool fits;
+    if ((st = collect_patches(s, &fits)))
+        return st;
+    uint64_t before = s->saver->image.bytes;
+    member *m = begin_member(s, "model.weights.h5");
+    if ((st = fits ? extend_weights(s) : fresh_weights(s)))
+        return st;
+    end_member(s, m, before);
+    m->changes = true;
+    for (size_t i = 0; i < zip.count; i++)
+        if (!is_ours(s, zip.members[i].name) && mf_zip_find(&zip, zip.members[i].name) == &zip.members[i])
+            add_packed(s, &zip, &zip.members[i]);
+    if (s->options->extra_name) {
+        add_plain(s, s->options->extra_name, s->options->extra, s->options->extra_bytes);
+        s->saver->members[s->saver->member_count - 1].changes = true;
+    }
+    return frame(s);
+}
+
+static memfit_status lay_out_hdf5(saving *s)
+{
+    bool fits;
+    memfit_status st = collect_patches(s, &fits);
+    if (st)
+        return st;
+    if (!fits)
+        return mf_fail(s->err, MEMFIT_UNSUPPORTED,
+                       "this .h5 file cannot be extended: its arrays are packed, or it is in the "
+                       "newest HDF5 form\nload it in Keras and save it as .keras first");
+    if (s->options->extra_name)
+        return mf_fail(s->err, MEMFIT_UNSUPPORTED,
+                       "checkpoints of a model that came as .h5\nsave the model as .keras first");
+    if (s->options->compile && (st = describe_training(s)))
+        return st;
+    return extend_weights(s);
+}
+
+/* ---- public ----------------------------------------------------------------------------------------------- */
+
+memfit_status mf_saver_create(const memfit_host *host, const mf_model *model, const mf_save_options *options,
+                              mf_saver **saver, memfit_error *err)
+{
+    static const mf_save_options nothing;
+    mf_saver *v = mf_host_zalloc(host, sizeof *v);
+    if (!v)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to lay out the file to save");
+    mf_arena_init(&v->arena, host);
+    v->image.arena = &v->arena;
+    saving s = {.saver = v, .arena = &v->arena, .model = model, .options = options ? options : &nothing, .err = err};
+    mf_h5_begin(&s.writer, &v->arena);
+    memfit_status st = model->container == MF_CONTAINER_HDF5 ? lay_out_hdf5(&s) : lay_out_zip(&s);
+    if (st) {
+        mf_saver_destroy(v);
+        return st;
+    }
+    *saver = v;
+    return MEMFIT_OK;
+}
+
+/* Check sums of what changes, then all headers. */
+static void finish_headers(mf_saver *v)
+{
+    for (size_t i = 0; i < v->member_count; i++) {
+        member *m = &v->members[i];
+        if (m->changes) {
+            uint32_t crc = 0;
+            for (size_t k = m->first; k < m->end; k++)
+                crc = mf_crc32(crc, v->image.segments[k].data, v->image.segments[k].bytes);
+            v->entries[i].crc = crc;
+        }
+        mf_zip_local_header(&v->entries[i], m->header);
+    }
+    mf_zip_directory(v->entries, v->member_count, v->directory_at, v->directory);
+}
+
+memfit_status mf_saver_write(mf_saver *v, const char *path, memfit_error *err)
+{
+    mf_rawfile out;
+    if (v->is_zip)
+        finish_headers(v);
+    memfit_status st = mf_os_raw_open(&out, path, err);
+    if (st)
+        return st;
+    for (size_t i = 0; i < v->image.count; i++)
+        if ((st = mf_os_raw_write(&out, v->image.segments[i].data, v->image.segments[i].bytes, err))) {
+            mf_os_raw_abandon(&out);
+            return st;
+        }
+    return mf_os_raw_commit(&out, err);
+}
+
+uint64_t mf_saver_file_bytes(const mf_saver *v)
+{
+    return v->image.bytes;
+}
+
+uint64_t mf_saver_bytes(const mf_saver *v)
+{
+    return sizeof *v + v->arena.bytes;
+}
+
+void mf_saver_destroy(mf_saver *v)
+{
+    if (!v)
+        return;
+    const memfit_host *host = v->arena.host;
+    mf_arena_destroy(&v->arena);
+    mf_host_free(host, v, sizeof *v);
+}
+
+memfit_status mf_model_save(const memfit_host *host, const mf_model *model, const mf_save_options *options,
+                            const char *path, memfit_error *err)
+{
+    mf_saver *saver;
+    memfit_status st = mf_saver_create(host, model, options, &saver, err);
+    if (st)
+        return st;
+    st = mf_saver_write(saver, path, err);
+    mf_saver_destroy(saver);
+    return st;
+}
+
+memfit_status mf_model_extra(mf_model *model, const char *name, const void **data, uint64_t *bytes, memfit_error *err)
+{
+    mf_zip zip;
+    const mf_zip_member *m = NULL;
+    const unsigned char *p;
+    memfit_status st = MEMFIT_OK;
+    if (model->container == MF_CONTAINER_KERAS_ZIP &&
+        !(st = mf_zip_open(&zip, &model->arena, model->mapping.data, model->mapping.bytes, err)))
+        m = mf_zip_find(&zip, name);
+    if (st)
+        return st;
+    if (!m)
+        return mf_fail(err, MEMFIT_NOT_FOUND, "the file has no member %.80s", name);
+    if ((st = mf_zip_read(&zip, m, &model->arena, true, &p, err)))
+        return st;
+    *data = p;
+    *bytes = m->bytes;
+    return MEMFIT_OK;
+}
+
+/* ---- the optimizer's arrays ------------------------------------------------------------------------------- */
+
+uint32_t mf_keras_slot_index(const char *optimizer, uint32_t slots, uint32_t parameters, uint32_t parameter,
+                             uint32_t slot, uint32_t base)
+{
+    bool lists = strcasecmp(optimizer, "rmsprop") == 0 || strcasecmp(optimizer, "sgd") == 0;
+    if (lists || slots < 2)
+        return base + slot * parameters + parameter;
+    return slot < 2 ? base + 2 * parameter + slot : base + slot * parameters + parameter;
+}
+
+uint32_t mf_keras_optimizer_base(const mf_model *model, uint32_t parameters, uint32_t slots)
+{
+    uint64_t wanted = (uint64_t)parameters * slots;
+    uint64_t base = model->optimizer_count - wanted;
+    return model->optimizer_count >= wanted && base >= 1 && base <= 2 ? (uint32_t)base : MF_NONE;
+}
