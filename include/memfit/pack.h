@@ -83,6 +83,35 @@ MEMFIT_API memfit_status memfit_pack(memfit_pack_buffer *buffers, size_t count, 
 MEMFIT_API memfit_status memfit_pack_validate(const memfit_pack_buffer *buffers, size_t count, uint64_t capacity,
                                               uint64_t *height, memfit_error *err);
 
+/* ---- files ------------------------------------------------------------------------------------------------ */
+
+/* A table of buffers as a CSV file, one row each, the first row naming the columns, in any order:
+ *
+ *     lower, upper   live on [lower, upper)        or   start, end   live on [start, end], the end included
+ *     size           bytes
+ *     id             a name (optional)
+ *     alignment      of the offset (optional; empty: 1)
+ *     offset         a fixed offset (optional; empty: to be found)
+ *
+ * Other columns are kept when the table is written. */
+typedef struct memfit_pack_file memfit_pack_file;
+
+enum {
+    MEMFIT_PACK_FILE_REPACK = 1, /* offsets in the file are not fixed: find new ones */
+};
+
+/* Reads a table. NOT_FOUND for a missing file; DAMAGED names line and column. host may be NULL. Since 0.1. */
+MEMFIT_API memfit_status memfit_pack_file_open(memfit_pack_file **file, const char *path, unsigned flags,
+                                               const memfit_host *host, memfit_error *err);
+/* Its buffers, to be packed in place. Since 0.1. */
+MEMFIT_API memfit_pack_buffer *memfit_pack_file_buffers(memfit_pack_file *file, size_t *count);
+/* The id of a buffer, or its row's number as text. Lives as long as the file. Since 0.1. */
+MEMFIT_API const char *memfit_pack_file_id(const memfit_pack_file *file, size_t index);
+/* Writes the table with the buffers' offsets in the column `offset`, which is added if it is not there. The target is
+ * whole or untouched, and may be the file that was read. Since 0.1. */
+MEMFIT_API memfit_status memfit_pack_file_write(const memfit_pack_file *file, const char *path, memfit_error *err);
+MEMFIT_API void memfit_pack_file_destroy(memfit_pack_file *file);
+
 #ifdef __cplusplus
 }
 #endif

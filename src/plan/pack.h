@@ -11,6 +11,8 @@
 #include "base/memory.h"
 #include "memfit/pack.h"
 
+#include <stdio.h>
+
 typedef memfit_pack_buffer mf_pack_buffer;
 typedef memfit_pack_options mf_pack_options;
 typedef memfit_pack_result mf_pack_result;
@@ -42,5 +44,13 @@ memfit_status mf_pack_one(const memfit_host *host, mf_pack_buffer *buffers, size
 /* The validator; memfit_pack_validate with a host. */
 memfit_status mf_pack_check(const memfit_host *host, const mf_pack_buffer *buffers, size_t count, uint64_t capacity,
                             uint64_t *height, memfit_error *err);
+
+/* ---- tables (pack_csv.c) ---- */
+
+/* memfit_pack_file_open on a text in memory, which must outlive the file. */
+memfit_status mf_pack_file_parse(memfit_pack_file **file, const char *text, size_t bytes, unsigned flags,
+                                 const memfit_host *host, memfit_error *err);
+/* The body of memfit_pack_file_write, to an open stream. */
+memfit_status mf_pack_file_print(const memfit_pack_file *file, FILE *out, memfit_error *err);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include "plan/pack.h"
 
+#include "base/memory.h"
+
 static uint64_t next_random(uint64_t *state)
 {
     *state += UINT64_C(0x9E3779B97F4A7C15);
@@ -175,12 +177,279 @@ static void proofs_agree(void **state)
     }
 }
 
+static void validator_rejects_what_is_no_packing(void **state)
+{
+    (void)state;
+    memfit_error err;
+    uint64_t height = 99;
+    mf_pack_buffer b[] = {
+        {.lower = 0, .upper = 4, .size = 10, .offset = 0},
+        {.lower = 3, .upper = 6, .size = 10, .offset = 10},
+        {.lower = 4, .upper = 9, .size = 10, .offset = 0},
+        {.lower = 5, .upper = 5, .size = 10, .offset = 0}, /* never live */
+        {.lower = 0, .upper = 9, .size = 0, .offset = 5},  /* nothing */
+    };
+    assert_ok(mf_pack_check(NULL, b, 5, 20, &height, &err), err);
+    assert_int_equal(height, 20);
+    assert_int_equal(mf_pack_check(NULL, b, 5, 19, &height, &err), MEMFIT_INVALID);
+    assert_non_null(strstr(err.message, "buffer 1"));
+    b[1].offset = 9; /* one byte into both */
+    assert_int_equal(mf_pack_check(NULL, b, 5, 0, &height, &err), MEMFIT_INVALID);
+    assert_non_null(strstr(err.message, "buffers 0 and 1 overlap"));
+    b[1].offset = 10;
+    b[0].upper = 5; /* now it meets buffer 2 in time */
+    assert_int_equal(mf_pack_check(NULL, b, 5, 0, &height, &err), MEMFIT_INVALID);
+    b[0].upper = 4;
+    b[1].alignment = 4;
+    assert_int_equal(mf_pack_check(NULL, b, 5, 0, &height, &err), MEMFIT_INVALID);
+    assert_non_null(strstr(err.message, "alignment"));
+    b[1].alignment = 5;
+    assert_ok(mf_pack_check(NULL, b, 5, 0, &height, &err), err);
+    b[1].offset = UINT64_MAX - 4;
+    assert_int_equal(mf_pack_check(NULL, b, 5, 0, &height, &err), MEMFIT_INVALID);
+}
+
+/* Random offsets, right and wrong: the validator says what the definition says. */
+static void validator_agrees_with_the_definition(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    int valid = 0;
+    for (int round = 0; round < 4000; round++) {
+        mf_pack_buffer b[6];
+        size_t n = 2 + next_random(&seed) % 5;
+        fill_random(b, n, &seed, 6, 4);
+        for (size_t i = 0; i < n; i++)
+            b[i].offset = next_random(&seed) % 12;
+        bool is = plain_is_packing(b, n);
+        assert_int_equal(mf_pack_check(NULL, b, n, 0, NULL, NULL) == MEMFIT_OK, is);
+        valid += is;
+    }
+    assert_true(valid > 100 && valid < 3900);
+}
+
+static void fixed_buffers_stay(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    memfit_error err;
+    mf_pack_result r;
+    for (int round = 0; round < 200; round++) {
+        mf_pack_buffer b[20];
+        fill_random(b, 20, &seed, 10, 16);
+        b[3].fixed = b[7].fixed = true;
+        b[3].offset = 5;
+        b[7].offset = 40;
+        mf_pack_options o;
+        memfit_pack_options_default(&o);
+        o.effort = (memfit_pack_effort)(round % 3);
+        o.time_limit_us = 1000;
+        assert_ok(mf_pack(NULL, b, 20, &o, &r, &err), err);
+        assert_true(b[3].offset == 5 && b[7].offset == 40 && r.height >= 40 + b[7].size);
+        assert_ok(mf_pack_check(NULL, b, 20, r.height, NULL, &err), err);
+    }
+    mf_pack_buffer two[] = {{.upper = 3, .size = 4, .offset = 2, .fixed = true},
+                            {.lower = 1, .upper = 2, .size = 4, .offset = 4, .fixed = true}};
+    assert_int_equal(mf_pack(NULL, two, 2, NULL, &r, &err), MEMFIT_INVALID);
+    assert_non_null(strstr(err.message, "0 and 1"));
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    memfit_error err;
+    mf_pack_result r = {.height = 77};
+    mf_pack_buffer b = {.lower = 3, .upper = 2, .size = 4};
+    assert_int_equal(mf_pack(NULL, &b, 1, NULL, &r, &err), MEMFIT_INVALID);
+    assert_int_equal(r.height, 77);
+    b = (mf_pack_buffer){.upper = 2, .size = UINT64_MAX};
+    assert_int_equal(mf_pack(NULL, &b, 1, NULL, &r, &err), MEMFIT_INVALID);
+    b = (mf_pack_buffer){.upper = 2, .size = 1, .offset = 3, .fixed = true, .alignment = 2};
+    assert_int_equal(mf_pack(NULL, &b, 1, NULL, &r, &err), MEMFIT_INVALID);
+    mf_pack_options o = {0};
+    b = (mf_pack_buffer){.upper = 2, .size = 1};
+    assert_int_equal(mf_pack(NULL, &b, 1, &o, &r, &err), MEMFIT_INVALID);
+    assert_ok(mf_pack(NULL, NULL, 0, NULL, &r, &err), err);
+    assert_true(r.height == 0 && r.solved && r.optimal);
+    b = (mf_pack_buffer){.upper = 0, .size = 9, .offset = 4};
+    assert_ok(mf_pack(NULL, &b, 1, NULL, &r, &err), err);
+    assert_true(b.offset == 0 && r.height == 0);
+}
+
+/* The Nth allocation fails, for every N: nothing leaks, nothing is written, then it succeeds. */
+static void lack_of_memory_changes_nothing(void **state)
+{
+    (void)state;
+    uint64_t seed = 41;
+    mf_pack_buffer b[40];
+    fill_random(b, 40, &seed, 12, 30);
+    for (size_t i = 0; i < 40; i++)
+        b[i].offset = 1000 + i;
+    mf_pack_options o;
+    memfit_pack_options_default(&o);
+    o.effort = MEMFIT_PACK_EXACT;
+    o.time_limit_us = 200000;
+    for (uint64_t n = 1;; n++) {
+        mf_fault_host fault;
+        mf_fault_host_init(&fault, NULL, n, n & 1);
+        mf_pack_result r;
+        memfit_error err;
+        memfit_status status = mf_pack(&fault.host, b, 40, &o, &r, &err);
+        assert_int_equal(fault.live_count, 0);
+        if (status == MEMFIT_OK)
+            break;
+        assert_int_equal(status, MEMFIT_NO_HOST_MEMORY);
+        for (size_t i = 0; i < 40; i++)
+            assert_int_equal(b[i].offset, 1000 + i);
+        assert_true(n < 1000);
+    }
+    for (uint64_t n = 1;; n++) {
+        mf_fault_host fault;
+        mf_fault_host_init(&fault, NULL, n, false);
+        memfit_status status = mf_pack_check(&fault.host, b, 40, 0, NULL, NULL);
+        assert_int_equal(fault.live_count, 0);
+        if (status == MEMFIT_OK)
+            break;
+        assert_int_equal(status, MEMFIT_NO_HOST_MEMORY);
+    }
+    static const char text[] = "id,lower,upper,size\na,0,2,3\nb,1,2,4\n";
+    for (uint64_t n = 1;; n++) {
+        mf_fault_host fault;
+        mf_fault_host_init(&fault, NULL, n, false);
+        memfit_pack_file *file = NULL;
+        memfit_status status = mf_pack_file_parse(&file, text, sizeof text - 1, 0, &fault.host, NULL);
+        memfit_pack_file_destroy(file);
+        assert_int_equal(fault.live_count, 0);
+        if (status == MEMFIT_OK)
+            break;
+        assert_int_equal(status, MEMFIT_NO_HOST_MEMORY);
+        assert_null(file);
+    }
+}
+
+static void tables_come_back_with_offsets(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "note,id,start,end,size,alignment\r\n\"x, \"\"y\"\"\",a,0,3,8,\r\n,b,2,5,4,16\n,c,-4,-1,2,1\n";
+    memfit_pack_file *file;
+    memfit_error err;
+    assert_ok(mf_pack_file_parse(&file, text, sizeof text - 1, 0, NULL, &err), err);
+    size_t count;
+    mf_pack_buffer *b = memfit_pack_file_buffers(file, &count);
+    assert_int_equal(count, 3);
+    assert_true(b[0].upper == 4 && b[1].alignment == 16 && b[2].lower == -4 && b[2].upper == 0);
+    assert_string_equal(memfit_pack_file_id(file, 1), "b");
+    mf_pack_result r;
+    assert_ok(mf_pack(NULL, b, count, NULL, &r, &err), err);
+    assert_int_equal(r.height, 12); /* b at 0, a above it */
+    char *out = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&out, &bytes);
+    assert_ok(mf_pack_file_print(file, f, &err), err);
+    fclose(f);
+    assert_string_equal(out, "note,id,start,end,size,alignment,offset\n\"x, \"\"y\"\"\",a,0,3,8,,4\n,b,2,5,4,16,0\n"
+                             ",c,-4,-1,2,1,0\n");
+    /* What was written reads back as a fixed packing, or as a question again. */
+    memfit_pack_file *again;
+    assert_ok(mf_pack_file_parse(&again, out, bytes, 0, NULL, &err), err);
+    b = memfit_pack_file_buffers(again, &count);
+    assert_true(b[0].fixed && b[0].offset == 4);
+    memfit_pack_file_destroy(again);
+    assert_ok(mf_pack_file_parse(&again, out, bytes, MEMFIT_PACK_FILE_REPACK, NULL, &err), err);
+    assert_false(memfit_pack_file_buffers(again, &count)[0].fixed);
+    memfit_pack_file_destroy(again);
+    memfit_pack_file_destroy(file);
+    free(out);
+}
+
+static void damaged_tables_name_the_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *place;
+    } cases[] = {
+        {"", "empty"},
+        {"id,lower,upper\na,0,1\n", "\"size\""},
+        {"id,lower,end,size\na,0,1,4\n", "\"upper\""},
+        {"id,lower,upper,size\na,0,1,4\nb,5,3,4\n", "line 3"},
+        {"id,lower,upper,size\na,0,1,-4\n", "line 2"},
+        {"id,lower,upper,size\na,0,1,4k\n", "line 2, column 4"},
+        {"id,lower,upper,size\na,0,1\n", "line 2"},
+        {"id,lower,upper,size\na,0,9223372036854775807,4\n", "column 3"},
+        {"id,lower,upper,size\na,0,1,18446744073709551615\n", "column 4"},
+        {"id,lower,upper,size\na,0,1,1000000000000000000\nb,0,1,1000000000000000000\nc,0,1,1000000000000000000\n",
+         "line 4"},
+        {"id,lower,upper,size,alignment\na,0,1,4,0\n", "column 5"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memfit_pack_file *file;
+        memfit_error err;
+        assert_int_equal(mf_pack_file_parse(&file, cases[i].text, strlen(cases[i].text), 0, NULL, &err),
+                         MEMFIT_DAMAGED);
+        if (!strstr(err.message, cases[i].place))
+            fail_msg("case %zu: \"%s\" does not name %s", i, err.message, cases[i].place);
+    }
+}
+
+/* The published hard instances at their capacity, forward and reversed, and real steps at their bound. */
+static void known_instances(void **state)
+{
+    (void)state;
+    const char *data = test_shared_data();
+    if (!data)
+        skip();
+    static const struct {
+        const char *path;
+        uint64_t capacity;
+    } cases[] = {
+        {"minimalloc/challenging/A.1048576.csv", 1048576}, {"minimalloc/challenging/B.1048576.csv", 1048576},
+        {"minimalloc/challenging/C.1048576.csv", 1039360}, {"minimalloc/challenging/D.1048576.csv", 1048576},
+        {"minimalloc/challenging/E.1048576.csv", 1048576}, {"minimalloc/challenging/F.1048576.csv", 1048576},
+        {"minimalloc/challenging/G.1048576.csv", 1048576}, {"minimalloc/challenging/H.1048576.csv", 1048576},
+        {"minimalloc/challenging/I.1048576.csv", 1048576}, {"minimalloc/challenging/J.1048576.csv", 1048576},
+        {"minimalloc/challenging/K.1048576.csv", 1048576}, {"minimalloc/examples/input.12.csv", 12},
+        {"lifetimes/somas-resnet50.csv", 1515472556},      {"lifetimes/iopddl-g1.csv", 3030937746},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", data, cases[i / 2].path);
+        memfit_pack_file *file;
+        memfit_error err;
+        assert_ok(memfit_pack_file_open(&file, path, 0, NULL, &err), err);
+        size_t count;
+        mf_pack_buffer *b = memfit_pack_file_buffers(file, &count);
+        for (size_t k = 0; k < count && i % 2; k++) {
+            int64_t lower = b[k].lower;
+            b[k].lower = -b[k].upper;
+            b[k].upper = -lower;
+        }
+        mf_pack_options o;
+        memfit_pack_options_default(&o);
+        o.effort = MEMFIT_PACK_EXACT;
+        o.capacity = cases[i / 2].capacity;
+        mf_pack_result r;
+        assert_ok(memfit_pack(b, count, &o, &r, &err), err);
+        assert_true(r.solved);
+        assert_ok(memfit_pack_validate(b, count, o.capacity, NULL, &err), err);
+        memfit_pack_file_destroy(file);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bound_and_packing_agree_with_their_definitions),
         cmocka_unit_test(exact_agrees_with_brute_force),
         cmocka_unit_test(proofs_agree),
+        cmocka_unit_test(validator_rejects_what_is_no_packing),
+        cmocka_unit_test(validator_agrees_with_the_definition),
+        cmocka_unit_test(fixed_buffers_stay),
+        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(lack_of_memory_changes_nothing),
+        cmocka_unit_test(tables_come_back_with_offsets),
+        cmocka_unit_test(damaged_tables_name_the_place),
+        cmocka_unit_test(known_instances),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,43 @@
+/*
+ * fuzz_pack.c: any bytes as a table of buffers: read, packed quickly, checked, written, read again.
+ *
+ * sources: src/plan/pack.c src/plan/pack_check.c src/plan/pack_csv.c src/plan/pack_dive.c src/plan/pack_greedy.c
+ * src/plan/pack_improve.c src/plan/pack_problem.c src/plan/pack_search.c src/plan/pack_solve.c src/base/csv.c
+ * src/base/error.c src/base/memory.c src/base/os_linux.c src/base/text.c
+ */
+#include "plan/pack.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    memfit_error err;
+    memfit_pack_file *file;
+    if (mf_pack_file_parse(&file, (const char *)data, size, 0, NULL, &err))
+        return 0;
+    size_t count;
+    mf_pack_buffer *b = memfit_pack_file_buffers(file, &count);
+    mf_pack_options o;
+    memfit_pack_options_default(&o);
+    o.effort = size & 1 ? MEMFIT_PACK_QUICK : MEMFIT_PACK_PORTFOLIO;
+    o.time_limit_us = 2000;
+    mf_pack_result r;
+    if (count < 500 && mf_pack(NULL, b, count, &o, &r, &err) == MEMFIT_OK) {
+        uint64_t height;
+        if (mf_pack_check(NULL, b, count, r.height, &height, &err) || height != r.height || r.bound > r.height)
+            abort();
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *f = open_memstream(&text, &bytes);
+        memfit_pack_file *again;
+        if (!f || mf_pack_file_print(file, f, &err) || fclose(f) ||
+            mf_pack_file_parse(&again, text, bytes, MEMFIT_PACK_FILE_REPACK, NULL, &err))
+            abort();
+        memfit_pack_file_destroy(again);
+        free(text);
+    }
+    memfit_pack_file_destroy(file);
+    return 0;
+}
