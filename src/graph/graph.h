@@ -240,6 +240,16 @@ typedef struct mf_update_attr {
     bool nesterov, centered, amsgrad, has_weight_decay;
 } mf_update_attr;
 
+/* State: (total, count) for means; (true positives, false positives) for precision, (true positives, false negatives)
+ * for recall; for AUC (4, 200): true positives, true negatives, false positives, false negatives at 200 thresholds. */
+typedef struct mf_metric_attr {
+    mf_metric function;
+    double threshold;
+    uint32_t k;
+    uint32_t output; /* which model output it belongs to */
+    bool weighted;   /* by the sample weights, where there are any */
+} mf_metric_attr;
+
 typedef union mf_attr {
     mf_window window;
     struct {
@@ -319,12 +329,7 @@ typedef union mf_attr {
         uint32_t reduction; /* 0 sum / elements of the whole batch, 1 sum, 2 sum / sum of the batch's sample weights */
         bool balanced;      /* focal: alpha weighs the classes */
     } loss;
-    struct {
-        mf_metric function;
-        double threshold;
-        uint32_t k;
-        uint32_t output; /* which model output it belongs to */
-    } metric;
+    mf_metric_attr metric;
     struct {
         double l1, l2;
     } regularize;
@@ -404,6 +409,8 @@ typedef struct mf_variable {
     const void *initializer; /* const mf_json * from the layer's config, or NULL: zeros (ones for variances, gammas: see
                                 name) */
     double initial;          /* value when neither is there */
+    mf_metric_attr metric;   /* role METRIC: what it is the state of */
+    double l1, l2;           /* regularizer of a parameter: l1*sum|w| + l2*sum(w^2); 0: none */
 } mf_variable;
 
 typedef struct mf_graph_layer {
@@ -448,6 +455,7 @@ typedef struct mf_graph {
     mf_optimizer optimizer;
     const char *optimizer_name, *loss_name; /* as chosen; `assumed` when neither file nor option named one */
     bool optimizer_assumed, loss_assumed;
+    const char *ignored_metrics; /* names of metrics in the file that are not computed, or NULL */
     bool uses_batch_norm;  /* trainable BatchNormalization: pieces change the mathematics */
     bool needs_loss_scale; /* mixed_float16 */
     bool global_clip;

@@ -1,0 +1,305 @@
+/*
+ * lower_loss.c: losses and metrics, from the file's compile settings, the options, or by assumption.
+ *
+ * Keras on TensorFlow lets softmax and sigmoid outputs remember their logits, and cross-entropy uses them: here the loss
+ * looks at the operation that made the prediction. Losses are computed in float32 at least. Sums are divided by the whole
+ * batch's denominators at run time, so that pieces add up to the same loss.
+ */
+#include "model/lower_inner.h"
+
+#include "base/error.h"
+#include "model/lower_compile.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* "MeanSquaredError", "mean_squared_error" and "MSE" are written alike. */
+void mf_plain_name(const char *name, char *text, size_t bytes)
+{
+    size_t n = 0;
+    const char *package = strchr(name, '>');
+    for (const char *p = package ? package + 1 : name; *p && n + 1 < bytes; p++)
+        if (*p != '_' && *p != '-')
+            text[n++] = (char)tolower((unsigned char)*p);
+    text[n] = 0;
+}
+
+static const struct {
+    const char *name;
+    mf_loss loss;
+} loss_names[] = {{"mse", MF_LOSS_MSE},
+                  {"meansquarederror", MF_LOSS_MSE},
+                  {"mae", MF_LOSS_MAE},
+                  {"meanabsoluteerror", MF_LOSS_MAE},
+                  {"mape", MF_LOSS_MAPE},
+                  {"meanabsolutepercentageerror", MF_LOSS_MAPE},
+                  {"msle", MF_LOSS_MSLE},
+                  {"meansquaredlogarithmicerror", MF_LOSS_MSLE},
+                  {"huber", MF_LOSS_HUBER},
+                  {"huberloss", MF_LOSS_HUBER},
+                  {"logcosh", MF_LOSS_LOG_COSH},
+                  {"poisson", MF_LOSS_POISSON},
+                  {"kldivergence", MF_LOSS_KL},
+                  {"kld", MF_LOSS_KL},
+                  {"kl", MF_LOSS_KL},
+                  {"kullbackleiblerdivergence", MF_LOSS_KL},
+                  {"hinge", MF_LOSS_HINGE},
+                  {"squaredhinge", MF_LOSS_SQUARED_HINGE},
+                  {"categoricalhinge", MF_LOSS_CATEGORICAL_HINGE},
+                  {"binarycrossentropy", MF_LOSS_BCE},
+                  {"bce", MF_LOSS_BCE},
+                  {"categoricalcrossentropy", MF_LOSS_CCE},
+                  {"cce", MF_LOSS_CCE},
+                  {"sparsecategoricalcrossentropy", MF_LOSS_SCCE},
+                  {"scce", MF_LOSS_SCCE},
+                  {"binaryfocalcrossentropy", MF_LOSS_BINARY_FOCAL},
+                  {"categoricalfocalcrossentropy", MF_LOSS_CATEGORICAL_FOCAL},
+                  {"cosinesimilarity", MF_LOSS_COSINE}};
+
+static bool find_loss(const char *name, mf_loss *loss)
+{
+    char plain[64];
+    mf_plain_name(name, plain, sizeof plain);
+    for (size_t i = 0; i < sizeof loss_names / sizeof *loss_names; i++)
+        if (strcmp(loss_names[i].name, plain) == 0) {
+            *loss = loss_names[i].loss;
+            return true;
+        }
+    return false;
+}
+
+const char *mf_loss_name(mf_loss loss)
+{
+    static const char *const names[] = {
+#define X(id, text) text,
+        MF_LOSS_LIST(X)
+#undef X
+    };
+    return (unsigned)loss < MF_LOSS_COUNT ? names[loss] : "?";
+}
+
+/* ---- which loss ---- */
+
+const char *mf_output_name(const mf_lowering *lo, uint32_t output)
+{
+    const mf_model *model = lo->root;
+    return model->layers[model->outputs[output].layer].name;
+}
+
+/* A setting per output: one for all, a list by position, or an object by name. */
+const mf_json *mf_setting_of_output(const mf_lowering *lo, const mf_json *value, uint32_t output, bool list_is_one)
+{
+    if (mf_json_is_null(value))
+        return NULL;
+    if (value->type == MF_JSON_ARRAY && !list_is_one)
+        return mf_json_at(value, output);
+    if (value->type == MF_JSON_OBJECT && !mf_json_get(value, "class_name")) {
+        const mf_json *named = mf_json_get(value, mf_output_name(lo, output));
+        return named || lo->root->output_count > 1 ? named : value->first;
+    }
+    return value;
+}
+
+/* Softmax and sigmoid outputs ask for cross-entropy, anything else for squares. */
+static mf_loss assumed_loss(const mf_lowering *lo, uint32_t pred)
+{
+    const mf_graph *g = lo->b.graph;
+    uint32_t op = g->tensors[pred].producer;
+    if (op != MF_NONE && g->ops[op].kind == MF_OP_CAST && g->tensors[g->ops[op].in[0]].producer != MF_NONE)
+        op = g->tensors[g->ops[op].in[0]].producer;
+    if (op != MF_NONE && g->ops[op].kind == MF_OP_SOFTMAX)
+        return MF_LOSS_SCCE;
+    if (op != MF_NONE && g->ops[op].kind == MF_OP_UNARY && g->ops[op].attr.unary.function == MF_UNARY_SIGMOID)
+        return MF_LOSS_BCE;
+    return MF_LOSS_MSE;
+}
+
+static uint32_t reduction(const char *name)
+{
+    if (strcmp(name, "sum") == 0)
+        return 1;
+    return strcmp(name, "mean_with_sample_weight") == 0 ? 2 : 0;
+}
+
+static void loss_settings(const mf_json *config, mf_loss loss, mf_attr *attr)
+{
+    attr->loss.weight = 1;
+    attr->loss.delta = mf_json_get_number(config, "delta", 1);
+    attr->loss.alpha = mf_json_get_number(config, "alpha", 0.25);
+    attr->loss.gamma = mf_json_get_number(config, "gamma", 2);
+    attr->loss.label_smoothing = mf_json_get_number(config, "label_smoothing", 0);
+    attr->loss.balanced =
+        loss == MF_LOSS_CATEGORICAL_FOCAL || mf_json_get_bool(config, "apply_class_balancing", false);
+    attr->loss.reduction = reduction(mf_json_get_string(config, "reduction", "sum_over_batch_size"));
+    attr->loss.function = loss;
+}
+
+/* The loss of one output; false when it has none or it is not supported (then the builder has failed, unless
+ * predicting). */
+static bool resolve_loss(mf_lowering *lo, uint32_t output, uint32_t pred, mf_attr *attr, bool *from_logits)
+{
+    mf_graph *g = lo->b.graph;
+    const mf_json *spec = mf_setting_of_output(lo, mf_json_get(lo->root->compile, "loss"), output, false);
+    const char *name = lo->options->loss;
+    const mf_json *config = NULL;
+    mf_loss loss;
+    if (!name && spec) {
+        name = mf_config_name(spec);
+        config = mf_json_get(spec, "config");
+    }
+    if (!name && mf_json_get(lo->root->compile, "loss") && lo->root->output_count > 1)
+        return false; /* compiled without a loss for this output */
+    if (!name) {
+        loss = assumed_loss(lo, pred);
+        g->loss_assumed = true;
+    } else if (!find_loss(name, &loss)) {
+        if (lo->options->mode != MF_MODE_PREDICT)
+            mf_build_fail(&lo->b, MEMFIT_UNSUPPORTED,
+                          "loss '%s' is not known\nName one with --loss, e.g. mse, binary_crossentropy, "
+                          "sparse_categorical_crossentropy",
+                          name);
+        return false;
+    }
+    loss_settings(config, loss, attr);
+    *from_logits = mf_json_get_bool(config, "from_logits", false);
+    if (!g->loss_name)
+        g->loss_name = mf_loss_name(loss);
+    return true;
+}
+
+/* ---- logits ---- */
+
+/* Looks through casts and finds the input of the softmax or sigmoid that made `pred`; MF_NONE when it was none. */
+static uint32_t logits_of(const mf_graph *g, uint32_t pred, bool sigmoid)
+{
+    uint32_t op = g->tensors[pred].producer;
+    while (op != MF_NONE && g->ops[op].kind == MF_OP_CAST)
+        op = g->tensors[g->ops[op].in[0]].producer;
+    if (op == MF_NONE)
+        return MF_NONE;
+    const mf_op *o = &g->ops[op];
+    if (sigmoid)
+        return o->kind == MF_OP_UNARY && o->attr.unary.function == MF_UNARY_SIGMOID ? o->in[0] : MF_NONE;
+    bool soft = o->kind == MF_OP_SOFTMAX && !o->attr.softmax.log && !o->attr.softmax.causal &&
+                !o->attr.softmax.sparse && o->attr.softmax.axis + 1 == g->tensors[o->out[0]].shape.rank;
+    return soft ? o->in[0] : MF_NONE;
+}
+
+static uint32_t at_least_f32(mf_build *b, uint32_t x)
+{
+    mf_dtype dtype = mf_g_dtype(b, x);
+    return dtype == MF_F64 ? x : mf_g_cast(b, x, MF_F32);
+}
+
+/* What the loss reads: logits for the cross-entropies where they are to be had. */
+static uint32_t loss_operand(mf_lowering *lo, uint32_t pred, bool from_logits, mf_attr *attr)
+{
+    mf_build *b = &lo->b;
+    mf_loss loss = attr->loss.function;
+    bool sigmoid = loss == MF_LOSS_BCE, soft = loss == MF_LOSS_CCE || loss == MF_LOSS_SCCE;
+    uint32_t rank = mf_g_shape(b, pred).rank;
+    attr->loss.axis = rank ? rank - 1 : 0;
+    if (loss == MF_LOSS_BINARY_FOCAL && from_logits)
+        return mf_g_unary(b, MF_UNARY_SIGMOID, 0, 0, at_least_f32(b, pred));
+    if (loss == MF_LOSS_CATEGORICAL_FOCAL && from_logits)
+        return mf_g_softmax(b, at_least_f32(b, pred), attr->loss.axis, false);
+    if (!sigmoid && !soft)
+        return at_least_f32(b, pred);
+    uint32_t logits = from_logits ? pred : logits_of(b->graph, pred, sigmoid);
+    if (logits == MF_NONE)
+        return at_least_f32(b, pred);
+    attr->loss.function = loss == MF_LOSS_BCE   ? MF_LOSS_BCE_LOGITS
+                          : loss == MF_LOSS_CCE ? MF_LOSS_CCE_LOGITS
+                                                : MF_LOSS_SCCE_LOGITS;
+    return at_least_f32(b, logits);
+}
+
+static bool sparse(mf_loss loss)
+{
+    return loss == MF_LOSS_SCCE || loss == MF_LOSS_SCCE_LOGITS;
+}
+
+/* ---- feeds ---- */
+
+static uint32_t target_feed(mf_lowering *lo, uint32_t output, uint32_t pred, mf_loss loss)
+{
+    mf_shape shape = mf_g_shape(&lo->b, pred);
+    if (sparse(loss) && shape.rank > 1)
+        shape.rank--;
+    return mf_feed_make(&lo->b, mf_output_name(lo, output), sparse(loss) ? MF_I32 : MF_F32, shape, 1, output);
+}
+
+static double weight_of(const mf_lowering *lo, uint32_t output)
+{
+    const mf_json *value = mf_setting_of_output(lo, mf_json_get(lo->root->compile, "loss_weights"), output, false);
+    return mf_json_number(value, 1);
+}
+
+static void loss_variable(mf_lowering *lo)
+{
+    mf_variable v = {.name = "loss",
+                     .path = "",
+                     .role = MF_VAR_LOSS,
+                     .kind = MEMFIT_KIND_OTHER,
+                     .dtype = MF_F32,
+                     .parameter = MF_NONE};
+    lo->b.graph->loss_variable = mf_g_variable(&lo->b, &v);
+}
+
+static void lower_output(mf_lowering *lo, uint32_t output, const mf_attr *attr, bool from_logits)
+{
+    mf_build *b = &lo->b;
+    uint32_t pred = b->graph->outputs[output], loss = mf_g_use(b, b->graph->loss_variable), weights = MF_NONE;
+    mf_attr with = *attr;
+    with.loss.weight = weight_of(lo, output);
+    uint32_t operand = loss_operand(lo, pred, from_logits, &with);
+    uint32_t target = target_feed(lo, output, pred, with.loss.function);
+    if (lo->options->sample_weights)
+        weights = mf_feed_make(b, mf_output_name(lo, output), MF_F32, mf_shape1(b->graph->batch), 2, output);
+    uint32_t in[4] = {operand, target, weights, loss};
+    mf_g_op_in_place(b, MF_OP_LOSS, &with, 4, in, 1, &loss);
+    mf_lower_metric_ops(lo, output, pred, target, weights);
+}
+
+void mf_lower_compile(mf_lowering *lo)
+{
+    mf_build *b = &lo->b;
+    mf_graph *g = b->graph;
+    mf_attr *attrs = MF_NEW_ARRAY(&lo->scratch, mf_attr, g->output_count + 1);
+    bool *found = MF_NEW_ARRAY(&lo->scratch, bool, g->output_count + 1);
+    bool *from_logits = MF_NEW_ARRAY(&lo->scratch, bool, g->output_count + 1);
+    if (!attrs || !found || !from_logits) {
+        mf_build_fail(b, MEMFIT_NO_HOST_MEMORY, "no host memory for the losses");
+        return;
+    }
+    b->layer = 0;
+    b->phase = MF_LOSS_PHASE;
+    loss_variable(lo);
+    bool any = false;
+    for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
+        any |= found[i] = resolve_loss(lo, i, g->outputs[i], &attrs[i], &from_logits[i]);
+    for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
+        if (found[i])
+            mf_lower_metric_variables(lo, i, attrs[i].loss.function);
+    mf_optimizer_settings settings;
+    bool train = mf_lower_optimizer(lo, &settings);
+    if (g->mode == MF_MODE_PREDICT || !mf_build_ok(b)) {
+        g->loss_variable = MF_NONE;
+        return;
+    }
+    if (!any) {
+        mf_build_fail(b, MEMFIT_INVALID, "the model has no loss\nName one with --loss");
+        return;
+    }
+    b->when = MF_FIRST_PIECE;
+    mf_g_clear(b, mf_g_use(b, g->loss_variable), 0);
+    b->when = MF_ALWAYS;
+    for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
+        if (found[i])
+            lower_output(lo, i, &attrs[i], from_logits[i]);
+    if (g->mode == MF_MODE_TRAIN && train)
+        mf_optimizer_step(b, &settings);
+    else
+        mf_regularizer_losses(b);
+}

@@ -1,0 +1,138 @@
+/*
+ * lower_metric.c: metrics of the compile settings. Each keeps its state in a variable: (total, count) for means,
+ * (true positives, false positives or negatives) for precision and recall, four rows of 200 thresholds for AUC. Metrics
+ * that are not known are left out and named in graph->ignored_metrics: they cost no memory worth planning.
+ */
+#include "base/error.h"
+#include "model/lower_compile.h"
+
+#include <string.h>
+
+enum { AUC_THRESHOLDS = 200 };
+
+static const struct {
+    const char *name;
+    mf_metric metric;
+} metric_names[] = {{"binaryaccuracy", MF_METRIC_BINARY_ACCURACY},
+                    {"categoricalaccuracy", MF_METRIC_CATEGORICAL_ACCURACY},
+                    {"sparsecategoricalaccuracy", MF_METRIC_SPARSE_CATEGORICAL_ACCURACY},
+                    {"topkcategoricalaccuracy", MF_METRIC_TOP_K},
+                    {"sparsetopkcategoricalaccuracy", MF_METRIC_SPARSE_TOP_K},
+                    {"precision", MF_METRIC_PRECISION},
+                    {"recall", MF_METRIC_RECALL},
+                    {"mae", MF_METRIC_METRIC_MAE},
+                    {"meanabsoluteerror", MF_METRIC_METRIC_MAE},
+                    {"mse", MF_METRIC_METRIC_MSE},
+                    {"meansquarederror", MF_METRIC_METRIC_MSE},
+                    {"rmse", MF_METRIC_METRIC_RMSE},
+                    {"rootmeansquarederror", MF_METRIC_METRIC_RMSE},
+                    {"auc", MF_METRIC_AUC}};
+
+static bool find_metric(const mf_lowering *lo, const char *name, uint32_t output, mf_loss loss, mf_metric *metric)
+{
+    char plain[64];
+    mf_plain_name(name, plain, sizeof plain);
+    if (strcmp(plain, "accuracy") == 0 || strcmp(plain, "acc") == 0) { /* by shapes, as Keras does */
+        mf_shape pred = mf_g_shape(&lo->b, lo->b.graph->outputs[output]);
+        bool single = pred.rank && pred.dim[pred.rank - 1] == 1;
+        *metric = single                 ? MF_METRIC_BINARY_ACCURACY
+                  : loss == MF_LOSS_SCCE ? MF_METRIC_SPARSE_CATEGORICAL_ACCURACY
+                                         : MF_METRIC_CATEGORICAL_ACCURACY;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof metric_names / sizeof *metric_names; i++)
+        if (strcmp(metric_names[i].name, plain) == 0) {
+            *metric = metric_names[i].metric;
+            return true;
+        }
+    return false;
+}
+
+static void ignore(mf_lowering *lo, const char *name)
+{
+    mf_graph *g = lo->b.graph;
+    g->ignored_metrics =
+        g->ignored_metrics ? mf_arena_printf(&g->arena, "%s, %s", g->ignored_metrics, name) : name;
+    if (!g->ignored_metrics)
+        mf_build_fail(&lo->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the metrics");
+}
+
+static void add_metric(mf_lowering *lo, const mf_json *spec, uint32_t output, mf_loss loss, bool weighted)
+{
+    const char *name = mf_config_name(spec);
+    const mf_json *config = mf_json_get(spec, "config");
+    mf_metric metric;
+    if (!name)
+        return;
+    if (strcmp(name, "MeanMetricWrapper") == 0) {
+        const char *fn = mf_config_name(mf_json_get(config, "fn"));
+        name = fn ? fn : mf_json_get_string(config, "name", name);
+    }
+    if (!find_metric(lo, name, output, loss, &metric)) {
+        ignore(lo, name);
+        return;
+    }
+    mf_variable v = {.name = mf_json_get_string(config, "name", name),
+                     .path = "",
+                     .role = MF_VAR_METRIC,
+                     .kind = MEMFIT_KIND_OTHER,
+                     .dtype = MF_F32,
+                     .shape = metric == MF_METRIC_AUC ? mf_shape2(4, AUC_THRESHOLDS) : mf_shape1(2),
+                     .parameter = MF_NONE};
+    const char *key = metric == MF_METRIC_BINARY_ACCURACY ? "threshold" : "thresholds";
+    v.metric = (mf_metric_attr){.function = metric,
+                                .threshold = mf_json_get_number(config, key, 0.5),
+                                .k = (uint32_t)mf_json_get_integer(config, "k", 5),
+                                .output = output,
+                                .weighted = weighted};
+    mf_g_variable(&lo->b, &v);
+}
+
+static bool is_metric(const mf_json *value)
+{
+    return value->type == MF_JSON_STRING || (value->type == MF_JSON_OBJECT && mf_json_get(value, "class_name"));
+}
+
+/* "accuracy", ["accuracy", {...}], [["accuracy"], ["mae"]] or {"output": [...]}. */
+static void metrics_of(mf_lowering *lo, const mf_json *all, uint32_t output, mf_loss loss, bool weighted)
+{
+    if (mf_json_is_null(all))
+        return;
+    if (all->type == MF_JSON_ARRAY && all->first && !is_metric(all->first) && all->first->type != MF_JSON_NULL)
+        all = mf_json_at(all, output); /* a list for each output */
+    else if (all->type == MF_JSON_ARRAY && lo->root->output_count > 1 && all->count == lo->root->output_count)
+        all = mf_json_at(all, output); /* one for each output */
+    else if (all->type == MF_JSON_OBJECT && !is_metric(all))
+        all = mf_setting_of_output(lo, all, output, true);
+    if (mf_json_is_null(all))
+        return;
+    if (is_metric(all))
+        add_metric(lo, all, output, loss, weighted);
+    for (const mf_json *m = all->type == MF_JSON_ARRAY ? all->first : NULL; m; m = m->next)
+        if (is_metric(m))
+            add_metric(lo, m, output, loss, weighted);
+}
+
+void mf_lower_metric_variables(mf_lowering *lo, uint32_t output, mf_loss loss)
+{
+    metrics_of(lo, mf_json_get(lo->root->compile, "metrics"), output, loss, false);
+    metrics_of(lo, mf_json_get(lo->root->compile, "weighted_metrics"), output, loss, true);
+}
+
+void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32_t target, uint32_t weights)
+{
+    mf_build *b = &lo->b;
+    uint32_t seen = MF_NONE;
+    for (uint32_t i = 0; i < b->graph->variable_count && mf_build_ok(b); i++) {
+        const mf_variable *v = &b->graph->variables[i];
+        if (v->role != MF_VAR_METRIC || v->metric.output != output)
+            continue;
+        mf_attr attr = {.metric = v->metric};
+        if (seen == MF_NONE)
+            seen = mf_g_dtype(b, pred) == MF_F64 ? pred : mf_g_cast(b, pred, MF_F32);
+        bool weighted = v->metric.weighted;
+        uint32_t state = mf_g_use(b, i);
+        mf_g_op_in_place(b, MF_OP_METRIC, &attr, 4, (uint32_t[]){seen, target, weighted ? weights : MF_NONE, state}, 1,
+                         &state);
+    }
+}

@@ -1,0 +1,203 @@
+/* lower_weights.c: weights as variables, and reading a layer's configuration. */
+#include "model/lower_inner.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+mf_shape mf_shape1(int64_t a)
+{
+    return (mf_shape){.rank = 1, .dim = {a}};
+}
+
+mf_shape mf_shape2(int64_t a, int64_t b)
+{
+    return (mf_shape){.rank = 2, .dim = {a, b}};
+}
+
+mf_shape mf_shape3(int64_t a, int64_t b, int64_t c)
+{
+    return (mf_shape){.rank = 3, .dim = {a, b, c}};
+}
+
+mf_shape mf_shape4(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return (mf_shape){.rank = 4, .dim = {a, b, c, d}};
+}
+
+bool mf_config_ints(const mf_json *config, const char *key, uint32_t count, int64_t fallback, int64_t *values)
+{
+    const mf_json *value = mf_json_get(config, key);
+    for (uint32_t i = 0; i < count; i++)
+        values[i] = fallback;
+    if (mf_json_is_null(value))
+        return true;
+    if (value->type == MF_JSON_NUMBER) {
+        for (uint32_t i = 0; i < count; i++)
+            values[i] = mf_json_integer(value, fallback);
+        return true;
+    }
+    if (value->type != MF_JSON_ARRAY || value->count != count)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        values[i] = mf_json_integer(mf_json_at(value, i), fallback);
+    return true;
+}
+
+uint32_t mf_axis(int64_t axis, uint32_t rank)
+{
+    if (axis < 0)
+        axis += rank;
+    return axis >= 0 && axis < rank ? (uint32_t)axis : MF_NONE;
+}
+
+const char *mf_config_name(const mf_json *value)
+{
+    if (mf_json_is_null(value))
+        return NULL;
+    if (value->type == MF_JSON_STRING)
+        return value->string;
+    const char *class_name = mf_json_get_string(value, "class_name", NULL);
+    if (class_name && strcmp(class_name, "function") == 0)
+        return mf_json_get_string(value, "config", class_name);
+    return class_name;
+}
+
+static bool channels_first(const mf_layer_call *c)
+{
+    return strcmp(mf_json_get_string(c->config, "data_format", "channels_last"), "channels_first") == 0;
+}
+
+uint32_t mf_channels_last(mf_layer_call *c, uint32_t x)
+{
+    uint32_t rank = mf_g_shape(c->b, x).rank, perm[MF_MOST_DIMS] = {0};
+    if (!channels_first(c) || rank < 3)
+        return x;
+    for (uint32_t i = 1; i + 1 < rank; i++)
+        perm[i] = i + 1;
+    perm[rank - 1] = 1;
+    return mf_g_transpose(c->b, x, perm);
+}
+
+uint32_t mf_channels_back(mf_layer_call *c, uint32_t y)
+{
+    uint32_t rank = mf_g_shape(c->b, y).rank, perm[MF_MOST_DIMS] = {0};
+    if (!channels_first(c) || rank < 3)
+        return y;
+    perm[1] = rank - 1;
+    for (uint32_t i = 2; i < rank; i++)
+        perm[i] = i - 1;
+    return mf_g_transpose(c->b, y, perm);
+}
+
+uint32_t mf_random_key(mf_layer_call *c)
+{
+    return c->b->next_key++;
+}
+
+/* ---- weights ---- */
+
+/* "l2", {"class_name": "L2", "config": {"l2": 0.01}}, L1, L1L2. */
+static void regularizer(mf_layer_call *c, const char *key, mf_variable *v)
+{
+    const mf_json *value = key ? mf_json_get(c->config, key) : NULL;
+    const char *name = mf_config_name(value);
+    if (!name)
+        return;
+    const mf_json *config = mf_json_get(value, "config");
+    bool l1 = strcasecmp(name, "l1") == 0, l2 = strcasecmp(name, "l2") == 0;
+    if (!l1 && !l2 && strcasecmp(name, "l1l2") != 0 && strcasecmp(name, "l1_l2") != 0) {
+        mf_build_fail(c->b, MEMFIT_UNSUPPORTED, "layer '%s': regularizer '%s' is not supported", c->layer->name, name);
+        return;
+    }
+    v->l1 = l2 ? 0 : mf_json_get_number(config, "l1", l1 ? 0.01 : 0);
+    v->l2 = l1 ? 0 : mf_json_get_number(config, "l2", l2 ? 0.01 : 0);
+}
+
+static const mf_stored *stored_at(mf_layer_call *c, const char *path, const mf_shape *shape)
+{
+    for (uint32_t i = 0; i < c->layer->stored_count; i++) {
+        const mf_stored *s = &c->layer->stored[i];
+        if (strcmp(s->path, path) != 0)
+            continue;
+        if (!mf_shape_equal(&s->shape, shape)) {
+            char a[128], b[128];
+            mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': stored weight %s is %s, the layer's is %s", c->layer->name,
+                          path, mf_shape_format(&s->shape, a, sizeof a), mf_shape_format(shape, b, sizeof b));
+            return NULL;
+        }
+        return s;
+    }
+    return NULL;
+}
+
+static void make_variable(mf_layer_call *c, const mf_weight_spec *spec, const mf_shape *shape)
+{
+    mf_graph *g = c->b->graph;
+    mf_graph_layer *entry = &g->layers[c->graph_layer];
+    mf_variable v = {.role = spec->frozen ? MF_VAR_STATISTIC : MF_VAR_PARAMETER,
+                     .kind = MEMFIT_KIND_PARAMETERS,
+                     .trainable = c->trainable && !spec->frozen,
+                     .dtype = c->variable,
+                     .shape = *shape,
+                     .parameter = MF_NONE,
+                     .initial = spec->initial};
+    v.name = mf_arena_printf(&g->arena, "%s/%s", entry->name, spec->name);
+    v.path = mf_arena_printf(&g->arena, "%svars/%u", c->prefix, c->paths);
+    if (!v.name || !v.path) {
+        mf_build_fail(c->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the weights");
+        return;
+    }
+    for (uint32_t i = 0; i < shape->rank; i++)
+        if (shape->dim[i] < 0) {
+            mf_build_fail(c->b, MEMFIT_INVALID, "layer '%s': a weight's size is not known", entry->name);
+            return;
+        }
+    regularizer(c, spec->regularizer, &v);
+    v.stored = stored_at(c, v.path, shape);
+    v.initializer = spec->initializer ? mf_json_get(c->config, spec->initializer) : NULL;
+    uint64_t count = mf_shape_count(shape);
+    entry->parameter_count += count;
+    entry->trainable_count += v.trainable ? count : 0;
+    uint32_t variable = mf_g_variable(c->b, &v);
+    if (c->lo->first_variable[c->graph_layer] == MF_NONE)
+        c->lo->first_variable[c->graph_layer] = variable;
+}
+
+uint32_t mf_weight(mf_layer_call *c, const mf_weight_spec *spec, mf_shape shape)
+{
+    if (!mf_build_ok(c->b))
+        return MF_NONE;
+    mf_graph *g = c->b->graph;
+    uint32_t first = c->lo->first_variable[c->graph_layer], variable = first + c->weights;
+    if (first == MF_NONE || variable >= g->variable_count || g->variables[variable].layer != c->graph_layer) {
+        make_variable(c, spec, &shape);
+        variable = g->variable_count - 1;
+    } else if (!mf_shape_equal(&g->variables[variable].shape, &shape))
+        return mf_build_fail(c->b, MEMFIT_INVALID, "layer '%s' is called on inputs of different shapes",
+                             c->layer->name);
+    if (!mf_build_ok(c->b))
+        return MF_NONE;
+    c->weights++;
+    c->paths++;
+    uint32_t tensor = mf_g_use(c->b, variable);
+    return spec->keep ? tensor : mf_g_cast(c->b, tensor, c->compute);
+}
+
+uint32_t mf_kernel(mf_layer_call *c, mf_shape shape)
+{
+    static const mf_weight_spec spec = {
+        .name = "kernel", .initializer = "kernel_initializer", .regularizer = "kernel_regularizer"};
+    return mf_weight(c, &spec, shape);
+}
+
+uint32_t mf_bias(mf_layer_call *c, int64_t count)
+{
+    static const mf_weight_spec spec = {
+        .name = "bias", .initializer = "bias_initializer", .regularizer = "bias_regularizer"};
+    if (!mf_json_get_bool(c->config, "use_bias", true))
+        return MF_NONE;
+    return mf_weight(c, &spec, mf_shape1(count));
+}
