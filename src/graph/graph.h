@@ -151,9 +151,10 @@ typedef enum mf_op_kind {
     X(SELU)                                                                                                            \
     X(CELU)                                                                                                            \
     X(SIGMOID)                                                                                                         \
-    X(HARD_SIGMOID) X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH)     \
-        X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK)     \
-            X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD) X(SPARSE_SIGMOID) X(SIN) X(COS)    \
+    X(HARD_SIGMOID)                                                                                                    \
+    X(TANH) X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG)       \
+        X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK)    \
+            X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD) X(SPARSE_SIGMOID) X(SIN) X(COS)                   \
                 X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */                                                    \
         X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
 
@@ -175,13 +176,12 @@ typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_R
     X(HUBER, "huber")                                                                                                  \
     X(LOG_COSH, "log_cosh")                                                                                            \
     X(POISSON, "poisson")                                                                                              \
-    X(KL, "kl_divergence") X(HINGE, "hinge") X(SQUARED_HINGE, "squared_hinge")                                         \
-        X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")                                        \
-            X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                            \
-                X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")           \
-                    X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)")                                          \
-                        X(BINARY_FOCAL, "binary_focal_crossentropy")                                                   \
-                            X(CATEGORICAL_FOCAL, "categorical_focal_crossentropy") X(COSINE, "cosine_similarity")
+    X(KL, "kl_divergence")                                                                                             \
+    X(HINGE, "hinge") X(SQUARED_HINGE, "squared_hinge") X(CATEGORICAL_HINGE, "categorical_hinge")                      \
+        X(BCE, "binary_crossentropy") X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")  \
+            X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")               \
+                X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)") X(BINARY_FOCAL, "binary_focal_crossentropy") \
+                    X(CATEGORICAL_FOCAL, "categorical_focal_crossentropy") X(COSINE, "cosine_similarity")
 
 typedef enum mf_loss {
 #define X(name, text) MF_LOSS_##name,
@@ -198,8 +198,8 @@ typedef enum mf_loss {
     X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy")                                                               \
     X(PRECISION, "precision")                                                                                          \
     X(RECALL, "recall")                                                                                                \
-    X(METRIC_MAE, "mae") X(METRIC_MSE, "mse") X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc")                  \
-        X(LOSS_VALUE, "loss")
+    X(METRIC_MAE, "mae")                                                                                               \
+    X(METRIC_MSE, "mse") X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc") X(LOSS_VALUE, "loss")
 
 typedef enum mf_metric {
 #define X(name, text) MF_METRIC_##name,
@@ -456,8 +456,8 @@ typedef struct mf_graph {
     const char *optimizer_name, *loss_name; /* as chosen; `assumed` when neither file nor option named one */
     bool optimizer_assumed, loss_assumed;
     const char *ignored_metrics; /* names of metrics in the file that are not computed, or NULL */
-    bool uses_batch_norm;  /* trainable BatchNormalization: pieces change the mathematics */
-    bool needs_loss_scale; /* mixed_float16 */
+    bool uses_batch_norm;        /* trainable BatchNormalization: pieces change the mathematics */
+    bool needs_loss_scale;       /* mixed_float16 */
     bool global_clip;
     uint32_t accumulation_steps; /* Keras's gradient_accumulation_steps, 0 without: that many steps make one update, and
                                     `accumulate` is then always set */

@@ -23,13 +23,10 @@ static const struct {
     [MF_OPTIMIZER_SGD] = {"sgd", 0.01, {0}},
     [MF_OPTIMIZER_RMSPROP] = {"rmsprop", 0.001, {.rho = 0.9, .epsilon = 1e-7}},
     [MF_OPTIMIZER_ADAM] = {"adam", 0.001, {.beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7}},
-    [MF_OPTIMIZER_ADAMW] = {"adamw",
-                            0.001,
-                            {.beta_1 = 0.9,
-                             .beta_2 = 0.999,
-                             .epsilon = 1e-7,
-                             .weight_decay = 0.004,
-                             .has_weight_decay = true}},
+    [MF_OPTIMIZER_ADAMW] =
+        {"adamw",
+         0.001,
+         {.beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7, .weight_decay = 0.004, .has_weight_decay = true}},
     [MF_OPTIMIZER_NADAM] = {"nadam", 0.001, {.beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7}},
     [MF_OPTIMIZER_ADAMAX] = {"adamax", 0.001, {.beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7}},
     [MF_OPTIMIZER_ADAGRAD] = {"adagrad", 0.001, {.initial = 0.1, .epsilon = 1e-7}},
@@ -96,14 +93,35 @@ uint32_t mf_optimizer_slots(const mf_optimizer_settings *settings, const char *n
         names[n++] = "velocity";
         names[n++] = "u_product"; /* Keras has one for all parameters; a scalar each keeps updates independent */
         return n;
-    case MF_OPTIMIZER_LAMB: names[n++] = "momentum"; names[n++] = "velocity"; return n;
-    case MF_OPTIMIZER_ADAMAX: names[n++] = "momentum"; names[n++] = "norm"; return n;
-    case MF_OPTIMIZER_ADAGRAD: names[n++] = "accumulator"; return n;
-    case MF_OPTIMIZER_ADADELTA: names[n++] = "accumulated_grad"; names[n++] = "accumulated_delta_var"; return n;
-    case MF_OPTIMIZER_ADAFACTOR: names[n++] = "row"; names[n++] = "column"; names[n++] = "velocity"; return n;
-    case MF_OPTIMIZER_LION: names[n++] = "momentum"; return n;
-    case MF_OPTIMIZER_FTRL: names[n++] = "accumulator"; names[n++] = "linear"; return n;
-    default: return 0;
+    case MF_OPTIMIZER_LAMB:
+        names[n++] = "momentum";
+        names[n++] = "velocity";
+        return n;
+    case MF_OPTIMIZER_ADAMAX:
+        names[n++] = "momentum";
+        names[n++] = "norm";
+        return n;
+    case MF_OPTIMIZER_ADAGRAD:
+        names[n++] = "accumulator";
+        return n;
+    case MF_OPTIMIZER_ADADELTA:
+        names[n++] = "accumulated_grad";
+        names[n++] = "accumulated_delta_var";
+        return n;
+    case MF_OPTIMIZER_ADAFACTOR:
+        names[n++] = "row";
+        names[n++] = "column";
+        names[n++] = "velocity";
+        return n;
+    case MF_OPTIMIZER_LION:
+        names[n++] = "momentum";
+        return n;
+    case MF_OPTIMIZER_FTRL:
+        names[n++] = "accumulator";
+        names[n++] = "linear";
+        return n;
+    default:
+        return 0;
     }
 }
 
@@ -196,7 +214,7 @@ typedef struct step {
     mf_build *b;
     const mf_optimizer_settings *settings;
     uint32_t variable_count;
-    uint32_t *companions; /* by parameter: 4 slots, gradient, average; MF_NONE where there is none */
+    uint32_t *companions;   /* by parameter: 4 slots, gradient, average; MF_NONE where there is none */
     uint32_t *first_reader; /* by variable: first forward operation that reads it */
     uint32_t *next_here;    /* by variable: next one with the same first reader */
     uint32_t *head;         /* by forward operation: first variable of that list */
@@ -269,8 +287,7 @@ static void regularize(mf_build *b, uint32_t variable, uint32_t gradient)
         return;
     mf_attr attr = {.regularize = {v->l1, v->l2}};
     uint32_t w = mf_g_use(b, variable), loss = mf_g_use(b, b->graph->loss_variable);
-    mf_g_op_in_place(b, MF_OP_REGULARIZE, &attr, 3, (uint32_t[]){w, gradient, loss}, 2,
-                     (uint32_t[]){gradient, loss});
+    mf_g_op_in_place(b, MF_OP_REGULARIZE, &attr, 3, (uint32_t[]){w, gradient, loss}, 2, (uint32_t[]){gradient, loss});
 }
 
 void mf_regularizer_losses(mf_build *b)
@@ -292,8 +309,7 @@ static void prepare(step *s, uint32_t variable)
     mf_build *b = s->b;
     uint32_t gradient = s->final[variable], flag = flag_tensor(s);
     if (flag != MF_NONE)
-        mf_g_op_in_place(b, MF_OP_CHECK_FINITE, NULL, 2, (uint32_t[]){gradient, flag}, 2,
-                         (uint32_t[]){flag, gradient});
+        mf_g_op_in_place(b, MF_OP_CHECK_FINITE, NULL, 2, (uint32_t[]){gradient, flag}, 2, (uint32_t[]){flag, gradient});
     regularize(b, variable, gradient);
     if (s->settings->clip_norm > 0 || s->settings->clip_value > 0) {
         mf_attr attr = {.clip = {.value = s->settings->clip_value, .norm = s->settings->clip_norm}};

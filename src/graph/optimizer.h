@@ -1,6 +1,6 @@
 /*
- * optimizer.h: from a forward graph with losses to a training step: backward pass, regularizers, clipping, loss scaling,
- * updates, averages of weights.
+ * optimizer.h: from a forward graph with losses to a training step: backward pass, regularizers, clipping, loss
+ * scaling, updates, averages of weights.
  */
 #ifndef MF_GRAPH_OPTIMIZER_H
 #define MF_GRAPH_OPTIMIZER_H

@@ -1,6 +1,6 @@
 /*
- * lower.c: from a model to a step graph: the walk over layers and calls. What a class does is in lower_<family>.c, losses
- * and the optimizer in lower_loss.c.
+ * lower.c: from a model to a step graph: the walk over layers and calls. What a class does is in lower_<family>.c,
+ * losses and the optimizer in lower_loss.c.
  *
  * Layers are numbered first, nested models included, in the order they are listed; then every call is lowered once its
  * arguments are there (an explicit stack, since files may be deep). A layer's weights become variables at its first
@@ -20,8 +20,8 @@ typedef struct values {
 
 struct mf_scope {
     const mf_model *model;
-    uint32_t *number;  /* by layer: index into graph->layers */
-    mf_scope **inner;  /* by layer: scope of a nested model, or NULL */
+    uint32_t *number; /* by layer: index into graph->layers */
+    mf_scope **inner; /* by layer: scope of a nested model, or NULL */
     uint32_t first_call_count;
 };
 
@@ -124,9 +124,10 @@ static void set_mask(mf_lowering *lo, uint32_t tensor, uint32_t mask)
 uint32_t mf_lower_unsupported(mf_layer_call *c, const char *what)
 {
     const char *name = c->b->graph->layers[c->graph_layer].name;
-    return mf_build_fail(c->b, MEMFIT_UNSUPPORTED,
-                         "layer '%s' (%s): %s\nSay what it makes: --assume %s=SHAPE[:BYTES], the shape without the batch",
-                         name, c->layer->class_name, what, name);
+    return mf_build_fail(
+        c->b, MEMFIT_UNSUPPORTED,
+        "layer '%s' (%s): %s\nSay what it makes: --assume %s=SHAPE[:BYTES], the shape without the batch", name,
+        c->layer->class_name, what, name);
 }
 
 static const mf_assumption *assumption_for(const mf_layer_call *c)
@@ -143,7 +144,8 @@ static void assume(mf_layer_call *c, const mf_assumption *assumption)
 {
     mf_shape shape = {.rank = assumption->shape.rank + 1, .dim = {c->b->graph->batch}};
     if (shape.rank > MF_MOST_DIMS) {
-        mf_build_fail(c->b, MEMFIT_INVALID, "--assume %s: more than %d dimensions", assumption->layer, MF_MOST_DIMS - 1);
+        mf_build_fail(c->b, MEMFIT_INVALID, "--assume %s: more than %d dimensions", assumption->layer,
+                      MF_MOST_DIMS - 1);
         return;
     }
     for (uint32_t i = 0; i < assumption->shape.rank; i++)
@@ -271,8 +273,8 @@ static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
                        .call = call,
                        .graph_layer = w->scope->number[layer_index],
                        .trainable = layer->trainable,
-                       .training = training_in_call(call, w->outer ? w->outer->training
-                                                                   : lo->options->mode == MF_MODE_TRAIN),
+                       .training =
+                           training_in_call(call, w->outer ? w->outer->training : lo->options->mode == MF_MODE_TRAIN),
                        .mask = MF_NONE,
                        .out_mask = MF_NONE,
                        .prefix = ""};

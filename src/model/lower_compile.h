@@ -15,7 +15,8 @@ uint32_t mf_feed_make(mf_build *b, const char *name, mf_dtype dtype, mf_shape sh
 void mf_lower_metric_variables(mf_lowering *lo, uint32_t output, mf_loss loss);
 void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32_t target, uint32_t weights);
 
-/* lower_optimizer.c: reads settings, numbers the variables; false when the optimizer is not known (failed, if needed). */
+/* lower_optimizer.c: reads settings, numbers the variables; false when the optimizer is not known (failed, if needed).
+ */
 bool mf_lower_optimizer(mf_lowering *lo, mf_optimizer_settings *settings);
 
 #endif

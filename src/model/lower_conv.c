@@ -91,7 +91,8 @@ void mf_lower_conv(mf_layer_call *c)
 }
 
 /* A grouped convolution with one group a channel: the kernel [k..., in, mult] seen as [k..., 1, in*mult]. */
-static uint32_t depthwise(mf_layer_call *c, uint32_t x, mf_window *w, uint32_t kernel, uint32_t bias, int64_t multiplier)
+static uint32_t depthwise(mf_layer_call *c, uint32_t x, mf_window *w, uint32_t kernel, uint32_t bias,
+                          int64_t multiplier)
 {
     w->groups = channels(c, x);
     return mf_g_conv(c->b, x, mf_g_view(c->b, kernel, kernel_shape(w, 1, w->groups * multiplier)), bias, w);
@@ -117,12 +118,10 @@ void mf_lower_depthwise_conv(mf_layer_call *c)
 
 void mf_lower_separable_conv(mf_layer_call *c)
 {
-    static const mf_weight_spec depth = {.name = "depthwise_kernel",
-                                         .initializer = "depthwise_initializer",
-                                         .regularizer = "depthwise_regularizer"};
-    static const mf_weight_spec point = {.name = "pointwise_kernel",
-                                         .initializer = "pointwise_initializer",
-                                         .regularizer = "pointwise_regularizer"};
+    static const mf_weight_spec depth = {
+        .name = "depthwise_kernel", .initializer = "depthwise_initializer", .regularizer = "depthwise_regularizer"};
+    static const mf_weight_spec point = {
+        .name = "pointwise_kernel", .initializer = "pointwise_initializer", .regularizer = "pointwise_regularizer"};
     mf_window w;
     uint32_t x = mf_channels_last(c, c->in[0]);
     int64_t multiplier = mf_json_get_integer(c->config, "depth_multiplier", 1);

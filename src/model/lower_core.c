@@ -147,7 +147,8 @@ void mf_lower_embedding(mf_layer_call *c)
 {
     static const mf_weight_spec spec = {
         .name = "embeddings", .initializer = "embeddings_initializer", .regularizer = "embeddings_regularizer"};
-    int64_t rows = mf_json_get_integer(c->config, "input_dim", 0), width = mf_json_get_integer(c->config, "output_dim", 0);
+    int64_t rows = mf_json_get_integer(c->config, "input_dim", 0),
+            width = mf_json_get_integer(c->config, "output_dim", 0);
     if (rows < 1 || width < 1) {
         mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': input_dim %lld, output_dim %lld", c->layer->name,
                       (long long)rows, (long long)width);

@@ -1,9 +1,9 @@
 /*
  * lower_inner.h: what the functions that lower one layer class are written with.
  *
- * Each class has one function, found in the table of lower_table.c. It reads the layer's configuration, asks for weights
- * in the order Keras stores them, appends operations, and leaves its results in c->out. Inputs have been cast to the
- * layer's compute type; a failure is sticky in c->b.
+ * Each class has one function, found in the table of lower_table.c. It reads the layer's configuration, asks for
+ * weights in the order Keras stores them, appends operations, and leaves its results in c->out. Inputs have been cast
+ * to the layer's compute type; a failure is sticky in c->b.
  */
 #ifndef MF_MODEL_LOWER_INNER_H
 #define MF_MODEL_LOWER_INNER_H
@@ -20,7 +20,7 @@ typedef struct mf_lowering {
     mf_build b;
     const mf_lower_options *options;
     const mf_model *root;
-    mf_arena scratch; /* dies with the lowering */
+    mf_arena scratch;         /* dies with the lowering */
     uint32_t *first_variable; /* by graph layer: its first variable, MF_NONE before its first call */
     uint32_t *masks;          /* by tensor: the mask that goes with it (N, T), or MF_NONE */
     size_t mask_capacity;
@@ -84,8 +84,8 @@ typedef struct mf_weight_spec {
     const char *initializer; /* key in the config, or NULL */
     const char *regularizer; /* key in the config, or NULL */
     double initial;
-    bool frozen;  /* a statistic: never trained */
-    bool keep;    /* do not cast to the compute type */
+    bool frozen; /* a statistic: never trained */
+    bool keep;   /* do not cast to the compute type */
 } mf_weight_spec;
 /* The next weight of this layer, as a tensor in the compute type. Makes the variable at the layer's first call. */
 uint32_t mf_weight(mf_layer_call *c, const mf_weight_spec *spec, mf_shape shape);
@@ -124,8 +124,8 @@ void mf_lower_compile(mf_lowering *lo);
 mf_layer_rule mf_lower_input, mf_lower_dense, mf_lower_einsum_dense, mf_lower_embedding, mf_lower_activation_layer,
     mf_lower_identity, mf_lower_masking, mf_lower_relu, mf_lower_leaky_relu, mf_lower_elu, mf_lower_prelu,
     mf_lower_softmax, mf_lower_thresholded_relu;
-mf_layer_rule mf_lower_conv, mf_lower_depthwise_conv, mf_lower_separable_conv, mf_lower_conv_transpose, mf_lower_max_pool,
-    mf_lower_average_pool, mf_lower_global_average, mf_lower_global_max;
+mf_layer_rule mf_lower_conv, mf_lower_depthwise_conv, mf_lower_separable_conv, mf_lower_conv_transpose,
+    mf_lower_max_pool, mf_lower_average_pool, mf_lower_global_average, mf_lower_global_max;
 mf_layer_rule mf_lower_batch_norm, mf_lower_layer_norm, mf_lower_group_norm, mf_lower_unit_norm;
 mf_layer_rule mf_lower_dropout, mf_lower_spatial_dropout, mf_lower_gaussian_noise, mf_lower_gaussian_dropout,
     mf_lower_alpha_dropout;

@@ -1,9 +1,9 @@
 /*
  * lower_loss.c: losses and metrics, from the file's compile settings, the options, or by assumption.
  *
- * Keras on TensorFlow lets softmax and sigmoid outputs remember their logits, and cross-entropy uses them: here the loss
- * looks at the operation that made the prediction. Losses are computed in float32 at least. Sums are divided by the whole
- * batch's denominators at run time, so that pieces add up to the same loss.
+ * Keras on TensorFlow lets softmax and sigmoid outputs remember their logits, and cross-entropy uses them: here the
+ * loss looks at the operation that made the prediction. Losses are computed in float32 at least. Sums are divided by
+ * the whole batch's denominators at run time, so that pieces add up to the same loss.
  */
 #include "model/lower_inner.h"
 
@@ -129,8 +129,7 @@ static void loss_settings(const mf_json *config, mf_loss loss, mf_attr *attr)
     attr->loss.alpha = mf_json_get_number(config, "alpha", 0.25);
     attr->loss.gamma = mf_json_get_number(config, "gamma", 2);
     attr->loss.label_smoothing = mf_json_get_number(config, "label_smoothing", 0);
-    attr->loss.balanced =
-        loss == MF_LOSS_CATEGORICAL_FOCAL || mf_json_get_bool(config, "apply_class_balancing", false);
+    attr->loss.balanced = loss == MF_LOSS_CATEGORICAL_FOCAL || mf_json_get_bool(config, "apply_class_balancing", false);
     attr->loss.reduction = reduction(mf_json_get_string(config, "reduction", "sum_over_batch_size"));
     attr->loss.function = loss;
 }

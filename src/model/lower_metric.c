@@ -51,8 +51,7 @@ static bool find_metric(const mf_lowering *lo, const char *name, uint32_t output
 static void ignore(mf_lowering *lo, const char *name)
 {
     mf_graph *g = lo->b.graph;
-    g->ignored_metrics =
-        g->ignored_metrics ? mf_arena_printf(&g->arena, "%s, %s", g->ignored_metrics, name) : name;
+    g->ignored_metrics = g->ignored_metrics ? mf_arena_printf(&g->arena, "%s, %s", g->ignored_metrics, name) : name;
     if (!g->ignored_metrics)
         mf_build_fail(&lo->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the metrics");
 }

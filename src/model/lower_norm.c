@@ -14,8 +14,11 @@ static void one(mf_layer_call *c, uint32_t y)
     c->out_count = 1;
 }
 
-static const mf_weight_spec gamma_spec = {
-    .name = "gamma", .initializer = "gamma_initializer", .regularizer = "gamma_regularizer", .initial = 1, .keep = true};
+static const mf_weight_spec gamma_spec = {.name = "gamma",
+                                          .initializer = "gamma_initializer",
+                                          .regularizer = "gamma_regularizer",
+                                          .initial = 1,
+                                          .keep = true};
 static const mf_weight_spec beta_spec = {
     .name = "beta", .initializer = "beta_initializer", .regularizer = "beta_regularizer", .keep = true};
 static const mf_weight_spec mean_spec = {
@@ -164,8 +167,7 @@ void mf_lower_group_norm(mf_layer_call *c)
         return;
     }
     mf_shape vector = mf_shape1(shape.dim[axis]);
-    uint32_t gamma =
-        mf_json_get_bool(c->config, "scale", true) ? up(c, mf_weight(c, &gamma_spec, vector)) : MF_NONE;
+    uint32_t gamma = mf_json_get_bool(c->config, "scale", true) ? up(c, mf_weight(c, &gamma_spec, vector)) : MF_NONE;
     uint32_t beta = mf_json_get_bool(c->config, "center", true) ? up(c, mf_weight(c, &beta_spec, vector)) : MF_NONE;
     uint32_t x = axis_last(c, up(c, c->in[0]), axis, false);
     uint32_t y = mf_g_layer_norm(c->b, x, gamma, beta, mf_json_get_number(c->config, "epsilon", 1e-3), 1,

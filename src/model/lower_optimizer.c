@@ -2,9 +2,9 @@
  * lower_optimizer.c: the optimizer of the file, of the options, or Adam by assumption; and the optimizer state the file
  * stores, matched to the variables.
  *
- * Keras 3 stores: iteration, learning_rate (not with a schedule), averages, accumulators, then the slots: interleaved per
- * weight within one group (Adam: m0, v0, m1, v1 ...), group after group (RMSprop: all velocities, then all momentums).
- * The match is by count and shape, all or nothing: state of another shape is left out, as Keras does.
+ * Keras 3 stores: iteration, learning_rate (not with a schedule), averages, accumulators, then the slots: interleaved
+ * per weight within one group (Adam: m0, v0, m1, v1 ...), group after group (RMSprop: all velocities, then all
+ * momentums). The match is by count and shape, all or nothing: state of another shape is left out, as Keras does.
  */
 #include "base/error.h"
 #include "model/lower_compile.h"
@@ -77,7 +77,8 @@ static bool choose(mf_lowering *lo, mf_optimizer_settings *settings)
     if (!mf_optimizer_parse(plain, &optimizer)) {
         if (g->mode == MF_MODE_TRAIN)
             mf_build_fail(&lo->b, MEMFIT_UNSUPPORTED,
-                          "optimizer '%s' is not known\nName one with --optimizer, e.g. adam, sgd, rmsprop, adamw", name);
+                          "optimizer '%s' is not known\nName one with --optimizer, e.g. adam, sgd, rmsprop, adamw",
+                          name);
         return false;
     }
     mf_optimizer_defaults(optimizer, settings);

@@ -1,4 +1,5 @@
-/* lower_table.c: the one table of layer classes. Adding a class is one row and one function; docs/layers.md lists it. */
+/* lower_table.c: the one table of layer classes. Adding a class is one row and one function; docs/layers.md lists it.
+ */
 #include "model/lower_inner.h"
 
 #include <string.h>

@@ -19,15 +19,16 @@ static inline mf_model *model_from_text(const char *text)
 static inline char *sequential_text(const char *layers, const char *compile)
 {
     char *text = NULL;
-    int n = asprintf(&text,
-                     "{\"module\":\"keras\",\"class_name\":\"Sequential\",\"config\":{\"name\":\"m\",\"trainable\":true,"
-                     "\"dtype\":\"float32\",\"layers\":[%s]}%s%s}",
-                     layers, compile ? ",\"compile_config\":" : "", compile ? compile : "");
+    int n =
+        asprintf(&text,
+                 "{\"module\":\"keras\",\"class_name\":\"Sequential\",\"config\":{\"name\":\"m\",\"trainable\":true,"
+                 "\"dtype\":\"float32\",\"layers\":[%s]}%s%s}",
+                 layers, compile ? ",\"compile_config\":" : "", compile ? compile : "");
     assert_true(n > 0);
     return text;
 }
 
-#define LAYER(class, name, config) \
+#define LAYER(class, name, config)                                                                                     \
     "{\"module\":\"keras.layers\",\"class_name\":\"" class "\",\"config\":{\"name\":\"" name "\"" config "}}"
 #define INPUT(shape) LAYER("InputLayer", "in", ",\"batch_shape\":[null," shape "],\"dtype\":\"float32\"")
 

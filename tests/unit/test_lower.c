@@ -3,13 +3,19 @@
 
 #include <dirent.h>
 
-static const char cnn[] = INPUT("28,28,1") "," LAYER("Conv2D", "conv",
-    ",\"filters\":8,\"kernel_size\":[3,3],\"strides\":[1,1],\"padding\":\"same\",\"activation\":\"relu\"") ","
-    LAYER("BatchNormalization", "bn", ",\"axis\":[-1]") ","
-    LAYER("MaxPooling2D", "pool", ",\"pool_size\":[2,2],\"strides\":[2,2],\"padding\":\"valid\"") ","
-    LAYER("Flatten", "flat", "") "," LAYER("Dropout", "drop", ",\"rate\":0.5") ","
-    LAYER("Dense", "out", ",\"units\":10,\"activation\":\"softmax\"");
-static const char compiled[] = "{\"optimizer\":\"adam\",\"loss\":\"sparse_categorical_crossentropy\",\"metrics\":[\"accuracy\"]}";
+static const char cnn[] =
+    INPUT("28,28,1") "," LAYER("Conv2D", "conv", ",\"filters\":8,\"kernel_size\":[3,3],\"strides\":[1,1],\"padding\":\"same\",\"activation\":\"relu\"") "," LAYER(
+        "BatchNormalization", "bn", ",\"axis\":[-1]") "," LAYER("MaxPooling2D", "pool",
+                                                                ",\"pool_size\":[2,2],\"strides\":[2,2],\"padding\":"
+                                                                "\"valid\"") "," LAYER("Flatten",
+                                                                                       "flat", "") "," LAYER("Dropout",
+                                                                                                             "drop",
+                                                                                                             ",\"rate\""
+                                                                                                             ":0.5") "," LAYER("Dense",
+                                                                                                                               "out",
+                                                                                                                               ",\"units\":10,\"activation\":\"softmax\"");
+static const char compiled[] =
+    "{\"optimizer\":\"adam\",\"loss\":\"sparse_categorical_crossentropy\",\"metrics\":[\"accuracy\"]}";
 
 static void a_cnn_becomes_a_training_step(void **state)
 {
@@ -52,8 +58,9 @@ static void a_cnn_becomes_a_training_step(void **state)
 static void updates_come_as_soon_as_they_can(void **state)
 {
     (void)state;
-    char *text = sequential_text(INPUT("4") "," LAYER("Dense", "a", ",\"units\":8,\"activation\":\"relu\"") ","
-                                 LAYER("Dense", "b", ",\"units\":3"), "{\"optimizer\":\"sgd\",\"loss\":\"mse\"}");
+    char *text = sequential_text(INPUT("4") "," LAYER("Dense", "a", ",\"units\":8,\"activation\":\"relu\"") "," LAYER(
+                                     "Dense", "b", ",\"units\":3"),
+                                 "{\"optimizer\":\"sgd\",\"loss\":\"mse\"}");
     mf_model *model = model_from_text(text);
     mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
     mf_graph *g = lower_ok(model, &options);
@@ -129,10 +136,11 @@ static void pieces_accumulate(void **state)
 static void frozen_layers_have_no_gradients(void **state)
 {
     (void)state;
-    char *text = sequential_text(INPUT("8,8,3") ","
-        LAYER("Conv2D", "c", ",\"trainable\":false,\"filters\":4,\"kernel_size\":[3,3]") ","
-        LAYER("BatchNormalization", "bn", ",\"trainable\":false") ","
-        LAYER("GlobalAveragePooling2D", "gap", "") "," LAYER("Dense", "d", ",\"units\":1,\"activation\":\"sigmoid\""),
+    char *text = sequential_text(
+        INPUT("8,8,3") "," LAYER("Conv2D", "c", ",\"trainable\":false,\"filters\":4,\"kernel_size\":[3,3]") "," LAYER(
+            "BatchNormalization", "bn",
+            ",\"trainable\":false") "," LAYER("GlobalAveragePooling2D", "gap",
+                                              "") "," LAYER("Dense", "d", ",\"units\":1,\"activation\":\"sigmoid\""),
         "{\"optimizer\":\"adam\",\"loss\":\"binary_crossentropy\"}");
     mf_model *model = model_from_text(text);
     mf_lower_options options = lower_options(MF_MODE_TRAIN, 4);
