@@ -596,6 +596,7 @@ memfit_status mf_device_open_sim(const memfit_device_options *options, unsigned 
     pthread_mutex_init(&s->lock, NULL);
     s->base.granularity = granularity;
     s->base.fixed_bytes = options->fixed_bytes;
+    s->base.hollow = true;
     memcpy(s->base.name, "simulated device", sizeof "simulated device");
     s->capacity = capacity;
     s->next_address = UINT64_C(1) << 40;

@@ -33,6 +33,8 @@ typedef struct mf_pool_pages {
 } mf_pool_pages;
 
 /* The functions below take the pool's lock unless their name ends in _locked. */
+/* Every live block in address order, until fn returns false. */
+void mf_pool_walk_blocks_locked(memfit_pool *pool, bool (*fn)(void *ctx, const memfit_block_info *block), void *ctx);
 void mf_pool_walk_pages(memfit_pool *pool, mf_pool_pages *pages);
 void mf_pool_walk_pages_locked(memfit_pool *pool, mf_pool_pages *pages);
 

@@ -1,0 +1,315 @@
+/*
+ * blocks.c: the address range as a list of blocks without gaps, holes sorted into bins, and the table that leads from an
+ * address to its block.
+ *
+ * Bins: two levels, power of two and 32 steps in it, one bit each. Finding a hole is two bit scans and a look at no more
+ * than 16 entries of one list: near enough to best fit that no trace can tell the difference (measured: 1.0045 against
+ * 1.0041 physical per live byte on the worst trace), and the cost does not grow with the number of holes.
+ *
+ * Invariants: blocks cover the range; two neighbouring holes are never of the same lane; the tail is the last block, a
+ * hole of lane 0 that is in no bin; a cell shows the block that begins in it, or the slab that covers it (low bit set).
+ *
+ * Tried and dropped: holes split into parts with and without memory behind them, backed parts preferred. Fewer moves
+ * (0.4 %), but a hole cut that way no longer fits the block that left it, and training asks for the same sizes again and
+ * again: up to 9.5 % of memory pinned in half-used pages.
+ */
+#include "pool/state.h"
+
+#include <string.h>
+
+enum { RECORDS_AT_ONCE = 64 };
+
+bool mf_blocks_reserve(memfit_pool *pool, unsigned count)
+{
+    while (pool->unused_block_count < count) {
+        mf_block *more = MF_NEW_ARRAY(&pool->arena, mf_block, RECORDS_AT_ONCE);
+        if (!more)
+            return false;
+        for (unsigned i = 0; i < RECORDS_AT_ONCE; i++) {
+            more[i].after = pool->unused_blocks;
+            pool->unused_blocks = &more[i];
+        }
+        pool->unused_block_count += RECORDS_AT_ONCE;
+    }
+    return true;
+}
+
+static mf_block *new_record(memfit_pool *pool)
+{
+    mf_block *block = pool->unused_blocks;
+    pool->unused_blocks = block->after;
+    pool->unused_block_count--;
+    *block = (mf_block){0};
+    return block;
+}
+
+static void drop_record(memfit_pool *pool, mf_block *block)
+{
+    block->after = pool->unused_blocks;
+    pool->unused_blocks = block;
+    pool->unused_block_count++;
+}
+
+bool mf_blocks_init(memfit_pool *pool)
+{
+    size_t leaves = (size_t)(pool->range_bytes >> MF_LEAF_SHIFT) + 1;
+    pool->leaf = mf_host_zalloc(pool->host, leaves * sizeof *pool->leaf);
+    if (!pool->leaf)
+        return false;
+    pool->host_bytes += leaves * sizeof *pool->leaf;
+    if (!mf_blocks_reserve(pool, 2))
+        return false;
+    pool->tail = new_record(pool);
+    pool->tail->bytes = pool->range_bytes;
+    pool->first = pool->tail;
+    return true;
+}
+
+/* ---- from address to block ---------------------------------------------------------------------------------- */
+
+bool mf_cells_reserve(memfit_pool *pool, uint64_t offset, uint64_t bytes)
+{
+    for (uint64_t i = offset >> MF_LEAF_SHIFT; i <= (offset + bytes - 1) >> MF_LEAF_SHIFT; i++) {
+        if (atomic_load_explicit(&pool->leaf[i], memory_order_relaxed))
+            continue;
+        uintptr_t *leaf = mf_host_zalloc(pool->host, MF_LEAF_CELLS * sizeof *leaf);
+        if (!leaf)
+            return false;
+        pool->host_bytes += MF_LEAF_CELLS * sizeof *leaf;
+        atomic_store_explicit(&pool->leaf[i], leaf, memory_order_release);
+    }
+    return true;
+}
+
+void mf_cell_store(memfit_pool *pool, uint64_t offset, uintptr_t value)
+{
+    uintptr_t *leaf = atomic_load_explicit(&pool->leaf[offset >> MF_LEAF_SHIFT], memory_order_relaxed);
+    _Atomic uintptr_t *cell = (_Atomic uintptr_t *)&leaf[offset >> MF_CELL_SHIFT & (MF_LEAF_CELLS - 1)];
+    atomic_store_explicit(cell, value, memory_order_release);
+}
+
+/* ---- bins --------------------------------------------------------------------------------------------------- */
+
+static void bin_of(uint64_t bytes, unsigned *level, unsigned *step)
+{
+    uint64_t units = bytes / MF_UNIT;
+    if (units < MF_STEPS) {
+        *level = 0;
+        *step = (unsigned)units;
+        return;
+    }
+    unsigned power = 63 - (unsigned)__builtin_clzll(units);
+    *level = power - 4;
+    *step = (unsigned)(units >> (power - 5)) & (MF_STEPS - 1);
+}
+
+void mf_bins_add(mf_bins *bins, mf_block *hole)
+{
+    unsigned level, step;
+    bin_of(hole->bytes, &level, &step);
+    mf_block **first = &bins->first[level][step];
+    hole->bin_before = NULL;
+    hole->bin_after = *first;
+    if (*first)
+        (*first)->bin_before = hole;
+    *first = hole;
+    bins->levels |= UINT64_C(1) << level;
+    bins->steps[level] |= UINT32_C(1) << step;
+}
+
+void mf_bins_remove(mf_bins *bins, mf_block *hole)
+{
+    if (hole->bin_after)
+        hole->bin_after->bin_before = hole->bin_before;
+    if (hole->bin_before) {
+        hole->bin_before->bin_after = hole->bin_after;
+        return;
+    }
+    unsigned level, step;
+    bin_of(hole->bytes, &level, &step);
+    bins->first[level][step] = hole->bin_after;
+    if (hole->bin_after)
+        return;
+    bins->steps[level] &= ~(UINT32_C(1) << step);
+    if (!bins->steps[level])
+        bins->levels &= ~(UINT64_C(1) << level);
+}
+
+/* The smallest of the first entries that is large enough. */
+static mf_block *best_of(mf_block *hole, uint64_t bytes)
+{
+    mf_block *best = NULL;
+    for (unsigned i = 0; hole && i < MF_LOOK; i++, hole = hole->bin_after) {
+        if (hole->bytes < bytes || (best && hole->bytes >= best->bytes))
+            continue;
+        best = hole;
+        if (hole->bytes == bytes)
+            break;
+    }
+    return best;
+}
+
+mf_block *mf_bins_fit(const mf_bins *bins, uint64_t bytes)
+{
+    unsigned level, step;
+    bin_of(bytes, &level, &step);
+    if (level >= MF_LEVELS)
+        return NULL;
+    mf_block *best = best_of(bins->first[level][step], bytes);
+    if (best)
+        return best;
+    uint32_t steps = step + 1 < MF_STEPS ? bins->steps[level] >> (step + 1) << (step + 1) : 0;
+    if (!steps) {
+        uint64_t levels = bins->levels >> level >> 1 << level << 1;
+        if (!levels)
+            return NULL;
+        level = (unsigned)__builtin_ctzll(levels);
+        steps = bins->steps[level];
+    }
+    return best_of(bins->first[level][__builtin_ctz(steps)], bytes);
+}
+
+/* ---- cutting and joining ------------------------------------------------------------------------------------ */
+
+static void put_hole(memfit_pool *pool, mf_block *hole)
+{
+    if (hole != pool->tail)
+        mf_bins_add(&pool->lane[hole->lane]->bins, hole);
+}
+
+static void take_hole(memfit_pool *pool, mf_block *hole)
+{
+    if (hole != pool->tail)
+        mf_bins_remove(&pool->lane[hole->lane]->bins, hole);
+}
+
+mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, mf_block_state state)
+{
+    uint64_t end = hole->start + hole->bytes;
+    if (hole->lane)
+        pool->lane[hole->lane]->pending_bytes -= bytes;
+    take_hole(pool, hole);
+    if (start > hole->start) { /* a part in front stays a hole */
+        mf_block *front = new_record(pool);
+        *front = (mf_block){.start = hole->start,
+                            .bytes = start - hole->start,
+                            .before = hole->before,
+                            .after = hole,
+                            .serial = hole->serial,
+                            .lane = hole->lane,
+                            .state = MF_HOLE};
+        if (hole->before)
+            hole->before->after = front;
+        else
+            pool->first = front;
+        hole->before = front;
+        mf_bins_add(&pool->lane[front->lane]->bins, front);
+    }
+    mf_block *block = hole;
+    if (start + bytes < end) { /* a part behind: the record stays the hole's, so that the tail stays the tail */
+        block = new_record(pool);
+        block->before = hole->before;
+        block->after = hole;
+        if (hole->before)
+            hole->before->after = block;
+        else
+            pool->first = block;
+        hole->before = block;
+        hole->start = start + bytes;
+        hole->bytes = end - hole->start;
+        put_hole(pool, hole);
+    }
+    block->start = start;
+    block->bytes = bytes;
+    block->state = (uint8_t)state;
+    block->lane = 0;
+    block->serial = 0;
+    mf_pages_clear_idle(pool, start >> pool->pages.shift, ((start + bytes - 1) >> pool->pages.shift) + 1);
+    return block;
+}
+
+/* Takes `gone` into `kept`, its neighbour. */
+static void join(memfit_pool *pool, mf_block *kept, mf_block *gone)
+{
+    if (gone->start < kept->start) {
+        kept->start = gone->start;
+        kept->before = gone->before;
+        if (gone->before)
+            gone->before->after = kept;
+        else
+            pool->first = kept;
+    } else {
+        kept->after = gone->after;
+        if (gone->after)
+            gone->after->before = kept;
+    }
+    kept->bytes += gone->bytes;
+    if (gone->serial > kept->serial)
+        kept->serial = gone->serial;
+    drop_record(pool, gone);
+}
+
+static bool joins(const mf_block *neighbour, unsigned lane)
+{
+    return neighbour && neighbour->state == MF_HOLE && neighbour->lane == lane;
+}
+
+/* A hole in no bin yet: joins it with its neighbours and puts it where it belongs. */
+static mf_block *settle(memfit_pool *pool, mf_block *hole)
+{
+    if (joins(hole->before, hole->lane)) {
+        take_hole(pool, hole->before);
+        join(pool, hole, hole->before);
+    }
+    if (joins(hole->after, hole->lane)) {
+        mf_block *after = hole->after;
+        take_hole(pool, after);
+        if (after == pool->tail) {
+            join(pool, after, hole);
+            hole = after;
+        } else {
+            join(pool, hole, after);
+        }
+    }
+    put_hole(pool, hole);
+    return hole;
+}
+
+/* Marks as idle the pages that [start, end) has completed inside `hole`. */
+static void complete_pages(memfit_pool *pool, const mf_block *hole, uint64_t start, uint64_t end)
+{
+    uint64_t shift = pool->pages.shift, past = (UINT64_C(1) << shift) - 1;
+    uint64_t first = (hole->start + past) >> shift, last = (hole->start + hole->bytes) >> shift;
+    if (first < start >> shift)
+        first = start >> shift;
+    if (last > (end + past) >> shift)
+        last = (end + past) >> shift;
+    if (first < last)
+        mf_pages_set_idle(pool, first, last);
+}
+
+void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t serial)
+{
+    uint64_t start = block->start, end = start + block->bytes;
+    block->state = MF_HOLE;
+    block->lane = (uint8_t)lane;
+    block->serial = serial;
+    pool->frees_central++;
+    if (lane)
+        pool->lane[lane]->pending_bytes += block->bytes;
+    mf_block *hole = settle(pool, block);
+    if (!lane)
+        complete_pages(pool, hole, start, end);
+}
+
+mf_block *mf_hole_release(memfit_pool *pool, mf_block *hole)
+{
+    uint64_t start = hole->start, end = start + hole->bytes;
+    take_hole(pool, hole);
+    pool->lane[hole->lane]->pending_bytes -= hole->bytes;
+    hole->lane = 0;
+    hole->serial = 0;
+    mf_block *joined = settle(pool, hole);
+    complete_pages(pool, joined, start, end);
+    return joined;
+}

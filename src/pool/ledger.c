@@ -1,0 +1,366 @@
+/*
+ * ledger.c: who holds what. Every block has an owner, every owner a kind; three accounts move with each block: the
+ * owner's, the kind's and the total.
+ *
+ * The pool's accounts change under its lock. What a thread does in its magazines goes to tallies of its own: the change
+ * since the last fold, and the highest it stood. Folding makes
+ *
+ *     peak = max(peak, now + top)      now += change      top = change = 0
+ *
+ * Whenever a thread takes the pool's lock for an owner it folds that owner's three tallies first. So with one thread
+ * every account passes through every value it really had, and peaks are exact. With several the sum of "now" is exact,
+ * and a peak may be off by what the other threads have not folded yet: 64 KiB a tally at most, then they fold.
+ */
+#include "pool/state.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- owners ------------------------------------------------------------------------------------------------- */
+
+static uint64_t hash_owner(memfit_kind kind, const char *name)
+{
+    uint64_t h = 1469598103934665603u ^ (uint64_t)kind;
+    for (size_t i = 0; i < 63 && name[i]; i++)
+        h = (h ^ (unsigned char)name[i]) * 1099511628211u;
+    return h ^ h >> 29;
+}
+
+static bool same_owner(const mf_owner *o, memfit_kind kind, const char *name)
+{
+    return o->kind == kind && !strncmp(o->name, name, sizeof o->name - 1);
+}
+
+static uint32_t *find_entry(uint32_t *table, size_t size, const memfit_pool *pool, memfit_kind kind, const char *name)
+{
+    size_t i = (size_t)hash_owner(kind, name) & (size - 1);
+    while (table[i] && !same_owner(mf_owner_at(pool, table[i] - 1), kind, name))
+        i = (i + 1) & (size - 1);
+    return &table[i];
+}
+
+static bool grow_table(memfit_pool *pool)
+{
+    size_t size = pool->owner_table_size ? pool->owner_table_size * 2 : 64;
+    uint32_t *table = mf_host_zalloc(pool->host, size * sizeof *table);
+    if (!table)
+        return false;
+    for (uint32_t i = 0; i < pool->owner_count; i++) {
+        const mf_owner *o = mf_owner_at(pool, i);
+        *find_entry(table, size, pool, o->kind, o->name) = i + 1;
+    }
+    mf_host_free(pool->host, pool->owner_table, pool->owner_table_size * sizeof *table);
+    pool->host_bytes += (size - pool->owner_table_size) * sizeof *table;
+    pool->owner_table = table;
+    pool->owner_table_size = size;
+    return true;
+}
+
+static memfit_status add_owner(memfit_pool *pool, memfit_kind kind, const char *name, uint32_t *out, memfit_error *err)
+{
+    uint32_t id = pool->owner_count;
+    if (id == MF_OWNERS_MOST)
+        return mf_fail(err, MEMFIT_INVALID, "pool %s: no more than %d owners\nName layers or call sites, not steps",
+                       pool->name, MF_OWNERS_MOST);
+    if (id * 2 >= pool->owner_table_size && !grow_table(pool))
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool %s: no host memory for an owner", pool->name);
+    mf_owner **chunk = &pool->owner_chunk[id / MF_OWNER_CHUNK];
+    if (!*chunk)
+        *chunk = MF_NEW_ARRAY(&pool->arena, mf_owner, MF_OWNER_CHUNK);
+    if (!*chunk)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool %s: no host memory for an owner", pool->name);
+    mf_owner *o = mf_owner_at(pool, id);
+    o->kind = kind;
+    strncpy(o->name, name, sizeof o->name - 1);
+    *find_entry(pool->owner_table, pool->owner_table_size, pool, kind, name) = id + 1;
+    atomic_store_explicit(&pool->owner_count, id + 1, memory_order_release);
+    *out = id;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_ledger_init(memfit_pool *pool, memfit_error *err)
+{
+    uint32_t unnamed;
+    return add_owner(pool, MEMFIT_KIND_OTHER, "unnamed", &unnamed, err);
+}
+
+void mf_ledger_end(memfit_pool *pool)
+{
+    mf_host_free(pool->host, pool->owner_table, pool->owner_table_size * sizeof *pool->owner_table);
+    pool->owner_table = NULL;
+    pool->owner_table_size = 0;
+}
+
+memfit_status memfit_pool_owner(memfit_pool *pool, memfit_kind kind, const char *name, memfit_owner *owner,
+                                memfit_error *err)
+{
+    if ((unsigned)kind >= MEMFIT_KIND_COUNT || !name || !owner)
+        return mf_fail(err, MEMFIT_INVALID, "pool owner: %s", name && owner ? "no such kind" : "NULL");
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    uint32_t id = *find_entry(pool->owner_table, pool->owner_table_size, pool, kind, name);
+    if (id)
+        *owner = id - 1;
+    else
+        status = add_owner(pool, kind, name, owner, err);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+bool mf_pool_owner_name(memfit_pool *pool, memfit_owner owner, memfit_kind *kind, char name[64])
+{
+    if (owner >= pool->owner_count)
+        return false;
+    const mf_owner *o = mf_owner_at(pool, owner);
+    *kind = o->kind;
+    memcpy(name, o->name, sizeof o->name);
+    return true;
+}
+
+/* ---- accounts ----------------------------------------------------------------------------------------------- */
+
+static void account_add(mf_account *a, uint64_t bytes)
+{
+    a->now += bytes;
+    a->allocations++;
+    if (a->now > a->peak)
+        a->peak = a->now;
+}
+
+static void account_sub(mf_account *a, uint64_t bytes)
+{
+    a->now -= bytes;
+    a->frees++;
+}
+
+void mf_ledger_add(memfit_pool *pool, uint32_t owner, uint64_t bytes)
+{
+    mf_owner *o = mf_owner_at(pool, owner);
+    account_add(&o->account, bytes);
+    account_add(&pool->kind[o->kind], bytes);
+    account_add(&pool->total, bytes);
+}
+
+void mf_ledger_sub(memfit_pool *pool, uint32_t owner, uint64_t bytes)
+{
+    mf_owner *o = mf_owner_at(pool, owner);
+    account_sub(&o->account, bytes);
+    account_sub(&pool->kind[o->kind], bytes);
+    account_sub(&pool->total, bytes);
+}
+
+static void fold(mf_account *a, mf_tally *t)
+{
+    int64_t now = atomic_load_explicit(&t->now, memory_order_relaxed);
+    int64_t top = atomic_load_explicit(&t->top, memory_order_relaxed);
+    int64_t high = (int64_t)a->now + top;
+    if (high > 0 && (uint64_t)high > a->peak)
+        a->peak = (uint64_t)high;
+    a->now = (uint64_t)((int64_t)a->now + now);
+    a->allocations += atomic_load_explicit(&t->allocations, memory_order_relaxed);
+    a->frees += atomic_load_explicit(&t->frees, memory_order_relaxed);
+    atomic_store_explicit(&t->now, 0, memory_order_relaxed);
+    atomic_store_explicit(&t->top, 0, memory_order_relaxed);
+    atomic_store_explicit(&t->allocations, 0, memory_order_relaxed);
+    atomic_store_explicit(&t->frees, 0, memory_order_relaxed);
+}
+
+void mf_ledger_fold_one(memfit_pool *pool, mf_cache *cache, uint32_t owner)
+{
+    mf_owner *o = mf_owner_at(pool, owner);
+    if (owner < cache->owner_capacity)
+        fold(&o->account, &cache->owner[owner]);
+    fold(&pool->kind[o->kind], &cache->kind[o->kind]);
+    fold(&pool->total, &cache->total);
+}
+
+void mf_ledger_fold(memfit_pool *pool, mf_cache *cache)
+{
+    for (uint32_t i = 0; i < cache->owner_capacity && i < pool->owner_count; i++)
+        fold(&mf_owner_at(pool, i)->account, &cache->owner[i]);
+    for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++)
+        fold(&pool->kind[k], &cache->kind[k]);
+    fold(&pool->total, &cache->total);
+}
+
+void mf_ledger_fold_all(memfit_pool *pool)
+{
+    for (mf_cache *c = pool->caches; c; c = c->next) {
+        mf_cache_lock(c);
+        mf_ledger_fold(pool, c);
+        mf_cache_unlock(c);
+    }
+}
+
+memfit_status memfit_pool_reset_peaks(memfit_pool *pool, memfit_error *err)
+{
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    mf_ledger_fold_all(pool);
+    for (uint32_t i = 0; i < pool->owner_count; i++)
+        mf_owner_at(pool, i)->account.peak = mf_owner_at(pool, i)->account.now;
+    for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++)
+        pool->kind[k].peak = pool->kind[k].now;
+    pool->total.peak = pool->total.now;
+    pool->pages.reserved_peak = pool->pages.reserved;
+    pthread_mutex_unlock(&pool->lock);
+    return MEMFIT_OK;
+}
+
+/* ---- lists of owners: written straight into the caller's array, largest first, without allocating ------------- */
+
+static memfit_owner_info describe(const memfit_pool *pool, uint32_t id)
+{
+    const mf_owner *o = mf_owner_at(pool, id);
+    memfit_owner_info info = {.owner = id,
+                              .kind = o->kind,
+                              .bytes = o->account.now,
+                              .peak_bytes = o->account.peak,
+                              .blocks = o->account.allocations - o->account.frees,
+                              .allocations = o->account.allocations,
+                              .grown_marks = o->grown};
+    memcpy(info.name, o->name, sizeof info.name);
+    return info;
+}
+
+static bool comes_before(const memfit_owner_info *a, const memfit_owner_info *b)
+{
+    return a->bytes != b->bytes ? a->bytes > b->bytes : a->owner < b->owner;
+}
+
+/* Keeps the `most` largest of what is offered, sorted by insertion. */
+static void offer(memfit_owner_info *list, size_t most, size_t *kept, const memfit_owner_info *info)
+{
+    if (!most || (*kept == most && !comes_before(info, &list[most - 1])))
+        return;
+    size_t at = *kept < most ? (*kept)++ : most - 1;
+    while (at && comes_before(info, &list[at - 1])) {
+        list[at] = list[at - 1];
+        at--;
+    }
+    list[at] = *info;
+}
+
+static memfit_status list_owners(memfit_pool *pool, bool live_only, memfit_owner_info *list, size_t most, size_t *count,
+                                 memfit_error *err)
+{
+    if (!count || (most && !list))
+        return mf_fail(err, MEMFIT_INVALID, "pool owners: NULL");
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    mf_ledger_fold_all(pool);
+    size_t kept = 0, n = 0;
+    for (uint32_t i = 0; i < pool->owner_count; i++) {
+        memfit_owner_info info = describe(pool, i);
+        if (live_only && !info.blocks)
+            continue;
+        n++;
+        offer(list, most, &kept, &info);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    *count = n;
+    return MEMFIT_OK;
+}
+
+memfit_status memfit_pool_owners(memfit_pool *pool, memfit_owner_info *list, size_t most, size_t *count,
+                                 memfit_error *err)
+{
+    return list_owners(pool, false, list, most, count, err);
+}
+
+memfit_status memfit_pool_leaks(memfit_pool *pool, memfit_owner_info *list, size_t most, size_t *count,
+                                memfit_error *err)
+{
+    return list_owners(pool, true, list, most, count, err);
+}
+
+void mf_ledger_report_leaks(memfit_pool *pool)
+{
+    enum { MOST = 64 };
+    memfit_owner_info list[MOST];
+    size_t kept = 0, n = 0;
+    mf_ledger_fold_all(pool);
+    for (uint32_t i = 0; i < pool->owner_count; i++) {
+        memfit_owner_info info = describe(pool, i);
+        if (info.blocks) {
+            n++;
+            offer(list, MOST, &kept, &info);
+        }
+    }
+    if (n && pool->options.on_leak)
+        pool->options.on_leak(pool->options.on_leak_ctx, list, kept);
+}
+
+/* ---- marks -------------------------------------------------------------------------------------------------- */
+
+memfit_status memfit_pool_mark(memfit_pool *pool, uint64_t *mark, memfit_error *err)
+{
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    mf_ledger_fold_all(pool);
+    for (uint32_t i = 0; i < pool->owner_count; i++) {
+        mf_owner *o = mf_owner_at(pool, i);
+        o->grown = o->account.now > o->at_mark ? o->grown + 1 : 0;
+        o->at_mark = o->account.now;
+    }
+    uint64_t number = atomic_fetch_add_explicit(&pool->marks, 1, memory_order_relaxed) + 1;
+    if (mark)
+        *mark = number;
+    if (pool->hook)
+        pool->hook(pool->hook_ctx, &(mf_pool_event){.op = MF_POOL_MARK, .bytes = number});
+    pthread_mutex_unlock(&pool->lock);
+    return MEMFIT_OK;
+}
+
+typedef struct since {
+    uint64_t mark;
+    memfit_owner_info *list; /* one an owner, by number */
+} since;
+
+static bool add_since(void *ctx, const memfit_block_info *block)
+{
+    since *s = ctx;
+    if (block->mark >= s->mark) {
+        s->list[block->owner].bytes += block->bytes;
+        s->list[block->owner].blocks++;
+    }
+    return true;
+}
+
+memfit_status memfit_pool_growth(memfit_pool *pool, uint64_t mark, memfit_owner_info *list, size_t most, size_t *count,
+                                 memfit_error *err)
+{
+    if (!count || (most && !list))
+        return mf_fail(err, MEMFIT_INVALID, "pool growth: NULL");
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    uint32_t owners = pool->owner_count;
+    since s = {mark, mf_host_zalloc(pool->host, owners * sizeof *s.list)};
+    if (!s.list) {
+        pthread_mutex_unlock(&pool->lock);
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool %s: no host memory for the list", pool->name);
+    }
+    mf_ledger_fold_all(pool);
+    mf_pool_walk_blocks_locked(pool, add_since, &s);
+    size_t kept = 0, n = 0;
+    for (uint32_t i = 0; i < owners; i++) {
+        if (!s.list[i].blocks)
+            continue;
+        memfit_owner_info info = describe(pool, i);
+        info.bytes = s.list[i].bytes;
+        info.blocks = s.list[i].blocks;
+        n++;
+        offer(list, most, &kept, &info);
+    }
+    mf_host_free(pool->host, s.list, owners * sizeof *s.list);
+    pthread_mutex_unlock(&pool->lock);
+    *count = n;
+    return MEMFIT_OK;
+}

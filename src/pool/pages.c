@@ -1,0 +1,638 @@
+/*
+ * pages.c: the physical side of a pool: handles of one page (or a few of many pages, made in bulk), mapped or spare.
+ *
+ *     create -> spare -> mapped -> idle -> (taken out) -> spare -> mapped elsewhere
+ *                 |                                         |
+ *                 +--------------- release <----------------+
+ *
+ * When pages are missing behind a chosen place they come, in this order, from
+ *   1. spare handles;
+ *   2. new ones, while the pool holds no more than its peak use and 1/256: memory that is surely wanted. This
+ *      costs 0.4 % at most and halves the number of moves;
+ *   3. idle pages elsewhere, from the highest address down: the top of the range is the last resort of placement, so
+ *      what is idle there is the least likely to be wanted where it is. (From the lowest address up: five times as
+ *      many moves; from the smallest hole up: four times.)
+ *   4. new ones, up to the limit.
+ * Before anything is done it is known whether it will suffice, the device's own refusal apart.
+ *
+ * Failure: a handle that could not be mapped is spare again; pages that were mapped before the failure stay, idle, where
+ * they are. What is live and what is reserved is as before. If even the way back fails, the handle is put on the list of
+ * the unclean, and the way back is tried again before the next mapping and at the end.
+ *
+ * Bulk handles (options.bulk_bytes) are made only for long runs and while less than three quarters of the limit are
+ * taken; they are recycled whole, and broken into pages (released, created anew) when only pages will do.
+ */
+#include "pool/state.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+bool mf_pages_init(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    p->bytes = pool->options.page_bytes;
+    p->shift = (uint64_t)__builtin_ctzll(p->bytes);
+    p->bulk_pages = pool->options.bulk_bytes / p->bytes;
+    if (p->bulk_pages < 2)
+        p->bulk_pages = 0;
+    return true;
+}
+
+/* ---- bitmaps ------------------------------------------------------------------------------------------------ */
+
+static uint64_t mask_of(uint64_t word, uint64_t first, uint64_t past)
+{
+    uint64_t low = word * 64 < first ? first - word * 64 : 0;
+    uint64_t high = (word + 1) * 64 > past ? (word + 1) * 64 - past : 0;
+    return UINT64_MAX << low & UINT64_MAX >> high;
+}
+
+static bool bit(const uint64_t *bits, uint64_t i)
+{
+    return bits[i / 64] >> (i % 64) & 1;
+}
+
+/* The three tables are one piece of host memory. */
+static size_t tables_bytes(uint64_t pages)
+{
+    return (size_t)(pages / 64 * 2 * sizeof(uint64_t) + pages * sizeof(mf_handle *));
+}
+
+static bool cover(memfit_pool *pool, uint64_t past)
+{
+    mf_pages *p = &pool->pages;
+    if (past <= p->covered)
+        return true;
+    uint64_t more = p->covered ? p->covered : 1024;
+    while (more < past)
+        more *= 2;
+    size_t words = (size_t)(more / 64), old = (size_t)(p->covered / 64);
+    uint64_t *mapped = mf_host_zalloc(pool->host, tables_bytes(more));
+    if (!mapped)
+        return false;
+    uint64_t *idle = mapped + words;
+    mf_handle **handle = (mf_handle **)(idle + words);
+    if (old) {
+        memcpy(mapped, p->mapped, old * sizeof *mapped);
+        memcpy(idle, p->idle, old * sizeof *idle);
+        memcpy(handle, p->handle, p->covered * sizeof *handle);
+    }
+    mf_host_free(pool->host, p->mapped, tables_bytes(p->covered));
+    pool->host_bytes += tables_bytes(more) - tables_bytes(p->covered);
+    p->mapped = mapped;
+    p->idle = idle;
+    p->handle = handle;
+    p->covered = more;
+    return true;
+}
+
+uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t bytes)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1, missing = past - first;
+    if (past > p->covered)
+        past = p->covered;
+    for (uint64_t w = first / 64; w * 64 < past; w++)
+        missing -= (uint64_t)__builtin_popcountll(p->mapped[w] & mask_of(w, first, past));
+    return missing;
+}
+
+static uint64_t count_idle(const memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t count = 0;
+    if (past > p->covered)
+        past = p->covered;
+    for (uint64_t w = first / 64; w * 64 < past; w++)
+        count += (uint64_t)__builtin_popcountll(p->idle[w] & mask_of(w, first, past));
+    return count;
+}
+
+void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    mf_pages *p = &pool->pages;
+    if (past > p->covered)
+        past = p->covered;
+    for (uint64_t w = first / 64; w * 64 < past; w++) {
+        uint64_t more = p->mapped[w] & mask_of(w, first, past) & ~p->idle[w];
+        p->idle[w] |= more;
+        p->idle_count += (uint64_t)__builtin_popcountll(more);
+        if (more && w > p->idle_top)
+            p->idle_top = w;
+    }
+}
+
+void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    mf_pages *p = &pool->pages;
+    if (past > p->covered)
+        past = p->covered;
+    for (uint64_t w = first / 64; w * 64 < past; w++) {
+        uint64_t less = p->idle[w] & mask_of(w, first, past);
+        p->idle[w] &= ~less;
+        p->idle_count -= (uint64_t)__builtin_popcountll(less);
+    }
+    if (p->idle_count + p->spare_count < p->low_idle)
+        p->low_idle = p->idle_count + p->spare_count;
+}
+
+uint64_t mf_pages_idle(const memfit_pool *pool)
+{
+    return pool->pages.idle_count + pool->pages.spare_count;
+}
+
+uint64_t mf_pages_limit(const memfit_pool *pool)
+{
+    uint64_t fixed = mf_fixed_bytes(pool);
+    return pool->limit_bytes > fixed ? (pool->limit_bytes - fixed) / pool->pages.bytes : 0;
+}
+
+/* ---- handles ------------------------------------------------------------------------------------------------ */
+
+static mf_handle *new_handle(memfit_pool *pool)
+{
+    mf_handle *h = pool->pages.unused;
+    if (h)
+        pool->pages.unused = h->next;
+    else
+        h = MF_NEW(&pool->arena, mf_handle);
+    return h;
+}
+
+static void put_spare(memfit_pool *pool, mf_handle *h)
+{
+    mf_handle **list = h->pages > 1 ? &pool->pages.spare_bulk : &pool->pages.spare;
+    h->mapped = false;
+    h->next = *list;
+    *list = h;
+    pool->pages.spare_count += h->pages;
+}
+
+static mf_handle *take_spare(memfit_pool *pool, bool bulk)
+{
+    mf_handle **list = bulk ? &pool->pages.spare_bulk : &pool->pages.spare;
+    mf_handle *h = *list;
+    if (h) {
+        *list = h->next;
+        pool->pages.spare_count -= h->pages;
+    }
+    return h;
+}
+
+static memfit_status refuse(memfit_pool *pool, mf_refusal why, uint64_t pages)
+{
+    pool->refusal = why;
+    pool->refused_pages = pages;
+    return MEMFIT_OUT_OF_MEMORY;
+}
+
+/* One new handle of so many pages, spare. False: refused, and pool->refusal says by whom. */
+static bool create(memfit_pool *pool, uint32_t pages)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t bytes = pages * p->bytes;
+    mf_device *device = pool->device;
+    mf_handle *h = new_handle(pool);
+    if (!h)
+        return refuse(pool, MF_REFUSED_HOST, pages), false;
+    bool shared = !pool->options.slice, ours = !shared || mf_budget_take(&device->budget, bytes);
+    memfit_status status = MEMFIT_OK;
+    if (ours)
+        status = device->table->create(device, bytes, &h->physical, &pool->refused_by);
+    if (!ours || status) {
+        if (ours && shared)
+            mf_budget_give(&device->budget, bytes);
+        h->next = p->unused;
+        p->unused = h;
+        return refuse(pool, ours ? MF_REFUSED_DEVICE : MF_REFUSED_BUDGET, pages), false;
+    }
+    h->pages = pages;
+    put_spare(pool, h);
+    p->reserved += pages;
+    pool->created_pages += pages;
+    if (p->reserved > p->reserved_peak)
+        p->reserved_peak = p->reserved;
+    atomic_fetch_add_explicit(&device->budget.pools_bytes, bytes, memory_order_relaxed);
+    return true;
+}
+
+/* Gives one spare handle back. False: the device would not take it; it is spare still. */
+static bool release(memfit_pool *pool, bool bulk)
+{
+    mf_handle *h = take_spare(pool, bulk);
+    if (!h)
+        return false;
+    uint64_t bytes = h->pages * pool->pages.bytes;
+    mf_device *device = pool->device;
+    if (device->table->release(device, h->physical, bytes, &pool->refused_by)) {
+        put_spare(pool, h);
+        return false;
+    }
+    pool->pages.reserved -= h->pages;
+    pool->released_pages += h->pages;
+    if (!pool->options.slice)
+        mf_budget_give(&device->budget, bytes);
+    atomic_fetch_sub_explicit(&device->budget.pools_bytes, bytes, memory_order_relaxed);
+    h->next = pool->pages.unused;
+    pool->pages.unused = h;
+    if (pool->hook)
+        pool->hook(pool->hook_ctx, &(mf_pool_event){.op = MF_POOL_RELEASE, .bytes = bytes});
+    return true;
+}
+
+/* Tries again to unmap what could not be unmapped after a fault. */
+static bool clean(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    while (p->unclean) {
+        mf_handle *h = p->unclean;
+        if (pool->device->table->unmap(pool->device, pool->range + (h->page << p->shift), h->pages * p->bytes, NULL))
+            return false;
+        p->unclean = h->next;
+        put_spare(pool, h);
+    }
+    return true;
+}
+
+/* ---- taking idle pages out ---------------------------------------------------------------------------------- */
+
+/* Unmaps [first, past), whole handles, all idle; they become spare. */
+static bool unmap_run(memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    mf_pages *p = &pool->pages;
+    if (pool->device->table->unmap(pool->device, pool->range + (first << p->shift), (past - first) << p->shift,
+                                   &pool->refused_by))
+        return false;
+    mf_pages_clear_idle(pool, first, past);
+    for (uint64_t i = first; i < past; i++) {
+        mf_handle *h = p->handle[i];
+        p->handle[i] = NULL;
+        p->mapped[i / 64] &= ~(UINT64_C(1) << (i % 64));
+        if (h->page == i)
+            put_spare(pool, h);
+    }
+    p->mapped_count -= past - first;
+    while (p->top && !p->handle[p->top - 1])
+        p->top--;
+    return true;
+}
+
+/* The highest idle page below `below`; MF_BEYOND: none. */
+static uint64_t highest_idle(memfit_pool *pool, uint64_t below)
+{
+    mf_pages *p = &pool->pages;
+    if (!p->covered || !below)
+        return MF_BEYOND;
+    uint64_t w = (below - 1) / 64;
+    if (w > p->idle_top)
+        w = p->idle_top;
+    for (;; w--) {
+        uint64_t bits = p->idle[w] & mask_of(w, 0, below);
+        if (bits)
+            return w * 64 + 63 - (uint64_t)__builtin_clzll(bits);
+        if (w == p->idle_top && !p->idle[w] && w)
+            p->idle_top--;
+        if (!w)
+            return MF_BEYOND;
+    }
+}
+
+static bool wholly_idle(const memfit_pool *pool, const mf_handle *h)
+{
+    return h->pages == 1 || count_idle(pool, h->page, h->page + h->pages) == h->pages;
+}
+
+/* Makes up to `want` idle pages spare, keeping off [from, to). Returns how many it got (a bulk handle may give more). */
+static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t got = 0, below = p->covered;
+    while (got < want) {
+        uint64_t last = highest_idle(pool, below);
+        if (last == MF_BEYOND)
+            break;
+        if (last >= from && last < to) {
+            below = from;
+            continue;
+        }
+        mf_handle *h = p->handle[last];
+        uint64_t first = h->page;
+        below = first;
+        if (!wholly_idle(pool, h) || (first < to && last >= from))
+            continue;
+        uint64_t past = first + h->pages;
+        while (h->pages == 1 && past - first < want - got && first && !(first - 1 >= from && first - 1 < to) &&
+               bit(p->idle, first - 1) && p->handle[first - 1]->pages == 1)
+            first--;
+        below = first;
+        if (!unmap_run(pool, first, past))
+            break;
+        got += past - first;
+    }
+    return got;
+}
+
+/* ---- mapping ------------------------------------------------------------------------------------------------ */
+
+static void note_mapped(memfit_pool *pool, mf_handle *h, uint64_t page)
+{
+    mf_pages *p = &pool->pages;
+    h->page = page;
+    h->mapped = true;
+    for (uint64_t i = page; i < page + h->pages; i++) {
+        p->handle[i] = h;
+        p->mapped[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+    p->mapped_count += h->pages;
+    if (page + h->pages > p->top)
+        p->top = page + h->pages;
+}
+
+/* Maps spare handles at [first, past), makes them accessible; all or nothing. */
+static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, memfit_error *err)
+{
+    mf_pages *p = &pool->pages;
+    mf_device *device = pool->device;
+    mf_handle *mine = NULL;
+    memfit_status status = MEMFIT_OK;
+    uint64_t at = first;
+    while (at < past && !status) {
+        bool bulk = p->spare_bulk && p->spare_bulk->pages <= past - at;
+        if (!bulk && !p->spare && p->spare_bulk) { /* only pages will do: break a bulk handle */
+            uint32_t pages = p->spare_bulk->pages;
+            if (!release(pool, true))
+                status = mf_fail(err, MEMFIT_DEVICE, "pool %s: %s", pool->name, pool->refused_by.message);
+            for (uint32_t i = 0; i < pages && !status; i++)
+                if (!create(pool, 1))
+                    break;
+        }
+        mf_handle *h = status ? NULL : take_spare(pool, bulk);
+        if (!h) {
+            if (!status)
+                status = refuse(pool, MF_REFUSED_DEVICE, past - at);
+            break;
+        }
+        status = device->table->map(device, pool->range + (at << p->shift), h->pages * p->bytes, h->physical, err);
+        if (status) {
+            put_spare(pool, h);
+            break;
+        }
+        h->page = at;
+        h->next = mine;
+        mine = h;
+        at += h->pages;
+    }
+    if (!status)
+        status = device->table->access(device, pool->range + (first << p->shift), (past - first) << p->shift, err);
+    while (mine) {
+        mf_handle *h = mine;
+        mine = h->next;
+        if (!status) {
+            note_mapped(pool, h, h->page);
+        } else {
+            h->next = p->unclean;
+            p->unclean = h;
+        }
+    }
+    if (status)
+        clean(pool);
+    else if (pool->hook)
+        pool->hook(pool->hook_ctx, &(mf_pool_event){.op = MF_POOL_MAP, .bytes = (past - first) << p->shift});
+    return status;
+}
+
+/* The longest run of pages not mapped in [first, past). */
+static uint64_t longest_gap(const memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    uint64_t longest = 0, run = 0;
+    for (uint64_t i = first; i < past; i++) {
+        run = bit(pool->pages.mapped, i) ? 0 : run + 1;
+        if (run > longest)
+            longest = run;
+    }
+    return longest;
+}
+
+/* ---- gathering ---------------------------------------------------------------------------------------------- */
+
+/* Pages the pool may hold before it moves some rather than make new ones. */
+static uint64_t easy_pages(const memfit_pool *pool, uint64_t request)
+{
+    uint64_t use = pool->total.now + request;
+    if (use < pool->total.peak)
+        use = pool->total.peak;
+    return (use + use / MF_SLACK) / pool->pages.bytes;
+}
+
+static uint64_t up_to(uint64_t want, uint64_t ceiling, uint64_t have)
+{
+    uint64_t room = ceiling > have ? ceiling - have : 0;
+    return want < room ? want : room;
+}
+
+static uint64_t create_many(memfit_pool *pool, uint64_t count, uint64_t gap)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t made = 0;
+    while (p->bulk_pages && count - made >= p->bulk_pages && gap >= p->bulk_pages &&
+           (p->reserved + p->bulk_pages) <= mf_pages_limit(pool) / 4 * 3 && create(pool, (uint32_t)p->bulk_pages)) {
+        made += p->bulk_pages;
+        gap -= p->bulk_pages;
+    }
+    while (made < count && create(pool, 1))
+        made++;
+    return made;
+}
+
+static void give_back_created(memfit_pool *pool, uint64_t count)
+{
+    while (count && release(pool, false))
+        count--;
+}
+
+/* Sees to it that `missing` pages are spare. */
+static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first, uint64_t past, uint64_t request,
+                            bool grow_soft)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t limit = mf_pages_limit(pool), soft = limit;
+    if (pool->soft_limit_bytes && !grow_soft) {
+        uint64_t fixed = mf_fixed_bytes(pool);
+        soft = pool->soft_limit_bytes > fixed ? (pool->soft_limit_bytes - fixed) / p->bytes : 0;
+        soft = soft < limit ? soft : limit;
+    }
+    uint64_t elsewhere = p->idle_count - count_idle(pool, first, past);
+    uint64_t room = limit > p->reserved ? limit - p->reserved : 0;
+    if (p->spare_count + room + elsewhere < missing)
+        return refuse(pool, MF_REFUSED_LIMIT, missing);
+    if (p->spare_count >= missing)
+        return MEMFIT_OK;
+    uint64_t more = missing - p->spare_count;
+    uint64_t easy = easy_pages(pool, request);
+    uint64_t cheap = up_to(more, easy < soft ? easy : soft, p->reserved);
+    uint64_t made = cheap ? create_many(pool, cheap, longest_gap(pool, first, past)) : 0;
+    bool refused = made < cheap;
+    more = missing > p->spare_count ? missing - p->spare_count : 0;
+    if (more && elsewhere) {
+        if (mf_lanes_safe_to_unmap(pool)) {
+            uint64_t moved = recycle(pool, more, first, past);
+            pool->remapped_now += moved;
+        } else if (up_to(more, limit, p->reserved) < more || refused) {
+            give_back_created(pool, made);
+            return refuse(pool, MF_REFUSED_STREAM, more);
+        }
+    }
+    more = missing > p->spare_count ? missing - p->spare_count : 0;
+    if (!more)
+        return MEMFIT_OK;
+    if (!refused && up_to(more, soft, p->reserved) < more && soft < limit) {
+        give_back_created(pool, made);
+        return refuse(pool, MF_REFUSED_NOT, more); /* asks for pressure to be relieved first */
+    }
+    if (!refused && up_to(more, limit, p->reserved) < more)
+        refuse(pool, MF_REFUSED_LIMIT, more); /* pages were idle but could not be taken out */
+    else if (!refused) {
+        uint64_t rest = create_many(pool, more, 0);
+        made += rest;
+        if (rest == more)
+            return MEMFIT_OK;
+    }
+    give_back_created(pool, made);
+    pool->refused_pages = missing;
+    return MEMFIT_OUT_OF_MEMORY;
+}
+
+memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t missing = mf_pages_missing(pool, start, bytes);
+    pool->remapped_now = 0;
+    if (!missing)
+        return MEMFIT_OK;
+    uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
+    if (!cover(pool, past))
+        return refuse(pool, MF_REFUSED_HOST, missing), MEMFIT_NO_HOST_MEMORY;
+    if (!clean(pool))
+        return refuse(pool, MF_REFUSED_DEVICE, missing), MEMFIT_DEVICE;
+    memfit_status status = gather(pool, missing, first, past, bytes, grow_soft);
+    for (uint64_t i = first; i < past && !status; i++) {
+        if (bit(p->mapped, i))
+            continue;
+        uint64_t end = i + 1;
+        while (end < past && !bit(p->mapped, end))
+            end++;
+        status = map_run(pool, i, end, &pool->refused_by);
+        if (status && pool->refusal == MF_REFUSED_NOT)
+            refuse(pool, MF_REFUSED_DEVICE, missing);
+        i = end;
+    }
+    if (!status && pool->remapped_now) {
+        pool->remaps++;
+        pool->remapped_pages += pool->remapped_now;
+    }
+    if (status && err)
+        *err = pool->refused_by;
+    return status;
+}
+
+/* ---- giving back, taking all -------------------------------------------------------------------------------- */
+
+uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t before = p->reserved;
+    clean(pool);
+    while (p->reserved > keep) {
+        if (!p->spare && !p->spare_bulk &&
+            (!p->idle_count || !mf_lanes_safe_to_unmap(pool) || !recycle(pool, p->reserved - keep, 0, 0)))
+            break;
+        if (!release(pool, p->spare == NULL))
+            break;
+    }
+    return before - p->reserved;
+}
+
+/* Maps every spare page behind the last one, where they lie idle until wanted. */
+static memfit_status park(memfit_pool *pool, memfit_error *err)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t first = (pool->tail->start + p->bytes - 1) >> p->shift;
+    if (first < p->top)
+        first = p->top;
+    uint64_t past = first + p->spare_count;
+    if (past == first)
+        return MEMFIT_OK;
+    if (past > pool->range_bytes >> p->shift || !cover(pool, past) || !clean(pool))
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool %s: no host memory for the table of pages", pool->name);
+    memfit_status status = map_run(pool, first, past, err);
+    if (!status)
+        mf_pages_set_idle(pool, first, past);
+    return status;
+}
+
+memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t limit = mf_pages_limit(pool), more = limit > p->reserved ? limit - p->reserved : 0;
+    uint64_t made = create_many(pool, more, more);
+    memfit_status status = MEMFIT_OK;
+    if (made < more)
+        status = mf_fail(err, pool->refusal == MF_REFUSED_HOST ? MEMFIT_NO_HOST_MEMORY : MEMFIT_OUT_OF_MEMORY,
+                         "pool %s: preallocation: %llu of %llu pages of %llu KiB could be had%s%s", pool->name,
+                         (unsigned long long)(p->reserved), (unsigned long long)limit,
+                         (unsigned long long)(p->bytes >> 10), pool->refusal == MF_REFUSED_BUDGET ? "" : ": ",
+                         pool->refusal == MF_REFUSED_BUDGET ? "; other pools on this device have the rest"
+                                                            : pool->refused_by.message);
+    else
+        status = park(pool, err);
+    if (status)
+        while (made && (p->spare || p->spare_bulk)) {
+            uint64_t before = p->reserved;
+            if (!release(pool, p->spare == NULL))
+                break;
+            made -= before - p->reserved < made ? before - p->reserved : made;
+        }
+    return status;
+}
+
+/* What was idle all the time since the last purge is given back. No page carries a date: the fewest idle pages seen in
+ * the interval are as many as nobody needed. */
+void mf_pages_purge(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    if (pool->policy != MEMFIT_POLICY_GROWTH || pool->purge_us == UINT64_MAX)
+        return;
+    uint64_t now = mf_device_now_us(pool->device);
+    if (now < p->purge_at_us)
+        return;
+    uint64_t idle = mf_pages_idle(pool), unused = p->low_idle < idle ? p->low_idle : idle;
+    uint64_t keep = p->reserved - unused;
+    if (pool->options.keep_idle && keep < pool->soft_limit_bytes / p->bytes)
+        keep = pool->soft_limit_bytes / p->bytes;
+    if (p->purge_at_us && keep < p->reserved)
+        mf_pages_trim(pool, keep);
+    p->low_idle = mf_pages_idle(pool);
+    p->purge_at_us = now + pool->purge_us;
+}
+
+void mf_pages_end(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    clean(pool);
+    for (uint64_t i = 0; i < p->top;) { /* unmap all, live or not, in long runs */
+        if (!bit(p->mapped, i)) {
+            i++;
+            continue;
+        }
+        uint64_t past = i;
+        while (past < p->top && bit(p->mapped, past))
+            past++;
+        if (!unmap_run(pool, i, past) && !unmap_run(pool, i, past)) /* once more: a passing fault must not leak */
+            break;
+        i = past;
+    }
+    while (release(pool, p->spare == NULL) || release(pool, p->spare == NULL)) {
+    }
+    mf_host_free(pool->host, p->mapped, tables_bytes(p->covered));
+}

@@ -1,0 +1,213 @@
+/*
+ * settings.c: a pool's options: the caller's, then what MEMFIT_* variables say, then what follows from the device.
+ *
+ * A variable fills what the program left at its default. If both speak and differ, that is a conflict and named: neither
+ * wins silently. A MEMFIT_ variable nobody knows is an error with the nearest known name, because a misspelt limit is no
+ * limit.
+ */
+#include "pool/state.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+memfit_pool_options memfit_pool_options_default(void)
+{
+    return (memfit_pool_options){.size = sizeof(memfit_pool_options), .purge_ms = 10000};
+}
+
+/* Known names. Those after the pool's own belong to other parts of memfit, or to its tests. */
+static const char *const known[] = {
+    "MEMFIT_MEMORY",     "MEMFIT_POLICY",    "MEMFIT_SOFT_LIMIT",   "MEMFIT_PURGE_MS", "MEMFIT_PAGE",
+    "MEMFIT_BULK",       "MEMFIT_DEBUG",     "MEMFIT_TRACE",        "MEMFIT_DEVICE",   "MEMFIT_THREADS",
+    "MEMFIT_CACHE",      "MEMFIT_LOG",       "MEMFIT_CUDA_LIBDIR",  "MEMFIT_CUDA",     "MEMFIT_SHARED_DATA",
+    "MEMFIT_SOURCE",     "MEMFIT_GPU_TESTS", "MEMFIT_GPU_MEMORY",   "MEMFIT_SHARE",    "MEMFIT_REPORT",
+    "MEMFIT_HOST_MEMORY", NULL,
+};
+
+static bool is_known(const char *name, size_t length)
+{
+    if (!strncmp(name, "MEMFIT_LIB_", 11) || !strncmp(name, "MEMFIT_GOVERN_", 14) || !strncmp(name, "MEMFIT_TEST_", 12))
+        return true;
+    for (size_t i = 0; known[i]; i++)
+        if (strlen(known[i]) == length && !strncmp(known[i], name, length))
+            return true;
+    return false;
+}
+
+static memfit_status check_names(memfit_error *err)
+{
+    for (char **e = environ; e && *e; e++) {
+        const char *equal = strchr(*e, '=');
+        if (strncmp(*e, "MEMFIT_", 7) || !equal || is_known(*e, (size_t)(equal - *e)))
+            continue;
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)(equal - *e), *e);
+        const char *near = mf_nearest(name, known);
+        return mf_fail(err, MEMFIT_INVALID, "environment: %s is not a setting of memfit%s%s%s", name,
+                       near ? "\nDid you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    return MEMFIT_OK;
+}
+
+static memfit_status conflict(const char *name, const char *text, memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_CONFLICT,
+                   "%s=%s contradicts what the program set\nUnset the variable, or leave the option at its default", name,
+                   text);
+}
+
+/* A size from the environment into an option that is 0 when not set. */
+static memfit_status take_size(const char *name, uint64_t whole, uint64_t *option, memfit_error *err)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return MEMFIT_OK;
+    uint64_t bytes;
+    memfit_status status = memfit_size_parse(text, whole, &bytes, err);
+    if (status) {
+        mf_error_prefix(err, "%s=%s", name, text);
+        return status;
+    }
+    if (*option && *option != bytes)
+        return conflict(name, text, err);
+    *option = bytes;
+    return MEMFIT_OK;
+}
+
+static memfit_status take_policy(memfit_pool_options *o, memfit_error *err)
+{
+    const char *text = getenv("MEMFIT_POLICY");
+    if (!text || !*text)
+        return MEMFIT_OK;
+    bool all = !strcmp(text, "preallocate");
+    if (!all && strcmp(text, "growth") != 0)
+        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_POLICY=%s: growth or preallocate is wanted", text);
+    if (!all && o->policy == MEMFIT_POLICY_PREALLOCATE)
+        return conflict("MEMFIT_POLICY", text, err);
+    if (all)
+        o->policy = MEMFIT_POLICY_PREALLOCATE;
+    return MEMFIT_OK;
+}
+
+static memfit_status take_purge(memfit_pool_options *o, memfit_error *err)
+{
+    const char *text = getenv("MEMFIT_PURGE_MS");
+    if (!text || !*text)
+        return MEMFIT_OK;
+    char *end;
+    uint64_t ms = !strcmp(text, "never") ? MEMFIT_PURGE_NEVER : strtoull(text, &end, 10);
+    if (ms != MEMFIT_PURGE_NEVER && (*end || *text < '0' || *text > '9'))
+        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_PURGE_MS=%s: milliseconds or never is wanted", text);
+    if (o->purge_ms != 10000 && o->purge_ms != ms)
+        return conflict("MEMFIT_PURGE_MS", text, err);
+    o->purge_ms = ms;
+    return MEMFIT_OK;
+}
+
+static memfit_status take_debug(memfit_pool_options *o, memfit_error *err)
+{
+    const char *text = getenv("MEMFIT_DEBUG");
+    if (!text || !*text)
+        return MEMFIT_OK;
+    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_DEBUG=%s: 0 or 1 is wanted", text);
+    if (o->debug && *text == '0')
+        return conflict("MEMFIT_DEBUG", text, err);
+    o->debug = *text == '1';
+    return MEMFIT_OK;
+}
+
+static memfit_status take_environment(memfit_pool_options *o, uint64_t total, memfit_error *err)
+{
+    memfit_status status = check_names(err);
+    uint64_t by_fraction = o->limit_fraction > 0.0 ? (uint64_t)((double)total * o->limit_fraction) : 0;
+    uint64_t limit = o->limit_bytes ? o->limit_bytes : by_fraction;
+    if (!status)
+        status = take_size("MEMFIT_MEMORY", total, &limit, err);
+    if (!status && limit != by_fraction)
+        o->limit_bytes = limit, o->limit_fraction = 0.0;
+    if (!status)
+        status = take_size("MEMFIT_SOFT_LIMIT", total, &o->soft_limit_bytes, err);
+    if (!status)
+        status = take_size("MEMFIT_PAGE", 0, &o->page_bytes, err);
+    if (!status)
+        status = take_size("MEMFIT_BULK", 0, &o->bulk_bytes, err);
+    if (!status)
+        status = take_policy(o, err);
+    if (!status)
+        status = take_purge(o, err);
+    if (!status)
+        status = take_debug(o, err);
+    return status;
+}
+
+static memfit_status take_struct(const memfit_pool_options *given, memfit_pool_options *o, memfit_error *err)
+{
+    *o = memfit_pool_options_default();
+    if (!given)
+        return MEMFIT_OK;
+    if (given->size < sizeof given->size || given->size > 4096)
+        return mf_fail(err, MEMFIT_INVALID, "pool options: size %zu\nFill them with memfit_pool_options_default() first",
+                       given->size);
+    const unsigned char *bytes = (const unsigned char *)given;
+    for (size_t i = sizeof *o; i < given->size; i++)
+        if (bytes[i])
+            return mf_fail(err, MEMFIT_UNSUPPORTED, "pool options: this version of memfit does not know byte %zu", i);
+    memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
+    return MEMFIT_OK;
+}
+
+static bool power_of_two(uint64_t n)
+{
+    return n && !(n & (n - 1));
+}
+
+static memfit_status check_values(const mf_device *device, memfit_pool_options *o, memfit_error *err)
+{
+    if (o->limit_bytes && o->limit_fraction != 0.0)
+        return mf_fail(err, MEMFIT_CONFLICT, "pool options: a limit in bytes and a limit as a fraction\nSet one of them");
+    if (!(o->limit_fraction >= 0.0 && o->limit_fraction <= 1.0))
+        return mf_fail(err, MEMFIT_INVALID, "pool options: limit_fraction %g: more than 0 and at most 1 is wanted",
+                       o->limit_fraction);
+    if (o->policy != MEMFIT_POLICY_GROWTH && o->policy != MEMFIT_POLICY_PREALLOCATE)
+        return mf_fail(err, MEMFIT_INVALID, "pool options: no such policy as %d", (int)o->policy);
+    if (!o->page_bytes)
+        o->page_bytes = device->granularity > UINT64_C(2) << 20 ? device->granularity : UINT64_C(2) << 20;
+    if (!power_of_two(o->page_bytes) || o->page_bytes < 65536 || o->page_bytes > UINT64_C(1) << 40 ||
+        o->page_bytes % device->granularity)
+        return mf_fail(err, MEMFIT_INVALID,
+                       "pool options: a page of %llu bytes: a power of two is wanted, at least 64 KiB and a multiple of "
+                       "the device's granularity of %llu",
+                       (unsigned long long)o->page_bytes, (unsigned long long)device->granularity);
+    if (o->bulk_bytes % o->page_bytes)
+        return mf_fail(err, MEMFIT_INVALID, "pool options: bulk_bytes %llu is not a multiple of the page",
+                       (unsigned long long)o->bulk_bytes);
+    if (o->policy == MEMFIT_POLICY_PREALLOCATE && o->soft_limit_bytes)
+        return mf_fail(err, MEMFIT_CONFLICT, "pool options: preallocate takes everything up to the limit at once, so a "
+                                             "soft limit below it has no meaning\nUse growth with a soft limit");
+    return MEMFIT_OK;
+}
+
+memfit_status mf_settings_take(memfit_device *device, const memfit_pool_options *given, memfit_pool_options *options,
+                               memfit_error *err)
+{
+    uint64_t total, free_bytes;
+    memfit_status status = take_struct(given, options, err);
+    if (!status)
+        status = device->table->memory(device, &total, &free_bytes, err);
+    if (!status && !options->ignore_environment)
+        status = take_environment(options, total, err);
+    if (!status)
+        status = check_values(device, options, err);
+    if (!status && options->limit_fraction > 0.0)
+        options->limit_bytes = (uint64_t)((double)total * options->limit_fraction);
+    if (!status && options->soft_limit_bytes && options->limit_bytes && options->soft_limit_bytes > options->limit_bytes)
+        status = mf_fail(err, MEMFIT_CONFLICT, "pool options: the soft limit %llu is above the limit %llu",
+                         (unsigned long long)options->soft_limit_bytes, (unsigned long long)options->limit_bytes);
+    return status;
+}

@@ -1,0 +1,224 @@
+/*
+ * slab.c: sizes up to 32 KiB. A span is a page (2 MiB at most) cut into slabs of 64 KiB; a slab is slots of one size.
+ *
+ *     span  |slab 1 KiB|slab 256 B|free|slab 1 KiB|free|...        slab  |slot|slot|slot|...
+ *
+ * 30 classes: steps of 256 bytes up to 4 KiB, eight a doubling up to 8 KiB, then the sixth to the half of a slab. A slot's
+ * word (owner, bytes asked, mark) is kept beside the slab on the host, never on the device.
+ *
+ * A span lies on a page boundary and in one page, so that it pins no page without a live byte. An empty slab goes back to
+ * its span at once, an empty span becomes a hole at once; the threads' magazines keep this from happening too often.
+ */
+#include "pool/state.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static const uint16_t class_units[MF_CLASSES] = {
+    1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+    16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 42, 51, 64, 85, 128,
+};
+
+uint32_t mf_class_bytes(unsigned size_class)
+{
+    return class_units[size_class] * (uint32_t)MF_UNIT;
+}
+
+void mf_classes_init(memfit_pool *pool)
+{
+    unsigned c = 0;
+    for (unsigned units = 0; units <= MF_SMALL_MOST / MF_UNIT; units++) {
+        while (class_units[c] < units)
+            c++;
+        pool->class_of[units] = (unsigned char)c;
+    }
+}
+
+/* ---- spans -------------------------------------------------------------------------------------------------- */
+
+static void link_span(mf_lane *lane, mf_span *span)
+{
+    span->before = NULL;
+    span->after = lane->spans;
+    if (lane->spans)
+        lane->spans->before = span;
+    lane->spans = span;
+}
+
+static void unlink_span(mf_lane *lane, mf_span *span)
+{
+    if (span->after)
+        span->after->before = span->before;
+    if (span->before)
+        span->before->after = span->after;
+    else
+        lane->spans = span->after;
+}
+
+static uint32_t all_slabs(const memfit_pool *pool)
+{
+    unsigned slabs = (unsigned)(pool->span_bytes / MF_SLAB);
+    return slabs == 32 ? UINT32_MAX : (UINT32_C(1) << slabs) - 1;
+}
+
+static mf_span *new_span(memfit_pool *pool, unsigned lane, bool grow_soft, memfit_error *err)
+{
+    mf_span *span = pool->unused_spans;
+    if (span)
+        pool->unused_spans = span->after;
+    else
+        span = MF_NEW(&pool->arena, mf_span);
+    if (!span) {
+        pool->refusal = MF_REFUSED_HOST;
+        return NULL;
+    }
+    mf_block *block = mf_place(pool, pool->span_bytes, pool->span_bytes, lane, MF_SPAN, grow_soft, err);
+    if (!block) {
+        span->after = pool->unused_spans;
+        pool->unused_spans = span;
+        return NULL;
+    }
+    *span = (mf_span){.block = block, .lane = (uint8_t)lane};
+    span->free_slabs = all_slabs(pool);
+    block->span = span;
+    block->lane = (uint8_t)lane;
+    link_span(pool->lane[lane], span);
+    return span;
+}
+
+/* ---- slabs -------------------------------------------------------------------------------------------------- */
+
+static void link_slab(memfit_pool *pool, mf_slab *slab)
+{
+    mf_slab **first = &pool->lane[slab->lane]->partial[slab->size_class];
+    slab->before = NULL;
+    slab->after = *first;
+    if (*first)
+        (*first)->before = slab;
+    *first = slab;
+}
+
+static void unlink_slab(memfit_pool *pool, mf_slab *slab)
+{
+    if (slab->after)
+        slab->after->before = slab->before;
+    if (slab->before)
+        slab->before->after = slab->after;
+    else
+        pool->lane[slab->lane]->partial[slab->size_class] = slab->after;
+}
+
+static mf_slab *new_record(memfit_pool *pool, unsigned size_class)
+{
+    mf_slab *slab = pool->unused_slabs[size_class];
+    if (slab) {
+        pool->unused_slabs[size_class] = slab->after;
+        return slab;
+    }
+    unsigned slots = MF_SLAB / mf_class_bytes(size_class);
+    return mf_arena_alloc(&pool->arena, sizeof *slab + slots * sizeof slab->slot[0]);
+}
+
+static void drop_record(memfit_pool *pool, mf_slab *slab)
+{
+    slab->after = pool->unused_slabs[slab->size_class];
+    pool->unused_slabs[slab->size_class] = slab;
+}
+
+static mf_slab *new_slab(memfit_pool *pool, unsigned size_class, unsigned lane, bool grow_soft, memfit_error *err)
+{
+    mf_slab *slab = new_record(pool, size_class);
+    if (!slab) {
+        pool->refusal = MF_REFUSED_HOST;
+        return NULL;
+    }
+    slab->size_class = (uint16_t)size_class;
+    mf_span *span = pool->lane[lane]->spans;
+    if (!span)
+        span = new_span(pool, lane, grow_soft, err);
+    if (!span) {
+        drop_record(pool, slab);
+        return NULL;
+    }
+    unsigned at = (unsigned)__builtin_ctz(span->free_slabs);
+    span->free_slabs &= span->free_slabs - 1;
+    if (!span->free_slabs)
+        unlink_span(pool->lane[lane], span);
+    span->slab[at] = slab;
+    slab->start = span->block->start + at * (uint64_t)MF_SLAB;
+    slab->slot_bytes = mf_class_bytes(size_class);
+    slab->inverse = ((UINT32_C(1) << 24) + class_units[size_class] - 1) / class_units[size_class];
+    slab->slots = slab->free = (uint16_t)(MF_SLAB / slab->slot_bytes);
+    slab->lane = (uint8_t)lane;
+    slab->span = span;
+    memset(slab->free_bits, 0, sizeof slab->free_bits);
+    for (unsigned i = 0; i < slab->slots; i++) {
+        slab->free_bits[i / 64] |= UINT64_C(1) << (i % 64);
+        atomic_store_explicit(&slab->slot[i], 0, memory_order_relaxed);
+    }
+    link_slab(pool, slab);
+    pool->slab_free_bytes += MF_SLAB;
+    pool->slab_bytes += MF_SLAB;
+    for (uint64_t o = 0; o < MF_SLAB; o += UINT64_C(1) << MF_CELL_SHIFT)
+        mf_cell_store(pool, slab->start + o, (uintptr_t)slab | 1);
+    return slab;
+}
+
+static void drop_slab(memfit_pool *pool, mf_slab *slab)
+{
+    mf_span *span = slab->span;
+    unsigned lane = slab->lane, at = (unsigned)((slab->start - span->block->start) / MF_SLAB);
+    for (uint64_t o = 0; o < MF_SLAB; o += UINT64_C(1) << MF_CELL_SHIFT)
+        mf_cell_store(pool, slab->start + o, 0);
+    unlink_slab(pool, slab);
+    pool->slab_free_bytes -= MF_SLAB;
+    pool->slab_bytes -= MF_SLAB;
+    drop_record(pool, slab);
+    span->slab[at] = NULL;
+    if (!span->free_slabs)
+        link_span(pool->lane[lane], span);
+    span->free_slabs |= UINT32_C(1) << at;
+    if (span->free_slabs != all_slabs(pool))
+        return;
+    unlink_span(pool->lane[lane], span);
+    mf_block *block = span->block;
+    span->after = pool->unused_spans;
+    pool->unused_spans = span;
+    mf_block_drop(pool, block, lane, pool->lane[lane]->serial);
+}
+
+/* ---- slots -------------------------------------------------------------------------------------------------- */
+
+bool mf_slab_take(memfit_pool *pool, unsigned size_class, unsigned lane, bool grow_soft, mf_slot_ref *ref,
+                  memfit_error *err)
+{
+    mf_slab *slab = pool->lane[lane]->partial[size_class];
+    if (!slab && lane)
+        slab = pool->lane[0]->partial[size_class]; /* of a stream that is gone: safe for all */
+    if (!slab)
+        slab = new_slab(pool, size_class, lane, grow_soft, err);
+    if (!slab)
+        return false;
+    unsigned word = 0;
+    while (!slab->free_bits[word])
+        word++;
+    unsigned index = word * 64 + (unsigned)__builtin_ctzll(slab->free_bits[word]);
+    slab->free_bits[word] &= slab->free_bits[word] - 1;
+    if (!--slab->free)
+        unlink_slab(pool, slab);
+    pool->slab_free_bytes -= slab->slot_bytes;
+    *ref = (mf_slot_ref){slab, index};
+    return true;
+}
+
+void mf_slab_give(memfit_pool *pool, mf_slot_ref ref)
+{
+    mf_slab *slab = ref.slab;
+    slab->free_bits[ref.index / 64] |= UINT64_C(1) << (ref.index % 64);
+    if (!slab->free++)
+        link_slab(pool, slab);
+    pool->slab_free_bytes += slab->slot_bytes;
+    if (slab->free == slab->slots)
+        drop_slab(pool, slab);
+}

@@ -1,0 +1,436 @@
+/*
+ * state.h: the structures of a pool, for the files of this folder.
+ *
+ *   addresses   |--live--|hole|--live--|span: 64 KiB slabs of small slots|-----------hole-----------| tail ...
+ *   pages       [ mapped ][ mapped ][ mapped ][ idle ][ none ][ none ][ mapped ] ...
+ *
+ * - Blocks cover the whole range without gaps, in address order: live blocks, spans (which hold slabs), holes. A hole
+ *   is as long as it can be. It does not matter to a hole whether there is physical memory behind it.
+ * - Physical memory is handles of one page (or of several, when created in bulk), mapped somewhere in the range or spare.
+ *   Every page a live byte lies in is mapped. A mapped page that lies wholly in holes safe for every stream is idle: it
+ *   can be taken out and mapped elsewhere, or given back.
+ * - Sizes up to 32 KiB live in slabs; per-thread magazines of free slots stand before them. Larger ones are blocks.
+ * - A lane is a stream's own set of holes and slabs: free for work on that stream, not yet for others. Lane 0 holds what
+ *   is safe for all. While a pool has seen one stream only, everything is in lane 0, and pages are unmapped only after
+ *   waiting for that stream.
+ *
+ * Locks: pool->lock guards everything but the magazines and their accounts, which have a small lock each, taken after
+ * pool->lock when both are needed. Cells and slot words are read without a lock, as atomics.
+ */
+#ifndef MF_POOL_STATE_H
+#define MF_POOL_STATE_H
+
+#include "pool/pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum {
+    MF_UNIT = 256,         /* placement */
+    MF_SMALL_MOST = 32768, /* larger is a block of its own */
+    MF_CELL_SHIFT = 15,    /* a cell is 32 KiB: at most one block of 32 KiB or more begins in it */
+    MF_LEAF_CELLS = 8192,  /* a leaf covers 256 MiB */
+    MF_LEAF_SHIFT = 28,
+    MF_SLAB = 65536,
+    MF_SLAB_SLOTS = 256,
+    MF_CLASSES = 30,
+    MF_LEVELS = 50, /* of the bins: powers of two */
+    MF_STEPS = 32,  /* of the bins: per power of two */
+    MF_LOOK = 16,   /* entries of a bin looked at for a better fit */
+    MF_LANES = 64,  /* streams a pool can tell apart */
+    MF_EVENTS = 8,  /* in flight, a lane */
+    MF_PRESSURES = 8,
+    MF_MAGAZINE = 64,
+    MF_OWNER_CHUNK = 256,
+    MF_OWNERS_MOST = 65536,
+    MF_SLACK = 256, /* pages are created rather than moved while reserved <= peak in use * (1 + 1 / MF_SLACK) */
+};
+
+/* ---- blocks ----------------------------------------------------------------------------------------------- */
+
+typedef enum mf_block_state { MF_HOLE, MF_LIVE, MF_SPAN } mf_block_state;
+
+typedef struct mf_block mf_block;
+typedef struct mf_slab mf_slab;
+typedef struct mf_span mf_span;
+
+struct mf_block {
+    uint64_t start, bytes; /* offset in the range; multiples of MF_UNIT */
+    mf_block *before, *after;
+    union {
+        struct {
+            mf_block *bin_before, *bin_after; /* hole */
+        };
+        struct {
+            uint64_t asked; /* live */
+            uint64_t mark;
+        };
+        mf_span *span; /* span */
+    };
+    uint64_t serial; /* hole in a lane: that lane's count of frees when it last grew */
+    uint16_t owner;  /* live */
+    uint8_t lane;    /* hole: whose it is; live: the lane it was asked on */
+    uint8_t state;
+    uint8_t guard; /* live: a guard follows the bytes asked for */
+};
+
+/* Holes by size: level and step as in two-level segregated fit, so that finding is two bit scans. */
+typedef struct mf_bins {
+    uint64_t levels;
+    uint32_t steps[MF_LEVELS];
+    mf_block *first[MF_LEVELS][MF_STEPS];
+} mf_bins;
+
+/* ---- slabs ------------------------------------------------------------------------------------------------ */
+
+/* A slot's word: 0 when free, otherwise LIVE | mark << 33 | owner << 17 | asked. */
+#define MF_SLOT_LIVE       (UINT64_C(1) << 63)
+#define MF_SLOT_MARK_SHIFT 33
+#define MF_SLOT_MARK_MOST  ((UINT64_C(1) << 30) - 1)
+#define MF_SLOT_OWNER(w)   ((uint32_t)((w) >> 17) & 0xffff)
+#define MF_SLOT_ASKED(w)   ((w) & 0x1ffff)
+
+struct mf_slab {
+    uint64_t start;
+    uint32_t slot_bytes, inverse; /* index = offset / MF_UNIT * inverse >> 24 */
+    uint16_t slots, free, size_class;
+    uint8_t lane;
+    mf_span *span;
+    mf_slab *before, *after; /* slabs of this class and lane with a free slot */
+    uint64_t free_bits[MF_SLAB_SLOTS / 64];
+    _Atomic uint64_t slot[]; /* words */
+};
+
+struct mf_span {
+    mf_block *block;
+    uint32_t free_slabs; /* bit i: 64 KiB at i are not used */
+    uint8_t lane;
+    mf_span *before, *after; /* of this lane, with room for a slab */
+    mf_slab *slab[32];
+};
+
+/* ---- lanes ------------------------------------------------------------------------------------------------ */
+
+typedef struct mf_slot_ref {
+    mf_slab *slab;
+    uint32_t index;
+} mf_slot_ref;
+
+typedef struct mf_waiting { /* an event in flight: everything freed on the lane up to `serial` is safe once it is done */
+    mf_event event;
+    uint64_t serial;
+} mf_waiting;
+
+typedef struct mf_lane {
+    mf_stream stream;
+    bool used;
+    mf_bins bins;
+    mf_slab *partial[MF_CLASSES];
+    mf_span *spans;
+    uint64_t serial;   /* frees on this stream */
+    uint64_t recorded; /* the serial the newest event stands for */
+    uint64_t safe;     /* the serial known to be done */
+    mf_waiting waiting[MF_EVENTS];
+    unsigned waiting_count;
+    mf_event spare_events[MF_EVENTS];
+    unsigned spare_event_count;
+    /* Slots freed on this stream that belong to another lane's slab. */
+    struct mf_slot_wait {
+        mf_slot_ref ref;
+        uint64_t serial;
+    } *slot_waits;
+    size_t slot_wait_count, slot_wait_capacity;
+    uint64_t pending_bytes; /* of holes and slots in this lane that are not safe for others yet */
+} mf_lane;
+
+/* ---- pages ------------------------------------------------------------------------------------------------ */
+
+typedef struct mf_handle mf_handle;
+struct mf_handle {
+    mf_physical physical;
+    uint64_t page;    /* where it is mapped, when mapped */
+    uint32_t pages;   /* 1, or more when made in bulk */
+    bool mapped;
+    mf_handle *next; /* spare or unused records */
+};
+
+typedef struct mf_pages {
+    uint64_t bytes, shift; /* of a page */
+    uint64_t covered;      /* pages the three arrays below reach */
+    uint64_t top;          /* no page at or above this is mapped */
+    uint64_t *mapped, *idle;
+    mf_handle **handle;
+    mf_handle *spare, *spare_bulk;
+    mf_handle *unclean;       /* mapped, but neither usable nor unmappable when last tried: a device fault */
+    mf_handle *unused;        /* records */
+    uint64_t bulk_pages;      /* pages of a bulk handle; 0: none are made */
+    uint64_t idle_top;        /* no word of idle above this has a bit */
+    uint64_t spare_count;     /* pages in spare handles */
+    uint64_t reserved, reserved_peak;
+    uint64_t idle_count;      /* set bits of idle */
+    uint64_t mapped_count;
+    uint64_t low_idle;        /* fewest idle pages since the last purge */
+    uint64_t purge_at_us;     /* when the next purge is due */
+    uint64_t synced_frees;    /* single stream: frees known to be past on the device */
+} mf_pages;
+
+/* ---- ledger ----------------------------------------------------------------------------------------------- */
+
+typedef struct mf_tally { /* a thread's part: what changed since it was last folded into the pool's */
+    _Atomic int64_t now, top;
+    _Atomic uint64_t allocations, frees;
+} mf_tally;
+
+typedef struct mf_account { /* the pool's own */
+    uint64_t now, peak, allocations, frees;
+} mf_account;
+
+typedef struct mf_owner {
+    mf_account account;
+    uint64_t at_mark; /* bytes when the last mark was set */
+    uint32_t grown;
+    memfit_kind kind;
+    char name[64];
+} mf_owner;
+
+typedef struct mf_magazine {
+    uint32_t count, most;
+    mf_slot_ref *item;
+} mf_magazine;
+
+typedef struct mf_cache { /* of one thread in one pool */
+    atomic_flag busy;
+    bool in_use; /* a thread has it */
+    struct mf_cache *next;
+    memfit_pool *pool;
+    mf_tally total, kind[MEMFIT_KIND_COUNT];
+    mf_tally *owner;
+    uint32_t owner_capacity;
+    mf_magazine magazine[MF_CLASSES];
+    mf_slot_ref items[]; /* what the magazines point into */
+} mf_cache;
+
+typedef struct mf_pressure {
+    memfit_pressure_fn fn;
+    void *ctx;
+} mf_pressure;
+
+/* Why the last attempt found no place; read by the explanation. */
+typedef enum mf_refusal {
+    MF_REFUSED_NOT,
+    MF_REFUSED_LIMIT,   /* the pool's limit */
+    MF_REFUSED_BUDGET,  /* the device's other pools */
+    MF_REFUSED_DEVICE,  /* the device said no: others have it, or a fault */
+    MF_REFUSED_STREAM,  /* pages are there, but a stream may still use them */
+    MF_REFUSED_ADDRESS, /* no addresses */
+    MF_REFUSED_HOST,    /* no host memory */
+} mf_refusal;
+
+#define MF_POOL_ALIVE 0x6c6f6f706d656d66u
+#define MF_POOL_DEAD  0x646165646c6f6f70u
+
+struct memfit_pool {
+    /* what the hot path reads, and nobody writes while it runs */
+    _Atomic uint64_t magic;
+    mf_address range;
+    uint64_t range_bytes;
+    _Atomic(uintptr_t *) *leaf; /* cell table: leaf[offset >> 28][offset >> 15 & 8191] */
+    _Atomic uint32_t owner_count;
+    _Atomic bool cached;        /* threads have magazines: one stream so far, not debug */
+    _Atomic uint64_t home;      /* the only stream seen so far */
+    mf_pool_hook hook;
+    void *hook_ctx;
+    pthread_key_t key;
+    bool have_key;
+    unsigned char class_of[MF_SMALL_MOST / MF_UNIT + 1];
+    mf_owner *owner_chunk[MF_OWNERS_MOST / MF_OWNER_CHUNK];
+
+    _Alignas(64) pthread_mutex_t lock;
+    mf_device *device;
+    const memfit_host *host;
+    memfit_pool_options options;
+    char name[64];
+    memfit_pool *next, *previous; /* of this device */
+    bool pays_fixed;
+    bool multi; /* more than one stream has been seen */
+    bool debug;
+
+    mf_block *first, *tail; /* address order; tail is the last hole, without end for all purposes */
+    mf_block *unused_blocks;
+    uint64_t unused_block_count;
+    mf_arena arena; /* records of blocks, handles, spans */
+    mf_span *unused_spans;
+    mf_slab *unused_slabs[MF_CLASSES];
+    mf_lane *lane[MF_LANES];
+    unsigned lane_count;
+    uint64_t hole_bytes_pending;
+
+    mf_pages pages;
+    memfit_policy policy;
+    uint64_t limit_bytes, soft_limit_bytes, purge_us;
+    uint64_t span_bytes;
+    mf_pressure pressure[MF_PRESSURES];
+    unsigned pressure_count;
+
+    mf_account total, kind[MEMFIT_KIND_COUNT];
+    uint32_t *owner_table; /* hash of kind and name -> owner + 1 */
+    size_t owner_table_size;
+    mf_cache *caches;
+    uint64_t block_bytes;     /* address space of live blocks */
+    uint64_t slab_bytes;      /* of slabs */
+    uint64_t slab_free_bytes; /* of them: slots not handed out, neither to a block nor to a magazine */
+    _Atomic uint64_t marks;
+    uint64_t failures, remaps, remapped_pages, created_pages, released_pages, stream_waits, frees_central;
+    uint64_t central_calls;
+    uint64_t remapped_now; /* pages moved by the request at work */
+    uint64_t host_bytes;   /* outside the arena */
+
+    mf_refusal refusal;
+    uint64_t refused_pages; /* what the best place would still have needed */
+    memfit_error refused_by; /* the device's own words */
+    void *explain;           /* what the explanation keeps in reserve */
+};
+
+#define MF_BEYOND UINT64_MAX
+
+static inline uint64_t mf_round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static inline uintptr_t mf_cell_load(memfit_pool *pool, uint64_t offset)
+{
+    uintptr_t *leaf = atomic_load_explicit(&pool->leaf[offset >> MF_LEAF_SHIFT], memory_order_acquire);
+    if (!leaf)
+        return 0;
+    _Atomic uintptr_t *cell = (_Atomic uintptr_t *)&leaf[offset >> MF_CELL_SHIFT & (MF_LEAF_CELLS - 1)];
+    return atomic_load_explicit(cell, memory_order_acquire);
+}
+
+/* ---- blocks.c: records, bins, splitting and joining -------------------------------------------------------- */
+bool mf_blocks_init(memfit_pool *pool);
+bool mf_blocks_reserve(memfit_pool *pool, unsigned count); /* so many records can be had without failing */
+bool mf_cells_reserve(memfit_pool *pool, uint64_t offset, uint64_t bytes);
+void mf_cell_store(memfit_pool *pool, uint64_t offset, uintptr_t value);
+void mf_bins_add(mf_bins *bins, mf_block *hole);
+void mf_bins_remove(mf_bins *bins, mf_block *hole);
+mf_block *mf_bins_fit(const mf_bins *bins, uint64_t bytes);
+/* Cuts [start, start + bytes) out of a hole. Needs two records in reserve. */
+mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, mf_block_state state);
+/* Makes a hole of a block again, in a lane, and joins it with its neighbours there. */
+void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t serial);
+/* Moves a hole from its lane to lane 0. Returns the joined hole. */
+mf_block *mf_hole_release(memfit_pool *pool, mf_block *hole);
+
+/* ---- pages.c: physical memory ------------------------------------------------------------------------------ */
+bool mf_pages_init(memfit_pool *pool);
+void mf_pages_end(memfit_pool *pool);
+uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t bytes); /* not mapped */
+/* Puts memory behind [start, start + bytes). On failure nothing has changed that can be seen; pool->refusal says why. */
+memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err);
+void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are mapped */
+void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past);
+uint64_t mf_pages_limit(const memfit_pool *pool); /* how many the limit allows */
+uint64_t mf_pages_idle(const memfit_pool *pool);  /* idle or spare */
+/* Gives back until at most keep pages are reserved. Returns how many went. */
+uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep);
+memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err); /* preallocate */
+void mf_pages_purge(memfit_pool *pool);
+
+/* ---- place.c: finding a place ------------------------------------------------------------------------------- */
+mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
+                   bool grow_soft, memfit_error *err);
+
+/* ---- slab.c --------------------------------------------------------------------------------------------------- */
+void mf_classes_init(memfit_pool *pool);
+uint32_t mf_class_bytes(unsigned size_class);
+/* A slot of the class, from a slab of the lane; NULL when no slab can be made. */
+bool mf_slab_take(memfit_pool *pool, unsigned size_class, unsigned lane, bool may_grow, mf_slot_ref *ref,
+                  memfit_error *err);
+void mf_slab_give(memfit_pool *pool, mf_slot_ref ref);
+static inline uint32_t mf_slab_index(const mf_slab *slab, uint64_t offset)
+{
+    return (uint32_t)((offset / MF_UNIT * slab->inverse) >> 24);
+}
+
+/* ---- cache.c ---------------------------------------------------------------------------------------------------- */
+mf_cache *mf_cache_attach(memfit_pool *pool); /* this thread's first; NULL: none to be had */
+void mf_cache_detach(void *cache);
+bool mf_cache_grow_owners(memfit_pool *pool, mf_cache *cache, uint32_t owner); /* pool->lock held */
+uint64_t mf_caches_bytes(memfit_pool *pool);
+static inline mf_cache *mf_cache_get(memfit_pool *pool)
+{
+    mf_cache *cache = pthread_getspecific(pool->key);
+    return cache ? cache : mf_cache_attach(pool);
+}
+void mf_cache_flush(memfit_pool *pool, mf_cache *cache); /* both locks held */
+void mf_caches_reclaim(memfit_pool *pool);               /* pool->lock held */
+void mf_caches_end(memfit_pool *pool);
+static inline void mf_cache_lock(mf_cache *cache)
+{
+    while (atomic_flag_test_and_set_explicit(&cache->busy, memory_order_acquire)) {
+    }
+}
+static inline void mf_cache_unlock(mf_cache *cache)
+{
+    atomic_flag_clear_explicit(&cache->busy, memory_order_release);
+}
+
+/* ---- ledger.c --------------------------------------------------------------------------------------------------- */
+memfit_status mf_ledger_init(memfit_pool *pool, memfit_error *err);
+void mf_ledger_end(memfit_pool *pool);
+static inline mf_owner *mf_owner_at(const memfit_pool *pool, uint32_t owner)
+{
+    return &pool->owner_chunk[owner / MF_OWNER_CHUNK][owner % MF_OWNER_CHUNK];
+}
+void mf_ledger_add(memfit_pool *pool, uint32_t owner, uint64_t bytes); /* pool->lock held */
+void mf_ledger_sub(memfit_pool *pool, uint32_t owner, uint64_t bytes);
+void mf_ledger_fold(memfit_pool *pool, mf_cache *cache);                 /* all of a cache's; both locks held */
+void mf_ledger_fold_one(memfit_pool *pool, mf_cache *cache, uint32_t owner); /* this owner's, kind's and the total */
+void mf_ledger_fold_all(memfit_pool *pool);                             /* every cache's; pool->lock held */
+void mf_ledger_report_leaks(memfit_pool *pool);
+
+/* ---- lanes.c ---------------------------------------------------------------------------------------------------- */
+memfit_status mf_lanes_init(memfit_pool *pool, memfit_error *err);
+void mf_lanes_end(memfit_pool *pool);
+/* The lane for a stream; makes it, and turns to several lanes when it is the second stream. */
+memfit_status mf_lane_of(memfit_pool *pool, mf_stream stream, unsigned *lane, memfit_error *err);
+void mf_lanes_poll(memfit_pool *pool, bool record); /* record: also put events behind what was freed so far */
+bool mf_lanes_wait(memfit_pool *pool);              /* waits for every stream; true when something became free */
+bool mf_lanes_safe_to_unmap(memfit_pool *pool);
+memfit_status mf_lane_wait_slot(memfit_pool *pool, unsigned lane, mf_slot_ref ref, memfit_error *err);
+uint64_t mf_lanes_pending_bytes(const memfit_pool *pool);
+
+/* ---- settings.c ------------------------------------------------------------------------------------------------- */
+/* Takes the caller's options, fills in what MEMFIT_* say, resolves fractions. */
+memfit_status mf_settings_take(memfit_device *device, const memfit_pool_options *given, memfit_pool_options *options,
+                               memfit_error *err);
+
+/* ---- limits.c --------------------------------------------------------------------------------------------------- */
+uint64_t mf_fixed_bytes(const memfit_pool *pool);
+uint64_t mf_limit_room(const memfit_pool *pool, uint64_t limit_bytes); /* what a limit leaves beside the fixed cost */
+/* A limit that makes sense on this device: not above it, not below the fixed cost and a page. */
+memfit_status mf_limit_sane(mf_device *device, uint64_t limit_bytes, uint64_t fixed, uint64_t page, memfit_error *err);
+/* Calls the pressure functions without the lock; true when any freed something. */
+bool mf_pressure_call(memfit_pool *pool, uint64_t wanted, bool hard);
+
+/* ---- explain.c -------------------------------------------------------------------------------------------------- */
+/* Fills *err and returns its status. pool->lock held; nothing may be allocated. */
+memfit_status mf_pool_explain_failure(memfit_pool *pool, const mf_request *request, memfit_error *err);
+memfit_status mf_explain_init(memfit_pool *pool, memfit_error *err); /* sets memory aside for it */
+void mf_explain_end(memfit_pool *pool);
+
+/* ---- walk.c ----------------------------------------------------------------------------------------------------- */
+bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block_info *block);
+
+static inline memfit_status mf_pool_enter(memfit_pool *pool, memfit_error *err);
+memfit_status mf_pool_no_pool(memfit_pool *pool, memfit_error *err);
+static inline memfit_status mf_pool_enter(memfit_pool *pool, memfit_error *err)
+{
+    if (!pool || atomic_load_explicit(&pool->magic, memory_order_acquire) != MF_POOL_ALIVE)
+        return mf_pool_no_pool(pool, err);
+    pthread_mutex_lock(&pool->lock);
+    return MEMFIT_OK;
+}
+
+#endif

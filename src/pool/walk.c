@@ -1,0 +1,405 @@
+/*
+ * walk.c: looking at a pool without changing it: its blocks, its figures, and whether all its structures agree.
+ */
+#include "pool/state.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+/* ---- blocks ------------------------------------------------------------------------------------------------- */
+
+static memfit_stream stream_of(const memfit_pool *pool, unsigned lane)
+{
+    uint64_t stream = lane ? pool->lane[lane]->stream : pool->home;
+    return stream == UINT64_MAX ? 0 : stream;
+}
+
+static memfit_block_info describe_block(const memfit_pool *pool, const mf_block *b)
+{
+    return (memfit_block_info){.address = pool->range + b->start,
+                               .bytes = b->asked,
+                               .taken_bytes = b->bytes,
+                               .owner = b->owner,
+                               .kind = mf_owner_at(pool, b->owner)->kind,
+                               .stream = stream_of(pool, b->lane),
+                               .mark = b->mark};
+}
+
+static memfit_block_info describe_slot(const memfit_pool *pool, const mf_slab *slab, uint32_t index, uint64_t word)
+{
+    uint32_t owner = MF_SLOT_OWNER(word);
+    return (memfit_block_info){.address = pool->range + slab->start + (uint64_t)index * slab->slot_bytes,
+                               .bytes = MF_SLOT_ASKED(word),
+                               .taken_bytes = slab->slot_bytes,
+                               .owner = owner,
+                               .kind = mf_owner_at(pool, owner)->kind,
+                               .stream = stream_of(pool, slab->lane),
+                               .mark = word >> MF_SLOT_MARK_SHIFT & MF_SLOT_MARK_MOST};
+}
+
+static bool walk_span(memfit_pool *pool, const mf_span *span, bool (*fn)(void *, const memfit_block_info *), void *ctx)
+{
+    for (unsigned i = 0; i < 32; i++) {
+        mf_slab *slab = span->slab[i];
+        for (uint32_t k = 0; slab && k < slab->slots; k++) {
+            uint64_t word = atomic_load_explicit(&slab->slot[k], memory_order_relaxed);
+            if (!(word & MF_SLOT_LIVE))
+                continue;
+            memfit_block_info info = describe_slot(pool, slab, k, word);
+            if (!fn(ctx, &info))
+                return false;
+        }
+    }
+    return true;
+}
+
+void mf_pool_walk_blocks_locked(memfit_pool *pool, bool (*fn)(void *ctx, const memfit_block_info *block), void *ctx)
+{
+    for (mf_block *b = pool->first; b; b = b->after) {
+        if (b->state == MF_SPAN && !walk_span(pool, b->span, fn, ctx))
+            return;
+        if (b->state != MF_LIVE)
+            continue;
+        memfit_block_info info = describe_block(pool, b);
+        if (!fn(ctx, &info))
+            return;
+    }
+}
+
+memfit_status memfit_pool_each_block(memfit_pool *pool, bool (*fn)(void *ctx, const memfit_block_info *block),
+                                     void *ctx, memfit_error *err)
+{
+    if (!fn)
+        return mf_fail(err, MEMFIT_INVALID, "pool blocks: NULL");
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    mf_pool_walk_blocks_locked(pool, fn, ctx);
+    pthread_mutex_unlock(&pool->lock);
+    return MEMFIT_OK;
+}
+
+typedef struct inside {
+    memfit_address address;
+    memfit_block_info *block;
+    bool found;
+} inside;
+
+static bool is_inside(void *ctx, const memfit_block_info *block)
+{
+    inside *in = ctx;
+    if (in->address - block->address >= (block->bytes ? block->bytes : 1))
+        return true;
+    *in->block = *block;
+    in->found = true;
+    return false;
+}
+
+bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block_info *block)
+{
+    inside in = {address, block, false};
+    mf_pool_walk_blocks_locked(pool, is_inside, &in);
+    return in.found;
+}
+
+memfit_status memfit_pool_find(memfit_pool *pool, memfit_address address, memfit_block_info *block, memfit_error *err)
+{
+    if (!block)
+        return mf_fail(err, MEMFIT_INVALID, "pool find: NULL");
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    if (!mf_pool_find_locked(pool, address, block))
+        status = mf_fail(err, MEMFIT_MISUSE, "pool %s: %#llx lies in no live block", pool->name,
+                         (unsigned long long)address);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+/* ---- figures ------------------------------------------------------------------------------------------------ */
+
+static bool is_mapped(const memfit_pool *pool, uint64_t page)
+{
+    return page < pool->pages.covered && (pool->pages.mapped[page / 64] >> (page % 64) & 1);
+}
+
+/* The longest stretch of a hole that has memory behind it. */
+static uint64_t backed_bytes(const memfit_pool *pool, const mf_block *hole)
+{
+    uint64_t longest = 0, run = 0, shift = pool->pages.shift, end = hole->start + hole->bytes;
+    for (uint64_t page = hole->start >> shift; page << shift < end && page < pool->pages.top; page++) {
+        uint64_t from = page << shift > hole->start ? page << shift : hole->start;
+        uint64_t to = (page + 1) << shift < end ? (page + 1) << shift : end;
+        run = is_mapped(pool, page) ? run + (to - from) : 0;
+        if (run > longest)
+            longest = run;
+    }
+    return longest;
+}
+
+static uint64_t waiting_slot_bytes(const memfit_pool *pool)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 1; i < pool->lane_count; i++)
+        for (size_t k = 0; k < pool->lane[i]->slot_wait_count; k++)
+            bytes += pool->lane[i]->slot_waits[k].ref.slab->slot_bytes;
+    return bytes;
+}
+
+/* What the device would give this pool beyond what it has, as far as the budget knows. */
+static uint64_t budget_room(const memfit_pool *pool)
+{
+    const mf_budget *budget = &pool->device->budget;
+    uint64_t room = atomic_load(&budget->room_bytes), taken = atomic_load(&budget->taken_bytes);
+    return pool->options.slice ? UINT64_MAX : room > taken ? room - taken : 0;
+}
+
+static void fill_pages(memfit_pool *pool, memfit_pool_info *info)
+{
+    const mf_pages *p = &pool->pages;
+    info->page_bytes = p->bytes;
+    info->reserved_bytes = p->reserved * p->bytes;
+    info->reserved_peak_bytes = p->reserved_peak * p->bytes;
+    info->idle_bytes = mf_pages_idle(pool) * p->bytes;
+    info->cached_bytes = mf_caches_bytes(pool);
+    info->pending_bytes = mf_lanes_pending_bytes(pool);
+    uint64_t slots = pool->slab_bytes - pool->slab_free_bytes - info->cached_bytes - waiting_slot_bytes(pool);
+    uint64_t taken = pool->block_bytes + slots, held = info->reserved_bytes - info->idle_bytes;
+    info->padding_bytes = taken > info->in_use_bytes ? taken - info->in_use_bytes : 0;
+    info->pinned_bytes = held > taken + info->pending_bytes ? held - taken - info->pending_bytes : 0;
+    for (mf_block *b = pool->first; b; b = b->after)
+        if (b->state == MF_HOLE) {
+            uint64_t bytes = backed_bytes(pool, b);
+            if (bytes > info->largest_free_bytes)
+                info->largest_free_bytes = bytes;
+        }
+    uint64_t limit = mf_pages_limit(pool), room = budget_room(pool) / p->bytes;
+    uint64_t most = limit < p->reserved || limit - p->reserved < room ? limit : p->reserved + room;
+    uint64_t used = held / p->bytes;
+    info->available_bytes = most > used ? (most - used) * p->bytes : 0;
+    if (info->available_bytes < info->largest_free_bytes)
+        info->available_bytes = info->largest_free_bytes;
+}
+
+memfit_status memfit_pool_get_info(memfit_pool *pool, memfit_pool_info *out, memfit_error *err)
+{
+    if (!out)
+        return mf_fail(err, MEMFIT_INVALID, "pool info: NULL");
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    mf_ledger_fold_all(pool);
+    memfit_pool_info info = {.policy = pool->policy,
+                             .limit_bytes = pool->limit_bytes,
+                             .soft_limit_bytes = pool->soft_limit_bytes,
+                             .fixed_bytes = mf_fixed_bytes(pool),
+                             .in_use_bytes = pool->total.now,
+                             .in_use_peak_bytes = pool->total.peak,
+                             .blocks = pool->total.allocations - pool->total.frees,
+                             .allocations = pool->total.allocations,
+                             .frees = pool->total.frees,
+                             .failures = pool->failures,
+                             .remaps = pool->remaps,
+                             .remapped_pages = pool->remapped_pages,
+                             .created_pages = pool->created_pages,
+                             .released_pages = pool->released_pages,
+                             .stream_waits = pool->stream_waits,
+                             .metadata_bytes = sizeof *pool + pool->host_bytes + pool->arena.bytes,
+                             .marks = pool->marks,
+                             .owners = pool->owner_count};
+    memcpy(info.name, pool->name, sizeof info.name);
+    for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++) {
+        info.kind_bytes[k] = pool->kind[k].now;
+        info.kind_peak_bytes[k] = pool->kind[k].peak;
+    }
+    fill_pages(pool, &info);
+    pthread_mutex_unlock(&pool->lock);
+    *out = info;
+    return MEMFIT_OK;
+}
+
+void mf_pool_walk_pages_locked(memfit_pool *pool, mf_pool_pages *out)
+{
+    const mf_pages *p = &pool->pages;
+    *out = (mf_pool_pages){.page_bytes = p->bytes,
+                           .limit = mf_pages_limit(pool),
+                           .reserved = p->reserved,
+                           .idle = mf_pages_idle(pool),
+                           .needed = pool->refused_pages};
+    for (mf_block *b = pool->first; b; b = b->after) {
+        uint64_t first = (b->start + p->bytes - 1) >> p->shift, past = (b->start + b->bytes) >> p->shift;
+        if (b->state == MF_HOLE && b->lane && past > first)
+            out->pending += past - first;
+        if (b->state == MF_SPAN)
+            out->small++;
+    }
+}
+
+void mf_pool_walk_pages(memfit_pool *pool, mf_pool_pages *out)
+{
+    pthread_mutex_lock(&pool->lock);
+    mf_pool_walk_pages_locked(pool, out);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* ---- do all structures agree? ------------------------------------------------------------------------------- */
+
+#define BROKEN(...) return mf_fail(err, MEMFIT_INTERNAL, __VA_ARGS__)
+
+static memfit_status check_slab(memfit_pool *pool, const mf_span *span, const mf_slab *slab, unsigned at,
+                                memfit_error *err)
+{
+    unsigned free_slots = 0;
+    for (unsigned i = 0; i < MF_SLAB_SLOTS / 64; i++)
+        free_slots += (unsigned)__builtin_popcountll(slab->free_bits[i]);
+    if (slab->span != span || slab->start != span->block->start + at * (uint64_t)MF_SLAB || slab->lane != span->lane)
+        BROKEN("check: a slab does not know where it is");
+    if (free_slots != slab->free || slab->free >= slab->slots)
+        BROKEN("check: a slab of class %u has %u free bits, counts %u of %u", slab->size_class, free_slots, slab->free,
+               slab->slots);
+    for (uint32_t k = 0; k < slab->slots; k++) {
+        bool is_free = slab->free_bits[k / 64] >> (k % 64) & 1;
+        if (is_free && atomic_load_explicit(&slab->slot[k], memory_order_relaxed))
+            BROKEN("check: a free slot is live");
+    }
+    unsigned listed = 0;
+    for (const mf_slab *s = pool->lane[slab->lane]->partial[slab->size_class]; s; s = s->after)
+        listed += s == slab;
+    if (listed != (slab->free != 0))
+        BROKEN("check: a slab with %u free slots is listed %u times", slab->free, listed);
+    if (mf_cell_load(pool, slab->start) != ((uintptr_t)slab | 1))
+        BROKEN("check: the cell of a slab shows something else");
+    return MEMFIT_OK;
+}
+
+static memfit_status check_block(memfit_pool *pool, const mf_block *b, memfit_error *err)
+{
+    if (b->start % MF_UNIT || b->bytes % MF_UNIT || !b->bytes)
+        BROKEN("check: a block of %llu bytes at %llu", (unsigned long long)b->bytes, (unsigned long long)b->start);
+    if (b->after && (b->after->before != b || b->after->start != b->start + b->bytes))
+        BROKEN("check: blocks do not follow each other at %llu", (unsigned long long)b->start);
+    if (b->state == MF_HOLE) {
+        if (b->after && b->after->state == MF_HOLE && b->after->lane == b->lane)
+            BROKEN("check: two holes side by side at %llu", (unsigned long long)b->start);
+        if (b == pool->tail)
+            return MEMFIT_OK;
+        const mf_block *found = b;
+        while (found->bin_before)
+            found = found->bin_before;
+        bool in_bin = false;
+        for (unsigned level = 0; level < MF_LEVELS; level++)
+            for (unsigned step = 0; step < MF_STEPS; step++)
+                in_bin = in_bin || pool->lane[b->lane]->bins.first[level][step] == found;
+        if (!in_bin)
+            BROKEN("check: a hole of %llu bytes is in no bin", (unsigned long long)b->bytes);
+        return MEMFIT_OK;
+    }
+    if (mf_pages_missing(pool, b->start, b->bytes))
+        BROKEN("check: a live block without memory at %llu", (unsigned long long)b->start);
+    if (b->state == MF_LIVE && mf_cell_load(pool, b->start) != (uintptr_t)b)
+        BROKEN("check: the cell of a block shows something else");
+    memfit_status status = MEMFIT_OK;
+    if (b->state == MF_SPAN) {
+        unsigned slabs = (unsigned)(pool->span_bytes / MF_SLAB);
+        if (b->span->block != b || b->start % pool->span_bytes)
+            BROKEN("check: a span does not know where it is");
+        for (unsigned i = 0; i < slabs && !status; i++) {
+            bool is_free = b->span->free_slabs >> i & 1;
+            if (is_free == (b->span->slab[i] != NULL))
+                BROKEN("check: slab %u of a span is both free and not", i);
+            if (!is_free)
+                status = check_slab(pool, b->span, b->span->slab[i], i, err);
+        }
+    }
+    return status;
+}
+
+static memfit_status check_pages(memfit_pool *pool, memfit_error *err)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t idle = 0, mapped = 0, unclean = 0, spare = 0;
+    mf_block *b = pool->first;
+    for (uint64_t page = 0; page < p->covered; page++) {
+        while (b->after && b->after->start <= page << p->shift)
+            b = b->after;
+        bool whole = b->state == MF_HOLE && !b->lane && (page + 1) << p->shift <= b->start + b->bytes;
+        bool is_idle = p->idle[page / 64] >> (page % 64) & 1, there = is_mapped(pool, page);
+        if (is_idle != (whole && there))
+            BROKEN("check: page %llu is %s", (unsigned long long)page, is_idle ? "called idle" : "idle, and not known so");
+        if (there != (p->handle[page] != NULL) || (there && page >= p->top))
+            BROKEN("check: page %llu: mapped and handle disagree", (unsigned long long)page);
+        if (there && (p->handle[page]->page > page || page >= p->handle[page]->page + p->handle[page]->pages))
+            BROKEN("check: page %llu: its handle is elsewhere", (unsigned long long)page);
+        idle += is_idle;
+        mapped += there;
+    }
+    for (mf_handle *h = p->unclean; h; h = h->next)
+        unclean += h->pages;
+    for (mf_handle *h = p->spare; h; h = h->next)
+        spare += h->pages;
+    for (mf_handle *h = p->spare_bulk; h; h = h->next)
+        spare += h->pages;
+    if (idle != p->idle_count || mapped != p->mapped_count || spare != p->spare_count ||
+        p->reserved != mapped + spare + unclean)
+        BROKEN("check: pages: reserved %llu, mapped %llu of %llu, idle %llu of %llu, spare %llu of %llu",
+               (unsigned long long)p->reserved, (unsigned long long)mapped, (unsigned long long)p->mapped_count,
+               (unsigned long long)idle, (unsigned long long)p->idle_count, (unsigned long long)spare,
+               (unsigned long long)p->spare_count);
+    return MEMFIT_OK;
+}
+
+typedef struct sums {
+    uint64_t bytes, blocks;
+    uint64_t kind[MEMFIT_KIND_COUNT];
+} sums;
+
+static bool add_up(void *ctx, const memfit_block_info *block)
+{
+    sums *s = ctx;
+    s->bytes += block->bytes;
+    s->blocks++;
+    s->kind[block->kind] += block->bytes;
+    return true;
+}
+
+static memfit_status check_ledger(memfit_pool *pool, memfit_error *err)
+{
+    sums s = {0};
+    uint64_t owners = 0;
+    mf_ledger_fold_all(pool);
+    mf_pool_walk_blocks_locked(pool, add_up, &s);
+    for (uint32_t i = 0; i < pool->owner_count; i++)
+        owners += mf_owner_at(pool, i)->account.now;
+    if (s.bytes != pool->total.now || s.blocks != pool->total.allocations - pool->total.frees || owners != s.bytes)
+        BROKEN("check: ledger: %llu bytes are live, owners hold %llu, the total is %llu", (unsigned long long)s.bytes,
+               (unsigned long long)owners, (unsigned long long)pool->total.now);
+    for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++)
+        if (s.kind[k] != pool->kind[k].now || pool->kind[k].peak < pool->kind[k].now)
+            BROKEN("check: ledger: kind %s", memfit_kind_name((memfit_kind)k));
+    return MEMFIT_OK;
+}
+
+memfit_status mf_pool_check(memfit_pool *pool, memfit_error *err)
+{
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    uint64_t bytes = 0, pending = 0;
+    for (mf_block *b = pool->first; b && !status; b = b->after) {
+        status = check_block(pool, b, err);
+        bytes += b->bytes;
+        if (b->state == MF_HOLE && b->lane)
+            pending += b->bytes;
+    }
+    if (!status && bytes != pool->range_bytes)
+        status = mf_fail(err, MEMFIT_INTERNAL, "check: blocks do not cover the range");
+    if (!status && pending + waiting_slot_bytes(pool) != mf_lanes_pending_bytes(pool))
+        status = mf_fail(err, MEMFIT_INTERNAL, "check: bytes that wait for streams do not add up");
+    if (!status)
+        status = check_pages(pool, err);
+    if (!status)
+        status = check_ledger(pool, err);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
