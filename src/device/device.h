@@ -106,7 +106,7 @@ struct memfit_device {
     char uuid[64];                /* identity; empty where there is none */
     char opened_as[32];           /* "cuda:0" */
 
-    bool hollow;                  /* no bytes behind the addresses (sim) */
+    bool hollow; /* no bytes behind the addresses (sim) */
 
     mf_budget budget;
     pthread_mutex_t lock;                  /* guards the lists of pools */

@@ -1,17 +1,17 @@
 /*
- * blocks.c: the address range as a list of blocks without gaps, holes sorted into bins, and the table that leads from an
- * address to its block.
+ * blocks.c: the address range as a list of blocks without gaps, holes sorted into bins, and the table that leads from
+ * an address to its block.
  *
- * Bins: two levels, power of two and 32 steps in it, one bit each. Finding a hole is two bit scans and a look at no more
- * than 16 entries of one list: near enough to best fit that no trace can tell the difference (measured: 1.0045 against
- * 1.0041 physical per live byte on the worst trace), and the cost does not grow with the number of holes.
+ * Bins: two levels, power of two and 32 steps in it, one bit each. Finding a hole is two bit scans and a look at no
+ * more than 16 entries of one list: near enough to best fit that no trace can tell the difference (measured: 1.0045
+ * against 1.0041 physical per live byte on the worst trace), and the cost does not grow with the number of holes.
  *
  * Invariants: blocks cover the range; two neighbouring holes are never of the same lane; the tail is the last block, a
  * hole of lane 0 that is in no bin; a cell shows the block that begins in it, or the slab that covers it (low bit set).
  *
  * Tried and dropped: holes split into parts with and without memory behind them, backed parts preferred. Fewer moves
- * (0.4 %), but a hole cut that way no longer fits the block that left it, and training asks for the same sizes again and
- * again: up to 9.5 % of memory pinned in half-used pages.
+ * (0.4 %), but a hole cut that way no longer fits the block that left it, and training asks for the same sizes again
+ * and again: up to 9.5 % of memory pinned in half-used pages.
  */
 #include "pool/state.h"
 

@@ -2,10 +2,10 @@
  * cache.c: a thread's magazines: for each small size a stack of free slots, so that most requests take no lock anyone
  * else wants.
  *
- * A slot in a magazine is taken as far as its slab is concerned. A thread frees into its own magazine whatever thread the
- * slot came from. When a magazine is empty half of it is filled from the slabs, when it is full half of it goes back.
- * Each cache has a lock that only its thread takes, except when the pool takes everything back because memory is short,
- * or someone asks for exact numbers.
+ * A slot in a magazine is taken as far as its slab is concerned. A thread frees into its own magazine whatever thread
+ * the slot came from. When a magazine is empty half of it is filled from the slabs, when it is full half of it goes
+ * back. Each cache has a lock that only its thread takes, except when the pool takes everything back because memory is
+ * short, or someone asks for exact numbers.
  *
  * A cache belongs to a thread by a pthread key of the pool; when the thread ends, its slots go back and the cache waits
  * for the next thread. Without a key (the system has 1,024) a pool works without caches.

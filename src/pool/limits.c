@@ -3,8 +3,8 @@
  * functions called when memory is short.
  *
  * The limit is on physical memory and includes the device's fixed cost, which the oldest pool of a device pays. A slice
- * (a logical device) takes its whole limit out of the device's budget when it is made; other pools take each page out of
- * it as they make it. So no pool can use what was set aside for a slice, whether the slice uses it or not.
+ * (a logical device) takes its whole limit out of the device's budget when it is made; other pools take each page out
+ * of it as they make it. So no pool can use what was set aside for a slice, whether the slice uses it or not.
  */
 #include "pool/state.h"
 

@@ -15,9 +15,9 @@
  *   4. new ones, up to the limit.
  * Before anything is done it is known whether it will suffice, the device's own refusal apart.
  *
- * Failure: a handle that could not be mapped is spare again; pages that were mapped before the failure stay, idle, where
- * they are. What is live and what is reserved is as before. If even the way back fails, the handle is put on the list of
- * the unclean, and the way back is tried again before the next mapping and at the end.
+ * Failure: a handle that could not be mapped is spare again; pages that were mapped before the failure stay, idle,
+ * where they are. What is live and what is reserved is as before. If even the way back fails, the handle is put on the
+ * list of the unclean, and the way back is tried again before the next mapping and at the end.
  *
  * Bulk handles (options.bulk_bytes) are made only for long runs and while less than three quarters of the limit are
  * taken; they are recycled whole, and broken into pages (released, created anew) when only pages will do.
@@ -303,7 +303,8 @@ static bool wholly_idle(const memfit_pool *pool, const mf_handle *h)
     return h->pages == 1 || count_idle(pool, h->page, h->page + h->pages) == h->pages;
 }
 
-/* Makes up to `want` idle pages spare, keeping off [from, to). Returns how many it got (a bulk handle may give more). */
+/* Makes up to `want` idle pages spare, keeping off [from, to). Returns how many it got (a bulk handle may give more).
+ */
 static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to)
 {
     mf_pages *p = &pool->pages;
@@ -632,7 +633,6 @@ void mf_pages_end(memfit_pool *pool)
             break;
         i = past;
     }
-    while (release(pool, p->spare == NULL) || release(pool, p->spare == NULL)) {
-    }
+    while (release(pool, p->spare == NULL) || release(pool, p->spare == NULL)) {}
     mf_host_free(pool->host, p->mapped, tables_bytes(p->covered));
 }

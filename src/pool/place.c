@@ -1,14 +1,14 @@
 /*
- * place.c: where a block goes. Best fit over the holes, whether or not there is memory behind them, the tail only when no
- * hole will do; then the pages that are missing are put behind it (pages.c).
+ * place.c: where a block goes. Best fit over the holes, whether or not there is memory behind them, the tail only when
+ * no hole will do; then the pages that are missing are put behind it (pages.c).
  *
- * Measured over seven training traces with 2 MiB pages: physical per live byte at the peak at most 1.0045, at most 1.2 %
- * of the events move pages. Why it works: training asks for the same sizes in the same order, so a hole that kept its
+ * Measured over seven training traces with 2 MiB pages: physical per live byte at the peak at most 1.0045, at most 1.2
+ * % of the events move pages. Why it works: training asks for the same sizes in the same order, so a hole that kept its
  * exact size is filled exactly again, and holes at the peak are few. Splitting happens always.
  *
- * When the pages for the best fit cannot be had, every hole is looked at for the place that needs the fewest, at both of
- * its ends. At the tail a request never needs more pages than its bytes fill. So a request fails only if the pages that
- * hold a live byte, and its own, are more than the limit allows.
+ * When the pages for the best fit cannot be had, every hole is looked at for the place that needs the fewest, at both
+ * of its ends. At the tail a request never needs more pages than its bytes fill. So a request fails only if the pages
+ * that hold a live byte, and its own, are more than the limit allows.
  *
  * Tried and dropped: lowest address first (1.09), best fit among backed holes first (1.0475 on one trace), exact fits
  * first and then backed ones (1.0077), weighing missing pages against bytes left over (no better than plain best fit),

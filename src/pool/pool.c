@@ -393,7 +393,8 @@ static bool attempt_block(memfit_pool *pool, const mf_request *r, uint64_t bytes
     return true;
 }
 
-static bool attempt(memfit_pool *pool, const mf_request *r, unsigned lane, bool grow_soft, memfit_address *out, memfit_error *err)
+static bool attempt(memfit_pool *pool, const mf_request *r, unsigned lane, bool grow_soft, memfit_address *out,
+                    memfit_error *err)
 {
     uint64_t bytes = r->bytes + (pool->debug ? GUARD : 0);
     unsigned size_class = small_class(pool, bytes, r->alignment);
@@ -640,8 +641,8 @@ static memfit_status no_block(memfit_pool *pool, memfit_address address, memfit_
     if (mf_pool_find_locked(pool, address, &block) && block.address != address)
         return mf_fail(err, MEMFIT_MISUSE, "pool %s: free of %#llx, which lies %llu bytes inside the block at %#llx",
                        pool->name, at, at - (unsigned long long)block.address, (unsigned long long)block.address);
-    return mf_fail(err, MEMFIT_MISUSE, "pool %s: free of %#llx, which is no live block: freed twice, or never allocated",
-                   pool->name, at);
+    return mf_fail(err, MEMFIT_MISUSE,
+                   "pool %s: free of %#llx, which is no live block: freed twice, or never allocated", pool->name, at);
 }
 
 /* Is the guard behind the block as we left it? */
@@ -658,11 +659,11 @@ static memfit_status check_guard(memfit_pool *pool, memfit_address address, uint
     device->table->fill(device, address, POISON_OLD, asked, stream, NULL);
     for (unsigned i = 0; i < GUARD && !status; i++)
         if (guard[i] != GUARD_BYTE)
-            return mf_fail(err, MEMFIT_MISUSE,
-                           "pool %s: byte %u behind the block at %#llx (%llu bytes, owner %s) was overwritten\nThe block "
-                           "is freed all the same",
-                           pool->name, i, (unsigned long long)address, (unsigned long long)asked,
-                           mf_owner_at(pool, owner)->name);
+            return mf_fail(
+                err, MEMFIT_MISUSE,
+                "pool %s: byte %u behind the block at %#llx (%llu bytes, owner %s) was overwritten\nThe block "
+                "is freed all the same",
+                pool->name, i, (unsigned long long)address, (unsigned long long)asked, mf_owner_at(pool, owner)->name);
     return status;
 }
 

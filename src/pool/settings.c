@@ -1,9 +1,9 @@
 /*
  * settings.c: a pool's options: the caller's, then what MEMFIT_* variables say, then what follows from the device.
  *
- * A variable fills what the program left at its default. If both speak and differ, that is a conflict and named: neither
- * wins silently. A MEMFIT_ variable nobody knows is an error with the nearest known name, because a misspelt limit is no
- * limit.
+ * A variable fills what the program left at its default. If both speak and differ, that is a conflict and named:
+ * neither wins silently. A MEMFIT_ variable nobody knows is an error with the nearest known name, because a misspelt
+ * limit is no limit.
  */
 #include "pool/state.h"
 
@@ -22,10 +22,16 @@ memfit_pool_options memfit_pool_options_default(void)
 
 /* Known names. Those after the pool's own belong to other parts of memfit, or to its tests. */
 static const char *const known[] = {
-    "MEMFIT_MEMORY",     "MEMFIT_POLICY",    "MEMFIT_SOFT_LIMIT",   "MEMFIT_PURGE_MS", "MEMFIT_PAGE",
-    "MEMFIT_BULK",       "MEMFIT_DEBUG",     "MEMFIT_TRACE",        "MEMFIT_DEVICE",   "MEMFIT_THREADS",
-    "MEMFIT_CACHE",      "MEMFIT_LOG",       "MEMFIT_CUDA_LIBDIR",  "MEMFIT_CUDA",     "MEMFIT_SHARED_DATA",
-    "MEMFIT_SOURCE",     "MEMFIT_GPU_TESTS", "MEMFIT_GPU_MEMORY",   "MEMFIT_SHARE",    "MEMFIT_REPORT",
+    "MEMFIT_MEMORY",      "MEMFIT_POLICY",
+    "MEMFIT_SOFT_LIMIT",  "MEMFIT_PURGE_MS",
+    "MEMFIT_PAGE",        "MEMFIT_BULK",
+    "MEMFIT_DEBUG",       "MEMFIT_TRACE",
+    "MEMFIT_DEVICE",      "MEMFIT_THREADS",
+    "MEMFIT_CACHE",       "MEMFIT_LOG",
+    "MEMFIT_CUDA_LIBDIR", "MEMFIT_CUDA",
+    "MEMFIT_SHARED_DATA", "MEMFIT_SOURCE",
+    "MEMFIT_GPU_TESTS",   "MEMFIT_GPU_MEMORY",
+    "MEMFIT_SHARE",       "MEMFIT_REPORT",
     "MEMFIT_HOST_MEMORY", NULL,
 };
 
@@ -57,8 +63,8 @@ static memfit_status check_names(memfit_error *err)
 static memfit_status conflict(const char *name, const char *text, memfit_error *err)
 {
     return mf_fail(err, MEMFIT_CONFLICT,
-                   "%s=%s contradicts what the program set\nUnset the variable, or leave the option at its default", name,
-                   text);
+                   "%s=%s contradicts what the program set\nUnset the variable, or leave the option at its default",
+                   name, text);
 }
 
 /* A size from the environment into an option that is 0 when not set. */
@@ -152,8 +158,8 @@ static memfit_status take_struct(const memfit_pool_options *given, memfit_pool_o
     if (!given)
         return MEMFIT_OK;
     if (given->size < sizeof given->size || given->size > 4096)
-        return mf_fail(err, MEMFIT_INVALID, "pool options: size %zu\nFill them with memfit_pool_options_default() first",
-                       given->size);
+        return mf_fail(err, MEMFIT_INVALID,
+                       "pool options: size %zu\nFill them with memfit_pool_options_default() first", given->size);
     const unsigned char *bytes = (const unsigned char *)given;
     for (size_t i = sizeof *o; i < given->size; i++)
         if (bytes[i])
@@ -170,7 +176,8 @@ static bool power_of_two(uint64_t n)
 static memfit_status check_values(const mf_device *device, memfit_pool_options *o, memfit_error *err)
 {
     if (o->limit_bytes && o->limit_fraction != 0.0)
-        return mf_fail(err, MEMFIT_CONFLICT, "pool options: a limit in bytes and a limit as a fraction\nSet one of them");
+        return mf_fail(err, MEMFIT_CONFLICT,
+                       "pool options: a limit in bytes and a limit as a fraction\nSet one of them");
     if (!(o->limit_fraction >= 0.0 && o->limit_fraction <= 1.0))
         return mf_fail(err, MEMFIT_INVALID, "pool options: limit_fraction %g: more than 0 and at most 1 is wanted",
                        o->limit_fraction);
@@ -180,16 +187,18 @@ static memfit_status check_values(const mf_device *device, memfit_pool_options *
         o->page_bytes = device->granularity > UINT64_C(2) << 20 ? device->granularity : UINT64_C(2) << 20;
     if (!power_of_two(o->page_bytes) || o->page_bytes < 65536 || o->page_bytes > UINT64_C(1) << 40 ||
         o->page_bytes % device->granularity)
-        return mf_fail(err, MEMFIT_INVALID,
-                       "pool options: a page of %llu bytes: a power of two is wanted, at least 64 KiB and a multiple of "
-                       "the device's granularity of %llu",
-                       (unsigned long long)o->page_bytes, (unsigned long long)device->granularity);
+        return mf_fail(
+            err, MEMFIT_INVALID,
+            "pool options: a page of %llu bytes: a power of two is wanted, at least 64 KiB and a multiple of "
+            "the device's granularity of %llu",
+            (unsigned long long)o->page_bytes, (unsigned long long)device->granularity);
     if (o->bulk_bytes % o->page_bytes)
         return mf_fail(err, MEMFIT_INVALID, "pool options: bulk_bytes %llu is not a multiple of the page",
                        (unsigned long long)o->bulk_bytes);
     if (o->policy == MEMFIT_POLICY_PREALLOCATE && o->soft_limit_bytes)
-        return mf_fail(err, MEMFIT_CONFLICT, "pool options: preallocate takes everything up to the limit at once, so a "
-                                             "soft limit below it has no meaning\nUse growth with a soft limit");
+        return mf_fail(err, MEMFIT_CONFLICT,
+                       "pool options: preallocate takes everything up to the limit at once, so a "
+                       "soft limit below it has no meaning\nUse growth with a soft limit");
     return MEMFIT_OK;
 }
 
@@ -206,7 +215,8 @@ memfit_status mf_settings_take(memfit_device *device, const memfit_pool_options 
         status = check_values(device, options, err);
     if (!status && options->limit_fraction > 0.0)
         options->limit_bytes = (uint64_t)((double)total * options->limit_fraction);
-    if (!status && options->soft_limit_bytes && options->limit_bytes && options->soft_limit_bytes > options->limit_bytes)
+    if (!status && options->soft_limit_bytes && options->limit_bytes &&
+        options->soft_limit_bytes > options->limit_bytes)
         status = mf_fail(err, MEMFIT_CONFLICT, "pool options: the soft limit %llu is above the limit %llu",
                          (unsigned long long)options->soft_limit_bytes, (unsigned long long)options->limit_bytes);
     return status;

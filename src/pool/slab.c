@@ -3,11 +3,11 @@
  *
  *     span  |slab 1 KiB|slab 256 B|free|slab 1 KiB|free|...        slab  |slot|slot|slot|...
  *
- * 30 classes: steps of 256 bytes up to 4 KiB, eight a doubling up to 8 KiB, then the sixth to the half of a slab. A slot's
- * word (owner, bytes asked, mark) is kept beside the slab on the host, never on the device.
+ * 30 classes: steps of 256 bytes up to 4 KiB, eight a doubling up to 8 KiB, then the sixth to the half of a slab. A
+ * slot's word (owner, bytes asked, mark) is kept beside the slab on the host, never on the device.
  *
- * A span lies on a page boundary and in one page, so that it pins no page without a live byte. An empty slab goes back to
- * its span at once, an empty span becomes a hole at once; the threads' magazines keep this from happening too often.
+ * A span lies on a page boundary and in one page, so that it pins no page without a live byte. An empty slab goes back
+ * to its span at once, an empty span becomes a hole at once; the threads' magazines keep this from happening too often.
  */
 #include "pool/state.h"
 
@@ -16,8 +16,7 @@
 #include <string.h>
 
 static const uint16_t class_units[MF_CLASSES] = {
-    1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-    16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 42, 51, 64, 85, 128,
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 42, 51, 64, 85, 128,
 };
 
 uint32_t mf_class_bytes(unsigned size_class)

@@ -6,13 +6,13 @@
  *
  * - Blocks cover the whole range without gaps, in address order: live blocks, spans (which hold slabs), holes. A hole
  *   is as long as it can be. It does not matter to a hole whether there is physical memory behind it.
- * - Physical memory is handles of one page (or of several, when created in bulk), mapped somewhere in the range or spare.
- *   Every page a live byte lies in is mapped. A mapped page that lies wholly in holes safe for every stream is idle: it
- *   can be taken out and mapped elsewhere, or given back.
+ * - Physical memory is handles of one page (or of several, when created in bulk), mapped somewhere in the range or
+ * spare. Every page a live byte lies in is mapped. A mapped page that lies wholly in holes safe for every stream is
+ * idle: it can be taken out and mapped elsewhere, or given back.
  * - Sizes up to 32 KiB live in slabs; per-thread magazines of free slots stand before them. Larger ones are blocks.
- * - A lane is a stream's own set of holes and slabs: free for work on that stream, not yet for others. Lane 0 holds what
- *   is safe for all. While a pool has seen one stream only, everything is in lane 0, and pages are unmapped only after
- *   waiting for that stream.
+ * - A lane is a stream's own set of holes and slabs: free for work on that stream, not yet for others. Lane 0 holds
+ * what is safe for all. While a pool has seen one stream only, everything is in lane 0, and pages are unmapped only
+ * after waiting for that stream.
  *
  * Locks: pool->lock guards everything but the magazines and their accounts, which have a small lock each, taken after
  * pool->lock when both are needed. Cells and slot words are read without a lock, as atomics.
@@ -88,7 +88,7 @@ typedef struct mf_bins {
 #define MF_SLOT_MARK_SHIFT 33
 #define MF_SLOT_MARK_MOST  ((UINT64_C(1) << 30) - 1)
 #define MF_SLOT_OWNER(w)   ((uint32_t)((w) >> 17) & 0xffff)
-#define MF_SLOT_ASKED(w)   ((w) & 0x1ffff)
+#define MF_SLOT_ASKED(w)   ((w)&0x1ffff)
 
 struct mf_slab {
     uint64_t start;
@@ -116,7 +116,8 @@ typedef struct mf_slot_ref {
     uint32_t index;
 } mf_slot_ref;
 
-typedef struct mf_waiting { /* an event in flight: everything freed on the lane up to `serial` is safe once it is done */
+typedef struct mf_waiting { /* an event in flight: everything freed on the lane up to `serial` is safe once it is done
+                             */
     mf_event event;
     uint64_t serial;
 } mf_waiting;
@@ -138,7 +139,7 @@ typedef struct mf_lane {
     struct mf_slot_wait {
         mf_slot_ref ref;
         uint64_t serial;
-    } *slot_waits;
+    } * slot_waits;
     size_t slot_wait_count, slot_wait_capacity;
     uint64_t pending_bytes; /* of holes and slots in this lane that are not safe for others yet */
 } mf_lane;
@@ -148,8 +149,8 @@ typedef struct mf_lane {
 typedef struct mf_handle mf_handle;
 struct mf_handle {
     mf_physical physical;
-    uint64_t page;    /* where it is mapped, when mapped */
-    uint32_t pages;   /* 1, or more when made in bulk */
+    uint64_t page;  /* where it is mapped, when mapped */
+    uint32_t pages; /* 1, or more when made in bulk */
     bool mapped;
     mf_handle *next; /* spare or unused records */
 };
@@ -161,17 +162,17 @@ typedef struct mf_pages {
     uint64_t *mapped, *idle;
     mf_handle **handle;
     mf_handle *spare, *spare_bulk;
-    mf_handle *unclean;       /* mapped, but neither usable nor unmappable when last tried: a device fault */
-    mf_handle *unused;        /* records */
-    uint64_t bulk_pages;      /* pages of a bulk handle; 0: none are made */
-    uint64_t idle_top;        /* no word of idle above this has a bit */
-    uint64_t spare_count;     /* pages in spare handles */
+    mf_handle *unclean;   /* mapped, but neither usable nor unmappable when last tried: a device fault */
+    mf_handle *unused;    /* records */
+    uint64_t bulk_pages;  /* pages of a bulk handle; 0: none are made */
+    uint64_t idle_top;    /* no word of idle above this has a bit */
+    uint64_t spare_count; /* pages in spare handles */
     uint64_t reserved, reserved_peak;
-    uint64_t idle_count;      /* set bits of idle */
+    uint64_t idle_count; /* set bits of idle */
     uint64_t mapped_count;
-    uint64_t low_idle;        /* fewest idle pages since the last purge */
-    uint64_t purge_at_us;     /* when the next purge is due */
-    uint64_t synced_frees;    /* single stream: frees known to be past on the device */
+    uint64_t low_idle;     /* fewest idle pages since the last purge */
+    uint64_t purge_at_us;  /* when the next purge is due */
+    uint64_t synced_frees; /* single stream: frees known to be past on the device */
 } mf_pages;
 
 /* ---- ledger ----------------------------------------------------------------------------------------------- */
@@ -236,8 +237,8 @@ struct memfit_pool {
     uint64_t range_bytes;
     _Atomic(uintptr_t *) *leaf; /* cell table: leaf[offset >> 28][offset >> 15 & 8191] */
     _Atomic uint32_t owner_count;
-    _Atomic bool cached;        /* threads have magazines: one stream so far, not debug */
-    _Atomic uint64_t home;      /* the only stream seen so far */
+    _Atomic bool cached;   /* threads have magazines: one stream so far, not debug */
+    _Atomic uint64_t home; /* the only stream seen so far */
     mf_pool_hook hook;
     void *hook_ctx;
     pthread_key_t key;
@@ -286,7 +287,7 @@ struct memfit_pool {
     uint64_t host_bytes;   /* outside the arena */
 
     mf_refusal refusal;
-    uint64_t refused_pages; /* what the best place would still have needed */
+    uint64_t refused_pages;  /* what the best place would still have needed */
     memfit_error refused_by; /* the device's own words */
     void *explain;           /* what the explanation keeps in reserve */
 };
@@ -326,7 +327,8 @@ mf_block *mf_hole_release(memfit_pool *pool, mf_block *hole);
 bool mf_pages_init(memfit_pool *pool);
 void mf_pages_end(memfit_pool *pool);
 uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t bytes); /* not mapped */
-/* Puts memory behind [start, start + bytes). On failure nothing has changed that can be seen; pool->refusal says why. */
+/* Puts memory behind [start, start + bytes). On failure nothing has changed that can be seen; pool->refusal says why.
+ */
 memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err);
 void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are mapped */
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past);
@@ -368,8 +370,7 @@ void mf_caches_reclaim(memfit_pool *pool);               /* pool->lock held */
 void mf_caches_end(memfit_pool *pool);
 static inline void mf_cache_lock(mf_cache *cache)
 {
-    while (atomic_flag_test_and_set_explicit(&cache->busy, memory_order_acquire)) {
-    }
+    while (atomic_flag_test_and_set_explicit(&cache->busy, memory_order_acquire)) {}
 }
 static inline void mf_cache_unlock(mf_cache *cache)
 {
@@ -385,9 +386,9 @@ static inline mf_owner *mf_owner_at(const memfit_pool *pool, uint32_t owner)
 }
 void mf_ledger_add(memfit_pool *pool, uint32_t owner, uint64_t bytes); /* pool->lock held */
 void mf_ledger_sub(memfit_pool *pool, uint32_t owner, uint64_t bytes);
-void mf_ledger_fold(memfit_pool *pool, mf_cache *cache);                 /* all of a cache's; both locks held */
+void mf_ledger_fold(memfit_pool *pool, mf_cache *cache);                     /* all of a cache's; both locks held */
 void mf_ledger_fold_one(memfit_pool *pool, mf_cache *cache, uint32_t owner); /* this owner's, kind's and the total */
-void mf_ledger_fold_all(memfit_pool *pool);                             /* every cache's; pool->lock held */
+void mf_ledger_fold_all(memfit_pool *pool);                                  /* every cache's; pool->lock held */
 void mf_ledger_report_leaks(memfit_pool *pool);
 
 /* ---- lanes.c ---------------------------------------------------------------------------------------------------- */

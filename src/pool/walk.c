@@ -326,7 +326,8 @@ static memfit_status check_pages(memfit_pool *pool, memfit_error *err)
         bool whole = b->state == MF_HOLE && !b->lane && (page + 1) << p->shift <= b->start + b->bytes;
         bool is_idle = p->idle[page / 64] >> (page % 64) & 1, there = is_mapped(pool, page);
         if (is_idle != (whole && there))
-            BROKEN("check: page %llu is %s", (unsigned long long)page, is_idle ? "called idle" : "idle, and not known so");
+            BROKEN("check: page %llu is %s", (unsigned long long)page,
+                   is_idle ? "called idle" : "idle, and not known so");
         if (there != (p->handle[page] != NULL) || (there && page >= p->top))
             BROKEN("check: page %llu: mapped and handle disagree", (unsigned long long)page);
         if (there && (p->handle[page]->page > page || page >= p->handle[page]->page + p->handle[page]->pages))
