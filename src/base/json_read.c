@@ -93,6 +93,10 @@ static size_t utf8_length(const char *p, const char *end)
     for (size_t i = 1; i < n; i++)
         if (((unsigned char)p[i] & 0xC0) != 0x80)
             return 0;
+    /* Too long a form, half a surrogate pair, beyond the last code point. */
+    unsigned char d = n > 1 ? (unsigned char)p[1] : 0;
+    if ((c == 0xE0 && d < 0xA0) || (c == 0xED && d > 0x9F) || (c == 0xF0 && d < 0x90) || (c == 0xF4 && d > 0x8F))
+        return 0;
     return n;
 }
 

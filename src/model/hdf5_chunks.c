@@ -170,10 +170,12 @@ static bool undo_lzf(const unsigned char *in, uint64_t bytes, unsigned char *out
     return true;
 }
 
-static void undo_shuffle(const unsigned char *in, uint64_t bytes, unsigned element, unsigned char *out)
+static void undo_shuffle(const unsigned char *in, uint64_t bytes, uint64_t element, unsigned char *out)
 {
     uint64_t count = bytes / element;
-    for (unsigned b = 0; b < element; b++)
+    if (!count) /* an element larger than the chunk: nothing was shuffled */
+        element = 0;
+    for (uint64_t b = 0; b < element; b++)
         for (uint64_t i = 0; i < count; i++)
             out[i * element + b] = in[b * count + i];
     memcpy(out + count * element, in + count * element, bytes - count * element);

@@ -6,6 +6,7 @@
 #ifndef MF_OPS_OPS_H
 #define MF_OPS_OPS_H
 
+#include "base/philox.h"
 #include "plan/plan.h"
 
 /* What changes from run to run; on CUDA a copy lies in device memory. */
@@ -52,9 +53,5 @@ memfit_status mf_reference_create(const memfit_host *host, mf_backend **backend,
 memfit_status mf_onednn_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err);
 /* The backend as a cost source. */
 void mf_backend_cost_source(mf_backend *backend, mf_cost_source *source);
-
-/* Counter-based generator (Philox 4x32-10): the same key and counter give the same numbers on every device, in any
- * order. key = (seed, random layer), counter = (step, sample, index within the sample / 4). */
-void mf_philox(uint64_t seed, uint32_t layer, uint64_t step, uint64_t sample, uint64_t block, uint32_t out[4]);
 
 #endif

@@ -6,7 +6,7 @@
  * hold. The seed is the key; layer, step and sample are folded so that nothing that occurs in practice collides: the
  * counter's words are block, sample, step, and layer mixed with the high halves.
  */
-#include "ops/ops.h"
+#include "base/philox.h"
 
 static uint32_t high_half(uint64_t x)
 {
