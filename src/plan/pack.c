@@ -51,15 +51,15 @@ static const struct {
     mf_pack_order order;
     bool best_fit, whole_first;
 } passes[] = {
-    {MF_PACK_BY_SIZE, true, false},      {MF_PACK_BY_BIRTH, true, false}, /* always */
-    {MF_PACK_BY_LIFE, true, true},       {MF_PACK_BY_AREA, false, true},  {MF_PACK_BY_LOAD_SIZE, true, true},
-    {MF_PACK_BY_DEATH, true, true}, /* so far: quick */
-    {MF_PACK_BY_SIZE, true, true},       {MF_PACK_BY_LOAD, true, true},   {MF_PACK_BY_LOAD_AREA, true, true},
-    {MF_PACK_BY_AREA, true, true},       {MF_PACK_BY_LIFE, false, true},  {MF_PACK_BY_SIZE, false, true},
-    {MF_PACK_BY_BIRTH, false, true},     {MF_PACK_BY_DEATH, false, true}, {MF_PACK_BY_LOAD, false, true},
-    {MF_PACK_BY_LOAD_SIZE, false, true}, {MF_PACK_BY_BIRTH, true, true},  {MF_PACK_BY_LOAD_AREA, false, true},
+    {MF_PACK_BY_SIZE, true, false},     {MF_PACK_BY_BIRTH, true, false},     {MF_PACK_BY_LOAD_AREA, false, true},
+    {MF_PACK_BY_LOAD, true, true},                                      /* so far: before the dives */
+    {MF_PACK_BY_LOAD_SIZE, true, true}, {MF_PACK_BY_AREA, false, true}, /* so far: quick */
+    {MF_PACK_BY_LIFE, true, true},      {MF_PACK_BY_DEATH, true, true},      {MF_PACK_BY_SIZE, true, true},
+    {MF_PACK_BY_LOAD_AREA, true, true}, {MF_PACK_BY_AREA, true, true},       {MF_PACK_BY_LIFE, false, true},
+    {MF_PACK_BY_SIZE, false, true},     {MF_PACK_BY_BIRTH, false, true},     {MF_PACK_BY_DEATH, false, true},
+    {MF_PACK_BY_LOAD, false, true},     {MF_PACK_BY_LOAD_SIZE, false, true}, {MF_PACK_BY_BIRTH, true, true},
 };
-enum { YARDSTICKS = 2, QUICK = 6, ALL = sizeof passes / sizeof *passes };
+enum { FIRST = 4, QUICK = 6, ALL = sizeof passes / sizeof *passes };
 
 static void run_passes(mf_pack_greedy *g, size_t from, size_t to, uint64_t goal_bytes, uint64_t deadline_us)
 {
@@ -93,7 +93,7 @@ static bool tell(void *ctx, uint64_t height, uint64_t bound, uint64_t nodes)
     return t->options->progress(t->options->progress_ctx, &progress);
 }
 
-/* What follows the two yardsticks: dives, the other orders, the search. */
+/* What follows the first orders: dives, the other orders, the search. */
 static memfit_status improve(const mf_pack_problem *p, const mf_pack_options *o, uint64_t start, uint64_t goal,
                              mf_pack_greedy *g, mf_pack_result *result, memfit_error *err)
 {
@@ -115,7 +115,7 @@ static memfit_status improve(const mf_pack_problem *p, const mf_pack_options *o,
     if (status)
         return status;
     uint64_t before = g->best_bytes;
-    run_passes(g, YARDSTICKS, ALL, goal, so.deadline_us);
+    run_passes(g, FIRST, ALL, goal, so.deadline_us);
     if (improved && g->best_bytes == before)
         result->method = "improved";
     if (g->best_bytes <= goal)
@@ -152,7 +152,7 @@ memfit_status mf_pack(const memfit_host *host, mf_pack_buffer *buffers, size_t c
         goto done;
     mf_pack_result r = {.max_load = p.max_load, .bound = p.bound_bytes, .method = "greedy"};
     uint64_t goal = o->capacity > p.bound_bytes ? o->capacity : p.bound_bytes;
-    run_passes(&g, 0, o->effort == MEMFIT_PACK_QUICK ? QUICK : YARDSTICKS, goal, UINT64_MAX);
+    run_passes(&g, 0, o->effort == MEMFIT_PACK_QUICK ? QUICK : FIRST, goal, UINT64_MAX);
     if (o->effort != MEMFIT_PACK_QUICK && p.count && g.best_bytes > goal &&
         (status = improve(&p, o, start, goal, &g, &r, err)))
         goto done;

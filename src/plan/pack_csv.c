@@ -42,6 +42,8 @@ static memfit_status find_columns(const mf_csv *csv, columns *c, memfit_error *e
     c->has_id = mf_csv_find(csv, "id", &c->id);
     c->has_alignment = mf_csv_find(csv, "alignment", &c->alignment);
     c->has_offset = mf_csv_find(csv, "offset", &c->offset);
+    if (!c->has_offset && csv->columns == MF_CSV_MOST_COLUMNS)
+        return mf_fail(err, MEMFIT_DAMAGED, "line 1: %u columns leave no room for one more, \"offset\"", csv->columns);
     return MEMFIT_OK;
 }
 

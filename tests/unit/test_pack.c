@@ -104,7 +104,7 @@ static void exact_agrees_with_brute_force(void **state)
 {
     (void)state;
     uint64_t seed = 11, gaps = 0;
-    for (int round = 0; round < 1200; round++) {
+    for (int round = 0; round < 600; round++) {
         mf_pack_buffer b[8], copy[8];
         size_t n = 1 + next_random(&seed) % 8;
         fill_random(b, n, &seed, 2 + (int64_t)(next_random(&seed) % 9), 1 + next_random(&seed) % 12);
@@ -149,7 +149,7 @@ static void proofs_agree(void **state)
 {
     (void)state;
     uint64_t seed = 23;
-    for (int round = 0; round < 150; round++) {
+    for (int round = 0; round < 80; round++) {
         mf_pack_buffer b[30];
         size_t n = 10 + next_random(&seed) % 20;
         fill_random(b, n, &seed, 6 + (int64_t)(next_random(&seed) % 12), 3 + next_random(&seed) % 20);
