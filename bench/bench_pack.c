@@ -60,10 +60,10 @@ static double pack_one(const char *name, memfit_pack_buffer *b, size_t n, memfit
     double load = (double)r.max_load;
     printf("%-22s %6zu %12llu %9.5f %9.5f %9.5f  %-10s %-8s %8.3f\n", name, n, (unsigned long long)r.height,
            (double)by_size / load, (double)by_birth / load, (double)r.height / load,
-           r.optimal    ? "optimal"
-           : r.solved   ? "solved"
+           r.optimal      ? "optimal"
+           : r.solved     ? "solved"
            : r.impossible ? "impossible"
-                        : "-",
+                          : "-",
            r.method, r.seconds);
     fflush(stdout);
     return r.seconds;
@@ -129,13 +129,12 @@ static size_t make_step(memfit_pack_buffer *b, size_t layers, uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    static const char *const hard[] = {
-        "minimalloc/challenging/A.1048576.csv", "minimalloc/challenging/B.1048576.csv",
-        "minimalloc/challenging/C.1048576.csv", "minimalloc/challenging/D.1048576.csv",
-        "minimalloc/challenging/E.1048576.csv", "minimalloc/challenging/F.1048576.csv",
-        "minimalloc/challenging/G.1048576.csv", "minimalloc/challenging/H.1048576.csv",
-        "minimalloc/challenging/I.1048576.csv", "minimalloc/challenging/J.1048576.csv",
-        "minimalloc/challenging/K.1048576.csv", NULL};
+    static const char *const hard[] = {"minimalloc/challenging/A.1048576.csv", "minimalloc/challenging/B.1048576.csv",
+                                       "minimalloc/challenging/C.1048576.csv", "minimalloc/challenging/D.1048576.csv",
+                                       "minimalloc/challenging/E.1048576.csv", "minimalloc/challenging/F.1048576.csv",
+                                       "minimalloc/challenging/G.1048576.csv", "minimalloc/challenging/H.1048576.csv",
+                                       "minimalloc/challenging/I.1048576.csv", "minimalloc/challenging/J.1048576.csv",
+                                       "minimalloc/challenging/K.1048576.csv", NULL};
     static const char *const steps[] = {"lifetimes/somas-resnet50.csv", "lifetimes/iopddl-g1.csv",
                                         "lifetimes/somas-pangu-2.6b.csv", NULL};
     double limit = argc > 1 ? atof(argv[1]) : 10;
