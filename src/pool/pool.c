@@ -141,7 +141,7 @@ static memfit_status reserve_range(memfit_pool *pool, memfit_error *err)
         return status;
     uint64_t times = RANGE_TIMES;
     do { /* a system that is short of addresses gives fewer */
-        pool->range_bytes = mf_round_up(total / 16 * times + page, page);
+        pool->range_bytes = mf_round_up((total < UINT64_MAX / 64 ? total * times : total) + page, page);
         status = device->table->reserve(device, pool->range_bytes, page, &pool->range, err);
         times /= 2;
     } while (status && status != MEMFIT_NO_HOST_MEMORY && times);
