@@ -291,7 +291,7 @@ static memfit_status settle(mf_hdf5_dataset *d, uint64_t at, memfit_error *err)
     if (d->storage == MF_HDF5_CHUNKED) {
         uint64_t bytes = d->element_bytes;
         for (unsigned i = 0; i < d->rank; i++)
-            bytes *= d->chunk[i] ? d->chunk[i] : 1;
+            bytes *= d->chunk[i]; /* zero where the chunks have fewer dimensions */
         if (bytes != d->chunk_bytes || !d->rank)
             return mf_hdf5_damaged(d->file, at, err, "chunks and array disagree about type or rank");
     }
