@@ -165,6 +165,17 @@ memfit_status mf_interpret_run(mf_interpreter *it, const mf_run_scalars *scalars
     return MEMFIT_OK;
 }
 
+memfit_status mf_interpret_run_phase(mf_interpreter *it, const mf_run_scalars *scalars, mf_op_phase phase,
+                                     memfit_error *err)
+{
+    for (uint32_t i = 0; i < it->graph->op_count; i++) {
+        memfit_status status = it->graph->ops[i].phase == phase ? run_one(it, i, scalars, err) : MEMFIT_OK;
+        if (status)
+            return status;
+    }
+    return MEMFIT_OK;
+}
+
 mf_run_scalars mf_interpret_scalars(const mf_graph *graph, double learning_rate)
 {
     return (mf_run_scalars){.seed = 1,

@@ -30,6 +30,9 @@ void *mf_interpret_data(mf_interpreter *interpreter, uint32_t tensor);
 /* One pass over the operations; those of the first or the last piece only if this is it. */
 memfit_status mf_interpret_run(mf_interpreter *interpreter, const mf_run_scalars *scalars, bool first_piece,
                                bool last_piece, memfit_error *err);
+/* Only the operations of one phase (mf_op_phase): the updates alone, say, on gradients put there by hand. */
+memfit_status mf_interpret_run_phase(mf_interpreter *interpreter, const mf_run_scalars *scalars, mf_op_phase phase,
+                                     memfit_error *err);
 /* Scalars of the first step of an unsplit batch, learning rate as given. */
 mf_run_scalars mf_interpret_scalars(const mf_graph *graph, double learning_rate);
 

@@ -1,0 +1,529 @@
+#!/usr/bin/env python3
+"""Writes tests/fixtures/ops/*.zip: what Keras (TensorFlow back end) computes for every layer, activation, loss, metric
+and optimizer that memfit trains, on tiny inputs. Run with a Python that has keras and tensorflow:
+
+    python tools/make_op_fixtures.py [name-part ...]      only fixtures whose name contains one of the parts
+
+Each archive holds, per fixture, NAME/model.keras (as Keras saves it) and NAME/data.bin, a list of arrays:
+
+    u32 length of name, name, u32 type (0 float32, 1 int32), u32 rank, u32 dimensions..., values      all little-endian
+
+layers, losses   x<i> inputs, y<i> targets, [w] sample weights, out<i> outputs of inference, loss of one training step,
+                 grad<i> gradients and key<i> the first values of their variable (that is how the test finds it),
+                 stat<i> non-trainable variables after the step, statkey<i> before
+metrics          x<i>, y<i>, [w], then metric:<name> after two batches (the halves of x)
+optimizers       grad<s>.<i> gradient of variable i fed in step s, var<i> variable after five steps, key<i> before, rate
+"""
+import os
+import struct
+import sys
+import zipfile
+import io
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import numpy as np  # noqa: E402
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from keras import layers as L  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OUT = os.path.join(HERE, "..", "tests", "fixtures", "ops")
+rng = np.random.default_rng(20261115)
+archives = {}
+
+
+def pack(arrays):
+    out = io.BytesIO()
+    for name, value in arrays.items():
+        value = np.asarray(value)
+        integer = value.dtype.kind in "iub"
+        value = value.astype("<i4" if integer else "<f4")
+        text = name.encode()
+        out.write(struct.pack("<I", len(text)) + text)
+        out.write(struct.pack("<II", int(integer), value.ndim) + struct.pack(f"<{value.ndim}I", *value.shape))
+        out.write(value.tobytes())
+    return out.getvalue()
+
+
+def save(archive, name, model, arrays):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        model.save(path)
+        data = open(path, "rb").read()
+    archives.setdefault(archive, []).append((name, data, pack(arrays)))
+
+
+def write_archives():
+    os.makedirs(OUT, exist_ok=True)
+    for archive, entries in archives.items():
+        with zipfile.ZipFile(os.path.join(OUT, archive + ".zip"), "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
+            for name, model, data in entries:
+                for member, content in (("model.keras", model), ("data.bin", data)):
+                    z.writestr(zipfile.ZipInfo(f"{name}/{member}", (2026, 11, 15, 0, 0, 0)), content, zipfile.ZIP_DEFLATED)
+
+
+def randomize(model):
+    for v in model.weights:
+        if not str(v.dtype).startswith("float"):
+            continue
+        value = rng.uniform(-0.6, 0.6, v.shape)
+        if any(word in v.name for word in ("gamma", "variance")):
+            value = rng.uniform(0.5, 1.5, v.shape)
+        v.assign(value.astype("float32"))
+
+
+def key_of(value):
+    return np.asarray(value).reshape(-1)[:4]
+
+
+def draw(spec, n):
+    """An input by its Keras tensor: floats in [-1, 1), whole numbers below `high` for integer inputs."""
+    shape = (n,) + tuple(spec.shape[1:])
+    if str(spec.dtype).startswith("int"):
+        return rng.integers(0, getattr(spec, "high", 6), shape).astype("int32")
+    return rng.uniform(-1, 1, shape).astype("float32")
+
+
+def as_list(x):
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+def step_arrays(model, xs, ys, weight=None, train=True):
+    arrays = {f"x{i}": x for i, x in enumerate(xs)}
+    arrays.update({f"y{i}": y for i, y in enumerate(ys)})
+    if weight is not None:
+        arrays["w"] = weight
+    x = xs[0] if len(xs) == 1 else xs
+    y = ys[0] if len(ys) == 1 else ys
+    for i, out in enumerate(as_list(model(x, training=False))):
+        arrays[f"out{i}"] = out
+    if not train:
+        return arrays
+    stats = [v for v in model.non_trainable_variables if str(v.dtype).startswith("float")]
+    before = [np.array(v.numpy()) for v in stats]
+    with tf.GradientTape() as tape:
+        pred = model(x, training=True)
+        loss = model.compute_loss(x, y, pred, sample_weight=weight)
+    grads = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    arrays["loss"] = loss
+    for i, (v, g) in enumerate(zip(model.trainable_variables, grads)):
+        arrays[f"key{i}"] = key_of(v)
+        arrays[f"grad{i}"] = tf.convert_to_tensor(g) if g is not None else np.zeros(v.shape, "float32")
+    for i, (v, b) in enumerate(zip(stats, before)):
+        arrays[f"statkey{i}"] = key_of(b)
+        arrays[f"stat{i}"] = np.array(v.numpy())
+        v.assign(b)
+    return arrays
+
+
+selected = sys.argv[1:]
+
+
+def wanted(name):
+    return not selected or any(part in name for part in selected)
+
+
+def layer(name, inputs, outputs, n=3, loss="mse", train=True, target=None, xs=None, archive="layers", weight=None,
+          prepare=None, compile_args=None):
+    model = keras.Model(inputs, outputs, name="model")
+    randomize(model)
+    if prepare:
+        prepare(model)
+    model.compile(optimizer="sgd", loss=loss, **(compile_args or {}))
+    ins = as_list(inputs)
+    xs = xs or [draw(i, n) for i in ins]
+    ys = target if target is not None else [rng.uniform(-1, 1, tuple(o.shape)).astype("float32")
+                                            for o in as_list(model(xs[0] if len(xs) == 1 else xs))]
+    save(archive, name, model, step_arrays(model, xs, as_list(ys), weight, train))
+
+
+def one(name, shape, *stack, dtype="float32", **more):
+    """A chain of layers on one input."""
+    if not wanted(name):
+        return
+    i = keras.Input(shape, dtype=dtype, name="input")
+    y = i
+    for s in stack:
+        y = s(y)
+    layer(name, i, y, **more)
+
+
+def image(name, *stack, shape=(6, 7, 3), **more):
+    """The layer under test behind a convolution, so that its gradient shows in the kernel's."""
+    one(name, shape, L.Conv2D(4, 1, name="probe"), *stack, **more)
+
+
+def volume(name, *stack, shape=(4, 5, 6, 2), **more):
+    one(name, shape, L.Conv3D(2, 1, name="probe"), *stack, **more)
+
+
+def series(name, *stack, shape=(7, 3), **more):
+    one(name, shape, L.Dense(4, name="probe"), *stack, **more)
+
+
+def vector(name, *stack, shape=(5,), **more):
+    one(name, shape, L.Dense(6, name="probe"), *stack, **more)
+
+
+def dense_and_activations():
+    one("dense", (5,), L.Dense(4))
+    one("dense_no_bias", (5,), L.Dense(4, use_bias=False))
+    one("dense_rank3", (4, 5), L.Dense(3, activation="relu"))
+    one("dense_deep", (5,), L.Dense(8, activation="relu"), L.Dense(8, activation="tanh"), L.Dense(2))
+    for a in ("relu", "sigmoid", "tanh", "softmax", "softplus", "softsign", "selu", "elu", "exponential", "leaky_relu",
+              "relu6", "silu", "hard_silu", "gelu", "hard_sigmoid", "linear", "mish", "log_softmax", "log_sigmoid", "celu",
+              "hard_tanh", "hard_shrink", "soft_shrink", "tanh_shrink", "squareplus", "sparse_plus",
+              "sparse_sigmoid", "sparsemax"):
+        vector("activation_" + a, L.Activation(a), L.Dense(2), n=6)
+    one("einsum_dense", (4, 5), L.EinsumDense("abc,cd->abd", output_shape=(None, 6), bias_axes="d"))
+    one("einsum_dense_heads", (4, 6), L.EinsumDense("abc,cde->abde", output_shape=(None, 2, 3), bias_axes="de"))
+    one("einsum_dense_merge", (4, 2, 3), L.EinsumDense("abcd,cde->abe", output_shape=(None, 5), bias_axes="e",
+                                                       activation="relu"))
+    one("embedding", (5,), L.Embedding(6, 4), L.Dense(2), dtype="int32")
+    one("embedding_masked_lstm", (5,), L.Embedding(6, 4, mask_zero=True), L.LSTM(3), dtype="int32")
+    one("embedding_masked_mean", (5,), L.Embedding(6, 4, mask_zero=True), L.GlobalAveragePooling1D(), dtype="int32")
+    vector("relu_layer", L.ReLU())
+    vector("relu_layer_max", L.ReLU(max_value=0.5, negative_slope=0.1, threshold=0.1))
+    vector("relu_layer_6", L.ReLU(6.0))
+    vector("leaky_relu_layer", L.LeakyReLU(0.3))
+    vector("elu_layer", L.ELU(0.7))
+    series("prelu", L.PReLU())
+    image("prelu_shared", L.PReLU(shared_axes=[1, 2]))
+    series("softmax_layer", L.Softmax())
+    series("softmax_layer_axis", L.Softmax(axis=1))
+
+
+def convolutions():
+    for p in ("same", "valid"):
+        one("conv2d_" + p, (6, 7, 3), L.Conv2D(4, 3, padding=p, activation="relu"))
+        one("conv2d_stride_" + p, (6, 7, 3), L.Conv2D(4, (3, 2), strides=2, padding=p))
+        one("conv1d_" + p, (9, 3), L.Conv1D(4, 3, padding=p))
+        one("depthwise2d_" + p, (6, 7, 3), L.DepthwiseConv2D(3, strides=2, padding=p))
+        one("conv2d_transpose_" + p, (4, 5, 3), L.Conv2DTranspose(2, 3, strides=2, padding=p))
+        one("conv2d_transpose_even_" + p, (4, 5, 3), L.Conv2DTranspose(2, (2, 4), strides=(2, 3), padding=p))
+        one("conv1d_transpose_" + p, (4, 3), L.Conv1DTranspose(2, 3, strides=2, padding=p))
+        one("conv3d_" + p, (4, 5, 4, 2), L.Conv3D(3, 2, padding=p))
+        one("conv3d_transpose_" + p, (2, 3, 2, 2), L.Conv3DTranspose(2, 3, strides=2, padding=p))
+    one("conv2d_dilated", (8, 8, 2), L.Conv2D(3, 3, dilation_rate=2, padding="same"))
+    one("conv2d_groups", (6, 6, 4), L.Conv2D(6, 3, groups=2, padding="same", use_bias=False))
+    one("conv1d_causal", (9, 3), L.Conv1D(4, 3, padding="causal", dilation_rate=2))
+    one("conv1d_stride", (9, 3), L.Conv1D(4, 3, strides=2))
+    one("depthwise2d_multiplier", (6, 7, 3), L.DepthwiseConv2D(3, depth_multiplier=2, padding="same"))
+    one("depthwise1d", (9, 3), L.DepthwiseConv1D(3, depth_multiplier=2, padding="same"))
+    one("separable2d", (6, 7, 3), L.SeparableConv2D(5, 3, padding="same", depth_multiplier=2))
+    one("separable1d", (9, 3), L.SeparableConv1D(5, 3))
+    one("conv2d_transpose_stride1", (4, 5, 3), L.Conv2DTranspose(2, 3, padding="same", activation="relu"))
+    one("conv2d_transpose_output_padding", (4, 5, 3), L.Conv2DTranspose(2, 3, strides=2, padding="same",
+                                                                       output_padding=1))
+    one("conv2d_deep", (8, 8, 2), L.Conv2D(4, 3, activation="relu"), L.MaxPooling2D(), L.Conv2D(3, 2, activation="relu"),
+        L.Flatten(), L.Dense(3, activation="softmax"), loss="categorical_crossentropy",
+        target=[np.eye(3, dtype="float32")])
+
+
+def pooling():
+    for p in ("same", "valid"):
+        image("max_pooling2d_" + p, L.MaxPooling2D((2, 3), strides=2, padding=p))
+        image("average_pooling2d_" + p, L.AveragePooling2D((3, 2), strides=2, padding=p))
+        series("max_pooling1d_" + p, L.MaxPooling1D(3, strides=2, padding=p))
+        series("average_pooling1d_" + p, L.AveragePooling1D(3, padding=p))
+        volume("max_pooling3d_" + p, L.MaxPooling3D(2, padding=p))
+        volume("average_pooling3d_" + p, L.AveragePooling3D(2, padding=p))
+    for keep in (False, True):
+        suffix = "_keep" if keep else ""
+        image("global_average2d" + suffix, L.GlobalAveragePooling2D(keepdims=keep))
+        image("global_max2d" + suffix, L.GlobalMaxPooling2D(keepdims=keep))
+    series("global_average1d", L.GlobalAveragePooling1D())
+    series("global_max1d", L.GlobalMaxPooling1D())
+    volume("global_average3d", L.GlobalAveragePooling3D())
+    volume("global_max3d", L.GlobalMaxPooling3D())
+
+
+def normalization():
+    image("batch_norm", L.BatchNormalization())
+    vector("batch_norm_vector", L.BatchNormalization(epsilon=1e-5, momentum=0.9), n=7)
+    series("batch_norm_plain", L.BatchNormalization(center=False, scale=False))
+    image("batch_norm_axis", L.BatchNormalization(axis=1))
+    image("batch_norm_frozen", L.BatchNormalization(trainable=False))
+    image("batch_norm_chain", L.BatchNormalization(), L.ReLU(), L.Conv2D(3, 3), L.BatchNormalization(), L.ReLU(),
+          L.GlobalAveragePooling2D(), L.Dense(2))
+    series("layer_norm", L.LayerNormalization())
+    series("layer_norm_plain", L.LayerNormalization(center=False, scale=False, epsilon=1e-6))
+    series("layer_norm_axes", L.LayerNormalization(axis=[-2, -1]))
+    series("layer_norm_axis1", L.LayerNormalization(axis=1))
+    image("group_norm", L.GroupNormalization(groups=2))
+    image("group_norm_instance", L.GroupNormalization(groups=-1))
+    series("group_norm_layer", L.GroupNormalization(groups=1, epsilon=1e-5))
+    series("rms_norm", L.RMSNormalization())
+    series("unit_norm", L.UnitNormalization())
+    image("unit_norm_axes", L.UnitNormalization(axis=[1, 2, 3]))
+    series("rescaling", L.Rescaling(1 / 127.5, offset=-1))
+    one("normalization", (4, 3), L.Normalization(mean=[0.1, 0.2, 0.3], variance=[1.0, 2.0, 0.5]), L.Dense(2))
+    one("normalization_adapted", (4, 3), L.Normalization(), L.Dense(2),
+        prepare=lambda m: m.layers[1].adapt(rng.uniform(-1, 1, (16, 4, 3)).astype("float32")))
+
+
+def shapes():
+    image("flatten", L.Flatten(), L.Dense(2))
+    image("reshape", L.Reshape((-1, 2)), L.Dense(2))
+    image("permute", L.Permute((3, 1, 2)), L.Dense(2))
+    vector("repeat_vector", L.RepeatVector(3), L.Dense(2))
+    series("zero_padding1d", L.ZeroPadding1D((1, 2)), L.Dense(2))
+    image("zero_padding2d", L.ZeroPadding2D(((1, 2), (0, 3))), L.Conv2D(2, 2))
+    volume("zero_padding3d", L.ZeroPadding3D(1))
+    series("cropping1d", L.Cropping1D((1, 2)))
+    image("cropping2d", L.Cropping2D(((1, 2), (0, 3))))
+    volume("cropping3d", L.Cropping3D(((1, 0), (1, 1), (0, 2))))
+    series("up_sampling1d", L.UpSampling1D(2), L.Dense(2))
+    image("up_sampling2d", L.UpSampling2D((2, 3)), L.Conv2D(2, 2))
+    image("up_sampling2d_bilinear", L.UpSampling2D(2, interpolation="bilinear"), L.Conv2D(2, 2))
+    volume("up_sampling3d", L.UpSampling3D(2))
+    for method in ("nearest", "bilinear", "bicubic", "area", "lanczos3"):
+        # TensorFlow has no gradient of its own for "area"
+        image("resizing_" + method, L.Resizing(9, 5, interpolation=method), L.Conv2D(2, 2), train=method != "area")
+    image("center_crop", L.CenterCrop(4, 3), L.Conv2D(2, 2))
+    image("dropout_zero", L.Dropout(0.0))
+    for a in (L.Dropout(0.4), L.SpatialDropout2D(0.4), L.GaussianNoise(0.3), L.GaussianDropout(0.3), L.AlphaDropout(0.3)):
+        image("inference_" + type(a).__name__.lower(), a, train=False)
+
+
+def merging():
+    def two(name, merge, sa=(4, 3), sb=(4, 3)):
+        if wanted(name):
+            a, b = keras.Input(sa, name="a"), keras.Input(sb, name="b")
+            y = merge(L.Dense(3, name="pa")(a), L.Dense(3, name="pb")(b))
+            layer(name, [a, b], y)
+
+    for cls in (L.Add, L.Subtract, L.Multiply, L.Average, L.Maximum, L.Minimum):
+        two("merge_" + cls.__name__.lower(), lambda a, b, cls=cls: cls()([a, b]))
+    two("concatenate", lambda a, b: L.Concatenate()([a, b]))
+    two("concatenate_axis", lambda a, b: L.Concatenate(axis=1)([a, b]), (4, 3), (2, 3))
+    two("dot", lambda a, b: L.Dot(axes=2)([a, b]))
+    two("dot_normalized", lambda a, b: L.Dot(axes=(2, 2), normalize=True)([a, b]), (4, 3), (2, 3))
+    two("operators", lambda a, b: (a + b) * 0.5 - a / (2.0 + keras.ops.square(b)))
+    two("broadcast_add", lambda a, b: L.Add()([a, L.GlobalAveragePooling1D(keepdims=True)(b)]))
+    if wanted("three_inputs"):
+        ins = [keras.Input((4,), name=f"i{k}") for k in range(3)]
+        layer("three_inputs", ins, L.Add()([L.Dense(3)(i) for i in ins]))
+    if wanted("two_outputs"):
+        i = keras.Input((5,), name="input")
+        h = L.Dense(4, activation="relu")(i)
+        layer("two_outputs", i, [L.Dense(2, name="left")(h), L.Dense(3, activation="softmax", name="right")(h)],
+              loss=["mse", "sparse_categorical_crossentropy"], compile_args={"loss_weights": [0.3, 1.5]},
+              target=[rng.uniform(-1, 1, (3, 2)).astype("float32"), np.array([[0], [2], [1]], "int32")])
+    if wanted("shared_layer"):
+        a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
+        shared = L.Dense(3, activation="tanh")
+        layer("shared_layer", [a, b], L.Concatenate()([shared(a), shared(b)]))
+    if wanted("nested_model"):
+        inner = keras.Sequential([keras.Input((4,)), L.Dense(3, activation="relu"), L.Dense(2)], name="inner")
+        i = keras.Input((4,), name="input")
+        layer("nested_model", i, L.Dense(2)(inner(i)))
+    vector("regularized", L.Dense(4, kernel_regularizer=keras.regularizers.L1L2(0.01, 0.02),
+                                  bias_regularizer=keras.regularizers.L2(0.1)))
+    vector("frozen_dense", L.Dense(4, trainable=False), L.Dense(2))
+
+
+def recurrent():
+    more = {"return_sequences": True}
+    for cls in (L.SimpleRNN, L.LSTM, L.GRU):
+        n = cls.__name__.lower()
+        series(n, cls(3))
+        series(n + "_sequences", cls(3, **more), L.Dense(2))
+        series(n + "_backwards", cls(3, go_backwards=True, **more), L.Dense(2))
+        series(n + "_backwards_last", cls(3, go_backwards=True))
+        series(n + "_no_bias", cls(3, use_bias=False, activation="relu"))
+        series(n + "_masked", L.Masking(0.0), cls(3), shape=(5, 4))
+        series(n + "_stacked", cls(3, **more), cls(2))
+        series("bidirectional_" + n, L.Bidirectional(cls(3)))
+        series("bidirectional_sequences_" + n, L.Bidirectional(cls(3, **more)), L.Dense(2))
+    series("gru_reset_before", L.GRU(3, reset_after=False, **more))
+    series("lstm_hard_sigmoid", L.LSTM(3, recurrent_activation="hard_sigmoid"))
+    series("lstm_unrolled", L.LSTM(3, unroll=True))
+    for mode in ("sum", "mul", "ave"):
+        series("bidirectional_" + mode, L.Bidirectional(L.LSTM(3, **more), merge_mode=mode))
+    if wanted("lstm_states"):
+        i = keras.Input((5, 3), name="input")
+        y, h, c = L.LSTM(4, return_state=True, return_sequences=True)(i)
+        z = L.LSTM(4)(y, initial_state=[h, c])
+        layer("lstm_states", i, [z, L.Dense(2)(c)])
+    if wanted("gru_states"):
+        i = keras.Input((5, 3), name="input")
+        y, h = L.GRU(4, return_state=True)(i)
+        layer("gru_states", i, L.GRU(4)(L.RepeatVector(3)(y), initial_state=h))
+    series("time_distributed", L.TimeDistributed(L.Dense(3, activation="relu")))
+    one("time_distributed_conv", (3, 5, 5, 2), L.TimeDistributed(L.Conv2D(3, 3)), L.TimeDistributed(L.Flatten()),
+        L.LSTM(3))
+
+
+def attention():
+    def mha(name, cross=False, call=None, **args):
+        if not wanted(name):
+            return
+        q = keras.Input((4, 6), name="q")
+        v = keras.Input((5, 6), name="v") if cross else q
+        y = L.MultiHeadAttention(**args)(q, v, **(call or {}))
+        layer(name, [q, v] if cross else q, y)
+
+    mha("mha", num_heads=2, key_dim=3)
+    mha("mha_cross", cross=True, num_heads=2, key_dim=3, value_dim=4)
+    mha("mha_no_bias", num_heads=1, key_dim=2, use_bias=False, output_shape=5)
+    mha("mha_causal", call={"use_causal_mask": True}, num_heads=2, key_dim=3)
+    for name, make in (("attention", lambda: L.Attention()), ("attention_scaled", lambda: L.Attention(use_scale=True)),
+                       ("attention_concat", lambda: L.Attention(score_mode="concat")),
+                       ("additive_attention", lambda: L.AdditiveAttention())):
+        if wanted(name):
+            q, v = keras.Input((4, 3), name="q"), keras.Input((5, 3), name="v")
+            layer(name, [q, v], make()([L.Dense(3)(q), L.Dense(3)(v)]))
+    if wanted("transformer_block"):
+        i = keras.Input((5, 8), name="input")
+        a = L.MultiHeadAttention(num_heads=2, key_dim=4)(i, i)
+        x = L.LayerNormalization(epsilon=1e-6)(L.Add()([i, a]))
+        f = L.Dense(8)(L.Dense(16, activation="gelu")(x))
+        x = L.LayerNormalization(epsilon=1e-6)(L.Add()([x, f]))
+        layer("transformer_block", i, L.Dense(3, activation="softmax")(L.GlobalAveragePooling1D()(x)),
+              loss="sparse_categorical_crossentropy", target=[np.array([0, 2, 1], "int32")])
+
+
+def losses():
+    n, k = 4, 5
+    labels = rng.integers(0, k, (n, 1)).astype("int32")
+    one_hot = np.eye(k, dtype="float32")[labels[:, 0]]
+    binary = rng.integers(0, 2, (n, k)).astype("float32")
+    real = rng.uniform(-1, 1, (n, k)).astype("float32")
+    share = rng.uniform(0.1, 1, (n, k)).astype("float32")
+    share /= share.sum(1, keepdims=True)
+    weight = rng.uniform(0.2, 2, (n,)).astype("float32")
+    K = keras.losses
+    cases = {
+        "mse": ("mse", None, real), "mae": ("mae", None, real), "mape": ("mape", None, real + 2),
+        "msle": ("msle", "softplus", share), "huber": (K.Huber(0.5), None, real), "log_cosh": ("log_cosh", None, real),
+        "poisson": ("poisson", "softplus", share), "kl": ("kl_divergence", "softmax", share),
+        "hinge": ("hinge", None, binary), "hinge_signed": ("hinge", None, 2 * binary - 1),
+        "squared_hinge": ("squared_hinge", None, binary), "categorical_hinge": ("categorical_hinge", None, one_hot),
+        "bce_sigmoid": ("binary_crossentropy", "sigmoid", binary),
+        "bce_logits": (K.BinaryCrossentropy(from_logits=True), None, binary),
+        "bce_smoothed": (K.BinaryCrossentropy(label_smoothing=0.1), "sigmoid", binary),
+        "bce_probabilities": ("binary_crossentropy", "hard_sigmoid", binary),
+        "cce_softmax": ("categorical_crossentropy", "softmax", one_hot),
+        "cce_soft_targets": ("categorical_crossentropy", "softmax", share),
+        "cce_logits": (K.CategoricalCrossentropy(from_logits=True), None, one_hot),
+        "cce_smoothed": (K.CategoricalCrossentropy(label_smoothing=0.2), "softmax", one_hot),
+        "cce_probabilities": ("categorical_crossentropy", "softplus", one_hot),
+        "scce_softmax": ("sparse_categorical_crossentropy", "softmax", labels),
+        "scce_logits": (K.SparseCategoricalCrossentropy(from_logits=True), None, labels),
+        "scce_probabilities": ("sparse_categorical_crossentropy", "hard_sigmoid", labels),
+        "binary_focal": ("binary_focal_crossentropy", "sigmoid", binary),
+        "binary_focal_balanced": (K.BinaryFocalCrossentropy(apply_class_balancing=True, alpha=0.3, gamma=1.5), "sigmoid",
+                                  binary),
+        "categorical_focal": ("categorical_focal_crossentropy", "softmax", one_hot),
+        "cosine": ("cosine_similarity", None, real),
+        "mse_sum": (K.MeanSquaredError(reduction="sum"), None, real),
+    }
+    for name, (loss, activation, target) in cases.items():
+        one("loss_" + name, (3,), L.Dense(k, activation=activation), n=n, loss=loss, target=[target], archive="losses")
+    for name in ("mse", "scce_softmax", "bce_sigmoid"):
+        loss, activation, target = cases[name]
+        one("loss_weighted_" + name, (3,), L.Dense(k, activation=activation), n=n, loss=loss, target=[target],
+            archive="losses", weight=weight)
+    one("loss_rank3_scce", (6, 3), L.Dense(k, activation="softmax"), n=2, loss="sparse_categorical_crossentropy",
+        target=[rng.integers(0, k, (2, 6)).astype("int32")], archive="losses")
+    one("loss_rank4_bce", (4, 4, 2), L.Conv2D(1, 1, activation="sigmoid"), n=2, loss="binary_crossentropy",
+        target=[rng.integers(0, 2, (2, 4, 4, 1)).astype("float32")], archive="losses")
+    one("loss_binary_one", (3,), L.Dense(1, activation="sigmoid"), n=n, loss="binary_crossentropy",
+        target=[binary[:, :1]], archive="losses")
+
+
+def metrics():
+    n, k = 8, 5
+    labels = rng.integers(0, k, (n, 1)).astype("int32")
+    one_hot = np.eye(k, dtype="float32")[labels[:, 0]]
+    binary = rng.integers(0, 2, (n, 1)).astype("float32")
+    M = keras.metrics
+    cases = {
+        "sparse": ("softmax", k, labels, ["accuracy", "sparse_categorical_accuracy",
+                                          M.SparseTopKCategoricalAccuracy(k=2, name="top2")],
+                   "sparse_categorical_crossentropy"),
+        "categorical": ("softmax", k, one_hot, ["accuracy", "categorical_accuracy", M.TopKCategoricalAccuracy(k=3, name="top3"),
+                                                M.Precision(name="precision"), M.Recall(name="recall")],
+                        "categorical_crossentropy"),
+        "binary": ("sigmoid", 1, binary, ["accuracy", M.BinaryAccuracy(name="binary_accuracy", threshold=0.4),
+                                          M.Precision(name="precision"), M.Recall(name="recall", thresholds=0.3),
+                                          M.AUC(name="auc")], "binary_crossentropy"),
+        "real": (None, 3, rng.uniform(-1, 1, (n, 3)).astype("float32"),
+                 ["mae", "mse", M.RootMeanSquaredError(name="rmse")], "mse"),
+    }
+    for name, (activation, units, target, which, loss) in cases.items():
+        name = "metric_" + name
+        if not wanted(name):
+            continue
+        i = keras.Input((4,), name="input")
+        model = keras.Model(i, L.Dense(units, activation=activation)(i), name="model")
+        randomize(model)
+        model.compile("sgd", loss, metrics=which)
+        x = rng.uniform(-1, 1, (n, 4)).astype("float32")
+        result = model.evaluate(x, target, batch_size=n // 2, verbose=0, return_dict=True)
+        arrays = {"x0": x, "y0": target}
+        arrays.update({"metric:" + key: np.float32(value) for key, value in result.items()})
+        save("metrics", name, model, arrays)
+
+
+def optimizers():
+    O = keras.optimizers
+    schedule = keras.optimizers.schedules
+    cases = {
+        "sgd": O.SGD(0.1), "sgd_momentum": O.SGD(0.1, momentum=0.9), "sgd_nesterov": O.SGD(0.1, momentum=0.9, nesterov=True),
+        "sgd_decay": O.SGD(0.1, weight_decay=0.01), "sgd_clipnorm": O.SGD(0.1, clipnorm=0.5),
+        "sgd_clipvalue": O.SGD(0.1, clipvalue=0.3), "sgd_global_clipnorm": O.SGD(0.1, global_clipnorm=0.7),
+        "rmsprop": O.RMSprop(0.01), "rmsprop_centered": O.RMSprop(0.01, momentum=0.9, centered=True),
+        "rmsprop_momentum": O.RMSprop(0.01, momentum=0.9), "adam": O.Adam(0.01),
+        "adam_amsgrad": O.Adam(0.01, amsgrad=True), "adam_betas": O.Adam(0.02, beta_1=0.8, beta_2=0.95, epsilon=1e-4),
+        "adam_clipnorm": O.Adam(0.01, clipnorm=0.5, weight_decay=0.02), "adamw": O.AdamW(0.01),
+        "adamw_decay": O.AdamW(0.01, weight_decay=0.1), "nadam": O.Nadam(0.01), "adamax": O.Adamax(0.01),
+        "adagrad": O.Adagrad(0.05), "adadelta": O.Adadelta(1.0), "adafactor": O.Adafactor(0.05),
+        "adafactor_fixed": O.Adafactor(0.05, relative_step=False, clip_threshold=0.8), "lion": O.Lion(0.01),
+        "lion_decay": O.Lion(0.01, weight_decay=0.1), "ftrl": O.Ftrl(0.1),
+        "ftrl_strong": O.Ftrl(0.1, l1_regularization_strength=0.01, l2_regularization_strength=0.02,
+                              l2_shrinkage_regularization_strength=0.03, beta=0.1),
+        "lamb": O.Lamb(0.01), "adam_ema": O.Adam(0.01, use_ema=True, ema_momentum=0.9),
+    }
+    for name, optimizer in cases.items():
+        name = "optimizer_" + name
+        if not wanted(name):
+            continue
+        i = keras.Input((6, 6, 2), name="input")
+        y = L.Dense(3)(L.GlobalAveragePooling2D()(L.Conv2D(4, 3)(i)))
+        model = keras.Model(i, y, name="model")
+        randomize(model)
+        model.compile(optimizer, "mse")
+        optimizer.build(model.trainable_variables)
+        start = [np.array(v.numpy()) for v in model.trainable_variables]
+        arrays = {"rate": np.float32(optimizer.learning_rate)}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.keras")
+            model.save(path)
+            saved = open(path, "rb").read()
+        for s in range(5):
+            grads = [rng.uniform(-1, 1, v.shape).astype("float32") * (0.1 if s == 3 else 1) for v in start]
+            for k, g in enumerate(grads):
+                arrays[f"grad{s}.{k}"] = g
+            optimizer.apply([tf.constant(g) for g in grads], model.trainable_variables)
+        for k, v in enumerate(model.trainable_variables):
+            arrays[f"key{k}"] = key_of(start[k])
+            arrays[f"var{k}"] = np.array(v.numpy())
+        if optimizer.use_ema:
+            for k, v in enumerate(optimizer._model_variables_moving_average):
+                arrays[f"ema{k}"] = np.array(v.numpy())
+        archives.setdefault("optimizers", []).append((name, saved, pack(arrays)))
+
+
+for part in (dense_and_activations, convolutions, pooling, normalization, shapes, merging, recurrent, attention, losses,
+             metrics, optimizers):
+    keras.backend.clear_session()
+    part()
+write_archives()
+for archive in sorted(archives):
+    print(archive, len(archives[archive]), os.path.getsize(os.path.join(OUT, archive + ".zip")))
