@@ -77,6 +77,7 @@ static const mf_ref_row rows[MF_OP_COUNT] = {
     [MF_OP_CLIP_GLOBAL] = {BOTH(clip_global), .in_least = 2, .out_least = 1},
     [MF_OP_CHECK_FINITE] = {BOTH(check_finite), .in_least = 2, .out_least = 1},
     [MF_OP_UPDATE] = {BOTH(update), .in_least = 2, .out_least = 1},
+    [MF_OP_AUGMENT] = {BOTH(augment), .in_least = 1, .out_least = 1},
     [MF_OP_EMA] = {BOTH(ema), .in_least = 2, .out_least = 1},
 };
 
