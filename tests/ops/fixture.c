@@ -116,7 +116,8 @@ double fixture_norm(const fixture_array *a)
     return sqrt(sum);
 }
 
-double fixture_distance(mf_interpreter *it, const mf_graph *graph, uint32_t tensor, const fixture_array *b, double floor)
+double fixture_distance(mf_interpreter *it, const mf_graph *graph, uint32_t tensor, const fixture_array *b,
+                        double floor)
 {
     const mf_tensor *t = &graph->tensors[tensor];
     if (mf_shape_count(&t->shape) != b->count)

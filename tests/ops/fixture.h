@@ -48,7 +48,8 @@ const fixture_array *fixture_find(const fixture *f, const char *format, ...) MEM
 double fixture_value(const fixture_array *a, uint64_t i);
 
 /* ||a - b|| / max(||b||, floor): a tensor of the interpreter against an array. */
-double fixture_distance(mf_interpreter *it, const mf_graph *graph, uint32_t tensor, const fixture_array *b, double floor);
+double fixture_distance(mf_interpreter *it, const mf_graph *graph, uint32_t tensor, const fixture_array *b,
+                        double floor);
 double fixture_norm(const fixture_array *a);
 /* The variable of this role whose stored value begins with the key; MF_NONE when there is none. */
 uint32_t fixture_variable(const mf_graph *graph, const fixture_array *key, uint64_t count);

@@ -38,7 +38,8 @@ typedef struct hand {
     void *data[12];
 } hand;
 
-static void hand_make(hand *h, mf_op_kind kind, uint32_t in, uint32_t out, const mf_dtype *types, const mf_shape *shapes)
+static void hand_make(hand *h, mf_op_kind kind, uint32_t in, uint32_t out, const mf_dtype *types,
+                      const mf_shape *shapes)
 {
     memset(h, 0, sizeof *h);
     for (uint32_t i = 0; i < in + out; i++) {
@@ -48,8 +49,12 @@ static void hand_make(hand *h, mf_op_kind kind, uint32_t in, uint32_t out, const
         h->data[i] = calloc(mf_shape_count(&shapes[i]) + 1, 8);
     }
     h->op = (mf_op){.kind = kind, .in = h->ids, .out = h->ids + in, .in_count = in, .out_count = out};
-    h->graph = (mf_graph){.ops = &h->op, .op_count = 1, .tensors = h->tensors, .tensor_count = in + out,
-                          .storages = h->storages, .storage_count = in + out};
+    h->graph = (mf_graph){.ops = &h->op,
+                          .op_count = 1,
+                          .tensors = h->tensors,
+                          .tensor_count = in + out,
+                          .storages = h->storages,
+                          .storage_count = in + out};
 }
 
 static memfit_status hand_run(hand *h, const mf_run_scalars *scalars, memfit_error *err)
@@ -101,7 +106,9 @@ static void random_numbers_follow_their_distribution(void **state)
     static const struct {
         uint32_t distribution;
         double a, b, rate, mean, deviation;
-    } v[] = {{0, -1, 3, 0, 1, 4 / 3.4641016}, {1, 2, 0.5, 0, 2, 0.5}, {2, 0, 0, 0.3, 0.7, 0.4582576},
+    } v[] = {{0, -1, 3, 0, 1, 4 / 3.4641016},
+             {1, 2, 0.5, 0, 2, 0.5},
+             {2, 0, 0, 0.3, 0.7, 0.4582576},
              {3, 0, 1, 0, 0, 0.8796}};
     for (size_t k = 0; k < sizeof v / sizeof *v; k++) {
         hand h;
@@ -175,8 +182,15 @@ static void storage_types_convert(void **state)
     (void)state;
     static const struct {
         double value, half, bfloat;
-    } v[] = {{0, 0, 0}, {1, 1, 1}, {-2.5, -2.5, -2.5}, {65504, 65504, 65536}, {1e6, INFINITY, 999424}, {6e-8, 0x1p-24, 6.00703060626983642578125e-08},
-             {1.0009765625, 1.0009765625, 1}, {0.1, 0.0999755859375, 0.10009765625}, {-INFINITY, -INFINITY, -INFINITY}};
+    } v[] = {{0, 0, 0},
+             {1, 1, 1},
+             {-2.5, -2.5, -2.5},
+             {65504, 65504, 65536},
+             {1e6, INFINITY, 999424},
+             {6e-8, 0x1p-24, 6.00703060626983642578125e-08},
+             {1.0009765625, 1.0009765625, 1},
+             {0.1, 0.0999755859375, 0.10009765625},
+             {-INFINITY, -INFINITY, -INFINITY}};
     uint16_t store;
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         mf_ref_store(MF_F16, &store, 0, v[i].value);

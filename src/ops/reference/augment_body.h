@@ -92,8 +92,9 @@ KERNEL(augment)
             FN(window)(x, s, 0, 0, (flips & 2) && v < 0.5, (flips & 1) && u < 0.5, o, y);
             break;
         case MF_AUGMENT_CROP:
-            FN(window)(x, s, (int64_t)(u * (double)(s.height - o.height + 1)), (int64_t)(v * (double)(s.width - o.width + 1)),
-                       false, false, o, y);
+            FN(window)
+            (x, s, (int64_t)(u * (double)(s.height - o.height + 1)), (int64_t)(v * (double)(s.width - o.width + 1)),
+             false, false, o, y);
             break;
         case MF_AUGMENT_ROTATION:
         case MF_AUGMENT_ZOOM:

@@ -30,7 +30,8 @@ static affine affine_of(const mf_attr *attr, mf_draw *draw, double height, doubl
     switch ((mf_augment)attr->augment.function) {
     case MF_AUGMENT_ROTATION:
         u *= 2 * M_PI;
-        return (affine){{cos(u), -sin(u), cx - cos(u) * cx + sin(u) * cy, sin(u), cos(u), cy - sin(u) * cx - cos(u) * cy}};
+        return (affine){
+            {cos(u), -sin(u), cx - cos(u) * cx + sin(u) * cy, sin(u), cos(u), cy - sin(u) * cx - cos(u) * cy}};
     case MF_AUGMENT_ZOOM:
         u += 1;
         v = a[4] == 0 ? u : v + 1;
