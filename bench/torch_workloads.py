@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""PyTorch's allocators side by side on three workloads: default, expandable segments, memfit's pool.
+
+    bench/torch_workloads.py [--library build/libmemfit.so] [--steps N] [--json FILE]
+
+Each (workload, allocator) pair runs in a process of its own; the parent samples NVML's figure for it every 10 ms. "live" is the peak
+of allocated bytes as the allocator counts them; "process" the peak NVML showed; "fixed" what the process holds beside the allocator.
+Ends with the sequence workload under a limit of 1.05 x its live peak. Needs an NVIDIA GPU and PyTorch.
+"""
+import argparse
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+WORKLOADS = ["resnet-fixed", "varying-images", "varying-sequences"]
+ALLOCATORS = ["default", "expandable", "memfit"]
+
+
+# ---- the child: one workload under one allocator ------------------------------------------------------------------------
+def resnet50(torch):
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, cin, mid, stride):
+            super().__init__()
+            cout = mid * 4
+            self.f = nn.Sequential(nn.Conv2d(cin, mid, 1, bias=False), nn.BatchNorm2d(mid), nn.ReLU(True),
+                                   nn.Conv2d(mid, mid, 3, stride, 1, bias=False), nn.BatchNorm2d(mid), nn.ReLU(True),
+                                   nn.Conv2d(mid, cout, 1, bias=False), nn.BatchNorm2d(cout))
+            self.s = nn.Identity() if stride == 1 and cin == cout else nn.Sequential(nn.Conv2d(cin, cout, 1, stride, bias=False), nn.BatchNorm2d(cout))
+            self.r = nn.ReLU(True)
+
+        def forward(self, x):
+            return self.r(self.f(x) + self.s(x))
+
+    layers, cin = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True), nn.MaxPool2d(3, 2, 1)], 64
+    for mid, n, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for i in range(n):
+            layers.append(Block(cin, mid, stride if i == 0 else 1))
+            cin = mid * 4
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+
+
+def child(args):
+    if args.allocator == "expandable":
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    import torch
+    memfit = None
+    if args.allocator == "memfit":
+        memfit = ctypes.CDLL(args.library)
+        torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(args.library, "memfit_torch_alloc", "memfit_torch_free"))
+    elif args.limit:
+        torch.cuda.set_per_process_memory_fraction(args.limit / torch.cuda.get_device_properties(0).total_memory)
+    torch.manual_seed(0)
+    generator = __import__("random").Random(1)
+    F = torch.nn.functional
+    if args.workload == "varying-sequences":
+        nn, width, vocab = torch.nn, 1024, 8192
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e = nn.Embedding(vocab, width)
+                self.b = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 16, 4 * width, dropout=0.0, batch_first=True, norm_first=True), 8,
+                                               enable_nested_tensor=False)
+                self.o = nn.Linear(width, vocab)
+
+            def forward(self, t):
+                return self.o(self.b(self.e(t)))
+
+        model = Model().cuda()
+    else:
+        model = resnet50(torch).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    losses, times = [], []
+    for step in range(args.steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        if args.workload == "varying-sequences":
+            length = generator.randrange(1, 65) * 32
+            tokens = torch.randint(0, 8192, (8, length), device="cuda", generator=torch.Generator("cuda").manual_seed(step))
+            loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            if step % 5 == 4:
+                with torch.no_grad():
+                    n = generator.randrange(1, 65) * 32
+                    model(torch.zeros((16, n), dtype=torch.long, device="cuda")).sum()
+        else:
+            side, batch, half = 224, 64, False
+            if args.workload == "varying-images":
+                side, batch, half = generator.randrange(4, 12) * 32, generator.randrange(2, 9) * 8, step % 2 == 1
+            x = torch.randn(batch, 3, side, side, device="cuda", generator=torch.Generator("cuda").manual_seed(step))
+            y = torch.arange(batch, device="cuda")
+            with torch.autocast("cuda", torch.bfloat16, enabled=half):
+                loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    if memfit:
+        v = [ctypes.c_uint64() for _ in range(5)]
+        memfit.memfit_torch_memory(0, *[ctypes.byref(x) for x in v])
+        live, reserved, fixed = v[1].value, v[3].value, v[4].value
+    else:
+        live, reserved, fixed = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), 0
+    print("RESULT " + json.dumps(dict(live=live, reserved=reserved, fixed=fixed, total_s=sum(times[2:]), median_ms=sorted(times[2:])[len(times[2:]) // 2] * 1e3,
+                                      losses=losses)), flush=True)
+
+
+# ---- the parent ---------------------------------------------------------------------------------------------------------
+class Nvml:
+    class Process(ctypes.Structure):
+        _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
+
+    def __init__(self):
+        self.lib = ctypes.CDLL("libnvidia-ml.so.1")
+        self.lib.nvmlInit_v2()
+        self.device = ctypes.c_void_p()
+        self.lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device))
+
+    def of(self, pid):
+        count, rows = ctypes.c_uint(64), (self.Process * 64)()
+        self.lib.nvmlDeviceGetComputeRunningProcesses_v3(self.device, ctypes.byref(count), rows)
+        return next((rows[i].bytes for i in range(count.value) if rows[i].pid == pid), 0)
+
+
+def run(args, nvml, workload, allocator, limit=0):
+    env = dict(os.environ, PYTHONUNBUFFERED="1")
+    if allocator == "memfit" and limit:
+        env["MEMFIT_MEMORY"] = str(limit)
+    command = [sys.executable, __file__, "--child", "--workload", workload, "--allocator", allocator, "--library", os.path.abspath(args.library),
+               "--steps", str(args.steps), "--limit", str(limit)]
+    p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    peak, stop = [0], threading.Event()
+
+    def sample():
+        while not stop.is_set():
+            peak[0] = max(peak[0], nvml.of(p.pid))
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    out = p.communicate()[0]
+    stop.set()
+    thread.join()
+    row = next((json.loads(line[7:]) for line in out.splitlines() if line.startswith("RESULT ")), None) or dict(failed=out.strip().splitlines()[-1][:160] if out.strip() else "?")
+    row.update(workload=workload, allocator=allocator, process=peak[0], exit=p.returncode, limit=limit)
+    return row
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("--library", default="build/libmemfit.so")
+    a.add_argument("--steps", type=int, default=60)
+    a.add_argument("--json")
+    a.add_argument("--child", action="store_true")
+    a.add_argument("--workload")
+    a.add_argument("--allocator")
+    a.add_argument("--limit", type=int, default=0)
+    args = a.parse_args()
+    if args.child:
+        return child(args)
+    nvml, rows = Nvml(), []
+    print(f"{'workload':18} {'allocator':11} {'live GB':>8} {'reserved/live':>13} {'process GB':>10} {'(process-fixed)/live':>20} {'ms/step':>8} {'last loss':>10}", flush=True)
+    for w in WORKLOADS:
+        base = None
+        for al in ALLOCATORS:
+            r = run(args, nvml, w, al)
+            rows.append(r)
+            if "live" not in r:
+                print(f"{w:18} {al:11} failed: {r['failed']}", flush=True)
+                continue
+            base = base or r
+            fixed = r["process"] - r["reserved"]
+            print(f"{w:18} {al:11} {r['live'] / 1e9:8.3f} {r['reserved'] / r['live']:13.4f} {r['process'] / 1e9:10.3f} {(r['process'] - fixed) / r['live']:20.4f} "
+                  f"{r['median_ms']:8.1f} {r['losses'][-1]:10.4f}{'' if r['losses'] == base['losses'] else '  (losses differ from default by at most %.1e)' % max(abs(x - y) for x, y in zip(r['losses'], base['losses']))}", flush=True)
+    seq = {r["allocator"]: r for r in rows if r["workload"] == "varying-sequences" and "live" in r}
+    if "memfit" in seq and "default" in seq:
+        live, fixed = seq["memfit"]["live"], seq["memfit"]["process"] - seq["memfit"]["reserved"]
+        print(f"\nvarying-sequences under a limit of 1.05 x live = {live * 1.05 / 1e9:.3f} GB" + f" (memfit: plus the fixed cost, {fixed / 1e6:.0f} MB)")
+        for al, limit in (("default", int(live * 1.05)), ("expandable", int(live * 1.05)), ("memfit", int(live * 1.05) + fixed)):
+            r = run(args, nvml, "varying-sequences", al, limit)
+            rows.append(r)
+            print(f"  {al:11} " + (f"completes, process {r['process'] / 1e9:.3f} GB, {r['median_ms']:.1f} ms/step" if "live" in r else f"fails: {r['failed']}"), flush=True)
+    if args.json:
+        json.dump(rows, open(args.json, "w"), indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+/*
+ * torch.c: the two functions PyTorch's CUDAPluggableAllocator calls, on one pool a card.
+ *
+ * State: PyTorch passes no context, so the pools hang on a process-wide table (the one place beside the loader where memfit
+ * keeps such state). A slot is filled once under a lock and never changes: the hot path is one atomic load. Pools are not
+ * destroyed at exit: PyTorch frees tensors until the very end, and the driver takes everything back.
+ *
+ * Failure: PyTorch does not look at a NULL result, it would run its kernels on address 0. Its native allocator throws
+ * c10::OutOfMemoryError. We make the same exception through the C++ runtime that is in the process anyway: allocate it,
+ * let c10's own constructor fill it, throw it with c10's own type information. No PyTorch header or library is needed to
+ * build; if a symbol is missing (another PyTorch), its generic error function is called; without PyTorch NULL is returned.
+ * The unwind tables every x86-64 object carries let the exception pass through these frames.
+ */
+#include "memfit/torch.h"
+
+#include "base/error.h"
+#include "memfit/pool.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CARDS = 64 };
+
+typedef struct card {
+    memfit_device *device;
+    memfit_pool *pool;
+    memfit_owner owner;
+} card;
+
+static _Atomic(card *) cards[MOST_CARDS];
+static card slots[MOST_CARDS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- raising PyTorch's error ------------------------------------------------------------------------------ */
+
+typedef struct source_location { /* c10::SourceLocation */
+    const char *function, *file;
+    uint32_t line;
+} source_location;
+
+typedef struct cxx_string { /* std::string of the C++11 ABI; longer than 15 characters: data is on the heap */
+    char *data;
+    size_t length;
+    union {
+        char local[16];
+        size_t capacity;
+    } u;
+} cxx_string;
+
+#define STRING "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+
+static void *find(const char *symbol)
+{
+    void *address = dlsym(RTLD_DEFAULT, symbol);
+    if (address)
+        return address;
+    /* PyTorch's libraries may be loaded without RTLD_GLOBAL. */
+    static const char *const libraries[] = {"libc10.so", "libc10_cuda.so", "libstdc++.so.6"};
+    for (size_t i = 0; !address && i < sizeof libraries / sizeof *libraries; i++) {
+        void *handle = dlopen(libraries[i], RTLD_NOLOAD | RTLD_LAZY);
+        if (handle)
+            address = dlsym(handle, symbol);
+    }
+    return address;
+}
+
+static void throw_out_of_memory(const char *message)
+{
+    typedef void constructor(void *self, source_location where, cxx_string *text);
+    constructor *own = (constructor *)find("_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationE" STRING);
+    constructor *base = (constructor *)find("_ZN3c105ErrorC1ENS_14SourceLocationE" STRING);
+    void *type = find("_ZTIN3c1016OutOfMemoryErrorE");
+    char *vtable = find("_ZTVN3c1016OutOfMemoryErrorE");
+    void *(*new_exception)(size_t) = (void *(*)(size_t))find("__cxa_allocate_exception");
+    void (*throw_it)(void *, void *, void (*)(void *)) = (void (*)(void *, void *, void (*)(void *)))find("__cxa_throw");
+    void *(*new_bytes)(size_t) = (void *(*)(size_t))find("_Znwm");
+    if ((!own && !base) || !type || !new_exception || !throw_it || !new_bytes)
+        return;
+    size_t length = strlen(message);
+    cxx_string text = {.data = new_bytes(length + 17), .length = length, .u.capacity = length + 16};
+    memcpy(text.data, message, length + 1);
+    void *error = new_exception(1024); /* larger than any version's object */
+    memset(error, 0, 1024);
+    source_location where = {"memfit_torch_alloc", "memfit", 0};
+    (own ? own : base)(error, where, &text);
+    if (!own && vtable) {
+        void *methods = vtable + 2 * sizeof(void *);
+        memcpy(error, &methods, sizeof methods);
+    }
+    throw_it(error, type, (void (*)(void *))find("_ZN3c105ErrorD1Ev"));
+}
+
+static void raise_error(const char *message)
+{
+    throw_out_of_memory(message);
+    typedef void check_fail(const char *function, const char *file, uint32_t line, const char *text);
+    check_fail *fail = (check_fail *)find("_ZN3c106detail14torchCheckFailEPKcS2_jS2_");
+    if (fail)
+        fail("memfit_torch_alloc", "memfit", 0, message);
+}
+
+/* ---- the pools -------------------------------------------------------------------------------------------- */
+
+static memfit_status open_card(int device, card **out, memfit_error *err)
+{
+    if (device < 0 || device >= MOST_CARDS)
+        return mf_fail(err, MEMFIT_INVALID, "card number %d is out of range", device);
+    memfit_status status = MEMFIT_OK;
+    pthread_mutex_lock(&lock);
+    card *c = atomic_load(&cards[device]);
+    if (!c) {
+        c = &slots[device];
+        char name[32];
+        snprintf(name, sizeof name, "cuda:%d", device);
+        memfit_pool_options options = memfit_pool_options_default();
+        options.name = "pytorch";
+        status = memfit_device_open(name, NULL, &c->device, err);
+        if (!status) {
+            status = memfit_pool_create(c->device, &options, &c->pool, err);
+            if (!status)
+                status = memfit_pool_owner(c->pool, MEMFIT_KIND_OTHER, "pytorch", &c->owner, err);
+            if (status) {
+                memfit_pool_destroy(c->pool);
+                memfit_device_close(c->device, NULL);
+                *c = (card){0};
+            }
+        }
+        if (!status)
+            atomic_store(&cards[device], c);
+    }
+    pthread_mutex_unlock(&lock);
+    *out = c;
+    return status;
+}
+
+static card *card_of(int device)
+{
+    return device >= 0 && device < MOST_CARDS ? atomic_load_explicit(&cards[device], memory_order_acquire) : NULL;
+}
+
+void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
+{
+    memfit_error err;
+    memfit_address address = 0;
+    memfit_status status = bytes < 0 ? mf_fail(&err, MEMFIT_INVALID, "a request of %zd bytes", bytes) : MEMFIT_OK;
+    card *c = card_of(device);
+    if (!status && !c)
+        status = open_card(device, &c, &err);
+    if (!status)
+        status = memfit_pool_alloc_on(c->pool, (uint64_t)bytes, 0, c->owner, (memfit_stream)(uintptr_t)stream, &address, &err);
+    if (!status)
+        return (void *)(uintptr_t)address;
+    char text[2 * MEMFIT_ERROR_TEXT + 64];
+    snprintf(text, sizeof text, "%s%s%s%s", status == MEMFIT_OUT_OF_MEMORY ? "CUDA out of memory. " : "", err.message,
+             err.hint[0] ? "\n" : "", err.hint);
+    fprintf(stderr, "memfit: %s\n", text);
+    raise_error(text);
+    return NULL;
+}
+
+void memfit_torch_free(void *address, ssize_t bytes, int device, void *stream)
+{
+    (void)bytes;
+    memfit_error err;
+    card *c = card_of(device);
+    if (!address || !c)
+        return;
+    if (memfit_pool_free_on(c->pool, (memfit_address)(uintptr_t)address, (memfit_stream)(uintptr_t)stream, &err))
+        fprintf(stderr, "memfit: %s\n", err.message);
+}
+
+void memfit_torch_memory(int device, uint64_t *in_use_bytes, uint64_t *peak_bytes, uint64_t *reserved_bytes,
+                         uint64_t *peak_reserved_bytes, uint64_t *fixed_bytes)
+{
+    memfit_pool_info info = {0};
+    memfit_device_info card_info = {0};
+    card *c = card_of(device);
+    if (c && memfit_pool_get_info(c->pool, &info, NULL) == MEMFIT_OK)
+        memfit_device_get_info(c->device, &card_info, NULL);
+    *in_use_bytes = info.in_use_bytes;
+    *peak_bytes = info.in_use_peak_bytes;
+    *reserved_bytes = info.reserved_bytes;
+    *peak_reserved_bytes = info.reserved_peak_bytes;
+    *fixed_bytes = card_info.fixed_bytes;
+}
+
+void memfit_torch_trim(int device)
+{
+    card *c = card_of(device);
+    if (c)
+        memfit_pool_trim(c->pool, 0, NULL, NULL);
+}
+void memfit_torch_trim(int device)
+{
+    card *c = card_of(device);
+    if (c)
+        memfit_pool_trim(c->pool, 0, NULL, NULL);
+}
