@@ -194,9 +194,3 @@ void memfit_torch_trim(int device)
     if (c)
         memfit_pool_trim(c->pool, 0, NULL, NULL);
 }
-void memfit_torch_trim(int device)
-{
-    card *c = card_of(device);
-    if (c)
-        memfit_pool_trim(c->pool, 0, NULL, NULL);
-}

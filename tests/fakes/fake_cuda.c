@@ -1,0 +1,705 @@
+/*
+ * fake_cuda.c: a libcuda.so.1 without a card, for the functions memfit calls (device/cuda_driver.h). Device memory is a
+ * memfd: a handle is a range of it, mapping shows it at an address, so bytes written through one mapping are seen through
+ * another, and touching what is not mapped or not opened by cuMemSetAccess is a SIGSEGV, as a GPU's illegal access would
+ * be.
+ *
+ * Rules of the real driver that it keeps (conformance_cuda.c runs on both):
+ *   - a handle is mapped whole, at offset 0, on free reserved addresses aligned to 2 MiB
+ *   - unmapping takes whole mappings; memory lives until it is released and unmapped everywhere
+ *   - access only to ranges mapped without a hole; reserved addresses are freed only when nothing is mapped there
+ *   - sizes are multiples of 2 MiB; creating beyond the card's free memory is error 2
+ * Every breach is answered with the driver's code and counted.
+ *
+ * Settings: FAKE_CUDA_DEVICES (1), FAKE_CUDA_BYTES (1 GiB a device), FAKE_CUDA_VERSION (13000), FAKE_CUDA_CONTEXT (bytes a
+ * context costs, 64 MiB), FAKE_CUDA_NO_VMM, FAKE_CUDA_INIT (code cuInit answers).
+ */
+#include "fake_cuda.h"
+
+#include "device/cuda_driver.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+enum {
+    PAGE = 2 << 20,
+    MOST_HANDLES = 65536,
+    MOST_MAPPINGS = 65536,
+    MOST_RESERVATIONS = 256,
+    MOST_DEVICES = 8,
+    MOST_EVENTS = 65536,
+    MOST_STREAMS = 256
+};
+
+typedef struct {
+    uint64_t bytes, offset;
+    int device;
+    unsigned references, maps; /* gone when both are 0 */
+} handle_row;
+typedef struct {
+    uint64_t address, bytes;
+    uint32_t handle;
+    bool open;
+} mapping_row;
+typedef struct {
+    uint64_t address, bytes;
+} range_row;
+
+static struct {
+    pthread_mutex_t lock;
+    bool initialised;
+    int fd;
+    uint64_t file_end;
+    handle_row handles[MOST_HANDLES]; /* a handle's number is its index + 1 */
+    uint32_t handle_count;
+    mapping_row mappings[MOST_MAPPINGS];
+    uint32_t mapping_count;
+    range_row reservations[MOST_RESERVATIONS];
+    uint32_t reservation_count;
+    range_row plain[MOST_RESERVATIONS];
+    uint32_t plain_count;
+    uint64_t used[MOST_DEVICES], foreign;
+    unsigned contexts[MOST_DEVICES];
+    struct {
+        bool alive, held;
+    } streams[MOST_STREAMS]; /* 0 is the default stream */
+    struct {
+        bool alive, waiting; /* waiting: recorded on a held stream */
+        uint32_t stream;
+    } events[MOST_EVENTS];
+    uint32_t event_count;
+    char fail_name[64];
+    uint64_t fail_nth;
+    int fail_code;
+    bool fail_for_ever;
+    uint64_t calls, broken;
+    char first_broken[160];
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+static __thread cu_context stack[16];
+static __thread int depth;
+
+static uint64_t setting(const char *name, uint64_t fallback)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 0) : fallback;
+}
+
+/* Counts the call and says with which code it must fail, if it must. */
+static int planned_failure(const char *name)
+{
+    fake.calls++;
+    if (!fake.fail_nth || (fake.fail_name[0] && strcmp(fake.fail_name, name) != 0))
+        return 0;
+    if (fake.fail_nth > 1) {
+        fake.fail_nth--;
+        return 0;
+    }
+    if (!fake.fail_for_ever)
+        fake.fail_nth = 0;
+    return fake.fail_code;
+}
+
+static void breach(const char *name, const char *words)
+{
+    if (!fake.broken++)
+        snprintf(fake.first_broken, sizeof fake.first_broken, "%s: %s", name, words);
+}
+
+/* Every counted function begins with ENTER and ends with LEAVE; in between, code is its answer. */
+#define ENTER(function)                                                                                                \
+    pthread_mutex_lock(&fake.lock);                                                                                    \
+    const char *name = (function);                                                                                     \
+    int code = planned_failure(name);                                                                                  \
+    if (code == 0 && !fake.initialised && strcmp(name, "cuInit") != 0)                                                 \
+        code = CU_ERROR_NOT_INITIALIZED;                                                                               \
+    if (code != 0)                                                                                                     \
+    goto leave
+#define LEAVE                                                                                                          \
+    leave:                                                                                                             \
+    pthread_mutex_unlock(&fake.lock);                                                                                  \
+    return code
+#define RULE(condition, answer, words)                                                                                 \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            breach(name, (words));                                                                                     \
+            code = (answer);                                                                                           \
+            goto leave;                                                                                                \
+        }                                                                                                              \
+    } while (0)
+#define REFUSE(condition)                                                                                              \
+    do {                                                                                                               \
+        if (condition) {                                                                                               \
+            code = CU_ERROR_OUT_OF_MEMORY;                                                                             \
+            goto leave;                                                                                                \
+        }                                                                                                              \
+    } while (0)
+#define NEED_CONTEXT RULE(depth > 0, CU_ERROR_INVALID_CONTEXT, "no context is current")
+
+/* ---- start, devices, contexts ----------------------------------------------------------------------------- */
+
+EXPORT int cuInit(unsigned flags)
+{
+    (void)flags;
+    ENTER("cuInit");
+    code = (int)setting("FAKE_CUDA_INIT", 0);
+    if (code)
+        goto leave;
+    if (fake.fd < 0)
+        fake.fd = memfd_create("fake-card", MFD_CLOEXEC);
+    fake.initialised = true;
+    fake.streams[0].alive = true;
+    LEAVE;
+}
+
+EXPORT int cuDriverGetVersion(int *version)
+{
+    *version = (int)setting("FAKE_CUDA_VERSION", 13000);
+    return 0;
+}
+
+EXPORT int cuGetErrorName(int code, const char **text)
+{
+    *text = code == 2    ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : code == 1  ? "CUDA_ERROR_INVALID_VALUE"
+            : code == 34 ? "CUDA_ERROR_STUB_LIBRARY"
+                         : "CUDA_ERROR_FAKE";
+    return 0;
+}
+
+EXPORT int cuDeviceGetCount(int *count)
+{
+    ENTER("cuDeviceGetCount");
+    *count = (int)setting("FAKE_CUDA_DEVICES", 1);
+    LEAVE;
+}
+
+EXPORT int cuDeviceGet(int *device, int ordinal)
+{
+    ENTER("cuDeviceGet");
+    RULE(ordinal >= 0 && ordinal < (int)setting("FAKE_CUDA_DEVICES", 1), CU_ERROR_INVALID_DEVICE, "no such device");
+    *device = ordinal;
+    LEAVE;
+}
+
+EXPORT int cuDeviceGetName(char *text, int length, int device)
+{
+    ENTER("cuDeviceGetName");
+    snprintf(text, (size_t)length, "Fake Card %d", device);
+    LEAVE;
+}
+
+EXPORT int cuDeviceGetUuid_v2(cu_uuid *uuid, int device)
+{
+    ENTER("cuDeviceGetUuid_v2");
+    memset(uuid, 0xA0 + device, sizeof *uuid);
+    LEAVE;
+}
+
+EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+    (void)device;
+    ENTER("cuDeviceTotalMem_v2");
+    *bytes = setting("FAKE_CUDA_BYTES", 1ull << 30);
+    LEAVE;
+}
+
+EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    (void)device;
+    ENTER("cuDeviceGetAttribute");
+    *value = attribute == CU_ATTRIBUTE_VMM_SUPPORTED      ? !getenv("FAKE_CUDA_NO_VMM")
+             : attribute == CU_ATTRIBUTE_CAPABILITY_MAJOR ? 9
+                                                          : 0;
+    LEAVE;
+}
+
+static uint64_t card_free(int device)
+{
+    uint64_t total = setting("FAKE_CUDA_BYTES", 1ull << 30);
+    uint64_t used = fake.used[device] + (device == 0 ? fake.foreign : 0);
+    return used < total ? total - used : 0;
+}
+
+EXPORT int cuDevicePrimaryCtxRetain(cu_context *context, int device)
+{
+    ENTER("cuDevicePrimaryCtxRetain");
+    if (!fake.contexts[device]) {
+        uint64_t cost = setting("FAKE_CUDA_CONTEXT", 64 << 20);
+        REFUSE(cost > card_free(device));
+        fake.used[device] += cost;
+    }
+    fake.contexts[device]++;
+    *context = (cu_context)(uintptr_t)(0x1000 + device);
+    LEAVE;
+}
+
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    ENTER("cuDevicePrimaryCtxRelease_v2");
+    RULE(fake.contexts[device], CU_ERROR_INVALID_CONTEXT, "released more often than retained");
+    if (!--fake.contexts[device])
+        fake.used[device] -= setting("FAKE_CUDA_CONTEXT", 64 << 20);
+    LEAVE;
+}
+
+EXPORT int cuCtxGetCurrent(cu_context *context)
+{
+    *context = depth ? stack[depth - 1] : NULL;
+    return 0;
+}
+
+EXPORT int cuCtxPushCurrent_v2(cu_context context)
+{
+    ENTER("cuCtxPushCurrent_v2");
+    RULE(depth < 16, CU_ERROR_INVALID_VALUE, "the context stack is full");
+    stack[depth++] = context;
+    LEAVE;
+}
+
+EXPORT int cuCtxPopCurrent_v2(cu_context *context)
+{
+    if (!depth)
+        return CU_ERROR_INVALID_CONTEXT;
+    *context = stack[--depth];
+    return 0;
+}
+
+static int current_device(void)
+{
+    return (int)((uintptr_t)stack[depth - 1] - 0x1000);
+}
+
+EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+    ENTER("cuMemGetInfo_v2");
+    NEED_CONTEXT;
+    *total = setting("FAKE_CUDA_BYTES", 1ull << 30);
+    *free_bytes = card_free(current_device());
+    LEAVE;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------- */
+
+EXPORT int cuMemAlloc_v2(cu_address *address, size_t bytes)
+{
+    ENTER("cuMemAlloc_v2");
+    NEED_CONTEXT;
+    uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
+    RULE(bytes && fake.plain_count < MOST_RESERVATIONS, CU_ERROR_INVALID_VALUE, "no bytes asked");
+    REFUSE(whole > card_free(current_device()));
+    void *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REFUSE(p == MAP_FAILED);
+    fake.used[current_device()] += whole;
+    fake.plain[fake.plain_count++] = (range_row){(uintptr_t)p, whole};
+    *address = (uintptr_t)p;
+    LEAVE;
+}
+
+EXPORT int cuMemFree_v2(cu_address address)
+{
+    ENTER("cuMemFree_v2");
+    NEED_CONTEXT;
+    uint32_t i = 0;
+    while (i < fake.plain_count && fake.plain[i].address != address)
+        i++;
+    RULE(i < fake.plain_count, CU_ERROR_INVALID_VALUE, "not an address cuMemAlloc gave");
+    munmap((void *)(uintptr_t)address, fake.plain[i].bytes);
+    fake.used[current_device()] -= fake.plain[i].bytes;
+    fake.plain[i] = fake.plain[--fake.plain_count];
+    LEAVE;
+}
+
+static bool known_properties(const cu_allocation_prop *prop)
+{
+    return prop->type == CU_ALLOCATION_PINNED && prop->location.type == CU_LOCATION_DEVICE && prop->location.id >= 0 &&
+           prop->location.id < MOST_DEVICES;
+}
+
+EXPORT int cuMemGetAllocationGranularity(size_t *bytes, const cu_allocation_prop *prop, int option)
+{
+    (void)option;
+    ENTER("cuMemGetAllocationGranularity");
+    RULE(known_properties(prop), CU_ERROR_INVALID_VALUE, "unknown properties");
+    *bytes = PAGE;
+    LEAVE;
+}
+
+EXPORT int cuMemAddressReserve(cu_address *address, size_t bytes, size_t alignment, cu_address wish,
+                               unsigned long long flags)
+{
+    ENTER("cuMemAddressReserve");
+    RULE(bytes && bytes % PAGE == 0 && flags == 0 && wish == 0 && (alignment & (alignment - 1)) == 0,
+         CU_ERROR_INVALID_VALUE, "size, alignment or flags");
+    REFUSE(fake.reservation_count == MOST_RESERVATIONS);
+    uint64_t align = alignment > PAGE ? alignment : PAGE;
+    char *p = mmap(NULL, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    REFUSE(p == MAP_FAILED);
+    char *start = (char *)(((uintptr_t)p + align - 1) / align * align);
+    if (start > p)
+        munmap(p, (size_t)(start - p));
+    if (start < p + align)
+        munmap(start + bytes, (size_t)(p + align - start));
+    fake.reservations[fake.reservation_count++] = (range_row){(uintptr_t)start, bytes};
+    *address = (uintptr_t)start;
+    LEAVE;
+}
+
+static bool mapped_in(uint64_t address, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < fake.mapping_count; i++)
+        if (fake.mappings[i].address < address + bytes && address < fake.mappings[i].address + fake.mappings[i].bytes)
+            return true;
+    return false;
+}
+
+EXPORT int cuMemAddressFree(cu_address address, size_t bytes)
+{
+    ENTER("cuMemAddressFree");
+    uint32_t i = 0;
+    while (i < fake.reservation_count && fake.reservations[i].address != address)
+        i++;
+    RULE(i < fake.reservation_count && fake.reservations[i].bytes == bytes, CU_ERROR_INVALID_VALUE,
+         "not a whole reservation");
+    RULE(!mapped_in(address, bytes), CU_ERROR_INVALID_VALUE, "something is still mapped there");
+    munmap((void *)(uintptr_t)address, bytes);
+    fake.reservations[i] = fake.reservations[--fake.reservation_count];
+    LEAVE;
+}
+
+EXPORT int cuMemCreate(cu_handle *handle, size_t bytes, const cu_allocation_prop *prop, unsigned long long flags)
+{
+    ENTER("cuMemCreate");
+    RULE(bytes && bytes % PAGE == 0 && flags == 0, CU_ERROR_INVALID_VALUE, "size is no multiple of 2 MiB");
+    RULE(known_properties(prop), CU_ERROR_INVALID_VALUE, "unknown properties");
+    REFUSE(bytes > card_free(prop->location.id));
+    uint32_t i = 0;
+    while (i < fake.handle_count && (fake.handles[i].references || fake.handles[i].maps))
+        i++;
+    REFUSE(i == MOST_HANDLES || fallocate(fake.fd, 0, (off_t)fake.file_end, (off_t)bytes));
+    fake.handles[i] = (handle_row){bytes, fake.file_end, prop->location.id, 1, 0};
+    fake.file_end += bytes;
+    if (i == fake.handle_count)
+        fake.handle_count++;
+    fake.used[prop->location.id] += bytes;
+    *handle = i + 1;
+    LEAVE;
+}
+
+static void drop_if_gone(handle_row *h)
+{
+    if (h->references || h->maps)
+        return;
+    fallocate(fake.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)h->offset, (off_t)h->bytes);
+    fake.used[h->device] -= h->bytes;
+    h->bytes = 0;
+}
+
+static handle_row *handle_of(cu_handle handle)
+{
+    return handle && handle <= fake.handle_count && fake.handles[handle - 1].references ? &fake.handles[handle - 1]
+                                                                                        : NULL;
+}
+
+EXPORT int cuMemRelease(cu_handle handle)
+{
+    ENTER("cuMemRelease");
+    handle_row *h = handle_of(handle);
+    RULE(h, CU_ERROR_INVALID_VALUE, "no such handle");
+    h->references--;
+    drop_if_gone(h);
+    LEAVE;
+}
+
+EXPORT int cuMemMap(cu_address address, size_t bytes, size_t offset, cu_handle handle, unsigned long long flags)
+{
+    ENTER("cuMemMap");
+    handle_row *h = handle_of(handle);
+    RULE(h, CU_ERROR_INVALID_VALUE, "no such handle");
+    RULE(offset == 0 && flags == 0 && bytes == h->bytes, CU_ERROR_INVALID_VALUE, "a handle is mapped whole");
+    uint32_t i = 0;
+    while (i < fake.reservation_count &&
+           !(address >= fake.reservations[i].address &&
+             address + bytes <= fake.reservations[i].address + fake.reservations[i].bytes))
+        i++;
+    RULE(i < fake.reservation_count && address % PAGE == 0, CU_ERROR_INVALID_VALUE,
+         "addresses that are not reserved, or not aligned");
+    RULE(!mapped_in(address, bytes), CU_ERROR_INVALID_VALUE, "something is mapped there already");
+    REFUSE(fake.mapping_count == MOST_MAPPINGS);
+    fake.mappings[fake.mapping_count++] = (mapping_row){address, bytes, (uint32_t)handle - 1, false};
+    h->maps++;
+    LEAVE;
+}
+
+static bool inside(const mapping_row *m, uint64_t address, uint64_t bytes)
+{
+    return m->address >= address && m->address + m->bytes <= address + bytes;
+}
+
+/* Do whole mappings cover the range without a hole? They never overlap, so a sum tells. */
+static bool covered(uint64_t address, uint64_t bytes)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < fake.mapping_count; i++)
+        if (inside(&fake.mappings[i], address, bytes))
+            sum += fake.mappings[i].bytes;
+    return bytes && sum == bytes;
+}
+
+EXPORT int cuMemSetAccess(cu_address address, size_t bytes, const cu_access_desc *desc, size_t count)
+{
+    ENTER("cuMemSetAccess");
+    RULE(count == 1 && desc->flags == CU_ACCESS_READ_WRITE, CU_ERROR_INVALID_VALUE, "unknown access");
+    RULE(covered(address, bytes), CU_ERROR_INVALID_VALUE, "not everything there is mapped");
+    for (uint32_t i = 0; i < fake.mapping_count; i++) {
+        mapping_row *m = &fake.mappings[i];
+        if (!inside(m, address, bytes))
+            continue;
+        mmap((void *)(uintptr_t)m->address, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fake.fd,
+             (off_t)fake.handles[m->handle].offset);
+        m->open = true;
+    }
+    LEAVE;
+}
+
+EXPORT int cuMemUnmap(cu_address address, size_t bytes)
+{
+    ENTER("cuMemUnmap");
+    RULE(covered(address, bytes), CU_ERROR_INVALID_VALUE, "not whole mappings");
+    for (uint32_t i = 0; i < fake.mapping_count;) {
+        mapping_row m = fake.mappings[i];
+        if (!inside(&m, address, bytes)) {
+            i++;
+            continue;
+        }
+        mmap((void *)(uintptr_t)m.address, m.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+             -1, 0);
+        fake.handles[m.handle].maps--;
+        drop_if_gone(&fake.handles[m.handle]);
+        fake.mappings[i] = fake.mappings[--fake.mapping_count];
+    }
+    LEAVE;
+}
+
+/* ---- streams, events, bytes ------------------------------------------------------------------------------- */
+
+static bool stream_known(cu_stream stream)
+{
+    return (uintptr_t)stream < MOST_STREAMS && fake.streams[(uintptr_t)stream].alive;
+}
+
+EXPORT int cuStreamCreate(cu_stream *stream, unsigned flags)
+{
+    (void)flags;
+    ENTER("cuStreamCreate");
+    NEED_CONTEXT;
+    uintptr_t i = 1;
+    while (i < MOST_STREAMS && fake.streams[i].alive)
+        i++;
+    REFUSE(i == MOST_STREAMS);
+    fake.streams[i].alive = true;
+    fake.streams[i].held = false;
+    *stream = (cu_stream)i;
+    LEAVE;
+}
+
+EXPORT int cuStreamDestroy_v2(cu_stream stream)
+{
+    ENTER("cuStreamDestroy_v2");
+    RULE(stream && stream_known(stream), CU_ERROR_INVALID_VALUE, "no such stream");
+    fake.streams[(uintptr_t)stream].alive = false;
+    LEAVE;
+}
+
+static void let_go(uintptr_t stream)
+{
+    fake.streams[stream].held = false;
+    for (uint32_t i = 0; i < fake.event_count; i++)
+        if (fake.events[i].stream == stream)
+            fake.events[i].waiting = false;
+}
+
+EXPORT int cuStreamSynchronize(cu_stream stream)
+{
+    ENTER("cuStreamSynchronize");
+    RULE(stream_known(stream), CU_ERROR_INVALID_VALUE, "no such stream");
+    let_go((uintptr_t)stream); /* who waits for a held stream finds it done: a test must not hang */
+    LEAVE;
+}
+
+EXPORT int cuEventCreate(cu_event *event, unsigned flags)
+{
+    (void)flags;
+    ENTER("cuEventCreate");
+    NEED_CONTEXT;
+    uint32_t i = 0;
+    while (i < fake.event_count && fake.events[i].alive)
+        i++;
+    REFUSE(i == MOST_EVENTS);
+    if (i == fake.event_count)
+        fake.event_count++;
+    fake.events[i].alive = true;
+    fake.events[i].waiting = false;
+    *event = (cu_event)(uintptr_t)(i + 1);
+    LEAVE;
+}
+
+static bool event_known(cu_event event)
+{
+    uintptr_t i = (uintptr_t)event;
+    return i && i <= fake.event_count && fake.events[i - 1].alive;
+}
+
+EXPORT int cuEventDestroy_v2(cu_event event)
+{
+    ENTER("cuEventDestroy_v2");
+    RULE(event_known(event), CU_ERROR_INVALID_VALUE, "no such event");
+    fake.events[(uintptr_t)event - 1].alive = false;
+    LEAVE;
+}
+
+EXPORT int cuEventRecord(cu_event event, cu_stream stream)
+{
+    ENTER("cuEventRecord");
+    RULE(event_known(event) && stream_known(stream), CU_ERROR_INVALID_VALUE, "no such event or stream");
+    fake.events[(uintptr_t)event - 1].stream = (uint32_t)(uintptr_t)stream;
+    fake.events[(uintptr_t)event - 1].waiting = fake.streams[(uintptr_t)stream].held;
+    LEAVE;
+}
+
+EXPORT int cuEventQuery(cu_event event)
+{
+    ENTER("cuEventQuery");
+    RULE(event_known(event), CU_ERROR_INVALID_VALUE, "no such event");
+    code = fake.events[(uintptr_t)event - 1].waiting ? CU_ERROR_NOT_READY : 0;
+    LEAVE;
+}
+
+EXPORT int cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags)
+{
+    (void)flags;
+    ENTER("cuStreamWaitEvent");
+    RULE(event_known(event) && stream_known(stream), CU_ERROR_INVALID_VALUE, "no such event or stream");
+    LEAVE;
+}
+
+/* Is every byte there mapped and open? */
+static bool usable(uint64_t address, uint64_t bytes)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < fake.mapping_count; i++) {
+        const mapping_row *m = &fake.mappings[i];
+        uint64_t end = m->address + m->bytes, a = m->address > address ? m->address : address;
+        uint64_t b = end < address + bytes ? end : address + bytes;
+        if (m->open && a < b)
+            sum += b - a;
+    }
+    for (uint32_t i = 0; i < fake.plain_count; i++)
+        if (address >= fake.plain[i].address && address + bytes <= fake.plain[i].address + fake.plain[i].bytes)
+            return true;
+    return sum == bytes;
+}
+
+enum { ILLEGAL_ADDRESS = 700 };
+
+EXPORT int cuMemcpyHtoDAsync_v2(cu_address to, const void *from, size_t bytes, cu_stream stream)
+{
+    ENTER("cuMemcpyHtoDAsync_v2");
+    RULE(stream_known(stream) && usable(to, bytes), ILLEGAL_ADDRESS, "copy to memory that is not there");
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    LEAVE;
+}
+
+EXPORT int cuMemcpyDtoHAsync_v2(void *to, cu_address from, size_t bytes, cu_stream stream)
+{
+    ENTER("cuMemcpyDtoHAsync_v2");
+    RULE(stream_known(stream) && usable(from, bytes), ILLEGAL_ADDRESS, "copy from memory that is not there");
+    memcpy(to, (void *)(uintptr_t)from, bytes);
+    LEAVE;
+}
+
+EXPORT int cuMemcpyDtoDAsync_v2(cu_address to, cu_address from, size_t bytes, cu_stream stream)
+{
+    ENTER("cuMemcpyDtoDAsync_v2");
+    RULE(stream_known(stream) && usable(from, bytes) && usable(to, bytes), ILLEGAL_ADDRESS,
+         "copy of memory that is not there");
+    memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    LEAVE;
+}
+
+EXPORT int cuMemsetD8Async(cu_address to, unsigned char byte, size_t bytes, cu_stream stream)
+{
+    ENTER("cuMemsetD8Async");
+    RULE(stream_known(stream) && usable(to, bytes), ILLEGAL_ADDRESS, "fill of memory that is not there");
+    memset((void *)(uintptr_t)to, byte, bytes);
+    LEAVE;
+}
+
+/* ---- for tests -------------------------------------------------------------------------------------------- */
+
+EXPORT void fake_cuda_fail(const char *function, uint64_t nth, int code, bool for_ever)
+{
+    pthread_mutex_lock(&fake.lock);
+    snprintf(fake.fail_name, sizeof fake.fail_name, "%s", function ? function : "");
+    fake.fail_nth = nth;
+    fake.fail_code = code;
+    fake.fail_for_ever = for_ever;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+EXPORT void fake_cuda_get(fake_cuda_state *state)
+{
+    pthread_mutex_lock(&fake.lock);
+    *state = (fake_cuda_state){.mappings = fake.mapping_count,
+                               .reservations = fake.reservation_count,
+                               .calls = fake.calls,
+                               .broken = fake.broken};
+    memcpy(state->first_broken, fake.first_broken, sizeof state->first_broken);
+    for (int i = 0; i < MOST_DEVICES; i++)
+        state->contexts += fake.contexts[i];
+    for (uint32_t i = 0; i < fake.handle_count; i++)
+        if (fake.handles[i].references || fake.handles[i].maps) {
+            state->handles++;
+            state->handle_bytes += fake.handles[i].bytes;
+        }
+    for (uint32_t i = 0; i < fake.plain_count; i++)
+        state->plain_bytes += fake.plain[i].bytes;
+    for (int i = 1; i < MOST_STREAMS; i++)
+        state->streams += fake.streams[i].alive;
+    for (uint32_t i = 0; i < fake.event_count; i++)
+        state->events += fake.events[i].alive;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+EXPORT void fake_cuda_reset_counts(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.calls = fake.broken = 0;
+    fake.first_broken[0] = 0;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+EXPORT void fake_cuda_foreign(uint64_t bytes)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.foreign = bytes;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+EXPORT void fake_cuda_hold(uint64_t stream, bool held)
+{
+    pthread_mutex_lock(&fake.lock);
+    if (stream < MOST_STREAMS) {
+        if (held)
+            fake.streams[stream].held = true;
+        else
+            let_go(stream);
+    }
+    pthread_mutex_unlock(&fake.lock);
+}

@@ -1,0 +1,253 @@
+/*
+ * test_cuda.c: the cuda device and a pool on it, over the fake driver (tests/fakes/fake_cuda.c). The path of the fake comes from
+ * MEMFIT_FAKE_CUDA; with MEMFIT_REAL_CUDA=1 the same device tests run on the real driver instead, where there is one.
+ */
+#include "test.h"
+
+#include "base/memory.h"
+#include "device/cuda_driver.h"
+#include "device/device.h"
+#include "fakes/fake_cuda.h"
+#include "memfit/pool.h"
+
+#include <dlfcn.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static void (*fail_call)(const char *, uint64_t, int, bool);
+static void (*get_state)(fake_cuda_state *);
+static void (*reset_counts)(void);
+static void (*set_foreign)(uint64_t);
+static void (*hold)(uint64_t, bool);
+
+static void *need(void *library, const char *name)
+{
+    void *address = dlsym(library, name);
+    assert_non_null(address);
+    return address;
+}
+
+static int load_fake(void **state)
+{
+    (void)state;
+    const char *path = getenv("MEMFIT_FAKE_CUDA");
+    assert_non_null(path);
+    setenv("MEMFIT_LIB_CUDA", path, 1);
+    setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
+    void *library = dlopen(path, RTLD_NOW);
+    assert_non_null(library);
+    *(void **)&fail_call = need(library, "fake_cuda_fail");
+    *(void **)&get_state = need(library, "fake_cuda_get");
+    *(void **)&reset_counts = need(library, "fake_cuda_reset_counts");
+    *(void **)&set_foreign = need(library, "fake_cuda_foreign");
+    *(void **)&hold = need(library, "fake_cuda_hold");
+    return 0;
+}
+
+static void nothing_left(void)
+{
+    fake_cuda_state s;
+    get_state(&s);
+    if (s.broken)
+        fprintf(stderr, "the driver's rules were broken: %s\n", s.first_broken);
+    assert_int_equal(s.broken, 0);
+    assert_int_equal(s.handles, 0);
+    assert_int_equal(s.mappings, 0);
+    assert_int_equal(s.reservations, 0);
+    assert_int_equal(s.contexts, 0);
+    assert_int_equal(s.streams, 0);
+    assert_int_equal(s.events, 0);
+}
+
+static void card_is_described(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_device *device;
+    memfit_device_info info;
+    assert_ok(memfit_device_open("cuda", NULL, &device, &err), err);
+    assert_ok(memfit_device_get_info(device, &info, &err), err);
+    assert_string_equal(info.model, "Fake Card 0");
+    assert_string_equal(info.uuid, "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0");
+    assert_int_equal(info.granularity_bytes, 2 * MIB);
+    assert_int_equal(info.total_bytes, 1024 * MIB);
+    assert_int_equal(info.free_bytes, (1024 - 64) * MIB);
+    assert_ok(memfit_device_close(device, &err), err);
+    assert_int_equal(memfit_device_open("cuda:7", NULL, &device, &err), MEMFIT_NOT_FOUND);
+    assert_non_null(strstr(err.message, "1 card"));
+    memfit_device_options options = memfit_device_options_default();
+    options.capacity_bytes = 1;
+    assert_int_equal(memfit_device_open("cuda", &options, &device, &err), MEMFIT_INVALID);
+    nothing_left();
+}
+
+static void refusals_name_the_cure(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_device *device;
+    setenv("FAKE_CUDA_INIT", "34", 1);
+    assert_int_equal(memfit_device_open("cuda", NULL, &device, &err), MEMFIT_DEVICE);
+    assert_non_null(strstr(err.hint, "stub"));
+    unsetenv("FAKE_CUDA_INIT");
+    setenv("FAKE_CUDA_NO_VMM", "1", 1);
+    assert_int_equal(memfit_device_open("cuda", NULL, &device, &err), MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "VMM"));
+    unsetenv("FAKE_CUDA_NO_VMM");
+    set_foreign(1000 * MIB); /* no room for the context */
+    assert_int_equal(memfit_device_open("cuda", NULL, &device, &err), MEMFIT_OUT_OF_MEMORY);
+    set_foreign(0);
+    const char *fake = getenv("MEMFIT_FAKE_CUDA");
+    setenv("MEMFIT_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
+    if (memfit_device_open("cuda", NULL, &device, &err) == MEMFIT_OK) /* a machine with a real driver */
+        memfit_device_close(device, NULL);
+    else
+        assert_true(err.message[0]);
+    setenv("MEMFIT_LIB_CUDA", fake, 1);
+    nothing_left();
+}
+
+/* Remapping shows the same bytes elsewhere; a mapping that is gone cannot be copied from. */
+static void pages_move(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_device *d;
+    mf_address range;
+    mf_physical page;
+    uint64_t word = 0x0123456789abcdef, back = 0;
+    assert_ok(memfit_device_open("cuda", NULL, &d, &err), err);
+    assert_ok(d->table->reserve(d, 64 * MIB, 0, &range, &err), err);
+    assert_ok(d->table->create(d, 4 * MIB, &page, &err), err);
+    assert_ok(d->table->map(d, range, 4 * MIB, page, &err), err);
+    assert_ok(d->table->access(d, range, 4 * MIB, &err), err);
+    assert_ok(d->table->copy_in(d, range + 12345, &word, sizeof word, 0, &err), err);
+    assert_ok(d->table->unmap(d, range, 4 * MIB, &err), err);
+    assert_ok(d->table->map(d, range + 32 * MIB, 4 * MIB, page, &err), err);
+    assert_ok(d->table->access(d, range + 32 * MIB, 4 * MIB, &err), err);
+    assert_ok(d->table->copy_out(d, &back, range + 32 * MIB + 12345, sizeof back, 0, &err), err);
+    assert_ok(d->table->stream_sync(d, 0, &err), err);
+    assert_true(back == word);
+    assert_ok(d->table->unmap(d, range + 32 * MIB, 4 * MIB, &err), err);
+    assert_ok(d->table->release(d, page, 4 * MIB, &err), err);
+    assert_ok(d->table->unreserve(d, range, 64 * MIB, &err), err);
+    assert_int_equal(d->table->create(d, 2048 * MIB, &page, &err), MEMFIT_OUT_OF_MEMORY);
+    assert_ok(memfit_device_close(d, &err), err);
+    nothing_left();
+}
+
+/* What a program does from start to end; any call may fail, and then everything is given back. */
+static memfit_status scenario(const memfit_host *host, memfit_error *err)
+{
+    enum { BLOCKS = 24 };
+    memfit_device *device = NULL;
+    memfit_pool *pool = NULL;
+    memfit_address blocks[BLOCKS] = {0};
+    memfit_stream stream = 0;
+    memfit_device_options device_options = memfit_device_options_default();
+    device_options.host = host;
+    memfit_pool_options options = memfit_pool_options_default();
+    options.limit_bytes = 400 * MIB;
+    options.ignore_environment = true;
+    memfit_status status = memfit_device_open("cuda", &device_options, &device, err);
+    if (!status)
+        status = memfit_stream_create(device, &stream, err);
+    if (!status)
+        status = memfit_pool_create(device, &options, &pool, err);
+    for (int i = 0; !status && i < BLOCKS; i++)
+        status = memfit_pool_alloc_on(pool, (uint64_t)(i + 1) * 700001, 0, 0, i % 2 ? stream : 0, &blocks[i], err);
+    for (int i = 0; !status && i < BLOCKS; i += 3)
+        status = memfit_device_fill(device, blocks[i], (unsigned char)i, 4096, 0, err);
+    for (int i = 0; !status && i < BLOCKS; i += 2) {
+        status = memfit_pool_free_on(pool, blocks[i], 0, err);
+        if (!status)
+            blocks[i] = 0;
+    }
+    memfit_address large = 0;
+    if (!status)
+        status = memfit_pool_alloc_on(pool, 90 * MIB, 0, 0, stream, &large, err);
+    if (!status)
+        status = memfit_device_fill(device, large, 7, 90 * MIB, stream, err);
+    fail_call(NULL, 0, 0, false); /* the way back may not be refused: that is the next test's subject */
+    memfit_pool_destroy(pool);
+    if (stream)
+        memfit_stream_destroy(device, stream, NULL);
+    memfit_device_close(device, NULL);
+    return status;
+}
+
+static void every_driver_call_fails_once(void **state)
+{
+    (void)state;
+    static const int codes[] = {CU_ERROR_OUT_OF_MEMORY, 999};
+    for (int c = 0; c < 2; c++)
+        for (int for_ever = 0; for_ever < 2; for_ever++)
+            for (uint64_t n = 1;; n++) {
+                memfit_error err = {0};
+                reset_counts();
+                fail_call(NULL, n, codes[c], for_ever);
+                memfit_status status = scenario(NULL, &err);
+                nothing_left();
+                fake_cuda_state s;
+                get_state(&s);
+                if (status)
+                    assert_true(err.message[0]);
+                if (s.calls < n)
+                    break;
+            }
+}
+
+static void every_host_allocation_fails_once(void **state)
+{
+    (void)state;
+    for (int for_ever = 0; for_ever < 2; for_ever++)
+        for (uint64_t n = 1;; n++) {
+            mf_fault_host fault;
+            memfit_error err = {0};
+            mf_fault_host_init(&fault, NULL, n, for_ever);
+            reset_counts();
+            memfit_status status = scenario(&fault.host, &err);
+            nothing_left();
+            assert_int_equal(fault.live_bytes, 0);
+            if (fault.calls < n)
+                break;
+            if (status)
+                assert_true(err.message[0]);
+        }
+}
+
+static void foreign_memory_is_seen(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_device *device;
+    memfit_pool *pool;
+    memfit_address a;
+    reset_counts();
+    assert_ok(memfit_device_open("cuda", NULL, &device, &err), err);
+    memfit_pool_options options = memfit_pool_options_default();
+    options.limit_bytes = 800 * MIB;
+    options.ignore_environment = true;
+    assert_ok(memfit_pool_create(device, &options, &pool, &err), err);
+    set_foreign(900 * MIB);
+    assert_int_equal(memfit_pool_alloc(pool, 300 * MIB, 0, &a, &err), MEMFIT_OUT_OF_MEMORY);
+    assert_ok(memfit_pool_alloc(pool, 20 * MIB, 0, &a, &err), err);
+    set_foreign(0);
+    assert_ok(memfit_pool_alloc(pool, 300 * MIB, 0, &a, &err), err);
+    memfit_pool_destroy(pool);
+    assert_ok(memfit_device_close(device, &err), err);
+    nothing_left();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(card_is_described),
+        cmocka_unit_test(refusals_name_the_cure),
+        cmocka_unit_test(pages_move),
+        cmocka_unit_test(every_driver_call_fails_once),
+        cmocka_unit_test(every_host_allocation_fails_once),
+        cmocka_unit_test(foreign_memory_is_seen),
+    };
+    return cmocka_run_group_tests(tests, load_fake, NULL);
+}
