@@ -1,0 +1,130 @@
+/*
+ * conformance_cuda.c: the same calls on the fake driver and on the real one. Each check states what NVIDIA's driver answers (seen on
+ * driver 580.159, CUDA 13.0, H200); on either driver every check must hold. A difference found on a real driver changes the fake
+ * and the expectation here.
+ *
+ *     conformance_cuda [--real]     the fake is named by MEMFIT_FAKE_CUDA; --real takes the system's libcuda
+ */
+#include "device/cuda_driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+enum { ANY = -1 };
+
+static int failures, checks;
+
+static void check(const char *what, int got, int want)
+{
+    checks++;
+    bool good = got == want || (want == ANY && got != 0);
+    if (!good)
+        failures++;
+    printf("%-72s %4d %s\n", what, got, good ? "" : want == ANY ? "(an error was expected)" : "(differs)");
+}
+
+static void memory_rules(const mf_cuda_driver *d, int device)
+{
+    cu_allocation_prop prop = {.type = CU_ALLOCATION_PINNED, .location = {CU_LOCATION_DEVICE, device}};
+    cu_access_desc access = {{CU_LOCATION_DEVICE, device}, CU_ACCESS_READ_WRITE};
+    cu_address range = 0;
+    cu_handle one = 0, two = 0, big = 0, none = 0;
+    size_t granularity = 0, before = 0, after = 0, total = 0;
+    uint32_t word = 0xfeedface, back = 0;
+    check("granularity is told", d->granularity(&granularity, &prop, CU_GRANULARITY_MINIMUM), 0);
+    check("granularity is 2 MiB", granularity == 2 * MIB ? 0 : 1, 0);
+    check("reserve 64 MiB", d->reserve(&range, 64 * MIB, 0, 0, 0), 0);
+    check("reserve of a broken page is refused", d->reserve((cu_address[]){0}, 2 * MIB + 4096, 0, 0, 0), 1);
+    check("create of a broken page is refused", d->create(&none, MIB, &prop, 0), 1);
+    check("create of nothing is refused", d->create(&none, 0, &prop, 0), 1);
+    d->memory_info(&before, &total);
+    check("create more than the card holds: out of memory", d->create(&none, (total / (2 * MIB) + 64) * 2 * MIB, &prop, 0), 2);
+    check("create 2 MiB", d->create(&one, 2 * MIB, &prop, 0), 0);
+    check("create 2 MiB", d->create(&two, 2 * MIB, &prop, 0), 0);
+    check("create 4 MiB", d->create(&big, 4 * MIB, &prop, 0), 0);
+    check("map at the start", d->map(range, 2 * MIB, 0, one, 0), 0);
+    check("map on what is mapped is refused", d->map(range, 2 * MIB, 0, two, 0), ANY);
+    check("map outside the reservation is refused", d->map(range + 64 * MIB, 2 * MIB, 0, two, 0), ANY);
+    check("map of a part of a handle is refused", d->map(range + 8 * MIB, 2 * MIB, 2 * MIB, big, 0), ANY);
+    check("map of half a handle is refused", d->map(range + 8 * MIB, 2 * MIB, 0, big, 0), ANY);
+    check("map beside it", d->map(range + 2 * MIB, 2 * MIB, 0, two, 0), 0);
+    check("access over both at once", d->access(range, 4 * MIB, &access, 1), 0);
+    check("access over a hole is refused", d->access(range, 8 * MIB, &access, 1), ANY);
+    check("copy across both", d->copy_in(range + 2 * MIB - 2, &word, sizeof word, NULL), 0);
+    check("copy back", d->copy_out(&back, range + 2 * MIB - 2, sizeof back, NULL), 0);
+    check("sync", d->stream_sync(NULL), 0);
+    check("the bytes are the same", back == word ? 0 : 1, 0);
+    check("map a handle a second time elsewhere", d->map(range + 32 * MIB, 2 * MIB, 0, one, 0), 0);
+    check("access there", d->access(range + 32 * MIB, 2 * MIB, &access, 1), 0);
+    back = 0;
+    check("the same memory is seen there", d->copy_out(&back, range + 34 * MIB - 2, 2, NULL) || d->stream_sync(NULL) ||
+                                               (back & 0xffff) != (word & 0xffff), 0);
+    check("map a 4 MiB handle", d->map(range + 16 * MIB, 4 * MIB, 0, big, 0), 0);
+    check("access to a part of it is refused", d->access(range + 16 * MIB, 2 * MIB, &access, 1), ANY);
+    check("unmap of a part of it is refused", d->unmap(range + 16 * MIB, 2 * MIB), ANY);
+    check("unmap of the whole", d->unmap(range + 16 * MIB, 4 * MIB), 0);
+    check("unmap of two neighbours in one call", d->unmap(range, 4 * MIB), 0);
+    check("unmap of what is not mapped is refused", d->unmap(range, 2 * MIB), ANY);
+    check("freeing addresses while something is mapped is refused", d->unreserve(range, 64 * MIB), ANY);
+    check("release while mapped", d->release(one), 0);
+    check("release again is refused", d->release(one), ANY);
+    check("unmap the last mapping", d->unmap(range + 32 * MIB, 2 * MIB), 0);
+    check("release", d->release(two), 0);
+    check("release", d->release(big), 0);
+    check("freeing a part of the addresses is refused", d->unreserve(range, 32 * MIB), ANY);
+    check("freeing the addresses", d->unreserve(range, 64 * MIB), 0);
+    d->memory_info(&after, &total);
+    check("all memory is back", after + 2 * MIB >= before ? 0 : 1, 0);
+}
+
+static void stream_rules(const mf_cuda_driver *d)
+{
+    cu_stream stream = NULL;
+    cu_event event = NULL;
+    cu_address plain = 0;
+    check("make a stream", d->stream_create(&stream, CU_STREAM_NON_BLOCKING), 0);
+    check("make an event", d->event_create(&event, CU_EVENT_DISABLE_TIMING), 0);
+    check("an event never recorded is done", d->event_query(event), 0);
+    check("record it", d->event_record(event, stream), 0);
+    check("wait for the stream", d->stream_sync(stream), 0);
+    check("the event is done", d->event_query(event), 0);
+    check("another stream waits for it", d->stream_wait(NULL, event, 0), 0);
+    check("plain allocation", d->mem_alloc(&plain, 1000), 0);
+    check("fill it", d->fill(plain, 7, 1000, stream), 0);
+    check("wait", d->stream_sync(stream), 0);
+    check("free it", d->mem_free(plain), 0);
+    check("an empty plain allocation is refused", d->mem_alloc(&plain, 0), 1);
+    check("end the event", d->event_destroy(event), 0);
+    check("end the stream", d->stream_destroy(stream), 0);
+}
+
+int main(int argc, char **argv)
+{
+    bool real = argc > 1 && strcmp(argv[1], "--real") == 0;
+    const char *fake = getenv("MEMFIT_FAKE_CUDA");
+    if (!real && fake)
+        setenv("MEMFIT_LIB_CUDA", fake, 1);
+    mf_cuda_driver d;
+    memfit_error err;
+    if (mf_cuda_open(mf_finder_default(), &d, &err)) {
+        printf("%s\n", err.message);
+        return real ? 77 : 1; /* 77: skipped */
+    }
+    int count = 0;
+    cu_device device = 0;
+    cu_context context = NULL, old = NULL;
+    check("cards are counted", d.device_count(&count), 0);
+    check("a card that is not there is refused", d.device_get(&device, count), 101);
+    check("the first card", d.device_get(&device, 0), 0);
+    check("no context: memory is not told", d.memory_info((size_t[]){0}, (size_t[]){0}), 201);
+    check("retain the primary context", d.primary_retain(&context, device), 0);
+    check("push it", d.ctx_push(context), 0);
+    memory_rules(&d, device);
+    stream_rules(&d);
+    check("pop it", d.ctx_pop(&old), 0);
+    check("release the context", d.primary_release(device), 0);
+    printf("%s, CUDA %d.%d: %d checks, %d differ\n", d.library.path, d.version / 1000, d.version % 1000 / 10, checks, failures);
+    return failures > 0;
+}
