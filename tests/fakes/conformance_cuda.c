@@ -1,7 +1,7 @@
 /*
- * conformance_cuda.c: the same calls on the fake driver and on the real one. Each check states what NVIDIA's driver answers (seen on
- * driver 580.159, CUDA 13.0, H200); on either driver every check must hold. A difference found on a real driver changes the fake
- * and the expectation here.
+ * conformance_cuda.c: the same calls on the fake driver and on the real one. Each check states what NVIDIA's driver
+ * answers (seen on driver 580.159, CUDA 13.0, H200); on either driver every check must hold. A difference found on a
+ * real driver changes the fake and the expectation here.
  *
  *     conformance_cuda [--real]     the fake is named by MEMFIT_FAKE_CUDA; --real takes the system's libcuda
  */
@@ -40,7 +40,8 @@ static void memory_rules(const mf_cuda_driver *d, int device)
     check("create of a broken page is refused", d->create(&none, MIB, &prop, 0), 1);
     check("create of nothing is refused", d->create(&none, 0, &prop, 0), 1);
     d->memory_info(&before, &total);
-    check("create more than the card holds: out of memory", d->create(&none, (total / (2 * MIB) + 64) * 2 * MIB, &prop, 0), 2);
+    check("create more than the card holds: out of memory",
+          d->create(&none, (total / (2 * MIB) + 64) * 2 * MIB, &prop, 0), 2);
     check("create 2 MiB", d->create(&one, 2 * MIB, &prop, 0), 0);
     check("create 2 MiB", d->create(&two, 2 * MIB, &prop, 0), 0);
     check("create 4 MiB", d->create(&big, 4 * MIB, &prop, 0), 0);
@@ -59,8 +60,10 @@ static void memory_rules(const mf_cuda_driver *d, int device)
     check("map a handle a second time elsewhere", d->map(range + 32 * MIB, 2 * MIB, 0, one, 0), 0);
     check("access there", d->access(range + 32 * MIB, 2 * MIB, &access, 1), 0);
     back = 0;
-    check("the same memory is seen there", d->copy_out(&back, range + 34 * MIB - 2, 2, NULL) || d->stream_sync(NULL) ||
-                                               (back & 0xffff) != (word & 0xffff), 0);
+    check("the same memory is seen there",
+          d->copy_out(&back, range + 34 * MIB - 2, 2, NULL) || d->stream_sync(NULL) ||
+              (back & 0xffff) != (word & 0xffff),
+          0);
     check("map a 4 MiB handle", d->map(range + 16 * MIB, 4 * MIB, 0, big, 0), 0);
     check("access to a part of it is refused", d->access(range + 16 * MIB, 2 * MIB, &access, 1), ANY);
     check("unmap of a part of it is refused", d->unmap(range + 16 * MIB, 2 * MIB), ANY);
@@ -125,6 +128,7 @@ int main(int argc, char **argv)
     stream_rules(&d);
     check("pop it", d.ctx_pop(&old), 0);
     check("release the context", d.primary_release(device), 0);
-    printf("%s, CUDA %d.%d: %d checks, %d differ\n", d.library.path, d.version / 1000, d.version % 1000 / 10, checks, failures);
+    printf("%s, CUDA %d.%d: %d checks, %d differ\n", d.library.path, d.version / 1000, d.version % 1000 / 10, checks,
+           failures);
     return failures > 0;
 }

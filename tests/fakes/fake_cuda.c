@@ -1,8 +1,8 @@
 /*
  * fake_cuda.c: a libcuda.so.1 without a card, for the functions memfit calls (device/cuda_driver.h). Device memory is a
- * memfd: a handle is a range of it, mapping shows it at an address, so bytes written through one mapping are seen through
- * another, and touching what is not mapped or not opened by cuMemSetAccess is a SIGSEGV, as a GPU's illegal access would
- * be.
+ * memfd: a handle is a range of it, mapping shows it at an address, so bytes written through one mapping are seen
+ * through another, and touching what is not mapped or not opened by cuMemSetAccess is a SIGSEGV, as a GPU's illegal
+ * access would be.
  *
  * Rules of the real driver that it keeps (conformance_cuda.c runs on both):
  *   - a handle is mapped whole, at offset 0, on free reserved addresses aligned to 2 MiB
@@ -11,8 +11,8 @@
  *   - sizes are multiples of 2 MiB; creating beyond the card's free memory is error 2
  * Every breach is answered with the driver's code and counted.
  *
- * Settings: FAKE_CUDA_DEVICES (1), FAKE_CUDA_BYTES (1 GiB a device), FAKE_CUDA_VERSION (13000), FAKE_CUDA_CONTEXT (bytes a
- * context costs, 64 MiB), FAKE_CUDA_NO_VMM, FAKE_CUDA_INIT (code cuInit answers).
+ * Settings: FAKE_CUDA_DEVICES (1), FAKE_CUDA_BYTES (1 GiB a device), FAKE_CUDA_VERSION (13000), FAKE_CUDA_CONTEXT
+ * (bytes a context costs, 64 MiB), FAKE_CUDA_NO_VMM, FAKE_CUDA_INIT (code cuInit answers).
  */
 #include "fake_cuda.h"
 
