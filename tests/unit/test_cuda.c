@@ -139,7 +139,7 @@ static void pages_move(void **state)
 /* What a program does from start to end; any call may fail, and then everything is given back. */
 static memfit_status scenario(const memfit_host *host, memfit_error *err)
 {
-    enum { BLOCKS = 24 };
+    enum { BLOCKS = 10 };
     memfit_device *device = NULL;
     memfit_pool *pool = NULL;
     memfit_address blocks[BLOCKS] = {0};
@@ -147,7 +147,7 @@ static memfit_status scenario(const memfit_host *host, memfit_error *err)
     memfit_device_options device_options = memfit_device_options_default();
     device_options.host = host;
     memfit_pool_options options = memfit_pool_options_default();
-    options.limit_bytes = 400 * MIB;
+    options.limit_bytes = 64 * MIB + 40 * MIB;
     options.ignore_environment = true;
     memfit_status status = memfit_device_open("cuda", &device_options, &device, err);
     if (!status)
@@ -155,7 +155,7 @@ static memfit_status scenario(const memfit_host *host, memfit_error *err)
     if (!status)
         status = memfit_pool_create(device, &options, &pool, err);
     for (int i = 0; !status && i < BLOCKS; i++)
-        status = memfit_pool_alloc_on(pool, (uint64_t)(i + 1) * 700001, 0, 0, i % 2 ? stream : 0, &blocks[i], err);
+        status = memfit_pool_alloc_on(pool, (uint64_t)(i + 1) * 300001, 0, 0, i % 2 ? stream : 0, &blocks[i], err);
     for (int i = 0; !status && i < BLOCKS; i += 3)
         status = memfit_device_fill(device, blocks[i], (unsigned char)i, 4096, 0, err);
     for (int i = 0; !status && i < BLOCKS; i += 2) {
@@ -165,9 +165,9 @@ static memfit_status scenario(const memfit_host *host, memfit_error *err)
     }
     memfit_address large = 0;
     if (!status)
-        status = memfit_pool_alloc_on(pool, 90 * MIB, 0, 0, stream, &large, err);
+        status = memfit_pool_alloc_on(pool, 14 * MIB, 0, 0, stream, &large, err);
     if (!status)
-        status = memfit_device_fill(device, large, 7, 90 * MIB, stream, err);
+        status = memfit_device_fill(device, large, 7, 14 * MIB, stream, err);
     fail_call(NULL, 0, 0, false); /* the way back may not be refused: that is the next test's subject */
     memfit_pool_destroy(pool);
     if (stream)
