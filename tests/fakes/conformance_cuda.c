@@ -3,7 +3,7 @@
  * answers (seen on driver 580.159, CUDA 13.0, H200); on either driver every check must hold. A difference found on a
  * real driver changes the fake and the expectation here.
  *
- *     conformance_cuda [--real]     the fake is named by MEMFIT_FAKE_CUDA; --real takes the system's libcuda
+ *     conformance_cuda [--real]     the fake is named by FAKE_CUDA_LIBRARY; --real takes the system's libcuda
  */
 #include "device/cuda_driver.h"
 
@@ -106,7 +106,7 @@ static void stream_rules(const mf_cuda_driver *d)
 int main(int argc, char **argv)
 {
     bool real = argc > 1 && strcmp(argv[1], "--real") == 0;
-    const char *fake = getenv("MEMFIT_FAKE_CUDA");
+    const char *fake = getenv("FAKE_CUDA_LIBRARY");
     if (!real && fake)
         setenv("MEMFIT_LIB_CUDA", fake, 1);
     mf_cuda_driver d;

@@ -1,6 +1,6 @@
 /*
- * test_cuda.c: the cuda device and a pool on it, over the fake driver (tests/fakes/fake_cuda.c). The path of the fake comes from
- * MEMFIT_FAKE_CUDA; with MEMFIT_REAL_CUDA=1 the same device tests run on the real driver instead, where there is one.
+ * test_cuda.c: the cuda device and a pool on it, over the fake driver (tests/fakes/fake_cuda.c), whose path is in
+ * FAKE_CUDA_LIBRARY.
  */
 #include "test.h"
 
@@ -30,7 +30,7 @@ static void *need(void *library, const char *name)
 static int load_fake(void **state)
 {
     (void)state;
-    const char *path = getenv("MEMFIT_FAKE_CUDA");
+    const char *path = getenv("FAKE_CUDA_LIBRARY");
     assert_non_null(path);
     setenv("MEMFIT_LIB_CUDA", path, 1);
     setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
@@ -97,7 +97,7 @@ static void refusals_name_the_cure(void **state)
     set_foreign(1000 * MIB); /* no room for the context */
     assert_int_equal(memfit_device_open("cuda", NULL, &device, &err), MEMFIT_OUT_OF_MEMORY);
     set_foreign(0);
-    const char *fake = getenv("MEMFIT_FAKE_CUDA");
+    const char *fake = getenv("FAKE_CUDA_LIBRARY");
     setenv("MEMFIT_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
     if (memfit_device_open("cuda", NULL, &device, &err) == MEMFIT_OK) /* a machine with a real driver */
         memfit_device_close(device, NULL);
