@@ -6,9 +6,9 @@
  *     memfit = torch.cuda.memory.CUDAPluggableAllocator("libmemfit.so", "memfit_torch_alloc", "memfit_torch_free")
  *     torch.cuda.memory.change_current_allocator(memfit)      # before the first tensor
  *
- * Limit, policy and trace come from MEMFIT_* variables (MEMFIT_MEMORY=20GiB, MEMFIT_POLICY=growth ...; see docs/settings.md).
- * One pool a card, made at the first allocation there. When memory is short the explanation is printed to standard error
- * and PyTorch raises its own torch.OutOfMemoryError.
+ * Limit, policy and trace come from MEMFIT_* variables (MEMFIT_MEMORY=20GiB, MEMFIT_POLICY=growth ...; see
+ * docs/settings.md). One pool a card, made at the first allocation there. When memory is short the explanation is
+ * printed to standard error and PyTorch raises its own torch.OutOfMemoryError.
  */
 #ifndef MEMFIT_TORCH_H
 #define MEMFIT_TORCH_H

@@ -1,15 +1,15 @@
 /*
  * torch.c: the two functions PyTorch's CUDAPluggableAllocator calls, on one pool a card.
  *
- * State: PyTorch passes no context, so the pools hang on a process-wide table (the one place beside the loader where memfit
- * keeps such state). A slot is filled once under a lock and never changes: the hot path is one atomic load. Pools are not
- * destroyed at exit: PyTorch frees tensors until the very end, and the driver takes everything back.
+ * State: PyTorch passes no context, so the pools hang on a process-wide table (the one place beside the loader where
+ * memfit keeps such state). A slot is filled once under a lock and never changes: the hot path is one atomic load.
+ * Pools are not destroyed at exit: PyTorch frees tensors until the very end, and the driver takes everything back.
  *
  * Failure: PyTorch does not look at a NULL result, it would run its kernels on address 0. Its native allocator throws
  * c10::OutOfMemoryError. We make the same exception through the C++ runtime that is in the process anyway: allocate it,
- * let c10's own constructor fill it, throw it with c10's own type information. No PyTorch header or library is needed to
- * build; if a symbol is missing (another PyTorch), its generic error function is called; without PyTorch NULL is returned.
- * The unwind tables every x86-64 object carries let the exception pass through these frames.
+ * let c10's own constructor fill it, throw it with c10's own type information. No PyTorch header or library is needed
+ * to build; if a symbol is missing (another PyTorch), its generic error function is called; without PyTorch NULL is
+ * returned. The unwind tables every x86-64 object carries let the exception pass through these frames.
  */
 #include "memfit/torch.h"
 
@@ -76,7 +76,8 @@ static void throw_out_of_memory(const char *message)
     void *type = find("_ZTIN3c1016OutOfMemoryErrorE");
     char *vtable = find("_ZTVN3c1016OutOfMemoryErrorE");
     void *(*new_exception)(size_t) = (void *(*)(size_t))find("__cxa_allocate_exception");
-    void (*throw_it)(void *, void *, void (*)(void *)) = (void (*)(void *, void *, void (*)(void *)))find("__cxa_throw");
+    void (*throw_it)(void *, void *, void (*)(void *)) =
+        (void (*)(void *, void *, void (*)(void *)))find("__cxa_throw");
     void *(*new_bytes)(size_t) = (void *(*)(size_t))find("_Znwm");
     if ((!own && !base) || !type || !new_exception || !throw_it || !new_bytes)
         return;
@@ -151,7 +152,8 @@ void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
     if (!status && !c)
         status = open_card(device, &c, &err);
     if (!status)
-        status = memfit_pool_alloc_on(c->pool, (uint64_t)bytes, 0, c->owner, (memfit_stream)(uintptr_t)stream, &address, &err);
+        status = memfit_pool_alloc_on(c->pool, (uint64_t)bytes, 0, c->owner, (memfit_stream)(uintptr_t)stream, &address,
+                                      &err);
     if (!status)
         return (void *)(uintptr_t)address;
     char text[2 * MEMFIT_ERROR_TEXT + 64];

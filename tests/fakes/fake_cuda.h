@@ -1,4 +1,5 @@
-/* fake_cuda.h: what a test may ask of the fake driver beyond CUDA's own functions; exported by this folder's libcuda.so.1. */
+/* fake_cuda.h: what a test may ask of the fake driver beyond CUDA's own functions; exported by this folder's
+ * libcuda.so.1. */
 #ifndef MF_TESTS_FAKE_CUDA_H
 #define MF_TESTS_FAKE_CUDA_H
 
