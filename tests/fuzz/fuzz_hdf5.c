@@ -1,7 +1,7 @@
 /*
  * fuzz_hdf5.c: any bytes as an HDF5 file: all groups, attributes and arrays are visited and read.
  * sources: src/model/hdf5_header.c src/model/hdf5_group.c src/model/hdf5_dataset.c src/model/hdf5_chunks.c
- * src/base/memory.c src/base/error.c
+ * sources: src/base/memory.c src/base/error.c
  */
 #include "model/hdf5.h"
 

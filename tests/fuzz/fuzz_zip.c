@@ -1,6 +1,7 @@
 /*
  * fuzz_zip.c: any bytes as an archive: every member is read and checked.
- * sources: src/model/zip_read.c src/base/memory.c src/base/error.c
+ * sources: src/model/zip_read.c
+ * sources: src/base/memory.c src/base/error.c
  */
 #include "model/zip.h"
 
