@@ -139,12 +139,12 @@ static memfit_status reserve_range(memfit_pool *pool, memfit_error *err)
     memfit_status status = device->table->memory(device, &total, &free_bytes, err);
     if (status)
         return status;
-    uint64_t times = RANGE_TIMES;
+    uint64_t times = total < UINT64_C(1) << 54 ? RANGE_TIMES : 2;
     do { /* a system that is short of addresses gives fewer */
-        pool->range_bytes = mf_round_up((total < UINT64_MAX / 64 ? total * times : total) + page, page);
+        pool->range_bytes = mf_round_up(total * times + page, page);
         status = device->table->reserve(device, pool->range_bytes, page, &pool->range, err);
         times /= 2;
-    } while (status && status != MEMFIT_NO_HOST_MEMORY && times);
+    } while (status && status != MEMFIT_NO_HOST_MEMORY && times > 1);
     if (status)
         pool->range_bytes = 0;
     return status;
@@ -377,9 +377,11 @@ static bool attempt_small(memfit_pool *pool, const mf_request *r, unsigned size_
 static bool attempt_block(memfit_pool *pool, const mf_request *r, uint64_t bytes, unsigned lane, bool grow_soft,
                           memfit_address *out, memfit_error *err)
 {
-    uint64_t alignment = r->alignment > MF_UNIT ? r->alignment : MF_UNIT;
-    if (bytes < UINT64_C(1) << MF_CELL_SHIFT)
-        bytes = UINT64_C(1) << MF_CELL_SHIFT;
+    uint64_t alignment = r->alignment > MF_UNIT ? r->alignment : MF_UNIT, cell = UINT64_C(1) << MF_CELL_SHIFT;
+    if (bytes < cell) { /* a small request for which there is no slab: a cell of its own, inside one page */
+        bytes = cell;
+        alignment = alignment > cell ? alignment : cell;
+    }
     mf_block *block = mf_place(pool, mf_round_up(bytes, MF_UNIT), alignment, lane, MF_LIVE, grow_soft, err);
     if (!block)
         return false;
