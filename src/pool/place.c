@@ -18,6 +18,19 @@
 
 #include "base/error.h"
 
+/* Alignment is of addresses, not of offsets: the range itself is aligned to a page only. */
+static uint64_t align_up(const memfit_pool *pool, uint64_t offset, uint64_t alignment)
+{
+    uint64_t base = pool->range & (alignment - 1);
+    return ((offset + base + alignment - 1) & ~(alignment - 1)) - base;
+}
+
+static uint64_t align_down(const memfit_pool *pool, uint64_t offset, uint64_t alignment)
+{
+    uint64_t base = pool->range & (alignment - 1), aligned = (offset + base) & ~(alignment - 1);
+    return aligned < base ? MF_BEYOND : aligned - base;
+}
+
 static mf_block *choose(memfit_pool *pool, uint64_t want, unsigned lane)
 {
     mf_block *hole = mf_bins_fit(&pool->lane[0]->bins, want);
@@ -47,13 +60,12 @@ static void consider(memfit_pool *pool, spot *best, mf_block *hole, uint64_t sta
     if (hole->lane) {
         pages = mf_pages_missing(pool, start, bytes);
     } else { /* those that lie wholly in the hole */
-        uint64_t page = pool->pages.bytes, end = hole->start + hole->bytes;
+        uint64_t end = hole->start + hole->bytes;
         pages = past - first;
         if (first << shift < hole->start)
             pages--;
         if (past << shift > end && (past - 1 > first || first << shift >= hole->start))
             pages--;
-        (void)page;
     }
     if (!best->hole || pages < best->pages)
         *best = (spot){hole, start, pages};
@@ -66,12 +78,11 @@ static spot least(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigne
     for (mf_block *b = pool->first; b; b = b->after) {
         if (b->state != MF_HOLE || b->bytes < bytes || (b->lane && b->lane != lane))
             continue;
-        uint64_t low = mf_round_up(b->start, alignment);
-        consider(pool, &best, b, low, bytes);
+        consider(pool, &best, b, align_up(pool, b->start, alignment), bytes);
         if (b != pool->tail)
-            consider(pool, &best, b, (b->start + b->bytes - bytes) / alignment * alignment, bytes);
+            consider(pool, &best, b, align_down(pool, b->start + b->bytes - bytes, alignment), bytes);
         uint64_t whole = alignment > pool->pages.bytes ? alignment : pool->pages.bytes;
-        consider(pool, &best, b, mf_round_up(b->start, whole), bytes);
+        consider(pool, &best, b, align_up(pool, b->start, whole), bytes);
     }
     return best;
 }
@@ -97,7 +108,7 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     }
     uint64_t want = alignment > MF_UNIT ? bytes + alignment - MF_UNIT : bytes;
     mf_block *hole = choose(pool, want, lane);
-    uint64_t start = hole ? mf_round_up(hole->start, alignment) : 0;
+    uint64_t start = hole ? align_up(pool, hole->start, alignment) : 0;
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
     if (hole)
         status = prepare(pool, start, bytes, grow_soft, err);

@@ -399,6 +399,11 @@ static bool attempt(memfit_pool *pool, const mf_request *r, unsigned lane, bool 
                     memfit_error *err)
 {
     uint64_t bytes = r->bytes + (pool->debug ? GUARD : 0);
+    if (r->bytes > pool->range_bytes) {
+        pool->refusal = MF_REFUSED_LIMIT;
+        pool->refused_pages = r->bytes / pool->pages.bytes;
+        return false;
+    }
     unsigned size_class = small_class(pool, bytes, r->alignment);
     if (size_class < MF_CLASSES && attempt_small(pool, r, size_class, lane, grow_soft, out, err))
         return true;

@@ -80,27 +80,42 @@ memfit_status memfit_pool_each_block(memfit_pool *pool, bool (*fn)(void *ctx, co
     return MEMFIT_OK;
 }
 
-typedef struct inside {
-    memfit_address address;
-    memfit_block_info *block;
-    bool found;
-} inside;
-
-static bool is_inside(void *ctx, const memfit_block_info *block)
+static bool in_slab(memfit_pool *pool, const mf_slab *slab, uint64_t offset, memfit_block_info *out)
 {
-    inside *in = ctx;
-    if (in->address - block->address >= (block->bytes ? block->bytes : 1))
-        return true;
-    *in->block = *block;
-    in->found = true;
-    return false;
+    uint32_t index = mf_slab_index(slab, offset - slab->start);
+    uint64_t word = index < slab->slots ? atomic_load_explicit(&slab->slot[index], memory_order_relaxed) : 0;
+    if (!(word & MF_SLOT_LIVE))
+        return false;
+    memfit_block_info info = describe_slot(pool, slab, index, word);
+    if (pool->range + offset - info.address >= (info.bytes ? info.bytes : 1))
+        return false;
+    *out = info;
+    return true;
 }
 
-bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block_info *block)
+/* The block that begins last at or before the address: back through the cells. */
+bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block_info *out)
 {
-    inside in = {address, block, false};
-    mf_pool_walk_blocks_locked(pool, is_inside, &in);
-    return in.found;
+    uint64_t offset = address - pool->range;
+    if (offset >= pool->range_bytes)
+        return false;
+    for (uint64_t at = offset;;) {
+        uintptr_t cell = mf_cell_load(pool, at);
+        const mf_block *b = (const mf_block *)cell;
+        if (cell & 1)
+            return at == offset && in_slab(pool, (const mf_slab *)(cell - 1), offset, out);
+        if (b && b->start <= offset) {
+            if (offset - b->start >= (b->asked ? b->asked : 1))
+                return false;
+            *out = describe_block(pool, b);
+            return true;
+        }
+        uint64_t step = atomic_load_explicit(&pool->leaf[at >> MF_LEAF_SHIFT], memory_order_relaxed) ? MF_CELL_SHIFT
+                                                                                                     : MF_LEAF_SHIFT;
+        if (!(at >> step))
+            return false;
+        at = (at >> step << step) - 1;
+    }
 }
 
 memfit_status memfit_pool_find(memfit_pool *pool, memfit_address address, memfit_block_info *block, memfit_error *err)

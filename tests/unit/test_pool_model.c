@@ -74,7 +74,8 @@ static uint64_t mask(uint64_t w, uint64_t from, uint64_t to)
 
 static void mark_live(model *m, const live_block *b, bool live)
 {
-    uint64_t offset = b->address - m->base, from = offset / UNIT, to = (offset + b->bytes + UNIT - 1 + !b->bytes) / UNIT;
+    uint64_t offset = b->address - m->base, from = offset / UNIT,
+             to = (offset + b->bytes + UNIT - 1 + !b->bytes) / UNIT;
     assert_true(offset % UNIT == 0 && to <= m->units);
     for (uint64_t w = from / 64; w * 64 < to; w++) {
         uint64_t bits = mask(w, from, to);
@@ -99,7 +100,10 @@ static void mark_live(model *m, const live_block *b, bool live)
 /* No unit of the block may have been freed on another stream that has not got there yet. */
 static void check_streams(model *m, const live_block *b, unsigned stream)
 {
-    uint64_t from = (b->address - m->base) / UNIT, to = from + (b->bytes + UNIT - 1 + !b->bytes) / UNIT;
+    memfit_block_info info;
+    assert_int_equal(memfit_pool_find(m->pool, b->address, &info, NULL), MEMFIT_OK);
+    assert_true(info.address == b->address && info.bytes == b->bytes && info.owner == m->owner[b->owner]);
+    uint64_t from = (b->address - m->base) / UNIT, to = from + info.taken_bytes / UNIT;
     for (uint64_t u = from; u < to; u++) {
         uint32_t by = m->freed_by[u] >> 24, generation = m->freed_by[u] & 0xffffff;
         if (m->freed_by[u] && by - 1 != stream)
@@ -114,8 +118,8 @@ static void do_alloc(model *m)
     unsigned stream = m->many_streams ? (unsigned)(rnd(m) % STREAMS) : 0;
     uint64_t alignment = rnd(m) % 16 ? 0 : UINT64_C(256) << rnd(m) % 8;
     memfit_error err;
-    memfit_status status = memfit_pool_alloc_on(m->pool, b.bytes, alignment, m->owner[b.owner], m->stream[stream],
-                                                &b.address, &err);
+    memfit_status status =
+        memfit_pool_alloc_on(m->pool, b.bytes, alignment, m->owner[b.owner], m->stream[stream], &b.address, &err);
     if (status == MEMFIT_OUT_OF_MEMORY) {
         m->fails++;
         bool any_held = false;
@@ -149,11 +153,14 @@ static void do_free(model *m)
     m->blocks[i] = m->blocks[--m->count];
     unsigned stream = m->many_streams ? (unsigned)(rnd(m) % STREAMS) : 0;
     memfit_error err;
+    memfit_block_info info = {0};
+    if (m->many_streams)
+        assert_ok(memfit_pool_find(m->pool, b.address, &info, &err), err);
     assert_ok(memfit_pool_free_on(m->pool, b.address, m->stream[stream], &err), err);
     mark_live(m, &b, false);
     if (!m->many_streams || !m->held[stream])
         return;
-    uint64_t from = (b.address - m->base) / UNIT, to = from + (b.bytes + UNIT - 1 + !b.bytes) / UNIT;
+    uint64_t from = (b.address - m->base) / UNIT, to = from + info.taken_bytes / UNIT;
     for (uint64_t u = from; u < to; u++)
         m->freed_by[u] = (stream + 1) << 24 | m->generation[stream];
 }
@@ -288,9 +295,10 @@ static void run(uint64_t page, uint64_t capacity, bool many_streams, bool caches
     uint64_t fails = m.fails;
     close_model(&m);
     if (getenv("MEMFIT_TEST_OPS"))
-        printf("page %llu KiB, capacity %llu MiB, streams %d, caches %d: %llu operations, %llu requests refused rightly\n",
-               (unsigned long long)page >> 10, (unsigned long long)capacity >> 20, many_streams ? STREAMS : 1, caches,
-               (unsigned long long)ops, (unsigned long long)fails);
+        printf(
+            "page %llu KiB, capacity %llu MiB, streams %d, caches %d: %llu operations, %llu requests refused rightly\n",
+            (unsigned long long)page >> 10, (unsigned long long)capacity >> 20, many_streams ? STREAMS : 1, caches,
+            (unsigned long long)ops, (unsigned long long)fails);
 }
 
 static uint64_t operations(void)
