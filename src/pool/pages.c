@@ -211,6 +211,7 @@ static bool create(memfit_pool *pool, uint32_t pages)
     put_spare(pool, h);
     p->reserved += pages;
     pool->created_pages += pages;
+    p->made_now += pages;
     if (p->reserved > p->reserved_peak)
         p->reserved_peak = p->reserved;
     atomic_fetch_add_explicit(&device->budget.pools_bytes, bytes, memory_order_relaxed);
@@ -446,10 +447,17 @@ static uint64_t create_many(memfit_pool *pool, uint64_t count, uint64_t gap)
     return made;
 }
 
-static void give_back_created(memfit_pool *pool, uint64_t count)
+/* What this request made and could not use. */
+static void give_back_created(memfit_pool *pool)
 {
-    while (count && release(pool, false))
-        count--;
+    mf_pages *p = &pool->pages;
+    while (p->made_now && (p->spare || p->spare_bulk)) {
+        uint64_t before = p->reserved;
+        if (!release(pool, p->spare == NULL))
+            return;
+        uint64_t gone = before - p->reserved;
+        p->made_now -= gone < p->made_now ? gone : p->made_now;
+    }
 }
 
 /* Sees to it that `missing` pages are spare. */
@@ -480,26 +488,18 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first,
             uint64_t moved = recycle(pool, more, first, past);
             pool->remapped_now += moved;
         } else if (up_to(more, limit, p->reserved) < more || refused) {
-            give_back_created(pool, made);
             return refuse(pool, MF_REFUSED_STREAM, more);
         }
     }
     more = missing > p->spare_count ? missing - p->spare_count : 0;
     if (!more)
         return MEMFIT_OK;
-    if (!refused && up_to(more, soft, p->reserved) < more && soft < limit) {
-        give_back_created(pool, made);
+    if (!refused && up_to(more, soft, p->reserved) < more && soft < limit)
         return refuse(pool, MF_REFUSED_NOT, more); /* asks for pressure to be relieved first */
-    }
     if (!refused && up_to(more, limit, p->reserved) < more)
         refuse(pool, MF_REFUSED_LIMIT, more); /* pages were idle but could not be taken out */
-    else if (!refused) {
-        uint64_t rest = create_many(pool, more, 0);
-        made += rest;
-        if (rest == more)
-            return MEMFIT_OK;
-    }
-    give_back_created(pool, made);
+    else if (!refused && create_many(pool, more, 0) == more)
+        return MEMFIT_OK;
     pool->refused_pages = missing;
     return MEMFIT_OUT_OF_MEMORY;
 }
@@ -509,6 +509,7 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, b
     mf_pages *p = &pool->pages;
     uint64_t missing = mf_pages_missing(pool, start, bytes);
     pool->remapped_now = 0;
+    p->made_now = 0;
     if (!missing)
         return MEMFIT_OK;
     uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
@@ -532,6 +533,8 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, b
         pool->remaps++;
         pool->remapped_pages += pool->remapped_now;
     }
+    if (status)
+        give_back_created(pool);
     if (status && err)
         *err = pool->refused_by;
     return status;
@@ -576,6 +579,7 @@ memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err)
 {
     mf_pages *p = &pool->pages;
     uint64_t limit = mf_pages_limit(pool), more = limit > p->reserved ? limit - p->reserved : 0;
+    p->made_now = 0;
     uint64_t made = create_many(pool, more, more);
     memfit_status status = MEMFIT_OK;
     if (made < more)
@@ -588,12 +592,7 @@ memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err)
     else
         status = park(pool, err);
     if (status)
-        while (made && (p->spare || p->spare_bulk)) {
-            uint64_t before = p->reserved;
-            if (!release(pool, p->spare == NULL))
-                break;
-            made -= before - p->reserved < made ? before - p->reserved : made;
-        }
+        give_back_created(pool);
     return status;
 }
 
