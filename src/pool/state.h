@@ -164,7 +164,7 @@ typedef struct mf_pages {
     mf_handle *spare, *spare_bulk;
     mf_handle *unclean;   /* mapped, but neither usable nor unmappable when last tried: a device fault */
     mf_handle *unused;    /* records */
-    uint64_t made_now;        /* pages created by the request at work */
+    uint64_t made_now;    /* pages created by the request at work */
     uint64_t bulk_pages;  /* pages of a bulk handle; 0: none are made */
     uint64_t idle_top;    /* no word of idle above this has a bit */
     uint64_t spare_count; /* pages in spare handles */
