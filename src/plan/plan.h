@@ -53,17 +53,37 @@ typedef enum {
     MF_PHASE_PREDICT
 } mf_phase_role;
 
+/* One stay of a storage in the arena, for explaining and checking: live from step `first` to step `last`, both
+ * included. */
+typedef struct mf_placed {
+    uint32_t storage; /* MF_NONE: a workspace */
+    uint32_t first, last;
+    uint64_t offset, bytes;
+    memfit_kind kind;
+    uint32_t layer;
+    bool handed_on; /* its bytes become the next one's in place at `last`: count it there once */
+} mf_placed;
+
 typedef struct mf_phase {
     mf_phase_role role;
-    mf_graph *graph;
+    mf_graph *graph; /* owned by the plan */
     int64_t batch;  /* samples a run of this phase takes */
     int64_t repeat; /* runs a step: pieces of this size */
     mf_step *steps;
     uint32_t step_count;
     uint64_t bytes; /* end of the highest tensor: the arena this phase needs */
+    mf_placed *placed;
+    uint32_t placed_count;
+    uint64_t load_bytes; /* largest sum of live bytes, variables not counted: no packing of these steps is lower */
+    uint32_t peak_step;  /* where that is */
+    uint32_t recomputed;
+    double time_us, once_us; /* estimated: of the steps of every piece; of those of the first or last piece only */
 } mf_phase;
 
+const char *mf_phase_name(mf_phase_role role); /* "training", "validation", ... */
+
 typedef enum { MF_BITWISE, MF_REORDERED, MF_CHANGED } mf_numerics;
+const char *mf_numerics_name(mf_numerics numerics);
 
 typedef struct mf_plan {
     mf_arena arena;
@@ -71,7 +91,13 @@ typedef struct mf_plan {
     uint32_t phase_count;
     uint64_t *variable_offsets; /* by variable number */
     uint64_t *variable_bytes;
+    memfit_kind *variable_kinds;
     uint32_t variable_count;
+    bool fits;              /* peak_bytes within the limit it was made for */
+    bool owns_graphs;
+    bool validation_split; /* validation or prediction runs in smaller batches than asked, to fit */
+    uint64_t variables_end; /* phases pack above this */
+    uint64_t alignment;
     uint64_t arena_bytes, fixed_bytes, peak_bytes;
     int64_t batch, pieces;
     uint32_t recomputed_ops;
@@ -79,6 +105,36 @@ typedef struct mf_plan {
     double time_us, unconstrained_time_us; /* of one step, estimated */
 } mf_plan;
 
+/* ---- making one ---- */
+/* Where graphs come from: a model (mf_model_graphs in plan_model.h), or a test. Graphs of one source number their
+ * variables alike. */
+typedef struct mf_graph_source {
+    void *ctx;
+    memfit_status (*make)(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
+                          mf_graph **graph, memfit_error *err);
+} mf_graph_source;
+
+typedef enum { MF_RECOMPUTE_AUTO, MF_RECOMPUTE_OFF } mf_recompute;
+
+typedef struct mf_plan_options {
+    int64_t batch;            /* asked; at least 1 */
+    int64_t pieces;           /* 0: as many as needed; 1: do not split; K: exactly K */
+    mf_recompute recompute;
+    bool allow_changed;       /* pieces under trainable BatchNormalization may be chosen */
+    int64_t validation_batch; /* 0: as `batch` */
+    bool with_validation, with_prediction;
+    int64_t samples;            /* of the training set, when known: plans the last partial batch; 0: unknown */
+    int64_t validation_samples; /* likewise */
+    uint64_t limit_bytes;       /* of the whole process; 0: no limit */
+    uint64_t fixed_bytes;       /* what the process takes besides the arena */
+} mf_plan_options;
+
+void mf_plan_options_default(mf_plan_options *options);
+
+/* The cheapest plan within the limit: as asked if that fits, then with recomputation, then in pieces, then both.
+ * DOES_NOT_FIT names the operation that stands in the way; err's numbers are set. */
+memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *source, const mf_plan_options *options,
+                           const mf_cost_source *cost, mf_plan **plan, memfit_error *err);
 void mf_plan_destroy(mf_plan *plan);
 /* Independent of the planner: no two live tensors overlap, every reader finds what it needs, alignment, in-place rules,
  * update order, sums. */

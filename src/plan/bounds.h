@@ -1,0 +1,23 @@
+/* bounds.h: what no plan can beat, and by how much a plan misses it. Everything is above the variables. */
+#ifndef MF_PLAN_BOUNDS_H
+#define MF_PLAN_BOUNDS_H
+
+#include "plan/flow.h"
+
+typedef struct mf_bounds {
+    uint64_t working_set_bytes; /* any order, any recomputation: operands and workspace of the hungriest operation */
+    uint32_t working_set_op;
+    uint64_t save_set_bytes; /* without recomputation: what backward needs and forward makes, all of it at the loss */
+    double keep_us;          /* time of one run of every operation */
+} mf_bounds;
+
+void mf_bounds_make(const mf_flow *flow, mf_bounds *bounds);
+
+/* With `room` bytes above the variables: no plan that fits spends less time on recomputation than *extra_us. Valid
+ * because at the start of backward at least (save set - room) bytes are absent, and each absent cell's maker must run
+ * again at least once; the cheapest selection of makers by time per byte, the last one in part, is a lower bound
+ * (fractional knapsack). */
+memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, uint64_t room, double *extra_us,
+                                  memfit_error *err);
+
+#endif

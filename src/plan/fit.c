@@ -1,0 +1,294 @@
+/*
+ * fit.c: from a way to run a step (how many pieces, recompute or not) to a packed plan, and the choice among ways.
+ *
+ *   train       pieces of ceil(batch / K) samples; what does not divide is one smaller piece in a phase of its own
+ *   last batch  the same pieces, when the number of samples is known and does not divide by the batch
+ *   validation, prediction: one phase each, at the asked size; halved until it fits where that is allowed
+ *
+ * All phases share the variables at the bottom of the arena, so each has (limit - fixed - variables) to itself.
+ */
+#include "plan/fit.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *mf_phase_name(mf_phase_role role)
+{
+    static const char *const names[] = {"training",     "training (rest)",   "last batch", "last batch (rest)",
+                                        "validation", "validation (rest)", "prediction"};
+    return (unsigned)role < sizeof names / sizeof *names ? names[role] : "?";
+}
+
+const char *mf_numerics_name(mf_numerics numerics)
+{
+    static const char *const names[] = {"bitwise", "reordered", "changed"};
+    return (unsigned)numerics < 3 ? names[numerics] : "?";
+}
+
+void mf_plan_options_default(mf_plan_options *options)
+{
+    *options = (mf_plan_options){.batch = 32, .with_validation = true, .with_prediction = true};
+}
+
+void mf_plan_destroy(mf_plan *plan)
+{
+    if (!plan)
+        return;
+    for (uint32_t p = 0; plan->owns_graphs && p < plan->phase_count; p++) {
+        bool shared = false; /* two phases may run one graph */
+        for (uint32_t q = 0; q < p; q++)
+            shared |= plan->phases[q].graph == plan->phases[p].graph;
+        if (!shared)
+            mf_graph_destroy(plan->phases[p].graph);
+    }
+    const memfit_host *host = plan->arena.host;
+    mf_arena_destroy(&plan->arena);
+    mf_host_free(host, plan, sizeof *plan);
+}
+
+/* ---- the graphs already lowered --------------------------------------------------------------------------- */
+
+void mf_fitter_init(mf_fitter *fitter, const memfit_host *host, const mf_graph_source *source,
+                    const mf_plan_options *options, const mf_cost_source *cost)
+{
+    *fitter = (mf_fitter){.host = host, .source = source, .cost = cost, .options = *options};
+}
+
+static void entry_free(const memfit_host *host, mf_fit_entry *entry)
+{
+    mf_tradeoff_destroy(entry->tradeoff);
+    mf_sequence_free(&entry->keep);
+    mf_flow_destroy(entry->flow);
+    if (!entry->given_away)
+        mf_graph_destroy(entry->graph);
+    mf_host_free(host, entry, sizeof *entry);
+}
+
+void mf_fitter_free(mf_fitter *fitter)
+{
+    while (fitter->entries) {
+        mf_fit_entry *entry = fitter->entries;
+        fitter->entries = entry->next;
+        entry_free(fitter->host, entry);
+    }
+}
+
+memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **out,
+                              memfit_error *err)
+{
+    for (mf_fit_entry *e = fitter->entries; e; e = e->next)
+        if (e->mode == mode && e->batch == batch && e->accumulate == accumulate) {
+            *out = e;
+            return MEMFIT_OK;
+        }
+    mf_fit_entry *entry = mf_host_zalloc(fitter->host, sizeof *entry);
+    if (!entry)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
+    entry->mode = mode;
+    entry->batch = batch;
+    entry->accumulate = accumulate;
+    memfit_status status =
+        fitter->source->make(fitter->source->ctx, fitter->host, mode, batch, accumulate, &entry->graph, err);
+    if (status == MEMFIT_OK)
+        status = mf_flow_create(fitter->host, entry->graph, fitter->cost, &entry->flow, err);
+    if (status == MEMFIT_OK)
+        status = mf_sequence_init(&entry->keep, fitter->host, entry->flow, err);
+    if (status == MEMFIT_OK)
+        status = mf_sequence_build(&entry->keep, entry->flow, NULL, err);
+    if (status != MEMFIT_OK) {
+        entry_free(fitter->host, entry);
+        return status;
+    }
+    entry->variables_end = mf_variables_bytes(entry->graph, fitter->cost);
+    entry->next = fitter->entries;
+    fitter->entries = entry;
+    *out = entry;
+    return MEMFIT_OK;
+}
+
+/* ---- one phase -------------------------------------------------------------------------------------------- */
+
+/* Places the phase within `room` bytes above the variables (0: no limit), recomputing where that is allowed and
+ * needed. Packing may end above the sum it was given; then the sum is lowered by the excess and packed again. */
+static memfit_status place_entry(mf_plan *plan, mf_fit_entry *entry, uint64_t room, bool recompute, mf_phase *phase,
+                                 memfit_error *err)
+{
+    mf_sequence *sequence = &entry->keep;
+    memfit_status status = MEMFIT_OK;
+    phase->graph = entry->graph;
+    phase->batch = entry->batch;
+    if (!recompute || !room || sequence->peak <= room) {
+        status = mf_place_phase(plan, entry->flow, sequence, room, phase, err);
+        if (status != MEMFIT_OK || !recompute || !room || phase->bytes - plan->variables_end <= room)
+            return status;
+    }
+    if (!entry->tradeoff)
+        status = mf_tradeoff_create(plan->arena.host, entry->flow, &entry->tradeoff, err);
+    uint64_t budget = room;
+    for (int round = 0; round < 4 && status == MEMFIT_OK; round++) {
+        bool fits;
+        status = mf_tradeoff_fit(entry->tradeoff, budget, &fits, err);
+        if (status == MEMFIT_OK) {
+            phase->placed_count = 0;
+            status = mf_place_phase(plan, entry->flow, &entry->tradeoff->sequence, room, phase, err);
+        }
+        uint64_t height = phase->bytes - plan->variables_end;
+        if (status != MEMFIT_OK || height <= room || !fits || height - room >= budget)
+            break;
+        budget -= height - room;
+    }
+    return status;
+}
+
+/* ---- one way ---------------------------------------------------------------------------------------------- */
+
+typedef struct attempt {
+    mf_fitter *fitter;
+    const mf_way *way;
+    mf_plan *plan;
+    uint64_t room; /* above the variables; 0: no limit */
+    memfit_error *err;
+} attempt;
+
+static memfit_status add_phase(attempt *a, mf_phase_role role, mf_mode mode, int64_t batch, int64_t repeat)
+{
+    if (batch < 1 || repeat < 1)
+        return MEMFIT_OK;
+    mf_fit_entry *entry;
+    bool accumulate = mode == MF_MODE_TRAIN && a->plan->pieces > 1;
+    memfit_status status = mf_fitter_entry(a->fitter, mode, batch, accumulate, &entry, a->err);
+    if (status != MEMFIT_OK)
+        return status;
+    mf_phase *phase = &a->plan->phases[a->plan->phase_count];
+    *phase = (mf_phase){.role = role, .repeat = repeat};
+    status = place_entry(a->plan, entry, a->room, a->way->recompute && mode == MF_MODE_TRAIN, phase, a->err);
+    if (status == MEMFIT_OK)
+        a->plan->phase_count++;
+    return status;
+}
+
+/* A batch of `whole` samples in the plan's pieces. */
+static memfit_status add_pieces(attempt *a, mf_phase_role role, mf_phase_role rest_role, int64_t piece, int64_t whole)
+{
+    int64_t repeat = whole / piece, rest = whole % piece;
+    memfit_status status = add_phase(a, role, MF_MODE_TRAIN, piece, repeat);
+    if (status == MEMFIT_OK)
+        status = add_phase(a, rest_role, MF_MODE_TRAIN, rest, 1);
+    return status;
+}
+
+/* Validation or prediction: at the asked size, or in the largest halves that fit. */
+static memfit_status add_forward(attempt *a, mf_phase_role role, mf_mode mode, int64_t batch)
+{
+    int64_t size = batch;
+    uint64_t variables = a->plan->variables_end;
+    while (a->way->split_validation && a->room && size > 1) {
+        mf_fit_entry *entry;
+        memfit_status status = mf_fitter_entry(a->fitter, mode, size, false, &entry, a->err);
+        if (status != MEMFIT_OK)
+            return status;
+        if (entry->keep.peak <= a->room)
+            break;
+        size = (size + 1) / 2;
+    }
+    for (;;) {
+        memfit_status status = add_phase(a, role, mode, size, batch / size);
+        if (status != MEMFIT_OK)
+            return status;
+        mf_phase *phase = &a->plan->phases[a->plan->phase_count - 1];
+        if (!a->way->split_validation || !a->room || size == 1 || phase->bytes - variables <= a->room)
+            break;
+        a->plan->phase_count--;
+        size = (size + 1) / 2;
+    }
+    a->plan->validation_split |= size < batch;
+    if (role == MF_PHASE_VALIDATE && batch % size)
+        return add_phase(a, MF_PHASE_VALIDATE_REST, mode, batch % size, 1);
+    return MEMFIT_OK;
+}
+
+static memfit_status add_phases(attempt *a, int64_t piece)
+{
+    const mf_plan_options *o = &a->fitter->options;
+    memfit_status status = add_pieces(a, MF_PHASE_TRAIN, MF_PHASE_TRAIN_REST, piece, a->plan->batch);
+    int64_t last = o->samples > 0 ? o->samples % a->plan->batch : 0;
+    if (status == MEMFIT_OK && last) {
+        int64_t last_piece = piece < last ? piece : last;
+        status = add_pieces(a, MF_PHASE_LAST_BATCH, MF_PHASE_LAST_REST, last_piece, last);
+    }
+    int64_t validation = o->validation_batch ? o->validation_batch : a->plan->batch;
+    if (status == MEMFIT_OK && o->with_validation)
+        status = add_forward(a, MF_PHASE_VALIDATE, MF_MODE_EVALUATE, validation);
+    if (status == MEMFIT_OK && o->with_prediction)
+        status = add_forward(a, MF_PHASE_PREDICT, MF_MODE_PREDICT, validation);
+    return status;
+}
+
+static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
+{
+    plan->arena_bytes = plan->variables_end;
+    plan->recomputed_ops = 0;
+    plan->time_us = 0;
+    for (uint32_t p = 0; p < plan->phase_count; p++) {
+        const mf_phase *phase = &plan->phases[p];
+        if (phase->bytes > plan->arena_bytes)
+            plan->arena_bytes = phase->bytes;
+        if (phase->role != MF_PHASE_TRAIN && phase->role != MF_PHASE_TRAIN_REST)
+            continue;
+        plan->recomputed_ops += phase->recomputed;
+        plan->time_us += phase->time_us * (double)phase->repeat;
+        if (phase->role == MF_PHASE_TRAIN)
+            plan->time_us += phase->once_us;
+    }
+    plan->peak_bytes = plan->fixed_bytes + plan->arena_bytes;
+    plan->fits = !way->limit_bytes || plan->peak_bytes <= way->limit_bytes;
+    plan->numerics = plan->pieces > 1 ? (batch_norm ? MF_CHANGED : MF_REORDERED) : MF_BITWISE;
+    if (plan->validation_split && plan->numerics == MF_BITWISE)
+        plan->numerics = MF_REORDERED;
+}
+
+memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out, memfit_error *err)
+{
+    int64_t k = way->pieces < 1 ? 1 : way->pieces > way->batch ? way->batch : way->pieces;
+    int64_t piece = (way->batch + k - 1) / k;
+    enum { MOST_PHASES = 8 };
+    mf_plan *plan = mf_host_zalloc(fitter->host, sizeof *plan);
+    if (!plan)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
+    mf_arena_init(&plan->arena, fitter->host);
+    plan->batch = way->batch;
+    plan->pieces = (way->batch + piece - 1) / piece;
+    plan->fixed_bytes = fitter->options.fixed_bytes;
+    plan->phases = MF_NEW_ARRAY(&plan->arena, mf_phase, MOST_PHASES);
+    mf_fit_entry *entry = NULL;
+    memfit_status status = plan->phases ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
+    if (status == MEMFIT_OK)
+        status = mf_fitter_entry(fitter, MF_MODE_TRAIN, piece, plan->pieces > 1, &entry, err);
+    if (status == MEMFIT_OK)
+        status = mf_place_variables(plan, entry->graph, fitter->cost, err);
+    if (status == MEMFIT_OK) {
+        uint64_t taken = plan->fixed_bytes + plan->variables_end;
+        attempt a = {fitter, way, plan, 0, err};
+        if (way->limit_bytes)
+            a.room = way->limit_bytes > taken ? way->limit_bytes - taken : 1;
+        status = add_phases(&a, piece);
+    }
+    if (status != MEMFIT_OK) {
+        mf_plan_destroy(plan);
+        return status;
+    }
+    sum_up(plan, way, entry->graph->uses_batch_norm);
+    *out = plan;
+    return MEMFIT_OK;
+}
+
+void mf_fitter_give(mf_fitter *fitter, mf_plan *plan)
+{
+    for (uint32_t p = 0; p < plan->phase_count; p++)
+        for (mf_fit_entry *e = fitter->entries; e; e = e->next)
+            if (e->graph == plan->phases[p].graph)
+                e->given_away = true;
+    plan->owns_graphs = true;
+}

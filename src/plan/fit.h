@@ -1,0 +1,55 @@
+/*
+ * fit.h: trying plans. A fitter keeps the graphs it has lowered, one for each (mode, batch, accumulate), so that many
+ * plans of one model can be tried cheaply; each try is a real, packed plan.
+ */
+#ifndef MF_PLAN_FIT_H
+#define MF_PLAN_FIT_H
+
+#include "plan/place.h"
+#include "plan/recompute.h"
+
+typedef struct mf_fit_entry {
+    mf_mode mode;
+    int64_t batch;
+    bool accumulate;
+    mf_graph *graph;
+    mf_flow *flow;
+    mf_sequence keep;       /* everything kept */
+    mf_tradeoff *tradeoff;  /* what recomputation can do; made when first asked */
+    uint64_t variables_end; /* of this graph's variables */
+    bool given_away;        /* the graph belongs to a plan now */
+    struct mf_fit_entry *next;
+} mf_fit_entry;
+
+typedef struct mf_fitter {
+    const memfit_host *host;
+    const mf_graph_source *source;
+    const mf_cost_source *cost;
+    mf_plan_options options;
+    mf_fit_entry *entries;
+} mf_fitter;
+
+/* One way to run the step. */
+typedef struct mf_way {
+    int64_t batch, pieces;
+    bool recompute;
+    bool split_validation; /* in pieces that fit, when it does not */
+    uint64_t limit_bytes;  /* of the whole process; 0: none */
+} mf_way;
+
+void mf_fitter_init(mf_fitter *fitter, const memfit_host *host, const mf_graph_source *source,
+                    const mf_plan_options *options, const mf_cost_source *cost);
+void mf_fitter_free(mf_fitter *fitter);
+memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **entry,
+                              memfit_error *err);
+/* Builds the plan of one way, whether it fits or not (plan->fits says). Its graphs stay the fitter's: destroy the plan
+ * before the fitter, or give the graphs to it. */
+memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **plan, memfit_error *err);
+/* The cheapest way that fits `batch` into the limit: bitwise ones first, then reordered, then (if allowed) changed.
+ * *plan is NULL when none does. */
+memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit_bytes, mf_plan **plan,
+                             memfit_error *err);
+/* The plan owns its graphs from now on; the fitter can only be freed after this. */
+void mf_fitter_give(mf_fitter *fitter, mf_plan *plan);
+
+#endif

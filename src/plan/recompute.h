@@ -1,0 +1,54 @@
+/*
+ * recompute.h: what can be dropped and computed again, cheapest first. Recomputation is bitwise: the same operations on
+ * the same bytes.
+ *
+ * The search knows nothing of a budget: it walks from "everything kept" to "as little as possible" and remembers every
+ * stop (bytes, time). A budget then takes the fastest stop below it. So a larger budget can never give a slower plan.
+ */
+#ifndef MF_PLAN_RECOMPUTE_H
+#define MF_PLAN_RECOMPUTE_H
+
+#include "plan/flow.h"
+
+/* A change to a choice: this cell is dropped after this base position (drop - 1), or kept (0). */
+typedef struct mf_toggle {
+    uint32_t cell, drop;
+} mf_toggle;
+
+/* A list of changes, begun from "everything kept". */
+typedef struct mf_path {
+    mf_toggle *toggles;
+    size_t count, capacity;
+} mf_path;
+
+/* A stop: the choice after the first `length` changes of a path. */
+typedef struct mf_stop {
+    uint64_t load;
+    double time_us;
+    uint32_t path, length;
+} mf_stop;
+
+typedef struct mf_tradeoff {
+    mf_arena arena;
+    const memfit_host *host;
+    const mf_flow *flow;
+    mf_path *paths;
+    size_t path_count, path_capacity;
+    mf_stop *stops; /* loads fall, times rise: none is both larger and slower than another */
+    size_t stop_count, stop_capacity;
+    mf_sequence sequence;
+    mf_choice choice;
+    uint64_t work; /* runs looked at so far: the search ends by work, never by the clock, so that plans repeat */
+    void *candidates;
+    size_t candidate_capacity;
+} mf_tradeoff;
+
+memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, mf_tradeoff **tradeoff,
+                                 memfit_error *err);
+void mf_tradeoff_destroy(mf_tradeoff *tradeoff);
+
+/* Leaves in tradeoff->choice and tradeoff->sequence the fastest stop with a load of at most `budget`. *fits is false
+ * when even the lowest stop is more; then it is that one. */
+memfit_status mf_tradeoff_fit(mf_tradeoff *tradeoff, uint64_t budget, bool *fits, memfit_error *err);
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * roofline.c: estimated times from a table of rates.
+ *
+ * Sustained rates are taken as fixed parts of the peaks: 60 % of the arithmetic peak for convolutions and matrix
+ * products, 75 % of the memory bandwidth. These shares cancel out of every ratio the planner prints (slowdown) except
+ * the balance between the two, which is why they are two numbers and not one per operation.
+ */
+#include "plan/roofline.h"
+
+void mf_roofline_for_card(mf_roofline *r, const mf_card *card)
+{
+    *r = (mf_roofline){.fp32_per_us = card->fp32_tflops * 1e6 * 0.6,
+                       .half_per_us = card->fp16_tflops * 1e6 * 0.6,
+                       .bytes_per_us = card->bandwidth_gbs * 1e3 * 0.75,
+                       .start_us = 4,
+                       .alignment = 256};
+}
+
+void mf_roofline_for_cpu(mf_roofline *r, unsigned threads)
+{
+    double n = threads ? threads : 1;
+    *r = (mf_roofline){
+        .fp32_per_us = 50e3 * n, .half_per_us = 50e3 * n, .bytes_per_us = 8e3 * (n < 4 ? n : 4), .start_us = 3, .alignment = 64};
+}
+
+static memfit_status query(void *ctx, const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err)
+{
+    (void)err;
+    const mf_roofline *r = ctx;
+    const mf_op *o = &graph->ops[op];
+    double flops = 0, bytes = 0;
+    mf_op_cost(graph, o, &flops, &bytes);
+    bool half = false;
+    for (uint32_t i = 0; i < o->in_count; i++)
+        half |= o->in[i] != MF_NONE &&
+                (graph->tensors[o->in[i]].dtype == MF_F16 || graph->tensors[o->in[i]].dtype == MF_BF16);
+    double work = flops / (half ? r->half_per_us : r->fp32_per_us), move = bytes / r->bytes_per_us;
+    *cost = (mf_cost){
+        .supported = true, .deterministic = true, .time_us = r->start_us + (work > move ? work : move)};
+    return MEMFIT_OK;
+}
+
+void mf_roofline_cost_source(mf_roofline *roofline, mf_cost_source *source)
+{
+    *source = (mf_cost_source){.ctx = roofline, .query = query, .alignment = roofline->alignment};
+}

@@ -1,0 +1,20 @@
+/* roofline.h: a cost source for a device that is not there: time is the larger of work over rate and bytes over
+ * bandwidth, plus what starting an operation costs. No workspaces: implementations that need none exist. */
+#ifndef MF_PLAN_ROOFLINE_H
+#define MF_PLAN_ROOFLINE_H
+
+#include "device/cards.h"
+#include "plan/plan.h"
+
+typedef struct mf_roofline {
+    double fp32_per_us, half_per_us; /* floating-point operations a microsecond, sustained */
+    double bytes_per_us;
+    double start_us;
+    uint64_t alignment;
+} mf_roofline;
+
+void mf_roofline_for_card(mf_roofline *roofline, const mf_card *card);
+void mf_roofline_for_cpu(mf_roofline *roofline, unsigned threads);
+void mf_roofline_cost_source(mf_roofline *roofline, mf_cost_source *source);
+
+#endif
