@@ -114,6 +114,22 @@ static memfit_status try_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit
     return status;
 }
 
+memfit_status mf_fitter_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
+{
+    mf_plan *best = NULL;
+    memfit_status status = batch > 1 ? try_pieces(fitter, batch, limit, &best, err) : MEMFIT_OK;
+    if (status != MEMFIT_OK)
+        mf_plan_destroy(best);
+    else
+        *out = best;
+    return status;
+}
+
+bool mf_fitter_may_split(const mf_fitter *fitter, const mf_graph *graph)
+{
+    return fitter->options.pieces == 0 && (fitter->options.allow_changed || !graph->uses_batch_norm);
+}
+
 memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
 {
     const mf_plan_options *o = &fitter->options;
@@ -123,9 +139,7 @@ memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit, m
     memfit_status status = try_one(fitter, batch, pieces, false, limit, &best, err);
     if (status == MEMFIT_OK && !best->fits && recompute)
         status = try_one(fitter, batch, pieces, true, limit, &best, err);
-    bool may_split =
-        o->pieces == 0 && batch > 1 && best && (o->allow_changed || !best->phases[0].graph->uses_batch_norm);
-    if (status == MEMFIT_OK && !best->fits && may_split)
+    if (status == MEMFIT_OK && !best->fits && batch > 1 && mf_fitter_may_split(fitter, best->phases[0].graph))
         status = try_pieces(fitter, batch, limit, &best, err);
     if (status != MEMFIT_OK) {
         mf_plan_destroy(best);

@@ -110,10 +110,24 @@ memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bo
 
 /* ---- one phase -------------------------------------------------------------------------------------------- */
 
+/* What recomputation can do for this entry; a search only for the first batch of its kind. */
+static memfit_status need_tradeoff(mf_fitter *fitter, mf_fit_entry *entry, memfit_error *err)
+{
+    const mf_tradeoff **searched = &fitter->searched[entry->accumulate];
+    memfit_status status = MEMFIT_OK;
+    if (!entry->tradeoff && *searched)
+        status = mf_tradeoff_derive(fitter->host, entry->flow, *searched, &entry->tradeoff, err);
+    if (!entry->tradeoff && status == MEMFIT_OK)
+        status = mf_tradeoff_create(fitter->host, entry->flow, &entry->tradeoff, err);
+    if (status == MEMFIT_OK && !*searched)
+        *searched = entry->tradeoff;
+    return status;
+}
+
 /* Places the phase within `room` bytes above the variables (0: no limit), recomputing where that is allowed and
  * needed. Packing may end above the sum it was given; then the sum is lowered by the excess and packed again. */
-static memfit_status place_entry(mf_plan *plan, mf_fit_entry *entry, uint64_t room, bool recompute, mf_phase *phase,
-                                 memfit_error *err)
+static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry *entry, uint64_t room, bool recompute,
+                                 mf_phase *phase, memfit_error *err)
 {
     mf_sequence *sequence = &entry->keep;
     memfit_status status = MEMFIT_OK;
@@ -124,8 +138,7 @@ static memfit_status place_entry(mf_plan *plan, mf_fit_entry *entry, uint64_t ro
         if (status != MEMFIT_OK || !recompute || !room || phase->bytes - plan->variables_end <= room)
             return status;
     }
-    if (!entry->tradeoff)
-        status = mf_tradeoff_create(plan->arena.host, entry->flow, &entry->tradeoff, err);
+    status = need_tradeoff(fitter, entry, err);
     uint64_t budget = room;
     for (int round = 0; round < 4 && status == MEMFIT_OK; round++) {
         bool fits;
@@ -163,7 +176,7 @@ static memfit_status add_phase(attempt *a, mf_phase_role role, mf_mode mode, int
         return status;
     mf_phase *phase = &a->plan->phases[a->plan->phase_count];
     *phase = (mf_phase){.role = role, .repeat = repeat};
-    status = place_entry(a->plan, entry, a->room, a->way->recompute && mode == MF_MODE_TRAIN, phase, a->err);
+    status = place_entry(a->fitter, a->plan, entry, a->room, a->way->recompute && mode == MF_MODE_TRAIN, phase, a->err);
     if (status == MEMFIT_OK)
         a->plan->phase_count++;
     return status;
@@ -213,6 +226,8 @@ static memfit_status add_phases(attempt *a, int64_t piece)
 {
     const mf_plan_options *o = &a->fitter->options;
     memfit_status status = add_pieces(a, MF_PHASE_TRAIN, MF_PHASE_TRAIN_REST, piece, a->plan->batch);
+    if (status != MEMFIT_OK || a->way->train_only)
+        return status;
     int64_t last = o->samples > 0 ? o->samples % a->plan->batch : 0;
     if (status == MEMFIT_OK && last) {
         int64_t last_piece = piece < last ? piece : last;
@@ -291,4 +306,87 @@ void mf_fitter_give(mf_fitter *fitter, mf_plan *plan)
             if (e->graph == plan->phases[p].graph)
                 e->given_away = true;
     plan->owns_graphs = true;
+}
+
+/* ---- the largest batch ------------------------------------------------------------------------------------ */
+
+memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, uint64_t limit, bool *fits,
+                             memfit_error *err)
+{
+    mf_fit_entry *entry;
+    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &entry, err);
+    if (status != MEMFIT_OK)
+        return status;
+    uint64_t taken = fitter->options.fixed_bytes + entry->variables_end, load = entry->keep.peak;
+    if (recompute && taken + load > limit) {
+        status = need_tradeoff(fitter, entry, err);
+        if (status != MEMFIT_OK)
+            return status;
+        load = entry->tradeoff->stops[entry->tradeoff->stop_count - 1].load;
+    }
+    *fits = taken + load <= limit;
+    if (!*fits)
+        return MEMFIT_OK;
+    mf_way way = {.batch = batch, .pieces = 1, .recompute = recompute, .train_only = true, .limit_bytes = limit};
+    mf_plan *plan;
+    status = mf_fitter_try(fitter, &way, &plan, err);
+    if (status != MEMFIT_OK)
+        return status;
+    *fits = plan->fits;
+    mf_plan_destroy(plan);
+    return MEMFIT_OK;
+}
+
+/* Bytes of the lowest sequence known for an entry. */
+static uint64_t lowest(const mf_fit_entry *entry, bool recompute)
+{
+    return recompute && entry->tradeoff ? entry->tradeoff->stops[entry->tradeoff->stop_count - 1].load
+                                        : entry->keep.peak;
+}
+
+/* Memory is close to linear in the batch: the line through batch 1 and the asked one says where to look. */
+static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint64_t limit, int64_t *guess, memfit_error *err)
+{
+    mf_fit_entry *one, *asked;
+    int64_t n = fitter->options.batch > 1 ? fitter->options.batch : 2;
+    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, n, false, &asked, err);
+    if (status == MEMFIT_OK && recompute)
+        status = need_tradeoff(fitter, asked, err);
+    if (status == MEMFIT_OK)
+        status = mf_fitter_entry(fitter, MF_MODE_TRAIN, 1, false, &one, err);
+    if (status == MEMFIT_OK && recompute)
+        status = need_tradeoff(fitter, one, err);
+    if (status != MEMFIT_OK)
+        return status;
+    uint64_t taken = fitter->options.fixed_bytes + one->variables_end;
+    double low = (double)lowest(one, recompute), high = (double)lowest(asked, recompute);
+    double slope = (high - low) / (double)(n - 1);
+    double room = limit > taken ? (double)(limit - taken) : 0;
+    double batch = slope > 0 ? 1 + (room - low) / slope : 1 << 20;
+    *guess = batch < 1 ? 1 : batch > 1 << 24 ? 1 << 24 : (int64_t)batch;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_fitter_largest(mf_fitter *fitter, bool recompute, uint64_t limit, int64_t *batch, memfit_error *err)
+{
+    int64_t good = 0, bad = INT64_MAX, step = 1, guess = 1;
+    memfit_status status = guess_batch(fitter, recompute, limit, &guess, err);
+    while (status == MEMFIT_OK && bad - good > 1) {
+        bool fits;
+        status = mf_fitter_fits(fitter, guess, recompute, limit, &fits, err);
+        if (status != MEMFIT_OK)
+            break;
+        *(fits ? &good : &bad) = guess;
+        if (good >= 1 << 24)
+            break;
+        if (bad == INT64_MAX)
+            guess = good + step;
+        else if (good == 0)
+            guess = bad - step > 1 ? bad - step : 1;
+        else
+            guess = good + (bad - good) / 2;
+        step *= 2;
+    }
+    *batch = good;
+    return status;
 }

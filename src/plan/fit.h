@@ -27,6 +27,7 @@ typedef struct mf_fitter {
     const mf_cost_source *cost;
     mf_plan_options options;
     mf_fit_entry *entries;
+    const mf_tradeoff *searched[2]; /* the first search without and with accumulation: other batches take it over */
 } mf_fitter;
 
 /* One way to run the step. */
@@ -34,6 +35,7 @@ typedef struct mf_way {
     int64_t batch, pieces;
     bool recompute;
     bool split_validation; /* in pieces that fit, when it does not */
+    bool train_only;       /* leave validation, prediction and the last batch out */
     uint64_t limit_bytes;  /* of the whole process; 0: none */
 } mf_way;
 
@@ -49,6 +51,17 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **plan
  * *plan is NULL when none does. */
 memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit_bytes, mf_plan **plan,
                              memfit_error *err);
+/* The fastest plan in two or more pieces that fits, or the smallest when none does. *plan may be NULL (batch 1). */
+memfit_status mf_fitter_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit_bytes, mf_plan **plan,
+                               memfit_error *err);
+/* Does a batch fit in one piece? Built and packed, unless the sum of live bytes alone is too much. */
+memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, uint64_t limit_bytes, bool *fits,
+                             memfit_error *err);
+/* The largest batch that fits in one piece: *batch fits, *batch + 1 was tried and does not. 0 when none does. */
+memfit_status mf_fitter_largest(mf_fitter *fitter, bool recompute, uint64_t limit_bytes, int64_t *batch,
+                                memfit_error *err);
+/* May the planner split the batch? */
+bool mf_fitter_may_split(const mf_fitter *fitter, const mf_graph *graph);
 /* The plan owns its graphs from now on; the fitter can only be freed after this. */
 void mf_fitter_give(mf_fitter *fitter, mf_plan *plan);
 

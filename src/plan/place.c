@@ -23,7 +23,7 @@ static uint64_t variable_bytes(const mf_graph *graph, const mf_cost_source *cost
 {
     if (cost && cost->variable_bytes)
         return cost->variable_bytes(cost->ctx, graph, v);
-    return graph->storages[graph->tensors[graph->variables[v].tensor].storage].bytes;
+    return mf_shape_count(&graph->variables[v].shape) * mf_dtype_bytes(graph->variables[v].dtype);
 }
 
 uint64_t mf_variables_bytes(const mf_graph *graph, const mf_cost_source *cost)

@@ -39,7 +39,7 @@ typedef struct checker {
 static const char *op_text(const checker *k, uint32_t step, char *text, size_t bytes)
 {
     const mf_op *op = &k->graph->ops[k->phase->steps[step].op];
-    snprintf(text, bytes, "%s step %u (%s of %s)", mf_phase_name(k->phase->role), step, mf_kind(op->kind)->name,
+    snprintf(text, bytes, "%s step %u (%s of %s)", mf_phase_name(k->phase->role), step, mf_kind_name(op->kind),
              op->layer < k->graph->layer_count ? k->graph->layers[op->layer].name : "?");
     return text;
 }

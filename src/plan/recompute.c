@@ -272,7 +272,7 @@ static memfit_status go_up(mf_tradeoff *t, memfit_error *err)
 
 /* ---- the object ------------------------------------------------------------------------------------------- */
 
-memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, mf_tradeoff **out, memfit_error *err)
+static memfit_status tradeoff_begin(const memfit_host *host, const mf_flow *flow, mf_tradeoff **out, memfit_error *err)
 {
     _Static_assert(sizeof(dropped) <= sizeof(candidate), "one scratch list serves both");
     mf_tradeoff *t = mf_host_zalloc(host, sizeof *t);
@@ -284,10 +284,53 @@ memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, m
     memfit_status status = mf_choice_make(&t->arena, flow, &t->choice, err);
     if (status == MEMFIT_OK)
         status = mf_sequence_init(&t->sequence, host, flow, err);
-    if (status == MEMFIT_OK)
-        status = go_down(t, err);
+    if (status != MEMFIT_OK) {
+        mf_tradeoff_destroy(t);
+        return status;
+    }
+    *out = t;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, mf_tradeoff **out, memfit_error *err)
+{
+    mf_tradeoff *t;
+    memfit_status status = tradeoff_begin(host, flow, &t, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = go_down(t, err);
     if (status == MEMFIT_OK)
         status = go_up(t, err);
+    if (status != MEMFIT_OK) {
+        mf_tradeoff_destroy(t);
+        return status;
+    }
+    *out = t;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_tradeoff_derive(const memfit_host *host, const mf_flow *flow, const mf_tradeoff *searched,
+                                 mf_tradeoff **out, memfit_error *err)
+{
+    *out = NULL;
+    if (flow->order_count != searched->flow->order_count || flow->cell_count != searched->flow->cell_count)
+        return MEMFIT_OK;
+    mf_tradeoff *t;
+    memfit_status status = tradeoff_begin(host, flow, &t, err);
+    if (status != MEMFIT_OK)
+        return status;
+    for (size_t s = 0; s < searched->stop_count && status == MEMFIT_OK; s++) {
+        const mf_path *path = &searched->paths[searched->stops[s].path];
+        status = path_begin(t, err);
+        for (uint32_t i = 0; i < searched->stops[s].length && status == MEMFIT_OK; i++)
+            status = path_add(t, path->toggles[i].cell, path->toggles[i].drop, err);
+        if (status != MEMFIT_OK)
+            break;
+        path_apply(t, (uint32_t)s, searched->stops[s].length);
+        status = measure(t, err);
+        if (status == MEMFIT_OK && t->sequence.valid)
+            status = stop_add(t, err);
+    }
     if (status != MEMFIT_OK) {
         mf_tradeoff_destroy(t);
         return status;

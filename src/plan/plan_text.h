@@ -1,0 +1,26 @@
+/* plan_text.h: an answer for people and for programs. */
+#ifndef MF_PLAN_PLAN_TEXT_H
+#define MF_PLAN_PLAN_TEXT_H
+
+#include "plan/answer.h"
+
+#include <stdio.h>
+
+/* What the text says about the question beside the answer. */
+typedef struct mf_answer_context {
+    const char *path;    /* of the model's file */
+    const char *device;  /* "GeForce RTX 3080 10GB" */
+    const char *basis;   /* "table", "queried", "measured" */
+    unsigned margin_percent; /* of the fixed cost; 0: none stated */
+    uint64_t memory_bytes;
+    const mf_model *model;
+} mf_answer_context;
+
+void mf_answer_print(FILE *file, const mf_answer *answer, const mf_answer_context *context, bool detail);
+void mf_answer_print_json(FILE *file, const mf_answer *answer, const mf_answer_context *context);
+/* Several cards side by side, and what differs. */
+void mf_answers_compare(FILE *file, uint32_t count, mf_answer *const *answers, const mf_answer_context *contexts);
+/* The same as one object {"cards":[...]}: each element as mf_answer_print_json writes it. */
+void mf_answers_print_json(FILE *file, uint32_t count, mf_answer *const *answers, const mf_answer_context *contexts);
+
+#endif
