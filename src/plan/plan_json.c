@@ -109,10 +109,9 @@ static void put_owners(mf_json_writer *w, const mf_answer *a)
     mf_json_close(w, ']');
 }
 
-static void put_answer(mf_json_writer *w, const char *key, const mf_answer *a, const mf_answer_context *c)
+static void put_answer(mf_json_writer *w, const mf_answer *a, const mf_answer_context *c)
 {
     const mf_plan *plan = a->plan;
-    mf_json_open(w, key, '{');
     mf_json_open(w, "model", '{');
     mf_json_put_string(w, "name", c->model->name ? c->model->name : c->path);
     mf_json_put_u64(w, "layers", a->layer_count ? a->layer_count - 1 : 0);
@@ -157,14 +156,15 @@ static void put_answer(mf_json_writer *w, const char *key, const mf_answer *a, c
     put_phases(w, plan);
     put_curve(w, a);
     mf_json_put_double(w, "plan_seconds", a->seconds);
-    mf_json_close(w, '}');
 }
 
 void mf_answer_print_json(FILE *file, const mf_answer *answer, const mf_answer_context *context)
 {
     mf_json_writer w;
     mf_json_begin(&w, file);
-    put_answer(&w, NULL, answer, context);
+    mf_json_open(&w, NULL, '{');
+    put_answer(&w, answer, context);
+    mf_json_close(&w, '}');
     mf_json_end(&w);
 }
 
@@ -173,9 +173,13 @@ void mf_answers_print_json(FILE *file, uint32_t count, mf_answer *const *answers
     mf_json_writer w;
     mf_json_begin(&w, file);
     mf_json_open(&w, NULL, '{');
+    put_answer(&w, answers[0], &contexts[0]);
     mf_json_open(&w, "cards", '[');
-    for (uint32_t i = 0; i < count; i++)
-        put_answer(&w, NULL, answers[i], &contexts[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        mf_json_open(&w, NULL, '{');
+        put_answer(&w, answers[i], &contexts[i]);
+        mf_json_close(&w, '}');
+    }
     mf_json_close(&w, ']');
     mf_json_close(&w, '}');
     mf_json_end(&w);

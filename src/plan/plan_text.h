@@ -20,7 +20,7 @@ void mf_answer_print(FILE *file, const mf_answer *answer, const mf_answer_contex
 void mf_answer_print_json(FILE *file, const mf_answer *answer, const mf_answer_context *context);
 /* Several cards side by side, and what differs. */
 void mf_answers_compare(FILE *file, uint32_t count, mf_answer *const *answers, const mf_answer_context *contexts);
-/* The same as one object {"cards":[...]}: each element as mf_answer_print_json writes it. */
+/* One object: the first card's keys as mf_answer_print_json writes them, and "cards", a list of all. */
 void mf_answers_print_json(FILE *file, uint32_t count, mf_answer *const *answers, const mf_answer_context *contexts);
 
 #endif
