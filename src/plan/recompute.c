@@ -270,6 +270,44 @@ static memfit_status go_up(mf_tradeoff *t, memfit_error *err)
     return status;
 }
 
+/* ---- small graphs ----------------------------------------------------------------------------------------- */
+
+/* Where few cells can be dropped at all, every subset is tried (in Gray-code order: one change a step). The path keeps
+ * all changes, so a stop is again a prefix of it. */
+static memfit_status try_all(mf_tradeoff *t, memfit_error *err)
+{
+    enum { MOST = 13 };
+    const mf_flow *flow = t->flow;
+    mf_toggle cells[MOST];
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < flow->cell_count; c++) {
+        uint32_t gap = 1, at = MF_NONE;
+        for (uint32_t k = flow->use_at[c]; k + 1 < flow->use_at[c + 1]; k++)
+            if (flow->uses[k + 1] - flow->uses[k] > gap) {
+                gap = flow->uses[k + 1] - flow->uses[k];
+                at = flow->uses[k];
+            }
+        if (!flow->cells[c].repeatable || at == MF_NONE || flow->cells[c].lasts)
+            continue;
+        if (count == MOST)
+            return MEMFIT_OK;
+        cells[count++] = (mf_toggle){c, at + 1};
+    }
+    memfit_status status = path_begin(t, err);
+    path_apply(t, (uint32_t)t->path_count - 1, 0);
+    for (uint32_t i = 1; i < 1u << count && status == MEMFIT_OK; i++) {
+        mf_toggle cell = cells[__builtin_ctz(i)];
+        uint32_t drop = t->choice.drop[cell.cell] ? 0 : cell.drop;
+        t->choice.drop[cell.cell] = drop;
+        status = path_add(t, cell.cell, drop, err);
+        if (status == MEMFIT_OK)
+            status = measure(t, err);
+        if (status == MEMFIT_OK && t->sequence.valid)
+            status = stop_add(t, err);
+    }
+    return status;
+}
+
 /* ---- the object ------------------------------------------------------------------------------------------- */
 
 static memfit_status tradeoff_begin(const memfit_host *host, const mf_flow *flow, mf_tradeoff **out, memfit_error *err)
@@ -301,6 +339,8 @@ memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, m
     status = go_down(t, err);
     if (status == MEMFIT_OK)
         status = go_up(t, err);
+    if (status == MEMFIT_OK)
+        status = try_all(t, err);
     if (status != MEMFIT_OK) {
         mf_tradeoff_destroy(t);
         return status;
