@@ -13,9 +13,10 @@
  *         memfit_plan_destroy(plan);
  *     }
  *
- * A plan covers the whole process: fixed cost of the device, parameters, optimizer state, gradients, activations, inputs
- * and workspaces, over training, validation, prediction and the last partial batch. Every figure comes from a plan that
- * was built and packed. A model that does not fit is no failure: the plan then holds the reason and what would help.
+ * A plan covers the whole process: fixed cost of the device, parameters, optimizer state, gradients, activations,
+ * inputs and workspaces, over training, validation, prediction and the last partial batch. Every figure comes from a
+ * plan that was built and packed. A model that does not fit is no failure: the plan then holds the reason and what
+ * would help.
  */
 #ifndef MEMFIT_PLAN_H
 #define MEMFIT_PLAN_H
@@ -49,7 +50,7 @@ typedef struct memfit_plan_options {
     size_t dim_count;
     const char *const *assume; /* "LAYER=SHAPE[:BYTES]": stand-ins for layers that cannot be read; may be NULL */
     size_t assume_count;
-    unsigned threads;     /* of the CPU backend; 0: all */
+    unsigned threads;      /* of the CPU backend; 0: all */
     unsigned curve_points; /* memory against time at this many budgets; 0: no curve */
     bool quick;            /* only the plan: no largest batch, no suggestions */
 } memfit_plan_options;
@@ -75,8 +76,8 @@ typedef struct memfit_plan_summary {
     bool fits;          /* the plan returned, which may recompute or split the batch */
     bool as_asked_fits; /* in one piece with nothing recomputed */
     uint64_t as_asked_peak_bytes;
-    uint64_t memory_bytes;                 /* the limit */
-    uint64_t peak_bytes;                   /* fixed + arena */
+    uint64_t memory_bytes; /* the limit */
+    uint64_t peak_bytes;   /* fixed + arena */
     uint64_t arena_bytes, fixed_bytes;
     uint64_t lower_bound_bytes;            /* no plan with these pieces is below */
     uint64_t breakdown[MEMFIT_KIND_COUNT]; /* at the peak; sums to peak_bytes */

@@ -7,8 +7,8 @@
 #include "memfit/base.h"
 
 typedef struct mf_card {
-    const char *name;  /* as typed: "rtx-3080" */
-    const char *title; /* "GeForce RTX 3080" */
+    const char *name;     /* as typed: "rtx-3080" */
+    const char *title;    /* "GeForce RTX 3080" */
     uint32_t memory_mib;  /* total, as nvidia-smi shows it */
     uint32_t fixed_mib;   /* what is gone before the first tensor: driver reserve, context, library handles, kernels */
     double bandwidth_gbs; /* device memory, 10^9 bytes a second */

@@ -1,7 +1,7 @@
 /*
  * answer.c: one question, one answer. Order of work:
  *
- *   as asked  ->  the plan returned  ->  who holds the bytes at its peak  ->  bounds  ->  largest batch  ->  suggestions
+ *   as asked  ->  the plan returned  ->  who holds the bytes at its peak  ->  bounds  ->  largest batch  -> suggestions
  *
  * The breakdown is taken at the run with the largest sum of live bytes in the phase that needs the largest arena. What
  * the arena has beyond that sum (alignment, and the gap packing left) is `padding`, so the parts sum to the peak.
@@ -132,8 +132,7 @@ static memfit_status add_bounds(mf_answer *answer, mf_fitter *fitter, memfit_err
     const mf_plan *plan = answer->plan;
     const mf_plan_options *o = &fitter->options;
     mf_fit_entry *entry;
-    memfit_status status =
-        mf_fitter_entry(fitter, MF_MODE_TRAIN, plan->phases[0].batch, plan->pieces > 1, &entry, err);
+    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, plan->phases[0].batch, plan->pieces > 1, &entry, err);
     if (status != MEMFIT_OK)
         return status;
     mf_bounds bounds;
@@ -231,16 +230,12 @@ static memfit_status make_curve(mf_answer *answer, mf_fitter *fitter, uint32_t p
         status = mf_fitter_best(fitter, batch, budget, &plan, err);
         if (status != MEMFIT_OK)
             break;
-        *point = (mf_curve_point){budget,
-                                  plan->peak_bytes,
-                                  whole_us > 0 ? plan->time_us / whole_us : 1,
-                                  plan->pieces,
-                                  plan->recomputed_ops,
-                                  plan->numerics,
+        *point = (mf_curve_point){budget,       plan->peak_bytes,     whole_us > 0 ? plan->time_us / whole_us : 1,
+                                  plan->pieces, plan->recomputed_ops, plan->numerics,
                                   plan->fits};
         mf_plan_destroy(plan);
-        if (i && point[-1].fits && (!point->fits || (point[-1].slowdown <= point->slowdown &&
-                                                     point[-1].numerics <= point->numerics))) {
+        if (i && point[-1].fits &&
+            (!point->fits || (point[-1].slowdown <= point->slowdown && point[-1].numerics <= point->numerics))) {
             uint64_t asked = point->budget_bytes;
             *point = point[-1];
             point->budget_bytes = asked;
@@ -283,8 +278,8 @@ static memfit_status work_out(mf_answer *answer, mf_fitter *fitter, const mf_que
     answer->plan->unconstrained_time_us = whole->keep.time_us + whole->keep.once_us;
     double whole_us = answer->plan->unconstrained_time_us;
     answer->slowdown = whole_us > 0 ? answer->plan->time_us / whole_us : 1;
-    answer->optimizer = mf_arena_strdup(&answer->arena, whole->graph->optimizer_name ? whole->graph->optimizer_name
-                                                                                     : "none");
+    answer->optimizer =
+        mf_arena_strdup(&answer->arena, whole->graph->optimizer_name ? whole->graph->optimizer_name : "none");
     answer->loss = mf_arena_strdup(&answer->arena, whole->graph->loss_name ? whole->graph->loss_name : "none");
     answer->optimizer_assumed = whole->graph->optimizer_assumed;
     answer->loss_assumed = whole->graph->loss_assumed;

@@ -67,7 +67,8 @@ typedef struct mf_answer {
     uint64_t packing_bound_bytes;  /* no packing of these steps is below */
     uint64_t save_set_bound_bytes; /* no plan with these pieces and without recomputation is below */
     double recompute_bound;        /* slowdown no recomputation in this room can beat; 1 when none is needed */
-    /* The least any allowed plan can need: the bound at the smallest piece. What stands in the way when nothing fits. */
+    /* The least any allowed plan can need: the bound at the smallest piece. What stands in the way when nothing fits.
+     */
     uint64_t least_bytes;
     uint64_t variable_bytes;
     char obstacle[300];

@@ -5,8 +5,8 @@
  *   recomputation       bitwise     one piece
  *   pieces              reordered   the largest pieces that fit; fewer pieces with recomputation where that is faster
  *
- * The first class with a plan that fits wins; within it the fastest. Under trainable BatchNormalization pieces are other
- * mathematics, so that class is closed unless it is allowed (or the number of pieces was given outright).
+ * The first class with a plan that fits wins; within it the fastest. Under trainable BatchNormalization pieces are
+ * other mathematics, so that class is closed unless it is allowed (or the number of pieces was given outright).
  */
 #include "base/error.h"
 #include "plan/bounds.h"
@@ -28,11 +28,8 @@ static void keep_better(mf_plan **best, mf_plan *plan)
 static memfit_status try_one(mf_fitter *fitter, int64_t batch, int64_t pieces, bool recompute, uint64_t limit,
                              mf_plan **best, memfit_error *err)
 {
-    mf_way way = {.batch = batch,
-                  .pieces = pieces,
-                  .recompute = recompute,
-                  .split_validation = limit != 0,
-                  .limit_bytes = limit};
+    mf_way way = {
+        .batch = batch, .pieces = pieces, .recompute = recompute, .split_validation = limit != 0, .limit_bytes = limit};
     mf_plan *plan;
     memfit_status status = mf_fitter_try(fitter, &way, &plan, err);
     if (status == MEMFIT_OK)
@@ -137,6 +134,10 @@ memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit, m
     mf_plan *best = NULL;
     int64_t pieces = o->pieces > 1 ? o->pieces : 1;
     memfit_status status = try_one(fitter, batch, pieces, false, limit, &best, err);
+    if (status == MEMFIT_OK && o->only != MF_MODE_TRAIN) {
+        *out = best;
+        return MEMFIT_OK;
+    }
     if (status == MEMFIT_OK && !best->fits && recompute)
         status = try_one(fitter, batch, pieces, true, limit, &best, err);
     if (status == MEMFIT_OK && !best->fits && batch > 1 && mf_fitter_may_split(fitter, best->phases[0].graph))
@@ -156,7 +157,7 @@ static memfit_status does_not_fit(mf_fitter *fitter, const mf_plan *nearest, mem
     const mf_plan_options *o = &fitter->options;
     mf_fit_entry *entry;
     memfit_status status =
-        mf_fitter_entry(fitter, MF_MODE_TRAIN, nearest->phases[0].batch, nearest->pieces > 1, &entry, err);
+        mf_fitter_entry(fitter, o->only, nearest->phases[0].batch, nearest->pieces > 1, &entry, err);
     if (status != MEMFIT_OK)
         return status;
     mf_bounds bounds;
@@ -189,7 +190,7 @@ memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *sourc
         status = does_not_fit(&fitter, plan, err);
     if (status == MEMFIT_OK) {
         mf_fit_entry *whole;
-        status = mf_fitter_entry(&fitter, MF_MODE_TRAIN, options->batch, false, &whole, err);
+        status = mf_fitter_entry(&fitter, options->only, options->batch, false, &whole, err);
         if (status == MEMFIT_OK)
             plan->unconstrained_time_us = whole->keep.time_us + whole->keep.once_us;
     }

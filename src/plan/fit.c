@@ -16,7 +16,7 @@
 
 const char *mf_phase_name(mf_phase_role role)
 {
-    static const char *const names[] = {"training",     "training (rest)",   "last batch", "last batch (rest)",
+    static const char *const names[] = {"training",   "training (rest)",   "last batch", "last batch (rest)",
                                         "validation", "validation (rest)", "prediction"};
     return (unsigned)role < sizeof names / sizeof *names ? names[role] : "?";
 }
@@ -192,39 +192,55 @@ static memfit_status add_pieces(attempt *a, mf_phase_role role, mf_phase_role re
     return status;
 }
 
-/* Validation or prediction: at the asked size, or in the largest halves that fit. */
-static memfit_status add_forward(attempt *a, mf_phase_role role, mf_mode mode, int64_t batch)
+/* Does validation or prediction of this size fit by its sum of live bytes? */
+static memfit_status forward_fits(attempt *a, mf_mode mode, int64_t size, bool *fits)
+{
+    mf_fit_entry *entry;
+    memfit_status status = mf_fitter_entry(a->fitter, mode, size, false, &entry, a->err);
+    if (status == MEMFIT_OK)
+        *fits = entry->keep.peak <= a->room;
+    return status;
+}
+
+/* Validation or prediction: at the asked size, or in the largest halves that fit; then one phase for each remainder
+ * that a whole batch, or the last batch of `samples`, leaves. */
+static memfit_status add_forward(attempt *a, mf_phase_role role, mf_mode mode, int64_t batch, int64_t samples)
 {
     int64_t size = batch;
-    uint64_t variables = a->plan->variables_end;
-    while (a->way->split_validation && a->room && size > 1) {
-        mf_fit_entry *entry;
-        memfit_status status = mf_fitter_entry(a->fitter, mode, size, false, &entry, a->err);
+    bool split = a->way->split_validation && a->room, fits = !split;
+    while (!fits && size > 1) {
+        memfit_status status = forward_fits(a, mode, size, &fits);
         if (status != MEMFIT_OK)
             return status;
-        if (entry->keep.peak <= a->room)
-            break;
-        size = (size + 1) / 2;
+        if (!fits)
+            size = (size + 1) / 2;
     }
     for (;;) {
         memfit_status status = add_phase(a, role, mode, size, batch / size);
         if (status != MEMFIT_OK)
             return status;
-        mf_phase *phase = &a->plan->phases[a->plan->phase_count - 1];
-        if (!a->way->split_validation || !a->room || size == 1 || phase->bytes - variables <= a->room)
+        const mf_phase *phase = &a->plan->phases[a->plan->phase_count - 1];
+        if (!split || size == 1 || phase->bytes - a->plan->variables_end <= a->room)
             break;
         a->plan->phase_count--;
         size = (size + 1) / 2;
     }
     a->plan->validation_split |= size < batch;
-    if (role == MF_PHASE_VALIDATE && batch % size)
-        return add_phase(a, MF_PHASE_VALIDATE_REST, mode, batch % size, 1);
-    return MEMFIT_OK;
+    mf_phase_role rest_role = role == MF_PHASE_VALIDATE ? MF_PHASE_VALIDATE_REST : role;
+    int64_t rest = batch % size, last = samples > 0 ? samples % batch % size : 0;
+    memfit_status status = add_phase(a, rest_role, mode, rest, 1);
+    if (status == MEMFIT_OK && last != rest)
+        status = add_phase(a, rest_role, mode, last, 1);
+    return status;
 }
 
 static memfit_status add_phases(attempt *a, int64_t piece)
 {
     const mf_plan_options *o = &a->fitter->options;
+    if (o->only == MF_MODE_EVALUATE)
+        return add_forward(a, MF_PHASE_VALIDATE, o->only, a->plan->batch, o->samples);
+    if (o->only == MF_MODE_PREDICT)
+        return add_forward(a, MF_PHASE_PREDICT, o->only, a->plan->batch, o->samples);
     memfit_status status = add_pieces(a, MF_PHASE_TRAIN, MF_PHASE_TRAIN_REST, piece, a->plan->batch);
     if (status != MEMFIT_OK || a->way->train_only)
         return status;
@@ -235,9 +251,9 @@ static memfit_status add_phases(attempt *a, int64_t piece)
     }
     int64_t validation = o->validation_batch ? o->validation_batch : a->plan->batch;
     if (status == MEMFIT_OK && o->with_validation)
-        status = add_forward(a, MF_PHASE_VALIDATE, MF_MODE_EVALUATE, validation);
+        status = add_forward(a, MF_PHASE_VALIDATE, MF_MODE_EVALUATE, validation, o->validation_samples);
     if (status == MEMFIT_OK && o->with_prediction)
-        status = add_forward(a, MF_PHASE_PREDICT, MF_MODE_PREDICT, validation);
+        status = add_forward(a, MF_PHASE_PREDICT, MF_MODE_PREDICT, validation, 0);
     return status;
 }
 
@@ -250,11 +266,11 @@ static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
         const mf_phase *phase = &plan->phases[p];
         if (phase->bytes > plan->arena_bytes)
             plan->arena_bytes = phase->bytes;
-        if (phase->role != MF_PHASE_TRAIN && phase->role != MF_PHASE_TRAIN_REST)
-            continue;
+        if (p && phase->role != MF_PHASE_TRAIN && phase->role != MF_PHASE_TRAIN_REST)
+            continue; /* the first phase is the step, whatever the mode */
         plan->recomputed_ops += phase->recomputed;
         plan->time_us += phase->time_us * (double)phase->repeat;
-        if (phase->role == MF_PHASE_TRAIN)
+        if (p == 0)
             plan->time_us += phase->once_us;
     }
     plan->peak_bytes = plan->fixed_bytes + plan->arena_bytes;
@@ -266,9 +282,11 @@ static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
 
 memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out, memfit_error *err)
 {
-    int64_t k = way->pieces < 1 ? 1 : way->pieces > way->batch ? way->batch : way->pieces;
+    int64_t k = way->pieces < 1 || fitter->options.only != MF_MODE_TRAIN ? 1
+                : way->pieces > way->batch                               ? way->batch
+                                                                         : way->pieces;
     int64_t piece = (way->batch + k - 1) / k;
-    enum { MOST_PHASES = 8 };
+    enum { MOST_PHASES = 16 };
     mf_plan *plan = mf_host_zalloc(fitter->host, sizeof *plan);
     if (!plan)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
@@ -280,7 +298,7 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out,
     mf_fit_entry *entry = NULL;
     memfit_status status = plan->phases ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
     if (status == MEMFIT_OK)
-        status = mf_fitter_entry(fitter, MF_MODE_TRAIN, piece, plan->pieces > 1, &entry, err);
+        status = mf_fitter_entry(fitter, fitter->options.only, piece, plan->pieces > 1, &entry, err);
     if (status == MEMFIT_OK)
         status = mf_place_variables(plan, entry->graph, fitter->cost, err);
     if (status == MEMFIT_OK) {

@@ -5,7 +5,7 @@
 #ifndef MF_PLAN_FIT_H
 #define MF_PLAN_FIT_H
 
-#include "plan/place.h"
+#include "plan/plan_place.h"
 #include "plan/recompute.h"
 
 typedef struct mf_fit_entry {
@@ -49,8 +49,7 @@ memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bo
 memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **plan, memfit_error *err);
 /* The cheapest way that fits `batch` into the limit: bitwise ones first, then reordered, then (if allowed) changed.
  * *plan is NULL when none does. */
-memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit_bytes, mf_plan **plan,
-                             memfit_error *err);
+memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit_bytes, mf_plan **plan, memfit_error *err);
 /* The fastest plan in two or more pieces that fits, or the smallest when none does. *plan may be NULL (batch 1). */
 memfit_status mf_fitter_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit_bytes, mf_plan **plan,
                                memfit_error *err);

@@ -16,13 +16,13 @@
 #include "plan/plan.h"
 
 typedef struct mf_cell {
-    uint64_t bytes;    /* rounded up to the alignment */
-    uint64_t raw;      /* as the graph has it */
-    uint32_t variable; /* or MF_NONE */
-    uint32_t maker;    /* the operation that writes it; MF_NONE when several do */
+    uint64_t bytes;      /* rounded up to the alignment */
+    uint64_t raw;        /* as the graph has it */
+    uint32_t variable;   /* or MF_NONE */
+    uint32_t maker;      /* the operation that writes it; MF_NONE when several do */
     uint32_t last_write; /* base position of the last operation that writes it */
-    bool repeatable;   /* its maker may run again */
-    bool lasts;        /* lives to the end of the phase: a prediction's result */
+    bool repeatable;     /* its maker may run again */
+    bool lasts;          /* lives to the end of the phase: a prediction's result */
     memfit_kind kind;
     uint32_t layer;
 } mf_cell;
@@ -85,14 +85,14 @@ typedef struct mf_sequence {
     uint64_t *load; /* by run: bytes live, workspace included, variables not */
     uint64_t peak;
     uint32_t peak_at;
-    double time_us;         /* of all runs that happen in every piece */
-    double once_us;         /* of those that happen in the first or the last piece only */
-    uint32_t again_count;   /* recomputations */
-    bool valid;             /* false: a recomputation would read an updated parameter */
+    double time_us;       /* of all runs that happen in every piece */
+    double once_us;       /* of those that happen in the first or the last piece only */
+    uint32_t again_count; /* recomputations */
+    bool valid;           /* false: a recomputation would read an updated parameter */
     size_t run_capacity, life_capacity, touch_capacity;
     uint32_t *current; /* scratch, by cell: the life it has now */
     uint8_t *present;
-    uint32_t *used; /* by cell: how many of its base uses are over */
+    uint32_t *used;    /* by cell: how many of its base uses are over */
     uint32_t *updated; /* by variable: 1 + base position of its last writer so far */
     uint32_t *stack, *temporary;
     uint32_t temporary_count;

@@ -67,8 +67,8 @@ typedef struct mf_placed {
 typedef struct mf_phase {
     mf_phase_role role;
     mf_graph *graph; /* owned by the plan */
-    int64_t batch;  /* samples a run of this phase takes */
-    int64_t repeat; /* runs a step: pieces of this size */
+    int64_t batch;   /* samples a run of this phase takes */
+    int64_t repeat;  /* runs a step: pieces of this size */
     mf_step *steps;
     uint32_t step_count;
     uint64_t bytes; /* end of the highest tensor: the arena this phase needs */
@@ -93,9 +93,9 @@ typedef struct mf_plan {
     uint64_t *variable_bytes;
     memfit_kind *variable_kinds;
     uint32_t variable_count;
-    bool fits;              /* peak_bytes within the limit it was made for */
+    bool fits; /* peak_bytes within the limit it was made for */
     bool owns_graphs;
-    bool validation_split; /* validation or prediction runs in smaller batches than asked, to fit */
+    bool validation_split;  /* validation or prediction runs in smaller batches than asked, to fit */
     uint64_t variables_end; /* phases pack above this */
     uint64_t alignment;
     uint64_t arena_bytes, fixed_bytes, peak_bytes;
@@ -117,14 +117,15 @@ typedef struct mf_graph_source {
 typedef enum { MF_RECOMPUTE_AUTO, MF_RECOMPUTE_OFF } mf_recompute;
 
 typedef struct mf_plan_options {
-    int64_t batch;            /* asked; at least 1 */
-    int64_t pieces;           /* 0: as many as needed; 1: do not split; K: exactly K */
+    int64_t batch;  /* asked; at least 1 */
+    int64_t pieces; /* 0: as many as needed; 1: do not split; K: exactly K */
     mf_recompute recompute;
     bool allow_changed;       /* pieces under trainable BatchNormalization may be chosen */
     int64_t validation_batch; /* 0: as `batch` */
     bool with_validation, with_prediction;
+    mf_mode only; /* MF_MODE_EVALUATE or MF_MODE_PREDICT: that phase alone, `batch` samples at a time */
     int64_t samples;            /* of the training set, when known: plans the last partial batch; 0: unknown */
-    int64_t validation_samples; /* likewise */
+    int64_t validation_samples; /* likewise; with `only`, samples counts */
     uint64_t limit_bytes;       /* of the whole process; 0: no limit */
     uint64_t fixed_bytes;       /* what the process takes besides the arena */
 } mf_plan_options;

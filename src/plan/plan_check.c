@@ -181,13 +181,13 @@ static memfit_status check_sharing(checker *k, uint32_t n, const mf_step *step, 
             if (!overlap(base, bytes, place, g->storages[g->tensors[other].storage].bytes))
                 continue;
             bool pair = i - op->in_count == row->inplace_out && j < op->in_count &&
-                        (j == row->inplace_in ||
-                         (row->pointwise && g->tensors[other].storage == g->tensors[op->in[row->inplace_in]].storage)) &&
+                        (j == row->inplace_in || (row->pointwise && g->tensors[other].storage ==
+                                                                        g->tensors[op->in[row->inplace_in]].storage)) &&
                         step->offsets[i] == step->offsets[j];
             if (!pair)
-                return mf_fail(k->err, MEMFIT_INVALID, "%s: output %u overlaps %s %u",
-                               op_text(k, n, text, sizeof text), i - op->in_count,
-                               j < op->in_count ? "input" : "output", j < op->in_count ? j : j - op->in_count);
+                return mf_fail(k->err, MEMFIT_INVALID, "%s: output %u overlaps %s %u", op_text(k, n, text, sizeof text),
+                               i - op->in_count, j < op->in_count ? "input" : "output",
+                               j < op->in_count ? j : j - op->in_count);
         }
         if (row->must_alias && i - op->in_count == row->inplace_out && row->inplace_in < op->in_count &&
             op->in[row->inplace_in] != MF_NONE && step->offsets[i] != step->offsets[row->inplace_in])
@@ -308,8 +308,8 @@ static memfit_status check_phase(checker *k)
     for (uint32_t i = 0; g->mode == MF_MODE_PREDICT && i < g->output_count && status == MEMFIT_OK; i++) {
         uint32_t s = g->tensors[g->outputs[i]].storage;
         if (g->storages[s].variable == MF_NONE && !k->storages[s].whole)
-            status = mf_fail(k->err, MEMFIT_INVALID, "%s: output %u is gone at the end", mf_phase_name(k->phase->role),
-                             i);
+            status =
+                mf_fail(k->err, MEMFIT_INVALID, "%s: output %u is gone at the end", mf_phase_name(k->phase->role), i);
     }
     return status;
 }
@@ -330,8 +330,8 @@ static memfit_status check_variables(const mf_plan *plan, memfit_error *err)
 
 memfit_status mf_plan_check(const mf_plan *plan, memfit_error *err)
 {
-    memfit_status status = plan->alignment ? check_variables(plan, err)
-                                           : mf_fail(err, MEMFIT_INVALID, "a plan without an alignment");
+    memfit_status status =
+        plan->alignment ? check_variables(plan, err) : mf_fail(err, MEMFIT_INVALID, "a plan without an alignment");
     uint64_t highest = plan->variables_end;
     for (uint32_t p = 0; p < plan->phase_count && status == MEMFIT_OK; p++) {
         checker k = {.plan = plan, .phase = &plan->phases[p], .graph = plan->phases[p].graph, .err = err};

@@ -72,8 +72,7 @@ static void print_verdict(FILE *f, const mf_answer *a, const mf_answer_context *
                 size_text(a->as_asked_peak_bytes, need));
     else
         fprintf(f, "As asked, in one piece with nothing recomputed, it does not fit: %s, %s too much.\n",
-                size_text(a->as_asked_peak_bytes, need),
-                size_text(a->as_asked_peak_bytes - c->memory_bytes, rest));
+                size_text(a->as_asked_peak_bytes, need), size_text(a->as_asked_peak_bytes - c->memory_bytes, rest));
     if (!a->fits)
         fprintf(f, "Why: %s.\n", a->obstacle);
 }
@@ -110,7 +109,7 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
 static const struct {
     memfit_kind kind;
     char letter;
-} bar_parts[] = {{MEMFIT_KIND_FIXED, 'F'},     {MEMFIT_KIND_PARAMETERS, 'P'}, {MEMFIT_KIND_OPTIMIZER, 'O'},
+} bar_parts[] = {{MEMFIT_KIND_FIXED, 'F'},     {MEMFIT_KIND_PARAMETERS, 'P'},  {MEMFIT_KIND_OPTIMIZER, 'O'},
                  {MEMFIT_KIND_GRADIENTS, 'G'}, {MEMFIT_KIND_ACTIVATIONS, 'A'}, {MEMFIT_KIND_INPUTS, 'I'},
                  {MEMFIT_KIND_WORKSPACE, 'W'}, {MEMFIT_KIND_PADDING, '-'}};
 enum { PARTS = sizeof bar_parts / sizeof *bar_parts };
@@ -148,8 +147,8 @@ static void print_owners(FILE *f, const mf_answer *a)
     char text[24];
     fprintf(f, "\n  largest owners at the peak\n");
     for (uint32_t i = 0; i < a->owner_count; i++)
-        fprintf(f, "  %12s  %-12s %s%s%s%s\n", size_text(a->owners[i].bytes, text),
-                memfit_kind_name(a->owners[i].kind), a->owners[i].layer, a->owners[i].class_name ? " (" : "",
+        fprintf(f, "  %12s  %-12s %s%s%s%s\n", size_text(a->owners[i].bytes, text), memfit_kind_name(a->owners[i].kind),
+                a->owners[i].layer, a->owners[i].class_name ? " (" : "",
                 a->owners[i].class_name ? a->owners[i].class_name : "", a->owners[i].class_name ? ")" : "");
 }
 
@@ -187,8 +186,7 @@ static void print_curve(FILE *f, const mf_answer *a)
         }
         int width = most > 1 ? (int)((p->slowdown - 1) / (most - 1) * 24 + 0.5) : 0;
         fprintf(f, "%10s %6.3fx %7lld %11u  %-9s |%.*s*\n", size_text(p->peak_bytes, peak), p->slowdown,
-                (long long)p->pieces, p->recomputed, mf_numerics_name(p->numerics), width,
-                "                        ");
+                (long long)p->pieces, p->recomputed, mf_numerics_name(p->numerics), width, "                        ");
     }
 }
 

@@ -8,9 +8,9 @@
 
 /* What the text says about the question beside the answer. */
 typedef struct mf_answer_context {
-    const char *path;    /* of the model's file */
-    const char *device;  /* "GeForce RTX 3080 10GB" */
-    const char *basis;   /* "table", "queried", "measured" */
+    const char *path;        /* of the model's file */
+    const char *device;      /* "GeForce RTX 3080 10GB" */
+    const char *basis;       /* "table", "queried", "measured" */
     unsigned margin_percent; /* of the fixed cost; 0: none stated */
     uint64_t memory_bytes;
     const mf_model *model;

@@ -45,8 +45,8 @@ typedef struct mf_tradeoff {
 
 memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, mf_tradeoff **tradeoff,
                                  memfit_error *err);
-/* The same for another batch of the same model: the stops of `searched` measured on this flow, without a search. NULL in
- * *tradeoff when the graphs differ in more than sizes. */
+/* The same for another batch of the same model: the stops of `searched` measured on this flow, without a search. NULL
+ * in *tradeoff when the graphs differ in more than sizes. */
 memfit_status mf_tradeoff_derive(const memfit_host *host, const mf_flow *flow, const mf_tradeoff *searched,
                                  mf_tradeoff **tradeoff, memfit_error *err);
 void mf_tradeoff_destroy(mf_tradeoff *tradeoff);

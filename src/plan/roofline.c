@@ -19,8 +19,11 @@ void mf_roofline_for_card(mf_roofline *r, const mf_card *card)
 void mf_roofline_for_cpu(mf_roofline *r, unsigned threads)
 {
     double n = threads ? threads : 1;
-    *r = (mf_roofline){
-        .fp32_per_us = 50e3 * n, .half_per_us = 50e3 * n, .bytes_per_us = 8e3 * (n < 4 ? n : 4), .start_us = 3, .alignment = 64};
+    *r = (mf_roofline){.fp32_per_us = 50e3 * n,
+                       .half_per_us = 50e3 * n,
+                       .bytes_per_us = 8e3 * (n < 4 ? n : 4),
+                       .start_us = 3,
+                       .alignment = 64};
 }
 
 static memfit_status query(void *ctx, const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err)
@@ -35,8 +38,7 @@ static memfit_status query(void *ctx, const mf_graph *graph, uint32_t op, mf_cos
         half |= o->in[i] != MF_NONE &&
                 (graph->tensors[o->in[i]].dtype == MF_F16 || graph->tensors[o->in[i]].dtype == MF_BF16);
     double work = flops / (half ? r->half_per_us : r->fp32_per_us), move = bytes / r->bytes_per_us;
-    *cost = (mf_cost){
-        .supported = true, .deterministic = true, .time_us = r->start_us + (work > move ? work : move)};
+    *cost = (mf_cost){.supported = true, .deterministic = true, .time_us = r->start_us + (work > move ? work : move)};
     return MEMFIT_OK;
 }
 

@@ -77,8 +77,7 @@ static bool touch(mf_sequence *q, uint32_t c, uint32_t r)
     return true;
 }
 
-static memfit_status emit(mf_sequence *q, const mf_flow *flow, uint32_t o, uint32_t base, bool again,
-                          memfit_error *err)
+static memfit_status emit(mf_sequence *q, const mf_flow *flow, uint32_t o, uint32_t base, bool again, memfit_error *err)
 {
     if (!mf_grow(q->host, &q->runs, &q->run_capacity, q->run_count, sizeof *q->runs))
         return no_memory(err);

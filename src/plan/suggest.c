@@ -76,9 +76,9 @@ static memfit_status suggest_pieces(suggesting *s, bool recompute, memfit_error 
     if (plan && plan->pieces > 1 && (plan->fits || !recompute)) {
         bool both = plan->recomputed_ops > 0;
         if (both == recompute)
-            add_line(s, plan, MF_REORDERED, kept.batch, "%lld pieces of %lld samples%s (--gradient-accumulation %lld)%s",
-                     (long long)plan->pieces, (long long)plan->phases[0].batch, both ? ", with recomputation" : "",
-                     (long long)plan->pieces,
+            add_line(s, plan, MF_REORDERED, kept.batch,
+                     "%lld pieces of %lld samples%s (--gradient-accumulation %lld)%s", (long long)plan->pieces,
+                     (long long)plan->phases[0].batch, both ? ", with recomputation" : "", (long long)plan->pieces,
                      plan->numerics == MF_CHANGED ? ": BatchNormalization then sees the pieces" : "");
     }
     mf_plan_destroy(plan);
@@ -130,10 +130,7 @@ static memfit_status suggest_batch(suggesting *s, memfit_error *err)
     int64_t batch = s->answer->max_batch_as_asked;
     if (batch < 1 || batch >= s->question->plan.batch)
         return MEMFIT_OK;
-    mf_way way = {.batch = batch,
-                  .pieces = 1,
-                  .split_validation = true,
-                  .limit_bytes = s->question->plan.limit_bytes};
+    mf_way way = {.batch = batch, .pieces = 1, .split_validation = true, .limit_bytes = s->question->plan.limit_bytes};
     mf_plan *plan;
     memfit_status status = mf_fitter_try(s->fitter, &way, &plan, err);
     if (status != MEMFIT_OK)

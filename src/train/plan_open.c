@@ -36,8 +36,8 @@ bool memfit_card_at(size_t index, memfit_card *card)
     const mf_card *c = index < mf_card_count() ? mf_card_at((uint32_t)index) : NULL;
     if (!c)
         return false;
-    *card = (memfit_card){c->name,          c->title,          mf_card_memory_bytes(c), mf_card_fixed_bytes(c),
-                          c->bandwidth_gbs, c->fp32_tflops,    c->fp16_tflops};
+    *card = (memfit_card){c->name,          c->title,       mf_card_memory_bytes(c), mf_card_fixed_bytes(c),
+                          c->bandwidth_gbs, c->fp32_tflops, c->fp16_tflops};
     return true;
 }
 
@@ -98,8 +98,8 @@ static memfit_status read_assumptions(memfit_plan *plan, const memfit_plan_optio
         const char *colon = equals ? strchr(equals, ':') : NULL;
         size_t length = colon ? (size_t)(colon - equals - 1) : equals ? strlen(equals + 1) : 0;
         if (!equals || equals == text || !parse_shape(equals + 1, length, &list[i].shape))
-            return mf_fail(err, MEMFIT_INVALID, "--assume %s: LAYER=SHAPE[:BYTES] is wanted, as in lambda_1=56,56,64:2MiB",
-                           text);
+            return mf_fail(err, MEMFIT_INVALID,
+                           "--assume %s: LAYER=SHAPE[:BYTES] is wanted, as in lambda_1=56,56,64:2MiB", text);
         if (colon) {
             memfit_status status = memfit_size_parse(colon + 1, 0, &list[i].bytes, err);
             if (status != MEMFIT_OK)
@@ -118,10 +118,9 @@ static memfit_status read_precision(memfit_plan *plan, const memfit_plan_options
 {
     static const struct {
         const char *name, *policy;
-    } names[] = {{"float32", "float32"},           {"fp32", "float32"},
-                 {"mixed_float16", "mixed_float16"}, {"fp16", "mixed_float16"},
-                 {"float16", "mixed_float16"},     {"mixed_bfloat16", "mixed_bfloat16"},
-                 {"bf16", "mixed_bfloat16"},       {"bfloat16", "mixed_bfloat16"}};
+    } names[] = {{"float32", "float32"},     {"fp32", "float32"},           {"mixed_float16", "mixed_float16"},
+                 {"fp16", "mixed_float16"},  {"float16", "mixed_float16"},  {"mixed_bfloat16", "mixed_bfloat16"},
+                 {"bf16", "mixed_bfloat16"}, {"bfloat16", "mixed_bfloat16"}};
     if (!o->precision)
         return MEMFIT_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

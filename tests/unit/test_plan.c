@@ -1,4 +1,5 @@
-/* test_plan.c: lifetimes, placing, recomputation and the plan's own check, on small random graphs with real gradients. */
+/* test_plan.c: lifetimes, placing, recomputation and the plan's own check, on small random graphs with real gradients.
+ */
 #include "test.h"
 
 #include "graph/build.h"
@@ -11,8 +12,8 @@
 
 typedef struct recipe {
     uint32_t seed;
-    uint32_t depth;    /* forward operations, about */
-    bool batch_norm;   /* claim trainable BatchNormalization */
+    uint32_t depth;  /* forward operations, about */
+    bool batch_norm; /* claim trainable BatchNormalization */
     bool branches;
 } recipe;
 
@@ -229,7 +230,8 @@ static void test_pieces_and_rest(void **state)
     mf_plan_destroy(plan);
 }
 
-/* Moves one stay in the arena down by 64 bytes in all its steps: as if what lies below had been planned 64 too small. */
+/* Moves one stay in the arena down by 64 bytes in all its steps: as if what lies below had been planned 64 too small.
+ */
 static void move_down(mf_phase *phase, const mf_placed *stay)
 {
     const mf_graph *g = phase->graph;
@@ -267,8 +269,8 @@ static void test_a_shrunk_tensor_is_found(void **state)
             assert_non_null(plan);
             mf_phase *phase = &plan->phases[0];
             pairs = (size_t)phase->placed_count * phase->placed_count;
-            while (pair < pairs && !touching(&phase->placed[pair / phase->placed_count],
-                                             &phase->placed[pair % phase->placed_count]))
+            while (pair < pairs &&
+                   !touching(&phase->placed[pair / phase->placed_count], &phase->placed[pair % phase->placed_count]))
                 pair++;
             if (pair < pairs) {
                 move_down(phase, &phase->placed[pair % phase->placed_count]);

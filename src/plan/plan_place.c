@@ -1,5 +1,5 @@
 /*
- * place.c: where everything lies.
+ * plan_place.c: where everything lies.
  *
  *   lives that share a buffer --> one pack buffer, from the first birth to the last death
  *   a workspace               --> a pack buffer that lives for one step
@@ -7,7 +7,7 @@
  *
  * Variables are laid one after another at the bottom, in their own order, once for all phases.
  */
-#include "plan/place.h"
+#include "plan/plan_place.h"
 
 #include "base/error.h"
 #include "plan/pack.h"

@@ -1,6 +1,6 @@
-/* place.h: from sequences to a placed phase, and from placed phases to a plan. */
-#ifndef MF_PLAN_PLACE_H
-#define MF_PLAN_PLACE_H
+/* plan_place.h: from sequences to a placed phase, and from placed phases to a plan. */
+#ifndef MF_PLAN_PLAN_PLACE_H
+#define MF_PLAN_PLAN_PLACE_H
 
 #include "plan/flow.h"
 
