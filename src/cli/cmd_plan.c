@@ -197,8 +197,9 @@ int cli_plan(const cli_command *command, int argc, char **argv)
     const char *operands[1] = {0};
     int count = 0, status = take_lists(command, &argc, argv, &a);
     if (status == CLI_DONE)
-        status = cli_parse(command, argc, argv, options, &common, operands, 0, 1, &count,
-                           "Exit status: 0 the plan fits, 3 it does not, 4 a layer is not supported, 5 the file is bad.\n");
+        status =
+            cli_parse(command, argc, argv, options, &common, operands, 0, 1, &count,
+                      "Exit status: 0 the plan fits, 3 it does not, 4 a layer is not supported, 5 the file is bad.\n");
     if (status != CLI_DONE || common.help)
         return status;
     if (a.cards && strcmp(a.cards, "list") == 0)

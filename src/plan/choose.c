@@ -156,8 +156,7 @@ static memfit_status does_not_fit(mf_fitter *fitter, const mf_plan *nearest, mem
 {
     const mf_plan_options *o = &fitter->options;
     mf_fit_entry *entry;
-    memfit_status status =
-        mf_fitter_entry(fitter, o->only, nearest->phases[0].batch, nearest->pieces > 1, &entry, err);
+    memfit_status status = mf_fitter_entry(fitter, o->only, nearest->phases[0].batch, nearest->pieces > 1, &entry, err);
     if (status != MEMFIT_OK)
         return status;
     mf_bounds bounds;

@@ -123,7 +123,7 @@ typedef struct mf_plan_options {
     bool allow_changed;       /* pieces under trainable BatchNormalization may be chosen */
     int64_t validation_batch; /* 0: as `batch` */
     bool with_validation, with_prediction;
-    mf_mode only; /* MF_MODE_EVALUATE or MF_MODE_PREDICT: that phase alone, `batch` samples at a time */
+    mf_mode only;               /* MF_MODE_EVALUATE or MF_MODE_PREDICT: that phase alone, `batch` samples at a time */
     int64_t samples;            /* of the training set, when known: plans the last partial batch; 0: unknown */
     int64_t validation_samples; /* likewise; with `only`, samples counts */
     uint64_t limit_bytes;       /* of the whole process; 0: no limit */
