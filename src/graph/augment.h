@@ -30,7 +30,8 @@ typedef enum mf_augment {
     MF_AUGMENT_CROP,
     MF_AUGMENT_GRAYSCALE,
     MF_AUGMENT_INVERT,
-    MF_AUGMENT_COUNT
+    MF_AUGMENT_COUNT,
+    MF_AUGMENT_OTHER = 255 /* colour layers that keep the shape: they can be planned, no backend runs them */
 } mf_augment;
 
 #endif

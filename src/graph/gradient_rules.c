@@ -112,6 +112,13 @@ void mf_gradient_assumed(mf_backward *w, const mf_op *op)
                                           op->attr.assumed.bytes));
 }
 
+/* Augmentation stands before the first trainable layer: a gradient that gets here is a model memfit cannot train. */
+void mf_gradient_augment(mf_backward *w, const mf_op *op)
+{
+    mf_build_fail(w->b, MEMFIT_UNSUPPORTED, "layer '%s' augments what a trainable layer made: it has no gradient here",
+                  w->b->graph->layers[op->layer].name);
+}
+
 /* ---- linear ---- */
 
 static uint32_t flat(mf_build *b, uint32_t x)

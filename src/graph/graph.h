@@ -314,6 +314,8 @@ typedef union mf_attr {
     struct {
         bool backwards, reset_after, sequences;
         mf_unary activation, recurrent_activation;
+        double recurrent_dropout; /* > 0: of the state, one draw a sample for all steps; backends may refuse */
+        uint32_t key;
     } rnn;
     struct {
         uint32_t method; /* 0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 lanczos3 */
@@ -390,7 +392,8 @@ typedef enum {
     MF_VAR_EMA,
     MF_VAR_METRIC,
     MF_VAR_LOSS,
-    MF_VAR_CONTROL
+    MF_VAR_CONTROL,
+    MF_VAR_CONSTANT /* from the configuration; `stored` has its values; never written */
 } mf_var_role;
 
 typedef struct mf_variable {

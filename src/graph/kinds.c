@@ -107,7 +107,7 @@ static const mf_kind_rules kinds[MF_OP_COUNT] = {
     [MF_OP_CHECK_FINITE] = {{OVER(1, 0), IN(2, 2), OUT(2, 2), STATE}, mf_shape_in_place, NULL, "update"},
     [MF_OP_UPDATE] = {{OVER(0, 0), IN(2, 8), OUT(1, 5), STATE}, mf_shape_in_place, NULL, "update"},
     [MF_OP_EMA] = {{OVER(1, 0), IN(2, 3), OUT(1, 1), STATE}, mf_shape_in_place, NULL, "update"},
-    [MF_OP_AUGMENT] = {{KEEP, IN(1, 1), OUT(1, 1), AGAIN}, mf_shape_given, NULL, "input data has no gradient"},
+    [MF_OP_AUGMENT] = {{KEEP, IN(1, 1), OUT(1, 1), AGAIN}, mf_shape_given, mf_gradient_augment},
 };
 
 static const struct {

@@ -41,7 +41,8 @@ mf_gradient_rule mf_gradient_view, mf_gradient_cast, mf_gradient_transpose, mf_g
     mf_gradient_conv, mf_gradient_conv_transposed, mf_gradient_unary, mf_gradient_binary, mf_gradient_sum_n,
     mf_gradient_reduce, mf_gradient_softmax, mf_gradient_prelu, mf_gradient_dropout, mf_gradient_pool_max,
     mf_gradient_pool_avg, mf_gradient_batch_norm, mf_gradient_batch_norm_infer, mf_gradient_layer_norm,
-    mf_gradient_lstm, mf_gradient_gru, mf_gradient_simple_rnn, mf_gradient_loss, mf_gradient_assumed;
+    mf_gradient_lstm, mf_gradient_gru, mf_gradient_simple_rnn, mf_gradient_loss, mf_gradient_assumed,
+    mf_gradient_augment;
 
 /* Whether a unary function's gradient is computed from its output rather than its input. */
 bool mf_unary_from_output(mf_unary function);

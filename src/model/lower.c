@@ -94,7 +94,7 @@ static bool is_float(mf_dtype dtype)
 
 /* ---- masks ---- */
 
-static uint32_t mask_of(const mf_lowering *lo, uint32_t tensor)
+uint32_t mf_mask_of(const mf_lowering *lo, uint32_t tensor)
 {
     return tensor < lo->mask_capacity ? lo->masks[tensor] : MF_NONE;
 }
@@ -154,19 +154,35 @@ static void assume(mf_layer_call *c, const mf_assumption *assumption)
     c->out_count = 1;
 }
 
-static void cast_inputs(mf_layer_call *c, uint32_t *in, unsigned flags)
+/* Operations promote to the widest of their floating-point inputs instead of casting to the policy's type. */
+static void promote(mf_layer_call *c)
 {
+    bool any = false;
     for (uint32_t i = 0; i < c->in_count; i++) {
-        mf_dtype dtype = mf_g_dtype(c->b, in[i]);
-        bool to = is_float(dtype) ? is_float(c->compute) : !(flags & MF_CLASS_KEEPS_TYPES);
-        if (to && (is_float(dtype) || !c->layer->is_operation))
-            in[i] = mf_g_cast(c->b, in[i], c->compute);
+        mf_dtype dtype = mf_g_dtype(c->b, c->in[i]);
+        if (!is_float(dtype))
+            continue;
+        if (!any)
+            c->compute = dtype;
+        else if (dtype != c->compute)
+            c->compute = dtype == MF_F64 || c->compute == MF_F64 ? MF_F64 : MF_F32;
+        any = true;
     }
 }
 
-static bool custom_class(const mf_layer *layer)
+static void cast_inputs(mf_layer_call *c, uint32_t *in, unsigned flags)
 {
-    return layer->unsupported != NULL;
+    if (c->layer->is_operation)
+        promote(c);
+    for (uint32_t i = 0; i < c->in_count; i++) {
+        mf_dtype dtype = mf_g_dtype(c->b, in[i]);
+        bool cast = is_float(dtype) ? is_float(c->compute) : !(flags & MF_CLASS_KEEPS_TYPES);
+        if (!cast || dtype == c->compute)
+            continue;
+        uint32_t mask = mf_mask_of(c->lo, in[i]);
+        in[i] = mf_g_cast(c->b, in[i], c->compute);
+        set_mask(c->lo, in[i], mask);
+    }
 }
 
 void mf_lower_layer(mf_layer_call *c)
@@ -185,8 +201,12 @@ void mf_lower_layer(mf_layer_call *c)
         assume(c, assumption);
         return;
     }
-    if (custom_class(c->layer)) {
+    if (c->layer->unsupported) {
         mf_lower_unsupported(c, c->layer->unsupported);
+        return;
+    }
+    if (strstr(c->layer->dtype_policy, "_from_")) {
+        mf_lower_unsupported(c, "quantized weights are not supported");
         return;
     }
     if (!row || !row->rule) {
@@ -240,7 +260,7 @@ static bool gather_inputs(walk *w, const mf_call *call, mf_layer_call *c)
     }
     c->in = in;
     c->names = names;
-    c->mask = count ? mask_of(w->lo, in[0]) : MF_NONE;
+    c->mask = count ? mf_mask_of(w->lo, in[0]) : MF_NONE;
     return true;
 }
 
@@ -279,6 +299,7 @@ static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
                        .out_mask = MF_NONE,
                        .prefix = ""};
     c.compute = mf_policy_compute(lo, layer->dtype_policy, &c.variable);
+    c.inner = w->scope->inner[layer_index];
     lo->b.layer = c.graph_layer;
     if (!gather_inputs(w, call, &c))
         return;
@@ -403,7 +424,7 @@ void mf_lower_nested(mf_layer_call *c, const mf_model *model, mf_scope *scope)
             mf_build_fail(c->b, MEMFIT_DAMAGED, "model '%s': an input does not exist", c->layer->name);
             return;
         }
-        mf_layer_call bound = {.lo = c->lo, .out = {c->in[i]}, .out_count = 1, .out_mask = mask_of(c->lo, c->in[i])};
+        mf_layer_call bound = {.lo = c->lo, .out = {c->in[i]}, .out_count = 1, .out_mask = mf_mask_of(c->lo, c->in[i])};
         keep_values(&w, w.first[ref->layer] + ref->call, &bound);
         w.state[w.first[ref->layer] + ref->call] = 2;
         c->b->graph->layers[scope->number[ref->layer]].output_shape = mf_g_shape(c->b, c->in[i]);
@@ -412,7 +433,7 @@ void mf_lower_nested(mf_layer_call *c, const mf_model *model, mf_scope *scope)
     for (uint32_t i = 0; i < model->output_count; i++)
         c->out[i] = value_of(&w, &model->outputs[i]);
     c->out_count = model->output_count;
-    c->out_mask = model->output_count && c->out[0] != MF_NONE ? mask_of(c->lo, c->out[0]) : MF_NONE;
+    c->out_mask = model->output_count && c->out[0] != MF_NONE ? mf_mask_of(c->lo, c->out[0]) : MF_NONE;
 }
 
 static void lower_root(mf_lowering *lo, mf_scope *scope)

@@ -47,6 +47,7 @@ typedef struct mf_layer_call {
     uint32_t mask;      /* of the first input, or MF_NONE */
     uint32_t out_mask;  /* goes with the results; set to `mask` before the call of layers that pass masks on */
     const char *prefix; /* of stored paths: "", "cell/", "forward_layer/cell/" */
+    mf_scope *inner;    /* of the model inside a wrapper, or NULL */
     uint32_t weights;   /* asked for so far in this call */
     uint32_t paths;     /* next number under prefix + "vars/" */
 } mf_layer_call;
@@ -68,7 +69,10 @@ const mf_class_row *mf_class_find(const char *name);
 const mf_class_row *mf_class_table(uint32_t *count);
 /* Operation nodes: Add, Multiply, GetItem ... of keras.ops. */
 const mf_class_row *mf_operation_find(const char *name);
-const mf_class_row *mf_operation_table(uint32_t *count);
+extern const mf_class_row mf_operation_rows[];
+extern const uint32_t mf_operation_row_count;
+const mf_class_row *mf_shape_operation_find(const char *name);
+const mf_class_row *mf_shape_operation_table(uint32_t *count);
 
 /* ---- lower.c ---- */
 /* Runs a layer's rule on given inputs: used for wrapped layers too. The call's in, names, config ... are set. */
@@ -76,22 +80,28 @@ void mf_lower_layer(mf_layer_call *c);
 uint32_t mf_lower_unsupported(mf_layer_call *c, const char *what);
 /* Lowers a nested model on given inputs. */
 void mf_lower_nested(mf_layer_call *c, const mf_model *model, mf_scope *scope);
+uint32_t mf_mask_of(const mf_lowering *lo, uint32_t tensor);
 mf_dtype mf_policy_compute(mf_lowering *lo, const char *policy, mf_dtype *variable);
 
 /* ---- lower_weights.c ---- */
 typedef struct mf_weight_spec {
     const char *name;        /* "kernel" */
     const char *initializer; /* key in the config, or NULL */
+    const char *otherwise;   /* initializer when the config names none: "glorot_uniform"; NULL: `initial` */
     const char *regularizer; /* key in the config, or NULL */
     double initial;
     bool frozen; /* a statistic: never trained */
-    bool keep;   /* do not cast to the compute type */
+    bool keep;    /* do not cast to the compute type */
+    bool integer; /* an int32 */
 } mf_weight_spec;
 /* The next weight of this layer, as a tensor in the compute type. Makes the variable at the layer's first call. */
 uint32_t mf_weight(mf_layer_call *c, const mf_weight_spec *spec, mf_shape shape);
 /* The common ones: kernel_initializer, bias_initializer ... */
 uint32_t mf_kernel(mf_layer_call *c, mf_shape shape);
 uint32_t mf_bias(mf_layer_call *c, int64_t count); /* MF_NONE when use_bias is false */
+/* A constant from the configuration: a number or nested lists of numbers, as a variable of role CONSTANT in the compute
+ * type. */
+uint32_t mf_constant(mf_layer_call *c, const mf_json *value);
 uint32_t mf_random_key(mf_layer_call *c);          /* numbered alike in every mode */
 
 /* ---- configuration ---- */
@@ -109,6 +119,10 @@ const char *mf_config_name(const mf_json *value);
 /* Channels last and back, when data_format is channels_first. */
 uint32_t mf_channels_last(mf_layer_call *c, uint32_t x);
 uint32_t mf_channels_back(mf_layer_call *c, uint32_t y);
+
+/* ---- einsum, lower_einsum.c ---- */
+/* Two operands by numpy's rules; an ellipsis stands for the leading axes. */
+uint32_t mf_einsum(mf_layer_call *c, const char *equation, uint32_t x, uint32_t y);
 
 /* ---- activations, lower_activation.c ---- */
 /* Appends the activation a config value names (null: none). */
@@ -133,6 +147,12 @@ mf_layer_rule mf_lower_flatten, mf_lower_reshape, mf_lower_permute, mf_lower_rep
     mf_lower_cropping, mf_lower_up_sampling;
 mf_layer_rule mf_lower_add, mf_lower_average, mf_lower_subtract, mf_lower_multiply, mf_lower_maximum, mf_lower_minimum,
     mf_lower_concatenate, mf_lower_dot;
+mf_layer_rule mf_lower_rescaling, mf_lower_normalization, mf_lower_custom_scale, mf_lower_layer_scale,
+    mf_lower_stochastic_depth;
+mf_layer_rule mf_lower_lstm, mf_lower_gru, mf_lower_simple_rnn, mf_lower_rnn, mf_lower_bidirectional,
+    mf_lower_time_distributed;
+mf_layer_rule mf_lower_multi_head_attention, mf_lower_attention, mf_lower_additive_attention;
+mf_layer_rule mf_lower_augment, mf_lower_random_crop, mf_lower_resizing, mf_lower_center_crop;
 uint32_t mf_interpolation(const char *name); /* number of a resize method, or MF_NONE */
 
 #endif

@@ -140,7 +140,7 @@ static void make_variable(mf_layer_call *c, const mf_weight_spec *spec, const mf
     mf_variable v = {.role = spec->frozen ? MF_VAR_STATISTIC : MF_VAR_PARAMETER,
                      .kind = MEMFIT_KIND_PARAMETERS,
                      .trainable = c->trainable && !spec->frozen,
-                     .dtype = c->variable,
+                     .dtype = spec->integer ? MF_I32 : c->variable,
                      .shape = *shape,
                      .parameter = MF_NONE,
                      .initial = spec->initial};
@@ -158,6 +158,11 @@ static void make_variable(mf_layer_call *c, const mf_weight_spec *spec, const mf
     regularizer(c, spec->regularizer, &v);
     v.stored = stored_at(c, v.path, shape);
     v.initializer = spec->initializer ? mf_json_get(c->config, spec->initializer) : NULL;
+    if (mf_json_is_null(v.initializer) && spec->otherwise &&
+        !(v.initializer = mf_json_new_string(&g->arena, spec->otherwise))) {
+        mf_build_fail(c->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the weights");
+        return;
+    }
     uint64_t count = mf_shape_count(shape);
     entry->parameter_count += count;
     entry->trainable_count += v.trainable ? count : 0;
@@ -186,10 +191,72 @@ uint32_t mf_weight(mf_layer_call *c, const mf_weight_spec *spec, mf_shape shape)
     return spec->keep ? tensor : mf_g_cast(c->b, tensor, c->compute);
 }
 
+/* ---- constants ---- */
+
+static uint64_t flatten(const mf_json *value, float *numbers, uint64_t room, uint32_t depth, mf_shape *shape)
+{
+    uint64_t n = 0;
+    if (value->type != MF_JSON_ARRAY) {
+        if (room)
+            numbers[0] = (float)mf_json_number(value, value->type == MF_JSON_BOOL ? value->boolean : 0);
+        return 1;
+    }
+    if (depth >= MF_MOST_DIMS)
+        return 0;
+    if (shape->rank <= depth)
+        shape->rank = depth + 1;
+    shape->dim[depth] = (int64_t)value->count;
+    for (const mf_json *v = value->first; v; v = v->next)
+        n += flatten(v, numbers ? numbers + n : NULL, room > n ? room - n : 0, depth + 1, shape);
+    return n;
+}
+
+/* The values lie in the graph like a stored weight, so that whoever fills variables needs no second way. */
+uint32_t mf_constant(mf_layer_call *c, const mf_json *value)
+{
+    mf_graph *g = c->b->graph;
+    if (!mf_build_ok(c->b))
+        return MF_NONE;
+    if (value && value->type == MF_JSON_OBJECT)
+        value = mf_json_get(mf_json_get(value, "config"), "value");
+    if (!value || (value->type != MF_JSON_ARRAY && value->type != MF_JSON_NUMBER && value->type != MF_JSON_BOOL))
+        return mf_build_fail(c->b, MEMFIT_UNSUPPORTED, "layer '%s': a constant that is no number or list",
+                             c->layer->name);
+    uint32_t first = c->lo->first_variable[c->graph_layer], variable = first + c->weights;
+    if (first == MF_NONE || variable >= g->variable_count || g->variables[variable].layer != c->graph_layer) {
+        mf_shape shape = {0};
+        uint64_t count = flatten(value, NULL, 0, 0, &shape);
+        float *numbers = MF_NEW_ARRAY(&g->arena, float, count + 1);
+        mf_stored *stored = MF_NEW(&g->arena, mf_stored);
+        char *name = mf_arena_printf(&g->arena, "%s/constant", g->layers[c->graph_layer].name);
+        if (!numbers || !stored || !name)
+            return mf_build_fail(c->b, MEMFIT_NO_HOST_MEMORY, "no host memory for a constant");
+        if (count != mf_shape_count(&shape))
+            return mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': a constant with ragged lists", c->layer->name);
+        flatten(value, numbers, count, 0, &shape);
+        *stored = (mf_stored){
+            .path = "", .dtype = MF_F32, .shape = shape, .data = numbers, .bytes = count * sizeof(float)};
+        mf_variable v = {.name = name,
+                         .path = "",
+                         .role = MF_VAR_CONSTANT,
+                         .kind = MEMFIT_KIND_OTHER,
+                         .dtype = MF_F32,
+                         .shape = shape,
+                         .parameter = MF_NONE,
+                         .stored = stored};
+        variable = mf_g_variable(c->b, &v);
+        if (first == MF_NONE)
+            c->lo->first_variable[c->graph_layer] = variable;
+    }
+    c->weights++;
+    return mf_g_cast(c->b, mf_g_use(c->b, variable), c->compute);
+}
+
 uint32_t mf_kernel(mf_layer_call *c, mf_shape shape)
 {
     static const mf_weight_spec spec = {
-        .name = "kernel", .initializer = "kernel_initializer", .regularizer = "kernel_regularizer"};
+        .name = "kernel", .initializer = "kernel_initializer", .otherwise = "glorot_uniform",
+        .regularizer = "kernel_regularizer"};
     return mf_weight(c, &spec, shape);
 }
 
