@@ -1,6 +1,6 @@
 /*
- * lower_attention.c: attention layers by products, transposes and softmax. The scores (N, H, T, S) are a tensor like any
- * other: the planner sees them.
+ * lower_attention.c: attention layers by products, transposes and softmax. The scores (N, H, T, S) are a tensor like
+ * any other: the planner sees them.
  */
 #include "model/lower_inner.h"
 
@@ -100,12 +100,10 @@ static uint32_t masked_scores(mf_layer_call *c, uint32_t scores, uint32_t query_
 
 static uint32_t output_projection(mf_layer_call *c, uint32_t context, int64_t width)
 {
-    static const mf_weight_spec kernel_spec = {.name = "attention_output/kernel",
-                                               .initializer = "kernel_initializer",
-                                               .regularizer = "kernel_regularizer"};
-    static const mf_weight_spec bias_spec = {.name = "attention_output/bias",
-                                             .initializer = "bias_initializer",
-                                             .regularizer = "bias_regularizer"};
+    static const mf_weight_spec kernel_spec = {
+        .name = "attention_output/kernel", .initializer = "kernel_initializer", .regularizer = "kernel_regularizer"};
+    static const mf_weight_spec bias_spec = {
+        .name = "attention_output/bias", .initializer = "bias_initializer", .regularizer = "bias_regularizer"};
     mf_shape s = mf_g_shape(c->b, context); /* (N, H, T, D) */
     context = mf_g_transpose(c->b, context, (uint32_t[]){0, 2, 1, 3});
     context = mf_g_view(c->b, context, mf_shape2(s.dim[0] * s.dim[2], s.dim[1] * s.dim[3]));
@@ -123,8 +121,8 @@ static bool read_heads(mf_layer_call *c, heads *h, int64_t *width)
 {
     h->count = mf_json_get_integer(c->config, "num_heads", 0);
     h->key = mf_json_get_integer(c->config, "key_dim", 0);
-    h->value = mf_json_is_null(mf_json_get(c->config, "value_dim")) ? h->key
-                                                                    : mf_json_get_integer(c->config, "value_dim", 0);
+    h->value =
+        mf_json_is_null(mf_json_get(c->config, "value_dim")) ? h->key : mf_json_get_integer(c->config, "value_dim", 0);
     const mf_json *shape = mf_json_get(c->config, "output_shape");
     if (shape && shape->type == MF_JSON_ARRAY && shape->count == 1)
         shape = mf_json_at(shape, 0);
@@ -158,8 +156,8 @@ void mf_lower_multi_head_attention(mf_layer_call *c)
     uint32_t vh = project(c, "value_dense/", value, h.count, h.value);
     uint32_t scores = mf_g_matmul(c->b, qh, kh, MF_NONE, false, true, 1 / sqrt((double)h.key));
     scores = masked_scores(c, scores, query_mask, value_mask);
-    uint32_t p = probabilities(c, scores, flag_in_call(c, "use_causal_mask"),
-                               mf_json_get_number(c->config, "dropout", 0));
+    uint32_t p =
+        probabilities(c, scores, flag_in_call(c, "use_causal_mask"), mf_json_get_number(c->config, "dropout", 0));
     uint32_t context = mf_g_matmul(c->b, p, vh, MF_NONE, false, false, 1);
     c->out[0] = output_projection(c, context, width);
     c->out_count = 1;

@@ -1,7 +1,7 @@
 /*
- * lower_augment.c: image augmentation and resizing. The Random* layers act when training only and have no gradient: they
- * stand before the first trainable layer. Each becomes one AUGMENT operation; graph/augment.h lists what its parameters
- * mean.
+ * lower_augment.c: image augmentation and resizing. The Random* layers act when training only and have no gradient:
+ * they stand before the first trainable layer. Each becomes one AUGMENT operation; graph/augment.h lists what its
+ * parameters mean.
  */
 #include "model/lower_inner.h"
 
@@ -66,7 +66,9 @@ static void parameters(const mf_json *config, mf_augment function, double *a)
 {
     const char *mode = mf_json_get_string(config, "mode", "horizontal_and_vertical");
     switch (function) {
-    case MF_AUGMENT_FLIP: a[0] = (strstr(mode, "horizontal") ? 1 : 0) + (strstr(mode, "vertical") ? 2 : 0); break;
+    case MF_AUGMENT_FLIP:
+        a[0] = (strstr(mode, "horizontal") ? 1 : 0) + (strstr(mode, "vertical") ? 2 : 0);
+        break;
     case MF_AUGMENT_ROTATION:
         factor(config, "factor", 0, a);
         outside(config, a);
@@ -85,7 +87,8 @@ static void parameters(const mf_json *config, mf_augment function, double *a)
         break;
     case MF_AUGMENT_CONTRAST:
         factor(config, "factor", 0, a); /* one number f or [lower, upper]: both lie around 1 */
-        a[0] = 1 - (mf_json_get(config, "factor") && mf_json_get(config, "factor")->type == MF_JSON_ARRAY ? a[0] : a[1]);
+        a[0] =
+            1 - (mf_json_get(config, "factor") && mf_json_get(config, "factor")->type == MF_JSON_ARRAY ? a[0] : a[1]);
         a[1] = 1 + a[1];
         value_range(config, a + 2);
         break;
@@ -100,7 +103,8 @@ static void parameters(const mf_json *config, mf_augment function, double *a)
         value_range(config, a + 2);
         break;
     }
-    default: break;
+    default:
+        break;
     }
 }
 

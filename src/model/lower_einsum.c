@@ -1,8 +1,8 @@
 /*
  * lower_einsum.c: einsum of two operands, and EinsumDense. Labels fall into four groups: batch (both operands and the
  * result), left, right (one operand and the result) and summed (both operands only); both operands are brought to three
- * axes of groups by transposes and views, multiplied, and the result is taken apart again. A transpose is left out where
- * the product can read its operand transposed.
+ * axes of groups by transposes and views, multiplied, and the result is taken apart again. A transpose is left out
+ * where the product can read its operand transposed.
  */
 #include "model/lower_inner.h"
 
@@ -167,8 +167,8 @@ uint32_t mf_einsum(mf_layer_call *c, const char *equation, uint32_t x, uint32_t 
         made[MF_MOST_DIMS + 1];
     if (!mf_build_ok(c->b))
         return MF_NONE;
-    if (!parse(equation, xs.rank, &s) || repeats(s.x) || repeats(s.y) || repeats(s.out) ||
-        !take_sizes(&s, s.x, &xs) || !take_sizes(&s, s.y, &ys))
+    if (!parse(equation, xs.rank, &s) || repeats(s.x) || repeats(s.y) || repeats(s.out) || !take_sizes(&s, s.x, &xs) ||
+        !take_sizes(&s, s.y, &ys))
         return bad(c, equation);
     x = drop_lonely(c, x, s.x, s.y, s.out);
     y = drop_lonely(c, y, s.y, s.x, s.out);

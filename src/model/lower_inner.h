@@ -90,7 +90,7 @@ typedef struct mf_weight_spec {
     const char *otherwise;   /* initializer when the config names none: "glorot_uniform"; NULL: `initial` */
     const char *regularizer; /* key in the config, or NULL */
     double initial;
-    bool frozen; /* a statistic: never trained */
+    bool frozen;  /* a statistic: never trained */
     bool keep;    /* do not cast to the compute type */
     bool integer; /* an int32 */
 } mf_weight_spec;
@@ -102,7 +102,7 @@ uint32_t mf_bias(mf_layer_call *c, int64_t count); /* MF_NONE when use_bias is f
 /* A constant from the configuration: a number or nested lists of numbers, as a variable of role CONSTANT in the compute
  * type. */
 uint32_t mf_constant(mf_layer_call *c, const mf_json *value);
-uint32_t mf_random_key(mf_layer_call *c);          /* numbered alike in every mode */
+uint32_t mf_random_key(mf_layer_call *c); /* numbered alike in every mode */
 
 /* ---- configuration ---- */
 mf_shape mf_shape1(int64_t a);

@@ -50,21 +50,27 @@ static double number_of(operand o)
 static uint32_t with_number(mf_build *b, mf_binary function, uint32_t x, double n, bool number_first)
 {
     switch (function) {
-    case MF_ADD: return mf_g_unary(b, MF_UNARY_AFFINE, 1, n, x);
-    case MF_SUB: return mf_g_unary(b, MF_UNARY_AFFINE, number_first ? -1 : 1, number_first ? n : -n, x);
-    case MF_MUL: return mf_g_unary(b, MF_UNARY_AFFINE, n, 0, x);
+    case MF_ADD:
+        return mf_g_unary(b, MF_UNARY_AFFINE, 1, n, x);
+    case MF_SUB:
+        return mf_g_unary(b, MF_UNARY_AFFINE, number_first ? -1 : 1, number_first ? n : -n, x);
+    case MF_MUL:
+        return mf_g_unary(b, MF_UNARY_AFFINE, n, 0, x);
     case MF_DIV:
         return number_first ? mf_g_unary(b, MF_UNARY_AFFINE, n, 0, mf_g_unary(b, MF_UNARY_RECIPROCAL, 0, 0, x))
                             : mf_g_unary(b, MF_UNARY_AFFINE, 1 / n, 0, x);
-    case MF_MAX: return mf_g_unary(b, MF_UNARY_CLIP, n, INFINITY, x);
-    case MF_MIN: return mf_g_unary(b, MF_UNARY_CLIP, -INFINITY, n, x);
+    case MF_MAX:
+        return mf_g_unary(b, MF_UNARY_CLIP, n, INFINITY, x);
+    case MF_MIN:
+        return mf_g_unary(b, MF_UNARY_CLIP, -INFINITY, n, x);
     case MF_POW:
         if (number_first) /* n^x = exp(x log n) */
             return mf_g_unary(b, MF_UNARY_EXP, 0, 0, mf_g_unary(b, MF_UNARY_AFFINE, log(n), 0, x));
         return n == 2     ? mf_g_unary(b, MF_UNARY_SQUARE, 0, 0, x)
                : n == 0.5 ? mf_g_unary(b, MF_UNARY_SQRT, 0, 0, x)
                           : mf_g_unary(b, MF_UNARY_POW, n, 0, x);
-    default: return mf_g_unary(b, MF_UNARY_SQUARE, 0, 0, mf_g_unary(b, MF_UNARY_AFFINE, 1, -n, x));
+    default:
+        return mf_g_unary(b, MF_UNARY_SQUARE, 0, 0, mf_g_unary(b, MF_UNARY_AFFINE, 1, -n, x));
     }
 }
 
@@ -180,8 +186,8 @@ static void op_leaky_relu(mf_layer_call *c)
 static void op_elu(mf_layer_call *c)
 {
     bool celu = strcmp(c->layer->class_name, "Celu") == 0;
-    one(c, mf_g_unary(c->b, celu ? MF_UNARY_CELU : MF_UNARY_ELU, mf_json_get_number(c->config, "alpha", 1), 0,
-                      c->in[0]));
+    one(c,
+        mf_g_unary(c->b, celu ? MF_UNARY_CELU : MF_UNARY_ELU, mf_json_get_number(c->config, "alpha", 1), 0, c->in[0]));
 }
 
 static void op_clip(mf_layer_call *c)
@@ -242,8 +248,9 @@ static void op_reduce(mf_layer_call *c)
     static const struct {
         const char *name;
         mf_reduce function;
-    } reductions[] = {{"Mean", MF_REDUCE_MEAN}, {"Sum", MF_REDUCE_SUM},   {"Max", MF_REDUCE_MAX}, {"Amax", MF_REDUCE_MAX},
-                      {"Min", MF_REDUCE_MIN},   {"Amin", MF_REDUCE_MIN}, {"Prod", MF_REDUCE_PROD}, {"Norm", MF_REDUCE_L2}};
+    } reductions[] = {{"Mean", MF_REDUCE_MEAN}, {"Sum", MF_REDUCE_SUM}, {"Max", MF_REDUCE_MAX},
+                      {"Amax", MF_REDUCE_MAX},  {"Min", MF_REDUCE_MIN}, {"Amin", MF_REDUCE_MIN},
+                      {"Prod", MF_REDUCE_PROD}, {"Norm", MF_REDUCE_L2}};
     uint32_t axes = axes_of(mf_json_get(c->config, "axis"), mf_g_shape(c->b, c->in[0]).rank);
     const mf_json *order = mf_json_get(c->config, "ord");
     if (!mf_json_is_null(order) && mf_json_integer(order, 2) != 2) {

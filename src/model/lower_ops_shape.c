@@ -127,7 +127,8 @@ static void op_squeeze(mf_layer_call *c)
 
 static void op_stack(mf_layer_call *c)
 {
-    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank, axis = mf_axis(mf_json_get_integer(c->config, "axis", 0), rank + 1);
+    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank,
+             axis = mf_axis(mf_json_get_integer(c->config, "axis", 0), rank + 1);
     uint32_t *parts = MF_NEW_ARRAY(&c->lo->scratch, uint32_t, c->in_count + 1);
     if (!parts || axis == MF_NONE) {
         bad(c, "axis is out of range");
@@ -150,7 +151,7 @@ static void op_split(mf_layer_call *c)
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        int64_t end = sections ? (int64_t)(i + 1) * (s.dim[axis] / sections)
+        int64_t end = sections         ? (int64_t)(i + 1) * (s.dim[axis] / sections)
                       : i + 1 == count ? s.dim[axis]
                                        : mf_json_integer(mf_json_at(how, i), 0);
         part.dim[axis] = end - begin[axis];
@@ -222,8 +223,7 @@ static void op_get_item(mf_layer_call *c)
         else if (strcmp(special(v), "__ellipsis__") == 0)
             for (uint32_t skip = x.rank - taken; skip && y.rank < MF_MOST_DIMS; skip--)
                 y.dim[y.rank++] = x.dim[axis++];
-        else if ((fits = axis < x.rank &&
-                         subscript(v, x.dim[axis], &begin[axis], &sizes.dim[axis], &step[axis]))) {
+        else if ((fits = axis < x.rank && subscript(v, x.dim[axis], &begin[axis], &sizes.dim[axis], &step[axis]))) {
             if (v->type != MF_JSON_NUMBER)
                 y.dim[y.rank++] = sizes.dim[axis];
             axis++;
@@ -248,7 +248,8 @@ static void op_tile(mf_layer_call *c)
     for (uint32_t i = 0; i < rank; i++) {
         int64_t times = repeats && repeats->type == MF_JSON_ARRAY
                             ? mf_json_integer(mf_json_at(repeats, i + repeats->count - rank), 1)
-                            : i + 1 == rank ? mf_json_integer(repeats, 1) : 1;
+                        : i + 1 == rank ? mf_json_integer(repeats, 1)
+                                        : 1;
         if (times == 1)
             continue;
         mf_shape s = mf_g_shape(c->b, x), tall;

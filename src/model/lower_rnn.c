@@ -19,9 +19,8 @@ typedef struct recurrent {
     bool backwards;
 } recurrent;
 
-static const mf_weight_spec recurrent_spec = {.name = "recurrent_kernel",
-                                              .initializer = "recurrent_initializer",
-                                              .regularizer = "recurrent_regularizer"};
+static const mf_weight_spec recurrent_spec = {
+    .name = "recurrent_kernel", .initializer = "recurrent_initializer", .regularizer = "recurrent_regularizer"};
 
 static int64_t gates_of(cell kind)
 {
@@ -84,8 +83,8 @@ static mf_rnn_result run_cell(mf_layer_call *c, const recurrent *r)
     uint32_t input_key = mf_random_key(c), input = c->in[0];
     if (c->training) /* one draw for all steps */
         input = mf_g_dropout(b, input, mf_json_get_number(c->config, "dropout", 0), input_key, 2);
-    uint32_t z = mf_g_matmul(b, mf_g_view(b, input, mf_shape2(x.dim[0] * x.dim[1], x.dim[2])), kernel, bias, false,
-                             false, 1);
+    uint32_t z =
+        mf_g_matmul(b, mf_g_view(b, input, mf_shape2(x.dim[0] * x.dim[1], x.dim[2])), kernel, bias, false, false, 1);
     z = mf_g_view(b, z, mf_shape3(x.dim[0], x.dim[1], wide));
     uint32_t before = b->graph->op_count;
     mf_rnn_result result;

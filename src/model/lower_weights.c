@@ -234,8 +234,8 @@ uint32_t mf_constant(mf_layer_call *c, const mf_json *value)
         if (count != mf_shape_count(&shape))
             return mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': a constant with ragged lists", c->layer->name);
         flatten(value, numbers, count, 0, &shape);
-        *stored = (mf_stored){
-            .path = "", .dtype = MF_F32, .shape = shape, .data = numbers, .bytes = count * sizeof(float)};
+        *stored =
+            (mf_stored){.path = "", .dtype = MF_F32, .shape = shape, .data = numbers, .bytes = count * sizeof(float)};
         mf_variable v = {.name = name,
                          .path = "",
                          .role = MF_VAR_CONSTANT,
@@ -254,9 +254,10 @@ uint32_t mf_constant(mf_layer_call *c, const mf_json *value)
 
 uint32_t mf_kernel(mf_layer_call *c, mf_shape shape)
 {
-    static const mf_weight_spec spec = {
-        .name = "kernel", .initializer = "kernel_initializer", .otherwise = "glorot_uniform",
-        .regularizer = "kernel_regularizer"};
+    static const mf_weight_spec spec = {.name = "kernel",
+                                        .initializer = "kernel_initializer",
+                                        .otherwise = "glorot_uniform",
+                                        .regularizer = "kernel_regularizer"};
     return mf_weight(c, &spec, shape);
 }
 

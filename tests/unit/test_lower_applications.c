@@ -1,7 +1,7 @@
 /*
- * test_lower_applications.c: every keras.applications model, as real Keras describes it (tools/make_application_fixtures.py):
- * number of parameters, and class, output shape and parameters of every layer; training steps in float32 and mixed
- * precision obey every rule of the graph.
+ * test_lower_applications.c: every keras.applications model, as real Keras describes it
+ * (tools/make_application_fixtures.py): number of parameters, and class, output shape and parameters of every layer;
+ * training steps in float32 and mixed precision obey every rule of the graph.
  */
 #include "lower_helper.h"
 
@@ -115,7 +115,7 @@ static void every_application(void **state)
     DIR *dir = opendir(folder);
     assert_non_null(dir);
     uint32_t count = 0;
-    for (struct dirent *e; (e = readdir(dir)); ) {
+    for (struct dirent *e; (e = readdir(dir));) {
         if (!strstr(e->d_name, ".gz"))
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
