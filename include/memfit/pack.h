@@ -33,7 +33,7 @@ typedef struct memfit_pack_buffer {
 
 typedef enum memfit_pack_effort {
     MEMFIT_PACK_QUICK,     /* a few greedy orders: a millisecond for a thousand buffers */
-    MEMFIT_PACK_PORTFOLIO, /* more orders and dives, until the bound or the time limit (or 50 ms + 50 us a buffer) */
+    MEMFIT_PACK_PORTFOLIO, /* more orders and dives, until the bound or the time limit (or 50 ms + 0.1 ms a buffer) */
     MEMFIT_PACK_EXACT,     /* and then the exact search, until it is proven or the time is up (or 60 s) */
 } memfit_pack_effort;
 
@@ -49,7 +49,7 @@ typedef struct memfit_pack_options {
     const memfit_host *host; /* NULL: the default */
     memfit_pack_effort effort;
     uint64_t capacity;      /* stop at the first packing of at most this height; 0: make it as low as possible */
-    uint64_t time_limit_us; /* 0: as said at memfit_pack_effort. The quick orders always run to their end */
+    uint64_t time_limit_us; /* 0: as said at memfit_pack_effort. Two greedy orders always run to their end */
     unsigned threads;       /* 0: one per processor, at most 8 */
     uint64_t seed;          /* of the randomised parts; with one thread and no time limit reached, runs repeat */
     bool (*progress)(void *ctx, const memfit_pack_progress *progress); /* may be NULL; false ends the run early */

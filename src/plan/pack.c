@@ -59,12 +59,12 @@ static const struct {
     {MF_PACK_BY_SIZE, false, true},     {MF_PACK_BY_BIRTH, false, true},     {MF_PACK_BY_DEATH, false, true},
     {MF_PACK_BY_LOAD, false, true},     {MF_PACK_BY_LOAD_SIZE, false, true}, {MF_PACK_BY_BIRTH, true, true},
 };
-enum { FIRST = 4, QUICK = 6, ALL = sizeof passes / sizeof *passes };
+enum { YARDSTICKS = 2, CHEAPEST = 2, FIRST = 4, QUICK = 6, ALL = sizeof passes / sizeof *passes };
 
 static void run_passes(mf_pack_greedy *g, size_t from, size_t to, uint64_t goal_bytes, uint64_t deadline_us)
 {
     for (size_t i = from; i < to && g->best_bytes > goal_bytes; i++) {
-        if (i >= QUICK && mf_os_now_us() >= deadline_us)
+        if (i >= YARDSTICKS && mf_os_now_us() >= deadline_us)
             return;
         mf_pack_greedy_sort(g, passes[i].order, passes[i].whole_first);
         mf_pack_greedy_pass(g, passes[i].best_fit, g->best_height - !g->problem->pad_most);
@@ -93,17 +93,38 @@ static bool tell(void *ctx, uint64_t height, uint64_t bound, uint64_t nodes)
     return t->options->progress(t->options->progress_ctx, &progress);
 }
 
-/* What follows the first orders: dives, the other orders, the search. */
-static memfit_status improve(const mf_pack_problem *p, const mf_pack_options *o, uint64_t start, uint64_t goal,
-                             mf_pack_greedy *g, mf_pack_result *result, memfit_error *err)
+/* With more buffers than this the dives come before all greedy orders but the cheapest: those then are the slower
+ * part. */
+enum { LARGE = 2000 };
+
+static memfit_status dive(mf_pack_greedy *g, uint64_t goal, uint64_t deadline_us, mf_pack_result *result,
+                          memfit_error *err)
+{
+    bool improved = false;
+    memfit_status status = mf_pack_improve(g, goal, deadline_us, &improved, err);
+    if (improved)
+        result->method = "improved";
+    return status;
+}
+
+static void run_orders(mf_pack_greedy *g, size_t from, size_t to, uint64_t goal, uint64_t deadline_us,
+                       mf_pack_result *result)
+{
+    uint64_t before = g->best_bytes;
+    run_passes(g, from, to, goal, deadline_us);
+    if (g->best_bytes < before)
+        result->method = "greedy";
+}
+
+static memfit_status search(const mf_pack_problem *p, const mf_pack_options *o, uint64_t start, uint64_t deadline_us,
+                            mf_pack_greedy *g, mf_pack_result *result, memfit_error *err)
 {
     teller t = {o, p->unit, start};
-    bool exact = o->effort == MEMFIT_PACK_EXACT, improved = false;
+    bool exact = o->effort == MEMFIT_PACK_EXACT;
     unsigned threads = exact ? (o->threads ? o->threads : mf_os_cpu_count()) : 1;
-    uint64_t usual = exact ? 60000000 : 50000 + 50 * (uint64_t)p->count;
     mf_pack_solve_options so = {
         .capacity = o->capacity / p->unit,
-        .deadline_us = start + (o->time_limit_us ? o->time_limit_us : usual),
+        .deadline_us = deadline_us,
         .threads = threads < 1   ? 1
                    : threads > 8 ? 8
                                  : threads,
@@ -111,17 +132,8 @@ static memfit_status improve(const mf_pack_problem *p, const mf_pack_options *o,
         .progress = exact && o->progress ? tell : NULL,
         .progress_ctx = &t,
     };
-    memfit_status status = mf_pack_improve(g, goal, so.deadline_us, &improved, err);
-    if (status)
-        return status;
-    uint64_t before = g->best_bytes;
-    run_passes(g, FIRST, ALL, goal, so.deadline_us);
-    if (improved && g->best_bytes == before)
-        result->method = "improved";
-    if (g->best_bytes <= goal)
-        return MEMFIT_OK;
     mf_pack_solution solution;
-    status = mf_pack_solve(p, &so, g->best, &solution, err);
+    memfit_status status = mf_pack_solve(p, &so, g->best, &solution, err);
     if (status)
         return status;
     result->nodes = solution.nodes;
@@ -132,6 +144,29 @@ static memfit_status improve(const mf_pack_problem *p, const mf_pack_options *o,
     if (solution.bound > p->bound && solution.bound * p->unit - p->pad_most > result->bound)
         result->bound = solution.bound * p->unit - p->pad_most;
     return MEMFIT_OK;
+}
+
+/* All stages, each only while the goal is not reached. */
+static memfit_status run_stages(const mf_pack_problem *p, const mf_pack_options *o, uint64_t start, mf_pack_greedy *g,
+                                mf_pack_result *result, memfit_error *err)
+{
+    const bool large = p->count > LARGE;
+    uint64_t goal = o->capacity > p->bound_bytes ? o->capacity : p->bound_bytes;
+    uint64_t usual = o->effort == MEMFIT_PACK_EXACT ? 60000000 : 50000 + 100 * (uint64_t)p->count;
+    uint64_t deadline_us = start + (o->time_limit_us ? o->time_limit_us : usual);
+    if (o->effort == MEMFIT_PACK_QUICK) {
+        run_orders(g, 0, QUICK, goal, UINT64_MAX, result);
+        return MEMFIT_OK;
+    }
+    memfit_status status = MEMFIT_OK;
+    run_orders(g, CHEAPEST, CHEAPEST + 1, goal, UINT64_MAX, result);
+    if (large && g->best_bytes > goal && (status = dive(g, goal, start + (deadline_us - start) / 2, result, err)))
+        return status;
+    run_orders(g, 0, FIRST, goal, deadline_us, result);
+    if (g->best_bytes > goal && !large && (status = dive(g, goal, deadline_us, result, err)))
+        return status;
+    run_orders(g, FIRST, ALL, goal, deadline_us, result);
+    return g->best_bytes > goal ? search(p, o, start, deadline_us, g, result, err) : MEMFIT_OK;
 }
 
 memfit_status mf_pack(const memfit_host *host, mf_pack_buffer *buffers, size_t count, const mf_pack_options *options,
@@ -151,10 +186,7 @@ memfit_status mf_pack(const memfit_host *host, mf_pack_buffer *buffers, size_t c
     if ((status = check_fixed(&p, err)) || (status = mf_pack_greedy_init(&g, &p, &p.arena, err)))
         goto done;
     mf_pack_result r = {.max_load = p.max_load, .bound = p.bound_bytes, .method = "greedy"};
-    uint64_t goal = o->capacity > p.bound_bytes ? o->capacity : p.bound_bytes;
-    run_passes(&g, 0, o->effort == MEMFIT_PACK_QUICK ? QUICK : FIRST, goal, UINT64_MAX);
-    if (o->effort != MEMFIT_PACK_QUICK && p.count && g.best_bytes > goal &&
-        (status = improve(&p, o, start, goal, &g, &r, err)))
+    if (p.count && (status = run_stages(&p, o, start, &g, &r, err)))
         goto done;
     write_offsets(&p, buffers, g.best);
     r.height = p.count ? g.best_bytes : 0;

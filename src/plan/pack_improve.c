@@ -115,7 +115,8 @@ static memfit_status run_level(improver *v, double part, memfit_error *err)
     if (!status && target < l.problem.bound)
         target = l.problem.bound;
     for (size_t i = 0; !status && l.dive && i < sizeof dives / sizeof *dives && !is_done(v); i++) {
-        uint64_t give_up = v->all->best_height * p->unit / l.problem.unit;
+        uint64_t give_up =
+            v->all->best_bytes == UINT64_MAX ? INT64_MAX : v->all->best_height * p->unit / l.problem.unit;
         mf_pack_greedy_sort(&l.greedy, dives[i].order, false);
         uint64_t height = mf_pack_dive_run(l.dive, l.greedy.order, dives[i].tightest, target, give_up, v->deadline_us,
                                            l.greedy.offsets);

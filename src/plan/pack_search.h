@@ -31,7 +31,8 @@ typedef struct mf_pack_part {
 } mf_pack_part;
 
 typedef struct mf_pack_known mf_pack_known;
-typedef struct mf_pack_search {
+typedef struct mf_pack_search mf_pack_search;
+struct mf_pack_search {
     const mf_pack_problem *problem;
     uint64_t scale; /* problem units per search unit: 1 unless the sizes are too large for 30 bits */
 
@@ -56,10 +57,11 @@ typedef struct mf_pack_search {
     mf_pack_rule rule;
     bool can_shift; /* no alignments: a stack may be moved up or down by any amount */
     uint64_t nodes, node_limit;
+    bool (*sweep)(const mf_pack_search *, const int32_t *list, int32_t count, int32_t a, int32_t b);
     bool (*stop)(void *ctx);
     void *stop_ctx;
     mf_pack_pair *pairs, *scratch;
-} mf_pack_search;
+};
 
 /* Room for parts of up to `count` items and `sections` sections. */
 memfit_status mf_pack_search_init(mf_pack_search *search, const mf_pack_problem *problem, mf_arena *arena, size_t count,
