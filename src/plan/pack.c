@@ -129,6 +129,8 @@ static memfit_status search(const mf_pack_problem *p, const mf_pack_options *o, 
                    : threads > 8 ? 8
                                  : threads,
         .seed = o->seed,
+        .items_most = exact ? MF_PACK_SEARCH_MOST : MF_PACK_SEARCH_MOST_QUICK,
+        .known_bits = exact ? 19 : 14,
         .progress = exact && o->progress ? tell : NULL,
         .progress_ctx = &t,
     };

@@ -49,13 +49,13 @@ struct mf_pack_known {
 };
 
 memfit_status mf_pack_search_init(mf_pack_search *q, const mf_pack_problem *problem, mf_arena *arena, size_t count,
-                                  size_t sections, uint64_t scale, memfit_error *err)
+                                  size_t sections, uint64_t scale, unsigned known_bits, memfit_error *err)
 {
     *q = (mf_pack_search){.problem = problem, .scale = scale, .can_shift = !problem->any_align};
     /* A node keeps three lists of its items and two of those it raised; along a path they get shorter by one each.
-     * Should it not be enough, a search ends as stopped. */
+     * Should it not be enough, a search ends as stopped. Not from the arena, which would touch all of it. */
     q->stack_size = 2 * count * count + 64 * count + 1024;
-    q->known_bits = count < 100 ? 14 : 19;
+    q->known_bits = count < 100 ? 14 : known_bits;
     struct {
         int32_t **array;
         size_t length;
@@ -71,7 +71,6 @@ memfit_status mf_pack_search_init(mf_pack_search *q, const mf_pack_problem *prob
         {&q->top, sections + 1},
         {&q->choices, sections + 1},
         {&q->run_end, sections + 1},
-        {&q->stack, q->stack_size},
     };
     bool there = true;
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
@@ -81,9 +80,17 @@ memfit_status mf_pack_search_init(mf_pack_search *q, const mf_pack_problem *prob
     q->pairs = MF_NEW_ARRAY(arena, mf_pack_pair, count);
     q->scratch = MF_NEW_ARRAY(arena, mf_pack_pair, count);
     q->known = MF_NEW_ARRAY(arena, mf_pack_known, (size_t)1 << q->known_bits);
-    if (!there || !q->twin || !q->item || !q->pairs || !q->scratch || !q->known)
+    q->stack = mf_host_alloc(problem->host, q->stack_size * sizeof *q->stack);
+    if (!there || !q->twin || !q->item || !q->pairs || !q->scratch || !q->known || !q->stack)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "packing: no host memory to search %zu buffers", count);
     return MEMFIT_OK;
+}
+
+void mf_pack_search_destroy(mf_pack_search *q)
+{
+    if (q->stack)
+        mf_host_free(q->problem->host, q->stack, q->stack_size * sizeof *q->stack);
+    q->stack = NULL;
 }
 
 /* ---- loading a part ---- */

@@ -63,9 +63,11 @@ struct mf_pack_search {
     mf_pack_pair *pairs, *scratch;
 };
 
-/* Room for parts of up to `count` items and `sections` sections. */
+/* Room for parts of up to `count` items and `sections` sections, and for 2^known_bits hopeless states. What is not the
+ * arena's is freed by destroy, also after a failure. */
 memfit_status mf_pack_search_init(mf_pack_search *search, const mf_pack_problem *problem, mf_arena *arena, size_t count,
-                                  size_t sections, uint64_t scale, memfit_error *err);
+                                  size_t sections, uint64_t scale, unsigned known_bits, memfit_error *err);
+void mf_pack_search_destroy(mf_pack_search *search);
 
 /* How the choices at a branch are ordered: up to three letters, each descending: T largest load crossed, W life,
  * Z size, A area, C sections, L birth, U death, R random. */

@@ -289,10 +289,10 @@ memfit_status mf_pack_solve(const mf_pack_problem *p, const mf_pack_solve_option
     }
     while (height / v.scale >= (UINT64_C(1) << 28) || p->bound / v.scale >= (UINT64_C(1) << 28))
         v.scale *= 2;
-    if (status || items > MF_PACK_SEARCH_MOST || (v.scale > 1 && p->any_align))
+    if (status || items > options->items_most || (v.scale > 1 && p->any_align))
         goto done;
     for (unsigned i = 0; i < threads && !status; i++) {
-        status = mf_pack_search_init(&workers[i].search, p, &arena, items, sections, v.scale, err);
+        status = mf_pack_search_init(&workers[i].search, p, &arena, items, sections, v.scale, options->known_bits, err);
         workers[i].solver = &v;
         workers[i].search.stop = should_stop;
         workers[i].search.stop_ctx = &workers[i];
@@ -306,6 +306,8 @@ memfit_status mf_pack_solve(const mf_pack_problem *p, const mf_pack_solve_option
         *solution = (mf_pack_solution){bound_of(&v), atomic_load(&v.nodes), v.improved};
     }
 done:
+    for (unsigned i = 0; workers && i < threads; i++)
+        mf_pack_search_destroy(&workers[i].search);
     mf_arena_destroy(&arena);
     return status;
 }

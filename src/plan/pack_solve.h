@@ -4,14 +4,17 @@
 
 #include "plan/pack_search.h"
 
-/* Parts of more items than this are not searched (a workspace grows with the square of it: 130 MiB). */
-enum { MF_PACK_SEARCH_MOST = 4000 };
+/* Parts of more items than this are not searched: a workspace grows with the square of it (4,000: 128 MB of addresses,
+ * touched as deep as the search goes). */
+enum { MF_PACK_SEARCH_MOST = 4000, MF_PACK_SEARCH_MOST_QUICK = 1000 };
 
 typedef struct mf_pack_solve_options {
     uint64_t capacity; /* units; 0: as low as possible */
     uint64_t deadline_us;
     unsigned threads; /* at least 1 */
     uint64_t seed;
+    size_t items_most;   /* larger parts are left as they are */
+    unsigned known_bits; /* of each thread's memory of failures */
     bool (*progress)(void *ctx, uint64_t height, uint64_t bound, uint64_t nodes); /* units; may be NULL */
     void *progress_ctx;
 } mf_pack_solve_options;
