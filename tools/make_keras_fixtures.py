@@ -195,6 +195,46 @@ def sample(shape, target):
     return x, y
 
 
+def repack(source, target, rename=None, method=zipfile.ZIP_STORED):
+    """Copies a .keras with its weights' groups renamed as older releases named them, or packed."""
+    import h5py
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", method) as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if rename and name == "model.weights.h5":
+                out = io.BytesIO()
+                with h5py.File(io.BytesIO(data), "r") as a, h5py.File(out, "w") as b:
+                    def copy(path, node):
+                        if isinstance(node, h5py.Dataset):
+                            group, leaf = rename(path).rsplit("/", 1)
+                            b.require_group(group).create_dataset(leaf, data=node[()])
+                    a.visititems(copy)
+                data = out.getvalue()
+            new.writestr(name, data)
+
+
+def make_variants(folder, expected):
+    """What other releases and other programs make of the same model."""
+    at = lambda name: os.path.join(folder, name)
+    repack(at("conv_rmsprop.keras"), at("windows_2_15.keras"), lambda p: p.replace("layers/", "layers\\", 1))
+    def old(path):  # 2.12 to 2.14: another root, and numbers that skip
+        parts = path.split("/")
+        if parts[0] == "layers":
+            parts[0] = "_layer_checkpoint_dependencies"
+            base, _, number = parts[1].rpartition("_")
+            if number.isdigit():
+                parts[1] = f"{base}_{2 * int(number)}"
+        return "/".join(parts)
+    repack(at("conv_rmsprop.keras"), at("skipping_2_13.keras"), old)
+    repack(at("attention.keras"), at("underscores.keras"), lambda p: p.replace("query_dense", "_query_dense").replace("value_dense", "_value_dense"))
+    repack(at("dense_adam.keras"), at("deflated.keras"), method=zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(at("dense_uncompiled.keras")) as z:
+        z.extractall(at("unpacked"))
+    for variant, source in (("windows_2_15", "conv_rmsprop"), ("skipping_2_13", "conv_rmsprop"), ("underscores", "attention"), ("deflated", "dense_adam")):
+        expected[variant + ".keras"] = expected[source + ".keras"]
+    expected["unpacked"] = expected["dense_uncompiled.keras"]
+
+
 def make_models(folder):
     os.makedirs(folder, exist_ok=True)
     expected = {}
@@ -212,6 +252,7 @@ def make_models(folder):
         if name in ALSO_H5:
             model.save(os.path.join(folder, name + ".h5"))
             expected[name + ".h5"] = describe(model)
+    make_variants(folder, expected)
     with open(os.path.join(folder, "dense_adam.json"), "w") as f:
         keras.utils.clear_session()
         keras.utils.set_random_seed(7)

@@ -407,6 +407,42 @@ static void damage_is_survived(void **state)
     }
 }
 
+/* The same for the real files: cut anywhere, and with a bit flipped anywhere. */
+static void damaged_real_files_are_survived(void **state)
+{
+    (void)state;
+    uint64_t random = 1234567890123456789ull;
+    if (!test_shared_data())
+        skip();
+    for (size_t f = 0; f < sizeof samples / sizeof *samples; f++) {
+        char path[1024];
+        mf_mapping map;
+        memfit_error err;
+        snprintf(path, sizeof path, "%s/keras/%s", test_shared_data(), samples[f].file);
+        assert_ok(mf_os_map_file(path, &map, &err), err);
+        unsigned char *copy = malloc(map.bytes);
+        memcpy(copy, map.data, map.bytes);
+        for (unsigned round = 0; round < 30; round++) {
+            random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+            uint64_t at = random % map.bytes;
+            unsigned char bit = (unsigned char)(1u << (random >> 60 & 7));
+            mf_model *m = NULL;
+            if (round & 1) { /* a cut is always noticed */
+                assert_true(mf_model_load_bytes(NULL, copy, at, MF_LOAD_VERIFY, &m, &err) != MEMFIT_OK);
+                assert_true(err.code == MEMFIT_DAMAGED && err.message[0]);
+                continue;
+            }
+            copy[at] ^= bit;
+            if (mf_model_load_bytes(NULL, copy, map.bytes, MF_LOAD_VERIFY, &m, &err) != MEMFIT_OK)
+                assert_true(err.code == MEMFIT_DAMAGED || err.code == MEMFIT_UNSUPPORTED);
+            mf_model_destroy(m);
+            copy[at] ^= bit;
+        }
+        free(copy);
+        mf_os_unmap_file(&map);
+    }
+}
+
 static void every_lack_of_memory_is_survived(void **state)
 {
     (void)state;
@@ -439,6 +475,7 @@ int main(void)
         cmocka_unit_test(old_calls_are_read),
         cmocka_unit_test(junk_is_named),
         cmocka_unit_test(damage_is_survived),
+        cmocka_unit_test(damaged_real_files_are_survived),
         cmocka_unit_test(every_lack_of_memory_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
