@@ -265,7 +265,7 @@ memfit_status mf_trace_read_torch(const void *data, size_t bytes, const memfit_h
 {
     mf_arena arena;
     mf_arena_init(&arena, host);
-    arena.limit_bytes = (uint64_t)bytes * MEMORY_FACTOR + (1 << 20);
+    arena.limit_bytes = (uint64_t)bytes * MEMORY_FACTOR + (2 << 20);
     mf_pickle_tree tree;
     import *in = MF_NEW(&arena, import);
     memfit_status status = in ? mf_pickle_read(&arena, data, bytes, &tree, err)

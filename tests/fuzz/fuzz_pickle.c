@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     mf_arena arena;
     mf_arena_init(&arena, NULL);
-    arena.limit_bytes = 96 * (uint64_t)bytes + (1 << 16);
+    arena.limit_bytes = 192 * (uint64_t)bytes + (1 << 16); /* the arena may take twice what is asked of it */
     mf_pickle_tree tree;
     memfit_error err;
     memfit_status status = mf_pickle_read(&arena, data, bytes, &tree, &err);
