@@ -6,6 +6,7 @@
  *
  *   fixed      what NVML shows for this process before the first block, against the device's own figure
  *   pair       allocate and free, hot
+ *   vmm        what each driver call costs
  *   growth     64 GiB from cold, in bulk handles
  *   trim       everything freed and trimmed: NVML back at the fixed cost
  *   patterns   every block is filled with its number by the card and read back before it is freed, under a limit that
@@ -14,6 +15,7 @@
  * limit refusal    a limit below the fixed cost
  */
 #include "base/os.h"
+#include "device/device.h"
 #include "device/nvml.h"
 #include "memfit/pool.h"
 
@@ -101,6 +103,39 @@ static void pairs(memfit_device *device)
     }
     row("pair", true, "%s (goal 60 ns)", text);
     memfit_pool_destroy(pool);
+}
+
+/* What each driver call costs, by handle size. */
+static void vmm_costs(memfit_device *d)
+{
+    static const uint64_t sizes[] = {2 * MIB, 64 * MIB, GIB};
+    for (size_t k = 0; k < 3; k++) {
+        enum { N = 16 };
+        uint64_t bytes = sizes[k], t[6];
+        mf_address range;
+        mf_physical h[N];
+        bool good = !d->table->reserve(d, N * bytes, 0, &range, NULL);
+        t[0] = mf_os_now_ns();
+        for (int i = 0; i < N; i++)
+            good = good && !d->table->create(d, bytes, &h[i], NULL);
+        t[1] = mf_os_now_ns();
+        for (int i = 0; i < N; i++)
+            good = good && !d->table->map(d, range + (uint64_t)i * bytes, bytes, h[i], NULL);
+        t[2] = mf_os_now_ns();
+        good = good && !d->table->access(d, range, N * bytes, NULL);
+        t[3] = mf_os_now_ns();
+        for (int i = 0; i < N; i++)
+            good = good && !d->table->unmap(d, range + (uint64_t)i * bytes, bytes, NULL);
+        t[4] = mf_os_now_ns();
+        for (int i = 0; i < N; i++)
+            good = good && !d->table->release(d, h[i], bytes, NULL);
+        t[5] = mf_os_now_ns();
+        good = good && !d->table->unreserve(d, range, N * bytes, NULL);
+        row("vmm", good,
+            "%4llu MiB: create %.1f, map %.1f, access %.1f (one call for %d), unmap %.1f, release %.1f us a handle",
+            (unsigned long long)(bytes / MIB), (double)(t[1] - t[0]) / N / 1e3, (double)(t[2] - t[1]) / N / 1e3,
+            (double)(t[3] - t[2]) / N / 1e3, N, (double)(t[4] - t[3]) / N / 1e3, (double)(t[5] - t[4]) / N / 1e3);
+    }
 }
 
 static void growth_and_trim(memfit_device *device, uint64_t fixed, uint64_t free_bytes)
@@ -335,6 +370,7 @@ int main(int argc, char **argv)
         (unsigned long long)(info.fixed_bytes / MIB));
     refusal(device, info.fixed_bytes);
     pairs(device);
+    vmm_costs(device);
     growth_and_trim(device, info.fixed_bytes, info.free_bytes);
     patterns(device, info.fixed_bytes);
     slices(device);

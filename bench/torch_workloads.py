@@ -106,13 +106,13 @@ def child(args):
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     if memfit:
-        v = [ctypes.c_uint64() for _ in range(5)]
-        memfit.memfit_torch_memory(0, *[ctypes.byref(x) for x in v])
-        live, reserved, fixed = v[1].value, v[3].value, v[4].value
+        v = (ctypes.c_uint64 * 16)()
+        memfit.memfit_torch_stats(0, v, 16)
+        live, reserved, fixed, counts = v[1], v[3], v[4], dict(remaps=v[5], remapped_pages=v[6], created_pages=v[7], stream_waits=v[8], allocations=v[9])
     else:
-        live, reserved, fixed = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), 0
+        live, reserved, fixed, counts = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), 0, {}
     print("RESULT " + json.dumps(dict(live=live, reserved=reserved, fixed=fixed, total_s=sum(times[2:]), median_ms=sorted(times[2:])[len(times[2:]) // 2] * 1e3,
-                                      losses=losses)), flush=True)
+                                      losses=losses, **counts)), flush=True)
 
 
 # ---- the parent ---------------------------------------------------------------------------------------------------------
@@ -181,7 +181,8 @@ def main():
             base = base or r
             fixed = r["process"] - r["reserved"]
             print(f"{w:18} {al:11} {r['live'] / 1e9:8.3f} {r['reserved'] / r['live']:13.4f} {r['process'] / 1e9:10.3f} {(r['process'] - fixed) / r['live']:20.4f} "
-                  f"{r['median_ms']:8.1f} {r['losses'][-1]:10.4f}{'' if r['losses'] == base['losses'] else '  (losses differ from default by at most %.1e)' % max(abs(x - y) for x, y in zip(r['losses'], base['losses']))}", flush=True)
+                  f"{r['median_ms']:8.1f} {r['losses'][-1]:10.4f}{'' if r['losses'] == base['losses'] else '  (losses differ from default by at most %.1e)' % max(abs(x - y) for x, y in zip(r['losses'], base['losses']))}"
+                  + (f"  [{r['remaps']} remaps of {r['remapped_pages']} pages, {r['stream_waits']} waits, {r['allocations']} allocations]" if "remaps" in r else ""), flush=True)
     seq = {r["allocator"]: r for r in rows if r["workload"] == "varying-sequences" and "live" in r}
     if "memfit" in seq and "default" in seq:
         live, fixed = seq["memfit"]["live"], seq["memfit"]["process"] - seq["memfit"]["reserved"]

@@ -78,6 +78,8 @@ typedef struct memfit_pool_options {
     /* Called by memfit_pool_destroy when blocks are still live: one entry an owner, largest first. May be NULL. */
     void (*on_leak)(void *ctx, const memfit_owner_info *owners, size_t count);
     void *on_leak_ctx;
+    double slack; /* by how much of the peak in use the pool may hold more before it moves pages instead of making new
+                     ones: moving waits for the streams. 0: 1/256 */
 } memfit_pool_options;
 
 /* Since 0.1. */

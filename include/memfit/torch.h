@@ -26,9 +26,10 @@ extern "C" {
 MEMFIT_API void *memfit_torch_alloc(ssize_t bytes, int device, void *stream);
 MEMFIT_API void memfit_torch_free(void *address, ssize_t bytes, int device, void *stream);
 
-/* What the pool of a card holds: for tests and notebooks, by ctypes. Zeros when there is no pool. Since 0.1. */
-MEMFIT_API void memfit_torch_memory(int device, uint64_t *in_use_bytes, uint64_t *peak_bytes, uint64_t *reserved_bytes,
-                                    uint64_t *peak_reserved_bytes, uint64_t *fixed_bytes);
+/* What the pool of a card holds, for tests and notebooks (ctypes): bytes in use, its peak, reserved, its peak, the
+ * device's fixed cost; then counts: remaps, remapped pages, created pages, waits for streams, allocations, failures.
+ * Writes at most `most` and returns how many there are; zeros when there is no pool. Since 0.1. */
+MEMFIT_API size_t memfit_torch_stats(int device, uint64_t *values, size_t most);
 /* Gives idle pages back, as torch.cuda.empty_cache does. Since 0.1. */
 MEMFIT_API void memfit_torch_trim(int device);
 

@@ -15,7 +15,7 @@
 #include "device/device.h"
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/os.h"
 #include "device/cuda_driver.h"
 #include "device/nvml.h"
 
@@ -32,7 +32,27 @@ typedef struct cuda {
     cu_context context;
     cu_allocation_prop prop;
     cu_access_desc access;
+    _Atomic uint64_t created; /* bytes alive by create */
+    _Atomic uint64_t measured_us;
 } cuda;
+
+enum { MEASURE_EVERY_US = 5000 };
+
+static uint64_t own_bytes(cuda *c);
+
+/* Brings the fixed cost up to date; it only ever grows. */
+static void measure_fixed(cuda *c)
+{
+    uint64_t now = mf_os_now_us(), last = atomic_load(&c->measured_us);
+    if (!c->nvml || now - last < MEASURE_EVERY_US || !atomic_compare_exchange_strong(&c->measured_us, &last, now))
+        return;
+    uint64_t created = atomic_load(&c->created), own = own_bytes(c);
+    uint64_t fixed = own > created ? own - created + c->base.granularity : 0, known = atomic_load(&c->base.fixed_bytes);
+    if (created != atomic_load(&c->created)) /* another thread was creating or releasing meanwhile */
+        return;
+    while (fixed > known && !atomic_compare_exchange_weak(&c->base.fixed_bytes, &known, fixed))
+        continue;
+}
 
 /* ---- the context, made current for the length of a call --------------------------------------------------- */
 
@@ -115,14 +135,23 @@ static memfit_status cuda_create(mf_device *device, uint64_t bytes, mf_physical 
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "creating device memory", err);
     *physical = handle;
+    atomic_fetch_add(&c->created, bytes);
+    measure_fixed(c);
     return MEMFIT_OK;
 }
 
 static memfit_status cuda_release(mf_device *device, mf_physical physical, uint64_t bytes, memfit_error *err)
 {
     cuda *c = (cuda *)device;
-    (void)bytes;
-    IN_CONTEXT(c, "releasing device memory", c->driver.release(physical));
+    cu_result code = CU_SUCCESS;
+    bool pushed = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.release(physical);
+    leave(c, pushed);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "releasing device memory", err);
+    atomic_fetch_sub(&c->created, bytes);
+    return MEMFIT_OK;
 }
 
 static memfit_status cuda_map(mf_device *device, mf_address address, uint64_t bytes, mf_physical physical,
@@ -398,7 +427,7 @@ static memfit_status take_context(cuda *c, memfit_error *err)
     if (!fixed && c->nvml && before.memory_known && !mf_nvml_card_get(c->nvml, c->nvml_index, &after, NULL) &&
         after.used_bytes > before.used_bytes)
         fixed = after.used_bytes - before.used_bytes;
-    atomic_store(&c->base.fixed_bytes, fixed);
+    atomic_store(&c->base.fixed_bytes, fixed ? fixed + c->base.granularity : 0);
     return MEMFIT_OK;
 }
 

@@ -424,7 +424,8 @@ static uint64_t easy_pages(const memfit_pool *pool, uint64_t request)
     uint64_t use = pool->total.now + request;
     if (use < pool->total.peak)
         use = pool->total.peak;
-    return (use + use / MF_SLACK) / pool->pages.bytes;
+    double slack = pool->options.slack > 0 ? pool->options.slack : 1.0 / MF_SLACK;
+    return (use + (uint64_t)((double)use * slack)) / pool->pages.bytes;
 }
 
 static uint64_t up_to(uint64_t want, uint64_t ceiling, uint64_t have)

@@ -22,17 +22,29 @@ memfit_pool_options memfit_pool_options_default(void)
 
 /* Known names. Those after the pool's own belong to other parts of memfit, or to its tests. */
 static const char *const known[] = {
-    "MEMFIT_MEMORY",      "MEMFIT_POLICY",
-    "MEMFIT_SOFT_LIMIT",  "MEMFIT_PURGE_MS",
-    "MEMFIT_PAGE",        "MEMFIT_BULK",
-    "MEMFIT_DEBUG",       "MEMFIT_TRACE",
-    "MEMFIT_DEVICE",      "MEMFIT_THREADS",
-    "MEMFIT_CACHE",       "MEMFIT_LOG",
-    "MEMFIT_CUDA_LIBDIR", "MEMFIT_CUDA",
-    "MEMFIT_SHARED_DATA", "MEMFIT_SOURCE",
-    "MEMFIT_GPU_TESTS",   "MEMFIT_GPU_MEMORY",
-    "MEMFIT_SHARE",       "MEMFIT_REPORT",
-    "MEMFIT_HOST_MEMORY", NULL,
+    "MEMFIT_MEMORY",
+    "MEMFIT_POLICY",
+    "MEMFIT_SOFT_LIMIT",
+    "MEMFIT_PURGE_MS",
+    "MEMFIT_PAGE",
+    "MEMFIT_BULK",
+    "MEMFIT_SLACK",
+    "MEMFIT_DEBUG",
+    "MEMFIT_TRACE",
+    "MEMFIT_DEVICE",
+    "MEMFIT_THREADS",
+    "MEMFIT_CACHE",
+    "MEMFIT_LOG",
+    "MEMFIT_CUDA_LIBDIR",
+    "MEMFIT_CUDA",
+    "MEMFIT_SHARED_DATA",
+    "MEMFIT_SOURCE",
+    "MEMFIT_GPU_TESTS",
+    "MEMFIT_GPU_MEMORY",
+    "MEMFIT_SHARE",
+    "MEMFIT_REPORT",
+    "MEMFIT_HOST_MEMORY",
+    NULL,
 };
 
 static bool is_known(const char *name, size_t length)
@@ -83,6 +95,16 @@ static memfit_status take_size(const char *name, uint64_t whole, uint64_t *optio
         return conflict(name, text, err);
     *option = bytes;
     return MEMFIT_OK;
+}
+
+/* "1%" of the peak in use; millionths, so that a size's reader serves. */
+static memfit_status take_slack(memfit_pool_options *o, memfit_error *err)
+{
+    uint64_t given = (uint64_t)(o->slack * 1e6), slack = given;
+    memfit_status status = take_size("MEMFIT_SLACK", 1000000, &slack, err);
+    if (!status && slack != given)
+        o->slack = (double)slack / 1e6;
+    return status;
 }
 
 static memfit_status take_policy(memfit_pool_options *o, memfit_error *err)
@@ -144,6 +166,8 @@ static memfit_status take_environment(memfit_pool_options *o, uint64_t total, me
     if (!status)
         status = take_size("MEMFIT_BULK", 0, &o->bulk_bytes, err);
     if (!status)
+        status = take_slack(o, err);
+    if (!status)
         status = take_policy(o, err);
     if (!status)
         status = take_purge(o, err);
@@ -192,6 +216,8 @@ static memfit_status check_values(const mf_device *device, memfit_pool_options *
             "pool options: a page of %llu bytes: a power of two is wanted, at least 64 KiB and a multiple of "
             "the device's granularity of %llu",
             (unsigned long long)o->page_bytes, (unsigned long long)device->granularity);
+    if (!(o->slack >= 0.0 && o->slack <= 1.0))
+        return mf_fail(err, MEMFIT_INVALID, "pool options: slack %g: a fraction of at most 1 is wanted", o->slack);
     if (o->bulk_bytes % o->page_bytes)
         return mf_fail(err, MEMFIT_INVALID, "pool options: bulk_bytes %llu is not a multiple of the page",
                        (unsigned long long)o->bulk_bytes);

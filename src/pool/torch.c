@@ -25,6 +25,9 @@
 
 enum { MOST_CARDS = 64 };
 
+/* Moving pages waits for the stream, which PyTorch keeps long: a little more memory buys fewer waits. */
+static const double SLACK = 0.008;
+
 typedef struct card {
     memfit_device *device;
     memfit_pool *pool;
@@ -119,6 +122,7 @@ static memfit_status open_card(int device, card **out, memfit_error *err)
         snprintf(name, sizeof name, "cuda:%d", device);
         memfit_pool_options options = memfit_pool_options_default();
         options.name = "pytorch";
+        options.slack = SLACK;
         status = memfit_device_open(name, NULL, &c->device, err);
         if (!status) {
             status = memfit_pool_create(c->device, &options, &c->pool, err);
@@ -175,19 +179,20 @@ void memfit_torch_free(void *address, ssize_t bytes, int device, void *stream)
         fprintf(stderr, "memfit: %s\n", err.message);
 }
 
-void memfit_torch_memory(int device, uint64_t *in_use_bytes, uint64_t *peak_bytes, uint64_t *reserved_bytes,
-                         uint64_t *peak_reserved_bytes, uint64_t *fixed_bytes)
+size_t memfit_torch_stats(int device, uint64_t *values, size_t most)
 {
-    memfit_pool_info info = {0};
-    memfit_device_info card_info = {0};
+    memfit_pool_info i = {0};
+    memfit_device_info d = {0};
     card *c = card_of(device);
-    if (c && memfit_pool_get_info(c->pool, &info, NULL) == MEMFIT_OK)
-        memfit_device_get_info(c->device, &card_info, NULL);
-    *in_use_bytes = info.in_use_bytes;
-    *peak_bytes = info.in_use_peak_bytes;
-    *reserved_bytes = info.reserved_bytes;
-    *peak_reserved_bytes = info.reserved_peak_bytes;
-    *fixed_bytes = card_info.fixed_bytes;
+    if (c && memfit_pool_get_info(c->pool, &i, NULL) == MEMFIT_OK)
+        memfit_device_get_info(c->device, &d, NULL);
+    const uint64_t all[] = {i.in_use_bytes, i.in_use_peak_bytes, i.reserved_bytes, i.reserved_peak_bytes, d.fixed_bytes,
+                            i.remaps,       i.remapped_pages,    i.created_pages,  i.stream_waits,        i.allocations,
+                            i.failures};
+    size_t count = sizeof all / sizeof *all;
+    for (size_t k = 0; k < count && k < most; k++)
+        values[k] = all[k];
+    return count;
 }
 
 void memfit_torch_trim(int device)

@@ -471,6 +471,10 @@ EXPORT int cuMemSetAccess(cu_address address, size_t bytes, const cu_access_desc
 EXPORT int cuMemUnmap(cu_address address, size_t bytes)
 {
     ENTER("cuMemUnmap");
+    if (bytes && !mapped_in(address, bytes)) { /* the driver takes this for done */
+        breach(name, "nothing is mapped there");
+        goto leave;
+    }
     RULE(covered(address, bytes), CU_ERROR_INVALID_VALUE, "not whole mappings");
     for (uint32_t i = 0; i < fake.mapping_count;) {
         mapping_row m = fake.mappings[i];
