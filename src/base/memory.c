@@ -1,6 +1,7 @@
 /* memory.c: the only file that names libc's allocator; arenas and the failing host of the fault tests. */
 #include "base/memory.h"
 
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,13 @@ void mf_host_free(const memfit_host *host, void *ptr, size_t bytes)
         return;
     host = host_or_default(host);
     host->resize(host->ctx, ptr, bytes, 0);
+}
+
+void mf_host_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 bool mf_grow(const memfit_host *host, void *array_ptr, size_t *capacity, size_t count, size_t size)

@@ -18,6 +18,8 @@ void *mf_host_alloc(const memfit_host *host, size_t bytes); /* not cleared; NULL
 void *mf_host_zalloc(const memfit_host *host, size_t bytes);
 void *mf_host_resize(const memfit_host *host, void *ptr, size_t old_bytes, size_t new_bytes);
 void mf_host_free(const memfit_host *host, void *ptr, size_t bytes);
+/* Gives memory that libc's allocator holds unused back to the system. */
+void mf_host_trim(void);
 
 /* A host that fails its Nth call (0: never), once or for ever after, and counts what is outstanding: for fault tests
  * and leak checks. Wraps `parent`. Thread-safe. */

@@ -1,7 +1,82 @@
 /* cmd_train.c: memfit train. */
-#include "cli/cli.h"
+#include "cli/count_alloc.h"
+#include "cli/train_cli.h"
+
+#include <math.h>
+
+static const char help[] =
+    "SOURCE is .npy, .npz, .h5, .csv (arrays x and y, or named as the model's inputs and outputs) or synthetic[:N].\n"
+    "SIZE is 512MiB, 8GiB, 1.5GB or 80%; it bounds the whole process. Without --memory: what is available.\n\n"
+    "  memfit train model.keras --data digits.npz --epochs 5 --memory 300MiB --out trained.keras\n"
+    "  memfit train model.keras --data synthetic --memory 2GiB --batch-size 256 --steps 1\n";
 
 int cli_train(const cli_command *command, int argc, char **argv)
 {
-    return cli_not_built(command, argc, argv, "It comes with a later version.");
+    train_cli cli = {0};
+    memfit_train_options *o = &cli.o;
+    memfit_train_options_default(o);
+    double split = 0, rate = 0;
+    bool no_shuffle = false;
+    const cli_option options[] = {
+        {"--data", CLI_STRING, &o->data, "SOURCE", "what to train on"},
+        {"--batch-size|--batch|-b", CLI_COUNT, &o->batch, "N", "samples in a step (32)"},
+        {"--memory", CLI_SIZE, &cli.memory, "SIZE", "limit of the whole process"},
+        {"--device", CLI_STRING, &cli.device, "cpu|cuda[:I]", "where to train (cpu)"},
+        {"--optimizer", CLI_STRING, &o->optimizer, "NAME", "instead of the file's"},
+        {"--loss", CLI_STRING, &o->loss, "NAME", "instead of the file's"},
+        {"--precision", CLI_STRING, &o->precision, "NAME", "float32, mixed_float16 or mixed_bfloat16"},
+        {"--gradient-accumulation", CLI_STRING, &cli.accumulation, "auto|off|K", "pieces of a batch (auto)"},
+        {"--recompute|--remat", CLI_STRING, &cli.recompute, "auto|off", "compute again instead of keeping (auto)"},
+        {"--allow-changed-numerics", CLI_FLAG, &o->allow_changed_numerics, NULL,
+         "allow ways that change the mathematics"},
+        {"--validation-batch-size", CLI_COUNT, &o->validation_batch, "N", "as the batch"},
+        {"--input-shape", CLI_STRING, &cli.input_shape, "H,W,C", "for models that leave it open"},
+        {"--threads", CLI_COUNT, &cli.threads, "N", "all processors"},
+        {"--host-memory", CLI_SIZE, &cli.host_memory, "SIZE", "on cpu the same as --memory"},
+        {"--epochs", CLI_COUNT, &o->epochs, "N", "passes over the data (1)"},
+        {"--steps", CLI_COUNT, &o->steps, "N", "stop after so many steps"},
+        {"--validation-data", CLI_STRING, &o->validation_data, "SOURCE", "checked after each epoch"},
+        {"--validation-split", CLI_NUMBER, &split, "F", "the last fraction of the data, instead"},
+        {"--learning-rate|--lr", CLI_NUMBER, &rate, "X", "instead of the file's"},
+        {"--seed", CLI_COUNT, &cli.seed, "N", "of shuffling, dropout and new weights (0)"},
+        {"--class-weight", CLI_STRING, &o->class_weight, "FILE", "JSON: weight by label"},
+        {"--early-stopping", CLI_COUNT, &o->early_stopping, "N", "stop after N epochs without improvement"},
+        {"--reduce-on-plateau", CLI_COUNT, &o->reduce_on_plateau, "N", "a tenth of the rate after N such epochs"},
+        {"--keep-best", CLI_FLAG, &o->keep_best, NULL, "--out gets the best epoch's weights"},
+        {"--shuffle", CLI_COUNT, &cli.shuffle, "N", "any N: files are shuffled whole"},
+        {"--no-shuffle", CLI_FLAG, &no_shuffle, NULL, "take samples as they are stored"},
+        {"--prefetch", CLI_STRING, &cli.prefetch, "auto|N", "files are mapped: the kernel reads ahead"},
+        {"--out", CLI_STRING, &o->out, "FILE.keras", "where the trained model goes"},
+        {"--checkpoint", CLI_STRING, &o->checkpoint, "FILE", "written while training"},
+        {"--save-freq", CLI_COUNT, &o->save_freq, "N", "every N steps (each epoch)"},
+        {"--resume", CLI_STRING, &o->resume, "FILE", "go on from a checkpoint"},
+        {"--log-csv", CLI_STRING, &o->log_csv, "FILE", "one line an epoch"},
+        {"--tensorboard", CLI_STRING, &o->tensorboard, "DIR", "event files"},
+        {"--trace", CLI_STRING, &o->trace, "FILE", "memory over time"},
+        {"--debug-poison", CLI_FLAG, &o->debug_poison, NULL, "fill released memory with NaN (slow)"},
+        {0}};
+    const char *operands[1] = {0};
+    int status = cli_parse(command, argc, argv, options, &cli.common, operands, 1, 1, NULL, help);
+    if (status != CLI_DONE || cli.common.help)
+        return status;
+    o->model = operands[0];
+    o->validation_split = split;
+    o->learning_rate = rate;
+    o->no_shuffle = no_shuffle;
+    if (!o->data)
+        return cli_usage_error(command, "--data SOURCE is missing: a file, or synthetic");
+    status = train_cli_resolve(command, &cli);
+    if (status != CLI_DONE)
+        return status;
+    if (!cli.common.quiet)
+        o->progress = train_cli_progress;
+    memfit_train_result result;
+    memfit_error err = {0};
+    cli_reserve_begin();
+    memfit_status done = memfit_train(o, &result, &err);
+    cli_reserve_end();
+    if (done != MEMFIT_OK)
+        return cli_report(&cli.common, &err);
+    train_cli_print(&cli, &result, "trained");
+    return CLI_DONE;
 }

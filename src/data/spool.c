@@ -38,3 +38,8 @@ memfit_status mf_spool_map(uint64_t bytes, unsigned char **data, memfit_error *e
     *data = p;
     return MEMFIT_OK;
 }
+
+void mf_spool_unmap(unsigned char *data, uint64_t bytes)
+{
+    munmap(data, bytes ? bytes : 1);
+}

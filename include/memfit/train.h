@@ -1,0 +1,137 @@
+/*
+ * memfit/train.h: training, evaluating and predicting inside a byte budget.
+ *
+ *     memfit_train_options o;
+ *     memfit_train_options_default(&o);
+ *     o.model = "digits.keras";  o.data = "digits.npz";  o.epochs = 5;  o.memory_bytes = 300ull << 20;
+ *     o.out = "trained.keras";
+ *     memfit_train_result r;
+ *     memfit_error err;
+ *     if (memfit_train(&o, &r, &err) != MEMFIT_OK) ...
+ *
+ * What happens: the model is read, the whole step planned for the limit, one arena reserved, every operation run once on
+ * scratch, and only then is data touched. From there on a step takes no memory: the process stays within
+ * planned_peak_bytes to the end, validation, the last partial batch and checkpoints included. When the limit is too
+ * small the call fails with MEMFIT_DOES_NOT_FIT before anything is reserved, and err says what stands in the way.
+ *
+ * One training at a time per thread; different threads may train different models.
+ */
+#ifndef MEMFIT_TRAIN_H
+#define MEMFIT_TRAIN_H
+
+#include "memfit/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a run went on, given to the progress callback after every step and every epoch. The pointers are valid during the
+ * call only. */
+typedef struct memfit_train_event {
+    int64_t epoch, epochs; /* from 0; of so many */
+    int64_t step, steps;   /* of this epoch: done so far; of so many (0: not known) */
+    uint64_t iteration;    /* updates made in all */
+    bool epoch_end;
+    double seconds;      /* since the epoch began */
+    double step_seconds; /* of this step */
+    double loss;         /* running mean over the epoch */
+    uint32_t metric_count;
+    const char *const *metric_names; /* sorted as Keras sorts them */
+    const double *metrics;
+    bool validated; /* at an epoch's end: the next are set */
+    double val_loss;
+    const double *val_metrics;
+    double learning_rate;
+    uint64_t memory_bytes, limit_bytes; /* the process now (0 between samples), the limit */
+} memfit_train_event;
+
+#define MEMFIT_MOST_METRICS 16
+
+typedef struct memfit_train_options {
+    size_t size; /* sizeof this struct; set by memfit_train_options_default */
+    const char *model;
+    const char *data;            /* file, or "synthetic[:N]" */
+    const char *validation_data; /* NULL: none */
+    double validation_split;     /* the last fraction of the data, before shuffling */
+    int64_t batch;               /* 32 */
+    int64_t validation_batch;    /* 0: as batch */
+    int64_t epochs;              /* 1 */
+    int64_t steps;               /* at most so many in all; 0: no limit */
+    uint64_t memory_bytes;       /* limit of the whole process; 0: what is available */
+    unsigned threads;            /* 0: all processors */
+    int64_t pieces;              /* 0: as many as needed, 1: never split, K: exactly K */
+    bool no_recompute;
+    bool allow_changed_numerics;
+    const char *optimizer, *loss, *precision; /* NULL: as the file says */
+    int64_t input_shape[8];                   /* without the batch; input_rank 0: as the file says */
+    uint32_t input_rank;
+    double learning_rate; /* 0: as the file says */
+    uint64_t seed;
+    bool no_shuffle;
+    const char *class_weight; /* JSON file {"0": 1.0, "1": 2.5}, or NULL */
+    int64_t early_stopping;   /* epochs without improvement; 0: off */
+    int64_t reduce_on_plateau; /* epochs without improvement before the rate is cut to a tenth; 0: off */
+    bool keep_best;           /* --out gets the best weights by validation loss */
+    const char *out;          /* where the trained model goes, or NULL */
+    const char *checkpoint;   /* written every save_freq steps and at each best epoch */
+    int64_t save_freq;        /* 0: at the end of each epoch */
+    const char *resume;       /* a checkpoint to go on from */
+    const char *log_csv, *tensorboard, *trace;
+    bool debug_poison; /* fill released memory with NaN */
+    void (*progress)(void *ctx, const memfit_train_event *event);
+    void (*note)(void *ctx, const char *text); /* things said once: assumptions, wasteful types */
+    void *ctx;
+    /* Counts calls of the malloc family and mmap by all threads of the process, if the program can (see docs/train.md);
+     * NULL: allocations_in_steps is not measured (-1). */
+    uint64_t (*allocation_count)(void);
+    const memfit_host *host; /* NULL: libc */
+    /* The limit while running: called between steps; a lower value than before makes the training continue with a plan
+     * that fits it. NULL: memory_bytes for ever. */
+    uint64_t (*limit)(void *ctx);
+} memfit_train_options;
+
+/* Since 0.1. */
+MEMFIT_API void memfit_train_options_default(memfit_train_options *options);
+
+typedef struct memfit_train_result {
+    uint64_t planned_peak_bytes;  /* fixed + arena: what the process was promised to stay under */
+    uint64_t measured_peak_bytes; /* largest RssAnon + RssShmem seen */
+    uint64_t arena_bytes;         /* planned */
+    uint64_t arena_used_bytes;    /* end of the highest tensor range whose bytes changed */
+    uint64_t fixed_bytes;         /* the process without its arena, measured after every operation has run once */
+    uint64_t limit_bytes;
+    int64_t allocations_in_steps; /* -1: not measured */
+    int64_t steps, epochs;
+    double step_ms; /* median */
+    double samples_per_second;
+    double first_step_seconds; /* from the call to the end of the first step */
+    double loss, val_loss;
+    bool has_validation;
+    uint32_t metric_count;
+    char metric_names[MEMFIT_MOST_METRICS][32];
+    double metrics[MEMFIT_MOST_METRICS], val_metrics[MEMFIT_MOST_METRICS];
+    int64_t batch, pieces;
+    uint32_t recomputed_ops;
+    uint32_t reference_ops;   /* operations that ran on the slow reference kernels */
+    const char *numerics;     /* "bitwise", "reordered", "changed" */
+    double planned_step_ms;
+    int64_t replans;          /* how often the limit forced another plan while running */
+    bool stopped_early;
+} memfit_train_result;
+
+/* Since 0.1. */
+MEMFIT_API memfit_status memfit_train(const memfit_train_options *options, memfit_train_result *result,
+                                      memfit_error *err);
+
+/* Loss and metrics of a model on data (options: model, data, batch, memory_bytes, threads, loss). Since 0.1. */
+MEMFIT_API memfit_status memfit_evaluate(const memfit_train_options *options, memfit_train_result *result,
+                                         memfit_error *err);
+
+/* The model's first output on data, written to options->out as a .npy array. Since 0.1. */
+MEMFIT_API memfit_status memfit_predict(const memfit_train_options *options, memfit_train_result *result,
+                                        memfit_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,17 @@
+/* count_alloc.h: how often memory was asked for while a training runs its steps. */
+#ifndef MF_CLI_COUNT_ALLOC_H
+#define MF_CLI_COUNT_ALLOC_H
+
+#include <stdint.h>
+
+/* Calls of the malloc family and of mmap by all threads of this process so far that took memory from the system's
+ * allocator; calls served from the reserve (see count_alloc.c) are counted apart. */
+uint64_t cli_allocation_count(void);
+uint64_t cli_reserve_count(void);
+/* From now on small requests are served from the reserve, which is taken here, once. */
+void cli_reserve_begin(void);
+void cli_reserve_end(void);
+/* False where the program's own definitions are not in force (sanitizers). */
+int cli_allocations_are_counted(void);
+
+#endif

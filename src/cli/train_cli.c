@@ -1,0 +1,282 @@
+/*
+ * train_cli.c: options, progress and results of train, evaluate and predict.
+ *
+ * The progress line is the one people know from Keras, with a memory bar beside it:
+ *
+ *     Epoch 2/5
+ *     45/57 ━━━━━━━━━━━━━━━╸━━━━ 1s 21ms/step - accuracy: 0.9312 - loss: 0.2273  mem ▕███████▏ 286 MiB of 300 MiB
+ */
+#include "cli/train_cli.h"
+
+#include "base/os.h"
+#include "cli/count_alloc.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- options ---------------------------------------------------------------------------------------------- */
+
+static int read_shape(const cli_command *command, train_cli *cli)
+{
+    const char *p = cli->input_shape;
+    while (p && *p) {
+        char *end;
+        long long d = strtoll(p, &end, 10);
+        if (end == p || d < 1 || cli->o.input_rank == 7 || (*end && *end != ','))
+            return cli_usage_error(command, "--input-shape %s: H,W,C is wanted, e.g. 224,224,3", cli->input_shape);
+        cli->o.input_shape[cli->o.input_rank++] = d;
+        p = *end ? end + 1 : end;
+    }
+    return CLI_DONE;
+}
+
+static int read_precision(const cli_command *command, train_cli *cli)
+{
+    const char *p = cli->o.precision;
+    if (!p)
+        return CLI_DONE;
+    if (strcmp(p, "fp16") == 0 || strcmp(p, "float16") == 0)
+        cli->o.precision = "mixed_float16";
+    else if (strcmp(p, "bf16") == 0 || strcmp(p, "bfloat16") == 0)
+        cli->o.precision = "mixed_bfloat16";
+    else if (strcmp(p, "float32") && strcmp(p, "mixed_float16") && strcmp(p, "mixed_bfloat16"))
+        return cli_usage_error(command, "--precision %s: float32, mixed_float16 or mixed_bfloat16 is wanted", p);
+    return CLI_DONE;
+}
+
+int train_cli_resolve(const cli_command *command, train_cli *cli)
+{
+    memfit_error err;
+    if (cli->memory &&
+        memfit_size_parse(cli->memory, mf_os_total_memory(), &cli->o.memory_bytes, &err) != MEMFIT_OK)
+        return cli_usage_error(command, "--memory: %s\n  %s", err.message, err.hint);
+    if (cli->memory && cli->o.memory_bytes < 1 << 20)
+        return cli_usage_error(command, "--memory %s is less than a mebibyte; was a unit meant, e.g. %sMiB?", cli->memory,
+                               cli->memory);
+    if (cli->device && (strncmp(cli->device, "cuda", 4) == 0 || strcmp(cli->device, "gpu") == 0)) {
+        fprintf(stderr, "memfit: training on %s is not built yet\n  --device cpu trains on this machine's processors\n",
+                cli->device);
+        return CLI_UNSUPPORTED;
+    }
+    if (cli->device && strcmp(cli->device, "cpu") && strcmp(cli->device, "host"))
+        return cli_usage_error(command, "--device %s: cpu or cuda is wanted", cli->device);
+    if (cli->accumulation && strcmp(cli->accumulation, "off") == 0)
+        cli->o.pieces = 1;
+    else if (cli->accumulation && strcmp(cli->accumulation, "auto") != 0) {
+        char *end;
+        cli->o.pieces = strtoll(cli->accumulation, &end, 10);
+        if (*end || cli->o.pieces < 1)
+            return cli_usage_error(command, "--gradient-accumulation %s: auto, off or a number of pieces is wanted",
+                                   cli->accumulation);
+    }
+    if (cli->recompute && strcmp(cli->recompute, "off") == 0)
+        cli->o.no_recompute = true;
+    else if (cli->recompute && strcmp(cli->recompute, "auto") != 0)
+        return cli_usage_error(command, "--recompute %s: auto or off is wanted", cli->recompute);
+    cli->o.threads = (unsigned)cli->threads;
+    cli->o.seed = (uint64_t)cli->seed;
+    if (cli->o.batch == 0)
+        return cli_usage_error(command, "--batch-size 0: must be at least 1");
+    int status = read_shape(command, cli);
+    if (status == CLI_DONE)
+        status = read_precision(command, cli);
+    cli->o.ctx = cli;
+    cli->o.note = cli->common.quiet ? NULL : train_cli_note;
+    if (cli_allocations_are_counted())
+        cli->o.allocation_count = cli_allocation_count;
+    return status;
+}
+
+void train_cli_note(void *ctx, const char *text)
+{
+    train_cli *cli = ctx;
+    fprintf(cli_message_stream(&cli->common), "%s\n", text);
+}
+
+/* ---- progress --------------------------------------------------------------------------------------------- */
+
+typedef struct text {
+    char *at;
+    size_t left;
+} text;
+
+static void put(text *t, const char *format, ...) MEMFIT_PRINTF(2, 3);
+static void put(text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(t->at, t->left, format, args);
+    va_end(args);
+    if (n > 0 && (size_t)n < t->left) {
+        t->at += n;
+        t->left -= (size_t)n;
+    }
+}
+
+static void put_value(text *t, const char *prefix, const char *name, double v)
+{
+    put(t, fabs(v) > 1e-3 ? " - %s%s: %.4f" : " - %s%s: %.4e", prefix, name, v);
+}
+
+/* Names in Keras's order: loss stands among the metrics by its name. */
+static void put_values(text *t, const memfit_train_event *e, bool val)
+{
+    bool loss_done = false;
+    for (uint32_t i = 0; i <= e->metric_count; i++) {
+        if (!loss_done && (i == e->metric_count || strcmp("loss", e->metric_names[i]) < 0)) {
+            loss_done = true;
+            put_value(t, val ? "val_" : "", "loss", val ? e->val_loss : e->loss);
+        }
+        if (i < e->metric_count)
+            put_value(t, val ? "val_" : "", e->metric_names[i], val ? e->val_metrics[i] : e->metrics[i]);
+    }
+}
+
+static void put_duration(text *t, double seconds)
+{
+    if (seconds >= 3600)
+        put(t, " %d:%02d:%02d", (int)seconds / 3600, (int)seconds / 60 % 60, (int)seconds % 60);
+    else if (seconds >= 60)
+        put(t, " %d:%02d", (int)seconds / 60, (int)seconds % 60);
+    else
+        put(t, " %.0fs", seconds);
+}
+
+static void put_step_time(text *t, double seconds)
+{
+    if (seconds >= 1 || seconds == 0)
+        put(t, " %.0fs/step", seconds);
+    else if (seconds >= 1e-3)
+        put(t, " %.0fms/step", seconds * 1e3);
+    else
+        put(t, " %.0fus/step", seconds * 1e6);
+}
+
+static void put_memory(text *t, const memfit_train_event *e)
+{
+    char now[24], limit[24];
+    int cells = e->limit_bytes ? (int)((double)e->memory_bytes / (double)e->limit_bytes * 8 + 0.5) : 0;
+    put(t, "  mem ");
+    for (int i = 0; i < 8; i++)
+        put(t, "%s", i < cells ? "\u2588" : "\u2591");
+    put(t, " %s of %s", memfit_size_format(e->memory_bytes, now, sizeof now),
+        memfit_size_format(e->limit_bytes, limit, sizeof limit));
+}
+
+static void put_bar(text *t, const memfit_train_event *e)
+{
+    int done = e->steps ? (int)(20 * e->step / e->steps) : 0, digits = snprintf(NULL, 0, "%lld", (long long)e->steps);
+    put(t, "%*lld/%lld ", digits, (long long)e->step, (long long)e->steps);
+    for (int i = 0; i < 20; i++)
+        put(t, "%s", i < done ? "\u2501" : i == done ? "\u2578" : "\u2500");
+}
+
+void train_cli_progress(void *ctx, const memfit_train_event *e)
+{
+    train_cli *cli = ctx;
+    FILE *f = cli_message_stream(&cli->common);
+    unsigned columns = mf_os_terminal_columns(f);
+    double per_step = e->step ? e->seconds / (double)e->step : 0;
+    if (e->step == 1 && !e->epoch_end && e->epochs > 0)
+        fprintf(f, "Epoch %lld/%lld\n", (long long)e->epoch + 1, (long long)e->epochs);
+    if (!e->epoch_end && (!columns || (e->seconds - cli->last_draw < 0.05 && e->step > 1)))
+        return;
+    cli->last_draw = e->epoch_end ? 0 : e->seconds;
+    text t = {cli->line, sizeof cli->line};
+    if (columns)
+        put(&t, "\r");
+    put_bar(&t, e);
+    put_duration(&t, e->epoch_end ? e->seconds : per_step * (double)(e->steps - e->step));
+    put_step_time(&t, per_step);
+    put_values(&t, e, false);
+    if (e->validated)
+        put_values(&t, e, true);
+    put_memory(&t, e);
+    put(&t, e->epoch_end ? "\n" : "\033[K");
+    fputs(cli->line, f);
+    fflush(f);
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------- */
+
+static void print_json(const train_cli *cli, const memfit_train_result *r)
+{
+    mf_json_writer w;
+    mf_json_begin(&w, stdout);
+    mf_json_open(&w, NULL, '{');
+    mf_json_put_u64(&w, "planned_peak_bytes", r->planned_peak_bytes);
+    mf_json_put_u64(&w, "measured_peak_bytes", r->measured_peak_bytes);
+    mf_json_put_u64(&w, "arena_bytes", r->arena_bytes);
+    mf_json_put_u64(&w, "arena_used_bytes", r->arena_used_bytes);
+    mf_json_put_u64(&w, "fixed_bytes", r->fixed_bytes);
+    mf_json_put_u64(&w, "limit_bytes", r->limit_bytes);
+    if (r->allocations_in_steps >= 0) {
+        mf_json_put_i64(&w, "allocations_in_steps", r->allocations_in_steps);
+        mf_json_put_u64(&w, "reserve_calls_in_steps", cli_reserve_count());
+    } else {
+        mf_json_put_null(&w, "allocations_in_steps");
+    }
+    mf_json_put_i64(&w, "steps", r->steps);
+    mf_json_put_i64(&w, "epochs", r->epochs);
+    mf_json_put_double(&w, "step_ms", r->step_ms);
+    mf_json_put_double(&w, "samples_per_second", r->samples_per_second);
+    mf_json_put_double(&w, "first_step_seconds", r->first_step_seconds);
+    mf_json_put_double(&w, "loss", r->loss);
+    mf_json_open(&w, "metrics", '{');
+    for (uint32_t i = 0; i < r->metric_count; i++)
+        mf_json_put_double(&w, r->metric_names[i], r->metrics[i]);
+    mf_json_close(&w, '}');
+    if (r->has_validation) {
+        mf_json_open(&w, "validation", '{');
+        mf_json_put_double(&w, "loss", r->val_loss);
+        for (uint32_t i = 0; i < r->metric_count; i++)
+            mf_json_put_double(&w, r->metric_names[i], r->val_metrics[i]);
+        mf_json_close(&w, '}');
+    } else {
+        mf_json_put_null(&w, "validation");
+    }
+    mf_json_put_i64(&w, "batch", r->batch);
+    mf_json_put_i64(&w, "pieces", r->pieces);
+    mf_json_put_u64(&w, "recomputed_ops", r->recomputed_ops);
+    mf_json_put_u64(&w, "reference_ops", r->reference_ops);
+    mf_json_put_string(&w, "numerics", r->numerics);
+    mf_json_put_double(&w, "planned_step_ms", r->planned_step_ms);
+    mf_json_put_i64(&w, "replans", r->replans);
+    mf_json_put_bool(&w, "stopped_early", r->stopped_early);
+    mf_json_put_string(&w, "out", cli->o.out);
+    mf_json_close(&w, '}');
+    mf_json_end(&w);
+}
+
+void train_cli_print(const train_cli *cli, const memfit_train_result *r, const char *what)
+{
+    if (cli->common.json) {
+        print_json(cli, r);
+        return;
+    }
+    if (cli->common.quiet)
+        return;
+    char a[24], b[24], c[24], d[24];
+    printf("%s: loss %.4f", what, r->loss);
+    for (uint32_t i = 0; i < r->metric_count; i++)
+        printf(", %s %.4f", r->metric_names[i], r->metrics[i]);
+    if (r->has_validation) {
+        printf("; validation loss %.4f", r->val_loss);
+        for (uint32_t i = 0; i < r->metric_count; i++)
+            printf(", %s %.4f", r->metric_names[i], r->val_metrics[i]);
+    }
+    printf("\nmemory: planned %s (%s fixed + %s arena), measured %s", memfit_size_format(r->planned_peak_bytes, a, sizeof a),
+           memfit_size_format(r->fixed_bytes, b, sizeof b), memfit_size_format(r->arena_bytes, c, sizeof c),
+           memfit_size_format(r->measured_peak_bytes, d, sizeof d));
+    printf("; arena used %llu of %llu bytes", (unsigned long long)r->arena_used_bytes, (unsigned long long)r->arena_bytes);
+    if (r->allocations_in_steps >= 0)
+        printf("; %lld allocations in %lld steps", (long long)r->allocations_in_steps, (long long)r->steps);
+    printf("\ntime: %.1f ms a step, %.0f samples a second", r->step_ms, r->samples_per_second);
+    if (r->pieces > 1 || r->recomputed_ops)
+        printf("; %lld pieces, %u operations recomputed (%s)", (long long)r->pieces, r->recomputed_ops, r->numerics);
+    printf("\n");
+    if (cli->o.out)
+        printf("written: %s\n", cli->o.out);
+}

@@ -1,0 +1,24 @@
+/* train_cli.h: what train, evaluate and predict share on the command line. */
+#ifndef MF_CLI_TRAIN_CLI_H
+#define MF_CLI_TRAIN_CLI_H
+
+#include "cli/cli.h"
+#include "memfit/train.h"
+
+typedef struct train_cli {
+    cli_common common;
+    memfit_train_options o;
+    const char *memory, *accumulation, *recompute, *device, *input_shape, *prefetch, *host_memory;
+    int64_t threads, shuffle, seed;
+    char line[512]; /* progress */
+    double last_draw;
+} train_cli;
+
+/* Options that are more than their text: sizes, shapes, devices. Returns an exit status. */
+int train_cli_resolve(const cli_command *command, train_cli *cli);
+void train_cli_progress(void *ctx, const memfit_train_event *event);
+void train_cli_note(void *ctx, const char *text);
+/* The object of the contract, or a few lines for people. */
+void train_cli_print(const train_cli *cli, const memfit_train_result *result, const char *what);
+
+#endif

@@ -1,0 +1,219 @@
+/*
+ * checkpoint.c: see checkpoint.h.
+ *
+ * The extra member "memfit.state" is little-endian and fixed in size: magic, version, the state struct's fields as
+ * 64-bit words, then the metrics' states and the accumulated gradients' bytes are not kept: a checkpoint is written
+ * between steps, where gradients are dead.
+ */
+#include "train/checkpoint.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STATE_VERSION = 1, STATE_WORDS = 16, METRIC_WORDS = 4 };
+static const char member_name[] = "memfit.state";
+
+typedef struct state_block {
+    char magic[8]; /* "memfit01" */
+    uint64_t version, words;
+    uint64_t word[STATE_WORDS];
+    uint64_t metric_count;
+    float metric[MEMFIT_MOST_METRICS][METRIC_WORDS];
+} state_block;
+
+struct mf_checkpoint {
+    mf_trainer *trainer;
+    mf_saver *plain, *with_state;
+    mf_save_array *weights, *optimizer;
+    uint32_t weight_count, optimizer_count;
+    int64_t iteration; /* what the optimizer's first array points at */
+    float rate;
+    state_block state;
+};
+
+static uint64_t bits(double d)
+{
+    uint64_t u;
+    memcpy(&u, &d, 8);
+    return u;
+}
+
+static double number(uint64_t u)
+{
+    double d;
+    memcpy(&d, &u, 8);
+    return d;
+}
+
+static void pack_state(mf_checkpoint *c)
+{
+    const struct mf_train_state *s = &c->trainer->state;
+    state_block *b = &c->state;
+    memcpy(b->magic, "memfit01", 8);
+    b->version = STATE_VERSION;
+    b->words = STATE_WORDS;
+    const uint64_t words[STATE_WORDS] = {s->iteration,
+                                         s->epoch,
+                                         s->position,
+                                         s->step_in_epoch,
+                                         s->seed,
+                                         bits(s->loss_scale),
+                                         s->good_steps,
+                                         bits(s->loss_sum),
+                                         bits(s->loss_weight),
+                                         bits(s->best),
+                                         bits(s->plateau_best),
+                                         bits(s->rate_factor),
+                                         s->waited,
+                                         s->plateau_waited,
+                                         s->steps,
+                                         0};
+    memcpy(b->word, words, sizeof words);
+    b->metric_count = c->trainer->metric_count;
+    for (uint32_t i = 0; i < c->trainer->metric_count; i++) {
+        const float *state = mf_executor_variable(c->trainer->executor, c->trainer->metrics[i].variable);
+        if (state)
+            memcpy(b->metric[i], state, 2 * sizeof(float));
+    }
+}
+
+memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
+{
+    const void *data;
+    uint64_t bytes;
+    memfit_status status = mf_model_extra(t->model, member_name, &data, &bytes, err);
+    if (status != MEMFIT_OK)
+        return status;
+    state_block b;
+    if (bytes != sizeof b)
+        return mf_fail(err, MEMFIT_DAMAGED, "the checkpoint's state has %llu bytes where %llu are expected",
+                       (unsigned long long)bytes, (unsigned long long)sizeof b);
+    memcpy(&b, data, sizeof b);
+    if (memcmp(b.magic, "memfit01", 8) != 0 || b.version != STATE_VERSION || b.words != STATE_WORDS)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "the checkpoint was written by another version of memfit");
+    struct mf_train_state *s = &t->state;
+    s->iteration = b.word[0];
+    s->epoch = b.word[1];
+    s->position = b.word[2];
+    s->step_in_epoch = b.word[3];
+    s->seed = b.word[4];
+    s->loss_scale = number(b.word[5]);
+    s->good_steps = b.word[6];
+    s->loss_sum = number(b.word[7]);
+    s->loss_weight = number(b.word[8]);
+    s->best = number(b.word[9]);
+    s->plateau_best = number(b.word[10]);
+    s->rate_factor = number(b.word[11]);
+    s->waited = b.word[12];
+    s->plateau_waited = b.word[13];
+    s->steps = b.word[14];
+    for (uint32_t i = 0; i < t->metric_count && i < b.metric_count; i++) {
+        float *state = mf_executor_variable(t->executor, t->metrics[i].variable);
+        if (state)
+            memcpy(state, b.metric[i], 2 * sizeof(float));
+    }
+    return MEMFIT_OK;
+}
+
+/* Weights: parameters and statistics, under their layer's name and path. */
+static void list_weights(mf_checkpoint *c, const mf_graph *g)
+{
+    for (uint32_t i = 0; i < g->variable_count; i++) {
+        const mf_variable *v = &g->variables[i];
+        void *at = mf_executor_variable(c->trainer->executor, i);
+        if ((v->role != MF_VAR_PARAMETER && v->role != MF_VAR_STATISTIC) || !at || !v->path || !v->path[0])
+            continue;
+        c->weights[c->weight_count++] =
+            (mf_save_array){g->layers[v->layer].name, v->path, v->dtype, v->shape, at};
+    }
+}
+
+/* Keras's order: iteration, learning rate (not under a schedule), averages, slots. */
+static void list_optimizer(mf_checkpoint *c, const mf_graph *g)
+{
+    mf_shape scalar = {0};
+    c->optimizer[c->optimizer_count++] = (mf_save_array){NULL, NULL, MF_I64, scalar, &c->iteration};
+    if (c->trainer->schedule.kind == MF_RATE_CONSTANT)
+        c->optimizer[c->optimizer_count++] = (mf_save_array){NULL, NULL, MF_F32, scalar, &c->rate};
+    uint32_t base = c->optimizer_count, parameters = 0, slots = 0, count = 0;
+    for (uint32_t i = 0; i < g->variable_count; i++) {
+        parameters += g->variables[i].role == MF_VAR_PARAMETER && g->variables[i].trainable;
+        if (g->variables[i].role == MF_VAR_SLOT) {
+            count++;
+            if (g->variables[i].slot + 1 > slots)
+                slots = g->variables[i].slot + 1;
+        }
+    }
+    uint32_t order = 0, last = MF_NONE;
+    for (uint32_t i = 0; i < g->variable_count; i++) {
+        const mf_variable *v = &g->variables[i];
+        if (v->role != MF_VAR_SLOT)
+            continue;
+        if (last != MF_NONE && v->parameter != last)
+            order++;
+        last = v->parameter;
+        uint32_t at = mf_keras_slot_index(g->optimizer_name, slots, parameters, order, v->slot, base);
+        if (at < base + count)
+            c->optimizer[at] =
+                (mf_save_array){NULL, NULL, v->dtype, v->shape, mf_executor_variable(c->trainer->executor, i)};
+    }
+    c->optimizer_count = base + count;
+}
+
+memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, memfit_error *err)
+{
+    const mf_graph *g = mf_trainer_graph(t);
+    mf_checkpoint *c = mf_host_zalloc(t->host, sizeof *c);
+    if (!c)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
+    c->trainer = t;
+    c->weights = mf_host_zalloc(t->host, g->variable_count * sizeof *c->weights);
+    c->optimizer = mf_host_zalloc(t->host, (g->variable_count + 2) * sizeof *c->optimizer);
+    memfit_status status = c->weights && c->optimizer
+                               ? MEMFIT_OK
+                               : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
+    if (status == MEMFIT_OK) {
+        list_weights(c, g);
+        list_optimizer(c, g);
+        mf_save_options o = {.weights = c->weights, .weight_count = c->weight_count, .optimizer = c->optimizer,
+                             .optimizer_count = c->optimizer_count};
+        if (t->options->out)
+            status = mf_saver_create(t->host, t->model, &o, &c->plain, err);
+        o.extra_name = member_name;
+        o.extra = &c->state;
+        o.extra_bytes = sizeof c->state;
+        if (status == MEMFIT_OK && t->options->checkpoint)
+            status = mf_saver_create(t->host, t->model, &o, &c->with_state, err);
+    }
+    if (status != MEMFIT_OK) {
+        mf_checkpoint_destroy(c);
+        return status;
+    }
+    *checkpoint = c;
+    return MEMFIT_OK;
+}
+
+void mf_checkpoint_destroy(mf_checkpoint *c)
+{
+    if (!c)
+        return;
+    const memfit_host *host = c->trainer->host;
+    uint32_t n = c->trainer->plan ? mf_trainer_graph(c->trainer)->variable_count : 0;
+    if (c->plain)
+        mf_saver_destroy(c->plain);
+    if (c->with_state)
+        mf_saver_destroy(c->with_state);
+    mf_host_free(host, c->weights, n * sizeof *c->weights);
+    mf_host_free(host, c->optimizer, (n + 2) * sizeof *c->optimizer);
+    mf_host_free(host, c, sizeof *c);
+}
+
+memfit_status mf_checkpoint_write(mf_checkpoint *c, const char *path, bool state, memfit_error *err)
+{
+    c->iteration = (int64_t)c->trainer->state.iteration;
+    c->rate = (float)(c->trainer->schedule.initial * c->trainer->state.rate_factor);
+    pack_state(c);
+    return mf_saver_write(state ? c->with_state : c->plain, path, err);
+}

@@ -1,0 +1,22 @@
+/*
+ * checkpoint.h: writing the model back, while training and at its end. The writer is made once, before the fixed cost
+ * is measured; writing allocates nothing. A checkpoint is the .keras file with one more member, which holds what Keras
+ * has no place for: data position, generator seed, loss scale, waiting counters, the state of metrics.
+ */
+#ifndef MF_TRAIN_CHECKPOINT_H
+#define MF_TRAIN_CHECKPOINT_H
+
+#include "train/trainer.h"
+
+typedef struct mf_checkpoint mf_checkpoint;
+
+/* Needs the executor: arrays point into the arena. */
+memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, memfit_error *err);
+void mf_checkpoint_destroy(mf_checkpoint *checkpoint);
+/* With `state`, as a checkpoint that can be resumed; else plainly the trained model. */
+memfit_status mf_checkpoint_write(mf_checkpoint *checkpoint, const char *path, bool state, memfit_error *err);
+/* Reads the extra member of the model the trainer has loaded; NOT_FOUND when it is no checkpoint. After the variables
+ * have got their first values. */
+memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err);
+
+#endif

@@ -1,0 +1,252 @@
+/*
+ * events.c: see events.h.
+ *
+ * TensorBoard's files are TFRecords: length, masked CRC-32C of the length, bytes, masked CRC-32C of the bytes. A record
+ * is an Event message: 1 wall_time (double), 2 step, 3 file version, 5 summary{1 value{1 tag, 2 simple_value}}. The
+ * folders are Keras's: train and validation, tags epoch_loss, epoch_<metric>.
+ */
+#include "train/events.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 16384 };
+
+struct mf_events {
+    const memfit_host *host;
+    FILE *csv, *board[2];
+    char path[3][512];
+    bool header;
+    uint32_t table[256];
+    char buffer[3][BUFFER_BYTES];
+};
+
+static memfit_status open_log(mf_events *e, FILE **file, int slot, const char *mode, memfit_error *err)
+{
+    *file = fopen(e->path[slot], mode);
+    if (!*file)
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", e->path[slot], strerror(errno));
+    setvbuf(*file, e->buffer[slot], _IOFBF, BUFFER_BYTES);
+    return MEMFIT_OK;
+}
+
+/* ---- records ---------------------------------------------------------------------------------------------- */
+
+static uint32_t masked_crc(const mf_events *e, const unsigned char *data, size_t n)
+{
+    uint32_t c = 0xffffffffu;
+    for (size_t i = 0; i < n; i++)
+        c = e->table[(c ^ data[i]) & 255] ^ c >> 8;
+    c ^= 0xffffffffu;
+    return (c >> 15 | c << 17) + 0xa282ead8u;
+}
+
+static void write_record(const mf_events *e, FILE *f, const unsigned char *data, size_t n)
+{
+    unsigned char head[12], tail[4];
+    for (int i = 0; i < 8; i++)
+        head[i] = (unsigned char)((uint64_t)n >> (8 * i));
+    uint32_t c = masked_crc(e, head, 8);
+    for (int i = 0; i < 4; i++)
+        head[8 + i] = (unsigned char)(c >> (8 * i));
+    c = masked_crc(e, data, n);
+    for (int i = 0; i < 4; i++)
+        tail[i] = (unsigned char)(c >> (8 * i));
+    fwrite(head, 1, 12, f);
+    fwrite(data, 1, n, f);
+    fwrite(tail, 1, 4, f);
+}
+
+static size_t put_varint(unsigned char *p, uint64_t v)
+{
+    size_t n = 0;
+    while (v >= 128) {
+        p[n++] = (unsigned char)(v | 128);
+        v >>= 7;
+    }
+    p[n++] = (unsigned char)v;
+    return n;
+}
+
+static size_t put_time(unsigned char *p)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    double t = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    p[0] = 1 << 3 | 1;
+    memcpy(p + 1, &t, 8);
+    return 9;
+}
+
+static void write_scalar(const mf_events *e, FILE *f, int64_t step, const char *tag, double value)
+{
+    unsigned char out[512], v[256];
+    size_t n = put_time(out), m = 0, tag_bytes = strlen(tag);
+    if (tag_bytes > 127)
+        tag_bytes = 127;
+    float single = (float)value;
+    v[m++] = 1 << 3 | 2;
+    m += put_varint(v + m, tag_bytes);
+    memcpy(v + m, tag, tag_bytes);
+    m += tag_bytes;
+    v[m++] = 2 << 3 | 5;
+    memcpy(v + m, &single, 4);
+    m += 4;
+    out[n++] = 2 << 3;
+    n += put_varint(out + n, (uint64_t)step);
+    out[n++] = 5 << 3 | 2;
+    unsigned char length[10];
+    size_t l = put_varint(length, m);
+    n += put_varint(out + n, m + l + 1);
+    out[n++] = 1 << 3 | 2;
+    memcpy(out + n, length, l);
+    n += l;
+    memcpy(out + n, v, m);
+    write_record(e, f, out, n + m);
+}
+
+static void write_version(const mf_events *e, FILE *f)
+{
+    unsigned char out[64];
+    size_t n = put_time(out);
+    static const char version[] = "brain.Event:2";
+    out[n++] = 3 << 3 | 2;
+    out[n++] = sizeof version - 1;
+    memcpy(out + n, version, sizeof version - 1);
+    write_record(e, f, out, n + sizeof version - 1);
+    fflush(f);
+}
+
+static memfit_status open_board(mf_events *e, const char *folder, memfit_error *err)
+{
+    static const char *const part[2] = {"train", "validation"};
+    char host[65] = "host", path[400];
+    gethostname(host, sizeof host - 1);
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int k = 0; k < 8; k++)
+            c = c & 1 ? 0x82f63b78u ^ c >> 1 : c >> 1;
+        e->table[i] = c;
+    }
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return mf_fail(err, MEMFIT_IO, "cannot make the folder %s: %s", folder, strerror(errno));
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%.300s/%s", folder, part[i]);
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return mf_fail(err, MEMFIT_IO, "cannot make the folder %s: %s", path, strerror(errno));
+        snprintf(e->path[1 + i], sizeof e->path[0], "%.380s/events.out.tfevents.%lld.%.32s.%d.%d.v2", path,
+                 (long long)time(NULL), host, (int)getpid(), i);
+        memfit_status status = open_log(e, &e->board[i], 1 + i, "wb", err);
+        if (status != MEMFIT_OK)
+            return status;
+        write_version(e, e->board[i]);
+    }
+    return MEMFIT_OK;
+}
+
+memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, bool resumed,
+                               mf_events **events, memfit_error *err)
+{
+    *events = NULL;
+    if (!csv && !tensorboard)
+        return MEMFIT_OK;
+    mf_events *e = mf_host_zalloc(host, sizeof *e);
+    if (!e)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the logs");
+    e->host = host;
+    memfit_status status = MEMFIT_OK;
+    if (csv) {
+        snprintf(e->path[0], sizeof e->path[0], "%s", csv);
+        struct stat s;
+        e->header = !(resumed && stat(csv, &s) == 0 && s.st_size > 0);
+        status = open_log(e, &e->csv, 0, resumed ? "a" : "w", err);
+    }
+    if (status == MEMFIT_OK && tensorboard)
+        status = open_board(e, tensorboard, err);
+    if (status != MEMFIT_OK) {
+        mf_events_destroy(e);
+        return status;
+    }
+    *events = e;
+    return MEMFIT_OK;
+}
+
+void mf_events_destroy(mf_events *e)
+{
+    if (!e)
+        return;
+    if (e->csv)
+        fclose(e->csv);
+    for (int i = 0; i < 2; i++)
+        if (e->board[i])
+            fclose(e->board[i]);
+    mf_host_free(e->host, e, sizeof *e);
+}
+
+/* ---- an epoch --------------------------------------------------------------------------------------------- */
+
+/* Keys sorted as Keras sorts them: metrics and loss by name, then the same with val_. */
+static void csv_line(mf_events *e, const memfit_train_event *v, bool header)
+{
+    FILE *f = e->csv;
+    if (header)
+        fputs("epoch", f);
+    else
+        fprintf(f, "%lld", (long long)v->epoch);
+    for (int val = 0; val < (v->validated ? 2 : 1); val++) {
+        bool loss_done = false;
+        for (uint32_t i = 0; i <= v->metric_count; i++) {
+            if (!loss_done && (i == v->metric_count || strcmp("loss", v->metric_names[i]) < 0)) {
+                loss_done = true;
+                if (header)
+                    fprintf(f, ",%sloss", val ? "val_" : "");
+                else
+                    fprintf(f, ",%.9g", val ? v->val_loss : v->loss);
+            }
+            if (i == v->metric_count)
+                break;
+            if (header)
+                fprintf(f, ",%s%s", val ? "val_" : "", v->metric_names[i]);
+            else
+                fprintf(f, ",%.9g", val ? v->val_metrics[i] : v->metrics[i]);
+        }
+    }
+    fputs("\r\n", f);
+}
+
+memfit_status mf_events_epoch(mf_events *e, const memfit_train_event *v, memfit_error *err)
+{
+    if (!e)
+        return MEMFIT_OK;
+    if (e->csv) {
+        if (e->header)
+            csv_line(e, v, true);
+        e->header = false;
+        csv_line(e, v, false);
+        if (fflush(e->csv) != 0)
+            return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", e->path[0], strerror(errno));
+    }
+    for (int i = 0; i < 2 && e->board[0]; i++) {
+        if (i == 1 && !v->validated)
+            break;
+        write_scalar(e, e->board[i], v->epoch, "epoch_loss", i ? v->val_loss : v->loss);
+        for (uint32_t m = 0; m < v->metric_count; m++) {
+            char tag[64];
+            snprintf(tag, sizeof tag, "epoch_%.50s", v->metric_names[m]);
+            write_scalar(e, e->board[i], v->epoch, tag, i ? v->val_metrics[m] : v->metrics[m]);
+        }
+        if (i == 0) {
+            write_scalar(e, e->board[0], v->epoch, "epoch_learning_rate", v->learning_rate);
+            write_scalar(e, e->board[0], v->epoch, "epoch_memory_bytes", (double)v->memory_bytes);
+        }
+        if (fflush(e->board[i]) != 0)
+            return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", e->path[1 + i], strerror(errno));
+    }
+    return MEMFIT_OK;
+}

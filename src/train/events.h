@@ -1,0 +1,19 @@
+/*
+ * events.h: what is written beside the model while training: a CSV log as Keras's CSVLogger writes it, and TensorBoard
+ * event files. Opened before the first step, with buffers of their own: writing allocates nothing.
+ */
+#ifndef MF_TRAIN_EVENTS_H
+#define MF_TRAIN_EVENTS_H
+
+#include "base/memory.h"
+#include "memfit/train.h"
+
+typedef struct mf_events mf_events;
+
+memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, bool resumed,
+                               mf_events **events, memfit_error *err);
+void mf_events_destroy(mf_events *events);
+/* A line of the log and scalars of an epoch; memory in bytes as epoch_memory. */
+memfit_status mf_events_epoch(mf_events *events, const memfit_train_event *event, memfit_error *err);
+
+#endif

@@ -1,0 +1,230 @@
+/*
+ * execute.c: see execute.h.
+ *
+ *   phase -> steps[] -> { kernel (one for each operation, shared by its repetitions), addresses of operands }
+ *
+ * Everything is laid out at creation in one arena of host memory; a run walks an array.
+ */
+#include "train/execute.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+typedef struct ready_step {
+    mf_kernel *kernel; /* NULL: nothing to run (INPUT, VIEW in place) */
+    mf_operands operands;
+    const mf_op *op;
+    uint32_t feed; /* INPUT: which; else MF_NONE */
+    bool recomputed;
+} ready_step;
+
+typedef struct ready_phase {
+    mf_kernel **kernels; /* by operation */
+    ready_step *steps;
+    uint32_t *released_at; /* by step, poison only: index into `released` */
+    uint32_t *released;
+} ready_phase;
+
+struct mf_executor {
+    mf_arena arena;
+    mf_backend *backend;
+    const mf_plan *plan;
+    unsigned char *base;
+    mf_executor_options options;
+    ready_phase *phases;
+    uint32_t reference_ops;
+    const char *reference_name;
+};
+
+static uint32_t feed_of(const mf_graph *graph, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < graph->feed_count; i++)
+        if (graph->feeds[i].tensor == tensor)
+            return i;
+    return MF_NONE;
+}
+
+static memfit_status no_memory(memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to make the plan ready");
+}
+
+static memfit_status ready_kernel(mf_executor *x, const mf_graph *graph, uint32_t op, mf_kernel **kernel,
+                                  memfit_error *err)
+{
+    if (*kernel)
+        return MEMFIT_OK;
+    mf_cost cost;
+    memfit_status status = x->backend->table->query(x->backend, graph, op, &cost, err);
+    if (status == MEMFIT_OK && cost.reference) {
+        x->reference_ops++;
+        if (!x->reference_name)
+            x->reference_name = mf_kind_name(graph->ops[op].kind);
+    }
+    if (status == MEMFIT_OK)
+        status = x->backend->table->prepare(x->backend, graph, op, kernel, err);
+    if (status != MEMFIT_OK)
+        mf_error_prefix(err, "layer %s (%s)", graph->layers[graph->ops[op].layer].name,
+                        mf_kind_name(graph->ops[op].kind));
+    return status;
+}
+
+static memfit_status ready_one(mf_executor *x, const mf_phase *phase, ready_phase *ready, uint32_t i, memfit_error *err)
+{
+    const mf_graph *graph = phase->graph;
+    const mf_step *step = &phase->steps[i];
+    const mf_op *op = &graph->ops[step->op];
+    ready_step *r = &ready->steps[i];
+    uint32_t n = op->in_count + op->out_count;
+    void **at = MF_NEW_ARRAY(&x->arena, void *, n + 1);
+    if (!at)
+        return no_memory(err);
+    for (uint32_t j = 0; j < n; j++)
+        at[j] = step->offsets[j] == MF_NO_OFFSET ? NULL : x->base + step->offsets[j];
+    *r = (ready_step){.operands = {at, at + op->in_count, x->base + step->workspace_offset},
+                      .op = op,
+                      .feed = op->kind == MF_OP_INPUT ? feed_of(graph, op->out[0]) : MF_NONE,
+                      .recomputed = step->recomputed};
+    if (op->kind == MF_OP_INPUT || (op->kind == MF_OP_VIEW && at[0] == at[1]))
+        return MEMFIT_OK;
+    memfit_status status = ready_kernel(x, graph, step->op, &ready->kernels[step->op], err);
+    r->kernel = ready->kernels[step->op];
+    return status;
+}
+
+/* For the poison: which placed ranges end with which step. */
+static memfit_status list_released(mf_executor *x, const mf_phase *phase, ready_phase *ready, memfit_error *err)
+{
+    ready->released_at = MF_NEW_ARRAY(&x->arena, uint32_t, phase->step_count + 2);
+    ready->released = MF_NEW_ARRAY(&x->arena, uint32_t, phase->placed_count + 1);
+    if (!ready->released_at || !ready->released)
+        return no_memory(err);
+    for (uint32_t i = 0; i < phase->placed_count; i++)
+        if (!phase->placed[i].handed_on && phase->placed[i].last < phase->step_count)
+            ready->released_at[phase->placed[i].last + 2]++;
+    for (uint32_t i = 1; i <= phase->step_count + 1; i++)
+        ready->released_at[i] += ready->released_at[i - 1];
+    for (uint32_t i = 0; i < phase->placed_count; i++)
+        if (!phase->placed[i].handed_on && phase->placed[i].last < phase->step_count)
+            ready->released[ready->released_at[phase->placed[i].last + 1]++] = i;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,
+                                 const mf_executor_options *options, mf_executor **executor, memfit_error *err)
+{
+    mf_executor *x = mf_host_zalloc(host, sizeof *x);
+    if (!x)
+        return no_memory(err);
+    mf_arena_init(&x->arena, host);
+    x->backend = backend;
+    x->plan = plan;
+    x->base = base;
+    if (options)
+        x->options = *options;
+    x->phases = MF_NEW_ARRAY(&x->arena, ready_phase, plan->phase_count);
+    memfit_status status = x->phases ? MEMFIT_OK : no_memory(err);
+    for (uint32_t p = 0; p < plan->phase_count && status == MEMFIT_OK; p++) {
+        const mf_phase *phase = &plan->phases[p];
+        ready_phase *ready = &x->phases[p];
+        ready->kernels = MF_NEW_ARRAY(&x->arena, mf_kernel *, phase->graph->op_count);
+        ready->steps = MF_NEW_ARRAY(&x->arena, ready_step, phase->step_count);
+        if (!ready->kernels || !ready->steps)
+            status = no_memory(err);
+        for (uint32_t i = 0; i < phase->step_count && status == MEMFIT_OK; i++)
+            status = ready_one(x, phase, ready, i, err);
+        if (status == MEMFIT_OK && x->options.poison)
+            status = list_released(x, phase, ready, err);
+    }
+    if (status != MEMFIT_OK) {
+        mf_executor_destroy(x);
+        return status;
+    }
+    *executor = x;
+    return MEMFIT_OK;
+}
+
+void mf_executor_destroy(mf_executor *x)
+{
+    if (!x)
+        return;
+    for (uint32_t p = 0; x->phases && p < x->plan->phase_count; p++)
+        for (uint32_t i = 0; x->phases[p].kernels && i < x->plan->phases[p].graph->op_count; i++)
+            if (x->phases[p].kernels[i])
+                x->backend->table->release(x->backend, x->phases[p].kernels[i]);
+    const memfit_host *host = x->arena.host;
+    mf_arena_destroy(&x->arena);
+    mf_host_free(host, x, sizeof *x);
+}
+
+static void poison(mf_executor *x, uint32_t phase, uint32_t step)
+{
+    const ready_phase *ready = &x->phases[phase];
+    uint32_t from = step ? ready->released_at[step] : 0;
+    for (uint32_t i = from; i < ready->released_at[step + 1]; i++) {
+        const mf_placed *range = &x->plan->phases[phase].placed[ready->released[i]];
+        if (x->options.fill)
+            x->options.fill(x->base + range->offset, 0xff, range->bytes);
+        else
+            memset(x->base + range->offset, 0xff, range->bytes);
+    }
+}
+
+memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, bool first, bool last,
+                              mf_fill_feed fill, void *ctx, memfit_error *err)
+{
+    const mf_phase *planned = &x->plan->phases[phase];
+    ready_phase *ready = &x->phases[phase];
+    mf_run_scalars s = *scalars;
+    for (uint32_t i = 0; i < planned->step_count; i++) {
+        ready_step *r = &ready->steps[i];
+        memfit_status status = MEMFIT_OK;
+        bool due = r->op->when == MF_ALWAYS || (r->op->when == MF_FIRST_PIECE ? first : last);
+        if (due && r->feed != MF_NONE && fill) {
+            status = fill(ctx, r->feed, r->operands.out[0], err);
+        } else if (due && r->kernel) {
+            s.recomputed = r->recomputed;
+            status = x->backend->table->run(r->kernel, &r->operands, &s, err);
+        }
+        if (status != MEMFIT_OK)
+            return status;
+        if (x->options.poison)
+            poison(x, phase, i);
+    }
+    return MEMFIT_OK;
+}
+
+void *mf_executor_variable(const mf_executor *x, uint32_t variable)
+{
+    uint64_t at = variable < x->plan->variable_count ? x->plan->variable_offsets[variable] : MF_NO_OFFSET;
+    return at == MF_NO_OFFSET ? NULL : x->base + at;
+}
+
+void *mf_executor_tensor(const mf_executor *x, uint32_t phase, uint32_t tensor)
+{
+    const mf_phase *p = &x->plan->phases[phase];
+    for (uint32_t i = p->step_count; i-- > 0;) {
+        const mf_op *op = &p->graph->ops[p->steps[i].op];
+        for (uint32_t o = 0; o < op->out_count; o++)
+            if (op->out[o] == tensor)
+                return x->base + p->steps[i].offsets[op->in_count + o];
+    }
+    /* A view that takes no step: its source, at the same bytes. */
+    uint32_t producer = p->graph->tensors[tensor].producer;
+    if (producer != MF_NONE && p->graph->ops[producer].kind == MF_OP_VIEW) {
+        unsigned char *from = mf_executor_tensor(x, phase, p->graph->ops[producer].in[0]);
+        return from;
+    }
+    return NULL;
+}
+
+uint32_t mf_executor_reference_ops(const mf_executor *x)
+{
+    return x->reference_ops;
+}
+
+const char *mf_executor_reference_name(const mf_executor *x)
+{
+    return x->reference_name;
+}

@@ -1,0 +1,37 @@
+/*
+ * execute.h: runs a plan. The executor knows nothing of devices: it has a backend's table, a base address and the
+ * plan's step lists. Creating it prepares every kernel and works out every address; running allocates nothing.
+ */
+#ifndef MF_TRAIN_EXECUTE_H
+#define MF_TRAIN_EXECUTE_H
+
+#include "ops/ops.h"
+#include "plan/plan.h"
+
+typedef struct mf_executor mf_executor;
+
+/* Called when an INPUT operation is reached: fill this feed's tensor. */
+typedef memfit_status (*mf_fill_feed)(void *ctx, uint32_t feed, void *address, memfit_error *err);
+/* Called after each step when set: for tracing. */
+typedef void (*mf_step_done)(void *ctx, uint32_t phase, uint32_t step);
+
+typedef struct mf_executor_options {
+    bool poison;  /* fill what a step releases with NaN: finds readers of dead bytes */
+    void (*fill)(void *address, unsigned char byte, uint64_t bytes); /* NULL: memset */
+} mf_executor_options;
+
+memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,
+                                 const mf_executor_options *options, mf_executor **executor, memfit_error *err);
+void mf_executor_destroy(mf_executor *executor);
+
+/* One run of a phase. `first` and `last`: is this piece the step's first, its last? */
+memfit_status mf_executor_run(mf_executor *executor, uint32_t phase, const mf_run_scalars *scalars, bool first,
+                              bool last, mf_fill_feed fill, void *ctx, memfit_error *err);
+
+void *mf_executor_variable(const mf_executor *executor, uint32_t variable); /* NULL when the plan has none */
+/* A tensor at the end of its phase (an output of a prediction). */
+void *mf_executor_tensor(const mf_executor *executor, uint32_t phase, uint32_t tensor);
+uint32_t mf_executor_reference_ops(const mf_executor *executor); /* operations on the slow path */
+const char *mf_executor_reference_name(const mf_executor *executor);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * reserve.h: the one reservation a training lives in, and how it is measured.
+ *
+ *     base                                        base + bytes
+ *     [ arena: patterned, then used ............. ][ guard page: any touch traps ]
+ *
+ * The pattern is a function of the address, so a byte that changed is seen whatever was written. "Used" is what the
+ * law says: the end of the highest tensor range whose bytes changed.
+ */
+#ifndef MF_TRAIN_RESERVE_H
+#define MF_TRAIN_RESERVE_H
+
+#include "memfit/base.h"
+
+typedef struct mf_reservation {
+    unsigned char *base;
+    uint64_t bytes;        /* of the arena */
+    unsigned char *mapped; /* what munmap gets */
+    uint64_t mapped_bytes;
+} mf_reservation;
+
+/* Address space only. OUT_OF_MEMORY, at once, when the machine or the cgroup cannot give as much: the numbers are in
+ * err. */
+memfit_status mf_reserve(uint64_t bytes, mf_reservation *reservation, memfit_error *err);
+void mf_unreserve(mf_reservation *reservation);
+/* Gives the pages back but keeps the addresses. */
+void mf_reserve_drop(mf_reservation *reservation);
+/* Populates every page and writes the pattern. */
+void mf_reserve_pattern(mf_reservation *reservation);
+/* Has any byte of [from, to) changed since the pattern? */
+bool mf_reserve_changed(const mf_reservation *reservation, uint64_t from, uint64_t to);
+
+#endif

@@ -1,0 +1,525 @@
+/* trainer.c: from files to an admitted plan. See trainer.h for the order of things. */
+#include "train/trainer.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "ops/onednn/onednn.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    /* Stacks and stdio may still grow a little after the fixed cost was measured, and the kernel's own counters of
+     * resident pages are exact only to some 32 pages a processor (they are summed lazily). */
+    SPARE_FIXED_BYTES = 640 << 10,
+    KERNEL_BYTES = 20 << 10,       /* first guess of what a compiled primitive takes */
+};
+
+static void note(void *ctx, mf_log_level level, const char *text)
+{
+    mf_trainer *t = ctx;
+    if (level != MF_LOG_DETAIL && t->options->note)
+        t->options->note(t->options->ctx, text);
+}
+
+/* ---- data ------------------------------------------------------------------------------------------------- */
+
+static bool is_synthetic(const char *name, int64_t *samples)
+{
+    if (strncmp(name, "synthetic", 9) != 0 || (name[9] && name[9] != ':'))
+        return false;
+    *samples = name[9] ? strtoll(name + 10, NULL, 10) : 0;
+    return true;
+}
+
+static memfit_status open_source(mf_trainer *t, const char *name, mf_source **source, memfit_error *err)
+{
+    int64_t samples;
+    if (!is_synthetic(name, &samples))
+        return mf_source_open(t->host, name, &t->log, source, err);
+    if (samples < 0 || (name[9] && samples == 0))
+        return mf_fail(err, MEMFIT_INVALID, "%s: synthetic:N wants a number of samples", name);
+    return mf_source_synthetic(t->host, samples ? samples : t->options->batch * 8, t->options->seed, source, err);
+}
+
+static memfit_status fill_synthetic(mf_trainer *t, mf_source *source, memfit_error *err)
+{
+    if (strcmp(source->path, "synthetic") != 0 || source->count)
+        return MEMFIT_OK;
+    mf_graph *g;
+    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, 1, false, &g, err);
+    if (status == MEMFIT_OK) {
+        status = mf_synthetic_for(source, g, err);
+        mf_graph_destroy(g);
+    }
+    return status;
+}
+
+/* {"0": 1.0, "1": 2.5} */
+static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
+{
+    mf_mapping map;
+    mf_arena arena;
+    mf_json *root;
+    memfit_status status = mf_os_map_file(t->options->class_weight, &map, err);
+    if (status != MEMFIT_OK)
+        return status;
+    mf_arena_init(&arena, t->host);
+    status = mf_json_parse(&arena, (const char *)map.data, map.bytes, &root, err);
+    int64_t most = -1;
+    for (const mf_json *v = status == MEMFIT_OK ? root->first : NULL; v; v = v->next)
+        if (v->key && strtoll(v->key, NULL, 10) > most)
+            most = strtoll(v->key, NULL, 10);
+    if (status == MEMFIT_OK && (root->type != MF_JSON_OBJECT || most < 0 || most > 1 << 20))
+        status = mf_fail(err, MEMFIT_DAMAGED, "%s must be an object of weights by label: {\"0\": 1.0, \"1\": 2.5}",
+                         t->options->class_weight);
+    if (status == MEMFIT_OK) {
+        t->class_count = most + 1;
+        t->class_weights = mf_host_alloc(t->host, (size_t)t->class_count * sizeof(double));
+        if (!t->class_weights)
+            status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for class weights");
+    }
+    for (int64_t i = 0; status == MEMFIT_OK && i < t->class_count; i++)
+        t->class_weights[i] = 1;
+    for (const mf_json *v = status == MEMFIT_OK ? root->first : NULL; v; v = v->next)
+        t->class_weights[strtoll(v->key, NULL, 10)] = mf_json_number(v, 1);
+    mf_arena_destroy(&arena);
+    mf_os_unmap_file(&map);
+    return status;
+}
+
+static memfit_status open_data(mf_trainer *t, memfit_error *err)
+{
+    const memfit_train_options *o = t->options;
+    memfit_status status = open_source(t, o->data, &t->source, err);
+    if (status == MEMFIT_OK && o->validation_data)
+        status = open_source(t, o->validation_data, &t->validation_source, err);
+    if (status == MEMFIT_OK && o->class_weight)
+        status = read_class_weights(t, err);
+    if (status != MEMFIT_OK)
+        return status;
+    /* uint8 inputs stay uint8 until they are used. */
+    const mf_array *x = t->source->count ? &t->source->arrays[0] : NULL;
+    const mf_array *named = mf_source_find(t->source, "x");
+    x = named ? named : x;
+    if (x && x->data && x->dtype == MF_U8 && t->model->input_count == 1)
+        t->graphs.options.input_dtype = MF_U8;
+    t->graphs.options.sample_weights =
+        t->mode != MF_MODE_PREDICT && (t->class_weights || mf_source_find(t->source, "sample_weight"));
+    status = fill_synthetic(t, t->source, err);
+    if (status == MEMFIT_OK && t->validation_source)
+        status = fill_synthetic(t, t->validation_source, err);
+    if (status != MEMFIT_OK)
+        return status;
+    t->train_samples = t->source->samples;
+    if (t->validation_source) {
+        t->validation_samples = t->validation_source->samples;
+    } else if (o->validation_split > 0) {
+        int64_t keep = (int64_t)floor((double)t->source->samples * (1 - o->validation_split));
+        t->train_samples = keep;
+        t->validation_samples = t->source->samples - keep;
+        if (keep < 1 || t->validation_samples < 1)
+            return mf_fail(err, MEMFIT_INVALID, "a validation split of %g leaves %lld of %lld samples to train on",
+                           o->validation_split, (long long)keep, (long long)t->source->samples);
+    }
+    return MEMFIT_OK;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------- */
+
+static memfit_status open_backend(mf_trainer *t, memfit_error *err)
+{
+    memfit_status status = mf_onednn_create(t->host, t->options->threads, &t->backend, err);
+    if (status == MEMFIT_UNSUPPORTED) {
+        mf_log_write(&t->log, MF_LOG_NOTE, "this build has no oneDNN: the reference operations serve, slowly");
+        status = mf_reference_create(t->host, &t->backend, err);
+    }
+    if (status == MEMFIT_OK)
+        mf_backend_cost_source(t->backend, &t->cost);
+    return status;
+}
+
+static memfit_status check_options(const memfit_train_options *o, memfit_error *err)
+{
+    if (!o->model || !o->data)
+        return mf_fail(err, MEMFIT_INVALID, "a model and data are needed");
+    if (o->batch < 1)
+        return mf_fail(err, MEMFIT_INVALID, "batch size %lld: must be at least 1", (long long)o->batch);
+    if (o->validation_split < 0 || o->validation_split >= 1)
+        return mf_fail(err, MEMFIT_INVALID, "validation split %g: must be from 0 to below 1", o->validation_split);
+    if (o->validation_split > 0 && o->validation_data)
+        return mf_fail(err, MEMFIT_CONFLICT, "validation data and a validation split exclude each other");
+    if (o->learning_rate < 0)
+        return mf_fail(err, MEMFIT_INVALID, "learning rate %g: must be positive", o->learning_rate);
+    return MEMFIT_OK;
+}
+
+memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options, mf_mode mode, memfit_error *err)
+{
+    *t = (mf_trainer){.options = options, .host = options->host ? options->host : mf_host_default(), .mode = mode,
+                      .flag_variable = MF_NONE};
+    t->log = (mf_log){note, t};
+    memfit_status status = check_options(options, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_model_load(t->host, mode == MF_MODE_TRAIN && options->resume ? options->resume : options->model,
+                           &t->model, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = open_backend(t, err);
+    if (status != MEMFIT_OK)
+        return status;
+    t->graphs = (mf_model_graphs){.model = t->model};
+    t->graphs.options = (mf_lower_options){.optimizer = options->optimizer,
+                                           .loss = options->loss,
+                                           .precision = options->precision,
+                                           .input_dtype = MF_DTYPE_COUNT};
+    t->graphs.options.input_shape.rank = options->input_rank;
+    memcpy(t->graphs.options.input_shape.dim, options->input_shape, sizeof options->input_shape);
+    mf_model_graph_source(&t->graphs, &t->graph_source);
+    const mf_json *optimizer = mf_json_get(t->model->compile, "optimizer");
+    const mf_json *rate = mf_json_get(mf_json_get(optimizer, "config"), "learning_rate");
+    if (mode == MF_MODE_TRAIN) {
+        double fallback = options->optimizer && strcmp(options->optimizer, "sgd") == 0 ? 0.01 : 0.001;
+        status = mf_schedule_read(options->learning_rate > 0 ? NULL : rate,
+                                  options->learning_rate > 0 ? options->learning_rate : fallback, &t->schedule, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    return open_data(t, err);
+}
+
+void mf_trainer_close(mf_trainer *t)
+{
+    mf_trainer_withdraw(t);
+    mf_feeder_destroy(t->feeder);
+    mf_feeder_destroy(t->validation_feeder);
+    mf_source_close(t->source);
+    mf_source_close(t->validation_source);
+    mf_host_free(t->host, t->class_weights, (size_t)t->class_count * sizeof(double));
+    if (t->backend)
+        t->backend->table->destroy(t->backend);
+    mf_model_destroy(t->model);
+}
+
+void mf_trainer_withdraw(mf_trainer *t)
+{
+    mf_executor_destroy(t->executor);
+    t->executor = NULL;
+    mf_unreserve(&t->arena);
+    mf_plan_destroy(t->plan);
+    t->plan = NULL;
+}
+
+/* ---- planning and admission ------------------------------------------------------------------------------- */
+
+uint64_t mf_trainer_sample(mf_trainer *t)
+{
+    mf_os_memory m;
+    if (mf_os_process_memory(&m, NULL) != MEMFIT_OK)
+        return 0;
+    uint64_t now = m.rss_anon + m.rss_shmem;
+    if (now > t->measured_peak)
+        t->measured_peak = now;
+    return now;
+}
+
+static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, memfit_error *err)
+{
+    const memfit_train_options *o = t->options;
+    mf_plan_options p;
+    mf_plan_options_default(&p);
+    p.batch = o->batch;
+    p.pieces = o->pieces;
+    p.recompute = o->no_recompute ? MF_RECOMPUTE_OFF : MF_RECOMPUTE_AUTO;
+    p.allow_changed = o->allow_changed_numerics;
+    p.limit_bytes = limit;
+    p.fixed_bytes = fixed;
+    p.samples = t->train_samples;
+    p.with_validation = p.with_prediction = false;
+    if (t->mode == MF_MODE_TRAIN) {
+        p.with_validation = t->validation_samples > 0;
+        p.validation_batch = o->validation_batch ? o->validation_batch : o->batch;
+        p.validation_samples = t->validation_samples;
+    } else {
+        p.only = t->mode;
+    }
+    return mf_plan_make(t->host, &t->graph_source, &p, &t->cost, &t->plan, err);
+}
+
+/* Counts the primitives a plan will make, for the first guess of the fixed cost. */
+static uint64_t kernel_guess(const mf_plan *plan)
+{
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < plan->phase_count; p++)
+        for (uint32_t i = 0; i < plan->phases[p].graph->op_count; i++) {
+            mf_op_kind k = plan->phases[p].graph->ops[i].kind;
+            bool heavy = k == MF_OP_CONV || k == MF_OP_CONV_GRAD_DATA || k == MF_OP_CONV_GRAD_WEIGHTS || k == MF_OP_MATMUL;
+            bytes += heavy ? KERNEL_BYTES : 512;
+        }
+    return bytes;
+}
+
+static memfit_status fill_zero(void *ctx, uint32_t feed, void *address, memfit_error *err)
+{
+    (void)err;
+    const mf_graph *g = ctx;
+    const mf_tensor *tensor = &g->tensors[g->feeds[feed].tensor];
+    memset(address, 0, mf_shape_count(&tensor->shape) * mf_dtype_bytes(tensor->dtype));
+    return MEMFIT_OK;
+}
+
+/* Every operation of every phase once, on zeros: thread pools, generated code and lazily bound symbols take theirs. */
+static memfit_status warm_up(mf_trainer *t, memfit_error *err)
+{
+    mf_run_scalars s = {.batch_samples = 1, .weight_sum = 1, .loss_scale = 1};
+    for (uint32_t p = 0; p < t->plan->phase_count; p++) {
+        memfit_status status =
+            mf_executor_run(t->executor, p, &s, true, true, fill_zero, t->plan->phases[p].graph, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    return MEMFIT_OK;
+}
+
+const mf_graph *mf_trainer_graph(const mf_trainer *t)
+{
+    return t->plan->phases[0].graph;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const mf_metric_view *)a)->name, ((const mf_metric_view *)b)->name);
+}
+
+static void find_metrics(mf_trainer *t)
+{
+    const mf_graph *g = mf_trainer_graph(t);
+    t->metric_count = 0;
+    for (uint32_t i = 0; i < g->variable_count; i++) {
+        const mf_variable *v = &g->variables[i];
+        if (v->role == MF_VAR_METRIC && t->metric_count < MEMFIT_MOST_METRICS)
+            t->metrics[t->metric_count++] = (mf_metric_view){v->name, i, v->metric};
+        if (v->role == MF_VAR_CONTROL && g->needs_loss_scale)
+            t->flag_variable = i;
+    }
+    qsort(t->metrics, t->metric_count, sizeof *t->metrics, by_name);
+}
+
+static memfit_status bind_feeders(mf_trainer *t, memfit_error *err)
+{
+    if (t->feeder)
+        return MEMFIT_OK;
+    mf_feeder_options f = {.samples = t->train_samples,
+                           .shuffle = t->mode == MF_MODE_TRAIN && !t->options->no_shuffle,
+                           .class_weights = t->class_weights,
+                           .class_count = t->class_count,
+                           .targets = t->mode != MF_MODE_PREDICT};
+    memfit_status status = mf_feeder_create(t->host, t->source, mf_trainer_graph(t), &f, &t->feeder, err);
+    if (status != MEMFIT_OK || t->validation_samples == 0)
+        return status;
+    f.shuffle = false;
+    f.first = t->validation_source ? 0 : t->train_samples;
+    f.samples = t->validation_samples;
+    const mf_graph *g = mf_trainer_graph(t);
+    for (uint32_t p = 0; p < t->plan->phase_count; p++)
+        if (t->plan->phases[p].role == MF_PHASE_VALIDATE)
+            g = t->plan->phases[p].graph;
+    return mf_feeder_create(t->host, t->validation_source ? t->validation_source : t->source, g, &f,
+                            &t->validation_feeder, err);
+}
+
+static memfit_status make_ready(mf_trainer *t, memfit_error *err)
+{
+    memfit_status status = mf_reserve(t->plan->arena_bytes, &t->arena, err);
+    mf_executor_options x = {.poison = t->options->debug_poison};
+    if (status == MEMFIT_OK)
+        status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
+    if (status == MEMFIT_OK) {
+        find_metrics(t);
+        status = bind_feeders(t, err);
+    }
+    return status;
+}
+
+memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit, memfit_status (*ready)(void *, mf_trainer *, memfit_error *),
+                               void *ctx, memfit_error *err)
+{
+    mf_os_memory m = {0};
+    mf_host_trim();
+    mf_os_process_memory(&m, NULL);
+    uint64_t fixed = m.rss_anon + m.rss_shmem + (4 << 20);
+    memfit_status status = MEMFIT_OK;
+    for (int attempt = 0; attempt < 4; attempt++) {
+        status = make_plan(t, limit, fixed, err);
+        if (status != MEMFIT_OK)
+            return status;
+        if (attempt == 0) { /* leave room for the primitives before any is made */
+            uint64_t guess = kernel_guess(t->plan);
+            if (t->plan->arena_bytes + fixed + guess > limit) {
+                mf_plan_destroy(t->plan);
+                t->plan = NULL;
+                fixed += guess;
+                continue;
+            }
+        }
+        status = make_ready(t, err);
+        if (status == MEMFIT_OK && ready)
+            status = ready(ctx, t, err);
+        if (status == MEMFIT_OK)
+            status = warm_up(t, err);
+        if (status != MEMFIT_OK)
+            return status;
+        mf_reserve_drop(&t->arena);
+        mf_host_trim();
+        mf_os_process_memory(&m, NULL);
+        t->fixed_bytes = m.rss_anon + m.rss_shmem + SPARE_FIXED_BYTES;
+        if (t->fixed_bytes + t->plan->arena_bytes <= limit) {
+            mf_reserve_pattern(&t->arena);
+            t->limit_bytes = limit;
+            return MEMFIT_OK;
+        }
+        fixed = t->fixed_bytes;
+        mf_trainer_withdraw(t);
+    }
+    return mf_fail(err, MEMFIT_DOES_NOT_FIT, "the process's fixed cost of %llu bytes leaves no room for a plan",
+                   (unsigned long long)fixed);
+}
+
+/* ---- measuring -------------------------------------------------------------------------------------------- */
+
+uint64_t mf_trainer_used(const mf_trainer *t)
+{
+    uint64_t used = 0;
+    for (uint32_t v = 0; v < t->plan->variable_count; v++) {
+        uint64_t at = t->plan->variable_offsets[v];
+        if (at == MF_NO_OFFSET)
+            continue;
+        uint64_t end = at + t->plan->variable_bytes[v];
+        if (end > used && mf_reserve_changed(&t->arena, at, end))
+            used = end;
+    }
+    for (uint32_t p = 0; p < t->plan->phase_count; p++) {
+        const mf_phase *phase = &t->plan->phases[p];
+        for (uint32_t i = 0; i < phase->placed_count; i++) {
+            uint64_t end = phase->placed[i].offset + phase->placed[i].bytes;
+            if (end > used && mf_reserve_changed(&t->arena, phase->placed[i].offset, end))
+                used = end;
+        }
+    }
+    /* A range reaches to the next multiple of the alignment: no other tensor can begin before. */
+    uint64_t a = t->plan->alignment ? t->plan->alignment : 1;
+    used = (used + a - 1) / a * a;
+    return used > t->plan->arena_bytes ? t->plan->arena_bytes : used;
+}
+
+double mf_trainer_metric(const mf_trainer *t, uint32_t metric)
+{
+    const mf_metric_view *m = &t->metrics[metric];
+    const float *s = mf_executor_variable(t->executor, m->variable);
+    if (!s)
+        return 0;
+    double a = (double)s[0], b = (double)s[1];
+    switch (m->attr.function) {
+    case MF_METRIC_PRECISION:
+    case MF_METRIC_RECALL:
+        return a + b > 0 ? a / (a + b) : 0;
+    case MF_METRIC_METRIC_RMSE:
+        return b > 0 ? sqrt(a / b) : 0;
+    case MF_METRIC_AUC: { /* trapezoids over the 200 thresholds, highest first */
+        const float *tp = s, *tn = s + 200, *fp = s + 400, *fn = s + 600;
+        double area = 0, x0 = 0, y0 = 0;
+        for (int i = 199; i >= 0; i--) {
+            double p = (double)(tp[i] + fn[i]), n = (double)(fp[i] + tn[i]);
+            double x = n > 0 ? (double)fp[i] / n : 0, y = p > 0 ? (double)tp[i] / p : 0;
+            area += (x - x0) * (y + y0) / 2;
+            x0 = x;
+            y0 = y;
+        }
+        return area;
+    }
+    default:
+        return b > 0 ? a / b : 0;
+    }
+}
+
+void mf_trainer_clear_metrics(mf_trainer *t)
+{
+    const mf_graph *g = mf_trainer_graph(t);
+    for (uint32_t i = 0; i < t->metric_count; i++) {
+        const mf_variable *v = &g->variables[t->metrics[i].variable];
+        void *at = mf_executor_variable(t->executor, t->metrics[i].variable);
+        if (at)
+            memset(at, 0, mf_shape_count(&v->shape) * mf_dtype_bytes(v->dtype));
+    }
+}
+
+/* ---- one batch -------------------------------------------------------------------------------------------- */
+
+typedef struct filling {
+    mf_feeder *feeder;
+    int64_t position, count;
+} filling;
+
+static memfit_status fill_feed(void *ctx, uint32_t feed, void *address, memfit_error *err)
+{
+    filling *f = ctx;
+    return mf_feeder_fill(f->feeder, feed, f->position, f->count, address, err);
+}
+
+/* The largest phase of these roles that is not larger than what is left; -1 when there is none. */
+static int next_phase(const mf_plan *plan, uint32_t roles, int64_t left)
+{
+    int best = -1;
+    for (uint32_t p = 0; p < plan->phase_count; p++)
+        if ((roles >> plan->phases[p].role & 1) && plan->phases[p].batch <= left &&
+            (best < 0 || plan->phases[p].batch > plan->phases[best].batch))
+            best = (int)p;
+    return best;
+}
+
+static uint32_t roles_for(const mf_trainer *t, bool validate, int64_t count)
+{
+    if (t->mode == MF_MODE_PREDICT)
+        return 1u << MF_PHASE_PREDICT;
+    if (validate || t->mode == MF_MODE_EVALUATE)
+        return 1u << MF_PHASE_VALIDATE | 1u << MF_PHASE_VALIDATE_REST;
+    if (count == t->plan->batch)
+        return 1u << MF_PHASE_TRAIN | 1u << MF_PHASE_TRAIN_REST;
+    return 1u << MF_PHASE_LAST_BATCH | 1u << MF_PHASE_LAST_REST;
+}
+
+memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, double *loss,
+                               memfit_error *err)
+{
+    mf_feeder *feeder = validate ? t->validation_feeder : t->feeder;
+    mf_run_scalars s = {.seed = t->state.seed,
+                        .step = t->state.iteration,
+                        .batch_samples = (double)count,
+                        .weight_sum = mf_feeder_weight_sum(feeder, position, count),
+                        .learning_rate = mf_schedule_at(&t->schedule, t->state.iteration) * t->state.rate_factor,
+                        .loss_scale = t->state.loss_scale,
+                        .iteration = t->state.iteration};
+    uint32_t roles = roles_for(t, validate, count);
+    for (int64_t done = 0; done < count;) {
+        int p = next_phase(t->plan, roles, count - done);
+        if (p < 0)
+            return mf_fail(err, MEMFIT_INTERNAL, "the plan has no phase for %lld of a batch of %lld samples",
+                           (long long)(count - done), (long long)count);
+        int64_t batch = t->plan->phases[p].batch;
+        filling f = {feeder, position + done, batch};
+        s.first_sample = (uint64_t)done;
+        memfit_status status = mf_executor_run(t->executor, (uint32_t)p, &s, done == 0, done + batch == count,
+                                               fill_feed, &f, err);
+        if (status == MEMFIT_OK && t->after_piece)
+            status = t->after_piece(t->after_ctx, (uint32_t)p, err);
+        if (status != MEMFIT_OK)
+            return status;
+        done += batch;
+    }
+    uint32_t v = mf_trainer_graph(t)->loss_variable;
+    const float *value = v == MF_NONE ? NULL : mf_executor_variable(t->executor, v);
+    *loss = value ? (double)*value : 0;
+    return MEMFIT_OK;
+}

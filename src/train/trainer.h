@@ -1,0 +1,90 @@
+/*
+ * trainer.h: one training from the model file to the arena: what memfit_train, memfit_evaluate and memfit_predict share.
+ *
+ *   load -> lower -> plan(limit - fixed) -> reserve -> make kernels -> run all once on scratch -> measure fixed
+ *                     ^------------- again, when fixed turned out larger ----------------------'
+ *        -> pattern the arena -> first values -> steps
+ */
+#ifndef MF_TRAIN_TRAINER_H
+#define MF_TRAIN_TRAINER_H
+
+#include "base/log.h"
+#include "data/feed.h"
+#include "memfit/train.h"
+#include "model/save.h"
+#include "plan/plan_model.h"
+#include "train/execute.h"
+#include "train/reserve.h"
+#include "train/schedule.h"
+
+typedef struct mf_metric_view {
+    const char *name;
+    uint32_t variable;
+    mf_metric_attr attr;
+} mf_metric_view;
+
+typedef struct mf_trainer {
+    const memfit_train_options *options;
+    const memfit_host *host;
+    mf_log log;
+    mf_mode mode; /* TRAIN, EVALUATE or PREDICT */
+    uint64_t limit_bytes;
+    mf_model *model;
+    mf_backend *backend;
+    mf_cost_source cost;
+    mf_model_graphs graphs;
+    mf_graph_source graph_source;
+    mf_source *source, *validation_source;
+    mf_feeder *feeder, *validation_feeder;
+    double *class_weights;
+    int64_t class_count;
+    int64_t train_samples, validation_samples;
+    mf_plan *plan;
+    mf_reservation arena;
+    mf_executor *executor;
+    uint64_t fixed_bytes;      /* measured */
+    mf_metric_view metrics[MEMFIT_MOST_METRICS];
+    uint32_t metric_count;
+    uint32_t flag_variable; /* float16: set when a gradient was not finite; MF_NONE */
+    mf_schedule schedule;
+    /* What a checkpoint must know beside the variables. */
+    struct mf_train_state {
+        uint64_t iteration;       /* optimizer's, in updates (or micro-steps with Keras's own accumulation) */
+        uint64_t epoch, position; /* next sample of the epoch */
+        uint64_t step_in_epoch;
+        uint64_t seed;
+        double loss_scale;
+        uint64_t good_steps; /* since the last overflow */
+        double loss_sum, loss_weight;
+        double best, plateau_best, rate_factor;
+        uint64_t waited, plateau_waited;
+        uint64_t steps; /* in all */
+    } state;
+    uint64_t measured_peak;
+    /* Called after each piece, when set: predictions are written there. */
+    memfit_status (*after_piece)(void *ctx, uint32_t phase, memfit_error *err);
+    void *after_ctx;
+} mf_trainer;
+
+memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options, mf_mode mode, memfit_error *err);
+void mf_trainer_close(mf_trainer *t);
+/* Makes a plan for `limit_bytes`, reserves, makes kernels, warms up and measures. `ready` (may be NULL) is called when
+ * the executor is there and before the fixed cost is measured: what needs host memory for the whole run takes it then.
+ */
+memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit_bytes,
+                               memfit_status (*ready)(void *ctx, mf_trainer *t, memfit_error *err), void *ctx,
+                               memfit_error *err);
+void mf_trainer_withdraw(mf_trainer *t); /* executor, arena and plan go; model and data stay */
+/* Samples the process's memory; remembers the largest. */
+uint64_t mf_trainer_sample(mf_trainer *t);
+/* End of the highest tensor range whose bytes changed. */
+uint64_t mf_trainer_used(const mf_trainer *t);
+double mf_trainer_metric(const mf_trainer *t, uint32_t metric);
+void mf_trainer_clear_metrics(mf_trainer *t);
+const mf_graph *mf_trainer_graph(const mf_trainer *t); /* the main phase's */
+
+/* One batch of `count` samples at `position` of the feeder: pieces, rest, all phases of that kind. */
+memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, double *loss,
+                               memfit_error *err);
+
+#endif
