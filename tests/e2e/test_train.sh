@@ -1,0 +1,66 @@
+#!/bin/bash
+# test_train.sh: training through the command line: laws, resuming, bad data, exit statuses.
+set -u
+f="$MEMFIT_SOURCE/tests/fixtures/train"
+t=$(mktemp -d)
+trap 'rm -rf "$t"' EXIT
+fail() { echo "FAIL: $*"; exit 1; }
+key() { grep -o "\"$2\": [^,}]*" "$1" | head -1 | sed 's/.*: //'; }
+run() { "$MEMFIT" "$@" >"$t/out" 2>"$t/err"; }
+expect() { # STATUS PATTERN command...
+    local want=$1 pattern=$2
+    shift 2
+    run "$@"
+    local got=$?
+    [ $got -eq "$want" ] || fail "exit status $got instead of $want: $* ($(cat "$t/err"))"
+    grep -q -- "$pattern" "$t/err" || fail "no \"$pattern\" in the message of: $* ($(cat "$t/err"))"
+}
+
+# Training: the laws.
+run train "$f/cnn.keras" --data "$f/digits.npz" --epochs 3 --memory 64MiB --validation-split 0.2 --out "$t/a.keras" --json --quiet ||
+    fail "training: $(cat "$t/err")"
+[ "$(key "$t/out" arena_bytes)" = "$(key "$t/out" arena_used_bytes)" ] || fail "arena used is not arena planned"
+[ "$(key "$t/out" measured_peak_bytes)" -le "$(key "$t/out" planned_peak_bytes)" ] || fail "measured above planned"
+[ "$(key "$t/out" planned_peak_bytes)" -le "$(key "$t/out" limit_bytes)" ] || fail "planned above the limit"
+n=$(key "$t/out" allocations_in_steps)
+[ "$n" = 0 ] || [ "$n" = null ] || fail "$n allocations in steps"
+[ "$(key "$t/out" reference_ops)" -le 4 ] || fail "too many operations on the slow path"
+[ -s "$t/a.keras" ] || fail "no output"
+
+# The same seed gives the same bytes; poisoned memory changes nothing.
+run train "$f/cnn.keras" --data "$f/digits.npz" --epochs 3 --memory 64MiB --validation-split 0.2 --out "$t/b.keras" --quiet --debug-poison
+cmp "$t/a.keras" "$t/b.keras" || fail "a run with poisoned memory gives other weights"
+
+# Evaluate and predict.
+run evaluate "$t/a.keras" --data "$f/digits.npz" --json || fail "evaluate: $(cat "$t/err")"
+run predict "$t/a.keras" --data "$f/digits.npz" --batch-size 64 --out "$t/p.npy" || fail "predict: $(cat "$t/err")"
+[ "$(stat -c %s "$t/p.npy")" = $((128 + 300 * 10 * 4)) ] || fail "predictions have the wrong size"
+
+# Interrupted and resumed: the same weights as undisturbed, bit for bit.
+run train "$f/cnn.keras" --data "$f/digits.npz" --epochs 2 --out "$t/whole.keras" --quiet || fail "whole"
+run train "$f/cnn.keras" --data "$f/digits.npz" --epochs 2 --steps 7 --checkpoint "$t/ck.keras" --save-freq 7 --quiet || fail "part"
+run train "$f/cnn.keras" --data "$f/digits.npz" --epochs 2 --resume "$t/ck.keras" --out "$t/resumed.keras" --quiet || fail "resume: $(cat "$t/err")"
+"$MEMFIT" predict "$t/whole.keras" --data "$f/digits.npz" --out "$t/w.npy" --quiet
+"$MEMFIT" predict "$t/resumed.keras" --data "$f/digits.npz" --out "$t/r.npy" --quiet
+cmp "$t/w.npy" "$t/r.npy" || fail "the resumed run differs"
+expect 5 "not a checkpoint" train "$f/cnn.keras" --data "$f/digits.npz" --resume "$f/cnn.keras"
+
+# Refusals.
+expect 3 "does not fit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 1MiB
+expect 2 "unit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 800
+expect 5 "nowhere.npz" train "$f/cnn.keras" --data "$t/nowhere.npz"
+: >"$t/empty.npz"
+expect 5 "is empty" train "$f/cnn.keras" --data "$t/empty.npz"
+head -c 9000 "$f/digits.npz" >"$t/cut.npz"
+expect 5 "cut.npz" train "$f/cnn.keras" --data "$t/cut.npz"
+printf 'a,b,c\n1,2,0\n3,4,1\n' >"$t/wide.csv"
+expect 5 "expects samples of shape (8, 8, 1)" train "$f/cnn.keras" --data "$t/wide.csv"
+expect 1 "cannot write" train "$f/cnn.keras" --data "$f/digits.npz" --out "$t/no/such/folder.keras"
+expect 2 "data SOURCE is missing" train "$f/cnn.keras"
+
+# Logs.
+run train "$f/mlp.keras" --data "$f/digits.npz" --epochs 2 --log-csv "$t/log.csv" --tensorboard "$t/board" --quiet || fail "logs"
+head -1 "$t/log.csv" | grep -q '^epoch,accuracy,loss' || fail "CSV header: $(head -1 "$t/log.csv")"
+[ "$(wc -l <"$t/log.csv")" = 3 ] || fail "CSV lines"
+ls "$t/board/train/" | grep -q tfevents || fail "no event file"
+echo "train: all good"
