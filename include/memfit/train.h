@@ -9,8 +9,8 @@
  *     memfit_error err;
  *     if (memfit_train(&o, &r, &err) != MEMFIT_OK) ...
  *
- * What happens: the model is read, the whole step planned for the limit, one arena reserved, every operation run once on
- * scratch, and only then is data touched. From there on a step takes no memory: the process stays within
+ * What happens: the model is read, the whole step planned for the limit, one arena reserved, every operation run once
+ * on scratch, and only then is data touched. From there on a step takes no memory: the process stays within
  * planned_peak_bytes to the end, validation, the last partial batch and checkpoints included. When the limit is too
  * small the call fails with MEMFIT_DOES_NOT_FIT before anything is reserved, and err says what stands in the way.
  *
@@ -68,14 +68,14 @@ typedef struct memfit_train_options {
     double learning_rate; /* 0: as the file says */
     uint64_t seed;
     bool no_shuffle;
-    const char *class_weight; /* JSON file {"0": 1.0, "1": 2.5}, or NULL */
-    int64_t early_stopping;   /* epochs without improvement; 0: off */
+    const char *class_weight;  /* JSON file {"0": 1.0, "1": 2.5}, or NULL */
+    int64_t early_stopping;    /* epochs without improvement; 0: off */
     int64_t reduce_on_plateau; /* epochs without improvement before the rate is cut to a tenth; 0: off */
-    bool keep_best;           /* --out gets the best weights by validation loss */
-    const char *out;          /* where the trained model goes, or NULL */
-    const char *checkpoint;   /* written every save_freq steps and at each best epoch */
-    int64_t save_freq;        /* 0: at the end of each epoch */
-    const char *resume;       /* a checkpoint to go on from */
+    bool keep_best;            /* --out gets the best weights by validation loss */
+    const char *out;           /* where the trained model goes, or NULL */
+    const char *checkpoint;    /* written every save_freq steps and at each best epoch */
+    int64_t save_freq;         /* 0: at the end of each epoch */
+    const char *resume;        /* a checkpoint to go on from */
     const char *log_csv, *tensorboard, *trace;
     bool debug_poison; /* fill released memory with NaN */
     void (*progress)(void *ctx, const memfit_train_event *event);
@@ -112,10 +112,10 @@ typedef struct memfit_train_result {
     double metrics[MEMFIT_MOST_METRICS], val_metrics[MEMFIT_MOST_METRICS];
     int64_t batch, pieces;
     uint32_t recomputed_ops;
-    uint32_t reference_ops;   /* operations that ran on the slow reference kernels */
-    const char *numerics;     /* "bitwise", "reordered", "changed" */
+    uint32_t reference_ops; /* operations that ran on the slow reference kernels */
+    const char *numerics;   /* "bitwise", "reordered", "changed" */
     double planned_step_ms;
-    int64_t replans;          /* how often the limit forced another plan while running */
+    int64_t replans; /* how often the limit forced another plan while running */
     bool stopped_early;
 } memfit_train_result;
 

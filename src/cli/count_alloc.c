@@ -10,8 +10,8 @@
  * fixed cost is measured, so no memory is taken from the system whatever the library does; they are counted apart and
  * reported (`reserve_calls_in_steps`). A request the reserve cannot serve goes on to libc and counts as an allocation.
  *
- * The reserve: blocks of 64, 256, 1024 and 4096 bytes, aligned to 64, a free list for each, one lock (a spin on an atomic flag: a few tens of
- * nanoseconds, and the callers are one thread at a time nearly always).
+ * The reserve: blocks of 64, 256, 1024 and 4096 bytes, aligned to 64, a free list for each, one lock (a spin on an
+ * atomic flag: a few tens of nanoseconds, and the callers are one thread at a time nearly always).
  */
 #include "cli/count_alloc.h"
 
@@ -118,7 +118,8 @@ void cli_reserve_begin(void)
     if (!space) {
         for (int c = 0; c < CLASSES; c++)
             space_bytes += class_bytes[c] * PER_CLASS;
-        void *p = (void *)syscall(SYS_mmap, NULL, space_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *p =
+            (void *)syscall(SYS_mmap, NULL, space_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (p == MAP_FAILED)
             return;
         space = p;

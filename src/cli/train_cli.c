@@ -49,12 +49,11 @@ static int read_precision(const cli_command *command, train_cli *cli)
 int train_cli_resolve(const cli_command *command, train_cli *cli)
 {
     memfit_error err;
-    if (cli->memory &&
-        memfit_size_parse(cli->memory, mf_os_total_memory(), &cli->o.memory_bytes, &err) != MEMFIT_OK)
+    if (cli->memory && memfit_size_parse(cli->memory, mf_os_total_memory(), &cli->o.memory_bytes, &err) != MEMFIT_OK)
         return cli_usage_error(command, "--memory: %s\n  %s", err.message, err.hint);
     if (cli->memory && cli->o.memory_bytes < 1 << 20)
-        return cli_usage_error(command, "--memory %s is less than a mebibyte; was a unit meant, e.g. %sMiB?", cli->memory,
-                               cli->memory);
+        return cli_usage_error(command, "--memory %s is less than a mebibyte; was a unit meant, e.g. %sMiB?",
+                               cli->memory, cli->memory);
     if (cli->device && (strncmp(cli->device, "cuda", 4) == 0 || strcmp(cli->device, "gpu") == 0)) {
         fprintf(stderr, "memfit: training on %s is not built yet\n  --device cpu trains on this machine's processors\n",
                 cli->device);
@@ -267,10 +266,11 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
         for (uint32_t i = 0; i < r->metric_count; i++)
             printf(", %s %.4f", r->metric_names[i], r->val_metrics[i]);
     }
-    printf("\nmemory: planned %s (%s fixed + %s arena), measured %s", memfit_size_format(r->planned_peak_bytes, a, sizeof a),
-           memfit_size_format(r->fixed_bytes, b, sizeof b), memfit_size_format(r->arena_bytes, c, sizeof c),
-           memfit_size_format(r->measured_peak_bytes, d, sizeof d));
-    printf("; arena used %llu of %llu bytes", (unsigned long long)r->arena_used_bytes, (unsigned long long)r->arena_bytes);
+    printf("\nmemory: planned %s (%s fixed + %s arena), measured %s",
+           memfit_size_format(r->planned_peak_bytes, a, sizeof a), memfit_size_format(r->fixed_bytes, b, sizeof b),
+           memfit_size_format(r->arena_bytes, c, sizeof c), memfit_size_format(r->measured_peak_bytes, d, sizeof d));
+    printf("; arena used %llu of %llu bytes", (unsigned long long)r->arena_used_bytes,
+           (unsigned long long)r->arena_bytes);
     if (r->allocations_in_steps >= 0)
         printf("; %lld allocations in %lld steps", (long long)r->allocations_in_steps, (long long)r->steps);
     printf("\ntime: %.1f ms a step, %.0f samples a second", r->step_ms, r->samples_per_second);

@@ -125,8 +125,7 @@ static void list_weights(mf_checkpoint *c, const mf_graph *g)
         void *at = mf_executor_variable(c->trainer->executor, i);
         if ((v->role != MF_VAR_PARAMETER && v->role != MF_VAR_STATISTIC) || !at || !v->path || !v->path[0])
             continue;
-        c->weights[c->weight_count++] =
-            (mf_save_array){g->layers[v->layer].name, v->path, v->dtype, v->shape, at};
+        c->weights[c->weight_count++] = (mf_save_array){g->layers[v->layer].name, v->path, v->dtype, v->shape, at};
     }
 }
 
@@ -177,7 +176,9 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
     if (status == MEMFIT_OK) {
         list_weights(c, g);
         list_optimizer(c, g);
-        mf_save_options o = {.weights = c->weights, .weight_count = c->weight_count, .optimizer = c->optimizer,
+        mf_save_options o = {.weights = c->weights,
+                             .weight_count = c->weight_count,
+                             .optimizer = c->optimizer,
                              .optimizer_count = c->optimizer_count};
         if (t->options->out)
             status = mf_saver_create(t->host, t->model, &o, &c->plain, err);

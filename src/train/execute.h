@@ -16,7 +16,7 @@ typedef memfit_status (*mf_fill_feed)(void *ctx, uint32_t feed, void *address, m
 typedef void (*mf_step_done)(void *ctx, uint32_t phase, uint32_t step);
 
 typedef struct mf_executor_options {
-    bool poison;  /* fill what a step releases with NaN: finds readers of dead bytes */
+    bool poison; /* fill what a step releases with NaN: finds readers of dead bytes */
     void (*fill)(void *address, unsigned char byte, uint64_t bytes); /* NULL: memset */
 } mf_executor_options;
 

@@ -6,8 +6,8 @@
  * from the seed and these, so a resumed run does what the undisturbed one would have done, bit for bit.
  *
  * A limit that is lowered while running: the variables go to an unlinked temporary file (not to memory, there is none
- * to spare), the arena is given back, the next plan is made for the new limit, and the variables return. Checked between
- * steps, so what continues is the last finished step.
+ * to spare), the arena is given back, the next plan is made for the new limit, and the variables return. Checked
+ * between steps, so what continues is the last finished step.
  */
 #include "train/checkpoint.h"
 #include "train/events.h"
@@ -72,8 +72,7 @@ static memfit_status first_values(mf_trainer *t, memfit_error *err)
     const mf_graph *g = mf_trainer_graph(t);
     for (uint32_t i = 0; i < g->variable_count; i++) {
         void *out = mf_executor_variable(t->executor, i);
-        memfit_status status =
-            out ? mf_variable_initialize(t->host, g, i, t->options->seed, out, err) : MEMFIT_OK;
+        memfit_status status = out ? mf_variable_initialize(t->host, g, i, t->options->seed, out, err) : MEMFIT_OK;
         if (status != MEMFIT_OK)
             return status;
     }
@@ -150,8 +149,10 @@ static memfit_status start(run *r, const memfit_train_options *options, mf_mode 
     if (options->resume && mode == MF_MODE_TRAIN) {
         status = mf_checkpoint_restore(t, err);
         if (status == MEMFIT_NOT_FOUND)
-            return mf_fail(err, MEMFIT_DAMAGED, "%s is a model, not a checkpoint\nto train on from it, give it as the "
-                           "model", options->resume);
+            return mf_fail(err, MEMFIT_DAMAGED,
+                           "%s is a model, not a checkpoint\nto train on from it, give it as the "
+                           "model",
+                           options->resume);
         if (status != MEMFIT_OK)
             return status;
     }
@@ -231,8 +232,7 @@ static memfit_status replan(run *r, uint64_t limit, memfit_error *err)
         r->replans++;
         char text[24];
         mf_log_write(&t->log, MF_LOG_NOTE, "the limit is now %s: going on in %lld pieces, %u operations recomputed",
-                     memfit_size_format(limit, text, sizeof text), (long long)t->plan->pieces,
-                     t->plan->recomputed_ops);
+                     memfit_size_format(limit, text, sizeof text), (long long)t->plan->pieces, t->plan->recomputed_ops);
     }
     mf_spool_unmap(space, bytes);
     return status;
@@ -257,24 +257,25 @@ static void tell(run *r, bool epoch_end, double step_seconds)
     if (!epoch_end) /* then the states may hold validation already */
         gather_metrics(r, r->values);
     int64_t batches = (t->train_samples + t->plan->batch - 1) / t->plan->batch;
-    r->event = (memfit_train_event){.epoch = (int64_t)t->state.epoch,
-                                    .epochs = t->options->epochs,
-                                    .step = (int64_t)t->state.step_in_epoch,
-                                    .steps = batches,
-                                    .iteration = t->state.iteration,
-                                    .epoch_end = epoch_end,
-                                    .seconds = (double)(now - r->epoch_began_us) * 1e-6,
-                                    .step_seconds = step_seconds,
-                                    .loss = t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight : 0,
-                                    .metric_count = t->metric_count,
-                                    .metric_names = r->names,
-                                    .metrics = r->values,
-                                    .validated = epoch_end && r->has_validation,
-                                    .val_loss = r->val_loss,
-                                    .val_metrics = r->val_values,
-                                    .learning_rate = mf_schedule_at(&t->schedule, t->state.iteration) * t->state.rate_factor,
-                                    .memory_bytes = r->memory_now,
-                                    .limit_bytes = t->limit_bytes};
+    r->event =
+        (memfit_train_event){.epoch = (int64_t)t->state.epoch,
+                             .epochs = t->options->epochs,
+                             .step = (int64_t)t->state.step_in_epoch,
+                             .steps = batches,
+                             .iteration = t->state.iteration,
+                             .epoch_end = epoch_end,
+                             .seconds = (double)(now - r->epoch_began_us) * 1e-6,
+                             .step_seconds = step_seconds,
+                             .loss = t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight : 0,
+                             .metric_count = t->metric_count,
+                             .metric_names = r->names,
+                             .metrics = r->values,
+                             .validated = epoch_end && r->has_validation,
+                             .val_loss = r->val_loss,
+                             .val_metrics = r->val_values,
+                             .learning_rate = mf_schedule_at(&t->schedule, t->state.iteration) * t->state.rate_factor,
+                             .memory_bytes = r->memory_now,
+                             .limit_bytes = t->limit_bytes};
     if (t->options->progress)
         t->options->progress(t->options->ctx, &r->event);
 }
@@ -310,9 +311,10 @@ static memfit_status one_step(run *r, memfit_error *err)
     bool counted = step_counted(t);
     if (isnan(loss) || isinf(loss)) {
         if (counted)
-            return mf_fail(err, MEMFIT_DIVERGED, "the loss is %g at step %llu: training has diverged\n"
-                           "lower the learning rate, or clip gradients (clipnorm in the model's optimizer)", loss,
-                           (unsigned long long)t->state.steps + 1);
+            return mf_fail(err, MEMFIT_DIVERGED,
+                           "the loss is %g at step %llu: training has diverged\n"
+                           "lower the learning rate, or clip gradients (clipnorm in the model's optimizer)",
+                           loss, (unsigned long long)t->state.steps + 1);
     } else {
         t->state.loss_sum += loss * (double)count;
         t->state.loss_weight += (double)count;
@@ -361,8 +363,9 @@ static memfit_status after_epoch(run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
     const memfit_train_options *o = t->options;
-    double watched = r->has_validation ? r->val_loss
-                                       : t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight : INFINITY;
+    double watched = r->has_validation          ? r->val_loss
+                     : t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight
+                                                : INFINITY;
     bool better = watched < t->state.best;
     if (better) {
         t->state.best = watched;
@@ -612,7 +615,8 @@ static memfit_status begin_file(void *ctx, mf_trainer *t, memfit_error *err)
         n += snprintf(head + n, sizeof head - (size_t)n, "%s %lld", d > 1 ? "," : "", (long long)y->shape.dim[d]);
     n += snprintf(head + n, sizeof head - (size_t)n, "), }");
     int length = (10 + n + 1 + 63) / 64 * 64 - 10;
-    unsigned char magic[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)length, (unsigned char)(length >> 8)};
+    unsigned char magic[10] = {
+        0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)length, (unsigned char)(length >> 8)};
     fwrite(magic, 1, 10, p->out.file);
     fprintf(p->out.file, "%s%*s\n", head, length - n - 1, "");
     return MEMFIT_OK;

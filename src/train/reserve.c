@@ -16,9 +16,10 @@ memfit_status mf_reserve(uint64_t bytes, mf_reservation *r, memfit_error *err)
     uint64_t available = mf_os_available_memory(), page = mf_os_page_bytes();
     if (bytes + SPARE_BYTES > available) {
         char want[24], have[24];
-        mf_fail(err, MEMFIT_OUT_OF_MEMORY, "%s are needed at once, but the machine can give %s\n"
-                "name a smaller limit with --memory, or free memory", memfit_size_format(bytes, want, sizeof want),
-                memfit_size_format(available, have, sizeof have));
+        mf_fail(err, MEMFIT_OUT_OF_MEMORY,
+                "%s are needed at once, but the machine can give %s\n"
+                "name a smaller limit with --memory, or free memory",
+                memfit_size_format(bytes, want, sizeof want), memfit_size_format(available, have, sizeof have));
         if (err) {
             err->cause = MEMFIT_CAUSE_TAKEN_BY_OTHERS;
             err->requested_bytes = bytes;
@@ -34,8 +35,8 @@ memfit_status mf_reserve(uint64_t bytes, mf_reservation *r, memfit_error *err)
                        (unsigned long long)pages, strerror(errno));
     mprotect(p + pages, page, PROT_NONE);
     /* The arena ends where the guard begins; 64 bytes are its alignment. */
-    *r = (mf_reservation){.base = p + (pages - ((bytes + 63) & ~63ull)), .bytes = bytes, .mapped = p,
-                          .mapped_bytes = pages + page};
+    *r = (mf_reservation){
+        .base = p + (pages - ((bytes + 63) & ~63ull)), .bytes = bytes, .mapped = p, .mapped_bytes = pages + page};
     return MEMFIT_OK;
 }
 

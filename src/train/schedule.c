@@ -11,12 +11,9 @@ memfit_status mf_schedule_read(const mf_json *json, double fallback, mf_schedule
     static const struct {
         const char *name;
         mf_rate_kind kind;
-    } known[] = {{"ExponentialDecay", MF_RATE_EXPONENTIAL},
-                 {"InverseTimeDecay", MF_RATE_INVERSE_TIME},
-                 {"PolynomialDecay", MF_RATE_POLYNOMIAL},
-                 {"CosineDecay", MF_RATE_COSINE},
-                 {"CosineDecayRestarts", MF_RATE_COSINE_RESTARTS},
-                 {"PiecewiseConstantDecay", MF_RATE_PIECEWISE}};
+    } known[] = {{"ExponentialDecay", MF_RATE_EXPONENTIAL},        {"InverseTimeDecay", MF_RATE_INVERSE_TIME},
+                 {"PolynomialDecay", MF_RATE_POLYNOMIAL},          {"CosineDecay", MF_RATE_COSINE},
+                 {"CosineDecayRestarts", MF_RATE_COSINE_RESTARTS}, {"PiecewiseConstantDecay", MF_RATE_PIECEWISE}};
     *s = (mf_schedule){.kind = MF_RATE_CONSTANT, .initial = fallback};
     if (mf_json_is_null(json))
         return MEMFIT_OK;
@@ -47,8 +44,8 @@ memfit_status mf_schedule_read(const mf_json *json, double fallback, mf_schedule
                            .values = mf_json_get(c, "values")};
         return MEMFIT_OK;
     }
-    return mf_fail(err, MEMFIT_UNSUPPORTED, "the learning-rate schedule %s is not known\nset a rate with --learning-rate",
-                   name);
+    return mf_fail(err, MEMFIT_UNSUPPORTED,
+                   "the learning-rate schedule %s is not known\nset a rate with --learning-rate", name);
 }
 
 static double cosine(const mf_schedule *s, double step)

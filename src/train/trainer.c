@@ -13,7 +13,7 @@ enum {
     /* Stacks and stdio may still grow a little after the fixed cost was measured, and the kernel's own counters of
      * resident pages are exact only to some 32 pages a processor (they are summed lazily). */
     SPARE_FIXED_BYTES = 640 << 10,
-    KERNEL_BYTES = 20 << 10,       /* first guess of what a compiled primitive takes */
+    KERNEL_BYTES = 20 << 10, /* first guess of what a compiled primitive takes */
 };
 
 static void note(void *ctx, mf_log_level level, const char *text)
@@ -157,7 +157,9 @@ static memfit_status check_options(const memfit_train_options *o, memfit_error *
 
 memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options, mf_mode mode, memfit_error *err)
 {
-    *t = (mf_trainer){.options = options, .host = options->host ? options->host : mf_host_default(), .mode = mode,
+    *t = (mf_trainer){.options = options,
+                      .host = options->host ? options->host : mf_host_default(),
+                      .mode = mode,
                       .flag_variable = MF_NONE};
     t->log = (mf_log){note, t};
     memfit_status status = check_options(options, err);
@@ -255,7 +257,8 @@ static uint64_t kernel_guess(const mf_plan *plan)
     for (uint32_t p = 0; p < plan->phase_count; p++)
         for (uint32_t i = 0; i < plan->phases[p].graph->op_count; i++) {
             mf_op_kind k = plan->phases[p].graph->ops[i].kind;
-            bool heavy = k == MF_OP_CONV || k == MF_OP_CONV_GRAD_DATA || k == MF_OP_CONV_GRAD_WEIGHTS || k == MF_OP_MATMUL;
+            bool heavy =
+                k == MF_OP_CONV || k == MF_OP_CONV_GRAD_DATA || k == MF_OP_CONV_GRAD_WEIGHTS || k == MF_OP_MATMUL;
             bytes += heavy ? KERNEL_BYTES : 512;
         }
     return bytes;
@@ -343,8 +346,9 @@ static memfit_status make_ready(mf_trainer *t, memfit_error *err)
     return status;
 }
 
-memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit, memfit_status (*ready)(void *, mf_trainer *, memfit_error *),
-                               void *ctx, memfit_error *err)
+memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
+                               memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
+                               memfit_error *err)
 {
     mf_os_memory m = {0};
     mf_host_trim();
@@ -510,8 +514,8 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
         int64_t batch = t->plan->phases[p].batch;
         filling f = {feeder, position + done, batch};
         s.first_sample = (uint64_t)done;
-        memfit_status status = mf_executor_run(t->executor, (uint32_t)p, &s, done == 0, done + batch == count,
-                                               fill_feed, &f, err);
+        memfit_status status =
+            mf_executor_run(t->executor, (uint32_t)p, &s, done == 0, done + batch == count, fill_feed, &f, err);
         if (status == MEMFIT_OK && t->after_piece)
             status = t->after_piece(t->after_ctx, (uint32_t)p, err);
         if (status != MEMFIT_OK)

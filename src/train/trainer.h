@@ -1,5 +1,6 @@
 /*
- * trainer.h: one training from the model file to the arena: what memfit_train, memfit_evaluate and memfit_predict share.
+ * trainer.h: one training from the model file to the arena: what memfit_train, memfit_evaluate and memfit_predict
+ * share.
  *
  *   load -> lower -> plan(limit - fixed) -> reserve -> make kernels -> run all once on scratch -> measure fixed
  *                     ^------------- again, when fixed turned out larger ----------------------'
@@ -42,7 +43,7 @@ typedef struct mf_trainer {
     mf_plan *plan;
     mf_reservation arena;
     mf_executor *executor;
-    uint64_t fixed_bytes;      /* measured */
+    uint64_t fixed_bytes; /* measured */
     mf_metric_view metrics[MEMFIT_MOST_METRICS];
     uint32_t metric_count;
     uint32_t flag_variable; /* float16: set when a gradient was not finite; MF_NONE */
