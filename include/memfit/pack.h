@@ -33,7 +33,7 @@ typedef struct memfit_pack_buffer {
 
 typedef enum memfit_pack_effort {
     MEMFIT_PACK_QUICK,     /* a few greedy orders: a millisecond for a thousand buffers */
-    MEMFIT_PACK_PORTFOLIO, /* more orders and dives, until the bound or the time limit (or 50 ms + 0.1 ms a buffer) */
+    MEMFIT_PACK_PORTFOLIO, /* more orders and dives, until the bound or the time limit (or 20 ms + 30 us a buffer) */
     MEMFIT_PACK_EXACT,     /* and then the exact search, until it is proven or the time is up (or 60 s) */
 } memfit_pack_effort;
 

@@ -154,15 +154,15 @@ static memfit_status run_stages(const mf_pack_problem *p, const mf_pack_options 
 {
     const bool large = p->count > LARGE;
     uint64_t goal = o->capacity > p->bound_bytes ? o->capacity : p->bound_bytes;
-    uint64_t usual = o->effort == MEMFIT_PACK_EXACT ? 60000000 : 50000 + 100 * (uint64_t)p->count;
+    uint64_t usual = o->effort == MEMFIT_PACK_EXACT ? 60000000 : 20000 + 30 * (uint64_t)p->count;
     uint64_t deadline_us = start + (o->time_limit_us ? o->time_limit_us : usual);
+    memfit_status status = MEMFIT_OK;
+    run_orders(g, CHEAPEST, CHEAPEST + 1, goal, UINT64_MAX, result);
     if (o->effort == MEMFIT_PACK_QUICK) {
         run_orders(g, 0, QUICK, goal, UINT64_MAX, result);
         return MEMFIT_OK;
     }
-    memfit_status status = MEMFIT_OK;
-    run_orders(g, CHEAPEST, CHEAPEST + 1, goal, UINT64_MAX, result);
-    if (large && g->best_bytes > goal && (status = dive(g, goal, start + (deadline_us - start) / 2, result, err)))
+    if (large && g->best_bytes > goal && (status = dive(g, goal, deadline_us, result, err)))
         return status;
     run_orders(g, 0, FIRST, goal, deadline_us, result);
     if (g->best_bytes > goal && !large && (status = dive(g, goal, deadline_us, result, err)))

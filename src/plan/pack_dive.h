@@ -8,7 +8,7 @@ typedef struct mf_pack_dive mf_pack_dive;
 
 /* *dive is NULL, without an error, where diving is not possible: fixed buffers, or lifetimes so long that the table of
  * who lives when would pass `MF_PACK_DIVE_MOST` entries. */
-enum { MF_PACK_DIVE_MOST = 32 << 20 };
+enum { MF_PACK_DIVE_MOST = 8 << 20 };
 memfit_status mf_pack_dive_init(mf_pack_dive **dive, const mf_pack_problem *problem, mf_arena *arena,
                                 memfit_error *err);
 
