@@ -32,7 +32,7 @@ static uint32_t u32_at(const unsigned char *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static void read_arrays(fixture *f, const unsigned char *data, uint64_t bytes)
+void fixture_read(fixture *f, const unsigned char *data, uint64_t bytes)
 {
     f->arrays = MF_NEW_ARRAY(&f->arena, fixture_array, 256);
     for (uint64_t at = 0; at < bytes;) {
@@ -72,7 +72,7 @@ memfit_status fixture_open(fixture *f, const fixture_set *set, const char *name,
     mf_arena_init(&f->arena, NULL);
     uint64_t bytes;
     const unsigned char *data = member(f, set, "data.bin", &bytes);
-    read_arrays(f, data, bytes);
+    fixture_read(f, data, bytes);
     data = member(f, set, "model.keras", &bytes);
     char path[] = "/tmp/memfit-fixture-XXXXXX.keras";
     int fd = mkstemps(path, 6);

@@ -43,6 +43,8 @@ void fixture_set_close(fixture_set *set);
 /* A status other than OK: the model cannot be loaded. */
 memfit_status fixture_open(fixture *f, const fixture_set *set, const char *name, memfit_error *err);
 void fixture_close(fixture *f);
+/* Takes the arrays of a data.bin into f->arena. */
+void fixture_read(fixture *f, const unsigned char *data, uint64_t bytes);
 /* Array by name ("grad%u"), or NULL. */
 const fixture_array *fixture_find(const fixture *f, const char *format, ...) MEMFIT_PRINTF(2, 3);
 double fixture_value(const fixture_array *a, uint64_t i);
