@@ -110,10 +110,13 @@ static uint32_t add_tensor(mf_build *b, const char *name, const mf_typed *type, 
     return g->tensor_count++;
 }
 
+/* Far above any memory, and low enough that products of a few sizes do not overflow. */
+static const uint64_t MOST_ELEMENTS = (uint64_t)1 << 42;
+
 static bool type_bytes(mf_build *b, const mf_typed *type, uint64_t *bytes)
 {
     uint64_t count = mf_shape_count(&type->shape);
-    if (count > UINT64_MAX / 64) {
+    if (count > MOST_ELEMENTS) {
         mf_build_fail(b, MEMFIT_INVALID, "layer '%s': a tensor has too many elements", b->graph->layers[b->layer].name);
         return false;
     }

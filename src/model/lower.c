@@ -213,6 +213,10 @@ void mf_lower_layer(mf_layer_call *c)
         mf_lower_unsupported(c, row ? row->how : "memfit does not know this class");
         return;
     }
+    if (!c->in_count && row->rule != mf_lower_input) {
+        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s' is called on nothing", c->layer->name);
+        return;
+    }
     cast_inputs(c, in, row->flags);
     c->mask = c->in_count ? c->mask : MF_NONE;
     c->out_mask = row->flags & MF_CLASS_PASSES_MASK ? c->mask : MF_NONE;
@@ -221,16 +225,15 @@ void mf_lower_layer(mf_layer_call *c)
 
 /* ---- calls ---- */
 
-static bool training_in_call(const mf_call *call, bool fallback)
+/* Keras 2 obeys a call like base(x, training=False). Keras 3 records it too, but its functional models pass their own
+ * setting to every layer (measured with 3.15.1: dropout acts in such a base model when training), so it is ignored. */
+static bool training_in_call(const mf_lowering *lo, const mf_call *call, bool fallback)
 {
-    const mf_json *flag = call ? mf_json_get(call->kwargs, "training") : NULL;
-    if (flag && flag->type == MF_JSON_BOOL)
-        return flag->boolean && fallback;
-    for (uint32_t i = 0; call && i < call->arg_count; i++)
-        if (call->args[i].layer == MF_NONE && call->args[i].name && strcmp(call->args[i].name, "training") == 0 &&
-            call->args[i].constant && call->args[i].constant->type == MF_JSON_BOOL)
-            return call->args[i].constant->boolean && fallback;
-    return fallback;
+    const mf_json *flag = call && lo->keras2 ? mf_json_get(call->kwargs, "training") : NULL;
+    for (uint32_t i = 0; call && lo->keras2 && i < call->arg_count; i++)
+        if (call->args[i].layer == MF_NONE && call->args[i].name && strcmp(call->args[i].name, "training") == 0)
+            flag = call->args[i].constant;
+    return flag && flag->type == MF_JSON_BOOL ? flag->boolean && fallback : fallback;
 }
 
 /* The tensors a call takes, in order, with their keywords. */
@@ -255,12 +258,20 @@ static bool gather_inputs(walk *w, const mf_call *call, mf_layer_call *c)
                           arg->tensor, w->scope->model->layers[arg->layer].name, v->count);
             return false;
         }
+        if (arg->name && strcmp(arg->name, "mask") == 0) { /* masks are no operands; attention has two */
+            if (c->mask == MF_NONE)
+                c->mask = v->tensor[arg->tensor];
+            else
+                c->second_mask = v->tensor[arg->tensor];
+            continue;
+        }
         names[c->in_count] = arg->name;
         in[c->in_count++] = v->tensor[arg->tensor];
     }
     c->in = in;
     c->names = names;
-    c->mask = count ? mf_mask_of(w->lo, in[0]) : MF_NONE;
+    if (c->mask == MF_NONE && c->in_count)
+        c->mask = mf_mask_of(w->lo, in[0]);
     return true;
 }
 
@@ -294,8 +305,9 @@ static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
                        .graph_layer = w->scope->number[layer_index],
                        .trainable = layer->trainable,
                        .training =
-                           training_in_call(call, w->outer ? w->outer->training : lo->options->mode == MF_MODE_TRAIN),
+                           training_in_call(lo, call, w->outer ? w->outer->training : lo->options->mode == MF_MODE_TRAIN),
                        .mask = MF_NONE,
+                       .second_mask = MF_NONE,
                        .out_mask = MF_NONE,
                        .prefix = ""};
     c.compute = mf_policy_compute(lo, layer->dtype_policy, &c.variable);

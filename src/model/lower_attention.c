@@ -149,7 +149,11 @@ void mf_lower_multi_head_attention(mf_layer_call *c)
     int64_t width = q.dim[2];
     if (!read_heads(c, &h, &width))
         return;
-    uint32_t query_mask = mf_mask_of(c->lo, query), value_mask = mf_mask_of(c->lo, value);
+    uint32_t query_mask = named_input(c, "query_mask", MF_NONE), value_mask = named_input(c, "value_mask", MF_NONE);
+    if (query_mask == MF_NONE)
+        query_mask = mf_mask_of(c->lo, query);
+    if (value_mask == MF_NONE)
+        value_mask = mf_mask_of(c->lo, value);
     const char *outer = c->prefix;
     uint32_t qh = project(c, "query_dense/", query, h.count, h.key);
     uint32_t kh = project(c, "key_dense/", key, h.count, h.key);
@@ -193,7 +197,7 @@ static uint32_t pair_scores(mf_layer_call *c, uint32_t query, uint32_t key, uint
 static void attend(mf_layer_call *c, uint32_t scores, uint32_t value)
 {
     mf_shape s = mf_g_shape(c->b, scores);
-    uint32_t value_mask = mf_mask_of(c->lo, value);
+    uint32_t value_mask = c->second_mask != MF_NONE ? c->second_mask : mf_mask_of(c->lo, value);
     if (value_mask != MF_NONE)
         scores = mf_g_binary(c->b, MF_ADD, scores, mask_to_bias(c, value_mask, mf_shape3(s.dim[0], 1, s.dim[2])));
     bool causal = flag_in_call(c, "use_causal_mask") || mf_json_get_bool(c->config, "causal", false);

@@ -273,6 +273,83 @@ static void op_variance(mf_layer_call *c)
     one(c, strcmp(c->layer->class_name, "Std") == 0 ? mf_g_unary(c->b, MF_UNARY_SQRT, 0, 0, y) : y);
 }
 
+/* ---- truth: comparisons give 0 or 1 in U8 ---- */
+
+static uint32_t as_f32(mf_layer_call *c, uint32_t x)
+{
+    return mf_g_cast(c->b, x, MF_F32);
+}
+
+/* x - y in float32, for tensors and numbers. */
+static uint32_t difference(mf_layer_call *c)
+{
+    operand a = argument(c, 0), z = argument(c, 1);
+    if (is_number(z) && a.tensor != MF_NONE)
+        return mf_g_unary(c->b, MF_UNARY_AFFINE, 1, -number_of(z), as_f32(c, a.tensor));
+    if (is_number(a) && z.tensor != MF_NONE)
+        return mf_g_unary(c->b, MF_UNARY_AFFINE, -1, number_of(a), as_f32(c, z.tensor));
+    if (a.tensor == MF_NONE || z.tensor == MF_NONE)
+        return mf_lower_unsupported(c, "a comparison with other than tensors and numbers");
+    return mf_g_binary(c->b, MF_SUB, as_f32(c, a.tensor), as_f32(c, z.tensor));
+}
+
+static void op_compare(mf_layer_call *c)
+{
+    const char *name = c->layer->class_name;
+    bool equality = strstr(name, "Equal") && name[0] != 'G' && name[0] != 'L';
+    bool less = name[0] == 'L', opposite = strcmp(name, "Equal") == 0;
+    uint32_t d = difference(c);
+    if (!equality && strstr(name, "Equal")) { /* a >= b is not a < b */
+        less = !less;
+        opposite = true;
+    }
+    if (equality)
+        d = mf_g_unary(c->b, MF_UNARY_ABS, 0, 0, d);
+    else
+        d = mf_g_unary(c->b, MF_UNARY_RELU, 0, 0, less ? mf_g_unary(c->b, MF_UNARY_NEG, 0, 0, d) : d);
+    d = mf_g_unary(c->b, MF_UNARY_SIGN, 0, 0, d);
+    one(c, mf_g_cast(c->b, opposite ? mf_g_unary(c->b, MF_UNARY_AFFINE, -1, 1, d) : d, MF_U8));
+}
+
+static void op_logical(mf_layer_call *c)
+{
+    bool no = strcmp(c->layer->class_name, "LogicalNot") == 0, both = strcmp(c->layer->class_name, "LogicalAnd") == 0;
+    uint32_t x = as_f32(c, c->in[0]);
+    if (no)
+        x = mf_g_unary(c->b, MF_UNARY_AFFINE, -1, 1, x);
+    else if (c->in_count > 1)
+        x = mf_g_binary(c->b, both ? MF_MIN : MF_MAX, x, as_f32(c, c->in[1]));
+    one(c, mf_g_cast(c->b, x, MF_U8));
+}
+
+static void op_any(mf_layer_call *c)
+{
+    bool all = strcmp(c->layer->class_name, "All") == 0;
+    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank;
+    uint32_t axes = axes_of(mf_json_get(c->config, "axis"), rank);
+    uint32_t y = mf_g_reduce(c->b, all ? MF_REDUCE_MIN : MF_REDUCE_MAX, as_f32(c, c->in[0]), axes,
+                             mf_json_get_bool(c->config, "keepdims", false));
+    one(c, mf_g_cast(c->b, y, MF_U8));
+}
+
+/* condition * x + (1 - condition) * y */
+static void op_where(mf_layer_call *c)
+{
+    operand a = argument(c, 1), z = argument(c, 2);
+    if (!c->in_count || (!a.constant && a.tensor == MF_NONE) || (!z.constant && z.tensor == MF_NONE)) {
+        mf_lower_unsupported(c, "where without its two values");
+        return;
+    }
+    uint32_t yes = mf_g_cast(c->b, c->in[0], c->compute), no = mf_g_unary(c->b, MF_UNARY_AFFINE, -1, 1, yes);
+    uint32_t x = is_number(a) ? mf_g_unary(c->b, MF_UNARY_AFFINE, number_of(a), 0, yes)
+                              : mf_g_binary(c->b, MF_MUL, yes, a.tensor != MF_NONE ? mf_g_cast(c->b, a.tensor, c->compute)
+                                                                                   : mf_constant(c, a.constant));
+    uint32_t y = is_number(z) ? mf_g_unary(c->b, MF_UNARY_AFFINE, number_of(z), 0, no)
+                              : mf_g_binary(c->b, MF_MUL, no, z.tensor != MF_NONE ? mf_g_cast(c->b, z.tensor, c->compute)
+                                                                                  : mf_constant(c, z.constant));
+    one(c, mf_g_binary(c->b, MF_ADD, x, y));
+}
+
 const mf_class_row mf_operation_rows[] = {
     {"Add", op_add, 0, "binary"},
     {"Subtract", op_subtract, 0, "binary"},
@@ -298,6 +375,18 @@ const mf_class_row mf_operation_rows[] = {
     {"LogSoftmax", op_softmax, 0, "softmax"},
     {"Cast", op_cast, MF_CLASS_KEEPS_TYPES, "cast"},
     {"Identity", mf_lower_identity, MF_CLASS_KEEPS_TYPES, "nothing"},
+    {"Equal", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
+    {"NotEqual", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
+    {"Greater", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
+    {"GreaterEqual", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
+    {"Less", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
+    {"LessEqual", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
+    {"LogicalAnd", op_logical, MF_CLASS_KEEPS_TYPES, "binary"},
+    {"LogicalOr", op_logical, MF_CLASS_KEEPS_TYPES, "binary"},
+    {"LogicalNot", op_logical, MF_CLASS_KEEPS_TYPES, "unary"},
+    {"Any", op_any, MF_CLASS_KEEPS_TYPES, "reduce"},
+    {"All", op_any, MF_CLASS_KEEPS_TYPES, "reduce"},
+    {"Where", op_where, MF_CLASS_KEEPS_TYPES, "binaries"},
     {"Mean", op_reduce, 0, "reduce"},
     {"Sum", op_reduce, 0, "reduce"},
     {"Max", op_reduce, 0, "reduce"},

@@ -105,7 +105,7 @@ static bool read_cell(mf_layer_call *c, cell kind, recurrent *r)
                      .units = mf_json_get_integer(c->config, "units", 0),
                      .h0 = MF_NONE,
                      .c0 = MF_NONE,
-                     .mask = c->mask,
+                     .mask = mf_g_cast(c->b, c->mask, MF_U8),
                      .backwards = mf_json_get_bool(c->config, "go_backwards", false)};
     if (r->units < 1 || r->units > INT32_MAX || x.rank != 3) {
         mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': %lld units on an input of rank %u", c->layer->name,
