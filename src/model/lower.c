@@ -297,19 +297,19 @@ static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
     uint32_t value = w->first[layer_index] + call_index;
     if (w->value[value].tensor) /* an input bound from outside */
         return;
-    mf_layer_call c = {.lo = lo,
-                       .b = &lo->b,
-                       .layer = layer,
-                       .config = layer->config,
-                       .call = call,
-                       .graph_layer = w->scope->number[layer_index],
-                       .trainable = layer->trainable,
-                       .training =
-                           training_in_call(lo, call, w->outer ? w->outer->training : lo->options->mode == MF_MODE_TRAIN),
-                       .mask = MF_NONE,
-                       .second_mask = MF_NONE,
-                       .out_mask = MF_NONE,
-                       .prefix = ""};
+    mf_layer_call c = {
+        .lo = lo,
+        .b = &lo->b,
+        .layer = layer,
+        .config = layer->config,
+        .call = call,
+        .graph_layer = w->scope->number[layer_index],
+        .trainable = layer->trainable,
+        .training = training_in_call(lo, call, w->outer ? w->outer->training : lo->options->mode == MF_MODE_TRAIN),
+        .mask = MF_NONE,
+        .second_mask = MF_NONE,
+        .out_mask = MF_NONE,
+        .prefix = ""};
     c.compute = mf_policy_compute(lo, layer->dtype_policy, &c.variable);
     c.inner = w->scope->inner[layer_index];
     lo->b.layer = c.graph_layer;

@@ -44,13 +44,13 @@ typedef struct mf_layer_call {
     uint32_t in_count;
     uint32_t out[8];
     uint32_t out_count;
-    uint32_t mask;      /* of the first input, or MF_NONE */
+    uint32_t mask;        /* of the first input, or MF_NONE */
     uint32_t second_mask; /* attention: of the values, when given in the call */
-    uint32_t out_mask;  /* goes with the results; set to `mask` before the call of layers that pass masks on */
-    const char *prefix; /* of stored paths: "", "cell/", "forward_layer/cell/" */
-    mf_scope *inner;    /* of the model inside a wrapper, or NULL */
-    uint32_t weights;   /* asked for so far in this call */
-    uint32_t paths;     /* next number under prefix + "vars/" */
+    uint32_t out_mask;    /* goes with the results; set to `mask` before the call of layers that pass masks on */
+    const char *prefix;   /* of stored paths: "", "cell/", "forward_layer/cell/" */
+    mf_scope *inner;      /* of the model inside a wrapper, or NULL */
+    uint32_t weights;     /* asked for so far in this call */
+    uint32_t paths;       /* next number under prefix + "vars/" */
 } mf_layer_call;
 
 typedef void mf_layer_rule(mf_layer_call *c);

@@ -342,11 +342,13 @@ static void op_where(mf_layer_call *c)
     }
     uint32_t yes = mf_g_cast(c->b, c->in[0], c->compute), no = mf_g_unary(c->b, MF_UNARY_AFFINE, -1, 1, yes);
     uint32_t x = is_number(a) ? mf_g_unary(c->b, MF_UNARY_AFFINE, number_of(a), 0, yes)
-                              : mf_g_binary(c->b, MF_MUL, yes, a.tensor != MF_NONE ? mf_g_cast(c->b, a.tensor, c->compute)
-                                                                                   : mf_constant(c, a.constant));
+                              : mf_g_binary(c->b, MF_MUL, yes,
+                                            a.tensor != MF_NONE ? mf_g_cast(c->b, a.tensor, c->compute)
+                                                                : mf_constant(c, a.constant));
     uint32_t y = is_number(z) ? mf_g_unary(c->b, MF_UNARY_AFFINE, number_of(z), 0, no)
-                              : mf_g_binary(c->b, MF_MUL, no, z.tensor != MF_NONE ? mf_g_cast(c->b, z.tensor, c->compute)
-                                                                                  : mf_constant(c, z.constant));
+                              : mf_g_binary(c->b, MF_MUL, no,
+                                            z.tensor != MF_NONE ? mf_g_cast(c->b, z.tensor, c->compute)
+                                                                : mf_constant(c, z.constant));
     one(c, mf_g_binary(c->b, MF_ADD, x, y));
 }
 

@@ -1,7 +1,8 @@
 /*
  * fuzz_lower.c: any text read as a model's config and lowered in every mode: no crash, no leak, sound graphs.
  *
- * sources: src/model/lower*.c src/model/keras_*.c src/model/model_load.c src/model/zip_read.c src/model/hdf5_*.c src/graph/*.c src/base/*.c
+ * sources: src/model/lower*.c src/model/keras_*.c src/model/model_load.c src/model/zip_read.c src/model/hdf5_*.c
+ * src/graph/*.c src/base/*.c
  */
 #include "model/lower.h"
 
@@ -16,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (mf_model_load_bytes(NULL, data, bytes, 0, &model, &err) != MEMFIT_OK)
         return 0;
     for (unsigned k = 0; k < 3; k++) {
-        mf_lower_options options = {.mode = (mf_mode)k, .batch = 2, .accumulate = k == 0, .input_dtype = MF_DTYPE_COUNT};
+        mf_lower_options options = {
+            .mode = (mf_mode)k, .batch = 2, .accumulate = k == 0, .input_dtype = MF_DTYPE_COUNT};
         mf_graph *graph;
         if (mf_lower(NULL, model, &options, &graph, &err) != MEMFIT_OK)
             continue;

@@ -1,6 +1,6 @@
 /*
- * test_lower_layers.c: one small model for every layer class and option (tools/make_layer_fixtures.py): Keras's shapes and
- * parameter counts, and sound graphs in every mode, in pieces and in mixed precision.
+ * test_lower_layers.c: one small model for every layer class and option (tools/make_layer_fixtures.py): Keras's shapes
+ * and parameter counts, and sound graphs in every mode, in pieces and in mixed precision.
  */
 #include "lower_fixture.h"
 
