@@ -24,6 +24,9 @@ memfit_status mf_explain_init(memfit_pool *pool, memfit_error *err)
 
 void mf_explain_end(memfit_pool *pool)
 {
+    mf_explain *ex = pool->explain;
+    if (ex && ex->event)
+        pool->device->table->event_destroy(pool->device, ex->event, NULL);
     mf_host_free(pool->host, pool->explain, sizeof(mf_explain));
     pool->explain = NULL;
 }
@@ -33,6 +36,19 @@ void mf_explain_end(memfit_pool *pool)
 static void copy_text(char *to, size_t room, const char *from)
 {
     snprintf(to, room, "%.*s", (int)room - 1, from);
+}
+
+/* Has the lane's stream something still to do? Without an event to ask with the answer is yes. */
+static bool is_behind(memfit_pool *pool, mf_explain *ex, const mf_lane *lane)
+{
+    mf_device *device = pool->device;
+    bool done = false;
+    if (!lane->used || lane->safe >= lane->serial)
+        return false;
+    if (!ex->event && device->table->event_create(device, &ex->event, NULL))
+        ex->event = 0;
+    return !ex->event || device->table->event_record(device, ex->event, lane->stream, NULL) ||
+           device->table->event_done(device, ex->event, &done, NULL) || !done;
 }
 
 /* What the request comes down to: a block; a small one, too, takes a block when there is no slot for it. */
@@ -48,6 +64,9 @@ static void read_request(memfit_pool *pool, mf_explain *ex, const mf_request *re
     for (unsigned i = 1; pool->multi && i < pool->lane_count; i++)
         if (pool->lane[i]->used && pool->lane[i]->stream == request->stream)
             ex->lane = i;
+    ex->behind = 0;
+    for (unsigned i = 1; i < pool->lane_count; i++)
+        ex->behind |= (uint64_t)is_behind(pool, ex, pool->lane[i]) << i;
 }
 
 static void read_other_pools(memfit_pool *pool, mf_explain *ex)
@@ -64,7 +83,9 @@ static void read_other_pools(memfit_pool *pool, mf_explain *ex)
         if (other->options.slice && room > reserved)
             e->set_aside_bytes += room - reserved;
         uint64_t held = reserved - mf_pages_idle(other) * other->pages.bytes;
-        ex->rounding += held > other->total.now ? held - other->total.now : 0;
+        uint64_t lost = held > other->total.now ? held - other->total.now : 0;
+        ex->rounding += lost;
+        ex->rounding_shared += other->options.slice ? 0 : lost;
         /* These the pool takes itself when it grows. */
         if (!other->options.slice && other->policy == MEMFIT_POLICY_GROWTH && pool->policy == MEMFIT_POLICY_GROWTH)
             ex->free_bytes += mf_pages_idle(other) * other->pages.bytes;
@@ -84,7 +105,7 @@ static void read_device(memfit_pool *pool, mf_explain *ex)
     e->device_free_bytes = free_bytes;
     copy_text(e->device, sizeof e->device, device->opened_as[0] ? device->opened_as : device->name);
     ex->free_bytes = free_bytes;
-    ex->rounding = 0;
+    ex->rounding = ex->rounding_shared = 0;
     read_other_pools(pool, ex);
     uint64_t ours = pool->pages.reserved * page + e->other_pools_bytes +
                     atomic_load_explicit(&device->fixed_bytes, memory_order_relaxed);

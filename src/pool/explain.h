@@ -75,13 +75,16 @@ typedef struct mf_explain {
     mf_request request;
     uint64_t need_bytes, need_alignment; /* what is looked for: a block, or the span of a small one */
     unsigned lane;
+    mf_event event;  /* to ask streams with; made when first wanted, 0 before */
+    uint64_t behind; /* lanes whose stream has not come so far: what is freed into them waits */
     mf_survey now, then;
     mf_trial base;
     /* the device, in pages of this pool */
     uint64_t device_total, device_free, budget_room;
-    uint64_t aside_room; /* what a slice could still set aside */
-    uint64_t rounding;   /* bytes other pools lose to pages */
-    uint64_t free_bytes; /* of the device, with what other pools give back when asked */
+    uint64_t aside_room;      /* what a slice could still set aside */
+    uint64_t rounding;        /* bytes other pools lose to pages */
+    uint64_t rounding_shared; /* of them those that are no slices */
+    uint64_t free_bytes;      /* of the device, with what other pools give back when asked */
     /* free-survivors: the pages, and what is in them */
     uint32_t page[MF_SURVIVOR_PAGES];
     uint32_t page_count;

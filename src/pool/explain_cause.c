@@ -101,15 +101,14 @@ static bool fits_without_pages(const memfit_pool *pool, const mf_explain *ex)
         return false;
     uint64_t reserved = ex->base.reserved << shift, device = ex->free_bytes + ex->rounding;
     if (!pool->options.slice && ex->budget_room != MF_BEYOND)
-        device = least(device, (ex->budget_room + 1) * pool->pages.bytes - 1 + ex->rounding);
+        device = least(device, (ex->budget_room + 1) * pool->pages.bytes - 1 + ex->rounding_shared);
     return pages <= reserved || pages - reserved <= device >> MF_FINE_SHIFT;
 }
 
 memfit_cause mf_explain_cause(memfit_pool *pool, mf_explain *ex)
 {
-    uint64_t page = pool->pages.bytes, fixed = (mf_fixed_bytes(pool) + page - 1) / page;
-    uint64_t own = (ex->request.bytes + page - 1) / page;
-    if (own + fixed > ex->device_total)
+    uint64_t page = pool->pages.bytes, own = ex->need_bytes / page + (ex->need_bytes % page != 0);
+    if (own > ex->device_total || own * page + mf_fixed_bytes(pool) > ex->last.device_bytes)
         return MEMFIT_CAUSE_LARGER_THAN_DEVICE;
     if (fits_without_waiting(pool, ex))
         return MEMFIT_CAUSE_PENDING_STREAM;

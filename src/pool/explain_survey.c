@@ -117,8 +117,7 @@ static bool touches_chosen_page(walk *w, const piece *p)
 /* An empty span goes to the lane it was made for, and waits there with the rest if that stream is behind. */
 static bool would_wait(const walk *w, const piece *p)
 {
-    const mf_lane *lane = p->span ? w->pool->lane[p->span->lane] : NULL;
-    return p->waits || (lane && p->span->lane && lane->safe < lane->serial);
+    return p->waits || (p->span && w->ex->behind >> p->span->lane & 1);
 }
 
 static bool left_out(walk *w, const piece *p)
@@ -249,7 +248,7 @@ static void enter_page(walk *w, uint64_t number, const piece *p)
     }
     page->owner = page->owner == MF_NOBODY || page->owner == p->owner ? p->owner : MF_MIXED;
     page->live = true;
-    page->large |= !p->small;
+    page->large |= !p->small || would_wait(w, p);
     page->live_bytes += p->live_bytes;
     page->block_bytes += p->span ? 0 : p->taken_bytes;
 }
@@ -328,6 +327,8 @@ static void count_piece(walk *w, const piece *p, const uint32_t *class_slots)
     if (p->small && !p->lane) {
         s->small_live_bytes += p->live_bytes;
         s->small_blocks += p->blocks;
+    }
+    if (p->small && !p->lane && !would_wait(w, p)) { /* those that could be moved */
         s->small_taken_bytes += p->taken_bytes;
         for (unsigned c = 0; p->span && c < MF_CLASSES; c++)
             s->class_slots[c] += class_slots[c];

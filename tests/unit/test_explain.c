@@ -303,6 +303,20 @@ static void check_text(const memfit_explanation *why)
     mf_arena_destroy(&arena);
 }
 
+static unsigned borderline;
+
+/* A history played with other pages is not quite the same: blocks lie elsewhere. If the trial with fine pages would
+ * have gone the other way for a request that differs by a page and a thirty-second of the limit, it decides nothing. */
+static bool is_borderline(const scene *s, memfit_cause explained, memfit_cause label)
+{
+    scene near = *s;
+    uint64_t step = s->limit / 32 + s->page;
+    near.request = label == MEMFIT_CAUSE_GRANULARITY ? s->request + step : s->request > step ? s->request - step : 1;
+    if (label == MEMFIT_CAUSE_GRANULARITY)
+        return !succeeds_without(&near, FINE_PAGES);
+    return explained == MEMFIT_CAUSE_GRANULARITY && succeeds_without(&near, FINE_PAGES);
+}
+
 /* False: the scene cannot be built, or the request does not fail in it. */
 static bool check_scene(const scene *given)
 {
@@ -337,6 +351,10 @@ static bool check_scene(const scene *given)
     memfit_cause label = label_by_trial(s);
     if (s->cause != MEMFIT_CAUSE_NONE && label != s->cause)
         fail_msg("%s: meant as %s, but trial gives %s", s->name, memfit_cause_name(s->cause), memfit_cause_name(label));
+    if (why.cause != label && s->cause == MEMFIT_CAUSE_NONE && is_borderline(s, why.cause, label)) {
+        borderline++;
+        label = why.cause;
+    }
     if (why.cause != label)
         fail_msg("%s (seed %llu): explained as %s, but trial gives %s", s->name, (unsigned long long)s->seed,
                  memfit_cause_name(why.cause), memfit_cause_name(label));
@@ -624,7 +642,9 @@ static void random_failures_are_explained(void **state)
         if (only)
             break;
     }
+    assert_true(borderline <= most / 25);
     if (wanted) {
+        print_message("%u borderline\n", borderline);
         for (unsigned i = 1; i < MEMFIT_CAUSE_COUNT; i++)
             print_message("%-28s %u\n", memfit_cause_name((memfit_cause)i), causes_seen[i]);
         for (unsigned i = 1; i < MEMFIT_ACTION_COUNT; i++)
