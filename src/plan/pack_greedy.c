@@ -8,11 +8,8 @@
  *     block 2: ...                                         with the buffer to be placed is skipped whole
  *
  * A placement walks the blocks upwards, keeps the highest end met so far among colliding buffers, and looks at the gap
- * below each next one. Cost: O(blocks + colliding) a placement; 18,692 buffers take some 60 ms an order. Insertion
- * moves at most 64 entries; a full block is split.
- *
- * Tried and dropped: gathering colliding buffers from an interval tree and sorting them by offset (slower from a few
- * hundred live buffers on); one long sorted array (the moving dominates).
+ * below each next one. Cost: O(blocks + colliding) a placement; 18,692 buffers took 40 to 190 ms an order, depending
+ * on the order. Insertion moves at most 64 entries; a full block is split.
  */
 #include "plan/pack_internal.h"
 
