@@ -1,13 +1,13 @@
 /*
- * blocks.c: the address range as a list of blocks without gaps, holes sorted into bins, and the table that leads from
- * an address to its block.
+ * blocks.c: the address range as a list of blocks without gaps, holes sorted into bins, and the two tables that
+ * lead from an address to what begins there: cells for slabs, read without the lock, and a hash table for live blocks.
  *
  * Bins: two levels, power of two and 32 steps in it, one bit each. Finding a hole is two bit scans and a look at no
  * more than 16 entries of one list: near enough to best fit that no trace can tell the difference (measured: 1.0045
  * against 1.0041 physical per live byte on the worst trace), and the cost does not grow with the number of holes.
  *
  * Invariants: blocks cover the range; two neighbouring holes are never of the same lane; the tail is the last block, a
- * hole of lane 0 that is in no bin; a cell shows the block that begins in it, or the slab that covers it (low bit set).
+ * hole of lane 0 that is in no bin; a cell shows the slab that it is, with the low bit set, or 0.
  *
  * Tried and dropped: holes split into parts with and without memory behind them, backed parts preferred. Fewer moves
  * (0.4 %), but a hole cut that way no longer fits the block that left it, and training asks for the same sizes again
@@ -86,6 +86,70 @@ void mf_cell_store(memfit_pool *pool, uint64_t offset, uintptr_t value)
     uintptr_t *leaf = atomic_load_explicit(&pool->leaf[offset >> MF_LEAF_SHIFT], memory_order_relaxed);
     _Atomic uintptr_t *cell = (_Atomic uintptr_t *)&leaf[offset >> MF_CELL_SHIFT & (MF_LEAF_CELLS - 1)];
     atomic_store_explicit(cell, value, memory_order_release);
+}
+
+static uint64_t home_of(const memfit_pool *pool, uint64_t offset)
+{
+    return (offset / MF_UNIT * 0x9e3779b97f4a7c15u) >> (64 - (unsigned)__builtin_ctzll(pool->table_size));
+}
+
+static void table_put(memfit_pool *pool, mf_block *block)
+{
+    uint64_t i = home_of(pool, block->start);
+    while (pool->table[i])
+        i = (i + 1) & (pool->table_size - 1);
+    pool->table[i] = block;
+}
+
+bool mf_table_reserve(memfit_pool *pool)
+{
+    if (pool->table_used < pool->table_size / 2)
+        return true;
+    uint64_t old_size = pool->table_size, size = old_size ? old_size * 2 : 256;
+    mf_block **table = mf_host_zalloc(pool->host, size * sizeof *table), **old = pool->table;
+    if (!table)
+        return false;
+    pool->table = table;
+    pool->table_size = size;
+    for (uint64_t i = 0; i < old_size; i++)
+        if (old[i])
+            table_put(pool, old[i]);
+    mf_host_free(pool->host, old, old_size * sizeof *old);
+    pool->host_bytes += (size - old_size) * sizeof *table;
+    return true;
+}
+
+void mf_table_add(memfit_pool *pool, mf_block *block)
+{
+    table_put(pool, block);
+    pool->table_used++;
+}
+
+mf_block *mf_table_find(const memfit_pool *pool, uint64_t offset)
+{
+    if (!pool->table_size)
+        return NULL;
+    uint64_t i = home_of(pool, offset);
+    while (pool->table[i] && pool->table[i]->start != offset)
+        i = (i + 1) & (pool->table_size - 1);
+    return pool->table[i];
+}
+
+/* Closes the gap by moving back whatever would not be found across it. */
+void mf_table_remove(memfit_pool *pool, mf_block *block)
+{
+    uint64_t most = pool->table_size - 1, gap = home_of(pool, block->start);
+    while (pool->table[gap] != block)
+        gap = (gap + 1) & most;
+    for (uint64_t i = (gap + 1) & most; pool->table[i]; i = (i + 1) & most) {
+        uint64_t home = home_of(pool, pool->table[i]->start);
+        if (((i - home) & most) < ((i - gap) & most))
+            continue;
+        pool->table[gap] = pool->table[i];
+        gap = i;
+    }
+    pool->table[gap] = NULL;
+    pool->table_used--;
 }
 
 /* ---- bins --------------------------------------------------------------------------------------------------- */

@@ -87,10 +87,12 @@ static spot least(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigne
     return best;
 }
 
-/* Records, cells and pages for [start, start + bytes). */
-static memfit_status prepare(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err)
+/* Records, a way to find it, and pages for [start, start + bytes). */
+static memfit_status prepare(memfit_pool *pool, uint64_t start, uint64_t bytes, mf_block_state state, bool grow_soft,
+                             memfit_error *err)
 {
-    if (!mf_blocks_reserve(pool, 2) || !mf_cells_reserve(pool, start, bytes)) {
+    bool findable = state == MF_SPAN ? mf_cells_reserve(pool, start, bytes) : mf_table_reserve(pool);
+    if (!findable || !mf_blocks_reserve(pool, 2)) {
         pool->refusal = MF_REFUSED_HOST;
         return MEMFIT_NO_HOST_MEMORY;
     }
@@ -111,7 +113,7 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     uint64_t start = hole ? align_up(pool, hole->start, alignment) : 0;
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
     if (hole)
-        status = prepare(pool, start, bytes, grow_soft, err);
+        status = prepare(pool, start, bytes, state, grow_soft, err);
     else
         pool->refusal = MF_REFUSED_ADDRESS;
     if (status == MEMFIT_OUT_OF_MEMORY && pool->refusal != MF_REFUSED_NOT) {
@@ -120,7 +122,7 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         if (other.hole && (other.hole != hole || other.start != start)) {
             hole = other.hole;
             start = other.start;
-            status = prepare(pool, start, bytes, grow_soft, err);
+            status = prepare(pool, start, bytes, state, grow_soft, err);
         }
         if (status && other.hole)
             pool->refused_pages = other.pages;

@@ -167,6 +167,7 @@ static void end(memfit_pool *pool, bool joined)
     for (uint64_t i = 0; pool->leaf && i <= pool->range_bytes >> MF_LEAF_SHIFT; i++)
         mf_host_free(pool->host, atomic_load(&pool->leaf[i]), MF_LEAF_CELLS * sizeof(uintptr_t));
     mf_host_free(pool->host, pool->leaf, ((size_t)(pool->range_bytes >> MF_LEAF_SHIFT) + 1) * sizeof *pool->leaf);
+    mf_host_free(pool->host, pool->table, pool->table_size * sizeof *pool->table);
     mf_arena_destroy(&pool->arena);
     pthread_mutex_destroy(&pool->lock);
 }
@@ -377,11 +378,10 @@ static bool attempt_small(memfit_pool *pool, const mf_request *r, unsigned size_
 static bool attempt_block(memfit_pool *pool, const mf_request *r, uint64_t bytes, unsigned lane, bool grow_soft,
                           memfit_address *out, memfit_error *err)
 {
-    uint64_t alignment = r->alignment > MF_UNIT ? r->alignment : MF_UNIT, cell = UINT64_C(1) << MF_CELL_SHIFT;
-    if (bytes < cell) { /* a small request for which there is no slab: a cell of its own, inside one page */
-        bytes = cell;
-        alignment = alignment > cell ? alignment : cell;
-    }
+    uint64_t alignment = r->alignment > MF_UNIT ? r->alignment : MF_UNIT;
+    while (bytes <= MF_SMALL_MOST && alignment < bytes) /* small, but there is no slab: it must lie in one page */
+        alignment *= 2;
+    bytes += !bytes;
     mf_block *block = mf_place(pool, mf_round_up(bytes, MF_UNIT), alignment, lane, MF_LIVE, grow_soft, err);
     if (!block)
         return false;
@@ -389,7 +389,7 @@ static bool attempt_block(memfit_pool *pool, const mf_request *r, uint64_t bytes
     block->mark = atomic_load_explicit(&pool->marks, memory_order_relaxed);
     block->owner = (uint16_t)r->owner;
     block->lane = (uint8_t)lane;
-    mf_cell_store(pool, block->start, (uintptr_t)block);
+    mf_table_add(pool, block);
     pool->block_bytes += block->bytes;
     *out = pool->range + block->start;
     return true;
@@ -697,7 +697,7 @@ static memfit_status free_slot(memfit_pool *pool, mf_slot_ref ref, uint64_t word
 
 static void free_block(memfit_pool *pool, mf_block *block, unsigned lane)
 {
-    mf_cell_store(pool, block->start, 0);
+    mf_table_remove(pool, block);
     fold_mine(pool, block->owner);
     mf_ledger_sub(pool, block->owner, block->asked);
     pool->block_bytes -= block->bytes;
@@ -725,7 +725,7 @@ static memfit_status free_central(memfit_pool *pool, memfit_address address, mem
         return not_mine(pool, address, err);
     pthread_mutex_lock(&pool->lock);
     uintptr_t cell = mf_cell_load(pool, offset);
-    mf_block *block = (mf_block *)cell;
+    mf_block *block = NULL;
     mf_slot_ref ref = {0};
     uint64_t word = 0, asked = 0;
     uint32_t owner = 0;
@@ -737,7 +737,7 @@ static memfit_status free_central(memfit_pool *pool, memfit_address address, mem
         found = word & MF_SLOT_LIVE;
         owner = MF_SLOT_OWNER(word);
         asked = MF_SLOT_ASKED(word);
-    } else if (block && block->start == offset) {
+    } else if ((block = mf_table_find(pool, offset))) {
         found = true;
         owner = block->owner;
         asked = block->asked;

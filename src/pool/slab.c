@@ -159,8 +159,7 @@ static mf_slab *new_slab(memfit_pool *pool, unsigned size_class, unsigned lane, 
     link_slab(pool, slab);
     pool->slab_free_bytes += MF_SLAB;
     pool->slab_bytes += MF_SLAB;
-    for (uint64_t o = 0; o < MF_SLAB; o += UINT64_C(1) << MF_CELL_SHIFT)
-        mf_cell_store(pool, slab->start + o, (uintptr_t)slab | 1);
+    mf_cell_store(pool, slab->start, (uintptr_t)slab | 1);
     return slab;
 }
 
@@ -168,8 +167,7 @@ static void drop_slab(memfit_pool *pool, mf_slab *slab)
 {
     mf_span *span = slab->span;
     unsigned lane = slab->lane, at = (unsigned)((slab->start - span->block->start) / MF_SLAB);
-    for (uint64_t o = 0; o < MF_SLAB; o += UINT64_C(1) << MF_CELL_SHIFT)
-        mf_cell_store(pool, slab->start + o, 0);
+    mf_cell_store(pool, slab->start, 0);
     unlink_slab(pool, slab);
     pool->slab_free_bytes -= MF_SLAB;
     pool->slab_bytes -= MF_SLAB;

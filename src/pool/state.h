@@ -28,10 +28,10 @@
 enum {
     MF_UNIT = 256,         /* placement */
     MF_SMALL_MOST = 32768, /* larger is a block of its own */
-    MF_CELL_SHIFT = 15,    /* a cell is 32 KiB: at most one block of 32 KiB or more begins in it */
-    MF_LEAF_CELLS = 8192,  /* a leaf covers 256 MiB */
-    MF_LEAF_SHIFT = 28,
     MF_SLAB = 65536,
+    MF_CELL_SHIFT = 16,   /* a cell stands for 64 KiB: a slab, or none */
+    MF_LEAF_CELLS = 4096, /* a leaf covers 256 MiB */
+    MF_LEAF_SHIFT = 28,
     MF_SLAB_SLOTS = 256,
     MF_CLASSES = 30,
     MF_LEVELS = 50, /* of the bins: powers of two */
@@ -43,7 +43,8 @@ enum {
     MF_MAGAZINE = 64,
     MF_OWNER_CHUNK = 256,
     MF_OWNERS_MOST = 65536,
-    MF_SLACK = 256, /* pages are created rather than moved while reserved <= peak in use * (1 + 1 / MF_SLACK) */
+    MF_SLACK_SHIFT = 8, /* pages are created rather than moved while reserved <= peak in use * (1 + 1/256) */
+    MF_SLACK_LEAST = 3, /* 1/8, when moves turn out to be frequent */
 };
 
 /* ---- blocks ----------------------------------------------------------------------------------------------- */
@@ -162,12 +163,15 @@ typedef struct mf_pages {
     uint64_t *mapped, *idle;
     mf_handle **handle;
     mf_handle *spare, *spare_bulk;
-    mf_handle *unclean;   /* mapped, but neither usable nor unmappable when last tried: a device fault */
-    mf_handle *unused;    /* records */
-    uint64_t made_now;    /* pages created by the request at work */
-    uint64_t bulk_pages;  /* pages of a bulk handle; 0: none are made */
-    uint64_t idle_top;    /* no word of idle above this has a bit */
-    uint64_t spare_count; /* pages in spare handles */
+    mf_handle *unclean; /* mapped, but neither usable nor unmappable when last tried: a device fault */
+    mf_handle *unused;  /* records */
+    uint32_t slack_shift;
+    uint32_t move_rate;    /* of late, of the requests, times 2^24 */
+    uint32_t rate_samples; /* since slack_shift last changed */
+    uint64_t made_now;     /* pages created by the request at work */
+    uint64_t bulk_pages;   /* pages of a bulk handle; 0: none are made */
+    uint64_t idle_top;     /* no word of idle above this has a bit */
+    uint64_t spare_count;  /* pages in spare handles */
     uint64_t reserved, reserved_peak;
     uint64_t idle_count; /* set bits of idle */
     uint64_t mapped_count;
@@ -236,7 +240,7 @@ struct memfit_pool {
     _Atomic uint64_t magic;
     mf_address range;
     uint64_t range_bytes;
-    _Atomic(uintptr_t *) *leaf; /* cell table: leaf[offset >> 28][offset >> 15 & 8191] */
+    _Atomic(uintptr_t *) *leaf; /* slabs by address: leaf[offset >> 28][offset >> 16 & 4095] */
     _Atomic uint32_t owner_count;
     _Atomic bool cached;   /* threads have magazines: one stream so far, not debug */
     _Atomic uint64_t home; /* the only stream seen so far */
@@ -258,6 +262,8 @@ struct memfit_pool {
     bool debug;
 
     mf_block *first, *tail; /* address order; tail is the last hole, without end for all purposes */
+    mf_block **table;       /* live blocks by address: open addressing, at most half full */
+    uint64_t table_size, table_used;
     mf_block *unused_blocks;
     uint64_t unused_block_count;
     mf_arena arena; /* records of blocks, handles, spans */
@@ -312,6 +318,10 @@ static inline uintptr_t mf_cell_load(memfit_pool *pool, uint64_t offset)
 /* ---- blocks.c: records, bins, splitting and joining -------------------------------------------------------- */
 bool mf_blocks_init(memfit_pool *pool);
 bool mf_blocks_reserve(memfit_pool *pool, unsigned count); /* so many records can be had without failing */
+bool mf_table_reserve(memfit_pool *pool);                  /* room for one more live block */
+void mf_table_add(memfit_pool *pool, mf_block *block);
+void mf_table_remove(memfit_pool *pool, mf_block *block);
+mf_block *mf_table_find(const memfit_pool *pool, uint64_t offset); /* the live block that begins there, or NULL */
 bool mf_cells_reserve(memfit_pool *pool, uint64_t offset, uint64_t bytes);
 void mf_cell_store(memfit_pool *pool, uint64_t offset, uintptr_t value);
 void mf_bins_add(mf_bins *bins, mf_block *hole);

@@ -93,29 +93,23 @@ static bool in_slab(memfit_pool *pool, const mf_slab *slab, uint64_t offset, mem
     return true;
 }
 
-/* The block that begins last at or before the address: back through the cells. */
+/* At once for the beginning of a block or any address in a slab; others are looked for one by one. */
 bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block_info *out)
 {
     uint64_t offset = address - pool->range;
     if (offset >= pool->range_bytes)
         return false;
-    for (uint64_t at = offset;;) {
-        uintptr_t cell = mf_cell_load(pool, at);
-        const mf_block *b = (const mf_block *)cell;
-        if (cell & 1)
-            return at == offset && in_slab(pool, (const mf_slab *)(cell - 1), offset, out);
-        if (b && b->start <= offset) {
-            if (offset - b->start >= (b->asked ? b->asked : 1))
-                return false;
-            *out = describe_block(pool, b);
-            return true;
-        }
-        uint64_t step = atomic_load_explicit(&pool->leaf[at >> MF_LEAF_SHIFT], memory_order_relaxed) ? MF_CELL_SHIFT
-                                                                                                     : MF_LEAF_SHIFT;
-        if (!(at >> step))
-            return false;
-        at = (at >> step << step) - 1;
-    }
+    uintptr_t cell = mf_cell_load(pool, offset);
+    if (cell)
+        return in_slab(pool, (const mf_slab *)(cell - 1), offset, out);
+    const mf_block *b = mf_table_find(pool, offset);
+    for (const mf_block *other = pool->first; !b && other; other = other->after)
+        if (other->state == MF_LIVE && offset - other->start < other->bytes)
+            b = other;
+    if (!b || offset - b->start >= (b->asked ? b->asked : 1))
+        return false;
+    *out = describe_block(pool, b);
+    return true;
 }
 
 memfit_status memfit_pool_find(memfit_pool *pool, memfit_address address, memfit_block_info *block, memfit_error *err)
@@ -312,8 +306,8 @@ static memfit_status check_block(memfit_pool *pool, const mf_block *b, memfit_er
     }
     if (mf_pages_missing(pool, b->start, b->bytes))
         BROKEN("check: a live block without memory at %llu", (unsigned long long)b->start);
-    if (b->state == MF_LIVE && mf_cell_load(pool, b->start) != (uintptr_t)b)
-        BROKEN("check: the cell of a block shows something else");
+    if (b->state == MF_LIVE && mf_table_find(pool, b->start) != b)
+        BROKEN("check: a live block is not in the table");
     memfit_status status = MEMFIT_OK;
     if (b->state == MF_SPAN) {
         unsigned slabs = (unsigned)(pool->span_bytes / MF_SLAB);
