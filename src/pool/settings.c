@@ -189,6 +189,9 @@ static memfit_status take_struct(const memfit_pool_options *given, memfit_pool_o
         if (bytes[i])
             return mf_fail(err, MEMFIT_UNSUPPORTED, "pool options: this version of memfit does not know byte %zu", i);
     memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
+    if (o->limit_bytes && o->limit_fraction != 0.0)
+        return mf_fail(err, MEMFIT_CONFLICT,
+                       "pool options: a limit in bytes and a limit as a fraction\nSet one of them");
     return MEMFIT_OK;
 }
 
@@ -199,9 +202,6 @@ static bool power_of_two(uint64_t n)
 
 static memfit_status check_values(const mf_device *device, memfit_pool_options *o, memfit_error *err)
 {
-    if (o->limit_bytes && o->limit_fraction != 0.0)
-        return mf_fail(err, MEMFIT_CONFLICT,
-                       "pool options: a limit in bytes and a limit as a fraction\nSet one of them");
     if (!(o->limit_fraction >= 0.0 && o->limit_fraction <= 1.0))
         return mf_fail(err, MEMFIT_INVALID, "pool options: limit_fraction %g: more than 0 and at most 1 is wanted",
                        o->limit_fraction);
