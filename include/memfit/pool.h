@@ -73,13 +73,14 @@ typedef struct memfit_pool_options {
     bool keep_idle;            /* purge, but never below the soft limit */
     bool no_thread_caches;     /* every call takes the lock: for tests and for exact snapshots */
     bool no_stream_wait;       /* fail instead of waiting for other streams' pending frees */
-    bool debug;                /* poison what is free (cpu), guard the end of every block, check after each call */
+    bool debug;                /* poison what is free, guard the end of every block (not on sim) */
     bool ignore_environment;   /* do not read MEMFIT_* */
     /* Called by memfit_pool_destroy when blocks are still live: one entry an owner, largest first. May be NULL. */
     void (*on_leak)(void *ctx, const memfit_owner_info *owners, size_t count);
     void *on_leak_ctx;
     double slack; /* by how much of the peak in use the pool may hold more before it moves pages instead of making new
-                     ones: moving waits for the streams. 0: 1/256 */
+                     ones: moving waits for the streams. 0: 1/256, doubled up to 1/8 while more than one request in
+                     sixteen has to move pages */
 } memfit_pool_options;
 
 /* Since 0.1. */
