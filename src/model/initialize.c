@@ -172,7 +172,7 @@ static double truncated(stream *s)
 
 /* ---- initializers ----------------------------------------------------------------------------------------- */
 
-typedef enum { CONSTANT, UNIFORM, NORMAL, TRUNCATED, SCALED, ORTHOGONAL, IDENTITY } family;
+typedef enum { CONSTANT, UNIFORM, NORMAL, TRUNCATED, SCALED, ORTHOGONAL, IDENTITY, FORGET } family;
 typedef enum { FAN_IN, FAN_OUT, FAN_AVERAGE } fan;
 
 typedef struct recipe {
@@ -203,6 +203,7 @@ static const struct {
     {"lecun_normal", "lecunnormal", {SCALED, 1, 0, FAN_IN, TRUNCATED}},
     {"orthogonal", "orthogonalinitializer", {ORTHOGONAL, 1}},
     {"identity", "identityinitializer", {IDENTITY, 1}},
+    {"lstm_forget_bias", "lstm_forget_bias", {FORGET}}, /* ours: the second of four gates ones, the others zeros */
 };
 
 static const char *initializer_name(const mf_json *v)
@@ -229,6 +230,8 @@ static void read_settings(const mf_json *config, recipe *r)
     case TRUNCATED:
         r->a = mf_json_get_number(config, "mean", r->a);
         r->b = mf_json_get_number(config, "stddev", r->b);
+        return;
+    case FORGET:
         return;
     case ORTHOGONAL:
     case IDENTITY:
@@ -281,7 +284,9 @@ static void fill(const recipe *r, stream *s, uint64_t count, mf_dtype dtype, voi
 {
     for (uint64_t i = 0; i < count; i++) {
         double v = r->a;
-        if (r->family == UNIFORM)
+        if (r->family == FORGET)
+            v = i >= count / 4 && i < count / 2;
+        else if (r->family == UNIFORM)
             v = r->a + (r->b - r->a) * uniform(s);
         else if (r->family == NORMAL)
             v = r->a + r->b * normal(s);
@@ -413,7 +418,7 @@ memfit_status mf_variable_initialize(const memfit_host *host, const mf_graph *gr
         return MEMFIT_OK;
     }
     mf_json fallback = {.type = MF_JSON_STRING, .string = default_initializer(v)};
-    const mf_json *initializer = v->initializer ? v->initializer : fallback.string ? &fallback : NULL;
+    const mf_json *initializer = !mf_json_is_null(v->initializer) ? v->initializer : fallback.string ? &fallback : NULL;
     memfit_status st = mf_initializer(host, initializer, v->initial, &v->shape, v->dtype, seed, index, out, err);
     return st ? mf_error_prefix(err, "%.200s", v->name) : MEMFIT_OK;
 }

@@ -178,6 +178,29 @@ static memfit_status index_layers(builder *b)
     return MEMFIT_OK;
 }
 
+/* Numbers the layers of each class: Keras names stored weights that way. */
+static memfit_status number_classes(builder *b)
+{
+    mf_model *m = b->model;
+    uint32_t slots = 16;
+    while (slots < 2 * m->layer_count)
+        slots *= 2;
+    uint32_t *last = MF_NEW_ARRAY(b->arena, uint32_t, slots); /* the class's latest layer + 1 */
+    if (!last)
+        return mf_keras_no_memory(b->err);
+    for (uint32_t n = 0; n < m->layer_count; n++) {
+        mf_layer *l = &m->layers[n];
+        if (l->is_operation)
+            continue;
+        uint32_t i = hash_name(l->class_name) & (slots - 1);
+        while (last[i] && strcmp(m->layers[last[i] - 1].class_name, l->class_name) != 0)
+            i = (i + 1) & (slots - 1);
+        l->class_ordinal = last[i] ? m->layers[last[i] - 1].class_ordinal + 1 : 0;
+        last[i] = n + 1;
+    }
+    return MEMFIT_OK;
+}
+
 /* ---- calls ------------------------------------------------------------------------------------------------ */
 
 /* A list [name, node, tensor, ...], as references are written. */
@@ -433,7 +456,7 @@ static memfit_status build_functional(builder *b, const mf_json *config, bool tr
         if ((st = read_layer(b, o, m->layer_count, &m->layers[m->layer_count], trainable, policy)) ||
             (st = count_calls(b, o, &m->layers[m->layer_count])))
             return st;
-    if ((st = index_layers(b)))
+    if ((st = index_layers(b)) || (st = number_classes(b)))
         return st;
     uint32_t i = 0;
     for (const mf_json *o = layers->first; o; o = o->next, i++)
@@ -527,7 +550,8 @@ static memfit_status build_sequential(builder *b, const mf_json *config, bool tr
     for (const mf_json *o = layers->first; o; o = o->next, m->layer_count++, index++)
         if ((st = read_layer(b, o, index, &m->layers[m->layer_count], trainable, policy)))
             return st;
-    return chain_calls(b);
+    memfit_status numbered = number_classes(b);
+    return numbered ? numbered : chain_calls(b);
 }
 
 /* ---- either ----------------------------------------------------------------------------------------------- */

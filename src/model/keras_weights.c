@@ -293,15 +293,6 @@ static memfit_status take_entries(mf_keras_table *t, const char *prefix, mf_stor
 
 /* ---- layers ----------------------------------------------------------------------------------------------- */
 
-/* How many layers before `index` share its class: the suffix. */
-static uint32_t earlier_of_class(const mf_model *m, uint32_t index)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < index; i++)
-        n += !m->layers[i].is_operation && strcmp(m->layers[i].class_name, m->layers[index].class_name) == 0;
-    return n;
-}
-
 /* The nth key of a class where only the order counts: walks the entries below `prefix`. False when there is none. */
 static bool nth_key(const mf_keras_table *t, const char *prefix, const char *class_key, uint32_t nth, char *key,
                     size_t bytes)
@@ -339,7 +330,7 @@ bool mf_keras_layer_key(const mf_model *m, uint32_t index, char *key, size_t byt
     const char *plain = strrchr(layer->class_name, '>');
     if (!mf_keras_snake_case(plain ? plain + 1 : layer->class_name, class_key, sizeof class_key))
         return false;
-    uint32_t nth = earlier_of_class(m, index);
+    uint32_t nth = layer->class_ordinal;
     int n = nth ? snprintf(key, bytes, "%s_%u", class_key, nth) : snprintf(key, bytes, "%s", class_key);
     return n > 0 && (size_t)n < bytes;
 }
@@ -354,7 +345,7 @@ static memfit_status match_layer(mf_keras_table *t, mf_model *m, uint32_t index,
         char class_key[256];
         const char *plain = strrchr(layer->class_name, '>');
         if (!mf_keras_snake_case(plain ? plain + 1 : layer->class_name, class_key, sizeof class_key) ||
-            !nth_key(t, prefix, class_key, earlier_of_class(m, index), key, sizeof key))
+            !nth_key(t, prefix, class_key, layer->class_ordinal, key, sizeof key))
             return MEMFIT_OK;
     }
     if (snprintf(below, sizeof below, "%s%s/", prefix, key) >= (int)sizeof below)

@@ -61,6 +61,9 @@ static mf_rnn_result run_cell(mf_layer_call *c, const recurrent *r)
 {
     static const mf_weight_spec bias_spec = {
         .name = "bias", .initializer = "bias_initializer", .regularizer = "bias_regularizer"};
+    /* unit_forget_bias: an LSTM starts by remembering; Keras then ignores any other initializer for those gates. */
+    static const mf_weight_spec forget_spec = {
+        .name = "bias", .otherwise = "lstm_forget_bias", .regularizer = "bias_regularizer"};
     mf_rnn_result none = {MF_NONE, MF_NONE, MF_NONE};
     mf_build *b = c->b;
     mf_shape x = mf_g_shape(b, c->in[0]);
@@ -74,7 +77,8 @@ static mf_rnn_result run_cell(mf_layer_call *c, const recurrent *r)
     uint32_t u = mf_weight(c, &recurrent_spec, mf_shape2(r->units, wide));
     uint32_t bias = MF_NONE, inner_bias = MF_NONE;
     if (mf_json_get_bool(c->config, "use_bias", true)) {
-        bias = mf_weight(c, &bias_spec, two_rows ? mf_shape2(2, wide) : mf_shape1(wide));
+        bool forget = r->cell == LSTM && mf_json_get_bool(c->config, "unit_forget_bias", true);
+        bias = mf_weight(c, forget ? &forget_spec : &bias_spec, two_rows ? mf_shape2(2, wide) : mf_shape1(wide));
         if (two_rows) {
             inner_bias = bias_row(c, bias, 1, wide);
             bias = bias_row(c, bias, 0, wide);

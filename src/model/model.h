@@ -43,6 +43,7 @@ typedef struct mf_call {
 typedef struct mf_layer {
     const char *name;
     const char *class_name;      /* "Dense", "Conv2D"; an operation node's class, e.g. "Add" */
+    uint32_t class_ordinal;      /* how many layers of its class come before it in its model: 2 for the third Dense */
     const char *module;          /* "keras.layers", "keras.src.ops.numpy"; may be NULL */
     const char *registered_name; /* "package>Name" of a custom class; may be NULL */
     const mf_json *config;       /* may be NULL */

@@ -128,6 +128,27 @@ static void any_class_can_be_added(void **state)
     memfit_model_destroy(m);
 }
 
+static void recurrent_models_start_as_keras_starts_them(void **state)
+{
+    (void)state;
+    memfit_model *m = NULL;
+    memfit_error err;
+    assert_ok(memfit_model_create_sequential(NULL, "words", &m, &err), err);
+    memfit_model_add_input(m, 1, (const int64_t[]){12});
+    memfit_model_add_embedding(m, 50, 8);
+    memfit_model_add_lstm(m, 6, true);
+    memfit_model_add_lstm(m, 4, false);
+    memfit_model_add_dense(m, 1, "sigmoid");
+    memfit_model_compile(m, "rmsprop", 0, "binary_crossentropy", "accuracy");
+    save_and_read_back(m, "words", 5, 400 + 360 + 176 + 5);
+    mf_model *inner = mf_model_of(m, &err);
+    const mf_stored *bias = &inner->layers[2].stored[2];
+    assert_string_equal(bias->path, "cell/vars/2");
+    for (uint64_t i = 0; i < 24; i++) /* gates: input, forget, cell, output */
+        assert_true(mf_element_get(bias->data, bias->dtype, i) == (i >= 6 && i < 12 ? 1 : 0));
+    memfit_model_destroy(m);
+}
+
 static void mistakes_are_remembered(void **state)
 {
     (void)state;
@@ -307,10 +328,15 @@ static void elements_convert_exactly(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_are_built_saved_and_read), cmocka_unit_test(any_class_can_be_added),
-        cmocka_unit_test(mistakes_are_remembered),         cmocka_unit_test(every_lack_of_memory_is_survived),
-        cmocka_unit_test(distributions_are_keras_s),       cmocka_unit_test(streams_are_independent_and_repeatable),
-        cmocka_unit_test(orthogonal_is_orthogonal),        cmocka_unit_test(elements_convert_exactly),
+        cmocka_unit_test(models_are_built_saved_and_read),
+        cmocka_unit_test(any_class_can_be_added),
+        cmocka_unit_test(recurrent_models_start_as_keras_starts_them),
+        cmocka_unit_test(mistakes_are_remembered),
+        cmocka_unit_test(every_lack_of_memory_is_survived),
+        cmocka_unit_test(distributions_are_keras_s),
+        cmocka_unit_test(streams_are_independent_and_repeatable),
+        cmocka_unit_test(orthogonal_is_orthogonal),
+        cmocka_unit_test(elements_convert_exactly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
