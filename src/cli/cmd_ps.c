@@ -1,7 +1,131 @@
-/* cmd_ps.c: memfit ps. */
+/* cmd_ps.c: memfit ps: every process on every card, and what is unaccounted for. */
 #include "cli/cli.h"
+
+#include "base/os.h"
+#include "base/text.h"
+#include "memfit/doctor.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static uint64_t accounted(const memfit_cards *c, size_t card)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < c->process_count; i++)
+        if (c->processes[i].card == card)
+            sum += c->processes[i].bytes;
+    return sum;
+}
+
+/* What NVML counts as used beyond the processes' sum: driver and firmware, processes it does not show. */
+static uint64_t unaccounted(const memfit_cards *c, size_t card)
+{
+    uint64_t sum = accounted(c, card), used = c->cards[card].used_bytes;
+    return used > sum ? used - sum : 0;
+}
+
+static void print_json(const memfit_cards *c)
+{
+    mf_json_writer w;
+    mf_json_begin(&w, stdout);
+    mf_json_open(&w, NULL, '{');
+    mf_json_put_string(&w, "driver", c->driver);
+    mf_json_open(&w, "gpus", '[');
+    for (size_t k = 0; k < c->card_count; k++) {
+        const memfit_card *card = &c->cards[k];
+        mf_json_open(&w, NULL, '{');
+        mf_json_put_u64(&w, "index", card->index);
+        mf_json_put_string(&w, "name", card->name);
+        mf_json_put_string(&w, "uuid", card->uuid);
+        mf_json_put_bool(&w, "memory_known", card->memory_known);
+        mf_json_put_u64(&w, "total_bytes", card->total_bytes);
+        mf_json_put_u64(&w, "used_bytes", card->used_bytes);
+        mf_json_put_u64(&w, "free_bytes", card->free_bytes);
+        mf_json_put_u64(&w, "reserved_bytes", card->reserved_bytes);
+        mf_json_put_u64(&w, "processes_bytes", accounted(c, k));
+        mf_json_put_u64(&w, "unaccounted_bytes", unaccounted(c, k));
+        mf_json_close(&w, '}');
+    }
+    mf_json_close(&w, ']');
+    mf_json_open(&w, "processes", '[');
+    for (size_t i = 0; i < c->process_count; i++) {
+        const memfit_card_process *p = &c->processes[i];
+        mf_json_open(&w, NULL, '{');
+        mf_json_put_u64(&w, "gpu", c->cards[p->card].index);
+        mf_json_put_u64(&w, "pid", p->pid);
+        mf_json_put_string(&w, "name", p->name);
+        mf_json_put_string(&w, "kind", p->kind);
+        if (p->bytes_known)
+            mf_json_put_u64(&w, "bytes", p->bytes);
+        else
+            mf_json_put_null(&w, "bytes");
+        mf_json_put_u64(&w, "age_seconds", p->age_seconds);
+        mf_json_close(&w, '}');
+    }
+    mf_json_close(&w, ']');
+    mf_json_close(&w, '}');
+    mf_json_end(&w);
+}
+
+static void print_age(uint64_t s)
+{
+    if (!s)
+        printf("%9s", "-");
+    else if (s < 3600)
+        printf("%5llum%02llus", (unsigned long long)(s / 60), (unsigned long long)(s % 60));
+    else
+        printf("%5lluh%02llum", (unsigned long long)(s / 3600), (unsigned long long)(s % 3600 / 60));
+}
+
+static void print_text(const memfit_cards *c)
+{
+    char a[24], b[24];
+    for (size_t k = 0; k < c->card_count; k++) {
+        const memfit_card *card = &c->cards[k];
+        if (card->memory_known)
+            printf("%u  %s: %s of %s used\n", card->index, card->name,
+                   memfit_size_format(card->used_bytes, a, sizeof a),
+                   memfit_size_format(card->total_bytes, b, sizeof b));
+        else
+            printf("%u  %s: the driver does not tell its memory\n", card->index, card->name);
+        for (size_t i = 0; i < c->process_count; i++) {
+            const memfit_card_process *p = &c->processes[i];
+            if (p->card != k)
+                continue;
+            printf("   %8u  %12s  ", p->pid, p->bytes_known ? memfit_size_format(p->bytes, a, sizeof a) : "not told");
+            print_age(p->age_seconds);
+            printf("  %-18s %s\n", p->kind, p->name[0] ? p->name : "(not visible from here)");
+        }
+        if (card->memory_known)
+            printf("   %8s  %12s  %9s  driver, firmware, processes not shown\n", "",
+                   memfit_size_format(unaccounted(c, k), a, sizeof a), "");
+    }
+    if (!c->card_count)
+        printf("no card\n");
+}
 
 int cli_ps(const cli_command *command, int argc, char **argv)
 {
-    return cli_not_built(command, argc, argv, "It comes with a later version.");
+    bool watch = false;
+    const cli_option options[] = {{"--watch", CLI_FLAG, &watch, NULL, "show it again every second"}, {0}};
+    cli_common common;
+    int status = cli_parse(command, argc, argv, options, &common, NULL, 0, 0, NULL, NULL);
+    if (status || common.help)
+        return status;
+    do {
+        static memfit_cards cards;
+        memfit_error err;
+        if (memfit_cards_look(&cards, &err))
+            return cli_report(&common, &err);
+        if (watch && mf_os_terminal_columns(stdout))
+            printf("\033[H\033[J");
+        if (common.json)
+            print_json(&cards);
+        else
+            print_text(&cards);
+        fflush(stdout);
+        if (watch)
+            sleep(1);
+    } while (watch);
+    return CLI_DONE;
 }

@@ -1,0 +1,99 @@
+/*
+ * memfit/doctor.h: is this machine set up right, and who uses its cards? Looks only: needs no root, changes nothing,
+ * opens no CUDA context. Works without a driver and without a card.
+ */
+#ifndef MEMFIT_DOCTOR_H
+#define MEMFIT_DOCTOR_H
+
+#include "memfit/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { MEMFIT_CHECK_OK, MEMFIT_CHECK_NOTE, MEMFIT_CHECK_WARN, MEMFIT_CHECK_FAIL } memfit_check_state;
+/* "ok", "note", "warn", "fail". Since 0.1. */
+MEMFIT_API const char *memfit_check_state_name(memfit_check_state state);
+
+typedef struct memfit_check {
+    char name[48];
+    memfit_check_state state;
+    char found[200];
+    char wanted[160]; /* empty when nothing is wrong */
+    char fix[240];    /* a command or a line; empty when nothing is wrong */
+} memfit_check;
+
+typedef struct memfit_card {
+    unsigned index; /* NVML's */
+    char name[96], uuid[80], bus_id[32];
+    uint64_t total_bytes, used_bytes, free_bytes, reserved_bytes;
+    bool memory_known;
+    int capability; /* 90 is 9.0; -1 unknown */
+} memfit_card;
+
+typedef struct memfit_card_process {
+    unsigned card; /* index into cards */
+    unsigned pid;
+    uint64_t bytes;
+    bool bytes_known, graphics;
+    char name[128];
+    char kind[24];        /* "pytorch", "jax", "tensorflow", "display", "cuda", ... as far as it can be told */
+    uint64_t age_seconds; /* since it started; 0 unknown */
+} memfit_card_process;
+
+enum {
+    MEMFIT_DOCTOR_CHECKS = 48,
+    MEMFIT_DOCTOR_CARDS = 16,
+    MEMFIT_DOCTOR_PROCESSES = 128,
+    MEMFIT_DOCTOR_FRAMEWORKS = 12
+};
+
+typedef struct memfit_cards {
+    size_t card_count;
+    memfit_card cards[MEMFIT_DOCTOR_CARDS];
+    size_t process_count;
+    memfit_card_process processes[MEMFIT_DOCTOR_PROCESSES];
+    char driver[80];
+    int cuda_version; /* newest CUDA the driver serves: 13000; 0 unknown */
+} memfit_cards;
+
+/* Cards and who is on them. NOT_FOUND without a driver, DEVICE when it refuses. Since 0.1. */
+MEMFIT_API memfit_status memfit_cards_look(memfit_cards *cards, memfit_error *err);
+
+typedef struct memfit_framework {
+    char name[24], version[40], cuda[16]; /* cuda: what it was built for; empty unknown */
+    char where[256];
+} memfit_framework;
+
+typedef struct memfit_doctor {
+    char verdict[256];
+    memfit_check_state state; /* the worst of the checks */
+    size_t check_count;
+    memfit_check checks[MEMFIT_DOCTOR_CHECKS];
+    memfit_cards cards;
+    size_t framework_count;
+    memfit_framework frameworks[MEMFIT_DOCTOR_FRAMEWORKS];
+    char system[160], kernel[80], kernel_module[40], libcuda[256], cudart[256], cudnn[256], python[40];
+    uint64_t memory_bytes, memory_limit_bytes; /* of the machine; of the cgroup, 0 none */
+} memfit_doctor;
+
+/* Looks at everything; never fails because something is missing (that is a check's answer). `root` is "" for this
+ * machine, or a folder that holds another's files (tests). Since 0.1. */
+MEMFIT_API memfit_status memfit_doctor_look(const char *root, memfit_doctor *doctor, memfit_error *err);
+
+/* What is on record, for comparing with another machine later. Since 0.1. */
+MEMFIT_API memfit_status memfit_doctor_save(const memfit_doctor *doctor, const char *path, memfit_error *err);
+
+typedef struct memfit_difference {
+    char what[64], here[200], there[200];
+    bool matters;
+    char why[240];
+} memfit_difference;
+/* Compares with a saved record: at most `most` differences, those that matter first. Since 0.1. */
+MEMFIT_API memfit_status memfit_doctor_compare(const memfit_doctor *here, const char *path, memfit_difference *list,
+                                               size_t most, size_t *count, memfit_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

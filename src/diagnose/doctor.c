@@ -1,0 +1,569 @@
+/*
+ * doctor.c: looks at the machine and turns what it finds into checks. Order: the kernel's side, the driver, the cards,
+ * the libraries each framework would load, the frameworks, the environment, the limits. Every check says what was
+ * found; one that is not ok says what is wanted and the command or line that mends it. The verdict is the worst
+ * check's.
+ *
+ * Everything is read below `root`, so that a saved tree or a test's made-up installation is examined by the same code;
+ * only NVML and the loader's own choice are asked on the real machine ("").
+ */
+#include "memfit/doctor.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "base/text.h"
+#include "device/finder.h"
+#include "device/nvml.h"
+#include "diagnose/rules.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+extern char **environ;
+
+const char *memfit_check_state_name(memfit_check_state state)
+{
+    static const char *const names[] = {"ok", "note", "warn", "fail"};
+    return (unsigned)state < 4 ? names[state] : "?";
+}
+
+/* ---- checks ----------------------------------------------------------------------------------------------- */
+
+static memfit_check *check(memfit_doctor *d, const char *name, memfit_check_state state, const char *format, ...)
+    MEMFIT_PRINTF(4, 5);
+
+static memfit_check *check(memfit_doctor *d, const char *name, memfit_check_state state, const char *format, ...)
+{
+    static memfit_check overflow;
+    memfit_check *c = d->check_count < MEMFIT_DOCTOR_CHECKS ? &d->checks[d->check_count++] : &overflow;
+    *c = (memfit_check){.state = state};
+    snprintf(c->name, sizeof c->name, "%s", name);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->found, sizeof c->found, format, args);
+    va_end(args);
+    if (state > d->state)
+        d->state = state;
+    return c;
+}
+
+static void mend(memfit_check *c, const char *wanted, const char *format, ...) MEMFIT_PRINTF(3, 4);
+
+static void mend(memfit_check *c, const char *wanted, const char *format, ...)
+{
+    snprintf(c->wanted, sizeof c->wanted, "%s", wanted);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->fix, sizeof c->fix, format, args);
+    va_end(args);
+}
+
+static bool read_file(const char *root, const char *path, char *text, size_t bytes)
+{
+    char full[1200];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    FILE *f = fopen(full, "re");
+    if (!f)
+        return false;
+    size_t n = fread(text, 1, bytes - 1, f);
+    fclose(f);
+    text[n] = 0;
+    return n > 0;
+}
+
+static bool exists(const char *root, const char *path)
+{
+    char full[1200];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    return access(full, F_OK) == 0;
+}
+
+/* The version in a library's real file name: libcuda.so.580.159.04, libcudart.so.13.0.96. */
+static mf_version version_of_file(const char *path, const char *stem)
+{
+    char real[PATH_MAX];
+    const char *use = realpath(path, real) ? real : path;
+    const char *name = strrchr(use, '/');
+    name = name ? name + 1 : use;
+    size_t n = strlen(stem);
+    return strncmp(name, stem, n) == 0 && name[n] == '.' ? mf_version_parse(name + n + 1) : (mf_version){{0}};
+}
+
+/* ---- kernel, driver, cards -------------------------------------------------------------------------------- */
+
+static void look_at_system(const char *root, memfit_doctor *d)
+{
+    char text[4096];
+    struct utsname name;
+    if (uname(&name) == 0)
+        snprintf(d->kernel, sizeof d->kernel, "%s %s", name.sysname, name.release);
+    if (read_file(root, "/etc/os-release", text, sizeof text)) {
+        const char *pretty = strstr(text, "PRETTY_NAME=\"");
+        if (pretty)
+            snprintf(d->system, sizeof d->system, "%.*s", (int)strcspn(pretty + 13, "\""), pretty + 13);
+    }
+    bool wsl =
+        read_file(root, "/proc/version", text, sizeof text) && (strstr(text, "microsoft") || strstr(text, "Microsoft"));
+    bool container = exists(root, "/.dockerenv") || exists(root, "/run/.containerenv");
+    d->memory_bytes = mf_os_total_memory();
+    check(d, "system", MEMFIT_CHECK_OK, "%s, %s%s%s", d->system[0] ? d->system : "Linux", d->kernel,
+          wsl ? ", WSL2" : "", container ? ", in a container" : "");
+    if (wsl)
+        check(d, "wsl", MEMFIT_CHECK_NOTE, "WSL2: the driver is Windows's; NVML does not tell memory by process there");
+    if (read_file(root, "/proc/driver/nvidia/version", text, sizeof text)) {
+        const char *p = strstr(text, "Module");
+        while (p && *p && (*p < '0' || *p > '9'))
+            p++;
+        if (p)
+            snprintf(d->kernel_module, sizeof d->kernel_module, "%.*s", (int)strspn(p, "0123456789."), p);
+    }
+}
+
+static void look_at_driver(const char *root, memfit_doctor *d)
+{
+    mf_finder finder = *mf_finder_default();
+    finder.root = root;
+    mf_candidate list[8];
+    size_t count = mf_finder_candidates(&finder, MF_LIBRARY_CUDA, list, 8);
+    const mf_candidate *file = NULL;
+    for (size_t i = 0; i < count && i < 8; i++)
+        if (!file && strchr(list[i].path, '/'))
+            file = &list[i];
+    memfit_check *c;
+    char a[32], b[32];
+    if (file)
+        snprintf(d->libcuda, sizeof d->libcuda, "%.255s", file->path);
+    bool hardware = exists(root, "/dev/nvidia0") || exists(root, "/dev/dxg") || exists(root, "/proc/driver/nvidia");
+    if (!file && !d->kernel_module[0]) {
+        c = check(d, "driver", hardware ? MEMFIT_CHECK_FAIL : MEMFIT_CHECK_NOTE, "no NVIDIA driver is installed");
+        if (hardware)
+            mend(c, "the driver for this card", "sudo apt-get install nvidia-driver");
+        return;
+    }
+    if (file && strstr(file->path, "/stubs/")) {
+        c = check(d, "libcuda", MEMFIT_CHECK_FAIL, "%s is a stub, made for linking only", file->path);
+        mend(c, "the driver's own libcuda.so.1",
+             "take the stubs folder out of LD_LIBRARY_PATH (CUDA error 34 means this)");
+        return;
+    }
+    mf_version user = file ? version_of_file(file->path, "libcuda.so") : (mf_version){{0}};
+    mf_version kernel = mf_version_parse(d->kernel_module);
+    if (!d->kernel_module[0]) {
+        c = check(d, "kernel module", exists(root, "/dev/dxg") ? MEMFIT_CHECK_OK : MEMFIT_CHECK_WARN,
+                  "libcuda is there (%s), the kernel module is not loaded", d->libcuda);
+        if (c->state)
+            mend(c, "the module, if this machine has a card", "sudo modprobe nvidia");
+    } else if (!file) {
+        c = check(d, "libcuda", MEMFIT_CHECK_FAIL, "the kernel module is %s, libcuda.so.1 was not found",
+                  d->kernel_module);
+        mend(c, "the driver's libraries, same version",
+             "in a container: start it with --gpus all; else reinstall the driver");
+    } else if (user.part[1] && mf_version_compare(user, kernel) != 0) {
+        c = check(d, "driver versions", MEMFIT_CHECK_FAIL, "kernel module %s, libcuda %s", d->kernel_module,
+                  mf_version_format(user, a, sizeof a));
+        mend(c, "one version for both (NVML error 18, CUDA error 803)", "sudo reboot");
+    } else {
+        check(d, "driver", MEMFIT_CHECK_OK, "%s, serves CUDA up to %s", d->kernel_module,
+              mf_version_format(mf_newest_cuda_of_driver(kernel), b, sizeof b));
+    }
+}
+
+static void look_at_cards(const char *root, memfit_doctor *d)
+{
+    memfit_error err;
+    if (*root)
+        return;
+    memfit_status status = memfit_cards_look(&d->cards, &err);
+    if (status == MEMFIT_NOT_FOUND && !d->kernel_module[0])
+        return;
+    if (status) {
+        memfit_check *c = check(d, "NVML", MEMFIT_CHECK_FAIL, "%.190s", err.message);
+        mend(c, "NVML answers", "%s", err.hint[0] ? err.hint : "nvidia-smi");
+        return;
+    }
+    char a[24], b[24];
+    for (size_t k = 0; k < d->cards.card_count; k++) {
+        const memfit_card *card = &d->cards.cards[k];
+        uint64_t others = 0;
+        size_t holders = 0;
+        for (size_t i = 0; i < d->cards.process_count; i++)
+            if (d->cards.processes[i].card == k) {
+                others += d->cards.processes[i].bytes;
+                holders++;
+            }
+        memfit_check *c =
+            check(d, "card", MEMFIT_CHECK_OK, "%u: %s, %s free of %s, compute capability %d.%d", card->index,
+                  card->name, memfit_size_format(card->free_bytes, a, sizeof a),
+                  memfit_size_format(card->total_bytes, b, sizeof b), card->capability / 10, card->capability % 10);
+        if (!card->memory_known)
+            snprintf(c->found + strlen(c->found), sizeof c->found - strlen(c->found),
+                     "; the driver does not tell its memory");
+        if (holders) {
+            c = check(d, "other processes", others * 4 > card->total_bytes ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_NOTE,
+                      "card %u: %zu process%s hold%s %s", card->index, holders, holders == 1 ? "" : "es",
+                      holders == 1 ? "s" : "", memfit_size_format(others, a, sizeof a));
+            if (c->state == MEMFIT_CHECK_WARN)
+                mend(c, "a free card", "memfit ps shows who; stop them, or CUDA_VISIBLE_DEVICES=<another card>");
+        }
+    }
+    mf_nvml *nvml;
+    if (mf_nvml_open(NULL, mf_finder_default(), &nvml, NULL))
+        return;
+    for (size_t k = 0; k < d->cards.card_count; k++) {
+        mf_nvml_card card;
+        if (mf_nvml_card_get(nvml, d->cards.cards[k].index, &card, NULL))
+            continue;
+        if (card.compute_mode == 2 || card.compute_mode == 3) {
+            memfit_check *c = check(d, "compute mode", MEMFIT_CHECK_WARN, "card %u: %s", card.index,
+                                    card.compute_mode == 2 ? "prohibited: no program may use it"
+                                                           : "exclusive: one process at a time");
+            mend(c, "default", "sudo nvidia-smi -i %u -c DEFAULT", card.index);
+        }
+        if (card.mig_enabled == 1)
+            check(d, "MIG", MEMFIT_CHECK_NOTE,
+                  "card %u is cut into instances: programs see an instance's memory, not the card's", card.index);
+        if (card.display_active == 1)
+            check(d, "display", MEMFIT_CHECK_NOTE, "card %u drives a display, which takes some of its memory",
+                  card.index);
+    }
+    mf_nvml_close(nvml);
+}
+
+/* ---- libraries and frameworks ----------------------------------------------------------------------------- */
+
+static void look_at_libraries(const char *root, memfit_doctor *d)
+{
+    mf_finder finder = *mf_finder_default();
+    finder.root = root;
+    mf_candidate list[16];
+    static const struct {
+        mf_library_id id;
+        const char *name, *stem;
+    } wanted[] = {{MF_LIBRARY_CUDART, "CUDA runtime", "libcudart.so"},
+                  {MF_LIBRARY_CUBLASLT, "cuBLASLt", "libcublasLt.so"},
+                  {MF_LIBRARY_CUDNN, "cuDNN", "libcudnn.so"}};
+    for (size_t w = 0; w < sizeof wanted / sizeof *wanted; w++) {
+        size_t count = mf_finder_candidates(&finder, wanted[w].id, list, 16), files = 0;
+        const mf_candidate *first = NULL;
+        unsigned majors = 0, last_major = 0;
+        for (size_t i = 0; i < count && i < 16; i++) {
+            if (!strchr(list[i].path, '/'))
+                continue;
+            files++;
+            if (!first)
+                first = &list[i];
+            if (list[i].major != last_major && last_major)
+                majors++;
+            last_major = list[i].major;
+        }
+        if (!first)
+            continue;
+        char text[32];
+        char *slot = wanted[w].id == MF_LIBRARY_CUDNN ? d->cudnn : wanted[w].id == MF_LIBRARY_CUDART ? d->cudart : NULL;
+        if (slot)
+            snprintf(slot, 256, "%.255s", first->path);
+        memfit_check *c = check(
+            d, wanted[w].name, wanted[w].id == MF_LIBRARY_CUDNN && files > 1 ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
+            "%s at %.100s (%s)%s", mf_version_format(version_of_file(first->path, wanted[w].stem), text, sizeof text),
+            first->path, first->how, files > 1 ? "; more than one copy is found" : "");
+        if (c->state == MEMFIT_CHECK_WARN)
+            mend(c, "one copy: cuDNN opens its parts by bare name, a second copy mixes in",
+                 "keep the wheel's: sudo apt-get remove 'libcudnn*', or take the other folder out of LD_LIBRARY_PATH");
+    }
+}
+
+static void add_framework(memfit_doctor *d, const char *name, const char *version, const char *where)
+{
+    for (size_t i = 0; i < d->framework_count; i++)
+        if (strcmp(d->frameworks[i].name, name) == 0 && strcmp(d->frameworks[i].where, where) == 0)
+            return;
+    if (d->framework_count == MEMFIT_DOCTOR_FRAMEWORKS)
+        return;
+    memfit_framework *f = &d->frameworks[d->framework_count++];
+    *f = (memfit_framework){0};
+    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(f->version, sizeof f->version, "%s", version);
+    snprintf(f->where, sizeof f->where, "%.255s", where);
+    const char *cu = strstr(version, "+cu");
+    if (cu && strlen(cu) >= 5)
+        snprintf(f->cuda, sizeof f->cuda, "%.*s.%s", (int)strlen(cu + 3) - 1, cu + 3, cu + strlen(cu) - 1);
+    else if (strcmp(name, "tensorflow") == 0) {
+        mf_version v = mf_version_parse(version);
+        const mf_tensorflow_build *b = v.part[0] == 2 ? mf_tensorflow_build_of(v.part[1]) : NULL;
+        if (b)
+            mf_version_format(b->cuda, f->cuda, sizeof f->cuda);
+    }
+}
+
+/* torch-2.11.0+cu130.dist-info and its like in one folder of packages. */
+static void scan_packages(const char *folder, memfit_doctor *d)
+{
+    static const char *const names[] = {"torch",  "tensorflow",        "tensorflow_cpu",    "jax",
+                                        "jaxlib", "jax_cuda12_plugin", "jax_cuda13_plugin", "keras"};
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return;
+    for (struct dirent *e; (e = readdir(dir));) {
+        char *end = strstr(e->d_name, ".dist-info");
+        char *dash = strchr(e->d_name, '-');
+        if (!end || !dash || dash > end)
+            continue;
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if ((size_t)(dash - e->d_name) == strlen(names[i]) && strncmp(e->d_name, names[i], strlen(names[i])) == 0) {
+                char version[40];
+                snprintf(version, sizeof version, "%.*s", (int)(end - dash - 1), dash + 1);
+                add_framework(d, names[i], version, folder);
+            }
+    }
+    closedir(dir);
+}
+
+static void scan_prefix(const char *root, const char *prefix, memfit_doctor *d)
+{
+    char lib[1024], folder[1400];
+    snprintf(lib, sizeof lib, "%s%s/lib", root, prefix);
+    DIR *dir = opendir(lib);
+    if (!dir)
+        return;
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (strncmp(e->d_name, "python3", 7) != 0)
+            continue;
+        if (!d->python[0] && strlen(e->d_name) > 7)
+            snprintf(d->python, sizeof d->python, "%.30s", e->d_name + 6);
+        static const char *const sites[] = {"site-packages", "dist-packages"};
+        for (int i = 0; i < 2; i++) {
+            snprintf(folder, sizeof folder, "%s/%.60s/%s", lib, e->d_name, sites[i]);
+            scan_packages(folder, d);
+        }
+    }
+    closedir(dir);
+}
+
+static void look_at_frameworks(const char *root, memfit_doctor *d)
+{
+    const char *venv = getenv("VIRTUAL_ENV"), *conda = getenv("CONDA_PREFIX"), *path = getenv("PATH");
+    if (venv && *venv)
+        scan_prefix(root, venv, d);
+    if (conda && *conda)
+        scan_prefix(root, conda, d);
+    for (const char *p = path; p && *p;) {
+        size_t n = strcspn(p, ":");
+        char file[1024];
+        snprintf(file, sizeof file, "%s%.*s/python3", root, (int)n, p);
+        if (n > 4 && strncmp(p + n - 4, "/bin", 4) == 0 && access(file, X_OK) == 0) {
+            char prefix[1024];
+            snprintf(prefix, sizeof prefix, "%.*s", (int)(n - 4), p);
+            scan_prefix(root, prefix, d);
+            break;
+        }
+        p += n + (p[n] == ':');
+    }
+    mf_version driver = mf_version_parse(d->kernel_module);
+    for (size_t i = 0; i < d->framework_count; i++) {
+        const memfit_framework *f = &d->frameworks[i];
+        memfit_check *c = check(d, f->name, MEMFIT_CHECK_OK, "%s%s%s in %.120s", f->version,
+                                f->cuda[0] ? ", built for CUDA " : "", f->cuda, f->where);
+        mf_version cuda = mf_version_parse(f->cuda), wanted, first, last;
+        char a[32], b[32];
+        if (!cuda.part[0])
+            continue;
+        if (driver.part[0]) {
+            mf_driver_state state = mf_driver_for_toolkit(driver, cuda.part[0], cuda.part[1], &wanted);
+            if (state == MF_DRIVER_TOO_OLD) {
+                c->state = MEMFIT_CHECK_FAIL;
+                snprintf(c->wanted, sizeof c->wanted, "driver %s or newer (this one is %s)",
+                         mf_version_format(wanted, a, sizeof a), d->kernel_module);
+                snprintf(c->fix, sizeof c->fix, "update the driver, or install a build for CUDA %s",
+                         mf_version_format(mf_newest_cuda_of_driver(driver), b, sizeof b));
+            } else if (state == MF_DRIVER_MINOR) {
+                c->state = MEMFIT_CHECK_NOTE;
+                snprintf(c->wanted, sizeof c->wanted,
+                         "driver %s for all of CUDA %s; this one serves it with reduced features",
+                         mf_version_format(wanted, a, sizeof a), f->cuda);
+            }
+        }
+        for (size_t k = 0; k < d->cards.card_count && c->state < MEMFIT_CHECK_FAIL; k++) {
+            int capability = d->cards.cards[k].capability;
+            if (capability < 0 || !mf_toolkits_of_capability((unsigned)capability, &first, &last))
+                continue;
+            if (mf_version_compare((mf_version){{cuda.part[0], cuda.part[1]}}, first) < 0 ||
+                (last.part[0] && mf_version_compare((mf_version){{cuda.part[0], cuda.part[1]}}, last) > 0)) {
+                c->state = MEMFIT_CHECK_FAIL;
+                snprintf(c->wanted, sizeof c->wanted, "a build for CUDA %s%s%s: %s has compute capability %d.%d",
+                         mf_version_format(first, a, sizeof a), last.part[0] ? " to " : " or newer",
+                         last.part[0] ? mf_version_format(last, b, sizeof b) : "", d->cards.cards[k].name,
+                         capability / 10, capability % 10);
+                snprintf(c->fix, sizeof c->fix, "install another build of %s (CUDA error 209 means this)", f->name);
+            }
+        }
+        if (c->state > d->state)
+            d->state = c->state;
+    }
+}
+
+/* ---- environment and limits ------------------------------------------------------------------------------- */
+
+static const char *const known_variables[] = {"TF_FORCE_GPU_ALLOW_GROWTH",
+                                              "TF_GPU_ALLOCATOR",
+                                              "TF_ENABLE_GPU_GARBAGE_COLLECTION",
+                                              "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",
+                                              "TF_CUDNN_WORKSPACE_LIMIT_IN_MB",
+                                              "TF_FORCE_UNIFIED_MEMORY",
+                                              "TF_GPU_HOST_MEM_LIMIT_IN_MB",
+                                              "TF_CPP_MIN_LOG_LEVEL",
+                                              "TF_ENABLE_ONEDNN_OPTS",
+                                              "TF_DETERMINISTIC_OPS",
+                                              "TF_XLA_FLAGS",
+                                              "XLA_PYTHON_CLIENT_PREALLOCATE",
+                                              "XLA_PYTHON_CLIENT_MEM_FRACTION",
+                                              "XLA_CLIENT_MEM_FRACTION",
+                                              "XLA_PYTHON_CLIENT_ALLOCATOR",
+                                              "XLA_FLAGS",
+                                              "PYTORCH_CUDA_ALLOC_CONF",
+                                              "PYTORCH_ALLOC_CONF",
+                                              "PYTORCH_NO_CUDA_MEMORY_CACHING",
+                                              "PYTORCH_NVML_BASED_CUDA_CHECK",
+                                              "CUDA_VISIBLE_DEVICES",
+                                              "CUDA_MODULE_LOADING",
+                                              "CUDA_LAUNCH_BLOCKING",
+                                              "CUDA_DEVICE_ORDER",
+                                              "CUDA_HOME",
+                                              "CUDA_PATH",
+                                              "CUDA_CACHE_PATH",
+                                              "CUDA_MPS_PIPE_DIRECTORY",
+                                              "CUDA_MPS_LOG_DIRECTORY",
+                                              "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+                                              "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+                                              "CUDA_CACHE_DISABLE",
+                                              "CUDA_CACHE_MAXSIZE",
+                                              NULL};
+
+static void misspelt(memfit_doctor *d)
+{
+    static const char *const prefixes[] = {"TF_", "XLA_", "PYTORCH_", "CUDA_"};
+    for (char **e = environ; e && *e; e++) {
+        size_t n = strcspn(*e, "=");
+        char name[64];
+        if (n >= sizeof name)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)n, *e);
+        bool ours = false, known = false;
+        for (size_t i = 0; i < 4; i++)
+            ours |= strncmp(name, prefixes[i], strlen(prefixes[i])) == 0;
+        for (size_t i = 0; known_variables[i]; i++)
+            known |= strcmp(name, known_variables[i]) == 0;
+        if (!ours || known)
+            continue;
+        for (size_t i = 0; known_variables[i]; i++)
+            if (mf_edit_distance(name, known_variables[i]) <= 3) {
+                memfit_check *c =
+                    check(d, "environment", MEMFIT_CHECK_WARN, "%s is set, but no framework reads it", name);
+                mend(c, known_variables[i], "export %s=%.100s", known_variables[i], *e + n + 1);
+                break;
+            }
+    }
+}
+
+static void look_at_environment(memfit_doctor *d)
+{
+    const char *growth = getenv("TF_FORCE_GPU_ALLOW_GROWTH"), *visible = getenv("CUDA_VISIBLE_DEVICES"),
+               *fraction = getenv("XLA_PYTHON_CLIENT_MEM_FRACTION");
+    const char *preallocate = getenv("XLA_PYTHON_CLIENT_PREALLOCATE"), *conf = getenv("PYTORCH_CUDA_ALLOC_CONF"),
+               *other = getenv("PYTORCH_ALLOC_CONF");
+    memfit_check *c;
+    misspelt(d);
+    if (growth && strcmp(growth, "true") != 0 && strcmp(growth, "false") != 0) {
+        c = check(d, "environment", MEMFIT_CHECK_WARN, "TF_FORCE_GPU_ALLOW_GROWTH=%.40s is logged and ignored", growth);
+        mend(c, "true or false", "export TF_FORCE_GPU_ALLOW_GROWTH=true");
+    }
+    if (preallocate && fraction && strcmp(preallocate, "false") == 0) {
+        c = check(d, "environment", MEMFIT_CHECK_NOTE,
+                  "XLA preallocation is off and a memory fraction is set: the fraction is then a limit only");
+        (void)c;
+    }
+    if (fraction && (atof(fraction) <= 0 || atof(fraction) > 1)) {
+        c = check(d, "environment", MEMFIT_CHECK_WARN, "XLA_PYTHON_CLIENT_MEM_FRACTION=%.40s is no fraction", fraction);
+        mend(c, "more than 0, at most 1", "export XLA_PYTHON_CLIENT_MEM_FRACTION=0.75");
+    }
+    if (conf && other && strcmp(conf, other) != 0) {
+        c = check(d, "environment", MEMFIT_CHECK_WARN,
+                  "PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF contradict each other");
+        mend(c, "one of them", "unset PYTORCH_CUDA_ALLOC_CONF");
+    }
+    if (conf && strstr(conf, "expandable_segments:True") && strstr(conf, "backend:cudaMallocAsync")) {
+        c = check(d, "environment", MEMFIT_CHECK_WARN,
+                  "expandable_segments has no effect with backend:cudaMallocAsync");
+        mend(c, "one of them", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+    }
+    if (visible && (!*visible || strcmp(visible, "-1") == 0)) {
+        c = check(d, "environment", MEMFIT_CHECK_WARN, "CUDA_VISIBLE_DEVICES=%s hides every card", visible);
+        mend(c, "the cards to use", "unset CUDA_VISIBLE_DEVICES");
+    }
+    if (getenv("PYTORCH_NO_CUDA_MEMORY_CACHING")) {
+        c = check(d, "environment", MEMFIT_CHECK_WARN,
+                  "PYTORCH_NO_CUDA_MEMORY_CACHING is set: every tensor is a driver call");
+        mend(c, "unset, outside of debugging", "unset PYTORCH_NO_CUDA_MEMORY_CACHING");
+    }
+}
+
+static void look_at_limits(const char *root, memfit_doctor *d)
+{
+    char text[256], a[24], b[24];
+    struct rlimit limit;
+    memfit_check *c;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        c = check(d, "address space", MEMFIT_CHECK_FAIL, "limited to %s: CUDA reserves far more addresses than it uses",
+                  memfit_size_format(limit.rlim_cur, a, sizeof a));
+        mend(c, "unlimited", "ulimit -v unlimited");
+    }
+    uint64_t available = mf_os_available_memory();
+    check(d, "memory", available < (UINT64_C(1) << 30) ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK, "%s available of %s",
+          memfit_size_format(available, a, sizeof a), memfit_size_format(d->memory_bytes, b, sizeof b));
+    if (read_file(root, "/proc/sys/vm/overcommit_memory", text, sizeof text) && text[0] == '2') {
+        c = check(d, "overcommit", MEMFIT_CHECK_WARN, "the kernel refuses to overcommit (vm.overcommit_memory=2)");
+        mend(c, "0 or 1: CUDA reserves more than it uses", "sudo sysctl vm.overcommit_memory=0");
+    }
+    if (exists(root, "/tmp/nvidia-mps/control") || getenv("CUDA_MPS_PIPE_DIRECTORY"))
+        check(d, "MPS", MEMFIT_CHECK_NOTE,
+              "an MPS server is in use: its memory limit is per process, and programs see the whole card's total");
+}
+
+static void conclude(memfit_doctor *d)
+{
+    const memfit_check *worst = NULL;
+    for (size_t i = 0; i < d->check_count; i++)
+        if (!worst || d->checks[i].state > worst->state)
+            worst = &d->checks[i];
+    if (!worst || d->state <= MEMFIT_CHECK_NOTE)
+        snprintf(d->verdict, sizeof d->verdict,
+                 d->cards.card_count ? "ready: driver, libraries and cards go together"
+                                     : "no NVIDIA card or driver here; everything on the cpu works");
+    else
+        snprintf(d->verdict, sizeof d->verdict, "%s: %.120s%s%.100s", worst->name, worst->found,
+                 worst->fix[0] ? ". Next: " : "", worst->fix);
+}
+
+memfit_status memfit_doctor_look(const char *root, memfit_doctor *d, memfit_error *err)
+{
+    (void)err;
+    memset(d, 0, sizeof *d);
+    root = root ? root : "";
+    look_at_system(root, d);
+    look_at_driver(root, d);
+    look_at_cards(root, d);
+    look_at_libraries(root, d);
+    look_at_frameworks(root, d);
+    look_at_environment(d);
+    look_at_limits(root, d);
+    conclude(d);
+    return MEMFIT_OK;
+}
