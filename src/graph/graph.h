@@ -461,6 +461,9 @@ typedef struct mf_graph {
     const char *optimizer_name, *loss_name; /* as chosen; `assumed` when neither file nor option named one */
     bool optimizer_assumed, loss_assumed;
     const char *ignored_metrics; /* names of metrics in the file that are not computed, or NULL */
+    /* What the file asks of training and the step leaves out (weight constraints, activity regularizers), or NULL. Such
+     * a step can be planned, since they take no memory, but must not be run as if it were complete. */
+    const char *left_out;
     bool uses_batch_norm;        /* trainable BatchNormalization: pieces change the mathematics */
     bool needs_loss_scale;       /* mixed_float16 */
     bool global_clip;

@@ -218,7 +218,8 @@ void mf_lower_layer(mf_layer_call *c)
         return;
     }
     cast_inputs(c, in, row->flags);
-    c->mask = c->in_count ? c->mask : MF_NONE;
+    if (!mf_json_is_null(mf_json_get(c->config, "activity_regularizer")))
+        c->b->graph->left_out = "activity regularizers";
     c->out_mask = row->flags & MF_CLASS_PASSES_MASK ? c->mask : MF_NONE;
     row->rule(c);
 }

@@ -86,8 +86,8 @@ void mf_lower_conv(mf_layer_call *c)
         bad(c, "filters and groups do not go with the input's channels");
         return;
     }
-    uint32_t kernel = mf_kernel(c, kernel_shape(&w, in / w.groups, filters));
-    finish(c, mf_g_conv(c->b, x, kernel, mf_bias(c, filters), &w));
+    uint32_t kernel = mf_kernel_weight(c, kernel_shape(&w, in / w.groups, filters));
+    finish(c, mf_g_conv(c->b, x, kernel, mf_bias_weight(c, filters), &w));
 }
 
 /* A grouped convolution with one group a channel: the kernel [k..., in, mult] seen as [k..., 1, in*mult]. */
@@ -113,7 +113,7 @@ void mf_lower_depthwise_conv(mf_layer_call *c)
     }
     int64_t in = channels(c, x);
     uint32_t kernel = mf_weight(c, &spec, kernel_shape(&w, in, multiplier));
-    finish(c, depthwise(c, x, &w, kernel, mf_bias(c, in * multiplier), multiplier));
+    finish(c, depthwise(c, x, &w, kernel, mf_bias_weight(c, in * multiplier), multiplier));
 }
 
 void mf_lower_separable_conv(mf_layer_call *c)
@@ -137,7 +137,7 @@ void mf_lower_separable_conv(mf_layer_call *c)
         pointwise.kernel[i] = pointwise.stride[i] = pointwise.dilation[i] = 1;
     uint32_t first = mf_weight(c, &depth, kernel_shape(&w, in, multiplier));
     uint32_t second = mf_weight(c, &point, kernel_shape(&pointwise, in * multiplier, filters));
-    uint32_t bias = mf_bias(c, filters);
+    uint32_t bias = mf_bias_weight(c, filters);
     uint32_t y = depthwise(c, x, &w, first, MF_NONE, multiplier);
     finish(c, mf_g_conv(c->b, y, second, bias, &pointwise));
 }
@@ -182,8 +182,8 @@ void mf_lower_conv_transpose(mf_layer_call *c)
         return;
     }
     y.dim[y.rank - 1] = filters;
-    uint32_t kernel = mf_kernel(c, kernel_shape(&w, filters, in));
-    finish(c, mf_g_conv_grad_data(c->b, x, kernel, mf_bias(c, filters), &w, y));
+    uint32_t kernel = mf_kernel_weight(c, kernel_shape(&w, filters, in));
+    finish(c, mf_g_conv_grad_data(c->b, x, kernel, mf_bias_weight(c, filters), &w, y));
 }
 
 /* ---- pooling ---- */

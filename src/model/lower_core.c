@@ -134,8 +134,8 @@ void mf_lower_dense(mf_layer_call *c)
         return;
     }
     uint32_t x = flat_rows(c->b, c->in[0], &shape);
-    uint32_t kernel = mf_kernel(c, mf_shape2(shape.dim[shape.rank - 1], units));
-    uint32_t bias = mf_bias(c, units);
+    uint32_t kernel = mf_kernel_weight(c, mf_shape2(shape.dim[shape.rank - 1], units));
+    uint32_t bias = mf_bias_weight(c, units);
     shape.dim[shape.rank - 1] = units;
     uint32_t y = mf_g_view(c->b, mf_g_matmul(c->b, x, kernel, bias, false, false, 1), shape);
     one(c, mf_activation(c, mf_json_get(c->config, "activation"), y));

@@ -225,7 +225,7 @@ void mf_lower_einsum_dense(mf_layer_call *c)
         }
         kernel.dim[kernel.rank++] = s.size[(unsigned char)*p];
     }
-    uint32_t weight = mf_kernel(c, kernel);
+    uint32_t weight = mf_kernel_weight(c, kernel);
     uint32_t y = mf_einsum(c, equation, c->in[0], weight);
     if (*bias_axes) {
         for (const char *p = s.out; *p; p++)

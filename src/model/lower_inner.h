@@ -98,8 +98,8 @@ typedef struct mf_weight_spec {
 /* The next weight of this layer, as a tensor in the compute type. Makes the variable at the layer's first call. */
 uint32_t mf_weight(mf_layer_call *c, const mf_weight_spec *spec, mf_shape shape);
 /* The common ones: kernel_initializer, bias_initializer ... */
-uint32_t mf_kernel(mf_layer_call *c, mf_shape shape);
-uint32_t mf_bias(mf_layer_call *c, int64_t count); /* MF_NONE when use_bias is false */
+uint32_t mf_kernel_weight(mf_layer_call *c, mf_shape shape);
+uint32_t mf_bias_weight(mf_layer_call *c, int64_t count); /* MF_NONE when use_bias is false */
 /* A constant from the configuration: a number or nested lists of numbers, as a variable of role CONSTANT in the compute
  * type. */
 uint32_t mf_constant(mf_layer_call *c, const mf_json *value);

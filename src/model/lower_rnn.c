@@ -73,7 +73,7 @@ static mf_rnn_result run_cell(mf_layer_call *c, const recurrent *r)
         return none;
     bool reset_after = mf_json_get_bool(c->config, "reset_after", !c->lo->keras2);
     bool two_rows = r->cell == GRU && reset_after;
-    uint32_t kernel = mf_kernel(c, mf_shape2(x.dim[2], wide));
+    uint32_t kernel = mf_kernel_weight(c, mf_shape2(x.dim[2], wide));
     uint32_t u = mf_weight(c, &recurrent_spec, mf_shape2(r->units, wide));
     uint32_t bias = MF_NONE, inner_bias = MF_NONE;
     if (mf_json_get_bool(c->config, "use_bias", true)) {

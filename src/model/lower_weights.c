@@ -116,6 +116,18 @@ static void regularizer(mf_layer_call *c, const char *key, mf_variable *v)
     v->l2 = l1 ? 0 : mf_json_get_number(config, "l2", l2 ? 0.01 : 0);
 }
 
+/* "kernel_initializer" has a sister "kernel_constraint". */
+static void constraint(mf_layer_call *c, const char *initializer)
+{
+    const char *end = initializer ? strstr(initializer, "_initializer") : NULL;
+    char key[64];
+    if (!end)
+        return;
+    snprintf(key, sizeof key, "%.*s_constraint", (int)(end - initializer), initializer);
+    if (!mf_json_is_null(mf_json_get(c->config, key)))
+        c->b->graph->left_out = "weight constraints";
+}
+
 static const mf_stored *stored_at(mf_layer_call *c, const char *path, const mf_shape *shape)
 {
     for (uint32_t i = 0; i < c->layer->stored_count; i++) {
@@ -156,6 +168,7 @@ static void make_variable(mf_layer_call *c, const mf_weight_spec *spec, const mf
             return;
         }
     regularizer(c, spec->regularizer, &v);
+    constraint(c, spec->initializer);
     v.stored = stored_at(c, v.path, shape);
     v.initializer = spec->initializer ? mf_json_get(c->config, spec->initializer) : NULL;
     if (mf_json_is_null(v.initializer) && spec->otherwise &&
@@ -252,7 +265,7 @@ uint32_t mf_constant(mf_layer_call *c, const mf_json *value)
     return mf_g_cast(c->b, mf_g_use(c->b, variable), c->compute);
 }
 
-uint32_t mf_kernel(mf_layer_call *c, mf_shape shape)
+uint32_t mf_kernel_weight(mf_layer_call *c, mf_shape shape)
 {
     static const mf_weight_spec spec = {.name = "kernel",
                                         .initializer = "kernel_initializer",
@@ -261,7 +274,7 @@ uint32_t mf_kernel(mf_layer_call *c, mf_shape shape)
     return mf_weight(c, &spec, shape);
 }
 
-uint32_t mf_bias(mf_layer_call *c, int64_t count)
+uint32_t mf_bias_weight(mf_layer_call *c, int64_t count)
 {
     static const mf_weight_spec spec = {
         .name = "bias", .initializer = "bias_initializer", .regularizer = "bias_regularizer"};

@@ -114,6 +114,10 @@ static memfit_status list_released(mf_executor *x, const mf_phase *phase, ready_
 memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,
                                  const mf_executor_options *options, mf_executor **executor, memfit_error *err)
 {
+    for (uint32_t i = 0; i < plan->phase_count; i++)
+        if (plan->phases[i].graph->mode == MF_MODE_TRAIN && plan->phases[i].graph->left_out)
+            return mf_fail(err, MEMFIT_UNSUPPORTED, "the model uses %s, which memfit can plan but not train with",
+                           plan->phases[i].graph->left_out);
     mf_executor *x = mf_host_zalloc(host, sizeof *x);
     if (!x)
         return no_memory(err);

@@ -150,6 +150,133 @@ static void padding_is_kerass(void **state)
     assert_false(mf_window_pad(&w, "full", (int64_t[]){9}));
 }
 
+/* ---- random graphs ---- */
+
+typedef struct rng {
+    uint64_t state;
+} rng;
+
+static uint32_t draw(rng *r, uint32_t below)
+{
+    r->state = r->state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(r->state >> 33) % below;
+}
+
+enum { POOL = 64 };
+
+/* One random operation on images and vectors made so far; MF_NONE when the draw does not fit. */
+static uint32_t random_op(mf_build *b, rng *r, const uint32_t *made, uint32_t count)
+{
+    uint32_t x = made[draw(r, count)], y = made[draw(r, count)];
+    mf_shape s = mf_g_shape(b, x), t = mf_g_shape(b, y);
+    int64_t begin[4] = {0}, size[4], pad[4] = {0, 1, 0, 0};
+    switch (draw(r, 12)) {
+    case 0: return mf_g_unary(b, (mf_unary)(1 + draw(r, 8)), 0.5, 0, x);
+    case 1: return mf_shape_equal(&s, &t) ? mf_g_binary(b, (mf_binary)draw(r, 8), x, y) : MF_NONE;
+    case 2: return s.rank ? mf_g_reduce(b, (mf_reduce)draw(r, 6), x, 1 + draw(r, (1u << s.rank) - 1), true) : MF_NONE;
+    case 3: return s.rank ? mf_g_softmax(b, x, s.rank - 1, draw(r, 2)) : MF_NONE;
+    case 4:
+        if (s.rank != 4)
+            return MF_NONE;
+        return mf_g_transpose(b, x, (uint32_t[][4]){{0, 2, 1, 3}, {0, 3, 1, 2}, {0, 1, 2, 3}}[draw(r, 3)]);
+    case 5:
+        for (uint32_t i = 0; i < s.rank; i++)
+            size[i] = i == 1 && s.dim[i] > 1 ? s.dim[i] - 1 : s.dim[i];
+        return s.rank ? mf_g_slice(b, x, begin, size, NULL) : MF_NONE;
+    case 6: return s.rank >= 2 ? mf_g_pad(b, x, pad, pad, NULL, 0, 0) : MF_NONE;
+    case 7: return mf_shape_equal(&s, &t) && s.rank ? mf_g_concat(b, 2, (uint32_t[]){x, y}, s.rank - 1) : MF_NONE;
+    case 8: {
+        if (s.rank != 4 || s.dim[1] < 3 || s.dim[2] < 3)
+            return MF_NONE;
+        mf_window w = window_of(2, 3, 1 + draw(r, 2), draw(r, 2) ? "same" : "valid", &s.dim[1]);
+        uint32_t k = parameter(b, "k", dims(4, 3, 3, s.dim[3], 1 + draw(r, 4)));
+        return mf_g_conv(b, x, k, MF_NONE, &w);
+    }
+    case 9: {
+        if (s.rank != 4 || s.dim[1] < 2 || s.dim[2] < 2)
+            return MF_NONE;
+        mf_window w = window_of(2, 2, 2, "valid", &s.dim[1]);
+        return draw(r, 2) ? mf_g_pool_max(b, x, &w) : mf_g_pool_avg(b, x, &w);
+    }
+    case 10: return s.rank >= 2 ? mf_g_layer_norm(b, x, MF_NONE, MF_NONE, 1e-3, 1, 0, draw(r, 2)) : MF_NONE;
+    default: return mf_g_dropout(b, x, 0.5, draw(r, 9), 0);
+    }
+}
+
+/* Whatever is built, its backward pass is sound and gives every parameter a gradient of its own shape. */
+static void random_graphs_are_sound(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        rng r = {seed};
+        mf_build b;
+        memfit_error err;
+        mf_build_begin(&b, NULL, &err);
+        uint32_t made[POOL], count = 0, wanted[POOL], gradients[POOL], parameters = 0;
+        made[count++] = mf_g_input(&b, "x", MF_F32, dims(4, 2, 7, 6, 3));
+        made[count++] = parameter(&b, "p", dims(4, 2, 7, 6, 3));
+        for (uint32_t tries = 0; tries < 60 && count < POOL; tries++) {
+            uint32_t y = random_op(&b, &r, made, count);
+            if (y != MF_NONE)
+                made[count++] = y;
+        }
+        assert_true(mf_build_ok(&b));
+        uint32_t y = made[count - 1], dy = mf_g_fill(&b, MF_F32, mf_g_shape(&b, y), 1);
+        for (uint32_t i = 0; i < b.graph->variable_count && parameters < POOL; i++)
+            wanted[parameters++] = b.graph->variables[i].tensor;
+        mf_g_backward(&b, 1, &y, &dy, parameters, wanted, gradients);
+        for (uint32_t i = 0; i < parameters; i++)
+            if (gradients[i] != MF_NONE) {
+                mf_shape p = mf_g_shape(&b, wanted[i]), d = mf_g_shape(&b, gradients[i]);
+                assert_true(mf_shape_equal(&p, &d));
+            }
+        mf_graph *g = NULL;
+        assert_ok(mf_build_end_keeping(&b, parameters, gradients, &g), err);
+        assert_ok(mf_graph_check(g, &err), err);
+        for (uint32_t i = 0; i < g->op_count; i++) { /* costs are finite, in-place pairs of equal size */
+            double flops, bytes;
+            mf_op_cost(g, &g->ops[i], &flops, &bytes);
+            assert_true(flops >= 0 && bytes >= 0 && flops < 1e12);
+        }
+        mf_graph_destroy(g);
+    }
+}
+
+/* The check finds what is wrong: a reader of a parameter behind its update, an operand not yet written, a bad shape. */
+static void damaged_graphs_are_found(void **state)
+{
+    (void)state;
+    memfit_error err;
+    mf_graph *g = NULL;
+    uint32_t d[3];
+    assert_ok(small_network(NULL, &g, d, &err), err);
+    for (uint32_t i = 0; i + 1 < g->op_count; i++) { /* any operation that reads the one before, exchanged with it */
+        bool reads = false;
+        for (uint32_t k = 0; k < g->ops[i + 1].in_count; k++)
+            reads |= g->ops[i + 1].in[k] == g->ops[i].out[0] && g->ops[i].kind != MF_OP_VIEW &&
+                     g->ops[i + 1].kind != MF_OP_VIEW;
+        if (!reads)
+            continue;
+        mf_op swap = g->ops[i];
+        g->ops[i] = g->ops[i + 1];
+        g->ops[i + 1] = swap;
+        assert_int_equal(mf_graph_check(g, &err), MEMFIT_INTERNAL);
+        g->ops[i + 1] = g->ops[i];
+        g->ops[i] = swap;
+    }
+    assert_ok(mf_graph_check(g, &err), err);
+    for (uint32_t i = 0; i < g->tensor_count; i++) {
+        mf_tensor before = g->tensors[i];
+        g->tensors[i].shape.dim[0] += 1;
+        assert_true(mf_graph_check(g, &err) != MEMFIT_OK || before.shape.rank == 0);
+        g->tensors[i] = before;
+        g->tensors[i].storage = g->storage_count;
+        assert_int_equal(mf_graph_check(g, &err), MEMFIT_INTERNAL);
+        g->tensors[i] = before;
+    }
+    mf_graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +284,8 @@ int main(void)
         cmocka_unit_test(every_failing_allocation_is_survived),
         cmocka_unit_test(wrong_shapes_are_refused),
         cmocka_unit_test(padding_is_kerass),
+        cmocka_unit_test(random_graphs_are_sound),
+        cmocka_unit_test(damaged_graphs_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
