@@ -153,9 +153,10 @@ typedef enum mf_op_kind {
     X(SIGMOID)                                                                                                         \
     X(HARD_SIGMOID)                                                                                                    \
     X(TANH)                                                                                                            \
-    X(HARD_TANH) X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG)               \
-        X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK)    \
-            X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD) X(SPARSE_SIGMOID) X(SIN) X(COS)                   \
+    X(HARD_TANH)                                                                                                       \
+    X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT)     \
+        X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK)            \
+            X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD) X(SPARSE_SIGMOID) X(SIN) X(COS)                                  \
                 X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */                                                    \
         X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
 
@@ -179,7 +180,8 @@ typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_R
     X(POISSON, "poisson")                                                                                              \
     X(KL, "kl_divergence")                                                                                             \
     X(HINGE, "hinge")                                                                                                  \
-    X(SQUARED_HINGE, "squared_hinge") X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")          \
+    X(SQUARED_HINGE, "squared_hinge")                                                                                  \
+    X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")                                            \
         X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                                \
             X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")               \
                 X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)") X(BINARY_FOCAL, "binary_focal_crossentropy") \
@@ -464,8 +466,8 @@ typedef struct mf_graph {
     /* What the file asks of training and the step leaves out (weight constraints, activity regularizers), or NULL. Such
      * a step can be planned, since they take no memory, but must not be run as if it were complete. */
     const char *left_out;
-    bool uses_batch_norm;        /* trainable BatchNormalization: pieces change the mathematics */
-    bool needs_loss_scale;       /* mixed_float16 */
+    bool uses_batch_norm;  /* trainable BatchNormalization: pieces change the mathematics */
+    bool needs_loss_scale; /* mixed_float16 */
     bool global_clip;
     uint32_t accumulation_steps; /* Keras's gradient_accumulation_steps, 0 without: that many steps make one update, and
                                     `accumulate` is then always set */

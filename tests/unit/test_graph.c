@@ -171,10 +171,14 @@ static uint32_t random_op(mf_build *b, rng *r, const uint32_t *made, uint32_t co
     mf_shape s = mf_g_shape(b, x), t = mf_g_shape(b, y);
     int64_t begin[4] = {0}, size[4], pad[4] = {0, 1, 0, 0};
     switch (draw(r, 12)) {
-    case 0: return mf_g_unary(b, (mf_unary)(1 + draw(r, 8)), 0.5, 0, x);
-    case 1: return mf_shape_equal(&s, &t) ? mf_g_binary(b, (mf_binary)draw(r, 8), x, y) : MF_NONE;
-    case 2: return s.rank ? mf_g_reduce(b, (mf_reduce)draw(r, 6), x, 1 + draw(r, (1u << s.rank) - 1), true) : MF_NONE;
-    case 3: return s.rank ? mf_g_softmax(b, x, s.rank - 1, draw(r, 2)) : MF_NONE;
+    case 0:
+        return mf_g_unary(b, (mf_unary)(1 + draw(r, 8)), 0.5, 0, x);
+    case 1:
+        return mf_shape_equal(&s, &t) ? mf_g_binary(b, (mf_binary)draw(r, 8), x, y) : MF_NONE;
+    case 2:
+        return s.rank ? mf_g_reduce(b, (mf_reduce)draw(r, 6), x, 1 + draw(r, (1u << s.rank) - 1), true) : MF_NONE;
+    case 3:
+        return s.rank ? mf_g_softmax(b, x, s.rank - 1, draw(r, 2)) : MF_NONE;
     case 4:
         if (s.rank != 4)
             return MF_NONE;
@@ -183,8 +187,10 @@ static uint32_t random_op(mf_build *b, rng *r, const uint32_t *made, uint32_t co
         for (uint32_t i = 0; i < s.rank; i++)
             size[i] = i == 1 && s.dim[i] > 1 ? s.dim[i] - 1 : s.dim[i];
         return s.rank ? mf_g_slice(b, x, begin, size, NULL) : MF_NONE;
-    case 6: return s.rank >= 2 ? mf_g_pad(b, x, pad, pad, NULL, 0, 0) : MF_NONE;
-    case 7: return mf_shape_equal(&s, &t) && s.rank ? mf_g_concat(b, 2, (uint32_t[]){x, y}, s.rank - 1) : MF_NONE;
+    case 6:
+        return s.rank >= 2 ? mf_g_pad(b, x, pad, pad, NULL, 0, 0) : MF_NONE;
+    case 7:
+        return mf_shape_equal(&s, &t) && s.rank ? mf_g_concat(b, 2, (uint32_t[]){x, y}, s.rank - 1) : MF_NONE;
     case 8: {
         if (s.rank != 4 || s.dim[1] < 3 || s.dim[2] < 3)
             return MF_NONE;
@@ -198,8 +204,10 @@ static uint32_t random_op(mf_build *b, rng *r, const uint32_t *made, uint32_t co
         mf_window w = window_of(2, 2, 2, "valid", &s.dim[1]);
         return draw(r, 2) ? mf_g_pool_max(b, x, &w) : mf_g_pool_avg(b, x, &w);
     }
-    case 10: return s.rank >= 2 ? mf_g_layer_norm(b, x, MF_NONE, MF_NONE, 1e-3, 1, 0, draw(r, 2)) : MF_NONE;
-    default: return mf_g_dropout(b, x, 0.5, draw(r, 9), 0);
+    case 10:
+        return s.rank >= 2 ? mf_g_layer_norm(b, x, MF_NONE, MF_NONE, 1e-3, 1, 0, draw(r, 2)) : MF_NONE;
+    default:
+        return mf_g_dropout(b, x, 0.5, draw(r, 9), 0);
     }
 }
 
@@ -280,12 +288,9 @@ static void damaged_graphs_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backward_pass_of_a_small_network),
-        cmocka_unit_test(every_failing_allocation_is_survived),
-        cmocka_unit_test(wrong_shapes_are_refused),
-        cmocka_unit_test(padding_is_kerass),
-        cmocka_unit_test(random_graphs_are_sound),
-        cmocka_unit_test(damaged_graphs_are_found),
+        cmocka_unit_test(backward_pass_of_a_small_network), cmocka_unit_test(every_failing_allocation_is_survived),
+        cmocka_unit_test(wrong_shapes_are_refused),         cmocka_unit_test(padding_is_kerass),
+        cmocka_unit_test(random_graphs_are_sound),          cmocka_unit_test(damaged_graphs_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * test_tables.c: docs/operations.md and docs/layers.md are written from the tables in the code; this test compares them,
- * and with MEMFIT_WRITE_DOCS=1 writes them anew.
+ * test_tables.c: docs/operations.md and docs/layers.md are written from the tables in the code; this test compares
+ * them, and with MEMFIT_WRITE_DOCS=1 writes them anew.
  */
 #include "test.h"
 
@@ -63,13 +63,18 @@ static void operations_page(void **state)
     size_t bytes;
     FILE *out = open_memstream(&made, &bytes);
     fputs("# Operations\n\n"
-          "Written from the table in `src/graph/kinds.c` by `tests/unit/test_tables.c`; do not edit. Operands in brackets may be\n"
-          "absent. *In place*: the result may take the bytes of that operand when nothing reads it afterwards. *Adds*: may add\n"
-          "into a gradient variable (pieces of a batch). *Again*: may be recomputed with the same result. Every gradient is\n"
+          "Written from the table in `src/graph/kinds.c` by `tests/unit/test_tables.c`; do not edit. Operands in "
+          "brackets may be\n"
+          "absent. *In place*: the result may take the bytes of that operand when nothing reads it afterwards. *Adds*: "
+          "may add\n"
+          "into a gradient variable (pieces of a batch). *Again*: may be recomputed with the same result. Every "
+          "gradient is\n"
           "checked against finite differences in double (`tests/ops/test_ops_gradients.c`), every layer against Keras\n"
-          "(`tests/ops/test_ops_keras.c`). *Fast*: oneDNN or an own vector kernel; blank: the reference runs, being rare or\n"
+          "(`tests/ops/test_ops_keras.c`). *Fast*: oneDNN or an own vector kernel; blank: the reference runs, being "
+          "rare or\n"
           "small. A blank gradient has its reason.\n\n"
-          "| kind | operands | in place | adds | again | gradient | reference | fast |\n|---|---|---|---|---|---|---|---|\n",
+          "| kind | operands | in place | adds | again | gradient | reference | fast "
+          "|\n|---|---|---|---|---|---|---|---|\n",
           out);
     for (unsigned k = 0; k < MF_OP_COUNT; k++) {
         const mf_kind_rules *rules = mf_kind_rules_of((mf_op_kind)k);
@@ -80,7 +85,9 @@ static void operations_page(void **state)
         fprintf(out, "| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", mf_kind_name((mf_op_kind)k),
                 mf_kind_operands((mf_op_kind)k), text, rules->row.accumulates ? "yes" : "",
                 rules->row.recomputable ? "yes" : "", rules->gradient ? "yes" : rules->no_gradient,
-                mf_ref_row_of((mf_op_kind)k) ? "yes" : k == MF_OP_ASSUMED ? "cannot run" : "",
+                mf_ref_row_of((mf_op_kind)k) ? "yes"
+                : k == MF_OP_ASSUMED         ? "cannot run"
+                                             : "",
                 strstr(fast, label) ? "yes" : "");
     }
     fclose(out);
@@ -112,16 +119,21 @@ static void layers_page(void **state)
           "| class | operations |\n|---|---|\n",
           out);
     rows(out, classes, count, true);
-    fputs("\nSequential and Functional models nest to any depth. A layer that is called several times shares its weights.\n"
-          "Stateful recurrent layers, LoRA and quantized weights are refused. Weight constraints and activity regularizers can\n"
-          "be planned with, not trained with; the same holds for recurrent_dropout and the colour augmentations.\n\n"
-          "## Classes of Keras without a rule\n\n"
-          "Such a layer, a Lambda or a class of the model's own author ends with exit status 4 and its name;\n"
-          "`--assume LAYER=SHAPE[:BYTES]` lets a plan be made with a stated assumption.\n\n| class | why |\n|---|---|\n",
-          out);
+    fputs(
+        "\nSequential and Functional models nest to any depth. A layer that is called several times shares its "
+        "weights.\n"
+        "Stateful recurrent layers, LoRA and quantized weights are refused. Weight constraints and activity "
+        "regularizers can\n"
+        "be planned with, not trained with; the same holds for recurrent_dropout and the colour augmentations.\n\n"
+        "## Classes of Keras without a rule\n\n"
+        "Such a layer, a Lambda or a class of the model's own author ends with exit status 4 and its name;\n"
+        "`--assume LAYER=SHAPE[:BYTES]` lets a plan be made with a stated assumption.\n\n| class | why |\n|---|---|\n",
+        out);
     rows(out, classes, count, false);
-    fputs("\n## Operation nodes\n\nNodes of a functional model that are no layers: `x + y`, `keras.ops.mean(x)`, `x[:, 0]`.\n"
-          "Beside these: Negative, Abs, Square, Sqrt, Rsqrt, Exp, Log, Sin, Cos, Tanh, Sign, Floor, Reciprocal, Erf and every\n"
+    fputs("\n## Operation nodes\n\nNodes of a functional model that are no layers: `x + y`, `keras.ops.mean(x)`, `x[:, "
+          "0]`.\n"
+          "Beside these: Negative, Abs, Square, Sqrt, Rsqrt, Exp, Log, Sin, Cos, Tanh, Sign, Floor, Reciprocal, Erf "
+          "and every\n"
           "activation of keras.ops.nn.\n\n| class | operations |\n|---|---|\n",
           out);
     rows(out, mf_operation_rows, mf_operation_row_count, true);
