@@ -60,6 +60,11 @@ def save(archive, name, model, arrays):
 def write_archives():
     os.makedirs(OUT, exist_ok=True)
     for archive, entries in archives.items():
+        if selected and os.path.exists(os.path.join(OUT, archive + ".zip")):  # keep the others
+            with zipfile.ZipFile(os.path.join(OUT, archive + ".zip")) as old:
+                known = {name for name, _, _ in entries}
+                names = [n[:-len("/data.bin")] for n in old.namelist() if n.endswith("/data.bin")]
+                entries[:0] = [(n, old.read(n + "/model.keras"), old.read(n + "/data.bin")) for n in names if n not in known]
         with zipfile.ZipFile(os.path.join(OUT, archive + ".zip"), "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
             for name, model, data in entries:
                 for member, content in (("model.keras", model), ("data.bin", data)):
@@ -128,8 +133,8 @@ def wanted(name):
 
 
 def layer(name, inputs, outputs, n=3, loss="mse", train=True, target=None, xs=None, archive="layers", weight=None,
-          prepare=None, compile_args=None):
-    model = keras.Model(inputs, outputs, name="model")
+          prepare=None, compile_args=None, model=None):
+    model = model or keras.Model(inputs, outputs, name="model")
     randomize(model)
     if prepare:
         prepare(model)
@@ -340,6 +345,10 @@ def recurrent():
         series(n + "_stacked", cls(3, **more), cls(2))
         series("bidirectional_" + n, L.Bidirectional(cls(3)))
         series("bidirectional_sequences_" + n, L.Bidirectional(cls(3, **more)), L.Dense(2))
+    if wanted("sequential_masked"):
+        model = keras.Sequential([keras.Input((6,), dtype="int32"), L.Embedding(7, 4, mask_zero=True),
+                                  L.Bidirectional(L.LSTM(3, **more)), L.GRU(3), L.Dense(2)])
+        layer("sequential_masked", model.inputs[0], model.outputs[0], model=model)
     series("gru_reset_before", L.GRU(3, reset_after=False, **more))
     series("lstm_hard_sigmoid", L.LSTM(3, recurrent_activation="hard_sigmoid"))
     series("lstm_unrolled", L.LSTM(3, unroll=True))
@@ -437,6 +446,21 @@ def losses():
         target=[binary[:, :1]], archive="losses")
 
 
+def mixed():
+    for policy in ("mixed_float16", "mixed_bfloat16"):
+        keras.mixed_precision.set_dtype_policy(policy)
+        more = {"archive": "mixed"}
+        one(policy + "_dense", (5,), L.Dense(8, activation="relu"), L.Dense(3, dtype="float32"), **more)
+        one(policy + "_conv", (6, 6, 3), L.Conv2D(4, 3, activation="relu"), L.MaxPooling2D(), L.Flatten(),
+            L.Dense(3, activation="softmax", dtype="float32"), loss="sparse_categorical_crossentropy",
+            target=[np.array([0, 2, 1], "int32")], **more)
+        one(policy + "_batch_norm", (6, 6, 3), L.Conv2D(4, 3), L.BatchNormalization(), L.ReLU(),
+            L.GlobalAveragePooling2D(), L.Dense(2, dtype="float32"), n=6, **more)
+        one(policy + "_layer_norm", (5, 6), L.Dense(8), L.LayerNormalization(), L.Dense(2, dtype="float32"), **more)
+        one(policy + "_lstm", (5, 3), L.LSTM(4), L.Dense(2, dtype="float32"), **more)
+        keras.mixed_precision.set_dtype_policy("float32")
+
+
 def metrics():
     n, k = 8, 5
     labels = rng.integers(0, k, (n, 1)).astype("int32")
@@ -521,7 +545,7 @@ def optimizers():
 
 
 for part in (dense_and_activations, convolutions, pooling, normalization, shapes, merging, recurrent, attention, losses,
-             metrics, optimizers):
+             mixed, metrics, optimizers):
     keras.backend.clear_session()
     part()
 write_archives()
