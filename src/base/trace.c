@@ -98,13 +98,14 @@ static uint64_t power_of_two(uint64_t n)
 /* Where the parts lie inside the one block. */
 typedef struct layout {
     uint64_t events, shards, names;
-    uint64_t shards_at, names_at, slots_at, offsets_at, text_at, sink_at, cells_at, bytes;
+    uint64_t users_at, shards_at, names_at, slots_at, offsets_at, text_at, sink_at, cells_at, bytes;
 } layout;
 
 static layout lay_out(const memfit_recorder_options *o)
 {
     layout l = {.events = power_of_two(o->events), .shards = power_of_two(o->shards), .names = power_of_two(o->names)};
     uint64_t at = (sizeof(memfit_recorder) + 127) & ~127ull;
+    l.users_at = at, at += MF_TRACE_USER_NAMES * sizeof(uint32_t);
     l.shards_at = at, at += l.shards * sizeof(mf_trace_shard);
     l.names_at = at, at += sizeof(struct mf_trace_names);
     l.offsets_at = at, at += l.names * sizeof(uint64_t);
@@ -187,6 +188,7 @@ memfit_status memfit_recorder_create(const memfit_recorder_options *options, mem
     memfit_recorder *r = (memfit_recorder *)block;
     r->host = o.host;
     r->block_bytes = l.bytes + 63;
+    r->user_names = (uint32_t *)(block + l.users_at);
     r->shards = (mf_trace_shard *)(block + l.shards_at);
     r->shard_mask = (uint32_t)l.shards - 1;
     r->names = (struct mf_trace_names *)(block + l.names_at);

@@ -21,6 +21,7 @@ enum {
     MF_TRACE_MOST_STREAMS = 256,
     MF_TRACE_MOST_NAME = 255,
     MF_TRACE_MOST_SHARDS = 16,
+    MF_TRACE_USER_NAMES = 65536,
 };
 #define MF_TRACE_MAGIC "MEMFITTR"
 
@@ -61,6 +62,10 @@ struct memfit_recorder {
     struct mf_trace_names *names;
     struct mf_trace_sink *sink; /* the file; NULL for a ring */
     uint64_t start_ticks, start_ns, start_unix_us;
+    /* Kept for whoever records here: whose numbers these are, and their names and streams in ours. */
+    void *user;
+    uint32_t *user_names;       /* MF_TRACE_USER_NAMES of them; 0: not asked for yet */
+    uint64_t user_streams[256]; /* by number; 0: none */
 };
 
 static inline uint64_t mf_trace_ticks(void)

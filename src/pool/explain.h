@@ -19,6 +19,7 @@ enum {
     MF_FINE_SHIFT = 16,       /* the finest pages a pool can have */
     MF_SPARSE_STEPS = 64,     /* how finely pages are told apart by how much they hold */
     MF_TOP_OWNERS = 16,
+    MF_TOP_TABLE = 256,
 };
 #define MF_NOBODY UINT32_MAX
 #define MF_MIXED  (UINT32_MAX - 1)
@@ -67,6 +68,7 @@ typedef struct mf_survey {
         uint64_t bytes, pages, blocks; /* pages: held by nobody else */
     } top[MF_TOP_OWNERS];
     unsigned top_count;
+    uint8_t top_at[MF_TOP_TABLE], top_next[MF_TOP_OWNERS + 1]; /* a hash of `top`: index + 1 */
     uint64_t owners;
 } mf_survey;
 

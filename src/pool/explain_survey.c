@@ -152,11 +152,11 @@ static void consider(walk *w, uint64_t gap_end, uint64_t start)
 /* The largest block `room` new pages would do for in this gap. */
 static uint64_t fit_in_gap(const walk *w, uint64_t gap_end)
 {
-    uint64_t page = w->pool->pages.bytes, length = gap_end - w->gap_start;
-    uint64_t head = w->gap_start % page ? page - w->gap_start % page : 0, tail = gap_end % page;
+    uint64_t page = w->pool->pages.bytes, mask = page - 1, length = gap_end - w->gap_start;
+    uint64_t head = -w->gap_start & mask, tail = gap_end & mask;
     if (head + tail > length)
         return length; /* inside one page that is there */
-    uint64_t whole = (length - head - tail) / page;
+    uint64_t whole = (length - head - tail) >> w->pool->pages.shift;
     if (w->room >= whole)
         return length;
     return w->room * page + (head > tail ? head : tail);
@@ -195,11 +195,12 @@ static void consider_own(walk *w, const mf_block *hole)
 
 /* ---- pages ------------------------------------------------------------------------------------------------ */
 
+/* Asked for every piece and page: a look into a small table, which the owners' numbers share by their low bits. */
 static struct mf_top_owner *find_top(mf_survey *s, uint32_t owner)
 {
-    for (unsigned i = 0; i < s->top_count; i++)
-        if (s->top[i].owner == owner)
-            return &s->top[i];
+    for (unsigned i = s->top_at[owner % MF_TOP_TABLE]; i; i = s->top_next[i])
+        if (s->top[i - 1].owner == owner)
+            return &s->top[i - 1];
     return NULL;
 }
 
@@ -304,6 +305,11 @@ static void find_top_owners(const memfit_pool *pool, mf_survey *s)
         if (s->top_count < MF_TOP_OWNERS)
             s->top_count++;
     }
+    for (unsigned i = 0; i < s->top_count; i++) {
+        uint8_t *first = &s->top_at[s->top[i].owner % MF_TOP_TABLE];
+        s->top_next[i + 1] = *first;
+        *first = (uint8_t)(i + 1);
+    }
 }
 
 /* With pages of 64 KiB a slab would have one of its own. */
@@ -338,13 +344,24 @@ static void count_piece(walk *w, const piece *p, const uint32_t *class_slots)
         top->blocks += p->blocks;
 }
 
+/* A list in address order is scattered in memory, and each step waits for the one before. The table of live blocks names
+ * them all at once: asked for together, they are in the cache when the walk comes to them. */
+static void warm_up(const memfit_pool *pool)
+{
+    for (uint64_t i = 0; i < pool->table_size; i++)
+        if (pool->table[i])
+            __builtin_prefetch(pool->table[i]);
+}
+
 void mf_survey_take(memfit_pool *pool, const mf_explain *ex, const mf_without *without, uint64_t room, mf_survey *s)
 {
     memset(s, 0, sizeof *s);
     s->place_pages = s->missing_pages = MF_BEYOND;
     find_top_owners(pool, s);
     walk w = {.pool = pool, .ex = ex, .without = without, .s = s, .room = room, .page.number = MF_BEYOND};
+    warm_up(pool);
     for (const mf_block *b = pool->first; b; b = b->after) {
+        __builtin_prefetch(b->after);
         piece p;
         uint32_t class_slots[MF_CLASSES];
         if (b->state == MF_SPAN)

@@ -43,6 +43,21 @@ is "$dir/page" page_bytes 65536
 LC_ALL=C.UTF-8 "$MEMFIT" replay "$traces/generated.csv" | grep -q '█' || fail "no blocks in a UTF-8 terminal"
 LC_ALL=C "$MEMFIT" replay "$traces/generated.csv" | grep -q '#' || fail "no picture in ASCII"
 
+is "$dir/pre" peak_physical_bytes 1073741824
+# The recorded traces: nothing fails, close to the live bytes, few events move pages; also at 1.02 times the peak.
+if [ -n "${MEMFIT_SHARED_DATA:-}" ]; then
+    for t in "$MEMFIT_SHARED_DATA"/traces/*.csv; do
+        "$MEMFIT" replay --json "$t" >"$dir/t" || fail "$t: exit $?"
+        is "$dir/t" failed 0
+        awk "BEGIN { exit !($(key ratio "$dir/t") <= 1.006) }" || fail "$t: ratio $(key ratio "$dir/t")"
+        awk "BEGIN { exit !($(key remaps "$dir/t") <= 0.03 * $(key events "$dir/t")) }" || fail "$t: $(key remaps "$dir/t") remaps"
+        limit=$(awk "BEGIN { printf \"%.0f\", $(key peak_live_bytes "$dir/t") * 1.02 }")
+        "$MEMFIT" replay --json --memory "$limit" "$t" >"$dir/t" || fail "$t at $limit bytes: exit $?"
+        is "$dir/t" failed 0
+        awk "BEGIN { exit !($(key ratio "$dir/t") <= 1.006) }" || fail "$t at $limit bytes: ratio $(key ratio "$dir/t")"
+    done
+fi
+
 expect 3 "failed" "a limit far too small" "$MEMFIT" replay --memory 8MiB "$traces/generated.csv"
 expect 5 "missing" "a missing file" "$MEMFIT" replay "$dir/missing"
 printf 'time_us,op,id,bytes,stream\n0,alloc,0,256,0\n1,free,1,256,0\n' >"$dir/bad.csv"

@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "base/trace.h"
+#include "memfit/pool.h"
 
 #include <pthread.h>
 
@@ -489,9 +490,67 @@ static void failing_memory_leaks_nothing(void **state)
     assert_int_equal(fault.live_count, 0);
 }
 
+/* What a pool records is what its ledger says. */
+static void pools_record_themselves(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_device *device;
+    memfit_pool *pool, *other;
+    memfit_device_options d = memfit_device_options_default();
+    d.capacity_bytes = 64 << 20;
+    assert_ok(memfit_device_open("sim", &d, &device, &err), err);
+    memfit_pool_options o = memfit_pool_options_default();
+    o.ignore_environment = true;
+    assert_ok(memfit_pool_create(device, &o, &pool, &err), err);
+    assert_ok(memfit_pool_create(device, &o, &other, &err), err);
+    memfit_recorder *r = recorder_of(65536, NULL);
+    assert_ok(memfit_pool_record(pool, r, &err), err);
+    assert_int_equal(memfit_pool_record(other, r, &err), MEMFIT_CONFLICT);
+    memfit_owner owners[3];
+    for (unsigned i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "layer %u", i);
+        assert_ok(memfit_pool_owner(pool, MEMFIT_KIND_GRADIENTS, name, &owners[i], &err), err);
+    }
+    memfit_address held[64] = {0}, address;
+    for (unsigned i = 0; i < 2000; i++) {
+        unsigned k = i * 7919 % 64;
+        if (held[k])
+            assert_ok(memfit_pool_free(pool, held[k], &err), err);
+        assert_ok(memfit_pool_alloc(pool, 100 + i * 37 % 300000, owners[i % 3], &held[k], &err), err);
+    }
+    assert_int_equal(memfit_pool_alloc(pool, 80 << 20, owners[2], &address, &err), MEMFIT_OUT_OF_MEMORY);
+    memfit_pool_info ledger;
+    assert_ok(memfit_pool_get_info(pool, &ledger, &err), err);
+    assert_ok(memfit_pool_record(pool, NULL, &err), err);
+    assert_ok(memfit_pool_alloc(pool, 1000, 0, &address, &err), err); /* no longer recorded */
+    assert_ok(memfit_recorder_save(r, scratch, &err), err);
+    memfit_trace *trace = load(scratch);
+    memfit_trace_info info;
+    memfit_trace_describe(trace, &info);
+    assert_int_equal(info.buffers, 2000);
+    assert_int_equal(info.end_live_bytes, ledger.in_use_bytes);
+    assert_int_equal(info.peak_live_bytes, ledger.in_use_peak_bytes);
+    assert_int_equal(info.failures, 1);
+    assert_int_equal(info.names, 4);
+    assert_int_equal(info.before_buffers, 0);
+    uint64_t count, mapped = 0;
+    const memfit_event *e = memfit_trace_events(trace, &count);
+    for (uint64_t i = 0; i < count; i++)
+        mapped += e[i].op == MEMFIT_EVENT_MAP ? e[i].bytes : 0;
+    assert_true(mapped >= ledger.reserved_peak_bytes);
+    memfit_trace_destroy(trace);
+    memfit_recorder_destroy(r);
+    memfit_pool_destroy(pool);
+    memfit_pool_destroy(other);
+    assert_ok(memfit_device_close(device, &err), err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pools_record_themselves),
         cmocka_unit_test(ring_is_saved_and_loaded),
         cmocka_unit_test(ring_keeps_the_newest),
         cmocka_unit_test(files_take_all_events),
