@@ -344,8 +344,8 @@ static void count_piece(walk *w, const piece *p, const uint32_t *class_slots)
         top->blocks += p->blocks;
 }
 
-/* A list in address order is scattered in memory, and each step waits for the one before. The table of live blocks names
- * them all at once: asked for together, they are in the cache when the walk comes to them. */
+/* A list in address order is scattered in memory, and each step waits for the one before. The table of live blocks
+ * names them all at once: asked for together, they are in the cache when the walk comes to them. */
 static void warm_up(const memfit_pool *pool)
 {
     for (uint64_t i = 0; i < pool->table_size; i++)
