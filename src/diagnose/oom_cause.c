@@ -124,6 +124,11 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     char a[24], b[24];
     uint64_t pool = f->limit ? f->limit : f->base_limit;
+    if (f->host) {
+        decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.85, "the machine's memory: memfit doctor",
+               "one tensor of %s was refused by the host's memory", size(f->request, a));
+        return;
+    }
     bool other_named = is(f, "jax") ? f->names_torch || f->names_tensorflow : f->names_torch || f->names_jax;
     unsigned free_cells = f->bar_cells - f->bar_used;
     if (f->driver_refused && f->request <= f->refused_largest && other_named)
@@ -158,9 +163,10 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
 
 /* ---- suggestions ------------------------------------------------------------------------------------------ */
 
-static void suggest(memfit_diagnosis *d, const char *why, const char *format, ...) MEMFIT_PRINTF(3, 4);
+static void suggest(const mf_oom_facts *f, memfit_diagnosis *d, const char *why, const char *format, ...)
+    MEMFIT_PRINTF(4, 5);
 
-static void suggest(memfit_diagnosis *d, const char *why, const char *format, ...)
+static void suggest(const mf_oom_facts *f, memfit_diagnosis *d, const char *why, const char *format, ...)
 {
     if (d->suggestion_count == MEMFIT_DIAGNOSIS_SUGGESTIONS)
         return;
@@ -168,21 +174,31 @@ static void suggest(memfit_diagnosis *d, const char *why, const char *format, ..
     va_start(args, format);
     vsnprintf(d->suggestions[d->suggestion_count].change, sizeof d->suggestions[0].change, format, args);
     va_end(args);
+    for (size_t i = 0; i < f->setting_count; i++)
+        if (strcmp(f->settings[i], d->suggestions[d->suggestion_count].change) == 0)
+            return; /* in force already */
     snprintf(d->suggestions[d->suggestion_count++].why, sizeof d->suggestions[0].why, "%s", why);
 }
 
 static void suggest_smaller(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     if (is(f, "pytorch"))
-        suggest(d, "the same batch in pieces: gradients add up",
+        suggest(f, d, "the same batch in pieces: gradients add up",
                 "for x, y in zip(batch_x.split(n), batch_y.split(n)): (loss_fn(model(x), y) / pieces).backward()");
     else if (is(f, "tensorflow"))
-        suggest(d, "the same batch in pieces: gradients add up",
+        suggest(f, d, "the same batch in pieces: gradients add up",
                 "optimizer = keras.optimizers.Adam(gradient_accumulation_steps=8)  # with batch_size / 8");
     else
-        suggest(d, "fewer intermediate results are kept for the backward pass",
+        suggest(f, d, "fewer intermediate results are kept for the backward pass",
                 "loss_fn = jax.checkpoint(loss_fn)  # and a smaller batch");
-    suggest(d, "half the batch halves the activations", "batch_size = batch_size // 2");
+    suggest(f, d, "half the batch halves the activations", "batch_size = batch_size // 2");
+}
+
+/* Without preallocation XLA's pool grows by doubling, so the first piece it is refused is a power of two; with it, the
+ * first piece is a fraction of the card. */
+static bool preallocation_is_off(const mf_oom_facts *f)
+{
+    return f->preallocate_off || (f->refused_first && !(f->refused_first & (f->refused_first - 1)));
 }
 
 static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
@@ -192,83 +208,89 @@ static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
     case MEMFIT_DIAGNOSIS_TOO_LARGE:
         suggest_smaller(f, d);
         if (strstr(f->operation, "Adam") || strstr(f->line, "optim"))
-            suggest(d, "the optimizer's state is twice the parameters; this one keeps less",
+            suggest(f, d, "the optimizer's state is twice the parameters; this one keeps less",
                     "optimizer = torch.optim.SGD(model.parameters(), lr)");
-        suggest(d, "what a step needs, and what would fit, before running it",
+        suggest(f, d, "what a step needs, and what would fit, before running it",
                 "memfit plan model.keras --batch-size N --for CARD");
         break;
     case MEMFIT_DIAGNOSIS_LIMIT:
         if (torch)
-            suggest(d, "the limit is what refused, the card has room",
+            suggest(f, d, "the limit is what refused, the card has room",
                     "torch.cuda.set_per_process_memory_fraction(1.0)");
         else if (tf)
-            suggest(d, "the limit is what refused",
+            suggest(f, d, "the limit is what refused",
                     "tf.config.set_logical_device_configuration(gpu, "
                     "[tf.config.LogicalDeviceConfiguration(memory_limit=MORE_MB)])");
-        else
-            suggest(d, "the pool is a part of the card (75 % unless set)", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95");
+        else if (f->fraction < 0.95)
+            suggest(f, d, "the pool is a part of the card (75 % unless set)", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95");
         suggest_smaller(f, d);
         break;
     case MEMFIT_DIAGNOSIS_FRAGMENTATION:
         if (torch && !f->expandable_on)
-            suggest(d, "free pages are then joined instead of being refused",
+            suggest(f, d, "free pages are then joined instead of being refused",
                     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
         else if (torch)
-            suggest(d, "gives the pieces back before the large request",
+            suggest(f, d, "gives the pieces back before the large request",
                     "torch.cuda.empty_cache()  # before the large allocation");
         else if (!f->async_on)
-            suggest(d, "the driver's pool can move free pages",
+            suggest(f, d, "the driver's pool can move free pages",
                     tf ? "TF_GPU_ALLOCATOR=cuda_malloc_async" : "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async");
-        suggest(d, "large blocks first leave no holes", "allocate the largest tensors before the many small ones");
+        suggest(f, d, "large blocks first leave no holes", "allocate the largest tensors before the many small ones");
         break;
     case MEMFIT_DIAGNOSIS_OTHER_PROCESS:
         if (f->process_count)
-            suggest(d, "the largest other process on the card", "kill %u", f->processes[0].pid);
-        suggest(d, "shows who holds the card", "memfit ps");
-        if (!torch && !f->preallocate_off)
-            suggest(d, "takes what it uses instead of most of the card",
+            suggest(f, d, "the largest other process on the card", "kill %u", f->processes[0].pid);
+        suggest(f, d, "shows who holds the card", "memfit ps");
+        if (tf ? !f->growth_on : !torch && !preallocation_is_off(f))
+            suggest(f, d, "takes what it uses instead of most of the card",
                     tf ? "TF_FORCE_GPU_ALLOW_GROWTH=true" : "XLA_PYTHON_CLIENT_PREALLOCATE=false");
-        suggest(d, "another card, if there is one", "CUDA_VISIBLE_DEVICES=1");
+        suggest(f, d, "another card, if there is one", "CUDA_VISIBLE_DEVICES=1");
         break;
     case MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK:
-        if (!f->preallocate_off)
-            suggest(d, "JAX takes 75 % of the card at its first use", "XLA_PYTHON_CLIENT_PREALLOCATE=false");
+        if (!preallocation_is_off(f))
+            suggest(f, d, "JAX takes 75 % of the card at its first use", "XLA_PYTHON_CLIENT_PREALLOCATE=false");
         if (!f->growth_on)
-            suggest(d, "TensorFlow takes the whole card at its first use", "TF_FORCE_GPU_ALLOW_GROWTH=true");
-        suggest(d, "keeps it to a share", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.3");
-        suggest(d, "what only prepares data needs no card", "tf.config.set_visible_devices([], 'GPU')");
+            suggest(f, d, "TensorFlow takes the whole card at its first use", "TF_FORCE_GPU_ALLOW_GROWTH=true");
+        suggest(f, d, "keeps it to a share", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.3");
+        suggest(f, d, "what only prepares data needs no card", "tf.config.set_visible_devices([], 'GPU')");
         break;
     case MEMFIT_DIAGNOSIS_GROWING:
         if (torch)
-            suggest(d, "a kept loss keeps its whole graph", "history.append(loss.item())  # not: history.append(loss)");
-        suggest(d, "what must be kept goes to the host",
+            suggest(f, d, "a kept loss keeps its whole graph", "history.append(loss.item())  # not: history.append(loss)");
+        suggest(f, d, "what must be kept goes to the host",
                 torch ? "kept.append(output.detach().cpu())" : "kept.append(np.asarray(output))");
         if (torch)
-            suggest(d, "models of earlier folds die with their optimizer",
+            suggest(f, d, "models of earlier folds die with their optimizer",
                     "del model, optimizer; torch.cuda.empty_cache()");
         else
-            suggest(d, "models of earlier runs are released",
+            suggest(f, d, "models of earlier runs are released",
                     tf ? "keras.backend.clear_session()" : "jax.clear_caches(); del state");
         break;
     case MEMFIT_DIAGNOSIS_EVALUATION:
-        if (torch)
-            suggest(d, "nothing is kept for a backward pass that never comes",
+        if (torch && !f->no_grad_on)
+            suggest(f, d, "nothing is kept for a backward pass that never comes",
                     "with torch.no_grad(): output = model(x)");
-        suggest(d, "the evaluation batch can be smaller than the training batch: results are the same",
+        suggest(f, d, "the evaluation batch can be smaller than the training batch: results are the same",
                 tf ? "model.fit(..., validation_batch_size=32)" : "val_batch_size = train_batch_size");
         break;
     case MEMFIT_DIAGNOSIS_LIBRARY:
-        if (torch)
-            suggest(d, "leaves room for contexts, handles and workspaces",
+        if (torch && f->limit)
+            suggest(f, d, "gives what PyTorch keeps but does not use back to the card", "torch.cuda.empty_cache()");
+        else if (torch)
+            suggest(f, d, "leaves room for contexts, handles and workspaces",
                     "torch.cuda.set_per_process_memory_fraction(0.9)");
+        else if (tf && !f->growth_on)
+            suggest(f, d, "leaves room for handles and workspaces", "TF_FORCE_GPU_ALLOW_GROWTH=true");
         else if (tf)
-            suggest(d, "leaves room for handles and workspaces", "TF_FORCE_GPU_ALLOW_GROWTH=true");
+            suggest(f, d, "leaves room for handles and workspaces",
+                    "tf.config.set_logical_device_configuration(gpu, "
+                    "[tf.config.LogicalDeviceConfiguration(memory_limit=LESS_MB)])");
         else
-            suggest(d, "leaves room for handles and workspaces", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.7");
-        suggest(d, "shows who holds the card", "memfit ps");
+            suggest(f, d, "leaves room for handles and workspaces", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.7");
+        suggest(f, d, "shows who holds the card", "memfit ps");
         break;
     default:
-        suggest(d, "checks driver, libraries and cards against each other", "memfit doctor");
+        suggest(f, d, "checks driver, libraries and cards against each other", "memfit doctor");
         break;
     }
 }

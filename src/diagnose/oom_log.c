@@ -202,6 +202,7 @@ static void read_bfc(const char *line, mf_oom_facts *f)
     if (strstr(line, "OOM when allocating tensor with shape")) {
         f->failed = true;
         f->framework = "tensorflow";
+        f->host = strstr(line, "by allocator cpu") || strstr(line, "by allocator mklcpu");
         const char *shape = strstr(line, "shape[");
         uint64_t elements = 1, width = strstr(line, "type double") || strstr(line, "type int64")    ? 8
                                        : strstr(line, "type half") || strstr(line, "type bfloat16") ? 2
@@ -225,6 +226,8 @@ static void read_bfc(const char *line, mf_oom_facts *f)
             (size_after(line, "memory of ", &bytes) || size_after(line, "llocate ", &bytes))) {
             f->driver_refused = true;
             f->refused_last = bytes;
+            if (!f->refused_first)
+                f->refused_first = bytes;
             if (bytes > f->refused_largest)
                 f->refused_largest = bytes;
         }
@@ -272,15 +275,55 @@ static void read_library(const char *line, mf_oom_facts *f)
         f->framework = "pytorch";
 }
 
+/* "NAME=VALUE", "NAME: VALUE" or "'NAME': 'VALUE'" of the variables a suggestion may set: kept as NAME=VALUE, so that
+ * what is in force is not suggested again. */
+static void keep_setting(const char *line, const char *name, mf_oom_facts *f)
+{
+    const char *p = strstr(line, name);
+    size_t n = strlen(name);
+    if (!p || f->setting_count == sizeof f->settings / sizeof *f->settings)
+        return;
+    p += n;
+    p += strspn(p, "'\"]");
+    if (*p != '=' && *p != ':')
+        return;
+    p++;
+    p += strspn(p, " '\"=");
+    size_t value = strcspn(p, " '\",;)}]\t\r");
+    if (!value || n + value + 2 > sizeof f->settings[0])
+        return;
+    snprintf(f->settings[f->setting_count++], sizeof f->settings[0], "%s=%.*s", name, (int)value, p);
+}
+
+static void keep_settings(const char *line, mf_oom_facts *f)
+{
+    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF",       "PYTORCH_ALLOC_CONF",
+                                        "TF_FORCE_GPU_ALLOW_GROWTH",     "TF_GPU_ALLOCATOR",
+                                        "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION",
+                                        "XLA_PYTHON_CLIENT_ALLOCATOR",   "CUDA_VISIBLE_DEVICES"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        keep_setting(line, names[i], f);
+    for (size_t i = 0; i < f->setting_count; i++) {
+        const char *s = f->settings[i];
+        f->expandable_on |= strstr(s, "ALLOC_CONF=") && strstr(s, "expandable_segments:True");
+        f->growth_on |= strcmp(s, "TF_FORCE_GPU_ALLOW_GROWTH=true") == 0;
+        f->preallocate_off |= strcmp(s, "XLA_PYTHON_CLIENT_PREALLOCATE=false") == 0;
+        f->async_on |= strcmp(s, "TF_GPU_ALLOCATOR=cuda_malloc_async") == 0 || strstr(s, "backend:cudaMallocAsync") ||
+                       strcmp(s, "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async") == 0;
+    }
+}
+
 /* A setting counts only where the user stated it, not in the advice frameworks print with every failure. */
 static void read_settings(const char *line, mf_oom_facts *f)
 {
     if (strstr(line, "try setting") || strstr(line, "may improve the situation"))
         return;
-    f->expandable_on |= strstr(line, "expandable_segments:True") || strstr(line, "expandable_segments=True");
-    f->growth_on |= strstr(line, "TF_FORCE_GPU_ALLOW_GROWTH=true") != NULL;
-    f->preallocate_off |= strstr(line, "XLA_PYTHON_CLIENT_PREALLOCATE=false") != NULL;
-    f->async_on |= strstr(line, "TF_GPU_ALLOCATOR=cuda_malloc_async") || strstr(line, "backend:cudaMallocAsync");
+    keep_settings(line, f);
+    f->expandable_on |= strstr(line, "expandable_segments=True") != NULL;
+    f->growth_on |= strstr(line, "set_memory_growth(") && strstr(line, "True");
+    /* torch.no_grad and inference_mode as decorators leave this frame in a traceback. */
+    f->no_grad_on |= strstr(line, "in decorate_context") || strstr(line, "with torch.no_grad()") ||
+                     strstr(line, "with torch.inference_mode()");
     const char *p = strstr(line, "MEM_FRACTION=");
     if (p) {
         f->fraction_set = true;

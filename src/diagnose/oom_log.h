@@ -21,7 +21,7 @@ typedef struct mf_oom_facts {
     size_t process_count;
     uint64_t base_limit;      /* XLA's pool */
     uint64_t refused_largest; /* largest piece the driver refused */
-    uint64_t refused_last;
+    uint64_t refused_last, refused_first;
     /* the allocator's occupancy bar: cells in use, cells, runs of free cells */
     unsigned bar_used, bar_cells, bar_holes, bar_longest_hole;
     /* memory printed step after step */
@@ -32,7 +32,11 @@ typedef struct mf_oom_facts {
     char evaluation_text[96];
     bool names_torch, names_jax, names_tensorflow; /* another framework is mentioned outside of paths */
     bool expandable_on, growth_on, preallocate_off, fraction_set, async_on; /* settings visible in the text */
+    bool no_grad_on; /* the failing call ran without gradients */
+    bool host;       /* it was the host's memory, not a card's */
     double fraction;
+    char settings[8][96]; /* "NAME=VALUE" as visible in the text */
+    size_t setting_count;
     char operation[128], line[256];
     uint64_t bfc_chunks_free, bfc_largest_free; /* from a full dump */
     struct {

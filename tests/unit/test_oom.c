@@ -1,0 +1,270 @@
+/* Failures that have already happened: every provoked log with its known cause, settings that are in force, and what is
+ * no log at all. */
+#include "test.h"
+
+#include "base/json.h"
+#include "base/os.h"
+#include "memfit/explain.h"
+
+#define LOGS "tests/fixtures/oom-logs/"
+
+static char *source_path(char *path, size_t bytes, const char *name, const char *ending)
+{
+    const char *root = getenv("MEMFIT_SOURCE");
+    snprintf(path, bytes, "%s/" LOGS "%s%s", root ? root : ".", name, ending);
+    return path;
+}
+
+static void explain(const char *text, memfit_diagnosis *d)
+{
+    memfit_error err;
+    assert_ok(memfit_explain_log(text, strlen(text), d, &err), err);
+}
+
+static bool suggests(const memfit_diagnosis *d, const char *part)
+{
+    for (size_t i = 0; i < d->suggestion_count; i++)
+        if (strstr(d->suggestions[i].change, part))
+            return true;
+    return false;
+}
+
+static void sane(const memfit_diagnosis *d)
+{
+    assert_true((unsigned)d->cause < MEMFIT_DIAGNOSIS_COUNT);
+    assert_true(d->certainty >= 0 && d->certainty <= 1);
+    assert_true(d->owner_count <= MEMFIT_DIAGNOSIS_OWNERS);
+    assert_true(d->suggestion_count >= 1 && d->suggestion_count <= MEMFIT_DIAGNOSIS_SUGGESTIONS);
+    for (size_t i = 0; i < d->suggestion_count; i++)
+        assert_true(d->suggestions[i].change[0] && d->suggestions[i].why[0]);
+    for (size_t i = 1; i < d->owner_count; i++)
+        assert_true(d->owners[i - 1].bytes >= d->owners[i].bytes);
+    assert_true(d->evidence[0]);
+}
+
+/* No suggestion sets a variable to the value the program ran with. */
+static void not_in_force(const char *name, const mf_json *env, const memfit_diagnosis *d)
+{
+    for (const mf_json *e = env ? env->first : NULL; e; e = e->next) {
+        char setting[256];
+        snprintf(setting, sizeof setting, "%s=%s", e->key, mf_json_string(e, ""));
+        if (suggests(d, setting)) {
+            fprintf(stderr, "%s: %s is in force and suggested\n", name, setting);
+            fail();
+        }
+    }
+}
+
+static void test_provoked(void **state)
+{
+    (void)state;
+    char path[1024];
+    memfit_error err;
+    mf_mapping map;
+    assert_ok(mf_os_map_file(source_path(path, sizeof path, "cases", ".json"), &map, &err), err);
+    mf_arena arena;
+    mf_arena_init(&arena, NULL);
+    mf_json *cases = NULL;
+    assert_ok(mf_json_parse(&arena, (const char *)map.data, map.bytes, &cases, &err), err);
+    unsigned count = 0, right = 0;
+    for (const mf_json *c = cases->first; c; c = c->next) {
+        const char *name = mf_json_get_string(c, "name", "?"), *cause = mf_json_get_string(c, "cause", "?");
+        mf_mapping log;
+        memfit_diagnosis d;
+        assert_ok(mf_os_map_file(source_path(path, sizeof path, name, ".log"), &log, &err), err);
+        assert_ok(memfit_explain_log((const char *)log.data, log.bytes, &d, &err), err);
+        sane(&d);
+        assert_true(d.request_bytes > 0 || d.cause == MEMFIT_DIAGNOSIS_LIBRARY);
+        not_in_force(name, mf_json_get(c, "env"), &d);
+        count++;
+        if (strcmp(memfit_diagnosis_cause_name(d.cause), cause) == 0)
+            right++;
+        else
+            fprintf(stderr, "%s: %s, wanted %s\n", name, memfit_diagnosis_cause_name(d.cause), cause);
+        mf_os_unmap_file(&log);
+    }
+    fprintf(stderr, "%u of %u causes right\n", right, count);
+    assert_true(count >= 35);
+    assert_true(right * 10 >= count * 9);
+    mf_arena_destroy(&arena);
+    mf_os_unmap_file(&map);
+}
+
+/* ---- texts as public threads show them, re-created ---- */
+
+#define TORCH_PIECES                                                                                                   \
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 7.79 GiB "  \
+    "of which 812.00 MiB is free. Including non-PyTorch memory, this process has 6.90 GiB memory in use. Of the "      \
+    "allocated memory 3.70 GiB is allocated by PyTorch, and 2.60 GiB is reserved by PyTorch but unallocated. If "      \
+    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "  \
+    "fragmentation.\n"
+#define TORCH_OLD                                                                                                      \
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 7.79 GiB total capacity; 6.10 GiB already "  \
+    "allocated; 300.00 MiB free; 6.40 GiB reserved in total by PyTorch)\n"
+#define JAX_REFUSED                                                                                                    \
+    "E1115 03:04:25.610446    3690 cuda_executor.cc:1365] [0] Failed to allocate device memory of 5.63GiB (6045118054 " \
+    "bytes): RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"                                          \
+    "jaxlib._jax.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4.00GiB.\n"
+#define TF_BFC                                                                                                         \
+    "W tensorflow/core/common_runtime/bfc_allocator.cc:497] Allocator (GPU_0_bfc) ran out of memory trying to "        \
+    "allocate 512.00MiB (rounded to 536870912) requested by op model/conv2d_3/Conv2D\n"                                \
+    "I tensorflow/core/common_runtime/bfc_allocator.cc:1101] 12 Chunks of size 67108864 totalling 768.00MiB\n"         \
+    "I tensorflow/core/common_runtime/bfc_allocator.cc:1101] 3 Chunks of size 1073741824 totalling 3.00GiB\n"          \
+    "I tensorflow/core/common_runtime/bfc_allocator.cc:1110] Stats:\n"                                                 \
+    "Limit:                      4294967296\n"                                                                         \
+    "InUse:                      4026531840\n"                                                                         \
+    "MaxInUse:                   4026531840\n"
+
+static void test_re_created(void **state)
+{
+    (void)state;
+    memfit_diagnosis d;
+    explain(TORCH_PIECES, &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_FRAGMENTATION);
+    assert_true(suggests(&d, "expandable_segments:True")); /* named by the message's own advice only */
+    assert_int_equal(d.request_bytes, UINT64_C(3) << 29);
+    explain(TORCH_OLD, &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_TOO_LARGE);
+    assert_int_equal(d.request_bytes, UINT64_C(2) << 30);
+    assert_true(d.card_bytes > 0 && d.card_free_bytes == UINT64_C(300) << 20);
+    explain(TF_BFC, &d);
+    assert_string_equal(d.framework, "tensorflow");
+    assert_string_equal(d.operation, "model/conv2d_3/Conv2D");
+    assert_int_equal(d.limit_bytes, UINT64_C(1) << 32);
+    assert_int_equal(d.in_use_bytes, 4026531840u);
+    bool chunks = false;
+    for (size_t i = 0; i < d.owner_count; i++)
+        chunks |= strstr(d.owners[i].name, "3 blocks of 1.00 GiB") != NULL && d.owners[i].bytes == UINT64_C(3) << 30;
+    assert_true(chunks);
+    explain("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n", &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_LIBRARY);
+    explain("E tensorflow/stream_executor/cuda/cuda_dnn.cc:329] Could not create cudnn handle: "
+            "CUDNN_STATUS_INTERNAL_ERROR\n",
+            &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_LIBRARY);
+    explain("memory is fine\nall epochs done\n", &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_UNKNOWN);
+    assert_true(d.certainty < 0.5 && d.settle[0]);
+    explain("step 1 memory 1000 MiB\nstep 2 memory 1900 MiB\nstep 3 memory 2700 MiB\nstep 4 memory 3500 MiB\n" TORCH_OLD,
+            &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_GROWING);
+}
+
+/* Each: a log in which the setting is visible, and the suggestion it rules out. */
+static void test_in_force(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *setting, *log, *change;
+    } cases[] = {
+        {"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n", TORCH_PIECES, "expandable_segments:True"},
+        {"PYTORCH_ALLOC_CONF=max_split_size_mb:64,expandable_segments:True\n", TORCH_PIECES, "=max_split"},
+        {"environ: {'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True', 'HOME': '/root'}\n", TORCH_PIECES,
+         "expandable_segments:True"},
+        {"+ export XLA_PYTHON_CLIENT_PREALLOCATE=false\n", JAX_REFUSED, "PREALLOCATE=false"},
+        {"XLA_PYTHON_CLIENT_PREALLOCATE: false\n", JAX_REFUSED, "PREALLOCATE=false"},
+        {"CUDA_VISIBLE_DEVICES=1\n", JAX_REFUSED, "CUDA_VISIBLE_DEVICES=1"},
+        {"  File \"/usr/lib/python3/dist-packages/torch/utils/_contextlib.py\", line 120, in decorate_context\n"
+         "  File \"train.py\", line 40, in validate\n",
+         TORCH_OLD, "no_grad"},
+        {"TF_FORCE_GPU_ALLOW_GROWTH=true\n",
+         "tensorflow.python: could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED\n", "ALLOW_GROWTH=true"},
+        {"4.00 GiB allowed\n",
+         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB. 4.00 GiB allowed; CUDA error: out "
+         "of memory\n",
+         "set_per_process_memory_fraction(0.9)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[4096];
+        memfit_diagnosis d;
+        snprintf(text, sizeof text, "%s%s", cases[i].setting, cases[i].log);
+        explain(text, &d);
+        sane(&d);
+        if (suggests(&d, cases[i].change)) {
+            fprintf(stderr, "case %zu: %s is in force and suggested\n", i, cases[i].change);
+            fail();
+        }
+    }
+    memfit_diagnosis d;
+    explain(JAX_REFUSED, &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_OTHER_PROCESS);
+    assert_true(suggests(&d, "XLA_PYTHON_CLIENT_PREALLOCATE=false"));
+}
+
+/* ---- what is damaged ---- */
+
+static void test_no_log(void **state)
+{
+    (void)state;
+    memfit_diagnosis d;
+    memfit_error err;
+    assert_int_equal(memfit_explain_log("", 0, &d, &err), MEMFIT_DAMAGED);
+    char binary[4096];
+    for (size_t i = 0; i < sizeof binary; i++)
+        binary[i] = (char)(i * 7 % 32);
+    assert_int_equal(memfit_explain_log(binary, sizeof binary, &d, &err), MEMFIT_DAMAGED);
+    assert_true(strstr(err.message, "no text") != NULL);
+    /* One line without an end, of ten megabytes. */
+    size_t bytes = 10u << 20;
+    char *line = malloc(bytes);
+    assert_non_null(line);
+    memset(line, 'a', bytes);
+    assert_ok(memfit_explain_log(line, bytes, &d, &err), err);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_UNKNOWN);
+    free(line);
+}
+
+/* A log cut anywhere, or with bytes changed, is still an answer or DAMAGED: nothing in between. */
+static void test_cut_and_garbled(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"torch-too-large", "jax-too-large", "torch-growing-graph"};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        char path[1024];
+        memfit_error err;
+        memfit_diagnosis d;
+        mf_mapping map;
+        assert_ok(mf_os_map_file(source_path(path, sizeof path, names[n], ".log"), &map, &err), err);
+        size_t most = map.bytes < 6000 ? map.bytes : 6000;
+        char *text = malloc(most);
+        assert_non_null(text);
+        size_t start = map.bytes - most;
+        for (size_t cut = 1; cut <= most; cut += 7) {
+            memcpy(text, (const char *)map.data + start, cut);
+            if (memfit_explain_log(text, cut, &d, &err) == MEMFIT_OK)
+                sane(&d);
+        }
+        uint64_t seed = 12345 + n;
+        for (int round = 0; round < 300; round++) {
+            memcpy(text, (const char *)map.data + start, most);
+            for (int k = 0; k < 40; k++) {
+                seed = seed * 6364136223846793005u + 1442695040888963407u;
+                text[(seed >> 33) % most] = (char)(seed >> 20);
+            }
+            if (memfit_explain_log(text, most, &d, &err) == MEMFIT_OK)
+                sane(&d);
+        }
+        free(text);
+        mf_os_unmap_file(&map);
+    }
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    for (int c = 0; c < MEMFIT_DIAGNOSIS_COUNT; c++) {
+        assert_true(strlen(memfit_diagnosis_cause_name((memfit_diagnosis_cause)c)) > 3);
+        assert_true(strlen(memfit_diagnosis_cause_words((memfit_diagnosis_cause)c)) > 10);
+    }
+    assert_string_equal(memfit_diagnosis_cause_name((memfit_diagnosis_cause)99), "?");
+    assert_string_equal(memfit_diagnosis_cause_words((memfit_diagnosis_cause)99), "?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_provoked), cmocka_unit_test(test_re_created),      cmocka_unit_test(test_in_force),
+        cmocka_unit_test(test_no_log),   cmocka_unit_test(test_cut_and_garbled), cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
