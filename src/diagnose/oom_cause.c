@@ -256,7 +256,8 @@ static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
         break;
     case MEMFIT_DIAGNOSIS_GROWING:
         if (torch)
-            suggest(f, d, "a kept loss keeps its whole graph", "history.append(loss.item())  # not: history.append(loss)");
+            suggest(f, d, "a kept loss keeps its whole graph",
+                    "history.append(loss.item())  # not: history.append(loss)");
         suggest(f, d, "what must be kept goes to the host",
                 torch ? "kept.append(output.detach().cpu())" : "kept.append(np.asarray(output))");
         if (torch)

@@ -32,8 +32,8 @@ typedef struct mf_oom_facts {
     char evaluation_text[96];
     bool names_torch, names_jax, names_tensorflow; /* another framework is mentioned outside of paths */
     bool expandable_on, growth_on, preallocate_off, fraction_set, async_on; /* settings visible in the text */
-    bool no_grad_on; /* the failing call ran without gradients */
-    bool host;       /* it was the host's memory, not a card's */
+    bool no_grad_on;                                                        /* the failing call ran without gradients */
+    bool host;                                                              /* it was the host's memory, not a card's */
     double fraction;
     char settings[8][96]; /* "NAME=VALUE" as visible in the text */
     size_t setting_count;

@@ -102,7 +102,8 @@ static void test_provoked(void **state)
     "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 7.79 GiB total capacity; 6.10 GiB already "  \
     "allocated; 300.00 MiB free; 6.40 GiB reserved in total by PyTorch)\n"
 #define JAX_REFUSED                                                                                                    \
-    "E1115 03:04:25.610446    3690 cuda_executor.cc:1365] [0] Failed to allocate device memory of 5.63GiB (6045118054 " \
+    "E1115 03:04:25.610446    3690 cuda_executor.cc:1365] [0] Failed to allocate device memory of 5.63GiB "            \
+    "(6045118054 "                                                                                                     \
     "bytes): RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"                                          \
     "jaxlib._jax.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4.00GiB.\n"
 #define TF_BFC                                                                                                         \
@@ -145,8 +146,9 @@ static void test_re_created(void **state)
     explain("memory is fine\nall epochs done\n", &d);
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_UNKNOWN);
     assert_true(d.certainty < 0.5 && d.settle[0]);
-    explain("step 1 memory 1000 MiB\nstep 2 memory 1900 MiB\nstep 3 memory 2700 MiB\nstep 4 memory 3500 MiB\n" TORCH_OLD,
-            &d);
+    explain(
+        "step 1 memory 1000 MiB\nstep 2 memory 1900 MiB\nstep 3 memory 2700 MiB\nstep 4 memory 3500 MiB\n" TORCH_OLD,
+        &d);
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_GROWING);
 }
 
