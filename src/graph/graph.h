@@ -466,7 +466,7 @@ typedef struct mf_graph {
     /* What the file asks of training and the step leaves out (weight constraints, activity regularizers), or NULL. Such
      * a step can be planned, since they take no memory, but must not be run as if it were complete. */
     const char *left_out;
-    bool uses_batch_norm;  /* trainable BatchNormalization: pieces change the mathematics */
+    bool uses_batch_norm;  /* trainable BatchNormalization, or a masked loss: pieces change the mathematics */
     bool needs_loss_scale; /* mixed_float16 */
     bool global_clip;
     uint32_t accumulation_steps; /* Keras's gradient_accumulation_steps, 0 without: that many steps make one update, and

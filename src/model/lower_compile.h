@@ -13,7 +13,9 @@ uint32_t mf_feed_make(mf_build *b, const char *name, mf_dtype dtype, mf_shape sh
 
 /* lower_metric.c */
 void mf_lower_metric_variables(mf_lowering *lo, uint32_t output, mf_loss loss);
-void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32_t target, uint32_t weights);
+/* mask: one number a row, for predictions that have one; else MF_NONE. */
+void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32_t target, uint32_t weights,
+                         uint32_t mask);
 
 /* lower_optimizer.c: reads settings, numbers the variables; false when the optimizer is not known (failed, if needed).
  */

@@ -11,6 +11,7 @@
 #include "model/lower_compile.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -246,6 +247,41 @@ static void loss_variable(mf_lowering *lo)
     lo->b.graph->loss_variable = mf_g_variable(&lo->b, &v);
 }
 
+/* The mask that goes with a prediction, one number a row, or MF_NONE. */
+static uint32_t row_mask(mf_lowering *lo, uint32_t pred)
+{
+    uint32_t mask = mf_mask_of(lo, pred);
+    mf_shape p = mf_g_shape(&lo->b, pred), m = mf_g_shape(&lo->b, mask);
+    if (mask == MF_NONE || p.rank != m.rank + 1)
+        return MF_NONE;
+    for (uint32_t i = 0; i < m.rank; i++)
+        if (p.dim[i] != m.dim[i])
+            return MF_NONE;
+    return mf_g_cast(&lo->b, mask, MF_F32);
+}
+
+/* Keras weighs rows that count by total / counted, so that the mean is over these; with the sample weights on top. The
+ * count is that of this graph's batch: pieces of a masked batch change the mathematics. */
+static uint32_t masked_weights(mf_lowering *lo, uint32_t mask, uint32_t weights, uint32_t reduction_kind)
+{
+    mf_build *b = &lo->b;
+    mf_shape m = mf_g_shape(b, mask), one_each = {.rank = m.rank, .dim = {m.dim[0]}};
+    if (mask == MF_NONE)
+        return weights;
+    uint32_t scaled = mask;
+    if (reduction_kind != 1) {
+        uint32_t valid = mf_g_reduce(b, MF_REDUCE_SUM, mask, (1u << m.rank) - 1, false);
+        valid = mf_g_unary(b, MF_UNARY_CLIP, 1, INFINITY, valid);
+        uint32_t share = mf_g_unary(b, MF_UNARY_AFFINE, (double)mf_shape_count(&m), 0,
+                                    mf_g_unary(b, MF_UNARY_RECIPROCAL, 0, 0, valid));
+        scaled = mf_g_binary(b, MF_MUL, mask, share);
+        b->graph->uses_batch_norm = true;
+    }
+    for (uint32_t i = 1; i < m.rank; i++)
+        one_each.dim[i] = 1;
+    return weights == MF_NONE ? scaled : mf_g_binary(b, MF_MUL, scaled, mf_g_view(b, weights, one_each));
+}
+
 static void lower_output(mf_lowering *lo, uint32_t output, const mf_attr *attr, bool from_logits)
 {
     mf_build *b = &lo->b;
@@ -256,9 +292,10 @@ static void lower_output(mf_lowering *lo, uint32_t output, const mf_attr *attr, 
     uint32_t target = target_feed(lo, output, pred, with.loss.function);
     if (lo->options->sample_weights)
         weights = mf_feed_make(b, mf_output_name(lo, output), MF_F32, mf_shape1(b->graph->batch), 2, output);
-    uint32_t in[4] = {operand, target, weights, loss};
+    uint32_t mask = row_mask(lo, pred);
+    uint32_t in[4] = {operand, target, masked_weights(lo, mask, weights, with.loss.reduction), loss};
     mf_g_op_in_place(b, MF_OP_LOSS, &with, 4, in, 1, &loss);
-    mf_lower_metric_ops(lo, output, pred, target, weights);
+    mf_lower_metric_ops(lo, output, pred, target, weights, mask);
 }
 
 void mf_lower_compile(mf_lowering *lo)

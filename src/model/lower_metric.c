@@ -118,7 +118,8 @@ void mf_lower_metric_variables(mf_lowering *lo, uint32_t output, mf_loss loss)
     metrics_of(lo, mf_json_get(lo->root->compile, "weighted_metrics"), output, loss, true);
 }
 
-void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32_t target, uint32_t weights)
+void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32_t target, uint32_t weights,
+                         uint32_t mask)
 {
     mf_build *b = &lo->b;
     uint32_t seen = MF_NONE;
@@ -131,7 +132,7 @@ void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32
             seen = mf_g_dtype(b, pred) == MF_F64 ? pred : mf_g_cast(b, pred, MF_F32);
         bool weighted = v->metric.weighted;
         uint32_t state = mf_g_use(b, i);
-        mf_g_op_in_place(b, MF_OP_METRIC, &attr, 4, (uint32_t[]){seen, target, weighted ? weights : MF_NONE, state}, 1,
+        mf_g_op_in_place(b, MF_OP_METRIC, &attr, 4, (uint32_t[]){seen, target, weighted && weights != MF_NONE ? weights : mask, state}, 1,
                          &state);
     }
 }

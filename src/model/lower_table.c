@@ -81,7 +81,7 @@ static const mf_class_row classes[] = {
     {"SimpleRNN", mf_lower_simple_rnn, 0, "matmul and simple_rnn"},
     {"RNN", mf_lower_rnn, 0, "with an LSTM, GRU or SimpleRNN cell"},
     {"Bidirectional", mf_lower_bidirectional, 0, "two recurrent layers"},
-    {"TimeDistributed", mf_lower_time_distributed, 0, "the wrapped layer on a view"},
+    {"TimeDistributed", mf_lower_time_distributed, PASS, "the wrapped layer on a view"},
     {"MultiHeadAttention", mf_lower_multi_head_attention, 0, "matmuls, transposes, softmax"},
     {"Attention", mf_lower_attention, 0, "matmuls, softmax"},
     {"AdditiveAttention", mf_lower_additive_attention, 0, "add, tanh, reduce, softmax, matmul"},

@@ -182,6 +182,170 @@ static void every_failing_allocation_is_survived(void **state)
     free(text);
 }
 
+static void unknown_layers_are_named_and_can_be_assumed(void **state)
+{
+    (void)state;
+    char *text = sequential_text(INPUT("8") "," LAYER("Dense", "a", ",\"units\":6") "," LAYER("Lambda", "twist", "") ","
+                                 LAYER("Dense", "b", ",\"units\":2"), "{\"optimizer\":\"adam\",\"loss\":\"mse\"}");
+    mf_model *model = model_from_text(text);
+    mf_lower_options options = lower_options(MF_MODE_TRAIN, 4);
+    mf_graph *g = NULL;
+    memfit_error err;
+    assert_int_equal(mf_lower(NULL, model, &options, &g, &err), MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "'twist' (Lambda)"));
+    assert_non_null(strstr(err.hint, "--assume twist=SHAPE[:BYTES]"));
+    mf_assumption assumption = {.layer = "twist", .shape = {.rank = 2, .dim = {3, 5}}, .bytes = 1000};
+    options.assumptions = &assumption;
+    options.assumption_count = 1;
+    g = lower_ok(model, &options);
+    assert_int_equal(count_kind(g, MF_OP_ASSUMED), 2); /* forward and backward */
+    assert_int_equal(count_kind(g, MF_OP_UPDATE), 4);
+    for (uint32_t i = 0; i < g->layer_count; i++)
+        if (strcmp(g->layers[i].name, "b") == 0)
+            assert_int_equal(g->layers[i].output_shape.rank, 3);
+    mf_graph_destroy(g);
+    mf_model_destroy(model);
+    free(text);
+}
+
+static void unknown_dimensions_are_asked_for(void **state)
+{
+    (void)state;
+    char *text = sequential_text(INPUT("null,null,3") "," LAYER("Conv2D", "c", ",\"filters\":4,\"kernel_size\":[3,3]")
+                                 "," LAYER("GlobalMaxPooling2D", "g", ""), NULL);
+    mf_model *model = model_from_text(text);
+    mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+    mf_graph *g = NULL;
+    memfit_error err;
+    assert_int_equal(mf_lower(NULL, model, &options, &g, &err), MEMFIT_INVALID);
+    assert_non_null(strstr(err.hint, "--input-shape"));
+    options.input_shape = (mf_shape){.rank = 3, .dim = {20, 30, 3}};
+    g = lower_ok(model, &options);
+    assert_int_equal(g->tensors[g->feeds[0].tensor].shape.dim[2], 30);
+    assert_true(g->loss_assumed && g->optimizer_assumed);
+    mf_graph_destroy(g);
+    options.input_shape = (mf_shape){.rank = 2, .dim = {20, 30}};
+    assert_int_equal(mf_lower(NULL, model, &options, &g, &err), MEMFIT_INVALID);
+    options.input_shape = (mf_shape){.rank = 3, .dim = {2, 2, 3}}; /* too small for the kernel */
+    assert_int_equal(mf_lower(NULL, model, &options, &g, &err), MEMFIT_INVALID);
+    assert_non_null(strstr(err.message, "'c'"));
+    static const char *const names[] = {"in"};
+    static const int64_t values[] = {16};
+    options = lower_options(MF_MODE_TRAIN, 2);
+    options.dim_names = names;
+    options.dim_values = values;
+    options.dim_count = 1;
+    options.input_dtype = MF_U8;
+    g = lower_ok(model, &options);
+    assert_int_equal(g->tensors[g->feeds[0].tensor].dtype, MF_U8);
+    assert_int_equal(g->tensors[g->feeds[0].tensor].shape.dim[1], 16);
+    mf_graph_destroy(g);
+    mf_model_destroy(model);
+    free(text);
+}
+
+/* Mixed precision: half the bytes for activations, float32 for weights, statistics, losses and gradients at the end. */
+static void mixed_precision_casts(void **state)
+{
+    (void)state;
+    char *text = sequential_text(cnn, compiled);
+    mf_model *model = model_from_text(text);
+    mf_lower_options options = lower_options(MF_MODE_TRAIN, 8);
+    options.precision = "mixed_float16";
+    mf_graph *g = lower_ok(model, &options);
+    assert_true(g->needs_loss_scale);
+    uint32_t last_check = 0, first_update = MF_NONE;
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        const mf_op *op = &g->ops[i];
+        if (op->kind == MF_OP_CONV || op->kind == MF_OP_MATMUL || op->kind == MF_OP_CONV_GRAD_WEIGHTS)
+            assert_int_equal(g->tensors[op->out[0]].dtype, MF_F16);
+        if (op->kind == MF_OP_BATCH_NORM || op->kind == MF_OP_LOSS)
+            assert_int_equal(g->tensors[op->in[0]].dtype, MF_F32);
+        if (op->kind == MF_OP_CHECK_FINITE)
+            last_check = i;
+        if (op->kind == MF_OP_UPDATE) {
+            assert_int_equal(g->tensors[op->in[1]].dtype, MF_F32);
+            assert_int_equal(op->in_count, 5); /* parameter, gradient, two slots, flag */
+            first_update = first_update == MF_NONE ? i : first_update;
+        }
+    }
+    assert_int_equal(count_kind(g, MF_OP_CHECK_FINITE), 6);
+    assert_true(last_check < first_update); /* one gradient that is not finite skips them all */
+    for (uint32_t i = 0; i < g->variable_count; i++)
+        if (g->variables[i].role == MF_VAR_PARAMETER)
+            assert_int_equal(g->variables[i].dtype, MF_F32);
+    mf_graph_destroy(g);
+    mf_model_destroy(model);
+    free(text);
+}
+
+/* Clipping, averages, weight decay and Keras's own accumulation. */
+static void optimizer_settings_are_obeyed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *optimizer;
+        mf_op_kind kind;
+        uint32_t count, slots;
+        bool waits;
+    } cases[] = {
+        {"{\"class_name\":\"Adam\",\"config\":{\"clipnorm\":1.0}}", MF_OP_CLIP, 2, 2, false},
+        {"{\"class_name\":\"Adam\",\"config\":{\"global_clipnorm\":1.0}}", MF_OP_CLIP_GLOBAL, 2, 2, true},
+        {"{\"class_name\":\"SGD\",\"config\":{\"momentum\":0.9,\"use_ema\":true}}", MF_OP_EMA, 2, 1, false},
+        {"{\"class_name\":\"Adam\",\"config\":{\"amsgrad\":true}}", MF_OP_UPDATE, 2, 3, false},
+        {"{\"class_name\":\"Adafactor\",\"config\":{}}", MF_OP_UPDATE, 2, 3, false},
+        {"{\"class_name\":\"Adam\",\"config\":{\"gradient_accumulation_steps\":4}}", MF_OP_UPDATE, 2, 2, true},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char compile[512];
+        snprintf(compile, sizeof compile, "{\"optimizer\":%s,\"loss\":\"mse\"}", cases[k].optimizer);
+        char *text = sequential_text(INPUT("4") "," LAYER("Dense", "a", ",\"units\":8") , compile);
+        mf_model *model = model_from_text(text);
+        mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+        mf_graph *g = lower_ok(model, &options);
+        assert_int_equal(count_kind(g, cases[k].kind), cases[k].count);
+        uint32_t slots = 0, first_update = MF_NONE, last_gradient = 0;
+        for (uint32_t i = 0; i < g->variable_count; i++)
+            slots += g->variables[i].role == MF_VAR_SLOT;
+        assert_int_equal(slots, cases[k].slots * 2);
+        for (uint32_t i = 0; i < g->op_count; i++) {
+            if (g->ops[i].kind == MF_OP_UPDATE && first_update == MF_NONE)
+                first_update = i;
+            if (g->ops[i].phase == MF_BACKWARD)
+                last_gradient = i;
+        }
+        if (cases[k].waits)
+            assert_true(first_update > last_gradient);
+        assert_int_equal(g->accumulation_steps, k == 5 ? 4 : 0);
+        mf_graph_destroy(g);
+        mf_model_destroy(model);
+        free(text);
+    }
+}
+
+/* A mask that reaches the output weighs the loss. */
+static void masks_reach_the_loss(void **state)
+{
+    (void)state;
+    char *text = sequential_text(LAYER("InputLayer", "in", ",\"batch_shape\":[null,7],\"dtype\":\"int32\"") ","
+        LAYER("Embedding", "e", ",\"input_dim\":9,\"output_dim\":4,\"mask_zero\":true") ","
+        LAYER("LSTM", "l", ",\"units\":5,\"activation\":\"tanh\",\"recurrent_activation\":\"sigmoid\",\"return_sequences\":true")
+        "," LAYER("Dense", "d", ",\"units\":3,\"activation\":\"softmax\""),
+        "{\"optimizer\":\"sgd\",\"loss\":\"sparse_categorical_crossentropy\"}");
+    mf_model *model = model_from_text(text);
+    mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+    mf_graph *g = lower_ok(model, &options);
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        if (g->ops[i].kind == MF_OP_LOSS)
+            assert_true(g->ops[i].in[2] != MF_NONE);
+        if (g->ops[i].kind == MF_OP_LSTM)
+            assert_int_equal(g->tensors[g->ops[i].in[4]].dtype, MF_U8);
+    }
+    mf_graph_destroy(g);
+    mf_model_destroy(model);
+    free(text);
+}
+
 /* Every real file that can be read becomes a graph in every mode, or says what it lacks. */
 static void real_files(void **state)
 {
@@ -231,6 +395,11 @@ int main(void)
         cmocka_unit_test(pieces_accumulate),
         cmocka_unit_test(frozen_layers_have_no_gradients),
         cmocka_unit_test(every_failing_allocation_is_survived),
+        cmocka_unit_test(unknown_layers_are_named_and_can_be_assumed),
+        cmocka_unit_test(unknown_dimensions_are_asked_for),
+        cmocka_unit_test(mixed_precision_casts),
+        cmocka_unit_test(optimizer_settings_are_obeyed),
+        cmocka_unit_test(masks_reach_the_loss),
         cmocka_unit_test(real_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
