@@ -132,7 +132,7 @@ void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32
             seen = mf_g_dtype(b, pred) == MF_F64 ? pred : mf_g_cast(b, pred, MF_F32);
         bool weighted = v->metric.weighted;
         uint32_t state = mf_g_use(b, i);
-        mf_g_op_in_place(b, MF_OP_METRIC, &attr, 4, (uint32_t[]){seen, target, weighted && weights != MF_NONE ? weights : mask, state}, 1,
-                         &state);
+        mf_g_op_in_place(b, MF_OP_METRIC, &attr, 4,
+                         (uint32_t[]){seen, target, weighted && weights != MF_NONE ? weights : mask, state}, 1, &state);
     }
 }

@@ -5,15 +5,16 @@
 
 static const char cnn[] =
     INPUT("28,28,1") "," LAYER("Conv2D", "conv", ",\"filters\":8,\"kernel_size\":[3,3],\"strides\":[1,1],\"padding\":\"same\",\"activation\":\"relu\"") "," LAYER(
-        "BatchNormalization", "bn", ",\"axis\":[-1]") "," LAYER("MaxPooling2D", "pool",
-                                                                ",\"pool_size\":[2,2],\"strides\":[2,2],\"padding\":"
-                                                                "\"valid\"") "," LAYER("Flatten",
-                                                                                       "flat", "") "," LAYER("Dropout",
-                                                                                                             "drop",
-                                                                                                             ",\"rate\""
-                                                                                                             ":0.5") "," LAYER("Dense",
-                                                                                                                               "out",
-                                                                                                                               ",\"units\":10,\"activation\":\"softmax\"");
+        "BatchNormalization", "bn",
+        ",\"axis\":[-1]") "," LAYER("MaxPooling2D", "pool",
+                                    ",\"pool_size\":[2,2],\"strides\":[2,2],\"padding\":"
+                                    "\"valid\"") "," LAYER("Flatten", "flat",
+                                                           "") "," LAYER("Dropout", "drop",
+                                                                         ",\"rate\""
+                                                                         ":0.5") "," LAYER("Dense", "out",
+                                                                                           ",\"units\":10,"
+                                                                                           "\"activation\":"
+                                                                                           "\"softmax\"");
 static const char compiled[] =
     "{\"optimizer\":\"adam\",\"loss\":\"sparse_categorical_crossentropy\",\"metrics\":[\"accuracy\"]}";
 
@@ -185,8 +186,9 @@ static void every_failing_allocation_is_survived(void **state)
 static void unknown_layers_are_named_and_can_be_assumed(void **state)
 {
     (void)state;
-    char *text = sequential_text(INPUT("8") "," LAYER("Dense", "a", ",\"units\":6") "," LAYER("Lambda", "twist", "") ","
-                                 LAYER("Dense", "b", ",\"units\":2"), "{\"optimizer\":\"adam\",\"loss\":\"mse\"}");
+    char *text = sequential_text(INPUT("8") "," LAYER("Dense", "a", ",\"units\":6") "," LAYER(
+                                     "Lambda", "twist", "") "," LAYER("Dense", "b", ",\"units\":2"),
+                                 "{\"optimizer\":\"adam\",\"loss\":\"mse\"}");
     mf_model *model = model_from_text(text);
     mf_lower_options options = lower_options(MF_MODE_TRAIN, 4);
     mf_graph *g = NULL;
@@ -211,8 +213,10 @@ static void unknown_layers_are_named_and_can_be_assumed(void **state)
 static void unknown_dimensions_are_asked_for(void **state)
 {
     (void)state;
-    char *text = sequential_text(INPUT("null,null,3") "," LAYER("Conv2D", "c", ",\"filters\":4,\"kernel_size\":[3,3]")
-                                 "," LAYER("GlobalMaxPooling2D", "g", ""), NULL);
+    char *text =
+        sequential_text(INPUT("null,null,3") "," LAYER("Conv2D", "c", ",\"filters\":4,\"kernel_size\":[3,3]") "," LAYER(
+                            "GlobalMaxPooling2D", "g", ""),
+                        NULL);
     mf_model *model = model_from_text(text);
     mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
     mf_graph *g = NULL;
@@ -299,7 +303,7 @@ static void optimizer_settings_are_obeyed(void **state)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         char compile[512];
         snprintf(compile, sizeof compile, "{\"optimizer\":%s,\"loss\":\"mse\"}", cases[k].optimizer);
-        char *text = sequential_text(INPUT("4") "," LAYER("Dense", "a", ",\"units\":8") , compile);
+        char *text = sequential_text(INPUT("4") "," LAYER("Dense", "a", ",\"units\":8"), compile);
         mf_model *model = model_from_text(text);
         mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
         mf_graph *g = lower_ok(model, &options);
@@ -327,10 +331,17 @@ static void optimizer_settings_are_obeyed(void **state)
 static void masks_reach_the_loss(void **state)
 {
     (void)state;
-    char *text = sequential_text(LAYER("InputLayer", "in", ",\"batch_shape\":[null,7],\"dtype\":\"int32\"") ","
-        LAYER("Embedding", "e", ",\"input_dim\":9,\"output_dim\":4,\"mask_zero\":true") ","
-        LAYER("LSTM", "l", ",\"units\":5,\"activation\":\"tanh\",\"recurrent_activation\":\"sigmoid\",\"return_sequences\":true")
-        "," LAYER("Dense", "d", ",\"units\":3,\"activation\":\"softmax\""),
+    char *text = sequential_text(
+        LAYER("InputLayer", "in", ",\"batch_shape\":[null,7],\"dtype\":\"int32\"") "," LAYER(
+            "Embedding",
+            "e", ",\"input_dim\":9,\"output_dim\":4,\"mask_zero\":true") "," LAYER("LSTM", "l",
+                                                                                   ",\"units\":5,\"activation\":"
+                                                                                   "\"tanh\",\"recurrent_activation\":"
+                                                                                   "\"sigmoid\",\"return_sequences\":"
+                                                                                   "true") "," LAYER("Dense", "d",
+                                                                                                     ",\"units\":3,"
+                                                                                                     "\"activation\":"
+                                                                                                     "\"softmax\""),
         "{\"optimizer\":\"sgd\",\"loss\":\"sparse_categorical_crossentropy\"}");
     mf_model *model = model_from_text(text);
     mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
