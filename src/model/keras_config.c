@@ -570,6 +570,7 @@ static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *obje
     policy = dtype_policy(arena, mf_json_get(config, "dtype"), policy);
     if (!policy)
         return mf_keras_no_memory(err);
+    model->dtype_policy = policy;
     if (strcmp(class_name, "Sequential") == 0) {
         model->class_name = "Sequential";
         return build_sequential(&b, config, trainable, policy);

@@ -53,6 +53,11 @@ mf_keras_entry *mf_keras_table_find(const mf_keras_table *t, const char *path);
 memfit_status mf_keras_stored(mf_arena *arena, mf_hdf5 *file, uint64_t address, const char *path, mf_stored *stored,
                               memfit_error *err);
 
+/* Under mixed_float16 an optimizer is wrapped in one that scales the loss, with four scalars of its own in front: sets
+ * those apart as model->outer_optimizer, so that model->optimizer begins with the iteration count in every file. */
+void mf_keras_unwrap_optimizer(mf_model *model);
+enum { MF_KERAS_OUTER_ARRAYS = 4 };
+
 /* compile_config in one form: training_config's keys renamed, old metric wrappers replaced by the function's name.
  * NULL for a model that was not compiled. NULL with *failed set on lack of memory. */
 const mf_json *mf_keras_compile(mf_arena *arena, const mf_json *compile_config, bool *failed);

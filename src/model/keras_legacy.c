@@ -293,6 +293,7 @@ static memfit_status give_optimizer(legacy *g, mf_model *model, uint64_t address
     }
     model->optimizer = stored;
     model->optimizer_count = (uint32_t)count;
+    mf_keras_unwrap_optimizer(model);
     return MEMFIT_OK;
 }
 

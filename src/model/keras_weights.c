@@ -402,14 +402,45 @@ mf_keras_entry *mf_keras_table_find(const mf_keras_table *t, const char *path)
     return NULL;
 }
 
+void mf_keras_unwrap_optimizer(mf_model *m)
+{
+    const mf_stored *s = m->optimizer;
+    if (m->optimizer_count <= MF_KERAS_OUTER_ARRAYS)
+        return;
+    for (unsigned i = 0; i <= MF_KERAS_OUTER_ARRAYS; i++)
+        if (s[i].shape.rank || (i % 2 == 0) != (s[i].dtype == MF_I64 || s[i].dtype == MF_I32))
+            return;
+    m->outer_optimizer = m->optimizer;
+    m->outer_optimizer_count = m->optimizer_count;
+    m->optimizer += MF_KERAS_OUTER_ARRAYS;
+    m->optimizer_count -= MF_KERAS_OUTER_ARRAYS;
+}
+
+/* Keras 3 stores a wrapped optimizer twice, behind its wrapper's arrays and by itself, and loads the latter last. */
+static memfit_status match_optimizer(mf_keras_table *t, mf_model *m)
+{
+    mf_stored *inner = NULL;
+    uint32_t inner_count = 0;
+    memfit_status st = take_entries(t, "optimizer/vars/", &m->optimizer, &m->optimizer_count);
+    if (!st)
+        st = take_entries(t, "optimizer/inner_optimizer/vars/", &inner, &inner_count);
+    if (st)
+        return st;
+    mf_keras_unwrap_optimizer(m);
+    if (m->outer_optimizer && inner_count) {
+        m->optimizer = inner;
+        m->optimizer_count = inner_count;
+    }
+    return MEMFIT_OK;
+}
+
 memfit_status mf_keras_match_weights(mf_arena *arena, mf_model *model, mf_hdf5 *file, memfit_error *err)
 {
     mf_keras_table t = {.arena = arena, .err = err, .file = file};
     memfit_status st = mf_keras_table_make(&t, file->root);
     if (st)
         return st;
-    if ((st = match_model(&t, model, "")) ||
-        (st = take_entries(&t, "optimizer/vars/", &model->optimizer, &model->optimizer_count)))
+    if ((st = match_model(&t, model, "")) || (st = match_optimizer(&t, model)))
         return st;
     for (size_t i = 0; i < t.count; i++)
         model->unclaimed_count += !t.entries[i].claimed && strncmp(t.entries[i].path, "layers", 6) == 0;

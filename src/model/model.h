@@ -89,6 +89,10 @@ struct mf_model {
     const mf_json *compile; /* compile_config in Keras 3's form, or NULL when not compiled */
     mf_stored *optimizer;   /* optimizer/vars/<i> in numeric order */
     uint32_t optimizer_count;
+    mf_stored *outer_optimizer; /* mixed_float16: the loss-scaling optimizer's own four arrays (iteration, rate, steps
+                                   since the last change, scale), then those of `optimizer` once more; NULL otherwise */
+    uint32_t outer_optimizer_count;
+    const char *dtype_policy; /* of the model itself */
     const mf_json *root;      /* the whole configuration object; NULL for nested models */
     struct mf_hdf5 *hdf5;     /* the file the stored arrays lie in, or NULL */
     bool borrowed;            /* the mapping belongs to somebody else */

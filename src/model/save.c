@@ -156,23 +156,58 @@ static bool can_patch_optimizer(const saving *s)
     return true;
 }
 
-/* A new optimizer group: by number in .keras; in .h5 with the list of names that Keras goes by. */
+/* The loss-scaling optimizer's own arrays: as stored, else as it starts. */
+static mf_save_array outer_array(const saving *s, uint32_t index)
+{
+    static const int64_t none = 0;
+    static const float rate = 0, scale = 32768;
+    const mf_save_array fresh[MF_KERAS_OUTER_ARRAYS] = {{.dtype = MF_I64, .data = &none},
+                                                        {.dtype = MF_F32, .data = &rate},
+                                                        {.dtype = MF_I64, .data = &none},
+                                                        {.dtype = MF_F32, .data = &scale}};
+    if (index >= s->model->outer_optimizer_count)
+        return fresh[index];
+    const mf_stored *stored = &s->model->outer_optimizer[index];
+    return (mf_save_array){.dtype = stored->dtype, .shape = stored->shape, .data = stored->data};
+}
+
+/* Array i of the optimizer: as given, else as stored. */
+static mf_save_array optimizer_array(const saving *s, uint32_t i)
+{
+    if (s->options->optimizer_count)
+        return s->options->optimizer[i];
+    const mf_stored *stored = &s->model->optimizer[i];
+    return (mf_save_array){.dtype = stored->dtype, .shape = stored->shape, .data = stored->data};
+}
+
+static bool add_numbered(saving *s, mf_h5_node *group, uint32_t number, const mf_save_array *a, const char **name)
+{
+    *name = mf_arena_printf(s->arena, "%u", number);
+    return *name && mf_h5_array(&s->writer, group, *name, a->dtype, &a->shape, a->data);
+}
+
+/* A new optimizer group: by number in .keras; in .h5 with the list of names that Keras goes by. Under mixed_float16
+ * Keras wraps the optimizer and stores it twice. */
 static memfit_status describe_optimizer(saving *s)
 {
-    const mf_save_options *o = s->options;
+    uint32_t given = s->options->optimizer_count ? s->options->optimizer_count : s->model->optimizer_count;
     bool is_h5 = s->model->container == MF_CONTAINER_HDF5;
+    bool wrapped = s->model->outer_optimizer_count || strcmp(s->model->dtype_policy, "mixed_float16") == 0;
+    uint32_t own = wrapped ? MF_KERAS_OUTER_ARRAYS : 0, count = own + given;
     mf_h5_node *group = mf_h5_group(&s->writer, s->writer.root, is_h5 ? "optimizer_weights" : "optimizer/vars");
-    const char **names = MF_NEW_ARRAY(s->arena, const char *, o->optimizer_count);
+    const char **names = MF_NEW_ARRAY(s->arena, const char *, count), *ignored;
     if (!group || !names)
         return no_memory(s);
-    for (uint32_t i = 0; i < o->optimizer_count; i++) {
-        const mf_save_array *a = &o->optimizer[i];
-        if (!(names[i] = mf_arena_printf(s->arena, "%u", i)) ||
-            !mf_h5_array(&s->writer, group, names[i], a->dtype, &a->shape, a->data))
+    mf_h5_node *inner =
+        wrapped && !is_h5 ? mf_h5_group(&s->writer, s->writer.root, "optimizer/inner_optimizer/vars") : NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        mf_save_array a = i < own ? outer_array(s, i) : optimizer_array(s, i - own);
+        if (!add_numbered(s, group, i, &a, &names[i]) ||
+            (inner && i >= own && !add_numbered(s, inner, i - own, &a, &ignored)))
             return no_memory(s);
     }
     if (is_h5)
-        mf_h5_texts(&s->writer, group, "weight_names", names, o->optimizer_count);
+        mf_h5_texts(&s->writer, group, "weight_names", names, count);
     return MEMFIT_OK;
 }
 
@@ -180,7 +215,7 @@ static memfit_status describe_optimizer(saving *s)
 static memfit_status collect_patches(saving *s, bool *fits)
 {
     const mf_save_options *o = s->options;
-    if (!(s->patches = MF_NEW_ARRAY(s->arena, mf_patch, (size_t)o->weight_count + o->optimizer_count)))
+    if (!(s->patches = MF_NEW_ARRAY(s->arena, mf_patch, (size_t)o->weight_count + 2 * (size_t)o->optimizer_count)))
         return no_memory(s);
     *fits = s->model->hdf5 && mf_h5_can_extend(s->model->hdf5);
     for (uint32_t i = 0; i < o->weight_count; i++) {
@@ -196,13 +231,25 @@ static memfit_status collect_patches(saving *s, bool *fits)
     return MEMFIT_OK;
 }
 
+static void patch_optimizer(saving *s)
+{
+    for (uint32_t i = 0; i < s->options->optimizer_count; i++) {
+        const mf_stored *stored = &s->model->optimizer[i];
+        add_patch(s, stored, s->options->optimizer[i].data);
+        if (i + MF_KERAS_OUTER_ARRAYS >= s->model->outer_optimizer_count)
+            continue;
+        const mf_stored *again = &s->model->outer_optimizer[i + MF_KERAS_OUTER_ARRAYS];
+        if (again->data != stored->data && again->bytes == stored->bytes && is_in_file(s->model, again))
+            add_patch(s, again, s->options->optimizer[i].data);
+    }
+}
+
 static memfit_status extend_weights(saving *s)
 {
     const mf_save_options *o = s->options;
     memfit_status st = MEMFIT_OK;
     if (o->optimizer_count && can_patch_optimizer(s)) {
-        for (uint32_t i = 0; i < o->optimizer_count; i++)
-            add_patch(s, &s->model->optimizer[i], o->optimizer[i].data);
+        patch_optimizer(s);
     } else if (o->optimizer_count && (st = describe_optimizer(s))) {
         return st;
     }
@@ -268,18 +315,8 @@ static memfit_status fresh_weights(saving *s)
     memfit_status st = describe_layers(s, s->model, "", "");
     if (st)
         return st;
-    if (s->options->optimizer_count) {
-        if ((st = describe_optimizer(s)))
-            return st;
-    } else {
-        for (uint32_t i = 0; i < s->model->optimizer_count; i++) {
-            char path[64];
-            const mf_stored *d = &s->model->optimizer[i];
-            snprintf(path, sizeof path, "optimizer/vars/%u", i);
-            if (!mf_h5_array(&s->writer, s->writer.root, path, d->dtype, &d->shape, d->data))
-                return no_memory(s);
-        }
-    }
+    if ((s->options->optimizer_count || s->model->optimizer_count) && (st = describe_optimizer(s)))
+        return st;
     return mf_h5_layout(&s->writer, &s->saver->image, s->err);
 }
 

@@ -94,10 +94,10 @@ static void compare(const mf_model *a, const mf_model *b, unsigned char add)
 }
 
 static const char *const files[] = {
-    "dense_adam.keras", "dense_adam.h5",   "conv_rmsprop.keras", "conv_rmsprop.h5",    "nested.keras",
-    "nested.h5",        "recurrent.keras", "recurrent.h5",       "attention.keras",    "functional_shared.keras",
-    "kinds.keras",      "bfloat.keras",    "custom_layer.keras", "windows_2_15.keras", "skipping_2_13.keras",
-    "deflated.keras"};
+    "dense_adam.keras",    "dense_adam.h5",   "conv_rmsprop.keras", "conv_rmsprop.h5", "nested.keras",
+    "nested.h5",           "recurrent.keras", "recurrent.h5",       "attention.keras", "functional_shared.keras",
+    "kinds.keras",         "bfloat.keras",    "custom_layer.keras", "mixed.keras",     "windows_2_15.keras",
+    "skipping_2_13.keras", "deflated.keras"};
 
 static void every_array_goes_back(void **state)
 {
