@@ -353,7 +353,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     mf_os_memory m = {0};
     mf_host_trim();
     mf_os_process_memory(&m, NULL);
-    uint64_t fixed = m.rss_anon + m.rss_shmem + (4 << 20);
+    uint64_t fixed = m.rss_anon + m.rss_shmem + (1 << 20);
     memfit_status status = MEMFIT_OK;
     for (int attempt = 0; attempt < 4; attempt++) {
         status = make_plan(t, limit, fixed, err);
