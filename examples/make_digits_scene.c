@@ -60,8 +60,8 @@ static int write_npz(const char *path, const unsigned char *x, const unsigned ch
     size_t a = npy(mx, shape, x, x_bytes);
     snprintf(shape, sizeof shape, "%zu,", n);
     size_t b = npy(my, shape, y, n);
-    mf_zip_entry e[2] = {{.name = "x.npy", .bytes = a, .crc = mf_crc32(0, mx, a)},
-                         {.name = "y.npy", .bytes = b, .crc = mf_crc32(0, my, b)}};
+    mf_zip_entry e[2] = {{.name = "x.npy", .bytes = a, .packed_bytes = a, .crc = mf_crc32(0, mx, a)},
+                         {.name = "y.npy", .bytes = b, .packed_bytes = b, .crc = mf_crc32(0, my, b)}};
     uint64_t directory, all = mf_zip_layout(e, 2, 64, &directory);
     for (int i = 0; i < 2; i++) {
         mf_zip_local_header(&e[i], head);
