@@ -42,6 +42,11 @@ typedef struct mf_k_update {
     uint64_t iteration;
 } mf_k_update;
 
+typedef struct mf_k_lstm {
+    int64_t batch, units;
+    int64_t z_step, h_step; /* from sample to sample in (N,T,4u) and (N,T,u) arrays */
+} mf_k_lstm;
+
 typedef struct mf_k_loss {
     mf_loss function;
     int64_t rows, columns;         /* the last axis is reduced within a row */
@@ -100,7 +105,13 @@ typedef struct mf_k_loss {
     X(double, square_sum, (const float *x, int64_t n))                                                                 \
     X(void, scale, (float *x, float factor, int64_t n, int threads))                                                   \
     X(void, clip, (float *x, float limit, int64_t n, int threads))                                                     \
-    X(bool, unscale, (float *x, float factor, int64_t n, int threads))
+    X(bool, unscale, (float *x, float factor, int64_t n, int threads))                                                 \
+    X(void, lstm_step,                                                                                                 \
+      (const mf_k_lstm *k, const float *z, const float *zu, float *h, float *c, float *h_out, float *gates,            \
+       float *c_out, int threads))                                                                                     \
+    X(void, lstm_back,                                                                                                 \
+      (const mf_k_lstm *k, const float *dh_out, const float *gates, const float *c, const float *c_before,             \
+       int64_t c_before_step, const float *dh, float *dc, float *d, float *dz, int threads))
 
 typedef struct mf_kernel_table {
     const char *name;

@@ -304,6 +304,22 @@ static void windows_and_norms(void **state)
     }
 }
 
+static void recurrent(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        uint32_t z = mf_g_input(&b, "z", MF_F32, shape(3, 6, 5, 28, 0)), u = weight(&b, "u", shape(2, 7, 28, 0, 0));
+        uint32_t h0 = i & 1 ? mf_g_input(&b, "h0", MF_F32, shape(2, 6, 7, 0, 0)) : MF_NONE;
+        uint32_t c0 = i & 1 ? mf_g_input(&b, "c0", MF_F32, shape(2, 6, 7, 0, 0)) : MF_NONE;
+        mf_rnn_result r = mf_g_lstm(&b, z, u, h0, c0, MF_NONE, i & 2, MF_UNARY_TANH, MF_UNARY_SIGMOID);
+        uint32_t wanted[4] = {z, u, h0, c0};
+        assert_true(finish(&b, i == 3 ? r.last : r.sequence, i & 1 ? 4 : 2, wanted) >= 2);
+    }
+}
+
 static void moving_data(void **state)
 {
     (void)state;
@@ -384,7 +400,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions), cmocka_unit_test(products_and_functions), cmocka_unit_test(windows_and_norms),
-        cmocka_unit_test(moving_data),  cmocka_unit_test(losses_and_updates),
+        cmocka_unit_test(moving_data),  cmocka_unit_test(losses_and_updates),     cmocka_unit_test(recurrent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,6 +97,10 @@ const fast_rule *fast_rule_of(mf_op_kind kind)
         return &fast_update;
     case MF_OP_DROPOUT:
         return &fast_dropout;
+    case MF_OP_LSTM:
+        return &fast_lstm;
+    case MF_OP_LSTM_GRAD:
+        return &fast_lstm_grad;
     case MF_OP_SQUARE_SUM:
         return &fast_square_sum;
     default:
