@@ -31,8 +31,12 @@
 
 static atomic_uint_fast64_t taken, reserved;
 
+static atomic_bool prepared, serving;
+
 uint64_t cli_allocation_count(void)
 {
+    if (atomic_load(&prepared))
+        atomic_store(&serving, 1);
     return atomic_load_explicit(&taken, memory_order_relaxed);
 }
 
@@ -65,8 +69,6 @@ static unsigned char *space;
 static size_t space_bytes;
 static block *free_list[CLASSES];
 static atomic_flag lock = ATOMIC_FLAG_INIT;
-static atomic_bool serving;
-
 static void *reserve_take(size_t bytes)
 {
     for (int c = 0; c < CLASSES; c++) {
@@ -130,11 +132,12 @@ void cli_reserve_begin(void)
                 free_list[c] = (block *)(void *)at;
             }
     }
-    atomic_store(&serving, 1);
+    atomic_store(&prepared, 1);
 }
 
 void cli_reserve_end(void)
 {
+    atomic_store(&prepared, 0);
     atomic_store(&serving, 0);
 }
 
