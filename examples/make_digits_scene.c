@@ -2,8 +2,8 @@
  * make_digits_scene.c: writes what `make run` trains: make_digits_scene DIGITS.npz FOLDER
  *
  *   FOLDER/train.npz, test.npz   the digits scaled up to 32x32 (bilinear, uint8 0..255): four fifths and one fifth
- *   FOLDER/digits.keras          convolutions 64-64-pool-128-128, pooling, dense; Adam, sparse categorical cross-entropy
- *   FOLDER/s7.keras              the large-image network, 1024x1024
+ *   FOLDER/digits.keras          convolutions 64-64-pool-128-128, pooling, dense; Adam, sparse categorical
+ * cross-entropy FOLDER/s7.keras              the large-image network, 1024x1024
  *
  * It uses memfit's own parts, so that the scene needs neither Python nor Keras.
  */

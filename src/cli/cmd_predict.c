@@ -4,6 +4,7 @@
 
 int cli_predict(const cli_command *command, int argc, char **argv)
 {
+    train_cli_short_spin(argv);
     train_cli cli = {0};
     memfit_train_options *o = &cli.o;
     memfit_train_options_default(o);

@@ -12,6 +12,7 @@ static const char help[] =
 
 int cli_train(const cli_command *command, int argc, char **argv)
 {
+    train_cli_short_spin(argv);
     train_cli cli = {0};
     memfit_train_options *o = &cli.o;
     memfit_train_options_default(o);

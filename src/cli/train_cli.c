@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- options ---------------------------------------------------------------------------------------------- */
 
@@ -44,6 +45,14 @@ static int read_precision(const cli_command *command, train_cli *cli)
     else if (strcmp(p, "float32") && strcmp(p, "mixed_float16") && strcmp(p, "mixed_bfloat16"))
         return cli_usage_error(command, "--precision %s: float32, mixed_float16 or mixed_bfloat16 is wanted", p);
     return CLI_DONE;
+}
+
+void train_cli_short_spin(char **argv)
+{
+    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
+        return;
+    if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
+        execv("/proc/self/exe", argv - 1); /* argv begins with the command; the program's own name is before it */
 }
 
 int train_cli_resolve(const cli_command *command, train_cli *cli)

@@ -326,8 +326,8 @@ static memfit_status fill_one(mf_feeder *f, const mf_feed_link *l, int64_t sampl
 }
 
 /* Samples that need no scratch are shared out over the threads: they are many and independent. */
-static memfit_status fill_together(mf_feeder *f, const mf_feed_link *l, int64_t first, int64_t count, unsigned char *out,
-                                   memfit_error *err)
+static memfit_status fill_together(mf_feeder *f, const mf_feed_link *l, int64_t first, int64_t count,
+                                   unsigned char *out, memfit_error *err)
 {
     memfit_status worst = MEMFIT_OK;
 #pragma omp parallel for schedule(static)
