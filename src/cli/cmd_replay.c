@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "memfit/pool.h"
+#include "memfit/explanation.h"
 #include "memfit/trace.h"
 
 #include <inttypes.h>
@@ -48,6 +48,7 @@ typedef struct outcome {
     uint64_t address_hash;
     uint64_t ns;
     memfit_error first_failure;
+    memfit_explanation why;
     uint64_t first_failure_at;
 } outcome;
 
@@ -198,6 +199,7 @@ static memfit_status play_event(replay *r, memfit_pool *pool, const memfit_event
     if (!out->failed++) {
         out->first_failure = *err;
         out->first_failure_at = index;
+        memfit_pool_explain(pool, &out->why, NULL);
     }
     return MEMFIT_OK;
 }
@@ -418,10 +420,17 @@ int cli_replay(const cli_command *command, int argc, char **argv)
     if (replay_all(&r, &out, &err))
         status = cli_report(&r.common, &err);
     else if (out.failed) {
+        fflush(stdout);
         fprintf(stderr, "memfit: %" PRIu64 " of the trace's allocations failed; the first: %s\n", out.failed,
                 out.first_failure.message);
         if (out.first_failure.hint[0])
             fprintf(stderr, "  %s\n", out.first_failure.hint);
+        if (!r.common.json && !r.common.quiet) {
+            static char text[MEMFIT_EXPLANATION_TEXT];
+            fprintf(
+                stderr, "\n%s",
+                memfit_explanation_text(&out.why, mf_os_terminal_columns(stderr), mf_chart_utf8(), text, sizeof text));
+        }
         status = CLI_NO_FIT;
     }
     finish(&r);

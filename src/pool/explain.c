@@ -116,7 +116,7 @@ static void read_device(memfit_pool *pool, mf_explain *ex)
         e->other_process[0] = 0;
     uint64_t room = atomic_load_explicit(&device->budget.room_bytes, memory_order_relaxed);
     uint64_t taken = atomic_load_explicit(&device->budget.taken_bytes, memory_order_relaxed);
-    ex->aside_room = room == UINT64_MAX ? MF_BEYOND : room > taken ? (room - taken) / page : 0;
+    ex->aside_bytes = room == UINT64_MAX ? UINT64_MAX / 2 : room > taken ? room - taken : 0;
     taken -= ex->free_bytes - free_bytes < taken ? ex->free_bytes - free_bytes : taken;
     ex->budget_room = room == UINT64_MAX ? MF_BEYOND : room > taken ? (room - taken) / page : 0;
     ex->device_total = total / page;

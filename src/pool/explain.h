@@ -83,7 +83,7 @@ typedef struct mf_explain {
     mf_trial base;
     /* the device, in pages of this pool */
     uint64_t device_total, device_free, budget_room;
-    uint64_t aside_room;      /* what a slice could still set aside */
+    uint64_t aside_bytes;     /* what a slice could still set aside */
     uint64_t rounding;        /* bytes other pools lose to pages */
     uint64_t rounding_shared; /* of them those that are no slices */
     uint64_t free_bytes;      /* of the device, with what other pools give back when asked */

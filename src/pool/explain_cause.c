@@ -42,7 +42,8 @@ static uint64_t budget_when_raised(const memfit_pool *pool, const mf_explain *ex
 {
     if (!pool->options.slice || ex->budget_room == MF_BEYOND)
         return ex->budget_room;
-    return less(ex->base.limit, ex->base.reserved) + ex->aside_room;
+    uint64_t most = mf_limit_room(pool, pool->limit_bytes + ex->aside_bytes) / pool->pages.bytes;
+    return less(most, ex->base.reserved);
 }
 
 static uint64_t device_when_raised(const memfit_pool *pool, const mf_explain *ex)
@@ -77,7 +78,8 @@ static uint64_t packed_small_pages(const memfit_pool *pool, const mf_survey *s)
     }
     uint64_t bytes = (slabs + per_span - 1) / per_span * pool->span_bytes;
     uint64_t staying = (s->live_pages - s->small_pages) * page;
-    if (s->small_block_bytes > less(staying, s->taken_bytes - s->small_taken_bytes))
+    if (s->small_block_bytes > less(staying, s->taken_bytes - s->small_taken_bytes) ||
+        s->largest_hole < MF_SURVIVOR_MOST)
         bytes += s->small_block_bytes;
     return (bytes + page - 1) / page;
 }
@@ -245,7 +247,8 @@ static void try_raise(const memfit_pool *pool, mf_explain *ex)
     mf_trial t = ex->base;
     t.limit = (limit - mf_fixed_bytes(pool)) / pool->pages.bytes;
     t.device = device_when_raised(pool, ex);
-    if (limit == pool->limit_bytes || limit > ex->last.device_bytes || !mf_trial_fits(&t))
+    if (limit == pool->limit_bytes || limit > ex->last.device_bytes || !mf_trial_fits(&t) ||
+        (pool->options.slice && limit - pool->limit_bytes > ex->aside_bytes))
         return;
     memfit_action a = {.kind = MEMFIT_ACTION_RAISE_LIMIT, .limit_bytes = limit};
     a.bytes = a.frees_bytes = limit - pool->limit_bytes;
@@ -270,6 +273,17 @@ static void try_trim(const memfit_pool *pool, mf_explain *ex, memfit_pool *other
     add(ex, &a);
 }
 
+/* What the device's budget lacks, in whole pages: for the rise of a slice's limit, or for the pages others create. */
+static uint64_t wanted_more(const memfit_pool *pool, const mf_explain *ex, uint64_t limit, uint64_t created)
+{
+    uint64_t page = pool->pages.bytes;
+    if (ex->budget_room == MF_BEYOND)
+        return 0;
+    if (pool->options.slice)
+        return mf_round_up(less(limit - pool->limit_bytes, ex->aside_bytes), page);
+    return less(created, ex->budget_room) * page;
+}
+
 /* Part of what another logical device has set aside and does not use. */
 static void try_move_limit(const memfit_pool *pool, mf_explain *ex, memfit_pool *other)
 {
@@ -278,11 +292,9 @@ static void try_move_limit(const memfit_pool *pool, mf_explain *ex, memfit_pool 
         return;
     uint64_t held = (other->pages.reserved - mf_pages_idle(other)) * other->pages.bytes + mf_fixed_bytes(other);
     uint64_t created = less(ex->base.used + ex->base.place, ex->base.reserved);
-    uint64_t wanted = pool->options.slice ? (limit - pool->limit_bytes + page - 1) / page : created;
-    uint64_t room = pool->options.slice ? ex->aside_room : ex->budget_room;
-    if (wanted <= room)
+    uint64_t bytes = wanted_more(pool, ex, limit, created), slack = less(other->limit_bytes, held);
+    if (!bytes)
         return;
-    uint64_t bytes = (wanted - room) * page, slack = less(other->limit_bytes, held);
     uint64_t released = less(other->pages.reserved * other->pages.bytes + mf_fixed_bytes(other),
                              less(other->limit_bytes, bytes)); /* idle pages that go when the limit comes down */
     mf_trial t = ex->base;
@@ -372,10 +384,8 @@ static void try_larger_device(const memfit_pool *pool, mf_explain *ex)
         return;
     uint64_t page = pool->pages.bytes, limit = wanted_limit(pool, ex);
     uint64_t created = less(ex->base.used + ex->base.place, ex->base.reserved);
-    uint64_t set_aside = pool->options.slice ? (limit - pool->limit_bytes + page - 1) / page : created;
     uint64_t bytes = less(limit, ex->last.device_bytes), physical = less(created * page, ex->free_bytes);
-    uint64_t room = pool->options.slice ? ex->aside_room : ex->budget_room;
-    uint64_t budget = room == MF_BEYOND ? 0 : less(set_aside, room) * page;
+    uint64_t budget = wanted_more(pool, ex, limit, created);
     bytes = physical > bytes ? physical : bytes;
     bytes = mf_round_up(budget > bytes ? budget : bytes, page);
     memfit_action a = {.kind = MEMFIT_ACTION_LARGER_DEVICE, .bytes = bytes, .frees_bytes = bytes, .limit_bytes = limit};

@@ -34,6 +34,8 @@ static void pack_small(world *w)
             scene_drop(w, i);
     }
     memfit_pool_flush_thread(w->pool, NULL);
+    memfit_stream_sync(w->device, 0, NULL);
+    memfit_pool_poll(w->pool, NULL);
     memfit_address address;
     for (size_t i = 0; i < w->blocks; i++)
         if (small[i])
@@ -47,7 +49,7 @@ static void raise_as_far_as_possible(world *w)
     uint64_t low = info.limit_bytes, high = w->s->capacity;
     if (memfit_pool_set_limit(w->pool, high, false, NULL) == MEMFIT_OK)
         return;
-    while (high - low > w->s->page / 2) {
+    while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
         if (memfit_pool_set_limit(w->pool, middle, false, NULL) == MEMFIT_OK)
             low = middle;
@@ -175,7 +177,10 @@ static void wait_for_stream(world *w, const memfit_action *a)
     }
     assert_ok(memfit_pool_poll(w->pool, &err), err);
     uint64_t freed = before - held_bytes(w);
-    assert_true(freed == a->frees_bytes || info.idle_bytes == a->frees_bytes);
+    /* Slots that waited may leave whole spans empty: more than was promised is fine. */
+    if (freed < a->frees_bytes && info.idle_bytes != a->frees_bytes)
+        fail_msg("%s (seed %llu): waiting frees %llu bytes, %llu were promised", w->s->name,
+                 (unsigned long long)w->s->seed, (unsigned long long)freed, (unsigned long long)a->frees_bytes);
 }
 
 static memfit_pool *pool_named(world *w, const char *name)
@@ -305,16 +310,25 @@ static void check_text(const memfit_explanation *why)
 
 static unsigned borderline;
 
-/* A history played with other pages is not quite the same: blocks lie elsewhere. If the trial with fine pages would
- * have gone the other way for a request that differs by a page and a thirty-second of the limit, it decides nothing. */
+/* A history played with other pages, or small blocks taken anew, put blocks elsewhere. If such a trial would have gone
+ * the other way for a request that differs by a page and a thirty-second of the limit, it decides nothing. */
 static bool is_borderline(const scene *s, memfit_cause explained, memfit_cause label)
 {
-    scene near = *s;
+    static const struct {
+        memfit_cause cause;
+        unsigned without;
+    } rough[] = {{MEMFIT_CAUSE_GRANULARITY, FINE_PAGES}, {MEMFIT_CAUSE_PINNED_BY_SMALL, PACKED}};
     uint64_t step = s->limit / 32 + s->page;
-    near.request = label == MEMFIT_CAUSE_GRANULARITY ? s->request + step : s->request > step ? s->request - step : 1;
-    if (label == MEMFIT_CAUSE_GRANULARITY)
-        return !succeeds_without(&near, FINE_PAGES);
-    return explained == MEMFIT_CAUSE_GRANULARITY && succeeds_without(&near, FINE_PAGES);
+    scene larger = *s, smaller = *s;
+    larger.request = s->request + step;
+    smaller.request = s->request > step ? s->request - step : 1;
+    for (size_t i = 0; i < 2; i++) {
+        if (label == rough[i].cause && !succeeds_without(&larger, rough[i].without))
+            return true;
+        if (explained == rough[i].cause && succeeds_without(&smaller, rough[i].without))
+            return true;
+    }
+    return false;
 }
 
 /* False: the scene cannot be built, or the request does not fail in it. */
