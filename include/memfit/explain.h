@@ -42,18 +42,20 @@ enum { MEMFIT_DIAGNOSIS_OWNERS = 12, MEMFIT_DIAGNOSIS_SUGGESTIONS = 4 };
 
 typedef struct memfit_diagnosis {
     char framework[16]; /* "pytorch", "tensorflow", "jax", "memfit", "unknown" */
+    char source[16];    /* "log", "snapshot", "trace" */
     memfit_diagnosis_cause cause;
     double certainty;       /* 0 to 1 */
     char evidence[320];     /* what in the text says so */
     char settle[256];       /* the one further piece of evidence that would settle it; empty when certain */
     char operation[128];    /* what asked: an operation or kernel; may be empty */
-    char line[256];         /* the last line of the user's own code, "train.py:17"; may be empty */
+    char line[256];         /* the last line of the user's own code, "train.py:17", or its stack; may be empty */
     uint64_t request_bytes; /* 0: the text does not say; likewise below */
     uint64_t limit_bytes;
     uint64_t in_use_bytes;
     uint64_t reserved_bytes; /* held by the framework's allocator, in use or not */
     uint64_t card_bytes, card_free_bytes;
     uint64_t process_bytes; /* this process, context and libraries included */
+    uint64_t replay_bytes;  /* what the same requests, the failed one included, need in memfit's pool; not for logs */
     size_t owner_count;
     struct {
         char name[96];
@@ -70,6 +72,11 @@ typedef struct memfit_diagnosis {
  * failure we understand. Since 0.1. */
 MEMFIT_API memfit_status memfit_explain_log(const char *text, size_t bytes, memfit_diagnosis *diagnosis,
                                             memfit_error *err);
+
+/* Reads whatever failed: a log, a PyTorch memory snapshot or a memfit trace, told apart by content. A recording is
+ * replayed in memfit's pool, on no device, which tells fragmentation from shortage. DAMAGED also for a pickle that is
+ * more than plain data. Since 0.1. */
+MEMFIT_API memfit_status memfit_explain(const void *data, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@
  * segment_free and segment_unmap UNMAP, oom FAIL. The history is a window: it may begin after the program did, so
  * blocks freed in it but not allocated in it, and blocks alive at its end that it does not know, were there before.
  *
- * A buffer's owner is the innermost Python frame outside of torch itself. Only plain data is read (base/pickle.h).
+ * A buffer's owner is its stack: the innermost Python frames outside of torch itself. Only plain data is read (base/pickle.h).
  */
 #include "base/error.h"
 #include "base/pickle.h"
@@ -20,6 +20,7 @@
 
 enum {
     MOST_KEYS = 64,     /* a record of more is not PyTorch's, and would make look-ups slow */
+    STACK = 3,          /* frames in an owner's name */
     CACHE = 4096,       /* of stacks already named; PyTorch shares equal ones */
     MEMORY_FACTOR = 96, /* the tree may take this many times the file, see pickle.h */
 };
@@ -45,49 +46,64 @@ static bool contains(const mf_pickle *text, const char *part)
     return text && text->type == MF_PICKLE_STRING && memmem(text->data, text->count, part, strlen(part));
 }
 
-static bool ends_in_py(const mf_pickle *text)
+/* A file of Python's: "model.py", or what has no file: "<string>", "<stdin>", "<ipython-input-3>". */
+static bool is_python(const mf_pickle *text)
 {
-    return text && text->type == MF_PICKLE_STRING && text->count > 3 &&
-           memcmp(text->data + text->count - 3, ".py", 3) == 0;
+    if (!text || text->type != MF_PICKLE_STRING || text->count < 4)
+        return false;
+    return memcmp(text->data + text->count - 3, ".py", 3) == 0 || text->data[0] == '<';
+}
+
+static bool is_users(const mf_pickle *file)
+{
+    return !contains(file, "/torch/") && !contains(file, "<frozen") && !contains(file, "/_contextlib.py");
 }
 
 static int shown(size_t bytes)
 {
-    return bytes < 100 ? (int)bytes : 100;
+    return bytes < 60 ? (int)bytes : 60;
 }
 
-/* "train_step (model.py:42)" of the innermost frame that is the user's; failing that, of the innermost in Python. */
-static memfit_status name_frames(import *in, const mf_pickle *frames, uint32_t *name, memfit_error *err)
+/* Appends "train_step (model.py:42)"; false when there is no room for all of it. */
+static bool append_frame(char *text, size_t *length, size_t bytes, const mf_pickle *frame)
 {
-    *name = 0;
-    const mf_pickle *best = NULL;
-    size_t n = mf_pickle_length(frames), look = n < 256 ? n : 256;
-    for (size_t i = 0; i < look; i++) {
-        const mf_pickle *frame = mf_pickle_at(frames, i);
-        const mf_pickle *file = is_record(frame) ? mf_pickle_get(frame, "filename") : NULL;
-        if (!ends_in_py(file))
-            continue;
-        if (!best)
-            best = frame;
-        if (!contains(file, "/torch/") && !contains(file, "<")) {
-            best = frame;
-            break;
-        }
-    }
-    if (!best)
-        return MEMFIT_OK;
-    const mf_pickle *file = mf_pickle_get(best, "filename"), *function = mf_pickle_get(best, "name");
+    const mf_pickle *file = mf_pickle_get(frame, "filename"), *function = mf_pickle_get(frame, "name");
     size_t start = file->count;
     while (start > 0 && file->data[start - 1] != '/')
         start--;
     bool named = function && function->type == MF_PICKLE_STRING;
-    char text[MF_TRACE_MOST_NAME + 1];
-    int length = snprintf(text, sizeof text, "%.*s (%.*s:%" PRId64 ")", named ? shown(function->count) : 1,
-                          named ? function->data : "?", shown(file->count - start), file->data + start,
-                          mf_pickle_integer(mf_pickle_get(best, "line"), 0));
-    if (length < 0)
-        return MEMFIT_OK;
-    return mf_trace_builder_name(&in->b, text, strnlen(text, sizeof text - 1), name, err);
+    int n = snprintf(text + *length, bytes - *length, "%s%.*s (%.*s:%" PRId64 ")", *length ? " < " : "",
+                     named ? shown(function->count) : 1, named ? function->data : "?", shown(file->count - start),
+                     file->data + start, mf_pickle_integer(mf_pickle_get(frame, "line"), 0));
+    bool fits = n > 0 && (size_t)n < bytes - *length;
+    if (fits)
+        *length += (size_t)n;
+    text[*length] = 0;
+    return fits;
+}
+
+/* "train_step (model.py:42) < main (train.py:7)": the innermost frames that are the user's, callers after the called;
+ * failing that, the innermost in Python. */
+static memfit_status name_frames(import *in, const mf_pickle *frames, uint32_t *name, memfit_error *err)
+{
+    *name = 0;
+    const mf_pickle *innermost = NULL;
+    size_t n = mf_pickle_length(frames), look = n < 256 ? n : 256, length = 0;
+    char text[MF_TRACE_MOST_NAME + 1] = "";
+    unsigned taken = 0;
+    for (size_t i = 0; i < look && taken < STACK; i++) {
+        const mf_pickle *frame = mf_pickle_at(frames, i);
+        const mf_pickle *file = is_record(frame) ? mf_pickle_get(frame, "filename") : NULL;
+        if (!is_python(file))
+            continue;
+        if (!innermost)
+            innermost = frame;
+        if (is_users(file) && append_frame(text, &length, sizeof text, frame))
+            taken++;
+    }
+    if (!length && innermost)
+        append_frame(text, &length, sizeof text, innermost);
+    return length ? mf_trace_builder_name(&in->b, text, length, name, err) : MEMFIT_OK;
 }
 
 static memfit_status name_of(import *in, const mf_pickle *record, uint32_t *name, memfit_error *err)

@@ -17,6 +17,7 @@ static void print_json(const memfit_diagnosis *d)
     mf_json_begin(&w, stdout);
     mf_json_open(&w, NULL, '{');
     mf_json_put_string(&w, "framework", d->framework);
+    mf_json_put_string(&w, "source", d->source);
     mf_json_put_string(&w, "cause", memfit_diagnosis_cause_name(d->cause));
     mf_json_put_double(&w, "certainty", d->certainty);
     mf_json_put_string(&w, "evidence", d->evidence);
@@ -30,6 +31,8 @@ static void print_json(const memfit_diagnosis *d)
     mf_json_put_u64(&w, "card_bytes", d->card_bytes);
     mf_json_put_u64(&w, "card_free_bytes", d->card_free_bytes);
     mf_json_put_u64(&w, "process_bytes", d->process_bytes);
+    if (d->replay_bytes)
+        mf_json_put_u64(&w, "replay_bytes", d->replay_bytes);
     mf_json_open(&w, "owners", '[');
     for (size_t i = 0; i < d->owner_count; i++) {
         mf_json_open(&w, NULL, '{');
@@ -70,6 +73,11 @@ static void print_text(const memfit_diagnosis *d)
     if (d->line[0])
         printf("  %-22s %s\n", "from your line", d->line);
     print_size("limit", d->limit_bytes);
+    if (strcmp(d->source, "log") != 0) {
+        print_size("in use", d->in_use_bytes);
+        print_size("taken from the card", d->reserved_bytes);
+        print_size("with memfit's pool", d->replay_bytes);
+    }
     print_size("card", d->card_bytes);
     print_size("free on the card", d->card_free_bytes);
     if (d->owner_count) {
@@ -87,7 +95,7 @@ static void print_text(const memfit_diagnosis *d)
 }
 
 /* Standard input, whole, up to a bound. */
-static memfit_status read_stdin(char **text, size_t *bytes, memfit_error *err)
+static memfit_status read_stdin(char **text, size_t *bytes, size_t *room, memfit_error *err)
 {
     size_t capacity = 0, count = 0;
     char *data = NULL;
@@ -103,6 +111,7 @@ static memfit_status read_stdin(char **text, size_t *bytes, memfit_error *err)
     }
     *text = data;
     *bytes = count;
+    *room = capacity;
     return MEMFIT_OK;
 }
 
@@ -113,7 +122,8 @@ int cli_explain(const cli_command *command, int argc, char **argv)
         {"--model", CLI_STRING, &model, "FILE", "the model that was trained: joins the log with its plan"}, {0}};
     cli_common common;
     int status = cli_parse(command, argc, argv, options, &common, &operand, 1, 1, NULL,
-                           "LOG is what the program printed (standard output and error); - reads standard input.\n");
+                           "The file is what the program printed (standard output and error), a PyTorch memory snapshot or a\n"
+                           "memfit trace; - reads standard input.\n");
     if (status || common.help)
         return status;
     memfit_error err;
@@ -121,17 +131,17 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     memfit_status st;
     mf_mapping map = {0};
     char *text = NULL;
-    size_t bytes = 0;
+    size_t bytes = 0, room = 0;
     if (strcmp(operand, "-") == 0)
-        st = read_stdin(&text, &bytes, &err);
+        st = read_stdin(&text, &bytes, &room, &err);
     else if ((st = mf_os_map_file(operand, &map, &err)) == MEMFIT_OK)
         bytes = map.bytes;
     if (!st)
-        st = memfit_explain_log(text ? text : (const char *)map.data, bytes, &d, &err);
+        st = memfit_explain(text ? (const void *)text : map.data, bytes, &d, &err);
     if (st && map.data)
         mf_error_prefix(&err, "%s", operand);
     mf_os_unmap_file(&map);
-    mf_host_free(NULL, text, bytes);
+    mf_host_free(NULL, text, room);
     if (st)
         return cli_report(&common, &err);
     if (common.json)

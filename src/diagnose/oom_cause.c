@@ -46,10 +46,7 @@ static bool is(const mf_oom_facts *f, const char *framework)
     return strcmp(f->framework, framework) == 0;
 }
 
-static void decide(memfit_diagnosis *d, memfit_diagnosis_cause cause, double certainty, const char *settle,
-                   const char *format, ...) MEMFIT_PRINTF(5, 6);
-
-static void decide(memfit_diagnosis *d, memfit_diagnosis_cause cause, double certainty, const char *settle,
+void mf_oom_decide(memfit_diagnosis *d, memfit_diagnosis_cause cause, double certainty, const char *settle,
                    const char *format, ...)
 {
     va_list args;
@@ -75,12 +72,12 @@ static bool by_time(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     char a[24], b[24];
     if (growing(f)) {
-        decide(d, MEMFIT_DIAGNOSIS_GROWING, 0.9, "", "memory rose at %u of %u %ss printed, from %s to %s",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_GROWING, 0.9, "", "memory rose at %u of %u %ss printed, from %s to %s",
                f->series_rises, f->series_count - 1, f->series_word, size(f->series_first, a), size(f->series_last, b));
         return true;
     }
     if (f->evaluation_word) {
-        decide(d, MEMFIT_DIAGNOSIS_EVALUATION, 0.75, "the batch size and whether gradients are off in that call",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_EVALUATION, 0.75, "the batch size and whether gradients are off in that call",
                "training had run; %s", f->evaluation_text);
         return true;
     }
@@ -93,27 +90,27 @@ static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     uint64_t unexplained = f->process > f->reserved ? f->process - f->reserved : 0;
     if (f->card && f->process + 64 * MIB >= f->card && f->request <= 64 * MIB &&
         f->in_use + f->in_use / 50 >= f->process)
-        decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.55,
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.55,
                "what was being called: a library's first use needs room beside the tensors",
                "only %s was asked and the process holds the whole card: the room libraries need was not left",
                size(f->request, a));
     else if (f->reserved_free >= f->request && f->reserved_free * 10 >= f->reserved)
-        decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.95, "",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.95, "",
                "%s was asked while %s of PyTorch's own memory was free, in pieces", size(f->request, a),
                size(f->reserved_free, b));
     else if (f->limit && f->card_free >= f->request)
-        decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.95, "",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.95, "",
                "%s was asked and %s is free on the card, but only %s is allowed to this process", size(f->request, a),
                size(f->card_free, b), size(f->limit, c));
     else if (f->others > 512 * MIB && f->request > f->card_free && f->request <= f->card_free + f->others)
-        decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.95, "", "%s was asked, %s is free; other processes hold %s",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.95, "", "%s was asked, %s is free; other processes hold %s",
                size(f->request, a), size(f->card_free, b), size(f->others, c));
     else if (unexplained > 3 * GIB && f->request > f->card_free && f->request <= f->card_free + unexplained)
-        decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.9, "",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.9, "",
                "this process holds %s, of which PyTorch knows %s: something else in it has the rest",
                size(f->process, a), size(f->reserved, b));
     else if (f->request)
-        decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, f->card ? 0.9 : 0.6,
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, f->card ? 0.9 : 0.6,
                f->card ? "" : "the card's size and what other processes hold: memfit ps",
                "%s was asked with %s in use%s%s", size(f->request, a), size(f->in_use, b),
                f->card ? " on a card of " : "", f->card ? size(f->card, c) : "");
@@ -125,39 +122,39 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     char a[24], b[24];
     uint64_t pool = f->limit ? f->limit : f->base_limit;
     if (f->host) {
-        decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.85, "the machine's memory: memfit doctor",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.85, "the machine's memory: memfit doctor",
                "one tensor of %s was refused by the host's memory", size(f->request, a));
         return;
     }
     bool other_named = is(f, "jax") ? f->names_torch || f->names_tensorflow : f->names_torch || f->names_jax;
     unsigned free_cells = f->bar_cells - f->bar_used;
     if (f->driver_refused && f->request <= f->refused_largest && other_named)
-        decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.7,
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.7,
                "memfit ps while it runs: is it this process that holds the card?",
                "the driver refused pieces down to %s, and another framework is named in the same output",
                size(f->refused_last, a));
     else if (f->driver_refused && f->request <= f->refused_largest)
-        decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.8, "memfit ps: who holds the card?",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.8, "memfit ps: who holds the card?",
                "the driver refused the pool pieces of %s down to %s before the program had used them: something else "
                "holds the card",
                size(f->refused_largest, a), size(f->refused_last, b));
     else if (pool && f->in_use && f->in_use + f->request <= pool && f->request <= pool - f->in_use)
-        decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.9, "", "%s was asked and %s of the pool was free, in pieces",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.9, "", "%s was asked and %s of the pool was free, in pieces",
                size(f->request, a), size(pool - f->in_use, b));
     else if (f->bar_holes >= 5 && f->bar_longest_hole * 3 <= free_cells)
-        decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.75, "the allocator's full dump (TF_CPP_VMODULE=bfc_allocator=1)",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.75, "the allocator's full dump (TF_CPP_VMODULE=bfc_allocator=1)",
                "the pool's free cells lie in %u separate holes", f->bar_holes);
     else if (pool ? f->request > pool * 4 / 3 : f->request > 64 * GIB)
-        decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, pool ? 0.9 : 0.6, pool ? "" : "the card's size: memfit doctor",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, pool ? 0.9 : 0.6, pool ? "" : "the card's size: memfit doctor",
                "one request of %s%s%s", size(f->request, a), pool ? " against a pool of " : "",
                pool ? size(pool, b) : "");
     else if (f->bar_cells)
-        decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.6,
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.6,
                "XLA_PYTHON_CLIENT_MEM_FRACTION or memory_limit as the program had it, and the card's size",
                "%s was asked of a pool %u %% full; the pool is a part of the card", size(f->request, a),
                f->bar_used * 100 / f->bar_cells);
     else
-        decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5, "the lines before this one: the allocator prints what held the rest",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5, "the lines before this one: the allocator prints what held the rest",
                "%s was asked", size(f->request, a));
 }
 
@@ -188,7 +185,10 @@ static void suggest_smaller(const mf_oom_facts *f, memfit_diagnosis *d)
     else if (is(f, "tensorflow"))
         suggest(f, d, "the same batch in pieces: gradients add up",
                 "optimizer = keras.optimizers.Adam(gradient_accumulation_steps=8)  # with batch_size / 8");
-    else
+    else if (is(f, "memfit"))
+        suggest(f, d, "plans pieces of the batch and recomputation so that the step fits",
+                "memfit train MODEL --data SOURCE --memory SIZE");
+    else if (is(f, "jax"))
         suggest(f, d, "fewer intermediate results are kept for the backward pass",
                 "loss_fn = jax.checkpoint(loss_fn)  # and a smaller batch");
     suggest(f, d, "half the batch halves the activations", "batch_size = batch_size // 2");
@@ -201,7 +201,7 @@ static bool preallocation_is_off(const mf_oom_facts *f)
     return f->preallocate_off || (f->refused_first && !(f->refused_first & (f->refused_first - 1)));
 }
 
-static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
+void mf_oom_suggest(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     bool torch = is(f, "pytorch"), tf = is(f, "tensorflow");
     switch (d->cause) {
@@ -221,6 +221,9 @@ static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
             suggest(f, d, "the limit is what refused",
                     "tf.config.set_logical_device_configuration(gpu, "
                     "[tf.config.LogicalDeviceConfiguration(memory_limit=MORE_MB)])");
+        else if (is(f, "memfit"))
+            suggest(f, d, "the limit is what refused; it can be changed while the pool runs",
+                    "memfit_pool_set_limit(pool, MORE_BYTES, false, &err);");
         else if (f->fraction < 0.95)
             suggest(f, d, "the pool is a part of the card (75 % unless set)", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95");
         suggest_smaller(f, d);
@@ -232,6 +235,9 @@ static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
         else if (torch)
             suggest(f, d, "gives the pieces back before the large request",
                     "torch.cuda.empty_cache()  # before the large allocation");
+        else if (is(f, "memfit"))
+            suggest(f, d, "small blocks that outlive the others pin pages: give them a pool of their own",
+                    "memfit_pool_create(device, &small_options, &small_pool, &err);");
         else if (!f->async_on)
             suggest(f, d, "the driver's pool can move free pages",
                     tf ? "TF_GPU_ALLOCATOR=cuda_malloc_async" : "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async");
@@ -258,12 +264,15 @@ static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
         if (torch)
             suggest(f, d, "a kept loss keeps its whole graph",
                     "history.append(loss.item())  # not: history.append(loss)");
-        suggest(f, d, "what must be kept goes to the host",
-                torch ? "kept.append(output.detach().cpu())" : "kept.append(np.asarray(output))");
+        if (is(f, "memfit"))
+            suggest(f, d, "shows by owner and mark what was kept", "memfit report TRACE");
+        else
+            suggest(f, d, "what must be kept goes to the host",
+                    torch ? "kept.append(output.detach().cpu())" : "kept.append(np.asarray(output))");
         if (torch)
             suggest(f, d, "models of earlier folds die with their optimizer",
                     "del model, optimizer; torch.cuda.empty_cache()");
-        else
+        else if (!is(f, "memfit"))
             suggest(f, d, "models of earlier runs are released",
                     tf ? "keras.backend.clear_session()" : "jax.clear_caches(); del state");
         break;
@@ -286,7 +295,7 @@ static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
             suggest(f, d, "leaves room for handles and workspaces",
                     "tf.config.set_logical_device_configuration(gpu, "
                     "[tf.config.LogicalDeviceConfiguration(memory_limit=LESS_MB)])");
-        else
+        else if (is(f, "jax"))
             suggest(f, d, "leaves room for handles and workspaces", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.7");
         suggest(f, d, "shows who holds the card", "memfit ps");
         break;
@@ -298,9 +307,7 @@ static void suggest_for(const mf_oom_facts *f, memfit_diagnosis *d)
 
 /* ---- together --------------------------------------------------------------------------------------------- */
 
-static void own(memfit_diagnosis *d, uint64_t bytes, const char *format, ...) MEMFIT_PRINTF(3, 4);
-
-static void own(memfit_diagnosis *d, uint64_t bytes, const char *format, ...)
+void mf_oom_own(memfit_diagnosis *d, uint64_t bytes, const char *format, ...)
 {
     if (!bytes || d->owner_count == MEMFIT_DIAGNOSIS_OWNERS)
         return;
@@ -320,19 +327,19 @@ static void list_owners(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     char a[24];
     if (is(f, "pytorch")) {
-        own(d, f->in_use - (f->private_pools < f->in_use ? f->private_pools : 0),
+        mf_oom_own(d, f->in_use - (f->private_pools < f->in_use ? f->private_pools : 0),
             "this process: tensors PyTorch holds");
-        own(d, f->private_pools, "this process: private pools (CUDA graphs)");
-        own(d, f->reserved_free, "this process: free inside PyTorch's allocator");
+        mf_oom_own(d, f->private_pools, "this process: private pools (CUDA graphs)");
+        mf_oom_own(d, f->reserved_free, "this process: free inside PyTorch's allocator");
         if (f->process > f->reserved)
-            own(d, f->process - f->reserved, "this process: context, libraries, other frameworks");
+            mf_oom_own(d, f->process - f->reserved, "this process: context, libraries, other frameworks");
     } else {
-        own(d, f->in_use, "this process: in use in the pool");
+        mf_oom_own(d, f->in_use, "this process: in use in the pool");
     }
     for (size_t i = 0; i < f->process_count; i++)
-        own(d, f->processes[i].bytes, "process %u", f->processes[i].pid);
+        mf_oom_own(d, f->processes[i].bytes, "process %u", f->processes[i].pid);
     for (size_t i = 0; i < f->bfc_size_count; i++)
-        own(d, f->bfc_sizes[i].size * f->bfc_sizes[i].count, "%llu blocks of %s",
+        mf_oom_own(d, f->bfc_sizes[i].size * f->bfc_sizes[i].count, "%llu blocks of %s",
             (unsigned long long)f->bfc_sizes[i].count, size(f->bfc_sizes[i].size, a));
 }
 
@@ -340,6 +347,7 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     memset(d, 0, sizeof *d);
     snprintf(d->framework, sizeof d->framework, "%s", f->framework);
+    snprintf(d->source, sizeof d->source, "log");
     snprintf(d->operation, sizeof d->operation, "%s", f->operation);
     snprintf(d->line, sizeof d->line, "%s", f->line);
     d->request_bytes = f->request;
@@ -349,11 +357,11 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
     d->card_bytes = f->card;
     d->card_free_bytes = f->card_free;
     d->process_bytes = f->process;
-    decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0, "the lines around the failure, from the first word of the error on",
+    mf_oom_decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0, "the lines around the failure, from the first word of the error on",
            "no out-of-memory failure was found in the text");
     if (f->failed) {
         if (f->library_error && !f->torch_message && !f->bfc_failure)
-            decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.85, "free memory at that moment: memfit ps",
+            mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.85, "free memory at that moment: memfit ps",
                    "%s: that call needs memory of its own, and there was none", f->library_text);
         else if (!by_time(f, d)) {
             if (f->torch_message)
@@ -361,12 +369,12 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
             else if (f->request)
                 bfc_cause(f, d);
             else
-                decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0.2, "the line that says how much was asked",
+                mf_oom_decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0.2, "the line that says how much was asked",
                        "memory ran out, but the text does not say what was asked");
         }
     }
     list_owners(f, d);
-    suggest_for(f, d);
+    mf_oom_suggest(f, d);
 }
 
 memfit_status memfit_explain_log(const char *text, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err)

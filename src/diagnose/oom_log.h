@@ -49,4 +49,12 @@ void mf_oom_read(const char *text, size_t bytes, mf_oom_facts *facts);
 /* Concludes: fills cause, certainty, evidence, owners and suggestions. */
 void mf_oom_conclude(const mf_oom_facts *facts, memfit_diagnosis *diagnosis);
 
+/* The parts of a conclusion, for those who have other facts. */
+void mf_oom_decide(memfit_diagnosis *d, memfit_diagnosis_cause cause, double certainty, const char *settle,
+                   const char *format, ...) MEMFIT_PRINTF(5, 6);
+/* Adds an owner; they stay in order. */
+void mf_oom_own(memfit_diagnosis *d, uint64_t bytes, const char *format, ...) MEMFIT_PRINTF(3, 4);
+/* What to change, by d->cause and what the facts say is in force. */
+void mf_oom_suggest(const mf_oom_facts *facts, memfit_diagnosis *d);
+
 #endif

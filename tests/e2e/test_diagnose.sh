@@ -36,6 +36,10 @@ done
 grep -q '"owners": \[' "$dir/json" && grep -q '"suggestions": \[' "$dir/json" || fail "explain: no owners or suggestions"
 is "$dir/json" cause too-large
 "$MEMFIT" explain --json - <"$log" | cmp -s - "$dir/json" || fail "standard input reads otherwise than the file"
+"$MEMFIT" explain --json "$logs/torch-fragmentation-0.pickle" >"$dir/snapshot" || fail "a snapshot: exit $?"
+is "$dir/snapshot" source snapshot
+is "$dir/snapshot" cause fragmentation
+expect 5 "GLOBAL" "a pickle that is a program" "$MEMFIT" explain "$MEMFIT_SOURCE/tests/fixtures/traces/object.pickle"
 printf 'all is well\n' >"$dir/well"
 "$MEMFIT" explain --json "$dir/well" >"$dir/json" || fail "a log without failure: exit $?"
 is "$dir/json" cause unknown

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/os.h"
 #include "memfit/explain.h"
+#include "memfit/trace.h"
 
 #define LOGS "tests/fixtures/oom-logs/"
 
@@ -251,6 +252,127 @@ static void test_cut_and_garbled(void **state)
     }
 }
 
+/* ---- recordings ---- */
+
+static void explain_file(const char *path, memfit_diagnosis *d)
+{
+    memfit_error err;
+    mf_mapping map;
+    assert_ok(mf_os_map_file(path, &map, &err), err);
+    assert_ok(memfit_explain(map.data, map.bytes, d, &err), err);
+    mf_os_unmap_file(&map);
+    sane(d);
+}
+
+static void test_snapshots(void **state)
+{
+    (void)state;
+    char path[1024];
+    memfit_diagnosis d;
+    explain_file(source_path(path, sizeof path, "torch-fragmentation-0", ".pickle"), &d);
+    assert_string_equal(d.source, "snapshot");
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_FRAGMENTATION);
+    assert_int_equal(d.request_bytes, UINT64_C(3) << 29);
+    assert_int_equal(d.reserved_bytes, UINT64_C(6) << 30);
+    assert_true(d.replay_bytes > d.request_bytes && d.replay_bytes <= d.reserved_bytes);
+    assert_string_equal(d.owners[1].name, "gib (<string>:7) < <module> (<string>:20)");
+    assert_true(suggests(&d, "expandable_segments:True"));
+    explain_file(source_path(path, sizeof path, "torch-limit-expandable", ".pickle"), &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_LIMIT);
+    assert_int_equal(d.in_use_bytes, UINT64_C(3) << 30);
+    assert_true(d.replay_bytes > d.reserved_bytes);
+    assert_false(suggests(&d, "expandable_segments:True"));
+}
+
+typedef struct recording {
+    memfit_recorder *recorder;
+    uint64_t next;
+} recording;
+
+static uint64_t put(recording *r, memfit_event_op op, uint64_t id, uint64_t bytes, const char *name)
+{
+    memfit_event e = {.op = (uint8_t)op, .id = id, .bytes = bytes, .name = memfit_recorder_name(r->recorder, name)};
+    memfit_recorder_put(r->recorder, &e);
+    return id;
+}
+
+/* Saves, explains, throws away. */
+static void explain_recording(recording *r, memfit_diagnosis *d)
+{
+    memfit_error err;
+    char path[] = "/tmp/test_oom_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_ok(memfit_recorder_save(r->recorder, path, &err), err);
+    memfit_recorder_destroy(r->recorder);
+    explain_file(path, d);
+    unlink(path);
+    assert_string_equal(d->source, "trace");
+    assert_string_equal(d->framework, "memfit");
+}
+
+static void begin(recording *r)
+{
+    memfit_error err;
+    *r = (recording){0};
+    assert_ok(memfit_recorder_create(NULL, &r->recorder, &err), err);
+}
+
+static void test_traces(void **state)
+{
+    (void)state;
+    const uint64_t mib = UINT64_C(1) << 20;
+    recording r;
+    memfit_diagnosis d;
+    /* Each step keeps one block. */
+    begin(&r);
+    put(&r, MEMFIT_EVENT_LIMIT, 0, 1024 * mib, "");
+    for (uint64_t step = 0; step < 100; step++) {
+        put(&r, MEMFIT_EVENT_ALLOC, 4096 * (2 * step + 1), 8 * mib, "kept loss");
+        put(&r, MEMFIT_EVENT_ALLOC, 4096 * (2 * step + 2), 64 * mib, "activations");
+        put(&r, MEMFIT_EVENT_FREE, 4096 * (2 * step + 2), 64 * mib, "");
+    }
+    put(&r, MEMFIT_EVENT_FAIL, 0, 512 * mib, "activations");
+    explain_recording(&r, &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_GROWING);
+    assert_string_equal(d.owners[0].name, "kept loss");
+    assert_int_equal(d.owners[0].bytes, 800 * mib);
+    assert_int_equal(d.limit_bytes, 1024 * mib);
+    /* A shortage: no pool could have served it. */
+    begin(&r);
+    put(&r, MEMFIT_EVENT_LIMIT, 0, 1024 * mib, "");
+    put(&r, MEMFIT_EVENT_ALLOC, 4096, 700 * mib, "parameters");
+    put(&r, MEMFIT_EVENT_FAIL, 0, 512 * mib, "activations");
+    explain_recording(&r, &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_LIMIT);
+    assert_string_equal(d.line, "activations");
+    assert_true(d.replay_bytes >= 1212 * mib);
+    /* Nothing failed. */
+    begin(&r);
+    put(&r, MEMFIT_EVENT_ALLOC, 4096, 700 * mib, "parameters");
+    explain_recording(&r, &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_UNKNOWN);
+    assert_true(d.settle[0]);
+}
+
+static void test_hostile(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_diagnosis d;
+    static const char program[] = "\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.";
+    assert_int_equal(memfit_explain(program, sizeof program - 1, &d, &err), MEMFIT_DAMAGED);
+    assert_true(strstr(err.message, "plain data") != NULL);
+    assert_int_equal(memfit_explain("MEMFITTRxxxx", 12, &d, &err), MEMFIT_DAMAGED);
+    char path[1024];
+    mf_mapping map;
+    assert_ok(mf_os_map_file(source_path(path, sizeof path, "torch-limit-expandable", ".pickle"), &map, &err), err);
+    for (size_t cut = 3; cut < map.bytes; cut += map.bytes / 61 + 1)
+        assert_int_equal(memfit_explain(map.data, cut, &d, &err), MEMFIT_DAMAGED);
+    mf_os_unmap_file(&map);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -267,6 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_provoked), cmocka_unit_test(test_re_created),      cmocka_unit_test(test_in_force),
         cmocka_unit_test(test_no_log),   cmocka_unit_test(test_cut_and_garbled), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_snapshots), cmocka_unit_test(test_traces), cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

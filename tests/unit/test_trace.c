@@ -346,7 +346,7 @@ static void snapshots_are_imported(void **state)
         for (uint64_t i = 0; i < count; i++)
             if (e[i].op == MEMFIT_EVENT_FAIL) {
                 assert_int_equal(e[i].bytes, 100 << 20);
-                assert_string_equal(memfit_trace_name(trace, e[i].name), "forward (model.py:41)");
+                assert_string_equal(memfit_trace_name(trace, e[i].name), "forward (model.py:41) < main (run.py:7)");
             }
         memfit_trace_destroy(trace);
     }
