@@ -8,7 +8,8 @@
  * segment_free and segment_unmap UNMAP, oom FAIL. The history is a window: it may begin after the program did, so
  * blocks freed in it but not allocated in it, and blocks alive at its end that it does not know, were there before.
  *
- * A buffer's owner is its stack: the innermost Python frames outside of torch itself. Only plain data is read (base/pickle.h).
+ * A buffer's owner is its stack: the innermost Python frames outside of torch itself. Only plain data is read
+ * (base/pickle.h).
  */
 #include "base/error.h"
 #include "base/pickle.h"

@@ -121,9 +121,10 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     const cli_option options[] = {
         {"--model", CLI_STRING, &model, "FILE", "the model that was trained: joins the log with its plan"}, {0}};
     cli_common common;
-    int status = cli_parse(command, argc, argv, options, &common, &operand, 1, 1, NULL,
-                           "The file is what the program printed (standard output and error), a PyTorch memory snapshot or a\n"
-                           "memfit trace; - reads standard input.\n");
+    int status =
+        cli_parse(command, argc, argv, options, &common, &operand, 1, 1, NULL,
+                  "The file is what the program printed (standard output and error), a PyTorch memory snapshot or a\n"
+                  "memfit trace; - reads standard input.\n");
     if (status || common.help)
         return status;
     memfit_error err;

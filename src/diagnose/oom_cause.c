@@ -73,12 +73,13 @@ static bool by_time(const mf_oom_facts *f, memfit_diagnosis *d)
     char a[24], b[24];
     if (growing(f)) {
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_GROWING, 0.9, "", "memory rose at %u of %u %ss printed, from %s to %s",
-               f->series_rises, f->series_count - 1, f->series_word, size(f->series_first, a), size(f->series_last, b));
+                      f->series_rises, f->series_count - 1, f->series_word, size(f->series_first, a),
+                      size(f->series_last, b));
         return true;
     }
     if (f->evaluation_word) {
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_EVALUATION, 0.75, "the batch size and whether gradients are off in that call",
-               "training had run; %s", f->evaluation_text);
+                      "training had run; %s", f->evaluation_text);
         return true;
     }
     return false;
@@ -91,29 +92,29 @@ static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     if (f->card && f->process + 64 * MIB >= f->card && f->request <= 64 * MIB &&
         f->in_use + f->in_use / 50 >= f->process)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.55,
-               "what was being called: a library's first use needs room beside the tensors",
-               "only %s was asked and the process holds the whole card: the room libraries need was not left",
-               size(f->request, a));
+                      "what was being called: a library's first use needs room beside the tensors",
+                      "only %s was asked and the process holds the whole card: the room libraries need was not left",
+                      size(f->request, a));
     else if (f->reserved_free >= f->request && f->reserved_free * 10 >= f->reserved)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.95, "",
-               "%s was asked while %s of PyTorch's own memory was free, in pieces", size(f->request, a),
-               size(f->reserved_free, b));
+                      "%s was asked while %s of PyTorch's own memory was free, in pieces", size(f->request, a),
+                      size(f->reserved_free, b));
     else if (f->limit && f->card_free >= f->request)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.95, "",
-               "%s was asked and %s is free on the card, but only %s is allowed to this process", size(f->request, a),
-               size(f->card_free, b), size(f->limit, c));
+                      "%s was asked and %s is free on the card, but only %s is allowed to this process",
+                      size(f->request, a), size(f->card_free, b), size(f->limit, c));
     else if (f->others > 512 * MIB && f->request > f->card_free && f->request <= f->card_free + f->others)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.95, "", "%s was asked, %s is free; other processes hold %s",
-               size(f->request, a), size(f->card_free, b), size(f->others, c));
+                      size(f->request, a), size(f->card_free, b), size(f->others, c));
     else if (unexplained > 3 * GIB && f->request > f->card_free && f->request <= f->card_free + unexplained)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.9, "",
-               "this process holds %s, of which PyTorch knows %s: something else in it has the rest",
-               size(f->process, a), size(f->reserved, b));
+                      "this process holds %s, of which PyTorch knows %s: something else in it has the rest",
+                      size(f->process, a), size(f->reserved, b));
     else if (f->request)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, f->card ? 0.9 : 0.6,
-               f->card ? "" : "the card's size and what other processes hold: memfit ps",
-               "%s was asked with %s in use%s%s", size(f->request, a), size(f->in_use, b),
-               f->card ? " on a card of " : "", f->card ? size(f->card, c) : "");
+                      f->card ? "" : "the card's size and what other processes hold: memfit ps",
+                      "%s was asked with %s in use%s%s", size(f->request, a), size(f->in_use, b),
+                      f->card ? " on a card of " : "", f->card ? size(f->card, c) : "");
 }
 
 /* TensorFlow, XLA, JAX: the pool's own text says little; the bar and the driver's refusals say more. */
@@ -123,39 +124,42 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     uint64_t pool = f->limit ? f->limit : f->base_limit;
     if (f->host) {
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.85, "the machine's memory: memfit doctor",
-               "one tensor of %s was refused by the host's memory", size(f->request, a));
+                      "one tensor of %s was refused by the host's memory", size(f->request, a));
         return;
     }
     bool other_named = is(f, "jax") ? f->names_torch || f->names_tensorflow : f->names_torch || f->names_jax;
     unsigned free_cells = f->bar_cells - f->bar_used;
     if (f->driver_refused && f->request <= f->refused_largest && other_named)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.7,
-               "memfit ps while it runs: is it this process that holds the card?",
-               "the driver refused pieces down to %s, and another framework is named in the same output",
-               size(f->refused_last, a));
+                      "memfit ps while it runs: is it this process that holds the card?",
+                      "the driver refused pieces down to %s, and another framework is named in the same output",
+                      size(f->refused_last, a));
     else if (f->driver_refused && f->request <= f->refused_largest)
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.8, "memfit ps: who holds the card?",
-               "the driver refused the pool pieces of %s down to %s before the program had used them: something else "
-               "holds the card",
-               size(f->refused_largest, a), size(f->refused_last, b));
+        mf_oom_decide(
+            d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.8, "memfit ps: who holds the card?",
+            "the driver refused the pool pieces of %s down to %s before the program had used them: something else "
+            "holds the card",
+            size(f->refused_largest, a), size(f->refused_last, b));
     else if (pool && f->in_use && f->in_use + f->request <= pool && f->request <= pool - f->in_use)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.9, "", "%s was asked and %s of the pool was free, in pieces",
-               size(f->request, a), size(pool - f->in_use, b));
+                      size(f->request, a), size(pool - f->in_use, b));
     else if (f->bar_holes >= 5 && f->bar_longest_hole * 3 <= free_cells)
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.75, "the allocator's full dump (TF_CPP_VMODULE=bfc_allocator=1)",
-               "the pool's free cells lie in %u separate holes", f->bar_holes);
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.75,
+                      "the allocator's full dump (TF_CPP_VMODULE=bfc_allocator=1)",
+                      "the pool's free cells lie in %u separate holes", f->bar_holes);
     else if (pool ? f->request > pool * 4 / 3 : f->request > 64 * GIB)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, pool ? 0.9 : 0.6, pool ? "" : "the card's size: memfit doctor",
-               "one request of %s%s%s", size(f->request, a), pool ? " against a pool of " : "",
-               pool ? size(pool, b) : "");
+                      "one request of %s%s%s", size(f->request, a), pool ? " against a pool of " : "",
+                      pool ? size(pool, b) : "");
     else if (f->bar_cells)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.6,
-               "XLA_PYTHON_CLIENT_MEM_FRACTION or memory_limit as the program had it, and the card's size",
-               "%s was asked of a pool %u %% full; the pool is a part of the card", size(f->request, a),
-               f->bar_used * 100 / f->bar_cells);
+                      "XLA_PYTHON_CLIENT_MEM_FRACTION or memory_limit as the program had it, and the card's size",
+                      "%s was asked of a pool %u %% full; the pool is a part of the card", size(f->request, a),
+                      f->bar_used * 100 / f->bar_cells);
     else
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5, "the lines before this one: the allocator prints what held the rest",
-               "%s was asked", size(f->request, a));
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5,
+                      "the lines before this one: the allocator prints what held the rest", "%s was asked",
+                      size(f->request, a));
 }
 
 /* ---- suggestions ------------------------------------------------------------------------------------------ */
@@ -328,7 +332,7 @@ static void list_owners(const mf_oom_facts *f, memfit_diagnosis *d)
     char a[24];
     if (is(f, "pytorch")) {
         mf_oom_own(d, f->in_use - (f->private_pools < f->in_use ? f->private_pools : 0),
-            "this process: tensors PyTorch holds");
+                   "this process: tensors PyTorch holds");
         mf_oom_own(d, f->private_pools, "this process: private pools (CUDA graphs)");
         mf_oom_own(d, f->reserved_free, "this process: free inside PyTorch's allocator");
         if (f->process > f->reserved)
@@ -340,7 +344,7 @@ static void list_owners(const mf_oom_facts *f, memfit_diagnosis *d)
         mf_oom_own(d, f->processes[i].bytes, "process %u", f->processes[i].pid);
     for (size_t i = 0; i < f->bfc_size_count; i++)
         mf_oom_own(d, f->bfc_sizes[i].size * f->bfc_sizes[i].count, "%llu blocks of %s",
-            (unsigned long long)f->bfc_sizes[i].count, size(f->bfc_sizes[i].size, a));
+                   (unsigned long long)f->bfc_sizes[i].count, size(f->bfc_sizes[i].size, a));
 }
 
 void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
@@ -358,11 +362,11 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
     d->card_free_bytes = f->card_free;
     d->process_bytes = f->process;
     mf_oom_decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0, "the lines around the failure, from the first word of the error on",
-           "no out-of-memory failure was found in the text");
+                  "no out-of-memory failure was found in the text");
     if (f->failed) {
         if (f->library_error && !f->torch_message && !f->bfc_failure)
             mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.85, "free memory at that moment: memfit ps",
-                   "%s: that call needs memory of its own, and there was none", f->library_text);
+                          "%s: that call needs memory of its own, and there was none", f->library_text);
         else if (!by_time(f, d)) {
             if (f->torch_message)
                 torch_cause(f, d);
@@ -370,7 +374,7 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
                 bfc_cause(f, d);
             else
                 mf_oom_decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0.2, "the line that says how much was asked",
-                       "memory ran out, but the text does not say what was asked");
+                              "memory ran out, but the text does not say what was asked");
         }
     }
     list_owners(f, d);

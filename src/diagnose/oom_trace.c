@@ -33,7 +33,7 @@ typedef struct story {
     const memfit_trace *trace;
     memfit_trace_info info;
     const memfit_event *events;
-    uint64_t count;     /* events up to the failure, or all */
+    uint64_t count; /* events up to the failure, or all */
     const memfit_event *failure;
     unsigned device;    /* where it failed, else the busiest */
     uint64_t in_use;    /* at the failure */
@@ -250,7 +250,8 @@ static void conclude(story *s, memfit_diagnosis *d)
     bool torch = s->info.source == MEMFIT_TRACE_TORCH;
     bool card_knows = s->card_free != UINT64_MAX;
     /* What could be had without taking anything away from anybody. */
-    uint64_t had = s->limit && !torch ? s->limit : s->reserved + (card_knows && s->card_free < request ? s->card_free : 0);
+    uint64_t had =
+        s->limit && !torch ? s->limit : s->reserved + (card_knows && s->card_free < request ? s->card_free : 0);
     memfit_size_format(request, a, sizeof a);
     if (!s->failure)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0, "a recording that goes on until the failure",
@@ -261,10 +262,11 @@ static void conclude(story *s, memfit_diagnosis *d)
                       "what is kept between steps rose without a break, from %s to %s; %s was asked then",
                       memfit_size_format(s->low_first, b, sizeof b), memfit_size_format(s->low_last, c, sizeof c), a);
     else if (s->needed <= had && (torch ? idle >= request : true))
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.97, "",
-                      "%s was asked while %s lay free in pieces: the same trace needs %s with memfit's pool, %s had been taken", a,
-                      memfit_size_format(idle, b, sizeof b), memfit_size_format(s->needed, c, sizeof c),
-                      memfit_size_format(s->reserved, e, sizeof e));
+        mf_oom_decide(
+            d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.97, "",
+            "%s was asked while %s lay free in pieces: the same trace needs %s with memfit's pool, %s had been taken",
+            a, memfit_size_format(idle, b, sizeof b), memfit_size_format(s->needed, c, sizeof c),
+            memfit_size_format(s->reserved, e, sizeof e));
     else if (card_knows && s->card_free >= request)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.95, "",
                       "%s was asked and %s was free on the card: a limit of this process refused", a,

@@ -387,9 +387,9 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_provoked), cmocka_unit_test(test_re_created),      cmocka_unit_test(test_in_force),
-        cmocka_unit_test(test_no_log),   cmocka_unit_test(test_cut_and_garbled), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_snapshots), cmocka_unit_test(test_traces), cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_provoked),  cmocka_unit_test(test_re_created),      cmocka_unit_test(test_in_force),
+        cmocka_unit_test(test_no_log),    cmocka_unit_test(test_cut_and_garbled), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_snapshots), cmocka_unit_test(test_traces),          cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
