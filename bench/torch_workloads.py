@@ -17,7 +17,7 @@ import threading
 import time
 
 WORKLOADS = ["resnet-fixed", "varying-images", "varying-sequences"]
-ALLOCATORS = ["default", "expandable", "memfit"]
+ALLOCATORS = ["default", "expandable", "memfit", "memfit-tight"]  # tight: MEMFIT_SLACK=0.8%
 
 
 # ---- the child: one workload under one allocator ------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def child(args):
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     import torch
     memfit = None
-    if args.allocator == "memfit":
+    if args.allocator.startswith("memfit"):
         memfit = ctypes.CDLL(args.library)
         torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(args.library, "memfit_torch_alloc", "memfit_torch_free"))
     elif args.limit:
@@ -134,8 +134,10 @@ class Nvml:
 
 def run(args, nvml, workload, allocator, limit=0):
     env = dict(os.environ, PYTHONUNBUFFERED="1")
-    if allocator == "memfit" and limit:
+    if allocator.startswith("memfit") and limit:
         env["MEMFIT_MEMORY"] = str(limit)
+    if allocator == "memfit-tight":
+        env["MEMFIT_SLACK"] = "0.8%"
     command = [sys.executable, __file__, "--child", "--workload", workload, "--allocator", allocator, "--library", os.path.abspath(args.library),
                "--steps", str(args.steps), "--limit", str(limit)]
     p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -169,18 +171,18 @@ def main():
     if args.child:
         return child(args)
     nvml, rows = Nvml(), []
-    print(f"{'workload':18} {'allocator':11} {'live GB':>8} {'reserved/live':>13} {'process GB':>10} {'(process-fixed)/live':>20} {'ms/step':>8} {'last loss':>10}", flush=True)
+    print(f"{'workload':18} {'allocator':12} {'live GB':>8} {'reserved/live':>13} {'process GB':>10} {'(process-fixed)/live':>20} {'ms/step':>8} {'last loss':>10}", flush=True)
     for w in WORKLOADS:
         base = None
         for al in ALLOCATORS:
             r = run(args, nvml, w, al)
             rows.append(r)
             if "live" not in r:
-                print(f"{w:18} {al:11} failed: {r['failed']}", flush=True)
+                print(f"{w:18} {al:12} failed: {r['failed']}", flush=True)
                 continue
             base = base or r
             fixed = r["process"] - r["reserved"]
-            print(f"{w:18} {al:11} {r['live'] / 1e9:8.3f} {r['reserved'] / r['live']:13.4f} {r['process'] / 1e9:10.3f} {(r['process'] - fixed) / r['live']:20.4f} "
+            print(f"{w:18} {al:12} {r['live'] / 1e9:8.3f} {r['reserved'] / r['live']:13.4f} {r['process'] / 1e9:10.3f} {(r['process'] - fixed) / r['live']:20.4f} "
                   f"{r['median_ms']:8.1f} {r['losses'][-1]:10.4f}{'' if r['losses'] == base['losses'] else '  (losses differ from default by at most %.1e)' % max(abs(x - y) for x, y in zip(r['losses'], base['losses']))}"
                   + (f"  [{r['remaps']} remaps of {r['remapped_pages']} pages, {r['stream_waits']} waits, {r['allocations']} allocations]" if "remaps" in r else ""), flush=True)
     seq = {r["allocator"]: r for r in rows if r["workload"] == "varying-sequences" and "live" in r}
@@ -190,7 +192,7 @@ def main():
         for al, limit in (("default", int(live * 1.05)), ("expandable", int(live * 1.05)), ("memfit", int(live * 1.05) + fixed)):
             r = run(args, nvml, "varying-sequences", al, limit)
             rows.append(r)
-            print(f"  {al:11} " + (f"completes, process {r['process'] / 1e9:.3f} GB, {r['median_ms']:.1f} ms/step" if "live" in r else f"fails: {r['failed']}"), flush=True)
+            print(f"  {al:12} " + (f"completes, process {r['process'] / 1e9:.3f} GB, {r['median_ms']:.1f} ms/step" if "live" in r else f"fails: {r['failed']}"), flush=True)
     if args.json:
         json.dump(rows, open(args.json, "w"), indent=1)
 

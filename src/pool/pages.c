@@ -448,15 +448,22 @@ static uint64_t up_to(uint64_t want, uint64_t ceiling, uint64_t have)
     return want < room ? want : room;
 }
 
+/* Bulk handles first: of the size asked for while three quarters of the limit are not reached, then of 32 pages up to
+ * all but a 64th of it, where the pages that can move one by one begin. On an H200 a page made alone costs 65 us, one
+ * of 32 costs 1.3. */
 static uint64_t create_many(memfit_pool *pool, uint64_t count, uint64_t gap)
 {
     mf_pages *p = &pool->pages;
-    uint64_t made = 0;
-    while (p->bulk_pages && count - made >= p->bulk_pages && gap >= p->bulk_pages &&
-           (p->reserved + p->bulk_pages) <= mf_pages_limit(pool) / 4 * 3 && create(pool, (uint32_t)p->bulk_pages)) {
-        made += p->bulk_pages;
-        gap -= p->bulk_pages;
-    }
+    uint64_t made = 0, limit = mf_pages_limit(pool);
+    const struct {
+        uint64_t pages, most;
+    } tiers[] = {{p->bulk_pages, limit / 4 * 3}, {p->bulk_pages > 32 ? 32 : 0, limit - limit / 64}};
+    for (size_t i = 0; i < 2; i++)
+        while (tiers[i].pages && count - made >= tiers[i].pages && gap >= tiers[i].pages &&
+               p->reserved + tiers[i].pages <= tiers[i].most && create(pool, (uint32_t)tiers[i].pages)) {
+            made += tiers[i].pages;
+            gap -= tiers[i].pages;
+        }
     while (made < count && create(pool, 1))
         made++;
     return made;

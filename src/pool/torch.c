@@ -25,8 +25,9 @@
 
 enum { MOST_CARDS = 64 };
 
-/* Moving pages waits for the stream, which PyTorch keeps long: a little more memory buys fewer waits. */
-static const double SLACK = 0.008;
+/* Moving pages waits for the stream, which PyTorch keeps filled: rather than wait, the pool may hold so much more than the peak
+ * in use. At the limit pages are moved all the same. MEMFIT_SLACK overrides it. */
+static const double SLACK = 0.03;
 
 typedef struct card {
     memfit_device *device;
@@ -122,7 +123,7 @@ static memfit_status open_card(int device, card **out, memfit_error *err)
         snprintf(name, sizeof name, "cuda:%d", device);
         memfit_pool_options options = memfit_pool_options_default();
         options.name = "pytorch";
-        options.slack = SLACK;
+        options.slack = getenv("MEMFIT_SLACK") ? 0 : SLACK;
         status = memfit_device_open(name, NULL, &c->device, err);
         if (!status) {
             status = memfit_pool_create(c->device, &options, &c->pool, err);
