@@ -14,6 +14,7 @@
 #include "memfit/torch.h"
 
 #include "base/error.h"
+#include "memfit/explanation.h"
 #include "memfit/pool.h"
 
 #include <dlfcn.h>
@@ -148,6 +149,17 @@ static card *card_of(int device)
     return device >= 0 && device < MOST_CARDS ? atomic_load_explicit(&cards[device], memory_order_acquire) : NULL;
 }
 
+/* The explanation when there is one, else the error's own words. */
+static void print_why(memfit_pool *pool, const char *words)
+{
+    static memfit_explanation why; /* large; two threads that fail at once may mix their texts, nothing else */
+    static char text[16384];
+    if (pool && memfit_pool_explain(pool, &why, NULL) == MEMFIT_OK)
+        fprintf(stderr, "%s\n", memfit_explanation_text(&why, 100, false, text, sizeof text));
+    else
+        fprintf(stderr, "memfit: %s\n", words);
+}
+
 void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
 {
     memfit_error err;
@@ -164,7 +176,7 @@ void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
     char text[2 * MEMFIT_ERROR_TEXT + 64];
     snprintf(text, sizeof text, "%s%s%s%s", status == MEMFIT_OUT_OF_MEMORY ? "CUDA out of memory. " : "", err.message,
              err.hint[0] ? "\n" : "", err.hint);
-    fprintf(stderr, "memfit: %s\n", text);
+    print_why(status == MEMFIT_OUT_OF_MEMORY && c ? c->pool : NULL, text);
     raise_error(text);
     return NULL;
 }
