@@ -120,9 +120,13 @@ static void look_at_system(const char *root, memfit_doctor *d)
     if (wsl)
         check(d, "wsl", MEMFIT_CHECK_NOTE, "WSL2: the driver is Windows's; NVML does not tell memory by process there");
     if (read_file(root, "/proc/driver/nvidia/version", text, sizeof text)) {
+        /* "... Kernel Module for x86_64  580.159.04  Release Build": the first number with a point in it */
         const char *p = strstr(text, "Module");
-        while (p && *p && (*p < '0' || *p > '9'))
-            p++;
+        for (; p && *p; p += strspn(p, "0123456789")) {
+            p += strcspn(p, "0123456789\n");
+            if (p[strspn(p, "0123456789")] == '.' || *p == '\n')
+                break;
+        }
         if (p)
             snprintf(d->kernel_module, sizeof d->kernel_module, "%.*s", (int)strspn(p, "0123456789."), p);
     }
