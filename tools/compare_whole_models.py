@@ -4,7 +4,8 @@ same data from the same weights. Printed per model: the distance of Keras with T
 without them, and memfit's distance from Keras, all norm-wise over all weights. memfit should be no further from Keras
 than twice Keras's distance from itself.
 
-    python tools/compare_whole_models.py build/tests/whole_model [--backend onednn|reference] [--steps 20] [FAMILY ...]
+    python tools/compare_whole_models.py build/tests/whole_model [--backend onednn|reference] [--steps 20]
+           [--rate 0.01] [FAMILY ...]
 
 Run with a Python that has keras and tensorflow; each Keras run is a process of its own, as the switch is read at start.
 """
@@ -15,14 +16,14 @@ import subprocess
 import sys
 import tempfile
 
-BATCH, RATE = 8, 0.01
+BATCH = 8
 FAMILIES = {
-    # name: (size, arguments that switch random layers off)
+    # name: (size, more arguments); random layers are switched off below
     "VGG16": (32, {}),
     "ResNet50": (64, {}),
     "MobileNetV2": (64, {}),
     "DenseNet121": (64, {}),
-    "EfficientNetB0": (64, {"drop_connect_rate": 0.0}),
+    "EfficientNetB0": (64, {}),
     "Xception": (71, {}),
     "ConvNeXtTiny": (64, {}),
     "NASNetMobile": (64, {}),
@@ -64,7 +65,7 @@ def keras_module():
     return keras
 
 
-def make(family, folder, steps):
+def make(family, folder, steps, rate):
     """Saves the model, with weights that are all different, and the data."""
     import numpy as np
     keras = keras_module()
@@ -82,7 +83,7 @@ def make(family, folder, steps):
             value = v.numpy()
             if value.size and np.ptp(value) == 0:
                 v.assign(value + rng.uniform(0.001, 0.02, value.shape).astype("float32"))
-    model.compile(keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy", jit_compile=False)
+    model.compile(keras.optimizers.SGD(rate), "sparse_categorical_crossentropy", jit_compile=False)
     model.save(os.path.join(folder, "model.keras"))
     # Coarse patches, not noise: images that all look alike make normalization divide by almost nothing, and then any
     # two programs part ways within a step.
@@ -142,12 +143,13 @@ def main():
     parser.add_argument("family", nargs="*", default=DEFAULT)
     parser.add_argument("--backend", default="onednn")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rate", type=float, default=0.01)
     parser.add_argument("--part", choices=("make", "keras"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
     a = parser.parse_intermixed_args()
     if a.part == "make":
-        return make(a.family[0], a.folder, a.steps)
+        return make(a.family[0], a.folder, a.steps, a.rate)
     if a.part == "keras":
         return run_keras(a.folder, a.out, a.steps)
     print("| model | steps | loss first, last | moved by | Keras from itself | memfit from Keras (oneDNN on) | (off) | |")
@@ -158,7 +160,7 @@ def main():
             def part(name, **env):
                 out = os.path.join(folder, "".join(env.values()) + ".bin")
                 subprocess.run([sys.executable, __file__, a.program, family, "--part", name, "--folder", folder, "--out",
-                                out, "--steps", str(a.steps)], env=dict(os.environ, **env), check=True,
+                                out, "--steps", str(a.steps), "--rate", str(a.rate)], env=dict(os.environ, **env), check=True,
                                stderr=subprocess.DEVNULL)
                 return out
             part("make")
@@ -166,7 +168,7 @@ def main():
             off = part("keras", TF_ENABLE_ONEDNN_OPTS="0")
             mine = os.path.join(folder, "memfit.bin")
             run = subprocess.run([a.program, os.path.join(folder, "model.keras"), os.path.join(folder, "data.bin"), mine,
-                                  a.backend, str(a.steps), str(RATE)])
+                                  a.backend, str(a.steps), str(a.rate)])
             if run.returncode:
                 print(f"| {family} | memfit failed |")
                 failed += 1

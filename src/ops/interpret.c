@@ -7,12 +7,24 @@
 
 #include <string.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define FORBID(p, n) ASAN_POISON_MEMORY_REGION((p), (n))
+#define ALLOW(p, n)  ASAN_UNPOISON_MEMORY_REGION((p), (n))
+#else
+#define FORBID(p, n) ((void)(p))
+#define ALLOW(p, n)  ((void)(p))
+#endif
+
+enum { GAP = 64 };
+
 struct mf_interpreter {
     const memfit_host *host;
     const mf_graph *graph;
     mf_backend *backend;
     mf_kernel **kernels;
-    uint64_t *offsets; /* by storage */
+    uint64_t *offsets;    /* by storage */
+    uint64_t *workspaces; /* by operation, bytes */
     unsigned char *block, *base;
     uint64_t block_bytes, workspace_offset;
     void **operands; /* room for the operation with most */
@@ -33,6 +45,9 @@ void mf_interpret_destroy(mf_interpreter *it)
             it->backend->table->release(it->backend, it->kernels[i]);
     mf_host_free(it->host, it->kernels, it->graph->op_count * sizeof *it->kernels);
     mf_host_free(it->host, it->offsets, it->graph->storage_count * sizeof *it->offsets);
+    mf_host_free(it->host, it->workspaces, it->graph->op_count * sizeof *it->workspaces);
+    if (it->block)
+        ALLOW(it->block, it->block_bytes);
     mf_host_free(it->host, it->block, it->block_bytes);
     mf_host_free(it->host, it->operands, it->operand_count * sizeof *it->operands);
     mf_host_free(it->host, it, sizeof *it);
@@ -48,6 +63,7 @@ static memfit_status prepare_all(mf_interpreter *it, uint64_t *workspace, memfit
             status = it->backend->table->prepare(it->backend, g, i, &it->kernels[i], err);
         if (status)
             return status;
+        it->workspaces[i] = cost.workspace_bytes;
         *workspace = cost.workspace_bytes > *workspace ? cost.workspace_bytes : *workspace;
     }
     return MEMFIT_OK;
@@ -59,16 +75,19 @@ static memfit_status make_block(mf_interpreter *it, uint64_t workspace, memfit_e
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < g->storage_count; i++) {
         it->offsets[i] = bytes;
-        bytes += align64(g->storages[i].bytes);
+        bytes += align64(g->storages[i].bytes) + GAP;
     }
     it->workspace_offset = bytes;
-    it->block_bytes = bytes + align64(workspace) + 64;
+    it->block_bytes = bytes + align64(workspace) + GAP + 64;
     it->block = mf_host_alloc(it->host, it->block_bytes);
     if (!it->block)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the tensors of a graph");
     it->base = (unsigned char *)align64((uint64_t)(uintptr_t)it->block);
-    for (uint32_t i = 0; i < g->storage_count; i++)
+    FORBID(it->block, it->block_bytes);
+    for (uint32_t i = 0; i < g->storage_count; i++) {
+        ALLOW(it->base + it->offsets[i], g->storages[i].bytes);
         memset(it->base + it->offsets[i], g->storages[i].variable == MF_NONE ? 0xff : 0, g->storages[i].bytes);
+    }
     return MEMFIT_OK;
 }
 
@@ -84,12 +103,13 @@ memfit_status mf_interpret_create(const memfit_host *host, const mf_graph *graph
         it->operand_count = n > it->operand_count ? n : it->operand_count;
     }
     it->kernels = mf_host_zalloc(host, graph->op_count * sizeof *it->kernels);
+    it->workspaces = mf_host_zalloc(host, graph->op_count * sizeof *it->workspaces);
     it->offsets = mf_host_zalloc(host, graph->storage_count * sizeof *it->offsets);
     it->operands = mf_host_zalloc(host, it->operand_count * sizeof *it->operands);
     memfit_status status = MEMFIT_OK;
     uint64_t workspace = 0;
-    if ((!it->kernels && graph->op_count) || (!it->offsets && graph->storage_count) ||
-        (!it->operands && it->operand_count))
+    if ((!it->kernels && graph->op_count) || (!it->workspaces && graph->op_count) ||
+        (!it->offsets && graph->storage_count) || (!it->operands && it->operand_count))
         status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for an interpreter");
     if (status == MEMFIT_OK)
         status = prepare_all(it, &workspace, err);
@@ -145,7 +165,9 @@ static memfit_status run_one(mf_interpreter *it, uint32_t index, const mf_run_sc
         operands.in[i] = op->in[i] == MF_NONE ? NULL : mf_interpret_data(it, op->in[i]);
     for (uint32_t i = 0; i < op->out_count; i++)
         operands.out[i] = op->out[i] == MF_NONE ? NULL : mf_interpret_data(it, op->out[i]);
+    ALLOW(operands.workspace, it->workspaces[index]);
     memfit_status status = it->backend->table->run(it->kernels[index], &operands, scalars, err);
+    FORBID(operands.workspace, it->workspaces[index]);
     if (status && err && op->layer < it->graph->layer_count)
         mf_error_prefix(err, "%s", it->graph->layers[op->layer].name);
     return status;
