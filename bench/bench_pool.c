@@ -6,7 +6,6 @@
  */
 #include "base/os.h"
 #include "base/text.h"
-#include "base/trace.h"
 #include "device/sim.h"
 #include "memfit/trace.h"
 #include "pool/pool.h"
@@ -17,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { ROUNDS = 7, PAIRS = 400000, LIVE = 10000 };
 #define MiB (UINT64_C(1) << 20)
@@ -224,63 +224,73 @@ static void random_sizes(void)
 
 typedef struct worker {
     memfit_pool *pool;
-    uint64_t bytes, seed;
+    uint64_t bytes;
     unsigned pairs;
+    uint64_t ran; /* ns */
 } worker;
 
 static void *work(void *ctx)
 {
     worker *w = ctx;
     memfit_error err;
+    uint64_t start = ran_ns();
     for (unsigned i = 0; i < w->pairs; i++) {
         memfit_address a;
         must(memfit_pool_alloc(w->pool, w->bytes, 0, &a, &err), &err);
         must(memfit_pool_free(w->pool, a, &err), &err);
     }
+    w->ran = ran_ns() - start;
     return NULL;
 }
 
-static double million_pairs(memfit_pool *pool, unsigned threads, uint64_t bytes, unsigned pairs)
+typedef struct rate {
+    double wall; /* million pairs a second */
+    double ran;  /* the same, if every thread had a processor to itself */
+} rate;
+
+static rate million_pairs(memfit_pool *pool, unsigned threads, uint64_t bytes, unsigned pairs)
 {
-    double best = 0;
+    rate best = {0, 0};
     for (unsigned r = 0; r < ROUNDS; r++) {
         pthread_t t[16];
         worker w[16];
-        uint64_t start = mf_os_now_ns();
+        uint64_t start = mf_os_now_ns(), ran = 0;
         for (unsigned i = 0; i < threads; i++) {
-            w[i] = (worker){pool, bytes, i + 1, pairs};
+            w[i] = (worker){pool, bytes, pairs, 0};
             pthread_create(&t[i], NULL, work, &w[i]);
         }
-        for (unsigned i = 0; i < threads; i++)
+        for (unsigned i = 0; i < threads; i++) {
             pthread_join(t[i], NULL);
-        double rate = (double)pairs * threads / (double)(mf_os_now_ns() - start) * 1e3;
-        best = rate > best ? rate : best;
+            ran += w[i].ran;
+        }
+        double wall = (double)pairs * threads / (double)(mf_os_now_ns() - start) * 1e3;
+        double alone = (double)pairs * threads * threads / (double)ran * 1e3;
+        best.wall = wall > best.wall ? wall : best.wall;
+        best.ran = alone > best.ran ? alone : best.ran;
     }
     return best;
 }
 
+/* On a machine with other work the clock on the wall measures that work; time really run does not, but it does not see
+ * threads that sleep waiting for each other. Both are printed. */
 static void two_threads(void)
 {
     static const uint64_t sizes[] = {256, 4096, 32768, 65536, MiB};
     memfit_device *device = open_sim(UINT64_C(4) << 30);
     memfit_pool *pool = open_pool(device, 0);
-    printf("\nthreads (million pairs a second)\n%10s%10s%10s%10s\n", "bytes", "one", "two", "ratio");
+    printf("\nthreads (million pairs a second, by the wall and by time run)\n%10s%10s%10s%10s%10s%10s%10s\n", "bytes",
+           "one", "two", "ratio", "one", "two", "ratio");
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         char text[24];
-        double one = million_pairs(pool, 1, sizes[s], PAIRS), two = million_pairs(pool, 2, sizes[s], PAIRS);
-        printf("%10s%10.1f%10.1f%10.2f\n", memfit_size_format(sizes[s], text, sizeof text), one, two, two / one);
+        rate one = million_pairs(pool, 1, sizes[s], PAIRS), two = million_pairs(pool, 2, sizes[s], PAIRS);
+        printf("%10s%10.1f%10.1f%10.2f%10.1f%10.1f%10.2f\n", memfit_size_format(sizes[s], text, sizeof text), one.wall,
+               two.wall, two.wall / one.wall, one.ran, two.ran, two.ran / one.ran);
     }
     memfit_pool_destroy(pool);
     memfit_device_close(device, NULL);
 }
 
 /* ---- tracing ------------------------------------------------------------------------------------------------ */
-
-static void record(void *ctx, const mf_pool_event *event)
-{
-    mf_trace_put(ctx, event->op == MF_POOL_ALLOC ? MEMFIT_EVENT_ALLOC : MEMFIT_EVENT_FREE, event->address, event->bytes,
-                 event->owner, 0, 0);
-}
 
 static void tracing(void)
 {
@@ -290,9 +300,9 @@ static void tracing(void)
     memfit_recorder *recorder;
     must(memfit_recorder_create(NULL, &recorder, &err), &err);
     double off = pool_pair(pool, 0, 4096, PAIRS);
-    mf_pool_set_hook(pool, record, recorder);
+    must(memfit_pool_record(pool, recorder, &err), &err);
     double on = pool_pair(pool, 0, 4096, PAIRS);
-    mf_pool_set_hook(pool, NULL, NULL);
+    must(memfit_pool_record(pool, NULL, &err), &err);
     printf("\ntracing: %.1f ns a pair without, %.1f with: %.1f ns an event\n", off, on, (on - off) / 2);
     memfit_pool_destroy(pool);
     memfit_device_close(device, NULL);
@@ -319,14 +329,26 @@ static void metadata(void)
     memfit_device_close(device, NULL);
 }
 
-int main(void)
+/* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata. */
+int main(int argc, char **argv)
 {
     peer peers[4];
     size_t n = open_peers(peers);
-    hot_pairs(peers, n);
-    random_sizes();
-    two_threads();
-    tracing();
-    metadata();
+    const char *only = argc > 1 ? argv[1] : NULL;
+    if (n < 3 &&
+        !getenv("GLIBC_TUNABLES")) { /* jemalloc wants more thread-local memory than a library opened late gets */
+        setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 1);
+        execv("/proc/self/exe", argv);
+    }
+    if (!only || !strcmp(only, "hot"))
+        hot_pairs(peers, n);
+    if (!only || !strcmp(only, "random"))
+        random_sizes();
+    if (!only || !strcmp(only, "threads"))
+        two_threads();
+    if (!only || !strcmp(only, "tracing"))
+        tracing();
+    if (!only || !strcmp(only, "metadata"))
+        metadata();
     return 0;
 }

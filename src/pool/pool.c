@@ -155,6 +155,7 @@ static void end(memfit_pool *pool, bool joined)
     if (pool->have_key)
         pthread_key_delete(pool->key);
     mf_explain_end(pool);
+    mf_trace_file_end(pool);
     if (pool->lane_count)
         mf_lanes_end(pool);
     mf_pages_end(pool);
@@ -243,8 +244,12 @@ memfit_status memfit_pool_create(memfit_device *device, const memfit_pool_option
         return status;
     }
     atomic_store(&pool->magic, MF_POOL_ALIVE);
-    *out = pool;
-    return MEMFIT_OK;
+    status = mf_trace_file_begin(pool, err);
+    if (status)
+        memfit_pool_destroy(pool);
+    else
+        *out = pool;
+    return status;
 }
 
 void memfit_pool_destroy(memfit_pool *pool)
@@ -789,11 +794,11 @@ static inline bool free_cached(memfit_pool *pool, memfit_address address, memfit
     int64_t drift = tally_sub(&cache->owner[owner], asked);
     tally_sub(&cache->kind[mf_owner_at(pool, owner)->kind], asked);
     tally_sub(&cache->total, asked);
+    if (pool->hook) /* before anyone can have the slot again */
+        pool->hook(pool->hook_ctx, &(mf_pool_event){MF_POOL_FREE, owner, stream, address, asked});
     mf_cache_unlock(cache);
     if (drifted(drift))
         fold_drift(pool, cache, owner);
-    if (pool->hook)
-        pool->hook(pool->hook_ctx, &(mf_pool_event){MF_POOL_FREE, owner, stream, address, asked});
     return true;
 }
 

@@ -4,8 +4,7 @@
  *
  * For the explanation of a failure (explain.c):
  *     mf_pool_explain_failure   is called by the pool, with the pool's lock held, when a request has failed
- *     mf_pool_walk_*            live blocks, pages and owners, in a fixed order, without allocating
- *     mf_pool_clone             the same state on a sim device, to try an action on: set a limit, free a block, trim
+ *     mf_pool_walk_*            live blocks and pages, in a fixed order, without allocating
  */
 #ifndef MF_POOL_POOL_H
 #define MF_POOL_POOL_H

@@ -246,6 +246,7 @@ struct memfit_pool {
     _Atomic uint64_t home; /* the only stream seen so far */
     mf_pool_hook hook;
     void *hook_ctx;
+    struct memfit_recorder *trace_file; /* made for MEMFIT_TRACE */
     pthread_key_t key;
     bool have_key;
     unsigned char class_of[MF_SMALL_MOST / MF_UNIT + 1];
@@ -412,6 +413,10 @@ bool mf_lanes_wait(memfit_pool *pool);              /* waits for every stream; t
 bool mf_lanes_safe_to_unmap(memfit_pool *pool);
 memfit_status mf_lane_wait_slot(memfit_pool *pool, unsigned lane, mf_slot_ref ref, memfit_error *err);
 uint64_t mf_lanes_pending_bytes(const memfit_pool *pool);
+
+/* ---- trace_file.c ------------------------------------------------------------------------------------------------ */
+memfit_status mf_trace_file_begin(memfit_pool *pool, memfit_error *err);
+void mf_trace_file_end(memfit_pool *pool);
 
 /* ---- settings.c ------------------------------------------------------------------------------------------------- */
 /* Takes the caller's options, fills in what MEMFIT_* say, resolves fractions. */

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "device/sim.h"
+#include "memfit/trace.h"
 #include "pool/pool.h"
 
 #define MiB (UINT64_C(1) << 20)
@@ -493,6 +494,45 @@ static void test_debug(void **state)
     end(pool, device);
 }
 
+/* What a pool tells a recorder can be loaded and says the same as the ledger. */
+static void test_record(void **state)
+{
+    (void)state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/memfit-test-pool-%d.trace", (int)getpid());
+    for (unsigned by_variable = 0; by_variable < 2; by_variable++) {
+        if (by_variable)
+            setenv("MEMFIT_TRACE", path, 1);
+        memfit_device *device = open_sim(256 * MiB, 0);
+        memfit_pool *pool = open_pool(device, 0);
+        unsetenv("MEMFIT_TRACE");
+        memfit_recorder *recorder;
+        assert_ok(memfit_recorder_create(NULL, &recorder, &err), err);
+        if (!by_variable)
+            assert_ok(memfit_pool_record(pool, recorder, &err), err);
+        memfit_owner owner;
+        assert_ok(memfit_pool_owner(pool, MEMFIT_KIND_ACTIVATIONS, "conv", &owner, &err), err);
+        memfit_address a = get(pool, 3 * MiB, owner), b = get(pool, 300, owner);
+        drop(pool, b);
+        drop(pool, a);
+        uint64_t peak = info_of(pool).in_use_peak_bytes;
+        memfit_pool_destroy(pool);
+        if (!by_variable)
+            assert_ok(memfit_recorder_save(recorder, path, &err), err);
+        memfit_recorder_destroy(recorder);
+        memfit_trace *trace;
+        assert_ok(memfit_trace_load(path, NULL, &trace, &err), err);
+        memfit_trace_info info;
+        memfit_trace_describe(trace, &info);
+        assert_int_equal(info.peak_live_bytes, peak);
+        assert_int_equal(info.buffers, 2);
+        assert_int_equal(info.end_live_bytes, 0);
+        memfit_trace_destroy(trace);
+        unlink(path);
+        end(NULL, device);
+    }
+}
+
 /* The same operations give the same addresses. */
 static void test_same_addresses(void **state)
 {
@@ -524,7 +564,7 @@ int main(void)
         cmocka_unit_test(test_referee), cmocka_unit_test(test_ledger),         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_leaks),   cmocka_unit_test(test_pressure),       cmocka_unit_test(test_purge),
         cmocka_unit_test(test_bulk),    cmocka_unit_test(test_foreign),        cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_debug),   cmocka_unit_test(test_same_addresses),
+        cmocka_unit_test(test_debug),   cmocka_unit_test(test_same_addresses), cmocka_unit_test(test_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
