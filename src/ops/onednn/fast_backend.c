@@ -101,6 +101,8 @@ const fast_rule *fast_rule_of(mf_op_kind kind)
         return &fast_lstm;
     case MF_OP_LSTM_GRAD:
         return &fast_lstm_grad;
+    case MF_OP_CHECK_FINITE:
+        return &fast_check_finite;
     case MF_OP_SQUARE_SUM:
         return &fast_square_sum;
     default:

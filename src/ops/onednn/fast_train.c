@@ -143,6 +143,18 @@ static memfit_status run_square_sum(fast_kernel *k, const mf_operands *o, const 
 
 const fast_rule fast_square_sum = {bind_whole, run_square_sum};
 
+/* grad /= loss scale; the flag is set when a value is not finite. */
+static memfit_status run_check_finite(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+{
+    (void)err;
+    float scale = s->loss_scale == 0 ? 1.0f : (float)(1 / s->loss_scale);
+    if (!k->backend->k->unscale(o->in[0], scale, k->u.point.n, fast_threads(k)))
+        *(float *)o->out[0] = 1;
+    return MEMFIT_OK;
+}
+
+const fast_rule fast_check_finite = {bind_whole, run_check_finite};
+
 /* ---- dropout ---------------------------------------------------------------------------------------------- */
 
 static memfit_status bind_dropout(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
