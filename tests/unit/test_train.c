@@ -71,13 +71,23 @@ static void schedules_follow_keras(void **state)
         double rate;
     } cases[] = {
         {"0.25", 10, 0.25},
-        {"{\"class_name\":\"ExponentialDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"decay_rate\":0.5}}", 20, 0.025},
-        {"{\"class_name\":\"ExponentialDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"decay_rate\":0.5,\"staircase\":true}}", 19, 0.05},
-        {"{\"class_name\":\"InverseTimeDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"decay_rate\":0.5}}", 20, 0.05},
-        {"{\"class_name\":\"PolynomialDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"end_learning_rate\":0.0}}", 5, 0.05},
+        {"{\"class_name\":\"ExponentialDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"decay_"
+         "rate\":0.5}}",
+         20, 0.025},
+        {"{\"class_name\":\"ExponentialDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"decay_"
+         "rate\":0.5,\"staircase\":true}}",
+         19, 0.05},
+        {"{\"class_name\":\"InverseTimeDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"decay_"
+         "rate\":0.5}}",
+         20, 0.05},
+        {"{\"class_name\":\"PolynomialDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"end_"
+         "learning_rate\":0.0}}",
+         5, 0.05},
         {"{\"class_name\":\"CosineDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10}}", 5, 0.05},
-        {"{\"class_name\":\"CosineDecayRestarts\",\"config\":{\"initial_learning_rate\":0.1,\"first_decay_steps\":10}}", 20, 0.05},
-        {"{\"class_name\":\"PiecewiseConstantDecay\",\"config\":{\"boundaries\":[3,6],\"values\":[1.0,0.5,0.1]}}", 4, 0.5},
+        {"{\"class_name\":\"CosineDecayRestarts\",\"config\":{\"initial_learning_rate\":0.1,\"first_decay_steps\":10}}",
+         20, 0.05},
+        {"{\"class_name\":\"PiecewiseConstantDecay\",\"config\":{\"boundaries\":[3,6],\"values\":[1.0,0.5,0.1]}}", 4,
+         0.5},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mf_arena arena;
@@ -97,7 +107,8 @@ static void starting_survives_lack_of_memory(void **state)
 {
     (void)state;
     char model[512];
-    snprintf(model, sizeof model, "%s/tests/fixtures/train/mlp.keras", getenv("MEMFIT_SOURCE") ? getenv("MEMFIT_SOURCE") : ".");
+    snprintf(model, sizeof model, "%s/tests/fixtures/train/mlp.keras",
+             getenv("MEMFIT_SOURCE") ? getenv("MEMFIT_SOURCE") : ".");
     if (access(model, R_OK) != 0)
         skip();
     uint64_t step = 1;
