@@ -203,9 +203,12 @@ static memfit_status decode(mf_hdf5_reader *r, const box *b, memfit_error *err)
                 undo_shuffle(in, bytes, d->filter[i].value ? d->filter[i].value : d->element_bytes, out);
             break;
         case 3: /* a check sum behind the data */
-            ok = bytes >= 4;
-            bytes -= 4;
-            continue;
+            if (bytes >= 4) {
+                bytes -= 4;
+                continue;
+            }
+            ok = false;
+            break;
         default:
             ok = undo_lzf(in, bytes, out, d->chunk_bytes, &bytes);
         }
@@ -320,7 +323,7 @@ static void copy_box(const mf_hdf5_reader *r, const uint64_t *corner, uint64_t f
                      unsigned char *out)
 {
     const mf_hdf5_dataset *d = &r->d;
-    uint64_t from[MF_HDF5_MOST_RANK] = {0}, size[MF_HDF5_MOST_RANK], at[MF_HDF5_MOST_RANK] = {0};
+    uint64_t from[MF_HDF5_MOST_RANK] = {0}, size[MF_HDF5_MOST_RANK] = {0}, at[MF_HDF5_MOST_RANK] = {0};
     for (unsigned i = 0; i < d->rank; i++) {
         uint64_t end = corner[i] + d->chunk[i];
         size[i] = (end < d->shape[i] ? end : d->shape[i]) - corner[i];
@@ -371,7 +374,7 @@ static memfit_status read_boxes(mf_hdf5_reader *r, uint64_t first, uint64_t coun
         fill_rows(r, count * r->row_bytes, out);
     for (; i < end; i++) {
         const box *b = &r->boxes[i];
-        uint64_t corner[MF_HDF5_MOST_RANK], rest = b->number;
+        uint64_t corner[MF_HDF5_MOST_RANK] = {0}, rest = b->number;
         for (unsigned k = d->rank; k-- > 0; rest /= r->grid[k])
             corner[k] = rest % r->grid[k] * d->chunk[k];
         memfit_status st = r->decoded_number == b->number ? MEMFIT_OK : decode(r, b, err);

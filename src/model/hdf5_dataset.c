@@ -441,7 +441,7 @@ static memfit_status attribute_string(mf_hdf5 *f, mf_arena *arena, const mf_hdf5
 memfit_status mf_hdf5_attribute_texts(mf_hdf5 *file, mf_arena *arena, uint64_t address, const char *name,
                                       const char *const **texts, size_t *count, memfit_error *err)
 {
-    mf_hdf5_dataset a;
+    mf_hdf5_dataset a = {0};
     memfit_status st = mf_hdf5_attribute_open(file, address, name, &a, err);
     if (st)
         return st;
@@ -462,7 +462,7 @@ memfit_status mf_hdf5_attribute_text(mf_hdf5 *file, mf_arena *arena, uint64_t ad
                                      const char **text, memfit_error *err)
 {
     const char *const *list;
-    size_t count;
+    size_t count = 0;
     memfit_status st = mf_hdf5_attribute_texts(file, arena, address, name, &list, &count, err);
     if (st)
         return st;

@@ -168,7 +168,7 @@ memfit_status mf_hdf5_group_open(mf_hdf5 *file, mf_arena *arena, uint64_t addres
 {
     lister l = {.file = file, .arena = arena, .group.sorted = true, .err = err};
     mf_hdf5_walk walk;
-    mf_hdf5_message m;
+    mf_hdf5_message m = {0};
     bool more = true, is_group = false;
     memfit_status st = mf_hdf5_walk_begin(&walk, file, address, err);
     while (!st && !(st = mf_hdf5_walk_next(&walk, &m, &more, err)) && more) {
@@ -223,7 +223,7 @@ memfit_status mf_hdf5_find(mf_hdf5 *file, mf_arena *arena, uint64_t from, const 
                 return mf_fail(err, MEMFIT_NOT_FOUND, "%.120s: '%.60s...' is not there", file->name, path);
             memcpy(name, path, n);
             name[n] = 0;
-            mf_hdf5_group group;
+            mf_hdf5_group group = {0};
             memfit_status st = mf_hdf5_group_open(file, arena, at, &group, err);
             if (st)
                 return st;

@@ -328,8 +328,9 @@ static unsigned char *at_address(const mf_h5_writer *w, uint64_t address)
 
 static unsigned char *put_text(unsigned char *p, const char *text)
 {
-    memcpy(p, text, strlen(text));
-    return p + strlen(text);
+    while (*text)
+        *p++ = (unsigned char)*text++;
+    return p;
 }
 
 static unsigned char *put_message(unsigned char *p, unsigned type, unsigned flags, uint64_t body_bytes)
@@ -615,7 +616,7 @@ static memfit_status add_arrays(const mf_h5_writer *w, mf_image *image, memfit_e
 
 memfit_status mf_h5_layout(mf_h5_writer *w, mf_image *image, memfit_error *err)
 {
-    uint64_t end;
+    uint64_t end = 0;
     w->next = SUPERBLOCK_BYTES;
     memfit_status st = lay_out(w, &end, err);
     if (st)
@@ -708,7 +709,7 @@ memfit_status mf_h5_layout_extended(mf_h5_writer *w, mf_hdf5 *old, const mf_patc
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to extend an HDF5 file");
     if (!w->root->count && !w->root->attributes)
         return add_patched(old, 0, patches, patch_count, image, err);
-    uint64_t end;
+    uint64_t end = 0;
     w->leaf_k = mf_le16(old->data + 16);
     w->internal_k = mf_le16(old->data + 18);
     if (!w->leaf_k || !w->internal_k || w->leaf_k > 1024 || w->internal_k > 1024)

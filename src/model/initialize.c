@@ -361,7 +361,7 @@ memfit_status mf_initializer(const memfit_host *host, const mf_json *initializer
     recipe r = {CONSTANT, constant};
     const mf_json *config = NULL;
     stream s = {.seed = seed, .key = key};
-    if (!mf_json_is_null(initializer)) {
+    if (initializer && !mf_json_is_null(initializer)) {
         const char *name = initializer_name(initializer);
         size_t i = 0, n = sizeof table / sizeof *table;
         while (i < n && strcasecmp(name, table[i].name) != 0 && strcasecmp(name, table[i].alias) != 0)

@@ -288,7 +288,7 @@ static memfit_status give_optimizer(legacy *g, mf_model *model, uint64_t address
         if (!e)
             return mf_fail(g->err, MEMFIT_DAMAGED, "the optimizer lists an array %.100s, which is not in the file",
                            names[i]);
-        if ((st = mf_keras_stored(g->arena, g->file, e->address, names[i], &stored[rank[i]], g->err)))
+        if (mf_keras_stored(g->arena, g->file, e->address, names[i], &stored[rank[i]], g->err))
             return mf_error_prefix(g->err, "optimizer_weights/%.200s", names[i]);
     }
     model->optimizer = stored;

@@ -275,7 +275,7 @@ static memfit_status take_entries(mf_keras_table *t, const char *prefix, mf_stor
 {
     size_t first, end, skip = strlen(prefix);
     find_below(t, prefix, &first, &end);
-    if (first == end)
+    if (first == end || !t->entries)
         return MEMFIT_OK;
     if (!(*stored = MF_NEW_ARRAY(t->arena, mf_stored, end - first)))
         return mf_keras_no_memory(t->err);
@@ -348,13 +348,9 @@ static memfit_status match_layer(mf_keras_table *t, mf_model *m, uint32_t index,
             !nth_key(t, prefix, class_key, layer->class_ordinal, key, sizeof key))
             return MEMFIT_OK;
     }
-    if (snprintf(below, sizeof below, "%s%s/", prefix, key) >= (int)sizeof below)
+    bool wrapper = layer->inner && mf_json_get(layer->config, "layer"); /* around a model */
+    if (snprintf(below, sizeof below, "%s%s/%s", prefix, key, wrapper ? "layer/" : "") >= (int)sizeof below)
         return MEMFIT_OK;
-    if (layer->inner && mf_json_get(layer->config, "layer")) { /* a wrapper around a model */
-        if (strlen(below) + 7 < sizeof below)
-            strcat(below, "layer/");
-        return match_model(t, layer->inner, below);
-    }
     if (layer->inner)
         return match_model(t, layer->inner, below);
     return take_entries(t, below, &layer->stored, &layer->stored_count);

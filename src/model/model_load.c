@@ -162,7 +162,7 @@ static memfit_status load_hdf5(loader *l)
         st = mf_keras_legacy_config(l->arena, file, &config, &l->model->compile, &l->model->keras_version, l->err);
     if (st)
         return st;
-    if ((st = use_config(l, config)))
+    if (use_config(l, config))
         return mf_error_prefix(l->err, "model_config");
     return l->flags & MF_LOAD_NO_WEIGHTS ? MEMFIT_OK : mf_keras_legacy_weights(l->arena, l->model, file, l->err);
 }

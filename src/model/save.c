@@ -219,7 +219,7 @@ static memfit_status collect_patches(saving *s, bool *fits)
         return no_memory(s);
     *fits = s->model->hdf5 && mf_h5_can_extend(s->model->hdf5);
     for (uint32_t i = 0; i < o->weight_count; i++) {
-        const mf_stored *stored;
+        const mf_stored *stored = NULL;
         memfit_status st = check_weight(s, &o->weights[i], &stored);
         if (st)
             return st;
@@ -291,15 +291,12 @@ static memfit_status describe_layers(saving *s, const mf_model *m, const char *n
         if (!mf_keras_layer_key(m, i, key, sizeof key))
             continue;
         bool wrapper = l->inner && mf_json_get(l->config, "layer");
-        if (snprintf(name, sizeof name, "%s%s", names, l->name) >= MOST_PATH ||
-            snprintf(group, sizeof group, "%slayers/%s%s", prefix, key, wrapper ? "/layer" : "") + 2 > MOST_PATH)
+        const char *slash = l->inner ? "/" : "";
+        if (snprintf(name, sizeof name, "%s%s%s", names, l->name, slash) >= MOST_PATH ||
+            snprintf(group, sizeof group, "%slayers/%s%s%s", prefix, key, wrapper ? "/layer" : "", slash) >= MOST_PATH)
             return mf_fail(s->err, MEMFIT_INVALID, "layer %.80s: its name is too long", l->name);
         memfit_status st;
         if (l->inner) {
-            strcat(group, "/");
-            if (strlen(name) + 2 > sizeof name)
-                return mf_fail(s->err, MEMFIT_INVALID, "layer %.80s: its name is too long", l->name);
-            strcat(name, "/");
             st = describe_layers(s, l->inner, name, group);
         } else {
             st = describe_layer(s, l, name, group);
@@ -488,7 +485,7 @@ static memfit_status lay_out_zip(saving *s)
         return no_memory(s);
     if ((st = add_configuration(s, &zip)))
         return st;
-    bool fits;
+    bool fits = false;
     if ((st = collect_patches(s, &fits)))
         return st;
     uint64_t before = s->saver->image.bytes;
@@ -509,7 +506,7 @@ static memfit_status lay_out_zip(saving *s)
 
 static memfit_status lay_out_hdf5(saving *s)
 {
-    bool fits;
+    bool fits = false;
     memfit_status st = collect_patches(s, &fits);
     if (st)
         return st;
