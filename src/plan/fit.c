@@ -127,14 +127,14 @@ static memfit_status need_tradeoff(mf_fitter *fitter, mf_fit_entry *entry, memfi
 /* Places the phase within `room` bytes above the variables (0: no limit), recomputing where that is allowed and
  * needed. Packing may end above the sum it was given; then the sum is lowered by the excess and packed again. */
 static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry *entry, uint64_t room, bool recompute,
-                                 mf_phase *phase, memfit_error *err)
+                                 bool thorough, mf_phase *phase, memfit_error *err)
 {
     mf_sequence *sequence = &entry->keep;
     memfit_status status = MEMFIT_OK;
     phase->graph = entry->graph;
     phase->batch = entry->batch;
     if (!recompute || !room || sequence->peak <= room) {
-        status = mf_place_phase(plan, entry->flow, sequence, room, phase, err);
+        status = mf_place_phase(plan, entry->flow, sequence, room, thorough, phase, err);
         if (status != MEMFIT_OK || !recompute || !room || phase->bytes - plan->variables_end <= room)
             return status;
     }
@@ -145,7 +145,7 @@ static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry 
         status = mf_tradeoff_fit(entry->tradeoff, budget, &fits, err);
         if (status == MEMFIT_OK) {
             phase->placed_count = 0;
-            status = mf_place_phase(plan, entry->flow, &entry->tradeoff->sequence, room, phase, err);
+            status = mf_place_phase(plan, entry->flow, &entry->tradeoff->sequence, room, thorough, phase, err);
         }
         uint64_t height = phase->bytes - plan->variables_end;
         if (status != MEMFIT_OK || height <= room || !fits || height - room >= budget)
@@ -176,7 +176,9 @@ static memfit_status add_phase(attempt *a, mf_phase_role role, mf_mode mode, int
         return status;
     mf_phase *phase = &a->plan->phases[a->plan->phase_count];
     *phase = (mf_phase){.role = role, .repeat = repeat};
-    status = place_entry(a->fitter, a->plan, entry, a->room, a->way->recompute && mode == MF_MODE_TRAIN, phase, a->err);
+    bool train = mode == MF_MODE_TRAIN;
+    status = place_entry(a->fitter, a->plan, entry, a->room, a->way->recompute && train, train && !a->way->train_only,
+                         phase, a->err);
     if (status == MEMFIT_OK)
         a->plan->phase_count++;
     return status;
@@ -225,7 +227,8 @@ static memfit_status add_forward(attempt *a, mf_phase_role role, mf_mode mode, i
         a->plan->phase_count--;
         size = (size + 1) / 2;
     }
-    a->plan->validation_split |= size < batch;
+    if (a->fitter->options.validation_batch || a->fitter->options.only != MF_MODE_TRAIN)
+        a->plan->validation_split |= size < batch; /* a size nobody asked for is the planner's to choose */
     mf_phase_role rest_role = role == MF_PHASE_VALIDATE ? MF_PHASE_VALIDATE_REST : role;
     int64_t rest = batch % size, last = samples > 0 ? samples % batch % size : 0;
     memfit_status status = add_phase(a, rest_role, mode, rest, 1);
@@ -338,9 +341,10 @@ memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, u
     uint64_t taken = fitter->options.fixed_bytes + entry->variables_end, load = entry->keep.peak;
     if (recompute && taken + load > limit) {
         status = need_tradeoff(fitter, entry, err);
+        if (status == MEMFIT_OK)
+            status = mf_tradeoff_lowest(entry->tradeoff, &load, err);
         if (status != MEMFIT_OK)
             return status;
-        load = entry->tradeoff->stops[entry->tradeoff->stop_count - 1].load;
     }
     *fits = taken + load <= limit;
     if (!*fits)
@@ -355,29 +359,36 @@ memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, u
     return MEMFIT_OK;
 }
 
-/* Bytes of the lowest sequence known for an entry. */
-static uint64_t lowest(const mf_fit_entry *entry, bool recompute)
+/* Bytes of the lowest sequence of a batch. */
+static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, mf_fit_entry **entry, double *bytes,
+                            memfit_error *err)
 {
-    return recompute && entry->tradeoff ? entry->tradeoff->stops[entry->tradeoff->stop_count - 1].load
-                                        : entry->keep.peak;
+    uint64_t load;
+    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, entry, err);
+    if (status != MEMFIT_OK)
+        return status;
+    load = (*entry)->keep.peak;
+    if (recompute)
+        status = need_tradeoff(fitter, *entry, err);
+    if (recompute && status == MEMFIT_OK)
+        status = mf_tradeoff_lowest((*entry)->tradeoff, &load, err);
+    *bytes = (double)load;
+    return status;
 }
 
-/* Memory is close to linear in the batch: the line through batch 1 and the asked one says where to look. */
-static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint64_t limit, int64_t *guess, memfit_error *err)
+/* Memory is close to linear in the batch: the line through batch 1 and one near the answer says where to look. */
+static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint64_t limit, int64_t near, int64_t *guess,
+                                 memfit_error *err)
 {
     mf_fit_entry *one, *asked;
-    int64_t n = fitter->options.batch > 1 ? fitter->options.batch : 2;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, n, false, &asked, err);
-    if (status == MEMFIT_OK && recompute)
-        status = need_tradeoff(fitter, asked, err);
+    int64_t n = near > 1 ? near : 2;
+    double low, high;
+    memfit_status status = lowest(fitter, n, recompute, &asked, &high, err);
     if (status == MEMFIT_OK)
-        status = mf_fitter_entry(fitter, MF_MODE_TRAIN, 1, false, &one, err);
-    if (status == MEMFIT_OK && recompute)
-        status = need_tradeoff(fitter, one, err);
+        status = lowest(fitter, 1, recompute, &one, &low, err);
     if (status != MEMFIT_OK)
         return status;
     uint64_t taken = fitter->options.fixed_bytes + one->variables_end;
-    double low = (double)lowest(one, recompute), high = (double)lowest(asked, recompute);
     double slope = (high - low) / (double)(n - 1);
     double room = limit > taken ? (double)(limit - taken) : 0;
     double batch = slope > 0 ? 1 + (room - low) / slope : 1 << 20;
@@ -385,10 +396,11 @@ static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint64_t lim
     return MEMFIT_OK;
 }
 
-memfit_status mf_fitter_largest(mf_fitter *fitter, bool recompute, uint64_t limit, int64_t *batch, memfit_error *err)
+memfit_status mf_fitter_largest(mf_fitter *fitter, bool recompute, int64_t near, uint64_t limit, int64_t *batch,
+                                memfit_error *err)
 {
     int64_t good = 0, bad = INT64_MAX, step = 1, guess = 1;
-    memfit_status status = guess_batch(fitter, recompute, limit, &guess, err);
+    memfit_status status = guess_batch(fitter, recompute, limit, near, &guess, err);
     while (status == MEMFIT_OK && bad - good > 1) {
         bool fits;
         status = mf_fitter_fits(fitter, guess, recompute, limit, &fits, err);

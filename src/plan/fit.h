@@ -56,8 +56,9 @@ memfit_status mf_fitter_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit_
 /* Does a batch fit in one piece? Built and packed, unless the sum of live bytes alone is too much. */
 memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, uint64_t limit_bytes, bool *fits,
                              memfit_error *err);
-/* The largest batch that fits in one piece: *batch fits, *batch + 1 was tried and does not. 0 when none does. */
-memfit_status mf_fitter_largest(mf_fitter *fitter, bool recompute, uint64_t limit_bytes, int64_t *batch,
+/* The largest batch that fits in one piece: *batch fits, *batch + 1 was tried and does not. 0 when none does. `near` is
+ * where to begin to look. */
+memfit_status mf_fitter_largest(mf_fitter *fitter, bool recompute, int64_t near, uint64_t limit_bytes, int64_t *batch,
                                 memfit_error *err);
 /* May the planner split the batch? */
 bool mf_fitter_may_split(const mf_fitter *fitter, const mf_graph *graph);

@@ -322,15 +322,8 @@ void mf_flow_destroy(mf_flow *flow)
 
 memfit_status mf_choice_make(mf_arena *arena, const mf_flow *flow, mf_choice *choice, memfit_error *err)
 {
-    choice->drop = MF_NEW_ARRAY(arena, uint32_t, flow->cell_count);
-    choice->hold = MF_NEW_ARRAY(arena, uint8_t, flow->cell_count);
-    if (!choice->drop || !choice->hold)
+    choice->drop = MF_NEW_ARRAY(arena, uint8_t, flow->use_at[flow->cell_count] + 1);
+    if (!choice->drop)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the choice of %u storages", flow->cell_count);
     return MEMFIT_OK;
-}
-
-void mf_choice_copy(mf_choice *to, const mf_choice *from, const mf_flow *flow)
-{
-    memcpy(to->drop, from->drop, flow->cell_count * sizeof *to->drop);
-    memcpy(to->hold, from->hold, flow->cell_count);
 }

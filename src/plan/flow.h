@@ -3,7 +3,7 @@
  *
  *   flow       the graph boiled down: a base order of operations, and for each operation the storages it touches.
  *              Views vanish, storages that must alias are one ("cell"), variables are apart.
- *   choice     for each cell: keep it, or drop it after one of its uses and recompute it before the next.
+ *   choice     for each use of a cell: keep it for the next one, or drop it and recompute it then.
  *   sequence   the list of runs a choice leads to: the base order with recomputations put in as late as possible.
  *              From the list alone follow the lives of all cells: a life begins when the cell is written anew and
  *              ends with its last use before that happens again.
@@ -54,10 +54,9 @@ memfit_status mf_flow_create(const memfit_host *host, const mf_graph *graph, con
                              memfit_error *err);
 void mf_flow_destroy(mf_flow *flow);
 
-/* drop[c]: 0 keeps cell c; p + 1 drops it after its use at base position p. */
+/* By use (an index into flow->uses): is the cell dropped after it, to be recomputed before the next? */
 typedef struct mf_choice {
-    uint32_t *drop;
-    uint8_t *hold; /* keep a cell for recomputations although the base order is done with it */
+    uint8_t *drop;
 } mf_choice;
 
 typedef struct mf_life {
@@ -107,6 +106,5 @@ memfit_status mf_sequence_build(mf_sequence *sequence, const mf_flow *flow, cons
 
 /* A choice that keeps everything, in `arena`. */
 memfit_status mf_choice_make(mf_arena *arena, const mf_flow *flow, mf_choice *choice, memfit_error *err);
-void mf_choice_copy(mf_choice *to, const mf_choice *from, const mf_flow *flow);
 
 #endif

@@ -21,6 +21,12 @@ static uint64_t round_up(uint64_t bytes, uint64_t alignment)
 
 static uint64_t variable_bytes(const mf_graph *graph, const mf_cost_source *cost, uint32_t v)
 {
+    /* Variables are numbered alike in all graphs, so some have a number but no use here: accumulators of a batch in one
+     * piece, slots when only predicting. They take no place. */
+    const mf_variable *variable = &graph->variables[v];
+    if (variable->tensor == MF_NONE && (variable->role == MF_VAR_GRADIENT || variable->role == MF_VAR_SLOT ||
+                                        variable->role == MF_VAR_EMA || variable->role == MF_VAR_CONTROL))
+        return 0;
     if (cost && cost->variable_bytes)
         return cost->variable_bytes(cost->ctx, graph, v);
     return mf_shape_count(&graph->variables[v].shape) * mf_dtype_bytes(graph->variables[v].dtype);
@@ -109,31 +115,24 @@ static memfit_status packing_make(packing *p, const memfit_host *host, const mf_
     return MEMFIT_OK;
 }
 
-static memfit_status pack(packing *p, const memfit_host *host, uint64_t capacity, mf_pack_result *result,
-                          memfit_error *err)
+/* Greedy orders first; more effort only where they leave a gap that matters: above the room, or (thorough) more than a
+ * thousandth above the bound. One thread, so that a plan is the same every time it is made. */
+static memfit_status pack(packing *p, const memfit_host *host, uint64_t load, uint64_t room, bool thorough,
+                          mf_pack_result *result, memfit_error *err)
 {
     mf_pack_options options;
     memfit_pack_options_default(&options);
     options.host = host;
-    options.effort = MEMFIT_PACK_PORTFOLIO;
-    options.capacity = capacity;
-    options.threads = 1; /* runs repeat: a plan is the same every time it is made */
-    return mf_pack(host, p->buffers, p->count, &options, result, err);
-}
-
-memfit_status mf_pack_sequence(const memfit_host *host, const mf_flow *flow, const mf_sequence *q, uint64_t capacity,
-                               uint64_t *height, memfit_error *err)
-{
-    packing p;
-    mf_pack_result result;
-    memfit_status status = packing_make(&p, host, flow, q, err);
-    if (status != MEMFIT_OK)
+    options.effort = MEMFIT_PACK_QUICK;
+    options.capacity = load + load / 2000;
+    options.threads = 1;
+    memfit_status status = mf_pack(host, p->buffers, p->count, &options, result, err);
+    bool fits = room && result->height <= room, close = result->height <= load + load / 1000;
+    if (status != MEMFIT_OK || close || (fits && !thorough) || (room && load > room && !thorough))
         return status;
-    status = pack(&p, host, capacity, &result, err);
-    if (status == MEMFIT_OK)
-        *height = result.height;
-    packing_free(&p, host);
-    return status;
+    options.effort = MEMFIT_PACK_PORTFOLIO;
+    options.capacity = thorough || !room ? load + load / 1000 : room;
+    return mf_pack(host, p->buffers, p->count, &options, result, err);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------ */
@@ -225,7 +224,7 @@ static memfit_status make_placed(const placing *w, mf_phase *phase, memfit_error
     return MEMFIT_OK;
 }
 
-memfit_status mf_place_phase(mf_plan *plan, const mf_flow *flow, const mf_sequence *q, uint64_t capacity,
+memfit_status mf_place_phase(mf_plan *plan, const mf_flow *flow, const mf_sequence *q, uint64_t room, bool thorough,
                              mf_phase *phase, memfit_error *err)
 {
     packing p;
@@ -233,7 +232,7 @@ memfit_status mf_place_phase(mf_plan *plan, const mf_flow *flow, const mf_sequen
     memfit_status status = packing_make(&p, plan->arena.host, flow, q, err);
     if (status != MEMFIT_OK)
         return status;
-    status = pack(&p, plan->arena.host, capacity, &result, err);
+    status = pack(&p, plan->arena.host, q->peak, room, thorough, &result, err);
     placing w = {plan, flow, q, &p, plan->variables_end};
     if (status == MEMFIT_OK)
         status = make_steps(&w, phase, err);

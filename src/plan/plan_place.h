@@ -10,13 +10,9 @@ memfit_status mf_place_variables(mf_plan *plan, const mf_graph *graph, const mf_
 /* The bytes variables take: what mf_place_variables would use. */
 uint64_t mf_variables_bytes(const mf_graph *graph, const mf_cost_source *cost);
 
-/* Packs a sequence above the plan's variables: fills the phase (all but role, batch, repeat and graph). `capacity` is
- * where packing may stop trying, as a height above the variables; 0: as low as possible. */
-memfit_status mf_place_phase(mf_plan *plan, const mf_flow *flow, const mf_sequence *sequence, uint64_t capacity,
-                             mf_phase *phase, memfit_error *err);
-
-/* The height of a packing of this sequence above the variables, without making steps. */
-memfit_status mf_pack_sequence(const memfit_host *host, const mf_flow *flow, const mf_sequence *sequence,
-                               uint64_t capacity, uint64_t *height, memfit_error *err);
+/* Packs a sequence above the plan's variables: fills the phase (all but role, batch, repeat and graph). `room` is what
+ * there is above the variables (0: no limit); a packing within it is good enough unless `thorough`. */
+memfit_status mf_place_phase(mf_plan *plan, const mf_flow *flow, const mf_sequence *sequence, uint64_t room,
+                             bool thorough, mf_phase *phase, memfit_error *err);
 
 #endif

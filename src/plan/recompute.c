@@ -6,8 +6,10 @@
  * of it. Every sequence is built and measured in full, so a drop that only moves the peak elsewhere is seen and taken
  * back. This is the peak-priority rule of compilers, with exact measurement in place of an estimate.
  *
- * Uphill: a drop that paid at some peak may have become needless after later ones. From a ladder of stops, each drop is
- * tried back in, dearest first, and stays in when the load does not rise above the rung.
+ * Across: downhill ends where no single drop helps, often because a whole stretch comes back at once; then keeping
+ * something again in the middle of it is what lowers the peak. So from there, and from a ladder of rungs between the
+ * lowest stop and everything kept, single changes either way and then random pairs are tried: above the rung what lowers
+ * the peak is kept, below it what saves time.
  *
  * What was tried and dropped: choosing by estimated change of the peak without building the sequence (wrong too often
  * where ancestors must be revived); one combined score with staleness as online methods use (no better here, since the
@@ -20,11 +22,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs the search may look at, over all sequences: about a third of a second. */
-#define MOST_WORK 30000000ull
+/* Runs the search may look at, over all sequences: a tenth of a second or so. */
+#define MOST_WORK 3000000ull
 
 typedef struct candidate {
-    uint32_t cell, drop;
+    uint32_t use;
     double us_per_byte;
 } candidate;
 
@@ -50,20 +52,21 @@ static memfit_status path_begin(mf_tradeoff *t, memfit_error *err)
     return MEMFIT_OK;
 }
 
-static memfit_status path_add(mf_tradeoff *t, uint32_t cell, uint32_t drop, memfit_error *err)
+static memfit_status path_add(mf_tradeoff *t, uint32_t use, bool drop, memfit_error *err)
 {
     mf_path *path = &t->paths[t->path_count - 1];
     if (!mf_grow(t->host, &path->toggles, &path->capacity, path->count, sizeof *path->toggles))
         return no_memory(err);
-    path->toggles[path->count++] = (mf_toggle){cell, drop};
+    path->toggles[path->count++] = (mf_toggle){use, drop};
     return MEMFIT_OK;
 }
 
 static void path_apply(mf_tradeoff *t, uint32_t path, uint32_t length)
 {
-    memset(t->choice.drop, 0, t->flow->cell_count * sizeof *t->choice.drop);
+    const mf_path *p = &(t->searched ? t->searched : t)->paths[path];
+    memset(t->choice.drop, 0, t->flow->use_at[t->flow->cell_count]);
     for (uint32_t i = 0; i < length; i++)
-        t->choice.drop[t->paths[path].toggles[i].cell] = t->paths[path].toggles[i].drop;
+        t->choice.drop[p->toggles[i].use] = p->toggles[i].drop;
 }
 
 /* Remembers the present state as a stop of the last path, unless a stop is as small and as fast already. */
@@ -115,7 +118,7 @@ static int by_price(const void *a, const void *b)
     const candidate *x = a, *y = b;
     if (x->us_per_byte != y->us_per_byte)
         return x->us_per_byte < y->us_per_byte ? -1 : 1;
-    return x->cell < y->cell ? -1 : x->cell > y->cell;
+    return x->use < y->use ? -1 : x->use > y->use;
 }
 
 /* Cells that lie idle at run `at` and could be dropped there, cheapest first. */
@@ -129,19 +132,21 @@ static memfit_status find_candidates(mf_tradeoff *t, uint32_t at, const uint8_t 
     for (uint32_t i = 0; i < q->life_count; i++) {
         const mf_life *life = &q->lives[i];
         uint32_t c = life->cell;
-        if (life->birth >= at || life->death <= at || !flow->cells[c].repeatable || t->choice.drop[c] || refused[c] ||
-            flow->cells[c].lasts || !flow->cells[c].bytes)
+        if (life->birth >= at || life->death <= at || !flow->cells[c].repeatable || flow->cells[c].lasts ||
+            !flow->cells[c].bytes)
             continue;
         uint32_t k = flow->use_at[c], end = flow->use_at[c + 1];
         while (k < end && flow->uses[k] < base)
             k++;
         if (k == flow->use_at[c] || k == end || flow->uses[k] == base)
             continue; /* not made yet, done with, or in use right here */
+        if (t->choice.drop[k - 1] || refused[k - 1])
+            continue;
         if (!mf_grow(t->host, &t->candidates, &t->candidate_capacity, *count, sizeof(candidate)))
             return no_memory(err);
         double us = revive_us(flow, c, flow->uses[k], mark, ++*stamp, 0);
         ((candidate *)t->candidates)[(*count)++] =
-            (candidate){c, flow->uses[k - 1] + 1, us / (double)flow->cells[c].bytes};
+            (candidate){k - 1, us / (double)flow->cells[c].bytes};
     }
     qsort(t->candidates, *count, sizeof(candidate), by_price);
     return MEMFIT_OK;
@@ -152,31 +157,28 @@ static memfit_status move_down(mf_tradeoff *t, uint8_t *refused, uint32_t *mark,
                                memfit_error *err)
 {
     uint64_t before = t->sequence.peak;
-    uint32_t at = t->sequence.peak_at;
-    uint64_t at_before = t->sequence.load[at];
     size_t count;
-    memfit_status status = find_candidates(t, at, refused, mark, stamp, &count, err);
+    memfit_status status = find_candidates(t, t->sequence.peak_at, refused, mark, stamp, &count, err);
     *moved = false;
-    (void)at_before;
     for (size_t i = 0; i < count && status == MEMFIT_OK && t->work < MOST_WORK; i++) {
-        candidate c = ((candidate *)t->candidates)[i];
-        t->choice.drop[c.cell] = c.drop;
+        uint32_t use = ((candidate *)t->candidates)[i].use;
+        t->choice.drop[use] = 1;
         status = measure(t, err);
         if (status != MEMFIT_OK)
             break;
         if (t->sequence.valid && t->sequence.peak <= before) {
             *moved = true;
-            return path_add(t, c.cell, c.drop, err);
+            return path_add(t, use, true, err);
         }
-        t->choice.drop[c.cell] = 0;
-        refused[c.cell] = 1;
+        t->choice.drop[use] = 0;
+        refused[use] = 1;
     }
     return status;
 }
 
 static memfit_status go_down(mf_tradeoff *t, memfit_error *err)
 {
-    uint8_t *refused = MF_NEW_ARRAY(&t->arena, uint8_t, t->flow->cell_count);
+    uint8_t *refused = MF_NEW_ARRAY(&t->arena, uint8_t, t->flow->use_at[t->flow->cell_count] + 1);
     uint32_t *mark = MF_NEW_ARRAY(&t->arena, uint32_t, t->flow->graph->op_count);
     uint32_t stamp = 0;
     if (!refused || !mark)
@@ -193,113 +195,335 @@ static memfit_status go_down(mf_tradeoff *t, memfit_error *err)
         if (status == MEMFIT_OK && moved)
             status = stop_add(t, err);
         if (moved && t->sequence.peak < refused_at - refused_at / 50) { /* what did not help then may help now */
-            memset(refused, 0, t->flow->cell_count);
+            memset(refused, 0, t->flow->use_at[t->flow->cell_count]);
             refused_at = t->sequence.peak;
         }
     }
     return status;
 }
 
-/* ---- uphill ----------------------------------------------------------------------------------------------- */
+/* ---- across ----------------------------------------------------------------------------------------------- */
 
-typedef struct dropped {
-    uint32_t cell;
-    double us;
-} dropped;
-
-static int by_time(const void *a, const void *b)
+static double maker_us(const mf_flow *flow, const mf_gap *gap)
 {
-    const dropped *x = a, *y = b;
-    if (x->us != y->us)
-        return x->us > y->us ? -1 : 1;
-    return x->cell < y->cell ? -1 : x->cell > y->cell;
+    return flow->time_us[flow->cells[gap->cell].maker];
 }
 
-/* From a stop of some path: takes back, dearest first, each drop that the rung does not need. */
-static memfit_status climb(mf_tradeoff *t, mf_stop from, uint64_t rung, memfit_error *err)
+/* All gaps between uses, those of dear makers first. */
+static memfit_status list_gaps(mf_tradeoff *t, memfit_error *err)
 {
-    const mf_path source = t->paths[from.path];
-    memfit_status status = path_begin(t, err);
-    for (uint32_t i = 0; i < from.length && status == MEMFIT_OK; i++)
-        status = path_add(t, source.toggles[i].cell, source.toggles[i].drop, err);
-    if (status != MEMFIT_OK)
-        return status;
-    path_apply(t, (uint32_t)t->path_count - 1, from.length);
-    size_t count = 0;
-    for (uint32_t c = 0; c < t->flow->cell_count; c++)
-        if (t->choice.drop[c]) {
-            if (!mf_grow(t->host, &t->candidates, &t->candidate_capacity, count, sizeof(candidate)))
-                return no_memory(err);
-            ((dropped *)t->candidates)[count++] = (dropped){c, t->flow->time_us[t->flow->cells[c].maker]};
+    const mf_flow *flow = t->flow;
+    t->gaps = MF_NEW_ARRAY(&t->arena, mf_gap, flow->use_at[flow->cell_count] + 1);
+    if (!t->gaps)
+        return no_memory(err);
+    for (uint32_t c = 0; c < flow->cell_count; c++) {
+        if (!flow->cells[c].repeatable || flow->cells[c].lasts || !flow->cells[c].bytes)
+            continue;
+        uint32_t longest = MF_NONE, length = 1;
+        for (uint32_t k = flow->use_at[c]; k + 1 < flow->use_at[c + 1]; k++) {
+            if (flow->uses[k + 1] - flow->uses[k] < 2)
+                continue;
+            if (flow->uses[k + 1] - flow->uses[k] > length) {
+                length = flow->uses[k + 1] - flow->uses[k];
+                longest = t->gap_count;
+            }
+            t->gaps[t->gap_count++] = (mf_gap){c, k, false};
         }
-    qsort(t->candidates, count, sizeof(dropped), by_time);
-    bool changed = false;
-    for (size_t i = 0; i < count && status == MEMFIT_OK && t->work < MOST_WORK; i++) {
-        uint32_t c = ((dropped *)t->candidates)[i].cell, drop = t->choice.drop[c];
-        t->choice.drop[c] = 0;
-        status = measure(t, err);
-        if (status != MEMFIT_OK)
-            break;
-        if (t->sequence.valid && t->sequence.peak <= rung) {
-            changed = true;
-            status = path_add(t, c, 0, err);
-            if (status == MEMFIT_OK)
-                status = stop_add(t, err);
-        } else {
-            t->choice.drop[c] = drop;
-        }
+        if (longest != MF_NONE)
+            t->gaps[longest].main = true;
     }
-    if (!changed)
-        t->path_count--, mf_host_free(t->host, t->paths[t->path_count].toggles,
-                                      t->paths[t->path_count].capacity * sizeof(mf_toggle));
+    for (uint32_t i = 1; i < t->gap_count; i++) { /* insertion: a few hundred, and cells of a layer stand together */
+        mf_gap gap = t->gaps[i];
+        uint32_t j = i;
+        for (; j && maker_us(flow, &t->gaps[j - 1]) < maker_us(flow, &gap); j--)
+            t->gaps[j] = t->gaps[j - 1];
+        t->gaps[j] = gap;
+    }
+    return MEMFIT_OK;
+}
+
+typedef struct standing {
+    double excess; /* how far the loads stand above the rung: the sum of squares over all runs */
+    double time_us;
+    uint64_t load;
+} standing;
+
+/* The peak alone would be blind: with two peaks alike, lowering one of them changes nothing. */
+static double excess(const mf_sequence *q, uint64_t rung)
+{
+    double sum = 0;
+    for (uint32_t r = 0; r < q->run_count && q->peak > rung; r++)
+        if (q->load[r] > rung) {
+            double above = (double)(q->load[r] - rung);
+            sum += above * above;
+        }
+    return sum;
+}
+
+/* Better for a rung: less above it, then faster. */
+static bool is_better(const mf_sequence *q, const standing *now, uint64_t rung, standing *next)
+{
+    if (!q->valid)
+        return false;
+    *next = (standing){excess(q, rung), q->time_us, q->peak};
+    if (next->excess != now->excess)
+        return next->excess < now->excess;
+    return next->time_us < now->time_us || (next->time_us == now->time_us && next->load < now->load);
+}
+
+enum { MOST_CHANGES = 4 };
+
+/* Tries some changes at once; keeps them when they are better for the rung. */
+typedef enum { FLIP, KEEP_ALL, DROP_ALL } change_mode;
+
+static memfit_status try_changes(mf_tradeoff *t, const mf_gap *const *gaps, uint32_t count, change_mode mode,
+                                 uint64_t rung, standing *now, bool *kept, memfit_error *err)
+{
+    uint8_t *drop = t->choice.drop, old[MOST_CHANGES];
+    bool same = true;
+    for (uint32_t i = 0; i < count; i++) {
+        old[i] = drop[gaps[i]->use];
+        drop[gaps[i]->use] = mode == FLIP ? !old[i] : mode == DROP_ALL;
+        same &= old[i] == drop[gaps[i]->use];
+    }
+    standing next;
+    *kept = false;
+    memfit_status status = same ? MEMFIT_OK : measure(t, err);
+    if (!same && status == MEMFIT_OK)
+        *kept = is_better(&t->sequence, now, rung, &next);
+    if (!*kept) {
+        for (uint32_t i = count; i-- > 0;)
+            drop[gaps[i]->use] = old[i];
+        return status;
+    }
+    *now = next;
+    for (uint32_t i = 0; i < count && status == MEMFIT_OK; i++)
+        status = path_add(t, gaps[i]->use, drop[gaps[i]->use], err);
+    if (status == MEMFIT_OK)
+        status = stop_add(t, err);
     return status;
 }
 
-static memfit_status go_up(mf_tradeoff *t, memfit_error *err)
+static uint32_t next_random(uint64_t *state)
 {
-    enum { RUNGS = 24 };
+    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(*state >> 33);
+}
+
+/* One sweep over all gaps: each turned over alone, and the longest ones together with those of the other outputs of
+ * their maker, which come back together anyway. */
+static memfit_status sweep(mf_tradeoff *t, uint64_t rung, uint64_t end, standing *now, bool *any, memfit_error *err)
+{
     memfit_status status = MEMFIT_OK;
+    bool kept;
+    *any = false;
+    for (uint32_t i = 0; i < t->gap_count && status == MEMFIT_OK && t->work < end; i++) {
+        const mf_gap *group[MOST_CHANGES] = {&t->gaps[i]};
+        uint32_t maker = t->flow->cells[group[0]->cell].maker, n = 1;
+        status = try_changes(t, group, 1, FLIP, rung, now, &kept, err);
+        *any |= kept;
+        if (!group[0]->main)
+            continue;
+        for (uint32_t j = i + 1; j < t->gap_count && n < MOST_CHANGES; j++) { /* equal times stand together */
+            if (maker_us(t->flow, &t->gaps[j]) < maker_us(t->flow, group[0]))
+                break;
+            if (t->gaps[j].main && t->flow->cells[t->gaps[j].cell].maker == maker)
+                group[n++] = &t->gaps[j];
+        }
+        for (change_mode mode = KEEP_ALL; n > 1 && mode <= DROP_ALL && status == MEMFIT_OK; mode++) {
+            status = try_changes(t, group, n, mode, rung, now, &kept, err);
+            *any |= kept;
+        }
+    }
+    return status;
+}
+
+/* From a stop towards a rung: sweeps until none helps, then two or three gaps at random. Ends with its share of the
+ * work. */
+static memfit_status go_across(mf_tradeoff *t, mf_stop from, uint64_t rung, uint64_t work, memfit_error *err)
+{
+    const mf_path source = t->paths[from.path];
+    uint64_t end = t->work + work, random = 0x9e3779b97f4a7c15ull * t->path_count;
+    memfit_status status = path_begin(t, err);
+    for (uint32_t i = 0; i < from.length && status == MEMFIT_OK; i++)
+        status = path_add(t, source.toggles[i].use, source.toggles[i].drop, err);
+    if (status != MEMFIT_OK)
+        return status;
+    path_apply(t, (uint32_t)t->path_count - 1, from.length);
+    status = measure(t, err);
+    standing now = {excess(&t->sequence, rung), t->sequence.time_us, t->sequence.peak};
+    uint32_t count = t->gap_count;
+    bool any = true;
+    while (any && status == MEMFIT_OK && t->work < end)
+        status = sweep(t, rung, end, &now, &any, err);
+    for (uint32_t idle = 0; idle < 16 * count && count > 2 && status == MEMFIT_OK && t->work < end; idle++) {
+        uint32_t n = 2 + next_random(&random) % 2;
+        const mf_gap *group[MOST_CHANGES];
+        for (uint32_t i = 0; i < n; i++)
+            group[i] = &t->gaps[next_random(&random) % count];
+        if (group[0] == group[1] || (n > 2 && (group[0] == group[2] || group[1] == group[2])))
+            continue;
+        status = try_changes(t, group, n, FLIP, rung, &now, &any, err);
+        if (any) {
+            idle = 0;
+            while (any && status == MEMFIT_OK && t->work < end)
+                status = sweep(t, rung, end, &now, &any, err);
+        }
+    }
+    return status;
+}
+
+/* ---- segments --------------------------------------------------------------------------------------------- */
+
+/* Bytes that cross each forward position: made before or there, read by forward operations after it. */
+static memfit_status find_crossings(const mf_tradeoff *t, mf_arena *arena, uint32_t forward, uint64_t **crossing,
+                                    memfit_error *err)
+{
+    const mf_flow *flow = t->flow;
+    uint64_t *at = MF_NEW_ARRAY(arena, uint64_t, forward + 1);
+    if (!at)
+        return no_memory(err);
+    for (uint32_t c = 0; c < flow->cell_count; c++) {
+        uint32_t first = MF_NONE, last = 0;
+        for (uint32_t k = flow->use_at[c]; k < flow->use_at[c + 1] && flow->uses[k] < forward; k++) {
+            first = first == MF_NONE ? flow->uses[k] : first;
+            last = flow->uses[k];
+        }
+        if (first == MF_NONE || flow->cells[c].variable != MF_NONE)
+            continue;
+        at[first] += flow->cells[c].bytes;
+        at[last] -= flow->cells[c].bytes;
+    }
+    for (uint32_t p = 1; p < forward; p++)
+        at[p] += at[p - 1];
+    *crossing = at;
+    return MEMFIT_OK;
+}
+
+/* Does cell c cross position p in the forward part? */
+static bool crosses(const mf_flow *flow, uint32_t c, uint32_t p, uint32_t forward)
+{
+    bool before = false;
+    for (uint32_t k = flow->use_at[c]; k < flow->use_at[c + 1] && flow->uses[k] < forward; k++) {
+        if (flow->uses[k] > p)
+            return before;
+        before = true;
+    }
+    return false;
+}
+
+/* Drops everything but what crosses the cuts: a cut wherever the droppable bytes since the last one reach `size`, at the
+ * narrowest place before that. `keep` marks makers whose outputs stay. */
+static memfit_status cut_segments(mf_tradeoff *t, uint64_t size, uint32_t forward, const uint64_t *crossing,
+                                  const uint64_t *made, uint8_t *keep, memfit_error *err)
+{
+    const mf_flow *flow = t->flow;
+    memset(keep, 0, flow->graph->op_count);
+    for (uint32_t start = 0, p = 0; p < forward;) {
+        uint64_t bytes = 0;
+        uint32_t best = MF_NONE;
+        for (p = start; p < forward; p++) {
+            bytes += made[p];
+            if (bytes > size && best != MF_NONE)
+                break;
+            if (best == MF_NONE || crossing[p] <= crossing[best])
+                best = p;
+        }
+        if (p >= forward)
+            break;
+        for (uint32_t i = 0; i < t->gap_count; i++)
+            if (crosses(flow, t->gaps[i].cell, best, forward))
+                keep[flow->cells[t->gaps[i].cell].maker] = 1;
+        start = best + 1;
+    }
+    memset(t->choice.drop, 0, flow->use_at[flow->cell_count]);
+    memfit_status status = path_begin(t, err);
+    for (uint32_t i = 0; i < t->gap_count && status == MEMFIT_OK; i++)
+        if (t->gaps[i].main && !keep[flow->cells[t->gaps[i].cell].maker]) {
+            t->choice.drop[t->gaps[i].use] = 1;
+            status = path_add(t, t->gaps[i].use, true, err);
+        }
+    return status;
+}
+
+/* The classical way: checkpoints at narrow places, everything between them recomputed, for segments of many sizes. */
+static memfit_status try_segments(mf_tradeoff *t, memfit_error *err)
+{
+    enum { SIZES = 24 };
+    const mf_flow *flow = t->flow;
+    uint32_t forward = 0;
+    while (forward < flow->order_count && flow->graph->ops[flow->order[forward]].phase != MF_BACKWARD)
+        forward++;
+    uint64_t *crossing = NULL, *made = MF_NEW_ARRAY(&t->arena, uint64_t, forward + 1), whole = 0;
+    uint8_t *keep = MF_NEW_ARRAY(&t->arena, uint8_t, flow->graph->op_count + 1);
+    memfit_status status = made && keep ? find_crossings(t, &t->arena, forward, &crossing, err) : no_memory(err);
+    if (status != MEMFIT_OK)
+        return status;
+    for (uint32_t i = 0; i < t->gap_count; i++) {
+        const mf_cell *cell = &flow->cells[t->gaps[i].cell];
+        uint32_t p = flow->position[cell->maker];
+        if (p < forward && t->gaps[i].main) {
+            made[p] += cell->bytes;
+            whole += cell->bytes;
+        }
+    }
+    for (uint64_t size = whole, i = 0; i < SIZES && status == MEMFIT_OK && t->work < MOST_WORK; i++, size = size * 4 / 5) {
+        status = cut_segments(t, size, forward, crossing, made, keep, err);
+        if (status == MEMFIT_OK)
+            status = measure(t, err);
+        if (status == MEMFIT_OK && t->sequence.valid)
+            status = stop_add(t, err);
+    }
+    return status;
+}
+
+/* First as low as it goes, some part at a time; then a ladder of rungs from there to everything kept. */
+static memfit_status climb_ladder(mf_tradeoff *t, memfit_error *err)
+{
+    enum { RUNGS = 12 };
+    memfit_status status = list_gaps(t, err);
+    if (status == MEMFIT_OK)
+        status = try_segments(t, err);
+    static const uint64_t parts[] = {20, 8, 40}; /* another target is another way down */
+    uint64_t end = t->work < MOST_WORK ? t->work + (MOST_WORK - t->work) / 2 : 0;
+    for (uint32_t round = 0, stuck = 0; stuck < 3 && status == MEMFIT_OK && t->work < end; round++) {
+        mf_stop lowest = t->stops[t->stop_count - 1];
+        status = go_across(t, lowest, lowest.load - lowest.load / parts[round % 3], (end - t->work) / 5, err);
+        stuck = t->stops[t->stop_count - 1].load < lowest.load - lowest.load / 100 ? 0 : stuck + 1;
+    }
     uint64_t high = t->stops[0].load, low = t->stops[t->stop_count - 1].load;
-    for (int i = RUNGS; i > 0 && status == MEMFIT_OK && t->work < MOST_WORK; i--) {
-        uint64_t rung = low + (high - low) / RUNGS * (uint64_t)(RUNGS - i);
+    for (uint64_t i = 0; i < RUNGS && status == MEMFIT_OK && t->work < MOST_WORK; i++) {
+        uint64_t rung = low + (high - low) / RUNGS * i;
         size_t s = 0;
         while (s + 1 < t->stop_count && t->stops[s].load > rung)
             s++;
-        status = climb(t, t->stops[s], rung, err);
+        status = go_across(t, t->stops[s], rung, (MOST_WORK - t->work) / (RUNGS - i), err);
     }
     return status;
 }
 
 /* ---- small graphs ----------------------------------------------------------------------------------------- */
 
-/* Where few cells can be dropped at all, every subset is tried (in Gray-code order: one change a step). The path keeps
+/* Where there are few gaps, every subset is tried (in Gray-code order: one change a step). The path keeps
  * all changes, so a stop is again a prefix of it. */
 static memfit_status try_all(mf_tradeoff *t, memfit_error *err)
 {
     enum { MOST = 13 };
-    const mf_flow *flow = t->flow;
-    mf_toggle cells[MOST];
-    uint32_t count = 0;
-    for (uint32_t c = 0; c < flow->cell_count; c++) {
-        uint32_t gap = 1, at = MF_NONE;
-        for (uint32_t k = flow->use_at[c]; k + 1 < flow->use_at[c + 1]; k++)
-            if (flow->uses[k + 1] - flow->uses[k] > gap) {
-                gap = flow->uses[k + 1] - flow->uses[k];
-                at = flow->uses[k];
-            }
-        if (!flow->cells[c].repeatable || at == MF_NONE || flow->cells[c].lasts)
-            continue;
-        if (count == MOST)
-            return MEMFIT_OK;
-        cells[count++] = (mf_toggle){c, at + 1};
-    }
+    const mf_gap *gaps[MOST];
+    uint32_t count = 0, mains = 0;
+    for (uint32_t i = 0; i < t->gap_count; i++)
+        mains += t->gaps[i].main;
+    if (mains > MOST)
+        return MEMFIT_OK;
+    for (uint32_t i = 0; i < t->gap_count; i++)
+        if (t->gap_count <= MOST || t->gaps[i].main)
+            gaps[count++] = &t->gaps[i];
     memfit_status status = path_begin(t, err);
     path_apply(t, (uint32_t)t->path_count - 1, 0);
     for (uint32_t i = 1; i < 1u << count && status == MEMFIT_OK; i++) {
-        mf_toggle cell = cells[__builtin_ctz(i)];
-        uint32_t drop = t->choice.drop[cell.cell] ? 0 : cell.drop;
-        t->choice.drop[cell.cell] = drop;
-        status = path_add(t, cell.cell, drop, err);
+        uint32_t use = gaps[__builtin_ctz(i)]->use;
+        t->choice.drop[use] = !t->choice.drop[use];
+        status = path_add(t, use, t->choice.drop[use], err);
         if (status == MEMFIT_OK)
             status = measure(t, err);
         if (status == MEMFIT_OK && t->sequence.valid)
@@ -312,7 +536,6 @@ static memfit_status try_all(mf_tradeoff *t, memfit_error *err)
 
 static memfit_status tradeoff_begin(const memfit_host *host, const mf_flow *flow, mf_tradeoff **out, memfit_error *err)
 {
-    _Static_assert(sizeof(dropped) <= sizeof(candidate), "one scratch list serves both");
     mf_tradeoff *t = mf_host_zalloc(host, sizeof *t);
     if (!t)
         return no_memory(err);
@@ -338,7 +561,7 @@ memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, m
         return status;
     status = go_down(t, err);
     if (status == MEMFIT_OK)
-        status = go_up(t, err);
+        status = climb_ladder(t, err);
     if (status == MEMFIT_OK)
         status = try_all(t, err);
     if (status != MEMFIT_OK) {
@@ -346,6 +569,55 @@ memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, m
         return status;
     }
     *out = t;
+    return MEMFIT_OK;
+}
+
+/* Puts a stop into choice and sequence, and knows its load afterwards. A stop that is not valid on this flow (its graph
+ * differs after all) counts as endless. */
+static memfit_status stop_take(mf_tradeoff *t, size_t s, memfit_error *err)
+{
+    path_apply(t, t->stops[s].path, t->stops[s].length);
+    memfit_status status = measure(t, err);
+    if (status == MEMFIT_OK) {
+        t->stops[s].load = t->sequence.valid ? t->sequence.peak : UINT64_MAX;
+        t->stops[s].time_us = t->sequence.time_us;
+    }
+    return status;
+}
+
+static memfit_status stop_load(mf_tradeoff *t, size_t s, uint64_t *load, memfit_error *err)
+{
+    memfit_status status = t->stops[s].load ? MEMFIT_OK : stop_take(t, s, err);
+    *load = t->stops[s].load;
+    return status;
+}
+
+static int by_load(const void *a, const void *b)
+{
+    const mf_stop *x = a, *y = b;
+    if (x->load != y->load)
+        return x->load > y->load ? -1 : 1;
+    return x->time_us > y->time_us ? -1 : x->time_us < y->time_us;
+}
+
+/* At another batch the order of the stops may differ a little (what does not grow with the batch weighs less). Where
+ * that costs little, all are measured and put in order again; else the order of the search is trusted. */
+static memfit_status sort_stops(mf_tradeoff *t, memfit_error *err)
+{
+    if ((uint64_t)t->stop_count * t->flow->order_count > 150000)
+        return MEMFIT_OK;
+    for (size_t i = 0; i < t->stop_count; i++) {
+        memfit_status status = stop_take(t, i, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    qsort(t->stops, t->stop_count, sizeof *t->stops, by_load);
+    size_t kept = 0; /* from the lowest up: each must be faster than all below it */
+    for (size_t i = t->stop_count; i-- > 0;)
+        if (!kept || t->stops[i].time_us < t->stops[t->stop_count - kept].time_us)
+            t->stops[t->stop_count - ++kept] = t->stops[i];
+    memmove(t->stops, t->stops + (t->stop_count - kept), kept * sizeof *t->stops);
+    t->stop_count = kept;
     return MEMFIT_OK;
 }
 
@@ -359,18 +631,17 @@ memfit_status mf_tradeoff_derive(const memfit_host *host, const mf_flow *flow, c
     memfit_status status = tradeoff_begin(host, flow, &t, err);
     if (status != MEMFIT_OK)
         return status;
-    for (size_t s = 0; s < searched->stop_count && status == MEMFIT_OK; s++) {
-        const mf_path *path = &searched->paths[searched->stops[s].path];
-        status = path_begin(t, err);
-        for (uint32_t i = 0; i < searched->stops[s].length && status == MEMFIT_OK; i++)
-            status = path_add(t, path->toggles[i].cell, path->toggles[i].drop, err);
-        if (status != MEMFIT_OK)
-            break;
-        path_apply(t, (uint32_t)s, searched->stops[s].length);
-        status = measure(t, err);
-        if (status == MEMFIT_OK && t->sequence.valid)
-            status = stop_add(t, err);
+    t->searched = searched;
+    t->stops = mf_host_alloc(host, searched->stop_count * sizeof *t->stops);
+    if (!t->stops) {
+        mf_tradeoff_destroy(t);
+        return no_memory(err);
     }
+    t->stop_count = t->stop_capacity = searched->stop_count;
+    memcpy(t->stops, searched->stops, searched->stop_count * sizeof *t->stops);
+    for (size_t i = 0; i < t->stop_count; i++)
+        t->stops[i].load = 0;
+    status = sort_stops(t, err);
     if (status != MEMFIT_OK) {
         mf_tradeoff_destroy(t);
         return status;
@@ -393,12 +664,27 @@ void mf_tradeoff_destroy(mf_tradeoff *t)
     mf_host_free(t->host, t, sizeof *t);
 }
 
+/* Loads fall and times rise: the first stop that is low enough is the fastest. */
 memfit_status mf_tradeoff_fit(mf_tradeoff *t, uint64_t budget, bool *fits, memfit_error *err)
 {
-    size_t s = 0; /* loads fall and times rise: the first that is low enough is the fastest */
-    while (s + 1 < t->stop_count && t->stops[s].load > budget)
-        s++;
-    *fits = t->stops[s].load <= budget;
-    path_apply(t, t->stops[s].path, t->stops[s].length);
-    return measure(t, err);
+    size_t low = 0, high = t->stop_count - 1;
+    uint64_t load;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        memfit_status status = stop_load(t, middle, &load, err);
+        if (status != MEMFIT_OK)
+            return status;
+        if (load <= budget)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    memfit_status status = stop_take(t, low, err);
+    *fits = status == MEMFIT_OK && t->stops[low].load <= budget;
+    return status;
+}
+
+memfit_status mf_tradeoff_lowest(mf_tradeoff *t, uint64_t *load, memfit_error *err)
+{
+    return stop_load(t, t->stop_count - 1, load, err);
 }

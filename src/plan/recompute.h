@@ -10,10 +10,17 @@
 
 #include "plan/flow.h"
 
-/* A change to a choice: this cell is dropped after this base position (drop - 1), or kept (0). */
+/* A change to a choice: the cell is dropped after this use, or kept. */
 typedef struct mf_toggle {
-    uint32_t cell, drop;
+    uint32_t use;
+    bool drop;
 } mf_toggle;
+
+/* A use after which a cell could be dropped. */
+typedef struct mf_gap {
+    uint32_t cell, use;
+    bool main; /* the longest of its cell: as a rule from forward to backward */
+} mf_gap;
 
 /* A list of changes, begun from "everything kept". */
 typedef struct mf_path {
@@ -23,7 +30,7 @@ typedef struct mf_path {
 
 /* A stop: the choice after the first `length` changes of a path. */
 typedef struct mf_stop {
-    uint64_t load;
+    uint64_t load; /* 0: not measured yet (stops taken over from another batch) */
     double time_us;
     uint32_t path, length;
 } mf_stop;
@@ -38,15 +45,18 @@ typedef struct mf_tradeoff {
     size_t stop_count, stop_capacity;
     mf_sequence sequence;
     mf_choice choice;
+    const struct mf_tradeoff *searched; /* whose paths the stops are of; NULL: its own */
     uint64_t work; /* runs looked at so far: the search ends by work, never by the clock, so that plans repeat */
     void *candidates;
     size_t candidate_capacity;
+    mf_gap *gaps; /* what can be dropped at all */
+    uint32_t gap_count;
 } mf_tradeoff;
 
 memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, mf_tradeoff **tradeoff,
                                  memfit_error *err);
-/* The same for another batch of the same model: the stops of `searched` measured on this flow, without a search. NULL
- * in *tradeoff when the graphs differ in more than sizes. */
+/* The same for another batch of the same model: the stops of `searched`, measured on this flow when they are asked for,
+ * without a search. `searched` must outlive it. NULL in *tradeoff when the graphs differ in more than sizes. */
 memfit_status mf_tradeoff_derive(const memfit_host *host, const mf_flow *flow, const mf_tradeoff *searched,
                                  mf_tradeoff **tradeoff, memfit_error *err);
 void mf_tradeoff_destroy(mf_tradeoff *tradeoff);
@@ -54,5 +64,8 @@ void mf_tradeoff_destroy(mf_tradeoff *tradeoff);
 /* Leaves in tradeoff->choice and tradeoff->sequence the fastest stop with a load of at most `budget`. *fits is false
  * when even the lowest stop is more; then it is that one. */
 memfit_status mf_tradeoff_fit(mf_tradeoff *tradeoff, uint64_t budget, bool *fits, memfit_error *err);
+
+/* The load of the lowest stop. */
+memfit_status mf_tradeoff_lowest(mf_tradeoff *tradeoff, uint64_t *load, memfit_error *err);
 
 #endif

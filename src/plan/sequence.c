@@ -148,15 +148,11 @@ static memfit_status bring_back(mf_sequence *q, const mf_flow *flow, uint32_t c,
     return MEMFIT_OK;
 }
 
-/* Base position i is over: cells it was the last to use are dead, and some are dropped by choice. */
-static void let_go(mf_sequence *q, const mf_flow *flow, const mf_choice *choice, uint32_t c, uint32_t i)
+/* A base position is over for cell c: after its last use it is dead, and after some others it is dropped by choice. */
+static void let_go(mf_sequence *q, const mf_flow *flow, const mf_choice *choice, uint32_t c)
 {
-    q->used[c]++;
-    if (!flow->cells[c].repeatable)
-        return;
-    if (q->used[c] == flow->use_at[c + 1] - flow->use_at[c])
-        q->present[c] = choice && choice->hold[c];
-    else if (choice && choice->drop[c] == i + 1)
+    uint32_t use = flow->use_at[c] + q->used[c]++;
+    if (flow->cells[c].repeatable && (use + 1 == flow->use_at[c + 1] || (choice && choice->drop[use])))
         q->present[c] = 0;
 }
 
@@ -236,9 +232,9 @@ memfit_status mf_sequence_build(mf_sequence *q, const mf_flow *flow, const mf_ch
         if (status != MEMFIT_OK)
             return status;
         for (uint32_t k = flow->read_at[o]; k < flow->read_at[o + 1]; k++)
-            let_go(q, flow, choice, flow->reads[k], i);
+            let_go(q, flow, choice, flow->reads[k]);
         for (uint32_t k = flow->write_at[o]; k < flow->write_at[o + 1]; k++)
-            let_go(q, flow, choice, flow->writes[k], i);
+            let_go(q, flow, choice, flow->writes[k]);
         for (uint32_t k = 0; k < q->temporary_count; k++) {
             uint32_t c = q->temporary[k];
             if (q->used[c] == flow->use_at[c + 1] - flow->use_at[c])

@@ -3,8 +3,10 @@
 #define MF_TRAIN_PLAN_OPEN_H
 
 #include "memfit/plan.h"
+#include "model/model.h"
 
-/* The fixed cost of a CPU process before its arena, estimated; training measures its own. */
-uint64_t mf_cpu_fixed_bytes(unsigned threads);
+enum { MF_CPU_FIXED_MARGIN_PERCENT = 30 };
+/* The fixed cost of a CPU process besides its arena, estimated; training measures its own. */
+uint64_t mf_cpu_fixed_bytes(unsigned threads, const mf_model *model);
 
 #endif

@@ -1,0 +1,181 @@
+/* test_plan_answer.c: memfit/plan.h and the table of cards, on the models of tests/fixtures/plan. */
+#include "test.h"
+
+#include "base/memory.h"
+#include "device/cards.h"
+#include "memfit/plan.h"
+
+static const char *model_path(const char *name)
+{
+    static char path[1024];
+    const char *source = getenv("MEMFIT_SOURCE");
+    snprintf(path, sizeof path, "%s/tests/fixtures/plan/%s.json", source ? source : ".", name);
+    return path;
+}
+
+static memfit_plan_options options_for(const char *card, int64_t batch)
+{
+    memfit_plan_options o;
+    memfit_plan_options_default(&o);
+    o.card = card;
+    o.batch = batch;
+    return o;
+}
+
+static memfit_plan_summary plan_of(const char *model, const memfit_plan_options *o)
+{
+    memfit_plan *plan;
+    memfit_error err = {0};
+    memfit_plan_summary s;
+    assert_ok(memfit_plan_create(model_path(model), o, &plan, &err), err);
+    memfit_plan_get_summary(plan, &s);
+    memfit_plan_destroy(plan);
+    uint64_t sum = 0;
+    for (int k = 0; k < MEMFIT_KIND_COUNT; k++)
+        sum += s.breakdown[k];
+    assert_int_equal(sum, s.peak_bytes);
+    assert_int_equal(s.peak_bytes, s.fixed_bytes + s.arena_bytes);
+    assert_true(s.lower_bound_bytes <= s.peak_bytes);
+    return s;
+}
+
+static void test_cards(void **state)
+{
+    (void)state;
+    assert_true(mf_card_count() >= 40);
+    for (uint32_t i = 0; i < mf_card_count(); i++) {
+        const mf_card *card = mf_card_at(i);
+        assert_ptr_equal(mf_card_find(card->name), card);
+        assert_ptr_equal(mf_card_find(card->title), card);
+        assert_true(card->memory_mib > 2 * card->fixed_mib && card->fixed_mib >= 200);
+        assert_true(card->bandwidth_gbs > 50 && card->fp32_tflops > 1 && card->fp16_tflops >= card->fp32_tflops);
+    }
+    assert_null(mf_card_find("voodoo-2"));
+    assert_null(mf_card_find(""));
+    assert_string_equal(mf_card_nearest("rtx-3081"), "rtx-3080");
+    assert_non_null(mf_card_find("RTX 3080"));
+    assert_non_null(mf_card_find("tesla_t4"));
+}
+
+static void test_large_batch_is_split(void **state)
+{
+    (void)state;
+    memfit_plan_options o = options_for("rtx-3080", 256);
+    memfit_plan_summary s = plan_of("conv_pool_1024", &o);
+    assert_true(s.fits && !s.as_asked_fits && s.pieces > 1);
+    assert_int_equal(s.numerics, MEMFIT_NUMERICS_REORDERED);
+    o.pieces = 1;
+    o.no_recompute = true;
+    s = plan_of("conv_pool_1024", &o);
+    assert_true(!s.fits && s.pieces == 1 && s.recomputed_ops == 0);
+}
+
+/* Over a sweep of limits: what fits keeps fitting, and never gets slower. */
+static void test_sweep_is_monotone(void **state)
+{
+    (void)state;
+    memfit_plan_options o = options_for("a100-80gb", 64);
+    o.quick = true;
+    o.pieces = 1;
+    double last = 1e30;
+    for (int gib = 4; gib <= 24; gib += 2) {
+        char memory[24];
+        snprintf(memory, sizeof memory, "%dGiB", gib);
+        o.memory = memory;
+        memfit_plan_summary s = plan_of("deep_1024", &o);
+        if (s.fits)
+            assert_true(s.peak_bytes <= s.memory_bytes && s.slowdown <= last);
+        else
+            assert_true(last == 1e30);
+        last = s.fits ? s.slowdown : last;
+    }
+    assert_true(last < 1e30);
+}
+
+/* Validation larger than the batch is part of the peak. */
+static void test_validation_counts(void **state)
+{
+    (void)state;
+    memfit_plan_options o = options_for("h200", 4);
+    o.quick = true;
+    uint64_t small = plan_of("deep_1024", &o).peak_bytes;
+    o.validation_batch = 256;
+    memfit_plan_summary s = plan_of("deep_1024", &o);
+    assert_true(s.peak_bytes > small);
+    o.memory = "8GiB";
+    s = plan_of("deep_1024", &o);
+    assert_true(s.fits && !s.as_asked_fits && s.numerics == MEMFIT_NUMERICS_REORDERED);
+}
+
+static void test_wrong_options(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_plan *plan = NULL;
+    memfit_plan_options o = options_for("rtx-3080", 0);
+    assert_int_equal(memfit_plan_create(model_path("mlp"), &o, &plan, &err), MEMFIT_INVALID);
+    o = options_for("rtx-9999", 1);
+    assert_int_equal(memfit_plan_create(model_path("mlp"), &o, &plan, &err), MEMFIT_INVALID);
+    o = options_for("t4", 8);
+    o.memory = "90GiB";
+    assert_int_equal(memfit_plan_create(model_path("mlp"), &o, &plan, &err), MEMFIT_INVALID);
+    o = options_for("t4", 8);
+    o.pieces = 9;
+    assert_int_equal(memfit_plan_create(model_path("mlp"), &o, &plan, &err), MEMFIT_INVALID);
+    o = options_for("t4", 8);
+    o.precision = "float8";
+    assert_int_equal(memfit_plan_create(model_path("mlp"), &o, &plan, &err), MEMFIT_INVALID);
+    o = options_for("t4", 8);
+    o.input_shape = "a,b";
+    assert_int_equal(memfit_plan_create(model_path("mlp"), &o, &plan, &err), MEMFIT_INVALID);
+    const char *dims[] = {"x"};
+    o = options_for("t4", 8);
+    o.dims = dims;
+    o.dim_count = 1;
+    assert_int_equal(memfit_plan_create(model_path("mlp"), &o, &plan, &err), MEMFIT_INVALID);
+    o = options_for("t4", 8);
+    o.assume = dims;
+    o.assume_count = 1;
+    assert_int_equal(memfit_plan_create(model_path("mlp"), &o, &plan, &err), MEMFIT_INVALID);
+    o = options_for("t4", 8);
+    assert_int_equal(memfit_plan_create(model_path("with_lambda"), &o, &plan, &err), MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "double"));
+    assert_int_equal(memfit_plan_create(model_path("nothing"), &o, &plan, &err), MEMFIT_NOT_FOUND);
+    assert_null(plan);
+    memfit_plan_destroy(NULL);
+}
+
+static void test_lack_of_memory(void **state)
+{
+    (void)state;
+    memfit_error err;
+    for (uint64_t n = 1;; n += 1 + n / 8) {
+        mf_fault_host fault;
+        mf_fault_host_init(&fault, NULL, n, true);
+        memfit_plan_options o = options_for("rtx-3080", 64);
+        o.memory = "1200MiB";
+        o.host = &fault.host;
+        memfit_plan *plan = NULL;
+        memfit_status status = memfit_plan_create(model_path("deep_128"), &o, &plan, &err);
+        bool reached = fault.calls >= n;
+        if (status == MEMFIT_OK)
+            memfit_plan_destroy(plan);
+        else
+            assert_int_equal(status, MEMFIT_NO_HOST_MEMORY);
+        assert_int_equal(fault.live_bytes, 0);
+        if (!reached) {
+            assert_int_equal(status, MEMFIT_OK);
+            break;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cards),           cmocka_unit_test(test_large_batch_is_split),
+        cmocka_unit_test(test_sweep_is_monotone), cmocka_unit_test(test_validation_counts),
+        cmocka_unit_test(test_wrong_options),   cmocka_unit_test(test_lack_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
