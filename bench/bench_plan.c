@@ -167,8 +167,9 @@ static void bench_multipliers(const char *folder)
 static void bench_gaps(const char *folder)
 {
     static const char *const models[] = {"VGG16", "ResNet50", "MobileNet", "unet_416x608"};
-    printf("\nrecompute: time over everything kept, and over the bound, by share of what keeping needs (V100 roofline)\n"
-           "model               40%%            50%%            60%%            70%%            80%%\n");
+    printf(
+        "\nrecompute: time over everything kept, and over the bound, by share of what keeping needs (V100 roofline)\n"
+        "model               40%%            50%%            60%%            70%%            80%%\n");
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char path[1024];
         bench b;
@@ -221,7 +222,8 @@ static void bench_models(const char *folder)
         closedir(dir);
     qsort(names, count, sizeof *names, by_name);
     printf("training step at batch 32, everything kept (RTX 3080 roofline)\n"
-           "%-24s %7s %9s %9s %11s\n", "model", "steps", "graph ms", "plan ms", "arena/bound");
+           "%-24s %7s %9s %9s %11s\n",
+           "model", "steps", "graph ms", "plan ms", "arena/bound");
     for (size_t i = 0; i < count; i++) {
         char path[1024];
         bench b;

@@ -296,8 +296,8 @@ static memfit_status work_out(mf_answer *answer, mf_fitter *fitter, const mf_que
         status = mf_fitter_largest(fitter, false, o->batch, o->limit_bytes, &answer->max_batch_as_asked, err);
         answer->max_batch = answer->max_batch_as_asked;
         if (status == MEMFIT_OK && o->recompute == MF_RECOMPUTE_AUTO)
-            status = mf_fitter_largest(fitter, true, 2 * answer->max_batch_as_asked, o->limit_bytes,
-                                       &answer->max_batch, err);
+            status = mf_fitter_largest(fitter, true, 2 * answer->max_batch_as_asked, o->limit_bytes, &answer->max_batch,
+                                       err);
     }
     if (status == MEMFIT_OK && question->want_suggestions && (!answer->as_asked_fits || o->pieces > 1))
         status = mf_suggest(answer, fitter, question, err);

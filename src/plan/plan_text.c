@@ -1,7 +1,7 @@
 /*
  * plan_text.c: the answer as people read it: verdict first, then where the bytes are, then what to change. -v adds the
- * bounds, the phases, the layers and the timeline. Plain text without colour: it is also what the documentation shows and
- * what the tests compare.
+ * bounds, the phases, the layers and the timeline. Plain text without colour: it is also what the documentation shows
+ * and what the tests compare.
  */
 #include "plan/plan_text.h"
 

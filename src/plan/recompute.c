@@ -8,8 +8,8 @@
  *
  * Across: downhill ends where no single drop helps, often because a whole stretch comes back at once; then keeping
  * something again in the middle of it is what lowers the peak. So from there, and from a ladder of rungs between the
- * lowest stop and everything kept, single changes either way and then random pairs are tried: above the rung what lowers
- * the peak is kept, below it what saves time.
+ * lowest stop and everything kept, single changes either way and then random pairs are tried: above the rung what
+ * lowers the peak is kept, below it what saves time.
  *
  * What was tried and dropped: choosing by estimated change of the peak without building the sequence (wrong too often
  * where ancestors must be revived); one combined score with staleness as online methods use (no better here, since the
@@ -145,8 +145,7 @@ static memfit_status find_candidates(mf_tradeoff *t, uint32_t at, const uint8_t 
         if (!mf_grow(t->host, &t->candidates, &t->candidate_capacity, *count, sizeof(candidate)))
             return no_memory(err);
         double us = revive_us(flow, c, flow->uses[k], mark, ++*stamp, 0);
-        ((candidate *)t->candidates)[(*count)++] =
-            (candidate){k - 1, us / (double)flow->cells[c].bytes};
+        ((candidate *)t->candidates)[(*count)++] = (candidate){k - 1, us / (double)flow->cells[c].bytes};
     }
     qsort(t->candidates, *count, sizeof(candidate), by_price);
     return MEMFIT_OK;
@@ -412,8 +411,8 @@ static bool crosses(const mf_flow *flow, uint32_t c, uint32_t p, uint32_t forwar
     return false;
 }
 
-/* Drops everything but what crosses the cuts: a cut wherever the droppable bytes since the last one reach `size`, at the
- * narrowest place before that. `keep` marks makers whose outputs stay. */
+/* Drops everything but what crosses the cuts: a cut wherever the droppable bytes since the last one reach `size`, at
+ * the narrowest place before that. `keep` marks makers whose outputs stay. */
 static memfit_status cut_segments(mf_tradeoff *t, uint64_t size, uint32_t forward, const uint64_t *crossing,
                                   const uint64_t *made, uint8_t *keep, memfit_error *err)
 {
@@ -467,7 +466,8 @@ static memfit_status try_segments(mf_tradeoff *t, memfit_error *err)
             whole += cell->bytes;
         }
     }
-    for (uint64_t size = whole, i = 0; i < SIZES && status == MEMFIT_OK && t->work < MOST_WORK; i++, size = size * 4 / 5) {
+    for (uint64_t size = whole, i = 0; i < SIZES && status == MEMFIT_OK && t->work < MOST_WORK;
+         i++, size = size * 4 / 5) {
         status = cut_segments(t, size, forward, crossing, made, keep, err);
         if (status == MEMFIT_OK)
             status = measure(t, err);
