@@ -2,6 +2,7 @@
 """Provokes out-of-memory failures of known cause with PyTorch and JAX on a GPU, and runs each mended program.
 
     tools/provoke_oom.py OUTDIR [NAME-PREFIX...]
+    tools/provoke_oom.py --cpu OUTDIR [NAME-PREFIX...]     TensorFlow's failures, which need no GPU
 
 Writes OUTDIR/<name>.log (what the user would see: standard output and error together), OUTDIR/cases.json (cause, settings,
 exit status, whether each mended form survived) and, for two cases, a memory snapshot. Every case is a small program run in a
@@ -260,7 +261,79 @@ def run_case(c, out):
     return row
 
 
+def cpu_cases():
+    """TensorFlow on the CPU: shapes so large that they are refused at once, before any memory is touched."""
+    attention = """
+        import numpy as np, keras
+        tokens = keras.Input((None, 4))
+        scores = keras.layers.Dot(axes=2)([tokens, tokens])
+        model = keras.Model(tokens, keras.layers.GlobalAveragePooling1D()(keras.layers.Dot(axes=(2, 1))([scores, tokens])))
+        model.compile("adam", "mse")
+        model.fit(np.zeros((64, 16, 4), "float32"), np.zeros((64, 4), "float32"), batch_size=8, verbose=2)
+        print("{doing} the whole sequences", flush=True)
+        model.{call}
+    """
+    programs = {
+        "tf-cpu-too-large-zeros": ("too-large", """
+            import tensorflow as tf
+            x = tf.zeros([1 << 20, 1 << 21])
+        """),
+        "tf-cpu-too-large-conv": ("too-large", """
+            import tensorflow as tf
+            x = tf.zeros([1, 8, 8, 3])
+            kernel = tf.zeros([3, 3, 3, 64])
+            around = [[0, 0], [200000, 200000], [200000, 200000], [0, 0]]
+            y = tf.nn.conv2d(x, kernel, strides=1, padding=around)
+        """),
+        "tf-cpu-too-large-function": ("too-large", """
+            import tensorflow as tf
+
+            @tf.function
+            def attention_scores(q, k):
+                return tf.matmul(q, k, transpose_b=True)
+
+            q = tf.zeros([32, 8, 1 << 18, 1])
+            print(attention_scores(q, q).shape)
+        """),
+        "tf-cpu-too-large-fit": ("too-large", """
+            import numpy as np, keras
+            model = keras.Sequential([keras.Input((64, 64, 3)), keras.layers.UpSampling2D(20000), keras.layers.Conv2D(8, 3),
+                                      keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)])
+            model.compile("adam", "mse")
+            model.fit(np.zeros((64, 64, 64, 3), "float32"), np.zeros((64, 1), "float32"), batch_size=64, verbose=2)
+        """),
+        "tf-cpu-evaluation-evaluate": ("evaluation", attention.format(
+            doing="evaluating on", call='evaluate(np.zeros((4, 800000, 4), "float32"), np.zeros((4, 4), "float32"), verbose=2)')),
+        "tf-cpu-evaluation-predict": ("evaluation", attention.format(
+            doing="predicting", call='predict(np.zeros((4, 800000, 4), "float32"), verbose=2)')),
+    }
+    return {name: (cause, textwrap.dedent(code)) for name, (cause, code) in programs.items()}
+
+
+def run_cpu(out, wanted):
+    """Runs each program held to 30 GB of addresses; the logs name no folder of the machine that made them."""
+    rows = []
+    for name, (cause, code) in cpu_cases().items():
+        if wanted and not name.startswith(wanted):
+            continue
+        program = out / "train.py"
+        program.write_text(code)
+        done = subprocess.run(["bash", "-c", 'ulimit -v 30000000; exec "$@"', "-", sys.executable, str(program)], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120)
+        text = done.stdout.replace(str(program), "/home/user/train.py").replace(sys.prefix, "/home/user/venv")
+        (out / (name + ".log")).write_text(text)
+        program.unlink()
+        status = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        rows.append(dict(name=name, cause=cause, env={}, other_process_gib=0, exit=status, mended=[]))
+        print(f"{name:38} exit {status}", flush=True)
+    (out / "cases-cpu.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
 def main():
+    if sys.argv[1] == "--cpu":
+        out = pathlib.Path(sys.argv[2])
+        out.mkdir(parents=True, exist_ok=True)
+        return run_cpu(out, tuple(sys.argv[3:]))
     out = pathlib.Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     wanted = tuple(sys.argv[2:])

@@ -16,7 +16,8 @@
 
 typedef int nvml_return; /* 0 is success */
 typedef void *nvml_device;
-enum { NVML_INSUFFICIENT_SIZE = 7, NVML_NOT_SUPPORTED = 3, NVML_VERSION_MISMATCH = 18, NVML_DRIVER_NOT_LOADED = 9 };
+enum { NVML_INSUFFICIENT_SIZE = 7, NVML_NOT_SUPPORTED = 3, NVML_VERSION_MISMATCH = 18, NVML_DRIVER_NOT_LOADED = 9,
+       NVML_FUNCTION_NOT_FOUND = 13 };
 #define NVML_VALUE_NOT_AVAILABLE UINT64_MAX
 
 typedef struct {
@@ -259,9 +260,15 @@ static void add_processes(mf_nvml *n, nvml_device device, bool graphics, mf_nvml
     } raw;
     nvml_return (**functions)(nvml_device, unsigned *, void *) =
         graphics ? n->graphics_processes : n->compute_processes;
-    int version = functions[2] ? 2 : functions[1] ? 1 : 0;
-    unsigned got = MOST;
-    if (!functions[version] || functions[version](device, &got, &raw) != 0)
+    unsigned got = 0;
+    int version = 2;
+    nvml_return code = NVML_FUNCTION_NOT_FOUND;
+    for (; version >= 0; version--) { /* a newer library in front of an older driver has the name, not the function */
+        got = MOST;
+        if (functions[version] && (code = functions[version](device, &got, &raw)) != NVML_FUNCTION_NOT_FOUND)
+            break;
+    }
+    if (version < 0 || code)
         return;
     for (unsigned i = 0; i < got && i < MOST; i++) {
         unsigned pid = version ? raw.v2[i].pid : raw.v1[i].pid;

@@ -43,8 +43,9 @@ static memfit_check *check(memfit_doctor *d, const char *name, memfit_check_stat
 
 static memfit_check *check(memfit_doctor *d, const char *name, memfit_check_state state, const char *format, ...)
 {
-    static memfit_check overflow;
-    memfit_check *c = d->check_count < MEMFIT_DOCTOR_CHECKS ? &d->checks[d->check_count++] : &overflow;
+    if (d->check_count < MEMFIT_DOCTOR_CHECKS) /* when there are more, the last one makes room */
+        d->check_count++;
+    memfit_check *c = &d->checks[d->check_count - 1];
     *c = (memfit_check){.state = state};
     snprintf(c->name, sizeof c->name, "%s", name);
     va_list args;
@@ -96,6 +97,69 @@ static mf_version version_of_file(const char *path, const char *stem)
     name = name ? name + 1 : use;
     size_t n = strlen(stem);
     return strncmp(name, stem, n) == 0 && name[n] == '.' ? mf_version_parse(name + n + 1) : (mf_version){{0}};
+}
+
+/* A wheel's version, from the name of its folder of records: nvidia_cudnn_cu13-9.19.0.56.dist-info beside nvidia/. */
+static bool version_of_wheel(const char *path, const char *wheel, char *text, size_t bytes)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *nvidia = strstr(folder, "/nvidia/");
+    if (!nvidia)
+        return false;
+    *nvidia = 0;
+    DIR *dir = opendir(folder);
+    bool found = false;
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        const char *dash = strchr(e->d_name, '-'), *end = strstr(e->d_name, ".dist-info");
+        if (strncmp(e->d_name, wheel, strlen(wheel)) != 0 || !dash || !end || end < dash)
+            continue;
+        const char *rest = e->d_name + strlen(wheel);
+        if (rest != dash && strncmp(rest, "_cu", 3) != 0)
+            continue;
+        snprintf(text, bytes, "%.*s", (int)(end - dash - 1), dash + 1);
+        found = true;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static unsigned define_in(const char *text, const char *name)
+{
+    char line[64];
+    snprintf(line, sizeof line, "#define %s ", name);
+    const char *p = strstr(text, line);
+    return p ? (unsigned)strtoul(p + strlen(line), NULL, 10) : 0;
+}
+
+/* cuDNN's header, beside the library's folder or in the system's include folder. */
+static bool version_of_header(const char *root, const char *path, char *out, size_t bytes)
+{
+    char header[PATH_MAX], text[8192];
+    snprintf(header, sizeof header, "%s", path);
+    char *lib = strstr(header, "/lib/libcudnn");
+    if (lib)
+        snprintf(lib, sizeof header - (size_t)(lib - header), "/include/cudnn_version.h");
+    if ((!lib || !read_file("", header, text, sizeof text)) &&
+        !read_file(root, "/usr/include/cudnn_version.h", text, sizeof text))
+        return false;
+    unsigned major = define_in(text, "CUDNN_MAJOR");
+    if (major)
+        snprintf(out, bytes, "%u.%u.%u", major, define_in(text, "CUDNN_MINOR"), define_in(text, "CUDNN_PATCHLEVEL"));
+    return major != 0;
+}
+
+/* The fullest version that can be told: the file's own name, its wheel, cuDNN's header, its major number. */
+static void version_of_library(const char *root, const char *path, const char *stem, const char *wheel, char *text,
+                               size_t bytes)
+{
+    mf_version v = version_of_file(path, stem);
+    if (v.part[1] || v.part[2])
+        mf_version_format(v, text, bytes);
+    else if (!version_of_wheel(path, wheel, text, bytes) &&
+             !(strcmp(stem, "libcudnn.so") == 0 && version_of_header(root, path, text, bytes)))
+        snprintf(text, bytes, v.part[0] ? "%u" : "version not told", v.part[0]);
 }
 
 /* ---- kernel, driver, cards -------------------------------------------------------------------------------- */
@@ -204,17 +268,26 @@ static void look_at_cards(const char *root, memfit_doctor *d)
                 others += d->cards.processes[i].bytes;
                 holders++;
             }
+        size_t hidden = 0;
+        for (size_t i = 0; i < d->cards.process_count; i++)
+            hidden += d->cards.processes[i].card == k && !d->cards.processes[i].name[0];
         memfit_check *c =
-            check(d, "card", MEMFIT_CHECK_OK, "%u: %s, %s free of %s, compute capability %d.%d", card->index,
-                  card->name, memfit_size_format(card->free_bytes, a, sizeof a),
-                  memfit_size_format(card->total_bytes, b, sizeof b), card->capability / 10, card->capability % 10);
-        if (!card->memory_known)
-            snprintf(c->found + strlen(c->found), sizeof c->found - strlen(c->found),
-                     "; the driver does not tell its memory");
+            card->memory_known
+                ? check(d, "card", MEMFIT_CHECK_OK, "%u: %s, %s free of %s", card->index, card->name,
+                        memfit_size_format(card->free_bytes, a, sizeof a),
+                        memfit_size_format(card->total_bytes, b, sizeof b))
+                : check(d, "card", MEMFIT_CHECK_NOTE, "%u: %s, the driver does not tell its memory", card->index,
+                        card->name);
+        if (card->capability >= 0)
+            snprintf(c->found + strlen(c->found), sizeof c->found - strlen(c->found), ", compute capability %d.%d",
+                     card->capability / 10, card->capability % 10);
         if (holders) {
             c = check(d, "other processes", others * 4 > card->total_bytes ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_NOTE,
                       "card %u: %zu process%s hold%s %s", card->index, holders, holders == 1 ? "" : "es",
                       holders == 1 ? "s" : "", memfit_size_format(others, a, sizeof a));
+            if (hidden)
+                snprintf(c->found + strlen(c->found), sizeof c->found - strlen(c->found),
+                         "; %zu of them not visible from here (another PID namespace)", hidden);
             if (c->state == MEMFIT_CHECK_WARN)
                 mend(c, "a free card", "memfit ps shows who; stop them, or CUDA_VISIBLE_DEVICES=<another card>");
         }
@@ -244,6 +317,23 @@ static void look_at_cards(const char *root, memfit_doctor *d)
 
 /* ---- libraries and frameworks ----------------------------------------------------------------------------- */
 
+/* Is this cuDNN for this CUDA and these cards? Nothing is claimed of versions the matrix does not know. */
+static void check_cudnn(memfit_doctor *d, const char *cudart)
+{
+    mf_version cudnn = mf_version_parse(d->cudnn_version), cuda = mf_version_parse(cudart);
+    if (!mf_cudnn_known(cudnn) || !cuda.part[0])
+        return;
+    unsigned capability = d->cards.card_count && d->cards.cards[0].capability > 0
+                              ? (unsigned)d->cards.cards[0].capability
+                              : 75; /* served by every row but Blackwell's own */
+    if (mf_cudnn_row_of(cudnn, cuda, capability))
+        return;
+    memfit_check *c = check(d, "cuDNN and CUDA", MEMFIT_CHECK_FAIL, "cuDNN %s does not serve CUDA %s on compute capability %u.%u",
+                            d->cudnn_version, cudart, capability / 10, capability % 10);
+    mend(c, "a cuDNN whose support matrix has this CUDA and card", "pip install --upgrade nvidia-cudnn-cu%u",
+         cuda.part[0]);
+}
+
 static void look_at_libraries(const char *root, memfit_doctor *d)
 {
     mf_finder finder = *mf_finder_default();
@@ -251,10 +341,11 @@ static void look_at_libraries(const char *root, memfit_doctor *d)
     mf_candidate list[16];
     static const struct {
         mf_library_id id;
-        const char *name, *stem;
-    } wanted[] = {{MF_LIBRARY_CUDART, "CUDA runtime", "libcudart.so"},
-                  {MF_LIBRARY_CUBLASLT, "cuBLASLt", "libcublasLt.so"},
-                  {MF_LIBRARY_CUDNN, "cuDNN", "libcudnn.so"}};
+        const char *name, *stem, *wheel;
+    } wanted[] = {{MF_LIBRARY_CUDART, "CUDA runtime", "libcudart.so", "nvidia_cuda_runtime"},
+                  {MF_LIBRARY_CUBLASLT, "cuBLASLt", "libcublasLt.so", "nvidia_cublas"},
+                  {MF_LIBRARY_CUDNN, "cuDNN", "libcudnn.so", "nvidia_cudnn"}};
+    char cudart[24] = "";
     for (size_t w = 0; w < sizeof wanted / sizeof *wanted; w++) {
         size_t count = mf_finder_candidates(&finder, wanted[w].id, list, 16), files = 0;
         const mf_candidate *first = NULL;
@@ -271,17 +362,36 @@ static void look_at_libraries(const char *root, memfit_doctor *d)
         }
         if (!first)
             continue;
-        char text[32];
+        char text[24];
+        version_of_library(root, first->path, wanted[w].stem, wanted[w].wheel, text, sizeof text);
+        if (wanted[w].id == MF_LIBRARY_CUDART)
+            snprintf(cudart, sizeof cudart, "%s", text);
         char *slot = wanted[w].id == MF_LIBRARY_CUDNN ? d->cudnn : wanted[w].id == MF_LIBRARY_CUDART ? d->cudart : NULL;
         if (slot)
             snprintf(slot, 256, "%.255s", first->path);
         memfit_check *c = check(
             d, wanted[w].name, wanted[w].id == MF_LIBRARY_CUDNN && files > 1 ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
-            "%s at %.100s (%s)%s", mf_version_format(version_of_file(first->path, wanted[w].stem), text, sizeof text),
-            first->path, first->how, files > 1 ? "; more than one copy is found" : "");
+            "%s at %.100s (%s)%s", text, first->path, first->how, files > 1 ? "; more than one copy is found" : "");
         if (c->state == MEMFIT_CHECK_WARN)
             mend(c, "one copy: cuDNN opens its parts by bare name, a second copy mixes in",
                  "keep the wheel's: sudo apt-get remove 'libcudnn*', or take the other folder out of LD_LIBRARY_PATH");
+        if (wanted[w].id == MF_LIBRARY_CUDNN) {
+            snprintf(d->cudnn_version, sizeof d->cudnn_version, "%s", text);
+            check_cudnn(d, cudart);
+        }
+    }
+}
+
+/* torch/version.py says: cuda: Optional[str] = '13.0' (or None). */
+static void torch_cuda(const char *folder, char *text, size_t bytes)
+{
+    char file[4096];
+    if (!read_file(folder, "/torch/version.py", file, sizeof file))
+        return;
+    for (char *save, *line = strtok_r(file, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        const char *quote = strchr(line, '\'');
+        if (strncmp(line, "cuda", 4) == 0 && (line[4] == ':' || line[4] == ' ') && quote)
+            snprintf(text, bytes, "%.*s", (int)strspn(quote + 1, "0123456789."), quote + 1);
     }
 }
 
@@ -297,8 +407,10 @@ static void add_framework(memfit_doctor *d, const char *name, const char *versio
     snprintf(f->name, sizeof f->name, "%s", name);
     snprintf(f->version, sizeof f->version, "%s", version);
     snprintf(f->where, sizeof f->where, "%.255s", where);
+    if (strcmp(name, "torch") == 0)
+        torch_cuda(where, f->cuda, sizeof f->cuda);
     const char *cu = strstr(version, "+cu");
-    if (cu && strlen(cu) >= 5)
+    if (!f->cuda[0] && cu && strlen(cu) >= 5)
         snprintf(f->cuda, sizeof f->cuda, "%.*s.%s", (int)strlen(cu + 3) - 1, cu + 3, cu + strlen(cu) - 1);
     else if (strcmp(name, "tensorflow") == 0) {
         mf_version v = mf_version_parse(version);
@@ -378,9 +490,18 @@ static void look_at_frameworks(const char *root, memfit_doctor *d)
                                 f->cuda[0] ? ", built for CUDA " : "", f->cuda, f->where);
         mf_version cuda = mf_version_parse(f->cuda), wanted, first, last;
         char a[32], b[32];
-        if (!cuda.part[0])
-            continue;
-        if (driver.part[0]) {
+        mf_version own = mf_version_parse(f->version), python = mf_version_parse(d->python);
+        const mf_tensorflow_build *build =
+            strcmp(f->name, "tensorflow") == 0 && own.part[0] == 2 ? mf_tensorflow_build_of(own.part[1]) : NULL;
+        if (build && python.part[0] &&
+            (mf_version_compare(python, build->python_least) < 0 || mf_version_compare(python, build->python_most) > 0)) {
+            c->state = MEMFIT_CHECK_WARN;
+            snprintf(c->wanted, sizeof c->wanted, "Python %s to %s for TensorFlow %s; this is %s",
+                     mf_version_format(build->python_least, a, sizeof a),
+                     mf_version_format(build->python_most, b, sizeof b), f->version, d->python);
+            snprintf(c->fix, sizeof c->fix, "python%s -m venv venv && venv/bin/pip install tensorflow==%s", b, f->version);
+        }
+        if (driver.part[0] && cuda.part[0]) {
             mf_driver_state state = mf_driver_for_toolkit(driver, cuda.part[0], cuda.part[1], &wanted);
             if (state == MF_DRIVER_TOO_OLD) {
                 c->state = MEMFIT_CHECK_FAIL;
@@ -395,7 +516,7 @@ static void look_at_frameworks(const char *root, memfit_doctor *d)
                          mf_version_format(wanted, a, sizeof a), f->cuda);
             }
         }
-        for (size_t k = 0; k < d->cards.card_count && c->state < MEMFIT_CHECK_FAIL; k++) {
+        for (size_t k = 0; cuda.part[0] && k < d->cards.card_count && c->state < MEMFIT_CHECK_FAIL; k++) {
             int capability = d->cards.cards[k].capability;
             if (capability < 0 || !mf_toolkits_of_capability((unsigned)capability, &first, &last))
                 continue;
@@ -519,6 +640,27 @@ static void look_at_environment(memfit_doctor *d)
     }
 }
 
+/* Limits of the own control group (version 2): memory.max, and dmem.max where the kernel limits device memory. */
+static void look_at_cgroup(const char *root, memfit_doctor *d)
+{
+    char text[1024], path[600], a[24];
+    if (!read_file(root, "/proc/self/cgroup", text, sizeof text))
+        return;
+    const char *own = strstr(text, "0::");
+    int n = own ? (int)strcspn(own + 3, "\n") : 0;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.max", n < 500 ? n : 500, own ? own + 3 : "");
+    if ((read_file(root, path, text, sizeof text) || read_file(root, "/sys/fs/cgroup/memory.max", text, sizeof text)) &&
+        text[0] >= '0' && text[0] <= '9') {
+        d->memory_limit_bytes = strtoull(text, NULL, 10);
+        check(d, "memory limit", MEMFIT_CHECK_NOTE, "this control group may use %s",
+              memfit_size_format(d->memory_limit_bytes, a, sizeof a));
+    }
+    if (read_file(root, "/sys/fs/cgroup/dmem.max", text, sizeof text) && strpbrk(text, "0123456789") &&
+        !strstr(text, "max"))
+        check(d, "device limit", MEMFIT_CHECK_NOTE, "the control group limits device memory: %.*s",
+              (int)strcspn(text, "\n"), text);
+}
+
 static void look_at_limits(const char *root, memfit_doctor *d)
 {
     char text[256], a[24], b[24];
@@ -536,6 +678,7 @@ static void look_at_limits(const char *root, memfit_doctor *d)
         c = check(d, "overcommit", MEMFIT_CHECK_WARN, "the kernel refuses to overcommit (vm.overcommit_memory=2)");
         mend(c, "0 or 1: CUDA reserves more than it uses", "sudo sysctl vm.overcommit_memory=0");
     }
+    look_at_cgroup(root, d);
     if (exists(root, "/tmp/nvidia-mps/control") || getenv("CUDA_MPS_PIPE_DIRECTORY"))
         check(d, "MPS", MEMFIT_CHECK_NOTE,
               "an MPS server is in use: its memory limit is per process, and programs see the whole card's total");
@@ -552,7 +695,7 @@ static void conclude(memfit_doctor *d)
                  d->cards.card_count ? "ready: driver, libraries and cards go together"
                                      : "no NVIDIA card or driver here; everything on the cpu works");
     else
-        snprintf(d->verdict, sizeof d->verdict, "%s: %.120s%s%.100s", worst->name, worst->found,
+        snprintf(d->verdict, sizeof d->verdict, "%s: %s%s%s", worst->name, worst->found,
                  worst->fix[0] ? ". Next: " : "", worst->fix);
 }
 

@@ -28,7 +28,7 @@ memfit_status memfit_doctor_save(const memfit_doctor *d, const char *path, memfi
     mf_json_put_string(&w, "kernel", d->kernel);
     mf_json_put_string(&w, "driver", d->kernel_module);
     mf_json_put_string(&w, "cudart", d->cudart);
-    mf_json_put_string(&w, "cudnn", d->cudnn);
+    mf_json_put_string(&w, "cudnn", d->cudnn_version);
     mf_json_put_string(&w, "python", d->python);
     mf_json_put_u64(&w, "memory_bytes", d->memory_bytes);
     mf_json_open(&w, "gpus", '[');
@@ -182,8 +182,8 @@ memfit_status memfit_doctor_compare(const memfit_doctor *here, const char *path,
         compare_frameworks(&s, here, mf_json_get(root, "frameworks"));
         compare_text(&s, "driver", here->kernel_module, mf_json_get_string(root, "driver", ""), true,
                      "the fixed cost of a context and what CUDA it serves follow the driver");
-        compare_text(&s, "cuDNN", here->cudnn, mf_json_get_string(root, "cudnn", ""), false,
-                     "another copy: its workspaces may differ");
+        compare_text(&s, "cuDNN", here->cudnn_version, mf_json_get_string(root, "cudnn", ""), false,
+                     "another version: its workspaces differ");
         compare_text(&s, "python", here->python, mf_json_get_string(root, "python", ""), false, "");
         compare_text(&s, "system", here->system, mf_json_get_string(root, "system", ""), false, "");
         uint64_t memory = (uint64_t)mf_json_get_integer(root, "memory_bytes", 0);

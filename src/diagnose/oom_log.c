@@ -220,6 +220,9 @@ static void read_bfc(const char *line, mf_oom_facts *f)
         if (op)
             copy_until(f->operation, sizeof f->operation, op + 4, "]");
     }
+    const char *node = strstr(line, "[[{{node ");
+    if (node && f->failed && (!f->operation[0] || strncmp(f->operation, "__inference", 11) == 0))
+        copy_until(f->operation, sizeof f->operation, node + 9, "}");
     if (strstr(line, "Failed to allocate device memory of ") || strstr(line, "failed to allocate ") ||
         strstr(line, "Failed to allocate ")) {
         if ((strstr(line, "CUDA_ERROR_OUT_OF_MEMORY") || strstr(line, "out of memory")) &&
@@ -316,7 +319,7 @@ static void keep_settings(const char *line, mf_oom_facts *f)
 /* A setting counts only where the user stated it, not in the advice frameworks print with every failure. */
 static void read_settings(const char *line, mf_oom_facts *f)
 {
-    if (strstr(line, "try setting") || strstr(line, "may improve the situation"))
+    if (strstr(line, "try setting") || strstr(line, "improve the situation"))
         return;
     keep_settings(line, f);
     f->expandable_on |= strstr(line, "expandable_segments=True") != NULL;
