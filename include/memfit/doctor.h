@@ -73,7 +73,8 @@ typedef struct memfit_doctor {
     memfit_cards cards;
     size_t framework_count;
     memfit_framework frameworks[MEMFIT_DOCTOR_FRAMEWORKS];
-    char system[160], kernel[80], kernel_module[40], libcuda[256], cudart[256], cudnn[256], cudnn_version[24], python[40];
+    char system[160], kernel[80], kernel_module[40], libcuda[256], cudart[256], cudnn[256], cudnn_version[24],
+        python[40];
     uint64_t memory_bytes, memory_limit_bytes; /* of the machine; of the cgroup, 0 none */
 } memfit_doctor;
 

@@ -16,8 +16,13 @@
 
 typedef int nvml_return; /* 0 is success */
 typedef void *nvml_device;
-enum { NVML_INSUFFICIENT_SIZE = 7, NVML_NOT_SUPPORTED = 3, NVML_VERSION_MISMATCH = 18, NVML_DRIVER_NOT_LOADED = 9,
-       NVML_FUNCTION_NOT_FOUND = 13 };
+enum {
+    NVML_INSUFFICIENT_SIZE = 7,
+    NVML_NOT_SUPPORTED = 3,
+    NVML_VERSION_MISMATCH = 18,
+    NVML_DRIVER_NOT_LOADED = 9,
+    NVML_FUNCTION_NOT_FOUND = 13
+};
 #define NVML_VALUE_NOT_AVAILABLE UINT64_MAX
 
 typedef struct {

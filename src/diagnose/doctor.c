@@ -271,13 +271,12 @@ static void look_at_cards(const char *root, memfit_doctor *d)
         size_t hidden = 0;
         for (size_t i = 0; i < d->cards.process_count; i++)
             hidden += d->cards.processes[i].card == k && !d->cards.processes[i].name[0];
-        memfit_check *c =
-            card->memory_known
-                ? check(d, "card", MEMFIT_CHECK_OK, "%u: %s, %s free of %s", card->index, card->name,
-                        memfit_size_format(card->free_bytes, a, sizeof a),
-                        memfit_size_format(card->total_bytes, b, sizeof b))
-                : check(d, "card", MEMFIT_CHECK_NOTE, "%u: %s, the driver does not tell its memory", card->index,
-                        card->name);
+        memfit_check *c = card->memory_known
+                              ? check(d, "card", MEMFIT_CHECK_OK, "%u: %s, %s free of %s", card->index, card->name,
+                                      memfit_size_format(card->free_bytes, a, sizeof a),
+                                      memfit_size_format(card->total_bytes, b, sizeof b))
+                              : check(d, "card", MEMFIT_CHECK_NOTE, "%u: %s, the driver does not tell its memory",
+                                      card->index, card->name);
         if (card->capability >= 0)
             snprintf(c->found + strlen(c->found), sizeof c->found - strlen(c->found), ", compute capability %d.%d",
                      card->capability / 10, card->capability % 10);
@@ -328,8 +327,9 @@ static void check_cudnn(memfit_doctor *d, const char *cudart)
                               : 75; /* served by every row but Blackwell's own */
     if (mf_cudnn_row_of(cudnn, cuda, capability))
         return;
-    memfit_check *c = check(d, "cuDNN and CUDA", MEMFIT_CHECK_FAIL, "cuDNN %s does not serve CUDA %s on compute capability %u.%u",
-                            d->cudnn_version, cudart, capability / 10, capability % 10);
+    memfit_check *c =
+        check(d, "cuDNN and CUDA", MEMFIT_CHECK_FAIL, "cuDNN %s does not serve CUDA %s on compute capability %u.%u",
+              d->cudnn_version, cudart, capability / 10, capability % 10);
     mend(c, "a cuDNN whose support matrix has this CUDA and card", "pip install --upgrade nvidia-cudnn-cu%u",
          cuda.part[0]);
 }
@@ -494,12 +494,14 @@ static void look_at_frameworks(const char *root, memfit_doctor *d)
         const mf_tensorflow_build *build =
             strcmp(f->name, "tensorflow") == 0 && own.part[0] == 2 ? mf_tensorflow_build_of(own.part[1]) : NULL;
         if (build && python.part[0] &&
-            (mf_version_compare(python, build->python_least) < 0 || mf_version_compare(python, build->python_most) > 0)) {
+            (mf_version_compare(python, build->python_least) < 0 ||
+             mf_version_compare(python, build->python_most) > 0)) {
             c->state = MEMFIT_CHECK_WARN;
             snprintf(c->wanted, sizeof c->wanted, "Python %s to %s for TensorFlow %s; this is %s",
                      mf_version_format(build->python_least, a, sizeof a),
                      mf_version_format(build->python_most, b, sizeof b), f->version, d->python);
-            snprintf(c->fix, sizeof c->fix, "python%s -m venv venv && venv/bin/pip install tensorflow==%s", b, f->version);
+            snprintf(c->fix, sizeof c->fix, "python%s -m venv venv && venv/bin/pip install tensorflow==%s", b,
+                     f->version);
         }
         if (driver.part[0] && cuda.part[0]) {
             mf_driver_state state = mf_driver_for_toolkit(driver, cuda.part[0], cuda.part[1], &wanted);

@@ -19,7 +19,7 @@
 #include <string.h>
 
 enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, FUNCTION_NOT_FOUND = 13, MOST = 64 };
-#define MIB 1048576ull
+#define MIB           1048576ull
 #define NOT_AVAILABLE (~0ull)
 
 typedef struct {
