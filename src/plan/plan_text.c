@@ -95,7 +95,9 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
     if (a->slowdown > 1.0005 || plan->numerics != MF_BITWISE)
         fprintf(f, "  price     %.2f times the time of the unconstrained step; %s\n", a->slowdown,
                 numerics_text(plan->numerics));
-    if (a->max_batch) {
+    if (a->max_batch >= 1 << 24) {
+        fprintf(f, "  batch     any up to %d fits in one piece\n", 1 << 24);
+    } else if (a->max_batch) {
         fprintf(f, "  batch     %lld is the largest that fits in one piece (%lld was tried and does not)",
                 (long long)a->max_batch, (long long)a->max_batch + 1);
         if (a->max_batch_as_asked != a->max_batch)
