@@ -4,6 +4,7 @@
  *
  *     whole_model MODEL.keras DATA.bin OUT.bin BACKEND STEPS RATE
  *
+ * BACKEND is reference, double (the reference operations in float64) or onednn.
  * DATA.bin has x0 and y0 with STEPS batches one after another; OUT.bin gets `loss` (one a step) and, for every stored
  * variable, key<i> (its first values before) and var<i> (all values after).
  */
@@ -24,7 +25,7 @@ static void put_variables(FILE *out, mf_interpreter *it, const mf_graph *graph)
         const mf_variable *v = &graph->variables[i];
         const mf_stored *stored = v->stored;
         bool weight = v->role == MF_VAR_PARAMETER || v->role == MF_VAR_STATISTIC;
-        if (!weight || !stored || v->tensor == MF_NONE || graph->tensors[v->tensor].dtype != MF_F32)
+        if (!weight || !stored || stored->dtype != MF_F32 || v->tensor == MF_NONE)
             continue;
         char name[32];
         float key[4];
@@ -33,7 +34,10 @@ static void put_variables(FILE *out, mf_interpreter *it, const mf_graph *graph)
         snprintf(name, sizeof name, "key%u", i);
         put(out, name, keys, key);
         snprintf(name, sizeof name, "var%u", i);
-        put(out, name, count, mf_interpret_data(it, v->tensor));
+        float *values = calloc(count + 1, sizeof *values);
+        mf_ref_convert(MF_F32, values, graph->tensors[v->tensor].dtype, mf_interpret_data(it, v->tensor), count);
+        put(out, name, count, values);
+        free(values);
     }
 }
 
@@ -58,6 +62,8 @@ static memfit_status train(char **argv, memfit_error *err)
     int64_t batch = fixture_find(&f, "x0")->shape.dim[0] / steps;
     mf_lower_options options = {.mode = MF_MODE_TRAIN, .batch = batch, .input_dtype = MF_DTYPE_COUNT};
     status = mf_lower(NULL, f.model, &options, &graph, err);
+    if (status == MEMFIT_OK && strcmp(argv[4], "double") == 0)
+        mf_graph_widen(graph);
     if (status == MEMFIT_OK)
         status = mf_interpret_create(NULL, graph, backend, &it, err);
     if (status == MEMFIT_OK)
