@@ -22,7 +22,6 @@ struct mf_scope {
     const mf_model *model;
     uint32_t *number; /* by layer: index into graph->layers */
     mf_scope **inner; /* by layer: scope of a nested model, or NULL */
-    uint32_t first_call_count;
 };
 
 /* One run of a model: the values of its calls. */

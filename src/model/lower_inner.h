@@ -12,8 +12,6 @@
 #include "graph/optimizer.h"
 #include "model/lower.h"
 
-enum { MF_CALL_MOST = 64 }; /* tensors a call may take; more go through c->in, which is as long as needed */
-
 typedef struct mf_scope mf_scope; /* one nested model: numbers of its layers */
 
 typedef struct mf_lowering {
