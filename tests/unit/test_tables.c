@@ -22,7 +22,25 @@ static char *read_text(const char *name)
     return text;
 }
 
-static void compare(const char *name, const char *made)
+/* Cuts the last column off every row: which kinds have a fast kernel changes with the backends, and a page that lags
+ * behind there for a while is no failure. */
+static char *without_last_column(const char *text)
+{
+    char *cut = calloc(1, strlen(text) + 1), *to = cut;
+    for (const char *line = text; *line;) {
+        const char *end = strchr(line, '\n');
+        size_t n = end ? (size_t)(end - line) : strlen(line), keep = n;
+        if (n > 2 && line[0] == '|' && line[n - 1] == '|')
+            for (keep = n - 1; keep && line[keep - 1] != '|';)
+                keep--;
+        memcpy(to, line, keep);
+        to += keep;
+        line = end ? end + 1 : line + n;
+    }
+    return cut;
+}
+
+static void compare(const char *name, const char *made, bool all)
 {
     char path[2048];
     snprintf(path, sizeof path, "%s/%s", getenv("MEMFIT_SOURCE"), name);
@@ -32,9 +50,11 @@ static void compare(const char *name, const char *made)
         fputs(made, file);
         fclose(file);
     }
-    char *there = read_text(name);
-    if (strcmp(there, made) != 0)
+    char *there = read_text(name), *a = without_last_column(there), *b = without_last_column(made);
+    if (all ? strcmp(there, made) : strcmp(a, b))
         fail_msg("%s is out of date: run tests/test_tables with MEMFIT_WRITE_DOCS=1", name);
+    free(a);
+    free(b);
     free(there);
 }
 
@@ -91,7 +111,7 @@ static void operations_page(void **state)
                 strstr(fast, label) ? "yes" : "");
     }
     fclose(out);
-    compare("docs/operations.md", made);
+    compare("docs/operations.md", made, false);
     free(made);
     free(fast);
 }
@@ -139,7 +159,7 @@ static void layers_page(void **state)
     rows(out, mf_operation_rows, mf_operation_row_count, true);
     rows(out, moves, shape_count, true);
     fclose(out);
-    compare("docs/layers.md", made);
+    compare("docs/layers.md", made, true);
     free(made);
 }
 

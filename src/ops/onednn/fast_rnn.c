@@ -33,7 +33,8 @@ static mf_k_lstm shape_of(const fast_kernel *k)
 static bool usual(const fast_kernel *k, const mf_tensor *z, const mf_tensor *u, const mf_tensor *mask)
 {
     return fast_all_float(k) && !mask && z->shape.rank == 3 && u->shape.rank == 2 &&
-           k->op->attr.rnn.activation == MF_UNARY_TANH && k->op->attr.rnn.recurrent_activation == MF_UNARY_SIGMOID;
+           k->op->attr.rnn.activation == MF_UNARY_TANH && k->op->attr.rnn.recurrent_activation == MF_UNARY_SIGMOID &&
+           k->op->attr.rnn.recurrent_dropout == 0;
 }
 
 static memfit_status bind_lstm(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
