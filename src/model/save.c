@@ -598,7 +598,7 @@ void mf_saver_destroy(mf_saver *v)
 memfit_status mf_model_save(const memfit_host *host, const mf_model *model, const mf_save_options *options,
                             const char *path, memfit_error *err)
 {
-    mf_saver *saver;
+    mf_saver *saver = NULL;
     memfit_status st = mf_saver_create(host, model, options, &saver, err);
     if (st)
         return st;
