@@ -29,6 +29,21 @@ static const setup setups[] = {
 };
 enum { SETUPS = sizeof setups / sizeof *setups };
 
+/* With MEMFIT_TEST_DEVICE=cuda the same suite runs on a card instead (or on the fake driver). */
+static const setup cuda_setups[] = {
+    {"cuda", MEMFIT_POLICY_GROWTH, true, 2 * MiB, false},
+    {"cuda", MEMFIT_POLICY_PREALLOCATE, true, 2 * MiB, false},
+    {"cuda", MEMFIT_POLICY_GROWTH, false, 2 * MiB, false},
+    {"cuda", MEMFIT_POLICY_GROWTH, true, 8 * MiB, false},
+};
+enum { CUDA_SETUPS = sizeof cuda_setups / sizeof *cuda_setups };
+
+static bool on_cuda(void)
+{
+    const char *device = getenv("MEMFIT_TEST_DEVICE");
+    return device && !strcmp(device, "cuda");
+}
+
 typedef struct place {
     const setup *s;
     memfit_device *device;
@@ -43,6 +58,13 @@ static void open_device(place *p, const setup *s, uint64_t capacity)
     *p = (place){.s = s};
     memfit_device_options options = memfit_device_options_default();
     bool sim = !strcmp(s->device, "sim");
+    if (on_cuda()) {
+        memfit_device_info info;
+        assert_ok(memfit_device_open(s->device, NULL, &p->device, &err), err);
+        assert_ok(memfit_device_get_info(p->device, &info, &err), err);
+        p->fixed = info.fixed_bytes;
+        return;
+    }
     options.fixed_bytes = 3 * MiB;
     options.capacity_bytes = capacity + options.fixed_bytes;
     if (sim)
@@ -389,6 +411,8 @@ static void limit_moves(const setup *s)
 static void slices(const setup *s)
 {
     place p;
+    if (on_cuda()) /* needs a device of a chosen size; bench/gpu_pool.c has slices on a card */
+        return;
     open_device(&p, s, 48 * MiB);
     p.pool = make_pool(&p, 16 * MiB + p.fixed, true); /* the first pays the fixed cost */
     memfit_pool *other = make_pool(&p, 16 * MiB, true), *rest = make_pool(&p, 16 * MiB, false), *none;
@@ -455,8 +479,8 @@ static void lives(const setup *s)
     static void test_##name(void **state)                                                                              \
     {                                                                                                                  \
         (void)state;                                                                                                   \
-        for (unsigned i = 0; i < SETUPS; i++)                                                                          \
-            name(&setups[i]);                                                                                          \
+        for (unsigned i = 0; i < (on_cuda() ? CUDA_SETUPS : SETUPS); i++)                                              \
+            name(on_cuda() ? &cuda_setups[i] : &setups[i]);                                                            \
     }
 EVERYWHERE(no_overlap)
 EVERYWHERE(alignment)
