@@ -23,13 +23,13 @@ typedef struct memfit_check {
     char fix[240];    /* a command or a line; empty when nothing is wrong */
 } memfit_check;
 
-typedef struct memfit_card {
+typedef struct memfit_gpu {
     unsigned index; /* NVML's */
     char name[96], uuid[80], bus_id[32];
     uint64_t total_bytes, used_bytes, free_bytes, reserved_bytes;
     bool memory_known;
     int capability; /* 90 is 9.0; -1 unknown */
-} memfit_card;
+} memfit_gpu;
 
 typedef struct memfit_card_process {
     unsigned card; /* index into cards */
@@ -50,7 +50,7 @@ enum {
 
 typedef struct memfit_cards {
     size_t card_count;
-    memfit_card cards[MEMFIT_DOCTOR_CARDS];
+    memfit_gpu cards[MEMFIT_DOCTOR_CARDS];
     size_t process_count;
     memfit_card_process processes[MEMFIT_DOCTOR_PROCESSES];
     char driver[80];
@@ -66,7 +66,7 @@ typedef struct memfit_framework {
 } memfit_framework;
 
 typedef struct memfit_doctor {
-    char verdict[512];
+    char verdict[768];
     memfit_check_state state; /* the worst of the checks */
     size_t check_count;
     memfit_check checks[MEMFIT_DOCTOR_CHECKS];
@@ -79,7 +79,7 @@ typedef struct memfit_doctor {
 } memfit_doctor;
 
 /* Looks at everything; never fails because something is missing (that is a check's answer). `root` is "" for this
- * machine, or a folder that holds another's files (tests). Since 0.1. */
+ * machine, or a folder that holds another's files: then NVML is asked only when MEMFIT_LIB_NVML names one (tests). Since 0.1. */
 MEMFIT_API memfit_status memfit_doctor_look(const char *root, memfit_doctor *doctor, memfit_error *err);
 
 /* What is on record, for comparing with another machine later. Since 0.1. */

@@ -5,13 +5,88 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "memfit/explain.h"
+#include "memfit/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_STDIN = 256 << 20 };
 
-static void print_json(const memfit_diagnosis *d)
+/* The log joined with the model that was trained. */
+typedef struct joined {
+    const char *path;
+    uint64_t memory_bytes; /* what the step had: the limit, or the card */
+    memfit_plan_summary plan;
+} joined;
+
+static void put_joined(mf_json_writer *w, const joined *j)
+{
+    mf_json_open(w, "plan", '{');
+    mf_json_put_string(w, "model", j->path);
+    mf_json_put_i64(w, "batch", j->plan.batch);
+    mf_json_put_u64(w, "memory_bytes", j->plan.memory_bytes);
+    mf_json_put_u64(w, "as_asked_peak_bytes", j->plan.as_asked_peak_bytes);
+    mf_json_put_bool(w, "as_asked_fits", j->plan.as_asked_fits);
+    mf_json_put_bool(w, "fits", j->plan.fits);
+    mf_json_put_u64(w, "peak_bytes", j->plan.peak_bytes);
+    mf_json_put_i64(w, "pieces", j->plan.pieces);
+    mf_json_put_u64(w, "recomputed_ops", j->plan.recomputed_ops);
+    mf_json_put_i64(w, "max_batch", j->plan.max_batch);
+    mf_json_close(w, '}');
+}
+
+static void print_joined(const joined *j)
+{
+    const memfit_plan_summary *p = &j->plan;
+    char a[24], b[24];
+    printf("\nwith %s at batch %lld\n", j->path, (long long)p->batch);
+    printf("  a step as written needs %s; %s had %s: %s\n", memfit_size_format(p->as_asked_peak_bytes, a, sizeof a),
+           j->memory_bytes ? "it" : "this machine", memfit_size_format(p->memory_bytes, b, sizeof b),
+           p->as_asked_fits ? "it fits" : "it does not fit");
+    if (!p->as_asked_fits && p->fits)
+        printf("  in %lld piece%s with %u operations recomputed it needs %s\n", (long long)p->pieces,
+               p->pieces == 1 ? "" : "s", p->recomputed_ops, memfit_size_format(p->peak_bytes, a, sizeof a));
+    if (p->max_batch > 0)
+        printf("  largest batch that fits: %lld\n", (long long)p->max_batch);
+}
+
+/* The smallest card of the table that has this much, else the largest there is. */
+static void choose_card(uint64_t bytes, memfit_card *card)
+{
+    memfit_card c;
+    *card = (memfit_card){0};
+    for (size_t i = 0; memfit_card_at(i, &c); i++)
+        if (!card->memory_bytes ||
+            (c.memory_bytes >= bytes && (card->memory_bytes < bytes || c.memory_bytes < card->memory_bytes)) ||
+            (c.memory_bytes < bytes && c.memory_bytes > card->memory_bytes && card->memory_bytes < bytes))
+            *card = c;
+}
+
+/* Plans for what the program had: its limit, else the card, else this machine. */
+static memfit_status join(const memfit_diagnosis *d, const char *model, int64_t batch, joined *j, memfit_error *err)
+{
+    memfit_plan_options o;
+    memfit_plan *plan = NULL;
+    char memory[32];
+    memfit_plan_options_default(&o);
+    *j = (joined){.path = model, .memory_bytes = d->limit_bytes ? d->limit_bytes : d->card_bytes};
+    o.batch = batch;
+    memfit_card card;
+    bool host = !d->card_bytes && strcmp(d->framework, "tensorflow") == 0 && j->memory_bytes <= mf_os_total_memory();
+    choose_card(j->memory_bytes, &card);
+    if (!host && j->memory_bytes > card.memory_bytes)
+        j->memory_bytes = card.memory_bytes;
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)j->memory_bytes);
+    o.memory = j->memory_bytes ? memory : NULL;
+    o.card = j->memory_bytes && !host ? card.name : NULL;
+    memfit_status status = memfit_plan_create(model, &o, &plan, err);
+    if (!status)
+        memfit_plan_get_summary(plan, &j->plan);
+    memfit_plan_destroy(plan);
+    return status;
+}
+
+static void print_json(const memfit_diagnosis *d, const joined *j)
 {
     mf_json_writer w;
     mf_json_begin(&w, stdout);
@@ -49,6 +124,8 @@ static void print_json(const memfit_diagnosis *d)
         mf_json_close(&w, '}');
     }
     mf_json_close(&w, ']');
+    if (j->path)
+        put_joined(&w, j);
     mf_json_close(&w, '}');
     mf_json_end(&w);
 }
@@ -118,8 +195,11 @@ static memfit_status read_stdin(char **text, size_t *bytes, size_t *room, memfit
 int cli_explain(const cli_command *command, int argc, char **argv)
 {
     const char *model = NULL, *operand = NULL;
+    int64_t batch = 32;
     const cli_option options[] = {
-        {"--model", CLI_STRING, &model, "FILE", "the model that was trained: joins the log with its plan"}, {0}};
+        {"--model", CLI_STRING, &model, "FILE", "the model that was trained: joins the log with its plan"},
+        {"--batch-size|--batch|-b", CLI_COUNT, &batch, "N", "with --model: the batch it was trained with (32)"},
+        {0}};
     cli_common common;
     int status =
         cli_parse(command, argc, argv, options, &common, &operand, 1, 1, NULL,
@@ -145,9 +225,14 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     mf_host_free(NULL, text, room);
     if (st)
         return cli_report(&common, &err);
+    joined j = {0};
+    if (model && join(&d, model, batch, &j, &err))
+        return cli_report(&common, &err);
     if (common.json)
-        print_json(&d);
+        print_json(&d, &j);
     else
         print_text(&d);
+    if (!common.json && j.path)
+        print_joined(&j);
     return CLI_DONE;
 }

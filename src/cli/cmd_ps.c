@@ -32,7 +32,7 @@ static void print_json(const memfit_cards *c)
     mf_json_put_string(&w, "driver", c->driver);
     mf_json_open(&w, "gpus", '[');
     for (size_t k = 0; k < c->card_count; k++) {
-        const memfit_card *card = &c->cards[k];
+        const memfit_gpu *card = &c->cards[k];
         mf_json_open(&w, NULL, '{');
         mf_json_put_u64(&w, "index", card->index);
         mf_json_put_string(&w, "name", card->name);
@@ -81,7 +81,7 @@ static void print_text(const memfit_cards *c)
 {
     char a[24], b[24];
     for (size_t k = 0; k < c->card_count; k++) {
-        const memfit_card *card = &c->cards[k];
+        const memfit_gpu *card = &c->cards[k];
         if (card->memory_known)
             printf("%u  %s: %s of %s used\n", card->index, card->name,
                    memfit_size_format(card->used_bytes, a, sizeof a),

@@ -48,8 +48,8 @@ static void look_at_card(mf_nvml *nvml, unsigned index, memfit_cards *cards)
     if (cards->card_count == MEMFIT_DOCTOR_CARDS || mf_nvml_card_get(nvml, index, &c, NULL))
         return;
     size_t at = cards->card_count++;
-    memfit_card *out = &cards->cards[at];
-    *out = (memfit_card){.index = index,
+    memfit_gpu *out = &cards->cards[at];
+    *out = (memfit_gpu){.index = index,
                          .total_bytes = c.total_bytes,
                          .used_bytes = c.used_bytes,
                          .free_bytes = c.free_bytes,

@@ -5,7 +5,7 @@
  * check's.
  *
  * Everything is read below `root`, so that a saved tree or a test's made-up installation is examined by the same code;
- * only NVML and the loader's own choice are asked on the real machine ("").
+ * only NVML is asked where it is.
  */
 #include "memfit/doctor.h"
 
@@ -34,6 +34,13 @@ const char *memfit_check_state_name(memfit_check_state state)
 {
     static const char *const names[] = {"ok", "note", "warn", "fail"};
     return (unsigned)state < 4 ? names[state] : "?";
+}
+
+/* A path as the examined machine would name it. */
+static const char *below(const char *root, const char *path)
+{
+    size_t n = strlen(root);
+    return n && strncmp(path, root, n) == 0 ? path + n : path;
 }
 
 /* ---- checks ----------------------------------------------------------------------------------------------- */
@@ -103,7 +110,8 @@ static mf_version version_of_file(const char *path, const char *stem)
 static bool version_of_wheel(const char *path, const char *wheel, char *text, size_t bytes)
 {
     char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
+    if (!realpath(path, folder))
+        return false;
     char *nvidia = strstr(folder, "/nvidia/");
     if (!nvidia)
         return false;
@@ -137,8 +145,9 @@ static unsigned define_in(const char *text, const char *name)
 static bool version_of_header(const char *root, const char *path, char *out, size_t bytes)
 {
     char header[PATH_MAX], text[8192];
-    snprintf(header, sizeof header, "%s", path);
-    char *lib = strstr(header, "/lib/libcudnn");
+    char *lib = realpath(path, header) ? strstr(header, "/lib/libcudnn") : NULL;
+    if (!lib && realpath(path, header))
+        lib = strstr(header, "/lib64/libcudnn");
     if (lib)
         snprintf(lib, sizeof header - (size_t)(lib - header), "/include/cudnn_version.h");
     if ((!lib || !read_file("", header, text, sizeof text)) &&
@@ -164,11 +173,21 @@ static void version_of_library(const char *root, const char *path, const char *s
 
 /* ---- kernel, driver, cards -------------------------------------------------------------------------------- */
 
+/* A line of /proc/meminfo, in bytes. */
+static uint64_t meminfo(const char *root, const char *key)
+{
+    char text[4096];
+    const char *p = read_file(root, "/proc/meminfo", text, sizeof text) ? strstr(text, key) : NULL;
+    return p ? strtoull(p + strlen(key), NULL, 10) * 1024 : 0;
+}
+
 static void look_at_system(const char *root, memfit_doctor *d)
 {
     char text[4096];
     struct utsname name;
-    if (uname(&name) == 0)
+    if (*root && read_file(root, "/proc/sys/kernel/osrelease", text, sizeof text))
+        snprintf(d->kernel, sizeof d->kernel, "Linux %.*s", (int)(strcspn(text, "\n") & 63), text);
+    else if (uname(&name) == 0)
         snprintf(d->kernel, sizeof d->kernel, "%s %s", name.sysname, name.release);
     if (read_file(root, "/etc/os-release", text, sizeof text)) {
         const char *pretty = strstr(text, "PRETTY_NAME=\"");
@@ -178,7 +197,7 @@ static void look_at_system(const char *root, memfit_doctor *d)
     bool wsl =
         read_file(root, "/proc/version", text, sizeof text) && (strstr(text, "microsoft") || strstr(text, "Microsoft"));
     bool container = exists(root, "/.dockerenv") || exists(root, "/run/.containerenv");
-    d->memory_bytes = mf_os_total_memory();
+    d->memory_bytes = *root ? meminfo(root, "MemTotal:") : mf_os_total_memory();
     check(d, "system", MEMFIT_CHECK_OK, "%s, %s%s%s", d->system[0] ? d->system : "Linux", d->kernel,
           wsl ? ", WSL2" : "", container ? ", in a container" : "");
     if (wsl)
@@ -209,7 +228,7 @@ static void look_at_driver(const char *root, memfit_doctor *d)
     memfit_check *c;
     char a[32], b[32];
     if (file)
-        snprintf(d->libcuda, sizeof d->libcuda, "%.255s", file->path);
+        snprintf(d->libcuda, sizeof d->libcuda, "%.255s", below(root, file->path));
     bool hardware = exists(root, "/dev/nvidia0") || exists(root, "/dev/dxg") || exists(root, "/proc/driver/nvidia");
     if (!file && !d->kernel_module[0]) {
         c = check(d, "driver", hardware ? MEMFIT_CHECK_FAIL : MEMFIT_CHECK_NOTE, "no NVIDIA driver is installed");
@@ -218,7 +237,7 @@ static void look_at_driver(const char *root, memfit_doctor *d)
         return;
     }
     if (file && strstr(file->path, "/stubs/")) {
-        c = check(d, "libcuda", MEMFIT_CHECK_FAIL, "%s is a stub, made for linking only", file->path);
+        c = check(d, "libcuda", MEMFIT_CHECK_FAIL, "%s is a stub, made for linking only", d->libcuda);
         mend(c, "the driver's own libcuda.so.1",
              "take the stubs folder out of LD_LIBRARY_PATH (CUDA error 34 means this)");
         return;
@@ -248,7 +267,7 @@ static void look_at_driver(const char *root, memfit_doctor *d)
 static void look_at_cards(const char *root, memfit_doctor *d)
 {
     memfit_error err;
-    if (*root)
+    if (*root && !getenv("MEMFIT_LIB_NVML"))
         return;
     memfit_status status = memfit_cards_look(&d->cards, &err);
     if (status == MEMFIT_NOT_FOUND && !d->kernel_module[0])
@@ -260,7 +279,7 @@ static void look_at_cards(const char *root, memfit_doctor *d)
     }
     char a[24], b[24];
     for (size_t k = 0; k < d->cards.card_count; k++) {
-        const memfit_card *card = &d->cards.cards[k];
+        const memfit_gpu *card = &d->cards.cards[k];
         uint64_t others = 0;
         size_t holders = 0;
         for (size_t i = 0; i < d->cards.process_count; i++)
@@ -320,8 +339,8 @@ static void look_at_cards(const char *root, memfit_doctor *d)
 static void check_cudnn(memfit_doctor *d, const char *cudart)
 {
     mf_version cudnn = mf_version_parse(d->cudnn_version), cuda = mf_version_parse(cudart);
-    if (!mf_cudnn_known(cudnn) || !cuda.part[0])
-        return;
+    if (!mf_cudnn_known(cudnn) || !strchr(d->cudnn_version, '.') || !strchr(cudart, '.'))
+        return; /* a major number alone says too little */
     unsigned capability = d->cards.card_count && d->cards.cards[0].capability > 0
                               ? (unsigned)d->cards.cards[0].capability
                               : 75; /* served by every row but Blackwell's own */
@@ -368,10 +387,10 @@ static void look_at_libraries(const char *root, memfit_doctor *d)
             snprintf(cudart, sizeof cudart, "%s", text);
         char *slot = wanted[w].id == MF_LIBRARY_CUDNN ? d->cudnn : wanted[w].id == MF_LIBRARY_CUDART ? d->cudart : NULL;
         if (slot)
-            snprintf(slot, 256, "%.255s", first->path);
+            snprintf(slot, 256, "%.255s", below(root, first->path));
         memfit_check *c = check(
             d, wanted[w].name, wanted[w].id == MF_LIBRARY_CUDNN && files > 1 ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
-            "%s at %.100s (%s)%s", text, first->path, first->how, files > 1 ? "; more than one copy is found" : "");
+            "%s at %.100s (%s)%s", text, below(root, first->path), first->how, files > 1 ? "; more than one copy is found" : "");
         if (c->state == MEMFIT_CHECK_WARN)
             mend(c, "one copy: cuDNN opens its parts by bare name, a second copy mixes in",
                  "keep the wheel's: sudo apt-get remove 'libcudnn*', or take the other folder out of LD_LIBRARY_PATH");
@@ -487,7 +506,7 @@ static void look_at_frameworks(const char *root, memfit_doctor *d)
     for (size_t i = 0; i < d->framework_count; i++) {
         const memfit_framework *f = &d->frameworks[i];
         memfit_check *c = check(d, f->name, MEMFIT_CHECK_OK, "%s%s%s in %.120s", f->version,
-                                f->cuda[0] ? ", built for CUDA " : "", f->cuda, f->where);
+                                f->cuda[0] ? ", built for CUDA " : "", f->cuda, below(root, f->where));
         mf_version cuda = mf_version_parse(f->cuda), wanted, first, last;
         char a[32], b[32];
         mf_version own = mf_version_parse(f->version), python = mf_version_parse(d->python);
@@ -668,13 +687,14 @@ static void look_at_limits(const char *root, memfit_doctor *d)
     char text[256], a[24], b[24];
     struct rlimit limit;
     memfit_check *c;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    if (!*root && getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         c = check(d, "address space", MEMFIT_CHECK_FAIL, "limited to %s: CUDA reserves far more addresses than it uses",
                   memfit_size_format(limit.rlim_cur, a, sizeof a));
         mend(c, "unlimited", "ulimit -v unlimited");
     }
-    uint64_t available = mf_os_available_memory();
-    check(d, "memory", available < (UINT64_C(1) << 30) ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK, "%s available of %s",
+    uint64_t available = *root ? meminfo(root, "MemAvailable:") : mf_os_available_memory();
+    if (d->memory_bytes)
+        check(d, "memory", available < (UINT64_C(1) << 30) ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK, "%s available of %s",
           memfit_size_format(available, a, sizeof a), memfit_size_format(d->memory_bytes, b, sizeof b));
     if (read_file(root, "/proc/sys/vm/overcommit_memory", text, sizeof text) && text[0] == '2') {
         c = check(d, "overcommit", MEMFIT_CHECK_WARN, "the kernel refuses to overcommit (vm.overcommit_memory=2)");
@@ -697,8 +717,8 @@ static void conclude(memfit_doctor *d)
                  d->cards.card_count ? "ready: driver, libraries and cards go together"
                                      : "no NVIDIA card or driver here; everything on the cpu works");
     else
-        snprintf(d->verdict, sizeof d->verdict, "%s: %s%s%s", worst->name, worst->found,
-                 worst->fix[0] ? ". Next: " : "", worst->fix);
+        snprintf(d->verdict, sizeof d->verdict, "%s: %s%s%s%s%s", worst->name, worst->found,
+                 worst->wanted[0] ? "; wanted: " : "", worst->wanted, worst->fix[0] ? ". Next: " : "", worst->fix);
 }
 
 memfit_status memfit_doctor_look(const char *root, memfit_doctor *d, memfit_error *err)

@@ -33,7 +33,7 @@ memfit_status memfit_doctor_save(const memfit_doctor *d, const char *path, memfi
     mf_json_put_u64(&w, "memory_bytes", d->memory_bytes);
     mf_json_open(&w, "gpus", '[');
     for (size_t i = 0; i < d->cards.card_count; i++) {
-        const memfit_card *c = &d->cards.cards[i];
+        const memfit_gpu *c = &d->cards.cards[i];
         mf_json_open(&w, NULL, '{');
         mf_json_put_string(&w, "name", c->name);
         mf_json_put_u64(&w, "total_bytes", c->total_bytes);
@@ -105,7 +105,7 @@ static void compare_cards(differences *s, const memfit_doctor *here, const mf_js
     }
     if (!here->cards.card_count || !there_count)
         return;
-    const memfit_card *c = &here->cards.cards[0];
+    const memfit_gpu *c = &here->cards.cards[0];
     const mf_json *g = mf_json_at(gpus, 0);
     uint64_t total = (uint64_t)mf_json_get_integer(g, "total_bytes", 0),
              free_there = (uint64_t)mf_json_get_integer(g, "free_bytes", 0);

@@ -13,6 +13,7 @@ expect() { # expect STATUS TEXT DESCRIPTION COMMAND...: the exit status, and a t
     case $out in *"$text"*) ;; *) fail "$what: \"$text\" is not in: $out" ;; esac
 }
 key() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$2" | head -1; }
+number() { grep -o "\"$1\": [0-9a-z]*" "$2" | head -1 | sed 's/.*: //'; } # the first, wherever it is
 is() { # is FILE KEY VALUE
     [ "$(key "$2" "$1")" = "$3" ] || fail "$1: $2 is $(key "$2" "$1"), wanted $3"
 }
@@ -49,4 +50,75 @@ is "$dir/json" cause unknown
 ( ulimit -d 49152 2>/dev/null; "$MEMFIT" explain --json "$dir/huge" ) >"$dir/json" 2>"$dir/err" || fail "a huge log: exit $?, $(cat "$dir/err")"
 is "$dir/json" cause too-large
 rm "$dir/huge"
+
+# --model: what the step needed and what would fit.
+model=$MEMFIT_SOURCE/tests/fixtures/keras/attention.keras
+"$MEMFIT" explain --json --model "$model" -b 64 "$log" >"$dir/json" || fail "--model: exit $?"
+[ "$(number batch "$dir/json")" = 64 ] && [ "$(number as_asked_fits "$dir/json")" = true ] || fail "--model: no plan"
+expect 5 "No such file" "a missing model" "$MEMFIT" explain --model "$dir/none.keras" "$log"
+
+# ---- texts: each is what the program prints now, and what the docs show ----
+shown() { # shown NAME DOC FILE: FILE is tests/golden/NAME and the block of docs/DOC marked with its name
+    if [ -n "${MEMFIT_UPDATE_GOLDEN:-}" ]; then cp "$3" "$golden/$1"; fi
+    cmp -s "$golden/$1" "$3" || { fail "$1: the text has changed"; diff "$golden/$1" "$3" | head -10; }
+    awk -v name="$1" 'in_block && /^```$/ { exit } in_block { print } index($0, "<!-- golden: " name " -->") { marked = 1; next }
+                      marked && /^```/ { in_block = 1; marked = 0 }' "$MEMFIT_SOURCE/docs/$2" >"$dir/block"
+    cmp -s "$golden/$1" "$dir/block" || { fail "docs/$2 does not show $1 as it is"; diff "$golden/$1" "$dir/block" | head -5; }
+}
+for l in torch-other-process torch-growing-graph jax-limit-default; do
+    "$MEMFIT" explain "$logs/$l.log" >"$dir/text"
+    shown "explain-$l.txt" explain.md "$dir/text"
+done
+"$MEMFIT" explain "$logs/torch-fragmentation-0.pickle" >"$dir/text"
+shown explain-snapshot.txt explain.md "$dir/text"
+
+# ---- doctor and ps: two made-up machines and the fake NVML ----
+expect 2 "unknown option" "doctor: an unknown option" "$MEMFIT" doctor --svae x
+expect 2 "" "doctor: an operand" "$MEMFIT" doctor something
+expect 5 "" "doctor: a missing record" "$MEMFIT" doctor --compare "$dir/missing"
+expect 5 "" "doctor: a record that is none" "$MEMFIT" doctor --compare "$log"
+expect 2 "unknown option" "ps: an unknown option" "$MEMFIT" ps --wacth
+"$MEMFIT" doctor --json >"$dir/json" || fail "doctor on this machine: exit $?"
+for k in verdict state; do [ -n "$(key $k "$dir/json")" ] || fail "doctor: no key $k"; done
+for k in checks gpus processes; do grep -q "\"$k\": \[" "$dir/json" || fail "doctor: no key $k"; done
+if [ -z "${FAKE_NVML_LIBRARY:-}" ]; then exit $((failures > 0)); fi
+
+machine() { # machine FOLDER DRIVER LIBCUDA TORCH CUDA KIB
+    mkdir -p "$1/etc" "$1/proc/driver/nvidia" "$1/proc/sys/kernel" "$1/usr/lib/x86_64-linux-gnu"
+    site=$1/venv/lib/python3.11/site-packages
+    mkdir -p "$site/torch-$4.dist-info" "$site/torch" "$site/nvidia/cudnn/lib" "$site/nvidia_cudnn_cu12-9.10.2.21.dist-info"
+    : >"$site/nvidia/cudnn/lib/libcudnn.so.9"
+    printf "cuda: Optional[str] = '%s'\n" "$5" >"$site/torch/version.py"
+    printf 'PRETTY_NAME="Ubuntu 24.04.2 LTS"\n' >"$1/etc/os-release"
+    printf '6.8.0-60-generic\n' >"$1/proc/sys/kernel/osrelease"
+    printf 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  %s  Tue Apr  1 00:00:00 UTC 2026\n' "$2" >"$1/proc/driver/nvidia/version"
+    printf 'MemTotal: %s kB\nMemAvailable: %s kB\n' "$6" "$6" >"$1/proc/meminfo"
+    : >"$1/usr/lib/x86_64-linux-gnu/libcuda.so.$3"
+    ln -s "libcuda.so.$3" "$1/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+}
+on() { # on FOLDER SETTINGS... COMMAND...
+    folder=$1; shift
+    env -i PATH=/usr/bin:/bin VIRTUAL_ENV=/venv MEMFIT_DOCTOR_ROOT="$folder" MEMFIT_LIB_NVML="$FAKE_NVML_LIBRARY" "$@"
+}
+machine "$dir/old" 580.159.04 580.159.04 2.8.0+cu126 12.6 66060288
+machine "$dir/new" 550.54.14 550.54.14 2.11.0 13.0 16515072
+cd "$dir" || exit 1
+on old FAKE_NVML_CARDS=2 FAKE_NVML_CAPABILITY=90 "$MEMFIT" doctor --save old.json >old.txt 2>&1 || fail "doctor --save: exit $?"
+on new FAKE_NVML_CAPABILITY=75 FAKE_NVML_PROCESSES=0:999999991:5000 TF_FORCE_GPU_ALOW_GROWTH=true "$MEMFIT" doctor >new.txt || fail "doctor: exit $?"
+shown doctor-driver-too-old.txt doctor.md new.txt
+on new FAKE_NVML_CAPABILITY=75 FAKE_NVML_PROCESSES=0:999999991:5000 "$MEMFIT" doctor --compare old.json | sed -n '/^compared/,$p' >compared.txt
+shown doctor-compared.txt doctor.md compared.txt
+on old FAKE_NVML_CARDS=2 "$MEMFIT" doctor --compare old.json | grep -q '0 differences' || fail "a machine differs from itself"
+on old FAKE_NVML_INIT=18 "$MEMFIT" doctor | grep -q 'reboot' || fail "doctor: version mismatch without its cure"
+
+on old FAKE_NVML_CARDS=2 FAKE_NVML_PROCESSES=0:999999991:5000,0:999999992:120:g,1:999999993:na "$MEMFIT" ps >ps.txt || fail "ps: exit $?"
+shown ps.txt ps.md ps.txt
+for version in 1 2 3; do
+    on old FAKE_NVML_VERSION=$version FAKE_NVML_PROCESSES=0:999999991:5000,0:999999992:120 "$MEMFIT" ps --json >json || fail "ps --json: exit $?"
+    used=$(number used_bytes json) processes=$(number processes_bytes json) rest=$(number unaccounted_bytes json)
+    [ "$processes" = $((5120 * 1048576)) ] && [ "$used" = $((processes + rest)) ] || fail "ps: $used is not $processes + $rest"
+done
+on old FAKE_NVML_INIT=18 "$MEMFIT" ps >out 2>&1; [ $? = 1 ] || fail "ps with a mismatched driver: exit $?"
+grep -q 'reboot' out || fail "ps: version mismatch without its cure"
+env -i PATH=/usr/bin:/bin MEMFIT_LIB_NVML="$dir/nothing.so" "$MEMFIT" ps >out 2>&1; [ $? != 0 ] || fail "ps without a driver: exit 0"
 exit $((failures > 0))

@@ -329,7 +329,7 @@ static void test_compare(void **state)
     put(SITE "/keras-3.3.0.dist-info/METADATA", "");
     assert_ok(memfit_doctor_look(root, &other, &err), err);
     other.cards.card_count = 1;
-    other.cards.cards[0] = (memfit_card){.name = "NVIDIA A100 80GB",
+    other.cards.cards[0] = (memfit_gpu){.name = "NVIDIA A100 80GB",
                                          .total_bytes = UINT64_C(80) << 30,
                                          .free_bytes = UINT64_C(79) << 30,
                                          .memory_known = true,
@@ -338,7 +338,7 @@ static void test_compare(void **state)
     assert_ok(memfit_doctor_compare(&other, path, list, 32, &count, &err), err);
     assert_int_equal(count, 0); /* round trip */
     doctor = other;
-    doctor.cards.cards[0] = (memfit_card){.name = "NVIDIA T4",
+    doctor.cards.cards[0] = (memfit_gpu){.name = "NVIDIA T4",
                                           .total_bytes = UINT64_C(16) << 30,
                                           .free_bytes = UINT64_C(10) << 30,
                                           .memory_known = true,

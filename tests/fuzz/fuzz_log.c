@@ -1,0 +1,29 @@
+/*
+ * fuzz_log.c: any bytes into the log reader: no crash, and a diagnosis within its bounds.
+ * sources: src/diagnose/oom_log.c src/diagnose/oom_cause.c src/base/error.c src/base/text.c src/base/memory.c
+ */
+#include "memfit/explain.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    memfit_diagnosis d;
+    memfit_error err;
+    memfit_status status = memfit_explain_log((const char *)data, bytes, &d, &err);
+    if (status == MEMFIT_DAMAGED)
+        return 0;
+    if (status != MEMFIT_OK || (unsigned)d.cause >= MEMFIT_DIAGNOSIS_COUNT || !(d.certainty >= 0 && d.certainty <= 1))
+        abort();
+    if (!d.suggestion_count || d.suggestion_count > MEMFIT_DIAGNOSIS_SUGGESTIONS ||
+        d.owner_count > MEMFIT_DIAGNOSIS_OWNERS || !d.evidence[0])
+        abort();
+    for (size_t i = 1; i < d.owner_count; i++)
+        if (d.owners[i - 1].bytes < d.owners[i].bytes)
+            abort();
+    return 0;
+}
