@@ -79,7 +79,8 @@ typedef struct memfit_doctor {
 } memfit_doctor;
 
 /* Looks at everything; never fails because something is missing (that is a check's answer). `root` is "" for this
- * machine, or a folder that holds another's files: then NVML is asked only when MEMFIT_LIB_NVML names one (tests). Since 0.1. */
+ * machine, or a folder that holds another's files: then NVML is asked only when MEMFIT_LIB_NVML names one (tests).
+ * Since 0.1. */
 MEMFIT_API memfit_status memfit_doctor_look(const char *root, memfit_doctor *doctor, memfit_error *err);
 
 /* What is on record, for comparing with another machine later. Since 0.1. */

@@ -50,12 +50,12 @@ static void look_at_card(mf_nvml *nvml, unsigned index, memfit_cards *cards)
     size_t at = cards->card_count++;
     memfit_gpu *out = &cards->cards[at];
     *out = (memfit_gpu){.index = index,
-                         .total_bytes = c.total_bytes,
-                         .used_bytes = c.used_bytes,
-                         .free_bytes = c.free_bytes,
-                         .reserved_bytes = c.reserved_bytes,
-                         .memory_known = c.memory_known,
-                         .capability = c.capability_major < 0 ? -1 : c.capability_major * 10 + c.capability_minor};
+                        .total_bytes = c.total_bytes,
+                        .used_bytes = c.used_bytes,
+                        .free_bytes = c.free_bytes,
+                        .reserved_bytes = c.reserved_bytes,
+                        .memory_known = c.memory_known,
+                        .capability = c.capability_major < 0 ? -1 : c.capability_major * 10 + c.capability_minor};
     snprintf(out->name, sizeof out->name, "%s", c.name);
     snprintf(out->uuid, sizeof out->uuid, "%s", c.uuid);
     snprintf(out->bus_id, sizeof out->bus_id, "%s", c.bus_id);

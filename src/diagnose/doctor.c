@@ -388,9 +388,10 @@ static void look_at_libraries(const char *root, memfit_doctor *d)
         char *slot = wanted[w].id == MF_LIBRARY_CUDNN ? d->cudnn : wanted[w].id == MF_LIBRARY_CUDART ? d->cudart : NULL;
         if (slot)
             snprintf(slot, 256, "%.255s", below(root, first->path));
-        memfit_check *c = check(
-            d, wanted[w].name, wanted[w].id == MF_LIBRARY_CUDNN && files > 1 ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
-            "%s at %.100s (%s)%s", text, below(root, first->path), first->how, files > 1 ? "; more than one copy is found" : "");
+        memfit_check *c = check(d, wanted[w].name,
+                                wanted[w].id == MF_LIBRARY_CUDNN && files > 1 ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
+                                "%s at %.100s (%s)%s", text, below(root, first->path), first->how,
+                                files > 1 ? "; more than one copy is found" : "");
         if (c->state == MEMFIT_CHECK_WARN)
             mend(c, "one copy: cuDNN opens its parts by bare name, a second copy mixes in",
                  "keep the wheel's: sudo apt-get remove 'libcudnn*', or take the other folder out of LD_LIBRARY_PATH");
@@ -695,7 +696,7 @@ static void look_at_limits(const char *root, memfit_doctor *d)
     uint64_t available = *root ? meminfo(root, "MemAvailable:") : mf_os_available_memory();
     if (d->memory_bytes)
         check(d, "memory", available < (UINT64_C(1) << 30) ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK, "%s available of %s",
-          memfit_size_format(available, a, sizeof a), memfit_size_format(d->memory_bytes, b, sizeof b));
+              memfit_size_format(available, a, sizeof a), memfit_size_format(d->memory_bytes, b, sizeof b));
     if (read_file(root, "/proc/sys/vm/overcommit_memory", text, sizeof text) && text[0] == '2') {
         c = check(d, "overcommit", MEMFIT_CHECK_WARN, "the kernel refuses to overcommit (vm.overcommit_memory=2)");
         mend(c, "0 or 1: CUDA reserves more than it uses", "sudo sysctl vm.overcommit_memory=0");

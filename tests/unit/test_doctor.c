@@ -330,19 +330,19 @@ static void test_compare(void **state)
     assert_ok(memfit_doctor_look(root, &other, &err), err);
     other.cards.card_count = 1;
     other.cards.cards[0] = (memfit_gpu){.name = "NVIDIA A100 80GB",
-                                         .total_bytes = UINT64_C(80) << 30,
-                                         .free_bytes = UINT64_C(79) << 30,
-                                         .memory_known = true,
-                                         .capability = 80};
+                                        .total_bytes = UINT64_C(80) << 30,
+                                        .free_bytes = UINT64_C(79) << 30,
+                                        .memory_known = true,
+                                        .capability = 80};
     assert_ok(memfit_doctor_save(&other, path, &err), err);
     assert_ok(memfit_doctor_compare(&other, path, list, 32, &count, &err), err);
     assert_int_equal(count, 0); /* round trip */
     doctor = other;
     doctor.cards.cards[0] = (memfit_gpu){.name = "NVIDIA T4",
-                                          .total_bytes = UINT64_C(16) << 30,
-                                          .free_bytes = UINT64_C(10) << 30,
-                                          .memory_known = true,
-                                          .capability = 75};
+                                         .total_bytes = UINT64_C(16) << 30,
+                                         .free_bytes = UINT64_C(10) << 30,
+                                         .memory_known = true,
+                                         .capability = 75};
     snprintf(doctor.kernel_module, sizeof doctor.kernel_module, "580.159.04");
     snprintf(doctor.frameworks[0].version, sizeof doctor.frameworks[0].version, "9.9.9");
     snprintf(doctor.system, sizeof doctor.system, "Other Linux");
