@@ -156,9 +156,13 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
                       "XLA_PYTHON_CLIENT_MEM_FRACTION or memory_limit as the program had it, and the card's size",
                       "%s was asked of a pool %u %% full; the pool is a part of the card", size(f->request, a),
                       f->bar_used * 100 / f->bar_cells);
+    else if (is(f, "jax") && !f->driver_refused && !pool)
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.5, "XLA_PYTHON_CLIENT_MEM_FRACTION as the program had it",
+                      "%s was asked and XLA's pool refused without asking the driver for more: its size was fixed "
+                      "when the program began",
+                      size(f->request, a));
     else
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5,
-                      "the lines before this one: the allocator prints what held the rest", "%s was asked",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5, "the lines before this one: the allocator prints what held the rest", "%s was asked",
                       size(f->request, a));
 }
 

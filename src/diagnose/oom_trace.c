@@ -101,19 +101,40 @@ static void walk(story *s)
     s->low_last = low[WINDOWS - 1];
 }
 
+/* Says whose bytes rose most since a quarter of the events. */
+static void name_growth(const story *s, memfit_diagnosis *d, const uint64_t *early, const uint64_t *late)
+{
+    uint32_t best = 0;
+    uint64_t most = 0;
+    for (uint32_t n = 1; n < s->info.names; n++)
+        if (late[n] > early[n] && late[n] - early[n] > most) {
+            most = late[n] - early[n];
+            best = n;
+        }
+    char a[24];
+    size_t used = strlen(d->evidence);
+    if (best)
+        snprintf(d->evidence + used, sizeof d->evidence - used, "; %s of it by %.120s",
+                 memfit_size_format(most, a, sizeof a), memfit_trace_name(s->trace, best));
+}
+
 /* What is live at the failure, by name, largest first. */
 static memfit_status list_owners(story *s, memfit_diagnosis *d, memfit_error *err)
 {
     uint64_t *by_name = MF_NEW_ARRAY(&s->arena, uint64_t, s->info.names + 1);
     uint64_t *blocks = MF_NEW_ARRAY(&s->arena, uint64_t, s->info.names + 1);
+    uint64_t *early = MF_NEW_ARRAY(&s->arena, uint64_t, s->info.names + 1); /* after a quarter of the events */
     uint32_t *name_of = MF_NEW_ARRAY(&s->arena, uint32_t, s->info.buffers + 1);
-    if (!by_name || !blocks || !name_of)
+    if (!by_name || !blocks || !early || !name_of)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the owners of %" PRIu64 " buffers", s->info.buffers);
     memset(by_name, 0, (s->info.names + 1) * sizeof *by_name);
+    memset(early, 0, (s->info.names + 1) * sizeof *early);
     memset(blocks, 0, (s->info.names + 1) * sizeof *blocks);
     memset(name_of, 0, (s->info.buffers + 1) * sizeof *name_of);
     for (uint64_t i = 0; i < s->count; i++) {
         const memfit_event *e = &s->events[i];
+        if (i == s->count / 4)
+            memcpy(early, by_name, (s->info.names + 1) * sizeof *early);
         if (e->device != s->device)
             continue;
         if (e->op == MEMFIT_EVENT_ALLOC) {
@@ -125,6 +146,8 @@ static memfit_status list_owners(story *s, memfit_diagnosis *d, memfit_error *er
             blocks[name_of[e->id]]--;
         }
     }
+    if (d->cause == MEMFIT_DIAGNOSIS_GROWING)
+        name_growth(s, d, early, by_name);
     for (unsigned k = 0; k + 2 < MEMFIT_DIAGNOSIS_OWNERS; k++) {
         uint32_t best = 0;
         for (uint32_t n = 0; n < s->info.names; n++)

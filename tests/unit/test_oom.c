@@ -337,6 +337,7 @@ static void test_traces(void **state)
     explain_recording(&r, &d);
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_GROWING);
     assert_string_equal(d.owners[0].name, "kept loss");
+    assert_true(strstr(d.evidence, "600.00 MiB of it by kept loss") != NULL);
     assert_int_equal(d.owners[0].bytes, 800 * mib);
     assert_int_equal(d.limit_bytes, 1024 * mib);
     /* A shortage: no pool could have served it. */
