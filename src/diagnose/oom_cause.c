@@ -162,7 +162,8 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
                       "when the program began",
                       size(f->request, a));
     else
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5, "the lines before this one: the allocator prints what held the rest", "%s was asked",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5,
+                      "the lines before this one: the allocator prints what held the rest", "%s was asked",
                       size(f->request, a));
 }
 
