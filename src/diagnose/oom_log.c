@@ -1,6 +1,6 @@
 /*
  * oom_log.c: reads the facts out of what a program printed. One pass over the lines, fixed memory: of a line only its
- * first 4 KiB are looked at, of a series of numbers only its ends.
+ * first 16 KiB are looked at, of a series of numbers only its ends.
  *
  * Nothing is concluded here except what a line states. Phrases are matched, not whole lines: versions change the words
  * around them more often than the phrases.
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_LINE = 4096 };
+enum { MOST_LINE = 16384 };
 
 /* A size as frameworks print it: "1.50 GiB", "2.00GiB", "0 bytes", "368.64 MiB", "5368709120". */
 static bool read_size(const char *p, uint64_t *bytes)
