@@ -163,9 +163,10 @@ static void test_long_line(void **state)
                                 "total capacity of 79.10 GiB of which 1.00 GiB is free. ");
     for (unsigned i = 0; i < 90; i++)
         n += (size_t)snprintf(text + n, sizeof text - n, "Process %u has 600.00 MiB memory in use. ", 1000 + i);
-    snprintf(text + n, sizeof text - n,
-             "Including non-PyTorch memory, this process has 20.00 GiB memory in use. Of the allocated memory 19.00 GiB "
-             "is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n");
+    snprintf(
+        text + n, sizeof text - n,
+        "Including non-PyTorch memory, this process has 20.00 GiB memory in use. Of the allocated memory 19.00 GiB "
+        "is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n");
     memfit_diagnosis d;
     explain(text, &d);
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_OTHER_PROCESS);
@@ -408,9 +409,10 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_provoked),  cmocka_unit_test(test_re_created),      cmocka_unit_test(test_in_force), cmocka_unit_test(test_long_line),
-        cmocka_unit_test(test_no_log),    cmocka_unit_test(test_cut_and_garbled), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_snapshots), cmocka_unit_test(test_traces),          cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_provoked),  cmocka_unit_test(test_re_created), cmocka_unit_test(test_in_force),
+        cmocka_unit_test(test_long_line), cmocka_unit_test(test_no_log),     cmocka_unit_test(test_cut_and_garbled),
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_snapshots),  cmocka_unit_test(test_traces),
+        cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
