@@ -333,15 +333,15 @@ static void masks_reach_the_loss(void **state)
     (void)state;
     char *text = sequential_text(
         LAYER("InputLayer", "in", ",\"batch_shape\":[null,7],\"dtype\":\"int32\"") "," LAYER(
-            "Embedding",
-            "e", ",\"input_dim\":9,\"output_dim\":4,\"mask_zero\":true") "," LAYER("LSTM", "l",
-                                                                                   ",\"units\":5,\"activation\":"
-                                                                                   "\"tanh\",\"recurrent_activation\":"
-                                                                                   "\"sigmoid\",\"return_sequences\":"
-                                                                                   "true") "," LAYER("Dense", "d",
-                                                                                                     ",\"units\":3,"
-                                                                                                     "\"activation\":"
-                                                                                                     "\"softmax\""),
+            "Embedding", "e",
+            ",\"input_dim\":9,\"output_dim\":4,\"mask_zero\":true") "," LAYER("LSTM", "l",
+                                                                              ",\"units\":5,\"activation\":"
+                                                                              "\"tanh\",\"recurrent_activation\":"
+                                                                              "\"sigmoid\",\"return_sequences\":"
+                                                                              "true") "," LAYER("Dense", "d",
+                                                                                                ",\"units\":3,"
+                                                                                                "\"activation\":"
+                                                                                                "\"softmax\""),
         "{\"optimizer\":\"sgd\",\"loss\":\"sparse_categorical_crossentropy\"}");
     mf_model *model = model_from_text(text);
     mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
