@@ -156,9 +156,10 @@ typedef enum mf_op_kind {
     X(HARD_TANH)                                                                                                       \
     X(SOFTPLUS)                                                                                                        \
     X(SOFTSIGN)                                                                                                        \
-    X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS)   \
-        X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS)         \
-            X(THRESHOLD) X(SPARSE_SIGMOID) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */           \
+    X(SILU)                                                                                                            \
+    X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG)    \
+        X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD)   \
+            X(SPARSE_SIGMOID) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */                        \
         X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
 
 typedef enum mf_unary {
@@ -184,10 +185,11 @@ typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_R
     X(SQUARED_HINGE, "squared_hinge")                                                                                  \
     X(CATEGORICAL_HINGE, "categorical_hinge")                                                                          \
     X(BCE, "binary_crossentropy")                                                                                      \
-    X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                                    \
-        X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")                   \
-            X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)") X(BINARY_FOCAL, "binary_focal_crossentropy")     \
-                X(CATEGORICAL_FOCAL, "categorical_focal_crossentropy") X(COSINE, "cosine_similarity")
+    X(BCE_LOGITS, "binary_crossentropy(logits)")                                                                       \
+    X(CCE, "categorical_crossentropy") X(CCE_LOGITS, "categorical_crossentropy(logits)")                               \
+        X(SCCE, "sparse_categorical_crossentropy") X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)")           \
+            X(BINARY_FOCAL, "binary_focal_crossentropy") X(CATEGORICAL_FOCAL, "categorical_focal_crossentropy")        \
+                X(COSINE, "cosine_similarity")
 
 typedef enum mf_loss {
 #define X(name, text) MF_LOSS_##name,
