@@ -143,24 +143,14 @@ typedef enum mf_op_kind {
         MF_OP_COUNT
 } mf_op_kind;
 
+/* clang-format off */
 #define MF_UNARY_LIST(X)                                                                                               \
-    X(LINEAR)                                                                                                          \
-    X(RELU)                                                                                                            \
-    X(LEAKY_RELU)                                                                                                      \
-    X(ELU)                                                                                                             \
-    X(SELU)                                                                                                            \
-    X(CELU)                                                                                                            \
-    X(SIGMOID)                                                                                                         \
-    X(HARD_SIGMOID)                                                                                                    \
-    X(TANH)                                                                                                            \
-    X(HARD_TANH)                                                                                                       \
-    X(SOFTPLUS)                                                                                                        \
-    X(SOFTSIGN)                                                                                                        \
-    X(SILU)                                                                                                            \
-    X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID) X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG)    \
-        X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK) X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD)   \
-            X(SPARSE_SIGMOID) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */ X(POW) /* x^alpha */                        \
-        X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
+    X(LINEAR) X(RELU) X(LEAKY_RELU) X(ELU) X(SELU) X(CELU) X(SIGMOID) X(HARD_SIGMOID) X(TANH) X(HARD_TANH)             \
+    X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID)             \
+    X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK)        \
+    X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD) X(SPARSE_SIGMOID) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */           \
+    X(POW) /* x^alpha */ X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
+/* clang-format on */
 
 typedef enum mf_unary {
 #define X(name) MF_UNARY_##name,
@@ -172,24 +162,17 @@ typedef enum mf_unary {
 typedef enum { MF_ADD, MF_SUB, MF_MUL, MF_DIV, MF_MAX, MF_MIN, MF_POW, MF_SQUARED_DIFFERENCE } mf_binary;
 typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_REDUCE_PROD, MF_REDUCE_L2 } mf_reduce;
 
+/* clang-format off */
 #define MF_LOSS_LIST(X)                                                                                                \
-    X(MSE, "mean_squared_error")                                                                                       \
-    X(MAE, "mean_absolute_error")                                                                                      \
-    X(MAPE, "mean_absolute_percentage_error")                                                                          \
-    X(MSLE, "mean_squared_logarithmic_error")                                                                          \
-    X(HUBER, "huber")                                                                                                  \
-    X(LOG_COSH, "log_cosh")                                                                                            \
-    X(POISSON, "poisson")                                                                                              \
-    X(KL, "kl_divergence")                                                                                             \
-    X(HINGE, "hinge")                                                                                                  \
-    X(SQUARED_HINGE, "squared_hinge")                                                                                  \
-    X(CATEGORICAL_HINGE, "categorical_hinge")                                                                          \
-    X(BCE, "binary_crossentropy")                                                                                      \
-    X(BCE_LOGITS, "binary_crossentropy(logits)")                                                                       \
-    X(CCE, "categorical_crossentropy") X(CCE_LOGITS, "categorical_crossentropy(logits)")                               \
-        X(SCCE, "sparse_categorical_crossentropy") X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)")           \
-            X(BINARY_FOCAL, "binary_focal_crossentropy") X(CATEGORICAL_FOCAL, "categorical_focal_crossentropy")        \
-                X(COSINE, "cosine_similarity")
+    X(MSE, "mean_squared_error") X(MAE, "mean_absolute_error") X(MAPE, "mean_absolute_percentage_error")               \
+    X(MSLE, "mean_squared_logarithmic_error") X(HUBER, "huber") X(LOG_COSH, "log_cosh") X(POISSON, "poisson")          \
+    X(KL, "kl_divergence") X(HINGE, "hinge") X(SQUARED_HINGE, "squared_hinge")                                         \
+    X(CATEGORICAL_HINGE, "categorical_hinge") X(BCE, "binary_crossentropy")                                            \
+    X(BCE_LOGITS, "binary_crossentropy(logits)") X(CCE, "categorical_crossentropy")                                    \
+    X(CCE_LOGITS, "categorical_crossentropy(logits)") X(SCCE, "sparse_categorical_crossentropy")                       \
+    X(SCCE_LOGITS, "sparse_categorical_crossentropy(logits)") X(BINARY_FOCAL, "binary_focal_crossentropy")             \
+    X(CATEGORICAL_FOCAL, "categorical_focal_crossentropy") X(COSINE, "cosine_similarity")
+/* clang-format on */
 
 typedef enum mf_loss {
 #define X(name, text) MF_LOSS_##name,
@@ -198,16 +181,14 @@ typedef enum mf_loss {
         MF_LOSS_COUNT
 } mf_loss;
 
+/* clang-format off */
 #define MF_METRIC_LIST(X)                                                                                              \
-    X(BINARY_ACCURACY, "binary_accuracy")                                                                              \
-    X(CATEGORICAL_ACCURACY, "categorical_accuracy")                                                                    \
-    X(SPARSE_CATEGORICAL_ACCURACY, "sparse_categorical_accuracy")                                                      \
-    X(TOP_K, "top_k_categorical_accuracy")                                                                             \
-    X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy")                                                               \
-    X(PRECISION, "precision")                                                                                          \
-    X(RECALL, "recall")                                                                                                \
-    X(METRIC_MAE, "mae")                                                                                               \
-    X(METRIC_MSE, "mse") X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc") X(LOSS_VALUE, "loss")
+    X(BINARY_ACCURACY, "binary_accuracy") X(CATEGORICAL_ACCURACY, "categorical_accuracy")                              \
+    X(SPARSE_CATEGORICAL_ACCURACY, "sparse_categorical_accuracy") X(TOP_K, "top_k_categorical_accuracy")               \
+    X(SPARSE_TOP_K, "sparse_top_k_categorical_accuracy") X(PRECISION, "precision") X(RECALL, "recall")                 \
+    X(METRIC_MAE, "mae") X(METRIC_MSE, "mse") X(METRIC_RMSE, "root_mean_squared_error") X(AUC, "auc")                  \
+    X(LOSS_VALUE, "loss")
+/* clang-format on */
 
 typedef enum mf_metric {
 #define X(name, text) MF_METRIC_##name,
@@ -216,15 +197,12 @@ typedef enum mf_metric {
         MF_METRIC_COUNT
 } mf_metric;
 
+/* clang-format off */
 #define MF_OPTIMIZER_LIST(X)                                                                                           \
-    X(SGD, "sgd")                                                                                                      \
-    X(RMSPROP, "rmsprop")                                                                                              \
-    X(ADAM, "adam")                                                                                                    \
-    X(ADAMW, "adamw")                                                                                                  \
-    X(NADAM, "nadam")                                                                                                  \
-    X(ADAMAX, "adamax")                                                                                                \
-    X(ADAGRAD, "adagrad")                                                                                              \
-    X(ADADELTA, "adadelta") X(ADAFACTOR, "adafactor") X(LION, "lion") X(FTRL, "ftrl") X(LAMB, "lamb")
+    X(SGD, "sgd") X(RMSPROP, "rmsprop") X(ADAM, "adam") X(ADAMW, "adamw") X(NADAM, "nadam") X(ADAMAX, "adamax")        \
+    X(ADAGRAD, "adagrad") X(ADADELTA, "adadelta") X(ADAFACTOR, "adafactor") X(LION, "lion") X(FTRL, "ftrl")            \
+    X(LAMB, "lamb")
+/* clang-format on */
 
 typedef enum mf_optimizer {
 #define X(name, text) MF_OPTIMIZER_##name,

@@ -71,21 +71,16 @@ typedef struct mf_ref_window {
 void mf_ref_window_of(const mf_window *window, const mf_shape *x, const mf_shape *y, mf_ref_window *w);
 
 /* ---- kernels, in float and double ---- */
+/* clang-format off */
 #define MF_REF_KERNELS(X)                                                                                              \
-    X(fill)                                                                                                            \
-    X(broadcast)                                                                                                       \
-    X(gather)                                                                                                          \
-    X(gather_grad)                                                                                                     \
-    X(resize)                                                                                                          \
-    X(resize_grad)                                                                                                     \
-    X(matmul)                                                                                                          \
-    X(conv)                                                                                                            \
-    X(conv_grad_data) X(conv_grad_weights) X(unary) X(unary_grad) X(binary) X(binary_grad) X(sum_n) X(reduce)          \
-        X(reduce_grad) X(softmax) X(softmax_grad) X(prelu) X(prelu_grad) X(random) X(dropout) X(pool_max)              \
-            X(pool_max_grad) X(pool_avg) X(pool_avg_grad) X(batch_norm) X(batch_norm_grad) X(batch_norm_infer)         \
-                X(batch_norm_infer_grad) X(moving_average) X(layer_norm) X(layer_norm_grad) X(lstm) X(lstm_grad)       \
-                    X(gru) X(gru_grad) X(simple_rnn) X(simple_rnn_grad) X(loss) X(loss_grad) X(metric) X(regularize)   \
-                        X(clip) X(square_sum) X(clip_global) X(check_finite) X(update) X(ema) X(augment)
+    X(fill) X(broadcast) X(gather) X(gather_grad) X(resize) X(resize_grad) X(matmul) X(conv) X(conv_grad_data)         \
+    X(conv_grad_weights) X(unary) X(unary_grad) X(binary) X(binary_grad) X(sum_n) X(reduce) X(reduce_grad)             \
+    X(softmax) X(softmax_grad) X(prelu) X(prelu_grad) X(random) X(dropout) X(pool_max) X(pool_max_grad)                \
+    X(pool_avg) X(pool_avg_grad) X(batch_norm) X(batch_norm_grad) X(batch_norm_infer) X(batch_norm_infer_grad)         \
+    X(moving_average) X(layer_norm) X(layer_norm_grad) X(lstm) X(lstm_grad) X(gru) X(gru_grad) X(simple_rnn)           \
+    X(simple_rnn_grad) X(loss) X(loss_grad) X(metric) X(regularize) X(clip) X(square_sum) X(clip_global)               \
+    X(check_finite) X(update) X(ema) X(augment)
+/* clang-format on */
 #define X(name)                                                                                                        \
     memfit_status mf_ref_##name##_f32(mf_ref_call *call, memfit_error *err);                                           \
     memfit_status mf_ref_##name##_f64(mf_ref_call *call, memfit_error *err);
