@@ -202,6 +202,48 @@ def all_cases():
     c.append(case("jax-library", "library", "jax", """
         x = jnp.ones((8, 64, 64, 64)); w = jnp.ones((64, 64, 3, 3))
         print(jax.lax.conv(x, w, (1, 1), "SAME").sum())""", env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.999"}))
+    # -- what explain suggests beyond the mended forms above, each failing first and surviving as changed
+    step1024 = """
+        limit(6)
+        m = convnet(); x = torch.randn(1024, 3, 128, 128, device="cuda"); y = torch.zeros(1024, dtype=torch.long, device="cuda")
+        {train}"""
+    c.append(case("torch-mended-split", "limit", "torch", step1024.format(train="torch.nn.functional.cross_entropy(m(x), y).backward()"),
+                  mended=[("the batch in pieces", step1024.format(train="for a, b in zip(x.split(64), y.split(64)): (torch.nn.functional.cross_entropy(m(a), b) / 16).backward()"), {}, 0)]))
+    wide = """
+        limit(5)
+        m = torch.nn.Linear(16384, 20000, device="cuda"); o = torch.optim.{optimizer}
+        for s in range(2): m(torch.randn(4, 16384, device="cuda")).sum().backward(); o.step()"""
+    c.append(case("torch-mended-optimizer", "limit", "torch", wide.format(optimizer="Adam(m.parameters())"),
+                  mended=[("an optimizer with less state", wide.format(optimizer="SGD(m.parameters(), 0.1)"), {}, 0)]))
+    folds = """
+        limit(4)
+        kept = []
+        for fold in range(12):
+            m = torch.nn.Linear(8192, 8192, device="cuda"); o = torch.optim.Adam(m.parameters())
+            m(torch.randn(8, 8192, device="cuda")).sum().backward(); o.step(); {end}
+            print(f"fold {{fold}}: memory allocated {{torch.cuda.memory_allocated() >> 20}} MiB")"""
+    c.append(case("torch-mended-folds", "growing", "torch", folds.format(end="kept.append((m, o))"),
+                  mended=[("models released", folds.format(end="del m, o; torch.cuda.empty_cache()"), {}, 0)]))
+    holes = """
+        held = []
+        for i in range(95):
+            try: held.append(gib((0.05, 0.11, 0.07)[i % 3]))
+            except Exception: break
+        held = held[::2]
+        x = gib(2)"""
+    c.append(case("jax-mended-async", "fragmentation", "jax", holes, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.05"},
+                  mended=[("the driver's own pool", holes, {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"}, 0)]))
+    deep = """
+        w = [jnp.ones((4096, 4096)) * 1e-3 for _ in range(24)]
+        def block(x, *ws):
+            for a in ws: x = jnp.tanh(x @ a)
+            return x
+        def f(w, x):
+            for k in range(0, 24, 4): x = {block}(x, *w[k:k + 4])
+            return x.sum()
+        print(jax.jit(jax.grad(f))(w, jnp.ones(({n}, 4096)))[0][0, 0])"""
+    c.append(case("jax-mended-checkpoint", "limit", "jax", deep.format(block="block", n=14000), env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.05"},
+                  mended=[("recomputation", deep.format(block="jax.checkpoint(block)", n=7000), {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.05"}, 0)]))
     return c
 
 
