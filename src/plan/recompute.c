@@ -147,7 +147,8 @@ static memfit_status find_candidates(mf_tradeoff *t, uint32_t at, const uint8_t 
         double us = revive_us(flow, c, flow->uses[k], mark, ++*stamp, 0);
         ((candidate *)t->candidates)[(*count)++] = (candidate){k - 1, us / (double)flow->cells[c].bytes};
     }
-    qsort(t->candidates, *count, sizeof(candidate), by_price);
+    if (*count)
+        qsort(t->candidates, *count, sizeof(candidate), by_price);
     return MEMFIT_OK;
 }
 
