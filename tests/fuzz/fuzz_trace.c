@@ -1,8 +1,9 @@
 /*
  * fuzz_trace.c: any bytes as a trace: our own file (closed or not), CSV or snapshot. What is accepted passes its check.
  * The first byte chooses whether a header of ours is put in front, so that the cells themselves are reached.
- * sources: src/base/trace.c src/base/trace_build.c src/base/trace_import.c src/base/trace_torch.c src/base/pickle.c
- * src/base/csv.c src/base/text.c src/base/error.c src/base/memory.c src/base/os_linux.c
+ * sources: src/base/trace.c src/base/trace_build.c src/base/trace_import.c
+ * sources: src/base/trace_torch.c src/base/pickle.c
+ * sources: src/base/csv.c src/base/text.c src/base/error.c src/base/memory.c src/base/os_linux.c
  */
 #include "base/trace.h"
 
