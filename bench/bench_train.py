@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Training speed and memory beside TensorFlow and PyTorch, in one run: bench_train.py BUILD/memfit [MODEL...]
+"""Training speed and memory beside TensorFlow, in one run: bench_train.py BUILD/memfit [MODEL...]
 
-Needs Python with Keras, TensorFlow and PyTorch (never a dependency of memfit itself). Each measurement is a process of
+Needs Python with Keras and TensorFlow (never a dependency of memfit itself). Each measurement is a process of
 its own, rounds are interleaved, the best of them counts: step time (median of the steps after the first two) and VmHWM.
-PyTorch runs the layers that have a direct counterpart, channels last.
 """
 import json
 import os
