@@ -3,7 +3,7 @@
 learned: compare_training.py BUILD/memfit
 
 Printed: for each model and optimizer the worst and the median over its arrays of |memfit - keras| / |keras - start|. Biases
-before a BatchNormalization have no gradient but rounding: they make the worst figure of such models.
+before a BatchNormalization have no gradient but rounding, which may be what makes the worst figure of such models.
 """
 import os
 import subprocess
