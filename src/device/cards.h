@@ -13,7 +13,7 @@ typedef struct mf_card {
     uint32_t fixed_mib;   /* what is gone before the first tensor: driver reserve, context, library handles, kernels */
     double bandwidth_gbs; /* device memory, 10^9 bytes a second */
     double fp32_tflops;   /* peak without tensor cores */
-    double fp16_tflops;   /* peak for float16 matrices with tensor cores where there are any, dense */
+    double fp16_tflops;   /* peak for float16 matrices accumulated in float32, dense */
     double bf16_tflops;   /* 0: no bfloat16 in hardware */
     uint32_t capability;  /* compute capability times ten */
 } mf_card;

@@ -1,8 +1,7 @@
-/* test_plan_answer.c: memfit/plan.h and the table of cards, on the models of tests/fixtures/plan. */
+/* test_plan_answer.c: memfit/plan.h, on the models of tests/fixtures/plan. */
 #include "test.h"
 
 #include "base/memory.h"
-#include "device/cards.h"
 #include "memfit/plan.h"
 
 static const char *model_path(const char *name)
@@ -37,24 +36,6 @@ static memfit_plan_summary plan_of(const char *model, const memfit_plan_options 
     assert_int_equal(s.peak_bytes, s.fixed_bytes + s.arena_bytes);
     assert_true(s.lower_bound_bytes <= s.peak_bytes);
     return s;
-}
-
-static void test_cards(void **state)
-{
-    (void)state;
-    assert_true(mf_card_count() >= 40);
-    for (uint32_t i = 0; i < mf_card_count(); i++) {
-        const mf_card *card = mf_card_at(i);
-        assert_ptr_equal(mf_card_find(card->name), card);
-        assert_ptr_equal(mf_card_find(card->title), card);
-        assert_true(card->memory_mib > 2 * card->fixed_mib && card->fixed_mib >= 200);
-        assert_true(card->bandwidth_gbs > 50 && card->fp32_tflops > 1 && card->fp16_tflops >= card->fp32_tflops);
-    }
-    assert_null(mf_card_find("voodoo-2"));
-    assert_null(mf_card_find(""));
-    assert_string_equal(mf_card_nearest("rtx-3081"), "rtx-3080");
-    assert_non_null(mf_card_find("RTX 3080"));
-    assert_non_null(mf_card_find("tesla_t4"));
 }
 
 static void test_large_batch_is_split(void **state)
@@ -173,7 +154,6 @@ static void test_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cards),
         cmocka_unit_test(test_large_batch_is_split),
         cmocka_unit_test(test_sweep_is_monotone),
         cmocka_unit_test(test_validation_counts),
