@@ -1,7 +1,7 @@
 /*
  * cards.c: the table of real cards and the way to find one in it. One row a card; docs/cards.md has the source of every
- * figure, the formulas that join them (bandwidth from bus and data rate, rates from lanes and clocks) and the rule of the
- * estimated fixed costs. tests/unit/test_cards.c reads that page: a row here that differs from it fails.
+ * figure, the formulas that join them (bandwidth from bus and data rate, rates from lanes and clocks) and the rule of
+ * the estimated fixed costs. tests/unit/test_cards.c reads that page: a row here that differs from it fails.
  */
 #include "device/cards.h"
 

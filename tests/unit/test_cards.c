@@ -1,6 +1,6 @@
 /*
- * test_cards.c: the table of cards against its sources. docs/cards.md is the page people check a figure on, so it is read
- * here as data: every card has its row, every row its card, and every figure that a formula gives is that figure.
+ * test_cards.c: the table of cards against its sources. docs/cards.md is the page people check a figure on, so it is
+ * read here as data: every card has its row, every row its card, and every figure that a formula gives is that figure.
  */
 #include "test.h"
 

@@ -154,10 +154,8 @@ static void test_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_large_batch_is_split),
-        cmocka_unit_test(test_sweep_is_monotone),
-        cmocka_unit_test(test_validation_counts),
-        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_large_batch_is_split), cmocka_unit_test(test_sweep_is_monotone),
+        cmocka_unit_test(test_validation_counts),    cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
