@@ -30,7 +30,7 @@ memfit_status mf_pack_greedy_init(mf_pack_greedy *g, const mf_pack_problem *prob
 {
     size_t n = problem->count, blocks = n / (SHELF_MOST / 2) + 2;
     *g = (mf_pack_greedy){.problem = problem, .best_height = UINT64_MAX, .best_bytes = UINT64_MAX};
-    while ((problem->sections >> g->shift) > 64)
+    while (problem->sections && ((problem->sections - 1) >> g->shift) > 63) /* the last section has a bit too */
         g->shift++;
     g->blocks = MF_NEW_ARRAY(arena, mf_pack_shelf *, blocks);
     g->spare = MF_NEW_ARRAY(arena, mf_pack_shelf *, blocks);

@@ -100,6 +100,33 @@ static uint64_t brute_force(mf_pack_buffer *b, size_t n, unsigned placed, uint64
     return best;
 }
 
+/* Every number of stretches of time around the powers of two, where the shelves' masks change their grain: with 258
+ * of them the last had no bit once, and what lived to the end was packed over. */
+static void any_number_of_sections_packs(void **state)
+{
+    (void)state;
+    static mf_pack_buffer b[1200];
+    uint64_t seed = 29;
+    for (int64_t around = 64; around <= 1024; around *= 2)
+        for (int64_t sections = around - 2; sections < around + around / 16 + 4; sections++) {
+            size_t n = (size_t)sections + 2;
+            b[0] = (mf_pack_buffer){.lower = 0, .upper = sections, .size = 1000};
+            b[1] = (mf_pack_buffer){.lower = sections / 2, .upper = sections, .size = 600};
+            for (int64_t t = 0; t < sections; t++) {
+                int64_t end = t + 1 + (int64_t)(next_random(&seed) % 3);
+                b[t + 2] = (mf_pack_buffer){.lower = t,
+                                            .upper = end < sections ? end : sections,
+                                            .size = 1 + next_random(&seed) % 50};
+            }
+            memfit_error err;
+            uint64_t height;
+            for (int order = 0; order < MF_PACK_ORDER_COUNT; order += 3) {
+                assert_ok(mf_pack_one(NULL, b, n, (mf_pack_order)order, sections & 1, &height, &err), err);
+                assert_ok(mf_pack_check(NULL, b, n, height, NULL, &err), err);
+            }
+        }
+}
+
 static void exact_agrees_with_brute_force(void **state)
 {
     (void)state;
@@ -440,6 +467,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bound_and_packing_agree_with_their_definitions),
+        cmocka_unit_test(any_number_of_sections_packs),
         cmocka_unit_test(exact_agrees_with_brute_force),
         cmocka_unit_test(proofs_agree),
         cmocka_unit_test(validator_rejects_what_is_no_packing),
