@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 #define MEMFIT_DIAGNOSIS_LIST(X)                                                                                       \
-    X(TOO_LARGE, "too-large", "more than the card holds")                                                              \
+    X(TOO_LARGE, "too-large", "more than the card or the machine holds")                                                              \
     X(LIMIT, "limit", "a limit set in the program or its environment, not the card")                                   \
     X(FRAGMENTATION, "fragmentation", "enough is free, but in pieces")                                                 \
     X(OTHER_PROCESS, "other-process", "another process holds the card")                                                \
@@ -35,7 +35,7 @@ typedef enum memfit_diagnosis_cause {
 
 /* "too-large", ... Since 0.1. */
 MEMFIT_API const char *memfit_diagnosis_cause_name(memfit_diagnosis_cause cause);
-/* "more than the card holds", ... Since 0.1. */
+/* "enough is free, but in pieces", ... Since 0.1. */
 MEMFIT_API const char *memfit_diagnosis_cause_words(memfit_diagnosis_cause cause);
 
 enum { MEMFIT_DIAGNOSIS_OWNERS = 12, MEMFIT_DIAGNOSIS_SUGGESTIONS = 4 };
@@ -65,6 +65,7 @@ typedef struct memfit_diagnosis {
     struct {
         char change[320]; /* a line to paste, or a command */
         char why[200];
+        char kind[24]; /* the class of change, "expandable", "batch", ...: docs/explain.md lists them */
     } suggestions[MEMFIT_DIAGNOSIS_SUGGESTIONS]; /* best first */
 } memfit_diagnosis;
 

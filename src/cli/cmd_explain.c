@@ -121,6 +121,7 @@ static void print_json(const memfit_diagnosis *d, const joined *j)
         mf_json_open(&w, NULL, '{');
         mf_json_put_string(&w, "change", d->suggestions[i].change);
         mf_json_put_string(&w, "why", d->suggestions[i].why);
+        mf_json_put_string(&w, "class", d->suggestions[i].kind);
         mf_json_close(&w, '}');
     }
     mf_json_close(&w, ']');

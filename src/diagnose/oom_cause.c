@@ -1,10 +1,10 @@
 /*
- * oom_cause.c: from facts to a cause, and from the cause to the line to change.
+ * oom_cause.c: from facts to a cause.
  *
  * The rules are tried in order; the first that holds decides. What a library could not get comes before what the
  * allocator says of itself (it is another failure), what happened over time before what the last moment looks like, and
- * a shortage before an explanation by sheer size. Every rule states its evidence in words and how sure it is; a
- * suggestion is given only when the text does not show it to be in force already.
+ * a shortage before an explanation by sheer size. Every rule states its evidence in words and how sure it is. What to
+ * change follows from the cause: oom_suggest.c.
  */
 #include "diagnose/oom_log.h"
 
@@ -165,153 +165,6 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5,
                       "the lines before this one: the allocator prints what held the rest", "%s was asked",
                       size(f->request, a));
-}
-
-/* ---- suggestions ------------------------------------------------------------------------------------------ */
-
-static void suggest(const mf_oom_facts *f, memfit_diagnosis *d, const char *why, const char *format, ...)
-    MEMFIT_PRINTF(4, 5);
-
-static void suggest(const mf_oom_facts *f, memfit_diagnosis *d, const char *why, const char *format, ...)
-{
-    if (d->suggestion_count == MEMFIT_DIAGNOSIS_SUGGESTIONS)
-        return;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(d->suggestions[d->suggestion_count].change, sizeof d->suggestions[0].change, format, args);
-    va_end(args);
-    for (size_t i = 0; i < f->setting_count; i++)
-        if (strcmp(f->settings[i], d->suggestions[d->suggestion_count].change) == 0)
-            return; /* in force already */
-    snprintf(d->suggestions[d->suggestion_count++].why, sizeof d->suggestions[0].why, "%s", why);
-}
-
-static void suggest_smaller(const mf_oom_facts *f, memfit_diagnosis *d)
-{
-    if (is(f, "pytorch"))
-        suggest(f, d, "the same batch in pieces: gradients add up",
-                "for x, y in zip(batch_x.split(n), batch_y.split(n)): (loss_fn(model(x), y) / pieces).backward()");
-    else if (is(f, "tensorflow"))
-        suggest(f, d, "the same batch in pieces: gradients add up",
-                "optimizer = keras.optimizers.Adam(gradient_accumulation_steps=8)  # with batch_size / 8");
-    else if (is(f, "memfit"))
-        suggest(f, d, "plans pieces of the batch and recomputation so that the step fits",
-                "memfit train MODEL --data SOURCE --memory SIZE");
-    else if (is(f, "jax"))
-        suggest(f, d, "fewer intermediate results are kept for the backward pass",
-                "loss_fn = jax.checkpoint(loss_fn)  # and a smaller batch");
-    suggest(f, d, "half the batch halves the activations", "batch_size = batch_size // 2");
-}
-
-/* Without preallocation XLA's pool grows by doubling, so the first piece it is refused is a power of two; with it, the
- * first piece is a fraction of the card. */
-static bool preallocation_is_off(const mf_oom_facts *f)
-{
-    return f->preallocate_off || (f->refused_first && !(f->refused_first & (f->refused_first - 1)));
-}
-
-void mf_oom_suggest(const mf_oom_facts *f, memfit_diagnosis *d)
-{
-    bool torch = is(f, "pytorch"), tf = is(f, "tensorflow");
-    switch (d->cause) {
-    case MEMFIT_DIAGNOSIS_TOO_LARGE:
-        suggest_smaller(f, d);
-        if (strstr(f->operation, "Adam") || strstr(f->line, "optim"))
-            suggest(f, d, "the optimizer's state is twice the parameters; this one keeps less",
-                    "optimizer = torch.optim.SGD(model.parameters(), lr)");
-        suggest(f, d, "what a step needs, and what would fit, before running it",
-                "memfit plan model.keras --batch-size N --for CARD");
-        break;
-    case MEMFIT_DIAGNOSIS_LIMIT:
-        if (torch)
-            suggest(f, d, "the limit is what refused, the card has room",
-                    "torch.cuda.set_per_process_memory_fraction(1.0)");
-        else if (tf)
-            suggest(f, d, "the limit is what refused",
-                    "tf.config.set_logical_device_configuration(gpu, "
-                    "[tf.config.LogicalDeviceConfiguration(memory_limit=MORE_MB)])");
-        else if (is(f, "memfit"))
-            suggest(f, d, "the limit is what refused; it can be changed while the pool runs",
-                    "memfit_pool_set_limit(pool, MORE_BYTES, false, &err);");
-        else if (f->fraction < 0.95)
-            suggest(f, d, "the pool is a part of the card (75 % unless set)", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95");
-        suggest_smaller(f, d);
-        break;
-    case MEMFIT_DIAGNOSIS_FRAGMENTATION:
-        if (torch && !f->expandable_on)
-            suggest(f, d, "free pages are then joined instead of being refused",
-                    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
-        else if (torch)
-            suggest(f, d, "gives the pieces back before the large request",
-                    "torch.cuda.empty_cache()  # before the large allocation");
-        else if (is(f, "memfit"))
-            suggest(f, d, "small blocks that outlive the others pin pages: give them a pool of their own",
-                    "memfit_pool_create(device, &small_options, &small_pool, &err);");
-        else if (!f->async_on)
-            suggest(f, d, "the driver's pool can move free pages",
-                    tf ? "TF_GPU_ALLOCATOR=cuda_malloc_async" : "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async");
-        suggest(f, d, "large blocks first leave no holes", "allocate the largest tensors before the many small ones");
-        break;
-    case MEMFIT_DIAGNOSIS_OTHER_PROCESS:
-        if (f->process_count)
-            suggest(f, d, "the largest other process on the card", "kill %u", f->processes[0].pid);
-        suggest(f, d, "shows who holds the card", "memfit ps");
-        if (tf ? !f->growth_on : !torch && !preallocation_is_off(f))
-            suggest(f, d, "takes what it uses instead of most of the card",
-                    tf ? "TF_FORCE_GPU_ALLOW_GROWTH=true" : "XLA_PYTHON_CLIENT_PREALLOCATE=false");
-        suggest(f, d, "another card, if there is one", "CUDA_VISIBLE_DEVICES=1");
-        break;
-    case MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK:
-        if (!preallocation_is_off(f))
-            suggest(f, d, "JAX takes 75 % of the card at its first use", "XLA_PYTHON_CLIENT_PREALLOCATE=false");
-        if (!f->growth_on)
-            suggest(f, d, "TensorFlow takes the whole card at its first use", "TF_FORCE_GPU_ALLOW_GROWTH=true");
-        suggest(f, d, "keeps it to a share", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.3");
-        suggest(f, d, "what only prepares data needs no card", "tf.config.set_visible_devices([], 'GPU')");
-        break;
-    case MEMFIT_DIAGNOSIS_GROWING:
-        if (torch)
-            suggest(f, d, "a kept loss keeps its whole graph",
-                    "history.append(loss.item())  # not: history.append(loss)");
-        if (is(f, "memfit"))
-            suggest(f, d, "shows by owner and mark what was kept", "memfit report TRACE");
-        else
-            suggest(f, d, "what must be kept goes to the host",
-                    torch ? "kept.append(output.detach().cpu())" : "kept.append(np.asarray(output))");
-        if (torch)
-            suggest(f, d, "models of earlier folds die with their optimizer",
-                    "del model, optimizer; torch.cuda.empty_cache()");
-        else if (!is(f, "memfit"))
-            suggest(f, d, "models of earlier runs are released",
-                    tf ? "keras.backend.clear_session()" : "jax.clear_caches(); del state");
-        break;
-    case MEMFIT_DIAGNOSIS_EVALUATION:
-        if (torch && !f->no_grad_on)
-            suggest(f, d, "nothing is kept for a backward pass that never comes",
-                    "with torch.no_grad(): output = model(x)");
-        suggest(f, d, "the evaluation batch can be smaller than the training batch: results are the same",
-                tf ? "model.fit(..., validation_batch_size=32)" : "val_batch_size = train_batch_size");
-        break;
-    case MEMFIT_DIAGNOSIS_LIBRARY:
-        if (torch && f->limit)
-            suggest(f, d, "gives what PyTorch keeps but does not use back to the card", "torch.cuda.empty_cache()");
-        else if (torch)
-            suggest(f, d, "leaves room for contexts, handles and workspaces",
-                    "torch.cuda.set_per_process_memory_fraction(0.9)");
-        else if (tf && !f->growth_on)
-            suggest(f, d, "leaves room for handles and workspaces", "TF_FORCE_GPU_ALLOW_GROWTH=true");
-        else if (tf)
-            suggest(f, d, "leaves room for handles and workspaces",
-                    "tf.config.set_logical_device_configuration(gpu, "
-                    "[tf.config.LogicalDeviceConfiguration(memory_limit=LESS_MB)])");
-        else if (is(f, "jax"))
-            suggest(f, d, "leaves room for handles and workspaces", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.7");
-        suggest(f, d, "shows who holds the card", "memfit ps");
-        break;
-    default:
-        suggest(f, d, "checks driver, libraries and cards against each other", "memfit doctor");
-        break;
-    }
 }
 
 /* ---- together --------------------------------------------------------------------------------------------- */

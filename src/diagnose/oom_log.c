@@ -4,6 +4,11 @@
  *
  * Nothing is concluded here except what a line states. Phrases are matched, not whole lines: versions change the words
  * around them more often than the phrases.
+ *
+ * Most lines of a long log say nothing. Each group of phrases names four letters that every line it could read must
+ * hold; one pass over a line looks its groups of four letters up in a small table (a hash, letters folded to lower
+ * case, so it can only say "perhaps" too often) and gives the readers worth calling. mf_oom_read_all calls them all:
+ * tests and the fuzz target hold both against each other.
  */
 #include "diagnose/oom_log.h"
 
@@ -292,7 +297,9 @@ static void keep_setting(const char *line, const char *name, mf_oom_facts *f)
         return;
     p++;
     p += strspn(p, " '\"=");
-    size_t value = strcspn(p, " '\",;)}]\t\r");
+    size_t value = strcspn(p, strstr(name, "ALLOC_CONF") ? " '\";)}]\t\r" : " '\",;)}]\t\r");
+    while (value && p[value - 1] == ',') /* of a list around it, not of the setting */
+        value--;
     if (!value || n + value + 2 > sizeof f->settings[0])
         return;
     snprintf(f->settings[f->setting_count++], sizeof f->settings[0], "%s=%.*s", name, (int)value, p);
@@ -303,7 +310,8 @@ static void keep_settings(const char *line, mf_oom_facts *f)
     static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF",       "PYTORCH_ALLOC_CONF",
                                         "TF_FORCE_GPU_ALLOW_GROWTH",     "TF_GPU_ALLOCATOR",
                                         "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION",
-                                        "XLA_PYTHON_CLIENT_ALLOCATOR",   "CUDA_VISIBLE_DEVICES"};
+                                        "XLA_PYTHON_CLIENT_ALLOCATOR",   "JAX_PLATFORMS",
+                                        "CUDA_VISIBLE_DEVICES"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         keep_setting(line, names[i], f);
     for (size_t i = 0; i < f->setting_count; i++) {
@@ -322,6 +330,11 @@ static void read_settings(const char *line, mf_oom_facts *f)
     if (strstr(line, "try setting") || strstr(line, "improve the situation"))
         return;
     keep_settings(line, f);
+    size_t count;
+    const mf_oom_class *classes = mf_oom_classes(&count);
+    for (size_t i = 0; i < count; i++)
+        if (classes[i].seen && strstr(line, classes[i].seen))
+            f->seen |= UINT64_C(1) << i;
     f->expandable_on |= strstr(line, "expandable_segments=True") != NULL;
     f->growth_on |= strstr(line, "set_memory_growth(") && strstr(line, "True");
     /* torch.no_grad and inference_mode as decorators leave this frame in a traceback. */
@@ -353,6 +366,8 @@ static void read_frame(const char *line, mf_oom_facts *f)
             snprintf(f->evaluation_text, sizeof f->evaluation_text, "the call came through %s()", functions[i]);
         }
     }
+    f->optimizer |= strstr(file, "/torch/optim/") && in && strncmp(in + 5, "step", 4) == 0;
+    f->attention |= in && strstr(in, "attention") != NULL;
     if (strstr(file, "site-packages") || strstr(file, "dist-packages") || strstr(file, "<frozen"))
         return;
     snprintf(f->line, sizeof f->line, "%.*s:%lu", (int)(end - file - 6 < 200 ? end - file - 6 : 200), file + 6,
@@ -381,17 +396,18 @@ static void read_series(const char *line, mf_oom_facts *f)
         f->series_rises += bytes > f->series_last;
     f->series_last = bytes;
     f->series_count++;
+    f->folds = strcmp(counter, "fold") == 0 || strcmp(counter, "trial") == 0;
     snprintf(f->series_word, sizeof f->series_word, "%s", counter);
 }
 
-/* Words the program itself printed before it failed. */
-static void read_words(const char *line, mf_oom_facts *f, bool failed_before)
+/* Words the program itself printed before it failed; `evaluates`: some of them may be in the line. */
+static void read_words(const char *line, mf_oom_facts *f, bool failed_before, bool evaluates)
 {
     if (failed_before || strstr(line, "File \"") || strstr(line, "bfc_allocator") || strstr(line, "site-packages"))
         return;
     static const char *const words[] = {"validating", "validation",   "evaluating", "evaluation",
                                         "predicting", "running test", "val_step",   "inference"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; evaluates && i < sizeof words / sizeof *words; i++)
         if (has_word(line, words[i])) {
             f->evaluation_word = true;
             snprintf(f->evaluation_text, sizeof f->evaluation_text, "the last thing printed was about %s", words[i]);
@@ -403,16 +419,8 @@ static void read_words(const char *line, mf_oom_facts *f, bool failed_before)
         f->evaluation_word = false;
 }
 
-static void read_line(const char *line, mf_oom_facts *f)
+static void read_names(const char *line, mf_oom_facts *f)
 {
-    bool failed_before = f->failed;
-    read_torch(line, f);
-    read_bfc(line, f);
-    read_library(line, f);
-    read_settings(line, f);
-    read_frame(line, f);
-    read_series(line, f);
-    read_words(line, f, failed_before);
     if (!strstr(line, "File \"")) {
         f->names_torch |= has_word(line, "torch") || has_word(line, "pytorch");
         f->names_jax |= has_word(line, "jax");
@@ -428,7 +436,119 @@ static void read_line(const char *line, mf_oom_facts *f)
     }
 }
 
-void mf_oom_read(const char *text, size_t bytes, mf_oom_facts *facts)
+/* ---- which lines ------------------------------------------------------------------------------------------ */
+
+enum { FAILURE = 1, SETTINGS = 2, FRAME = 4, SERIES = 8, WORDS = 16, NAMES = 32, GOES_ON = 64, ALL = 127, FILTER_BITS = 14 };
+typedef uint8_t line_filter[1 << FILTER_BITS];
+
+/* Four letters, in lower case. */
+static uint32_t letters_at(const char *text)
+{
+    uint32_t letters;
+    memcpy(&letters, text, sizeof letters);
+    return letters | 0x20202020u;
+}
+
+static unsigned filter_slot(uint32_t letters)
+{
+    return (letters * 0x9E3779B1u) >> (32 - FILTER_BITS);
+}
+
+static void filter_make(line_filter filter)
+{
+    static const struct {
+        char four[5];
+        uint8_t groups;
+    } keys[] = {
+        {"da o", FAILURE},          /* CUDA out of memory */
+        {"n ou", FAILURE},          /* ran out of memory */
+        {"xhau", FAILURE | NAMES},  /* RESOURCE_EXHAUSTED, ResourceExhaustedError */
+        {"m wh", FAILURE},          /* OOM when allocating */
+        {"{{no", FAILURE},          /* [[{{node */
+        {"iled", FAILURE},          /* failed to allocate, failed to create */
+        {"ceed", FAILURE},          /* exceeds the base limit */
+        {"imit", FAILURE},          /* Limit: */
+        {"nuse", FAILURE},          /* InUse: */
+        {"bfc_", FAILURE},          /* bfc_allocator: the bar */
+        {"hunk", FAILURE},          /* Chunks of size */
+        {"blas", FAILURE},          /* CUBLAS_STATUS, cuBLAS handle */
+        {"udnn", FAILURE},          /* CUDNN_STATUS, cudnn handle */
+        {"usol", FAILURE},          /* CUSOLVER_STATUS */
+        {"ufft", FAILURE},          /* CUFFT_ALLOC_FAILED */
+        {"rorm", FAILURE},          /* cudaErrorMemoryAllocation */
+        {"a er", FAILURE},          /* CUDA error */
+        {"torc", FAILURE | NAMES},  /* torch.OutOfMemoryError */
+        {"tens", NAMES},            /* tensorflow */
+        {"tf.e", NAMES},            /* tf.errors */
+        {"mfit", NAMES},            /* memfit: */
+        {"loc_", SETTINGS},         /* PYTORCH_CUDA_ALLOC_CONF */
+        {"_gro", SETTINGS},         /* TF_FORCE_GPU_ALLOW_GROWTH, set_memory_growth */
+        {"gpu_", SETTINGS},         /* TF_GPU_ALLOCATOR */
+        {"xla_", SETTINGS},         /* XLA_PYTHON_CLIENT_... */
+        {"visi", SETTINGS},         /* CUDA_VISIBLE_DEVICES */
+        {"jax_", SETTINGS},         /* JAX_PLATFORMS */
+        {"xpan", SETTINGS},         /* expandable_segments */
+        {"orat", SETTINGS},         /* decorate_context */
+        {"o_gr", SETTINGS},         /* torch.no_grad */
+        {"nce_", SETTINGS},         /* torch.inference_mode */
+        {"frac", SETTINGS},         /* MEM_FRACTION */
+        {"le \"", FRAME | NAMES},   /* File " */
+        {"mory", SERIES},           /* memory 5192 MiB */
+        {"ocat", SERIES},           /* allocated */
+        {"n us", SERIES},           /* in use */
+        {"mem:", SERIES},
+        {"mem ", SERIES},
+        {"vali", WORDS},            /* validation */
+        {"eval", WORDS},            /* evaluating */
+        {"pred", WORDS},            /* predicting */
+        {"val_", WORDS},            /* val_step */
+        {" tes", WORDS},            /* running test */
+        {"infe", WORDS},            /* inference */
+        {"step", GOES_ON},          /* training goes on */
+        {"trai", GOES_ON},
+    };
+    memset(filter, 0, sizeof(line_filter));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        filter[filter_slot(letters_at(keys[i].four))] |= keys[i].groups;
+    size_t count;
+    const mf_oom_class *classes = mf_oom_classes(&count);
+    for (size_t i = 0; i < count; i++)
+        if (classes[i].seen)
+            filter[filter_slot(letters_at(classes[i].seen + strlen(classes[i].seen) - 4))] |= SETTINGS;
+}
+
+static unsigned filter_line(const line_filter filter, const char *text, size_t bytes)
+{
+    const uint32_t jax = letters_at("jax\n") & 0xFFFFFF; /* has three only */
+    unsigned groups = 0;
+    for (size_t i = 0; i + 4 <= bytes; i++) {
+        uint32_t letters = letters_at(text + i);
+        groups |= filter[filter_slot(letters)] | (unsigned)((letters & 0xFFFFFF) == jax) * NAMES;
+    }
+    return groups;
+}
+
+static void read_line(const char *line, unsigned groups, mf_oom_facts *f)
+{
+    bool failed_before = f->failed;
+    if (groups & FAILURE) {
+        read_torch(line, f);
+        read_bfc(line, f);
+        read_library(line, f);
+    }
+    if (groups & SETTINGS)
+        read_settings(line, f);
+    if (groups & FRAME)
+        read_frame(line, f);
+    if (groups & SERIES)
+        read_series(line, f);
+    if (groups & (WORDS | GOES_ON))
+        read_words(line, f, failed_before, groups & WORDS);
+    if (groups & NAMES)
+        read_names(line, f);
+}
+
+static void read_text(const char *text, size_t bytes, const line_filter filter, mf_oom_facts *facts)
 {
     char line[MOST_LINE];
     memset(facts, 0, sizeof *facts);
@@ -436,14 +556,33 @@ void mf_oom_read(const char *text, size_t bytes, mf_oom_facts *facts)
         const char *end = memchr(text + at, '\n', bytes - at);
         size_t length = end ? (size_t)(end - (text + at)) : bytes - at;
         size_t n = length < MOST_LINE - 1 ? length : MOST_LINE - 1;
-        for (size_t i = 0; i < n; i++) /* a NUL in the text must not hide what follows it */
-            line[i] = text[at + i] ? text[at + i] : ' ';
-        line[n] = 0;
-        /* Progress bars overwrite their line: the last state is the one that counts. */
-        const char *last = strrchr(line, '\r');
-        read_line(last && last[1] ? last + 1 : line, facts);
+        /* With the line's end, so that letters at the very end have something behind them; a last line without one is
+         * read in any case. */
+        unsigned groups = filter && end ? filter_line(filter, text + at, n + 1) : ALL;
+        if (!facts->evaluation_word && groups == GOES_ON)
+            groups = 0;
+        if (groups) {
+            for (size_t i = 0; i < n; i++) /* a NUL in the text must not hide what follows it */
+                line[i] = text[at + i] ? text[at + i] : ' ';
+            line[n] = 0;
+            /* Progress bars overwrite their line: the last state is the one that counts. */
+            const char *last = strrchr(line, '\r');
+            read_line(last && last[1] ? last + 1 : line, groups, facts);
+        }
         at += length + 1;
     }
     if (!facts->framework)
         facts->framework = facts->bfc_failure ? "tensorflow" : "unknown";
+}
+
+void mf_oom_read(const char *text, size_t bytes, mf_oom_facts *facts)
+{
+    line_filter filter;
+    filter_make(filter);
+    read_text(text, bytes, filter, facts);
+}
+
+void mf_oom_read_all(const char *text, size_t bytes, mf_oom_facts *facts)
+{
+    read_text(text, bytes, NULL, facts);
 }

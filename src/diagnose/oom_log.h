@@ -34,6 +34,9 @@ typedef struct mf_oom_facts {
     bool expandable_on, growth_on, preallocate_off, fraction_set, async_on; /* settings visible in the text */
     bool no_grad_on;                                                        /* the failing call ran without gradients */
     bool host;                                                              /* it was the host's memory, not a card's */
+    bool optimizer, attention; /* the call that asked came through an optimizer's step, an attention's scores */
+    bool folds;                /* what was counted while memory rose: folds or trials, not steps */
+    uint64_t seen;             /* classes of suggestion whose own words stand in the text: bit i, row i */
     double fraction;
     char settings[8][96]; /* "NAME=VALUE" as visible in the text */
     size_t setting_count;
@@ -46,6 +49,8 @@ typedef struct mf_oom_facts {
 } mf_oom_facts;
 
 void mf_oom_read(const char *text, size_t bytes, mf_oom_facts *facts);
+/* The same, without skipping lines that cannot say anything: slow, for tests. */
+void mf_oom_read_all(const char *text, size_t bytes, mf_oom_facts *facts);
 /* Concludes: fills cause, certainty, evidence, owners and suggestions. */
 void mf_oom_conclude(const mf_oom_facts *facts, memfit_diagnosis *diagnosis);
 
@@ -56,5 +61,22 @@ void mf_oom_decide(memfit_diagnosis *d, memfit_diagnosis_cause cause, double cer
 void mf_oom_own(memfit_diagnosis *d, uint64_t bytes, const char *format, ...) MEMFIT_PRINTF(3, 4);
 /* What to change, by d->cause and what the facts say is in force. */
 void mf_oom_suggest(const mf_oom_facts *facts, memfit_diagnosis *d);
+
+/* One thing that can be suggested. Rows of one id are one class: the same change, worded for a cause or framework. */
+typedef struct mf_oom_class {
+    const char *id;                                             /* as in tests/fixtures/oom-logs/cases.json */
+    unsigned causes, frameworks;                                /* bits: 1 << cause, MF_OOM_* */
+    unsigned flags;                                             /* MF_OOM_LOOKS, MF_OOM_AGAIN */
+    bool (*fits)(const mf_oom_facts *, const memfit_diagnosis *); /* false: in force, or out of place; NULL: always */
+    const char *seen;   /* these words in the text say that it is in force; NULL: only the fits function tells */
+    const char *change; /* a line to paste; {pid}, {mb}, {bytes}, {size} and {conf} are filled in */
+    const char *why;
+} mf_oom_class;
+enum { MF_OOM_TORCH = 1, MF_OOM_TENSORFLOW = 2, MF_OOM_JAX = 4, MF_OOM_MEMFIT = 8, MF_OOM_UNKNOWN = 16 };
+enum {
+    MF_OOM_LOOKS = 1, /* shows something, mends nothing */
+    MF_OOM_AGAIN = 2  /* may be done once more though it was done: half the batch */
+};
+const mf_oom_class *mf_oom_classes(size_t *count);
 
 #endif

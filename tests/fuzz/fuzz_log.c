@@ -1,8 +1,8 @@
 /*
  * fuzz_log.c: any bytes into the log reader: no crash, and a diagnosis within its bounds.
- * sources: src/diagnose/oom_log.c src/diagnose/oom_cause.c src/base/error.c src/base/text.c src/base/memory.c
+ * sources: src/diagnose/oom_log.c src/diagnose/oom_cause.c src/diagnose/oom_suggest.c src/base/error.c src/base/text.c src/base/memory.c
  */
-#include "memfit/explain.h"
+#include "diagnose/oom_log.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,5 +25,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (size_t i = 1; i < d.owner_count; i++)
         if (d.owners[i - 1].bytes < d.owners[i].bytes)
             abort();
+    mf_oom_facts quick, all; /* skipping lines must lose nothing */
+    mf_oom_read((const char *)data, bytes, &quick);
+    mf_oom_read_all((const char *)data, bytes, &all);
+    if (memcmp(&quick, &all, sizeof all) != 0)
+        abort();
     return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/os.h"
+#include "diagnose/oom_log.h"
 #include "memfit/explain.h"
 #include "memfit/trace.h"
 
@@ -56,33 +57,92 @@ static void not_in_force(const char *name, const mf_json *env, const memfit_diag
     }
 }
 
+/* The text in front of the log says that the change was made: it is not suggested again. */
+static void not_suggested_again(const char *name, const mf_mapping *log, const memfit_diagnosis *first)
+{
+    size_t count;
+    const mf_oom_class *classes = mf_oom_classes(&count);
+    for (size_t i = 0; i < first->suggestion_count; i++) {
+        const char *change = first->suggestions[i].change;
+        unsigned flags = 0;
+        for (size_t k = 0; k < count; k++)
+            if (strcmp(classes[k].id, first->suggestions[i].kind) == 0)
+                flags |= classes[k].flags;
+        if (flags)
+            continue; /* looks only, or can be done once more */
+        static const char *const fronts[] = {"", "+ export ", "    "};
+        for (size_t k = 0; k < sizeof fronts / sizeof *fronts; k++) {
+            char *text = malloc(log->bytes + 512);
+            assert_non_null(text);
+            const char *remark = strstr(change, "  #");
+            int length = remark ? (int)(remark - change) : (int)strlen(change);
+            size_t n = (size_t)snprintf(text, 512, "%s%.*s\n", fronts[k], length, change);
+            memcpy(text + n, log->data, log->bytes);
+            memfit_diagnosis d;
+            memfit_error err;
+            assert_ok(memfit_explain_log(text, n + log->bytes, &d, &err), err);
+            free(text);
+            sane(&d);
+            assert_int_equal(d.cause, first->cause);
+            if (suggests(&d, change)) {
+                fprintf(stderr, "%s: \"%s\" is in force and suggested again\n", name, change);
+                fail();
+            }
+        }
+    }
+}
+
+/* Reading only the lines that can say something loses nothing. */
+static void same_facts(const mf_mapping *log)
+{
+    static mf_oom_facts quick, all;
+    mf_oom_read((const char *)log->data, log->bytes, &quick);
+    mf_oom_read_all((const char *)log->data, log->bytes, &all);
+    assert_memory_equal(&quick, &all, sizeof all);
+}
+
+static const mf_json *cases_open(mf_arena *arena, mf_mapping *map, const char *name)
+{
+    char path[1024];
+    memfit_error err;
+    mf_json *cases = NULL;
+    mf_arena_init(arena, NULL);
+    assert_ok(mf_os_map_file(source_path(path, sizeof path, name, ".json"), map, &err), err);
+    assert_ok(mf_json_parse(arena, (const char *)map->data, map->bytes, &cases, &err), err);
+    return cases;
+}
+
+static void explain_case(const char *name, const mf_json *c, memfit_diagnosis *d)
+{
+    char path[1024];
+    memfit_error err;
+    mf_mapping log;
+    assert_ok(mf_os_map_file(source_path(path, sizeof path, name, ".log"), &log, &err), err);
+    assert_ok(memfit_explain_log((const char *)log.data, log.bytes, d, &err), err);
+    sane(d);
+    not_in_force(name, mf_json_get(c, "env"), d);
+    not_suggested_again(name, &log, d);
+    same_facts(&log);
+    mf_os_unmap_file(&log);
+}
+
 static void test_provoked(void **state)
 {
     (void)state;
-    char path[1024];
-    memfit_error err;
     mf_mapping map;
-    assert_ok(mf_os_map_file(source_path(path, sizeof path, "cases", ".json"), &map, &err), err);
     mf_arena arena;
-    mf_arena_init(&arena, NULL);
-    mf_json *cases = NULL;
-    assert_ok(mf_json_parse(&arena, (const char *)map.data, map.bytes, &cases, &err), err);
+    const mf_json *cases = cases_open(&arena, &map, "cases");
     unsigned count = 0, right = 0;
     for (const mf_json *c = cases->first; c; c = c->next) {
         const char *name = mf_json_get_string(c, "name", "?"), *cause = mf_json_get_string(c, "cause", "?");
-        mf_mapping log;
         memfit_diagnosis d;
-        assert_ok(mf_os_map_file(source_path(path, sizeof path, name, ".log"), &log, &err), err);
-        assert_ok(memfit_explain_log((const char *)log.data, log.bytes, &d, &err), err);
-        sane(&d);
+        explain_case(name, c, &d);
         assert_true(d.request_bytes > 0 || d.cause == MEMFIT_DIAGNOSIS_LIBRARY);
-        not_in_force(name, mf_json_get(c, "env"), &d);
         count++;
         if (strcmp(memfit_diagnosis_cause_name(d.cause), cause) == 0)
             right++;
         else
             fprintf(stderr, "%s: %s, wanted %s\n", name, memfit_diagnosis_cause_name(d.cause), cause);
-        mf_os_unmap_file(&log);
     }
     fprintf(stderr, "%u of %u causes right\n", right, count);
     assert_true(count >= 35);

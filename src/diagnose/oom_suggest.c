@@ -1,0 +1,419 @@
+/*
+ * oom_suggest.c: from the cause to the line to change.
+ *
+ * One table. A row says for which causes and frameworks it is meant, when it is out of place, by which words in the
+ * text it is known to be in force, and the line itself; rows are in the order of preference, the first four that fit are
+ * given. Every class (id) that mends something was run: a program that died, changed by this line alone, survived. Which
+ * program, is in tests/fixtures/oom-logs/cases.json; the test fails for a class without one.
+ *
+ * Tried and dropped: torch.cuda.empty_cache() against fragmentation (PyTorch does that itself before it gives up), and
+ * XLA_PYTHON_CLIENT_PREALLOCATE=false in the process that was refused (the pool backs off down to the request before it
+ * gives up, so preallocation is not what refused; in the process that holds the card it helps).
+ */
+#include "diagnose/oom_log.h"
+
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+/* ---- when ------------------------------------------------------------------------------------------------- */
+
+static bool limit_below_fraction(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->fraction < 0.95;
+}
+
+static bool conf_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    for (size_t i = 0; i < f->setting_count; i++)
+        if (strstr(f->settings[i], "per_process_memory_fraction:"))
+            return true;
+    return false;
+}
+
+static bool code_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return !conf_limits(f, d);
+}
+
+static bool asked_by_attention(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->attention;
+}
+
+static bool asked_by_optimizer(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->optimizer;
+}
+
+static bool not_expandable(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->expandable_on && !f->async_on;
+}
+
+static bool expandable_did_not_help(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->expandable_on && !f->async_on;
+}
+
+static bool not_async(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->async_on;
+}
+
+static bool process_known(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->process_count > 0;
+}
+
+/* Without preallocation XLA's pool grows by doubling, so the first piece it is refused is a power of two; with it, the
+ * first piece is a fraction of the card. Who turned it off here has turned it off for the other process too. */
+static bool preallocates(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->preallocate_off && !(f->refused_first && !(f->refused_first & (f->refused_first - 1)));
+}
+
+/* The other framework is the one named; when none is, it may be any. */
+static bool jax_may_hold(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->names_jax || !f->names_tensorflow;
+}
+
+static bool jax_may_hold_too_much(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return jax_may_hold(f, d) && preallocates(f, d);
+}
+
+static bool jax_has_no_share(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return jax_may_hold(f, d) && (!f->fraction_set || f->fraction > 0.3);
+}
+
+static bool tensorflow_may_hold(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->names_tensorflow || (!f->names_jax && !f->names_torch);
+}
+
+static bool tensorflow_holds_all(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return tensorflow_may_hold(f, d) && !f->growth_on;
+}
+
+static bool torch_may_hold(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->names_torch;
+}
+
+static bool no_growth(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->growth_on;
+}
+
+static bool growth(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->growth_on;
+}
+
+static bool by_folds(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->folds;
+}
+
+static bool with_gradients(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->no_grad_on;
+}
+
+static bool predicts(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return strstr(f->evaluation_text, "predict") != NULL;
+}
+
+static bool no_limit_yet(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->limit;
+}
+
+static bool leaves_no_room(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->fraction_set || f->fraction > 0.7;
+}
+
+/* ---- what ------------------------------------------------------------------------------------------------- */
+
+#define C(cause) (1u << MEMFIT_DIAGNOSIS_##cause)
+#define SIZE     (C(TOO_LARGE) | C(LIMIT))
+enum {
+    TORCH = MF_OOM_TORCH,
+    TF = MF_OOM_TENSORFLOW,
+    JAX = MF_OOM_JAX,
+    OWN = MF_OOM_MEMFIT,
+    OTHER = MF_OOM_UNKNOWN,
+    THEIRS = TORCH | TF | JAX | OTHER,
+    ANY = THEIRS | OWN
+};
+
+static const mf_oom_class classes[] = {
+    /* a limit, and sheer size */
+    {"limit-torch", C(LIMIT), TORCH, 0, conf_limits, NULL, "PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:1.0",
+     "the limit is what refused, the card has room"},
+    {"limit-torch", C(LIMIT), TORCH, 0, code_limits, "set_per_process_memory_fraction(1.0)",
+     "torch.cuda.set_per_process_memory_fraction(1.0)", "the limit is what refused, the card has room"},
+    {"limit-jax", C(LIMIT), JAX, 0, limit_below_fraction, NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95",
+     "the pool is a part of the card (75 % unless set)"},
+    {"limit-tensorflow", C(LIMIT), TF, MF_OOM_AGAIN, NULL, NULL,
+     "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('GPU')[0], "
+     "[tf.config.LogicalDeviceConfiguration(memory_limit={mb})])",
+     "the limit is what refused; this is what was in use, what was asked, and a tenth more (MB)"},
+    {"limit-memfit", C(LIMIT), OWN, MF_OOM_AGAIN, NULL, NULL,
+     "memfit_pool_set_limit(pool, {bytes}, false, &err);",
+     "the limit is what refused; it can be changed while the pool runs"},
+    {"attention", SIZE, TORCH, 0, asked_by_attention, "need_weights=False",
+     "attention(q, k, v, need_weights=False)  # or torch.nn.functional.scaled_dot_product_attention(q, k, v)",
+     "the scores of all pairs are then never stored whole"},
+    {"optimizer", SIZE, TORCH, 0, asked_by_optimizer, "torch.optim.SGD(",
+     "optimizer = torch.optim.SGD(model.parameters(), lr)",
+     "the optimizer's step asked: Adam keeps twice the parameters, this keeps nothing"},
+    {"batch", SIZE, THEIRS, MF_OOM_AGAIN, NULL, NULL, "batch_size = batch_size // 2",
+     "half the batch halves the activations"},
+    {"pieces-torch", SIZE, TORCH, MF_OOM_AGAIN, NULL, NULL,
+     "for x, y in zip(batch_x.split(n), batch_y.split(n)): (loss_fn(model(x), y) / pieces).backward()",
+     "the same batch in pieces: gradients add up"},
+    {"pieces-tensorflow", SIZE, TF, 0, NULL, "gradient_accumulation_steps",
+     "optimizer = keras.optimizers.Adam(gradient_accumulation_steps=8)  # with batch_size // 8",
+     "the same batch in pieces: gradients add up"},
+    {"pieces-memfit", SIZE, OWN, 0, NULL, NULL, "memfit train MODEL --data SOURCE --memory {size}",
+     "plans pieces of the batch and recomputation so that the step fits"},
+    {"recompute-torch", SIZE, TORCH, 0, NULL, "checkpoint.checkpoint(",
+     "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # in the model, for each block",
+     "what a block keeps for the backward pass is computed again there"},
+    {"recompute-jax", SIZE, JAX, 0, NULL, "jax.checkpoint(", "block = jax.checkpoint(block)  # each block of the model",
+     "what a block keeps for the backward pass is computed again there"},
+    {"plan", SIZE, TF | OWN, MF_OOM_LOOKS, NULL, NULL, "memfit plan model.keras --batch-size N --for CARD",
+     "what a step needs, and what would fit, before running it"},
+
+    /* fragmentation */
+    {"expandable", C(FRAGMENTATION), TORCH, 0, not_expandable, NULL,
+     "PYTORCH_CUDA_ALLOC_CONF={conf}expandable_segments:True", "free pages are then joined instead of being refused"},
+    {"async-torch", C(FRAGMENTATION), TORCH, 0, expandable_did_not_help, NULL,
+     "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", "the driver's own pool in place of PyTorch's"},
+    {"async-tensorflow", C(FRAGMENTATION), TF, 0, not_async, NULL, "TF_GPU_ALLOCATOR=cuda_malloc_async",
+     "the driver's pool can move free pages"},
+    {"async-jax", C(FRAGMENTATION), JAX, 0, not_async, NULL, "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
+     "the driver's pool can move free pages"},
+    {"stays-first", C(FRAGMENTATION), TORCH, 0, NULL, "kept = torch.empty(",
+     "kept = torch.empty((n, *y.shape), device='cuda')  # once, before the loop; in it: kept[i] = y",
+     "what stays is not strewn between what is temporary"},
+    {"stays-first", C(FRAGMENTATION), ANY, 0, NULL, "allocate what stays",
+     "allocate what stays before what is temporary", "what stays is then not strewn between what is freed"},
+
+    /* somebody else on the card */
+    {"stop-process", C(OTHER_PROCESS), ANY, MF_OOM_AGAIN, process_known, NULL, "kill {pid}",
+     "the largest other process on the card; whose it is says: ps -o user,etime,args -p {pid}"},
+    {"growth-jax", C(OTHER_PROCESS), ANY, 0, preallocates, NULL,
+     "XLA_PYTHON_CLIENT_PREALLOCATE=false  # for the other process, if it is JAX",
+     "JAX takes 75 % of the card at its first use"},
+    {"growth-tensorflow", C(OTHER_PROCESS), ANY, 0, no_growth, NULL,
+     "TF_FORCE_GPU_ALLOW_GROWTH=true  # for the other process, if it is TensorFlow",
+     "TensorFlow takes the whole card at its first use"},
+    {"batch", C(OTHER_PROCESS), TORCH | TF | JAX, MF_OOM_AGAIN, process_known, NULL, "batch_size = batch_size // 2",
+     "a smaller step may fit beside it"},
+    {"growth-jax", C(OTHER_FRAMEWORK), TORCH | TF | OTHER, 0, jax_may_hold_too_much, NULL,
+     "XLA_PYTHON_CLIENT_PREALLOCATE=false", "JAX takes 75 % of the card at its first use"},
+    {"fraction-jax", C(OTHER_FRAMEWORK), TORCH | TF | OTHER, 0, jax_has_no_share, NULL,
+     "XLA_PYTHON_CLIENT_MEM_FRACTION=0.3", "keeps JAX to a share of the card"},
+    {"hide-jax", C(OTHER_FRAMEWORK), TORCH | TF | OTHER, 0, jax_may_hold, NULL, "JAX_PLATFORMS=cpu",
+     "if JAX only prepares data, it needs no card"},
+    {"growth-tensorflow", C(OTHER_FRAMEWORK), TORCH | JAX | OTHER, 0, tensorflow_holds_all, NULL,
+     "TF_FORCE_GPU_ALLOW_GROWTH=true", "TensorFlow takes the whole card at its first use"},
+    {"hide-tensorflow", C(OTHER_FRAMEWORK), TORCH | JAX | OTHER, 0, tensorflow_may_hold, "set_visible_devices([]",
+     "tf.config.set_visible_devices([], 'GPU')", "if TensorFlow only prepares data, it needs no card"},
+    {"share-torch", C(OTHER_FRAMEWORK), TF | JAX | OTHER, 0, torch_may_hold, "set_per_process_memory_fraction(",
+     "torch.cuda.set_per_process_memory_fraction(0.5)", "keeps PyTorch to a share of the card"},
+    {"release-torch", C(OTHER_FRAMEWORK), TF | JAX | OTHER, 0, torch_may_hold, "torch.cuda.empty_cache()",
+     "del model, optimizer; torch.cuda.empty_cache()  # when PyTorch's part is done",
+     "PyTorch keeps what it has freed until it is told to give it back"},
+
+    /* growing */
+    {"release-torch", C(GROWING), TORCH, 0, by_folds, "torch.cuda.empty_cache()",
+     "del model, optimizer; torch.cuda.empty_cache()", "the model of one fold dies before the next is made"},
+    {"release-jax", C(GROWING), JAX, 0, by_folds, "jax.clear_caches()", "del params, opt_state; jax.clear_caches()",
+     "the model of one fold dies before the next is made"},
+    {"release-tensorflow", C(GROWING), TF, 0, by_folds, "clear_session()", "keras.backend.clear_session()",
+     "the model of one fold dies before the next is made"},
+    {"number", C(GROWING), TORCH, 0, NULL, "append(loss.item())",
+     "history.append(loss.item())  # not: history.append(loss)", "a kept loss keeps its whole graph"},
+    {"host", C(GROWING), TORCH, 0, NULL, ".detach().cpu()", "kept.append(output.detach().cpu())",
+     "what must be kept goes to the host"},
+    {"host", C(GROWING), TF | JAX | OTHER, 0, NULL, "np.asarray(output)", "kept.append(np.asarray(output))",
+     "what must be kept goes to the host"},
+    {"release-torch", C(GROWING), TORCH, 0, NULL, "torch.cuda.empty_cache()",
+     "del model, optimizer; torch.cuda.empty_cache()", "models of earlier folds die with their optimizer"},
+    {"release-jax", C(GROWING), JAX, 0, NULL, "jax.clear_caches()", "del params, opt_state; jax.clear_caches()",
+     "models of earlier runs are released"},
+    {"release-tensorflow", C(GROWING), TF, 0, NULL, "clear_session()", "keras.backend.clear_session()",
+     "models of earlier runs are released"},
+    {"report", C(GROWING), OWN, MF_OOM_LOOKS, NULL, NULL, "memfit report TRACE",
+     "shows by owner and mark what was kept"},
+
+    /* evaluation */
+    {"no-grad", C(EVALUATION), TORCH, 0, with_gradients, "torch.no_grad()", "with torch.no_grad(): output = model(x)",
+     "nothing is kept for a backward pass that never comes"},
+    {"eval-batch", C(EVALUATION), TORCH, MF_OOM_AGAIN, NULL, NULL,
+     "output = torch.cat([model(x).detach() for x in val_x.split(64)])", "evaluated in pieces: the results are the same"},
+    {"eval-batch", C(EVALUATION), JAX | OTHER, MF_OOM_AGAIN, NULL, NULL,
+     "output = jnp.concatenate([predict(x) for x in jnp.split(val_x, 16)])",
+     "evaluated in pieces: the results are the same"},
+    {"eval-batch", C(EVALUATION), TF, MF_OOM_AGAIN, predicts, NULL, "model.predict(x, batch_size=1)  # then 2, 4, ...",
+     "predicted in smaller batches: the results are the same"},
+    {"eval-batch", C(EVALUATION), TF, MF_OOM_AGAIN, NULL, NULL,
+     "model.evaluate(x, y, batch_size=1)  # in fit: validation_batch_size=1; then 2, 4, ...",
+     "evaluated in smaller batches: the results are the same"},
+
+    /* libraries */
+    {"empty-cache", C(LIBRARY), TORCH, 0, NULL, "torch.cuda.empty_cache()",
+     "torch.cuda.empty_cache()  # before the call that failed",
+     "gives what PyTorch keeps but does not use back to the card"},
+    {"headroom-torch", C(LIBRARY), TORCH, 0, no_limit_yet, "set_per_process_memory_fraction(",
+     "torch.cuda.set_per_process_memory_fraction(0.9)", "leaves room for contexts, handles and workspaces"},
+    {"growth-tensorflow", C(LIBRARY), TF, 0, no_growth, NULL, "TF_FORCE_GPU_ALLOW_GROWTH=true",
+     "leaves room for handles and workspaces"},
+    {"limit-tensorflow", C(LIBRARY), TF, 0, growth, "LogicalDeviceConfiguration(memory_limit=",
+     "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('GPU')[0], "
+     "[tf.config.LogicalDeviceConfiguration(memory_limit=LESS_MB)])",
+     "leaves room for handles and workspaces"},
+    {"fraction-jax", C(LIBRARY), JAX, 0, leaves_no_room, NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.7",
+     "leaves room for handles and workspaces"},
+
+    /* where to look */
+    {"ps", C(OTHER_PROCESS) | C(OTHER_FRAMEWORK) | C(LIBRARY), ANY, MF_OOM_LOOKS, NULL, NULL, "memfit ps",
+     "shows who holds which card; CUDA_VISIBLE_DEVICES chooses a free one"},
+    {"doctor", ~0u, ANY, MF_OOM_LOOKS, NULL, NULL, "memfit doctor",
+     "checks driver, libraries, cards and settings against each other"},
+};
+enum { CLASS_COUNT = sizeof classes / sizeof *classes };
+_Static_assert(CLASS_COUNT <= 64, "mf_oom_facts.seen has a bit for each row");
+
+const mf_oom_class *mf_oom_classes(size_t *count)
+{
+    *count = CLASS_COUNT;
+    return classes;
+}
+
+/* ---- together --------------------------------------------------------------------------------------------- */
+
+static unsigned framework_bit(const char *name)
+{
+    return strcmp(name, "pytorch") == 0      ? TORCH
+           : strcmp(name, "tensorflow") == 0 ? TF
+           : strcmp(name, "jax") == 0        ? JAX
+           : strcmp(name, "memfit") == 0     ? OWN
+                                             : OTHER;
+}
+
+/* What would have been enough, with a tenth more. */
+static uint64_t enough(const mf_oom_facts *f)
+{
+    uint64_t sum = f->in_use > UINT64_MAX / 4 || f->request > UINT64_MAX / 4 ? 0 : f->in_use + f->request;
+    return sum + sum / 10;
+}
+
+/* The settings PyTorch's allocator has already, to be kept in front of a further one. */
+static void conf_of(const mf_oom_facts *f, char *text, size_t bytes)
+{
+    text[0] = 0;
+    for (size_t i = 0; i < f->setting_count; i++) {
+        const char *value = strstr(f->settings[i], "ALLOC_CONF=");
+        if (value)
+            snprintf(text, bytes, "%s,", value + 11);
+    }
+}
+
+static void fill(const char *text, const mf_oom_facts *f, char *out, size_t bytes)
+{
+    size_t n = 0;
+    char value[120];
+    while (*text && n + 1 < bytes) {
+        size_t token = *text == '{' ? strcspn(text, "}") + 1 : 0;
+        value[0] = 0;
+        if (token && strncmp(text, "{pid}", token) == 0)
+            snprintf(value, sizeof value, "%u", f->processes[0].pid);
+        else if (token && strncmp(text, "{mb}", token) == 0)
+            snprintf(value, sizeof value, "%llu", (unsigned long long)(enough(f) / MIB + 1));
+        else if (token && strncmp(text, "{bytes}", token) == 0)
+            snprintf(value, sizeof value, "%llu", (unsigned long long)enough(f));
+        else if (token && strncmp(text, "{size}", token) == 0)
+            snprintf(value, sizeof value, "%lluMiB", (unsigned long long)((f->limit ? f->limit : f->card) / MIB));
+        else if (token && strncmp(text, "{conf}", token) == 0)
+            conf_of(f, value, sizeof value);
+        else
+            token = 0;
+        if (!token) {
+            out[n++] = *text++;
+            continue;
+        }
+        size_t length = strlen(value);
+        length = length < bytes - 1 - n ? length : bytes - 1 - n;
+        memcpy(out + n, value, length);
+        n += length;
+        text += token;
+    }
+    out[n] = 0;
+}
+
+/* A line of the environment that the text shows with the same value. A remark behind it does not count. */
+static bool is_set(const mf_oom_facts *f, const char *change)
+{
+    const char *remark = strstr(change, "  #");
+    size_t n = remark ? (size_t)(remark - change) : strlen(change);
+    for (size_t i = 0; i < f->setting_count; i++)
+        if (strlen(f->settings[i]) == n && strncmp(f->settings[i], change, n) == 0)
+            return true;
+    return false;
+}
+
+void mf_oom_suggest(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    unsigned framework = framework_bit(f->framework);
+    for (size_t i = 0; i < CLASS_COUNT && d->suggestion_count < MEMFIT_DIAGNOSIS_SUGGESTIONS; i++) {
+        const mf_oom_class *c = &classes[i];
+        if (!(c->causes >> d->cause & 1) || !(c->frameworks & framework) || f->seen >> i & 1 ||
+            (c->fits && !c->fits(f, d)))
+            continue;
+        if (strcmp(c->id, "doctor") == 0 && d->suggestion_count)
+            continue; /* only when there is nothing better to say */
+        bool given = false;
+        for (size_t k = 0; k < d->suggestion_count; k++)
+            given |= strcmp(d->suggestions[k].kind, c->id) == 0;
+        char change[sizeof d->suggestions[0].change];
+        fill(c->change, f, change, sizeof change);
+        if (given || is_set(f, change))
+            continue;
+        size_t at = d->suggestion_count++;
+        snprintf(d->suggestions[at].change, sizeof d->suggestions[at].change, "%s", change);
+        snprintf(d->suggestions[at].kind, sizeof d->suggestions[at].kind, "%s", c->id);
+        fill(c->why, f, d->suggestions[at].why, sizeof d->suggestions[at].why);
+    }
+}
