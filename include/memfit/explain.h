@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 #define MEMFIT_DIAGNOSIS_LIST(X)                                                                                       \
-    X(TOO_LARGE, "too-large", "more than the card or the machine holds")                                                              \
+    X(TOO_LARGE, "too-large", "more than the card or the machine holds")                                               \
     X(LIMIT, "limit", "a limit set in the program or its environment, not the card")                                   \
     X(FRAGMENTATION, "fragmentation", "enough is free, but in pieces")                                                 \
     X(OTHER_PROCESS, "other-process", "another process holds the card")                                                \

@@ -438,7 +438,17 @@ static void read_names(const char *line, mf_oom_facts *f)
 
 /* ---- which lines ------------------------------------------------------------------------------------------ */
 
-enum { FAILURE = 1, SETTINGS = 2, FRAME = 4, SERIES = 8, WORDS = 16, NAMES = 32, GOES_ON = 64, ALL = 127, FILTER_BITS = 14 };
+enum {
+    FAILURE = 1,
+    SETTINGS = 2,
+    FRAME = 4,
+    SERIES = 8,
+    WORDS = 16,
+    NAMES = 32,
+    GOES_ON = 64,
+    ALL = 127,
+    FILTER_BITS = 14
+};
 typedef uint8_t line_filter[1 << FILTER_BITS];
 
 /* Four letters, in lower case. */
@@ -460,51 +470,49 @@ static void filter_make(line_filter filter)
         char four[5];
         uint8_t groups;
     } keys[] = {
-        {"da o", FAILURE},          /* CUDA out of memory */
-        {"n ou", FAILURE},          /* ran out of memory */
-        {"xhau", FAILURE | NAMES},  /* RESOURCE_EXHAUSTED, ResourceExhaustedError */
-        {"m wh", FAILURE},          /* OOM when allocating */
-        {"{{no", FAILURE},          /* [[{{node */
-        {"iled", FAILURE},          /* failed to allocate, failed to create */
-        {"ceed", FAILURE},          /* exceeds the base limit */
-        {"imit", FAILURE},          /* Limit: */
-        {"nuse", FAILURE},          /* InUse: */
-        {"bfc_", FAILURE},          /* bfc_allocator: the bar */
-        {"hunk", FAILURE},          /* Chunks of size */
-        {"blas", FAILURE},          /* CUBLAS_STATUS, cuBLAS handle */
-        {"udnn", FAILURE},          /* CUDNN_STATUS, cudnn handle */
-        {"usol", FAILURE},          /* CUSOLVER_STATUS */
-        {"ufft", FAILURE},          /* CUFFT_ALLOC_FAILED */
-        {"rorm", FAILURE},          /* cudaErrorMemoryAllocation */
-        {"a er", FAILURE},          /* CUDA error */
-        {"torc", FAILURE | NAMES},  /* torch.OutOfMemoryError */
-        {"tens", NAMES},            /* tensorflow */
-        {"tf.e", NAMES},            /* tf.errors */
-        {"mfit", NAMES},            /* memfit: */
-        {"loc_", SETTINGS},         /* PYTORCH_CUDA_ALLOC_CONF */
-        {"_gro", SETTINGS},         /* TF_FORCE_GPU_ALLOW_GROWTH, set_memory_growth */
-        {"gpu_", SETTINGS},         /* TF_GPU_ALLOCATOR */
-        {"xla_", SETTINGS},         /* XLA_PYTHON_CLIENT_... */
-        {"visi", SETTINGS},         /* CUDA_VISIBLE_DEVICES */
-        {"jax_", SETTINGS},         /* JAX_PLATFORMS */
-        {"xpan", SETTINGS},         /* expandable_segments */
-        {"orat", SETTINGS},         /* decorate_context */
-        {"o_gr", SETTINGS},         /* torch.no_grad */
-        {"nce_", SETTINGS},         /* torch.inference_mode */
-        {"frac", SETTINGS},         /* MEM_FRACTION */
-        {"le \"", FRAME | NAMES},   /* File " */
-        {"mory", SERIES},           /* memory 5192 MiB */
-        {"ocat", SERIES},           /* allocated */
-        {"n us", SERIES},           /* in use */
-        {"mem:", SERIES},
-        {"mem ", SERIES},
-        {"vali", WORDS},            /* validation */
-        {"eval", WORDS},            /* evaluating */
-        {"pred", WORDS},            /* predicting */
-        {"val_", WORDS},            /* val_step */
-        {" tes", WORDS},            /* running test */
-        {"infe", WORDS},            /* inference */
-        {"step", GOES_ON},          /* training goes on */
+        {"da o", FAILURE},                                            /* CUDA out of memory */
+        {"n ou", FAILURE},                                            /* ran out of memory */
+        {"xhau", FAILURE | NAMES},                                    /* RESOURCE_EXHAUSTED, ResourceExhaustedError */
+        {"m wh", FAILURE},                                            /* OOM when allocating */
+        {"{{no", FAILURE},                                            /* [[{{node */
+        {"iled", FAILURE},                                            /* failed to allocate, failed to create */
+        {"ceed", FAILURE},                                            /* exceeds the base limit */
+        {"imit", FAILURE},                                            /* Limit: */
+        {"nuse", FAILURE},                                            /* InUse: */
+        {"bfc_", FAILURE},                                            /* bfc_allocator: the bar */
+        {"hunk", FAILURE},                                            /* Chunks of size */
+        {"blas", FAILURE},                                            /* CUBLAS_STATUS, cuBLAS handle */
+        {"udnn", FAILURE},                                            /* CUDNN_STATUS, cudnn handle */
+        {"usol", FAILURE},                                            /* CUSOLVER_STATUS */
+        {"ufft", FAILURE},                                            /* CUFFT_ALLOC_FAILED */
+        {"rorm", FAILURE},                                            /* cudaErrorMemoryAllocation */
+        {"a er", FAILURE},                                            /* CUDA error */
+        {"torc", FAILURE | NAMES},                                    /* torch.OutOfMemoryError */
+        {"tens", NAMES},                                              /* tensorflow */
+        {"tf.e", NAMES},                                              /* tf.errors */
+        {"mfit", NAMES},                                              /* memfit: */
+        {"loc_", SETTINGS},                                           /* PYTORCH_CUDA_ALLOC_CONF */
+        {"_gro", SETTINGS},                                           /* TF_FORCE_GPU_ALLOW_GROWTH, set_memory_growth */
+        {"gpu_", SETTINGS},                                           /* TF_GPU_ALLOCATOR */
+        {"xla_", SETTINGS},                                           /* XLA_PYTHON_CLIENT_... */
+        {"visi", SETTINGS},                                           /* CUDA_VISIBLE_DEVICES */
+        {"jax_", SETTINGS},                                           /* JAX_PLATFORMS */
+        {"xpan", SETTINGS},                                           /* expandable_segments */
+        {"orat", SETTINGS},                                           /* decorate_context */
+        {"o_gr", SETTINGS},                                           /* torch.no_grad */
+        {"nce_", SETTINGS},                                           /* torch.inference_mode */
+        {"frac", SETTINGS},                                           /* MEM_FRACTION */
+        {"le \"", FRAME | NAMES},                                     /* File " */
+        {"mory", SERIES},                                             /* memory 5192 MiB */
+        {"ocat", SERIES},                                             /* allocated */
+        {"n us", SERIES},                                             /* in use */
+        {"mem:", SERIES},          {"mem ", SERIES}, {"vali", WORDS}, /* validation */
+        {"eval", WORDS},                                              /* evaluating */
+        {"pred", WORDS},                                              /* predicting */
+        {"val_", WORDS},                                              /* val_step */
+        {" tes", WORDS},                                              /* running test */
+        {"infe", WORDS},                                              /* inference */
+        {"step", GOES_ON},                                            /* training goes on */
         {"trai", GOES_ON},
     };
     memset(filter, 0, sizeof(line_filter));

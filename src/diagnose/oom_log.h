@@ -64,9 +64,9 @@ void mf_oom_suggest(const mf_oom_facts *facts, memfit_diagnosis *d);
 
 /* One thing that can be suggested. Rows of one id are one class: the same change, worded for a cause or framework. */
 typedef struct mf_oom_class {
-    const char *id;                                             /* as in tests/fixtures/oom-logs/cases.json */
-    unsigned causes, frameworks;                                /* bits: 1 << cause, MF_OOM_* */
-    unsigned flags;                                             /* MF_OOM_LOOKS, MF_OOM_AGAIN */
+    const char *id;                                               /* as in tests/fixtures/oom-logs/cases.json */
+    unsigned causes, frameworks;                                  /* bits: 1 << cause, MF_OOM_* */
+    unsigned flags;                                               /* MF_OOM_LOOKS, MF_OOM_AGAIN */
     bool (*fits)(const mf_oom_facts *, const memfit_diagnosis *); /* false: in force, or out of place; NULL: always */
     const char *seen;   /* these words in the text say that it is in force; NULL: only the fits function tells */
     const char *change; /* a line to paste; {pid}, {mb}, {bytes}, {size} and {conf} are filled in */

@@ -2,9 +2,9 @@
  * oom_suggest.c: from the cause to the line to change.
  *
  * One table. A row says for which causes and frameworks it is meant, when it is out of place, by which words in the
- * text it is known to be in force, and the line itself; rows are in the order of preference, the first four that fit are
- * given. Every class (id) that mends something was run: a program that died, changed by this line alone, survived. Which
- * program, is in tests/fixtures/oom-logs/cases.json; the test fails for a class without one.
+ * text it is known to be in force, and the line itself; rows are in the order of preference, the first four that fit
+ * are given. Every class (id) that mends something was run: a program that died, changed by this line alone, survived.
+ * Which program, is in tests/fixtures/oom-logs/cases.json; the test fails for a class without one.
  *
  * Tried and dropped: torch.cuda.empty_cache() against fragmentation (PyTorch does that itself before it gives up), and
  * XLA_PYTHON_CLIENT_PREALLOCATE=false in the process that was refused (the pool backs off down to the request before it
@@ -187,8 +187,7 @@ static const mf_oom_class classes[] = {
      "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('GPU')[0], "
      "[tf.config.LogicalDeviceConfiguration(memory_limit={mb})])",
      "the limit is what refused; this is what was in use, what was asked, and a tenth more (MB)"},
-    {"limit-memfit", C(LIMIT), OWN, MF_OOM_AGAIN, NULL, NULL,
-     "memfit_pool_set_limit(pool, {bytes}, false, &err);",
+    {"limit-memfit", C(LIMIT), OWN, MF_OOM_AGAIN, NULL, NULL, "memfit_pool_set_limit(pool, {bytes}, false, &err);",
      "the limit is what refused; it can be changed while the pool runs"},
     {"attention", SIZE, TORCH, 0, asked_by_attention, "need_weights=False",
      "attention(q, k, v, need_weights=False)  # or torch.nn.functional.scaled_dot_product_attention(q, k, v)",
@@ -282,7 +281,8 @@ static const mf_oom_class classes[] = {
     {"no-grad", C(EVALUATION), TORCH, 0, with_gradients, "torch.no_grad()", "with torch.no_grad(): output = model(x)",
      "nothing is kept for a backward pass that never comes"},
     {"eval-batch", C(EVALUATION), TORCH, MF_OOM_AGAIN, NULL, NULL,
-     "output = torch.cat([model(x).detach() for x in val_x.split(64)])", "evaluated in pieces: the results are the same"},
+     "output = torch.cat([model(x).detach() for x in val_x.split(64)])",
+     "evaluated in pieces: the results are the same"},
     {"eval-batch", C(EVALUATION), JAX | OTHER, MF_OOM_AGAIN, NULL, NULL,
      "output = jnp.concatenate([predict(x) for x in jnp.split(val_x, 16)])",
      "evaluated in pieces: the results are the same"},
