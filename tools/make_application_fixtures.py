@@ -2,7 +2,8 @@
 """Writes tests/fixtures/applications/NAME.gz for every keras.applications model, from a real Keras.
 
 Each file has two lines of JSON: what Keras says about the model (parameters, trainable parameters, output shape of every
-layer), and the model as model.to_json() writes it. Usage: make_application_fixtures.py [NAME ...]
+layer), and the model as model.to_json() writes it. Models whose input size is open (MobileNetV3) are written open; what
+is said about them is said of a build at 224 x 224, named in "input_shape". Usage: make_application_fixtures.py [NAME ...]
 """
 import gzip
 import json
@@ -37,10 +38,12 @@ def layers(model, prefix=""):
             yield from layers(layer, path + "/")
 
 
-def write(name, model, folder=FOLDER):
+def write(name, model, built, folder=FOLDER):
     trainable = sum(int(v.numpy().size) for v in model.trainable_variables)
     expected = {"name": name, "keras": keras.__version__, "parameters": model.count_params(), "trainable": trainable,
-                "layers": list(layers(model))}
+                "layers": list(layers(built))}
+    if built is not model:
+        expected["input_shape"] = list(built.input_shape[1:])
     text = json.dumps(expected, separators=(",", ":")) + "\n" + json.dumps(json.loads(model.to_json()),
                                                                          separators=(",", ":")) + "\n"
     path = os.path.join(folder, name + ".gz")
@@ -57,10 +60,11 @@ def main():
     for name in names:
         keras.backend.clear_session()
         make = getattr(keras.applications, name)
-        model = make(weights=None)
+        model = built = make(weights=None)
         if None in model.input_shape[1:]:
-            model = make(weights=None, input_shape=(224, 224, 3))
-        write(name, model)
+            keras.backend.clear_session()
+            built = make(weights=None, input_shape=(224, 224, 3))
+        write(name, model, built)
 
 
 if __name__ == "__main__":

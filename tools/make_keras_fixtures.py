@@ -3,8 +3,6 @@
 
   make_keras_fixtures.py models FOLDER         small .keras and .h5 files and expected.json  (tests/fixtures/keras)
   make_keras_fixtures.py data FOLDER           small HDF5 data files and expected.json        (tests/fixtures/hdf5)
-  make_keras_fixtures.py applications FILE.zip every model of keras.applications: its to_json() and what Keras says of
-                                               it, layer by layer                (tests/fixtures/applications.zip)
   make_keras_fixtures.py saved FOLDER          the same as .keras files with random weights (large; not committed)
   make_keras_fixtures.py describe FILE...      what Keras says of a file, as JSON, to compare by hand
 """
@@ -314,20 +312,6 @@ def applications():
     return found
 
 
-def make_applications(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
-        for name, make in applications():
-            keras.utils.clear_session()
-            model = make(weights=None)
-            said = describe(model)
-            del said["weights"], said["optimizer_variables"]
-            for member, text in ((name + ".json", model.to_json()), (name + ".expected.json", json.dumps(said, separators=(",", ":")))):
-                info = zipfile.ZipInfo(member, (2026, 11, 15, 0, 0, 0))
-                info.compress_type = zipfile.ZIP_DEFLATED
-                z.writestr(info, text)
-            print(name, said["parameters"], file=sys.stderr, flush=True)
-
-
 def make_saved(folder):
     os.makedirs(folder, exist_ok=True)
     for name, make in applications():
@@ -343,8 +327,6 @@ def main():
         make_models(rest[0])
     elif what == "data":
         make_data(rest[0])
-    elif what == "applications":
-        make_applications(rest[0])
     elif what == "saved":
         make_saved(rest[0])
     elif what == "describe":

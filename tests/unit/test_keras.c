@@ -202,37 +202,6 @@ static void fixtures_match_what_keras_says(void **state)
     mf_arena_destroy(&arena);
 }
 
-static void applications_are_understood(void **state)
-{
-    (void)state;
-    mf_arena arena;
-    mf_mapping map;
-    mf_zip zip;
-    memfit_error err;
-    assert_ok(mf_os_map_file(fixture("applications.zip"), &map, &err), err);
-    mf_arena_init(&arena, NULL);
-    assert_ok(mf_zip_open(&zip, &arena, map.data, map.bytes, &err), err);
-    assert_int_equal(zip.count, 80);
-    for (size_t i = 0; i + 1 < zip.count; i += 2) {
-        const unsigned char *text, *said;
-        mf_model *m;
-        mf_json *expected;
-        mf_arena inner;
-        mf_arena_init(&inner, NULL);
-        assert_ok(mf_zip_read(&zip, &zip.members[i], &inner, true, &text, &err), err);
-        assert_ok(mf_zip_read(&zip, &zip.members[i + 1], &inner, true, &said, &err), err);
-        assert_ok(mf_json_parse(&inner, (const char *)said, zip.members[i + 1].bytes, &expected, &err), err);
-        assert_ok(mf_model_load_bytes(NULL, text, zip.members[i].bytes, 0, &m, &err), err);
-        compare_layers(m, expected, false);
-        for (uint32_t l = 0; l < m->layer_count; l++)
-            assert_null(m->layers[l].unsupported);
-        mf_model_destroy(m);
-        mf_arena_destroy(&inner);
-    }
-    mf_arena_destroy(&arena);
-    mf_os_unmap_file(&map);
-}
-
 static mf_model *load_fixture(const char *name)
 {
     mf_model *m = NULL;
@@ -482,7 +451,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_files_read_as_keras_reads_them),
         cmocka_unit_test(fixtures_match_what_keras_says),
-        cmocka_unit_test(applications_are_understood),
         cmocka_unit_test(code_in_files_is_marked_not_run),
         cmocka_unit_test(calls_are_resolved),
         cmocka_unit_test(unknown_shapes_stay_unknown),

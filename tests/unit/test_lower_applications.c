@@ -1,13 +1,16 @@
 /*
  * test_lower_applications.c: every keras.applications model, as real Keras describes it
- * (tools/make_application_fixtures.py): number of parameters, and class, output shape and parameters of every layer;
- * training steps in float32 and mixed precision obey every rule of the graph.
+ * (tools/make_application_fixtures.py): number of parameters, and class, output shape and parameters of every layer, in
+ * the step graph and again in the answer of a plan; training steps in float32 and mixed precision obey every rule of the
+ * graph.
  */
 #include "lower_fixture.h"
 
 #include "base/os.h"
+#include "memfit/plan.h"
 
 #include <dirent.h>
+#include <unistd.h>
 
 static double best_build_ms(const mf_model *model, const mf_lower_options *options)
 {
@@ -24,7 +27,17 @@ static double best_build_ms(const mf_model *model, const mf_lower_options *optio
     return best;
 }
 
-static void one_model(const char *name)
+/* The size to build at, of a model that leaves it open; else rank 0. */
+static mf_shape open_shape(const mf_json *expected)
+{
+    mf_shape shape = {0};
+    const mf_json *dims = mf_json_get(expected, "input_shape");
+    for (const mf_json *d = dims ? dims->first : NULL; d; d = d->next)
+        shape.dim[shape.rank++] = d->integer;
+    return shape;
+}
+
+static void lower_model(const char *name)
 {
     char *text = fixture_text(name), *rest = text, *line = next_line(&rest);
     mf_arena arena;
@@ -34,7 +47,14 @@ static void one_model(const char *name)
     assert_ok(mf_json_parse(&arena, line, strlen(line), &expected, &err), err);
     mf_model *model = model_from_text(next_line(&rest));
     mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
-    mf_graph *g = lower_ok(model, &options);
+    mf_graph *g = NULL;
+    options.input_shape = open_shape(expected);
+    if (options.input_shape.rank) {
+        mf_lower_options without = lower_options(MF_MODE_TRAIN, 2);
+        assert_int_not_equal(mf_lower(NULL, model, &without, &g, &err), MEMFIT_OK);
+        assert_non_null(strstr(err.hint, "--input-shape"));
+    }
+    g = lower_ok(model, &options);
     check_against_keras(g, expected);
     uint32_t ops = g->op_count;
     mf_graph_destroy(g);
@@ -45,19 +65,83 @@ static void one_model(const char *name)
     g = lower_ok(model, &options);
     assert_true(g->needs_loss_scale);
     mf_graph_destroy(g);
-    options = lower_options(MF_MODE_TRAIN, 1);
+    options.precision = NULL;
+    options.batch = 1;
     options.accumulate = true;
     mf_graph_destroy(lower_ok(model, &options));
-    options = lower_options(MF_MODE_PREDICT, 1);
+    options.accumulate = false;
+    options.mode = MF_MODE_PREDICT;
     mf_graph_destroy(lower_ok(model, &options));
     mf_model_destroy(model);
     mf_arena_destroy(&arena);
     free(text);
 }
 
-static void every_application(void **state)
+/* Every layer Keras lists, with its class, its output shape and its parameters, in the object of `memfit plan --json`. */
+static void check_plan_layers(const mf_json *plan, const mf_json *expected)
 {
-    (void)state;
+    const mf_json *have = mf_json_get(plan, "layers")->first;
+    for (const mf_json *want = mf_json_get(expected, "layers")->first; want; want = want->next) {
+        const char *name = mf_json_string(mf_json_at(want, 0), "");
+        while (have && strcmp(mf_json_get_string(have, "name", ""), name) != 0)
+            have = have->next; /* the InputLayer of a nested Sequential model, which Keras does not list */
+        if (!have)
+            fail_msg("the plan has no layer '%s'", name);
+        assert_string_equal(mf_json_get_string(have, "class", ""), mf_json_string(mf_json_at(want, 1), ""));
+        const mf_json *shape = mf_json_get(have, "output_shape"), *said = mf_json_at(want, 2);
+        if (said->type == MF_JSON_ARRAY) {
+            assert_int_equal(shape->count, said->count);
+            for (size_t d = 1; d < said->count; d++)
+                assert_int_equal(mf_json_at(shape, d)->integer, mf_json_at(said, d)->integer);
+        }
+        assert_int_equal(mf_json_get_integer(have, "parameter_bytes", -1),
+                         4 * mf_json_integer(mf_json_at(want, 3), -1));
+    }
+}
+
+static void plan_model(const char *name)
+{
+    char *text = fixture_text(name), *rest = text, *line = next_line(&rest), *answer = NULL;
+    char path[] = "/tmp/memfit-application-XXXXXX.json", size[64] = "";
+    mf_arena arena;
+    mf_json *expected, *said;
+    memfit_error err;
+    mf_arena_init(&arena, NULL);
+    assert_ok(mf_json_parse(&arena, line, strlen(line), &expected, &err), err);
+    mf_shape open = open_shape(expected);
+    FILE *file = fdopen(mkstemps(path, 5), "w");
+    assert_non_null(file);
+    fputs(next_line(&rest), file);
+    assert_int_equal(fclose(file), 0);
+    memfit_plan_options o;
+    memfit_plan_options_default(&o);
+    o.card = "h200";
+    o.quick = true;
+    if (open.rank) {
+        snprintf(size, sizeof size, "%d,%d,%d", (int)open.dim[0], (int)open.dim[1], (int)open.dim[2]);
+        o.input_shape = size;
+    }
+    memfit_plan *plan;
+    assert_ok(memfit_plan_create(path, &o, &plan, &err), err);
+    unlink(path);
+    memfit_plan_summary s;
+    memfit_plan_get_summary(plan, &s);
+    assert_true(s.fits && s.lower_bound_bytes <= s.peak_bytes);
+    assert_int_equal(s.parameter_count, mf_json_get_integer(expected, "parameters", -1));
+    size_t bytes;
+    FILE *stream = open_memstream(&answer, &bytes);
+    memfit_plan_print_json(plan, stream);
+    fclose(stream);
+    memfit_plan_destroy(plan);
+    assert_ok(mf_json_parse(&arena, answer, bytes, &said, &err), err);
+    check_plan_layers(said, expected);
+    free(answer);
+    mf_arena_destroy(&arena);
+    free(text);
+}
+
+static void for_every_application(void (*visit)(const char *name))
+{
     const char *source = getenv("MEMFIT_SOURCE");
     if (!source)
         skip();
@@ -70,15 +154,30 @@ static void every_application(void **state)
         if (!strstr(e->d_name, ".gz"))
             continue;
         snprintf(name, sizeof name, "applications/%s", e->d_name);
-        one_model(name);
+        visit(name);
         count++;
     }
     closedir(dir);
-    assert_true(count >= 38);
+    assert_int_equal(count, 40);
+}
+
+static void every_application_is_lowered(void **state)
+{
+    (void)state;
+    for_every_application(lower_model);
+}
+
+static void every_application_plans(void **state)
+{
+    (void)state;
+    for_every_application(plan_model);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_application)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_application_is_lowered),
+        cmocka_unit_test(every_application_plans),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
