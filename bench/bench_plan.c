@@ -252,7 +252,8 @@ int main(int argc, char **argv)
 {
     const char *folder = argc > 1 ? argv[1] : getenv("MEMFIT_PLAN_MODELS");
     if (!folder) {
-        printf("bench_plan: no folder of models (unpack the second lines of tests/fixtures/applications/*.gz: docs/bench/plan.md)\n");
+        printf("bench_plan: no folder of models (unpack the second lines of tests/fixtures/applications/*.gz: "
+               "docs/bench/plan.md)\n");
         return 0;
     }
     bench_models(folder);

@@ -1,8 +1,8 @@
 /*
  * test_lower_applications.c: every keras.applications model, as real Keras describes it
  * (tools/make_application_fixtures.py): number of parameters, and class, output shape and parameters of every layer, in
- * the step graph and again in the answer of a plan; training steps in float32 and mixed precision obey every rule of the
- * graph.
+ * the step graph and again in the answer of a plan; training steps in float32 and mixed precision obey every rule of
+ * the graph.
  */
 #include "lower_fixture.h"
 
@@ -77,7 +77,8 @@ static void lower_model(const char *name)
     free(text);
 }
 
-/* Every layer Keras lists, with its class, its output shape and its parameters, in the object of `memfit plan --json`. */
+/* Every layer Keras lists, with its class, its output shape and its parameters, in the object of `memfit plan --json`.
+ */
 static void check_plan_layers(const mf_json *plan, const mf_json *expected)
 {
     const mf_json *have = mf_json_get(plan, "layers")->first;
