@@ -6,6 +6,10 @@
  *      against keeping everything with fused gradients (the input of a convolution stays until both are done)
  *   3. recompute time against its bound at 40 to 80 % of what keeping everything needs
  *
+ * "Keeping everything" is the plain graph: every gradient reads what the forward operation of its own layer left, nothing
+ * merged (mf_lower_options.plain). Times are over the unconstrained step of the graph that is planned, which is the
+ * faster one: neither yardstick flatters.
+ *
  * Usage: bench_plan [FOLDER of .json models]; without one: MEMFIT_PLAN_MODELS, else it says so and ends.
  */
 #include "base/os.h"
@@ -70,6 +74,9 @@ typedef struct bench {
     mf_cost_source cost;
     mf_plan_options options;
     mf_fitter fitter;
+    mf_model_graphs plain_graphs; /* the yardstick */
+    mf_graph_source plain_source;
+    mf_fitter plain;
 } bench;
 
 static bool open_model(bench *b, const char *path, const char *card, int64_t batch)
@@ -91,6 +98,10 @@ static bool open_model(bench *b, const char *path, const char *card, int64_t bat
     b->options.pieces = 1;
     b->options.with_validation = b->options.with_prediction = false;
     mf_fitter_init(&b->fitter, NULL, &b->source, &b->options, &b->cost);
+    b->plain_graphs = b->graphs;
+    b->plain_graphs.options.plain = true;
+    mf_model_graph_source(&b->plain_graphs, &b->plain_source);
+    mf_fitter_init(&b->plain, NULL, &b->plain_source, &b->options, &b->cost);
     mf_fit_entry *entry;
     if (mf_fitter_entry(&b->fitter, MF_MODE_TRAIN, batch, false, &entry, &err) != MEMFIT_OK) {
         fprintf(stderr, "%s: %s\n", path, err.message);
@@ -102,6 +113,7 @@ static bool open_model(bench *b, const char *path, const char *card, int64_t bat
 static void close_model(bench *b)
 {
     mf_fitter_free(&b->fitter);
+    mf_fitter_free(&b->plain);
     mf_model_destroy(b->model);
 }
 
@@ -112,7 +124,7 @@ static bool fits(bench *b, int64_t n, uint64_t limit, int percent)
 {
     memfit_error err = {0};
     mf_fit_entry *e;
-    if (mf_fitter_entry(&b->fitter, MF_MODE_TRAIN, n, false, &e, &err) != MEMFIT_OK)
+    if (mf_fitter_entry(percent == FUSED ? &b->plain : &b->fitter, MF_MODE_TRAIN, n, false, &e, &err) != MEMFIT_OK)
         return false;
     if (percent == FUSED)
         return e->variables_end + fused_peak(e->flow, &e->keep) <= limit;
@@ -177,12 +189,13 @@ static void bench_gaps(const char *folder)
         snprintf(path, sizeof path, "%s/%s.json", folder, models[i]);
         if (access(path, R_OK) != 0 || !open_model(&b, path, "v100", 32))
             continue;
-        mf_fit_entry *e;
+        mf_fit_entry *e, *plain;
         mf_fitter_entry(&b.fitter, MF_MODE_TRAIN, 32, false, &e, &err);
+        mf_fitter_entry(&b.plain, MF_MODE_TRAIN, 32, false, &plain, &err);
         printf("%-14s", models[i]);
         double keep = e->keep.time_us + e->keep.once_us;
         for (int percent = 40; percent <= 80; percent += 10) {
-            uint64_t room = e->keep.peak * (uint64_t)percent / 100;
+            uint64_t room = plain->keep.peak * (uint64_t)percent / 100;
             mf_way way = {.batch = 32,
                           .pieces = 1,
                           .recompute = true,

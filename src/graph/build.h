@@ -28,6 +28,8 @@ typedef struct mf_build {
     uint8_t when;      /* mf_when */
     memfit_kind kind;  /* of the storages made now: ACTIVATIONS, or GRADIENTS in the backward pass */
     uint32_t next_key; /* of the next random layer */
+    bool plain;        /* backward keeps what each forward operation's own gradient reads; else less, for the same bits */
+    bool by_parts;     /* gradients of a convolution over a concatenation are taken part by part */
 } mf_build;
 
 /* On failure the builder is in its failed state; mf_build_end gives the status. */
@@ -143,6 +145,11 @@ uint32_t mf_g_op(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_t in_
 /* An operation that changes tensors in place: outputs are named among the inputs. */
 void mf_g_op_in_place(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_t in_count, const uint32_t *in,
                       uint32_t out_count, const uint32_t *out);
+
+/* ---- between forward and backward (fuse.c) ---- */
+/* Merges activations into the batch normalizations they follow; the same bits in fewer passes. Operations are numbered
+ * anew. */
+void mf_g_fuse(mf_build *b);
 
 /* ---- gradients (gradient.c) ---- */
 /* Appends the backward pass of everything appended so far: gradients of sum_i <dy_i, y_i> with respect to the wanted

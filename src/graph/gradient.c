@@ -41,12 +41,18 @@ bool mf_backward_begin(mf_backward *w, mf_build *b, uint32_t wanted_count, const
     w->gradient = MF_NEW_ARRAY(&g->arena, uint32_t, w->tensor_count + 1);
     w->wanted = MF_NEW_ARRAY(&g->arena, uint8_t, w->tensor_count + 1);
     w->owned = MF_NEW_ARRAY(&g->arena, uint8_t, w->tensor_count + 1);
-    if (!w->gradient || !w->wanted || !w->owned) {
+    w->sloped = MF_NEW_ARRAY(&g->arena, uint8_t, w->tensor_count + 1);
+    w->readers = MF_NEW_ARRAY(&g->arena, uint32_t, w->tensor_count + 1);
+    if (!w->gradient || !w->wanted || !w->owned || !w->sloped || !w->readers) {
         mf_build_fail(b, MEMFIT_NO_HOST_MEMORY, "no host memory for the backward pass");
         return false;
     }
     for (uint32_t i = 0; i < w->tensor_count; i++)
         w->gradient[i] = MF_NONE;
+    for (uint32_t i = 0; i < g->op_count; i++)
+        for (uint32_t k = 0; k < g->ops[i].in_count; k++)
+            if (g->ops[i].in[k] != MF_NONE)
+                w->readers[g->ops[i].in[k]]++;
     for (uint32_t i = 0; i < wanted_count; i++)
         if (wanted[i] < w->tensor_count)
             w->wanted[wanted[i]] = 1;

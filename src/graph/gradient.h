@@ -14,6 +14,8 @@ struct mf_backward {
     uint32_t *gradient;              /* by forward tensor: the sum so far, or MF_NONE */
     uint8_t *wanted;                 /* by forward tensor: it depends on something that is wanted */
     uint8_t *owned;                  /* by forward tensor: nothing else reads the tensor in gradient[] */
+    uint32_t *readers;               /* by forward tensor: forward operations that read it */
+    uint8_t *sloped;                 /* by forward tensor: its gradient went through the activation that made it */
     uint32_t *accumulator;           /* by forward tensor: the gradient variable's tensor to add to; NULL: none */
     /* Called after the rule of each forward operation (also of those without): what comes before it in time is not
      * done yet, everything after it is. */

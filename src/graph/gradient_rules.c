@@ -209,6 +209,10 @@ void mf_gradient_unary(mf_backward *w, const mf_op *op)
 {
     uint32_t dy = mf_backward_of(w, op->out[0]);
     mf_attr attr = op->attr;
+    if (w->sloped[op->out[0]]) { /* the pooling behind it did that already */
+        mf_backward_give(w, op->in[0], dy);
+        return;
+    }
     switch (attr.unary.function) {
     case MF_UNARY_LINEAR:
         mf_backward_pass(w, op->in[0], dy);

@@ -19,10 +19,47 @@ void mf_gradient_prelu(mf_backward *w, const mf_op *op)
     mf_backward_give(w, op->in[0], out[0]);
 }
 
+/* The activation right before a maximum pooling, when nothing else reads what it makes: RELU or RELU6, alone or as part
+ * of a normalization, with zeros padded round it or not. *tensor is what it makes; LINEAR when there is none. */
+static mf_unary activation_before(const mf_backward *w, uint32_t x, uint32_t *tensor)
+{
+    const mf_graph *g = w->b->graph;
+    uint32_t from = g->tensors[x].producer;
+    if (w->readers[x] == 1 && from != MF_NONE && g->ops[from].kind == MF_OP_PAD && g->ops[from].attr.pad.mode == 0 &&
+        g->ops[from].attr.pad.value == 0) {
+        x = g->ops[from].in[0];
+        from = g->tensors[x].producer;
+    }
+    if (w->readers[x] != 1 || from == MF_NONE || from >= w->op_count || g->ops[from].out[0] != x)
+        return MF_UNARY_LINEAR;
+    const mf_op *op = &g->ops[from];
+    bool norm = op->kind == MF_OP_BATCH_NORM || op->kind == MF_OP_BATCH_NORM_INFER;
+    mf_unary f = op->kind == MF_OP_UNARY ? op->attr.unary.function : norm ? op->attr.norm.activation : MF_UNARY_LINEAR;
+    *tensor = x;
+    return f == MF_UNARY_RELU || f == MF_UNARY_RELU6 ? f : MF_UNARY_LINEAR;
+}
+
+/*
+ * A pooled activation: the slope of RELU at a window's winner is known from the pooled value, which is the winner's own,
+ * and everyone else's gradient is zero anyway. So the slope can be applied to the few pooled gradients before they are
+ * spread, and what the activation made, the largest result of many networks, is not needed by backward at all.
+ */
+static uint32_t slope_first(mf_backward *w, const mf_op *op, uint32_t dy)
+{
+    uint32_t made = MF_NONE, y = op->out[0];
+    mf_unary f = w->b->plain ? MF_UNARY_LINEAR : activation_before(w, op->in[0], &made);
+    mf_shape large = mf_g_shape(w->b, op->in[0]), small = mf_g_shape(w->b, y);
+    if (f == MF_UNARY_LINEAR || mf_shape_count(&small) * 2 > mf_shape_count(&large))
+        return dy;
+    w->sloped[made] = 1;
+    mf_attr attr = {.unary = {.function = f, .from_output = true}};
+    return mf_g_op(w->b, MF_OP_UNARY_GRAD, &attr, 2, (uint32_t[]){dy, y}, 1, NULL, NULL);
+}
+
 void mf_gradient_pool_max(mf_backward *w, const mf_op *op)
 {
     mf_typed x = {.dtype = mf_g_dtype(w->b, op->in[0]), .shape = mf_g_shape(w->b, op->in[0])};
-    uint32_t in[2] = {mf_backward_of(w, op->out[0]), op->out[1]};
+    uint32_t in[2] = {slope_first(w, op, mf_backward_of(w, op->out[0])), op->out[1]};
     mf_backward_give(w, op->in[0], mf_g_op(w->b, MF_OP_POOL_MAX_GRAD, &op->attr, 2, in, 1, &x, NULL));
 }
 
@@ -37,10 +74,17 @@ void mf_gradient_pool_avg(mf_backward *w, const mf_op *op)
 static void norm_gradient(mf_backward *w, const mf_op *op, mf_op_kind kind, uint32_t first, uint32_t second)
 {
     uint32_t x = op->in[0], gamma = op->in[1], beta = op->in[2], out[3];
-    uint32_t in[5] = {mf_backward_of(w, op->out[0]), x, first, second, gamma};
+    uint32_t dy = mf_backward_of(w, op->out[0]);
+    mf_attr attr = op->attr;
+    if (attr.norm.activation != MF_UNARY_LINEAR && !w->sloped[op->out[0]]) {
+        mf_attr slope = {.unary = {.function = attr.norm.activation, .from_output = true}};
+        dy = mf_g_op(w->b, MF_OP_UNARY_GRAD, &slope, 2, (uint32_t[]){dy, op->out[0]}, 1, NULL, NULL);
+    }
+    attr.norm.activation = MF_UNARY_LINEAR;
+    uint32_t in[5] = {dy, x, first, second, gamma};
     mf_typed types[3] = {when(mf_backward_wants(w, x)), when(mf_backward_wants(w, gamma)),
                          when(mf_backward_wants(w, beta))};
-    mf_g_op(w->b, kind, &op->attr, 5, in, 3, types, out);
+    mf_g_op(w->b, kind, &attr, 5, in, 3, types, out);
     mf_backward_give(w, gamma, out[1]);
     mf_backward_give(w, beta, out[2]);
     mf_backward_give(w, x, out[0]);

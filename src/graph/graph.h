@@ -287,6 +287,7 @@ typedef union mf_attr {
         uint32_t axes;   /* layer norm: number of trailing axes */
         uint32_t groups; /* > 0: group normalization over (positions, channels/groups) of each sample */
         bool rms;        /* no mean subtraction */
+        mf_unary activation; /* batch norm: of the result, in the same pass: RELU or RELU6 (fuse.c); LINEAR: none */
     } norm;
     struct {
         double momentum;

@@ -502,6 +502,10 @@ memfit_status mf_lower(const memfit_host *host, const mf_model *model, const mf_
             memset(lo.first_variable, 0xff, (g->layer_count + 1) * sizeof(uint32_t));
         if (mf_build_ok(&lo.b))
             lower_root(&lo, scope);
+        lo.b.plain = options->plain;
+        lo.b.by_parts = options->by_parts;
+        if (!options->plain)
+            mf_g_fuse(&lo.b);
         if (mf_build_ok(&lo.b))
             mf_lower_compile(&lo);
     }

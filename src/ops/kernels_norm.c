@@ -238,9 +238,23 @@ static void shifted_sums(const float *x, const float *shift, int64_t from, int64
     }
 }
 
-/* y = x * a + b by column */
-static void scale_shift(const float *x, const float *a, const float *b, float *y, int64_t rows, int64_t c)
+/* y = x * a + b by column, through the activation: LINEAR, RELU or RELU6 */
+static void scale_shift(const float *x, const float *a, const float *b, float *y, int64_t rows, int64_t c,
+                        mf_unary activation)
 {
+    if (activation != MF_UNARY_LINEAR) {
+        const float most = activation == MF_UNARY_RELU6 ? 6.0f : INFINITY;
+        for (int64_t i = 0; i < rows; i++) {
+            const float *row = x + i * c;
+            float *out = y + i * c;
+#pragma omp simd
+            for (int64_t j = 0; j < c; j++) {
+                const float v = row[j] * a[j] + b[j];
+                out[j] = v > most ? most : v > 0 ? v : 0;
+            }
+        }
+        return;
+    }
     for (int64_t i = 0; i < rows; i++) {
         const float *row = x + i * c;
         float *out = y + i * c;
@@ -251,8 +265,8 @@ static void scale_shift(const float *x, const float *a, const float *b, float *y
 }
 
 void MF_K(batch_norm_apply)(const float *x, const float *gamma, const float *beta, const float *mean,
-                            const float *variance, float *y, int64_t rows, int64_t c, double epsilon, float *workspace,
-                            int threads)
+                            const float *variance, float *y, int64_t rows, int64_t c, double epsilon, mf_unary activation,
+                            float *workspace, int threads)
 {
     float *a = workspace, *b = workspace + c;
     for (int64_t j = 0; j < c; j++) {
@@ -262,12 +276,12 @@ void MF_K(batch_norm_apply)(const float *x, const float *gamma, const float *bet
 #pragma omp parallel num_threads(threads) if (rows * c > MF_K_GRAIN)
     {
         mf_k_range r = mf_k_share(rows, 1);
-        scale_shift(x + r.from * c, a, b, y + r.from * c, r.to - r.from, c);
+        scale_shift(x + r.from * c, a, b, y + r.from * c, r.to - r.from, c, activation);
     }
 }
 
 void MF_K(batch_norm)(const float *x, const float *gamma, const float *beta, float *y, float *mean, float *variance,
-                      int64_t rows, int64_t c, double epsilon, void *workspace, int threads)
+                      int64_t rows, int64_t c, double epsilon, mf_unary activation, void *workspace, int threads)
 {
     double *sums = workspace;
     float *tail = (float *)(sums + (int64_t)threads * 2 * c);
@@ -289,7 +303,7 @@ void MF_K(batch_norm)(const float *x, const float *gamma, const float *beta, flo
         mean[j] = (float)((double)x[j] + m);
         variance[j] = (float)(v > 0 ? v : 0);
     }
-    MF_K(batch_norm_apply)(x, gamma, beta, mean, variance, y, rows, c, epsilon, tail, threads);
+    MF_K(batch_norm_apply)(x, gamma, beta, mean, variance, y, rows, c, epsilon, activation, tail, threads);
 }
 
 /* Sums of dy and dy * (x - mean) over rows [from, to). */

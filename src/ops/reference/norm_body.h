@@ -6,19 +6,22 @@ static inline double FN(entry)(const REAL *values, int64_t i, double otherwise)
     return values ? (double)values[i] : otherwise;
 }
 
-/* y = (x - mean) * gamma / sqrt(variance + epsilon) + beta. scratch: factor and offset of each channel. */
+/* y = (x - mean) * gamma / sqrt(variance + epsilon) + beta, through the activation. scratch: factor and offset of each
+ * channel. */
 static void FN(normalize)(const REAL *x, int64_t rows, int64_t channels, const REAL *gamma, const REAL *beta,
-                          const REAL *mean, const REAL *variance, double epsilon, double *scratch, REAL *y)
+                          const REAL *mean, const REAL *variance, const mf_attr *attr, double *scratch, REAL *y)
 {
     double *factor = scratch, *middle = scratch + channels, *offset = scratch + 2 * channels;
     for (int64_t c = 0; c < channels; c++) {
-        factor[c] = FN(entry)(gamma, c, 1) / sqrt((double)variance[c] + epsilon);
+        factor[c] = FN(entry)(gamma, c, 1) / sqrt((double)variance[c] + attr->norm.epsilon);
         middle[c] = (double)mean[c];
         offset[c] = FN(entry)(beta, c, 0);
     }
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < channels; c++)
-            y[i * channels + c] = (REAL)(((double)x[i * channels + c] - middle[c]) * factor[c] + offset[c]);
+        for (int64_t c = 0; c < channels; c++) {
+            double v = ((double)x[i * channels + c] - middle[c]) * factor[c] + offset[c];
+            y[i * channels + c] = (REAL)mf_unary_value(attr->norm.activation, 0, 0, v);
+        }
 }
 
 KERNEL(batch_norm)
@@ -46,8 +49,7 @@ KERNEL(batch_norm)
         variance[c] = (REAL)(square[c] / (double)rows);
     }
     FN(normalize)
-    (v, rows, channels, call->in[1].data, call->in[2].data, mean, variance, call->op->attr.norm.epsilon, call->scratch,
-     call->out[0].data);
+    (v, rows, channels, call->in[1].data, call->in[2].data, mean, variance, &call->op->attr, call->scratch, call->out[0].data);
     return MEMFIT_OK;
 }
 
@@ -58,7 +60,7 @@ KERNEL(batch_norm_infer)
     int64_t channels = x->shape->dim[x->shape->rank - 1], rows = channels ? (int64_t)x->count / channels : 0;
     FN(normalize)
     (x->data, rows, channels, call->in[1].data, call->in[2].data, call->in[3].data, call->in[4].data,
-     call->op->attr.norm.epsilon, call->scratch, call->out[0].data);
+     &call->op->attr, call->scratch, call->out[0].data);
     return MEMFIT_OK;
 }
 
