@@ -6,9 +6,9 @@
  *      against keeping everything with fused gradients (the input of a convolution stays until both are done)
  *   3. recompute time against its bound at 40 to 80 % of what keeping everything needs
  *
- * "Keeping everything" is the plain graph: every gradient reads what the forward operation of its own layer left, nothing
- * merged (mf_lower_options.plain). Times are over the unconstrained step of the graph that is planned, which is the
- * faster one: neither yardstick flatters.
+ * "Keeping everything" is the plain graph: every gradient reads what the forward operation of its own layer left,
+ * nothing merged (mf_lower_options.plain). Times are over the unconstrained step of the graph that is planned, which is
+ * the faster one: neither yardstick flatters.
  *
  * Usage: bench_plan [FOLDER of .json models]; without one: MEMFIT_PLAN_MODELS, else it says so and ends.
  */

@@ -32,8 +32,8 @@ static uint32_t host_of(const mf_graph *g, const mf_op *op, const uint32_t *read
         g->tensors[op->in[0]].dtype != g->tensors[op->out[0]].dtype)
         return MF_NONE;
     const mf_op *norm = &g->ops[number[from]];
-    bool fits = (norm->kind == MF_OP_BATCH_NORM || norm->kind == MF_OP_BATCH_NORM_INFER) &&
-                norm->out[0] == op->in[0] && norm->attr.norm.activation == MF_UNARY_LINEAR;
+    bool fits = (norm->kind == MF_OP_BATCH_NORM || norm->kind == MF_OP_BATCH_NORM_INFER) && norm->out[0] == op->in[0] &&
+                norm->attr.norm.activation == MF_UNARY_LINEAR;
     return fits ? number[from] : MF_NONE;
 }
 

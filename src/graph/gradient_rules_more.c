@@ -40,9 +40,9 @@ static mf_unary activation_before(const mf_backward *w, uint32_t x, uint32_t *te
 }
 
 /*
- * A pooled activation: the slope of RELU at a window's winner is known from the pooled value, which is the winner's own,
- * and everyone else's gradient is zero anyway. So the slope can be applied to the few pooled gradients before they are
- * spread, and what the activation made, the largest result of many networks, is not needed by backward at all.
+ * A pooled activation: the slope of RELU at a window's winner is known from the pooled value, which is the winner's
+ * own, and everyone else's gradient is zero anyway. So the slope can be applied to the few pooled gradients before they
+ * are spread, and what the activation made, the largest result of many networks, is not needed by backward at all.
  */
 static uint32_t slope_first(mf_backward *w, const mf_op *op, uint32_t dy)
 {

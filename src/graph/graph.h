@@ -284,9 +284,9 @@ typedef union mf_attr {
     } concat;
     struct {
         double epsilon;
-        uint32_t axes;   /* layer norm: number of trailing axes */
-        uint32_t groups; /* > 0: group normalization over (positions, channels/groups) of each sample */
-        bool rms;        /* no mean subtraction */
+        uint32_t axes;       /* layer norm: number of trailing axes */
+        uint32_t groups;     /* > 0: group normalization over (positions, channels/groups) of each sample */
+        bool rms;            /* no mean subtraction */
         mf_unary activation; /* batch norm: of the result, in the same pass: RELU or RELU6 (fuse.c); LINEAR: none */
     } norm;
     struct {

@@ -81,10 +81,10 @@ typedef struct mf_k_loss {
     /* workspace: threads * 2 * c doubles + 2 * c floats */                                                            \
     X(void, batch_norm,                                                                                                \
       (const float *x, const float *gamma, const float *beta, float *y, float *mean, float *variance, int64_t rows,    \
-       int64_t c, double epsilon, mf_unary activation, void *workspace, int threads))                                                       \
+       int64_t c, double epsilon, mf_unary activation, void *workspace, int threads))                                  \
     X(void, batch_norm_apply,                                                                                          \
       (const float *x, const float *gamma, const float *beta, const float *mean, const float *variance, float *y,      \
-       int64_t rows, int64_t c, double epsilon, mf_unary activation, float *workspace, int threads))                                        \
+       int64_t rows, int64_t c, double epsilon, mf_unary activation, float *workspace, int threads))                   \
     X(void, batch_norm_grad,                                                                                           \
       (const float *dy, const float *x, const float *mean, const float *variance, const float *gamma, float *dx,       \
        float *dgamma, float *dbeta, int64_t rows, int64_t c, double epsilon, bool frozen, const bool add[2],           \

@@ -265,8 +265,8 @@ static void scale_shift(const float *x, const float *a, const float *b, float *y
 }
 
 void MF_K(batch_norm_apply)(const float *x, const float *gamma, const float *beta, const float *mean,
-                            const float *variance, float *y, int64_t rows, int64_t c, double epsilon, mf_unary activation,
-                            float *workspace, int threads)
+                            const float *variance, float *y, int64_t rows, int64_t c, double epsilon,
+                            mf_unary activation, float *workspace, int threads)
 {
     float *a = workspace, *b = workspace + c;
     for (int64_t j = 0; j < c; j++) {

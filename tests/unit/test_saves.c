@@ -59,12 +59,12 @@ static void build(network *n)
     mf_build_begin(&b, NULL, &err);
     b.layer = mf_build_layer(&b, "all", "Test");
     b.kind = MEMFIT_KIND_ACTIVATIONS;
-    mf_window three = window_of(3, 1, true), pool = window_of(n->pool, n->stride, false), padded = window_of(3, 2, false);
-    uint32_t p[PARAMETERS] = {parameter(&b, dims(4, 3, 3, 3, 5)), parameter(&b, dims(1, 5, 0, 0, 0)),
-                              parameter(&b, dims(1, 5, 0, 0, 0)), parameter(&b, dims(4, 3, 3, 3, 4)),
-                              parameter(&b, dims(1, 4, 0, 0, 0)), parameter(&b, dims(4, 3, 3, 9, 6)),
-                              parameter(&b, dims(1, 6, 0, 0, 0)), parameter(&b, dims(4, 3, 3, 6, 2)),
-                              parameter(&b, dims(1, 2, 0, 0, 0))};
+    mf_window three = window_of(3, 1, true), pool = window_of(n->pool, n->stride, false),
+              padded = window_of(3, 2, false);
+    uint32_t p[PARAMETERS] = {
+        parameter(&b, dims(4, 3, 3, 3, 5)), parameter(&b, dims(1, 5, 0, 0, 0)), parameter(&b, dims(1, 5, 0, 0, 0)),
+        parameter(&b, dims(4, 3, 3, 3, 4)), parameter(&b, dims(1, 4, 0, 0, 0)), parameter(&b, dims(4, 3, 3, 9, 6)),
+        parameter(&b, dims(1, 6, 0, 0, 0)), parameter(&b, dims(4, 3, 3, 6, 2)), parameter(&b, dims(1, 2, 0, 0, 0))};
     uint32_t x = mf_g_input(&b, "x", MF_F32, dims(4, 2, 12, 12, 3)), mean, variance;
     b.phase = MF_FORWARD;
     uint32_t left = mf_g_batch_norm(&b, mf_g_conv(&b, x, p[0], MF_NONE, &three), p[1], p[2], 1e-3, &mean, &variance);
@@ -82,8 +82,10 @@ static void build(network *n)
     uint32_t y = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_conv(&b, joined, p[5], p[6], &three));
     y = mf_g_conv(&b, y, p[7], p[8], &three);
     if (again != MF_NONE)
-        y = mf_g_binary(&b, MF_ADD, y, mf_g_broadcast(&b, mf_g_view(&b, mf_g_reduce(&b, MF_REDUCE_MEAN, again, 2, false),
-                                                                    dims(4, 2, 1, 1, 1)), dims(4, 2, 5, 5, 2), 1));
+        y = mf_g_binary(
+            &b, MF_ADD, y,
+            mf_g_broadcast(&b, mf_g_view(&b, mf_g_reduce(&b, MF_REDUCE_MEAN, again, 2, false), dims(4, 2, 1, 1, 1)),
+                           dims(4, 2, 5, 5, 2), 1));
     uint32_t dy = mf_g_input(&b, "dy", MF_F32, dims(4, 2, 5, 5, 2));
     b.plain = n->plain;
     b.by_parts = n->by_parts;

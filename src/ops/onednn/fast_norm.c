@@ -190,7 +190,8 @@ static memfit_status run_batch_norm_infer(fast_kernel *k, const mf_operands *o, 
     (void)err;
     k->backend->k->batch_norm_apply(o->in[0], fast_in(k, 1) ? o->in[1] : NULL, fast_in(k, 2) ? o->in[2] : NULL,
                                     o->in[3], o->in[4], o->out[0], k->u.rows.rows, k->u.rows.c,
-                                    k->op->attr.norm.epsilon, k->op->attr.norm.activation, o->workspace, fast_threads(k));
+                                    k->op->attr.norm.epsilon, k->op->attr.norm.activation, o->workspace,
+                                    fast_threads(k));
     return MEMFIT_OK;
 }
 

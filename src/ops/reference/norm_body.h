@@ -49,7 +49,8 @@ KERNEL(batch_norm)
         variance[c] = (REAL)(square[c] / (double)rows);
     }
     FN(normalize)
-    (v, rows, channels, call->in[1].data, call->in[2].data, mean, variance, &call->op->attr, call->scratch, call->out[0].data);
+    (v, rows, channels, call->in[1].data, call->in[2].data, mean, variance, &call->op->attr, call->scratch,
+     call->out[0].data);
     return MEMFIT_OK;
 }
 
@@ -59,8 +60,8 @@ KERNEL(batch_norm_infer)
     const mf_ref_arg *x = &call->in[0];
     int64_t channels = x->shape->dim[x->shape->rank - 1], rows = channels ? (int64_t)x->count / channels : 0;
     FN(normalize)
-    (x->data, rows, channels, call->in[1].data, call->in[2].data, call->in[3].data, call->in[4].data,
-     &call->op->attr, call->scratch, call->out[0].data);
+    (x->data, rows, channels, call->in[1].data, call->in[2].data, call->in[3].data, call->in[4].data, &call->op->attr,
+     call->scratch, call->out[0].data);
     return MEMFIT_OK;
 }
 
