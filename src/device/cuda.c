@@ -259,6 +259,12 @@ static memfit_status cuda_event_done(mf_device *device, mf_event event, bool *do
     return MEMFIT_OK;
 }
 
+static memfit_status cuda_event_sync(mf_device *device, mf_event event, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "waiting for an event", c->driver.event_sync(to_event(event)));
+}
+
 static memfit_status cuda_copy_in(mf_device *device, mf_address to, const void *from, uint64_t bytes, mf_stream stream,
                                   memfit_error *err)
 {
@@ -356,6 +362,7 @@ static const mf_device_table cuda_table = {
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .event_done = cuda_event_done,
+    .event_sync = cuda_event_sync,
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
     .copy = cuda_copy,

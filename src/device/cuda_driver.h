@@ -106,6 +106,7 @@ typedef struct cu_uuid {
     X(event_destroy, "cuEventDestroy_v2", true, (cu_event event))                                                      \
     X(event_record, "cuEventRecord", true, (cu_event event, cu_stream stream))                                         \
     X(event_query, "cuEventQuery", true, (cu_event event))                                                             \
+    X(event_sync, "cuEventSynchronize", true, (cu_event event))                                                        \
     X(copy_in, "cuMemcpyHtoDAsync_v2", true, (cu_address to, const void *from, size_t bytes, cu_stream stream))        \
     X(copy_out, "cuMemcpyDtoHAsync_v2", true, (void *to, cu_address from, size_t bytes, cu_stream stream))             \
     X(copy, "cuMemcpyDtoDAsync_v2", true, (cu_address to, cu_address from, size_t bytes, cu_stream stream))            \

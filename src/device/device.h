@@ -56,6 +56,8 @@ typedef struct mf_device_table {
     memfit_status (*event_destroy)(mf_device *device, mf_event event, memfit_error *err);
     memfit_status (*event_record)(mf_device *device, mf_event event, mf_stream stream, memfit_error *err);
     memfit_status (*event_done)(mf_device *device, mf_event event, bool *done, memfit_error *err);
+    /* Optional: returns when the event is done. NULL: the caller waits for the stream. */
+    memfit_status (*event_sync)(mf_device *device, mf_event event, memfit_error *err);
 
     /* Bytes, in stream order. */
     memfit_status (*copy_in)(mf_device *device, mf_address to, const void *from, uint64_t bytes, mf_stream stream,

@@ -482,6 +482,20 @@ static memfit_status sim_event_done(mf_device *device, mf_event id, bool *done, 
     return leave(s, MEMFIT_OK);
 }
 
+static memfit_status sim_event_sync(mf_device *device, mf_event id, memfit_error *err)
+{
+    sim *s = (sim *)device;
+    memfit_status status = enter(s, MF_CALL_EVENT_SYNC, 0, err);
+    if (status)
+        return status;
+    sim_event *e = find_event(s, id);
+    if (!e)
+        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
+    if (s->streams[e->stream].done < e->at)
+        return leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %u is held: waiting for it would never end", e->stream));
+    return leave(s, MEMFIT_OK);
+}
+
 /* ---- bytes: there are none, but the addresses must be usable ------------------------------------------------ */
 
 static memfit_status touch(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
@@ -634,6 +648,7 @@ static const mf_device_table sim_table = {
     .event_destroy = sim_event_destroy,
     .event_record = sim_event_record,
     .event_done = sim_event_done,
+    .event_sync = sim_event_sync,
     .copy_in = sim_copy_in,
     .copy_out = sim_copy_out,
     .copy = sim_copy,

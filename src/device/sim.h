@@ -26,6 +26,7 @@
     X(EVENT_DESTROY, "event_destroy", 500, 0)                                                                          \
     X(EVENT_RECORD, "event_record", 600, 0)                                                                            \
     X(EVENT_DONE, "event_done", 400, 0)                                                                                \
+    X(EVENT_SYNC, "event_sync", 3000, 0)                                                                               \
     X(COPY, "copy", 3000, 0)
 
 typedef enum mf_call {

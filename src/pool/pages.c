@@ -65,10 +65,10 @@ static bool bit(const uint64_t *bits, uint64_t i)
     return bits[i / 64] >> (i % 64) & 1;
 }
 
-/* The three tables are one piece of host memory. */
+/* The four tables are one piece of host memory. */
 static size_t tables_bytes(uint64_t pages)
 {
-    return (size_t)(pages / 64 * 2 * sizeof(uint64_t) + pages * sizeof(mf_handle *));
+    return (size_t)(pages / 64 * 2 * sizeof(uint64_t) + pages * (sizeof(mf_handle *) + sizeof(uint64_t)));
 }
 
 static bool cover(memfit_pool *pool, uint64_t past)
@@ -84,16 +84,19 @@ static bool cover(memfit_pool *pool, uint64_t past)
     if (!mapped)
         return false;
     uint64_t *idle = mapped + words;
-    mf_handle **handle = (mf_handle **)(idle + words);
+    uint64_t *freed = idle + words;
+    mf_handle **handle = (mf_handle **)(freed + more);
     if (old) {
         memcpy(mapped, p->mapped, old * sizeof *mapped);
         memcpy(idle, p->idle, old * sizeof *idle);
+        memcpy(freed, p->freed, p->covered * sizeof *freed);
         memcpy(handle, p->handle, p->covered * sizeof *handle);
     }
     mf_host_free(pool->host, p->mapped, tables_bytes(p->covered));
     pool->host_bytes += tables_bytes(more) - tables_bytes(p->covered);
     p->mapped = mapped;
     p->idle = idle;
+    p->freed = freed;
     p->handle = handle;
     p->covered = more;
     return true;
@@ -133,7 +136,10 @@ void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
         p->idle_count += ones(more);
         if (more && w > p->idle_top)
             p->idle_top = w;
+        for (; more; more &= more - 1)
+            p->freed[w * 64 + (uint64_t)__builtin_ctzll(more)] = pool->frees_central;
     }
+    mf_ages_note(pool);
 }
 
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past)
@@ -312,14 +318,19 @@ static uint64_t highest_idle(memfit_pool *pool, uint64_t below)
     }
 }
 
-static bool wholly_idle(const memfit_pool *pool, const mf_handle *h)
+/* Can the whole handle be taken out, when pages stamped `past` or lower can? */
+static bool ready(const memfit_pool *pool, const mf_handle *h, uint64_t past)
 {
+    const mf_pages *p = &pool->pages;
+    for (uint64_t i = h->page; i < h->page + h->pages; i++)
+        if (p->freed[i] > past)
+            return false;
     return h->pages == 1 || count_idle(pool, h->page, h->page + h->pages) == h->pages;
 }
 
-/* Makes up to `want` idle pages spare, keeping off [from, to). Returns how many it got (a bulk handle may give more).
- */
-static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to)
+/* Makes up to `want` idle pages stamped `age` or lower spare, keeping off [from, to). Returns how many it got (a bulk
+ * handle may give more). */
+static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to, uint64_t age)
 {
     mf_pages *p = &pool->pages;
     uint64_t got = 0, below = p->covered;
@@ -334,11 +345,11 @@ static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_
         mf_handle *h = p->handle[last];
         uint64_t first = h->page;
         below = first;
-        if (!wholly_idle(pool, h) || (first < to && last >= from))
+        if (!ready(pool, h, age) || (first < to && last >= from))
             continue;
         uint64_t past = first + h->pages;
         while (h->pages == 1 && past - first < want - got && first && !(first - 1 >= from && first - 1 < to) &&
-               bit(p->idle, first - 1) && p->handle[first - 1]->pages == 1)
+               bit(p->idle, first - 1) && p->handle[first - 1]->pages == 1 && p->freed[first - 1] <= age)
             first--;
         below = first;
         if (!unmap_run(pool, first, past))
@@ -482,6 +493,19 @@ static void give_back_created(memfit_pool *pool)
     }
 }
 
+/* Moves idle pages, first those that the device is past with, then as they become so. False: it is not possible to
+ * wait for those that are left. */
+static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t past)
+{
+    uint64_t age, got = 0;
+    do {
+        age = mf_ages_past(pool);
+        got += recycle(pool, want - got, first, past, age);
+    } while (got < want && mf_ages_wait(pool));
+    pool->remapped_now += got;
+    return got >= want || age == UINT64_MAX;
+}
+
 /* Sees to it that `missing` pages are spare. */
 static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first, uint64_t past, uint64_t request,
                             bool grow_soft)
@@ -505,15 +529,10 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first,
     uint64_t made = cheap ? create_many(pool, cheap, longest_gap(pool, first, past)) : 0;
     bool refused = made < cheap;
     more = missing > p->spare_count ? missing - p->spare_count : 0;
-    if (more && elsewhere) {
-        if (mf_lanes_safe_to_unmap(pool)) {
-            uint64_t moved = recycle(pool, more, first, past);
-            pool->remapped_now += moved;
-        } else if (up_to(more, limit, p->reserved) < more || refused) {
-            return refuse(pool, MF_REFUSED_STREAM, more);
-        }
-    }
+    bool waits = more && elsewhere && !move_idle(pool, more, first, past);
     more = missing > p->spare_count ? missing - p->spare_count : 0;
+    if (more && waits && (up_to(more, limit, p->reserved) < more || refused))
+        return refuse(pool, MF_REFUSED_STREAM, more);
     if (!more)
         return MEMFIT_OK;
     if (!refused && up_to(more, soft, p->reserved) < more && soft < limit)
@@ -586,7 +605,7 @@ uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep)
     clean(pool);
     while (p->reserved > keep) {
         if (!p->spare && !p->spare_bulk &&
-            (!p->idle_count || !mf_lanes_safe_to_unmap(pool) || !recycle(pool, p->reserved - keep, 0, 0)))
+            (!p->idle_count || !mf_lanes_safe_to_unmap(pool) || !recycle(pool, p->reserved - keep, 0, 0, UINT64_MAX)))
             break;
         if (!release(pool, p->spare == NULL))
             break;
@@ -607,9 +626,12 @@ static memfit_status park(memfit_pool *pool, memfit_error *err)
     if (past > pool->range_bytes >> p->shift || !cover(pool, past) || !clean(pool))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool %s: no host memory for the table of pages", pool->name);
     memfit_status status = map_run(pool, first, past, err);
-    if (!status)
-        mf_pages_set_idle(pool, first, past);
-    return status;
+    if (status)
+        return status;
+    mf_pages_set_idle(pool, first, past);
+    for (uint64_t i = first; i < past; i++)
+        p->freed[i] = 0; /* nobody used it yet */
+    return MEMFIT_OK;
 }
 
 memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err)
@@ -656,6 +678,7 @@ void mf_pages_purge(memfit_pool *pool)
 void mf_pages_end(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
+    mf_ages_end(pool);
     clean(pool);
     for (uint64_t i = 0; i < p->top;) { /* unmap all, live or not, in long runs */
         if (!bit(p->mapped, i)) {

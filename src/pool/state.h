@@ -39,6 +39,7 @@ enum {
     MF_LOOK = 16,   /* entries of a bin looked at for a better fit */
     MF_LANES = 64,  /* streams a pool can tell apart */
     MF_EVENTS = 8,  /* in flight, a lane */
+    MF_MARKS = 64,  /* in flight, of ages.c */
     MF_PRESSURES = 8,
     MF_MAGAZINE = 64,
     MF_OWNER_CHUNK = 256,
@@ -177,7 +178,13 @@ typedef struct mf_pages {
     uint64_t mapped_count;
     uint64_t low_idle;     /* fewest idle pages since the last purge */
     uint64_t purge_at_us;  /* when the next purge is due */
+    uint64_t *freed;       /* single stream: the count of frees when the page became idle */
     uint64_t synced_frees; /* single stream: frees known to be past on the device */
+    mf_waiting mark[MF_MARKS];
+    mf_event spare_marks[MF_MARKS];
+    unsigned mark_count, spare_mark_count;
+    uint64_t marked;     /* the count of frees the newest mark stands for */
+    uint64_t mark_until; /* no marks are made from this count on */
 } mf_pages;
 
 /* ---- ledger ----------------------------------------------------------------------------------------------- */
@@ -350,6 +357,12 @@ uint64_t mf_pages_idle(const memfit_pool *pool);  /* idle or spare */
 uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep);
 memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err); /* preallocate */
 void mf_pages_purge(memfit_pool *pool);
+
+/* ---- ages.c: which idle pages are past, with one stream ------------------------------------------------------- */
+void mf_ages_note(memfit_pool *pool);     /* after a free: puts a mark behind it when one is due */
+uint64_t mf_ages_past(memfit_pool *pool); /* pages stamped so or lower can be unmapped now */
+bool mf_ages_wait(memfit_pool *pool);     /* waits until more are; false: nothing to wait for, or not possible */
+void mf_ages_end(memfit_pool *pool);
 
 /* ---- place.c: finding a place ------------------------------------------------------------------------------- */
 mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,

@@ -3,7 +3,8 @@
  *
  * State: PyTorch passes no context, so the pools hang on a process-wide table (the one place beside the loader where
  * memfit keeps such state). A slot is filled once under a lock and never changes: the hot path is one atomic load.
- * Pools are not destroyed at exit: PyTorch frees tensors until the very end, and the driver takes everything back.
+ * Pools are not destroyed at exit: PyTorch frees tensors until the very end, and the driver takes everything back. Only
+ * a trace (MEMFIT_TRACE) is ended then, so that its last events reach the file.
  *
  * Failure: PyTorch does not look at a NULL result, it would run its kernels on address 0. Its native allocator throws
  * c10::OutOfMemoryError. We make the same exception through the C++ runtime that is in the process anyway: allocate it,
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "memfit/explanation.h"
 #include "memfit/pool.h"
+#include "pool/state.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -39,6 +41,7 @@ typedef struct card {
 static _Atomic(card *) cards[MOST_CARDS];
 static card slots[MOST_CARDS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool ending_traces; /* under the lock */
 
 /* ---- raising PyTorch's error ------------------------------------------------------------------------------ */
 
@@ -111,6 +114,15 @@ static void raise_error(const char *message)
 
 /* ---- the pools -------------------------------------------------------------------------------------------- */
 
+static void end_traces(void)
+{
+    for (unsigned i = 0; i < MOST_CARDS; i++) {
+        card *c = atomic_load(&cards[i]);
+        if (c)
+            mf_trace_file_end(c->pool);
+    }
+}
+
 static memfit_status open_card(int device, card **out, memfit_error *err)
 {
     if (device < 0 || device >= MOST_CARDS)
@@ -138,6 +150,8 @@ static memfit_status open_card(int device, card **out, memfit_error *err)
         }
         if (!status)
             atomic_store(&cards[device], c);
+        if (!status && !ending_traces && getenv("MEMFIT_TRACE"))
+            ending_traces = atexit(end_traces) == 0;
     }
     pthread_mutex_unlock(&lock);
     *out = c;

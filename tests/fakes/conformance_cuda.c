@@ -90,7 +90,9 @@ static void stream_rules(const mf_cuda_driver *d)
     check("make a stream", d->stream_create(&stream, CU_STREAM_NON_BLOCKING), 0);
     check("make an event", d->event_create(&event, CU_EVENT_DISABLE_TIMING), 0);
     check("an event never recorded is done", d->event_query(event), 0);
+    check("waiting for an event never recorded returns", d->event_sync(event), 0);
     check("record it", d->event_record(event, stream), 0);
+    check("wait for the event", d->event_sync(event), 0);
     check("wait for the stream", d->stream_sync(stream), 0);
     check("the event is done", d->event_query(event), 0);
     check("another stream waits for it", d->stream_wait(NULL, event, 0), 0);

@@ -585,6 +585,15 @@ EXPORT int cuEventQuery(cu_event event)
     LEAVE;
 }
 
+EXPORT int cuEventSynchronize(cu_event event)
+{
+    ENTER("cuEventSynchronize");
+    RULE(event_known(event), CU_ERROR_INVALID_VALUE, "no such event");
+    if (fake.events[(uintptr_t)event - 1].waiting)
+        let_go(fake.events[(uintptr_t)event - 1].stream);
+    LEAVE;
+}
+
 EXPORT int cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags)
 {
     (void)flags;
