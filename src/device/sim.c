@@ -492,7 +492,8 @@ static memfit_status sim_event_sync(mf_device *device, mf_event id, memfit_error
     if (!e)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
     if (s->streams[e->stream].done < e->at)
-        return leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %u is held: waiting for it would never end", e->stream));
+        return leave(s,
+                     mf_fail(err, MEMFIT_DEVICE, "sim: stream %u is held: waiting for it would never end", e->stream));
     return leave(s, MEMFIT_OK);
 }
 
