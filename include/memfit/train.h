@@ -115,7 +115,9 @@ typedef struct memfit_train_result {
     uint32_t reference_ops; /* operations that ran on the slow reference kernels */
     const char *numerics;   /* "bitwise", "reordered", "changed" */
     double planned_step_ms;
-    int64_t replans; /* how often the limit forced another plan while running */
+    int64_t replans;  /* how often the limit forced another plan while running */
+    double answer_ms; /* longest time from a refused reservation or a lowered limit to the next plan, or to why not */
+    double replan_ms; /* longest time from a lowered limit to the next step */
     bool stopped_early;
 } memfit_train_result;
 

@@ -38,8 +38,17 @@ memfit_status mf_os_raw_write(mf_rawfile *out, const void *data, uint64_t bytes,
 memfit_status mf_os_raw_commit(mf_rawfile *out, memfit_error *err); /* as mf_os_out_commit */
 void mf_os_raw_abandon(mf_rawfile *out);
 
+memfit_status mf_os_make_folder(const char *path, memfit_error *err); /* fine when it is there */
+uint64_t mf_os_file_bytes(const char *path);                           /* 0 when it is not there */
+/* A small text file (of /proc, or written by a person) into buf, ended by 0; false when it cannot be read or is empty.
+ * Allocates nothing. */
+bool mf_os_read_text(const char *path, char *buf, size_t bytes);
+void mf_os_host_name(char *buf, size_t bytes);
+long mf_os_process_id(void);
+
 uint64_t mf_os_now_us(void); /* monotonic */
 uint64_t mf_os_now_ns(void);
+double mf_os_unix_time(void); /* seconds */
 unsigned mf_os_cpu_count(void); /* usable by this process */
 void mf_os_yield(void);         /* lets another thread run */
 uint64_t mf_os_page_bytes(void);
@@ -49,9 +58,28 @@ typedef struct mf_os_memory {
     uint64_t rss_anon, rss_shmem, rss_file, vm_hwm;
 } mf_os_memory;
 memfit_status mf_os_process_memory(mf_os_memory *memory, memfit_error *err); /* of this process; no allocation */
-/* What this process may still take: MemAvailable, lowered by the limits of its cgroups (v1 and v2). */
+/* How far the kernel's counters of resident pages, read from outside, may lie beside the truth: they are kept per
+ * processor (since 6.2; per thread before) and were summed up for a reader only from 6.17 on. */
+uint64_t mf_os_counter_error_bytes(void);
+/* What this process may still take: MemAvailable, lowered by the limits of its cgroups (v1 and v2) and by `ulimit -v`
+ * and `ulimit -d`. */
 uint64_t mf_os_available_memory(void);
+/* The polite limit of its cgroups (memory.high, soft_limit_in_bytes): exceeded, the kernel reclaims and slows down
+ * instead of killing, so whoever lowers it asks the process to become smaller. UINT64_MAX: none. */
+uint64_t mf_os_soft_limit(void);
 uint64_t mf_os_total_memory(void); /* of the machine, or of the tightest cgroup if that is less */
+
+/* Address space for `bytes` with a page behind it that traps. No page is resident yet. `*mapped` is the begin; the whole
+ * has bytes, rounded up to pages, plus one page. */
+memfit_status mf_os_reserve(uint64_t bytes, unsigned char **mapped, uint64_t *mapped_bytes, memfit_error *err);
+void mf_os_unreserve(unsigned char *mapped, uint64_t mapped_bytes);
+void mf_os_drop_pages(unsigned char *mapped, uint64_t bytes); /* gives pages back, keeps the addresses */
+
+/* A file of `bytes` without a name in $TMPDIR or /var/tmp (not /tmp, which may be memory), mapped for reading and
+ * writing: memory that belongs to the disk, not to the process. Disk space is taken at once, so a full disk is an error
+ * (IO) here and not a signal later. */
+memfit_status mf_os_spool_map(uint64_t bytes, unsigned char **data, memfit_error *err);
+void mf_os_spool_unmap(unsigned char *data, uint64_t bytes);
 
 /* Terminal width in columns, 0 when `file` is no terminal. */
 unsigned mf_os_terminal_columns(FILE *file);

@@ -9,7 +9,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -172,6 +174,38 @@ memfit_status mf_os_raw_commit(mf_rawfile *out, memfit_error *err)
     return MEMFIT_OK;
 }
 
+memfit_status mf_os_make_folder(const char *path, memfit_error *err)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return mf_fail(err, MEMFIT_IO, "cannot make the folder %s: %s", path, strerror(errno));
+    return MEMFIT_OK;
+}
+
+uint64_t mf_os_file_bytes(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+void mf_os_host_name(char *buf, size_t bytes)
+{
+    if (gethostname(buf, bytes) != 0)
+        snprintf(buf, bytes, "host");
+    buf[bytes - 1] = 0;
+}
+
+long mf_os_process_id(void)
+{
+    return (long)getpid();
+}
+
+double mf_os_unix_time(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 uint64_t mf_os_now_us(void)
 {
     return mf_os_now_ns() / 1000;
@@ -195,8 +229,7 @@ uint64_t mf_os_page_bytes(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Reads a small file of /proc or /sys into buf; false when it cannot be had. */
-static bool read_small(const char *path, char *buf, size_t bytes)
+bool mf_os_read_text(const char *path, char *buf, size_t bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -223,7 +256,7 @@ static uint64_t kb_field(const char *text, const char *name)
 memfit_status mf_os_process_memory(mf_os_memory *memory, memfit_error *err)
 {
     char buf[8192];
-    if (!read_small("/proc/self/status", buf, sizeof buf))
+    if (!mf_os_read_text("/proc/self/status", buf, sizeof buf))
         return mf_fail(err, MEMFIT_IO, "/proc/self/status cannot be read");
     *memory = (mf_os_memory){.rss_anon = kb_field(buf, "RssAnon:"),
                              .rss_shmem = kb_field(buf, "RssShmem:"),
@@ -232,20 +265,31 @@ memfit_status mf_os_process_memory(mf_os_memory *memory, memfit_error *err)
     return MEMFIT_OK;
 }
 
+uint64_t mf_os_counter_error_bytes(void)
+{
+    struct utsname u;
+    unsigned major = 0, minor = 0;
+    if (uname(&u) != 0 || sscanf(u.release, "%u.%u", &major, &minor) != 2 || major > 6 || (major == 6 && minor >= 17))
+        return 0;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t n = cpus > 0 ? (uint64_t)cpus : 1, batch = major == 6 && minor >= 2 ? 2 * n : 64;
+    return n * (batch > 32 ? batch : 32) * mf_os_page_bytes();
+}
+
 static uint64_t number_file(const char *path)
 {
     char buf[64];
-    if (!read_small(path, buf, sizeof buf) || buf[0] < '0' || buf[0] > '9')
+    if (!mf_os_read_text(path, buf, sizeof buf) || buf[0] < '0' || buf[0] > '9')
         return UINT64_MAX; /* "max", or not there */
     return strtoull(buf, NULL, 10);
 }
 
-/* The tightest memory limit of this process's cgroups, and what is left below it. */
-static void cgroup_limits(uint64_t *limit, uint64_t *left)
+/* The tightest memory limit of this process's cgroups, what is left below it, and the tightest polite one. */
+static void cgroup_limits(uint64_t *limit, uint64_t *left, uint64_t *soft)
 {
     char groups[4096], *save = NULL;
-    *limit = *left = UINT64_MAX;
-    if (!read_small("/proc/self/cgroup", groups, sizeof groups))
+    *limit = *left = *soft = UINT64_MAX;
+    if (!mf_os_read_text("/proc/self/cgroup", groups, sizeof groups))
         return;
     for (char *line = strtok_r(groups, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         bool v2 = strncmp(line, "0::", 3) == 0;
@@ -262,6 +306,10 @@ static void cgroup_limits(uint64_t *limit, uint64_t *left)
             uint64_t most = number_file(file);
             snprintf(file, sizeof file, "%s%s/%s", root, path, v2 ? "memory.current" : "memory.usage_in_bytes");
             uint64_t used = number_file(file);
+            snprintf(file, sizeof file, "%s%s/%s", root, path, v2 ? "memory.high" : "memory.soft_limit_in_bytes");
+            uint64_t polite = number_file(file);
+            if (polite < (1ull << 60) && polite < *soft)
+                *soft = polite;
             if (most < (1ull << 60)) {
                 if (most < *limit)
                     *limit = most;
@@ -277,21 +325,102 @@ static void cgroup_limits(uint64_t *limit, uint64_t *left)
     }
 }
 
+/* What `ulimit` leaves of one resource whose use /proc/self/status shows under `name`. */
+static uint64_t ulimit_left(int resource, const char *name)
+{
+    struct rlimit r;
+    char buf[8192];
+    if (getrlimit((__rlimit_resource_t)resource, &r) != 0 || r.rlim_cur == RLIM_INFINITY ||
+        !mf_os_read_text("/proc/self/status", buf, sizeof buf))
+        return UINT64_MAX;
+    uint64_t used = kb_field(buf, name);
+    return r.rlim_cur > used ? r.rlim_cur - used : 0;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 uint64_t mf_os_available_memory(void)
 {
     char buf[4096];
-    uint64_t limit, left;
-    cgroup_limits(&limit, &left);
-    uint64_t available = read_small("/proc/meminfo", buf, sizeof buf) ? kb_field(buf, "MemAvailable:") : 0;
-    return left < available ? left : available;
+    uint64_t limit, left, soft;
+    cgroup_limits(&limit, &left, &soft);
+    uint64_t available = mf_os_read_text("/proc/meminfo", buf, sizeof buf) ? kb_field(buf, "MemAvailable:") : 0;
+    uint64_t by_user = smaller(ulimit_left(RLIMIT_AS, "VmSize:"), ulimit_left(RLIMIT_DATA, "VmData:"));
+    return smaller(smaller(left, available), by_user);
+}
+
+uint64_t mf_os_soft_limit(void)
+{
+    uint64_t limit, left, soft;
+    cgroup_limits(&limit, &left, &soft);
+    return soft;
+}
+
+/* ---- large pieces of memory --------------------------------------------------------------------------------- */
+
+memfit_status mf_os_reserve(uint64_t bytes, unsigned char **mapped, uint64_t *mapped_bytes, memfit_error *err)
+{
+    uint64_t page = mf_os_page_bytes(), pages = (bytes + page - 1) / page * page;
+    void *p = mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return mf_fail(err, MEMFIT_OUT_OF_MEMORY, "the system refuses %llu bytes of addresses: %s",
+                       (unsigned long long)pages, strerror(errno));
+    *mapped = p;
+    *mapped_bytes = pages + page;
+    mprotect(*mapped + pages, page, PROT_NONE);
+    return MEMFIT_OK;
+}
+
+void mf_os_unreserve(unsigned char *mapped, uint64_t mapped_bytes)
+{
+    munmap(mapped, mapped_bytes);
+}
+
+void mf_os_drop_pages(unsigned char *mapped, uint64_t bytes)
+{
+    madvise(mapped, bytes, MADV_DONTNEED);
+}
+
+memfit_status mf_os_spool_map(uint64_t bytes, unsigned char **data, memfit_error *err)
+{
+    const char *folder = getenv("TMPDIR");
+    if (!folder || !*folder)
+        folder = "/var/tmp";
+    char path[4096];
+    snprintf(path, sizeof path, "%s/memfit-XXXXXX", folder);
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return mf_fail(err, MEMFIT_IO, "cannot make a temporary file in %s: %s\nset TMPDIR to a folder with room",
+                       folder, strerror(errno));
+    unlink(path);
+    int why = posix_fallocate(fd, 0, (off_t)(bytes ? bytes : 1));
+    void *p = MAP_FAILED;
+    if (!why) {
+        p = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        why = p == MAP_FAILED ? errno : 0;
+    }
+    close(fd);
+    if (why)
+        return mf_fail(err, MEMFIT_IO, "no room for %llu bytes in %s: %s\nset TMPDIR to a folder with room",
+                       (unsigned long long)bytes, folder, strerror(why));
+    *data = p;
+    return MEMFIT_OK;
+}
+
+void mf_os_spool_unmap(unsigned char *data, uint64_t bytes)
+{
+    munmap(data, bytes ? bytes : 1);
 }
 
 uint64_t mf_os_total_memory(void)
 {
     char buf[4096];
-    uint64_t limit, left;
-    cgroup_limits(&limit, &left);
-    uint64_t total = read_small("/proc/meminfo", buf, sizeof buf) ? kb_field(buf, "MemTotal:") : 0;
+    uint64_t limit, left, soft;
+    cgroup_limits(&limit, &left, &soft);
+    uint64_t total = mf_os_read_text("/proc/meminfo", buf, sizeof buf) ? kb_field(buf, "MemTotal:") : 0;
     return limit < total ? limit : total;
 }
 

@@ -117,6 +117,10 @@ static void reserve_give(void *p)
 
 void cli_reserve_begin(void)
 {
+    /* What is freed while starting stays with the process until it is trimmed on purpose: so the largest size before a
+     * trim is the size at the trim, and no moment in between goes unmeasured. */
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     if (!space) {
         for (int c = 0; c < CLASSES; c++)
             space_bytes += class_bytes[c] * PER_CLASS;

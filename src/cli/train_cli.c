@@ -252,6 +252,8 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_string(&w, "numerics", r->numerics);
     mf_json_put_double(&w, "planned_step_ms", r->planned_step_ms);
     mf_json_put_i64(&w, "replans", r->replans);
+    mf_json_put_double(&w, "answer_ms", r->answer_ms);
+    mf_json_put_double(&w, "replan_ms", r->replan_ms);
     mf_json_put_bool(&w, "stopped_early", r->stopped_early);
     mf_json_put_string(&w, "out", cli->o.out);
     mf_json_close(&w, '}');

@@ -2,7 +2,6 @@
 #include "data/source.h"
 
 #include "base/error.h"
-#include "data/spool.h"
 #include "model/hdf5.h"
 #include "model/zip.h"
 #include "ops/ops.h"
@@ -42,7 +41,7 @@ memfit_status mf_source_spool(mf_source *source, uint64_t bytes, unsigned char *
 {
     if (source->mapping_count == MF_SOURCE_MOST_MAPPINGS)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "%s has more than %d arrays", source->path, MF_SOURCE_MOST_MAPPINGS);
-    memfit_status status = mf_spool_map(bytes, data, err);
+    memfit_status status = mf_os_spool_map(bytes, data, err);
     if (status != MEMFIT_OK)
         return status;
     source->mappings[source->mapping_count++] = (mf_mapping){*data, bytes};

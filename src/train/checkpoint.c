@@ -28,6 +28,7 @@ struct mf_checkpoint {
     mf_saver *plain, *with_state;
     mf_save_array *weights, *optimizer;
     uint32_t weight_count, optimizer_count;
+    uint32_t variable_count; /* of the plan it was made for */
     int64_t iteration; /* what the optimizer's first array points at */
     float rate;
     state_block state;
@@ -168,6 +169,7 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
     if (!c)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
     c->trainer = t;
+    c->variable_count = g->variable_count;
     c->weights = mf_host_zalloc(t->host, g->variable_count * sizeof *c->weights);
     c->optimizer = mf_host_zalloc(t->host, (g->variable_count + 2) * sizeof *c->optimizer);
     memfit_status status = c->weights && c->optimizer
@@ -201,7 +203,7 @@ void mf_checkpoint_destroy(mf_checkpoint *c)
     if (!c)
         return;
     const memfit_host *host = c->trainer->host;
-    uint32_t n = c->trainer->plan ? mf_trainer_graph(c->trainer)->variable_count : 0;
+    uint32_t n = c->variable_count;
     if (c->plain)
         mf_saver_destroy(c->plain);
     if (c->with_state)

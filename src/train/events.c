@@ -8,13 +8,11 @@
 #include "train/events.h"
 
 #include "base/error.h"
+#include "base/os.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { BUFFER_BYTES = 16384 };
 
@@ -76,9 +74,7 @@ static size_t put_varint(unsigned char *p, uint64_t v)
 
 static size_t put_time(unsigned char *p)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    double t = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    double t = mf_os_unix_time();
     p[0] = 1 << 3 | 1;
     memcpy(p + 1, &t, 8);
     return 9;
@@ -126,28 +122,27 @@ static void write_version(const mf_events *e, FILE *f)
 static memfit_status open_board(mf_events *e, const char *folder, memfit_error *err)
 {
     static const char *const part[2] = {"train", "validation"};
-    char host[65] = "host", path[400];
-    gethostname(host, sizeof host - 1);
+    char host[65], path[400];
+    mf_os_host_name(host, sizeof host);
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t c = i;
         for (int k = 0; k < 8; k++)
             c = c & 1 ? 0x82f63b78u ^ c >> 1 : c >> 1;
         e->table[i] = c;
     }
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return mf_fail(err, MEMFIT_IO, "cannot make the folder %s: %s", folder, strerror(errno));
-    for (int i = 0; i < 2; i++) {
+    memfit_status status = mf_os_make_folder(folder, err);
+    for (int i = 0; i < 2 && status == MEMFIT_OK; i++) {
         snprintf(path, sizeof path, "%.300s/%s", folder, part[i]);
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
-            return mf_fail(err, MEMFIT_IO, "cannot make the folder %s: %s", path, strerror(errno));
-        snprintf(e->path[1 + i], sizeof e->path[0], "%.380s/events.out.tfevents.%lld.%.32s.%d.%d.v2", path,
-                 (long long)time(NULL), host, (int)getpid(), i);
-        memfit_status status = open_log(e, &e->board[i], 1 + i, "wb", err);
+        status = mf_os_make_folder(path, err);
         if (status != MEMFIT_OK)
             return status;
-        write_version(e, e->board[i]);
+        snprintf(e->path[1 + i], sizeof e->path[0], "%.380s/events.out.tfevents.%lld.%.32s.%d.%d.v2", path,
+                 (long long)mf_os_unix_time(), host, (int)mf_os_process_id(), i);
+        status = open_log(e, &e->board[i], 1 + i, "wb", err);
+        if (status == MEMFIT_OK)
+            write_version(e, e->board[i]);
     }
-    return MEMFIT_OK;
+    return status;
 }
 
 memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, bool resumed,
@@ -163,8 +158,7 @@ memfit_status mf_events_create(const memfit_host *host, const char *csv, const c
     memfit_status status = MEMFIT_OK;
     if (csv) {
         snprintf(e->path[0], sizeof e->path[0], "%s", csv);
-        struct stat s;
-        e->header = !(resumed && stat(csv, &s) == 0 && s.st_size > 0);
+        e->header = !(resumed && mf_os_file_bytes(csv) > 0);
         status = open_log(e, &e->csv, 0, resumed ? "a" : "w", err);
     }
     if (status == MEMFIT_OK && tensorboard)

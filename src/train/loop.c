@@ -15,7 +15,6 @@
 
 #include "base/error.h"
 #include "base/os.h"
-#include "data/spool.h"
 #include "model/initialize.h"
 #include "ops/onednn/onednn.h"
 
@@ -40,6 +39,7 @@ typedef struct run {
     uint32_t time_count, time_next;
     double first_step_seconds;
     int64_t replans;
+    uint64_t replan_us; /* the longest change of plan */
     bool stop, stopped_early, has_validation;
     double val_loss;
 } run;
@@ -202,40 +202,79 @@ static uint64_t movable_bytes(const mf_trainer *t)
     return n;
 }
 
-static memfit_status replan(run *r, uint64_t limit, memfit_error *err)
+/* The limit cannot be kept: what was learned is saved (when a checkpoint is asked for), and err says where. */
+static memfit_status stop_for_limit(run *r, uint64_t limit, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
-    unsigned char *space;
-    uint64_t bytes = movable_bytes(t), old_limit = t->limit_bytes;
-    memfit_status status = mf_spool_map(bytes, &space, err);
-    if (status != MEMFIT_OK)
-        return status;
+    const char *path = t->options->checkpoint;
+    char text[24];
+    memfit_status status = err->code;
+    memfit_error failed;
+    mf_error_prefix(err, "the limit was lowered to %s after step %llu",
+                    memfit_size_format(limit, text, sizeof text), (unsigned long long)t->state.steps);
+    if (!path)
+        snprintf(err->hint, sizeof err->hint, "with --checkpoint FILE the weights would have been kept");
+    else if (t->executor && r->checkpoint && mf_checkpoint_write(r->checkpoint, path, true, &failed) == MEMFIT_OK)
+        snprintf(err->hint, sizeof err->hint, "all %llu steps are in %.160s: --resume goes on from it, given more memory",
+                 (unsigned long long)t->state.steps, path);
+    else
+        snprintf(err->hint, sizeof err->hint, "the last whole checkpoint is %.160s", path);
+    return status;
+}
+
+/* Gives the arena back and goes on in another plan, or, when that fails after all, returns to the old one. */
+static memfit_status change_plan(run *r, uint64_t limit, unsigned char *space, memfit_error *err)
+{
+    mf_trainer *t = &r->trainer;
+    struct mf_train_state state = t->state;
+    uint64_t old_limit = t->limit_bytes;
     move_variables(t, space, true);
     mf_checkpoint_destroy(r->checkpoint);
     r->checkpoint = NULL;
     mf_trainer_withdraw(t);
-    struct mf_train_state state = t->state;
-    status = mf_trainer_admit(t, limit, take_for_run, r, err);
-    if (status == MEMFIT_DOES_NOT_FIT) {
-        /* The explanation stands; the old plan comes back only to save what was learned. */
+    t->start_peak = t->measured_peak = 0; /* both belong to the plan that is gone */
+    memfit_status status = mf_trainer_admit(t, limit, take_for_run, r, err);
+    if (status != MEMFIT_OK) {
         memfit_error ignored;
-        if (mf_trainer_admit(t, old_limit, take_for_run, r, &ignored) == MEMFIT_OK) {
-            move_variables(t, space, false);
-            t->state = state;
-            const char *path = t->options->checkpoint ? t->options->checkpoint : NULL;
-            if (path && r->checkpoint)
-                mf_checkpoint_write(r->checkpoint, path, true, &ignored);
-        }
-    } else if (status == MEMFIT_OK) {
+        mf_checkpoint_destroy(r->checkpoint);
+        r->checkpoint = NULL;
+        mf_trainer_withdraw(t);
+        if (mf_trainer_admit(t, old_limit, take_for_run, r, &ignored) != MEMFIT_OK)
+            mf_trainer_withdraw(t);
+    }
+    if (t->executor) {
         move_variables(t, space, false);
         t->state = state;
-        r->replans++;
-        char text[24];
-        mf_log_write(&t->log, MF_LOG_NOTE, "the limit is now %s: going on in %lld pieces, %u operations recomputed",
-                     memfit_size_format(limit, text, sizeof text), (long long)t->plan->pieces, t->plan->recomputed_ops);
     }
-    mf_spool_unmap(space, bytes);
     return status;
+}
+
+static memfit_status replan(run *r, uint64_t limit, memfit_error *err)
+{
+    mf_trainer *t = &r->trainer;
+    unsigned char *space;
+    uint64_t bytes = movable_bytes(t);
+    memfit_error own;
+    err = err ? err : &own;
+    t->refused_us = mf_os_now_us();
+    uint64_t began = t->refused_us;
+    /* Asked while the old plan stands: a refusal costs nothing. */
+    memfit_status status = mf_trainer_would_fit(t, limit, err);
+    if (status == MEMFIT_OK)
+        status = mf_os_spool_map(bytes, &space, err);
+    if (status != MEMFIT_OK)
+        return stop_for_limit(r, limit, err);
+    status = change_plan(r, limit, space, err);
+    mf_os_spool_unmap(space, bytes);
+    if (status != MEMFIT_OK)
+        return stop_for_limit(r, limit, err);
+    r->replans++;
+    uint64_t took = mf_os_now_us() - began;
+    r->replan_us = took > r->replan_us ? took : r->replan_us;
+    char text[24];
+    mf_log_write(&t->log, MF_LOG_NOTE, "the limit is now %s: going on in %lld pieces, %u operations recomputed",
+                 memfit_size_format(limit, text, sizeof text), (long long)t->plan->pieces, t->plan->recomputed_ops);
+    return MEMFIT_OK;
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------ */
@@ -342,7 +381,7 @@ static memfit_status validate(run *r, memfit_error *err)
     if (t->validation_samples == 0)
         return MEMFIT_OK;
     mf_trainer_clear_metrics(t);
-    int64_t batch = t->options->validation_batch ? t->options->validation_batch : t->options->batch;
+    int64_t batch = t->validation_batch;
     double sum = 0;
     for (int64_t at = 0; at < t->validation_samples; at += batch) {
         int64_t count = t->validation_samples - at < batch ? t->validation_samples - at : batch;
@@ -425,6 +464,8 @@ static memfit_status between_steps(run *r, memfit_error *err)
             r->allocations_between += o->allocation_count() - before;
         return status;
     }
+    if (limit && limit < t->limit_bytes)
+        t->limit_bytes = limit; /* the plan holds it as it is */
     return MEMFIT_OK;
 }
 
@@ -485,6 +526,8 @@ static void fill_result(run *r, memfit_train_result *out)
                                  .planned_step_ms = t->plan->time_us * 1e-3,
                                  .first_step_seconds = r->first_step_seconds,
                                  .replans = r->replans,
+                                 .answer_ms = (double)t->answer_us * 1e-3,
+                                 .replan_ms = (double)r->replan_us * 1e-3,
                                  .stopped_early = r->stopped_early};
     for (uint32_t i = 0; i < t->metric_count; i++) {
         snprintf(out->metric_names[i], sizeof out->metric_names[i], "%s", t->metrics[i].name);
@@ -531,7 +574,7 @@ static memfit_status walk_data(run *r, memfit_error *err)
     mf_trainer *t = &r->trainer;
     double sum = 0;
     for (int64_t at = 0; at < t->train_samples;) {
-        int64_t left = t->train_samples - at, batch = t->options->batch, count = left < batch ? left : batch;
+        int64_t left = t->train_samples - at, batch = t->batch, count = left < batch ? left : batch;
         uint64_t before = mf_os_now_us();
         double loss;
         memfit_status status = mf_trainer_batch(t, false, at, count, &loss, err);

@@ -4,16 +4,14 @@
 #include "base/error.h"
 #include "base/os.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* What must stay free for the rest of the system, beside the arena. */
 enum { SPARE_BYTES = 16 << 20 };
 
 memfit_status mf_reserve(uint64_t bytes, mf_reservation *r, memfit_error *err)
 {
-    uint64_t available = mf_os_available_memory(), page = mf_os_page_bytes();
+    uint64_t available = mf_os_available_memory();
     if (bytes + SPARE_BYTES > available) {
         char want[24], have[24];
         mf_fail(err, MEMFIT_OUT_OF_MEMORY,
@@ -27,30 +25,37 @@ memfit_status mf_reserve(uint64_t bytes, mf_reservation *r, memfit_error *err)
         }
         return MEMFIT_OUT_OF_MEMORY;
     }
-    uint64_t pages = (bytes + page - 1) / page * page;
-    unsigned char *p =
-        mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
-        return mf_fail(err, MEMFIT_OUT_OF_MEMORY, "the system refuses %llu bytes of addresses: %s",
-                       (unsigned long long)pages, strerror(errno));
-    mprotect(p + pages, page, PROT_NONE);
+    unsigned char *p;
+    uint64_t mapped;
+    memfit_status status = mf_os_reserve(bytes, &p, &mapped, err);
+    if (status != MEMFIT_OK) {
+        if (err)
+            err->limit_bytes = available;
+        return status;
+    }
     /* The arena ends where the guard begins; 64 bytes are its alignment. */
-    *r = (mf_reservation){
-        .base = p + (pages - ((bytes + 63) & ~63ull)), .bytes = bytes, .mapped = p, .mapped_bytes = pages + page};
+    unsigned char *guard = p + mapped - mf_os_page_bytes();
+    *r = (mf_reservation){.base = guard - ((bytes + 63) & ~63ull), .bytes = bytes, .mapped = p, .mapped_bytes = mapped};
     return MEMFIT_OK;
+}
+
+uint64_t mf_reserve_most(void)
+{
+    uint64_t available = mf_os_available_memory();
+    return available > SPARE_BYTES ? available - SPARE_BYTES : 0;
 }
 
 void mf_unreserve(mf_reservation *r)
 {
     if (r->mapped)
-        munmap(r->mapped, r->mapped_bytes);
+        mf_os_unreserve(r->mapped, r->mapped_bytes);
     *r = (mf_reservation){0};
 }
 
 void mf_reserve_drop(mf_reservation *r)
 {
     if (r->mapped)
-        madvise(r->mapped, r->mapped_bytes - mf_os_page_bytes(), MADV_DONTNEED);
+        mf_os_drop_pages(r->mapped, r->mapped_bytes - mf_os_page_bytes());
 }
 
 static inline uint64_t pattern_at(uint64_t word)

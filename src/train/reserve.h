@@ -22,6 +22,8 @@ typedef struct mf_reservation {
 /* Address space only. OUT_OF_MEMORY, at once, when the machine or the cgroup cannot give as much: the numbers are in
  * err. */
 memfit_status mf_reserve(uint64_t bytes, mf_reservation *reservation, memfit_error *err);
+/* The largest reservation that would be granted now; 0: none. */
+uint64_t mf_reserve_most(void);
 void mf_unreserve(mf_reservation *reservation);
 /* Gives the pages back but keeps the addresses. */
 void mf_reserve_drop(mf_reservation *reservation);

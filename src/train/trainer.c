@@ -10,10 +10,12 @@
 #include <string.h>
 
 enum {
-    /* Stacks and stdio may still grow a little after the fixed cost was measured, and the kernel's own counters of
-     * resident pages are exact only to some 32 pages a processor (they are summed lazily). */
-    SPARE_FIXED_BYTES = 640 << 10,
+    /* After the fixed cost was measured a few pages may still be touched for the first time: data of libraries, a page
+     * of a stack. Seen: one to three. */
+    SPARE_FIXED_BYTES = 28 << 10,
+    STACK_BYTES = 48 << 10,  /* touched before measuring: deeper than any call of a step goes */
     KERNEL_BYTES = 20 << 10, /* first guess of what a compiled primitive takes */
+    MOST_ATTEMPTS = 6,
 };
 
 static void note(void *ctx, mf_log_level level, const char *text)
@@ -113,6 +115,7 @@ static memfit_status open_data(mf_trainer *t, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     t->train_samples = t->source->samples;
+    t->batch = o->batch;
     if (t->validation_source) {
         t->validation_samples = t->validation_source->samples;
     } else if (o->validation_split > 0) {
@@ -123,6 +126,11 @@ static memfit_status open_data(mf_trainer *t, memfit_error *err)
             return mf_fail(err, MEMFIT_INVALID, "a validation split of %g leaves %lld of %lld samples to train on",
                            o->validation_split, (long long)keep, (long long)t->source->samples);
     }
+    /* A batch larger than the data is the data. */
+    t->batch = t->batch < t->train_samples ? t->batch : t->train_samples;
+    t->validation_batch = o->validation_batch ? o->validation_batch : o->batch;
+    if (t->validation_samples && t->validation_batch > t->validation_samples)
+        t->validation_batch = t->validation_samples;
     return MEMFIT_OK;
 }
 
@@ -227,12 +235,12 @@ uint64_t mf_trainer_sample(mf_trainer *t)
     return now;
 }
 
-static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, memfit_error *err)
+static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err)
 {
     const memfit_train_options *o = t->options;
     mf_plan_options p;
     mf_plan_options_default(&p);
-    p.batch = o->batch;
+    p.batch = t->batch;
     p.pieces = o->pieces;
     p.recompute = o->no_recompute ? MF_RECOMPUTE_OFF : MF_RECOMPUTE_AUTO;
     p.allow_changed = o->allow_changed_numerics;
@@ -242,12 +250,27 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, me
     p.with_validation = p.with_prediction = false;
     if (t->mode == MF_MODE_TRAIN) {
         p.with_validation = t->validation_samples > 0;
-        p.validation_batch = o->validation_batch ? o->validation_batch : o->batch;
+        p.validation_batch = t->validation_batch;
         p.validation_samples = t->validation_samples;
     } else {
         p.only = t->mode;
     }
-    return mf_plan_make(t->host, &t->graph_source, &p, &t->cost, &t->plan, err);
+    memfit_status status = mf_plan_make(t->host, &t->graph_source, &p, &t->cost, plan, err);
+    if (t->refused_us) { /* the answer is there: a plan, or why there is none */
+        uint64_t took = mf_os_now_us() - t->refused_us;
+        t->answer_us = took > t->answer_us ? took : t->answer_us;
+        t->refused_us = 0;
+    }
+    return status;
+}
+
+memfit_status mf_trainer_would_fit(mf_trainer *t, uint64_t limit, memfit_error *err)
+{
+    mf_plan *plan;
+    memfit_status status = make_plan(t, limit, t->fixed_bytes, &plan, err);
+    if (status == MEMFIT_OK)
+        mf_plan_destroy(plan);
+    return status;
 }
 
 /* Counts the primitives a plan will make, for the first guess of the fixed cost. */
@@ -333,52 +356,100 @@ static memfit_status bind_feeders(mf_trainer *t, memfit_error *err)
                             &t->validation_feeder, err);
 }
 
-static memfit_status make_ready(mf_trainer *t, memfit_error *err)
+/* Everything that stays for the whole run, but for the arena's pages. */
+static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
+                                memfit_error *err)
 {
-    memfit_status status = mf_reserve(t->plan->arena_bytes, &t->arena, err);
     mf_executor_options x = {.poison = t->options->debug_poison};
-    if (status == MEMFIT_OK)
-        status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
+    memfit_status status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
     if (status == MEMFIT_OK) {
         find_metrics(t);
         status = bind_feeders(t, err);
     }
+    if (status == MEMFIT_OK && ready)
+        status = ready(ctx, t, err);
     return status;
+}
+
+static __attribute__((noinline)) void touch_stack(void)
+{
+    volatile unsigned char deep[STACK_BYTES];
+    for (size_t i = 0; i < sizeof deep; i += 1024)
+        deep[i] = 1;
+}
+
+/* What the process holds with nothing but its fixed cost resident; before that, what starting took is remembered. */
+static uint64_t measure_fixed(mf_trainer *t)
+{
+    uint64_t before = mf_trainer_sample(t);
+    if (before > t->start_peak)
+        t->start_peak = before;
+    mf_host_trim();
+    return mf_trainer_sample(t);
+}
+
+/* The machine gave less than a plan wants. The limit for the next plan; 0 when there is none to try. */
+static uint64_t limit_after_refusal(mf_trainer *t, uint64_t limit, uint64_t fixed, const memfit_error *err)
+{
+    uint64_t possible = mf_reserve_most(), lower = possible + fixed;
+    if (err->code != MEMFIT_OUT_OF_MEMORY || possible == 0)
+        return 0;
+    if (lower >= limit) /* addresses were refused, not bytes */
+        lower = t->plan->arena_bytes / 2 + fixed;
+    char was[24], is[24];
+    mf_log_write(&t->log, MF_LOG_NOTE, "%s cannot be had now: planning for %s instead",
+                 memfit_size_format(fixed + t->plan->arena_bytes, was, sizeof was),
+                 memfit_size_format(lower, is, sizeof is));
+    return lower;
+}
+
+/* Runs every operation once in the arena, gives its pages back, and measures what is left. */
+static memfit_status measure(mf_trainer *t, memfit_error *err)
+{
+    measure_fixed(t); /* what planning and compiling held goes first: the arena must not come on top of it */
+    touch_stack();
+    memfit_status status = warm_up(t, err);
+    if (status != MEMFIT_OK)
+        return status;
+    mf_reserve_drop(&t->arena);
+    t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + mf_os_counter_error_bytes();
+    /* A small model's planning can take more than its training. */
+    if (t->start_peak > t->fixed_bytes + t->plan->arena_bytes)
+        t->fixed_bytes = t->start_peak - t->plan->arena_bytes;
+    return MEMFIT_OK;
 }
 
 memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
                                memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                memfit_error *err)
 {
-    mf_os_memory m = {0};
-    mf_host_trim();
-    mf_os_process_memory(&m, NULL);
-    uint64_t fixed = m.rss_anon + m.rss_shmem + (1 << 20);
-    memfit_status status = MEMFIT_OK;
-    for (int attempt = 0; attempt < 4; attempt++) {
-        status = make_plan(t, limit, fixed, err);
+    uint64_t fixed = measure_fixed(t) + (1 << 20);
+    memfit_error own;
+    err = err ? err : &own;
+    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+        memfit_status status = make_plan(t, limit, fixed, &t->plan, err);
         if (status != MEMFIT_OK)
             return status;
-        if (attempt == 0) { /* leave room for the primitives before any is made */
-            uint64_t guess = kernel_guess(t->plan);
-            if (t->plan->arena_bytes + fixed + guess > limit) {
-                mf_plan_destroy(t->plan);
-                t->plan = NULL;
-                fixed += guess;
-                continue;
-            }
+        uint64_t guess = attempt == 0 ? kernel_guess(t->plan) : 0;
+        if (t->plan->arena_bytes + fixed + guess > limit) { /* leave room for the primitives before any is made */
+            mf_trainer_withdraw(t);
+            fixed += guess;
+            continue;
         }
-        status = make_ready(t, err);
-        if (status == MEMFIT_OK && ready)
-            status = ready(ctx, t, err);
+        status = mf_reserve(t->plan->arena_bytes, &t->arena, err);
+        if (status != MEMFIT_OK) {
+            t->refused_us = mf_os_now_us();
+            limit = limit_after_refusal(t, limit, fixed, err);
+            if (!limit)
+                return status;
+            mf_trainer_withdraw(t);
+            continue;
+        }
+        status = make_ready(t, ready, ctx, err);
         if (status == MEMFIT_OK)
-            status = warm_up(t, err);
+            status = measure(t, err);
         if (status != MEMFIT_OK)
             return status;
-        mf_reserve_drop(&t->arena);
-        mf_host_trim();
-        mf_os_process_memory(&m, NULL);
-        t->fixed_bytes = m.rss_anon + m.rss_shmem + SPARE_FIXED_BYTES;
         if (t->fixed_bytes + t->plan->arena_bytes <= limit) {
             mf_reserve_pattern(&t->arena);
             t->limit_bytes = limit;

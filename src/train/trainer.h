@@ -40,10 +40,13 @@ typedef struct mf_trainer {
     double *class_weights;
     int64_t class_count;
     int64_t train_samples, validation_samples;
+    int64_t batch, validation_batch; /* as asked, but never more than there are samples */
     mf_plan *plan;
     mf_reservation arena;
     mf_executor *executor;
     uint64_t fixed_bytes; /* measured */
+    uint64_t start_peak;  /* the most seen while starting, before the arena was populated */
+    uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
     mf_metric_view metrics[MEMFIT_MOST_METRICS];
     uint32_t metric_count;
     uint32_t flag_variable; /* float16: set when a gradient was not finite; MF_NONE */
@@ -71,10 +74,13 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
 void mf_trainer_close(mf_trainer *t);
 /* Makes a plan for `limit_bytes`, reserves, makes kernels, warms up and measures. `ready` (may be NULL) is called when
  * the executor is there and before the fixed cost is measured: what needs host memory for the whole run takes it then.
- */
+ * When the machine cannot give what the plan wants, the next plan for what it can give is tried: limit_bytes of the
+ * trainer then is lower than asked. */
 memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit_bytes,
                                memfit_status (*ready)(void *ctx, mf_trainer *t, memfit_error *err), void *ctx,
                                memfit_error *err);
+/* Would a plan for this limit exist, beside the one that runs? OK, or the explanation. */
+memfit_status mf_trainer_would_fit(mf_trainer *t, uint64_t limit_bytes, memfit_error *err);
 void mf_trainer_withdraw(mf_trainer *t); /* executor, arena and plan go; model and data stay */
 /* Samples the process's memory; remembers the largest. */
 uint64_t mf_trainer_sample(mf_trainer *t);
