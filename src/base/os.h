@@ -39,7 +39,7 @@ memfit_status mf_os_raw_commit(mf_rawfile *out, memfit_error *err); /* as mf_os_
 void mf_os_raw_abandon(mf_rawfile *out);
 
 memfit_status mf_os_make_folder(const char *path, memfit_error *err); /* fine when it is there */
-uint64_t mf_os_file_bytes(const char *path);                           /* 0 when it is not there */
+uint64_t mf_os_file_bytes(const char *path);                          /* 0 when it is not there */
 /* A small text file (of /proc, or written by a person) into buf, ended by 0; false when it cannot be read or is empty.
  * Allocates nothing. */
 bool mf_os_read_text(const char *path, char *buf, size_t bytes);
@@ -48,7 +48,7 @@ long mf_os_process_id(void);
 
 uint64_t mf_os_now_us(void); /* monotonic */
 uint64_t mf_os_now_ns(void);
-double mf_os_unix_time(void); /* seconds */
+double mf_os_unix_time(void);   /* seconds */
 unsigned mf_os_cpu_count(void); /* usable by this process */
 void mf_os_yield(void);         /* lets another thread run */
 uint64_t mf_os_page_bytes(void);
@@ -69,8 +69,8 @@ uint64_t mf_os_available_memory(void);
 uint64_t mf_os_soft_limit(void);
 uint64_t mf_os_total_memory(void); /* of the machine, or of the tightest cgroup if that is less */
 
-/* Address space for `bytes` with a page behind it that traps. No page is resident yet. `*mapped` is the begin; the whole
- * has bytes, rounded up to pages, plus one page. */
+/* Address space for `bytes` with a page behind it that traps. No page is resident yet. `*mapped` is the begin; the
+ * whole has bytes, rounded up to pages, plus one page. */
 memfit_status mf_os_reserve(uint64_t bytes, unsigned char **mapped, uint64_t *mapped_bytes, memfit_error *err);
 void mf_os_unreserve(unsigned char *mapped, uint64_t mapped_bytes);
 void mf_os_drop_pages(unsigned char *mapped, uint64_t bytes); /* gives pages back, keeps the addresses */

@@ -29,7 +29,7 @@ struct mf_checkpoint {
     mf_save_array *weights, *optimizer;
     uint32_t weight_count, optimizer_count;
     uint32_t variable_count; /* of the plan it was made for */
-    int64_t iteration; /* what the optimizer's first array points at */
+    int64_t iteration;       /* what the optimizer's first array points at */
     float rate;
     state_block state;
 };

@@ -210,12 +210,13 @@ static memfit_status stop_for_limit(run *r, uint64_t limit, memfit_error *err)
     char text[24];
     memfit_status status = err->code;
     memfit_error failed;
-    mf_error_prefix(err, "the limit was lowered to %s after step %llu",
-                    memfit_size_format(limit, text, sizeof text), (unsigned long long)t->state.steps);
+    mf_error_prefix(err, "the limit was lowered to %s after step %llu", memfit_size_format(limit, text, sizeof text),
+                    (unsigned long long)t->state.steps);
     if (!path)
         snprintf(err->hint, sizeof err->hint, "with --checkpoint FILE the weights would have been kept");
     else if (t->executor && r->checkpoint && mf_checkpoint_write(r->checkpoint, path, true, &failed) == MEMFIT_OK)
-        snprintf(err->hint, sizeof err->hint, "all %llu steps are in %.160s: --resume goes on from it, given more memory",
+        snprintf(err->hint, sizeof err->hint,
+                 "all %llu steps are in %.160s: --resume goes on from it, given more memory",
                  (unsigned long long)t->state.steps, path);
     else
         snprintf(err->hint, sizeof err->hint, "the last whole checkpoint is %.160s", path);

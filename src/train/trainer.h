@@ -44,8 +44,8 @@ typedef struct mf_trainer {
     mf_plan *plan;
     mf_reservation arena;
     mf_executor *executor;
-    uint64_t fixed_bytes; /* measured */
-    uint64_t start_peak;  /* the most seen while starting, before the arena was populated */
+    uint64_t fixed_bytes;           /* measured */
+    uint64_t start_peak;            /* the most seen while starting, before the arena was populated */
     uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
     mf_metric_view metrics[MEMFIT_MOST_METRICS];
     uint32_t metric_count;
