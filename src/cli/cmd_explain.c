@@ -179,7 +179,11 @@ static memfit_status read_stdin(char **text, size_t *bytes, size_t *room, memfit
     char *data = NULL;
     int c;
     while ((c = getchar()) != EOF) {
-        if (count >= MOST_STDIN || !mf_grow(NULL, &data, &capacity, count, 1)) {
+        if (count < MOST_STDIN && !mf_grow(NULL, &data, &capacity, count, 1)) {
+            mf_host_free(NULL, data, capacity);
+            return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the text on standard input");
+        }
+        if (count >= MOST_STDIN) {
             mf_host_free(NULL, data, capacity);
             return mf_fail(
                 err, MEMFIT_DAMAGED,

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "device/nvml.h"
-#include "memfit/doctor.h"
+#include "diagnose/look.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,13 +77,13 @@ static void look_at_card(mf_nvml *nvml, unsigned index, memfit_cards *cards)
     }
 }
 
-memfit_status memfit_cards_look(memfit_cards *cards, memfit_error *err)
+memfit_status mf_cards_look(const memfit_host *host, memfit_cards *cards, memfit_error *err)
 {
     mf_nvml *nvml;
     unsigned count = 0;
     char library[80];
     memset(cards, 0, sizeof *cards);
-    memfit_status status = mf_nvml_open(NULL, mf_finder_default(), &nvml, err);
+    memfit_status status = mf_nvml_open(host, mf_finder_default(), &nvml, err);
     if (status)
         return status;
     mf_nvml_versions(nvml, cards->driver, library, &cards->cuda_version);
@@ -92,4 +92,9 @@ memfit_status memfit_cards_look(memfit_cards *cards, memfit_error *err)
         look_at_card(nvml, i, cards);
     mf_nvml_close(nvml);
     return status;
+}
+
+memfit_status memfit_cards_look(memfit_cards *cards, memfit_error *err)
+{
+    return mf_cards_look(NULL, cards, err);
 }

@@ -7,7 +7,7 @@
  * Everything is read below `root`, so that a saved tree or a test's made-up installation is examined by the same code;
  * only NVML is asked where it is.
  */
-#include "memfit/doctor.h"
+#include "diagnose/look.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -264,18 +264,23 @@ static void look_at_driver(const char *root, memfit_doctor *d)
     }
 }
 
-static void look_at_cards(const char *root, memfit_doctor *d)
+static memfit_status look_at_cards(const memfit_host *host, const char *root, memfit_doctor *d, memfit_error *failure)
 {
     memfit_error err;
     if (*root && !getenv("MEMFIT_LIB_NVML"))
-        return;
-    memfit_status status = memfit_cards_look(&d->cards, &err);
+        return MEMFIT_OK;
+    memfit_status status = mf_cards_look(host, &d->cards, &err);
     if (status == MEMFIT_NOT_FOUND && !d->kernel_module[0])
-        return;
+        return MEMFIT_OK;
+    if (status == MEMFIT_NO_HOST_MEMORY) {
+        if (failure)
+            *failure = err;
+        return status;
+    }
     if (status) {
         memfit_check *c = check(d, "NVML", MEMFIT_CHECK_FAIL, "%.190s", err.message);
         mend(c, "NVML answers", "%s", err.hint[0] ? err.hint : "nvidia-smi");
-        return;
+        return MEMFIT_OK;
     }
     char a[24], b[24];
     for (size_t k = 0; k < d->cards.card_count; k++) {
@@ -311,8 +316,8 @@ static void look_at_cards(const char *root, memfit_doctor *d)
         }
     }
     mf_nvml *nvml;
-    if (mf_nvml_open(NULL, mf_finder_default(), &nvml, NULL))
-        return;
+    if ((status = mf_nvml_open(host, mf_finder_default(), &nvml, failure)) != MEMFIT_OK)
+        return status == MEMFIT_NO_HOST_MEMORY ? status : MEMFIT_OK;
     for (size_t k = 0; k < d->cards.card_count; k++) {
         mf_nvml_card card;
         if (mf_nvml_card_get(nvml, d->cards.cards[k].index, &card, NULL))
@@ -331,6 +336,7 @@ static void look_at_cards(const char *root, memfit_doctor *d)
                   card.index);
     }
     mf_nvml_close(nvml);
+    return MEMFIT_OK;
 }
 
 /* ---- libraries and frameworks ----------------------------------------------------------------------------- */
@@ -344,13 +350,25 @@ static void check_cudnn(memfit_doctor *d, const char *cudart)
     unsigned capability = d->cards.card_count && d->cards.cards[0].capability > 0
                               ? (unsigned)d->cards.cards[0].capability
                               : 75; /* served by every row but Blackwell's own */
-    if (mf_cudnn_row_of(cudnn, cuda, capability))
+    const mf_cudnn_row *row = mf_cudnn_row_of(cudnn, cuda, capability);
+    mf_version driver = mf_version_parse(d->kernel_module);
+    memfit_check *c;
+    char a[32];
+    if (row && driver.part[0] && mf_version_compare(driver, row->driver) < 0) {
+        c = check(d, "cuDNN and driver", MEMFIT_CHECK_FAIL, "cuDNN %s for CUDA %s, driver %s", d->cudnn_version, cudart,
+                  d->kernel_module);
+        mend(c, "the driver its support matrix names", "update the driver to %s or newer",
+             mf_version_format(row->driver, a, sizeof a));
+    }
+    if (row)
         return;
-    memfit_check *c =
-        check(d, "cuDNN and CUDA", MEMFIT_CHECK_FAIL, "cuDNN %s does not serve CUDA %s on compute capability %u.%u",
+    c = check(d, "cuDNN and CUDA", MEMFIT_CHECK_FAIL, "cuDNN %s does not serve CUDA %s on compute capability %u.%u",
               d->cudnn_version, cudart, capability / 10, capability % 10);
-    mend(c, "a cuDNN whose support matrix has this CUDA and card", "pip install --upgrade nvidia-cudnn-cu%u",
-         cuda.part[0]);
+    if (capability < 75 && cudnn.part[0] == 9 && cudnn.part[1] > 10) /* the last for cards before Turing is 9.10 */
+        mend(c, "a cuDNN that still serves this card", "pip install 'nvidia-cudnn-cu12<9.11'");
+    else
+        mend(c, "a cuDNN whose support matrix has this CUDA and card", "pip install --upgrade nvidia-cudnn-cu%u",
+             cuda.part[0]);
 }
 
 static void look_at_libraries(const char *root, memfit_doctor *d)
@@ -722,18 +740,24 @@ static void conclude(memfit_doctor *d)
                  worst->wanted[0] ? "; wanted: " : "", worst->wanted, worst->fix[0] ? ". Next: " : "", worst->fix);
 }
 
-memfit_status memfit_doctor_look(const char *root, memfit_doctor *d, memfit_error *err)
+memfit_status mf_doctor_look(const memfit_host *host, const char *root, memfit_doctor *d, memfit_error *err)
 {
-    (void)err;
     memset(d, 0, sizeof *d);
     root = root ? root : "";
     look_at_system(root, d);
     look_at_driver(root, d);
-    look_at_cards(root, d);
+    memfit_status status = look_at_cards(host, root, d, err);
+    if (status)
+        return status;
     look_at_libraries(root, d);
     look_at_frameworks(root, d);
     look_at_environment(d);
     look_at_limits(root, d);
     conclude(d);
     return MEMFIT_OK;
+}
+
+memfit_status memfit_doctor_look(const char *root, memfit_doctor *d, memfit_error *err)
+{
+    return mf_doctor_look(NULL, root, d, err);
 }

@@ -1,6 +1,6 @@
 /* doctor_record.c: a machine on record (JSON), and two machines side by side: what differs, and which difference
  * matters. */
-#include "memfit/doctor.h"
+#include "diagnose/look.h"
 
 #include "base/error.h"
 #include "base/json.h"
@@ -155,15 +155,15 @@ static void compare_frameworks(differences *s, const memfit_doctor *here, const 
     }
 }
 
-memfit_status memfit_doctor_compare(const memfit_doctor *here, const char *path, memfit_difference *list, size_t most,
-                                    size_t *count, memfit_error *err)
+memfit_status mf_doctor_compare(const memfit_host *host, const memfit_doctor *here, const char *path,
+                                memfit_difference *list, size_t most, size_t *count, memfit_error *err)
 {
     mf_mapping map;
     memfit_status status = mf_os_map_file(path, &map, err);
     if (status)
         return status;
     mf_arena arena;
-    mf_arena_init(&arena, NULL);
+    mf_arena_init(&arena, host);
     arena.limit_bytes = 16 << 20;
     mf_json *root = NULL;
     status = mf_json_parse(&arena, (const char *)map.data, map.bytes, &root, err);
@@ -196,4 +196,10 @@ memfit_status memfit_doctor_compare(const memfit_doctor *here, const char *path,
     mf_arena_destroy(&arena);
     mf_os_unmap_file(&map);
     return status;
+}
+
+memfit_status memfit_doctor_compare(const memfit_doctor *here, const char *path, memfit_difference *list, size_t most,
+                                    size_t *count, memfit_error *err)
+{
+    return mf_doctor_compare(NULL, here, path, list, most, count, err);
 }

@@ -48,6 +48,10 @@ typedef struct mf_oom_facts {
     size_t bfc_size_count;
 } mf_oom_facts;
 
+/* memfit_explain with host memory from elsewhere; NULL: the C library. */
+memfit_status mf_explain(const memfit_host *host, const void *data, size_t bytes, memfit_diagnosis *diagnosis,
+                         memfit_error *err);
+
 void mf_oom_read(const char *text, size_t bytes, mf_oom_facts *facts);
 /* The same, without skipping lines that cannot say anything: slow, for tests. */
 void mf_oom_read_all(const char *text, size_t bytes, mf_oom_facts *facts);

@@ -184,7 +184,7 @@ static const mf_oom_class classes[] = {
     {"limit-jax", C(LIMIT), JAX, 0, limit_below_fraction, NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95",
      "the pool is a part of the card (75 % unless set)"},
     {"limit-tensorflow", C(LIMIT), TF, MF_OOM_AGAIN, NULL, NULL,
-     "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('GPU')[0], "
+     "for gpu in tf.config.list_physical_devices('GPU'): tf.config.set_logical_device_configuration(gpu, "
      "[tf.config.LogicalDeviceConfiguration(memory_limit={mb})])",
      "the limit is what refused; this is what was in use, what was asked, and a tenth more (MB)"},
     {"limit-memfit", C(LIMIT), OWN, MF_OOM_AGAIN, NULL, NULL, "memfit_pool_set_limit(pool, {bytes}, false, &err);",
@@ -301,7 +301,7 @@ static const mf_oom_class classes[] = {
     {"growth-tensorflow", C(LIBRARY), TF, 0, no_growth, NULL, "TF_FORCE_GPU_ALLOW_GROWTH=true",
      "leaves room for handles and workspaces"},
     {"limit-tensorflow", C(LIBRARY), TF, 0, growth, "LogicalDeviceConfiguration(memory_limit=",
-     "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('GPU')[0], "
+     "for gpu in tf.config.list_physical_devices('GPU'): tf.config.set_logical_device_configuration(gpu, "
      "[tf.config.LogicalDeviceConfiguration(memory_limit=LESS_MB)])",
      "leaves room for handles and workspaces"},
     {"fraction-jax", C(LIBRARY), JAX, 0, leaves_no_room, NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.7",

@@ -194,11 +194,14 @@ static memfit_status play(story *s, memfit_pool *pool, memfit_device *device, me
 static memfit_status replay(story *s, memfit_error *err)
 {
     uint64_t whole = UINT64_C(1) << 34, request = s->failure ? s->failure->bytes : 0;
-    while (whole < (s->info.peak_live_bytes + request) * 2 && whole < UINT64_C(1) << 60)
+    if (s->info.peak_live_bytes > UINT64_C(1) << 58 || request > UINT64_C(1) << 58)
+        return mf_fail(err, MEMFIT_DAMAGED, "the recording asks for more than 256 PiB");
+    while (whole < (s->info.peak_live_bytes + request) * 2)
         whole *= 2;
     memfit_device_options o = memfit_device_options_default();
     o.capacity_bytes = whole;
     o.granularity_bytes = PAGE;
+    o.host = s->arena.host;
     memfit_device *device = NULL;
     memfit_pool *pool = NULL;
     memfit_status status = memfit_device_open("sim", &o, &device, err);
@@ -216,6 +219,8 @@ static memfit_status replay(story *s, memfit_error *err)
         s->needed = info.reserved_peak_bytes;
     memfit_pool_destroy(pool);
     memfit_status closed = memfit_device_close(device, status ? NULL : err);
+    if (status == MEMFIT_OUT_OF_MEMORY) /* the device is twice as large as it need be: it was the pool's own memory */
+        status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to replay the recording");
     return status ? status : closed;
 }
 
@@ -323,15 +328,15 @@ static void fill(story *s, memfit_diagnosis *d, mf_oom_facts *f)
         snprintf(d->line, sizeof d->line, "%s", memfit_trace_name(s->trace, s->failure->name));
 }
 
-static memfit_status explain_trace(const memfit_trace *trace, const mf_pickle *root, memfit_diagnosis *d,
-                                   memfit_error *err)
+static memfit_status explain_trace(const memfit_host *host, const memfit_trace *trace, const mf_pickle *root,
+                                   memfit_diagnosis *d, memfit_error *err)
 {
     story s = {.trace = trace, .card_free = UINT64_MAX};
     mf_oom_facts f;
     memset(&f, 0, sizeof f);
     memfit_trace_describe(trace, &s.info);
     s.events = memfit_trace_events(trace, &s.count);
-    mf_arena_init(&s.arena, NULL);
+    mf_arena_init(&s.arena, host);
     find_failure(&s);
     walk(&s);
     if (root)
@@ -362,24 +367,30 @@ static bool is_trace(const char *p, size_t bytes)
            (bytes >= sizeof csv - 1 && memcmp(p, csv, sizeof csv - 1) == 0);
 }
 
-memfit_status memfit_explain(const void *data, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err)
+memfit_status mf_explain(const memfit_host *host, const void *data, size_t bytes, memfit_diagnosis *diagnosis,
+                         memfit_error *err)
 {
     bool pickle = is_pickle(data, bytes);
     if (!pickle && !is_trace(data, bytes))
         return memfit_explain_log(data, bytes, diagnosis, err);
     memfit_trace *trace = NULL;
-    memfit_status status = memfit_trace_read(data, bytes, NULL, &trace, err);
+    memfit_status status = memfit_trace_read(data, bytes, host, &trace, err);
     if (status)
         return status;
     mf_arena arena;
     mf_pickle_tree tree = {0};
-    mf_arena_init(&arena, NULL);
+    mf_arena_init(&arena, host);
     arena.limit_bytes = (uint64_t)bytes * MEMORY_FACTOR + (2 << 20);
     if (pickle)
         status = mf_pickle_read(&arena, data, bytes, &tree, err);
     if (!status)
-        status = explain_trace(trace, tree.root, diagnosis, err);
+        status = explain_trace(host, trace, tree.root, diagnosis, err);
     mf_arena_destroy(&arena);
     memfit_trace_destroy(trace);
     return status;
+}
+
+memfit_status memfit_explain(const void *data, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err)
+{
+    return mf_explain(NULL, data, bytes, diagnosis, err);
 }

@@ -166,6 +166,15 @@ static const mf_cudnn_row cudnn_rows[] = {
     {V(9, 10, 0), V(9, 10, 99), V(12, 8), V(12, 9), V(570, 26), 100, 120},
     {V(9, 10, 0), V(9, 10, 99), V(12, 0), V(12, 9), V(525, 60, 13), 50, 90},
     {V(9, 10, 0), V(9, 10, 99), V(11, 8), V(11, 8), V(450, 80, 2), 50, 90},
+    /* 9.17.0's page: no CUDA 11, nothing before Turing; Blackwell on CUDA 12 as in 9.10, from 12.8 on */
+    {V(9, 17, 0), V(9, 17, 99), V(13, 0), V(13, 1), V(580, 65, 6), 75, 120},
+    {V(9, 17, 0), V(9, 17, 99), V(12, 8), V(12, 9), V(570, 26), 100, 120},
+    {V(9, 17, 0), V(9, 17, 99), V(12, 0), V(12, 9), V(525, 60, 13), 75, 90},
+    /* 9.18 to 9.23: the release manifests (redistrib_9.21.0, 9.21.1, 9.23.1.json) have packages for CUDA 12 and 13 only;
+     * minors and drivers are those of minor-version compatibility, generations from 9.17's first on */
+    {V(9, 18, 0), V(9, 23, 99), V(13, 0), V(13, 99), V(580, 65, 6), 75, 121},
+    {V(9, 18, 0), V(9, 23, 99), V(12, 8), V(12, 99), V(570, 26), 100, 121},
+    {V(9, 18, 0), V(9, 23, 99), V(12, 0), V(12, 99), V(525, 60, 13), 75, 90},
 };
 enum { CUDNN_COUNT = sizeof cudnn_rows / sizeof *cudnn_rows };
 

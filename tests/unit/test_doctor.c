@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "device/nvml.h"
-#include "memfit/doctor.h"
+#include "diagnose/look.h"
 
 #include <sys/stat.h>
 
@@ -368,6 +368,45 @@ static void test_compare(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
+/* Every allocation of doctor and ps fails, once and from then on: an error that says so, nothing is lost. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    use_fake();
+    module("580.159.04");
+    libcuda("580.159.04");
+    setenv("FAKE_NVML_PROCESSES", "0:999999991:5000", 1);
+    char record[128];
+    memfit_error err;
+    snprintf(record, sizeof record, "%s/record.json", root);
+    assert_ok(memfit_doctor_look(root, &other, &err), err);
+    assert_ok(memfit_doctor_save(&other, record, &err), err);
+    for (int what = 0; what < 3; what++)
+        for (int for_ever = 0; for_ever < 2; for_ever++)
+            for (uint64_t n = 1;; n++) {
+                static memfit_difference differences[32];
+                mf_fault_host fault;
+                size_t count = 0;
+                memset(&err, 0, sizeof err);
+                mf_fault_host_init(&fault, NULL, n, for_ever);
+                memfit_status status = what == 0   ? mf_cards_look(&fault.host, &doctor.cards, &err)
+                                       : what == 1 ? mf_doctor_look(&fault.host, root, &doctor, &err)
+                                                   : mf_doctor_compare(&fault.host, &other, record, differences, 32,
+                                                                       &count, &err);
+                assert_int_equal(fault.live_bytes, 0);
+                assert_int_equal(fault.live_count, 0);
+                if (status) {
+                    assert_int_equal(status, MEMFIT_NO_HOST_MEMORY);
+                    assert_true(err.message[0]);
+                }
+                if (fault.calls < n) {
+                    assert_int_equal(status, MEMFIT_OK);
+                    assert_true(n > 1); /* something was asked for */
+                    break;
+                }
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +418,7 @@ int main(void)
         CASE(test_stub),
         CASE(test_cudnn_copies),
         CASE(test_cudnn_header),
+        CASE(test_no_memory),
         CASE(test_frameworks),
         CASE(test_environment),
         CASE(test_surroundings),

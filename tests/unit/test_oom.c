@@ -455,6 +455,47 @@ static void test_hostile(void **state)
     mf_os_unmap_file(&map);
 }
 
+/* Every allocation fails, once and from then on: an error that says so, or the answer; nothing is lost. */
+static void fail_every_allocation(const mf_mapping *map)
+{
+    static memfit_diagnosis whole, d;
+    memfit_error err;
+    assert_ok(memfit_explain(map->data, map->bytes, &whole, &err), err);
+    for (int for_ever = 0; for_ever < 2; for_ever++)
+        for (uint64_t n = 1;; n++) {
+            mf_fault_host fault;
+            mf_fault_host_init(&fault, NULL, n, for_ever);
+            memset(&err, 0, sizeof err);
+            memfit_status status = mf_explain(&fault.host, map->data, map->bytes, &d, &err);
+            assert_int_equal(fault.live_bytes, 0);
+            assert_int_equal(fault.live_count, 0);
+            if (status) {
+                assert_int_equal(status, MEMFIT_NO_HOST_MEMORY);
+                assert_true(err.message[0]);
+            } else {
+                assert_int_equal(d.cause, whole.cause);
+                assert_int_equal(d.replay_bytes, whole.replay_bytes);
+            }
+            if (fault.calls < n)
+                break;
+        }
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"torch-too-large.log", "jax-growing.log", "torch-fragmentation-0.pickle",
+                                        "torch-limit-expandable.pickle"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1024];
+        mf_mapping map;
+        memfit_error err;
+        assert_ok(mf_os_map_file(source_path(path, sizeof path, names[i], ""), &map, &err), err);
+        fail_every_allocation(&map);
+        mf_os_unmap_file(&map);
+    }
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -472,7 +513,7 @@ int main(void)
         cmocka_unit_test(test_provoked),  cmocka_unit_test(test_re_created), cmocka_unit_test(test_in_force),
         cmocka_unit_test(test_long_line), cmocka_unit_test(test_no_log),     cmocka_unit_test(test_cut_and_garbled),
         cmocka_unit_test(test_names),     cmocka_unit_test(test_snapshots),  cmocka_unit_test(test_traces),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,6 +144,11 @@ static void test_cudnn(void **state)
         {"9.5.1", "12.6", 37, NULL},         {"9.10.2", "12.8", 100, "570.26"},   {"9.10.2", "12.9", 120, "570.26"},
         {"9.10.2", "12.6", 100, NULL},       {"9.10.2", "12.9", 90, "525.60.13"}, {"9.10.2", "12.0", 50, "525.60.13"},
         {"9.10.2", "11.8", 90, "450.80.02"}, {"9.10.2", "11.7", 90, NULL},        {"9.10.2", "12.8", 37, NULL},
+        {"9.17.0", "13.0", 90, "580.65.06"}, {"9.17.0", "13.1", 75, "580.65.06"}, {"9.17.0", "13.0", 70, NULL},
+        {"9.17.1", "12.9", 120, "570.26"},   {"9.17.0", "12.6", 100, NULL},       {"9.17.0", "12.0", 75, "525.60.13"},
+        {"9.17.0", "12.4", 61, NULL},        {"9.17.0", "11.8", 90, NULL},        {"9.19.0", "13.0", 90, "580.65.06"},
+        {"9.21.1", "12.9", 90, "525.60.13"}, {"9.23.1", "12.8", 120, "570.26"},   {"9.23.1", "11.8", 80, NULL},
+        {"9.19.0", "12.9", 70, NULL},        {"9.23.1", "13.3", 121, "580.65.06"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_true(mf_cudnn_known(mf_version_parse(rows[i].cudnn)));
@@ -155,7 +160,8 @@ static void test_cudnn(void **state)
             assert_int_equal(mf_version_compare(r->driver, mf_version_parse(rows[i].driver)), 0);
     }
     assert_false(mf_cudnn_known(mf_version_parse("7.6.5"))); /* not in the matrix: nothing is claimed */
-    assert_false(mf_cudnn_known(mf_version_parse("9.19.0")));
+    assert_false(mf_cudnn_known(mf_version_parse("9.14.0")));
+    assert_false(mf_cudnn_known(mf_version_parse("9.99.0")));
 }
 
 static void test_generations(void **state)

@@ -1,0 +1,238 @@
+"""Programs that run out of memory, written after the rules of explain and not used to make them: how well do the rules do on others'
+programs? Each is run from a file, so that tracebacks show its lines. The first count, before anything was changed, is in docs/explain.md.
+"""
+
+
+def cases(case):
+    c = []
+    # -- PyTorch, held to a few GiB
+    c.append(case("held-torch-limit-lstm", "limit", "file", """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(0.03)
+
+        class Tagger(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = nn.Embedding(50000, 512)
+                self.lstm = nn.LSTM(512, 1024, num_layers=3, batch_first=True, bidirectional=True)
+                self.out = nn.Linear(2048, 64)
+
+            def forward(self, tokens):
+                hidden, _ = self.lstm(self.embed(tokens))
+                return self.out(hidden)
+
+        model = Tagger().cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+        for epoch in range(3):
+            tokens = torch.randint(0, 50000, (256, 512), device="cuda")
+            loss = model(tokens).float().logsumexp(-1).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            print(f"epoch {epoch}: loss {loss.item():.4f}")
+    """, alone=False))
+    c.append(case("held-torch-fragmentation-statistics", "fragmentation", "file", """
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(8 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
+        statistics = []
+        for batch in range(26):
+            activations = torch.empty(300 << 20, dtype=torch.uint8, device="cuda")
+            del activations
+            statistics.append(torch.zeros(24 << 20, dtype=torch.uint8, device="cuda"))
+        print("collected", len(statistics), "statistics")
+        covariance = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+    """, alone=False))
+    c.append(case("held-torch-growing-rnn", "growing", "file", """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(0.03)
+        cell, head = nn.GRUCell(256, 2048).cuda(), nn.Linear(2048, 10).cuda()
+        optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
+        hidden = torch.zeros(512, 2048, device="cuda")
+        total = 0
+        for step in range(2000):
+            hidden = cell(torch.randn(512, 256, device="cuda"), hidden)
+            total = total + nn.functional.cross_entropy(head(hidden), torch.zeros(512, dtype=torch.long, device="cuda"))
+            if step % 10 == 0:
+                print(f"step {step} running loss {float(total) / (step + 1):.3f} GPU memory: {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
+    """, alone=False))
+    c.append(case("held-torch-growing-bar", "growing", "file", """
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(0.03)
+        model = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096) for _ in range(4))).cuda()
+        losses = []
+        for i in range(1, 1001):
+            loss = model(torch.randn(512, 4096, device="cuda")).pow(2).mean()
+            losses.append(loss)
+            mem = torch.cuda.memory_allocated() / 2**30
+            print(f"\\r{i / 10:3.0f}%|{'#' * (i // 50):20}| {i}/1000 [00:0{i % 10}<01:00, loss={loss.item():.3f}, mem={mem:.2f}G]", end="\\n" if i % 5 == 0 else "", flush=True)
+    """, alone=False))
+    c.append(case("held-torch-evaluation-function", "evaluation", "file", """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(0.04)
+        net = nn.Sequential(nn.Conv2d(3, 96, 5, padding=2), nn.GELU(), nn.Conv2d(96, 96, 5, padding=2), nn.GELU(), nn.Conv2d(96, 96, 5, padding=2),
+                            nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(96, 100)).cuda()
+        optimizer = torch.optim.Adam(net.parameters())
+
+        def train(images):
+            loss = net(images).logsumexp(1).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            return loss.item()
+
+        def evaluate(images):
+            net.eval()
+            return net(images).argmax(1)
+
+        for epoch in range(2):
+            print(f"Epoch {epoch}: train_loss={train(torch.randn(24, 3, 160, 160, device='cuda')):.3f}")
+            print("accuracy", evaluate(torch.randn(384, 3, 160, 160, device="cuda")).float().mean())
+    """, alone=False))
+    c.append(case("held-torch-limit-vit", "limit", "file", """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(6 / 140)
+        layer = nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True, dropout=0.0)
+        model = nn.TransformerEncoder(layer, 12).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for step in range(5):
+            out = model(torch.randn(128, 197, 768, device="cuda"))
+            out.pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            print("step", step, "done")
+    """, env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, alone=False))
+    # -- JAX, held to a few GiB
+    c.append(case("held-jax-limit-mlp", "limit", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        key = jax.random.key(0)
+        sizes = [4096] * 9
+        params = [(jax.random.normal(key, (a, b)) * 0.01, jnp.zeros(b)) for a, b in zip(sizes, sizes[1:])]
+
+        def loss(params, x):
+            for w, b in params:
+                x = jax.nn.gelu(x @ w + b)
+            return (x ** 2).mean()
+
+        @jax.jit
+        def train_step(params, x):
+            value, grads = jax.value_and_grad(loss)(params, x)
+            return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), value
+
+        for step in range(3):
+            params, value = train_step(params, jax.random.normal(key, (65536, 4096)))
+            print("step", step, "loss", value)
+    """, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.07"}, alone=False))
+    c.append(case("held-jax-growing-snapshots", "growing", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        params = jnp.ones((12000, 12000))
+        best = []
+        for epoch in range(50):
+            params = params * 0.999 + 0.001
+            best.append(params)
+            stats = jax.local_devices()[0].memory_stats()
+            print(f"epoch {epoch} finished, allocated {stats['bytes_in_use'] / 1e9:.2f} GB", flush=True)
+    """, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.06"}, alone=False))
+    c.append(case("held-jax-fragmentation-cache", "fragmentation", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        cache = {}
+        try:
+            for i in range(1000):
+                length = 4000 + 700 * (i % 7)
+                cache[i] = jax.block_until_ready(jnp.ones((length, 4096)))
+        except Exception:
+            print("the cache is full with", len(cache), "entries")
+        for i in list(cache):
+            if i % 3:
+                del cache[i]
+        batch = jax.block_until_ready(jnp.ones((400000, 2048)))
+    """, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.08"}, alone=False))
+    c.append(case("held-jax-evaluation-images", "evaluation", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        kernel = jnp.ones((64, 3, 7, 7)) * 0.01
+        features = jax.jit(lambda x: jax.nn.relu(jax.lax.conv(x, kernel, (1, 1), "SAME")).mean((2, 3)))
+        for step in range(4):
+            print("train step", step, float(features(jnp.ones((16, 3, 128, 128))).mean()))
+        print("evaluating the test set", flush=True)
+        print(float(features(jnp.ones((3000, 3, 128, 128))).mean()))
+    """, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.06"}, alone=False))
+    # -- the whole card, one after the other
+    c.append(case("held-torch-too-large-gpt", "too-large", "file", """
+        import torch
+        from torch import nn
+
+        layer = nn.TransformerEncoderLayer(2560, 20, 10240, batch_first=True, dropout=0.1)
+        model = nn.TransformerEncoder(layer, 16).cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        for step in range(4):
+            hidden = model(torch.randn(64, 2048, 2560, device="cuda"))
+            hidden.pow(2).mean().backward()
+            optimizer.step()
+            print("step", step)
+    """, alone=True))
+    c.append(case("held-torch-other-process-two", "other-process", "file", """
+        import torch
+        from torch import nn
+
+        model = nn.Sequential(nn.Conv2d(3, 128, 3, padding=1), nn.ReLU(), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU()).cuda()
+        for step in range(3):
+            model(torch.randn(256, 3, 224, 224, device="cuda")).mean().backward()
+            print("iteration", step)
+    """, hog=[58, 64], alone=True))
+    c.append(case("held-torch-other-framework-cupy", "other-framework", "file", """
+        import cupy
+        import torch
+
+        table = cupy.ones(90 * 2**30, dtype=cupy.uint8)
+        print("lookup table ready", table.nbytes >> 30, "GiB")
+        model = torch.nn.Linear(1024, 1024).cuda()
+        activations = torch.empty(60 * 2**30, dtype=torch.uint8, device="cuda")
+    """, alone=True))
+    c.append(case("held-torch-library-eigh", "library", "file", """
+        import torch
+
+        a = torch.randn(512, 512, device="cuda")
+        a = a + a.T
+        ballast = []
+        while torch.cuda.mem_get_info()[0] > 6 << 20:
+            free = torch.cuda.mem_get_info()[0] - (6 << 20)
+            try:
+                ballast.append(torch.empty(max(2 << 20, free // 2 >> 21 << 21), dtype=torch.uint8, device="cuda"))
+            except torch.OutOfMemoryError:
+                break
+        print(torch.linalg.eigvalsh(a)[:3])
+    """, alone=True))
+    c.append(case("held-jax-too-large-pairs", "too-large", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        points = jax.random.normal(jax.random.key(0), (300000, 8))
+        distances = jax.jit(lambda p: jnp.sqrt(((p[:, None] - p[None]) ** 2).sum(-1)))(points)
+        print(distances.mean())
+    """, alone=True))
+    c.append(case("held-jax-other-process-mlp", "other-process", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        w = jnp.ones((16384, 16384)) * 1e-3
+        x = jnp.ones((262144, 16384))
+        print(jax.jit(lambda w, x: jnp.tanh(x @ w).mean())(w, x))
+    """, hog=127, alone=True))
+    return c
