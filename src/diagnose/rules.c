@@ -170,8 +170,8 @@ static const mf_cudnn_row cudnn_rows[] = {
     {V(9, 17, 0), V(9, 17, 99), V(13, 0), V(13, 1), V(580, 65, 6), 75, 120},
     {V(9, 17, 0), V(9, 17, 99), V(12, 8), V(12, 9), V(570, 26), 100, 120},
     {V(9, 17, 0), V(9, 17, 99), V(12, 0), V(12, 9), V(525, 60, 13), 75, 90},
-    /* 9.18 to 9.23: the release manifests (redistrib_9.21.0, 9.21.1, 9.23.1.json) have packages for CUDA 12 and 13 only;
-     * minors and drivers are those of minor-version compatibility, generations from 9.17's first on */
+    /* 9.18 to 9.23: the release manifests (redistrib_9.21.0, 9.21.1, 9.23.1.json) have packages for CUDA 12 and 13
+     * only; minors and drivers are those of minor-version compatibility, generations from 9.17's first on */
     {V(9, 18, 0), V(9, 23, 99), V(13, 0), V(13, 99), V(580, 65, 6), 75, 121},
     {V(9, 18, 0), V(9, 23, 99), V(12, 8), V(12, 99), V(570, 26), 100, 121},
     {V(9, 18, 0), V(9, 23, 99), V(12, 0), V(12, 99), V(525, 60, 13), 75, 90},

@@ -389,10 +389,10 @@ static void test_no_memory(void **state)
                 size_t count = 0;
                 memset(&err, 0, sizeof err);
                 mf_fault_host_init(&fault, NULL, n, for_ever);
-                memfit_status status = what == 0   ? mf_cards_look(&fault.host, &doctor.cards, &err)
-                                       : what == 1 ? mf_doctor_look(&fault.host, root, &doctor, &err)
-                                                   : mf_doctor_compare(&fault.host, &other, record, differences, 32,
-                                                                       &count, &err);
+                memfit_status status =
+                    what == 0   ? mf_cards_look(&fault.host, &doctor.cards, &err)
+                    : what == 1 ? mf_doctor_look(&fault.host, root, &doctor, &err)
+                                : mf_doctor_compare(&fault.host, &other, record, differences, 32, &count, &err);
                 assert_int_equal(fault.live_bytes, 0);
                 assert_int_equal(fault.live_count, 0);
                 if (status) {
