@@ -101,6 +101,10 @@ MEMFIT_API void memfit_plan_compare(const memfit_plan *const *plans, size_t coun
 /* The step graph of the plan's training phase as text, or for Graphviz when the name ends in ".dot". Since 0.1. */
 MEMFIT_API memfit_status memfit_plan_dump_graph(const memfit_plan *plan, const char *path, memfit_error *err);
 
+/* The page of `memfit plan --html`: one file, nothing fetched, a section for each plan. Since 0.1. */
+MEMFIT_API memfit_status memfit_plan_write_html(const memfit_plan *const *plans, size_t count, const char *path,
+                                                memfit_error *err);
+
 /* ---- the table of cards ---- */
 
 typedef struct memfit_card {

@@ -138,6 +138,12 @@ static int show(const cli_common *common, const plan_arguments *a, memfit_plan *
             return cli_report(common, &err);
         cli_note(common, "memfit: wrote %s", a->dump);
     }
+    if (a->html) {
+        memfit_error err;
+        if (memfit_plan_write_html((const memfit_plan *const *)plans, count, a->html, &err) != MEMFIT_OK)
+            return cli_report(common, &err);
+        cli_note(common, "memfit: wrote %s", a->html);
+    }
     return fits ? CLI_DONE : CLI_NO_FIT;
 }
 
@@ -206,12 +212,6 @@ int cli_plan(const cli_command *command, int argc, char **argv)
         return list_cards(&common);
     if (!count)
         return cli_usage_error(command, "which model? memfit %s", command->usage);
-    if (a.html) {
-        memfit_error err;
-        mf_fail(&err, MEMFIT_UNSUPPORTED,
-                "plan --html is not built yet\nmemfit plan -v shows the layers and the timeline in the terminal");
-        return cli_report(&common, &err);
-    }
     status = read_arguments(command, &a);
     return status == CLI_DONE ? plan_all(&common, operands[0], &a) : status;
 }

@@ -45,7 +45,7 @@ static void print_means(FILE *f, const mf_plan *plan)
         fprintf(f, "%s with validation in smaller batches", and);
 }
 
-static void print_verdict(FILE *f, const mf_answer *a, const mf_answer_context *c)
+void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_context *c)
 {
     char need[24], limit[24], rest[24];
     const mf_plan *plan = a->plan;
@@ -272,7 +272,7 @@ static void print_timeline(FILE *f, const mf_answer *a)
 
 void mf_answer_print(FILE *f, const mf_answer *a, const mf_answer_context *c, bool detail)
 {
-    print_verdict(f, a, c);
+    mf_answer_print_verdict(f, a, c);
     print_facts(f, a, c);
     print_bar(f, a, c);
     print_owners(f, a);

@@ -16,6 +16,8 @@ typedef struct mf_answer_context {
     const mf_model *model;
 } mf_answer_context;
 
+/* Only the first lines: does it fit, and as asked? */
+void mf_answer_print_verdict(FILE *file, const mf_answer *answer, const mf_answer_context *context);
 void mf_answer_print(FILE *file, const mf_answer *answer, const mf_answer_context *context, bool detail);
 void mf_answer_print_json(FILE *file, const mf_answer *answer, const mf_answer_context *context);
 /* Several cards side by side, and what differs. */

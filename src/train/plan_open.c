@@ -10,6 +10,7 @@
 #include "memfit/device.h"
 #include "ops/ops.h"
 #include "plan/plan_dump.h"
+#include "plan/plan_html.h"
 #include "plan/plan_text.h"
 #include "plan/roofline.h"
 #include "train/plan_open.h"
@@ -356,16 +357,24 @@ void memfit_plan_print_json(const memfit_plan *plan, FILE *file)
     mf_answer_print_json(file, plan->answer, &plan->context);
 }
 
-void memfit_plan_compare(const memfit_plan *const *plans, size_t count, FILE *file, bool json)
+enum { MOST_SIDE_BY_SIDE = 16 };
+
+static uint32_t take_answers(const memfit_plan *const *plans, size_t count, mf_answer **answers,
+                             mf_answer_context *contexts)
 {
-    enum { MOST = 16 };
-    mf_answer *answers[MOST];
-    mf_answer_context contexts[MOST];
     uint32_t n = 0;
-    for (; n < count && n < MOST; n++) {
+    for (; n < count && n < MOST_SIDE_BY_SIDE; n++) {
         answers[n] = plans[n]->answer;
         contexts[n] = plans[n]->context;
     }
+    return n;
+}
+
+void memfit_plan_compare(const memfit_plan *const *plans, size_t count, FILE *file, bool json)
+{
+    mf_answer *answers[MOST_SIDE_BY_SIDE];
+    mf_answer_context contexts[MOST_SIDE_BY_SIDE];
+    uint32_t n = take_answers(plans, count, answers, contexts);
     if (!n)
         return;
     if (json)
@@ -384,4 +393,22 @@ memfit_status memfit_plan_dump_graph(const memfit_plan *plan, const char *path, 
     bool dot = length > 4 && strcmp(path + length - 4, ".dot") == 0;
     mf_plan_dump(out.file, plan->answer->plan, dot);
     return mf_os_out_commit(&out, err);
+}
+
+memfit_status memfit_plan_write_html(const memfit_plan *const *plans, size_t count, const char *path, memfit_error *err)
+{
+    mf_answer *answers[MOST_SIDE_BY_SIDE];
+    mf_answer_context contexts[MOST_SIDE_BY_SIDE];
+    uint32_t n = take_answers(plans, count, answers, contexts);
+    if (!n)
+        return mf_fail(err, MEMFIT_INVALID, "a page of no plan");
+    mf_outfile out;
+    memfit_status status = mf_os_out_open(&out, path, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_answers_print_html(out.file, answers[0]->arena.host, n, answers, contexts, err);
+    if (status == MEMFIT_OK)
+        return mf_os_out_commit(&out, err);
+    mf_os_out_abandon(&out);
+    return status;
 }

@@ -125,4 +125,32 @@ cd "$models"
 text 0 plan_conv_pool.txt conv_pool_1024.json --batch-size 256 --for rtx-3080
 text 0 plan_resnet50.txt resnet50_10.json --for rtx-3080
 text 4 plan_lambda.txt with_lambda.json --for rtx-3080
+
+# The page: its words, that it fetches nothing and is well formed, that names from files stay text, one section a card;
+# a page that cannot be written leaves nothing.
+page() { python3 "$MEMFIT_SOURCE/tests/e2e/page_text.py" "$1" || fail "the page $1 is not well formed"; }
+status 0 mlp.json --for t4 --html "$work/page.html"
+page "$work/page.html" >"$work/text"
+diff -u "$golden/plan_mlp_page.txt" "$work/text" >&2 || fail "the words of the page differ from tests/golden/plan_mlp_page.txt"
+status 0 conv_pool_1024.json --batch-size 256 --for rtx-3080 --html "$work/page.html"
+page "$work/page.html" >"$work/text"
+head -2 "$work/out" | while read -r line; do
+    grep -qF "p    $line" "$work/text" || fail "the page lacks the verdict: $line"
+done
+status 0 conv_pool_1024.json --batch-size 256 --for rtx-3080 --json
+holds "all(any(x['change'] in line for line in open('$work/text')) for x in s)"
+holds "all(any(line.startswith('tr   ' + x['name'] + ' | ') for line in open('$work/text')) for x in j['layers'])"
+sed 's/"name": *"conv2d[^"]*"/"name": "<img src=x>\&\\"conv"/' conv_pool_128.json >"$work/hostile.json"
+status 0 "$work/hostile.json" --for t4,rtx-5090 --curve --html "$work/hostile.html" --json
+page "$work/hostile.html" >"$work/text"
+grep -q '<img src=x>&"conv' "$work/text" || fail "a name with markup is lost"
+[ "$(grep -c '^h1' "$work/text")" = 2 ] || fail "two cards do not make two sections"
+status 1 mlp.json --for t4 --html "$work/no/such/page.html"
+grep -q 'cannot write' "$work/err" || fail "a page that cannot be written is not said"
+status 3 conv_pool_1024.json --for rtx-3080 --batch-size 256 --memory 1GiB --html "$work/no_fit.html"
+page "$work/no_fit.html" | grep -q '^p    Why: ' || fail "the page of a plan that does not fit gives no reason"
+for model in mlp resnet50_10 unet_416x608; do
+    status 0 $model.json --for h200 --html "$work/page.html"
+    page "$work/page.html" >/dev/null
+done
 echo "plan: all good"
