@@ -12,9 +12,9 @@
  *
  *   tables         owners at the peak, suggestions, curve, phases and bounds, layers
  *
- * The page is also well-formed XML, which is how the tests read it. No scripts, no fonts, no addresses: it can be sent by
- * mail and opened in ten years. Dropped: a rectangle for every tensor (offset against time), which took megabytes for
- * large models and could not be read.
+ * The page is also well-formed XML, which is how the tests read it. No scripts, no fonts, no addresses: it can be sent
+ * by mail and opened in ten years. Dropped: a rectangle for every tensor (offset against time), which took megabytes
+ * for large models and could not be read.
  */
 #include "plan/plan_html.h"
 
@@ -82,21 +82,26 @@ static void put_dot(FILE *f, memfit_kind kind)
 /* ---- head ------------------------------------------------------------------------------------------------- */
 
 static const char style[] =
-    ":root{color-scheme:light dark;--ink:#0f172a;--dim:#64748b;--line:#e2e8f0;--page:#f8fafc;--card:#fff;--bar:#ccfbf1}\n"
+    ":root{color-scheme:light "
+    "dark;--ink:#0f172a;--dim:#64748b;--line:#e2e8f0;--page:#f8fafc;--card:#fff;--bar:#ccfbf1}\n"
     "@media(prefers-color-scheme:dark){:root{--ink:#e2e8f0;--dim:#94a3b8;--line:#334155;--page:#0f172a;--card:#1e293b;"
     "--bar:#134e4a}}\n"
-    "*{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\n"
+    "*{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 "
+    "system-ui,sans-serif}\n"
     "main{max-width:1080px;margin:0 auto;padding:28px 20px 60px}h1{font-size:24px;margin:0 0 2px}\n"
     "h2{font-size:16px;margin:0 0 12px}.sub,.dim{color:var(--dim)}.sub{margin:0 0 18px}\n"
     "section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:18px 20px;margin:14px 0}\n"
     ".verdict{border-left:8px solid}.verdict p{margin:4px 0}.verdict .word{font-size:20px;font-weight:650}\n"
     ".yes{border-left-color:#16a34a}.other{border-left-color:#d97706}.no{border-left-color:#dc2626}\n"
     "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
-    "th{font-weight:600;color:var(--dim);text-align:left;white-space:nowrap;border-bottom:1px solid var(--line);padding:4px 18px 4px 0}\n"
+    "th{font-weight:600;color:var(--dim);text-align:left;white-space:nowrap;border-bottom:1px solid "
+    "var(--line);padding:4px 18px 4px 0}\n"
     "td{padding:4px 18px 4px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}\n"
-    ".n{text-align:right;white-space:nowrap;width:1%}tr:last-child td{border-bottom:0}.facts td:first-child{color:var(--dim);"
+    ".n{text-align:right;white-space:nowrap;width:1%}tr:last-child td{border-bottom:0}.facts "
+    "td:first-child{color:var(--dim);"
     "white-space:nowrap;width:8em}\n"
-    ".stack{display:flex;height:34px;border-radius:6px;overflow:hidden;background:var(--line)}.stack div{min-width:1px}\n"
+    ".stack{display:flex;height:34px;border-radius:6px;overflow:hidden;background:var(--line)}.stack "
+    "div{min-width:1px}\n"
     ".limit{position:relative;height:20px;font-size:12px;color:var(--dim)}.limit span{position:absolute;right:0}\n"
     ".legend{display:flex;flex-wrap:wrap;gap:4px 22px;margin-top:10px}.legend span b{font-weight:600}\n"
     ".dot{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px}\n"
@@ -288,8 +293,8 @@ static void put_grid(FILE *f, const timeline *t)
     while (step < t->top / 6 + 1)
         step *= 2;
     for (uint64_t bytes = 0; bytes <= t->top; bytes += step) {
-        fprintf(f, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#94a3b8\" stroke-opacity=\"0.35\"/>", LEFT,
-                RIGHT, y_of(t, bytes), y_of(t, bytes));
+        fprintf(f, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#94a3b8\" stroke-opacity=\"0.35\"/>",
+                LEFT, RIGHT, y_of(t, bytes), y_of(t, bytes));
         fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 8, y_of(t, bytes) + 4);
         if (bytes)
             put_size(f, bytes);
@@ -415,7 +420,8 @@ static void put_bound(FILE *f, uint64_t bytes, const char *text)
 static void put_phases(FILE *f, const mf_answer *a)
 {
     const mf_plan *plan = a->plan;
-    fputs("<section><h2>Phases and bounds</h2>\n<table><tr><th>phase</th><th class=\"n\">batch</th><th class=\"n\">runs</th>"
+    fputs("<section><h2>Phases and bounds</h2>\n<table><tr><th>phase</th><th class=\"n\">batch</th><th "
+          "class=\"n\">runs</th>"
           "<th class=\"n\">steps</th><th class=\"n\">recomputed</th><th class=\"n\">arena</th></tr>\n",
           f);
     for (uint32_t p = 0; p < plan->phase_count; p++) {
@@ -442,7 +448,8 @@ static void put_layers(FILE *f, const mf_answer *a)
     uint64_t most = 1;
     for (uint32_t i = 1; i < a->layer_count; i++)
         most = a->layers[i].saved_bytes > most ? a->layers[i].saved_bytes : most;
-    fputs("<section><h2>Layers</h2>\n<table><tr><th>layer</th><th>class</th><th>output</th><th class=\"n\">parameters</th>"
+    fputs("<section><h2>Layers</h2>\n<table><tr><th>layer</th><th>class</th><th>output</th><th "
+          "class=\"n\">parameters</th>"
           "<th class=\"n\">kept for backward</th></tr>\n",
           f);
     for (uint32_t i = 1; i < a->layer_count; i++) {
