@@ -499,6 +499,7 @@ static void give_back_created(memfit_pool *pool)
 static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t past)
 {
     uint64_t age, got = 0;
+    mf_repeat_moved(pool);
     do {
         age = mf_ages_past(pool);
         got += recycle(pool, want - got, first, past, age);
@@ -680,6 +681,7 @@ void mf_pages_end(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
     mf_ages_end(pool);
+    mf_repeat_end(pool);
     clean(pool);
     for (uint64_t i = 0; i < p->top;) { /* unmap all, live or not, in long runs */
         if (!bit(p->mapped, i)) {

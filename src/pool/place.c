@@ -108,9 +108,12 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         pool->refusal = MF_REFUSED_LIMIT;
         return NULL;
     }
-    uint64_t want = alignment > MF_UNIT ? bytes + alignment - MF_UNIT : bytes;
-    mf_block *hole = choose(pool, want, lane);
-    uint64_t start = hole ? align_up(pool, hole->start, alignment) : 0;
+    uint64_t want = alignment > MF_UNIT ? bytes + alignment - MF_UNIT : bytes, start = 0;
+    mf_block *hole = state == MF_LIVE ? mf_repeat_hole(pool, bytes, alignment, &start) : NULL;
+    if (!hole) {
+        hole = choose(pool, want, lane);
+        start = hole ? align_up(pool, hole->start, alignment) : 0;
+    }
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
     if (hole)
         status = prepare(pool, start, bytes, state, grow_soft, err);
@@ -129,5 +132,10 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         if (status && why != MF_REFUSED_LIMIT && pool->refusal == MF_REFUSED_LIMIT && why != MF_REFUSED_ADDRESS)
             pool->refusal = why;
     }
-    return status ? NULL : mf_block_cut(pool, hole, start, bytes, state);
+    if (status)
+        return NULL;
+    mf_block *block = mf_block_cut(pool, hole, start, bytes, state);
+    if (state == MF_LIVE)
+        mf_repeat_note(pool, block);
+    return block;
 }

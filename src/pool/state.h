@@ -69,7 +69,8 @@ struct mf_block {
         };
         mf_span *span; /* span */
     };
-    uint64_t serial; /* hole in a lane: that lane's count of frees when it last grew */
+    uint64_t serial; /* hole in a lane: that lane's count of frees when it last grew; live: its number on the tape of
+                        repeat.c, 0: none */
     uint16_t owner;  /* live */
     uint8_t lane;    /* hole: whose it is; live: the lane it was asked on */
     uint8_t state;
@@ -156,6 +157,8 @@ struct mf_handle {
     bool mapped;
     mf_handle *next; /* spare or unused records */
 };
+
+typedef struct mf_repeat mf_repeat;
 
 typedef struct mf_pages {
     uint64_t bytes, shift; /* of a page */
@@ -282,6 +285,7 @@ struct memfit_pool {
     uint64_t hole_bytes_pending;
 
     mf_pages pages;
+    mf_repeat *repeat; /* NULL: no pages have moved yet */
     memfit_policy policy;
     uint64_t limit_bytes, soft_limit_bytes, purge_us;
     uint64_t span_bytes;
@@ -367,6 +371,15 @@ void mf_ages_end(memfit_pool *pool);
 /* ---- place.c: finding a place ------------------------------------------------------------------------------- */
 mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
                    bool grow_soft, memfit_error *err);
+
+/* ---- repeat.c: the same requests again and again, packed as a whole ------------------------------------------- */
+void mf_repeat_moved(memfit_pool *pool); /* pages have to move: requests are noted from the first time on */
+void mf_repeat_end(memfit_pool *pool);
+/* The hole the next request is meant for, and where in it; NULL: none, or it is not free. */
+mf_block *mf_repeat_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start);
+void mf_repeat_note(memfit_pool *pool, mf_block *block);       /* a block that was just cut */
+void mf_repeat_gone(memfit_pool *pool, const mf_block *block); /* before its record becomes a hole's */
+bool mf_repeat_check(memfit_pool *pool, memfit_error *err);
 
 /* ---- slab.c --------------------------------------------------------------------------------------------------- */
 void mf_classes_init(memfit_pool *pool);

@@ -1,4 +1,4 @@
-/* test_pool_moves.c: when pages move, and what has to be waited for, with one stream: the ages of pages, on sim. */
+/* test_pool_moves.c: when pages move, with one stream, on sim: what has to be waited for, and steps that repeat. */
 #include "test.h"
 
 #include "device/sim.h"
@@ -131,12 +131,177 @@ static void without_waiting(void **state)
     close_place(&p);
 }
 
+/* ---- steps that repeat ---------------------------------------------------------------------------------------- */
+
+enum { LAYERS = 40 };
+
+typedef struct step {
+    memfit_address kept, batch; /* from step to step: the batch is given up only when the next one is there */
+    uint64_t addresses;         /* of all blocks, as one number */
+    uint32_t seed;              /* of the sizes */
+} step;
+
+static bool hold_one(place *p, step *s, uint64_t bytes, memfit_address *a)
+{
+    if (memfit_pool_alloc(p->pool, bytes, 0, a, &err))
+        return false;
+    s->addresses = (s->addresses ^ *a) * UINT64_C(0x9e3779b97f4a7c15);
+    return true;
+}
+
+static uint64_t layer_bytes(const step *s, unsigned i)
+{
+    return 40000 + ((i + 1) * (s->seed * 2654435761u + 40503u) >> 7) % 5000000;
+}
+
+/* Forward: a result and a short-lived workspace a layer. Backward: two gradients, and the results go one by one. */
+static void train_step(place *p, step *s, uint64_t odd)
+{
+    memfit_address results[LAYERS], batch, work, gradient, last = 0;
+    assert_true(hold_one(p, s, 5000000, &batch));
+    if (s->batch)
+        drop(p, s->batch);
+    s->batch = batch;
+    for (unsigned i = 0; i < LAYERS; i++) {
+        assert_true(hold_one(p, s, layer_bytes(s, i) * 3 / 2 + odd, &work));
+        assert_true(hold_one(p, s, layer_bytes(s, i), &results[i]));
+        drop(p, work);
+    }
+    for (unsigned i = LAYERS; i-- > 0;) {
+        assert_true(hold_one(p, s, layer_bytes(s, i), &gradient));
+        if (last)
+            drop(p, last);
+        drop(p, results[i]);
+        last = gradient;
+    }
+    drop(p, last);
+}
+
+static uint64_t remaps(place *p)
+{
+    memfit_pool_info info;
+    assert_ok(memfit_pool_get_info(p->pool, &info, &err), err);
+    return info.remaps;
+}
+
+/* A place in which equal steps move pages until their blocks are packed. */
+static place crowded(step *s, memfit_address *more, uint32_t seed)
+{
+    place p = open_place(256 * MiB, false);
+    *s = (step){.seed = seed};
+    for (unsigned i = 0; i < 4; i++)
+        more[i] = get(&p, 700000 + i * 100000);
+    memfit_address hole = get(&p, 9 * MiB);
+    s->kept = get(&p, 300000);
+    drop(&p, hole);
+    return p;
+}
+
+static void leave_crowded(place *p, step *s, memfit_address *more)
+{
+    for (unsigned i = 0; i < 4; i++)
+        drop(p, more[i]);
+    drop(p, s->batch);
+    drop(p, s->kept);
+    close_place(p);
+}
+
+static void equal_steps_stop_moving(void **state)
+{
+    (void)state;
+    unsigned restless = 0; /* runs that go on moving pages as long as there is no plan */
+    for (uint32_t seed = 1; seed <= 8; seed++) {
+        uint64_t addresses[2];
+        for (unsigned run = 0; run < 2; run++) {
+            step s;
+            memfit_address more[4];
+            place p = crowded(&s, more, seed);
+            train_step(&p, &s, 0);
+            uint64_t first = remaps(&p);
+            train_step(&p, &s, 0);
+            train_step(&p, &s, 0);
+            restless += remaps(&p) > first + 1;
+            for (unsigned i = 0; i < 8; i++)
+                train_step(&p, &s, 0);
+            uint64_t before = remaps(&p);
+            for (unsigned i = 0; i < 10; i++) {
+                train_step(&p, &s, 0);
+                assert_ok(mf_pool_check(p.pool, &err), err);
+            }
+            assert_int_equal(remaps(&p), before);
+            addresses[run] = s.addresses;
+            leave_crowded(&p, &s, more);
+        }
+        assert_true(addresses[0] == addresses[1]); /* the range begins at the same address in every sim */
+    }
+    assert_true(restless >= 4);
+}
+
+/* Other sizes end the plan, and a new one is found; so does a block in the way, and a second stream ends it for good. */
+static void plans_end_and_come_back(void **state)
+{
+    (void)state;
+    step s;
+    memfit_address more[4], way, stream_block;
+    place p = crowded(&s, more, 5);
+    for (unsigned round = 0; round < 4; round++) {
+        for (unsigned i = 0; i < 8; i++) {
+            train_step(&p, &s, round * 4096);
+            assert_ok(mf_pool_check(p.pool, &err), err);
+        }
+        way = get(&p, 3 * MiB);
+        train_step(&p, &s, round * 4096);
+        drop(&p, way);
+    }
+    memfit_stream stream;
+    assert_ok(memfit_stream_create(p.device, &stream, &err), err);
+    assert_ok(memfit_pool_alloc_on(p.pool, 100000, 0, 0, stream, &stream_block, &err), err);
+    train_step(&p, &s, 0);
+    assert_ok(mf_pool_check(p.pool, &err), err);
+    assert_ok(memfit_pool_free_on(p.pool, stream_block, stream, &err), err);
+    leave_crowded(&p, &s, more);
+}
+
+/* Host memory that fails while a plan is made: no plan, nothing else. */
+static void plans_need_no_memory(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1; n < 12; n++) {
+        mf_fault_host fault;
+        mf_fault_host_init(&fault, NULL, UINT64_MAX, false);
+        place p;
+        step s = {.seed = 5};
+        memfit_device_options options = memfit_device_options_default();
+        options.capacity_bytes = UINT64_C(1) << 30;
+        assert_ok(memfit_device_open("sim", &options, &p.device, &err), err);
+        memfit_pool_options o = memfit_pool_options_default();
+        o.limit_bytes = 256 * MiB;
+        o.host = &fault.host;
+        o.ignore_environment = true;
+        assert_ok(memfit_pool_create(p.device, &o, &p.pool, &err), err);
+        for (unsigned i = 0; i < 2; i++) /* tables have grown, pages have moved */
+            train_step(&p, &s, 0);
+        assert_true(remaps(&p) > 0);
+        uint64_t before = fault.calls;
+        fault.fail_at = before + n;
+        for (unsigned i = 0; i < 6; i++)
+            train_step(&p, &s, 0);
+        assert_true(fault.calls > before);
+        drop(&p, s.batch);
+        close_place(&p);
+        assert_int_equal(fault.live_bytes, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(marks_are_waited_for),
         cmocka_unit_test(marks_run_out),
         cmocka_unit_test(without_waiting),
+        cmocka_unit_test(equal_steps_stop_moving),
+        cmocka_unit_test(plans_end_and_come_back),
+        cmocka_unit_test(plans_need_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,415 @@
+/*
+ * repeat.c: a training step asks for the same sizes in the same order as the one before. Once a pool has to move pages,
+ * its requests are noted; when three periods of them are the same, the blocks of a period are packed as a whole, and
+ * from then on each goes to its place. Best fit alone needs 2 % more than the live peak of ResNet50 or moves pages 16
+ * times a step; packed it needs 0.5 % and moves none.
+ *
+ *     tape      ... | period | period | period | now          sizes, and how long each block lived, counted in requests
+ *     turn      one period, or two when a block outlives the next one of its kind (the input batch does)
+ *     seats     where the requests of a turn go, each to a gap among those it meets: three ways, the lowest wins
+ *
+ * What does not repeat (parameters, slabs, blocks older than a turn) stays where it is and is packed around. A seat that
+ * is taken when its turn comes costs nothing: the request goes to the best fit, as without a plan. A request of another
+ * size ends the plan; the tape goes on, so that the next one can be found.
+ *
+ * All depends on the order of requests alone, not on time: the same calls get the same addresses. With several streams
+ * there is no plan.
+ *
+ * A period is believed only if it leaves nothing behind, ends with as much in use as it began with and reaches the
+ * highest use on the tape: a model's equal layers repeat, too, and so do its parameters while they are made.
+ *
+ * Measured on ResNet50 (990 requests a turn, 163 blocks that stay; highest seat / live peak): size, lowest gap 1.0082;
+ * bytes x life, lowest gap 1.0068; bytes x life, tightest gap 1.0061; life first 1.0130 (dropped).
+ */
+#include "pool/state.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TAPE = 16384, /* requests remembered, a power of two */
+    SHORTEST = 32,
+    LONGEST = 4096,
+    TRY_EVERY = 256,
+    LIVE_UNIT = 65536,
+};
+#define NO_SEAT UINT64_MAX
+
+typedef struct note { /* a request on the tape */
+    uint32_t units;   /* MF_UNITs */
+    uint32_t life;    /* requests made while it lived, and itself; 0: it lives */
+    uint32_t live;    /* LIVE_UNITs in use with it */
+} note;
+
+typedef struct seat {
+    uint64_t start;
+    uint64_t near; /* where the nearest block below began, when it was last taken; NO_SEAT: not known */
+    uint32_t units, life;
+} seat;
+
+typedef struct claim { /* while packing: addresses, and whose they are */
+    uint64_t start, end;
+    uint32_t seat; /* NOBODY: of something that stays */
+} claim;
+#define NOBODY UINT32_MAX
+
+struct mf_repeat {
+    uint64_t count;    /* requests noted */
+    uint64_t moved;    /* the count when pages were last moved */
+    uint64_t next_try; /* when a period is looked for again */
+    uint32_t period, turn;
+    uint64_t base;   /* the request of seat 0 */
+    uint64_t judged; /* when it is next seen whether the plan is of use */
+    uint32_t missed; /* seats that were taken, in the turn at work */
+    bool settled;    /* the first turn is over, in which many seats are still taken */
+    seat *seats; /* `turn` of them; NULL: no plan */
+    uint32_t seats_capacity;
+    note tape[TAPE];
+};
+
+static note *at(mf_repeat *r, uint64_t request)
+{
+    return &r->tape[request & (TAPE - 1)];
+}
+
+void mf_repeat_moved(memfit_pool *pool)
+{
+    if (pool->multi)
+        return;
+    if (!pool->repeat) {
+        pool->repeat = mf_host_zalloc(pool->host, sizeof *pool->repeat);
+        if (!pool->repeat)
+            return;
+        pool->host_bytes += sizeof *pool->repeat;
+        pool->repeat->next_try = TRY_EVERY;
+    }
+    pool->repeat->moved = pool->repeat->count;
+}
+
+static void end_plan(memfit_pool *pool)
+{
+    mf_repeat *r = pool->repeat;
+    mf_host_free(pool->host, r->seats, r->seats_capacity * sizeof *r->seats);
+    pool->host_bytes -= r->seats_capacity * sizeof *r->seats;
+    r->seats = NULL;
+    r->seats_capacity = 0;
+    r->next_try = r->count + TRY_EVERY;
+}
+
+void mf_repeat_end(memfit_pool *pool)
+{
+    if (!pool->repeat)
+        return;
+    end_plan(pool);
+    mf_host_free(pool->host, pool->repeat, sizeof *pool->repeat);
+    pool->host_bytes -= sizeof *pool->repeat;
+    pool->repeat = NULL;
+}
+
+/* ---- the period --------------------------------------------------------------------------------------------- */
+
+static uint32_t highest(mf_repeat *r, uint64_t from)
+{
+    uint32_t most = 0;
+    for (uint64_t i = from; i < r->count; i++)
+        if (at(r, i)->live > most)
+            most = at(r, i)->live;
+    return most;
+}
+
+static uint32_t apart(uint32_t a, uint32_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+/* Does the tape end with three periods of this length? */
+static bool has_period(mf_repeat *r, uint32_t p, uint32_t top)
+{
+    uint64_t last = r->count - 1;
+    for (uint64_t i = 0; i < UINT64_C(2) * p; i++)
+        if (at(r, last - i)->units != at(r, last - i - p)->units)
+            return false;
+    uint64_t left = 0; /* of the period before the last: hardly a block lives on */
+    for (uint64_t i = 0; i < p; i++)
+        left += !at(r, last - p - i)->life;
+    return left <= p / 64 && apart(at(r, last)->live, at(r, last - p)->live) <= top / 64 &&
+           highest(r, r->count - p) >= top - top / 16;
+}
+
+/* The shortest; 0: none. */
+static uint32_t find_period(mf_repeat *r)
+{
+    uint64_t known = r->count < TAPE ? r->count : TAPE;
+    uint32_t top = highest(r, r->count - known);
+    for (uint32_t p = SHORTEST; p <= LONGEST && UINT64_C(3) * p <= known; p++)
+        if (has_period(r, p, top))
+            return p;
+    return 0;
+}
+
+/* ---- packing ------------------------------------------------------------------------------------------------ */
+
+/* Does one of the two come while the other lives? */
+static bool meet(const seat *seats, uint32_t turn, uint32_t a, uint32_t b)
+{
+    uint32_t behind = b >= a ? b - a : b + turn - a;
+    return behind < seats[a].life || (turn - behind) % turn < seats[b].life;
+}
+
+/* Live blocks and spans that are not of the turn: they stay. */
+static bool stays(const mf_repeat *r, const mf_block *b)
+{
+    if (b->state == MF_SPAN)
+        return true;
+    if (b->state != MF_LIVE)
+        return false;
+    if (!b->serial || r->count - (b->serial - 1) > r->turn)
+        return true;
+    return r->seats[(b->serial - 1 - r->base) % r->turn].start == NO_SEAT;
+}
+
+static size_t claim_those_that_stay(memfit_pool *pool, claim *claims)
+{
+    size_t count = 0;
+    for (mf_block *b = pool->first; b; b = b->after)
+        if (stays(pool->repeat, b)) {
+            if (claims)
+                claims[count] = (claim){b->start, b->start + b->bytes, NOBODY};
+            count++;
+        }
+    return count;
+}
+
+typedef enum way { BY_SIZE, BY_AREA, BY_AREA_TIGHT, WAYS } way;
+
+/* Puts one seat into the lowest gap that is long enough, or the tightest; claims are in the order of their starts. */
+static uint64_t take_seat(mf_repeat *r, uint32_t index, claim *claims, size_t *count, bool tight)
+{
+    uint64_t bytes = (uint64_t)r->seats[index].units * MF_UNIT, low = 0, tightest = UINT64_MAX, start = 0;
+    for (size_t i = 0; i < *count; i++) {
+        if (claims[i].end <= low || (claims[i].seat != NOBODY && !meet(r->seats, r->turn, index, claims[i].seat)))
+            continue;
+        if (claims[i].start >= low + bytes && claims[i].start - low < tightest) {
+            tightest = claims[i].start - low;
+            start = low;
+            if (!tight)
+                break;
+        }
+        low = claims[i].end;
+    }
+    if (tightest == UINT64_MAX)
+        start = low;
+    r->seats[index].start = start;
+    size_t i = *count;
+    for (; i && claims[i - 1].start > start; i--)
+        claims[i] = claims[i - 1];
+    claims[i] = (claim){start, start + bytes, index};
+    ++*count;
+    return start + bytes;
+}
+
+typedef struct rank {
+    uint64_t weight;
+    uint32_t life, seat;
+} rank;
+
+static int heavier_first(const void *a, const void *b)
+{
+    const rank *x = a, *y = b;
+    if (x->weight != y->weight)
+        return x->weight > y->weight ? -1 : 1;
+    if (x->life != y->life)
+        return x->life > y->life ? -1 : 1;
+    return x->seat < y->seat ? -1 : 1;
+}
+
+/* Packs in one way; returns the end of the highest seat. */
+static uint64_t pack_one_way(memfit_pool *pool, way how, claim *claims, rank *ranks)
+{
+    mf_repeat *r = pool->repeat;
+    size_t count = claim_those_that_stay(pool, claims), seated = 0;
+    uint64_t top = 0;
+    for (uint32_t i = 0; i < r->turn; i++) {
+        const seat *s = &r->seats[i];
+        if (s->start != NO_SEAT)
+            ranks[seated++] = (rank){how == BY_SIZE ? s->units : (uint64_t)s->units * s->life, s->life, i};
+    }
+    qsort(ranks, seated, sizeof *ranks, heavier_first);
+    for (size_t i = 0; i < seated; i++) {
+        uint64_t end = take_seat(r, ranks[i].seat, claims, &count, how == BY_AREA_TIGHT);
+        top = end > top ? end : top;
+    }
+    return top;
+}
+
+static bool pack(memfit_pool *pool)
+{
+    mf_repeat *r = pool->repeat;
+    size_t most = claim_those_that_stay(pool, NULL) + r->turn;
+    claim *claims = mf_host_zalloc(pool->host, most * sizeof *claims);
+    rank *ranks = mf_host_zalloc(pool->host, r->turn * sizeof *ranks);
+    bool room = claims && ranks;
+    uint64_t lowest = UINT64_MAX;
+    way best = BY_SIZE, last = BY_SIZE;
+    for (way w = BY_SIZE; room && w < WAYS; w++) {
+        uint64_t top = pack_one_way(pool, w, claims, ranks);
+        best = top < lowest ? w : best;
+        lowest = top < lowest ? top : lowest;
+        last = w;
+    }
+    if (room && best != last)
+        pack_one_way(pool, best, claims, ranks);
+    mf_host_free(pool->host, claims, most * sizeof *claims);
+    mf_host_free(pool->host, ranks, r->turn * sizeof *ranks);
+    return room;
+}
+
+/* The requests of a turn, with the lives they had. Those that live on, or longer than a turn, have no seat. */
+static void fill_seats(mf_repeat *r)
+{
+    for (uint32_t i = 0; i < r->turn; i++) {
+        const note *n = at(r, r->base + i);
+        bool seated = n->life && n->life <= r->turn;
+        r->seats[i] = (seat){seated ? 0 : NO_SEAT, NO_SEAT, n->units, n->life};
+    }
+}
+
+static void make_plan(memfit_pool *pool)
+{
+    mf_repeat *r = pool->repeat;
+    r->next_try = r->count + TRY_EVERY;
+    r->period = find_period(r);
+    if (!r->period || r->count - r->moved > 2 * (uint64_t)r->period) /* or it repeats, and all is well as it is */
+        return;
+    r->turn = r->period;
+    for (uint64_t i = r->count - 2 * (uint64_t)r->period; i < r->count - r->period; i++)
+        if (at(r, i)->life > r->period)
+            r->turn = 2 * r->period;
+    r->base = r->count - r->period - r->turn;
+    r->seats = mf_host_zalloc(pool->host, r->turn * sizeof *r->seats);
+    if (!r->seats)
+        return;
+    r->seats_capacity = r->turn;
+    pool->host_bytes += r->turn * sizeof *r->seats;
+    fill_seats(r);
+    if (!pack(pool))
+        end_plan(pool);
+    r->judged = r->count + r->turn;
+    r->missed = 0;
+    r->settled = false;
+}
+
+/* ---- following it ------------------------------------------------------------------------------------------- */
+
+static mf_block *hole_at(memfit_pool *pool, const seat *s, uint64_t bytes)
+{
+    mf_block *b = s->near == NO_SEAT ? NULL : mf_table_find(pool, s->near);
+    if (!b)
+        b = pool->first;
+    while (b && b->start + b->bytes <= s->start)
+        b = b->after;
+    if (!b || b->state != MF_HOLE || b->lane || b->start > s->start)
+        return NULL;
+    uint64_t left = b->start + b->bytes - s->start;
+    return left > bytes || (left == bytes && b != pool->tail) ? b : NULL;
+}
+
+mf_block *mf_repeat_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start)
+{
+    mf_repeat *r = pool->repeat;
+    if (!r)
+        return NULL;
+    if (pool->multi) {
+        mf_repeat_end(pool);
+        return NULL;
+    }
+    if (!r->seats && r->count >= r->next_try)
+        make_plan(pool);
+    if (!r->seats)
+        return NULL;
+    const seat *s = &r->seats[(r->count - r->base) % r->turn];
+    if (s->units != bytes / MF_UNIT) {
+        end_plan(pool);
+        return NULL;
+    }
+    if (s->start == NO_SEAT || alignment > MF_UNIT)
+        return NULL;
+    mf_block *hole = hole_at(pool, s, bytes);
+    if (hole)
+        *start = s->start;
+    return hole;
+}
+
+/* A plan of which a quarter of the seats are taken when their turn comes is of no use. */
+static void judge(memfit_pool *pool)
+{
+    mf_repeat *r = pool->repeat;
+    if (r->count < r->judged)
+        return;
+    bool bad = r->settled && r->missed > r->turn / 4;
+    r->settled = true;
+    r->missed = 0;
+    r->judged = r->count + r->turn;
+    if (!bad)
+        return;
+    end_plan(pool);
+    r->next_try = r->count + 4 * (uint64_t)r->turn;
+}
+
+void mf_repeat_note(memfit_pool *pool, mf_block *block)
+{
+    mf_repeat *r = pool->repeat;
+    if (!r)
+        return;
+    if (r->seats) {
+        seat *s = &r->seats[(r->count - r->base) % r->turn];
+        const mf_block *below = block->before;
+        while (below && below->state != MF_LIVE)
+            below = below->before;
+        if (s->start == block->start)
+            s->near = below ? below->start : NO_SEAT;
+        else
+            r->missed += s->start != NO_SEAT;
+        judge(pool);
+    }
+    *at(r, r->count) = (note){(uint32_t)(block->bytes / MF_UNIT), 0,
+                              (uint32_t)((pool->block_bytes + block->bytes) / LIVE_UNIT)};
+    block->serial = ++r->count;
+}
+
+void mf_repeat_gone(memfit_pool *pool, const mf_block *block)
+{
+    mf_repeat *r = pool->repeat;
+    if (r && block->serial && r->count - (block->serial - 1) <= TAPE)
+        at(r, block->serial - 1)->life = (uint32_t)(r->count - (block->serial - 1));
+}
+
+bool mf_repeat_check(memfit_pool *pool, memfit_error *err)
+{
+    enum { ALL_PAIRS = 256 }; /* beyond, every seat is held against its neighbours in time only */
+    mf_repeat *r = pool->repeat;
+    if (!r)
+        return true;
+    for (mf_block *b = pool->first; b; b = b->after)
+        if (b->state == MF_LIVE && b->serial > r->count)
+            return mf_fail(err, MEMFIT_INTERNAL, "check: a block is request %llu of %llu on the tape",
+                           (unsigned long long)b->serial, (unsigned long long)r->count),
+                   false;
+    for (uint32_t i = 0; r->seats && i < r->turn; i++) {
+        const seat *s = &r->seats[i];
+        uint64_t bytes = (uint64_t)s->units * MF_UNIT;
+        if (s->start == NO_SEAT)
+            continue;
+        if (!bytes || s->start + bytes > pool->range_bytes || !s->life || s->life > r->turn)
+            return mf_fail(err, MEMFIT_INTERNAL, "check: seat %u of the plan is out of range", i), false;
+        for (uint32_t k = 1; k < r->turn && k <= ALL_PAIRS; k++) {
+            const seat *t = &r->seats[(i + k) % r->turn];
+            if (t->start != NO_SEAT && s->start < t->start + (uint64_t)t->units * MF_UNIT &&
+                t->start < s->start + bytes && meet(r->seats, r->turn, i, (i + k) % r->turn))
+                return mf_fail(err, MEMFIT_INTERNAL, "check: seats %u and %u of the plan meet", i, (i + k) % r->turn), false;
+        }
+    }
+    return true;
+}
