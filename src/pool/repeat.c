@@ -8,9 +8,9 @@
  *     turn      one period, or two when a block outlives the next one of its kind (the input batch does)
  *     seats     where the requests of a turn go, each to a gap among those it meets: three ways, the lowest wins
  *
- * What does not repeat (parameters, slabs, blocks older than a turn) stays where it is and is packed around. A seat that
- * is taken when its turn comes costs nothing: the request goes to the best fit, as without a plan. A request of another
- * size ends the plan; the tape goes on, so that the next one can be found.
+ * What does not repeat (parameters, slabs, blocks older than a turn) stays where it is and is packed around. A seat
+ * that is taken when its turn comes costs nothing: the request goes to the best fit, as without a plan. A request of
+ * another size ends the plan; the tape goes on, so that the next one can be found.
  *
  * All depends on the order of requests alone, not on time: the same calls get the same addresses. With several streams
  * there is no plan.
@@ -64,7 +64,7 @@ struct mf_repeat {
     uint64_t judged; /* when it is next seen whether the plan is of use */
     uint32_t missed; /* seats that were taken, in the turn at work */
     bool settled;    /* the first turn is over, in which many seats are still taken */
-    seat *seats; /* `turn` of them; NULL: no plan */
+    seat *seats;     /* `turn` of them; NULL: no plan */
     uint32_t seats_capacity;
     note tape[TAPE];
 };
@@ -374,8 +374,8 @@ void mf_repeat_note(memfit_pool *pool, mf_block *block)
             r->missed += s->start != NO_SEAT;
         judge(pool);
     }
-    *at(r, r->count) = (note){(uint32_t)(block->bytes / MF_UNIT), 0,
-                              (uint32_t)((pool->block_bytes + block->bytes) / LIVE_UNIT)};
+    *at(r, r->count) =
+        (note){(uint32_t)(block->bytes / MF_UNIT), 0, (uint32_t)((pool->block_bytes + block->bytes) / LIVE_UNIT)};
     block->serial = ++r->count;
 }
 
@@ -408,7 +408,8 @@ bool mf_repeat_check(memfit_pool *pool, memfit_error *err)
             const seat *t = &r->seats[(i + k) % r->turn];
             if (t->start != NO_SEAT && s->start < t->start + (uint64_t)t->units * MF_UNIT &&
                 t->start < s->start + bytes && meet(r->seats, r->turn, i, (i + k) % r->turn))
-                return mf_fail(err, MEMFIT_INTERNAL, "check: seats %u and %u of the plan meet", i, (i + k) % r->turn), false;
+                return mf_fail(err, MEMFIT_INTERNAL, "check: seats %u and %u of the plan meet", i, (i + k) % r->turn),
+                       false;
         }
     }
     return true;

@@ -28,8 +28,8 @@
 
 enum { MOST_CARDS = 64 };
 
-/* Moving pages takes time: rather than move, the pool may hold so much more than the peak in use. At the limit pages are
- * moved all the same. MEMFIT_SLACK overrides it. */
+/* Moving pages takes time: rather than move, the pool may hold so much more than the peak in use. At the limit pages
+ * are moved all the same. MEMFIT_SLACK overrides it. */
 static const double SLACK = 0.009;
 
 typedef struct card {

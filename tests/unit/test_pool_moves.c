@@ -237,7 +237,8 @@ static void equal_steps_stop_moving(void **state)
     assert_true(restless >= 4);
 }
 
-/* Other sizes end the plan, and a new one is found; so does a block in the way, and a second stream ends it for good. */
+/* Other sizes end the plan, and a new one is found; so does a block in the way, and a second stream ends it for good.
+ */
 static void plans_end_and_come_back(void **state)
 {
     (void)state;
@@ -296,12 +297,9 @@ static void plans_need_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(marks_are_waited_for),
-        cmocka_unit_test(marks_run_out),
-        cmocka_unit_test(without_waiting),
-        cmocka_unit_test(equal_steps_stop_moving),
-        cmocka_unit_test(plans_end_and_come_back),
-        cmocka_unit_test(plans_need_no_memory),
+        cmocka_unit_test(marks_are_waited_for),    cmocka_unit_test(marks_run_out),
+        cmocka_unit_test(without_waiting),         cmocka_unit_test(equal_steps_stop_moving),
+        cmocka_unit_test(plans_end_and_come_back), cmocka_unit_test(plans_need_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
