@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/fixtures/train: small models and data for the training tests. Needs Keras and scikit-learn.
 
+digits.h5, digits_chunked.h5   the first 40 of them, contiguous and in compressed chunks
 digits.npz   300 of the UCI handwritten digits (8x8, uint8, 0..16), labels uint8
 cnn.keras    convolution, batch normalization, pooling, dropout, dense; Adam, sparse categorical cross-entropy
 mlp.keras    dense only, SGD with momentum, no random layers: the same model runs in pieces with the same mathematics
@@ -9,6 +10,7 @@ import os
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import h5py
 import keras
 import numpy as np
 from keras import layers as L
@@ -18,6 +20,11 @@ folder = sys.argv[1] if len(sys.argv) > 1 else "tests/fixtures/train"
 os.makedirs(folder, exist_ok=True)
 d = load_digits()
 np.savez(os.path.join(folder, "digits.npz"), x=d.images[:300].astype("uint8"), y=d.target[:300].astype("uint8"))
+with h5py.File(os.path.join(folder, "digits.h5"), "w") as f:
+    f["x"], f["y"] = d.images[:40].astype("uint8"), d.target[:40].astype("uint8")
+with h5py.File(os.path.join(folder, "digits_chunked.h5"), "w") as f:
+    f.create_dataset("x", data=d.images[:40].astype("uint8"), chunks=(16, 8, 8), compression="gzip")
+    f.create_dataset("y", data=d.target[:40].astype("int64"))
 
 keras.utils.set_random_seed(1)
 m = keras.Sequential([keras.Input((8, 8, 1)), L.Conv2D(8, 3, activation="relu", padding="same"), L.BatchNormalization(),

@@ -12,6 +12,7 @@
 #include "cli/count_alloc.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,7 @@ void train_cli_short_spin(char **argv)
 int train_cli_resolve(const cli_command *command, train_cli *cli)
 {
     memfit_error err;
+    signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` then is an error of writing, with a message, and not the end */
     if (cli->memory && memfit_size_parse(cli->memory, mf_os_total_memory(), &cli->o.memory_bytes, &err) != MEMFIT_OK)
         return cli_usage_error(command, "--memory: %s\n  %s", err.message, err.hint);
     if (cli->memory && cli->o.memory_bytes < 1 << 20)

@@ -64,6 +64,49 @@ static void store(mf_dtype dtype, void *data, uint64_t i, double v)
     }
 }
 
+/* ---- what a graph expects ------------------------------------------------------------------------------------ */
+
+/* The tensor a value came from before casts and views. */
+static uint32_t origin(const mf_graph *g, uint32_t tensor)
+{
+    for (;;) {
+        uint32_t p = g->tensors[tensor].producer;
+        if (p == MF_NONE || (g->ops[p].kind != MF_OP_CAST && g->ops[p].kind != MF_OP_VIEW))
+            return tensor;
+        tensor = g->ops[p].in[0];
+    }
+}
+
+/* What values a feed takes: *generator as in mf_array, *classes likewise. True when others are an error: labels of a
+ * sparse loss, rows of an embedding. */
+static bool kind_of_values(const mf_graph *g, const mf_feed *feed, uint32_t *generator, int64_t *classes)
+{
+    bool strict = false;
+    *generator = 0;
+    *classes = 0;
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        const mf_op *op = &g->ops[i];
+        if (op->kind == MF_OP_GATHER && origin(g, op->in[1]) == feed->tensor) {
+            int64_t rows = g->tensors[op->in[0]].shape.dim[0];
+            *generator = 1;
+            *classes = *classes && *classes < rows ? *classes : rows;
+            strict = true;
+        }
+        if (op->kind == MF_OP_LOSS && origin(g, op->in[1]) == feed->tensor) {
+            mf_loss f = op->attr.loss.function;
+            const mf_shape *p = &g->tensors[op->in[0]].shape;
+            int64_t last = p->rank > 1 ? p->dim[p->rank - 1] : 1;
+            if (f == MF_LOSS_SCCE || f == MF_LOSS_SCCE_LOGITS)
+                *generator = 1, *classes = last, strict = true;
+            else if (f == MF_LOSS_CCE || f == MF_LOSS_CCE_LOGITS)
+                *generator = 2, *classes = last;
+            else if (f == MF_LOSS_BCE || f == MF_LOSS_BCE_LOGITS)
+                *generator = 1, *classes = 2;
+        }
+    }
+    return strict;
+}
+
 /* ---- binding ---------------------------------------------------------------------------------------------- */
 
 static const mf_array *find_for(const mf_source *source, const mf_feed *feed, uint32_t of_role)
@@ -156,6 +199,9 @@ static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, 
         return wrong_shape(f->source, feed, l->array, t, err);
     if (feed->role == 1 && !f->labels)
         f->labels = l->array;
+    uint32_t generator;
+    if (!kind_of_values(graph, feed, &generator, &l->classes))
+        l->classes = 0;
     return MEMFIT_OK;
 }
 
@@ -293,18 +339,46 @@ static void convert(mf_dtype from, const void *x, mf_dtype to, void *y, uint64_t
             store(to, y, i, load(from, x, i));
 }
 
-static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, const void *out, int64_t sample,
-                                  memfit_error *err)
+static memfit_status not_a_class(const mf_feeder *f, const mf_feed_link *l, int64_t sample, uint64_t element, double v,
+                                 memfit_error *err)
 {
-    if (l->dtype != MF_F32)
+    if (l->feed->role == 1)
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s: %s of sample %lld is %g, but output %s has the classes 0 to %lld\n"
+                       "number the classes from 0, or give the model's last layer more units",
+                       f->source->path, l->array->name, (long long)sample, v, l->feed->name ? l->feed->name : "?",
+                       (long long)l->classes - 1);
+    return mf_fail(err, MEMFIT_DAMAGED,
+                   "%s: %s of sample %lld, element %llu is %g, but the embedding behind input %s has the rows 0 to %lld\n"
+                   "give the embedding a larger input_dim, or map rare words to one number",
+                   f->source->path, l->array->name, (long long)sample, (unsigned long long)element, v,
+                   l->feed->name ? l->feed->name : "?", (long long)l->classes - 1);
+}
+
+static bool is_float(mf_dtype dtype)
+{
+    return dtype == MF_F16 || dtype == MF_BF16 || dtype == MF_F32 || dtype == MF_F64;
+}
+
+/* `out` is the sample as the tensor has it, `in` as the file does. */
+static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, const void *in, const void *out,
+                                  int64_t sample, memfit_error *err)
+{
+    if (l->classes == 0 && !is_float(l->array->dtype) && l->dtype != MF_F16)
         return MEMFIT_OK;
-    const float *v = out;
-    for (uint64_t i = 0; i < l->elements; i++)
-        if (!isfinite(v[i]))
-            return mf_fail(err, MEMFIT_DIVERGED,
+    bool single = l->dtype == MF_F32 && l->classes == 0;
+    for (uint64_t i = 0; i < l->elements; i++) {
+        double v = single ? (double)((const float *)out)[i] : load(l->array->dtype, in, i);
+        if (l->dtype == MF_F16 && isfinite(v)) /* what 16 bits cannot hold */
+            v = load(l->dtype, out, i);
+        if (!isfinite(v))
+            return mf_fail(err, MEMFIT_DAMAGED,
                            "%s: array %s is not finite (%g) in sample %lld, element %llu\n"
                            "clean the data: training would turn every weight into NaN",
-                           f->source->path, l->array->name, (double)v[i], (long long)sample, (unsigned long long)i);
+                           f->source->path, l->array->name, v, (long long)sample, (unsigned long long)i);
+        if (l->classes && (v < 0 || v >= (double)l->classes || v != floor(v)))
+            return not_a_class(f, l, sample, i, v, err);
+    }
     return MEMFIT_OK;
 }
 
@@ -316,11 +390,12 @@ static memfit_status fill_one(mf_feeder *f, const mf_feed_link *l, int64_t sampl
     } else if (!l->array) {
         memset(to, 0, l->bytes);
     } else {
+        const void *from = to;
         if (!l->array->data && l->array->dtype == l->dtype)
             mf_source_read(f->source, l->array, sample, to);
         else
-            convert(l->array->dtype, sample_bytes(f, l->array, sample), l->dtype, to, l->elements);
-        return f->check_finite ? check_sample(f, l, to, sample, err) : MEMFIT_OK;
+            convert(l->array->dtype, from = sample_bytes(f, l->array, sample), l->dtype, to, l->elements);
+        return f->check ? check_sample(f, l, from, to, sample, err) : MEMFIT_OK;
     }
     return MEMFIT_OK;
 }
@@ -362,42 +437,6 @@ memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_
 }
 
 /* ---- synthetic arrays for a graph --------------------------------------------------------------------------- */
-
-/* The tensor a value came from before casts and views. */
-static uint32_t origin(const mf_graph *g, uint32_t tensor)
-{
-    for (;;) {
-        uint32_t p = g->tensors[tensor].producer;
-        if (p == MF_NONE || (g->ops[p].kind != MF_OP_CAST && g->ops[p].kind != MF_OP_VIEW))
-            return tensor;
-        tensor = g->ops[p].in[0];
-    }
-}
-
-static void kind_of_values(const mf_graph *g, const mf_feed *feed, uint32_t *generator, int64_t *classes)
-{
-    *generator = 0;
-    *classes = 0;
-    for (uint32_t i = 0; i < g->op_count; i++) {
-        const mf_op *op = &g->ops[i];
-        if (op->kind == MF_OP_GATHER && origin(g, op->in[1]) == feed->tensor) {
-            int64_t rows = g->tensors[op->in[0]].shape.dim[0];
-            *generator = 1;
-            *classes = *classes && *classes < rows ? *classes : rows;
-        }
-        if (op->kind == MF_OP_LOSS && origin(g, op->in[1]) == feed->tensor) {
-            mf_loss f = op->attr.loss.function;
-            const mf_shape *p = &g->tensors[op->in[0]].shape;
-            int64_t last = p->rank > 1 ? p->dim[p->rank - 1] : 1;
-            if (f == MF_LOSS_SCCE || f == MF_LOSS_SCCE_LOGITS)
-                *generator = 1, *classes = last;
-            else if (f == MF_LOSS_CCE || f == MF_LOSS_CCE_LOGITS)
-                *generator = 2, *classes = last;
-            else if (f == MF_LOSS_BCE || f == MF_LOSS_BCE_LOGITS)
-                *generator = 1, *classes = 2;
-        }
-    }
-}
 
 memfit_status mf_synthetic_for(mf_source *source, const mf_graph *graph, memfit_error *err)
 {

@@ -20,6 +20,7 @@ typedef struct mf_feed_link {
     mf_dtype dtype;        /* the tensor's */
     uint64_t elements;     /* of one sample */
     uint64_t bytes;        /* of one sample in the tensor */
+    int64_t classes;       /* values must be whole numbers from 0 to below this: labels, rows of a table; 0: any */
 } mf_feed_link;
 
 typedef struct mf_feeder {
@@ -34,7 +35,7 @@ typedef struct mf_feeder {
     const mf_array *weights, *labels; /* sample_weight; the first target */
     unsigned char *scratch;           /* one sample of the largest generated array */
     uint64_t scratch_bytes;
-    bool check_finite;
+    bool check; /* look at every value: the first time through the data */
 } mf_feeder;
 
 typedef struct mf_feeder_options {
@@ -52,7 +53,8 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
 void mf_feeder_destroy(mf_feeder *feeder);
 /* The order of epoch `epoch`. Allocates nothing. */
 void mf_feeder_shuffle(mf_feeder *feeder, uint64_t seed, uint64_t epoch);
-/* Fills feed `index` with samples at positions first .. first + count. DIVERGED names a sample that is not finite. */
+/* Fills feed `index` with samples at positions first .. first + count. With `check`, DAMAGED names a value that is not
+ * finite, or no class. */
 memfit_status mf_feeder_fill(mf_feeder *feeder, uint32_t index, int64_t first, int64_t count, void *out,
                              memfit_error *err);
 /* Sum of the weights of these samples (their number when there are none). */

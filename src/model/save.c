@@ -497,7 +497,7 @@ static memfit_status lay_out_zip(saving *s)
     for (size_t i = 0; i < zip.count; i++)
         if (!is_ours(s, zip.members[i].name) && mf_zip_find(&zip, zip.members[i].name) == &zip.members[i])
             add_packed(s, &zip, &zip.members[i]);
-    if (s->options->extra_name) {
+    if (s->options->extra_name && s->options->extra) {
         add_plain(s, s->options->extra_name, s->options->extra, s->options->extra_bytes);
         s->saver->members[s->saver->member_count - 1].changes = true;
     }
@@ -514,7 +514,7 @@ static memfit_status lay_out_hdf5(saving *s)
         return mf_fail(s->err, MEMFIT_UNSUPPORTED,
                        "this .h5 file cannot be extended: its arrays are packed, or it is in the "
                        "newest HDF5 form\nload it in Keras and save it as .keras first");
-    if (s->options->extra_name)
+    if (s->options->extra_name && s->options->extra)
         return mf_fail(s->err, MEMFIT_UNSUPPORTED,
                        "checkpoints of a model that came as .h5\nsave the model as .keras first");
     if (s->options->compile && (st = describe_training(s)))

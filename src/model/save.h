@@ -30,7 +30,7 @@ typedef struct mf_save_options {
     uint32_t optimizer_count;
     const mf_json *compile; /* replaces the compile settings; NULL: as they are */
     const char *extra_name; /* one more member of a .keras (a checkpoint's own state); NULL: none */
-    const void *extra;
+    const void *extra;      /* NULL: a member of that name is left out */
     uint64_t extra_bytes;
 } mf_save_options;
 

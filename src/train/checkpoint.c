@@ -181,10 +181,10 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
         mf_save_options o = {.weights = c->weights,
                              .weight_count = c->weight_count,
                              .optimizer = c->optimizer,
-                             .optimizer_count = c->optimizer_count};
+                             .optimizer_count = c->optimizer_count,
+                             .extra_name = member_name}; /* a resumed run's result is no checkpoint */
         if (t->options->out)
             status = mf_saver_create(t->host, t->model, &o, &c->plain, err);
-        o.extra_name = member_name;
         o.extra = &c->state;
         o.extra_bytes = sizeof c->state;
         if (status == MEMFIT_OK && t->options->checkpoint)

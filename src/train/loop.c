@@ -18,6 +18,7 @@
 #include "model/initialize.h"
 #include "ops/onednn/onednn.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,7 @@ typedef struct run {
     uint64_t replan_us; /* the longest change of plan */
     bool stop, stopped_early, has_validation;
     double val_loss;
+    memfit_error late; /* code not OK: a log or checkpoint could not be written; training went on */
 } run;
 
 void memfit_train_options_default(memfit_train_options *options)
@@ -157,7 +159,9 @@ static memfit_status start(run *r, const memfit_train_options *options, mf_mode 
             return status;
     }
     if (t->feeder)
-        t->feeder->check_finite = true;
+        t->feeder->check = true;
+    if (t->validation_feeder)
+        t->validation_feeder->check = true;
     for (uint32_t i = 0; i < t->metric_count; i++)
         r->names[i] = t->metrics[i].name;
     say_once(t);
@@ -276,6 +280,42 @@ static memfit_status replan(run *r, uint64_t limit, memfit_error *err)
     mf_log_write(&t->log, MF_LOG_NOTE, "the limit is now %s: going on in %lld pieces, %u operations recomputed",
                  memfit_size_format(limit, text, sizeof text), (long long)t->plan->pieces, t->plan->recomputed_ops);
     return MEMFIT_OK;
+}
+
+/* ---- what goes to disk while running ------------------------------------------------------------------------ */
+
+/* A full disk must not cost what was learned: it is said, training goes on, and the call fails at its end. */
+static void go_on_without(run *r, const memfit_error *failed, const char *what)
+{
+    r->late = *failed;
+    mf_log_write(&r->trainer.log, MF_LOG_NOTE, "%s; training goes on %s", failed->message, what);
+}
+
+static void write_checkpoint(run *r)
+{
+    memfit_error failed;
+    if (mf_checkpoint_write(r->checkpoint, r->trainer.options->checkpoint, true, &failed) != MEMFIT_OK)
+        go_on_without(r, &failed, "without this checkpoint");
+}
+
+static void write_logs(run *r)
+{
+    memfit_error failed;
+    if (mf_events_epoch(r->events, &r->event, &failed) == MEMFIT_OK)
+        return;
+    mf_events_destroy(r->events);
+    r->events = NULL;
+    go_on_without(r, &failed, "without logs");
+}
+
+/* Before hours are spent: can these files be written at all? */
+static memfit_status can_be_written(const char *path, memfit_error *err)
+{
+    mf_rawfile probe;
+    memfit_status status = path ? mf_os_raw_open(&probe, path, err) : MEMFIT_OK;
+    if (path && status == MEMFIT_OK)
+        mf_os_raw_abandon(&probe);
+    return status;
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------ */
@@ -434,17 +474,19 @@ static memfit_status finish_epoch(run *r, memfit_error *err)
     memfit_status status = validate(r, err);
     if (status == MEMFIT_OK) {
         tell(r, true, 0);
-        status = mf_events_epoch(r->events, &r->event, err);
+        write_logs(r);
     }
     if (status == MEMFIT_OK)
         status = after_epoch(r, err);
-    t->feeder->check_finite = false;
+    t->feeder->check = false;
+    if (t->validation_feeder)
+        t->validation_feeder->check = false;
     if (status != MEMFIT_OK)
         return status;
     t->state.epoch++;
     t->state.position = t->state.step_in_epoch = 0;
     if (t->options->checkpoint && t->options->save_freq == 0)
-        return mf_checkpoint_write(r->checkpoint, t->options->checkpoint, true, err);
+        write_checkpoint(r);
     return MEMFIT_OK;
 }
 
@@ -452,11 +494,8 @@ static memfit_status between_steps(run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
     const memfit_train_options *o = t->options;
-    if (o->checkpoint && o->save_freq > 0 && t->state.steps % (uint64_t)o->save_freq == 0) {
-        memfit_status status = mf_checkpoint_write(r->checkpoint, o->checkpoint, true, err);
-        if (status != MEMFIT_OK)
-            return status;
-    }
+    if (o->checkpoint && o->save_freq > 0 && t->state.steps % (uint64_t)o->save_freq == 0)
+        write_checkpoint(r);
     uint64_t limit = o->limit ? o->limit(o->ctx) : 0;
     if (limit && limit < t->limit_bytes && t->fixed_bytes + t->plan->arena_bytes > limit) {
         uint64_t before = o->allocation_count ? o->allocation_count() : 0;
@@ -550,7 +589,11 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
     run *r = mf_host_zalloc(options->host, sizeof *r);
     if (!r)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to start");
-    memfit_status status = start(r, options, MF_MODE_TRAIN, err);
+    memfit_status status = can_be_written(options->out, err);
+    if (status == MEMFIT_OK)
+        status = can_be_written(options->checkpoint, err);
+    if (status == MEMFIT_OK)
+        status = start(r, options, MF_MODE_TRAIN, err);
     if (status == MEMFIT_OK) {
         uint64_t before = options->allocation_count ? options->allocation_count() : 0;
         status = all_epochs(r, err);
@@ -561,6 +604,11 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
             fill_result(r, result);
             if (options->allocation_count)
                 result->allocations_in_steps = (int64_t)(after - before - r->allocations_between);
+        }
+        if (status == MEMFIT_OK && r->late.code != MEMFIT_OK) {
+            status = r->late.code;
+            if (err)
+                *err = r->late;
         }
     }
     end(r);
@@ -675,8 +723,11 @@ static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
     const mf_tensor *y = &g->tensors[g->outputs[0]];
     const void *data = mf_executor_tensor(p->trainer->executor, phase, g->outputs[0]);
     size_t bytes = mf_shape_count(&y->shape) * mf_dtype_bytes(y->dtype);
-    if (!data || y->dtype != MF_F32 || fwrite(data, 1, bytes, p->out.file) != bytes)
-        return mf_fail(err, MEMFIT_IO, "cannot write %s", p->trainer->options->out);
+    if (!data || y->dtype != MF_F32)
+        return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there as float32");
+    if (fwrite(data, 1, bytes, p->out.file) != bytes)
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged",
+                       p->trainer->options->out, strerror(errno));
     return MEMFIT_OK;
 }
 

@@ -1,0 +1,123 @@
+#!/bin/bash
+# test_bad_data.sh: data that cannot be trained on, and disks that are full: exit status, message, nothing lost.
+set -u
+f="$MEMFIT_SOURCE/tests/fixtures/train"
+t=$(mktemp -d)
+disk=""
+trap '[ -n "$disk" ] && umount "$disk" 2>/dev/null; rm -rf "$t"' EXIT
+fail() { echo "FAIL: $*"; exit 1; }
+expect() { # STATUS PATTERN command...
+    local want=$1 pattern=$2
+    shift 2
+    "$@" >"$t/out" 2>"$t/err"
+    local got=$?
+    [ $got -eq "$want" ] || fail "exit status $got instead of $want: $* ($(cat "$t/err"))"
+    [ -z "$pattern" ] || grep -q -- "$pattern" "$t/err" || fail "no \"$pattern\" in the message of: $* ($(cat "$t/err"))"
+}
+train() { local data=$1; shift; "$MEMFIT" train "$f/mlp.keras" --data "$data" --threads 1 "$@"; }
+python3 "$MEMFIT_SOURCE/tests/e2e/make_bad_data.py" "$t" || exit 1
+cd "$t" || exit 1
+
+# An older result must survive whatever goes wrong.
+train good.npz --out old.keras --quiet || fail "good data"
+cp old.keras kept.keras
+whole() { cmp -s old.keras kept.keras || fail "$1: the old --out is damaged"; ls ./*.tmp >/dev/null 2>&1 && fail "$1: a temporary file is left"; return 0; }
+bad() { local status=$1 pattern=$2 data=$3; shift 3; expect "$status" "$pattern" train "$data" --out old.keras "$@"; whole "$data"; }
+
+# Accepted, as Keras does: a missing last axis of size 1; other types; fewer samples than a batch.
+for data in packed.npz no_axis.npz "$f/digits.h5" "$f/digits_chunked.h5"; do expect 0 "" train "$data" --quiet; done
+expect 0 "" train three.npz --quiet --json
+grep -q '"steps": 1,' out || fail "three samples are one step"
+[ "$(grep -o '"arena_bytes": [0-9]*' out | grep -o '[0-9]*$')" = "$(grep -o '"arena_used_bytes": [0-9]*' out | grep -o '[0-9]*$')" ] ||
+    fail "three samples: arena used is not arena planned"
+
+# Shapes: layer, expected, given.
+bad 5 "layer input_layer_1 expects samples of shape (8, 8, 1), but x in shape.npz has (8, 7, 1)" shape.npz
+bad 5 "expects samples of shape (8, 8, 1), but x in two_axes.npz has (64,)" two_axes.npz
+bad 5 "but y in one_hot.npz has (10,)" one_hot.npz
+bad 5 "x has 50 samples, y has 49" count.npz
+bad 5 "no array for output" no_y.npz
+bad 5 "no array for input" other_names.npz
+
+# Types.
+bad 4 "<U3" text.npz
+bad 4 "<c8" complex.npz
+bad 5 "line 6, column 1: \"oops\" is not a number" word.csv
+
+# Values: array, sample, element.
+for data in nan.npz nan64.npz; do bad 5 "array x is not finite (-*nan) in sample 17, element 5" $data; done
+bad 5 "array x is not finite (inf) in sample 17, element 5" inf16.npz
+bad 5 "array x is not finite (inf) in sample 17" inf16.npz --precision mixed_float16
+bad 5 "y of sample 31 is -1, but output .* has the classes 0 to 9" negative.npz
+for data in class10.npz class10_u8.npz; do bad 5 "y of sample 31 is 10, but output .* has the classes 0 to 9" $data; done
+bad 5 "y of sample 31 is 2.5" half.npz
+bad 5 "y of sample 31 is 10" good.npz --validation-data class10.npz
+expect 5 "y of sample 31 is 10" "$MEMFIT" evaluate "$f/mlp.keras" --data class10.npz
+expect 5 "not finite" "$MEMFIT" predict "$f/mlp.keras" --data nan.npz --out p.npy
+[ -e p.npy ] && fail "predict left a file behind bad data"
+
+# Too few, empty, cut off, damaged.
+bad 5 "no samples" none.npz
+bad 5 "no rows" header_only.csv
+bad 2 "validation split" three.npz --validation-split 0.99
+for kind in npy npz h5 csv; do
+    : >"empty.$kind"
+    bad 5 "empty.$kind is empty" "empty.$kind"
+done
+bad 5 "cut.npy" cut.npy
+bad 5 "head.npy" head.npy
+bad 5 "cut_good.npz" cut_good.npz
+bad 5 "cut_packed.npz" cut_packed.npz
+bad 5 "flipped_packed.npz" flipped_packed.npz
+bad 5 "cut.csv, line 6: .* columns" cut.csv
+for h5 in digits digits_chunked; do
+    size=$(stat -c %s "$f/$h5.h5")
+    for part in 4 64 512 $((size / 2)) $((size - 200)); do
+        head -c "$part" "$f/$h5.h5" >cut.h5
+        bad 5 "cut.h5" cut.h5
+    done
+done
+bad 5 "nowhere.npz" nowhere.npz
+
+# A place that cannot be written to is refused before the first step.
+expect 1 "cannot write" train good.npz --epochs 1000000 --out no/such/folder.keras
+expect 1 "cannot write" train good.npz --epochs 1000000 --checkpoint no/such/folder.keras
+expect 1 "cannot write" train good.npz --epochs 1000000 --log-csv no/such/log.csv
+
+# Full disks. First as `ulimit -f` shows them: no file may be longer than 8 KiB.
+small() { (ulimit -f 8; "$@"); }
+expect 1 "cannot write old.keras: .*" small train good.npz --out old.keras
+grep -q "what was there before is unchanged" err || fail "the message does not say that nothing is lost"
+whole "a limit of file sizes"
+cp old.keras ck.keras
+expect 1 "cannot write ck.keras" small train good.npz --epochs 2 --checkpoint ck.keras --save-freq 1
+cmp -s ck.keras kept.keras || fail "an older checkpoint is damaged"
+expect 1 "no room for" env TMPDIR="$t" bash -c 'ulimit -f 8; exec "$@"' - "$MEMFIT" train "$f/mlp.keras" --data packed.npz
+train good.npz --checkpoint real.keras --quiet || fail "a checkpoint"
+printf 'epoch,loss\r\n%.0s' {1..700} >log.csv
+expect 1 "cannot write log.csv" small "$MEMFIT" train "$f/mlp.keras" --data good.npz --epochs 3 --log-csv log.csv --resume real.keras
+
+# A real one, where mounting is allowed: it holds the old file, not a second.
+disk="$t/disk"
+mkdir "$disk"
+if mount -t tmpfs -o size=$(($(stat -c %s kept.keras) / 4096 * 4 + 12))k tmpfs "$disk" 2>/dev/null; then
+    cp kept.keras "$disk/old.keras"
+    expect 1 "No space left" train good.npz --out "$disk/old.keras"
+    cmp -s "$disk/old.keras" kept.keras || fail "full disk: the old --out is damaged"
+    expect 1 "No space left" train good.npz --epochs 2 --checkpoint "$disk/old.keras" --save-freq 1 --out other.keras
+    cmp -s "$disk/old.keras" kept.keras || fail "full disk: the old checkpoint is damaged"
+    [ -s other.keras ] || fail "full disk for checkpoints: --out was not written"
+    head -c 100000 /dev/zero >"$disk/rest" 2>/dev/null
+    rm -f other.keras
+    expect 1 "No space left" train good.npz --epochs 2 --log-csv "$disk/log.csv" --out other.keras
+    [ -s other.keras ] || fail "full disk for logs: --out was not written"
+    rm -f other.keras
+    expect 1 "No space left" train good.npz --epochs 2 --tensorboard "$disk/board" --out other.keras
+    [ -s other.keras ] || fail "full disk for TensorBoard: --out was not written"
+    expect 1 "No space left" "$MEMFIT" predict "$f/mlp.keras" --data "$f/digits.npz" --out "$disk/p.npy"
+    [ -e "$disk/p.npy" ] && fail "full disk: half a prediction is left"
+    ls "$disk"/*.tmp >/dev/null 2>&1 && fail "full disk: temporary files are left"
+else
+    echo "mounting is not allowed here: full disks were tested with ulimit only"
+fi
+echo "bad data: all good"
