@@ -348,11 +348,12 @@ static memfit_status not_a_class(const mf_feeder *f, const mf_feed_link *l, int6
                        "number the classes from 0, or give the model's last layer more units",
                        f->source->path, l->array->name, (long long)sample, v, l->feed->name ? l->feed->name : "?",
                        (long long)l->classes - 1);
-    return mf_fail(err, MEMFIT_DAMAGED,
-                   "%s: %s of sample %lld, element %llu is %g, but the embedding behind input %s has the rows 0 to %lld\n"
-                   "give the embedding a larger input_dim, or map rare words to one number",
-                   f->source->path, l->array->name, (long long)sample, (unsigned long long)element, v,
-                   l->feed->name ? l->feed->name : "?", (long long)l->classes - 1);
+    return mf_fail(
+        err, MEMFIT_DAMAGED,
+        "%s: %s of sample %lld, element %llu is %g, but the embedding behind input %s has the rows 0 to %lld\n"
+        "give the embedding a larger input_dim, or map rare words to one number",
+        f->source->path, l->array->name, (long long)sample, (unsigned long long)element, v,
+        l->feed->name ? l->feed->name : "?", (long long)l->classes - 1);
 }
 
 static bool is_float(mf_dtype dtype)
