@@ -29,7 +29,6 @@ typedef struct mf_build {
     memfit_kind kind;  /* of the storages made now: ACTIVATIONS, or GRADIENTS in the backward pass */
     uint32_t next_key; /* of the next random layer */
     bool plain;    /* backward keeps what each forward operation's own gradient reads; else less, for the same bits */
-    bool by_parts; /* gradients of a convolution over a concatenation are taken part by part */
 } mf_build;
 
 /* On failure the builder is in its failed state; mf_build_end gives the status. */

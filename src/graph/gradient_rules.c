@@ -174,10 +174,66 @@ void mf_gradient_matmul(mf_backward *w, const mf_op *op)
         mf_backward_give(w, op->in[0], matmul_gradient_a(w->b, op, dc));
 }
 
+/* The concatenation of channels that only this convolution reads; MF_NONE when its input is none. */
+static uint32_t concat_before(const mf_backward *w, const mf_op *op)
+{
+    const mf_graph *g = w->b->graph;
+    uint32_t x = op->in[0], from = g->tensors[x].producer;
+    bool is = from != MF_NONE && g->ops[from].kind == MF_OP_CONCAT && w->readers[x] == 1 && op->attr.window.groups == 1 &&
+              g->ops[from].attr.concat.axis + 1 == g->tensors[x].shape.rank && g->ops[from].in_count > 1;
+    return is && !w->b->plain ? from : MF_NONE;
+}
+
+/*
+ * A convolution over a concatenation is a sum of convolutions, one for each part, and its gradients fall apart likewise:
+ * the weight gradient of a part's channels reads that part alone, and the data gradient of a part is made from its
+ * channels of the kernel. So backward needs neither the concatenation nor a gradient of it with slices: the parts are
+ * there, as a rule, for their own sakes (the skips of a U-Net).
+ */
+static void conv_by_parts(mf_backward *w, const mf_op *op, const mf_op *concat)
+{
+    uint32_t kernel = op->in[1], bias = op->in[2], dy = mf_backward_of(w, op->out[0]), db = MF_NONE;
+    const mf_window *window = &op->attr.window;
+    mf_shape shape = mf_g_shape(w->b, kernel);
+    uint32_t axis = shape.rank - 2, *parts = MF_NEW_ARRAY(&w->b->graph->arena, uint32_t, concat->in_count);
+    if (!parts) {
+        mf_build_fail(w->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the backward pass");
+        return;
+    }
+    bool weights = mf_backward_wants(w, kernel);
+    for (uint32_t k = 0; weights && k < concat->in_count; k++) {
+        mf_shape part = mf_g_shape(w->b, concat->in[k]);
+        shape.dim[axis] = part.dim[part.rank - 1];
+        parts[k] = mf_g_conv_grad_weights(w->b, concat->in[k], dy, window, shape,
+                                          k == 0 && mf_backward_wants(w, bias) ? &db : NULL);
+    }
+    if (weights) {
+        mf_backward_give(w, kernel, mf_g_concat(w->b, concat->in_count, parts, axis));
+        mf_backward_give(w, bias, db);
+    } else
+        bias_gradient(w, bias, dy);
+    int64_t begin[MF_MOST_DIMS] = {0};
+    for (uint32_t k = 0; k < concat->in_count; k++) {
+        mf_shape part = mf_g_shape(w->b, concat->in[k]);
+        shape.dim[axis] = part.dim[part.rank - 1];
+        if (mf_backward_wants(w, concat->in[k])) {
+            uint32_t own = mf_g_slice(w->b, kernel, begin, shape.dim, NULL);
+            mf_backward_give(w, concat->in[k], mf_g_conv_grad_data(w->b, dy, own, MF_NONE, window, part));
+        }
+        begin[axis] += shape.dim[axis];
+    }
+}
+
 void mf_gradient_conv(mf_backward *w, const mf_op *op)
 {
     uint32_t x = op->in[0], kernel = op->in[1], bias = op->in[2], dy = mf_backward_of(w, op->out[0]);
     const mf_window *window = &op->attr.window;
+    uint32_t from = concat_before(w, op);
+    if (from != MF_NONE) {
+        mf_op concat = w->b->graph->ops[from]; /* a copy: the array moves as it grows */
+        conv_by_parts(w, op, &concat);
+        return;
+    }
     if (mf_backward_wants(w, kernel)) {
         uint32_t db = MF_NONE;
         uint32_t dw = mf_g_conv_grad_weights(w->b, x, dy, window, mf_g_shape(w->b, kernel),

@@ -503,7 +503,6 @@ memfit_status mf_lower(const memfit_host *host, const mf_model *model, const mf_
         if (mf_build_ok(&lo.b))
             lower_root(&lo, scope);
         lo.b.plain = options->plain;
-        lo.b.by_parts = options->by_parts;
         if (!options->plain)
             mf_g_fuse(&lo.b);
         if (mf_build_ok(&lo.b))

@@ -26,7 +26,6 @@ typedef struct mf_lower_options {
     uint32_t assumption_count;
     bool sample_weights; /* targets come with weights */
     bool plain;          /* a yardstick: nothing merged, backward keeps what plain gradients read (build.h) */
-    bool by_parts;       /* gradients of convolutions over concatenations part by part (build.h) */
     mf_dtype
         input_dtype; /* of the data as it arrives (uint8 stays uint8 until used); MF_DTYPE_COUNT: the model's own */
 } mf_lower_options;

@@ -4,8 +4,10 @@
  *   working set   an operation's operands and workspace are there at the same time, whatever the order
  *   save set      cells written before the backward part begins and read after: without recomputation all of them
  *                 are there when it begins
- *   recompute     of the save set, what does not fit must be made again: items grouped by maker, since one run of a
- *                 maker brings all its outputs back
+ *   recompute     while an operation runs for the first time its operands are there; of what was made before it and is
+ *                 read after it, the part that finds no room beside them is absent, and each absent cell costs at least
+ *                 one run of its maker later. The cheapest selection by time per byte (a fractional knapsack) is a
+ *                 bound; the largest over all operations counts. It holds for every plan that keeps the graph's order
  */
 #include "plan/bounds.h"
 
@@ -54,45 +56,129 @@ void mf_bounds_make(const mf_flow *flow, mf_bounds *bounds)
 }
 
 typedef struct item {
-    uint64_t bytes;
-    double us;
+    uint32_t cell;
+    double us_per_byte;
 } item;
 
 static int by_price(const void *a, const void *b)
 {
     const item *x = a, *y = b;
-    double p = x->us * (double)y->bytes, q = y->us * (double)x->bytes;
-    return p < q ? -1 : p > q;
+    if (x->us_per_byte != y->us_per_byte)
+        return x->us_per_byte < y->us_per_byte ? -1 : 1;
+    return x->cell < y->cell ? -1 : x->cell > y->cell;
+}
+
+/* Least time to make `bytes` of an operation's results again. An input that only this operation reads, and that is no
+ * smaller, is dead by then: had it been kept in their place, it would have taken as much room, so where they count as
+ * absent it is absent too, and its maker runs again as well. */
+static double again_us(const mf_flow *flow, uint32_t maker, uint64_t bytes, int depth)
+{
+    double us = flow->time_us[maker];
+    for (uint32_t k = flow->read_at[maker]; k < flow->read_at[maker + 1] && depth < 64; k++) {
+        const mf_cell *cell = &flow->cells[flow->reads[k]];
+        uint32_t uses = flow->use_at[flow->reads[k] + 1] - flow->use_at[flow->reads[k]];
+        if (cell->repeatable && cell->bytes >= bytes && uses == 2 && flow->uses[flow->use_at[flow->reads[k]]] ==
+                                                                         flow->position[cell->maker] &&
+            flow->write_at[cell->maker + 1] - flow->write_at[cell->maker] == 1)
+            us += again_us(flow, cell->maker, bytes, depth + 1);
+    }
+    return us;
+}
+
+/* Cells that can be made again, cheapest first. One run of a maker brings all its cells back, so each bears its share of
+ * the time. */
+static uint32_t list_items(const mf_flow *flow, item *items)
+{
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < flow->cell_count; c++) {
+        const mf_cell *cell = &flow->cells[c];
+        if (cell->variable != MF_NONE || !cell->repeatable || !cell->bytes || flow->use_at[c] == flow->use_at[c + 1])
+            continue;
+        uint64_t bytes = 0;
+        for (uint32_t k = flow->write_at[cell->maker]; k < flow->write_at[cell->maker + 1]; k++)
+            bytes += flow->cells[flow->writes[k]].bytes;
+        bytes = bytes > cell->bytes ? bytes : cell->bytes;
+        items[count++] = (item){c, again_us(flow, cell->maker, bytes, 0) / (double)bytes};
+    }
+    qsort(items, count, sizeof *items, by_price);
+    return count;
+}
+
+static bool touches(const mf_flow *flow, uint32_t o, uint32_t c)
+{
+    for (uint32_t k = flow->read_at[o]; k < flow->read_at[o + 1]; k++)
+        if (flow->reads[k] == c)
+            return true;
+    for (uint32_t k = flow->write_at[o]; k < flow->write_at[o + 1]; k++)
+        if (flow->writes[k] == c)
+            return true;
+    return false;
+}
+
+static uint64_t operand_bytes(const mf_flow *flow, uint32_t o)
+{
+    uint64_t bytes = flow->workspace[o];
+    for (uint32_t k = flow->read_at[o]; k < flow->read_at[o + 1]; k++)
+        bytes += flow->cells[flow->reads[k]].bytes;
+    for (uint32_t k = flow->write_at[o]; k < flow->write_at[o + 1]; k++)
+        bytes += flow->cells[flow->writes[k]].bytes;
+    return flow->swap_in[o] == MF_NONE ? bytes : bytes - flow->cells[flow->swap_in[o]].bytes;
+}
+
+/* Time to make again what must be absent while the operation at base position p runs for the first time. */
+static double extra_at(const mf_flow *flow, const item *items, uint32_t count, uint32_t p, uint64_t across,
+                       uint64_t room)
+{
+    uint32_t o = flow->order[p];
+    uint64_t there = operand_bytes(flow, o);
+    for (uint32_t side = 0; side < 2; side++) { /* operands that lie across were counted twice */
+        const uint32_t *at = side ? flow->write_at : flow->read_at, *list = side ? flow->writes : flow->reads;
+        for (uint32_t k = at[o]; k < at[o + 1]; k++)
+            if (is_saved(flow, list[k], p))
+                across -= flow->cells[list[k]].bytes;
+    }
+    uint64_t missing = there + across > room ? there + across - room : 0;
+    double extra = 0;
+    for (uint32_t i = 0; i < count && missing; i++) {
+        uint32_t c = items[i].cell;
+        if (!is_saved(flow, c, p) || touches(flow, o, c))
+            continue;
+        uint64_t bytes = flow->cells[c].bytes, take = bytes < missing ? bytes : missing;
+        extra += items[i].us_per_byte * (double)take;
+        missing -= take;
+    }
+    return extra;
 }
 
 memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, uint64_t room, double *extra_us,
                                   memfit_error *err)
 {
-    uint32_t ops = flow->graph->op_count, at = backward_begin(flow);
-    item *items = mf_host_zalloc(host, (ops + 1) * sizeof *items);
-    if (!items)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the bound on recomputation");
-    uint64_t saved = 0;
-    for (uint32_t c = 0; c < flow->cell_count; c++)
-        if (is_saved(flow, c, at)) {
-            saved += flow->cells[c].bytes;
-            if (flow->cells[c].repeatable) {
-                items[flow->cells[c].maker].bytes += flow->cells[c].bytes;
-                items[flow->cells[c].maker].us = flow->time_us[flow->cells[c].maker];
-            }
-        }
-    uint32_t count = 0;
-    for (uint32_t o = 0; o < ops; o++)
-        if (items[o].bytes)
-            items[count++] = items[o];
-    qsort(items, count, sizeof *items, by_price);
-    uint64_t missing = saved > room ? saved - room : 0;
+    enum { MOST_LOOKS = 4000000 };
+    size_t bytes = (flow->cell_count + 1) * sizeof(item), loads = (flow->order_count + 2) * sizeof(uint64_t);
+    item *items = mf_host_alloc(host, bytes);
+    uint64_t *across = mf_host_zalloc(host, loads);
     *extra_us = 0;
-    for (uint32_t i = 0; i < count && missing; i++) {
-        uint64_t take = items[i].bytes < missing ? items[i].bytes : missing;
-        *extra_us += items[i].us * ((double)take / (double)items[i].bytes);
-        missing -= take;
+    if (items && across) {
+        uint32_t count = list_items(flow, items);
+        for (uint32_t c = 0; c < flow->cell_count; c++) {
+            uint32_t first = flow->use_at[c], end = flow->use_at[c + 1];
+            if (flow->cells[c].variable != MF_NONE || first == end)
+                continue;
+            across[flow->uses[first] + 1] += flow->cells[c].bytes; /* at p: first use < p <= last use */
+            across[flow->uses[end - 1] + 1] -= flow->cells[c].bytes;
+        }
+        uint64_t live = 0, step = 1 + (uint64_t)flow->order_count * count / MOST_LOOKS;
+        for (uint32_t p = 0; p < flow->order_count; p++) {
+            live += across[p];
+            double extra = p % step == 0 ? extra_at(flow, items, count, p, live, room) : 0;
+            if (extra > *extra_us)
+                *extra_us = extra;
+        }
     }
-    mf_host_free(host, items, (ops + 1) * sizeof *items);
-    return MEMFIT_OK;
+    memfit_status status = items && across
+                               ? MEMFIT_OK
+                               : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the bound on recomputation");
+    mf_host_free(host, items, bytes);
+    mf_host_free(host, across, loads);
+    return status;
 }

@@ -13,10 +13,8 @@ typedef struct mf_bounds {
 
 void mf_bounds_make(const mf_flow *flow, mf_bounds *bounds);
 
-/* With `room` bytes above the variables: no plan that fits spends less time on recomputation than *extra_us. Valid
- * because at the start of backward at least (save set - room) bytes are absent, and each absent cell's maker must run
- * again at least once; the cheapest selection of makers by time per byte, the last one in part, is a lower bound
- * (fractional knapsack). */
+/* With `room` bytes above the variables: no plan of this order that fits spends less time on recomputation than
+ * *extra_us. Why that is so: bounds.c. */
 memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, uint64_t room, double *extra_us,
                                   memfit_error *err);
 
