@@ -28,7 +28,7 @@ typedef struct mf_build {
     uint8_t when;      /* mf_when */
     memfit_kind kind;  /* of the storages made now: ACTIVATIONS, or GRADIENTS in the backward pass */
     uint32_t next_key; /* of the next random layer */
-    bool plain;    /* backward keeps what each forward operation's own gradient reads; else less, for the same bits */
+    bool plain; /* backward keeps what each forward operation's own gradient reads; else less, for the same bits */
 } mf_build;
 
 /* On failure the builder is in its failed state; mf_build_end gives the status. */

@@ -179,16 +179,17 @@ static uint32_t concat_before(const mf_backward *w, const mf_op *op)
 {
     const mf_graph *g = w->b->graph;
     uint32_t x = op->in[0], from = g->tensors[x].producer;
-    bool is = from != MF_NONE && g->ops[from].kind == MF_OP_CONCAT && w->readers[x] == 1 && op->attr.window.groups == 1 &&
-              g->ops[from].attr.concat.axis + 1 == g->tensors[x].shape.rank && g->ops[from].in_count > 1;
+    bool is = from != MF_NONE && g->ops[from].kind == MF_OP_CONCAT && w->readers[x] == 1 &&
+              op->attr.window.groups == 1 && g->ops[from].attr.concat.axis + 1 == g->tensors[x].shape.rank &&
+              g->ops[from].in_count > 1;
     return is && !w->b->plain ? from : MF_NONE;
 }
 
 /*
- * A convolution over a concatenation is a sum of convolutions, one for each part, and its gradients fall apart likewise:
- * the weight gradient of a part's channels reads that part alone, and the data gradient of a part is made from its
- * channels of the kernel. So backward needs neither the concatenation nor a gradient of it with slices: the parts are
- * there, as a rule, for their own sakes (the skips of a U-Net).
+ * A convolution over a concatenation is a sum of convolutions, one for each part, and its gradients fall apart
+ * likewise: the weight gradient of a part's channels reads that part alone, and the data gradient of a part is made
+ * from its channels of the kernel. So backward needs neither the concatenation nor a gradient of it with slices: the
+ * parts are there, as a rule, for their own sakes (the skips of a U-Net).
  */
 static void conv_by_parts(mf_backward *w, const mf_op *op, const mf_op *concat)
 {

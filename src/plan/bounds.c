@@ -77,16 +77,16 @@ static double again_us(const mf_flow *flow, uint32_t maker, uint64_t bytes, int 
     for (uint32_t k = flow->read_at[maker]; k < flow->read_at[maker + 1] && depth < 64; k++) {
         const mf_cell *cell = &flow->cells[flow->reads[k]];
         uint32_t uses = flow->use_at[flow->reads[k] + 1] - flow->use_at[flow->reads[k]];
-        if (cell->repeatable && cell->bytes >= bytes && uses == 2 && flow->uses[flow->use_at[flow->reads[k]]] ==
-                                                                         flow->position[cell->maker] &&
+        if (cell->repeatable && cell->bytes >= bytes && uses == 2 &&
+            flow->uses[flow->use_at[flow->reads[k]]] == flow->position[cell->maker] &&
             flow->write_at[cell->maker + 1] - flow->write_at[cell->maker] == 1)
             us += again_us(flow, cell->maker, bytes, depth + 1);
     }
     return us;
 }
 
-/* Cells that can be made again, cheapest first. One run of a maker brings all its cells back, so each bears its share of
- * the time. */
+/* Cells that can be made again, cheapest first. One run of a maker brings all its cells back, so each bears its share
+ * of the time. */
 static uint32_t list_items(const mf_flow *flow, item *items)
 {
     uint32_t count = 0;
@@ -175,9 +175,8 @@ memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, 
                 *extra_us = extra;
         }
     }
-    memfit_status status = items && across
-                               ? MEMFIT_OK
-                               : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the bound on recomputation");
+    memfit_status status =
+        items && across ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the bound on recomputation");
     mf_host_free(host, items, bytes);
     mf_host_free(host, across, loads);
     return status;

@@ -80,10 +80,9 @@ static void build(network *n)
     left = mf_g_slice(&b, left, from, size, NULL);
     size[3] = 4;
     right = mf_g_slice(&b, right, from, size, NULL);
-    uint32_t joined = n->joined
-                          ? mf_g_concat(&b, 2, (uint32_t[]){left, right}, 3)
-                          : mf_g_binary(&b, MF_ADD, mf_g_pad(&b, left, none, (int64_t[]){0, 0, 0, 4}, none, 0, 0),
-                                        mf_g_pad(&b, right, (int64_t[]){0, 0, 0, 5}, none, none, 0, 0));
+    uint32_t joined = n->joined ? mf_g_concat(&b, 2, (uint32_t[]){left, right}, 3)
+                                : mf_g_binary(&b, MF_ADD, mf_g_pad(&b, left, none, (int64_t[]){0, 0, 0, 4}, none, 0, 0),
+                                              mf_g_pad(&b, right, (int64_t[]){0, 0, 0, 5}, none, none, 0, 0));
     uint32_t y = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_conv(&b, joined, p[5], p[6], &three));
     y = mf_g_conv(&b, y, p[7], p[8], &three);
     if (again != MF_NONE)
@@ -232,7 +231,8 @@ static void rewrites_keep_every_bit(void **state)
 static void what_they_leave_out_is_gone(void **state)
 {
     (void)state;
-    network plain = {.plain = true, .joined = true, .activation = MF_UNARY_RELU, .pool = 2, .stride = 2}, n = plain, shared = plain;
+    network plain = {.plain = true, .joined = true, .activation = MF_UNARY_RELU, .pool = 2, .stride = 2}, n = plain,
+            shared = plain;
     n.plain = shared.plain = false;
     shared.shared = true;
     build(&plain);
@@ -249,7 +249,8 @@ static void what_they_leave_out_is_gone(void **state)
         large |= shared.graph->ops[o].kind == MF_OP_UNARY_GRAD &&
                  shared.graph->tensors[shared.graph->ops[o].out[0]].shape.dim[1] == 12;
     assert_true(large);
-    assert_int_equal(count_kind(plain.graph, MF_OP_CONV_GRAD_WEIGHTS) + 1, count_kind(n.graph, MF_OP_CONV_GRAD_WEIGHTS));
+    assert_int_equal(count_kind(plain.graph, MF_OP_CONV_GRAD_WEIGHTS) + 1,
+                     count_kind(n.graph, MF_OP_CONV_GRAD_WEIGHTS));
     for (uint32_t o = 0; o < n.graph->op_count; o++) /* backward reads the parts, not the concatenation */
         for (uint32_t k = 0; n.graph->ops[o].kind == MF_OP_CONV_GRAD_WEIGHTS && k < 1; k++)
             assert_int_not_equal(n.graph->tensors[n.graph->ops[o].in[0]].shape.dim[3], 9);
