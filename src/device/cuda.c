@@ -9,8 +9,9 @@
  * opened and again whenever `memory` finds the process holding more than pools and fixed cost explain. identity  the
  * UUID: CUDA's index is not NVML's under CUDA_VISIBLE_DEVICES.
  *
- * Where a card or driver lacks VMM (before CUDA 10.2), opening answers UNSUPPORTED with the driver's version: a pool
- * that cannot move pages could not keep its promise.
+ * Where a card or driver lacks VMM (before CUDA 10.2; some virtual cards) the device is plain: addresses and memory are
+ * one cuMemAlloc, taken when a pool is made and freed when it ends. Limits hold as they do otherwise; growth, trimming
+ * and moving pages are lost, so blocks can end up with enough free between them and no place (docs/device.md).
  */
 #include "device/device.h"
 
@@ -36,7 +37,7 @@ typedef struct cuda {
     _Atomic uint64_t measured_us;
 } cuda;
 
-enum { MEASURE_EVERY_US = 5000 };
+enum { MEASURE_EVERY_US = 5000, PLAIN_GRANULARITY = 2 << 20 };
 
 static uint64_t own_bytes(cuda *c);
 
@@ -171,6 +172,73 @@ static memfit_status cuda_unmap(mf_device *device, mf_address address, uint64_t 
 {
     cuda *c = (cuda *)device;
     IN_CONTEXT(c, "unmapping device memory", c->driver.unmap(address, bytes));
+}
+
+/* ---- memory without VMM: one allocation is both addresses and pages ---------------------------------------- */
+
+static memfit_status plain_reserve(mf_device *device, uint64_t bytes, uint64_t alignment, mf_address *address,
+                                   memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_address at = 0;
+    cu_result code = CU_SUCCESS;
+    bool pushed = enter(c, &code), aligned = true;
+    if (code == CU_SUCCESS)
+        code = c->driver.mem_alloc(&at, bytes);
+    if (code == CU_SUCCESS && alignment && at % alignment) { /* never seen: large allocations begin at a page */
+        aligned = false;
+        c->driver.mem_free(at);
+    }
+    leave(c, pushed);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "allocating device memory", err);
+    if (!aligned)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "cuda: an allocation of %llu bytes is not aligned to %llu",
+                       (unsigned long long)bytes, (unsigned long long)alignment);
+    atomic_fetch_add(&c->created, bytes);
+    measure_fixed(c);
+    *address = at;
+    return MEMFIT_OK;
+}
+
+static memfit_status plain_unreserve(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_result code = CU_SUCCESS;
+    bool pushed = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.mem_free(address);
+    leave(c, pushed);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "freeing device memory", err);
+    atomic_fetch_sub(&c->created, bytes);
+    return MEMFIT_OK;
+}
+
+static memfit_status plain_create(mf_device *device, uint64_t bytes, mf_physical *physical, memfit_error *err)
+{
+    (void)device, (void)bytes, (void)err;
+    *physical = 1;
+    return MEMFIT_OK;
+}
+
+static memfit_status plain_release(mf_device *device, mf_physical physical, uint64_t bytes, memfit_error *err)
+{
+    (void)device, (void)physical, (void)bytes, (void)err;
+    return MEMFIT_OK;
+}
+
+static memfit_status plain_map(mf_device *device, mf_address address, uint64_t bytes, mf_physical physical,
+                               memfit_error *err)
+{
+    (void)device, (void)address, (void)bytes, (void)physical, (void)err;
+    return MEMFIT_OK;
+}
+
+static memfit_status plain_nothing(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
+{
+    (void)device, (void)address, (void)bytes, (void)err;
+    return MEMFIT_OK;
 }
 
 /* ---- streams, events, bytes ------------------------------------------------------------------------------- */
@@ -343,32 +411,35 @@ static void cuda_destroy(mf_device *device)
     mf_host_free(device->host, c, sizeof *c);
 }
 
-static const mf_device_table cuda_table = {
-    .kind = "cuda",
-    .destroy = cuda_destroy,
-    .memory = cuda_memory,
-    .reserve = cuda_reserve,
-    .unreserve = cuda_unreserve,
-    .create = cuda_create,
-    .release = cuda_release,
-    .map = cuda_map,
-    .access = cuda_access,
-    .unmap = cuda_unmap,
-    .stream_create = cuda_stream_create,
-    .stream_destroy = cuda_stream_destroy,
-    .stream_wait = cuda_stream_wait,
-    .stream_sync = cuda_stream_sync,
-    .event_create = cuda_event_create,
-    .event_destroy = cuda_event_destroy,
-    .event_record = cuda_event_record,
-    .event_done = cuda_event_done,
-    .event_sync = cuda_event_sync,
-    .copy_in = cuda_copy_in,
-    .copy_out = cuda_copy_out,
-    .copy = cuda_copy,
-    .fill = cuda_fill,
-    .others = cuda_others,
-};
+#define STREAMS_AND_BYTES                                                                                              \
+    .stream_create = cuda_stream_create, .stream_destroy = cuda_stream_destroy, .stream_wait = cuda_stream_wait,       \
+    .stream_sync = cuda_stream_sync, .event_create = cuda_event_create, .event_destroy = cuda_event_destroy,           \
+    .event_record = cuda_event_record, .event_done = cuda_event_done, .event_sync = cuda_event_sync,                   \
+    .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy, .fill = cuda_fill, .others = cuda_others,
+
+static const mf_device_table cuda_table = {.kind = "cuda",
+                                           .destroy = cuda_destroy,
+                                           .memory = cuda_memory,
+                                           .reserve = cuda_reserve,
+                                           .unreserve = cuda_unreserve,
+                                           .create = cuda_create,
+                                           .release = cuda_release,
+                                           .map = cuda_map,
+                                           .access = cuda_access,
+                                           .unmap = cuda_unmap,
+                                           STREAMS_AND_BYTES};
+
+static const mf_device_table plain_table = {.kind = "cuda",
+                                            .destroy = cuda_destroy,
+                                            .memory = cuda_memory,
+                                            .reserve = plain_reserve,
+                                            .unreserve = plain_unreserve,
+                                            .create = plain_create,
+                                            .release = plain_release,
+                                            .map = plain_map,
+                                            .access = plain_nothing,
+                                            .unmap = plain_nothing,
+                                            STREAMS_AND_BYTES};
 
 static void format_uuid(const cu_uuid *uuid, char text[64])
 {
@@ -399,11 +470,12 @@ static memfit_status describe_card(cuda *c, unsigned index, memfit_error *err)
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "describing the card", err);
     if (!vmm || !c->driver.create || !c->driver.map || !c->driver.access || !c->driver.unmap || !c->driver.reserve ||
-        !c->driver.granularity)
-        return mf_fail(err, MEMFIT_UNSUPPORTED,
-                       "%s with CUDA %d.%d cannot remap its memory (no VMM)\nmemfit's pool needs it: a driver of CUDA "
-                       "10.2 or newer",
-                       c->base.name, c->driver.version / 1000, c->driver.version % 1000 / 10);
+        !c->driver.granularity) {
+        c->base.table = &plain_table;
+        c->base.plain = true;
+        c->base.granularity = PLAIN_GRANULARITY;
+        return MEMFIT_OK;
+    }
     c->prop = (cu_allocation_prop){.type = CU_ALLOCATION_PINNED, .location = {CU_LOCATION_DEVICE, c->device}};
     c->access = (cu_access_desc){{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READ_WRITE};
     size_t granularity = 0;

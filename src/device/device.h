@@ -109,6 +109,8 @@ struct memfit_device {
     char opened_as[32];           /* "cuda:0" */
 
     bool hollow; /* no bytes behind the addresses (sim) */
+    bool plain;  /* cannot map memory where it likes: reserve takes the memory itself, at most what the caller may have,
+                    and map, access and unmap inside it change nothing. It is back when the addresses are. */
 
     mf_budget budget;
     pthread_mutex_t lock;                  /* guards the lists of pools */

@@ -130,12 +130,24 @@ static memfit_status higher(memfit_pool *pool, uint64_t limit_bytes, memfit_erro
     return status;
 }
 
+/* On a device that cannot map, a pool's memory is one piece from its beginning to its end. */
+static memfit_status in_one_piece(const memfit_pool *pool, const char *what, memfit_error *err)
+{
+    return mf_fail(
+        err, MEMFIT_UNSUPPORTED,
+        "pool %s: %s cannot change on this device: its driver cannot remap memory (no VMM)\nMake a new pool, "
+        "or use a driver of CUDA 10.2 or newer",
+        pool->name, what);
+}
+
 memfit_status memfit_pool_set_limit(memfit_pool *pool, uint64_t limit_bytes, bool when_freed, memfit_error *err)
 {
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
     status = mf_limit_sane(pool->device, limit_bytes, mf_fixed_bytes(pool), pool->pages.bytes, err);
+    if (!status && pool->device->plain)
+        status = in_one_piece(pool, "the limit", err);
     if (!status)
         status = limit_bytes < pool->limit_bytes ? lower(pool, limit_bytes, when_freed, err)
                                                  : higher(pool, limit_bytes, err);
@@ -166,6 +178,8 @@ memfit_status memfit_pool_set_policy(memfit_pool *pool, memfit_policy policy, me
         return status;
     if (policy == MEMFIT_POLICY_PREALLOCATE)
         status = mf_pages_fill(pool, err);
+    else if (pool->device->plain)
+        status = in_one_piece(pool, "the policy", err);
     if (!status)
         pool->policy = policy;
     pool->pages.low_idle = mf_pages_idle(pool);

@@ -568,6 +568,8 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, b
         sample(p, false);
         return MEMFIT_OK;
     }
+    if (pool->device->plain) /* all there is was mapped at the beginning */
+        return refuse(pool, MF_REFUSED_LIMIT, missing);
     uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
     if (!cover(pool, past))
         return refuse(pool, MF_REFUSED_HOST, missing), MEMFIT_NO_HOST_MEMORY;
@@ -604,6 +606,8 @@ uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep)
 {
     mf_pages *p = &pool->pages;
     uint64_t before = p->reserved;
+    if (pool->device->plain) /* it is back only when the pool ends */
+        return 0;
     clean(pool);
     while (p->reserved > keep) {
         if (!p->spare && !p->spare_bulk &&

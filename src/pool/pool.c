@@ -132,6 +132,25 @@ static void leave_device(memfit_pool *pool)
     pthread_mutex_unlock(&device->lock);
 }
 
+/* A device that cannot map: the range is the memory, as much as the limit leaves beside the fixed cost, and a page of
+ * addresses behind it with nothing there, so that the tail has no end here either (pages.c refuses it). */
+static memfit_status reserve_plain(memfit_pool *pool, memfit_error *err)
+{
+    uint64_t page = pool->options.page_bytes, least = mf_fixed_bytes(pool) + 2 * page;
+    for (;;) {
+        uint64_t bytes = mf_limit_room(pool, pool->limit_bytes) / page * page;
+        memfit_status status = pool->device->table->reserve(pool->device, bytes, page, &pool->range, err);
+        if (!status)
+            pool->range_bytes = bytes + page;
+        if (!status)
+            return MEMFIT_OK;
+        uint64_t less = pool->limit_bytes / 64 + page; /* nobody asked for this much: take what is really there */
+        if (status != MEMFIT_OUT_OF_MEMORY || pool->options.limit_bytes || pool->limit_bytes < least + less)
+            return status;
+        pool->limit_bytes -= less;
+    }
+}
+
 static memfit_status reserve_range(memfit_pool *pool, memfit_error *err)
 {
     mf_device *device = pool->device;
@@ -139,6 +158,8 @@ static memfit_status reserve_range(memfit_pool *pool, memfit_error *err)
     memfit_status status = device->table->memory(device, &total, &free_bytes, err);
     if (status)
         return status;
+    if (device->plain)
+        return reserve_plain(pool, err);
     uint64_t times = total < UINT64_C(1) << 54 ? RANGE_TIMES : 2;
     do { /* a system that is short of addresses gives fewer */
         pool->range_bytes = mf_round_up(total * times + page, page);
@@ -159,8 +180,9 @@ static void end(memfit_pool *pool, bool joined)
     if (pool->lane_count)
         mf_lanes_end(pool);
     mf_pages_end(pool);
-    if (pool->range_bytes && pool->device->table->unreserve(pool->device, pool->range, pool->range_bytes, NULL))
-        pool->device->table->unreserve(pool->device, pool->range, pool->range_bytes, NULL);
+    uint64_t range = pool->range_bytes ? pool->range_bytes - (pool->device->plain ? pool->options.page_bytes : 0) : 0;
+    if (range && pool->device->table->unreserve(pool->device, pool->range, range, NULL))
+        pool->device->table->unreserve(pool->device, pool->range, range, NULL);
     if (joined)
         leave_device(pool);
     mf_caches_end(pool);
@@ -230,7 +252,7 @@ memfit_status memfit_pool_create(memfit_device *device, const memfit_pool_option
     mf_arena_init(&pool->arena, pool->host);
     snprintf(pool->name, sizeof pool->name, "%s", options.name ? options.name : "pool");
     pool->options.name = pool->name;
-    pool->policy = options.policy;
+    pool->policy = device->plain ? MEMFIT_POLICY_PREALLOCATE : options.policy;
     pool->soft_limit_bytes = options.soft_limit_bytes;
     pool->purge_us = options.purge_ms > UINT64_MAX / 2000 ? UINT64_MAX : options.purge_ms * 1000;
     pool->debug = options.debug;

@@ -100,6 +100,9 @@ static void stream_rules(const mf_cuda_driver *d)
     check("fill it", d->fill(plain, 7, 1000, stream), 0);
     check("wait", d->stream_sync(stream), 0);
     check("free it", d->mem_free(plain), 0);
+    check("plain allocation of 6 MiB", d->mem_alloc(&plain, 6 * MIB), 0);
+    check("it begins at a page of 2 MiB", plain % (2 * MIB) ? 1 : 0, 0);
+    check("the second free is refused", d->mem_free(plain) ? -1 : d->mem_free(plain), 1);
     check("an empty plain allocation is refused", d->mem_alloc(&plain, 0), 1);
     check("end the event", d->event_destroy(event), 0);
     check("end the stream", d->stream_destroy(stream), 0);

@@ -294,8 +294,13 @@ EXPORT int cuMemAlloc_v2(cu_address *address, size_t bytes)
     uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
     RULE(bytes && fake.plain_count < MOST_RESERVATIONS, CU_ERROR_INVALID_VALUE, "no bytes asked");
     REFUSE(whole > card_free(current_device()));
-    void *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *p = mmap(NULL, whole + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     REFUSE(p == MAP_FAILED);
+    size_t before = (PAGE - (uintptr_t)p % PAGE) % PAGE; /* from a page on, as the driver does for large ones */
+    if (before)
+        munmap(p, before);
+    munmap(p + before + whole, PAGE - before);
+    p += before;
     fake.used[current_device()] += whole;
     fake.plain[fake.plain_count++] = (range_row){(uintptr_t)p, whole};
     *address = (uintptr_t)p;

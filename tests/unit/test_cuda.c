@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "fakes/fake_cuda.h"
 #include "memfit/pool.h"
+#include "pool/pool.h"
 
 #include <dlfcn.h>
 
@@ -53,6 +54,7 @@ static void nothing_left(void)
     assert_int_equal(s.broken, 0);
     assert_int_equal(s.handles, 0);
     assert_int_equal(s.mappings, 0);
+    assert_int_equal(s.plain_bytes, 0);
     assert_int_equal(s.reservations, 0);
     assert_int_equal(s.contexts, 0);
     assert_int_equal(s.streams, 0);
@@ -90,10 +92,6 @@ static void refusals_name_the_cure(void **state)
     assert_int_equal(memfit_device_open("cuda", NULL, &device, &err), MEMFIT_DEVICE);
     assert_non_null(strstr(err.hint, "stub"));
     unsetenv("FAKE_CUDA_INIT");
-    setenv("FAKE_CUDA_NO_VMM", "1", 1);
-    assert_int_equal(memfit_device_open("cuda", NULL, &device, &err), MEMFIT_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "VMM"));
-    unsetenv("FAKE_CUDA_NO_VMM");
     set_foreign(1000 * MIB); /* no room for the context */
     assert_int_equal(memfit_device_open("cuda", NULL, &device, &err), MEMFIT_OUT_OF_MEMORY);
     set_foreign(0);
@@ -176,11 +174,10 @@ static memfit_status scenario(const memfit_host *host, memfit_error *err)
     return status;
 }
 
-static void every_driver_call_fails_once(void **state)
+static void fail_driver_calls(int code_count)
 {
-    (void)state;
     static const int codes[] = {CU_ERROR_OUT_OF_MEMORY, 999};
-    for (int c = 0; c < 2; c++)
+    for (int c = 0; c < code_count; c++)
         for (int for_ever = 0; for_ever < 2; for_ever++)
             for (uint64_t n = 1;; n++) {
                 memfit_error err = {0};
@@ -197,9 +194,8 @@ static void every_driver_call_fails_once(void **state)
             }
 }
 
-static void every_host_allocation_fails_once(void **state)
+static void fail_host_allocations(void)
 {
-    (void)state;
     for (int for_ever = 0; for_ever < 2; for_ever++)
         for (uint64_t n = 1;; n++) {
             mf_fault_host fault;
@@ -214,6 +210,106 @@ static void every_host_allocation_fails_once(void **state)
             if (status)
                 assert_true(err.message[0]);
         }
+}
+
+static void every_driver_call_fails_once(void **state)
+{
+    (void)state;
+    fail_driver_calls(2);
+}
+
+static void every_host_allocation_fails_once(void **state)
+{
+    (void)state;
+    fail_host_allocations();
+}
+
+/* ---- a driver without VMM ------------------------------------------------------------------------------------ */
+
+static memfit_pool *plain_pool(memfit_device *device, uint64_t limit)
+{
+    memfit_pool *pool;
+    memfit_error err;
+    memfit_pool_options options = memfit_pool_options_default();
+    options.limit_bytes = limit;
+    options.ignore_environment = true;
+    assert_ok(memfit_pool_create(device, &options, &pool, &err), err);
+    return pool;
+}
+
+static uint64_t plain_bytes(void)
+{
+    fake_cuda_state s;
+    get_state(&s);
+    assert_int_equal(s.mappings + s.reservations + s.handles, 0);
+    return s.plain_bytes;
+}
+
+/* One allocation a pool, of its limit; the limit holds; nothing changes it; bytes stay what they were. */
+static void plain_card(void **state)
+{
+    (void)state;
+    memfit_error err;
+    enum { BLOCKS = 24 };
+    memfit_device *device;
+    memfit_device_info info;
+    memfit_pool_info pool_info;
+    memfit_address at[BLOCKS], a;
+    reset_counts();
+    setenv("FAKE_CUDA_NO_VMM", "1", 1);
+    assert_ok(memfit_device_open("cuda", NULL, &device, &err), err);
+    assert_ok(memfit_device_get_info(device, &info, &err), err);
+    memfit_pool *pool = plain_pool(device, info.fixed_bytes + 64 * MIB);
+    assert_int_equal(plain_bytes(), 64 * MIB);
+    memfit_pool *other = plain_pool(device, 32 * MIB); /* the first pays the fixed cost */
+    assert_int_equal(plain_bytes(), 96 * MIB);
+    for (int i = 0; i < BLOCKS; i++) {
+        assert_ok(memfit_pool_alloc(pool, 2500000, 0, &at[i], &err), err);
+        assert_ok(memfit_device_fill(device, at[i], (unsigned char)(i + 1), 2500000, 0, &err), err);
+    }
+    assert_int_equal(memfit_pool_alloc(pool, 8 * MIB, 0, &a, &err), MEMFIT_OUT_OF_MEMORY);
+    for (int i = 0; i < BLOCKS; i += 2)
+        assert_ok(memfit_pool_free(pool, at[i], &err), err);
+    assert_int_equal(memfit_pool_alloc(pool, 8 * MIB, 0, &a, &err), MEMFIT_OUT_OF_MEMORY);
+    assert_non_null(strstr(err.hint, "not in one piece"));
+    assert_ok(memfit_pool_alloc(pool, 2000000, 0, &a, &err), err);
+    for (int i = 1; i < BLOCKS; i += 2) {
+        unsigned char back[3] = {0};
+        assert_ok(memfit_device_copy_out(device, back, at[i] + 2499997, 3, 0, &err), err);
+        assert_true(back[0] == i + 1 && back[1] == i + 1 && back[2] == i + 1);
+    }
+    assert_int_equal(memfit_pool_set_limit(pool, info.fixed_bytes + 32 * MIB, false, &err), MEMFIT_UNSUPPORTED);
+    assert_int_equal(memfit_pool_set_policy(pool, MEMFIT_POLICY_GROWTH, &err), MEMFIT_UNSUPPORTED);
+    assert_int_equal(memfit_pool_trim(pool, 0, NULL, &err), MEMFIT_CONFLICT);
+    assert_ok(memfit_pool_get_info(pool, &pool_info, &err), err);
+    assert_int_equal(pool_info.reserved_bytes, 64 * MIB);
+    assert_int_equal(pool_info.remaps, 0);
+    memfit_stream stream;
+    assert_ok(memfit_stream_create(device, &stream, &err), err); /* several streams, too */
+    assert_ok(memfit_pool_alloc_on(other, 30 * MIB, 0, 0, stream, &a, &err), err);
+    assert_ok(memfit_pool_free_on(other, a, stream, &err), err);
+    assert_ok(memfit_pool_alloc_on(other, 30 * MIB, 0, 0, 0, &a, &err), err);
+    assert_ok(mf_pool_check(pool, &err), err);
+    assert_ok(mf_pool_check(other, &err), err);
+    memfit_pool_destroy(other);
+    assert_int_equal(plain_bytes(), 64 * MIB);
+    memfit_pool_destroy(pool);
+    pool = plain_pool(device, 0); /* no limit: all that is free */
+    assert_true(plain_bytes() > 900 * MIB);
+    memfit_pool_destroy(pool);
+    assert_ok(memfit_stream_destroy(device, stream, &err), err);
+    assert_ok(memfit_device_close(device, &err), err);
+    unsetenv("FAKE_CUDA_NO_VMM");
+    nothing_left();
+}
+
+static void plain_card_with_faults(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_NO_VMM", "1", 1);
+    fail_driver_calls(1);
+    fail_host_allocations();
+    unsetenv("FAKE_CUDA_NO_VMM");
 }
 
 static void foreign_memory_is_seen(void **state)
@@ -248,6 +344,8 @@ int main(void)
         cmocka_unit_test(every_driver_call_fails_once),
         cmocka_unit_test(every_host_allocation_fails_once),
         cmocka_unit_test(foreign_memory_is_seen),
+        cmocka_unit_test(plain_card),
+        cmocka_unit_test(plain_card_with_faults),
     };
     return cmocka_run_group_tests(tests, load_fake, NULL);
 }
