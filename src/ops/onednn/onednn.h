@@ -1,8 +1,8 @@
 /*
  * onednn.h: the adapter's face. All of oneDNN that memfit uses: convolution (three directions) and matrix products,
  * each compiled once into an mf_dnn, with the reorders its weight layout needs. Everything else in a step is memory
- * bound and served by own kernels (ops/kernels.h), so that a change of the library's interface touches one file:
- * onednn_v2.c for 2.x (Debian 12), onednn_v3.c for 3.x; the build chooses.
+ * bound and served by own kernels (ops/kernels.h). A change of the library's interface touches one small file:
+ * onednn_v2.c for 2.x (Debian 12), onednn_v3.c for 3.x; the build chooses by the version it finds.
  *
  * Layouts: activations are channels last (Keras's own). Weights arrive as Keras stores them (k..., in/groups, out); the
  * library chooses the layout it computes in, and the adapter reorders into planned workspace at each use. Plain weights

@@ -1,490 +1,79 @@
-/*
- * onednn_v2.c: the adapter for oneDNN 2.x.
- *
- * A compiled operation is a list of at most four stages, each one primitive. A stage's arguments are operands of the
- * operation or places in its workspace:
- *
- *     forward       w --reorder--> [w'] ; x, [w'], bias --conv--> y
- *     data gradient w --reorder--> [w'] ; dy, [w'] --conv--> dx
- *     weight grad.  x, dy --conv--> [dw'], [db'] ; [dw'] --reorder (+ sum)--> dw ; [db'] --reorder + sum--> db
- *
- * Where the library's layout happens to be the plain one, the reorder is left out and the operand used directly.
- *
- * Facts behind the choices (measured): `auto` may choose Winograd, which needs megabytes of scratch and loses
- * accuracy, so convolution_direct is asked for; convolution's weight gradient refuses a `sum` post-op, so accumulation
- * happens in the reorder back to the plain layout; the inner-product primitive accepts `sum` and ignores it, so
- * products go through matmul.
- */
-#include "ops/onednn/onednn.h"
+/* onednn_v2.c: oneDNN 2.x (Debian 12: 2.6.3). Layouts are plain structures; descriptors are filled, then compiled. */
+#include "ops/onednn/onednn_dialect.h"
 
-#include "base/error.h"
-
-#include <oneapi/dnnl/dnnl.h>
-
-#include <stdio.h>
-#include <string.h>
-
-enum { MOST_STAGES = 4, MOST_ARGS = 6, IN_WORKSPACE = -1 };
-
-typedef struct stage {
-    dnnl_primitive_t primitive;
-    dnnl_exec_arg_t args[MOST_ARGS];
-    int operand[MOST_ARGS]; /* index of the operation's operand, or IN_WORKSPACE */
-    uint64_t offset[MOST_ARGS];
-    int count;
-} stage;
-
-struct mf_dnn_engine {
-    const memfit_host *host;
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-};
-
-struct mf_dnn {
-    mf_dnn_engine *engine;
-    stage stages[MOST_STAGES];
-    int count;
-};
-
-/* What a make function fills; `made` is NULL when only asked for the size. */
-typedef struct builder {
-    mf_dnn_engine *engine;
-    mf_dnn *made;
-    uint64_t bytes;   /* workspace that lives through the operation */
-    uint64_t scratch; /* the largest scratchpad of a stage, behind it */
-} builder;
-
-static memfit_status failed(dnnl_status_t status, const char *what, memfit_error *err)
+dnnl_status_t mf_dnn_layout_strided(dnnl_memory_desc_t *made, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                    const dnnl_dims_t strides)
 {
-    if (status == dnnl_unimplemented)
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "oneDNN has no implementation for this %s", what);
-    if (status == dnnl_out_of_memory)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "oneDNN: no memory for a %s", what);
-    return mf_fail(err, MEMFIT_INTERNAL, "oneDNN refused a %s (status %d)", what, (int)status);
+    return dnnl_memory_desc_init_by_strides(made, rank, dims, type, strides);
 }
 
-char *mf_dnn_version(char *text, size_t text_bytes)
+dnnl_status_t mf_dnn_layout_any(dnnl_memory_desc_t *made, int rank, const dnnl_dims_t dims, dnnl_data_type_t type)
 {
-    const dnnl_version_t *v = dnnl_version();
-    snprintf(text, text_bytes, "%d.%d.%d", v->major, v->minor, v->patch);
-    return text;
+    return dnnl_memory_desc_init_by_tag(made, rank, dims, type, dnnl_format_tag_any);
 }
 
-void mf_dnn_cache(bool on)
+void mf_dnn_layout_drop(dnnl_memory_desc_t *layout)
 {
-    dnnl_set_primitive_cache_capacity(on ? 4096 : 0);
+    (void)layout;
 }
 
-memfit_status mf_dnn_engine_create(const memfit_host *host, mf_dnn_engine **engine, memfit_error *err)
+dnnl_status_t mf_dnn_attr(bool sum, float scale, dnnl_primitive_attr_t *attr)
 {
-    mf_dnn_engine *e = mf_host_zalloc(host, sizeof *e);
-    if (!e)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the oneDNN engine");
-    e->host = host;
-    dnnl_status_t s = dnnl_engine_create(&e->engine, dnnl_cpu, 0);
-    if (s == dnnl_success)
-        s = dnnl_stream_create(&e->stream, e->engine, dnnl_stream_default_flags);
-    if (s != dnnl_success) {
-        mf_dnn_engine_destroy(e);
-        return failed(s, "engine", err);
-    }
-    *engine = e;
-    return MEMFIT_OK;
-}
-
-void mf_dnn_engine_destroy(mf_dnn_engine *engine)
-{
-    if (!engine)
-        return;
-    if (engine->stream)
-        dnnl_stream_destroy(engine->stream);
-    if (engine->engine)
-        dnnl_engine_destroy(engine->engine);
-    mf_host_free(engine->host, engine, sizeof *engine);
-}
-
-void mf_dnn_destroy(mf_dnn *made)
-{
-    if (!made)
-        return;
-    for (int i = 0; i < made->count; i++) {
-        for (int a = 0; a < made->stages[i].count; a++)
-            if (made->stages[i].args[a].memory)
-                dnnl_memory_destroy(made->stages[i].args[a].memory);
-        if (made->stages[i].primitive)
-            dnnl_primitive_destroy(made->stages[i].primitive);
-    }
-    mf_host_free(made->engine->host, made, sizeof *made);
-}
-
-/* ---- stages ----------------------------------------------------------------------------------------------- */
-
-typedef struct argument {
-    int name;
-    const dnnl_memory_desc_t *layout;
-    int operand;
-    uint64_t offset;
-} argument;
-
-static uint64_t take(builder *b, uint64_t bytes)
-{
-    uint64_t at = b->bytes;
-    b->bytes += (bytes + 63) & ~63ull;
-    return at;
-}
-
-/* Adds the stage that runs `pd`; takes pd over. The scratchpad's place is settled by finish(). */
-static dnnl_status_t add_stage(builder *b, dnnl_primitive_desc_t pd, const argument *args, int count)
-{
-    const dnnl_memory_desc_t *scratchpad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    uint64_t scratch = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
-    if (scratch > b->scratch)
-        b->scratch = scratch;
-    dnnl_status_t s = dnnl_success;
-    if (b->made) {
-        stage *st = &b->made->stages[b->made->count++];
-        s = dnnl_primitive_create(&st->primitive, pd);
-        for (int i = 0; i < count && s == dnnl_success; i++) {
-            st->args[i].arg = args[i].name;
-            st->operand[i] = args[i].operand;
-            st->offset[i] = args[i].offset;
-            s = dnnl_memory_create(&st->args[i].memory, args[i].layout, b->engine->engine, DNNL_MEMORY_NONE);
-            st->count++;
-        }
-        if (scratch && s == dnnl_success) {
-            int i = st->count;
-            st->args[i].arg = DNNL_ARG_SCRATCHPAD;
-            st->operand[i] = IN_WORKSPACE;
-            st->offset[i] = UINT64_MAX;
-            s = dnnl_memory_create(&st->args[i].memory, scratchpad, b->engine->engine, DNNL_MEMORY_NONE);
-            st->count++;
-        }
-    }
-    dnnl_primitive_desc_destroy(pd);
-    return s;
-}
-
-/* Attributes every primitive gets: our scratchpad; `sum` adds to what the destination holds. */
-static dnnl_primitive_attr_t make_attr(bool sum, double scale)
-{
-    dnnl_primitive_attr_t attr = NULL;
-    if (dnnl_primitive_attr_create(&attr) != dnnl_success)
-        return NULL;
-    dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    float f = (float)scale;
-    if (f != 1.0f)
-        dnnl_primitive_attr_set_output_scales(attr, 1, 0, &f);
-    if (sum) {
-        dnnl_post_ops_t ops;
-        if (dnnl_post_ops_create(&ops) == dnnl_success) {
-            dnnl_post_ops_append_sum(ops, 1.0f);
-            dnnl_primitive_attr_set_post_ops(attr, ops);
-            dnnl_post_ops_destroy(ops);
-        }
-    }
-    return attr;
-}
-
-static dnnl_status_t add_reorder(builder *b, const dnnl_memory_desc_t *from, argument from_arg,
-                                 const dnnl_memory_desc_t *to, argument to_arg, bool sum)
-{
-    dnnl_primitive_attr_t attr = make_attr(sum, 1);
-    dnnl_primitive_desc_t pd;
-    dnnl_status_t s = dnnl_reorder_primitive_desc_create(&pd, from, b->engine->engine, to, b->engine->engine, attr);
-    dnnl_primitive_attr_destroy(attr);
+    dnnl_status_t s = dnnl_primitive_attr_create(attr);
     if (s != dnnl_success)
         return s;
-    argument args[2] = {{DNNL_ARG_FROM, from, from_arg.operand, from_arg.offset},
-                        {DNNL_ARG_TO, to, to_arg.operand, to_arg.offset}};
-    return add_stage(b, pd, args, 2);
-}
-
-static memfit_status begin(builder *b, mf_dnn_engine *engine, bool create, memfit_error *err)
-{
-    *b = (builder){.engine = engine};
-    if (!create)
-        return MEMFIT_OK;
-    b->made = mf_host_zalloc(engine->host, sizeof *b->made);
-    if (!b->made)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a compiled operation");
-    b->made->engine = engine;
-    return MEMFIT_OK;
-}
-
-static memfit_status finish(builder *b, dnnl_status_t status, const char *what, mf_dnn **made,
-                            uint64_t *workspace_bytes, memfit_error *err)
-{
-    if (status != dnnl_success) {
-        mf_dnn_destroy(b->made);
-        return failed(status, what, err);
+    s = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    if (s == dnnl_success && scale != 1.0f)
+        s = dnnl_primitive_attr_set_output_scales(*attr, 1, 0, &scale);
+    dnnl_post_ops_t ops = NULL;
+    if (s == dnnl_success && sum) {
+        s = dnnl_post_ops_create(&ops);
+        if (s == dnnl_success)
+            s = dnnl_post_ops_append_sum(ops, 1.0f);
+        if (s == dnnl_success)
+            s = dnnl_primitive_attr_set_post_ops(*attr, ops);
     }
-    if (b->made)
-        for (int i = 0; i < b->made->count; i++)
-            for (int a = 0; a < b->made->stages[i].count; a++)
-                if (b->made->stages[i].offset[a] == UINT64_MAX)
-                    b->made->stages[i].offset[a] = b->bytes;
-    *workspace_bytes = b->bytes + ((b->scratch + 63) & ~63ull);
-    if (made)
-        *made = b->made;
-    return MEMFIT_OK;
-}
-
-memfit_status mf_dnn_run(mf_dnn *made, void *const *operands, void *workspace, memfit_error *err)
-{
-    for (int i = 0; i < made->count; i++) {
-        stage *st = &made->stages[i];
-        for (int a = 0; a < st->count; a++) {
-            void *at =
-                st->operand[a] == IN_WORKSPACE ? (unsigned char *)workspace + st->offset[a] : operands[st->operand[a]];
-            dnnl_memory_set_data_handle_v2(st->args[a].memory, at, NULL);
-        }
-        dnnl_status_t s = dnnl_primitive_execute(st->primitive, made->engine->stream, st->count, st->args);
-        if (s != dnnl_success)
-            return failed(s, "run", err);
-    }
-    dnnl_stream_wait(made->engine->stream);
-    return MEMFIT_OK;
-}
-
-/* ---- convolution ------------------------------------------------------------------------------------------ */
-
-static dnnl_data_type_t type_of(mf_dtype dtype)
-{
-    return dtype == MF_BF16 ? dnnl_bf16 : dnnl_f32;
-}
-
-typedef struct conv_layouts {
-    dnnl_memory_desc_t src, dst, bias;
-    dnnl_memory_desc_t plain;   /* weights as Keras keeps them */
-    dnnl_memory_desc_t weights; /* the same, layout left to the library */
-    dnnl_dims_t strides, dilates, left, right;
-} conv_layouts;
-
-static dnnl_status_t describe(const mf_dnn_conv *c, conv_layouts *l)
-{
-    int d = c->dims, rank = d + 2;
-    dnnl_data_type_t type = type_of(c->dtype);
-    dnnl_dims_t dims, strides;
-    dnnl_status_t s = dnnl_success;
-    for (int side = 0; side < 2 && s == dnnl_success; side++) {
-        const int64_t *space = side ? c->out : c->in;
-        int64_t channels = side ? c->out_channels : c->in_channels;
-        dims[0] = c->batch;
-        dims[1] = channels;
-        strides[1] = 1;
-        int64_t step = channels;
-        for (int i = d - 1; i >= 0; i--) {
-            dims[2 + i] = space[i];
-            strides[2 + i] = step;
-            step *= space[i];
-        }
-        strides[0] = step;
-        s = dnnl_memory_desc_init_by_strides(side ? &l->dst : &l->src, rank, dims, type, strides);
-    }
-    /* Weights (k..., I/g, O): logical order [g,] O/g, I/g, k... */
-    int g = c->groups > 1, wrank = rank + g;
-    int64_t ig = c->in_channels / c->groups, og = c->out_channels / c->groups;
-    if (g) {
-        dims[0] = c->groups;
-        strides[0] = og;
-    }
-    dims[g] = og;
-    strides[g] = 1;
-    dims[g + 1] = ig;
-    strides[g + 1] = c->out_channels;
-    int64_t step = ig * c->out_channels;
-    for (int i = d - 1; i >= 0; i--) {
-        dims[g + 2 + i] = c->kernel[i];
-        strides[g + 2 + i] = step;
-        step *= c->kernel[i];
-    }
-    if (s == dnnl_success)
-        s = dnnl_memory_desc_init_by_strides(&l->plain, wrank, dims, type, strides);
-    if (s == dnnl_success)
-        s = dnnl_memory_desc_init_by_tag(&l->weights, wrank, dims, type, dnnl_format_tag_any);
-    dnnl_dims_t bias = {c->out_channels};
-    if (s == dnnl_success)
-        s = dnnl_memory_desc_init_by_tag(&l->bias, 1, bias, type, dnnl_a);
-    for (int i = 0; i < d; i++) {
-        l->strides[i] = c->stride[i];
-        l->dilates[i] = c->dilation[i] - 1;
-        l->left[i] = c->before[i];
-        /* The library wants padding that accounts for every output exactly. */
-        l->right[i] =
-            (c->out[i] - 1) * c->stride[i] + (c->kernel[i] - 1) * c->dilation[i] + 1 - c->in[i] - c->before[i];
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    if (s != dnnl_success) {
+        dnnl_primitive_attr_destroy(*attr);
+        *attr = NULL;
     }
     return s;
 }
 
-static dnnl_status_t forward_desc(builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_attr_t attr,
-                                  dnnl_primitive_desc_t *pd)
+dnnl_status_t mf_dnn_desc_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
+                                  dnnl_primitive_attr_t attr)
 {
     dnnl_convolution_desc_t desc;
     dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct,
-                                                                 &l->src, &l->weights, c->bias ? &l->bias : NULL,
-                                                                 &l->dst, l->strides, l->dilates, l->left, l->right);
-    if (s == dnnl_success)
-        s = dnnl_primitive_desc_create(pd, &desc, attr, b->engine->engine, NULL);
-    return s;
+                                                                 c->src, c->weights, c->bias, c->dst, c->strides,
+                                                                 c->dilates, c->left, c->right);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL) : s;
 }
 
-/* The weights as the primitive wants them: the operand itself, or a reordered copy in the workspace. */
-static dnnl_status_t weights_in(builder *b, const conv_layouts *l, const dnnl_memory_desc_t *wanted, int operand,
-                                argument *weights)
+dnnl_status_t mf_dnn_desc_grad_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
+                                    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward)
 {
-    *weights = (argument){DNNL_ARG_WEIGHTS, wanted, operand, 0};
-    if (dnnl_memory_desc_equal(wanted, &l->plain))
-        return dnnl_success;
-    weights->operand = IN_WORKSPACE;
-    weights->offset = take(b, dnnl_memory_desc_get_size(wanted));
-    return add_reorder(b, &l->plain, (argument){.operand = operand}, wanted, *weights, false);
-}
-
-static dnnl_status_t make_forward(builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_attr_t attr)
-{
-    dnnl_primitive_desc_t pd;
-    dnnl_status_t s = forward_desc(b, c, l, attr, &pd);
-    if (s != dnnl_success)
-        return s;
-    argument weights;
-    s = weights_in(b, l, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0), 1, &weights);
-    if (s != dnnl_success) {
-        dnnl_primitive_desc_destroy(pd);
-        return s;
-    }
-    argument args[4] = {{DNNL_ARG_SRC, &l->src, 0, 0}, weights, {DNNL_ARG_DST, &l->dst, c->bias ? 3 : 2, 0}};
-    if (c->bias)
-        args[3] = (argument){DNNL_ARG_BIAS, &l->bias, 2, 0};
-    return add_stage(b, pd, args, c->bias ? 4 : 3);
-}
-
-static dnnl_status_t make_grad_data(builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_attr_t attr,
-                                    dnnl_primitive_desc_t hint)
-{
-    (void)c;
     dnnl_convolution_desc_t desc;
-    dnnl_primitive_desc_t pd;
     dnnl_status_t s = dnnl_dilated_convolution_backward_data_desc_init(
-        &desc, dnnl_convolution_direct, &l->src, &l->weights, &l->dst, l->strides, l->dilates, l->left, l->right);
-    if (s == dnnl_success)
-        s = dnnl_primitive_desc_create(&pd, &desc, attr, b->engine->engine, hint);
-    if (s != dnnl_success)
-        return s;
-    argument weights;
-    s = weights_in(b, l, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0), 1, &weights);
-    if (s != dnnl_success) {
-        dnnl_primitive_desc_destroy(pd);
-        return s;
-    }
-    argument args[3] = {{DNNL_ARG_DIFF_DST, &l->dst, 0, 0}, weights, {DNNL_ARG_DIFF_SRC, &l->src, 2, 0}};
-    return add_stage(b, pd, args, 3);
+        &desc, dnnl_convolution_direct, c->src, c->weights, c->dst, c->strides, c->dilates, c->left, c->right);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, forward) : s;
 }
 
-static dnnl_status_t make_grad_weights(builder *b, const mf_dnn_conv *c, const conv_layouts *l,
-                                       dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint)
+dnnl_status_t mf_dnn_desc_grad_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
+                                       dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward)
 {
     dnnl_convolution_desc_t desc;
-    dnnl_primitive_desc_t pd;
     dnnl_status_t s = dnnl_dilated_convolution_backward_weights_desc_init(
-        &desc, dnnl_convolution_direct, &l->src, &l->weights, c->bias ? &l->bias : NULL, &l->dst, l->strides,
-        l->dilates, l->left, l->right);
-    if (s == dnnl_success)
-        s = dnnl_primitive_desc_create(&pd, &desc, attr, b->engine->engine, hint);
-    if (s != dnnl_success)
-        return s;
-    const dnnl_memory_desc_t got = *dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0);
-    argument args[4] = {{DNNL_ARG_SRC, &l->src, 0, 0}, {DNNL_ARG_DIFF_DST, &l->dst, 1, 0}};
-    argument dw = {DNNL_ARG_DIFF_WEIGHTS, &got, 2, 0}, db = {DNNL_ARG_DIFF_BIAS, &l->bias, 3, 0};
-    bool direct = !c->accumulate && dnnl_memory_desc_equal(&got, &l->plain);
-    if (!direct) {
-        dw.operand = IN_WORKSPACE;
-        dw.offset = take(b, dnnl_memory_desc_get_size(&got));
-    }
-    if (c->bias && c->accumulate) {
-        db.operand = IN_WORKSPACE;
-        db.offset = take(b, dnnl_memory_desc_get_size(&l->bias));
-    }
-    args[2] = dw;
-    args[3] = db;
-    s = add_stage(b, pd, args, c->bias ? 4 : 3);
-    if (s == dnnl_success && !direct)
-        s = add_reorder(b, &got, dw, &l->plain, (argument){.operand = 2}, c->accumulate);
-    if (s == dnnl_success && c->bias && c->accumulate)
-        s = add_reorder(b, &l->bias, db, &l->bias, (argument){.operand = 3}, true);
-    return s;
+        &desc, dnnl_convolution_direct, c->src, c->weights, c->bias, c->dst, c->strides, c->dilates, c->left, c->right);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, forward) : s;
 }
 
-memfit_status mf_dnn_conv_make(mf_dnn_engine *engine, const mf_dnn_conv *conv, mf_dnn **made, uint64_t *workspace_bytes,
-                               memfit_error *err)
+dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mf_dnn_layout a, mf_dnn_layout b,
+                                 mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr)
 {
-    builder b;
-    memfit_status status = begin(&b, engine, made != NULL, err);
-    if (status != MEMFIT_OK)
-        return status;
-    conv_layouts l;
-    dnnl_primitive_attr_t attr = make_attr(false, 1);
-    dnnl_status_t s = attr ? describe(conv, &l) : dnnl_out_of_memory;
-    if (s == dnnl_success && conv->direction == MF_DNN_FORWARD) {
-        s = make_forward(&b, conv, &l, attr);
-    } else if (s == dnnl_success) {
-        dnnl_primitive_desc_t hint;
-        s = forward_desc(&b, conv, &l, attr, &hint);
-        if (s == dnnl_success) {
-            s = conv->direction == MF_DNN_GRAD_DATA ? make_grad_data(&b, conv, &l, attr, hint)
-                                                    : make_grad_weights(&b, conv, &l, attr, hint);
-            dnnl_primitive_desc_destroy(hint);
-        }
-    }
-    if (attr)
-        dnnl_primitive_attr_destroy(attr);
-    return finish(&b, s, "convolution", made, workspace_bytes, err);
-}
-
-/* ---- matrix product --------------------------------------------------------------------------------------- */
-
-memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm, mf_dnn **made,
-                                 uint64_t *workspace_bytes, memfit_error *err)
-{
-    builder b;
-    memfit_status status = begin(&b, engine, made != NULL, err);
-    if (status != MEMFIT_OK)
-        return status;
-    int64_t batch = mm->batch_a > mm->batch_b ? mm->batch_a : mm->batch_b;
-    int rank = batch > 1 ? 3 : 2, o = rank - 2;
-    dnnl_data_type_t type = type_of(mm->dtype);
-    dnnl_memory_desc_t a, w, bias, c;
-    dnnl_dims_t da = {mm->batch_a}, sa = {mm->m * mm->k}, db = {mm->batch_b}, sb = {mm->k * mm->n};
-    dnnl_dims_t dc = {batch}, sc = {mm->m * mm->n}, dbias = {1}, sbias = {mm->n};
-    da[o] = mm->m, da[o + 1] = mm->k;
-    sa[o] = mm->trans_a ? 1 : mm->k, sa[o + 1] = mm->trans_a ? mm->m : 1;
-    db[o] = mm->k, db[o + 1] = mm->n;
-    sb[o] = mm->trans_b ? 1 : mm->n, sb[o + 1] = mm->trans_b ? mm->k : 1;
-    dc[o] = mm->m, dc[o + 1] = mm->n;
-    sc[o] = mm->n, sc[o + 1] = 1;
-    dbias[o] = 1, dbias[o + 1] = mm->n;
-    sbias[o] = mm->n, sbias[o + 1] = 1;
-    dnnl_status_t s = dnnl_memory_desc_init_by_strides(&a, rank, da, type, sa);
-    if (s == dnnl_success)
-        s = dnnl_memory_desc_init_by_strides(&w, rank, db, type, sb);
-    if (s == dnnl_success)
-        s = dnnl_memory_desc_init_by_strides(&bias, rank, dbias, type, sbias);
-    if (s == dnnl_success)
-        s = dnnl_memory_desc_init_by_strides(&c, rank, dc, type, sc);
     dnnl_matmul_desc_t desc;
-    dnnl_primitive_desc_t pd;
-    if (s == dnnl_success)
-        s = dnnl_matmul_desc_init(&desc, &a, &w, mm->bias ? &bias : NULL, &c);
-    if (s == dnnl_success) {
-        dnnl_primitive_attr_t attr = make_attr(mm->accumulate, mm->scale);
-        s = dnnl_primitive_desc_create(&pd, &desc, attr, engine->engine, NULL);
-        dnnl_primitive_attr_destroy(attr);
-    }
-    if (s == dnnl_success) {
-        argument args[4] = {{DNNL_ARG_SRC, &a, 0, 0},
-                            {DNNL_ARG_WEIGHTS, &w, 1, 0},
-                            {DNNL_ARG_DST, &c, mm->bias ? 3 : 2, 0},
-                            {DNNL_ARG_BIAS, &bias, 2, 0}};
-        s = add_stage(&b, pd, args, mm->bias ? 4 : 3);
-    }
-    return finish(&b, s, "matrix product", made, workspace_bytes, err);
+    dnnl_status_t s = dnnl_matmul_desc_init(&desc, a, b, bias, c);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL) : s;
 }

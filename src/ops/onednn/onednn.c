@@ -1,0 +1,463 @@
+/*
+ * onednn.c: the adapter to oneDNN; what differs between its major versions is behind onednn_dialect.h.
+ *
+ * A compiled operation is a list of at most four stages, each one primitive. A stage's arguments are operands of the
+ * operation or places in its workspace:
+ *
+ *     forward       w --reorder--> [w'] ; x, [w'], bias --conv--> y
+ *     data gradient w --reorder--> [w'] ; dy, [w'] --conv--> dx
+ *     weight grad.  x, dy --conv--> [dw'], [db'] ; [dw'] --reorder (+ sum)--> dw ; [db'] --reorder + sum--> db
+ *
+ * Where the library's layout happens to be the plain one, the reorder is left out and the operand used directly.
+ *
+ * Facts behind the choices (measured): `auto` may choose Winograd, which needs megabytes of scratch and loses
+ * accuracy, so convolution_direct is asked for; convolution's weight gradient refuses a `sum` post-op, so accumulation
+ * happens in the reorder back to the plain layout; the inner-product primitive accepts `sum` and ignores it, so
+ * products go through matmul.
+ */
+#include "ops/onednn/onednn.h"
+
+#include "base/error.h"
+#include "ops/onednn/onednn_dialect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_STAGES = 4, MOST_ARGS = 6, IN_WORKSPACE = -1 };
+
+typedef struct stage {
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t args[MOST_ARGS];
+    int operand[MOST_ARGS]; /* index of the operation's operand, or IN_WORKSPACE */
+    uint64_t offset[MOST_ARGS];
+    int count;
+} stage;
+
+struct mf_dnn_engine {
+    const memfit_host *host;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+};
+
+struct mf_dnn {
+    mf_dnn_engine *engine;
+    stage stages[MOST_STAGES];
+    int count;
+};
+
+/* What a make function fills; `made` is NULL when only asked for the size. */
+typedef struct builder {
+    mf_dnn_engine *engine;
+    mf_dnn *made;
+    uint64_t bytes;   /* workspace that lives through the operation */
+    uint64_t scratch; /* the largest scratchpad of a stage, behind it */
+} builder;
+
+static memfit_status failed(dnnl_status_t status, const char *what, memfit_error *err)
+{
+    if (status == dnnl_unimplemented)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "oneDNN has no implementation for this %s", what);
+    if (status == dnnl_out_of_memory)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "oneDNN: no memory for a %s", what);
+    return mf_fail(err, MEMFIT_INTERNAL, "oneDNN refused a %s (status %d)", what, (int)status);
+}
+
+char *mf_dnn_version(char *text, size_t text_bytes)
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, text_bytes, "%d.%d.%d", v->major, v->minor, v->patch);
+    return text;
+}
+
+void mf_dnn_cache(bool on)
+{
+    dnnl_set_primitive_cache_capacity(on ? 4096 : 0);
+}
+
+memfit_status mf_dnn_engine_create(const memfit_host *host, mf_dnn_engine **engine, memfit_error *err)
+{
+    mf_dnn_engine *e = mf_host_zalloc(host, sizeof *e);
+    if (!e)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the oneDNN engine");
+    e->host = host;
+    dnnl_status_t s = dnnl_engine_create(&e->engine, dnnl_cpu, 0);
+    if (s == dnnl_success)
+        s = dnnl_stream_create(&e->stream, e->engine, dnnl_stream_default_flags);
+    if (s != dnnl_success) {
+        mf_dnn_engine_destroy(e);
+        return failed(s, "engine", err);
+    }
+    *engine = e;
+    return MEMFIT_OK;
+}
+
+void mf_dnn_engine_destroy(mf_dnn_engine *engine)
+{
+    if (!engine)
+        return;
+    if (engine->stream)
+        dnnl_stream_destroy(engine->stream);
+    if (engine->engine)
+        dnnl_engine_destroy(engine->engine);
+    mf_host_free(engine->host, engine, sizeof *engine);
+}
+
+void mf_dnn_destroy(mf_dnn *made)
+{
+    if (!made)
+        return;
+    for (int i = 0; i < made->count; i++) {
+        for (int a = 0; a < made->stages[i].count; a++)
+            if (made->stages[i].args[a].memory)
+                dnnl_memory_destroy(made->stages[i].args[a].memory);
+        if (made->stages[i].primitive)
+            dnnl_primitive_destroy(made->stages[i].primitive);
+    }
+    mf_host_free(made->engine->host, made, sizeof *made);
+}
+
+/* ---- stages ----------------------------------------------------------------------------------------------- */
+
+typedef struct argument {
+    int name;
+    mf_dnn_layout layout;
+    int operand;
+    uint64_t offset;
+} argument;
+
+static uint64_t take(builder *b, uint64_t bytes)
+{
+    uint64_t at = b->bytes;
+    b->bytes += (bytes + 63) & ~63ull;
+    return at;
+}
+
+/* Adds the stage that runs `pd`, which stays the caller's. The scratchpad's place is settled by finish(). */
+static dnnl_status_t add_stage(builder *b, dnnl_primitive_desc_t pd, const argument *args, int count)
+{
+    mf_dnn_layout scratchpad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    uint64_t scratch = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
+    if (scratch > b->scratch)
+        b->scratch = scratch;
+    dnnl_status_t s = dnnl_success;
+    if (b->made) {
+        stage *st = &b->made->stages[b->made->count++];
+        s = dnnl_primitive_create(&st->primitive, pd);
+        for (int i = 0; i < count && s == dnnl_success; i++) {
+            st->args[i].arg = args[i].name;
+            st->operand[i] = args[i].operand;
+            st->offset[i] = args[i].offset;
+            s = dnnl_memory_create(&st->args[i].memory, args[i].layout, b->engine->engine, DNNL_MEMORY_NONE);
+            st->count++;
+        }
+        if (scratch && s == dnnl_success) {
+            int i = st->count;
+            st->args[i].arg = DNNL_ARG_SCRATCHPAD;
+            st->operand[i] = IN_WORKSPACE;
+            st->offset[i] = UINT64_MAX;
+            s = dnnl_memory_create(&st->args[i].memory, scratchpad, b->engine->engine, DNNL_MEMORY_NONE);
+            st->count++;
+        }
+    }
+    return s;
+}
+
+static dnnl_status_t add_reorder(builder *b, mf_dnn_layout from, argument from_arg, mf_dnn_layout to, argument to_arg,
+                                 bool sum)
+{
+    dnnl_primitive_attr_t attr;
+    dnnl_primitive_desc_t pd;
+    dnnl_status_t s = mf_dnn_attr(sum, 1, &attr);
+    if (s != dnnl_success)
+        return s;
+    s = dnnl_reorder_primitive_desc_create(&pd, from, b->engine->engine, to, b->engine->engine, attr);
+    dnnl_primitive_attr_destroy(attr);
+    if (s != dnnl_success)
+        return s;
+    argument args[2] = {{DNNL_ARG_FROM, from, from_arg.operand, from_arg.offset},
+                        {DNNL_ARG_TO, to, to_arg.operand, to_arg.offset}};
+    s = add_stage(b, pd, args, 2);
+    dnnl_primitive_desc_destroy(pd);
+    return s;
+}
+
+static memfit_status begin(builder *b, mf_dnn_engine *engine, bool create, memfit_error *err)
+{
+    *b = (builder){.engine = engine};
+    if (!create)
+        return MEMFIT_OK;
+    b->made = mf_host_zalloc(engine->host, sizeof *b->made);
+    if (!b->made)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a compiled operation");
+    b->made->engine = engine;
+    return MEMFIT_OK;
+}
+
+static memfit_status finish(builder *b, dnnl_status_t status, const char *what, mf_dnn **made,
+                            uint64_t *workspace_bytes, memfit_error *err)
+{
+    if (status != dnnl_success) {
+        mf_dnn_destroy(b->made);
+        return failed(status, what, err);
+    }
+    if (b->made)
+        for (int i = 0; i < b->made->count; i++)
+            for (int a = 0; a < b->made->stages[i].count; a++)
+                if (b->made->stages[i].offset[a] == UINT64_MAX)
+                    b->made->stages[i].offset[a] = b->bytes;
+    *workspace_bytes = b->bytes + ((b->scratch + 63) & ~63ull);
+    if (made)
+        *made = b->made;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_dnn_run(mf_dnn *made, void *const *operands, void *workspace, memfit_error *err)
+{
+    for (int i = 0; i < made->count; i++) {
+        stage *st = &made->stages[i];
+        for (int a = 0; a < st->count; a++) {
+            void *at =
+                st->operand[a] == IN_WORKSPACE ? (unsigned char *)workspace + st->offset[a] : operands[st->operand[a]];
+            dnnl_memory_set_data_handle(st->args[a].memory, at);
+        }
+        dnnl_status_t s = dnnl_primitive_execute(st->primitive, made->engine->stream, st->count, st->args);
+        if (s != dnnl_success)
+            return failed(s, "run", err);
+    }
+    dnnl_stream_wait(made->engine->stream);
+    return MEMFIT_OK;
+}
+
+/* ---- convolution ------------------------------------------------------------------------------------------ */
+
+static dnnl_data_type_t type_of(mf_dtype dtype)
+{
+    return dtype == MF_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+typedef struct conv_layouts {
+    dnnl_memory_desc_t src, dst, bias;
+    dnnl_memory_desc_t plain;   /* weights as Keras keeps them */
+    dnnl_memory_desc_t weights; /* the same, layout left to the library */
+    mf_dnn_conv_desc desc;
+} conv_layouts;
+
+static void drop_layouts(conv_layouts *l)
+{
+    dnnl_memory_desc_t *all[] = {&l->src, &l->dst, &l->bias, &l->plain, &l->weights};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        mf_dnn_layout_drop(all[i]);
+}
+
+static dnnl_status_t describe(const mf_dnn_conv *c, conv_layouts *l)
+{
+    int d = c->dims, rank = d + 2;
+    dnnl_data_type_t type = type_of(c->dtype);
+    dnnl_dims_t dims, strides;
+    dnnl_status_t s = dnnl_success;
+    for (int side = 0; side < 2 && s == dnnl_success; side++) {
+        const int64_t *space = side ? c->out : c->in;
+        int64_t channels = side ? c->out_channels : c->in_channels;
+        dims[0] = c->batch;
+        dims[1] = channels;
+        strides[1] = 1;
+        int64_t step = channels;
+        for (int i = d - 1; i >= 0; i--) {
+            dims[2 + i] = space[i];
+            strides[2 + i] = step;
+            step *= space[i];
+        }
+        strides[0] = step;
+        s = mf_dnn_layout_strided(side ? &l->dst : &l->src, rank, dims, type, strides);
+    }
+    /* Weights (k..., I/g, O): logical order [g,] O/g, I/g, k... */
+    int g = c->groups > 1, wrank = rank + g;
+    int64_t ig = c->in_channels / c->groups, og = c->out_channels / c->groups;
+    if (g) {
+        dims[0] = c->groups;
+        strides[0] = og;
+    }
+    dims[g] = og;
+    strides[g] = 1;
+    dims[g + 1] = ig;
+    strides[g + 1] = c->out_channels;
+    int64_t step = ig * c->out_channels;
+    for (int i = d - 1; i >= 0; i--) {
+        dims[g + 2 + i] = c->kernel[i];
+        strides[g + 2 + i] = step;
+        step *= c->kernel[i];
+    }
+    if (s == dnnl_success)
+        s = mf_dnn_layout_strided(&l->plain, wrank, dims, type, strides);
+    if (s == dnnl_success)
+        s = mf_dnn_layout_any(&l->weights, wrank, dims, type);
+    dnnl_dims_t bias = {c->out_channels}, one = {1};
+    if (s == dnnl_success)
+        s = mf_dnn_layout_strided(&l->bias, 1, bias, type, one);
+    mf_dnn_conv_desc *desc = &l->desc;
+    desc->src = MF_DNN_LAYOUT(l->src);
+    desc->dst = MF_DNN_LAYOUT(l->dst);
+    desc->weights = MF_DNN_LAYOUT(l->weights);
+    desc->bias = c->bias ? MF_DNN_LAYOUT(l->bias) : NULL;
+    for (int i = 0; i < d; i++) {
+        desc->strides[i] = c->stride[i];
+        desc->dilates[i] = c->dilation[i] - 1;
+        desc->left[i] = c->before[i];
+        /* The library wants padding that accounts for every output exactly. */
+        desc->right[i] =
+            (c->out[i] - 1) * c->stride[i] + (c->kernel[i] - 1) * c->dilation[i] + 1 - c->in[i] - c->before[i];
+    }
+    return s;
+}
+
+/* The weights as the primitive wants them: the operand itself, or a reordered copy in the workspace. */
+static dnnl_status_t weights_in(builder *b, const conv_layouts *l, mf_dnn_layout wanted, int operand, argument *weights)
+{
+    *weights = (argument){DNNL_ARG_WEIGHTS, wanted, operand, 0};
+    if (dnnl_memory_desc_equal(wanted, MF_DNN_LAYOUT(l->plain)))
+        return dnnl_success;
+    weights->operand = IN_WORKSPACE;
+    weights->offset = take(b, dnnl_memory_desc_get_size(wanted));
+    return add_reorder(b, MF_DNN_LAYOUT(l->plain), (argument){.operand = operand}, wanted, *weights, false);
+}
+
+static dnnl_status_t make_forward(builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_desc_t pd)
+{
+    argument weights;
+    dnnl_status_t s = weights_in(b, l, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0), 1, &weights);
+    if (s != dnnl_success)
+        return s;
+    argument args[4] = {{DNNL_ARG_SRC, l->desc.src, 0, 0}, weights, {DNNL_ARG_DST, l->desc.dst, c->bias ? 3 : 2, 0}};
+    if (c->bias)
+        args[3] = (argument){DNNL_ARG_BIAS, l->desc.bias, 2, 0};
+    return add_stage(b, pd, args, c->bias ? 4 : 3);
+}
+
+static dnnl_status_t make_grad_data(builder *b, const conv_layouts *l, dnnl_primitive_desc_t pd)
+{
+    argument weights;
+    dnnl_status_t s = weights_in(b, l, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0), 1, &weights);
+    if (s != dnnl_success)
+        return s;
+    argument args[3] = {{DNNL_ARG_DIFF_DST, l->desc.dst, 0, 0}, weights, {DNNL_ARG_DIFF_SRC, l->desc.src, 2, 0}};
+    return add_stage(b, pd, args, 3);
+}
+
+static dnnl_status_t make_grad_weights(builder *b, const mf_dnn_conv *c, const conv_layouts *l,
+                                       dnnl_primitive_desc_t pd)
+{
+    mf_dnn_layout got = dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0), bias = l->desc.bias;
+    mf_dnn_layout plain = MF_DNN_LAYOUT(l->plain);
+    argument dw = {DNNL_ARG_DIFF_WEIGHTS, got, 2, 0}, db = {DNNL_ARG_DIFF_BIAS, bias, 3, 0};
+    bool direct = !c->accumulate && dnnl_memory_desc_equal(got, plain);
+    if (!direct) {
+        dw.operand = IN_WORKSPACE;
+        dw.offset = take(b, dnnl_memory_desc_get_size(got));
+    }
+    if (c->bias && c->accumulate) {
+        db.operand = IN_WORKSPACE;
+        db.offset = take(b, dnnl_memory_desc_get_size(bias));
+    }
+    argument args[4] = {{DNNL_ARG_SRC, l->desc.src, 0, 0}, {DNNL_ARG_DIFF_DST, l->desc.dst, 1, 0}, dw, db};
+    dnnl_status_t s = add_stage(b, pd, args, c->bias ? 4 : 3);
+    if (s == dnnl_success && !direct)
+        s = add_reorder(b, got, dw, plain, (argument){.operand = 2}, c->accumulate);
+    if (s == dnnl_success && c->bias && c->accumulate)
+        s = add_reorder(b, bias, db, bias, (argument){.operand = 3}, true);
+    return s;
+}
+
+static dnnl_status_t make_conv(builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_attr_t attr)
+{
+    dnnl_engine_t engine = b->engine->engine;
+    dnnl_primitive_desc_t forward, pd;
+    dnnl_status_t s = mf_dnn_desc_forward(&forward, engine, &l->desc, attr);
+    if (s != dnnl_success)
+        return s;
+    if (c->direction == MF_DNN_FORWARD) {
+        s = make_forward(b, c, l, forward);
+    } else if (c->direction == MF_DNN_GRAD_DATA) {
+        s = mf_dnn_desc_grad_data(&pd, engine, &l->desc, attr, forward);
+    } else {
+        s = mf_dnn_desc_grad_weights(&pd, engine, &l->desc, attr, forward);
+    }
+    if (s == dnnl_success && c->direction != MF_DNN_FORWARD) {
+        s = c->direction == MF_DNN_GRAD_DATA ? make_grad_data(b, l, pd) : make_grad_weights(b, c, l, pd);
+        dnnl_primitive_desc_destroy(pd);
+    }
+    dnnl_primitive_desc_destroy(forward);
+    return s;
+}
+
+memfit_status mf_dnn_conv_make(mf_dnn_engine *engine, const mf_dnn_conv *conv, mf_dnn **made, uint64_t *workspace_bytes,
+                               memfit_error *err)
+{
+    builder b;
+    memfit_status status = begin(&b, engine, made != NULL, err);
+    if (status != MEMFIT_OK)
+        return status;
+    conv_layouts l = {0};
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_status_t s = describe(conv, &l);
+    if (s == dnnl_success)
+        s = mf_dnn_attr(false, 1, &attr);
+    if (s == dnnl_success)
+        s = make_conv(&b, conv, &l, attr);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    drop_layouts(&l);
+    return finish(&b, s, "convolution", made, workspace_bytes, err);
+}
+
+/* ---- matrix product --------------------------------------------------------------------------------------- */
+
+memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm, mf_dnn **made,
+                                 uint64_t *workspace_bytes, memfit_error *err)
+{
+    builder b;
+    memfit_status status = begin(&b, engine, made != NULL, err);
+    if (status != MEMFIT_OK)
+        return status;
+    int64_t batch = mm->batch_a > mm->batch_b ? mm->batch_a : mm->batch_b;
+    int rank = batch > 1 ? 3 : 2, o = rank - 2;
+    dnnl_data_type_t type = type_of(mm->dtype);
+    dnnl_memory_desc_t a = {0}, w = {0}, bias = {0}, c = {0};
+    dnnl_dims_t da = {mm->batch_a}, sa = {mm->m * mm->k}, db = {mm->batch_b}, sb = {mm->k * mm->n};
+    dnnl_dims_t dc = {batch}, sc = {mm->m * mm->n}, dbias = {1}, sbias = {mm->n};
+    da[o] = mm->m, da[o + 1] = mm->k;
+    sa[o] = mm->trans_a ? 1 : mm->k, sa[o + 1] = mm->trans_a ? mm->m : 1;
+    db[o] = mm->k, db[o + 1] = mm->n;
+    sb[o] = mm->trans_b ? 1 : mm->n, sb[o + 1] = mm->trans_b ? mm->k : 1;
+    dc[o] = mm->m, dc[o + 1] = mm->n;
+    sc[o] = mm->n, sc[o + 1] = 1;
+    dbias[o] = 1, dbias[o + 1] = mm->n;
+    sbias[o] = mm->n, sbias[o + 1] = 1;
+    dnnl_status_t s = mf_dnn_layout_strided(&a, rank, da, type, sa);
+    if (s == dnnl_success)
+        s = mf_dnn_layout_strided(&w, rank, db, type, sb);
+    if (s == dnnl_success)
+        s = mf_dnn_layout_strided(&bias, rank, dbias, type, sbias);
+    if (s == dnnl_success)
+        s = mf_dnn_layout_strided(&c, rank, dc, type, sc);
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd;
+    if (s == dnnl_success)
+        s = mf_dnn_attr(mm->accumulate, (float)mm->scale, &attr);
+    if (s == dnnl_success)
+        s = mf_dnn_desc_matmul(&pd, engine->engine, MF_DNN_LAYOUT(a), MF_DNN_LAYOUT(w),
+                               mm->bias ? MF_DNN_LAYOUT(bias) : NULL, MF_DNN_LAYOUT(c), attr);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    if (s == dnnl_success) {
+        argument args[4] = {{DNNL_ARG_SRC, MF_DNN_LAYOUT(a), 0, 0},
+                            {DNNL_ARG_WEIGHTS, MF_DNN_LAYOUT(w), 1, 0},
+                            {DNNL_ARG_DST, MF_DNN_LAYOUT(c), mm->bias ? 3 : 2, 0},
+                            {DNNL_ARG_BIAS, MF_DNN_LAYOUT(bias), 2, 0}};
+        s = add_stage(&b, pd, args, mm->bias ? 4 : 3);
+        dnnl_primitive_desc_destroy(pd);
+    }
+    dnnl_memory_desc_t *all[] = {&a, &w, &bias, &c};
+    for (int i = 0; i < 4; i++)
+        mf_dnn_layout_drop(all[i]);
+    return finish(&b, s, "matrix product", made, workspace_bytes, err);
+}
