@@ -453,7 +453,12 @@ typedef struct mf_graph {
     bool needs_loss_scale; /* mixed_float16 */
     bool global_clip;
     uint32_t accumulation_steps; /* Keras's gradient_accumulation_steps, 0 without: that many steps make one update, and
-                                    `accumulate` is then always set */
+                                    `accumulate` is then always set in training; CHECK_FINITE divides by it too */
+    uint32_t
+        average_every;     /* Keras's ema_overwrite_frequency, 0 without: after so many steps weights become averages */
+    bool optimizer_given;  /* not the file's (by option, or assumed): its settings are Keras's defaults */
+    bool optimizer_stored; /* its state was found in the file, iteration count included */
+    bool keeps_rate;       /* the learning rate is one of the optimizer's stored arrays */
     size_t op_capacity, tensor_capacity, storage_capacity, variable_capacity, layer_capacity, feed_capacity;
 } mf_graph;
 

@@ -1,7 +1,7 @@
 /*
  * optimizer.c: the second half of a training step.
  *
- *     gradient final -> [unscale, check finite] -> [regularize] -> [clip] -> update -> [constraint] -> [average]
+ *     gradient final -> [regularize] -> [unscale, check finite] -> [clip] -> update -> [constraint] -> [average]
  *
  * A parameter's update comes right after the backward part of its first reader in the forward order: by then its
  * gradient is final and nobody reads the parameter any more, so gradients are short-lived. Under global-norm clipping,
@@ -219,7 +219,7 @@ typedef struct step {
     uint32_t *next_here;    /* by variable: next one with the same first reader */
     uint32_t *head;         /* by forward operation: first variable of that list */
     uint32_t *final;        /* by variable: its gradient, once final */
-    uint32_t flag;          /* variable of loss scaling, or MF_NONE */
+    uint32_t flag;          /* variable of CHECK_FINITE, or MF_NONE */
     bool wait;              /* updates come at the end */
 } step;
 
@@ -252,7 +252,7 @@ static bool step_make(step *s, mf_build *b, const mf_optimizer_settings *setting
             s->companions[v->parameter * COMPANIONS + GRADIENT] = i;
         else if (v->role == MF_VAR_EMA)
             s->companions[v->parameter * COMPANIONS + AVERAGE] = i;
-        else if (v->role == MF_VAR_CONTROL && settings->loss_scale)
+        else if (v->role == MF_VAR_CONTROL && (settings->loss_scale || g->accumulation_steps))
             s->flag = i;
     }
     s->wait = g->accumulate || settings->loss_scale || settings->global_clip_norm > 0;
@@ -308,9 +308,9 @@ static void prepare(step *s, uint32_t variable)
 {
     mf_build *b = s->b;
     uint32_t gradient = s->final[variable], flag = flag_tensor(s);
+    regularize(b, variable, gradient); /* scaled as the gradient is, so it comes before what divides */
     if (flag != MF_NONE)
         mf_g_op_in_place(b, MF_OP_CHECK_FINITE, NULL, 2, (uint32_t[]){gradient, flag}, 2, (uint32_t[]){flag, gradient});
-    regularize(b, variable, gradient);
     if (s->settings->clip_norm > 0 || s->settings->clip_value > 0) {
         mf_attr attr = {.clip = {.value = s->settings->clip_value, .norm = s->settings->clip_norm}};
         mf_g_op_in_place(b, MF_OP_CLIP, &attr, 1, &gradient, 1, &gradient);
@@ -321,7 +321,7 @@ static void update(step *s, uint32_t variable)
 {
     mf_build *b = s->b;
     const uint32_t *mine = &s->companions[variable * COMPANIONS];
-    uint32_t in[8], out[8], n = 0, m = 0, flag = flag_tensor(s);
+    uint32_t in[8], out[8], n = 0, m = 0, flag = s->settings->loss_scale ? flag_tensor(s) : MF_NONE;
     in[n++] = out[m++] = mf_g_use(b, variable);
     in[n++] = s->final[variable];
     for (uint32_t k = 0; k < GRADIENT; k++)

@@ -12,6 +12,7 @@ typedef struct mf_optimizer_settings {
     double clip_norm, global_clip_norm, clip_value; /* 0: none; at most one */
     bool ema;
     double ema_momentum;
+    uint32_t ema_overwrite;      /* steps after which weights become averages; 0: at the end only */
     bool loss_scale;             /* float16: check for finite gradients, skip the step otherwise */
     uint32_t accumulation_steps; /* Keras's own setting; 0 or 1: none */
 } mf_optimizer_settings;

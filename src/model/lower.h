@@ -34,4 +34,8 @@ typedef struct mf_lower_options {
 memfit_status mf_lower(const memfit_host *host, const mf_model *model, const mf_lower_options *options,
                        mf_graph **graph, memfit_error *err);
 
+/* The optimizer's variables in the order of Keras's own list, behind iteration and (graph->keeps_rate) learning rate:
+ * averages, accumulators, slots. `variables` has room for graph->variable_count; returns how many there are. */
+uint32_t mf_keras_optimizer_order(const mf_graph *graph, uint32_t *variables);
+
 #endif

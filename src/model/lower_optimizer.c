@@ -1,10 +1,12 @@
 /*
  * lower_optimizer.c: the optimizer of the file, of the options, or Adam by assumption; and the optimizer state the file
- * stores, matched to the variables.
+ * stores, matched to the variables. Checkpoints write by the same order (mf_keras_optimizer_order).
  *
  * Keras 3 stores: iteration, learning_rate (not with a schedule), averages, accumulators, then the slots: interleaved
  * per weight within one group (Adam: m0, v0, m1, v1 ...), group after group (RMSprop: all velocities, then all
- * momentums). The match is by count and shape, all or nothing: state of another shape is left out, as Keras does.
+ * momentums; Adafactor: row, column, velocity per weight, with
+ * integer zeros for the rows and columns of vectors; Nadam: its product of momenta at the end). The match is by count
+ * and shape, all or nothing: state of another shape is left out, as Keras does.
  */
 #include "base/error.h"
 #include "model/lower_compile.h"
@@ -50,6 +52,8 @@ static void read_settings(const mf_json *config, mf_optimizer_settings *s)
     number(config, "clipvalue", &s->clip_value);
     s->ema = mf_json_get_bool(config, "use_ema", false);
     number(config, "ema_momentum", &s->ema_momentum);
+    int64_t every = mf_json_get_integer(config, "ema_overwrite_frequency", 0);
+    s->ema_overwrite = every > 0 && every < INT32_MAX ? (uint32_t)every : 0;
     int64_t steps = mf_json_get_integer(config, "gradient_accumulation_steps", 0);
     s->accumulation_steps = steps > 1 && steps < INT32_MAX ? (uint32_t)steps : 0;
 }
@@ -82,7 +86,8 @@ static bool choose(mf_lowering *lo, mf_optimizer_settings *settings)
         return false;
     }
     mf_optimizer_defaults(optimizer, settings);
-    if (strcmp(plain, plain_file) == 0)
+    g->optimizer_given = strcmp(plain, plain_file) != 0;
+    if (!g->optimizer_given)
         read_settings(mf_json_get(spec, "config"), settings);
     g->optimizer = optimizer;
     g->optimizer_name = mf_optimizer_name(optimizer);
@@ -91,59 +96,65 @@ static bool choose(mf_lowering *lo, mf_optimizer_settings *settings)
 
 /* ---- stored state ---- */
 
-typedef struct matcher {
-    mf_graph *g;
-    const mf_model *model;
-    uint32_t next;
-    bool ok;
-} matcher;
-
-static void take(matcher *m, mf_variable *v)
+static void list(const mf_graph *g, mf_var_role role, uint32_t first_slot, uint32_t last_slot, uint32_t *variables,
+                 uint32_t *count)
 {
-    if (!m->ok || m->next >= m->model->optimizer_count) {
-        m->ok = false;
-        return;
-    }
-    const mf_stored *stored = &m->model->optimizer[m->next++];
-    m->ok = mf_shape_equal(&stored->shape, &v->shape);
-    v->stored = stored;
-}
-
-static void take_role(matcher *m, mf_var_role role, uint32_t first_slot, uint32_t last_slot)
-{
-    for (uint32_t i = 0; i < m->g->variable_count; i++) {
-        mf_variable *v = &m->g->variables[i];
+    for (uint32_t i = 0; i < g->variable_count; i++) {
+        const mf_variable *v = &g->variables[i];
         if (v->role == role && (role != MF_VAR_SLOT || (v->slot >= first_slot && v->slot <= last_slot)))
-            take(m, v);
+            variables[(*count)++] = i;
     }
 }
 
-static void match_stored(mf_lowering *lo, const mf_optimizer_settings *s)
+uint32_t mf_keras_optimizer_order(const mf_graph *g, uint32_t *variables)
+{
+    uint32_t count = 0;
+    list(g, MF_VAR_EMA, 0, 0, variables, &count);
+    if (g->accumulation_steps)
+        list(g, MF_VAR_GRADIENT, 0, 0, variables, &count);
+    if (g->optimizer == MF_OPTIMIZER_ADAFACTOR) {
+        list(g, MF_VAR_SLOT, 0, 2, variables, &count);
+        return count;
+    }
+    bool groups = g->optimizer == MF_OPTIMIZER_RMSPROP;
+    list(g, MF_VAR_SLOT, 0, groups ? 0 : 1, variables, &count);
+    if (groups)
+        list(g, MF_VAR_SLOT, 1, 1, variables, &count);
+    uint32_t third = count;
+    list(g, MF_VAR_SLOT, 2, 2, variables, &count);
+    if (g->optimizer == MF_OPTIMIZER_NADAM && count > third)
+        count = third + 1; /* its product of momenta: one for all in Keras, and the same number in each here */
+    return count;
+}
+
+static void match_stored(mf_lowering *lo, const uint32_t *variables, uint32_t count)
 {
     mf_graph *g = lo->b.graph;
-    const mf_json *rate = mf_json_get(mf_json_get(file_optimizer(lo), "config"), "learning_rate");
-    bool has_rate = !lo->keras2 && (!rate || rate->type == MF_JSON_NUMBER);
-    matcher m = {.g = g, .model = lo->root, .next = has_rate ? 2 : 1, .ok = lo->root->optimizer_count > 0};
-    if (s->update.optimizer == MF_OPTIMIZER_NADAM || s->update.optimizer == MF_OPTIMIZER_ADAFACTOR || !m.ok)
-        return; /* their extra scalars are stored in another way */
-    if (s->ema)
-        take_role(&m, MF_VAR_EMA, 0, 0);
-    if (s->accumulation_steps)
-        take_role(&m, MF_VAR_GRADIENT, 0, 0);
-    bool groups = s->update.optimizer == MF_OPTIMIZER_RMSPROP;
-    if (groups)
-        take_role(&m, MF_VAR_SLOT, 0, 0);
-    else
-        take_role(&m, MF_VAR_SLOT, 0, 1);
-    if (groups)
-        take_role(&m, MF_VAR_SLOT, 1, 1);
-    take_role(&m, MF_VAR_SLOT, 2, 2);
-    if (m.ok && m.next == lo->root->optimizer_count)
+    const mf_model *m = lo->root;
+    uint32_t own = m->optimizer_count - count; /* iteration, and the rate unless a schedule gives it */
+    if (m->optimizer_count <= count || own > 2)
         return;
-    for (uint32_t i = 0; i < g->variable_count; i++)
-        if (g->variables[i].role == MF_VAR_SLOT || g->variables[i].role == MF_VAR_EMA ||
-            g->variables[i].role == MF_VAR_GRADIENT)
-            g->variables[i].stored = NULL;
+    for (uint32_t i = 0; i < count; i++)
+        if (!mf_shape_equal(&m->optimizer[own + i].shape, &g->variables[variables[i]].shape))
+            return;
+    for (uint32_t i = 0; i < count; i++)
+        g->variables[variables[i]].stored = &m->optimizer[own + i];
+    g->keeps_rate = own == 2;
+    g->optimizer_stored = true;
+}
+
+/* Keras 2.12 to 2.15 and schedules keep no rate among the variables. */
+static bool find_stored(mf_lowering *lo)
+{
+    mf_graph *g = lo->b.graph;
+    uint32_t *variables = MF_NEW_ARRAY(&g->arena, uint32_t, g->variable_count + 1);
+    if (!variables)
+        return mf_build_fail(&lo->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the optimizer's variables"), false;
+    const mf_json *rate = mf_json_get(mf_json_get(file_optimizer(lo), "config"), "learning_rate");
+    g->keeps_rate = !lo->keras2 && (g->optimizer_given || !rate || rate->type == MF_JSON_NUMBER);
+    if (!g->optimizer_given)
+        match_stored(lo, variables, mf_keras_optimizer_order(g, variables));
+    return true;
 }
 
 bool mf_lower_optimizer(mf_lowering *lo, mf_optimizer_settings *settings)
@@ -152,12 +163,10 @@ bool mf_lower_optimizer(mf_lowering *lo, mf_optimizer_settings *settings)
         return false;
     mf_graph *g = lo->b.graph;
     settings->loss_scale = lo->float16;
-    if (settings->accumulation_steps && g->mode == MF_MODE_TRAIN) {
+    g->accumulation_steps = settings->accumulation_steps;
+    g->average_every = settings->ema ? settings->ema_overwrite : 0;
+    if (settings->accumulation_steps && g->mode == MF_MODE_TRAIN)
         g->accumulate = true;
-        g->accumulation_steps = settings->accumulation_steps;
-    }
     mf_optimizer_variables(&lo->b, settings);
-    if (mf_build_ok(&lo->b))
-        match_stored(lo, settings);
-    return true;
+    return !mf_build_ok(&lo->b) || find_stored(lo);
 }

@@ -19,7 +19,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 enum { MOST_MEMBERS = 4096, ALIGNMENT = 64, MOST_PATH = 1024 };
 
@@ -628,15 +627,6 @@ memfit_status mf_model_extra(mf_model *model, const char *name, const void **dat
 }
 
 /* ---- the optimizer's arrays ------------------------------------------------------------------------------- */
-
-uint32_t mf_keras_slot_index(const char *optimizer, uint32_t slots, uint32_t parameters, uint32_t parameter,
-                             uint32_t slot, uint32_t base)
-{
-    bool lists = strcasecmp(optimizer, "rmsprop") == 0 || strcasecmp(optimizer, "sgd") == 0;
-    if (lists || slots < 2)
-        return base + slot * parameters + parameter;
-    return slot < 2 ? base + 2 * parameter + slot : base + slot * parameters + parameter;
-}
 
 uint32_t mf_keras_optimizer_base(const mf_model *model, uint32_t parameters, uint32_t slots)
 {

@@ -54,11 +54,6 @@ memfit_status mf_model_save(const memfit_host *host, const mf_model *model, cons
  */
 memfit_status mf_model_extra(mf_model *model, const char *name, const void **data, uint64_t *bytes, memfit_error *err);
 
-/* Where slot `slot` of trainable array `parameter` (of `parameters`) stands among an optimizer's stored arrays, which
- * begin with `base` of its own (iteration, learning rate). Adam and its kin alternate m, v, m, v; RMSprop keeps one
- * list a slot; a third slot (amsgrad) is a list behind. */
-uint32_t mf_keras_slot_index(const char *optimizer, uint32_t slots, uint32_t parameters, uint32_t parameter,
-                             uint32_t slot, uint32_t base);
 /* How many arrays of its own a model's stored optimizer has before the slots: 2 (iteration, learning rate) or 1
  * (Keras 2.12 to 2.15, or a schedule). MF_NONE when the count does not match `parameters` times `slots`. */
 uint32_t mf_keras_optimizer_base(const mf_model *model, uint32_t parameters, uint32_t slots);

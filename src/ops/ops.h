@@ -19,6 +19,8 @@ typedef struct mf_run_scalars {
     double loss_scale;     /* float16: gradients are scaled by it; 1 otherwise */
     uint64_t iteration;    /* optimizer's t - 1 */
     bool recomputed;       /* this run must have no side effects */
+    bool continues;        /* Keras's own accumulation, not the first step of a group: gradients are not cleared */
+    bool holds;            /* not the last step of a group: no update */
 } mf_run_scalars;
 
 typedef struct mf_operands {

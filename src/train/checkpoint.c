@@ -8,6 +8,7 @@
 #include "train/checkpoint.h"
 
 #include "base/error.h"
+#include "model/lower.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,7 @@ typedef struct state_block {
 
 struct mf_checkpoint {
     mf_trainer *trainer;
+    mf_arena arena;
     mf_saver *plain, *with_state;
     mf_save_array *weights, *optimizer;
     uint32_t weight_count, optimizer_count;
@@ -130,36 +132,68 @@ static void list_weights(mf_checkpoint *c, const mf_graph *g)
     }
 }
 
-/* Keras's order: iteration, learning rate (not under a schedule), averages, slots. */
-static void list_optimizer(mf_checkpoint *c, const mf_graph *g)
+/* Keras's order: iteration, learning rate (where it keeps one), averages, accumulators, slots. */
+static memfit_status list_optimizer(mf_checkpoint *c, const mf_graph *g, memfit_error *err)
 {
     mf_shape scalar = {0};
+    const memfit_host *host = c->trainer->host;
+    uint32_t *variables = mf_host_alloc(host, (g->variable_count + 1) * sizeof *variables);
+    if (!variables)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
     c->optimizer[c->optimizer_count++] = (mf_save_array){NULL, NULL, MF_I64, scalar, &c->iteration};
-    if (c->trainer->schedule.kind == MF_RATE_CONSTANT)
+    if (g->keeps_rate)
         c->optimizer[c->optimizer_count++] = (mf_save_array){NULL, NULL, MF_F32, scalar, &c->rate};
-    uint32_t base = c->optimizer_count, parameters = 0, slots = 0, count = 0;
-    for (uint32_t i = 0; i < g->variable_count; i++) {
-        parameters += g->variables[i].role == MF_VAR_PARAMETER && g->variables[i].trainable;
-        if (g->variables[i].role == MF_VAR_SLOT) {
-            count++;
-            if (g->variables[i].slot + 1 > slots)
-                slots = g->variables[i].slot + 1;
+    uint32_t count = mf_keras_optimizer_order(g, variables);
+    for (uint32_t i = 0; i < count; i++) {
+        const mf_variable *v = &g->variables[variables[i]];
+        bool unused =
+            g->optimizer == MF_OPTIMIZER_ADAFACTOR && v->shape.rank == 0 && v->slot < 2; /* zero, as an integer */
+        c->optimizer[c->optimizer_count++] = (mf_save_array){NULL, NULL, unused ? MF_I32 : v->dtype, v->shape,
+                                                             mf_executor_variable(c->trainer->executor, variables[i])};
+    }
+    mf_host_free(host, variables, (g->variable_count + 1) * sizeof *variables);
+    return MEMFIT_OK;
+}
+
+/* The compile settings to save when this training's are not the file's: Keras then builds the same optimizer and finds
+ * its state. */
+static memfit_status changed_settings(mf_checkpoint *c, const mf_graph *g, const mf_json **compile, memfit_error *err)
+{
+    static const char *const classes[MF_OPTIMIZER_COUNT] = {
+        [MF_OPTIMIZER_SGD] = "SGD",         [MF_OPTIMIZER_RMSPROP] = "RMSprop",
+        [MF_OPTIMIZER_ADAM] = "Adam",       [MF_OPTIMIZER_ADAMW] = "AdamW",
+        [MF_OPTIMIZER_NADAM] = "Nadam",     [MF_OPTIMIZER_ADAMAX] = "Adamax",
+        [MF_OPTIMIZER_ADAGRAD] = "Adagrad", [MF_OPTIMIZER_ADADELTA] = "Adadelta",
+        [MF_OPTIMIZER_LION] = "Lion",       [MF_OPTIMIZER_ADAFACTOR] = "Adafactor",
+        [MF_OPTIMIZER_FTRL] = "Ftrl",       [MF_OPTIMIZER_LAMB] = "Lamb"};
+    bool loss = g->loss_assumed || c->trainer->options->loss;
+    if (!g->optimizer_given && !loss)
+        return MEMFIT_OK;
+    mf_json *made = mf_json_new(&c->arena, MF_JSON_OBJECT), *part;
+    bool ok = made != NULL;
+    if (g->optimizer_given) {
+        char *text = mf_arena_printf(&c->arena,
+                                     "{\"module\": \"keras.optimizers\", \"class_name\": \"%s\", \"config\": "
+                                     "{\"learning_rate\": %.9g}, \"registered_name\": null}",
+                                     classes[g->optimizer], c->trainer->schedule.initial);
+        ok = ok && text && mf_json_parse(&c->arena, text, strlen(text), &part, err) == MEMFIT_OK &&
+             mf_json_add(&c->arena, made, "optimizer", part);
+    }
+    if (loss)
+        ok = ok && (part = mf_json_new_string(&c->arena, g->loss_name)) && mf_json_add(&c->arena, made, "loss", part);
+    const mf_json *old = c->trainer->model->compile;
+    for (const mf_json *m = old && old->type == MF_JSON_OBJECT ? old->first : NULL; ok && m; m = m->next) {
+        if (mf_json_get(made, m->key))
+            continue;
+        ok = (part = MF_NEW(&c->arena, mf_json)) != NULL;
+        if (ok) {
+            *part = *m;
+            part->next = NULL;
+            ok = mf_json_add(&c->arena, made, m->key, part);
         }
     }
-    uint32_t order = 0, last = MF_NONE;
-    for (uint32_t i = 0; i < g->variable_count; i++) {
-        const mf_variable *v = &g->variables[i];
-        if (v->role != MF_VAR_SLOT)
-            continue;
-        if (last != MF_NONE && v->parameter != last)
-            order++;
-        last = v->parameter;
-        uint32_t at = mf_keras_slot_index(g->optimizer_name, slots, parameters, order, v->slot, base);
-        if (at < base + count)
-            c->optimizer[at] =
-                (mf_save_array){NULL, NULL, v->dtype, v->shape, mf_executor_variable(c->trainer->executor, i)};
-    }
-    c->optimizer_count = base + count;
+    *compile = made;
+    return ok ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
 }
 
 memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, memfit_error *err)
@@ -175,13 +209,19 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
     memfit_status status = c->weights && c->optimizer
                                ? MEMFIT_OK
                                : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
+    mf_arena_init(&c->arena, t->host);
+    const mf_json *compile = NULL;
+    if (status == MEMFIT_OK)
+        status = list_optimizer(c, g, err);
+    if (status == MEMFIT_OK)
+        status = changed_settings(c, g, &compile, err);
     if (status == MEMFIT_OK) {
         list_weights(c, g);
-        list_optimizer(c, g);
         mf_save_options o = {.weights = c->weights,
                              .weight_count = c->weight_count,
                              .optimizer = c->optimizer,
                              .optimizer_count = c->optimizer_count,
+                             .compile = compile,
                              .extra_name = member_name}; /* a resumed run's result is no checkpoint */
         if (t->options->out)
             status = mf_saver_create(t->host, t->model, &o, &c->plain, err);
@@ -208,6 +248,7 @@ void mf_checkpoint_destroy(mf_checkpoint *c)
         mf_saver_destroy(c->plain);
     if (c->with_state)
         mf_saver_destroy(c->with_state);
+    mf_arena_destroy(&c->arena);
     mf_host_free(host, c->weights, n * sizeof *c->weights);
     mf_host_free(host, c->optimizer, (n + 2) * sizeof *c->optimizer);
     mf_host_free(host, c, sizeof *c);

@@ -175,20 +175,33 @@ static void poison(mf_executor *x, uint32_t phase, uint32_t step)
     }
 }
 
+/* Is this operation's turn in this piece of this step? Steps of a group (Keras's gradient_accumulation_steps) add to
+ * the gradients, regularizers' parts included, and to the averages; the last one updates. */
+static bool is_due(const mf_op *op, const mf_run_scalars *s, bool first, bool last)
+{
+    if (op->when == MF_ALWAYS)
+        return true;
+    if (op->when == MF_FIRST_PIECE)
+        return first && !(s->continues && op->phase == MF_BACKWARD);
+    return last && !(s->holds && op->phase == MF_UPDATE_PHASE && op->kind != MF_OP_REGULARIZE && op->kind != MF_OP_EMA);
+}
+
 memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, bool first, bool last,
                               mf_fill_feed fill, void *ctx, memfit_error *err)
 {
     const mf_phase *planned = &x->plan->phases[phase];
     ready_phase *ready = &x->phases[phase];
     mf_run_scalars s = *scalars;
+    uint32_t group = planned->graph->accumulation_steps ? planned->graph->accumulation_steps : 1;
     for (uint32_t i = 0; i < planned->step_count; i++) {
         ready_step *r = &ready->steps[i];
         memfit_status status = MEMFIT_OK;
-        bool due = r->op->when == MF_ALWAYS || (r->op->when == MF_FIRST_PIECE ? first : last);
+        bool due = is_due(r->op, scalars, first, last);
         if (due && r->feed != MF_NONE && fill) {
             status = fill(ctx, r->feed, r->operands.out[0], err);
         } else if (due && r->kernel) {
             s.recomputed = r->recomputed;
+            s.loss_scale = scalars->loss_scale * (r->op->kind == MF_OP_CHECK_FINITE ? group : 1);
             status = x->backend->table->run(r->kernel, &r->operands, &s, err);
         }
         if (status != MEMFIT_OK)

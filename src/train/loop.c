@@ -97,15 +97,16 @@ static void first_state(mf_trainer *t)
                                        .best = INFINITY,
                                        .plateau_best = INFINITY,
                                        .rate_factor = 1};
-    const mf_stored *stored = t->model->optimizer_count ? &t->model->optimizer[0] : NULL;
+    const mf_graph *g = mf_trainer_graph(t);
+    const mf_stored *stored = g->optimizer_stored ? &t->model->optimizer[0] : NULL;
     if (stored && mf_shape_count(&stored->shape) == 1 && (stored->dtype == MF_I64 || stored->dtype == MF_I32)) {
         int64_t iteration = 0;
         memcpy(&iteration, stored->data, stored->dtype == MF_I64 ? 8 : 4);
         t->state.iteration = iteration > 0 ? (uint64_t)iteration : 0;
     }
-    const mf_stored *rate = t->model->optimizer_count > 1 ? &t->model->optimizer[1] : NULL;
+    const mf_stored *rate = g->optimizer_stored && g->keeps_rate ? &t->model->optimizer[1] : NULL;
     if (t->options->learning_rate == 0 && t->schedule.kind == MF_RATE_CONSTANT && rate && rate->dtype == MF_F32 &&
-        rate->shape.rank == 0 && !t->options->optimizer) {
+        rate->shape.rank == 0) {
         float v;
         memcpy(&v, rate->data, 4);
         if (v > 0)
@@ -179,7 +180,7 @@ static void end(run *r)
 /* ---- another plan while running ----------------------------------------------------------------------------- */
 
 /* Copies every variable to or from `space`, in order of their numbers. Plans of one model may differ in which gradients
- * are variables: those are dead between steps and skipped. */
+ * are variables: those are dead between steps and skipped (but not within Keras's own accumulation). */
 static void move_variables(mf_trainer *t, unsigned char *space, bool out)
 {
     const mf_graph *g = mf_trainer_graph(t);
@@ -187,7 +188,7 @@ static void move_variables(mf_trainer *t, unsigned char *space, bool out)
     for (uint32_t v = 0; v < g->variable_count; v++) {
         void *p = mf_executor_variable(t->executor, v);
         uint64_t bytes = mf_shape_count(&g->variables[v].shape) * mf_dtype_bytes(g->variables[v].dtype);
-        if (g->variables[v].role == MF_VAR_GRADIENT)
+        if (g->variables[v].role == MF_VAR_GRADIENT && !g->accumulation_steps)
             continue;
         if (p && out)
             memcpy(space + at, p, bytes);
@@ -378,6 +379,19 @@ static bool step_counted(mf_trainer *t)
     return true;
 }
 
+/* use_ema: weights become their averages. */
+static void take_averages(mf_trainer *t)
+{
+    const mf_graph *g = mf_trainer_graph(t);
+    for (uint32_t v = 0; v < g->variable_count; v++) {
+        const mf_variable *average = &g->variables[v];
+        void *from = average->role == MF_VAR_EMA ? mf_executor_variable(t->executor, v) : NULL;
+        void *to = from ? mf_executor_variable(t->executor, average->parameter) : NULL;
+        if (to)
+            memcpy(to, from, mf_shape_count(&average->shape) * mf_dtype_bytes(average->dtype));
+    }
+}
+
 static memfit_status one_step(run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
@@ -407,6 +421,8 @@ static memfit_status one_step(run *r, memfit_error *err)
     if (r->time_count < MOST_TIMES)
         r->time_count++;
     t->state.iteration += counted;
+    if (mf_trainer_graph(t)->average_every && t->state.iteration % mf_trainer_graph(t)->average_every == 0 && counted)
+        take_averages(t);
     t->state.steps++;
     t->state.step_in_epoch++;
     t->state.position += (uint64_t)count;
@@ -598,6 +614,8 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
         uint64_t before = options->allocation_count ? options->allocation_count() : 0;
         status = all_epochs(r, err);
         uint64_t after = options->allocation_count ? options->allocation_count() : 0;
+        if (status == MEMFIT_OK)
+            take_averages(&r->trainer); /* as fit() does at its end */
         if (status == MEMFIT_OK && options->out && !(options->keep_best && r->trainer.state.best < INFINITY))
             status = mf_checkpoint_write(r->checkpoint, options->out, false, err);
         if (status == MEMFIT_OK) {

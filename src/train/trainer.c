@@ -3,11 +3,13 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "graph/optimizer.h"
 #include "ops/onednn/onednn.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum {
     /* After the fixed cost was measured a few pages may still be touched for the first time: data of libraries, a page
@@ -191,7 +193,12 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
     const mf_json *optimizer = mf_json_get(t->model->compile, "optimizer");
     const mf_json *rate = mf_json_get(mf_json_get(optimizer, "config"), "learning_rate");
     if (mode == MF_MODE_TRAIN) {
-        double fallback = options->optimizer && strcmp(options->optimizer, "sgd") == 0 ? 0.01 : 0.001;
+        const char *in_file = mf_json_string(mf_json_get(optimizer, "class_name"), mf_json_string(optimizer, ""));
+        const char *name = options->optimizer ? options->optimizer : *in_file ? in_file : "adam";
+        mf_optimizer known;
+        double fallback = mf_optimizer_parse(name, &known) ? mf_optimizer_learning_rate(known) : 0.001;
+        if (strcasecmp(name, in_file) != 0)
+            rate = NULL; /* another optimizer than the file's: at its own default rate */
         status = mf_schedule_read(options->learning_rate > 0 ? NULL : rate,
                                   options->learning_rate > 0 ? options->learning_rate : fallback, &t->schedule, err);
         if (status != MEMFIT_OK)
@@ -565,17 +572,32 @@ static uint32_t roles_for(const mf_trainer *t, bool validate, int64_t count)
     return 1u << MF_PHASE_LAST_BATCH | 1u << MF_PHASE_LAST_REST;
 }
 
+/* After an update accumulators are zero, as Keras's are: a file may be written at any step of a group. */
+static void clear_gradients(mf_trainer *t)
+{
+    const mf_graph *g = mf_trainer_graph(t);
+    for (uint32_t i = 0; i < g->variable_count; i++) {
+        void *at = g->variables[i].role == MF_VAR_GRADIENT ? mf_executor_variable(t->executor, i) : NULL;
+        if (at)
+            memset(at, 0, mf_shape_count(&g->variables[i].shape) * mf_dtype_bytes(g->variables[i].dtype));
+    }
+}
+
 memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, double *loss,
                                memfit_error *err)
 {
     mf_feeder *feeder = validate ? t->validation_feeder : t->feeder;
+    uint64_t group = mf_trainer_graph(t)->accumulation_steps, iteration = t->state.iteration;
+    group = group && t->mode == MF_MODE_TRAIN ? group : 1;
     mf_run_scalars s = {.seed = t->state.seed,
                         .step = t->state.iteration,
                         .batch_samples = (double)count,
                         .weight_sum = mf_feeder_weight_sum(feeder, position, count),
                         .learning_rate = mf_schedule_at(&t->schedule, t->state.iteration) * t->state.rate_factor,
                         .loss_scale = t->state.loss_scale,
-                        .iteration = t->state.iteration};
+                        .iteration = iteration / group,
+                        .continues = iteration % group != 0,
+                        .holds = (iteration + 1) % group != 0};
     uint32_t roles = roles_for(t, validate, count);
     for (int64_t done = 0; done < count;) {
         int p = next_phase(t->plan, roles, count - done);
@@ -593,6 +615,8 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
             return status;
         done += batch;
     }
+    if (group > 1 && !s.holds && !validate)
+        clear_gradients(t);
     uint32_t v = mf_trainer_graph(t)->loss_variable;
     const float *value = v == MF_NONE ? NULL : mf_executor_variable(t->executor, v);
     *loss = value ? (double)*value : 0;

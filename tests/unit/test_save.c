@@ -326,22 +326,12 @@ static void every_lack_of_memory_is_survived(void **state)
     }
 }
 
-static void slots_are_found(void **state)
-{
-    (void)state;
-    assert_int_equal(mf_keras_slot_index("adam", 2, 5, 3, 1, 2), 2 + 7);
-    assert_int_equal(mf_keras_slot_index("adam", 3, 5, 3, 2, 2), 2 + 13);
-    assert_int_equal(mf_keras_slot_index("rmsprop", 2, 5, 3, 1, 2), 2 + 8);
-    assert_int_equal(mf_keras_slot_index("sgd", 1, 5, 3, 0, 2), 2 + 3);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_array_goes_back),    cmocka_unit_test(fresh_files_hold_the_same),
         cmocka_unit_test(optimizer_state_is_added), cmocka_unit_test(checkpoints_allocate_nothing),
         cmocka_unit_test(wrong_requests_are_named), cmocka_unit_test(every_lack_of_memory_is_survived),
-        cmocka_unit_test(slots_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

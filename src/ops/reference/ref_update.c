@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Nadam's product of the momentum schedule up to step t: beta^t * prod(1 - 0.96^i / 2). The second factor stands still
- * after a thousand steps. Keras keeps it as a variable that it does not save. */
+ * after a thousand steps. Keras keeps it in a variable. */
 static double nadam_product(double beta, double t)
 {
     double product = pow(beta, t), decay = 1;

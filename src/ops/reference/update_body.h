@@ -242,6 +242,8 @@ KERNEL(update)
                 s[j] = call->out[1 + j].data ? (REAL *)call->out[1 + j].data + i : NULL;
             w[i] = (REAL)FN(one_element)(&r, (double)w[i], (double)g[i], s);
         }
+    if (r.a->optimizer == MF_OPTIMIZER_NADAM && slots > 2) /* for the file: computed from t, never read */
+        *(REAL *)call->out[3].data = (REAL)r.product;
     return MEMFIT_OK;
 }
 
