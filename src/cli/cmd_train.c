@@ -22,6 +22,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
         {"--data", CLI_STRING, &o->data, "SOURCE", "what to train on"},
         {"--batch-size|--batch|-b", CLI_COUNT, &o->batch, "N", "samples in a step (32)"},
         {"--memory", CLI_SIZE, &cli.memory, "SIZE", "limit of the whole process"},
+        {"--memory-file", CLI_STRING, &cli.memory_file, "FILE", "holds a SIZE; lowered while training, it is obeyed"},
         {"--device", CLI_STRING, &cli.device, "cpu|cuda[:I]", "where to train (cpu)"},
         {"--optimizer", CLI_STRING, &o->optimizer, "NAME", "instead of the file's"},
         {"--loss", CLI_STRING, &o->loss, "NAME", "instead of the file's"},
@@ -69,6 +70,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
     status = train_cli_resolve(command, &cli);
     if (status != CLI_DONE)
         return status;
+    o->limit = train_cli_limit;
     if (!cli.common.quiet)
         o->progress = train_cli_progress;
     memfit_train_result result;

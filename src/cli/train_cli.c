@@ -92,11 +92,36 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
     int status = read_shape(command, cli);
     if (status == CLI_DONE)
         status = read_precision(command, cli);
+    if (cli->memory_file && !cli->memory)
+        cli->o.memory_bytes = train_cli_limit(cli);
     cli->o.ctx = cli;
     cli->o.note = cli->common.quiet ? NULL : train_cli_note;
     if (cli_allocations_are_counted())
         cli->o.allocation_count = cli_allocation_count;
     return status;
+}
+
+/* ---- a limit that changes ----------------------------------------------------------------------------------- */
+
+enum { LIMIT_EVERY_US = 20000 };
+
+uint64_t train_cli_limit(void *ctx)
+{
+    train_cli *cli = ctx;
+    uint64_t now = mf_os_now_us();
+    if (cli->limit_read_us && now - cli->limit_read_us < LIMIT_EVERY_US)
+        return cli->limit;
+    cli->limit_read_us = now;
+    uint64_t limit = mf_os_soft_limit(), wanted;
+    char text[64];
+    memfit_error ignored; /* half-written, or a slip: what held before holds on */
+    if (cli->memory_file && mf_os_read_text(cli->memory_file, text, sizeof text)) {
+        text[strcspn(text, "\r\n")] = 0;
+        if (memfit_size_parse(text, mf_os_total_memory(), &wanted, &ignored) == MEMFIT_OK && wanted >= 1 << 20)
+            limit = wanted < limit ? wanted : limit;
+    }
+    cli->limit = limit == UINT64_MAX ? 0 : limit;
+    return cli->limit;
 }
 
 void train_cli_note(void *ctx, const char *text)
@@ -292,4 +317,47 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
     printf("\n");
     if (cli->o.out)
         printf("written: %s\n", cli->o.out);
+}
+
+/* ---- evaluate and predict ------------------------------------------------------------------------------------- */
+
+int train_cli_forward(const cli_command *command, int argc, char **argv,
+                      memfit_status (*call)(const memfit_train_options *, memfit_train_result *, memfit_error *),
+                      const char *what, bool with_out)
+{
+    train_cli_short_spin(argv);
+    train_cli cli = {0};
+    memfit_train_options *o = &cli.o;
+    memfit_train_options_default(o);
+    const cli_option out = {"--out", CLI_STRING, &o->out, "FILE.npy", "where the outputs go"}, none = {0};
+    const cli_option options[] = {
+        {"--data", CLI_STRING, &o->data, "SOURCE", "samples: .npy, .npz, .h5, .csv or synthetic[:N]"},
+        {"--batch-size|--batch|-b", CLI_COUNT, &o->batch, "N", "samples at a time (32)"},
+        {"--memory", CLI_SIZE, &cli.memory, "SIZE", "limit of the whole process"},
+        {"--device", CLI_STRING, &cli.device, "cpu|cuda[:I]", "where to run (cpu)"},
+        {"--loss", CLI_STRING, &o->loss, "NAME", "instead of the file's"},
+        {"--precision", CLI_STRING, &o->precision, "NAME", "float32, mixed_float16 or mixed_bfloat16"},
+        {"--input-shape", CLI_STRING, &cli.input_shape, "H,W,C", "for models that leave it open"},
+        {"--threads", CLI_COUNT, &cli.threads, "N", "all processors"},
+        with_out ? out : none,
+        {0}};
+    const char *operands[1] = {0};
+    int status = cli_parse(command, argc, argv, options, &cli.common, operands, 1, 1, NULL, NULL);
+    if (status != CLI_DONE || cli.common.help)
+        return status;
+    o->model = operands[0];
+    if (!o->data)
+        return cli_usage_error(command, "--data SOURCE is missing: a file, or synthetic");
+    status = train_cli_resolve(command, &cli);
+    if (status != CLI_DONE)
+        return status;
+    memfit_train_result result;
+    memfit_error err = {0};
+    cli_reserve_begin();
+    memfit_status done = call(o, &result, &err);
+    cli_reserve_end();
+    if (done != MEMFIT_OK)
+        return cli_report(&cli.common, &err);
+    train_cli_print(&cli, &result, what);
+    return CLI_DONE;
 }

@@ -8,10 +8,11 @@
 typedef struct train_cli {
     cli_common common;
     memfit_train_options o;
-    const char *memory, *accumulation, *recompute, *device, *input_shape, *prefetch, *host_memory;
+    const char *memory, *memory_file, *accumulation, *recompute, *device, *input_shape, *prefetch, *host_memory;
     int64_t threads, shuffle, seed;
     char line[512]; /* progress */
     double last_draw;
+    uint64_t limit, limit_read_us; /* in force; when it was last looked at */
 } train_cli;
 
 /* Starts the program anew with a short spin of OpenMP's waiting threads, unless the environment says how they wait.
@@ -24,6 +25,12 @@ void train_cli_short_spin(char **argv);
 int train_cli_resolve(const cli_command *command, train_cli *cli);
 void train_cli_progress(void *ctx, const memfit_train_event *event);
 void train_cli_note(void *ctx, const char *text);
+/* The limit in force while training: what --memory-file says now, and the polite limit of the cgroup. */
+uint64_t train_cli_limit(void *ctx);
+/* The whole of evaluate and predict, which differ in the call and in --out. */
+int train_cli_forward(const cli_command *command, int argc, char **argv,
+                      memfit_status (*call)(const memfit_train_options *, memfit_train_result *, memfit_error *),
+                      const char *what, bool with_out);
 /* The object of the contract, or a few lines for people. */
 void train_cli_print(const train_cli *cli, const memfit_train_result *result, const char *what);
 

@@ -87,7 +87,8 @@ static uint64_t chosen_limit(const memfit_train_options *o)
     mf_os_process_memory(&m, NULL);
     uint64_t most = mf_os_available_memory() + m.rss_anon + m.rss_shmem;
     most = most > (64u << 20) ? most - (32u << 20) : most;
-    return o->memory_bytes ? o->memory_bytes : most;
+    uint64_t polite = mf_os_soft_limit();
+    return o->memory_bytes ? o->memory_bytes : most < polite ? most : polite;
 }
 
 static void first_state(mf_trainer *t)

@@ -15,8 +15,9 @@ enum {
     /* After the fixed cost was measured a few pages may still be touched for the first time: data of libraries, a page
      * of a stack. Seen: one to three. */
     SPARE_FIXED_BYTES = 28 << 10,
-    STACK_BYTES = 48 << 10,  /* touched before measuring: deeper than any call of a step goes */
-    KERNEL_BYTES = 20 << 10, /* first guess of what a compiled primitive takes */
+    WARM_UP_BYTES = 64 << 10, /* running every operation once takes less (seen: up to 24 KiB) */
+    STACK_BYTES = 48 << 10,   /* touched before measuring: deeper than any call of a step goes */
+    KERNEL_BYTES = 20 << 10,  /* first guess of what a compiled primitive takes */
     MOST_ATTEMPTS = 6,
 };
 
@@ -410,11 +411,14 @@ static uint64_t limit_after_refusal(mf_trainer *t, uint64_t limit, uint64_t fixe
     return lower;
 }
 
-/* Runs every operation once in the arena, gives its pages back, and measures what is left. */
-static memfit_status measure(mf_trainer *t, memfit_error *err)
+/* Runs every operation once in the arena, gives its pages back, and measures what is left. When it is plain before that
+ * the limit will not hold, nothing runs: the arena's pages must not come on top. */
+static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
-    measure_fixed(t); /* what planning and compiling held goes first: the arena must not come on top of it */
     touch_stack();
+    t->fixed_bytes = measure_fixed(t) + WARM_UP_BYTES; /* what planning and compiling held goes first */
+    if (t->fixed_bytes + t->plan->arena_bytes > limit)
+        return MEMFIT_OK;
     memfit_status status = warm_up(t, err);
     if (status != MEMFIT_OK)
         return status;
@@ -431,13 +435,16 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
                                memfit_error *err)
 {
     uint64_t fixed = measure_fixed(t) + (1 << 20);
+    bool again = t->fixed_bytes != 0;
+    if (again) /* another plan for the same model: its fixed cost is known */
+        fixed = t->fixed_bytes;
     memfit_error own;
     err = err ? err : &own;
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
         memfit_status status = make_plan(t, limit, fixed, &t->plan, err);
         if (status != MEMFIT_OK)
             return status;
-        uint64_t guess = attempt == 0 ? kernel_guess(t->plan) : 0;
+        uint64_t guess = attempt == 0 && !again ? kernel_guess(t->plan) : 0;
         if (t->plan->arena_bytes + fixed + guess > limit) { /* leave room for the primitives before any is made */
             mf_trainer_withdraw(t);
             fixed += guess;
@@ -454,7 +461,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         }
         status = make_ready(t, ready, ctx, err);
         if (status == MEMFIT_OK)
-            status = measure(t, err);
+            status = measure(t, limit, err);
         if (status != MEMFIT_OK)
             return status;
         if (t->fixed_bytes + t->plan->arena_bytes <= limit) {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # test_kill.sh: kill -9 at random moments of a training with checkpoints; resuming gives the undisturbed run's weights, and
-# every file that is there is whole. A third of the rounds kill the resumed run once more. ROUNDS sets how often (10), SEED
-# which moments.
+# every file that is there is whole. A third of the rounds kill the resumed run once more. ROUNDS sets how often (10; runs that
+# ended before they were killed do not count), SEED which moments.
 set -u
 f="$MEMFIT_SOURCE/tests/fixtures/train"
 t=$(mktemp -d)
@@ -33,7 +33,8 @@ disturbed() { # runs, kills at a random moment
     wait $pid 2>/dev/null
     [ ! -e "$t/ck.keras" ] || "$MEMFIT" evaluate "$t/ck.keras" --data "$f/digits.npz" --threads 1 --quiet || fail "the checkpoint is damaged"
 }
-for ((i = 0; i < ${ROUNDS:-10}; i++)); do
+rounds=${ROUNDS:-10}
+for ((i = 0; before + amid < rounds && i < 4 * rounds; i++)); do
     rm -f "$t"/ck.keras* "$t"/out.keras*
     disturbed
     resume=()
@@ -57,4 +58,5 @@ for ((i = 0; i < ${ROUNDS:-10}; i++)); do
     # Weights and optimizer state too, byte for byte: the files differ in nothing.
     cmp "$t/whole.keras" "$t/out.keras" || fail "other weights"
 done
-echo "kill: $i rounds, all the same ($before before the first checkpoint, $amid amid training, of these $twice twice, $after after the end)"
+[ $amid -gt 0 ] || fail "no kill met a training with a checkpoint"
+echo "kill: $((before + amid)) rounds, all the same: $before before the first checkpoint, $amid after it, of these $twice killed twice; $after more had ended before"

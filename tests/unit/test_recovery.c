@@ -1,0 +1,313 @@
+/*
+ * test_recovery.c: a limit that is lowered while training. Each branch: another plan that fits, none, no place for the
+ * variables, no host memory at any moment of the change. What continues is the last finished step, with the same
+ * batch; what stops leaves a checkpoint.
+ */
+#include "test.h"
+
+#include "base/memory.h"
+#include "memfit/model.h"
+#include "memfit/train.h"
+
+#include <math.h>
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/memfit-recovery-XXXXXX");
+    return mkdtemp(folder) ? 0 : 1;
+}
+
+static int drop_folder(void **state)
+{
+    (void)state;
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[4][128];
+    static unsigned next;
+    char *p = path[next++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static const char *model_with(bool batch_norm)
+{
+    const char *path = in_folder(batch_norm ? "bn.keras" : "plain.keras");
+    if (access(path, R_OK) == 0)
+        return path;
+    memfit_model *m = NULL;
+    memfit_error err = {0};
+    assert_ok(memfit_model_create_sequential(NULL, "recovery", &m, &err), err);
+    memfit_model_add_input(m, 3, (const int64_t[]){16, 16, 3});
+    for (int i = 0; i < 3; i++) {
+        memfit_model_add_conv2d(m, 16, 3, "same", NULL);
+        if (batch_norm)
+            memfit_model_add_batch_norm(m);
+        memfit_model_add_activation(m, "relu");
+    }
+    memfit_model_add_global_average_pool2d(m);
+    memfit_model_add_dense(m, 10, "softmax");
+    memfit_model_compile(m, "adam", 0, "categorical_crossentropy", "accuracy");
+    assert_ok(memfit_model_save(m, path, &err), err);
+    memfit_model_destroy(m);
+    return path;
+}
+
+/* ---- a run whose limit changes after some calls ------------------------------------------------------------- */
+
+typedef struct changing {
+    int calls, at;       /* between steps: how often asked, when to change */
+    uint64_t to;         /* the new limit */
+    mf_fault_host *host; /* when set: fails from its `after`th call on, counted from the change */
+    uint64_t after;
+    bool for_ever;
+    char notes[2048];
+} changing;
+
+static uint64_t limit_now(void *ctx)
+{
+    changing *c = ctx;
+    if (++c->calls < c->at)
+        return 0;
+    if (c->calls == c->at && c->host) {
+        c->host->fail_at = c->host->calls + c->after;
+        c->host->for_ever = c->for_ever;
+    }
+    return c->to;
+}
+
+static void remember(void *ctx, const char *text)
+{
+    changing *c = ctx;
+    size_t n = strlen(c->notes);
+    snprintf(c->notes + n, sizeof c->notes - n, "%s\n", text);
+}
+
+static memfit_train_options options_for(bool batch_norm, changing *c)
+{
+    memfit_train_options o;
+    memfit_train_options_default(&o);
+    o.model = model_with(batch_norm);
+    o.data = "synthetic:256";
+    o.batch = 64;
+    o.epochs = 2;
+    o.threads = 1;
+    o.seed = 5;
+    if (c) {
+        o.limit = limit_now;
+        o.note = remember;
+        o.ctx = c;
+    }
+    return o;
+}
+
+static memfit_train_result undisturbed(bool batch_norm, const char *out)
+{
+    memfit_train_options o = options_for(batch_norm, NULL);
+    memfit_train_result r;
+    memfit_error err = {0};
+    o.out = out;
+    assert_ok(memfit_train(&o, &r, &err), err);
+    return r;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    FILE *f = fopen(a, "rb"), *g = fopen(b, "rb");
+    assert_true(f && g);
+    int x, y;
+    do {
+        x = fgetc(f);
+        y = fgetc(g);
+    } while (x == y && x != EOF);
+    fclose(f);
+    fclose(g);
+    return x == y;
+}
+
+/* ---- another plan ------------------------------------------------------------------------------------------- */
+
+static void recomputation_answers_under_batch_norm(void **state)
+{
+    (void)state;
+    memfit_train_result whole = undisturbed(true, in_folder("whole.keras"));
+    changing c = {.at = 3, .to = whole.fixed_bytes + whole.arena_bytes * 8 / 10};
+    memfit_train_options o = options_for(true, &c);
+    memfit_train_result r;
+    memfit_error err = {0};
+    o.out = in_folder("changed.keras");
+    assert_ok(memfit_train(&o, &r, &err), err);
+    assert_int_equal(r.replans, 1);
+    assert_int_equal(r.pieces, 1); /* never smaller pieces under trainable BatchNormalization */
+    assert_int_equal(r.batch, 64);
+    assert_true(r.recomputed_ops > 0);
+    assert_true(r.limit_bytes == c.to && r.planned_peak_bytes <= c.to);
+    assert_int_equal(r.steps, whole.steps);
+    assert_non_null(strstr(c.notes, "the limit is now"));
+    assert_true(r.answer_ms > 0 && r.replan_ms >= r.answer_ms);
+    printf("    answer after %.1f ms, next step after %.1f ms\n", r.answer_ms, r.replan_ms);
+    assert_true(same_file(in_folder("whole.keras"), in_folder("changed.keras"))); /* bit for bit */
+}
+
+static void pieces_answer_without_batch_norm(void **state)
+{
+    (void)state;
+    memfit_train_result whole = undisturbed(false, NULL);
+    changing c = {.at = 2, .to = whole.fixed_bytes + whole.arena_bytes / 3 + (256 << 10)};
+    memfit_train_options o = options_for(false, &c);
+    memfit_train_result r;
+    memfit_error err = {0};
+    o.no_recompute = true;
+    assert_ok(memfit_train(&o, &r, &err), err);
+    assert_int_equal(r.replans, 1);
+    assert_true(r.pieces > 1 && r.batch == 64);
+    assert_string_equal(r.numerics, "reordered");
+    assert_true(r.planned_peak_bytes <= c.to);
+    assert_true(fabs(r.loss - whole.loss) < 1e-4);
+}
+
+static void a_limit_above_the_plan_changes_nothing(void **state)
+{
+    (void)state;
+    memfit_train_result whole = undisturbed(false, NULL);
+    changing c = {.at = 2, .to = whole.planned_peak_bytes + (4 << 20)};
+    memfit_train_options o = options_for(false, &c);
+    memfit_train_result r;
+    memfit_error err = {0};
+    assert_ok(memfit_train(&o, &r, &err), err);
+    assert_int_equal(r.replans, 0);
+    assert_true(r.limit_bytes == c.to && r.loss == whole.loss);
+}
+
+/* ---- none ----------------------------------------------------------------------------------------------------- */
+
+static void no_plan_ends_with_a_checkpoint(void **state)
+{
+    (void)state;
+    memfit_train_result whole = undisturbed(true, in_folder("whole2.keras"));
+    changing c = {.at = 5, .to = whole.fixed_bytes + whole.arena_bytes / 20}; /* in the second epoch */
+    memfit_train_options o = options_for(true, &c);
+    memfit_train_result r;
+    memfit_error err = {0};
+    o.checkpoint = in_folder("stopped.keras");
+    o.save_freq = 1000;
+    assert_int_equal(memfit_train(&o, &r, &err), MEMFIT_DOES_NOT_FIT);
+    assert_non_null(strstr(err.message, "the limit was lowered to"));
+    assert_non_null(strstr(err.message, "after step 5"));
+    assert_non_null(strstr(err.hint, "stopped.keras"));
+    printf("    %s\n    %s\n", err.message, err.hint);
+
+    /* Given memory again, it ends where the undisturbed run did. */
+    memfit_train_options again = options_for(true, NULL);
+    again.resume = in_folder("stopped.keras");
+    again.out = in_folder("resumed.keras");
+    assert_ok(memfit_train(&again, &r, &err), err);
+    assert_int_equal(r.steps, whole.steps);
+    assert_true(same_file(in_folder("whole2.keras"), in_folder("resumed.keras")));
+}
+
+static void no_plan_and_no_checkpoint_says_so(void **state)
+{
+    (void)state;
+    memfit_train_result whole = undisturbed(true, NULL);
+    changing c = {.at = 2, .to = whole.fixed_bytes + whole.arena_bytes / 20};
+    memfit_train_options o = options_for(true, &c);
+    memfit_train_result r;
+    memfit_error err = {0};
+    assert_int_equal(memfit_train(&o, &r, &err), MEMFIT_DOES_NOT_FIT);
+    assert_non_null(strstr(err.hint, "--checkpoint"));
+}
+
+static void no_room_for_the_variables_ends_with_a_checkpoint(void **state)
+{
+    (void)state;
+    memfit_train_result whole = undisturbed(true, in_folder("whole3.keras"));
+    changing c = {.at = 3, .to = whole.fixed_bytes + whole.arena_bytes * 8 / 10};
+    memfit_train_options o = options_for(true, &c);
+    memfit_train_result r;
+    memfit_error err = {0};
+    o.checkpoint = in_folder("spool.keras");
+    o.save_freq = 1000;
+    const char *before = getenv("TMPDIR");
+    char kept[256] = "";
+    snprintf(kept, sizeof kept, "%s", before ? before : "");
+    setenv("TMPDIR", "/nonexistent", 1);
+    assert_int_equal(memfit_train(&o, &r, &err), MEMFIT_IO);
+    if (before)
+        setenv("TMPDIR", kept, 1);
+    else
+        unsetenv("TMPDIR");
+    assert_non_null(strstr(err.message, "after step 3"));
+    memfit_train_options again = options_for(true, NULL);
+    again.resume = in_folder("spool.keras");
+    again.out = in_folder("resumed3.keras");
+    assert_ok(memfit_train(&again, &r, &err), err);
+    assert_true(same_file(in_folder("whole3.keras"), in_folder("resumed3.keras")));
+}
+
+/* ---- host memory runs out in the middle of the change --------------------------------------------------------- */
+
+static void the_change_survives_lack_of_memory(void **state)
+{
+    (void)state;
+    memfit_train_result whole = undisturbed(true, NULL);
+    unsigned stopped = 0, saved = 0;
+    for (int for_ever = 0; for_ever < 2; for_ever++)
+        for (uint64_t n = 1;; n = n < 8 ? n + 1 : n + n / 2) {
+            mf_fault_host fault;
+            mf_fault_host_init(&fault, NULL, 0, false);
+            changing c = {.at = 2,
+                          .to = whole.fixed_bytes + whole.arena_bytes * 8 / 10,
+                          .host = &fault,
+                          .after = n,
+                          .for_ever = for_ever};
+            memfit_train_options o = options_for(true, &c);
+            memfit_train_result r;
+            memfit_error err = {0};
+            o.host = &fault.host;
+            o.epochs = 1;
+            o.checkpoint = in_folder("lack.keras");
+            o.save_freq = 1000;
+            unlink(o.checkpoint);
+            memfit_status status = memfit_train(&o, &r, &err);
+            assert_int_equal(fault.live_count, 0);
+            assert_int_equal(fault.live_bytes, 0);
+            if (status == MEMFIT_OK)
+                break; /* it failed nowhere any more */
+            stopped++;
+            assert_true(err.message[0]);
+            if (access(in_folder("lack.keras"), R_OK) == 0) { /* then it is whole */
+                memfit_train_options again = options_for(true, NULL);
+                again.resume = in_folder("lack.keras");
+                again.epochs = 1;
+                assert_ok(memfit_train(&again, &r, &err), err);
+                assert_int_equal(r.steps, 4);
+                saved++;
+            } else {
+                assert_int_equal(for_ever, 1); /* one refusal alone never costs the checkpoint */
+            }
+        }
+    printf("    stopped %u times, %u with a checkpoint\n", stopped, saved);
+    assert_true(saved > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recomputation_answers_under_batch_norm),
+        cmocka_unit_test(pieces_answer_without_batch_norm),
+        cmocka_unit_test(a_limit_above_the_plan_changes_nothing),
+        cmocka_unit_test(no_plan_ends_with_a_checkpoint),
+        cmocka_unit_test(no_plan_and_no_checkpoint_says_so),
+        cmocka_unit_test(no_room_for_the_variables_ends_with_a_checkpoint),
+        cmocka_unit_test(the_change_survives_lack_of_memory),
+    };
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
