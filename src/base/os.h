@@ -51,6 +51,10 @@ uint64_t mf_os_now_ns(void);
 double mf_os_unix_time(void);   /* seconds */
 unsigned mf_os_cpu_count(void); /* usable by this process */
 void mf_os_yield(void);         /* lets another thread run */
+/* A memory barrier in every running thread of this process, so that the threads need none in what they do often. ready:
+ * asks the system for it; false: it has none (then every thread needs its own). */
+bool mf_os_barrier_ready(void);
+void mf_os_barrier(void);
 uint64_t mf_os_page_bytes(void);
 
 /* Memory as the kernel counts it, in bytes. */

@@ -22,9 +22,11 @@ enum { RECORDS_AT_ONCE = 64 };
 bool mf_blocks_reserve(memfit_pool *pool, unsigned count)
 {
     while (pool->unused_block_count < count) {
-        mf_block *more = MF_NEW_ARRAY(&pool->arena, mf_block, RECORDS_AT_ONCE);
-        if (!more)
+        /* one more than are used, so that each can begin a line of the cache */
+        uintptr_t memory = (uintptr_t)MF_NEW_ARRAY(&pool->arena, mf_block, RECORDS_AT_ONCE + 1);
+        if (!memory)
             return false;
+        mf_block *more = (mf_block *)((memory + sizeof(mf_block) - 1) & ~(uintptr_t)(sizeof(mf_block) - 1));
         for (unsigned i = 0; i < RECORDS_AT_ONCE; i++) {
             more[i].after = pool->unused_blocks;
             pool->unused_blocks = &more[i];
@@ -88,67 +90,97 @@ void mf_cell_store(memfit_pool *pool, uint64_t offset, uintptr_t value)
     atomic_store_explicit(cell, value, memory_order_release);
 }
 
-static uint64_t home_of(const memfit_pool *pool, uint64_t offset)
+/* The table is read without the lock (mf_table_peek). A reader that comes at the wrong moment misses what it looks for,
+ * or finds a key with another's block; both are noticed, and it looks again with the lock. Keys lie in the table itself
+ * because the records they stand for are all over the memory. */
+static void entry_put(struct mf_entry *entry, uint64_t key, mf_block *block)
 {
-    return (offset / MF_UNIT * 0x9e3779b97f4a7c15u) >> (64 - (unsigned)__builtin_ctzll(pool->table_size));
+    atomic_store_explicit(&entry->block, block, memory_order_release);
+    atomic_store_explicit(&entry->key, key, memory_order_release);
 }
 
-static void table_put(memfit_pool *pool, mf_block *block)
+static uint64_t entry_key(struct mf_entry *entry)
 {
-    uint64_t i = home_of(pool, block->start);
-    while (pool->table[i])
-        i = (i + 1) & (pool->table_size - 1);
-    pool->table[i] = block;
+    return atomic_load_explicit(&entry->key, memory_order_relaxed);
+}
+
+static mf_block *entry_block(struct mf_entry *entry)
+{
+    return atomic_load_explicit(&entry->block, memory_order_relaxed);
+}
+
+static void table_put(mf_table *table, mf_block *block)
+{
+    uint64_t i = mf_table_home(table, block->start);
+    while (entry_key(&table->entry[i]))
+        i = (i + 1) & (table->size - 1);
+    entry_put(&table->entry[i], block->start + 1, block);
+}
+
+static size_t table_bytes(uint64_t size)
+{
+    return sizeof(mf_table) + size * sizeof(struct mf_entry);
 }
 
 bool mf_table_reserve(memfit_pool *pool)
 {
-    if (pool->table_used < pool->table_size / 2)
+    mf_table *old = atomic_load_explicit(&pool->table, memory_order_relaxed);
+    if (old && pool->table_used < old->size / 2)
         return true;
-    uint64_t old_size = pool->table_size, size = old_size ? old_size * 2 : 256;
-    mf_block **table = mf_host_zalloc(pool->host, size * sizeof *table), **old = pool->table;
+    uint64_t size = old ? old->size * 2 : 256;
+    mf_table *table = mf_host_zalloc(pool->host, table_bytes(size));
     if (!table)
         return false;
-    pool->table = table;
-    pool->table_size = size;
-    for (uint64_t i = 0; i < old_size; i++)
-        if (old[i])
-            table_put(pool, old[i]);
-    mf_host_free(pool->host, old, old_size * sizeof *old);
-    pool->host_bytes += (size - old_size) * sizeof *table;
+    table->size = size;
+    table->shift = 64 - (unsigned)__builtin_ctzll(size);
+    table->older = old;
+    for (uint64_t i = 0; old && i < old->size; i++)
+        if (entry_key(&old->entry[i]))
+            table_put(table, entry_block(&old->entry[i]));
+    atomic_store_explicit(&pool->table, table, memory_order_release);
+    pool->host_bytes += table_bytes(size);
     return true;
+}
+
+void mf_tables_end(memfit_pool *pool)
+{
+    for (mf_table *table = atomic_load(&pool->table), *older; table; table = older) {
+        older = table->older;
+        mf_host_free(pool->host, table, table_bytes(table->size));
+    }
 }
 
 void mf_table_add(memfit_pool *pool, mf_block *block)
 {
-    table_put(pool, block);
+    table_put(atomic_load_explicit(&pool->table, memory_order_relaxed), block);
     pool->table_used++;
 }
 
 mf_block *mf_table_find(const memfit_pool *pool, uint64_t offset)
 {
-    if (!pool->table_size)
+    mf_table *table = atomic_load_explicit(&((memfit_pool *)pool)->table, memory_order_relaxed);
+    if (!table)
         return NULL;
-    uint64_t i = home_of(pool, offset);
-    while (pool->table[i] && pool->table[i]->start != offset)
-        i = (i + 1) & (pool->table_size - 1);
-    return pool->table[i];
+    uint64_t i = mf_table_home(table, offset);
+    while (entry_key(&table->entry[i]) && entry_key(&table->entry[i]) != offset + 1)
+        i = (i + 1) & (table->size - 1);
+    return entry_key(&table->entry[i]) ? entry_block(&table->entry[i]) : NULL;
 }
 
 /* Closes the gap by moving back whatever would not be found across it. */
 void mf_table_remove(memfit_pool *pool, mf_block *block)
 {
-    uint64_t most = pool->table_size - 1, gap = home_of(pool, block->start);
-    while (pool->table[gap] != block)
+    mf_table *table = atomic_load_explicit(&pool->table, memory_order_relaxed);
+    uint64_t most = table->size - 1, gap = mf_table_home(table, block->start);
+    while (entry_key(&table->entry[gap]) != block->start + 1)
         gap = (gap + 1) & most;
-    for (uint64_t i = (gap + 1) & most; pool->table[i]; i = (i + 1) & most) {
-        uint64_t home = home_of(pool, pool->table[i]->start);
-        if (((i - home) & most) < ((i - gap) & most))
+    for (uint64_t i = (gap + 1) & most, key; (key = entry_key(&table->entry[i])); i = (i + 1) & most) {
+        if (((i - mf_table_home(table, key - 1)) & most) < ((i - gap) & most))
             continue;
-        pool->table[gap] = pool->table[i];
+        entry_put(&table->entry[gap], key, entry_block(&table->entry[i]));
         gap = i;
     }
-    pool->table[gap] = NULL;
+    entry_put(&table->entry[gap], 0, NULL);
     pool->table_used--;
 }
 

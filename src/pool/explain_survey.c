@@ -63,7 +63,7 @@ static void read_span(const mf_block *block, piece *p, uint32_t *class_slots)
             continue;
         taken += (uint32_t)slab->slots - slab->free;
         for (unsigned k = 0; k < slab->slots; k++) {
-            uint64_t word = atomic_load_explicit(&slab->slot[k], memory_order_relaxed);
+            uint64_t word = mf_slot_load(slab, k);
             if (!word)
                 continue;
             uint32_t owner = MF_SLOT_OWNER(word);
@@ -87,12 +87,12 @@ static bool read_piece(const walk *w, const mf_block *block, piece *p, uint32_t 
     *p = (piece){.start = block->start, .end = block->start + block->bytes};
     switch ((mf_block_state)block->state) {
     case MF_LIVE:
-        p->owner = block->owner;
-        p->live_bytes = block->asked;
+        p->owner = MF_TAG_OWNER(mf_block_tag(block));
+        p->live_bytes = block->bytes - MF_TAG_REST(mf_block_tag(block));
         p->taken_bytes = block->bytes;
         p->blocks = 1;
         p->small = block->bytes <= MF_SURVIVOR_MOST;
-        return true;
+        return mf_block_live(block); /* what a thread keeps, the next request has */
     case MF_SPAN:
         read_span(block, p, class_slots);
         return true;
@@ -348,9 +348,12 @@ static void count_piece(walk *w, const piece *p, const uint32_t *class_slots)
  * names them all at once: asked for together, they are in the cache when the walk comes to them. */
 static void warm_up(const memfit_pool *pool)
 {
-    for (uint64_t i = 0; i < pool->table_size; i++)
-        if (pool->table[i])
-            __builtin_prefetch(pool->table[i]);
+    const mf_table *table = atomic_load_explicit(&((memfit_pool *)pool)->table, memory_order_relaxed);
+    for (uint64_t i = 0; table && i < table->size; i++) {
+        const mf_block *block = atomic_load_explicit(&((mf_table *)table)->entry[i].block, memory_order_relaxed);
+        if (block)
+            __builtin_prefetch(block);
+    }
 }
 
 void mf_survey_take(memfit_pool *pool, const mf_explain *ex, const mf_without *without, uint64_t room, mf_survey *s)
@@ -467,7 +470,7 @@ static bool each_slot(memfit_pool *pool, const mf_span *span, bool (*fn)(void *c
     for (unsigned i = 0; i < 32; i++) {
         const mf_slab *slab = span->slab[i];
         for (unsigned k = 0; slab && k < slab->slots; k++) {
-            uint64_t word = atomic_load_explicit(&slab->slot[k], memory_order_relaxed);
+            uint64_t word = mf_slot_load(slab, k);
             if (!word)
                 continue;
             uint32_t owner = MF_SLOT_OWNER(word);
@@ -489,14 +492,16 @@ void mf_survey_each_survivor(memfit_pool *pool, const mf_explain *ex,
     mf_without chosen = {.owner = MF_NOBODY, .pages = ex->page, .page_count = ex->page_count};
     walk w = {.pool = pool, .ex = ex, .without = &chosen};
     for (const mf_block *b = pool->first; b; b = b->after) {
-        bool small = b->state == MF_SPAN || (b->state == MF_LIVE && b->bytes <= MF_SURVIVOR_MOST);
+        bool small = b->state == MF_SPAN || (mf_block_live(b) && b->bytes <= MF_SURVIVOR_MOST);
         piece p = {.start = b->start, .end = b->start + b->bytes};
         if (!small || !touches_chosen_page(&w, &p))
             continue;
-        memfit_block_info info = {.address = pool->range + b->start, .bytes = b->asked, .taken_bytes = b->bytes};
+        memfit_block_info info = {.address = pool->range + b->start, .taken_bytes = b->bytes};
         if (b->state == MF_LIVE) {
-            info.owner = b->owner;
-            info.kind = mf_owner_at(pool, b->owner)->kind;
+            uint64_t tag = mf_block_tag(b);
+            info.bytes = b->bytes - MF_TAG_REST(tag);
+            info.owner = MF_TAG_OWNER(tag);
+            info.kind = mf_owner_at(pool, info.owner)->kind;
         }
         if (b->state == MF_SPAN ? !each_slot(pool, b->span, fn, ctx) : !fn(ctx, &info))
             return;

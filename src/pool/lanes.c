@@ -324,6 +324,7 @@ static memfit_status become_multi(memfit_pool *pool, mf_stream second, unsigned 
         return status;
     }
     atomic_store(&pool->cached, false);
+    atomic_store(&pool->keeps, false);
     mf_caches_reclaim(pool);
     pool->multi = true;
     pool->lane[home]->serial++;

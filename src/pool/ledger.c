@@ -2,14 +2,16 @@
  * ledger.c: who holds what. Every block has an owner, every owner a kind; three accounts move with each block: the
  * owner's, the kind's and the total.
  *
- * The pool's accounts change under its lock. What a thread does in its magazines goes to tallies of its own: the change
+ * The pool's accounts change under its lock. What a thread does in its cache goes to tallies of its own: the change
  * since the last fold, and the highest it stood. Folding makes
  *
  *     peak = max(peak, now + top)      now += change      top = change = 0
  *
  * Whenever a thread takes the pool's lock for an owner it folds that owner's three tallies first. So with one thread
- * every account passes through every value it really had, and peaks are exact. With several the sum of "now" is exact,
- * and a peak may be off by what the other threads have not folded yet: 64 KiB a tally at most, then they fold.
+ * every account passes through every value it really had, and peaks are exact. With several the sum of "now" is exact.
+ * A thread whose tally of an owner rises by 64 KiB folds it, and before the total reaches a new peak the tallies of
+ * threads that have freed more than that are folded in: so the total's peak is off by 64 KiB a thread at most. An
+ * owner's or a kind's may be too high by what other threads have freed and keep.
  */
 #include "pool/state.h"
 
@@ -136,8 +138,19 @@ static void account_sub(mf_account *a, uint64_t bytes)
     a->frees++;
 }
 
+/* Have other threads freed so much that what looks like a new peak may be none? */
+static bool others_freed(memfit_pool *pool)
+{
+    for (mf_cache *c = pool->caches; c; c = c->next)
+        if (atomic_load_explicit(&c->total.now, memory_order_relaxed) < -MF_DRIFT)
+            return true;
+    return false;
+}
+
 void mf_ledger_add(memfit_pool *pool, uint32_t owner, uint64_t bytes)
 {
+    if (pool->total.now + bytes > pool->total.peak && others_freed(pool))
+        mf_ledger_fold_all(pool);
     mf_owner *o = mf_owner_at(pool, owner);
     account_add(&o->account, bytes);
     account_add(&pool->kind[o->kind], bytes);
@@ -160,10 +173,22 @@ static void fold(mf_account *a, mf_tally *t)
     if (high > 0 && (uint64_t)high > a->peak)
         a->peak = (uint64_t)high;
     a->now = (uint64_t)((int64_t)a->now + now);
-    a->allocations += atomic_load_explicit(&t->allocations, memory_order_relaxed);
-    a->frees += atomic_load_explicit(&t->frees, memory_order_relaxed);
     atomic_store_explicit(&t->now, 0, memory_order_relaxed);
     atomic_store_explicit(&t->top, 0, memory_order_relaxed);
+}
+
+static void fold_owner(memfit_pool *pool, mf_owner *o, mf_owner_tally *t)
+{
+    uint64_t allocations = atomic_load_explicit(&t->allocations, memory_order_relaxed);
+    uint64_t frees = atomic_load_explicit(&t->frees, memory_order_relaxed);
+    if (!allocations && !frees)
+        return;
+    fold(&o->account, &t->bytes);
+    mf_account *all[] = {&o->account, &pool->kind[o->kind], &pool->total};
+    for (unsigned i = 0; i < 3; i++) {
+        all[i]->allocations += allocations;
+        all[i]->frees += frees;
+    }
     atomic_store_explicit(&t->allocations, 0, memory_order_relaxed);
     atomic_store_explicit(&t->frees, 0, memory_order_relaxed);
 }
@@ -172,7 +197,7 @@ void mf_ledger_fold_one(memfit_pool *pool, mf_cache *cache, uint32_t owner)
 {
     mf_owner *o = mf_owner_at(pool, owner);
     if (owner < cache->owner_capacity)
-        fold(&o->account, &cache->owner[owner]);
+        fold_owner(pool, o, &cache->owner[owner]);
     fold(&pool->kind[o->kind], &cache->kind[o->kind]);
     fold(&pool->total, &cache->total);
 }
@@ -180,19 +205,21 @@ void mf_ledger_fold_one(memfit_pool *pool, mf_cache *cache, uint32_t owner)
 void mf_ledger_fold(memfit_pool *pool, mf_cache *cache)
 {
     for (uint32_t i = 0; i < cache->owner_capacity && i < pool->owner_count; i++)
-        fold(&mf_owner_at(pool, i)->account, &cache->owner[i]);
+        fold_owner(pool, mf_owner_at(pool, i), &cache->owner[i]);
     for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++)
         fold(&pool->kind[k], &cache->kind[k]);
     fold(&pool->total, &cache->total);
 }
 
+static void fold_cache(memfit_pool *pool, mf_cache *cache, void *unused)
+{
+    (void)unused;
+    mf_ledger_fold(pool, cache);
+}
+
 void mf_ledger_fold_all(memfit_pool *pool)
 {
-    for (mf_cache *c = pool->caches; c; c = c->next) {
-        mf_cache_lock(c);
-        mf_ledger_fold(pool, c);
-        mf_cache_unlock(c);
-    }
+    mf_caches_each(pool, fold_cache, NULL);
 }
 
 memfit_status memfit_pool_reset_peaks(memfit_pool *pool, memfit_error *err)

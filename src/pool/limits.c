@@ -109,6 +109,10 @@ static memfit_status lower(memfit_pool *pool, uint64_t limit_bytes, bool when_fr
         return too_low(pool, limit_bytes, mf_fixed_bytes(pool) + p->reserved * p->bytes, err);
     move_slice(pool, limit_bytes, NULL);
     pool->limit_bytes = limit_bytes;
+    if (p->reserved > pages) { /* what is freed from now on goes back at once */
+        atomic_store(&pool->keeps, false);
+        mf_caches_settle(pool);
+    }
     if (pool->soft_limit_bytes > limit_bytes)
         pool->soft_limit_bytes = limit_bytes;
     return MEMFIT_OK;
@@ -121,8 +125,10 @@ static memfit_status higher(memfit_pool *pool, uint64_t limit_bytes, memfit_erro
     if (status)
         return status;
     pool->limit_bytes = limit_bytes;
-    if (pool->policy == MEMFIT_POLICY_PREALLOCATE)
+    if (pool->policy == MEMFIT_POLICY_PREALLOCATE) {
+        mf_caches_settle(pool);
         status = mf_pages_fill(pool, err);
+    }
     if (status) {
         move_slice(pool, was, NULL);
         pool->limit_bytes = was;
@@ -194,6 +200,7 @@ memfit_status memfit_pool_set_purge(memfit_pool *pool, uint64_t purge_ms, memfit
     if (status)
         return status;
     pool->purge_us = purge_ms > UINT64_MAX / 1000 / 2 ? UINT64_MAX : purge_ms * 1000;
+    mf_caches_settle(pool);
     pool->pages.low_idle = mf_pages_idle(pool);
     pool->pages.purge_at_us = 0;
     mf_pages_purge(pool);
@@ -228,6 +235,7 @@ memfit_status memfit_pool_poll(memfit_pool *pool, memfit_error *err)
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
+    mf_caches_settle(pool);
     mf_lanes_poll(pool, true);
     mf_pages_purge(pool);
     pthread_mutex_unlock(&pool->lock);
@@ -239,11 +247,11 @@ memfit_status memfit_pool_flush_thread(memfit_pool *pool, memfit_error *err)
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
-    mf_cache *cache = pool->have_key ? pthread_getspecific(pool->key) : NULL;
+    mf_cache *cache = mf_cache_mine(pool);
     if (cache) {
-        mf_cache_lock(cache);
-        mf_cache_flush(pool, cache);
-        mf_cache_unlock(cache);
+        mf_cache_enter(pool, cache);
+        mf_cache_flush(pool, cache, NULL);
+        mf_cache_leave(cache);
     }
     pthread_mutex_unlock(&pool->lock);
     return MEMFIT_OK;

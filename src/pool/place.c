@@ -44,6 +44,18 @@ static mf_block *choose(memfit_pool *pool, uint64_t want, unsigned lane)
     return hole;
 }
 
+/* Where a block of the turn that repeats is meant to be, or in the best fit. */
+static mf_block *find(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
+                      uint64_t *start)
+{
+    mf_block *hole = state == MF_LIVE ? mf_repeat_hole(pool, bytes, alignment, start) : NULL;
+    if (hole)
+        return hole;
+    hole = choose(pool, alignment > MF_UNIT ? bytes + alignment - MF_UNIT : bytes, lane);
+    *start = hole ? align_up(pool, hole->start, alignment) : 0;
+    return hole;
+}
+
 typedef struct spot {
     mf_block *hole;
     uint64_t start;
@@ -108,12 +120,10 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         pool->refusal = MF_REFUSED_LIMIT;
         return NULL;
     }
-    uint64_t want = alignment > MF_UNIT ? bytes + alignment - MF_UNIT : bytes, start = 0;
-    mf_block *hole = state == MF_LIVE ? mf_repeat_hole(pool, bytes, alignment, &start) : NULL;
-    if (!hole) {
-        hole = choose(pool, want, lane);
-        start = hole ? align_up(pool, hole->start, alignment) : 0;
-    }
+    uint64_t start = 0;
+    mf_block *hole = find(pool, bytes, alignment, lane, state, &start);
+    if (hole && mf_pages_missing(pool, start, bytes) && mf_caches_settle(pool)) /* what threads keep comes first */
+        hole = find(pool, bytes, alignment, lane, state, &start);
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
     if (hole)
         status = prepare(pool, start, bytes, state, grow_soft, err);

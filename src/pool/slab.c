@@ -4,7 +4,7 @@
  *     span  |slab 1 KiB|slab 256 B|free|slab 1 KiB|free|...        slab  |slot|slot|slot|...
  *
  * 30 classes: steps of 256 bytes up to 4 KiB, eight a doubling up to 8 KiB, then the sixth to the half of a slab. A
- * slot's word (owner, bytes asked, mark) is kept beside the slab on the host, never on the device.
+ * slot's word (owner, bytes asked, mark) lies beside the slab on the host, never on the device.
  *
  * A span lies on a page boundary and in one page, so that it pins no page without a live byte. An empty slab goes back
  * to its span at once, an empty span becomes a hole at once; the threads' magazines keep this from happening too often.
@@ -108,6 +108,13 @@ static void unlink_slab(memfit_pool *pool, mf_slab *slab)
         pool->lane[slab->lane]->partial[slab->size_class] = slab->after;
 }
 
+/* Two threads with a slot each of one slab must not write to the same line of the cache. With many slots to a slab each
+ * thread takes a run of them; with few it may take one. */
+static unsigned word_shift(unsigned slots)
+{
+    return slots <= 16 ? 3 : 0;
+}
+
 static mf_slab *new_record(memfit_pool *pool, unsigned size_class)
 {
     mf_slab *slab = pool->unused_slabs[size_class];
@@ -116,7 +123,7 @@ static mf_slab *new_record(memfit_pool *pool, unsigned size_class)
         return slab;
     }
     unsigned slots = MF_SLAB / mf_class_bytes(size_class);
-    return mf_arena_alloc(&pool->arena, sizeof *slab + slots * sizeof slab->slot[0]);
+    return mf_arena_alloc(&pool->arena, sizeof *slab + (slots << word_shift(slots)) * sizeof slab->word[0]);
 }
 
 static void drop_record(memfit_pool *pool, mf_slab *slab)
@@ -150,11 +157,12 @@ static mf_slab *new_slab(memfit_pool *pool, unsigned size_class, unsigned lane, 
     slab->inverse = ((UINT32_C(1) << 24) + class_units[size_class] - 1) / class_units[size_class];
     slab->slots = slab->free = (uint16_t)(MF_SLAB / slab->slot_bytes);
     slab->lane = (uint8_t)lane;
+    slab->shift = (uint8_t)word_shift(slab->slots);
     slab->span = span;
     memset(slab->free_bits, 0, sizeof slab->free_bits);
     for (unsigned i = 0; i < slab->slots; i++) {
         slab->free_bits[i / 64] |= UINT64_C(1) << (i % 64);
-        atomic_store_explicit(&slab->slot[i], 0, memory_order_relaxed);
+        mf_slot_store(slab, i, 0);
     }
     link_slab(pool, slab);
     pool->slab_free_bytes += MF_SLAB;

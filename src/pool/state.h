@@ -14,8 +14,13 @@
  * what is safe for all. While a pool has seen one stream only, everything is in lane 0, and pages are unmapped only
  * after waiting for that stream.
  *
- * Locks: pool->lock guards everything but the magazines and their accounts, which have a small lock each, taken after
- * pool->lock when both are needed. Cells and slot words are read without a lock, as atomics.
+ * - A thread that frees a block may keep it: the block is as before, but its word says so, and the thread's next request
+ * of exactly this size has it again. Whatever needs pool->lock gives back first what its own thread keeps; nobody makes
+ * or moves a page while another thread keeps a block. So a kept block costs nobody anything.
+ *
+ * Locks: pool->lock guards everything but the threads' caches (magazines, kept blocks, tallies). A cache is entered by
+ * its own thread without any locked instruction; others, who hold pool->lock, seize it (cache.c). Cells, slot words,
+ * the table of blocks and a live block's word and tag are read without a lock, as atomics.
  */
 #ifndef MF_POOL_STATE_H
 #define MF_POOL_STATE_H
@@ -42,6 +47,8 @@ enum {
     MF_MARKS = 64,  /* in flight, of ages.c */
     MF_PRESSURES = 8,
     MF_MAGAZINE = 64,
+    MF_KEPT = 8,      /* blocks a thread keeps */
+    MF_DRIFT = 65536, /* bytes a thread's tally may rise before it is folded */
     MF_OWNER_CHUNK = 256,
     MF_OWNERS_MOST = 65536,
     MF_SLACK_SHIFT = 8, /* pages are created rather than moved while reserved <= peak in use * (1 + 1/256) */
@@ -64,18 +71,48 @@ struct mf_block {
             mf_block *bin_before, *bin_after; /* hole */
         };
         struct {
-            uint64_t asked; /* live */
-            uint64_t mark;
+            _Atomic uint64_t tag;  /* live: MF_TAG */
+            _Atomic uint64_t word; /* live: start | MF_WORD_LIVE or MF_WORD_KEPT; no pointer looks like it */
         };
         mf_span *span; /* span */
     };
     uint64_t serial; /* hole in a lane: that lane's count of frees when it last grew; live: its number on the tape of
                         repeat.c, 0: none */
-    uint16_t owner;  /* live */
     uint8_t lane;    /* hole: whose it is; live: the lane it was asked on */
     uint8_t state;
-    uint8_t guard; /* live: a guard follows the bytes asked for */
 };
+_Static_assert(sizeof(mf_block) <= 64, "a block's record is a line of the cache");
+
+#define MF_WORD_LIVE UINT64_C(1)
+#define MF_WORD_KEPT UINT64_C(3) /* freed, in the cache of a thread */
+/* Bytes not asked for (an alignment unit and a guard at most), owner, mark. */
+#define MF_TAG(rest, owner, mark) ((uint64_t)(mark) << 32 | (uint64_t)(owner) << 16 | (uint64_t)(rest))
+#define MF_TAG_MARK_MOST          UINT32_MAX
+#define MF_TAG_REST(tag)          ((tag)&0xffff)
+#define MF_TAG_OWNER(tag)         ((uint32_t)((tag) >> 16) & 0xffff)
+#define MF_TAG_MARK(tag)          ((tag) >> 32)
+
+static inline uint64_t mf_block_tag(const mf_block *b)
+{
+    return atomic_load_explicit(&((mf_block *)b)->tag, memory_order_relaxed);
+}
+static inline bool mf_block_live(const mf_block *b) /* and not kept */
+{
+    return b->state == MF_LIVE &&
+           atomic_load_explicit(&((mf_block *)b)->word, memory_order_relaxed) == (b->start | MF_WORD_LIVE);
+}
+
+/* Live blocks by address: open addressing, at most half full. Read without a lock: a reader may miss a block or be led
+ * to another one, which the block's word tells. Old tables stay until the pool ends. */
+typedef struct mf_table {
+    uint64_t size;
+    unsigned shift;
+    struct mf_table *older;
+    struct mf_entry {
+        _Atomic uint64_t key; /* start + 1; 0: empty */
+        _Atomic(mf_block *) block;
+    } entry[];
+} mf_table;
 
 /* Holes by size: level and step as in two-level segregated fit, so that finding is two bit scans. */
 typedef struct mf_bins {
@@ -98,11 +135,26 @@ struct mf_slab {
     uint32_t slot_bytes, inverse; /* index = offset / MF_UNIT * inverse >> 24 */
     uint16_t slots, free, size_class;
     uint8_t lane;
+    uint8_t shift; /* words lie 1 << shift apart: few slots have a line of the cache each, for the threads' sake */
     mf_span *span;
     mf_slab *before, *after; /* slabs of this class and lane with a free slot */
     uint64_t free_bits[MF_SLAB_SLOTS / 64];
-    _Atomic uint64_t slot[]; /* words */
+    uint64_t apart[2]; /* keeps the words off the line of the fields at the top, which every free reads */
+    _Atomic uint64_t word[]; /* by mf_slot_word */
 };
+
+static inline _Atomic uint64_t *mf_slot_word(const mf_slab *slab, uint32_t index)
+{
+    return &((mf_slab *)slab)->word[index << slab->shift];
+}
+static inline uint64_t mf_slot_load(const mf_slab *slab, uint32_t index)
+{
+    return atomic_load_explicit(mf_slot_word(slab, index), memory_order_relaxed);
+}
+static inline void mf_slot_store(const mf_slab *slab, uint32_t index, uint64_t word)
+{
+    atomic_store_explicit(mf_slot_word(slab, index), word, memory_order_relaxed);
+}
 
 struct mf_span {
     mf_block *block;
@@ -194,8 +246,12 @@ typedef struct mf_pages {
 
 typedef struct mf_tally { /* a thread's part: what changed since it was last folded into the pool's */
     _Atomic int64_t now, top;
-    _Atomic uint64_t allocations, frees;
 } mf_tally;
+
+typedef struct mf_owner_tally {
+    mf_tally bytes;
+    _Atomic uint64_t allocations, frees; /* the kinds' and the total's are their owners' sums */
+} mf_owner_tally;
 
 typedef struct mf_account { /* the pool's own */
     uint64_t now, peak, allocations, frees;
@@ -214,14 +270,23 @@ typedef struct mf_magazine {
     mf_slot_ref *item;
 } mf_magazine;
 
+typedef struct mf_kept {
+    uint64_t bytes;
+    mf_block *block;
+} mf_kept;
+
 typedef struct mf_cache { /* of one thread in one pool */
-    atomic_flag busy;
-    bool in_use; /* a thread has it */
+    _Alignas(64) _Atomic bool busy; /* its thread is inside */
+    _Atomic bool wanted;            /* someone else is, or wants to be */
+    bool in_use;                    /* a thread has it */
+    _Atomic uint32_t kept_count;    /* changed inside only; others read it as a hint */
+    uint32_t owner_capacity;
+    mf_owner_tally *owner;
+    mf_tally total, kind[MEMFIT_KIND_COUNT];
+    mf_kept kept[MF_KEPT]; /* in the order they were freed */
     struct mf_cache *next;
     memfit_pool *pool;
-    mf_tally total, kind[MEMFIT_KIND_COUNT];
-    mf_tally *owner;
-    uint32_t owner_capacity;
+    void *memory; /* what it lies in */
     mf_magazine magazine[MF_CLASSES];
     mf_slot_ref items[]; /* what the magazines point into */
 } mf_cache;
@@ -252,7 +317,10 @@ struct memfit_pool {
     uint64_t range_bytes;
     _Atomic(uintptr_t *) *leaf; /* slabs by address: leaf[offset >> 28][offset >> 16 & 4095] */
     _Atomic uint32_t owner_count;
+    _Atomic(mf_table *) table;
     _Atomic bool cached;   /* threads have magazines: one stream so far, not debug */
+    _Atomic bool keeps;    /* and may keep blocks: the pool is not above its limit */
+    bool fenced;           /* entering a cache needs a fence: the system has no barrier for all threads */
     _Atomic uint64_t home; /* the only stream seen so far */
     mf_pool_hook hook;
     void *hook_ctx;
@@ -273,8 +341,7 @@ struct memfit_pool {
     bool debug;
 
     mf_block *first, *tail; /* address order; tail is the last hole, without end for all purposes */
-    mf_block **table;       /* live blocks by address: open addressing, at most half full */
-    uint64_t table_size, table_used;
+    uint64_t table_used;
     mf_block *unused_blocks;
     uint64_t unused_block_count;
     mf_arena arena; /* records of blocks, handles, spans */
@@ -295,8 +362,8 @@ struct memfit_pool {
     mf_account total, kind[MEMFIT_KIND_COUNT];
     uint32_t *owner_table; /* hash of kind and name -> owner + 1 */
     size_t owner_table_size;
-    mf_cache *caches;
-    uint64_t block_bytes;     /* address space of live blocks */
+    mf_cache *caches; /* a list that only grows */
+    uint64_t block_bytes;     /* address space of live blocks, the kept among them */
     uint64_t slab_bytes;      /* of slabs */
     uint64_t slab_free_bytes; /* of them: slots not handed out, neither to a block nor to a magazine */
     _Atomic uint64_t marks;
@@ -333,7 +400,27 @@ bool mf_blocks_reserve(memfit_pool *pool, unsigned count); /* so many records ca
 bool mf_table_reserve(memfit_pool *pool);                  /* room for one more live block */
 void mf_table_add(memfit_pool *pool, mf_block *block);
 void mf_table_remove(memfit_pool *pool, mf_block *block);
-mf_block *mf_table_find(const memfit_pool *pool, uint64_t offset); /* the live block that begins there, or NULL */
+mf_block *mf_table_find(const memfit_pool *pool, uint64_t offset); /* the block that begins there, live or kept */
+void mf_tables_end(memfit_pool *pool);
+static inline uint64_t mf_table_home(const mf_table *table, uint64_t offset)
+{
+    return (offset / MF_UNIT * 0x9e3779b97f4a7c15u) >> table->shift;
+}
+/* The same without the lock. May miss it, and what it finds may be another block: look at its word. */
+static inline mf_block *mf_table_peek(memfit_pool *pool, uint64_t offset)
+{
+    mf_table *table = atomic_load_explicit(&pool->table, memory_order_acquire);
+    if (!table)
+        return NULL;
+    for (uint64_t i = mf_table_home(table, offset), looks = 0; looks < 16; looks++, i = (i + 1) & (table->size - 1)) {
+        uint64_t key = atomic_load_explicit(&table->entry[i].key, memory_order_acquire);
+        if (key == offset + 1)
+            return atomic_load_explicit(&table->entry[i].block, memory_order_acquire);
+        if (!key)
+            return NULL;
+    }
+    return NULL;
+}
 bool mf_cells_reserve(memfit_pool *pool, uint64_t offset, uint64_t bytes);
 void mf_cell_store(memfit_pool *pool, uint64_t offset, uintptr_t value);
 void mf_bins_add(mf_bins *bins, mf_block *hole);
@@ -394,26 +481,44 @@ static inline uint32_t mf_slab_index(const mf_slab *slab, uint64_t offset)
 }
 
 /* ---- cache.c ---------------------------------------------------------------------------------------------------- */
+void mf_caches_init(memfit_pool *pool);
 mf_cache *mf_cache_attach(memfit_pool *pool); /* this thread's first; NULL: none to be had */
 void mf_cache_detach(void *cache);
 bool mf_cache_grow_owners(memfit_pool *pool, mf_cache *cache, uint32_t owner); /* pool->lock held */
-uint64_t mf_caches_bytes(memfit_pool *pool);
 static inline mf_cache *mf_cache_get(memfit_pool *pool)
 {
     mf_cache *cache = pthread_getspecific(pool->key);
     return cache ? cache : mf_cache_attach(pool);
 }
-void mf_cache_flush(memfit_pool *pool, mf_cache *cache); /* both locks held */
-void mf_caches_reclaim(memfit_pool *pool);               /* pool->lock held */
+static inline mf_cache *mf_cache_mine(memfit_pool *pool) /* or NULL */
+{
+    return pool->have_key ? pthread_getspecific(pool->key) : NULL;
+}
+/* By its own thread. False: someone else wants it; take pool->lock instead. With pool->lock held it never is. */
+static inline bool mf_cache_enter(const memfit_pool *pool, mf_cache *cache)
+{
+    atomic_store_explicit(&cache->busy, true, memory_order_relaxed);
+    if (pool->fenced)
+        atomic_thread_fence(memory_order_seq_cst);
+    else
+        atomic_signal_fence(memory_order_seq_cst);
+    if (!atomic_load_explicit(&cache->wanted, memory_order_acquire))
+        return true;
+    atomic_store_explicit(&cache->busy, false, memory_order_release);
+    return false;
+}
+static inline void mf_cache_leave(mf_cache *cache)
+{
+    atomic_store_explicit(&cache->busy, false, memory_order_release);
+}
+/* All of the following: pool->lock held. */
+void mf_cache_settle(memfit_pool *pool, uint32_t owner); /* this thread's: gives back blocks, folds this owner's tallies */
+bool mf_caches_settle(memfit_pool *pool);                /* gives back every thread's kept blocks; false: there were none */
+void mf_caches_reclaim(memfit_pool *pool);               /* and the magazines, and folds everything */
+void mf_caches_each(memfit_pool *pool, void (*fn)(memfit_pool *pool, mf_cache *cache, void *ctx), void *ctx);
+uint64_t mf_caches_bytes(memfit_pool *pool, uint64_t *kept_bytes); /* of slots; of blocks */
 void mf_caches_end(memfit_pool *pool);
-static inline void mf_cache_lock(mf_cache *cache)
-{
-    while (atomic_flag_test_and_set_explicit(&cache->busy, memory_order_acquire)) {}
-}
-static inline void mf_cache_unlock(mf_cache *cache)
-{
-    atomic_flag_clear_explicit(&cache->busy, memory_order_release);
-}
+void mf_cache_flush(memfit_pool *pool, mf_cache *cache, void *unused); /* inside it */
 
 /* ---- ledger.c --------------------------------------------------------------------------------------------------- */
 memfit_status mf_ledger_init(memfit_pool *pool, memfit_error *err);
@@ -422,9 +527,9 @@ static inline mf_owner *mf_owner_at(const memfit_pool *pool, uint32_t owner)
 {
     return &pool->owner_chunk[owner / MF_OWNER_CHUNK][owner % MF_OWNER_CHUNK];
 }
-void mf_ledger_add(memfit_pool *pool, uint32_t owner, uint64_t bytes); /* pool->lock held */
+void mf_ledger_add(memfit_pool *pool, uint32_t owner, uint64_t bytes); /* pool->lock held, this thread settled */
 void mf_ledger_sub(memfit_pool *pool, uint32_t owner, uint64_t bytes);
-void mf_ledger_fold(memfit_pool *pool, mf_cache *cache);                     /* all of a cache's; both locks held */
+void mf_ledger_fold(memfit_pool *pool, mf_cache *cache);                     /* all of a cache's, inside it */
 void mf_ledger_fold_one(memfit_pool *pool, mf_cache *cache, uint32_t owner); /* this owner's, kind's and the total */
 void mf_ledger_fold_all(memfit_pool *pool);                                  /* every cache's; pool->lock held */
 void mf_ledger_report_leaks(memfit_pool *pool);
@@ -462,6 +567,44 @@ bool mf_pressure_call(memfit_pool *pool, uint64_t wanted, bool hard);
 memfit_status mf_pool_explain_failure(memfit_pool *pool, const mf_request *request, memfit_error *err);
 memfit_status mf_explain_init(memfit_pool *pool, memfit_error *err); /* sets memory aside for it */
 void mf_explain_end(memfit_pool *pool);
+
+/* ---- request.c, release.c: the ways with pool->lock -------------------------------------------------------------- */
+memfit_status mf_pool_request(memfit_pool *pool, const mf_request *request, memfit_address *address, memfit_error *err);
+memfit_status mf_pool_release(memfit_pool *pool, memfit_address address, memfit_stream stream, memfit_error *err);
+void mf_block_give(memfit_pool *pool, mf_block *block, unsigned lane); /* it is nobody's any more: a hole again */
+void mf_pool_now_and_then(memfit_pool *pool);
+/* What the debug mode puts into memory, and how much of it behind a block. */
+enum { MF_POISON_NEW = 0xcd, MF_POISON_OLD = 0xdd, MF_GUARD_BYTE = 0xfd, MF_GUARD = 256 };
+
+static inline uint64_t mf_slot_live(const memfit_pool *pool, uint32_t owner, uint64_t asked) /* its word */
+{
+    uint64_t mark = atomic_load_explicit(&pool->marks, memory_order_relaxed);
+    if (mark > MF_SLOT_MARK_MOST)
+        mark = MF_SLOT_MARK_MOST;
+    return MF_SLOT_LIVE | mark << MF_SLOT_MARK_SHIFT | (uint64_t)owner << 17 | asked;
+}
+/* The block is live from here on; everything else about it is set. */
+static inline void mf_block_hand_out(const memfit_pool *pool, mf_block *block, uint32_t owner, uint64_t asked)
+{
+    uint64_t mark = atomic_load_explicit(&pool->marks, memory_order_relaxed);
+    if (mark > MF_TAG_MARK_MOST)
+        mark = MF_TAG_MARK_MOST;
+    atomic_store_explicit(&block->tag, MF_TAG(block->bytes - asked, owner, mark), memory_order_relaxed);
+    atomic_store_explicit(&block->word, block->start | MF_WORD_LIVE, memory_order_release);
+}
+static inline memfit_address mf_slot_address(const memfit_pool *pool, mf_slot_ref ref)
+{
+    return pool->range + ref.slab->start + (uint64_t)ref.index * ref.slab->slot_bytes;
+}
+/* The slot that begins at an offset in the slab of a cell; false: none. */
+static inline bool mf_slot_at(uintptr_t cell, uint64_t offset, mf_slot_ref *ref)
+{
+    mf_slab *slab = (mf_slab *)(cell & ~(uintptr_t)1);
+    uint64_t inside = offset - slab->start;
+    uint32_t index = mf_slab_index(slab, inside);
+    *ref = (mf_slot_ref){slab, index};
+    return index < slab->slots && (uint64_t)index * slab->slot_bytes == inside;
+}
 
 /* ---- walk.c ----------------------------------------------------------------------------------------------------- */
 bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block_info *block);

@@ -17,13 +17,15 @@ static memfit_stream stream_of(const memfit_pool *pool, unsigned lane)
 
 static memfit_block_info describe_block(const memfit_pool *pool, const mf_block *b)
 {
+    uint64_t tag = mf_block_tag(b);
+    uint32_t owner = MF_TAG_OWNER(tag);
     return (memfit_block_info){.address = pool->range + b->start,
-                               .bytes = b->asked,
+                               .bytes = b->bytes - MF_TAG_REST(tag),
                                .taken_bytes = b->bytes,
-                               .owner = b->owner,
-                               .kind = mf_owner_at(pool, b->owner)->kind,
+                               .owner = owner,
+                               .kind = mf_owner_at(pool, owner)->kind,
                                .stream = stream_of(pool, b->lane),
-                               .mark = b->mark};
+                               .mark = MF_TAG_MARK(tag)};
 }
 
 static memfit_block_info describe_slot(const memfit_pool *pool, const mf_slab *slab, uint32_t index, uint64_t word)
@@ -43,7 +45,7 @@ static bool walk_span(memfit_pool *pool, const mf_span *span, bool (*fn)(void *,
     for (unsigned i = 0; i < 32; i++) {
         mf_slab *slab = span->slab[i];
         for (uint32_t k = 0; slab && k < slab->slots; k++) {
-            uint64_t word = atomic_load_explicit(&slab->slot[k], memory_order_relaxed);
+            uint64_t word = mf_slot_load(slab, k);
             if (!(word & MF_SLOT_LIVE))
                 continue;
             memfit_block_info info = describe_slot(pool, slab, k, word);
@@ -59,7 +61,7 @@ void mf_pool_walk_blocks_locked(memfit_pool *pool, bool (*fn)(void *ctx, const m
     for (mf_block *b = pool->first; b; b = b->after) {
         if (b->state == MF_SPAN && !walk_span(pool, b->span, fn, ctx))
             return;
-        if (b->state != MF_LIVE)
+        if (!mf_block_live(b))
             continue;
         memfit_block_info info = describe_block(pool, b);
         if (!fn(ctx, &info))
@@ -83,7 +85,7 @@ memfit_status memfit_pool_each_block(memfit_pool *pool, bool (*fn)(void *ctx, co
 static bool in_slab(memfit_pool *pool, const mf_slab *slab, uint64_t offset, memfit_block_info *out)
 {
     uint32_t index = mf_slab_index(slab, offset - slab->start);
-    uint64_t word = index < slab->slots ? atomic_load_explicit(&slab->slot[index], memory_order_relaxed) : 0;
+    uint64_t word = index < slab->slots ? mf_slot_load(slab, index) : 0;
     if (!(word & MF_SLOT_LIVE))
         return false;
     memfit_block_info info = describe_slot(pool, slab, index, word);
@@ -106,9 +108,12 @@ bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block
     for (const mf_block *other = pool->first; !b && other; other = other->after)
         if (other->state == MF_LIVE && offset - other->start < other->bytes)
             b = other;
-    if (!b || offset - b->start >= (b->asked ? b->asked : 1))
+    if (!b || !mf_block_live(b))
         return false;
-    *out = describe_block(pool, b);
+    memfit_block_info info = describe_block(pool, b);
+    if (offset - b->start >= (info.bytes ? info.bytes : 1))
+        return false;
+    *out = info;
     return true;
 }
 
@@ -171,10 +176,11 @@ static void fill_pages(memfit_pool *pool, memfit_pool_info *info)
     info->reserved_bytes = p->reserved * p->bytes;
     info->reserved_peak_bytes = p->reserved_peak * p->bytes;
     info->idle_bytes = mf_pages_idle(pool) * p->bytes;
-    info->cached_bytes = mf_caches_bytes(pool);
+    uint64_t kept, cached = mf_caches_bytes(pool, &kept);
+    info->cached_bytes = cached + kept;
     info->pending_bytes = mf_lanes_pending_bytes(pool);
-    uint64_t slots = pool->slab_bytes - pool->slab_free_bytes - info->cached_bytes - waiting_slot_bytes(pool);
-    uint64_t taken = pool->block_bytes + slots, held = info->reserved_bytes - info->idle_bytes;
+    uint64_t slots = pool->slab_bytes - pool->slab_free_bytes - cached - waiting_slot_bytes(pool);
+    uint64_t taken = pool->block_bytes - kept + slots, held = info->reserved_bytes - info->idle_bytes;
     info->padding_bytes = taken > info->in_use_bytes ? taken - info->in_use_bytes : 0;
     info->pinned_bytes = held > taken + info->pending_bytes ? held - taken - info->pending_bytes : 0;
     for (mf_block *b = pool->first; b; b = b->after)
@@ -198,6 +204,7 @@ memfit_status memfit_pool_get_info(memfit_pool *pool, memfit_pool_info *out, mem
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
+    mf_caches_settle(pool);
     mf_ledger_fold_all(pool);
     memfit_pool_info info = {.policy = pool->policy,
                              .limit_bytes = pool->limit_bytes,
@@ -248,6 +255,7 @@ void mf_pool_walk_pages_locked(memfit_pool *pool, mf_pool_pages *out)
 void mf_pool_walk_pages(memfit_pool *pool, mf_pool_pages *out)
 {
     pthread_mutex_lock(&pool->lock);
+    mf_caches_settle(pool);
     mf_pool_walk_pages_locked(pool, out);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -269,7 +277,7 @@ static memfit_status check_slab(memfit_pool *pool, const mf_span *span, const mf
                slab->slots);
     for (uint32_t k = 0; k < slab->slots; k++) {
         bool is_free = slab->free_bits[k / 64] >> (k % 64) & 1;
-        if (is_free && atomic_load_explicit(&slab->slot[k], memory_order_relaxed))
+        if (is_free && mf_slot_load(slab, k))
             BROKEN("check: a free slot is live");
     }
     unsigned listed = 0;
@@ -308,6 +316,9 @@ static memfit_status check_block(memfit_pool *pool, const mf_block *b, memfit_er
         BROKEN("check: a live block without memory at %llu", (unsigned long long)b->start);
     if (b->state == MF_LIVE && mf_table_find(pool, b->start) != b)
         BROKEN("check: a live block is not in the table");
+    uint64_t word = b->state == MF_LIVE ? atomic_load_explicit(&((mf_block *)b)->word, memory_order_relaxed) : 0;
+    if (b->state == MF_LIVE && word != (b->start | MF_WORD_LIVE) && word != (b->start | MF_WORD_KEPT))
+        BROKEN("check: a block's word is not its own at %llu", (unsigned long long)b->start);
     memfit_status status = MEMFIT_OK;
     if (b->state == MF_SPAN) {
         unsigned slabs = (unsigned)(pool->span_bytes / MF_SLAB);
@@ -390,11 +401,31 @@ static memfit_status check_ledger(memfit_pool *pool, memfit_error *err)
     return MEMFIT_OK;
 }
 
+typedef struct kept_blocks {
+    memfit_error *err;
+    memfit_status status;
+} kept_blocks;
+
+static void check_kept(memfit_pool *pool, mf_cache *cache, void *ctx)
+{
+    kept_blocks *k = ctx;
+    for (uint32_t i = 0; i < cache->kept_count && !k->status; i++) {
+        const mf_block *b = cache->kept[i].block;
+        if (b->state != MF_LIVE || b->bytes != cache->kept[i].bytes || mf_block_live(b) ||
+            mf_table_find(pool, b->start) != b)
+            k->status = mf_fail(k->err, MEMFIT_INTERNAL, "check: a thread keeps a block at %llu that is not to be kept",
+                                (unsigned long long)b->start);
+    }
+}
+
 memfit_status mf_pool_check(memfit_pool *pool, memfit_error *err)
 {
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
+    kept_blocks kept = {err, MEMFIT_OK};
+    mf_caches_each(pool, check_kept, &kept);
+    status = kept.status;
     uint64_t bytes = 0, pending = 0;
     for (mf_block *b = pool->first; b && !status; b = b->after) {
         status = check_block(pool, b, err);

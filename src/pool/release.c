@@ -1,0 +1,175 @@
+/*
+ * release.c: a free that this thread's cache could not take (hot.c): under the lock, on any stream, of a block that may
+ * not be one. Everything that can be wrong with it is said here.
+ */
+#include "pool/state.h"
+
+#include "base/error.h"
+
+static memfit_status not_mine(memfit_pool *pool, memfit_address address, memfit_error *err)
+{
+    unsigned long long at = address;
+    memfit_status status = MEMFIT_OK;
+    mf_device *device = pool->device;
+    pthread_mutex_lock(&device->lock);
+    for (memfit_pool *p = device->pools; p; p = p->next)
+        if (p != pool && address - p->range < p->range_bytes)
+            status = mf_fail(err, MEMFIT_MISUSE, "pool %s: free of %#llx, which belongs to pool %s", pool->name, at,
+                             p->name);
+    pthread_mutex_unlock(&device->lock);
+    if (status)
+        return status;
+    return mf_fail(err, MEMFIT_MISUSE, "pool %s: free of %#llx, which is no address of this pool", pool->name, at);
+}
+
+/* Why an address inside the range cannot be freed; pool->lock held. */
+static memfit_status no_block(memfit_pool *pool, memfit_address address, memfit_error *err)
+{
+    memfit_block_info block;
+    unsigned long long at = address;
+    if (mf_pool_find_locked(pool, address, &block) && block.address != address)
+        return mf_fail(err, MEMFIT_MISUSE, "pool %s: free of %#llx, which lies %llu bytes inside the block at %#llx",
+                       pool->name, at, at - (unsigned long long)block.address, (unsigned long long)block.address);
+    return mf_fail(err, MEMFIT_MISUSE,
+                   "pool %s: free of %#llx, which is no live block: freed twice, or never allocated", pool->name, at);
+}
+
+/* Is the guard behind the block as we left it? */
+static memfit_status check_guard(memfit_pool *pool, memfit_address address, uint64_t asked, uint32_t owner,
+                                 memfit_stream stream, memfit_error *err)
+{
+    mf_device *device = pool->device;
+    unsigned char guard[MF_GUARD];
+    if (!pool->debug || device->hollow)
+        return MEMFIT_OK;
+    memfit_status status = device->table->copy_out(device, guard, address + asked, MF_GUARD, stream, err);
+    if (!status)
+        status = device->table->stream_sync(device, stream, err);
+    device->table->fill(device, address, MF_POISON_OLD, asked, stream, NULL);
+    for (unsigned i = 0; i < MF_GUARD && !status; i++)
+        if (guard[i] != MF_GUARD_BYTE)
+            return mf_fail(
+                err, MEMFIT_MISUSE,
+                "pool %s: byte %u behind the block at %#llx (%llu bytes, owner %s) was overwritten\nThe block "
+                "is freed all the same",
+                pool->name, i, (unsigned long long)address, (unsigned long long)asked, mf_owner_at(pool, owner)->name);
+    return status;
+}
+
+static memfit_status free_slot(memfit_pool *pool, mf_slot_ref ref, uint64_t word, unsigned lane, memfit_error *err)
+{
+    if (lane && ref.slab->lane != lane) {
+        memfit_status status = mf_lane_wait_slot(pool, lane, ref, err);
+        if (status)
+            return status;
+        pool->lane[lane]->serial++;
+        pool->lane[lane]->slot_waits[pool->lane[lane]->slot_wait_count - 1].serial = pool->lane[lane]->serial;
+    }
+    mf_slot_store(ref.slab, ref.index, 0);
+    uint32_t owner = MF_SLOT_OWNER(word);
+    mf_ledger_sub(pool, owner, MF_SLOT_ASKED(word));
+    if (!lane || ref.slab->lane == lane) {
+        if (lane)
+            pool->lane[lane]->serial++;
+        mf_slab_give(pool, ref);
+    }
+    return MEMFIT_OK;
+}
+
+void mf_block_give(memfit_pool *pool, mf_block *block, unsigned lane)
+{
+    mf_table_remove(pool, block);
+    pool->block_bytes -= block->bytes;
+    mf_block_drop(pool, block, lane, lane ? ++pool->lane[lane]->serial : 0);
+}
+
+/* Frees the half of this thread's full magazine, so that the next frees are quick again. */
+static void spill(memfit_pool *pool, unsigned size_class)
+{
+    mf_cache *cache = atomic_load(&pool->cached) ? mf_cache_mine(pool) : NULL;
+    if (!cache)
+        return;
+    mf_cache_enter(pool, cache);
+    mf_magazine *m = &cache->magazine[size_class];
+    if (m->count == m->most)
+        while (m->count > m->most / 2)
+            mf_slab_give(pool, m->item[--m->count]);
+    mf_cache_leave(cache);
+}
+
+/* What begins at an offset and is to be freed. */
+typedef struct found {
+    bool any;
+    mf_block *block; /* or a slot */
+    mf_slot_ref ref;
+    uint64_t word; /* of the slot */
+    uint64_t asked;
+    uint32_t owner;
+} found;
+
+static found find(memfit_pool *pool, uint64_t offset)
+{
+    found f = {0};
+    uintptr_t cell = mf_cell_load(pool, offset);
+    if (cell & 1) {
+        f.any = mf_slot_at(cell, offset, &f.ref);
+        f.word = f.any ? mf_slot_load(f.ref.slab, f.ref.index) : 0;
+        f.any = f.word & MF_SLOT_LIVE;
+        f.owner = MF_SLOT_OWNER(f.word);
+        f.asked = MF_SLOT_ASKED(f.word);
+    } else if ((f.block = mf_table_find(pool, offset)) && mf_block_live(f.block)) {
+        uint64_t tag = mf_block_tag(f.block);
+        f.any = true;
+        f.owner = MF_TAG_OWNER(tag);
+        f.asked = f.block->bytes - MF_TAG_REST(tag);
+    }
+    return f;
+}
+
+/* Another thread may be freeing the same block without the lock; only one of the two can have it. */
+static memfit_status free_block(memfit_pool *pool, const found *f, unsigned lane, memfit_error *err)
+{
+    uint64_t live = f->block->start | MF_WORD_LIVE;
+    if (!atomic_compare_exchange_strong_explicit(&f->block->word, &live, 0, memory_order_acq_rel, memory_order_relaxed))
+        return no_block(pool, pool->range + f->block->start, err);
+    mf_ledger_sub(pool, f->owner, f->asked);
+    mf_block_give(pool, f->block, lane);
+    return MEMFIT_OK;
+}
+
+/* The limit was lowered below use: what becomes idle goes back at once. */
+static void respect_limit(memfit_pool *pool)
+{
+    if (pool->pages.reserved > mf_pages_limit(pool))
+        mf_pages_trim(pool, mf_pages_limit(pool));
+    if (pool->pages.reserved <= mf_pages_limit(pool) && atomic_load_explicit(&pool->cached, memory_order_relaxed) &&
+        !atomic_load_explicit(&pool->keeps, memory_order_relaxed))
+        atomic_store(&pool->keeps, true);
+}
+
+memfit_status mf_pool_release(memfit_pool *pool, memfit_address address, memfit_stream stream, memfit_error *err)
+{
+    uint64_t offset = address - pool->range;
+    if (offset >= pool->range_bytes)
+        return not_mine(pool, address, err);
+    pthread_mutex_lock(&pool->lock);
+    unsigned lane = 0;
+    found f = find(pool, offset);
+    mf_cache_settle(pool, f.owner);
+    memfit_status status = f.any ? mf_lane_of(pool, stream, &lane, err) : no_block(pool, address, err);
+    memfit_status guard = status ? MEMFIT_OK : check_guard(pool, address, f.asked, f.owner, stream, err);
+    if (!status && f.block) {
+        status = free_block(pool, &f, lane, err);
+    } else if (!status) {
+        spill(pool, f.ref.slab->size_class);
+        status = free_slot(pool, f.ref, f.word, lane, err);
+    }
+    if (!status) {
+        respect_limit(pool);
+        mf_pool_now_and_then(pool);
+        if (pool->hook)
+            pool->hook(pool->hook_ctx, &(mf_pool_event){MF_POOL_FREE, f.owner, stream, address, f.asked});
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return status ? status : guard;
+}
