@@ -51,7 +51,7 @@ static size_t cache_bytes(void)
     size_t items = 0;
     for (unsigned c = 0; c < MF_CLASSES; c++)
         items += magazine_size(c);
-    return sizeof(mf_cache) + items * sizeof(mf_slot_ref) + 2 * LINE; /* no line is shared with another thread's */
+    return sizeof(mf_cache) + items * sizeof(mf_at_hand) + 2 * LINE; /* no line is shared with another thread's */
 }
 
 static mf_cache *new_cache(memfit_pool *pool)
@@ -62,7 +62,7 @@ static mf_cache *new_cache(memfit_pool *pool)
     mf_cache *cache = (mf_cache *)(((uintptr_t)memory + LINE - 1) & ~(uintptr_t)(LINE - 1));
     cache->memory = memory;
     cache->pool = pool;
-    mf_slot_ref *item = cache->items;
+    mf_at_hand *item = cache->items;
     for (unsigned c = 0; c < MF_CLASSES; c++) {
         cache->magazine[c] = (mf_magazine){.most = magazine_size(c), .item = item};
         item += magazine_size(c);
@@ -73,9 +73,27 @@ static mf_cache *new_cache(memfit_pool *pool)
     return cache;
 }
 
-/* The first call of a thread. */
+static void show(memfit_pool *pool, mf_cache *cache)
+{
+    uintptr_t thread = (uintptr_t)__builtin_thread_pointer();
+    atomic_store_explicit(&cache->thread, thread, memory_order_relaxed);
+    atomic_store_explicit(&pool->cache_at[(thread >> 6) * 0x9e3779b97f4a7c15u >> (64 - 6)], cache,
+                          memory_order_release);
+}
+
+mf_cache *mf_cache_find(memfit_pool *pool)
+{
+    mf_cache *cache = pool->have_key ? pthread_getspecific(pool->key) : NULL;
+    if (cache) /* another thread's has taken its place in the table */
+        show(pool, cache);
+    return cache;
+}
+
 mf_cache *mf_cache_attach(memfit_pool *pool)
 {
+    mf_cache *found = mf_cache_find(pool);
+    if (found)
+        return found;
     pthread_mutex_lock(&pool->lock);
     mf_cache *cache = pool->caches;
     while (cache && cache->in_use)
@@ -84,8 +102,10 @@ mf_cache *mf_cache_attach(memfit_pool *pool)
         cache = new_cache(pool);
     if (cache && pthread_setspecific(pool->key, cache))
         cache = NULL;
-    if (cache)
+    if (cache) {
         cache->in_use = true;
+        show(pool, cache);
+    }
     pthread_mutex_unlock(&pool->lock);
     return cache;
 }
@@ -138,7 +158,7 @@ void mf_cache_flush(memfit_pool *pool, mf_cache *cache, void *unused)
     for (unsigned c = 0; c < MF_CLASSES; c++) {
         mf_magazine *m = &cache->magazine[c];
         while (m->count)
-            mf_slab_give(pool, m->item[--m->count]);
+            mf_slab_give(pool, mf_slot_of(pool, &m->item[--m->count]));
     }
     mf_ledger_fold(pool, cache);
 }
@@ -179,6 +199,7 @@ void mf_cache_detach(void *value)
     mf_cache_flush(pool, cache, NULL);
     mf_cache_leave(cache);
     cache->in_use = false;
+    atomic_store_explicit(&cache->thread, 0, memory_order_relaxed);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -194,12 +215,13 @@ void mf_caches_end(memfit_pool *pool)
 
 /* ---- accounts ----------------------------------------------------------------------------------------------- */
 
-bool mf_cache_grow_owners(memfit_pool *pool, mf_cache *cache, uint32_t owner)
+/* Room for the tallies of all owners there are. */
+static bool reserve_tallies(memfit_pool *pool, mf_cache *cache, uint32_t owners)
 {
-    if (owner < cache->owner_capacity)
+    if (owners <= cache->owner_capacity)
         return true;
     uint32_t more = cache->owner_capacity ? cache->owner_capacity : 32;
-    while (more <= owner)
+    while (more < owners)
         more *= 2;
     mf_owner_tally *tallies = mf_host_zalloc(pool->host, more * sizeof *tallies);
     if (!tallies)
@@ -210,10 +232,21 @@ bool mf_cache_grow_owners(memfit_pool *pool, mf_cache *cache, uint32_t owner)
     uint32_t old_capacity = cache->owner_capacity;
     cache->owner = tallies;
     cache->owner_capacity = more;
+    cache->owner_known = 0;
     mf_cache_leave(cache);
     mf_host_free(pool->host, old, old_capacity * sizeof *old);
     pool->host_bytes += (more - old_capacity) * sizeof *tallies;
     return true;
+}
+
+void mf_cache_meet_owners(memfit_pool *pool, mf_cache *cache)
+{
+    uint32_t owners = atomic_load_explicit(&pool->owner_count, memory_order_relaxed);
+    if (!reserve_tallies(pool, cache, owners))
+        return;
+    for (uint32_t i = cache->owner_known; i < owners; i++)
+        cache->owner[i].kind = mf_owner_at(pool, i)->kind;
+    cache->owner_known = owners;
 }
 
 static void add_bytes(memfit_pool *pool, mf_cache *cache, void *ctx)

@@ -19,8 +19,6 @@
 
 #include <string.h>
 
-#define NO_STREAM UINT64_MAX
-
 static mf_lane *new_lane(memfit_pool *pool, mf_stream stream)
 {
     mf_lane *lane = mf_host_zalloc(pool->host, sizeof *lane);
@@ -34,8 +32,8 @@ static mf_lane *new_lane(memfit_pool *pool, mf_stream stream)
 
 memfit_status mf_lanes_init(memfit_pool *pool, memfit_error *err)
 {
-    pool->home = NO_STREAM;
-    pool->lane[0] = new_lane(pool, NO_STREAM);
+    pool->home = MF_NO_STREAM;
+    pool->lane[0] = new_lane(pool, MF_NO_STREAM);
     if (!pool->lane[0])
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool %s: no host memory", pool->name);
     pool->lane_count = 1;
@@ -181,7 +179,7 @@ bool mf_lanes_wait(memfit_pool *pool)
 
 bool mf_lanes_safe_to_unmap(memfit_pool *pool)
 {
-    if (pool->multi || pool->home == NO_STREAM || pool->pages.synced_frees == pool->frees_central)
+    if (pool->multi || pool->home == MF_NO_STREAM || pool->pages.synced_frees == pool->frees_central)
         return true;
     mf_device *device = pool->device;
     if (pool->options.no_stream_wait) {
@@ -325,6 +323,7 @@ static memfit_status become_multi(memfit_pool *pool, mf_stream second, unsigned 
     }
     atomic_store(&pool->cached, false);
     atomic_store(&pool->keeps, false);
+    mf_pass_set(pool);
     mf_caches_reclaim(pool);
     pool->multi = true;
     pool->lane[home]->serial++;
@@ -342,8 +341,10 @@ memfit_status mf_lane_of(memfit_pool *pool, mf_stream stream, unsigned *number, 
 {
     if (!pool->multi) {
         *number = 0;
-        if (pool->home == NO_STREAM)
+        if (pool->home == MF_NO_STREAM) {
             atomic_store(&pool->home, stream);
+            mf_pass_set(pool);
+        }
         return pool->home == stream ? MEMFIT_OK : become_multi(pool, stream, number, err);
     }
     for (unsigned i = 1; i < pool->lane_count; i++)
@@ -377,7 +378,8 @@ memfit_status memfit_pool_forget_stream(memfit_pool *pool, memfit_stream stream,
         lane->used = false;
     } else if (!status && !pool->multi && pool->home == stream) {
         pool->pages.synced_frees = pool->frees_central;
-        atomic_store(&pool->home, NO_STREAM);
+        atomic_store(&pool->home, MF_NO_STREAM);
+        mf_pass_set(pool);
     }
     pthread_mutex_unlock(&pool->lock);
     return status;

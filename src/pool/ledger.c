@@ -82,9 +82,18 @@ static memfit_status add_owner(memfit_pool *pool, memfit_kind kind, const char *
     return MEMFIT_OK;
 }
 
+void mf_ledger_set_mark(memfit_pool *pool, uint64_t mark)
+{
+    uint64_t slots = mark < MF_SLOT_MARK_MOST ? mark : MF_SLOT_MARK_MOST;
+    uint64_t blocks = mark < UINT32_MAX ? mark : UINT32_MAX;
+    atomic_store_explicit(&pool->slot_bits, MF_SLOT_LIVE | slots << MF_SLOT_MARK_SHIFT, memory_order_relaxed);
+    atomic_store_explicit(&pool->tag_bits, blocks << 32, memory_order_relaxed);
+}
+
 memfit_status mf_ledger_init(memfit_pool *pool, memfit_error *err)
 {
     uint32_t unnamed;
+    mf_ledger_set_mark(pool, 0);
     return add_owner(pool, MEMFIT_KIND_OTHER, "unnamed", &unnamed, err);
 }
 
@@ -196,7 +205,7 @@ static void fold_owner(memfit_pool *pool, mf_owner *o, mf_owner_tally *t)
 void mf_ledger_fold_one(memfit_pool *pool, mf_cache *cache, uint32_t owner)
 {
     mf_owner *o = mf_owner_at(pool, owner);
-    if (owner < cache->owner_capacity)
+    if (owner < cache->owner_known)
         fold_owner(pool, o, &cache->owner[owner]);
     fold(&pool->kind[o->kind], &cache->kind[o->kind]);
     fold(&pool->total, &cache->total);
@@ -204,7 +213,7 @@ void mf_ledger_fold_one(memfit_pool *pool, mf_cache *cache, uint32_t owner)
 
 void mf_ledger_fold(memfit_pool *pool, mf_cache *cache)
 {
-    for (uint32_t i = 0; i < cache->owner_capacity && i < pool->owner_count; i++)
+    for (uint32_t i = 0; i < cache->owner_known; i++)
         fold_owner(pool, mf_owner_at(pool, i), &cache->owner[i]);
     for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++)
         fold(&pool->kind[k], &cache->kind[k]);
@@ -338,6 +347,7 @@ memfit_status memfit_pool_mark(memfit_pool *pool, uint64_t *mark, memfit_error *
         o->at_mark = o->account.now;
     }
     uint64_t number = atomic_fetch_add_explicit(&pool->marks, 1, memory_order_relaxed) + 1;
+    mf_ledger_set_mark(pool, number);
     if (mark)
         *mark = number;
     if (pool->hook)

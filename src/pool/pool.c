@@ -269,6 +269,7 @@ void memfit_pool_destroy(memfit_pool *pool)
     pthread_mutex_lock(&pool->lock);
     mf_ledger_report_leaks(pool);
     atomic_store(&pool->magic, MF_POOL_DEAD);
+    atomic_store(&pool->pass, 0);
     pthread_mutex_unlock(&pool->lock);
     mf_device *device = pool->device;
     end(pool, true);

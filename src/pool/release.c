@@ -93,7 +93,7 @@ static void spill(memfit_pool *pool, unsigned size_class)
     mf_magazine *m = &cache->magazine[size_class];
     if (m->count == m->most)
         while (m->count > m->most / 2)
-            mf_slab_give(pool, m->item[--m->count]);
+            mf_slab_give(pool, mf_slot_of(pool, &m->item[--m->count]));
     mf_cache_leave(cache);
 }
 

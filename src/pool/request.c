@@ -38,7 +38,7 @@ static void refill(memfit_pool *pool, unsigned size_class)
     mf_slot_ref ref;
     while (m->count < m->most / 2 && pool->lane[0]->partial[size_class] &&
            mf_slab_take(pool, size_class, 0, false, &ref, NULL))
-        m->item[m->count++] = ref;
+        m->item[m->count++] = (mf_at_hand){mf_slot_word(ref.slab, ref.index), mf_slot_offset(ref)};
     mf_cache_leave(cache);
 }
 
@@ -49,7 +49,7 @@ static bool attempt_small(memfit_pool *pool, const mf_request *r, unsigned size_
     if (!mf_slab_take(pool, size_class, lane, grow_soft, &ref, err))
         return false;
     mf_slot_store(ref.slab, ref.index, mf_slot_live(pool, r->owner, r->bytes));
-    *out = mf_slot_address(pool, ref);
+    *out = pool->range + mf_slot_offset(ref);
     refill(pool, size_class);
     return true;
 }

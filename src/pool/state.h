@@ -14,9 +14,9 @@
  * what is safe for all. While a pool has seen one stream only, everything is in lane 0, and pages are unmapped only
  * after waiting for that stream.
  *
- * - A thread that frees a block may keep it: the block is as before, but its word says so, and the thread's next request
- * of exactly this size has it again. Whatever needs pool->lock gives back first what its own thread keeps; nobody makes
- * or moves a page while another thread keeps a block. So a kept block costs nobody anything.
+ * - A thread that frees a block may keep it: the block is as before, but its word says so, and the thread's next
+ * request of exactly this size has it again. Whatever needs pool->lock gives back first what its own thread keeps;
+ * nobody makes or moves a page while another thread keeps a block. So a kept block costs nobody anything.
  *
  * Locks: pool->lock guards everything but the threads' caches (magazines, kept blocks, tallies). A cache is entered by
  * its own thread without any locked instruction; others, who hold pool->lock, seize it (cache.c). Cells, slot words,
@@ -48,6 +48,7 @@ enum {
     MF_PRESSURES = 8,
     MF_MAGAZINE = 64,
     MF_KEPT = 8,      /* blocks a thread keeps */
+    MF_CACHE_AT = 64, /* a power of two */
     MF_DRIFT = 65536, /* bytes a thread's tally may rise before it is folded */
     MF_OWNER_CHUNK = 256,
     MF_OWNERS_MOST = 65536,
@@ -71,7 +72,7 @@ struct mf_block {
             mf_block *bin_before, *bin_after; /* hole */
         };
         struct {
-            _Atomic uint64_t tag;  /* live: MF_TAG */
+            _Atomic uint64_t tag;  /* live: mark << 32 | owner << 16 | bytes not asked for */
             _Atomic uint64_t word; /* live: start | MF_WORD_LIVE or MF_WORD_KEPT; no pointer looks like it */
         };
         mf_span *span; /* span */
@@ -85,12 +86,10 @@ _Static_assert(sizeof(mf_block) <= 64, "a block's record is a line of the cache"
 
 #define MF_WORD_LIVE UINT64_C(1)
 #define MF_WORD_KEPT UINT64_C(3) /* freed, in the cache of a thread */
-/* Bytes not asked for (an alignment unit and a guard at most), owner, mark. */
-#define MF_TAG(rest, owner, mark) ((uint64_t)(mark) << 32 | (uint64_t)(owner) << 16 | (uint64_t)(rest))
-#define MF_TAG_MARK_MOST          UINT32_MAX
-#define MF_TAG_REST(tag)          ((tag)&0xffff)
-#define MF_TAG_OWNER(tag)         ((uint32_t)((tag) >> 16) & 0xffff)
-#define MF_TAG_MARK(tag)          ((tag) >> 32)
+/* Not asked for are an alignment unit and a guard at most. */
+#define MF_TAG_REST(tag)  ((tag)&0xffff)
+#define MF_TAG_OWNER(tag) ((uint32_t)((tag) >> 16) & 0xffff)
+#define MF_TAG_MARK(tag)  ((tag) >> 32)
 
 static inline uint64_t mf_block_tag(const mf_block *b)
 {
@@ -139,7 +138,7 @@ struct mf_slab {
     mf_span *span;
     mf_slab *before, *after; /* slabs of this class and lane with a free slot */
     uint64_t free_bits[MF_SLAB_SLOTS / 64];
-    uint64_t apart[2]; /* keeps the words off the line of the fields at the top, which every free reads */
+    uint64_t apart[2];       /* keeps the words off the line of the fields at the top, which every free reads */
     _Atomic uint64_t word[]; /* by mf_slot_word */
 };
 
@@ -251,6 +250,7 @@ typedef struct mf_tally { /* a thread's part: what changed since it was last fol
 typedef struct mf_owner_tally {
     mf_tally bytes;
     _Atomic uint64_t allocations, frees; /* the kinds' and the total's are their owners' sums */
+    memfit_kind kind;
 } mf_owner_tally;
 
 typedef struct mf_account { /* the pool's own */
@@ -265,9 +265,14 @@ typedef struct mf_owner {
     char name[64];
 } mf_owner;
 
+typedef struct mf_at_hand { /* a free slot */
+    _Atomic uint64_t *word;
+    uint64_t offset;
+} mf_at_hand;
+
 typedef struct mf_magazine {
     uint32_t count, most;
-    mf_slot_ref *item;
+    mf_at_hand *item;
 } mf_magazine;
 
 typedef struct mf_kept {
@@ -275,20 +280,22 @@ typedef struct mf_kept {
     mf_block *block;
 } mf_kept;
 
-typedef struct mf_cache { /* of one thread in one pool */
+typedef struct mf_cache {           /* of one thread in one pool */
     _Alignas(64) _Atomic bool busy; /* its thread is inside */
     _Atomic bool wanted;            /* someone else is, or wants to be */
     bool in_use;                    /* a thread has it */
     _Atomic uint32_t kept_count;    /* changed inside only; others read it as a hint */
-    uint32_t owner_capacity;
+    uint32_t owner_known;           /* owners below have a tally that knows their kind */
     mf_owner_tally *owner;
     mf_tally total, kind[MEMFIT_KIND_COUNT];
-    mf_kept kept[MF_KEPT]; /* in the order they were freed */
+    mf_kept kept[MF_KEPT];    /* in the order they were freed */
+    _Atomic uintptr_t thread; /* whose it is; 0: nobody's */
     struct mf_cache *next;
     memfit_pool *pool;
     void *memory; /* what it lies in */
+    uint32_t owner_capacity;
     mf_magazine magazine[MF_CLASSES];
-    mf_slot_ref items[]; /* what the magazines point into */
+    mf_at_hand items[]; /* what the magazines point into */
 } mf_cache;
 
 typedef struct mf_pressure {
@@ -313,6 +320,7 @@ typedef enum mf_refusal {
 struct memfit_pool {
     /* what the hot path reads, and nobody writes while it runs */
     _Atomic uint64_t magic;
+    _Atomic uint64_t pass; /* MF_POOL_ALIVE ^ the stream whose calls may go to threads' caches; 0: none */
     mf_address range;
     uint64_t range_bytes;
     _Atomic(uintptr_t *) *leaf; /* slabs by address: leaf[offset >> 28][offset >> 16 & 4095] */
@@ -325,8 +333,11 @@ struct memfit_pool {
     mf_pool_hook hook;
     void *hook_ctx;
     struct memfit_recorder *trace_file; /* made for MEMFIT_TRACE */
+    _Atomic uint64_t slot_bits,
+        tag_bits; /* what is the same in every slot's word and block's tag until the next mark */
     pthread_key_t key;
     bool have_key;
+    _Atomic(mf_cache *) cache_at[MF_CACHE_AT]; /* threads' caches, for finding them quickly */
     unsigned char class_of[MF_SMALL_MOST / MF_UNIT + 1];
     mf_owner *owner_chunk[MF_OWNERS_MOST / MF_OWNER_CHUNK];
 
@@ -362,7 +373,7 @@ struct memfit_pool {
     mf_account total, kind[MEMFIT_KIND_COUNT];
     uint32_t *owner_table; /* hash of kind and name -> owner + 1 */
     size_t owner_table_size;
-    mf_cache *caches; /* a list that only grows */
+    mf_cache *caches;         /* a list that only grows */
     uint64_t block_bytes;     /* address space of live blocks, the kept among them */
     uint64_t slab_bytes;      /* of slabs */
     uint64_t slab_free_bytes; /* of them: slots not handed out, neither to a block nor to a magazine */
@@ -378,7 +389,19 @@ struct memfit_pool {
     void *explain;           /* what the explanation keeps in reserve */
 };
 
-#define MF_BEYOND UINT64_MAX
+#define MF_BEYOND    UINT64_MAX
+#define MF_NO_STREAM UINT64_MAX
+
+static inline void mf_pass_set(memfit_pool *pool) /* after cached or home changed */
+{
+    uint64_t home = atomic_load(&pool->home);
+    atomic_store(&pool->pass, atomic_load(&pool->cached) && home != MF_NO_STREAM ? MF_POOL_ALIVE ^ home : 0);
+}
+/* A living pool, threads have caches, and this is the only stream. */
+static inline bool mf_pass(memfit_pool *pool, mf_stream stream)
+{
+    return pool && atomic_load_explicit(&pool->pass, memory_order_acquire) == (MF_POOL_ALIVE ^ stream);
+}
 
 static inline uint64_t mf_round_up(uint64_t n, uint64_t to)
 {
@@ -484,15 +507,22 @@ static inline uint32_t mf_slab_index(const mf_slab *slab, uint64_t offset)
 void mf_caches_init(memfit_pool *pool);
 mf_cache *mf_cache_attach(memfit_pool *pool); /* this thread's first; NULL: none to be had */
 void mf_cache_detach(void *cache);
-bool mf_cache_grow_owners(memfit_pool *pool, mf_cache *cache, uint32_t owner); /* pool->lock held */
-static inline mf_cache *mf_cache_get(memfit_pool *pool)
+void mf_cache_meet_owners(memfit_pool *pool, mf_cache *cache); /* tallies for all there are; pool->lock held */
+mf_cache *mf_cache_find(memfit_pool *pool);                    /* this thread's, or NULL */
+/* This thread's, if it was among the last to be looked for in its place of the table; otherwise NULL. A cache that says
+ * it is this thread's is: only this thread says so, and it takes it back when it ends. */
+static inline mf_cache *mf_cache_peek(memfit_pool *pool)
 {
-    mf_cache *cache = pthread_getspecific(pool->key);
-    return cache ? cache : mf_cache_attach(pool);
+    uintptr_t thread = (uintptr_t)__builtin_thread_pointer();
+    uint64_t at = (thread >> 6) * 0x9e3779b97f4a7c15u >> (64 - 6);
+    _Static_assert(MF_CACHE_AT == 1 << 6, "the shift above");
+    mf_cache *cache = atomic_load_explicit(&pool->cache_at[at], memory_order_acquire);
+    return cache && atomic_load_explicit(&cache->thread, memory_order_relaxed) == thread ? cache : NULL;
 }
 static inline mf_cache *mf_cache_mine(memfit_pool *pool) /* or NULL */
 {
-    return pool->have_key ? pthread_getspecific(pool->key) : NULL;
+    mf_cache *cache = mf_cache_peek(pool);
+    return cache ? cache : mf_cache_find(pool);
 }
 /* By its own thread. False: someone else wants it; take pool->lock instead. With pool->lock held it never is. */
 static inline bool mf_cache_enter(const memfit_pool *pool, mf_cache *cache)
@@ -512,9 +542,10 @@ static inline void mf_cache_leave(mf_cache *cache)
     atomic_store_explicit(&cache->busy, false, memory_order_release);
 }
 /* All of the following: pool->lock held. */
-void mf_cache_settle(memfit_pool *pool, uint32_t owner); /* this thread's: gives back blocks, folds this owner's tallies */
-bool mf_caches_settle(memfit_pool *pool);                /* gives back every thread's kept blocks; false: there were none */
-void mf_caches_reclaim(memfit_pool *pool);               /* and the magazines, and folds everything */
+void mf_cache_settle(memfit_pool *pool,
+                     uint32_t owner);      /* this thread's: gives back blocks, folds this owner's tallies */
+bool mf_caches_settle(memfit_pool *pool);  /* gives back every thread's kept blocks; false: there were none */
+void mf_caches_reclaim(memfit_pool *pool); /* and the magazines, and folds everything */
 void mf_caches_each(memfit_pool *pool, void (*fn)(memfit_pool *pool, mf_cache *cache, void *ctx), void *ctx);
 uint64_t mf_caches_bytes(memfit_pool *pool, uint64_t *kept_bytes); /* of slots; of blocks */
 void mf_caches_end(memfit_pool *pool);
@@ -533,6 +564,7 @@ void mf_ledger_fold(memfit_pool *pool, mf_cache *cache);                     /* 
 void mf_ledger_fold_one(memfit_pool *pool, mf_cache *cache, uint32_t owner); /* this owner's, kind's and the total */
 void mf_ledger_fold_all(memfit_pool *pool);                                  /* every cache's; pool->lock held */
 void mf_ledger_report_leaks(memfit_pool *pool);
+void mf_ledger_set_mark(memfit_pool *pool, uint64_t mark); /* for what is handed out from now on */
 
 /* ---- lanes.c ---------------------------------------------------------------------------------------------------- */
 memfit_status mf_lanes_init(memfit_pool *pool, memfit_error *err);
@@ -578,23 +610,24 @@ enum { MF_POISON_NEW = 0xcd, MF_POISON_OLD = 0xdd, MF_GUARD_BYTE = 0xfd, MF_GUAR
 
 static inline uint64_t mf_slot_live(const memfit_pool *pool, uint32_t owner, uint64_t asked) /* its word */
 {
-    uint64_t mark = atomic_load_explicit(&pool->marks, memory_order_relaxed);
-    if (mark > MF_SLOT_MARK_MOST)
-        mark = MF_SLOT_MARK_MOST;
-    return MF_SLOT_LIVE | mark << MF_SLOT_MARK_SHIFT | (uint64_t)owner << 17 | asked;
+    return atomic_load_explicit(&pool->slot_bits, memory_order_relaxed) | (uint64_t)owner << 17 | asked;
 }
 /* The block is live from here on; everything else about it is set. */
 static inline void mf_block_hand_out(const memfit_pool *pool, mf_block *block, uint32_t owner, uint64_t asked)
 {
-    uint64_t mark = atomic_load_explicit(&pool->marks, memory_order_relaxed);
-    if (mark > MF_TAG_MARK_MOST)
-        mark = MF_TAG_MARK_MOST;
-    atomic_store_explicit(&block->tag, MF_TAG(block->bytes - asked, owner, mark), memory_order_relaxed);
+    uint64_t bits = atomic_load_explicit(&pool->tag_bits, memory_order_relaxed);
+    atomic_store_explicit(&block->tag, bits | (uint64_t)owner << 16 | (block->bytes - asked), memory_order_relaxed);
     atomic_store_explicit(&block->word, block->start | MF_WORD_LIVE, memory_order_release);
 }
-static inline memfit_address mf_slot_address(const memfit_pool *pool, mf_slot_ref ref)
+static inline uint64_t mf_slot_offset(mf_slot_ref ref)
 {
-    return pool->range + ref.slab->start + (uint64_t)ref.index * ref.slab->slot_bytes;
+    return ref.slab->start + (uint64_t)ref.index * ref.slab->slot_bytes;
+}
+/* The slot of a magazine's item. */
+static inline mf_slot_ref mf_slot_of(memfit_pool *pool, const mf_at_hand *item)
+{
+    mf_slab *slab = (mf_slab *)(mf_cell_load(pool, item->offset) & ~(uintptr_t)1);
+    return (mf_slot_ref){slab, mf_slab_index(slab, item->offset - slab->start)};
 }
 /* The slot that begins at an offset in the slab of a cell; false: none. */
 static inline bool mf_slot_at(uintptr_t cell, uint64_t offset, mf_slot_ref *ref)
