@@ -251,19 +251,14 @@ void mf_cache_meet_owners(memfit_pool *pool, mf_cache *cache)
 
 static void add_bytes(memfit_pool *pool, mf_cache *cache, void *ctx)
 {
-    uint64_t *bytes = ctx;
     (void)pool;
     for (unsigned k = 0; k < MF_CLASSES; k++)
-        bytes[0] += (uint64_t)cache->magazine[k].count * mf_class_bytes(k);
-    uint32_t count = atomic_load_explicit(&cache->kept_count, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++)
-        bytes[1] += cache->kept[i].bytes;
+        *(uint64_t *)ctx += (uint64_t)cache->magazine[k].count * mf_class_bytes(k);
 }
 
-uint64_t mf_caches_bytes(memfit_pool *pool, uint64_t *kept_bytes)
+uint64_t mf_caches_bytes(memfit_pool *pool)
 {
-    uint64_t bytes[2] = {0, 0};
-    mf_caches_each(pool, add_bytes, bytes);
-    *kept_bytes = bytes[1];
-    return bytes[0];
+    uint64_t bytes = 0;
+    mf_caches_each(pool, add_bytes, &bytes);
+    return bytes;
 }

@@ -77,6 +77,7 @@ static void read_other_pools(memfit_pool *pool, mf_explain *ex)
     for (memfit_pool *other = pool->device->pools; other; other = other->next) {
         if (other == pool || pthread_mutex_trylock(&other->lock))
             continue;
+        mf_caches_reclaim(other); /* as a request does before it takes from another pool */
         uint64_t reserved = other->pages.reserved * other->pages.bytes;
         uint64_t room = mf_limit_room(other, other->limit_bytes);
         e->other_pools_bytes += reserved;

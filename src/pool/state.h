@@ -547,7 +547,7 @@ void mf_cache_settle(memfit_pool *pool,
 bool mf_caches_settle(memfit_pool *pool);  /* gives back every thread's kept blocks; false: there were none */
 void mf_caches_reclaim(memfit_pool *pool); /* and the magazines, and folds everything */
 void mf_caches_each(memfit_pool *pool, void (*fn)(memfit_pool *pool, mf_cache *cache, void *ctx), void *ctx);
-uint64_t mf_caches_bytes(memfit_pool *pool, uint64_t *kept_bytes); /* of slots; of blocks */
+uint64_t mf_caches_bytes(memfit_pool *pool); /* of slots */
 void mf_caches_end(memfit_pool *pool);
 void mf_cache_flush(memfit_pool *pool, mf_cache *cache, void *unused); /* inside it */
 

@@ -138,18 +138,57 @@ static bool is_mapped(const memfit_pool *pool, uint64_t page)
     return page < pool->pages.covered && (pool->pages.mapped[page / 64] >> (page % 64) & 1);
 }
 
-/* The longest stretch of a hole that has memory behind it. */
-static uint64_t backed_bytes(const memfit_pool *pool, const mf_block *hole)
+/* The longest stretch of a gap that has memory behind it. */
+static uint64_t backed_bytes(const memfit_pool *pool, uint64_t start, uint64_t end)
 {
-    uint64_t longest = 0, run = 0, shift = pool->pages.shift, end = hole->start + hole->bytes;
-    for (uint64_t page = hole->start >> shift; page << shift < end && page < pool->pages.top; page++) {
-        uint64_t from = page << shift > hole->start ? page << shift : hole->start;
+    uint64_t longest = 0, run = 0, shift = pool->pages.shift;
+    for (uint64_t page = start >> shift; page << shift < end && page < pool->pages.top; page++) {
+        uint64_t from = page << shift > start ? page << shift : start;
         uint64_t to = (page + 1) << shift < end ? (page + 1) << shift : end;
         run = is_mapped(pool, page) ? run + (to - from) : 0;
         if (run > longest)
             longest = run;
     }
     return longest;
+}
+
+/* What lies free between the blocks, as it would be if threads kept none. Looking must not change anything: not where
+ * the next block goes, either. So what is kept is not given back first, but counted as a hole. */
+typedef struct gaps {
+    uint64_t largest_bytes; /* with memory behind it */
+    uint64_t idle;          /* pages */
+    uint64_t kept_bytes;    /* of the gaps: in the threads' caches */
+} gaps;
+
+static void close_gap(const memfit_pool *pool, gaps *g, uint64_t start, uint64_t end, bool waits)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t first = (start + p->bytes - 1) >> p->shift, past = end >> p->shift;
+    uint64_t bytes = start < end ? backed_bytes(pool, start, end) : 0;
+    if (bytes > g->largest_bytes)
+        g->largest_bytes = bytes;
+    if (past > p->top)
+        past = p->top;
+    if (first < past && !waits)
+        g->idle += past - first - mf_pages_missing(pool, first << p->shift, (past - first) << p->shift);
+}
+
+static gaps find_gaps(memfit_pool *pool)
+{
+    gaps g = {0};
+    uint64_t start = 0;
+    for (const mf_block *b = pool->first; b; b = b->after) {
+        bool kept = b->state == MF_LIVE && !mf_block_live(b);
+        g.kept_bytes += kept ? b->bytes : 0;
+        if (kept || (b->state == MF_HOLE && !b->lane))
+            continue;
+        close_gap(pool, &g, start, b->start, false);
+        start = b->start + b->bytes;
+        if (b->state == MF_HOLE) /* a stream's own */
+            close_gap(pool, &g, b->start, start, true);
+    }
+    close_gap(pool, &g, start, pool->range_bytes, false);
+    return g;
 }
 
 static uint64_t waiting_slot_bytes(const memfit_pool *pool)
@@ -172,23 +211,19 @@ static uint64_t budget_room(const memfit_pool *pool)
 static void fill_pages(memfit_pool *pool, memfit_pool_info *info)
 {
     const mf_pages *p = &pool->pages;
+    gaps g = find_gaps(pool);
     info->page_bytes = p->bytes;
     info->reserved_bytes = p->reserved * p->bytes;
     info->reserved_peak_bytes = p->reserved_peak * p->bytes;
-    info->idle_bytes = mf_pages_idle(pool) * p->bytes;
-    uint64_t kept, cached = mf_caches_bytes(pool, &kept);
-    info->cached_bytes = cached + kept;
+    info->idle_bytes = (g.idle + p->spare_count) * p->bytes;
+    info->largest_free_bytes = g.largest_bytes;
+    uint64_t cached = mf_caches_bytes(pool);
+    info->cached_bytes = cached + g.kept_bytes;
     info->pending_bytes = mf_lanes_pending_bytes(pool);
     uint64_t slots = pool->slab_bytes - pool->slab_free_bytes - cached - waiting_slot_bytes(pool);
-    uint64_t taken = pool->block_bytes - kept + slots, held = info->reserved_bytes - info->idle_bytes;
+    uint64_t taken = pool->block_bytes - g.kept_bytes + slots, held = info->reserved_bytes - info->idle_bytes;
     info->padding_bytes = taken > info->in_use_bytes ? taken - info->in_use_bytes : 0;
     info->pinned_bytes = held > taken + info->pending_bytes ? held - taken - info->pending_bytes : 0;
-    for (mf_block *b = pool->first; b; b = b->after)
-        if (b->state == MF_HOLE) {
-            uint64_t bytes = backed_bytes(pool, b);
-            if (bytes > info->largest_free_bytes)
-                info->largest_free_bytes = bytes;
-        }
     uint64_t limit = mf_pages_limit(pool), room = budget_room(pool) / p->bytes;
     uint64_t most = limit < p->reserved || limit - p->reserved < room ? limit : p->reserved + room;
     uint64_t used = held / p->bytes;
@@ -204,7 +239,6 @@ memfit_status memfit_pool_get_info(memfit_pool *pool, memfit_pool_info *out, mem
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
-    mf_caches_settle(pool);
     mf_ledger_fold_all(pool);
     memfit_pool_info info = {.policy = pool->policy,
                              .limit_bytes = pool->limit_bytes,
@@ -255,7 +289,6 @@ void mf_pool_walk_pages_locked(memfit_pool *pool, mf_pool_pages *out)
 void mf_pool_walk_pages(memfit_pool *pool, mf_pool_pages *out)
 {
     pthread_mutex_lock(&pool->lock);
-    mf_caches_settle(pool);
     mf_pool_walk_pages_locked(pool, out);
     pthread_mutex_unlock(&pool->lock);
 }
