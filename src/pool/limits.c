@@ -110,7 +110,7 @@ static memfit_status lower(memfit_pool *pool, uint64_t limit_bytes, bool when_fr
     move_slice(pool, limit_bytes, NULL);
     pool->limit_bytes = limit_bytes;
     if (p->reserved > pages) { /* what is freed from now on goes back at once */
-        atomic_store(&pool->keeps, false);
+        mf_pool_decide_keeping(pool);
         mf_caches_settle(pool);
     }
     if (pool->soft_limit_bytes > limit_bytes)

@@ -137,16 +137,6 @@ static memfit_status free_block(memfit_pool *pool, const found *f, unsigned lane
     return MEMFIT_OK;
 }
 
-/* The limit was lowered below use: what becomes idle goes back at once. */
-static void respect_limit(memfit_pool *pool)
-{
-    if (pool->pages.reserved > mf_pages_limit(pool))
-        mf_pages_trim(pool, mf_pages_limit(pool));
-    if (pool->pages.reserved <= mf_pages_limit(pool) && atomic_load_explicit(&pool->cached, memory_order_relaxed) &&
-        !atomic_load_explicit(&pool->keeps, memory_order_relaxed))
-        atomic_store(&pool->keeps, true);
-}
-
 memfit_status mf_pool_release(memfit_pool *pool, memfit_address address, memfit_stream stream, memfit_error *err)
 {
     uint64_t offset = address - pool->range;
@@ -165,7 +155,8 @@ memfit_status mf_pool_release(memfit_pool *pool, memfit_address address, memfit_
         status = free_slot(pool, f.ref, f.word, lane, err);
     }
     if (!status) {
-        respect_limit(pool);
+        if (pool->pages.reserved > mf_pages_limit(pool)) /* the limit was lowered below use */
+            mf_pages_trim(pool, mf_pages_limit(pool));
         mf_pool_now_and_then(pool);
         if (pool->hook)
             pool->hook(pool->hook_ctx, &(mf_pool_event){MF_POOL_FREE, f.owner, stream, address, f.asked});

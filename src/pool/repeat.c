@@ -386,6 +386,11 @@ void mf_repeat_gone(memfit_pool *pool, const mf_block *block)
         at(r, block->serial - 1)->life = (uint32_t)(r->count - (block->serial - 1));
 }
 
+bool mf_repeat_plans(const memfit_pool *pool)
+{
+    return pool->repeat && pool->repeat->seats;
+}
+
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err)
 {
     enum { ALL_PAIRS = 256 }; /* beyond, every seat is held against its neighbours in time only */

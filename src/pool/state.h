@@ -327,7 +327,7 @@ struct memfit_pool {
     _Atomic uint32_t owner_count;
     _Atomic(mf_table *) table;
     _Atomic bool cached;   /* threads have magazines: one stream so far, not debug */
-    _Atomic bool keeps;    /* and may keep blocks: the pool is not above its limit */
+    _Atomic bool keeps;    /* and may keep blocks (mf_pool_decide_keeping) */
     bool fenced;           /* entering a cache needs a fence: the system has no barrier for all threads */
     _Atomic uint64_t home; /* the only stream seen so far */
     mf_pool_hook hook;
@@ -380,8 +380,9 @@ struct memfit_pool {
     _Atomic uint64_t marks;
     uint64_t failures, remaps, remapped_pages, created_pages, released_pages, stream_waits, frees_central;
     uint64_t central_calls;
-    uint64_t remapped_now; /* pages moved by the request at work */
-    uint64_t host_bytes;   /* outside the arena */
+    uint64_t remaps_seen, remaps_at; /* the central call when they last became more; 0: never */
+    uint64_t remapped_now;           /* pages moved by the request at work */
+    uint64_t host_bytes;             /* outside the arena */
 
     mf_refusal refusal;
     uint64_t refused_pages;  /* what the best place would still have needed */
@@ -489,6 +490,7 @@ void mf_repeat_end(memfit_pool *pool);
 mf_block *mf_repeat_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start);
 void mf_repeat_note(memfit_pool *pool, mf_block *block);       /* a block that was just cut */
 void mf_repeat_gone(memfit_pool *pool, const mf_block *block); /* before its record becomes a hole's */
+bool mf_repeat_plans(const memfit_pool *pool);                 /* blocks go where a plan says */
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err);
 
 /* ---- slab.c --------------------------------------------------------------------------------------------------- */
@@ -605,6 +607,7 @@ memfit_status mf_pool_request(memfit_pool *pool, const mf_request *request, memf
 memfit_status mf_pool_release(memfit_pool *pool, memfit_address address, memfit_stream stream, memfit_error *err);
 void mf_block_give(memfit_pool *pool, mf_block *block, unsigned lane); /* it is nobody's any more: a hole again */
 void mf_pool_now_and_then(memfit_pool *pool);
+void mf_pool_decide_keeping(memfit_pool *pool);
 /* What the debug mode puts into memory, and how much of it behind a block. */
 enum { MF_POISON_NEW = 0xcd, MF_POISON_OLD = 0xdd, MF_GUARD_BYTE = 0xfd, MF_GUARD = 256 };
 
