@@ -10,9 +10,12 @@
  *   growth     64 GiB from cold, in bulk handles
  *   trim       everything freed and trimmed: NVML back at the fixed cost
  *   patterns   every block is filled with its number by the card and read back before it is freed, under a limit that
- * forces pages to move: a page shared or taken too early would show; several threads, a stream each limit      NVML's
- * figure sampled every 10 ms while the pool is driven to its limit slices     two logical devices, each held to its own
- * limit refusal    a limit below the fixed cost
+ *              forces pages to move: a page shared or taken too early would show; several threads, a stream each
+ *   behind     the same on one stream that is kept far behind the program: pages move while the card still works with
+ *              them. What is read back is gathered on the card, so that nothing ever waits
+ *   limit      NVML's figure sampled every 10 ms while the pool is driven to its limit
+ *   slices     two logical devices, each held to its own limit
+ *   refusal    a limit below the fixed cost
  */
 #include "base/os.h"
 #include "device/device.h"
@@ -38,7 +41,7 @@ static void row(const char *what, bool good, const char *format, ...) MEMFIT_PRI
 
 static void row(const char *what, bool good, const char *format, ...)
 {
-    char text[200];
+    char text[240];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -261,6 +264,65 @@ static void patterns(memfit_device *device, uint64_t fixed)
     memfit_pool_destroy(pool);
 }
 
+/* One stream, never waited for: before a block is freed three pieces of it are copied into a block of results. */
+static void behind(memfit_device *device, uint64_t fixed)
+{
+    enum { SLOTS = 64, ROUNDS = 8000, PIECE = 1024, LOAD_EVERY = 40 };
+    struct {
+        memfit_address at;
+        uint64_t bytes;
+        unsigned char mark;
+    } slots[SLOTS] = {0};
+    static unsigned char marks[ROUNDS];
+    uint64_t results_bytes = (uint64_t)ROUNDS * 3 * PIECE, load_bytes = 256 * MIB, checked = 0, refused = 0, wrong = 0;
+    memfit_pool *pool = make_pool(device, fixed + results_bytes + load_bytes + 600 * MIB, 0, false);
+    memfit_address results = 0, load = 0;
+    memfit_stream stream = 0;
+    unsigned seed = 3;
+    bool good = !memfit_stream_create(device, &stream, NULL) &&
+                !memfit_pool_alloc_on(pool, results_bytes, 0, 0, stream, &results, NULL) &&
+                !memfit_pool_alloc_on(pool, load_bytes, 0, 0, stream, &load, NULL);
+    for (int i = 0; good && i < ROUNDS; i++) {
+        int k = (int)(next_random(&seed) % SLOTS);
+        for (int l = 0; i % LOAD_EVERY == 0 && l < 64; l++) /* some milliseconds of work */
+            good = good && !memfit_device_fill(device, load, 1, load_bytes, stream, NULL);
+        if (slots[k].at) {
+            uint64_t spots[3] = {0, slots[k].bytes - PIECE, next_random(&seed) * 512 % (slots[k].bytes - PIECE)};
+            for (int s = 0; s < 3; s++)
+                good = good && !device->table->copy(device, results + (checked * 3 + (uint64_t)s) * PIECE,
+                                                   slots[k].at + spots[s], PIECE, stream, NULL);
+            marks[checked++] = slots[k].mark;
+            memfit_pool_free_on(pool, slots[k].at, stream, NULL);
+            slots[k].at = 0;
+            continue;
+        }
+        uint64_t bytes = PIECE + next_random(&seed) * next_random(&seed) % (next_random(&seed) % 4 ? 6 * MIB : 60 * MIB);
+        if (memfit_pool_alloc_on(pool, bytes, 0, 0, stream, &slots[k].at, NULL)) {
+            slots[k].at = 0;
+            refused++;
+            continue;
+        }
+        slots[k].bytes = bytes;
+        slots[k].mark = (unsigned char)(1 + next_random(&seed) % 255);
+        good = good && !memfit_device_fill(device, slots[k].at, slots[k].mark, bytes, stream, NULL);
+    }
+    unsigned char piece[3 * PIECE];
+    for (uint64_t i = 0; good && i < checked; i++) {
+        good = !memfit_device_copy_out(device, piece, results + i * sizeof piece, sizeof piece, stream, NULL) &&
+               !memfit_stream_sync(device, stream, NULL);
+        for (size_t b = 0; b < sizeof piece; b++)
+            wrong += piece[b] != marks[i];
+    }
+    memfit_pool_info info = {0};
+    memfit_pool_get_info(pool, &info, NULL);
+    row("behind", good && wrong == 0 && checked > 0,
+        "%llu blocks read back, %llu wrong bytes, %llu remaps of %llu pages, %llu waits, %llu refused at the limit",
+        (unsigned long long)checked, (unsigned long long)wrong, (unsigned long long)info.remaps,
+        (unsigned long long)info.remapped_pages, (unsigned long long)info.stream_waits, (unsigned long long)refused);
+    memfit_pool_destroy(pool);
+    memfit_stream_destroy(device, stream, NULL);
+}
+
 /* ---- limits ----------------------------------------------------------------------------------------------- */
 
 typedef struct sampler {
@@ -373,6 +435,7 @@ int main(int argc, char **argv)
     vmm_costs(device);
     growth_and_trim(device, info.fixed_bytes, info.free_bytes);
     patterns(device, info.fixed_bytes);
+    behind(device, info.fixed_bytes);
     slices(device);
     limits(device, info.fixed_bytes, seconds);
     mf_nvml_close(nvml);

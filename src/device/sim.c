@@ -1,8 +1,8 @@
 /*
  * sim.c: a device with no memory behind it.
  *
- *     reservation   base, bytes, and a two-level table: granule -> handle index (+ top bit: access granted)
- *     handle        bytes, and the address it is mapped at (0: nowhere); a handle is mapped at most once
+ *     reservation   base, bytes, and a two-level table: granule -> handle index (+ top bits: access granted, first)
+ *     handle        bytes, and how often it is mapped; the first granule of a mapping has a bit of its own
  *     stream        two counters: work submitted, work done. They are equal unless a test holds the stream
  *
  * Everything is counted, every call costs modelled time, and any call can be told to fail. What a driver would refuse
@@ -19,6 +19,8 @@
 
 enum { LEAF = 4096 };
 #define ACCESS_BIT 0x80000000u
+#define FIRST_BIT  0x40000000u
+#define INDEX(e)   ((e) & ~(ACCESS_BIT | FIRST_BIT))
 
 typedef struct reservation {
     mf_address base;
@@ -29,7 +31,7 @@ typedef struct reservation {
 
 typedef struct handle {
     uint64_t bytes; /* 0: this entry is free */
-    mf_address mapped_at;
+    uint32_t maps;
     uint32_t next_free;
 } handle;
 
@@ -245,7 +247,7 @@ static memfit_status sim_release(mf_device *device, mf_physical physical, uint64
     if (status)
         return status;
     handle *h = find_handle(s, physical, bytes);
-    if (!h || h->mapped_at)
+    if (!h || h->maps)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: release of a handle that is %s", h ? "mapped" : "unknown"));
     *h = (handle){0, 0, s->free_handle};
     s->free_handle = (uint32_t)physical;
@@ -284,20 +286,19 @@ static memfit_status sim_map(mf_device *device, mf_address address, uint64_t byt
         return status;
     reservation *r = find_reservation(s, address, bytes);
     handle *h = find_handle(s, physical, bytes);
-    if (!r || !h || (address - r->base) % g || h->mapped_at)
+    if (!r || !h || (address - r->base) % g)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: map of %s",
-                                !r             ? "addresses not reserved"
-                                : !h           ? "an unknown handle, or part of one"
-                                : h->mapped_at ? "a handle that is mapped already"
-                                               : "an address that is not a multiple of the granularity"));
+                                !r   ? "addresses not reserved"
+                                : !h ? "an unknown handle, or part of one"
+                                     : "an address that is not a multiple of the granularity"));
     if (!make_leaves(s, r, address, bytes))
         return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for the table of mappings"));
     for (uint64_t at = 0; at < bytes; at += g)
         if (*entry(s, r, address + at))
             return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: map over a mapping"));
     for (uint64_t at = 0; at < bytes; at += g)
-        *entry(s, r, address + at) = (uint32_t)physical;
-    h->mapped_at = address;
+        *entry(s, r, address + at) = (uint32_t)physical | (at ? 0 : FIRST_BIT);
+    h->maps++;
     s->counts.mapped_bytes += bytes;
     return leave(s, MEMFIT_OK);
 }
@@ -331,14 +332,14 @@ static memfit_status sim_unmap(mf_device *device, mf_address address, uint64_t b
     /* Whole handles only, each from its beginning to its end. */
     for (uint64_t at = 0; at < bytes;) {
         uint32_t *e = r ? entry(s, r, address + at) : NULL;
-        handle *h = e && *e ? &s->handles[*e & ~ACCESS_BIT] : NULL;
-        if (!h || h->mapped_at != address + at || h->bytes > bytes - at)
+        handle *h = e && *e ? &s->handles[INDEX(*e)] : NULL;
+        if (!h || !(*e & FIRST_BIT) || h->bytes > bytes - at)
             return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: unmap of %s", h ? "part of a handle" : "nothing"));
         at += h->bytes;
     }
     for (uint64_t at = 0; at < bytes; at += device->granularity) {
         uint32_t *e = entry(s, r, address + at);
-        s->handles[*e & ~ACCESS_BIT].mapped_at = 0;
+        s->handles[INDEX(*e)].maps -= *e & FIRST_BIT ? 1 : 0;
         *e = 0;
     }
     s->counts.mapped_bytes -= bytes;
@@ -719,12 +720,12 @@ static bool tables_agree(sim *s, memfit_error *err)
         reservation *r = &s->reservations[i];
         for (uint64_t l = 0; l < r->leaf_count; l++)
             for (unsigned k = 0; r->leaf[l] && k < LEAF; k++) {
-                uint32_t index = r->leaf[l][k] & ~ACCESS_BIT;
+                uint32_t index = INDEX(r->leaf[l][k]);
                 mf_address at = r->base + (l * LEAF + k) * s->base.granularity;
                 if (!index)
                     continue;
                 handle *h = &s->handles[index];
-                if (!h->bytes || at < h->mapped_at || at >= h->mapped_at + h->bytes)
+                if (!h->bytes || !h->maps)
                     return mf_fail(err, MEMFIT_INTERNAL, "sim: granule at %llx shows a handle that is not there",
                                    (unsigned long long)at),
                            false;

@@ -326,6 +326,7 @@ static memfit_status become_multi(memfit_pool *pool, mf_stream second, unsigned 
     mf_pass_set(pool);
     mf_caches_reclaim(pool);
     pool->multi = true;
+    mf_ages_settle(pool, 0, UINT64_MAX);
     pool->lane[home]->serial++;
     cut_tail(pool);
     holes_to_lane(pool, home);

@@ -238,10 +238,25 @@ static bool create(memfit_pool *pool, uint32_t pages)
     return true;
 }
 
-/* Gives one spare handle back. False: the device would not take it; it is spare still. */
+/* The first that is mapped nowhere becomes the first of the list. */
+static bool bare_first(mf_handle **list)
+{
+    mf_handle **at = list;
+    while (*at && (*at)->shadows)
+        at = &(*at)->next;
+    mf_handle *h = *at;
+    if (!h)
+        return false;
+    *at = h->next;
+    h->next = *list;
+    *list = h;
+    return true;
+}
+
+/* Gives one spare handle back. False: the device would not take it, or there is none that could go. */
 static bool release(memfit_pool *pool, bool bulk)
 {
-    mf_handle *h = take_spare(pool, bulk);
+    mf_handle *h = bulk || bare_first(&pool->pages.spare) ? take_spare(pool, bulk) : NULL;
     if (!h)
         return false;
     uint64_t bytes = h->pages * pool->pages.bytes;
@@ -278,14 +293,10 @@ static bool clean(memfit_pool *pool)
 
 /* ---- taking idle pages out ---------------------------------------------------------------------------------- */
 
-/* Unmaps [first, past), whole handles, all idle; they become spare. */
-static bool unmap_run(memfit_pool *pool, uint64_t first, uint64_t past)
+/* Whole handles at [first, past) become spare. */
+static void take_out(memfit_pool *pool, uint64_t first, uint64_t past)
 {
     mf_pages *p = &pool->pages;
-    if (pool->device->table->unmap(pool->device, pool->range + (first << p->shift), (past - first) << p->shift,
-                                   &pool->refused_by))
-        return false;
-    mf_pages_clear_idle(pool, first, past);
     for (uint64_t i = first; i < past; i++) {
         mf_handle *h = p->handle[i];
         p->handle[i] = NULL;
@@ -296,6 +307,17 @@ static bool unmap_run(memfit_pool *pool, uint64_t first, uint64_t past)
     p->mapped_count -= past - first;
     while (p->top && !p->handle[p->top - 1])
         p->top--;
+}
+
+/* Unmaps [first, past), whole handles, all idle; they become spare. */
+static bool unmap_run(memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    mf_pages *p = &pool->pages;
+    if (pool->device->table->unmap(pool->device, pool->range + (first << p->shift), (past - first) << p->shift,
+                                   &pool->refused_by))
+        return false;
+    mf_pages_clear_idle(pool, first, past);
+    take_out(pool, first, past);
     return true;
 }
 
@@ -360,6 +382,31 @@ static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_
     return got;
 }
 
+/* Takes idle pages that are not past yet, from the highest down; they stay mapped where they are, as shadows, and are
+ * spare. Returns how many. */
+static uint64_t borrow(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t got = 0, below = p->covered;
+    while (got < want) {
+        uint64_t page = highest_idle(pool, below);
+        if (page == MF_BEYOND)
+            break;
+        below = page >= from && page < to ? from : page;
+        if (below != page)
+            continue;
+        mf_handle *h = p->handle[page];
+        if (h->pages != 1)
+            continue;
+        if (!mf_ages_shadow(pool, page, h))
+            break;
+        mf_pages_clear_idle(pool, page, page + 1);
+        take_out(pool, page, page + 1);
+        got++;
+    }
+    return got;
+}
+
 /* ---- mapping ------------------------------------------------------------------------------------------------ */
 
 static void note_mapped(memfit_pool *pool, mf_handle *h, uint64_t page)
@@ -384,6 +431,8 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
     mf_handle *mine = NULL;
     memfit_status status = MEMFIT_OK;
     uint64_t at = first;
+    if (!mf_ages_settle(pool, first, past))
+        return refuse(pool, MF_REFUSED_STREAM, past - first);
     while (at < past && !status) {
         bool bulk = p->spare_bulk && p->spare_bulk->pages <= past - at;
         if (!bulk && !p->spare && p->spare_bulk) { /* only pages will do: break a bulk handle */
@@ -494,8 +543,8 @@ static void give_back_created(memfit_pool *pool)
     }
 }
 
-/* Moves idle pages, first those that the device is past with, then as they become so. False: it is not possible to
- * wait for those that are left. */
+/* Moves idle pages, first those that the device is past with, then others while they can stay mapped where they are as
+ * well, then as they become past. False: it is not possible to wait for those that are left. */
 static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t past)
 {
     uint64_t age, got = 0;
@@ -503,6 +552,8 @@ static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t
     do {
         age = mf_ages_past(pool);
         got += recycle(pool, want - got, first, past, age);
+        if (got < want && age != UINT64_MAX)
+            got += borrow(pool, want - got, first, past);
     } while (got < want && mf_ages_wait(pool));
     pool->remapped_now += got;
     return got >= want || age == UINT64_MAX;
@@ -609,6 +660,8 @@ uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep)
     if (pool->device->plain) /* it is back only when the pool ends */
         return 0;
     clean(pool);
+    if (p->reserved > keep && p->shadow_count && mf_lanes_safe_to_unmap(pool))
+        mf_ages_settle(pool, 0, UINT64_MAX);
     while (p->reserved > keep) {
         if (!p->spare && !p->spare_bulk &&
             (!p->idle_count || !mf_lanes_safe_to_unmap(pool) || !recycle(pool, p->reserved - keep, 0, 0, UINT64_MAX)))

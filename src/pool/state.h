@@ -45,6 +45,7 @@ enum {
     MF_LANES = 64,  /* streams a pool can tell apart */
     MF_EVENTS = 8,  /* in flight, a lane */
     MF_MARKS = 64,  /* in flight, of ages.c */
+    MF_SHADOWS = 512,
     MF_PRESSURES = 8,
     MF_MAGAZINE = 64,
     MF_KEPT = 8,      /* blocks a thread keeps */
@@ -206,7 +207,8 @@ struct mf_handle {
     uint64_t page;  /* where it is mapped, when mapped */
     uint32_t pages; /* 1, or more when made in bulk */
     bool mapped;
-    mf_handle *next; /* spare or unused records */
+    uint32_t shadows; /* old mappings that are still to be undone (ages.c) */
+    mf_handle *next;  /* spare or unused records */
 };
 
 typedef struct mf_repeat mf_repeat;
@@ -237,6 +239,11 @@ typedef struct mf_pages {
     mf_waiting mark[MF_MARKS];
     mf_event spare_marks[MF_MARKS];
     unsigned mark_count, spare_mark_count;
+    struct mf_shadow {
+        uint64_t page;
+        mf_handle *handle;
+    } shadow[MF_SHADOWS];
+    unsigned shadow_count;
     uint64_t marked;     /* the count of frees the newest mark stands for */
     uint64_t mark_until; /* no marks are made from this count on */
 } mf_pages;
@@ -477,6 +484,12 @@ void mf_pages_purge(memfit_pool *pool);
 void mf_ages_note(memfit_pool *pool);     /* after a free: puts a mark behind it when one is due */
 uint64_t mf_ages_past(memfit_pool *pool); /* pages stamped so or lower can be unmapped now */
 bool mf_ages_wait(memfit_pool *pool);     /* waits until more are; false: nothing to wait for, or not possible */
+/* An idle page of one handle is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not
+ * possible here. */
+bool mf_ages_shadow(memfit_pool *pool, uint64_t page, mf_handle *handle);
+/* Undoes the shadows at [first, past), waiting when it must; the others as far as they are past. False: some are left
+ * at [first, past). */
+bool mf_ages_settle(memfit_pool *pool, uint64_t first, uint64_t past);
 void mf_ages_end(memfit_pool *pool);
 
 /* ---- place.c: finding a place ------------------------------------------------------------------------------- */

@@ -52,44 +52,109 @@ static uint64_t calls(place *p, mf_call call)
     return mf_sim_get(p->device).calls[call];
 }
 
-/* Frees that are past are moved without a wait, later ones are waited for by their mark, never by the whole stream. */
-static void marks_are_waited_for(void **state)
+/* Pages move while the stream stands still: they are mapped at both places until it is past. */
+static void moves_need_no_wait(void **state)
 {
     (void)state;
     enum { PAIRS = 40 };
     place p = open_place(160 * MiB, false);
-    memfit_address kept[PAIRS], holes[PAIRS];
+    memfit_address kept[PAIRS], holes[PAIRS], large[3], again;
     for (unsigned i = 0; i < PAIRS; i++) { /* 80 pages: the limit; every second one becomes a hole of one page */
         holes[i] = get(&p, 2 * MiB);
         kept[i] = get(&p, 2 * MiB);
     }
-    drop(&p, holes[0]);
-    drop(&p, holes[1]);
-    memfit_address first = get(&p, 4 * MiB); /* the first move: no marks yet, the stream is waited for */
-    assert_int_equal(calls(&p, MF_CALL_STREAM_SYNC), 1);
-    for (unsigned i = 2; i < 34; i++) /* two marks */
-        drop(&p, holes[i]);
-    assert_int_equal(calls(&p, MF_CALL_EVENT_RECORD), 2);
-    memfit_address second = get(&p, 20 * MiB); /* past: no wait */
-    assert_int_equal(calls(&p, MF_CALL_STREAM_SYNC), 1);
-    assert_int_equal(calls(&p, MF_CALL_EVENT_SYNC), 0);
     mf_sim_hold(p.device, 0, true);
-    for (unsigned i = 34; i < PAIRS; i++)
+    for (unsigned i = 0; i < 36; i++)
         drop(&p, holes[i]);
-    memfit_address third = get(&p, 40 * MiB); /* the rest of those before the hold: no wait either */
-    assert_int_equal(calls(&p, MF_CALL_STREAM_SYNC) + calls(&p, MF_CALL_EVENT_SYNC), 1);
-    memfit_address none;
-    assert_int_equal(memfit_pool_alloc(p.pool, 16 * MiB, 0, &none, &err), MEMFIT_OUT_OF_MEMORY);
-    mf_sim_hold(p.device, 0, false);
-    memfit_address fourth = get(&p, 16 * MiB);
+    large[0] = get(&p, 4 * MiB);
+    large[1] = get(&p, 24 * MiB);
+    large[2] = get(&p, 44 * MiB);
+    assert_int_equal(calls(&p, MF_CALL_STREAM_SYNC) + calls(&p, MF_CALL_EVENT_SYNC), 0);
+    assert_true(mf_sim_get(p.device).mapped_bytes == 160 * MiB + 72 * MiB);
     assert_ok(mf_pool_check(p.pool, &err), err);
-    drop(&p, first);
-    drop(&p, second);
-    drop(&p, third);
-    drop(&p, fourth);
+    /* whoever wants the old addresses has to wait */
+    drop(&p, large[0]);
+    assert_int_equal(memfit_pool_alloc(p.pool, 2 * MiB, 0, &again, &err), MEMFIT_OUT_OF_MEMORY);
+    assert_int_equal(err.cause, MEMFIT_CAUSE_PENDING_STREAM);
+    mf_sim_hold(p.device, 0, false);
+    again = get(&p, 2 * MiB);
+    assert_ok(mf_pool_check(p.pool, &err), err);
+    drop(&p, again);
+    drop(&p, large[1]);
+    drop(&p, large[2]);
     for (unsigned i = 0; i < PAIRS; i++)
         drop(&p, kept[i]);
+    for (unsigned i = 36; i < PAIRS; i++)
+        drop(&p, holes[i]);
+    assert_ok(memfit_pool_trim(p.pool, 0, NULL, &err), err);
+    assert_int_equal(mf_sim_get(p.device).mapped_bytes, 0);
+    assert_int_equal(mf_sim_get(p.device).physical_bytes, 0);
     close_place(&p);
+}
+
+/* A second stream comes while pages are mapped twice; and a pool ends so. */
+static void shadows_and_streams(void **state)
+{
+    (void)state;
+    for (unsigned end = 0; end < 2; end++) {
+        place p = open_place(64 * MiB, false);
+        memfit_address kept[16], holes[16], large, other, old[8];
+        for (unsigned i = 0; i < 16; i++) {
+            holes[i] = get(&p, 2 * MiB);
+            kept[i] = get(&p, 2 * MiB);
+        }
+        mf_sim_hold(p.device, 0, true);
+        for (unsigned i = 0; i < 16; i++)
+            drop(&p, holes[i]);
+        large = get(&p, 16 * MiB);
+        mf_sim_hold(p.device, 0, false);
+        memfit_stream stream;
+        assert_ok(memfit_stream_create(p.device, &stream, &err), err);
+        if (!end) {
+            assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, stream, &other, &err), err);
+            for (unsigned i = 0; i < 7; i++)
+                old[i] = get(&p, 2 * MiB);
+            assert_ok(mf_pool_check(p.pool, &err), err);
+            for (unsigned i = 0; i < 7; i++)
+                drop(&p, old[i]);
+            assert_ok(memfit_pool_free_on(p.pool, other, stream, &err), err);
+            drop(&p, large);
+            for (unsigned i = 0; i < 16; i++)
+                drop(&p, kept[i]);
+        }
+        close_place(&p);
+    }
+}
+
+/* Every call of the device fails, once or from then on, while pages move: all of them are found again. */
+static void moves_may_fail(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1; n < 40; n++) {
+        place p = open_place(64 * MiB, false);
+        memfit_address kept[16], holes[16], a[8];
+        bool have[8] = {false};
+        for (unsigned i = 0; i < 16; i++) {
+            holes[i] = get(&p, 2 * MiB);
+            kept[i] = get(&p, 2 * MiB);
+        }
+        for (unsigned i = 0; i < 16; i++)
+            drop(&p, holes[i]);
+        mf_sim_fail(p.device, MF_CALL_ANY, n, n % 2);
+        for (unsigned i = 0; i < 8; i++)
+            have[i] = memfit_pool_alloc(p.pool, (1 + i % 3 * 3) * MiB, 0, &a[i], &err) == MEMFIT_OK;
+        mf_sim_fail(p.device, MF_CALL_ANY, 0, false);
+        assert_ok(mf_pool_check(p.pool, &err), err);
+        for (unsigned i = 0; i < 8; i++)
+            if (have[i])
+                drop(&p, a[i]);
+        for (unsigned i = 0; i < 16; i++)
+            drop(&p, kept[i]);
+        assert_ok(memfit_pool_trim(p.pool, 0, NULL, &err), err);
+        assert_int_equal(mf_sim_get(p.device).physical_bytes, 0);
+        assert_int_equal(mf_sim_get(p.device).mapped_bytes, 0);
+        close_place(&p);
+    }
 }
 
 /* More frees than marks: the newest mark moves on, and all is found again. */
@@ -121,10 +186,12 @@ static void without_waiting(void **state)
     mf_sim_hold(p.device, 0, true);
     drop(&p, a);
     drop(&p, c);
-    assert_int_equal(memfit_pool_alloc(p.pool, 8 * MiB, 0, &e, &err), MEMFIT_OUT_OF_MEMORY);
+    e = get(&p, 8 * MiB); /* moved all the same */
+    drop(&p, e);
+    assert_int_equal(memfit_pool_alloc(p.pool, 4 * MiB, 0, &e, &err), MEMFIT_OUT_OF_MEMORY);
     mf_sim_hold(p.device, 0, false);
-    e = get(&p, 8 * MiB);
-    assert_int_equal(calls(&p, MF_CALL_STREAM_SYNC), 0);
+    e = get(&p, 4 * MiB);
+    assert_int_equal(calls(&p, MF_CALL_STREAM_SYNC) + calls(&p, MF_CALL_EVENT_SYNC), 0);
     drop(&p, b);
     drop(&p, d);
     drop(&p, e);
@@ -297,9 +364,14 @@ static void plans_need_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(marks_are_waited_for),    cmocka_unit_test(marks_run_out),
-        cmocka_unit_test(without_waiting),         cmocka_unit_test(equal_steps_stop_moving),
-        cmocka_unit_test(plans_end_and_come_back), cmocka_unit_test(plans_need_no_memory),
+        cmocka_unit_test(moves_need_no_wait),
+        cmocka_unit_test(shadows_and_streams),
+        cmocka_unit_test(moves_may_fail),
+        cmocka_unit_test(marks_run_out),
+        cmocka_unit_test(without_waiting),
+        cmocka_unit_test(equal_steps_stop_moving),
+        cmocka_unit_test(plans_end_and_come_back),
+        cmocka_unit_test(plans_need_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
