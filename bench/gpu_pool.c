@@ -290,13 +290,14 @@ static void behind(memfit_device *device, uint64_t fixed)
             uint64_t spots[3] = {0, slots[k].bytes - PIECE, next_random(&seed) * 512 % (slots[k].bytes - PIECE)};
             for (int s = 0; s < 3; s++)
                 good = good && !device->table->copy(device, results + (checked * 3 + (uint64_t)s) * PIECE,
-                                                   slots[k].at + spots[s], PIECE, stream, NULL);
+                                                    slots[k].at + spots[s], PIECE, stream, NULL);
             marks[checked++] = slots[k].mark;
             memfit_pool_free_on(pool, slots[k].at, stream, NULL);
             slots[k].at = 0;
             continue;
         }
-        uint64_t bytes = PIECE + next_random(&seed) * next_random(&seed) % (next_random(&seed) % 4 ? 6 * MIB : 60 * MIB);
+        uint64_t bytes =
+            PIECE + next_random(&seed) * next_random(&seed) % (next_random(&seed) % 4 ? 6 * MIB : 60 * MIB);
         if (memfit_pool_alloc_on(pool, bytes, 0, 0, stream, &slots[k].at, NULL)) {
             slots[k].at = 0;
             refused++;

@@ -364,14 +364,10 @@ static void plans_need_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moves_need_no_wait),
-        cmocka_unit_test(shadows_and_streams),
-        cmocka_unit_test(moves_may_fail),
-        cmocka_unit_test(marks_run_out),
-        cmocka_unit_test(without_waiting),
-        cmocka_unit_test(equal_steps_stop_moving),
-        cmocka_unit_test(plans_end_and_come_back),
-        cmocka_unit_test(plans_need_no_memory),
+        cmocka_unit_test(moves_need_no_wait),      cmocka_unit_test(shadows_and_streams),
+        cmocka_unit_test(moves_may_fail),          cmocka_unit_test(marks_run_out),
+        cmocka_unit_test(without_waiting),         cmocka_unit_test(equal_steps_stop_moving),
+        cmocka_unit_test(plans_end_and_come_back), cmocka_unit_test(plans_need_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
