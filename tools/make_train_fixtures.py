@@ -4,6 +4,8 @@
 digits.h5, digits_chunked.h5   the first 40 of them, contiguous and in compressed chunks
 digits.npz   300 of the UCI handwritten digits (8x8, uint8, 0..16), labels uint8
 cnn.keras    convolution, batch normalization, pooling, dropout, dense; Adam, sparse categorical cross-entropy
+residual, recurrent, attention, unet .json
+             small deep models on the same digits, without weights: what the planner's bitwise ways are tried on
 mlp.keras    dense only, SGD with momentum, no random layers: the same model runs in pieces with the same mathematics
 """
 import os
@@ -37,3 +39,50 @@ m = keras.Sequential([keras.Input((8, 8, 1)), L.Flatten(), L.Dense(32, activatio
                       L.Dense(10, activation="softmax")])
 m.compile(keras.optimizers.SGD(0.01, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
 m.save(os.path.join(folder, "mlp.keras"))
+
+
+def classifier(x, i):
+    return keras.Model(i, L.Dense(10, activation="softmax")(x))
+
+
+def residual():
+    i = keras.Input((8, 8, 1))
+    x = L.Conv2D(8, 3, padding="same", use_bias=False)(i)
+    for k in range(3):
+        y = L.ReLU()(L.BatchNormalization()(x))
+        y = L.DepthwiseConv2D(3, padding="same")(L.Conv2D(8, 3, padding="same")(y))
+        x = L.Add()([x, L.SpatialDropout2D(0.1)(y)])
+    return classifier(L.Dropout(0.2)(L.Flatten()(L.MaxPooling2D()(L.Activation("silu")(x)))), i)
+
+
+def recurrent():
+    i = keras.Input((8, 8, 1))
+    x = L.Bidirectional(L.LSTM(6, return_sequences=True))(L.Reshape((8, 8))(i))
+    x = L.GRU(8)(L.LayerNormalization()(L.Dropout(0.1)(x)))
+    return classifier(x, i)
+
+
+def attention():
+    i = keras.Input((8, 8, 1))
+    x = L.Dense(8)(L.Reshape((8, 8))(i))
+    for _ in range(2):
+        x = L.LayerNormalization()(L.Add()([x, L.MultiHeadAttention(2, 4, dropout=0.1)(x, x)]))
+        y = L.Dense(8)(L.Dense(16, activation="gelu")(x))
+        x = L.LayerNormalization()(L.Add()([x, L.Dropout(0.1)(y)]))
+    return classifier(L.GlobalAveragePooling1D()(x), i)
+
+
+def unet():
+    i = keras.Input((8, 8, 1))
+    a = L.Conv2D(6, 3, padding="same", activation="relu")(i)
+    b = L.Conv2D(8, 3, padding="same", activation="elu")(L.MaxPooling2D()(a))
+    c = L.Conv2D(8, 3, padding="same", activation="tanh")(L.AveragePooling2D(2)(b))
+    b = L.Concatenate()([b, L.Conv2DTranspose(8, 2, strides=2)(c)])
+    b = L.GroupNormalization(4)(L.Conv2D(8, 3, padding="same", activation="relu")(b))
+    a = L.Conv2D(6, 3, padding="same", activation="relu")(L.Concatenate()([a, L.UpSampling2D()(b)]))
+    return classifier(L.Flatten()(a), i)
+
+
+for make in (residual, recurrent, attention, unet):
+    with open(os.path.join(folder, make.__name__ + ".json"), "w") as f:
+        f.write(make().to_json() + "\n")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_numerics.sh: what a training computes does not depend on how it was cut: epochs in one run or several, with every
-# optimizer's state going through the file.
+# test_numerics.sh: what a training computes does not depend on how it was cut (epochs in one run or several, with every
+# optimizer's state going through the file) nor on the memory it had: what is labelled bitwise gives the same bytes.
 set -u
 f="$MEMFIT_SOURCE/tests/fixtures/train"
 t=$(mktemp -d)
@@ -14,5 +14,31 @@ for o in sgd rmsprop adam adamw nadam adamax adagrad adadelta adafactor lion ftr
     train "$f/mlp.keras" --data "$f/digits.npz" --no-shuffle --optimizer $o --out "$t/one.keras"
     train "$t/one.keras" --data "$f/digits.npz" --no-shuffle --out "$t/two.keras"
     cmp "$t/both.keras" "$t/two.keras" || fail "$o: two epochs through a file are not two epochs"
+done
+
+key() { grep -o "\"$1\": [^,}]*" "$t/out" | head -1 | sed 's/.*: //'; }
+
+# Ten steps with all the memory that is wanted and with less and less: the same file, byte for byte. Released bytes are
+# filled with NaN.
+for m in residual recurrent attention unet; do
+    words=("$f/$m.json" --data "$f/digits.npz" --optimizer adam --loss sparse_categorical_crossentropy --batch-size 150
+        --epochs 5 --gradient-accumulation off --json)
+    train "${words[@]}" --out "$t/all.keras" --recompute off
+    [ "$(key steps)" = 10 ] || fail "$m: $(key steps) steps instead of 10"
+    fixed=$(key fixed_bytes) arena=$(key arena_bytes) tried=0 recomputed=0
+    for percent in 97 90 80 70 60 50 40; do
+        "$MEMFIT" train "${words[@]}" --out "$t/less.keras" --memory $((fixed + arena * percent / 100)) --debug-poison --quiet \
+            >"$t/out" 2>"$t/err"
+        status=$?
+        [ $status = 3 ] && break
+        [ $status = 0 ] || fail "$m at $percent %: exit status $status: $(cat "$t/err")"
+        [ "$(key numerics)" = '"bitwise"' ] || fail "$m at $percent %: $(key numerics)"
+        [ "$(key measured_peak_bytes)" -le "$(key limit_bytes)" ] || fail "$m at $percent %: above the limit"
+        tried=$((tried + 1))
+        [ "$(key recomputed_ops)" = 0 ] || recomputed=$((recomputed + 1))
+        cmp "$t/all.keras" "$t/less.keras" || fail "$m at $percent % ($(key recomputed_ops) operations twice) gives other weights"
+    done
+    echo "$m: $tried smaller limits, $recomputed with recomputation: the same bytes"
+    [ $recomputed -gt 0 ] || [ $m = recurrent ] || fail "$m: nothing was recomputed"
 done
 echo "numerics: all good"

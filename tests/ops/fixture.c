@@ -143,18 +143,22 @@ uint32_t fixture_variable(const mf_graph *graph, const fixture_array *key, uint6
     return MF_NONE;
 }
 
+void fixture_fill(const fixture *f, const mf_graph *graph, uint32_t index, int64_t first, void *to)
+{
+    const mf_feed *feed = &graph->feeds[index];
+    const mf_tensor *t = &graph->tensors[feed->tensor];
+    const fixture_array *a = feed->role == 2   ? fixture_find(f, "w")
+                             : feed->role == 1 ? fixture_find(f, "y%u", feed->index)
+                                               : fixture_find(f, "x%u", feed->index);
+    assert_non_null(a);
+    uint64_t count = mf_shape_count(&t->shape), row = a->count / (uint64_t)a->shape.dim[0];
+    assert_int_equal(count, row * (uint64_t)graph->batch);
+    for (uint64_t k = 0; k < count; k++)
+        mf_ref_store(t->dtype, to, k, fixture_value(a, (uint64_t)first * row + k));
+}
+
 void fixture_feed(const fixture *f, mf_interpreter *it, const mf_graph *graph, int64_t first)
 {
-    for (uint32_t i = 0; i < graph->feed_count; i++) {
-        const mf_feed *feed = &graph->feeds[i];
-        const mf_tensor *t = &graph->tensors[feed->tensor];
-        const fixture_array *a = feed->role == 2   ? fixture_find(f, "w")
-                                 : feed->role == 1 ? fixture_find(f, "y%u", feed->index)
-                                                   : fixture_find(f, "x%u", feed->index);
-        assert_non_null(a);
-        uint64_t count = mf_shape_count(&t->shape), row = a->count / (uint64_t)a->shape.dim[0];
-        assert_int_equal(count, row * (uint64_t)graph->batch);
-        for (uint64_t k = 0; k < count; k++)
-            mf_ref_store(t->dtype, mf_interpret_data(it, feed->tensor), k, fixture_value(a, (uint64_t)first * row + k));
-    }
+    for (uint32_t i = 0; i < graph->feed_count; i++)
+        fixture_fill(f, graph, i, first, mf_interpret_data(it, graph->feeds[i].tensor));
 }

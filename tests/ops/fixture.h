@@ -57,5 +57,7 @@ double fixture_norm(const fixture_array *a);
 uint32_t fixture_variable(const mf_graph *graph, const fixture_array *key, uint64_t count);
 /* Fills inputs, targets and sample weights; rows [first, first + graph->batch) of each array. */
 void fixture_feed(const fixture *f, mf_interpreter *it, const mf_graph *graph, int64_t first);
+/* The same for one of them, wherever it lies. */
+void fixture_fill(const fixture *f, const mf_graph *graph, uint32_t feed, int64_t first, void *to);
 
 #endif
