@@ -196,6 +196,8 @@ memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scala
     for (uint32_t i = 0; i < planned->step_count; i++) {
         ready_step *r = &ready->steps[i];
         memfit_status status = MEMFIT_OK;
+        if (x->options.step)
+            x->options.step(x->options.step_ctx, phase, i, true);
         bool due = is_due(r->op, scalars, first, last);
         if (due && r->feed != MF_NONE && fill) {
             status = fill(ctx, r->feed, r->operands.out[0], err);
@@ -206,6 +208,8 @@ memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scala
         }
         if (status != MEMFIT_OK)
             return status;
+        if (x->options.step)
+            x->options.step(x->options.step_ctx, phase, i, false);
         if (x->options.poison)
             poison(x, phase, i);
     }

@@ -11,6 +11,7 @@
  */
 #include "train/checkpoint.h"
 #include "train/events.h"
+#include "train/run_trace.h"
 #include "train/trainer.h"
 
 #include "base/error.h"
@@ -29,6 +30,7 @@ typedef struct run {
     mf_trainer trainer;
     mf_checkpoint *checkpoint;
     mf_events *events;
+    mf_run_trace *trace;
     memfit_train_event event;
     const char *names[MEMFIT_MOST_METRICS];
     double values[MEMFIT_MOST_METRICS], val_values[MEMFIT_MOST_METRICS];
@@ -60,6 +62,11 @@ static memfit_status take_for_run(void *ctx, mf_trainer *t, memfit_error *err)
     r->checkpoint = NULL;
     if (t->mode == MF_MODE_TRAIN && (t->options->out || t->options->checkpoint)) {
         memfit_status status = mf_checkpoint_create(t, &r->checkpoint, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    if (r->trace) {
+        memfit_status status = mf_run_trace_prepare(r->trace, t, err);
         if (status != MEMFIT_OK)
             return status;
     }
@@ -141,6 +148,11 @@ static memfit_status start(run *r, const memfit_train_options *options, mf_mode 
     mf_trainer *t = &r->trainer;
     mf_dnn_cache(true);
     memfit_status status = mf_trainer_open(t, options, mode, err);
+    if (status == MEMFIT_OK && options->trace) {
+        status = mf_run_trace_create(t->host, options->trace, &r->trace, err);
+        t->step = mf_run_trace_step;
+        t->step_ctx = r->trace;
+    }
     if (status == MEMFIT_OK)
         status = mf_trainer_admit(t, chosen_limit(options), take_for_run, r, err);
     mf_dnn_cache(false);
@@ -168,11 +180,14 @@ static memfit_status start(run *r, const memfit_train_options *options, mf_mode 
         r->names[i] = t->metrics[i].name;
     say_once(t);
     mf_trainer_sample(t);
+    if (r->trace)
+        mf_run_trace_begin(r->trace, t);
     return MEMFIT_OK;
 }
 
 static void end(run *r)
 {
+    mf_run_trace_destroy(r->trace);
     mf_checkpoint_destroy(r->checkpoint);
     mf_events_destroy(r->events);
     mf_trainer_close(&r->trainer);
@@ -236,6 +251,8 @@ static memfit_status change_plan(run *r, uint64_t limit, unsigned char *space, m
     struct mf_train_state state = t->state;
     uint64_t old_limit = t->limit_bytes;
     move_variables(t, space, true);
+    if (r->trace)
+        mf_run_trace_end(r->trace);
     mf_checkpoint_destroy(r->checkpoint);
     r->checkpoint = NULL;
     mf_trainer_withdraw(t);
@@ -252,6 +269,8 @@ static memfit_status change_plan(run *r, uint64_t limit, unsigned char *space, m
     if (t->executor) {
         move_variables(t, space, false);
         t->state = state;
+        if (r->trace)
+            mf_run_trace_begin(r->trace, t);
     }
     return status;
 }
@@ -308,6 +327,17 @@ static void write_logs(run *r)
     mf_events_destroy(r->events);
     r->events = NULL;
     go_on_without(r, &failed, "without logs");
+}
+
+/* Whatever ended the run, its trace is complete. */
+static void close_trace(run *r)
+{
+    if (!r->trace)
+        return;
+    memfit_error failed;
+    mf_run_trace_end(r->trace);
+    if (mf_run_trace_close(r->trace, &failed) != MEMFIT_OK)
+        r->late = failed;
 }
 
 /* Before hours are spent: can these files be written at all? */
@@ -400,6 +430,7 @@ static memfit_status one_step(run *r, memfit_error *err)
     int64_t count = left < t->plan->batch ? left : t->plan->batch;
     uint64_t before = mf_os_now_us();
     double loss;
+    mf_run_trace_mark(r->trace, MF_RUN_STEP);
     memfit_status status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, &loss, err);
     if (status != MEMFIT_OK)
         return status;
@@ -439,6 +470,7 @@ static memfit_status validate(run *r, memfit_error *err)
     if (t->validation_samples == 0)
         return MEMFIT_OK;
     mf_trainer_clear_metrics(t);
+    mf_run_trace_mark(r->trace, MF_RUN_VALIDATION);
     int64_t batch = t->validation_batch;
     double sum = 0;
     for (int64_t at = 0; at < t->validation_samples; at += batch) {
@@ -534,6 +566,7 @@ static memfit_status all_epochs(run *r, memfit_error *err)
     while (status == MEMFIT_OK && !r->stop && t->state.epoch < (uint64_t)o->epochs) {
         mf_feeder_shuffle(t->feeder, t->state.seed, t->state.epoch);
         r->epoch_began_us = mf_os_now_us();
+        mf_run_trace_mark(r->trace, MF_RUN_EPOCH);
         if (t->state.position == 0) {
             mf_trainer_clear_metrics(t);
             t->state.loss_sum = t->state.loss_weight = 0;
@@ -624,6 +657,7 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
             if (options->allocation_count)
                 result->allocations_in_steps = (int64_t)(after - before - r->allocations_between);
         }
+        close_trace(r);
         if (status == MEMFIT_OK && r->late.code != MEMFIT_OK) {
             status = r->late.code;
             if (err)

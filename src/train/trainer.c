@@ -368,7 +368,7 @@ static memfit_status bind_feeders(mf_trainer *t, memfit_error *err)
 static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                 memfit_error *err)
 {
-    mf_executor_options x = {.poison = t->options->debug_poison};
+    mf_executor_options x = {.poison = t->options->debug_poison, .step = t->step, .step_ctx = t->step_ctx};
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
     if (status == MEMFIT_OK) {
         find_metrics(t);

@@ -65,6 +65,9 @@ typedef struct mf_trainer {
         uint64_t steps; /* in all */
     } state;
     uint64_t measured_peak;
+    /* Called before and after each step of the executor, when set: for tracing. */
+    mf_step_hook step;
+    void *step_ctx;
     /* Called after each piece, when set: predictions are written there. */
     memfit_status (*after_piece)(void *ctx, uint32_t phase, memfit_error *err);
     void *after_ctx;

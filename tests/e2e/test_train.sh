@@ -63,4 +63,15 @@ run train "$f/mlp.keras" --data "$f/digits.npz" --epochs 2 --log-csv "$t/log.csv
 head -1 "$t/log.csv" | grep -q '^epoch,accuracy,loss' || fail "CSV header: $(head -1 "$t/log.csv")"
 [ "$(wc -l <"$t/log.csv")" = 3 ] || fail "CSV lines"
 ls "$t/board/train/" | grep -q tfevents || fail "no event file"
+
+# A trace of memory over time: complete, consistent, its peak is the plan's.
+run train "$f/cnn.keras" --data "$f/digits.npz" --epochs 2 --validation-split 0.2 --trace "$t/run.trace" --json --quiet || fail "trace: $(cat "$t/err")"
+planned=$(key "$t/out" planned_peak_bytes) fixed=$(key "$t/out" fixed_bytes) arena=$(key "$t/out" arena_bytes)
+[ "$(key "$t/out" allocations_in_steps)" = 0 ] || [ "$(key "$t/out" allocations_in_steps)" = null ] || fail "allocations while tracing"
+run replay "$t/run.trace" --json || fail "replay of the trace: $(cat "$t/err")"
+[ "$(key "$t/out" repaired)" = 0 ] || fail "the trace contradicts itself"
+live=$(key "$t/out" peak_live_bytes)
+[ "$live" -le "$planned" ] || fail "the trace's peak $live is above the plan's $planned"
+[ "$live" -gt $((fixed + arena * 8 / 10)) ] || fail "the trace's peak $live misses most of the arena of $arena"
+expect 1 "no/such" train "$f/cnn.keras" --data "$f/digits.npz" --trace "$t/no/such/run.trace"
 echo "train: all good"
