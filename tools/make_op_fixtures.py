@@ -332,6 +332,14 @@ def merging():
     vector("frozen_dense", L.Dense(4, trainable=False), L.Dense(2))
 
 
+def masked_series(steps, width):
+    """Three samples that end after 3, 5 and 2 steps."""
+    x = rng.uniform(-1, 1, (3, steps, width)).astype("float32")
+    for sample, end in enumerate((3, 5, 2)):
+        x[sample, end:] = 0
+    return x
+
+
 def recurrent():
     more = {"return_sequences": True}
     for cls in (L.SimpleRNN, L.LSTM, L.GRU):
@@ -349,6 +357,14 @@ def recurrent():
         model = keras.Sequential([keras.Input((6,), dtype="int32"), L.Embedding(7, 4, mask_zero=True),
                                   L.Bidirectional(L.LSTM(3, **more)), L.GRU(3), L.Dense(2)])
         layer("sequential_masked", model.inputs[0], model.outputs[0], model=model)
+    for cls in (L.SimpleRNN, L.LSTM, L.GRU):  # no probe: what it makes of 0 is not 0
+        n = cls.__name__.lower()
+        one("masked_" + n, (5, 4), L.Masking(0.0), cls(3), L.Dense(2), xs=[masked_series(5, 4)])
+        one("masked_sequences_" + n, (5, 4), L.Masking(0.0), cls(3, **more), L.Conv1D(2, 3), xs=[masked_series(5, 4)])
+        one("masked_bidirectional_" + n, (5, 4), L.Masking(0.0), L.Bidirectional(cls(3, **more)), L.Conv1D(2, 3),
+            xs=[masked_series(5, 4)])
+    one("masked_rnn_zero", (5, 4), L.Masking(0.0), L.RNN(L.LSTMCell(3), zero_output_for_mask=True, **more),
+        L.Conv1D(2, 3), xs=[masked_series(5, 4)])
     series("gru_reset_before", L.GRU(3, reset_after=False, **more))
     series("lstm_hard_sigmoid", L.LSTM(3, recurrent_activation="hard_sigmoid"))
     series("lstm_unrolled", L.LSTM(3, unroll=True))
@@ -440,6 +456,19 @@ def losses():
             archive="losses", weight=weight)
     one("loss_rank3_scce", (6, 3), L.Dense(k, activation="softmax"), n=2, loss="sparse_categorical_crossentropy",
         target=[rng.integers(0, k, (2, 6)).astype("int32")], archive="losses")
+    some = labels.copy()
+    some[1] = -1
+    one("loss_scce_ignored", (3,), L.Dense(k, activation="softmax"), n=n, loss=K.SparseCategoricalCrossentropy(ignore_class=-1),
+        target=[some], archive="losses", compile_args={"metrics": ["accuracy"]})
+    one("loss_weighted_scce_ignored", (3,), L.Dense(k), n=n, target=[some], archive="losses", weight=weight,
+        loss=K.SparseCategoricalCrossentropy(ignore_class=-1, from_logits=True))
+    pixels = rng.integers(0, k, (2, 6)).astype("int32")
+    pixels[0, :3] = pixels[1, 4] = 255
+    one("loss_rank3_scce_ignored", (6, 3), L.Dense(k, activation="softmax"), n=2, target=[pixels], archive="losses",
+        loss=K.SparseCategoricalCrossentropy(ignore_class=255))
+    one("loss_rank3_scce_ignored_masked", (6, 3), L.Masking(0.0), L.LSTM(4, return_sequences=True), L.Dense(k), n=3,
+        xs=[masked_series(6, 3)], target=[np.concatenate([pixels, pixels[:1]])], archive="losses",
+        loss=K.SparseCategoricalCrossentropy(ignore_class=255, from_logits=True, reduction="sum"))
     one("loss_rank4_bce", (4, 4, 2), L.Conv2D(1, 1, activation="sigmoid"), n=2, loss="binary_crossentropy",
         target=[rng.integers(0, 2, (2, 4, 4, 1)).astype("float32")], archive="losses")
     one("loss_binary_one", (3,), L.Dense(1, activation="sigmoid"), n=n, loss="binary_crossentropy",

@@ -92,12 +92,17 @@ static bool kind_of_values(const mf_graph *g, const mf_feed *feed, uint32_t *gen
             *classes = *classes && *classes < rows ? *classes : rows;
             strict = true;
         }
-        if (op->kind == MF_OP_LOSS && origin(g, op->in[1]) == feed->tensor) {
+        uint32_t target = op->kind == MF_OP_LOSS ? origin(g, op->in[1]) : MF_NONE, maker = MF_NONE;
+        if (target != MF_NONE && (maker = g->tensors[target].producer) != MF_NONE && g->ops[maker].kind == MF_OP_BINARY)
+            target = origin(g, g->ops[maker].in[0]); /* a class is ignored: its label may be any number */
+        else
+            maker = MF_NONE;
+        if (target == feed->tensor) {
             mf_loss f = op->attr.loss.function;
             const mf_shape *p = &g->tensors[op->in[0]].shape;
             int64_t last = p->rank > 1 ? p->dim[p->rank - 1] : 1;
             if (f == MF_LOSS_SCCE || f == MF_LOSS_SCCE_LOGITS)
-                *generator = 1, *classes = last, strict = true;
+                *generator = 1, *classes = last, strict = strict || maker == MF_NONE;
             else if (f == MF_LOSS_CCE || f == MF_LOSS_CCE_LOGITS)
                 *generator = 2, *classes = last;
             else if (f == MF_LOSS_BCE || f == MF_LOSS_BCE_LOGITS)

@@ -8,6 +8,7 @@
  * whatever the batch and the mode.
  */
 #include "model/lower_inner.h"
+#include "model/lower_keys.h"
 
 #include "base/error.h"
 
@@ -129,6 +130,17 @@ uint32_t mf_lower_unsupported(mf_layer_call *c, const char *what)
         c->layer->class_name, what, name);
 }
 
+bool mf_lower_keys(mf_layer_call *c)
+{
+    const mf_json *key = mf_dropped_key(MF_KEYS_LAYER, c->layer->class_name, c->config);
+    char text[160], what[200];
+    if (!key)
+        return true;
+    snprintf(what, sizeof what, "%s is not supported", mf_key_text(key, text, sizeof text));
+    mf_lower_unsupported(c, what);
+    return false;
+}
+
 static const mf_assumption *assumption_for(const mf_layer_call *c)
 {
     const mf_lower_options *o = c->lo->options;
@@ -216,6 +228,8 @@ void mf_lower_layer(mf_layer_call *c)
         mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s' is called on nothing", c->layer->name);
         return;
     }
+    if (!c->layer->is_operation && !mf_lower_keys(c))
+        return;
     cast_inputs(c, in, row->flags);
     if (!mf_json_is_null(mf_json_get(c->config, "activity_regularizer")))
         c->b->graph->left_out = "activity regularizers";

@@ -77,6 +77,8 @@ const mf_class_row *mf_shape_operation_table(uint32_t *count);
 /* Runs a layer's rule on given inputs: used for wrapped layers too. The call's in, names, config ... are set. */
 void mf_lower_layer(mf_layer_call *c);
 uint32_t mf_lower_unsupported(mf_layer_call *c, const char *what);
+/* Fails, naming the key, when the layer's configuration asks for something its rule would drop. */
+bool mf_lower_keys(mf_layer_call *c);
 /* Lowers a nested model on given inputs. */
 void mf_lower_nested(mf_layer_call *c, const mf_model *model, mf_scope *scope);
 uint32_t mf_mask_of(const mf_lowering *lo, uint32_t tensor);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model/lower_compile.h"
+#include "model/lower_keys.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -135,9 +136,15 @@ static void loss_settings(const mf_json *config, mf_loss loss, mf_attr *attr)
     attr->loss.function = loss;
 }
 
-/* The loss of one output; false when it has none or it is not supported (then the builder has failed, unless
- * predicting). */
-static bool resolve_loss(mf_lowering *lo, uint32_t output, uint32_t pred, mf_attr *attr, bool *from_logits)
+typedef struct chosen { /* the loss of one output */
+    mf_attr attr;
+    bool found, from_logits;
+    bool ignores; /* rows whose label is `ignored` do not count */
+    double ignored;
+} chosen;
+
+/* False when the output has no loss or it is not supported (then the builder has failed, unless predicting). */
+static bool resolve_loss(mf_lowering *lo, uint32_t output, uint32_t pred, chosen *choice)
 {
     mf_graph *g = lo->b.graph;
     const mf_json *spec = mf_setting_of_output(lo, mf_json_get(lo->root->compile, "loss"), output, false);
@@ -161,8 +168,18 @@ static bool resolve_loss(mf_lowering *lo, uint32_t output, uint32_t pred, mf_att
                           name);
         return false;
     }
-    loss_settings(config, loss, attr);
-    *from_logits = mf_json_get_bool(config, "from_logits", false);
+    const mf_json *key = name ? mf_dropped_key(MF_KEYS_LOSS, name, config) : NULL;
+    char text[160];
+    if (key && lo->options->mode != MF_MODE_PREDICT) {
+        mf_build_fail(&lo->b, MEMFIT_UNSUPPORTED, "loss '%s': %s is not supported\nName another with --loss", name,
+                      mf_key_text(key, text, sizeof text));
+        return false;
+    }
+    const mf_json *ignored = mf_json_get(config, "ignore_class");
+    loss_settings(config, loss, &choice->attr);
+    choice->from_logits = mf_json_get_bool(config, "from_logits", false);
+    choice->ignores = loss == MF_LOSS_SCCE && !mf_json_is_null(ignored);
+    choice->ignored = mf_json_number(ignored, 0);
     if (!g->loss_name)
         g->loss_name = mf_loss_name(loss);
     return true;
@@ -282,18 +299,33 @@ static uint32_t masked_weights(mf_lowering *lo, uint32_t mask, uint32_t weights,
     return weights == MF_NONE ? scaled : mf_g_binary(b, MF_MUL, scaled, mf_g_view(b, weights, one_each));
 }
 
-static void lower_output(mf_lowering *lo, uint32_t output, const mf_attr *attr, bool from_logits)
+/* Rows with the ignored label: 0 in the mask, and label 0, which every model has, in place of theirs. Labels are whole
+ * numbers, so their distance from the ignored one, cut off at 1, tells. Keras sets the same mask on the values. */
+static uint32_t without_ignored(mf_lowering *lo, double ignored, uint32_t *target, uint32_t mask)
+{
+    mf_build *b = &lo->b;
+    mf_dtype dtype = mf_g_dtype(b, *target);
+    uint32_t label = mf_g_cast(b, *target, MF_F32);
+    uint32_t valid = mf_g_unary(b, MF_UNARY_ABS, 0, 0, mf_g_unary(b, MF_UNARY_AFFINE, 1, -ignored, label));
+    valid = mf_g_unary(b, MF_UNARY_CLIP, 0, 1, valid);
+    *target = mf_g_cast(b, mf_g_binary(b, MF_MUL, label, valid), dtype);
+    return mask == MF_NONE ? valid : mf_g_binary(b, MF_MUL, mask, valid);
+}
+
+static void lower_output(mf_lowering *lo, uint32_t output, const chosen *choice)
 {
     mf_build *b = &lo->b;
     uint32_t pred = b->graph->outputs[output], loss = mf_g_use(b, b->graph->loss_variable), weights = MF_NONE;
-    mf_attr with = *attr;
+    mf_attr with = choice->attr;
     with.loss.weight = weight_of(lo, output);
-    uint32_t operand = loss_operand(lo, pred, from_logits, &with);
-    uint32_t target = target_feed(lo, output, pred, with.loss.function);
+    uint32_t operand = loss_operand(lo, pred, choice->from_logits, &with);
+    uint32_t target = target_feed(lo, output, pred, with.loss.function), counted = target;
     if (lo->options->sample_weights)
         weights = mf_feed_make(b, mf_output_name(lo, output), MF_F32, mf_shape1(b->graph->batch), 2, output);
-    uint32_t mask = row_mask(lo, pred);
-    uint32_t in[4] = {operand, target, masked_weights(lo, mask, weights, with.loss.reduction), loss};
+    uint32_t mask = row_mask(lo, pred), rows = mask;
+    if (choice->ignores)
+        rows = without_ignored(lo, choice->ignored, &counted, mask);
+    uint32_t in[4] = {operand, counted, masked_weights(lo, rows, weights, with.loss.reduction), loss};
     mf_g_op_in_place(b, MF_OP_LOSS, &with, 4, in, 1, &loss);
     mf_lower_metric_ops(lo, output, pred, target, weights, mask);
 }
@@ -302,10 +334,8 @@ void mf_lower_compile(mf_lowering *lo)
 {
     mf_build *b = &lo->b;
     mf_graph *g = b->graph;
-    mf_attr *attrs = MF_NEW_ARRAY(&lo->scratch, mf_attr, g->output_count + 1);
-    bool *found = MF_NEW_ARRAY(&lo->scratch, bool, g->output_count + 1);
-    bool *from_logits = MF_NEW_ARRAY(&lo->scratch, bool, g->output_count + 1);
-    if (!attrs || !found || !from_logits) {
+    chosen *choices = MF_NEW_ARRAY(&lo->scratch, chosen, g->output_count + 1);
+    if (!choices) {
         mf_build_fail(b, MEMFIT_NO_HOST_MEMORY, "no host memory for the losses");
         return;
     }
@@ -314,10 +344,10 @@ void mf_lower_compile(mf_lowering *lo)
     loss_variable(lo);
     bool any = false;
     for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
-        any |= found[i] = resolve_loss(lo, i, g->outputs[i], &attrs[i], &from_logits[i]);
+        any |= choices[i].found = resolve_loss(lo, i, g->outputs[i], &choices[i]);
     for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
-        if (found[i])
-            mf_lower_metric_variables(lo, i, attrs[i].loss.function);
+        if (choices[i].found)
+            mf_lower_metric_variables(lo, i, choices[i].attr.loss.function);
     mf_optimizer_settings settings;
     bool train = mf_lower_optimizer(lo, &settings);
     if (g->mode == MF_MODE_PREDICT || !mf_build_ok(b)) {
@@ -332,8 +362,8 @@ void mf_lower_compile(mf_lowering *lo)
     mf_g_clear(b, mf_g_use(b, g->loss_variable), 0);
     b->when = MF_ALWAYS;
     for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
-        if (found[i])
-            lower_output(lo, i, &attrs[i], from_logits[i]);
+        if (choices[i].found)
+            lower_output(lo, i, &choices[i]);
     if (g->mode == MF_MODE_TRAIN && train)
         mf_optimizer_step(b, &settings);
     else

@@ -5,6 +5,7 @@
  */
 #include "base/error.h"
 #include "model/lower_compile.h"
+#include "model/lower_keys.h"
 
 #include <string.h>
 
@@ -51,7 +52,8 @@ static bool find_metric(const mf_lowering *lo, const char *name, uint32_t output
 static void ignore(mf_lowering *lo, const char *name)
 {
     mf_graph *g = lo->b.graph;
-    g->ignored_metrics = g->ignored_metrics ? mf_arena_printf(&g->arena, "%s, %s", g->ignored_metrics, name) : name;
+    g->ignored_metrics =
+        name && g->ignored_metrics ? mf_arena_printf(&g->arena, "%s, %s", g->ignored_metrics, name) : name;
     if (!g->ignored_metrics)
         mf_build_fail(&lo->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the metrics");
 }
@@ -67,8 +69,13 @@ static void add_metric(mf_lowering *lo, const mf_json *spec, uint32_t output, mf
         const char *fn = mf_config_name(mf_json_get(config, "fn"));
         name = fn ? fn : mf_json_get_string(config, "name", name);
     }
-    if (!find_metric(lo, name, output, loss, &metric)) {
-        ignore(lo, name);
+    const mf_json *key = mf_dropped_key(MF_KEYS_METRIC, name, config), *thresholds = mf_json_get(config, "thresholds");
+    if (!key && thresholds && thresholds->type == MF_JSON_ARRAY && thresholds->count > 1)
+        key = thresholds; /* one result each: not built */
+    if (!find_metric(lo, name, output, loss, &metric) || key) {
+        char text[160];
+        ignore(lo,
+               key ? mf_arena_printf(&lo->b.graph->arena, "%s (%s)", name, mf_key_text(key, text, sizeof text)) : name);
         return;
     }
     mf_variable v = {.name = mf_json_get_string(config, "name", name),
@@ -78,9 +85,12 @@ static void add_metric(mf_lowering *lo, const mf_json *spec, uint32_t output, mf
                      .dtype = MF_F32,
                      .shape = metric == MF_METRIC_AUC ? mf_shape2(4, AUC_THRESHOLDS) : mf_shape1(2),
                      .parameter = MF_NONE};
-    const char *key = metric == MF_METRIC_BINARY_ACCURACY ? "threshold" : "thresholds";
+    if (thresholds && thresholds->type == MF_JSON_ARRAY)
+        thresholds = thresholds->first;
+    double threshold = metric == MF_METRIC_BINARY_ACCURACY ? mf_json_get_number(config, "threshold", 0.5)
+                                                           : mf_json_number(thresholds, 0.5);
     v.metric = (mf_metric_attr){.function = metric,
-                                .threshold = mf_json_get_number(config, key, 0.5),
+                                .threshold = threshold,
                                 .k = (uint32_t)mf_json_get_integer(config, "k", 5),
                                 .output = output,
                                 .weighted = weighted};

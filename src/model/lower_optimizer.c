@@ -10,6 +10,7 @@
  */
 #include "base/error.h"
 #include "model/lower_compile.h"
+#include "model/lower_keys.h"
 
 #include <string.h>
 
@@ -87,8 +88,16 @@ static bool choose(mf_lowering *lo, mf_optimizer_settings *settings)
     }
     mf_optimizer_defaults(optimizer, settings);
     g->optimizer_given = strcmp(plain, plain_file) != 0;
-    if (!g->optimizer_given)
-        read_settings(mf_json_get(spec, "config"), settings);
+    if (!g->optimizer_given) {
+        const mf_json *config = mf_json_get(spec, "config"), *key = mf_dropped_key(MF_KEYS_OPTIMIZER, plain, config);
+        char text[160];
+        if (key && g->mode == MF_MODE_TRAIN) {
+            mf_build_fail(&lo->b, MEMFIT_UNSUPPORTED, "optimizer '%s': %s is not supported\nName one with --optimizer",
+                          name, mf_key_text(key, text, sizeof text));
+            return false;
+        }
+        read_settings(config, settings);
+    }
     g->optimizer = optimizer;
     g->optimizer_name = mf_optimizer_name(optimizer);
     return true;

@@ -17,6 +17,7 @@ typedef struct recurrent {
     int64_t units;
     uint32_t h0, c0, mask;
     bool backwards;
+    bool zero; /* steps under the mask give 0, not the step before */
 } recurrent;
 
 static const mf_weight_spec recurrent_spec = {
@@ -99,6 +100,10 @@ static mf_rnn_result run_cell(mf_layer_call *c, const recurrent *r)
     else
         result = mf_g_simple_rnn(b, z, u, r->h0, r->mask, r->backwards, activation);
     set_recurrent_dropout(c, before);
+    if (r->zero && r->mask != MF_NONE) {
+        uint32_t keep = mf_g_cast(b, r->mask, mf_g_dtype(b, result.sequence));
+        result.sequence = mf_g_binary(b, MF_MUL, result.sequence, mf_g_view(b, keep, mf_shape3(x.dim[0], x.dim[1], 1)));
+    }
     return result;
 }
 
@@ -110,7 +115,8 @@ static bool read_cell(mf_layer_call *c, cell kind, recurrent *r)
                      .h0 = MF_NONE,
                      .c0 = MF_NONE,
                      .mask = mf_g_cast(c->b, c->mask, MF_U8),
-                     .backwards = mf_json_get_bool(c->config, "go_backwards", false)};
+                     .backwards = mf_json_get_bool(c->config, "go_backwards", false),
+                     .zero = mf_json_get_bool(c->config, "zero_output_for_mask", false)};
     if (r->units < 1 || r->units > INT32_MAX || x.rank != 3) {
         mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': %lld units on an input of rank %u", c->layer->name,
                       (long long)r->units, x.rank);
@@ -205,6 +211,7 @@ void mf_lower_rnn(mf_layer_call *c)
     if (!mf_wrapped_layer(c, object, "cell/", &layer, &inner) || !read_cell(&inner, kind, &r))
         return;
     r.backwards = mf_json_get_bool(c->config, "go_backwards", false);
+    r.zero = mf_json_get_bool(c->config, "zero_output_for_mask", false);
     mf_rnn_result result = run_cell(&inner, &r);
     c->weights = inner.weights;
     bool sequences = mf_json_get_bool(c->config, "return_sequences", false);
@@ -235,6 +242,7 @@ static bool one_way(mf_layer_call *c, const mf_json *object, const char *prefix,
     r.h0 = states ? c->in[turn ? 1 + states : 1] : MF_NONE;
     r.c0 = states > 1 ? c->in[turn ? 2 + states : 2] : MF_NONE;
     *sequences = mf_json_get_bool(layer.config, "return_sequences", false);
+    r.zero = *sequences; /* the wrapper sets it so, whatever the layer says */
     *result = run_cell(&inner, &r);
     c->weights = inner.weights;
     return mf_build_ok(c->b);

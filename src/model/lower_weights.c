@@ -116,14 +116,15 @@ static void regularizer(mf_layer_call *c, const char *key, mf_variable *v)
     v->l2 = l1 ? 0 : mf_json_get_number(config, "l2", l2 ? 0.01 : 0);
 }
 
-/* "kernel_initializer" has a sister "kernel_constraint". */
-static void constraint(mf_layer_call *c, const char *initializer)
+/* "kernel_regularizer" and "kernel_initializer" have a sister "kernel_constraint". */
+static void constraint(mf_layer_call *c, const mf_weight_spec *spec)
 {
-    const char *end = initializer ? strstr(initializer, "_initializer") : NULL;
+    const char *sister = spec->regularizer ? spec->regularizer : spec->initializer;
+    const char *end = sister ? strrchr(sister, '_') : NULL;
     char key[64];
     if (!end)
         return;
-    snprintf(key, sizeof key, "%.*s_constraint", (int)(end - initializer), initializer);
+    snprintf(key, sizeof key, "%.*s_constraint", (int)(end - sister), sister);
     if (!mf_json_is_null(mf_json_get(c->config, key)))
         c->b->graph->left_out = "weight constraints";
 }
@@ -168,7 +169,7 @@ static void make_variable(mf_layer_call *c, const mf_weight_spec *spec, const mf
             return;
         }
     regularizer(c, spec->regularizer, &v);
-    constraint(c, spec->initializer);
+    constraint(c, spec);
     v.stored = stored_at(c, v.path, shape);
     v.initializer = spec->initializer ? mf_json_get(c->config, spec->initializer) : NULL;
     if (mf_json_is_null(v.initializer) && spec->otherwise &&

@@ -35,7 +35,7 @@ bool mf_wrapped_layer(mf_layer_call *c, const mf_json *object, const char *prefi
     call->inner = NULL;
     call->paths = 0;
     call->out_count = 0;
-    return true;
+    return layer->unsupported || mf_lower_keys(call);
 }
 
 /* Time joins the batch: (N, T, ...) is seen as (N*T, ...). */
