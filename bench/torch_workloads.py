@@ -3,7 +3,8 @@
 
     bench/torch_workloads.py [--library build/libmemfit.so] [--rounds N] [--epochs N] [--json FILE] [--workload W,...] [--allocator A,...]
 
-Each (workload, allocator) pair runs in a process of its own, every pair once a round; the parent samples NVML's figure for it every
+Each (workload, allocator) pair runs in a process of its own (forked when PyTorch is loaded, before it touches the card), every pair
+once a round; the parent samples NVML's figure for it every
 10 ms. "live" is the peak of allocated bytes as the allocator counts them; "process" the peak NVML showed; "fixed" what the process holds
 beside the allocator. An epoch is 16 steps; where shapes change they are drawn once and come in another order in every epoch. The first
 epoch is not timed: cuDNN chooses and loads its kernels for every new shape then. Times are the mean of a step over the later epochs, of
@@ -13,7 +14,6 @@ import argparse
 import ctypes
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -49,10 +49,11 @@ def resnet50(torch):
 
 
 def child(args):
-    if args.allocator == "expandable":
-        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     import torch
     memfit = None
+    if args.allocator == "expandable":
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     if args.allocator.startswith("memfit"):
         memfit = ctypes.CDLL(args.library)
         torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(args.library, "memfit_torch_alloc", "memfit_torch_free"))
@@ -119,8 +120,9 @@ def child(args):
         live, reserved, fixed, counts = v[1], v[3], v[4], dict(remaps=v[5], remapped_pages=v[6], created_pages=v[7], stream_waits=v[8], allocations=v[9])
     else:
         live, reserved, fixed, counts = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), 0, {}
-    print("RESULT " + json.dumps(dict(live=live, reserved=reserved, fixed=fixed, mean_ms=sum(times[EPOCH:]) / len(times[EPOCH:]) * 1e3,
-                                      median_ms=sorted(times[EPOCH:])[len(times[EPOCH:]) // 2] * 1e3, first_ms=sum(times[:EPOCH]) / EPOCH * 1e3, losses=losses, **counts)), flush=True)
+    late = times[EPOCH:] or times
+    print("RESULT " + json.dumps(dict(live=live, reserved=reserved, fixed=fixed, mean_ms=sum(late) / len(late) * 1e3,
+                                      median_ms=sorted(late)[len(late) // 2] * 1e3, first_ms=sum(times[:EPOCH]) / EPOCH * 1e3, losses=losses, **counts)), flush=True)
 
 
 # ---- the parent ---------------------------------------------------------------------------------------------------------
@@ -140,27 +142,43 @@ class Nvml:
         return next((rows[i].bytes for i in range(count.value) if rows[i].pid == pid), 0)
 
 
-def run(args, nvml, workload, allocator, limit=0):
-    env = dict(os.environ, PYTHONUNBUFFERED="1")
-    if allocator.startswith("memfit") and limit:
-        env["MEMFIT_MEMORY"] = str(limit)
-    command = [sys.executable, __file__, "--child", "--workload", workload, "--allocator", allocator, "--library", os.path.abspath(args.library),
-               "--epochs", str(args.epochs), "--limit", str(limit)]
-    p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def run(args, nvml, workload, allocator, limit=0, epochs=0):
+    readable, writable = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.dup2(writable, 1)
+            os.dup2(writable, 2)
+            os.close(readable)
+            sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+            if allocator.startswith("memfit") and limit:
+                os.environ["MEMFIT_MEMORY"] = str(limit)
+            child(argparse.Namespace(workload=workload, allocator=allocator, library=os.path.abspath(args.library), epochs=epochs or args.epochs, limit=limit))
+            code = 0
+        except BaseException as e:
+            print(f"{type(e).__module__}.{type(e).__name__}: {e}".splitlines()[0])
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    os.close(writable)
     peak, stop = [0], threading.Event()
 
     def sample():
         while not stop.is_set():
-            peak[0] = max(peak[0], nvml.of(p.pid))
+            peak[0] = max(peak[0], nvml.of(pid))
             time.sleep(0.01)
 
     thread = threading.Thread(target=sample)
     thread.start()
-    out = p.communicate()[0]
+    with os.fdopen(readable, errors="replace") as pipe:
+        out = pipe.read()
+    exit_code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     stop.set()
     thread.join()
     row = next((json.loads(line[7:]) for line in out.splitlines() if line.startswith("RESULT ")), None) or dict(failed=out.strip().splitlines()[-1][:160] if out.strip() else "?")
-    row.update(workload=workload, allocator=allocator, process=peak[0], exit=p.returncode, limit=limit)
+    row.update(workload=workload, allocator=allocator, process=peak[0], exit=exit_code, limit=limit)
     return row
 
 
@@ -187,6 +205,7 @@ def main():
     args = a.parse_args()
     if args.child:
         return child(args)
+    import torch  # noqa: F401, once for all children
     nvml, rows, best = Nvml(), [], {}
     print(f"{'workload':18} {'allocator':12} {'live GB':>8} {'reserved/live':>13} {'process GB':>10} {'ms/step':>8} {'median':>8} {'1st epoch':>8} {'last loss':>10} {'losses':>6}", flush=True)
     for w in args.workload.split(","):
@@ -211,7 +230,7 @@ def main():
         live, fixed = m["live"], m["process"] - m["reserved"]
         print(f"\nvarying-sequences under a limit of 1.05 x live = {live * 1.05 / 1e9:.3f} GB" + f" (memfit: plus the fixed cost, {fixed / 1e6:.0f} MB)")
         for al, limit in (("default", int(live * 1.05)), ("expandable", int(live * 1.05)), ("memfit", int(live * 1.05) + fixed)):
-            r = run(args, nvml, "varying-sequences", al, limit)
+            r = run(args, nvml, "varying-sequences", al, limit, epochs=1)
             rows.append(r)
             print(f"  {al:12} " + (f"completes, process {r['process'] / 1e9:.3f} GB, {r['mean_ms']:.1f} ms/step" if "live" in r else f"fails: {r['failed']}"), flush=True)
     if args.json:

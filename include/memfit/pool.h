@@ -79,7 +79,7 @@ typedef struct memfit_pool_options {
     void (*on_leak)(void *ctx, const memfit_owner_info *owners, size_t count);
     void *on_leak_ctx;
     double slack; /* by how much of the peak in use the pool may hold more before it moves pages instead of making new
-                     ones: moving waits for the streams. 0: 1/256, doubled up to 1/8 while more than one request in
+                     ones: moving takes time. 0: 1/256, doubled up to 1/8 while more than one request in
                      sixteen has to move pages */
 } memfit_pool_options;
 
