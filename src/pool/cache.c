@@ -174,11 +174,17 @@ void mf_cache_settle(memfit_pool *pool, uint32_t owner)
     mf_cache_leave(cache);
 }
 
+bool mf_caches_keep(const memfit_pool *pool)
+{
+    for (mf_cache *c = pool->caches; c; c = c->next)
+        if (atomic_load_explicit(&c->kept_count, memory_order_relaxed))
+            return true;
+    return false;
+}
+
 bool mf_caches_settle(memfit_pool *pool)
 {
-    bool any = false;
-    for (mf_cache *c = pool->caches; c && !any; c = c->next)
-        any = atomic_load_explicit(&c->kept_count, memory_order_relaxed) != 0;
+    bool any = mf_caches_keep(pool);
     if (any)
         mf_caches_each(pool, give_blocks, NULL);
     return any;

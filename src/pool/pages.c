@@ -110,8 +110,11 @@ uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t byte
     uint64_t missing = past > p->covered ? past - (first > p->covered ? first : p->covered) : 0;
     if (past > p->covered)
         past = p->covered;
-    for (uint64_t w = first / 64; w * 64 < past; w++)
-        missing += ones(~p->mapped[w] & mask_of(w, first, past));
+    for (uint64_t w = first / 64; w * 64 < past; w++) {
+        uint64_t gone = ~p->mapped[w] & mask_of(w, first, past);
+        if (gone)
+            missing += ones(gone);
+    }
     return missing;
 }
 
@@ -137,8 +140,14 @@ void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
         p->idle_count += ones(more);
         if (more && w > p->idle_top)
             p->idle_top = w;
-        for (; more; more &= more - 1)
-            p->freed[w * 64 + (uint64_t)__builtin_ctzll(more)] = pool->frees_central;
+        while (more) { /* in runs: a large block has hundreds of pages */
+            unsigned from = (unsigned)__builtin_ctzll(more), past_run = 64;
+            if (~(more >> from))
+                past_run = from + (unsigned)__builtin_ctzll(~(more >> from));
+            for (unsigned i = from; i < past_run; i++)
+                p->freed[w * 64 + i] = pool->frees_central;
+            more = past_run < 64 ? more >> past_run << past_run : 0;
+        }
     }
     mf_ages_note(pool);
 }

@@ -122,7 +122,8 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     }
     uint64_t start = 0;
     mf_block *hole = find(pool, bytes, alignment, lane, state, &start);
-    if (hole && mf_pages_missing(pool, start, bytes) && mf_caches_settle(pool)) /* what threads keep comes first */
+    if (hole && mf_caches_keep(pool) && mf_pages_missing(pool, start, bytes) && mf_caches_settle(pool))
+        /* what threads keep comes first */
         hole = find(pool, bytes, alignment, lane, state, &start);
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
     if (hole)

@@ -280,6 +280,8 @@ static void make_plan(memfit_pool *pool)
 {
     mf_repeat *r = pool->repeat;
     r->next_try = r->count + TRY_EVERY;
+    if (r->count - r->moved > 2 * (uint64_t)LONGEST) /* all is well as it is, whatever the period */
+        return;
     r->period = find_period(r);
     if (!r->period || r->count - r->moved > 2 * (uint64_t)r->period) /* or it repeats, and all is well as it is */
         return;

@@ -559,6 +559,7 @@ static inline void mf_cache_leave(mf_cache *cache)
 /* All of the following: pool->lock held. */
 void mf_cache_settle(memfit_pool *pool,
                      uint32_t owner);      /* this thread's: gives back blocks, folds this owner's tallies */
+bool mf_caches_keep(const memfit_pool *pool);            /* does any thread keep a block? A hint */
 bool mf_caches_settle(memfit_pool *pool);  /* gives back every thread's kept blocks; false: there were none */
 void mf_caches_reclaim(memfit_pool *pool); /* and the magazines, and folds everything */
 void mf_caches_each(memfit_pool *pool, void (*fn)(memfit_pool *pool, mf_cache *cache, void *ctx), void *ctx);
