@@ -14,8 +14,8 @@
  * is past it, and only who wants those very addresses again has to wait. (Not on devices without event_sync: there
  * nothing is ever pending, and a page mapped twice would be counted twice.) A handle with a shadow is not released.
  *
- * Marks are made only while pages are being moved: the first move finds none and waits for the stream, the next 16,384
- * frees are marked. When all marks are in flight the newest is recorded anew, further behind.
+ * Marks are made, and pages stamped, only while pages are being moved: the first move finds none and waits for the
+ * stream, the next 16,384 frees are marked. When all marks are in flight the newest is recorded anew, further behind.
  *
  * With several streams this is not asked: there an idle page is safe for all (lanes.c).
  */
@@ -59,8 +59,7 @@ static void put_mark(memfit_pool *pool)
 
 void mf_ages_note(memfit_pool *pool)
 {
-    const mf_pages *p = &pool->pages;
-    if (pool->frees_central < p->mark_until && pool->frees_central - p->marked >= EVERY && !unused(pool))
+    if (mf_ages_marks(pool) && pool->frees_central - pool->pages.marked >= EVERY && !unused(pool))
         put_mark(pool);
 }
 
@@ -84,11 +83,27 @@ static void look(memfit_pool *pool)
     forget(p, low);
 }
 
+/* Pages that became idle while nothing was marked have old stamps, or none. */
+static void stamp_all(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    for (uint64_t w = 0; w * 64 < p->top; w++)
+        for (uint64_t bits = p->idle[w]; bits; bits &= bits - 1)
+            p->freed[w * 64 + (uint64_t)__builtin_ctzll(bits)] = pool->frees_central;
+}
+
+bool mf_ages_marks(const memfit_pool *pool)
+{
+    return pool->frees_central < pool->pages.mark_until;
+}
+
 uint64_t mf_ages_past(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
     if (unused(pool) || p->synced_frees == pool->frees_central)
         return UINT64_MAX;
+    if (!mf_ages_marks(pool))
+        stamp_all(pool);
     p->mark_until = pool->frees_central + FOR_FREES;
     if (pool->options.no_stream_wait && p->marked != pool->frees_central)
         put_mark(pool);

@@ -132,6 +132,7 @@ static uint64_t count_idle(const memfit_pool *pool, uint64_t first, uint64_t pas
 void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
 {
     mf_pages *p = &pool->pages;
+    bool stamps = mf_ages_marks(pool);
     if (past > p->covered)
         past = p->covered;
     for (uint64_t w = first / 64; w * 64 < past; w++) {
@@ -140,7 +141,7 @@ void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
         p->idle_count += ones(more);
         if (more && w > p->idle_top)
             p->idle_top = w;
-        while (more) { /* in runs: a large block has hundreds of pages */
+        while (more && stamps) { /* in runs: a large block has hundreds of pages */
             unsigned from = (unsigned)__builtin_ctzll(more), past_run = 64;
             if (~(more >> from))
                 past_run = from + (unsigned)__builtin_ctzll(~(more >> from));

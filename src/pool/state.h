@@ -481,9 +481,10 @@ memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err); /* preallocat
 void mf_pages_purge(memfit_pool *pool);
 
 /* ---- ages.c: which idle pages are past, with one stream ------------------------------------------------------- */
-void mf_ages_note(memfit_pool *pool);     /* after a free: puts a mark behind it when one is due */
-uint64_t mf_ages_past(memfit_pool *pool); /* pages stamped so or lower can be unmapped now */
-bool mf_ages_wait(memfit_pool *pool);     /* waits until more are; false: nothing to wait for, or not possible */
+bool mf_ages_marks(const memfit_pool *pool); /* are frees marked and pages stamped just now? */
+void mf_ages_note(memfit_pool *pool);        /* after a free: puts a mark behind it when one is due */
+uint64_t mf_ages_past(memfit_pool *pool);    /* pages stamped so or lower can be unmapped now */
+bool mf_ages_wait(memfit_pool *pool);        /* waits until more are; false: nothing to wait for, or not possible */
 /* An idle page of one handle is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not
  * possible here. */
 bool mf_ages_shadow(memfit_pool *pool, uint64_t page, mf_handle *handle);
@@ -558,10 +559,10 @@ static inline void mf_cache_leave(mf_cache *cache)
 }
 /* All of the following: pool->lock held. */
 void mf_cache_settle(memfit_pool *pool,
-                     uint32_t owner);      /* this thread's: gives back blocks, folds this owner's tallies */
-bool mf_caches_keep(const memfit_pool *pool);            /* does any thread keep a block? A hint */
-bool mf_caches_settle(memfit_pool *pool);  /* gives back every thread's kept blocks; false: there were none */
-void mf_caches_reclaim(memfit_pool *pool); /* and the magazines, and folds everything */
+                     uint32_t owner);         /* this thread's: gives back blocks, folds this owner's tallies */
+bool mf_caches_keep(const memfit_pool *pool); /* does any thread keep a block? A hint */
+bool mf_caches_settle(memfit_pool *pool);     /* gives back every thread's kept blocks; false: there were none */
+void mf_caches_reclaim(memfit_pool *pool);    /* and the magazines, and folds everything */
 void mf_caches_each(memfit_pool *pool, void (*fn)(memfit_pool *pool, mf_cache *cache, void *ctx), void *ctx);
 uint64_t mf_caches_bytes(memfit_pool *pool); /* of slots */
 void mf_caches_end(memfit_pool *pool);
