@@ -118,9 +118,7 @@ bool mf_ages_wait(memfit_pool *pool)
     if (unused(pool) || p->synced_frees == pool->frees_central || pool->options.no_stream_wait)
         return false;
     pool->stream_waits++;
-    if (p->mark_count && device->table->event_sync) {
-        if (device->table->event_sync(device, p->mark[0].event, NULL))
-            return false;
+    if (p->mark_count && device->table->event_sync && !device->table->event_sync(device, p->mark[0].event, NULL)) {
         if (p->mark[0].serial > p->synced_frees)
             p->synced_frees = p->mark[0].serial;
         forget(p, 1);

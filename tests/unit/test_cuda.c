@@ -224,9 +224,7 @@ static void every_host_allocation_fails_once(void **state)
     fail_host_allocations();
 }
 
-/* ---- a driver without VMM ------------------------------------------------------------------------------------ */
-
-static memfit_pool *plain_pool(memfit_device *device, uint64_t limit)
+static memfit_pool *make_pool(memfit_device *device, uint64_t limit)
 {
     memfit_pool *pool;
     memfit_error err;
@@ -236,6 +234,117 @@ static memfit_pool *plain_pool(memfit_device *device, uint64_t limit)
     assert_ok(memfit_pool_create(device, &options, &pool, &err), err);
     return pool;
 }
+
+/* ---- bytes stay what they are while pages move and steps repeat ----------------------------------------------- */
+
+enum { LAYERS = 20, EVERY = 700001 };
+
+typedef struct tagged {
+    memfit_address at;
+    uint64_t bytes;
+    unsigned char tag;
+} tagged;
+
+/* A byte every so often, and the last. */
+static void write_tag(memfit_device *device, const tagged *b)
+{
+    memfit_error err;
+    for (uint64_t i = 0; i < b->bytes; i += EVERY)
+        assert_ok(memfit_device_fill(device, b->at + i, b->tag, 1, 0, &err), err);
+    assert_ok(memfit_device_fill(device, b->at + b->bytes - 1, b->tag, 1, 0, &err), err);
+}
+
+static void check_tag(memfit_device *device, const tagged *b)
+{
+    memfit_error err;
+    unsigned char byte = 0;
+    for (uint64_t i = 0; i < b->bytes; i += EVERY) {
+        assert_ok(memfit_device_copy_out(device, &byte, b->at + i, 1, 0, &err), err);
+        assert_int_equal(byte, b->tag);
+    }
+    assert_ok(memfit_device_copy_out(device, &byte, b->at + b->bytes - 1, 1, 0, &err), err);
+    assert_int_equal(byte, b->tag);
+}
+
+static tagged take_tagged(memfit_device *device, memfit_pool *pool, uint64_t bytes, unsigned *tags)
+{
+    memfit_error err;
+    tagged b = {.bytes = bytes, .tag = (unsigned char)++*tags};
+    assert_ok(memfit_pool_alloc(pool, bytes, 0, &b.at, &err), err);
+    write_tag(device, &b);
+    return b;
+}
+
+static void drop_tagged(memfit_device *device, memfit_pool *pool, tagged *b)
+{
+    memfit_error err;
+    if (!b->at)
+        return;
+    check_tag(device, b);
+    assert_ok(memfit_pool_free(pool, b->at, &err), err);
+    b->at = 0;
+}
+
+static uint64_t layer_bytes(unsigned seed, unsigned i)
+{
+    return 40000 + ((i + 1) * (seed * 2654435761u + 40503u) >> 7) % 5000000;
+}
+
+static void tagged_step(memfit_device *device, memfit_pool *pool, unsigned seed, tagged *batch, unsigned *tags)
+{
+    tagged result[LAYERS], work, gradient = {0}, next = take_tagged(device, pool, 5000000, tags);
+    drop_tagged(device, pool, batch);
+    *batch = next;
+    for (unsigned i = 0; i < LAYERS; i++) {
+        work = take_tagged(device, pool, layer_bytes(seed, i) * 3 / 2, tags);
+        result[i] = take_tagged(device, pool, layer_bytes(seed, i), tags);
+        drop_tagged(device, pool, &work);
+    }
+    for (unsigned i = LAYERS; i-- > 0;) {
+        next = take_tagged(device, pool, layer_bytes(seed, i), tags);
+        drop_tagged(device, pool, &gradient);
+        drop_tagged(device, pool, &result[i]);
+        gradient = next;
+    }
+    drop_tagged(device, pool, &gradient);
+}
+
+static void bytes_stay_while_pages_move(void **state)
+{
+    (void)state;
+    uint64_t remaps = 0;
+    for (unsigned seed = 1; seed <= 6; seed++) {
+        memfit_error err;
+        memfit_device *device;
+        memfit_pool_info info;
+        tagged batch = {0}, odd = {0};
+        unsigned tags = 0;
+        reset_counts();
+        assert_ok(memfit_device_open("cuda", NULL, &device, &err), err);
+        memfit_pool *pool = make_pool(device, 500 * MIB);
+        for (unsigned i = 0; i < 14; i++) {
+            if (i % 3 == 1)
+                hold(0, true); /* the card falls behind */
+            tagged_step(device, pool, seed, &batch, &tags);
+            if (i % 3 == 2)
+                hold(0, false);
+            if (i == 10) /* something that was not in the plan, for a while */
+                odd = take_tagged(device, pool, 7000000, &tags);
+            assert_ok(mf_pool_check(pool, &err), err);
+        }
+        hold(0, false);
+        assert_ok(memfit_pool_get_info(pool, &info, &err), err);
+        remaps += info.remaps;
+        drop_tagged(device, pool, &odd);
+        drop_tagged(device, pool, &batch);
+        memfit_pool_destroy(pool);
+        assert_ok(memfit_device_close(device, &err), err);
+        nothing_left();
+    }
+    assert_true(remaps > 20);
+}
+
+/* ---- a driver without VMM ------------------------------------------------------------------------------------ */
 
 static uint64_t plain_bytes(void)
 {
@@ -259,9 +368,9 @@ static void plain_card(void **state)
     setenv("FAKE_CUDA_NO_VMM", "1", 1);
     assert_ok(memfit_device_open("cuda", NULL, &device, &err), err);
     assert_ok(memfit_device_get_info(device, &info, &err), err);
-    memfit_pool *pool = plain_pool(device, info.fixed_bytes + 64 * MIB);
+    memfit_pool *pool = make_pool(device, info.fixed_bytes + 64 * MIB);
     assert_int_equal(plain_bytes(), 64 * MIB);
-    memfit_pool *other = plain_pool(device, 32 * MIB); /* the first pays the fixed cost */
+    memfit_pool *other = make_pool(device, 32 * MIB); /* the first pays the fixed cost */
     assert_int_equal(plain_bytes(), 96 * MIB);
     for (int i = 0; i < BLOCKS; i++) {
         assert_ok(memfit_pool_alloc(pool, 2500000, 0, &at[i], &err), err);
@@ -294,7 +403,7 @@ static void plain_card(void **state)
     memfit_pool_destroy(other);
     assert_int_equal(plain_bytes(), 64 * MIB);
     memfit_pool_destroy(pool);
-    pool = plain_pool(device, 0); /* no limit: all that is free */
+    pool = make_pool(device, 0); /* no limit: all that is free */
     assert_true(plain_bytes() > 900 * MIB);
     memfit_pool_destroy(pool);
     assert_ok(memfit_stream_destroy(device, stream, &err), err);
@@ -344,6 +453,7 @@ int main(void)
         cmocka_unit_test(every_driver_call_fails_once),
         cmocka_unit_test(every_host_allocation_fails_once),
         cmocka_unit_test(foreign_memory_is_seen),
+        cmocka_unit_test(bytes_stay_while_pages_move),
         cmocka_unit_test(plain_card),
         cmocka_unit_test(plain_card_with_faults),
     };
