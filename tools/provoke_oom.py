@@ -99,7 +99,7 @@ def all_cases():
     # -- another framework in the same process
     both = "import jax, jax.numpy as jnp\nprint('jax', jax.block_until_ready(jnp.ones(4)).sum())\nx = gib({ask})\nprint('done')"
     c.append(case("torch-other-framework-jax", "other-framework", "torch", both.format(ask=60),
-                  mended=[("growth-jax", both.format(ask=60), {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, 0)]))
+                  mended=[("growth-jax", None, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, 0), ("hide-jax", None, {"JAX_PLATFORMS": "cpu"}, 0)]))
     c.append(case("torch-other-framework-jax-fraction", "other-framework", "torch", both.format(ask=20), env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"},
                   mended=[("fraction-jax", both.format(ask=20), {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}, 0)]))
     c.append(case("jax-other-framework-torch", "other-framework", "jax", """
@@ -171,8 +171,9 @@ def all_cases():
             except torch.OutOfMemoryError: break
         print("free now", torch.cuda.mem_get_info()[0] >> 20, "MiB")
         {then}"""
+    room = "torch.cuda.set_per_process_memory_fraction(0.9)\n" + textwrap.dedent(fill.format(left=4, then="print((a @ a).sum())"))
     c.append(case("torch-library-cublas", "library", "torch", fill.format(left=4, then="print((a @ a).sum())"),
-                  mended=[("", fill.format(left=1024, then="print((a @ a).sum())"), {}, 0)]))
+                  mended=[("headroom-torch", room, {}, 0), ("", fill.format(left=1024, then="print((a @ a).sum())"), {}, 0)]))
     c.append(case("torch-library-cudnn", "library", "torch", fill.format(left=2, then="print(torch.nn.functional.conv2d(img, w).sum())"),
                   mended=[("", fill.format(left=2048, then="print(torch.nn.functional.conv2d(img, w).sum())"), {}, 0)]))
     c.append(case("torch-library-context", "library", "torch", "x = torch.ones(4, device='cuda'); print(x)", hog=-200, mended=[("stop-process", "x = torch.ones(4, device='cuda'); print(x)", {}, 0)]))
@@ -333,8 +334,6 @@ def all_cases():
                   mended=[("no-grad", valid.format(body="with torch.no_grad(): return m(val_x).argmax(1)"), {}, 0),
                           ("eval-batch", valid.format(body="return torch.cat([m(x).detach() for x in val_x.split(16)]).argmax(1)"), {}, 0)]))
     # -- these need the whole card, one after the other
-    c.append(case("torch-mended-hide", "other-framework", "torch", both.format(ask=60), alone=True,
-                  mended=[("hide-jax", None, {"JAX_PLATFORMS": "cpu"}, 0)]))
     cached = """
         import torch
         {first}
@@ -349,9 +348,6 @@ def all_cases():
                   mended=[("growth-jax", None, {}, dict(code=JAX_HOG, env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}))]))
     c.append(case("torch-mended-cached", "library", "torch", fill.format(left=4, then="held.clear(); print((a @ a).sum())"), alone=True,
                   mended=[("empty-cache", fill.format(left=4, then="held.clear(); torch.cuda.empty_cache(); print((a @ a).sum())"), {}, 0)]))
-    room = "torch.cuda.set_per_process_memory_fraction(0.9)\n" + textwrap.dedent(fill.format(left=4, then="print((a @ a).sum())"))
-    c.append(case("torch-mended-headroom", "library", "torch", fill.format(left=4, then="print((a @ a).sum())"), alone=True,
-                  mended=[("headroom-torch", room, {}, 0)]))
     return c
 
 
@@ -411,12 +407,13 @@ SNAPSHOT_HEAD = "import torch, atexit\ntorch.cuda.memory._record_memory_history(
 SNAPSHOT_TAIL = "atexit.register(lambda: torch.cuda.memory._dump_snapshot({path!r}))\n"
 
 
-def run_case(c, out):
+def run_case(c, out, only_mended=False):
     code = c["code"]
     if c["snapshot"]:
         code = SNAPSHOT_HEAD + SNAPSHOT_TAIL.format(path=str(out / (c["name"] + ".pickle"))) + code
     row = dict(name=c["name"], cause=c["cause"], env=c["env"], other_process_gib="jax" if isinstance(c["hog"], dict) else c["hog"], program=c["code"].strip())
-    row["exit"] = with_hog(c["hog"], lambda: run_program(code, c["env"], out / (c["name"] + ".log"), file=c["file"]))
+    if not only_mended:
+        row["exit"] = with_hog(c["hog"], lambda: run_program(code, c["env"], out / (c["name"] + ".log"), file=c["file"]))
     row["mended"] = []
     for m in c["mended"]:
         log = out / (c["name"] + "." + m["change"] + ".mended")
@@ -424,7 +421,7 @@ def run_case(c, out):
         if status == 0:
             log.unlink()
         row["mended"].append({"class": m["change"]} | dict(env=m["env"], exit=status, survived=status == 0))
-    print(f"{c['name']:38} exit {row['exit']}  " + ", ".join(f"{m['change']}: {'survived' if m['survived'] else 'FAILED'}" for m in row["mended"]), flush=True)
+    print(f"{c['name']:38} exit {row.get('exit')}  " + ", ".join(f"{m['class']}: {'survived' if m['survived'] else 'FAILED'}" for m in row["mended"]), flush=True)
     return row
 
 
@@ -488,7 +485,7 @@ def cpu_cases():
     plain = dict(first="", last="", optimizer='"adam"', batch=8192, steps=1)
     small = dict(plain, batch=64, steps=2)
     devices = "for gpu in tf.config.list_physical_devices('GPU'): tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=4096)])"
-    cases["tf-cpu-mended-fit"] = ("too-large", textwrap.dedent(fit.format(**plain)), 8, [
+    cases["tf-cpu-mended-fit"] = ("limit", textwrap.dedent(fit.format(**plain)), 8, [
         ("batch", fit.format(**dict(plain, batch=128)), {}),
         ("pieces-tensorflow", fit.format(**dict(plain, optimizer="keras.optimizers.Adam(gradient_accumulation_steps=8)", batch=128, steps=8)), {}),
         ("limit-tensorflow", fit.format(**dict(small, first=devices)), {}),
@@ -496,6 +493,8 @@ def cpu_cases():
         ("growth-tensorflow", fit.format(**small), {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}),
         ("async-tensorflow", fit.format(**small), {"TF_GPU_ALLOCATOR": "cuda_malloc_async"}),
         ("release-tensorflow", fit.format(**dict(small, last="del model; keras.backend.clear_session()")), {})])
+    less = dict(plain, batch=2048)
+    cases["tf-cpu-mended-limit"] = ("limit", textwrap.dedent(fit.format(**less)), 4, [("limit-host", fit.format(**less), {}, 30)])
     scores = """
         import numpy as np, keras
         tokens = keras.Input((None, 4))
@@ -529,8 +528,8 @@ def run_cpu(out, wanted):
         status, text = run_held(code, gigabytes, {}, out)
         (out / (name + ".log")).write_text(text)
         row = dict(name=name, cause=cause, env={}, other_process_gib=0, exit=status, mended=[])
-        for kind, changed, env in mended:
-            done, text = run_held(changed, gigabytes, env, out)
+        for kind, changed, env, *raised in mended:
+            done, text = run_held(changed, *(raised or [gigabytes]), env, out)
             row["mended"].append({"class": kind, "on": "cpu", "env": env, "exit": done, "survived": done == 0})
             if done:
                 (out / f"{name}.{kind}.mended").write_text(text)

@@ -56,6 +56,8 @@ typedef struct memfit_diagnosis {
     uint64_t card_bytes, card_free_bytes;
     uint64_t process_bytes; /* this process, context and libraries included */
     uint64_t replay_bytes;  /* what the same requests, the failed one included, need in memfit's pool; not for logs */
+    bool host;              /* it was the machine's memory, not a card's; limit_bytes is then the machine's */
+    uint64_t leading;       /* first dimension of the tensor that was refused, often the batch; 0: not told */
     size_t owner_count;
     struct {
         char name[96];

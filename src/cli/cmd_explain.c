@@ -16,6 +16,7 @@ enum { MOST_STDIN = 256 << 20 };
 typedef struct joined {
     const char *path;
     uint64_t memory_bytes; /* what the step had: the limit, or the card */
+    bool batch_from_log;
     memfit_plan_summary plan;
 } joined;
 
@@ -35,19 +36,54 @@ static void put_joined(mf_json_writer *w, const joined *j)
     mf_json_close(w, '}');
 }
 
-static void print_joined(const joined *j)
+/* What the step is made of, largest first: "activations 8.50 GiB, inputs 384.00 MiB, ...". */
+static void print_breakdown(const memfit_plan_summary *p)
+{
+    bool done[MEMFIT_KIND_COUNT] = {0};
+    for (int k = 0; k < 3; k++) {
+        int best = -1;
+        for (int i = 0; i < MEMFIT_KIND_COUNT; i++)
+            if (!done[i] && p->breakdown[i] && (best < 0 || p->breakdown[i] > p->breakdown[best]))
+                best = i;
+        if (best < 0)
+            return;
+        char a[24];
+        printf("%s%s %s", k ? ", " : p->as_asked_fits ? "  most of it: " : "      most of it: ", memfit_kind_name((memfit_kind)best),
+               memfit_size_format(p->breakdown[best], a, sizeof a));
+        done[best] = true;
+    }
+    printf("\n");
+}
+
+static void print_joined(const memfit_diagnosis *d, const joined *j)
 {
     const memfit_plan_summary *p = &j->plan;
     char a[24], b[24];
-    printf("\nwith %s at batch %lld\n", j->path, (long long)p->batch);
-    printf("  a step as written needs %s; %s had %s: %s\n", memfit_size_format(p->as_asked_peak_bytes, a, sizeof a),
-           j->memory_bytes ? "it" : "this machine", memfit_size_format(p->memory_bytes, b, sizeof b),
-           p->as_asked_fits ? "it fits" : "it does not fit");
-    if (!p->as_asked_fits && p->fits)
-        printf("  in %lld piece%s with %u operations recomputed it needs %s\n", (long long)p->pieces,
-               p->pieces == 1 ? "" : "s", p->recomputed_ops, memfit_size_format(p->peak_bytes, a, sizeof a));
+    printf("\nwith %s at batch %lld%s\n", j->path, (long long)p->batch,
+           j->batch_from_log ? " (as the tensor that was refused has it; else -b N)" : "");
+    printf("  a step as written needs %s; %s %s: it %s\n", memfit_size_format(p->as_asked_peak_bytes, a, sizeof a),
+           !j->memory_bytes ? "this machine has" : d->limit_bytes && !d->host ? "the limit was" : "there were",
+           memfit_size_format(p->memory_bytes, b, sizeof b), p->as_asked_fits ? "fits" : "does not fit");
+    if (p->as_asked_fits) {
+        print_breakdown(p);
+        printf("  so it was not the step's size: see the cause above\n");
+        return;
+    }
+    if (!p->fits) {
+        printf("  neither pieces nor recomputation make it fit: the least is %s\n",
+               memfit_size_format(p->lower_bound_bytes, a, sizeof a));
+        return;
+    }
+    printf("  what would fit\n");
     if (p->max_batch > 0)
-        printf("  largest batch that fits: %lld\n", (long long)p->max_batch);
+        printf("    batch %lld, as written\n", (long long)p->max_batch);
+    printf("    batch %lld in %lld piece%s with %u operation%s recomputed: %s, about %.2f times as long\n",
+           (long long)p->batch,
+           (long long)p->pieces, p->pieces == 1 ? "" : "s", p->recomputed_ops, p->recomputed_ops == 1 ? "" : "s",
+           memfit_size_format(p->peak_bytes, a, sizeof a), p->slowdown);
+    print_breakdown(p);
+    printf("    memfit train %s --data SOURCE --batch-size %lld --memory %lluMiB\n", j->path,
+           (long long)p->batch, (unsigned long long)(p->memory_bytes >> 20));
 }
 
 /* The smallest card of the table that has this much, else the largest there is. */
@@ -70,12 +106,15 @@ static memfit_status join(const memfit_diagnosis *d, const char *model, int64_t 
     char memory[32];
     memfit_plan_options_default(&o);
     *j = (joined){.path = model, .memory_bytes = d->limit_bytes ? d->limit_bytes : d->card_bytes};
-    o.batch = batch;
+    j->batch_from_log = !batch && d->leading > 0 && d->leading < INT32_MAX;
+    o.batch = batch ? batch : j->batch_from_log ? (int64_t)d->leading : 32;
     memfit_card card;
-    bool host = !d->card_bytes && strcmp(d->framework, "tensorflow") == 0 && j->memory_bytes <= mf_os_total_memory();
+    bool host = d->host;
     choose_card(j->memory_bytes, &card);
     if (!host && j->memory_bytes > card.memory_bytes)
         j->memory_bytes = card.memory_bytes;
+    if (host && j->memory_bytes > mf_os_total_memory() - (mf_os_total_memory() >> 6))
+        j->memory_bytes = 0; /* as large as this machine, or larger: then what is available here */
     snprintf(memory, sizeof memory, "%llu", (unsigned long long)j->memory_bytes);
     o.memory = j->memory_bytes ? memory : NULL;
     o.card = j->memory_bytes && !host ? card.name : NULL;
@@ -138,19 +177,39 @@ static void print_size(const char *what, uint64_t bytes)
         printf("  %-22s %s\n", what, memfit_size_format(bytes, text, sizeof text));
 }
 
+/* What held the rest, without what is too small to matter beside the largest. */
+static void print_owners(const memfit_diagnosis *d)
+{
+    if (!d->owner_count)
+        return;
+    printf("\nwhat held the rest\n");
+    for (size_t i = 0; i < d->owner_count && d->owners[i].bytes >= d->owners[0].bytes / 200; i++) {
+        char text[24];
+        printf("  %12s  %s\n", memfit_size_format(d->owners[i].bytes, text, sizeof text), d->owners[i].name);
+    }
+}
+
+/* The cause, the change, then the figures. */
 static void print_text(const memfit_diagnosis *d)
 {
     printf("%s: %s\n", memfit_diagnosis_cause_name(d->cause), memfit_diagnosis_cause_words(d->cause));
     printf("  %s", d->evidence);
     if (d->certainty > 0)
-        printf(" (certain to %.0f %%)", d->certainty * 100);
-    printf("\n\n");
+        printf(" (%.0f %% sure)", d->certainty * 100);
+    printf("\n");
+    if (d->settle[0])
+        printf("  to be sure: %s\n", d->settle);
+    printf("\nwhat to change\n");
+    for (size_t i = 0; i < d->suggestion_count; i++)
+        printf("  %zu. %s\n     %s\n", i + 1, d->suggestions[i].change, d->suggestions[i].why);
+    if (d->request_bytes || d->line[0] || d->limit_bytes || d->in_use_bytes)
+        printf("\nthe figures\n");
     print_size("asked", d->request_bytes);
     if (d->operation[0])
         printf("  %-22s %s\n", "by", d->operation);
     if (d->line[0])
         printf("  %-22s %s\n", "from your line", d->line);
-    print_size("limit", d->limit_bytes);
+    print_size(d->host ? "machine" : "limit", d->limit_bytes);
     if (strcmp(d->source, "log") != 0) {
         print_size("in use", d->in_use_bytes);
         print_size("taken from the card", d->reserved_bytes);
@@ -158,18 +217,7 @@ static void print_text(const memfit_diagnosis *d)
     }
     print_size("card", d->card_bytes);
     print_size("free on the card", d->card_free_bytes);
-    if (d->owner_count) {
-        printf("\nwhat held the rest\n");
-        for (size_t i = 0; i < d->owner_count; i++) {
-            char text[24];
-            printf("  %12s  %s\n", memfit_size_format(d->owners[i].bytes, text, sizeof text), d->owners[i].name);
-        }
-    }
-    printf("\nwhat to change\n");
-    for (size_t i = 0; i < d->suggestion_count; i++)
-        printf("  %zu. %s\n     %s\n", i + 1, d->suggestions[i].change, d->suggestions[i].why);
-    if (d->settle[0])
-        printf("\nwhat would settle it\n  %s\n", d->settle);
+    print_owners(d);
 }
 
 /* Standard input, whole, up to a bound. */
@@ -200,10 +248,10 @@ static memfit_status read_stdin(char **text, size_t *bytes, size_t *room, memfit
 int cli_explain(const cli_command *command, int argc, char **argv)
 {
     const char *model = NULL, *operand = NULL;
-    int64_t batch = 32;
+    int64_t batch = 0;
     const cli_option options[] = {
         {"--model", CLI_STRING, &model, "FILE", "the model that was trained: joins the log with its plan"},
-        {"--batch-size|--batch|-b", CLI_COUNT, &batch, "N", "with --model: the batch it was trained with (32)"},
+        {"--batch-size|--batch|-b", CLI_COUNT, &batch, "N", "with --model: its batch (the log's, else 32)"},
         {0}};
     cli_common common;
     int status =
@@ -238,6 +286,6 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     else
         print_text(&d);
     if (!common.json && j.path)
-        print_joined(&j);
+        print_joined(&d, &j);
     return CLI_DONE;
 }

@@ -92,7 +92,7 @@ static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     if (f->card && f->process + 64 * MIB >= f->card && f->request <= 64 * MIB &&
         f->in_use + f->in_use / 50 >= f->process)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.55,
-                      "what was being called: a library's first use needs room beside the tensors",
+                      "what was being called; a library's first use needs room beside the tensors",
                       "only %s was asked and the process holds the whole card: the room libraries need was not left",
                       size(f->request, a));
     else if (f->reserved_free >= f->request && f->reserved_free * 10 >= f->reserved)
@@ -112,7 +112,7 @@ static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
                       size(f->process, a), size(f->reserved, b));
     else if (f->request)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, f->card ? 0.9 : 0.6,
-                      f->card ? "" : "the card's size and what other processes hold: memfit ps",
+                      f->card ? "" : "the card's size and what other processes hold (memfit ps)",
                       "%s was asked with %s in use%s%s", size(f->request, a), size(f->in_use, b),
                       f->card ? " on a card of " : "", f->card ? size(f->card, c) : "");
 }
@@ -120,10 +120,16 @@ static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
 /* TensorFlow, XLA, JAX: the pool's own text says little; the bar and the driver's refusals say more. */
 static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
 {
-    char a[24], b[24];
+    char a[24], b[24], c[24];
     uint64_t pool = f->limit ? f->limit : f->base_limit;
+    if (f->host && pool && f->request <= pool && f->in_use <= pool - f->request) {
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.6, "ulimit -v, and the container's limit (memfit doctor)",
+                      "%s was refused with %s in use, and the machine has %s: a limit of this process, or other programs",
+                      size(f->request, a), size(f->in_use, b), size(pool, c));
+        return;
+    }
     if (f->host) {
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.85, "the machine's memory: memfit doctor",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.85, "the machine's memory (memfit doctor)",
                       "one tensor of %s was refused by the host's memory", size(f->request, a));
         return;
     }
@@ -131,12 +137,12 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     unsigned free_cells = f->bar_cells - f->bar_used;
     if (f->driver_refused && f->request <= f->refused_largest && other_named)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.7,
-                      "memfit ps while it runs: is it this process that holds the card?",
+                      "whether it is this process that holds the card (memfit ps while it runs)",
                       "the driver refused pieces down to %s, and another framework is named in the same output",
                       size(f->refused_last, a));
     else if (f->driver_refused && f->request <= f->refused_largest)
         mf_oom_decide(
-            d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.8, "memfit ps: who holds the card?",
+            d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.8, "who holds the card (memfit ps)",
             "the driver refused the pool pieces of %s down to %s before the program had used them: something else "
             "holds the card",
             size(f->refused_largest, a), size(f->refused_last, b));
@@ -148,7 +154,7 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
                       "the allocator's full dump (TF_CPP_VMODULE=bfc_allocator=1)",
                       "the pool's free cells lie in %u separate holes", f->bar_holes);
     else if (pool ? f->request > pool * 4 / 3 : f->request > 64 * GIB)
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, pool ? 0.9 : 0.6, pool ? "" : "the card's size: memfit doctor",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, pool ? 0.9 : 0.6, pool ? "" : "the card's size (memfit doctor)",
                       "one request of %s%s%s", size(f->request, a), pool ? " against a pool of " : "",
                       pool ? size(pool, b) : "");
     else if (f->bar_cells)
@@ -163,7 +169,7 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
                       size(f->request, a));
     else
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.5,
-                      "the lines before this one: the allocator prints what held the rest", "%s was asked",
+                      "the lines before the error, where the allocator prints what held the rest", "%s was asked",
                       size(f->request, a));
 }
 
@@ -201,8 +207,9 @@ static void list_owners(const mf_oom_facts *f, memfit_diagnosis *d)
     for (size_t i = 0; i < f->process_count; i++)
         mf_oom_own(d, f->processes[i].bytes, "process %u", f->processes[i].pid);
     for (size_t i = 0; i < f->bfc_size_count; i++)
-        mf_oom_own(d, f->bfc_sizes[i].size * f->bfc_sizes[i].count, "%llu blocks of %s",
-                   (unsigned long long)f->bfc_sizes[i].count, size(f->bfc_sizes[i].size, a));
+        mf_oom_own(d, f->bfc_sizes[i].size * f->bfc_sizes[i].count, "%s%llu block%s of %s", f->in_use ? "of that, " : "",
+                   (unsigned long long)f->bfc_sizes[i].count, f->bfc_sizes[i].count == 1 ? "" : "s",
+                   size(f->bfc_sizes[i].size, a));
 }
 
 void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
@@ -213,6 +220,8 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
     snprintf(d->operation, sizeof d->operation, "%s", f->operation);
     snprintf(d->line, sizeof d->line, "%s", f->line);
     d->request_bytes = f->request;
+    d->host = f->host;
+    d->leading = f->leading;
     d->limit_bytes = f->limit ? f->limit : f->base_limit;
     d->in_use_bytes = f->in_use;
     d->reserved_bytes = f->reserved;
@@ -223,7 +232,7 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
                   "no out-of-memory failure was found in the text");
     if (f->failed) {
         if (f->library_error && !f->torch_message && !f->bfc_failure)
-            mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.85, "free memory at that moment: memfit ps",
+            mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.85, "what was free at that moment (memfit ps)",
                           "%s: that call needs memory of its own, and there was none", f->library_text);
         else if (!by_time(f, d)) {
             if (f->torch_message)

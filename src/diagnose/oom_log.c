@@ -217,6 +217,8 @@ static void read_bfc(const char *line, mf_oom_facts *f)
             uint64_t n = strtoull(p, &end, 10);
             if (end == p || __builtin_mul_overflow(elements, n, &elements))
                 break;
+            if (p == shape + 6)
+                f->leading = n;
             p = end + (*end == ',');
         }
         if (shape && !__builtin_mul_overflow(elements, width, &elements))

@@ -38,6 +38,7 @@ typedef struct mf_oom_facts {
     bool folds;                /* what was counted while memory rose: folds or trials, not steps */
     uint64_t seen;             /* classes of suggestion whose own words stand in the text: bit i, row i */
     double fraction;
+    uint64_t leading; /* first dimension of the shape that was refused */
     char settings[8][96]; /* "NAME=VALUE" as visible in the text */
     size_t setting_count;
     char operation[128], line[256];

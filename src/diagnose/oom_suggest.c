@@ -27,6 +27,18 @@ static bool limit_below_fraction(const mf_oom_facts *f, const memfit_diagnosis *
     return f->fraction < 0.95;
 }
 
+static bool on_host(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->host;
+}
+
+static bool on_card(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->host;
+}
+
 static bool conf_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
@@ -51,6 +63,39 @@ static bool asked_by_optimizer(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
     return f->optimizer;
+}
+
+static bool not_asked_by_optimizer(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->optimizer; /* its state does not shrink with the batch */
+}
+
+/* The process could not even begin: a context, not a library's handle. Then it holds nothing itself. */
+static bool no_context(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return d->cause == MEMFIT_DIAGNOSIS_LIBRARY && !f->torch_message &&
+           (strstr(f->library_text, "cudaErrorMemoryAllocation") || strstr(f->library_text, "CUDA error"));
+}
+
+static bool has_context(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return !no_context(f, d);
+}
+
+static bool no_limit_yet(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return !f->limit && has_context(f, d);
+}
+
+static bool no_context_preallocates(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return no_context(f, d) && !f->preallocate_off;
+}
+
+static bool no_context_no_growth(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return no_context(f, d) && !f->growth_on;
 }
 
 static bool not_expandable(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -149,11 +194,6 @@ static bool predicts(const mf_oom_facts *f, const memfit_diagnosis *d)
     return strstr(f->evaluation_text, "predict") != NULL;
 }
 
-static bool no_limit_yet(const mf_oom_facts *f, const memfit_diagnosis *d)
-{
-    (void)d;
-    return !f->limit;
-}
 
 static bool leaves_no_room(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
@@ -183,7 +223,9 @@ static const mf_oom_class classes[] = {
      "torch.cuda.set_per_process_memory_fraction(1.0)", "the limit is what refused, the card has room"},
     {"limit-jax", C(LIMIT), JAX, 0, limit_below_fraction, NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95",
      "the pool is a part of the card (75 % unless set)"},
-    {"limit-tensorflow", C(LIMIT), TF, MF_OOM_AGAIN, NULL, NULL,
+    {"limit-host", C(LIMIT), TF, 0, on_host, "ulimit -v unlimited",
+     "ulimit -v unlimited  # or a larger memory limit of the container", "the machine has more than this process may use"},
+    {"limit-tensorflow", C(LIMIT), TF, MF_OOM_AGAIN, on_card, NULL,
      "for gpu in tf.config.list_physical_devices('GPU'): tf.config.set_logical_device_configuration(gpu, "
      "[tf.config.LogicalDeviceConfiguration(memory_limit={mb})])",
      "the limit is what refused; this is what was in use, what was asked, and a tenth more (MB)"},
@@ -195,9 +237,9 @@ static const mf_oom_class classes[] = {
     {"optimizer", SIZE, TORCH, 0, asked_by_optimizer, "torch.optim.SGD(",
      "optimizer = torch.optim.SGD(model.parameters(), lr)",
      "the optimizer's step asked: Adam keeps twice the parameters, this keeps nothing"},
-    {"batch", SIZE, THEIRS, MF_OOM_AGAIN, NULL, NULL, "batch_size = batch_size // 2",
+    {"batch", SIZE, THEIRS, MF_OOM_AGAIN, not_asked_by_optimizer, NULL, "batch_size = batch_size // 2",
      "half the batch halves the activations"},
-    {"pieces-torch", SIZE, TORCH, MF_OOM_AGAIN, NULL, NULL,
+    {"pieces-torch", SIZE, TORCH, MF_OOM_AGAIN, not_asked_by_optimizer, NULL,
      "for x, y in zip(batch_x.split(n), batch_y.split(n)): (loss_fn(model(x), y) / pieces).backward()",
      "the same batch in pieces: gradients add up"},
     {"pieces-tensorflow", SIZE, TF, 0, NULL, "gradient_accumulation_steps",
@@ -205,7 +247,7 @@ static const mf_oom_class classes[] = {
      "the same batch in pieces: gradients add up"},
     {"pieces-memfit", SIZE, OWN, 0, NULL, NULL, "memfit train MODEL --data SOURCE --memory {size}",
      "plans pieces of the batch and recomputation so that the step fits"},
-    {"recompute-torch", SIZE, TORCH, 0, NULL, "checkpoint.checkpoint(",
+    {"recompute-torch", SIZE, TORCH, 0, not_asked_by_optimizer, "checkpoint.checkpoint(",
      "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # in the model, for each block",
      "what a block keeps for the backward pass is computed again there"},
     {"recompute-jax", SIZE, JAX, 0, NULL, "jax.checkpoint(", "block = jax.checkpoint(block)  # each block of the model",
@@ -293,7 +335,15 @@ static const mf_oom_class classes[] = {
      "evaluated in smaller batches: the results are the same"},
 
     /* libraries */
-    {"empty-cache", C(LIBRARY), TORCH, 0, NULL, "torch.cuda.empty_cache()",
+    {"ps", C(LIBRARY), ANY, MF_OOM_LOOKS, no_context, NULL, "memfit ps",
+     "shows who holds which card: this process could not begin; CUDA_VISIBLE_DEVICES chooses a free one"},
+    {"growth-jax", C(LIBRARY), ANY, 0, no_context_preallocates, NULL,
+     "XLA_PYTHON_CLIENT_PREALLOCATE=false  # for the other process, if it is JAX",
+     "JAX takes 75 % of the card at its first use"},
+    {"growth-tensorflow", C(LIBRARY), ANY, 0, no_context_no_growth, NULL,
+     "TF_FORCE_GPU_ALLOW_GROWTH=true  # for the other process, if it is TensorFlow",
+     "TensorFlow takes the whole card at its first use"},
+    {"empty-cache", C(LIBRARY), TORCH, 0, has_context, "torch.cuda.empty_cache()",
      "torch.cuda.empty_cache()  # before the call that failed",
      "gives what PyTorch keeps but does not use back to the card"},
     {"headroom-torch", C(LIBRARY), TORCH, 0, no_limit_yet, "set_per_process_memory_fraction(",

@@ -300,12 +300,12 @@ static void conclude(story *s, memfit_diagnosis *d)
                       "%s was asked and %s was free on the card: a limit of this process refused", a,
                       memfit_size_format(s->card_free, b, sizeof b));
     else if (s->limit)
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.85, "the device's size: memfit doctor",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.85, "the device's size (memfit doctor)",
                       "%s was asked with %s in use, of a limit of %s", a, memfit_size_format(s->in_use, b, sizeof b),
                       memfit_size_format(s->limit, c, sizeof c));
     else
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, card_knows ? 0.75 : 0.6,
-                      "who else was on the card: memfit ps while it runs",
+                      "who else was on the card (memfit ps while it runs)",
                       "%s was asked with %s in use%s%s: packing them better would not have made room", a,
                       memfit_size_format(s->in_use, b, sizeof b), card_knows ? " and free on the card " : "",
                       card_knows ? memfit_size_format(s->card_free, c, sizeof c) : "");

@@ -37,6 +37,7 @@ static const char *const known[] = {
     "MEMFIT_LOG",
     "MEMFIT_CUDA_LIBDIR",
     "MEMFIT_CUDA",
+    "MEMFIT_DOCTOR_ROOT",
     "MEMFIT_SHARED_DATA",
     "MEMFIT_SOURCE",
     "MEMFIT_GPU_TESTS",

@@ -151,6 +151,76 @@ static void test_provoked(void **state)
     mf_os_unmap_file(&map);
 }
 
+/* ---- what is suggested has been tried ---- */
+
+/* Settings of TensorFlow's own GPU allocator, and of the host: no TensorFlow was at hand on a GPU. The same program ran
+ * with the line on a CPU; what the line does on a card is shown by its twin of JAX, whose allocator it is. */
+static bool only_on_cpu(const char *id)
+{
+    static const char *const ids[] = {"limit-tensorflow",  "pieces-tensorflow", "async-tensorflow",   "growth-tensorflow",
+                                      "hide-tensorflow",   "release-tensorflow", "limit-host"};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (strcmp(ids[i], id) == 0)
+            return true;
+    return false;
+}
+
+/* Is there a program that died, changed by this class's line alone, that survived? */
+static bool was_tried(const mf_json *cases, const mf_oom_class *class)
+{
+    for (const mf_json *c = cases->first; c; c = c->next) {
+        const mf_json *mended = mf_json_get(c, "mended");
+        for (const mf_json *m = mended ? mended->first : NULL; m; m = m->next) {
+            bool cpu = strcmp(mf_json_get_string(m, "on", "gpu"), "cpu") == 0;
+            if (strcmp(mf_json_get_string(m, "class", ""), class->id) == 0 && mf_json_get_bool(m, "survived", false) &&
+                (!cpu || only_on_cpu(class->id)))
+                return true;
+        }
+    }
+    return false;
+}
+
+static void test_classes_tried(void **state)
+{
+    (void)state;
+    mf_mapping map;
+    mf_arena arena;
+    const mf_json *cases = cases_open(&arena, &map, "cases");
+    size_t count;
+    unsigned missing = 0;
+    const mf_oom_class *classes = mf_oom_classes(&count);
+    for (size_t i = 0; i < count; i++)
+        if (!(classes[i].flags & MF_OOM_LOOKS) && !was_tried(cases, &classes[i])) {
+            fprintf(stderr, "%s: no program that it mended\n", classes[i].id);
+            missing++;
+        }
+    assert_int_equal(missing, 0);
+    /* And explain gives that line for that program's log. */
+    for (const mf_json *c = cases->first; c; c = c->next) {
+        const char *name = mf_json_get_string(c, "name", "?");
+        const mf_json *mended = mf_json_get(c, "mended");
+        for (const mf_json *m = mended ? mended->first : NULL; m; m = m->next) {
+            const char *id = mf_json_get_string(m, "class", "");
+            memfit_diagnosis d;
+            bool known = false, given = false;
+            if (!id[0] || mf_json_get_bool(m, "not_printed", false))
+                continue;
+            for (size_t i = 0; i < count; i++)
+                known |= strcmp(classes[i].id, id) == 0;
+            explain_case(name, c, &d);
+            for (size_t i = 0; i < d.suggestion_count; i++)
+                given |= strcmp(d.suggestions[i].kind, id) == 0;
+            if (!known || !given) {
+                fprintf(stderr, "%s: \"%s\" mends it and is not suggested\n", name, id);
+                missing++;
+            }
+        }
+    }
+    assert_int_equal(missing, 0);
+    mf_arena_destroy(&arena);
+    mf_os_unmap_file(&map);
+}
+
 /* ---- texts as public threads show them, re-created ---- */
 
 #define TORCH_PIECES                                                                                                   \
@@ -513,7 +583,7 @@ int main(void)
         cmocka_unit_test(test_provoked),  cmocka_unit_test(test_re_created), cmocka_unit_test(test_in_force),
         cmocka_unit_test(test_long_line), cmocka_unit_test(test_no_log),     cmocka_unit_test(test_cut_and_garbled),
         cmocka_unit_test(test_names),     cmocka_unit_test(test_snapshots),  cmocka_unit_test(test_traces),
-        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_classes_tried),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
