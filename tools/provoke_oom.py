@@ -531,6 +531,8 @@ def run_cpu(out, wanted):
         for kind, changed, env, *raised in mended:
             done, text = run_held(changed, *(raised or [gigabytes]), env, out)
             row["mended"].append({"class": kind, "on": "cpu", "env": env, "exit": done, "survived": done == 0})
+            if kind.endswith("-tensorflow") and kind != "pieces-tensorflow":
+                row["mended"][-1]["not_printed"] = True # a setting for a card: the program runs with it, no more
             if done:
                 (out / f"{name}.{kind}.mended").write_text(text)
         rows.append(row)

@@ -212,6 +212,28 @@ static void list_owners(const mf_oom_facts *f, memfit_diagnosis *d)
                    size(f->bfc_sizes[i].size, a));
 }
 
+/* memfit's pool has said why; a plan that does not fit is over its limit. */
+static void own_cause(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    static const memfit_diagnosis_cause causes_of[MEMFIT_CAUSE_COUNT] = {
+        [MEMFIT_CAUSE_NONE] = MEMFIT_DIAGNOSIS_LIMIT,
+        [MEMFIT_CAUSE_LIMIT] = MEMFIT_DIAGNOSIS_LIMIT,
+        [MEMFIT_CAUSE_OTHER_LOGICAL_DEVICE] = MEMFIT_DIAGNOSIS_LIMIT,
+        [MEMFIT_CAUSE_PENDING_STREAM] = MEMFIT_DIAGNOSIS_LIMIT,
+        [MEMFIT_CAUSE_PINNED_BY_SMALL] = MEMFIT_DIAGNOSIS_FRAGMENTATION,
+        [MEMFIT_CAUSE_TAKEN_BY_OTHERS] = MEMFIT_DIAGNOSIS_OTHER_PROCESS,
+        [MEMFIT_CAUSE_GRANULARITY] = MEMFIT_DIAGNOSIS_LIMIT,
+        [MEMFIT_CAUSE_LARGER_THAN_DEVICE] = MEMFIT_DIAGNOSIS_TOO_LARGE,
+    };
+    char a[24], b[24], c[24];
+    if (f->plan_failed)
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.97, "", "the step needs %s, the limit is %s", size(f->request, a),
+                      size(f->limit, b));
+    else
+        mf_oom_decide(d, causes_of[f->own], 0.97, "", "the pool says %s: %s was asked with %s in use, of a limit of %s",
+                      memfit_cause_name(f->own), size(f->request, a), size(f->in_use, b), size(f->limit, c));
+}
+
 void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     memset(d, 0, sizeof *d);
@@ -231,7 +253,9 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
     mf_oom_decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0, "the lines around the failure, from the first word of the error on",
                   "no out-of-memory failure was found in the text");
     if (f->failed) {
-        if (f->library_error && !f->torch_message && !f->bfc_failure)
+        if (f->own || f->plan_failed)
+            own_cause(f, d);
+        else if (f->library_error && !f->torch_message && !f->bfc_failure)
             mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.85, "what was free at that moment (memfit ps)",
                           "%s: that call needs memory of its own, and there was none", f->library_text);
         else if (!by_time(f, d)) {

@@ -252,6 +252,37 @@ static void read_bfc(const char *line, mf_oom_facts *f)
     read_histogram(line, f);
 }
 
+/* memfit's own: 'pool NAME: no 768.00 KiB for activations "conv1": over-the-limit (limit 10.00 MiB, in use 7.28 MiB)'
+ * and "memfit: batch 1024 does not fit: the smallest plan found needs 1.05 GiB, the limit is 700.00 MiB". */
+static void read_own(const char *line, mf_oom_facts *f)
+{
+    const char *limit = strstr(line, " (limit "), *asked = strstr(line, ": no ");
+    uint64_t bytes;
+    for (int c = MEMFIT_CAUSE_NONE + 1; limit && asked && c < MEMFIT_CAUSE_COUNT; c++) {
+        const char *name = memfit_cause_name((memfit_cause)c);
+        size_t n = strlen(name);
+        if ((size_t)(limit - line) < n || strncmp(limit - n, name, n) != 0 || !read_size(asked + 5, &bytes))
+            continue;
+        const char *by = strstr(asked, " for ");
+        f->framework = "memfit";
+        f->failed = true;
+        f->own = (memfit_cause)c;
+        f->request = bytes;
+        size_after(line, " (limit ", &f->limit);
+        size_after(line, ", in use ", &f->in_use);
+        if (by && by < limit - n)
+            snprintf(f->operation, sizeof f->operation, "%.*s", (int)(limit - n - by - 7 > 0 ? limit - n - by - 7 : 0),
+                     by + 5);
+    }
+    const char *batch = strstr(line, "memfit: batch ");
+    if (batch && size_after(line, "plan found needs ", &bytes) && size_after(line, "the limit is ", &f->limit)) {
+        f->framework = "memfit";
+        f->failed = f->plan_failed = true;
+        f->request = bytes;
+        f->leading = strtoull(batch + 14, NULL, 10);
+    }
+}
+
 /* ---- libraries, settings, frames -------------------------------------------------------------------------- */
 
 static void read_library(const char *line, mf_oom_facts *f)
@@ -545,6 +576,7 @@ static void read_line(const char *line, unsigned groups, mf_oom_facts *f)
         read_torch(line, f);
         read_bfc(line, f);
         read_library(line, f);
+        read_own(line, f);
     }
     if (groups & SETTINGS)
         read_settings(line, f);

@@ -53,6 +53,12 @@ static bool code_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
     return !conf_limits(f, d);
 }
 
+static bool plan_did_not_fit(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->plan_failed;
+}
+
 static bool asked_by_attention(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
@@ -229,6 +235,8 @@ static const mf_oom_class classes[] = {
      "for gpu in tf.config.list_physical_devices('GPU'): tf.config.set_logical_device_configuration(gpu, "
      "[tf.config.LogicalDeviceConfiguration(memory_limit={mb})])",
      "the limit is what refused; this is what was in use, what was asked, and a tenth more (MB)"},
+    {"limit-memfit", C(LIMIT), OWN, MF_OOM_AGAIN, plan_did_not_fit, NULL, "--memory {mb}MiB",
+     "what the step needs as it was asked for, and a tenth more"},
     {"limit-memfit", C(LIMIT), OWN, MF_OOM_AGAIN, NULL, NULL, "memfit_pool_set_limit(pool, {bytes}, false, &err);",
      "the limit is what refused; it can be changed while the pool runs"},
     {"attention", SIZE, TORCH, 0, asked_by_attention, "need_weights=False",
@@ -245,8 +253,8 @@ static const mf_oom_class classes[] = {
     {"pieces-tensorflow", SIZE, TF, 0, NULL, "gradient_accumulation_steps",
      "optimizer = keras.optimizers.Adam(gradient_accumulation_steps=8)  # with batch_size // 8",
      "the same batch in pieces: gradients add up"},
-    {"pieces-memfit", SIZE, OWN, 0, NULL, NULL, "memfit train MODEL --data SOURCE --memory {size}",
-     "plans pieces of the batch and recomputation so that the step fits"},
+    {"pieces-memfit", SIZE, OWN, 0, NULL, NULL, "memfit train MODEL --data SOURCE --memory {size}  # --gradient-accumulation and --recompute auto",
+     "pieces of the batch and recomputation are planned so that the step fits"},
     {"recompute-torch", SIZE, TORCH, 0, not_asked_by_optimizer, "checkpoint.checkpoint(",
      "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # in the model, for each block",
      "what a block keeps for the backward pass is computed again there"},
@@ -386,7 +394,12 @@ static unsigned framework_bit(const char *name)
 /* What would have been enough, with a tenth more. */
 static uint64_t enough(const mf_oom_facts *f)
 {
-    uint64_t sum = f->in_use > UINT64_MAX / 4 || f->request > UINT64_MAX / 4 ? 0 : f->in_use + f->request;
+    const uint64_t most = UINT64_MAX / 8;
+    if (f->in_use > most || f->request > most || f->limit > most)
+        return 0;
+    uint64_t sum = f->in_use + f->request;
+    if (!f->plan_failed && sum <= f->limit) /* it was refused below the limit: whole pages, or pieces */
+        sum = f->limit + f->request;
     return sum + sum / 10;
 }
 
