@@ -495,6 +495,31 @@ def cpu_cases():
         ("release-tensorflow", fit.format(**dict(small, last="del model; keras.backend.clear_session()")), {})])
     less = dict(plain, batch=2048)
     cases["tf-cpu-mended-limit"] = ("limit", textwrap.dedent(fit.format(**less)), 4, [("limit-host", fit.format(**less), {}, 30)])
+    # PyTorch on the CPU: recomputation and no_grad do there what they do on a card.
+    blocks = """
+        import torch, torch.utils.checkpoint
+        torch.set_num_threads(1)
+        blocks = [torch.nn.Sequential(*(torch.nn.Tanh() for _ in range(4))) for _ in range(4)]
+        x = torch.nn.Linear(16, 16)(torch.randn({rows}, 16))
+        for block in blocks: x = {call}
+        x.sum().backward(); print("step done")
+    """
+    cases["torch-cpu-mended-recompute"] = ("limit", textwrap.dedent(blocks.format(rows=4000000, call="block(x)")), 7, [
+        ("recompute-torch", blocks.format(rows=4000000, call="torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"), {}),
+        ("batch", blocks.format(rows=1000000, call="block(x)"), {}), ("limit-host", blocks.format(rows=4000000, call="block(x)"), {}, 30)])
+    valid = """
+        import torch
+        torch.set_num_threads(1)
+        model = torch.nn.Sequential(torch.nn.Linear(16, 16), *(torch.nn.Tanh() for _ in range(17)))
+        def validate(val_x):
+            model.eval()
+            {body}
+        model(torch.randn(1000, 16)).sum().backward(); print("epoch 1 trained")
+        print(validate(torch.randn(4000000, 16)).shape)
+    """
+    cases["torch-cpu-mended-validate"] = ("evaluation", textwrap.dedent(valid.format(body="return model(val_x).argmax(1)")), 7, [
+        ("no-grad", valid.format(body="with torch.no_grad(): return model(val_x).argmax(1)"), {}),
+        ("eval-batch", valid.format(body="return torch.cat([model(x).detach() for x in val_x.split(64000)]).argmax(1)"), {})])
     scores = """
         import numpy as np, keras
         tokens = keras.Input((None, 4))

@@ -26,7 +26,14 @@ typedef struct memfit_check {
 typedef struct memfit_gpu {
     unsigned index; /* NVML's */
     char name[96], uuid[80], bus_id[32];
-    uint64_t total_bytes, used_bytes, free_bytes, reserved_bytes;
+    uint64_t total_bytes, used_bytes, free_bytes; /* NVML's */
+    uint64_t
+        reserved_bytes; /* kept back by driver and firmware, not in used; 0: the driver does not tell, it is in used */
+    /* used_bytes by cause; the three sum to it: */
+    uint64_t processes_bytes;   /* what NVML shows for processes */
+    uint64_t driver_bytes;      /* the driver's own for their contexts: channels, page tables */
+    uint64_t unexplained_bytes; /* more than that: processes NVML does not show or has no figure for, and the driver */
+    unsigned contexts;          /* compute processes */
     bool memory_known;
     int capability; /* 90 is 9.0; -1 unknown */
 } memfit_gpu;

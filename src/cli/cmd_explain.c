@@ -48,8 +48,11 @@ static void print_breakdown(const memfit_plan_summary *p)
         if (best < 0)
             return;
         char a[24];
-        printf("%s%s %s", k ? ", " : p->as_asked_fits ? "  most of it: " : "      most of it: ", memfit_kind_name((memfit_kind)best),
-               memfit_size_format(p->breakdown[best], a, sizeof a));
+        printf("%s%s %s",
+               k                  ? ", "
+               : p->as_asked_fits ? "  most of it: "
+                                  : "      most of it: ",
+               memfit_kind_name((memfit_kind)best), memfit_size_format(p->breakdown[best], a, sizeof a));
         done[best] = true;
     }
     printf("\n");
@@ -62,7 +65,9 @@ static void print_joined(const memfit_diagnosis *d, const joined *j)
     printf("\nwith %s at batch %lld%s\n", j->path, (long long)p->batch,
            j->batch_from_log ? " (as the tensor that was refused has it; else -b N)" : "");
     printf("  a step as written needs %s; %s %s: it %s\n", memfit_size_format(p->as_asked_peak_bytes, a, sizeof a),
-           !j->memory_bytes ? "this machine has" : d->limit_bytes && !d->host ? "the limit was" : "there were",
+           !j->memory_bytes             ? "this machine has"
+           : d->limit_bytes && !d->host ? "the limit was"
+                                        : "there were",
            memfit_size_format(p->memory_bytes, b, sizeof b), p->as_asked_fits ? "fits" : "does not fit");
     if (p->as_asked_fits) {
         print_breakdown(p);
@@ -78,12 +83,11 @@ static void print_joined(const memfit_diagnosis *d, const joined *j)
     if (p->max_batch > 0)
         printf("    batch %lld, as written\n", (long long)p->max_batch);
     printf("    batch %lld in %lld piece%s with %u operation%s recomputed: %s, about %.2f times as long\n",
-           (long long)p->batch,
-           (long long)p->pieces, p->pieces == 1 ? "" : "s", p->recomputed_ops, p->recomputed_ops == 1 ? "" : "s",
-           memfit_size_format(p->peak_bytes, a, sizeof a), p->slowdown);
+           (long long)p->batch, (long long)p->pieces, p->pieces == 1 ? "" : "s", p->recomputed_ops,
+           p->recomputed_ops == 1 ? "" : "s", memfit_size_format(p->peak_bytes, a, sizeof a), p->slowdown);
     print_breakdown(p);
-    printf("    memfit train %s --data SOURCE --batch-size %lld --memory %lluMiB\n", j->path,
-           (long long)p->batch, (unsigned long long)(p->memory_bytes >> 20));
+    printf("    memfit train %s --data SOURCE --batch-size %lld --memory %lluMiB\n", j->path, (long long)p->batch,
+           (unsigned long long)(p->memory_bytes >> 20));
 }
 
 /* The smallest card of the table that has this much, else the largest there is. */

@@ -1,28 +1,13 @@
-/* cmd_ps.c: memfit ps: every process on every card, and what is unaccounted for. */
+/* cmd_ps.c: memfit ps: every process on every card, and what is used beside them, by cause: the lines sum to NVML's. */
 #include "cli/cli.h"
 
 #include "base/os.h"
 #include "base/text.h"
 #include "memfit/doctor.h"
 
+#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
-
-static uint64_t accounted(const memfit_cards *c, size_t card)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < c->process_count; i++)
-        if (c->processes[i].card == card)
-            sum += c->processes[i].bytes;
-    return sum;
-}
-
-/* What NVML counts as used beyond the processes' sum: driver and firmware, processes it does not show. */
-static uint64_t unaccounted(const memfit_cards *c, size_t card)
-{
-    uint64_t sum = accounted(c, card), used = c->cards[card].used_bytes;
-    return used > sum ? used - sum : 0;
-}
 
 static void print_json(const memfit_cards *c)
 {
@@ -42,8 +27,11 @@ static void print_json(const memfit_cards *c)
         mf_json_put_u64(&w, "used_bytes", card->used_bytes);
         mf_json_put_u64(&w, "free_bytes", card->free_bytes);
         mf_json_put_u64(&w, "reserved_bytes", card->reserved_bytes);
-        mf_json_put_u64(&w, "processes_bytes", accounted(c, k));
-        mf_json_put_u64(&w, "unaccounted_bytes", unaccounted(c, k));
+        mf_json_put_u64(&w, "processes_bytes", card->processes_bytes);
+        mf_json_put_u64(&w, "unaccounted_bytes", card->driver_bytes + card->unexplained_bytes);
+        mf_json_put_u64(&w, "driver_bytes", card->driver_bytes);
+        mf_json_put_u64(&w, "unexplained_bytes", card->unexplained_bytes);
+        mf_json_put_u64(&w, "contexts", card->contexts);
         mf_json_close(&w, '}');
     }
     mf_json_close(&w, ']');
@@ -77,28 +65,57 @@ static void print_age(uint64_t s)
         printf("%5lluh%02llum", (unsigned long long)(s / 3600), (unsigned long long)(s % 3600 / 60));
 }
 
+static void print_card(const memfit_gpu *card)
+{
+    char a[24], b[24], r[24], t[24];
+    if (!card->memory_known) {
+        printf("%u  %s: the driver does not tell its memory\n", card->index, card->name);
+        return;
+    }
+    printf("%u  %s: %s used, %s free", card->index, card->name, memfit_size_format(card->used_bytes, a, sizeof a),
+           memfit_size_format(card->free_bytes, b, sizeof b));
+    if (card->reserved_bytes)
+        printf(", %s reserved", memfit_size_format(card->reserved_bytes, r, sizeof r));
+    printf(" of %s\n", memfit_size_format(card->total_bytes, t, sizeof t));
+}
+
+/* A line of what is used beside the processes. */
+static void print_rest(uint64_t bytes, const char *format, ...) MEMFIT_PRINTF(2, 3);
+
+static void print_rest(uint64_t bytes, const char *format, ...)
+{
+    char a[24];
+    if (!bytes)
+        return;
+    printf("   %8s  %12s  %9s  ", "", memfit_size_format(bytes, a, sizeof a), "");
+    va_list args;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+}
+
 static void print_text(const memfit_cards *c)
 {
-    char a[24], b[24];
     for (size_t k = 0; k < c->card_count; k++) {
         const memfit_gpu *card = &c->cards[k];
-        if (card->memory_known)
-            printf("%u  %s: %s of %s used\n", card->index, card->name,
-                   memfit_size_format(card->used_bytes, a, sizeof a),
-                   memfit_size_format(card->total_bytes, b, sizeof b));
-        else
-            printf("%u  %s: the driver does not tell its memory\n", card->index, card->name);
+        bool silent = false; /* a process without a figure */
+        print_card(card);
         for (size_t i = 0; i < c->process_count; i++) {
             const memfit_card_process *p = &c->processes[i];
+            char a[24];
             if (p->card != k)
                 continue;
+            silent |= !p->bytes_known;
             printf("   %8u  %12s  ", p->pid, p->bytes_known ? memfit_size_format(p->bytes, a, sizeof a) : "not told");
             print_age(p->age_seconds);
             printf("  %-18s %s\n", p->kind, p->name[0] ? p->name : "(not visible from here)");
         }
-        if (card->memory_known)
-            printf("   %8s  %12s  %9s  driver, firmware, processes not shown\n", "",
-                   memfit_size_format(unaccounted(c, k), a, sizeof a), "");
+        if (!card->memory_known)
+            continue;
+        print_rest(card->driver_bytes, "the driver, for %u context%s", card->contexts, card->contexts == 1 ? "" : "s");
+        print_rest(card->unexplained_bytes, "%s, driver%s", silent ? "processes not told" : "processes not shown",
+                   card->reserved_bytes ? "" : ", firmware");
     }
     if (!c->card_count)
         printf("no card\n");

@@ -42,6 +42,27 @@ static uint64_t age_of(unsigned pid)
     return stat(path, &st) == 0 && now > st.st_ctime ? (uint64_t)(now - st.st_ctime) : 0;
 }
 
+/*
+ * What a card uses, by cause. NVML counts more as used than its processes sum to, and that is the driver's own for
+ * their contexts. Measured on an H200 (driver 580.159.04): nothing without a context, 8.8, 14.4 and 20.0 MiB with one,
+ * two and three, whatever they hold: 3.2 MiB and 5.6 MiB a context. Up to 4 MiB and 8 MiB a context is taken for that;
+ * more than that is not explained.
+ */
+static void account(const memfit_cards *cards, size_t at, memfit_gpu *card)
+{
+    const uint64_t mib = UINT64_C(1) << 20;
+    for (size_t i = 0; i < cards->process_count; i++)
+        if (cards->processes[i].card == at) {
+            card->processes_bytes += cards->processes[i].bytes;
+            card->contexts += !cards->processes[i].graphics;
+        }
+    /* A process may have grown between the two readings: then nothing is left over. */
+    uint64_t rest = card->used_bytes > card->processes_bytes ? card->used_bytes - card->processes_bytes : 0,
+             most = card->contexts ? 4 * mib + 8 * mib * card->contexts : 0;
+    card->driver_bytes = rest <= most ? rest : 0;
+    card->unexplained_bytes = rest - card->driver_bytes;
+}
+
 static void look_at_card(mf_nvml *nvml, unsigned index, memfit_cards *cards)
 {
     mf_nvml_card c;
@@ -62,7 +83,7 @@ static void look_at_card(mf_nvml *nvml, unsigned index, memfit_cards *cards)
     mf_nvml_process list[MEMFIT_DOCTOR_PROCESSES];
     size_t count = 0;
     if (mf_nvml_processes(nvml, index, list, MEMFIT_DOCTOR_PROCESSES, &count, NULL))
-        return;
+        count = 0;
     for (size_t i = 0; i < count && i < MEMFIT_DOCTOR_PROCESSES && cards->process_count < MEMFIT_DOCTOR_PROCESSES;
          i++) {
         memfit_card_process *p = &cards->processes[cards->process_count++];
@@ -75,6 +96,7 @@ static void look_at_card(mf_nvml *nvml, unsigned index, memfit_cards *cards)
         snprintf(p->name, sizeof p->name, "%s", list[i].name);
         tell_kind(p);
     }
+    account(cards, at, out);
 }
 
 memfit_status mf_cards_look(const memfit_host *host, memfit_cards *cards, memfit_error *err)

@@ -123,13 +123,23 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     char a[24], b[24], c[24];
     uint64_t pool = f->limit ? f->limit : f->base_limit;
     if (f->host && pool && f->request <= pool && f->in_use <= pool - f->request) {
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.6, "ulimit -v, and the container's limit (memfit doctor)",
-                      "%s was refused with %s in use, and the machine has %s: a limit of this process, or other programs",
-                      size(f->request, a), size(f->in_use, b), size(pool, c));
+        mf_oom_decide(
+            d, MEMFIT_DIAGNOSIS_LIMIT, 0.6, "ulimit -v, and the container's limit (memfit doctor)",
+            "%s was refused with %s in use, and the machine has %s: a limit of this process, or other programs",
+            size(f->request, a), size(f->in_use, b), size(pool, c));
+        return;
+    }
+    if (f->host && !pool &&
+        f->request < 2 * GIB) { /* the kernel overcommits: without a limit it refuses only the absurd */
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.7, "ulimit -v, and vm.overcommit_memory (memfit doctor)",
+                      "the system refused no more than %s: it does that to a process with a limit",
+                      size(f->request, a));
         return;
     }
     if (f->host) {
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.85, "the machine's memory (memfit doctor)",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, pool ? 0.85 : 0.6,
+                      pool ? "the machine's memory (memfit doctor)"
+                           : "the machine's memory, ulimit -v and the container's limit (memfit doctor)",
                       "one tensor of %s was refused by the host's memory", size(f->request, a));
         return;
     }
@@ -207,9 +217,9 @@ static void list_owners(const mf_oom_facts *f, memfit_diagnosis *d)
     for (size_t i = 0; i < f->process_count; i++)
         mf_oom_own(d, f->processes[i].bytes, "process %u", f->processes[i].pid);
     for (size_t i = 0; i < f->bfc_size_count; i++)
-        mf_oom_own(d, f->bfc_sizes[i].size * f->bfc_sizes[i].count, "%s%llu block%s of %s", f->in_use ? "of that, " : "",
-                   (unsigned long long)f->bfc_sizes[i].count, f->bfc_sizes[i].count == 1 ? "" : "s",
-                   size(f->bfc_sizes[i].size, a));
+        mf_oom_own(d, f->bfc_sizes[i].size * f->bfc_sizes[i].count, "%s%llu block%s of %s",
+                   f->in_use ? "of that, " : "", (unsigned long long)f->bfc_sizes[i].count,
+                   f->bfc_sizes[i].count == 1 ? "" : "s", size(f->bfc_sizes[i].size, a));
 }
 
 /* memfit's pool has said why; a plan that does not fit is over its limit. */

@@ -37,8 +37,8 @@ static bool read_size(const char *p, uint64_t *bytes)
     static const struct {
         const char *name;
         double factor;
-    } units[] = {{"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"TiB", 1099511627776.0},
-                 {"GB", 1e9},           {"MB", 1e6},        {"KB", 1e3},     {"G", 1073741824.0}};
+    } units[] = {{"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0},     {"TiB", 1099511627776.0}, {"GB", 1e9},
+                 {"MB", 1e6},           {"KB", 1e3},        {"G", 1073741824.0}, {"M", 1048576.0}};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (strncmp(end, units[i].name, strlen(units[i].name)) == 0) {
             factor = units[i].factor;
@@ -88,6 +88,13 @@ static bool has_word(const char *line, const char *word)
 
 static void read_torch(const char *line, mf_oom_facts *f)
 {
+    /* "[enforce fail at alloc_cpu.cpp:127] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate N
+     * bytes" */
+    if (strstr(line, "DefaultCPUAllocator: ") && size_after(line, "tried to allocate ", &f->request)) {
+        f->failed = f->host = true;
+        f->framework = "pytorch";
+        return;
+    }
     if (!strstr(line, "CUDA out of memory") || !size_after(line, "Tried to allocate ", &f->request))
         return;
     f->failed = f->torch_message = true;
@@ -189,6 +196,8 @@ static void read_bfc(const char *line, mf_oom_facts *f)
     if (strstr(line, "ran out of memory trying to allocate ") && !strstr(line, "not a failure") &&
         size_after(line, "trying to allocate ", &f->request)) {
         f->failed = f->bfc_failure = true;
+        if (!f->framework && strstr(line, "from the lower end")) /* XLA's own copy of the allocator says so */
+            f->framework = "jax";
         if (size_after(line, "rounded to ", &bytes) && !f->request)
             f->request = bytes;
         const char *op = strstr(line, "requested by op ");
@@ -294,6 +303,9 @@ static void read_library(const char *line, mf_oom_facts *f)
                                           "CUDNN_STATUS_INTERNAL_ERROR",
                                           "CUDNN_STATUS_EXECUTION_FAILED",
                                           "CUSOLVER_STATUS_ALLOC_FAILED",
+                                          "CUSPARSE_STATUS_ALLOC_FAILED",
+                                          "CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
+                                          "CURAND_STATUS_ALLOCATION_FAILED",
                                           "CUFFT_ALLOC_FAILED",
                                           "Could not create cudnn handle",
                                           "could not create cudnn handle",
@@ -307,12 +319,21 @@ static void read_library(const char *line, mf_oom_facts *f)
             f->failed = f->library_error = true;
             snprintf(f->library_text, sizeof f->library_text, "%s", phrases[i]);
         }
+    /* A library that cannot make its handle: "CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`"
+     */
+    const char *call = strstr(line, "when calling `cu"), *status = strstr(line, "_STATUS_");
+    if (call && strstr(call, "Create(") && status && status < call && !f->library_error) {
+        while (status > line && isupper((unsigned char)status[-1]))
+            status--;
+        f->failed = f->library_error = true;
+        copy_until(f->library_text, sizeof f->library_text, status, " ,`\r\n");
+    }
     if (strstr(line, "CUDA error: out of memory") && !f->library_text[0]) {
         f->failed = f->library_error = true;
         snprintf(f->library_text, sizeof f->library_text, "CUDA error: out of memory");
     }
     if (strstr(line, "torch.AcceleratorError") || strstr(line, "torch.OutOfMemoryError") ||
-        strstr(line, "RuntimeError: CUDA error"))
+        strstr(line, "RuntimeError: CUDA error") || (f->library_error && strstr(line, "torch.backends")))
         f->framework = "pytorch";
 }
 
@@ -411,18 +432,21 @@ static void read_frame(const char *line, mf_oom_facts *f)
 static void read_series(const char *line, mf_oom_facts *f)
 {
     static const char *const counters[] = {"step", "iteration", "iter", "fold", "epoch", "batch", "trial"};
-    static const char *const amounts[] = {"memory allocated ", "allocated ",   "bytes in use ", "in use ",
-                                          "memory ",           "GPU memory: ", "mem: ",         "mem "};
+    static const char *const amounts[] = {"memory allocated ", "allocated ", "bytes in use ", "in use ", "memory ",
+                                          "GPU memory: ",      "mem: ",      "mem ",          "mem=",    "memory="};
     uint64_t bytes = 0;
     const char *counter = NULL;
     for (size_t i = 0; !counter && i < sizeof counters / sizeof *counters; i++)
         if (has_word(line, counters[i]))
             counter = counters[i];
+    const char *bar = strstr(line, "%|"); /* tqdm's: "12%|##    | 12/100 [00:02<00:18, loss=0.7, mem=1.2G]" */
+    if (!counter && bar && strchr(bar, '/'))
+        counter = "state";
     bool found = false;
     for (size_t i = 0; counter && !found && i < sizeof amounts / sizeof *amounts; i++)
         found = size_after(line, amounts[i], &bytes);
-    if (!found || strstr(line, "Tried to allocate"))
-        return;
+    if (!found || f->failed || strstr(line, "Tried to allocate"))
+        return; /* what is printed after the failure says nothing of what led to it */
     if (!f->series_count)
         f->series_first = bytes;
     else
@@ -503,49 +527,52 @@ static void filter_make(line_filter filter)
         char four[5];
         uint8_t groups;
     } keys[] = {
-        {"da o", FAILURE},                                            /* CUDA out of memory */
-        {"n ou", FAILURE},                                            /* ran out of memory */
-        {"xhau", FAILURE | NAMES},                                    /* RESOURCE_EXHAUSTED, ResourceExhaustedError */
-        {"m wh", FAILURE},                                            /* OOM when allocating */
-        {"{{no", FAILURE},                                            /* [[{{node */
-        {"iled", FAILURE},                                            /* failed to allocate, failed to create */
-        {"ceed", FAILURE},                                            /* exceeds the base limit */
-        {"imit", FAILURE},                                            /* Limit: */
-        {"nuse", FAILURE},                                            /* InUse: */
-        {"bfc_", FAILURE},                                            /* bfc_allocator: the bar */
-        {"hunk", FAILURE},                                            /* Chunks of size */
-        {"blas", FAILURE},                                            /* CUBLAS_STATUS, cuBLAS handle */
-        {"udnn", FAILURE},                                            /* CUDNN_STATUS, cudnn handle */
-        {"usol", FAILURE},                                            /* CUSOLVER_STATUS */
-        {"ufft", FAILURE},                                            /* CUFFT_ALLOC_FAILED */
-        {"rorm", FAILURE},                                            /* cudaErrorMemoryAllocation */
-        {"a er", FAILURE},                                            /* CUDA error */
-        {"torc", FAILURE | NAMES},                                    /* torch.OutOfMemoryError */
-        {"tens", NAMES},                                              /* tensorflow */
-        {"tf.e", NAMES},                                              /* tf.errors */
-        {"mfit", NAMES},                                              /* memfit: */
-        {"loc_", SETTINGS},                                           /* PYTORCH_CUDA_ALLOC_CONF */
-        {"_gro", SETTINGS},                                           /* TF_FORCE_GPU_ALLOW_GROWTH, set_memory_growth */
-        {"gpu_", SETTINGS},                                           /* TF_GPU_ALLOCATOR */
-        {"xla_", SETTINGS},                                           /* XLA_PYTHON_CLIENT_... */
-        {"visi", SETTINGS},                                           /* CUDA_VISIBLE_DEVICES */
-        {"jax_", SETTINGS},                                           /* JAX_PLATFORMS */
-        {"xpan", SETTINGS},                                           /* expandable_segments */
-        {"orat", SETTINGS},                                           /* decorate_context */
-        {"o_gr", SETTINGS},                                           /* torch.no_grad */
-        {"nce_", SETTINGS},                                           /* torch.inference_mode */
-        {"frac", SETTINGS},                                           /* MEM_FRACTION */
-        {"le \"", FRAME | NAMES},                                     /* File " */
-        {"mory", SERIES},                                             /* memory 5192 MiB */
-        {"ocat", SERIES},                                             /* allocated */
-        {"n us", SERIES},                                             /* in use */
-        {"mem:", SERIES},          {"mem ", SERIES}, {"vali", WORDS}, /* validation */
-        {"eval", WORDS},                                              /* evaluating */
-        {"pred", WORDS},                                              /* predicting */
-        {"val_", WORDS},                                              /* val_step */
-        {" tes", WORDS},                                              /* running test */
-        {"infe", WORDS},                                              /* inference */
-        {"step", GOES_ON},                                            /* training goes on */
+        {"da o", FAILURE},         {"cpua", FAILURE}, /* CUDA out of memory */
+        {"n ou", FAILURE},                            /* ran out of memory */
+        {"xhau", FAILURE | NAMES},                    /* RESOURCE_EXHAUSTED, ResourceExhaustedError */
+        {"m wh", FAILURE},                            /* OOM when allocating */
+        {"{{no", FAILURE},                            /* [[{{node */
+        {"iled", FAILURE},                            /* failed to allocate, failed to create */
+        {"ceed", FAILURE},                            /* exceeds the base limit */
+        {"imit", FAILURE},                            /* Limit: */
+        {"nuse", FAILURE},                            /* InUse: */
+        {"bfc_", FAILURE},                            /* bfc_allocator: the bar */
+        {"hunk", FAILURE},                            /* Chunks of size */
+        {"blas", FAILURE},                            /* CUBLAS_STATUS, cuBLAS handle */
+        {"udnn", FAILURE},                            /* CUDNN_STATUS, cudnn handle */
+        {"usol", FAILURE},                            /* CUSOLVER_STATUS */
+        {"uspa", FAILURE},                            /* CUSPARSE_STATUS */
+        {"uran", FAILURE},                            /* CURAND_STATUS */
+        {"ling", FAILURE},                            /* when calling `cu...Create( */
+        {"ufft", FAILURE},                            /* CUFFT_ALLOC_FAILED */
+        {"rorm", FAILURE},                            /* cudaErrorMemoryAllocation */
+        {"a er", FAILURE},                            /* CUDA error */
+        {"torc", FAILURE | NAMES},                    /* torch.OutOfMemoryError */
+        {"tens", NAMES},                              /* tensorflow */
+        {"tf.e", NAMES},                              /* tf.errors */
+        {"mfit", NAMES},                              /* memfit: */
+        {"loc_", SETTINGS},                           /* PYTORCH_CUDA_ALLOC_CONF */
+        {"_gro", SETTINGS},                           /* TF_FORCE_GPU_ALLOW_GROWTH, set_memory_growth */
+        {"gpu_", SETTINGS},                           /* TF_GPU_ALLOCATOR */
+        {"xla_", SETTINGS},                           /* XLA_PYTHON_CLIENT_... */
+        {"visi", SETTINGS},                           /* CUDA_VISIBLE_DEVICES */
+        {"jax_", SETTINGS},                           /* JAX_PLATFORMS */
+        {"xpan", SETTINGS},                           /* expandable_segments */
+        {"orat", SETTINGS},                           /* decorate_context */
+        {"o_gr", SETTINGS},                           /* torch.no_grad */
+        {"nce_", SETTINGS},                           /* torch.inference_mode */
+        {"frac", SETTINGS},                           /* MEM_FRACTION */
+        {"le \"", FRAME | NAMES},                     /* File " */
+        {"mory", SERIES},                             /* memory 5192 MiB */
+        {"ocat", SERIES},                             /* allocated */
+        {"n us", SERIES},                             /* in use */
+        {"mem:", SERIES},          {"mem=", SERIES},  {"mem ", SERIES}, {"vali", WORDS}, /* validation */
+        {"eval", WORDS},                                                                 /* evaluating */
+        {"pred", WORDS},                                                                 /* predicting */
+        {"val_", WORDS},                                                                 /* val_step */
+        {" tes", WORDS},                                                                 /* running test */
+        {"infe", WORDS},                                                                 /* inference */
+        {"step", GOES_ON},                                                               /* training goes on */
         {"trai", GOES_ON},
     };
     memset(filter, 0, sizeof(line_filter));

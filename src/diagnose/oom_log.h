@@ -38,9 +38,9 @@ typedef struct mf_oom_facts {
     bool folds;                /* what was counted while memory rose: folds or trials, not steps */
     uint64_t seen;             /* classes of suggestion whose own words stand in the text: bit i, row i */
     double fraction;
-    memfit_cause own; /* memfit's own pool says why; NONE */
-    bool plan_failed; /* memfit's own plan did not fit: request is what it needs */
-    uint64_t leading; /* first dimension of the shape that was refused */
+    memfit_cause own;     /* memfit's own pool says why; NONE */
+    bool plan_failed;     /* memfit's own plan did not fit: request is what it needs */
+    uint64_t leading;     /* first dimension of the shape that was refused */
     char settings[8][96]; /* "NAME=VALUE" as visible in the text */
     size_t setting_count;
     char operation[128], line[256];

@@ -50,7 +50,7 @@ static bool conf_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 
 static bool code_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
-    return !conf_limits(f, d);
+    return !conf_limits(f, d) && !f->host;
 }
 
 static bool plan_did_not_fit(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -108,12 +108,6 @@ static bool not_expandable(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
     return !f->expandable_on && !f->async_on;
-}
-
-static bool expandable_did_not_help(const mf_oom_facts *f, const memfit_diagnosis *d)
-{
-    (void)d;
-    return f->expandable_on && !f->async_on;
 }
 
 static bool not_async(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -200,7 +194,6 @@ static bool predicts(const mf_oom_facts *f, const memfit_diagnosis *d)
     return strstr(f->evaluation_text, "predict") != NULL;
 }
 
-
 static bool leaves_no_room(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
@@ -223,14 +216,15 @@ enum {
 
 static const mf_oom_class classes[] = {
     /* a limit, and sheer size */
+    {"limit-host", C(LIMIT), TF | TORCH, 0, on_host, "ulimit -v unlimited",
+     "ulimit -v unlimited  # or a larger memory limit of the container",
+     "the machine has more than this process may use"},
     {"limit-torch", C(LIMIT), TORCH, 0, conf_limits, NULL, "PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:1.0",
      "the limit is what refused, the card has room"},
     {"limit-torch", C(LIMIT), TORCH, 0, code_limits, "set_per_process_memory_fraction(1.0)",
      "torch.cuda.set_per_process_memory_fraction(1.0)", "the limit is what refused, the card has room"},
     {"limit-jax", C(LIMIT), JAX, 0, limit_below_fraction, NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95",
      "the pool is a part of the card (75 % unless set)"},
-    {"limit-host", C(LIMIT), TF, 0, on_host, "ulimit -v unlimited",
-     "ulimit -v unlimited  # or a larger memory limit of the container", "the machine has more than this process may use"},
     {"limit-tensorflow", C(LIMIT), TF, MF_OOM_AGAIN, on_card, NULL,
      "for gpu in tf.config.list_physical_devices('GPU'): tf.config.set_logical_device_configuration(gpu, "
      "[tf.config.LogicalDeviceConfiguration(memory_limit={mb})])",
@@ -253,8 +247,9 @@ static const mf_oom_class classes[] = {
     {"pieces-tensorflow", SIZE, TF, 0, NULL, "gradient_accumulation_steps",
      "optimizer = keras.optimizers.Adam(gradient_accumulation_steps=8)  # with batch_size // 8",
      "the same batch in pieces: gradients add up"},
-    {"pieces-memfit", SIZE, OWN, 0, NULL, NULL, "memfit train MODEL --data SOURCE --memory {size}  # --gradient-accumulation and --recompute auto",
-     "pieces of the batch and recomputation are planned so that the step fits"},
+    {"pieces-memfit", SIZE, OWN, MF_OOM_AGAIN, plan_did_not_fit, NULL,
+     "take out --gradient-accumulation off and --recompute off, if they are there",
+     "pieces of the batch and recomputation are then planned so that the step fits"},
     {"recompute-torch", SIZE, TORCH, 0, not_asked_by_optimizer, "checkpoint.checkpoint(",
      "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # in the model, for each block",
      "what a block keeps for the backward pass is computed again there"},
@@ -266,8 +261,8 @@ static const mf_oom_class classes[] = {
     /* fragmentation */
     {"expandable", C(FRAGMENTATION), TORCH, 0, not_expandable, NULL,
      "PYTORCH_CUDA_ALLOC_CONF={conf}expandable_segments:True", "free pages are then joined instead of being refused"},
-    {"async-torch", C(FRAGMENTATION), TORCH, 0, expandable_did_not_help, NULL,
-     "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", "the driver's own pool in place of PyTorch's"},
+    {"async-torch", C(FRAGMENTATION), TORCH, 0, not_async, NULL, "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync",
+     "if that is set already: the driver's own pool in place of PyTorch's"},
     {"async-tensorflow", C(FRAGMENTATION), TF, 0, not_async, NULL, "TF_GPU_ALLOCATOR=cuda_malloc_async",
      "the driver's pool can move free pages"},
     {"async-jax", C(FRAGMENTATION), JAX, 0, not_async, NULL, "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",

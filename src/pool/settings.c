@@ -22,30 +22,12 @@ memfit_pool_options memfit_pool_options_default(void)
 
 /* Known names. Those after the pool's own belong to other parts of memfit, or to its tests. */
 static const char *const known[] = {
-    "MEMFIT_MEMORY",
-    "MEMFIT_POLICY",
-    "MEMFIT_SOFT_LIMIT",
-    "MEMFIT_PURGE_MS",
-    "MEMFIT_PAGE",
-    "MEMFIT_BULK",
-    "MEMFIT_SLACK",
-    "MEMFIT_DEBUG",
-    "MEMFIT_TRACE",
-    "MEMFIT_DEVICE",
-    "MEMFIT_THREADS",
-    "MEMFIT_CACHE",
-    "MEMFIT_LOG",
-    "MEMFIT_CUDA_LIBDIR",
-    "MEMFIT_CUDA",
-    "MEMFIT_DOCTOR_ROOT",
-    "MEMFIT_SHARED_DATA",
-    "MEMFIT_SOURCE",
-    "MEMFIT_GPU_TESTS",
-    "MEMFIT_GPU_MEMORY",
-    "MEMFIT_SHARE",
-    "MEMFIT_REPORT",
-    "MEMFIT_HOST_MEMORY",
-    NULL,
+    "MEMFIT_MEMORY",      "MEMFIT_POLICY",      "MEMFIT_SOFT_LIMIT",  "MEMFIT_PURGE_MS",
+    "MEMFIT_PAGE",        "MEMFIT_BULK",        "MEMFIT_SLACK",       "MEMFIT_DEBUG",
+    "MEMFIT_TRACE",       "MEMFIT_DEVICE",      "MEMFIT_THREADS",     "MEMFIT_CACHE",
+    "MEMFIT_LOG",         "MEMFIT_CUDA_LIBDIR", "MEMFIT_CUDA",        "MEMFIT_DOCTOR_ROOT",
+    "MEMFIT_SHARED_DATA", "MEMFIT_SOURCE",      "MEMFIT_GPU_TESTS",   "MEMFIT_GPU_MEMORY",
+    "MEMFIT_SHARE",       "MEMFIT_REPORT",      "MEMFIT_HOST_MEMORY", NULL,
 };
 
 static bool is_known(const char *name, size_t length)

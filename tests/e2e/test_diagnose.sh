@@ -55,6 +55,20 @@ rm "$dir/huge"
 model=$MEMFIT_SOURCE/tests/fixtures/keras/attention.keras
 "$MEMFIT" explain --json --model "$model" -b 64 "$log" >"$dir/json" || fail "--model: exit $?"
 [ "$(number batch "$dir/json")" = 64 ] && [ "$(number as_asked_fits "$dir/json")" = true ] || fail "--model: no plan"
+# A real log and the model that made it: the batch is the log's, and the step would have fitted the machine.
+"$MEMFIT" explain --json --model "$logs/tf-cpu-mended-fit.keras" "$logs/tf-cpu-mended-fit.log" >"$dir/json" || fail "a log and its model: exit $?"
+is "$dir/json" cause limit
+[ "$(number batch "$dir/json")" = 8192 ] || fail "the batch is not the log's: $(number batch "$dir/json")"
+# The same model against a limit it does not fit: what would.
+"$MEMFIT" explain --json --model "$logs/tf-cpu-mended-fit.keras" -b 8192 "$logs/torch-mended-split.log" >"$dir/json" || fail "a limit and a model: exit $?"
+[ "$(number as_asked_fits "$dir/json")" = false ] && [ "$(number fits "$dir/json")" = true ] && [ "$(number pieces "$dir/json")" -gt 1 ] &&
+    [ "$(number max_batch "$dir/json")" -gt 1000 ] || fail "a limit and a model: $(cat "$dir/json" | tail -16)"
+"$MEMFIT" explain --model "$logs/tf-cpu-mended-fit.keras" -b 8192 "$logs/torch-mended-split.log" >"$dir/text"
+grep -q 'what would fit' "$dir/text" && grep -q 'memfit train .* --batch-size 8192 --memory 6144MiB' "$dir/text" || fail "--model: no way that fits"
+[ "$(wc -l <"$dir/text")" -le 40 ] || fail "--model: more than a screen"
+for l in "$logs"/*.log; do
+    [ "$("$MEMFIT" explain "$l" | wc -l)" -le 36 ] || fail "$l: more than a screen"
+done
 expect 5 "No such file" "a missing model" "$MEMFIT" explain --model "$dir/none.keras" "$log"
 
 # ---- texts: each is what the program prints now, and what the docs show ----
@@ -116,7 +130,7 @@ shown ps.txt ps.md ps.txt
 for version in 1 2 3; do
     on old FAKE_NVML_VERSION=$version FAKE_NVML_PROCESSES=0:999999991:5000,0:999999992:120 "$MEMFIT" ps --json >json || fail "ps --json: exit $?"
     used=$(number used_bytes json) processes=$(number processes_bytes json) rest=$(number unaccounted_bytes json)
-    [ "$processes" = $((5120 * 1048576)) ] && [ "$used" = $((processes + rest)) ] || fail "ps: $used is not $processes + $rest"
+    [ "$processes" = $((5120 * 1048576)) ] && [ "$used" = $((processes + rest)) ] && [ "$rest" = $(($(number driver_bytes json) + $(number unexplained_bytes json))) ] || fail "ps: $used is not $processes + $rest"
 done
 on old FAKE_NVML_INIT=18 "$MEMFIT" ps >out 2>&1; [ $? = 1 ] || fail "ps with a mismatched driver: exit $?"
 grep -q 'reboot' out || fail "ps: version mismatch without its cure"

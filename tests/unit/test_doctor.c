@@ -289,7 +289,15 @@ static void test_processes(void **state)
             if (cards.processes[i].card == 0)
                 sum += cards.processes[i].bytes;
         assert_int_equal(sum, 3030 * mib);
-        assert_int_equal(cards.cards[0].used_bytes - sum, 615 * mib);
+        const memfit_gpu *g = &cards.cards[0];
+        assert_int_equal(g->processes_bytes, sum);
+        assert_int_equal(g->contexts, 2);
+        assert_int_equal(g->driver_bytes, 14 * mib + mib / 2);
+        assert_int_equal(g->unexplained_bytes, 0);
+        assert_int_equal(g->used_bytes, sum + g->driver_bytes);
+        assert_int_equal(g->reserved_bytes, 615 * mib);
+        assert_int_equal(cards.cards[1].unexplained_bytes, 700 * mib + mib / 4 * 3 + mib / 8 + 8 * mib);
+        assert_int_equal(g->total_bytes, g->used_bytes + g->free_bytes + g->reserved_bytes);
         assert_int_equal(cards.cards[2].total_bytes, UINT64_C(24) << 30);
         assert_int_equal(cards.processes[0].pid, getpid());
         assert_true(cards.processes[0].name[0] != 0);
@@ -303,6 +311,8 @@ static void test_processes(void **state)
     setenv("FAKE_NVML_MEMORY", "v1", 1);
     assert_ok(memfit_cards_look(&cards, &err), err);
     assert_true(cards.cards[0].memory_known);
+    assert_int_equal(cards.cards[0].reserved_bytes, 0); /* then it is in what is used, and nobody's */
+    assert_int_equal(cards.cards[0].unexplained_bytes, 615 * mib + 14 * mib + mib / 2);
     setenv("FAKE_NVML_MEMORY", "na", 1);
     assert_ok(memfit_cards_look(&cards, &err), err);
     assert_false(cards.cards[0].memory_known);
