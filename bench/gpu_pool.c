@@ -2,7 +2,8 @@
  * gpu_pool.c: the pool on a real card, checked and timed. Prints a table; exit status 1 when a check does not hold, 77
  * without a card.
  *
- *     gpu_pool [SECONDS]      how long to drive the pool to its limit (default 60)
+ *     gpu_pool [SECONDS]            how long to drive the pool to its limit (default 60)
+ *     gpu_pool SECONDS LIMIT_GIB    only that, with this limit: for several processes at once
  *
  *   fixed      what NVML shows for this process before the first block, against the device's own figure
  *   pair       allocate and free, hot
@@ -343,11 +344,11 @@ static void *sample(void *argument)
     return NULL;
 }
 
-static void limits(memfit_device *device, uint64_t fixed, int seconds)
+static void limits(memfit_device *device, uint64_t limit, int seconds)
 {
     enum { SLOTS = 4096 };
     static memfit_address slots[SLOTS];
-    uint64_t limit = 12 * GIB, refused = 0, done = 0;
+    uint64_t refused = 0, done = 0;
     memfit_pool *pool = make_pool(device, limit, 0, false);
     sampler s = {0};
     pthread_t thread;
@@ -368,7 +369,6 @@ static void limits(memfit_device *device, uint64_t fixed, int seconds)
     }
     s.stop = true;
     pthread_join(thread, NULL);
-    (void)fixed;
     row("limit", s.highest <= limit && refused > 0,
         "limit %.3f GiB, highest of %llu samples %.3f GiB; %llu calls, %llu refused in %d s",
         (double)limit / (double)GIB, (unsigned long long)s.samples, (double)s.highest / (double)GIB,
@@ -426,6 +426,12 @@ int main(int argc, char **argv)
         return 1;
     }
     uint64_t shown = own_bytes();
+    if (argc > 2) {
+        limits(device, (uint64_t)atoi(argv[2]) * GIB, seconds);
+        mf_nvml_close(nvml);
+        memfit_device_close(device, NULL);
+        return broken > 0;
+    }
     printf("%s, %.1f GiB, %.1f GiB free\n", info.model, (double)info.total_bytes / (double)GIB,
            (double)info.free_bytes / (double)GIB);
     row("fixed", shown > 0 && shown <= info.fixed_bytes + 2 * MIB && info.fixed_bytes <= shown + 2 * MIB,
@@ -438,7 +444,7 @@ int main(int argc, char **argv)
     patterns(device, info.fixed_bytes);
     behind(device, info.fixed_bytes);
     slices(device);
-    limits(device, info.fixed_bytes, seconds);
+    limits(device, 12 * GIB, seconds);
     mf_nvml_close(nvml);
     memfit_device_close(device, NULL);
     printf("gpu_pool: %d broken\n", broken);
