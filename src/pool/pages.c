@@ -10,10 +10,10 @@
  *   2. new ones, while the pool holds no more than its peak use and 1/256: memory that is surely wanted. This
  *      costs 0.4 % at most and saves a quarter of the moves. If more than one request in sixteen has to move pages
  *      (training does not; random sizes without end do) the 1/256 doubles, up to 1/8;
- *   3. idle pages elsewhere that no stream can still touch (ages.c), waiting for more when there are too few, from the
- *      highest address down: the top of the range is the last resort of placement, so
+ *   3. idle pages elsewhere, first those no stream can still touch, then the others, which stay mapped where they are
+ *      for a while (ages.c); from the highest address down: the top of the range is the last resort of placement, so
  *      what is idle there is the least likely to be wanted where it is. (From the lowest address up: five times as
- *      many moves; from the smallest hole up: four times.)
+ *      many moves; from the smallest hole up: four times; the longest idle first: half as many again.)
  *   4. new ones, up to the limit.
  * Before anything is done it is known whether it will suffice, the device's own refusal apart.
  *

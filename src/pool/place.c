@@ -6,6 +6,8 @@
  * % of the events move pages. Why it works: training asks for the same sizes in the same order, so a hole that kept its
  * exact size is filled exactly again, and holes at the peak are few. Splitting happens always.
  *
+ * When steps repeat and pages would have to move in each of them, blocks are packed by repeat.c, which is asked first.
+ *
  * When the pages for the best fit cannot be had, every hole is looked at for the place that needs the fewest, at both
  * of its ends. At the tail a request never needs more pages than its bytes fill. So a request fails only if the pages
  * that hold a live byte, and its own, are more than the limit allows.
