@@ -202,16 +202,19 @@ static void conv_by_parts(mf_backward *w, const mf_op *op, const mf_op *concat)
         return;
     }
     bool weights = mf_backward_wants(w, kernel);
+    /* Over pieces the bias gradient adds to what is there and a part's weight gradient does not: no library does both.
+     */
+    bool with_bias = mf_backward_wants(w, bias) && !w->accumulator;
     for (uint32_t k = 0; weights && k < concat->in_count; k++) {
         mf_shape part = mf_g_shape(w->b, concat->in[k]);
         shape.dim[axis] = part.dim[part.rank - 1];
-        parts[k] = mf_g_conv_grad_weights(w->b, concat->in[k], dy, window, shape,
-                                          k == 0 && mf_backward_wants(w, bias) ? &db : NULL);
+        parts[k] = mf_g_conv_grad_weights(w->b, concat->in[k], dy, window, shape, k == 0 && with_bias ? &db : NULL);
     }
-    if (weights) {
+    if (weights)
         mf_backward_give(w, kernel, mf_g_concat(w->b, concat->in_count, parts, axis));
+    if (weights && with_bias)
         mf_backward_give(w, bias, db);
-    } else
+    else
         bias_gradient(w, bias, dy);
     int64_t begin[MF_MOST_DIMS] = {0};
     for (uint32_t k = 0; k < concat->in_count; k++) {

@@ -128,6 +128,8 @@ static void list_weights(mf_checkpoint *c, const mf_graph *g)
         void *at = mf_executor_variable(c->trainer->executor, i);
         if ((v->role != MF_VAR_PARAMETER && v->role != MF_VAR_STATISTIC) || !at || !v->path || !v->path[0])
             continue;
+        if (v->stored && (v->dtype == MF_I32 || v->dtype == MF_I64))
+            continue; /* a Normalization's count: never trained, and as wide as the version that wrote it liked */
         c->weights[c->weight_count++] = (mf_save_array){g->layers[v->layer].name, v->path, v->dtype, v->shape, at};
     }
 }

@@ -434,14 +434,18 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
                                memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                memfit_error *err)
 {
-    uint64_t fixed = measure_fixed(t) + (1 << 20);
-    bool again = t->fixed_bytes != 0;
+    uint64_t now = measure_fixed(t), fixed = now + (1 << 20);
+    bool again = t->fixed_bytes != 0, guessed = !again;
     if (again) /* another plan for the same model: its fixed cost is known */
         fixed = t->fixed_bytes;
     memfit_error own;
     err = err ? err : &own;
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
         memfit_status status = make_plan(t, limit, fixed, &t->plan, err);
+        if (status == MEMFIT_DOES_NOT_FIT && guessed && fixed > now + WARM_UP_BYTES) {
+            fixed = now + WARM_UP_BYTES; /* the least: nothing is refused on a guess */
+            continue;
+        }
         if (status != MEMFIT_OK)
             return status;
         uint64_t guess = attempt == 0 && !again ? kernel_guess(t->plan) : 0;
@@ -464,13 +468,20 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
             status = measure(t, limit, err);
         if (status != MEMFIT_OK)
             return status;
-        if (t->fixed_bytes + t->plan->arena_bytes <= limit) {
+        bool fits = t->fixed_bytes + t->plan->arena_bytes <= limit;
+        bool squeezed = t->plan->recomputed_ops > 0 || t->plan->pieces > 1 || t->plan->validation_split;
+        if (fits && !(guessed && squeezed && fixed > t->fixed_bytes + WARM_UP_BYTES)) {
             mf_reserve_pattern(&t->arena);
             t->limit_bytes = limit;
             return MEMFIT_OK;
         }
-        fixed = t->fixed_bytes;
+        fixed = t->fixed_bytes; /* once more, with what it is: for less, or without squeezing for a guess */
+        guessed = false;
         mf_trainer_withdraw(t);
+        if (!again) { /* what was made for another plan would stay in the cache, and count */
+            mf_dnn_cache(false);
+            mf_dnn_cache(true);
+        }
     }
     return mf_fail(err, MEMFIT_DOES_NOT_FIT, "the process's fixed cost of %llu bytes leaves no room for a plan",
                    (unsigned long long)fixed);

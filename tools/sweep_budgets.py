@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Trains models inside falling limits and looks at what happened:
+
+    python tools/sweep_budgets.py build/memfit FOLDER [--limits 20] [--rounds 3] [--batch N] [MODEL ...]
+
+FOLDER holds NAME.keras or NAME.json (tools/sweep_budgets.py --make FOLDER writes the usual ones, with Keras). For each
+model `memfit train` runs a few steps on synthetic data at limits spread evenly from the least that fits to what it
+takes without a limit. Per run: the measured peak (RssAnon + RssShmem sampled by the process itself and, from outside,
+by this script) is at most the limit, allocations_in_steps is 0, arena used = arena planned. Per model: more memory is
+never slower (median step of the fastest of the rounds; 10 % are noise on a busy machine), and where `memfit plan` at
+the middle limit suggests several ways that fit, their predicted order is the measured one.
+
+Exit status: the number of models that fail.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+# name: (batch, steps of one run)
+MODELS = {"s1": (32, 200), "s9_small": (16, 4), "digits": (64, 4), "resnet50": (8, 3), "mobilenetv2": (8, 4), "lstm": (16, 4),
+          "transformer": (8, 4), "unet": (8, 4)}
+NOISE = 1.10
+
+
+def make(folder):
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import keras
+    L = keras.layers
+
+    def conv(x, n):
+        return L.Conv2D(n, 3, padding="same", activation="relu")(L.Conv2D(n, 3, padding="same", activation="relu")(x))
+
+    def s1():
+        return keras.Sequential([keras.Input((10,)), L.Dense(10, activation="relu"), L.Dense(2)])
+
+    def s9_small():
+        return keras.Sequential([keras.Input((64, 64, 3)), L.Conv2D(64, 3, padding="same", activation="relu"), L.MaxPooling2D(),
+                                 L.Conv2D(128, 3, padding="same", activation="relu"), L.GlobalAveragePooling2D(),
+                                 L.Dense(10, activation="softmax")])
+
+    def digits():
+        i = keras.Input((32, 32, 1))
+        x = L.GlobalAveragePooling2D()(conv(L.MaxPooling2D()(conv(L.Rescaling(1 / 255.0)(i), 64)), 128))
+        return keras.Model(i, L.Dense(10, activation="softmax")(x))
+
+    def resnet50():
+        return keras.applications.ResNet50(weights=None, input_shape=(64, 64, 3), classes=10)
+
+    def mobilenetv2():
+        return keras.applications.MobileNetV2(weights=None, input_shape=(96, 96, 3), classes=10)
+
+    def lstm():
+        return keras.Sequential([keras.Input((50, 32)), L.LSTM(64, return_sequences=True), L.LSTM(64), L.Dense(10)])
+
+    def transformer():
+        x = i = keras.Input((64, 64))
+        for _ in range(4):
+            x = L.LayerNormalization()(L.Add()([x, L.MultiHeadAttention(4, 16)(x, x)]))
+            x = L.LayerNormalization()(L.Add()([x, L.Dense(64)(L.Dense(256, activation="gelu")(x))]))
+        return keras.Model(i, L.Dense(10)(L.GlobalAveragePooling1D()(x)))
+
+    def unet():
+        x = i = keras.Input((64, 64, 3))
+        skips = []
+        for n in (16, 32, 64):
+            x = conv(x, n)
+            skips.append(x)
+            x = L.MaxPooling2D()(x)
+        x = conv(x, 128)
+        for n in (64, 32, 16):
+            x = conv(L.Concatenate()([skips.pop(), L.Conv2DTranspose(n, 2, strides=2)(x)]), n)
+        return keras.Model(i, L.Conv2D(1, 1, activation="sigmoid")(x))
+
+    os.makedirs(folder, exist_ok=True)
+    for f in (s1, s9_small, digits, resnet50, mobilenetv2, lstm, transformer, unet):
+        m = f()
+        m.compile("adam", "mse")
+        m.save(os.path.join(folder, f.__name__ + ".keras"))
+
+
+def outside(pid):
+    """RssAnon + RssShmem of a process, or 0."""
+    try:
+        with open(f"/proc/{pid}/status") as f:
+            return sum(int(l.split()[1]) << 10 for l in f if l.startswith(("RssAnon", "RssShmem")))
+    except OSError:
+        return 0
+
+
+def train(a, path, batch, steps, *more):
+    """The result of one run with the largest size seen from outside; None when it does not fit."""
+    p = subprocess.Popen([a.program, "train", path, "--data", f"synthetic:{batch * steps}", "--batch-size", str(batch), "--json",
+                          "--quiet", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    seen = 0
+    while p.poll() is None:
+        seen = max(seen, outside(p.pid))
+        time.sleep(0.002)
+    out, err = p.communicate()
+    if p.returncode == 3:
+        return None
+    if p.returncode:
+        sys.exit(f"{path} {' '.join(more)}: exit status {p.returncode}: {err}")
+    r = json.loads(out)
+    r["seen_outside"] = seen
+    return r
+
+
+def least(a, path, batch, most):
+    """The smallest limit that fits, to 2 %, by trying."""
+    low, high = 1 << 20, most
+    while high - low > max(high // 50, 65536):
+        middle = (low + high) // 2
+        if train(a, path, batch, 1, "--memory", str(middle), *a.more):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def suggestions(a, path, batch, steps, limit):
+    """Predicted and measured order of the first three ways that fit and can be asked for by options."""
+    r = subprocess.run([a.program, "plan", path, "--batch-size", str(batch), "--memory", str(limit), "--gradient-accumulation",
+                        "off", "--recompute", "off", "--json"], capture_output=True, text=True)
+    if r.returncode not in (0, 3):
+        return None
+    ways = []
+    for s in json.loads(r.stdout)["suggestions"]:
+        options = [w.strip() for w in s["change"][s["change"].rfind("(") + 1:].rstrip(")").split(",")] if "(--" in s["change"] else []
+        if s["fits"] and options and options[0].startswith(("--gradient-accumulation", "--recompute")):
+            ways.append((s["slowdown"], " ".join(options).split()))
+    ways = ways[:3]
+    if len(ways) < 2:
+        return None
+    times = []
+    for _, options in ways:
+        if "--recompute" not in options:
+            options = options + ["--recompute", "off"]
+        if "--gradient-accumulation" not in options:
+            options = options + ["--gradient-accumulation", "off"]
+        runs = [train(a, path, batch, steps, "--memory", str(limit), "--allow-changed-numerics", *options) for _ in range(a.rounds)]
+        times.append(min((r["step_ms"] for r in runs if r), default=float("inf")))
+    predicted = [w[0] for w in ways]
+    holds = all(times[i] <= times[j] * NOISE for i in range(len(ways)) for j in range(i + 1, len(ways)) if predicted[i] <= predicted[j])
+    return holds, predicted, times
+
+
+def sweep(a, name):
+    path = next((os.path.join(a.folder, name + e) for e in (".keras", ".json") if os.path.exists(os.path.join(a.folder, name + e))), None)
+    if not path:
+        sys.exit(f"{a.folder} has no {name}")
+    batch, steps = MODELS.get(name, (150, 2))
+    batch, steps = a.batch or batch, a.steps or steps
+    free = train(a, path, batch, steps, *a.more)
+    most = free["planned_peak_bytes"] + (128 << 10)  # the fixed cost varies by some pages from run to run
+    low = least(a, path, batch, most)
+    limits = [low + (most - low) * i // max(a.limits - 1, 1) for i in range(a.limits)]
+    wrong, rows = [], {}
+    for k in range(a.rounds):
+        for limit in limits:
+            r = train(a, path, batch, steps, "--memory", str(limit), *a.more)
+            if not r:
+                wrong.append(f"{limit} does not fit, {low} did")
+                continue
+            peak = max(r["measured_peak_bytes"], r["seen_outside"])
+            if peak > limit:
+                wrong.append(f"{peak} bytes inside {limit}")
+            if r["planned_peak_bytes"] > limit:
+                wrong.append(f"planned {r['planned_peak_bytes']} inside {limit}")
+            if r["allocations_in_steps"]:
+                wrong.append(f"{r['allocations_in_steps']} allocations")
+            if r["arena_used_bytes"] != r["arena_bytes"]:
+                wrong.append("arena used is not arena planned")
+            old = rows.get(limit)
+            if not old or r["step_ms"] < old["step_ms"]:
+                rows[limit] = r
+            if old and k == 0:
+                wrong.append("a limit twice")
+    planned_after = 0
+    order = sorted(rows)
+    for limit in reversed(order):  # from the largest limit down: never faster than with more memory
+        r = rows[limit]
+        # A bitwise plan is preferred to a reordered one that is a little faster: 5 % are allowed for that.
+        if r["planned_step_ms"] < planned_after * 0.95:
+            wrong.append(f"predicted faster at {limit} than with more memory")
+        planned_after = max(planned_after, r["planned_step_ms"])
+    worst = 1.0  # how much slower a larger limit was than a smaller one
+    for i, limit in enumerate(order):
+        for other in order[:i]:
+            worst = max(worst, rows[limit]["step_ms"] / rows[other]["step_ms"])
+    if worst > NOISE:
+        wrong.append(f"more memory was {worst:.2f} times slower")
+    ways = None if a.no_order else suggestions(a, path, batch, steps, limits[len(limits) // 2])
+    if ways and not ways[0]:
+        wrong.append(f"suggestions: predicted {ways[1]}, measured {ways[2]}")
+    first, last = rows[order[0]], rows[order[-1]]
+    said = "-" if not ways else f"{'<'.join(f'{x:.2f}' for x in ways[1])} / {'<'.join(f'{x:.1f}' for x in ways[2])} ms"
+    margin = min((limit - max(r["measured_peak_bytes"], r["seen_outside"])) / limit for limit, r in rows.items())
+    print(f"| {name}, {batch} | {low / 2**20:.2f} | {most / 2**20:.2f} | {len(rows)} | {margin:.1%} | {first['step_ms']:.1f} | {last['step_ms']:.1f} "
+          f"| {first['step_ms'] / last['step_ms']:.2f} | {worst:.2f} | {first['pieces']}, {first['recomputed_ops']} | {said} | {'; '.join(sorted(set(wrong))[:4]) or 'holds'} |",
+          flush=True)
+    return bool(wrong)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", help="build/memfit, or --make")
+    parser.add_argument("folder")
+    parser.add_argument("model", nargs="*", default=list(MODELS))
+    parser.add_argument("--limits", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--more", default="", type=str.split, help="more options for memfit train, as one word")
+    parser.add_argument("--no-order", action="store_true", help="leave the order of suggestions out")
+    if sys.argv[1:2] == ["--make"]:
+        return make(sys.argv[2])
+    a = parser.parse_intermixed_args()
+    a.more = a.more or []
+    print("| model, batch | least MiB | all MiB | limits | closest to limit | ms at least | ms with all | slower | worst step back | pieces, recomputed at least "
+          "| suggestions: predicted / measured | |\n|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    return sum(sweep(a, name) for name in a.model)
+
+
+sys.exit(main())
