@@ -103,9 +103,11 @@ struct mf_model {
 memfit_status mf_model_load(const memfit_host *host, const char *path, mf_model **model, memfit_error *err);
 
 enum {
-    MF_LOAD_VERIFY = 1,    /* compute the check sum of the stored weights too: a pass over them */
-    MF_LOAD_NO_WEIGHTS = 2 /* architecture and settings only */
+    MF_LOAD_VERIFY = 1,       /* compute the check sum of the stored weights too: a pass over them */
+    MF_LOAD_NO_WEIGHTS = 2,   /* architecture and settings only */
+    MF_LOAD_VERIFY_QUICK = 4, /* as VERIFY when that takes a second at most: weights up to MF_VERIFY_QUICK_BYTES */
 };
+#define MF_VERIFY_QUICK_BYTES (UINT64_C(1) << 30)
 memfit_status mf_model_load_flags(const memfit_host *host, const char *path, unsigned flags, mf_model **model,
                                   memfit_error *err);
 /* The same from memory, which must outlive the model. */

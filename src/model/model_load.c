@@ -122,7 +122,9 @@ static memfit_status zip_weights(loader *l, const mf_zip *zip)
     }
     if (m->method != 0) /* somebody packed it again: it is inflated into the arena, at its honest size */
         l->arena->limit_bytes += m->bytes;
-    memfit_status st = mf_zip_read(zip, m, l->arena, l->flags & MF_LOAD_VERIFY, &data, l->err);
+    bool verify =
+        (l->flags & MF_LOAD_VERIFY) || ((l->flags & MF_LOAD_VERIFY_QUICK) && m->bytes <= MF_VERIFY_QUICK_BYTES);
+    memfit_status st = mf_zip_read(zip, m, l->arena, verify, &data, l->err);
     return st ? st : use_weights(l, data, m->bytes, "model.weights.h5");
 }
 

@@ -292,7 +292,7 @@ memfit_status memfit_plan_create(const char *model_path, const memfit_plan_optio
     if (status == MEMFIT_OK && o.card)
         status = use_device(plan, &o, err); /* a slip in its name is found before the file is read */
     if (status == MEMFIT_OK)
-        status = mf_model_load(o.host, model_path, &plan->model, err);
+        status = mf_model_load_flags(o.host, model_path, MF_LOAD_VERIFY_QUICK, &plan->model, err);
     if (status == MEMFIT_OK && !o.card)
         status = use_device(plan, &o, err);
     if (status == MEMFIT_OK) {

@@ -176,8 +176,8 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
     memfit_status status = check_options(options, err);
     if (status != MEMFIT_OK)
         return status;
-    status = mf_model_load(t->host, mode == MF_MODE_TRAIN && options->resume ? options->resume : options->model,
-                           &t->model, err);
+    status = mf_model_load_flags(t->host, mode == MF_MODE_TRAIN && options->resume ? options->resume : options->model,
+                                 MF_LOAD_VERIFY, &t->model, err);
     if (status != MEMFIT_OK)
         return status;
     status = open_backend(t, err);
