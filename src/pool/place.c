@@ -101,16 +101,31 @@ static spot least(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigne
     return best;
 }
 
-/* Records, a way to find it, and pages for [start, start + bytes). */
-static memfit_status prepare(memfit_pool *pool, uint64_t start, uint64_t bytes, mf_block_state state, bool grow_soft,
-                             memfit_error *err)
+/* Pages that came before others could not: they lie in the hole, idle. */
+static void leave_idle(memfit_pool *pool, const mf_block *hole, uint64_t start, uint64_t bytes)
+{
+    uint64_t shift = pool->pages.shift, page = pool->pages.bytes;
+    uint64_t first = (hole->start + page - 1) >> shift, past = (hole->start + hole->bytes) >> shift;
+    uint64_t last = (start + bytes + page - 1) >> shift;
+    first = first < start >> shift ? start >> shift : first;
+    past = past < last ? past : last;
+    if (!hole->lane && first < past)
+        mf_pages_set_idle(pool, first, past);
+}
+
+/* Records, a way to find it, and pages for [start, start + bytes) in a hole. */
+static memfit_status prepare(memfit_pool *pool, const mf_block *hole, uint64_t start, uint64_t bytes,
+                             mf_block_state state, bool grow_soft, memfit_error *err)
 {
     bool findable = state == MF_SPAN ? mf_cells_reserve(pool, start, bytes) : mf_table_reserve(pool);
     if (!findable || !mf_blocks_reserve(pool, 2)) {
         pool->refusal = MF_REFUSED_HOST;
         return MEMFIT_NO_HOST_MEMORY;
     }
-    return mf_pages_back(pool, start, bytes, grow_soft, err);
+    memfit_status status = mf_pages_back(pool, start, bytes, grow_soft, err);
+    if (status)
+        leave_idle(pool, hole, start, bytes);
+    return status;
 }
 
 mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
@@ -129,7 +144,7 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         hole = find(pool, bytes, alignment, lane, state, &start);
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
     if (hole)
-        status = prepare(pool, start, bytes, state, grow_soft, err);
+        status = prepare(pool, hole, start, bytes, state, grow_soft, err);
     else
         pool->refusal = MF_REFUSED_ADDRESS;
     if (status == MEMFIT_OUT_OF_MEMORY && pool->refusal != MF_REFUSED_NOT) {
@@ -138,7 +153,7 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         if (other.hole && (other.hole != hole || other.start != start)) {
             hole = other.hole;
             start = other.start;
-            status = prepare(pool, start, bytes, state, grow_soft, err);
+            status = prepare(pool, hole, start, bytes, state, grow_soft, err);
         }
         if (status && other.hole)
             pool->refused_pages = other.pages;

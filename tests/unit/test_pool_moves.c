@@ -361,13 +361,134 @@ static void plans_need_no_memory(void **state)
     }
 }
 
+/* ---- random steps --------------------------------------------------------------------------------------------- */
+
+enum { MOST_REQUESTS = 100, MOST_LIVE = 512 };
+
+typedef struct history {
+    place p;
+    uint64_t random;
+    unsigned requests;
+    uint64_t bytes[MOST_REQUESTS];
+    unsigned life[MOST_REQUESTS];
+    struct {
+        memfit_address at;
+        uint64_t bytes;
+        unsigned until;
+    } live[MOST_LIVE];
+    unsigned count, now;
+    bool faults;
+} history;
+
+static unsigned below(history *h, unsigned n)
+{
+    h->random = h->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)((h->random >> 33) % n);
+}
+
+static void begin_history(history *h, uint64_t seed)
+{
+    *h = (history){.random = seed * 77777 + 5};
+    memfit_device_options options = memfit_device_options_default();
+    options.capacity_bytes = UINT64_C(1) << 30;
+    assert_ok(memfit_device_open("sim", &options, &h->p.device, &err), err);
+    memfit_pool_options o = memfit_pool_options_default();
+    o.ignore_environment = true;
+    o.page_bytes = below(h, 3) ? 2 * MiB : 8 * MiB;
+    o.limit_bytes = (120 + below(h, 200)) * MiB;
+    o.slack = below(h, 4) ? 0 : 0.009;
+    o.no_thread_caches = below(h, 5) == 0;
+    o.no_stream_wait = below(h, 6) == 0;
+    o.bulk_bytes = below(h, 5) ? 0 : 32 * MiB;
+    assert_ok(memfit_pool_create(h->p.device, &o, &h->p.pool, &err), err);
+    h->requests = 20 + below(h, MOST_REQUESTS - 20);
+    h->faults = below(h, 3) == 0;
+    for (unsigned i = 0; i < h->requests; i++) {
+        h->bytes[i] = below(h, 3) ? 33000 + below(h, 3000000) : 1 + below(h, 9000000);
+        h->life[i] = 1 + below(h, below(h, 4) ? 8 : h->requests + 3);
+        if (below(h, 12) == 0)
+            h->life[i] = 100000; /* in the first step: for ever */
+    }
+}
+
+static void free_old(history *h)
+{
+    for (unsigned k = 0; k < h->count;) {
+        if (h->live[k].until > h->now) {
+            k++;
+            continue;
+        }
+        drop(&h->p, h->live[k].at);
+        h->live[k] = h->live[--h->count];
+    }
+}
+
+static void one_request(history *h, unsigned i, bool first, bool odd)
+{
+    uint64_t bytes = h->bytes[i] + (odd && below(h, 10) == 0 ? below(h, 100000) : 0);
+    memfit_address a;
+    if (h->faults && below(h, 40) == 0)
+        mf_sim_fail(h->p.device, MF_CALL_ANY, 1 + below(h, 6), false);
+    if (h->count == MOST_LIVE || memfit_pool_alloc(h->p.pool, bytes, 0, &a, &err)) {
+        mf_sim_hold(h->p.device, 0, false);
+        return;
+    }
+    for (unsigned k = 0; k < h->count; k++)
+        assert_true(a + bytes <= h->live[k].at || h->live[k].at + h->live[k].bytes <= a);
+    if (!h->faults)
+        assert_ok(memfit_device_fill(h->p.device, a, 1, bytes, 0, &err), err); /* there is memory behind all of it */
+    unsigned life = h->life[i] == 100000 && !first ? 5 : h->life[i];
+    h->live[h->count].at = a;
+    h->live[h->count].bytes = bytes;
+    h->live[h->count++].until = h->now + life;
+}
+
+/* Steps of equal requests, now and then with others among them, on a stream that stops and goes; the device fails in a
+ * third of the runs; now and then memory is given back, and a second stream comes. */
+static void random_steps(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        history h;
+        begin_history(&h, seed);
+        unsigned steps = 14 + below(&h, 20);
+        for (unsigned k = 0; k < steps; k++) {
+            bool odd = below(&h, 8) == 0;
+            mf_sim_hold(h.p.device, 0, below(&h, 5) == 0);
+            for (unsigned i = 0; i < h.requests; i++, h.now++) {
+                free_old(&h);
+                one_request(&h, i, k == 0, odd);
+            }
+            mf_sim_fail(h.p.device, MF_CALL_ANY, 0, false);
+            assert_ok(mf_pool_check(h.p.pool, &err), err);
+            assert_true(mf_sim_check(h.p.device, &err));
+            if (below(&h, 12) == 0)
+                memfit_pool_trim(h.p.pool, below(&h, 100) * MiB, NULL, &err);
+            memfit_stream stream;
+            memfit_address a;
+            if (k > 10 && below(&h, 25) == 0 && !memfit_stream_create(h.p.device, &stream, &err) &&
+                !memfit_pool_alloc_on(h.p.pool, 3 * MiB, 0, 0, stream, &a, &err))
+                assert_ok(memfit_pool_free_on(h.p.pool, a, stream, &err), err);
+        }
+        mf_sim_hold(h.p.device, 0, false);
+        h.now = UINT32_MAX;
+        free_old(&h);
+        close_place(&h.p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moves_need_no_wait),      cmocka_unit_test(shadows_and_streams),
-        cmocka_unit_test(moves_may_fail),          cmocka_unit_test(marks_run_out),
-        cmocka_unit_test(without_waiting),         cmocka_unit_test(equal_steps_stop_moving),
-        cmocka_unit_test(plans_end_and_come_back), cmocka_unit_test(plans_need_no_memory),
+        cmocka_unit_test(moves_need_no_wait),
+        cmocka_unit_test(shadows_and_streams),
+        cmocka_unit_test(moves_may_fail),
+        cmocka_unit_test(marks_run_out),
+        cmocka_unit_test(without_waiting),
+        cmocka_unit_test(equal_steps_stop_moving),
+        cmocka_unit_test(plans_end_and_come_back),
+        cmocka_unit_test(plans_need_no_memory),
+        cmocka_unit_test(random_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
