@@ -54,7 +54,16 @@ memfit_status mf_flow_create(const memfit_host *host, const mf_graph *graph, con
                              memfit_error *err);
 void mf_flow_destroy(mf_flow *flow);
 
-/* By use (an index into flow->uses): is the cell dropped after it, to be recomputed before the next? */
+/* By use (an index into flow->uses): what becomes of the cell until the next one? Meanwhile other cells may be
+ * recomputed from it: it serves. Bit 0 says whether it is dropped after the use, bit k whether after it served the k-th
+ * time (bit 7: and ever after). What is dropped comes back when it is to serve or to be used. */
+enum {
+    MF_KEEP = 0,
+    MF_DROP = 1,          /* once back, it stays */
+    MF_DROP_TWICE = 3,    /* stays when it comes back for the second time */
+    MF_DROP_LATER = 0xfe, /* stays to serve first */
+    MF_DROP_AGAIN = 0xff  /* never stays */
+};
 typedef struct mf_choice {
     uint8_t *drop;
 } mf_choice;
@@ -92,6 +101,7 @@ typedef struct mf_sequence {
     uint32_t *current; /* scratch, by cell: the life it has now */
     uint8_t *present;
     uint32_t *used;    /* by cell: how many of its base uses are over */
+    uint8_t *served;   /* by cell: how often it served since the last */
     uint32_t *updated; /* by variable: 1 + base position of its last writer so far */
     uint32_t *stack, *temporary;
     uint32_t temporary_count;

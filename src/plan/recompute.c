@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,7 @@ static memfit_status path_begin(mf_tradeoff *t, memfit_error *err)
     return MEMFIT_OK;
 }
 
-static memfit_status path_add(mf_tradeoff *t, uint32_t use, bool drop, memfit_error *err)
+static memfit_status path_add(mf_tradeoff *t, uint32_t use, uint8_t drop, memfit_error *err)
 {
     mf_path *path = &t->paths[t->path_count - 1];
     if (!mf_grow(t->host, &path->toggles, &path->capacity, path->count, sizeof *path->toggles))
@@ -168,7 +169,7 @@ static memfit_status move_down(mf_tradeoff *t, uint8_t *refused, uint32_t *mark,
             break;
         if (t->sequence.valid && t->sequence.peak <= before) {
             *moved = true;
-            return path_add(t, use, true, err);
+            return path_add(t, use, MF_DROP, err);
         }
         t->choice.drop[use] = 0;
         refused[use] = 1;
@@ -271,20 +272,23 @@ static bool is_better(const mf_sequence *q, const standing *now, uint64_t rung, 
     return next->time_us < now->time_us || (next->time_us == now->time_us && next->load < now->load);
 }
 
-enum { MOST_CHANGES = 4 };
+enum { MOST_CHANGES = 16 };
 
-/* Tries some changes at once; keeps them when they are better for the rung. */
-typedef enum { FLIP, KEEP_ALL, DROP_ALL } change_mode;
+/* What a gap can be set to: all combinations of the first three bits, the third one for ever after. The first three are
+ * the ones that matter most. */
+static const uint8_t values[] = {MF_KEEP, MF_DROP, MF_DROP_AGAIN, MF_DROP_LATER, MF_DROP_TWICE, 0xfc, 2, 0xfd};
+enum { COMMON_VALUES = 3, VALUES = 8 };
 
-static memfit_status try_changes(mf_tradeoff *t, const mf_gap *const *gaps, uint32_t count, change_mode mode,
+/* Gives some gaps other values at once; keeps that when it is better for the rung. */
+static memfit_status try_changes(mf_tradeoff *t, const mf_gap *const *gaps, const uint8_t *to, uint32_t count,
                                  uint64_t rung, standing *now, bool *kept, memfit_error *err)
 {
     uint8_t *drop = t->choice.drop, old[MOST_CHANGES];
     bool same = true;
     for (uint32_t i = 0; i < count; i++) {
         old[i] = drop[gaps[i]->use];
-        drop[gaps[i]->use] = mode == FLIP ? !old[i] : mode == DROP_ALL;
-        same &= old[i] == drop[gaps[i]->use];
+        drop[gaps[i]->use] = to[i];
+        same &= old[i] == to[i];
     }
     standing next;
     *kept = false;
@@ -310,6 +314,12 @@ static uint32_t next_random(uint64_t *state)
     return (uint32_t)(*state >> 33);
 }
 
+/* A small graph: every value of every gap is worth a look. */
+static bool is_small(const mf_tradeoff *t)
+{
+    return t->gap_count <= 20;
+}
+
 /* One sweep over all gaps: each turned over alone, and the longest ones together with those of the other outputs of
  * their maker, which come back together anyway. */
 static memfit_status sweep(mf_tradeoff *t, uint64_t rung, uint64_t end, standing *now, bool *any, memfit_error *err)
@@ -320,22 +330,62 @@ static memfit_status sweep(mf_tradeoff *t, uint64_t rung, uint64_t end, standing
     for (uint32_t i = 0; i < t->gap_count && status == MEMFIT_OK && t->work < end; i++) {
         const mf_gap *group[MOST_CHANGES] = {&t->gaps[i]};
         uint32_t maker = t->flow->cells[group[0]->cell].maker, n = 1;
-        status = try_changes(t, group, 1, FLIP, rung, now, &kept, err);
-        *any |= kept;
+        for (uint32_t v = 0; v < (is_small(t) ? VALUES : COMMON_VALUES) && status == MEMFIT_OK; v++) {
+            status = try_changes(t, group, &values[v], 1, rung, now, &kept, err);
+            *any |= kept;
+        }
         if (!group[0]->main)
             continue;
-        for (uint32_t j = i + 1; j < t->gap_count && n < MOST_CHANGES; j++) { /* equal times stand together */
+        for (uint32_t j = i + 1; j < t->gap_count && n < 4; j++) { /* equal times stand together */
             if (maker_us(t->flow, &t->gaps[j]) < maker_us(t->flow, group[0]))
                 break;
             if (t->gaps[j].main && t->flow->cells[t->gaps[j].cell].maker == maker)
                 group[n++] = &t->gaps[j];
         }
-        for (change_mode mode = KEEP_ALL; n > 1 && mode <= DROP_ALL && status == MEMFIT_OK; mode++) {
-            status = try_changes(t, group, n, mode, rung, now, &kept, err);
+        for (uint32_t v = 0; n > 1 && v < 2 && status == MEMFIT_OK; v++) {
+            uint8_t to[MOST_CHANGES];
+            memset(to, values[v], sizeof to);
+            status = try_changes(t, group, to, n, rung, now, &kept, err);
             *any |= kept;
         }
     }
     return status;
+}
+
+/* Two or three gaps, anywhere, and other values for them. */
+static uint32_t pick_some(const mf_tradeoff *t, uint64_t *random, const mf_gap **group, uint8_t *to)
+{
+    uint32_t n = 2 + next_random(random) % 2;
+    for (uint32_t i = 0; i < n; i++) {
+        group[i] = &t->gaps[next_random(random) % t->gap_count];
+        uint32_t v = next_random(random) % (2 * VALUES); /* half the time between keeping and dropping */
+        to[i] = v < VALUES ? values[v] : t->choice.drop[group[i]->use] == MF_KEEP ? MF_DROP : MF_KEEP;
+        for (uint32_t j = 0; j < i; j++)
+            if (group[i] == group[j])
+                return 0;
+    }
+    return n;
+}
+
+/* The dropped ones among the gaps of a stretch of makers, all to one value: what comes back together goes together. */
+static uint32_t pick_stretch(const mf_tradeoff *t, uint64_t *random, const mf_gap **group, uint8_t *to)
+{
+    uint32_t forward = 1, n = 0, from, length;
+    for (uint32_t i = 0; i < t->gap_count; i++) {
+        uint32_t p = t->flow->position[t->flow->cells[t->gaps[i].cell].maker];
+        forward = p >= forward ? p + 1 : forward;
+    }
+    from = next_random(random) % forward;
+    length = 2 + next_random(random) % (forward < 32 ? forward : 32);
+    uint8_t value = values[next_random(random) % VALUES];
+    for (uint32_t i = 0; i < t->gap_count && n < MOST_CHANGES; i++) {
+        uint32_t p = t->flow->position[t->flow->cells[t->gaps[i].cell].maker];
+        if (p < from || p >= from + length || t->choice.drop[t->gaps[i].use] == MF_KEEP)
+            continue;
+        group[n] = &t->gaps[i];
+        to[n++] = value;
+    }
+    return n;
 }
 
 /* From a stop towards a rung: sweeps until none helps, then two or three gaps at random. Ends with its share of the
@@ -356,14 +406,14 @@ static memfit_status go_across(mf_tradeoff *t, mf_stop from, uint64_t rung, uint
     bool any = true;
     while (any && status == MEMFIT_OK && t->work < end)
         status = sweep(t, rung, end, &now, &any, err);
-    for (uint32_t idle = 0; idle < 16 * count && count > 2 && status == MEMFIT_OK && t->work < end; idle++) {
-        uint32_t n = 2 + next_random(&random) % 2;
+    uint32_t patience = 16 * count;
+    for (uint32_t idle = 0; idle < patience && count > 2 && status == MEMFIT_OK && t->work < end; idle++) {
         const mf_gap *group[MOST_CHANGES];
-        for (uint32_t i = 0; i < n; i++)
-            group[i] = &t->gaps[next_random(&random) % count];
-        if (group[0] == group[1] || (n > 2 && (group[0] == group[2] || group[1] == group[2])))
+        uint8_t to[MOST_CHANGES];
+        uint32_t n = next_random(&random) % 4 ? pick_some(t, &random, group, to) : pick_stretch(t, &random, group, to);
+        if (!n)
             continue;
-        status = try_changes(t, group, n, FLIP, rung, &now, &any, err);
+        status = try_changes(t, group, to, n, rung, &now, &any, err);
         if (any) {
             idle = 0;
             while (any && status == MEMFIT_OK && t->work < end)
@@ -440,8 +490,8 @@ static memfit_status cut_segments(mf_tradeoff *t, uint64_t size, uint32_t forwar
     memfit_status status = path_begin(t, err);
     for (uint32_t i = 0; i < t->gap_count && status == MEMFIT_OK; i++)
         if (t->gaps[i].main && !keep[flow->cells[t->gaps[i].cell].maker]) {
-            t->choice.drop[t->gaps[i].use] = 1;
-            status = path_add(t, t->gaps[i].use, true, err);
+            t->choice.drop[t->gaps[i].use] = MF_DROP;
+            status = path_add(t, t->gaps[i].use, MF_DROP, err);
         }
     return status;
 }
@@ -478,6 +528,97 @@ static memfit_status try_segments(mf_tradeoff *t, memfit_error *err)
     return status;
 }
 
+/* ---- small graphs ----------------------------------------------------------------------------------------- */
+
+/* The largest base in which the numbers of this many digits are not more than `most`; at least 2. */
+static uint8_t most_digits(uint32_t count, uint64_t most)
+{
+    for (uint8_t base = VALUES; base > 2; base--) {
+        uint64_t numbers = 1;
+        for (uint32_t i = 0; i < count && numbers <= most; i++)
+            numbers *= base;
+        if (numbers <= most)
+            return base;
+    }
+    return 2;
+}
+
+/* Where there are few gaps, everything is tried: as many values of each as is not too much. Counting with that many
+ * digits, so that few gaps change from one number to the next; the path keeps all changes, and a stop is again a prefix
+ * of it. */
+static memfit_status try_all(mf_tradeoff *t, memfit_error *err)
+{
+    enum { MOST = 13, MOST_TRIES = 10000 };
+    const mf_gap *gaps[MOST];
+    uint32_t count = 0, mains = 0;
+    for (uint32_t i = 0; i < t->gap_count; i++)
+        mains += t->gaps[i].main;
+    if (mains > MOST)
+        return MEMFIT_OK;
+    for (uint32_t i = 0; i < t->gap_count; i++)
+        if (t->gap_count <= MOST || t->gaps[i].main)
+            gaps[count++] = &t->gaps[i];
+    uint8_t digit_of[MOST] = {0}, digits = count ? most_digits(count, MOST_TRIES) : 0;
+    memfit_status status = path_begin(t, err);
+    path_apply(t, (uint32_t)t->path_count - 1, 0);
+    for (uint32_t digit = 0; digit < count && status == MEMFIT_OK;) {
+        for (digit = 0; digit < count && status == MEMFIT_OK; digit++) { /* count one up */
+            digit_of[digit] = (uint8_t)((digit_of[digit] + 1) % digits);
+            uint8_t drop = t->choice.drop[gaps[digit]->use] = values[digit_of[digit]];
+            status = path_add(t, gaps[digit]->use, drop, err);
+            if (digit_of[digit])
+                break;
+        }
+        if (digit < count && status == MEMFIT_OK)
+            status = measure(t, err);
+        if (digit < count && status == MEMFIT_OK && t->sequence.valid)
+            status = stop_add(t, err);
+    }
+    return status;
+}
+
+/* Small graphs once more: from a stop through worse choices to better ones (annealing). A step changes one to three
+ * gaps and is taken when it is better, or with a chance that falls with the harm and with time. */
+static memfit_status wander(mf_tradeoff *t, mf_stop from, uint64_t rung, uint32_t steps, memfit_error *err)
+{
+    const mf_path source = t->paths[from.path];
+    uint64_t random = 0xd1342543de82ef95ull * (t->path_count + 1);
+    memfit_status status = path_begin(t, err);
+    for (uint32_t i = 0; i < from.length && status == MEMFIT_OK; i++)
+        status = path_add(t, source.toggles[i].use, source.toggles[i].drop, err);
+    if (status != MEMFIT_OK)
+        return status;
+    path_apply(t, (uint32_t)t->path_count - 1, from.length);
+    double unit = t->stops[0].time_us, now = from.time_us / unit;
+    for (uint32_t step = 0; step < steps && status == MEMFIT_OK && t->work < MOST_WORK; step++) {
+        double heat = 0.08 * (1 - (double)step / steps) + 0.002;
+        uint32_t n = 1 + next_random(&random) % 3;
+        uint32_t use[3];
+        uint8_t old[3];
+        for (uint32_t i = 0; i < n; i++) {
+            use[i] = t->gaps[next_random(&random) % t->gap_count].use;
+            old[i] = t->choice.drop[use[i]];
+            t->choice.drop[use[i]] = values[next_random(&random) % VALUES];
+        }
+        status = measure(t, err);
+        double next = t->sequence.time_us / unit + 2 * sqrt(excess(&t->sequence, rung)) / (double)rung;
+        double chance = (double)next_random(&random) / 2147483648.0;
+        if (status == MEMFIT_OK && t->sequence.valid && (next <= now || chance < exp((now - next) / heat))) {
+            now = next;
+            for (uint32_t i = 0; i < n && status == MEMFIT_OK; i++)
+                status = path_add(t, use[i], t->choice.drop[use[i]], err);
+            if (status == MEMFIT_OK)
+                status = stop_add(t, err);
+        } else {
+            for (uint32_t i = n; i-- > 0;)
+                t->choice.drop[use[i]] = old[i];
+        }
+    }
+    return status;
+}
+
+/* ---- all of it -------------------------------------------------------------------------------------------- */
+
 /* First as low as it goes, some part at a time; then a ladder of rungs from there to everything kept. */
 static memfit_status climb_ladder(mf_tradeoff *t, memfit_error *err)
 {
@@ -485,6 +626,8 @@ static memfit_status climb_ladder(mf_tradeoff *t, memfit_error *err)
     memfit_status status = list_gaps(t, err);
     if (status == MEMFIT_OK)
         status = try_segments(t, err);
+    if (status == MEMFIT_OK)
+        status = try_all(t, err);
     static const uint64_t parts[] = {20, 8, 40}; /* another target is another way down */
     uint64_t end = t->work < MOST_WORK ? t->work + (MOST_WORK - t->work) / 2 : 0;
     for (uint32_t round = 0, stuck = 0; stuck < 3 && status == MEMFIT_OK && t->work < end; round++) {
@@ -500,35 +643,10 @@ static memfit_status climb_ladder(mf_tradeoff *t, memfit_error *err)
             s++;
         status = go_across(t, t->stops[s], rung, (MOST_WORK - t->work) / (RUNGS - i), err);
     }
-    return status;
-}
-
-/* ---- small graphs ----------------------------------------------------------------------------------------- */
-
-/* Where there are few gaps, every subset is tried (in Gray-code order: one change a step). The path keeps
- * all changes, so a stop is again a prefix of it. */
-static memfit_status try_all(mf_tradeoff *t, memfit_error *err)
-{
-    enum { MOST = 13 };
-    const mf_gap *gaps[MOST];
-    uint32_t count = 0, mains = 0;
-    for (uint32_t i = 0; i < t->gap_count; i++)
-        mains += t->gaps[i].main;
-    if (mains > MOST)
-        return MEMFIT_OK;
-    for (uint32_t i = 0; i < t->gap_count; i++)
-        if (t->gap_count <= MOST || t->gaps[i].main)
-            gaps[count++] = &t->gaps[i];
-    memfit_status status = path_begin(t, err);
-    path_apply(t, (uint32_t)t->path_count - 1, 0);
-    for (uint32_t i = 1; i < 1u << count && status == MEMFIT_OK; i++) {
-        uint32_t use = gaps[__builtin_ctz(i)]->use;
-        t->choice.drop[use] = !t->choice.drop[use];
-        status = path_add(t, use, t->choice.drop[use], err);
-        if (status == MEMFIT_OK)
-            status = measure(t, err);
-        if (status == MEMFIT_OK && t->sequence.valid)
-            status = stop_add(t, err);
+    for (size_t n = is_small(t) && t->gap_count > 4 ? 2 * t->stop_count : 0;
+         n-- > 0 && status == MEMFIT_OK && t->work < MOST_WORK;) {
+        size_t s = n % t->stop_count;
+        status = wander(t, t->stops[s], t->stops[s].load, 2500, err);
     }
     return status;
 }
@@ -556,15 +674,13 @@ static memfit_status tradeoff_begin(const memfit_host *host, const mf_flow *flow
 
 memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, mf_tradeoff **out, memfit_error *err)
 {
-    mf_tradeoff *t;
+    mf_tradeoff *t = NULL;
     memfit_status status = tradeoff_begin(host, flow, &t, err);
     if (status != MEMFIT_OK)
         return status;
     status = go_down(t, err);
     if (status == MEMFIT_OK)
         status = climb_ladder(t, err);
-    if (status == MEMFIT_OK)
-        status = try_all(t, err);
     if (status != MEMFIT_OK) {
         mf_tradeoff_destroy(t);
         return status;
@@ -628,7 +744,7 @@ memfit_status mf_tradeoff_derive(const memfit_host *host, const mf_flow *flow, c
     *out = NULL;
     if (flow->order_count != searched->flow->order_count || flow->cell_count != searched->flow->cell_count)
         return MEMFIT_OK;
-    mf_tradeoff *t;
+    mf_tradeoff *t = NULL;
     memfit_status status = tradeoff_begin(host, flow, &t, err);
     if (status != MEMFIT_OK)
         return status;

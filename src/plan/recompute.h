@@ -10,10 +10,10 @@
 
 #include "plan/flow.h"
 
-/* A change to a choice: the cell is dropped after this use, or kept. */
+/* A change to a choice: what becomes of the cell after this use. */
 typedef struct mf_toggle {
     uint32_t use;
-    bool drop;
+    uint8_t drop; /* MF_KEEP, MF_DROP ... */
 } mf_toggle;
 
 /* A use after which a cell could be dropped. */

@@ -6,9 +6,9 @@
  *
  * A run that finds an input missing first reruns the maker of that input, and before that whatever the maker misses,
  * back to cells that are there. A cell that was recomputed stays until the base order is done with it, so a stretch of
- * dropped cells is recomputed once, as a block, and then serves its whole backward part. Cells that were dead and were
- * brought back only as an ancestor go again after the run that asked. A cell whose maker cannot run again is always
- * there: reading it later simply lengthens its life.
+ * dropped cells is recomputed once, as a block, and then serves its whole backward part; unless the choice says
+ * that it goes again after it served as an ancestor, as cells do that were dead. A cell whose maker cannot run again is
+ * always there: reading it later simply lengthens its life.
  *
  * A recomputed operation whose other outputs are still there writes the same bytes over them (same primitive, same
  * inputs), which costs no memory.
@@ -28,8 +28,9 @@ memfit_status mf_sequence_init(mf_sequence *q, const memfit_host *host, const mf
     q->current = mf_host_zalloc(host, (q->cell_count + 1) * sizeof *q->current);
     q->used = mf_host_zalloc(host, (q->cell_count + 1) * sizeof *q->used);
     q->present = mf_host_zalloc(host, q->cell_count + 1);
+    q->served = mf_host_zalloc(host, q->cell_count + 1);
     q->updated = mf_host_zalloc(host, (q->variable_count + 1) * sizeof *q->updated);
-    if (!q->current || !q->used || !q->present || !q->updated) {
+    if (!q->current || !q->used || !q->present || !q->served || !q->updated) {
         mf_sequence_free(q);
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a sequence of %u operations", flow->order_count);
     }
@@ -41,6 +42,7 @@ void mf_sequence_free(mf_sequence *q)
     mf_host_free(q->host, q->current, (q->cell_count + 1) * sizeof *q->current);
     mf_host_free(q->host, q->used, (q->cell_count + 1) * sizeof *q->used);
     mf_host_free(q->host, q->present, q->cell_count + 1);
+    mf_host_free(q->host, q->served, q->cell_count + 1);
     mf_host_free(q->host, q->updated, (q->variable_count + 1) * sizeof *q->updated);
     mf_host_free(q->host, q->runs, q->run_capacity * sizeof *q->runs);
     mf_host_free(q->host, q->lives, q->life_capacity * sizeof *q->lives);
@@ -77,6 +79,15 @@ static bool touch(mf_sequence *q, uint32_t c, uint32_t r)
     return true;
 }
 
+/* Cell c came back, or something was made from it again, at this base position. */
+static bool note_service(mf_sequence *q, uint32_t c)
+{
+    if (!mf_grow(q->host, &q->temporary, &q->temporary_capacity, q->temporary_count, sizeof *q->temporary))
+        return false;
+    q->temporary[q->temporary_count++] = c;
+    return true;
+}
+
 static memfit_status emit(mf_sequence *q, const mf_flow *flow, uint32_t o, uint32_t base, bool again, memfit_error *err)
 {
     if (!mf_grow(q->host, &q->runs, &q->run_capacity, q->run_count, sizeof *q->runs))
@@ -87,7 +98,7 @@ static memfit_status emit(mf_sequence *q, const mf_flow *flow, uint32_t o, uint3
         uint32_t c = flow->reads[i];
         if (!q->present[c] && !begin_life(q, c, r)) /* only cells written in parts or from outside get here */
             return no_memory(err);
-        if (!touch(q, c, r))
+        if (!touch(q, c, r) || (again && !note_service(q, c)))
             return no_memory(err);
     }
     for (uint32_t i = flow->write_at[o]; i < flow->write_at[o + 1]; i++) {
@@ -95,11 +106,8 @@ static memfit_status emit(mf_sequence *q, const mf_flow *flow, uint32_t o, uint3
         if (!q->present[c]) {
             if (!begin_life(q, c, r))
                 return no_memory(err);
-            if (again) {
-                if (!mf_grow(q->host, &q->temporary, &q->temporary_capacity, q->temporary_count, sizeof *q->temporary))
-                    return no_memory(err);
-                q->temporary[q->temporary_count++] = c;
-            }
+            if (again && !note_service(q, c))
+                return no_memory(err);
         }
         if (!touch(q, c, r))
             return no_memory(err);
@@ -152,8 +160,31 @@ static memfit_status bring_back(mf_sequence *q, const mf_flow *flow, uint32_t c,
 static void let_go(mf_sequence *q, const mf_flow *flow, const mf_choice *choice, uint32_t c)
 {
     uint32_t use = flow->use_at[c] + q->used[c]++;
-    if (flow->cells[c].repeatable && (use + 1 == flow->use_at[c + 1] || (choice && choice->drop[use])))
+    q->served[c] = 0;
+    if (flow->cells[c].repeatable && (use + 1 == flow->use_at[c + 1] || (choice && (choice->drop[use] & 1))))
         q->present[c] = 0;
+}
+
+/* Base position `base` is over: what served it, and was not used itself, goes if the choice says so or it was dead. */
+static void end_service(mf_sequence *q, const mf_flow *flow, const mf_choice *choice, uint32_t base)
+{
+    for (uint32_t k = 0; k < q->temporary_count; k++) {
+        uint32_t c = q->temporary[k], next = flow->use_at[c] + q->used[c];
+        if (!flow->cells[c].repeatable || !q->present[c] || !q->used[c])
+            continue;
+        if (next == flow->use_at[c + 1])
+            q->present[c] = 0;
+        else if (choice && flow->uses[next - 1] != base) {
+            bool counted = false; /* several runs of one position are one service */
+            for (uint32_t j = 0; j < k && !counted; j++)
+                counted = q->temporary[j] == c;
+            if (!counted && q->served[c] < 7)
+                q->served[c]++;
+            if (choice->drop[next - 1] >> q->served[c] & 1)
+                q->present[c] = 0;
+        }
+    }
+    q->temporary_count = 0;
 }
 
 /* In place where the row allows it and the input dies here; then the bytes live at each run. */
@@ -215,6 +246,7 @@ memfit_status mf_sequence_build(mf_sequence *q, const mf_flow *flow, const mf_ch
 {
     memset(q->present, 0, q->cell_count);
     memset(q->used, 0, q->cell_count * sizeof *q->used);
+    memset(q->served, 0, q->cell_count);
     memset(q->updated, 0, q->variable_count * sizeof *q->updated);
     q->run_count = q->life_count = q->touch_count = q->again_count = q->temporary_count = 0;
     q->time_us = q->once_us = 0;
@@ -235,12 +267,7 @@ memfit_status mf_sequence_build(mf_sequence *q, const mf_flow *flow, const mf_ch
             let_go(q, flow, choice, flow->reads[k]);
         for (uint32_t k = flow->write_at[o]; k < flow->write_at[o + 1]; k++)
             let_go(q, flow, choice, flow->writes[k]);
-        for (uint32_t k = 0; k < q->temporary_count; k++) {
-            uint32_t c = q->temporary[k];
-            if (q->used[c] == flow->use_at[c + 1] - flow->use_at[c])
-                q->present[c] = 0;
-        }
-        q->temporary_count = 0;
+        end_service(q, flow, choice, i);
     }
     return measure(q, flow, err);
 }
