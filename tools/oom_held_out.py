@@ -4,6 +4,7 @@ programs? Each is run from a file, so that tracebacks show its lines. The first 
 
 
 def cases(case):
+    """The first set: run once on 2026-11-15, judged, and then learnt from."""
     c = []
     # -- PyTorch, held to a few GiB
     c.append(case("held-torch-limit-lstm", "limit", "file", """
@@ -32,18 +33,6 @@ def cases(case):
             optimizer.step()
             optimizer.zero_grad()
             print(f"epoch {epoch}: loss {loss.item():.4f}")
-    """, alone=False))
-    c.append(case("held-torch-fragmentation-statistics", "fragmentation", "file", """
-        import torch
-
-        torch.cuda.set_per_process_memory_fraction(8 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
-        statistics = []
-        for batch in range(26):
-            activations = torch.empty(300 << 20, dtype=torch.uint8, device="cuda")
-            del activations
-            statistics.append(torch.zeros(24 << 20, dtype=torch.uint8, device="cuda"))
-        print("collected", len(statistics), "statistics")
-        covariance = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
     """, alone=False))
     c.append(case("held-torch-growing-rnn", "growing", "file", """
         import torch
@@ -235,4 +224,170 @@ def cases(case):
         x = jnp.ones((262144, 16384))
         print(jax.jit(lambda w, x: jnp.tanh(x @ w).mean())(w, x))
     """, hog=127, alone=True))
+    return c
+
+
+def second(case):
+    """The second set: written after the first had been learnt from."""
+    c = []
+    c.append(case("held2-torch-limit-unet", "limit", "file", """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(0.04)
+
+        class Down(nn.Module):
+            def __init__(self, a, b):
+                super().__init__()
+                self.body = nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.SiLU(), nn.Conv2d(b, b, 3, padding=1), nn.SiLU())
+
+            def forward(self, x):
+                return self.body(x)
+
+        class Segmenter(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b, self.up, self.out = Down(3, 48), Down(48, 96), nn.ConvTranspose2d(96, 48, 2, 2), nn.Conv2d(96, 4, 1)
+
+            def forward(self, x):
+                skip = self.a(x)
+                deep = self.b(nn.functional.max_pool2d(skip, 2))
+                return self.out(torch.cat([skip, self.up(deep)], 1))
+
+        model = Segmenter().cuda()
+        images = torch.randn(64, 3, 384, 384, device="cuda")
+        model(images).mean().backward()
+    """, alone=False))
+    c.append(case("held2-torch-growing-metrics", "growing", "file", """
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(0.02)
+        net = torch.nn.Sequential(torch.nn.Linear(2048, 8192), torch.nn.ReLU(), torch.nn.Linear(8192, 100)).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        running = 0.0
+        for iteration in range(1000):
+            scores = net(torch.randn(1024, 2048, device="cuda"))
+            loss = scores.logsumexp(1).mean()
+            optimizer.zero_grad()
+            loss.backward(retain_graph=True)
+            running += loss
+            if iteration % 5 == 0:
+                print(f"iter {iteration:4d}  loss {loss.item():.4f}  mem {torch.cuda.memory_allocated() / 1e6:.0f} MB", flush=True)
+    """, alone=False))
+    c.append(case("held2-torch-evaluation-predict", "evaluation", "file", """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(0.03)
+        encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True), 6).cuda()
+
+        def fit(batches):
+            for _ in range(batches):
+                encoder(torch.randn(8, 256, 512, device="cuda")).mean().backward()
+
+        def predict(sequences):
+            return encoder(sequences).mean(1).cpu()
+
+        fit(5)
+        print("fitted")
+        print(predict(torch.randn(512, 256, 512, device="cuda")).shape)
+    """, alone=False))
+    c.append(case("held2-torch-fragmentation-lengths", "fragmentation", "file", """
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(8 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
+        keep = []
+        for length in range(100, 124):
+            scratch = torch.empty(length * 3 << 20, dtype=torch.uint8, device="cuda")
+            del scratch
+            state = torch.empty(length * 2 << 20, dtype=torch.uint8, device="cuda")
+            keep.append(state)
+        keep = keep[::3]
+        print("sequences done", flush=True)
+        logits = torch.empty(int(3.5 * 2**30), dtype=torch.uint8, device="cuda")
+    """, alone=False))
+    c.append(case("held2-jax-limit-conv", "limit", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        def network(params, x):
+            for w in params:
+                x = jax.nn.relu(jax.lax.conv(x, w, (1, 1), "SAME"))
+            return x.mean()
+
+        params = [jnp.ones((64, 3, 3, 3)) * 0.01] + [jnp.ones((64, 64, 3, 3)) * 0.01 for _ in range(5)]
+        grads = jax.jit(jax.grad(network))(params, jnp.ones((256, 3, 192, 192)))
+        print(jax.tree.map(jnp.shape, grads))
+    """, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.05"}, alone=False))
+    c.append(case("held2-jax-growing-history", "growing", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        state = jnp.zeros((8192, 8192))
+        trajectory = []
+        for step in range(400):
+            state = jax.block_until_ready(state + 1)
+            trajectory.append(state)
+            if step % 2 == 0:
+                used = jax.local_devices()[0].memory_stats()["bytes_in_use"]
+                print(f"step {step}: {used / 2**20:.0f} MiB in use", flush=True)
+    """, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.05"}, alone=False))
+    c.append(case("held2-jax-evaluation-loop", "evaluation", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        w = jnp.ones((2048, 2048)) * 1e-3
+        loss = jax.jit(lambda w, x: jnp.tanh(x @ w).mean())
+
+        def train(w):
+            for epoch in range(2):
+                print("epoch", epoch, "train loss", float(loss(w, jnp.ones((512, 2048)))))
+
+        def evaluate(w):
+            return float(jax.jit(lambda w, x: jnp.sort(x @ w, axis=0).mean())(w, jnp.ones((600000, 2048))))
+
+        train(w)
+        print("test loss", evaluate(w))
+    """, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.06"}, alone=False))
+    c.append(case("held2-torch-library-fft", "library", "file", """
+        import torch
+
+        signal = torch.randn(4, 100003, device="cuda", dtype=torch.cfloat)
+        ballast = []
+        while torch.cuda.mem_get_info()[0] > 6 << 20:
+            free = torch.cuda.mem_get_info()[0] - (6 << 20)
+            try:
+                ballast.append(torch.empty(max(2 << 20, free // 2 >> 21 << 21), dtype=torch.uint8, device="cuda"))
+            except torch.OutOfMemoryError:
+                break
+        print(torch.fft.fft(signal).abs().mean())
+    """, alone=True))
+    c.append(case("held2-torch-too-large-embedding", "too-large", "file", """
+        import torch
+
+        model = torch.nn.Embedding(60_000_000, 512).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.zeros(8, dtype=torch.long, device="cuda")).sum().backward()
+        optimizer.step()
+    """, alone=True))
+    c.append(case("held2-torch-other-process-train", "other-process", "file", """
+        import torch
+        from torch import nn
+
+        model = nn.Sequential(*(nn.Linear(8192, 8192) for _ in range(8))).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for step in range(3):
+            model(torch.randn(262144, 8192, device="cuda")).mean().backward()
+            optimizer.step()
+            print("step", step, "done")
+    """, hog=118, alone=True))
+    c.append(case("held2-jax-other-framework-torch", "other-framework", "file", """
+        import torch
+
+        features = torch.randn(90 * 2**28, device="cuda")
+        print("torch features", features.shape)
+
+        import jax.numpy as jnp
+        print(jnp.ones((70 * 2**28,)).sum())
+    """, alone=True))
     return c

@@ -297,9 +297,9 @@ def all_cases():
                   mended=[("attention", scores.format(weights=False), {}, 0)]))
     blocks = """
         import torch.utils.checkpoint
-        limit(7)
+        limit(6)
         layer = lambda: (torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.ReLU())
-        blocks = [torch.nn.Sequential(*layer(), *layer(), *layer()).cuda() for _ in range(4)]
+        blocks = [torch.nn.Sequential(*layer(), *layer(), *layer()).cuda() for _ in range(6)]
         x = torch.randn(96, 64, 128, 128, device="cuda", requires_grad=True)
         for block in blocks: x = {call}
         x.sum().backward(); print("step done")"""
@@ -320,7 +320,7 @@ def all_cases():
         x = gib(1.5)""", EXPAND, 0)]))
     valid = """
         limit(6)
-        m = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3, padding=1), *(torch.nn.Conv2d(64, 64, 3, padding=1) if i % 2 else torch.nn.ReLU() for i in range(12)),
+        m = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3, padding=1), *(torch.nn.Conv2d(64, 64, 3, padding=1) if i % 2 else torch.nn.ReLU() for i in range(20)),
                                 torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(64, 10)).cuda()
         o = torch.optim.Adam(m.parameters())
         def train_one_epoch():
@@ -582,7 +582,7 @@ def main():
     if sys.argv[1] == "--held-out":
         import oom_held_out
         del sys.argv[1]
-        cases = oom_held_out.cases(case)
+        cases = oom_held_out.cases(case) + oom_held_out.second(case)
     out = pathlib.Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     wanted = tuple(sys.argv[2:])
