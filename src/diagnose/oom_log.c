@@ -5,14 +5,13 @@
  * Nothing is concluded here except what a line states. Phrases are matched, not whole lines: versions change the words
  * around them more often than the phrases.
  *
- * Most lines of a long log say nothing. Each group of phrases names four letters that every line it could read must
- * hold; one pass over a line looks its groups of four letters up in a small table (a hash, letters folded to lower
- * case, so it can only say "perhaps" too often) and gives the readers worth calling. mf_oom_read_all calls them all:
- * tests and the fuzz target hold both against each other.
+ * Most lines of a long log say nothing, and oom_filter.c says which readers are worth calling. mf_oom_read_all calls
+ * them all: tests and the fuzz target hold both against each other.
  */
 #include "diagnose/oom_log.h"
 
 #include "base/error.h"
+#include "diagnose/oom_filter.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -493,131 +492,30 @@ static void read_names(const char *line, mf_oom_facts *f)
     }
 }
 
-/* ---- which lines ------------------------------------------------------------------------------------------ */
-
-enum {
-    FAILURE = 1,
-    SETTINGS = 2,
-    FRAME = 4,
-    SERIES = 8,
-    WORDS = 16,
-    NAMES = 32,
-    GOES_ON = 64,
-    ALL = 127,
-    FILTER_BITS = 14
-};
-typedef uint8_t line_filter[1 << FILTER_BITS];
-
-/* Four letters, in lower case. */
-static uint32_t letters_at(const char *text)
-{
-    uint32_t letters;
-    memcpy(&letters, text, sizeof letters);
-    return letters | 0x20202020u;
-}
-
-static unsigned filter_slot(uint32_t letters)
-{
-    return (letters * 0x9E3779B1u) >> (32 - FILTER_BITS);
-}
-
-static void filter_make(line_filter filter)
-{
-    static const struct {
-        char four[5];
-        uint8_t groups;
-    } keys[] = {
-        {"da o", FAILURE},         {"cpua", FAILURE}, /* CUDA out of memory */
-        {"n ou", FAILURE},                            /* ran out of memory */
-        {"xhau", FAILURE | NAMES},                    /* RESOURCE_EXHAUSTED, ResourceExhaustedError */
-        {"m wh", FAILURE},                            /* OOM when allocating */
-        {"{{no", FAILURE},                            /* [[{{node */
-        {"iled", FAILURE},                            /* failed to allocate, failed to create */
-        {"ceed", FAILURE},                            /* exceeds the base limit */
-        {"imit", FAILURE},                            /* Limit: */
-        {"nuse", FAILURE},                            /* InUse: */
-        {"bfc_", FAILURE},                            /* bfc_allocator: the bar */
-        {"hunk", FAILURE},                            /* Chunks of size */
-        {"blas", FAILURE},                            /* CUBLAS_STATUS, cuBLAS handle */
-        {"udnn", FAILURE},                            /* CUDNN_STATUS, cudnn handle */
-        {"usol", FAILURE},                            /* CUSOLVER_STATUS */
-        {"uspa", FAILURE},                            /* CUSPARSE_STATUS */
-        {"uran", FAILURE},                            /* CURAND_STATUS */
-        {"ling", FAILURE},                            /* when calling `cu...Create( */
-        {"ufft", FAILURE},                            /* CUFFT_ALLOC_FAILED */
-        {"rorm", FAILURE},                            /* cudaErrorMemoryAllocation */
-        {"a er", FAILURE},                            /* CUDA error */
-        {"torc", FAILURE | NAMES},                    /* torch.OutOfMemoryError */
-        {"tens", NAMES},                              /* tensorflow */
-        {"tf.e", NAMES},                              /* tf.errors */
-        {"mfit", NAMES},                              /* memfit: */
-        {"loc_", SETTINGS},                           /* PYTORCH_CUDA_ALLOC_CONF */
-        {"_gro", SETTINGS},                           /* TF_FORCE_GPU_ALLOW_GROWTH, set_memory_growth */
-        {"gpu_", SETTINGS},                           /* TF_GPU_ALLOCATOR */
-        {"xla_", SETTINGS},                           /* XLA_PYTHON_CLIENT_... */
-        {"visi", SETTINGS},                           /* CUDA_VISIBLE_DEVICES */
-        {"jax_", SETTINGS},                           /* JAX_PLATFORMS */
-        {"xpan", SETTINGS},                           /* expandable_segments */
-        {"orat", SETTINGS},                           /* decorate_context */
-        {"o_gr", SETTINGS},                           /* torch.no_grad */
-        {"nce_", SETTINGS},                           /* torch.inference_mode */
-        {"frac", SETTINGS},                           /* MEM_FRACTION */
-        {"le \"", FRAME | NAMES},                     /* File " */
-        {"mory", SERIES},                             /* memory 5192 MiB */
-        {"ocat", SERIES},                             /* allocated */
-        {"n us", SERIES},                             /* in use */
-        {"mem:", SERIES},          {"mem=", SERIES},  {"mem ", SERIES}, {"vali", WORDS}, /* validation */
-        {"eval", WORDS},                                                                 /* evaluating */
-        {"pred", WORDS},                                                                 /* predicting */
-        {"val_", WORDS},                                                                 /* val_step */
-        {" tes", WORDS},                                                                 /* running test */
-        {"infe", WORDS},                                                                 /* inference */
-        {"step", GOES_ON},                                                               /* training goes on */
-        {"trai", GOES_ON},
-    };
-    memset(filter, 0, sizeof(line_filter));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        filter[filter_slot(letters_at(keys[i].four))] |= keys[i].groups;
-    size_t count;
-    const mf_oom_class *classes = mf_oom_classes(&count);
-    for (size_t i = 0; i < count; i++)
-        if (classes[i].seen)
-            filter[filter_slot(letters_at(classes[i].seen + strlen(classes[i].seen) - 4))] |= SETTINGS;
-}
-
-static unsigned filter_line(const line_filter filter, const char *text, size_t bytes)
-{
-    const uint32_t jax = letters_at("jax\n") & 0xFFFFFF; /* has three only */
-    unsigned groups = 0;
-    for (size_t i = 0; i + 4 <= bytes; i++) {
-        uint32_t letters = letters_at(text + i);
-        groups |= filter[filter_slot(letters)] | (unsigned)((letters & 0xFFFFFF) == jax) * NAMES;
-    }
-    return groups;
-}
+/* ---- line by line ------------------------------------------------------------------------------------------ */
 
 static void read_line(const char *line, unsigned groups, mf_oom_facts *f)
 {
     bool failed_before = f->failed;
-    if (groups & FAILURE) {
+    if (groups & MF_LINE_FAILURE) {
         read_torch(line, f);
         read_bfc(line, f);
         read_library(line, f);
         read_own(line, f);
     }
-    if (groups & SETTINGS)
+    if (groups & MF_LINE_SETTINGS)
         read_settings(line, f);
-    if (groups & FRAME)
+    if (groups & MF_LINE_FRAME)
         read_frame(line, f);
-    if (groups & SERIES)
+    if (groups & MF_LINE_SERIES)
         read_series(line, f);
-    if (groups & (WORDS | GOES_ON))
-        read_words(line, f, failed_before, groups & WORDS);
-    if (groups & NAMES)
+    if (groups & (MF_LINE_WORDS | MF_LINE_GOES_ON))
+        read_words(line, f, failed_before, groups & MF_LINE_WORDS);
+    if (groups & MF_LINE_NAMES)
         read_names(line, f);
 }
 
-static void read_text(const char *text, size_t bytes, const line_filter filter, mf_oom_facts *facts)
+static void read_text(const char *text, size_t bytes, const mf_line_filter *filter, mf_oom_facts *facts)
 {
     char line[MOST_LINE];
     memset(facts, 0, sizeof *facts);
@@ -627,8 +525,8 @@ static void read_text(const char *text, size_t bytes, const line_filter filter, 
         size_t n = length < MOST_LINE - 1 ? length : MOST_LINE - 1;
         /* With the line's end, so that letters at the very end have something behind them; a last line without one is
          * read in any case. */
-        unsigned groups = filter && end ? filter_line(filter, text + at, n + 1) : ALL;
-        if (!facts->evaluation_word && groups == GOES_ON)
+        unsigned groups = filter && end ? mf_line_filter_groups(filter, text + at, n + 1) : MF_LINE_ALL;
+        if (!facts->evaluation_word && groups == MF_LINE_GOES_ON)
             groups = 0;
         if (groups) {
             for (size_t i = 0; i < n; i++) /* a NUL in the text must not hide what follows it */
@@ -646,9 +544,9 @@ static void read_text(const char *text, size_t bytes, const line_filter filter, 
 
 void mf_oom_read(const char *text, size_t bytes, mf_oom_facts *facts)
 {
-    line_filter filter;
-    filter_make(filter);
-    read_text(text, bytes, filter, facts);
+    mf_line_filter filter;
+    mf_line_filter_make(&filter);
+    read_text(text, bytes, &filter, facts);
 }
 
 void mf_oom_read_all(const char *text, size_t bytes, mf_oom_facts *facts)
