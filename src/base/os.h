@@ -77,7 +77,7 @@ uint64_t mf_os_total_memory(void); /* of the machine, or of the tightest cgroup 
  * whole has bytes, rounded up to pages, plus one page. */
 memfit_status mf_os_reserve(uint64_t bytes, unsigned char **mapped, uint64_t *mapped_bytes, memfit_error *err);
 void mf_os_unreserve(unsigned char *mapped, uint64_t mapped_bytes);
-void mf_os_drop_pages(unsigned char *mapped, uint64_t bytes); /* gives pages back, keeps the addresses */
+void mf_os_populate(unsigned char *mapped, uint64_t bytes); /* makes every page resident and writable */
 
 /* A file of `bytes` without a name in $TMPDIR or /var/tmp (not /tmp, which may be memory), mapped for reading and
  * writing: memory that belongs to the disk, not to the process. Disk space is taken at once, so a full disk is an error

@@ -392,9 +392,15 @@ void mf_os_unreserve(unsigned char *mapped, uint64_t mapped_bytes)
     munmap(mapped, mapped_bytes);
 }
 
-void mf_os_drop_pages(unsigned char *mapped, uint64_t bytes)
+void mf_os_populate(unsigned char *mapped, uint64_t bytes)
 {
-    madvise(mapped, bytes, MADV_DONTNEED);
+#if defined(MADV_POPULATE_WRITE)
+    if (madvise(mapped, bytes, MADV_POPULATE_WRITE) == 0)
+        return;
+#endif
+    volatile unsigned char *p = mapped;
+    for (uint64_t i = 0, page = mf_os_page_bytes(); i < bytes; i += page)
+        p[i] = p[i];
 }
 
 memfit_status mf_os_spool_map(uint64_t bytes, unsigned char **data, memfit_error *err)

@@ -282,6 +282,10 @@ static double fan_of(const recipe *r, const mf_json *config, const mf_shape *sha
 
 static void fill(const recipe *r, stream *s, uint64_t count, mf_dtype dtype, void *out)
 {
+    if (r->family == CONSTANT && r->a == 0 && !signbit(r->a)) { /* the optimizer's slots: most of what is filled */
+        memset(out, 0, count * mf_dtype_bytes(dtype));
+        return;
+    }
     for (uint64_t i = 0; i < count; i++) {
         double v = r->a;
         if (r->family == FORGET)

@@ -30,6 +30,11 @@ void mf_executor_destroy(mf_executor *executor);
 memfit_status mf_executor_run(mf_executor *executor, uint32_t phase, const mf_run_scalars *scalars, bool first,
                               bool last, mf_fill_feed fill, void *ctx, memfit_error *err);
 
+/* Runs each different operation of a phase once: of several with the same kind, settings and shapes one is enough,
+ * since they share their compiled code. What the tensors hold afterwards means nothing. */
+memfit_status mf_executor_warm_up(mf_executor *executor, uint32_t phase, const mf_run_scalars *scalars,
+                                  mf_fill_feed fill, void *ctx, memfit_error *err);
+
 void *mf_executor_variable(const mf_executor *executor, uint32_t variable); /* NULL when the plan has none */
 /* A tensor at the end of its phase (an output of a prediction). */
 void *mf_executor_tensor(const mf_executor *executor, uint32_t phase, uint32_t tensor);

@@ -52,10 +52,17 @@ void mf_unreserve(mf_reservation *r)
     *r = (mf_reservation){0};
 }
 
-void mf_reserve_drop(mf_reservation *r)
+void mf_reserve_populate(mf_reservation *r)
 {
-    if (r->mapped)
-        mf_os_drop_pages(r->mapped, r->mapped_bytes - mf_os_page_bytes());
+    if (!r->mapped || r->populated)
+        return;
+    mf_os_populate(r->mapped, r->mapped_bytes - mf_os_page_bytes());
+    r->populated = true;
+}
+
+uint64_t mf_reserve_resident(const mf_reservation *r)
+{
+    return r->populated ? r->mapped_bytes - mf_os_page_bytes() : 0;
 }
 
 static inline uint64_t pattern_at(uint64_t word)
@@ -65,9 +72,7 @@ static inline uint64_t pattern_at(uint64_t word)
 
 void mf_reserve_pattern(mf_reservation *r)
 {
-    /* Pages before base belong to the mapping too: touch the first, so that what is resident is what is mapped. */
-    if (r->mapped_bytes)
-        r->mapped[0] = 0;
+    mf_reserve_populate(r);
     uint64_t *word = (uint64_t *)(void *)r->base, words = ((r->bytes + 63) & ~63ull) / 8;
     for (uint64_t i = 0; i < words; i++)
         word[i] = pattern_at(i);

@@ -309,8 +309,7 @@ static memfit_status warm_up(mf_trainer *t, memfit_error *err)
 {
     mf_run_scalars s = {.batch_samples = 1, .weight_sum = 1, .loss_scale = 1};
     for (uint32_t p = 0; p < t->plan->phase_count; p++) {
-        memfit_status status =
-            mf_executor_run(t->executor, p, &s, true, true, fill_zero, t->plan->phases[p].graph, err);
+        memfit_status status = mf_executor_warm_up(t->executor, p, &s, fill_zero, t->plan->phases[p].graph, err);
         if (status != MEMFIT_OK)
             return status;
     }
@@ -386,14 +385,21 @@ static __attribute__((noinline)) void touch_stack(void)
         deep[i] = 1;
 }
 
-/* What the process holds with nothing but its fixed cost resident; before that, what starting took is remembered. */
+/* What the process holds but for the arena. */
+static uint64_t beside_arena(mf_trainer *t)
+{
+    uint64_t now = mf_trainer_sample(t), arena = mf_reserve_resident(&t->arena);
+    return now > arena ? now - arena : 0;
+}
+
+/* The same with nothing given back left over; before that, what starting took is remembered. */
 static uint64_t measure_fixed(mf_trainer *t)
 {
-    uint64_t before = mf_trainer_sample(t);
+    uint64_t before = beside_arena(t);
     if (before > t->start_peak)
         t->start_peak = before;
     mf_host_trim();
-    return mf_trainer_sample(t);
+    return beside_arena(t);
 }
 
 /* The machine gave less than a plan wants. The limit for the next plan; 0 when there is none to try. */
@@ -411,18 +417,18 @@ static uint64_t limit_after_refusal(mf_trainer *t, uint64_t limit, uint64_t fixe
     return lower;
 }
 
-/* Runs every operation once in the arena, gives its pages back, and measures what is left. When it is plain before that
- * the limit will not hold, nothing runs: the arena's pages must not come on top. */
+/* Runs every operation once in the arena, whose pages are all there from then on, and measures what is beside it. When
+ * it is plain before that the limit will not hold, nothing runs: the arena's pages must not come on top. */
 static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
     touch_stack();
     t->fixed_bytes = measure_fixed(t) + WARM_UP_BYTES; /* what planning and compiling held goes first */
     if (t->fixed_bytes + t->plan->arena_bytes > limit)
         return MEMFIT_OK;
+    mf_reserve_populate(&t->arena);
     memfit_status status = warm_up(t, err);
     if (status != MEMFIT_OK)
         return status;
-    mf_reserve_drop(&t->arena);
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + mf_os_counter_error_bytes();
     /* A small model's planning can take more than its training. */
     if (t->start_peak > t->fixed_bytes + t->plan->arena_bytes)
