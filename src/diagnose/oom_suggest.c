@@ -130,32 +130,48 @@ static bool preallocates(const mf_oom_facts *f, const memfit_diagnosis *d)
     return !f->preallocate_off && !(f->refused_first && !(f->refused_first & (f->refused_first - 1)));
 }
 
-/* The other framework is the one named; when none is, it may be any. */
-static bool jax_may_hold(const mf_oom_facts *f, const memfit_diagnosis *d)
+/* The other framework is the one named. */
+static bool jax_named(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
-    return f->names_jax || !f->names_tensorflow;
+    return f->names_jax;
 }
 
-static bool jax_may_hold_too_much(const mf_oom_facts *f, const memfit_diagnosis *d)
+static bool jax_holds_too_much(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
-    return jax_may_hold(f, d) && preallocates(f, d);
+    return f->names_jax && preallocates(f, d);
 }
 
 static bool jax_has_no_share(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
-    return jax_may_hold(f, d) && (!f->fraction_set || f->fraction > 0.3);
+    (void)d;
+    return f->names_jax && (!f->fraction_set || f->fraction > 0.3);
 }
 
-static bool tensorflow_may_hold(const mf_oom_facts *f, const memfit_diagnosis *d)
+static bool tensorflow_named(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
-    return f->names_tensorflow || (!f->names_jax && !f->names_torch);
+    return f->names_tensorflow;
 }
 
 static bool tensorflow_holds_all(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
-    return tensorflow_may_hold(f, d) && !f->growth_on;
+    (void)d;
+    return f->names_tensorflow && !f->growth_on;
+}
+
+/* None is named: it may be any that takes more than it needs. */
+static bool some_jax(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    bool torch = strcmp(f->framework, "pytorch") != 0 && f->names_torch;
+    return !f->names_jax && !f->names_tensorflow && !torch && preallocates(f, d);
+}
+
+static bool some_tensorflow(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    bool torch = strcmp(f->framework, "pytorch") != 0 && f->names_torch;
+    return !f->names_jax && !f->names_tensorflow && !torch && !f->growth_on;
 }
 
 static bool torch_may_hold(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -284,16 +300,21 @@ static const mf_oom_class classes[] = {
      "TensorFlow takes the whole card at its first use"},
     {"batch", C(OTHER_PROCESS), TORCH | TF | JAX, MF_OOM_AGAIN, process_known, NULL, "batch_size = batch_size // 2",
      "a smaller step may fit beside it"},
-    {"growth-jax", C(OTHER_FRAMEWORK), TORCH | TF | OTHER, 0, jax_may_hold_too_much, NULL,
+    {"growth-jax", C(OTHER_FRAMEWORK), TORCH | TF | OTHER, 0, jax_holds_too_much, NULL,
      "XLA_PYTHON_CLIENT_PREALLOCATE=false", "JAX takes 75 % of the card at its first use"},
     {"fraction-jax", C(OTHER_FRAMEWORK), TORCH | TF | OTHER, 0, jax_has_no_share, NULL,
      "XLA_PYTHON_CLIENT_MEM_FRACTION=0.3", "keeps JAX to a share of the card"},
-    {"hide-jax", C(OTHER_FRAMEWORK), TORCH | TF | OTHER, 0, jax_may_hold, NULL, "JAX_PLATFORMS=cpu",
+    {"hide-jax", C(OTHER_FRAMEWORK), TORCH | TF | OTHER, 0, jax_named, NULL, "JAX_PLATFORMS=cpu",
      "if JAX only prepares data, it needs no card"},
     {"growth-tensorflow", C(OTHER_FRAMEWORK), TORCH | JAX | OTHER, 0, tensorflow_holds_all, NULL,
      "TF_FORCE_GPU_ALLOW_GROWTH=true", "TensorFlow takes the whole card at its first use"},
-    {"hide-tensorflow", C(OTHER_FRAMEWORK), TORCH | JAX | OTHER, 0, tensorflow_may_hold, "set_visible_devices([]",
+    {"hide-tensorflow", C(OTHER_FRAMEWORK), TORCH | JAX | OTHER, 0, tensorflow_named, "set_visible_devices([]",
      "tf.config.set_visible_devices([], 'GPU')", "if TensorFlow only prepares data, it needs no card"},
+    {"growth-jax", C(OTHER_FRAMEWORK), TORCH | TF | OTHER, 0, some_jax, NULL,
+     "XLA_PYTHON_CLIENT_PREALLOCATE=false  # if JAX is in this process", "JAX takes 75 % of the card at its first use"},
+    {"growth-tensorflow", C(OTHER_FRAMEWORK), TORCH | JAX | OTHER, 0, some_tensorflow, NULL,
+     "TF_FORCE_GPU_ALLOW_GROWTH=true  # if TensorFlow is in this process",
+     "TensorFlow takes the whole card at its first use"},
     {"share-torch", C(OTHER_FRAMEWORK), TF | JAX | OTHER, 0, torch_may_hold, "set_per_process_memory_fraction(",
      "torch.cuda.set_per_process_memory_fraction(0.5)", "keeps PyTorch to a share of the card"},
     {"release-torch", C(OTHER_FRAMEWORK), TF | JAX | OTHER, 0, torch_may_hold, "torch.cuda.empty_cache()",
@@ -361,7 +382,9 @@ static const mf_oom_class classes[] = {
      "leaves room for handles and workspaces"},
 
     /* where to look */
-    {"ps", C(OTHER_PROCESS) | C(OTHER_FRAMEWORK) | C(LIBRARY), ANY, MF_OOM_LOOKS, NULL, NULL, "memfit ps",
+    {"ps", C(OTHER_FRAMEWORK), ANY, MF_OOM_LOOKS, NULL, NULL, "memfit ps",
+     "while it runs: is it this process that holds the card?"},
+    {"ps", C(OTHER_PROCESS) | C(LIBRARY), ANY, MF_OOM_LOOKS, NULL, NULL, "memfit ps",
      "shows who holds which card; CUDA_VISIBLE_DEVICES chooses a free one"},
     {"doctor", ~0u, ANY, MF_OOM_LOOKS, NULL, NULL, "memfit doctor",
      "checks driver, libraries, cards and settings against each other"},
