@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "model/initialize.h"
-#include "ops/onednn/onednn.h"
 
 #include <errno.h>
 #include <math.h>
@@ -146,7 +145,6 @@ static memfit_status start(run *r, const memfit_train_options *options, mf_mode 
 {
     r->began_us = mf_os_now_us();
     mf_trainer *t = &r->trainer;
-    mf_dnn_cache(true);
     memfit_status status = mf_trainer_open(t, options, mode, err);
     if (status == MEMFIT_OK && options->trace) {
         status = mf_run_trace_create(t->host, options->trace, &r->trace, err);
@@ -155,7 +153,6 @@ static memfit_status start(run *r, const memfit_train_options *options, mf_mode 
     }
     if (status == MEMFIT_OK)
         status = mf_trainer_admit(t, chosen_limit(options), take_for_run, r, err);
-    mf_dnn_cache(false);
     if (status != MEMFIT_OK)
         return status;
     status = first_values(t, err);
@@ -256,7 +253,6 @@ static memfit_status change_plan(run *r, uint64_t limit, unsigned char *space, m
     mf_checkpoint_destroy(r->checkpoint);
     r->checkpoint = NULL;
     mf_trainer_withdraw(t);
-    t->start_peak = t->measured_peak = 0; /* both belong to the plan that is gone */
     memfit_status status = mf_trainer_admit(t, limit, take_for_run, r, err);
     if (status != MEMFIT_OK) {
         memfit_error ignored;
@@ -285,7 +281,7 @@ static memfit_status replan(run *r, uint64_t limit, memfit_error *err)
     t->refused_us = mf_os_now_us();
     uint64_t began = t->refused_us;
     /* Asked while the old plan stands: a refusal costs nothing. */
-    memfit_status status = mf_trainer_would_fit(t, limit, err);
+    memfit_status status = mf_trainer_prepare(t, limit, err);
     if (status == MEMFIT_OK)
         status = mf_os_spool_map(bytes, &space, err);
     if (status != MEMFIT_OK)

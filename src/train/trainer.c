@@ -211,6 +211,7 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
 void mf_trainer_close(mf_trainer *t)
 {
     mf_trainer_withdraw(t);
+    mf_plan_destroy(t->next_plan);
     mf_feeder_destroy(t->feeder);
     mf_feeder_destroy(t->validation_feeder);
     mf_source_close(t->source);
@@ -272,13 +273,24 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     return status;
 }
 
-memfit_status mf_trainer_would_fit(mf_trainer *t, uint64_t limit, memfit_error *err)
+memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
-    mf_plan *plan;
-    memfit_status status = make_plan(t, limit, t->fixed_bytes, &plan, err);
-    if (status == MEMFIT_OK)
-        mf_plan_destroy(plan);
-    return status;
+    mf_plan_destroy(t->next_plan);
+    t->next_plan = NULL;
+    return make_plan(t, limit, t->fixed_bytes, &t->next_plan, err);
+}
+
+/* The plan made ahead, if there is one for this limit; else a new one. */
+static memfit_status take_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, memfit_error *err)
+{
+    mf_plan *ahead = t->next_plan;
+    t->next_plan = NULL;
+    if (ahead && fixed + ahead->arena_bytes <= limit) {
+        t->plan = ahead;
+        return MEMFIT_OK;
+    }
+    mf_plan_destroy(ahead);
+    return make_plan(t, limit, fixed, &t->plan, err);
 }
 
 /* Counts the primitives a plan will make, for the first guess of the fixed cost. */
@@ -368,7 +380,9 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                                 memfit_error *err)
 {
     mf_executor_options x = {.poison = t->options->debug_poison, .step = t->step, .step_ctx = t->step_ctx};
+    mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
+    mf_dnn_cache(false);
     if (status == MEMFIT_OK) {
         find_metrics(t);
         status = bind_feeders(t, err);
@@ -396,7 +410,7 @@ static uint64_t beside_arena(mf_trainer *t)
 static uint64_t measure_fixed(mf_trainer *t)
 {
     uint64_t before = beside_arena(t);
-    if (before > t->start_peak)
+    if (before > t->start_peak && !t->limit_bytes)
         t->start_peak = before;
     mf_host_trim();
     return beside_arena(t);
@@ -430,9 +444,10 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + mf_os_counter_error_bytes();
-    /* A small model's planning can take more than its training. */
-    if (t->start_peak > t->fixed_bytes + t->plan->arena_bytes)
-        t->fixed_bytes = t->start_peak - t->plan->arena_bytes;
+    /* A small model's planning can take more than its training; what it took is past, so it refuses no plan. */
+    uint64_t start = t->start_peak < limit ? t->start_peak : limit;
+    if (start > t->fixed_bytes + t->plan->arena_bytes)
+        t->fixed_bytes = start - t->plan->arena_bytes;
     return MEMFIT_OK;
 }
 
@@ -442,12 +457,14 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
 {
     uint64_t now = measure_fixed(t), fixed = now + (1 << 20);
     bool again = t->fixed_bytes != 0, guessed = !again;
-    if (again) /* another plan for the same model: its fixed cost is known */
+    if (again) { /* another plan for the same model: its fixed cost is known, and nothing is started anew */
         fixed = t->fixed_bytes;
+        t->start_peak = 0;
+    }
     memfit_error own;
     err = err ? err : &own;
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-        memfit_status status = make_plan(t, limit, fixed, &t->plan, err);
+        memfit_status status = take_plan(t, limit, fixed, err);
         if (status == MEMFIT_DOES_NOT_FIT && guessed && fixed > now + WARM_UP_BYTES) {
             fixed = now + WARM_UP_BYTES; /* the least: nothing is refused on a guess */
             continue;
@@ -479,15 +496,13 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         if (fits && !(guessed && squeezed && fixed > t->fixed_bytes + WARM_UP_BYTES)) {
             mf_reserve_pattern(&t->arena);
             t->limit_bytes = limit;
+            if (again)
+                t->measured_peak = 0; /* what was seen before belongs to the plan that is gone */
             return MEMFIT_OK;
         }
         fixed = t->fixed_bytes; /* once more, with what it is: for less, or without squeezing for a guess */
         guessed = false;
         mf_trainer_withdraw(t);
-        if (!again) { /* what was made for another plan would stay in the cache, and count */
-            mf_dnn_cache(false);
-            mf_dnn_cache(true);
-        }
     }
     return mf_fail(err, MEMFIT_DOES_NOT_FIT, "the process's fixed cost of %llu bytes leaves no room for a plan",
                    (unsigned long long)fixed);

@@ -41,7 +41,7 @@ typedef struct mf_trainer {
     int64_t class_count;
     int64_t train_samples, validation_samples;
     int64_t batch, validation_batch; /* as asked, but never more than there are samples */
-    mf_plan *plan;
+    mf_plan *plan, *next_plan;       /* in force; made ahead, or NULL */
     mf_reservation arena;
     mf_executor *executor;
     uint64_t fixed_bytes;           /* measured */
@@ -82,8 +82,8 @@ void mf_trainer_close(mf_trainer *t);
 memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit_bytes,
                                memfit_status (*ready)(void *ctx, mf_trainer *t, memfit_error *err), void *ctx,
                                memfit_error *err);
-/* Would a plan for this limit exist, beside the one that runs? OK, or the explanation. */
-memfit_status mf_trainer_would_fit(mf_trainer *t, uint64_t limit_bytes, memfit_error *err);
+/* Makes the next plan while the one in force runs: OK, or the explanation. The next admission takes it. */
+memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit_bytes, memfit_error *err);
 void mf_trainer_withdraw(mf_trainer *t); /* executor, arena and plan go; model and data stay */
 /* Samples the process's memory; remembers the largest. */
 uint64_t mf_trainer_sample(mf_trainer *t);
