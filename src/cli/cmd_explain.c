@@ -227,21 +227,27 @@ static void print_text(const memfit_diagnosis *d)
 /* Standard input, whole, up to a bound. */
 static memfit_status read_stdin(char **text, size_t *bytes, size_t *room, memfit_error *err)
 {
-    size_t capacity = 0, count = 0;
+    size_t capacity = 0, count = 0, got;
     char *data = NULL;
-    int c;
-    while ((c = getchar()) != EOF) {
-        if (count < MOST_STDIN && !mf_grow(NULL, &data, &capacity, count, 1)) {
-            mf_host_free(NULL, data, capacity);
-            return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the text on standard input");
+    do {
+        if (capacity - count < 1 << 16) {
+            size_t wider = capacity ? capacity * 2 : 1 << 18;
+            char *grown = mf_host_resize(NULL, data, capacity, wider);
+            if (!grown) {
+                mf_host_free(NULL, data, capacity);
+                return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the text on standard input");
+            }
+            data = grown;
+            capacity = wider;
         }
-        if (count >= MOST_STDIN) {
-            mf_host_free(NULL, data, capacity);
-            return mf_fail(
-                err, MEMFIT_DAMAGED,
-                "standard input is larger than 256 MiB\npass the last part of it: tail -c 100M LOG | memfit explain -");
-        }
-        data[count++] = (char)c;
+        got = fread(data + count, 1, capacity - count, stdin);
+        count += got;
+    } while (got && count <= MOST_STDIN);
+    if (count > MOST_STDIN) {
+        mf_host_free(NULL, data, capacity);
+        return mf_fail(
+            err, MEMFIT_DAMAGED,
+            "standard input is larger than 256 MiB\npass the last part of it: tail -c 100M LOG | memfit explain -");
     }
     *text = data;
     *bytes = count;
