@@ -141,39 +141,40 @@ static bool release_holes(memfit_pool *pool, mf_lane *lane)
 
 static bool release_safe(memfit_pool *pool, mf_lane *lane)
 {
-    if (!lane->pending_bytes)
-        return false;
     bool slots = release_slots(pool, lane); /* first: they may make holes */
     return release_holes(pool, lane) || slots;
 }
 
+/* Twice: a slot freed on one stream may empty a span of another's, whose hole then waits for that other. */
 void mf_lanes_poll(memfit_pool *pool, bool with_events)
 {
-    for (unsigned i = 1; i < pool->lane_count; i++) {
-        mf_lane *lane = pool->lane[i];
-        if (!lane->used)
-            continue;
-        if (with_events && lane->pending_bytes)
-            record(pool, lane);
-        look(pool, lane);
-        release_safe(pool, lane);
-    }
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (unsigned i = 1; i < pool->lane_count; i++) {
+            mf_lane *lane = pool->lane[i];
+            if (!lane->used || !lane->pending_bytes)
+                continue;
+            if (with_events)
+                record(pool, lane);
+            look(pool, lane);
+            release_safe(pool, lane);
+        }
 }
 
 bool mf_lanes_wait(memfit_pool *pool)
 {
     bool any = false;
-    for (unsigned i = 1; i < pool->lane_count; i++) {
-        mf_lane *lane = pool->lane[i];
-        if (!lane->used || !lane->pending_bytes)
-            continue;
-        pool->stream_waits++;
-        if (pool->device->table->stream_sync(pool->device, lane->stream, NULL))
-            continue;
-        look(pool, lane);
-        lane->safe = lane->serial;
-        any |= release_safe(pool, lane);
-    }
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (unsigned i = 1; i < pool->lane_count; i++) {
+            mf_lane *lane = pool->lane[i];
+            if (!lane->used || !lane->pending_bytes)
+                continue;
+            pool->stream_waits++;
+            if (pool->device->table->stream_sync(pool->device, lane->stream, NULL))
+                continue;
+            look(pool, lane);
+            lane->safe = lane->serial;
+            any |= release_safe(pool, lane);
+        }
     return any;
 }
 

@@ -308,21 +308,40 @@ static void check_text(const memfit_explanation *why)
     mf_arena_destroy(&arena);
 }
 
-static unsigned borderline;
+static unsigned borderline, wrong;
+
+/* What waits for streams when the request fails. */
+static uint64_t waiting_bytes(const scene *s, uint64_t page)
+{
+    scene changed = *s;
+    changed.page = page;
+    world *w = scene_begin(&changed);
+    memfit_pool_info info = {0};
+    memfit_error err;
+    assert_non_null(w);
+    (void)scene_ask(w, NULL);
+    assert_ok(memfit_pool_get_info(w->pool, &info, &err), err);
+    scene_end(w);
+    return info.pending_bytes;
+}
 
 /* A history played with other pages, or small blocks taken anew, put blocks elsewhere. If such a trial would have gone
- * the other way for a request that differs by a page and a thirty-second of the limit, it decides nothing. */
+ * the other way for a request that differs by a page and a thirty-second of the limit, it decides nothing; nor does it
+ * with other pages, if by that much and what more or less waits for streams there: that has other reasons than pages.
+ */
 static bool is_borderline(const scene *s, memfit_cause explained, memfit_cause label)
 {
     static const struct {
         memfit_cause cause;
         unsigned without;
     } rough[] = {{MEMFIT_CAUSE_GRANULARITY, FINE_PAGES}, {MEMFIT_CAUSE_PINNED_BY_SMALL, PACKED}};
-    uint64_t step = s->limit / 32 + s->page;
-    scene larger = *s, smaller = *s;
-    larger.request = s->request + step;
-    smaller.request = s->request > step ? s->request - step : 1;
+    uint64_t coarse = waiting_bytes(s, s->page), fine = waiting_bytes(s, 65536);
+    uint64_t apart = coarse > fine ? coarse - fine : fine - coarse;
     for (size_t i = 0; i < 2; i++) {
+        uint64_t step = s->limit / 32 + s->page + (rough[i].without == FINE_PAGES ? apart : 0);
+        scene larger = *s, smaller = *s;
+        larger.request = s->request + step;
+        smaller.request = s->request > step ? s->request - step : 1;
         if (label == rough[i].cause && !succeeds_without(&larger, rough[i].without))
             return true;
         if (explained == rough[i].cause && succeeds_without(&smaller, rough[i].without))
@@ -369,9 +388,15 @@ static bool check_scene(const scene *given)
         borderline++;
         label = why.cause;
     }
-    if (why.cause != label)
+    if (why.cause != label && !getenv("MEMFIT_RANDOM_COUNT"))
         fail_msg("%s (seed %llu): explained as %s, but trial gives %s", s->name, (unsigned long long)s->seed,
                  memfit_cause_name(why.cause), memfit_cause_name(label));
+    if (why.cause != label) { /* only counted */
+        print_message("%s (seed %llu): explained as %s, but trial gives %s\n", s->name, (unsigned long long)s->seed,
+                      memfit_cause_name(why.cause), memfit_cause_name(label));
+        wrong++;
+        return true;
+    }
     causes_seen[label]++;
     check_text(&why);
     if (!why.action_count)
@@ -649,8 +674,9 @@ static void random_failures_are_explained(void **state)
 {
     (void)state;
     const char *wanted = getenv("MEMFIT_RANDOM_FAILURES"), *only = getenv("MEMFIT_RANDOM_SEED");
+    const char *first = getenv("MEMFIT_RANDOM_FIRST");
     unsigned most = wanted ? (unsigned)atoi(wanted) : 100, found = 0;
-    uint64_t seed = only ? strtoull(only, NULL, 10) : 1;
+    uint64_t seed = only ? strtoull(only, NULL, 10) : first ? strtoull(first, NULL, 10) : 1;
     for (; found < most; seed++) {
         scene s = random_scene(seed);
         found += check_scene(&s);
@@ -659,7 +685,8 @@ static void random_failures_are_explained(void **state)
     }
     assert_true(borderline <= most / 25);
     if (wanted) {
-        print_message("%u borderline\n", borderline);
+        print_message("%u failures, seeds up to %llu: %u explained wrongly, %u borderline\n", found,
+                      (unsigned long long)seed - 1, wrong, borderline);
         for (unsigned i = 1; i < MEMFIT_CAUSE_COUNT; i++)
             print_message("%-28s %u\n", memfit_cause_name((memfit_cause)i), causes_seen[i]);
         for (unsigned i = 1; i < MEMFIT_ACTION_COUNT; i++)

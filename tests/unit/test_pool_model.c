@@ -6,7 +6,11 @@
  * more than the limit allows. Everything else is compared: addresses never overlap and are aligned, accounts add up to
  * the byte, physical memory is never above the limit.
  *
- * Short as a test. For a long run: MEMFIT_TEST_OPS=100000000 build/tests/test_pool_model
+ * Sizes are random, but one request in six repeats the size of a block just freed, so that blocks threads keep are met
+ * often. Frees of what is not live (twice, inside a block, outside the pool) must be refused and change nothing.
+ *
+ * Short as a test. For a long run: MEMFIT_TEST_OPS=100000000 build/tests/test_pool_model. MEMFIT_TEST_SLICE=i gives
+ * other random numbers for every i: slices can run side by side and be added up.
  */
 #include "test.h"
 
@@ -14,7 +18,7 @@
 #include "device/sim.h"
 #include "pool/pool.h"
 
-enum { UNIT = 256, OWNERS = 12, STREAMS = 4 };
+enum { UNIT = 256, OWNERS = 12, STREAMS = 4, CONFIGURATIONS = 9 };
 
 typedef struct live_block {
     memfit_address address;
@@ -34,13 +38,15 @@ typedef struct model {
     uint64_t used_pages;
     live_block *blocks;
     size_t count;
+    uint64_t freed_bytes[4]; /* sizes freed of late */
+    memfit_address freed_at; /* the last block freed */
     uint64_t in_use, peak, owner_bytes[OWNERS], owner_blocks[OWNERS];
     memfit_owner owner[OWNERS];
     memfit_stream stream[STREAMS];
     uint32_t generation[STREAMS];
     bool held[STREAMS];
     bool many_streams;
-    uint64_t seed, marks, fails, right_fails;
+    uint64_t seed, marks, fails, misuses, again;
 } model;
 
 static uint64_t rnd(model *m)
@@ -54,6 +60,8 @@ static uint64_t rnd(model *m)
 static uint64_t random_size(model *m)
 {
     uint64_t r = rnd(m) % 100;
+    if (rnd(m) % 6 == 0)
+        return m->freed_bytes[rnd(m) % 4];
     if (r < 3)
         return 0;
     if (r < 50)
@@ -138,6 +146,7 @@ static void do_alloc(model *m)
     if (!m->base)
         m->base = b.address / (UINT64_C(1) << 40) * (UINT64_C(1) << 40);
     assert_true(!alignment || b.address % alignment == 0);
+    m->again += b.address == m->freed_at && b.bytes > 32768;
     mark_live(m, &b, true);
     if (m->many_streams)
         check_streams(m, &b, stream);
@@ -157,12 +166,37 @@ static void do_free(model *m)
     if (m->many_streams)
         assert_ok(memfit_pool_find(m->pool, b.address, &info, &err), err);
     assert_ok(memfit_pool_free_on(m->pool, b.address, m->stream[stream], &err), err);
+    m->freed_bytes[rnd(m) % 4] = b.bytes;
+    m->freed_at = b.address;
     mark_live(m, &b, false);
     if (!m->many_streams || !m->held[stream])
         return;
     uint64_t from = (b.address - m->base) / UNIT, to = from + info.taken_bytes / UNIT;
     for (uint64_t u = from; u < to; u++)
         m->freed_by[u] = (stream + 1) << 24 | m->generation[stream];
+}
+
+/* Frees that must be refused. */
+static void do_misuse(model *m)
+{
+    memfit_error err;
+    memfit_address at = m->freed_at;
+    if (!at)
+        return;
+    uint64_t unit = (at - m->base) / UNIT;
+    switch (rnd(m) % 3) {
+    case 0: /* twice, unless another block begins there now */
+        if (m->live_bits[unit / 64] >> (unit % 64) & 1)
+            return;
+        break;
+    case 1: /* inside a block */
+        at = m->count ? m->blocks[rnd(m) % m->count].address + 1 + rnd(m) % (UNIT - 1) : at + 1;
+        break;
+    default:
+        at = m->base + m->capacity * 64;
+    }
+    assert_int_equal(memfit_pool_free(m->pool, at, &err), MEMFIT_MISUSE);
+    m->misuses++;
 }
 
 static void check_all(model *m)
@@ -224,7 +258,9 @@ static void do_odd(model *m)
     }
 }
 
-static void open_model(model *m, uint64_t page, uint64_t capacity, bool many_streams, bool caches, uint64_t seed)
+/* roomy: few blocks, and pages are made rather than moved, so that threads keep blocks all the time. */
+static void open_model(model *m, uint64_t page, uint64_t capacity, bool many_streams, bool caches, bool roomy,
+                       uint64_t seed)
 {
     memfit_error err;
     memfit_device_options device = memfit_device_options_default();
@@ -236,6 +272,7 @@ static void open_model(model *m, uint64_t page, uint64_t capacity, bool many_str
     options.page_bytes = page;
     options.limit_bytes = capacity;
     options.no_thread_caches = !caches;
+    options.slack = roomy ? 1.0 : 0.0;
     options.ignore_environment = true;
     assert_ok(memfit_pool_create(m->device, &options, &m->pool, &err), err);
     m->limit = capacity / page;
@@ -243,7 +280,7 @@ static void open_model(model *m, uint64_t page, uint64_t capacity, bool many_str
     m->live_bits = calloc(m->units / 64 + 1, 8);
     m->freed_by = calloc(m->units + 1, sizeof *m->freed_by);
     m->page_users = calloc(capacity * 17 / page + 1, sizeof *m->page_users);
-    m->most_live = capacity / 8192;
+    m->most_live = roomy ? 160 : capacity / 8192;
     m->blocks = calloc(m->most_live + 1, sizeof *m->blocks);
     for (unsigned i = 0; i < OWNERS; i++) {
         char name[16];
@@ -272,10 +309,11 @@ static void close_model(model *m)
     free(m->blocks);
 }
 
-static void run(uint64_t page, uint64_t capacity, bool many_streams, bool caches, uint64_t seed, uint64_t ops)
+static void run(uint64_t page, uint64_t capacity, bool many_streams, bool caches, bool roomy, uint64_t seed,
+                uint64_t ops)
 {
     model m;
-    open_model(&m, page, capacity, many_streams, caches, seed);
+    open_model(&m, page, capacity, many_streams, caches, roomy, seed);
     bool growing = true;
     uint64_t check_every = ops / 64 < 2000 ? 200 : ops / 64;
     for (uint64_t i = 0; i < ops; i++) {
@@ -286,36 +324,42 @@ static void run(uint64_t page, uint64_t capacity, bool many_streams, bool caches
             do_alloc(&m);
         else
             do_free(&m);
+        if (r == 999)
+            do_misuse(&m);
         if (i % 5000 == 0)
             growing = !growing;
         if (i % check_every == 0)
             check_all(&m);
         assert_true(mf_sim_get(m.device).physical_bytes <= capacity);
     }
-    uint64_t fails = m.fails;
+    uint64_t fails = m.fails, misuses = m.misuses, again = m.again;
     close_model(&m);
     if (getenv("MEMFIT_TEST_OPS"))
-        printf(
-            "page %llu KiB, capacity %llu MiB, streams %d, caches %d: %llu operations, %llu requests refused rightly\n",
-            (unsigned long long)page >> 10, (unsigned long long)capacity >> 20, many_streams ? STREAMS : 1, caches,
-            (unsigned long long)ops, (unsigned long long)fails);
+        printf("page %llu KiB, capacity %llu MiB, streams %d, caches %d: %llu operations, %llu requests and %llu frees "
+               "refused rightly, %llu large blocks had again at once\n",
+               (unsigned long long)page >> 10, (unsigned long long)capacity >> 20, many_streams ? STREAMS : 1, caches,
+               (unsigned long long)ops, (unsigned long long)fails, (unsigned long long)misuses,
+               (unsigned long long)again);
 }
 
 static uint64_t operations(void)
 {
     const char *text = getenv("MEMFIT_TEST_OPS");
-    return text ? strtoull(text, NULL, 10) / 8 : 30000;
+    return text ? strtoull(text, NULL, 10) / CONFIGURATIONS : 30000;
 }
 
 static void test_model(void **state)
 {
     (void)state;
+    const char *slice = getenv("MEMFIT_TEST_SLICE");
     uint64_t ops = operations(), seed = 88172645463325252u;
+    seed += slice ? strtoull(slice, NULL, 10) * 0x9e3779b97f4a7c15u : 0;
     for (unsigned caches = 0; caches < 2; caches++)
         for (unsigned streams = 0; streams < 2; streams++) {
-            run(65536, 8 << 20, streams, caches, seed++, ops);
-            run(2 << 20, 96 << 20, streams, caches, seed++, ops);
+            run(65536, 8 << 20, streams, caches, false, seed++, ops);
+            run(2 << 20, 96 << 20, streams, caches, false, seed++, ops);
         }
+    run(2 << 20, 256 << 20, false, true, true, seed++, ops);
 }
 
 int main(void)
