@@ -178,7 +178,7 @@ typedef struct memfit_pool_info {
     uint64_t idle_bytes;         /* reserved pages without a live byte: what trim can give back */
     uint64_t pinned_bytes;       /* free bytes in pages that hold a live one */
     uint64_t padding_bytes;      /* in live blocks beyond what was asked: alignment, size classes, guards */
-    uint64_t cached_bytes;       /* free, in threads' caches */
+    uint64_t cached_bytes;       /* free, in threads' caches; counted in pinned or idle, too */
     uint64_t pending_bytes;      /* freed, waiting for a stream */
     uint64_t largest_free_bytes; /* the largest hole with pages behind it */
     uint64_t available_bytes;    /* the largest request that would succeed now */
@@ -192,8 +192,9 @@ typedef struct memfit_pool_info {
     uint64_t kind_bytes[MEMFIT_KIND_COUNT], kind_peak_bytes[MEMFIT_KIND_COUNT];
 } memfit_pool_info;
 
-/* Counters are always on. "Now" is exact. Peaks are exact while one thread allocates; with several each thread may add
- * up to 64 KiB an owner of what was not there at the same instant. Since 0.1. */
+/* Counters are always on. "Now" is exact. Peaks are exact while one thread allocates; with several the total's may be
+ * off by 64 KiB a thread, an owner's or a kind's too high by what other threads freed last (eight blocks each at most).
+ * Looking changes nothing, not even where later blocks go. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_get_info(memfit_pool *pool, memfit_pool_info *info, memfit_error *err);
 MEMFIT_API memfit_status memfit_pool_reset_peaks(memfit_pool *pool, memfit_error *err);
 
