@@ -243,6 +243,41 @@ static void test_an_update_before_a_reader_is_refused(void **state)
     mf_plan_destroy(plan);
 }
 
+/* The graph's own check as well: its operations stand in a valid order, and an update is behind every reader. */
+static void test_the_graph_refuses_it_too(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    uint32_t refused = 0;
+    for (uint32_t seed = 0; seed < 20; seed++) {
+        recipe r = {.seed = seed, .depth = 10, .branches = true};
+        mf_graph *g;
+        assert_ok(make_graph(&r, NULL, MF_MODE_TRAIN, 8, false, &g, &err), err);
+        assert_ok(mf_graph_check(g, &err), err);
+        for (uint32_t u = 0; u < g->op_count; u++) {
+            if (g->ops[u].kind != MF_OP_UPDATE)
+                continue;
+            for (uint32_t reader = 0; reader < g->op_count; reader++) {
+                bool reads = false;
+                for (uint32_t k = 0; k < g->ops[reader].in_count; k++)
+                    reads |= g->ops[reader].in[k] == g->ops[u].in[0];
+                if (!reads || reader == u)
+                    continue;
+                mf_op update = g->ops[u]; /* right before the reader, behind the gradient where that is there by then */
+                memmove(&g->ops[reader + 1], &g->ops[reader], (u - reader) * sizeof update);
+                g->ops[reader] = update;
+                assert_int_equal(mf_graph_check(g, &err), MEMFIT_INTERNAL);
+                refused += strstr(err.message, "after its update") != NULL;
+                memmove(&g->ops[reader], &g->ops[reader + 1], (u - reader) * sizeof update);
+                g->ops[u] = update;
+            }
+        }
+        assert_ok(mf_graph_check(g, &err), err);
+        mf_graph_destroy(g);
+    }
+    assert_true(refused > 10);
+}
+
 /* Damage of every sort to a good plan is found. */
 static void test_the_check_sees_damage(void **state)
 {
@@ -358,15 +393,11 @@ static void test_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_plans_hold),
-        cmocka_unit_test(test_budgets_are_kept),
-        cmocka_unit_test(test_a_limit_is_kept_or_refused),
-        cmocka_unit_test(test_pieces_and_rest),
-        cmocka_unit_test(test_a_shrunk_tensor_is_found),
-        cmocka_unit_test(test_an_update_before_a_reader_is_refused),
-        cmocka_unit_test(test_the_check_sees_damage),
-        cmocka_unit_test(test_loads_and_bounds),
-        cmocka_unit_test(test_lack_of_memory),
+        cmocka_unit_test(test_random_plans_hold),          cmocka_unit_test(test_budgets_are_kept),
+        cmocka_unit_test(test_a_limit_is_kept_or_refused), cmocka_unit_test(test_pieces_and_rest),
+        cmocka_unit_test(test_a_shrunk_tensor_is_found),   cmocka_unit_test(test_an_update_before_a_reader_is_refused),
+        cmocka_unit_test(test_the_graph_refuses_it_too),   cmocka_unit_test(test_the_check_sees_damage),
+        cmocka_unit_test(test_loads_and_bounds),           cmocka_unit_test(test_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
