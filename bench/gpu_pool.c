@@ -298,7 +298,7 @@ static void behind(memfit_device *device, uint64_t fixed)
             continue;
         }
         uint64_t bytes =
-            PIECE + next_random(&seed) * next_random(&seed) % (next_random(&seed) % 4 ? 6 * MIB : 60 * MIB);
+            PIECE + 1 + next_random(&seed) * next_random(&seed) % (next_random(&seed) % 4 ? 6 * MIB : 60 * MIB);
         if (memfit_pool_alloc_on(pool, bytes, 0, 0, stream, &slots[k].at, NULL)) {
             slots[k].at = 0;
             refused++;
