@@ -133,36 +133,46 @@ bool mf_ages_wait(memfit_pool *pool)
 
 /* ---- shadows ------------------------------------------------------------------------------------------------ */
 
-bool mf_ages_shadow(memfit_pool *pool, uint64_t page, mf_handle *handle)
+bool mf_ages_shadow(memfit_pool *pool, mf_handle *handle)
 {
     mf_pages *p = &pool->pages;
-    if (unused(pool) || !pool->device->table->event_sync || p->shadow_count == MF_SHADOWS || handle->pages != 1)
+    if (unused(pool) || !pool->device->table->event_sync || p->shadow_count == MF_SHADOWS)
         return false;
     if (p->marked != pool->frees_central) /* so that nobody need wait for more than this */
         put_mark(pool);
-    p->shadow[p->shadow_count++] = (struct mf_shadow){page, handle};
+    p->shadow[p->shadow_count++] = (struct mf_shadow){handle->page, handle};
     handle->shadows++;
     return true;
 }
 
-/* Undoes shadow i and those after it in the list that lie side by side below it and are past; how many, 0: it failed.
- */
-static unsigned undo(memfit_pool *pool, unsigned i, uint64_t age)
+static bool is_past(const mf_pages *p, const struct mf_shadow *s, uint64_t age)
+{
+    for (uint64_t i = s->page; i < s->page + s->handle->pages; i++)
+        if (p->freed[i] > age)
+            return false;
+    return true;
+}
+
+/* Undoes shadow i and those after it in the list that lie side by side below it and are past. False: it failed. */
+static bool undo(memfit_pool *pool, unsigned i, uint64_t age)
 {
     mf_pages *p = &pool->pages;
-    unsigned count = 1;
-    while (i + count < p->shadow_count && p->shadow[i + count].page == p->shadow[i].page - count &&
-           p->freed[p->shadow[i + count].page] <= age)
-        count++;
-    uint64_t low = p->shadow[i].page - count + 1;
-    if (pool->device->table->unmap(pool->device, pool->range + (low << p->shift), (uint64_t)count << p->shift,
+    uint64_t low = p->shadow[i].page, end = low + p->shadow[i].handle->pages;
+    unsigned past = i + 1;
+    for (; past < p->shadow_count; past++) {
+        const struct mf_shadow *s = &p->shadow[past];
+        if (s->page + s->handle->pages != low || !is_past(p, s, age))
+            break;
+        low = s->page;
+    }
+    if (pool->device->table->unmap(pool->device, pool->range + (low << p->shift), (end - low) << p->shift,
                                    &pool->refused_by))
-        return 0;
-    for (unsigned k = i; k < i + count; k++)
+        return false;
+    for (unsigned k = i; k < past; k++)
         p->shadow[k].handle->shadows--;
-    p->shadow_count -= count;
-    memmove(p->shadow + i, p->shadow + i + count, (p->shadow_count - i) * sizeof *p->shadow);
-    return count;
+    memmove(p->shadow + i, p->shadow + past, (p->shadow_count - past) * sizeof *p->shadow);
+    p->shadow_count -= past - i;
+    return true;
 }
 
 /* What is past; false: not all that lies at [first, last) could be undone. */
@@ -171,10 +181,10 @@ static bool sweep(memfit_pool *pool, uint64_t first, uint64_t last, uint64_t age
     mf_pages *p = &pool->pages;
     bool clear = true;
     for (unsigned i = 0; i < p->shadow_count;) {
-        uint64_t page = p->shadow[i].page;
-        if (p->freed[page] <= age && undo(pool, i, age))
+        const struct mf_shadow *s = &p->shadow[i];
+        if (is_past(p, s, age) && undo(pool, i, age))
             continue;
-        clear = clear && !(page >= first && page < last);
+        clear = clear && !(s->page < last && s->page + s->handle->pages > first);
         i++;
     }
     return clear;

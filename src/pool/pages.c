@@ -266,7 +266,7 @@ static bool bare_first(mf_handle **list)
 /* Gives one spare handle back. False: the device would not take it, or there is none that could go. */
 static bool release(memfit_pool *pool, bool bulk)
 {
-    mf_handle *h = bulk || bare_first(&pool->pages.spare) ? take_spare(pool, bulk) : NULL;
+    mf_handle *h = bare_first(bulk ? &pool->pages.spare_bulk : &pool->pages.spare) ? take_spare(pool, bulk) : NULL;
     if (!h)
         return false;
     uint64_t bytes = h->pages * pool->pages.bytes;
@@ -361,9 +361,9 @@ static bool ready(const memfit_pool *pool, const mf_handle *h, uint64_t past)
     return h->pages == 1 || count_idle(pool, h->page, h->page + h->pages) == h->pages;
 }
 
-/* Makes up to `want` idle pages stamped `age` or lower spare, keeping off [from, to). Returns how many it got (a bulk
- * handle may give more). */
-static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to, uint64_t age)
+/* Makes up to `want` idle pages stamped `age` or lower spare, keeping off [from, to). Returns how many it got: a bulk
+ * handle may give more, if `more` is allowed. */
+static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to, uint64_t age, bool more)
 {
     mf_pages *p = &pool->pages;
     uint64_t got = 0, below = p->covered;
@@ -378,7 +378,7 @@ static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_
         mf_handle *h = p->handle[last];
         uint64_t first = h->page;
         below = first;
-        if (!ready(pool, h, age) || (first < to && last >= from))
+        if (!ready(pool, h, age) || (!more && h->pages > want - got) || (first < to && last >= from))
             continue;
         uint64_t past = first + h->pages;
         while (h->pages == 1 && past - first < want - got && first && !(first - 1 >= from && first - 1 < to) &&
@@ -393,8 +393,8 @@ static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_
 }
 
 /* Takes idle pages that are not past yet, from the highest down; they stay mapped where they are, as shadows, and are
- * spare. Returns how many. */
-static uint64_t borrow(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to)
+ * spare. Returns how many; `more` as above. *left: there are others, but they cannot have shadows. */
+static uint64_t borrow(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to, bool more, bool *left)
 {
     mf_pages *p = &pool->pages;
     uint64_t got = 0, below = p->covered;
@@ -402,17 +402,18 @@ static uint64_t borrow(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t
         uint64_t page = highest_idle(pool, below);
         if (page == MF_BEYOND)
             break;
-        below = page >= from && page < to ? from : page;
-        if (below != page)
-            continue;
         mf_handle *h = p->handle[page];
-        if (h->pages != 1)
+        uint64_t first = h->page, past = first + h->pages;
+        below = page >= from && page < to ? from : first;
+        if ((first < to && past > from) || (!more && h->pages > want - got) || !ready(pool, h, UINT64_MAX))
             continue;
-        if (!mf_ages_shadow(pool, page, h))
+        if (!mf_ages_shadow(pool, h)) {
+            *left = true;
             break;
-        mf_pages_clear_idle(pool, page, page + 1);
-        take_out(pool, page, page + 1);
-        got++;
+        }
+        mf_pages_clear_idle(pool, first, past);
+        take_out(pool, first, past);
+        got += past - first;
     }
     return got;
 }
@@ -446,8 +447,12 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
     while (at < past && !status) {
         bool bulk = p->spare_bulk && p->spare_bulk->pages <= past - at;
         if (!bulk && !p->spare && p->spare_bulk) { /* only pages will do: break a bulk handle */
-            uint32_t pages = p->spare_bulk->pages;
-            if (!release(pool, true))
+            if (!bare_first(&p->spare_bulk))
+                mf_ages_settle(pool, 0, UINT64_MAX);
+            uint32_t pages = bare_first(&p->spare_bulk) ? p->spare_bulk->pages : 0;
+            if (!pages)
+                status = refuse(pool, MF_REFUSED_STREAM, past - at);
+            else if (!release(pool, true))
                 status = mf_fail(err, MEMFIT_DEVICE, "pool %s: %s", pool->name, pool->refused_by.message);
             for (uint32_t i = 0; i < pages && !status; i++)
                 if (!create(pool, 1))
@@ -557,16 +562,20 @@ static void give_back_created(memfit_pool *pool)
  * well, then as they become past. False: it is not possible to wait for those that are left. */
 static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t past)
 {
-    uint64_t age, got = 0;
+    uint64_t got = 0;
+    bool left;
     mf_repeat_moved(pool);
     do {
-        age = mf_ages_past(pool);
-        got += recycle(pool, want - got, first, past, age);
-        if (got < want && age != UINT64_MAX)
-            got += borrow(pool, want - got, first, past);
-    } while (got < want && mf_ages_wait(pool));
+        uint64_t age = mf_ages_past(pool);
+        left = false;
+        for (int more = 0; more < 2 && got < want; more++) { /* a bulk handle is broken only when it must be */
+            got += recycle(pool, want - got, first, past, age, more);
+            if (got < want && age != UINT64_MAX)
+                got += borrow(pool, want - got, first, past, more, &left);
+        }
+    } while (got < want && left && mf_ages_wait(pool));
     pool->remapped_now += got;
-    return got >= want || age == UINT64_MAX;
+    return got >= want || !left;
 }
 
 /* Sees to it that `missing` pages are spare. */
@@ -674,7 +683,8 @@ uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep)
         mf_ages_settle(pool, 0, UINT64_MAX);
     while (p->reserved > keep) {
         if (!p->spare && !p->spare_bulk &&
-            (!p->idle_count || !mf_lanes_safe_to_unmap(pool) || !recycle(pool, p->reserved - keep, 0, 0, UINT64_MAX)))
+            (!p->idle_count || !mf_lanes_safe_to_unmap(pool) ||
+             !recycle(pool, p->reserved - keep, 0, 0, UINT64_MAX, true)))
             break;
         if (!release(pool, p->spare == NULL))
             break;

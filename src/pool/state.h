@@ -485,9 +485,9 @@ bool mf_ages_marks(const memfit_pool *pool); /* are frees marked and pages stamp
 void mf_ages_note(memfit_pool *pool);        /* after a free: puts a mark behind it when one is due */
 uint64_t mf_ages_past(memfit_pool *pool);    /* pages stamped so or lower can be unmapped now */
 bool mf_ages_wait(memfit_pool *pool);        /* waits until more are; false: nothing to wait for, or not possible */
-/* An idle page of one handle is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not
- * possible here. */
-bool mf_ages_shadow(memfit_pool *pool, uint64_t page, mf_handle *handle);
+/* A handle, all idle, is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not possible
+ * here. */
+bool mf_ages_shadow(memfit_pool *pool, mf_handle *handle);
 /* Undoes the shadows at [first, past), waiting when it must; the others as far as they are past. False: some are left
  * at [first, past). */
 bool mf_ages_settle(memfit_pool *pool, uint64_t first, uint64_t past);

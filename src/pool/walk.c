@@ -395,7 +395,7 @@ static memfit_status check_pages(memfit_pool *pool, memfit_error *err)
     for (mf_handle *h = p->spare_bulk; h; h = h->next)
         spare += h->pages;
     for (unsigned i = 0; i < p->shadow_count; i++)
-        if (is_mapped(pool, p->shadow[i].page) || !p->shadow[i].handle->shadows || p->shadow[i].handle->pages != 1)
+        if (is_mapped(pool, p->shadow[i].page) || !p->shadow[i].handle->shadows)
             BROKEN("check: page %llu has a shadow and more", (unsigned long long)p->shadow[i].page);
     if (idle != p->idle_count || mapped != p->mapped_count || spare != p->spare_count ||
         p->reserved != mapped + spare + unclean)
