@@ -182,7 +182,7 @@ def dense_and_activations():
     for a in ("relu", "sigmoid", "tanh", "softmax", "softplus", "softsign", "selu", "elu", "exponential", "leaky_relu",
               "relu6", "silu", "hard_silu", "gelu", "hard_sigmoid", "linear", "mish", "log_softmax", "log_sigmoid", "celu",
               "hard_tanh", "hard_shrink", "soft_shrink", "tanh_shrink", "squareplus", "sparse_plus",
-              "sparse_sigmoid"):  # not sparsemax: Keras 3.15 computes it wrongly (its outputs do not sum to 1)
+              "sparse_sigmoid"):  # not sparsemax: Keras 3.15 computes it wrongly (its outputs do not sum to 1); not glu: it fails in a saved model
         vector("activation_" + a, L.Activation(a), L.Dense(2), n=6)
     one("einsum_dense", (4, 5), L.EinsumDense("abc,cd->abd", output_shape=(None, 6), bias_axes="d"))
     one("einsum_dense_heads", (4, 6), L.EinsumDense("abc,cde->abde", output_shape=(None, 2, 3), bias_axes="de"))
@@ -293,6 +293,23 @@ def shapes():
     image("dropout_zero", L.Dropout(0.0))
     for a in (L.Dropout(0.4), L.SpatialDropout2D(0.4), L.GaussianNoise(0.3), L.GaussianDropout(0.3), L.AlphaDropout(0.3)):
         image("inference_" + type(a).__name__.lower(), a, train=False)
+    series("inference_spatialdropout1d", L.SpatialDropout1D(0.4), train=False)
+    volume("inference_spatialdropout3d", L.SpatialDropout3D(0.4), train=False)
+    for a in (L.RandomFlip(), L.RandomRotation(0.2), L.RandomZoom(0.2), L.RandomTranslation(0.1, 0.1), L.RandomContrast(0.2),
+              L.RandomBrightness(0.2)):  # not RandomCrop: outside training Keras 3.15 does not crop at all
+        image("inference_" + type(a).__name__.lower(), a, train=False)
+    image("identity", L.Identity(), L.Conv2D(2, 1))
+
+
+def private():
+    """Layers of keras.applications that have no public name."""
+    from keras.src.applications.convnext import LayerScale, StochasticDepth
+    from keras.src.applications.inception_resnet_v2 import CustomScaleLayer
+    image("layer_scale", LayerScale(0.5, 4), L.Conv2D(2, 1))
+    image("inference_stochasticdepth", StochasticDepth(0.4), train=False)
+    if wanted("custom_scale"):
+        a, b = keras.Input((4, 4, 2), name="a"), keras.Input((4, 4, 2), name="b")
+        layer("custom_scale", [a, b], CustomScaleLayer(0.3)([L.Conv2D(3, 1)(a), L.Conv2D(3, 1)(b)]))
 
 
 def merging():
@@ -573,7 +590,7 @@ def optimizers():
         archives.setdefault("optimizers", []).append((name, saved, pack(arrays)))
 
 
-for part in (dense_and_activations, convolutions, pooling, normalization, shapes, merging, recurrent, attention, losses,
+for part in (dense_and_activations, convolutions, pooling, normalization, shapes, private, merging, recurrent, attention, losses,
              mixed, metrics, optimizers):
     keras.backend.clear_session()
     part()

@@ -375,6 +375,9 @@ static void random_layers_follow_their_distribution(void **state)
         skip();
     check_distribution(&set, "inference_dropout", 0.4 / 0.6, 0);
     check_distribution(&set, "inference_spatialdropout2d", 0.4 / 0.6, 0);
+    check_distribution(&set, "inference_spatialdropout1d", 0.4 / 0.6, 0);
+    check_distribution(&set, "inference_spatialdropout3d", 0.4 / 0.6, 0);
+    check_distribution(&set, "inference_stochasticdepth", 0.4 / 0.6, 0);
     check_distribution(&set, "inference_gaussiandropout", 0.3 / 0.7, 0);
     check_distribution(&set, "inference_gaussiannoise", 0, 0.3 * 0.3);
     fixture_set_close(&set);
