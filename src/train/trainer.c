@@ -18,7 +18,8 @@ enum {
     WARM_UP_BYTES = 64 << 10, /* running every operation once takes less (seen: up to 24 KiB) */
     STACK_BYTES = 48 << 10,   /* touched before measuring: deeper than any call of a step goes */
     KERNEL_BYTES = 20 << 10,  /* first guess of what a compiled primitive takes */
-    MOST_ATTEMPTS = 6,
+    MOST_ATTEMPTS = 10,
+    NEAR_ENOUGH_BYTES = 256 << 10, /* between an assumption that was too little and one that was admitted */
 };
 
 static void note(void *ctx, mf_log_level level, const char *text)
@@ -451,12 +452,43 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/*
+ * A plan is made for an assumed fixed cost; what it really costs is known when its kernels are made, and differs from
+ * plan to plan (a batch in pieces with a rest has more kernels). So assumptions are tried until one is right:
+ *
+ *     now  |---- too little: the plan does not fit ----|------- admitted -------|---- no plan at all ----|
+ *          least                                     low                      high                     none
+ *
+ * A plan that had to squeeze although the truth was smaller than the assumption is only kept when nothing between is
+ * better.
+ */
+typedef struct assumptions {
+    uint64_t low, high, none; /* 0: not known */
+} assumptions;
+
+static uint64_t next_assumption(const assumptions *a, uint64_t real)
+{
+    uint64_t end = a->high ? a->high : a->none;
+    if (a->high && a->high - a->low <= NEAR_ENOUGH_BYTES)
+        return a->high;
+    if (real > a->low && (!end || real < end))
+        return real;
+    return end ? a->low + (end - a->low) / 2 : real;
+}
+
+static bool is_squeezed(const mf_plan *plan)
+{
+    return plan->recomputed_ops > 0 || plan->pieces > 1 || plan->validation_split;
+}
+
 memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
                                memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                memfit_error *err)
 {
-    uint64_t now = measure_fixed(t), fixed = now + (1 << 20);
-    bool again = t->fixed_bytes != 0, guessed = !again;
+    assumptions a = {.low = measure_fixed(t)};
+    const uint64_t least = a.low + WARM_UP_BYTES;
+    bool again = t->fixed_bytes != 0;
+    uint64_t fixed = a.low + (1 << 20);
     if (again) { /* another plan for the same model: its fixed cost is known, and nothing is started anew */
         fixed = t->fixed_bytes;
         t->start_peak = 0;
@@ -464,9 +496,12 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     memfit_error own;
     err = err ? err : &own;
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+        if (a.high && attempt >= MOST_ATTEMPTS - 2)
+            fixed = a.high;
         memfit_status status = take_plan(t, limit, fixed, err);
-        if (status == MEMFIT_DOES_NOT_FIT && guessed && fixed > now + WARM_UP_BYTES) {
-            fixed = now + WARM_UP_BYTES; /* the least: nothing is refused on a guess */
+        if (status == MEMFIT_DOES_NOT_FIT && fixed > least && fixed - a.low > WARM_UP_BYTES / 2) {
+            a.none = fixed; /* nothing is refused on a guess */
+            fixed = a.low < least ? least : a.low + (fixed - a.low) / 2;
             continue;
         }
         if (status != MEMFIT_OK)
@@ -492,16 +527,19 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         if (status != MEMFIT_OK)
             return status;
         bool fits = t->fixed_bytes + t->plan->arena_bytes <= limit;
-        bool squeezed = t->plan->recomputed_ops > 0 || t->plan->pieces > 1 || t->plan->validation_split;
-        if (fits && !(guessed && squeezed && fixed > t->fixed_bytes + WARM_UP_BYTES)) {
+        bool best = again || !is_squeezed(t->plan) || fixed <= t->fixed_bytes + WARM_UP_BYTES || fixed == a.high;
+        if (fits && best) {
             mf_reserve_pattern(&t->arena);
             t->limit_bytes = limit;
             if (again)
                 t->measured_peak = 0; /* what was seen before belongs to the plan that is gone */
             return MEMFIT_OK;
         }
-        fixed = t->fixed_bytes; /* once more, with what it is: for less, or without squeezing for a guess */
-        guessed = false;
+        if (fits)
+            a.high = fixed;
+        else if (fixed > a.low)
+            a.low = fixed;
+        fixed = next_assumption(&a, t->fixed_bytes);
         mf_trainer_withdraw(t);
     }
     return mf_fail(err, MEMFIT_DOES_NOT_FIT, "the process's fixed cost of %llu bytes leaves no room for a plan",
