@@ -42,10 +42,12 @@ typedef struct mf_k_update {
     uint64_t iteration;
 } mf_k_update;
 
-typedef struct mf_k_lstm {
+typedef struct mf_k_rnn {
     int64_t batch, units;
-    int64_t z_step, h_step; /* from sample to sample in (N,T,4u) and (N,T,u) arrays */
-} mf_k_lstm;
+    int64_t z_step, gate_step, h_step; /* from sample to sample in arrays (N,T,...): z, gates kept, states */
+    const unsigned char *mask;         /* of this time step, or NULL; 0: the state is handed on */
+    int64_t mask_step;
+} mf_k_rnn;
 
 typedef struct mf_k_loss {
     mf_loss function;
@@ -107,11 +109,21 @@ typedef struct mf_k_loss {
     X(void, clip, (float *x, float limit, int64_t n, int threads))                                                     \
     X(bool, unscale, (float *x, float factor, int64_t n, int threads))                                                 \
     X(void, lstm_step,                                                                                                 \
-      (const mf_k_lstm *k, const float *z, const float *zu, float *h, float *c, float *h_out, float *gates,            \
+      (const mf_k_rnn *k, const float *z, const float *zu, float *h, float *c, float *h_out, float *gates,             \
        float *c_out, int threads))                                                                                     \
     X(void, lstm_back,                                                                                                 \
-      (const mf_k_lstm *k, const float *dh_out, const float *gates, const float *c, const float *c_before,             \
-       int64_t c_before_step, const float *dh, float *dc, float *d, float *dz, int threads))
+      (const mf_k_rnn *k, const float *dh_out, const float *gates, const float *c, const float *c_before,              \
+       int64_t c_before_step, float *dh, float *dc, float *d, float *dz, int threads))                                 \
+    X(void, gru_step,                                                                                                  \
+      (const mf_k_rnn *k, const float *z, const float *zu, float *h, float *h_out, float *gates, int threads))         \
+    X(void, gru_back,                                                                                                  \
+      (const mf_k_rnn *k, const float *dh_out, const float *gates, const float *h_before, int64_t h_before_step,       \
+       float *dh, float *d, float *d_all, float *dz, int threads))                                                     \
+    X(void, rnn_step,                                                                                                  \
+      (const mf_k_rnn *k, mf_unary function, const float *z, const float *zu, float *h, float *h_out, int threads))    \
+    X(void, rnn_back,                                                                                                  \
+      (const mf_k_rnn *k, mf_unary function, const float *dh_out, const float *h, float *dh, float *d, float *dz,      \
+       int threads))
 
 typedef struct mf_kernel_table {
     const char *name;

@@ -320,6 +320,27 @@ static void recurrent(void **state)
     }
 }
 
+/* GRU and simple RNN, with and without a mask, run on kernels of their own in both directions. */
+static void gated_and_simple(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        int64_t gates = i & 1 ? 3 : 1;
+        uint32_t z = mf_g_input(&b, "z", MF_F32, shape(3, 6, 5, gates * 7, 0));
+        uint32_t u = weight(&b, "u", shape(2, 7, gates * 7, 0, 0));
+        uint32_t bias = weight(&b, "bias", shape(1, 21, 0, 0, 0));
+        uint32_t mask = i & 2 ? mf_g_input(&b, "mask", MF_U8, shape(2, 6, 5, 0, 0)) : MF_NONE;
+        mf_rnn_result r = i & 1
+                              ? mf_g_gru(&b, z, u, bias, MF_NONE, mask, i & 4, true, MF_UNARY_TANH, MF_UNARY_SIGMOID)
+                              : mf_g_simple_rnn(&b, z, u, MF_NONE, mask, i & 4, i & 4 ? MF_UNARY_RELU : MF_UNARY_TANH);
+        uint32_t wanted[3] = {z, u, bias};
+        assert_true(finish(&b, r.sequence, i & 1 ? 3 : 2, wanted) >= 2);
+    }
+}
+
 static void moving_data(void **state)
 {
     (void)state;
@@ -399,8 +420,10 @@ static void losses_and_updates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions), cmocka_unit_test(products_and_functions), cmocka_unit_test(windows_and_norms),
-        cmocka_unit_test(moving_data),  cmocka_unit_test(losses_and_updates),     cmocka_unit_test(recurrent),
+        cmocka_unit_test(convolutions),       cmocka_unit_test(products_and_functions),
+        cmocka_unit_test(windows_and_norms),  cmocka_unit_test(moving_data),
+        cmocka_unit_test(losses_and_updates), cmocka_unit_test(recurrent),
+        cmocka_unit_test(gated_and_simple),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ struct fast_kernel {
         } gather;
         struct {
             int64_t n, t, u;
-            uint64_t zu, state, dz;
+            uint64_t zu, state, dz, all;
         } rnn;
     } u;
 };
@@ -78,7 +78,7 @@ extern const fast_rule fast_reduce, fast_softmax, fast_softmax_grad, fast_pool_m
 extern const fast_rule fast_pool_avg, fast_pool_avg_grad, fast_batch_norm, fast_batch_norm_grad;
 extern const fast_rule fast_batch_norm_infer, fast_batch_norm_infer_grad, fast_layer_norm, fast_layer_norm_grad;
 extern const fast_rule fast_moving_average, fast_loss, fast_loss_grad, fast_update, fast_dropout, fast_nothing;
-extern const fast_rule fast_lstm, fast_lstm_grad;
+extern const fast_rule fast_lstm, fast_lstm_grad, fast_gru, fast_gru_grad, fast_simple_rnn, fast_simple_rnn_grad;
 extern const fast_rule fast_square_sum, fast_clip_global, fast_check_finite, fast_clip;
 
 /* ---- small helpers ---- */

@@ -101,6 +101,14 @@ const fast_rule *fast_rule_of(mf_op_kind kind)
         return &fast_lstm;
     case MF_OP_LSTM_GRAD:
         return &fast_lstm_grad;
+    case MF_OP_GRU:
+        return &fast_gru;
+    case MF_OP_GRU_GRAD:
+        return &fast_gru_grad;
+    case MF_OP_SIMPLE_RNN:
+        return &fast_simple_rnn;
+    case MF_OP_SIMPLE_RNN_GRAD:
+        return &fast_simple_rnn_grad;
     case MF_OP_CHECK_FINITE:
         return &fast_check_finite;
     case MF_OP_SQUARE_SUM:

@@ -1,18 +1,46 @@
 /*
- * fast_rnn.c: LSTM as one matrix product a step and one pointwise kernel; in the backward pass the gradient of the
- * recurrent weights is a single product over all steps. The library's own recurrent primitive is not used: it keeps
- * five to six times the gates, and as much again in scratch.
+ * fast_rnn.c: LSTM, GRU and simple RNN as one matrix product a step and one pointwise kernel; in the backward pass the
+ * gradient of the recurrent weights is a single product over all steps. The library's own recurrent primitive is not
+ * used: it keeps five to six times the gates, and as much again in scratch.
  *
- *   forward workspace   [ h | c | zu | product's own ]            states of the running step, h u
- *   gradient workspace  [ dh | dc | d | h before, all steps | products' own ]
+ *   forward workspace   [ h | c | zu | product's own ]            states of the running step, h u (c: LSTM only)
+ *   gradient workspace  [ dh | dc | d | h before, all steps | d, all steps (GRU) | products' own ]
  *
- * Masks and activations other than tanh and sigmoid are left to the reference operations.
+ * Going back the product adds to dh, where the pointwise kernel left what does not pass through it: a masked sample's
+ * gradient, the GRU's share of the state kept. Left to the reference operations: activations other than tanh and
+ * sigmoid (simple RNN: also relu and linear), a GRU that resets before its product, recurrent dropout.
  */
 #include "ops/onednn/fast.h"
 
 #include "base/error.h"
 
 #include <string.h>
+
+/* Where a kind has its operands; MF_NONE: it has no such. */
+typedef struct rnn_places {
+    uint32_t gates; /* how many, in z and in the recurrent matrix */
+    uint32_t u, bias, h0, c0, mask, dh_last, dc_last;
+    uint32_t h, gates_in, c; /* gradient only */
+} rnn_places;
+
+static rnn_places places_of(mf_op_kind kind)
+{
+    const uint32_t none = MF_NONE;
+    switch (kind) {
+    case MF_OP_LSTM:
+        return (rnn_places){4, 1, none, 2, 3, 4, none, none, none, none, none};
+    case MF_OP_LSTM_GRAD:
+        return (rnn_places){4, 4, none, 5, 6, 7, 8, 9, 1, 2, 3};
+    case MF_OP_GRU:
+        return (rnn_places){3, 1, 2, 3, none, 4, none, none, none, none, none};
+    case MF_OP_GRU_GRAD:
+        return (rnn_places){3, 3, 4, 5, none, 6, 7, none, 1, 2, none};
+    case MF_OP_SIMPLE_RNN:
+        return (rnn_places){1, 1, none, 2, none, 3, none, none, none, none, none};
+    default:
+        return (rnn_places){1, 2, none, 3, none, 4, 5, none, 1, none, none};
+    }
+}
 
 static uint64_t round64(uint64_t bytes)
 {
@@ -24,98 +52,158 @@ static int64_t time_of(const fast_kernel *k, int64_t s)
     return k->op->attr.rnn.backwards ? k->u.rnn.t - 1 - s : s;
 }
 
-static mf_k_lstm shape_of(const fast_kernel *k)
+static void *operand_of(const fast_kernel *k, const mf_operands *o, uint32_t i)
 {
-    int64_t u = k->u.rnn.u, t = k->u.rnn.t;
-    return (mf_k_lstm){.batch = k->u.rnn.n, .units = u, .z_step = t * 4 * u, .h_step = t * u};
+    return fast_in(k, i) ? o->in[i] : NULL;
 }
 
-static bool usual(const fast_kernel *k, const mf_tensor *z, const mf_tensor *u, const mf_tensor *mask)
+static mf_k_rnn shape_of(const fast_kernel *k)
 {
-    return fast_all_float(k) && !mask && z->shape.rank == 3 && u->shape.rank == 2 &&
-           k->op->attr.rnn.activation == MF_UNARY_TANH && k->op->attr.rnn.recurrent_activation == MF_UNARY_SIGMOID &&
-           k->op->attr.rnn.recurrent_dropout == 0;
+    int64_t u = k->u.rnn.u, t = k->u.rnn.t, gates = places_of(k->op->kind).gates;
+    return (mf_k_rnn){.batch = k->u.rnn.n,
+                      .units = u,
+                      .z_step = t * gates * u,
+                      .gate_step = t * 4 * u,
+                      .h_step = t * u,
+                      .mask_step = t};
 }
 
-static memfit_status bind_lstm(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
+/* Everything float32 but the mask, which is bytes. */
+static bool usual_types(const fast_kernel *k, uint32_t mask)
 {
-    const mf_tensor *z = fast_in(k, 0), *u = fast_in(k, 1);
-    if (fast_in(k, 4) || !usual(k, z, u, NULL))
-        return fast_no(err);
-    k->u.rnn.n = z->shape.dim[0];
-    k->u.rnn.t = z->shape.dim[1];
+    for (uint32_t i = 0; i < k->op->in_count + k->op->out_count; i++) {
+        const mf_tensor *t = i < k->op->in_count ? fast_in(k, i) : fast_out(k, i - k->op->in_count);
+        if (t && t->dtype != (i == mask ? MF_U8 : MF_F32))
+            return false;
+    }
+    return true;
+}
+
+static bool usual(fast_kernel *k, const rnn_places *at, const mf_tensor *sequence)
+{
+    const mf_tensor *u = fast_in(k, at->u);
+    mf_unary act = k->op->attr.rnn.activation;
+    if (!sequence || !u || !usual_types(k, at->mask) || sequence->shape.rank != 3 || u->shape.rank != 2 ||
+        u->shape.dim[1] != at->gates * u->shape.dim[0] || k->op->attr.rnn.recurrent_dropout != 0)
+        return false;
+    if (at->gates == 1 && act != MF_UNARY_TANH && act != MF_UNARY_RELU && act != MF_UNARY_LINEAR)
+        return false;
+    if (at->gates > 1 && (act != MF_UNARY_TANH || k->op->attr.rnn.recurrent_activation != MF_UNARY_SIGMOID))
+        return false;
+    if (at->gates == 3 && !k->op->attr.rnn.reset_after)
+        return false;
+    k->u.rnn.n = sequence->shape.dim[0];
+    k->u.rnn.t = sequence->shape.dim[1];
     k->u.rnn.u = u->shape.dim[0];
-    uint64_t state = round64((uint64_t)(k->u.rnn.n * k->u.rnn.u) * 4), own;
-    k->u.rnn.state = state;
-    k->u.rnn.zu = round64((uint64_t)(k->u.rnn.n * k->u.rnn.u) * 16);
-    mf_dnn_matmul mm = {
-        .batch_a = 1, .batch_b = 1, .m = k->u.rnn.n, .n = 4 * k->u.rnn.u, .k = k->u.rnn.u, .scale = 1, .dtype = MF_F32};
-    memfit_status status = mf_dnn_matmul_make(k->backend->engine, &mm, create ? &k->dnn : NULL, &own, err);
-    *workspace = 2 * state + k->u.rnn.zu + own;
-    return status;
+    k->u.rnn.state = round64((uint64_t)(k->u.rnn.n * k->u.rnn.u) * 4);
+    k->u.rnn.zu = round64((uint64_t)(k->u.rnn.n * k->u.rnn.u * at->gates) * 4);
+    return true;
 }
 
-static void start_state(const mf_tensor *given, const void *from, float *to, uint64_t bytes)
+static void start_state(const void *from, float *to, uint64_t bytes)
 {
-    if (given)
+    if (from)
         memcpy(to, from, bytes);
     else
         memset(to, 0, bytes);
 }
 
-static memfit_status run_lstm(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+/* ---- forward ------------------------------------------------------------------------------------------------- */
+
+static memfit_status bind_forward(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
+{
+    rnn_places at = places_of(k->op->kind);
+    if (!usual(k, &at, fast_in(k, 0)))
+        return fast_no(err);
+    uint64_t own;
+    mf_dnn_matmul mm = {.batch_a = 1,
+                        .batch_b = 1,
+                        .m = k->u.rnn.n,
+                        .n = at.gates * k->u.rnn.u,
+                        .k = k->u.rnn.u,
+                        .bias = fast_in(k, at.bias) != NULL,
+                        .scale = 1,
+                        .dtype = MF_F32};
+    memfit_status status = mf_dnn_matmul_make(k->backend->engine, &mm, create ? &k->dnn : NULL, &own, err);
+    *workspace = 2 * k->u.rnn.state + k->u.rnn.zu + own;
+    return status;
+}
+
+static memfit_status run_forward(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
 {
     (void)s;
+    rnn_places at = places_of(k->op->kind);
     unsigned char *w = o->workspace;
     float *h = (float *)(void *)w, *c = (float *)(void *)(w + k->u.rnn.state);
     float *zu = (float *)(void *)(w + 2 * k->u.rnn.state);
-    void *own = w + 2 * k->u.rnn.state + k->u.rnn.zu;
+    void *own = w + 2 * k->u.rnn.state + k->u.rnn.zu, *bias = operand_of(k, o, at.bias);
+    const unsigned char *mask = operand_of(k, o, at.mask);
     uint64_t bytes = (uint64_t)(k->u.rnn.n * k->u.rnn.u) * 4;
-    int64_t u = k->u.rnn.u;
-    mf_k_lstm shape = shape_of(k);
-    start_state(fast_in(k, 2), o->in[2], h, bytes);
-    start_state(fast_in(k, 3), o->in[3], c, bytes);
+    int64_t u = k->u.rnn.u, gates = at.gates;
+    int threads = fast_threads(k);
+    const mf_kernel_table *kt = k->backend->k;
+    mf_k_rnn shape = shape_of(k);
+    start_state(operand_of(k, o, at.h0), h, bytes);
+    start_state(operand_of(k, o, at.c0), c, bytes);
+    float *h_out = fast_out(k, 0) ? o->out[0] : NULL;
+    float *kept = gates > 1 && fast_out(k, 1) ? o->out[1] : NULL,
+          *c_out = gates == 4 && fast_out(k, 2) ? o->out[2] : NULL;
     for (int64_t i = 0; i < k->u.rnn.t; i++) {
         int64_t t = time_of(k, i);
-        void *operands[3] = {h, o->in[1], zu};
+        void *operands[4] = {h, o->in[at.u], bias ? bias : (void *)zu, zu};
         memfit_status status = mf_dnn_run(k->dnn, operands, own, err);
         if (status != MEMFIT_OK)
             return status;
-        k->backend->k->lstm_step(&shape, (const float *)o->in[0] + t * 4 * u, zu, h, c,
-                                 fast_out(k, 0) ? (float *)o->out[0] + t * u : NULL,
-                                 fast_out(k, 1) ? (float *)o->out[1] + t * 4 * u : NULL,
-                                 fast_out(k, 2) ? (float *)o->out[2] + t * u : NULL, fast_threads(k));
+        const float *z = (const float *)o->in[0] + t * gates * u;
+        float *h_t = h_out ? h_out + t * u : NULL, *g_t = kept ? kept + t * 4 * u : NULL;
+        shape.mask = mask ? mask + t : NULL;
+        if (gates == 4)
+            kt->lstm_step(&shape, z, zu, h, c, h_t, g_t, c_out ? c_out + t * u : NULL, threads);
+        else if (gates == 3)
+            kt->gru_step(&shape, z, zu, h, h_t, g_t, threads);
+        else
+            kt->rnn_step(&shape, k->op->attr.rnn.activation, z, zu, h, h_t, threads);
     }
-    if (fast_out(k, 3))
-        memcpy(o->out[3], h, bytes);
-    if (fast_out(k, 4))
+    uint32_t last = gates == 4 ? 3 : gates == 3 ? 2 : 1;
+    if (fast_out(k, last))
+        memcpy(o->out[last], h, bytes);
+    if (gates == 4 && fast_out(k, 4))
         memcpy(o->out[4], c, bytes);
     return MEMFIT_OK;
 }
 
-const fast_rule fast_lstm = {bind_lstm, run_lstm};
+const fast_rule fast_lstm = {bind_forward, run_forward};
+const fast_rule fast_gru = {bind_forward, run_forward};
+const fast_rule fast_simple_rnn = {bind_forward, run_forward};
 
-static memfit_status bind_lstm_grad(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
+/* ---- gradient ------------------------------------------------------------------------------------------------ */
+
+static memfit_status bind_grad(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
 {
-    const mf_tensor *gates = fast_in(k, 2), *u = fast_in(k, 4);
-    if (fast_in(k, 7) || !gates || !u || !fast_in(k, 1) || !fast_in(k, 3) || !usual(k, gates, u, NULL) ||
-        fast_adds(k, 0))
+    rnn_places at = places_of(k->op->kind);
+    const mf_tensor *h = fast_in(k, at.h);
+    if ((at.gates > 1 && !fast_in(k, at.gates_in)) || (at.gates == 4 && !fast_in(k, at.c)) || fast_adds(k, 0) ||
+        !usual(k, &at, h))
         return fast_no(err);
-    k->u.rnn.n = gates->shape.dim[0];
-    k->u.rnn.t = gates->shape.dim[1];
-    k->u.rnn.u = u->shape.dim[0];
-    int64_t n = k->u.rnn.n, t = k->u.rnn.t, units = k->u.rnn.u;
-    k->u.rnn.state = round64((uint64_t)(n * units) * 4);
-    k->u.rnn.zu = round64((uint64_t)(n * units) * 16);
+    int64_t n = k->u.rnn.n, t = k->u.rnn.t, units = k->u.rnn.u, width = at.gates * units;
     k->u.rnn.dz = fast_out(k, 1) ? round64((uint64_t)(n * t * units) * 4) : 0;
+    bool wants_all = at.gates == 3 && (fast_out(k, 1) || fast_out(k, 2));
+    k->u.rnn.all = wants_all ? round64((uint64_t)(n * t * width) * 4) : 0;
     uint64_t back, weights = 0;
-    mf_dnn_matmul mm = {
-        .batch_a = 1, .batch_b = 1, .m = n, .n = units, .k = 4 * units, .trans_b = true, .scale = 1, .dtype = MF_F32};
+    mf_dnn_matmul mm = {.batch_a = 1,
+                        .batch_b = 1,
+                        .m = n,
+                        .n = units,
+                        .k = width,
+                        .trans_b = true,
+                        .accumulate = true,
+                        .scale = 1,
+                        .dtype = MF_F32};
     memfit_status status = mf_dnn_matmul_make(k->backend->engine, &mm, create ? &k->dnn : NULL, &back, err);
     mm = (mf_dnn_matmul){.batch_a = 1,
                          .batch_b = 1,
                          .m = units,
-                         .n = 4 * units,
+                         .n = width,
                          .k = n * t,
                          .trans_a = true,
                          .accumulate = fast_adds(k, 1),
@@ -123,8 +211,10 @@ static memfit_status bind_lstm_grad(fast_kernel *k, bool create, uint64_t *works
                          .dtype = MF_F32};
     if (status == MEMFIT_OK && fast_out(k, 1))
         status = mf_dnn_matmul_make(k->backend->engine, &mm, create ? &k->dnn2 : NULL, &weights, err);
-    *workspace = 2 * k->u.rnn.state + k->u.rnn.zu + k->u.rnn.dz + (back > weights ? back : weights);
-    return status;
+    if (status != MEMFIT_OK)
+        return status;
+    *workspace = 2 * k->u.rnn.state + k->u.rnn.zu + k->u.rnn.dz + k->u.rnn.all + (back > weights ? back : weights);
+    return MEMFIT_OK;
 }
 
 /* The state before each step, at that step's own place in time. */
@@ -137,44 +227,90 @@ static void states_before(const fast_kernel *k, const float *h, const float *h0,
             if (i > 0)
                 memcpy(to, h + (n * t + time_of(k, i - 1)) * u, (size_t)u * 4);
             else
-                start_state(h0 ? fast_in(k, 5) : NULL, h0 ? h0 + n * u : NULL, to, (uint64_t)u * 4);
+                start_state(h0 ? h0 + n * u : NULL, to, (uint64_t)u * 4);
         }
 }
 
-static memfit_status run_lstm_grad(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+/* The places of a gradient's workspace. */
+typedef struct grad_space {
+    float *dh, *dc, *d, *before, *all;
+    void *own;
+} grad_space;
+
+static grad_space space_of(const fast_kernel *k, void *workspace)
+{
+    unsigned char *w = workspace;
+    uint64_t state = k->u.rnn.state, d = 2 * state, before = d + k->u.rnn.zu, all = before + k->u.rnn.dz;
+    return (grad_space){(float *)(void *)w,         (float *)(void *)(w + state),
+                        (float *)(void *)(w + d),   (float *)(void *)(w + before),
+                        (float *)(void *)(w + all), w + all + k->u.rnn.all};
+}
+
+/* One step back: dh and dc from this step's state to what does not pass through the product, d for the product. */
+static void step_back(const fast_kernel *k, const mf_operands *o, const rnn_places *at, const grad_space *g,
+                      mf_k_rnn *shape, int64_t i)
+{
+    int64_t u = k->u.rnn.u, t = time_of(k, i), from = i > 0 ? time_of(k, i - 1) * u : 0;
+    int threads = fast_threads(k);
+    const mf_kernel_table *kt = k->backend->k;
+    const unsigned char *mask = operand_of(k, o, at->mask);
+    const float *dh_out = operand_of(k, o, 0), *h = o->in[at->h];
+    const float *h0 = operand_of(k, o, at->h0), *c0 = operand_of(k, o, at->c0);
+    float *dz = (float *)o->out[0] + t * at->gates * u;
+    shape->mask = mask ? mask + t : NULL;
+    dh_out = dh_out ? dh_out + t * u : NULL;
+    if (at->gates == 4) {
+        const float *c = o->in[at->c], *gates = o->in[at->gates_in];
+        kt->lstm_back(shape, dh_out, gates + t * 4 * u, c + t * u, i > 0 ? c + from : c0, i > 0 ? shape->h_step : u,
+                      g->dh, g->dc, g->d, dz, threads);
+    } else if (at->gates == 3) {
+        const float *gates = o->in[at->gates_in];
+        kt->gru_back(shape, dh_out, gates + t * 4 * u, i > 0 ? h + from : h0, i > 0 ? shape->h_step : u, g->dh, g->d,
+                     k->u.rnn.all ? g->all + t * 3 * u : NULL, dz, threads);
+    } else {
+        kt->rnn_back(shape, k->op->attr.rnn.activation, dh_out, h + t * u, g->dh, g->d, dz, threads);
+    }
+}
+
+static void sum_rows(const float *rows, int64_t count, int64_t width, bool add, float *out)
+{
+    if (!add)
+        memset(out, 0, (size_t)width * sizeof *out);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = 0; j < width; j++)
+            out[j] += rows[i * width + j];
+}
+
+static memfit_status run_grad(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
 {
     (void)s;
-    unsigned char *w = o->workspace;
-    float *dh = (float *)(void *)w, *dc = (float *)(void *)(w + k->u.rnn.state);
-    float *d = (float *)(void *)(w + 2 * k->u.rnn.state);
-    float *before = (float *)(void *)(w + 2 * k->u.rnn.state + k->u.rnn.zu);
-    void *own = w + 2 * k->u.rnn.state + k->u.rnn.zu + k->u.rnn.dz;
+    rnn_places at = places_of(k->op->kind);
+    grad_space g = space_of(k, o->workspace);
     uint64_t bytes = (uint64_t)(k->u.rnn.n * k->u.rnn.u) * 4;
-    int64_t u = k->u.rnn.u;
-    mf_k_lstm shape = shape_of(k);
-    const float *c = o->in[3], *gates = o->in[2], *c0 = fast_in(k, 6) ? o->in[6] : NULL;
-    start_state(fast_in(k, 8), fast_in(k, 8) ? o->in[8] : NULL, dh, bytes);
-    start_state(fast_in(k, 9), fast_in(k, 9) ? o->in[9] : NULL, dc, bytes);
+    mf_k_rnn shape = shape_of(k);
+    start_state(operand_of(k, o, at.dh_last), g.dh, bytes);
+    start_state(operand_of(k, o, at.dc_last), g.dc, bytes);
     for (int64_t i = k->u.rnn.t; i-- > 0;) {
-        int64_t t = time_of(k, i);
-        const float *c_before = i > 0 ? c + time_of(k, i - 1) * u : c0;
-        k->backend->k->lstm_back(&shape, fast_in(k, 0) ? (const float *)o->in[0] + t * u : NULL, gates + t * 4 * u,
-                                 c + t * u, c_before, i > 0 ? shape.h_step : u, dh, dc, d,
-                                 (float *)o->out[0] + t * 4 * u, fast_threads(k));
-        void *operands[3] = {d, o->in[4], dh};
-        memfit_status status = mf_dnn_run(k->dnn, operands, own, err);
+        step_back(k, o, &at, &g, &shape, i);
+        void *operands[3] = {g.d, o->in[at.u], g.dh};
+        memfit_status status = mf_dnn_run(k->dnn, operands, g.own, err);
         if (status != MEMFIT_OK)
             return status;
     }
-    if (fast_out(k, 2))
-        memcpy(o->out[2], dh, bytes);
-    if (fast_out(k, 3))
-        memcpy(o->out[3], dc, bytes);
+    uint32_t dh0 = at.gates == 3 ? 3 : 2;
+    if (fast_out(k, dh0))
+        memcpy(o->out[dh0], g.dh, bytes);
+    if (at.gates == 4 && fast_out(k, 3))
+        memcpy(o->out[3], g.dc, bytes);
+    if (at.gates == 3 && fast_out(k, 2))
+        sum_rows(g.all, k->u.rnn.n * k->u.rnn.t, 3 * k->u.rnn.u, fast_adds(k, 2), o->out[2]);
     if (!fast_out(k, 1))
         return MEMFIT_OK;
-    states_before(k, o->in[1], fast_in(k, 5) ? o->in[5] : NULL, before);
-    void *operands[3] = {before, o->out[0], o->out[1]};
-    return mf_dnn_run(k->dnn2, operands, own, err);
+    states_before(k, o->in[at.h], operand_of(k, o, at.h0), g.before);
+    void *operands[3] = {g.before, at.gates == 3 ? (void *)g.all : o->out[0], o->out[1]};
+    return mf_dnn_run(k->dnn2, operands, g.own, err);
 }
 
-const fast_rule fast_lstm_grad = {bind_lstm_grad, run_lstm_grad};
+const fast_rule fast_lstm_grad = {bind_grad, run_grad};
+const fast_rule fast_gru_grad = {bind_grad, run_grad};
+const fast_rule fast_simple_rnn_grad = {bind_grad, run_grad};
