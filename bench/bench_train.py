@@ -6,7 +6,7 @@ once and wait; then rounds go in turns: memfit (a process of its own), each peer
 between its lower bound and its unconstrained peak, and with a batch taken in 8 pieces. Of each the best round counts. Step
 times are medians within a round; processor times (user + system, all threads) are beside them, since they say more on a
 machine that is not idle. Memory is VmHWM for all three, unconstrained. A peer with more than one setting is tried in each,
-and its best counts. About ten minutes on two idle cores; --quick takes one round and fewer steps.
+and its best counts. About ten minutes on two idle cores; --quick takes one round.
 """
 import argparse
 import json
@@ -67,8 +67,8 @@ def watch_memory(pid, seen):
 
 
 def train(memfit, path, batch, steps, *more):
-    """One memfit process: its JSON, with wall and processor seconds and VmHWM from outside; None when it failed."""
-    before, began, seen = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), [0]
+    """One memfit process: its JSON, with processor seconds and VmHWM from outside; or why it failed."""
+    before, seen = resource.getrusage(resource.RUSAGE_CHILDREN), [0]
     p = subprocess.Popen([memfit, "train", path, "--data", f"synthetic:{batch}", "--batch-size", str(batch), "--epochs", str(steps), "--threads", THREADS,
                           "--json", "--quiet", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     watcher = threading.Thread(target=watch_memory, args=(p.pid, seen))
@@ -79,7 +79,7 @@ def train(memfit, path, batch, steps, *more):
     if p.returncode:
         return {"failed": f"exit {p.returncode}: {message.strip().splitlines()[0] if message.strip() else ''}"}
     r = json.loads(out)
-    return {"ms": r["step_ms"], "hwm": seen[0], "seconds": time.perf_counter() - began, "json": r,
+    return {"ms": r["step_ms"], "hwm": seen[0], "json": r,
             "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
 
 
@@ -92,7 +92,7 @@ def keep(best, key, r):
     if not b or "failed" in b:
         best[key] = dict(r)
         return
-    for field in ("ms", "cpu", "seconds"):
+    for field in ("ms", "cpu", "first"):
         if field in r and r[field] is not None:
             b[field] = min(r[field], b.get(field, r[field]))
     b["hwm"] = max(b["hwm"], r["hwm"])
@@ -116,8 +116,10 @@ def measure(memfit, name, path, options):
             except ValueError:
                 print(f"{name}: {kind} did not start", file=sys.stderr)
     best, short = {}, min(steps, 3)
-    for _ in range(options.rounds):
+    for i in range(min(options.rounds, 2) if name == "vgg16" else options.rounds):
         one = train(memfit, path, batch, 1)
+        if "failed" not in one:
+            one["first"] = one["json"]["first_step_seconds"]
         keep(best, "start", one)
         r = train(memfit, path, batch, steps + 1)
         if "failed" not in r and "failed" not in one:
@@ -125,7 +127,7 @@ def measure(memfit, name, path, options):
         keep(best, "memfit", r)
         for key, peer in peers.items():
             keep(best, key, ask(peer, steps))
-        if options.only_steps:
+        if options.only_steps or i > 1:
             continue
         keep(best, "half", train(memfit, path, batch, short + 1, *half))
         keep(best, "pieces", train(memfit, path, 8 * batch, 1 if name != "s1" else steps, *pieces))
@@ -159,10 +161,16 @@ def row(name, best):
     d = 2 if own["ms"] < 10 else 0
     return (f"| {name} | {batch} | {n(own['ms'], 1, d)} | {n(tf['ms'], 1, d)} | {n(pt['ms'], 1, d)} | **{ratio(own['ms'], faster)}** | {time_goal} |"
             f" {ratio(own['cpu'], cheaper)} | {n(own['hwm'], 2**20)} | {n(tf['hwm'], 2**20)} | {n(pt['hwm'], 2**20)} | **{ratio(own['hwm'], smaller)}** |"
-            f" {memory_goal} | {best['limit'] / 2**20:.0f} | {half_text} | {pieces_text} | {best['start']['json']['first_step_seconds'] if 'json' in best['start'] else 0:.2f} |")
+            f" {memory_goal} | {best['limit'] / 2**20:.0f} | {half_text} | {pieces_text} | {start_text(best)} |")
 
 
-HEAD = """| model | batch | memfit ms | TensorFlow ms | PyTorch ms | step / faster | goal | processor / cheaper | memfit MiB | TensorFlow MiB | PyTorch MiB | memory / smaller | goal | half-way limit MiB | its time (goal 1.35) | 8 pieces, per sample (goal 1.10) | start to first step s |
+def start_text(best):
+    """From the program's start until the first step begins, and until it has ended."""
+    first = best["start"].get("first")
+    return f"{first - best['start']['ms'] * 1e-3:.2f}, {first:.2f}" if first else "-"
+
+
+HEAD = """| model | batch | memfit ms | TensorFlow ms | PyTorch ms | step / faster | goal | processor / cheaper | memfit MiB | TensorFlow MiB | PyTorch MiB | memory / smaller | goal | half-way limit MiB | its time (goal 1.35) | 8 pieces, per sample (goal 1.10) | start to first step, to its end, s |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
