@@ -15,6 +15,7 @@ Exit status: the number of models that fail.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -128,18 +129,19 @@ def suggestions(a, path, batch, steps, limit):
         return None
     ways = []
     for s in json.loads(r.stdout)["suggestions"]:
-        options = [w.strip() for w in s["change"][s["change"].rfind("(") + 1:].rstrip(")").split(",")] if "(--" in s["change"] else []
+        named = re.search(r"\((--[^)]*)\)", s["change"])
+        options = named.group(1).replace(",", " ").split() if named else []
         if s["fits"] and options and options[0].startswith(("--gradient-accumulation", "--recompute")):
-            ways.append((s["slowdown"], " ".join(options).split()))
+            if "--recompute" not in options:
+                options += ["--recompute", "auto" if "with recomputation" in s["change"] else "off"]
+            if "--gradient-accumulation" not in options:
+                options += ["--gradient-accumulation", "off"]
+            ways.append((s["slowdown"], options))
     ways = ways[:3]
     if len(ways) < 2:
         return None
     times = []
     for _, options in ways:
-        if "--recompute" not in options:
-            options = options + ["--recompute", "off"]
-        if "--gradient-accumulation" not in options:
-            options = options + ["--gradient-accumulation", "off"]
         runs = [train(a, path, batch, steps, "--memory", str(limit), "--allow-changed-numerics", *options) for _ in range(a.rounds)]
         times.append(min((r["step_ms"] for r in runs if r), default=float("inf")))
     predicted = [w[0] for w in ways]

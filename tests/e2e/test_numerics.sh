@@ -34,6 +34,9 @@ for m in residual recurrent attention unet; do
         [ $status = 0 ] || fail "$m at $percent %: exit status $status: $(cat "$t/err")"
         [ "$(key numerics)" = '"bitwise"' ] || fail "$m at $percent %: $(key numerics)"
         [ "$(key measured_peak_bytes)" -le "$(key limit_bytes)" ] || fail "$m at $percent %: above the limit"
+        [ "$(key planned_peak_bytes)" -le "$(key limit_bytes)" ] || fail "$m at $percent %: planned above the limit"
+        [ "$(key arena_used_bytes)" = "$(key arena_bytes)" ] || fail "$m at $percent %: arena used is not arena planned"
+        [ "$(key allocations_in_steps)" = 0 ] || fail "$m at $percent %: $(key allocations_in_steps) allocations in steps"
         tried=$((tried + 1))
         [ "$(key recomputed_ops)" = 0 ] || recomputed=$((recomputed + 1))
         cmp "$t/all.keras" "$t/less.keras" || fail "$m at $percent % ($(key recomputed_ops) operations twice) gives other weights"
