@@ -72,7 +72,7 @@ static void pack_state(mf_checkpoint *c)
                                          s->waited,
                                          s->plateau_waited,
                                          s->steps,
-                                         0};
+                                         (uint64_t)c->trainer->plan->pieces};
     memcpy(b->word, words, sizeof words);
     b->metric_count = c->trainer->metric_count;
     for (uint32_t i = 0; i < c->trainer->metric_count; i++) {
@@ -80,6 +80,17 @@ static void pack_state(mf_checkpoint *c)
         if (state)
             memcpy(b->metric[i], state, 2 * sizeof(float));
     }
+}
+
+int64_t mf_checkpoint_pieces(mf_trainer *t)
+{
+    const void *data;
+    uint64_t bytes;
+    state_block b;
+    if (mf_model_extra(t->model, member_name, &data, &bytes, NULL) != MEMFIT_OK || bytes != sizeof b)
+        return 0;
+    memcpy(&b, data, sizeof b);
+    return b.word[15] <= INT32_MAX ? (int64_t)b.word[15] : 0;
 }
 
 memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)

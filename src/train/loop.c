@@ -151,8 +151,18 @@ static memfit_status start(run *r, const memfit_train_options *options, mf_mode 
         t->step = mf_run_trace_step;
         t->step_ctx = r->trace;
     }
+    if (status == MEMFIT_OK && options->resume && mode == MF_MODE_TRAIN)
+        t->resumed_pieces = mf_checkpoint_pieces(t);
     if (status == MEMFIT_OK)
         status = mf_trainer_admit(t, chosen_limit(options), take_for_run, r, err);
+    if (status == MEMFIT_DOES_NOT_FIT && t->resumed_pieces) {
+        t->resumed_pieces = 0;
+        status = mf_trainer_admit(t, chosen_limit(options), take_for_run, r, err);
+        if (status == MEMFIT_OK)
+            mf_log_write(&t->log, MF_LOG_NOTE,
+                         "other pieces than before: the limit is lower, and sums round otherwise");
+    }
+    t->resumed_pieces = 0;
     if (status != MEMFIT_OK)
         return status;
     status = first_values(t, err);

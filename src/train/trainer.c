@@ -251,7 +251,7 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     mf_plan_options p;
     mf_plan_options_default(&p);
     p.batch = t->batch;
-    p.pieces = o->pieces;
+    p.pieces = o->pieces ? o->pieces : t->resumed_pieces;
     p.recompute = o->no_recompute ? MF_RECOMPUTE_OFF : MF_RECOMPUTE_AUTO;
     p.allow_changed = o->allow_changed_numerics;
     p.limit_bytes = limit;

@@ -44,4 +44,14 @@ for m in residual recurrent attention unet; do
     echo "$m: $tried smaller limits, $recomputed with recomputation: the same bytes"
     [ $recomputed -gt 0 ] || [ $m = recurrent ] || fail "$m: nothing was recomputed"
 done
+
+# A run in pieces is resumed in those pieces, though there is memory for the whole batch now: the same bytes.
+words=("$f/mlp.keras" --data "$f/digits.npz" --batch-size 150 --epochs 4)
+train "${words[@]}" --gradient-accumulation 3 --out "$t/whole.keras"
+train "${words[@]}" --gradient-accumulation 3 --steps 5 --checkpoint "$t/ck.keras" --save-freq 5
+train "${words[@]}" --resume "$t/ck.keras" --out "$t/resumed.keras" --json
+[ "$(key pieces)" = 3 ] || fail "resumed in $(key pieces) pieces"
+"$MEMFIT" predict "$t/whole.keras" --data "$f/digits.npz" --out "$t/w.npy" --quiet || fail "predict"
+"$MEMFIT" predict "$t/resumed.keras" --data "$f/digits.npz" --out "$t/r.npy" --quiet || fail "predict"
+cmp "$t/w.npy" "$t/r.npy" || fail "the run resumed in pieces differs"
 echo "numerics: all good"
