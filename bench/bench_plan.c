@@ -181,7 +181,8 @@ static void bench_gaps(const char *folder)
     static const char *const models[] = {"VGG16", "ResNet50", "MobileNet", "unet_416x608"};
     printf(
         "\nrecompute: time over everything kept, and over the bound, by share of what keeping needs (V100 roofline)\n"
-        "model               40%%            50%%            60%%            70%%            80%%\n");
+        "model               40%%            50%%            60%%            70%%            80%%   keeping all / "
+        "least / working set\n");
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char path[1024];
         bench b;
@@ -211,6 +212,19 @@ static void bench_gaps(const char *folder)
             else
                 printf("  %13s", "no plan");
             mf_plan_destroy(plan);
+        }
+        /* how low it goes, and what no order and no recomputation goes below */
+        mf_bounds bounds;
+        mf_bounds_make(e->flow, &bounds);
+        mf_way least = {.batch = 32, .pieces = 1, .recompute = true, .train_only = true, .limit_bytes = 1};
+        mf_plan *lowest;
+        const mf_op *op = &e->graph->ops[bounds.working_set_op];
+        double whole = (double)plain->keep.peak / 100;
+        if (mf_fitter_try(&b.fitter, &least, &lowest, &err) == MEMFIT_OK) {
+            printf("   own %.0f %%, lowest %.1f %%, bound %.1f %% (%s of %s)", (double)e->keep.peak / whole,
+                   (double)(lowest->phases[0].bytes - lowest->variables_end) / whole,
+                   (double)bounds.working_set_bytes / whole, mf_kind_name(op->kind), e->graph->layers[op->layer].name);
+            mf_plan_destroy(lowest);
         }
         putchar('\n');
         close_model(&b);

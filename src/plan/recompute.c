@@ -646,7 +646,7 @@ static memfit_status climb_ladder(mf_tradeoff *t, memfit_error *err)
     for (size_t n = is_small(t) && t->gap_count > 4 ? 2 * t->stop_count : 0;
          n-- > 0 && status == MEMFIT_OK && t->work < MOST_WORK;) {
         size_t s = n % t->stop_count;
-        status = wander(t, t->stops[s], t->stops[s].load, 2500, err);
+        status = wander(t, t->stops[s], t->stops[s].load, 3500, err);
     }
     return status;
 }
