@@ -123,6 +123,10 @@ sys.exit(0 if open('$golden/$name').read() in open('$MEMFIT_SOURCE/docs/plan.md'
 }
 cd "$models"
 text 0 plan_conv_pool.txt conv_pool_1024.json --batch-size 256 --for rtx-3080
+python3 -c "
+import sys
+head = ''.join(open('$golden/plan_conv_pool.txt').readlines()[:8])
+sys.exit(0 if head in open('$MEMFIT_SOURCE/README.md').read() else 1)" || fail "README.md does not show the plan as it is printed"
 text 0 plan_resnet50.txt resnet50_10.json --for rtx-3080
 text 4 plan_lambda.txt with_lambda.json --for rtx-3080
 
