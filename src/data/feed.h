@@ -15,7 +15,7 @@
 #include "graph/graph.h"
 
 typedef struct mf_feed_link {
-    const mf_feed *feed;
+    mf_feed feed;          /* a copy: the graph may be planned again while the feeder stays */
     const mf_array *array; /* NULL: sample weights that are all 1 (or by class) */
     mf_dtype dtype;        /* the tensor's */
     uint64_t elements;     /* of one sample */
