@@ -560,12 +560,21 @@ def optimizers():
                               l2_shrinkage_regularization_strength=0.03, beta=0.1),
         "lamb": O.Lamb(0.01), "adam_ema": O.Adam(0.01, use_ema=True, ema_momentum=0.9),
     }
-    for name, optimizer in cases.items():
+    C = keras.constraints
+    constraints = {
+        "max_norm": C.MaxNorm(0.7), "max_norm_axes": C.MaxNorm(0.5, axis=[0, 1, 2]), "unit_norm": C.UnitNorm(),
+        "non_neg": C.NonNeg(), "min_max_norm": C.MinMaxNorm(0.6, 0.9), "min_max_norm_rate": C.MinMaxNorm(0.6, 0.9, rate=0.4),
+    }
+    cases = {name: (optimizer, None) for name, optimizer in cases.items()}
+    cases.update({"constrained_" + name: (O.Adam(0.05, use_ema=name == "unit_norm", ema_momentum=0.9), c)
+                  for name, c in constraints.items()})
+    for name, (optimizer, constraint) in cases.items():
         name = "optimizer_" + name
         if not wanted(name):
             continue
         i = keras.Input((6, 6, 2), name="input")
-        y = L.Dense(3)(L.GlobalAveragePooling2D()(L.Conv2D(4, 3)(i)))
+        y = L.Conv2D(4, 3, kernel_constraint=constraint)(i)
+        y = L.Dense(3, bias_constraint=C.NonNeg() if constraint else None)(L.GlobalAveragePooling2D()(y))
         model = keras.Model(i, y, name="model")
         randomize(model)
         model.compile(optimizer, "mse")

@@ -116,6 +116,8 @@ uint32_t mf_g_batch_norm(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta,
                          uint32_t *variance);
 uint32_t mf_g_batch_norm_infer(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta, uint32_t mean, uint32_t variance,
                                double epsilon);
+/* constrain.c: the constraint of a parameter that was just updated, if it has one. */
+void mf_constrain(mf_build *b, uint32_t variable);
 void mf_g_moving_average(mf_build *b, uint32_t value, uint32_t state, double momentum);
 /* axes: number of trailing axes; groups > 0: group normalization over (positions, channels / groups) of each sample. */
 uint32_t mf_g_layer_norm(mf_build *b, uint32_t x, uint32_t gamma, uint32_t beta, double epsilon, uint32_t axes,

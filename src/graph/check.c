@@ -1,6 +1,7 @@
 /*
  * check.c: every invariant of a graph, walked: ids in range, shapes obey the kind's rule, producers before readers,
- * each storage large enough, no reader of a parameter after its update, variables and feeds consistent.
+ * each storage large enough, no reader of a parameter after its update but its average and its constraint, variables
+ * and feeds consistent.
  */
 #include "base/error.h"
 #include "graph/kinds.h"
@@ -72,6 +73,13 @@ static memfit_status check_op(const mf_graph *g, uint32_t i, memfit_error *err)
     return rules->shape(&typing);
 }
 
+/* Part of the constraint that follows a parameter's update? */
+static bool constrains(const mf_graph *g, const mf_op *op, uint32_t variable)
+{
+    const mf_variable *v = &g->variables[variable];
+    return op->phase == MF_UPDATE_PHASE && op->layer == v->layer && v->constraint.kind != MF_CONSTRAINT_NONE;
+}
+
 /* Who reads must find it written; who reads a parameter must come before its update. */
 static memfit_status check_order(const mf_graph *g, uint8_t *written, uint8_t *updated, memfit_error *err)
 {
@@ -89,7 +97,7 @@ static memfit_status check_order(const mf_graph *g, uint8_t *written, uint8_t *u
             if (!written[storage])
                 return mf_fail(err, MEMFIT_INTERNAL, "operation %u (%s) reads tensor %u before it is written", i,
                                mf_kind_name(op->kind), op->in[k]);
-            if (updated[storage] && op->kind != MF_OP_EMA)
+            if (updated[storage] && op->kind != MF_OP_EMA && !constrains(g, op, g->storages[storage].variable))
                 return mf_fail(err, MEMFIT_INTERNAL, "operation %u (%s of '%s') reads '%s' after its update", i,
                                mf_kind_name(op->kind), g->layers[op->layer].name,
                                g->variables[g->storages[storage].variable].name);

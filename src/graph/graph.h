@@ -383,6 +383,19 @@ typedef enum {
     MF_VAR_CONSTANT /* from the configuration; `stored` has its values; never written */
 } mf_var_role;
 
+typedef enum {
+    MF_CONSTRAINT_NONE,
+    MF_CONSTRAINT_NORM, /* the norm over `axes` is brought to `rate` of the way into low..high */
+    MF_CONSTRAINT_UNIT_NORM,
+    MF_CONSTRAINT_NON_NEGATIVE
+} mf_constraint_kind;
+
+typedef struct mf_constraint {
+    mf_constraint_kind kind;
+    uint32_t axes; /* bits: the axes a norm is taken over */
+    double low, high, rate;
+} mf_constraint;
+
 typedef struct mf_variable {
     const char *name; /* "conv2d/kernel", "conv2d/kernel/adam_m" */
     const char *path; /* of stored weights relative to the layer: "vars/0" */
@@ -401,6 +414,7 @@ typedef struct mf_variable {
     double initial;          /* value when neither is there */
     mf_metric_attr metric;   /* role METRIC: what it is the state of */
     double l1, l2;           /* regularizer of a parameter: l1*sum|w| + l2*sum(w^2); 0: none */
+    mf_constraint constraint; /* on a parameter, after its update */
 } mf_variable;
 
 typedef struct mf_graph_layer {
@@ -446,7 +460,7 @@ typedef struct mf_graph {
     const char *optimizer_name, *loss_name; /* as chosen; `assumed` when neither file nor option named one */
     bool optimizer_assumed, loss_assumed;
     const char *ignored_metrics; /* names of metrics in the file that are not computed, or NULL */
-    /* What the file asks of training and the step leaves out (weight constraints, activity regularizers), or NULL. Such
+    /* What the file asks of training and the step leaves out (own constraints, activity regularizers), or NULL. Such
      * a step can be planned, since they take no memory, but must not be run as if it were complete. */
     const char *left_out;
     bool uses_batch_norm;  /* trainable BatchNormalization, or a masked loss: pieces change the mathematics */

@@ -1,7 +1,7 @@
 /*
  * optimizer.c: the second half of a training step.
  *
- *     gradient final -> [regularize] -> [unscale, check finite] -> [clip] -> update -> [constraint] -> [average]
+ *     gradient final -> [regularize] -> [unscale, check finite] -> [clip] -> update -> [average] -> [constraint]
  *
  * A parameter's update comes right after the backward part of its first reader in the forward order: by then its
  * gradient is final and nobody reads the parameter any more, so gradients are short-lived. Under global-norm clipping,
@@ -337,6 +337,7 @@ static void update(step *s, uint32_t variable)
         mf_g_op_in_place(b, MF_OP_EMA, &(mf_attr){.ema = {s->settings->ema_momentum}}, flag == MF_NONE ? 2 : 3, ema, 1,
                          &average);
     }
+    mf_constrain(b, variable);
 }
 
 static void in_update_phase(step *s, uint32_t variable)

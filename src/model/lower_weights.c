@@ -2,6 +2,7 @@
 #include "model/lower_inner.h"
 
 #include "base/error.h"
+#include "model/lower_compile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -116,8 +117,38 @@ static void regularizer(mf_layer_call *c, const char *key, mf_variable *v)
     v->l2 = l1 ? 0 : mf_json_get_number(config, "l2", l2 ? 0.01 : 0);
 }
 
+/* {"class_name": "MaxNorm", "config": {"max_value": 2, "axis": 0}} or "max_norm". False when it is none that is known.
+ */
+static bool read_constraint(const mf_json *value, uint32_t rank, mf_constraint *c)
+{
+    char name[32];
+    const mf_json *config = mf_json_get(value, "config"), *axis = mf_json_get(config, "axis");
+    mf_plain_name(mf_config_name(value) ? mf_config_name(value) : "", name, sizeof name);
+    *c = (mf_constraint){.kind = MF_CONSTRAINT_NORM, .axes = axis ? 0 : 1, .rate = 1};
+    if (strcmp(name, "nonneg") == 0)
+        c->kind = MF_CONSTRAINT_NON_NEGATIVE;
+    else if (strcmp(name, "unitnorm") == 0)
+        c->kind = MF_CONSTRAINT_UNIT_NORM;
+    else if (strcmp(name, "maxnorm") == 0)
+        c->high = mf_json_get_number(config, "max_value", 2);
+    else if (strcmp(name, "minmaxnorm") == 0) {
+        c->low = mf_json_get_number(config, "min_value", 0);
+        c->high = mf_json_get_number(config, "max_value", 1);
+        c->rate = mf_json_get_number(config, "rate", 1);
+    } else
+        return false;
+    bool list = axis && axis->type == MF_JSON_ARRAY;
+    for (const mf_json *a = list ? axis->first : axis; a; a = list ? a->next : NULL) {
+        uint32_t n = mf_axis(mf_json_integer(a, 0), rank);
+        if (n == MF_NONE)
+            return false;
+        c->axes |= 1u << n;
+    }
+    return rank > 0 || c->kind == MF_CONSTRAINT_NON_NEGATIVE;
+}
+
 /* "kernel_regularizer" and "kernel_initializer" have a sister "kernel_constraint". */
-static void constraint(mf_layer_call *c, const mf_weight_spec *spec)
+static void constraint(mf_layer_call *c, const mf_weight_spec *spec, mf_variable *v)
 {
     const char *sister = spec->regularizer ? spec->regularizer : spec->initializer;
     const char *end = sister ? strrchr(sister, '_') : NULL;
@@ -125,8 +156,11 @@ static void constraint(mf_layer_call *c, const mf_weight_spec *spec)
     if (!end)
         return;
     snprintf(key, sizeof key, "%.*s_constraint", (int)(end - sister), sister);
-    if (!mf_json_is_null(mf_json_get(c->config, key)))
-        c->b->graph->left_out = "weight constraints";
+    const mf_json *value = mf_json_get(c->config, key);
+    if (mf_json_is_null(value) || read_constraint(value, v->shape.rank, &v->constraint))
+        return;
+    v->constraint = (mf_constraint){0};
+    c->b->graph->left_out = "a weight constraint of its own";
 }
 
 static const mf_stored *stored_at(mf_layer_call *c, const char *path, const mf_shape *shape)
@@ -169,7 +203,7 @@ static void make_variable(mf_layer_call *c, const mf_weight_spec *spec, const mf
             return;
         }
     regularizer(c, spec->regularizer, &v);
-    constraint(c, spec);
+    constraint(c, spec, &v);
     v.stored = stored_at(c, v.path, shape);
     v.initializer = spec->initializer ? mf_json_get(c->config, spec->initializer) : NULL;
     if (mf_json_is_null(v.initializer) && spec->otherwise &&
