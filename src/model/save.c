@@ -155,7 +155,7 @@ static bool can_patch_optimizer(const saving *s)
     return true;
 }
 
-/* The loss-scaling optimizer's own arrays: as stored, else as it starts. */
+/* The loss-scaling optimizer's own arrays: as given, else as stored, else as it starts. */
 static mf_save_array outer_array(const saving *s, uint32_t index)
 {
     static const int64_t none = 0;
@@ -164,6 +164,9 @@ static mf_save_array outer_array(const saving *s, uint32_t index)
                                                         {.dtype = MF_F32, .data = &rate},
                                                         {.dtype = MF_I64, .data = &none},
                                                         {.dtype = MF_F32, .data = &scale}};
+    const void *given = index == 2 ? (const void *)s->options->scale_steps : index == 3 ? s->options->loss_scale : NULL;
+    if (given)
+        return (mf_save_array){.dtype = fresh[index].dtype, .data = given};
     if (index >= s->model->outer_optimizer_count)
         return fresh[index];
     const mf_stored *stored = &s->model->outer_optimizer[index];
@@ -214,7 +217,8 @@ static memfit_status describe_optimizer(saving *s)
 static memfit_status collect_patches(saving *s, bool *fits)
 {
     const mf_save_options *o = s->options;
-    if (!(s->patches = MF_NEW_ARRAY(s->arena, mf_patch, (size_t)o->weight_count + 2 * (size_t)o->optimizer_count)))
+    if (!(s->patches = MF_NEW_ARRAY(s->arena, mf_patch,
+                                    (size_t)o->weight_count + 2 * (size_t)o->optimizer_count + MF_KERAS_OUTER_ARRAYS)))
         return no_memory(s);
     *fits = s->model->hdf5 && mf_h5_can_extend(s->model->hdf5);
     for (uint32_t i = 0; i < o->weight_count; i++) {
@@ -232,6 +236,12 @@ static memfit_status collect_patches(saving *s, bool *fits)
 
 static void patch_optimizer(saving *s)
 {
+    for (uint32_t i = 2; i < MF_KERAS_OUTER_ARRAYS && i < s->model->outer_optimizer_count; i++) {
+        const mf_stored *stored = &s->model->outer_optimizer[i];
+        mf_save_array a = outer_array(s, i);
+        if (a.data != stored->data && same_array(stored, &a) && is_in_file(s->model, stored))
+            add_patch(s, stored, a.data);
+    }
     for (uint32_t i = 0; i < s->options->optimizer_count; i++) {
         const mf_stored *stored = &s->model->optimizer[i];
         add_patch(s, stored, s->options->optimizer[i].data);

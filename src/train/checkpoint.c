@@ -32,7 +32,8 @@ struct mf_checkpoint {
     uint32_t weight_count, optimizer_count;
     uint32_t variable_count; /* of the plan it was made for */
     int64_t iteration;       /* what the optimizer's first array points at */
-    float rate;
+    float rate, scale;
+    int64_t scale_steps;
     state_block state;
 };
 
@@ -234,6 +235,8 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
                              .weight_count = c->weight_count,
                              .optimizer = c->optimizer,
                              .optimizer_count = c->optimizer_count,
+                             .loss_scale = g->needs_loss_scale ? &c->scale : NULL,
+                             .scale_steps = g->needs_loss_scale ? &c->scale_steps : NULL,
                              .compile = compile,
                              .extra_name = member_name}; /* a resumed run's result is no checkpoint */
         if (t->options->out)
@@ -271,6 +274,8 @@ memfit_status mf_checkpoint_write(mf_checkpoint *c, const char *path, bool state
 {
     c->iteration = (int64_t)c->trainer->state.iteration;
     c->rate = (float)(c->trainer->schedule.initial * c->trainer->state.rate_factor);
+    c->scale = (float)c->trainer->state.loss_scale;
+    c->scale_steps = (int64_t)c->trainer->state.good_steps;
     pack_state(c);
     return mf_saver_write(state ? c->with_state : c->plain, path, err);
 }

@@ -105,6 +105,15 @@ static void first_state(mf_trainer *t)
                                        .plateau_best = INFINITY,
                                        .rate_factor = 1};
     const mf_graph *g = mf_trainer_graph(t);
+    const mf_stored *outer =
+        g->needs_loss_scale && t->model->outer_optimizer_count >= 4 ? t->model->outer_optimizer : NULL;
+    if (outer && outer[2].dtype == MF_I64 && outer[2].bytes == 8 && outer[3].dtype == MF_F32 && outer[3].bytes == 4) {
+        float scale;
+        memcpy(&t->state.good_steps, outer[2].data, 8);
+        memcpy(&scale, outer[3].data, 4);
+        if (scale >= 1 && isfinite(scale))
+            t->state.loss_scale = (double)scale;
+    }
     const mf_stored *stored = g->optimizer_stored ? &t->model->optimizer[0] : NULL;
     if (stored && mf_shape_count(&stored->shape) == 1 && (stored->dtype == MF_I64 || stored->dtype == MF_I32)) {
         int64_t iteration = 0;
