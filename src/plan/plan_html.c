@@ -161,6 +161,11 @@ static void put_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
     put_fact(f, "price");
     fprintf(f, "%.2f times the time of the unconstrained step (estimated); results %s</td></tr>\n", a->slowdown,
             mf_numerics_name(plan->numerics));
+    if (plan->phases[0].graph->left_out) {
+        put_fact(f, "note");
+        fprintf(f, "the model uses %s, which memfit can plan but not train with</td></tr>\n",
+                plan->phases[0].graph->left_out);
+    }
     if (a->max_batch && a->max_batch < 1 << 24) {
         put_fact(f, "largest batch");
         fprintf(f, "%lld in one piece; %lld with nothing recomputed</td></tr>\n", (long long)a->max_batch,

@@ -151,6 +151,8 @@ static void put_answer(mf_json_writer *w, const mf_answer *a, const mf_answer_co
         mf_json_put_string(w, "obstacle", a->obstacle);
         mf_json_put_u64(w, "least_bytes", a->least_bytes);
     }
+    if (plan->phases[0].graph->left_out)
+        mf_json_put_string(w, "not_trained", plan->phases[0].graph->left_out);
     put_suggestions(w, a);
     put_bounds(w, a);
     put_phases(w, plan);

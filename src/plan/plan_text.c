@@ -92,6 +92,9 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
     else
         fprintf(f, " (%s)", c->basis);
     fprintf(f, "\n  peak      %s at %s\n", size_text(plan->peak_bytes, peak), a->peak_at);
+    if (plan->phases[0].graph->left_out)
+        fprintf(f, "  note      the model uses %s, which memfit can plan but not train with\n",
+                plan->phases[0].graph->left_out);
     if (a->slowdown > 1.0005 || plan->numerics != MF_BITWISE)
         fprintf(f, "  price     %.2f times the time of the unconstrained step; %s\n", a->slowdown,
                 numerics_text(plan->numerics));

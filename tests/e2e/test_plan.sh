@@ -130,6 +130,16 @@ sys.exit(0 if head in open('$MEMFIT_SOURCE/README.md').read() else 1)" || fail "
 text 0 plan_resnet50.txt resnet50_10.json --for rtx-3080
 text 4 plan_lambda.txt with_lambda.json --for rtx-3080
 
+# What can be planned but not trained with is said when planning, not only when training refuses it.
+sed 's/"name": *"conv2d[^"]*"/&, "activity_regularizer": "l2"/' conv_pool_128.json >"$work/activity.json"
+status 0 "$work/activity.json" --for t4
+grep -q 'note      the model uses activity regularizers, which memfit can plan but not train with' "$work/out" || fail "no note"
+status 0 "$work/activity.json" --for t4 --json
+holds "j['not_trained'] == 'activity regularizers'"
+got=0
+"$MEMFIT" train "$work/activity.json" --data synthetic:4 --steps 1 >/dev/null 2>"$work/err" || got=$?
+[ "$got" = 4 ] && grep -q 'activity regularizers' "$work/err" || fail "training with an activity regularizer: exit $got"
+
 # Damaged copies of real files: cut, and with one bit of the stored weights turned. Exit 5 and the place, never a crash.
 # Files that are HDF5 without an archive have no check sum: only their cuts can be noticed.
 if [ -d "${MEMFIT_SHARED_DATA:-/nonexistent}/keras" ]; then
@@ -173,7 +183,8 @@ grep -q '<img src=x>&"conv' "$work/text" || fail "a name with markup is lost"
 status 1 mlp.json --for t4 --html "$work/no/such/page.html"
 grep -q 'cannot write' "$work/err" || fail "a page that cannot be written is not said"
 status 3 conv_pool_1024.json --for rtx-3080 --batch-size 256 --memory 1GiB --html "$work/no_fit.html"
-page "$work/no_fit.html" | grep -q '^p    Why: ' || fail "the page of a plan that does not fit gives no reason"
+page "$work/no_fit.html" >"$work/text"
+grep -q '^p    Why: ' "$work/text" || fail "the page of a plan that does not fit gives no reason"
 for model in mlp resnet50_10 unet_416x608; do
     status 0 $model.json --for h200 --html "$work/page.html"
     page "$work/page.html" >/dev/null
