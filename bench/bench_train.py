@@ -6,7 +6,7 @@ once and wait; then rounds go in turns: memfit (a process of its own), each peer
 between its lower bound and its unconstrained peak, and with a batch taken in 8 pieces. Of each the best round counts. Step
 times are medians within a round; processor times (user + system, all threads) are beside them, since they say more on a
 machine that is not idle. Memory is VmHWM for all three, unconstrained. A peer with more than one setting is tried in each,
-and its best counts. About ten minutes on two idle cores; --quick takes one round.
+and its best counts. Meant to take about ten minutes on two idle cores; --quick takes one round.
 """
 import argparse
 import json
