@@ -464,12 +464,15 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
  */
 typedef struct assumptions {
     uint64_t low, high, none; /* 0: not known */
+    uint32_t believed;        /* how often the truth of an admitted plan was taken for the next one's */
 } assumptions;
 
-static uint64_t next_assumption(const assumptions *a, uint64_t real)
+static uint64_t next_assumption(assumptions *a, uint64_t real, bool fits)
 {
     uint64_t end = a->high ? a->high : a->none;
-    if (a->high && a->high - a->low <= NEAR_ENOUGH_BYTES)
+    if (fits && a->believed++ < 2) /* even where less was too little: that may have been a plan with a rest */
+        return real + WARM_UP_BYTES / 2;
+    if (a->high && (a->high <= a->low || a->high - a->low <= NEAR_ENOUGH_BYTES))
         return a->high;
     if (real > a->low && (!end || real < end))
         return real;
@@ -535,11 +538,11 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
                 t->measured_peak = 0; /* what was seen before belongs to the plan that is gone */
             return MEMFIT_OK;
         }
-        if (fits)
+        if (fits && (!a.high || fixed < a.high))
             a.high = fixed;
-        else if (fixed > a.low)
+        else if (!fits && fixed > a.low)
             a.low = fixed;
-        fixed = next_assumption(&a, t->fixed_bytes);
+        fixed = next_assumption(&a, t->fixed_bytes, fits);
         mf_trainer_withdraw(t);
     }
     return mf_fail(err, MEMFIT_DOES_NOT_FIT, "the process's fixed cost of %llu bytes leaves no room for a plan",
