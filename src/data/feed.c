@@ -25,9 +25,17 @@ static double load(mf_dtype dtype, const void *data, uint64_t i)
         memcpy(&v, (const char *)data + i * 8, 8);
         return (double)v;
     }
-    default:
-        mf_kernels()->cast(dtype, (const char *)data + i * mf_dtype_bytes(dtype), MF_F32, &f, 1, 1);
+    case MF_I32: {
+        int32_t v;
+        memcpy(&v, (const char *)data + i * 4, 4);
+        return (double)v; /* exact, as a float would not be */
+    }
+    default: { /* files align nothing */
+        uint64_t one = 0;
+        memcpy(&one, (const char *)data + i * mf_dtype_bytes(dtype), mf_dtype_bytes(dtype));
+        mf_kernels()->cast(dtype, &one, MF_F32, &f, 1, 1);
         return (double)f;
+    }
     }
 }
 

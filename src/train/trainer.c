@@ -445,10 +445,15 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + mf_os_counter_error_bytes();
-    /* A small model's planning can take more than its training; what it took is past, so it refuses no plan. */
-    uint64_t start = t->start_peak < limit ? t->start_peak : limit;
-    if (start > t->fixed_bytes + t->plan->arena_bytes)
-        t->fixed_bytes = start - t->plan->arena_bytes;
+    /* A small model's planning can take more than its training. */
+    if (t->start_peak > limit) {
+        char took[24], text[24];
+        return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning and compiling took %s, the limit is %s",
+                       memfit_size_format(t->start_peak, took, sizeof took),
+                       memfit_size_format(limit, text, sizeof text));
+    }
+    if (t->start_peak > t->fixed_bytes + t->plan->arena_bytes)
+        t->fixed_bytes = t->start_peak - t->plan->arena_bytes;
     return MEMFIT_OK;
 }
 
@@ -515,6 +520,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
             fixed += guess;
             continue;
         }
+        measure_fixed(t); /* what planning left must not lie below what compiling takes */
         status = mf_reserve(t->plan->arena_bytes, &t->arena, err);
         if (status != MEMFIT_OK) {
             t->refused_us = mf_os_now_us();
@@ -544,6 +550,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
             a.low = fixed;
         fixed = next_assumption(&a, t->fixed_bytes, fits);
         mf_trainer_withdraw(t);
+        measure_fixed(t);
     }
     return mf_fail(err, MEMFIT_DOES_NOT_FIT, "the process's fixed cost of %llu bytes leaves no room for a plan",
                    (unsigned long long)fixed);

@@ -156,6 +156,47 @@ static void files_are_written_whole(void **state)
     assert_int_equal(mf_os_out_open(&out, "/nonexistent/folder/file", &err), MEMFIT_IO);
 }
 
+static void large_memory_is_reserved_and_spooled(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    unsigned char *p;
+    uint64_t mapped = 0, page = mf_os_page_bytes();
+    assert_ok(mf_os_reserve(3 * page + 1, &p, &mapped, &err), err);
+    assert_int_equal(mapped, 5 * page); /* rounded up, and the page that traps */
+    mf_os_populate(p, 4 * page);
+    assert_int_equal(p[4 * page - 1], 0);
+    p[4 * page - 1] = 7;
+    mf_os_unreserve(p, mapped);
+    assert_int_equal(mf_os_reserve(1ull << 60, &p, &mapped, &err), MEMFIT_OUT_OF_MEMORY);
+
+    assert_ok(mf_os_spool_map(100000, &p, &err), err);
+    memset(p, 5, 100000);
+    assert_int_equal(p[99999], 5);
+    mf_os_spool_unmap(p, 100000);
+    assert_ok(mf_os_spool_map(0, &p, &err), err);
+    mf_os_spool_unmap(p, 0);
+}
+
+static void small_files_and_limits_are_read(void **state)
+{
+    (void)state;
+    char text[16];
+    memfit_error err = {0};
+    assert_true(mf_os_read_text("/proc/self/stat", text, sizeof text)); /* longer than the buffer: its begin */
+    assert_int_equal(text[15], 0);
+    assert_false(mf_os_read_text("/nonexistent", text, sizeof text));
+    assert_false(mf_os_read_text("/dev/null", text, sizeof text));
+    assert_int_equal(mf_os_file_bytes("/nonexistent"), 0);
+    assert_ok(mf_os_make_folder("/tmp", &err), err); /* there already */
+    assert_int_equal(mf_os_make_folder("/nonexistent/folder", &err), MEMFIT_IO);
+    assert_true(mf_os_available_memory() > 0 && mf_os_soft_limit() > 0);
+    assert_true(mf_os_counter_error_bytes() < 1ull << 30);
+    assert_true(mf_os_unix_time() > 1.6e9);
+    mf_os_host_name(text, sizeof text);
+    assert_true(text[0] && strlen(text) < sizeof text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +207,8 @@ int main(void)
         cmocka_unit_test(json_errors_name_the_place),
         cmocka_unit_test(arenas_survive_failing_hosts),
         cmocka_unit_test(files_are_written_whole),
+        cmocka_unit_test(large_memory_is_reserved_and_spooled),
+        cmocka_unit_test(small_files_and_limits_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
