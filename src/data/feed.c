@@ -197,8 +197,9 @@ static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, 
     const mf_tensor *t = &graph->tensors[feed->tensor];
     uint64_t count = mf_shape_count(&t->shape), batch = t->shape.rank ? (uint64_t)t->shape.dim[0] : 1;
     mf_feed_link *l = &f->links[i];
-    *l = (mf_feed_link){.feed = *feed, .dtype = t->dtype, .elements = batch ? count / batch : 0};
+    *l = (mf_feed_link){.role = feed->role, .dtype = t->dtype, .elements = batch ? count / batch : 0};
     l->bytes = l->elements * mf_dtype_bytes(t->dtype);
+    snprintf(l->name, sizeof l->name, "%s", feed->name ? feed->name : "?");
     if (feed->role == 1 && !options->targets)
         return MEMFIT_OK;
     l->array = find_for(f->source, feed, feeds_of_role(graph, feed->role));
@@ -355,18 +356,17 @@ static void convert(mf_dtype from, const void *x, mf_dtype to, void *y, uint64_t
 static memfit_status not_a_class(const mf_feeder *f, const mf_feed_link *l, int64_t sample, uint64_t element, double v,
                                  memfit_error *err)
 {
-    if (l->feed.role == 1)
+    if (l->role == 1)
         return mf_fail(err, MEMFIT_DAMAGED,
                        "%s: %s of sample %lld is %g, but output %s has the classes 0 to %lld\n"
                        "number the classes from 0, or give the model's last layer more units",
-                       f->source->path, l->array->name, (long long)sample, v, l->feed.name ? l->feed.name : "?",
-                       (long long)l->classes - 1);
+                       f->source->path, l->array->name, (long long)sample, v, l->name, (long long)l->classes - 1);
     return mf_fail(
         err, MEMFIT_DAMAGED,
         "%s: %s of sample %lld, element %llu is %g, but the embedding behind input %s has the rows 0 to %lld\n"
         "give the embedding a larger input_dim, or map rare words to one number",
-        f->source->path, l->array->name, (long long)sample, (unsigned long long)element, v,
-        l->feed.name ? l->feed.name : "?", (long long)l->classes - 1);
+        f->source->path, l->array->name, (long long)sample, (unsigned long long)element, v, l->name,
+        (long long)l->classes - 1);
 }
 
 static bool is_float(mf_dtype dtype)
@@ -398,7 +398,7 @@ static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, con
 
 static memfit_status fill_one(mf_feeder *f, const mf_feed_link *l, int64_t sample, unsigned char *to, memfit_error *err)
 {
-    if (l->feed.role == 2) {
+    if (l->role == 2) {
         for (uint64_t e = 0; e < l->elements; e++)
             store(l->dtype, to, e, weight_of(f, sample));
     } else if (!l->array) {
@@ -439,7 +439,7 @@ memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_
 {
     const mf_feed_link *l = &f->links[index];
     bool scratch = l->array && !l->array->data && l->array->dtype != l->dtype;
-    if (l->feed.role != 2 && !scratch && count > 1 && (uint64_t)count * l->bytes > 1 << 20)
+    if (l->role != 2 && !scratch && count > 1 && (uint64_t)count * l->bytes > 1 << 20)
         return fill_together(f, l, first, count, out, err);
     for (int64_t i = 0; i < count; i++) {
         memfit_status status =

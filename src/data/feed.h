@@ -14,8 +14,10 @@
 #include "data/source.h"
 #include "graph/graph.h"
 
+/* Copies what it needs of the feed: a plan's graphs go with it, the feeder stays. */
 typedef struct mf_feed_link {
-    mf_feed feed;          /* a copy: the graph may be planned again while the feeder stays */
+    uint32_t role; /* as in mf_feed */
+    char name[64];
     const mf_array *array; /* NULL: sample weights that are all 1 (or by class) */
     mf_dtype dtype;        /* the tensor's */
     uint64_t elements;     /* of one sample */

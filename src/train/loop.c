@@ -150,6 +150,13 @@ static void say_once(mf_trainer *t)
                      mf_executor_reference_ops(t->executor), mf_executor_reference_name(t->executor));
 }
 
+/* Names live in a plan's graph: asked for again with every plan. */
+static void name_metrics(run *r)
+{
+    for (uint32_t i = 0; i < r->trainer.metric_count; i++)
+        r->names[i] = r->trainer.metrics[i].name;
+}
+
 static memfit_status start(run *r, const memfit_train_options *options, mf_mode mode, memfit_error *err)
 {
     r->began_us = mf_os_now_us();
@@ -192,8 +199,7 @@ static memfit_status start(run *r, const memfit_train_options *options, mf_mode 
         t->feeder->check = true;
     if (t->validation_feeder)
         t->validation_feeder->check = true;
-    for (uint32_t i = 0; i < t->metric_count; i++)
-        r->names[i] = t->metrics[i].name;
+    name_metrics(r);
     say_once(t);
     mf_trainer_sample(t);
     if (r->trace)
@@ -284,6 +290,7 @@ static memfit_status change_plan(run *r, uint64_t limit, unsigned char *space, m
     if (t->executor) {
         move_variables(t, space, false);
         t->state = state;
+        name_metrics(r);
         if (r->trace)
             mf_run_trace_begin(r->trace, t);
     }

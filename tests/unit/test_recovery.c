@@ -301,7 +301,8 @@ static __attribute__((unused)) void the_change_survives_lack_of_memory(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* those keep what is freed: no smaller plan fits */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* those keep what is freed: no smaller plan fits  \
+                                                                     */
         cmocka_unit_test(recomputation_answers_under_batch_norm),
         cmocka_unit_test(pieces_answer_without_batch_norm),
         cmocka_unit_test(a_limit_above_the_plan_changes_nothing),
