@@ -359,13 +359,18 @@ static void try_smaller(const memfit_pool *pool, mf_explain *ex)
     add(ex, &a);
 }
 
+/* Pages that would have to be made for the request: with a stream that may still use the idle ones, those, too. */
+static uint64_t pages_to_make(const mf_trial *t)
+{
+    return t->stuck ? less(t->missing, t->spare) : less(t->used + t->place, t->reserved);
+}
+
 static void try_others(const memfit_pool *pool, mf_explain *ex)
 {
     mf_trial t = ex->base;
     uint64_t page = pool->pages.bytes;
-    uint64_t created = less(t.used + t.place, t.reserved);
-    uint64_t bytes = less(created * page, ex->free_bytes);
-    if (ex->base.stuck || !bytes || bytes > ex->last.others_bytes)
+    uint64_t bytes = less(pages_to_make(&t) * page, ex->free_bytes);
+    if (ex->base.place == MF_BEYOND || !bytes || bytes > ex->last.others_bytes)
         return;
     t.device = least((ex->free_bytes + bytes) / page, ex->budget_room);
     if (pool->options.slice)
@@ -380,10 +385,10 @@ static void try_others(const memfit_pool *pool, mf_explain *ex)
 /* So much more that nobody else has to give way. */
 static void try_larger_device(const memfit_pool *pool, mf_explain *ex)
 {
-    if (ex->base.place == MF_BEYOND || ex->base.stuck)
+    if (ex->base.place == MF_BEYOND)
         return;
     uint64_t page = pool->pages.bytes, limit = wanted_limit(pool, ex);
-    uint64_t created = less(ex->base.used + ex->base.place, ex->base.reserved);
+    uint64_t created = pages_to_make(&ex->base);
     uint64_t bytes = less(limit, ex->last.device_bytes), physical = less(created * page, ex->free_bytes);
     uint64_t budget = wanted_more(pool, ex, limit, created);
     bytes = physical > bytes ? physical : bytes;

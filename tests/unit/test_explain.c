@@ -58,7 +58,10 @@ static void raise_as_far_as_possible(world *w)
     }
 }
 
-/* Does the request succeed with these constraints taken away? */
+static uint64_t in_use_then; /* when the request failed */
+
+/* Does the request succeed with these constraints taken away? Not if that is another history: with smaller pages some
+ * of its requests may fail that did not before. */
 static bool succeeds_without(const scene *s, unsigned what)
 {
     scene changed = *s;
@@ -69,6 +72,11 @@ static bool succeeds_without(const scene *s, unsigned what)
     world *w = scene_begin(&changed);
     if (!w) /* with smaller pages one pool takes a page more of the device, and another lacks it */
         return false;
+    memfit_pool_info info;
+    if (what & FINE_PAGES && (memfit_pool_get_info(w->pool, &info, NULL) || info.in_use_bytes != in_use_then)) {
+        scene_end(w);
+        return false;
+    }
     if (what & NO_WAITING)
         for (unsigned i = 0; i < SCENE_STREAMS; i++) {
             mf_sim_hold(w->device, w->stream[i], false);
@@ -311,21 +319,22 @@ static void check_text(const memfit_explanation *why)
 
 static unsigned borderline, wrong;
 
-/* What waits for streams when the request fails; false: the scene cannot be built with such pages. */
+/* What waits for streams when the request fails; false: with such pages the scene is another, or none. */
 static bool waiting_bytes(const scene *s, uint64_t page, uint64_t *bytes)
 {
     scene changed = *s;
     changed.page = page;
     world *w = scene_begin(&changed);
-    memfit_pool_info info = {0};
+    memfit_pool_info before, after;
     memfit_error err;
     if (!w)
         return false;
+    assert_ok(memfit_pool_get_info(w->pool, &before, &err), err);
     (void)scene_ask(w, NULL);
-    assert_ok(memfit_pool_get_info(w->pool, &info, &err), err);
+    assert_ok(memfit_pool_get_info(w->pool, &after, &err), err);
     scene_end(w);
-    *bytes = info.pending_bytes;
-    return true;
+    *bytes = after.pending_bytes;
+    return before.in_use_bytes == in_use_then;
 }
 
 /* A history played with other pages, or small blocks taken anew, put blocks elsewhere. If such a trial would have gone
@@ -381,6 +390,7 @@ static bool check_scene(const scene *given)
     }
     assert_ok(memfit_pool_explain(w->pool, &why, &err), err);
     assert_ok(mf_pool_check(w->pool, &err), err);
+    in_use_then = why.in_use_bytes;
     if (getenv("MEMFIT_SHOW")) {
         static char text[MEMFIT_EXPLANATION_TEXT];
         print_message("%s\n", memfit_explanation_text(&why, 100, true, text, sizeof text));
