@@ -231,6 +231,14 @@ void mf_bins_remove(mf_bins *bins, mf_block *hole)
         bins->levels &= ~(UINT64_C(1) << level);
 }
 
+void mf_bins_warm(const mf_bins *bins, uint64_t bytes)
+{
+    unsigned level, step;
+    bin_of(bytes, &level, &step);
+    if (level < MF_LEVELS)
+        __builtin_prefetch(bins->first[level][step], 1);
+}
+
 /* The smallest of the first entries that is large enough. */
 static mf_block *best_of(mf_block *hole, uint64_t bytes)
 {

@@ -169,8 +169,13 @@ void mf_cache_settle(memfit_pool *pool, uint32_t owner)
     if (!cache)
         return;
     mf_cache_enter(pool, cache);
-    give_blocks(pool, cache, NULL);
+    uint32_t count = atomic_load_explicit(&cache->kept_count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) { /* their neighbours are wanted next, and lie all over the memory */
+        __builtin_prefetch(cache->kept[i].block->before, 1);
+        __builtin_prefetch(cache->kept[i].block->after, 1);
+    }
     mf_ledger_fold_one(pool, cache, owner);
+    give_blocks(pool, cache, NULL);
     mf_cache_leave(cache);
 }
 

@@ -457,6 +457,7 @@ void mf_cell_store(memfit_pool *pool, uint64_t offset, uintptr_t value);
 void mf_bins_add(mf_bins *bins, mf_block *hole);
 void mf_bins_remove(mf_bins *bins, mf_block *hole);
 mf_block *mf_bins_fit(const mf_bins *bins, uint64_t bytes);
+void mf_bins_warm(const mf_bins *bins, uint64_t bytes); /* it will be asked for so many soon */
 /* Cuts [start, start + bytes) out of a hole. Needs two records in reserve. */
 mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, mf_block_state state);
 /* Makes a hole of a block again, in a lane, and joins it with its neighbours there. */
