@@ -385,7 +385,7 @@ static void try_others(const memfit_pool *pool, mf_explain *ex)
 /* So much more that nobody else has to give way. */
 static void try_larger_device(const memfit_pool *pool, mf_explain *ex)
 {
-    if (ex->base.place == MF_BEYOND)
+    if (ex->base.place == MF_BEYOND || ex->base.stuck)
         return;
     uint64_t page = pool->pages.bytes, limit = wanted_limit(pool, ex);
     uint64_t created = pages_to_make(&ex->base);
