@@ -389,6 +389,12 @@ static void try_larger_device(const memfit_pool *pool, mf_explain *ex)
         return;
     uint64_t page = pool->pages.bytes, limit = wanted_limit(pool, ex);
     uint64_t created = pages_to_make(&ex->base);
+    if (pool->options.no_stream_wait && !pool->multi) { /* idle pages may have to stay: enough without them */
+        uint64_t all = less(ex->base.missing, ex->base.spare);
+        uint64_t room = mf_fixed_bytes(pool) + (ex->base.reserved + all) * page;
+        created = all > created ? all : created;
+        limit = room > limit ? room : limit;
+    }
     uint64_t bytes = less(limit, ex->last.device_bytes), physical = less(created * page, ex->free_bytes);
     uint64_t budget = wanted_more(pool, ex, limit, created);
     bytes = physical > bytes ? physical : bytes;
