@@ -57,6 +57,11 @@ static void read_span(const mf_block *block, piece *p, uint32_t *class_slots)
     p->small = true;
     p->owner = MF_NOBODY;
     uint32_t taken = 0;
+    for (unsigned i = 0; i < 32; i++) /* asked for together: they lie all over the memory */
+        if (span->slab[i]) {
+            __builtin_prefetch(span->slab[i]);
+            __builtin_prefetch((const char *)span->slab[i] + 64);
+        }
     for (unsigned i = 0; i < 32; i++) {
         const mf_slab *slab = span->slab[i];
         if (!slab)

@@ -108,13 +108,7 @@ static void unlink_slab(memfit_pool *pool, mf_slab *slab)
         pool->lane[slab->lane]->partial[slab->size_class] = slab->after;
 }
 
-/* Two threads with a slot each of one slab must not write to the same line of the cache. With many slots to a slab each
- * thread takes a run of them; with few it may take one. */
-static unsigned word_shift(unsigned slots)
-{
-    return slots <= 16 ? 3 : 0;
-}
-
+/* Side by side, as they are made: the explanation walks over all of them. */
 static mf_slab *new_record(memfit_pool *pool, unsigned size_class)
 {
     mf_slab *slab = pool->unused_slabs[size_class];
@@ -123,7 +117,7 @@ static mf_slab *new_record(memfit_pool *pool, unsigned size_class)
         return slab;
     }
     unsigned slots = MF_SLAB / mf_class_bytes(size_class);
-    return mf_arena_alloc(&pool->arena, sizeof *slab + (slots << word_shift(slots)) * sizeof slab->word[0]);
+    return mf_arena_alloc(&pool->arena, sizeof *slab + slots * sizeof slab->word[0]);
 }
 
 static void drop_record(memfit_pool *pool, mf_slab *slab)
@@ -157,7 +151,6 @@ static mf_slab *new_slab(memfit_pool *pool, unsigned size_class, unsigned lane, 
     slab->inverse = ((UINT32_C(1) << 24) + class_units[size_class] - 1) / class_units[size_class];
     slab->slots = slab->free = (uint16_t)(MF_SLAB / slab->slot_bytes);
     slab->lane = (uint8_t)lane;
-    slab->shift = (uint8_t)word_shift(slab->slots);
     slab->span = span;
     memset(slab->free_bits, 0, sizeof slab->free_bits);
     for (unsigned i = 0; i < slab->slots; i++) {

@@ -135,17 +135,15 @@ struct mf_slab {
     uint32_t slot_bytes, inverse; /* index = offset / MF_UNIT * inverse >> 24 */
     uint16_t slots, free, size_class;
     uint8_t lane;
-    uint8_t shift; /* words lie 1 << shift apart: few slots have a line of the cache each, for the threads' sake */
     mf_span *span;
     mf_slab *before, *after; /* slabs of this class and lane with a free slot */
     uint64_t free_bits[MF_SLAB_SLOTS / 64];
-    uint64_t apart[2];       /* keeps the words off the line of the fields at the top, which every free reads */
     _Atomic uint64_t word[]; /* by mf_slot_word */
 };
 
 static inline _Atomic uint64_t *mf_slot_word(const mf_slab *slab, uint32_t index)
 {
-    return &((mf_slab *)slab)->word[index << slab->shift];
+    return &((mf_slab *)slab)->word[index];
 }
 static inline uint64_t mf_slot_load(const mf_slab *slab, uint32_t index)
 {
