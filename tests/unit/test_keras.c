@@ -401,8 +401,13 @@ static void *capped_resize(void *ctx, void *ptr, size_t old_bytes, size_t new_by
     capped *c = ctx;
     if (new_bytes > old_bytes && c->live + (new_bytes - old_bytes) > c->most)
         return NULL;
+    if (!new_bytes) {
+        mf_host_free(NULL, ptr, old_bytes);
+        c->live -= old_bytes;
+        return NULL;
+    }
     void *out = mf_host_resize(NULL, ptr, old_bytes, new_bytes);
-    if (out || !new_bytes)
+    if (out)
         c->live += new_bytes - old_bytes;
     return out;
 }
