@@ -41,7 +41,8 @@
 
 #include <string.h>
 
-enum { HIGH = 1 << 30 };
+/* Heights stay below 2^28. An alignment above WIDE leaves only the offset 0, and so does WIDE itself. */
+enum { HIGH = 1 << 30, WIDE = 1 << 29 };
 
 struct mf_pack_known {
     uint64_t hash;
@@ -186,7 +187,7 @@ void mf_pack_search_load(mf_pack_search *q, const mf_pack_part *part, const mf_p
         q->s0[i] = config->reversed ? q->sections - b : a;
         q->s1[i] = config->reversed ? q->sections - a : b;
         q->size[i] = (int32_t)((it->size + q->scale - 1) / q->scale);
-        q->align[i] = (int32_t)it->align; /* with alignments the scale is 1 */
+        q->align[i] = it->align > WIDE ? WIDE : (int32_t)it->align; /* with alignments the scale is 1 */
         q->item[i] = number;
         q->at[i] = 0;
         for (int32_t t = q->s0[i] + 1; t < q->s1[i]; t++)

@@ -200,6 +200,32 @@ static void proofs_agree(void **state)
     }
 }
 
+/* An alignment wider than any height leaves a buffer only the offset 0; no number in the search may wrap at it. */
+static void wide_alignments_leave_the_ground(void **state)
+{
+    (void)state;
+    static const uint64_t wide[] = {UINT64_C(1) << 28, (UINT64_C(1) << 29) + 8, UINT64_C(1) << 31,
+                                    UINT64_C(1522222222222222), UINT64_C(33373333333333333)};
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        mf_pack_buffer b[] = {
+            {.lower = 0, .upper = 2, .size = 40, .alignment = 8},
+            {.lower = 2, .upper = 5, .size = 54, .alignment = wide[i]},
+            {.lower = -1, .upper = 9, .size = 100, .alignment = 4},
+        };
+        mf_pack_options o;
+        memfit_pack_options_default(&o);
+        o.effort = MEMFIT_PACK_EXACT;
+        o.time_limit_us = 20000000;
+        mf_pack_result r;
+        memfit_error err;
+        uint64_t height;
+        assert_ok(mf_pack(NULL, b, 3, &o, &r, &err), err);
+        assert_ok(mf_pack_check(NULL, b, 3, r.height, &height, &err), err);
+        assert_int_equal(r.height, 156); /* 54 rounded up to 4, then 100 */
+        assert_int_equal(b[1].offset, 0);
+    }
+}
+
 static void validator_rejects_what_is_no_packing(void **state)
 {
     (void)state;
@@ -466,6 +492,7 @@ int main(void)
         cmocka_unit_test(any_number_of_sections_packs),
         cmocka_unit_test(exact_agrees_with_brute_force),
         cmocka_unit_test(proofs_agree),
+        cmocka_unit_test(wide_alignments_leave_the_ground),
         cmocka_unit_test(validator_rejects_what_is_no_packing),
         cmocka_unit_test(validator_agrees_with_the_definition),
         cmocka_unit_test(fixed_buffers_stay),
