@@ -167,6 +167,36 @@ static void growth_and_trim(memfit_device *device, uint64_t fixed, uint64_t free
     memfit_pool_destroy(pool);
 }
 
+/* The two policies and the purge as NVML sees them: all at once, only what is used, and back without being asked. */
+static void policies(memfit_device *device, uint64_t fixed)
+{
+    uint64_t limit = fixed + 4 * GIB;
+    memfit_error err = {0};
+    memfit_address a = 0;
+    memfit_pool *pool = make_pool(device, limit, GIB, false);
+    uint64_t empty = own_bytes();
+    bool good = !memfit_pool_set_policy(pool, MEMFIT_POLICY_PREALLOCATE, &err);
+    uint64_t whole = own_bytes();
+    good = good && !memfit_pool_set_policy(pool, MEMFIT_POLICY_GROWTH, &err) && !memfit_pool_trim(pool, 0, NULL, &err);
+    uint64_t again = own_bytes();
+    row("preallocate", good && whole + 4 * MIB >= limit && whole <= limit && again <= fixed + 2 * MIB,
+        "process %llu MiB, preallocated %llu of %llu MiB, growing again and trimmed %llu MiB%s%s",
+        (unsigned long long)(empty / MIB), (unsigned long long)(whole / MIB), (unsigned long long)(limit / MIB),
+        (unsigned long long)(again / MIB), good ? "" : ": ", good ? "" : err.message);
+    good = !memfit_pool_set_purge(pool, 50, &err) && !memfit_pool_alloc(pool, 2 * GIB, 0, &a, &err);
+    uint64_t used = own_bytes();
+    good = good && !memfit_pool_free(pool, a, &err);
+    uint64_t start = mf_os_now_us(), now = used;
+    while (good && (now = own_bytes()) > fixed + 2 * MIB && mf_os_now_us() - start < 5000000) {
+        usleep(10000);
+        memfit_pool_poll(pool, NULL);
+    }
+    row("purge", good && used >= 2 * GIB && now <= fixed + 2 * MIB,
+        "process %llu MiB in use, %llu MiB %.0f ms after the free, with a delay of 50 ms",
+        (unsigned long long)(used / MIB), (unsigned long long)(now / MIB), (double)(mf_os_now_us() - start) / 1e3);
+    memfit_pool_destroy(pool);
+}
+
 /* ---- patterns --------------------------------------------------------------------------------------------- */
 
 typedef struct worker {
@@ -441,6 +471,7 @@ int main(int argc, char **argv)
     pairs(device);
     vmm_costs(device);
     growth_and_trim(device, info.fixed_bytes, info.free_bytes);
+    policies(device, info.fixed_bytes);
     patterns(device, info.fixed_bytes);
     behind(device, info.fixed_bytes);
     slices(device);
