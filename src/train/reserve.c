@@ -56,7 +56,12 @@ void mf_reserve_populate(mf_reservation *r)
 {
     if (!r->mapped || r->populated)
         return;
-    mf_os_populate(r->mapped, r->mapped_bytes - mf_os_page_bytes());
+    /* Clearing pages is most of the start of a large model, and goes as fast as there are threads. */
+    enum { PART = 16 << 20 };
+    uint64_t bytes = r->mapped_bytes - mf_os_page_bytes();
+#pragma omp parallel for schedule(dynamic) if (bytes > PART)
+    for (uint64_t at = 0; at < bytes; at += PART)
+        mf_os_populate(r->mapped + at, bytes - at < PART ? bytes - at : PART);
     r->populated = true;
 }
 
@@ -74,6 +79,7 @@ void mf_reserve_pattern(mf_reservation *r)
 {
     mf_reserve_populate(r);
     uint64_t *word = (uint64_t *)(void *)r->base, words = ((r->bytes + 63) & ~63ull) / 8;
+#pragma omp parallel for schedule(static) if (words > 1 << 20)
     for (uint64_t i = 0; i < words; i++)
         word[i] = pattern_at(i);
 }

@@ -228,10 +228,19 @@ static void convolutions(void **state)
 {
     (void)state;
     static const conv_case cases[] = {
-        {6, {12, 10}, 3, 8, 3, 1, 1, 1, "same", true},   {6, {12, 10}, 16, 32, 3, 2, 1, 1, "same", true},
-        {6, {9, 9}, 16, 16, 3, 1, 2, 1, "valid", false}, {6, {8, 8}, 32, 16, 1, 1, 1, 1, "valid", true},
-        {6, {8, 8}, 16, 16, 3, 1, 1, 16, "same", true},  {6, {11, 7}, 24, 24, 5, 2, 1, 24, "same", false},
-        {6, {8, 8}, 16, 32, 3, 1, 1, 4, "same", true},   {1, {5, 5}, 7, 5, 2, 1, 1, 1, "same", true},
+        {6, {12, 10}, 3, 8, 3, 1, 1, 1, "same", true},
+        {6, {12, 10}, 16, 32, 3, 2, 1, 1, "same", true},
+        {6, {9, 9}, 16, 16, 3, 1, 2, 1, "valid", false},
+        {6, {8, 8}, 32, 16, 1, 1, 1, 1, "valid", true},
+        {6, {8, 8}, 16, 16, 3, 1, 1, 16, "same", true},
+        {6, {11, 7}, 24, 24, 5, 2, 1, 24, "same", false},
+        {6, {8, 8}, 16, 32, 3, 1, 1, 4, "same", true},
+        {1, {5, 5}, 7, 5, 2, 1, 1, 1, "same", true},
+        /* data gradients that run as forward convolutions with turned weights */
+        {2, {18, 20}, 16, 24, 3, 1, 1, 1, "same", true},
+        {2, {21, 23}, 32, 16, 5, 1, 1, 1, "valid", false},
+        {2, {17, 19}, 24, 17, 2, 1, 1, 1, "same", true},
+        {3, {30, 28}, 64, 48, 3, 1, 1, 1, "same", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const conv_case *c = &cases[i];

@@ -6,6 +6,7 @@
  *
  *     forward       w --reorder--> [w'] ; x, [w'], bias --conv--> y
  *     data gradient w --reorder--> [w'] ; dy, [w'] --conv--> dx
+ *                   or, where that is faster, w --turn--> [t] --reorder--> [t'] ; dy, [t'] --forward conv--> dx
  *     weight grad.  x, dy --conv--> [dw'], [db'] ; [dw'] --reorder (+ sum)--> dw ; [db'] --reorder + sum--> db
  *
  * Where the library's layout happens to be the plain one, the reorder is left out and the operand used directly.
@@ -13,7 +14,9 @@
  * Facts behind the choices (measured): `auto` may choose Winograd, which needs megabytes of scratch and loses
  * accuracy, so convolution_direct is asked for; convolution's weight gradient refuses a `sum` post-op, so accumulation
  * happens in the reorder back to the plain layout; the inner-product primitive accepts `sum` and ignores it, so
- * products go through matmul.
+ * products go through matmul. With a stride of 1 the data gradient is a forward convolution with the weights' taps in
+ * reverse order and channels exchanged, for which 2.x has the newer kernels (brgconv): 4 to 16 % faster from 16 columns
+ * on, twice as fast at 28x28 with 512 channels, slower below (1.1 at 14x14, 1.3 at 7x7), and no gain for 1x1.
  */
 #include "ops/onednn/onednn.h"
 
@@ -26,11 +29,12 @@
 enum { MOST_STAGES = 4, MOST_ARGS = 6, IN_WORKSPACE = -1 };
 
 typedef struct stage {
-    dnnl_primitive_t primitive;
+    dnnl_primitive_t primitive; /* NULL: turn the taps of args[0] into args[1] */
     dnnl_exec_arg_t args[MOST_ARGS];
     int operand[MOST_ARGS]; /* index of the operation's operand, or IN_WORKSPACE */
     uint64_t offset[MOST_ARGS];
     int count;
+    uint64_t taps, tap_bytes; /* of a turn */
 } stage;
 
 struct mf_dnn_engine {
@@ -211,10 +215,22 @@ static memfit_status finish(builder *b, dnnl_status_t status, const char *what, 
     return MEMFIT_OK;
 }
 
+/* Taps in reverse order: what turning a kernel by 180 degrees does, in any number of dimensions. */
+static void turn(const stage *st, const unsigned char *from, unsigned char *to)
+{
+#pragma omp parallel for schedule(static)
+    for (uint64_t i = 0; i < st->taps; i++)
+        memcpy(to + (st->taps - 1 - i) * st->tap_bytes, from + i * st->tap_bytes, st->tap_bytes);
+}
+
 memfit_status mf_dnn_run(mf_dnn *made, void *const *operands, void *workspace, memfit_error *err)
 {
     for (int i = 0; i < made->count; i++) {
         stage *st = &made->stages[i];
+        if (!st->primitive) {
+            turn(st, operands[st->operand[0]], (unsigned char *)workspace + st->offset[1]);
+            continue;
+        }
         for (int a = 0; a < st->count; a++) {
             void *at =
                 st->operand[a] == IN_WORKSPACE ? (unsigned char *)workspace + st->offset[a] : operands[st->operand[a]];
@@ -367,11 +383,91 @@ static dnnl_status_t make_grad_weights(builder *b, const mf_dnn_conv *c, const c
     return s;
 }
 
+/* The forward convolution that computes this data gradient, if the library is likely to be faster at it. */
+static bool turned_conv(const mf_dnn_conv *c, mf_dnn_conv *turned)
+{
+    enum { FEWEST_COLUMNS = 16 };
+    *turned = *c;
+    turned->direction = MF_DNN_FORWARD;
+    turned->in_channels = c->out_channels;
+    turned->out_channels = c->in_channels;
+    int64_t taps = 1;
+    for (int i = 0; i < c->dims; i++) {
+        if (c->stride[i] != 1 || c->dilation[i] != 1 || c->before[i] > c->kernel[i] - 1)
+            return false;
+        turned->in[i] = c->out[i];
+        turned->out[i] = c->in[i];
+        turned->before[i] = c->kernel[i] - 1 - c->before[i];
+        taps *= c->kernel[i];
+    }
+    return DNNL_VERSION_MAJOR < 3 && c->dims == 2 && c->groups == 1 && taps > 1 && c->dtype == MF_F32 &&
+           c->in[1] >= FEWEST_COLUMNS && c->out[1] >= FEWEST_COLUMNS && c->in_channels >= 16 && c->out_channels >= 16;
+}
+
+static bool is_new_kernel(dnnl_primitive_desc_t pd)
+{
+    const char *name = "";
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+           strncmp(name, "brgconv", 7) == 0;
+}
+
+static dnnl_status_t add_turned(builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_desc_t pd)
+{
+    uint64_t tap_bytes = (uint64_t)(c->in_channels * c->out_channels) * sizeof(float), taps = 1;
+    for (int i = 0; i < c->dims; i++)
+        taps *= (uint64_t)c->kernel[i];
+    uint64_t copy = take(b, taps * tap_bytes);
+    if (b->made) {
+        stage *st = &b->made->stages[b->made->count++];
+        st->operand[0] = 1;
+        st->offset[1] = copy;
+        st->taps = taps;
+        st->tap_bytes = tap_bytes;
+    }
+    mf_dnn_layout wanted = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+    argument from = {DNNL_ARG_WEIGHTS, MF_DNN_LAYOUT(l->plain), IN_WORKSPACE, copy};
+    argument weights = {DNNL_ARG_WEIGHTS, wanted, IN_WORKSPACE, take(b, dnnl_memory_desc_get_size(wanted))};
+    dnnl_status_t s = add_reorder(b, MF_DNN_LAYOUT(l->plain), from, wanted, weights, false);
+    argument args[3] = {{DNNL_ARG_SRC, l->desc.src, 0, 0}, weights, {DNNL_ARG_DST, l->desc.dst, 2, 0}};
+    return s == dnnl_success ? add_stage(b, pd, args, 3) : s;
+}
+
+/* Sets `served` when the data gradient was made this way. */
+static dnnl_status_t make_turned(builder *b, const mf_dnn_conv *c, dnnl_primitive_attr_t attr, bool *served)
+{
+    mf_dnn_conv turned;
+    *served = false;
+    if (!turned_conv(c, &turned))
+        return dnnl_success;
+    conv_layouts l = {0};
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t s = describe(&turned, &l);
+    if (s == dnnl_success) { /* the operand's own order: the channels are exchanged by its strides alone */
+        int64_t i = c->in_channels, o = c->out_channels;
+        dnnl_dims_t dims = {i, o, c->kernel[0], c->kernel[1]}, strides = {o, 1, c->kernel[1] * i * o, i * o};
+        mf_dnn_layout_drop(&l.plain);
+        s = mf_dnn_layout_strided(&l.plain, 4, dims, dnnl_f32, strides);
+    }
+    if (s == dnnl_success)
+        s = mf_dnn_desc_forward(&pd, b->engine->engine, &l.desc, attr);
+    *served = s == dnnl_success && is_new_kernel(pd);
+    if (*served)
+        s = add_turned(b, &turned, &l, pd);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    drop_layouts(&l);
+    return s == dnnl_unimplemented ? dnnl_success : s;
+}
+
 static dnnl_status_t make_conv(builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_attr_t attr)
 {
     dnnl_engine_t engine = b->engine->engine;
     dnnl_primitive_desc_t forward, pd;
-    dnnl_status_t s = mf_dnn_desc_forward(&forward, engine, &l->desc, attr);
+    bool served = false;
+    dnnl_status_t s = c->direction == MF_DNN_GRAD_DATA ? make_turned(b, c, attr, &served) : dnnl_success;
+    if (s != dnnl_success || served)
+        return s;
+    s = mf_dnn_desc_forward(&forward, engine, &l->desc, attr);
     if (s != dnnl_success)
         return s;
     if (c->direction == MF_DNN_FORWARD) {
