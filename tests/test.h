@@ -26,6 +26,38 @@
         }                                                                                                              \
     } while (0)
 
+/* A temporary folder for all tests of a file: cmocka_run_group_tests(tests, test_folder_make, test_folder_drop). */
+static inline char *test_folder(void)
+{
+    static char folder[64];
+    return folder;
+}
+
+static inline int test_folder_make(void **state)
+{
+    (void)state;
+    strcpy(test_folder(), "/tmp/memfit-test-XXXXXX");
+    return mkdtemp(test_folder()) ? 0 : 1;
+}
+
+static inline int test_folder_drop(void **state)
+{
+    (void)state;
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", test_folder());
+    return system(command);
+}
+
+/* `name` in that folder; good until the fourth call after this one. */
+static inline const char *test_path(const char *name)
+{
+    static char path[4][128];
+    static unsigned next;
+    char *p = path[next++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s", test_folder(), name);
+    return p;
+}
+
 /* The folder given by MEMFIT_SHARED_DATA (or data/ beside the checkout's parent in shared/), or NULL: tests that can
  * use the traces and files there skip without them. */
 static inline const char *test_shared_data(void)

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Trains models inside falling limits and looks at what happened:
 
-    python tools/sweep_budgets.py build/memfit FOLDER [--limits 20] [--rounds 3] [--batch N] [MODEL ...]
+    python tools/sweep_budgets.py build/memfit FOLDER [--limits 20] [--rounds 3] [--batch N] [--state FILE] [MODEL ...]
 
 FOLDER holds NAME.keras or NAME.json (tools/sweep_budgets.py --make FOLDER writes the usual ones, with Keras). For each
 model `memfit train` runs a few steps on synthetic data at limits spread evenly from the least that fits to what it
 takes without a limit. Per run: the measured peak (RssAnon + RssShmem sampled by the process itself and, from outside,
 by this script) is at most the limit, allocations_in_steps is 0, arena used = arena planned. Per model: more memory is
-never slower (median step of the fastest of the rounds; 10 % are noise on a busy machine), and where `memfit plan` at
-the middle limit suggests several ways that fit, their predicted order is the measured one.
+never slower (median step of the fastest of the rounds; 10 % are noise), and where `memfit plan` at the middle limit
+suggests several ways that fit, their predicted order is the measured one (ratios to the first are printed).
+
+Bytes do not depend on the load, times do: with --state FILE the limits can be found beside other programs, and the
+times taken later and in parts, in short spells of quiet (--rounds 9 --seconds 100 --forget-times MODEL).
 
 Exit status: the number of models that fail.
 """
@@ -121,12 +124,12 @@ def least(a, path, batch, most):
     return high
 
 
-def suggestions(a, path, batch, steps, limit):
-    """Predicted and measured order of the first three ways that fit and can be asked for by options."""
+def ways_of(a, path, batch, limit):
+    """The first three suggestions for a limit that fit and can be asked for by options: [slowdown, options]."""
     r = subprocess.run([a.program, "plan", path, "--batch-size", str(batch), "--memory", str(limit), "--gradient-accumulation",
                         "off", "--recompute", "off", "--json"], capture_output=True, text=True)
     if r.returncode not in (0, 3):
-        return None
+        return []
     ways = []
     for s in json.loads(r.stdout)["suggestions"]:
         named = re.search(r"\((--[^)]*)\)", s["change"])
@@ -136,74 +139,118 @@ def suggestions(a, path, batch, steps, limit):
                 options += ["--recompute", "auto" if "with recomputation" in s["change"] else "off"]
             if "--gradient-accumulation" not in options:
                 options += ["--gradient-accumulation", "off"]
-            ways.append((s["slowdown"], options))
-    ways = ways[:3]
-    if len(ways) < 2:
-        return None
-    times = []
-    for _, options in ways:
-        runs = [train(a, path, batch, steps, "--memory", str(limit), "--allow-changed-numerics", *options) for _ in range(a.rounds)]
-        times.append(min((r["step_ms"] for r in runs if r), default=float("inf")))
-    predicted = [w[0] for w in ways]
-    holds = all(times[i] <= times[j] * NOISE for i in range(len(ways)) for j in range(len(ways)) if predicted[i] <= predicted[j])
-    return holds, predicted, times
+            ways.append([s["slowdown"], options])
+    return ways[:3]
 
 
-def sweep(a, name):
+def find_limits(a, path, batch):
+    """What does not depend on the load of the machine: the limits, and the suggestions at the middle one."""
+    free = train(a, path, batch, 1, *a.more)
+    most = free["planned_peak_bytes"] + (128 << 10)  # the fixed cost varies by some pages from run to run
+    low = least(a, path, batch, most)
+    limits = [low + (most - low) * i // max(a.limits - 1, 1) for i in range(a.limits)]
+    ways = [] if a.no_order else ways_of(a, path, batch, limits[len(limits) // 2])
+    return {"low": low, "most": most, "limits": limits, "rows": {}, "wrong": [], "ways": [w + [None] for w in ways]}
+
+
+def one_limit(a, path, batch, steps, limit, state):
+    r = train(a, path, batch, steps, "--memory", str(limit), *a.more)
+    wrong = state["wrong"]
+    if not r:
+        wrong.append(f"{limit} does not fit, {state['low']} did")
+        return
+    peak = max(r["measured_peak_bytes"], r["seen_outside"])
+    if peak > limit:
+        wrong.append(f"{peak} bytes inside {limit}")
+    if r["planned_peak_bytes"] > limit:
+        wrong.append(f"planned {r['planned_peak_bytes']} inside {limit}")
+    if r["allocations_in_steps"]:
+        wrong.append(f"{r['allocations_in_steps']} allocations")
+    if r["arena_used_bytes"] != r["arena_bytes"]:
+        wrong.append("arena used is not arena planned")
+    old = state["rows"].get(str(limit))
+    if not old or r["step_ms"] < old["step_ms"]:
+        state["rows"][str(limit)] = dict({k: r[k] for k in ("step_ms", "planned_step_ms", "pieces", "recomputed_ops", "numerics")},
+                                         margin=(limit - peak) / limit)
+
+
+def one_way(a, path, batch, steps, way, state):
+    limit = state["limits"][len(state["limits"]) // 2]
+    r = train(a, path, batch, steps, "--memory", str(limit), "--allow-changed-numerics", *way[1])
+    if not r:
+        state["wrong"].append(f"suggested, but does not fit: {' '.join(way[1])}")
+    elif way[2] is None or r["step_ms"] < way[2]:
+        way[2] = r["step_ms"]
+
+
+def judge(state):
+    """What is wrong with a model's figures as far as they go; how much slower a larger limit was than a smaller one."""
+    wrong, rows, after = list(state["wrong"]), state["rows"], 0
+    order = sorted(rows, key=int)
+    for limit in reversed(order):  # from the largest limit down: never faster than with more memory
+        # A bitwise plan is preferred to a reordered one that is a little faster: 10 % are allowed for that.
+        if rows[limit]["planned_step_ms"] < after * 0.9:
+            wrong.append(f"predicted faster at {limit} than with more memory")
+        after = max(after, rows[limit]["planned_step_ms"])
+    worst = max([rows[x]["step_ms"] / rows[y]["step_ms"] for i, x in enumerate(order) for y in order[:i]], default=1.0)
+    if worst > NOISE:
+        wrong.append(f"more memory was {worst:.2f} times slower")
+    ways = [w for w in state["ways"] if w[2]]
+    if not all(x[2] <= y[2] * NOISE for x in ways for y in ways if x[0] <= y[0]):
+        wrong.append("suggestions come in another order")
+    return wrong, max(worst, 1.0)
+
+
+def row(name, batch, state):
+    wrong, worst = judge(state)
+    rows, ways = state["rows"], state["ways"]
+    order = sorted(rows, key=int)
+    first, last = rows[order[0]], rows[order[-1]]
+    said = "-"
+    if len(ways) > 1 and all(w[2] for w in ways):
+        said = f"{', '.join(f'{w[0]:.2f}' for w in ways)} / {', '.join(f'{w[2] / ways[0][2]:.2f}' for w in ways)}"
+    print(f"| {name}, {batch} | {state['low'] / 2**20:.2f} | {state['most'] / 2**20:.2f} | {len(rows)} | {min(r['margin'] for r in rows.values()):.1%} "
+          f"| {first['step_ms']:.2f} | {last['step_ms']:.2f} | {first['step_ms'] / last['step_ms']:.2f} | {worst:.2f} "
+          f"| {first['pieces']}, {first['recomputed_ops']} | {said} | {'; '.join(sorted(set(wrong))[:4]) or 'holds'} |", flush=True)
+    return bool(wrong)
+
+
+def sweep(a, name, states, until):
     path = next((os.path.join(a.folder, name + e) for e in (".keras", ".json") if os.path.exists(os.path.join(a.folder, name + e))), None)
     if not path:
         sys.exit(f"{a.folder} has no {name}")
     batch, steps = MODELS.get(name, (150, 2))
     batch, steps = a.batch or batch, a.steps or steps
-    free = train(a, path, batch, steps, *a.more)
-    most = free["planned_peak_bytes"] + (128 << 10)  # the fixed cost varies by some pages from run to run
-    low = least(a, path, batch, most)
-    limits = [low + (most - low) * i // max(a.limits - 1, 1) for i in range(a.limits)]
-    wrong, rows = [], {}
-    for k in range(a.rounds):
-        for limit in limits:
-            r = train(a, path, batch, steps, "--memory", str(limit), *a.more)
-            if not r:
-                wrong.append(f"{limit} does not fit, {low} did")
-                continue
-            peak = max(r["measured_peak_bytes"], r["seen_outside"])
-            if peak > limit:
-                wrong.append(f"{peak} bytes inside {limit}")
-            if r["planned_peak_bytes"] > limit:
-                wrong.append(f"planned {r['planned_peak_bytes']} inside {limit}")
-            if r["allocations_in_steps"]:
-                wrong.append(f"{r['allocations_in_steps']} allocations")
-            if r["arena_used_bytes"] != r["arena_bytes"]:
-                wrong.append("arena used is not arena planned")
-            old = rows.get(limit)
-            if not old or r["step_ms"] < old["step_ms"]:
-                rows[limit] = r
-            if old and k == 0:
-                wrong.append("a limit twice")
-    planned_after = 0
-    order = sorted(rows)
-    for limit in reversed(order):  # from the largest limit down: never faster than with more memory
-        r = rows[limit]
-        # A bitwise plan is preferred to a reordered one that is a little faster: 10 % are allowed for that.
-        if r["planned_step_ms"] < planned_after * 0.9:
-            wrong.append(f"predicted faster at {limit} than with more memory")
-        planned_after = max(planned_after, r["planned_step_ms"])
-    worst = 1.0  # how much slower a larger limit was than a smaller one
-    for i, limit in enumerate(order):
-        for other in order[:i]:
-            worst = max(worst, rows[limit]["step_ms"] / rows[other]["step_ms"])
-    if worst > NOISE:
-        wrong.append(f"more memory was {worst:.2f} times slower")
-    ways = None if a.no_order else suggestions(a, path, batch, steps, limits[len(limits) // 2])
-    if ways and not ways[0]:
-        wrong.append(f"suggestions: predicted {ways[1]}, measured {ways[2]}")
-    first, last = rows[order[0]], rows[order[-1]]
-    said = "-" if not ways else f"{'<'.join(f'{x:.2f}' for x in ways[1])} / {'<'.join(f'{x:.1f}' for x in ways[2])} ms"
-    margin = min((limit - max(r["measured_peak_bytes"], r["seen_outside"])) / limit for limit, r in rows.items())
-    print(f"| {name}, {batch} | {low / 2**20:.2f} | {most / 2**20:.2f} | {len(rows)} | {margin:.1%} | {first['step_ms']:.1f} | {last['step_ms']:.1f} "
-          f"| {first['step_ms'] / last['step_ms']:.2f} | {worst:.2f} | {first['pieces']}, {first['recomputed_ops']} | {said} | {'; '.join(sorted(set(wrong))[:4]) or 'holds'} |",
-          flush=True)
-    return bool(wrong)
+    if name not in states:
+        states[name] = find_limits(a, path, batch)
+        save(a, states)
+    state = states[name]
+    if a.forget_times:
+        for r in state["rows"].values():
+            r["step_ms"] = float("inf")
+        for w in state["ways"]:
+            w[2] = None
+    done, longest = 0, 0
+    while done < a.rounds:  # a round is all limits and all suggestions: what slows the machine for a while slows several
+        began = time.time()
+        if until and began + longest * 1.1 > until:
+            break
+        for limit in state["limits"]:
+            one_limit(a, path, batch, steps, limit, state)
+        for way in state["ways"] if len(state["ways"]) > 1 else []:
+            one_way(a, path, batch, steps, way, state)
+        longest = max(longest, time.time() - began)
+        done += 1
+        save(a, states)
+    bad = row(name, batch, state)
+    print(f"{name}: {done} rounds of {longest:.0f} s", file=sys.stderr)
+    return bad
+
+
+def save(a, states):
+    if a.state:
+        with open(a.state, "w") as f:
+            json.dump(states, f, indent=1)
 
 
 def main():
@@ -216,6 +263,9 @@ def main():
     parser.add_argument("--batch", type=int)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--more", default="", type=str.split, help="more options for memfit train, as one word")
+    parser.add_argument("--state", help="keeps figures from call to call: the best time of all of them counts")
+    parser.add_argument("--seconds", type=float, help="start no round that would not end within this time")
+    parser.add_argument("--forget-times", action="store_true", help="of the state: they were taken on a busy machine")
     parser.add_argument("--no-order", action="store_true", help="leave the order of suggestions out")
     if sys.argv[1:2] == ["--make"]:
         return make(sys.argv[2])
@@ -223,7 +273,12 @@ def main():
     a.more = a.more or []
     print("| model, batch | least MiB | all MiB | limits | closest to limit | ms at least | ms with all | slower | worst step back | pieces, recomputed at least "
           "| suggestions: predicted / measured | |\n|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    return sum(sweep(a, name) for name in a.model)
+    states = {}
+    if a.state and os.path.exists(a.state):
+        with open(a.state) as f:
+            states = json.load(f)
+    until = time.time() + a.seconds if a.seconds else None
+    return sum(sweep(a, name, states, until) for name in a.model)
 
 
 sys.exit(main())

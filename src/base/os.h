@@ -14,6 +14,11 @@ typedef struct mf_mapping {
 /* NOT_FOUND for a missing file, DAMAGED for a directory or device, IO otherwise; the message names the path. */
 memfit_status mf_os_map_file(const char *path, mf_mapping *mapping, memfit_error *err);
 void mf_os_unmap_file(mf_mapping *mapping);
+/* The same, and the file stays open as *descriptor (-1 on failure), so that one can ask whether it still is as long:
+ * reading a mapping beyond the end of its file is a signal, not an error. */
+memfit_status mf_os_map_watched(const char *path, mf_mapping *mapping, int *descriptor, memfit_error *err);
+uint64_t mf_os_watched_bytes(int descriptor); /* 0 when it cannot be told */
+void mf_os_unwatch(int descriptor);
 bool mf_os_is_folder(const char *path);
 
 /* A file written whole or not at all: temporary name beside the target, fsync, rename. */

@@ -17,8 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-memfit_status mf_os_map_file(const char *path, mf_mapping *mapping, memfit_error *err)
+memfit_status mf_os_map_watched(const char *path, mf_mapping *mapping, int *descriptor, memfit_error *err)
 {
+    *descriptor = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return mf_fail(err, errno == ENOENT || errno == ENOTDIR ? MEMFIT_NOT_FOUND : MEMFIT_IO, "%s: %s", path,
@@ -40,8 +41,31 @@ memfit_status mf_os_map_file(const char *path, mf_mapping *mapping, memfit_error
         else
             *mapping = (mf_mapping){p, (uint64_t)st.st_size};
     }
-    close(fd);
+    if (status == MEMFIT_OK)
+        *descriptor = fd;
+    else
+        close(fd);
     return status;
+}
+
+memfit_status mf_os_map_file(const char *path, mf_mapping *mapping, memfit_error *err)
+{
+    int descriptor;
+    memfit_status status = mf_os_map_watched(path, mapping, &descriptor, err);
+    mf_os_unwatch(descriptor);
+    return status;
+}
+
+uint64_t mf_os_watched_bytes(int descriptor)
+{
+    struct stat st;
+    return fstat(descriptor, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+void mf_os_unwatch(int descriptor)
+{
+    if (descriptor >= 0)
+        close(descriptor);
 }
 
 bool mf_os_is_folder(const char *path)

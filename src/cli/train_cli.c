@@ -56,9 +56,22 @@ void train_cli_short_spin(char **argv)
         execv("/proc/self/exe", argv - 1); /* argv begins with the command; the program's own name is before it */
 }
 
+/* Files are mapped. Each piece of data is read after a look at the file's length; this is for the instant between, and
+ * for disks that fail. */
+static void mapped_file_lost(int number)
+{
+    static const char text[] = "\nmemfit: a file in use became shorter while it was read, or its disk failed\n"
+                               "  checkpoints written before are whole\n";
+    (void)number;
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+    _exit(CLI_BAD_INPUT);
+}
+
 int train_cli_resolve(const cli_command *command, train_cli *cli)
 {
     memfit_error err;
+    signal(SIGBUS, mapped_file_lost);
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` then is an error of writing, with a message, and not the end */
     if (cli->memory && memfit_size_parse(cli->memory, mf_os_total_memory(), &cli->o.memory_bytes, &err) != MEMFIT_OK)
         return cli_usage_error(command, "--memory: %s\n  %s", err.message, err.hint);

@@ -1,7 +1,17 @@
 /*
- * data_csv.c: tables of numbers. The last column, or those named y, label, target or class, are the targets; a header
- * row is recognised by not being numbers. Rows are read twice: once to count, once to convert into a temporary file,
- * so that a table of any length is read in constant memory and in any order.
+ * data_csv.c: tables of numbers.
+ *
+ *   columns   separated by ';' if the first row has one, else by tabs, else by ','; quotes protect a separator
+ *   header    a first row without any number, or one whose words stand over a row of numbers
+ *   targets   a column named y, label, target or class; else, when the model takes `inputs` columns, what is behind
+ *             those (none when predicting); else the last column
+ *
+ * Lines before the first row that begin with # are comments. True and False are 1 and 0. Rows are read twice: once to
+ * count, once to convert into a temporary file, so that a table of any length is read in constant memory and in any
+ * order.
+ *
+ * Dropped: a first row is a header as soon as one field is no number. It made a first sample with a missing value
+ * vanish without a word.
  */
 #include "base/error.h"
 #include "data/source.h"
@@ -16,34 +26,50 @@ typedef struct table {
     const char *path;
     const char *at, *end;
     uint64_t line;
-    int64_t columns, target;
+    char separator;
+    int64_t columns, first_target, targets;
 } table;
 
-/* One field; *last is true when the row ends after it. */
-static bool next_field(table *t, char *field, bool *last)
+static bool ends_line(char c)
 {
-    size_t n = 0;
-    const char *p = t->at;
-    while (p < t->end && *p != ',' && *p != ';' && *p != '\t' && *p != '\n' && *p != '\r') {
-        if (n + 1 < MOST_FIELD && *p != '"' && *p != ' ')
-            field[n++] = *p;
-        p++;
-    }
-    field[n] = 0;
-    *last = p >= t->end || *p == '\n' || *p == '\r';
-    if (p < t->end && *p == '\r')
-        p++;
-    if (p < t->end)
-        p++;
-    t->at = p;
-    return n > 0;
+    return c == '\n' || c == '\r';
 }
 
+/* One field; *last is true when the row ends after it. A field that is too long for a number is cut. */
+static void next_field(table *t, char *field, bool *last)
+{
+    size_t n = 0;
+    bool quoted = false;
+    const char *p = t->at;
+    for (; p < t->end && !ends_line(*p) && (quoted || *p != t->separator); p++) {
+        if (*p == '"')
+            quoted = !quoted;
+        else if (n + 1 < MOST_FIELD && *p != ' ')
+            field[n++] = *p;
+        else if (*p != ' ')
+            field[MOST_FIELD - 2] = '~'; /* too long: no number whatever it begins with */
+    }
+    field[n] = 0;
+    *last = p >= t->end || ends_line(*p);
+    if (p + 1 < t->end && p[0] == '\r' && p[1] == '\n')
+        p++;
+    t->at = p < t->end ? p + 1 : p;
+}
+
+/* Lines of nothing but blanks. */
 static void skip_empty(table *t)
 {
-    while (t->at < t->end && (*t->at == '\n' || *t->at == '\r')) {
-        t->line += *t->at == '\n';
-        t->at++;
+    for (const char *p = t->at; p < t->end && (ends_line(*p) || *p == ' ' || (*p == '\t' && t->separator != '\t'));) {
+        bool line_end = ends_line(*p);
+        if (p + 1 < t->end && p[0] == '\r' && p[1] == '\n')
+            p++;
+        p++;
+        if (line_end) {
+            t->line++;
+            t->at = p;
+        } else if (p == t->end) {
+            t->at = p;
+        }
     }
 }
 
@@ -51,37 +77,92 @@ static bool is_number(const char *field, double *value)
 {
     char *end;
     *value = strtod(field, &end);
-    return end != field && *end == 0;
+    if (end != field && *end == 0)
+        return true;
+    *value = strcasecmp(field, "true") == 0;
+    return *value != 0 || strcasecmp(field, "false") == 0;
 }
 
-/* Looks at the first row: its width, whether it names the columns, which one is the target. */
-static memfit_status first_row(table *t, bool *header, memfit_error *err)
+/* Numbers, missing values and words in the row at t->at. */
+static void count_fields(table t, int64_t *numbers, int64_t *missing, int64_t *words)
 {
     char field[MOST_FIELD];
-    bool last = false;
     double v;
-    const char *start = t->at;
-    *header = false;
-    t->columns = 0;
-    t->target = -1;
-    while (!last && t->columns < MOST_COLUMNS) {
-        next_field(t, field, &last);
-        if (!is_number(field, &v))
-            *header = true;
-        if (strcasecmp(field, "y") == 0 || strcasecmp(field, "label") == 0 || strcasecmp(field, "target") == 0 ||
-            strcasecmp(field, "class") == 0)
-            t->target = t->columns;
-        t->columns++;
+    *numbers = *missing = *words = 0;
+    for (bool last = t.at >= t.end; !last;) {
+        next_field(&t, field, &last);
+        bool gone = !field[0] || !strcasecmp(field, "na") || !strcasecmp(field, "null") || !strcasecmp(field, "none");
+        ++*(is_number(field, &v) ? numbers : gone ? missing : words);
     }
-    if (t->columns < 2)
+}
+
+static bool has_header(const table *t)
+{
+    int64_t numbers, missing, words, below, none, no;
+    count_fields(*t, &numbers, &missing, &words);
+    if (numbers == 0)
+        return words > 0;
+    table next = *t;
+    char field[MOST_FIELD];
+    for (bool last = false; !last;)
+        next_field(&next, field, &last);
+    skip_empty(&next);
+    count_fields(next, &below, &none, &no);
+    return words > 0 && missing == 0 && below == numbers + words && none == 0 && no == 0;
+}
+
+static void find_separator(table *t)
+{
+    t->separator = ',';
+    bool quoted = false;
+    for (const char *p = t->at; p < t->end && !ends_line(*p); p++) {
+        if (*p == '"')
+            quoted = !quoted;
+        else if (!quoted && (*p == ';' || (*p == '\t' && t->separator == ',')))
+            t->separator = *p;
+    }
+}
+
+/* Looks at the first row: its width, whether it names the columns, which ones are targets. */
+static memfit_status first_row(table *t, int64_t inputs, memfit_error *err)
+{
+    static const char *const names[] = {"y", "label", "target", "class"};
+    char field[MOST_FIELD];
+    find_separator(t);
+    bool header = has_header(t), last = false;
+    const char *start = t->at;
+    t->first_target = -1;
+    for (t->columns = 0; !last && t->columns < MOST_COLUMNS; t->columns++) {
+        next_field(t, field, &last);
+        for (size_t i = 0; header && i < sizeof names / sizeof *names; i++)
+            if (strcasecmp(field, names[i]) == 0)
+                t->first_target = t->columns;
+    }
+    t->targets = 1;
+    if (t->first_target < 0 && inputs > 0 && inputs <= t->columns) {
+        t->first_target = inputs;
+        t->targets = t->columns - inputs;
+    } else if (t->first_target < 0) {
+        t->first_target = t->columns - 1;
+    }
+    if (t->columns < 2 && t->targets)
         return mf_fail(err, MEMFIT_DAMAGED, "%s has one column: at least one input and one target are needed", t->path);
-    if (t->target < 0)
-        t->target = t->columns - 1;
-    if (!*header)
+    if (!header)
         t->at = start;
     else
         t->line++;
     return MEMFIT_OK;
+}
+
+static memfit_status not_a_number(const table *t, int64_t column, const char *field, memfit_error *err)
+{
+    const char *hint = "numbers are needed: replace names by numbers from 0 (pandas.factorize), dates by days";
+    if (!field[0])
+        hint = "a value is missing: fill it in, or drop the row";
+    else if (strspn(field, "0123456789,+-eE") == strlen(field) && strchr(field, ','))
+        hint = "is the comma meant as a decimal point? Numbers are read with a point";
+    return mf_fail(err, MEMFIT_DAMAGED, "%s, line %llu, column %lld: \"%s\" is not a number\n%s", t->path,
+                   (unsigned long long)t->line, (long long)column + 1, field, hint);
 }
 
 static memfit_status convert(table *t, int64_t rows, float *x, float *y, memfit_error *err)
@@ -90,17 +171,16 @@ static memfit_status convert(table *t, int64_t rows, float *x, float *y, memfit_
     for (int64_t r = 0; r < rows; r++) {
         skip_empty(t);
         bool last = false;
-        int64_t c = 0, k = 0;
+        int64_t c = 0;
         for (; !last; c++) {
-            double v;
+            double v = 0;
             next_field(t, field, &last);
             if (c < t->columns && !is_number(field, &v))
-                return mf_fail(err, MEMFIT_DAMAGED, "%s, line %llu, column %lld: \"%s\" is not a number", t->path,
-                               (unsigned long long)t->line, (long long)c + 1, field);
-            if (c < t->columns && c == t->target)
-                y[r] = (float)v;
+                return not_a_number(t, c, field, err);
+            if (c < t->columns && c >= t->first_target && c < t->first_target + t->targets)
+                *y++ = (float)v;
             else if (c < t->columns)
-                x[r * (t->columns - 1) + k++] = (float)v;
+                *x++ = (float)v;
         }
         if (c != t->columns)
             return mf_fail(err, MEMFIT_DAMAGED, "%s, line %llu: %lld columns where the first row has %lld", t->path,
@@ -117,36 +197,38 @@ static int64_t count_rows(table t)
         skip_empty(&t);
         if (t.at >= t.end)
             return rows;
-        const char *nl = memchr(t.at, '\n', (size_t)(t.end - t.at));
-        t.at = nl ? nl + 1 : t.end;
+        while (t.at < t.end && !ends_line(*t.at))
+            t.at++;
         rows++;
     }
 }
 
-memfit_status mf_source_csv(mf_source *source, const unsigned char *data, uint64_t bytes, const mf_log *log,
-                            memfit_error *err)
+memfit_status mf_source_csv(mf_source *source, const unsigned char *data, uint64_t bytes, int64_t inputs,
+                            const mf_log *log, memfit_error *err)
 {
     (void)log;
-    table t = {.path = source->path, .at = (const char *)data, .end = (const char *)data + bytes, .line = 1};
+    table t = {
+        .path = source->path, .at = (const char *)data, .end = (const char *)data + bytes, .line = 1, .separator = ','};
     if (bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0)
         t.at += 3;
-    bool header;
-    skip_empty(&t);
-    memfit_status status = first_row(&t, &header, err);
+    for (skip_empty(&t); t.at < t.end && *t.at == '#'; skip_empty(&t))
+        while (t.at < t.end && !ends_line(*t.at))
+            t.at++;
+    memfit_status status = first_row(&t, inputs, err);
     if (status != MEMFIT_OK)
         return status;
-    int64_t rows = count_rows(t);
+    int64_t rows = count_rows(t), wide = t.columns - t.targets;
     if (rows == 0)
         return mf_fail(err, MEMFIT_DAMAGED, "%s holds no rows", source->path);
     unsigned char *space;
-    uint64_t x_bytes = (uint64_t)rows * (uint64_t)(t.columns - 1) * 4, y_bytes = (uint64_t)rows * 4;
+    uint64_t x_bytes = (uint64_t)rows * (uint64_t)wide * 4, y_bytes = (uint64_t)rows * (uint64_t)t.targets * 4;
     status = mf_source_spool(source, x_bytes + y_bytes, &space, err);
     if (status == MEMFIT_OK)
         status = convert(&t, rows, (float *)(void *)space, (float *)(void *)(space + x_bytes), err);
-    mf_shape sx = {.rank = 2, .dim = {rows, t.columns - 1}}, sy = {.rank = 1, .dim = {rows}};
+    mf_shape sx = {.rank = 2, .dim = {rows, wide}}, sy = {.rank = t.targets > 1 ? 2 : 1, .dim = {rows, t.targets}};
     if (status == MEMFIT_OK)
         status = mf_source_add(source, "x", MF_F32, &sx, space, x_bytes, err);
-    if (status == MEMFIT_OK)
+    if (status == MEMFIT_OK && t.targets)
         status = mf_source_add(source, "y", MF_F32, &sy, space + x_bytes, y_bytes, err);
     return status;
 }

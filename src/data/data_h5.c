@@ -61,8 +61,13 @@ static memfit_status add_dataset(mf_source *source, const char *name, const mf_h
 {
     mf_dtype dtype;
     mf_shape shape = {.rank = d->rank};
-    if (!type_of(d, &dtype))
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: %s has elements of a type that is not read", source->path, name);
+    if (!type_of(d, &dtype)) {
+        memfit_error why;
+        mf_fail(&why, MEMFIT_UNSUPPORTED,
+                "%s: %s has elements of a type that is not read\nsave it as float32, uint8 or int32", source->path,
+                name);
+        return mf_source_add_unusable(source, name, &why, err);
+    }
     for (unsigned i = 0; i < d->rank; i++)
         shape.dim[i] = (int64_t)d->shape[i];
     const unsigned char *data = d->data;

@@ -19,10 +19,19 @@ static double load(mf_dtype dtype, const void *data, uint64_t i)
         memcpy(&d, (const char *)data + i * 8, 8);
         return d;
     }
-    case MF_I64:
-    case MF_U64: {
+    case MF_I64: {
         int64_t v;
         memcpy(&v, (const char *)data + i * 8, 8);
+        return (double)v;
+    }
+    case MF_U64: {
+        uint64_t v;
+        memcpy(&v, (const char *)data + i * 8, 8);
+        return (double)v;
+    }
+    case MF_U32: {
+        uint32_t v;
+        memcpy(&v, (const char *)data + i * 4, 4);
         return (double)v;
     }
     case MF_I32: {
@@ -136,8 +145,9 @@ static const mf_array *find_for(const mf_source *source, const mf_feed *feed, ui
     }
     if (!a && feed->index == 0)
         a = mf_source_find(source, letter);
-    static const char *const train[2][3] = {{"x_train", "images", "data"}, {"y_train", "labels", "target"}};
-    for (unsigned i = 0; !a && i < 3 && feed->role < 2 && feed->index == 0; i++)
+    static const char *const train[2][6] = {{"X", "x_train", "X_train", "images", "data", "features"},
+                                            {"Y", "y_train", "Y_train", "labels", "target", "targets"}};
+    for (unsigned i = 0; !a && i < 6 && feed->role < 2 && feed->index == 0; i++)
         a = mf_source_find(source, train[feed->role][i]);
     if (!a && feed->role == 0 && of_role == 1 && source->count == 1)
         a = &source->arrays[0];
@@ -168,6 +178,17 @@ static mf_shape sample_shape(const mf_shape *s)
     return r;
 }
 
+/* (C, H, W) where (H, W, C) is wanted. */
+static bool channels_first(const mf_shape *have, const mf_shape *want)
+{
+    if (have->rank < 3 || have->rank != want->rank || have->dim[0] != want->dim[want->rank - 1])
+        return false;
+    for (uint32_t d = 1; d < have->rank; d++)
+        if (have->dim[d] != want->dim[d - 1])
+            return false;
+    return true;
+}
+
 static memfit_status wrong_shape(const mf_source *source, const mf_feed *feed, const mf_array *a, const mf_tensor *t,
                                  memfit_error *err)
 {
@@ -175,11 +196,16 @@ static memfit_status wrong_shape(const mf_source *source, const mf_feed *feed, c
     mf_shape w = sample_shape(&t->shape), h = sample_shape(&a->shape);
     mf_shape_format(&w, want, sizeof want);
     mf_shape_format(&h, have, sizeof have);
-    return mf_fail(
-        err, MEMFIT_DAMAGED, "%s %s expects samples of shape %s, but %s in %s has %s\n%s",
-        feed->role == 0 ? "layer" : "output", feed->name ? feed->name : "?", want, a->name, source->path, have,
-        feed->role == 1 ? "whole-number labels go with a sparse loss, one-hot ones with categorical_crossentropy"
-                        : "reshape the data, or plan the model for it with --input-shape");
+    const char *hint = "reshape the data, or plan the model for it with --input-shape";
+    if (feed->role == 1)
+        hint = "whole-number labels go with a sparse loss, one-hot ones with categorical_crossentropy";
+    else if (channels_first(&h, &w))
+        hint = "the channels stand first, the model wants them last: numpy.moveaxis(x, 1, -1)";
+    else if (mf_source_is_table(source->path))
+        hint = "every column but the targets is an input: is one too many, such as a row number?";
+    return mf_fail(err, MEMFIT_DAMAGED, "%s %s expects samples of shape %s, but %s in %s has %s\n%s",
+                   feed->role == 0 ? "layer" : "output", feed->name ? feed->name : "?", want, a->name, source->path,
+                   have, hint);
 }
 
 static uint32_t feeds_of_role(const mf_graph *graph, uint32_t role)
@@ -188,6 +214,26 @@ static uint32_t feeds_of_role(const mf_graph *graph, uint32_t role)
     for (uint32_t i = 0; i < graph->feed_count; i++)
         n += graph->feeds[i].role == role;
     return n;
+}
+
+/* One finite weight for each sample. */
+static memfit_status check_weights(const mf_feeder *f, const mf_array *a, memfit_error *err)
+{
+    if (!a || !a->data)
+        return MEMFIT_OK;
+    if (a->sample_bytes != mf_dtype_bytes(a->dtype)) {
+        char have[128];
+        mf_shape_format(&a->shape, have, sizeof have);
+        return mf_fail(err, MEMFIT_DAMAGED, "%s: %s has shape %s, but one weight for each of %lld samples is wanted",
+                       f->source->path, a->name, have, (long long)f->source->samples);
+    }
+    for (int64_t i = 0; i < f->source->samples; i++) {
+        double v = load(a->dtype, a->data, (uint64_t)i);
+        if (!isfinite(v))
+            return mf_fail(err, MEMFIT_DAMAGED, "%s: %s of sample %lld is %g: weights must be finite", f->source->path,
+                           a->name, (long long)i, v);
+    }
+    return MEMFIT_OK;
 }
 
 static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, const mf_feeder_options *options,
@@ -203,8 +249,15 @@ static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, 
     if (feed->role == 1 && !options->targets)
         return MEMFIT_OK;
     l->array = find_for(f->source, feed, feeds_of_role(graph, feed->role));
+    if (l->array && l->array->unusable)
+        return mf_fail(err, l->array->why, "%s", l->array->unusable);
     if (feed->role == 2)
-        return MEMFIT_OK;
+        return check_weights(f, l->array, err);
+    if (!l->array && f->source->count == 1 && feed->role == 1)
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s has no array for output %s: it holds %s alone\n"
+                       "put inputs and targets into one file: numpy.savez(\"data.npz\", x=x, y=y)",
+                       f->source->path, feed->name ? feed->name : "?", f->source->arrays[0].name);
     if (!l->array)
         return mf_fail(err, MEMFIT_DAMAGED, "%s has no array for %s %s\nname it %s, or %s", f->source->path,
                        feed->role == 0 ? "input" : "output", feed->name ? feed->name : "?", feed->role == 0 ? "x" : "y",

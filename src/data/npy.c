@@ -3,8 +3,9 @@
  *
  * A .npy is a magic number, a version, a header that is a Python dictionary of three known keys, and raw bytes:
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (1797, 8, 8), }
- * The dictionary is read by a small reader of just that form. Fortran order, big-endian and object arrays are refused
- * by name.
+ * The dictionary is read by a small reader of just that form. Arrays in Fortran order or of the other byte order are
+ * rewritten once into a temporary file. What has no numbers (text, objects, dates) is refused by name, but only when
+ * it is asked for: archives often hold the classes' names beside the data.
  */
 #include "base/error.h"
 #include "data/source.h"
@@ -19,6 +20,7 @@ typedef struct npy_head {
     mf_dtype dtype;
     mf_shape shape;
     uint64_t data_at;
+    bool fortran, swapped;
 } npy_head;
 
 static bool type_of(const char *descr, mf_dtype *dtype)
@@ -86,26 +88,82 @@ static memfit_status read_head(const unsigned char *data, uint64_t bytes, const 
         size_t n = strcspn(descr + 1, "'");
         snprintf(type, sizeof type, "%.*s", (int)(n < 15 ? n : 15), descr + 1);
     }
+    head->swapped = type[0] == '>';
+    if (head->swapped)
+        type[0] = '<';
+    head->fortran = order && strncmp(order, "True", 4) == 0;
+    bool text_like = type[0] && strchr("USOa", type[1]);
     if (!type_of(type, &head->dtype))
-        return mf_fail(err, MEMFIT_UNSUPPORTED,
-                       "%s: elements of type %s are not read\nsave it as float32, uint8 or int32", where,
-                       type[0] ? type : "(structured)");
-    if (order && strncmp(order, "True", 4) == 0)
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s is stored in Fortran order\nsave numpy.ascontiguousarray(a)",
-                       where);
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: elements of type %s are not read\n%s", where,
+                       type[0] ? type : "(structured)",
+                       text_like ? "numbers are needed; numpy.unique(y, return_inverse=True)[1] numbers names from 0"
+                                 : "save it as float32, uint8 or int32");
     return read_shape(value_of(text, "shape"), &head->shape, where, err);
 }
 
-memfit_status mf_source_npy(mf_source *source, const char *name, const unsigned char *data, uint64_t bytes,
-                            memfit_error *err)
+/* Row by row and in this machine's byte order. */
+static void rewrite(const npy_head *head, const unsigned char *from, unsigned char *to)
+{
+    uint64_t size = mf_dtype_bytes(head->dtype), count = mf_shape_count(&head->shape);
+    uint64_t step[MF_MOST_DIMS], at[MF_MOST_DIMS] = {0}, rank = head->shape.rank, stride = size;
+    for (uint64_t d = 0; d < rank; d++) {
+        step[d] = stride;
+        stride *= (uint64_t)head->shape.dim[d];
+    }
+    for (uint64_t i = 0, offset = 0; i < count; i++) {
+        const unsigned char *element = from + (head->fortran ? offset : i * size);
+        for (uint64_t b = 0; b < size; b++)
+            to[i * size + b] = element[head->swapped ? size - 1 - b : b];
+        for (uint64_t d = rank; d-- > 0;) { /* the last axis turns fastest */
+            offset += step[d];
+            if (++at[d] < (uint64_t)head->shape.dim[d])
+                break;
+            offset -= step[d] * at[d];
+            at[d] = 0;
+        }
+    }
+}
+
+static memfit_status add_npy(mf_source *source, const char *name, const unsigned char *data, uint64_t bytes,
+                             const mf_log *log, memfit_error *err)
 {
     npy_head head;
-    char where[256];
+    char where[256], text[24];
     snprintf(where, sizeof where, "%.180s (%.60s)", source->path, name);
     memfit_status status = read_head(data, bytes, where, &head, err);
     if (status != MEMFIT_OK)
         return status;
-    return mf_source_add(source, name, head.dtype, &head.shape, data + head.data_at, bytes - head.data_at, err);
+    data += head.data_at;
+    bytes -= head.data_at;
+    uint64_t count = mf_shape_count(&head.shape), size = mf_dtype_bytes(head.dtype);
+    head.fortran = head.fortran && head.shape.rank > 1;
+    head.swapped = head.swapped && size > 1;
+    bool whole = count <= UINT64_MAX / 16 && count * size <= bytes; /* mf_source_add says what is wrong */
+    if (whole && count && (head.fortran || head.swapped)) {
+        unsigned char *out;
+        status = mf_source_spool(source, count * size, &out, err);
+        if (status != MEMFIT_OK)
+            return status;
+        mf_log_write(log, MF_LOG_NOTE, "%s is stored %s; rewritten to a temporary file of %s", where,
+                     head.fortran ? "in Fortran order" : "with the other byte order",
+                     memfit_size_format(count * size, text, sizeof text));
+        rewrite(&head, data, out);
+        data = out;
+        bytes = count * size;
+    }
+    return mf_source_add(source, name, head.dtype, &head.shape, data, bytes, err);
+}
+
+memfit_status mf_source_npy(mf_source *source, const char *name, const unsigned char *data, uint64_t bytes,
+                            const mf_log *log, memfit_error *err)
+{
+    memfit_error why;
+    memfit_status status = add_npy(source, name, data, bytes, log, &why);
+    if (status == MEMFIT_UNSUPPORTED)
+        return mf_source_add_unusable(source, name, &why, err);
+    if (status != MEMFIT_OK && err)
+        *err = why;
+    return status;
 }
 
 /* Inflates a member into `out`, exactly `bytes` of them. */
@@ -167,7 +225,7 @@ memfit_status mf_source_npz(mf_source *source, const unsigned char *data, uint64
             member = unpacked;
         }
         if (status == MEMFIT_OK)
-            status = mf_source_npy(source, name, member, m->bytes, err);
+            status = mf_source_npy(source, name, member, m->bytes, log, err);
     }
     return status;
 }

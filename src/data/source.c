@@ -9,32 +9,49 @@
 #include <string.h>
 #include <strings.h>
 
+static memfit_status append(mf_source *source, const char *name, mf_array array, memfit_error *err)
+{
+    mf_array *grown = MF_NEW_ARRAY(&source->arena, mf_array, source->count + 1);
+    array.name = mf_arena_strdup(&source->arena, name);
+    if (!grown || !array.name)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
+    if (source->count)
+        memcpy(grown, source->arrays, source->count * sizeof *grown);
+    grown[source->count] = array;
+    source->arrays = grown;
+    source->count++;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_source_add_unusable(mf_source *source, const char *name, const memfit_error *why, memfit_error *err)
+{
+    char *text = mf_arena_printf(&source->arena, "%s%s%s", why->message, why->hint[0] ? "\n" : "", why->hint);
+    if (!text)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
+    return append(source, name, (mf_array){.unusable = text, .why = why->code}, err);
+}
+
 memfit_status mf_source_add(mf_source *source, const char *name, mf_dtype dtype, const mf_shape *shape,
                             const unsigned char *data, uint64_t bytes, memfit_error *err)
 {
-    if (shape->rank < 1)
-        return mf_fail(err, MEMFIT_DAMAGED, "%s: array %s is a single number: the first axis must count samples",
-                       source->path, name);
+    memfit_error why;
     uint64_t count = mf_shape_count(shape), size = mf_dtype_bytes(dtype);
+    if (shape->rank < 1) {
+        mf_fail(&why, MEMFIT_DAMAGED, "%s: array %s is a single number: the first axis must count samples",
+                source->path, name);
+        return mf_source_add_unusable(source, name, &why, err);
+    }
     if (count == UINT64_MAX || count > UINT64_MAX / 16 || count * size > bytes)
         return mf_fail(err, MEMFIT_DAMAGED,
                        "%s: array %s is cut off: %llu bytes where its shape needs %llu\n"
                        "the file is truncated; copy or make it again",
                        source->path, name, (unsigned long long)bytes, (unsigned long long)(count * size));
-    mf_array *grown = MF_NEW_ARRAY(&source->arena, mf_array, source->count + 1);
-    char *copy = mf_arena_strdup(&source->arena, name);
-    if (!grown || !copy)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
-    if (source->count)
-        memcpy(grown, source->arrays, source->count * sizeof *grown);
-    grown[source->count] = (mf_array){.name = copy,
-                                      .dtype = dtype,
-                                      .shape = *shape,
-                                      .sample_bytes = shape->dim[0] ? count / (uint64_t)shape->dim[0] * size : 0,
-                                      .data = data};
-    source->arrays = grown;
-    source->count++;
-    return MEMFIT_OK;
+    return append(source, name,
+                  (mf_array){.dtype = dtype,
+                             .shape = *shape,
+                             .sample_bytes = shape->dim[0] ? count / (uint64_t)shape->dim[0] * size : 0,
+                             .data = data},
+                  err);
 }
 
 memfit_status mf_source_spool(mf_source *source, uint64_t bytes, unsigned char **data, memfit_error *err)
@@ -56,19 +73,43 @@ const mf_array *mf_source_find(const mf_source *source, const char *name)
     return NULL;
 }
 
-/* All arrays must have the same number of samples. */
-static memfit_status agree(mf_source *source, memfit_error *err)
+/* The array whose length is the number of samples: the inputs, by the usual names, or the first that can be used. */
+static const mf_array *leading_array(const mf_source *source)
+{
+    static const char *const names[] = {"x", "X", "x_train", "X_train", "images", "data"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const mf_array *a = mf_source_find(source, names[i]);
+        if (a && !a->unusable)
+            return a;
+    }
+    for (uint32_t i = 0; i < source->count; i++)
+        if (!source->arrays[i].unusable)
+            return &source->arrays[i];
+    return NULL;
+}
+
+/* Arrays of another length than the inputs stay, to be refused when they are asked for. */
+static memfit_status agree(mf_source *source, const mf_log *log, memfit_error *err)
 {
     if (!source->count)
         return mf_fail(err, MEMFIT_DAMAGED, "%s holds no arrays\nmemfit reads arrays named x and y", source->path);
-    source->samples = source->arrays[0].shape.dim[0];
-    for (uint32_t i = 1; i < source->count; i++)
-        if (source->arrays[i].shape.dim[0] != source->samples)
-            return mf_fail(err, MEMFIT_DAMAGED, "%s: %s has %lld samples, %s has %lld", source->path,
-                           source->arrays[0].name, (long long)source->samples, source->arrays[i].name,
-                           (long long)source->arrays[i].shape.dim[0]);
+    const mf_array *first = leading_array(source);
+    if (!first)
+        return mf_fail(err, source->arrays[0].why, "%s", source->arrays[0].unusable);
+    source->samples = first->shape.dim[0];
     if (source->samples == 0)
         return mf_fail(err, MEMFIT_DAMAGED, "%s holds no samples: the first axis has length 0", source->path);
+    for (uint32_t i = 0; i < source->count; i++) {
+        mf_array *a = &source->arrays[i];
+        if (a->unusable || a->shape.dim[0] == source->samples)
+            continue;
+        a->why = MEMFIT_DAMAGED;
+        a->unusable = mf_arena_printf(&source->arena, "%s: %s has %lld samples, %s has %lld", source->path, first->name,
+                                      (long long)source->samples, a->name, (long long)a->shape.dim[0]);
+        if (!a->unusable)
+            return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
+        mf_log_write(log, MF_LOG_DETAIL, "%s", a->unusable);
+    }
     return MEMFIT_OK;
 }
 
@@ -84,6 +125,8 @@ static void name_waste(const mf_source *source, const mf_log *log)
     for (uint32_t i = 0; i < source->count; i++) {
         const mf_array *a = &source->arrays[i];
         char text[24];
+        if (a->unusable)
+            continue;
         if (a->dtype == MF_F64)
             mf_log_write(log, MF_LOG_NOTE,
                          "%s: %s is float64; training uses float32, so half of its %s is read for nothing",
@@ -110,7 +153,13 @@ static void name_waste(const mf_source *source, const mf_log *log)
     }
 }
 
-static memfit_status read_by_kind(mf_source *source, const mf_log *log, memfit_error *err)
+bool mf_source_is_table(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 4 && strcasecmp(path + n - 4, ".csv") == 0;
+}
+
+static memfit_status read_by_kind(mf_source *source, int64_t inputs, const mf_log *log, memfit_error *err)
 {
     const unsigned char *data = source->mappings[0].data;
     uint64_t bytes = source->mappings[0].bytes;
@@ -118,13 +167,13 @@ static memfit_status read_by_kind(mf_source *source, const mf_log *log, memfit_e
     if (bytes == 0)
         return mf_fail(err, MEMFIT_DAMAGED, "%s is empty", source->path);
     if (bytes >= 6 && memcmp(data, "\x93NUMPY", 6) == 0)
-        return mf_source_npy(source, "x", data, bytes, err);
+        return mf_source_npy(source, "x", data, bytes, log, err);
     if (mf_zip_sniff(data, bytes))
         return mf_source_npz(source, data, bytes, log, err);
     if (mf_hdf5_sniff(data, bytes))
         return mf_source_h5(source, data, bytes, log, err);
-    if (n > 4 && strcasecmp(source->path + n - 4, ".csv") == 0)
-        return mf_source_csv(source, data, bytes, log, err);
+    if (mf_source_is_table(source->path))
+        return mf_source_csv(source, data, bytes, inputs, log, err);
     if (n > 9 && strcasecmp(source->path + n - 9, ".tfrecord") == 0)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: TFRecord files are not read yet\nconvert to .npz, .h5 or .csv",
                        source->path);
@@ -137,6 +186,7 @@ static memfit_status new_source(const memfit_host *host, const char *path, mf_so
     mf_source *s = mf_host_zalloc(host, sizeof *s);
     if (!s)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", path);
+    s->descriptor = -1;
     mf_arena_init(&s->arena, host);
     s->path = mf_arena_strdup(&s->arena, path);
     if (!s->path) {
@@ -150,17 +200,23 @@ static memfit_status new_source(const memfit_host *host, const char *path, mf_so
 memfit_status mf_source_open(const memfit_host *host, const char *path, const mf_log *log, mf_source **source,
                              memfit_error *err)
 {
+    return mf_source_open_table(host, path, 0, log, source, err);
+}
+
+memfit_status mf_source_open_table(const memfit_host *host, const char *path, int64_t inputs, const mf_log *log,
+                                   mf_source **source, memfit_error *err)
+{
     mf_source *s = NULL;
     memfit_status status = new_source(host, path, &s, err);
     if (status != MEMFIT_OK)
         return status;
-    status = mf_os_map_file(path, &s->mappings[0], err);
+    status = mf_os_map_watched(path, &s->mappings[0], &s->descriptor, err);
     if (status == MEMFIT_OK) {
         s->mapping_count = 1;
-        status = read_by_kind(s, log, err);
+        status = read_by_kind(s, inputs, log, err);
     }
     if (status == MEMFIT_OK)
-        status = agree(s, err);
+        status = agree(s, log, err);
     if (status != MEMFIT_OK) {
         mf_source_close(s);
         return status;
@@ -176,15 +232,30 @@ void mf_source_close(mf_source *source)
         return;
     for (uint32_t i = 0; i < source->mapping_count; i++)
         mf_os_unmap_file(&source->mappings[i]);
+    mf_os_unwatch(source->descriptor);
     const memfit_host *host = source->arena.host;
     mf_arena_destroy(&source->arena);
     mf_host_free(host, source, sizeof *source);
+}
+
+memfit_status mf_source_still_whole(const mf_source *source, memfit_error *err)
+{
+    uint64_t had = source->mapping_count ? source->mappings[0].bytes : 0;
+    uint64_t has = source->descriptor >= 0 ? mf_os_watched_bytes(source->descriptor) : had;
+    if (has >= had)
+        return MEMFIT_OK;
+    return mf_fail(err, MEMFIT_DAMAGED,
+                   "%s became shorter while it was read: %llu bytes, it had %llu\n"
+                   "write new data to another name, then rename it: a file in use stays as it is then",
+                   source->path, (unsigned long long)has, (unsigned long long)had);
 }
 
 memfit_status mf_source_check(const mf_source *source, memfit_error *err)
 {
     for (uint32_t i = 0; i < source->count; i++) {
         const mf_array *a = &source->arrays[i];
+        if (a->unusable)
+            continue;
         if (a->shape.dim[0] != source->samples)
             return mf_fail(err, MEMFIT_INTERNAL, "array %s: samples differ", a->name);
         bool inside = !a->data;

@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_MEMBERS = 4096, ALIGNMENT = 64, MOST_PATH = 1024 };
+enum { MOST_MEMBERS = 4096, ALIGNMENT = 64, MOST_PATH = 1024, MOST_COPIED_BYTES = 1 << 20 };
 
 typedef struct member {
     mf_zip_entry entry;
@@ -38,6 +38,8 @@ struct mf_saver {
     size_t member_count;
     uint64_t directory_at;
     unsigned char *directory;
+    unsigned char *spooled; /* bytes of the old file that are too many to hold in memory */
+    uint64_t spooled_bytes;
 };
 
 typedef struct saving {
@@ -531,6 +533,43 @@ static memfit_status lay_out_hdf5(saving *s)
     return extend_weights(s);
 }
 
+/* ---- independence of the old file -------------------------------------------------------------------------- */
+
+static bool is_mapped(const mf_model *m, const mf_segment *segment)
+{
+    const unsigned char *p = segment->data;
+    return !m->borrowed && p >= m->mapping.data && p < m->mapping.data + m->mapping.bytes;
+}
+
+/* What is taken over from the old file is copied: it is mapped, and whoever saves to its name while a training runs
+ * would cut it off under the saver, or change bytes of the files still to be written. */
+static memfit_status keep_old_bytes(saving *s)
+{
+    mf_saver *v = s->saver;
+    uint64_t total = 0;
+    for (size_t i = 0; i < v->image.count; i++)
+        total += is_mapped(s->model, &v->image.segments[i]) ? v->image.segments[i].bytes : 0;
+    unsigned char *to = NULL;
+    if (total > MOST_COPIED_BYTES) {
+        memfit_status st = mf_os_spool_map(total, &v->spooled, s->err);
+        if (st)
+            return st;
+        v->spooled_bytes = total;
+        to = v->spooled;
+    } else if (total && !(to = mf_arena_alloc(s->arena, total))) {
+        return no_memory(s);
+    }
+    for (size_t i = 0; i < v->image.count; i++) {
+        mf_segment *segment = &v->image.segments[i];
+        if (!is_mapped(s->model, segment))
+            continue;
+        memcpy(to, segment->data, segment->bytes);
+        segment->data = to;
+        to += segment->bytes;
+    }
+    return MEMFIT_OK;
+}
+
 /* ---- public ----------------------------------------------------------------------------------------------- */
 
 memfit_status mf_saver_create(const memfit_host *host, const mf_model *model, const mf_save_options *options,
@@ -545,6 +584,8 @@ memfit_status mf_saver_create(const memfit_host *host, const mf_model *model, co
     saving s = {.saver = v, .arena = &v->arena, .model = model, .options = options ? options : &nothing, .err = err};
     mf_h5_begin(&s.writer, &v->arena);
     memfit_status st = model->container == MF_CONTAINER_HDF5 ? lay_out_hdf5(&s) : lay_out_zip(&s);
+    if (!st)
+        st = keep_old_bytes(&s);
     if (st) {
         mf_saver_destroy(v);
         return st;
@@ -600,6 +641,8 @@ void mf_saver_destroy(mf_saver *v)
     if (!v)
         return;
     const memfit_host *host = v->arena.host;
+    if (v->spooled)
+        mf_os_spool_unmap(v->spooled, v->spooled_bytes);
     mf_arena_destroy(&v->arena);
     mf_host_free(host, v, sizeof *v);
 }

@@ -39,11 +39,31 @@ static bool is_synthetic(const char *name, int64_t *samples)
     return true;
 }
 
+/* How many columns of a table are inputs: what the model's only input takes; 0 when it cannot be told. */
+static memfit_status input_columns(mf_trainer *t, int64_t *inputs, memfit_error *err)
+{
+    mf_graph *g;
+    uint32_t count = 0;
+    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, 1, false, &g, err);
+    if (status != MEMFIT_OK)
+        return status;
+    for (uint32_t i = 0; i < g->feed_count; i++)
+        if (g->feeds[i].role == 0) {
+            *inputs = (int64_t)mf_shape_count(&g->tensors[g->feeds[i].tensor].shape);
+            count++;
+        }
+    *inputs = count == 1 ? *inputs : 0;
+    mf_graph_destroy(g);
+    return MEMFIT_OK;
+}
+
 static memfit_status open_source(mf_trainer *t, const char *name, mf_source **source, memfit_error *err)
 {
-    int64_t samples;
-    if (!is_synthetic(name, &samples))
-        return mf_source_open(t->host, name, &t->log, source, err);
+    int64_t samples, inputs = 0;
+    if (!is_synthetic(name, &samples)) {
+        memfit_status status = mf_source_is_table(name) ? input_columns(t, &inputs, err) : MEMFIT_OK;
+        return status == MEMFIT_OK ? mf_source_open_table(t->host, name, inputs, &t->log, source, err) : status;
+    }
     if (samples < 0 || (name[9] && samples == 0))
         return mf_fail(err, MEMFIT_INVALID, "%s: synthetic:N wants a number of samples", name);
     return mf_source_synthetic(t->host, samples ? samples : t->options->batch * 8, t->options->seed, source, err);
@@ -62,24 +82,47 @@ static memfit_status fill_synthetic(mf_trainer *t, mf_source *source, memfit_err
     return status;
 }
 
-/* {"0": 1.0, "1": 2.5} */
+/* A label as it stands in a file of class weights: a whole number from 0; -1 when it is none. */
+static int64_t label_number(const char *key)
+{
+    char *end = NULL;
+    long long v = key && *key >= '0' && *key <= '9' ? strtoll(key, &end, 10) : -1;
+    return v >= 0 && v <= 1 << 20 && *end == 0 ? v : -1;
+}
+
+/* {"0": 1.0, "1": 2.5}; the largest label goes to *most. */
+static memfit_status check_class_weights(const mf_json *root, const char *path, int64_t *most, memfit_error *err)
+{
+    *most = -1;
+    if (root->type != MF_JSON_OBJECT || !root->first)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s must be an object of weights by label: {\"0\": 1.0, \"1\": 2.5}", path);
+    for (const mf_json *v = root->first; v; v = v->next) {
+        int64_t label = label_number(v->key);
+        if (label < 0 || v->type != MF_JSON_NUMBER || !isfinite(mf_json_number(v, 0)))
+            return mf_fail(err, MEMFIT_DAMAGED,
+                           "%s: \"%.40s\" %s\nweights by label look like this: {\"0\": 1.0, \"1\": 2.5}", path,
+                           v->key ? v->key : "", label < 0 ? "is no label (a whole number from 0)" : "has no number");
+        *most = label > *most ? label : *most;
+    }
+    return MEMFIT_OK;
+}
+
 static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
 {
+    const char *path = t->options->class_weight;
     mf_mapping map;
     mf_arena arena;
     mf_json *root;
-    memfit_status status = mf_os_map_file(t->options->class_weight, &map, err);
+    int64_t most = -1;
+    memfit_status status = mf_os_map_file(path, &map, err);
     if (status != MEMFIT_OK)
         return status;
     mf_arena_init(&arena, t->host);
     status = mf_json_parse(&arena, (const char *)map.data, map.bytes, &root, err);
-    int64_t most = -1;
-    for (const mf_json *v = status == MEMFIT_OK ? root->first : NULL; v; v = v->next)
-        if (v->key && strtoll(v->key, NULL, 10) > most)
-            most = strtoll(v->key, NULL, 10);
-    if (status == MEMFIT_OK && (root->type != MF_JSON_OBJECT || most < 0 || most > 1 << 20))
-        status = mf_fail(err, MEMFIT_DAMAGED, "%s must be an object of weights by label: {\"0\": 1.0, \"1\": 2.5}",
-                         t->options->class_weight);
+    if (status == MEMFIT_DAMAGED && err)
+        mf_error_prefix(err, "%s", path);
+    if (status == MEMFIT_OK)
+        status = check_class_weights(root, path, &most, err);
     if (status == MEMFIT_OK) {
         t->class_count = most + 1;
         t->class_weights = mf_host_alloc(t->host, (size_t)t->class_count * sizeof(double));
@@ -89,7 +132,7 @@ static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
     for (int64_t i = 0; status == MEMFIT_OK && i < t->class_count; i++)
         t->class_weights[i] = 1;
     for (const mf_json *v = status == MEMFIT_OK ? root->first : NULL; v; v = v->next)
-        t->class_weights[strtoll(v->key, NULL, 10)] = mf_json_number(v, 1);
+        t->class_weights[label_number(v->key)] = mf_json_number(v, 1);
     mf_arena_destroy(&arena);
     mf_os_unmap_file(&map);
     return status;
@@ -676,6 +719,9 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
     mf_feeder *feeder = validate ? t->validation_feeder : t->feeder;
     uint64_t group = mf_trainer_graph(t)->accumulation_steps, iteration = t->state.iteration;
     group = group && t->mode == MF_MODE_TRAIN ? group : 1;
+    memfit_status status = mf_source_still_whole(feeder->source, err);
+    if (status != MEMFIT_OK)
+        return status;
     mf_run_scalars s = {.seed = t->state.seed,
                         .step = t->state.iteration,
                         .batch_samples = (double)count,
@@ -694,8 +740,11 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
         int64_t batch = t->plan->phases[p].batch;
         filling f = {feeder, position + done, batch};
         s.first_sample = (uint64_t)done;
-        memfit_status status =
-            mf_executor_run(t->executor, (uint32_t)p, &s, done == 0, done + batch == count, fill_feed, &f, err);
+        if (done)
+            status = mf_source_still_whole(feeder->source, err);
+        if (status == MEMFIT_OK)
+            status =
+                mf_executor_run(t->executor, (uint32_t)p, &s, done == 0, done + batch == count, fill_feed, &f, err);
         if (status == MEMFIT_OK && t->after_piece)
             status = t->after_piece(t->after_ctx, (uint32_t)p, err);
         if (status != MEMFIT_OK)

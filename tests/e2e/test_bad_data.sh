@@ -25,7 +25,7 @@ whole() { cmp -s old.keras kept.keras || fail "$1: the old --out is damaged"; ls
 bad() { local status=$1 pattern=$2 data=$3; shift 3; expect "$status" "$pattern" train "$data" --out old.keras "$@"; whole "$data"; }
 
 # Accepted, as Keras does: a missing last axis of size 1; other types; fewer samples than a batch.
-for data in packed.npz no_axis.npz "$f/digits.h5" "$f/digits_chunked.h5"; do expect 0 "" train "$data" --quiet; done
+for data in packed.npz no_axis.npz more.npz "$f/digits.h5" "$f/digits_chunked.h5"; do expect 0 "" train "$data" --quiet; done
 expect 0 "" train three.npz --quiet --json
 grep -q '"steps": 1,' out || fail "three samples are one step"
 [ "$(grep -o '"arena_bytes": [0-9]*' out | grep -o '[0-9]*$')" = "$(grep -o '"arena_used_bytes": [0-9]*' out | grep -o '[0-9]*$')" ] ||
@@ -37,6 +37,16 @@ bad 5 "expects samples of shape (8, 8, 1), but x in two_axes.npz has (64,)" two_
 bad 5 "but y in one_hot.npz has (10,)" one_hot.npz
 bad 5 "x has 50 samples, y has 49" count.npz
 bad 5 "no array for output" no_y.npz
+bad 5 "it holds x alone" only.npy
+bad 5 "has (1, 8, 8)" first.npz
+grep -q "moveaxis" err || fail "channels first: no hint"
+bad 5 "sample_weight has shape (50, 2)" weights.npz
+bad 5 "sample_weight of sample 7 is nan" weights_nan.npz
+bad 5 "y of sample 31 is 4.29497e+09" wide.npz
+for weights in '{"-1": 2, "1": 1}' '{"cat": 2}' '{"1": "x"}' '[1, 2]' '{}' '{"0": 1'; do
+    echo "$weights" >weights.json
+    bad 5 "weights.json" good.npz --class-weight weights.json
+done
 bad 5 "no array for input" other_names.npz
 
 # Types.
@@ -78,6 +88,24 @@ for h5 in digits digits_chunked; do
     done
 done
 bad 5 "nowhere.npz" nowhere.npz
+
+# Files that change while they are used: data cut off is an error with its place, a model saved over does not touch what is written.
+started() { for _ in $(seq 500); do [ "$(cat log.csv 2>/dev/null | wc -l)" -gt 2 ] && break; sleep 0.02; done; }
+cp "$f/digits.npz" used.npz
+cp "$f/mlp.keras" used.keras
+"$MEMFIT" train used.keras --data used.npz --epochs 1000000 --threads 1 --quiet --log-csv log.csv --checkpoint used_ck.keras --save-freq 1 2>err &
+pid=$!
+started
+head -c 100 /dev/zero >used.keras
+lines=$(wc -l <log.csv)
+for _ in $(seq 500); do [ "$(wc -l <log.csv)" -gt $((lines + 2)) ] && break; sleep 0.02; done
+truncate -s 5000 used.npz
+wait $pid
+status=$?
+[ $status = 5 ] || fail "data cut off while training: exit status $status ($(cat err))"
+grep -q "became shorter while it was read" err || fail "data cut off while training: $(cat err)"
+expect 0 "" "$MEMFIT" evaluate used_ck.keras --data good.npz --quiet
+rm -f log.csv
 
 # A place that cannot be written to is refused before the first step.
 expect 1 "cannot write" train good.npz --epochs 1000000 --out no/such/folder.keras

@@ -6,42 +6,20 @@
 
 #include <zlib.h>
 
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/memfit-data-XXXXXX");
-    return mkdtemp(folder) ? 0 : 1;
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-static const char *path_of(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void write_file(const char *name, const void *data, size_t bytes)
 {
-    FILE *f = fopen(path_of(name), "wb");
+    FILE *f = fopen(test_path(name), "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(data, 1, bytes, f), bytes);
     fclose(f);
 }
 
-static size_t npy(unsigned char *out, const char *descr, const char *shape, const void *data, size_t bytes)
+static size_t npy_ordered(unsigned char *out, const char *descr, const char *shape, bool fortran, const void *data,
+                          size_t bytes)
 {
     char head[118];
-    int n = snprintf(head, sizeof head, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
+    int n = snprintf(head, sizeof head, "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }", descr,
+                     fortran ? "True" : "False", shape);
     memset(head + n, ' ', sizeof head - (size_t)n);
     head[117] = '\n';
     memcpy(out, "\x93NUMPY\x01\x00\x76\x00", 10);
@@ -50,11 +28,16 @@ static size_t npy(unsigned char *out, const char *descr, const char *shape, cons
     return 128 + bytes;
 }
 
+static size_t npy(unsigned char *out, const char *descr, const char *shape, const void *data, size_t bytes)
+{
+    return npy_ordered(out, descr, shape, false, data, bytes);
+}
+
 static void expect_failure(const char *name, memfit_status status, const char *text)
 {
     mf_source *s = NULL;
     memfit_error err = {0};
-    assert_int_equal(mf_source_open(NULL, path_of(name), NULL, &s, &err), status);
+    assert_int_equal(mf_source_open(NULL, test_path(name), NULL, &s, &err), status);
     if (!strstr(err.message, text))
         fail_msg("%s: \"%s\" does not say \"%s\"", name, err.message, text);
 }
@@ -67,7 +50,7 @@ static void arrays_are_read(void **state)
     write_file("a.npy", file, npy(file, "<f4", "3, 2", values, sizeof values));
     mf_source *s = NULL;
     memfit_error err = {0};
-    assert_ok(mf_source_open(NULL, path_of("a.npy"), NULL, &s, &err), err);
+    assert_ok(mf_source_open(NULL, test_path("a.npy"), NULL, &s, &err), err);
     assert_ok(mf_source_check(s, &err), err);
     assert_int_equal(s->samples, 3);
     assert_string_equal(s->arrays[0].name, "x");
@@ -89,6 +72,106 @@ static void arrays_are_read(void **state)
     expect_failure("nowhere.npy", MEMFIT_NOT_FOUND, "nowhere");
 }
 
+static void expect_values(const char *name, int64_t samples, size_t wide, const float *values)
+{
+    mf_source *s = NULL;
+    memfit_error err = {0};
+    float row[16];
+    assert_ok(mf_source_open(NULL, test_path(name), NULL, &s, &err), err);
+    assert_ok(mf_source_check(s, &err), err);
+    assert_int_equal(s->samples, samples);
+    for (int64_t i = 0; i < samples; i++) {
+        mf_source_read(s, &s->arrays[0], i, row);
+        assert_memory_equal(row, values + (size_t)i * wide, wide * sizeof *row);
+    }
+    mf_source_close(s);
+}
+
+/* The other order of axes, the other order of bytes, both. */
+static void other_orders_are_rewritten(void **state)
+{
+    (void)state;
+    unsigned char file[1024], swapped[48];
+    float rows[12], columns[12];
+    for (int i = 0; i < 12; i++)
+        rows[i] = (float)i * 1.25f;
+    for (int i = 0; i < 2; i++) /* shape 2, 3, 2: the first axis turns fastest */
+        for (int j = 0; j < 3; j++)
+            for (int k = 0; k < 2; k++)
+                columns[i + 2 * j + 6 * k] = rows[6 * i + 2 * j + k];
+    write_file("f.npy", file, npy_ordered(file, "<f4", "2, 3, 2", true, columns, sizeof columns));
+    expect_values("f.npy", 2, 6, rows);
+    for (int i = 0; i < 48; i++)
+        swapped[i] = ((const unsigned char *)rows)[i / 4 * 4 + 3 - i % 4];
+    write_file("b.npy", file, npy(file, ">f4", "2, 3, 2", swapped, sizeof swapped));
+    expect_values("b.npy", 2, 6, rows);
+    for (int i = 0; i < 48; i++)
+        swapped[i] = ((const unsigned char *)columns)[i / 4 * 4 + 3 - i % 4];
+    write_file("fb.npy", file, npy_ordered(file, ">f4", "2, 3, 2", true, swapped, sizeof swapped));
+    expect_values("fb.npy", 2, 6, rows);
+    write_file("cut.npy", file, npy_ordered(file, ">f4", "2, 3, 2", true, swapped, sizeof swapped) - 1);
+    expect_failure("cut.npy", MEMFIT_DAMAGED, "cut off");
+}
+
+static void expect_table(const char *text, int64_t inputs, int64_t samples, int64_t wide, float first, float target)
+{
+    mf_source *s = NULL;
+    memfit_error err = {0};
+    float x[16], y = -1;
+    write_file("form.csv", text, strlen(text));
+    assert_ok(mf_source_open_table(NULL, test_path("form.csv"), inputs, NULL, &s, &err), err);
+    assert_ok(mf_source_check(s, &err), err);
+    assert_int_equal(s->samples, samples);
+    const mf_array *a = mf_source_find(s, "x"), *b = mf_source_find(s, "y");
+    assert_int_equal(a->shape.dim[1], wide);
+    mf_source_read(s, a, 0, x);
+    if (b)
+        mf_source_read(s, b, 0, b->sample_bytes == sizeof y ? &y : x + 8);
+    assert_true(x[0] == first && (y == target || (b && x[8] == target)));
+    mf_source_close(s);
+}
+
+static void tables_of_many_forms(void **state)
+{
+    (void)state;
+    expect_table("1,2,0\r3,4,1\r", 0, 2, 2, 1, 0);                  /* line ends of old */
+    expect_table("1;2;0\n3;4;1\n", 0, 2, 2, 1, 0);                  /* other separators */
+    expect_table("1\t2\t0\n\n  \n3\t4\t1\n", 0, 2, 2, 1, 0);        /* blank lines */
+    expect_table("\"width, cm\",b,c\n\"1\", 2,0\n", 0, 1, 2, 1, 0); /* quotes */
+    expect_table("# made today\na,2019,y\n1,2,0\n", 0, 1, 2, 1, 0); /* a comment; a number in the header */
+    expect_table("y,a,b\n5,1,2\n6,3,4\n", 0, 2, 2, 1, 5);           /* the target is named */
+    expect_table("1,2,True\n3,4,false\n", 0, 2, 2, 1, 1);           /* words for 1 and 0 */
+    expect_table("1,2,0,1,0\n3,4,1,0,0\n", 2, 2, 2, 1, 0);          /* several targets */
+    expect_table("1,2\n3,4\n", 2, 2, 2, 1, -1);                     /* none */
+    static const char *const bad[][2] = {{"NA,2,3\n4,5,6\n", "line 1, column 1: \"NA\""},
+                                         {"1,2,cat\n4,5,dog\n", "line 1, column 3: \"cat\""},
+                                         {"a,b,c\n1,,3\n", "line 2, column 2: \"\""},
+                                         {"1,5;2,5;0\n", "line 1, column 1: \"1,5\""},
+                                         {"7\n8\n", "one column"},
+                                         {"a,b,c\n", "no rows"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_file("form.csv", bad[i][0], strlen(bad[i][0]));
+        expect_failure("form.csv", MEMFIT_DAMAGED, bad[i][1]);
+    }
+}
+
+/* A file in use that becomes shorter is noticed before it is read. */
+static void shorter_files_are_noticed(void **state)
+{
+    (void)state;
+    unsigned char file[1024];
+    float values[6] = {1, 2, 3, 4, 5, 6};
+    mf_source *s = NULL;
+    memfit_error err = {0};
+    write_file("s.npy", file, npy(file, "<f4", "3, 2", values, sizeof values));
+    assert_ok(mf_source_open(NULL, test_path("s.npy"), NULL, &s, &err), err);
+    assert_ok(mf_source_still_whole(s, &err), err);
+    assert_int_equal(truncate(test_path("s.npy"), 140), 0);
+    assert_int_equal(mf_source_still_whole(s, &err), MEMFIT_DAMAGED);
+    assert_non_null(strstr(err.message, "became shorter"));
+    mf_source_close(s);
+}
+
 static void tables_are_read(void **state)
 {
     (void)state;
@@ -96,7 +179,7 @@ static void tables_are_read(void **state)
     write_file("t.csv", good, sizeof good - 1);
     mf_source *s = NULL;
     memfit_error err = {0};
-    assert_ok(mf_source_open(NULL, path_of("t.csv"), NULL, &s, &err), err);
+    assert_ok(mf_source_open(NULL, test_path("t.csv"), NULL, &s, &err), err);
     assert_ok(mf_source_check(s, &err), err);
     assert_int_equal(s->samples, 2);
     float x[2], y;
@@ -192,7 +275,7 @@ static void opening_survives_lack_of_memory(void **state)
         mf_fault_host fault;
         mf_fault_host_init(&fault, NULL, n, false);
         mf_source *s = NULL;
-        memfit_status status = mf_source_open(&fault.host, path_of("m.npy"), NULL, &s, NULL);
+        memfit_status status = mf_source_open(&fault.host, test_path("m.npy"), NULL, &s, NULL);
         if (status == MEMFIT_OK)
             mf_source_close(s);
         assert_int_equal(fault.live_count, 0);
@@ -206,9 +289,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arrays_are_read),
+        cmocka_unit_test(other_orders_are_rewritten),
         cmocka_unit_test(tables_are_read),
+        cmocka_unit_test(tables_of_many_forms),
+        cmocka_unit_test(shorter_files_are_noticed),
         cmocka_unit_test(feeds_are_bound),
         cmocka_unit_test(opening_survives_lack_of_memory),
     };
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
 }

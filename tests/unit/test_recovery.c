@@ -11,35 +11,9 @@
 
 #include <math.h>
 
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/memfit-recovery-XXXXXX");
-    return mkdtemp(folder) ? 0 : 1;
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[4][128];
-    static unsigned next;
-    char *p = path[next++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
-
 static const char *model_with(bool batch_norm)
 {
-    const char *path = in_folder(batch_norm ? "bn.keras" : "plain.keras");
+    const char *path = test_path(batch_norm ? "bn.keras" : "plain.keras");
     if (access(path, R_OK) == 0)
         return path;
     memfit_model *m = NULL;
@@ -137,12 +111,12 @@ static bool same_file(const char *a, const char *b)
 static __attribute__((unused)) void recomputation_answers_under_batch_norm(void **state)
 {
     (void)state;
-    memfit_train_result whole = undisturbed(true, in_folder("whole.keras"));
+    memfit_train_result whole = undisturbed(true, test_path("whole.keras"));
     changing c = {.at = 3, .to = whole.fixed_bytes + whole.arena_bytes * 8 / 10};
     memfit_train_options o = options_for(true, &c);
     memfit_train_result r;
     memfit_error err = {0};
-    o.out = in_folder("changed.keras");
+    o.out = test_path("changed.keras");
     assert_ok(memfit_train(&o, &r, &err), err);
     assert_int_equal(r.replans, 1);
     assert_int_equal(r.pieces, 1); /* never smaller pieces under trainable BatchNormalization */
@@ -153,7 +127,7 @@ static __attribute__((unused)) void recomputation_answers_under_batch_norm(void 
     assert_non_null(strstr(c.notes, "the limit is now"));
     assert_true(r.answer_ms > 0 && r.replan_ms >= r.answer_ms);
     printf("    answer after %.1f ms, next step after %.1f ms\n", r.answer_ms, r.replan_ms);
-    assert_true(same_file(in_folder("whole.keras"), in_folder("changed.keras"))); /* bit for bit */
+    assert_true(same_file(test_path("whole.keras"), test_path("changed.keras"))); /* bit for bit */
 }
 
 static __attribute__((unused)) void pieces_answer_without_batch_norm(void **state)
@@ -191,12 +165,12 @@ static __attribute__((unused)) void a_limit_above_the_plan_changes_nothing(void 
 static void no_plan_ends_with_a_checkpoint(void **state)
 {
     (void)state;
-    memfit_train_result whole = undisturbed(true, in_folder("whole2.keras"));
+    memfit_train_result whole = undisturbed(true, test_path("whole2.keras"));
     changing c = {.at = 5, .to = whole.fixed_bytes + whole.arena_bytes / 20}; /* in the second epoch */
     memfit_train_options o = options_for(true, &c);
     memfit_train_result r;
     memfit_error err = {0};
-    o.checkpoint = in_folder("stopped.keras");
+    o.checkpoint = test_path("stopped.keras");
     o.save_freq = 1000;
     assert_int_equal(memfit_train(&o, &r, &err), MEMFIT_DOES_NOT_FIT);
     assert_non_null(strstr(err.message, "the limit was lowered to"));
@@ -206,11 +180,11 @@ static void no_plan_ends_with_a_checkpoint(void **state)
 
     /* Given memory again, it ends where the undisturbed run did. */
     memfit_train_options again = options_for(true, NULL);
-    again.resume = in_folder("stopped.keras");
-    again.out = in_folder("resumed.keras");
+    again.resume = test_path("stopped.keras");
+    again.out = test_path("resumed.keras");
     assert_ok(memfit_train(&again, &r, &err), err);
     assert_int_equal(r.steps, whole.steps);
-    assert_true(same_file(in_folder("whole2.keras"), in_folder("resumed.keras")));
+    assert_true(same_file(test_path("whole2.keras"), test_path("resumed.keras")));
 }
 
 static void no_plan_and_no_checkpoint_says_so(void **state)
@@ -228,12 +202,12 @@ static void no_plan_and_no_checkpoint_says_so(void **state)
 static __attribute__((unused)) void no_room_for_the_variables_ends_with_a_checkpoint(void **state)
 {
     (void)state;
-    memfit_train_result whole = undisturbed(true, in_folder("whole3.keras"));
+    memfit_train_result whole = undisturbed(true, test_path("whole3.keras"));
     changing c = {.at = 3, .to = whole.fixed_bytes + whole.arena_bytes * 8 / 10};
     memfit_train_options o = options_for(true, &c);
     memfit_train_result r;
     memfit_error err = {0};
-    o.checkpoint = in_folder("spool.keras");
+    o.checkpoint = test_path("spool.keras");
     o.save_freq = 1000;
     const char *before = getenv("TMPDIR");
     char kept[256] = "";
@@ -246,10 +220,10 @@ static __attribute__((unused)) void no_room_for_the_variables_ends_with_a_checkp
         unsetenv("TMPDIR");
     assert_non_null(strstr(err.message, "after step 3"));
     memfit_train_options again = options_for(true, NULL);
-    again.resume = in_folder("spool.keras");
-    again.out = in_folder("resumed3.keras");
+    again.resume = test_path("spool.keras");
+    again.out = test_path("resumed3.keras");
     assert_ok(memfit_train(&again, &r, &err), err);
-    assert_true(same_file(in_folder("whole3.keras"), in_folder("resumed3.keras")));
+    assert_true(same_file(test_path("whole3.keras"), test_path("resumed3.keras")));
 }
 
 /* ---- host memory runs out in the middle of the change --------------------------------------------------------- */
@@ -273,7 +247,7 @@ static __attribute__((unused)) void the_change_survives_lack_of_memory(void **st
             memfit_error err = {0};
             o.host = &fault.host;
             o.epochs = 1;
-            o.checkpoint = in_folder("lack.keras");
+            o.checkpoint = test_path("lack.keras");
             o.save_freq = 1000;
             unlink(o.checkpoint);
             memfit_status status = memfit_train(&o, &r, &err);
@@ -283,9 +257,9 @@ static __attribute__((unused)) void the_change_survives_lack_of_memory(void **st
                 break; /* it failed nowhere any more */
             stopped++;
             assert_true(err.message[0]);
-            if (access(in_folder("lack.keras"), R_OK) == 0) { /* then it is whole */
+            if (access(test_path("lack.keras"), R_OK) == 0) { /* then it is whole */
                 memfit_train_options again = options_for(true, NULL);
-                again.resume = in_folder("lack.keras");
+                again.resume = test_path("lack.keras");
                 again.epochs = 1;
                 assert_ok(memfit_train(&again, &r, &err), err);
                 assert_int_equal(r.steps, 4);
@@ -312,5 +286,5 @@ int main(void)
         cmocka_unit_test(no_plan_ends_with_a_checkpoint),
         cmocka_unit_test(no_plan_and_no_checkpoint_says_so),
     };
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
 }
