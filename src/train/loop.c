@@ -33,7 +33,8 @@ typedef struct run {
     memfit_train_event event;
     const char *names[MEMFIT_MOST_METRICS];
     double values[MEMFIT_MOST_METRICS], val_values[MEMFIT_MOST_METRICS];
-    uint64_t began_us, epoch_began_us, last_sample_us, training_us;
+    uint64_t began_us, epoch_began_us, last_sample_us;
+    double training_us;
     uint64_t memory_now;
     uint64_t allocations_between; /* made outside steps: another plan */
     int64_t samples_done;
@@ -450,7 +451,7 @@ static memfit_status one_step(run *r, memfit_error *err)
     mf_trainer *t = &r->trainer;
     int64_t left = t->train_samples - (int64_t)t->state.position;
     int64_t count = left < t->plan->batch ? left : t->plan->batch;
-    uint64_t before = mf_os_now_us();
+    uint64_t before = mf_os_now_ns();
     double loss;
     mf_run_trace_mark(r->trace, MF_RUN_STEP);
     memfit_status status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, &loss, err);
@@ -467,10 +468,10 @@ static memfit_status one_step(run *r, memfit_error *err)
         t->state.loss_sum += loss * (double)count;
         t->state.loss_weight += (double)count;
     }
-    uint64_t took = mf_os_now_us() - before;
+    double took = (double)(mf_os_now_ns() - before) * 1e-3; /* us; the steps of small models take ten */
     r->training_us += took;
     r->samples_done += count;
-    r->times[r->time_next] = (double)took;
+    r->times[r->time_next] = took;
     r->time_next = (r->time_next + 1) % MOST_TIMES;
     if (r->time_count < MOST_TIMES)
         r->time_count++;
@@ -482,7 +483,7 @@ static memfit_status one_step(run *r, memfit_error *err)
     t->state.position += (uint64_t)count;
     if (r->first_step_seconds == 0)
         r->first_step_seconds = (double)(mf_os_now_us() - r->began_us) * 1e-6;
-    tell(r, false, (double)took * 1e-6);
+    tell(r, false, took * 1e-6);
     return MEMFIT_OK;
 }
 
@@ -650,8 +651,8 @@ static void fill_result(run *r, memfit_train_result *out)
     qsort(r->times, r->time_count, sizeof *r->times, by_value);
     if (r->time_count)
         out->step_ms = r->times[r->time_count / 2] * 1e-3;
-    if (r->training_us)
-        out->samples_per_second = (double)r->samples_done / ((double)r->training_us * 1e-6);
+    if (r->training_us > 0)
+        out->samples_per_second = (double)r->samples_done / (r->training_us * 1e-6);
 }
 
 memfit_status memfit_train(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
@@ -705,7 +706,7 @@ static memfit_status walk_data(run *r, memfit_error *err)
         if (status != MEMFIT_OK)
             return status;
         r->times[r->time_next] = (double)(mf_os_now_us() - before);
-        r->training_us += mf_os_now_us() - before;
+        r->training_us += (double)(mf_os_now_us() - before);
         r->time_next = (r->time_next + 1) % MOST_TIMES;
         r->time_count += r->time_count < MOST_TIMES;
         sum += loss * (double)count;

@@ -16,13 +16,17 @@
  * happens in the reorder back to the plain layout; the inner-product primitive accepts `sum` and ignores it, so
  * products go through matmul. With a stride of 1 the data gradient is a forward convolution with the weights' taps in
  * reverse order and channels exchanged, for which 2.x has the newer kernels (brgconv): 4 to 16 % faster from 16 columns
- * on, twice as fast at 28x28 with 512 channels, slower below (1.1 at 14x14, 1.3 at 7x7), and no gain for 1x1.
+ * on, twice as fast at 28x28 with 512 channels, slower below (1.1 at 14x14, 1.3 at 7x7), and no gain for 1x1. The
+ * library wakes its team for every primitive, however small, which takes 1 us while the other threads still spin and 50
+ * to 150 once they sleep: a product of 32x10 by 10x10 took 0.15 ms. What a thread does in 10 us is compiled and run for
+ * one.
  */
 #include "ops/onednn/onednn.h"
 
 #include "base/error.h"
 #include "ops/onednn/onednn_dialect.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,6 +51,7 @@ struct mf_dnn {
     mf_dnn_engine *engine;
     stage stages[MOST_STAGES];
     int count;
+    bool alone; /* runs on the calling thread */
 };
 
 /* What a make function fills; `made` is NULL when only asked for the size. */
@@ -55,6 +60,7 @@ typedef struct builder {
     mf_dnn *made;
     uint64_t bytes;   /* workspace that lives through the operation */
     uint64_t scratch; /* the largest scratchpad of a stage, behind it */
+    int team;         /* threads to go back to when made for one; 0 otherwise */
 } builder;
 
 static memfit_status failed(dnnl_status_t status, const char *what, memfit_error *err)
@@ -185,21 +191,34 @@ static dnnl_status_t add_reorder(builder *b, mf_dnn_layout from, argument from_a
     return s;
 }
 
-static memfit_status begin(builder *b, mf_dnn_engine *engine, bool create, memfit_error *err)
+/* Is it over before another thread could help? At 1e5 operations and 1e4 bytes a microsecond. */
+static bool is_small(double flops, double bytes)
+{
+    return flops / 1e5 + bytes / 1e4 < 10;
+}
+
+static memfit_status begin(builder *b, mf_dnn_engine *engine, bool create, bool alone, memfit_error *err)
 {
     *b = (builder){.engine = engine};
-    if (!create)
-        return MEMFIT_OK;
-    b->made = mf_host_zalloc(engine->host, sizeof *b->made);
-    if (!b->made)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a compiled operation");
-    b->made->engine = engine;
+    if (create) {
+        b->made = mf_host_zalloc(engine->host, sizeof *b->made);
+        if (!b->made)
+            return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a compiled operation");
+        b->made->engine = engine;
+        b->made->alone = alone;
+    }
+    if (alone) {
+        b->team = omp_get_max_threads();
+        omp_set_num_threads(1);
+    }
     return MEMFIT_OK;
 }
 
 static memfit_status finish(builder *b, dnnl_status_t status, const char *what, mf_dnn **made,
                             uint64_t *workspace_bytes, memfit_error *err)
 {
+    if (b->team)
+        omp_set_num_threads(b->team);
     if (status != dnnl_success) {
         mf_dnn_destroy(b->made);
         return failed(status, what, err);
@@ -223,25 +242,31 @@ static void turn(const stage *st, const unsigned char *from, unsigned char *to)
         memcpy(to + (st->taps - 1 - i) * st->tap_bytes, from + i * st->tap_bytes, st->tap_bytes);
 }
 
+static dnnl_status_t run_stage(stage *st, void *const *operands, unsigned char *workspace, dnnl_stream_t stream)
+{
+    if (!st->primitive) {
+        turn(st, operands[st->operand[0]], workspace + st->offset[1]);
+        return dnnl_success;
+    }
+    for (int a = 0; a < st->count; a++)
+        dnnl_memory_set_data_handle(st->args[a].memory, st->operand[a] == IN_WORKSPACE ? workspace + st->offset[a]
+                                                                                       : operands[st->operand[a]]);
+    return dnnl_primitive_execute(st->primitive, stream, st->count, st->args);
+}
+
 memfit_status mf_dnn_run(mf_dnn *made, void *const *operands, void *workspace, memfit_error *err)
 {
-    for (int i = 0; i < made->count; i++) {
-        stage *st = &made->stages[i];
-        if (!st->primitive) {
-            turn(st, operands[st->operand[0]], (unsigned char *)workspace + st->offset[1]);
-            continue;
-        }
-        for (int a = 0; a < st->count; a++) {
-            void *at =
-                st->operand[a] == IN_WORKSPACE ? (unsigned char *)workspace + st->offset[a] : operands[st->operand[a]];
-            dnnl_memory_set_data_handle(st->args[a].memory, at);
-        }
-        dnnl_status_t s = dnnl_primitive_execute(st->primitive, made->engine->stream, st->count, st->args);
-        if (s != dnnl_success)
-            return failed(s, "run", err);
-    }
-    dnnl_stream_wait(made->engine->stream);
-    return MEMFIT_OK;
+    int team = made->alone ? omp_get_max_threads() : 0;
+    dnnl_status_t s = dnnl_success;
+    if (team)
+        omp_set_num_threads(1);
+    for (int i = 0; i < made->count && s == dnnl_success; i++)
+        s = run_stage(&made->stages[i], operands, workspace, made->engine->stream);
+    if (s == dnnl_success)
+        s = dnnl_stream_wait(made->engine->stream);
+    if (team)
+        omp_set_num_threads(team);
+    return s == dnnl_success ? MEMFIT_OK : failed(s, "run", err);
 }
 
 /* ---- convolution ------------------------------------------------------------------------------------------ */
@@ -485,11 +510,23 @@ static dnnl_status_t make_conv(builder *b, const mf_dnn_conv *c, const conv_layo
     return s;
 }
 
+static bool is_small_conv(const mf_dnn_conv *c)
+{
+    double in = (double)(c->batch * c->in_channels), out = (double)(c->batch * c->out_channels);
+    double taps = (double)(c->in_channels / c->groups);
+    for (int i = 0; i < c->dims; i++) {
+        in *= (double)c->in[i];
+        out *= (double)c->out[i];
+        taps *= (double)c->kernel[i];
+    }
+    return is_small(2 * out * taps, 4 * (in + out + taps * (double)c->out_channels));
+}
+
 memfit_status mf_dnn_conv_make(mf_dnn_engine *engine, const mf_dnn_conv *conv, mf_dnn **made, uint64_t *workspace_bytes,
                                memfit_error *err)
 {
     builder b;
-    memfit_status status = begin(&b, engine, made != NULL, err);
+    memfit_status status = begin(&b, engine, made != NULL, is_small_conv(conv), err);
     if (status != MEMFIT_OK)
         return status;
     conv_layouts l = {0};
@@ -511,10 +548,12 @@ memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm,
                                  uint64_t *workspace_bytes, memfit_error *err)
 {
     builder b;
-    memfit_status status = begin(&b, engine, made != NULL, err);
+    int64_t batch = mm->batch_a > mm->batch_b ? mm->batch_a : mm->batch_b;
+    double products = (double)batch * (double)(mm->m * mm->n) * (double)mm->k;
+    double elements = (double)(mm->batch_a * mm->m * mm->k + mm->batch_b * mm->k * mm->n + batch * mm->m * mm->n);
+    memfit_status status = begin(&b, engine, made != NULL, is_small(2 * products, 4 * elements), err);
     if (status != MEMFIT_OK)
         return status;
-    int64_t batch = mm->batch_a > mm->batch_b ? mm->batch_a : mm->batch_b;
     int rank = batch > 1 ? 3 : 2, o = rank - 2;
     dnnl_data_type_t type = type_of(mm->dtype);
     dnnl_memory_desc_t a = {0}, w = {0}, bias = {0}, c = {0};
