@@ -296,7 +296,7 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out,
     mf_arena_init(&plan->arena, fitter->host);
     plan->batch = way->batch;
     plan->pieces = (way->batch + piece - 1) / piece;
-    plan->fixed_bytes = fitter->options.fixed_bytes;
+    plan->fixed_bytes = fitter->options.fixed_bytes + (way->batch % piece ? fitter->options.rest_bytes : 0);
     plan->phases = MF_NEW_ARRAY(&plan->arena, mf_phase, MOST_PHASES);
     mf_fit_entry *entry = NULL;
     memfit_status status = plan->phases ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");

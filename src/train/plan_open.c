@@ -166,6 +166,74 @@ static memfit_status read_options(memfit_plan *plan, const memfit_plan_options *
     return status;
 }
 
+/* ---- what a process takes beside its arena ---------------------------------------------------------------- */
+
+/* Has a primitive of this kind and these shapes been counted? Equal ones share their code. */
+static bool seen_before(uint32_t *seen, uint32_t slots, const mf_graph *g, const mf_op *op)
+{
+    const uint32_t operands[] = {op->in[0], op->in[1], op->out[0]};
+    uint64_t hash = (uint64_t)op->kind * 0x9e3779b97f4a7c15ull + (uint64_t)op->attr.window.stride[0];
+    for (uint32_t k = 0; k < 3; k++) {
+        const mf_shape *shape = operands[k] == MF_NONE ? NULL : &g->tensors[operands[k]].shape;
+        for (uint32_t i = 0; shape && i < shape->rank; i++)
+            hash = (hash ^ (uint64_t)shape->dim[i]) * 0xbf58476d1ce4e5b9ull + (hash >> 29);
+    }
+    uint32_t tag = (uint32_t)(hash >> 32) | 1;
+    for (uint32_t i = 0; i < slots; i++) {
+        uint32_t *slot = &seen[(tag + i) % slots];
+        if (*slot == tag)
+            return true;
+        if (!*slot) {
+            *slot = tag;
+            return false;
+        }
+    }
+    return false;
+}
+
+uint64_t mf_cpu_graph_bytes(const mf_graph *graph)
+{
+    enum { SLOTS = 2048, STEP_BYTES = 2900 };
+    static const struct {
+        mf_op_kind kind;
+        uint64_t bytes;
+    } compiled[] = {{MF_OP_MATMUL, 60 << 10},         {MF_OP_CONV, 96 << 10},
+                    {MF_OP_CONV_GRAD_DATA, 40 << 10}, {MF_OP_CONV_GRAD_WEIGHTS, 124 << 10},
+                    {MF_OP_LSTM, 72 << 10},           {MF_OP_GRU, 72 << 10}};
+    uint32_t seen[SLOTS] = {0};
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < graph->op_count; i++) {
+        const mf_op *op = &graph->ops[i];
+        bytes += STEP_BYTES;
+        for (size_t k = 0; k < sizeof compiled / sizeof *compiled; k++)
+            if (op->kind == compiled[k].kind && !seen_before(seen, SLOTS, graph, op))
+                bytes += compiled[k].bytes;
+    }
+    return bytes;
+}
+
+/* The process and its threads, and a graph each for training, the last batch (data seldom divides by the batch) and
+ * validation: what training takes at most, so that what fits here is not refused there. */
+static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_error *err)
+{
+    mf_model_graphs graphs = {.model = plan->model, .options = plan->question.lower};
+    mf_graph_source source;
+    mf_model_graph_source(&graphs, &source);
+    uint64_t bytes[2] = {0};
+    for (uint32_t i = 0; i < 2; i++) {
+        mf_graph *g;
+        memfit_status status = source.make(source.ctx, plan->arena.host, i ? MF_MODE_EVALUATE : MF_MODE_TRAIN,
+                                           plan->question.plan.batch, false, &g, err);
+        if (status != MEMFIT_OK)
+            return status;
+        bytes[i] = mf_cpu_graph_bytes(g);
+        mf_graph_destroy(g);
+    }
+    plan->question.plan.fixed_bytes = MF_CPU_PROCESS_BYTES + threads * MF_CPU_THREAD_BYTES + 2 * bytes[0] + bytes[1];
+    plan->question.plan.rest_bytes = bytes[0] + bytes[0] / 2;
+    return MEMFIT_OK;
+}
+
 /* ---- devices ---------------------------------------------------------------------------------------------- */
 
 static memfit_status set_limit(memfit_plan *plan, const char *memory, uint64_t whole, uint64_t available,
@@ -238,7 +306,9 @@ static memfit_status use_cpu(memfit_plan *plan, const memfit_plan_options *o, me
         mf_roofline_for_cpu(&plan->roofline, o->threads ? o->threads : mf_os_cpu_count());
         mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
     }
-    plan->question.plan.fixed_bytes = mf_cpu_fixed_bytes(o->threads ? o->threads : mf_os_cpu_count(), plan->model);
+    status = estimate_fixed(plan, o->threads ? o->threads : mf_os_cpu_count(), err);
+    if (status != MEMFIT_OK)
+        return status;
     plan->context.basis = "queried";
     plan->context.margin_percent = MF_CPU_FIXED_MARGIN_PERCENT;
     return set_limit(plan, o->memory, mf_os_total_memory(), mf_os_available_memory(), err);
@@ -254,22 +324,6 @@ static memfit_status use_device(memfit_plan *plan, const memfit_plan_options *o,
     if (strncmp(device, "cuda", 4) == 0 || strncmp(device, "gpu", 3) == 0)
         return use_cuda(plan, o, err);
     return mf_fail(err, MEMFIT_INVALID, "device \"%s\": cpu, cuda or cuda:I is wanted", device);
-}
-
-static uint64_t count_layers(const mf_model *model)
-{
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < model->layer_count; i++)
-        count += model->layers[i].inner ? count_layers(model->layers[i].inner) : 1;
-    return count;
-}
-
-/* Private memory of a process that trains, besides its arena: a base for the process and each thread, and what the
- * backend keeps for the operations of a layer. Fitted to what training measured (2.5 MB for 5 layers, 2.8 MB for 6,
- * 9.8 MB for ResNet50's 177; two threads), from above. */
-uint64_t mf_cpu_fixed_bytes(unsigned threads, const mf_model *model)
-{
-    return (5ull << 19) + ((uint64_t)threads << 18) + (48ull << 10) * count_layers(model);
 }
 
 /* ---- the object ------------------------------------------------------------------------------------------- */

@@ -480,7 +480,8 @@ static uint64_t limit_after_refusal(mf_trainer *t, uint64_t limit, uint64_t fixe
 static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
     touch_stack();
-    t->fixed_bytes = measure_fixed(t) + WARM_UP_BYTES; /* what planning and compiling held goes first */
+    /* What planning and compiling held goes first. The first runs take less than is kept spare. */
+    t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + mf_os_counter_error_bytes();
     if (t->fixed_bytes + t->plan->arena_bytes > limit)
         return MEMFIT_OK;
     mf_reserve_populate(&t->arena);
@@ -539,8 +540,8 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     assumptions a = {.low = measure_fixed(t)};
     const uint64_t least = a.low + WARM_UP_BYTES;
     bool again = t->fixed_bytes != 0;
-    uint64_t fixed = a.low + (1 << 20);
-    if (again) { /* another plan for the same model: its fixed cost is known, and nothing is started anew */
+    uint64_t fixed = least; /* a plan that fails leaves holes in the heap: begin with what cannot be too much */
+    if (again) {            /* another plan for the same model: its fixed cost is known, and nothing is started anew */
         fixed = t->fixed_bytes;
         t->start_peak = 0;
     }
