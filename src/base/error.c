@@ -76,10 +76,10 @@ memfit_status mf_error_set(memfit_error *err, memfit_status status, const char *
     return status;
 }
 
-memfit_status mf_error_prefix(memfit_error *err, const char *format, ...)
+memfit_status mf_error_prefix(memfit_error *err, memfit_status status, const char *format, ...)
 {
     if (!err)
-        return MEMFIT_INTERNAL;
+        return status;
     char text[MEMFIT_ERROR_TEXT], whole[MEMFIT_ERROR_TEXT * 2];
     va_list args;
     va_start(args, format);
@@ -87,7 +87,7 @@ memfit_status mf_error_prefix(memfit_error *err, const char *format, ...)
     va_end(args);
     snprintf(whole, sizeof whole, "%s: %s", text, err->message);
     snprintf(err->message, sizeof err->message, "%.*s", (int)sizeof err->message - 1, whole);
-    return err->code;
+    return status;
 }
 
 _Noreturn void mf_assert_failed(const char *what, const char *file, int line)

@@ -12,8 +12,8 @@
 memfit_status mf_error_set(memfit_error *err, memfit_status status, const char *file, int line, const char *format, ...)
     MEMFIT_PRINTF(5, 6);
 
-/* Puts "prefix: " before the message, to name the place from outside in. Returns err's code. */
-memfit_status mf_error_prefix(memfit_error *err, const char *format, ...) MEMFIT_PRINTF(2, 3);
+/* Puts "prefix: " before the message, to name the place from outside in. Returns `status`, also when err is NULL. */
+memfit_status mf_error_prefix(memfit_error *err, memfit_status status, const char *format, ...) MEMFIT_PRINTF(3, 4);
 
 /* Assertions in three grades: ASSERT always, DCHECK in debug builds, AUDIT (expensive walks) in test builds. They
  * print and trap: they stand for programming errors inside memfit, never for bad input. */

@@ -486,10 +486,9 @@ memfit_status memfit_trace_load(const char *path, const memfit_host *host, memfi
     memfit_status status = mf_os_map_file(path, &mapping, err);
     if (status)
         return status;
-    memfit_error own;
-    status = memfit_trace_read(mapping.data, (size_t)mapping.bytes, host, trace, err ? err : &own);
+    status = memfit_trace_read(mapping.data, (size_t)mapping.bytes, host, trace, err);
     mf_os_unmap_file(&mapping);
-    return status ? mf_error_prefix(err ? err : &own, "%s", path) : MEMFIT_OK;
+    return status ? mf_error_prefix(err, status, "%s", path) : MEMFIT_OK;
 }
 
 memfit_status mf_trace_check(const memfit_trace *trace, memfit_error *err)

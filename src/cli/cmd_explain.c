@@ -283,7 +283,7 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     if (!st)
         st = memfit_explain(text ? (const void *)text : map.data, bytes, &d, &err);
     if (st && map.data)
-        mf_error_prefix(&err, "%s", operand);
+        mf_error_prefix(&err, st, "%s", operand);
     mf_os_unmap_file(&map);
     mf_host_free(NULL, text, room);
     if (st)

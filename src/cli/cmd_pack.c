@@ -213,7 +213,7 @@ static int run(job *j, const char *path, const char *out, bool repack)
         fprintf(stderr, "\r%78s\r", "");
     if (status == MEMFIT_INVALID) { /* the file is to blame, not the options: these were checked */
         err.code = MEMFIT_DAMAGED;
-        mf_error_prefix(&err, "%s", path);
+        mf_error_prefix(&err, MEMFIT_DAMAGED, "%s", path);
     }
     int exit_status;
     if (status) {

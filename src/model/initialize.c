@@ -424,5 +424,5 @@ memfit_status mf_variable_initialize(const memfit_host *host, const mf_graph *gr
     mf_json fallback = {.type = MF_JSON_STRING, .string = default_initializer(v)};
     const mf_json *initializer = !mf_json_is_null(v->initializer) ? v->initializer : fallback.string ? &fallback : NULL;
     memfit_status st = mf_initializer(host, initializer, v->initial, &v->shape, v->dtype, seed, index, out, err);
-    return st ? mf_error_prefix(err, "%.200s", v->name) : MEMFIT_OK;
+    return st ? mf_error_prefix(err, st, "%.200s", v->name) : MEMFIT_OK;
 }

@@ -99,7 +99,7 @@ static memfit_status build_inner(builder *b, mf_layer *layer, const mf_json *obj
     inner->container = b->model->container;
     memfit_status st = build(b->arena, inner, object, layer->trainable, layer->dtype_policy, b->depth + 1, b->err);
     if (st)
-        return mf_error_prefix(b->err, "in %.80s", layer->name);
+        return mf_error_prefix(b->err, st, "in %.80s", layer->name);
     layer->inner = inner;
     return MEMFIT_OK;
 }
@@ -394,7 +394,7 @@ static memfit_status read_calls(builder *b, const mf_json *object, mf_layer *lay
             st = mf_fail(b->err, MEMFIT_DAMAGED, "inbound node %u is empty", i);
         }
         if (st)
-            return mf_error_prefix(b->err, "layer %.80s", layer->name);
+            return mf_error_prefix(b->err, st, "layer %.80s", layer->name);
     }
     return MEMFIT_OK;
 }
@@ -440,7 +440,7 @@ static memfit_status read_ends(builder *b, const mf_json *config, const char *ke
     if (!(*refs = MF_NEW_ARRAY(b->arena, mf_tensor_ref, n)))
         return mf_keras_no_memory(b->err);
     memfit_status st = read_references(b, ends, *refs, count);
-    return st ? mf_error_prefix(b->err, "%s", key) : MEMFIT_OK;
+    return st ? mf_error_prefix(b->err, st, "%s", key) : MEMFIT_OK;
 }
 
 static memfit_status build_functional(builder *b, const mf_json *config, bool trainable, const char *policy)

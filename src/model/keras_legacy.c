@@ -24,7 +24,7 @@ static memfit_status json_attribute(mf_arena *arena, mf_hdf5 *file, const char *
     if (st)
         return st;
     st = mf_json_parse(arena, text, strlen(text), root, err);
-    return st ? mf_error_prefix(err, "attribute %s", name) : MEMFIT_OK;
+    return st ? mf_error_prefix(err, st, "attribute %s", name) : MEMFIT_OK;
 }
 
 memfit_status mf_keras_legacy_config(mf_arena *arena, mf_hdf5 *file, mf_json **model_config, const mf_json **compile,
@@ -185,7 +185,7 @@ static memfit_status give(legacy *g, mf_layer *layer, const char *group, const c
             return mf_keras_no_memory(g->err);
         memfit_status st = mf_keras_stored(g->arena, g->file, e->address, kept, &layer->stored[i], g->err);
         if (st)
-            return mf_error_prefix(g->err, "%.200s", full);
+            return mf_error_prefix(g->err, st, "%.200s", full);
         e->claimed = true;
     }
     layer->stored_count = c->count;
@@ -288,8 +288,8 @@ static memfit_status give_optimizer(legacy *g, mf_model *model, uint64_t address
         if (!e)
             return mf_fail(g->err, MEMFIT_DAMAGED, "the optimizer lists an array %.100s, which is not in the file",
                            names[i]);
-        if (mf_keras_stored(g->arena, g->file, e->address, names[i], &stored[rank[i]], g->err))
-            return mf_error_prefix(g->err, "optimizer_weights/%.200s", names[i]);
+        if ((st = mf_keras_stored(g->arena, g->file, e->address, names[i], &stored[rank[i]], g->err)))
+            return mf_error_prefix(g->err, st, "optimizer_weights/%.200s", names[i]);
     }
     model->optimizer = stored;
     model->optimizer_count = (uint32_t)count;

@@ -284,7 +284,7 @@ static memfit_status take_entries(mf_keras_table *t, const char *prefix, mf_stor
         memfit_status st =
             mf_keras_stored(t->arena, t->file, e->address, e->path + skip, &(*stored)[i - first], t->err);
         if (st)
-            return mf_error_prefix(t->err, "%.200s", e->path);
+            return mf_error_prefix(t->err, st, "%.200s", e->path);
         e->claimed = true;
     }
     *count = (uint32_t)(end - first);

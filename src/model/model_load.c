@@ -82,7 +82,7 @@ static memfit_status parse_config(loader *l, const unsigned char *text, uint64_t
     memfit_status st = mf_json_parse(l->arena, (const char *)text, bytes, &root, l->err);
     if (!st)
         st = use_config(l, root);
-    return st ? mf_error_prefix(l->err, "%s", name) : MEMFIT_OK;
+    return st ? mf_error_prefix(l->err, st, "%s", name) : MEMFIT_OK;
 }
 
 static memfit_status parse_metadata(loader *l, const unsigned char *text, uint64_t bytes)
@@ -90,7 +90,7 @@ static memfit_status parse_metadata(loader *l, const unsigned char *text, uint64
     mf_json *root;
     memfit_status st = mf_json_parse(l->arena, (const char *)text, bytes, &root, l->err);
     if (st)
-        return mf_error_prefix(l->err, "metadata.json");
+        return mf_error_prefix(l->err, st, "metadata.json");
     l->model->keras_version = mf_json_get_string(root, "keras_version", NULL);
     return MEMFIT_OK;
 }
@@ -164,8 +164,8 @@ static memfit_status load_hdf5(loader *l)
         st = mf_keras_legacy_config(l->arena, file, &config, &l->model->compile, &l->model->keras_version, l->err);
     if (st)
         return st;
-    if (use_config(l, config))
-        return mf_error_prefix(l->err, "model_config");
+    if ((st = use_config(l, config)))
+        return mf_error_prefix(l->err, st, "model_config");
     return l->flags & MF_LOAD_NO_WEIGHTS ? MEMFIT_OK : mf_keras_legacy_weights(l->arena, l->model, file, l->err);
 }
 
@@ -272,9 +272,9 @@ memfit_status mf_model_load_flags(const memfit_host *host, const char *path, uns
     if (mf_os_is_folder(path)) {
         st = load_folder(&l, path);
         if (st)
-            mf_error_prefix(l.err, "%.200s", path);
+            mf_error_prefix(l.err, st, "%.200s", path);
     } else if (!(st = mf_os_map_file(path, &m->mapping, l.err)) && (st = load_mapped(&l))) {
-        mf_error_prefix(l.err, "%.200s", path);
+        mf_error_prefix(l.err, st, "%.200s", path);
     }
     if (st) {
         mf_model_destroy(m);

@@ -168,8 +168,8 @@ static memfit_status run_one(mf_interpreter *it, uint32_t index, const mf_run_sc
     ALLOW(operands.workspace, it->workspaces[index]);
     memfit_status status = it->backend->table->run(it->kernels[index], &operands, scalars, err);
     FORBID(operands.workspace, it->workspaces[index]);
-    if (status && err && op->layer < it->graph->layer_count)
-        mf_error_prefix(err, "%s", it->graph->layers[op->layer].name);
+    if (status && op->layer < it->graph->layer_count)
+        mf_error_prefix(err, status, "%s", it->graph->layers[op->layer].name);
     return status;
 }
 

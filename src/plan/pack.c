@@ -39,7 +39,7 @@ static memfit_status check_fixed(const mf_pack_problem *p, memfit_error *err)
                 copy[i].size = 0;
         status = mf_pack_check(p->host, copy, p->buffer_count, 0, NULL, err);
         if (status == MEMFIT_INVALID)
-            mf_error_prefix(err, "fixed buffers");
+            mf_error_prefix(err, status, "fixed buffers");
     }
     mf_arena_destroy(&arena);
     return status;

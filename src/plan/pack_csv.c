@@ -138,7 +138,7 @@ memfit_status memfit_pack_file_open(memfit_pack_file **file, const char *path, u
     status = mf_pack_file_parse(file, (const char *)mapping.data, (size_t)mapping.bytes, flags, host, err);
     if (status) {
         mf_os_unmap_file(&mapping);
-        return mf_error_prefix(err, "%s", path);
+        return mf_error_prefix(err, status, "%s", path);
     }
     (*file)->mapping = mapping;
     return MEMFIT_OK;

@@ -70,10 +70,8 @@ static memfit_status take_size(const char *name, uint64_t whole, uint64_t *optio
         return MEMFIT_OK;
     uint64_t bytes;
     memfit_status status = memfit_size_parse(text, whole, &bytes, err);
-    if (status) {
-        mf_error_prefix(err, "%s=%s", name, text);
-        return status;
-    }
+    if (status)
+        return mf_error_prefix(err, status, "%s=%s", name, text);
     if (*option && *option != bytes)
         return conflict(name, text, err);
     *option = bytes;

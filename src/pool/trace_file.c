@@ -35,10 +35,8 @@ memfit_status mf_trace_file_begin(memfit_pool *pool, memfit_error *err)
     options.path = numbered;
     memfit_recorder *recorder;
     memfit_status status = memfit_recorder_create(&options, &recorder, err);
-    if (status) {
-        mf_error_prefix(err, "MEMFIT_TRACE=%s", path);
-        return status;
-    }
+    if (status)
+        return mf_error_prefix(err, status, "MEMFIT_TRACE=%s", path);
     status = memfit_pool_record(pool, recorder, err);
     if (status)
         memfit_recorder_destroy(recorder);

@@ -65,7 +65,7 @@ static memfit_status ready_kernel(mf_executor *x, const mf_graph *graph, uint32_
     if (status == MEMFIT_OK)
         status = x->backend->table->prepare(x->backend, graph, op, kernel, err);
     if (status != MEMFIT_OK)
-        mf_error_prefix(err, "layer %s (%s)", graph->layers[graph->ops[op].layer].name,
+        mf_error_prefix(err, status, "layer %s (%s)", graph->layers[graph->ops[op].layer].name,
                         mf_kind_name(graph->ops[op].kind));
     return status;
 }

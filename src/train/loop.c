@@ -254,8 +254,8 @@ static memfit_status stop_for_limit(run *r, uint64_t limit, memfit_error *err)
     char text[24];
     memfit_status status = err->code;
     memfit_error failed;
-    mf_error_prefix(err, "the limit was lowered to %s after step %llu", memfit_size_format(limit, text, sizeof text),
-                    (unsigned long long)t->state.steps);
+    mf_error_prefix(err, status, "the limit was lowered to %s after step %llu",
+                    memfit_size_format(limit, text, sizeof text), (unsigned long long)t->state.steps);
     if (!path)
         snprintf(err->hint, sizeof err->hint, "with --checkpoint FILE the weights would have been kept");
     else if (t->executor && r->checkpoint && mf_checkpoint_write(r->checkpoint, path, true, &failed) == MEMFIT_OK)
