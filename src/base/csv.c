@@ -236,7 +236,7 @@ memfit_status mf_csv_number(const mf_csv *csv, unsigned column, double *value, m
 {
     const char *text = mf_csv_string(csv, column);
     char *end;
-    double n = strtod(text, &end);
+    double n = mf_text_to_double(text, &end);
     if (end == text || *end || !isfinite(n))
         return mf_csv_fail(csv, column, err, "is not a number");
     *value = n;

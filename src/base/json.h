@@ -20,7 +20,7 @@ struct mf_json {
     bool is_integer; /* a number written without point or exponent that fits int64 */
     bool boolean;
     double number;
-    int64_t integer;
+    int64_t integer;    /* when is_integer; mf_json_integer also takes 3.0 and 1e6 */
     const char *string; /* string value */
     const char *key;    /* this member's name, when inside an object */
     mf_json *first;     /* array and object: children, in order */

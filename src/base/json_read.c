@@ -1,7 +1,9 @@
 /* json_read.c: the JSON reader. Recursive descent with a depth limit; every byte is looked at once. */
 #include "base/json.h"
 #include "base/error.h"
+#include "base/text.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,12 +193,11 @@ static memfit_status parse_number(parser *s, mf_json *v)
     memcpy(copy, s->p, n);
     copy[n] = 0;
     v->type = MF_JSON_NUMBER;
-    v->number = strtod(copy, NULL);
-    if (integer && n < 19) {
-        v->is_integer = true;
+    v->number = mf_text_to_double(copy, NULL);
+    if (integer) {
+        errno = 0;
         v->integer = strtoll(copy, NULL, 10);
-    } else if (v->number >= -9.2e18 && v->number <= 9.2e18) {
-        v->integer = (int64_t)v->number;
+        v->is_integer = errno == 0;
     }
     s->p = p;
     return MEMFIT_OK;
@@ -338,9 +339,12 @@ double mf_json_number(const mf_json *value, double fallback)
 
 int64_t mf_json_integer(const mf_json *value, int64_t fallback)
 {
-    return value && value->type == MF_JSON_NUMBER && (value->is_integer || value->number == floor(value->number))
-               ? value->integer
-               : fallback;
+    if (!value || value->type != MF_JSON_NUMBER)
+        return fallback;
+    if (value->is_integer)
+        return value->integer;
+    bool whole = value->number == floor(value->number) && value->number >= -0x1p63 && value->number < 0x1p63;
+    return whole ? (int64_t)value->number : fallback;
 }
 
 bool mf_json_bool(const mf_json *value, bool fallback)

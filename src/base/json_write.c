@@ -1,5 +1,6 @@
 /* json_write.c: JSON out, as a stream to a file and as a tree to text. */
 #include "base/json.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -49,11 +50,8 @@ static int escape(uint32_t c, char out[16])
 
 static int print_double(char *out, size_t bytes, double value)
 {
-    int n = snprintf(out, bytes, "%.15g", value);
-    double back;
-    if (sscanf(out, "%lf", &back) != 1 || back != value)
-        n = snprintf(out, bytes, "%.17g", value);
-    return n;
+    int n = mf_text_put_double(out, bytes, 15, value);
+    return mf_text_to_double(out, NULL) == value ? n : mf_text_put_double(out, bytes, 17, value);
 }
 
 /* ---- stream ----------------------------------------------------------------------------------------------- */
@@ -179,10 +177,8 @@ mf_json *mf_json_new_string(mf_arena *arena, const char *text)
 mf_json *mf_json_new_number(mf_arena *arena, double number)
 {
     mf_json *v = mf_json_new(arena, MF_JSON_NUMBER);
-    if (v) {
+    if (v)
         v->number = number;
-        v->integer = number >= -9e18 && number <= 9e18 ? (int64_t)number : 0;
-    }
     return v;
 }
 

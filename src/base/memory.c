@@ -24,6 +24,7 @@ const memfit_host *mf_host_default(void)
     return &libc_host;
 }
 
+/* Zero bytes are asked for as one, so that NULL always means failure; the host hears the same number back. */
 static const memfit_host *host_or_default(const memfit_host *host)
 {
     return host ? host : mf_host_default();
@@ -46,7 +47,7 @@ void *mf_host_zalloc(const memfit_host *host, size_t bytes)
 void *mf_host_resize(const memfit_host *host, void *ptr, size_t old_bytes, size_t new_bytes)
 {
     host = host_or_default(host);
-    return host->resize(host->ctx, ptr, old_bytes, new_bytes ? new_bytes : 1);
+    return host->resize(host->ctx, ptr, ptr && !old_bytes ? 1 : old_bytes, new_bytes ? new_bytes : 1);
 }
 
 void mf_host_free(const memfit_host *host, void *ptr, size_t bytes)
@@ -54,7 +55,7 @@ void mf_host_free(const memfit_host *host, void *ptr, size_t bytes)
     if (!ptr)
         return;
     host = host_or_default(host);
-    host->resize(host->ctx, ptr, bytes, 0);
+    host->resize(host->ctx, ptr, bytes ? bytes : 1, 0);
 }
 
 void mf_host_trim(void)

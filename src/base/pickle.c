@@ -16,6 +16,7 @@
 #include "base/pickle.h"
 
 #include "base/error.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -277,7 +278,7 @@ static memfit_status do_text_float(machine *m)
     char text[64], *end;
     if (!take_short_line(m, text))
         return BROKEN(m, "not a number");
-    double value = strtod(text, &end);
+    double value = mf_text_to_double(text, &end);
     if (end == text || *end)
         return BROKEN(m, "not a number");
     return push_number(m, value);

@@ -2,11 +2,35 @@
 #include "base/text.h"
 #include "base/error.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+/* NULL while numbers have a point anyway, which is nearly always; else the C locale (the library's own object: making
+ * it allocates nothing). */
+static locale_t c_locale(void)
+{
+    return *nl_langinfo(RADIXCHAR) == '.' ? NULL : newlocale(LC_ALL_MASK, "C", NULL);
+}
+
+double mf_text_to_double(const char *text, char **end)
+{
+    locale_t c = c_locale();
+    return c ? strtod_l(text, end, c) : strtod(text, end);
+}
+
+int mf_text_put_double(char *out, size_t bytes, int digits, double value)
+{
+    locale_t c = c_locale(), before = c ? uselocale(c) : NULL;
+    int n = snprintf(out, bytes, "%.*g", digits, value);
+    if (c)
+        uselocale(before);
+    return n;
+}
 
 static const struct {
     const char *name;
@@ -35,7 +59,7 @@ memfit_status memfit_size_parse(const char *text, uint64_t whole_bytes, uint64_t
     char *end;
     if (*start < '0' || *start > '9')
         return mf_fail(err, MEMFIT_INVALID, "\"%s\" is not a size\nwrite it as 512MiB, 8GiB, 1.5GB or 80%%", text);
-    double number = strtod(start, &end);
+    double number = mf_text_to_double(start, &end);
     const char *unit = end + strspn(end, " ");
     double factor = 0;
     if (strspn(start, "0123456789.") != (size_t)(end - start) || !isfinite(number))

@@ -16,6 +16,11 @@ typedef struct mf_text {
 void mf_text_init(mf_text *text, char *data, size_t capacity);
 void mf_text_add(mf_text *text, const char *format, ...) MEMFIT_PRINTF(2, 3);
 
+/* strtod and "%.{digits}g" with a point, whatever LC_NUMERIC the program around us has chosen: what stands in a file
+ * must not depend on who reads or writes it. */
+double mf_text_to_double(const char *text, char **end);
+int mf_text_put_double(char *out, size_t bytes, int digits, double value);
+
 /* "12,345,678" */
 char *mf_format_count(uint64_t n, char *text, size_t text_bytes);
 

@@ -167,8 +167,9 @@ static memfit_status open_sink(memfit_recorder *r, const char *path, memfit_erro
         .version = MF_TRACE_VERSION, .cell_bytes = MF_TRACE_CELL, .unix_time_us = r->start_unix_us};
     memcpy(header.magic, MF_TRACE_MAGIC, 8);
     if (fwrite(&header, sizeof header, 1, sink->file) != 1) {
+        memfit_status status = mf_fail(err, MEMFIT_IO, "%s: cannot be written: %s", path, strerror(errno));
         fclose(sink->file);
-        return mf_fail(err, MEMFIT_IO, "%s: cannot be written: %s", path, strerror(errno));
+        return status;
     }
     return MEMFIT_OK;
 }
@@ -483,8 +484,9 @@ memfit_status memfit_recorder_save(memfit_recorder *recorder, const char *path, 
     for (uint32_t i = 0; i <= recorder->shard_mask; i++)
         unlock(&recorder->shards[i].lock);
     if (w.failed || !write_header(out.file, &w, lost, recorder->start_unix_us)) {
+        status = mf_fail(err, MEMFIT_IO, "%s: writing failed: %s", path, strerror(errno));
         mf_os_out_abandon(&out);
-        return mf_fail(err, MEMFIT_IO, "%s: writing failed: %s", path, strerror(errno));
+        return status;
     }
     return mf_os_out_commit(&out, err);
 }
@@ -525,8 +527,9 @@ memfit_status memfit_trace_save(const memfit_trace *trace, const char *path, mem
     for (uint64_t i = 0; i < trace->info.events; i++)
         write_cells(&w, &trace->events[i], 1);
     if (w.failed || !write_header(out.file, &w, 0, 0)) {
+        status = mf_fail(err, MEMFIT_IO, "%s: writing failed: %s", path, strerror(errno));
         mf_os_out_abandon(&out);
-        return mf_fail(err, MEMFIT_IO, "%s: writing failed: %s", path, strerror(errno));
+        return status;
     }
     return mf_os_out_commit(&out, err);
 }

@@ -11,6 +11,7 @@
 #include "diagnose/oom_log.h"
 
 #include "base/error.h"
+#include "base/text.h"
 #include "diagnose/oom_filter.h"
 
 #include <ctype.h>
@@ -29,7 +30,7 @@ static bool read_size(const char *p, uint64_t *bytes)
         p++;
     if (!isdigit((unsigned char)*p))
         return false;
-    double number = strtod(p, &end);
+    double number = mf_text_to_double(p, &end);
     while (*end == ' ')
         end++;
     double factor = 1;
@@ -396,7 +397,7 @@ static void read_settings(const char *line, mf_oom_facts *f)
     const char *p = strstr(line, "MEM_FRACTION=");
     if (p) {
         f->fraction_set = true;
-        f->fraction = strtod(p + 13, NULL);
+        f->fraction = mf_text_to_double(p + 13, NULL);
     }
 }
 

@@ -2,12 +2,13 @@
  * checkpoint.c: see checkpoint.h.
  *
  * The extra member "memfit.state" is little-endian and fixed in size: magic, version, the state struct's fields as
- * 64-bit words, then the metrics' states and the accumulated gradients' bytes are not kept: a checkpoint is written
- * between steps, where gradients are dead.
+ * 64-bit words, then the metrics' states. Accumulated gradients are not kept: a checkpoint is written between steps,
+ * where they are dead.
  */
 #include "train/checkpoint.h"
 
 #include "base/error.h"
+#include "base/text.h"
 #include "model/lower.h"
 
 #include <stdio.h>
@@ -186,12 +187,17 @@ static memfit_status changed_settings(mf_checkpoint *c, const mf_graph *g, const
     mf_json *made = mf_json_new(&c->arena, MF_JSON_OBJECT), *part;
     bool ok = made != NULL;
     if (g->optimizer_given) {
-        char *text = mf_arena_printf(&c->arena,
-                                     "{\"module\": \"keras.optimizers\", \"class_name\": \"%s\", \"config\": "
-                                     "{\"learning_rate\": %.9g}, \"registered_name\": null}",
-                                     classes[g->optimizer], c->trainer->schedule.initial);
-        ok = ok && text && mf_json_parse(&c->arena, text, strlen(text), &part, err) == MEMFIT_OK &&
-             mf_json_add(&c->arena, made, "optimizer", part);
+        mf_arena *a = &c->arena;
+        char rate[40]; /* a float's nine digits: 0.001, not 0.00100000004749745 */
+        mf_text_put_double(rate, sizeof rate, 9, c->trainer->schedule.initial);
+        mf_json *config = mf_json_new(a, MF_JSON_OBJECT);
+        part = mf_json_new(a, MF_JSON_OBJECT);
+        ok = ok && mf_json_add(a, config, "learning_rate", mf_json_new_number(a, mf_text_to_double(rate, NULL))) &&
+             mf_json_add(a, part, "module", mf_json_new_string(a, "keras.optimizers")) &&
+             mf_json_add(a, part, "class_name", mf_json_new_string(a, classes[g->optimizer])) &&
+             mf_json_add(a, part, "config", config) &&
+             mf_json_add(a, part, "registered_name", mf_json_new(a, MF_JSON_NULL)) &&
+             mf_json_add(a, made, "optimizer", part);
     }
     if (loss)
         ok = ok && (part = mf_json_new_string(&c->arena, g->loss_name)) && mf_json_add(&c->arena, made, "loss", part);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,6 +25,11 @@ struct mf_events {
     uint32_t table[256];
     char buffer[3][BUFFER_BYTES];
 };
+
+static memfit_status too_long(const char *path, memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_INVALID, "%.80s...: a path of %zu characters is too long for a log", path, strlen(path));
+}
 
 static memfit_status open_log(mf_events *e, FILE **file, int slot, const char *mode, memfit_error *err)
 {
@@ -132,11 +138,12 @@ static memfit_status open_board(mf_events *e, const char *folder, memfit_error *
     }
     memfit_status status = mf_os_make_folder(folder, err);
     for (int i = 0; i < 2 && status == MEMFIT_OK; i++) {
-        snprintf(path, sizeof path, "%.300s/%s", folder, part[i]);
+        if (snprintf(path, sizeof path, "%s/%s", folder, part[i]) >= (int)sizeof path)
+            return too_long(folder, err);
         status = mf_os_make_folder(path, err);
         if (status != MEMFIT_OK)
             return status;
-        snprintf(e->path[1 + i], sizeof e->path[0], "%.380s/events.out.tfevents.%lld.%.32s.%d.%d.v2", path,
+        snprintf(e->path[1 + i], sizeof e->path[0], "%s/events.out.tfevents.%lld.%.32s.%d.%d.v2", path,
                  (long long)mf_os_unix_time(), host, (int)mf_os_process_id(), i);
         status = open_log(e, &e->board[i], 1 + i, "wb", err);
         if (status == MEMFIT_OK)
@@ -155,8 +162,8 @@ memfit_status mf_events_create(const memfit_host *host, const char *csv, const c
     if (!e)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the logs");
     e->host = host;
-    memfit_status status = MEMFIT_OK;
-    if (csv) {
+    memfit_status status = csv && strlen(csv) >= sizeof e->path[0] ? too_long(csv, err) : MEMFIT_OK;
+    if (status == MEMFIT_OK && csv) {
         snprintf(e->path[0], sizeof e->path[0], "%s", csv);
         e->header = !(resumed && mf_os_file_bytes(csv) > 0);
         status = open_log(e, &e->csv, 0, resumed ? "a" : "w", err);
@@ -185,6 +192,13 @@ void mf_events_destroy(mf_events *e)
 
 /* ---- an epoch --------------------------------------------------------------------------------------------- */
 
+static void put_number(FILE *f, double value)
+{
+    char text[40];
+    mf_text_put_double(text, sizeof text, 9, value);
+    fprintf(f, ",%s", text);
+}
+
 /* Keys sorted as Keras sorts them: metrics and loss by name, then the same with val_. */
 static void csv_line(mf_events *e, const memfit_train_event *v, bool header)
 {
@@ -201,14 +215,14 @@ static void csv_line(mf_events *e, const memfit_train_event *v, bool header)
                 if (header)
                     fprintf(f, ",%sloss", val ? "val_" : "");
                 else
-                    fprintf(f, ",%.9g", val ? v->val_loss : v->loss);
+                    put_number(f, val ? v->val_loss : v->loss);
             }
             if (i == v->metric_count)
                 break;
             if (header)
                 fprintf(f, ",%s%s", val ? "val_" : "", v->metric_names[i]);
             else
-                fprintf(f, ",%.9g", val ? v->val_metrics[i] : v->metrics[i]);
+                put_number(f, val ? v->val_metrics[i] : v->metrics[i]);
         }
     }
     fputs("\r\n", f);

@@ -7,6 +7,7 @@
 #include "base/os.h"
 #include "base/text.h"
 
+#include <locale.h>
 #include <math.h>
 
 static void sizes_are_read(void **state)
@@ -58,7 +59,8 @@ static void errors_carry_message_and_hint(void **state)
     assert_int_equal(mf_fail(&err, MEMFIT_INVALID, "no %s\ndo %d", "good", 7), MEMFIT_INVALID);
     assert_string_equal(err.message, "no good");
     assert_string_equal(err.hint, "do 7");
-    mf_error_prefix(&err, "file %s", "x");
+    assert_int_equal(mf_error_prefix(&err, err.code, "file %s", "x"), err.code);
+    assert_int_equal(mf_error_prefix(NULL, MEMFIT_DAMAGED, "file %s", "x"), MEMFIT_DAMAGED);
     assert_string_equal(err.message, "file x: no good");
     assert_int_equal(mf_fail(NULL, MEMFIT_IO, "nothing to fill"), MEMFIT_IO);
     assert_string_equal(memfit_status_name(MEMFIT_OUT_OF_MEMORY), "OUT_OF_MEMORY");
@@ -90,6 +92,107 @@ static void json_round_trip(void **state)
     assert_string_equal(out, "{\"a\": [1, -2.5, 1000.0, true, false, null, \"x\\u00e9\\n\\ud83d\\ude00\"], \"b\": "
                              "{\"c\": NaN, \"d\": -Infinity}}");
     mf_arena_destroy(&arena);
+}
+
+static void json_numbers_are_exact(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t integer; /* 7: none */
+        bool is_integer;
+    } cases[] = {{"9223372036854775807", INT64_MAX, true},
+                 {"-9223372036854775808", INT64_MIN, true},
+                 {"1234567890123456789", 1234567890123456789, true},
+                 {"9223372036854775808", 7, false},
+                 {"3.0", 3, false},
+                 {"1e6", 1000000, false},
+                 {"3.5", 7, false},
+                 {"1e300", 7, false},
+                 {"Infinity", 7, false},
+                 {"-Infinity", 7, false},
+                 {"NaN", 7, false},
+                 {"true", 7, false}};
+    mf_arena arena;
+    mf_arena_init(&arena, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mf_json *root;
+        memfit_error err;
+        assert_ok(mf_json_parse(&arena, cases[i].text, strlen(cases[i].text), &root, &err), err);
+        assert_int_equal(mf_json_integer(root, 7), cases[i].integer);
+        assert_int_equal(root->is_integer, cases[i].is_integer);
+        if (cases[i].is_integer)
+            assert_string_equal(mf_json_print(&arena, root, NULL), cases[i].text);
+    }
+    mf_arena_destroy(&arena);
+}
+
+/* Makes a locale whose decimal point is a comma and puts it in force; false where the C library wants none of it. */
+static bool set_comma(char *folder)
+{
+    /* glibc's compiled LC_NUMERIC: magic, number of items, their offsets, the items. */
+    static const struct {
+        uint32_t magic, count, at[6];
+        char point[4], separator[4], grouping[4];
+        uint32_t wide_point, wide_separator;
+        char codeset[8];
+    } file = {0x20031115 ^ LC_NUMERIC, 6, {32, 36, 40, 44, 48, 52}, ",", "", "\177", ',', 0, "UTF-8"};
+    char path[96];
+    snprintf(path, sizeof path, "%s/comma", folder);
+    memfit_error err;
+    assert_ok(mf_os_make_folder(path, &err), err);
+    snprintf(path, sizeof path, "%s/comma/LC_NUMERIC", folder);
+    FILE *f = fopen(path, "wb");
+    assert_int_equal(fwrite(&file, sizeof file, 1, f), 1);
+    fclose(f);
+    setenv("LOCPATH", folder, 1);
+    return setlocale(LC_NUMERIC, "comma") && *localeconv()->decimal_point == ',';
+}
+
+static void files_do_not_depend_on_the_locale(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/memfit-base-XXXXXX", text[64], command[96];
+    assert_non_null(mkdtemp(folder));
+    bool comma = set_comma(folder);
+    if (comma) {
+        mf_arena arena;
+        mf_arena_init(&arena, NULL);
+        memfit_error err;
+        mf_json *root;
+        assert_ok(mf_json_parse(&arena, "[0.001, 1e-3]", 13, &root, &err), err);
+        assert_true(mf_json_number(mf_json_at(root, 0), 0) == 0.001 && mf_json_number(mf_json_at(root, 1), 0) == 0.001);
+        assert_string_equal(mf_json_print(&arena, root, NULL), "[0.001, 0.001]");
+        uint64_t bytes;
+        assert_ok(memfit_size_parse("1.5GB", 0, &bytes, &err), err);
+        assert_int_equal(bytes, 1500000000);
+        mf_text_put_double(text, sizeof text, 9, 0.5);
+        assert_string_equal(text, "0.5");
+        assert_int_equal(snprintf(text, sizeof text, "%g", 0.5), 3);
+        assert_string_equal(text, "0,5"); /* and the program's own locale is as it was */
+        mf_arena_destroy(&arena);
+    }
+    setlocale(LC_NUMERIC, "C");
+    unsetenv("LOCPATH");
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+    if (!comma)
+        skip();
+}
+
+/* A host hears back the sizes it was asked for, zero included. */
+static void hosts_hear_the_same_sizes(void **state)
+{
+    (void)state;
+    mf_fault_host host;
+    mf_fault_host_init(&host, NULL, 0, false);
+    void *p = mf_host_alloc(&host.host, 0);
+    p = mf_host_resize(&host.host, p, 0, 100);
+    p = mf_host_resize(&host.host, p, 100, 0);
+    assert_int_equal(host.live_count, 1);
+    mf_host_free(&host.host, p, 0);
+    assert_int_equal(host.live_bytes, 0);
+    assert_int_equal(host.live_count, 0);
 }
 
 static void json_errors_name_the_place(void **state)
@@ -204,6 +307,9 @@ int main(void)
         cmocka_unit_test(sizes_are_written),
         cmocka_unit_test(errors_carry_message_and_hint),
         cmocka_unit_test(json_round_trip),
+        cmocka_unit_test(json_numbers_are_exact),
+        cmocka_unit_test(files_do_not_depend_on_the_locale),
+        cmocka_unit_test(hosts_hear_the_same_sizes),
         cmocka_unit_test(json_errors_name_the_place),
         cmocka_unit_test(arenas_survive_failing_hosts),
         cmocka_unit_test(files_are_written_whole),
