@@ -14,9 +14,9 @@
  * vanish without a word.
  */
 #include "base/error.h"
+#include "base/text.h"
 #include "data/source.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -44,11 +44,13 @@ static void next_field(table *t, char *field, bool *last)
     for (; p < t->end && !ends_line(*p) && (quoted || *p != t->separator); p++) {
         if (*p == '"')
             quoted = !quoted;
-        else if (n + 1 < MOST_FIELD && *p != ' ')
+        else if (n + 1 < MOST_FIELD && (n || *p != ' '))
             field[n++] = *p;
         else if (*p != ' ')
             field[MOST_FIELD - 2] = '~'; /* too long: no number whatever it begins with */
     }
+    while (n && field[n - 1] == ' ') /* blanks around a field do not count; within one, "5 6" is no number */
+        n--;
     field[n] = 0;
     *last = p >= t->end || ends_line(*p);
     if (p + 1 < t->end && p[0] == '\r' && p[1] == '\n')
@@ -76,7 +78,7 @@ static void skip_empty(table *t)
 static bool is_number(const char *field, double *value)
 {
     char *end;
-    *value = strtod(field, &end);
+    *value = mf_text_to_double(field, &end);
     if (end != field && *end == 0)
         return true;
     *value = strcasecmp(field, "true") == 0;

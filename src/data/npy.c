@@ -14,7 +14,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 typedef struct npy_head {
     mf_dtype dtype;
@@ -166,44 +165,13 @@ memfit_status mf_source_npy(mf_source *source, const char *name, const unsigned 
     return status;
 }
 
-/* Inflates a member into `out`, exactly `bytes` of them. */
-static memfit_status inflate_member(const mf_source *source, const mf_zip_member *m, const unsigned char *packed,
-                                    unsigned char *out, memfit_error *err)
-{
-    z_stream z = {0};
-    if (inflateInit2(&z, -15) != Z_OK)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to unpack %s", source->path);
-    uint64_t in = 0, done = 0;
-    int state = Z_OK;
-    while (state == Z_OK && done < m->bytes) {
-        uint64_t left_in = m->packed_bytes - in, left_out = m->bytes - done;
-        z.next_in = (unsigned char *)(uintptr_t)(packed + in);
-        z.avail_in = left_in > 1 << 20 ? 1 << 20 : (unsigned)left_in;
-        z.next_out = out + done;
-        z.avail_out = left_out > 1 << 20 ? 1 << 20 : (unsigned)left_out;
-        unsigned had_in = z.avail_in, had_out = z.avail_out;
-        state = inflate(&z, Z_NO_FLUSH);
-        in += had_in - z.avail_in;
-        done += had_out - z.avail_out;
-        if (had_in == z.avail_in && had_out == z.avail_out)
-            break;
-    }
-    inflateEnd(&z);
-    if (done != m->bytes || mf_crc32(0, out, m->bytes) != m->crc)
-        return mf_fail(err, MEMFIT_DAMAGED, "%s: %s cannot be unpacked: the compressed data is damaged", source->path,
-                       m->name);
-    return MEMFIT_OK;
-}
-
 memfit_status mf_source_npz(mf_source *source, const unsigned char *data, uint64_t bytes, const mf_log *log,
                             memfit_error *err)
 {
     mf_zip zip;
     memfit_status status = mf_zip_open(&zip, &source->arena, data, bytes, err);
-    if (status != MEMFIT_OK) {
-        mf_error_prefix(err, "%s", source->path);
-        return status;
-    }
+    if (status != MEMFIT_OK)
+        return mf_error_prefix(err, status, "%s", source->path);
     for (size_t i = 0; i < zip.count && status == MEMFIT_OK; i++) {
         const mf_zip_member *m = &zip.members[i];
         size_t n = strlen(m->name);
@@ -214,14 +182,16 @@ memfit_status mf_source_npz(mf_source *source, const unsigned char *data, uint64
             return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
         const unsigned char *member = data + m->data_at;
         if (m->method != 0) {
-            unsigned char *unpacked;
+            unsigned char *unpacked = NULL;
             char text[24];
+            if ((status = mf_zip_unpackable(m, err)))
+                return mf_error_prefix(err, status, "%s", source->path);
             mf_log_write(log, MF_LOG_NOTE,
                          "%s: %s is compressed; unpacked to a temporary file of %s, to be read in any order",
                          source->path, name, memfit_size_format(m->bytes, text, sizeof text));
             status = mf_source_spool(source, m->bytes, &unpacked, err);
-            if (status == MEMFIT_OK)
-                status = inflate_member(source, m, member, unpacked, err);
+            if (status == MEMFIT_OK && (status = mf_zip_unpack(&zip, m, source->arena.host, unpacked, err)))
+                mf_error_prefix(err, status, "%s", source->path);
             member = unpacked;
         }
         if (status == MEMFIT_OK)

@@ -479,7 +479,7 @@ static memfit_status frame(saving *s)
         return no_memory(s);
     mf_image_add(&framed, v->directory, whole - v->directory_at);
     v->image = framed;
-    return framed.failed ? no_memory(s) : MEMFIT_OK;
+    return bare.failed || framed.failed ? no_memory(s) : MEMFIT_OK;
 }
 
 static memfit_status lay_out_zip(saving *s)

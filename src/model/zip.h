@@ -46,6 +46,12 @@ const mf_zip_member *mf_zip_find(const mf_zip *zip, const char *name);
 memfit_status mf_zip_read(const mf_zip *zip, const mf_zip_member *member, mf_arena *arena, bool verify,
                           const unsigned char **data, memfit_error *err);
 
+/* The same for a packed member into `out`, which has room for member->bytes; host (may be NULL) serves zlib. What
+ * mf_zip_unpackable says is said first: before anything is taken for the bytes a member claims to have. */
+memfit_status mf_zip_unpackable(const mf_zip_member *member, memfit_error *err);
+memfit_status mf_zip_unpack(const mf_zip *zip, const mf_zip_member *member, const memfit_host *host, unsigned char *out,
+                            memfit_error *err);
+
 /* ---- writing ---------------------------------------------------------------------------------------------- */
 
 /* One member of an archive to be written. Fill name, bytes, packed_bytes and method (of an entry that is stored the two

@@ -216,10 +216,10 @@ static void zlib_free(void *opaque, void *ptr)
     mf_host_free(opaque, p, *p);
 }
 
-static memfit_status inflate_member(const mf_zip *zip, const mf_zip_member *m, mf_arena *arena, unsigned char *out,
-                                    memfit_error *err)
+static memfit_status inflate_member(const mf_zip *zip, const mf_zip_member *m, const memfit_host *host,
+                                    unsigned char *out, memfit_error *err)
 {
-    z_stream s = {.zalloc = zlib_alloc, .zfree = zlib_free, .opaque = (void *)(uintptr_t)arena->host};
+    z_stream s = {.zalloc = zlib_alloc, .zfree = zlib_free, .opaque = (void *)(uintptr_t)host};
     if (inflateInit2(&s, -MAX_WBITS) != Z_OK)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to unpack member %.80s", m->name);
     uint64_t in_left = m->packed_bytes, out_left = m->bytes;
@@ -254,6 +254,29 @@ static memfit_status check_crc(const mf_zip_member *m, const unsigned char *data
                    m->name, m->packed_bytes, m->data_at, crc, m->crc);
 }
 
+memfit_status mf_zip_unpackable(const mf_zip_member *member, memfit_error *err)
+{
+    if (member->method != 8)
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "member %.80s is packed by method %u\nunpack it and pack it again with the "
+                       "method stored or deflated",
+                       member->name, member->method);
+    /* Deflate cannot do better than 1032:1; a bigger claim is a lie and takes no memory. */
+    if (member->bytes / 1032 > member->packed_bytes + 1)
+        return mf_fail(err, MEMFIT_DAMAGED, "member %.80s claims %" PRIu64 " bytes, more than it can hold",
+                       member->name, member->bytes);
+    return MEMFIT_OK;
+}
+
+memfit_status mf_zip_unpack(const mf_zip *zip, const mf_zip_member *member, const memfit_host *host, unsigned char *out,
+                            memfit_error *err)
+{
+    memfit_status st = mf_zip_unpackable(member, err);
+    if (!st)
+        st = inflate_member(zip, member, host, out, err);
+    return st ? st : check_crc(member, out, err);
+}
+
 memfit_status mf_zip_read(const mf_zip *zip, const mf_zip_member *member, mf_arena *arena, bool verify,
                           const unsigned char **data, memfit_error *err)
 {
@@ -265,23 +288,16 @@ memfit_status mf_zip_read(const mf_zip *zip, const mf_zip_member *member, mf_are
         *data = p;
         return MEMFIT_OK;
     }
-    if (member->method != 8)
-        return mf_fail(err, MEMFIT_UNSUPPORTED,
-                       "member %.80s is packed by method %u\nunpack it and pack it again with the "
-                       "method stored or deflated",
-                       member->name, member->method);
+    if ((st = mf_zip_unpackable(member, err)))
+        return st;
     if (member->bytes > expansion_exempt_bytes && member->bytes / MOST_EXPANSION > member->packed_bytes)
         return mf_fail(err, MEMFIT_DAMAGED, "member %.80s claims to grow from %" PRIu64 " to %" PRIu64 " bytes",
                        member->name, member->packed_bytes, member->bytes);
-    /* Deflate cannot do better than 1032:1; a bigger claim is a lie and takes no memory. */
-    if (member->bytes / 1032 > member->packed_bytes + 1)
-        return mf_fail(err, MEMFIT_DAMAGED, "member %.80s claims %" PRIu64 " bytes, more than it can hold",
-                       member->name, member->bytes);
     unsigned char *out = mf_arena_alloc(arena, member->bytes);
     if (!out)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for member %.80s of %" PRIu64 " bytes", member->name,
                        member->bytes);
-    if ((st = inflate_member(zip, member, arena, out, err)) || (st = check_crc(member, out, err)))
+    if ((st = mf_zip_unpack(zip, member, arena->host, out, err)))
         return st;
     *data = out;
     return MEMFIT_OK;

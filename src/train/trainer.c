@@ -120,7 +120,7 @@ static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
     mf_arena_init(&arena, t->host);
     status = mf_json_parse(&arena, (const char *)map.data, map.bytes, &root, err);
     if (status == MEMFIT_DAMAGED && err)
-        mf_error_prefix(err, "%s", path);
+        mf_error_prefix(err, status, "%s", path);
     if (status == MEMFIT_OK)
         status = check_class_weights(root, path, &most, err);
     if (status == MEMFIT_OK) {

@@ -147,6 +147,7 @@ static void tables_of_many_forms(void **state)
                                          {"1,2,cat\n4,5,dog\n", "line 1, column 3: \"cat\""},
                                          {"a,b,c\n1,,3\n", "line 2, column 2: \"\""},
                                          {"1,5;2,5;0\n", "line 1, column 1: \"1,5\""},
+                                         {"1,2,3\n4,5 6,7\n", "line 2, column 2: \"5 6\""},
                                          {"7\n8\n", "one column"},
                                          {"a,b,c\n", "no rows"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -193,6 +194,75 @@ static void tables_are_read(void **state)
     static const char ragged[] = "1,2,3\n4,5\n";
     write_file("ragged.csv", ragged, sizeof ragged - 1);
     expect_failure("ragged.csv", MEMFIT_DAMAGED, "2 columns");
+}
+
+static size_t put(unsigned char *p, uint64_t value, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = (unsigned char)(value >> 8 * i);
+    return bytes;
+}
+
+/* An archive of one member x.npy, its headers as told. */
+static size_t archive(unsigned char *out, unsigned method, const void *data, size_t packed, uint32_t bytes,
+                      uint32_t crc)
+{
+    size_t n = 0, central;
+    for (int directory = 0; directory < 2; directory++) {
+        central = n;
+        n += put(out + n, directory ? 0x02014b50 : 0x04034b50, 4);
+        n += put(out + n, 20, directory ? 4 : 2);
+        n += put(out + n, 0, 2);
+        n += put(out + n, method, 2);
+        n += put(out + n, 0, 4);
+        n += put(out + n, crc, 4);
+        n += put(out + n, packed, 4);
+        n += put(out + n, bytes, 4);
+        n += put(out + n, 5, 4);
+        n += directory ? put(out + n, 0, 14) : 0;
+        memcpy(out + n, "x.npy", 5);
+        n += 5;
+        if (!directory) {
+            memcpy(out + n, data, packed);
+            n += packed;
+        }
+    }
+    size_t end = n;
+    n += put(out + n, 0x06054b50, 8);
+    n += put(out + n, 0x00010001, 4);
+    n += put(out + n, end - central, 4);
+    n += put(out + n, central, 4);
+    return n + put(out + n, 0, 2);
+}
+
+static void archives_are_read(void **state)
+{
+    (void)state;
+    unsigned char array[1024], packed[1024], file[4096];
+    float values[6] = {1, 2, 3, 4, 5, 6};
+    size_t bytes = npy(array, "<f4", "3, 2", values, sizeof values);
+    z_stream z = {.next_in = array, .avail_in = (uInt)bytes, .next_out = packed, .avail_out = sizeof packed};
+    assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    deflateEnd(&z);
+    uint32_t crc = (uint32_t)crc32(0, array, (uInt)bytes);
+    write_file("a.npz", file, archive(file, 8, packed, z.total_out, (uint32_t)bytes, crc));
+    mf_source *s = NULL;
+    memfit_error err = {0};
+    assert_ok(mf_source_open(NULL, test_path("a.npz"), NULL, &s, &err), err);
+    float row[2];
+    mf_source_read(s, mf_source_find(s, "x"), 2, row);
+    assert_true(row[0] == 5 && row[1] == 6);
+    mf_source_close(s);
+    write_file("sum.npz", file, archive(file, 8, packed, z.total_out, (uint32_t)bytes, crc + 1));
+    expect_failure("sum.npz", MEMFIT_DAMAGED, "check sum");
+    write_file("cut.npz", file, archive(file, 8, packed, z.total_out - 3, (uint32_t)bytes, crc));
+    expect_failure("cut.npz", MEMFIT_DAMAGED, "damaged");
+    /* No disk is filled for a lie, and a method is called by its number. */
+    write_file("bomb.npz", file, archive(file, 8, packed, z.total_out, UINT32_MAX - 1, crc));
+    expect_failure("bomb.npz", MEMFIT_DAMAGED, "more than it can hold");
+    write_file("lzma.npz", file, archive(file, 14, packed, z.total_out, (uint32_t)bytes, crc));
+    expect_failure("lzma.npz", MEMFIT_UNSUPPORTED, "method 14");
 }
 
 static mf_graph *graph_of(mf_shape x, mf_shape y)
@@ -288,13 +358,10 @@ static void opening_survives_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_are_read),
-        cmocka_unit_test(other_orders_are_rewritten),
-        cmocka_unit_test(tables_are_read),
-        cmocka_unit_test(tables_of_many_forms),
-        cmocka_unit_test(shorter_files_are_noticed),
-        cmocka_unit_test(feeds_are_bound),
-        cmocka_unit_test(opening_survives_lack_of_memory),
+        cmocka_unit_test(arrays_are_read),   cmocka_unit_test(other_orders_are_rewritten),
+        cmocka_unit_test(tables_are_read),   cmocka_unit_test(tables_of_many_forms),
+        cmocka_unit_test(archives_are_read), cmocka_unit_test(shorter_files_are_noticed),
+        cmocka_unit_test(feeds_are_bound),   cmocka_unit_test(opening_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
 }
