@@ -1,13 +1,16 @@
 /*
  * cuda.c: an NVIDIA card as a device, through the driver API found at run time.
  *
- *   context   the primary one, so that cuDNN, cuBLAS and frameworks in the same process share it. Every call makes it
- *             current and restores what was current before: the caller's thread does not notice.
- *   memory    VMM: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess. A created handle is mapped as a whole
- *             (the driver's rule). Unmapping is not ordered with streams: the pool unmaps only what no stream can
- * touch. fixed     what the process pays for context and libraries, as NVML shows it; measured when the device is
- * opened and again whenever `memory` finds the process holding more than pools and fixed cost explain. identity  the
- * UUID: CUDA's index is not NVML's under CUDA_VISIBLE_DEVICES.
+ * context: the primary one, so that cuDNN, cuBLAS and frameworks in the same process share it. Every call makes it
+ * current and restores what was current before: the caller's thread does not notice.
+ *
+ * memory: VMM: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess. A created handle is mapped as a whole (the
+ * driver's rule). Unmapping is not ordered with streams: the pool unmaps only what no stream can touch.
+ *
+ * fixed cost: what the process pays for context and libraries, as NVML shows it; measured when the device is opened and
+ * again when memory is created (every few milliseconds at most); it only ever grows.
+ *
+ * identity: the UUID, since CUDA's index is not NVML's under CUDA_VISIBLE_DEVICES.
  *
  * Where a card or driver lacks VMM (before CUDA 10.2; some virtual cards) the device is plain: addresses and memory are
  * one cuMemAlloc, taken when a pool is made and freed when it ends. Limits hold as they do otherwise; growth, trimming

@@ -130,8 +130,9 @@ memfit_status mf_shape_slice(mf_typing *t)
         return mf_rule_bad(t, "needs an operand and sizes of its rank");
     for (uint32_t i = 0; i < x->shape.rank; i++) {
         int64_t begin = t->op->attr.slice.begin[i], stride = t->op->attr.slice.stride[i];
-        int64_t size = t->out[0].shape.dim[i], last = begin + (size - 1) * stride;
-        if (size < 0 || stride == 0)
+        int64_t size = t->out[0].shape.dim[i], last;
+        if (size < 0 || stride == 0 || __builtin_mul_overflow(size - 1, stride, &last) ||
+            __builtin_add_overflow(begin, last, &last))
             return mf_rule_bad(t, "axis %u: size %lld, stride %lld", i, (long long)size, (long long)stride);
         if (size && (begin < 0 || begin >= x->shape.dim[i] || last < 0 || last >= x->shape.dim[i]))
             return mf_rule_bad(t, "axis %u: from %lld to %lld is outside of %lld", i, (long long)begin, (long long)last,

@@ -233,7 +233,7 @@ static uint32_t axes_of(const mf_json *axis, uint32_t rank)
     if (mf_json_is_null(axis))
         return (1u << rank) - 1;
     if (axis->type == MF_JSON_NUMBER) {
-        uint32_t a = mf_axis(axis->integer, rank);
+        uint32_t a = mf_axis(mf_json_integer(axis, INT64_MAX), rank);
         return a == MF_NONE ? 0 : 1u << a;
     }
     for (const mf_json *v = axis->first; v; v = v->next) {

@@ -112,7 +112,7 @@ static void op_squeeze(mf_layer_call *c)
     for (uint32_t i = 0; i < s.rank; i++)
         drop |= mf_json_is_null(axis) && i && s.dim[i] == 1 ? 1u << i : 0;
     if (axis && axis->type == MF_JSON_NUMBER) {
-        uint32_t a = mf_axis(axis->integer, s.rank);
+        uint32_t a = mf_axis(mf_json_integer(axis, INT64_MAX), s.rank);
         drop |= a == MF_NONE ? 0 : 1u << a;
     }
     for (const mf_json *v = axis && axis->type == MF_JSON_ARRAY ? axis->first : NULL; v; v = v->next) {
@@ -144,7 +144,7 @@ static void op_split(mf_layer_call *c)
     mf_shape s = mf_g_shape(c->b, c->in[0]), part = s;
     uint32_t axis = mf_axis(mf_json_get_integer(c->config, "axis", 0), s.rank);
     const mf_json *how = mf_json_get(c->config, "indices_or_sections");
-    int64_t begin[MF_MOST_DIMS] = {0}, sections = how && how->type == MF_JSON_NUMBER ? how->integer : 0;
+    int64_t begin[MF_MOST_DIMS] = {0}, sections = mf_json_integer(how, 0);
     uint64_t count = sections ? (uint64_t)sections : how ? how->count + 1 : 0;
     if (axis == MF_NONE || count < 1 || count > 8 || (sections && s.dim[axis] % sections)) {
         mf_lower_unsupported(c, "more than eight parts, or parts of different size");
@@ -153,7 +153,11 @@ static void op_split(mf_layer_call *c)
     for (uint32_t i = 0; i < count; i++) {
         int64_t end = sections         ? (int64_t)(i + 1) * (s.dim[axis] / sections)
                       : i + 1 == count ? s.dim[axis]
-                                       : mf_json_integer(mf_json_at(how, i), 0);
+                                       : mf_json_integer(mf_json_at(how, i), -1);
+        if (end < begin[axis] || end > s.dim[axis]) {
+            bad(c, "indices_or_sections do not rise within the axis");
+            return;
+        }
         part.dim[axis] = end - begin[axis];
         c->out[i] = mf_g_slice(c->b, c->in[0], begin, part.dim, NULL);
         begin[axis] = end;
@@ -172,7 +176,8 @@ static const char *special(const mf_json *item)
 static bool subscript(const mf_json *item, int64_t size, int64_t *begin, int64_t *count, int64_t *step)
 {
     if (item->type == MF_JSON_NUMBER) {
-        *begin = item->integer < 0 ? item->integer + size : item->integer;
+        int64_t at = mf_json_integer(item, INT64_MAX);
+        *begin = at < 0 ? at + size : at;
         *count = 1;
         *step = 1;
         return *begin >= 0 && *begin < size;
@@ -182,6 +187,8 @@ static bool subscript(const mf_json *item, int64_t size, int64_t *begin, int64_t
     const mf_json *start = mf_json_get(config, "start"), *stop = mf_json_get(config, "stop");
     if (!*step || strcmp(special(item), "__slice__") != 0)
         return false;
+    /* A step past the end takes one element, however long it is; short enough, nothing below can overflow. */
+    *step = *step > size ? size + 1 : *step < -size ? -size - 1 : *step;
     int64_t low = *step > 0 ? 0 : -1, high = *step > 0 ? size : size - 1;
     int64_t a = mf_json_is_null(start) ? (*step > 0 ? low : high) : mf_json_integer(start, 0);
     int64_t z = mf_json_is_null(stop) ? (*step > 0 ? high : low) : mf_json_integer(stop, 0);
@@ -253,14 +260,14 @@ static void op_tile(mf_layer_call *c)
         if (times == 1)
             continue;
         mf_shape s = mf_g_shape(c->b, x), tall;
-        if (times < 1 || times > INT32_MAX || s.rank + 1 > MF_MOST_DIMS) {
+        if (times < 1 || times > INT32_MAX || s.rank + 1 > MF_MOST_DIMS ||
+            __builtin_mul_overflow(s.dim[i], times, &s.dim[i])) {
             bad(c, "repeats make no sense");
             return;
         }
         x = expanded(c, x, i);
         tall = mf_g_shape(c->b, x);
         tall.dim[i] = times;
-        s.dim[i] *= times;
         x = mf_g_view(c->b, mf_g_broadcast(c->b, x, tall, 1), s);
     }
     one(c, x);
@@ -272,14 +279,14 @@ static void op_repeat(mf_layer_call *c)
     uint32_t axis = mf_axis(mf_json_get_integer(c->config, "axis", -1), s.rank);
     const mf_json *repeats = mf_json_get(c->config, "repeats");
     int64_t times = mf_json_integer(repeats && repeats->type == MF_JSON_ARRAY ? mf_json_at(repeats, 0) : repeats, 0);
-    if (axis == MF_NONE || times < 1 || times > INT32_MAX || mf_json_is_null(mf_json_get(c->config, "axis"))) {
+    if (axis == MF_NONE || times < 1 || times > INT32_MAX || mf_json_is_null(mf_json_get(c->config, "axis")) ||
+        __builtin_mul_overflow(s.dim[axis], times, &s.dim[axis])) {
         mf_lower_unsupported(c, "repeats along no axis, or of different number");
         return;
     }
     uint32_t x = expanded(c, c->in[0], axis + 1);
     tall = mf_g_shape(c->b, x);
     tall.dim[axis + 1] = times;
-    s.dim[axis] *= times;
     one(c, mf_g_view(c->b, mf_g_broadcast(c->b, x, tall, 1), s));
 }
 
@@ -304,7 +311,8 @@ static void op_flip(mf_layer_call *c)
     const mf_json *axis = mf_json_get(c->config, "axis");
     int64_t begin[MF_MOST_DIMS] = {0}, step[MF_MOST_DIMS];
     for (uint32_t i = 0; i < s.rank; i++) {
-        bool turn = mf_json_is_null(axis) || (axis->type == MF_JSON_NUMBER && mf_axis(axis->integer, s.rank) == i);
+        bool turn = mf_json_is_null(axis) ||
+                    (axis->type == MF_JSON_NUMBER && mf_axis(mf_json_integer(axis, INT64_MAX), s.rank) == i);
         for (const mf_json *v = axis && axis->type == MF_JSON_ARRAY ? axis->first : NULL; v; v = v->next)
             turn |= mf_axis(mf_json_integer(v, 0), s.rank) == i;
         step[i] = turn ? -1 : 1;

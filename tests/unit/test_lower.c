@@ -210,6 +210,37 @@ static void unknown_layers_are_named_and_can_be_assumed(void **state)
     free(text);
 }
 
+/* Sizes no machine has, in files made for it: refused, and nothing overflows on the way (the asan suite watches). */
+static void absurd_numbers_are_refused(void **state)
+{
+    (void)state;
+    static const char *const layers[] = {
+        LAYER("Repeat", "l", ",\"repeats\":2147483647,\"axis\":1"),
+        LAYER("Split", "l", ",\"indices_or_sections\":[-9223372036854775807,5],\"axis\":1"),
+        LAYER("Split", "l", ",\"indices_or_sections\":[6,3],\"axis\":1"),
+        LAYER("Split", "l", ",\"indices_or_sections\":[9223372036854775807],\"axis\":1"),
+        LAYER("Tile", "l", ",\"repeats\":[1,2147483647]"),
+        LAYER("Squeeze", "l", ",\"axis\":9223372036854775807"),
+        LAYER("ZeroPadding1D", "l", ",\"padding\":[9223372036854775807,1]"),
+        LAYER("Reshape", "l", ",\"target_shape\":[9223372036854775807,-1]"),
+        LAYER("RepeatVector", "l", ",\"n\":9223372036854775807"),
+        LAYER("Dense", "l", ",\"units\":9223372036854775807")};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        char both[1024];
+        snprintf(both, sizeof both, "%s,%s", INPUT("4398046511104"), layers[i]);
+        char *text = sequential_text(both, "{\"optimizer\":\"adam\",\"loss\":\"mse\"}");
+        mf_model *model = model_from_text(text);
+        mf_lower_options options = lower_options(MF_MODE_PREDICT, 1);
+        mf_graph *g = NULL;
+        memfit_error err = {0};
+        if (mf_lower(NULL, model, &options, &g, &err) == MEMFIT_OK)
+            fail_msg("%s was taken", layers[i]);
+        assert_true(err.message[0]);
+        mf_model_destroy(model);
+        free(text);
+    }
+}
+
 static void unknown_dimensions_are_asked_for(void **state)
 {
     (void)state;
@@ -407,6 +438,7 @@ int main(void)
         cmocka_unit_test(frozen_layers_have_no_gradients),
         cmocka_unit_test(every_failing_allocation_is_survived),
         cmocka_unit_test(unknown_layers_are_named_and_can_be_assumed),
+        cmocka_unit_test(absurd_numbers_are_refused),
         cmocka_unit_test(unknown_dimensions_are_asked_for),
         cmocka_unit_test(mixed_precision_casts),
         cmocka_unit_test(optimizer_settings_are_obeyed),
