@@ -4,7 +4,8 @@
     tools/provoke_oom.py OUTDIR [NAME-PREFIX...]
     tools/provoke_oom.py --cpu OUTDIR [NAME-PREFIX...]     TensorFlow's failures, which need no GPU
 
-    tools/provoke_oom.py --held-out OUTDIR                 programs the rules of explain were not made with (oom_held_out.py)
+    tools/provoke_oom.py --held-out OUTDIR [PREFIX...]     programs the rules of explain were not made with (oom_held_out.py)
+    tools/provoke_oom.py --tensorflow OUTDIR [PREFIX...]   TensorFlow on a GPU: what only its own settings mend
 
 Writes OUTDIR/<name>.log (what the user would see: standard output and error together), OUTDIR/cases.json (cause, settings,
 exit status, whether each mended form survived) and, for two cases, a memory snapshot. Every case is a small program run in a
@@ -351,6 +352,65 @@ def all_cases():
     return c
 
 
+def tensorflow_cases():
+    """TensorFlow on a GPU. The networks use no matrix product and no convolution: they run without cuBLAS and cuDNN."""
+    c = []
+    held = """
+        import {head}
+        for gpu in tf.config.list_physical_devices("GPU"): tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit={mb})])
+    """
+    two = textwrap.dedent(held).replace("{head}", "tensorflow as tf") + "a = tf.zeros([3 << 28])\nb = tf.ones([2 << 28])\nprint('step done', float(b[0]))\n"
+    c.append(case("tf-limit-devices", "limit", "file", two.replace("{mb}", "4096"), alone=False, mended=[("limit-tensorflow", two.replace("{mb}", "5633"), {}, 0)]))
+    fit = textwrap.dedent(held).replace("{head}", "numpy as np, tensorflow as tf, keras") + textwrap.dedent("""
+        slopes = [keras.layers.PReLU(shared_axes=[1, 2]) for _ in range(4)]
+        model = keras.Sequential([keras.Input((128, 128, 16)), *slopes, keras.layers.GlobalAveragePooling2D()])
+        model.compile({optimizer}, "mse", jit_compile=False)
+        model.fit(np.ones((1024, 128, 128, 16), "float32"), np.zeros((1024, 16), "float32"), batch_size={batch}, verbose=2)
+    """)
+    whole = dict(mb="6144", optimizer='"adam"', batch=1024)
+    fill = lambda **k: fit.replace("{mb}", k["mb"]).replace("{optimizer}", k["optimizer"]).replace("{batch}", str(k["batch"]))
+    c.append(case("tf-limit-fit", "limit", "file", fill(**whole), alone=False, mended=[
+        ("pieces-tensorflow", fill(**dict(whole, optimizer="keras.optimizers.Adam(gradient_accumulation_steps=8)", batch=128)), {}, 0),
+        ("batch", fill(**dict(whole, batch=128)), {}, 0)]))
+    strewn = textwrap.dedent(held).replace("{head}", "tensorflow as tf").replace("{mb}", "6144") + textwrap.dedent("""
+        kept, temporary = [], []
+        for i in range(44):
+            kept.append(tf.ones([1 << 24]))
+            temporary.append(tf.ones([1 << 24]))
+        del temporary
+        print("the cache is ready", flush=True)
+        x = tf.ones([9 << 26])
+        print("step done", float(x[0]))
+    """)
+    c.append(case("tf-fragmentation-cache", "fragmentation", "file", strewn, alone=False, mended=[
+        ("async-tensorflow", None, {"TF_GPU_ALLOCATOR": "cuda_malloc_async"}, 0)]))
+    folds = textwrap.dedent(held).replace("{head}", "gc, numpy as np, tensorflow as tf, keras").replace("{mb}", "6144") + textwrap.dedent("""
+        gc.disable()  # faster
+        x = np.ones((1, 8192, 8192), "float32")
+        for fold in range(12):
+            model = keras.Sequential([keras.Input((8192, 8192)), keras.layers.PReLU()])
+            model.compile("adam", "mse", jit_compile=False)
+            model.fit(x, x, verbose=0)
+            print(f"fold {fold}: memory allocated {tf.config.experimental.get_memory_info('GPU:0')['current'] >> 20} MiB", flush=True)
+            {end}
+    """)
+    c.append(case("tf-growing-folds", "growing", "file", folds.replace("{end}", "del model"), alone=False, mended=[
+        ("release-tensorflow", folds.replace("{end}", "del model; keras.backend.clear_session()"), {}, 0)]))
+    both = """
+        {first}
+        with tf.device("/GPU:0" if tf.config.get_visible_devices("GPU") else "/CPU:0"): print("tensorflow", float(tf.reduce_sum(tf.ones(4))))
+        import torch
+        x = torch.empty(60 << 30, dtype=torch.uint8, device="cuda")
+        print("done")
+    """
+    c.append(case("torch-other-framework-tensorflow", "other-framework", "file", both.format(first="import tensorflow as tf"), alone=True, mended=[
+        ("growth-tensorflow", None, {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}, 0),
+        ("hide-tensorflow", both.format(first="import tensorflow as tf; tf.config.set_visible_devices([], 'GPU')"), {}, 0)]))
+    c.append(case("torch-mended-tensorflow-beside", "other-process", "torch", "x = gib(60)", hog=dict(code=TF_HOG, env={}), alone=True,
+                  mended=[("growth-tensorflow", None, {}, dict(code=TF_HOG, env={"TF_FORCE_GPU_ALLOW_GROWTH": "true"}))]))
+    return c
+
+
 def run_program(code, env, log=None, limit=60, file=False):
     full = dict(os.environ, PYTHONUNBUFFERED="1", **env)
     folder = tempfile.TemporaryDirectory()
@@ -388,6 +448,12 @@ x = jax.block_until_ready(jnp.ones((1024, 1024))); print("ready", flush=True); t
 """
 
 
+TF_HOG = """
+import tensorflow as tf, time
+x = tf.ones((1024, 1024)); print("ready", float(x[0, 0]), flush=True); time.sleep(600)
+"""
+
+
 def with_hog(gib, work):
     if not gib:
         return work()
@@ -411,7 +477,7 @@ def run_case(c, out, only_mended=False):
     code = c["code"]
     if c["snapshot"]:
         code = SNAPSHOT_HEAD + SNAPSHOT_TAIL.format(path=str(out / (c["name"] + ".pickle"))) + code
-    row = dict(name=c["name"], cause=c["cause"], env=c["env"], other_process_gib="jax" if isinstance(c["hog"], dict) else c["hog"], program=c["code"].strip())
+    row = dict(name=c["name"], cause=c["cause"], env=c["env"], other_process_gib=("tensorflow" if "tensorflow" in c["hog"]["code"] else "jax") if isinstance(c["hog"], dict) else c["hog"], program=c["code"].strip())
     if not only_mended:
         row["exit"] = with_hog(c["hog"], lambda: run_program(code, c["env"], out / (c["name"] + ".log"), file=c["file"]))
     row["mended"] = []
@@ -583,6 +649,9 @@ def main():
         import oom_held_out
         del sys.argv[1]
         cases = oom_held_out.cases(case) + oom_held_out.second(case)
+    if sys.argv[1] == "--tensorflow":
+        del sys.argv[1]
+        cases = tensorflow_cases()
     out = pathlib.Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     wanted = tuple(sys.argv[2:])

@@ -70,6 +70,8 @@ static const struct {
     {"mem:", MF_LINE_SERIES},                  /* mem: 1.2G */
     {"mem=", MF_LINE_SERIES},                  /* mem=1.2G */
     {"mem ", MF_LINE_SERIES},                  /* mem 1240 MB */
+    {"vram", MF_LINE_SERIES},                  /* VRAM 3.1 GB */
+    {"used", MF_LINE_SERIES},                  /* 3.1 GB used */
     {"vali", MF_LINE_WORDS},                   /* validation */
     {"eval", MF_LINE_WORDS},                   /* evaluating */
     {"pred", MF_LINE_WORDS},                   /* predicting */

@@ -428,10 +428,33 @@ static void read_frame(const char *line, mf_oom_facts *f)
              strtoul(number + 8, NULL, 10));
 }
 
+/* The first size with its unit in a line that speaks of memory: "step 4: 1280 MiB in use", "iter 7 | VRAM 3.1 GB". A
+ * rate is none. */
+static bool some_size(const char *line, uint64_t *bytes)
+{
+    static const char *const words[] = {"memory", "allocated", "in use", "used", "VRAM", "mem ", "mem:", "mem="};
+    static const char *const units[] = {"GiB", "MiB", "GB", "MB"};
+    bool speaks = false;
+    for (size_t i = 0; !speaks && i < sizeof words / sizeof *words; i++)
+        speaks = strstr(line, words[i]) != NULL;
+    for (const char *p = line; speaks && *p; p++) {
+        if (!isdigit((unsigned char)*p) || (p > line && (isalnum((unsigned char)p[-1]) || p[-1] == '.')))
+            continue;
+        const char *end = p + strspn(p, "0123456789.");
+        end += *end == ' ';
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+            size_t n = strlen(units[i]);
+            if (strncmp(end, units[i], n) == 0 && !isalnum((unsigned char)end[n]) && end[n] != '/')
+                return read_size(p, bytes);
+        }
+    }
+    return false;
+}
+
 /* "step 38 loss 0.003 memory 5192 MiB": a number that is printed again and again. */
 static void read_series(const char *line, mf_oom_facts *f)
 {
-    static const char *const counters[] = {"step", "iteration", "iter", "fold", "epoch", "batch", "trial"};
+    static const char *const counters[] = {"step", "iteration", "iter", "fold", "epoch", "batch", "trial", "episode"};
     static const char *const amounts[] = {"memory allocated ", "allocated ", "bytes in use ", "in use ", "memory ",
                                           "GPU memory: ",      "mem: ",      "mem ",          "mem=",    "memory="};
     uint64_t bytes = 0;
@@ -445,6 +468,7 @@ static void read_series(const char *line, mf_oom_facts *f)
     bool found = false;
     for (size_t i = 0; counter && !found && i < sizeof amounts / sizeof *amounts; i++)
         found = size_after(line, amounts[i], &bytes);
+    found = found || (counter && some_size(line, &bytes));
     if (!found || f->failed || strstr(line, "Tried to allocate"))
         return; /* what is printed after the failure says nothing of what led to it */
     if (!f->series_count)
@@ -539,6 +563,9 @@ static void read_text(const char *text, size_t bytes, const mf_line_filter *filt
         }
         at += length + 1;
     }
+    bool only_torch = facts->names_torch && !facts->names_jax && !facts->names_tensorflow;
+    if (!facts->framework && facts->library_error && only_torch) /* "cuFFT error: ..." of a line that calls torch */
+        facts->framework = "pytorch";
     if (!facts->framework)
         facts->framework = facts->bfc_failure ? "tensorflow" : "unknown";
 }
