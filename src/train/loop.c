@@ -24,6 +24,7 @@
 #include <string.h>
 
 enum { MOST_TIMES = 4096, SAMPLE_EVERY_US = 5000 };
+#define PLATEAU_DELTA 1e-4
 
 typedef struct run {
     mf_trainer trainer;
@@ -510,7 +511,7 @@ static memfit_status validate(run *r, memfit_error *err)
     return MEMFIT_OK;
 }
 
-/* Early stopping, plateau, best weights; Keras's rules with min_delta 0. */
+/* Early stopping, plateau, best weights; Keras's rules with its defaults of min_delta: 0, but for the plateau. */
 static memfit_status after_epoch(run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
@@ -530,7 +531,7 @@ static memfit_status after_epoch(run *r, memfit_error *err)
     } else if (o->early_stopping && ++t->state.waited >= (uint64_t)o->early_stopping) {
         r->stop = r->stopped_early = true;
     }
-    if (watched < t->state.plateau_best) {
+    if (watched < t->state.plateau_best - PLATEAU_DELTA) {
         t->state.plateau_best = watched;
         t->state.plateau_waited = 0;
     } else if (o->reduce_on_plateau && ++t->state.plateau_waited >= (uint64_t)o->reduce_on_plateau) {

@@ -409,6 +409,8 @@ static memfit_status bind_feeders(mf_trainer *t, memfit_error *err)
     if (status != MEMFIT_OK || t->validation_samples == 0)
         return status;
     f.shuffle = false;
+    f.class_weights = NULL; /* as in Keras: validation counts every class alike */
+    f.class_count = 0;
     f.first = t->validation_source ? 0 : t->train_samples;
     f.samples = t->validation_samples;
     const mf_graph *g = mf_trainer_graph(t);
