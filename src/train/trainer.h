@@ -76,6 +76,9 @@ typedef struct mf_trainer {
 
 memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options, mf_mode mode, memfit_error *err);
 void mf_trainer_close(mf_trainer *t);
+/* Its two halves that concern data (trainer_data.c): before there is a plan, and once there is one. */
+memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
+memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err);
 /* Makes a plan for `limit_bytes`, reserves, makes kernels, warms up and measures. `ready` (may be NULL) is called when
  * the executor is there and before the fixed cost is measured: what needs host memory for the whole run takes it then.
  * When the machine cannot give what the plan wants, the next plan for what it can give is tried: limit_bytes of the

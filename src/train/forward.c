@@ -1,0 +1,131 @@
+/*
+ * forward.c: evaluate and predict, in planned constant memory: one phase without gradients, run batch by batch over the
+ * data; predictions go to the file piece by piece.
+ */
+#include "train/run.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <errno.h>
+#include <string.h>
+
+static memfit_status walk_data(mf_run *r, memfit_error *err)
+{
+    mf_trainer *t = &r->trainer;
+    double sum = 0;
+    for (int64_t at = 0; at < t->train_samples;) {
+        int64_t left = t->train_samples - at, batch = t->batch, count = left < batch ? left : batch;
+        uint64_t before = mf_os_now_ns();
+        double loss;
+        memfit_status status = mf_trainer_batch(t, false, at, count, &loss, err);
+        if (status != MEMFIT_OK)
+            return status;
+        mf_run_timed(r, (double)(mf_os_now_ns() - before) * 1e-3, count);
+        sum += loss * (double)count;
+        at += count;
+        t->state.steps++;
+        mf_trainer_sample(t);
+    }
+    t->state.loss_sum = sum;
+    t->state.loss_weight = (double)t->train_samples;
+    mf_run_gather(r, r->values);
+    return MEMFIT_OK;
+}
+
+static memfit_status forward_only(const memfit_train_options *options, mf_mode mode, memfit_train_result *result,
+                                  memfit_status (*begin)(void *ctx, mf_trainer *t, memfit_error *err),
+                                  memfit_status (*after_piece)(void *ctx, uint32_t phase, memfit_error *err), void *ctx,
+                                  memfit_error *err)
+{
+    if (!options || options->size != sizeof *options || !result)
+        return mf_fail(err, MEMFIT_MISUSE, "the options were not made by memfit_train_options_default");
+    mf_run *r = mf_host_zalloc(options->host, sizeof *r);
+    if (!r)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to start");
+    memfit_status status = mf_run_start(r, options, mode, err);
+    if (status == MEMFIT_OK && begin)
+        status = begin(ctx, &r->trainer, err);
+    if (status == MEMFIT_OK) {
+        uint64_t before = options->allocation_count ? options->allocation_count() : 0;
+        mf_trainer_clear_metrics(&r->trainer);
+        r->trainer.after_piece = after_piece;
+        r->trainer.after_ctx = ctx;
+        status = walk_data(r, err);
+        uint64_t after = options->allocation_count ? options->allocation_count() : 0;
+        if (status == MEMFIT_OK) {
+            mf_run_result(r, result);
+            if (options->allocation_count)
+                result->allocations_in_steps = (int64_t)(after - before);
+        }
+    }
+    mf_run_end(r);
+    mf_host_free(options->host, r, sizeof *r);
+    return status;
+}
+
+memfit_status memfit_evaluate(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
+{
+    return forward_only(options, MF_MODE_EVALUATE, result, NULL, NULL, NULL, err);
+}
+
+typedef struct prediction {
+    mf_trainer *trainer;
+    mf_outfile out;
+    bool open;
+} prediction;
+
+/* A .npy header for all samples, padded so that the data begins at a multiple of 64. */
+static memfit_status begin_file(void *ctx, mf_trainer *t, memfit_error *err)
+{
+    prediction *p = ctx;
+    p->trainer = t;
+    if (!t->options->out)
+        return MEMFIT_OK;
+    memfit_status status = mf_os_out_open(&p->out, t->options->out, err);
+    if (status != MEMFIT_OK)
+        return status;
+    p->open = true;
+    const mf_graph *g = mf_trainer_graph(t);
+    const mf_tensor *y = &g->tensors[g->outputs[0]];
+    char head[256];
+    int n = snprintf(head, sizeof head, "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld,",
+                     (long long)t->train_samples);
+    for (uint32_t d = 1; d < y->shape.rank; d++)
+        n += snprintf(head + n, sizeof head - (size_t)n, "%s %lld", d > 1 ? "," : "", (long long)y->shape.dim[d]);
+    n += snprintf(head + n, sizeof head - (size_t)n, "), }");
+    int length = (10 + n + 1 + 63) / 64 * 64 - 10;
+    unsigned char magic[10] = {
+        0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)length, (unsigned char)(length >> 8)};
+    fwrite(magic, 1, 10, p->out.file);
+    fprintf(p->out.file, "%s%*s\n", head, length - n - 1, "");
+    return MEMFIT_OK;
+}
+
+static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
+{
+    prediction *p = ctx;
+    if (!p->open)
+        return MEMFIT_OK;
+    const mf_graph *g = p->trainer->plan->phases[phase].graph;
+    const mf_tensor *y = &g->tensors[g->outputs[0]];
+    const void *data = mf_executor_tensor(p->trainer->executor, phase, g->outputs[0]);
+    size_t bytes = mf_shape_count(&y->shape) * mf_dtype_bytes(y->dtype);
+    if (!data || y->dtype != MF_F32)
+        return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there as float32");
+    if (fwrite(data, 1, bytes, p->out.file) != bytes)
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged",
+                       p->trainer->options->out, strerror(errno));
+    return MEMFIT_OK;
+}
+
+memfit_status memfit_predict(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
+{
+    prediction p = {0};
+    memfit_status status = forward_only(options, MF_MODE_PREDICT, result, begin_file, write_piece, &p, err);
+    if (p.open && status == MEMFIT_OK)
+        return mf_os_out_commit(&p.out, err);
+    if (p.open)
+        mf_os_out_abandon(&p.out);
+    return status;
+}

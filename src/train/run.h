@@ -1,0 +1,58 @@
+/*
+ * run.h: one call of memfit_train, memfit_evaluate or memfit_predict from its start to its end, as the files of this
+ * folder that carry it out share it:
+ *
+ *   run_begin.c   opens model and data, gets a plan admitted, gives the variables their first values; the result
+ *   loop.c        memfit_train: epochs, steps, validation, callbacks
+ *   replan.c      another plan while running, when the limit is lowered
+ *   forward.c     memfit_evaluate and memfit_predict
+ */
+#ifndef MF_TRAIN_RUN_H
+#define MF_TRAIN_RUN_H
+
+#include "train/checkpoint.h"
+#include "train/events.h"
+#include "train/run_trace.h"
+#include "train/trainer.h"
+
+enum { MF_RUN_MOST_TIMES = 4096 };
+
+typedef struct mf_run {
+    mf_trainer trainer;
+    mf_checkpoint *checkpoint;
+    mf_events *events;
+    mf_run_trace *trace;
+    memfit_train_event event;
+    const char *names[MEMFIT_MOST_METRICS];
+    double values[MEMFIT_MOST_METRICS], val_values[MEMFIT_MOST_METRICS];
+    uint64_t began_us, epoch_began_us, last_sample_us;
+    double training_us;
+    uint64_t memory_now;
+    uint64_t allocations_between; /* made outside steps: another plan */
+    int64_t samples_done;
+    double times[MF_RUN_MOST_TIMES];
+    uint32_t time_count, time_next;
+    double first_step_seconds;
+    int64_t replans;
+    uint64_t replan_us; /* the longest change of plan */
+    bool stop, stopped_early, has_validation;
+    double val_loss;
+    memfit_error late; /* code not OK: a log or checkpoint could not be written; training went on */
+} mf_run;
+
+/* Everything a run needs is there afterwards, at its place: nothing is allocated until it ends. */
+memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mode mode, memfit_error *err);
+void mf_run_end(mf_run *r);
+/* Called by the admission of each plan: what needs host memory for the whole run takes it. ctx is the run. */
+memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err);
+/* Names live in a plan's graph: asked for again with every plan. */
+void mf_run_name_metrics(mf_run *r);
+void mf_run_gather(mf_run *r, double *values); /* the metrics' values as they stand */
+/* One batch took so long, in microseconds. */
+void mf_run_timed(mf_run *r, double took_us, int64_t samples);
+void mf_run_result(mf_run *r, memfit_train_result *out);
+/* Goes on in a plan for `limit`, from the last finished step; or DOES_NOT_FIT with the explanation, after a checkpoint
+ * was written (when one was asked for). */
+memfit_status mf_run_replan(mf_run *r, uint64_t limit, memfit_error *err);
+
+#endif

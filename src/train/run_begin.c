@@ -1,0 +1,246 @@
+/*
+ * run_begin.c: the begin of a run and its result. See run.h.
+ *
+ * The limit, when none is given: what is available to the process, less 32 MiB for others, or the polite limit of its
+ * cgroup if that is lower.
+ */
+#include "train/run.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "model/initialize.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void memfit_train_options_default(memfit_train_options *options)
+{
+    *options = (memfit_train_options){.size = sizeof *options, .batch = 32, .epochs = 1};
+}
+
+/* ---- making ready ----------------------------------------------------------------------------------------- */
+
+memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err)
+{
+    mf_run *r = ctx;
+    mf_checkpoint_destroy(r->checkpoint);
+    r->checkpoint = NULL;
+    if (t->mode == MF_MODE_TRAIN && (t->options->out || t->options->checkpoint)) {
+        memfit_status status = mf_checkpoint_create(t, &r->checkpoint, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    if (r->trace) {
+        memfit_status status = mf_run_trace_prepare(r->trace, t, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    if (!r->events && t->mode == MF_MODE_TRAIN)
+        return mf_events_create(t->host, t->options->log_csv, t->options->tensorboard, t->options->resume != NULL,
+                                &r->events, err);
+    return MEMFIT_OK;
+}
+
+static memfit_status first_values(mf_trainer *t, memfit_error *err)
+{
+    const mf_graph *g = mf_trainer_graph(t);
+    for (uint32_t i = 0; i < g->variable_count; i++) {
+        void *out = mf_executor_variable(t->executor, i);
+        memfit_status status = out ? mf_variable_initialize(t->host, g, i, t->options->seed, out, err) : MEMFIT_OK;
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    return MEMFIT_OK;
+}
+
+static uint64_t chosen_limit(const memfit_train_options *o)
+{
+    mf_os_memory m = {0};
+    mf_os_process_memory(&m, NULL);
+    uint64_t most = mf_os_available_memory() + m.rss_anon + m.rss_shmem;
+    most = most > (64u << 20) ? most - (32u << 20) : most;
+    uint64_t polite = mf_os_soft_limit();
+    return o->memory_bytes ? o->memory_bytes : most < polite ? most : polite;
+}
+
+static void first_state(mf_trainer *t)
+{
+    t->state = (struct mf_train_state){.seed = t->options->seed,
+                                       .loss_scale = mf_trainer_graph(t)->needs_loss_scale ? 32768 : 1,
+                                       .best = INFINITY,
+                                       .plateau_best = INFINITY,
+                                       .rate_factor = 1};
+    const mf_graph *g = mf_trainer_graph(t);
+    const mf_stored *outer =
+        g->needs_loss_scale && t->model->outer_optimizer_count >= 4 ? t->model->outer_optimizer : NULL;
+    if (outer && outer[2].dtype == MF_I64 && outer[2].bytes == 8 && outer[3].dtype == MF_F32 && outer[3].bytes == 4) {
+        float scale;
+        memcpy(&t->state.good_steps, outer[2].data, 8);
+        memcpy(&scale, outer[3].data, 4);
+        if (scale >= 1 && isfinite(scale))
+            t->state.loss_scale = (double)scale;
+    }
+    const mf_stored *stored = g->optimizer_stored ? &t->model->optimizer[0] : NULL;
+    if (stored && mf_shape_count(&stored->shape) == 1 && (stored->dtype == MF_I64 || stored->dtype == MF_I32)) {
+        int64_t iteration = 0;
+        memcpy(&iteration, stored->data, stored->dtype == MF_I64 ? 8 : 4);
+        t->state.iteration = iteration > 0 ? (uint64_t)iteration : 0;
+    }
+    const mf_stored *rate = g->optimizer_stored && g->keeps_rate ? &t->model->optimizer[1] : NULL;
+    if (t->options->learning_rate == 0 && t->schedule.kind == MF_RATE_CONSTANT && rate && rate->dtype == MF_F32 &&
+        rate->shape.rank == 0) {
+        float v;
+        memcpy(&v, rate->data, 4);
+        if (v > 0)
+            t->schedule.initial = (double)v;
+    }
+}
+
+static void say_once(mf_trainer *t)
+{
+    const mf_graph *g = mf_trainer_graph(t);
+    if (g->optimizer_assumed && t->mode == MF_MODE_TRAIN)
+        mf_log_write(&t->log, MF_LOG_NOTE, "the file names no optimizer: %s is assumed", g->optimizer_name);
+    if (g->loss_assumed && t->mode != MF_MODE_PREDICT)
+        mf_log_write(&t->log, MF_LOG_NOTE, "the file names no loss: %s is assumed", g->loss_name);
+    if (g->ignored_metrics)
+        mf_log_write(&t->log, MF_LOG_NOTE, "not computed: the metrics %s", g->ignored_metrics);
+    if (t->plan->pieces > 1)
+        mf_log_write(&t->log, MF_LOG_NOTE, "each batch of %lld runs in %lld pieces (%s)", (long long)t->plan->batch,
+                     (long long)t->plan->pieces, mf_numerics_name(t->plan->numerics));
+    if (t->plan->recomputed_ops)
+        mf_log_write(&t->log, MF_LOG_NOTE, "%u operations are computed twice instead of kept (same result)",
+                     t->plan->recomputed_ops);
+    if (mf_executor_reference_ops(t->executor))
+        mf_log_write(&t->log, MF_LOG_DETAIL, "%u operations run on the slow reference kernels (%s, ...)",
+                     mf_executor_reference_ops(t->executor), mf_executor_reference_name(t->executor));
+}
+
+void mf_run_name_metrics(mf_run *r)
+{
+    for (uint32_t i = 0; i < r->trainer.metric_count; i++)
+        r->names[i] = r->trainer.metrics[i].name;
+}
+
+memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mode mode, memfit_error *err)
+{
+    r->began_us = mf_os_now_us();
+    mf_trainer *t = &r->trainer;
+    memfit_status status = mf_trainer_open(t, options, mode, err);
+    if (status == MEMFIT_OK && options->trace) {
+        status = mf_run_trace_create(t->host, options->trace, &r->trace, err);
+        t->step = mf_run_trace_step;
+        t->step_ctx = r->trace;
+    }
+    if (status == MEMFIT_OK && options->resume && mode == MF_MODE_TRAIN)
+        t->resumed_pieces = mf_checkpoint_pieces(t);
+    if (status == MEMFIT_OK)
+        status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
+    if (status == MEMFIT_DOES_NOT_FIT && t->resumed_pieces) {
+        t->resumed_pieces = 0;
+        status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
+        if (status == MEMFIT_OK)
+            mf_log_write(&t->log, MF_LOG_NOTE,
+                         "other pieces than before: the limit is lower, and sums round otherwise");
+    }
+    t->resumed_pieces = 0;
+    if (status != MEMFIT_OK)
+        return status;
+    status = first_values(t, err);
+    if (status != MEMFIT_OK)
+        return status;
+    first_state(t);
+    if (options->resume && mode == MF_MODE_TRAIN) {
+        status = mf_checkpoint_restore(t, err);
+        if (status == MEMFIT_NOT_FOUND)
+            return mf_fail(err, MEMFIT_DAMAGED,
+                           "%s is a model, not a checkpoint\nto train on from it, give it as the "
+                           "model",
+                           options->resume);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    if (t->feeder)
+        t->feeder->check = true;
+    if (t->validation_feeder)
+        t->validation_feeder->check = true;
+    mf_run_name_metrics(r);
+    say_once(t);
+    mf_trainer_sample(t);
+    if (r->trace)
+        mf_run_trace_begin(r->trace, t);
+    return MEMFIT_OK;
+}
+
+void mf_run_end(mf_run *r)
+{
+    mf_run_trace_destroy(r->trace);
+    mf_checkpoint_destroy(r->checkpoint);
+    mf_events_destroy(r->events);
+    mf_trainer_close(&r->trainer);
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------- */
+
+void mf_run_gather(mf_run *r, double *values)
+{
+    for (uint32_t i = 0; i < r->trainer.metric_count; i++)
+        values[i] = mf_trainer_metric(&r->trainer, i);
+}
+
+void mf_run_timed(mf_run *r, double took_us, int64_t samples)
+{
+    r->training_us += took_us;
+    r->samples_done += samples;
+    r->times[r->time_next] = took_us;
+    r->time_next = (r->time_next + 1) % MF_RUN_MOST_TIMES;
+    r->time_count += r->time_count < MF_RUN_MOST_TIMES;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void mf_run_result(mf_run *r, memfit_train_result *out)
+{
+    mf_trainer *t = &r->trainer;
+    mf_trainer_sample(t);
+    *out = (memfit_train_result){.planned_peak_bytes = t->fixed_bytes + t->plan->arena_bytes,
+                                 .measured_peak_bytes = t->measured_peak,
+                                 .arena_bytes = t->plan->arena_bytes,
+                                 .arena_used_bytes = mf_trainer_used(t),
+                                 .fixed_bytes = t->fixed_bytes,
+                                 .limit_bytes = t->limit_bytes,
+                                 .allocations_in_steps = -1,
+                                 .steps = (int64_t)t->state.steps,
+                                 .epochs = (int64_t)t->state.epoch,
+                                 .loss = t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight : 0,
+                                 .val_loss = r->val_loss,
+                                 .has_validation = r->has_validation,
+                                 .metric_count = t->metric_count,
+                                 .batch = t->plan->batch,
+                                 .pieces = t->plan->pieces,
+                                 .recomputed_ops = t->plan->recomputed_ops,
+                                 .reference_ops = mf_executor_reference_ops(t->executor),
+                                 .numerics = mf_numerics_name(t->plan->numerics),
+                                 .planned_step_ms = t->plan->time_us * 1e-3,
+                                 .first_step_seconds = r->first_step_seconds,
+                                 .replans = r->replans,
+                                 .answer_ms = (double)t->answer_us * 1e-3,
+                                 .replan_ms = (double)r->replan_us * 1e-3,
+                                 .stopped_early = r->stopped_early};
+    for (uint32_t i = 0; i < t->metric_count; i++) {
+        snprintf(out->metric_names[i], sizeof out->metric_names[i], "%s", t->metrics[i].name);
+        out->metrics[i] = r->values[i];
+        out->val_metrics[i] = r->val_values[i];
+    }
+    /* The first step pays for cold caches; the median does not care. */
+    qsort(r->times, r->time_count, sizeof *r->times, by_value);
+    if (r->time_count)
+        out->step_ms = r->times[r->time_count / 2] * 1e-3;
+    if (r->training_us > 0)
+        out->samples_per_second = (double)r->samples_done / (r->training_us * 1e-6);
+}

@@ -1,0 +1,187 @@
+/*
+ * trainer_data.c: which samples a trainer takes from where: sources opened, split into training and validation as Keras
+ * does (the last fraction, before any shuffling), weights of classes, and the feeders of an admitted plan.
+ */
+#include "train/trainer.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_synthetic(const char *name, int64_t *samples)
+{
+    if (strncmp(name, "synthetic", 9) != 0 || (name[9] && name[9] != ':'))
+        return false;
+    *samples = name[9] ? strtoll(name + 10, NULL, 10) : 0;
+    return true;
+}
+
+/* How many columns of a table are inputs: what the model's only input takes; 0 when it cannot be told. */
+static memfit_status input_columns(mf_trainer *t, int64_t *inputs, memfit_error *err)
+{
+    mf_graph *g;
+    uint32_t count = 0;
+    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, 1, false, &g, err);
+    if (status != MEMFIT_OK)
+        return status;
+    for (uint32_t i = 0; i < g->feed_count; i++)
+        if (g->feeds[i].role == 0) {
+            *inputs = (int64_t)mf_shape_count(&g->tensors[g->feeds[i].tensor].shape);
+            count++;
+        }
+    *inputs = count == 1 ? *inputs : 0;
+    mf_graph_destroy(g);
+    return MEMFIT_OK;
+}
+
+static memfit_status open_source(mf_trainer *t, const char *name, mf_source **source, memfit_error *err)
+{
+    int64_t samples, inputs = 0;
+    if (!is_synthetic(name, &samples)) {
+        memfit_status status = mf_source_is_table(name) ? input_columns(t, &inputs, err) : MEMFIT_OK;
+        return status == MEMFIT_OK ? mf_source_open_table(t->host, name, inputs, &t->log, source, err) : status;
+    }
+    if (samples < 0 || (name[9] && samples == 0))
+        return mf_fail(err, MEMFIT_INVALID, "%s: synthetic:N wants a number of samples", name);
+    return mf_source_synthetic(t->host, samples ? samples : t->options->batch * 8, t->options->seed, source, err);
+}
+
+static memfit_status fill_synthetic(mf_trainer *t, mf_source *source, memfit_error *err)
+{
+    if (strcmp(source->path, "synthetic") != 0 || source->count)
+        return MEMFIT_OK;
+    mf_graph *g;
+    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, 1, false, &g, err);
+    if (status == MEMFIT_OK) {
+        status = mf_synthetic_for(source, g, err);
+        mf_graph_destroy(g);
+    }
+    return status;
+}
+
+/* A label as it stands in a file of class weights: a whole number from 0; -1 when it is none. */
+static int64_t label_number(const char *key)
+{
+    char *end = NULL;
+    long long v = key && *key >= '0' && *key <= '9' ? strtoll(key, &end, 10) : -1;
+    return v >= 0 && v <= 1 << 20 && *end == 0 ? v : -1;
+}
+
+/* {"0": 1.0, "1": 2.5}; the largest label goes to *most. */
+static memfit_status check_class_weights(const mf_json *root, const char *path, int64_t *most, memfit_error *err)
+{
+    *most = -1;
+    if (root->type != MF_JSON_OBJECT || !root->first)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s must be an object of weights by label: {\"0\": 1.0, \"1\": 2.5}", path);
+    for (const mf_json *v = root->first; v; v = v->next) {
+        int64_t label = label_number(v->key);
+        if (label < 0 || v->type != MF_JSON_NUMBER || !isfinite(mf_json_number(v, 0)))
+            return mf_fail(err, MEMFIT_DAMAGED,
+                           "%s: \"%.40s\" %s\nweights by label look like this: {\"0\": 1.0, \"1\": 2.5}", path,
+                           v->key ? v->key : "", label < 0 ? "is no label (a whole number from 0)" : "has no number");
+        *most = label > *most ? label : *most;
+    }
+    return MEMFIT_OK;
+}
+
+static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
+{
+    const char *path = t->options->class_weight;
+    mf_mapping map;
+    mf_arena arena;
+    mf_json *root;
+    int64_t most = -1;
+    memfit_status status = mf_os_map_file(path, &map, err);
+    if (status != MEMFIT_OK)
+        return status;
+    mf_arena_init(&arena, t->host);
+    status = mf_json_parse(&arena, (const char *)map.data, map.bytes, &root, err);
+    if (status == MEMFIT_DAMAGED && err)
+        mf_error_prefix(err, status, "%s", path);
+    if (status == MEMFIT_OK)
+        status = check_class_weights(root, path, &most, err);
+    if (status == MEMFIT_OK) {
+        t->class_count = most + 1;
+        t->class_weights = mf_host_alloc(t->host, (size_t)t->class_count * sizeof(double));
+        if (!t->class_weights)
+            status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for class weights");
+    }
+    for (int64_t i = 0; status == MEMFIT_OK && i < t->class_count; i++)
+        t->class_weights[i] = 1;
+    for (const mf_json *v = status == MEMFIT_OK ? root->first : NULL; v; v = v->next)
+        t->class_weights[label_number(v->key)] = mf_json_number(v, 1);
+    mf_arena_destroy(&arena);
+    mf_os_unmap_file(&map);
+    return status;
+}
+
+memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
+{
+    const memfit_train_options *o = t->options;
+    memfit_status status = open_source(t, o->data, &t->source, err);
+    if (status == MEMFIT_OK && o->validation_data)
+        status = open_source(t, o->validation_data, &t->validation_source, err);
+    if (status == MEMFIT_OK && o->class_weight)
+        status = read_class_weights(t, err);
+    if (status != MEMFIT_OK)
+        return status;
+    /* uint8 inputs stay uint8 until they are used. */
+    const mf_array *x = t->source->count ? &t->source->arrays[0] : NULL;
+    const mf_array *named = mf_source_find(t->source, "x");
+    x = named ? named : x;
+    if (x && x->data && x->dtype == MF_U8 && t->model->input_count == 1)
+        t->graphs.options.input_dtype = MF_U8;
+    t->graphs.options.sample_weights =
+        t->mode != MF_MODE_PREDICT && (t->class_weights || mf_source_find(t->source, "sample_weight"));
+    status = fill_synthetic(t, t->source, err);
+    if (status == MEMFIT_OK && t->validation_source)
+        status = fill_synthetic(t, t->validation_source, err);
+    if (status != MEMFIT_OK)
+        return status;
+    t->train_samples = t->source->samples;
+    t->batch = o->batch;
+    if (t->validation_source) {
+        t->validation_samples = t->validation_source->samples;
+    } else if (o->validation_split > 0) {
+        int64_t keep = (int64_t)floor((double)t->source->samples * (1 - o->validation_split));
+        t->train_samples = keep;
+        t->validation_samples = t->source->samples - keep;
+        if (keep < 1 || t->validation_samples < 1)
+            return mf_fail(err, MEMFIT_INVALID, "a validation split of %g leaves %lld of %lld samples to train on",
+                           o->validation_split, (long long)keep, (long long)t->source->samples);
+    }
+    /* A batch larger than the data is the data. */
+    t->batch = t->batch < t->train_samples ? t->batch : t->train_samples;
+    t->validation_batch = o->validation_batch ? o->validation_batch : o->batch;
+    if (t->validation_samples && t->validation_batch > t->validation_samples)
+        t->validation_batch = t->validation_samples;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
+{
+    if (t->feeder)
+        return MEMFIT_OK;
+    mf_feeder_options f = {.samples = t->train_samples,
+                           .shuffle = t->mode == MF_MODE_TRAIN && !t->options->no_shuffle,
+                           .class_weights = t->class_weights,
+                           .class_count = t->class_count,
+                           .targets = t->mode != MF_MODE_PREDICT};
+    memfit_status status = mf_feeder_create(t->host, t->source, mf_trainer_graph(t), &f, &t->feeder, err);
+    if (status != MEMFIT_OK || t->validation_samples == 0)
+        return status;
+    f.shuffle = false;
+    f.class_weights = NULL; /* as in Keras: validation counts every class alike */
+    f.class_count = 0;
+    f.first = t->validation_source ? 0 : t->train_samples;
+    f.samples = t->validation_samples;
+    const mf_graph *g = mf_trainer_graph(t);
+    for (uint32_t p = 0; p < t->plan->phase_count; p++)
+        if (t->plan->phases[p].role == MF_PHASE_VALIDATE)
+            g = t->plan->phases[p].graph;
+    return mf_feeder_create(t->host, t->validation_source ? t->validation_source : t->source, g, &f,
+                            &t->validation_feeder, err);
+}
