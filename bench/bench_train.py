@@ -18,7 +18,6 @@ at a time and collect in a file, which is read first and written at the end; the
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -60,34 +59,38 @@ def ask(peer, steps):
         return None
 
 
-def watch_memory(pid, seen):
-    """VmHWM of a process, read until it ends; it only grows, so the last reading is the peak but for the last moment."""
+def watch(pid, seen):
+    """VmHWM and processor seconds of a process, read until it ends: both only grow, so the last reading is nearly the end's."""
     try:
         while True:
+            with open(f"/proc/{pid}/stat") as f:
+                fields = f.read().rsplit(")", 1)[1].split()
+            seen["cpu"].append((time.perf_counter(), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")))
             with open(f"/proc/{pid}/status") as f:
-                for line in f:
-                    if line.startswith("VmHWM"):
-                        seen[0] = max(seen[0], int(line.split()[1]) * 1024)
+                seen["hwm"] = max([seen["hwm"]] + [int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM")])
             time.sleep(LOOK_EVERY)
-    except (OSError, ValueError):
+    except (OSError, ValueError, IndexError):
         pass
 
 
 def train(memfit, path, batch, steps, *more):
-    """One memfit process: its JSON, with processor seconds and VmHWM from outside; or why it failed."""
-    before, seen = resource.getrusage(resource.RUSAGE_CHILDREN), [0]
+    """One memfit process: its figures, with processor time and VmHWM from outside; or why it failed."""
+    began, seen = time.perf_counter(), {"cpu": [], "hwm": 0}
     p = subprocess.Popen([memfit, "train", path, "--data", f"synthetic:{batch}", "--batch-size", str(batch), "--epochs", str(steps), "--threads", THREADS,
                           "--json", "--quiet", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    watcher = threading.Thread(target=watch_memory, args=(p.pid, seen))
+    watcher = threading.Thread(target=watch, args=(p.pid, seen))
     watcher.start()
     out, message = p.communicate()
     watcher.join()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if p.returncode:
         return {"failed": f"exit {p.returncode}: {message.strip().splitlines()[0] if message.strip() else ''}"}
     r = json.loads(out)
-    return {"ms": r["step_ms"], "hwm": seen[0], "first": r["first_step_seconds"], "how": f"{r['pieces']} pieces, {r['recomputed_ops']} recomputed",
-            "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
+    # Processor time of the steps after the first one: what populating and giving back the arena took is no part of it.
+    from_here, to_here = began + r["first_step_seconds"], began + r["first_step_seconds"] + (steps - 1) * r["step_ms"] * 1e-3
+    part = [c for t, c in seen["cpu"] if from_here <= t <= to_here]
+    cpu = 1e3 * (part[-1] - part[0]) / (steps - 1) if steps > 1 and len(part) > 20 else None
+    return {"ms": r["step_ms"], "cpu": cpu, "hwm": seen["hwm"], "first": r["first_step_seconds"],
+            "how": f"{r['pieces']} pieces, {r['recomputed_ops']} recomputed"}
 
 
 def keep(best, key, r):
@@ -101,7 +104,7 @@ def keep(best, key, r):
         return
     for field in ("ms", "cpu", "first"):
         if field in r and r[field] is not None:
-            b[field] = min(r[field], b.get(field, r[field]))
+            b[field] = min(r[field], b.get(field) or r[field])
     b["hwm"] = max(b["hwm"], r["hwm"])
 
 
@@ -130,12 +133,8 @@ def measure(memfit, name, path, options, best):
     pieces = ["--gradient-accumulation", "8"] + (["--allow-changed-numerics"] if name in NORMALIZED else [])
     best["limit"] = int(half[1])
     peers = start_peers(name, path, options, plan["model"]["parameters"]) if "steps" in options.measure else {}
-    one = train(memfit, path, batch, 1) if "steps" in options.measure else {}
     for i in range(options.rounds or rounds):
-        r = train(memfit, path, batch, steps + 1)
-        if "failed" not in r and "cpu_seconds" in one:
-            r["cpu"] = 1e3 * (r["cpu_seconds"] - one["cpu_seconds"]) / steps
-        keep(best, "memfit", r)
+        keep(best, "memfit", train(memfit, path, batch, steps + 1))
         for key, peer in peers.items():
             keep(best, key, ask(peer, steps))
         if i > 1:

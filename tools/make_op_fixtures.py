@@ -184,6 +184,10 @@ def dense_and_activations():
               "hard_tanh", "hard_shrink", "soft_shrink", "tanh_shrink", "squareplus", "sparse_plus",
               "sparse_sigmoid"):  # not sparsemax: Keras 3.15 computes it wrongly (its outputs do not sum to 1); not glu: it fails in a saved model
         vector("activation_" + a, L.Activation(a), L.Dense(2), n=6)
+    R = keras.regularizers
+    one("activity_dense", (5,), L.Dense(4, activation="tanh", activity_regularizer=R.L2(0.1)), L.Dense(2, activity_regularizer="l1"))
+    one("activity_conv", (6, 7, 3), L.Conv2D(4, 3, activation="relu", activity_regularizer=R.L1L2(0.03, 0.02)), L.Flatten(), L.Dense(2))
+    one("activity_layer", (7, 3), L.Dense(4), L.ActivityRegularization(l1=0.05, l2=0.1), L.LSTM(3, activity_regularizer=R.L2(0.2)))
     one("einsum_dense", (4, 5), L.EinsumDense("abc,cd->abd", output_shape=(None, 6), bias_axes="d"))
     one("einsum_dense_heads", (4, 6), L.EinsumDense("abc,cde->abde", output_shape=(None, 2, 3), bias_axes="de"))
     one("einsum_dense_merge", (4, 2, 3), L.EinsumDense("abcd,cde->abe", output_shape=(None, 5), bias_axes="e",

@@ -88,6 +88,7 @@ typedef struct memfit_train_options {
     /* The limit while running: called between steps; a lower value than before makes the training continue with a plan
      * that fits it. NULL: memory_bytes for ever. */
     uint64_t (*limit)(void *ctx);
+    bool verbose; /* note() also gets details: which operations run on the slow reference kernels */
 } memfit_train_options;
 
 /* Since 0.1. */

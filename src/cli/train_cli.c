@@ -109,6 +109,7 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
         cli->o.memory_bytes = train_cli_limit(cli);
     cli->o.ctx = cli;
     cli->o.note = cli->common.quiet ? NULL : train_cli_note;
+    cli->o.verbose = cli->common.verbose;
     if (cli_allocations_are_counted())
         cli->o.allocation_count = cli_allocation_count;
     return status;

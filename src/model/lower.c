@@ -231,10 +231,9 @@ void mf_lower_layer(mf_layer_call *c)
     if (!c->layer->is_operation && !mf_lower_keys(c))
         return;
     cast_inputs(c, in, row->flags);
-    if (!mf_json_is_null(mf_json_get(c->config, "activity_regularizer")))
-        c->b->graph->left_out = "activity regularizers";
     c->out_mask = row->flags & MF_CLASS_PASSES_MASK ? c->mask : MF_NONE;
     row->rule(c);
+    mf_activity_note(c);
 }
 
 /* ---- calls ---- */

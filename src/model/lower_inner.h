@@ -14,6 +14,13 @@
 
 typedef struct mf_scope mf_scope; /* one nested model: numbers of its layers */
 
+/* A result whose size is penalized in the loss. */
+typedef struct mf_activity {
+    const struct mf_activity *next;
+    uint32_t tensor;
+    double l1, l2;
+} mf_activity;
+
 typedef struct mf_lowering {
     mf_build b;
     const mf_lower_options *options;
@@ -24,6 +31,7 @@ typedef struct mf_lowering {
     size_t mask_capacity;
     uint32_t feeds_in;
     bool keras2;
+    const mf_activity *activities;
     bool float16; /* some layer computes in float16 with float32 weights: losses are scaled */
 } mf_lowering;
 
@@ -155,5 +163,11 @@ mf_layer_rule mf_lower_lstm, mf_lower_gru, mf_lower_simple_rnn, mf_lower_rnn, mf
 mf_layer_rule mf_lower_multi_head_attention, mf_lower_attention, mf_lower_additive_attention;
 mf_layer_rule mf_lower_augment, mf_lower_random_crop, mf_lower_resizing, mf_lower_center_crop;
 uint32_t mf_interpolation(const char *name); /* number of a resize method, or MF_NONE */
+
+/* l1 and l2 of a regularizer's configuration; false, and nothing written, when there is none or it is not known. */
+bool mf_read_regularizer(mf_layer_call *c, const mf_json *value, double *l1_factor, double *l2_factor);
+/* Remembers the results of a layer with an activity regularizer; adds the penalties of all to the loss. */
+void mf_activity_note(mf_layer_call *c);
+void mf_activity_losses(mf_lowering *lo);
 
 #endif

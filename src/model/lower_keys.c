@@ -58,6 +58,7 @@ static const row layers[] = {
     {"Embedding", "input_dim output_dim embeddings_initializer embeddings_regularizer embeddings_constraint mask_zero "
                   "input_length: lora_rank= lora_alpha: quantization_mode= quantization_config= sparse: weights="},
     {"Masking", "mask_value"},
+    {"ActivityRegularization", "l1 l2"},
     {"Identity Add Subtract Multiply Average Maximum Minimum", ""},
     {"Activation", "activation"},
     {"ReLU", "max_value negative_slope threshold"},

@@ -364,6 +364,7 @@ void mf_lower_compile(mf_lowering *lo)
     for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
         if (choices[i].found)
             lower_output(lo, i, &choices[i]);
+    mf_activity_losses(lo);
     if (g->mode == MF_MODE_TRAIN && train)
         mf_optimizer_step(b, &settings);
     else

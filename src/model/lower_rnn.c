@@ -238,6 +238,8 @@ static bool one_way(mf_layer_call *c, const mf_json *object, const char *prefix,
     }
     if (!mf_wrapped_layer(c, object, prefix, &layer, &inner) || !read_cell(&inner, *kind, &r))
         return false;
+    if (!mf_json_is_null(mf_json_get(inner.config, "activity_regularizer")))
+        c->b->graph->left_out = "activity regularizers inside Bidirectional";
     r.backwards ^= turn;
     r.h0 = states ? c->in[turn ? 1 + states : 1] : MF_NONE;
     r.c0 = states > 1 ? c->in[turn ? 2 + states : 2] : MF_NONE;

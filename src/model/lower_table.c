@@ -13,6 +13,7 @@ static const mf_class_row classes[] = {
     {"Embedding", mf_lower_embedding, ANY, "gather; mask_zero makes a mask"},
     {"Masking", mf_lower_masking, 0, "makes a mask"},
     {"Identity", mf_lower_identity, PASS | ANY, "nothing"},
+    {"ActivityRegularization", mf_lower_identity, PASS, "nothing; a penalty in the loss"},
     {"Activation", mf_lower_activation_layer, PASS, "unary, softmax"},
     {"ReLU", mf_lower_relu, PASS, "unary"},
     {"LeakyReLU", mf_lower_leaky_relu, PASS, "unary"},
@@ -118,7 +119,6 @@ static const mf_class_row classes[] = {
     {"AugMix", mf_lower_augment, 0, "augment when training: planned, not run"},
     {"RandAugment", mf_lower_augment, 0, "augment when training: planned, not run"},
     /* Classes of Keras that have no rule yet: named in the message and in docs/layers.md. */
-    {"ActivityRegularization", NULL, 0, "penalties on activations are not supported"},
     {"ConvLSTM1D", NULL, 0, "recurrent convolutions are not supported"},
     {"ConvLSTM2D", NULL, 0, "recurrent convolutions are not supported"},
     {"ConvLSTM3D", NULL, 0, "recurrent convolutions are not supported"},

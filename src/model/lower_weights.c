@@ -101,20 +101,20 @@ uint32_t mf_random_key(mf_layer_call *c)
 /* ---- weights ---- */
 
 /* "l2", {"class_name": "L2", "config": {"l2": 0.01}}, L1, L1L2. */
-static void regularizer(mf_layer_call *c, const char *key, mf_variable *v)
+bool mf_read_regularizer(mf_layer_call *c, const mf_json *value, double *l1_factor, double *l2_factor)
 {
-    const mf_json *value = key ? mf_json_get(c->config, key) : NULL;
     const char *name = mf_config_name(value);
     if (!name)
-        return;
+        return false;
     const mf_json *config = mf_json_get(value, "config");
     bool l1 = strcasecmp(name, "l1") == 0, l2 = strcasecmp(name, "l2") == 0;
     if (!l1 && !l2 && strcasecmp(name, "l1l2") != 0 && strcasecmp(name, "l1_l2") != 0) {
         mf_build_fail(c->b, MEMFIT_UNSUPPORTED, "layer '%s': regularizer '%s' is not supported", c->layer->name, name);
-        return;
+        return false;
     }
-    v->l1 = l2 ? 0 : mf_json_get_number(config, "l1", l1 ? 0.01 : 0);
-    v->l2 = l1 ? 0 : mf_json_get_number(config, "l2", l2 ? 0.01 : 0);
+    *l1_factor = l2 ? 0 : mf_json_get_number(config, "l1", l1 ? 0.01 : 0);
+    *l2_factor = l1 ? 0 : mf_json_get_number(config, "l2", l2 ? 0.01 : 0);
+    return true;
 }
 
 /* {"class_name": "MaxNorm", "config": {"max_value": 2, "axis": 0}} or "max_norm". False when it is none that is known.
@@ -202,7 +202,8 @@ static void make_variable(mf_layer_call *c, const mf_weight_spec *spec, const mf
             mf_build_fail(c->b, MEMFIT_INVALID, "layer '%s': a weight's size is not known", entry->name);
             return;
         }
-    regularizer(c, spec->regularizer, &v);
+    if (spec->regularizer)
+        mf_read_regularizer(c, mf_json_get(c->config, spec->regularizer), &v.l1, &v.l2);
     constraint(c, spec, &v);
     v.stored = stored_at(c, v.path, shape);
     v.initializer = spec->initializer ? mf_json_get(c->config, spec->initializer) : NULL;

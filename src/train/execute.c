@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct ready_step {
@@ -34,7 +35,8 @@ struct mf_executor {
     mf_executor_options options;
     ready_phase *phases;
     uint32_t reference_ops;
-    const char *reference_name;
+    bool is_reference[MF_OP_COUNT];
+    char reference_names[256]; /* kinds, each with the first layer that has it */
 };
 
 static uint32_t feed_of(const mf_graph *graph, uint32_t tensor)
@@ -50,6 +52,16 @@ static memfit_status no_memory(memfit_error *err)
     return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to make the plan ready");
 }
 
+static void note_reference(mf_executor *x, const mf_graph *graph, const mf_op *op)
+{
+    size_t used = strlen(x->reference_names);
+    if (!x->is_reference[op->kind])
+        snprintf(x->reference_names + used, sizeof x->reference_names - used, "%s%s (%s)", used ? ", " : "",
+                 mf_kind_name(op->kind), graph->layers[op->layer].name);
+    x->is_reference[op->kind] = true;
+    x->reference_ops++;
+}
+
 static memfit_status ready_kernel(mf_executor *x, const mf_graph *graph, uint32_t op, mf_kernel **kernel,
                                   memfit_error *err)
 {
@@ -57,11 +69,8 @@ static memfit_status ready_kernel(mf_executor *x, const mf_graph *graph, uint32_
         return MEMFIT_OK;
     mf_cost cost;
     memfit_status status = x->backend->table->query(x->backend, graph, op, &cost, err);
-    if (status == MEMFIT_OK && cost.reference) {
-        x->reference_ops++;
-        if (!x->reference_name)
-            x->reference_name = mf_kind_name(graph->ops[op].kind);
-    }
+    if (status == MEMFIT_OK && cost.reference)
+        note_reference(x, graph, &graph->ops[op]);
     if (status == MEMFIT_OK)
         status = x->backend->table->prepare(x->backend, graph, op, kernel, err);
     if (status != MEMFIT_OK)
@@ -305,5 +314,5 @@ uint32_t mf_executor_reference_ops(const mf_executor *x)
 
 const char *mf_executor_reference_name(const mf_executor *x)
 {
-    return x->reference_name;
+    return x->reference_names;
 }

@@ -113,7 +113,7 @@ static void say_once(mf_trainer *t)
         mf_log_write(&t->log, MF_LOG_NOTE, "%u operations are computed twice instead of kept (same result)",
                      t->plan->recomputed_ops);
     if (mf_executor_reference_ops(t->executor))
-        mf_log_write(&t->log, MF_LOG_DETAIL, "%u operations run on the slow reference kernels (%s, ...)",
+        mf_log_write(&t->log, MF_LOG_DETAIL, "%u operations run on the slow reference kernels: %s",
                      mf_executor_reference_ops(t->executor), mf_executor_reference_name(t->executor));
 }
 

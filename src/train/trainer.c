@@ -25,7 +25,7 @@ enum {
 static void note(void *ctx, mf_log_level level, const char *text)
 {
     mf_trainer *t = ctx;
-    if (level != MF_LOG_DETAIL && t->options->note)
+    if ((level != MF_LOG_DETAIL || t->options->verbose) && t->options->note)
         t->options->note(t->options->ctx, text);
 }
 

@@ -261,6 +261,11 @@ static void recurrent(opcheck *c, int variant)
         r = mf_g_simple_rnn(&c->b, z, u, h0, mask, backwards, MF_UNARY_TANH);
     else
         r = mf_g_gru(&c->b, z, u, bias, h0, mask, backwards, kind == 1, MF_UNARY_TANH, MF_UNARY_SIGMOID);
+    if (variant & 64) {
+        mf_op *op = &c->b.graph->ops[c->b.graph->op_count - 1];
+        op->attr.rnn.recurrent_dropout = 0.4;
+        op->attr.rnn.key = 7;
+    }
     if (!(variant & 32))
         opcheck_output(c, r.sequence);
     opcheck_output(c, r.last);
@@ -315,7 +320,7 @@ const opcheck_case opcheck_cases[] = {
     {"pool", pool, 12},
     {"batch_norm", batch_norm, 4},
     {"layer_norm", layer_norm, 6},
-    {"recurrent", recurrent, 64},
+    {"recurrent", recurrent, 128},
     {"loss", loss, 2 * MF_LOSS_COUNT},
 };
 const size_t opcheck_case_count = sizeof opcheck_cases / sizeof *opcheck_cases;

@@ -144,9 +144,8 @@ static void layers_page(void **state)
         "weights.\n"
         "Stateful recurrent layers, LoRA and quantized weights are refused. The constraints of Keras (max_norm, "
         "min_max_norm,\n"
-        "unit_norm, non_neg) are obeyed. Activity regularizers and constraints of one's own can be planned with, not "
-        "trained\n"
-        "with; the same holds for recurrent_dropout and the colour augmentations.\n\n"
+        "unit_norm, non_neg) are obeyed. Constraints of one's own, and activity regularizers of a layer inside\n"
+        "Bidirectional, can be planned with, not trained with; the same holds for the colour augmentations.\n\n"
         "## Classes of Keras without a rule\n\n"
         "Such a layer, a Lambda or a class of the model's own author ends with exit status 4 and its name;\n"
         "`--assume LAYER=SHAPE[:BYTES]` lets a plan be made with a stated assumption.\n\n| class | why |\n|---|---|\n",

@@ -91,11 +91,6 @@ static memfit_status check_operands(const mf_ref_row *row, const mf_graph *graph
     return MEMFIT_OK;
 }
 
-static bool is_recurrent(mf_op_kind kind)
-{
-    return kind >= MF_OP_LSTM && kind <= MF_OP_SIMPLE_RNN_GRAD;
-}
-
 static memfit_status find_row(const mf_graph *graph, uint32_t op, const mf_ref_row **row, memfit_error *err)
 {
     if (op >= graph->op_count)
@@ -107,9 +102,6 @@ static memfit_status find_row(const mf_graph *graph, uint32_t op, const mf_ref_r
                        "layers that memfit knows");
     if (graph->ops[op].kind == MF_OP_AUGMENT && graph->ops[op].attr.augment.function >= MF_AUGMENT_COUNT)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "layer '%s': this augmentation can be planned but not run",
-                       graph->layers[graph->ops[op].layer].name);
-    if (is_recurrent(graph->ops[op].kind) && graph->ops[op].attr.rnn.recurrent_dropout > 0)
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "layer '%s': recurrent_dropout can be planned but not run",
                        graph->layers[graph->ops[op].layer].name);
     return check_operands(*row, graph, &graph->ops[op], err);
 }

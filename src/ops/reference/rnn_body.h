@@ -1,29 +1,32 @@
 /* rnn_body.h: see ref_rnn.c. */
 #include "ops/reference/real.h"
 
-/* out[j] += sum_k v[k] * u[k][first + j] */
+/* out[j] += sum_k v[k] * u[k][first + j], v under each gate's mask */
 static void FN(times)(const rnn *r, const double *v, const REAL *u, int64_t first, int64_t count, double *out)
 {
-    for (int64_t k = 0; k < r->units; k++) {
-        const REAL *row = u + k * r->width + first;
-        for (int64_t j = 0; j < count; j++)
-            out[j] += v[k] * (double)row[j];
-    }
+    for (int64_t g = first; g < first + count; g += r->units)
+        for (int64_t k = 0; k < r->units; k++) {
+            const REAL *row = u + k * r->width + g;
+            double vk = r->mask ? v[k] * r->mask[g + k] : v[k];
+            for (int64_t j = 0; j < r->units; j++)
+                out[g - first + j] += vk * (double)row[j];
+        }
 }
 
-/* out[k] += sum_j u[k][first + j] * d[j]; du[k][first + j] += v[k] * d[j] */
+/* out[k] += sum_j u[k][first + j] * d[j]; du[k][first + j] += v[k] * d[j]; both under each gate's mask */
 static void FN(times_back)(const rnn *r, const double *v, const double *d, const REAL *u, int64_t first, int64_t count,
                            double *out, double *du)
 {
-    for (int64_t k = 0; k < r->units; k++) {
-        const REAL *row = u + k * r->width + first;
-        double *drow = du + k * r->width + first, sum = 0;
-        for (int64_t j = 0; j < count; j++) {
-            sum += (double)row[j] * d[j];
-            drow[j] += v[k] * d[j];
+    for (int64_t g = first; g < first + count; g += r->units)
+        for (int64_t k = 0; k < r->units; k++) {
+            const REAL *row = u + k * r->width + g;
+            double *drow = du + k * r->width + g, sum = 0, keep = r->mask ? r->mask[g + k] : 1;
+            for (int64_t j = 0; j < r->units; j++) {
+                sum += (double)row[j] * d[g - first + j];
+                drow[j] += keep * v[k] * d[g - first + j];
+            }
+            out[k] += keep * sum;
         }
-        out[k] += sum;
-    }
 }
 
 static void FN(load)(const REAL *from, int64_t n, double *to)
@@ -70,6 +73,7 @@ KERNEL(lstm)
     void *cs = optional(call->out, call->out_count, 2), *h_last = optional(call->out, call->out_count, 3);
     void *c_last = optional(call->out, call->out_count, 4);
     for (int64_t b = 0; b < r.batch; b++) {
+        draw_mask(&r, call, b);
         FN(load)(FN(row)(optional(call->in, call->in_count, 2), b, n), n, h);
         FN(load)(FN(row)(optional(call->in, call->in_count, 3), b, n), n, c);
         for (int64_t s = 0; s < r.time; s++) {
@@ -135,6 +139,7 @@ KERNEL(lstm_grad)
     const REAL *h0 = optional(call->in, call->in_count, 5), *c0 = optional(call->in, call->in_count, 6);
     void *dz = call->out[0].data;
     for (int64_t b = 0; b < r.batch; b++) {
+        draw_mask(&r, call, b);
         FN(load)(FN(row)(optional(call->in, call->in_count, 8), b, n), n, dh);
         FN(load)(FN(row)(optional(call->in, call->in_count, 9), b, n), n, dc);
         for (int64_t s = r.time; s-- > 0;) {
@@ -187,6 +192,7 @@ KERNEL(gru)
     void *hs = optional(call->out, call->out_count, 0), *gates = optional(call->out, call->out_count, 1);
     void *h_last = optional(call->out, call->out_count, 2);
     for (int64_t b = 0; b < r.batch; b++) {
+        draw_mask(&r, call, b);
         FN(load)(FN(row)(optional(call->in, call->in_count, 3), b, n), n, h);
         for (int64_t s = 0; s < r.time; s++) {
             int64_t cell = b * r.time + time_of(&r, s);
@@ -238,6 +244,7 @@ KERNEL(gru_grad)
     double *du = call->scratch, *dbias = du + n * r.width, *dh = dbias + 3 * n, *hb = dh + n, *d = hb + n;
     memset(du, 0, (uint64_t)(n * r.width + 3 * n) * sizeof *du);
     for (int64_t b = 0; b < r.batch; b++) {
+        draw_mask(&r, call, b);
         FN(load)(FN(row)(optional(call->in, call->in_count, 7), b, n), n, dh);
         for (int64_t s = r.time; s-- > 0;) {
             int64_t cell = b * r.time + time_of(&r, s);
@@ -268,6 +275,7 @@ KERNEL(simple_rnn)
     double *h = call->scratch, *next = h + n;
     void *hs = optional(call->out, call->out_count, 0), *h_last = optional(call->out, call->out_count, 1);
     for (int64_t b = 0; b < r.batch; b++) {
+        draw_mask(&r, call, b);
         FN(load)(FN(row)(optional(call->in, call->in_count, 2), b, n), n, h);
         for (int64_t s = 0; s < r.time; s++) {
             int64_t cell = b * r.time + time_of(&r, s);
@@ -294,6 +302,7 @@ KERNEL(simple_rnn_grad)
     double *du = call->scratch, *dh = du + n * r.width, *hb = dh + n, *d = hb + n;
     memset(du, 0, (uint64_t)(n * r.width) * sizeof *du);
     for (int64_t b = 0; b < r.batch; b++) {
+        draw_mask(&r, call, b);
         FN(load)(FN(row)(optional(call->in, call->in_count, 5), b, n), n, dh);
         for (int64_t s = r.time; s-- > 0;) {
             int64_t cell = b * r.time + time_of(&r, s);
