@@ -298,11 +298,11 @@ def second(case):
         torch.cuda.set_per_process_memory_fraction(8 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
         keep = []
         for length in range(100, 124):
-            scratch = torch.empty(length * 3 << 20, dtype=torch.uint8, device="cuda")
-            del scratch
-            state = torch.empty(length * 2 << 20, dtype=torch.uint8, device="cuda")
-            keep.append(state)
-        keep = keep[::3]
+            keep.append(torch.empty(length * 3 << 20, dtype=torch.uint8, device="cuda"))
+            half = torch.empty(length << 20, dtype=torch.uint8, device="cuda")
+            keep[-1] = torch.empty(length * 2 << 20, dtype=torch.uint8, device="cuda")
+            keep.append(half)
+        keep = keep[1::2]
         print("sequences done", flush=True)
         logits = torch.empty(int(3.5 * 2**30), dtype=torch.uint8, device="cuda")
     """, alone=False))
@@ -365,7 +365,7 @@ def second(case):
     c.append(case("held2-torch-too-large-embedding", "too-large", "file", """
         import torch
 
-        model = torch.nn.Embedding(60_000_000, 512).cuda()
+        model = torch.nn.Embedding(60_000_000, 512, device="cuda")
         optimizer = torch.optim.Adam(model.parameters())
         model(torch.zeros(8, dtype=torch.long, device="cuda")).sum().backward()
         optimizer.step()
@@ -389,5 +389,179 @@ def second(case):
 
         import jax.numpy as jnp
         print(jnp.ones((70 * 2**28,)).sum())
+    """, alone=True))
+    return c
+
+
+def third(case):
+    """The third set: written after the second had been learnt from; libraries over PyTorch, log lines of other makes."""
+    c = []
+    c.append(case("held3-lightning-evaluation", "evaluation", "file", """
+        import lightning_or_pl as pl
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(0.03)
+
+        class Classifier(pl.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
+                                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+            def training_step(self, batch, index):
+                return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+            def validation_step(self, batch, index):
+                self.log("val_loss", nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
+
+            def configure_optimizers(self):
+                return torch.optim.Adam(self.parameters())
+
+        def loader(count, batch, side):
+            data = torch.utils.data.TensorDataset(torch.randn(count, 3, side, side), torch.zeros(count, dtype=torch.long))
+            return torch.utils.data.DataLoader(data, batch_size=batch)
+
+        trainer = pl.Trainer(max_epochs=1, accelerator="gpu", devices=1, logger=False, enable_checkpointing=False, num_sanity_val_steps=0)
+        trainer.fit(Classifier(), loader(32, 8, 96), loader(512, 512, 256))
+    """.replace("lightning_or_pl", "pytorch_lightning"), alone=False))
+    c.append(case("held3-transformers-limit", "limit", "file", """
+        import torch
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        torch.cuda.set_per_process_memory_fraction(0.05)
+        model = GPT2LMHeadModel(GPT2Config(n_layer=12, n_embd=768, n_head=12)).cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+        for step in range(3):
+            tokens = torch.randint(0, 50000, (16, 1024), device="cuda")
+            out = model(input_ids=tokens, labels=tokens)
+            out.loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            print({"loss": round(out.loss.item(), 4), "step": step})
+    """, alone=False))
+    c.append(case("held3-torch-growing-logging", "growing", "file", """
+        import logging
+
+        import torch
+
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+        torch.cuda.set_per_process_memory_fraction(0.02)
+        model = torch.nn.Sequential(torch.nn.Linear(4096, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 10)).cuda()
+        replay = []
+        for batch in range(500):
+            states = torch.randn(4096, 4096, device="cuda")
+            values = model(states)
+            replay.append((states, values))
+            if batch % 4 == 0:
+                logging.info("batch=%d value=%.3f gpu_mem=%dMB", batch, values.mean().item(), torch.cuda.memory_allocated() // 2**20)
+    """, alone=False))
+    c.append(case("held3-torch-growing-hooks", "growing", "file", """
+        import torch
+        from torch import nn
+
+        torch.cuda.set_per_process_memory_fraction(0.03)
+        net = nn.Sequential(*(nn.Sequential(nn.Linear(2048, 2048), nn.Tanh()) for _ in range(6))).cuda()
+        seen = []
+        for block in net:
+            block.register_forward_hook(lambda module, args, output: seen.append(output))
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+        for epoch in range(40):
+            for _ in range(4):
+                loss = net(torch.randn(2048, 2048, device="cuda")).pow(2).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            print(f"[epoch {epoch + 1}/40] loss={loss.item():.5f} | cuda: {torch.cuda.memory_allocated() / 2**30:.2f}GiB allocated, {torch.cuda.memory_reserved() / 2**30:.2f}GiB reserved", flush=True)
+    """, alone=False))
+    c.append(case("held3-torch-fragmentation-batches", "fragmentation", "file", """
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(11 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
+        activations, weights = [], []
+        for layer in range(40):
+            probe = torch.empty((256, 1 << 18), device="cuda")
+            del probe
+            weights.append(torch.empty((48, 1 << 18), device="cuda"))
+            activations.append(torch.empty((200, 1 << 18), device="cuda"))
+        print("warm-up finished", flush=True)
+        activations.clear()
+        larger_batch = torch.empty((1024, 1 << 20), device="cuda")
+    """, alone=False))
+    c.append(case("held3-jax-limit-scan", "limit", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        def cell(h, x):
+            h = jnp.tanh(h @ w + x)
+            return h, h
+
+        w = jnp.ones((2048, 2048)) * 1e-3
+
+        @jax.jit
+        def loss(xs):
+            return jax.lax.scan(cell, jnp.zeros((512, 2048)), xs)[1].sum()
+
+        xs = jnp.ones((1000, 512, 2048))
+        print("gradient norm", jnp.linalg.norm(jax.grad(loss)(xs)))
+    """, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.06"}, alone=False))
+    c.append(case("held3-torch-limit-cdist", "limit", "file", """
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(0.05)
+        points = torch.randn(60000, 64, device="cuda", requires_grad=True)
+        distances = torch.cdist(points, points)
+        nearest = distances.topk(8, largest=False).values
+        nearest.mean().backward()
+        print(points.grad.norm())
+    """, alone=False))
+    c.append(case("held3-torch-too-large-logits", "too-large", "file", """
+        import torch
+
+        hidden = torch.randn(64 * 2048, 1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        vocabulary = torch.nn.Linear(1024, 256000, bias=False, device="cuda", dtype=torch.bfloat16)
+        loss = torch.nn.functional.cross_entropy(vocabulary(hidden).float(), torch.zeros(64 * 2048, dtype=torch.long, device="cuda"))
+        loss.backward()
+    """, alone=True))
+    c.append(case("held3-torch-other-process-generate", "other-process", "file", """
+        import torch
+        from torch import nn
+
+        decoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(2048, 16, 8192, batch_first=True), 8).cuda().half().eval()
+        with torch.inference_mode():
+            for length in (512, 1024, 2048, 4096):
+                decoder(torch.randn(96, length, 2048, device="cuda", dtype=torch.half))
+                print("generated", length, "tokens", flush=True)
+    """, hog=133, alone=True))
+    c.append(case("held3-jax-other-process-train", "other-process", "file", """
+        import jax
+        import jax.numpy as jnp
+
+        params = [jnp.ones((8192, 8192)) * 1e-3 for _ in range(8)]
+
+        @jax.jit
+        def loss(params, x):
+            for w in params:
+                x = jax.nn.silu(x @ w)
+            return x.mean()
+
+        for step in range(3):
+            grads = jax.grad(loss)(params, jnp.ones((65536, 8192)))
+            params = jax.tree.map(lambda p, g: p - g, params, grads)
+            print("step", step)
+    """, hog=128, alone=True))
+    c.append(case("held3-torch-library-conv", "library", "file", """
+        import torch
+
+        images = torch.randn(16, 3, 224, 224, device="cuda")
+        cache = []
+        try:
+            while True:
+                cache.append(torch.empty(64 << 20, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            print("cached", len(cache) // 16, "GiB of samples")
+        del cache[-3:]
+        model = torch.nn.Conv2d(3, 64, 7, stride=2).cuda()
+        print(model(images).mean())
     """, alone=True))
     return c

@@ -648,7 +648,7 @@ def main():
     if sys.argv[1] == "--held-out":
         import oom_held_out
         del sys.argv[1]
-        cases = oom_held_out.cases(case) + oom_held_out.second(case)
+        cases = oom_held_out.cases(case) + oom_held_out.second(case) + oom_held_out.third(case)
     if sys.argv[1] == "--tensorflow":
         del sys.argv[1]
         cases = tensorflow_cases()
