@@ -21,6 +21,7 @@ enum {
     NVML_NOT_SUPPORTED = 3,
     NVML_VERSION_MISMATCH = 18,
     NVML_DRIVER_NOT_LOADED = 9,
+    NVML_GPU_IS_LOST = 15,
     NVML_FUNCTION_NOT_FOUND = 13
 };
 #define NVML_VALUE_NOT_AVAILABLE UINT64_MAX
@@ -111,6 +112,7 @@ static memfit_status nvml_fail(mf_nvml *n, nvml_return code, const char *what, m
         code == NVML_VERSION_MISMATCH
             ? "the kernel module and the libraries are of different driver versions: reboot, or reload the module"
         : code == NVML_DRIVER_NOT_LOADED ? "load the kernel module: sudo modprobe nvidia"
+        : code == NVML_GPU_IS_LOST       ? "the card has fallen off the bus: see dmesg for Xid lines, then reboot"
                                          : "";
     return mf_fail(err, MEMFIT_DEVICE, "NVML: %s failed with code %d (%s)\n%s", what, code, n->error_string(code),
                    cure);

@@ -28,8 +28,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-extern char **environ;
-
 const char *memfit_check_state_name(memfit_check_state state)
 {
     static const char *const names[] = {"ok", "note", "warn", "fail"};
@@ -45,10 +43,7 @@ static const char *below(const char *root, const char *path)
 
 /* ---- checks ----------------------------------------------------------------------------------------------- */
 
-static memfit_check *check(memfit_doctor *d, const char *name, memfit_check_state state, const char *format, ...)
-    MEMFIT_PRINTF(4, 5);
-
-static memfit_check *check(memfit_doctor *d, const char *name, memfit_check_state state, const char *format, ...)
+memfit_check *mf_doctor_check(memfit_doctor *d, const char *name, memfit_check_state state, const char *format, ...)
 {
     if (d->check_count < MEMFIT_DOCTOR_CHECKS) /* when there are more, the last one makes room */
         d->check_count++;
@@ -64,15 +59,19 @@ static memfit_check *check(memfit_doctor *d, const char *name, memfit_check_stat
     return c;
 }
 
-static void mend(memfit_check *c, const char *wanted, const char *format, ...) MEMFIT_PRINTF(3, 4);
-
-static void mend(memfit_check *c, const char *wanted, const char *format, ...)
+void mf_doctor_mend(memfit_check *c, const char *wanted, const char *format, ...)
 {
     snprintf(c->wanted, sizeof c->wanted, "%s", wanted);
     va_list args;
     va_start(args, format);
     vsnprintf(c->fix, sizeof c->fix, format, args);
     va_end(args);
+}
+
+static void append(char *text, size_t bytes, const char *more)
+{
+    size_t n = strlen(text);
+    snprintf(text + n, bytes - n, "%s", more);
 }
 
 static bool read_file(const char *root, const char *path, char *text, size_t bytes)
@@ -198,10 +197,11 @@ static void look_at_system(const char *root, memfit_doctor *d)
         read_file(root, "/proc/version", text, sizeof text) && (strstr(text, "microsoft") || strstr(text, "Microsoft"));
     bool container = exists(root, "/.dockerenv") || exists(root, "/run/.containerenv");
     d->memory_bytes = *root ? meminfo(root, "MemTotal:") : mf_os_total_memory();
-    check(d, "system", MEMFIT_CHECK_OK, "%s, %s%s%s", d->system[0] ? d->system : "Linux", d->kernel,
-          wsl ? ", WSL2" : "", container ? ", in a container" : "");
+    mf_doctor_check(d, "system", MEMFIT_CHECK_OK, "%s, %s%s%s", d->system[0] ? d->system : "Linux", d->kernel,
+                    wsl ? ", WSL2" : "", container ? ", in a container" : "");
     if (wsl)
-        check(d, "wsl", MEMFIT_CHECK_NOTE, "WSL2: the driver is Windows's; NVML does not tell memory by process there");
+        mf_doctor_check(d, "wsl", MEMFIT_CHECK_NOTE,
+                        "WSL2: the driver is Windows's; NVML does not tell memory by process there");
     if (read_file(root, "/proc/driver/nvidia/version", text, sizeof text)) {
         /* "... Kernel Module for x86_64  580.159.04  Release Build": the first number with a point in it */
         const char *p = strstr(text, "Module");
@@ -231,36 +231,42 @@ static void look_at_driver(const char *root, memfit_doctor *d)
         snprintf(d->libcuda, sizeof d->libcuda, "%.255s", below(root, file->path));
     bool hardware = exists(root, "/dev/nvidia0") || exists(root, "/dev/dxg") || exists(root, "/proc/driver/nvidia");
     if (!file && !d->kernel_module[0]) {
-        c = check(d, "driver", hardware ? MEMFIT_CHECK_FAIL : MEMFIT_CHECK_NOTE, "no NVIDIA driver is installed");
+        c = mf_doctor_check(d, "driver", hardware ? MEMFIT_CHECK_FAIL : MEMFIT_CHECK_NOTE,
+                            "no NVIDIA driver is installed");
         if (hardware)
-            mend(c, "the driver for this card", "sudo apt-get install nvidia-driver");
+            mf_doctor_mend(c, "the driver for this card", "sudo apt-get install nvidia-driver");
         return;
     }
     if (file && strstr(file->path, "/stubs/")) {
-        c = check(d, "libcuda", MEMFIT_CHECK_FAIL, "%s is a stub, made for linking only", d->libcuda);
-        mend(c, "the driver's own libcuda.so.1",
-             "take the stubs folder out of LD_LIBRARY_PATH (CUDA error 34 means this)");
+        c = mf_doctor_check(d, "libcuda", MEMFIT_CHECK_FAIL, "%s is a stub, made for linking only", d->libcuda);
+        mf_doctor_mend(c, "the driver's own libcuda.so.1",
+                       "take the stubs folder out of LD_LIBRARY_PATH (CUDA error 34 means this)");
         return;
     }
+    if (file && strstr(file->path, "/compat/"))
+        mf_doctor_check(d, "libcuda", MEMFIT_CHECK_NOTE,
+                        "%s is the forward-compatibility library: it serves data-centre cards only (CUDA error 804 on "
+                        "others)",
+                        d->libcuda);
     mf_version user = file ? version_of_file(file->path, "libcuda.so") : (mf_version){{0}};
     mf_version kernel = mf_version_parse(d->kernel_module);
     if (!d->kernel_module[0]) {
-        c = check(d, "kernel module", exists(root, "/dev/dxg") ? MEMFIT_CHECK_OK : MEMFIT_CHECK_WARN,
-                  "libcuda is there (%s), the kernel module is not loaded", d->libcuda);
+        c = mf_doctor_check(d, "kernel module", exists(root, "/dev/dxg") ? MEMFIT_CHECK_OK : MEMFIT_CHECK_WARN,
+                            "libcuda is there (%s), the kernel module is not loaded", d->libcuda);
         if (c->state)
-            mend(c, "the module, if this machine has a card", "sudo modprobe nvidia");
+            mf_doctor_mend(c, "the module, if this machine has a card", "sudo modprobe nvidia");
     } else if (!file) {
-        c = check(d, "libcuda", MEMFIT_CHECK_FAIL, "the kernel module is %s, libcuda.so.1 was not found",
-                  d->kernel_module);
-        mend(c, "the driver's libraries, same version",
-             "in a container: start it with --gpus all; else reinstall the driver");
+        c = mf_doctor_check(d, "libcuda", MEMFIT_CHECK_FAIL, "the kernel module is %s, libcuda.so.1 was not found",
+                            d->kernel_module);
+        mf_doctor_mend(c, "the driver's libraries, same version",
+                       "in a container: start it with --gpus all; else reinstall the driver");
     } else if (user.part[1] && mf_version_compare(user, kernel) != 0) {
-        c = check(d, "driver versions", MEMFIT_CHECK_FAIL, "kernel module %s, libcuda %s", d->kernel_module,
-                  mf_version_format(user, a, sizeof a));
-        mend(c, "one version for both (NVML error 18, CUDA error 803)", "sudo reboot");
+        c = mf_doctor_check(d, "driver versions", MEMFIT_CHECK_FAIL, "kernel module %s, libcuda %s", d->kernel_module,
+                            mf_version_format(user, a, sizeof a));
+        mf_doctor_mend(c, "one version for both (NVML error 18, CUDA error 803)", "sudo reboot");
     } else {
-        check(d, "driver", MEMFIT_CHECK_OK, "%s, serves CUDA up to %s", d->kernel_module,
-              mf_version_format(mf_newest_cuda_of_driver(kernel), b, sizeof b));
+        mf_doctor_check(d, "driver", MEMFIT_CHECK_OK, "%s, serves CUDA up to %s", d->kernel_module,
+                        mf_version_format(mf_newest_cuda_of_driver(kernel), b, sizeof b));
     }
 }
 
@@ -278,8 +284,8 @@ static memfit_status look_at_cards(const memfit_host *host, const char *root, me
         return status;
     }
     if (status) {
-        memfit_check *c = check(d, "NVML", MEMFIT_CHECK_FAIL, "%.190s", err.message);
-        mend(c, "NVML answers", "%s", err.hint[0] ? err.hint : "nvidia-smi");
+        memfit_check *c = mf_doctor_check(d, "NVML", MEMFIT_CHECK_FAIL, "%.190s", err.message);
+        mf_doctor_mend(c, "NVML answers", "%s", err.hint[0] ? err.hint : "nvidia-smi");
         return MEMFIT_OK;
     }
     char a[24], b[24];
@@ -296,23 +302,25 @@ static memfit_status look_at_cards(const memfit_host *host, const char *root, me
         for (size_t i = 0; i < d->cards.process_count; i++)
             hidden += d->cards.processes[i].card == k && !d->cards.processes[i].name[0];
         memfit_check *c = card->memory_known
-                              ? check(d, "card", MEMFIT_CHECK_OK, "%u: %s, %s free of %s", card->index, card->name,
-                                      memfit_size_format(card->free_bytes, a, sizeof a),
-                                      memfit_size_format(card->total_bytes, b, sizeof b))
-                              : check(d, "card", MEMFIT_CHECK_NOTE, "%u: %s, the driver does not tell its memory",
-                                      card->index, card->name);
+                              ? mf_doctor_check(d, "card", MEMFIT_CHECK_OK, "%u: %s, %s free of %s", card->index,
+                                                card->name, memfit_size_format(card->free_bytes, a, sizeof a),
+                                                memfit_size_format(card->total_bytes, b, sizeof b))
+                              : mf_doctor_check(d, "card", MEMFIT_CHECK_NOTE,
+                                                "%u: %s, the driver does not tell its memory", card->index, card->name);
         if (card->capability >= 0)
             snprintf(c->found + strlen(c->found), sizeof c->found - strlen(c->found), ", compute capability %d.%d",
                      card->capability / 10, card->capability % 10);
         if (holders) {
-            c = check(d, "other processes", others * 4 > card->total_bytes ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_NOTE,
-                      "card %u: %zu process%s hold%s %s", card->index, holders, holders == 1 ? "" : "es",
-                      holders == 1 ? "s" : "", memfit_size_format(others, a, sizeof a));
+            c = mf_doctor_check(d, "other processes",
+                                others * 4 > card->total_bytes ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_NOTE,
+                                "card %u: %zu process%s hold%s %s", card->index, holders, holders == 1 ? "" : "es",
+                                holders == 1 ? "s" : "", memfit_size_format(others, a, sizeof a));
             if (hidden)
                 snprintf(c->found + strlen(c->found), sizeof c->found - strlen(c->found),
                          "; %zu of them not visible from here (another PID namespace)", hidden);
             if (c->state == MEMFIT_CHECK_WARN)
-                mend(c, "a free card", "memfit ps shows who; stop them, or CUDA_VISIBLE_DEVICES=<another card>");
+                mf_doctor_mend(c, "a free card",
+                               "memfit ps shows who; stop them, or CUDA_VISIBLE_DEVICES=<another card>");
         }
     }
     mf_nvml *nvml;
@@ -323,17 +331,25 @@ static memfit_status look_at_cards(const memfit_host *host, const char *root, me
         if (mf_nvml_card_get(nvml, d->cards.cards[k].index, &card, NULL))
             continue;
         if (card.compute_mode == 2 || card.compute_mode == 3) {
-            memfit_check *c = check(d, "compute mode", MEMFIT_CHECK_WARN, "card %u: %s", card.index,
-                                    card.compute_mode == 2 ? "prohibited: no program may use it"
-                                                           : "exclusive: one process at a time");
-            mend(c, "default", "sudo nvidia-smi -i %u -c DEFAULT", card.index);
+            memfit_check *c = mf_doctor_check(d, "compute mode", MEMFIT_CHECK_WARN, "card %u: %s", card.index,
+                                              card.compute_mode == 2 ? "prohibited: no program may use it"
+                                                                     : "exclusive: one process at a time");
+            mf_doctor_mend(c, "default", "sudo nvidia-smi -i %u -c DEFAULT", card.index);
         }
         if (card.mig_enabled == 1)
-            check(d, "MIG", MEMFIT_CHECK_NOTE,
-                  "card %u is cut into instances: programs see an instance's memory, not the card's", card.index);
+            mf_doctor_check(d, "MIG", MEMFIT_CHECK_NOTE,
+                            "card %u is cut into instances: programs see an instance's memory, not the card's",
+                            card.index);
+        if (card.ecc_enabled == 1)
+            for (size_t i = 0; i < d->check_count; i++) { /* said with the card: it takes memory on cards with GDDR */
+                char start[16];
+                snprintf(start, sizeof start, "%u: ", card.index);
+                if (strcmp(d->checks[i].name, "card") == 0 && strncmp(d->checks[i].found, start, strlen(start)) == 0)
+                    append(d->checks[i].found, sizeof d->checks[i].found, ", ECC on");
+            }
         if (card.display_active == 1)
-            check(d, "display", MEMFIT_CHECK_NOTE, "card %u drives a display, which takes some of its memory",
-                  card.index);
+            mf_doctor_check(d, "display", MEMFIT_CHECK_NOTE, "card %u drives a display, which takes some of its memory",
+                            card.index);
     }
     mf_nvml_close(nvml);
     return MEMFIT_OK;
@@ -355,20 +371,21 @@ static void check_cudnn(memfit_doctor *d, const char *cudart)
     memfit_check *c;
     char a[32];
     if (row && driver.part[0] && mf_version_compare(driver, row->driver) < 0) {
-        c = check(d, "cuDNN and driver", MEMFIT_CHECK_FAIL, "cuDNN %s for CUDA %s, driver %s", d->cudnn_version, cudart,
-                  d->kernel_module);
-        mend(c, "the driver its support matrix names", "update the driver to %s or newer",
-             mf_version_format(row->driver, a, sizeof a));
+        c = mf_doctor_check(d, "cuDNN and driver", MEMFIT_CHECK_FAIL, "cuDNN %s for CUDA %s, driver %s",
+                            d->cudnn_version, cudart, d->kernel_module);
+        mf_doctor_mend(c, "the driver its support matrix names", "update the driver to %s or newer",
+                       mf_version_format(row->driver, a, sizeof a));
     }
     if (row)
         return;
-    c = check(d, "cuDNN and CUDA", MEMFIT_CHECK_FAIL, "cuDNN %s does not serve CUDA %s on compute capability %u.%u",
-              d->cudnn_version, cudart, capability / 10, capability % 10);
+    c = mf_doctor_check(d, "cuDNN and CUDA", MEMFIT_CHECK_FAIL,
+                        "cuDNN %s does not serve CUDA %s on compute capability %u.%u", d->cudnn_version, cudart,
+                        capability / 10, capability % 10);
     if (capability < 75 && cudnn.part[0] == 9 && cudnn.part[1] > 10) /* the last for cards before Turing is 9.10 */
-        mend(c, "a cuDNN that still serves this card", "pip install 'nvidia-cudnn-cu12<9.11'");
+        mf_doctor_mend(c, "a cuDNN that still serves this card", "pip install 'nvidia-cudnn-cu12<9.11'");
     else
-        mend(c, "a cuDNN whose support matrix has this CUDA and card", "pip install --upgrade nvidia-cudnn-cu%u",
-             cuda.part[0]);
+        mf_doctor_mend(c, "a cuDNN whose support matrix has this CUDA and card",
+                       "pip install --upgrade nvidia-cudnn-cu%u", cuda.part[0]);
 }
 
 static void look_at_libraries(const char *root, memfit_doctor *d)
@@ -406,13 +423,14 @@ static void look_at_libraries(const char *root, memfit_doctor *d)
         char *slot = wanted[w].id == MF_LIBRARY_CUDNN ? d->cudnn : wanted[w].id == MF_LIBRARY_CUDART ? d->cudart : NULL;
         if (slot)
             snprintf(slot, 256, "%.255s", below(root, first->path));
-        memfit_check *c = check(d, wanted[w].name,
-                                wanted[w].id == MF_LIBRARY_CUDNN && files > 1 ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
-                                "%s at %.100s (%s)%s", text, below(root, first->path), first->how,
-                                files > 1 ? "; more than one copy is found" : "");
+        memfit_check *c = mf_doctor_check(
+            d, wanted[w].name, wanted[w].id == MF_LIBRARY_CUDNN && files > 1 ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
+            "%s at %.100s (%s)%s", text, below(root, first->path), first->how,
+            files > 1 ? "; more than one copy is found" : "");
         if (c->state == MEMFIT_CHECK_WARN)
-            mend(c, "one copy: cuDNN opens its parts by bare name, a second copy mixes in",
-                 "keep the wheel's: sudo apt-get remove 'libcudnn*', or take the other folder out of LD_LIBRARY_PATH");
+            mf_doctor_mend(
+                c, "one copy: cuDNN opens its parts by bare name, a second copy mixes in",
+                "keep the wheel's: sudo apt-get remove 'libcudnn*', or take the other folder out of LD_LIBRARY_PATH");
         if (wanted[w].id == MF_LIBRARY_CUDNN) {
             snprintf(d->cudnn_version, sizeof d->cudnn_version, "%s", text);
             check_cudnn(d, cudart);
@@ -524,8 +542,8 @@ static void look_at_frameworks(const char *root, memfit_doctor *d)
     mf_version driver = mf_version_parse(d->kernel_module);
     for (size_t i = 0; i < d->framework_count; i++) {
         const memfit_framework *f = &d->frameworks[i];
-        memfit_check *c = check(d, f->name, MEMFIT_CHECK_OK, "%s%s%s in %.120s", f->version,
-                                f->cuda[0] ? ", built for CUDA " : "", f->cuda, below(root, f->where));
+        memfit_check *c = mf_doctor_check(d, f->name, MEMFIT_CHECK_OK, "%s%s%s in %.120s", f->version,
+                                          f->cuda[0] ? ", built for CUDA " : "", f->cuda, below(root, f->where));
         mf_version cuda = mf_version_parse(f->cuda), wanted, first, last;
         char a[32], b[32];
         mf_version own = mf_version_parse(f->version), python = mf_version_parse(d->python);
@@ -545,14 +563,14 @@ static void look_at_frameworks(const char *root, memfit_doctor *d)
             mf_driver_state state = mf_driver_for_toolkit(driver, cuda.part[0], cuda.part[1], &wanted);
             if (state == MF_DRIVER_TOO_OLD) {
                 c->state = MEMFIT_CHECK_FAIL;
-                snprintf(c->wanted, sizeof c->wanted, "driver %s or newer (this one is %s)",
+                snprintf(c->wanted, sizeof c->wanted, "driver %s or newer (this one is %s: CUDA error 35)",
                          mf_version_format(wanted, a, sizeof a), d->kernel_module);
                 snprintf(c->fix, sizeof c->fix, "update the driver, or install a build for CUDA %s",
                          mf_version_format(mf_newest_cuda_of_driver(driver), b, sizeof b));
             } else if (state == MF_DRIVER_MINOR) {
                 c->state = MEMFIT_CHECK_NOTE;
                 snprintf(c->wanted, sizeof c->wanted,
-                         "driver %s for all of CUDA %s; this one serves it with reduced features",
+                         "driver %s for all of CUDA %s; this one serves it, but compiles no newer PTX (CUDA error 222)",
                          mf_version_format(wanted, a, sizeof a), f->cuda);
             }
         }
@@ -575,110 +593,7 @@ static void look_at_frameworks(const char *root, memfit_doctor *d)
     }
 }
 
-/* ---- environment and limits ------------------------------------------------------------------------------- */
-
-static const char *const known_variables[] = {"TF_FORCE_GPU_ALLOW_GROWTH",
-                                              "TF_GPU_ALLOCATOR",
-                                              "TF_ENABLE_GPU_GARBAGE_COLLECTION",
-                                              "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",
-                                              "TF_CUDNN_WORKSPACE_LIMIT_IN_MB",
-                                              "TF_FORCE_UNIFIED_MEMORY",
-                                              "TF_GPU_HOST_MEM_LIMIT_IN_MB",
-                                              "TF_CPP_MIN_LOG_LEVEL",
-                                              "TF_ENABLE_ONEDNN_OPTS",
-                                              "TF_DETERMINISTIC_OPS",
-                                              "TF_XLA_FLAGS",
-                                              "XLA_PYTHON_CLIENT_PREALLOCATE",
-                                              "XLA_PYTHON_CLIENT_MEM_FRACTION",
-                                              "XLA_CLIENT_MEM_FRACTION",
-                                              "XLA_PYTHON_CLIENT_ALLOCATOR",
-                                              "XLA_FLAGS",
-                                              "PYTORCH_CUDA_ALLOC_CONF",
-                                              "PYTORCH_ALLOC_CONF",
-                                              "PYTORCH_NO_CUDA_MEMORY_CACHING",
-                                              "PYTORCH_NVML_BASED_CUDA_CHECK",
-                                              "CUDA_VISIBLE_DEVICES",
-                                              "CUDA_MODULE_LOADING",
-                                              "CUDA_LAUNCH_BLOCKING",
-                                              "CUDA_DEVICE_ORDER",
-                                              "CUDA_HOME",
-                                              "CUDA_PATH",
-                                              "CUDA_CACHE_PATH",
-                                              "CUDA_MPS_PIPE_DIRECTORY",
-                                              "CUDA_MPS_LOG_DIRECTORY",
-                                              "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
-                                              "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-                                              "CUDA_CACHE_DISABLE",
-                                              "CUDA_CACHE_MAXSIZE",
-                                              NULL};
-
-static void misspelt(memfit_doctor *d)
-{
-    static const char *const prefixes[] = {"TF_", "XLA_", "PYTORCH_", "CUDA_"};
-    for (char **e = environ; e && *e; e++) {
-        size_t n = strcspn(*e, "=");
-        char name[64];
-        if (n >= sizeof name)
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)n, *e);
-        bool ours = false, known = false;
-        for (size_t i = 0; i < 4; i++)
-            ours |= strncmp(name, prefixes[i], strlen(prefixes[i])) == 0;
-        for (size_t i = 0; known_variables[i]; i++)
-            known |= strcmp(name, known_variables[i]) == 0;
-        if (!ours || known)
-            continue;
-        for (size_t i = 0; known_variables[i]; i++)
-            if (mf_edit_distance(name, known_variables[i]) <= 3) {
-                memfit_check *c =
-                    check(d, "environment", MEMFIT_CHECK_WARN, "%s is set, but no framework reads it", name);
-                mend(c, known_variables[i], "export %s=%.100s", known_variables[i], *e + n + 1);
-                break;
-            }
-    }
-}
-
-static void look_at_environment(memfit_doctor *d)
-{
-    const char *growth = getenv("TF_FORCE_GPU_ALLOW_GROWTH"), *visible = getenv("CUDA_VISIBLE_DEVICES"),
-               *fraction = getenv("XLA_PYTHON_CLIENT_MEM_FRACTION");
-    const char *preallocate = getenv("XLA_PYTHON_CLIENT_PREALLOCATE"), *conf = getenv("PYTORCH_CUDA_ALLOC_CONF"),
-               *other = getenv("PYTORCH_ALLOC_CONF");
-    memfit_check *c;
-    misspelt(d);
-    if (growth && strcmp(growth, "true") != 0 && strcmp(growth, "false") != 0) {
-        c = check(d, "environment", MEMFIT_CHECK_WARN, "TF_FORCE_GPU_ALLOW_GROWTH=%.40s is logged and ignored", growth);
-        mend(c, "true or false", "export TF_FORCE_GPU_ALLOW_GROWTH=true");
-    }
-    if (preallocate && fraction && strcmp(preallocate, "false") == 0) {
-        c = check(d, "environment", MEMFIT_CHECK_NOTE,
-                  "XLA preallocation is off and a memory fraction is set: the fraction is then a limit only");
-        (void)c;
-    }
-    if (fraction && (atof(fraction) <= 0 || atof(fraction) > 1)) {
-        c = check(d, "environment", MEMFIT_CHECK_WARN, "XLA_PYTHON_CLIENT_MEM_FRACTION=%.40s is no fraction", fraction);
-        mend(c, "more than 0, at most 1", "export XLA_PYTHON_CLIENT_MEM_FRACTION=0.75");
-    }
-    if (conf && other && strcmp(conf, other) != 0) {
-        c = check(d, "environment", MEMFIT_CHECK_WARN,
-                  "PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF contradict each other");
-        mend(c, "one of them", "unset PYTORCH_CUDA_ALLOC_CONF");
-    }
-    if (conf && strstr(conf, "expandable_segments:True") && strstr(conf, "backend:cudaMallocAsync")) {
-        c = check(d, "environment", MEMFIT_CHECK_WARN,
-                  "expandable_segments has no effect with backend:cudaMallocAsync");
-        mend(c, "one of them", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
-    }
-    if (visible && (!*visible || strcmp(visible, "-1") == 0)) {
-        c = check(d, "environment", MEMFIT_CHECK_WARN, "CUDA_VISIBLE_DEVICES=%s hides every card", visible);
-        mend(c, "the cards to use", "unset CUDA_VISIBLE_DEVICES");
-    }
-    if (getenv("PYTORCH_NO_CUDA_MEMORY_CACHING")) {
-        c = check(d, "environment", MEMFIT_CHECK_WARN,
-                  "PYTORCH_NO_CUDA_MEMORY_CACHING is set: every tensor is a driver call");
-        mend(c, "unset, outside of debugging", "unset PYTORCH_NO_CUDA_MEMORY_CACHING");
-    }
-}
+/* ---- limits ------------------------------------------------------------------------------------------------ */
 
 /* Limits of the own control group (version 2): memory.max, and dmem.max where the kernel limits device memory. */
 static void look_at_cgroup(const char *root, memfit_doctor *d)
@@ -686,19 +601,22 @@ static void look_at_cgroup(const char *root, memfit_doctor *d)
     char text[1024], path[600], a[24];
     if (!read_file(root, "/proc/self/cgroup", text, sizeof text))
         return;
+    char own_path[512] = "";
     const char *own = strstr(text, "0::");
-    int n = own ? (int)strcspn(own + 3, "\n") : 0;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.max", n < 500 ? n : 500, own ? own + 3 : "");
+    if (own)
+        snprintf(own_path, sizeof own_path, "%.*s", (int)strcspn(own + 3, "\n"), own + 3);
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", own_path);
     if ((read_file(root, path, text, sizeof text) || read_file(root, "/sys/fs/cgroup/memory.max", text, sizeof text)) &&
         text[0] >= '0' && text[0] <= '9') {
         d->memory_limit_bytes = strtoull(text, NULL, 10);
-        check(d, "memory limit", MEMFIT_CHECK_NOTE, "this control group may use %s",
-              memfit_size_format(d->memory_limit_bytes, a, sizeof a));
+        mf_doctor_check(d, "memory limit", MEMFIT_CHECK_NOTE, "this control group may use %s",
+                        memfit_size_format(d->memory_limit_bytes, a, sizeof a));
     }
-    if (read_file(root, "/sys/fs/cgroup/dmem.max", text, sizeof text) && strpbrk(text, "0123456789") &&
-        !strstr(text, "max"))
-        check(d, "device limit", MEMFIT_CHECK_NOTE, "the control group limits device memory: %.*s",
-              (int)strcspn(text, "\n"), text);
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/dmem.max", own_path);
+    if ((read_file(root, path, text, sizeof text) || read_file(root, "/sys/fs/cgroup/dmem.max", text, sizeof text)) &&
+        strpbrk(text, "0123456789") && !strstr(text, "max"))
+        mf_doctor_check(d, "device limit", MEMFIT_CHECK_NOTE, "the control group limits device memory: %.*s",
+                        (int)strcspn(text, "\n"), text);
 }
 
 static void look_at_limits(const char *root, memfit_doctor *d)
@@ -707,22 +625,26 @@ static void look_at_limits(const char *root, memfit_doctor *d)
     struct rlimit limit;
     memfit_check *c;
     if (!*root && getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        c = check(d, "address space", MEMFIT_CHECK_FAIL, "limited to %s: CUDA reserves far more addresses than it uses",
-                  memfit_size_format(limit.rlim_cur, a, sizeof a));
-        mend(c, "unlimited", "ulimit -v unlimited");
+        c = mf_doctor_check(d, "address space", MEMFIT_CHECK_FAIL,
+                            "limited to %s: CUDA reserves far more addresses than it uses",
+                            memfit_size_format(limit.rlim_cur, a, sizeof a));
+        mf_doctor_mend(c, "unlimited", "ulimit -v unlimited");
     }
     uint64_t available = *root ? meminfo(root, "MemAvailable:") : mf_os_available_memory();
     if (d->memory_bytes)
-        check(d, "memory", available < (UINT64_C(1) << 30) ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK, "%s available of %s",
-              memfit_size_format(available, a, sizeof a), memfit_size_format(d->memory_bytes, b, sizeof b));
+        mf_doctor_check(d, "memory", available < (UINT64_C(1) << 30) ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
+                        "%s available of %s", memfit_size_format(available, a, sizeof a),
+                        memfit_size_format(d->memory_bytes, b, sizeof b));
     if (read_file(root, "/proc/sys/vm/overcommit_memory", text, sizeof text) && text[0] == '2') {
-        c = check(d, "overcommit", MEMFIT_CHECK_WARN, "the kernel refuses to overcommit (vm.overcommit_memory=2)");
-        mend(c, "0 or 1: CUDA reserves more than it uses", "sudo sysctl vm.overcommit_memory=0");
+        c = mf_doctor_check(d, "overcommit", MEMFIT_CHECK_WARN,
+                            "the kernel refuses to overcommit (vm.overcommit_memory=2)");
+        mf_doctor_mend(c, "0 or 1: CUDA reserves more than it uses", "sudo sysctl vm.overcommit_memory=0");
     }
     look_at_cgroup(root, d);
     if (exists(root, "/tmp/nvidia-mps/control") || getenv("CUDA_MPS_PIPE_DIRECTORY"))
-        check(d, "MPS", MEMFIT_CHECK_NOTE,
-              "an MPS server is in use: its memory limit is per process, and programs see the whole card's total");
+        mf_doctor_check(
+            d, "MPS", MEMFIT_CHECK_NOTE,
+            "an MPS server is in use: its memory limit is per process, and programs see the whole card's total");
 }
 
 static void conclude(memfit_doctor *d)
@@ -751,7 +673,7 @@ memfit_status mf_doctor_look(const memfit_host *host, const char *root, memfit_d
         return status;
     look_at_libraries(root, d);
     look_at_frameworks(root, d);
-    look_at_environment(d);
+    mf_doctor_environment(d);
     look_at_limits(root, d);
     conclude(d);
     return MEMFIT_OK;

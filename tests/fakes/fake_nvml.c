@@ -207,6 +207,16 @@ int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending)
     return OK;
 }
 
+int nvmlDeviceGetEccMode(void *device, int *now, int *pending)
+{
+    (void)device;
+    const char *text = getenv("FAKE_NVML_ECC");
+    if (!text)
+        return NOT_SUPPORTED;
+    *now = *pending = atoi(text);
+    return OK;
+}
+
 int nvmlDeviceGetDisplayActive(void *device, int *active)
 {
     (void)device;

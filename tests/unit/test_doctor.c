@@ -142,6 +142,18 @@ static void test_libraries_without_module(void **state)
     assert_int_equal(c->state, MEMFIT_CHECK_WARN);
 }
 
+static void test_compat(void **state)
+{
+    (void)state;
+    module("580.159.04");
+    put("/usr/local/cuda/compat/libcuda.so.1", "");
+    setenv("MEMFIT_CUDA_LIBDIR", "/usr/local/cuda/compat", 1);
+    const memfit_check *c = look("libcuda");
+    unsetenv("MEMFIT_CUDA_LIBDIR");
+    assert_non_null(c);
+    has(c->found, "804");
+}
+
 static void test_stub(void **state)
 {
     (void)state;
@@ -226,6 +238,9 @@ static void test_environment(void **state)
         {"XLA_PYTHON_CLIENT_MEM_FRACTION", "75", "no fraction"},
         {"CUDA_VISIBLE_DEVICES", "-1", "hides every card"},
         {"PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,backend:cudaMallocAsync", "no effect"},
+        {"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64,expandable_segment:True", "does not know"},
+        {"PYTORCH_ALLOC_CONF", "max_split_size:64", "does not know"},
+        {"TF_GPU_ALLOCATOR", "cuda_async", "no allocator of TensorFlow"},
         {"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", "driver call"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -238,6 +253,14 @@ static void test_environment(void **state)
         assert_true(c->fix[0]);
     }
     assert_null(look("environment"));
+    setenv("XLA_CLIENT_MEM_FRACTION", "0.5", 1);
+    setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.75", 1);
+    has(look("environment")->found, "contradict");
+    unsetenv("XLA_CLIENT_MEM_FRACTION");
+    unsetenv("XLA_PYTHON_CLIENT_MEM_FRACTION");
+    setenv("PYTORCH_CUDA_ALLOC_CONF", "roundup_power2_divisions:[256:1,512:2,>:4],max_split_size_mb:64", 1);
+    assert_null(look("environment"));
+    unsetenv("PYTORCH_CUDA_ALLOC_CONF");
 }
 
 static void test_surroundings(void **state)
@@ -247,11 +270,13 @@ static void test_surroundings(void **state)
     put("/.dockerenv", "");
     put("/proc/self/cgroup", "0::/job\n");
     put("/sys/fs/cgroup/job/memory.max", "8589934592\n");
+    put("/sys/fs/cgroup/job/dmem.max", "drm/0000:41:00.0/vram0 8589934592\n");
     put("/proc/sys/vm/overcommit_memory", "2\n");
     put("/tmp/nvidia-mps/control", "");
     assert_non_null(look("wsl"));
     has(look("system")->found, "in a container");
     has(look("memory limit")->found, "8.00 GiB");
+    has(look("device limit")->found, "vram0 8589934592");
     assert_int_equal(look("overcommit")->state, MEMFIT_CHECK_WARN);
     assert_non_null(look("MPS"));
     assert_int_equal(doctor.memory_limit_bytes, UINT64_C(8) << 30);
@@ -323,6 +348,20 @@ static void test_processes(void **state)
     setenv("FAKE_NVML_INIT", "9", 1);
     assert_int_equal(memfit_cards_look(&cards, &err), MEMFIT_DEVICE);
     has(err.hint, "modprobe");
+    setenv("FAKE_NVML_INIT", "15", 1);
+    assert_int_equal(memfit_cards_look(&cards, &err), MEMFIT_DEVICE);
+    has(err.hint, "dmesg");
+}
+
+static void test_ecc(void **state)
+{
+    (void)state;
+    use_fake();
+    setenv("FAKE_NVML_ECC", "1", 1);
+    has(look("card")->found, "ECC on");
+    setenv("FAKE_NVML_ECC", "0", 1);
+    assert_null(strstr(look("card")->found, "ECC"));
+    unsetenv("FAKE_NVML_ECC");
 }
 
 static void test_compare(void **state)
@@ -425,6 +464,7 @@ int main(void)
         CASE(test_mismatch),
         CASE(test_module_without_libraries),
         CASE(test_libraries_without_module),
+        CASE(test_compat),
         CASE(test_stub),
         CASE(test_cudnn_copies),
         CASE(test_cudnn_header),
@@ -433,6 +473,7 @@ int main(void)
         CASE(test_environment),
         CASE(test_surroundings),
         CASE(test_processes),
+        CASE(test_ecc),
         CASE(test_compare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
