@@ -24,8 +24,8 @@ import sys
 import time
 
 # name: (batch, steps of one run)
-MODELS = {"s1": (32, 200), "s9_small": (16, 4), "digits": (64, 4), "resnet50": (8, 3), "mobilenetv2": (8, 4), "lstm": (16, 4),
-          "transformer": (8, 4), "unet": (8, 4)}
+MODELS = {"s1": (32, 20000), "s9_small": (16, 5), "digits": (64, 4), "resnet50": (8, 3), "mobilenetv2": (8, 6), "lstm": (16, 80),
+          "transformer": (8, 40), "unet": (8, 6)}
 NOISE = 1.10
 
 
@@ -148,6 +148,7 @@ def find_limits(a, path, batch):
     free = train(a, path, batch, 1, *a.more)
     most = free["planned_peak_bytes"] + (128 << 10)  # the fixed cost varies by some pages from run to run
     low = least(a, path, batch, most) + (32 << 10)
+    most = max(most, low + (64 << 10))
     limits = [low + (most - low) * i // max(a.limits - 1, 1) for i in range(a.limits)]
     ways = [] if a.no_order else ways_of(a, path, batch, limits[len(limits) // 2])
     return {"low": low, "most": most, "limits": limits, "rows": {}, "wrong": [], "ways": [w + [None] for w in ways]}
@@ -242,7 +243,7 @@ def sweep(a, name, states, until):
         longest = max(longest, time.time() - began)
         done += 1
         save(a, states)
-    bad = row(name, batch, state)
+    bad = row(name, batch, state) if state["rows"] else False
     print(f"{name}: {done} rounds of {longest:.0f} s", file=sys.stderr)
     return bad
 

@@ -73,7 +73,7 @@ typedef struct memfit_train_options {
     int64_t reduce_on_plateau; /* epochs without improvement before the rate is cut to a tenth; 0: off */
     bool keep_best;            /* --out gets the best weights by validation loss */
     const char *out;           /* where the trained model goes, or NULL */
-    const char *checkpoint;    /* written every save_freq steps and at each best epoch */
+    const char *checkpoint;    /* written every save_freq steps */
     int64_t save_freq;         /* 0: at the end of each epoch */
     const char *resume;        /* a checkpoint to go on from */
     const char *log_csv, *tensorboard, *trace;
@@ -88,7 +88,9 @@ typedef struct memfit_train_options {
     /* The limit while running: called between steps; a lower value than before makes the training continue with a plan
      * that fits it. NULL: memory_bytes for ever. */
     uint64_t (*limit)(void *ctx);
-    bool verbose; /* note() also gets details: which operations run on the slow reference kernels */
+    bool verbose;     /* note() also gets details: which operations run on the slow reference kernels */
+    int64_t prefetch; /* batches read ahead from large files while a step runs; 1, 0: none. Costs no memory of the
+                         process */
 } memfit_train_options;
 
 /* Since 0.1. */

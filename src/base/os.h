@@ -19,6 +19,8 @@ void mf_os_unmap_file(mf_mapping *mapping);
 memfit_status mf_os_map_watched(const char *path, mf_mapping *mapping, int *descriptor, memfit_error *err);
 uint64_t mf_os_watched_bytes(int descriptor); /* 0 when it cannot be told */
 void mf_os_unwatch(int descriptor);
+/* Asks the kernel to read this part of a mapped file now, without waiting for it. */
+void mf_os_read_ahead(const void *mapped, uint64_t bytes);
 bool mf_os_is_folder(const char *path);
 
 /* A file written whole or not at all: temporary name beside the target, fsync, rename. */

@@ -68,6 +68,12 @@ void mf_os_unwatch(int descriptor)
         close(descriptor);
 }
 
+void mf_os_read_ahead(const void *mapped, uint64_t bytes)
+{
+    uintptr_t page = (uintptr_t)mf_os_page_bytes(), from = (uintptr_t)mapped / page * page;
+    madvise((void *)from, (uintptr_t)mapped + bytes - from, MADV_WILLNEED);
+}
+
 bool mf_os_is_folder(const char *path)
 {
     struct stat st;

@@ -47,7 +47,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
         {"--keep-best", CLI_FLAG, &o->keep_best, NULL, "--out gets the best epoch's weights"},
         {"--shuffle", CLI_COUNT, &cli.shuffle, "N", "any N: files are shuffled whole"},
         {"--no-shuffle", CLI_FLAG, &no_shuffle, NULL, "take samples as they are stored"},
-        {"--prefetch", CLI_STRING, &cli.prefetch, "auto|N", "files are mapped: the kernel reads ahead"},
+        {"--prefetch", CLI_STRING, &cli.prefetch, "auto|N", "batches read ahead from large files (1)"},
         {"--out", CLI_STRING, &o->out, "FILE.keras", "where the trained model goes"},
         {"--checkpoint", CLI_STRING, &o->checkpoint, "FILE", "written while training"},
         {"--save-freq", CLI_COUNT, &o->save_freq, "N", "every N steps (each epoch)"},

@@ -98,6 +98,12 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
         cli->o.no_recompute = true;
     else if (cli->recompute && strcmp(cli->recompute, "auto") != 0)
         return cli_usage_error(command, "--recompute %s: auto or off is wanted", cli->recompute);
+    if (cli->prefetch && strcmp(cli->prefetch, "auto") != 0) {
+        char *end;
+        cli->o.prefetch = strtoll(cli->prefetch, &end, 10);
+        if (*end || end == cli->prefetch || cli->o.prefetch < 0 || cli->o.prefetch > 1000)
+            return cli_usage_error(command, "--prefetch %s: auto or a number of batches is wanted", cli->prefetch);
+    }
     cli->o.threads = (unsigned)cli->threads;
     cli->o.seed = (uint64_t)cli->seed;
     if (cli->o.batch == 0)

@@ -8,6 +8,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Smaller arrays are in the kernel's cache after the first epoch: asking for them would be work for nothing. */
+enum { READ_AHEAD_FROM_BYTES = 64 << 20 };
+
 /* ---- numbers of any type ---------------------------------------------------------------------------------- */
 
 static double load(mf_dtype dtype, const void *data, uint64_t i)
@@ -501,6 +504,22 @@ memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_
             return status;
     }
     return MEMFIT_OK;
+}
+
+void mf_feeder_read_ahead(const mf_feeder *f, int64_t first, int64_t count)
+{
+    if (first + count > f->samples)
+        count = f->samples - first;
+    for (uint32_t l = 0; l < f->count; l++) {
+        const mf_array *a = f->links[l].array;
+        if (!a || !a->data || a->sample_bytes * (uint64_t)f->source->samples < READ_AHEAD_FROM_BYTES)
+            continue;
+        if (!f->order && count > 0)
+            mf_os_read_ahead(a->data + (uint64_t)sample_at(f, first) * a->sample_bytes,
+                             (uint64_t)count * a->sample_bytes);
+        for (int64_t i = 0; f->order && i < count; i++)
+            mf_os_read_ahead(a->data + (uint64_t)sample_at(f, first + i) * a->sample_bytes, a->sample_bytes);
+    }
 }
 
 /* ---- synthetic arrays for a graph --------------------------------------------------------------------------- */

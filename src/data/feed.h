@@ -59,6 +59,8 @@ void mf_feeder_shuffle(mf_feeder *feeder, uint64_t seed, uint64_t epoch);
  * finite, or no class. */
 memfit_status mf_feeder_fill(mf_feeder *feeder, uint32_t index, int64_t first, int64_t count, void *out,
                              memfit_error *err);
+/* Lets the kernel read these samples' pages from the disk meanwhile; for arrays large enough not to be in its cache. */
+void mf_feeder_read_ahead(const mf_feeder *feeder, int64_t first, int64_t count);
 /* Sum of the weights of these samples (their number when there are none). */
 double mf_feeder_weight_sum(mf_feeder *feeder, int64_t first, int64_t count);
 

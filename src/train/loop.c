@@ -138,6 +138,8 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
     uint64_t before = mf_os_now_ns();
     double loss;
     mf_run_trace_mark(r->trace, MF_RUN_STEP);
+    if (t->options->prefetch > 0)
+        mf_feeder_read_ahead(t->feeder, (int64_t)t->state.position + count, t->options->prefetch * t->plan->batch);
     memfit_status status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, &loss, err);
     if (status != MEMFIT_OK)
         return status;

@@ -16,7 +16,7 @@
 
 void memfit_train_options_default(memfit_train_options *options)
 {
-    *options = (memfit_train_options){.size = sizeof *options, .batch = 32, .epochs = 1};
+    *options = (memfit_train_options){.size = sizeof *options, .batch = 32, .epochs = 1, .prefetch = 1};
 }
 
 /* ---- making ready ----------------------------------------------------------------------------------------- */
