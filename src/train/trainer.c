@@ -5,6 +5,7 @@
 #include "base/os.h"
 #include "graph/optimizer.h"
 #include "ops/onednn/onednn.h"
+#include "train/plan_open.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -114,8 +115,17 @@ void mf_trainer_close(mf_trainer *t)
     mf_model_destroy(t->model);
 }
 
+/* Of the fixed cost of this plan, what its rest takes: another plan may have none. */
+static uint64_t rest_of(const mf_trainer *t)
+{
+    int64_t piece = (t->plan->batch + t->plan->pieces - 1) / t->plan->pieces;
+    return t->plan->batch % piece ? t->rest_bytes : 0;
+}
+
 void mf_trainer_withdraw(mf_trainer *t)
 {
+    if (t->plan && t->fixed_bytes > rest_of(t))
+        t->fixed_bytes -= rest_of(t); /* what the next plan may count on */
     mf_executor_destroy(t->executor);
     t->executor = NULL;
     mf_unreserve(&t->arena);
@@ -147,6 +157,7 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     p.allow_changed = o->allow_changed_numerics;
     p.limit_bytes = limit;
     p.fixed_bytes = fixed;
+    p.rest_bytes = t->rest_bytes;
     p.samples = t->train_samples;
     p.with_validation = p.with_prediction = false;
     if (t->mode == MF_MODE_TRAIN) {
@@ -169,7 +180,7 @@ memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit, memfit_error *er
 {
     mf_plan_destroy(t->next_plan);
     t->next_plan = NULL;
-    return make_plan(t, limit, t->fixed_bytes, &t->next_plan, err);
+    return make_plan(t, limit, t->fixed_bytes - rest_of(t), &t->next_plan, err);
 }
 
 /* The plan made ahead, if there is one for this limit; else a new one. */
@@ -183,6 +194,21 @@ static memfit_status take_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, me
     }
     mf_plan_destroy(ahead);
     return make_plan(t, limit, fixed, &t->plan, err);
+}
+
+/* Pieces that leave a rest need a graph and kernels of their own for it. Without this a plan with a rest that does not
+ * fit was followed by one of yet smaller pieces, past those that divide the batch and would have fitted. */
+static memfit_status estimate_rest(mf_trainer *t, memfit_error *err)
+{
+    if (t->mode != MF_MODE_TRAIN || t->batch < 3)
+        return MEMFIT_OK;
+    mf_graph *g;
+    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, t->batch, true, &g, err);
+    if (status != MEMFIT_OK)
+        return status;
+    t->rest_bytes = mf_cpu_graph_bytes(g);
+    mf_graph_destroy(g);
+    return MEMFIT_OK;
 }
 
 /* Counts the primitives a plan will make, for the first guess of the fixed cost. */
@@ -372,10 +398,13 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     }
     memfit_error own;
     err = err ? err : &own;
+    memfit_status status = again ? MEMFIT_OK : estimate_rest(t, err);
+    if (status != MEMFIT_OK)
+        return status;
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
         if (a.high && attempt >= MOST_ATTEMPTS - 2)
             fixed = a.high;
-        memfit_status status = take_plan(t, limit, fixed, err);
+        status = take_plan(t, limit, fixed, err);
         if (status == MEMFIT_DOES_NOT_FIT && fixed > least && fixed - a.low > WARM_UP_BYTES / 2) {
             a.none = fixed; /* nothing is refused on a guess */
             fixed = a.low < least ? least : a.low + (fixed - a.low) / 2;
@@ -384,6 +413,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         if (status != MEMFIT_OK)
             return status;
         uint64_t guess = attempt == 0 && !again ? kernel_guess(t->plan) : 0;
+        const uint64_t rest = rest_of(t);
         if (t->plan->arena_bytes + fixed + guess > limit) { /* leave room for the primitives before any is made */
             mf_trainer_withdraw(t);
             fixed += guess;
@@ -405,7 +435,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         if (status != MEMFIT_OK)
             return status;
         bool fits = t->fixed_bytes + t->plan->arena_bytes <= limit;
-        bool best = again || !is_squeezed(t->plan) || fixed <= t->fixed_bytes + WARM_UP_BYTES || fixed == a.high;
+        bool best = again || !is_squeezed(t->plan) || fixed + rest <= t->fixed_bytes + WARM_UP_BYTES || fixed == a.high;
         if (fits && best) {
             mf_reserve_pattern(&t->arena);
             t->limit_bytes = limit;
@@ -417,7 +447,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
             a.high = fixed;
         else if (!fits && fixed > a.low)
             a.low = fixed;
-        fixed = next_assumption(&a, t->fixed_bytes, fits);
+        fixed = next_assumption(&a, t->fixed_bytes > rest ? t->fixed_bytes - rest : 0, fits);
         mf_trainer_withdraw(t);
         measure_fixed(t);
     }

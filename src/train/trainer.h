@@ -65,6 +65,7 @@ typedef struct mf_trainer {
         uint64_t waited, plateau_waited;
         uint64_t steps; /* in all */
     } state;
+    uint64_t rest_bytes; /* estimated: what the kernels of a smaller last piece take beside the arena */
     uint64_t measured_peak;
     /* Called before and after each step of the executor, when set: for tracing. */
     mf_step_hook step;
