@@ -91,6 +91,9 @@ typedef struct memfit_train_options {
     bool verbose;     /* note() also gets details: which operations run on the slow reference kernels */
     int64_t prefetch; /* batches read ahead from large files while a step runs; 1, 0: none. Costs no memory of the
                          process */
+    const char *const *dim_names; /* open dimensions of the inputs, by name (as plan's --dim); may be NULL */
+    const int64_t *dim_values;
+    size_t dim_count;
 } memfit_train_options;
 
 /* Since 0.1. */

@@ -11,7 +11,8 @@ typedef struct mf_mapping {
     const unsigned char *data;
     uint64_t bytes;
 } mf_mapping;
-/* NOT_FOUND for a missing file, DAMAGED for a directory or device, IO otherwise; the message names the path. */
+/* NOT_FOUND for a missing file or one that may not be read, DAMAGED for a directory or device, IO otherwise; the
+ * message names the path. */
 memfit_status mf_os_map_file(const char *path, mf_mapping *mapping, memfit_error *err);
 void mf_os_unmap_file(mf_mapping *mapping);
 /* The same, and the file stays open as *descriptor (-1 on failure), so that one can ask whether it still is as long:
@@ -23,11 +24,13 @@ void mf_os_unwatch(int descriptor);
 void mf_os_read_ahead(const void *mapped, uint64_t bytes);
 bool mf_os_is_folder(const char *path);
 
-/* A file written whole or not at all: temporary name beside the target, fsync, rename. */
+/* A file written whole or not at all: temporary name beside the target, fsync, rename. Where the target is a link, the
+ * file it leads to is replaced; a device or pipe is written in place. A folder or an empty name is refused at once. */
+enum { MF_MOST_PATH = 4096 };
 typedef struct mf_outfile {
     FILE *file;
-    char path[4096];
-    char temporary[4096 + 32];
+    char path[MF_MOST_PATH];
+    char temporary[MF_MOST_PATH + 32]; /* empty: in place */
 } mf_outfile;
 memfit_status mf_os_out_open(mf_outfile *out, const char *path, memfit_error *err);
 memfit_status mf_os_out_commit(mf_outfile *out,
@@ -37,10 +40,11 @@ void mf_os_out_abandon(mf_outfile *out);
 /* The same without any allocation, for writing inside a training step: a descriptor instead of a stream. */
 typedef struct mf_rawfile {
     int descriptor;
-    char path[4096];
-    char temporary[4096 + 32];
+    char path[MF_MOST_PATH];
+    char temporary[MF_MOST_PATH + 32]; /* empty: in place */
 } mf_rawfile;
 memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *err);
+memfit_status mf_os_raw_probe(const char *path, memfit_error *err); /* could it be opened? leaves nothing behind */
 memfit_status mf_os_raw_write(mf_rawfile *out, const void *data, uint64_t bytes, memfit_error *err);
 memfit_status mf_os_raw_commit(mf_rawfile *out, memfit_error *err); /* as mf_os_out_commit */
 void mf_os_raw_abandon(mf_rawfile *out);
@@ -52,6 +56,10 @@ uint64_t mf_os_file_bytes(const char *path);                          /* 0 when 
 bool mf_os_read_text(const char *path, char *buf, size_t bytes);
 void mf_os_host_name(char *buf, size_t bytes);
 long mf_os_process_id(void);
+
+/* For main: descriptors 0 to 2 that the caller had closed are opened on /dev/null, so that no file of ours takes their
+ * place and finds messages in it. */
+void mf_os_keep_standard(void);
 
 uint64_t mf_os_now_us(void); /* monotonic */
 uint64_t mf_os_now_ns(void);

@@ -22,8 +22,8 @@ memfit_status mf_os_map_watched(const char *path, mf_mapping *mapping, int *desc
     *descriptor = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return mf_fail(err, errno == ENOENT || errno == ENOTDIR ? MEMFIT_NOT_FOUND : MEMFIT_IO, "%s: %s", path,
-                       strerror(errno));
+        return mf_fail(err, errno == EMFILE || errno == ENFILE || errno == EIO ? MEMFIT_IO : MEMFIT_NOT_FOUND, "%s: %s",
+                       *path ? path : "\"\"", strerror(errno));
     struct stat st;
     memfit_status status = MEMFIT_OK;
     if (fstat(fd, &st) != 0)
@@ -87,13 +87,41 @@ void mf_os_unmap_file(mf_mapping *mapping)
     *mapping = (mf_mapping){0};
 }
 
+/* Where bytes meant for `path` go. A link stays one: the file it leads to is replaced. A device or a pipe (/dev/null,
+ * /dev/stdout) must not be replaced by a file: it is written in place, and `temporary` is empty. */
+static memfit_status choose_target(const char *path, char *target, char *temporary, memfit_error *err)
+{
+    if (!*path)
+        return mf_fail(err, MEMFIT_INVALID, "a file to write has an empty name");
+    if (strlen(path) >= MF_MOST_PATH)
+        return mf_fail(err, MEMFIT_INVALID, "a path of %zu characters is too long", strlen(path));
+    snprintf(target, MF_MOST_PATH, "%s", path);
+    temporary[0] = 0;
+    struct stat link, st;
+    bool is_link = lstat(path, &link) == 0 && S_ISLNK(link.st_mode), there = stat(path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode))
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: it is a folder", path);
+    if (there && !S_ISREG(st.st_mode))
+        return MEMFIT_OK;
+    if (is_link && there && !realpath(path, target))
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
+    snprintf(temporary, MF_MOST_PATH + 32, "%s.%ld.tmp", target, (long)getpid());
+    return MEMFIT_OK;
+}
+
+/* An error of writing; what it says of the file is true only where a temporary was written. */
+static memfit_status write_failed(const char *path, const char *temporary, int why, memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_IO, "cannot write %s: %s%s", path, strerror(why ? why : EIO),
+                   *temporary ? "\nwhat was there before is unchanged" : "");
+}
+
 memfit_status mf_os_out_open(mf_outfile *out, const char *path, memfit_error *err)
 {
-    if (strlen(path) >= sizeof out->path)
-        return mf_fail(err, MEMFIT_INVALID, "a path of %zu characters is too long", strlen(path));
-    snprintf(out->path, sizeof out->path, "%s", path);
-    snprintf(out->temporary, sizeof out->temporary, "%s.%ld.tmp", path, (long)getpid());
-    out->file = fopen(out->temporary, "w+be");
+    memfit_status status = choose_target(path, out->path, out->temporary, err);
+    if (status != MEMFIT_OK)
+        return status;
+    out->file = out->temporary[0] ? fopen(out->temporary, "w+be") : fopen(out->path, "wbe");
     if (!out->file)
         return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
     return MEMFIT_OK;
@@ -116,23 +144,25 @@ static void sync_folder(const char *path)
 
 memfit_status mf_os_out_commit(mf_outfile *out, memfit_error *err)
 {
-    int failed = fflush(out->file) != 0 || ferror(out->file) || fsync(fileno(out->file)) != 0;
+    const bool in_place = !out->temporary[0]; /* a device or pipe: nothing to sync, nothing to rename */
+    int failed = fflush(out->file) != 0 || ferror(out->file) || (!in_place && fsync(fileno(out->file)) != 0);
     int why = errno;
     if (fclose(out->file) != 0 && !failed) {
         failed = 1;
         why = errno;
     }
     out->file = NULL;
-    if (!failed && rename(out->temporary, out->path) != 0) {
+    if (!failed && !in_place && rename(out->temporary, out->path) != 0) {
         failed = 1;
         why = errno;
     }
     if (failed) {
-        unlink(out->temporary);
-        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", out->path,
-                       strerror(why ? why : EIO));
+        if (!in_place)
+            unlink(out->temporary);
+        return write_failed(out->path, out->temporary, why, err);
     }
-    sync_folder(out->path);
+    if (!in_place)
+        sync_folder(out->path);
     return MEMFIT_OK;
 }
 
@@ -141,8 +171,18 @@ void mf_os_out_abandon(mf_outfile *out)
     if (!out->file)
         return;
     fclose(out->file);
-    unlink(out->temporary);
+    if (out->temporary[0])
+        unlink(out->temporary);
     out->file = NULL;
+}
+
+void mf_os_keep_standard(void)
+{
+    /* In the wrong direction on purpose: writing to a standard output that was closed then fails, as it should. */
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF && open("/dev/null", modes[fd]) < 0)
+            return;
 }
 
 uint64_t mf_os_now_ns(void)
@@ -154,14 +194,30 @@ uint64_t mf_os_now_ns(void)
 
 memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *err)
 {
-    if (strlen(path) >= sizeof out->path)
-        return mf_fail(err, MEMFIT_INVALID, "a path of %zu characters is too long", strlen(path));
-    snprintf(out->path, sizeof out->path, "%s", path);
-    snprintf(out->temporary, sizeof out->temporary, "%s.%ld.tmp", path, (long)getpid());
-    out->descriptor = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    out->descriptor = -1;
+    memfit_status status = choose_target(path, out->path, out->temporary, err);
+    if (status != MEMFIT_OK)
+        return status;
+    out->descriptor = out->temporary[0] ? open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
+                                        : open(out->path, O_WRONLY | O_CLOEXEC);
     if (out->descriptor < 0)
         return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
     return MEMFIT_OK;
+}
+
+memfit_status mf_os_raw_probe(const char *path, memfit_error *err)
+{
+    mf_rawfile probe;
+    memfit_status status = choose_target(path, probe.path, probe.temporary, err);
+    if (status != MEMFIT_OK)
+        return status;
+    if (!probe.temporary[0]) /* opening a pipe and closing it again would end it for its reader */
+        return access(path, W_OK) == 0 ? MEMFIT_OK
+                                       : mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
+    status = mf_os_raw_open(&probe, path, err);
+    if (status == MEMFIT_OK)
+        mf_os_raw_abandon(&probe);
+    return status;
 }
 
 memfit_status mf_os_raw_write(mf_rawfile *out, const void *data, uint64_t bytes, memfit_error *err)
@@ -172,8 +228,7 @@ memfit_status mf_os_raw_write(mf_rawfile *out, const void *data, uint64_t bytes,
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", out->path,
-                           strerror(n < 0 ? errno : ENOSPC));
+            return write_failed(out->path, out->temporary, n < 0 ? errno : ENOSPC, err);
         p += n;
         bytes -= (uint64_t)n;
     }
@@ -184,25 +239,28 @@ void mf_os_raw_abandon(mf_rawfile *out)
 {
     if (out->descriptor >= 0) {
         close(out->descriptor);
-        unlink(out->temporary);
+        if (out->temporary[0])
+            unlink(out->temporary);
     }
     out->descriptor = -1;
 }
 
 memfit_status mf_os_raw_commit(mf_rawfile *out, memfit_error *err)
 {
-    int why = fsync(out->descriptor) != 0 ? errno : 0;
+    const bool in_place = !out->temporary[0];
+    int why = !in_place && fsync(out->descriptor) != 0 ? errno : 0;
     if (close(out->descriptor) != 0 && !why)
         why = errno;
     out->descriptor = -1;
-    if (!why && rename(out->temporary, out->path) != 0)
+    if (!why && !in_place && rename(out->temporary, out->path) != 0)
         why = errno;
     if (why) {
-        unlink(out->temporary);
-        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", out->path,
-                       strerror(why));
+        if (!in_place)
+            unlink(out->temporary);
+        return write_failed(out->path, out->temporary, why, err);
     }
-    sync_folder(out->path);
+    if (!in_place)
+        sync_folder(out->path);
     return MEMFIT_OK;
 }
 

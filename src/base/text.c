@@ -56,13 +56,17 @@ memfit_status memfit_size_parse(const char *text, uint64_t whole_bytes, uint64_t
     if (!text || !*text)
         return mf_fail(err, MEMFIT_INVALID, "a size is missing\nwrite it as 512MiB, 8GiB, 1.5GB or 80%%");
     const char *start = text + strspn(text, " ");
-    char *end;
-    if (*start < '0' || *start > '9')
+    char *end, unit[16];
+    const char *digit = start + (*start == '.');
+    if (*digit < '0' || *digit > '9')
         return mf_fail(err, MEMFIT_INVALID, "\"%s\" is not a size\nwrite it as 512MiB, 8GiB, 1.5GB or 80%%", text);
     double number = mf_text_to_double(start, &end);
-    const char *unit = end + strspn(end, " ");
+    snprintf(unit, sizeof unit, "%s", end + strspn(end, " "));
+    unit[strcspn(unit, " ")] = 0;
     double factor = 0;
-    if (strspn(start, "0123456789.") != (size_t)(end - start) || !isfinite(number))
+    const char *rest = end + strspn(end, " ");
+    rest += strcspn(rest, " ");
+    if (strspn(start, "0123456789.") != (size_t)(end - start) || !isfinite(number) || rest[strspn(rest, " ")])
         return mf_fail(err, MEMFIT_INVALID, "\"%s\" is not a size\nwrite it as 512MiB, 8GiB, 1.5GB or 80%%", text);
     if (strcmp(unit, "%") == 0) {
         if (number > 100)
@@ -73,9 +77,13 @@ memfit_status memfit_size_parse(const char *text, uint64_t whole_bytes, uint64_t
         factor = (double)whole_bytes / 100;
     } else if (!*unit) {
         if (number != floor(number))
-            return mf_fail(err, MEMFIT_INVALID,
-                           "\"%s\" is a fraction of a byte\nadd a unit: %sGiB, or a percentage: %g%%", text, text,
-                           number <= 1 ? number * 100 : number);
+            return number > 100 ? mf_fail(err, MEMFIT_INVALID,
+                                          "\"%s\" is a fraction of a byte\na bare number is bytes: were %.0f bytes "
+                                          "meant, or %.0fMiB?",
+                                          text, number, number)
+                                : mf_fail(err, MEMFIT_INVALID,
+                                          "\"%s\" is a fraction of a byte\nadd a unit: %sGiB, or a percentage: %g%%",
+                                          text, text, number <= 1 ? number * 100 : number);
         factor = 1;
     } else {
         for (size_t i = 0; i < sizeof units / sizeof *units; i++)
@@ -88,7 +96,8 @@ memfit_status memfit_size_parse(const char *text, uint64_t whole_bytes, uint64_t
     }
     double value = number * factor;
     if (value >= 9.2e18)
-        return mf_fail(err, MEMFIT_INVALID, "\"%s\" is larger than any memory", text);
+        return mf_fail(err, MEMFIT_INVALID, "\"%s\" is larger than any memory\nwrite it as 512MiB, 8GiB, 1.5GB or 80%%",
+                       text);
     *bytes = !*unit ? (uint64_t)strtoull(start, NULL, 10) : (uint64_t)value;
     return MEMFIT_OK;
 }

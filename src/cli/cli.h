@@ -39,6 +39,7 @@ typedef struct cli_command {
     const char *usage;   /* "plan MODEL [options]" */
     int (*run)(const struct cli_command *command, int argc,
                char **argv); /* argv[0] is the command's name; NULL: not built */
+    bool json;               /* --json is among the arguments: wrong usage is an object too */
 } cli_command;
 
 /* Reads argv[1..]: options into their values, the rest into `operands` (at most `most`, at least `least`; unless help
@@ -52,6 +53,15 @@ int cli_parse(const cli_command *command, int argc, char **argv, const cli_optio
 int cli_report(const cli_common *common, const memfit_error *err);
 /* Wrong usage, said in the same form. Returns CLI_USAGE. */
 int cli_usage_error(const cli_command *command, const char *format, ...) MEMFIT_PRINTF(2, 3);
+/* A number of threads is at most this (beyond it, thread libraries die rather than refuse). */
+enum { CLI_MOST_THREADS = 1024 };
+int cli_check_threads(const cli_command *command, int64_t threads);
+/* An option that may come several times is taken out of argv before cli_parse: its values go to `list`. */
+enum { CLI_MOST_LIST = 16 };
+int cli_take_list(const cli_command *command, int *argc, char **argv, const char *name, const char *argument,
+                  char *list[CLI_MOST_LIST], size_t *count);
+/* A limit written as a bare number below a mebibyte: bytes, as it says, but hardly what was meant. */
+void cli_name_missing_unit(const cli_common *common, const char *size);
 
 /* Progress and notes: standard error when standard output is no terminal or --json; nothing under --quiet. */
 FILE *cli_message_stream(const cli_common *common);
@@ -74,6 +84,8 @@ void cli_note(const cli_common *common, const char *format, ...) MEMFIT_PRINTF(2
 CLI_COMMANDS(X)
 #undef X
 
+/* Something of the contract that is not built: says so and what to do instead. Returns CLI_UNSUPPORTED. */
+int cli_unsupported(const cli_command *command, const char *message, const char *next_step);
 /* A command of the contract that is not built yet: prints its help on --help, otherwise exits 4. */
 int cli_not_built(const cli_command *command, int argc, char **argv, const char *next_step);
 

@@ -3,5 +3,5 @@
 
 int cli_evaluate(const cli_command *command, int argc, char **argv)
 {
-    return train_cli_forward(command, argc, argv, memfit_evaluate, "evaluated", false);
+    return train_cli_forward(command, argc, argv, memfit_evaluate, "evaluated");
 }

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CARDS = 8, MOST_LIST = 16 };
+enum { MOST_CARDS = 8 };
 
 typedef struct plan_arguments {
     memfit_plan_options options;
     const char *cards, *accumulation, *recompute, *dump, *html;
-    const char *dims[MOST_LIST], *assume[MOST_LIST];
+    char *dims[CLI_MOST_LIST], *assume[CLI_MOST_LIST];
     int64_t threads;
     bool curve;
 } plan_arguments;
@@ -83,35 +83,16 @@ static int read_arguments(const cli_command *command, plan_arguments *a)
         return cli_usage_error(command, "--recompute %s: auto or off is wanted", a->recompute);
     if (a->options.batch < 1)
         return cli_usage_error(command, "--batch-size 0: at least 1 is wanted");
+    status = cli_check_threads(command, a->threads);
+    if (status)
+        return status;
+    size_t cards = a->cards ? 1 : 0;
+    for (const char *p = a->cards; p && *p; p++)
+        cards += *p == ',';
+    if (cards > MOST_CARDS)
+        return cli_usage_error(command, "--for names %zu cards: at most %d go side by side", cards, MOST_CARDS);
     a->options.threads = (unsigned)a->threads;
     a->options.curve_points = a->curve ? 20 : 0;
-    return CLI_DONE;
-}
-
-/* Options that may come several times (--dim, --assume) are taken out of argv first. */
-static int take_lists(const cli_command *command, int *argc, char **argv, plan_arguments *a)
-{
-    int kept = 1;
-    for (int i = 1; i < *argc; i++) {
-        bool dim = strcmp(argv[i], "--dim") == 0 || strncmp(argv[i], "--dim=", 6) == 0;
-        bool assume = strcmp(argv[i], "--assume") == 0 || strncmp(argv[i], "--assume=", 9) == 0;
-        if (!dim && !assume) {
-            argv[kept++] = argv[i];
-            continue;
-        }
-        const char *value = strchr(argv[i], '=');
-        value = value ? value + 1 : i + 1 < *argc ? argv[++i] : NULL;
-        if (!value)
-            return cli_usage_error(command, "%s wants a value: %s", dim ? "--dim" : "--assume",
-                                   dim ? "NAME=N" : "LAYER=SHAPE[:BYTES]");
-        size_t *count = dim ? &a->options.dim_count : &a->options.assume_count;
-        if (*count == MOST_LIST)
-            return cli_usage_error(command, "more than %d times %s", MOST_LIST, dim ? "--dim" : "--assume");
-        (dim ? a->dims : a->assume)[(*count)++] = value;
-    }
-    *argc = kept;
-    a->options.dims = a->dims;
-    a->options.assume = a->assume;
     return CLI_DONE;
 }
 
@@ -150,10 +131,11 @@ static int show(const cli_common *common, const plan_arguments *a, memfit_plan *
 /* One plan for the device, or one for each card of "a,b". */
 static int plan_all(const cli_common *common, const char *model, plan_arguments *a)
 {
+    cli_name_missing_unit(common, a->options.memory);
     memfit_plan *plans[MOST_CARDS];
     size_t count = 0;
     int status = CLI_DONE;
-    char cards[512];
+    char cards[1024];
     snprintf(cards, sizeof cards, "%s", a->cards ? a->cards : "");
     char *rest = cards;
     do {
@@ -201,7 +183,11 @@ int cli_plan(const cli_command *command, int argc, char **argv)
         {0},
     };
     const char *operands[1] = {0};
-    int count = 0, status = take_lists(command, &argc, argv, &a);
+    int count = 0, status = cli_take_list(command, &argc, argv, "--dim", "NAME=N", a.dims, &o->dim_count);
+    if (status == CLI_DONE)
+        status = cli_take_list(command, &argc, argv, "--assume", "LAYER=SHAPE[:BYTES]", a.assume, &o->assume_count);
+    o->dims = (const char *const *)a.dims;
+    o->assume = (const char *const *)a.assume;
     if (status == CLI_DONE)
         status =
             cli_parse(command, argc, argv, options, &common, operands, 0, 1, &count,

@@ -3,5 +3,5 @@
 
 int cli_predict(const cli_command *command, int argc, char **argv)
 {
-    return train_cli_forward(command, argc, argv, memfit_predict, "predicted", true);
+    return train_cli_forward(command, argc, argv, memfit_predict, "predicted");
 }

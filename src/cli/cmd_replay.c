@@ -132,6 +132,8 @@ static memfit_status open_device(replay *r, memfit_error *err)
     status = memfit_device_get_info(r->device, &info, err);
     if (!status && r->memory)
         status = memfit_size_parse(r->memory, info.total_bytes, &r->memory_bytes, err);
+    if (!status && r->memory && !r->memory_bytes)
+        status = mf_fail(err, MEMFIT_INVALID, "--memory %s: nothing fits into that", r->memory);
     if (!status && r->page_bytes < info.granularity_bytes)
         r->page_bytes = info.granularity_bytes;
     return status;

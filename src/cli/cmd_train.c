@@ -1,6 +1,7 @@
 /* cmd_train.c: memfit train. */
 #include "cli/count_alloc.h"
 #include "cli/train_cli.h"
+#include "memfit/plan.h"
 
 #include <math.h>
 
@@ -10,14 +11,57 @@ static const char help[] =
     "  memfit train model.keras --data digits.npz --epochs 5 --memory 300MiB --out trained.keras\n"
     "  memfit train model.keras --data synthetic --memory 2GiB --batch-size 256 --steps 1\n";
 
+/* The options of plan that only show something. */
+typedef struct train_plan {
+    bool curve;
+    const char *dump, *html, *card;
+} train_plan;
+
+static int show_plan(const train_cli *cli, const train_plan *p)
+{
+    const memfit_train_options *o = &cli->o;
+    memfit_plan_options options;
+    memfit_plan_options_default(&options);
+    char memory[32];
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)o->memory_bytes);
+    options.memory = o->memory_bytes ? memory : NULL;
+    options.batch = o->batch;
+    options.validation_batch = o->validation_batch;
+    options.optimizer = o->optimizer;
+    options.loss = o->loss;
+    options.precision = o->precision;
+    options.pieces = o->pieces;
+    options.no_recompute = o->no_recompute;
+    options.allow_changed_numerics = o->allow_changed_numerics;
+    options.input_shape = cli->input_shape;
+    options.dims = (const char *const *)cli->dims;
+    options.dim_count = cli->dim_count;
+    options.threads = o->threads;
+    options.curve_points = p->curve ? 20 : 0;
+    memfit_plan *plan;
+    memfit_error err;
+    memfit_status status = memfit_plan_create(o->model, &options, &plan, &err);
+    if (status != MEMFIT_OK)
+        return cli_report(&cli->common, &err);
+    if (p->curve)
+        memfit_plan_print(plan, cli_message_stream(&cli->common), cli->common.verbose);
+    if (p->dump)
+        status = memfit_plan_dump_graph(plan, p->dump, &err);
+    if (p->html && status == MEMFIT_OK)
+        status = memfit_plan_write_html((const memfit_plan *const *)&plan, 1, p->html, &err);
+    memfit_plan_destroy(plan);
+    return status == MEMFIT_OK ? CLI_DONE : cli_report(&cli->common, &err);
+}
+
 int cli_train(const cli_command *command, int argc, char **argv)
 {
     train_cli_short_spin(argv);
     train_cli cli = {0};
     memfit_train_options *o = &cli.o;
     memfit_train_options_default(o);
-    double split = 0, rate = 0;
+    double split = 0, rate = NAN;
     bool no_shuffle = false;
+    train_plan plan = {0};
     const cli_option options[] = {
         {"--data", CLI_STRING, &o->data, "SOURCE", "what to train on"},
         {"--batch-size|--batch|-b", CLI_COUNT, &o->batch, "N", "samples in a step (32)"},
@@ -33,7 +77,13 @@ int cli_train(const cli_command *command, int argc, char **argv)
          "allow ways that change the mathematics"},
         {"--validation-batch-size", CLI_COUNT, &o->validation_batch, "N", "as the batch"},
         {"--input-shape", CLI_STRING, &cli.input_shape, "H,W,C", "for models that leave it open"},
+        {"--dim", CLI_STRING, NULL, "NAME=N", "an open dimension of an input (may be repeated)"},
         {"--threads", CLI_COUNT, &cli.threads, "N", "all processors"},
+        {"--curve", CLI_FLAG, &plan.curve, NULL, "first show the plan, and memory against time"},
+        {"--dump-graph", CLI_STRING, &plan.dump, "FILE", "first write the step as text, or for Graphviz (.dot)"},
+        {"--html", CLI_STRING, &plan.html, "FILE", "first write the plan as a page for the browser"},
+        {"--for", CLI_STRING, &plan.card, "CARD", "for `memfit plan`: training is on this machine"},
+        {"--assume", CLI_STRING, NULL, "LAYER=SHAPE[:BYTES]", "for `memfit plan`: it cannot be trained"},
         {"--host-memory", CLI_SIZE, &cli.host_memory, "SIZE", "on cpu the same as --memory"},
         {"--epochs", CLI_COUNT, &o->epochs, "N", "passes over the data (1)"},
         {"--steps", CLI_COUNT, &o->steps, "N", "stop after so many steps"},
@@ -58,16 +108,32 @@ int cli_train(const cli_command *command, int argc, char **argv)
         {"--debug-poison", CLI_FLAG, &o->debug_poison, NULL, "fill released memory with NaN (slow)"},
         {0}};
     const char *operands[1] = {0};
-    int status = cli_parse(command, argc, argv, options, &cli.common, operands, 1, 1, NULL, help);
+    size_t assumed = 0;
+    char *assume[CLI_MOST_LIST];
+    int status = cli_take_list(command, &argc, argv, "--dim", "NAME=N", cli.dims, &cli.dim_count);
+    if (status == CLI_DONE)
+        status = cli_take_list(command, &argc, argv, "--assume", "LAYER=SHAPE[:BYTES]", assume, &assumed);
+    if (status == CLI_DONE)
+        status = cli_parse(command, argc, argv, options, &cli.common, operands, 1, 1, NULL, help);
     if (status != CLI_DONE || cli.common.help)
         return status;
     o->model = operands[0];
+    if (rate <= 0)
+        return cli_usage_error(command, "--learning-rate %g: must be positive", rate);
     o->validation_split = split;
-    o->learning_rate = rate;
+    o->learning_rate = isnan(rate) ? 0 : rate;
     o->no_shuffle = no_shuffle;
     if (!o->data)
         return cli_usage_error(command, "--data SOURCE is missing: a file, or synthetic");
+    if (plan.card)
+        return cli_unsupported(command, "training for another card is not built: it runs on this machine",
+                               "memfit plan --for CARD plans for it; --memory SIZE trains inside as much memory");
+    if (assumed)
+        return cli_unsupported(command, "a layer that is only assumed cannot be trained",
+                               "memfit plan --assume LAYER=SHAPE plans with it");
     status = train_cli_resolve(command, &cli);
+    if (status == CLI_DONE && (plan.curve || plan.dump || plan.html))
+        status = show_plan(&cli, &plan);
     if (status != CLI_DONE)
         return status;
     o->limit = train_cli_limit;

@@ -1,25 +1,30 @@
 /* main.c: finds the command and runs it. */
 #include "cli/cli.h"
 
+#include "base/os.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <string.h>
 
 static const cli_command commands[] = {
-    {"plan", "will it fit? from a model file to a memory plan, before running", "plan MODEL [options]", cli_plan},
-    {"train", "train a Keras model inside a byte budget", "train MODEL --data SOURCE [options]", cli_train},
-    {"evaluate", "loss and metrics of a model on data", "evaluate MODEL --data SOURCE [options]", cli_evaluate},
-    {"predict", "a model's outputs on data", "predict MODEL --data SOURCE [--out FILE.npy] [options]", cli_predict},
-    {"run", "hold an unmodified program to a share of the card", "run [options] -- COMMAND [ARG...]", cli_run},
+    {"plan", "will it fit? from a model file to a memory plan, before running", "plan MODEL [options]", cli_plan,
+     false},
+    {"train", "train a Keras model inside a byte budget", "train MODEL --data SOURCE [options]", cli_train, false},
+    {"evaluate", "loss and metrics of a model on data", "evaluate MODEL --data SOURCE [options]", cli_evaluate, false},
+    {"predict", "a model's outputs on data", "predict MODEL --data SOURCE [--out FILE.npy] [options]", cli_predict,
+     false},
+    {"run", "hold an unmodified program to a share of the card", "run [options] -- COMMAND [ARG...]", cli_run, false},
     {"explain", "an out-of-memory failure that has already happened: cause and cure",
-     "explain LOG|SNAPSHOT|TRACE|- [--model FILE]", cli_explain},
-    {"report", "a recorded trace as a page, for TensorBoard, for Perfetto", "report TRACE [options]", cli_report_trace},
-    {"ps", "who uses the cards", "ps [--watch]", cli_ps},
-    {"doctor", "is this machine set up right?", "doctor [--save FILE] [--compare FILE]", cli_doctor},
+     "explain LOG|SNAPSHOT|TRACE|- [--model FILE]", cli_explain, false},
+    {"report", "a recorded trace as a page, for TensorBoard, for Perfetto", "report TRACE [options]", cli_report_trace,
+     false},
+    {"ps", "who uses the cards", "ps [--watch]", cli_ps, false},
+    {"doctor", "is this machine set up right?", "doctor [--save FILE] [--compare FILE]", cli_doctor, false},
     {"pack", "pack buffers of known lifetime (for people who work on planners)",
-     "pack FILE.csv [--capacity N] [--time SECONDS] [--out FILE.csv]", cli_pack},
+     "pack FILE.csv [--capacity N] [--time SECONDS] [--out FILE.csv]", cli_pack, false},
     {"replay", "replay an allocation trace (for people who work on allocators)", "replay TRACE.csv [options]",
-     cli_replay},
+     cli_replay, false},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -35,26 +40,16 @@ static void print_help(FILE *f)
             "5 an input file is missing or damaged.\n");
 }
 
-int main(int argc, char **argv)
+static bool wants_json(int argc, char **argv)
 {
-    const char *name = argc > 1 ? argv[1] : NULL;
-    if (!name) {
-        print_help(stderr);
-        return CLI_USAGE;
-    }
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        print_help(stdout);
-        return CLI_DONE;
-    }
-    if (strcmp(name, "--version") == 0) {
-        printf("memfit %s\n", memfit_version());
-        return CLI_DONE;
-    }
-    if (strcmp(name, "estimate") == 0)
-        name = "plan";
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(&commands[i], argc - 1, argv + 1);
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
+}
+
+static int unknown_command(const char *name)
+{
     const char *words[COMMAND_COUNT + 1] = {0};
     for (int i = 0; i < COMMAND_COUNT; i++)
         words[i] = commands[i].name;
@@ -64,4 +59,46 @@ int main(int argc, char **argv)
         fprintf(stderr, "; did you mean \"%s\"?", near);
     fprintf(stderr, "\n  memfit --help lists the commands\n");
     return CLI_USAGE;
+}
+
+static int run_command(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) {
+        print_help(stderr);
+        return CLI_USAGE;
+    }
+    bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
+    if (help && argc == 2) {
+        print_help(stdout);
+        return CLI_DONE;
+    }
+    char *asked[] = {argv[0], argc > 2 ? argv[2] : NULL, "--help", NULL};
+    if (help) /* "memfit help plan" */
+        return asked[1][0] == '-' ? run_command(2, argv) : run_command(3, asked);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        printf("memfit %s\n", memfit_version());
+        return CLI_DONE;
+    }
+    if (strcmp(name, "estimate") == 0)
+        name = "plan";
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(name, commands[i].name) == 0) {
+            cli_command command = commands[i];
+            command.json = wants_json(argc, argv);
+            return command.run(&command, argc - 1, argv + 1);
+        }
+    return unknown_command(name);
+}
+
+/* An answer that did not reach its reader (a full disk, a closed descriptor) is a failure, whatever it was. */
+int main(int argc, char **argv)
+{
+    mf_os_keep_standard();
+    int status = run_command(argc, argv);
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "memfit: cannot write to standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+    return status == CLI_DONE ? CLI_FAILED : status;
 }

@@ -32,15 +32,81 @@ int cli_exit_status(memfit_status status)
     }
 }
 
+static void print_error_object(memfit_status code, const char *message, const char *hint)
+{
+    mf_json_writer w;
+    mf_json_begin(&w, stdout);
+    mf_json_open(&w, NULL, '{');
+    mf_json_open(&w, "error", '{');
+    mf_json_put_string(&w, "code", memfit_status_name(code));
+    mf_json_put_string(&w, "message", message);
+    mf_json_put_string(&w, "hint", hint);
+    mf_json_close(&w, '}');
+    mf_json_close(&w, '}');
+    mf_json_end(&w);
+}
+
 int cli_usage_error(const cli_command *command, const char *format, ...)
 {
-    char text[1024];
+    char text[1024], hint[256];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "memfit %s: %s\n  memfit %s --help says how\n", command->name, text, command->name);
+    size_t end = strlen(text);
+    while (end && (text[end - 1] == ' ' || text[end - 1] == '\n')) /* a hint that was empty */
+        text[--end] = 0;
+    snprintf(hint, sizeof hint, "memfit %s --help says how", command->name);
+    fprintf(stderr, "memfit %s: %s\n  %s\n", command->name, text, hint);
+    if (command->json) {
+        char *line = strchr(text, '\n');
+        if (line)
+            *line++ = 0;
+        print_error_object(MEMFIT_INVALID, text, line ? line + strspn(line, " ") : hint);
+    }
     return CLI_USAGE;
+}
+
+int cli_check_threads(const cli_command *command, int64_t threads)
+{
+    return threads <= CLI_MOST_THREADS
+               ? CLI_DONE
+               : cli_usage_error(command, "--threads %lld: at most %d", (long long)threads, CLI_MOST_THREADS);
+}
+
+int cli_take_list(const cli_command *command, int *argc, char **argv, const char *name, const char *argument,
+                  char *list[CLI_MOST_LIST], size_t *count)
+{
+    int kept = 1;
+    const size_t n = strlen(name);
+    for (int i = 1; i < *argc; i++) {
+        if (strncmp(argv[i], name, n) != 0 || (argv[i][n] && argv[i][n] != '=')) {
+            argv[kept++] = argv[i];
+            continue;
+        }
+        char *value = argv[i][n] ? argv[i] + n + 1 : i + 1 < *argc ? argv[++i] : NULL;
+        if (!value)
+            return cli_usage_error(command, "%s wants a value: %s", name, argument);
+        if (*count == CLI_MOST_LIST)
+            return cli_usage_error(command, "more than %d times %s", CLI_MOST_LIST, name);
+        list[(*count)++] = value;
+    }
+    *argc = kept;
+    return CLI_DONE;
+}
+
+void cli_name_missing_unit(const cli_common *common, const char *size)
+{
+    if (size && *size && size[strspn(size, "0123456789")] == 0 && strtoull(size, NULL, 10) < 1 << 20)
+        cli_note(common, "memfit: --memory %s is %s bytes; was a unit meant, as in %sMiB?", size, size, size);
+}
+
+int cli_unsupported(const cli_command *command, const char *message, const char *next_step)
+{
+    fprintf(stderr, "memfit: %s\n  %s\n", message, next_step);
+    if (command->json)
+        print_error_object(MEMFIT_UNSUPPORTED, message, next_step);
+    return CLI_UNSUPPORTED;
 }
 
 static void print_help(const cli_command *command, const cli_option *options, const char *text)
@@ -104,25 +170,33 @@ static int set_value(const cli_command *command, const cli_option *o, const char
     return CLI_DONE;
 }
 
+/* The name a person may have meant: one letter or two off, or one that the typed word is a part of ("--accumulation").
+ * Names are compared without their dashes, which all have in common. */
 static int unknown_option(const cli_command *command, const cli_option *options, const char *word, size_t n)
 {
-    enum { MOST = 64 };
+    enum { MOST = 96 };
     char names[MOST][40], typed[64];
     const char *words[MOST + 1];
     size_t count = 0;
-    static const char *const always[] = {"--json", "--quiet", "--help"};
+    static const char *const always[] = {"json", "quiet", "help", "verbose"};
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         words[count++] = always[i];
-    for (const cli_option *o = options; o && o->names && count < MOST; o++) {
-        snprintf(names[count], sizeof names[count], "%.*s", (int)strcspn(o->names, "|"), o->names);
-        words[count] = names[count];
-        count++;
-    }
+    for (const cli_option *o = options; o && o->names; o++)
+        for (const char *p = o->names; *p && count < MOST; p += strcspn(p, "|"), p += *p == '|') {
+            size_t dashes = strspn(p, "-");
+            if (dashes < 2)
+                continue;
+            snprintf(names[count], sizeof names[count], "%.*s", (int)(strcspn(p, "|") - dashes), p + dashes);
+            words[count] = names[count];
+            count++;
+        }
     words[count] = NULL;
     snprintf(typed, sizeof typed, "%.*s", (int)n, word);
-    const char *near = mf_nearest(typed, words);
+    const char *bare = typed + strspn(typed, "-"), *near = strlen(bare) > 1 ? mf_nearest(bare, words) : NULL;
+    for (size_t i = 0; !near && strlen(bare) > 2 && i < count; i++)
+        near = strstr(words[i], bare) ? words[i] : NULL;
     if (near)
-        return cli_usage_error(command, "unknown option %s; did you mean %s?", typed, near);
+        return cli_usage_error(command, "unknown option %s; did you mean --%s?", typed, near);
     return cli_usage_error(command, "unknown option %s", typed);
 }
 
@@ -144,7 +218,8 @@ int cli_parse(const cli_command *command, int argc, char **argv, const cli_optio
             only_operands = true;
             continue;
         }
-        size_t n = strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : strlen(word);
+        bool is_short = word[1] != '-'; /* "-b 64", "-b64" or "-b=64" */
+        size_t n = is_short ? 2 : strcspn(word, "=");
         bool *flag = is_named("--json", word, n)         ? &common->json
                      : is_named("--quiet|-q", word, n)   ? &common->quiet
                      : is_named("--verbose|-v", word, n) ? &common->verbose
@@ -155,8 +230,8 @@ int cli_parse(const cli_command *command, int argc, char **argv, const cli_optio
             while (o && o->names && !is_named(o->names, word, n))
                 o++;
         if (!flag && (!o || !o->names))
-            return unknown_option(command, options, word, n);
-        const char *value = word[n] == '=' ? word + n + 1 : NULL;
+            return unknown_option(command, options, word, is_short ? strlen(word) : n);
+        const char *value = word[n] == '=' ? word + n + 1 : is_short && word[n] ? word + n : NULL;
         if (flag || o->type == CLI_FLAG) {
             if (value)
                 return cli_usage_error(command, "%.*s takes no value", (int)n, word);
@@ -190,18 +265,8 @@ int cli_parse(const cli_command *command, int argc, char **argv, const cli_optio
 
 int cli_report(const cli_common *common, const memfit_error *err)
 {
-    if (common->json) {
-        mf_json_writer w;
-        mf_json_begin(&w, stdout);
-        mf_json_open(&w, NULL, '{');
-        mf_json_open(&w, "error", '{');
-        mf_json_put_string(&w, "code", memfit_status_name(err->code));
-        mf_json_put_string(&w, "message", err->message);
-        mf_json_put_string(&w, "hint", err->hint);
-        mf_json_close(&w, '}');
-        mf_json_close(&w, '}');
-        mf_json_end(&w);
-    }
+    if (common->json)
+        print_error_object(err->code, err->message, err->hint);
     fprintf(stderr, "memfit: %s\n", err->message);
     if (err->hint[0])
         fprintf(stderr, "  %s\n", err->hint);
@@ -235,6 +300,7 @@ int cli_not_built(const cli_command *command, int argc, char **argv, const char 
             printf("usage: memfit %s\n\n%s\n\nNot built yet. %s\n", command->usage, command->summary, next_step);
             return CLI_DONE;
         }
-    fprintf(stderr, "memfit: \"%s\" is not built yet\n  %s\n", command->name, next_step);
-    return CLI_UNSUPPORTED;
+    char message[64];
+    snprintf(message, sizeof message, "\"%s\" is not built yet", command->name);
+    return cli_unsupported(command, message, next_step);
 }

@@ -8,6 +8,7 @@
  */
 #include "cli/train_cli.h"
 
+#include "base/error.h"
 #include "base/os.h"
 #include "cli/count_alloc.h"
 
@@ -23,15 +24,74 @@
 static int read_shape(const cli_command *command, train_cli *cli)
 {
     const char *p = cli->input_shape;
-    while (p && *p) {
+    while (p) {
         char *end;
         long long d = strtoll(p, &end, 10);
         if (end == p || d < 1 || cli->o.input_rank == 7 || (*end && *end != ','))
             return cli_usage_error(command, "--input-shape %s: H,W,C is wanted, e.g. 224,224,3", cli->input_shape);
         cli->o.input_shape[cli->o.input_rank++] = d;
-        p = *end ? end + 1 : end;
+        p = *end ? end + 1 : NULL;
     }
     return CLI_DONE;
+}
+
+static int read_dims(const cli_command *command, train_cli *cli)
+{
+    for (size_t i = 0; i < cli->dim_count; i++) {
+        char *text = cli->dims[i], *end = NULL;
+        size_t n = strcspn(text, "=");
+        cli->dim_values[i] = text[n] ? strtoll(text + n + 1, &end, 10) : 0;
+        if (!text[n] || !n || *end || cli->dim_values[i] < 1 || n >= sizeof cli->dim_texts[i])
+            return cli_usage_error(command, "--dim %s: NAME=N is wanted, as in --dim tokens=128", text);
+        snprintf(cli->dim_texts[i], sizeof cli->dim_texts[i], "%.*s", (int)n, text);
+        cli->dim_names[i] = cli->dim_texts[i];
+    }
+    cli->o.dim_names = cli->dim_names;
+    cli->o.dim_values = cli->dim_values;
+    cli->o.dim_count = cli->dim_count;
+    return CLI_DONE;
+}
+
+/* --memory, and on cpu --host-memory, which bounds the same process: the smaller holds. */
+static int read_limit(const cli_command *command, train_cli *cli)
+{
+    const uint64_t whole = mf_os_total_memory();
+    const char *texts[] = {cli->memory, cli->host_memory}, *names[] = {"--memory", "--host-memory"};
+    char asked[24], there[24];
+    for (int i = 0; i < 2; i++) {
+        uint64_t bytes;
+        memfit_error err;
+        if (!texts[i])
+            continue;
+        if (memfit_size_parse(texts[i], whole, &bytes, &err) != MEMFIT_OK)
+            return cli_usage_error(command, "%s: %s\n  %s", names[i], err.message, err.hint);
+        if (!bytes)
+            return cli_usage_error(command, "%s %s: nothing fits into that", names[i], texts[i]);
+        if (bytes > whole)
+            return cli_usage_error(command,
+                                   "%s: a limit of %s is more than this machine has: %s\n  leave it out to "
+                                   "use what is there",
+                                   names[i], memfit_size_format(bytes, asked, sizeof asked),
+                                   memfit_size_format(whole, there, sizeof there));
+        if (!cli->o.memory_bytes || bytes < cli->o.memory_bytes)
+            cli->o.memory_bytes = bytes;
+    }
+    cli_name_missing_unit(&cli->common, cli->memory);
+    return CLI_DONE;
+}
+
+static int read_device(const cli_command *command, const train_cli *cli)
+{
+    const char *d = cli->device;
+    if (!d || strcmp(d, "cpu") == 0 || strcmp(d, "host") == 0)
+        return CLI_DONE;
+    size_t n = strncmp(d, "cuda", 4) == 0 ? 4 : strncmp(d, "gpu", 3) == 0 ? 3 : 0;
+    bool card = n && (!d[n] || (d[n] == ':' && d[n + 1] && d[n + 1 + strspn(d + n + 1, "0123456789")] == 0));
+    if (!card)
+        return cli_usage_error(command, "--device %s: cpu or cuda is wanted", d);
+    char message[96];
+    snprintf(message, sizeof message, "memfit %s on %.24s is not built yet", command->name, d);
+    return cli_unsupported(command, message, "--device cpu runs on this machine's processors");
 }
 
 static int read_precision(const cli_command *command, train_cli *cli)
@@ -68,29 +128,44 @@ static void mapped_file_lost(int number)
     _exit(CLI_BAD_INPUT);
 }
 
+/* At the start a file that says nothing is a slip; later it may be half written. */
+static int read_memory_file(const cli_command *command, train_cli *cli)
+{
+    char text[64];
+    uint64_t bytes;
+    memfit_error err;
+    if (!mf_os_read_text(cli->memory_file, text, sizeof text)) {
+        mf_fail(&err, MEMFIT_NOT_FOUND, "--memory-file %s cannot be read, or is empty\nit holds a size: 512MiB, 8GiB",
+                cli->memory_file);
+        return cli_report(&cli->common, &err);
+    }
+    text[strcspn(text, "\r\n")] = 0;
+    if (memfit_size_parse(text, mf_os_total_memory(), &bytes, &err) != MEMFIT_OK)
+        return cli_usage_error(command, "--memory-file %s: %s\n  %s", cli->memory_file, err.message, err.hint);
+    if (!cli->o.memory_bytes)
+        cli->o.memory_bytes = train_cli_limit(cli);
+    return CLI_DONE;
+}
+
 int train_cli_resolve(const cli_command *command, train_cli *cli)
 {
-    memfit_error err;
     signal(SIGBUS, mapped_file_lost);
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` then is an error of writing, with a message, and not the end */
-    if (cli->memory && memfit_size_parse(cli->memory, mf_os_total_memory(), &cli->o.memory_bytes, &err) != MEMFIT_OK)
-        return cli_usage_error(command, "--memory: %s\n  %s", err.message, err.hint);
-    if (cli->memory && cli->o.memory_bytes < 1 << 20)
-        return cli_usage_error(command, "--memory %s is less than a mebibyte; was a unit meant, e.g. %sMiB?",
-                               cli->memory, cli->memory);
-    if (cli->device && (strncmp(cli->device, "cuda", 4) == 0 || strcmp(cli->device, "gpu") == 0)) {
-        fprintf(stderr, "memfit: training on %s is not built yet\n  --device cpu trains on this machine's processors\n",
-                cli->device);
-        return CLI_UNSUPPORTED;
-    }
-    if (cli->device && strcmp(cli->device, "cpu") && strcmp(cli->device, "host"))
-        return cli_usage_error(command, "--device %s: cpu or cuda is wanted", cli->device);
+    int status = read_limit(command, cli);
+    if (status == CLI_DONE)
+        status = read_device(command, cli);
+    if (status == CLI_DONE)
+        status = cli_check_threads(command, cli->threads);
+    if (status == CLI_DONE)
+        status = read_dims(command, cli);
+    if (status != CLI_DONE)
+        return status;
     if (cli->accumulation && strcmp(cli->accumulation, "off") == 0)
         cli->o.pieces = 1;
     else if (cli->accumulation && strcmp(cli->accumulation, "auto") != 0) {
         char *end;
         cli->o.pieces = strtoll(cli->accumulation, &end, 10);
-        if (*end || cli->o.pieces < 1)
+        if (end == cli->accumulation || *end || cli->o.pieces < 1)
             return cli_usage_error(command, "--gradient-accumulation %s: auto, off or a number of pieces is wanted",
                                    cli->accumulation);
     }
@@ -108,11 +183,11 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
     cli->o.seed = (uint64_t)cli->seed;
     if (cli->o.batch == 0)
         return cli_usage_error(command, "--batch-size 0: must be at least 1");
-    int status = read_shape(command, cli);
+    status = read_shape(command, cli);
     if (status == CLI_DONE)
         status = read_precision(command, cli);
-    if (cli->memory_file && !cli->memory)
-        cli->o.memory_bytes = train_cli_limit(cli);
+    if (status == CLI_DONE && cli->memory_file)
+        status = read_memory_file(command, cli);
     cli->o.ctx = cli;
     cli->o.note = cli->common.quiet ? NULL : train_cli_note;
     cli->o.verbose = cli->common.verbose;
@@ -343,13 +418,13 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
 
 int train_cli_forward(const cli_command *command, int argc, char **argv,
                       memfit_status (*call)(const memfit_train_options *, memfit_train_result *, memfit_error *),
-                      const char *what, bool with_out)
+                      const char *what)
 {
     train_cli_short_spin(argv);
     train_cli cli = {0};
     memfit_train_options *o = &cli.o;
     memfit_train_options_default(o);
-    const cli_option out = {"--out", CLI_STRING, &o->out, "FILE.npy", "where the outputs go"}, none = {0};
+    const char *outputs = NULL;
     const cli_option options[] = {
         {"--data", CLI_STRING, &o->data, "SOURCE", "samples: .npy, .npz, .h5, .csv or synthetic[:N]"},
         {"--batch-size|--batch|-b", CLI_COUNT, &o->batch, "N", "samples at a time (32)"},
@@ -359,10 +434,13 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
         {"--precision", CLI_STRING, &o->precision, "NAME", "float32, mixed_float16 or mixed_bfloat16"},
         {"--input-shape", CLI_STRING, &cli.input_shape, "H,W,C", "for models that leave it open"},
         {"--threads", CLI_COUNT, &cli.threads, "N", "all processors"},
-        with_out ? out : none,
+        {"--dim", CLI_STRING, NULL, "NAME=N", "an open dimension of an input (may be repeated)"},
+        {"--out", CLI_STRING, &outputs, "FILE.npy", "where the model's outputs go"},
         {0}};
     const char *operands[1] = {0};
-    int status = cli_parse(command, argc, argv, options, &cli.common, operands, 1, 1, NULL, NULL);
+    int status = cli_take_list(command, &argc, argv, "--dim", "NAME=N", cli.dims, &cli.dim_count);
+    if (status == CLI_DONE)
+        status = cli_parse(command, argc, argv, options, &cli.common, operands, 1, 1, NULL, NULL);
     if (status != CLI_DONE || cli.common.help)
         return status;
     o->model = operands[0];
@@ -373,9 +451,16 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
         return status;
     memfit_train_result result;
     memfit_error err = {0};
+    const bool predicts = call == memfit_predict;
+    o->out = predicts ? outputs : NULL;
     cli_reserve_begin();
     memfit_status done = call(o, &result, &err);
     cli_reserve_end();
+    if (done == MEMFIT_OK && outputs && !predicts) { /* the outputs that were evaluated: a pass of their own */
+        memfit_train_result ignored;
+        o->out = outputs;
+        done = memfit_predict(o, &ignored, &err);
+    }
     if (done != MEMFIT_OK)
         return cli_report(&cli.common, &err);
     train_cli_print(&cli, &result, what);

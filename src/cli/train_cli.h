@@ -10,6 +10,11 @@ typedef struct train_cli {
     memfit_train_options o;
     const char *memory, *memory_file, *accumulation, *recompute, *device, *input_shape, *prefetch, *host_memory;
     int64_t threads, shuffle, seed;
+    char *dims[CLI_MOST_LIST]; /* "NAME=N" */
+    size_t dim_count;
+    char dim_texts[CLI_MOST_LIST][64];
+    const char *dim_names[CLI_MOST_LIST];
+    int64_t dim_values[CLI_MOST_LIST];
     char line[512]; /* progress */
     double last_draw;
     uint64_t limit, limit_read_us; /* in force; when it was last looked at */
@@ -27,10 +32,10 @@ void train_cli_progress(void *ctx, const memfit_train_event *event);
 void train_cli_note(void *ctx, const char *text);
 /* The limit in force while training: what --memory-file says now, and the polite limit of the cgroup. */
 uint64_t train_cli_limit(void *ctx);
-/* The whole of evaluate and predict, which differ in the call and in --out. */
+/* The whole of evaluate and predict, which differ in the call. */
 int train_cli_forward(const cli_command *command, int argc, char **argv,
                       memfit_status (*call)(const memfit_train_options *, memfit_train_result *, memfit_error *),
-                      const char *what, bool with_out);
+                      const char *what);
 /* The object of the contract, or a few lines for people. */
 void train_cli_print(const train_cli *cli, const memfit_train_result *result, const char *what);
 

@@ -203,11 +203,30 @@ memfit_status mf_source_open(const memfit_host *host, const char *path, const mf
     return mf_source_open_table(host, path, 0, log, source, err);
 }
 
+/* Sources that are promised and not there yet. */
+static memfit_status not_built_yet(const char *path, memfit_error *err)
+{
+    const char *dot = strrchr(path, '.');
+    if (mf_os_is_folder(path))
+        return mf_fail(
+            err, MEMFIT_UNSUPPORTED,
+            "%s: a folder of images as data is not built yet\nsave the images and labels as arrays x and y of "
+            "a .npz file; uint8 stays uint8",
+            path);
+    if (dot && strncasecmp(dot, ".tfrec", 6) == 0 && mf_os_file_bytes(path))
+        return mf_fail(
+            err, MEMFIT_UNSUPPORTED,
+            "%s: TFRecord as data is not built yet\nsave the samples as arrays x and y of a .npz or .h5 file", path);
+    return MEMFIT_OK;
+}
+
 memfit_status mf_source_open_table(const memfit_host *host, const char *path, int64_t inputs, const mf_log *log,
                                    mf_source **source, memfit_error *err)
 {
     mf_source *s = NULL;
-    memfit_status status = new_source(host, path, &s, err);
+    memfit_status status = not_built_yet(path, err);
+    if (status == MEMFIT_OK)
+        status = new_source(host, path, &s, err);
     if (status != MEMFIT_OK)
         return status;
     status = mf_os_map_watched(path, &s->mappings[0], &s->descriptor, err);

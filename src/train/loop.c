@@ -56,11 +56,7 @@ static void close_trace(mf_run *r)
 /* Before hours are spent: can these files be written at all? */
 static memfit_status can_be_written(const char *path, memfit_error *err)
 {
-    mf_rawfile probe;
-    memfit_status status = path ? mf_os_raw_open(&probe, path, err) : MEMFIT_OK;
-    if (path && status == MEMFIT_OK)
-        mf_os_raw_abandon(&probe);
-    return status;
+    return path ? mf_os_raw_probe(path, err) : MEMFIT_OK;
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------ */

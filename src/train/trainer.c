@@ -80,7 +80,10 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
     t->graphs.options = (mf_lower_options){.optimizer = options->optimizer,
                                            .loss = options->loss,
                                            .precision = options->precision,
-                                           .input_dtype = MF_DTYPE_COUNT};
+                                           .input_dtype = MF_DTYPE_COUNT,
+                                           .dim_names = options->dim_names,
+                                           .dim_values = options->dim_values,
+                                           .dim_count = (uint32_t)options->dim_count};
     t->graphs.options.input_shape.rank = options->input_rank;
     memcpy(t->graphs.options.input_shape.dim, options->input_shape, sizeof options->input_shape);
     mf_model_graph_source(&t->graphs, &t->graph_source);

@@ -11,11 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_SYNTHETIC = 1 << 30 }; /* samples; their number times a sample's bytes stays far from overflow */
+
+/* "synthetic" or "synthetic:N"; *samples is 0 when no number is given, -1 when it is none. */
 static bool is_synthetic(const char *name, int64_t *samples)
 {
     if (strncmp(name, "synthetic", 9) != 0 || (name[9] && name[9] != ':'))
         return false;
-    *samples = name[9] ? strtoll(name + 10, NULL, 10) : 0;
+    char *end = NULL;
+    *samples = name[9] ? strtoll(name + 10, &end, 10) : 0;
+    if (end && (*end || *samples > MOST_SYNTHETIC))
+        *samples = -1;
     return true;
 }
 

@@ -1,7 +1,14 @@
 #!/bin/sh
-# The dispatcher's contract: help, unknown commands and options, exit statuses.
+# The contract that all commands share: help, options in every spelling, sizes, exit statuses, what is printed where, and what
+# happens to files and standard output that cannot be written.
 set -u
 failures=0
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fixtures=$(cd "$(dirname "$0")/../fixtures" && pwd)
+model=$fixtures/keras/dense_adam.keras trace=$fixtures/traces/generated.csv
+cd "$dir"
+fail() { echo "FAIL $*"; failures=$((failures + 1)); }
 expect() { # expect STATUS DESCRIPTION COMMAND...
     want=$1 what=$2; shift 2
     out=$("$@" 2>&1); got=$?
@@ -18,4 +25,105 @@ for c in plan train evaluate predict run explain report ps doctor pack replay; d
 done
 expect 0 "alias estimate" "$MEMFIT" estimate --help
 "$MEMFIT" paln 2>&1 | grep -q 'did you mean "plan"' || { echo "FAIL no suggestion for paln"; failures=$((failures + 1)); }
+expect 0 "help COMMAND" "$MEMFIT" help replay
+"$MEMFIT" help replay | grep -q '^usage: memfit replay' || fail "help replay shows another page"
+
+# ---- every command: what each is given here works; the same with a slip is exit 2, said once, and an object with --json ----
+printf 'id,lower,upper,size\na,0,2,4\nb,1,3,4\n' >pack.csv
+printf 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 GiB. GPU 0 has a total capacity of 10.00 GiB of which 1.00 GiB is free.\n' >log
+arguments() {
+    case $1 in
+    plan) echo "$model" ;;
+    train) echo "$model --data synthetic:8 --steps 1" ;;
+    evaluate | predict) echo "$model --data synthetic:8" ;;
+    explain) echo log ;;
+    doctor) ;;
+    pack) echo pack.csv ;;
+    replay) echo "$trace" ;;
+    esac
+}
+object() { # object FILE: one JSON object, nothing else (as far as a shell can see)
+    [ "$(head -c 1 "$1")" = "{" ] && [ "$(tail -c 2 "$1")" = "}" ] && [ "$(grep -c '^{' "$1")" = 1 ]
+}
+for c in plan train evaluate predict explain doctor pack replay; do
+    a=$(arguments $c)
+    "$MEMFIT" $c $a --json >out 2>err || fail "$c --json: exit $?"
+    object out || fail "$c --json: not one object"
+    "$MEMFIT" $c --quiet --json $a >out 2>err || fail "$c --quiet --json: exit $?"
+    [ -s err ] && fail "$c --quiet --json speaks on standard error"
+    expect 2 "$c: an unknown option" "$MEMFIT" $c $a --bogus
+    "$MEMFIT" $c $a --bogus 2>&1 | grep -q 'did you mean' && fail "$c --bogus: a name that is not near is suggested"
+    "$MEMFIT" $c --json $a --bogus >out 2>err
+    object out && grep -q '"code": "INVALID"' out || fail "$c --json --bogus: no object"
+    expect 2 "$c: an argument too many" "$MEMFIT" $c $a x y
+    expect 2 "$c: a value for a flag" "$MEMFIT" $c $a --json=1
+    "$MEMFIT" $c $a >/dev/full 2>err; [ $? = 1 ] || fail "$c to a full disk: exit $?"
+    grep -q 'standard output' err || fail "$c to a full disk: no message"
+    "$MEMFIT" $c $a >&- 2>err; [ $? = 1 ] || fail "$c with standard output closed: exit $?"
+done
+"$MEMFIT" run -- true --json >out 2>err; [ $? = 4 ] || fail "run: exit $?"
+"$MEMFIT" report --json x >out 2>err; [ $? = 4 ] || fail "report: exit $?"
+object out || fail "report --json: no object"
+
+# ---- options in every spelling ----
+for b in "-b 7" -b7 -b=7 "--batch 7" --batch=7 "--batch-size 7" --batch-size=7; do
+    "$MEMFIT" plan $b --json "$model" | grep -q '"batch": 7,' || fail "plan $b"
+done
+"$MEMFIT" train --accumulation 2 "$model" 2>&1 | grep -q 'did you mean --gradient-accumulation' || fail "no suggestion for --accumulation"
+
+# ---- sizes: a limit is never silently none ----
+for size in 1GiB 1g 1024MiB 1048576K 1073741824 ' 1 GiB ' 1.0GiB; do
+    "$MEMFIT" plan "$model" --json --memory "$size" | grep -q '"memory_bytes": 1073741824,' || fail "plan --memory '$size'"
+done
+"$MEMFIT" plan "$model" --json --memory .5GiB | grep -q '"memory_bytes": 536870912,' || fail "plan --memory .5GiB"
+for size in 0 0% 0MiB -1 -1GiB 101% 1e9 nan x '' 1,5GB 1GiBx 0.8 858993459.2 99999999999999999999GiB 999TiB; do
+    expect 2 "plan --memory '$size'" "$MEMFIT" plan "$model" --memory "$size"
+    expect 2 "train --memory '$size'" "$MEMFIT" train "$model" --data synthetic:8 --memory "$size"
+done
+for size in 0 0% 101% x; do expect 2 "replay --memory $size" "$MEMFIT" replay "$trace" --memory $size; done
+expect 2 "train --host-memory 999TiB" "$MEMFIT" train "$model" --data synthetic:8 --host-memory 999TiB
+expect 3 "train --host-memory 1MiB" "$MEMFIT" train "$model" --data synthetic:8 --host-memory 1MiB
+expect 3 "train --memory 100KiB" "$MEMFIT" train "$model" --data synthetic:8 --memory 100KiB
+for c in "plan $model" "train $model --data synthetic:8"; do
+    "$MEMFIT" $c --memory 100 >out 2>err; [ $? = 3 ] || fail "$c --memory 100: exit $?"
+    grep -q '100MiB' err || fail "$c --memory 100: the missing unit is not named"
+done
+
+# ---- train takes the options of plan; a slip in a value is found before anything runs ----
+train="$MEMFIT train $model --data synthetic:8 --steps 1"
+expect 0 "train --html, --dump-graph" $train --html page.html --dump-graph graph.txt
+[ -s page.html ] && [ -s graph.txt ] || fail "train --html, --dump-graph: nothing written"
+expect 0 "train --curve" $train --curve
+expect 4 "train --for" $train --for t4
+expect 4 "train --assume" $train --assume x=3
+expect 4 "train on a card" $train --device cuda:0
+for slip in "--device cuda:x" "--device tpu" "--prefetch x" "--threads 100000" "--threads 4294967297" "--learning-rate 0" "--lr nan" \
+    "--input-shape 8," "--dim x" "--dim x=0" "--epochs -1" "--seed 1.5" "--batch 9223372036854775808" "--validation-split 1" "--data synthetic:5:6"; do
+    expect 2 "train $slip" $train $slip
+done
+expect 2 "plan --threads 100000" "$MEMFIT" plan "$model" --threads 100000
+expect 2 "plan --for nine cards" "$MEMFIT" plan "$model" --for t4,t4,t4,t4,t4,t4,t4,t4,t4
+expect 5 "train --memory-file that is not there" $train --memory-file nothing
+expect 4 "a folder of images" "$MEMFIT" train "$model" --data .
+echo x >x.tfrecord
+expect 4 "a TFRecord" "$MEMFIT" train "$model" --data x.tfrecord
+expect 0 "evaluate --out" "$MEMFIT" evaluate "$model" --data synthetic:8 --out y.npy
+"$MEMFIT" predict "$model" --data synthetic:8 --out z.npy --quiet
+cmp -s y.npy z.npy || fail "evaluate --out and predict --out differ"
+
+# ---- what is written: a device is not replaced by a file, a link stays one, a folder is found before training ----
+mkfifo pipe; timeout 20 cat pipe >read & timeout 20 "$MEMFIT" train "$model" --data synthetic:8 --quiet --out pipe || fail "--out to a pipe: exit $?"
+wait; [ -p pipe ] || fail "--out replaced a pipe by a file"
+cp read piped.keras; expect 0 "what came through the pipe" "$MEMFIT" evaluate piped.keras --data synthetic:8
+echo old >real.keras; ln -s real.keras link.keras
+"$MEMFIT" train "$model" --data synthetic:8 --quiet --out link.keras || fail "--out to a link: exit $?"
+[ -L link.keras ] && "$MEMFIT" plan real.keras >out || fail "--out replaced a link"
+mkdir folder
+"$MEMFIT" train "$model" --data synthetic:8 --out folder >out 2>&1; [ $? = 1 ] || fail "--out to a folder: exit $?"
+grep -q Epoch out && fail "--out to a folder is found only after training"
+expect 2 "--out with an empty name" "$MEMFIT" train "$model" --data synthetic:8 --out ''
+cp "$model" 'a b ü.keras'
+expect 0 "a name with blanks and letters beyond ASCII" "$MEMFIT" train 'a b ü.keras' --data synthetic:8 --out 'c d é.keras'
+[ -s 'c d é.keras' ] || fail "a name with blanks: nothing written"
+ls | grep -q '\.tmp$' && fail "temporary files are left"
 exit $((failures > 0))
