@@ -143,21 +143,27 @@ static uint32_t turned(mf_layer_call *c, uint32_t sequence)
     return mf_g_slice(c->b, sequence, begin, s.dim, stride);
 }
 
+/* What the layer's own options make of a run: the last step or all of them, states, and the mask with a sequence. */
+static void give(mf_layer_call *c, cell kind, bool backwards, const mf_rnn_result *result)
+{
+    bool sequences = mf_json_get_bool(c->config, "return_sequences", false);
+    c->out[0] = !sequences ? result->last : backwards ? turned(c, result->sequence) : result->sequence;
+    c->out_count = 1;
+    if (mf_json_get_bool(c->config, "return_state", false)) {
+        c->out[c->out_count++] = result->last;
+        if (kind == LSTM)
+            c->out[c->out_count++] = result->last_cell;
+    }
+    c->out_mask = sequences ? c->mask : MF_NONE;
+}
+
 static void recurrent_layer(mf_layer_call *c, cell kind)
 {
     recurrent r;
     if (!read_cell(c, kind, &r))
         return;
     mf_rnn_result result = run_cell(c, &r);
-    bool sequences = mf_json_get_bool(c->config, "return_sequences", false);
-    c->out[0] = !sequences ? result.last : r.backwards ? turned(c, result.sequence) : result.sequence;
-    c->out_count = 1;
-    if (mf_json_get_bool(c->config, "return_state", false)) {
-        c->out[c->out_count++] = result.last;
-        if (kind == LSTM)
-            c->out[c->out_count++] = result.last_cell;
-    }
-    c->out_mask = sequences ? c->mask : MF_NONE;
+    give(c, kind, r.backwards, &result);
 }
 
 /* Weights of a recurrent layer are its cell's. */
@@ -214,14 +220,7 @@ void mf_lower_rnn(mf_layer_call *c)
     r.zero = mf_json_get_bool(c->config, "zero_output_for_mask", false);
     mf_rnn_result result = run_cell(&inner, &r);
     c->weights = inner.weights;
-    bool sequences = mf_json_get_bool(c->config, "return_sequences", false);
-    c->out[0] = !sequences ? result.last : r.backwards ? turned(c, result.sequence) : result.sequence;
-    c->out_count = 1;
-    if (mf_json_get_bool(c->config, "return_state", false)) {
-        c->out[c->out_count++] = result.last;
-        if (kind == LSTM)
-            c->out[c->out_count++] = result.last_cell;
-    }
+    give(c, kind, r.backwards, &result);
 }
 
 /* ---- both ways ---- */

@@ -359,33 +359,38 @@ static void optimizer_settings_are_obeyed(void **state)
 }
 
 /* A mask that reaches the output weighs the loss. */
+#define CELL "\"units\":5,\"activation\":\"tanh\",\"recurrent_activation\":\"sigmoid\""
+
+/* Through recurrent layers that give sequences, whichever way their cell is written. */
 static void masks_reach_the_loss(void **state)
 {
     (void)state;
-    char *text = sequential_text(
-        LAYER("InputLayer", "in", ",\"batch_shape\":[null,7],\"dtype\":\"int32\"") "," LAYER(
-            "Embedding", "e",
-            ",\"input_dim\":9,\"output_dim\":4,\"mask_zero\":true") "," LAYER("LSTM", "l",
-                                                                              ",\"units\":5,\"activation\":"
-                                                                              "\"tanh\",\"recurrent_activation\":"
-                                                                              "\"sigmoid\",\"return_sequences\":"
-                                                                              "true") "," LAYER("Dense", "d",
-                                                                                                ",\"units\":3,"
-                                                                                                "\"activation\":"
-                                                                                                "\"softmax\""),
-        "{\"optimizer\":\"sgd\",\"loss\":\"sparse_categorical_crossentropy\"}");
-    mf_model *model = model_from_text(text);
-    mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
-    mf_graph *g = lower_ok(model, &options);
-    for (uint32_t i = 0; i < g->op_count; i++) {
-        if (g->ops[i].kind == MF_OP_LOSS)
-            assert_true(g->ops[i].in[2] != MF_NONE);
-        if (g->ops[i].kind == MF_OP_LSTM)
-            assert_int_equal(g->tensors[g->ops[i].in[4]].dtype, MF_U8);
+    static const char *const layers[] = {
+        LAYER("LSTM", "l", "," CELL ",\"return_sequences\":true"),
+        LAYER("RNN", "l",
+              ",\"return_sequences\":true,\"cell\":{\"class_name\":\"LSTMCell\",\"config\":{\"name\":\"c\"," CELL "}}"),
+        LAYER("Bidirectional", "l",
+              ",\"layer\":{\"class_name\":\"LSTM\",\"config\":{\"name\":\"f\"," CELL ",\"return_sequences\":true}}")};
+    for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
+        char all[2048];
+        snprintf(all, sizeof all, "%s,%s,%s,%s",
+                 LAYER("InputLayer", "in", ",\"batch_shape\":[null,7],\"dtype\":\"int32\""),
+                 LAYER("Embedding", "e", ",\"input_dim\":9,\"output_dim\":4,\"mask_zero\":true"), layers[k],
+                 LAYER("Dense", "d", ",\"units\":3,\"activation\":\"softmax\""));
+        char *text = sequential_text(all, "{\"optimizer\":\"sgd\",\"loss\":\"sparse_categorical_crossentropy\"}");
+        mf_model *model = model_from_text(text);
+        mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+        mf_graph *g = lower_ok(model, &options);
+        for (uint32_t i = 0; i < g->op_count; i++) {
+            if (g->ops[i].kind == MF_OP_LOSS && g->ops[i].in[2] == MF_NONE)
+                fail_msg("the loss has no mask behind %s", layers[k]);
+            if (g->ops[i].kind == MF_OP_LSTM)
+                assert_int_equal(g->tensors[g->ops[i].in[4]].dtype, MF_U8);
+        }
+        mf_graph_destroy(g);
+        mf_model_destroy(model);
+        free(text);
     }
-    mf_graph_destroy(g);
-    mf_model_destroy(model);
-    free(text);
 }
 
 /* Every real file that can be read becomes a graph in every mode, or says what it lacks. */
