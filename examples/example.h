@@ -37,6 +37,19 @@ static inline memfit_model *example_model(const char *name)
     return m;
 }
 
+/* Conv2D(32, 3, relu)-MaxPool-Flatten-Dense(10, softmax) on images of side x side, Adam, mse. */
+static inline memfit_model *example_large_images(int64_t side)
+{
+    memfit_model *m = example_model("s7");
+    memfit_model_add_input(m, 3, (const int64_t[]){side, side, 3});
+    memfit_model_add_conv2d(m, 32, 3, NULL, "relu");
+    memfit_model_add_max_pool2d(m, 2);
+    memfit_model_add_flatten(m);
+    memfit_model_add_dense(m, 10, "softmax");
+    memfit_model_compile(m, "adam", 0, "mse", NULL);
+    return m;
+}
+
 static inline void example_show(const char *what, const memfit_train_result *r)
 {
     char planned[24], measured[24], arena[24];

@@ -9,19 +9,11 @@
 
 int main(void)
 {
-    memfit_model *m = example_model("s7");
-    memfit_model_add_input(m, 3, (const int64_t[]){128, 128, 3});
-    memfit_model_add_conv2d(m, 32, 3, NULL, "relu");
-    memfit_model_add_max_pool2d(m, 2);
-    memfit_model_add_flatten(m);
-    memfit_model_add_dense(m, 10, "softmax");
-    memfit_model_compile(m, "adam", 0, "mse", NULL);
-
     memfit_train_options o;
     memfit_train_result r;
     memfit_error err;
     memfit_train_options_default(&o);
-    o.model = example_save(m);
+    o.model = example_save(example_large_images(128));
     o.data = "synthetic:64";
     o.batch = 64;
     o.memory_bytes = 64 << 20;

@@ -283,6 +283,26 @@ static bool write_header(FILE *file, const cell_writer *w, uint64_t lost, uint64
     return fseek(file, 0, SEEK_SET) == 0 && fwrite(&header, sizeof header, 1, file) == 1;
 }
 
+/* A file written at once: its header comes last, when the cells are counted. */
+static memfit_status begin_save(mf_outfile *out, const char *path, cell_writer *w, memfit_error *err)
+{
+    memfit_status status = mf_os_out_open(out, path, err);
+    if (status)
+        return status;
+    mf_trace_header blank = {0};
+    *w = (cell_writer){.file = out->file, .failed = fwrite(&blank, sizeof blank, 1, out->file) != 1};
+    return MEMFIT_OK;
+}
+
+static memfit_status end_save(mf_outfile *out, const cell_writer *w, uint64_t lost, uint64_t unix_us, memfit_error *err)
+{
+    if (!w->failed && write_header(out->file, w, lost, unix_us))
+        return mf_os_out_commit(out, err);
+    memfit_status status = mf_fail(err, MEMFIT_IO, "%s: writing failed: %s", out->path, strerror(errno));
+    mf_os_out_abandon(out);
+    return status;
+}
+
 /* The sink's lock is held. */
 static void sink_cells(struct mf_trace_sink *sink, void (*write)(cell_writer *, const void *), const void *what,
                        uint64_t events)
@@ -467,12 +487,10 @@ memfit_status memfit_recorder_save(memfit_recorder *recorder, const char *path, 
     uint64_t put, lost;
     memfit_recorder_counts(recorder, &put, &lost);
     mf_outfile out;
-    memfit_status status = mf_os_out_open(&out, path, err);
+    cell_writer w;
+    memfit_status status = begin_save(&out, path, &w, err);
     if (status)
         return status;
-    cell_writer w = {.file = out.file};
-    mf_trace_header blank = {0};
-    w.failed = fwrite(&blank, sizeof blank, 1, out.file) != 1;
     lock(&recorder->names->lock);
     for (uint32_t i = 1; i <= recorder->names->count; i++)
         write_name(&w, i, recorder->names->text + recorder->names->at[i]);
@@ -483,12 +501,7 @@ memfit_status memfit_recorder_save(memfit_recorder *recorder, const char *path, 
     write_merged(recorder, &w, &line);
     for (uint32_t i = 0; i <= recorder->shard_mask; i++)
         unlock(&recorder->shards[i].lock);
-    if (w.failed || !write_header(out.file, &w, lost, recorder->start_unix_us)) {
-        status = mf_fail(err, MEMFIT_IO, "%s: writing failed: %s", path, strerror(errno));
-        mf_os_out_abandon(&out);
-        return status;
-    }
-    return mf_os_out_commit(&out, err);
+    return end_save(&out, &w, lost, recorder->start_unix_us, err);
 }
 
 memfit_status mf_recorder_check(memfit_recorder *recorder, memfit_error *err)
@@ -516,20 +529,13 @@ memfit_status mf_recorder_check(memfit_recorder *recorder, memfit_error *err)
 memfit_status memfit_trace_save(const memfit_trace *trace, const char *path, memfit_error *err)
 {
     mf_outfile out;
-    memfit_status status = mf_os_out_open(&out, path, err);
+    cell_writer w;
+    memfit_status status = begin_save(&out, path, &w, err);
     if (status)
         return status;
-    cell_writer w = {.file = out.file};
-    mf_trace_header blank = {0};
-    w.failed = fwrite(&blank, sizeof blank, 1, out.file) != 1;
     for (uint32_t i = 1; i < trace->info.names; i++)
         write_name(&w, i, trace->names[i]);
     for (uint64_t i = 0; i < trace->info.events; i++)
         write_cells(&w, &trace->events[i], 1);
-    if (w.failed || !write_header(out.file, &w, 0, 0)) {
-        status = mf_fail(err, MEMFIT_IO, "%s: writing failed: %s", path, strerror(errno));
-        mf_os_out_abandon(&out);
-        return status;
-    }
-    return mf_os_out_commit(&out, err);
+    return end_save(&out, &w, 0, 0, err);
 }

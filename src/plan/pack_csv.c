@@ -83,13 +83,19 @@ static memfit_status read_buffer(const mf_csv *csv, const columns *c, unsigned f
     return MEMFIT_OK;
 }
 
+static memfit_status open_table(const memfit_pack_file *f, mf_csv *csv, columns *c, memfit_error *err)
+{
+    mf_csv_open(csv, f->text, f->bytes);
+    memfit_status status = mf_csv_header(csv, err);
+    return status ? status : find_columns(csv, c, err);
+}
+
 static memfit_status read_rows(memfit_pack_file *f, unsigned flags, memfit_error *err)
 {
     mf_csv csv;
     columns c;
-    mf_csv_open(&csv, f->text, f->bytes);
-    memfit_status status = mf_csv_header(&csv, err);
-    if (status || (status = find_columns(&csv, &c, err)))
+    memfit_status status = open_table(f, &csv, &c, err);
+    if (status)
         return status;
     uint64_t sum = 0;
     for (bool more;;) {
@@ -188,9 +194,8 @@ memfit_status mf_pack_file_print(const memfit_pack_file *f, FILE *out, memfit_er
 {
     mf_csv csv;
     columns c;
-    mf_csv_open(&csv, f->text, f->bytes);
-    memfit_status status = mf_csv_header(&csv, err);
-    if (status || (status = find_columns(&csv, &c, err)))
+    memfit_status status = open_table(f, &csv, &c, err);
+    if (status)
         return status;
     put_row(out, csv.name, csv.columns, c.has_offset, c.offset, "offset");
     for (size_t i = 0; i < f->count; i++) {

@@ -3,20 +3,8 @@
 set -u
 logs=$MEMFIT_SOURCE/tests/fixtures/oom-logs
 golden=$MEMFIT_SOURCE/tests/golden
-dir=$(mktemp -d); trap 'rm -rf "$dir"' EXIT
-failures=0
-fail() { echo "FAIL $*"; failures=$((failures + 1)); }
-expect() { # expect STATUS TEXT DESCRIPTION COMMAND...: the exit status, and a text that standard error must hold
-    want=$1 text=$2 what=$3; shift 3
-    out=$("$@" 2>&1 >/dev/null); got=$?
-    [ "$got" = "$want" ] || { fail "$what: exit $got, wanted $want"; echo "$out" | head -3; }
-    case $out in *"$text"*) ;; *) fail "$what: \"$text\" is not in: $out" ;; esac
-}
-key() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$2" | head -1; }
+. "$(dirname "$0")/lib.sh"
 number() { grep -o "\"$1\": [0-9a-z]*" "$2" | head -1 | sed 's/.*: //'; } # the first, wherever it is
-is() { # is FILE KEY VALUE
-    [ "$(key "$2" "$1")" = "$3" ] || fail "$1: $2 is $(key "$2" "$1"), wanted $3"
-}
 
 # ---- explain ----
 log=$logs/torch-too-large.log

@@ -2,19 +2,7 @@
 # memfit replay: its keys, equal runs, limits, and what it says of damaged traces and nonsense options.
 set -u
 traces=$MEMFIT_SOURCE/tests/fixtures/traces
-dir=$(mktemp -d); trap 'rm -rf "$dir"' EXIT
-failures=0
-fail() { echo "FAIL $*"; failures=$((failures + 1)); }
-expect() { # expect STATUS TEXT DESCRIPTION COMMAND...: the exit status, and a text that standard error must hold
-    want=$1 text=$2 what=$3; shift 3
-    out=$("$@" 2>&1 >/dev/null); got=$?
-    [ "$got" = "$want" ] || { fail "$what: exit $got, wanted $want"; echo "$out" | head -3; }
-    case $out in *"$text"*) ;; *) fail "$what: \"$text\" is not in: $out" ;; esac
-}
-key() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$2" | head -1; }
-is() { # is FILE KEY VALUE
-    [ "$(key "$2" "$1")" = "$3" ] || fail "$1: $2 is $(key "$2" "$1"), wanted $3"
-}
+. "$(dirname "$0")/lib.sh"
 
 for t in generated recorded-part; do
     "$MEMFIT" replay --json "$traces/$t.csv" >"$dir/$t" || fail "$t: exit $?"

@@ -133,3 +133,14 @@ double opcheck_total(opcheck *c)
             sum += opcheck_get(c, c->outputs[k], i) * opcheck_get(c, c->dys[k], i);
     return sum;
 }
+
+double opcheck_distance(opcheck *a, uint32_t ta, opcheck *b, uint32_t tb)
+{
+    double error = 0, norm = 0;
+    for (uint64_t i = 0; i < opcheck_count(a, ta); i++) {
+        double x = opcheck_get(a, ta, i), y = opcheck_get(b, tb, i);
+        error += (x - y) * (x - y);
+        norm += y * y;
+    }
+    return norm == 0 ? sqrt(error) : sqrt(error / norm);
+}

@@ -60,5 +60,7 @@ double opcheck_total(opcheck *c);
 double opcheck_get(opcheck *c, uint32_t tensor, uint64_t i);
 void opcheck_set(opcheck *c, uint32_t tensor, uint64_t i, double value);
 uint64_t opcheck_count(const opcheck *c, uint32_t tensor);
+/* |x - y| / |y| of two graphs' tensors; |x - y| where y is zero. */
+double opcheck_distance(opcheck *a, uint32_t ta, opcheck *b, uint32_t tb);
 
 #endif

@@ -7,17 +7,6 @@
 static mf_backend *reference, *other;
 static unsigned own, handed_on;
 
-static double distance(opcheck *a, uint32_t ta, opcheck *b, uint32_t tb)
-{
-    double error = 0, norm = 0;
-    for (uint64_t i = 0; i < opcheck_count(a, ta); i++) {
-        double x = opcheck_get(a, ta, i), y = opcheck_get(b, tb, i);
-        error += (x - y) * (x - y);
-        norm += y * y;
-    }
-    return norm == 0 ? sqrt(error) : sqrt(error / norm);
-}
-
 static void count_kinds(opcheck *c)
 {
     for (uint32_t i = 0; i < c->graph->op_count; i++) {
@@ -42,17 +31,17 @@ static void agrees_with_the_reference(void **state)
         opcheck_run(&a);
         opcheck_run(&b);
         opcheck_run(&a); /* a second run must not depend on the first */
-        if (a.loss != MF_NONE && distance(&a, a.loss, &b, b.loss) > 1e-5)
+        if (a.loss != MF_NONE && opcheck_distance(&a, a.loss, &b, b.loss) > 1e-5)
             fail_msg("%s variant %d: loss %g instead of %g", k->name, v, opcheck_get(&a, a.loss, 0),
                      opcheck_get(&b, b.loss, 0));
         for (uint32_t i = 0; i < a.output_count; i++)
-            if (!(distance(&a, a.outputs[i], &b, b.outputs[i]) <= 1e-5))
+            if (!(opcheck_distance(&a, a.outputs[i], &b, b.outputs[i]) <= 1e-5))
                 fail_msg("%s variant %d output %u: off by %g", k->name, v, i,
-                         distance(&a, a.outputs[i], &b, b.outputs[i]));
+                         opcheck_distance(&a, a.outputs[i], &b, b.outputs[i]));
         for (uint32_t i = 0; i < a.input_count; i++)
-            if (a.gradients[i] != MF_NONE && !(distance(&a, a.gradients[i], &b, b.gradients[i]) <= 1e-5))
+            if (a.gradients[i] != MF_NONE && !(opcheck_distance(&a, a.gradients[i], &b, b.gradients[i]) <= 1e-5))
                 fail_msg("%s variant %d gradient %u: off by %g", k->name, v, i,
-                         distance(&a, a.gradients[i], &b, b.gradients[i]));
+                         opcheck_distance(&a, a.gradients[i], &b, b.gradients[i]));
         opcheck_end(&a);
         opcheck_end(&b);
     }

@@ -62,17 +62,6 @@ static void gradients_agree_with_differences(void **state)
     }
 }
 
-static double distance(opcheck *a, uint32_t ta, opcheck *b, uint32_t tb)
-{
-    double error = 0, norm = 0;
-    for (uint64_t i = 0; i < opcheck_count(a, ta); i++) {
-        double x = opcheck_get(a, ta, i), y = opcheck_get(b, tb, i);
-        error += (x - y) * (x - y);
-        norm += y * y;
-    }
-    return norm == 0 ? sqrt(error) : sqrt(error / norm);
-}
-
 static void float_agrees_with_double(void **state)
 {
     const opcheck_case *k = *state;
@@ -87,12 +76,13 @@ static void float_agrees_with_double(void **state)
         opcheck_run(&f);
         opcheck_run(&d);
         for (uint32_t i = 0; i < f.output_count; i++)
-            if (distance(&f, f.outputs[i], &d, d.outputs[i]) > 2e-6)
-                fail_msg("%s variant %d output %u: %g", k->name, v, i, distance(&f, f.outputs[i], &d, d.outputs[i]));
+            if (opcheck_distance(&f, f.outputs[i], &d, d.outputs[i]) > 2e-6)
+                fail_msg("%s variant %d output %u: %g", k->name, v, i,
+                         opcheck_distance(&f, f.outputs[i], &d, d.outputs[i]));
         for (uint32_t i = 0; i < f.input_count; i++)
-            if (f.gradients[i] != MF_NONE && distance(&f, f.gradients[i], &d, d.gradients[i]) > 1e-5)
+            if (f.gradients[i] != MF_NONE && opcheck_distance(&f, f.gradients[i], &d, d.gradients[i]) > 1e-5)
                 fail_msg("%s variant %d gradient %u: %g", k->name, v, i,
-                         distance(&f, f.gradients[i], &d, d.gradients[i]));
+                         opcheck_distance(&f, f.gradients[i], &d, d.gradients[i]));
         opcheck_end(&f);
         opcheck_end(&d);
     }

@@ -2,9 +2,8 @@
 #ifndef MF_TESTS_PLAN_GRAPHS_H
 #define MF_TESTS_PLAN_GRAPHS_H
 
-#include "test.h"
+#include "graph_parts.h"
 
-#include "graph/build.h"
 #include "plan/plan.h"
 
 typedef struct recipe {
@@ -18,18 +17,6 @@ static uint32_t next_random(uint32_t *state)
 {
     *state = *state * 1664525u + 1013904223u;
     return *state >> 8;
-}
-
-static uint32_t add_weight(mf_build *b, int64_t rows, int64_t columns)
-{
-    mf_variable v = {.name = "w",
-                     .role = MF_VAR_PARAMETER,
-                     .kind = MEMFIT_KIND_PARAMETERS,
-                     .trainable = true,
-                     .dtype = MF_F32,
-                     .shape = {.rank = 2, .dim = {rows, columns}},
-                     .parameter = MF_NONE};
-    return mf_g_use(b, mf_g_variable(b, &v));
 }
 
 /* Dense and pointwise layers in a chain with skips, mean of the result as loss, plain updates. */
@@ -52,7 +39,7 @@ static memfit_status make_graph(void *ctx, const memfit_host *host, mf_mode mode
         int64_t width = mf_g_shape(&b, x).dim[1];
         if (what == 0 && weight_count < 30) {
             int64_t to = 8 << next_random(&random) % 4;
-            weights[weight_count] = add_weight(&b, width, to);
+            weights[weight_count] = parameter(&b, dims(2, width, to, 0, 0));
             x = mf_g_matmul(&b, x, weights[weight_count++], MF_NONE, false, false, 1);
             older = MF_NONE;
         } else if (what == 1) {
@@ -69,7 +56,7 @@ static memfit_status make_graph(void *ctx, const memfit_host *host, mf_mode mode
         }
     }
     if (!weight_count) {
-        weights[weight_count++] = add_weight(&b, mf_g_shape(&b, x).dim[1], 8);
+        weights[weight_count++] = parameter(&b, dims(2, mf_g_shape(&b, x).dim[1], 8, 0, 0));
         x = mf_g_matmul(&b, x, weights[0], MF_NONE, false, false, 1);
     }
     if (mode == MF_MODE_TRAIN) {

@@ -1,24 +1,7 @@
 /* test_graph.c: building graphs, shapes, the backward pass, what vanishes, and lack of memory. */
-#include "test.h"
+#include "graph_parts.h"
 
 #include "graph/build.h"
-
-static mf_shape dims(uint32_t rank, int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return mf_shape_make(rank, (int64_t[]){a, b, c, d});
-}
-
-static uint32_t parameter(mf_build *b, const char *name, mf_shape shape)
-{
-    mf_variable v = {.name = name,
-                     .role = MF_VAR_PARAMETER,
-                     .kind = MEMFIT_KIND_PARAMETERS,
-                     .trainable = true,
-                     .dtype = MF_F32,
-                     .shape = shape,
-                     .parameter = MF_NONE};
-    return mf_g_use(b, mf_g_variable(b, &v));
-}
 
 static mf_window window_of(uint32_t d, int64_t kernel, int64_t stride, const char *padding, const int64_t *spatial)
 {
@@ -38,13 +21,13 @@ static memfit_status small_network(const memfit_host *host, mf_graph **graph, ui
     mf_build b;
     mf_build_begin(&b, host, err);
     uint32_t x = mf_g_input(&b, "x", MF_F32, dims(4, 2, 8, 8, 3));
-    uint32_t k = parameter(&b, "k", dims(4, 3, 3, 3, 4)), c = parameter(&b, "c", dims(1, 4, 0, 0, 0));
+    uint32_t k = parameter(&b, dims(4, 3, 3, 3, 4)), c = parameter(&b, dims(1, 4, 0, 0, 0));
     mf_window same = window_of(2, 3, 1, "same", (int64_t[]){8, 8});
     mf_window pool = window_of(2, 2, 2, "valid", (int64_t[]){8, 8});
     uint32_t y = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_conv(&b, x, k, c, &same));
     y = mf_g_pool_max(&b, y, &pool);
     y = mf_g_view(&b, y, dims(2, 2, 64, 0, 0));
-    uint32_t w = parameter(&b, "w", dims(2, 64, 5, 0, 0));
+    uint32_t w = parameter(&b, dims(2, 64, 5, 0, 0));
     y = mf_g_matmul(&b, y, w, MF_NONE, false, false, 1);
     mf_g_unary(&b, MF_UNARY_TANH, 0, 0, y); /* dead */
     uint32_t loss = mf_g_reduce(&b, MF_REDUCE_SUM, y, 3, false);
@@ -195,7 +178,7 @@ static uint32_t random_op(mf_build *b, rng *r, const uint32_t *made, uint32_t co
         if (s.rank != 4 || s.dim[1] < 3 || s.dim[2] < 3)
             return MF_NONE;
         mf_window w = window_of(2, 3, 1 + draw(r, 2), draw(r, 2) ? "same" : "valid", &s.dim[1]);
-        uint32_t k = parameter(b, "k", dims(4, 3, 3, s.dim[3], 1 + draw(r, 4)));
+        uint32_t k = parameter(b, dims(4, 3, 3, s.dim[3], 1 + draw(r, 4)));
         return mf_g_conv(b, x, k, MF_NONE, &w);
     }
     case 9: {
@@ -222,7 +205,7 @@ static void random_graphs_are_sound(void **state)
         mf_build_begin(&b, NULL, &err);
         uint32_t made[POOL], count = 0, wanted[POOL], gradients[POOL], parameters = 0;
         made[count++] = mf_g_input(&b, "x", MF_F32, dims(4, 2, 7, 6, 3));
-        made[count++] = parameter(&b, "p", dims(4, 2, 7, 6, 3));
+        made[count++] = parameter(&b, dims(4, 2, 7, 6, 3));
         for (uint32_t tries = 0; tries < 60 && count < POOL; tries++) {
             uint32_t y = random_op(&b, &r, made, count);
             if (y != MF_NONE)

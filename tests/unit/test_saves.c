@@ -4,7 +4,7 @@
  * plain and rewritten, and both are run on the reference operations and on the CPU backend: the same gradients, bit for
  * bit where the rewrite says so, and fewer bytes kept.
  */
-#include "test.h"
+#include "graph_parts.h"
 
 #include "graph/build.h"
 #include "ops/interpret.h"
@@ -23,23 +23,6 @@ typedef struct network {
     mf_graph *graph;
     uint32_t gradients[GRADIENTS];
 } network;
-
-static uint32_t parameter(mf_build *b, mf_shape shape)
-{
-    mf_variable v = {.name = "p",
-                     .role = MF_VAR_PARAMETER,
-                     .kind = MEMFIT_KIND_PARAMETERS,
-                     .trainable = true,
-                     .dtype = MF_F32,
-                     .shape = shape,
-                     .parameter = MF_NONE};
-    return mf_g_use(b, mf_g_variable(b, &v));
-}
-
-static mf_shape dims(uint32_t rank, int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return mf_shape_make(rank, (int64_t[]){a, b, c, d});
-}
 
 static mf_window window_of(int64_t kernel, int64_t stride, bool same)
 {
