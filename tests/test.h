@@ -1,4 +1,4 @@
-/* test.h: what every test file includes: cmocka in its odd order, and a few helpers. */
+/* test.h: what every test file includes: cmocka in its odd order, and what most of them want. */
 #ifndef MF_TESTS_TEST_H
 #define MF_TESTS_TEST_H
 

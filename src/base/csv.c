@@ -231,14 +231,3 @@ memfit_status mf_csv_i64(const mf_csv *csv, unsigned column, int64_t *value, mem
     *value = n;
     return MEMFIT_OK;
 }
-
-memfit_status mf_csv_number(const mf_csv *csv, unsigned column, double *value, memfit_error *err)
-{
-    const char *text = mf_csv_string(csv, column);
-    char *end;
-    double n = mf_text_to_double(text, &end);
-    if (end == text || *end || !isfinite(n))
-        return mf_csv_fail(csv, column, err, "is not a number");
-    *value = n;
-    return MEMFIT_OK;
-}

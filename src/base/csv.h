@@ -46,7 +46,6 @@ memfit_status mf_csv_next(mf_csv *csv, bool *more, memfit_error *err);
 const char *mf_csv_string(const mf_csv *csv, unsigned column);
 memfit_status mf_csv_u64(const mf_csv *csv, unsigned column, uint64_t *value, memfit_error *err);
 memfit_status mf_csv_i64(const mf_csv *csv, unsigned column, int64_t *value, memfit_error *err);
-memfit_status mf_csv_number(const mf_csv *csv, unsigned column, double *value, memfit_error *err); /* finite */
 /* DAMAGED at this place: mf_csv_fail(csv, column, err, "must grow"). The field's text is quoted in front. */
 memfit_status mf_csv_fail(const mf_csv *csv, unsigned column, memfit_error *err, const char *format, ...)
     MEMFIT_PRINTF(4, 5);

@@ -35,11 +35,6 @@ const mf_finder *mf_finder_default(void)
     return &real;
 }
 
-const char *mf_library_name(mf_library_id id)
-{
-    return libraries[id].stem;
-}
-
 /* ---- candidates ------------------------------------------------------------------------------------------- */
 
 typedef struct {

@@ -58,8 +58,6 @@ typedef struct mf_library {
     unsigned major;
 } mf_library;
 
-const char *mf_library_name(mf_library_id id); /* "libcuda.so" */
-
 /* Opens the first candidate that loads; `major` 0 takes any. NOT_FOUND lists what was tried and why it failed. A
  * library is never closed again. cuDNN: every sibling of the chosen folder is loaded too, so that no copy from
  * elsewhere mixes in. */

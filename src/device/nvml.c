@@ -148,11 +148,6 @@ void mf_nvml_close(mf_nvml *nvml)
     mf_host_free(nvml->host, nvml, sizeof *nvml);
 }
 
-const char *mf_nvml_path(mf_nvml *nvml)
-{
-    return nvml->library.path;
-}
-
 void mf_nvml_versions(mf_nvml *nvml, char driver[80], char library[80], int *cuda_version)
 {
     driver[0] = library[0] = 0;

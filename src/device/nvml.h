@@ -32,7 +32,6 @@ void mf_nvml_close(mf_nvml *nvml);
 
 void mf_nvml_versions(mf_nvml *nvml, char driver[80], char library[80],
                       int *cuda_version); /* cuda_version: 13000; 0 unknown */
-const char *mf_nvml_path(mf_nvml *nvml);
 memfit_status mf_nvml_card_count(mf_nvml *nvml, unsigned *count, memfit_error *err);
 memfit_status mf_nvml_card_get(mf_nvml *nvml, unsigned index, mf_nvml_card *card, memfit_error *err);
 /* The card of this UUID ("GPU-..."); NOT_FOUND when there is none. */

@@ -661,11 +661,6 @@ static const mf_device_table sim_table = {
 
 /* ---- what tests turn -------------------------------------------------------------------------------------- */
 
-bool mf_sim_is(const mf_device *device)
-{
-    return device->table == &sim_table;
-}
-
 mf_sim_counts mf_sim_get(mf_device *device)
 {
     sim *s = (sim *)device;

@@ -55,7 +55,6 @@ void mf_sim_set_foreign(mf_device *device, uint64_t bytes);
 /* A held stream does nothing until it is let go: its events stay open and waiting for it fails. */
 void mf_sim_hold(mf_device *device, mf_stream stream, bool held);
 void mf_sim_advance_us(mf_device *device, uint64_t us);
-bool mf_sim_is(const mf_device *device);
 /* True when every structure agrees with the others. */
 bool mf_sim_check(mf_device *device, memfit_error *err);
 

@@ -47,14 +47,6 @@ memfit_status mf_build_begin(mf_build *b, const memfit_host *host, memfit_error 
     return b->status;
 }
 
-void mf_build_cancel(mf_build *b)
-{
-    mf_graph_destroy(b->graph);
-    b->graph = NULL;
-    if (mf_build_ok(b))
-        b->status = MEMFIT_MISUSE;
-}
-
 uint32_t mf_build_layer(mf_build *b, const char *name, const char *class_name)
 {
     mf_graph *g = b->graph;

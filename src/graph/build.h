@@ -38,7 +38,6 @@ memfit_status mf_build_begin(mf_build *b, const memfit_host *host, memfit_error 
  * rewritten to the final numbers, as the graph is numbered anew. */
 memfit_status mf_build_end(mf_build *b, mf_graph **graph);
 memfit_status mf_build_end_keeping(mf_build *b, uint32_t root_count, uint32_t *roots, mf_graph **graph);
-void mf_build_cancel(mf_build *b);
 /* Fails the builder (keeps an earlier failure) and returns MF_NONE. */
 uint32_t mf_build_fail(mf_build *b, memfit_status status, const char *format, ...) MEMFIT_PRINTF(3, 4);
 static inline bool mf_build_ok(const mf_build *b)

@@ -494,9 +494,6 @@ typedef struct mf_kind_row {
 const mf_kind_row *mf_kind(mf_op_kind kind);
 const char *mf_kind_name(mf_op_kind kind);
 const char *mf_kind_operands(mf_op_kind kind); /* "x, w, [bias] -> y ..." */
-/* Whether this output may take this input's bytes when nothing reads the input afterwards: types and shapes included.
- */
-bool mf_op_may_alias(const mf_graph *graph, const mf_op *op, uint32_t in, uint32_t out);
 
 /* Work of one operation: floating-point operations, bytes read and written. */
 void mf_op_cost(const mf_graph *graph, const mf_op *op, double *flops, double *bytes);

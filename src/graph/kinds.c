@@ -138,23 +138,6 @@ const char *mf_kind_operands(mf_op_kind kind)
     return (unsigned)kind < MF_OP_COUNT ? texts[kind].operands : "?";
 }
 
-bool mf_op_may_alias(const mf_graph *graph, const mf_op *op, uint32_t in, uint32_t out)
-{
-    const mf_kind_row *row = mf_kind(op->kind);
-    if (!row || in >= op->in_count || out >= op->out_count || op->in[in] == MF_NONE || op->out[out] == MF_NONE)
-        return false;
-    if (row->must_alias)
-        return op->in[in] == op->out[out];
-    if (row->inplace_in == MF_NONE || out != row->inplace_out)
-        return false;
-    /* sums are the same whichever operand gives its bytes */
-    bool symmetric = op->kind == MF_OP_BINARY || op->kind == MF_OP_SUM_N;
-    if (in != row->inplace_in && !symmetric)
-        return false;
-    const mf_tensor *a = &graph->tensors[op->in[in]], *b = &graph->tensors[op->out[out]];
-    return mf_dtype_bytes(a->dtype) == mf_dtype_bytes(b->dtype) && mf_shape_equal(&a->shape, &b->shape);
-}
-
 bool mf_unary_from_output(mf_unary function)
 {
     switch (function) {

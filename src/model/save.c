@@ -678,12 +678,3 @@ memfit_status mf_model_extra(mf_model *model, const char *name, const void **dat
     *bytes = m->bytes;
     return MEMFIT_OK;
 }
-
-/* ---- the optimizer's arrays ------------------------------------------------------------------------------- */
-
-uint32_t mf_keras_optimizer_base(const mf_model *model, uint32_t parameters, uint32_t slots)
-{
-    uint64_t wanted = (uint64_t)parameters * slots;
-    uint64_t base = model->optimizer_count - wanted;
-    return model->optimizer_count >= wanted && base >= 1 && base <= 2 ? (uint32_t)base : MF_NONE;
-}

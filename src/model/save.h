@@ -56,8 +56,4 @@ memfit_status mf_model_save(const memfit_host *host, const mf_model *model, cons
  */
 memfit_status mf_model_extra(mf_model *model, const char *name, const void **data, uint64_t *bytes, memfit_error *err);
 
-/* How many arrays of its own a model's stored optimizer has before the slots: 2 (iteration, learning rate) or 1
- * (Keras 2.12 to 2.15, or a schedule). MF_NONE when the count does not match `parameters` times `slots`. */
-uint32_t mf_keras_optimizer_base(const mf_model *model, uint32_t parameters, uint32_t slots);
-
 #endif

@@ -121,16 +121,6 @@ memfit_status memfit_pool_owner(memfit_pool *pool, memfit_kind kind, const char 
     return status;
 }
 
-bool mf_pool_owner_name(memfit_pool *pool, memfit_owner owner, memfit_kind *kind, char name[64])
-{
-    if (owner >= pool->owner_count)
-        return false;
-    const mf_owner *o = mf_owner_at(pool, owner);
-    *kind = o->kind;
-    memcpy(name, o->name, sizeof o->name);
-    return true;
-}
-
 /* ---- accounts ----------------------------------------------------------------------------------------------- */
 
 static void account_add(mf_account *a, uint64_t bytes)

@@ -276,11 +276,6 @@ void memfit_pool_destroy(memfit_pool *pool)
     bury(device, pool);
 }
 
-memfit_device *mf_pool_device(memfit_pool *pool)
-{
-    return pool->device;
-}
-
 void mf_pool_set_hook(memfit_pool *pool, mf_pool_hook hook, void *ctx)
 {
     pool->hook = hook;

@@ -19,23 +19,9 @@ typedef struct mf_request {
     memfit_stream stream;
 } mf_request;
 
-/* Where the pages stand; pages are the quantum of everything below. */
-typedef struct mf_pool_pages {
-    uint64_t page_bytes;
-    uint64_t limit;    /* pages the limit allows, the fixed cost taken off */
-    uint64_t reserved; /* pages the pool holds */
-    uint64_t idle;     /* of them: no live byte, and nothing waits for them */
-    uint64_t pending;  /* of them: no live byte, but a stream may still use them */
-    uint64_t pinned;   /* of them: hold a live block, but are not full */
-    uint64_t small;    /* of the pinned: held only by blocks of at most 64 KiB */
-    uint64_t needed;   /* new pages the last failed request would have needed at its best place */
-} mf_pool_pages;
-
 /* The functions below take the pool's lock unless their name ends in _locked. */
 /* Every live block in address order, until fn returns false. */
 void mf_pool_walk_blocks_locked(memfit_pool *pool, bool (*fn)(void *ctx, const memfit_block_info *block), void *ctx);
-void mf_pool_walk_pages(memfit_pool *pool, mf_pool_pages *pages);
-void mf_pool_walk_pages_locked(memfit_pool *pool, mf_pool_pages *pages);
 
 /* Every invariant of every structure; INTERNAL with the first that is broken. Costs a walk over everything. */
 memfit_status mf_pool_check(memfit_pool *pool, memfit_error *err);
@@ -60,10 +46,5 @@ typedef void (*mf_pool_hook)(void *ctx, const mf_pool_event *event);
 /* NULL: none. Called on every event from whatever thread, with or without the lock: it must not call the pool. Set it
  * while no other thread uses the pool. */
 void mf_pool_set_hook(memfit_pool *pool, mf_pool_hook hook, void *ctx);
-
-/* Internal view of the owner table: kind and name of an owner; false when there is none of this number. */
-bool mf_pool_owner_name(memfit_pool *pool, memfit_owner owner, memfit_kind *kind, char name[64]);
-
-memfit_device *mf_pool_device(memfit_pool *pool);
 
 #endif

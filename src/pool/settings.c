@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "device/finder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,19 +21,31 @@ memfit_pool_options memfit_pool_options_default(void)
     return (memfit_pool_options){.size = sizeof(memfit_pool_options), .purge_ms = 10000};
 }
 
-/* Known names. Those after the pool's own belong to other parts of memfit, or to its tests. */
+/* Known names: the pool's own, then those of other parts of memfit and of its tests. Each is read somewhere: a name
+ * that is accepted and ignored would be worse than one that is refused. */
 static const char *const known[] = {
-    "MEMFIT_MEMORY",      "MEMFIT_POLICY",      "MEMFIT_SOFT_LIMIT",  "MEMFIT_PURGE_MS",
-    "MEMFIT_PAGE",        "MEMFIT_BULK",        "MEMFIT_SLACK",       "MEMFIT_DEBUG",
-    "MEMFIT_TRACE",       "MEMFIT_DEVICE",      "MEMFIT_THREADS",     "MEMFIT_CACHE",
-    "MEMFIT_LOG",         "MEMFIT_CUDA_LIBDIR", "MEMFIT_CUDA",        "MEMFIT_DOCTOR_ROOT",
-    "MEMFIT_SHARED_DATA", "MEMFIT_SOURCE",      "MEMFIT_GPU_TESTS",   "MEMFIT_GPU_MEMORY",
-    "MEMFIT_SHARE",       "MEMFIT_REPORT",      "MEMFIT_HOST_MEMORY", NULL,
+    "MEMFIT_MEMORY",
+    "MEMFIT_POLICY",
+    "MEMFIT_SOFT_LIMIT",
+    "MEMFIT_PURGE_MS",
+    "MEMFIT_PAGE",
+    "MEMFIT_BULK",
+    "MEMFIT_SLACK",
+    "MEMFIT_DEBUG",
+    "MEMFIT_TRACE",
+#define X(id, name, stem, driver, wheel13, wheel12) "MEMFIT_LIB_" name,
+    MF_LIBRARY_LIST(X)
+#undef X
+        "MEMFIT_CUDA_LIBDIR",
+    "MEMFIT_DOCTOR_ROOT",
+    "MEMFIT_SHARED_DATA",
+    "MEMFIT_SOURCE",
+    NULL,
 };
 
 static bool is_known(const char *name, size_t length)
 {
-    if (!strncmp(name, "MEMFIT_LIB_", 11) || !strncmp(name, "MEMFIT_GOVERN_", 14) || !strncmp(name, "MEMFIT_TEST_", 12))
+    if (!strncmp(name, "MEMFIT_TEST_", 12))
         return true;
     for (size_t i = 0; known[i]; i++)
         if (strlen(known[i]) == length && !strncmp(known[i], name, length))

@@ -269,30 +269,6 @@ memfit_status memfit_pool_get_info(memfit_pool *pool, memfit_pool_info *out, mem
     return MEMFIT_OK;
 }
 
-void mf_pool_walk_pages_locked(memfit_pool *pool, mf_pool_pages *out)
-{
-    const mf_pages *p = &pool->pages;
-    *out = (mf_pool_pages){.page_bytes = p->bytes,
-                           .limit = mf_pages_limit(pool),
-                           .reserved = p->reserved,
-                           .idle = mf_pages_idle(pool),
-                           .needed = pool->refused_pages};
-    for (mf_block *b = pool->first; b; b = b->after) {
-        uint64_t first = (b->start + p->bytes - 1) >> p->shift, past = (b->start + b->bytes) >> p->shift;
-        if (b->state == MF_HOLE && b->lane && past > first)
-            out->pending += past - first;
-        if (b->state == MF_SPAN)
-            out->small++;
-    }
-}
-
-void mf_pool_walk_pages(memfit_pool *pool, mf_pool_pages *out)
-{
-    pthread_mutex_lock(&pool->lock);
-    mf_pool_walk_pages_locked(pool, out);
-    pthread_mutex_unlock(&pool->lock);
-}
-
 /* ---- do all structures agree? ------------------------------------------------------------------------------- */
 
 #define BROKEN(...) return mf_fail(err, MEMFIT_INTERNAL, __VA_ARGS__)

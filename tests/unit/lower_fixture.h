@@ -2,7 +2,7 @@
 #ifndef MF_TESTS_LOWER_FIXTURE_H
 #define MF_TESTS_LOWER_FIXTURE_H
 
-#include "lower_helper.h"
+#include "lower_models.h"
 
 #include <zlib.h>
 

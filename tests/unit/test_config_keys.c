@@ -3,7 +3,7 @@
  * (tests/fixtures/config_keys.json, written by tools/make_key_fixtures.py) against the table of lower_keys.c: every key
  * is known, every default is accepted, and every value that the table does not allow is refused by name, in models too.
  */
-#include "lower_helper.h"
+#include "lower_models.h"
 
 #include "base/os.h"
 #include "model/lower_inner.h"

@@ -31,9 +31,7 @@ static void rows_and_columns_are_read(void **state)
     assert_true(more);
     assert_int_equal(csv.line, 3);
     assert_string_equal(mf_csv_string(&csv, 1), "x y");
-    double number;
-    assert_ok(mf_csv_number(&csv, size, &number, &err), err);
-    assert_true(number == -1500);
+    assert_string_equal(mf_csv_string(&csv, size), "-1.5e3");
     assert_ok(mf_csv_next(&csv, &more, &err), err);
     assert_true(more);
     assert_int_equal(csv.line, 5);

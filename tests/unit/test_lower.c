@@ -1,5 +1,5 @@
 /* test_lower.c: from models to step graphs: the common layers, modes, losses, updates, numbering, lack of memory. */
-#include "lower_helper.h"
+#include "lower_models.h"
 
 #include <dirent.h>
 

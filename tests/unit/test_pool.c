@@ -119,6 +119,13 @@ static void test_environment(void **state)
         {"MEMFIT_MEMORY", "50%", MEMFIT_OK, ""},
         {"MEMFIT_MEMORY", "16 parsecs", MEMFIT_INVALID, "MEMFIT_MEMORY"},
         {"MEMFIT_MEMRY", "16MiB", MEMFIT_INVALID, "MEMFIT_MEMORY"},
+        {"MEMFIT_HOST_MEMORY", "16MiB", MEMFIT_INVALID, "not a setting"},
+        {"MEMFIT_LIB_CUDNN", "/no/such/file", MEMFIT_OK, ""},
+        {"MEMFIT_LIB_CUDDN", "/no/such/file", MEMFIT_INVALID, "not a setting"},
+        {"MEMFIT_BULK", "8MiB", MEMFIT_OK, ""},
+        {"MEMFIT_BULK", "3MiB", MEMFIT_INVALID, "bulk"},
+        {"MEMFIT_SLACK", "2%", MEMFIT_OK, ""},
+        {"MEMFIT_SLACK", "200%", MEMFIT_INVALID, "MEMFIT_SLACK"},
         {"MEMFIT_POLICY", "preallocate", MEMFIT_OK, ""},
         {"MEMFIT_POLICY", "grow", MEMFIT_INVALID, "growth"},
         {"MEMFIT_PURGE_MS", "never", MEMFIT_OK, ""},
@@ -219,6 +226,8 @@ static void test_ledger(void **state)
     assert_ok(memfit_pool_owner(pool, MEMFIT_KIND_GRADIENTS, "conv", &grad, &err), err);
     assert_ok(memfit_pool_owner(pool, MEMFIT_KIND_ACTIVATIONS, "conv", &again, &err), err);
     assert_true(conv == again && conv != grad);
+    drop(pool, get(pool, 1, conv));
+    assert_int_equal(info_of(pool).in_use_peak_bytes, 1);
     /* a peak made of small and large blocks in turn is exact to the byte */
     memfit_address small[100], large = get(pool, 5 * MiB, conv);
     for (unsigned i = 0; i < 100; i++)

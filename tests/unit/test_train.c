@@ -64,30 +64,48 @@ static void what_is_not_there_is_refused(void **state)
 static void schedules_follow_keras(void **state)
 {
     (void)state;
-    /* Values computed by keras.optimizers.schedules. */
+    static const uint64_t at[] = {0, 3, 5, 6, 10, 11, 17, 25};
+    /* Values computed by keras.optimizers.schedules, in float32. */
     static const struct {
-        const char *json;
-        uint64_t at;
-        double rate;
+        const char *class_name, *config;
+        double rate[8];
     } cases[] = {
-        {"0.25", 10, 0.25},
-        {"{\"class_name\":\"ExponentialDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"decay_"
-         "rate\":0.5}}",
-         20, 0.025},
-        {"{\"class_name\":\"ExponentialDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"decay_"
-         "rate\":0.5,\"staircase\":true}}",
-         19, 0.05},
-        {"{\"class_name\":\"InverseTimeDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"decay_"
-         "rate\":0.5}}",
-         20, 0.05},
-        {"{\"class_name\":\"PolynomialDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10,\"end_"
-         "learning_rate\":0.0}}",
-         5, 0.05},
-        {"{\"class_name\":\"CosineDecay\",\"config\":{\"initial_learning_rate\":0.1,\"decay_steps\":10}}", 5, 0.05},
-        {"{\"class_name\":\"CosineDecayRestarts\",\"config\":{\"initial_learning_rate\":0.1,\"first_decay_steps\":10}}",
-         20, 0.05},
-        {"{\"class_name\":\"PiecewiseConstantDecay\",\"config\":{\"boundaries\":[3,6],\"values\":[1.0,0.5,0.1]}}", 4,
-         0.5},
+        {"ExponentialDecay",
+         "\"initial_learning_rate\": 0.1, \"decay_steps\": 10, \"decay_rate\": 0.5, \"staircase\": false",
+         {0.1, 0.081225239, 0.070710681, 0.06597539, 0.050000001, 0.04665165, 0.030778611, 0.01767767}},
+        {"ExponentialDecay",
+         "\"initial_learning_rate\": 0.1, \"decay_steps\": 10, \"decay_rate\": 0.5, \"staircase\": true",
+         {0.1, 0.1, 0.1, 0.1, 0.050000001, 0.050000001, 0.050000001, 0.025}},
+        {"InverseTimeDecay",
+         "\"initial_learning_rate\": 0.1, \"decay_steps\": 10, \"decay_rate\": 0.5, \"staircase\": false",
+         {0.1, 0.086956523, 0.079999998, 0.07692308, 0.06666667, 0.064516135, 0.054054055, 0.044444446}},
+        {"InverseTimeDecay",
+         "\"initial_learning_rate\": 0.1, \"decay_steps\": 10, \"decay_rate\": 0.5, \"staircase\": true",
+         {0.1, 0.1, 0.1, 0.1, 0.06666667, 0.06666667, 0.06666667, 0.050000001}},
+        {"PolynomialDecay",
+         "\"initial_learning_rate\": 0.1, \"decay_steps\": 10, \"end_learning_rate\": 0.01, \"power\": 2.0, \"cycle\": "
+         "false",
+         {0.1, 0.054099999, 0.032499999, 0.0244, 0.0099999998, 0.0099999998, 0.0099999998, 0.0099999998}},
+        {"PolynomialDecay",
+         "\"initial_learning_rate\": 0.1, \"decay_steps\": 10, \"end_learning_rate\": 0.01, \"power\": 1.0, \"cycle\": "
+         "true",
+         {0.1, 0.072999999, 0.055, 0.045999996, 0.0099999998, 0.050499998, 0.023499999, 0.025000002}},
+        {"CosineDecay",
+         "\"initial_learning_rate\": 0.1, \"decay_steps\": 10, \"alpha\": 0.1",
+         {0.1, 0.081450336, 0.054999996, 0.041094225, 0.010000001, 0.010000001, 0.010000001, 0.010000001}},
+        {"CosineDecay",
+         "\"initial_learning_rate\": 0.02, \"decay_steps\": 10, \"alpha\": 0.0, \"warmup_target\": 0.1, "
+         "\"warmup_steps\": 5",
+         {0.02, 0.068000004, 0.1, 0.097552828, 0.049999997, 0.034549143, 0, 0}},
+        {"CosineDecayRestarts",
+         "\"initial_learning_rate\": 0.1, \"first_decay_steps\": 10, \"t_mul\": 2.0, \"m_mul\": 0.5, \"alpha\": 0.05",
+         {0.1, 0.080419801, 0.052499998, 0.037821684, 0.052499998, 0.052207597, 0.039532274, 0.011956215}},
+        {"CosineDecayRestarts",
+         "\"initial_learning_rate\": 0.1, \"first_decay_steps\": 10, \"t_mul\": 1.0, \"m_mul\": 0.9, \"alpha\": 0.0",
+         {0.1, 0.079389267, 0.049999997, 0.034549143, 0.089999996, 0.087797545, 0.018549656, 0.040499996}},
+        {"PiecewiseConstantDecay",
+         "\"boundaries\": [5, 10], \"values\": [0.3, 0.2, 0.1]",
+         {0.30000001, 0.30000001, 0.30000001, 0.2, 0.2, 0.1, 0.1, 0.1}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mf_arena arena;
@@ -95,11 +113,104 @@ static void schedules_follow_keras(void **state)
         mf_schedule s;
         memfit_error err = {0};
         mf_arena_init(&arena, NULL);
-        assert_ok(mf_json_parse(&arena, cases[i].json, strlen(cases[i].json), &json, &err), err);
+        char *text =
+            mf_arena_printf(&arena, "{\"class_name\": \"%s\", \"config\": {%s}}", cases[i].class_name, cases[i].config);
+        assert_ok(mf_json_parse(&arena, text, strlen(text), &json, &err), err);
         assert_ok(mf_schedule_read(json, 0.001, &s, &err), err);
-        assert_true(fabs(mf_schedule_at(&s, cases[i].at) - cases[i].rate) < 1e-7);
+        for (size_t k = 0; k < sizeof at / sizeof *at; k++)
+            if (fabs(mf_schedule_at(&s, at[k]) - cases[i].rate[k]) > 2e-7)
+                fail_msg("%s at %u: %g instead of %g", text, (unsigned)at[k], mf_schedule_at(&s, at[k]),
+                         cases[i].rate[k]);
         mf_arena_destroy(&arena);
     }
+    mf_schedule s;
+    assert_ok(mf_schedule_read(NULL, 0.25, &s, NULL), (memfit_error){0});
+    assert_true(mf_schedule_at(&s, 7) == 0.25);
+}
+
+/* ---- resuming --------------------------------------------------------------------------------------------- */
+
+typedef struct seen {
+    int64_t epoch, step;
+    int64_t epoch_end; /* no padding: compared as bytes */
+    double loss, val_loss, rate, metrics[4];
+} seen;
+
+typedef struct diary {
+    seen events[128];
+    size_t count;
+} diary;
+
+static void note(void *ctx, const memfit_train_event *event)
+{
+    diary *d = ctx;
+    if (d->count == sizeof d->events / sizeof *d->events)
+        return;
+    seen *e = &d->events[d->count++];
+    *e =
+        (seen){event->epoch,         event->step, event->epoch_end, event->loss, event->validated ? event->val_loss : 0,
+               event->learning_rate, {0}};
+    for (uint32_t i = 0; i < event->metric_count && i < 4; i++)
+        e->metrics[i] = event->metrics[i];
+}
+
+/* Stopped in the middle of an epoch, a run goes on as if nothing had been: running means and metrics, the order of the
+ * samples, the rate that a plateau lowered, and how long it still waits before it stops. The rate is so small that
+ * nothing is learned: the validation loss is the same in each epoch, so that both waits count. */
+static void a_resumed_run_is_the_undisturbed_one(void **state)
+{
+    (void)state;
+    enum { PER_EPOCH = 8, STOP = 4 * PER_EPOCH + 4 };
+    static diary whole, part, rest;
+    char model[512], checkpoint[64] = "/tmp/memfit-train-XXXXXX";
+    snprintf(model, sizeof model, "%s/tests/fixtures/train/mlp.keras",
+             getenv("MEMFIT_SOURCE") ? getenv("MEMFIT_SOURCE") : ".");
+    if (access(model, R_OK) != 0)
+        skip();
+    assert_non_null(mkdtemp(checkpoint));
+    strcat(checkpoint, "/c.keras");
+    memfit_train_options o;
+    memfit_train_result r;
+    memfit_error err = {0};
+    memfit_train_options_default(&o);
+    o.model = model;
+    o.data = "synthetic:96";
+    o.validation_split = 1.0 / 3;
+    o.batch = 8;
+    o.epochs = 12;
+    o.seed = 5;
+    o.learning_rate = 1e-30;
+    o.early_stopping = 6;
+    o.reduce_on_plateau = 2;
+    o.progress = note;
+    o.ctx = &whole;
+    assert_ok(memfit_train(&o, &r, &err), err);
+    assert_true(r.stopped_early);
+    assert_int_equal(r.epochs, 7);
+    assert_int_equal(whole.count, 7 * (PER_EPOCH + 1));
+
+    memfit_train_options first = o;
+    first.checkpoint = checkpoint;
+    first.save_freq = STOP;
+    first.steps = STOP;
+    first.ctx = &part;
+    assert_ok(memfit_train(&first, &r, &err), err);
+    memfit_train_options second = o;
+    second.resume = checkpoint;
+    second.ctx = &rest;
+    assert_ok(memfit_train(&second, &r, &err), err);
+    size_t before = 4 * (PER_EPOCH + 1) + 4;
+    assert_int_equal(rest.count, whole.count - before);
+    for (size_t i = 0; i < rest.count; i++)
+        if (memcmp(&rest.events[i], &whole.events[before + i], sizeof *rest.events) != 0)
+            fail_msg("epoch %lld step %lld: loss %.9g, %.9g undisturbed; rate %g, %g; metric %.9g, %.9g",
+                     (long long)rest.events[i].epoch, (long long)rest.events[i].step, rest.events[i].loss,
+                     whole.events[before + i].loss, rest.events[i].rate, whole.events[before + i].rate,
+                     rest.events[i].metrics[0], whole.events[before + i].metrics[0]);
+    assert_true(whole.events[0].rate > 99 * whole.events[whole.count - 1].rate); /* the plateau did cut it */
+    unlink(checkpoint);
+    *strrchr(checkpoint, '/') = 0;
+    rmdir(checkpoint);
 }
 
 /* Starting fails cleanly wherever host memory runs out: nothing is left behind. */
@@ -138,6 +249,7 @@ int main(void)
         cmocka_unit_test(the_guard_traps),
         cmocka_unit_test(what_is_not_there_is_refused),
         cmocka_unit_test(schedules_follow_keras),
+        cmocka_unit_test(a_resumed_run_is_the_undisturbed_one),
         cmocka_unit_test(starting_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

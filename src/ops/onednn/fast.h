@@ -81,7 +81,7 @@ extern const fast_rule fast_moving_average, fast_loss, fast_loss_grad, fast_upda
 extern const fast_rule fast_lstm, fast_lstm_grad, fast_gru, fast_gru_grad, fast_simple_rnn, fast_simple_rnn_grad;
 extern const fast_rule fast_square_sum, fast_clip_global, fast_check_finite, fast_clip;
 
-/* ---- small helpers ---- */
+/* ---- small parts ---- */
 static inline const mf_tensor *fast_in(const fast_kernel *k, uint32_t i)
 {
     return i < k->op->in_count && k->op->in[i] != MF_NONE ? &k->graph->tensors[k->op->in[i]] : NULL;

@@ -72,13 +72,6 @@ static memfit_status failed(dnnl_status_t status, const char *what, memfit_error
     return mf_fail(err, MEMFIT_INTERNAL, "oneDNN refused a %s (status %d)", what, (int)status);
 }
 
-char *mf_dnn_version(char *text, size_t text_bytes)
-{
-    const dnnl_version_t *v = dnnl_version();
-    snprintf(text, text_bytes, "%d.%d.%d", v->major, v->minor, v->patch);
-    return text;
-}
-
 void mf_dnn_cache(bool on)
 {
     dnnl_set_primitive_cache_capacity(on ? 4096 : 0);

@@ -22,8 +22,6 @@ typedef struct mf_dnn_engine mf_dnn_engine; /* the library's engine and stream *
 
 memfit_status mf_dnn_engine_create(const memfit_host *host, mf_dnn_engine **engine, memfit_error *err);
 void mf_dnn_engine_destroy(mf_dnn_engine *engine);
-/* "2.6.3" into text; returns it */
-char *mf_dnn_version(char *text, size_t text_bytes);
 /* While primitives are made, equal ones share code; afterwards the library need keep nothing. */
 void mf_dnn_cache(bool on);
 

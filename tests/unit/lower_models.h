@@ -1,6 +1,6 @@
-/* lower_helper.h: small models for the tests of lowering, written as the layers of a Sequential model. */
-#ifndef MF_TESTS_LOWER_HELPER_H
-#define MF_TESTS_LOWER_HELPER_H
+/* lower_models.h: small models for the tests of lowering, written as the layers of a Sequential model. */
+#ifndef MF_TESTS_LOWER_MODELS_H
+#define MF_TESTS_LOWER_MODELS_H
 
 #include "test.h"
 
