@@ -40,6 +40,9 @@ typedef struct mf_backend_table {
     memfit_status (*run)(mf_kernel *kernel, const mf_operands *operands, const mf_run_scalars *scalars,
                          memfit_error *err);
     void (*release)(mf_backend *backend, mf_kernel *kernel);
+    /* Optional: takes over an operation that follows this kernel's everywhere and changes its only output in place. The
+     * result is the same bits and the workspace no larger; false: nothing has changed. */
+    bool (*absorb)(mf_backend *backend, mf_kernel *kernel, const mf_graph *graph, uint32_t next);
 } mf_backend_table;
 
 struct mf_backend {

@@ -102,6 +102,45 @@ static memfit_status ready_one(mf_executor *x, const mf_phase *phase, ready_phas
     return status;
 }
 
+/*
+ * Operations that follow another at each of its steps and change its result in place may become part of its kernel
+ * (mf_backend_table.absorb); their steps then run nothing. follower[op]: the one that follows it everywhere, MF_NONE
+ * before any step was seen, MF_SEVERAL when the steps differ.
+ */
+#define MF_SEVERAL (MF_NONE - 1)
+
+static uint32_t follower_at(const mf_phase *phase, const ready_phase *ready, uint32_t i)
+{
+    const ready_step *a = &ready->steps[i], *b = i + 1 < phase->step_count ? a + 1 : NULL;
+    bool in_place = b && a->kernel && b->kernel && a->op->out_count == 1 && b->op->in_count == 1 &&
+                    b->op->out_count == 1 && b->op->in[0] == a->op->out[0] && a->op->when == b->op->when &&
+                    a->operands.out[0] == b->operands.in[0] && b->operands.in[0] == b->operands.out[0];
+    return in_place ? phase->steps[i + 1].op : MF_SEVERAL;
+}
+
+static memfit_status absorb_followers(mf_executor *x, const mf_phase *phase, ready_phase *ready, memfit_error *err)
+{
+    if (!x->backend->table->absorb)
+        return MEMFIT_OK;
+    uint32_t *follower = MF_NEW_ARRAY(&x->arena, uint32_t, phase->graph->op_count + 1);
+    if (!follower)
+        return no_memory(err);
+    for (uint32_t i = 0; i < phase->graph->op_count; i++)
+        follower[i] = MF_NONE;
+    for (uint32_t i = 0; i < phase->step_count; i++) {
+        uint32_t op = phase->steps[i].op, next = follower_at(phase, ready, i);
+        follower[op] = follower[op] == MF_NONE || follower[op] == next ? next : MF_SEVERAL;
+    }
+    for (uint32_t i = 0; i < phase->graph->op_count; i++)
+        if (follower[i] < MF_SEVERAL &&
+            !x->backend->table->absorb(x->backend, ready->kernels[i], phase->graph, follower[i]))
+            follower[i] = MF_SEVERAL;
+    for (uint32_t i = 0; i + 1 < phase->step_count; i++)
+        if (follower[phase->steps[i].op] < MF_SEVERAL)
+            ready->steps[i + 1].kernel = NULL;
+    return MEMFIT_OK;
+}
+
 /* For the poison: which placed ranges end with which step. */
 static memfit_status list_released(mf_executor *x, const mf_phase *phase, ready_phase *ready, memfit_error *err)
 {
@@ -147,6 +186,8 @@ memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, c
             status = no_memory(err);
         for (uint32_t i = 0; i < phase->step_count && status == MEMFIT_OK; i++)
             status = ready_one(x, phase, ready, i, err);
+        if (status == MEMFIT_OK)
+            status = absorb_followers(x, phase, ready, err);
         if (status == MEMFIT_OK && x->options.poison)
             status = list_released(x, phase, ready, err);
     }

@@ -33,6 +33,7 @@ struct fast_kernel {
     const mf_graph *graph;
     const mf_op *op;
     mf_dnn *dnn, *dnn2;
+    bool relu;              /* applied to the result: a following operation was absorbed */
     mf_kernel *reference;   /* when no rule serves */
     struct fast_wide *wide; /* 16-bit operands: converted copies around a float32 kernel */
     union {

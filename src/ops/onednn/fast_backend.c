@@ -354,7 +354,33 @@ static void fast_destroy(mf_backend *backend)
     mf_host_free(backend->host, b, sizeof *b);
 }
 
-static const mf_backend_table fast_table = {"onednn", fast_destroy, fast_query, fast_prepare, fast_run, fast_release};
+/* A relu behind a convolution or product is one of its post-ops: a pass over the result less. */
+static bool fast_absorb(mf_backend *backend, mf_kernel *kernel, const mf_graph *graph, uint32_t next)
+{
+    (void)backend;
+    fast_kernel *k = (fast_kernel *)kernel;
+    const mf_op *op = &graph->ops[next];
+    bool fits = (k->rule == &fast_conv || k->rule == &fast_matmul) && k->dnn && !k->relu && !fast_adds(k, 0) &&
+                op->kind == MF_OP_UNARY && op->attr.unary.function == MF_UNARY_RELU && op->in[0] == k->op->out[0] &&
+                graph->tensors[op->in[0]].dtype == MF_F32 && graph->tensors[op->out[0]].dtype == MF_F32;
+    uint64_t before, after;
+    memfit_error err;
+    if (!fits || k->rule->bind(k, false, &before, &err) != MEMFIT_OK)
+        return false;
+    mf_dnn *alone = k->dnn;
+    k->relu = true;
+    if (k->rule->bind(k, false, &after, &err) == MEMFIT_OK && after <= before &&
+        k->rule->bind(k, true, &after, &err) == MEMFIT_OK) {
+        mf_dnn_destroy(alone);
+        return true;
+    }
+    k->dnn = alone;
+    k->relu = false;
+    return false;
+}
+
+static const mf_backend_table fast_table = {"onednn", fast_destroy, fast_query, fast_prepare,
+                                            fast_run, fast_release, fast_absorb};
 
 /* Denormals are zero, in and out, in every thread of the team. */
 static void flush_denormals(unsigned threads)

@@ -39,6 +39,7 @@ static memfit_status bind_conv(fast_kernel *k, bool create, uint64_t *workspace,
     if (!describe_conv(k, fast_in(k, 0), fast_out(k, 0), MF_DNN_FORWARD, &c))
         return fast_no(err);
     c.bias = fast_in(k, 2) != NULL;
+    c.relu = k->relu;
     return mf_dnn_conv_make(k->backend->engine, &c, create ? &k->dnn : NULL, workspace, err);
 }
 
@@ -145,6 +146,7 @@ static memfit_status bind_matmul(fast_kernel *k, bool create, uint64_t *workspac
     mf_dnn_matmul mm;
     if (!describe_matmul(k, &mm))
         return fast_no(err);
+    mm.relu = k->relu;
     return mf_dnn_matmul_make(k->backend->engine, &mm, create ? &k->dnn : NULL, workspace, err);
 }
 

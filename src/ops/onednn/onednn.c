@@ -165,12 +165,40 @@ static dnnl_status_t add_stage(builder *b, dnnl_primitive_desc_t pd, const argum
     return s;
 }
 
+/* Attributes every primitive gets: our scratchpad; the result times `scale`, added to what the destination holds, and
+ * clipped at zero. */
+static dnnl_status_t make_attr(bool sum, bool relu, float scale, dnnl_primitive_attr_t *attr)
+{
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t s = dnnl_primitive_attr_create(attr);
+    if (s != dnnl_success)
+        return s;
+    s = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    if (s == dnnl_success)
+        s = dnnl_post_ops_create(&ops);
+    if (s == dnnl_success && scale != 1.0f)
+        s = mf_dnn_scale(*attr, ops, scale);
+    if (s == dnnl_success && sum)
+        s = mf_dnn_sum(ops);
+    if (s == dnnl_success && relu)
+        s = mf_dnn_relu(ops);
+    if (s == dnnl_success)
+        s = dnnl_primitive_attr_set_post_ops(*attr, ops);
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    if (s != dnnl_success) {
+        dnnl_primitive_attr_destroy(*attr);
+        *attr = NULL;
+    }
+    return s;
+}
+
 static dnnl_status_t add_reorder(builder *b, mf_dnn_layout from, argument from_arg, mf_dnn_layout to, argument to_arg,
                                  bool sum)
 {
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t pd;
-    dnnl_status_t s = mf_dnn_attr(sum, 1, &attr);
+    dnnl_status_t s = make_attr(sum, false, 1, &attr);
     if (s != dnnl_success)
         return s;
     s = dnnl_reorder_primitive_desc_create(&pd, from, b->engine->engine, to, b->engine->engine, attr);
@@ -526,7 +554,7 @@ memfit_status mf_dnn_conv_make(mf_dnn_engine *engine, const mf_dnn_conv *conv, m
     dnnl_primitive_attr_t attr = NULL;
     dnnl_status_t s = describe(conv, &l);
     if (s == dnnl_success)
-        s = mf_dnn_attr(false, 1, &attr);
+        s = make_attr(false, conv->relu, 1, &attr);
     if (s == dnnl_success)
         s = make_conv(&b, conv, &l, attr);
     if (attr)
@@ -570,7 +598,7 @@ memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm,
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd;
     if (s == dnnl_success)
-        s = mf_dnn_attr(mm->accumulate, (float)mm->scale, &attr);
+        s = make_attr(mm->accumulate, mm->relu, (float)mm->scale, &attr);
     if (s == dnnl_success)
         s = mf_dnn_desc_matmul(&pd, engine->engine, MF_DNN_LAYOUT(a), MF_DNN_LAYOUT(w),
                                mm->bias ? MF_DNN_LAYOUT(bias) : NULL, MF_DNN_LAYOUT(c), attr);

@@ -35,16 +35,17 @@ typedef struct mf_dnn_conv {
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
     bool bias;
     bool accumulate; /* GRAD_WEIGHTS: dw += ..., db += ... */
+    bool relu;       /* FORWARD: y = max(0, ...) */
     mf_dtype dtype;  /* of all tensors */
 } mf_dnn_conv;
 
-/* c = scale * op(a) op(b) [+ bias] [+ c]; operands in order: a, b, [bias], c. Batches of 1 broadcast. */
+/* c = [relu of] scale * op(a) op(b) [+ bias] [+ c]; operands in order: a, b, [bias], c. Batches of 1 broadcast. */
 typedef struct mf_dnn_matmul {
     int64_t batch_a, batch_b; /* equal, or one of them 1 */
     int64_t m, n, k;
     bool trans_a, trans_b;
     bool bias;
-    bool accumulate;
+    bool accumulate, relu;
     double scale;
     mf_dtype dtype;
 } mf_dnn_matmul;

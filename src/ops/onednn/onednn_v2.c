@@ -17,29 +17,20 @@ void mf_dnn_layout_drop(dnnl_memory_desc_t *layout)
     (void)layout;
 }
 
-dnnl_status_t mf_dnn_attr(bool sum, float scale, dnnl_primitive_attr_t *attr)
+dnnl_status_t mf_dnn_scale(dnnl_primitive_attr_t attr, dnnl_post_ops_t ops, float scale)
 {
-    dnnl_status_t s = dnnl_primitive_attr_create(attr);
-    if (s != dnnl_success)
-        return s;
-    s = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
-    if (s == dnnl_success && scale != 1.0f)
-        s = dnnl_primitive_attr_set_output_scales(*attr, 1, 0, &scale);
-    dnnl_post_ops_t ops = NULL;
-    if (s == dnnl_success && sum) {
-        s = dnnl_post_ops_create(&ops);
-        if (s == dnnl_success)
-            s = dnnl_post_ops_append_sum(ops, 1.0f);
-        if (s == dnnl_success)
-            s = dnnl_primitive_attr_set_post_ops(*attr, ops);
-    }
-    if (ops)
-        dnnl_post_ops_destroy(ops);
-    if (s != dnnl_success) {
-        dnnl_primitive_attr_destroy(*attr);
-        *attr = NULL;
-    }
-    return s;
+    (void)ops;
+    return dnnl_primitive_attr_set_output_scales(attr, 1, 0, &scale);
+}
+
+dnnl_status_t mf_dnn_relu(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+
+dnnl_status_t mf_dnn_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f);
 }
 
 dnnl_status_t mf_dnn_desc_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
