@@ -49,6 +49,23 @@ typedef struct mf_k_rnn {
     int64_t mask_step;
 } mf_k_rnn;
 
+/* A convolution in two dimensions with few input channels. */
+enum { MF_K_FEW_TAPS = 48 }; /* rows x columns x channels of the kernel, the bias, and filling up */
+
+typedef struct mf_k_few {
+    int64_t batch, channels, out_channels, in[2], out[2], kernel[2], stride[2], before[2];
+} mf_k_few;
+
+static inline int64_t mf_k_few_row(const mf_k_few *k) /* floats of x under one row of the output */
+{
+    return ((k->out[1] - 1) * k->stride[1] + k->kernel[1]) * k->channels;
+}
+
+static inline uint64_t mf_k_few_floats(const mf_k_few *k) /* workspace of one thread */
+{
+    return (uint64_t)((k->kernel[0] + 1) * mf_k_few_row(k) + MF_K_FEW_TAPS * k->out_channels + 15) / 16 * 16;
+}
+
 typedef struct mf_k_loss {
     mf_loss function;
     int64_t rows, columns;         /* the last axis is reduced within a row */
@@ -98,6 +115,8 @@ typedef struct mf_k_loss {
       (const float *dy, const float *x, const float *mean, const float *rstd, const float *gamma, float *dx,           \
        float *dgamma, float *dbeta, int64_t rows, int64_t c, bool rms, const bool add[2], float *workspace,            \
        int threads))                                                                                                   \
+    X(void, few_grad,                                                                                                  \
+      (const mf_k_few *k, const float *x, const float *dy, float *dw, float *db, bool add, float *space, int threads)) \
     /* the sum over all rows, times factor */                                                                          \
     X(double, loss, (const mf_k_loss *k, const float *p, const void *t, const float *weight))                          \
     X(void, loss_grad,                                                                                                 \

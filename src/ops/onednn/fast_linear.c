@@ -78,6 +78,24 @@ static memfit_status run_grad_data(fast_kernel *k, const mf_operands *o, const m
 
 const fast_rule fast_conv_grad_data = {bind_grad_data, run_grad_data};
 
+/* With up to four input channels an own kernel is faster than the library's, where the processor has wide vectors. */
+static bool has_few(fast_kernel *k, const mf_dnn_conv *c)
+{
+    int64_t taps = c->kernel[0] * c->kernel[1] * c->in_channels;
+    if (c->dims != 2 || c->groups != 1 || c->in_channels > 4 || c->out_channels % 32 || taps + 12 > MF_K_FEW_TAPS ||
+        c->dilation[0] != 1 || c->dilation[1] != 1 || strcmp(k->backend->k->name, "avx512") != 0)
+        return false;
+    k->u.few = (mf_k_few){.batch = c->batch, .channels = c->in_channels, .out_channels = c->out_channels};
+    for (int i = 0; i < 2; i++) {
+        k->u.few.in[i] = c->in[i];
+        k->u.few.out[i] = c->out[i];
+        k->u.few.kernel[i] = c->kernel[i];
+        k->u.few.stride[i] = c->stride[i];
+        k->u.few.before[i] = c->before[i];
+    }
+    return true;
+}
+
 static memfit_status bind_grad_weights(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
 {
     mf_dnn_conv c;
@@ -87,6 +105,11 @@ static memfit_status bind_grad_weights(fast_kernel *k, bool create, uint64_t *wo
     c.accumulate = fast_adds(k, 0);
     if (c.bias && fast_adds(k, 1) != c.accumulate)
         return fast_no(err);
+    k->few = has_few(k, &c);
+    if (k->few) {
+        *workspace = mf_k_few_floats(&k->u.few) * sizeof(float) * (uint64_t)fast_threads(k);
+        return MEMFIT_OK;
+    }
     return mf_dnn_conv_make(k->backend->engine, &c, create ? &k->dnn : NULL, workspace, err);
 }
 
@@ -94,6 +117,11 @@ static memfit_status run_grad_weights(fast_kernel *k, const mf_operands *o, cons
 {
     (void)s;
     void *operands[4] = {o->in[0], o->in[1], o->out[0], fast_out(k, 1) ? o->out[1] : NULL};
+    if (k->few) {
+        k->backend->k->few_grad(&k->u.few, operands[0], operands[1], operands[2], operands[3], fast_adds(k, 0),
+                                o->workspace, fast_threads(k));
+        return MEMFIT_OK;
+    }
     return mf_dnn_run(k->dnn, operands, o->workspace, err);
 }
 
