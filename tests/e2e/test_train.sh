@@ -56,7 +56,7 @@ for limit in 4500000 5000000 5500000 6000000; do
     run plan "$f/cnn.keras" --memory $limit --quiet || continue
     run train "$f/cnn.keras" --data synthetic:150 --validation-split 0.3 --memory $limit --quiet || fail "planned, not trained: $limit"
 done
-expect 2 "unit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 800
+expect 3 "unit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 800
 expect 5 "nowhere.npz" train "$f/cnn.keras" --data "$t/nowhere.npz"
 : >"$t/empty.npz"
 expect 5 "is empty" train "$f/cnn.keras" --data "$t/empty.npz"

@@ -27,8 +27,8 @@ dnnl_status_t mf_dnn_layout_strided(dnnl_memory_desc_t *made, int rank, const dn
 dnnl_status_t mf_dnn_layout_any(dnnl_memory_desc_t *made, int rank, const dnnl_dims_t dims, dnnl_data_type_t type);
 void mf_dnn_layout_drop(dnnl_memory_desc_t *layout);
 
-/* The result times `scale`, in the attributes or among the post-ops; post-ops that clip at zero, and that add to what the
- * destination holds. */
+/* The result times `scale`, in the attributes or among the post-ops; post-ops that clip at zero, and that add to what
+ * the destination holds. */
 dnnl_status_t mf_dnn_scale(dnnl_primitive_attr_t attr, dnnl_post_ops_t ops, float scale);
 dnnl_status_t mf_dnn_relu(dnnl_post_ops_t ops);
 dnnl_status_t mf_dnn_sum(dnnl_post_ops_t ops);
