@@ -141,8 +141,11 @@ void *mf_arena_alloc(mf_arena *arena, size_t bytes)
             block = b->bytes * 2 < ((size_t)1 << 20) ? b->bytes * 2 : (size_t)1 << 20;
         if (block < need + sizeof *b)
             block = need + sizeof *b;
-        if (arena->limit_bytes && arena->bytes + block > arena->limit_bytes)
-            return NULL;
+        if (arena->limit_bytes && arena->bytes + block > arena->limit_bytes) { /* what is left may do for this one */
+            block = need + sizeof *b;
+            if (arena->bytes + block > arena->limit_bytes)
+                return NULL;
+        }
         mf_arena_block *fresh = mf_host_alloc(arena->host, block);
         if (!fresh)
             return NULL;

@@ -1,9 +1,9 @@
 /*
  * checkpoint.c: see checkpoint.h.
  *
- * The extra member "memfit.state" is little-endian and fixed in size: magic, version, the state struct's fields as
- * 64-bit words, then the metrics' states. Accumulated gradients are not kept: a checkpoint is written between steps,
- * where they are dead.
+ * The extra member "memfit.state" is little-endian: magic, version, the state struct's fields as 64-bit words, then the
+ * metrics' states one after the other, whole (that of an AUC is 800 numbers). Version 1 kept two of each. Accumulated
+ * gradients are not kept: a checkpoint is written between steps, where they are dead.
  */
 #include "train/checkpoint.h"
 
@@ -14,15 +14,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STATE_VERSION = 1, STATE_WORDS = 16, METRIC_WORDS = 4 };
+enum { STATE_VERSION = 2, STATE_WORDS = 16 };
 static const char member_name[] = "memfit.state";
 
 typedef struct state_block {
     char magic[8]; /* "memfit01" */
     uint64_t version, words;
     uint64_t word[STATE_WORDS];
-    uint64_t metric_count;
-    float metric[MEMFIT_MOST_METRICS][METRIC_WORDS];
+    uint64_t metric_bytes; /* behind this */
 } state_block;
 
 struct mf_checkpoint {
@@ -35,7 +34,8 @@ struct mf_checkpoint {
     int64_t iteration;       /* what the optimizer's first array points at */
     float rate, scale;
     int64_t scale_steps;
-    state_block state;
+    state_block *state; /* and the metrics' bytes */
+    uint64_t state_bytes;
 };
 
 static uint64_t bits(double d)
@@ -52,10 +52,28 @@ static double number(uint64_t u)
     return d;
 }
 
+/* The state of metric i; NULL when the plan has it not in memory. */
+static void *metric_state(const mf_trainer *t, uint32_t i, uint64_t *bytes)
+{
+    const mf_variable *v = &mf_trainer_graph(t)->variables[t->metrics[i].variable];
+    *bytes = mf_shape_count(&v->shape) * mf_dtype_bytes(v->dtype);
+    return mf_executor_variable(t->executor, t->metrics[i].variable);
+}
+
+static uint64_t metrics_bytes(const mf_trainer *t)
+{
+    uint64_t sum = 0, bytes;
+    for (uint32_t i = 0; i < t->metric_count; i++) {
+        metric_state(t, i, &bytes);
+        sum += bytes;
+    }
+    return sum;
+}
+
 static void pack_state(mf_checkpoint *c)
 {
     const struct mf_train_state *s = &c->trainer->state;
-    state_block *b = &c->state;
+    state_block *b = c->state;
     memcpy(b->magic, "memfit01", 8);
     b->version = STATE_VERSION;
     b->words = STATE_WORDS;
@@ -76,12 +94,29 @@ static void pack_state(mf_checkpoint *c)
                                          s->steps,
                                          (uint64_t)c->trainer->plan->pieces};
     memcpy(b->word, words, sizeof words);
-    b->metric_count = c->trainer->metric_count;
+    b->metric_bytes = c->state_bytes - sizeof *b;
+    unsigned char *out = (unsigned char *)(b + 1);
     for (uint32_t i = 0; i < c->trainer->metric_count; i++) {
-        const float *state = mf_executor_variable(c->trainer->executor, c->trainer->metrics[i].variable);
+        uint64_t bytes;
+        const void *state = metric_state(c->trainer, i, &bytes);
         if (state)
-            memcpy(b->metric[i], state, 2 * sizeof(float));
+            memcpy(out, state, bytes);
+        out += bytes;
     }
+}
+
+static memfit_status read_block(const void *data, uint64_t bytes, state_block *b, memfit_error *err)
+{
+    if (bytes < sizeof *b)
+        return mf_fail(err, MEMFIT_DAMAGED, "the checkpoint's state has %llu bytes where %zu or more are expected",
+                       (unsigned long long)bytes, sizeof *b);
+    memcpy(b, data, sizeof *b);
+    if (memcmp(b->magic, "memfit01", 8) != 0 || b->version != STATE_VERSION || b->words != STATE_WORDS)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "the checkpoint was written by another version of memfit");
+    if (b->metric_bytes != bytes - sizeof *b)
+        return mf_fail(err, MEMFIT_DAMAGED, "the checkpoint's state has %llu bytes of metrics where %llu are announced",
+                       (unsigned long long)(bytes - sizeof *b), (unsigned long long)b->metric_bytes);
+    return MEMFIT_OK;
 }
 
 int64_t mf_checkpoint_pieces(mf_trainer *t)
@@ -89,9 +124,9 @@ int64_t mf_checkpoint_pieces(mf_trainer *t)
     const void *data;
     uint64_t bytes;
     state_block b;
-    if (mf_model_extra(t->model, member_name, &data, &bytes, NULL) != MEMFIT_OK || bytes != sizeof b)
+    if (mf_model_extra(t->model, member_name, &data, &bytes, NULL) != MEMFIT_OK ||
+        read_block(data, bytes, &b, NULL) != MEMFIT_OK)
         return 0;
-    memcpy(&b, data, sizeof b);
     return b.word[15] <= INT32_MAX ? (int64_t)b.word[15] : 0;
 }
 
@@ -103,12 +138,9 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     state_block b;
-    if (bytes != sizeof b)
-        return mf_fail(err, MEMFIT_DAMAGED, "the checkpoint's state has %llu bytes where %llu are expected",
-                       (unsigned long long)bytes, (unsigned long long)sizeof b);
-    memcpy(&b, data, sizeof b);
-    if (memcmp(b.magic, "memfit01", 8) != 0 || b.version != STATE_VERSION || b.words != STATE_WORDS)
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "the checkpoint was written by another version of memfit");
+    status = read_block(data, bytes, &b, err);
+    if (status != MEMFIT_OK)
+        return status;
     struct mf_train_state *s = &t->state;
     s->iteration = b.word[0];
     s->epoch = b.word[1];
@@ -125,10 +157,15 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     s->waited = b.word[12];
     s->plateau_waited = b.word[13];
     s->steps = b.word[14];
-    for (uint32_t i = 0; i < t->metric_count && i < b.metric_count; i++) {
-        float *state = mf_executor_variable(t->executor, t->metrics[i].variable);
+    if (b.metric_bytes != metrics_bytes(t)) /* other metrics than before: they begin anew */
+        return MEMFIT_OK;
+    const unsigned char *in = (const unsigned char *)data + sizeof b;
+    for (uint32_t i = 0; i < t->metric_count; i++) {
+        uint64_t size;
+        void *state = metric_state(t, i, &size);
         if (state)
-            memcpy(state, b.metric[i], 2 * sizeof(float));
+            memcpy(state, in, size);
+        in += size;
     }
     return MEMFIT_OK;
 }
@@ -226,7 +263,9 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
     c->variable_count = g->variable_count;
     c->weights = mf_host_zalloc(t->host, g->variable_count * sizeof *c->weights);
     c->optimizer = mf_host_zalloc(t->host, (g->variable_count + 2) * sizeof *c->optimizer);
-    memfit_status status = c->weights && c->optimizer
+    c->state_bytes = sizeof *c->state + metrics_bytes(t);
+    c->state = mf_host_zalloc(t->host, c->state_bytes);
+    memfit_status status = c->weights && c->optimizer && c->state
                                ? MEMFIT_OK
                                : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
     mf_arena_init(&c->arena, t->host);
@@ -247,8 +286,8 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
                              .extra_name = member_name}; /* a resumed run's result is no checkpoint */
         if (t->options->out)
             status = mf_saver_create(t->host, t->model, &o, &c->plain, err);
-        o.extra = &c->state;
-        o.extra_bytes = sizeof c->state;
+        o.extra = c->state;
+        o.extra_bytes = c->state_bytes;
         if (status == MEMFIT_OK && t->options->checkpoint)
             status = mf_saver_create(t->host, t->model, &o, &c->with_state, err);
     }
@@ -273,6 +312,7 @@ void mf_checkpoint_destroy(mf_checkpoint *c)
     mf_arena_destroy(&c->arena);
     mf_host_free(host, c->weights, n * sizeof *c->weights);
     mf_host_free(host, c->optimizer, (n + 2) * sizeof *c->optimizer);
+    mf_host_free(host, c->state, c->state_bytes);
     mf_host_free(host, c, sizeof *c);
 }
 

@@ -58,7 +58,7 @@ names = npy("<U1", (10,), "abcdefghij".encode("utf-32-le"))
 npz("more.npz", x=x, y=y, class_names=names, mean=npy("<f8", (), [0.5]), x_test=npy("<f4", (3, 8, 8, 1), images(3)))
 npz("first.npz", x=npy("<f4", (N, 1, 8, 8), images(N)), y=y)
 npz("weights.npz", x=x, y=y, sample_weight=npy("<f4", (N, 2), [1.0] * 2 * N))
-npz("weights_nan.npz", x=x, y=y, sample_weight=npy("<f4", (N,), changed([1.0] * N, 7, float("nan"))))
+npz("weights_nan.npz", x=x, y=y, sample_weight=npy("<f4", (N,), changed([1.0] * N, 0, float("nan"))))
 npz("wide.npz", x=x, y=npy("<i8", (N,), changed(labels, 31, 2**32)))
 with open(os.path.join(folder, "only.npy"), "wb") as f:
     f.write(x)

@@ -41,7 +41,7 @@ bad 5 "it holds x alone" only.npy
 bad 5 "has (1, 8, 8)" first.npz
 grep -q "moveaxis" err || fail "channels first: no hint"
 bad 5 "sample_weight has shape (50, 2)" weights.npz
-bad 5 "sample_weight of sample 7 is nan" weights_nan.npz
+bad 5 "sample_weight of sample 0 is nan" weights_nan.npz
 bad 5 "y of sample 31 is 4.29497e+09" wide.npz
 for weights in '{"-1": 2, "1": 1}' '{"cat": 2}' '{"1": "x"}' '[1, 2]' '{}' '{"0": 1'; do
     echo "$weights" >weights.json

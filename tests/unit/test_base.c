@@ -180,6 +180,21 @@ static void files_do_not_depend_on_the_locale(void **state)
         skip();
 }
 
+static void arenas_keep_their_limit(void **state)
+{
+    (void)state;
+    mf_arena arena;
+    mf_arena_init(&arena, NULL);
+    arena.limit_bytes = 10000;
+    assert_non_null(mf_arena_alloc(&arena, 100));
+    assert_null(mf_arena_alloc(&arena, 9000)); /* a first block of 4096 is there already */
+    assert_non_null(mf_arena_alloc(&arena, 5000));
+    while (mf_arena_alloc(&arena, 500))
+        assert_true(arena.bytes <= arena.limit_bytes);
+    assert_true(arena.bytes <= arena.limit_bytes);
+    mf_arena_destroy(&arena);
+}
+
 /* A host hears back the sizes it was asked for, zero included. */
 static void hosts_hear_the_same_sizes(void **state)
 {
@@ -209,10 +224,14 @@ static void json_errors_name_the_place(void **state)
         assert_int_equal(mf_json_parse(&arena, bad[i], strlen(bad[i]), &root, &err), MEMFIT_DAMAGED);
         assert_non_null(strstr(err.message, "line 1"));
     }
-    char deep[1000];
-    memset(deep, '[', sizeof deep);
+    char deep[2 * MF_JSON_MOST_DEPTH + 2];
+    memset(deep, '[', MF_JSON_MOST_DEPTH + 1);
+    memset(deep + MF_JSON_MOST_DEPTH + 1, ']', MF_JSON_MOST_DEPTH + 1);
     mf_json *root;
-    assert_int_equal(mf_json_parse(&arena, deep, sizeof deep, &root, NULL), MEMFIT_DAMAGED);
+    assert_int_equal(mf_json_parse(&arena, deep + 1, 2 * MF_JSON_MOST_DEPTH, &root, NULL), MEMFIT_OK);
+    memfit_error err;
+    assert_int_equal(mf_json_parse(&arena, deep, sizeof deep, &root, &err), MEMFIT_DAMAGED);
+    assert_non_null(strstr(err.message, "nested too deeply"));
     mf_arena_destroy(&arena);
 }
 
@@ -310,6 +329,7 @@ int main(void)
         cmocka_unit_test(json_numbers_are_exact),
         cmocka_unit_test(files_do_not_depend_on_the_locale),
         cmocka_unit_test(hosts_hear_the_same_sizes),
+        cmocka_unit_test(arenas_keep_their_limit),
         cmocka_unit_test(json_errors_name_the_place),
         cmocka_unit_test(arenas_survive_failing_hosts),
         cmocka_unit_test(files_are_written_whole),

@@ -1,6 +1,8 @@
 /* test_graph.c: building graphs, shapes, the backward pass, what vanishes, and lack of memory. */
 #include "graph_parts.h"
 
+#include "graph/optimizer.h"
+
 #include "graph/build.h"
 
 static mf_window window_of(uint32_t d, int64_t kernel, int64_t stride, const char *padding, const int64_t *spatial)
@@ -66,6 +68,48 @@ static void backward_pass_of_a_small_network(void **state)
             assert_int_equal(mf_kind(MF_OP_UNARY_GRAD)->inplace_in, 0);
         }
     mf_graph_destroy(g);
+}
+
+/* What an optimizer is when the file says no more than its name: Keras 3's get_config() of each. */
+static void optimizer_defaults_are_kerass(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double rate;
+        mf_update_attr u;
+    } rows[] = {
+        {"sgd", 0.01, {0}},
+        {"rmsprop", 0.001, {.rho = 0.9, .epsilon = 1e-7}},
+        {"adam", 0.001, {.beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7}},
+        {"adamw", 0.001, {.beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7, .weight_decay = 0.004}},
+        {"nadam", 0.001, {.beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7}},
+        {"adamax", 0.001, {.beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7}},
+        {"adagrad", 0.001, {.epsilon = 1e-7, .initial = 0.1}},
+        {"adadelta", 0.001, {.rho = 0.95, .epsilon = 1e-7}},
+        {"adafactor",
+         0.001,
+         {.beta_2 = -0.8, .epsilon = 1e-30, .epsilon_2 = 0.001, .clip_threshold = 1, .relative_step = 1}},
+        {"lion", 0.001, {.beta_1 = 0.9, .beta_2 = 0.99}},
+        {"ftrl", 0.001, {.learning_rate_power = -0.5, .initial = 0.1}},
+        {"lamb", 0.001, {.beta_1 = 0.9, .beta_2 = 0.999, .epsilon = 1e-7}},
+    };
+    assert_int_equal(sizeof rows / sizeof *rows, MF_OPTIMIZER_COUNT);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mf_optimizer which;
+        mf_optimizer_settings s;
+        assert_true(mf_optimizer_parse(rows[i].name, &which));
+        mf_optimizer_defaults(which, &s);
+        const mf_update_attr *a = &s.update, *b = &rows[i].u;
+        if (mf_optimizer_learning_rate(which) != rows[i].rate || a->momentum != b->momentum || a->rho != b->rho ||
+            a->beta_1 != b->beta_1 || a->beta_2 != b->beta_2 || a->epsilon != b->epsilon ||
+            a->weight_decay != b->weight_decay || a->l1 != b->l1 || a->l2 != b->l2 ||
+            a->l2_shrinkage != b->l2_shrinkage || a->learning_rate_power != b->learning_rate_power ||
+            a->initial != b->initial || a->relative_step != b->relative_step || a->epsilon_2 != b->epsilon_2 ||
+            a->clip_threshold != b->clip_threshold || a->beta != b->beta || a->nesterov || a->centered || a->amsgrad ||
+            s.ema_momentum != 0.99)
+            fail_msg("%s: other defaults than Keras has", rows[i].name);
+    }
 }
 
 static void every_failing_allocation_is_survived(void **state)
@@ -270,9 +314,13 @@ static void damaged_graphs_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backward_pass_of_a_small_network), cmocka_unit_test(every_failing_allocation_is_survived),
-        cmocka_unit_test(wrong_shapes_are_refused),         cmocka_unit_test(padding_is_kerass),
-        cmocka_unit_test(random_graphs_are_sound),          cmocka_unit_test(damaged_graphs_are_found),
+        cmocka_unit_test(backward_pass_of_a_small_network),
+        cmocka_unit_test(optimizer_defaults_are_kerass),
+        cmocka_unit_test(every_failing_allocation_is_survived),
+        cmocka_unit_test(wrong_shapes_are_refused),
+        cmocka_unit_test(padding_is_kerass),
+        cmocka_unit_test(random_graphs_are_sound),
+        cmocka_unit_test(damaged_graphs_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -375,6 +375,54 @@ static void damage_is_survived(void **state)
     }
 }
 
+static unsigned char *put(unsigned char *p, uint64_t value, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        *p++ = (unsigned char)(value >> 8 * i);
+    return p;
+}
+
+/* An index whose every entry is the same node below it, five deep: small in the file, endless to walk. */
+static void circles_are_noticed(void **state)
+{
+    (void)state;
+    enum { DEEP = 5, WIDE = 32, NODE = 24 + 8 * (2 * WIDE + 1) };
+    opened o;
+    open_fixture(&o, "plain.h5");
+    unsigned char *copy = calloc(1, o.map.bytes + DEEP * NODE);
+    memcpy(copy, o.map.data, o.map.bytes);
+    uint64_t top = 0;
+    for (uint64_t i = 0; i + 6 < o.map.bytes && !top; i++)
+        if (memcmp(copy + i, "TREE\0\0", 6) == 0) /* the root's, by being the first */
+            top = i;
+    assert_true(top > 0);
+    uint64_t symbols = 0;
+    for (unsigned i = 0; i < 8; i++)
+        symbols |= (uint64_t)copy[top + 32 + i] << 8 * i;
+    for (unsigned level = 0; level < DEEP; level++) {
+        uint64_t here = level + 1 == DEEP ? top : o.map.bytes + level * NODE;
+        uint64_t below = level ? o.map.bytes + (level - 1) * NODE : symbols;
+        unsigned char *p = copy + here;
+        memcpy(p, "TREE", 4);
+        p = put(p + 4, (uint64_t)level << 8, 2);
+        p = put(p, WIDE, 2);
+        p = put(p, UINT64_MAX, 8);
+        p = put(p, UINT64_MAX, 8);
+        for (unsigned i = 0; i < WIDE; i++) {
+            p = put(p, 0, 8);
+            p = put(p, below, 8);
+        }
+    }
+    mf_hdf5 file;
+    mf_hdf5_group group;
+    memfit_error err;
+    assert_ok(mf_hdf5_open(&file, copy, o.map.bytes + DEEP * NODE, "circles", &err), err);
+    assert_int_equal(mf_hdf5_group_open(&file, &o.arena, file.root, &group, &err), MEMFIT_DAMAGED);
+    assert_non_null(strstr(err.message, "circles"));
+    free(copy);
+    close_fixture(&o);
+}
+
 static void lack_of_memory_is_survived(void **state)
 {
     (void)state;
@@ -414,6 +462,7 @@ int main(void)
         cmocka_unit_test(what_is_not_read_is_named),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(damage_is_survived),
+        cmocka_unit_test(circles_are_noticed),
         cmocka_unit_test(lack_of_memory_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -610,6 +610,18 @@ static void test_names(void **state)
     assert_string_equal(memfit_diagnosis_cause_words((memfit_diagnosis_cause)99), "?");
 }
 
+/* A number no memory has is no size: it is passed over, not turned into another one. */
+static void absurd_sizes_are_passed_over(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 99999999999999999999.00 GiB. "
+        "GPU 0 has a total capacity of 7.79 GiB of which 1.00 GiB is free.\n";
+    mf_oom_facts facts;
+    mf_oom_read(text, sizeof text - 1, &facts);
+    assert_int_equal(facts.request, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -626,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_classes_tried),
         cmocka_unit_test(test_classes_documented),
+        cmocka_unit_test(absurd_sizes_are_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,211 @@
+/*
+ * test_os.c: files are written whole or not at all. The calls that matter are taken over here: they keep a record of
+ * their order, and fail, stop short or are interrupted when told to.
+ */
+#include "test.h"
+
+#include "base/os.h"
+#include "device/device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+static struct {
+    char journal[64]; /* w: a write, s: a file synced, d: a folder synced, r: renamed */
+    size_t shortest;  /* a write takes no more than this; 0: all */
+    int interrupted;  /* so many writes are, first */
+    int fail;         /* 'w', 's', 'r' or 'f' (fallocate) fails from now on */
+    int why;
+} system_calls;
+
+static void note(char what)
+{
+    size_t n = strlen(system_calls.journal);
+    if (n + 1 < sizeof system_calls.journal)
+        system_calls.journal[n] = what;
+}
+
+static bool fails(int what)
+{
+    if (system_calls.fail != what)
+        return false;
+    errno = system_calls.why;
+    return true;
+}
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    if (fd > 2) {
+        if (system_calls.interrupted) {
+            system_calls.interrupted--;
+            errno = EINTR;
+            return -1;
+        }
+        if (fails('w'))
+            return -1;
+        note('w');
+        if (system_calls.shortest && bytes > system_calls.shortest)
+            bytes = system_calls.shortest;
+    }
+    return syscall(SYS_write, fd, data, bytes);
+}
+
+int fsync(int fd)
+{
+    struct stat st;
+    bool folder = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+    if (!folder && fails('s'))
+        return -1;
+    note(folder ? 'd' : 's');
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    if (fails('r'))
+        return -1;
+    note('r');
+    return (int)syscall(SYS_rename, from, to);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t bytes)
+{
+    return fails('f') ? -1 : (int)syscall(SYS_fallocate, fd, mode, at, bytes);
+}
+
+static char folder[64], path[96];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    memset(&system_calls, 0, sizeof system_calls);
+    snprintf(folder, sizeof folder, "/tmp/memfit-os-XXXXXX");
+    if (!mkdtemp(folder))
+        return 1;
+    snprintf(path, sizeof path, "%s/file", folder);
+    FILE *f = fopen(path, "w");
+    return !f || fputs("old", f) < 0 || fclose(f) != 0;
+}
+
+/* Removing the folder fails when a temporary file was left in it. */
+static int drop_folder(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void file_holds(const char *text)
+{
+    char got[256] = "";
+    assert_true(mf_os_read_text(path, got, sizeof got));
+    assert_string_equal(got, text);
+}
+
+static memfit_status write_raw(const char *text, memfit_error *err)
+{
+    mf_rawfile out;
+    memfit_status status = mf_os_raw_open(&out, path, err);
+    if (status == MEMFIT_OK && (status = mf_os_raw_write(&out, text, strlen(text), err)) != MEMFIT_OK)
+        mf_os_raw_abandon(&out);
+    else if (status == MEMFIT_OK)
+        status = mf_os_raw_commit(&out, err);
+    return status;
+}
+
+static memfit_status write_stream(const char *text, memfit_error *err)
+{
+    mf_outfile out;
+    memfit_status status = mf_os_out_open(&out, path, err);
+    if (status == MEMFIT_OK) {
+        fputs(text, out.file);
+        status = mf_os_out_commit(&out, err);
+    }
+    return status;
+}
+
+/* The bytes are on the disk before the name points at them, and the name before success is reported. */
+static void synced_before_and_after_the_rename(void **state)
+{
+    (void)state;
+    memfit_error err;
+    assert_ok(write_raw("new", &err), err);
+    assert_string_equal(system_calls.journal, "wsrd");
+    file_holds("new");
+    memset(system_calls.journal, 0, sizeof system_calls.journal);
+    assert_ok(write_stream("newer", &err), err);
+    const char *tail = strchr(system_calls.journal, 's'); /* stdio may write by a call of its own */
+    assert_non_null(tail);
+    assert_string_equal(tail, "srd");
+    file_holds("newer");
+}
+
+static void short_and_interrupted_writes_are_continued(void **state)
+{
+    (void)state;
+    memfit_error err;
+    system_calls.shortest = 3;
+    system_calls.interrupted = 2;
+    assert_ok(write_raw("ten bytes.", &err), err);
+    assert_string_equal(system_calls.journal, "wwwwsrd");
+    file_holds("ten bytes.");
+}
+
+static void what_was_there_survives_a_failure(void **state)
+{
+    (void)state;
+    static const struct {
+        int fail, why;
+        const char *says;
+    } cases[] = {{'w', ENOSPC, "No space left"}, {'s', EIO, "Input/output"}, {'r', EACCES, "Permission"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memfit_error err;
+        system_calls.fail = cases[i].fail;
+        system_calls.why = cases[i].why;
+        assert_int_equal(write_raw("new", &err), MEMFIT_IO);
+        assert_non_null(strstr(err.message, cases[i].says));
+        if (cases[i].fail != 'w') {
+            assert_int_equal(write_stream("new", &err), MEMFIT_IO);
+            assert_non_null(strstr(err.message, cases[i].says));
+        }
+        file_holds("old");
+    }
+}
+
+/* Memory the system refuses after all is not booked. */
+static void a_refused_page_is_not_counted(void **state)
+{
+    (void)state;
+    memfit_device *device;
+    memfit_error err;
+    memfit_device_options o = memfit_device_options_default();
+    o.capacity_bytes = 1 << 30;
+    assert_ok(memfit_device_open("cpu", &o, &device, &err), err);
+    memfit_device_info before, after;
+    assert_ok(memfit_device_get_info(device, &before, &err), err);
+    system_calls.fail = 'f';
+    system_calls.why = ENOMEM;
+    mf_physical page;
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(device->table->create(device, 10 << 20, &page, &err), MEMFIT_OUT_OF_MEMORY);
+    system_calls.fail = 0;
+    assert_ok(device->table->create(device, 10 << 20, &page, &err), err);
+    assert_ok(device->table->release(device, page, 10 << 20, &err), err);
+    assert_ok(memfit_device_get_info(device, &after, &err), err);
+    assert_int_equal(before.total_bytes, after.total_bytes);
+    assert_ok(memfit_device_close(device, &err), err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(synced_before_and_after_the_rename, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(short_and_interrupted_writes_are_continued, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(what_was_there_survives_a_failure, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(a_refused_page_is_not_counted, make_folder, drop_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
