@@ -3,7 +3,9 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "memfit/model.h"
 #include "memfit/train.h"
+#include "model/save.h"
 #include "train/reserve.h"
 #include "train/schedule.h"
 
@@ -128,6 +130,14 @@ static void schedules_follow_keras(void **state)
     assert_true(mf_schedule_at(&s, 7) == 0.25);
 }
 
+/* False when the fixtures are not there. */
+static bool fixture_path(const char *name, char *path, size_t bytes)
+{
+    const char *source = getenv("MEMFIT_SOURCE");
+    snprintf(path, bytes, "%s/tests/fixtures/%s", source ? source : ".", name);
+    return access(path, R_OK) == 0;
+}
+
 /* ---- resuming --------------------------------------------------------------------------------------------- */
 
 typedef struct seen {
@@ -157,16 +167,12 @@ static void note(void *ctx, const memfit_train_event *event)
 /* Stopped in the middle of an epoch, a run goes on as if nothing had been: running means and metrics, the order of the
  * samples, the rate that a plateau lowered, and how long it still waits before it stops. The rate is so small that
  * nothing is learned: the validation loss is the same in each epoch, so that both waits count. */
-static void a_resumed_run_is_the_undisturbed_one(void **state)
+static void check_resuming(const char *model)
 {
-    (void)state;
     enum { PER_EPOCH = 8, STOP = 4 * PER_EPOCH + 4 };
     static diary whole, part, rest;
-    char model[512], checkpoint[64] = "/tmp/memfit-train-XXXXXX";
-    snprintf(model, sizeof model, "%s/tests/fixtures/train/mlp.keras",
-             getenv("MEMFIT_SOURCE") ? getenv("MEMFIT_SOURCE") : ".");
-    if (access(model, R_OK) != 0)
-        skip();
+    whole.count = part.count = rest.count = 0;
+    char checkpoint[64] = "/tmp/memfit-train-XXXXXX";
     assert_non_null(mkdtemp(checkpoint));
     strcat(checkpoint, "/c.keras");
     memfit_train_options o;
@@ -213,14 +219,91 @@ static void a_resumed_run_is_the_undisturbed_one(void **state)
     rmdir(checkpoint);
 }
 
+static void a_resumed_run_is_the_undisturbed_one(void **state)
+{
+    (void)state;
+    char path[512];
+    if (!fixture_path("train/mlp.keras", path, sizeof path))
+        skip();
+    check_resuming(path);
+
+    memfit_model *m; /* an AUC's state is a table, not a sum and a count */
+    memfit_error err = {0};
+    assert_ok(memfit_model_create_sequential(NULL, "auc", &m, &err), err);
+    memfit_model_add_input(m, 1, (const int64_t[]){6});
+    memfit_model_add_dense(m, 5, "relu");
+    memfit_model_add_dense(m, 1, "sigmoid");
+    memfit_model_compile(m, "sgd", 0, "binary_crossentropy", "auc");
+    snprintf(path, sizeof path, "/tmp/memfit-auc-%d.keras", (int)getpid());
+    assert_ok(memfit_model_save(m, path, &err), err);
+    memfit_model_destroy(m);
+    check_resuming(path);
+    unlink(path);
+}
+
+/* One training step of a float16 model whose loss scale and count of good steps were set so before. */
+static void step_at_scale(float scale, int64_t good, float *scale_after, int64_t *good_after, int64_t *iteration)
+{
+    char path[512], out[64];
+    assert_true(fixture_path("keras/mixed.keras", path, sizeof path));
+    snprintf(out, sizeof out, "/tmp/memfit-scale-%d.keras", (int)getpid());
+    mf_model *model;
+    memfit_error err = {0};
+    assert_ok(mf_model_load(NULL, path, &model, &err), err);
+    mf_save_options save = {.loss_scale = &scale, .scale_steps = &good};
+    mf_save_array arrays[64];
+    assert_true(model->optimizer_count <= 64);
+    for (uint32_t i = 0; i < model->optimizer_count; i++)
+        arrays[i] = (mf_save_array){
+            .dtype = model->optimizer[i].dtype, .shape = model->optimizer[i].shape, .data = model->optimizer[i].data};
+    save.optimizer = arrays;
+    save.optimizer_count = model->optimizer_count;
+    assert_ok(mf_model_save(NULL, model, &save, out, &err), err);
+    mf_model_destroy(model);
+    memfit_train_options o;
+    memfit_train_result r;
+    memfit_train_options_default(&o);
+    o.model = o.out = out;
+    o.data = "synthetic:4";
+    o.batch = 4;
+    assert_ok(memfit_train(&o, &r, &err), err);
+    assert_int_equal(r.steps, 1);
+    assert_ok(mf_model_load(NULL, out, &model, &err), err);
+    assert_true(model->outer_optimizer_count >= 4 && model->optimizer_count >= 1);
+    memcpy(good_after, model->outer_optimizer[2].data, 8);
+    memcpy(scale_after, model->outer_optimizer[3].data, 4);
+    *iteration = 0;
+    memcpy(iteration, model->optimizer[0].data, model->optimizer[0].bytes);
+    mf_model_destroy(model);
+    unlink(out);
+}
+
+/* Halved when a gradient overflows, which is no step; doubled after 2000 good ones. */
+static void the_loss_scale_moves_as_in_keras(void **state)
+{
+    (void)state;
+    char path[512];
+    if (!fixture_path("keras/mixed.keras", path, sizeof path))
+        skip();
+    float scale;
+    int64_t good, counted, skipped;
+    step_at_scale(2, 10, &scale, &good, &counted);
+    assert_true(scale == 2 && good == 11);
+    step_at_scale(2, 1998, &scale, &good, &counted);
+    assert_true(scale == 2 && good == 1999);
+    step_at_scale(2, 1999, &scale, &good, &counted);
+    assert_true(scale == 4 && good == 0);
+    step_at_scale(0x1p100f, 10, &scale, &good, &skipped);
+    assert_true(scale == 0x1p99f && good == 0);
+    assert_int_equal(skipped, counted - 1);
+}
+
 /* Starting fails cleanly wherever host memory runs out: nothing is left behind. */
 static void starting_survives_lack_of_memory(void **state)
 {
     (void)state;
     char model[512];
-    snprintf(model, sizeof model, "%s/tests/fixtures/train/mlp.keras",
-             getenv("MEMFIT_SOURCE") ? getenv("MEMFIT_SOURCE") : ".");
-    if (access(model, R_OK) != 0)
+    if (!fixture_path("train/mlp.keras", model, sizeof model))
         skip();
     uint64_t step = 1;
     for (uint64_t n = 1;; n += step) {
@@ -250,6 +333,7 @@ int main(void)
         cmocka_unit_test(what_is_not_there_is_refused),
         cmocka_unit_test(schedules_follow_keras),
         cmocka_unit_test(a_resumed_run_is_the_undisturbed_one),
+        cmocka_unit_test(the_loss_scale_moves_as_in_keras),
         cmocka_unit_test(starting_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
