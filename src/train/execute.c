@@ -326,7 +326,9 @@ memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, const mf_run_s
 
 void *mf_executor_variable(const mf_executor *x, uint32_t variable)
 {
-    uint64_t at = variable < x->plan->variable_count ? x->plan->variable_offsets[variable] : MF_NO_OFFSET;
+    /* The state of an optimizer is in the file, and takes no room where nothing is trained. */
+    bool kept = variable < x->plan->variable_count && x->plan->variable_bytes[variable];
+    uint64_t at = kept ? x->plan->variable_offsets[variable] : MF_NO_OFFSET;
     return at == MF_NO_OFFSET ? NULL : x->base + at;
 }
 

@@ -111,6 +111,13 @@ expect 0 "evaluate --out" "$MEMFIT" evaluate "$model" --data synthetic:8 --out y
 "$MEMFIT" predict "$model" --data synthetic:8 --out z.npy --quiet
 cmp -s y.npy z.npy || fail "evaluate --out and predict --out differ"
 
+# A trained file holds the optimizer's state too: evaluating in small batches once wrote it behind the arena.
+for b in 1 2 64; do
+    "$MEMFIT" evaluate "$fixtures/train/mlp.keras" --data synthetic:8 --batch $b --json | grep '"loss"' >loss.$b
+    expect 0 "predict, batch $b" "$MEMFIT" predict "$fixtures/train/mlp.keras" --data synthetic:8 --batch $b
+    [ -s loss.$b ] || fail "evaluate, batch $b"
+done
+
 # ---- what is written: a device is not replaced by a file, a link stays one, a folder is found before training ----
 mkfifo pipe; timeout 20 cat pipe >read & timeout 20 "$MEMFIT" train "$model" --data synthetic:8 --quiet --out pipe || fail "--out to a pipe: exit $?"
 wait; [ -p pipe ] || fail "--out replaced a pipe by a file"
