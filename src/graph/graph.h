@@ -48,7 +48,7 @@
  *                   loss_scale, as is what REGULARIZE adds to a gradient; CHECK_FINITE divides it out
  *   METRIC          state: two numbers, total and count (means, accuracies, RMSE: squares, LOSS_VALUE: pred is the
  * loss); PRECISION true and false positives, RECALL true positives and false negatives; AUC (4, thresholds): true
- * positives, true negatives, false positives, false negatives UPDATE          weight decay first (param -=
+ * positives, false positives, true negatives, false negatives UPDATE          weight decay first (param -=
  * param*decay*rate), then the rule; slots in Keras's order
  *
  * Recurrent kinds: h has every step's state at its own time index, whichever way time runs; masked steps repeat the
@@ -227,7 +227,7 @@ typedef struct mf_update_attr {
 } mf_update_attr;
 
 /* State: (total, count) for means; (true positives, false positives) for precision, (true positives, false negatives)
- * for recall; for AUC (4, 200): true positives, true negatives, false positives, false negatives at 200 thresholds. */
+ * for recall; for AUC (4, 200): true positives, false positives, true negatives, false negatives at 200 thresholds. */
 typedef struct mf_metric_attr {
     mf_metric function;
     double threshold;

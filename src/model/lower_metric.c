@@ -78,7 +78,10 @@ static void add_metric(mf_lowering *lo, const mf_json *spec, uint32_t output, mf
                key ? mf_arena_printf(&lo->b.graph->arena, "%s (%s)", name, mf_key_text(key, text, sizeof text)) : name);
         return;
     }
-    mf_variable v = {.name = mf_json_get_string(config, "name", name),
+    const char *shown = mf_json_get_string(config, "name", name);
+    if (lo->root->output_count > 1) /* as Keras tells them apart */
+        shown = mf_arena_printf(&lo->b.graph->arena, "%s_%s", mf_output_name(lo, output), shown);
+    mf_variable v = {.name = shown ? shown : name,
                      .path = "",
                      .role = MF_VAR_METRIC,
                      .kind = MEMFIT_KIND_OTHER,

@@ -499,7 +499,7 @@ double mf_trainer_metric(const mf_trainer *t, uint32_t metric)
     case MF_METRIC_METRIC_RMSE:
         return b > 0 ? sqrt(a / b) : 0;
     case MF_METRIC_AUC: { /* trapezoids over the 200 thresholds, highest first */
-        const float *tp = s, *tn = s + 200, *fp = s + 400, *fn = s + 600;
+        const float *tp = s, *fp = s + 200, *tn = s + 400, *fn = s + 600;
         double area = 0, x0 = 0, y0 = 0;
         for (int i = 199; i >= 0; i--) {
             double p = (double)(tp[i] + fn[i]), n = (double)(fp[i] + tn[i]);

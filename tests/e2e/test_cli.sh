@@ -118,6 +118,18 @@ for b in 1 2 64; do
     [ -s loss.$b ] || fail "evaluate, batch $b"
 done
 
+# Metrics of several outputs have their output's name before them, as Keras's have; an area under a curve is one.
+cat >two.json <<'END'
+{"class_name": "Functional", "config": {"name": "two", "layers": [
+ {"class_name": "InputLayer", "name": "x", "config": {"name": "x", "batch_shape": [null, 3], "dtype": "float32"}, "inbound_nodes": []},
+ {"class_name": "Dense", "name": "p", "config": {"name": "p", "trainable": true, "dtype": "float32", "units": 1, "activation": "sigmoid"}, "inbound_nodes": [[["x", 0, 0, {}]]]},
+ {"class_name": "Dense", "name": "q", "config": {"name": "q", "trainable": true, "dtype": "float32", "units": 1, "activation": "sigmoid"}, "inbound_nodes": [[["x", 0, 0, {}]]]}],
+ "input_layers": [["x", 0, 0]], "output_layers": [["p", 0, 0], ["q", 0, 0]]},
+ "compile_config": {"optimizer": "adam", "loss": "binary_crossentropy", "metrics": [["accuracy", "AUC"], ["accuracy", "AUC"]]}}
+END
+"$MEMFIT" evaluate two.json --data synthetic:64 --json >out 2>err || { fail "two outputs: exit $?"; cat err; }
+for m in p_accuracy q_accuracy p_AUC q_AUC; do grep -q "\"$m\": [01][.0-9]*[,}]" out || fail "two outputs: no $m between 0 and 1"; done
+
 # ---- what is written: a device is not replaced by a file, a link stays one, a folder is found before training ----
 mkfifo pipe; timeout 20 cat pipe >read & timeout 20 "$MEMFIT" train "$model" --data synthetic:8 --quiet --out pipe || fail "--out to a pipe: exit $?"
 wait; [ -p pipe ] || fail "--out replaced a pipe by a file"
