@@ -288,6 +288,12 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
                      .class_weights = options->class_weights,
                      .class_count = options->class_count};
     f->samples = options->samples ? options->samples : source->samples - options->first;
+    if (options->shuffle && f->samples > UINT32_MAX) {
+        mf_host_free(host, f, sizeof *f);
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "%s has %lld samples: no more than 2^32 can be shuffled\nturn it off: --no-shuffle",
+                       source->path, (long long)source->samples);
+    }
     f->weights = mf_source_find(source, "sample_weight");
     f->links = mf_host_zalloc(host, (graph->feed_count + 1) * sizeof *f->links);
     if (options->shuffle)

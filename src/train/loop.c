@@ -32,6 +32,16 @@ static void write_checkpoint(mf_run *r)
         go_on_without(r, &failed, "without this checkpoint");
 }
 
+static bool write_best(mf_run *r)
+{
+    memfit_error failed;
+    bool written = mf_checkpoint_write(r->checkpoint, r->trainer.options->out, false, &failed) == MEMFIT_OK;
+    if (!written)
+        go_on_without(r, &failed, "without keeping these weights");
+    r->best_written |= written;
+    return written;
+}
+
 static void write_logs(mf_run *r)
 {
     memfit_error failed;
@@ -188,22 +198,17 @@ static memfit_status validate(mf_run *r, memfit_error *err)
 }
 
 /* Early stopping, plateau, best weights; Keras's rules with its defaults of min_delta: 0, but for the plateau. */
-static memfit_status after_epoch(mf_run *r, memfit_error *err)
+static void after_epoch(mf_run *r)
 {
     mf_trainer *t = &r->trainer;
     const memfit_train_options *o = t->options;
     double watched = r->has_validation          ? r->val_loss
                      : t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight
                                                 : INFINITY;
-    bool better = watched < t->state.best;
-    if (better) {
-        t->state.best = watched;
+    if (watched < t->state.best) {
         t->state.waited = 0;
-        if (o->keep_best && o->out) {
-            memfit_status status = mf_checkpoint_write(r->checkpoint, o->out, false, err);
-            if (status != MEMFIT_OK)
-                return status;
-        }
+        if (!o->keep_best || !o->out || write_best(r)) /* not written: the next one that is better than before is */
+            t->state.best = watched;
     } else if (o->early_stopping && ++t->state.waited >= (uint64_t)o->early_stopping) {
         r->stop = r->stopped_early = true;
     }
@@ -214,19 +219,22 @@ static memfit_status after_epoch(mf_run *r, memfit_error *err)
         t->state.rate_factor *= 0.1;
         t->state.plateau_waited = 0;
     }
-    return MEMFIT_OK;
 }
 
 static memfit_status finish_epoch(mf_run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
+    /* Cut short by a number of steps: whoever resumes has the rest of the epoch before him. */
+    bool whole = t->state.position >= (uint64_t)t->train_samples;
+    bool save = t->options->checkpoint && t->options->save_freq == 0;
+    if (save && !whole)
+        write_checkpoint(r);
     memfit_status status = validate(r, err);
     if (status == MEMFIT_OK) {
         tell(r, true, 0);
         write_logs(r);
+        after_epoch(r);
     }
-    if (status == MEMFIT_OK)
-        status = after_epoch(r, err);
     t->feeder->check = false;
     if (t->validation_feeder)
         t->validation_feeder->check = false;
@@ -234,7 +242,7 @@ static memfit_status finish_epoch(mf_run *r, memfit_error *err)
         return status;
     t->state.epoch++;
     t->state.position = t->state.step_in_epoch = 0;
-    if (t->options->checkpoint && t->options->save_freq == 0)
+    if (save && whole)
         write_checkpoint(r);
     return MEMFIT_OK;
 }
@@ -283,6 +291,12 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
     return status;
 }
 
+/* The best weights were written by this run, or by the one it goes on from, and are where they belong. */
+static bool best_is_there(const mf_run *r)
+{
+    return r->best_written || (r->trainer.state.best < INFINITY && mf_os_file_bytes(r->trainer.options->out) > 0);
+}
+
 /* ---- all of it -------------------------------------------------------------------------------------------- */
 
 memfit_status memfit_train(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
@@ -303,7 +317,7 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
         uint64_t after = options->allocation_count ? options->allocation_count() : 0;
         if (status == MEMFIT_OK)
             take_averages(&r->trainer); /* as fit() does at its end */
-        if (status == MEMFIT_OK && options->out && !(options->keep_best && r->trainer.state.best < INFINITY))
+        if (status == MEMFIT_OK && options->out && !(options->keep_best && best_is_there(r)))
             status = mf_checkpoint_write(r->checkpoint, options->out, false, err);
         if (status == MEMFIT_OK) {
             mf_run_result(r, result);
