@@ -27,6 +27,7 @@ import time
 MODELS = {"s1": (32, 20000), "s9_small": (16, 5), "digits": (64, 4), "resnet50": (8, 3), "mobilenetv2": (8, 6), "lstm": (16, 80),
           "transformer": (8, 40), "unet": (8, 6)}
 NOISE = 1.10
+PREFERENCE = 1.10  # by so much a bitwise plan may be slower than a reordered one and is still chosen (src/plan/choose.c)
 
 
 def make(folder):
@@ -96,8 +97,9 @@ def outside(pid):
 
 def train(a, path, batch, steps, *more):
     """The result of one run with the largest size seen from outside; None when it does not fit."""
-    p = subprocess.Popen([a.program, "train", path, "--data", f"synthetic:{batch * steps}", "--batch-size", str(batch), "--json",
-                          "--quiet", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    once = min(steps, 100)  # more samples would take memory: their order is kept
+    p = subprocess.Popen([a.program, "train", path, "--data", f"synthetic:{batch * once}", "--epochs", str(steps // once), "--batch-size",
+                          str(batch), "--json", "--quiet", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     seen = 0
     while p.poll() is None:
         seen = max(seen, outside(p.pid))
@@ -184,6 +186,10 @@ def one_way(a, path, batch, steps, way, state):
         way[2] = r["step_ms"]
 
 
+def plan_of(r):
+    return r["pieces"], r["recomputed_ops"], round(r["planned_step_ms"], 6)
+
+
 def judge(state):
     """What is wrong with a model's figures as far as they go; how much slower a larger limit was than a smaller one."""
     wrong, rows, after = list(state["wrong"]), state["rows"], 0
@@ -193,7 +199,16 @@ def judge(state):
         if rows[limit]["planned_step_ms"] < after * 0.9:
             wrong.append(f"predicted faster at {limit} than with more memory")
         after = max(after, rows[limit]["planned_step_ms"])
-    worst = max([rows[x]["step_ms"] / rows[y]["step_ms"] for i, x in enumerate(order) for y in order[:i]], default=1.0)
+    best = {}  # limits that end in the same plan share its time
+    for r in rows.values():
+        best[plan_of(r)] = min(r["step_ms"], best.get(plan_of(r), float("inf")))
+    worst = 1.0
+    for i, x in enumerate(order):
+        for y in order[:i]:
+            more, less = rows[x], rows[y]
+            preferred = more["numerics"] == "bitwise" and less["numerics"] != "bitwise"
+            back = best[plan_of(more)] / best[plan_of(less)] / (PREFERENCE if preferred else 1)
+            worst = max(worst, back)
     if worst > NOISE:
         wrong.append(f"more memory was {worst:.2f} times slower")
     ways = [w for w in state["ways"] if w[2]]
@@ -207,10 +222,11 @@ def row(name, batch, state):
     rows, ways = state["rows"], state["ways"]
     order = sorted(rows, key=int)
     first, last = rows[order[0]], rows[order[-1]]
+    plans = len({plan_of(r) for r in rows.values()})
     said = "-"
     if len(ways) > 1 and all(w[2] for w in ways):
         said = f"{', '.join(f'{w[0]:.2f}' for w in ways)} / {', '.join(f'{w[2] / ways[0][2]:.2f}' for w in ways)}"
-    print(f"| {name}, {batch} | {state['low'] / 2**20:.2f} | {state['most'] / 2**20:.2f} | {len(rows)} | {min(r['margin'] for r in rows.values()):.1%} "
+    print(f"| {name}, {batch} | {state['low'] / 2**20:.2f} | {state['most'] / 2**20:.2f} | {len(rows)}, {plans} | {min(r['margin'] for r in rows.values()):.1%} "
           f"| {first['step_ms']:.2f} | {last['step_ms']:.2f} | {first['step_ms'] / last['step_ms']:.2f} | {worst:.2f} "
           f"| {first['pieces']}, {first['recomputed_ops']} | {said} | {'; '.join(sorted(set(wrong))[:4]) or 'holds'} |", flush=True)
     return bool(wrong)
@@ -272,7 +288,7 @@ def main():
         return make(sys.argv[2])
     a = parser.parse_intermixed_args()
     a.more = a.more or []
-    print("| model, batch | least MiB | all MiB | limits | closest to limit | ms at least | ms with all | slower | worst step back | pieces, recomputed at least "
+    print("| model, batch | least MiB | all MiB | limits, plans | closest to limit | ms at least | ms with all | slower | worst step back | pieces, recomputed at least "
           "| suggestions: predicted / measured | |\n|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     states = {}
     if a.state and os.path.exists(a.state):

@@ -227,7 +227,29 @@ static memfit_status run_wide(fast_kernel *k, const mf_operands *o, const mf_run
 
 /* ---- the table -------------------------------------------------------------------------------------------- */
 
-/* Rough times for the planner's choices: arithmetic at the measured rates of the library, the rest at memory speed. */
+/* How often a kernel starts anew: recurrent ones at each time step, z being [samples, time, gates]. */
+static double starts(const fast_kernel *k)
+{
+    switch (k->op->kind) {
+    case MF_OP_LSTM:
+    case MF_OP_GRU:
+    case MF_OP_SIMPLE_RNN:
+    case MF_OP_LSTM_GRAD:
+    case MF_OP_GRU_GRAD:
+    case MF_OP_SIMPLE_RNN_GRAD: {
+        bool grad =
+            k->op->kind == MF_OP_LSTM_GRAD || k->op->kind == MF_OP_GRU_GRAD || k->op->kind == MF_OP_SIMPLE_RNN_GRAD;
+        const mf_shape *z = &k->graph->tensors[grad ? k->op->out[0] : k->op->in[0]].shape;
+        return z->rank == 3 ? (double)z->dim[1] : 1;
+    }
+    default:
+        return 1;
+    }
+}
+
+/* Rough times for the planner's choices: arithmetic at the measured rates of the library, the rest at memory speed.
+ * What small pieces of a batch cost more is in the starts; tried and dropped: more speed for what fits the caches,
+ * which made pieces of convolutions faster than the whole, as they are not. */
 static double estimate_us(const fast_kernel *k, bool reference)
 {
     double flops = 0, bytes = 0;
@@ -236,7 +258,8 @@ static double estimate_us(const fast_kernel *k, bool reference)
     if (reference)
         return 1 + flops * 1e-3 + bytes * 2e-3;
     double rate = k->op->kind == MF_OP_CONV || k->op->kind == MF_OP_MATMUL ? 90e3 : 70e3; /* flops per us and thread */
-    return 2 + flops / (rate * threads) + bytes / (6e3 * (threads > 2 ? 2 + threads / 4 : threads));
+    return 4 + 2 * (starts(k) - 1) + flops / (rate * threads) +
+           bytes / (6e3 * (threads > 2 ? 2 + threads / 4 : threads));
 }
 
 static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_cost *cost,
