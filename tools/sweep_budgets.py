@@ -11,7 +11,8 @@ never slower (median step of the fastest of the rounds; 10 % are noise), and whe
 suggests several ways that fit, their predicted order is the measured one (ratios to the first are printed).
 
 Bytes do not depend on the load, times do: with --state FILE the limits can be found beside other programs, and the
-times taken later and in parts, in short spells of quiet (--rounds 9 --seconds 100 --forget-times MODEL).
+times taken later and in parts, in short spells of quiet (--rounds 9 --seconds 100 --forget-times --look 0.1 MODEL). One thread
+(--more "--threads 1") varies far less than two on a machine of two processors.
 
 Exit status: the number of models that fail.
 """
@@ -103,7 +104,7 @@ def train(a, path, batch, steps, *more):
     seen = 0
     while p.poll() is None:
         seen = max(seen, outside(p.pid))
-        time.sleep(0.002)
+        time.sleep(a.look)
     out, err = p.communicate()
     if p.returncode == 3:
         return None
@@ -179,7 +180,7 @@ def one_limit(a, path, batch, steps, limit, state):
 
 def one_way(a, path, batch, steps, way, state):
     limit = state["limits"][len(state["limits"]) // 2]
-    r = train(a, path, batch, steps, "--memory", str(limit), "--allow-changed-numerics", *way[1])
+    r = train(a, path, batch, steps, "--memory", str(limit), "--allow-changed-numerics", *way[1], *a.more)
     if not r:
         state["wrong"].append(f"suggested, but does not fit: {' '.join(way[1])}")
     elif way[2] is None or r["step_ms"] < way[2]:
@@ -283,6 +284,7 @@ def main():
     parser.add_argument("--state", help="keeps figures from call to call: the best time of all of them counts")
     parser.add_argument("--seconds", type=float, help="start no round that would not end within this time")
     parser.add_argument("--forget-times", action="store_true", help="of the state: they were taken on a busy machine")
+    parser.add_argument("--look", type=float, default=0.002, help="seconds between two looks at the process from outside; they disturb times")
     parser.add_argument("--no-order", action="store_true", help="leave the order of suggestions out")
     if sys.argv[1:2] == ["--make"]:
         return make(sys.argv[2])
