@@ -47,6 +47,7 @@ typedef struct mf_k_rnn {
     int64_t z_step, gate_step, h_step; /* from sample to sample in arrays (N,T,...): z, gates kept, states */
     const unsigned char *mask;         /* of this time step, or NULL; 0: the state is handed on */
     int64_t mask_step;
+    mf_unary act, gate; /* of candidate and state, of the gates: tanh, sigmoid, relu or linear */
 } mf_k_rnn;
 
 /* A convolution in two dimensions with few input channels. */

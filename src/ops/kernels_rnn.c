@@ -1,7 +1,8 @@
 /*
  * kernels_rnn.c: the pointwise part of one step of LSTM, GRU (reset after the product, Keras's default) and simple RNN,
  * for all samples. Gates are kept after their activations in Keras's order: i, f, g, o; z, r, candidate, recurrent part
- * of the candidate. tanh and sigmoid for the gated ones (others go to the reference operations).
+ * of the candidate. Activations: tanh, sigmoid, relu and linear (others go to the reference operations); the rows of
+ * the usual pairs are compiled for these, so that they vectorise.
  *
  * Going back, `dh` comes with the gradient of the step's state and leaves with the part of the gradient of the state
  * before that does not pass through the product; the product of `d` with the recurrent matrix is added by the caller. A
@@ -26,7 +27,51 @@ static inline void clear(float *to, int64_t count)
         memset(to, 0, (size_t)count * sizeof *to);
 }
 
+static inline float act_of(mf_unary f, float x)
+{
+    return f == MF_UNARY_TANH      ? mf_k_tanh(x)
+           : f == MF_UNARY_SIGMOID ? mf_k_sigmoid(x)
+           : f == MF_UNARY_RELU    ? (x > 0.0f ? x : 0.0f)
+                                   : x;
+}
+
+/* By the value y. */
+static inline float slope_of(mf_unary f, float y)
+{
+    return f == MF_UNARY_TANH      ? 1.0f - y * y
+           : f == MF_UNARY_SIGMOID ? y * (1.0f - y)
+           : f == MF_UNARY_RELU    ? (y > 0.0f ? 1.0f : 0.0f)
+                                   : 1.0f;
+}
+
+#define ROW static inline __attribute__((always_inline)) void
+
+/* Calls row(act, gate, ...) with constants where the pair is a usual one. */
+#define WITH_FUNCTIONS(row, ...)                                                                                       \
+    (k->act == MF_UNARY_TANH && k->gate == MF_UNARY_SIGMOID   ? row(MF_UNARY_TANH, MF_UNARY_SIGMOID, __VA_ARGS__)      \
+     : k->act == MF_UNARY_RELU && k->gate == MF_UNARY_SIGMOID ? row(MF_UNARY_RELU, MF_UNARY_SIGMOID, __VA_ARGS__)      \
+                                                              : row(k->act, k->gate, __VA_ARGS__))
+
 /* ---- LSTM ---------------------------------------------------------------------------------------------------- */
+
+ROW lstm_row(mf_unary act, mf_unary gate, int64_t u, const float *z, const float *zu, float *h, float *c,
+             float *kept_to)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < u; j++) {
+        float i = act_of(gate, z[j] + zu[j]), f = act_of(gate, z[u + j] + zu[u + j]);
+        float g = act_of(act, z[2 * u + j] + zu[2 * u + j]), o = act_of(gate, z[3 * u + j] + zu[3 * u + j]);
+        float cell = f * c[j] + i * g;
+        c[j] = cell;
+        h[j] = o * act_of(act, cell);
+        if (kept_to) {
+            kept_to[j] = i;
+            kept_to[u + j] = f;
+            kept_to[2 * u + j] = g;
+            kept_to[3 * u + j] = o;
+        }
+    }
+}
 
 void MF_K(lstm_step)(const mf_k_rnn *k, const float *z, const float *zu, float *h, float *c, float *h_out, float *gates,
                      float *c_out, int threads)
@@ -39,27 +84,29 @@ void MF_K(lstm_step)(const mf_k_rnn *k, const float *z, const float *zu, float *
             const float *zn = z + n * k->z_step, *un = zu + n * 4 * u;
             float *hn = h + n * u, *cn = c + n * u;
             float *go = gates ? gates + n * k->gate_step : NULL;
-            if (kept(k, n)) {
-#pragma omp simd
-                for (int64_t j = 0; j < u; j++) {
-                    float i = mf_k_sigmoid(zn[j] + un[j]), f = mf_k_sigmoid(zn[u + j] + un[u + j]);
-                    float g = mf_k_tanh(zn[2 * u + j] + un[2 * u + j]), o = mf_k_sigmoid(zn[3 * u + j] + un[3 * u + j]);
-                    float cell = f * cn[j] + i * g;
-                    cn[j] = cell;
-                    hn[j] = o * mf_k_tanh(cell);
-                    if (go) {
-                        go[j] = i;
-                        go[u + j] = f;
-                        go[2 * u + j] = g;
-                        go[3 * u + j] = o;
-                    }
-                }
-            } else {
+            if (kept(k, n))
+                WITH_FUNCTIONS(lstm_row, u, zn, un, hn, cn, go);
+            else
                 clear(go, 4 * u);
-            }
             put(h_out ? h_out + n * k->h_step : NULL, hn, u);
             put(c_out ? c_out + n * k->h_step : NULL, cn, u);
         }
+    }
+}
+
+ROW lstm_row_back(mf_unary act, mf_unary gate, int64_t u, const float *gates, const float *c, const float *c_before,
+                  float *dh, float *dc, float *d)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < u; j++) {
+        float i = gates[j], f = gates[u + j], g = gates[2 * u + j], o = gates[3 * u + j], a = act_of(act, c[j]);
+        float dcj = dc[j] + dh[j] * o * slope_of(act, a);
+        d[j] = dcj * g * slope_of(gate, i);
+        d[u + j] = dcj * (c_before ? c_before[j] : 0.0f) * slope_of(gate, f);
+        d[2 * u + j] = dcj * i * slope_of(act, g);
+        d[3 * u + j] = dh[j] * a * slope_of(gate, o);
+        dc[j] = dcj * f;
+        dh[j] = 0.0f;
     }
 }
 
@@ -79,27 +126,32 @@ void MF_K(lstm_back)(const mf_k_rnn *k, const float *dh_out, const float *gates,
             float *dhn = dh + n * u, *dcn = dc + n * u, *dn = d + n * 4 * u;
             for (int64_t j = 0; dho && j < u; j++)
                 dhn[j] += dho[j];
-            if (kept(k, n)) {
-#pragma omp simd
-                for (int64_t j = 0; j < u; j++) {
-                    float i = g4[j], f = g4[u + j], g = g4[2 * u + j], o = g4[3 * u + j], a = mf_k_tanh(cn[j]);
-                    float dcj = dcn[j] + dhn[j] * o * (1.0f - a * a);
-                    dn[j] = dcj * g * i * (1.0f - i);
-                    dn[u + j] = dcj * (cb ? cb[j] : 0.0f) * f * (1.0f - f);
-                    dn[2 * u + j] = dcj * i * (1.0f - g * g);
-                    dn[3 * u + j] = dhn[j] * a * o * (1.0f - o);
-                    dcn[j] = dcj * f;
-                    dhn[j] = 0.0f;
-                }
-            } else {
+            if (kept(k, n))
+                WITH_FUNCTIONS(lstm_row_back, u, g4, cn, cb, dhn, dcn, dn);
+            else
                 clear(dn, 4 * u);
-            }
             put(dz + n * k->z_step, dn, 4 * u);
         }
     }
 }
 
 /* ---- GRU ----------------------------------------------------------------------------------------------------- */
+
+ROW gru_row(mf_unary act, mf_unary gate, int64_t u, const float *z, const float *zu, float *h, float *kept_to)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < u; j++) {
+        float update = act_of(gate, z[j] + zu[j]), reset = act_of(gate, z[u + j] + zu[u + j]);
+        float rest = zu[2 * u + j], candidate = act_of(act, z[2 * u + j] + reset * rest);
+        h[j] = update * h[j] + (1.0f - update) * candidate;
+        if (kept_to) {
+            kept_to[j] = update;
+            kept_to[u + j] = reset;
+            kept_to[2 * u + j] = candidate;
+            kept_to[3 * u + j] = rest;
+        }
+    }
+}
 
 void MF_K(gru_step)(const mf_k_rnn *k, const float *z, const float *zu, float *h, float *h_out, float *gates,
                     int threads)
@@ -111,24 +163,29 @@ void MF_K(gru_step)(const mf_k_rnn *k, const float *z, const float *zu, float *h
         for (int64_t n = r.from; n < r.to; n++) {
             const float *zn = z + n * k->z_step, *un = zu + n * 3 * u;
             float *hn = h + n * u, *go = gates ? gates + n * k->gate_step : NULL;
-            if (kept(k, n)) {
-#pragma omp simd
-                for (int64_t j = 0; j < u; j++) {
-                    float update = mf_k_sigmoid(zn[j] + un[j]), reset = mf_k_sigmoid(zn[u + j] + un[u + j]);
-                    float rest = un[2 * u + j], candidate = mf_k_tanh(zn[2 * u + j] + reset * rest);
-                    hn[j] = update * hn[j] + (1.0f - update) * candidate;
-                    if (go) {
-                        go[j] = update;
-                        go[u + j] = reset;
-                        go[2 * u + j] = candidate;
-                        go[3 * u + j] = rest;
-                    }
-                }
-            } else {
+            if (kept(k, n))
+                WITH_FUNCTIONS(gru_row, u, zn, un, hn, go);
+            else
                 clear(go, 4 * u);
-            }
             put(h_out ? h_out + n * k->h_step : NULL, hn, u);
         }
+    }
+}
+
+ROW gru_row_back(mf_unary act, mf_unary gate, int64_t u, const float *gates, const float *h_before, float *dh, float *d,
+                 float *dz)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < u; j++) {
+        float update = gates[j], reset = gates[u + j], candidate = gates[2 * u + j], rest = gates[3 * u + j];
+        float da = dh[j] * ((h_before ? h_before[j] : 0.0f) - candidate) * slope_of(gate, update);
+        float dc = dh[j] * (1.0f - update) * slope_of(act, candidate);
+        float dr = dc * rest * slope_of(gate, reset);
+        d[j] = dz[j] = da;
+        d[u + j] = dz[u + j] = dr;
+        d[2 * u + j] = dc * reset;
+        dz[2 * u + j] = dc;
+        dh[j] *= update;
     }
 }
 
@@ -148,18 +205,7 @@ void MF_K(gru_back)(const mf_k_rnn *k, const float *dh_out, const float *gates, 
             for (int64_t j = 0; dho && j < u; j++)
                 dhn[j] += dho[j];
             if (kept(k, n)) {
-#pragma omp simd
-                for (int64_t j = 0; j < u; j++) {
-                    float update = g4[j], reset = g4[u + j], candidate = g4[2 * u + j], rest = g4[3 * u + j];
-                    float da = dhn[j] * ((hb ? hb[j] : 0.0f) - candidate) * update * (1.0f - update);
-                    float dc = dhn[j] * (1.0f - update) * (1.0f - candidate * candidate);
-                    float dr = dc * rest * reset * (1.0f - reset);
-                    dn[j] = dzn[j] = da;
-                    dn[u + j] = dzn[u + j] = dr;
-                    dn[2 * u + j] = dc * reset;
-                    dzn[2 * u + j] = dc;
-                    dhn[j] *= update;
-                }
+                WITH_FUNCTIONS(gru_row_back, u, g4, hb, dhn, dn, dzn);
             } else {
                 clear(dn, 3 * u);
                 clear(dzn, 3 * u);

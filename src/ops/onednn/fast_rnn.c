@@ -7,8 +7,8 @@
  *   gradient workspace  [ dh | dc | d | h before, all steps | d, all steps (GRU) | products' own ]
  *
  * Going back the product adds to dh, where the pointwise kernel left what does not pass through it: a masked sample's
- * gradient, the GRU's share of the state kept. Left to the reference operations: activations other than tanh and
- * sigmoid (simple RNN: also relu and linear), a GRU that resets before its product, recurrent dropout.
+ * gradient, the GRU's share of the state kept. Left to the reference operations: activations other than tanh, sigmoid,
+ * relu and linear, a GRU that resets before its product, recurrent dropout.
  */
 #include "ops/onednn/fast.h"
 
@@ -65,7 +65,9 @@ static mf_k_rnn shape_of(const fast_kernel *k)
                       .z_step = t * gates * u,
                       .gate_step = t * 4 * u,
                       .h_step = t * u,
-                      .mask_step = t};
+                      .mask_step = t,
+                      .act = k->op->attr.rnn.activation,
+                      .gate = k->op->attr.rnn.recurrent_activation};
 }
 
 /* Everything float32 but the mask, which is bytes. */
@@ -79,6 +81,11 @@ static bool usual_types(const fast_kernel *k, uint32_t mask)
     return true;
 }
 
+static bool is_known(mf_unary f)
+{
+    return f == MF_UNARY_TANH || f == MF_UNARY_SIGMOID || f == MF_UNARY_RELU || f == MF_UNARY_LINEAR;
+}
+
 static bool usual(fast_kernel *k, const rnn_places *at, const mf_tensor *sequence)
 {
     const mf_tensor *u = fast_in(k, at->u);
@@ -88,7 +95,7 @@ static bool usual(fast_kernel *k, const rnn_places *at, const mf_tensor *sequenc
         return false;
     if (at->gates == 1 && act != MF_UNARY_TANH && act != MF_UNARY_RELU && act != MF_UNARY_LINEAR)
         return false;
-    if (at->gates > 1 && (act != MF_UNARY_TANH || k->op->attr.rnn.recurrent_activation != MF_UNARY_SIGMOID))
+    if (at->gates > 1 && (!is_known(act) || !is_known(k->op->attr.rnn.recurrent_activation)))
         return false;
     if (at->gates == 3 && !k->op->attr.rnn.reset_after)
         return false;
