@@ -54,7 +54,8 @@ MEMFIT_API const char *memfit_version(void);
     X(-10, MISUSE, "a handle or pointer was used wrongly")                                                             \
     X(-11, CONFLICT, "the request contradicts a setting in force")                                                     \
     X(-12, DIVERGED, "a value that must be finite is not")                                                             \
-    X(-13, INTERNAL, "memfit broke one of its own rules")
+    X(-13, INTERNAL, "memfit broke one of its own rules")                                                              \
+    X(-14, INTERRUPTED, "stopped because the caller asked for it")
 
 typedef enum memfit_status {
 #define X(code, name, text) MEMFIT_##name = (code),

@@ -94,6 +94,9 @@ typedef struct memfit_train_options {
     const char *const *dim_names; /* open dimensions of the inputs, by name (as plan's --dim); may be NULL */
     const int64_t *dim_values;
     size_t dim_count;
+    /* Asked after every step; true: the training writes its checkpoint, if it has one, and ends with
+     * MEMFIT_INTERRUPTED. Nothing goes to `out`. NULL: never. */
+    bool (*stop)(void *ctx);
 } memfit_train_options;
 
 /* Since 0.1. */

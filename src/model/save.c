@@ -379,6 +379,8 @@ static memfit_status describe_training(saving *s)
         if (!mf_json_add(s->arena, made, strcmp(m->key, "optimizer") == 0 ? "optimizer_config" : m->key, copy))
             return no_memory(s);
     }
+    if (made && !mf_json_get(made, "loss_weights")) /* Keras reads this one without asking whether it is there */
+        mf_json_add(s->arena, made, "loss_weights", mf_json_new(s->arena, MF_JSON_NULL));
     char *text = made ? mf_json_print(s->arena, made, NULL) : NULL;
     if (!text)
         return no_memory(s);

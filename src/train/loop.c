@@ -247,12 +247,28 @@ static memfit_status finish_epoch(mf_run *r, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* The caller wants to stop: what is done is kept where a checkpoint is. */
+static memfit_status interrupted(mf_run *r, memfit_error *err)
+{
+    const memfit_train_options *o = r->trainer.options;
+    if (o->checkpoint)
+        write_checkpoint(r);
+    unsigned long long steps = r->trainer.state.steps;
+    if (!o->checkpoint || r->late.code != MEMFIT_OK)
+        return mf_fail(err, MEMFIT_INTERRUPTED,
+                       "stopped after %llu steps, nothing kept\n--checkpoint FILE keeps what is done", steps);
+    return mf_fail(err, MEMFIT_INTERRUPTED, "stopped after %llu steps\n--resume %s goes on from here", steps,
+                   o->checkpoint);
+}
+
 static memfit_status between_steps(mf_run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
     const memfit_train_options *o = t->options;
     if (o->checkpoint && o->save_freq > 0 && t->state.steps % (uint64_t)o->save_freq == 0)
         write_checkpoint(r);
+    if (o->stop && o->stop(o->ctx))
+        return interrupted(r, err);
     uint64_t limit = o->limit ? o->limit(o->ctx) : 0;
     if (limit && limit < t->limit_bytes && t->fixed_bytes + t->plan->arena_bytes > limit) {
         uint64_t before = o->allocation_count ? o->allocation_count() : 0;

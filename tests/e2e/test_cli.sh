@@ -144,5 +144,16 @@ expect 2 "--out with an empty name" "$MEMFIT" train "$model" --data synthetic:8 
 cp "$model" 'a b ü.keras'
 expect 0 "a name with blanks and letters beyond ASCII" "$MEMFIT" train 'a b ü.keras' --data synthetic:8 --out 'c d é.keras'
 [ -s 'c d é.keras' ] || fail "a name with blanks: nothing written"
+
+# ---- a signal: the step is finished, the checkpoint written, --out left as it was; the shell sees the signal ----
+for signal in INT TERM; do
+    echo before >kept.keras
+    timeout -s $signal 1 "$MEMFIT" train "$model" --data synthetic:64 --epochs 1000000 --quiet --checkpoint stop.keras --save-freq 100000000 \
+        --out kept.keras 2>err
+    [ "$(cat kept.keras)" = before ] || fail "SIG$signal: --out was written"
+    grep -q 'resume stop.keras' err || fail "SIG$signal: $(cat err)"
+    expect 0 "SIG$signal: the checkpoint" "$MEMFIT" train "$model" --data synthetic:64 --resume stop.keras --steps 1 --epochs 1000000
+    rm -f stop.keras
+done
 ls | grep -q '\.tmp$' && fail "temporary files are left"
 exit $((failures > 0))
