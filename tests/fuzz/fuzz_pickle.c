@@ -1,6 +1,6 @@
 /*
  * fuzz_pickle.c: any bytes into the pickle reader: no crash, bounded memory, and a tree that passes its check.
- * sources: src/base/pickle.c src/base/error.c src/base/memory.c
+ * sources: src/base/text.c src/base/pickle.c src/base/error.c src/base/memory.c
  */
 #include "base/pickle.h"
 
