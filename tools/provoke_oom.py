@@ -384,18 +384,25 @@ def tensorflow_cases():
     """)
     c.append(case("tf-fragmentation-cache", "fragmentation", "file", strewn, alone=False, mended=[
         ("async-tensorflow", None, {"TF_GPU_ALLOCATOR": "cuda_malloc_async"}, 0)]))
-    folds = textwrap.dedent(held).replace("{head}", "gc, numpy as np, tensorflow as tf, keras").replace("{mb}", "6144") + textwrap.dedent("""
-        gc.disable()  # faster
+    # A compiled training function keeps its variables though the model is deleted and the session cleared: what mends is a process each.
+    fold = """
         x = np.ones((1, 8192, 8192), "float32")
-        for fold in range(12):
-            model = keras.Sequential([keras.Input((8192, 8192)), keras.layers.PReLU()])
-            model.compile("adam", "mse", jit_compile=False)
-            model.fit(x, x, verbose=0)
-            print(f"fold {fold}: memory allocated {tf.config.experimental.get_memory_info('GPU:0')['current'] >> 20} MiB", flush=True)
-            {end}
+        model = keras.Sequential([keras.Input((8192, 8192)), keras.layers.PReLU()])
+        model.compile("adam", "mse", jit_compile=False)
+        model.fit(x, x, verbose=0)
+        print(f"fold {fold}: memory allocated {tf.config.experimental.get_memory_info('GPU:0')['current'] >> 20} MiB", flush=True)
+    """
+    head = textwrap.dedent(held).replace("{head}", "numpy as np, tensorflow as tf, keras").replace("{mb}", "6144")
+    fold = textwrap.dedent(fold)
+    each = "import multiprocessing\ndef train_fold(fold):\n" + textwrap.indent(head + fold, "    ") + textwrap.dedent("""
+        if __name__ == "__main__":
+            for fold in range(9):
+                process = multiprocessing.get_context("spawn").Process(target=train_fold, args=(fold,))
+                process.start(); process.join()
+                assert process.exitcode == 0
     """)
-    c.append(case("tf-growing-folds", "growing", "file", folds.replace("{end}", "del model"), alone=False, mended=[
-        ("release-tensorflow", folds.replace("{end}", "del model; keras.backend.clear_session()"), {}, 0)]))
+    c.append(case("tf-growing-folds", "growing", "file", head + "for fold in range(9):\n" + textwrap.indent(fold, "    ") + "    del model\n", alone=False,
+                  mended=[("release-tensorflow", each, {}, 0)]))
     both = """
         {first}
         with tf.device("/GPU:0" if tf.config.get_visible_devices("GPU") else "/CPU:0"): print("tensorflow", float(tf.reduce_sum(tf.ones(4))))

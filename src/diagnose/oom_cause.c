@@ -156,7 +156,8 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
             "the driver refused the pool pieces of %s down to %s before the program had used them: something else "
             "holds the card",
             size(f->refused_largest, a), size(f->refused_last, b));
-    else if (pool && f->in_use && f->in_use + f->request <= pool && f->request <= pool - f->in_use)
+    else if (pool && f->in_use && f->in_use <= pool && pool - f->in_use >= f->request &&
+             pool - f->in_use - f->request >= pool / 256) /* the allocator prints hundredths of a GiB */
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.9, "", "%s was asked and %s of the pool was free, in pieces",
                       size(f->request, a), size(pool - f->in_use, b));
     else if (f->bar_holes >= 5 && f->bar_longest_hole * 3 <= free_cells)
@@ -273,6 +274,11 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
                 torch_cause(f, d);
             else if (f->request)
                 bfc_cause(f, d);
+            else if (f->died_reporting && (f->names_tensorflow || f->names_jax))
+                mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.6,
+                              "whether it is this process that holds the card (memfit ps while it runs)",
+                              "PyTorch ran out of memory and failed while it wrote its report; another framework is "
+                              "named in the same output");
             else
                 mf_oom_decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0.2, "the line that says how much was asked",
                               "memory ran out, but the text does not say what was asked");

@@ -70,6 +70,7 @@ static const struct {
     {"mem:", MF_LINE_SERIES},                  /* mem: 1.2G */
     {"mem=", MF_LINE_SERIES},                  /* mem=1.2G */
     {"mem ", MF_LINE_SERIES},                  /* mem 1240 MB */
+    {"nvml", MF_LINE_FAILURE},                 /* nvmlDevice...: PyTorch's report */
     {"vram", MF_LINE_SERIES},                  /* VRAM 3.1 GB */
     {"used", MF_LINE_SERIES},                  /* 3.1 GB used */
     {"vali", MF_LINE_WORDS},                   /* validation */

@@ -95,6 +95,12 @@ static void read_torch(const char *line, mf_oom_facts *f)
         f->framework = "pytorch";
         return;
     }
+    /* Its report asks NVML, and an assertion there hides the failure that was to be reported. */
+    if (strstr(line, "CUDACachingAllocator") && strstr(line, "nvmlDevice") && strstr(line, "INTERNAL ASSERT FAILED")) {
+        f->failed = f->died_reporting = true;
+        f->framework = "pytorch";
+        return;
+    }
     if (!strstr(line, "CUDA out of memory") || !size_after(line, "Tried to allocate ", &f->request))
         return;
     f->failed = f->torch_message = true;

@@ -10,6 +10,7 @@ typedef struct mf_oom_facts {
     bool torch_message;  /* PyTorch's long message */
     bool bfc_failure;    /* "ran out of memory trying to allocate" of the BFC allocator */
     bool driver_refused; /* the driver itself refused memory to the framework's pool */
+    bool died_reporting; /* PyTorch's allocator failed while it wrote why it had failed */
     bool library_error;  /* a cuBLAS, cuDNN or context failure that does not say memory */
     char library_text[96];
     uint64_t request, limit, in_use, reserved, reserved_free, card, card_free, process, private_pools;

@@ -8,7 +8,9 @@
  *
  * Tried and dropped: torch.cuda.empty_cache() against fragmentation (PyTorch does that itself before it gives up), and
  * XLA_PYTHON_CLIENT_PREALLOCATE=false in the process that was refused (the pool backs off down to the request before it
- * gives up, so preallocation is not what refused; in the process that holds the card it helps).
+ * gives up, so preallocation is not what refused; in the process that holds the card it helps); and
+ * keras.backend.clear_session() between folds (on an H200 TensorFlow 2.21 kept every variable of a model that had been
+ * fitted, deleted and cleared; only run_eagerly=True let it go).
  */
 #include "diagnose/oom_log.h"
 
@@ -326,8 +328,9 @@ static const mf_oom_class classes[] = {
      "del model, optimizer; torch.cuda.empty_cache()", "the model of one fold dies before the next is made"},
     {"release-jax", C(GROWING), JAX, 0, by_folds, "jax.clear_caches()", "del params, opt_state; jax.clear_caches()",
      "the model of one fold dies before the next is made"},
-    {"release-tensorflow", C(GROWING), TF, 0, by_folds, "clear_session()", "keras.backend.clear_session()",
-     "the model of one fold dies before the next is made"},
+    {"release-tensorflow", C(GROWING), TF, 0, by_folds, "multiprocessing.get_context(",
+     "multiprocessing.get_context('spawn').Process(target=train_fold, args=(fold,))  # start, join: a process each",
+     "a compiled training function keeps its variables; clear_session() frees them with run_eagerly=True only"},
     {"number", C(GROWING), TORCH, 0, NULL, "append(loss.item())",
      "history.append(loss.item())  # not: history.append(loss)", "a kept loss keeps its whole graph"},
     {"host", C(GROWING), TORCH, 0, NULL, ".detach().cpu()", "kept.append(output.detach().cpu())",
@@ -338,8 +341,9 @@ static const mf_oom_class classes[] = {
      "del model, optimizer; torch.cuda.empty_cache()", "models of earlier folds die with their optimizer"},
     {"release-jax", C(GROWING), JAX, 0, NULL, "jax.clear_caches()", "del params, opt_state; jax.clear_caches()",
      "models of earlier runs are released"},
-    {"release-tensorflow", C(GROWING), TF, 0, NULL, "clear_session()", "keras.backend.clear_session()",
-     "models of earlier runs are released"},
+    {"release-tensorflow", C(GROWING), TF, 0, NULL, "multiprocessing.get_context(",
+     "multiprocessing.get_context('spawn').Process(target=train_fold, args=(fold,))  # start, join: a process each",
+     "a compiled training function keeps its variables; clear_session() frees them with run_eagerly=True only"},
     {"report", C(GROWING), OWN, MF_OOM_LOOKS, NULL, NULL, "memfit report TRACE",
      "shows by owner and mark what was kept"},
 
