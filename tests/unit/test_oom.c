@@ -620,6 +620,7 @@ static void absurd_sizes_are_passed_over(void **state)
     mf_oom_facts facts;
     mf_oom_read(text, sizeof text - 1, &facts);
     assert_int_equal(facts.request, 0);
+    assert_false(facts.torch_message);
 }
 
 int main(void)

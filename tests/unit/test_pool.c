@@ -228,6 +228,7 @@ static void test_ledger(void **state)
     assert_true(conv == again && conv != grad);
     drop(pool, get(pool, 1, conv));
     assert_int_equal(info_of(pool).in_use_peak_bytes, 1);
+    assert_int_equal(info_of(pool).kind_peak_bytes[MEMFIT_KIND_ACTIVATIONS], 1);
     /* a peak made of small and large blocks in turn is exact to the byte */
     memfit_address small[100], large = get(pool, 5 * MiB, conv);
     for (unsigned i = 0; i < 100; i++)

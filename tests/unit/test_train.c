@@ -305,6 +305,10 @@ static void step_at_scale(float scale, int64_t good, float *scale_after, int64_t
     assert_true(model->outer_optimizer_count >= 4 && model->optimizer_count >= 1);
     memcpy(good_after, model->outer_optimizer[2].data, 8);
     memcpy(scale_after, model->outer_optimizer[3].data, 4);
+    /* Keras keeps the wrapped optimizer's arrays twice: both are the new ones. */
+    assert_int_equal(model->outer_optimizer_count, 4 + model->optimizer_count);
+    for (uint32_t i = 0; i < model->optimizer_count; i++)
+        assert_memory_equal(model->outer_optimizer[4 + i].data, model->optimizer[i].data, model->optimizer[i].bytes);
     *iteration = 0;
     memcpy(iteration, model->optimizer[0].data, model->optimizer[0].bytes);
     mf_model_destroy(model);
