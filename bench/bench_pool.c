@@ -12,6 +12,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,13 +160,46 @@ static uint64_t next(uint64_t *seed)
 static uint64_t random_size(uint64_t *seed)
 {
     uint64_t power = 8 + next(seed) % 22;
-    return (UINT64_C(1) << power) + next(seed) % (UINT64_C(1) << power);
+    return (UINT64_C(1) << power) + (next(seed) & ((UINT64_C(1) << power) - 1));
 }
 
 static int by_value(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return x < y ? -1 : x > y;
+}
+
+enum { DRAWN = 4096 };
+typedef struct draw {
+    uint32_t which, bytes;
+} draw;
+
+/* Frees a block chosen at random and asks for one of another size, so many times. */
+static __attribute__((noinline)) void churn(memfit_pool *pool, memfit_address *live, const draw *draws)
+{
+    memfit_error err;
+    for (unsigned i = 0; i < DRAWN; i++) {
+        memfit_address *at = &live[draws[i].which];
+        must(memfit_pool_free(pool, *at, &err), &err);
+        must(memfit_pool_alloc(pool, draws[i].bytes, 0, at, &err), &err);
+    }
+}
+
+/* The time of a pair, over `times` batches. The numbers are drawn while the clock stands. */
+static double churns(memfit_pool *pool, memfit_address *live, uint64_t *seed, unsigned times)
+{
+    draw draws[DRAWN];
+    uint64_t ns = 0;
+    for (unsigned t = 0; t < times; t++) {
+        for (unsigned i = 0; i < DRAWN; i++) {
+            draws[i].which = (uint32_t)(next(seed) % LIVE);
+            draws[i].bytes = (uint32_t)random_size(seed);
+        }
+        uint64_t start = ran_ns();
+        churn(pool, live, draws);
+        ns += ran_ns() - start;
+    }
+    return (double)ns / times / DRAWN;
 }
 
 static void random_sizes(void)
@@ -179,20 +213,10 @@ static void random_sizes(void)
     uint64_t seed = 12345;
     for (unsigned i = 0; i < LIVE; i++)
         must(memfit_pool_alloc(pool, random_size(&seed), 0, &live[i], &err), &err);
-    for (unsigned i = 0; i < 300000; i++) { /* until it has settled */
-        unsigned k = (unsigned)(next(&seed) % LIVE);
-        must(memfit_pool_free(pool, live[k], &err), &err);
-        must(memfit_pool_alloc(pool, random_size(&seed), 0, &live[k], &err), &err);
-    }
+    churns(pool, live, &seed, 75); /* until it has settled */
     double best = 1e9;
-    for (unsigned r = 0; r < ROUNDS; r++) {
-        uint64_t start = ran_ns();
-        for (unsigned i = 0; i < TIMED / 4; i++) {
-            unsigned k = (unsigned)(next(&seed) % LIVE);
-            must(memfit_pool_free(pool, live[k], &err), &err);
-            must(memfit_pool_alloc(pool, random_size(&seed), 0, &live[k], &err), &err);
-        }
-        double ns = (double)(ran_ns() - start) / (TIMED / 4);
+    for (unsigned r = 0; r < 12 * ROUNDS; r++) {
+        double ns = churns(pool, live, &seed, 5);
         best = ns < best ? ns : best;
     }
     uint64_t clock = mf_os_now_ns();
@@ -222,24 +246,73 @@ static void random_sizes(void)
 
 /* ---- threads ------------------------------------------------------------------------------------------------ */
 
+/*
+ * Two threads against one says nothing by itself: the two processors of a rented machine may be the two halves of one
+ * core, now and then or always, and then nothing runs twice as fast on both. So things that share no memory run in the
+ * same rounds:
+ *
+ *     apart      two threads, each with a pool and a device of its own: the difference is what sharing a pool costs
+ *     counting   two threads that only count: what the machine has to give
+ *     mimalloc   the peer, as it is
+ *
+ * Rounds are short and take turns, so that all meet the machine in the same states; the best of each counts. Threads
+ * warm up, wait for each other and time themselves.
+ */
+enum { TURNS = 25, SHORT = 150000 };
+typedef enum job { JOB_POOL, JOB_PEER, JOB_COUNT } job;
+
 typedef struct worker {
+    job what;
     memfit_pool *pool;
+    const peer *peer;
     uint64_t bytes;
-    unsigned pairs;
-    uint64_t ran; /* ns */
+    _Atomic unsigned *waiting;  /* threads that are not ready yet */
+    uint64_t began, ended, ran; /* ns */
 } worker;
+
+static void do_job(const worker *w, unsigned pairs)
+{
+    memfit_error err;
+    uint64_t a = 1, b = 2, c = 3, d = 4, e = 5, f = 6;
+    switch (w->what) {
+    case JOB_POOL:
+        for (unsigned i = 0; i < pairs; i++) {
+            memfit_address address;
+            must(memfit_pool_alloc(w->pool, w->bytes, 0, &address, &err), &err);
+            must(memfit_pool_free(w->pool, address, &err), &err);
+        }
+        break;
+    case JOB_PEER:
+        for (unsigned i = 0; i < pairs; i++) {
+            void *volatile q = w->peer->alloc(w->bytes);
+            w->peer->release(q);
+        }
+        break;
+    case JOB_COUNT: /* as wide as the processor goes, about as long as a pair */
+        for (uint64_t i = 0; i < (uint64_t)pairs * 16; i++) {
+            a += i;
+            b ^= i;
+            c += b;
+            d ^= a;
+            e += i;
+            f -= i;
+            __asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f));
+        }
+        break;
+    }
+}
 
 static void *work(void *ctx)
 {
     worker *w = ctx;
-    memfit_error err;
-    uint64_t start = ran_ns();
-    for (unsigned i = 0; i < w->pairs; i++) {
-        memfit_address a;
-        must(memfit_pool_alloc(w->pool, w->bytes, 0, &a, &err), &err);
-        must(memfit_pool_free(w->pool, a, &err), &err);
-    }
-    w->ran = ran_ns() - start;
+    do_job(w, SHORT / 8);
+    atomic_fetch_sub(w->waiting, 1);
+    while (atomic_load(w->waiting)) {}
+    uint64_t ran = ran_ns();
+    w->began = mf_os_now_ns();
+    do_job(w, SHORT);
+    w->ended = mf_os_now_ns();
+    w->ran = ran_ns() - ran;
     return NULL;
 }
 
@@ -248,46 +321,62 @@ typedef struct rate {
     double ran;  /* the same, if every thread had a processor to itself */
 } rate;
 
-static rate million_pairs(memfit_pool *pool, unsigned threads, uint64_t bytes, unsigned pairs)
+/* One round. The second thread works on `other` if the job is a pool's. */
+static void round_of(rate *best, unsigned threads, job what, memfit_pool *pool, memfit_pool *other, const peer *with,
+                     uint64_t bytes)
 {
-    rate best = {0, 0};
-    for (unsigned r = 0; r < ROUNDS; r++) {
-        pthread_t t[16];
-        worker w[16];
-        uint64_t start = mf_os_now_ns(), ran = 0;
-        for (unsigned i = 0; i < threads; i++) {
-            w[i] = (worker){pool, bytes, pairs, 0};
-            pthread_create(&t[i], NULL, work, &w[i]);
-        }
-        for (unsigned i = 0; i < threads; i++) {
-            pthread_join(t[i], NULL);
-            ran += w[i].ran;
-        }
-        double wall = (double)pairs * threads / (double)(mf_os_now_ns() - start) * 1e3;
-        double alone = (double)pairs * threads * threads / (double)ran * 1e3;
-        best.wall = wall > best.wall ? wall : best.wall;
-        best.ran = alone > best.ran ? alone : best.ran;
+    pthread_t t[2];
+    worker w[2];
+    _Atomic unsigned waiting = threads;
+    uint64_t began = UINT64_MAX, ended = 0, ran = 0;
+    for (unsigned i = 0; i < threads; i++) {
+        w[i] = (worker){.what = what, .pool = i ? other : pool, .peer = with, .bytes = bytes, .waiting = &waiting};
+        if (pthread_create(&t[i], NULL, work, &w[i]))
+            exit(1);
     }
-    return best;
+    for (unsigned i = 0; i < threads; i++) {
+        pthread_join(t[i], NULL);
+        began = w[i].began < began ? w[i].began : began;
+        ended = w[i].ended > ended ? w[i].ended : ended;
+        ran += w[i].ran;
+    }
+    double wall = (double)SHORT * threads / (double)(ended - began) * 1e3;
+    double alone = (double)SHORT * threads * threads / (double)ran * 1e3;
+    best->wall = wall > best->wall ? wall : best->wall;
+    best->ran = alone > best->ran ? alone : best->ran;
 }
 
-/* On a machine with other work the clock on the wall measures that work; time really run does not, but it does not see
- * threads that sleep waiting for each other. Both are printed. */
-static void two_threads(void)
+static void two_threads(const peer *peers, size_t peer_count)
 {
     static const uint64_t sizes[] = {256, 4096, 32768, 65536, MiB};
-    memfit_device *device = open_sim(UINT64_C(4) << 30);
-    memfit_pool *pool = open_pool(device, 0);
-    printf("\nthreads (million pairs a second, by the wall and by time run)\n%10s%10s%10s%10s%10s%10s%10s\n", "bytes",
-           "one", "two", "ratio", "one", "two", "ratio");
+    const peer *mimalloc = peer_count == 3 ? &peers[2] : &peers[0];
+    memfit_device *device = open_sim(UINT64_C(4) << 30), *another = open_sim(UINT64_C(4) << 30);
+    memfit_pool *pool = open_pool(device, 0), *other = open_pool(another, 0);
+    printf("\nthreads (million pairs a second by the wall; two over one, by the wall and by time run)\n"
+           "%10s%8s%8s%14s%16s%16s%16s\n",
+           "bytes", "one", "two", "ratio", "apart", mimalloc->name, "counting");
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         char text[24];
-        rate one = million_pairs(pool, 1, sizes[s], PAIRS), two = million_pairs(pool, 2, sizes[s], PAIRS);
-        printf("%10s%10.1f%10.1f%10.2f%10.1f%10.1f%10.2f\n", memfit_size_format(sizes[s], text, sizeof text), one.wall,
-               two.wall, two.wall / one.wall, one.ran, two.ran, two.ran / one.ran);
+        uint64_t bytes = sizes[s];
+        rate one = {0}, two = {0}, apart = {0}, peer_one = {0}, peer_two = {0}, count_one = {0}, count_two = {0};
+        for (unsigned i = 0; i < TURNS; i++) {
+            round_of(&one, 1, JOB_POOL, pool, NULL, NULL, bytes);
+            round_of(&two, 2, JOB_POOL, pool, pool, NULL, bytes);
+            round_of(&apart, 2, JOB_POOL, pool, other, NULL, bytes);
+            round_of(&peer_one, 1, JOB_PEER, NULL, NULL, mimalloc, bytes);
+            round_of(&peer_two, 2, JOB_PEER, NULL, NULL, mimalloc, bytes);
+            round_of(&count_one, 1, JOB_COUNT, NULL, NULL, NULL, bytes);
+            round_of(&count_two, 2, JOB_COUNT, NULL, NULL, NULL, bytes);
+        }
+        printf("%10s%8.1f%8.1f%8.2f%6.2f%10.2f%6.2f%10.2f%6.2f%10.2f%6.2f\n",
+               memfit_size_format(bytes, text, sizeof text), one.wall, two.wall, two.wall / one.wall, two.ran / one.ran,
+               apart.wall / one.wall, apart.ran / one.ran, peer_two.wall / peer_one.wall, peer_two.ran / peer_one.ran,
+               count_two.wall / count_one.wall, count_two.ran / count_one.ran);
     }
     memfit_pool_destroy(pool);
+    memfit_pool_destroy(other);
     memfit_device_close(device, NULL);
+    memfit_device_close(another, NULL);
 }
 
 /* ---- tracing ------------------------------------------------------------------------------------------------ */
@@ -345,7 +434,7 @@ int main(int argc, char **argv)
     if (!only || !strcmp(only, "random"))
         random_sizes();
     if (!only || !strcmp(only, "threads"))
-        two_threads();
+        two_threads(peers, n);
     if (!only || !strcmp(only, "tracing"))
         tracing();
     if (!only || !strcmp(only, "metadata"))
