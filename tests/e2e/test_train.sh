@@ -36,6 +36,15 @@ run evaluate "$t/a.keras" --data "$f/digits.npz" --json || fail "evaluate: $(cat
 run predict "$t/a.keras" --data "$f/digits.npz" --batch-size 64 --out "$t/p.npy" || fail "predict: $(cat "$t/err")"
 [ "$(stat -c %s "$t/p.npy")" = $((128 + 300 * 10 * 4)) ] || fail "predictions have the wrong size"
 
+for command in evaluate predict; do # a thousand times the samples take no byte more
+    sizes=$(for n in 100 100000; do
+        run $command "$f/mlp.keras" --data synthetic:$n --batch-size 64 --threads 1 --json --quiet || fail "$command: $(cat "$t/err")"
+        [ "$(key "$t/out" measured_peak_bytes)" -le "$(key "$t/out" planned_peak_bytes)" ] || fail "$command: measured above planned"
+        echo "$(key "$t/out" arena_bytes)"
+    done | sort -u | wc -l)
+    [ "$sizes" = 1 ] || fail "$command: the arena depends on how much data there is"
+done
+
 # Interrupted and resumed: the same weights as undisturbed, bit for bit.
 run train "$f/cnn.keras" --data "$f/digits.npz" --epochs 2 --out "$t/whole.keras" --quiet || fail "whole"
 run train "$f/cnn.keras" --data "$f/digits.npz" --epochs 2 --steps 7 --checkpoint "$t/ck.keras" --save-freq 7 --quiet || fail "part"
