@@ -147,7 +147,7 @@ static memfit_status add_bounds(mf_answer *answer, mf_fitter *fitter, memfit_err
     answer->recompute_bound = 1;
     if (o->limit_bytes > taken) {
         double extra;
-        status = mf_bounds_recompute(fitter->host, entry->flow, o->limit_bytes - taken, &extra, err);
+        status = mf_bounds_recompute(fitter->host, entry->flow, o->limit_bytes - taken, 20000, &extra, err);
         if (status == MEMFIT_OK && bounds.keep_us > 0)
             answer->recompute_bound = 1 + extra / bounds.keep_us;
     }

@@ -7,12 +7,15 @@
  *   recompute     while an operation runs for the first time its operands are there; of what was made before it and is
  *                 read after it, the part that finds no room beside them is absent, and each absent cell costs at least
  *                 one run of its maker later. The cheapest selection by time per byte (a fractional knapsack) is a
- *                 bound; the largest over all operations counts. It holds for every plan that keeps the graph's order
+ *                 bound; the largest over all operations counts. Where that is largest, a minimum cut gives a better
+ *                 one (bound_cut.c). Both hold for every plan that keeps the graph's order
  */
 #include "plan/bounds.h"
 
 #include "base/error.h"
+#include "plan/bound_cut.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* The first base position of the backward part; order_count when there is none. */
@@ -150,14 +153,36 @@ static double extra_at(const mf_flow *flow, const item *items, uint32_t count, u
     return extra;
 }
 
-memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, uint64_t room, double *extra_us,
+enum { MOMENTS = 8 };
+
+typedef struct moments {
+    uint32_t at[MOMENTS];
+    double extra_us[MOMENTS]; /* falling */
+    uint32_t count;
+} moments;
+
+static void note_moment(moments *m, uint32_t at, double extra_us)
+{
+    uint32_t i = m->count < MOMENTS ? m->count++ : MOMENTS;
+    for (; i > 0 && m->extra_us[i - 1] < extra_us; i--)
+        if (i < MOMENTS) {
+            m->at[i] = m->at[i - 1];
+            m->extra_us[i] = m->extra_us[i - 1];
+        }
+    if (i < MOMENTS) {
+        m->at[i] = at;
+        m->extra_us[i] = extra_us;
+    }
+}
+
+/* The moments that look fullest, by the knapsack. */
+static memfit_status find_moments(const memfit_host *host, const mf_flow *flow, uint64_t room, moments *m,
                                   memfit_error *err)
 {
     enum { MOST_LOOKS = 4000000 };
     size_t bytes = (flow->cell_count + 1) * sizeof(item), loads = (flow->order_count + 2) * sizeof(uint64_t);
     item *items = mf_host_alloc(host, bytes);
     uint64_t *across = mf_host_zalloc(host, loads);
-    *extra_us = 0;
     if (items && across) {
         uint32_t count = list_items(flow, items);
         for (uint32_t c = 0; c < flow->cell_count; c++) {
@@ -171,13 +196,38 @@ memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, 
         for (uint32_t p = 0; p < flow->order_count; p++) {
             live += across[p];
             double extra = p % step == 0 ? extra_at(flow, items, count, p, live, room) : 0;
-            if (extra > *extra_us)
-                *extra_us = extra;
+            if (extra > 0)
+                note_moment(m, p, extra);
         }
     }
     memfit_status status =
         items && across ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the bound on recomputation");
     mf_host_free(host, items, bytes);
     mf_host_free(host, across, loads);
+    return status;
+}
+
+memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, uint64_t room, uint64_t effort,
+                                  double *extra_us, memfit_error *err)
+{
+    moments m = {.count = 0};
+    memfit_status status = find_moments(host, flow, room, &m, err);
+    uint32_t best = 0;
+    double least = 0;
+    for (uint32_t i = 0; i < m.count && status == MEMFIT_OK; i++) {
+        double cut = 0;
+        status = mf_bound_cut(host, flow, m.at[i], room, 1, &cut, err);
+        cut = isinf(cut) || cut < m.extra_us[i] ? m.extra_us[i] : cut;
+        best = cut > least ? i : best;
+        least = cut > least ? cut : least;
+    }
+    uint64_t branches = effort / (flow->order_count + 1u);
+    if (status == MEMFIT_OK && m.count && branches > 1) {
+        double cut = 0;
+        status = mf_bound_cut(host, flow, m.at[best], room, branches > 10000 ? 10000 : (uint32_t)branches, &cut, err);
+        least = !isinf(cut) && cut > least ? cut : least;
+    }
+    if (status == MEMFIT_OK)
+        *extra_us = least;
     return status;
 }

@@ -14,8 +14,9 @@ typedef struct mf_bounds {
 void mf_bounds_make(const mf_flow *flow, mf_bounds *bounds);
 
 /* With `room` bytes above the variables: no plan of this order that fits spends less time on recomputation than
- * *extra_us. Why that is so: bounds.c. */
-memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, uint64_t room, double *extra_us,
-                                  memfit_error *err);
+ * *extra_us. Why that is so: bounds.c. `effort` buys a better bound: 1 is the quickest, 10^6 some tenths of a second.
+ */
+memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, uint64_t room, uint64_t effort,
+                                  double *extra_us, memfit_error *err);
 
 #endif

@@ -118,7 +118,8 @@ static memfit_status need_tradeoff(mf_fitter *fitter, mf_fit_entry *entry, memfi
     if (!entry->tradeoff && *searched)
         status = mf_tradeoff_derive(fitter->host, entry->flow, *searched, &entry->tradeoff, err);
     if (!entry->tradeoff && status == MEMFIT_OK)
-        status = mf_tradeoff_create(fitter->host, entry->flow, &entry->tradeoff, err);
+        status = mf_tradeoff_create(fitter->host, entry->flow,
+                                    fitter->options.quick ? MF_SEARCH_QUICK : MF_SEARCH_WORK, &entry->tradeoff, err);
     if (status == MEMFIT_OK && !*searched)
         *searched = entry->tradeoff;
     return status;

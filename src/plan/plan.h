@@ -129,6 +129,7 @@ typedef struct mf_plan_options {
     uint64_t limit_bytes;       /* of the whole process; 0: no limit */
     uint64_t fixed_bytes;       /* what the process takes besides the arena */
     uint64_t rest_bytes;        /* and more, when pieces leave a rest: a graph of its own */
+    bool quick;                 /* somebody waits: search a tenth as long for what to recompute */
 } mf_plan_options;
 
 void mf_plan_options_default(mf_plan_options *options);

@@ -46,14 +46,17 @@ typedef struct mf_tradeoff {
     mf_sequence sequence;
     mf_choice choice;
     const struct mf_tradeoff *searched; /* whose paths the stops are of; NULL: its own */
-    uint64_t work; /* runs looked at so far: the search ends by work, never by the clock, so that plans repeat */
+    uint64_t work, most_work; /* runs looked at: the search ends by work, never by the clock, so that plans repeat */
     void *candidates;
     size_t candidate_capacity;
     mf_gap *gaps; /* what can be dropped at all */
     uint32_t gap_count;
 } mf_tradeoff;
 
-memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, mf_tradeoff **tradeoff,
+/* Runs the search may look at, over all sequences: a tenth of a second or so; and when an answer is waited for. */
+enum { MF_SEARCH_WORK = 3750000, MF_SEARCH_QUICK = 300000 };
+
+memfit_status mf_tradeoff_create(const memfit_host *host, const mf_flow *flow, uint64_t work, mf_tradeoff **tradeoff,
                                  memfit_error *err);
 /* The same for another batch of the same model: the stops of `searched`, measured on this flow when they are asked for,
  * without a search. `searched` must outlive it. NULL in *tradeoff when the graphs differ in more than sizes. */

@@ -162,6 +162,7 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     p.fixed_bytes = fixed;
     p.rest_bytes = t->rest_bytes;
     p.samples = t->train_samples;
+    p.quick = t->refused_us != 0;
     p.with_validation = p.with_prediction = false;
     if (t->mode == MF_MODE_TRAIN) {
         p.with_validation = t->validation_samples > 0;

@@ -343,7 +343,7 @@ static void test_loads_and_bounds(void **state)
         assert_true(bounds.working_set_bytes <= q.peak);
         assert_true(bounds.save_set_bytes <= q.peak);
         double extra;
-        assert_ok(mf_bounds_recompute(NULL, flow, q.peak, &extra, &err), err);
+        assert_ok(mf_bounds_recompute(NULL, flow, q.peak, 2000, &extra, &err), err);
         assert_true(extra == 0);
         mf_sequence_free(&q);
         mf_flow_destroy(flow);

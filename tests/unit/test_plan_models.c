@@ -80,7 +80,7 @@ static void sweep(const char *name)
         double extra;
         assert_ok(mf_fitter_try(&n.fitter, &way, &plan, &err), err);
         assert_ok(mf_plan_check(plan, &err), err);
-        assert_ok(mf_bounds_recompute(NULL, entry->flow, room, &extra, &err), err);
+        assert_ok(mf_bounds_recompute(NULL, entry->flow, room, 100000, &extra, &err), err);
         if (!plan->fits) {
             if (percent >= 40 || last < 1e30)
                 fail_msg("%s: no plan at %llu %%", name, (unsigned long long)percent);
