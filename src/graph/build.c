@@ -169,6 +169,9 @@ static const char *output_name(mf_op_kind kind, uint32_t i)
         return i == 0 ? "dx" : i == 1 ? "dgamma" : "dbeta";
     case MF_OP_GATHER_GRAD:
         return "dtable";
+    case MF_OP_MASK:
+        return "bits";
+    case MF_OP_MASK_GRAD:
     case MF_OP_UNARY_GRAD:
     case MF_OP_BINARY_GRAD:
     case MF_OP_REDUCE_GRAD:

@@ -151,6 +151,11 @@ void mf_g_op_in_place(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_
  * anew. */
 void mf_g_fuse(mf_build *b);
 
+/* ---- after the backward pass (mask.c) ---- */
+/* Activations of at least so many numbers that backward needs only for their slope are kept as bits. Operations are
+ * numbered anew. */
+void mf_g_mask(mf_build *b, uint64_t least);
+
 /* ---- gradients (gradient.c) ---- */
 /* Appends the backward pass of everything appended so far: gradients of sum_i <dy_i, y_i> with respect to the wanted
  * tensors. gradients[i] is MF_NONE where y does not depend on wanted[i]. LOSS operations add their own gradients. */

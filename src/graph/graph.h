@@ -85,6 +85,8 @@
     /* pointwise */                                                                                                    \
     X(UNARY, "unary", "x -> y")                                                                                        \
     X(UNARY_GRAD, "unary_grad", "dy, x or y (attr.unary.from_output) -> dx")                                           \
+    X(MASK, "mask", "x -> bits (where the slope of attr.unary.function, RELU or RELU6, is not 0; 8 to a byte)")        \
+    X(MASK_GRAD, "mask_grad", "dy, bits -> dx")                                                                        \
     X(BINARY, "binary", "a, b -> y (broadcasting)")                                                                    \
     X(BINARY_GRAD, "binary_grad",                                                                                      \
       "dy, a, b -> da or db (attr.binary.side) in dy's shape: max, min, pow, div, sq. diff")                           \

@@ -48,6 +48,8 @@ static const mf_kind_rules kinds[MF_OP_COUNT] = {
 
     [MF_OP_UNARY] = {{OVER(0, 0), IN(1, 1), OUT(1, 1), AGAIN, POINTWISE}, mf_shape_same, mf_gradient_unary},
     [MF_OP_UNARY_GRAD] = {{OVER(0, 0), IN(2, 2), OUT(1, 1), POINTWISE}, mf_shape_same, NULL, "second order"},
+    [MF_OP_MASK] = {{KEEP, IN(1, 1), OUT(1, 1), AGAIN}, mf_shape_mask, NULL, "bits are constants"},
+    [MF_OP_MASK_GRAD] = {{OVER(0, 0), IN(2, 2), OUT(1, 1), POINTWISE}, mf_shape_mask_grad, NULL, "second order"},
     [MF_OP_BINARY] = {{OVER(0, 0), IN(2, 2), OUT(1, 1), AGAIN, POINTWISE, ADDS}, mf_shape_binary, mf_gradient_binary},
     [MF_OP_BINARY_GRAD] = {{OVER(0, 0), IN(3, 3), OUT(1, 1), POINTWISE}, mf_shape_binary_grad, NULL, "second order"},
     [MF_OP_SUM_N] = {{OVER(0, 0), IN(1, MANY), OUT(1, 1), AGAIN, POINTWISE}, mf_shape_sum_n, mf_gradient_sum_n},

@@ -29,11 +29,11 @@ const mf_kind_rules *mf_kind_rules_of(mf_op_kind kind);
 /* shape rules, shape_rules.c and shape_rules_more.c */
 mf_shape_rule mf_shape_given, mf_shape_view, mf_shape_cast, mf_shape_transpose, mf_shape_slice, mf_shape_pad,
     mf_shape_concat, mf_shape_broadcast, mf_shape_gather, mf_shape_gather_grad, mf_shape_resize, mf_shape_matmul,
-    mf_shape_conv, mf_shape_conv_grad_data, mf_shape_conv_grad_weights, mf_shape_same, mf_shape_binary,
-    mf_shape_binary_grad, mf_shape_sum_n, mf_shape_reduce, mf_shape_reduce_grad, mf_shape_softmax, mf_shape_prelu,
-    mf_shape_prelu_grad, mf_shape_pool, mf_shape_pool_grad, mf_shape_batch_norm, mf_shape_batch_norm_grad,
-    mf_shape_batch_norm_infer, mf_shape_layer_norm, mf_shape_layer_norm_grad, mf_shape_rnn, mf_shape_rnn_grad,
-    mf_shape_loss_grad, mf_shape_in_place, mf_shape_square_sum;
+    mf_shape_conv, mf_shape_conv_grad_data, mf_shape_conv_grad_weights, mf_shape_same, mf_shape_mask,
+    mf_shape_mask_grad, mf_shape_binary, mf_shape_binary_grad, mf_shape_sum_n, mf_shape_reduce, mf_shape_reduce_grad,
+    mf_shape_softmax, mf_shape_prelu, mf_shape_prelu_grad, mf_shape_pool, mf_shape_pool_grad, mf_shape_batch_norm,
+    mf_shape_batch_norm_grad, mf_shape_batch_norm_infer, mf_shape_layer_norm, mf_shape_layer_norm_grad, mf_shape_rnn,
+    mf_shape_rnn_grad, mf_shape_loss_grad, mf_shape_in_place, mf_shape_square_sum;
 
 /* gradient rules, gradient_rules.c and gradient_rules_more.c */
 mf_gradient_rule mf_gradient_view, mf_gradient_cast, mf_gradient_transpose, mf_gradient_slice, mf_gradient_pad,

@@ -247,3 +247,31 @@ memfit_status mf_shape_square_sum(mf_typing *t)
         return mf_rule_need(t, 1);
     return mf_rule_give(t, 0, statistic_type(x->dtype), &(mf_shape){.rank = 0});
 }
+
+/* ---- masks ---- */
+
+static mf_shape bits_of(const mf_tensor *x)
+{
+    return (mf_shape){.rank = 1, .dim = {((int64_t)mf_shape_count(&x->shape) + 7) / 8}};
+}
+
+memfit_status mf_shape_mask(mf_typing *t)
+{
+    const mf_tensor *x = mf_rule_in(t, 0);
+    mf_unary f = t->op->attr.unary.function;
+    if (!x || (f != MF_UNARY_RELU && f != MF_UNARY_RELU6))
+        return mf_rule_bad(t, "needs an input and RELU or RELU6");
+    mf_shape bits = bits_of(x);
+    return mf_rule_give(t, 0, MF_U8, &bits);
+}
+
+memfit_status mf_shape_mask_grad(mf_typing *t)
+{
+    const mf_tensor *dy = mf_rule_in(t, 0), *bits = mf_rule_in(t, 1);
+    if (!dy || !bits)
+        return mf_rule_need(t, 2);
+    mf_shape wanted = bits_of(dy);
+    if (bits->dtype != MF_U8 || !mf_shape_equal(&bits->shape, &wanted))
+        return mf_rule_bad(t, "the mask is not of the gradient's size");
+    return mf_rule_give(t, 0, dy->dtype, &dy->shape);
+}

@@ -520,6 +520,8 @@ memfit_status mf_lower(const memfit_host *host, const mf_model *model, const mf_
             mf_g_fuse(&lo.b);
         if (mf_build_ok(&lo.b))
             mf_lower_compile(&lo);
+        if (!options->plain)
+            mf_g_mask(&lo.b, 4096); /* below, alignment would eat what it saves */
     }
     status = mf_build_end(&lo.b, graph);
     mf_arena_destroy(&lo.scratch);

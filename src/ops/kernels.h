@@ -79,6 +79,8 @@ typedef struct mf_k_loss {
 #define MF_KERNEL_LIST(X)                                                                                              \
     X(void, unary, (const mf_k_unary *k, const float *x, float *y, int64_t n, int threads))                            \
     X(void, unary_grad, (const mf_k_unary *k, const float *dy, const float *s, float *dx, int64_t n, int threads))     \
+    X(void, mask, (mf_unary f, const float *x, uint8_t *bits, int64_t n, int threads))                                 \
+    X(void, mask_grad, (const float *dy, const uint8_t *bits, float *dx, int64_t n, int threads))                      \
     X(void, binary, (mf_binary f, const mf_k_walk *w, const float *a, const float *b, float *y, int threads))          \
     X(void, sum_n, (const float *const *x, uint32_t count, float *y, int64_t n, bool add, int threads))                \
     X(void, broadcast, (const mf_k_walk *w, float scale, const float *x, float *y, int threads))                       \

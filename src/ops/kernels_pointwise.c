@@ -279,6 +279,50 @@ void MF_K(unary_grad)(const mf_k_unary *k, const float *dy, const float *s, floa
     }
 }
 
+/* ---- masks: eight numbers to a byte ----------------------------------------------------------------------- */
+
+static inline uint8_t positive_byte(const float *x)
+{
+    unsigned bits = 0;
+    for (int k = 0; k < 8; k++)
+        bits |= (unsigned)(x[k] > 0) << k;
+    return (uint8_t)bits;
+}
+
+void MF_K(mask)(mf_unary f, const float *x, uint8_t *bits, int64_t n, int threads)
+{
+    const bool six = f == MF_UNARY_RELU6;
+#pragma omp parallel num_threads(threads) if (n > MF_K_GRAIN)
+    {
+        mf_k_range r = mf_k_share(n, 64);
+        for (int64_t i = r.from; i < r.to; i += 8) {
+            int64_t count = r.to - i < 8 ? r.to - i : 8;
+            if (six || count < 8) {
+                unsigned all = 0;
+                for (int64_t k = 0; k < count; k++)
+                    all |= (unsigned)(x[i + k] > 0 && (!six || x[i + k] < 6)) << k;
+                bits[i / 8] = (uint8_t)all;
+            } else {
+                bits[i / 8] = positive_byte(x + i);
+            }
+        }
+    }
+}
+
+void MF_K(mask_grad)(const float *dy, const uint8_t *bits, float *dx, int64_t n, int threads)
+{
+#pragma omp parallel num_threads(threads) if (n > MF_K_GRAIN)
+    {
+        mf_k_range r = mf_k_share(n, 64);
+        for (int64_t i = r.from; i < r.to; i += 8) {
+            unsigned all = bits[i / 8];
+            int64_t count = r.to - i < 8 ? r.to - i : 8;
+            for (int64_t k = 0; k < count; k++)
+                dx[i + k] = dy[i + k] * (float)(all >> k & 1);
+        }
+    }
+}
+
 /* ---- walks ------------------------------------------------------------------------------------------------ */
 
 /* The place of row `row` (all dimensions but the last) in each operand. */

@@ -37,6 +37,8 @@ static void finish(opcheck *c, memfit_error *err)
         if (c->wanted[i])
             wanted[wanted_count++] = c->inputs[i];
     mf_g_backward(&c->b, c->output_count, c->outputs, c->dys, wanted_count, wanted, gradients);
+    if (c->masks)
+        mf_g_mask(&c->b, 1);
     for (uint32_t i = 0; i < c->input_count; i++)
         roots[n++] = c->inputs[i];
     for (uint32_t i = 0; i < c->output_count; i++) {

@@ -24,6 +24,7 @@ typedef struct opcheck {
     uint32_t outputs[OPCHECK_MOST], output_count;
     uint32_t dys[OPCHECK_MOST];
     uint32_t gradients[OPCHECK_MOST];
+    bool masks;    /* slopes are kept as bits */
     uint32_t loss; /* the loss variable's tensor, or MF_NONE */
     mf_graph *graph;
     mf_interpreter *run;

@@ -303,11 +303,21 @@ static void loss(opcheck *c, int variant)
     mf_g_op_in_place(&c->b, MF_OP_LOSS, &attr, 4, (uint32_t[]){pred, target, weight, c->loss}, 1, &c->loss);
 }
 
+/* What backward needs for its slope only, kept as bits: padded, so that nothing else reads it there. */
+static void mask(opcheck *c, int variant)
+{
+    uint32_t x = opcheck_input(c, SHAPE(3, 3, 5, 7, 0, 0), -3, 9);
+    uint32_t y = mf_g_unary(&c->b, variant ? MF_UNARY_RELU6 : MF_UNARY_RELU, 0, 0, x);
+    opcheck_output(c, mf_g_pad(&c->b, y, (int64_t[]){0, 1, 0}, (int64_t[]){0, 1, 2}, (int64_t[]){0, 0, 0}, 0, 0));
+    c->masks = true;
+}
+
 const opcheck_case opcheck_cases[] = {
     {"matmul", matmul, 7},
     {"conv", conv, 9},
     {"conv_transposed", conv_transposed, 3},
     {"unary", unary, MF_UNARY_COUNT},
+    {"mask", mask, 2},
     {"binary", binary, 24},
     {"reduce", reduce, 24},
     {"softmax", softmax, 6},

@@ -134,6 +134,56 @@ static void every_failing_allocation_is_survived(void **state)
     }
 }
 
+/* A ReLU that is padded before a convolution reads it: backward needs its slope only. */
+static memfit_status masked_network(const memfit_host *host, mf_graph **graph, memfit_error *err)
+{
+    mf_build b;
+    uint32_t gradients[2];
+    mf_build_begin(&b, host, err);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, dims(4, 2, 8, 8, 3));
+    uint32_t k = parameter(&b, "k", dims(4, 3, 3, 3, 4)), l = parameter(&b, "l", dims(4, 3, 3, 4, 4));
+    mf_window same = window_of(2, 3, 1, "same", (int64_t[]){8, 8}),
+              valid = window_of(2, 3, 1, "valid", (int64_t[]){10, 10});
+    uint32_t y = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_conv(&b, x, k, MF_NONE, &same));
+    const int64_t one_each[4] = {0, 1, 1, 0}, none[4] = {0};
+    y = mf_g_conv(&b, mf_g_pad(&b, y, one_each, one_each, none, 0, 0), l, MF_NONE, &valid);
+    uint32_t loss = mf_g_reduce(&b, MF_REDUCE_SUM, mf_g_unary(&b, MF_UNARY_RELU, 0, 0, y), 15, false);
+    uint32_t one = mf_g_fill(&b, MF_F32, (mf_shape){0}, 1);
+    mf_g_backward(&b, 1, &loss, &one, 2, (uint32_t[]){k, l}, gradients);
+    mf_g_mask(&b, 1);
+    return mf_build_end_keeping(&b, 2, gradients, graph);
+}
+
+static void slopes_are_kept_as_bits(void **state)
+{
+    (void)state;
+    mf_graph *g = NULL;
+    memfit_error err;
+    assert_ok(masked_network(NULL, &g, &err), err);
+    assert_ok(mf_graph_check(g, &err), err);
+    assert_int_equal(count_kind(g, MF_OP_MASK), 2);
+    assert_int_equal(count_kind(g, MF_OP_MASK_GRAD), 2);
+    assert_int_equal(count_kind(g, MF_OP_UNARY_GRAD), 0);
+    for (uint32_t i = 0; i < g->op_count; i++)
+        if (g->ops[i].kind == MF_OP_MASK) { /* right behind the activation, one bit for each number */
+            assert_int_equal(g->tensors[g->ops[i].in[0]].producer, i - 1);
+            assert_int_equal(g->tensors[g->ops[i].out[0]].shape.dim[0], 2 * 8 * 8 * 4 / 8);
+        }
+    mf_graph_destroy(g);
+    for (uint64_t n = 1;; n++) {
+        mf_fault_host fault;
+        mf_fault_host_init(&fault, NULL, n, true);
+        g = NULL;
+        memfit_status s = masked_network(&fault.host, &g, &err);
+        if (s == MEMFIT_OK)
+            break;
+        assert_int_equal(s, MEMFIT_NO_HOST_MEMORY);
+        assert_null(g);
+        assert_int_equal(fault.live_count, 0);
+    }
+    mf_graph_destroy(g);
+}
+
 static void wrong_shapes_are_refused(void **state)
 {
     (void)state;
@@ -259,6 +309,8 @@ static void random_graphs_are_sound(void **state)
         for (uint32_t i = 0; i < b.graph->variable_count && parameters < POOL; i++)
             wanted[parameters++] = b.graph->variables[i].tensor;
         mf_g_backward(&b, 1, &y, &dy, parameters, wanted, gradients);
+        if (seed % 2)
+            mf_g_mask(&b, 1);
         for (uint32_t i = 0; i < parameters; i++)
             if (gradients[i] != MF_NONE) {
                 mf_shape p = mf_g_shape(&b, wanted[i]), d = mf_g_shape(&b, gradients[i]);
@@ -321,6 +373,7 @@ int main(void)
         cmocka_unit_test(padding_is_kerass),
         cmocka_unit_test(random_graphs_are_sound),
         cmocka_unit_test(damaged_graphs_are_found),
+        cmocka_unit_test(slopes_are_kept_as_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

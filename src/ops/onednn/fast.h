@@ -75,6 +75,7 @@ struct fast_kernel {
 
 const fast_rule *fast_rule_of(mf_op_kind kind); /* NULL: none */
 extern const fast_rule fast_conv, fast_conv_grad_data, fast_conv_grad_weights, fast_matmul;
+extern const fast_rule fast_mask, fast_mask_grad;
 extern const fast_rule fast_unary, fast_unary_grad, fast_binary, fast_sum_n, fast_fill, fast_broadcast, fast_cast;
 extern const fast_rule fast_transpose, fast_slice, fast_pad, fast_concat, fast_gather, fast_gather_grad;
 extern const fast_rule fast_reduce, fast_softmax, fast_softmax_grad, fast_pool_max, fast_pool_max_grad;

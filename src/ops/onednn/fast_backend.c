@@ -57,6 +57,10 @@ const fast_rule *fast_rule_of(mf_op_kind kind)
         return &fast_unary;
     case MF_OP_UNARY_GRAD:
         return &fast_unary_grad;
+    case MF_OP_MASK:
+        return &fast_mask;
+    case MF_OP_MASK_GRAD:
+        return &fast_mask_grad;
     case MF_OP_BINARY:
         return &fast_binary;
     case MF_OP_SUM_N:

@@ -112,6 +112,30 @@ static memfit_status run_unary_grad(fast_kernel *k, const mf_operands *o, const 
 const fast_rule fast_unary = {bind_unary, run_unary};
 const fast_rule fast_unary_grad = {bind_unary, run_unary_grad};
 
+static memfit_status bind_mask(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
+{
+    (void)create;
+    const mf_tensor *x = fast_in(k, 0);
+    if (x->dtype != MF_F32)
+        return fast_no(err);
+    k->u.point.n = fast_count(x);
+    *workspace = 0;
+    return MEMFIT_OK;
+}
+
+static memfit_status run_mask(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+{
+    (void)s;
+    (void)err;
+    if (k->op->kind == MF_OP_MASK)
+        k->backend->k->mask(k->op->attr.unary.function, o->in[0], o->out[0], k->u.point.n, fast_threads(k));
+    else
+        k->backend->k->mask_grad(o->in[0], o->in[1], o->out[0], k->u.point.n, fast_threads(k));
+    return MEMFIT_OK;
+}
+
+const fast_rule fast_mask = {bind_mask, run_mask}, fast_mask_grad = {bind_mask, run_mask};
+
 static memfit_status bind_fill(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
 {
     (void)create;

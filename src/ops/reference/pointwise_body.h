@@ -32,6 +32,32 @@ KERNEL(unary_grad)
     return MEMFIT_OK;
 }
 
+KERNEL(mask)
+{
+    (void)err;
+    const REAL *x = call->in[0].data;
+    unsigned char *bits = call->out[0].data;
+    const bool six = call->op->attr.unary.function == MF_UNARY_RELU6;
+    for (uint64_t i = 0; i < call->out[0].count; i++)
+        bits[i] = 0;
+    for (uint64_t i = 0; i < call->in[0].count; i++) {
+        bool slopes = x[i] > 0 && (!six || x[i] < 6);
+        bits[i / 8] = (unsigned char)(bits[i / 8] | (unsigned)slopes << i % 8);
+    }
+    return MEMFIT_OK;
+}
+
+KERNEL(mask_grad)
+{
+    (void)err;
+    const REAL *dy = call->in[0].data;
+    const unsigned char *bits = call->in[1].data;
+    REAL *dx = call->out[0].data;
+    for (uint64_t i = 0; i < call->out[0].count; i++)
+        dx[i] = dy[i] * (REAL)(bits[i / 8] >> i % 8 & 1);
+    return MEMFIT_OK;
+}
+
 /* Calls for every element of y, with the broadcast elements of a and b. The last axis is the inner loop. */
 static void FN(binary_walk)(mf_binary function, const mf_ref_arg *a, const mf_ref_arg *b, const mf_ref_arg *y)
 {

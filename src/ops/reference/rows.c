@@ -27,6 +27,8 @@ static const mf_ref_row rows[MF_OP_COUNT] = {
     [MF_OP_CONV_GRAD_WEIGHTS] = {BOTH(conv_grad_weights), .in_least = 2, .out_least = 1},
     [MF_OP_UNARY] = {BOTH(unary), .in_least = 1, .out_least = 1},
     [MF_OP_UNARY_GRAD] = {BOTH(unary_grad), .in_least = 2, .out_least = 1},
+    [MF_OP_MASK] = {BOTH(mask), .in_least = 1, .out_least = 1, .raw_out = B0},
+    [MF_OP_MASK_GRAD] = {BOTH(mask_grad), .in_least = 2, .out_least = 1, .raw_in = B1},
     [MF_OP_BINARY] = {BOTH(binary), .in_least = 2, .out_least = 1},
     [MF_OP_BINARY_GRAD] = {BOTH(binary_grad), .in_least = 3, .out_least = 1,
                            .scratch_bytes = mf_ref_binary_grad_scratch},
