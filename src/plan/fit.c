@@ -10,6 +10,7 @@
 #include "plan/fit.h"
 
 #include "base/error.h"
+#include "plan/flow_order.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,29 @@ void mf_fitter_free(mf_fitter *fitter)
     }
 }
 
+/* Validation and prediction: the graph's own order, or a greedy one where its peak is lower. A training step's peak is
+ * what backward needs at the loss, whatever the order before it (no gain on any of the applications at batch 32). */
+static memfit_status choose_order(const memfit_host *host, mf_fit_entry *entry, memfit_error *err)
+{
+    mf_flow *flow = entry->flow;
+    size_t bytes = flow->order_count * sizeof(uint32_t);
+    uint64_t natural = entry->keep.peak;
+    uint32_t *orders = mf_host_alloc(host, 2 * bytes + 1);
+    if (!orders)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to order %u operations", flow->order_count);
+    memcpy(orders, flow->order, bytes);
+    memfit_status status = mf_flow_order_greedy(host, flow, orders + flow->order_count, err);
+    for (uint32_t back = 0; back < 2 && status == MEMFIT_OK; back++) {
+        if (back && entry->keep.peak + natural / 200 < natural)
+            break; /* lower by half a percent at least: else the order people know stays */
+        status = mf_flow_set_order(flow, back ? orders : orders + flow->order_count, err);
+        if (status == MEMFIT_OK)
+            status = mf_sequence_build(&entry->keep, flow, NULL, err);
+    }
+    mf_host_free(host, orders, 2 * bytes + 1);
+    return status;
+}
+
 memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **out,
                               memfit_error *err)
 {
@@ -97,6 +121,8 @@ memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bo
         status = mf_sequence_init(&entry->keep, fitter->host, entry->flow, err);
     if (status == MEMFIT_OK)
         status = mf_sequence_build(&entry->keep, entry->flow, NULL, err);
+    if (status == MEMFIT_OK && mode != MF_MODE_TRAIN)
+        status = choose_order(fitter->host, entry, err);
     if (status != MEMFIT_OK) {
         entry_free(fitter->host, entry);
         return status;
@@ -118,8 +144,8 @@ static memfit_status need_tradeoff(mf_fitter *fitter, mf_fit_entry *entry, memfi
     if (!entry->tradeoff && *searched)
         status = mf_tradeoff_derive(fitter->host, entry->flow, *searched, &entry->tradeoff, err);
     if (!entry->tradeoff && status == MEMFIT_OK)
-        status = mf_tradeoff_create(fitter->host, entry->flow,
-                                    fitter->options.quick ? MF_SEARCH_QUICK : MF_SEARCH_WORK, &entry->tradeoff, err);
+        status = mf_tradeoff_create(fitter->host, entry->flow, fitter->options.quick ? MF_SEARCH_QUICK : MF_SEARCH_WORK,
+                                    &entry->tradeoff, err);
     if (status == MEMFIT_OK && !*searched)
         *searched = entry->tradeoff;
     return status;

@@ -260,6 +260,16 @@ static memfit_status make_uses(mf_flow *flow, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* Takes another order over: who makes what stays; positions, last writes and uses follow. */
+memfit_status mf_flow_set_order(mf_flow *flow, const uint32_t *order, memfit_error *err)
+{
+    memmove(flow->order, order, flow->order_count * sizeof *order);
+    for (uint32_t i = 0; i < flow->order_count; i++)
+        flow->position[flow->order[i]] = i;
+    find_makers(flow);
+    return make_uses(flow, err);
+}
+
 static memfit_status ask_costs(mf_flow *flow, const mf_cost_source *source, memfit_error *err)
 {
     for (uint32_t o = 0; o < flow->graph->op_count; o++) {

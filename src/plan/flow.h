@@ -53,6 +53,8 @@ typedef struct mf_flow {
 memfit_status mf_flow_create(const memfit_host *host, const mf_graph *graph, const mf_cost_source *cost, mf_flow **flow,
                              memfit_error *err);
 void mf_flow_destroy(mf_flow *flow);
+/* Another order of the same operations (flow_order.h); sequences made before are void. */
+memfit_status mf_flow_set_order(mf_flow *flow, const uint32_t *order, memfit_error *err);
 
 /* By use (an index into flow->uses): what becomes of the cell until the next one? Meanwhile other cells may be
  * recomputed from it: it serves. Bit 0 says whether it is dropped after the use, bit k whether after it served the k-th
