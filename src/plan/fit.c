@@ -77,7 +77,7 @@ void mf_fitter_free(mf_fitter *fitter)
 }
 
 /* Validation and prediction: the graph's own order, or a greedy one where its peak is lower. A training step's peak is
- * what backward needs at the loss, whatever the order before it (no gain on any of the applications at batch 32). */
+ * what backward needs at the loss, whatever the order before it. */
 static memfit_status choose_order(const memfit_host *host, mf_fit_entry *entry, memfit_error *err)
 {
     mf_flow *flow = entry->flow;

@@ -141,7 +141,7 @@ static memfit_status masked_network(const memfit_host *host, mf_graph **graph, m
     uint32_t gradients[2];
     mf_build_begin(&b, host, err);
     uint32_t x = mf_g_input(&b, "x", MF_F32, dims(4, 2, 8, 8, 3));
-    uint32_t k = parameter(&b, "k", dims(4, 3, 3, 3, 4)), l = parameter(&b, "l", dims(4, 3, 3, 4, 4));
+    uint32_t k = parameter(&b, dims(4, 3, 3, 3, 4)), l = parameter(&b, dims(4, 3, 3, 4, 4));
     mf_window same = window_of(2, 3, 1, "same", (int64_t[]){8, 8}),
               valid = window_of(2, 3, 1, "valid", (int64_t[]){10, 10});
     uint32_t y = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_conv(&b, x, k, MF_NONE, &same));
