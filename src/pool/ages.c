@@ -64,7 +64,7 @@ void mf_ages_note(memfit_pool *pool)
 }
 
 /* Marks are of one stream, so those that are done come first. */
-static void look(memfit_pool *pool)
+static void look_at_marks(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
     unsigned low = 0, high = p->mark_count; /* the first `low` are done, those from `high` on are not */
@@ -92,11 +92,6 @@ static void stamp_all(memfit_pool *pool)
             p->freed[w * 64 + (uint64_t)__builtin_ctzll(bits)] = pool->frees_central;
 }
 
-bool mf_ages_marks(const memfit_pool *pool)
-{
-    return pool->frees_central < pool->pages.mark_until;
-}
-
 uint64_t mf_ages_past(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
@@ -107,7 +102,7 @@ uint64_t mf_ages_past(memfit_pool *pool)
     p->mark_until = pool->frees_central + FOR_FREES;
     if (pool->options.no_stream_wait && p->marked != pool->frees_central)
         put_mark(pool);
-    look(pool);
+    look_at_marks(pool);
     return p->synced_frees;
 }
 

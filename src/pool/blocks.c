@@ -7,7 +7,7 @@
  * against 1.0041 physical per live byte on the worst trace), and the cost does not grow with the number of holes.
  *
  * Invariants: blocks cover the range; two neighbouring holes are never of the same lane; the tail is the last block, a
- * hole of lane 0 that is in no bin; a cell shows the slab that it is, with the low bit set, or 0.
+ * hole of lane 0 that is in no bin; a cell shows the slab that it is (mf_slab_cell), or 0.
  *
  * Tried and dropped: holes split into parts with and without memory behind them, backed parts preferred. Fewer moves
  * (0.4 %), but a hole cut that way no longer fits the block that left it, and training asks for the same sizes again
@@ -19,7 +19,7 @@
 
 enum { RECORDS_AT_ONCE = 64 };
 
-bool mf_blocks_reserve(memfit_pool *pool, unsigned count)
+bool mf_blocks_make(memfit_pool *pool, unsigned count)
 {
     while (pool->unused_block_count < count) {
         /* one more than are used, so that each can begin a line of the cache */
@@ -36,12 +36,12 @@ bool mf_blocks_reserve(memfit_pool *pool, unsigned count)
     return true;
 }
 
+/* Its word is 0; the rest is as it was. */
 static mf_block *new_record(memfit_pool *pool)
 {
     mf_block *block = pool->unused_blocks;
     pool->unused_blocks = block->after;
     pool->unused_block_count--;
-    *block = (mf_block){0};
     return block;
 }
 
@@ -62,6 +62,7 @@ bool mf_blocks_init(memfit_pool *pool)
     if (!mf_blocks_reserve(pool, 2))
         return false;
     pool->tail = new_record(pool);
+    pool->tail->after = NULL;
     pool->tail->bytes = pool->range_bytes;
     pool->first = pool->tail;
     return true;
@@ -122,11 +123,9 @@ static size_t table_bytes(uint64_t size)
     return sizeof(mf_table) + size * sizeof(struct mf_entry);
 }
 
-bool mf_table_reserve(memfit_pool *pool)
+bool mf_table_grow(memfit_pool *pool)
 {
     mf_table *old = atomic_load_explicit(&pool->table, memory_order_relaxed);
-    if (old && pool->table_used < old->size / 2)
-        return true;
     uint64_t size = old ? old->size * 2 : 256;
     mf_table *table = mf_host_zalloc(pool->host, table_bytes(size));
     if (!table)
@@ -195,8 +194,8 @@ static void bin_of(uint64_t bytes, unsigned *level, unsigned *step)
         return;
     }
     unsigned power = 63 - (unsigned)__builtin_clzll(units);
-    *level = power - 4;
-    *step = (unsigned)(units >> (power - 5)) & (MF_STEPS - 1);
+    *level = power - MF_STEP_BITS + 1;
+    *step = (unsigned)(units >> (power - MF_STEP_BITS)) & (MF_STEPS - 1);
 }
 
 void mf_bins_add(mf_bins *bins, mf_block *hole)
@@ -210,7 +209,7 @@ void mf_bins_add(mf_bins *bins, mf_block *hole)
         (*first)->bin_before = hole;
     *first = hole;
     bins->levels |= UINT64_C(1) << level;
-    bins->steps[level] |= UINT32_C(1) << step;
+    bins->steps[level] |= UINT64_C(1) << step;
 }
 
 void mf_bins_remove(mf_bins *bins, mf_block *hole)
@@ -226,29 +225,47 @@ void mf_bins_remove(mf_bins *bins, mf_block *hole)
     bins->first[level][step] = hole->bin_after;
     if (hole->bin_after)
         return;
-    bins->steps[level] &= ~(UINT32_C(1) << step);
+    bins->steps[level] &= ~(UINT64_C(1) << step);
     if (!bins->steps[level])
         bins->levels &= ~(UINT64_C(1) << level);
 }
 
-void mf_bins_warm(const mf_bins *bins, uint64_t bytes)
+/* The first bin behind this one that has a hole; NULL: none. */
+static mf_block *next_bin(const mf_bins *bins, unsigned level, unsigned step)
+{
+    uint64_t steps = step + 1 < MF_STEPS ? bins->steps[level] >> (step + 1) << (step + 1) : 0;
+    if (!steps) {
+        uint64_t levels = bins->levels >> level >> 1 << level << 1;
+        if (!levels)
+            return NULL;
+        level = (unsigned)__builtin_ctzll(levels);
+        steps = bins->steps[level];
+    }
+    return bins->first[level][__builtin_ctzll(steps)];
+}
+
+/* Looks without the lock, as a hint to the processor only: what it finds may be out of date. */
+__attribute__((no_sanitize("thread"))) void mf_bins_warm(const mf_bins *bins, uint64_t bytes)
 {
     unsigned level, step;
     bin_of(bytes, &level, &step);
-    if (level < MF_LEVELS)
-        __builtin_prefetch(bins->first[level][step], 1);
+    if (level >= MF_LEVELS)
+        return;
+    __builtin_prefetch(__atomic_load_n(&bins->first[level][step], __ATOMIC_RELAXED), 1);
+    if (step + 1 < MF_STEPS)
+        __builtin_prefetch(__atomic_load_n(&bins->first[level][step + 1], __ATOMIC_RELAXED), 1);
 }
 
-/* The smallest of the first entries that is large enough. */
+/* The smallest of the first entries that is large enough. What is too small is too large by nearly 2^64, so one
+ * comparison serves, and no branch hangs on sizes. */
 static mf_block *best_of(mf_block *hole, uint64_t bytes)
 {
     mf_block *best = NULL;
-    for (unsigned i = 0; hole && i < MF_LOOK; i++, hole = hole->bin_after) {
-        if (hole->bytes < bytes || (best && hole->bytes >= best->bytes))
-            continue;
-        best = hole;
-        if (hole->bytes == bytes)
-            break;
+    uint64_t least = UINT64_C(1) << 63;
+    for (unsigned i = 0; hole && i < MF_LOOK && least; i++, hole = hole->bin_after) {
+        uint64_t over = hole->bytes - bytes;
+        best = over < least ? hole : best;
+        least = over < least ? over : least;
     }
     return best;
 }
@@ -262,15 +279,7 @@ mf_block *mf_bins_fit(const mf_bins *bins, uint64_t bytes)
     mf_block *best = best_of(bins->first[level][step], bytes);
     if (best)
         return best;
-    uint32_t steps = step + 1 < MF_STEPS ? bins->steps[level] >> (step + 1) << (step + 1) : 0;
-    if (!steps) {
-        uint64_t levels = bins->levels >> level >> 1 << level << 1;
-        if (!levels)
-            return NULL;
-        level = (unsigned)__builtin_ctzll(levels);
-        steps = bins->steps[level];
-    }
-    return best_of(bins->first[level][__builtin_ctz(steps)], bytes);
+    return best_of(next_bin(bins, level, step), bytes);
 }
 
 /* ---- cutting and joining ------------------------------------------------------------------------------------ */
@@ -295,13 +304,13 @@ mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64
     take_hole(pool, hole);
     if (start > hole->start) { /* a part in front stays a hole */
         mf_block *front = new_record(pool);
-        *front = (mf_block){.start = hole->start,
-                            .bytes = start - hole->start,
-                            .before = hole->before,
-                            .after = hole,
-                            .serial = hole->serial,
-                            .lane = hole->lane,
-                            .state = MF_HOLE};
+        front->start = hole->start;
+        front->bytes = start - hole->start;
+        front->before = hole->before;
+        front->after = hole;
+        front->serial = hole->serial;
+        front->lane = hole->lane;
+        front->state = MF_HOLE;
         if (hole->before)
             hole->before->after = front;
         else
@@ -399,7 +408,7 @@ void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t s
         mf_repeat_gone(pool, block);
     block->state = MF_HOLE;
     block->lane = (uint8_t)lane;
-    block->serial = serial;
+    block->serial = serial & MF_SERIAL_MOST;
     pool->frees_central++;
     if (lane)
         pool->lane[lane]->pending_bytes += block->bytes;

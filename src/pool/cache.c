@@ -170,12 +170,14 @@ void mf_cache_settle(memfit_pool *pool, uint32_t owner)
         return;
     mf_cache_enter(pool, cache);
     uint32_t count = atomic_load_explicit(&cache->kept_count, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++) { /* their neighbours are wanted next, and lie all over the memory */
-        __builtin_prefetch(cache->kept[i].block->before, 1);
-        __builtin_prefetch(cache->kept[i].block->after, 1);
+    if (count) { /* its neighbours are wanted next, and lie all over the memory. (Not when it is freed: they may be the
+                    blocks that other threads are at work with.) */
+        __builtin_prefetch(cache->kept[0].block->before, 1);
+        __builtin_prefetch(cache->kept[0].block->after, 1);
     }
     mf_ledger_fold_one(pool, cache, owner);
-    give_blocks(pool, cache, NULL);
+    if (count)
+        give_blocks(pool, cache, NULL);
     mf_cache_leave(cache);
 }
 

@@ -3,9 +3,8 @@
  * a free that it can take. Both leave to request.c and release.c whatever is out of the ordinary: another stream, an
  * alignment, an empty or full cache, a pointer that is no block.
  *
- * A pair of a slot has no locked instruction, a pair of a block has one (two threads that free the same block at the
- * same instant are told apart; with slots they are not). What is rare is in functions of its own that are jumped to, so
- * that the rest saves no registers.
+ * A pair has one locked instruction: two threads that free the same block at the same instant are told apart. What is
+ * rare is in functions of its own that are jumped to, so that the rest saves no registers.
  */
 #include "pool/state.h"
 
@@ -83,8 +82,8 @@ HOT bool take_kept(memfit_pool *pool, mf_cache *cache, uint64_t bytes, memfit_ow
     for (n--; i < n; i++)
         cache->kept[i] = cache->kept[i + 1];
     atomic_store_explicit(&cache->kept_count, n, memory_order_relaxed);
+    *address = pool->range + block->start; /* first: once it is live anybody may free it, by mistake */
     mf_block_hand_out(pool, block, owner, bytes);
-    *address = pool->range + block->start;
     return true;
 }
 
@@ -150,6 +149,8 @@ RARE memfit_status alloc_slow(memfit_pool *pool, uint64_t bytes, uint64_t alignm
     if (alignment & (alignment - 1))
         return mf_fail(err, MEMFIT_INVALID, "pool %s: alignment %llu is not a power of two", pool->name,
                        (unsigned long long)alignment);
+    if (bytes > MF_SMALL_MOST)
+        mf_bins_warm(&pool->lane[0]->bins, bytes + MF_UNIT - 1);
     meet(pool, owner);
     return mf_pool_request(pool, &(mf_request){bytes, alignment, owner, stream}, address, err);
 }
@@ -180,16 +181,21 @@ memfit_status memfit_pool_alloc(memfit_pool *pool, uint64_t bytes, memfit_owner 
 
 /* ---- freeing ------------------------------------------------------------------------------------------------ */
 
-HOT bool put_slot(mf_cache *cache, mf_slot_ref ref, uint64_t offset, uint32_t *owner, uint64_t *asked)
+HOT bool put_slot(memfit_pool *pool, mf_cache *cache, uintptr_t cell, mf_slot_ref ref, uint64_t offset, uint32_t *owner,
+                  uint64_t *asked)
 {
-    mf_magazine *m = &cache->magazine[ref.slab->size_class];
+    mf_magazine *m = &cache->magazine[mf_cell_class(cell)];
     _Atomic uint64_t *at = mf_slot_word(ref.slab, ref.index);
     uint64_t word = atomic_load_explicit(at, memory_order_relaxed);
     *owner = MF_SLOT_OWNER(word);
     *asked = MF_SLOT_ASKED(word);
-    if (!(word & MF_SLOT_LIVE) || m->count == m->most || *owner >= cache->owner_known)
+    if (!(word & MF_SLOT_LIVE) || m->count == m->most || *owner >= cache->owner_known ||
+        !atomic_compare_exchange_strong_explicit(at, &word, 0, memory_order_acq_rel, memory_order_relaxed))
         return false;
-    atomic_store_explicit(at, 0, memory_order_relaxed);
+    if (mf_cell_load(pool, offset) != cell) { /* it was free, and its slab's record is another's since we looked */
+        atomic_store_explicit(at, word, memory_order_release);
+        return false;
+    }
     m->item[m->count++] = (mf_at_hand){at, offset};
     return true;
 }
@@ -248,8 +254,8 @@ HOT memfit_status free_any(memfit_pool *pool, memfit_address address, memfit_str
     uint32_t owner;
     uint64_t asked;
     /* Once more: a second stream may have come meanwhile, and emptied the caches. */
-    if (!mf_pass(pool, stream) ||
-        !(cell ? put_slot(cache, ref, offset, &owner, &asked) : put_kept(pool, cache, offset, &owner, &asked))) {
+    if (!mf_pass(pool, stream) || !(cell ? put_slot(pool, cache, cell, ref, offset, &owner, &asked)
+                                         : put_kept(pool, cache, offset, &owner, &asked))) {
         mf_cache_leave(cache);
         return free_slow(pool, address, stream, err);
     }

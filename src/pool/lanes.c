@@ -127,8 +127,8 @@ static bool release_holes(memfit_pool *pool, mf_lane *lane)
     bool any = false;
     for (uint64_t levels = lane->bins.levels; levels; levels &= levels - 1) {
         unsigned level = (unsigned)__builtin_ctzll(levels);
-        for (uint32_t steps = lane->bins.steps[level]; steps; steps &= steps - 1)
-            for (mf_block *hole = lane->bins.first[level][__builtin_ctz(steps)], *next; hole; hole = next) {
+        for (uint64_t steps = lane->bins.steps[level]; steps; steps &= steps - 1)
+            for (mf_block *hole = lane->bins.first[level][__builtin_ctzll(steps)], *next; hole; hole = next) {
                 next = hole->bin_after;
                 if (hole->serial <= lane->safe) {
                     mf_hole_release(pool, hole);
@@ -279,7 +279,7 @@ static void holes_to_lane(memfit_pool *pool, unsigned to)
             continue;
         mf_bins_remove(&pool->lane[0]->bins, b);
         b->lane = (uint8_t)to;
-        b->serial = lane->serial;
+        b->serial = lane->serial & MF_SERIAL_MOST;
         mf_bins_add(&lane->bins, b);
         lane->pending_bytes += b->bytes;
         mf_pages_clear_idle(pool, b->start >> shift, ((b->start + b->bytes - 1) >> shift) + 1);
@@ -339,7 +339,7 @@ static memfit_status become_multi(memfit_pool *pool, mf_stream second, unsigned 
     return MEMFIT_OK;
 }
 
-memfit_status mf_lane_of(memfit_pool *pool, mf_stream stream, unsigned *number, memfit_error *err)
+memfit_status mf_lane_for(memfit_pool *pool, mf_stream stream, unsigned *number, memfit_error *err)
 {
     if (!pool->multi) {
         *number = 0;

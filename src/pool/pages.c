@@ -44,11 +44,11 @@ bool mf_pages_init(memfit_pool *pool)
 
 /* ---- bitmaps ------------------------------------------------------------------------------------------------ */
 
-static uint64_t mask_of(uint64_t word, uint64_t first, uint64_t past)
+/* The bits of a word that are of [first, past). */
+static inline uint64_t mask_of(uint64_t word, uint64_t first, uint64_t past)
 {
-    uint64_t low = word * 64 < first ? first - word * 64 : 0;
-    uint64_t high = (word + 1) * 64 > past ? (word + 1) * 64 - past : 0;
-    return UINT64_MAX << low & UINT64_MAX >> high;
+    uint64_t mask = word == first / 64 ? UINT64_MAX << (first % 64) : UINT64_MAX;
+    return word == (past - 1) / 64 ? mask & UINT64_MAX >> (63 - (past - 1) % 64) : mask;
 }
 
 /* Without the instruction, which not every x86-64 has, the compiler calls a function. */
@@ -103,10 +103,20 @@ static bool cover(memfit_pool *pool, uint64_t past)
     return true;
 }
 
+/* Most blocks have pages in one word of the bitmaps only. */
+static inline bool in_one_word(const mf_pages *p, uint64_t first, uint64_t past)
+{
+    return first / 64 == (past - 1) / 64 && past <= p->covered;
+}
+
 uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t bytes)
 {
     const mf_pages *p = &pool->pages;
     uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
+    if (in_one_word(p, first, past)) {
+        uint64_t gone = ~p->mapped[first / 64] & mask_of(first / 64, first, past);
+        return gone ? ones(gone) : 0;
+    }
     uint64_t missing = past > p->covered ? past - (first > p->covered ? first : p->covered) : 0;
     if (past > p->covered)
         past = p->covered;
@@ -133,6 +143,13 @@ void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
 {
     mf_pages *p = &pool->pages;
     bool stamps = mf_ages_marks(pool);
+    if (!stamps && in_one_word(p, first, past)) {
+        uint64_t w = first / 64, more = p->mapped[w] & mask_of(w, first, past) & ~p->idle[w];
+        p->idle[w] |= more;
+        p->idle_count += ones(more);
+        p->idle_top = more && w > p->idle_top ? w : p->idle_top;
+        return;
+    }
     if (past > p->covered)
         past = p->covered;
     for (uint64_t w = first / 64; w * 64 < past; w++) {
@@ -156,12 +173,20 @@ void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past)
 {
     mf_pages *p = &pool->pages;
-    if (past > p->covered)
-        past = p->covered;
-    for (uint64_t w = first / 64; w * 64 < past; w++) {
-        uint64_t less = p->idle[w] & mask_of(w, first, past);
-        p->idle[w] &= ~less;
+    if (in_one_word(p, first, past)) {
+        uint64_t less = p->idle[first / 64] & mask_of(first / 64, first, past);
+        if (!less)
+            return;
+        p->idle[first / 64] ^= less;
         p->idle_count -= ones(less);
+    } else {
+        if (past > p->covered)
+            past = p->covered;
+        for (uint64_t w = first / 64; w * 64 < past; w++) {
+            uint64_t less = p->idle[w] & mask_of(w, first, past);
+            p->idle[w] ^= less;
+            p->idle_count -= ones(less);
+        }
     }
     if (p->idle_count + p->spare_count < p->low_idle)
         p->low_idle = p->idle_count + p->spare_count;

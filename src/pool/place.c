@@ -47,8 +47,8 @@ static mf_block *choose(memfit_pool *pool, uint64_t want, unsigned lane)
 }
 
 /* Where a block of the turn that repeats is meant to be, or in the best fit. */
-static mf_block *find(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
-                      uint64_t *start)
+static mf_block *find_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
+                           uint64_t *start)
 {
     mf_block *hole = state == MF_LIVE ? mf_repeat_hole(pool, bytes, alignment, start) : NULL;
     if (hole)
@@ -138,11 +138,12 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         return NULL;
     }
     uint64_t start = 0;
-    mf_block *hole = find(pool, bytes, alignment, lane, state, &start);
+    mf_block *hole = find_hole(pool, bytes, alignment, lane, state, &start);
     if (hole && mf_caches_keep(pool) && mf_pages_missing(pool, start, bytes) && mf_caches_settle(pool))
         /* what threads keep comes first */
-        hole = find(pool, bytes, alignment, lane, state, &start);
+        hole = find_hole(pool, bytes, alignment, lane, state, &start);
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
+    mf_table_warm(pool, start);
     if (hole)
         status = prepare(pool, hole, start, bytes, state, grow_soft, err);
     else

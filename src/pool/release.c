@@ -56,16 +56,22 @@ static memfit_status check_guard(memfit_pool *pool, memfit_address address, uint
     return status;
 }
 
+/* Another thread may be freeing the same slot or block without the lock; only one of the two can have it. */
 static memfit_status free_slot(memfit_pool *pool, mf_slot_ref ref, uint64_t word, unsigned lane, memfit_error *err)
 {
+    uint64_t live = word;
+    if (!atomic_compare_exchange_strong_explicit(mf_slot_word(ref.slab, ref.index), &live, 0, memory_order_acq_rel,
+                                                 memory_order_relaxed))
+        return no_block(pool, pool->range + mf_slot_offset(ref), err);
     if (lane && ref.slab->lane != lane) {
         memfit_status status = mf_lane_wait_slot(pool, lane, ref, err);
-        if (status)
+        if (status) {
+            mf_slot_store(ref.slab, ref.index, word);
             return status;
+        }
         pool->lane[lane]->serial++;
         pool->lane[lane]->slot_waits[pool->lane[lane]->slot_wait_count - 1].serial = pool->lane[lane]->serial;
     }
-    mf_slot_store(ref.slab, ref.index, 0);
     uint32_t owner = MF_SLOT_OWNER(word);
     mf_ledger_sub(pool, owner, MF_SLOT_ASKED(word));
     if (!lane || ref.slab->lane == lane) {
@@ -79,6 +85,7 @@ static memfit_status free_slot(memfit_pool *pool, mf_slot_ref ref, uint64_t word
 void mf_block_give(memfit_pool *pool, mf_block *block, unsigned lane)
 {
     mf_table_remove(pool, block);
+    atomic_store_explicit(&block->word, 0, memory_order_relaxed);
     pool->block_bytes -= block->bytes;
     mf_block_drop(pool, block, lane, lane ? ++pool->lane[lane]->serial : 0);
 }
@@ -111,7 +118,7 @@ static found find(memfit_pool *pool, uint64_t offset)
 {
     found f = {0};
     uintptr_t cell = mf_cell_load(pool, offset);
-    if (cell & 1) {
+    if (cell) {
         f.any = mf_slot_at(cell, offset, &f.ref);
         f.word = f.any ? mf_slot_load(f.ref.slab, f.ref.index) : 0;
         f.any = f.word & MF_SLOT_LIVE;
@@ -126,7 +133,6 @@ static found find(memfit_pool *pool, uint64_t offset)
     return f;
 }
 
-/* Another thread may be freeing the same block without the lock; only one of the two can have it. */
 static memfit_status free_block(memfit_pool *pool, const found *f, unsigned lane, memfit_error *err)
 {
     uint64_t live = f->block->start | MF_WORD_LIVE;

@@ -12,6 +12,10 @@
  * that is taken when its turn comes costs nothing: the request goes to the best fit, as without a plan. A request of
  * another size ends the plan; the tape goes on, so that the next one can be found.
  *
+ * The tape ends when no page has moved, and no plan was at work, for as many requests as it holds; it begins anew with
+ * the next move: it is random access to 192 KiB for every block that goes, a tenth of the time of a pair of random
+ * sizes.
+ *
  * All depends on the order of requests alone, not on time: the same calls get the same addresses. With several streams
  * there is no plan.
  *
@@ -57,8 +61,10 @@ typedef struct claim { /* while packing: addresses, and whose they are */
 #define NOBODY UINT32_MAX
 
 struct mf_repeat {
-    uint64_t count;    /* requests noted */
+    uint64_t count;    /* requests noted, by this tape and those before it */
+    uint64_t first;    /* the first on this tape */
     uint64_t moved;    /* the count when pages were last moved */
+    uint64_t needed;   /* the same, or when the last plan ended */
     uint64_t next_try; /* when a period is looked for again */
     uint32_t period, turn;
     uint64_t base;   /* the request of seat 0 */
@@ -84,9 +90,10 @@ void mf_repeat_moved(memfit_pool *pool)
         if (!pool->repeat)
             return;
         pool->host_bytes += sizeof *pool->repeat;
-        pool->repeat->next_try = TRY_EVERY;
+        pool->repeat->count = pool->repeat->first = pool->noted; /* blocks may carry numbers of an earlier tape */
+        pool->repeat->next_try = pool->noted + TRY_EVERY;
     }
-    pool->repeat->moved = pool->repeat->count;
+    pool->repeat->moved = pool->repeat->needed = pool->repeat->count;
 }
 
 static void end_plan(memfit_pool *pool)
@@ -97,6 +104,7 @@ static void end_plan(memfit_pool *pool)
     r->seats = NULL;
     r->seats_capacity = 0;
     r->next_try = r->count + TRY_EVERY;
+    r->needed = r->count;
 }
 
 void mf_repeat_end(memfit_pool *pool)
@@ -104,6 +112,7 @@ void mf_repeat_end(memfit_pool *pool)
     if (!pool->repeat)
         return;
     end_plan(pool);
+    pool->noted = pool->repeat->count;
     mf_host_free(pool->host, pool->repeat, sizeof *pool->repeat);
     pool->host_bytes -= sizeof *pool->repeat;
     pool->repeat = NULL;
@@ -142,7 +151,7 @@ static bool has_period(mf_repeat *r, uint32_t p, uint32_t top)
 /* The shortest; 0: none. */
 static uint32_t find_period(mf_repeat *r)
 {
-    uint64_t known = r->count < TAPE ? r->count : TAPE;
+    uint64_t noted = r->count - r->first, known = noted < TAPE ? noted : TAPE;
     uint32_t top = highest(r, r->count - known);
     for (uint32_t p = SHORTEST; p <= LONGEST && UINT64_C(3) * p <= known; p++)
         if (has_period(r, p, top))
@@ -319,12 +328,10 @@ static mf_block *hole_at(memfit_pool *pool, const seat *s, uint64_t bytes)
     return left > bytes || (left == bytes && b != pool->tail) ? b : NULL;
 }
 
-mf_block *mf_repeat_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start)
+mf_block *mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start)
 {
     mf_repeat *r = pool->repeat;
-    if (!r)
-        return NULL;
-    if (pool->multi) {
+    if (pool->multi || (!r->seats && r->count - r->needed > TAPE)) { /* all has been well for long */
         mf_repeat_end(pool);
         return NULL;
     }
@@ -361,11 +368,9 @@ static void judge(memfit_pool *pool)
     r->next_try = r->count + 4 * (uint64_t)r->turn;
 }
 
-void mf_repeat_note(memfit_pool *pool, mf_block *block)
+void mf_repeat_put(memfit_pool *pool, mf_block *block)
 {
     mf_repeat *r = pool->repeat;
-    if (!r)
-        return;
     if (r->seats) {
         seat *s = &r->seats[(r->count - r->base) % r->turn];
         const mf_block *below = block->before;
@@ -379,13 +384,13 @@ void mf_repeat_note(memfit_pool *pool, mf_block *block)
     }
     *at(r, r->count) =
         (note){(uint32_t)(block->bytes / MF_UNIT), 0, (uint32_t)((pool->block_bytes + block->bytes) / LIVE_UNIT)};
-    block->serial = ++r->count;
+    block->serial = ++r->count & MF_SERIAL_MOST;
 }
 
-void mf_repeat_gone(memfit_pool *pool, const mf_block *block)
+void mf_repeat_end_of(memfit_pool *pool, const mf_block *block)
 {
     mf_repeat *r = pool->repeat;
-    if (r && block->serial && r->count - (block->serial - 1) <= TAPE)
+    if (block->serial > r->first && r->count - (block->serial - 1) <= TAPE)
         at(r, block->serial - 1)->life = (uint32_t)(r->count - (block->serial - 1));
 }
 

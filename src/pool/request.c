@@ -223,8 +223,6 @@ static void poison(memfit_pool *pool, const mf_request *r, memfit_address addres
 memfit_status mf_pool_request(memfit_pool *pool, const mf_request *r, memfit_address *address, memfit_error *err)
 {
     pthread_mutex_lock(&pool->lock);
-    if (r->bytes > MF_SMALL_MOST)
-        mf_bins_warm(&pool->lane[0]->bins, r->bytes);
     mf_cache_settle(pool, r->owner);
     unsigned lane;
     memfit_address found;

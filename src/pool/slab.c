@@ -15,22 +15,28 @@
 
 #include <string.h>
 
-static const uint16_t class_units[MF_CLASSES] = {
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 42, 51, 64, 85, 128,
+#define SHAPE(units)                                                                                                   \
+    {                                                                                                                  \
+        (units) * MF_UNIT, ((UINT32_C(1) << 24) + (units)-1) / (units), MF_SLAB / ((units)*MF_UNIT)                    \
+    }
+const mf_shape mf_shapes[MF_CLASSES] = {
+    SHAPE(1),  SHAPE(2),  SHAPE(3),  SHAPE(4),  SHAPE(5),  SHAPE(6),  SHAPE(7),  SHAPE(8),  SHAPE(9),  SHAPE(10),
+    SHAPE(11), SHAPE(12), SHAPE(13), SHAPE(14), SHAPE(15), SHAPE(16), SHAPE(18), SHAPE(20), SHAPE(22), SHAPE(24),
+    SHAPE(26), SHAPE(28), SHAPE(30), SHAPE(32), SHAPE(36), SHAPE(42), SHAPE(51), SHAPE(64), SHAPE(85), SHAPE(128),
 };
 
 uint32_t mf_class_bytes(unsigned size_class)
 {
-    return class_units[size_class] * (uint32_t)MF_UNIT;
+    return mf_shapes[size_class].slot_bytes;
 }
 
 void mf_classes_init(memfit_pool *pool)
 {
     unsigned c = 0;
-    for (unsigned units = 0; units <= MF_SMALL_MOST / MF_UNIT; units++) {
-        while (class_units[c] < units)
+    for (unsigned bytes = 0; bytes <= MF_SMALL_MOST; bytes += MF_UNIT) {
+        while (mf_shapes[c].slot_bytes < bytes)
             c++;
-        pool->class_of[units] = (unsigned char)c;
+        pool->class_of[bytes / MF_UNIT] = (unsigned char)c;
     }
 }
 
@@ -109,18 +115,29 @@ static void unlink_slab(memfit_pool *pool, mf_slab *slab)
 }
 
 /* Side by side, as they are made: the explanation walks over all of them. */
-static mf_slab *new_record(memfit_pool *pool, unsigned size_class)
+static mf_slab *new_slab_record(memfit_pool *pool, unsigned size_class)
 {
     mf_slab *slab = pool->unused_slabs[size_class];
     if (slab) {
         pool->unused_slabs[size_class] = slab->after;
         return slab;
     }
-    unsigned slots = MF_SLAB / mf_class_bytes(size_class);
-    return mf_arena_alloc(&pool->arena, sizeof *slab + slots * sizeof slab->word[0]);
+    size_t bytes = sizeof *slab + mf_shapes[size_class].slots * sizeof slab->word[0];
+    bytes = (bytes + MF_SLAB_ALIGN - 1) & ~(size_t)(MF_SLAB_ALIGN - 1);
+    char *left = pool->slab_records_end - pool->slab_records < (ptrdiff_t)bytes ? NULL : pool->slab_records;
+    if (!left) {
+        enum { AT_ONCE = 8192 };
+        left = mf_arena_alloc(&pool->arena, AT_ONCE);
+        if (!left)
+            return NULL;
+        pool->slab_records_end = left + AT_ONCE;
+        left += -(uintptr_t)left & (MF_SLAB_ALIGN - 1);
+    }
+    pool->slab_records = left + bytes;
+    return (mf_slab *)left;
 }
 
-static void drop_record(memfit_pool *pool, mf_slab *slab)
+static void drop_slab_record(memfit_pool *pool, mf_slab *slab)
 {
     slab->after = pool->unused_slabs[slab->size_class];
     pool->unused_slabs[slab->size_class] = slab;
@@ -128,7 +145,7 @@ static void drop_record(memfit_pool *pool, mf_slab *slab)
 
 static mf_slab *new_slab(memfit_pool *pool, unsigned size_class, unsigned lane, bool grow_soft, memfit_error *err)
 {
-    mf_slab *slab = new_record(pool, size_class);
+    mf_slab *slab = new_slab_record(pool, size_class);
     if (!slab) {
         pool->refusal = MF_REFUSED_HOST;
         return NULL;
@@ -138,7 +155,7 @@ static mf_slab *new_slab(memfit_pool *pool, unsigned size_class, unsigned lane, 
     if (!span)
         span = new_span(pool, lane, grow_soft, err);
     if (!span) {
-        drop_record(pool, slab);
+        drop_slab_record(pool, slab);
         return NULL;
     }
     unsigned at = (unsigned)__builtin_ctz(span->free_slabs);
@@ -148,8 +165,7 @@ static mf_slab *new_slab(memfit_pool *pool, unsigned size_class, unsigned lane, 
     span->slab[at] = slab;
     slab->start = span->block->start + at * (uint64_t)MF_SLAB;
     slab->slot_bytes = mf_class_bytes(size_class);
-    slab->inverse = ((UINT32_C(1) << 24) + class_units[size_class] - 1) / class_units[size_class];
-    slab->slots = slab->free = (uint16_t)(MF_SLAB / slab->slot_bytes);
+    slab->slots = slab->free = (uint16_t)mf_shapes[size_class].slots;
     slab->lane = (uint8_t)lane;
     slab->span = span;
     memset(slab->free_bits, 0, sizeof slab->free_bits);
@@ -160,7 +176,7 @@ static mf_slab *new_slab(memfit_pool *pool, unsigned size_class, unsigned lane, 
     link_slab(pool, slab);
     pool->slab_free_bytes += MF_SLAB;
     pool->slab_bytes += MF_SLAB;
-    mf_cell_store(pool, slab->start, (uintptr_t)slab | 1);
+    mf_cell_store(pool, slab->start, mf_slab_cell(slab));
     return slab;
 }
 
@@ -172,7 +188,7 @@ static void drop_slab(memfit_pool *pool, mf_slab *slab)
     unlink_slab(pool, slab);
     pool->slab_free_bytes -= MF_SLAB;
     pool->slab_bytes -= MF_SLAB;
-    drop_record(pool, slab);
+    drop_slab_record(pool, slab);
     span->slab[at] = NULL;
     if (!span->free_slabs)
         link_span(pool->lane[lane], span);

@@ -40,11 +40,12 @@ enum {
     MF_SLAB_SLOTS = 256,
     MF_CLASSES = 30,
     MF_LEVELS = 50, /* of the bins: powers of two */
-    MF_STEPS = 32,  /* of the bins: per power of two */
-    MF_LOOK = 16,   /* entries of a bin looked at for a better fit */
-    MF_LANES = 64,  /* streams a pool can tell apart */
-    MF_EVENTS = 8,  /* in flight, a lane */
-    MF_MARKS = 64,  /* in flight, of ages.c */
+    MF_STEP_BITS = 6,
+    MF_STEPS = 1 << MF_STEP_BITS, /* of the bins: per power of two */
+    MF_LOOK = 16,                 /* entries of a bin looked at for a better fit */
+    MF_LANES = 64,                /* streams a pool can tell apart */
+    MF_EVENTS = 8,                /* in flight, a lane */
+    MF_MARKS = 64,                /* in flight, of ages.c */
     MF_SHADOWS = 512,
     MF_PRESSURES = 8,
     MF_MAGAZINE = 64,
@@ -69,21 +70,20 @@ struct mf_block {
     uint64_t start, bytes; /* offset in the range; multiples of MF_UNIT */
     mf_block *before, *after;
     union {
-        struct {
-            mf_block *bin_before, *bin_after; /* hole */
-        };
-        struct {
-            _Atomic uint64_t tag;  /* live: mark << 32 | owner << 16 | bytes not asked for */
-            _Atomic uint64_t word; /* live: start | MF_WORD_LIVE or MF_WORD_KEPT; no pointer looks like it */
-        };
-        mf_span *span; /* span */
+        mf_block *bin_before; /* hole */
+        _Atomic uint64_t tag; /* live: mark << 32 | owner << 16 | bytes not asked for */
+        mf_span *span;        /* span */
     };
-    uint64_t serial; /* hole in a lane: that lane's count of frees when it last grew; live: its number on the tape of
-                        repeat.c, 0: none */
-    uint8_t lane;    /* hole: whose it is; live: the lane it was asked on */
-    uint8_t state;
+    mf_block *bin_after;   /* hole */
+    _Atomic uint64_t word; /* live: start | MF_WORD_LIVE or MF_WORD_KEPT; otherwise 0. A thread that frees what is no
+                              longer there may look at it at any time, so it is never anything else */
+    uint64_t serial : 48;  /* hole in a lane: that lane's count of frees when it last grew; live: its number on the tape
+                              of repeat.c, 0: none */
+    uint64_t lane : 8;     /* hole: whose it is; live: the lane it was asked on */
+    uint64_t state : 8;
 };
-_Static_assert(sizeof(mf_block) <= 64, "a block's record is a line of the cache");
+#define MF_SERIAL_MOST ((UINT64_C(1) << 48) - 1) /* a year of ten million frees a second */
+_Static_assert(sizeof(mf_block) == 64, "a block's record is a line of the cache");
 
 #define MF_WORD_LIVE UINT64_C(1)
 #define MF_WORD_KEPT UINT64_C(3) /* freed, in the cache of a thread */
@@ -117,7 +117,7 @@ typedef struct mf_table {
 /* Holes by size: level and step as in two-level segregated fit, so that finding is two bit scans. */
 typedef struct mf_bins {
     uint64_t levels;
-    uint32_t steps[MF_LEVELS];
+    uint64_t steps[MF_LEVELS];
     mf_block *first[MF_LEVELS][MF_STEPS];
 } mf_bins;
 
@@ -130,9 +130,22 @@ typedef struct mf_bins {
 #define MF_SLOT_OWNER(w)   ((uint32_t)((w) >> 17) & 0xffff)
 #define MF_SLOT_ASKED(w)   ((w)&0x1ffff)
 
+/* What all slabs of a class have in common. */
+typedef struct mf_shape {
+    uint32_t slot_bytes, inverse; /* index = offset / MF_UNIT * inverse >> 24 */
+    uint32_t slots;
+} mf_shape;
+extern const mf_shape mf_shapes[MF_CLASSES];
+
+/* The records of slabs lie at multiples of MF_SLAB_ALIGN, and a cell shows one as its address + its class + 1: so who
+ * frees a slot need not look at the record's head, only at the slot's word. Words of two records are never on one line
+ * of the cache, so threads with a slab each do not disturb each other. */
+#define MF_SLAB_ALIGN 32
+_Static_assert(MF_CLASSES < MF_SLAB_ALIGN, "a class and one fit below the address of a record");
+
 struct mf_slab {
     uint64_t start;
-    uint32_t slot_bytes, inverse; /* index = offset / MF_UNIT * inverse >> 24 */
+    uint32_t slot_bytes;
     uint16_t slots, free, size_class;
     uint8_t lane;
     mf_span *span;
@@ -363,12 +376,14 @@ struct memfit_pool {
     mf_arena arena; /* records of blocks, handles, spans */
     mf_span *unused_spans;
     mf_slab *unused_slabs[MF_CLASSES];
+    char *slab_records, *slab_records_end; /* room for more of them */
     mf_lane *lane[MF_LANES];
     unsigned lane_count;
     uint64_t hole_bytes_pending;
 
     mf_pages pages;
-    mf_repeat *repeat; /* NULL: no pages have moved yet */
+    mf_repeat *repeat; /* NULL: no pages have moved of late */
+    uint64_t noted;    /* requests that earlier tapes of it have noted */
     memfit_policy policy;
     uint64_t limit_bytes, soft_limit_bytes, purge_us;
     uint64_t span_bytes;
@@ -425,8 +440,17 @@ static inline uintptr_t mf_cell_load(memfit_pool *pool, uint64_t offset)
 
 /* ---- blocks.c: records, bins, splitting and joining -------------------------------------------------------- */
 bool mf_blocks_init(memfit_pool *pool);
-bool mf_blocks_reserve(memfit_pool *pool, unsigned count); /* so many records can be had without failing */
-bool mf_table_reserve(memfit_pool *pool);                  /* room for one more live block */
+bool mf_blocks_make(memfit_pool *pool, unsigned count);
+static inline bool mf_blocks_reserve(memfit_pool *pool, unsigned count) /* so many records can be had without failing */
+{
+    return pool->unused_block_count >= count || mf_blocks_make(pool, count);
+}
+bool mf_table_grow(memfit_pool *pool);
+static inline bool mf_table_reserve(memfit_pool *pool) /* room for one more live block */
+{
+    const mf_table *table = atomic_load_explicit(&pool->table, memory_order_relaxed);
+    return (table && pool->table_used < table->size / 4) || mf_table_grow(pool);
+}
 void mf_table_add(memfit_pool *pool, mf_block *block);
 void mf_table_remove(memfit_pool *pool, mf_block *block);
 mf_block *mf_table_find(const memfit_pool *pool, uint64_t offset); /* the block that begins there, live or kept */
@@ -434,6 +458,12 @@ void mf_tables_end(memfit_pool *pool);
 static inline uint64_t mf_table_home(const mf_table *table, uint64_t offset)
 {
     return (offset / MF_UNIT * 0x9e3779b97f4a7c15u) >> table->shift;
+}
+static inline void mf_table_warm(const memfit_pool *pool, uint64_t offset) /* a block will be added there soon */
+{
+    const mf_table *table = atomic_load_explicit(&((memfit_pool *)pool)->table, memory_order_relaxed);
+    if (table)
+        __builtin_prefetch(&table->entry[mf_table_home(table, offset)], 1);
 }
 /* The same without the lock. May miss it, and what it finds may be another block: look at its word. */
 static inline mf_block *mf_table_peek(memfit_pool *pool, uint64_t offset)
@@ -480,10 +510,13 @@ memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err); /* preallocat
 void mf_pages_purge(memfit_pool *pool);
 
 /* ---- ages.c: which idle pages are past, with one stream ------------------------------------------------------- */
-bool mf_ages_marks(const memfit_pool *pool); /* are frees marked and pages stamped just now? */
-void mf_ages_note(memfit_pool *pool);        /* after a free: puts a mark behind it when one is due */
-uint64_t mf_ages_past(memfit_pool *pool);    /* pages stamped so or lower can be unmapped now */
-bool mf_ages_wait(memfit_pool *pool);        /* waits until more are; false: nothing to wait for, or not possible */
+static inline bool mf_ages_marks(const memfit_pool *pool) /* are frees marked and pages stamped just now? */
+{
+    return pool->frees_central < pool->pages.mark_until;
+}
+void mf_ages_note(memfit_pool *pool);     /* after a free: puts a mark behind it when one is due */
+uint64_t mf_ages_past(memfit_pool *pool); /* pages stamped so or lower can be unmapped now */
+bool mf_ages_wait(memfit_pool *pool);     /* waits until more are; false: nothing to wait for, or not possible */
 /* A handle, all idle, is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not possible
  * here. */
 bool mf_ages_shadow(memfit_pool *pool, mf_handle *handle);
@@ -499,11 +532,26 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
 /* ---- repeat.c: the same requests again and again, packed as a whole ------------------------------------------- */
 void mf_repeat_moved(memfit_pool *pool); /* pages have to move: requests are noted from the first time on */
 void mf_repeat_end(memfit_pool *pool);
+/* While requests are noted: */
+mf_block *mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start);
+void mf_repeat_put(memfit_pool *pool, mf_block *block);
+void mf_repeat_end_of(memfit_pool *pool, const mf_block *block);
 /* The hole the next request is meant for, and where in it; NULL: none, or it is not free. */
-mf_block *mf_repeat_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start);
-void mf_repeat_note(memfit_pool *pool, mf_block *block);       /* a block that was just cut */
-void mf_repeat_gone(memfit_pool *pool, const mf_block *block); /* before its record becomes a hole's */
-bool mf_repeat_plans(const memfit_pool *pool);                 /* blocks go where a plan says */
+static inline mf_block *mf_repeat_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start)
+{
+    return pool->repeat ? mf_repeat_next(pool, bytes, alignment, start) : NULL;
+}
+static inline void mf_repeat_note(memfit_pool *pool, mf_block *block) /* one that was just cut */
+{
+    if (pool->repeat)
+        mf_repeat_put(pool, block);
+}
+static inline void mf_repeat_gone(memfit_pool *pool, const mf_block *block) /* before its record becomes a hole's */
+{
+    if (pool->repeat)
+        mf_repeat_end_of(pool, block);
+}
+bool mf_repeat_plans(const memfit_pool *pool); /* blocks go where a plan says */
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err);
 
 /* ---- slab.c --------------------------------------------------------------------------------------------------- */
@@ -515,7 +563,7 @@ bool mf_slab_take(memfit_pool *pool, unsigned size_class, unsigned lane, bool ma
 void mf_slab_give(memfit_pool *pool, mf_slot_ref ref);
 static inline uint32_t mf_slab_index(const mf_slab *slab, uint64_t offset)
 {
-    return (uint32_t)((offset / MF_UNIT * slab->inverse) >> 24);
+    return (uint32_t)((offset / MF_UNIT * mf_shapes[slab->size_class].inverse) >> 24);
 }
 
 /* ---- cache.c ---------------------------------------------------------------------------------------------------- */
@@ -586,7 +634,14 @@ void mf_ledger_set_mark(memfit_pool *pool, uint64_t mark); /* for what is handed
 memfit_status mf_lanes_init(memfit_pool *pool, memfit_error *err);
 void mf_lanes_end(memfit_pool *pool);
 /* The lane for a stream; makes it, and turns to several lanes when it is the second stream. */
-memfit_status mf_lane_of(memfit_pool *pool, mf_stream stream, unsigned *lane, memfit_error *err);
+memfit_status mf_lane_for(memfit_pool *pool, mf_stream stream, unsigned *lane, memfit_error *err);
+static inline memfit_status mf_lane_of(memfit_pool *pool, mf_stream stream, unsigned *lane, memfit_error *err)
+{
+    *lane = 0;
+    if (!pool->multi && atomic_load_explicit(&pool->home, memory_order_relaxed) == stream)
+        return MEMFIT_OK;
+    return mf_lane_for(pool, stream, lane, err);
+}
 void mf_lanes_poll(memfit_pool *pool, bool record); /* record: also put events behind what was freed so far */
 bool mf_lanes_wait(memfit_pool *pool);              /* waits for every stream; true when something became free */
 bool mf_lanes_safe_to_unmap(memfit_pool *pool);
@@ -640,20 +695,33 @@ static inline uint64_t mf_slot_offset(mf_slot_ref ref)
 {
     return ref.slab->start + (uint64_t)ref.index * ref.slab->slot_bytes;
 }
+static inline uintptr_t mf_slab_cell(const mf_slab *slab)
+{
+    return (uintptr_t)slab + slab->size_class + 1;
+}
+static inline mf_slab *mf_cell_slab(uintptr_t cell)
+{
+    return (mf_slab *)(cell & ~(uintptr_t)(MF_SLAB_ALIGN - 1));
+}
+static inline unsigned mf_cell_class(uintptr_t cell)
+{
+    return (unsigned)(cell & (MF_SLAB_ALIGN - 1)) - 1;
+}
+/* The slot that begins at an offset in the slab of a cell; false: none. The slab itself is not looked at. */
+static inline bool mf_slot_at(uintptr_t cell, uint64_t offset, mf_slot_ref *ref)
+{
+    const mf_shape *shape = &mf_shapes[mf_cell_class(cell)];
+    uint32_t inside = (uint32_t)offset & (MF_SLAB - 1);
+    uint32_t index = (uint32_t)((uint64_t)(inside / MF_UNIT) * shape->inverse >> 24);
+    *ref = (mf_slot_ref){mf_cell_slab(cell), index};
+    return index < shape->slots && index * shape->slot_bytes == inside;
+}
 /* The slot of a magazine's item. */
 static inline mf_slot_ref mf_slot_of(memfit_pool *pool, const mf_at_hand *item)
 {
-    mf_slab *slab = (mf_slab *)(mf_cell_load(pool, item->offset) & ~(uintptr_t)1);
-    return (mf_slot_ref){slab, mf_slab_index(slab, item->offset - slab->start)};
-}
-/* The slot that begins at an offset in the slab of a cell; false: none. */
-static inline bool mf_slot_at(uintptr_t cell, uint64_t offset, mf_slot_ref *ref)
-{
-    mf_slab *slab = (mf_slab *)(cell & ~(uintptr_t)1);
-    uint64_t inside = offset - slab->start;
-    uint32_t index = mf_slab_index(slab, inside);
-    *ref = (mf_slot_ref){slab, index};
-    return index < slab->slots && (uint64_t)index * slab->slot_bytes == inside;
+    mf_slot_ref ref;
+    mf_slot_at(mf_cell_load(pool, item->offset), item->offset, &ref);
+    return ref;
 }
 
 /* ---- walk.c ----------------------------------------------------------------------------------------------------- */

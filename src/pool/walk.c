@@ -103,7 +103,7 @@ bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block
         return false;
     uintptr_t cell = mf_cell_load(pool, offset);
     if (cell)
-        return in_slab(pool, (const mf_slab *)(cell - 1), offset, out);
+        return in_slab(pool, mf_cell_slab(cell), offset, out);
     const mf_block *b = mf_table_find(pool, offset);
     for (const mf_block *other = pool->first; !b && other; other = other->after)
         if (other->state == MF_LIVE && offset - other->start < other->bytes)
@@ -294,7 +294,7 @@ static memfit_status check_slab(memfit_pool *pool, const mf_span *span, const mf
         listed += s == slab;
     if (listed != (slab->free != 0))
         BROKEN("check: a slab with %u free slots is listed %u times", slab->free, listed);
-    if (mf_cell_load(pool, slab->start) != ((uintptr_t)slab | 1))
+    if (mf_cell_load(pool, slab->start) != mf_slab_cell(slab))
         BROKEN("check: the cell of a slab shows something else");
     return MEMFIT_OK;
 }
@@ -305,6 +305,9 @@ static memfit_status check_block(memfit_pool *pool, const mf_block *b, memfit_er
         BROKEN("check: a block of %llu bytes at %llu", (unsigned long long)b->bytes, (unsigned long long)b->start);
     if (b->after && (b->after->before != b || b->after->start != b->start + b->bytes))
         BROKEN("check: blocks do not follow each other at %llu", (unsigned long long)b->start);
+    uint64_t word = atomic_load_explicit(&((mf_block *)b)->word, memory_order_relaxed);
+    if (b->state == MF_LIVE ? word != (b->start | MF_WORD_LIVE) && word != (b->start | MF_WORD_KEPT) : word != 0)
+        BROKEN("check: a block's word is not its own at %llu", (unsigned long long)b->start);
     if (b->state == MF_HOLE) {
         if (b->after && b->after->state == MF_HOLE && b->after->lane == b->lane)
             BROKEN("check: two holes side by side at %llu", (unsigned long long)b->start);
@@ -325,9 +328,6 @@ static memfit_status check_block(memfit_pool *pool, const mf_block *b, memfit_er
         BROKEN("check: a live block without memory at %llu", (unsigned long long)b->start);
     if (b->state == MF_LIVE && mf_table_find(pool, b->start) != b)
         BROKEN("check: a live block is not in the table");
-    uint64_t word = b->state == MF_LIVE ? atomic_load_explicit(&((mf_block *)b)->word, memory_order_relaxed) : 0;
-    if (b->state == MF_LIVE && word != (b->start | MF_WORD_LIVE) && word != (b->start | MF_WORD_KEPT))
-        BROKEN("check: a block's word is not its own at %llu", (unsigned long long)b->start);
     memfit_status status = MEMFIT_OK;
     if (b->state == MF_SPAN) {
         unsigned slabs = (unsigned)(pool->span_bytes / MF_SLAB);
