@@ -187,20 +187,30 @@ static bool resolve_loss(mf_lowering *lo, uint32_t output, uint32_t pred, chosen
 
 /* ---- logits ---- */
 
-/* Looks through casts and finds the input of the softmax or sigmoid that made `pred`; MF_NONE when it was none. */
-static uint32_t logits_of(const mf_graph *g, uint32_t pred, bool sigmoid)
+/* Softmax over any axis counts, as the loss takes its own over the last; its variants do not. */
+static bool keeps_logits(const mf_op *o, bool *sigmoid)
+{
+    *sigmoid = o->kind == MF_OP_UNARY && o->attr.unary.function == MF_UNARY_SIGMOID;
+    return *sigmoid ||
+           (o->kind == MF_OP_SOFTMAX && !o->attr.softmax.log && !o->attr.softmax.causal && !o->attr.softmax.sparse);
+}
+
+/* The input of the softmax or sigmoid that made `pred`, or MF_NONE when it was neither. Keras takes these logits
+ * whichever cross-entropy asks for them: softmax with binary cross-entropy is sigmoid cross-entropy of softmax's input,
+ * one sigmoid unit with the categorical one costs nothing. A cast, as under mixed precision, makes Keras forget them;
+ * here it is looked through where activation and loss belong together, which gives the same mathematics without the
+ * rounding. */
+static uint32_t logits_of(const mf_graph *g, uint32_t pred, bool for_sigmoid)
 {
     uint32_t op = g->tensors[pred].producer;
-    while (op != MF_NONE && g->ops[op].kind == MF_OP_CAST)
+    bool cast = g->tensors[pred].dtype != MF_F32, sigmoid; /* losses are cast to float32 */
+    for (; op != MF_NONE && g->ops[op].kind == MF_OP_CAST; cast = true)
         op = g->tensors[g->ops[op].in[0]].producer;
-    if (op == MF_NONE)
+    if (op == MF_NONE || !keeps_logits(&g->ops[op], &sigmoid))
         return MF_NONE;
     const mf_op *o = &g->ops[op];
-    if (sigmoid)
-        return o->kind == MF_OP_UNARY && o->attr.unary.function == MF_UNARY_SIGMOID ? o->in[0] : MF_NONE;
-    bool soft = o->kind == MF_OP_SOFTMAX && !o->attr.softmax.log && !o->attr.softmax.causal &&
-                !o->attr.softmax.sparse && o->attr.softmax.axis + 1 == g->tensors[o->out[0]].shape.rank;
-    return soft ? o->in[0] : MF_NONE;
+    bool fits = sigmoid == for_sigmoid && (sigmoid || o->attr.softmax.axis + 1 == g->tensors[o->out[0]].shape.rank);
+    return fits || !cast ? o->in[0] : MF_NONE;
 }
 
 static uint32_t at_least_f32(mf_build *b, uint32_t x)
@@ -223,9 +233,10 @@ static uint32_t loss_operand(mf_lowering *lo, uint32_t pred, bool from_logits, m
         return mf_g_softmax(b, at_least_f32(b, pred), attr->loss.axis, false);
     if (!sigmoid && !soft)
         return at_least_f32(b, pred);
-    uint32_t logits = from_logits ? pred : logits_of(b->graph, pred, sigmoid);
-    if (logits == MF_NONE)
+    uint32_t logits = logits_of(b->graph, pred, sigmoid); /* found, they go before what from_logits claims */
+    if (logits == MF_NONE && !from_logits)
         return at_least_f32(b, pred);
+    logits = logits == MF_NONE ? pred : logits;
     attr->loss.function = loss == MF_LOSS_BCE   ? MF_LOSS_BCE_LOGITS
                           : loss == MF_LOSS_CCE ? MF_LOSS_CCE_LOGITS
                                                 : MF_LOSS_SCCE_LOGITS;

@@ -393,6 +393,44 @@ static void masks_reach_the_loss(void **state)
     }
 }
 
+/* Keras: logits of softmax and sigmoid go to whichever cross-entropy asks, and before what from_logits claims. A cast
+ * between hides them from the loss they were not made for. */
+static void every_cross_entropy_finds_the_logits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *activation, *loss, *policy;
+        mf_loss expected;
+    } cases[] = {
+        {"softmax", "\"categorical_crossentropy\"", "", MF_LOSS_CCE_LOGITS},
+        {"sigmoid", "\"categorical_crossentropy\"", "", MF_LOSS_CCE_LOGITS},
+        {"softmax", "\"binary_crossentropy\"", "", MF_LOSS_BCE_LOGITS},
+        {"sigmoid", "\"sparse_categorical_crossentropy\"", "", MF_LOSS_SCCE_LOGITS},
+        {"softmax", "{\"class_name\":\"BinaryCrossentropy\",\"config\":{\"from_logits\":true}}", "",
+         MF_LOSS_BCE_LOGITS},
+        {"relu", "\"categorical_crossentropy\"", "", MF_LOSS_CCE},
+        {"softmax", "\"categorical_crossentropy\"", ",\"dtype\":\"mixed_bfloat16\"", MF_LOSS_CCE_LOGITS},
+        {"sigmoid", "\"categorical_crossentropy\"", ",\"dtype\":\"mixed_bfloat16\"", MF_LOSS_CCE},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char layers[512], compile[256];
+        snprintf(layers, sizeof layers, INPUT("4") "," LAYER("Dense", "d", ",\"units\":3,\"activation\":\"%s\"%s"),
+                 cases[k].activation, cases[k].policy);
+        snprintf(compile, sizeof compile, "{\"optimizer\":\"sgd\",\"loss\":%s}", cases[k].loss);
+        char *text = sequential_text(layers, compile);
+        mf_model *model = model_from_text(text);
+        mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+        mf_graph *g = lower_ok(model, &options);
+        for (uint32_t i = 0; i < g->op_count; i++)
+            if (g->ops[i].kind == MF_OP_LOSS && g->ops[i].attr.loss.function != cases[k].expected)
+                fail_msg("case %zu: loss %d", k, (int)g->ops[i].attr.loss.function);
+        assert_int_equal(count_kind(g, MF_OP_SOFTMAX_GRAD), 0); /* the loss's slope goes past the activation */
+        mf_graph_destroy(g);
+        mf_model_destroy(model);
+        free(text);
+    }
+}
+
 /* Every real file that can be read becomes a graph in every mode, or says what it lacks. */
 static void real_files(void **state)
 {
@@ -448,6 +486,7 @@ int main(void)
         cmocka_unit_test(mixed_precision_casts),
         cmocka_unit_test(optimizer_settings_are_obeyed),
         cmocka_unit_test(masks_reach_the_loss),
+        cmocka_unit_test(every_cross_entropy_finds_the_logits),
         cmocka_unit_test(real_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
