@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct values {
@@ -479,6 +480,26 @@ static void lower_root(mf_lowering *lo, mf_scope *scope)
     g->output_count = lo->root->output_count;
 }
 
+/* A --dim that names no input would be a size silently not used. */
+static void check_dims_used(mf_lowering *lo)
+{
+    const mf_graph *g = lo->b.graph;
+    const mf_lower_options *o = lo->options;
+    char names[256] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < g->feed_count; i++)
+        if (g->feeds[i].role == 0 && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", g->feeds[i].name);
+    for (uint32_t k = 0; k < o->dim_count && mf_build_ok(&lo->b); k++) {
+        bool found = false;
+        for (uint32_t i = 0; i < g->feed_count; i++)
+            found |= g->feeds[i].role == 0 && strcmp(g->feeds[i].name, o->dim_names[k]) == 0;
+        if (!found)
+            mf_build_fail(&lo->b, MEMFIT_INVALID, "--dim %s=%lld: the model has no input of this name\nIts inputs: %s",
+                          o->dim_names[k], (long long)o->dim_values[k], names);
+    }
+}
+
 /* ---- entry ---- */
 
 static memfit_status check_options(const mf_lower_options *options, memfit_error *err)
@@ -515,6 +536,8 @@ memfit_status mf_lower(const memfit_host *host, const mf_model *model, const mf_
             memset(lo.first_variable, 0xff, (g->layer_count + 1) * sizeof(uint32_t));
         if (mf_build_ok(&lo.b))
             lower_root(&lo, scope);
+        if (mf_build_ok(&lo.b))
+            check_dims_used(&lo);
         lo.b.plain = options->plain;
         if (!options->plain)
             mf_g_fuse(&lo.b);

@@ -275,6 +275,12 @@ static void unknown_dimensions_are_asked_for(void **state)
     assert_int_equal(g->tensors[g->feeds[0].tensor].dtype, MF_U8);
     assert_int_equal(g->tensors[g->feeds[0].tensor].shape.dim[1], 16);
     mf_graph_destroy(g);
+    static const char *const wrong[] = {"tokens"}; /* a name no input has is not passed over */
+    options.input_shape = (mf_shape){.rank = 3, .dim = {20, 30, 3}};
+    options.dim_names = wrong;
+    assert_int_equal(mf_lower(NULL, model, &options, &g, &err), MEMFIT_INVALID);
+    assert_non_null(strstr(err.message, "--dim tokens=16"));
+    assert_string_equal(err.hint, "Its inputs: in");
     mf_model_destroy(model);
     free(text);
 }
