@@ -47,7 +47,8 @@ typedef struct mf_k_rnn {
     int64_t z_step, gate_step, h_step; /* from sample to sample in arrays (N,T,...): z, gates kept, states */
     const unsigned char *mask;         /* of this time step, or NULL; 0: the state is handed on */
     int64_t mask_step;
-    mf_unary act, gate; /* of candidate and state, of the gates: tanh, sigmoid, relu or linear */
+    bool reset_first;   /* GRU: the reset gate acts on the state, before the product */
+    mf_unary act, gate; /* of candidate and state, of the gates: tanh, sigmoid, hard sigmoid, relu or linear */
 } mf_k_rnn;
 
 /* A convolution in two dimensions with few input channels. */
@@ -141,6 +142,10 @@ typedef struct mf_k_loss {
     X(void, gru_back,                                                                                                  \
       (const mf_k_rnn *k, const float *dh_out, const float *gates, const float *h_before, int64_t h_before_step,       \
        float *dh, float *d, float *d_all, float *dz, int threads))                                                     \
+    X(void, gru_reset, (const mf_k_rnn *k, const float *z, const float *zu, const float *h, float *out, int threads))  \
+    X(void, gru_reset_back,                                                                                            \
+      (const mf_k_rnn *k, const float *gates, const float *h_before, int64_t h_before_step, const float *part,         \
+       float *dh, float *d, float *dz, int threads))                                                                   \
     X(void, rnn_step,                                                                                                  \
       (const mf_k_rnn *k, mf_unary function, const float *z, const float *zu, float *h, float *h_out, int threads))    \
     X(void, rnn_back,                                                                                                  \

@@ -1,8 +1,8 @@
 /*
- * kernels_rnn.c: the pointwise part of one step of LSTM, GRU (reset after the product, Keras's default) and simple RNN,
+ * kernels_rnn.c: the pointwise part of one step of LSTM, GRU (the reset after or before its product) and simple RNN,
  * for all samples. Gates are kept after their activations in Keras's order: i, f, g, o; z, r, candidate, recurrent part
- * of the candidate. Activations: tanh, sigmoid, relu and linear (others go to the reference operations); the rows of
- * the usual pairs are compiled for these, so that they vectorise.
+ * of the candidate. Activations: tanh, sigmoid, hard sigmoid (both of Keras's), relu and linear (others go to the
+ * reference operations); the rows of the usual pairs are compiled for these, so that they vectorise.
  *
  * Going back, `dh` comes with the gradient of the step's state and leaves with the part of the gradient of the state
  * before that does not pass through the product; the product of `d` with the recurrent matrix is added by the caller. A
@@ -27,21 +27,30 @@ static inline void clear(float *to, int64_t count)
         memset(to, 0, (size_t)count * sizeof *to);
 }
 
+static inline float between(float x)
+{
+    return x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x;
+}
+
 static inline float act_of(mf_unary f, float x)
 {
-    return f == MF_UNARY_TANH      ? mf_k_tanh(x)
-           : f == MF_UNARY_SIGMOID ? mf_k_sigmoid(x)
-           : f == MF_UNARY_RELU    ? (x > 0.0f ? x : 0.0f)
-                                   : x;
+    return f == MF_UNARY_TANH                  ? mf_k_tanh(x)
+           : f == MF_UNARY_SIGMOID             ? mf_k_sigmoid(x)
+           : f == MF_UNARY_RELU                ? (x > 0.0f ? x : 0.0f)
+           : f == MF_UNARY_HARD_SIGMOID        ? between(x * (1.0f / 6) + 0.5f)
+           : f == MF_UNARY_HARD_SIGMOID_KERAS2 ? between(0.2f * x + 0.5f)
+                                               : x;
 }
 
 /* By the value y. */
 static inline float slope_of(mf_unary f, float y)
 {
-    return f == MF_UNARY_TANH      ? 1.0f - y * y
-           : f == MF_UNARY_SIGMOID ? y * (1.0f - y)
-           : f == MF_UNARY_RELU    ? (y > 0.0f ? 1.0f : 0.0f)
-                                   : 1.0f;
+    return f == MF_UNARY_TANH                  ? 1.0f - y * y
+           : f == MF_UNARY_SIGMOID             ? y * (1.0f - y)
+           : f == MF_UNARY_RELU                ? (y > 0.0f ? 1.0f : 0.0f)
+           : f == MF_UNARY_HARD_SIGMOID        ? (y > 0.0f && y < 1.0f ? 1.0f / 6 : 0.0f)
+           : f == MF_UNARY_HARD_SIGMOID_KERAS2 ? (y > 0.0f && y < 1.0f ? 0.2f : 0.0f)
+                                               : 1.0f;
 }
 
 #define ROW static inline __attribute__((always_inline)) void
@@ -50,7 +59,9 @@ static inline float slope_of(mf_unary f, float y)
 #define WITH_FUNCTIONS(row, ...)                                                                                       \
     (k->act == MF_UNARY_TANH && k->gate == MF_UNARY_SIGMOID   ? row(MF_UNARY_TANH, MF_UNARY_SIGMOID, __VA_ARGS__)      \
      : k->act == MF_UNARY_RELU && k->gate == MF_UNARY_SIGMOID ? row(MF_UNARY_RELU, MF_UNARY_SIGMOID, __VA_ARGS__)      \
-                                                              : row(k->act, k->gate, __VA_ARGS__))
+     : k->act == MF_UNARY_TANH && k->gate == MF_UNARY_HARD_SIGMOID_KERAS2                                              \
+         ? row(MF_UNARY_TANH, MF_UNARY_HARD_SIGMOID_KERAS2, __VA_ARGS__)                                               \
+         : row(k->act, k->gate, __VA_ARGS__))
 
 /* ---- LSTM ---------------------------------------------------------------------------------------------------- */
 
@@ -137,12 +148,13 @@ void MF_K(lstm_back)(const mf_k_rnn *k, const float *dh_out, const float *gates,
 
 /* ---- GRU ----------------------------------------------------------------------------------------------------- */
 
-ROW gru_row(mf_unary act, mf_unary gate, int64_t u, const float *z, const float *zu, float *h, float *kept_to)
+ROW gru_row(mf_unary act, mf_unary gate, bool first, int64_t u, const float *z, const float *zu, float *h,
+            float *kept_to)
 {
 #pragma omp simd
     for (int64_t j = 0; j < u; j++) {
         float update = act_of(gate, z[j] + zu[j]), reset = act_of(gate, z[u + j] + zu[u + j]);
-        float rest = zu[2 * u + j], candidate = act_of(act, z[2 * u + j] + reset * rest);
+        float rest = zu[2 * u + j], candidate = act_of(act, z[2 * u + j] + (first ? rest : reset * rest));
         h[j] = update * h[j] + (1.0f - update) * candidate;
         if (kept_to) {
             kept_to[j] = update;
@@ -164,7 +176,7 @@ void MF_K(gru_step)(const mf_k_rnn *k, const float *z, const float *zu, float *h
             const float *zn = z + n * k->z_step, *un = zu + n * 3 * u;
             float *hn = h + n * u, *go = gates ? gates + n * k->gate_step : NULL;
             if (kept(k, n))
-                WITH_FUNCTIONS(gru_row, u, zn, un, hn, go);
+                WITH_FUNCTIONS(gru_row, k->reset_first, u, zn, un, hn, go);
             else
                 clear(go, 4 * u);
             put(h_out ? h_out + n * k->h_step : NULL, hn, u);
@@ -172,8 +184,8 @@ void MF_K(gru_step)(const mf_k_rnn *k, const float *z, const float *zu, float *h
     }
 }
 
-ROW gru_row_back(mf_unary act, mf_unary gate, int64_t u, const float *gates, const float *h_before, float *dh, float *d,
-                 float *dz)
+ROW gru_row_back(mf_unary act, mf_unary gate, bool first, int64_t u, const float *gates, const float *h_before,
+                 float *dh, float *d, float *dz)
 {
 #pragma omp simd
     for (int64_t j = 0; j < u; j++) {
@@ -183,13 +195,14 @@ ROW gru_row_back(mf_unary act, mf_unary gate, int64_t u, const float *gates, con
         float dr = dc * rest * slope_of(gate, reset);
         d[j] = dz[j] = da;
         d[u + j] = dz[u + j] = dr;
-        d[2 * u + j] = dc * reset;
+        d[2 * u + j] = first ? dc : dc * reset;
         dz[2 * u + j] = dc;
         dh[j] *= update;
     }
 }
 
-/* d and d_all (which may be NULL): gradients of what the product gave; dz: of what came from the input. */
+/* d and d_all (which may be NULL): gradients of what the product gave; dz: of what came from the input. With the reset
+ * first those of the reset gate are not known yet: gru_reset_back puts them there. */
 void MF_K(gru_back)(const mf_k_rnn *k, const float *dh_out, const float *gates, const float *h_before,
                     int64_t h_before_step, float *dh, float *d, float *d_all, float *dz, int threads)
 {
@@ -205,12 +218,50 @@ void MF_K(gru_back)(const mf_k_rnn *k, const float *dh_out, const float *gates, 
             for (int64_t j = 0; dho && j < u; j++)
                 dhn[j] += dho[j];
             if (kept(k, n)) {
-                WITH_FUNCTIONS(gru_row_back, u, g4, hb, dhn, dn, dzn);
+                WITH_FUNCTIONS(gru_row_back, k->reset_first, u, g4, hb, dhn, dn, dzn);
             } else {
                 clear(dn, 3 * u);
                 clear(dzn, 3 * u);
             }
             put(d_all ? d_all + n * k->z_step : NULL, dn, 3 * u);
+        }
+    }
+}
+
+/* The reset first: out is what the candidate's product reads, the state times the reset gate. */
+void MF_K(gru_reset)(const mf_k_rnn *k, const float *z, const float *zu, const float *h, float *out, int threads)
+{
+    const int64_t u = k->units;
+#pragma omp parallel num_threads(threads) if (k->batch * u > MF_K_GRAIN / 8)
+    {
+        mf_k_range r = mf_k_share(k->batch, 1);
+        for (int64_t n = r.from; n < r.to; n++) {
+            const float *zn = z + n * k->z_step + u, *un = zu + n * 3 * u + u, *hn = h + n * u;
+            float *on = out + n * u;
+#pragma omp simd
+            for (int64_t j = 0; j < u; j++)
+                on[j] = hn[j] * act_of(k->gate, zn[j] + un[j]);
+        }
+    }
+}
+
+/* part: gradient of the state times the reset gate. Adds to dh; d and dz receive the reset gate's. */
+void MF_K(gru_reset_back)(const mf_k_rnn *k, const float *gates, const float *h_before, int64_t h_before_step,
+                          const float *part, float *dh, float *d, float *dz, int threads)
+{
+    const int64_t u = k->units;
+#pragma omp parallel num_threads(threads) if (k->batch * u > MF_K_GRAIN / 8)
+    {
+        mf_k_range r = mf_k_share(k->batch, 1);
+        for (int64_t n = r.from; n < r.to; n++) {
+            const float *reset = gates + n * k->gate_step + u, *pn = part + n * u;
+            const float *hb = h_before ? h_before + n * h_before_step : NULL;
+            float *dhn = dh + n * u, *dn = d + n * 3 * u + u, *dzn = dz + n * k->z_step + u;
+#pragma omp simd
+            for (int64_t j = 0; j < u; j++) {
+                dn[j] = dzn[j] = pn[j] * (hb ? hb[j] : 0.0f) * slope_of(k->gate, reset[j]);
+                dhn[j] += pn[j] * reset[j];
+            }
         }
     }
 }

@@ -352,6 +352,38 @@ static void gated_and_simple(void **state)
     }
 }
 
+/* Recurrent dropout, the reset before the product and hard sigmoids: a product for each gate; never the reference. */
+static void recurrent_by_gate(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 32; i++) {
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        int kind = i & 3; /* LSTM, GRU, GRU with the reset first, simple RNN */
+        int64_t gates = kind == 0 ? 4 : kind == 3 ? 1 : 3;
+        uint32_t z = mf_g_input(&b, "z", MF_F32, shape(3, 6, 5, gates * 7, 0));
+        uint32_t u = weight(&b, "u", shape(2, 7, gates * 7, 0, 0));
+        uint32_t bias = kind == 1 ? weight(&b, "bias", shape(1, 21, 0, 0, 0)) : MF_NONE;
+        uint32_t mask = i & 4 ? mf_g_input(&b, "mask", MF_U8, shape(2, 6, 5, 0, 0)) : MF_NONE;
+        uint32_t h0 = i & 8 ? mf_g_input(&b, "h0", MF_F32, shape(2, 6, 7, 0, 0)) : MF_NONE;
+        mf_unary gate = i & 8 ? MF_UNARY_HARD_SIGMOID : i & 4 ? MF_UNARY_HARD_SIGMOID_KERAS2 : MF_UNARY_SIGMOID;
+        mf_rnn_result r = kind == 0   ? mf_g_lstm(&b, z, u, h0, MF_NONE, mask, i & 8, MF_UNARY_TANH, gate)
+                          : kind == 3 ? mf_g_simple_rnn(&b, z, u, h0, mask, i & 8, MF_UNARY_TANH)
+                                      : mf_g_gru(&b, z, u, bias, h0, mask, i & 8, kind == 1, MF_UNARY_TANH, gate);
+        if (i & 16) {
+            b.graph->ops[b.graph->op_count - 1].attr.rnn.recurrent_dropout = 0.3;
+            b.graph->ops[b.graph->op_count - 1].attr.rnn.key = 5;
+        }
+        uint32_t wanted[4] = {z, u}, count = 2;
+        if (bias != MF_NONE)
+            wanted[count++] = bias;
+        if (h0 != MF_NONE)
+            wanted[count++] = h0;
+        assert_true(finish(&b, i & 1 ? r.last : r.sequence, count, wanted) >= 2);
+    }
+}
+
 static void moving_data(void **state)
 {
     (void)state;
@@ -434,7 +466,7 @@ int main(void)
         cmocka_unit_test(convolutions),       cmocka_unit_test(products_and_functions),
         cmocka_unit_test(windows_and_norms),  cmocka_unit_test(moving_data),
         cmocka_unit_test(losses_and_updates), cmocka_unit_test(recurrent),
-        cmocka_unit_test(gated_and_simple),
+        cmocka_unit_test(gated_and_simple),   cmocka_unit_test(recurrent_by_gate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,8 @@ struct fast_kernel {
         } gather;
         struct {
             int64_t n, t, u;
-            uint64_t zu, state, dz, all;
+            uint64_t zu, state, dz, all, masks, part; /* bytes in workspace */
+            bool by_gate;                             /* a product for each gate */
         } rnn;
     } u;
 };

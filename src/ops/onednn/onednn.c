@@ -581,11 +581,13 @@ memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm,
     dnnl_dims_t da = {mm->batch_a}, sa = {mm->m * mm->k}, db = {mm->batch_b}, sb = {mm->k * mm->n};
     dnnl_dims_t dc = {batch}, sc = {mm->m * mm->n}, dbias = {1}, sbias = {mm->n};
     da[o] = mm->m, da[o + 1] = mm->k;
-    sa[o] = mm->trans_a ? 1 : mm->k, sa[o + 1] = mm->trans_a ? mm->m : 1;
+    int64_t row_a = mm->row_a ? mm->row_a : mm->trans_a ? mm->m : mm->k;
+    int64_t row_b = mm->row_b ? mm->row_b : mm->trans_b ? mm->k : mm->n;
+    sa[o] = mm->trans_a ? 1 : row_a, sa[o + 1] = mm->trans_a ? row_a : 1;
     db[o] = mm->k, db[o + 1] = mm->n;
-    sb[o] = mm->trans_b ? 1 : mm->n, sb[o + 1] = mm->trans_b ? mm->k : 1;
+    sb[o] = mm->trans_b ? 1 : row_b, sb[o + 1] = mm->trans_b ? row_b : 1;
     dc[o] = mm->m, dc[o + 1] = mm->n;
-    sc[o] = mm->n, sc[o + 1] = 1;
+    sc[o] = mm->row_c ? mm->row_c : mm->n, sc[o + 1] = 1;
     dbias[o] = 1, dbias[o + 1] = mm->n;
     sbias[o] = mm->n, sbias[o + 1] = 1;
     dnnl_status_t s = mf_dnn_layout_strided(&a, rank, da, type, sa);

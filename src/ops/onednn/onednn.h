@@ -48,6 +48,7 @@ typedef struct mf_dnn_matmul {
     bool accumulate, relu;
     double scale;
     mf_dtype dtype;
+    int64_t row_a, row_b, row_c; /* elements from row to row as stored, where rows are part of wider ones; 0: dense */
 } mf_dnn_matmul;
 
 /* With `made` NULL only the workspace is computed. UNSUPPORTED when the library has no implementation. */
