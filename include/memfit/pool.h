@@ -131,17 +131,26 @@ MEMFIT_API memfit_status memfit_pool_find(memfit_pool *pool, memfit_address addr
 /* ---- settings that change while the pool is in use -------------------------------------------------------- */
 
 /* Upwards: at once (INVALID above the device, CONFLICT when slices do not fit together). Downwards: idle pages are
- * given back; if pages with live bytes are still above the new limit the answer is CONFLICT with the lowest limit that
- * would do in *err, and nothing has changed, unless `when_freed`: then the new limit holds for every request from now
- * on, and pages are given back as they become idle. Since 0.1. */
+ * given back, and a soft limit above it comes down with it. If pages with live bytes alone are above the new limit the
+ * answer is CONFLICT with the lowest limit that would do in err->limit_bytes, and nothing has changed, unless
+ * `when_freed`: then the new limit holds for every request from now on, and pages are given back as they become idle.
+ * CONFLICT also when idle pages should go and cannot (the device refuses, or a stream may still use them and
+ * no_stream_wait is set): the limit stays, and *err says how many bytes went before. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_set_limit(memfit_pool *pool, uint64_t limit_bytes, bool when_freed,
                                                memfit_error *err);
-/* 0: none. CONFLICT above the limit. Since 0.1. */
+/* The same with a fraction of the device's memory, 0 < fraction <= 1 (INVALID otherwise). Since 0.1. */
+MEMFIT_API memfit_status memfit_pool_set_limit_fraction(memfit_pool *pool, double fraction, bool when_freed,
+                                                        memfit_error *err);
+/* 0: none. CONFLICT above the limit, or under preallocate. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_set_soft_limit(memfit_pool *pool, uint64_t soft_limit_bytes, memfit_error *err);
-/* To preallocate: takes the pages up to the limit, or fails and stays as it was. To growth: idle pages fall under the
- * purge delay again. Since 0.1. */
+/* To preallocate: takes the pages up to the limit, or fails and stays as it was; CONFLICT while there is a soft limit.
+ * To growth: idle pages fall under the purge delay again. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_set_policy(memfit_pool *pool, memfit_policy policy, memfit_error *err);
 MEMFIT_API memfit_status memfit_pool_set_purge(memfit_pool *pool, uint64_t purge_ms, memfit_error *err);
+/* The options of these names; both hold from the next purge and the next request on. INVALID: a slack that is no
+ * fraction. Since 0.1. */
+MEMFIT_API memfit_status memfit_pool_set_keep_idle(memfit_pool *pool, bool keep_idle, memfit_error *err);
+MEMFIT_API memfit_status memfit_pool_set_slack(memfit_pool *pool, double slack, memfit_error *err);
 
 /* Gives idle pages back until at most `keep_bytes` are reserved; *released_bytes (may be NULL) is what went. CONFLICT
  * under preallocate. Since 0.1. */

@@ -1,6 +1,6 @@
 /*
- * limits.c: what can be changed while a pool is in use: limit, soft limit, policy, purge delay; giving memory back; the
- * functions called when memory is short.
+ * limits.c: what can be changed while a pool is in use: limit, soft limit, policy, purge delay, slack; giving memory
+ * back; the functions called when memory is short. A call that is refused leaves everything as it was.
  *
  * The limit is on physical memory and includes the device's fixed cost, which the oldest pool of a device pays. A slice
  * (a logical device) takes its whole limit out of the device's budget when it is made; other pools take each page out
@@ -53,6 +53,21 @@ memfit_status mf_limit_sane(mf_device *device, uint64_t limit_bytes, uint64_t fi
     return MEMFIT_OK;
 }
 
+memfit_status mf_soft_limit_sane(const memfit_pool *pool, memfit_policy policy, uint64_t soft_limit_bytes,
+                                 memfit_error *err)
+{
+    if (soft_limit_bytes && policy == MEMFIT_POLICY_PREALLOCATE)
+        return mf_fail(err, MEMFIT_CONFLICT,
+                       "pool %s: preallocate takes everything up to the limit at once, so a soft limit below it has no "
+                       "meaning\nUse growth with a soft limit%s",
+                       pool->name,
+                       pool->device->plain ? "; on this device, whose driver cannot remap memory, there is none" : "");
+    if (soft_limit_bytes > pool->limit_bytes)
+        return mf_fail(err, MEMFIT_CONFLICT, "pool %s: the soft limit %llu is above the limit %llu", pool->name,
+                       (unsigned long long)soft_limit_bytes, (unsigned long long)pool->limit_bytes);
+    return MEMFIT_OK;
+}
+
 /* A slice's share of the device's budget follows its limit. */
 static memfit_status move_slice(memfit_pool *pool, uint64_t limit_bytes, memfit_error *err)
 {
@@ -73,22 +88,52 @@ static memfit_status move_slice(memfit_pool *pool, uint64_t limit_bytes, memfit_
     return MEMFIT_OK;
 }
 
-static memfit_status too_low(memfit_pool *pool, uint64_t limit_bytes, uint64_t lowest, memfit_error *err)
+static memfit_status with_figures(memfit_pool *pool, uint64_t limit_bytes, uint64_t lowest, memfit_error *err)
 {
-    char a[24], b[24];
-    memfit_status status =
-        mf_fail(err, MEMFIT_CONFLICT,
-                "pool %s: limit %s is below what live blocks need now; the lowest possible is %s (%llu bytes)\nFree "
-                "blocks first, or lower it for later requests (when_freed)",
-                pool->name, memfit_size_format(limit_bytes, a, sizeof a), memfit_size_format(lowest, b, sizeof b),
-                (unsigned long long)lowest);
     if (err) {
         err->requested_bytes = limit_bytes;
         err->limit_bytes = lowest;
         err->in_use_bytes = pool->total.now;
         err->reserved_bytes = pool->pages.reserved * pool->pages.bytes;
     }
-    return status;
+    return MEMFIT_CONFLICT;
+}
+
+static memfit_status too_low(memfit_pool *pool, uint64_t limit_bytes, uint64_t lowest, memfit_error *err)
+{
+    char a[24], b[24];
+    mf_fail(err, MEMFIT_CONFLICT,
+            "pool %s: limit %s is below what live blocks need now; the lowest possible is %s (%llu bytes)\nFree "
+            "blocks first, or lower it for later requests (when_freed)",
+            pool->name, memfit_size_format(limit_bytes, a, sizeof a), memfit_size_format(lowest, b, sizeof b),
+            (unsigned long long)lowest);
+    return with_figures(pool, limit_bytes, lowest, err);
+}
+
+/* Idle pages were there, but not all could be given back: the device refused, or a stream may still use them and is not
+ * waited for. Under preallocate those that went are taken again. */
+static memfit_status stuck(memfit_pool *pool, uint64_t limit_bytes, uint64_t gone, memfit_error *err)
+{
+    mf_pages *p = &pool->pages;
+    char a[24], b[24];
+    uint64_t lowest = mf_fixed_bytes(pool) + p->reserved * p->bytes;
+    if (pool->policy == MEMFIT_POLICY_PREALLOCATE && !mf_pages_fill(pool, NULL))
+        gone = 0;
+    memfit_size_format(limit_bytes, a, sizeof a);
+    memfit_size_format(lowest, b, sizeof b);
+    if (gone)
+        mf_fail(
+            err, MEMFIT_CONFLICT,
+            "pool %s: limit %s: idle pages cannot be given back just now; %s (%llu bytes) is possible\nThe limit is "
+            "as it was; %llu bytes of idle pages were given back. Try again, or use when_freed",
+            pool->name, a, b, (unsigned long long)lowest, (unsigned long long)(gone * p->bytes));
+    else
+        mf_fail(
+            err, MEMFIT_CONFLICT,
+            "pool %s: limit %s: idle pages cannot be given back just now; %s (%llu bytes) is possible\nEverything is "
+            "as it was. Try again, or use when_freed",
+            pool->name, a, b, (unsigned long long)lowest);
+    return with_figures(pool, limit_bytes, lowest, err);
 }
 
 static memfit_status lower(memfit_pool *pool, uint64_t limit_bytes, bool when_freed, memfit_error *err)
@@ -101,12 +146,12 @@ static memfit_status lower(memfit_pool *pool, uint64_t limit_bytes, bool when_fr
         if (!pool->options.no_stream_wait)
             mf_lanes_wait(pool);
     }
-    uint64_t held = p->reserved - mf_pages_idle(pool);
+    uint64_t held = p->reserved - mf_pages_loose(pool);
     if (held > pages && !when_freed)
         return too_low(pool, limit_bytes, mf_fixed_bytes(pool) + held * p->bytes, err);
-    mf_pages_trim(pool, pages);
+    uint64_t gone = mf_pages_trim(pool, pages);
     if (p->reserved > pages && !when_freed)
-        return too_low(pool, limit_bytes, mf_fixed_bytes(pool) + p->reserved * p->bytes, err);
+        return stuck(pool, limit_bytes, gone, err);
     move_slice(pool, limit_bytes, NULL);
     pool->limit_bytes = limit_bytes;
     if (p->reserved > pages) { /* what is freed from now on goes back at once */
@@ -146,17 +191,38 @@ static memfit_status in_one_piece(const memfit_pool *pool, const char *what, mem
         pool->name, what);
 }
 
-memfit_status memfit_pool_set_limit(memfit_pool *pool, uint64_t limit_bytes, bool when_freed, memfit_error *err)
+static memfit_status set_limit(memfit_pool *pool, uint64_t limit_bytes, bool when_freed, memfit_error *err)
 {
-    memfit_status status = mf_pool_enter(pool, err);
-    if (status)
-        return status;
-    status = mf_limit_sane(pool->device, limit_bytes, mf_fixed_bytes(pool), pool->pages.bytes, err);
+    memfit_status status = mf_limit_sane(pool->device, limit_bytes, mf_fixed_bytes(pool), pool->pages.bytes, err);
     if (!status && pool->device->plain)
         status = in_one_piece(pool, "the limit", err);
     if (!status)
         status = limit_bytes < pool->limit_bytes ? lower(pool, limit_bytes, when_freed, err)
                                                  : higher(pool, limit_bytes, err);
+    return status;
+}
+
+memfit_status memfit_pool_set_limit(memfit_pool *pool, uint64_t limit_bytes, bool when_freed, memfit_error *err)
+{
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    status = set_limit(pool, limit_bytes, when_freed, err);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+memfit_status memfit_pool_set_limit_fraction(memfit_pool *pool, double fraction, bool when_freed, memfit_error *err)
+{
+    uint64_t total, free_bytes;
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    status = mf_fraction_sane(fraction, err);
+    if (!status)
+        status = pool->device->table->memory(pool->device, &total, &free_bytes, err);
+    if (!status)
+        status = set_limit(pool, (uint64_t)((double)total * fraction), when_freed, err);
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
@@ -166,10 +232,8 @@ memfit_status memfit_pool_set_soft_limit(memfit_pool *pool, uint64_t soft_limit_
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
-    if (soft_limit_bytes > pool->limit_bytes)
-        status = mf_fail(err, MEMFIT_CONFLICT, "pool %s: soft limit %llu is above the limit %llu", pool->name,
-                         (unsigned long long)soft_limit_bytes, (unsigned long long)pool->limit_bytes);
-    else
+    status = mf_soft_limit_sane(pool, pool->policy, soft_limit_bytes, err);
+    if (!status)
         pool->soft_limit_bytes = soft_limit_bytes;
     pthread_mutex_unlock(&pool->lock);
     return status;
@@ -182,14 +246,18 @@ memfit_status memfit_pool_set_policy(memfit_pool *pool, memfit_policy policy, me
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
-    if (policy == MEMFIT_POLICY_PREALLOCATE)
-        status = mf_pages_fill(pool, err);
-    else if (pool->device->plain)
+    if (policy == MEMFIT_POLICY_PREALLOCATE) {
+        status = mf_soft_limit_sane(pool, policy, pool->soft_limit_bytes, err);
+        if (!status)
+            status = mf_pages_fill(pool, err);
+    } else if (pool->device->plain) {
         status = in_one_piece(pool, "the policy", err);
-    if (!status)
+    }
+    if (!status && pool->policy != policy) {
         pool->policy = policy;
-    pool->pages.low_idle = mf_pages_idle(pool);
-    pool->pages.purge_at_us = 0;
+        pool->pages.low_idle = mf_pages_idle(pool);
+        pool->pages.purge_at_us = 0;
+    }
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
@@ -206,6 +274,28 @@ memfit_status memfit_pool_set_purge(memfit_pool *pool, uint64_t purge_ms, memfit
     mf_pages_purge(pool);
     pthread_mutex_unlock(&pool->lock);
     return MEMFIT_OK;
+}
+
+memfit_status memfit_pool_set_keep_idle(memfit_pool *pool, bool keep_idle, memfit_error *err)
+{
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    pool->options.keep_idle = keep_idle;
+    pthread_mutex_unlock(&pool->lock);
+    return MEMFIT_OK;
+}
+
+memfit_status memfit_pool_set_slack(memfit_pool *pool, double slack, memfit_error *err)
+{
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    status = mf_slack_sane(slack, err);
+    if (!status)
+        pool->options.slack = slack;
+    pthread_mutex_unlock(&pool->lock);
+    return status;
 }
 
 /* ---- giving back -------------------------------------------------------------------------------------------- */

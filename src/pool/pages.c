@@ -386,6 +386,20 @@ static bool ready(const memfit_pool *pool, const mf_handle *h, uint64_t past)
     return h->pages == 1 || count_idle(pool, h->page, h->page + h->pages) == h->pages;
 }
 
+uint64_t mf_pages_loose(const memfit_pool *pool)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t loose = mf_pages_idle(pool);
+    for (uint64_t i = 0; p->bulk_pages && i < p->top; i++) {
+        const mf_handle *h = bit(p->mapped, i) ? p->handle[i] : NULL;
+        if (!h || h->page != i || h->pages == 1)
+            continue;
+        uint64_t idle = count_idle(pool, i, i + h->pages);
+        loose -= idle < h->pages ? idle : 0;
+    }
+    return loose;
+}
+
 /* Makes up to `want` idle pages stamped `age` or lower spare, keeping off [from, to). Returns how many it got: a bulk
  * handle may give more, if `more` is allowed. */
 static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to, uint64_t age, bool more)

@@ -78,6 +78,8 @@ static memfit_status join_device(memfit_pool *pool, memfit_error *err)
     atomic_store(&device->budget.room_bytes, total > fixed ? total - fixed : 0);
     pool->limit_bytes = pool->options.limit_bytes ? pool->options.limit_bytes : free_bytes + (pays ? fixed : 0);
     status = mf_limit_sane(device, pool->limit_bytes, pays ? fixed : 0, pool->options.page_bytes, err);
+    if (!status)
+        status = mf_soft_limit_sane(pool, pool->policy, pool->soft_limit_bytes, err);
     uint64_t share = mf_limit_room(pool, pool->limit_bytes);
     if (!status && pool->options.slice && !mf_budget_take(&device->budget, share)) {
         uint64_t taken = atomic_load(&device->budget.taken_bytes), room = atomic_load(&device->budget.room_bytes);

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "device/finder.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,10 @@ static const char *const known[] = {
     "MEMFIT_PAGE",
     "MEMFIT_BULK",
     "MEMFIT_SLACK",
+    "MEMFIT_SLICE",
+    "MEMFIT_KEEP_IDLE",
+    "MEMFIT_NO_THREAD_CACHES",
+    "MEMFIT_NO_STREAM_WAIT",
     "MEMFIT_DEBUG",
     "MEMFIT_TRACE",
 #define X(id, name, stem, driver, wheel13, wheel12) "MEMFIT_LIB_" name,
@@ -91,9 +96,28 @@ static memfit_status take_size(const char *name, uint64_t whole, uint64_t *optio
     return MEMFIT_OK;
 }
 
+/* A limit of 0 is the program's way to say "all that is free"; who types it means something else. */
+static memfit_status take_limit(memfit_pool_options *o, uint64_t total, memfit_error *err)
+{
+    uint64_t by_fraction = o->limit_fraction > 0.0 ? (uint64_t)((double)total * o->limit_fraction) : 0;
+    uint64_t given = o->limit_bytes ? o->limit_bytes : by_fraction, limit = given;
+    const char *text = getenv("MEMFIT_MEMORY");
+    memfit_status status = take_size("MEMFIT_MEMORY", total, &limit, err);
+    if (!status && text && *text && !limit)
+        return mf_fail(
+            err, MEMFIT_INVALID,
+            "MEMFIT_MEMORY=%s: a limit of nothing\nUnset it for all that is free, or write it as 8GiB or 80%%", text);
+    if (!status && limit != given)
+        o->limit_bytes = limit, o->limit_fraction = 0.0;
+    return status;
+}
+
 /* "1%" of the peak in use; millionths, so that a size's reader serves. */
 static memfit_status take_slack(memfit_pool_options *o, memfit_error *err)
 {
+    const char *text = getenv("MEMFIT_SLACK");
+    if (text && *text && !strchr(text, '%'))
+        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_SLACK=%s: a percentage of the peak in use is wanted, as 2%%", text);
     uint64_t given = (uint64_t)(o->slack * 1e6), slack = given;
     memfit_status status = take_size("MEMFIT_SLACK", 1000000, &slack, err);
     if (!status && slack != given)
@@ -121,9 +145,12 @@ static memfit_status take_purge(memfit_pool_options *o, memfit_error *err)
     const char *text = getenv("MEMFIT_PURGE_MS");
     if (!text || !*text)
         return MEMFIT_OK;
-    char *end;
-    uint64_t ms = !strcmp(text, "never") ? MEMFIT_PURGE_NEVER : strtoull(text, &end, 10);
-    if (ms != MEMFIT_PURGE_NEVER && (*end || *text < '0' || *text > '9'))
+    uint64_t ms = MEMFIT_PURGE_NEVER;
+    bool never = !strcmp(text, "never"), digits = !text[strspn(text, "0123456789")];
+    errno = 0;
+    if (digits)
+        ms = strtoull(text, NULL, 10);
+    if (!never && (!digits || errno == ERANGE || ms == MEMFIT_PURGE_NEVER))
         return mf_fail(err, MEMFIT_INVALID, "MEMFIT_PURGE_MS=%s: milliseconds or never is wanted", text);
     if (o->purge_ms != 10000 && o->purge_ms != ms)
         return conflict("MEMFIT_PURGE_MS", text, err);
@@ -131,28 +158,36 @@ static memfit_status take_purge(memfit_pool_options *o, memfit_error *err)
     return MEMFIT_OK;
 }
 
-static memfit_status take_debug(memfit_pool_options *o, memfit_error *err)
+static memfit_status take_flag(const char *name, bool *option, memfit_error *err)
 {
-    const char *text = getenv("MEMFIT_DEBUG");
+    const char *text = getenv(name);
     if (!text || !*text)
         return MEMFIT_OK;
     if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
-        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_DEBUG=%s: 0 or 1 is wanted", text);
-    if (o->debug && *text == '0')
-        return conflict("MEMFIT_DEBUG", text, err);
-    o->debug = *text == '1';
+        return mf_fail(err, MEMFIT_INVALID, "%s=%s: 0 or 1 is wanted", name, text);
+    if (*option && *text == '0')
+        return conflict(name, text, err);
+    *option = *text == '1';
     return MEMFIT_OK;
+}
+
+static memfit_status take_flags(memfit_pool_options *o, memfit_error *err)
+{
+    memfit_status status = take_flag("MEMFIT_SLICE", &o->slice, err);
+    if (!status)
+        status = take_flag("MEMFIT_KEEP_IDLE", &o->keep_idle, err);
+    if (!status)
+        status = take_flag("MEMFIT_NO_THREAD_CACHES", &o->no_thread_caches, err);
+    if (!status)
+        status = take_flag("MEMFIT_NO_STREAM_WAIT", &o->no_stream_wait, err);
+    return status ? status : take_flag("MEMFIT_DEBUG", &o->debug, err);
 }
 
 static memfit_status take_environment(memfit_pool_options *o, uint64_t total, memfit_error *err)
 {
     memfit_status status = check_names(err);
-    uint64_t by_fraction = o->limit_fraction > 0.0 ? (uint64_t)((double)total * o->limit_fraction) : 0;
-    uint64_t limit = o->limit_bytes ? o->limit_bytes : by_fraction;
     if (!status)
-        status = take_size("MEMFIT_MEMORY", total, &limit, err);
-    if (!status && limit != by_fraction)
-        o->limit_bytes = limit, o->limit_fraction = 0.0;
+        status = take_limit(o, total, err);
     if (!status)
         status = take_size("MEMFIT_SOFT_LIMIT", total, &o->soft_limit_bytes, err);
     if (!status)
@@ -166,7 +201,7 @@ static memfit_status take_environment(memfit_pool_options *o, uint64_t total, me
     if (!status)
         status = take_purge(o, err);
     if (!status)
-        status = take_debug(o, err);
+        status = take_flags(o, err);
     return status;
 }
 
@@ -186,7 +221,21 @@ static memfit_status take_struct(const memfit_pool_options *given, memfit_pool_o
     if (o->limit_bytes && o->limit_fraction != 0.0)
         return mf_fail(err, MEMFIT_CONFLICT,
                        "pool options: a limit in bytes and a limit as a fraction\nSet one of them");
-    return MEMFIT_OK;
+    return o->limit_fraction == 0.0 ? MEMFIT_OK : mf_fraction_sane(o->limit_fraction, err);
+}
+
+memfit_status mf_fraction_sane(double fraction, memfit_error *err)
+{
+    if (fraction > 0.0 && fraction <= 1.0)
+        return MEMFIT_OK;
+    return mf_fail(err, MEMFIT_INVALID, "pool: limit_fraction %g: more than 0 and at most 1 is wanted", fraction);
+}
+
+memfit_status mf_slack_sane(double slack, memfit_error *err)
+{
+    if (slack >= 0.0 && slack <= 1.0)
+        return MEMFIT_OK;
+    return mf_fail(err, MEMFIT_INVALID, "pool: slack %g: a fraction of at most 1 is wanted", slack);
 }
 
 static bool power_of_two(uint64_t n)
@@ -196,9 +245,6 @@ static bool power_of_two(uint64_t n)
 
 static memfit_status check_values(const mf_device *device, memfit_pool_options *o, memfit_error *err)
 {
-    if (!(o->limit_fraction >= 0.0 && o->limit_fraction <= 1.0))
-        return mf_fail(err, MEMFIT_INVALID, "pool options: limit_fraction %g: more than 0 and at most 1 is wanted",
-                       o->limit_fraction);
     if (o->policy != MEMFIT_POLICY_GROWTH && o->policy != MEMFIT_POLICY_PREALLOCATE)
         return mf_fail(err, MEMFIT_INVALID, "pool options: no such policy as %d", (int)o->policy);
     if (!o->page_bytes)
@@ -210,16 +256,10 @@ static memfit_status check_values(const mf_device *device, memfit_pool_options *
             "pool options: a page of %llu bytes: a power of two is wanted, at least 64 KiB and a multiple of "
             "the device's granularity of %llu",
             (unsigned long long)o->page_bytes, (unsigned long long)device->granularity);
-    if (!(o->slack >= 0.0 && o->slack <= 1.0))
-        return mf_fail(err, MEMFIT_INVALID, "pool options: slack %g: a fraction of at most 1 is wanted", o->slack);
     if (o->bulk_bytes % o->page_bytes)
         return mf_fail(err, MEMFIT_INVALID, "pool options: bulk_bytes %llu is not a multiple of the page",
                        (unsigned long long)o->bulk_bytes);
-    if (o->policy == MEMFIT_POLICY_PREALLOCATE && o->soft_limit_bytes)
-        return mf_fail(err, MEMFIT_CONFLICT,
-                       "pool options: preallocate takes everything up to the limit at once, so a "
-                       "soft limit below it has no meaning\nUse growth with a soft limit");
-    return MEMFIT_OK;
+    return mf_slack_sane(o->slack, err);
 }
 
 memfit_status mf_settings_take(memfit_device *device, const memfit_pool_options *given, memfit_pool_options *options,
@@ -227,6 +267,8 @@ memfit_status mf_settings_take(memfit_device *device, const memfit_pool_options 
 {
     uint64_t total, free_bytes;
     memfit_status status = take_struct(given, options, err);
+    if (!status) /* before it is compared with a variable */
+        status = mf_slack_sane(options->slack, err);
     if (!status)
         status = device->table->memory(device, &total, &free_bytes, err);
     if (!status && !options->ignore_environment)
@@ -235,9 +277,5 @@ memfit_status mf_settings_take(memfit_device *device, const memfit_pool_options 
         status = check_values(device, options, err);
     if (!status && options->limit_fraction > 0.0)
         options->limit_bytes = (uint64_t)((double)total * options->limit_fraction);
-    if (!status && options->soft_limit_bytes && options->limit_bytes &&
-        options->soft_limit_bytes > options->limit_bytes)
-        status = mf_fail(err, MEMFIT_CONFLICT, "pool options: the soft limit %llu is above the limit %llu",
-                         (unsigned long long)options->soft_limit_bytes, (unsigned long long)options->limit_bytes);
     return status;
 }

@@ -504,6 +504,7 @@ void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past); /* tho
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past);
 uint64_t mf_pages_limit(const memfit_pool *pool); /* how many the limit allows */
 uint64_t mf_pages_idle(const memfit_pool *pool);  /* idle or spare */
+uint64_t mf_pages_loose(const memfit_pool *pool); /* of them: not part of a bulk handle with live bytes */
 /* Gives back until at most keep pages are reserved. Returns how many went. */
 uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep);
 memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err); /* preallocate */
@@ -656,12 +657,17 @@ void mf_trace_file_end(memfit_pool *pool);
 /* Takes the caller's options, fills in what MEMFIT_* say, resolves fractions. */
 memfit_status mf_settings_take(memfit_device *device, const memfit_pool_options *given, memfit_pool_options *options,
                                memfit_error *err);
+memfit_status mf_fraction_sane(double fraction, memfit_error *err);
+memfit_status mf_slack_sane(double slack, memfit_error *err);
 
 /* ---- limits.c --------------------------------------------------------------------------------------------------- */
 uint64_t mf_fixed_bytes(const memfit_pool *pool);
 uint64_t mf_limit_room(const memfit_pool *pool, uint64_t limit_bytes); /* what a limit leaves beside the fixed cost */
 /* A limit that makes sense on this device: not above it, not below the fixed cost and a page. */
 memfit_status mf_limit_sane(mf_device *device, uint64_t limit_bytes, uint64_t fixed, uint64_t page, memfit_error *err);
+/* A soft limit that makes sense beside this policy and the pool's limit. */
+memfit_status mf_soft_limit_sane(const memfit_pool *pool, memfit_policy policy, uint64_t soft_limit_bytes,
+                                 memfit_error *err);
 /* Calls the pressure functions without the lock; true when any freed something. */
 bool mf_pressure_call(memfit_pool *pool, uint64_t wanted, bool hard);
 

@@ -137,6 +137,22 @@ static memfit_status call_limit_up(world *w)
 {
     return memfit_pool_set_limit(w->pool, 80 * MiB, false, &err);
 }
+static memfit_status call_fraction_down(world *w)
+{
+    return memfit_pool_set_limit_fraction(w->pool, 0.3125, false, &err);
+}
+static memfit_status call_fraction_up(world *w)
+{
+    return memfit_pool_set_limit_fraction(w->pool, 0.625, false, &err);
+}
+static memfit_status call_keep_idle(world *w)
+{
+    return memfit_pool_set_keep_idle(w->pool, true, &err);
+}
+static memfit_status call_slack(world *w)
+{
+    return memfit_pool_set_slack(w->pool, 0.05, &err);
+}
 static memfit_status call_soft(world *w)
 {
     return memfit_pool_set_soft_limit(w->pool, 30 * MiB, &err);
@@ -315,6 +331,10 @@ static const call_row calls[] = {
     {"owner", call_owner, false},
     {"limit down", call_limit_down, false},
     {"limit up", call_limit_up, false},
+    {"limit down, fraction", call_fraction_down, false},
+    {"limit up, fraction", call_fraction_up, false},
+    {"keep idle", call_keep_idle, false},
+    {"slack", call_slack, false},
     {"soft limit", call_soft, false},
     {"preallocate", call_preallocate, false},
     {"purge", call_purge, false},
@@ -344,7 +364,7 @@ static const call_row calls[] = {
 
 /* What must be the same after a call that failed. */
 typedef struct memo {
-    uint64_t in_use, blocks, limit, reserved, other_reserved;
+    uint64_t in_use, blocks, limit, soft_limit, reserved, other_reserved;
     memfit_policy policy;
 } memo;
 
@@ -353,17 +373,28 @@ static memo remember(world *w)
     memfit_pool_info a, b;
     assert_ok(memfit_pool_get_info(w->pool, &a, &err), err);
     assert_ok(memfit_pool_get_info(w->other, &b, &err), err);
-    return (memo){a.in_use_bytes, a.blocks, a.limit_bytes, a.reserved_bytes, b.reserved_bytes, a.policy};
+    return (memo){.in_use = a.in_use_bytes,
+                  .blocks = a.blocks,
+                  .limit = a.limit_bytes,
+                  .soft_limit = a.soft_limit_bytes,
+                  .reserved = a.reserved_bytes,
+                  .other_reserved = b.reserved_bytes,
+                  .policy = a.policy};
 }
 
 static void compare(const call_row *row, uint64_t n, const memo *before, const memo *after, memfit_status status,
                     bool dead_device)
 {
     bool same = before->in_use == after->in_use && before->blocks == after->blocks && before->limit == after->limit &&
-                before->policy == after->policy;
+                before->policy == after->policy && before->soft_limit == after->soft_limit;
     /* giving back idle pages on the way to a failure is no change anyone can miss */
     if (!dead_device) /* one that refuses everything for ever does not take pages back either */
         same = same && after->reserved <= before->reserved && after->other_reserved <= before->other_reserved;
+    if (status == MEMFIT_CONFLICT && !dead_device && after->reserved < before->reserved) { /* but it is said */
+        char went[64];
+        snprintf(went, sizeof went, "%llu bytes of idle", (unsigned long long)(before->reserved - after->reserved));
+        same = same && strstr(err.hint, went);
+    }
     if (!same)
         fprintf(stderr, "%s, fault %llu: %s, but the state has changed: reserved %llu -> %llu, in use %llu -> %llu\n",
                 row->name, (unsigned long long)n, memfit_status_name(status), (unsigned long long)before->reserved,
