@@ -102,20 +102,30 @@ memfit_status memfit_size_parse(const char *text, uint64_t whole_bytes, uint64_t
     return MEMFIT_OK;
 }
 
-char *memfit_size_format(uint64_t bytes, char *text, size_t text_bytes)
+static char *format_size(uint64_t bytes, bool up, char *text, size_t text_bytes)
 {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = (double)bytes;
     unsigned unit = 0;
-    while (value >= 1023.995 && unit < 6) {
+    while (value >= (up ? 1023.99 : 1023.995) && unit < 6) {
         value /= 1024;
         unit++;
     }
     if (unit == 0)
         snprintf(text, text_bytes, "%u B", (unsigned)bytes);
     else
-        snprintf(text, text_bytes, "%.2f %s", value, names[unit]);
+        snprintf(text, text_bytes, "%.2f %s", up ? ceil(value * 100) / 100 : value, names[unit]);
     return text;
+}
+
+char *memfit_size_format(uint64_t bytes, char *text, size_t text_bytes)
+{
+    return format_size(bytes, false, text, text_bytes);
+}
+
+char *mf_format_need(uint64_t bytes, char *text, size_t text_bytes)
+{
+    return format_size(bytes, true, text, text_bytes);
 }
 
 void mf_text_init(mf_text *text, char *data, size_t capacity)

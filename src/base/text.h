@@ -21,6 +21,9 @@ void mf_text_add(mf_text *text, const char *format, ...) MEMFIT_PRINTF(2, 3);
 double mf_text_to_double(const char *text, char **end);
 int mf_text_put_double(char *out, size_t bytes, int digits, double value);
 
+/* memfit_size_format rounded up: a limit of the size as it is written suffices for that many bytes. */
+char *mf_format_need(uint64_t bytes, char *text, size_t text_bytes);
+
 /* "12,345,678" */
 char *mf_format_count(uint64_t n, char *text, size_t text_bytes);
 

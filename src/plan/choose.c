@@ -12,6 +12,7 @@
  * number of pieces was given outright).
  */
 #include "base/error.h"
+#include "base/text.h"
 #include "plan/bounds.h"
 #include "plan/fit.h"
 
@@ -190,7 +191,7 @@ static memfit_status does_not_fit(mf_fitter *fitter, const mf_plan *nearest, mem
     mf_bounds bounds;
     mf_bounds_make(entry->flow, &bounds);
     char need[24], limit[24];
-    memfit_size_format(nearest->peak_bytes, need, sizeof need);
+    mf_format_need(nearest->peak_bytes, need, sizeof need);
     memfit_size_format(o->limit_bytes, limit, sizeof limit);
     const mf_op *op = bounds.working_set_op == MF_NONE ? NULL : &entry->graph->ops[bounds.working_set_op];
     status = mf_fail(err, MEMFIT_DOES_NOT_FIT,

@@ -62,7 +62,7 @@ void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_contex
                 size_text(c->memory_bytes - plan->peak_bytes, rest));
     } else {
         fprintf(f, "DOES NOT FIT: batch %lld needs at least %s", (long long)plan->batch,
-                size_text(plan->peak_bytes, need));
+                mf_format_need(plan->peak_bytes, need, sizeof need));
         if (plan->pieces > 1 || plan->recomputed_ops)
             print_means(f, plan);
         fprintf(f, ", %s more than the limit of %s.\n", size_text(plan->peak_bytes - c->memory_bytes, rest), limit);

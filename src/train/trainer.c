@@ -3,11 +3,13 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "graph/optimizer.h"
 #include "ops/onednn/onednn.h"
 #include "train/plan_open.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -16,6 +18,8 @@ enum {
     /* After the fixed cost was measured a few pages may still be touched for the first time: data of libraries, a page
      * of a stack. Seen: one to three. */
     SPARE_FIXED_BYTES = 28 << 10,
+    /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
+    SAID_SPARE_BYTES = 16 << 10,
     WARM_UP_BYTES = 64 << 10, /* running every operation once takes less (seen: up to 24 KiB) */
     STACK_BYTES = 48 << 10,   /* touched before measuring: deeper than any call of a step goes */
     KERNEL_BYTES = 20 << 10,  /* first guess of what a compiled primitive takes */
@@ -330,6 +334,15 @@ static uint64_t limit_after_refusal(mf_trainer *t, uint64_t limit, uint64_t fixe
     return lower;
 }
 
+static void remember_need(mf_trainer *t)
+{
+    uint64_t need = t->fixed_bytes + t->plan->arena_bytes;
+    if (need < t->start_peak)
+        need = t->start_peak;
+    if (!t->least_need || need < t->least_need)
+        t->least_need = need;
+}
+
 /* Runs every operation once in the arena, whose pages are all there from then on, and measures what is beside it. When
  * it is plain before that the limit will not hold, nothing runs: the arena's pages must not come on top. */
 static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
@@ -337,6 +350,7 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
     touch_stack();
     /* What planning and compiling held goes first. The first runs take less than is kept spare. */
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + mf_os_counter_error_bytes();
+    remember_need(t);
     if (t->fixed_bytes + t->plan->arena_bytes > limit)
         return MEMFIT_OK;
     mf_reserve_populate(&t->arena);
@@ -344,13 +358,8 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + mf_os_counter_error_bytes();
-    /* A small model's planning can take more than its training. */
-    if (t->start_peak > limit) {
-        char took[24], text[24];
-        return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning and compiling took %s, the limit is %s",
-                       memfit_size_format(t->start_peak, took, sizeof took),
-                       memfit_size_format(limit, text, sizeof text));
-    }
+    if (t->start_peak > limit) /* a small model's planning can take more than its training */
+        return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning and compiling took more than the limit");
     if (t->start_peak > t->fixed_bytes + t->plan->arena_bytes)
         t->fixed_bytes = t->start_peak - t->plan->arena_bytes;
     return MEMFIT_OK;
@@ -388,9 +397,17 @@ static bool is_squeezed(const mf_plan *plan)
     return plan->recomputed_ops > 0 || plan->pieces > 1 || plan->validation_split;
 }
 
-memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
-                               memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
-                               memfit_error *err)
+/* What is said to be planned: with spare for the next run, and not less than a plan that was tried and dropped took. */
+static void say_planned(mf_trainer *t, bool again)
+{
+    uint64_t most = t->limit_bytes - t->plan->arena_bytes, said = t->fixed_bytes + SAID_SPARE_BYTES;
+    if (!again && t->measured_peak > said + t->plan->arena_bytes)
+        said = t->measured_peak - t->plan->arena_bytes;
+    t->fixed_bytes = said < most ? said : most;
+}
+
+static memfit_status admit(mf_trainer *t, uint64_t limit, memfit_status (*ready)(void *, mf_trainer *, memfit_error *),
+                           void *ctx, memfit_error *err)
 {
     assumptions a = {.low = measure_fixed(t)};
     const uint64_t least = a.low + WARM_UP_BYTES;
@@ -400,8 +417,6 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         fixed = t->fixed_bytes;
         t->start_peak = 0;
     }
-    memfit_error own;
-    err = err ? err : &own;
     memfit_status status = again ? MEMFIT_OK : estimate_rest(t, err);
     if (status != MEMFIT_OK)
         return status;
@@ -443,6 +458,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         if (fits && best) {
             mf_reserve_pattern(&t->arena);
             t->limit_bytes = limit;
+            say_planned(t, again);
             if (again)
                 t->measured_peak = 0; /* what was seen before belongs to the plan that is gone */
             return MEMFIT_OK;
@@ -455,8 +471,62 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         mf_trainer_withdraw(t);
         measure_fixed(t);
     }
-    return mf_fail(err, MEMFIT_DOES_NOT_FIT, "the process's fixed cost of %llu bytes leaves no room for a plan",
-                   (unsigned long long)fixed);
+    return mf_fail(err, MEMFIT_DOES_NOT_FIT, "no assumption of the fixed cost leaves room for a plan");
+}
+
+/* A limit that suffices for the smallest plan, where no plan came to be measured: the fixed cost from above, as the
+ * planner answers it without starting anything, but with the data that is open here. */
+static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
+{
+    const mf_mode modes[] = {t->mode, MF_MODE_EVALUATE};
+    uint64_t bytes[2] = {0}, now = measure_fixed(t) + WARM_UP_BYTES, fixed;
+    unsigned threads = t->options->threads ? t->options->threads : mf_os_cpu_count();
+    for (uint32_t i = 0; i < 2; i++) {
+        mf_graph *g;
+        memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, modes[i], t->batch, false, &g, err);
+        if (status != MEMFIT_OK)
+            return status;
+        bytes[i] = mf_cpu_graph_bytes(g);
+        mf_graph_destroy(g);
+    }
+    fixed = MF_CPU_PROCESS_BYTES + threads * MF_CPU_THREAD_BYTES + 2 * bytes[0] + bytes[1];
+    if (fixed < now + bytes[0] + bytes[1])
+        fixed = now + bytes[0] + bytes[1];
+    mf_plan *plan = NULL;
+    memfit_status status = make_plan(t, 1, fixed, &plan, err);
+    mf_plan_destroy(plan);
+    if (status == MEMFIT_DOES_NOT_FIT)
+        t->least_need = err->requested_bytes;
+    return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
+}
+
+memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
+                               memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
+                               memfit_error *err)
+{
+    memfit_error own;
+    err = err ? err : &own;
+    const bool again = t->fixed_bytes != 0;
+    t->least_need = 0;
+    memfit_status status = admit(t, limit, ready, ctx, err);
+    if (status != MEMFIT_DOES_NOT_FIT || again)
+        return status;
+    mf_trainer_withdraw(t);
+    status = t->least_need ? MEMFIT_OK : estimate_need(t, err);
+    if (status != MEMFIT_OK)
+        return status;
+    uint64_t need = t->least_need + WARM_UP_BYTES;
+    need = need > limit ? need : limit + WARM_UP_BYTES;
+    char took[24], text[24], where[200] = "";
+    const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
+    snprintf(where, sizeof where, "%s", tail ? tail : "");
+    status =
+        mf_fail(err, MEMFIT_DOES_NOT_FIT,
+                "batch %lld does not fit: the smallest plan found needs %s, the limit is %s%s", (long long)t->batch,
+                mf_format_need(need, took, sizeof took), memfit_size_format(limit, text, sizeof text), where);
+    err->requested_bytes = need;
+    err->limit_bytes = limit;
+    return status;
 }
 
 /* ---- measuring -------------------------------------------------------------------------------------------- */

@@ -56,11 +56,16 @@ expect 5 "not a checkpoint" train "$f/cnn.keras" --data "$f/digits.npz" --resume
 
 # Refusals.
 expect 3 "does not fit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 1MiB
-# A limit a little above what it takes without one is admitted (the fixed cost varies by some pages from run to run), and
-# whatever the planner admits is admitted here, with validation and a last batch too.
+# What a run says it takes is admitted as a limit, what a refusal says is needed too (the fixed cost varies by some pages
+# from run to run), and whatever the planner admits is admitted here, with validation and a last batch too.
 run train "$f/mlp.keras" --data synthetic:64 --json --quiet || fail "no limit: $(cat "$t/err")"
-run train "$f/mlp.keras" --data synthetic:64 --memory $(($(key "$t/out" planned_peak_bytes) + 24576)) --json --quiet ||
-    fail "refused at its own peak: $(cat "$t/err")"
+planned=$(key "$t/out" planned_peak_bytes)
+run train "$f/mlp.keras" --data synthetic:64 --memory $planned --json --quiet || fail "refused at its own peak: $(cat "$t/err")"
+for limit in 1MiB 1600KiB $((planned - 200000)) $((planned - 120000)); do
+    run train "$f/mlp.keras" --data synthetic:64 --memory $limit --quiet && continue
+    need=$(sed -n 's/.*plan found needs \([0-9.]*\) \([KMG]iB\).*/\1\2/p' "$t/err")
+    run train "$f/mlp.keras" --data synthetic:64 --memory "$need" --quiet || fail "$limit: $need is said to do: $(cat "$t/err")"
+done
 for limit in 4500000 5000000 5500000 6000000; do
     run plan "$f/cnn.keras" --memory $limit --quiet || continue
     run train "$f/cnn.keras" --data synthetic:150 --validation-split 0.3 --memory $limit --quiet || fail "planned, not trained: $limit"

@@ -49,6 +49,12 @@ static void sizes_are_written(void **state)
     assert_string_equal(memfit_size_format(1023, t, sizeof t), "1023 B");
     assert_string_equal(memfit_size_format(1536, t, sizeof t), "1.50 KiB");
     assert_string_equal(memfit_size_format(UINT64_MAX, t, sizeof t), "16.00 EiB");
+    assert_string_equal(mf_format_need(1536, t, sizeof t), "1.50 KiB");
+    assert_string_equal(mf_format_need(1537, t, sizeof t), "1.51 KiB");
+    for (uint64_t n = 1000, back; n < (uint64_t)1 << 50; n += n / 97 + 1) { /* as written it suffices */
+        assert_int_equal(memfit_size_parse(mf_format_need(n, t, sizeof t), 0, &back, NULL), MEMFIT_OK);
+        assert_true(back >= n && back - n <= n / 50);
+    }
     assert_string_equal(mf_format_count(1234567, t, sizeof t), "1,234,567");
 }
 
