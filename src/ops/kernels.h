@@ -127,6 +127,8 @@ typedef struct mf_k_loss {
       (const mf_k_loss *k, const float *p, const void *t, const float *weight, double scale, float *dp, int threads))  \
     X(void, update, (const mf_k_update *k, float *w, const float *g, float *const *slots, int64_t n, int threads))     \
     X(void, moving_average, (float *state, const float *value, float momentum, int64_t n))                             \
+    X(double, regularize,                                                                                              \
+      (double l1, double l2, double scale, const float *w, const float *grad, float *out, int64_t n))                  \
     X(double, square_sum, (const float *x, int64_t n))                                                                 \
     X(void, scale, (float *x, float factor, int64_t n, int threads))                                                   \
     X(void, clip, (float *x, float limit, int64_t n, int threads))                                                     \

@@ -625,6 +625,13 @@ static bool cast_to_float(mf_dtype from, const void *x, void *y, mf_k_range r)
     return true;
 }
 
+/* As the reference operations do: the low half of the 64-bit integer, whatever the value. */
+static inline int32_t low_half(float v)
+{
+    int64_t whole = v > -9.2e18f && v < 9.2e18f ? (int64_t)v : v > 0 ? -1 : 0;
+    return (int32_t)(uint32_t)(uint64_t)whole;
+}
+
 static bool cast_from_float(mf_dtype to, const void *x, void *y, mf_k_range r)
 {
     switch (to) {
@@ -638,7 +645,7 @@ static bool cast_from_float(mf_dtype to, const void *x, void *y, mf_k_range r)
         FROM_FLOAT(double, v);
         break;
     case MF_I32:
-        FROM_FLOAT(int32_t, v);
+        FROM_FLOAT(int32_t, low_half(v));
         break;
     case MF_U8:
         FROM_FLOAT(uint8_t, v);

@@ -311,6 +311,31 @@ double MF_K(square_sum)(const float *x, int64_t n)
     return total;
 }
 
+/* The penalty; grad (which may be NULL) with the penalty's gradient, times `scale`, goes to out. */
+double MF_K(regularize)(double l1, double l2, double scale, const float *w, const float *grad, float *out, int64_t n)
+{
+    const float slope_1 = (float)(scale * l1), slope_2 = (float)(scale * 2 * l2);
+    double total = 0;
+    for (int64_t at = 0; at < n; at += 4096) {
+        int64_t end = at + 4096 < n ? at + 4096 : n;
+        float sizes = 0, squares = 0;
+#pragma omp simd reduction(+ : sizes, squares)
+        for (int64_t i = at; i < end; i++) {
+            sizes += w[i] < 0.0f ? -w[i] : w[i];
+            squares += w[i] * w[i];
+        }
+        total += l1 * (double)sizes + l2 * (double)squares;
+        if (!grad)
+            continue;
+#pragma omp simd
+        for (int64_t i = at; i < end; i++) {
+            float sign = w[i] > 0.0f ? 1.0f : w[i] < 0.0f ? -1.0f : 0.0f;
+            out[i] = grad[i] + slope_1 * sign + slope_2 * w[i];
+        }
+    }
+    return total;
+}
+
 void MF_K(scale)(float *x, float factor, int64_t n, int threads)
 {
 #pragma omp parallel num_threads(threads) if (n > MF_K_GRAIN)

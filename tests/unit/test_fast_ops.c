@@ -460,13 +460,32 @@ static void losses_and_updates(void **state)
     }
 }
 
+/* Penalties of weights, with and without a gradient; indices that come as floats. */
+static void penalties_and_indices(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        uint32_t loss = state_variable(&b, "loss", shape(0, 0, 0, 0, 0), MF_VAR_LOSS);
+        uint32_t w = weight(&b, "w", shape(2, 97, 91, 0, 0));
+        uint32_t grad = i & 1 ? state_variable(&b, "grad", shape(2, 97, 91, 0, 0), MF_VAR_GRADIENT) : MF_NONE;
+        mf_attr attr = {.regularize = {.l1 = i & 2 ? 0.01 : 0, .l2 = 0.02}};
+        mf_g_op_in_place(&b, MF_OP_REGULARIZE, &attr, 3, (uint32_t[]){w, grad, loss}, 2, (uint32_t[]){grad, loss});
+        uint32_t index = mf_g_cast(&b, mf_g_input(&b, "positive", MF_F32, shape(2, 6, 4, 0, 0)), MF_I32);
+        assert_true(check_graph(&b, 1, &index) >= 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions),       cmocka_unit_test(products_and_functions),
-        cmocka_unit_test(windows_and_norms),  cmocka_unit_test(moving_data),
-        cmocka_unit_test(losses_and_updates), cmocka_unit_test(recurrent),
-        cmocka_unit_test(gated_and_simple),   cmocka_unit_test(recurrent_by_gate),
+        cmocka_unit_test(convolutions),          cmocka_unit_test(products_and_functions),
+        cmocka_unit_test(windows_and_norms),     cmocka_unit_test(moving_data),
+        cmocka_unit_test(losses_and_updates),    cmocka_unit_test(recurrent),
+        cmocka_unit_test(gated_and_simple),      cmocka_unit_test(recurrent_by_gate),
+        cmocka_unit_test(penalties_and_indices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

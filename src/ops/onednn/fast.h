@@ -84,7 +84,7 @@ extern const fast_rule fast_pool_avg, fast_pool_avg_grad, fast_batch_norm, fast_
 extern const fast_rule fast_batch_norm_infer, fast_batch_norm_infer_grad, fast_layer_norm, fast_layer_norm_grad;
 extern const fast_rule fast_moving_average, fast_loss, fast_loss_grad, fast_update, fast_dropout, fast_nothing;
 extern const fast_rule fast_lstm, fast_lstm_grad, fast_gru, fast_gru_grad, fast_simple_rnn, fast_simple_rnn_grad;
-extern const fast_rule fast_square_sum, fast_clip_global, fast_check_finite, fast_clip;
+extern const fast_rule fast_square_sum, fast_clip_global, fast_check_finite, fast_clip, fast_regularize;
 
 /* ---- small parts ---- */
 static inline const mf_tensor *fast_in(const fast_kernel *k, uint32_t i)

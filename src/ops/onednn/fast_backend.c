@@ -115,6 +115,8 @@ const fast_rule *fast_rule_of(mf_op_kind kind)
         return &fast_simple_rnn_grad;
     case MF_OP_CHECK_FINITE:
         return &fast_check_finite;
+    case MF_OP_REGULARIZE:
+        return &fast_regularize;
     case MF_OP_SQUARE_SUM:
         return &fast_square_sum;
     default:
@@ -231,29 +233,41 @@ static memfit_status run_wide(fast_kernel *k, const mf_operands *o, const mf_run
 
 /* ---- the table -------------------------------------------------------------------------------------------- */
 
-/* How often a kernel starts anew: recurrent ones at each time step, z being [samples, time, gates]. */
-static double starts(const fast_kernel *k)
+/* What each further time step of a recurrent kernel costs, however few the samples: its start, and the recurrent matrix
+ * read from the cache again (two layers of 128 units: 9 us a step, measured by steps of 8 to 32 samples; of 64: 2 us).
+ */
+static double steps_us(const fast_kernel *k)
 {
+    uint32_t u = 1;
     switch (k->op->kind) {
+    case MF_OP_LSTM_GRAD:
+        u = 4;
+        break;
+    case MF_OP_GRU_GRAD:
+        u = 3;
+        break;
+    case MF_OP_SIMPLE_RNN_GRAD:
+        u = 2;
+        break;
     case MF_OP_LSTM:
     case MF_OP_GRU:
     case MF_OP_SIMPLE_RNN:
-    case MF_OP_LSTM_GRAD:
-    case MF_OP_GRU_GRAD:
-    case MF_OP_SIMPLE_RNN_GRAD: {
-        bool grad =
-            k->op->kind == MF_OP_LSTM_GRAD || k->op->kind == MF_OP_GRU_GRAD || k->op->kind == MF_OP_SIMPLE_RNN_GRAD;
-        const mf_shape *z = &k->graph->tensors[grad ? k->op->out[0] : k->op->in[0]].shape;
-        return z->rank == 3 ? (double)z->dim[1] : 1;
-    }
+        break;
     default:
-        return 1;
+        return 0;
     }
+    bool grad = u > 1; /* z is [samples, time, gates] */
+    const mf_tensor *z = grad ? fast_out(k, 0) : fast_in(k, 0), *matrix = fast_in(k, u);
+    if (!z || !matrix || z->shape.rank != 3 || matrix->shape.rank != 2)
+        return 0;
+    bool by_gate = k->op->attr.rnn.recurrent_dropout > 0;
+    double starts = by_gate ? (double)matrix->shape.dim[1] / (double)matrix->shape.dim[0] : 1;
+    return ((double)z->shape.dim[1] - 1) * (starts + (double)mf_shape_count(&matrix->shape) * 4 / 40e3);
 }
 
 /* Rough times for the planner's choices: arithmetic at the measured rates of the library, the rest at memory speed.
- * What small pieces of a batch cost more is in the starts; tried and dropped: more speed for what fits the caches,
- * which made pieces of convolutions faster than the whole, as they are not. */
+ * What small pieces of a batch cost more is in the starts and steps; tried and dropped: more speed for what fits the
+ * caches, which made pieces of convolutions faster than the whole, as they are not. */
 static double estimate_us(const fast_kernel *k, bool reference)
 {
     double flops = 0, bytes = 0;
@@ -262,8 +276,7 @@ static double estimate_us(const fast_kernel *k, bool reference)
     if (reference)
         return 1 + flops * 1e-3 + bytes * 2e-3;
     double rate = k->op->kind == MF_OP_CONV || k->op->kind == MF_OP_MATMUL ? 90e3 : 70e3; /* flops per us and thread */
-    return 4 + 2 * (starts(k) - 1) + flops / (rate * threads) +
-           bytes / (6e3 * (threads > 2 ? 2 + threads / 4 : threads));
+    return 4 + steps_us(k) + flops / (rate * threads) + bytes / (6e3 * (threads > 2 ? 2 + threads / 4 : threads));
 }
 
 static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_cost *cost,

@@ -160,8 +160,8 @@ static memfit_status bind_cast(fast_kernel *k, bool create, uint64_t *workspace,
 {
     (void)create;
     mf_dtype from = fast_in(k, 0)->dtype, to = fast_out(k, 0)->dtype;
-    bool known =
-        (to == MF_F32 && from != MF_U64) || (from == MF_F32 && (to == MF_F16 || to == MF_BF16 || to == MF_F64));
+    bool known = (to == MF_F32 && from != MF_U64) ||
+                 (from == MF_F32 && (to == MF_F16 || to == MF_BF16 || to == MF_F64 || to == MF_I32));
     if (!known)
         return fast_no(err);
     k->u.point.n = fast_count(fast_out(k, 0));

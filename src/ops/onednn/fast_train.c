@@ -143,6 +143,19 @@ static memfit_status run_square_sum(fast_kernel *k, const mf_operands *o, const 
 
 const fast_rule fast_square_sum = {bind_whole, run_square_sum};
 
+static memfit_status run_regularize(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+{
+    (void)err;
+    double scale = s->loss_scale == 0 ? 1 : s->loss_scale;
+    float *out = fast_out(k, 0) ? o->out[0] : NULL;
+    double penalty = k->backend->k->regularize(k->op->attr.regularize.l1, k->op->attr.regularize.l2, scale, o->in[0],
+                                               out && fast_in(k, 1) ? o->in[1] : NULL, out, k->u.point.n);
+    *(float *)o->out[1] = (float)((double)*(const float *)o->in[2] + penalty);
+    return MEMFIT_OK;
+}
+
+const fast_rule fast_regularize = {bind_whole, run_regularize};
+
 /* grad /= loss scale; the flag is set when a value is not finite. */
 static memfit_status run_check_finite(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
 {
