@@ -5,18 +5,22 @@
  *   2. largest batch at 16 GB, Adam, float32, one piece, with at most 10 % and 34 % of the time spent on recomputation,
  *      against keeping everything with fused gradients (the input of a convolution stays until both are done)
  *   3. recompute time against its bound at 40 to 80 % of what keeping everything needs
+ *   4. a greedy order of the training step's independent operations against the graph's own
  *
  * "Keeping everything" is the plain graph: every gradient reads what the forward operation of its own layer left,
  * nothing merged (mf_lower_options.plain). Times are over the unconstrained step of the graph that is planned, which is
  * the faster one: neither yardstick flatters.
  *
- * Usage: bench_plan [FOLDER of .json models]; without one: MEMFIT_PLAN_MODELS, else it says so and ends.
+ * Usage: bench_plan [FOLDER of .json models [models | multipliers | gaps | orders]]; without one: MEMFIT_PLAN_MODELS,
+ * else it says so and ends.
  */
 #include "base/os.h"
 #include "device/cards.h"
 #include "plan/bounds.h"
-#include "plan/fit.h"
+#include "plan/fit_orders.h"
+#include "plan/flow_order.h"
 #include "plan/plan_model.h"
+#include "plan/recompute.h"
 #include "plan/roofline.h"
 
 #include <dirent.h>
@@ -117,6 +121,12 @@ static void close_model(bench *b)
     mf_model_destroy(b->model);
 }
 
+/* The yardstick runs in the order of the graph. */
+static const mf_fit_order *own_order(const mf_fit_entry *e)
+{
+    return e->own ? e->own : e->order;
+}
+
 enum { FUSED = -1, SPLIT = 0 };
 
 /* Does batch n fit into `limit` with at most `percent` more time (SPLIT: none; FUSED: the baseline)? */
@@ -127,12 +137,12 @@ static bool fits(bench *b, int64_t n, uint64_t limit, int percent)
     if (mf_fitter_entry(percent == FUSED ? &b->plain : &b->fitter, MF_MODE_TRAIN, n, false, &e, &err) != MEMFIT_OK)
         return false;
     if (percent == FUSED)
-        return e->variables_end + fused_peak(e->flow, &e->keep) <= limit;
+        return e->variables_end + fused_peak(own_order(e)->flow, &own_order(e)->keep) <= limit;
     mf_way way = {.batch = n, .pieces = 1, .recompute = percent != SPLIT, .train_only = true, .limit_bytes = limit};
     mf_plan *plan;
     if (mf_fitter_try(&b->fitter, &way, &plan, &err) != MEMFIT_OK)
         return false;
-    bool ok = plan->fits && plan->time_us <= (e->keep.time_us + e->keep.once_us) * (1 + percent / 100.0);
+    bool ok = plan->fits && plan->time_us <= (e->order->keep.time_us + e->order->keep.once_us) * (1 + percent / 100.0);
     mf_plan_destroy(plan);
     return ok;
 }
@@ -193,9 +203,9 @@ static void bench_gaps(const char *folder)
         mf_fitter_entry(&b.fitter, MF_MODE_TRAIN, 32, false, &e, &err);
         mf_fitter_entry(&b.plain, MF_MODE_TRAIN, 32, false, &plain, &err);
         printf("%-14s", models[i]);
-        double keep = e->keep.time_us + e->keep.once_us;
+        double keep = e->order->keep.time_us + e->order->keep.once_us;
         for (int percent = 40; percent <= 80; percent += 10) {
-            uint64_t room = plain->keep.peak * (uint64_t)percent / 100;
+            uint64_t room = own_order(plain)->keep.peak * (uint64_t)percent / 100;
             mf_way way = {.batch = 32,
                           .pieces = 1,
                           .recompute = true,
@@ -203,7 +213,7 @@ static void bench_gaps(const char *folder)
                           .limit_bytes = e->variables_end + room};
             mf_plan *plan;
             double extra = 0;
-            mf_bounds_recompute(NULL, e->flow, room, 1000000, &extra, &err);
+            mf_fit_orders_bound(&b.fitter, e, room, 1000000, &extra, &err);
             if (mf_fitter_try(&b.fitter, &way, &plan, &err) != MEMFIT_OK)
                 continue;
             double again = plan->time_us - keep;
@@ -215,13 +225,13 @@ static void bench_gaps(const char *folder)
         }
         /* how low it goes, and what no order and no recomputation goes below */
         mf_bounds bounds;
-        mf_bounds_make(e->flow, &bounds);
+        mf_bounds_make(e->order->flow, &bounds);
         mf_way least = {.batch = 32, .pieces = 1, .recompute = true, .train_only = true, .limit_bytes = 1};
         mf_plan *lowest;
         const mf_op *op = &e->graph->ops[bounds.working_set_op];
-        double whole = (double)plain->keep.peak / 100;
+        double whole = (double)own_order(plain)->keep.peak / 100;
         if (mf_fitter_try(&b.fitter, &least, &lowest, &err) == MEMFIT_OK) {
-            printf("   own %.0f %%, lowest %.1f %%, bound %.1f %% (%s of %s)", (double)e->keep.peak / whole,
+            printf("   own %.0f %%, lowest %.1f %%, bound %.1f %% (%s of %s)", (double)e->order->keep.peak / whole,
                    (double)(lowest->phases[0].bytes - lowest->variables_end) / whole,
                    (double)bounds.working_set_bytes / whole, mf_kind_name(op->kind), e->graph->layers[op->layer].name);
             mf_plan_destroy(lowest);
@@ -231,15 +241,69 @@ static void bench_gaps(const char *folder)
     }
 }
 
+/* ---- another order of independent operations (flow_order.c) ------------------------------------------------ */
+
+typedef struct ordered {
+    uint64_t keep, lowest;
+    double time, at_60; /* of a step: everything kept; at 60 % of what the graph's own order keeps (0: no plan) */
+} ordered;
+
+static bool measure_order(mf_flow *flow, uint64_t room, ordered *o)
+{
+    memfit_error err;
+    mf_sequence sequence;
+    mf_tradeoff *t = NULL;
+    bool fits = false;
+    if (mf_sequence_init(&sequence, NULL, flow, &err) != MEMFIT_OK)
+        return false;
+    bool ok = mf_sequence_build(&sequence, flow, NULL, &err) == MEMFIT_OK;
+    *o = (ordered){.keep = sequence.peak, .time = sequence.time_us};
+    ok = ok && mf_tradeoff_create(NULL, flow, MF_SEARCH_WORK, &t, &err) == MEMFIT_OK &&
+         mf_tradeoff_lowest(t, &o->lowest, &err) == MEMFIT_OK &&
+         mf_tradeoff_fit(t, (room ? room : o->keep) * 6 / 10, &fits, &err) == MEMFIT_OK;
+    o->at_60 = fits ? t->sequence.time_us : 0;
+    mf_tradeoff_destroy(t);
+    mf_sequence_free(&sequence);
+    return ok;
+}
+
+static void bench_order(const char *file, const char *path, int64_t batch)
+{
+    bench b;
+    mf_graph *graph = NULL;
+    mf_flow *flow = NULL, *other = NULL;
+    memfit_error err;
+    ordered natural, greedy;
+    if (open_model(&b, path, "v100", batch) &&
+        b.source.make(b.source.ctx, NULL, MF_MODE_TRAIN, batch, false, &graph, &err) == MEMFIT_OK &&
+        mf_flow_create(NULL, graph, &b.cost, &flow, &err) == MEMFIT_OK && measure_order(flow, 0, &natural)) {
+        uint32_t *order = calloc(flow->order_count + 1, sizeof *order);
+        uint64_t begin = mf_os_now_us();
+        bool ok = mf_flow_order_greedy(NULL, flow, order, &err) == MEMFIT_OK;
+        double took = (double)(mf_os_now_us() - begin) / 1e3;
+        if (ok && mf_flow_reorder(NULL, flow, order, &other, &err) == MEMFIT_OK &&
+            measure_order(other, natural.keep, &greedy))
+            printf("%-20.*s %5lld %9.1f %7.3f %9.1f %7.3f %7.1f %7.1f %8.1f\n", (int)(strlen(file) - 5), file,
+                   (long long)batch, (double)natural.keep / 1e6, (double)greedy.keep / (double)natural.keep,
+                   (double)natural.lowest / 1e6, (double)greedy.lowest / (double)natural.lowest,
+                   100 * natural.at_60 / natural.time, 100 * greedy.at_60 / natural.time, took);
+        free(order);
+    }
+    mf_flow_destroy(other);
+    mf_flow_destroy(flow);
+    mf_graph_destroy(graph);
+    close_model(&b);
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void bench_models(const char *folder)
+/* The names of a folder's models, in order; at most 256. */
+static size_t list_models(const char *folder, char **names)
 {
     DIR *dir = opendir(folder);
-    char *names[256];
     size_t count = 0;
     struct dirent *entry;
     while (dir && count < 256 && (entry = readdir(dir)))
@@ -248,6 +312,33 @@ static void bench_models(const char *folder)
     if (dir)
         closedir(dir);
     qsort(names, count, sizeof *names, by_name);
+    return count;
+}
+
+static void bench_orders(const char *folder)
+{
+    char *names[256];
+    size_t count = list_models(folder, names);
+    printf(
+        "\ngreedy order of a training step, over the graph's own: bytes when everything is kept, bytes of the lowest "
+        "plan,\ntime of a step at 60 %% of what the own order keeps (in percent of keeping, own and greedy; 0: no "
+        "plan), ms taken\n"
+        "%-20s %5s %9s %7s %9s %7s %7s %7s %8s\n",
+        "model", "batch", "keep MB", "greedy", "least MB", "greedy", "own", "greedy", "ms");
+    for (size_t i = 0; i < count; i++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        bench_order(names[i], path, 32);
+        bench_order(names[i], path, 1);
+        fflush(stdout);
+        free(names[i]);
+    }
+}
+
+static void bench_models(const char *folder)
+{
+    char *names[256];
+    size_t count = list_models(folder, names);
     printf("training step at batch 32, everything kept (RTX 3080 roofline)\n"
            "%-24s %7s %9s %9s %11s\n",
            "model", "steps", "graph ms", "plan ms", "arena/bound");
@@ -283,8 +374,14 @@ int main(int argc, char **argv)
                "docs/bench/plan.md)\n");
         return 0;
     }
-    bench_models(folder);
-    bench_multipliers(folder);
-    bench_gaps(folder);
+    bool all = argc < 3;
+    if (all || !strcmp(argv[2], "models"))
+        bench_models(folder);
+    if (all || !strcmp(argv[2], "multipliers"))
+        bench_multipliers(folder);
+    if (all || !strcmp(argv[2], "gaps"))
+        bench_gaps(folder);
+    if (all || !strcmp(argv[2], "orders"))
+        bench_orders(folder);
     return 0;
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "plan/fit_orders.h"
 #include "plan/suggest.h"
 
 #include <stdlib.h>
@@ -136,7 +137,7 @@ static memfit_status add_bounds(mf_answer *answer, mf_fitter *fitter, memfit_err
     if (status != MEMFIT_OK)
         return status;
     mf_bounds bounds;
-    mf_bounds_make(entry->flow, &bounds);
+    mf_bounds_make(entry->order->flow, &bounds);
     uint64_t taken = plan->fixed_bytes + plan->variables_end, load = 0;
     for (uint32_t p = 0; p < plan->phase_count; p++)
         if (plan->phases[p].load_bytes > load)
@@ -147,7 +148,7 @@ static memfit_status add_bounds(mf_answer *answer, mf_fitter *fitter, memfit_err
     answer->recompute_bound = 1;
     if (o->limit_bytes > taken) {
         double extra;
-        status = mf_bounds_recompute(fitter->host, entry->flow, o->limit_bytes - taken, 20000, &extra, err);
+        status = mf_fit_orders_bound(fitter, entry, o->limit_bytes - taken, 20000, &extra, err);
         if (status == MEMFIT_OK && bounds.keep_us > 0)
             answer->recompute_bound = 1 + extra / bounds.keep_us;
     }
@@ -165,7 +166,7 @@ static memfit_status find_obstacle(mf_answer *answer, mf_fitter *fitter, memfit_
     if (status != MEMFIT_OK)
         return status;
     mf_bounds bounds;
-    mf_bounds_make(entry->flow, &bounds);
+    mf_bounds_make(entry->order->flow, &bounds);
     bool saved = o->recompute == MF_RECOMPUTE_OFF && bounds.save_set_bytes > bounds.working_set_bytes;
     uint64_t above = saved ? bounds.save_set_bytes : bounds.working_set_bytes;
     uint64_t taken = o->fixed_bytes + entry->variables_end;
@@ -275,7 +276,7 @@ static memfit_status work_out(mf_answer *answer, mf_fitter *fitter, const mf_que
         status = mf_fitter_entry(fitter, MF_MODE_TRAIN, o->batch, false, &whole, err);
     if (status != MEMFIT_OK)
         return status;
-    answer->plan->unconstrained_time_us = whole->keep.time_us + whole->keep.once_us;
+    answer->plan->unconstrained_time_us = whole->order->keep.time_us + whole->order->keep.once_us;
     double whole_us = answer->plan->unconstrained_time_us;
     answer->slowdown = whole_us > 0 ? answer->plan->time_us / whole_us : 1;
     answer->optimizer =

@@ -47,7 +47,7 @@ static memfit_status piece_fits(mf_fitter *fitter, int64_t piece, uint64_t limit
     mf_fit_entry *entry;
     memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, piece, true, &entry, err);
     if (status == MEMFIT_OK)
-        *fits = fitter->options.fixed_bytes + entry->variables_end + entry->keep.peak <= limit;
+        *fits = fitter->options.fixed_bytes + entry->variables_end + entry->order->keep.peak <= limit;
     return status;
 }
 
@@ -189,7 +189,7 @@ static memfit_status does_not_fit(mf_fitter *fitter, const mf_plan *nearest, mem
     if (status != MEMFIT_OK)
         return status;
     mf_bounds bounds;
-    mf_bounds_make(entry->flow, &bounds);
+    mf_bounds_make(entry->order->flow, &bounds);
     char need[24], limit[24];
     mf_format_need(nearest->peak_bytes, need, sizeof need);
     memfit_size_format(o->limit_bytes, limit, sizeof limit);
@@ -220,7 +220,7 @@ memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *sourc
         mf_fit_entry *whole;
         status = mf_fitter_entry(&fitter, options->only, options->batch, false, &whole, err);
         if (status == MEMFIT_OK)
-            plan->unconstrained_time_us = whole->keep.time_us + whole->keep.once_us;
+            plan->unconstrained_time_us = whole->order->keep.time_us + whole->order->keep.once_us;
     }
     if (status == MEMFIT_OK)
         status = mf_plan_check(plan, err);

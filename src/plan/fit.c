@@ -10,7 +10,7 @@
 #include "plan/fit.h"
 
 #include "base/error.h"
-#include "plan/flow_order.h"
+#include "plan/fit_orders.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +59,8 @@ void mf_fitter_init(mf_fitter *fitter, const memfit_host *host, const mf_graph_s
 
 static void entry_free(const memfit_host *host, mf_fit_entry *entry)
 {
-    mf_tradeoff_destroy(entry->tradeoff);
-    mf_sequence_free(&entry->keep);
-    mf_flow_destroy(entry->flow);
+    mf_fit_order_free(host, entry->order); /* shares what it can with the graph's own */
+    mf_fit_order_free(host, entry->own);
     if (!entry->given_away)
         mf_graph_destroy(entry->graph);
     mf_host_free(host, entry, sizeof *entry);
@@ -74,29 +73,8 @@ void mf_fitter_free(mf_fitter *fitter)
         fitter->entries = entry->next;
         entry_free(fitter->host, entry);
     }
-}
-
-/* Validation and prediction: the graph's own order, or a greedy one where its peak is lower. A training step's peak is
- * what backward needs at the loss, whatever the order before it. */
-static memfit_status choose_order(const memfit_host *host, mf_fit_entry *entry, memfit_error *err)
-{
-    mf_flow *flow = entry->flow;
-    size_t bytes = flow->order_count * sizeof(uint32_t);
-    uint64_t natural = entry->keep.peak;
-    uint32_t *orders = mf_host_alloc(host, 2 * bytes + 1);
-    if (!orders)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to order %u operations", flow->order_count);
-    memcpy(orders, flow->order, bytes);
-    memfit_status status = mf_flow_order_greedy(host, flow, orders + flow->order_count, err);
-    for (uint32_t back = 0; back < 2 && status == MEMFIT_OK; back++) {
-        if (back && entry->keep.peak + natural / 200 < natural)
-            break; /* lower by half a percent at least: else the order people know stays */
-        status = mf_flow_set_order(flow, back ? orders : orders + flow->order_count, err);
-        if (status == MEMFIT_OK)
-            status = mf_sequence_build(&entry->keep, flow, NULL, err);
-    }
-    mf_host_free(host, orders, 2 * bytes + 1);
-    return status;
+    for (int i = 0; i < 2; i++)
+        mf_host_free(fitter->host, fitter->reordered[i], (fitter->reordered_count[i] + 1) * sizeof(uint32_t));
 }
 
 memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **out,
@@ -116,13 +94,7 @@ memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bo
     memfit_status status =
         fitter->source->make(fitter->source->ctx, fitter->host, mode, batch, accumulate, &entry->graph, err);
     if (status == MEMFIT_OK)
-        status = mf_flow_create(fitter->host, entry->graph, fitter->cost, &entry->flow, err);
-    if (status == MEMFIT_OK)
-        status = mf_sequence_init(&entry->keep, fitter->host, entry->flow, err);
-    if (status == MEMFIT_OK)
-        status = mf_sequence_build(&entry->keep, entry->flow, NULL, err);
-    if (status == MEMFIT_OK && mode != MF_MODE_TRAIN)
-        status = choose_order(fitter->host, entry, err);
+        status = mf_fit_orders_make(fitter, entry, err);
     if (status != MEMFIT_OK) {
         entry_free(fitter->host, entry);
         return status;
@@ -136,43 +108,27 @@ memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bo
 
 /* ---- one phase -------------------------------------------------------------------------------------------- */
 
-/* What recomputation can do for this entry; a search only for the first batch of its kind. */
-static memfit_status need_tradeoff(mf_fitter *fitter, mf_fit_entry *entry, memfit_error *err)
-{
-    const mf_tradeoff **searched = &fitter->searched[entry->accumulate];
-    memfit_status status = MEMFIT_OK;
-    if (!entry->tradeoff && *searched)
-        status = mf_tradeoff_derive(fitter->host, entry->flow, *searched, &entry->tradeoff, err);
-    if (!entry->tradeoff && status == MEMFIT_OK)
-        status = mf_tradeoff_create(fitter->host, entry->flow, fitter->options.quick ? MF_SEARCH_QUICK : MF_SEARCH_WORK,
-                                    &entry->tradeoff, err);
-    if (status == MEMFIT_OK && !*searched)
-        *searched = entry->tradeoff;
-    return status;
-}
-
 /* Places the phase within `room` bytes above the variables (0: no limit), recomputing where that is allowed and
  * needed. Packing may end above the sum it was given; then the sum is lowered by the excess and packed again. */
 static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry *entry, uint64_t room, bool recompute,
                                  bool thorough, mf_phase *phase, memfit_error *err)
 {
-    mf_sequence *sequence = &entry->keep;
+    mf_fit_order *order = entry->order;
     memfit_status status = MEMFIT_OK;
     phase->graph = entry->graph;
     phase->batch = entry->batch;
-    if (!recompute || !room || sequence->peak <= room) {
-        status = mf_place_phase(plan, entry->flow, sequence, room, thorough, phase, err);
+    if (!recompute || !room || order->keep.peak <= room) {
+        status = mf_place_phase(plan, order->flow, &order->keep, room, thorough, phase, err);
         if (status != MEMFIT_OK || !recompute || !room || phase->bytes - plan->variables_end <= room)
             return status;
     }
-    status = need_tradeoff(fitter, entry, err);
     uint64_t budget = room;
     for (int round = 0; round < 4 && status == MEMFIT_OK; round++) {
         bool fits;
-        status = mf_tradeoff_fit(entry->tradeoff, budget, &fits, err);
+        status = mf_fit_orders_within(fitter, entry, budget, &order, &fits, err);
         if (status == MEMFIT_OK) {
             phase->placed_count = 0;
-            status = mf_place_phase(plan, entry->flow, &entry->tradeoff->sequence, room, thorough, phase, err);
+            status = mf_place_phase(plan, order->flow, &order->tradeoff->sequence, room, thorough, phase, err);
         }
         uint64_t height = phase->bytes - plan->variables_end;
         if (status != MEMFIT_OK || height <= room || !fits || height - room >= budget)
@@ -227,7 +183,7 @@ static memfit_status forward_fits(attempt *a, mf_mode mode, int64_t size, bool *
     mf_fit_entry *entry;
     memfit_status status = mf_fitter_entry(a->fitter, mode, size, false, &entry, a->err);
     if (status == MEMFIT_OK)
-        *fits = entry->keep.peak <= a->room;
+        *fits = entry->order->keep.peak <= a->room;
     return status;
 }
 
@@ -365,11 +321,9 @@ memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, u
     memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &entry, err);
     if (status != MEMFIT_OK)
         return status;
-    uint64_t taken = fitter->options.fixed_bytes + entry->variables_end, load = entry->keep.peak;
+    uint64_t taken = fitter->options.fixed_bytes + entry->variables_end, load = entry->order->keep.peak;
     if (recompute && taken + load > limit) {
-        status = need_tradeoff(fitter, entry, err);
-        if (status == MEMFIT_OK)
-            status = mf_tradeoff_lowest(entry->tradeoff, &load, err);
+        status = mf_fit_orders_lowest(fitter, entry, &load, err);
         if (status != MEMFIT_OK)
             return status;
     }
@@ -394,11 +348,9 @@ static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, mf
     memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, entry, err);
     if (status != MEMFIT_OK)
         return status;
-    load = (*entry)->keep.peak;
+    load = (*entry)->order->keep.peak;
     if (recompute)
-        status = need_tradeoff(fitter, *entry, err);
-    if (recompute && status == MEMFIT_OK)
-        status = mf_tradeoff_lowest((*entry)->tradeoff, &load, err);
+        status = mf_fit_orders_lowest(fitter, *entry, &load, err);
     *bytes = (double)load;
     return status;
 }

@@ -8,14 +8,20 @@
 #include "plan/plan_place.h"
 #include "plan/recompute.h"
 
+/* One order of a graph's operations, and what is known of it. */
+typedef struct mf_fit_order {
+    mf_flow *flow;
+    mf_sequence keep;      /* everything kept */
+    mf_tradeoff *tradeoff; /* what recomputation can do; made when first asked */
+} mf_fit_order;
+
 typedef struct mf_fit_entry {
     mf_mode mode;
     int64_t batch;
     bool accumulate;
     mf_graph *graph;
-    mf_flow *flow;
-    mf_sequence keep;       /* everything kept */
-    mf_tradeoff *tradeoff;  /* what recomputation can do; made when first asked */
+    mf_fit_order *order;    /* the one that needs least with everything kept */
+    mf_fit_order *own;      /* the graph's own, where that is another; else NULL */
     uint64_t variables_end; /* of this graph's variables */
     bool given_away;        /* the graph belongs to a plan now */
     struct mf_fit_entry *next;
@@ -27,7 +33,10 @@ typedef struct mf_fitter {
     const mf_cost_source *cost;
     mf_plan_options options;
     mf_fit_entry *entries;
-    const mf_tradeoff *searched[2]; /* the first search without and with accumulation: other batches take it over */
+    /* Without and with accumulation: the first order found that is not the graph's own, and the first search in the
+     * graph's own and in that; other batches take them over. */
+    uint32_t *reordered[2], reordered_count[2];
+    const mf_tradeoff *searched[2][2];
 } mf_fitter;
 
 /* One way to run the step. */

@@ -261,13 +261,35 @@ static memfit_status make_uses(mf_flow *flow, memfit_error *err)
 }
 
 /* Takes another order over: who makes what stays; positions, last writes and uses follow. */
-memfit_status mf_flow_set_order(mf_flow *flow, const uint32_t *order, memfit_error *err)
+memfit_status mf_flow_reorder(const memfit_host *host, const mf_flow *flow, const uint32_t *order, mf_flow **out,
+                              memfit_error *err)
 {
-    memmove(flow->order, order, flow->order_count * sizeof *order);
-    for (uint32_t i = 0; i < flow->order_count; i++)
-        flow->position[flow->order[i]] = i;
-    find_makers(flow);
-    return make_uses(flow, err);
+    mf_flow *twin = mf_host_alloc(host, sizeof *twin);
+    if (!twin)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
+    *twin = *flow;
+    mf_arena_init(&twin->arena, host);
+    twin->order = MF_NEW_ARRAY(&twin->arena, uint32_t, flow->order_count + 1);
+    twin->position = MF_NEW_ARRAY(&twin->arena, uint32_t, flow->graph->op_count + 1);
+    twin->cells = MF_NEW_ARRAY(&twin->arena, mf_cell, flow->cell_count + 1);
+    memfit_status status = MEMFIT_OK;
+    if (!twin->order || !twin->position || !twin->cells)
+        status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to order %u operations", flow->order_count);
+    if (status == MEMFIT_OK) {
+        memcpy(twin->order, order, flow->order_count * sizeof *order);
+        memcpy(twin->position, flow->position, flow->graph->op_count * sizeof *flow->position);
+        memcpy(twin->cells, flow->cells, flow->cell_count * sizeof *flow->cells);
+        for (uint32_t i = 0; i < twin->order_count; i++)
+            twin->position[twin->order[i]] = i;
+        find_makers(twin);
+        status = make_uses(twin, err);
+    }
+    if (status != MEMFIT_OK) {
+        mf_flow_destroy(twin);
+        return status;
+    }
+    *out = twin;
+    return MEMFIT_OK;
 }
 
 static memfit_status ask_costs(mf_flow *flow, const mf_cost_source *source, memfit_error *err)

@@ -53,8 +53,10 @@ typedef struct mf_flow {
 memfit_status mf_flow_create(const memfit_host *host, const mf_graph *graph, const mf_cost_source *cost, mf_flow **flow,
                              memfit_error *err);
 void mf_flow_destroy(mf_flow *flow);
-/* Another order of the same operations (flow_order.h); sequences made before are void. */
-memfit_status mf_flow_set_order(mf_flow *flow, const uint32_t *order, memfit_error *err);
+/* The same operations in another order (flow_order.h), which must hold. What does not depend on the order is shared:
+ * `flow` must outlive it. */
+memfit_status mf_flow_reorder(const memfit_host *host, const mf_flow *flow, const uint32_t *order, mf_flow **reordered,
+                              memfit_error *err);
 
 /* By use (an index into flow->uses): what becomes of the cell until the next one? Meanwhile other cells may be
  * recomputed from it: it serves. Bit 0 says whether it is dropped after the use, bit k whether after it served the k-th

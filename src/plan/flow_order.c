@@ -7,8 +7,10 @@
  *
  *     weight = bytes it makes - bytes of what dies with it          ties: the graph's own order
  *
- * Inputs, forward, then the rest, as the graph has it; nothing crosses a write to what it reads, so results are the
- * same bits. Whoever asks compares the peaks and keeps the lower: greed is not always right.
+ * Inputs, forward, then the rest, as the graph has it; nothing crosses a write to what it reads, and writers of one
+ * storage keep their turns (sums are summed in the graph's order), so results are the same bits. In backward this puts
+ * off the gradient of a large weight until activations have made room for it: at the loss all of them are there.
+ * Whoever asks compares the peaks and keeps the lower: greed is not always right.
  */
 #include "plan/flow_order.h"
 
@@ -161,6 +163,29 @@ memfit_status mf_flow_order_greedy(const memfit_host *host, const mf_flow *flow,
         s.ready[best] = s.ready[--s.ready_count];
         order[made] = o;
         finish(&s, o);
+    }
+    mf_arena_destroy(&s.arena);
+    return status;
+}
+
+memfit_status mf_flow_order_holds(const memfit_host *host, const mf_flow *flow, const uint32_t *order, bool *holds,
+                                  memfit_error *err)
+{
+    scheduler s = {.flow = flow};
+    mf_arena_init(&s.arena, host);
+    memfit_status status = make_links(&s, err);
+    *holds = status == MEMFIT_OK;
+    uint32_t part = 0;
+    for (uint32_t i = 0; i < flow->order_count && *holds; i++) {
+        uint32_t o = order[i];
+        *holds =
+            o < flow->graph->op_count && flow->position[o] != MF_NONE && s.waits[o] == 0 && part_of(flow, o) >= part;
+        if (!*holds)
+            break;
+        part = part_of(flow, o);
+        s.waits[o] = MF_NONE; /* once only */
+        for (uint32_t l = s.after[o]; l != MF_NONE; l = s.links[l].next)
+            s.waits[s.links[l].op]--;
     }
     mf_arena_destroy(&s.arena);
     return status;

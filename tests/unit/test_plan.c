@@ -4,6 +4,7 @@
 
 #include "plan/bounds.h"
 #include "plan/fit.h"
+#include "plan/flow_order.h"
 #include "plan/pack.h"
 #include "plan/recompute.h"
 
@@ -62,7 +63,7 @@ static void test_budgets_are_kept(void **state)
             mf_way way = {.batch = 64,
                           .pieces = 1,
                           .recompute = true,
-                          .limit_bytes = entry->variables_end + entry->keep.peak * part / 20};
+                          .limit_bytes = entry->variables_end + entry->order->keep.peak * part / 20};
             mf_plan *plan;
             assert_ok(mf_fitter_try(&fitter, &way, &plan, &err), err);
             if (!plan->fits) {
@@ -390,14 +391,179 @@ static void test_lack_of_memory(void **state)
     assert_true(refused > 100);
 }
 
+/* ---- another order (flow_order.c) ------------------------------------------------------------------------- */
+
+/* Who wrote what an operation reads, and where in its turn among the writers of one storage it stands: an account of an
+ * order that shares nothing with flow_order.c. Two orders with the same account give the same bits. */
+static uint64_t account(const mf_flow *flow, const uint32_t *order)
+{
+    const mf_graph *g = flow->graph;
+    uint32_t slots = flow->cell_count + g->variable_count;
+    uint64_t *version = calloc(slots + 1, sizeof *version), sum = 0;
+    for (uint32_t i = 0; i < flow->order_count; i++) {
+        uint32_t o = order[i];
+        uint64_t seen = o + 1;
+        for (uint32_t k = flow->read_at[o]; k < flow->read_at[o + 1]; k++)
+            seen = seen * 1099511628211u + version[flow->reads[k]];
+        for (uint32_t k = flow->var_at[o]; k < flow->var_at[o + 1]; k++)
+            seen = seen * 1099511628211u + version[flow->cell_count + (flow->vars[k] & ~MF_FLOW_WRITES)];
+        for (uint32_t k = flow->write_at[o]; k < flow->write_at[o + 1]; k++)
+            version[flow->writes[k]] = version[flow->writes[k]] * 31 + o + 1;
+        for (uint32_t k = flow->var_at[o]; k < flow->var_at[o + 1]; k++)
+            if (flow->vars[k] & MF_FLOW_WRITES) {
+                uint64_t *v = &version[flow->cell_count + (flow->vars[k] & ~MF_FLOW_WRITES)];
+                *v = *v * 31 + o + 1;
+            }
+        sum += seen * seen; /* the order itself does not count */
+    }
+    free(version);
+    return sum;
+}
+
+static uint64_t peak_of(const mf_flow *flow)
+{
+    memfit_error err = {0};
+    mf_sequence q;
+    assert_ok(mf_sequence_init(&q, NULL, flow, &err), err);
+    assert_ok(mf_sequence_build(&q, flow, NULL, &err), err);
+    uint64_t peak = q.peak;
+    mf_sequence_free(&q);
+    return peak;
+}
+
+/* The greedy order is one of the same operations that gives the same bits; what is planned never needs more than the
+ * graph's own order does; and an order that breaks a dependency is seen. */
+static void test_other_orders_hold(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    uint32_t lower = 0, broken = 0;
+    for (uint32_t seed = 0; seed < 300; seed++) {
+        recipe r = {.seed = seed, .depth = 3 + seed % 28, .branches = true};
+        mf_graph_source source = {&r, make_graph};
+        mf_mode mode = seed % 4 == 3 ? MF_MODE_PREDICT : MF_MODE_TRAIN;
+        int64_t batch = 1 + seed % 5 * 16;
+        mf_graph *graph;
+        mf_flow *flow, *other;
+        assert_ok(make_graph(&r, NULL, mode, batch, false, &graph, &err), err);
+        assert_ok(mf_flow_create(NULL, graph, &odd, &flow, &err), err);
+        uint32_t *order = calloc(flow->order_count + 1, sizeof *order), n = flow->order_count;
+        bool holds;
+        assert_ok(mf_flow_order_greedy(NULL, flow, order, &err), err);
+        assert_ok(mf_flow_order_holds(NULL, flow, order, &holds, &err), err);
+        assert_true(holds);
+        assert_true(account(flow, order) == account(flow, flow->order));
+        assert_ok(mf_flow_reorder(NULL, flow, order, &other, &err), err);
+        uint64_t natural = peak_of(flow), greedy = peak_of(other);
+        mf_flow_destroy(other);
+        mf_plan_options options;
+        mf_plan_options_default(&options);
+        mf_fitter fitter;
+        mf_fit_entry *entry;
+        mf_fitter_init(&fitter, NULL, &source, &options, &odd);
+        assert_ok(mf_fitter_entry(&fitter, mode, batch, false, &entry, &err), err);
+        assert_true(entry->order->keep.peak <= natural);
+        assert_true(!entry->own == !(greedy + natural / 200 < natural));
+        assert_true(account(flow, entry->order->flow->order) == account(flow, flow->order));
+        lower += entry->own != NULL;
+        mf_fitter_free(&fitter);
+        uint32_t random = seed, a = next_random(&random) % n, b = next_random(&random) % n, moved = order[a];
+        order[a] = order[b];
+        order[b] = moved;
+        assert_ok(mf_flow_order_holds(NULL, flow, order, &holds, &err), err);
+        if (holds)
+            assert_true(account(flow, order) == account(flow, flow->order));
+        else
+            broken++;
+        order[0] = order[n - 1]; /* one twice, one not at all */
+        assert_ok(mf_flow_order_holds(NULL, flow, order, &holds, &err), err);
+        assert_true(!holds || n == 1);
+        free(order);
+        mf_flow_destroy(flow);
+        mf_graph_destroy(graph);
+    }
+    print_message("another order needs less in %u of 300 graphs; %u of 300 exchanges were refused\n", lower, broken);
+    assert_true(lower > 30 && broken > 100);
+}
+
+static void test_orders_lack_memory(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    recipe r = {.seed = 5, .depth = 20, .branches = true};
+    mf_graph *graph;
+    mf_flow *flow;
+    assert_ok(make_graph(&r, NULL, MF_MODE_TRAIN, 1, false, &graph, &err), err);
+    assert_ok(mf_flow_create(NULL, graph, &odd, &flow, &err), err);
+    uint32_t *order = calloc(flow->order_count + 1, sizeof *order);
+    for (int for_ever = 0; for_ever < 2; for_ever++)
+        for (uint64_t n = 1, reached = 1; reached; n++) {
+            mf_fault_host fault;
+            mf_fault_host_init(&fault, NULL, n, for_ever);
+            mf_flow *other = NULL;
+            bool holds = false;
+            memfit_status status = mf_flow_order_greedy(&fault.host, flow, order, &err);
+            if (status == MEMFIT_OK)
+                status = mf_flow_order_holds(&fault.host, flow, order, &holds, &err);
+            if (status == MEMFIT_OK)
+                status = mf_flow_reorder(&fault.host, flow, order, &other, &err);
+            reached = fault.calls >= n;
+            assert_int_equal(status, reached ? MEMFIT_NO_HOST_MEMORY : MEMFIT_OK);
+            assert_true(reached || holds);
+            mf_flow_destroy(other);
+            assert_int_equal(fault.live_bytes, 0);
+        }
+    free(order);
+    mf_flow_destroy(flow);
+    mf_graph_destroy(graph);
+}
+
+/* The same where orders are chosen: a batch that finds another order, and one that takes it over. */
+static void test_choosing_orders_lacks_memory(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    recipe r = {.depth = 20, .branches = true};
+    mf_graph_source source = {&r, make_graph};
+    mf_plan_options options;
+    mf_plan_options_default(&options);
+    bool taken_over = false;
+    for (r.seed = 0; r.seed < 100 && !taken_over; r.seed++)
+        for (uint64_t n = 1, reached = 1; reached; n++) {
+            mf_fault_host fault;
+            mf_fault_host_init(&fault, NULL, n, false);
+            mf_fitter fitter;
+            mf_fit_entry *one, *two;
+            mf_fitter_init(&fitter, &fault.host, &source, &options, &odd);
+            memfit_status status = mf_fitter_entry(&fitter, MF_MODE_TRAIN, 1, false, &one, &err);
+            if (status == MEMFIT_OK)
+                status = mf_fitter_entry(&fitter, MF_MODE_TRAIN, 2, false, &two, &err);
+            reached = fault.calls >= n;
+            assert_int_equal(status, reached ? MEMFIT_NO_HOST_MEMORY : MEMFIT_OK);
+            if (!reached)
+                taken_over = one->own && two->own;
+            mf_fitter_free(&fitter);
+            assert_int_equal(fault.live_bytes, 0);
+        }
+    assert_true(taken_over);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_plans_hold),          cmocka_unit_test(test_budgets_are_kept),
-        cmocka_unit_test(test_a_limit_is_kept_or_refused), cmocka_unit_test(test_pieces_and_rest),
-        cmocka_unit_test(test_a_shrunk_tensor_is_found),   cmocka_unit_test(test_an_update_before_a_reader_is_refused),
-        cmocka_unit_test(test_the_graph_refuses_it_too),   cmocka_unit_test(test_the_check_sees_damage),
-        cmocka_unit_test(test_loads_and_bounds),           cmocka_unit_test(test_lack_of_memory),
+        cmocka_unit_test(test_random_plans_hold),
+        cmocka_unit_test(test_budgets_are_kept),
+        cmocka_unit_test(test_a_limit_is_kept_or_refused),
+        cmocka_unit_test(test_pieces_and_rest),
+        cmocka_unit_test(test_a_shrunk_tensor_is_found),
+        cmocka_unit_test(test_an_update_before_a_reader_is_refused),
+        cmocka_unit_test(test_the_graph_refuses_it_too),
+        cmocka_unit_test(test_the_check_sees_damage),
+        cmocka_unit_test(test_loads_and_bounds),
+        cmocka_unit_test(test_lack_of_memory),
+        cmocka_unit_test(test_other_orders_hold),
+        cmocka_unit_test(test_orders_lack_memory),
+        cmocka_unit_test(test_choosing_orders_lacks_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

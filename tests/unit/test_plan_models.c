@@ -7,7 +7,7 @@
 #include "lower_fixture.h"
 
 #include "device/cards.h"
-#include "plan/bounds.h"
+#include "plan/fit_orders.h"
 #include "plan/fit.h"
 #include "plan/plan_model.h"
 #include "plan/roofline.h"
@@ -67,10 +67,10 @@ static void sweep(const char *name)
     assert_true(network_open(&n, name, false));
     assert_ok(mf_fitter_entry(&plain.fitter, MF_MODE_TRAIN, BATCH, false, &kept, &err), err);
     assert_ok(mf_fitter_entry(&n.fitter, MF_MODE_TRAIN, BATCH, false, &entry, &err), err);
-    double once = entry->keep.once_us, keep = entry->keep.time_us + once, last = 1e30;
+    double once = entry->order->keep.once_us, keep = entry->order->keep.time_us + once, last = 1e30;
     uint64_t peak = 0;
     for (uint64_t percent = 5; percent <= 100; percent += 5) {
-        uint64_t room = kept->keep.peak * percent / 100;
+        uint64_t room = (kept->own ? kept->own : kept->order)->keep.peak * percent / 100;
         mf_way way = {.batch = BATCH,
                       .pieces = 1,
                       .recompute = true,
@@ -80,7 +80,7 @@ static void sweep(const char *name)
         double extra;
         assert_ok(mf_fitter_try(&n.fitter, &way, &plan, &err), err);
         assert_ok(mf_plan_check(plan, &err), err);
-        assert_ok(mf_bounds_recompute(NULL, entry->flow, room, 100000, &extra, &err), err);
+        assert_ok(mf_fit_orders_bound(&n.fitter, entry, room, 100000, &extra, &err), err);
         if (!plan->fits) {
             if (percent >= 40 || last < 1e30)
                 fail_msg("%s: no plan at %llu %%", name, (unsigned long long)percent);
