@@ -259,6 +259,48 @@ static void test_ledger(void **state)
     end(pool, device);
 }
 
+static void peaks_are(memfit_pool *pool, memfit_owner owner, memfit_kind kind, uint64_t bytes)
+{
+    memfit_owner_info list[4];
+    size_t n;
+    memfit_pool_info info = info_of(pool);
+    assert_int_equal(info.in_use_peak_bytes, bytes);
+    assert_int_equal(info.kind_peak_bytes[kind], bytes);
+    assert_ok(memfit_pool_owners(pool, list, 4, &n, &err), err);
+    for (size_t i = 0; i < n; i++)
+        assert_true(list[i].owner != owner || list[i].peak_bytes == bytes);
+}
+
+/* A peak is exact to the byte, whichever way it is reached: by the pool itself (large blocks) or by a thread's tally
+ * (small ones), by much or by one byte; of the owner, the kind and the total. */
+static void test_peaks_to_the_byte(void **state)
+{
+    (void)state;
+    memfit_device *device = open_sim(256 * MiB, 0);
+    memfit_pool *pool = open_pool(device, 0);
+    memfit_owner o;
+    assert_ok(memfit_pool_owner(pool, MEMFIT_KIND_WORKSPACE, "w", &o, &err), err);
+    memfit_address kept = get(pool, 3 * MiB, o), a;
+    static const uint64_t sizes[] = {7 * MiB, 7 * MiB + 1, 7 * MiB - 1, 7 * MiB + 2};
+    uint64_t peak = 0;
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        drop(pool, get(pool, sizes[i], o));
+        if (peak < 3 * MiB + sizes[i])
+            peak = 3 * MiB + sizes[i];
+        peaks_are(pool, o, MEMFIT_KIND_WORKSPACE, peak);
+    }
+    a = get(pool, 7 * MiB + 2, o);
+    for (unsigned i = 0; i < 3; i++) { /* one byte more each time, by the tally */
+        memfit_address one = get(pool, 1 + i, o);
+        peaks_are(pool, o, MEMFIT_KIND_WORKSPACE, peak + 1 + i);
+        drop(pool, one);
+    }
+    peaks_are(pool, o, MEMFIT_KIND_WORKSPACE, peak + 3);
+    drop(pool, a);
+    drop(pool, kept);
+    end(pool, device);
+}
+
 static void test_marks(void **state)
 {
     (void)state;
@@ -571,11 +613,14 @@ static void test_same_addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options), cmocka_unit_test(test_environment),    cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_referee), cmocka_unit_test(test_ledger),         cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_leaks),   cmocka_unit_test(test_pressure),       cmocka_unit_test(test_purge),
-        cmocka_unit_test(test_bulk),    cmocka_unit_test(test_foreign),        cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_debug),   cmocka_unit_test(test_same_addresses), cmocka_unit_test(test_record),
+        cmocka_unit_test(test_options), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_devices), cmocka_unit_test(test_referee),
+        cmocka_unit_test(test_ledger),  cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_leaks),   cmocka_unit_test(test_pressure),
+        cmocka_unit_test(test_purge),   cmocka_unit_test(test_bulk),
+        cmocka_unit_test(test_foreign), cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_debug),   cmocka_unit_test(test_same_addresses),
+        cmocka_unit_test(test_record),  cmocka_unit_test(test_peaks_to_the_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

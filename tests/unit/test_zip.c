@@ -177,6 +177,45 @@ static void damaged_archives_are_refused(void **state)
     free(b.data);
 }
 
+static void put(unsigned char *at, uint64_t value, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        at[i] = (unsigned char)(value >> 8 * i);
+}
+
+/* Members that claim bytes behind the archive's last one, by one byte or by as many as a header can say. */
+static void members_beyond_the_end_are_refused(void **state)
+{
+    (void)state;
+    static const char *const contents[] = {"one", "two"};
+    for (unsigned method = 0; method <= 8; method += 8)
+        for (int k = 0; k < 4; k++) {
+            mf_zip_entry entries[2] = {{.name = "a"}, {.name = "b"}};
+            built b = write_archive(entries, contents, 2, 0);
+            unsigned char *central = b.data + b.bytes - 22 - 46 - 1, *local = b.data + entries[1].header_at;
+            assert_memory_equal(central, "PK\1\2", 4);
+            uint64_t room = b.bytes - entries[1].data_at;
+            static const uint64_t more[] = {0, 1, 0xfffffffe};
+            central[10] = (unsigned char)method;
+            if (k < 3) { /* its sizes */
+                put(central + 20, k == 2 ? more[2] : room + more[k], 4);
+                put(central + 24, k == 2 ? more[2] : room + more[k], 4);
+            } else { /* the place where it begins */
+                put(local + 28, 0xffff, 2);
+            }
+            mf_arena arena;
+            mf_zip zip;
+            memfit_error err;
+            mf_arena_init(&arena, NULL);
+            memfit_status status = mf_zip_open(&zip, &arena, b.data, b.bytes, &err);
+            assert_int_equal(status, k == 0 ? MEMFIT_OK : MEMFIT_DAMAGED); /* 0: up to the last byte */
+            if (status)
+                assert_non_null(strstr(err.message, "beyond the file's end"));
+            mf_arena_destroy(&arena);
+            free(b.data);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +223,7 @@ int main(void)
         cmocka_unit_test(packed_members_are_unpacked),
         cmocka_unit_test(large_archives_get_zip64),
         cmocka_unit_test(damaged_archives_are_refused),
+        cmocka_unit_test(members_beyond_the_end_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
