@@ -77,6 +77,18 @@ def scheduled():
     return m
 
 
+def accumulating(averaged):
+    """Three steps an update: four steps an epoch, so that groups begin and end within epochs and across them."""
+    keras.utils.set_random_seed(9)
+    l2 = keras.regularizers.L2(0.02)
+    m = keras.Sequential([keras.Input((WIDE,)), keras.layers.Dense(16, activation="tanh", kernel_regularizer=l2),
+                          keras.layers.Dense(CLASSES, activation="softmax", kernel_regularizer=l2)])
+    more = dict(use_ema=True, ema_momentum=0.8) if averaged else {}
+    m.compile(keras.optimizers.Adam(0.05, gradient_accumulation_steps=3, **more), "sparse_categorical_crossentropy", metrics=["accuracy"],
+              jit_compile=False)
+    return m
+
+
 C = keras.callbacks
 HARD = {0: 3.0, 2: 0.25}
 # name: model, data, options of fit, options of memfit train, epochs
@@ -98,6 +110,8 @@ CASES = {
     "regression, mae and mse": (regression, dict(y=TARGET), dict(validation_split=0.2), ["--validation-split", "0.2"], 3),
     "precision and recall": (detector, dict(y=BINARY), dict(validation_split=0.2), ["--validation-split", "0.2"], 4),
     "normalization, top-k, L2": (normalized, dict(y=LABELS), dict(validation_split=0.2), ["--validation-split", "0.2"], 3),
+    "gradient accumulation, L2": (lambda: accumulating(False), dict(y=LABELS), {}, [], 5),
+    "gradient accumulation, L2, averages": (lambda: accumulating(True), dict(y=LABELS), {}, [], 5),
     "schedule": (scheduled, dict(y=LABELS), {}, [], 5),
     "early stopping": (lambda: regression(0.3), dict(y=TARGET), dict(validation_split=0.3, callbacks=lambda: [C.EarlyStopping(patience=2)]),
                        ["--validation-split", "0.3", "--early-stopping", "2"], 30),
