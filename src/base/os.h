@@ -23,6 +23,8 @@ void mf_os_unwatch(int descriptor);
 /* Asks the kernel to read this part of a mapped file now, without waiting for it. */
 void mf_os_read_ahead(const void *mapped, uint64_t bytes);
 bool mf_os_is_folder(const char *path);
+/* A pipe or a character device: can be read once, from front to end. */
+bool mf_os_is_stream(const char *path);
 
 /* A file written whole or not at all: temporary name beside the target, fsync, rename. Where the target is a link, the
  * file it leads to is replaced; a device or pipe is written in place. A folder or an empty name is refused at once. */

@@ -80,6 +80,12 @@ bool mf_os_is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool mf_os_is_stream(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode));
+}
+
 void mf_os_unmap_file(mf_mapping *mapping)
 {
     if (mapping->bytes)

@@ -7,10 +7,11 @@
 #include "memfit/explain.h"
 #include "memfit/plan.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STDIN = 256 << 20 };
+enum { MOST_STREAM = 256 << 20 };
 
 /* The log joined with the model that was trained. */
 typedef struct joined {
@@ -225,7 +226,9 @@ static void print_text(const memfit_diagnosis *d)
 }
 
 /* Standard input, whole, up to a bound. */
-static memfit_status read_stdin(char **text, size_t *bytes, size_t *room, memfit_error *err)
+/* Standard input, a pipe or a terminal: what cannot be mapped, and whose length is known at its end only. */
+static memfit_status read_stream(FILE *file, const char *name, char **text, size_t *bytes, size_t *room,
+                                 memfit_error *err)
 {
     size_t capacity = 0, count = 0, got;
     char *data = NULL;
@@ -235,24 +238,38 @@ static memfit_status read_stdin(char **text, size_t *bytes, size_t *room, memfit
             char *grown = mf_host_resize(NULL, data, capacity, wider);
             if (!grown) {
                 mf_host_free(NULL, data, capacity);
-                return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the text on standard input");
+                return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the text on %s", name);
             }
             data = grown;
             capacity = wider;
         }
-        got = fread(data + count, 1, capacity - count, stdin);
+        got = fread(data + count, 1, capacity - count, file);
         count += got;
-    } while (got && count <= MOST_STDIN);
-    if (count > MOST_STDIN) {
+    } while (got && count <= MOST_STREAM);
+    if (ferror(file)) {
         mf_host_free(NULL, data, capacity);
-        return mf_fail(
-            err, MEMFIT_DAMAGED,
-            "standard input is larger than 256 MiB\npass the last part of it: tail -c 100M LOG | memfit explain -");
+        return mf_fail(err, MEMFIT_IO, "%s: %s", name, strerror(errno));
+    }
+    if (count > MOST_STREAM) {
+        mf_host_free(NULL, data, capacity);
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s is larger than 256 MiB\npass the last part of it: tail -c 100M LOG | memfit explain -",
+                       name);
     }
     *text = data;
     *bytes = count;
     *room = capacity;
     return MEMFIT_OK;
+}
+
+static memfit_status read_pipe(const char *path, char **text, size_t *bytes, size_t *room, memfit_error *err)
+{
+    FILE *file = fopen(path, "rbe");
+    if (!file)
+        return mf_fail(err, MEMFIT_NOT_FOUND, "%s: %s", path, strerror(errno));
+    memfit_status status = read_stream(file, path, text, bytes, room, err);
+    fclose(file);
+    return status;
 }
 
 int cli_explain(const cli_command *command, int argc, char **argv)
@@ -277,7 +294,9 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     char *text = NULL;
     size_t bytes = 0, room = 0;
     if (strcmp(operand, "-") == 0)
-        st = read_stdin(&text, &bytes, &room, &err);
+        st = read_stream(stdin, "standard input", &text, &bytes, &room, &err);
+    else if (mf_os_is_stream(operand))
+        st = read_pipe(operand, &text, &bytes, &room, &err);
     else if ((st = mf_os_map_file(operand, &map, &err)) == MEMFIT_OK)
         bytes = map.bytes;
     if (!st)

@@ -25,6 +25,15 @@ done
 grep -q '"owners": \[' "$dir/json" && grep -q '"suggestions": \[' "$dir/json" || fail "explain: no owners or suggestions"
 is "$dir/json" cause too-large
 "$MEMFIT" explain --json - <"$log" | cmp -s - "$dir/json" || fail "standard input reads otherwise than the file"
+mkfifo "$dir/pipe" || fail "no pipe"
+cat "$log" >"$dir/pipe" &
+"$MEMFIT" explain --json "$dir/pipe" | cmp -s - "$dir/json" || fail "a pipe reads otherwise than the file"
+cat "$logs/torch-fragmentation-0.pickle" >"$dir/pipe" &
+"$MEMFIT" explain --json "$dir/pipe" >"$dir/snapshot" || fail "a snapshot through a pipe: exit $?"
+is "$dir/snapshot" source snapshot
+expect 5 "empty" "a device without text" "$MEMFIT" explain /dev/null
+expect 5 "larger than 256 MiB" "a device without end" "$MEMFIT" explain /dev/zero
+"$MEMFIT" explain - <"$dir" >/dev/null 2>"$dir/err"; [ $? = 1 ] || fail "a folder as standard input: exit $?"
 "$MEMFIT" explain --json "$logs/torch-fragmentation-0.pickle" >"$dir/snapshot" || fail "a snapshot: exit $?"
 is "$dir/snapshot" source snapshot
 is "$dir/snapshot" cause fragmentation
