@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "device/cards.h"
 #include "memfit/device.h"
+#include "ops/onednn/onednn.h"
 #include "ops/ops.h"
 #include "plan/plan_dump.h"
 #include "plan/plan_html.h"
@@ -229,7 +230,8 @@ static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_
         bytes[i] = mf_cpu_graph_bytes(g);
         mf_graph_destroy(g);
     }
-    plan->question.plan.fixed_bytes = MF_CPU_PROCESS_BYTES + threads * MF_CPU_THREAD_BYTES + 2 * bytes[0] + bytes[1];
+    plan->question.plan.fixed_bytes =
+        MF_CPU_PROCESS_BYTES + mf_dnn_process_bytes() + threads * MF_CPU_THREAD_BYTES + 2 * bytes[0] + bytes[1];
     plan->question.plan.rest_bytes = bytes[0] + bytes[0] / 2;
     return MEMFIT_OK;
 }

@@ -1,4 +1,5 @@
 /* onednn_none.c: stands in where the build found no oneDNN. */
+#include "ops/onednn/onednn.h"
 #include "ops/ops.h"
 
 #include "base/error.h"
@@ -10,4 +11,14 @@ memfit_status mf_onednn_create(const memfit_host *host, unsigned threads, mf_bac
     (void)backend;
     return mf_fail(err, MEMFIT_UNSUPPORTED,
                    "this build has no oneDNN\ninstall its development package (Debian: libdnnl-dev) and build again");
+}
+
+void mf_dnn_cache(bool on)
+{
+    (void)on;
+}
+
+uint64_t mf_dnn_process_bytes(void)
+{
+    return 0;
 }
