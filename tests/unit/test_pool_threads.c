@@ -337,7 +337,7 @@ static void test_freed_by_anybody(void **state)
     end(&w);
 }
 
-/* Threads at work while another looks, trims, marks and changes the limit. */
+/* Threads at work while another looks, trims, marks and changes the limit and the other settings. */
 static void test_looked_at(void **state)
 {
     (void)state;
@@ -357,6 +357,12 @@ static void test_looked_at(void **state)
             assert_ok(memfit_pool_mark(w.pool, NULL, &err), err);
         if (i % 7 == 0)
             (void)memfit_pool_set_limit(w.pool, (96 + i % 32) * MiB, false, &err);
+        if (i % 13 == 0) {
+            assert_ok(memfit_pool_set_slack(w.pool, i % 2 ? 0.05 : 0, &err), err);
+            assert_ok(memfit_pool_set_keep_idle(w.pool, i % 2, &err), err);
+            assert_ok(memfit_pool_set_soft_limit(w.pool, (i % 2) * 64 * MiB, &err), err);
+            assert_ok(memfit_pool_set_purge(w.pool, i % 3, &err), err);
+        }
         if (i % 11 == 0)
             assert_ok(memfit_pool_poll(w.pool, &err), err);
     }
