@@ -372,8 +372,9 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
  *     now  |---- too little: the plan does not fit ----|------- admitted -------|---- no plan at all ----|
  *          least                                     low                      high                     none
  *
- * What dropped plans leave in the heap makes the next one's truth larger (oneDNN 3.2: by 60 to 90 KiB each time), so an
- * assumption that was the truth of the plan before and still too little is followed by one that is ahead.
+ * The truth may grow with each plan that is tried (oneDNN 3.2: by 56 to 100 KiB; by what dropped ones leave in the
+ * heap, or by more recomputed operations), so an assumption that was the truth of the plan before and still too little
+ * is followed by one that is ahead.
  *
  * A plan that had to squeeze although the truth was smaller than the assumption is only kept when nothing between is
  * better.
