@@ -94,6 +94,8 @@ static bool open_model(bench *b, const char *path, const char *card, int64_t bat
     b->graphs.model = b->model;
     b->graphs.options.optimizer = "adam";
     b->graphs.options.input_dtype = MF_DTYPE_COUNT;
+    if (strstr(path, "MobileNetV3")) /* leaves its input size open */
+        b->graphs.options.input_shape = (mf_shape){.rank = 3, .dim = {224, 224, 3}};
     mf_model_graph_source(&b->graphs, &b->source);
     mf_roofline_for_card(&b->roofline, mf_card_find(card));
     mf_roofline_cost_source(&b->roofline, &b->cost);

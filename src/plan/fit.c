@@ -323,7 +323,7 @@ memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, u
         return status;
     uint64_t taken = fitter->options.fixed_bytes + entry->variables_end, load = entry->order->keep.peak;
     if (recompute && taken + load > limit) {
-        status = mf_fit_orders_lowest(fitter, entry, &load, err);
+        status = mf_fit_orders_lowest(fitter, entry, false, &load, err);
         if (status != MEMFIT_OK)
             return status;
     }
@@ -349,8 +349,8 @@ static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, mf
     if (status != MEMFIT_OK)
         return status;
     load = (*entry)->order->keep.peak;
-    if (recompute)
-        status = mf_fit_orders_lowest(fitter, *entry, &load, err);
+    if (recompute) /* a guess: one order will do */
+        status = mf_fit_orders_lowest(fitter, *entry, true, &load, err);
     *bytes = (double)load;
     return status;
 }

@@ -123,9 +123,11 @@ static memfit_status need_tradeoff(mf_fitter *fitter, const mf_fit_entry *entry,
     return status;
 }
 
-memfit_status mf_fit_orders_lowest(mf_fitter *fitter, mf_fit_entry *entry, uint64_t *load, memfit_error *err)
+memfit_status mf_fit_orders_lowest(mf_fitter *fitter, mf_fit_entry *entry, bool own_only, uint64_t *load,
+                                   memfit_error *err)
 {
-    mf_fit_order *const orders[] = {entry->order, entry->own};
+    mf_fit_order *const own = entry->own ? entry->own : entry->order;
+    mf_fit_order *const orders[] = {own, own_only || own == entry->order ? NULL : entry->order};
     memfit_status status = MEMFIT_OK;
     *load = UINT64_MAX;
     for (int i = 0; i < 2 && orders[i] && status == MEMFIT_OK; i++) {
@@ -164,6 +166,8 @@ memfit_status mf_fit_orders_within(mf_fitter *fitter, mf_fit_entry *entry, uint6
             *best = orders[i];
             *fits = this_fits;
         }
+        if (status == MEMFIT_OK && *fits && fitter->options.quick)
+            break; /* an answer is waited for: no second search */
     }
     return status;
 }
