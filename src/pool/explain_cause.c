@@ -290,7 +290,8 @@ static void try_move_limit(const memfit_pool *pool, mf_explain *ex, memfit_pool 
     uint64_t page = pool->pages.bytes, limit = wanted_limit(pool, ex);
     if (!other->options.slice || ex->budget_room == MF_BEYOND || limit > ex->last.device_bytes || ex->base.stuck)
         return;
-    uint64_t held = (other->pages.reserved - mf_pages_idle(other)) * other->pages.bytes + mf_fixed_bytes(other);
+    uint64_t kept = other->pages.reserved - mf_pages_idle(other);
+    uint64_t held = (kept ? kept : 1) * other->pages.bytes + mf_fixed_bytes(other); /* no limit may be below one page */
     uint64_t created = less(ex->base.used + ex->base.place, ex->base.reserved);
     uint64_t bytes = wanted_more(pool, ex, limit, created), slack = less(other->limit_bytes, held);
     if (!bytes)
