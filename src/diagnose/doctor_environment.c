@@ -142,11 +142,9 @@ void mf_doctor_environment(memfit_doctor *d)
                             "TF_FORCE_GPU_ALLOW_GROWTH=%.40s is logged and ignored", growth);
         mf_doctor_mend(c, "true or false", "export TF_FORCE_GPU_ALLOW_GROWTH=true");
     }
-    if (preallocate && fraction && strcmp(preallocate, "false") == 0) {
-        c = mf_doctor_check(d, "environment", MEMFIT_CHECK_NOTE,
-                            "XLA preallocation is off and a memory fraction is set: the fraction is then a limit only");
-        (void)c;
-    }
+    if (preallocate && fraction && strcmp(preallocate, "false") == 0)
+        mf_doctor_check(d, "environment", MEMFIT_CHECK_NOTE,
+                        "XLA preallocation is off and a memory fraction is set: the fraction is then a limit only");
     if (fraction && (atof(fraction) <= 0 || atof(fraction) > 1)) {
         c = mf_doctor_check(d, "environment", MEMFIT_CHECK_WARN, "XLA_PYTHON_CLIENT_MEM_FRACTION=%.40s is no fraction",
                             fraction);

@@ -132,17 +132,6 @@ static double largest_flow(network *n, double least)
 
 /* ---- the moment ------------------------------------------------------------------------------------------- */
 
-static bool touches(const mf_flow *flow, uint32_t o, uint32_t c)
-{
-    for (uint32_t k = flow->read_at[o]; k < flow->read_at[o + 1]; k++)
-        if (flow->reads[k] == c)
-            return true;
-    for (uint32_t k = flow->write_at[o]; k < flow->write_at[o + 1]; k++)
-        if (flow->writes[k] == c)
-            return true;
-    return false;
-}
-
 static memfit_status make_network(const memfit_host *host, const mf_flow *flow, uint32_t at, network *n,
                                   memfit_error *err)
 {
@@ -170,13 +159,13 @@ static memfit_status make_network(const memfit_host *host, const mf_flow *flow, 
             continue;
         join(n, node, SINK, flow->time_us[maker], 0);
         for (uint32_t k = flow->read_at[maker]; k < flow->read_at[maker + 1]; k++)
-            if (!touches(flow, o, flow->reads[k])) /* what o touches is there and costs nothing more */
+            if (!mf_flow_touches(flow, o, flow->reads[k])) /* what o touches is there and costs nothing more */
                 join(n, node, CELLS + flow->reads[k], INFINITY, 0);
     }
     for (uint32_t c = 0; c < flow->cell_count; c++) {
         uint32_t first = flow->use_at[c], end = flow->use_at[c + 1];
         const mf_cell *cell = &flow->cells[c];
-        if (cell->variable != MF_NONE || first == end || flow->uses[first] >= at || touches(flow, o, c))
+        if (cell->variable != MF_NONE || first == end || flow->uses[first] >= at || mf_flow_touches(flow, o, c))
             continue;
         if (flow->uses[end - 1] > at || cell->lasts)
             join(n, SOURCE, CELLS + c, INFINITY, 0);

@@ -107,17 +107,6 @@ static uint32_t list_items(const mf_flow *flow, item *items)
     return count;
 }
 
-static bool touches(const mf_flow *flow, uint32_t o, uint32_t c)
-{
-    for (uint32_t k = flow->read_at[o]; k < flow->read_at[o + 1]; k++)
-        if (flow->reads[k] == c)
-            return true;
-    for (uint32_t k = flow->write_at[o]; k < flow->write_at[o + 1]; k++)
-        if (flow->writes[k] == c)
-            return true;
-    return false;
-}
-
 static uint64_t operand_bytes(const mf_flow *flow, uint32_t o)
 {
     uint64_t bytes = flow->workspace[o];
@@ -144,7 +133,7 @@ static double extra_at(const mf_flow *flow, const item *items, uint32_t count, u
     double extra = 0;
     for (uint32_t i = 0; i < count && missing; i++) {
         uint32_t c = items[i].cell;
-        if (!is_saved(flow, c, p) || touches(flow, o, c))
+        if (!is_saved(flow, c, p) || mf_flow_touches(flow, o, c))
             continue;
         uint64_t bytes = flow->cells[c].bytes, take = bytes < missing ? bytes : missing;
         extra += items[i].us_per_byte * (double)take;

@@ -359,3 +359,14 @@ memfit_status mf_choice_make(mf_arena *arena, const mf_flow *flow, mf_choice *ch
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the choice of %u storages", flow->cell_count);
     return MEMFIT_OK;
 }
+
+bool mf_flow_touches(const mf_flow *flow, uint32_t o, uint32_t c)
+{
+    for (uint32_t k = flow->read_at[o]; k < flow->read_at[o + 1]; k++)
+        if (flow->reads[k] == c)
+            return true;
+    for (uint32_t k = flow->write_at[o]; k < flow->write_at[o + 1]; k++)
+        if (flow->writes[k] == c)
+            return true;
+    return false;
+}

@@ -53,6 +53,10 @@ typedef struct mf_flow {
 memfit_status mf_flow_create(const memfit_host *host, const mf_graph *graph, const mf_cost_source *cost, mf_flow **flow,
                              memfit_error *err);
 void mf_flow_destroy(mf_flow *flow);
+
+/* Does operation o read or write cell c? */
+bool mf_flow_touches(const mf_flow *flow, uint32_t o, uint32_t c);
+
 /* The same operations in another order (flow_order.h), which must hold. What does not depend on the order is shared:
  * `flow` must outlive it. */
 memfit_status mf_flow_reorder(const memfit_host *host, const mf_flow *flow, const uint32_t *order, mf_flow **reordered,
