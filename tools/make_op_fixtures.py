@@ -188,6 +188,8 @@ def dense_and_activations():
     one("activity_dense", (5,), L.Dense(4, activation="tanh", activity_regularizer=R.L2(0.1)), L.Dense(2, activity_regularizer="l1"))
     one("activity_conv", (6, 7, 3), L.Conv2D(4, 3, activation="relu", activity_regularizer=R.L1L2(0.03, 0.02)), L.Flatten(), L.Dense(2))
     one("activity_layer", (7, 3), L.Dense(4), L.ActivityRegularization(l1=0.05, l2=0.1), L.LSTM(3, activity_regularizer=R.L2(0.2)))
+    one("activity_gru", (7, 3), L.Dense(4), L.GRU(3, return_sequences=True, activity_regularizer=R.L2(0.2)), L.Dense(2, activity_regularizer=R.L1(0.1)))
+    one("activity_norm", (6, 7, 3), L.Conv2D(4, 3), L.BatchNormalization(activity_regularizer=R.L1(0.02)), L.ReLU(activity_regularizer=R.L2(0.05)))
     one("einsum_dense", (4, 5), L.EinsumDense("abc,cd->abd", output_shape=(None, 6), bias_axes="d"))
     one("einsum_dense_heads", (4, 6), L.EinsumDense("abc,cde->abde", output_shape=(None, 2, 3), bias_axes="de"))
     one("einsum_dense_merge", (4, 2, 3), L.EinsumDense("abcd,cde->abe", output_shape=(None, 5), bias_axes="e",
@@ -388,6 +390,11 @@ def recurrent():
         L.Conv1D(2, 3), xs=[masked_series(5, 4)])
     series("gru_reset_before", L.GRU(3, reset_after=False, **more))
     series("lstm_hard_sigmoid", L.LSTM(3, recurrent_activation="hard_sigmoid"))
+    series("gru_hard_sigmoid", L.GRU(3, recurrent_activation="hard_sigmoid", **more))
+    series("gru_reset_before_hard_sigmoid", L.GRU(3, reset_after=False, recurrent_activation="hard_sigmoid", use_bias=False))
+    series("gru_reset_before_backwards", L.GRU(3, reset_after=False, go_backwards=True))
+    one("masked_gru_reset_before", (5, 4), L.Masking(0.0), L.GRU(3, reset_after=False, **more), L.Conv1D(2, 3), xs=[masked_series(5, 4)])
+    series("lstm_activations", L.LSTM(3, activation="relu", recurrent_activation="tanh"))
     series("lstm_unrolled", L.LSTM(3, unroll=True))
     for mode in ("sum", "mul", "ave"):
         series("bidirectional_" + mode, L.Bidirectional(L.LSTM(3, **more), merge_mode=mode))
@@ -403,6 +410,82 @@ def recurrent():
     series("time_distributed", L.TimeDistributed(L.Dense(3, activation="relu")))
     one("time_distributed_conv", (3, 5, 5, 2), L.TimeDistributed(L.Conv2D(3, 3)), L.TimeDistributed(L.Flatten()),
         L.LSTM(3))
+
+
+class FixedMasks:
+    """Keras draws what memfit draws: Philox 4x32-10 with seed 1, step 0, and one key for each random layer in the order of the
+    model (a recurrent layer has two: of its input, of its state). Masks then agree, and outputs and gradients can be compared."""
+
+    def __init__(self, model):
+        self.keys, key = {}, 0
+        for l in model.layers:
+            if isinstance(l, (L.SimpleRNN, L.LSTM, L.GRU)):
+                self.fix_cell(l.cell, key)
+                key += 2
+            elif isinstance(l, (L.Dropout, L.SpatialDropout1D, L.SpatialDropout2D)):
+                self.keys[id(l.seed_generator)] = key
+                key += 1
+
+    @staticmethod
+    def uniform(key, samples, count):
+        out = np.zeros((samples, (count + 3) // 4 * 4))
+        for s in range(samples):
+            for block in range((count + 3) // 4):
+                c, k = [block, s, 0, key], [1, 0]
+                for _ in range(10):
+                    p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+                    c = [p1 >> 32 ^ c[1] ^ k[0], p1 & 0xFFFFFFFF, p0 >> 32 ^ c[3] ^ k[1], p0 & 0xFFFFFFFF]
+                    k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+                out[s, 4 * block:4 * block + 4] = [(x >> 8) * 2.0 ** -24 for x in c]
+        return out[:, :count]
+
+    def mask(self, key, rate, shape):
+        u = self.uniform(key, shape[0], int(np.prod(shape[1:])))
+        return tf.constant(((u >= rate) / (1 - rate)).reshape(shape).astype("float32"))
+
+    def fix_cell(self, cell, key):
+        gates = {"SimpleRNNCell": 1, "LSTMCell": 4, "GRUCell": 3}[type(cell).__name__]
+
+        def of_state(h):
+            if cell.recurrent_dropout == 0:
+                return None
+            masks = tf.split(self.mask(key + 1, cell.recurrent_dropout, (h.shape[0], gates * cell.units)), gates, axis=1)
+            return masks if gates > 1 else masks[0]
+
+        cell.get_dropout_mask = lambda x: self.mask(key, cell.dropout, tuple(x.shape)) if cell.dropout else None
+        cell.get_recurrent_dropout_mask = of_state
+
+    def dropout(self, inputs, rate, noise_shape=None, seed=None):
+        shape = tuple(inputs.shape if noise_shape is None else (n or d for n, d in zip(noise_shape, inputs.shape)))
+        return inputs * self.mask(self.keys[id(seed)], rate, shape)
+
+
+def fixed_masks():
+    def fixed(name, shape, *stack):
+        if not wanted(name):
+            return
+        i = keras.Input(shape, name="input")
+        y = i
+        for s in stack:
+            y = s(y)
+        model = keras.Model(i, y, name="model")
+        masks, own = FixedMasks(model), keras.src.backend.random.dropout
+        keras.src.backend.random.dropout = masks.dropout
+        layer(name, i, y, n=5, model=model)
+        keras.src.backend.random.dropout = own
+
+    sequences = {"return_sequences": True}
+    fixed("fixed_dropout", (6, 5), L.Dense(7), L.Dropout(0.4), L.Dense(3), L.Dropout(0.2))
+    fixed("fixed_dropout_shared", (6, 5), L.Dense(7), L.Dropout(0.4, noise_shape=(None, 1, 7)), L.Dense(3))
+    fixed("fixed_spatial_dropout1d", (6, 5), L.Conv1D(7, 1), L.SpatialDropout1D(0.4), L.Conv1D(2, 3))
+    fixed("fixed_spatial_dropout2d", (6, 5, 3), L.Conv2D(7, 1), L.SpatialDropout2D(0.4), L.Conv2D(2, 3))
+    for cls in (L.SimpleRNN, L.LSTM, L.GRU):
+        n = "fixed_" + cls.__name__.lower()
+        fixed(n + "_dropout", (6, 5), L.Dense(4), cls(5, dropout=0.3, **sequences), cls(3, dropout=0.2))
+        fixed(n + "_recurrent_dropout", (6, 5), L.Dense(4), cls(5, recurrent_dropout=0.3, **sequences), cls(3, recurrent_dropout=0.4))
+    fixed("fixed_gru_reset_before", (6, 5), L.Dense(4), L.GRU(5, reset_after=False, recurrent_dropout=0.3, **sequences), L.GRU(3, reset_after=False))
+    fixed("fixed_lstm_hard_sigmoid", (6, 5), L.Dense(4), L.LSTM(5, recurrent_activation="hard_sigmoid", recurrent_dropout=0.3))
+    fixed("fixed_gru_backwards", (6, 5), L.Dense(4), L.GRU(5, go_backwards=True, recurrent_dropout=0.3, **sequences))
 
 
 def attention():
@@ -604,7 +687,7 @@ def optimizers():
 
 
 for part in (dense_and_activations, convolutions, pooling, normalization, shapes, private, merging, recurrent, attention, losses,
-             mixed, metrics, optimizers):
+             mixed, metrics, optimizers, fixed_masks):
     keras.backend.clear_session()
     part()
 write_archives()

@@ -7,26 +7,29 @@ FOLDER holds NAME.keras or NAME.json (tools/sweep_budgets.py --make FOLDER write
 model `memfit train` runs a few steps on synthetic data at limits spread evenly from the least that fits to what it
 takes without a limit. Per run: the measured peak (RssAnon + RssShmem sampled by the process itself and, from outside,
 by this script) is at most the limit, allocations_in_steps is 0, arena used = arena planned. Per model: more memory is
-never slower (median step of the fastest of the rounds; 10 % are noise), and where `memfit plan` at the middle limit
-suggests several ways that fit, their predicted order is the measured one (ratios to the first are printed).
+never slower, and where `memfit plan` at the middle limit suggests several ways that fit, their predicted order is the
+measured one (ratios to the first are printed).
 
-Bytes do not depend on the load, times do: with --state FILE the limits can be found beside other programs, and the
-times taken later and in parts, in short spells of quiet (--rounds 9 --seconds 100 --forget-times --look 0.1 MODEL). One thread
-(--more "--threads 1") varies far less than two on a machine of two processors.
+Time is processor time (step_cpu_ms: the median of a run's steps), one thread bound to one processor: being preempted or
+stopped does not count, only what neighbours do to caches and memory. The first round runs every limit, each further round
+every plan and every suggestion once, in random order; a plan's figure is the lower quartile over the rounds. The noise is
+measured: the figures of the same plan from odd and from even rounds differ by less than it, 19 times in 20. A step back
+within it says nothing. --state FILE keeps all times, so that rounds can be run in parts (--rounds 4 --seconds 100).
 
 Exit status: the number of models that fail.
 """
 import argparse
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 import time
 
 # name: (batch, steps of one run)
-MODELS = {"s1": (32, 20000), "s9_small": (16, 5), "digits": (64, 4), "resnet50": (8, 3), "mobilenetv2": (8, 6), "lstm": (16, 80),
-          "transformer": (8, 40), "unet": (8, 6)}
+MODELS = {"s1": (32, 20000), "s9_small": (16, 8), "digits": (64, 4), "resnet50": (8, 4), "mobilenetv2": (8, 16), "lstm": (16, 80),
+          "transformer": (8, 60), "unet": (8, 12), "gru_text": (16, 60), "dense_blocks": (8, 16), "conv1d": (16, 40)}
 NOISE = 1.10
 PREFERENCE = 1.10  # by so much a bitwise plan may be slower than a reordered one and is still chosen (src/plan/choose.c)
 
@@ -80,8 +83,31 @@ def make(folder):
             x = conv(L.Concatenate()([skips.pop(), L.Conv2DTranspose(n, 2, strides=2)(x)]), n)
         return keras.Model(i, L.Conv2D(1, 1, activation="sigmoid")(x))
 
+    def gru_text():
+        return keras.Sequential([keras.Input((60,), dtype="int32"), L.Embedding(500, 48), L.GRU(64, return_sequences=True),
+                                 L.GRU(48), L.Dense(32, activation="relu"), L.Dense(10)])
+
+    def dense_blocks():
+        x = i = keras.Input((48, 48, 3))
+        x = L.Conv2D(24, 3, padding="same")(x)
+        for block in range(3):
+            for _ in range(5):
+                y = L.Conv2D(48, 1)(L.Activation("relu")(L.BatchNormalization()(x)))
+                y = L.Conv2D(12, 3, padding="same")(L.Activation("relu")(L.BatchNormalization()(y)))
+                x = L.Concatenate()([x, y])
+            if block < 2:
+                x = L.AveragePooling2D(2)(L.Conv2D(x.shape[-1] // 2, 1)(L.Activation("relu")(L.BatchNormalization()(x))))
+        return keras.Model(i, L.Dense(10)(L.GlobalAveragePooling2D()(x)))
+
+    def conv1d():
+        x = i = keras.Input((512, 8))
+        for n in (32, 64, 64, 128):
+            x = L.LayerNormalization()(L.Conv1D(n, 5, padding="same", activation="relu")(x))
+            x = L.MaxPooling1D()(L.Conv1D(n, 5, padding="same", activation="relu")(x))
+        return keras.Model(i, L.Dense(10)(L.GlobalAveragePooling1D()(x)))
+
     os.makedirs(folder, exist_ok=True)
-    for f in (s1, s9_small, digits, resnet50, mobilenetv2, lstm, transformer, unet):
+    for f in (s1, s9_small, digits, resnet50, mobilenetv2, lstm, transformer, unet, gru_text, dense_blocks, conv1d):
         m = f()
         m.compile("adam", "mse")
         m.save(os.path.join(folder, f.__name__ + ".keras"))
@@ -100,7 +126,8 @@ def train(a, path, batch, steps, *more):
     """The result of one run with the largest size seen from outside; None when it does not fit."""
     once = min(steps, 100)  # more samples would take memory: their order is kept
     p = subprocess.Popen([a.program, "train", path, "--data", f"synthetic:{batch * once}", "--epochs", str(steps // once), "--batch-size",
-                          str(batch), "--json", "--quiet", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                          str(batch), "--json", "--quiet", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         preexec_fn=lambda: os.sched_setaffinity(0, {a.cpu}) if a.cpu >= 0 else None)
     seen = 0
     while p.poll() is None:
         seen = max(seen, outside(p.pid))
@@ -130,7 +157,7 @@ def least(a, path, batch, most):
 def ways_of(a, path, batch, limit):
     """The first three suggestions for a limit that fit and can be asked for by options: [slowdown, options]."""
     r = subprocess.run([a.program, "plan", path, "--batch-size", str(batch), "--memory", str(limit), "--gradient-accumulation",
-                        "off", "--recompute", "off", "--json"], capture_output=True, text=True)
+                        "off", "--recompute", "off", "--json", *a.more], capture_output=True, text=True)
     if r.returncode not in (0, 3):
         return []
     ways = []
@@ -154,7 +181,7 @@ def find_limits(a, path, batch):
     most = max(most, low + (64 << 10))
     limits = [low + (most - low) * i // max(a.limits - 1, 1) for i in range(a.limits)]
     ways = [] if a.no_order else ways_of(a, path, batch, limits[len(limits) // 2])
-    return {"low": low, "most": most, "limits": limits, "rows": {}, "wrong": [], "ways": [w + [None] for w in ways]}
+    return {"low": low, "most": most, "limits": limits, "rows": {}, "wrong": [], "ways": [w + [[]] for w in ways]}
 
 
 def one_limit(a, path, batch, steps, limit, state):
@@ -172,10 +199,10 @@ def one_limit(a, path, batch, steps, limit, state):
         wrong.append(f"{r['allocations_in_steps']} allocations")
     if r["arena_used_bytes"] != r["arena_bytes"]:
         wrong.append("arena used is not arena planned")
-    old = state["rows"].get(str(limit))
-    if not old or r["step_ms"] < old["step_ms"]:
-        state["rows"][str(limit)] = dict({k: r[k] for k in ("step_ms", "planned_step_ms", "pieces", "recomputed_ops", "numerics")},
-                                         margin=(limit - peak) / limit)
+    old = state["rows"].setdefault(str(limit), {"margin": 1, "times": []})
+    old.update({k: r[k] for k in ("planned_step_ms", "pieces", "recomputed_ops", "numerics")})
+    old["margin"] = min(old["margin"], (limit - peak) / limit)
+    old["times"].append(time_of(r))
 
 
 def one_way(a, path, batch, steps, way, state):
@@ -183,16 +210,44 @@ def one_way(a, path, batch, steps, way, state):
     r = train(a, path, batch, steps, "--memory", str(limit), "--allow-changed-numerics", *way[1], *a.more)
     if not r:
         state["wrong"].append(f"suggested, but does not fit: {' '.join(way[1])}")
-    elif way[2] is None or r["step_ms"] < way[2]:
-        way[2] = r["step_ms"]
+    else:
+        way[2].append(time_of(r))
+
+
+def time_of(r):
+    return r["step_cpu_ms"] or r["step_ms"]  # steps of microseconds have no processor time of their own
 
 
 def plan_of(r):
     return r["pieces"], r["recomputed_ops"], round(r["planned_step_ms"], 6)
 
 
+def figure(times):
+    """Disturbances only ever slow a step down: the lower quartile of the rounds."""
+    return sorted(times)[(len(times) - 1) // 4]
+
+
+def times_of_plans(state):
+    """Limits that end in the same plan share its times."""
+    plans = {}
+    for r in state["rows"].values():
+        plans.setdefault(plan_of(r), []).extend(r["times"])
+    return plans
+
+
+def noise_of(state):
+    """How far two figures of one and the same plan are apart: odd rounds against even ones, for each plan and suggestion; 19 of
+    20 of these ratios are below what is returned."""
+    apart = []
+    for times in list(times_of_plans(state).values()) + [w[2] for w in state["ways"]]:
+        if len(times) >= 4:
+            x, y = figure(times[::2]), figure(times[1::2])
+            apart.append(max(x, y) / min(x, y))
+    return sorted(apart)[(len(apart) - 1) * 19 // 20] if apart else NOISE
+
+
 def judge(state):
-    """What is wrong with a model's figures as far as they go; how much slower a larger limit was than a smaller one."""
+    """What is wrong with a model's figures; how much slower a larger limit was than a smaller one; the noise."""
     wrong, rows, after = list(state["wrong"]), state["rows"], 0
     order = sorted(rows, key=int)
     for limit in reversed(order):  # from the largest limit down: never faster than with more memory
@@ -200,37 +255,56 @@ def judge(state):
         if rows[limit]["planned_step_ms"] < after * 0.9:
             wrong.append(f"predicted faster at {limit} than with more memory")
         after = max(after, rows[limit]["planned_step_ms"])
-    best = {}  # limits that end in the same plan share its time
-    for r in rows.values():
-        best[plan_of(r)] = min(r["step_ms"], best.get(plan_of(r), float("inf")))
-    worst = 1.0
+    best = {plan: figure(times) for plan, times in times_of_plans(state).items()}
+    noise, worst = noise_of(state), 1.0
     for i, x in enumerate(order):
         for y in order[:i]:
             more, less = rows[x], rows[y]
             preferred = more["numerics"] == "bitwise" and less["numerics"] != "bitwise"
-            back = best[plan_of(more)] / best[plan_of(less)] / (PREFERENCE if preferred else 1)
-            worst = max(worst, back)
-    if worst > NOISE:
-        wrong.append(f"more memory was {worst:.2f} times slower")
-    ways = [w for w in state["ways"] if w[2]]
-    if not all(x[2] <= y[2] * NOISE for x in ways for y in ways if x[0] <= y[0]):
+            worst = max(worst, best[plan_of(more)] / best[plan_of(less)] / (PREFERENCE if preferred else 1))
+    if worst > noise:
+        wrong.append(f"more memory was {worst:.3f} times slower")
+    ways = [(w[0], figure(w[2])) for w in state["ways"] if w[2]]
+    if not all(x[1] <= y[1] * noise for x in ways for y in ways if x[0] <= y[0]):
         wrong.append("suggestions come in another order")
-    return wrong, max(worst, 1.0)
+    return wrong, worst, noise
 
 
-def row(name, batch, state):
-    wrong, worst = judge(state)
-    rows, ways = state["rows"], state["ways"]
+def row(a, name, batch, state):
+    wrong, worst, noise = judge(state)
+    rows, ways, plans = state["rows"], state["ways"], times_of_plans(state)
     order = sorted(rows, key=int)
     first, last = rows[order[0]], rows[order[-1]]
-    plans = len({plan_of(r) for r in rows.values()})
+    least_ms, most_ms = figure(plans[plan_of(first)]), figure(plans[plan_of(last)])
     said = "-"
     if len(ways) > 1 and all(w[2] for w in ways):
-        said = f"{', '.join(f'{w[0]:.2f}' for w in ways)} / {', '.join(f'{w[2] / ways[0][2]:.2f}' for w in ways)}"
-    print(f"| {name}, {batch} | {state['low'] / 2**20:.2f} | {state['most'] / 2**20:.2f} | {len(rows)}, {plans} | {min(r['margin'] for r in rows.values()):.1%} "
-          f"| {first['step_ms']:.2f} | {last['step_ms']:.2f} | {first['step_ms'] / last['step_ms']:.2f} | {worst:.2f} "
-          f"| {first['pieces']}, {first['recomputed_ops']} | {said} | {'; '.join(sorted(set(wrong))[:4]) or 'holds'} |", flush=True)
+        said = f"{', '.join(f'{w[0]:.2f}' for w in ways)} / {', '.join(f'{figure(w[2]) / figure(ways[0][2]):.2f}' for w in ways)}"
+    print(f"| {name}, {batch} | {state['low'] / 2**20:.2f} | {state['most'] / 2**20:.2f} | {len(rows)}, {len(plans)} | {min(r['margin'] for r in rows.values()):.1%} "
+          f"| {first['pieces']}, {first['recomputed_ops']} | {least_ms:.2f} / {most_ms:.2f} | {min(map(len, plans.values()))} | {noise:.3f} | {worst:.3f} "
+          f"| {said} | {'; '.join(sorted(set(wrong))[:4]) or 'holds'} |", flush=True)
+    if a.list:
+        for limit in order:
+            r = rows[limit]
+            t = plans[plan_of(r)]
+            print(f"  {int(limit) / 2**20:9.2f} MiB  pieces {r['pieces']:3d} recomputed {r['recomputed_ops']:3d} {r['numerics']:9s} "
+                  f"planned {r['planned_step_ms'] / last['planned_step_ms']:.3f} measured {figure(t) / most_ms:.3f} ({len(t)})")
+        for w in ways:
+            print(f"  way {' '.join(w[1])}: {w[0]:.3f} measured {figure(w[2]) / most_ms if w[2] else 0:.3f} ({len(w[2])})")
     return bool(wrong)
+
+
+def round_of(state, rng):
+    """What one round runs: every limit as long as it has no figure, then one limit of every plan; every suggestion; in any order."""
+    rows = state["rows"]
+    limits = [x for x in state["limits"] if str(x) not in rows]
+    if not limits:
+        plans = {}
+        for x in rows:
+            plans.setdefault(plan_of(rows[x]), []).append(int(x))
+        limits = [rng.choice(x) for x in plans.values()]
+    todo = [(one_limit, x) for x in limits] + [(one_way, w) for w in state["ways"] if len(state["ways"]) > 1]
+    rng.shuffle(todo)
+    return todo
 
 
 def sweep(a, name, states, until):
@@ -245,22 +319,20 @@ def sweep(a, name, states, until):
     state = states[name]
     if a.forget_times:
         for r in state["rows"].values():
-            r["step_ms"] = float("inf")
+            r["times"] = []
         for w in state["ways"]:
-            w[2] = None
+            w[2] = []
     done, longest = 0, 0
-    while done < a.rounds:  # a round is all limits and all suggestions: what slows the machine for a while slows several
+    while done < a.rounds:  # what slows the machine for a while slows several plans
         began = time.time()
         if until and began + longest * 1.1 > until:
             break
-        for limit in state["limits"]:
-            one_limit(a, path, batch, steps, limit, state)
-        for way in state["ways"] if len(state["ways"]) > 1 else []:
-            one_way(a, path, batch, steps, way, state)
+        for run, what in round_of(state, a.rng):
+            run(a, path, batch, steps, what, state)
         longest = max(longest, time.time() - began)
         done += 1
         save(a, states)
-    bad = row(name, batch, state) if state["rows"] else False
+    bad = row(a, name, batch, state) if state["rows"] else False
     print(f"{name}: {done} rounds of {longest:.0f} s", file=sys.stderr)
     return bad
 
@@ -280,18 +352,21 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--more", default="", type=str.split, help="more options for memfit train, as one word")
-    parser.add_argument("--state", help="keeps figures from call to call: the best time of all of them counts")
+    parser.add_argument("--more", default="--threads 1", help="more options for memfit train, as one word (--threads 1)")
+    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="the processor to run on; -1: any")
+    parser.add_argument("--seed", type=int, default=1, help="of the order within rounds")
+    parser.add_argument("--list", action="store_true", help="every limit's plan, predicted and measured")
+    parser.add_argument("--state", help="keeps the times of all runs from call to call")
     parser.add_argument("--seconds", type=float, help="start no round that would not end within this time")
-    parser.add_argument("--forget-times", action="store_true", help="of the state: they were taken on a busy machine")
+    parser.add_argument("--forget-times", action="store_true", help="of the state, and measure again")
     parser.add_argument("--look", type=float, default=0.002, help="seconds between two looks at the process from outside; they disturb times")
     parser.add_argument("--no-order", action="store_true", help="leave the order of suggestions out")
     if sys.argv[1:2] == ["--make"]:
         return make(sys.argv[2])
     a = parser.parse_intermixed_args()
-    a.more = a.more or []
-    print("| model, batch | least MiB | all MiB | limits, plans | closest to limit | ms at least | ms with all | slower | worst step back | pieces, recomputed at least "
-          "| suggestions: predicted / measured | |\n|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    a.more, a.rng = a.more.split(), random.Random(a.seed)
+    print("| model, batch | least MiB | without a limit MiB | limits, plans | nearest to its limit | pieces, recomputed at the least | ms at the least / without "
+          "| rounds | noise | worst step back | suggestions: predicted / measured | |\n|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     states = {}
     if a.state and os.path.exists(a.state):
         with open(a.state) as f:

@@ -111,7 +111,8 @@ typedef struct memfit_train_result {
     uint64_t limit_bytes;
     int64_t allocations_in_steps; /* -1: not measured */
     int64_t steps, epochs;
-    double step_ms; /* median */
+    double step_ms;     /* median */
+    double step_cpu_ms; /* median processor time of a step, all threads together; 0: steps too short to ask */
     double samples_per_second;
     double first_step_seconds; /* from the call to the end of the first step */
     double loss, val_loss;

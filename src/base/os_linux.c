@@ -198,6 +198,13 @@ uint64_t mf_os_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t mf_os_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *err)
 {
     out->descriptor = -1;

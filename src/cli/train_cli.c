@@ -351,6 +351,7 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_i64(&w, "steps", r->steps);
     mf_json_put_i64(&w, "epochs", r->epochs);
     mf_json_put_double(&w, "step_ms", r->step_ms);
+    mf_json_put_double(&w, "step_cpu_ms", r->step_cpu_ms);
     mf_json_put_double(&w, "samples_per_second", r->samples_per_second);
     mf_json_put_double(&w, "first_step_seconds", r->first_step_seconds);
     mf_json_put_double(&w, "loss", r->loss);

@@ -16,12 +16,12 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
     double sum = 0;
     for (int64_t at = 0; at < t->train_samples;) {
         int64_t left = t->train_samples - at, batch = t->batch, count = left < batch ? left : batch;
-        uint64_t before = mf_os_now_ns();
+        mf_run_clock clock = mf_run_clock_start(r);
         double loss;
         memfit_status status = mf_trainer_batch(t, false, at, count, &loss, err);
         if (status != MEMFIT_OK)
             return status;
-        mf_run_timed(r, (double)(mf_os_now_ns() - before) * 1e-3, count);
+        mf_run_clock_stop(r, clock, count);
         sum += loss * (double)count;
         at += count;
         t->state.steps++;

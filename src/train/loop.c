@@ -141,7 +141,7 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
     mf_trainer *t = &r->trainer;
     int64_t left = t->train_samples - (int64_t)t->state.position;
     int64_t count = left < t->plan->batch ? left : t->plan->batch;
-    uint64_t before = mf_os_now_ns();
+    mf_run_clock clock = mf_run_clock_start(r);
     double loss;
     mf_run_trace_mark(r->trace, MF_RUN_STEP);
     if (t->options->prefetch > 0)
@@ -160,8 +160,7 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
         t->state.loss_sum += loss * (double)count;
         t->state.loss_weight += (double)count;
     }
-    double took = (double)(mf_os_now_ns() - before) * 1e-3; /* us; the steps of small models take ten */
-    mf_run_timed(r, took, count);
+    double took = mf_run_clock_stop(r, clock, count);
     t->state.iteration += counted;
     if (mf_trainer_graph(t)->average_every && t->state.iteration % mf_trainer_graph(t)->average_every == 0 && counted)
         take_averages(t);

@@ -30,7 +30,7 @@ typedef struct mf_run {
     uint64_t memory_now;
     uint64_t allocations_between; /* made outside steps: another plan */
     int64_t samples_done;
-    double times[MF_RUN_MOST_TIMES];
+    float times[MF_RUN_MOST_TIMES], cpu_times[MF_RUN_MOST_TIMES]; /* us, of the last steps */
     uint32_t time_count, time_next;
     double first_step_seconds;
     int64_t replans;
@@ -48,8 +48,12 @@ memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err);
 /* Names live in a plan's graph: asked for again with every plan. */
 void mf_run_name_metrics(mf_run *r);
 void mf_run_gather(mf_run *r, double *values); /* the metrics' values as they stand */
-/* One batch took so long, in microseconds. */
-void mf_run_timed(mf_run *r, double took_us, int64_t samples);
+/* A stop watch for one batch: wall and processor time. */
+typedef struct mf_run_clock {
+    uint64_t wall_ns, cpu_ns;
+} mf_run_clock;
+mf_run_clock mf_run_clock_start(const mf_run *r);
+double mf_run_clock_stop(mf_run *r, mf_run_clock clock, int64_t samples); /* microseconds of wall time */
 void mf_run_result(mf_run *r, memfit_train_result *out);
 /* Goes on in a plan for `limit`, from the last finished step; or DOES_NOT_FIT with the explanation, after a checkpoint
  * was written (when one was asked for). */

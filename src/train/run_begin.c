@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LONG_STEP_US = 100 };
+
 void memfit_train_options_default(memfit_train_options *options)
 {
     *options = (memfit_train_options){.size = sizeof *options, .batch = 32, .epochs = 1, .prefetch = 1};
@@ -189,19 +191,40 @@ void mf_run_gather(mf_run *r, double *values)
         values[i] = mf_trainer_metric(&r->trainer, i);
 }
 
-void mf_run_timed(mf_run *r, double took_us, int64_t samples)
+/* Asking for the processor time costs a microsecond or two: not for steps that take ten. */
+mf_run_clock mf_run_clock_start(const mf_run *r)
 {
+    uint32_t last = (r->time_next + MF_RUN_MOST_TIMES - 1) % MF_RUN_MOST_TIMES;
+    bool is_long = r->time_count && r->times[last] >= LONG_STEP_US;
+    return (mf_run_clock){.wall_ns = mf_os_now_ns(), .cpu_ns = is_long ? mf_os_cpu_ns() : 0};
+}
+
+double mf_run_clock_stop(mf_run *r, mf_run_clock clock, int64_t samples)
+{
+    double took_us = (double)(mf_os_now_ns() - clock.wall_ns) * 1e-3; /* the steps of small models take ten */
     r->training_us += took_us;
     r->samples_done += samples;
-    r->times[r->time_next] = took_us;
+    r->times[r->time_next] = (float)took_us;
+    r->cpu_times[r->time_next] = clock.cpu_ns ? (float)(mf_os_cpu_ns() - clock.cpu_ns) * 1e-3f : 0;
     r->time_next = (r->time_next + 1) % MF_RUN_MOST_TIMES;
     r->time_count += r->time_count < MF_RUN_MOST_TIMES;
+    return took_us;
 }
 
 static int by_value(const void *a, const void *b)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
+}
+
+/* Of the times that were taken: those that were not are 0 and sort to the front. */
+static double median_ms(float *times, uint32_t count)
+{
+    qsort(times, count, sizeof *times, by_value);
+    uint32_t first = 0;
+    while (first < count && times[first] == 0)
+        first++;
+    return first < count ? (double)times[first + (count - first) / 2] * 1e-3 : 0;
 }
 
 void mf_run_result(mf_run *r, memfit_train_result *out)
@@ -238,9 +261,8 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
         out->val_metrics[i] = r->val_values[i];
     }
     /* The first step pays for cold caches; the median does not care. */
-    qsort(r->times, r->time_count, sizeof *r->times, by_value);
-    if (r->time_count)
-        out->step_ms = r->times[r->time_count / 2] * 1e-3;
+    out->step_ms = median_ms(r->times, r->time_count);
+    out->step_cpu_ms = median_ms(r->cpu_times, r->time_count);
     if (r->training_us > 0)
         out->samples_per_second = (double)r->samples_done / (r->training_us * 1e-6);
 }
