@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Predicted against measured memory of whole trainings: bench_memory.py BUILD/memfit [--only TEXT] [--markdown]
+"""Predicted against measured memory of whole trainings: bench_memory.py BUILD/memfit [--only TEXT] [--save FILE]
 
 Models x batch x optimizer x precision x limit. Each training is a process of its own; while it lives, its RssAnon +
 RssShmem are read from /proc/PID/status as fast as possible, from its first instruction to its last. The largest reading is
 set against `planned_peak_bytes`: never above; mean gap at most 2 %, largest at most 5 %. Exit status 1 when that does not
 hold. Needs nothing but Python: the models are the repository's own fixtures. A limit lies half-way between the model's lower
-bound and its unconstrained peak, or as near to that as a plan exists.
+bound and its unconstrained peak, or as near to that as a plan exists. --save FILE keeps each result as it comes; the next call with it goes on
+where this one was stopped.
 """
 import gzip
 import json
@@ -13,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIXTURES = os.path.join(HERE, "..", "tests", "fixtures")
@@ -66,6 +68,7 @@ def watched(command):
                 readings += 1
             except OSError:
                 break
+            time.sleep(0.0003)  # on two processors a reader without a pause takes one from who is read
         p.wait()
         out.seek(0)
         return p.returncode, out.read().decode(), peak, readings
@@ -113,10 +116,21 @@ def row(r, gap):
             f" {'yes' if r['equal'] else 'NO'} | {r['allocations']} |")
 
 
+def argument(name):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else ""
+
+
+def kept(path):
+    """Results of earlier calls, by model and form."""
+    if not os.path.exists(path):
+        return {}
+    with open(path) as f:
+        return {tuple(r["key"]): r for r in map(json.loads, f)}
+
+
 def main():
-    memfit, only = sys.argv[1], ""
-    if "--only" in sys.argv:
-        only = sys.argv[sys.argv.index("--only") + 1]
+    memfit, only, save, began = sys.argv[1], argument("--only"), argument("--save"), time.time()
+    known = kept(save)
     gaps, wrong, refused = [], [], []
     print("| model | batch | optimizer | precision | limit MiB | pieces | recomputed | planned MiB | largest reading MiB | gap % |"
           " arena used = planned | allocations in steps |\n|---|---|---|---|---|---|---|---|---|---|---|---|")
@@ -131,7 +145,13 @@ def main():
                     f.write(packed.read().split(b"\n", 1)[1])
             free = 0
             for form in FORMS:
-                r = measure(memfit, name, path, form, folder, free)
+                key = (name, *map(str, form))
+                r = known.get(key)
+                if not r:
+                    r = dict(measure(memfit, name, path, form, folder, free), key=key)
+                    if save:
+                        with open(save, "a") as f:
+                            f.write(json.dumps(r) + "\n")
                 if r["status"] or not r["readings"]:
                     refused.append(f"{name} {form}: exit status {r['status']}")
                     continue
@@ -144,7 +164,7 @@ def main():
                     wrong.append(f"{name} {form}")
     mean, most = sum(gaps) / max(len(gaps), 1), max(gaps, default=0)
     print(f"\n{len(gaps)} configurations; above the prediction: {sum(g < 0 for g in gaps)}; gap: mean {100 * mean:.2f} %, largest"
-          f" {100 * most:.2f} %")
+          f" {100 * most:.2f} %; {time.time() - began:.0f} s")
     for text in wrong:
         print("does not hold:", text)
     for text in refused:

@@ -65,7 +65,7 @@ void mf_os_keep_standard(void);
 
 uint64_t mf_os_now_us(void); /* monotonic */
 uint64_t mf_os_now_ns(void);
-uint64_t mf_os_cpu_ns(void); /* processor time of all threads of this process; a system call: a microsecond */
+uint64_t mf_os_cpu_ns(void);    /* processor time of all threads of this process; a system call: a microsecond */
 double mf_os_unix_time(void);   /* seconds */
 unsigned mf_os_cpu_count(void); /* usable by this process */
 void mf_os_yield(void);         /* lets another thread run */
