@@ -19,6 +19,9 @@ void mf_os_unmap_file(mf_mapping *mapping);
  * reading a mapping beyond the end of its file is a signal, not an error. */
 memfit_status mf_os_map_watched(const char *path, mf_mapping *mapping, int *descriptor, memfit_error *err);
 uint64_t mf_os_watched_bytes(int descriptor); /* 0 when it cannot be told */
+/* Changes when the file's bytes or its length do; 0 when it cannot be told. A file that was replaced by renaming
+ * another over it stays as it was. */
+uint64_t mf_os_watched_stamp(int descriptor);
 void mf_os_unwatch(int descriptor);
 /* Asks the kernel to read this part of a mapped file now, without waiting for it. */
 void mf_os_read_ahead(const void *mapped, uint64_t bytes);
@@ -26,8 +29,9 @@ bool mf_os_is_folder(const char *path);
 /* A pipe or a character device: can be read once, from front to end. */
 bool mf_os_is_stream(const char *path);
 
-/* A file written whole or not at all: temporary name beside the target, fsync, rename. Where the target is a link, the
- * file it leads to is replaced; a device or pipe is written in place. A folder or an empty name is refused at once. */
+/* A file written whole or not at all: a new temporary file beside the target (of a name nobody can foresee, with the
+ * target's permissions), fsync, rename. Where the target is a link, the file it leads to is replaced; a device or pipe
+ * is written in place. A folder or an empty name is refused at once. */
 enum { MF_MOST_PATH = 4096 };
 typedef struct mf_outfile {
     FILE *file;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -62,6 +63,14 @@ uint64_t mf_os_watched_bytes(int descriptor)
     return fstat(descriptor, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
+uint64_t mf_os_watched_stamp(int descriptor)
+{
+    struct stat st;
+    if (descriptor < 0 || fstat(descriptor, &st) != 0)
+        return 0;
+    return ((uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec) * 31 + (uint64_t)st.st_size;
+}
+
 void mf_os_unwatch(int descriptor)
 {
     if (descriptor >= 0)
@@ -111,8 +120,23 @@ static memfit_status choose_target(const char *path, char *target, char *tempora
         return MEMFIT_OK;
     if (is_link && there && !realpath(path, target))
         return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
-    snprintf(temporary, MF_MOST_PATH + 32, "%s.%ld.tmp", target, (long)getpid());
+    uint64_t random; /* nobody can lay a file or a link in its way; see open_temporary */
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
+        random = mf_os_now_ns() ^ (uint64_t)getpid() << 40;
+    snprintf(temporary, MF_MOST_PATH + 32, "%s.%016llx.tmp", target, (unsigned long long)random);
     return MEMFIT_OK;
+}
+
+/* A new file, never one that is there: in a folder that others may write to, a name that is taken may be a trap. It has
+ * the permissions of the file it will replace, so that what was kept from others stays so. */
+static int open_temporary(const char *temporary, const char *target, int access)
+{
+    struct stat st;
+    bool there = stat(target, &st) == 0;
+    int fd = open(temporary, access | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, there ? st.st_mode & 0777 : 0666);
+    if (fd >= 0 && there && fchmod(fd, st.st_mode & 0777) != 0) /* the umask took some away; some disks have none */
+        errno = 0;
+    return fd;
 }
 
 /* An error of writing; what it says of the file is true only where a temporary was written. */
@@ -127,10 +151,19 @@ memfit_status mf_os_out_open(mf_outfile *out, const char *path, memfit_error *er
     memfit_status status = choose_target(path, out->path, out->temporary, err);
     if (status != MEMFIT_OK)
         return status;
-    out->file = out->temporary[0] ? fopen(out->temporary, "w+be") : fopen(out->path, "wbe");
-    if (!out->file)
-        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
-    return MEMFIT_OK;
+    int fd = out->temporary[0] ? open_temporary(out->temporary, out->path, O_RDWR) : -1;
+    if (!out->temporary[0])
+        out->file = fopen(out->path, "wbe");
+    else
+        out->file = fd < 0 ? NULL : fdopen(fd, "w+b");
+    if (out->file)
+        return MEMFIT_OK;
+    status = mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+        unlink(out->temporary);
+    }
+    return status;
 }
 
 /* A rename is durable once its folder is. */
@@ -211,7 +244,7 @@ memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *er
     memfit_status status = choose_target(path, out->path, out->temporary, err);
     if (status != MEMFIT_OK)
         return status;
-    out->descriptor = out->temporary[0] ? open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
+    out->descriptor = out->temporary[0] ? open_temporary(out->temporary, out->path, O_WRONLY)
                                         : open(out->path, O_WRONLY | O_CLOEXEC);
     if (out->descriptor < 0)
         return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));

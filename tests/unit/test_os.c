@@ -175,6 +175,53 @@ static void what_was_there_survives_a_failure(void **state)
     }
 }
 
+/* Who may write to the folder cannot make memfit write through a link, or into a file, laid where it will write next:
+ * the name is another each time, and a name that is taken is refused. */
+static void temporary_names_cannot_be_foreseen(void **state)
+{
+    (void)state;
+    memfit_error err;
+    mf_rawfile raw, again;
+    mf_outfile out;
+    assert_ok(mf_os_raw_open(&raw, path, &err), err);
+    assert_ok(mf_os_raw_open(&again, path, &err), err);
+    assert_ok(mf_os_out_open(&out, path, &err), err);
+    assert_string_not_equal(raw.temporary, again.temporary);
+    assert_string_not_equal(raw.temporary, out.temporary);
+    char pid[32];
+    snprintf(pid, sizeof pid, ".%ld.", (long)getpid());
+    assert_null(strstr(raw.temporary + strlen(path), pid));
+    mf_os_raw_abandon(&raw);
+    mf_os_raw_abandon(&again);
+    mf_os_out_abandon(&out);
+    file_holds("old");
+}
+
+static unsigned mode_of(const char *name)
+{
+    struct stat st;
+    assert_int_equal(stat(name, &st), 0);
+    return st.st_mode & 0777;
+}
+
+/* A file that only its owner may read is not opened to others by writing it anew, not even while it is written. */
+static void permissions_stay(void **state)
+{
+    (void)state;
+    memfit_error err;
+    static const mode_t modes[] = {0600, 0640, 0666};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        assert_int_equal(chmod(path, modes[i]), 0);
+        mf_rawfile raw;
+        assert_ok(mf_os_raw_open(&raw, path, &err), err);
+        assert_int_equal(mode_of(raw.temporary), modes[i]);
+        assert_ok(mf_os_raw_commit(&raw, &err), err);
+        assert_int_equal(mode_of(path), modes[i]);
+        assert_ok(write_stream("new", &err), err);
+        assert_int_equal(mode_of(path), modes[i]);
+    }
+}
+
 /* Memory the system refuses after all is not booked. */
 static void a_refused_page_is_not_counted(void **state)
 {
@@ -205,6 +252,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(synced_before_and_after_the_rename, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(short_and_interrupted_writes_are_continued, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(what_was_there_survives_a_failure, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(temporary_names_cannot_be_foreseen, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(permissions_stay, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(a_refused_page_is_not_counted, make_folder, drop_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
