@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "data/source.h"
 #include "model/bytes.h"
+#include "model/model.h"
 #include "model/zip.h"
 
 #include <stdlib.h>
@@ -165,10 +166,19 @@ memfit_status mf_source_npy(mf_source *source, const char *name, const unsigned 
     return status;
 }
 
+/* A stored member is used where it lies, in the shuffled order of samples, so that its check sum can only be computed
+ * in a pass of its own. That is done where it takes a second at most; the file is in memory for training then. */
+static bool verify_now(const mf_zip_member *m, uint64_t *verified)
+{
+    *verified += m->bytes;
+    return *verified <= MF_VERIFY_QUICK_BYTES;
+}
+
 memfit_status mf_source_npz(mf_source *source, const unsigned char *data, uint64_t bytes, const mf_log *log,
                             memfit_error *err)
 {
     mf_zip zip;
+    uint64_t verified = 0;
     memfit_status status = mf_zip_open(&zip, &source->arena, data, bytes, err);
     if (status != MEMFIT_OK)
         return mf_error_prefix(err, status, "%s", source->path);
@@ -193,6 +203,8 @@ memfit_status mf_source_npz(mf_source *source, const unsigned char *data, uint64
             if (status == MEMFIT_OK && (status = mf_zip_unpack(&zip, m, source->arena.host, unpacked, err)))
                 mf_error_prefix(err, status, "%s", source->path);
             member = unpacked;
+        } else if (verify_now(m, &verified) && (status = mf_zip_read(&zip, m, &source->arena, true, &member, err))) {
+            return mf_error_prefix(err, status, "%s", source->path);
         }
         if (status == MEMFIT_OK)
             status = mf_source_npy(source, name, member, m->bytes, log, err);

@@ -480,7 +480,16 @@ static void lower_root(mf_lowering *lo, mf_scope *scope)
     g->output_count = lo->root->output_count;
 }
 
-/* A --dim that names no input would be a size silently not used. */
+/* The size of a --dim stands in its input's shape: filled in, or what the file says anyway. */
+static bool has_size(const mf_shape *shape, int64_t size)
+{
+    for (uint32_t i = 1; i < shape->rank; i++)
+        if (shape->dim[i] == size)
+            return true;
+    return false;
+}
+
+/* A --dim that names no input, or one that has nothing open, would be a size silently not used. */
 static void check_dims_used(mf_lowering *lo)
 {
     const mf_graph *g = lo->b.graph;
@@ -491,12 +500,19 @@ static void check_dims_used(mf_lowering *lo)
         if (g->feeds[i].role == 0 && used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", g->feeds[i].name);
     for (uint32_t k = 0; k < o->dim_count && mf_build_ok(&lo->b); k++) {
-        bool found = false;
+        const mf_shape *shape = NULL;
+        char text[128];
         for (uint32_t i = 0; i < g->feed_count; i++)
-            found |= g->feeds[i].role == 0 && strcmp(g->feeds[i].name, o->dim_names[k]) == 0;
-        if (!found)
+            if (g->feeds[i].role == 0 && strcmp(g->feeds[i].name, o->dim_names[k]) == 0)
+                shape = &g->tensors[g->feeds[i].tensor].shape;
+        if (!shape)
             mf_build_fail(&lo->b, MEMFIT_INVALID, "--dim %s=%lld: the model has no input of this name\nIts inputs: %s",
                           o->dim_names[k], (long long)o->dim_values[k], names);
+        else if (!has_size(shape, o->dim_values[k]))
+            mf_build_fail(&lo->b, MEMFIT_INVALID,
+                          "--dim %s=%lld: this input leaves no dimension open; with the batch it is %s\n"
+                          "--input-shape gives the first input another shape, where its layers allow it",
+                          o->dim_names[k], (long long)o->dim_values[k], mf_shape_format(shape, text, sizeof text));
     }
 }
 

@@ -96,6 +96,8 @@ struct mf_model {
     const mf_json *root;      /* the whole configuration object; NULL for nested models */
     struct mf_hdf5 *hdf5;     /* the file the stored arrays lie in, or NULL */
     bool borrowed;            /* the mapping belongs to somebody else */
+    int descriptor;           /* of the mapped file, and what it was like: see mf_model_unchanged; -1: none */
+    uint64_t stamp;
     uint32_t unclaimed_count; /* arrays in the weights file that belong to no layer */
 };
 
@@ -113,6 +115,10 @@ memfit_status mf_model_load_flags(const memfit_host *host, const char *path, uns
 /* The same from memory, which must outlive the model. */
 memfit_status mf_model_load_bytes(const memfit_host *host, const void *data, uint64_t bytes, unsigned flags,
                                   mf_model **model, memfit_error *err);
+/* The file is mapped as long as the model lives: before it is read again, long after it was opened, this asks whether
+ * somebody has written to it in place meanwhile (DAMAGED; reading on could be a signal, or give bytes of two files).
+ * Replaced by renaming, as memfit and most programs save, it stays readable as it was. */
+memfit_status mf_model_unchanged(const mf_model *model, memfit_error *err);
 void mf_model_destroy(mf_model *model);
 
 #endif

@@ -224,7 +224,8 @@ static memfit_status load_folder(loader *l, const char *path)
     st = parse_config(l, text.data, text.bytes, "config.json");
     mf_os_unmap_file(&text);
     snprintf(name, sizeof name, "%s/model.weights.h5", path);
-    if (st || l->flags & MF_LOAD_NO_WEIGHTS || mf_os_map_file(name, &l->model->mapping, NULL))
+    if (st || l->flags & MF_LOAD_NO_WEIGHTS ||
+        mf_os_map_watched(name, &l->model->mapping, &l->model->descriptor, NULL))
         return st;
     return use_weights(l, l->model->mapping.data, l->model->mapping.bytes, "model.weights.h5");
 }
@@ -234,8 +235,10 @@ static memfit_status load_folder(loader *l, const char *path)
 static mf_model *new_model(const memfit_host *host)
 {
     mf_model *m = mf_host_zalloc(host, sizeof *m);
-    if (m)
+    if (m) {
         mf_arena_init(&m->arena, host);
+        m->descriptor = -1;
+    }
     return m;
 }
 
@@ -273,9 +276,10 @@ memfit_status mf_model_load_flags(const memfit_host *host, const char *path, uns
         st = load_folder(&l, path);
         if (st)
             mf_error_prefix(l.err, st, "%.200s", path);
-    } else if (!(st = mf_os_map_file(path, &m->mapping, l.err)) && (st = load_mapped(&l))) {
+    } else if (!(st = mf_os_map_watched(path, &m->mapping, &m->descriptor, l.err)) && (st = load_mapped(&l))) {
         mf_error_prefix(l.err, st, "%.200s", path);
     }
+    m->stamp = mf_os_watched_stamp(m->descriptor);
     if (st) {
         mf_model_destroy(m);
         return st;
@@ -289,10 +293,21 @@ memfit_status mf_model_load(const memfit_host *host, const char *path, mf_model 
     return mf_model_load_flags(host, path, 0, model, err);
 }
 
+memfit_status mf_model_unchanged(const mf_model *m, memfit_error *err)
+{
+    if (m->descriptor < 0 || mf_os_watched_stamp(m->descriptor) == m->stamp)
+        return MEMFIT_OK;
+    return mf_fail(err, MEMFIT_DAMAGED,
+                   "%.200s was written to while it was in use\n"
+                   "write a new model to another name, then rename it: a file in use stays as it is then",
+                   m->path);
+}
+
 void mf_model_destroy(mf_model *m)
 {
     if (!m)
         return;
+    mf_os_unwatch(m->descriptor);
     const memfit_host *host = m->arena.host;
     if (m->mapping.data && !m->borrowed)
         mf_os_unmap_file(&m->mapping);

@@ -99,8 +99,11 @@ memfit_status mf_run_replan(mf_run *r, uint64_t limit, memfit_error *err)
     err = err ? err : &own;
     t->refused_us = mf_os_now_us();
     uint64_t began = t->refused_us;
-    /* Asked while the old plan stands: a refusal costs nothing. */
-    memfit_status status = mf_trainer_prepare(t, limit, err);
+    /* Asked while the old plan stands: a refusal costs nothing. The next plan's graphs and savers read the model's
+     * file, which is mapped, once more. */
+    memfit_status status = mf_model_unchanged(t->model, err);
+    if (status == MEMFIT_OK)
+        status = mf_trainer_prepare(t, limit, err);
     if (status == MEMFIT_OK)
         status = mf_os_spool_map(bytes, &space, err);
     if (status != MEMFIT_OK)

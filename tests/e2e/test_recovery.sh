@@ -51,6 +51,32 @@ done_steps=$(grep -o "all [0-9]* steps are in" "$t/err" | grep -o "[0-9]*")
 "$MEMFIT" train "${args[@]}" --epochs 100000 --steps $((done_steps + 5)) --resume "$t/ck.keras" --json --quiet >"$t/out" || fail "resume"
 [ "$(key "$t/out" steps)" = $((done_steps + 5)) ] || fail "the checkpoint is not the last finished step"
 
+# The model's file is mapped and read once more for another plan. Replaced by renaming it stays as it was; cut off in place, it ends
+# training with a reason, not a signal, and every step is in the checkpoint.
+for way in rename truncate; do
+    cp "$f/mlp.keras" "$t/model.keras"
+    echo "$((planned * 4))" >"$t/limit"
+    rm -f "$t/log.csv" "$t/ck.keras"
+    "$MEMFIT" train "$t/model.keras" "${args[@]:1}" --epochs 60 --memory-file "$t/limit" --log-csv "$t/log.csv" --checkpoint "$t/ck.keras" >"$t/out" 2>"$t/err" &
+    pid=$!
+    started
+    case $way in
+    rename) echo other >"$t/other" && mv "$t/other" "$t/model.keras" ;;
+    truncate) truncate -s 100 "$t/model.keras" ;;
+    esac
+    echo "$lower" >"$t/limit.new" && mv "$t/limit.new" "$t/limit"
+    wait $pid
+    status=$?
+    case $way in
+    rename) [ $status = 0 ] && grep -q "the limit is now" "$t/err" || fail "model replaced: exit status $status: $(tail -3 "$t/err")" ;;
+    truncate)
+        [ $status = 5 ] && grep -q "model.keras was written to while it was in use" "$t/err" || fail "model cut off: exit status $status: $(tail -3 "$t/err")"
+        done_steps=$(grep -o "all [0-9]* steps are in" "$t/err" | grep -o "[0-9]*")
+        [ -n "$done_steps" ] && "$MEMFIT" train "${args[@]}" --epochs 60 --steps $((done_steps + 1)) --resume "$t/ck.keras" --quiet || fail "model cut off: no checkpoint"
+        ;;
+    esac
+done
+
 # Refused at admission: `ulimit -v` leaves about half of what the plan wants (and the 16 MiB that stay free for others). The next
 # plan is made for that, and says so. The size of the process comes from one that runs.
 rm -f "$t/log.csv"

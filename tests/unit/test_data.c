@@ -263,6 +263,14 @@ static void archives_are_read(void **state)
     expect_failure("bomb.npz", MEMFIT_DAMAGED, "more than it can hold");
     write_file("lzma.npz", file, archive(file, 14, packed, z.total_out, (uint32_t)bytes, crc));
     expect_failure("lzma.npz", MEMFIT_UNSUPPORTED, "method 14");
+    /* Stored members are used in place; a bit that turned is found all the same, and the member is named. */
+    write_file("stored.npz", file, archive(file, 0, array, bytes, (uint32_t)bytes, crc));
+    assert_ok(mf_source_open(NULL, test_path("stored.npz"), NULL, &s, &err), err);
+    mf_source_close(s);
+    array[bytes - 2] ^= 4;
+    write_file("turned.npz", file, archive(file, 0, array, bytes, (uint32_t)bytes, crc));
+    expect_failure("turned.npz", MEMFIT_DAMAGED, "member x.npy");
+    expect_failure("turned.npz", MEMFIT_DAMAGED, "check sum");
 }
 
 static mf_graph *graph_of(mf_shape x, mf_shape y)

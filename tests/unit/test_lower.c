@@ -281,6 +281,12 @@ static void unknown_dimensions_are_asked_for(void **state)
     assert_int_equal(mf_lower(NULL, model, &options, &g, &err), MEMFIT_INVALID);
     assert_non_null(strstr(err.message, "--dim tokens=16"));
     assert_string_equal(err.hint, "Its inputs: in");
+    options.dim_names = names; /* nor is a size for an input that has none open; the size it has anyway is no slip */
+    assert_int_equal(mf_lower(NULL, model, &options, &g, &err), MEMFIT_INVALID);
+    assert_non_null(strstr(err.message, "--dim in=16: this input leaves no dimension open"));
+    static const int64_t same[] = {30};
+    options.dim_values = same;
+    mf_graph_destroy(lower_ok(model, &options));
     mf_model_destroy(model);
     free(text);
 }
