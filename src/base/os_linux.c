@@ -244,8 +244,8 @@ memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *er
     memfit_status status = choose_target(path, out->path, out->temporary, err);
     if (status != MEMFIT_OK)
         return status;
-    out->descriptor = out->temporary[0] ? open_temporary(out->temporary, out->path, O_WRONLY)
-                                        : open(out->path, O_WRONLY | O_CLOEXEC);
+    out->descriptor =
+        out->temporary[0] ? open_temporary(out->temporary, out->path, O_WRONLY) : open(out->path, O_WRONLY | O_CLOEXEC);
     if (out->descriptor < 0)
         return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
     return MEMFIT_OK;

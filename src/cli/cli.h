@@ -56,6 +56,8 @@ int cli_usage_error(const cli_command *command, const char *format, ...) MEMFIT_
 /* A number of threads is at most this (beyond it, thread libraries die rather than refuse). */
 enum { CLI_MOST_THREADS = 1024 };
 int cli_check_threads(const cli_command *command, int64_t threads);
+/* "cuda", "cuda:1", "gpu", "gpu:1": is it the name of a card? */
+bool cli_names_card(const char *device);
 /* An option that may come several times is taken out of argv before cli_parse: its values go to `list`. */
 enum { CLI_MOST_LIST = 16 };
 int cli_take_list(const cli_command *command, int *argc, char **argv, const char *name, const char *argument,
@@ -63,7 +65,8 @@ int cli_take_list(const cli_command *command, int *argc, char **argv, const char
 /* A limit written as a bare number below a mebibyte: bytes, as it says, but hardly what was meant. */
 void cli_name_missing_unit(const cli_common *common, const char *size);
 
-/* Progress and notes: standard error when standard output is no terminal or --json; nothing under --quiet. */
+/* Progress and notes: standard error when standard output is no terminal or --json; nothing under --quiet, which leaves
+ * a command's answer and its errors, and drops pictures beside an answer. */
 FILE *cli_message_stream(const cli_common *common);
 void cli_note(const cli_common *common, const char *format, ...) MEMFIT_PRINTF(2, 3);
 

@@ -1,6 +1,7 @@
 /* cmd_ps.c: memfit ps: every process on every card, and what is used beside them, by cause: the lines sum to NVML's. */
 #include "cli/cli.h"
 
+#include "base/error.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "memfit/doctor.h"
@@ -121,6 +122,19 @@ static void print_text(const memfit_cards *c)
         printf("no card\n");
 }
 
+/* A machine without a driver is no input that is missing: the question cannot be answered there. */
+static int report(const cli_common *common, memfit_error *err)
+{
+    if (err->code == MEMFIT_NOT_FOUND) {
+        mf_error_prefix(err, MEMFIT_DEVICE, "no card can be asked");
+        err->code = MEMFIT_DEVICE;
+        snprintf(err->hint, sizeof err->hint,
+                 "without a card everything on the cpu works; `memfit doctor` says what this machine has; "
+                 "MEMFIT_LIB_NVML=PATH names the driver's library");
+    }
+    return cli_report(common, err);
+}
+
 int cli_ps(const cli_command *command, int argc, char **argv)
 {
     bool watch = false;
@@ -133,7 +147,7 @@ int cli_ps(const cli_command *command, int argc, char **argv)
         static memfit_cards cards;
         memfit_error err;
         if (memfit_cards_look(&cards, &err))
-            return cli_report(&common, &err);
+            return report(&common, &err);
         if (watch && mf_os_terminal_columns(stdout))
             printf("\033[H\033[J");
         if (common.json)

@@ -75,8 +75,7 @@ static int read_options(replay *r, const cli_command *command)
         r->device_name = "cuda";
     else if (strcmp(r->device_name, "host") == 0)
         r->device_name = "cpu";
-    if (strcmp(r->device_name, "sim") != 0 && strcmp(r->device_name, "cpu") != 0 &&
-        strncmp(r->device_name, "cuda", 4) != 0)
+    if (strcmp(r->device_name, "sim") != 0 && strcmp(r->device_name, "cpu") != 0 && !cli_names_card(r->device_name))
         return cli_usage_error(command, "--device %s: sim, cpu, cuda or cuda:I is wanted", r->device_name);
     return CLI_DONE;
 }
@@ -113,7 +112,7 @@ static memfit_status open_device(replay *r, memfit_error *err)
     memfit_device_options o = memfit_device_options_default();
     if (strcmp(r->device_name, "sim") == 0) {
         uint64_t whole = 16ull << 30;
-        while (whole < r->peak_live_bytes * 2)
+        while (whole / 2 < r->peak_live_bytes && whole < 1ull << 62)
             whole *= 2;
         if (r->memory && !strchr(r->memory, '%')) {
             uint64_t memory;
@@ -126,6 +125,8 @@ static memfit_status open_device(replay *r, memfit_error *err)
         o.granularity_bytes = r->page_bytes;
     }
     memfit_status status = memfit_device_open(r->device_name, &o, &r->device, err);
+    if (status == MEMFIT_NOT_FOUND) /* of the machine, not of a file that was named */
+        return err->code = MEMFIT_DEVICE;
     if (status)
         return status;
     memfit_device_info info;
@@ -347,10 +348,14 @@ static void draw(const replay *r, const picture *pic)
 static void print(const replay *r, const outcome *out, const picture *pic)
 {
     char a[24], b[24];
-    printf("%s: %s events, %s buffers\n\n", r->path, mf_format_count(r->replayed, a, sizeof a),
+    printf("%s: %s events, %s buffers\n", r->path, mf_format_count(r->replayed, a, sizeof a),
            mf_format_count(r->info.buffers, b, sizeof b));
-    draw(r, pic);
-    printf("\npeak live      %s\n", memfit_size_format(r->peak_live_bytes, a, sizeof a));
+    if (!r->common.quiet) {
+        printf("\n");
+        draw(r, pic);
+        printf("\n");
+    }
+    printf("peak live      %s\n", memfit_size_format(r->peak_live_bytes, a, sizeof a));
     printf("peak physical  %s, ratio %.4f (%s pages, %s, %s)\n",
            memfit_size_format(out->pool.reserved_peak_bytes, a, sizeof a), ratio_of(r, out),
            memfit_size_format(out->pool.page_bytes, b, sizeof b), r->policy_name, r->device_name);
@@ -381,7 +386,7 @@ static memfit_status replay_all(replay *r, outcome *out, memfit_error *err)
         return mf_fail(err, MEMFIT_INTERNAL, "two runs of the same trace gave different addresses");
     if (r->common.json)
         write_json(r, out);
-    else if (!r->common.quiet)
+    else
         print(r, out, &pic);
     return MEMFIT_OK;
 }

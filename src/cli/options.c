@@ -67,6 +67,13 @@ int cli_usage_error(const cli_command *command, const char *format, ...)
     return CLI_USAGE;
 }
 
+bool cli_names_card(const char *device)
+{
+    size_t n = strncmp(device, "cuda", 4) == 0 ? 4 : strncmp(device, "gpu", 3) == 0 ? 3 : 0;
+    const char *number = device + n + 1;
+    return n && (!device[n] || (device[n] == ':' && *number && !number[strspn(number, "0123456789")]));
+}
+
 int cli_check_threads(const cli_command *command, int64_t threads)
 {
     return threads <= CLI_MOST_THREADS
@@ -119,8 +126,8 @@ static void print_help(const cli_command *command, const cli_option *options, co
         printf("  %-34s %s\n", left, o->help);
     }
     printf("  %-34s %s\n  %-34s %s\n  %-34s %s\n  %-34s %s\n", "--json",
-           "one JSON object on standard output, nothing else", "-v", "more detail", "--quiet", "no progress, no notes",
-           "--help", "this text");
+           "one JSON object on standard output, nothing else", "-v", "more detail", "--quiet",
+           "the answer only: no progress, notes or pictures", "--help", "this text");
     if (text)
         printf("\n%s", text);
 }

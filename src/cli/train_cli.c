@@ -85,9 +85,7 @@ static int read_device(const cli_command *command, const train_cli *cli)
     const char *d = cli->device;
     if (!d || strcmp(d, "cpu") == 0 || strcmp(d, "host") == 0)
         return CLI_DONE;
-    size_t n = strncmp(d, "cuda", 4) == 0 ? 4 : strncmp(d, "gpu", 3) == 0 ? 3 : 0;
-    bool card = n && (!d[n] || (d[n] == ':' && d[n + 1] && d[n + 1 + strspn(d + n + 1, "0123456789")] == 0));
-    if (!card)
+    if (!cli_names_card(d))
         return cli_usage_error(command, "--device %s: cpu or cuda is wanted", d);
     char message[96];
     snprintf(message, sizeof message, "memfit %s on %.24s is not built yet", command->name, d);
@@ -354,9 +352,12 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_double(&w, "step_cpu_ms", r->step_cpu_ms);
     mf_json_put_double(&w, "samples_per_second", r->samples_per_second);
     mf_json_put_double(&w, "first_step_seconds", r->first_step_seconds);
-    mf_json_put_double(&w, "loss", r->loss);
+    if (cli->predicts) /* nothing to compare with */
+        mf_json_put_null(&w, "loss");
+    else
+        mf_json_put_double(&w, "loss", r->loss);
     mf_json_open(&w, "metrics", '{');
-    for (uint32_t i = 0; i < r->metric_count; i++)
+    for (uint32_t i = 0; i < r->metric_count && !cli->predicts; i++)
         mf_json_put_double(&w, r->metric_names[i], r->metrics[i]);
     mf_json_close(&w, '}');
     if (r->has_validation) {
@@ -389,11 +390,14 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
         print_json(cli, r);
         return;
     }
-    if (cli->common.quiet)
-        return;
     char a[24], b[24], c[24], d[24];
-    printf("%s: loss %.4f", what, r->loss);
-    for (uint32_t i = 0; i < r->metric_count; i++)
+    const bool predicts = cli->predicts;
+    if (predicts) /* nothing to compare with: no loss */
+        printf("%s: %lld step%s of up to %lld samples", what, (long long)r->steps, r->steps == 1 ? "" : "s",
+               (long long)r->batch);
+    else
+        printf("%s: loss %.4f", what, r->loss);
+    for (uint32_t i = 0; i < r->metric_count && !predicts; i++)
         printf(", %s %.4f", r->metric_names[i], r->metrics[i]);
     if (r->has_validation) {
         printf("; validation loss %.4f", r->val_loss);
@@ -406,7 +410,8 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
     printf("; arena used %llu of %llu bytes", (unsigned long long)r->arena_used_bytes,
            (unsigned long long)r->arena_bytes);
     if (r->allocations_in_steps >= 0)
-        printf("; %lld allocations in %lld steps", (long long)r->allocations_in_steps, (long long)r->steps);
+        printf("; %lld allocations in %lld step%s", (long long)r->allocations_in_steps, (long long)r->steps,
+               r->steps == 1 ? "" : "s");
     printf("\ntime: %.1f ms a step, %.0f samples a second", r->step_ms, r->samples_per_second);
     if (r->pieces > 1 || r->recomputed_ops)
         printf("; %lld pieces, %u operations recomputed (%s)", (long long)r->pieces, r->recomputed_ops, r->numerics);
@@ -452,7 +457,7 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
         return status;
     memfit_train_result result;
     memfit_error err = {0};
-    const bool predicts = call == memfit_predict;
+    const bool predicts = cli.predicts = call == memfit_predict;
     o->out = predicts ? outputs : NULL;
     cli_reserve_begin();
     memfit_status done = call(o, &result, &err);
@@ -464,6 +469,7 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     }
     if (done != MEMFIT_OK)
         return cli_report(&cli.common, &err);
+    o->out = outputs;
     train_cli_print(&cli, &result, what);
     return CLI_DONE;
 }

@@ -15,6 +15,7 @@ typedef struct train_cli {
     char dim_texts[CLI_MOST_LIST][64];
     const char *dim_names[CLI_MOST_LIST];
     int64_t dim_values[CLI_MOST_LIST];
+    bool predicts;  /* there is no loss to show */
     char line[512]; /* progress */
     double last_draw;
     uint64_t limit, limit_read_us; /* in force; when it was last looked at */

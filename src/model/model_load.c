@@ -224,8 +224,7 @@ static memfit_status load_folder(loader *l, const char *path)
     st = parse_config(l, text.data, text.bytes, "config.json");
     mf_os_unmap_file(&text);
     snprintf(name, sizeof name, "%s/model.weights.h5", path);
-    if (st || l->flags & MF_LOAD_NO_WEIGHTS ||
-        mf_os_map_watched(name, &l->model->mapping, &l->model->descriptor, NULL))
+    if (st || l->flags & MF_LOAD_NO_WEIGHTS || mf_os_map_watched(name, &l->model->mapping, &l->model->descriptor, NULL))
         return st;
     return use_weights(l, l->model->mapping.data, l->model->mapping.bytes, "model.weights.h5");
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "model/initialize.h"
 
 #include <errno.h>
 #include <string.h>
@@ -75,6 +76,30 @@ typedef struct prediction {
     bool open;
 } prediction;
 
+/* NumPy's name of a type. It has none for bfloat16: those are written as float32, which holds all their values. */
+static const char *npy_type(mf_dtype dtype)
+{
+    switch (dtype) {
+    case MF_F16:
+        return "<f2";
+    case MF_F64:
+        return "<f8";
+    case MF_I32:
+        return "<i4";
+    case MF_I64:
+        return "<i8";
+    case MF_U8:
+        return "|u1";
+    case MF_BOOL:
+        return "|b1";
+    case MF_F32:
+    case MF_BF16:
+        return "<f4";
+    default:
+        return NULL;
+    }
+}
+
 /* A .npy header for all samples, padded so that the data begins at a multiple of 64. */
 static memfit_status begin_file(void *ctx, mf_trainer *t, memfit_error *err)
 {
@@ -82,14 +107,20 @@ static memfit_status begin_file(void *ctx, mf_trainer *t, memfit_error *err)
     p->trainer = t;
     if (!t->options->out)
         return MEMFIT_OK;
+    const mf_graph *g = mf_trainer_graph(t);
+    const mf_tensor *y = &g->tensors[g->outputs[0]];
+    const char *type = npy_type(y->dtype);
+    if (!type)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "outputs of type %s are not written", mf_dtype_name(y->dtype));
     memfit_status status = mf_os_out_open(&p->out, t->options->out, err);
     if (status != MEMFIT_OK)
         return status;
     p->open = true;
-    const mf_graph *g = mf_trainer_graph(t);
-    const mf_tensor *y = &g->tensors[g->outputs[0]];
+    if (g->output_count > 1)
+        mf_log_write(&t->log, MF_LOG_NOTE, "the model has %u outputs: the first is written to %s, the others are not",
+                     g->output_count, t->options->out);
     char head[256];
-    int n = snprintf(head, sizeof head, "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld,",
+    int n = snprintf(head, sizeof head, "{'descr': '%s', 'fortran_order': False, 'shape': (%lld,", type,
                      (long long)t->train_samples);
     for (uint32_t d = 1; d < y->shape.rank; d++)
         n += snprintf(head + n, sizeof head - (size_t)n, "%s %lld", d > 1 ? "," : "", (long long)y->shape.dim[d]);
@@ -102,6 +133,19 @@ static memfit_status begin_file(void *ctx, mf_trainer *t, memfit_error *err)
     return MEMFIT_OK;
 }
 
+static bool write_widened(FILE *file, const void *data, mf_dtype dtype, uint64_t count)
+{
+    float some[256];
+    for (uint64_t at = 0; at < count;) {
+        size_t n = 0;
+        for (; n < sizeof some / sizeof *some && at < count; n++, at++)
+            some[n] = (float)mf_element_get(data, dtype, at);
+        if (fwrite(some, sizeof *some, n, file) != n)
+            return false;
+    }
+    return true;
+}
+
 static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
 {
     prediction *p = ctx;
@@ -110,10 +154,11 @@ static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
     const mf_graph *g = p->trainer->plan->phases[phase].graph;
     const mf_tensor *y = &g->tensors[g->outputs[0]];
     const void *data = mf_executor_tensor(p->trainer->executor, phase, g->outputs[0]);
-    size_t bytes = mf_shape_count(&y->shape) * mf_dtype_bytes(y->dtype);
-    if (!data || y->dtype != MF_F32)
-        return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there as float32");
-    if (fwrite(data, 1, bytes, p->out.file) != bytes)
+    size_t count = mf_shape_count(&y->shape), bytes = count * mf_dtype_bytes(y->dtype);
+    if (!data)
+        return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there");
+    if (y->dtype == MF_BF16 ? !write_widened(p->out.file, data, y->dtype, count)
+                            : fwrite(data, 1, bytes, p->out.file) != bytes)
         return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged",
                        p->trainer->options->out, strerror(errno));
     return MEMFIT_OK;

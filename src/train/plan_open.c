@@ -285,8 +285,10 @@ static memfit_status use_cuda(memfit_plan *plan, const memfit_plan_options *o, m
     if (status == MEMFIT_OK)
         status = memfit_device_get_info(device, &info, err);
     memfit_device_close(device, NULL);
+    if (status == MEMFIT_NOT_FOUND && err) /* of the machine, not of a file that was named */
+        err->code = MEMFIT_DEVICE;
     if (status != MEMFIT_OK)
-        return status;
+        return status == MEMFIT_NOT_FOUND ? MEMFIT_DEVICE : status;
     const mf_card *card = mf_card_find(info.model);
     snprintf(plan->device, sizeof plan->device, "%s", info.model);
     mf_roofline_for_card(&plan->roofline, card ? card : mf_card_find("t4"));
@@ -316,6 +318,14 @@ static memfit_status use_cpu(memfit_plan *plan, const memfit_plan_options *o, me
     return set_limit(plan, o->memory, mf_os_total_memory(), mf_os_available_memory(), err);
 }
 
+/* "cuda", "gpu:1": the name of a kind of device, with a number or not. */
+static bool names_card(const char *device)
+{
+    size_t n = strncmp(device, "cuda", 4) == 0 ? 4 : strncmp(device, "gpu", 3) == 0 ? 3 : 0;
+    const char *number = device + n + 1;
+    return n && (!device[n] || (device[n] == ':' && *number && !number[strspn(number, "0123456789")]));
+}
+
 static memfit_status use_device(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
 {
     const char *device = o->device ? o->device : "cpu";
@@ -323,7 +333,7 @@ static memfit_status use_device(memfit_plan *plan, const memfit_plan_options *o,
         return use_card(plan, o, err);
     if (strcmp(device, "cpu") == 0 || strcmp(device, "host") == 0)
         return use_cpu(plan, o, err);
-    if (strncmp(device, "cuda", 4) == 0 || strncmp(device, "gpu", 3) == 0)
+    if (names_card(device))
         return use_cuda(plan, o, err);
     return mf_fail(err, MEMFIT_INVALID, "device \"%s\": cpu, cuda or cuda:I is wanted", device);
 }

@@ -51,6 +51,9 @@ for c in plan train evaluate predict explain doctor pack replay; do
     object out || fail "$c --json: not one object"
     "$MEMFIT" $c --quiet --json $a >out 2>err || fail "$c --quiet --json: exit $?"
     [ -s err ] && fail "$c --quiet --json speaks on standard error"
+    "$MEMFIT" $c --quiet $a >out 2>err || fail "$c --quiet: exit $?"
+    [ -s err ] && fail "$c --quiet speaks on standard error"
+    [ -s out ] || fail "$c --quiet: no answer"
     expect 2 "$c: an unknown option" "$MEMFIT" $c $a --bogus
     "$MEMFIT" $c $a --bogus 2>&1 | grep -q 'did you mean' && fail "$c --bogus: a name that is not near is suggested"
     "$MEMFIT" $c --json $a --bogus >out 2>err
@@ -112,6 +115,26 @@ expect 0 "evaluate --out" "$MEMFIT" evaluate "$model" --data synthetic:8 --out y
 "$MEMFIT" predict "$model" --data synthetic:8 --out z.npy --quiet
 cmp -s y.npy z.npy || fail "evaluate --out and predict --out differ"
 
+# Nothing to compare with: no loss. Outputs in other types than float32 are written as what they are, where NumPy has a name for it.
+"$MEMFIT" predict "$model" --data synthetic:8 | grep -q '^predicted: 1 step' || fail "predict shows another answer"
+"$MEMFIT" predict "$model" --data synthetic:8 --json | grep -q '"loss": null' || fail "predict has a loss"
+for p in "float32 <f4" "float16 <f2" "bfloat16 <f4"; do
+    expect 0 "predict --precision ${p% *}" "$MEMFIT" predict "$model" --data synthetic:8 --precision ${p% *} --out y.npy
+    head -c 128 y.npy | grep -aq "'descr': '${p#* }'" || fail "predict --precision ${p% *}: not ${p#* }"
+done
+
+# A device is a name with a number or not; one that is not there is no missing file.
+for d in cudax cuda: cuda:x gpu:-1 tpu; do
+    expect 2 "plan --device $d" "$MEMFIT" plan "$model" --device $d
+    expect 2 "replay --device $d" "$MEMFIT" replay "$trace" --device $d
+done
+none="env MEMFIT_LIB_CUDA=$dir/none MEMFIT_LIB_NVML=$dir/none $MEMFIT"
+expect 1 "plan on a card that is not there" $none plan "$model" --device cuda
+expect 1 "replay on a card that is not there" $none replay "$trace" --device cuda:1
+expect 1 "ps without a driver" $none ps
+expect 0 "doctor without a driver" $none doctor
+$none ps 2>&1 | grep -q 'memfit doctor' || fail "ps without a driver: no way on"
+
 # A trained file holds the optimizer's state too: evaluating in small batches once wrote it behind the arena.
 for b in 1 2 64; do
     "$MEMFIT" evaluate "$fixtures/train/mlp.keras" --data synthetic:8 --batch $b --json | grep '"loss"' >loss.$b
@@ -130,6 +153,8 @@ cat >two.json <<'END'
 END
 "$MEMFIT" evaluate two.json --data synthetic:64 --json >out 2>err || { fail "two outputs: exit $?"; cat err; }
 for m in p_accuracy q_accuracy p_AUC q_AUC; do grep -q "\"$m\": [01][.0-9]*[,}]" out || fail "two outputs: no $m between 0 and 1"; done
+
+"$MEMFIT" predict two.json --data synthetic:8 --out y.npy 2>&1 | grep -q 'has 2 outputs: the first is written' || fail "two outputs: predict says nothing of the second"
 
 # ---- what is written: a device is not replaced by a file, a link stays one, a folder is found before training ----
 mkfifo pipe; timeout 20 cat pipe >read & timeout 20 "$MEMFIT" train "$model" --data synthetic:8 --quiet --out pipe || fail "--out to a pipe: exit $?"
