@@ -36,9 +36,11 @@ static memfit_status run_nothing(fast_kernel *k, const mf_operands *o, const mf_
 {
     (void)s;
     (void)err;
-    /* A view whose bytes the planner placed elsewhere is a copy. */
-    if (k->op->kind == MF_OP_VIEW && o->in[0] != o->out[0])
-        memmove(o->out[0], o->in[0], (size_t)fast_count(fast_out(k, 0)) * mf_dtype_bytes(fast_out(k, 0)->dtype));
+    /* A view whose bytes the planner placed elsewhere is a copy; rows lie behind those before them. */
+    const mf_tensor *y = fast_out(k, 0);
+    const bool rows = k->op->kind == MF_OP_VIEW && k->op->attr.view.rows;
+    if (k->op->kind == MF_OP_VIEW && !rows && o->in[0] != o->out[0])
+        memmove(o->out[0], o->in[0], (size_t)fast_count(y) * mf_dtype_bytes(y->dtype));
     return MEMFIT_OK;
 }
 
@@ -156,6 +158,8 @@ static memfit_status run_fill(fast_kernel *k, const mf_operands *o, const mf_run
 
 const fast_rule fast_fill = {bind_fill, run_fill};
 
+enum { CAST_BLOCK = 1 << 18 };
+
 static memfit_status bind_cast(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
 {
     (void)create;
@@ -164,14 +168,33 @@ static memfit_status bind_cast(fast_kernel *k, bool create, uint64_t *workspace,
                  (from == MF_F32 && (to == MF_F16 || to == MF_BF16 || to == MF_F64 || to == MF_I32));
     if (!known)
         return fast_no(err);
+    if (fast_adds(k, 0) && to != MF_F32)
+        return fast_no(err);
     k->u.point.n = fast_count(fast_out(k, 0));
-    *workspace = 0;
+    *workspace = fast_adds(k, 0) ? (k->u.point.n < CAST_BLOCK ? k->u.point.n : CAST_BLOCK) * sizeof(float) : 0;
+    return MEMFIT_OK;
+}
+
+/* Gradients of 16-bit copies, added to a sum in float32: block by block through workspace. */
+static memfit_status run_cast_add(fast_kernel *k, const mf_operands *o, memfit_error *err)
+{
+    mf_dtype from = fast_in(k, 0)->dtype;
+    const float *block = o->workspace;
+    for (int64_t at = 0; at < k->u.point.n; at += CAST_BLOCK) {
+        int64_t n = k->u.point.n - at < CAST_BLOCK ? k->u.point.n - at : CAST_BLOCK;
+        if (!k->backend->k->cast(from, (char *)o->in[0] + (uint64_t)at * mf_dtype_bytes(from), MF_F32, o->workspace, n,
+                                 fast_threads(k)))
+            return mf_fail(err, MEMFIT_INTERNAL, "a cast without a kernel");
+        k->backend->k->sum_n(&block, 1, (float *)o->out[0] + at, n, true, fast_threads(k));
+    }
     return MEMFIT_OK;
 }
 
 static memfit_status run_cast(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
 {
     (void)s;
+    if (fast_adds(k, 0))
+        return run_cast_add(k, o, err);
     if (!k->backend->k->cast(fast_in(k, 0)->dtype, o->in[0], fast_out(k, 0)->dtype, o->out[0], k->u.point.n,
                              fast_threads(k)))
         return mf_fail(err, MEMFIT_INTERNAL, "a cast without a kernel");

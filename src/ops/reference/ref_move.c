@@ -37,15 +37,26 @@ memfit_status mf_ref_view(mf_ref_call *call, memfit_error *err)
 {
     (void)err;
     const mf_ref_arg *x = &call->in[0], *y = &call->out[0];
-    if (call->in_count > 0 && x->data != y->data && x->data) /* a view that was given bytes of its own */
-        memmove(y->data, x->data, y->count * mf_dtype_bytes(y->dtype));
+    if (call->in_count == 0 || !x->data)
+        return MEMFIT_OK;
+    const char *from = x->data;
+    if (call->op->attr.view.rows)
+        from += (uint64_t)call->op->attr.view.first * (y->count / (uint64_t)y->shape->dim[0]) * mf_dtype_bytes(y->dtype);
+    if (from != y->data) /* a view that was given bytes of its own */
+        memmove(y->data, from, y->count * mf_dtype_bytes(y->dtype));
     return MEMFIT_OK;
 }
 
+/* Takes and gives any types, so it adds for itself. */
 memfit_status mf_ref_cast(mf_ref_call *call, memfit_error *err)
 {
     (void)err;
-    mf_ref_convert(call->out[0].dtype, call->out[0].data, call->in[0].dtype, call->in[0].data, call->out[0].count);
+    const mf_ref_arg *x = &call->in[0], *y = &call->out[0];
+    for (uint64_t i = 0; call->op->accumulate && i < y->count; i++)
+        mf_ref_store(y->dtype, y->data, i, mf_ref_load(y->dtype, y->data, i) + mf_ref_load(x->dtype, x->data, i));
+    if (call->op->accumulate)
+        return MEMFIT_OK;
+    mf_ref_convert(y->dtype, y->data, x->dtype, x->data, y->count);
     return MEMFIT_OK;
 }
 
