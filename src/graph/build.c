@@ -216,6 +216,7 @@ static mf_op *new_op(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_t
     *op = (mf_op){.kind = kind,
                   .phase = b->phase,
                   .when = b->when,
+                  .chunked = b->chunked,
                   .layer = b->layer,
                   .in = ids,
                   .out = ids + in_count,
@@ -257,6 +258,11 @@ static bool make_outputs(mf_build *b, mf_op *op, mf_typed *types)
         if (op->kind == MF_OP_VIEW) {
             g->tensors[op->out[i]].variable = g->tensors[op->in[0]].variable;
             g->tensors[op->out[i]].offset = g->tensors[op->in[0]].offset;
+            if (op->attr.view.rows) {
+                mf_shape row = types[i].shape;
+                row.dim[0] = op->attr.view.first;
+                g->tensors[op->out[i]].offset += mf_shape_count(&row) * mf_dtype_bytes(types[i].dtype);
+            }
         }
     }
     return true;

@@ -23,11 +23,13 @@ typedef struct mf_build {
     mf_graph *graph;
     memfit_error *err;
     memfit_status status;
-    uint32_t layer;    /* owner of what is appended now */
-    uint8_t phase;     /* mf_op_phase of what is appended now */
-    uint8_t when;      /* mf_when */
-    memfit_kind kind;  /* of the storages made now: ACTIVATIONS, or GRADIENTS in the backward pass */
-    uint32_t next_key; /* of the next random layer */
+    uint32_t layer;        /* owner of what is appended now */
+    uint8_t phase;         /* mf_op_phase of what is appended now */
+    uint8_t when;          /* mf_when */
+    memfit_kind kind;      /* of the storages made now: ACTIVATIONS, or GRADIENTS in the backward pass */
+    uint32_t next_key;     /* of the next random layer */
+    bool chunked;          /* what is appended now belongs to the loop over chunks */
+    struct mf_head *heads; /* last layers whose losses are not appended yet (chunk.h) */
     bool plain; /* backward keeps what each forward operation's own gradient reads; else less, for the same bits */
 } mf_build;
 
@@ -59,6 +61,8 @@ uint32_t mf_g_use(mf_build *b, uint32_t variable);
 /* ---- structure ---- */
 uint32_t mf_g_input(mf_build *b, const char *name, mf_dtype dtype, mf_shape shape);
 uint32_t mf_g_view(mf_build *b, uint32_t x, mf_shape shape);
+/* Rows `first` to first + count - 1 of the first axis, where they lie. */
+uint32_t mf_g_rows(mf_build *b, uint32_t x, int64_t first, int64_t count);
 uint32_t mf_g_cast(mf_build *b, uint32_t x, mf_dtype dtype);
 uint32_t mf_g_fill(mf_build *b, mf_dtype dtype, mf_shape shape, double value);
 /* An existing variable's tensor set to a value. */

@@ -41,6 +41,16 @@ uint32_t mf_g_view(mf_build *b, uint32_t x, mf_shape shape)
     return shaped(b, MF_OP_VIEW, NULL, 1, &x, t->dtype, shape);
 }
 
+uint32_t mf_g_rows(mf_build *b, uint32_t x, int64_t first, int64_t count)
+{
+    const mf_tensor *t = mf_g_tensor(b, x);
+    if (!t || (t->shape.rank && first == 0 && count == t->shape.dim[0]))
+        return x;
+    mf_shape shape = t->shape;
+    shape.dim[0] = count;
+    return shaped(b, MF_OP_VIEW, &(mf_attr){.view = {true, first}}, 1, &x, t->dtype, shape);
+}
+
 uint32_t mf_g_cast(mf_build *b, uint32_t x, mf_dtype dtype)
 {
     const mf_tensor *t = mf_g_tensor(b, x);

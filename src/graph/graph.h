@@ -19,7 +19,11 @@
  * With `accumulate`, parameter gradients are variables (kind GRADIENTS): operations that produce them carry
  * op.accumulate = true: outputs that lie in a variable are added to (output += result), all others are overwritten.
  * FILL operations with when = FIRST_PIECE clear them, and updates have when = LAST_PIECE. A graph without pieces runs
- * both: one piece is the first and the last. Only kinds whose row says `accumulates` carry the flag.
+ * both: one piece is the first and the last. Only kinds whose row says `accumulates` carry the flag. On a kind with one
+ * output the flag adds to that output wherever it lies: sums over chunks of rows (chunk.h).
+ *
+ * A VIEW with attr.view.rows is some of its input's rows (first axis), at an offset in the same storage. Operations
+ * that write one write a part of a storage: FILL has written all of it before.
  *
  * Variables not used in a graph (slots when predicting, gradients without accumulation) are in the list all the same,
  * with tensor == MF_NONE: they have a number, a type and a shape, and no bytes there.
@@ -64,7 +68,7 @@
 #define MF_OP_LIST(X)                                                                                                  \
     /* structure */                                                                                                    \
     X(INPUT, "input", "-> x (model input or target; filled by the executor)")                                          \
-    X(VIEW, "view", "x -> y (same storage, another shape)")                                                            \
+    X(VIEW, "view", "x -> y (same storage, another shape, or some of its rows)")                                       \
     X(CAST, "cast", "x -> y")                                                                                          \
     X(FILL, "fill", "-> y (constant attr.fill.value)")                                                                 \
     X(TRANSPOSE, "transpose", "x -> y")                                                                                \
@@ -241,6 +245,10 @@ typedef struct mf_metric_attr {
 typedef union mf_attr {
     mf_window window;
     struct {
+        bool rows; /* y is x's rows from `first` on; else all of x */
+        int64_t first;
+    } view;
+    struct {
         bool trans_a, trans_b;
         double scale; /* of the product; 1 normally */
     } matmul;
@@ -319,6 +327,9 @@ typedef union mf_attr {
         uint32_t axis;
         uint32_t reduction; /* 0 sum / elements of the whole batch, 1 sum, 2 sum / sum of the batch's sample weights */
         bool balanced;      /* focal: alpha weighs the classes */
+        /* A chunk of a batch's rows: the rows a sample has, and which row of the batch is the first here. 0: the whole
+         * batch, whose shape says it. */
+        int64_t rows_per_sample, first_row;
     } loss;
     mf_metric_attr metric;
     struct {
@@ -350,6 +361,7 @@ typedef struct mf_op {
     uint8_t phase;      /* mf_op_phase */
     uint8_t when;       /* mf_when */
     bool accumulate;    /* outputs are added to, not overwritten */
+    bool chunked;       /* part of the loop over chunks of rows (chunk.h): those keep their order */
     uint32_t layer;     /* index into graph->layers */
     uint32_t *in, *out; /* tensor ids; MF_NONE for an absent optional one */
     uint32_t in_count, out_count;
@@ -468,6 +480,12 @@ typedef struct mf_graph {
     bool uses_batch_norm;  /* trainable BatchNormalization, or a masked loss: pieces change the mathematics */
     bool needs_loss_scale; /* mixed_float16 */
     bool global_clip;
+    /* The last layer and its loss, chunk.h: the bytes of the logits that chunks divide (0: there is no such end, and
+     * whole_why says why not), how many rows they have, and in how many chunks they are here (1: whole). */
+    uint64_t logits_bytes;
+    int64_t logits_rows;
+    uint32_t chunks;
+    const char *whole_why;
     uint32_t accumulation_steps; /* Keras's gradient_accumulation_steps, 0 without: that many steps make one update, and
                                     `accumulate` is then always set in training; CHECK_FINITE divides by it too */
     uint32_t

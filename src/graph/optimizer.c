@@ -10,7 +10,7 @@
 #include "graph/optimizer.h"
 
 #include "base/error.h"
-#include "graph/gradient.h"
+#include "graph/chunk.h"
 
 #include <string.h>
 #include <strings.h>
@@ -469,6 +469,7 @@ void mf_optimizer_step(mf_build *b, const mf_optimizer_settings *settings)
     }
     if (g->accumulate)
         use_accumulators(&s, &w);
+    mf_heads_append(b, &w);
     w.after = after_op;
     w.ctx = &s;
     mf_backward_run(&w);

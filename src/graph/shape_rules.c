@@ -77,7 +77,16 @@ memfit_status mf_shape_view(mf_typing *t)
     const mf_tensor *x = mf_rule_in(t, 0);
     if (!x || !given(t))
         return mf_rule_bad(t, "needs an operand and a shape");
-    if (mf_shape_count(&x->shape) != mf_shape_count(&t->out[0].shape)) {
+    const mf_shape *y = &t->out[0].shape;
+    bool fits = mf_shape_count(&x->shape) == mf_shape_count(y);
+    if (t->op->attr.view.rows) {
+        int64_t first = t->op->attr.view.first;
+        fits = y->rank == x->shape.rank && y->rank && first >= 0 && y->dim[0] >= 0 && first <= x->shape.dim[0] &&
+               y->dim[0] <= x->shape.dim[0] - first;
+        for (uint32_t i = 1; fits && i < y->rank; i++)
+            fits = y->dim[i] == x->shape.dim[i];
+    }
+    if (!fits) {
         char a[128], b[128];
         return mf_rule_bad(t, "%s cannot be seen as %s", mf_shape_format(&x->shape, a, sizeof a),
                            mf_shape_format(&t->out[0].shape, b, sizeof b));

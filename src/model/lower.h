@@ -25,6 +25,8 @@ typedef struct mf_lower_options {
     const mf_assumption *assumptions;
     uint32_t assumption_count;
     bool sample_weights; /* targets come with weights */
+    uint32_t chunks;     /* the last layer and a softmax cross-entropy behind it in so many chunks of rows, where that
+                            can be (graph->chunks says); 0 or 1: whole */
     bool plain;          /* a yardstick: nothing merged, backward keeps what plain gradients read (build.h) */
     mf_dtype
         input_dtype; /* of the data as it arrives (uint8 stays uint8 until used); MF_DTYPE_COUNT: the model's own */

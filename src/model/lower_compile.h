@@ -2,6 +2,7 @@
 #ifndef MF_MODEL_LOWER_COMPILE_H
 #define MF_MODEL_LOWER_COMPILE_H
 
+#include "graph/chunk.h"
 #include "model/lower_inner.h"
 
 /* Lower case without underscores: "MeanSquaredError" and "mean_squared_error" become one. */
@@ -16,6 +17,10 @@ void mf_lower_metric_variables(mf_lowering *lo, uint32_t output, mf_loss loss);
 /* mask: one number a row, for predictions that have one; else MF_NONE. */
 void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32_t target, uint32_t weights,
                          uint32_t mask);
+
+/* The same operands, for a loop over chunks of rows to append. */
+void mf_lower_head_metrics(mf_lowering *lo, uint32_t output, uint32_t target, uint32_t weights, uint32_t mask,
+                           mf_head *head);
 
 /* lower_optimizer.c: reads settings, numbers the variables; false when the optimizer is not known (failed, if needed).
  */

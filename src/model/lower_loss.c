@@ -323,6 +323,74 @@ static uint32_t without_ignored(mf_lowering *lo, double ignored, uint32_t *targe
     return mask == MF_NONE ? valid : mf_g_binary(b, MF_MUL, mask, valid);
 }
 
+/* ---- chunks ---- */
+
+/* Weights with one number for each of so many rows. */
+static uint32_t by_row(mf_build *b, uint32_t weights, int64_t rows)
+{
+    mf_shape shape = mf_g_shape(b, weights);
+    int64_t count = (int64_t)mf_shape_count(&shape);
+    if (weights == MF_NONE || count < 1)
+        return MF_NONE;
+    uint32_t each = mf_g_view(b, weights, mf_shape2(count, 1));
+    return mf_g_view(b, mf_g_broadcast(b, each, mf_shape2(count, rows / count), 1), mf_shape1(rows));
+}
+
+static uint32_t target_rows(mf_build *b, uint32_t target, int64_t rows)
+{
+    mf_shape shape = mf_g_shape(b, target);
+    int64_t count = (int64_t)mf_shape_count(&shape);
+    return mf_g_view(b, target, count == rows ? mf_shape1(rows) : mf_shape2(rows, count / rows));
+}
+
+/* Can the last layer and this loss run in chunks? Notes what there is to gain. */
+static bool find_head(mf_lowering *lo, uint32_t operand, uint32_t pred, mf_loss loss, mf_head *head)
+{
+    mf_graph *g = lo->b.graph;
+    const char *why = "the loss is not a softmax cross-entropy";
+    bool soft = loss == MF_LOSS_CCE_LOGITS || loss == MF_LOSS_SCCE_LOGITS;
+    if (!mf_build_ok(&lo->b) || !soft || !mf_head_find(&lo->b, operand, pred, head, &why)) {
+        g->whole_why = why;
+        return false;
+    }
+    const mf_shape *shape = &g->tensors[operand].shape;
+    uint64_t count = mf_shape_count(shape), bytes = count * mf_dtype_bytes(g->tensors[operand].dtype);
+    if (bytes > g->logits_bytes) {
+        g->logits_bytes = bytes;
+        g->logits_rows = (int64_t)count / shape->dim[shape->rank - 1];
+    }
+    return true;
+}
+
+/* The loss and the metrics of an output by chunks of rows, if that is asked for; `in` are the operands of LOSS. */
+static bool lower_in_chunks(mf_lowering *lo, uint32_t output, uint32_t pred, const mf_attr *with, const uint32_t *in,
+                            uint32_t target, uint32_t weights, uint32_t mask)
+{
+    mf_build *b = &lo->b;
+    mf_head head;
+    if (!find_head(lo, in[0], pred, with->loss.function, &head))
+        return false;
+    mf_shape x = mf_g_shape(b, head.x), shape = mf_g_shape(b, in[0]);
+    int64_t rows = (int64_t)mf_shape_count(&shape) / shape.dim[shape.rank - 1], each;
+    head.chunks = lo->options->chunks;
+    uint32_t chunks = mf_head_chunks(rows, head.chunks, &each);
+    if (chunks < 2 || (int64_t)mf_shape_count(&x) / x.dim[x.rank - 1] != rows)
+        return false;
+    if (chunks > b->graph->chunks)
+        b->graph->chunks = chunks;
+    head.x = mf_g_view(b, head.x, mf_shape2(rows, x.dim[x.rank - 1]));
+    head.loss = *with;
+    head.loss.loss.rows_per_sample = rows / b->graph->batch;
+    head.target = target_rows(b, in[1], rows);
+    head.weights = by_row(b, in[2], rows);
+    head.loss_tensor = in[3];
+    mf_lower_head_metrics(lo, output, target_rows(b, target, rows), by_row(b, weights, rows), by_row(b, mask, rows),
+                          &head);
+    if (mf_build_ok(b))
+        mf_head_add(b, &head);
+    return true;
+}
+
 static void lower_output(mf_lowering *lo, uint32_t output, const chosen *choice)
 {
     mf_build *b = &lo->b;
@@ -337,6 +405,8 @@ static void lower_output(mf_lowering *lo, uint32_t output, const chosen *choice)
     if (choice->ignores)
         rows = without_ignored(lo, choice->ignored, &counted, mask);
     uint32_t in[4] = {operand, counted, masked_weights(lo, rows, weights, with.loss.reduction), loss};
+    if (lower_in_chunks(lo, output, pred, &with, in, target, weights, mask))
+        return;
     mf_g_op_in_place(b, MF_OP_LOSS, &with, 4, in, 1, &loss);
     mf_lower_metric_ops(lo, output, pred, target, weights, mask);
 }
@@ -352,6 +422,7 @@ void mf_lower_compile(mf_lowering *lo)
     }
     b->layer = 0;
     b->phase = MF_LOSS_PHASE;
+    g->chunks = 1;
     loss_variable(lo);
     bool any = false;
     for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
@@ -376,8 +447,10 @@ void mf_lower_compile(mf_lowering *lo)
         if (choices[i].found)
             lower_output(lo, i, &choices[i]);
     mf_activity_losses(lo);
-    if (g->mode == MF_MODE_TRAIN && train)
+    if (g->mode == MF_MODE_TRAIN && train) {
         mf_optimizer_step(b, &settings);
-    else
+    } else {
+        mf_heads_append(b, NULL);
         mf_regularizer_losses(b);
+    }
 }

@@ -131,6 +131,35 @@ void mf_lower_metric_variables(mf_lowering *lo, uint32_t output, mf_loss loss)
     metrics_of(lo, mf_json_get(lo->root->compile, "weighted_metrics"), output, loss, true);
 }
 
+static bool is_state(const mf_lowering *lo, uint32_t variable, uint32_t output)
+{
+    const mf_variable *v = &lo->b.graph->variables[variable];
+    return v->role == MF_VAR_METRIC && v->metric.output == output;
+}
+
+void mf_lower_head_metrics(mf_lowering *lo, uint32_t output, uint32_t target, uint32_t weights, uint32_t mask,
+                           mf_head *head)
+{
+    mf_build *b = &lo->b;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < b->graph->variable_count; i++)
+        count += is_state(lo, i, output);
+    head->metrics = MF_NEW_ARRAY(&b->graph->arena, mf_head_metric, count + 1);
+    if (!head->metrics) {
+        mf_build_fail(b, MEMFIT_NO_HOST_MEMORY, "no host memory for the metrics");
+        return;
+    }
+    for (uint32_t i = 0; i < b->graph->variable_count && mf_build_ok(b); i++)
+        if (is_state(lo, i, output)) {
+            mf_attr attr = {.metric = b->graph->variables[i].metric};
+            head->metrics[head->metric_count++] =
+                (mf_head_metric){.attr = attr,
+                                 .target = target,
+                                 .weights = attr.metric.weighted && weights != MF_NONE ? weights : mask,
+                                 .state = mf_g_use(b, i)};
+        }
+}
+
 void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32_t target, uint32_t weights,
                          uint32_t mask)
 {
@@ -138,7 +167,7 @@ void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32
     uint32_t seen = MF_NONE;
     for (uint32_t i = 0; i < b->graph->variable_count && mf_build_ok(b); i++) {
         const mf_variable *v = &b->graph->variables[i];
-        if (v->role != MF_VAR_METRIC || v->metric.output != output)
+        if (!is_state(lo, i, output))
             continue;
         mf_attr attr = {.metric = v->metric};
         if (seen == MF_NONE)

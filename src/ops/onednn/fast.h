@@ -99,11 +99,11 @@ static inline int64_t fast_count(const mf_tensor *t)
 {
     return (int64_t)mf_shape_count(&t->shape);
 }
-/* Output i is added to: the flag, and it lies in a variable. */
+/* Output i is added to: the flag, and it lies in a variable or is the only one. */
 static inline bool fast_adds(const fast_kernel *k, uint32_t i)
 {
     const mf_tensor *t = fast_out(k, i);
-    return k->op->accumulate && t && k->graph->storages[t->storage].variable != MF_NONE;
+    return k->op->accumulate && t && (k->op->out_count == 1 || k->graph->storages[t->storage].variable != MF_NONE);
 }
 static inline int fast_threads(const fast_kernel *k)
 {

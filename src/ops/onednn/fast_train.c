@@ -33,7 +33,7 @@ static memfit_status bind_loss(fast_kernel *k, bool create, uint64_t *workspace,
                                  .delta = k->op->attr.loss.delta,
                                  .label_smoothing = k->op->attr.loss.label_smoothing,
                                  .target_type = t->dtype};
-    k->u.loss.rows_per_sample = rows / s->dim[0];
+    k->u.loss.rows_per_sample = k->op->attr.loss.rows_per_sample ? k->op->attr.loss.rows_per_sample : rows / s->dim[0];
     *workspace = 0;
     return MEMFIT_OK;
 }

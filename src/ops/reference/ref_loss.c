@@ -16,6 +16,14 @@ static bool is_sparse(mf_loss function)
     return function == MF_LOSS_SCCE || function == MF_LOSS_SCCE_LOGITS;
 }
 
+/* How many values a sample has: by the shape, unless this is a chunk of a batch's rows. */
+static int64_t rows_per_sample(const mf_ref_call *call)
+{
+    const mf_shape *shape = call->in[0].shape;
+    int64_t stated = call->op->attr.loss.rows_per_sample;
+    return stated ? stated : shape->rank > 1 ? mf_ref_span(shape, 1, shape->rank - 1) : 1;
+}
+
 static memfit_status loss_walk(mf_ref_call *call, mf_dtype dtype, double factor, void *slope, double *value,
                                memfit_error *err)
 {
@@ -57,7 +65,8 @@ static memfit_status loss_walk(mf_ref_call *call, mf_dtype dtype, double factor,
             if (row.label < 0 || row.label >= row.n)
                 return mf_fail(err, MEMFIT_INVALID, "label %lld of sample %lld: the model has classes 0 to %lld",
                                (long long)row.label,
-                               (long long)(call->scalars->first_sample + (uint64_t)(i / (rows / pred->shape->dim[0]))),
+                               (long long)(call->scalars->first_sample +
+                                           (uint64_t)((attr->loss.first_row + i) / rows_per_sample(call))),
                                (long long)row.n - 1);
         }
         *value += w * mf_loss_row_value(&row);
@@ -69,9 +78,7 @@ static memfit_status loss_walk(mf_ref_call *call, mf_dtype dtype, double factor,
 static double loss_factor(const mf_ref_call *call)
 {
     const mf_attr *attr = &call->op->attr;
-    const mf_shape *shape = call->in[0].shape;
-    double rows_per_sample = shape->rank > 1 ? (double)mf_ref_span(shape, 1, shape->rank - 1) : 1;
-    double divisor = attr->loss.reduction == 0   ? call->scalars->batch_samples * rows_per_sample
+    double divisor = attr->loss.reduction == 0   ? call->scalars->batch_samples * (double)rows_per_sample(call)
                      : attr->loss.reduction == 2 ? call->scalars->weight_sum
                                                  : 1;
     return divisor == 0 ? 0 : attr->loss.weight / divisor;

@@ -41,7 +41,8 @@ memfit_status mf_ref_view(mf_ref_call *call, memfit_error *err)
         return MEMFIT_OK;
     const char *from = x->data;
     if (call->op->attr.view.rows)
-        from += (uint64_t)call->op->attr.view.first * (y->count / (uint64_t)y->shape->dim[0]) * mf_dtype_bytes(y->dtype);
+        from +=
+            (uint64_t)call->op->attr.view.first * (y->count / (uint64_t)y->shape->dim[0]) * mf_dtype_bytes(y->dtype);
     if (from != y->data) /* a view that was given bytes of its own */
         memmove(y->data, from, y->count * mf_dtype_bytes(y->dtype));
     return MEMFIT_OK;

@@ -59,11 +59,13 @@ static uint64_t copy_bytes(const mf_graph *graph, uint32_t tensor, mf_dtype comp
     return align64(mf_shape_count(&t->shape) * mf_dtype_bytes(compute));
 }
 
-/* Outputs that lie in a variable are added to. */
+/* Outputs that lie in a variable are added to, and those of kinds with one. */
 static bool is_added(const mf_graph *graph, const mf_op *op, uint32_t output)
 {
     if (!op->accumulate || op->out[output] == MF_NONE)
         return false;
+    if (op->out_count == 1)
+        return true;
     const mf_tensor *t = &graph->tensors[op->out[output]];
     return t->variable != MF_NONE || graph->storages[t->storage].variable != MF_NONE;
 }

@@ -1,0 +1,336 @@
+/*
+ * test_ops_chunks.c: the last layer and its loss in chunks of rows are the last layer and its loss. For every form of
+ * such an end (Dense or EinsumDense, with and without bias, softmax or logits, labels or distributions, smoothing,
+ * ignored labels, masks, sample weights, sums and means, frozen parts, one or many rows a sample, chunks that do not
+ * divide the rows) loss, metrics, gradients and updated parameters agree with the whole to 1e-12 in double on the
+ * reference operations, and gradients norm-wise to 1e-5 in float on the fast ones; under mixed precision to what its
+ * 16 bits resolve. With pieces on top: to the same.
+ */
+#include "test.h"
+
+#include "base/philox.h"
+#include "model/lower.h"
+#include "ops/interpret.h"
+
+#include <math.h>
+
+enum { BATCH = 6, STEPS = 9, WORDS = 11, CLASSES = 13, CHUNKS = 4 };
+
+static mf_backend *backend;
+static bool in_double;
+
+typedef struct variant {
+    const char *name, *body, *end, *loss;
+    const char *policy; /* NULL: float32 */
+    bool weights;
+} variant;
+
+#define LAYER(cls, name, rest)                                                                                         \
+    "{\"module\":\"keras.layers\",\"class_name\":\"" cls "\",\"config\":{\"name\":\"" name "\"" rest "}}"
+#define TOKENS                                                                                                         \
+    LAYER("InputLayer", "in", ",\"batch_shape\":[null,9],\"dtype\":\"int32\"")                                         \
+    "," LAYER("Embedding", "words", ",\"input_dim\":11,\"output_dim\":5")
+#define MASKED                                                                                                         \
+    LAYER("InputLayer", "in", ",\"batch_shape\":[null,9],\"dtype\":\"int32\"")                                         \
+    "," LAYER("Embedding", "words", ",\"input_dim\":11,\"output_dim\":5,\"mask_zero\":true")
+#define FROZEN                                                                                                         \
+    LAYER("InputLayer", "in", ",\"batch_shape\":[null,9],\"dtype\":\"int32\"")                                         \
+    "," LAYER("Embedding", "words", ",\"input_dim\":11,\"output_dim\":5,\"trainable\":false")
+#define HIDDEN  "," LAYER("Dense", "hidden", ",\"units\":7,\"activation\":\"relu\"")
+#define ROWS    LAYER("InputLayer", "in", ",\"batch_shape\":[null,9]") HIDDEN
+#define SOFTMAX LAYER("Dense", "end", ",\"units\":13,\"activation\":\"softmax\"")
+#define LOGITS  LAYER("Dense", "end", ",\"units\":13")
+#define NO_BIAS LAYER("Dense", "end", ",\"units\":13,\"activation\":\"softmax\",\"use_bias\":false")
+#define FIXED   LAYER("Dense", "end", ",\"units\":13,\"activation\":\"softmax\",\"trainable\":false")
+#define APART   LOGITS "," LAYER("Activation", "soft", ",\"activation\":\"softmax\"")
+#define EINSUM                                                                                                         \
+    LAYER("EinsumDense", "end", ",\"equation\":\"abc,cd->abd\",\"output_shape\":[null,13],\"bias_axes\":\"d\"")
+#define SPARSE     "\"sparse_categorical_crossentropy\""
+#define DENSE      "\"categorical_crossentropy\""
+#define OF(cls, c) "{\"class_name\":\"" cls "\",\"config\":{" c "}}"
+
+static const variant variants[] = {
+    {"softmax", TOKENS HIDDEN, SOFTMAX, SPARSE, NULL, false},
+    {"softmax, weights", TOKENS HIDDEN, SOFTMAX, SPARSE, NULL, true},
+    {"logits", TOKENS HIDDEN, LOGITS, OF("SparseCategoricalCrossentropy", "\"from_logits\":true"), NULL, true},
+    {"apart", TOKENS HIDDEN, APART, SPARSE, NULL, false},
+    {"no bias", TOKENS HIDDEN, NO_BIAS, SPARSE, NULL, false},
+    {"einsum", TOKENS HIDDEN, EINSUM, OF("SparseCategoricalCrossentropy", "\"from_logits\":true"), NULL, true},
+    {"distributions", TOKENS HIDDEN, SOFTMAX, DENSE, NULL, true},
+    {"smoothed", TOKENS HIDDEN, SOFTMAX, OF("CategoricalCrossentropy", "\"label_smoothing\":0.1"), NULL, false},
+    {"sum", TOKENS HIDDEN, SOFTMAX, OF("SparseCategoricalCrossentropy", "\"reduction\":\"sum\""), NULL, true},
+    {"weighted mean", TOKENS HIDDEN, SOFTMAX,
+     OF("SparseCategoricalCrossentropy", "\"reduction\":\"mean_with_sample_weight\""), NULL, true},
+    {"ignored", TOKENS HIDDEN, SOFTMAX, OF("SparseCategoricalCrossentropy", "\"ignore_class\":3"), NULL, true},
+    {"masked", MASKED HIDDEN, SOFTMAX, SPARSE, NULL, true},
+    {"masked, ignored", MASKED HIDDEN, SOFTMAX, OF("SparseCategoricalCrossentropy", "\"ignore_class\":3"), NULL, true},
+    {"frozen body", FROZEN, SOFTMAX, SPARSE, NULL, false},
+    {"frozen end", TOKENS HIDDEN, FIXED, SPARSE, NULL, false},
+    {"one row each", ROWS, SOFTMAX, SPARSE, NULL, true},
+    {"bfloat16", TOKENS HIDDEN, SOFTMAX, SPARSE, "mixed_bfloat16", true},
+    {"float16", TOKENS HIDDEN, SOFTMAX, SPARSE, "mixed_float16", false},
+};
+
+typedef struct running {
+    mf_graph *graph;
+    mf_interpreter *it;
+} running;
+
+static double draw(uint32_t stream, uint64_t i)
+{
+    uint32_t words[4];
+    mf_philox(5, stream, 0, i, 0, words);
+    return words[0] / 4294967296.0;
+}
+
+/* The text must outlive the model. */
+static mf_model *load(const variant *v)
+{
+    static char text[4096];
+    snprintf(text, sizeof text,
+             "{\"module\":\"keras\",\"class_name\":\"Sequential\",\"keras_version\":\"3.8.0\",\"config\":{\"name\":"
+             "\"m\",\"layers\":[%s,%s]},"
+             "\"compile_config\":{\"optimizer\":{\"class_name\":\"SGD\",\"config\":{\"momentum\":0.9}},\"loss\":%s,"
+             "\"metrics\":[\"accuracy\"],\"weighted_metrics\":[\"%s\"]}}",
+             v->body, v->end, v->loss,
+             strstr(v->loss, "parse") ? "sparse_top_k_categorical_accuracy" : "top_k_categorical_accuracy");
+    mf_model *model;
+    memfit_error err = {0};
+    assert_ok(mf_model_load_bytes(NULL, text, strlen(text), 0, &model, &err), err);
+    return model;
+}
+
+static void put(mf_dtype dtype, void *data, uint64_t i, double value)
+{
+    if (dtype == MF_F64)
+        ((double *)data)[i] = value;
+    else if (dtype == MF_F32)
+        ((float *)data)[i] = (float)value;
+    else
+        ((int32_t *)data)[i] = (int32_t)value;
+}
+
+static double get(const running *r, uint32_t tensor, uint64_t i)
+{
+    const void *data = mf_interpret_data(r->it, tensor);
+    return r->graph->tensors[tensor].dtype == MF_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+
+/* What sample n, value i of a feed is: whole numbers for words and labels, else 0 to 1. */
+static double fed(const mf_graph *g, uint32_t feed, uint64_t i)
+{
+    const mf_feed *f = &g->feeds[feed];
+    double u = draw(100 + f->role, i);
+    if (g->tensors[f->tensor].dtype == MF_I32)
+        return floor(u * (f->role ? CLASSES : WORDS));
+    return f->role == 2 ? 2 * u : f->role == 1 ? u / CLASSES * 2 : u - 0.5;
+}
+
+static running begin(const mf_model *model, const variant *v, int64_t batch, bool accumulate, uint32_t chunks,
+                     mf_mode mode)
+{
+    memfit_error err = {0};
+    running r = {0};
+    mf_lower_options options = {.mode = mode,
+                                .batch = batch,
+                                .accumulate = accumulate,
+                                .precision = v->policy,
+                                .sample_weights = v->weights,
+                                .chunks = chunks,
+                                .input_dtype = MF_DTYPE_COUNT};
+    assert_ok(mf_lower(NULL, model, &options, &r.graph, &err), err);
+    if (in_double)
+        mf_graph_widen(r.graph);
+    assert_ok(mf_graph_check(r.graph, &err), err);
+    assert_ok(mf_interpret_create(NULL, r.graph, backend, &r.it, &err), err);
+    assert_ok(mf_interpret_start(r.it, &err), err);
+    for (uint32_t i = 0; i < r.graph->variable_count; i++) {
+        const mf_variable *var = &r.graph->variables[i];
+        if (var->role == MF_VAR_PARAMETER && var->tensor != MF_NONE)
+            for (uint64_t k = 0; k < mf_shape_count(&var->shape); k++)
+                put(var->dtype, mf_interpret_data(r.it, var->tensor), k, draw(i, k) - 0.5);
+    }
+    return r;
+}
+
+static void step(running *r, int64_t pieces)
+{
+    memfit_error err = {0};
+    mf_graph *g = r->graph;
+    mf_run_scalars s = mf_interpret_scalars(g, 0.1);
+    s.batch_samples = (double)(g->batch * pieces);
+    s.weight_sum = s.batch_samples;
+    s.loss_scale = g->needs_loss_scale ? 64 : 1;
+    for (uint32_t f = 0; f < g->feed_count; f++)
+        if (g->feeds[f].role == 2) {
+            s.weight_sum = 0;
+            for (int64_t i = 0; i < g->batch * pieces; i++)
+                s.weight_sum += fed(g, f, (uint64_t)i);
+        }
+    for (int64_t p = 0; p < pieces; p++) {
+        s.first_sample = (uint64_t)(p * g->batch);
+        for (uint32_t f = 0; f < g->feed_count; f++) {
+            const mf_tensor *t = &g->tensors[g->feeds[f].tensor];
+            uint64_t count = mf_shape_count(&t->shape);
+            for (uint64_t i = 0; i < count; i++)
+                put(t->dtype, mf_interpret_data(r->it, g->feeds[f].tensor), i, fed(g, f, (uint64_t)p * count + i));
+        }
+        assert_ok(mf_interpret_run(r->it, &s, p == 0, p == pieces - 1, &err), err);
+    }
+}
+
+static void end(running *r)
+{
+    mf_interpret_destroy(r->it);
+    mf_graph_destroy(r->graph);
+}
+
+/* Largest ||a - b|| / ||b|| over the variables of a role. */
+static double apart(const variant *v, const running *a, const running *b)
+{
+    double worst = 0, all = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < a->graph->variable_count; i++) {
+            const mf_variable *x = &a->graph->variables[i], *y = &b->graph->variables[i];
+            assert_int_equal(x->tensor == MF_NONE, y->tensor == MF_NONE);
+            if (x->tensor == MF_NONE || (a->graph->tensors[x->tensor].dtype != MF_F32 && !in_double))
+                continue;
+            double error = 0, norm = 0;
+            for (uint64_t k = 0; k < mf_shape_count(&x->shape); k++) {
+                double p = get(a, x->tensor, k), q = get(b, y->tensor, k);
+                error += (p - q) * (p - q);
+                norm += q * q;
+            }
+            if (pass == 0) {
+                all += x->role == MF_VAR_GRADIENT ? norm : 0;
+                continue;
+            }
+            double floor = in_double ? 1e-10 : x->role == MF_VAR_GRADIENT ? 1e-2 * sqrt(all) : 1e-6;
+            double d = sqrt(error) / fmax(sqrt(norm), floor);
+            if (!(d <= (in_double ? 1e-12 : v->policy ? 2e-2 : 1e-5)))
+                fail_msg("%s: %s differs by %g", v->name, x->name, d);
+            worst = d > worst ? d : worst;
+        }
+    return worst;
+}
+
+static bool has_chunks(const variant *v, const mf_graph *g)
+{
+    uint64_t most = 0; /* no storage has room for all logits */
+    for (uint32_t s = 0; s < g->storage_count; s++)
+        if (g->storages[s].variable == MF_NONE && g->storages[s].kind != MEMFIT_KIND_INPUTS)
+            most = g->storages[s].bytes > most ? g->storages[s].bytes : most;
+    return g->chunks > 1 && (v->policy || most < (uint64_t)g->logits_rows * CLASSES * (in_double ? 8 : 4));
+}
+
+static void chunks_are_the_whole(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        const variant *v = &variants[i];
+        mf_model *model = load(v);
+        bool one_row = strcmp(v->name, "one row each") == 0;
+        int64_t batch = one_row ? BATCH * STEPS : BATCH;
+        for (uint32_t chunks = 2; chunks <= CHUNKS; chunks += 2)
+            for (int accumulate = 0; accumulate < 2; accumulate++) {
+                running whole = begin(model, v, batch, accumulate, 1, MF_MODE_TRAIN);
+                running parts = begin(model, v, batch, accumulate, chunks, MF_MODE_TRAIN);
+                assert_int_equal(whole.graph->chunks, 1);
+                assert_int_equal(parts.graph->chunks, chunks);
+                assert_true(parts.graph->logits_bytes >= (uint64_t)BATCH * STEPS * CLASSES * 4);
+                assert_true(has_chunks(v, parts.graph));
+                step(&whole, 1);
+                step(&parts, 1);
+                double d = apart(v, &parts, &whole);
+                worst = d > worst && !v->policy ? d : worst;
+                end(&whole);
+                end(&parts);
+            }
+        running whole = begin(model, v, batch, false, 1, MF_MODE_EVALUATE);
+        running parts = begin(model, v, batch, false, CHUNKS, MF_MODE_EVALUATE);
+        assert_int_equal(parts.graph->chunks, CHUNKS);
+        step(&whole, 1);
+        step(&parts, 1);
+        apart(v, &parts, &whole);
+        end(&whole);
+        end(&parts);
+        mf_model_destroy(model);
+    }
+    printf("%s: %zu variants, worst %.1e but for 16 bits\n", in_double ? "double" : "float",
+           sizeof variants / sizeof *variants, worst);
+}
+
+/* Pieces whose last layers are in chunks, against the whole batch: but for masks, which see the piece. */
+static void chunks_of_pieces_are_the_whole(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        const variant *v = &variants[i];
+        if (strcmp(v->name, "one row each") == 0)
+            continue;
+        mf_model *model = load(v);
+        running whole = begin(model, v, BATCH, true, 1, MF_MODE_TRAIN);
+        running parts = begin(model, v, BATCH / 3, true, 2, MF_MODE_TRAIN);
+        assert_int_equal(parts.graph->chunks, 2);
+        if (!whole.graph->uses_batch_norm) {
+            step(&whole, 1);
+            step(&parts, 3);
+            apart(v, &parts, &whole);
+        }
+        end(&whole);
+        end(&parts);
+        mf_model_destroy(model);
+    }
+}
+
+/* Nothing that could be chunked: the graph is the same as without asking, and says why. */
+static void other_ends_stay_whole(void **state)
+{
+    (void)state;
+    static const variant others[] = {
+        {"squares", TOKENS HIDDEN, LOGITS, "\"mse\"", NULL, false},
+        {"convolution", TOKENS,
+         LAYER("Conv1D", "end", ",\"filters\":13,\"kernel_size\":[3],\"activation\":\"softmax\""), SPARSE, NULL, false},
+        {"relu", TOKENS HIDDEN, LAYER("Dense", "end", ",\"units\":13,\"activation\":\"relu\""), SPARSE, NULL, false},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        mf_model *model = load(&others[i]);
+        mf_graph *graphs[2];
+        memfit_error err = {0};
+        for (uint32_t k = 0; k < 2; k++) {
+            mf_lower_options options = {
+                .mode = MF_MODE_TRAIN, .batch = BATCH, .chunks = k * CHUNKS, .input_dtype = MF_DTYPE_COUNT};
+            assert_ok(mf_lower(NULL, model, &options, &graphs[k], &err), err);
+            assert_int_equal(graphs[k]->chunks, 1);
+            assert_int_equal(graphs[k]->logits_bytes, 0);
+            assert_non_null(graphs[k]->whole_why);
+        }
+        assert_int_equal(graphs[0]->op_count, graphs[1]->op_count);
+        mf_graph_destroy(graphs[0]);
+        mf_graph_destroy(graphs[1]);
+        mf_model_destroy(model);
+    }
+}
+
+int main(void)
+{
+    memfit_error err = {0};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_are_the_whole),
+        cmocka_unit_test(chunks_of_pieces_are_the_whole),
+        cmocka_unit_test(other_ends_stay_whole),
+    };
+    if (mf_reference_create(NULL, &backend, &err) != MEMFIT_OK)
+        return 1;
+    in_double = true;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    in_double = false;
+    failed += cmocka_run_group_tests(tests, NULL, NULL);
+    backend->table->destroy(backend);
+    if (mf_onednn_create(NULL, 2, &backend, &err) != MEMFIT_OK)
+        return failed;
+    failed += cmocka_run_group_tests(tests, NULL, NULL);
+    backend->table->destroy(backend);
+    return failed;
+}
