@@ -24,11 +24,9 @@
  * Bulk handles (options.bulk_bytes) are made only for long runs and while less than three quarters of the limit are
  * taken; they are recycled whole, and broken into pages (released, created anew) when only pages will do.
  */
-#include "pool/state.h"
+#include "pool/page_bits.h"
 
 #include "base/error.h"
-
-#include <string.h>
 
 bool mf_pages_init(memfit_pool *pool)
 {
@@ -40,156 +38,6 @@ bool mf_pages_init(memfit_pool *pool)
     if (p->bulk_pages < 2)
         p->bulk_pages = 0;
     return true;
-}
-
-/* ---- bitmaps ------------------------------------------------------------------------------------------------ */
-
-/* The bits of a word that are of [first, past). */
-static inline uint64_t mask_of(uint64_t word, uint64_t first, uint64_t past)
-{
-    uint64_t mask = word == first / 64 ? UINT64_MAX << (first % 64) : UINT64_MAX;
-    return word == (past - 1) / 64 ? mask & UINT64_MAX >> (63 - (past - 1) % 64) : mask;
-}
-
-/* Without the instruction, which not every x86-64 has, the compiler calls a function. */
-static inline uint64_t ones(uint64_t x)
-{
-    if (!x || x == UINT64_MAX)
-        return x ? 64 : 0;
-    x -= x >> 1 & 0x5555555555555555u;
-    x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
-    return ((x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu) * 0x0101010101010101u >> 56;
-}
-
-static bool bit(const uint64_t *bits, uint64_t i)
-{
-    return bits[i / 64] >> (i % 64) & 1;
-}
-
-/* The four tables are one piece of host memory. */
-static size_t tables_bytes(uint64_t pages)
-{
-    return (size_t)(pages / 64 * 2 * sizeof(uint64_t) + pages * (sizeof(mf_handle *) + sizeof(uint64_t)));
-}
-
-static bool cover(memfit_pool *pool, uint64_t past)
-{
-    mf_pages *p = &pool->pages;
-    if (past <= p->covered)
-        return true;
-    uint64_t more = p->covered ? p->covered : 1024;
-    while (more < past)
-        more *= 2;
-    size_t words = (size_t)(more / 64), old = (size_t)(p->covered / 64);
-    uint64_t *mapped = mf_host_zalloc(pool->host, tables_bytes(more));
-    if (!mapped)
-        return false;
-    uint64_t *idle = mapped + words;
-    uint64_t *freed = idle + words;
-    mf_handle **handle = (mf_handle **)(freed + more);
-    if (old) {
-        memcpy(mapped, p->mapped, old * sizeof *mapped);
-        memcpy(idle, p->idle, old * sizeof *idle);
-        memcpy(freed, p->freed, p->covered * sizeof *freed);
-        memcpy(handle, p->handle, p->covered * sizeof *handle);
-    }
-    mf_host_free(pool->host, p->mapped, tables_bytes(p->covered));
-    pool->host_bytes += tables_bytes(more) - tables_bytes(p->covered);
-    p->mapped = mapped;
-    p->idle = idle;
-    p->freed = freed;
-    p->handle = handle;
-    p->covered = more;
-    return true;
-}
-
-/* Most blocks have pages in one word of the bitmaps only. */
-static inline bool in_one_word(const mf_pages *p, uint64_t first, uint64_t past)
-{
-    return first / 64 == (past - 1) / 64 && past <= p->covered;
-}
-
-uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t bytes)
-{
-    const mf_pages *p = &pool->pages;
-    uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
-    if (in_one_word(p, first, past)) {
-        uint64_t gone = ~p->mapped[first / 64] & mask_of(first / 64, first, past);
-        return gone ? ones(gone) : 0;
-    }
-    uint64_t missing = past > p->covered ? past - (first > p->covered ? first : p->covered) : 0;
-    if (past > p->covered)
-        past = p->covered;
-    for (uint64_t w = first / 64; w * 64 < past; w++) {
-        uint64_t gone = ~p->mapped[w] & mask_of(w, first, past);
-        if (gone)
-            missing += ones(gone);
-    }
-    return missing;
-}
-
-static uint64_t count_idle(const memfit_pool *pool, uint64_t first, uint64_t past)
-{
-    const mf_pages *p = &pool->pages;
-    uint64_t count = 0;
-    if (past > p->covered)
-        past = p->covered;
-    for (uint64_t w = first / 64; w * 64 < past; w++)
-        count += ones(p->idle[w] & mask_of(w, first, past));
-    return count;
-}
-
-void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
-{
-    mf_pages *p = &pool->pages;
-    bool stamps = mf_ages_marks(pool);
-    if (!stamps && in_one_word(p, first, past)) {
-        uint64_t w = first / 64, more = p->mapped[w] & mask_of(w, first, past) & ~p->idle[w];
-        p->idle[w] |= more;
-        p->idle_count += ones(more);
-        p->idle_top = more && w > p->idle_top ? w : p->idle_top;
-        return;
-    }
-    if (past > p->covered)
-        past = p->covered;
-    for (uint64_t w = first / 64; w * 64 < past; w++) {
-        uint64_t more = p->mapped[w] & mask_of(w, first, past) & ~p->idle[w];
-        p->idle[w] |= more;
-        p->idle_count += ones(more);
-        if (more && w > p->idle_top)
-            p->idle_top = w;
-        while (more && stamps) { /* in runs: a large block has hundreds of pages */
-            unsigned from = (unsigned)__builtin_ctzll(more), past_run = 64;
-            if (~(more >> from))
-                past_run = from + (unsigned)__builtin_ctzll(~(more >> from));
-            for (unsigned i = from; i < past_run; i++)
-                p->freed[w * 64 + i] = pool->frees_central;
-            more = past_run < 64 ? more >> past_run << past_run : 0;
-        }
-    }
-    mf_ages_note(pool);
-}
-
-void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past)
-{
-    mf_pages *p = &pool->pages;
-    if (in_one_word(p, first, past)) {
-        uint64_t less = p->idle[first / 64] & mask_of(first / 64, first, past);
-        if (!less)
-            return;
-        p->idle[first / 64] ^= less;
-        p->idle_count -= ones(less);
-    } else {
-        if (past > p->covered)
-            past = p->covered;
-        for (uint64_t w = first / 64; w * 64 < past; w++) {
-            uint64_t less = p->idle[w] & mask_of(w, first, past);
-            p->idle[w] ^= less;
-            p->idle_count -= ones(less);
-        }
-    }
-    if (p->idle_count + p->spare_count < p->low_idle)
-        p->low_idle = p->idle_count + p->spare_count;
 }
 
 uint64_t mf_pages_idle(const memfit_pool *pool)
@@ -356,26 +204,6 @@ static bool unmap_run(memfit_pool *pool, uint64_t first, uint64_t past)
     return true;
 }
 
-/* The highest idle page below `below`; MF_BEYOND: none. */
-static uint64_t highest_idle(memfit_pool *pool, uint64_t below)
-{
-    mf_pages *p = &pool->pages;
-    if (!p->covered || !below)
-        return MF_BEYOND;
-    uint64_t w = (below - 1) / 64;
-    if (w > p->idle_top)
-        w = p->idle_top;
-    for (;; w--) {
-        uint64_t bits = p->idle[w] & mask_of(w, 0, below);
-        if (bits)
-            return w * 64 + 63 - (uint64_t)__builtin_clzll(bits);
-        if (w == p->idle_top && !p->idle[w] && w)
-            p->idle_top--;
-        if (!w)
-            return MF_BEYOND;
-    }
-}
-
 /* Can the whole handle be taken out, when pages stamped `past` or lower can? */
 static bool ready(const memfit_pool *pool, const mf_handle *h, uint64_t past)
 {
@@ -383,7 +211,7 @@ static bool ready(const memfit_pool *pool, const mf_handle *h, uint64_t past)
     for (uint64_t i = h->page; i < h->page + h->pages; i++)
         if (p->freed[i] > past)
             return false;
-    return h->pages == 1 || count_idle(pool, h->page, h->page + h->pages) == h->pages;
+    return h->pages == 1 || mf_bits_count_idle(pool, h->page, h->page + h->pages) == h->pages;
 }
 
 uint64_t mf_pages_loose(const memfit_pool *pool)
@@ -391,10 +219,10 @@ uint64_t mf_pages_loose(const memfit_pool *pool)
     const mf_pages *p = &pool->pages;
     uint64_t loose = mf_pages_idle(pool);
     for (uint64_t i = 0; p->bulk_pages && i < p->top; i++) {
-        const mf_handle *h = bit(p->mapped, i) ? p->handle[i] : NULL;
+        const mf_handle *h = mf_bit(p->mapped, i) ? p->handle[i] : NULL;
         if (!h || h->page != i || h->pages == 1)
             continue;
-        uint64_t idle = count_idle(pool, i, i + h->pages);
+        uint64_t idle = mf_bits_count_idle(pool, i, i + h->pages);
         loose -= idle < h->pages ? idle : 0;
     }
     return loose;
@@ -407,7 +235,7 @@ static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_
     mf_pages *p = &pool->pages;
     uint64_t got = 0, below = p->covered;
     while (got < want) {
-        uint64_t last = highest_idle(pool, below);
+        uint64_t last = mf_bits_highest_idle(pool, below);
         if (last == MF_BEYOND)
             break;
         if (last >= from && last < to) {
@@ -421,7 +249,7 @@ static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_
             continue;
         uint64_t past = first + h->pages;
         while (h->pages == 1 && past - first < want - got && first && !(first - 1 >= from && first - 1 < to) &&
-               bit(p->idle, first - 1) && p->handle[first - 1]->pages == 1 && p->freed[first - 1] <= age)
+               mf_bit(p->idle, first - 1) && p->handle[first - 1]->pages == 1 && p->freed[first - 1] <= age)
             first--;
         below = first;
         if (!unmap_run(pool, first, past))
@@ -438,7 +266,7 @@ static uint64_t borrow(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t
     mf_pages *p = &pool->pages;
     uint64_t got = 0, below = p->covered;
     while (got < want) {
-        uint64_t page = highest_idle(pool, below);
+        uint64_t page = mf_bits_highest_idle(pool, below);
         if (page == MF_BEYOND)
             break;
         mf_handle *h = p->handle[page];
@@ -532,18 +360,6 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
     return status;
 }
 
-/* The longest run of pages not mapped in [first, past). */
-static uint64_t longest_gap(const memfit_pool *pool, uint64_t first, uint64_t past)
-{
-    uint64_t longest = 0, run = 0;
-    for (uint64_t i = first; i < past; i++) {
-        run = bit(pool->pages.mapped, i) ? 0 : run + 1;
-        if (run > longest)
-            longest = run;
-    }
-    return longest;
-}
-
 /* ---- gathering ---------------------------------------------------------------------------------------------- */
 
 /* Pages the pool may hold before it moves some rather than make new ones. */
@@ -628,7 +444,7 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first,
         soft = pool->soft_limit_bytes > fixed ? (pool->soft_limit_bytes - fixed) / p->bytes : 0;
         soft = soft < limit ? soft : limit;
     }
-    uint64_t elsewhere = p->idle_count - count_idle(pool, first, past);
+    uint64_t elsewhere = p->idle_count - mf_bits_count_idle(pool, first, past);
     uint64_t room = limit > p->reserved ? limit - p->reserved : 0;
     if (p->spare_count + room + elsewhere < missing)
         return refuse(pool, MF_REFUSED_LIMIT, missing);
@@ -637,7 +453,7 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first,
     uint64_t more = missing - p->spare_count;
     uint64_t easy = easy_pages(pool, request);
     uint64_t cheap = up_to(more, easy < soft ? easy : soft, p->reserved);
-    uint64_t made = cheap ? create_many(pool, cheap, longest_gap(pool, first, past)) : 0;
+    uint64_t made = cheap ? create_many(pool, cheap, mf_bits_longest_gap(pool, first, past)) : 0;
     bool refused = made < cheap;
     more = missing > p->spare_count ? missing - p->spare_count : 0;
     bool waits = more && elsewhere && !move_idle(pool, more, first, past);
@@ -680,16 +496,16 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, b
     if (pool->device->plain) /* all there is was mapped at the beginning */
         return refuse(pool, MF_REFUSED_LIMIT, missing);
     uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
-    if (!cover(pool, past))
+    if (!mf_bits_cover(pool, past))
         return refuse(pool, MF_REFUSED_HOST, missing), MEMFIT_NO_HOST_MEMORY;
     if (!clean(pool))
         return refuse(pool, MF_REFUSED_DEVICE, missing), MEMFIT_DEVICE;
     memfit_status status = gather(pool, missing, first, past, bytes, grow_soft);
     for (uint64_t i = first; i < past && !status; i++) {
-        if (bit(p->mapped, i))
+        if (mf_bit(p->mapped, i))
             continue;
         uint64_t end = i + 1;
-        while (end < past && !bit(p->mapped, end))
+        while (end < past && !mf_bit(p->mapped, end))
             end++;
         status = map_run(pool, i, end, &pool->refused_by);
         if (status && pool->refusal == MF_REFUSED_NOT)
@@ -741,7 +557,7 @@ static memfit_status park(memfit_pool *pool, memfit_error *err)
     uint64_t past = first + p->spare_count;
     if (past == first)
         return MEMFIT_OK;
-    if (past > pool->range_bytes >> p->shift || !cover(pool, past) || !clean(pool))
+    if (past > pool->range_bytes >> p->shift || !mf_bits_cover(pool, past) || !clean(pool))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool %s: no host memory for the table of pages", pool->name);
     memfit_status status = map_run(pool, first, past, err);
     if (status)
@@ -800,17 +616,17 @@ void mf_pages_end(memfit_pool *pool)
     mf_repeat_end(pool);
     clean(pool);
     for (uint64_t i = 0; i < p->top;) { /* unmap all, live or not, in long runs */
-        if (!bit(p->mapped, i)) {
+        if (!mf_bit(p->mapped, i)) {
             i++;
             continue;
         }
         uint64_t past = i;
-        while (past < p->top && bit(p->mapped, past))
+        while (past < p->top && mf_bit(p->mapped, past))
             past++;
         if (!unmap_run(pool, i, past) && !unmap_run(pool, i, past)) /* once more: a passing fault must not leak */
             break;
         i = past;
     }
     while (release(pool, p->spare == NULL) || release(pool, p->spare == NULL)) {}
-    mf_host_free(pool->host, p->mapped, tables_bytes(p->covered));
+    mf_host_free(pool->host, p->mapped, mf_bits_bytes(p->covered));
 }

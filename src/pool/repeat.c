@@ -36,7 +36,8 @@ enum {
     TAPE = 16384, /* requests remembered, a power of two */
     SHORTEST = 32,
     LONGEST = 4096,
-    TRY_EVERY = 256,
+    TRY_EVERY = 256,  /* at least */
+    TRY_PART = 16,    /* of what is on the tape */
     LONG_TURN = 2048, /* packed in one way only: the time grows with the square, 12 ms for 990 requests in three ways */
     LIVE_UNIT = 65536,
 };
@@ -81,6 +82,13 @@ static note *at(mf_repeat *r, uint64_t request)
     return &r->tape[request & (TAPE - 1)];
 }
 
+/* The longer there was no period, the longer until one is looked for again: shapes that change every step have none. */
+static uint64_t next_try(const mf_repeat *r)
+{
+    uint64_t noted = r->count - r->first, known = noted < TAPE ? noted : TAPE;
+    return r->count + (known / TRY_PART > TRY_EVERY ? known / TRY_PART : TRY_EVERY);
+}
+
 void mf_repeat_moved(memfit_pool *pool)
 {
     if (pool->multi)
@@ -103,7 +111,7 @@ static void end_plan(memfit_pool *pool)
     pool->host_bytes -= r->seats_capacity * sizeof *r->seats;
     r->seats = NULL;
     r->seats_capacity = 0;
-    r->next_try = r->count + TRY_EVERY;
+    r->next_try = next_try(r);
     r->needed = r->count;
 }
 
@@ -134,13 +142,16 @@ static uint32_t apart(uint32_t a, uint32_t b)
     return a > b ? a - b : b - a;
 }
 
-/* Does the tape end with three periods of this length? */
-static bool has_period(mf_repeat *r, uint32_t p, uint32_t top)
+/* Does the tape end with three periods of this length? *top_known: the highest use on it, 0 until it is asked for. */
+static bool has_period(mf_repeat *r, uint32_t p, uint64_t known, uint32_t *top_known)
 {
     uint64_t last = r->count - 1;
     for (uint64_t i = 0; i < UINT64_C(2) * p; i++)
         if (at(r, last - i)->units != at(r, last - i - p)->units)
             return false;
+    if (!*top_known)
+        *top_known = highest(r, r->count - known);
+    uint32_t top = *top_known;
     uint64_t left = 0; /* of the period before the last: hardly a block lives on */
     for (uint64_t i = 0; i < p; i++)
         left += !at(r, last - p - i)->life;
@@ -152,9 +163,9 @@ static bool has_period(mf_repeat *r, uint32_t p, uint32_t top)
 static uint32_t find_period(mf_repeat *r)
 {
     uint64_t noted = r->count - r->first, known = noted < TAPE ? noted : TAPE;
-    uint32_t top = highest(r, r->count - known);
+    uint32_t top = 0;
     for (uint32_t p = SHORTEST; p <= LONGEST && UINT64_C(3) * p <= known; p++)
-        if (has_period(r, p, top))
+        if (has_period(r, p, known, &top))
             return p;
     return 0;
 }
@@ -289,7 +300,7 @@ static void fill_seats(mf_repeat *r)
 static void make_plan(memfit_pool *pool)
 {
     mf_repeat *r = pool->repeat;
-    r->next_try = r->count + TRY_EVERY;
+    r->next_try = next_try(r);
     if (r->count - r->moved > 2 * (uint64_t)LONGEST) /* all is well as it is, whatever the period */
         return;
     r->period = find_period(r);

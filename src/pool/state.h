@@ -493,7 +493,8 @@ void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t s
 /* Moves a hole from its lane to lane 0. Returns the joined hole. */
 mf_block *mf_hole_release(memfit_pool *pool, mf_block *hole);
 
-/* ---- pages.c: physical memory ------------------------------------------------------------------------------ */
+/* ---- pages.c, page_bits.c: physical memory
+ * ------------------------------------------------------------------------------ */
 bool mf_pages_init(memfit_pool *pool);
 void mf_pages_end(memfit_pool *pool);
 uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t bytes); /* not mapped */

@@ -33,7 +33,7 @@ enum { MOST_CARDS = 64 };
 static const double SLACK = 0.009;
 
 /* The driver's work is by the handle, not by the byte: pages come in fours where a block is long enough. In three
- * workloads a third of the calls to map, and a third to a half of those to move. */
+ * workloads a third of the calls to map, and a third to a half of those to move. MEMFIT_BULK overrides it. */
 static const uint64_t BULK = UINT64_C(8) << 20;
 
 typedef struct card {
@@ -141,7 +141,7 @@ static memfit_status open_card(int device, card **out, memfit_error *err)
         memfit_pool_options options = memfit_pool_options_default();
         options.name = "pytorch";
         options.slack = getenv("MEMFIT_SLACK") ? 0 : SLACK;
-        options.bulk_bytes = BULK;
+        options.bulk_bytes = getenv("MEMFIT_BULK") ? 0 : BULK;
         status = memfit_device_open(name, NULL, &c->device, err);
         if (!status) {
             status = memfit_pool_create(c->device, &options, &c->pool, err);
