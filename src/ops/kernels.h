@@ -51,21 +51,31 @@ typedef struct mf_k_rnn {
     mf_unary act, gate; /* of candidate and state, of the gates: tanh, sigmoid, hard sigmoid, relu or linear */
 } mf_k_rnn;
 
-/* A convolution in two dimensions with few input channels. */
+typedef struct mf_k_conv { /* a convolution in two dimensions */
+    int64_t batch, channels, out_channels, in[2], out[2], kernel[2], stride[2], before[2];
+} mf_k_conv;
+
+/* With few input channels. */
 enum { MF_K_FEW_TAPS = 48 }; /* rows x columns x channels of the kernel, the bias, and filling up */
 
-typedef struct mf_k_few {
-    int64_t batch, channels, out_channels, in[2], out[2], kernel[2], stride[2], before[2];
-} mf_k_few;
-
-static inline int64_t mf_k_few_row(const mf_k_few *k) /* floats of x under one row of the output */
+static inline int64_t mf_k_few_row(const mf_k_conv *k) /* floats of x under one row of the output */
 {
     return ((k->out[1] - 1) * k->stride[1] + k->kernel[1]) * k->channels;
 }
 
-static inline uint64_t mf_k_few_floats(const mf_k_few *k) /* workspace of one thread */
+static inline uint64_t mf_k_few_floats(const mf_k_conv *k) /* workspace of one thread */
 {
     return (uint64_t)((k->kernel[0] + 1) * mf_k_few_row(k) + MF_K_FEW_TAPS * k->out_channels + 15) / 16 * 16;
+}
+
+/* Three columns wide, a step of one, at most one column of padding on each side. */
+enum { MF_K_THREE_THREADS = 8 };
+
+static inline bool mf_k_three_serves(const mf_k_conv *k)
+{
+    int64_t after = k->out[1] + 2 - k->in[1] - k->before[1];
+    return k->kernel[1] == 3 && k->stride[0] == 1 && k->stride[1] == 1 && k->before[1] >= 0 && k->before[1] <= 1 &&
+           after >= 0 && after <= 1 && k->out[1] >= 2 && k->channels % 4 == 0 && k->out_channels % 32 == 0;
 }
 
 typedef struct mf_k_loss {
@@ -120,7 +130,11 @@ typedef struct mf_k_loss {
        float *dgamma, float *dbeta, int64_t rows, int64_t c, bool rms, const bool add[2], float *workspace,            \
        int threads))                                                                                                   \
     X(void, few_grad,                                                                                                  \
-      (const mf_k_few *k, const float *x, const float *dy, float *dw, float *db, bool add, float *space, int threads)) \
+      (const mf_k_conv *k, const float *x, const float *dy, float *dw, float *db, bool add, float *space,              \
+       int threads))                                                                                                   \
+    /* mf_k_three_serves() */                                                                                          \
+    X(void, three_grad,                                                                                                \
+      (const mf_k_conv *k, const float *x, const float *dy, float *dw, float *db, bool add, int threads))              \
     /* the sum over all rows, times factor */                                                                          \
     X(double, loss, (const mf_k_loss *k, const float *p, const void *t, const float *weight))                          \
     X(void, loss_grad,                                                                                                 \

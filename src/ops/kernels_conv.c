@@ -40,7 +40,7 @@ ROW_OF(row_of_64, 6, 4)
 ROW_OF(row_of_32, 12, 2)
 
 /* Rows of x under one row of the output, side by side with their padding. */
-static void gather_rows(const mf_k_few *k, const float *x, int64_t h, int64_t length, float *rows)
+static void gather_rows(const mf_k_conv *k, const float *x, int64_t h, int64_t length, float *rows)
 {
     for (int64_t r = 0; r < k->kernel[0]; r++, rows += length) {
         int64_t from = h * k->stride[0] - k->before[0] + r, first = -k->before[1], begin = first < 0 ? 0 : first;
@@ -53,7 +53,7 @@ static void gather_rows(const mf_k_few *k, const float *x, int64_t h, int64_t le
     }
 }
 
-static void sample(const mf_k_few *k, const float *x, const float *dy, const int64_t *offset, int64_t taps,
+static void sample(const mf_k_conv *k, const float *x, const float *dy, const int64_t *offset, int64_t taps,
                    int64_t length, float *rows, float *sum)
 {
     int64_t step = k->stride[1] * k->channels, wide = k->out_channels;
@@ -73,7 +73,7 @@ static void sample(const mf_k_few *k, const float *x, const float *dy, const int
 
 #endif
 
-void MF_K(few_grad)(const mf_k_few *k, const float *x, const float *dy, float *dw, float *db, bool add, float *space,
+void MF_K(few_grad)(const mf_k_conv *k, const float *x, const float *dy, float *dw, float *db, bool add, float *space,
                     int threads)
 {
 #if defined(__AVX512F__)

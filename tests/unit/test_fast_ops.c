@@ -241,6 +241,13 @@ static void convolutions(void **state)
         {2, {21, 23}, 32, 16, 5, 1, 1, 1, "valid", false},
         {2, {17, 19}, 24, 17, 2, 1, 1, 1, "same", true},
         {3, {30, 28}, 64, 48, 3, 1, 1, 1, "same", false},
+        /* weight gradients three columns wide on a kernel of their own: by 64 and by 32 outputs, edges, one thread */
+        {3, {9, 10}, 20, 64, 3, 1, 1, 1, "same", true},
+        {2, {11, 7}, 12, 96, 3, 1, 1, 1, "same", true},
+        {2, {9, 35}, 8, 128, 3, 1, 1, 1, "valid", true},
+        {3, {4, 70}, 8, 32, 3, 1, 1, 1, "same", false},
+        {1, {1, 2}, 8, 64, 3, 1, 1, 1, "same", true},
+        {5, {2, 3}, 68, 192, 3, 1, 1, 1, "same", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const conv_case *c = &cases[i];

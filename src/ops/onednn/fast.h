@@ -33,7 +33,7 @@ struct fast_kernel {
     const mf_graph *graph;
     const mf_op *op;
     mf_dnn *dnn, *dnn2;
-    bool few;               /* a weight gradient on the kernel for few input channels */
+    bool few, three;        /* a weight gradient on the kernel for few input channels, for three columns */
     bool relu;              /* applied to the result: a following operation was absorbed */
     mf_kernel *reference;   /* when no rule serves */
     struct fast_wide *wide; /* 16-bit operands: converted copies around a float32 kernel */
@@ -55,7 +55,7 @@ struct fast_kernel {
             int64_t rows, c, causal;
         } rows;
         mf_k_window window;
-        mf_k_few few;
+        mf_k_conv conv;
         struct {
             mf_k_loss loss;
             int64_t rows_per_sample;

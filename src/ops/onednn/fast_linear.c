@@ -78,22 +78,25 @@ static memfit_status run_grad_data(fast_kernel *k, const mf_operands *o, const m
 
 const fast_rule fast_conv_grad_data = {bind_grad_data, run_grad_data};
 
-/* With up to four input channels an own kernel is faster than the library's, where the processor has wide vectors. */
-static bool has_few(fast_kernel *k, const mf_dnn_conv *c)
+/* Own kernels where the processor has wide vectors and they are faster than the library's: with up to four input
+ * channels; and three columns wide, on few threads. */
+static void choose_own(fast_kernel *k, const mf_dnn_conv *c)
 {
     int64_t taps = c->kernel[0] * c->kernel[1] * c->in_channels;
-    if (c->dims != 2 || c->groups != 1 || c->in_channels > 4 || c->out_channels % 32 || taps + 12 > MF_K_FEW_TAPS ||
-        c->dilation[0] != 1 || c->dilation[1] != 1 || strcmp(k->backend->k->name, "avx512") != 0)
-        return false;
-    k->u.few = (mf_k_few){.batch = c->batch, .channels = c->in_channels, .out_channels = c->out_channels};
+    k->few = k->three = false;
+    if (c->dims != 2 || c->groups != 1 || c->dilation[0] != 1 || c->dilation[1] != 1 ||
+        strcmp(k->backend->k->name, "avx512") != 0)
+        return;
+    k->u.conv = (mf_k_conv){.batch = c->batch, .channels = c->in_channels, .out_channels = c->out_channels};
     for (int i = 0; i < 2; i++) {
-        k->u.few.in[i] = c->in[i];
-        k->u.few.out[i] = c->out[i];
-        k->u.few.kernel[i] = c->kernel[i];
-        k->u.few.stride[i] = c->stride[i];
-        k->u.few.before[i] = c->before[i];
+        k->u.conv.in[i] = c->in[i];
+        k->u.conv.out[i] = c->out[i];
+        k->u.conv.kernel[i] = c->kernel[i];
+        k->u.conv.stride[i] = c->stride[i];
+        k->u.conv.before[i] = c->before[i];
     }
-    return true;
+    k->few = c->in_channels <= 4 && c->out_channels % 32 == 0 && taps + 12 <= MF_K_FEW_TAPS;
+    k->three = !k->few && fast_threads(k) <= MF_K_THREE_THREADS && mf_k_three_serves(&k->u.conv);
 }
 
 static memfit_status bind_grad_weights(fast_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
@@ -105,24 +108,34 @@ static memfit_status bind_grad_weights(fast_kernel *k, bool create, uint64_t *wo
     c.accumulate = fast_adds(k, 0);
     if (c.bias && fast_adds(k, 1) != c.accumulate)
         return fast_no(err);
-    k->few = has_few(k, &c);
-    if (k->few) {
-        *workspace = mf_k_few_floats(&k->u.few) * sizeof(float) * (uint64_t)fast_threads(k);
-        return MEMFIT_OK;
-    }
-    return mf_dnn_conv_make(k->backend->engine, &c, create ? &k->dnn : NULL, workspace, err);
+    choose_own(k, &c);
+    if (!k->few && !k->three)
+        return mf_dnn_conv_make(k->backend->engine, &c, create ? &k->dnn : NULL, workspace, err);
+    *workspace = k->few ? mf_k_few_floats(&k->u.conv) * sizeof(float) * (uint64_t)fast_threads(k) : 0;
+    return MEMFIT_OK;
+}
+
+/* One thread where the others would hardly have woken up. */
+static int small_team(const fast_kernel *k)
+{
+    const mf_k_conv *c = &k->u.conv;
+    double products = (double)(c->batch * c->out[0] * c->out[1]) * (double)(c->channels * c->out_channels);
+    return products * 2 * (double)(c->kernel[0] * c->kernel[1]) < 1e6 ? 1 : fast_threads(k);
 }
 
 static memfit_status run_grad_weights(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
 {
     (void)s;
     void *operands[4] = {o->in[0], o->in[1], o->out[0], fast_out(k, 1) ? o->out[1] : NULL};
-    if (k->few) {
-        k->backend->k->few_grad(&k->u.few, operands[0], operands[1], operands[2], operands[3], fast_adds(k, 0),
+    if (!k->few && !k->three)
+        return mf_dnn_run(k->dnn, operands, o->workspace, err);
+    if (k->few)
+        k->backend->k->few_grad(&k->u.conv, operands[0], operands[1], operands[2], operands[3], fast_adds(k, 0),
                                 o->workspace, fast_threads(k));
-        return MEMFIT_OK;
-    }
-    return mf_dnn_run(k->dnn, operands, o->workspace, err);
+    else
+        k->backend->k->three_grad(&k->u.conv, operands[0], operands[1], operands[2], operands[3], fast_adds(k, 0),
+                                  small_team(k));
+    return MEMFIT_OK;
 }
 
 const fast_rule fast_conv_grad_weights = {bind_grad_weights, run_grad_weights};
