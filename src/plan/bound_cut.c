@@ -20,7 +20,10 @@
  * cells on which the two cuts disagree are forced either way in turn (branch and bound), as far as the caller pays for.
  *
  * Many moments cannot be joined into one cut (a cell that lies there at two moments must lie there at the first or be
- * made between: three variables); the largest of the bounds of single moments counts.
+ * made between: three variables). A cut can look at a window, though: only what is needed up to a later moment must lie
+ * there or be made again, and that happens before the later moment. Windows that do not overlap add up (bounds.c).
+ *
+ * The best selection of whole cells on the way is a good place to begin a search for a plan (recompute_seeds.c).
  */
 #include "plan/bound_cut.h"
 
@@ -42,6 +45,8 @@ typedef struct network {
     uint32_t arc_count, node_count;
     uint32_t *first, *level, *now, *queue;
     uint8_t *forced; /* by arc of a cell */
+    uint8_t *best;   /* by arc: kept in the best selection of whole cells so far */
+    double best_us;  /* its time; INFINITY: none yet */
     double whole_us;
 } network;
 
@@ -132,10 +137,19 @@ static double largest_flow(network *n, double least)
 
 /* ---- the moment ------------------------------------------------------------------------------------------- */
 
-static memfit_status make_network(const memfit_host *host, const mf_flow *flow, uint32_t at, network *n,
+/* Is cell c used in the window, after its first operation? */
+static bool is_used_within(const mf_flow *flow, uint32_t c, mf_stretch window)
+{
+    for (uint32_t k = flow->use_at[c]; k < flow->use_at[c + 1] && flow->uses[k] <= window.until; k++)
+        if (flow->uses[k] > window.at)
+            return true;
+    return flow->cells[c].lasts && window.until == MF_NONE;
+}
+
+static memfit_status make_network(const memfit_host *host, const mf_flow *flow, mf_stretch window, network *n,
                                   memfit_error *err)
 {
-    uint32_t o = flow->order[at], ops = flow->graph->op_count;
+    uint32_t at = window.at, o = flow->order[at], ops = flow->graph->op_count;
     size_t arcs = 2 * ((size_t)flow->read_at[ops] + ops + 3 * (size_t)flow->cell_count);
     *n = (network){.node_count = CELLS + flow->cell_count + ops};
     mf_arena_init(&n->arena, host);
@@ -145,7 +159,9 @@ static memfit_status make_network(const memfit_host *host, const mf_flow *flow, 
     n->now = MF_NEW_ARRAY(&n->arena, uint32_t, n->node_count);
     n->queue = MF_NEW_ARRAY(&n->arena, uint32_t, n->node_count);
     n->forced = MF_NEW_ARRAY(&n->arena, uint8_t, arcs + 1);
-    if (!n->arcs || !n->first || !n->level || !n->now || !n->queue || !n->forced)
+    n->best = MF_NEW_ARRAY(&n->arena, uint8_t, arcs + 1);
+    n->best_us = INFINITY;
+    if (!n->arcs || !n->first || !n->level || !n->now || !n->queue || !n->forced || !n->best)
         return no_memory(err);
     for (uint32_t i = 0; i < flow->order_count; i++)
         n->whole_us += flow->time_us[flow->order[i]];
@@ -167,7 +183,7 @@ static memfit_status make_network(const memfit_host *host, const mf_flow *flow, 
         const mf_cell *cell = &flow->cells[c];
         if (cell->variable != MF_NONE || first == end || flow->uses[first] >= at || mf_flow_touches(flow, o, c))
             continue;
-        if (flow->uses[end - 1] > at || cell->lasts)
+        if (is_used_within(flow, c, window))
             join(n, SOURCE, CELLS + c, INFINITY, 0);
         join(n, CELLS + c, cell->repeatable ? CELLS + flow->cell_count + cell->maker : SINK, 0, (double)cell->bytes);
     }
@@ -196,6 +212,16 @@ static void cut_at(network *n, double price, line *cut)
             }
 }
 
+/* A cut that leaves whole cells within the room is a selection: is it the best? */
+static void note_selection(network *n, const line *cut, double room)
+{
+    if (cut->bytes > room || cut->time_us >= n->best_us)
+        return;
+    n->best_us = cut->time_us;
+    for (uint32_t a = 0; a < n->arc_count; a++)
+        n->best[a] = cut->kept[a] || n->forced[a] == KEPT;
+}
+
 static void swap_lines(line *a, line *b)
 {
     line t = *a;
@@ -213,16 +239,19 @@ static double walk_price(network *n, double room, line lines[3], uint32_t *arc_o
     for (uint32_t a = 0; a < n->arc_count; a++)
         room -= n->forced[a] == KEPT ? n->arcs[a].bytes : 0;
     cut_at(n, 0, low);
+    note_selection(n, low, room);
     if (low->bytes <= room)
         return low->time_us; /* what was forced to go comes back, whatever the price */
     cut_at(n, n->whole_us + 1, high);
     if (high->bytes > room)
         return INFINITY;
+    note_selection(n, high, room);
     double best = 0;
     for (int round = 0; round < MOST_ROUNDS && low->bytes > high->bytes; round++) {
         double price = (high->time_us - low->time_us) / (low->bytes - high->bytes);
         double meet = low->time_us + price * (low->bytes - room);
         cut_at(n, price, cut);
+        note_selection(n, cut, room);
         double bound = cut->flow - price * room;
         best = bound > best ? bound : best;
         if (bound >= meet * (1 - 1e-6) || cut->bytes == low->bytes || cut->bytes == high->bytes)
@@ -288,14 +317,14 @@ static uint64_t operand_bytes(const mf_flow *flow, uint32_t o)
     return flow->swap_in[o] == MF_NONE ? bytes : bytes - flow->cells[flow->swap_in[o]].bytes;
 }
 
-memfit_status mf_bound_cut(const memfit_host *host, const mf_flow *flow, uint32_t at, uint64_t room, uint32_t branches,
-                           double *extra_us, memfit_error *err)
+memfit_status mf_bound_cut(const memfit_host *host, const mf_flow *flow, mf_stretch window, uint64_t room,
+                           uint32_t branches, double *extra_us, uint8_t *kept, memfit_error *err)
 {
     network n;
-    uint64_t there = operand_bytes(flow, flow->order[at]);
+    uint64_t there = operand_bytes(flow, flow->order[window.at]);
     line lines[3] = {{0}};
     branches = branches < 1 ? 1 : branches;
-    memfit_status status = make_network(host, flow, at, &n, err);
+    memfit_status status = make_network(host, flow, window, &n, err);
     branch *all = status == MEMFIT_OK ? MF_NEW_ARRAY(&n.arena, branch, branches) : NULL;
     for (int i = 0; i < 3 && all; i++)
         lines[i].kept = MF_NEW_ARRAY(&n.arena, uint8_t, n.arc_count + 1);
@@ -303,6 +332,9 @@ memfit_status mf_bound_cut(const memfit_host *host, const mf_flow *flow, uint32_
         status = no_memory(err);
     if (status == MEMFIT_OK)
         *extra_us = there > room ? INFINITY : branch_out(&n, (double)(room - there), branches, lines, all);
+    for (uint32_t a = 0; status == MEMFIT_OK && kept && a < n.arc_count; a += 2)
+        if (n.best[a])
+            kept[n.arcs[a ^ 1].to - CELLS] = 1;
     mf_arena_destroy(&n.arena);
     return status;
 }

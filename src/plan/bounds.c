@@ -9,6 +9,9 @@
  *                 one run of its maker later. The cheapest selection by time per byte (a fractional knapsack) is a
  *                 bound; the largest over all operations counts. Where that is largest, a minimum cut gives a better
  *                 one (bound_cut.c). Both hold for every plan that keeps the graph's order
+ *   windows       a moment and the uses between it and a later moment force runs between the two. Windows that do not
+ *                 overlap force different runs, so they add up: VGG16's first activation is needed for a weight
+ * gradient, in the way of the data gradient, and needed again, so it is made three times
  */
 #include "plan/bounds.h"
 
@@ -56,6 +59,11 @@ void mf_bounds_make(const mf_flow *flow, mf_bounds *bounds)
     for (uint32_t c = 0; c < flow->cell_count && at < flow->order_count; c++)
         if (is_saved(flow, c, at))
             bounds->save_set_bytes += flow->cells[c].bytes;
+}
+
+static memfit_status no_memory(memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the bound on recomputation");
 }
 
 typedef struct item {
@@ -148,6 +156,8 @@ typedef struct moments {
     uint32_t at[MOMENTS];
     double extra_us[MOMENTS]; /* falling */
     uint32_t count;
+    uint32_t chain[MOMENTS]; /* rising: each asks for more than all moments after it */
+    uint32_t chain_count;
 } moments;
 
 static void note_moment(moments *m, uint32_t at, double extra_us)
@@ -164,15 +174,35 @@ static void note_moment(moments *m, uint32_t at, double extra_us)
     }
 }
 
+/* From the end: each moment that asks for a good deal more than what was seen. The fullest of all is the first of the
+ * chain. */
+static void note_chain(moments *m, const double *extra_us, uint32_t count)
+{
+    uint32_t chain[MOMENTS];
+    double most = 0, step = 1.25;
+    if (!m->count)
+        return;
+    for (uint32_t p = count; p-- > m->at[0] + 1 && m->chain_count + 1 < MOMENTS;)
+        if (extra_us[p] > most * step) {
+            most = extra_us[p];
+            chain[m->chain_count++] = p;
+        }
+    chain[m->chain_count++] = m->at[0];
+    for (uint32_t i = 0; i < m->chain_count; i++)
+        m->chain[i] = chain[m->chain_count - 1 - i];
+}
+
 /* The moments that look fullest, by the knapsack. */
 static memfit_status find_moments(const memfit_host *host, const mf_flow *flow, uint64_t room, moments *m,
                                   memfit_error *err)
 {
     enum { MOST_LOOKS = 4000000 };
-    size_t bytes = (flow->cell_count + 1) * sizeof(item), loads = (flow->order_count + 2) * sizeof(uint64_t);
+    size_t bytes = (flow->cell_count + 1) * sizeof(item), loads = (flow->order_count + 2) * sizeof(uint64_t),
+           extras = (flow->order_count + 1) * sizeof(double);
     item *items = mf_host_alloc(host, bytes);
     uint64_t *across = mf_host_zalloc(host, loads);
-    if (items && across) {
+    double *extra = mf_host_zalloc(host, extras);
+    if (items && across && extra) {
         uint32_t count = list_items(flow, items);
         for (uint32_t c = 0; c < flow->cell_count; c++) {
             uint32_t first = flow->use_at[c], end = flow->use_at[c + 1];
@@ -184,39 +214,92 @@ static memfit_status find_moments(const memfit_host *host, const mf_flow *flow, 
         uint64_t live = 0, step = 1 + (uint64_t)flow->order_count * count / MOST_LOOKS;
         for (uint32_t p = 0; p < flow->order_count; p++) {
             live += across[p];
-            double extra = p % step == 0 ? extra_at(flow, items, count, p, live, room) : 0;
-            if (extra > 0)
-                note_moment(m, p, extra);
+            extra[p] = p % step == 0 ? extra_at(flow, items, count, p, live, room) : 0;
+            if (extra[p] > 0)
+                note_moment(m, p, extra[p]);
         }
+        note_chain(m, extra, flow->order_count);
     }
-    memfit_status status =
-        items && across ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the bound on recomputation");
+    memfit_status status = items && across && extra ? MEMFIT_OK : no_memory(err);
     mf_host_free(host, items, bytes);
     mf_host_free(host, across, loads);
+    mf_host_free(host, extra, extras);
+    return status;
+}
+
+/* ---- one moment, and several one after the other ----------------------------------------------------------- */
+
+/* The moment of the largest bound, and that bound. */
+static memfit_status best_moment(const memfit_host *host, const mf_flow *flow, const moments *m, uint64_t room,
+                                 uint32_t *at, double *least, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    *at = MF_NONE;
+    *least = 0;
+    for (uint32_t i = 0; i < m->count && status == MEMFIT_OK; i++) {
+        double cut = 0;
+        status = mf_bound_cut(host, flow, (mf_stretch){m->at[i], MF_NONE}, room, 1, &cut, NULL, err);
+        cut = isinf(cut) || cut < m->extra_us[i] ? m->extra_us[i] : cut;
+        *at = cut > *least ? m->at[i] : *at;
+        *least = cut > *least ? cut : *least;
+    }
+    return status;
+}
+
+/* Windows that do not overlap force runs that are not the same: their bounds add up. The best row of windows between
+ * moments of the chain, from the last one back. */
+static memfit_status join_windows(const memfit_host *host, const mf_flow *flow, const moments *m, uint64_t room,
+                                  uint32_t branches, double *sum, memfit_error *err)
+{
+    double best[MOMENTS + 1] = {0};
+    memfit_status status = MEMFIT_OK;
+    for (uint32_t i = m->chain_count; i-- > 0 && status == MEMFIT_OK;)
+        for (uint32_t j = i + 1; j <= m->chain_count && status == MEMFIT_OK; j++) {
+            double cut = 0;
+            mf_stretch window = {m->chain[i], j < m->chain_count ? m->chain[j] : MF_NONE};
+            status = mf_bound_cut(host, flow, window, room, branches, &cut, NULL, err);
+            if (!isinf(cut) && cut + best[j] > best[i])
+                best[i] = cut + best[j];
+        }
+    *sum = best[0];
     return status;
 }
 
 memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, uint64_t room, uint64_t effort,
                                   double *extra_us, memfit_error *err)
 {
+    enum { LEAST_BRANCHES = 8, MOST_BRANCHES = 10000 };
     moments m = {.count = 0};
+    uint32_t at;
+    double least, more = 0;
     memfit_status status = find_moments(host, flow, room, &m, err);
-    uint32_t best = 0;
-    double least = 0;
-    for (uint32_t i = 0; i < m.count && status == MEMFIT_OK; i++) {
-        double cut = 0;
-        status = mf_bound_cut(host, flow, m.at[i], room, 1, &cut, err);
-        cut = isinf(cut) || cut < m.extra_us[i] ? m.extra_us[i] : cut;
-        best = cut > least ? i : best;
-        least = cut > least ? cut : least;
-    }
-    uint64_t branches = effort / (flow->order_count + 1u);
+    if (status == MEMFIT_OK)
+        status = best_moment(host, flow, &m, room, &at, &least, err);
+    uint64_t branches = effort / (flow->order_count + 1u), pairs = (uint64_t)m.chain_count * (m.chain_count + 1) / 2;
+    branches = branches > MOST_BRANCHES ? MOST_BRANCHES : branches;
     if (status == MEMFIT_OK && m.count && branches > 1) {
-        double cut = 0;
-        status = mf_bound_cut(host, flow, m.at[best], room, branches > 10000 ? 10000 : (uint32_t)branches, &cut, err);
-        least = !isinf(cut) && cut > least ? cut : least;
+        status = mf_bound_cut(host, flow, (mf_stretch){at, MF_NONE}, room, (uint32_t)branches, &more, NULL, err);
+        least = !isinf(more) && more > least ? more : least;
+    }
+    if (status == MEMFIT_OK && m.chain_count > 1 && branches / pairs >= LEAST_BRANCHES) {
+        status = join_windows(host, flow, &m, room, (uint32_t)(branches / pairs), &more, err);
+        least = more > least ? more : least;
     }
     if (status == MEMFIT_OK)
         *extra_us = least;
+    return status;
+}
+
+memfit_status mf_bounds_keep(const memfit_host *host, const mf_flow *flow, uint64_t room, uint32_t branches,
+                             uint8_t *kept, uint32_t *at, memfit_error *err)
+{
+    moments m = {.count = 0};
+    double least;
+    *at = MF_NONE;
+    memfit_status status = find_moments(host, flow, room, &m, err);
+    if (status == MEMFIT_OK)
+        status = best_moment(host, flow, &m, room, at, &least, err);
+    if (status == MEMFIT_OK && *at != MF_NONE)
+        status = mf_bound_cut(host, flow, (mf_stretch){*at, MF_NONE}, room, branches, &least, kept, err);
     return status;
 }

@@ -19,4 +19,9 @@ void mf_bounds_make(const mf_flow *flow, mf_bounds *bounds);
 memfit_status mf_bounds_recompute(const memfit_host *host, const mf_flow *flow, uint64_t room, uint64_t effort,
                                   double *extra_us, memfit_error *err);
 
+/* What to keep at the fullest moment, so that least is made again: kept[cell] is 1 for cells that lie there while the
+ * operation at base position *at runs. MF_NONE: everything fits. */
+memfit_status mf_bounds_keep(const memfit_host *host, const mf_flow *flow, uint64_t room, uint32_t branches,
+                             uint8_t *kept, uint32_t *at, memfit_error *err);
+
 #endif

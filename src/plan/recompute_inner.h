@@ -43,6 +43,7 @@ double mf_search_excess(const mf_sequence *q, uint64_t rung);
 
 /* recompute_seeds.c: other places to begin from, once the gaps are listed. */
 memfit_status mf_search_segments(mf_tradeoff *t, memfit_error *err);
+memfit_status mf_search_cut(mf_tradeoff *t, uint64_t rung, mf_stop *seed, memfit_error *err);
 memfit_status mf_search_small(mf_tradeoff *t, memfit_error *err);
 memfit_status mf_search_wander(mf_tradeoff *t, mf_stop from, uint64_t rung, uint32_t steps, memfit_error *err);
 

@@ -11,10 +11,15 @@
  * lowest stop and everything kept, single changes either way and then random pairs are tried: above the rung what
  * lowers the peak is kept, below it what saves time.
  *
+ * Where the bound is far: between two stops every budget pays the time of the lower one. Where that is farthest above
+ * the bound the search begins once more, just below the upper one, with what the bound would keep at the fullest
+ * moment. U-Net at half its memory: 5.2 % of the step for 6.9 %, which is the best there is to a hundredth.
+ *
  * What was tried and dropped: choosing by estimated change of the peak without building the sequence (wrong too often
  * where ancestors must be revived); one combined score with staleness as online methods use (no better here, since the
  * whole future is known).
  */
+#include "plan/bounds.h"
 #include "plan/recompute_inner.h"
 
 #include <stdlib.h>
@@ -305,7 +310,8 @@ static uint32_t pick_stretch(const mf_tradeoff *t, uint64_t *random, const mf_ga
 
 /* From a stop towards a rung: sweeps until none helps, then two or three gaps at random. Ends with its share of the
  * work. */
-static memfit_status go_across(mf_tradeoff *t, mf_stop from, uint64_t rung, uint64_t work, memfit_error *err)
+static memfit_status go_across(mf_tradeoff *t, mf_stop from, uint64_t rung, uint64_t work, uint32_t patience,
+                               memfit_error *err)
 {
     uint64_t end = t->work + work, random = 0x9e3779b97f4a7c15ull * t->path_count;
     memfit_status status = mf_path_from(t, from, err);
@@ -317,7 +323,6 @@ static memfit_status go_across(mf_tradeoff *t, mf_stop from, uint64_t rung, uint
     bool any = true;
     while (any && status == MEMFIT_OK && t->work < end)
         status = sweep(t, rung, end, &now, &any, err);
-    uint32_t patience = 16 * count;
     for (uint32_t idle = 0; idle < patience && count > 2 && status == MEMFIT_OK && t->work < end; idle++) {
         const mf_gap *group[MOST_CHANGES];
         uint8_t to[MOST_CHANGES];
@@ -389,10 +394,97 @@ static memfit_status fill_steps(mf_tradeoff *t, memfit_error *err)
     return status;
 }
 
+/* ---- where the bound is far ------------------------------------------------------------------------------- */
+
+/* Just below a stop: what one moment forces there, and whether it was tried. */
+typedef struct near_stop {
+    uint64_t load;
+    double bound_us;
+    bool tried;
+} near_stop;
+
+typedef struct far_search {
+    near_stop *known;
+    uint32_t count, capacity;
+    uint64_t price; /* of a bound, in runs */
+    uint64_t end;   /* of the work */
+} far_search;
+
+/* What is known of the place just below this stop. */
+static memfit_status look_below(mf_tradeoff *t, far_search *far, uint64_t load, near_stop **place, memfit_error *err)
+{
+    *place = NULL;
+    for (uint32_t i = 0; i < far->count; i++)
+        if (far->known[i].load == load)
+            *place = &far->known[i];
+    if (*place || far->count == far->capacity || t->work + far->price > far->end)
+        return MEMFIT_OK;
+    near_stop *new = &far->known[far->count];
+    *new = (near_stop){.load = load};
+    t->work += far->price;
+    memfit_status status = mf_bounds_recompute(t->host, t->flow, load - 1, 1, &new->bound_us, err);
+    if (status == MEMFIT_OK) {
+        far->count++;
+        *place = new;
+    }
+    return status;
+}
+
+/* Between a stop and the next lower one every budget pays the time of the lower. Where is the area between that and the
+ * bound largest? */
+static memfit_status find_farthest(mf_tradeoff *t, far_search *far, near_stop **farthest, memfit_error *err)
+{
+    const double keep = t->stops[0].time_us;
+    double most = 0;
+    memfit_status status = MEMFIT_OK;
+    *farthest = NULL;
+    for (size_t i = 0; i + 1 < t->stop_count && status == MEMFIT_OK; i++) {
+        near_stop *place;
+        status = look_below(t, far, t->stops[i].load, &place, err);
+        if (status != MEMFIT_OK || !place || place->tried)
+            continue;
+        double above = t->stops[i + 1].time_us - keep - place->bound_us;
+        double area = above / (place->bound_us + keep / 100) * (double)(t->stops[i].load - t->stops[i + 1].load);
+        if (above > 0.02 * (t->stops[i + 1].time_us - keep) && area > most) {
+            most = area;
+            *farthest = place;
+        }
+    }
+    return status;
+}
+
+/* Begins with what the bound would keep at the fullest moment, in the place where the bound is farthest. Only where
+ * bounds are cheap: their price grows with the square of the graph. */
+static memfit_status go_where_far(mf_tradeoff *t, uint64_t work, memfit_error *err)
+{
+    enum { PLACES = 512, SHARE = 250000 };
+    const uint64_t ops = t->flow->order_count;
+    far_search far = {.capacity = PLACES, .price = ops * ops / 2, .end = t->work + work};
+    if (16 * far.price > work)
+        return MEMFIT_OK;
+    far.known = MF_NEW_ARRAY(&t->arena, near_stop, PLACES);
+    if (!far.known)
+        return mf_search_no_memory(err);
+    for (near_stop *place;;) {
+        mf_stop seed;
+        memfit_status status = find_farthest(t, &far, &place, err);
+        if (status != MEMFIT_OK || !place || t->work >= far.end)
+            return status;
+        place->tried = true;
+        t->work += far.price;
+        status = mf_search_cut(t, place->load - 1, &seed, err);
+        uint64_t left = far.end - t->work;
+        if (status == MEMFIT_OK)
+            status = go_across(t, seed, place->load - 1, left < SHARE ? left : SHARE, 0, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+}
+
 /* ---- all of it -------------------------------------------------------------------------------------------- */
 
 /* First as low as it goes, some part at a time; then a ladder of rungs from there to everything kept. A fifth of the
- * work is left for the steps between stops. */
+ * work is left for the steps between stops; where the bound is far, half as much again is spent. */
 static memfit_status climb_ladder(mf_tradeoff *t, memfit_error *err)
 {
     const uint64_t most = t->most_work;
@@ -407,7 +499,8 @@ static memfit_status climb_ladder(mf_tradeoff *t, memfit_error *err)
     uint64_t end = t->work < t->most_work ? t->work + (t->most_work - t->work) / 2 : 0;
     for (uint32_t round = 0, stuck = 0; stuck < 3 && status == MEMFIT_OK && t->work < end; round++) {
         mf_stop lowest = t->stops[t->stop_count - 1];
-        status = go_across(t, lowest, lowest.load - lowest.load / parts[round % 3], (end - t->work) / 5, err);
+        status = go_across(t, lowest, lowest.load - lowest.load / parts[round % 3], (end - t->work) / 5,
+                           16 * t->gap_count, err);
         stuck = t->stops[t->stop_count - 1].load < lowest.load - lowest.load / 100 ? 0 : stuck + 1;
     }
     uint64_t high = t->stops[0].load, low = t->stops[t->stop_count - 1].load;
@@ -416,14 +509,19 @@ static memfit_status climb_ladder(mf_tradeoff *t, memfit_error *err)
         size_t s = 0;
         while (s + 1 < t->stop_count && t->stops[s].load > rung)
             s++;
-        status = go_across(t, t->stops[s], rung, (t->most_work - t->work) / (RUNGS - i), err);
+        status = go_across(t, t->stops[s], rung, (t->most_work - t->work) / (RUNGS - i), 16 * t->gap_count, err);
     }
+    const uint64_t before = t->work;
+    if (status == MEMFIT_OK && !is_small(t))
+        status = go_where_far(t, most / 2, err);
+    const uint64_t more = t->work - before;
+    t->most_work += more;
     for (size_t n = is_small(t) && t->gap_count > 4 ? 2 * t->stop_count : 0;
          n-- > 0 && status == MEMFIT_OK && t->work < t->most_work;) {
         size_t s = n % t->stop_count;
         status = mf_search_wander(t, t->stops[s], t->stops[s].load, 3500, err);
     }
-    t->most_work = most;
+    t->most_work = most + more;
     return status == MEMFIT_OK ? fill_steps(t, err) : status;
 }
 

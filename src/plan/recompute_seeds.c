@@ -4,6 +4,7 @@
  *   segments   checkpoints at narrow places and everything between them recomputed, as people do by hand
  *   small      few gaps: all choices, as far as that is not too many; then annealing from the stops found
  */
+#include "plan/bounds.h"
 #include "plan/recompute_inner.h"
 
 #include <math.h>
@@ -112,6 +113,31 @@ memfit_status mf_search_segments(mf_tradeoff *t, memfit_error *err)
         if (status == MEMFIT_OK && t->sequence.valid)
             status = mf_stop_add(t, err);
     }
+    return status;
+}
+
+/* ---- cuts ------------------------------------------------------------------------------------------------- */
+
+/* The selection that costs least at the fullest moment alone (bound_cut.c); what overflows elsewhere is mended by
+ * whoever goes on. */
+memfit_status mf_search_cut(mf_tradeoff *t, uint64_t rung, mf_stop *seed, memfit_error *err)
+{
+    const mf_flow *flow = t->flow;
+    uint32_t at;
+    size_t bytes = flow->cell_count + 1;
+    uint8_t *kept = mf_host_zalloc(t->host, bytes);
+    if (!kept)
+        return mf_search_no_memory(err);
+    memfit_status status = mf_bounds_keep(t->host, flow, rung, 64, kept, &at, err);
+    if (status == MEMFIT_OK)
+        status = mf_path_begin(t, err);
+    for (uint32_t i = 0; i < t->gap_count && status == MEMFIT_OK && at != MF_NONE; i++) {
+        uint32_t use = t->gaps[i].use;
+        if (flow->uses[use] < at && flow->uses[use + 1] > at && !kept[t->gaps[i].cell])
+            status = mf_path_add(t, use, MF_DROP, err);
+    }
+    *seed = (mf_stop){.path = (uint32_t)t->path_count - 1, .length = (uint32_t)t->paths[t->path_count - 1].count};
+    mf_host_free(t->host, kept, bytes);
     return status;
 }
 

@@ -2,7 +2,8 @@
  * test_plan_models.c: the four networks that planners are measured on (VGG16, ResNet50, MobileNet, U-Net), on the
  * roofline of a V100. Twenty budgets: every plan is packed, checked and within its budget, more memory is never slower
  * and less is never bigger. From 40 % of what the plain graph keeps there is a plan, within 15 % of the bound on its
- * time. The largest batch fits, and the next one was tried and does not.
+ * time; at 40, 50 ... 80 % the recomputation alone is within 15 % of its bound (U-Net: from 50 %). The largest batch
+ * fits, and the next one was tried and does not.
  */
 #include "lower_fixture.h"
 
@@ -56,7 +57,7 @@ static void network_close(network *n)
     free(n->text);
 }
 
-static void sweep(const char *name)
+static void sweep(const char *name, uint64_t alone_from)
 {
     enum { BATCH = 32 };
     memfit_error err = {0};
@@ -80,7 +81,7 @@ static void sweep(const char *name)
         double extra;
         assert_ok(mf_fitter_try(&n.fitter, &way, &plan, &err), err);
         assert_ok(mf_plan_check(plan, &err), err);
-        assert_ok(mf_fit_orders_bound(&n.fitter, entry, room, 100000, &extra, &err), err);
+        assert_ok(mf_fit_orders_bound(&n.fitter, entry, room, 200000, &extra, &err), err);
         if (!plan->fits) {
             if (percent >= 40 || last < 1e30)
                 fail_msg("%s: no plan at %llu %%", name, (unsigned long long)percent);
@@ -90,6 +91,10 @@ static void sweep(const char *name)
             if (percent >= 40 && plan->time_us > 1.15 * (keep + extra))
                 fail_msg("%s at %llu %%: %.3f of the bound", name, (unsigned long long)percent,
                          plan->time_us / (keep + extra));
+            bool tenth = percent % 10 == 0 && percent >= alone_from && percent <= 80;
+            if (tenth && plan->time_us - keep > 1.15 * extra + 1e-5 * keep)
+                fail_msg("%s at %llu %%: recomputation %.3f of its bound", name, (unsigned long long)percent,
+                         (plan->time_us - keep) / extra);
             last = plan->time_us;
             peak = plan->peak_bytes;
         }
@@ -102,25 +107,25 @@ static void sweep(const char *name)
 static void test_vgg16(void **state)
 {
     (void)state;
-    sweep("applications/VGG16.gz");
+    sweep("applications/VGG16.gz", 40);
 }
 
 static void test_resnet50(void **state)
 {
     (void)state;
-    sweep("applications/ResNet50.gz");
+    sweep("applications/ResNet50.gz", 40);
 }
 
 static void test_mobilenet(void **state)
 {
     (void)state;
-    sweep("applications/MobileNet.gz");
+    sweep("applications/MobileNet.gz", 40);
 }
 
 static void test_unet(void **state)
 {
     (void)state;
-    sweep("plan/unet_416x608.json");
+    sweep("plan/unet_416x608.json", 50);
 }
 
 /* The answer is a batch whose plan was built, next to one whose plan was built and does not fit. */

@@ -259,7 +259,7 @@ static void compare(const recipe *r, tally *t)
         double best = oracle_solve(&o, budget), extra;
         bool fits;
         assert_ok(mf_tradeoff_fit(tradeoff, budget, &fits, &err), err);
-        assert_ok(mf_bounds_recompute(NULL, flow, budget, 2000, &extra, &err), err);
+        assert_ok(mf_bounds_recompute(NULL, flow, budget, 20000, &extra, &err), err);
         if (best == INFINITY) {
             if (fits)
                 fail_msg("seed %u, %u operations, %llu %%: the oracle has no plan, the search one", r->seed, operations,
