@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains models inside falling limits and looks at what happened:
 
-    python tools/sweep_budgets.py build/memfit FOLDER [--limits 20] [--rounds 3] [--batch N] [--state FILE] [MODEL ...]
+    python tools/sweep_budgets.py build/memfit FOLDER [--limits 20] [--passes 3] [--batch N] [--state FILE] [MODEL ...]
 
 FOLDER holds NAME.keras or NAME.json (tools/sweep_budgets.py --make FOLDER writes the usual ones, with Keras). For each
 model `memfit train` runs a few steps on synthetic data at limits spread evenly from the least that fits to what it
@@ -10,19 +10,24 @@ by this script) is at most the limit, allocations_in_steps is 0, arena used = ar
 never slower, and where `memfit plan` at the middle limit suggests several ways that fit, their predicted order is the
 measured one (ratios to the first are printed).
 
-Time is processor time (step_cpu_ms: the median of a run's steps), one thread bound to one processor: being preempted or
-stopped does not count, only what neighbours do to caches and memory. The first round runs every limit, each further round
-every plan and every suggestion once, in random order; a plan's figure is the lower quartile over the rounds. The noise is
-measured: the figures of the same plan from odd and from even rounds differ by less than it, 19 times in 20. A step back
-within it says nothing. --state FILE keeps all times, so that rounds can be run in parts (--rounds 4 --seconds 100).
+Time is processor time (step_cpu_ms, the median of a process's steps), one thread bound to one processor: being preempted or
+stopped does not count, only what neighbours do to caches and memory, and that comes and goes by the second. So in each pass a
+process for every plan and every suggestion, some plans twice, take turns of 0.15 s in random order: whatever slows the
+machine slows all of them alike. A plan's figure is its mean, relative to all others of its pass, over the passes. The noise is
+measured: from how far the same plan's values lie apart follows how far the slowest of so many identical plans would come
+out behind the fastest 19 times in 20. A step back within it says nothing. --state FILE keeps everything, so that passes can
+be added later.
 
 Exit status: the number of models that fail.
 """
 import argparse
 import json
+import math
 import os
 import random
 import re
+import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -122,24 +127,36 @@ def outside(pid):
         return 0
 
 
-def train(a, path, batch, steps, *more):
-    """The result of one run with the largest size seen from outside; None when it does not fit."""
+def command(a, path, batch, steps, *more):
     once = min(steps, 100)  # more samples would take memory: their order is kept
-    p = subprocess.Popen([a.program, "train", path, "--data", f"synthetic:{batch * once}", "--epochs", str(steps // once), "--batch-size",
-                          str(batch), "--json", "--quiet", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                         preexec_fn=lambda: os.sched_setaffinity(0, {a.cpu}) if a.cpu >= 0 else None)
-    seen = 0
-    while p.poll() is None:
-        seen = max(seen, outside(p.pid))
-        time.sleep(a.look)
+    return [a.program, "train", path, "--data", f"synthetic:{batch * once}", "--epochs", str(-(-steps // once)), "--batch-size", str(batch),
+            "--json", "--quiet", *more, *a.more]
+
+
+def start(a, words):
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            preexec_fn=lambda: os.sched_setaffinity(0, {a.cpu}) if a.cpu >= 0 else None)
+
+
+def finish(p, words):
+    """Its result; None when it does not fit."""
     out, err = p.communicate()
     if p.returncode == 3:
         return None
     if p.returncode:
-        sys.exit(f"{path} {' '.join(more)}: exit status {p.returncode}: {err}")
-    r = json.loads(out)
-    r["seen_outside"] = seen
-    return r
+        sys.exit(f"{' '.join(words)}: exit status {p.returncode}: {err}")
+    return json.loads(out)
+
+
+def train(a, path, batch, steps, *more):
+    """The result of one run with the largest size seen from outside; None when it does not fit."""
+    words, seen = command(a, path, batch, steps, *more), 0
+    p = start(a, words)
+    while p.poll() is None:
+        seen = max(seen, outside(p.pid))
+        time.sleep(a.look)
+    r = finish(p, words)
+    return r and dict(r, seen_outside=seen)
 
 
 def least(a, path, batch, most):
@@ -147,7 +164,7 @@ def least(a, path, batch, most):
     low, high = 1 << 20, most
     while high - low > max(high // 50, 65536):
         middle = (low + high) // 2
-        if train(a, path, batch, 1, "--memory", str(middle), *a.more):
+        if train(a, path, batch, 1, "--memory", str(middle)):
             high = middle
         else:
             low = middle
@@ -175,17 +192,18 @@ def ways_of(a, path, batch, limit):
 
 def find_limits(a, path, batch):
     """What does not depend on the load of the machine: the limits, and the suggestions at the middle one."""
-    free = train(a, path, batch, 1, *a.more)
+    free = train(a, path, batch, 1)
     most = free["planned_peak_bytes"] + (128 << 10)  # the fixed cost varies by some pages from run to run
     low = least(a, path, batch, most) + (32 << 10)
     most = max(most, low + (64 << 10))
     limits = [low + (most - low) * i // max(a.limits - 1, 1) for i in range(a.limits)]
     ways = [] if a.no_order else ways_of(a, path, batch, limits[len(limits) // 2])
-    return {"low": low, "most": most, "limits": limits, "rows": {}, "wrong": [], "ways": [w + [[]] for w in ways]}
+    return {"low": low, "most": most, "limits": limits, "rows": {}, "wrong": [], "ways": ways, "passes": []}
 
 
 def one_limit(a, path, batch, steps, limit, state):
-    r = train(a, path, batch, steps, "--memory", str(limit), *a.more)
+    """Bytes: a run at a limit, looked at from outside."""
+    r = train(a, path, batch, steps, "--memory", str(limit))
     wrong = state["wrong"]
     if not r:
         wrong.append(f"{limit} does not fit, {state['low']} did")
@@ -199,55 +217,84 @@ def one_limit(a, path, batch, steps, limit, state):
         wrong.append(f"{r['allocations_in_steps']} allocations")
     if r["arena_used_bytes"] != r["arena_bytes"]:
         wrong.append("arena used is not arena planned")
-    old = state["rows"].setdefault(str(limit), {"margin": 1, "times": []})
-    old.update({k: r[k] for k in ("planned_step_ms", "pieces", "recomputed_ops", "numerics")})
-    old["margin"] = min(old["margin"], (limit - peak) / limit)
-    old["times"].append(time_of(r))
-
-
-def one_way(a, path, batch, steps, way, state):
-    limit = state["limits"][len(state["limits"]) // 2]
-    r = train(a, path, batch, steps, "--memory", str(limit), "--allow-changed-numerics", *way[1], *a.more)
-    if not r:
-        state["wrong"].append(f"suggested, but does not fit: {' '.join(way[1])}")
-    else:
-        way[2].append(time_of(r))
-
-
-def time_of(r):
-    return r["step_cpu_ms"] or r["step_ms"]  # steps of microseconds have no processor time of their own
+    state["rows"][str(limit)] = dict({k: r[k] for k in ("planned_step_ms", "pieces", "recomputed_ops", "numerics")},
+                                     ms=r["step_cpu_ms"] or r["step_ms"], margin=(limit - peak) / limit)
 
 
 def plan_of(r):
-    return r["pieces"], r["recomputed_ops"], round(r["planned_step_ms"], 6)
+    return f"{r['pieces']}, {r['recomputed_ops']}, {r['planned_step_ms']:.6f}"
 
 
-def figure(times):
-    """Disturbances only ever slow a step down: the lower quartile of the rounds."""
-    return sorted(times)[(len(times) - 1) // 4]
+def together(a, path, batch, state):
+    """Times: one pass. A process for every plan and every suggestion, some twice, all on one processor; one runs at a time, for a
+    short while, then another, in any order. Whatever slows the machine for a second slows all of them alike."""
+    rows, middle = state["rows"], state["limits"][len(state["limits"]) // 2]
+    jobs = {}
+    for limit, r in rows.items():
+        jobs[plan_of(r)] = ["--memory", limit], r["ms"]
+    if len(state["ways"]) > 1:
+        for w in state["ways"]:
+            jobs["way " + " ".join(w[1])] = ["--memory", str(middle), "--allow-changed-numerics", *w[1]], rows[str(middle)]["ms"]
+    names = list(jobs) + a.rng.sample(list(jobs), min(3, len(jobs)))
+    words = [command(a, path, batch, max(3, int(1 + a.each * 1000 / jobs[n][1])), *jobs[n][0]) for n in names]
+    running, result = {}, {}
+    try:
+        for i, w in enumerate(words):
+            running[i] = start(a, w)
+            running[i].send_signal(signal.SIGSTOP)
+        while running:
+            for i in a.rng.sample(list(running), len(running)):
+                if slice_of(running[i], a.slice):
+                    r = finish(running.pop(i), words[i])
+                    if r:
+                        result.setdefault(names[i], []).append(r["step_cpu_ms"] or r["step_ms"])
+                    else:
+                        state["wrong"].append(f"does not fit: {' '.join(words[i])}")
+    finally:
+        for p in running.values():
+            p.kill()
+    state["passes"].append(result)
 
 
-def times_of_plans(state):
-    """Limits that end in the same plan share its times."""
-    plans = {}
-    for r in state["rows"].values():
-        plans.setdefault(plan_of(r), []).extend(r["times"])
-    return plans
+def slice_of(p, seconds):
+    """Lets a process run until it has had so much processor time; true when it has ended."""
+    def had():
+        try:
+            with open(f"/proc/{p.pid}/schedstat") as f:
+                return int(f.read().split()[0])
+        except (OSError, IndexError):
+            return 0
+    until = had() + seconds * 1e9
+    p.send_signal(signal.SIGCONT)
+    while p.poll() is None and had() < until:
+        time.sleep(0.004)
+    if p.poll() is None:
+        p.send_signal(signal.SIGSTOP)
+    return p.poll() is not None
 
 
-def noise_of(state):
-    """How far two figures of one and the same plan are apart: odd rounds against even ones, for each plan and suggestion; 19 of
-    20 of these ratios are below what is returned."""
-    apart = []
-    for times in list(times_of_plans(state).values()) + [w[2] for w in state["ways"]]:
-        if len(times) >= 4:
-            x, y = figure(times[::2]), figure(times[1::2])
-            apart.append(max(x, y) / min(x, y))
-    return sorted(apart)[(len(apart) - 1) * 19 // 20] if apart else NOISE
+def figures(state):
+    """The time of each plan and suggestion relative to all others, from all passes: {name: ratio}; and the noise: how far the
+    slowest of so many identical plans would come out behind the fastest, 19 times in 20."""
+    values = {}
+    for one in state["passes"]:
+        level = statistics.fmean(math.log(statistics.fmean(v)) for v in one.values())
+        for name, times in one.items():
+            values.setdefault(name, []).extend(math.log(t) - level for t in times)
+    if not values:
+        return {}, NOISE, 0
+    mean = {name: statistics.fmean(v) for name, v in values.items()}
+    squares = sum((x - mean[n]) ** 2 for n, v in values.items() for x in v)
+    spread = math.sqrt(squares / max(1, sum(len(v) - 1 for v in values.values())))
+    rng, ranges = random.Random(1), []
+    for _ in range(2000):
+        drawn = [rng.gauss(0, spread / math.sqrt(len(v))) for v in values.values()]
+        ranges.append(max(drawn) - min(drawn))
+    return {n: math.exp(m) for n, m in mean.items()}, math.exp(sorted(ranges)[1900]), spread
 
 
 def judge(state):
-    """What is wrong with a model's figures; how much slower a larger limit was than a smaller one; the noise."""
+    """What is wrong with a model's figures; how much slower a larger limit was than a smaller one."""
     wrong, rows, after = list(state["wrong"]), state["rows"], 0
     order = sorted(rows, key=int)
     for limit in reversed(order):  # from the largest limit down: never faster than with more memory
@@ -255,56 +302,50 @@ def judge(state):
         if rows[limit]["planned_step_ms"] < after * 0.9:
             wrong.append(f"predicted faster at {limit} than with more memory")
         after = max(after, rows[limit]["planned_step_ms"])
-    best = {plan: figure(times) for plan, times in times_of_plans(state).items()}
-    noise, worst = noise_of(state), 1.0
+    time_of, noise, _ = figures(state)
+    worst, preferring = 1.0, 1.0
     for i, x in enumerate(order):
         for y in order[:i]:
             more, less = rows[x], rows[y]
-            preferred = more["numerics"] == "bitwise" and less["numerics"] != "bitwise"
-            worst = max(worst, best[plan_of(more)] / best[plan_of(less)] / (PREFERENCE if preferred else 1))
-    if worst > noise:
-        wrong.append(f"more memory was {worst:.3f} times slower")
-    ways = [(w[0], figure(w[2])) for w in state["ways"] if w[2]]
+            if plan_of(more) not in time_of or plan_of(less) not in time_of:
+                continue
+            back = time_of[plan_of(more)] / time_of[plan_of(less)]
+            if more["numerics"] == "bitwise" and less["numerics"] != "bitwise":
+                preferring = max(preferring, back)
+            else:
+                worst = max(worst, back)
+    if worst > noise or preferring > noise * PREFERENCE:
+        wrong.append(f"more memory was {max(worst, preferring):.3f} times slower")
+    ways = [(w[0], time_of["way " + " ".join(w[1])]) for w in state["ways"] if "way " + " ".join(w[1]) in time_of]
     if not all(x[1] <= y[1] * noise for x in ways for y in ways if x[0] <= y[0]):
         wrong.append("suggestions come in another order")
-    return wrong, worst, noise
+    return wrong, worst, preferring
 
 
 def row(a, name, batch, state):
-    wrong, worst, noise = judge(state)
-    rows, ways, plans = state["rows"], state["ways"], times_of_plans(state)
+    wrong, worst, preferring = judge(state)
+    rows, ways = state["rows"], state["ways"]
+    time_of, noise, spread = figures(state)
     order = sorted(rows, key=int)
     first, last = rows[order[0]], rows[order[-1]]
-    least_ms, most_ms = figure(plans[plan_of(first)]), figure(plans[plan_of(last)])
+    whole = time_of.get(plan_of(last), 1)
+    of_way = [time_of.get("way " + " ".join(w[1]), 0) for w in ways]
     said = "-"
-    if len(ways) > 1 and all(w[2] for w in ways):
-        said = f"{', '.join(f'{w[0]:.2f}' for w in ways)} / {', '.join(f'{figure(w[2]) / figure(ways[0][2]):.2f}' for w in ways)}"
-    print(f"| {name}, {batch} | {state['low'] / 2**20:.2f} | {state['most'] / 2**20:.2f} | {len(rows)}, {len(plans)} | {min(r['margin'] for r in rows.values()):.1%} "
-          f"| {first['pieces']}, {first['recomputed_ops']} | {least_ms:.2f} / {most_ms:.2f} | {min(map(len, plans.values()))} | {noise:.3f} | {worst:.3f} "
+    if len(ways) > 1 and all(of_way):
+        said = f"{', '.join(f'{w[0]:.2f}' for w in ways)} / {', '.join(f'{t / whole:.2f}' for t in of_way)}"
+    print(f"| {name}, {batch} | {state['low'] / 2**20:.2f} | {state['most'] / 2**20:.2f} | {len(rows)}, {len({plan_of(r) for r in rows.values()})} "
+          f"| {min(r['margin'] for r in rows.values()):.1%} | {first['pieces']}, {first['recomputed_ops']} "
+          f"| {first['planned_step_ms'] / last['planned_step_ms']:.2f} / {time_of.get(plan_of(first), 1) / whole:.2f} "
+          f"| {len(state['passes'])} of {spread:.1%} | {noise:.3f} | {worst:.3f}, {preferring:.3f} "
           f"| {said} | {'; '.join(sorted(set(wrong))[:4]) or 'holds'} |", flush=True)
     if a.list:
         for limit in order:
             r = rows[limit]
-            t = plans[plan_of(r)]
             print(f"  {int(limit) / 2**20:9.2f} MiB  pieces {r['pieces']:3d} recomputed {r['recomputed_ops']:3d} {r['numerics']:9s} "
-                  f"planned {r['planned_step_ms'] / last['planned_step_ms']:.3f} measured {figure(t) / most_ms:.3f} ({len(t)})")
-        for w in ways:
-            print(f"  way {' '.join(w[1])}: {w[0]:.3f} measured {figure(w[2]) / most_ms if w[2] else 0:.3f} ({len(w[2])})")
+                  f"planned {r['planned_step_ms'] / last['planned_step_ms']:.3f} measured {time_of.get(plan_of(r), 0) / whole:.3f}")
+        for w, t in zip(ways, of_way):
+            print(f"  {' '.join(w[1])}: planned {w[0]:.3f} measured {t / whole:.3f}")
     return bool(wrong)
-
-
-def round_of(state, rng):
-    """What one round runs: every limit as long as it has no figure, then one limit of every plan; every suggestion; in any order."""
-    rows = state["rows"]
-    limits = [x for x in state["limits"] if str(x) not in rows]
-    if not limits:
-        plans = {}
-        for x in rows:
-            plans.setdefault(plan_of(rows[x]), []).append(int(x))
-        limits = [rng.choice(x) for x in plans.values()]
-    todo = [(one_limit, x) for x in limits] + [(one_way, w) for w in state["ways"] if len(state["ways"]) > 1]
-    rng.shuffle(todo)
-    return todo
 
 
 def sweep(a, name, states, until):
@@ -317,23 +358,23 @@ def sweep(a, name, states, until):
         states[name] = find_limits(a, path, batch)
         save(a, states)
     state = states[name]
+    for limit in state["limits"]:
+        if str(limit) not in state["rows"]:
+            one_limit(a, path, batch, steps, limit, state)
+    save(a, states)
     if a.forget_times:
-        for r in state["rows"].values():
-            r["times"] = []
-        for w in state["ways"]:
-            w[2] = []
+        state["passes"] = []
     done, longest = 0, 0
-    while done < a.rounds:  # what slows the machine for a while slows several plans
+    while done < a.passes:
         began = time.time()
         if until and began + longest * 1.1 > until:
             break
-        for run, what in round_of(state, a.rng):
-            run(a, path, batch, steps, what, state)
+        together(a, path, batch, state)
         longest = max(longest, time.time() - began)
         done += 1
         save(a, states)
-    bad = row(a, name, batch, state) if state["rows"] else False
-    print(f"{name}: {done} rounds of {longest:.0f} s", file=sys.stderr)
+    bad = row(a, name, batch, state)
+    print(f"{name}: {done} passes of {longest:.0f} s", file=sys.stderr)
     return bad
 
 
@@ -349,7 +390,9 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("model", nargs="*", default=list(MODELS))
     parser.add_argument("--limits", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=3, help="of the times")
+    parser.add_argument("--each", type=float, default=2, help="seconds of steps of each process of a pass")
+    parser.add_argument("--slice", type=float, default=0.15, help="seconds a process runs before the next")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--more", default="--threads 1", help="more options for memfit train, as one word (--threads 1)")
@@ -357,7 +400,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of the order within rounds")
     parser.add_argument("--list", action="store_true", help="every limit's plan, predicted and measured")
     parser.add_argument("--state", help="keeps the times of all runs from call to call")
-    parser.add_argument("--seconds", type=float, help="start no round that would not end within this time")
+    parser.add_argument("--seconds", type=float, help="start no pass that would not end within this time")
     parser.add_argument("--forget-times", action="store_true", help="of the state, and measure again")
     parser.add_argument("--look", type=float, default=0.002, help="seconds between two looks at the process from outside; they disturb times")
     parser.add_argument("--no-order", action="store_true", help="leave the order of suggestions out")
@@ -365,8 +408,8 @@ def main():
         return make(sys.argv[2])
     a = parser.parse_intermixed_args()
     a.more, a.rng = a.more.split(), random.Random(a.seed)
-    print("| model, batch | least MiB | without a limit MiB | limits, plans | nearest to its limit | pieces, recomputed at the least | ms at the least / without "
-          "| rounds | noise | worst step back | suggestions: predicted / measured | |\n|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("| model, batch | least MiB | without a limit MiB | limits, plans | nearest to its limit | pieces, recomputed at the least | time at the least: predicted / measured "
+          "| passes | noise | worst step back | suggestions: predicted / measured | |\n|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     states = {}
     if a.state and os.path.exists(a.state):
         with open(a.state) as f:
