@@ -160,7 +160,7 @@ static void write_text(const job *j)
         printf("Not solved in %.1f s: no packing within %s bytes was found, and none was ruled out.\n", r->seconds,
                mf_format_count(j->options.capacity, b, sizeof b));
     else
-        printf("Packed: %zu buffers in %s bytes%s.\n", j->count, a,
+        printf("Packed: %zu buffer%s in %s bytes%s.\n", j->count, j->count == 1 ? "" : "s", a,
                r->optimal ? ", and no packing is lower (proven)" : "");
     if (!r->solved)
         printf("The best packing found is %s bytes high.\n", a);

@@ -112,7 +112,7 @@ static memfit_status open_device(replay *r, memfit_error *err)
     memfit_device_options o = memfit_device_options_default();
     if (strcmp(r->device_name, "sim") == 0) {
         uint64_t whole = 16ull << 30;
-        while (whole / 2 < r->peak_live_bytes && whole < 1ull << 62)
+        while ((whole / 2 < r->peak_live_bytes || whole < r->page_bytes) && whole < 1ull << 62)
             whole *= 2;
         if (r->memory && !strchr(r->memory, '%')) {
             uint64_t memory;

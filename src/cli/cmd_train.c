@@ -4,46 +4,12 @@
 #include "memfit/plan.h"
 
 #include <math.h>
-#include <signal.h>
-#include <time.h>
 
 static const char help[] =
     "SOURCE is .npy, .npz, .h5, .csv (arrays x and y, or named as the model's inputs and outputs) or synthetic[:N].\n"
     "SIZE is 512MiB, 8GiB, 1.5GB or 80%; it bounds the whole process. Without --memory: what is available.\n\n"
     "  memfit train model.keras --data digits.npz --epochs 5 --memory 300MiB --out trained.keras\n"
     "  memfit train model.keras --data synthetic --memory 2GiB --batch-size 256 --steps 1\n";
-
-/* Control-C and SIGTERM end the training after the step it is in, so that its files are whole; another one seconds
- * later ends it at once (not before: `timeout` and terminals send the same signal twice). A handler can reach nothing
- * but variables like these. */
-static volatile sig_atomic_t interrupted_by;
-static volatile time_t interrupted_at;
-
-static void on_signal(int number)
-{
-    if (interrupted_by && time(NULL) > interrupted_at + 1) {
-        signal(number, SIG_DFL);
-        raise(number);
-    }
-    if (!interrupted_by)
-        interrupted_at = time(NULL);
-    interrupted_by = number;
-}
-
-static bool is_interrupted(void *ctx)
-{
-    (void)ctx;
-    return interrupted_by != 0;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
-    const int signals[] = {SIGINT, SIGTERM};
-    for (int i = 0; i < 2; i++)
-        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(signals[i], &action, NULL);
-}
 
 /* The options of plan that only show something. */
 typedef struct train_plan {
@@ -159,6 +125,10 @@ int cli_train(const cli_command *command, int argc, char **argv)
     o->no_shuffle = no_shuffle;
     if (!o->data)
         return cli_usage_error(command, "--data SOURCE is missing: a file, or synthetic");
+    if (o->save_freq && !o->checkpoint) /* nothing would be kept, and nobody would know before it is needed */
+        return cli_usage_error(command, "--save-freq says how often --checkpoint FILE is written, and there is none");
+    if (o->keep_best && !o->out)
+        return cli_usage_error(command, "--keep-best says what goes to --out FILE.keras, and there is none");
     if (plan.card)
         return cli_unsupported(command, "training for another card is not built: it runs on this machine",
                                "memfit plan --for CARD plans for it; --memory SIZE trains inside as much memory");
@@ -176,17 +146,13 @@ int cli_train(const cli_command *command, int argc, char **argv)
     memfit_train_result result;
     memfit_error err = {0};
     cli_reserve_begin();
-    o->stop = is_interrupted;
-    catch_signals();
+    train_cli_catch_signals(&cli);
     memfit_status done = memfit_train(o, &result, &err);
     cli_reserve_end();
     if (done != MEMFIT_OK)
         status = cli_report(&cli.common, &err);
-    if (done == MEMFIT_INTERRUPTED) { /* ends as the signal ends a program, for the shell that waits */
-        fflush(stdout);
-        signal(interrupted_by, SIG_DFL);
-        raise(interrupted_by);
-    }
+    if (done == MEMFIT_INTERRUPTED)
+        train_cli_end_by_signal();
     if (done != MEMFIT_OK)
         return status;
     train_cli_print(&cli, &result, "trained");

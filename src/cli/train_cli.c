@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- options ---------------------------------------------------------------------------------------------- */
@@ -192,6 +193,48 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
     if (cli_allocations_are_counted())
         cli->o.allocation_count = cli_allocation_count;
     return status;
+}
+
+/* ---- signals ----------------------------------------------------------------------------------------------- */
+
+/* Control-C, SIGTERM and SIGHUP (a connection that was lost) end a run after the step it is in, so that its files are
+ * whole; another one seconds later ends it at once (not before: `timeout` and terminals send the same signal twice). A
+ * handler can reach nothing but variables like these. */
+static volatile sig_atomic_t interrupted_by;
+static volatile time_t interrupted_at;
+
+static void on_signal(int number)
+{
+    if (interrupted_by && time(NULL) > interrupted_at + 1) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    if (!interrupted_by)
+        interrupted_at = time(NULL);
+    interrupted_by = number;
+}
+
+static bool is_interrupted(void *ctx)
+{
+    (void)ctx;
+    return interrupted_by != 0;
+}
+
+void train_cli_catch_signals(train_cli *cli)
+{
+    cli->o.stop = is_interrupted;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < 3; i++)
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
+}
+
+void train_cli_end_by_signal(void)
+{
+    fflush(stdout);
+    signal(interrupted_by, SIG_DFL);
+    raise(interrupted_by);
 }
 
 /* ---- a limit that changes ----------------------------------------------------------------------------------- */
@@ -395,9 +438,11 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
     if (predicts) /* nothing to compare with: no loss */
         printf("%s: %lld step%s of up to %lld samples", what, (long long)r->steps, r->steps == 1 ? "" : "s",
                (long long)r->batch);
+    else if (r->samples_per_second == 0)
+        printf("%s: no step was left to do", what);
     else
         printf("%s: loss %.4f", what, r->loss);
-    for (uint32_t i = 0; i < r->metric_count && !predicts; i++)
+    for (uint32_t i = 0; i < r->metric_count && !predicts && r->samples_per_second > 0; i++)
         printf(", %s %.4f", r->metric_names[i], r->metrics[i]);
     if (r->has_validation) {
         printf("; validation loss %.4f", r->val_loss);
@@ -460,6 +505,7 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     const bool predicts = cli.predicts = call == memfit_predict;
     o->out = predicts ? outputs : NULL;
     cli_reserve_begin();
+    train_cli_catch_signals(&cli);
     memfit_status done = call(o, &result, &err);
     cli_reserve_end();
     if (done == MEMFIT_OK && outputs && !predicts) { /* the outputs that were evaluated: a pass of their own */
@@ -468,7 +514,11 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
         done = memfit_predict(o, &ignored, &err);
     }
     if (done != MEMFIT_OK)
-        return cli_report(&cli.common, &err);
+        status = cli_report(&cli.common, &err);
+    if (done == MEMFIT_INTERRUPTED)
+        train_cli_end_by_signal();
+    if (done != MEMFIT_OK)
+        return status;
     o->out = outputs;
     train_cli_print(&cli, &result, what);
     return CLI_DONE;

@@ -29,6 +29,10 @@ typedef struct train_cli {
 void train_cli_short_spin(char **argv);
 /* Options that are more than their text: sizes, shapes, devices. Returns an exit status. */
 int train_cli_resolve(const cli_command *command, train_cli *cli);
+/* From here on a signal ends the run between two steps, with its files whole, as MEMFIT_INTERRUPTED. What then ends the
+ * program is the signal itself, for the shell that waits. */
+void train_cli_catch_signals(train_cli *cli);
+void train_cli_end_by_signal(void);
 void train_cli_progress(void *ctx, const memfit_train_event *event);
 void train_cli_note(void *ctx, const char *text);
 /* The limit in force while training: what --memory-file says now, and the polite limit of the cgroup. */

@@ -125,10 +125,10 @@ static void set_mask(mf_lowering *lo, uint32_t tensor, uint32_t mask)
 uint32_t mf_lower_unsupported(mf_layer_call *c, const char *what)
 {
     const char *name = c->b->graph->layers[c->graph_layer].name;
-    return mf_build_fail(
-        c->b, MEMFIT_UNSUPPORTED,
-        "layer '%s' (%s): %s\nSay what it makes: --assume %s=SHAPE[:BYTES], the shape without the batch", name,
-        c->layer->class_name, what, name);
+    return mf_build_fail(c->b, MEMFIT_UNSUPPORTED,
+                         "layer '%s' (%s): %s\nmemfit plan --assume %s=SHAPE[:BYTES] plans with it; SHAPE is what it "
+                         "makes, without the batch",
+                         name, c->layer->class_name, what, name);
 }
 
 bool mf_lower_keys(mf_layer_call *c)

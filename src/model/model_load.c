@@ -219,8 +219,16 @@ static memfit_status load_folder(loader *l, const char *path)
     if (st)
         return st;
     snprintf(name, sizeof name, "%s/config.json", path);
-    if ((st = mf_os_map_file(name, &text, l->err)))
-        return st;
+    if ((st = mf_os_map_file(name, &text, l->err))) {
+        snprintf(name, sizeof name, "%s/saved_model.pb", path);
+        if (st != MEMFIT_NOT_FOUND)
+            return st;
+        if (mf_os_file_bytes(name))
+            return mf_fail(
+                l->err, MEMFIT_UNSUPPORTED,
+                "a SavedModel: a TensorFlow program, not a Keras model\nload it in Keras and save it as .keras");
+        return mf_fail(l->err, MEMFIT_NOT_FOUND, "a folder without config.json: no model");
+    }
     st = parse_config(l, text.data, text.bytes, "config.json");
     mf_os_unmap_file(&text);
     snprintf(name, sizeof name, "%s/model.weights.h5", path);

@@ -17,6 +17,9 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
     double sum = 0;
     for (int64_t at = 0; at < t->train_samples;) {
         int64_t left = t->train_samples - at, batch = t->batch, count = left < batch ? left : batch;
+        if (t->options->stop && t->options->stop(t->options->ctx))
+            return mf_fail(err, MEMFIT_INTERRUPTED, "stopped after %lld of %lld samples%s", (long long)at,
+                           (long long)t->train_samples, t->options->out ? ", nothing is written" : "");
         mf_run_clock clock = mf_run_clock_start(r);
         double loss;
         memfit_status status = mf_trainer_batch(t, false, at, count, &loss, err);

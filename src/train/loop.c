@@ -25,11 +25,13 @@ static void go_on_without(mf_run *r, const memfit_error *failed, const char *wha
     mf_log_write(&r->trainer.log, MF_LOG_NOTE, "%s; training goes on %s", failed->message, what);
 }
 
-static void write_checkpoint(mf_run *r)
+static bool write_checkpoint(mf_run *r)
 {
     memfit_error failed;
-    if (mf_checkpoint_write(r->checkpoint, r->trainer.options->checkpoint, true, &failed) != MEMFIT_OK)
+    bool written = mf_checkpoint_write(r->checkpoint, r->trainer.options->checkpoint, true, &failed) == MEMFIT_OK;
+    if (!written)
         go_on_without(r, &failed, "without this checkpoint");
+    return written;
 }
 
 static bool write_best(mf_run *r)
@@ -49,6 +51,7 @@ static void write_logs(mf_run *r)
         return;
     mf_events_destroy(r->events);
     r->events = NULL;
+    r->logs_failed = true;
     go_on_without(r, &failed, "without logs");
 }
 
@@ -250,10 +253,8 @@ static memfit_status finish_epoch(mf_run *r, memfit_error *err)
 static memfit_status interrupted(mf_run *r, memfit_error *err)
 {
     const memfit_train_options *o = r->trainer.options;
-    if (o->checkpoint)
-        write_checkpoint(r);
     unsigned long long steps = r->trainer.state.steps;
-    if (!o->checkpoint || r->late.code != MEMFIT_OK)
+    if (!o->checkpoint || !write_checkpoint(r))
         return mf_fail(err, MEMFIT_INTERRUPTED,
                        "stopped after %llu steps, nothing kept\n--checkpoint FILE keeps what is done", steps);
     return mf_fail(err, MEMFIT_INTERRUPTED, "stopped after %llu steps\n--resume %s goes on from here", steps,
@@ -286,6 +287,13 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
     mf_trainer *t = &r->trainer;
     const memfit_train_options *o = t->options;
     memfit_status status = MEMFIT_OK;
+    r->stop = o->steps && t->state.steps >= (uint64_t)o->steps;
+    if (o->resume && (r->stop || t->state.epoch >= (uint64_t)o->epochs))
+        mf_log_write(&t->log, MF_LOG_NOTE,
+                     "%s has done %llu steps and %llu epochs: nothing is left of --%s %lld\n"
+                     "  the number counts from the beginning; a larger one goes on",
+                     o->resume, (unsigned long long)t->state.steps, (unsigned long long)t->state.epoch,
+                     r->stop ? "steps" : "epochs", (long long)(r->stop ? o->steps : o->epochs));
     while (status == MEMFIT_OK && !r->stop && t->state.epoch < (uint64_t)o->epochs) {
         mf_feeder_shuffle(t->feeder, t->state.seed, t->state.epoch);
         r->epoch_began_us = mf_os_now_us();

@@ -35,7 +35,7 @@ typedef struct mf_run {
     double first_step_seconds;
     int64_t replans;
     uint64_t replan_us; /* the longest change of plan */
-    bool stop, stopped_early, has_validation, best_written;
+    bool stop, stopped_early, has_validation, best_written, logs_failed;
     double val_loss;
     memfit_error late; /* code not OK: a log or checkpoint could not be written; training went on */
 } mf_run;

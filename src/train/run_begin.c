@@ -38,7 +38,7 @@ memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err)
         if (status != MEMFIT_OK)
             return status;
     }
-    if (!r->events && t->mode == MF_MODE_TRAIN)
+    if (!r->events && !r->logs_failed && t->mode == MF_MODE_TRAIN)
         return mf_events_create(t->host, t->options->log_csv, t->options->tensorboard, t->options->resume != NULL,
                                 &r->events, err);
     return MEMFIT_OK;

@@ -60,6 +60,11 @@ static memfit_status check_options(const memfit_train_options *o, memfit_error *
         return mf_fail(err, MEMFIT_CONFLICT, "validation data and a validation split exclude each other");
     if (o->learning_rate < 0)
         return mf_fail(err, MEMFIT_INVALID, "learning rate %g: must be positive", o->learning_rate);
+    if (o->pieces < 0 || o->pieces > o->batch)
+        return mf_fail(err, MEMFIT_INVALID, "%lld pieces: a batch of %lld has at most %lld", (long long)o->pieces,
+                       (long long)o->batch, (long long)o->batch);
+    if (o->epochs < 0 || o->steps < 0 || o->save_freq < 0 || o->early_stopping < 0 || o->reduce_on_plateau < 0)
+        return mf_fail(err, MEMFIT_INVALID, "epochs, steps and their like must not be negative");
     return MEMFIT_OK;
 }
 

@@ -105,6 +105,12 @@ for slip in "--device cuda:x" "--device tpu" "--prefetch x" "--threads 100000" "
     expect 2 "train $slip" $train $slip
 done
 expect 2 "plan --dim of an input that is not there" "$MEMFIT" plan "$model" --dim no_such_input=3
+expect 2 "plan --input-shape that the weights do not suit" "$MEMFIT" plan "$model" --input-shape 3
+mkdir saved; expect 5 "a folder that is no model" "$MEMFIT" plan saved
+echo x >saved/saved_model.pb; expect 4 "a SavedModel" "$MEMFIT" plan saved
+expect 2 "train in more pieces than samples" $train --gradient-accumulation 33
+expect 2 "train --save-freq without a checkpoint" $train --save-freq 1
+expect 2 "train --keep-best without a file" $train --keep-best
 expect 2 "plan --threads 100000" "$MEMFIT" plan "$model" --threads 100000
 expect 2 "plan --for nine cards" "$MEMFIT" plan "$model" --for t4,t4,t4,t4,t4,t4,t4,t4,t4
 expect 5 "train --memory-file that is not there" $train --memory-file nothing
@@ -172,7 +178,7 @@ expect 0 "a name with blanks and letters beyond ASCII" "$MEMFIT" train 'a b ü.k
 [ -s 'c d é.keras' ] || fail "a name with blanks: nothing written"
 
 # ---- a signal: the step is finished, the checkpoint written, --out left as it was; the shell sees the signal ----
-for signal in INT TERM; do
+for signal in INT TERM HUP; do
     echo before >kept.keras
     timeout -s $signal 1 "$MEMFIT" train "$model" --data synthetic:64 --epochs 1000000 --quiet --checkpoint stop.keras --save-freq 100000000 \
         --out kept.keras 2>err
@@ -181,5 +187,18 @@ for signal in INT TERM; do
     expect 0 "SIG$signal: the checkpoint" "$MEMFIT" train "$model" --data synthetic:64 --resume stop.keras --steps 1 --epochs 1000000
     rm -f stop.keras
 done
+for signal in TERM; do
+    timeout -s $signal 1 "$MEMFIT" predict "$model" --data synthetic:100000000 --batch 1 --out stopped.npy >out 2>err
+    grep -q 'stopped after [0-9]* of 100000000 samples, nothing is written' err || fail "predict, SIG$signal: $(cat err)"
+    [ -e stopped.npy ] && fail "predict, SIG$signal: half a file"
+done
+
+# ---- a resumed run that has nothing left says so, and does nothing ----
+"$MEMFIT" train "$model" --data synthetic:64 --checkpoint done.keras --quiet >out || fail "a checkpoint"
+"$MEMFIT" train "$model" --data synthetic:64 --resume done.keras >out 2>err || fail "resumed with nothing left: exit $?"
+grep -q 'nothing is left of --epochs 1' err && grep -q 'no step was left' out || fail "resumed with nothing left: $(cat err out)"
+"$MEMFIT" train "$model" --data synthetic:64 --resume done.keras --epochs 3 --steps 2 --json >out 2>err
+grep -q '"steps": 2,' out && grep -q 'nothing is left of --steps 2' err || fail "resumed with its steps done: $(cat err)"
+
 ls | grep -q '\.tmp$' && fail "temporary files are left"
 exit $((failures > 0))
