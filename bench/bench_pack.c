@@ -1,5 +1,6 @@
 /*
- * bench_pack.c: how low, how fast. bench_pack [SECONDS]: the limit for what cannot be proven (10).
+ * bench_pack.c: how low, how fast. bench_pack [SECONDS [capacity | least | steps]]: the limit for what cannot be proven
+ * (10); one part of the tables only.
  *
  * Tables: MiniMalloc's hard instances at their capacity, as they are, reversed in time, jittered, then without a
  * capacity; recorded training steps; made-up training steps of 1,000 to 60,000 buffers. Every packing is validated. The
@@ -138,11 +139,17 @@ int main(int argc, char **argv)
     static const char *const steps[] = {"lifetimes/somas-resnet50.csv", "lifetimes/iopddl-g1.csv",
                                         "lifetimes/somas-pangu-2.6b.csv", NULL};
     double limit = argc > 1 ? atof(argv[1]) : 10;
-    pack_files("MiniMalloc A-K, capacity 1,048,576", hard, AS_IT_IS, 0, MEMFIT_PACK_EXACT, 1048576, limit);
-    pack_files("the same, time reversed", hard, REVERSED, 0, MEMFIT_PACK_EXACT, 1048576, limit);
-    for (uint64_t seed = 1; seed <= 3; seed++)
-        pack_files("the same, jittered", hard, JITTERED, seed, MEMFIT_PACK_EXACT, 1048576, limit);
-    pack_files("MiniMalloc A-K, least height", hard, AS_IT_IS, 0, MEMFIT_PACK_EXACT, 0, limit);
+    const char *part = argc > 2 ? argv[2] : "";
+    if (!*part || strcmp(part, "capacity") == 0) {
+        pack_files("MiniMalloc A-K, capacity 1,048,576", hard, AS_IT_IS, 0, MEMFIT_PACK_EXACT, 1048576, limit);
+        pack_files("the same, time reversed", hard, REVERSED, 0, MEMFIT_PACK_EXACT, 1048576, limit);
+        for (uint64_t seed = 1; seed <= 3; seed++)
+            pack_files("the same, jittered", hard, JITTERED, seed, MEMFIT_PACK_EXACT, 1048576, limit);
+    }
+    if (!*part || strcmp(part, "least") == 0)
+        pack_files("MiniMalloc A-K, least height", hard, AS_IT_IS, 0, MEMFIT_PACK_EXACT, 0, limit);
+    if (*part && strcmp(part, "steps") != 0)
+        return 0;
     pack_files("recorded steps, portfolio", steps, AS_IT_IS, 0, MEMFIT_PACK_PORTFOLIO, 0, 0);
     pack_files("recorded steps, reversed, portfolio", steps, REVERSED, 0, MEMFIT_PACK_PORTFOLIO, 0, 0);
     title("made-up steps, portfolio");

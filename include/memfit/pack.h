@@ -33,7 +33,8 @@ typedef struct memfit_pack_buffer {
 
 typedef enum memfit_pack_effort {
     MEMFIT_PACK_QUICK,     /* a few greedy orders: a millisecond for a thousand buffers */
-    MEMFIT_PACK_PORTFOLIO, /* more orders and dives, until the bound or the time limit (or 20 ms + 30 us a buffer) */
+    MEMFIT_PACK_PORTFOLIO, /* more orders and dives, until the bound or the time limit. Without one: until so much was
+                            * done, some 20 ms + 30 us a buffer, and the answer is the same on any machine */
     MEMFIT_PACK_EXACT,     /* and then the exact search, until it is proven or the time is up (or 60 s) */
 } memfit_pack_effort;
 

@@ -61,13 +61,16 @@ static const struct {
 };
 enum { YARDSTICKS = 2, CHEAPEST = 2, FIRST = 4, QUICK = 6, ALL = sizeof passes / sizeof *passes };
 
-static void run_passes(mf_pack_greedy *g, size_t from, size_t to, uint64_t goal_bytes, uint64_t deadline_us)
+static void run_passes(mf_pack_greedy *g, size_t from, size_t to, uint64_t goal_bytes, mf_pack_pace *pace)
 {
     for (size_t i = from; i < to && g->best_bytes > goal_bytes; i++) {
-        if (i >= YARDSTICKS && mf_os_now_us() >= deadline_us)
+        if (i >= YARDSTICKS && pace && mf_pack_is_late(pace))
             return;
+        uint64_t worked = g->work;
         mf_pack_greedy_sort(g, passes[i].order, passes[i].whole_first);
         mf_pack_greedy_pass(g, passes[i].best_fit, g->best_height - !g->problem->pad_most);
+        if (pace)
+            pace->work += g->work - worked;
     }
 }
 
@@ -97,26 +100,26 @@ static bool tell(void *ctx, uint64_t height, uint64_t bound, uint64_t nodes)
  * part. */
 enum { LARGE = 2000 };
 
-static memfit_status dive(mf_pack_greedy *g, uint64_t goal, uint64_t deadline_us, mf_pack_result *result,
+static memfit_status dive(mf_pack_greedy *g, uint64_t goal, mf_pack_pace *pace, mf_pack_result *result,
                           memfit_error *err)
 {
     bool improved = false;
-    memfit_status status = mf_pack_improve(g, goal, deadline_us, &improved, err);
+    memfit_status status = mf_pack_improve(g, goal, pace, &improved, err);
     if (improved)
         result->method = "improved";
     return status;
 }
 
-static void run_orders(mf_pack_greedy *g, size_t from, size_t to, uint64_t goal, uint64_t deadline_us,
+static void run_orders(mf_pack_greedy *g, size_t from, size_t to, uint64_t goal, mf_pack_pace *pace,
                        mf_pack_result *result)
 {
     uint64_t before = g->best_bytes;
-    run_passes(g, from, to, goal, deadline_us);
+    run_passes(g, from, to, goal, pace);
     if (g->best_bytes < before)
         result->method = "greedy";
 }
 
-static memfit_status search(const mf_pack_problem *p, const mf_pack_options *o, uint64_t start, uint64_t deadline_us,
+static memfit_status search(const mf_pack_problem *p, const mf_pack_options *o, uint64_t start, mf_pack_pace *pace,
                             mf_pack_greedy *g, mf_pack_result *result, memfit_error *err)
 {
     teller t = {o, p->unit, start};
@@ -124,7 +127,7 @@ static memfit_status search(const mf_pack_problem *p, const mf_pack_options *o, 
     unsigned threads = exact ? (o->threads ? o->threads : mf_os_cpu_count()) : 1;
     mf_pack_solve_options so = {
         .capacity = o->capacity / p->unit,
-        .deadline_us = deadline_us,
+        .pace = pace,
         .threads = threads < 1   ? 1
                    : threads > 8 ? 8
                                  : threads,
@@ -154,21 +157,24 @@ static memfit_status run_stages(const mf_pack_problem *p, const mf_pack_options 
 {
     const bool large = p->count > LARGE;
     uint64_t goal = o->capacity > p->bound_bytes ? o->capacity : p->bound_bytes;
-    uint64_t usual = o->effort == MEMFIT_PACK_EXACT ? 60000000 : 20000 + 30 * (uint64_t)p->count;
-    uint64_t deadline_us = start + (o->time_limit_us ? o->time_limit_us : usual);
+    mf_pack_pace pace = {.most = UINT64_MAX};
+    if (o->time_limit_us || o->effort == MEMFIT_PACK_EXACT)
+        pace.deadline_us = start + (o->time_limit_us ? o->time_limit_us : 60000000);
+    else
+        pace.most = 20000000 + 30000 * (uint64_t)p->count;
     memfit_status status = MEMFIT_OK;
-    run_orders(g, CHEAPEST, CHEAPEST + 1, goal, UINT64_MAX, result);
+    run_orders(g, CHEAPEST, CHEAPEST + 1, goal, NULL, result);
     if (o->effort == MEMFIT_PACK_QUICK) {
-        run_orders(g, 0, QUICK, goal, UINT64_MAX, result);
+        run_orders(g, 0, QUICK, goal, NULL, result);
         return MEMFIT_OK;
     }
-    if (large && g->best_bytes > goal && (status = dive(g, goal, deadline_us, result, err)))
+    if (large && g->best_bytes > goal && (status = dive(g, goal, &pace, result, err)))
         return status;
-    run_orders(g, 0, FIRST, goal, deadline_us, result);
-    if (g->best_bytes > goal && !large && (status = dive(g, goal, deadline_us, result, err)))
+    run_orders(g, 0, FIRST, goal, &pace, result);
+    if (g->best_bytes > goal && !large && (status = dive(g, goal, &pace, result, err)))
         return status;
-    run_orders(g, FIRST, ALL, goal, deadline_us, result);
-    return g->best_bytes > goal ? search(p, o, start, deadline_us, g, result, err) : MEMFIT_OK;
+    run_orders(g, FIRST, ALL, goal, &pace, result);
+    return g->best_bytes > goal ? search(p, o, start, &pace, g, result, err) : MEMFIT_OK;
 }
 
 memfit_status mf_pack(const memfit_host *host, mf_pack_buffer *buffers, size_t count, const mf_pack_options *options,

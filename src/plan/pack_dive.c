@@ -19,7 +19,6 @@
 #include "plan/pack_dive.h"
 
 #include "base/error.h"
-#include "base/os.h"
 
 #include <string.h>
 
@@ -66,6 +65,7 @@ struct mf_pack_dive {
     uint32_t floor_log_count;
     bool tightest;
     int64_t target;
+    uint64_t work; /* since it was last asked */
 };
 
 memfit_status mf_pack_dive_init(mf_pack_dive **result, const mf_pack_problem *p, mf_arena *arena, memfit_error *err)
@@ -127,6 +127,7 @@ no_memory:
 static void start(mf_pack_dive *d, const uint32_t *order, bool tightest, uint64_t target)
 {
     const mf_pack_problem *p = d->problem;
+    d->work = p->count + p->sections + d->live_begin[p->sections] / 4;
     memset(d->at, 0, p->count * sizeof *d->at);
     memset(d->placed, 0, p->count * sizeof *d->placed);
     memset(d->floor, 0, p->sections * sizeof *d->floor);
@@ -146,7 +147,7 @@ static void start(mf_pack_dive *d, const uint32_t *order, bool tightest, uint64_
 
 /* ---- valleys ---- */
 
-static void look(const mf_pack_dive *d, int32_t number)
+static void look(mf_pack_dive *d, int32_t number)
 {
     block *b = &d->block_of[number];
     *b = (block){.section = -1};
@@ -157,6 +158,7 @@ static void look(const mf_pack_dive *d, int32_t number)
         for (end = s + 1; end < d->sections && d->floor[end] == low; end++)
             tight = d->need[end] > d->need[tight] ? end : tight;
         b->reach = end + 1;
+        d->work += (uint64_t)(end - s);
         if (low == EMPTY || (s > 0 && d->floor[s - 1] <= low) || (end < d->sections && d->floor[end] < low))
             continue; /* as high a section before it: the run began in an earlier block */
         int64_t slack = -low - d->need[tight];
@@ -174,6 +176,7 @@ static void look(const mf_pack_dive *d, int32_t number)
 static const block *best_valley(mf_pack_dive *d)
 {
     const block *best = NULL;
+    d->work += (uint64_t)d->blocks;
     for (int32_t i = 0; i < d->blocks; i++) {
         block *b = &d->block_of[i];
         if (b->stale)
@@ -231,6 +234,7 @@ static int64_t settle(mf_pack_dive *d, uint32_t current, int64_t top)
             low = d->at[j];
             witness = j;
         }
+        d->work += 8 + d->live_count[s];
         d->floor_log[d->floor_log_count++] = (floor_change){s, d->witness[s], d->floor[s]};
         d->witness[s] = witness;
         d->floor[s] = low;
@@ -253,6 +257,7 @@ static void raise_to(mf_pack_dive *d, uint32_t j, int64_t at)
 {
     const mf_pack_item *it = &d->problem->items[j];
     at = align_up(at, it->align);
+    d->work += it->s1 - it->s0;
     d->log[d->log_count++] = (change){j, d->at[j]};
     for (uint32_t s = it->s0; s < it->s1; s++)
         if (d->witness[s] == j)
@@ -266,6 +271,7 @@ static int64_t place(mf_pack_dive *d, uint32_t j)
     const mf_pack_item *it = &d->problem->items[j];
     int64_t top = d->at[j] + d->size[j];
     d->placed[j] = true;
+    d->work += it->s1 - it->s0 + d->live_count[it->s0];
     for (uint32_t s = it->s0; s < it->s1; s++) {
         d->need[s] -= d->size[j];
         dirty_section(d, s);
@@ -371,14 +377,16 @@ static unsigned step(mf_pack_dive *d, uint64_t *offsets)
 }
 
 uint64_t mf_pack_dive_run(mf_pack_dive *d, const uint32_t *order, bool tightest, uint64_t target, uint64_t give_up,
-                          uint64_t deadline_us, uint64_t *offsets)
+                          mf_pack_pace *pace, uint64_t *offsets)
 {
     const mf_pack_problem *p = d->problem;
     start(d, order, tightest, target);
     uint64_t steps = 0;
     for (size_t placed = 0; placed < p->count;) {
         placed += step(d, offsets);
-        if (d->target >= (int64_t)give_up || ((++steps & 63) == 0 && mf_os_now_us() >= deadline_us))
+        pace->work += d->work;
+        d->work = 0;
+        if (d->target >= (int64_t)give_up || ((++steps & 63) == 0 && mf_pack_is_late(pace)))
             return UINT64_MAX;
     }
     uint64_t height = 0;

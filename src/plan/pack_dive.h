@@ -13,8 +13,8 @@ memfit_status mf_pack_dive_init(mf_pack_dive **dive, const mf_pack_problem *prob
                                 memfit_error *err);
 
 /* `order` ranks the items (first tried first); `tightest`: the valley with the least slack first, else the lowest one.
- * Aims at `target` and gives up at `give_up` (units) or at the deadline: UINT64_MAX then, otherwise the height. */
+ * Aims at `target` and gives up at `give_up` (units) or when it is late: UINT64_MAX then, otherwise the height. */
 uint64_t mf_pack_dive_run(mf_pack_dive *dive, const uint32_t *order, bool tightest, uint64_t target, uint64_t give_up,
-                          uint64_t deadline_us, uint64_t *offsets);
+                          mf_pack_pace *pace, uint64_t *offsets);
 
 #endif

@@ -102,15 +102,17 @@ static inline uint64_t align_up(uint64_t x, uint64_t align)
 }
 
 /* The lowest (first fit) or tightest (best fit) gap among the colliding buffers; the top counts as the widest. */
-static uint64_t find_gap(const mf_pack_greedy *g, const mf_pack_item *it, bool best_fit)
+static uint64_t find_gap(mf_pack_greedy *g, const mf_pack_item *it, bool best_fit)
 {
     const uint32_t s0 = it->s0, s1 = it->s1;
     const uint64_t mask = time_mask(g, it);
     uint64_t top = 0, best = MF_PACK_NOWHERE, best_gap = UINT64_MAX;
+    g->work += g->block_count;
     for (size_t k = 0; k < g->block_count; k++) {
         const mf_pack_shelf *b = g->blocks[k];
         if (!(b->mask & mask))
             continue;
+        g->work += b->count;
         for (uint32_t i = 0; i < b->count; i++) {
             if (b->s0[i] >= s1 || b->s1[i] <= s0)
                 continue;
@@ -180,6 +182,7 @@ uint64_t mf_pack_greedy_pass(mf_pack_greedy *g, bool best_fit, uint64_t give_up)
                 return UINT64_MAX;
         }
         insert(g, it, at);
+        g->work += SHELF_MOST;
     }
     mf_pack_greedy_keep(g, height);
     return height;
@@ -218,6 +221,7 @@ void mf_pack_greedy_sort(mf_pack_greedy *g, mf_pack_order order, bool whole_firs
 {
     const mf_pack_problem *p = g->problem;
     size_t n = p->count;
+    g->work += 64 * n;
     for (size_t i = 0; i < n; i++) {
         uint64_t tie = order == MF_PACK_BY_SIZE || order == MF_PACK_BY_LOAD_SIZE ? p->items[i].life : p->items[i].size;
         g->pairs[i] = (mf_pack_pair){~tie, (uint32_t)i};

@@ -14,13 +14,13 @@
 #include "plan/pack_dive.h"
 
 #include "base/error.h"
-#include "base/os.h"
 
 #include <string.h>
 
 typedef struct improver {
     mf_pack_greedy *all; /* of the whole problem: holds the best packing */
-    uint64_t goal_bytes, deadline_us;
+    uint64_t goal_bytes;
+    mf_pack_pace *pace;
     bool improved;
 } improver;
 
@@ -68,7 +68,7 @@ static memfit_status begin_level(level *l, const mf_pack_problem *p, double part
 
 static bool is_done(const improver *v)
 {
-    return v->all->best_bytes <= v->goal_bytes || mf_os_now_us() >= v->deadline_us;
+    return v->all->best_bytes <= v->goal_bytes || mf_pack_is_late(v->pace);
 }
 
 /* Puts the other buffers around a packing of the level's. */
@@ -89,9 +89,10 @@ static void fill(improver *v, level *l)
         l->pinned[l->item[l->problem.items[i].source]] = l->greedy.offsets[i] * l->problem.unit / p->unit;
     g->pinned = l->pinned;
     for (size_t i = 0; i < sizeof passes / sizeof *passes && !is_done(v); i++) {
+        uint64_t before = g->best_bytes, worked = g->work;
         mf_pack_greedy_sort(g, passes[i].order, true);
-        uint64_t before = g->best_bytes;
         mf_pack_greedy_pass(g, passes[i].best_fit, g->best_height - !p->pad_most);
+        v->pace->work += g->work - worked;
         v->improved = v->improved || g->best_bytes < before;
         if (l->count == p->count)
             break; /* nothing to put around */
@@ -118,8 +119,8 @@ static memfit_status run_level(improver *v, double part, memfit_error *err)
         uint64_t give_up =
             v->all->best_bytes == UINT64_MAX ? INT64_MAX : v->all->best_height * p->unit / l.problem.unit;
         mf_pack_greedy_sort(&l.greedy, dives[i].order, false);
-        uint64_t height = mf_pack_dive_run(l.dive, l.greedy.order, dives[i].tightest, target, give_up, v->deadline_us,
-                                           l.greedy.offsets);
+        uint64_t height =
+            mf_pack_dive_run(l.dive, l.greedy.order, dives[i].tightest, target, give_up, v->pace, l.greedy.offsets);
         if (height < UINT64_MAX)
             fill(v, &l);
         if (height <= target && i > 0)
@@ -129,11 +130,11 @@ static memfit_status run_level(improver *v, double part, memfit_error *err)
     return status;
 }
 
-memfit_status mf_pack_improve(mf_pack_greedy *greedy, uint64_t goal_bytes, uint64_t deadline_us, bool *improved,
+memfit_status mf_pack_improve(mf_pack_greedy *greedy, uint64_t goal_bytes, mf_pack_pace *pace, bool *improved,
                               memfit_error *err)
 {
     static const double parts[] = {0.9, 0.7, 0};
-    improver v = {greedy, goal_bytes, deadline_us, false};
+    improver v = {greedy, goal_bytes, pace, false};
     size_t before = 0;
     memfit_status status = MEMFIT_OK;
     *improved = false;

@@ -5,7 +5,7 @@
 #include "plan/pack_internal.h"
 
 /* Lowers greedy's best until the goal (bytes), the deadline, or the end of its means. */
-memfit_status mf_pack_improve(mf_pack_greedy *greedy, uint64_t goal_bytes, uint64_t deadline_us, bool *improved,
+memfit_status mf_pack_improve(mf_pack_greedy *greedy, uint64_t goal_bytes, mf_pack_pace *pace, bool *improved,
                               memfit_error *err);
 
 #endif

@@ -14,6 +14,7 @@
 #ifndef MF_PLAN_PACK_INTERNAL_H
 #define MF_PLAN_PACK_INTERNAL_H
 
+#include "base/os.h"
 #include "plan/pack.h"
 
 #define MF_PACK_NOWHERE UINT64_MAX
@@ -62,6 +63,23 @@ typedef struct mf_pack_pair {
 } mf_pack_pair;
 void mf_pack_sort(mf_pack_pair *pairs, mf_pack_pair *scratch, size_t count); /* ascending, stable */
 
+/* When to stop: by the clock, or by work, where the same question is to have the same answer on any machine at any
+ * load. A unit is about one entry looked at: a nanosecond or so. */
+typedef struct mf_pack_pace {
+    uint64_t work, most;
+    uint64_t deadline_us; /* 0: none */
+} mf_pack_pace;
+
+static inline bool mf_pack_out_of_time(const mf_pack_pace *pace)
+{
+    return pace->deadline_us && mf_os_now_us() >= pace->deadline_us;
+}
+
+static inline bool mf_pack_is_late(const mf_pack_pace *pace)
+{
+    return pace->work >= pace->most || mf_pack_out_of_time(pace);
+}
+
 /* ---- greedy (pack_greedy.c) ---- */
 
 /* What is placed, ordered by offset, in blocks that can be skipped by time. */
@@ -77,6 +95,7 @@ typedef struct mf_pack_greedy {
     uint64_t *best;                   /* of the best pass */
     uint64_t best_height, best_bytes; /* its height in units, and the real one in bytes */
     mf_pack_pair *pairs, *scratch;
+    uint64_t work; /* of all sorts and passes: see mf_pack_pace */
 } mf_pack_greedy;
 
 memfit_status mf_pack_greedy_init(mf_pack_greedy *greedy, const mf_pack_problem *problem, mf_arena *arena,

@@ -16,7 +16,6 @@
 #include "plan/pack_solve.h"
 
 #include "base/error.h"
-#include "base/os.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -138,16 +137,17 @@ static void report(worker *w, course *c, mf_pack_verdict verdict, bool between)
     }
 }
 
-static bool is_late(const solver *v)
+/* Work of one node: the sweep over sections, and the list. */
+static uint64_t node_work(const course *c)
 {
-    return mf_os_now_us() >= v->options->deadline_us;
+    return 8 * (uint64_t)c->part.sections + 6 * (uint64_t)c->part.count + 100;
 }
 
 static bool should_stop(void *ctx)
 {
     worker *w = ctx;
     solver *v = w->solver;
-    return atomic_load_explicit(&v->done, memory_order_relaxed) || is_late(v) ||
+    return atomic_load_explicit(&v->done, memory_order_relaxed) || mf_pack_out_of_time(v->options->pace) ||
            atomic_load_explicit(&w->course->height, memory_order_relaxed) <= w->target;
 }
 
@@ -155,16 +155,19 @@ static void *work(void *argument)
 {
     worker *w = argument;
     solver *v = w->solver;
+    mf_pack_pace *pace = v->options->pace;
     pthread_mutex_lock(&v->lock);
     while (!atomic_load_explicit(&v->done, memory_order_relaxed)) {
         mf_pack_config config;
         uint64_t limit;
         course *c = next_search(v, &config, &w->target, &limit);
-        if (!c || is_late(v)) {
+        if (!c || mf_pack_is_late(pace)) {
             atomic_store_explicit(&v->done, true, memory_order_relaxed);
             break;
         }
         bool between = w->target > c->part.bound;
+        uint64_t nodes_left = (pace->most - pace->work) / node_work(c) + 1;
+        limit = limit < nodes_left ? limit : nodes_left;
         w->course = c;
         mf_pack_part part = c->part;
         pthread_mutex_unlock(&v->lock);
@@ -172,6 +175,7 @@ static void *work(void *argument)
         mf_pack_verdict verdict = mf_pack_search_run(&w->search, (int32_t)((w->target - part.base) / v->scale), limit);
         atomic_fetch_add_explicit(&v->nodes, w->search.nodes, memory_order_relaxed);
         pthread_mutex_lock(&v->lock);
+        pace->work += w->search.nodes * node_work(c);
         report(w, c, verdict, between);
     }
     v->running--;

@@ -9,9 +9,9 @@
 enum { MF_PACK_SEARCH_MOST = 4000, MF_PACK_SEARCH_MOST_QUICK = 1000 };
 
 typedef struct mf_pack_solve_options {
-    uint64_t capacity; /* units; 0: as low as possible */
-    uint64_t deadline_us;
-    unsigned threads; /* at least 1 */
+    uint64_t capacity;  /* units; 0: as low as possible */
+    mf_pack_pace *pace; /* when to stop; by work only with one thread */
+    unsigned threads;   /* at least 1 */
     uint64_t seed;
     size_t items_most;   /* larger parts are left as they are */
     unsigned known_bits; /* of each thread's memory of failures */
@@ -25,7 +25,7 @@ typedef struct mf_pack_solution {
     bool improved; /* `best` was changed */
 } mf_pack_solution;
 
-/* Improves `best` (offsets in units by item, a packing) until the deadline, the capacity or a proof. */
+/* Improves `best` (offsets in units by item, a packing) until it is late, the capacity or a proof. */
 memfit_status mf_pack_solve(const mf_pack_problem *problem, const mf_pack_solve_options *options, uint64_t *best,
                             mf_pack_solution *solution, memfit_error *err);
 

@@ -5,6 +5,10 @@
 
 #include "base/memory.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
 static uint64_t next_random(uint64_t *state)
 {
     *state += UINT64_C(0x9E3779B97F4A7C15);
@@ -376,6 +380,46 @@ static void lack_of_memory_changes_nothing(void **state)
     }
 }
 
+static void *keep_busy(void *flag)
+{
+    while (!atomic_load_explicit((_Atomic bool *)flag, memory_order_relaxed))
+        continue;
+    return NULL;
+}
+
+/* Without a time limit the portfolio ends by work done, not by the clock: a busy machine gives the same packing. */
+static void busy_machines_give_the_same_packing(void **state)
+{
+    (void)state;
+    enum { COUNT = 150, ROUNDS = 4 };
+    memfit_error err;
+    uint64_t seed = 99;
+    unsigned unproven = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        mf_pack_buffer quiet[COUNT], busy[COUNT];
+        mf_pack_result r, s;
+        fill_random(quiet, COUNT, &seed, 60, 1000);
+        for (size_t i = 0; i < COUNT; i++) /* so that the bound is out of reach */
+            quiet[i].alignment = UINT64_C(1) << next_random(&seed) % 9;
+        memcpy(busy, quiet, sizeof busy);
+        assert_ok(mf_pack(NULL, quiet, COUNT, NULL, &r, &err), err);
+        pthread_t threads[4];
+        _Atomic bool done = false;
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, keep_busy, &done), 0);
+        memfit_status status = mf_pack(NULL, busy, COUNT, NULL, &s, &err);
+        atomic_store(&done, true);
+        for (int i = 0; i < 4; i++)
+            pthread_join(threads[i], NULL);
+        assert_ok(status, err);
+        assert_true(s.height == r.height && s.nodes == r.nodes && s.bound == r.bound);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_int_equal(busy[i].offset, quiet[i].offset);
+        unproven += !r.optimal;
+    }
+    assert_true(unproven > 0); /* else no limit was reached, and this shows nothing */
+}
+
 static void tables_come_back_with_offsets(void **state)
 {
     (void)state;
@@ -498,6 +542,7 @@ int main(void)
         cmocka_unit_test(fixed_buffers_stay),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(lack_of_memory_changes_nothing),
+        cmocka_unit_test(busy_machines_give_the_same_packing),
         cmocka_unit_test(tables_come_back_with_offsets),
         cmocka_unit_test(damaged_tables_name_the_place),
         cmocka_unit_test(known_instances),
