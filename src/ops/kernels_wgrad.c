@@ -7,7 +7,7 @@
  * 24 sums. Along some rows of dy each pixel then takes four loads of dy, six of single values of x and 24 products, all
  * from the first-level cache:
  *
- *     for each sample, group of about 64 pixels, row r of the kernel:          x and dy of the group stay in the cache
+ *     for each sample, group of about 128 pixels, row r of the kernel:          x and dy of the group stay in the cache
  *         for each 64 outputs, pair of inputs of this thread:                  a run, added to dw at its end
  *
  * Columns and rows in the padding are left out, not multiplied by zero. The threads share out inputs and outputs, not
@@ -26,7 +26,7 @@
 
 typedef float vector __attribute__((vector_size(64), aligned(4)));
 
-enum { LANES = 16, COLUMNS = 3, GROUP = 64 };
+enum { LANES = 16, COLUMNS = 3, GROUP = 128 };
 
 /* What a run walks over: `left` and `right` say whether the first and the last column lack a tap. */
 typedef struct walk {
@@ -128,9 +128,43 @@ static void add_bias(const float *dy, int64_t step, int64_t pixels, int64_t outp
     }
 }
 
+/* What the next group reads is asked for while this one is computed, some pixels before each run. */
+typedef struct ahead {
+    const float *x, *dy;
+    int64_t x_from, x_to; /* the inputs of this share */
+    int64_t pixel, pixels, run, runs;
+} ahead;
+
+static void fetch_ahead(const mf_k_conv *k, ahead *a)
+{
+    a->run++;
+    for (; a->pixel * a->runs < a->pixels * a->run; a->pixel++) {
+        for (int64_t i = a->x_from; i < a->x_to; i += LANES)
+            __builtin_prefetch(a->x + a->pixel * k->channels + i, 0, 2);
+        for (int64_t o = 0; o < k->out_channels; o += LANES)
+            __builtin_prefetch(a->dy + a->pixel * k->out_channels + o, 0, 2);
+    }
+}
+
+/* The group behind the rows up to `end` of a sample; none behind the last. */
+static ahead ahead_of(const mf_k_conv *k, const share *s, const float *x, const float *dy, int64_t end, int64_t group,
+                      bool last)
+{
+    int64_t row = end + k->kernel[0] - 1 - k->before[0], left = k->out[0] - end + (last ? 0 : k->out[0]);
+    left = left < group ? left : group;
+    row = last && row + left > k->in[0] ? k->in[0] - left : row; /* stays inside x */
+    int64_t first = s->from / s->across, behind = (s->to + s->across - 1) / s->across;
+    return (ahead){.x = row >= 0 ? x + row * k->in[1] * k->channels : x,
+                   .dy = dy + end * k->out[1] * k->out_channels,
+                   .x_from = first * s->inputs,
+                   .x_to = behind * s->inputs,
+                   .pixels = left * (k->out[1] < k->in[1] ? k->out[1] : k->in[1]),
+                   .runs = (s->to - s->from) * k->kernel[0]};
+}
+
 /* One row r of the kernel under the rows [from, to) of a sample's output. */
 static void kernel_row(const mf_k_conv *k, const share *s, const float *x, const float *dy, int64_t r, int64_t from,
-                       int64_t to, float *dw)
+                       int64_t to, float *dw, ahead *next)
 {
     int64_t shift = r - k->before[0], wide = k->out_channels;
     from = from + shift < 0 ? -shift : from;
@@ -151,6 +185,7 @@ static void kernel_row(const mf_k_conv *k, const share *s, const float *x, const
         for (int64_t i = blocks.from * s->inputs; i < blocks.to * s->inputs; i += s->inputs) {
             float *sum = dw + (r * COLUMNS * k->channels + i) * wide + o * s->outputs;
             w.x = x + (from + shift) * w.x_row + i;
+            fetch_ahead(k, next);
             (s->outputs == 64 ? run_of_64 : run_of_32)(&w, sum, k->channels * wide, wide);
         }
     }
@@ -163,8 +198,9 @@ static void share_grad(const mf_k_conv *k, const share *s, const float *x, const
     for (int64_t n = 0; n < k->batch; n++, x += k->in[0] * k->in[1] * k->channels, dy += k->out[0] * k->out[1] * wide)
         for (int64_t h = 0; h < k->out[0]; h += group) {
             int64_t end = h + group < k->out[0] ? h + group : k->out[0];
+            ahead next = ahead_of(k, s, x, dy, end, group, n + 1 == k->batch);
             for (int64_t r = 0; r < k->kernel[0]; r++)
-                kernel_row(k, s, x, dy, r, h, end, dw);
+                kernel_row(k, s, x, dy, r, h, end, dw, &next);
             for (int64_t o = 0; db && o < s->across; o++)
                 if (s->from <= o && s->to > o) /* has the first input of these outputs */
                     add_bias(dy + h * k->out[1] * wide + o * s->outputs, wide, (end - h) * k->out[1], s->outputs,
