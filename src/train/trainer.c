@@ -283,6 +283,29 @@ static void find_metrics(mf_trainer *t)
     qsort(t->metrics, t->metric_count, sizeof *t->metrics, by_name);
 }
 
+/* What the process holds but for the arena. */
+static uint64_t beside_arena(mf_trainer *t)
+{
+    uint64_t now = mf_trainer_sample(t), arena = mf_reserve_resident(&t->arena);
+    return now > arena ? now - arena : 0;
+}
+
+/* Starting takes most just before something is given back: called at these places. */
+static void note_start(mf_trainer *t)
+{
+    uint64_t now = beside_arena(t);
+    if (now > t->start_peak && !t->limit_bytes)
+        t->start_peak = now;
+}
+
+/* The same with nothing given back left over; before that, what starting took is remembered. */
+static uint64_t measure_fixed(mf_trainer *t)
+{
+    note_start(t);
+    mf_host_trim();
+    return beside_arena(t);
+}
+
 /* Everything that stays for the whole run, but for the arena's pages. */
 static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                 memfit_error *err)
@@ -290,6 +313,7 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
     mf_executor_options x = {.poison = t->options->debug_poison, .step = t->step, .step_ctx = t->step_ctx};
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
+    note_start(t); /* primitives that were tried and not taken are still in the cache */
     mf_dnn_cache(false);
     if (status == MEMFIT_OK) {
         find_metrics(t);
@@ -305,23 +329,6 @@ static __attribute__((noinline)) void touch_stack(void)
     volatile unsigned char deep[STACK_BYTES];
     for (size_t i = 0; i < sizeof deep; i += 1024)
         deep[i] = 1;
-}
-
-/* What the process holds but for the arena. */
-static uint64_t beside_arena(mf_trainer *t)
-{
-    uint64_t now = mf_trainer_sample(t), arena = mf_reserve_resident(&t->arena);
-    return now > arena ? now - arena : 0;
-}
-
-/* The same with nothing given back left over; before that, what starting took is remembered. */
-static uint64_t measure_fixed(mf_trainer *t)
-{
-    uint64_t before = beside_arena(t);
-    if (before > t->start_peak && !t->limit_bytes)
-        t->start_peak = before;
-    mf_host_trim();
-    return beside_arena(t);
 }
 
 /* The machine gave less than a plan wants. The limit for the next plan; 0 when there is none to try. */
