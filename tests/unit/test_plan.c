@@ -47,7 +47,7 @@ static void test_budgets_are_kept(void **state)
     memfit_error err = {0};
     uint32_t seeds = getenv("MEMFIT_LONG_TESTS") ? 300 : 25, fitting = 0;
     for (uint32_t seed = 0; seed < seeds; seed++) {
-        recipe r = {.seed = seed, .depth = 24, .branches = true};
+        recipe r = {.seed = seed, .depth = seed % 3 ? 12 : 24, .branches = true};
         mf_graph_source source = {&r, make_graph};
         mf_plan_options options;
         mf_plan_options_default(&options);
@@ -97,6 +97,7 @@ static void test_a_limit_is_kept_or_refused(void **state)
         mf_plan_options_default(&options);
         options.batch = 64;
         options.pieces = 1;
+        options.quick = seed % 2;
         mf_plan *whole = make_plan(&r, &options, &err);
         assert_non_null(whole);
         for (uint64_t part = 2; part <= 10; part += 4) {
@@ -362,6 +363,7 @@ static void test_lack_of_memory(void **state)
     mf_plan_options options;
     mf_plan_options_default(&options);
     options.batch = 8;
+    options.quick = true; /* the same allocations, fewer steps between them */
     memfit_error err = {0};
     mf_plan *plan = make_plan(&r, &options, &err);
     assert_non_null(plan);
@@ -389,6 +391,33 @@ static void test_lack_of_memory(void **state)
     print_message("%llu allocations failed, one by one and from there on; %llu made the plan fail\n",
                   (unsigned long long)tried, (unsigned long long)refused);
     assert_true(refused > 100);
+}
+
+/* The same within the search for recomputations, in a graph that is not small: bounds and what they would keep. */
+static void test_the_search_lacks_memory(void **state)
+{
+    (void)state;
+    enum { WORK = 200000 };
+    recipe r = {.seed = 1, .depth = 14, .branches = true};
+    memfit_error err = {0};
+    mf_graph *graph;
+    mf_flow *flow;
+    uint64_t tried = 0;
+    assert_ok(make_graph(&r, NULL, MF_MODE_TRAIN, 8, false, &graph, &err), err);
+    assert_ok(mf_flow_create(NULL, graph, &odd, &flow, &err), err);
+    for (uint64_t n = 1, reached = 1; reached; n += 1 + n / 64, tried++) {
+        mf_fault_host fault;
+        mf_fault_host_init(&fault, NULL, n, false);
+        mf_tradeoff *t = NULL;
+        memfit_status status = mf_tradeoff_create(&fault.host, flow, WORK, &t, &err);
+        reached = fault.calls >= n;
+        assert_int_equal(status, reached ? MEMFIT_NO_HOST_MEMORY : MEMFIT_OK);
+        mf_tradeoff_destroy(t);
+        assert_int_equal(fault.live_bytes, 0);
+    }
+    print_message("%llu allocations of a search failed\n", (unsigned long long)tried - 1);
+    mf_flow_destroy(flow);
+    mf_graph_destroy(graph);
 }
 
 /* ---- another order (flow_order.c) ------------------------------------------------------------------------- */
@@ -551,19 +580,13 @@ static void test_choosing_orders_lacks_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_plans_hold),
-        cmocka_unit_test(test_budgets_are_kept),
-        cmocka_unit_test(test_a_limit_is_kept_or_refused),
-        cmocka_unit_test(test_pieces_and_rest),
-        cmocka_unit_test(test_a_shrunk_tensor_is_found),
-        cmocka_unit_test(test_an_update_before_a_reader_is_refused),
-        cmocka_unit_test(test_the_graph_refuses_it_too),
-        cmocka_unit_test(test_the_check_sees_damage),
-        cmocka_unit_test(test_loads_and_bounds),
-        cmocka_unit_test(test_lack_of_memory),
-        cmocka_unit_test(test_other_orders_hold),
-        cmocka_unit_test(test_orders_lack_memory),
-        cmocka_unit_test(test_choosing_orders_lacks_memory),
+        cmocka_unit_test(test_random_plans_hold),          cmocka_unit_test(test_budgets_are_kept),
+        cmocka_unit_test(test_a_limit_is_kept_or_refused), cmocka_unit_test(test_pieces_and_rest),
+        cmocka_unit_test(test_a_shrunk_tensor_is_found),   cmocka_unit_test(test_an_update_before_a_reader_is_refused),
+        cmocka_unit_test(test_the_graph_refuses_it_too),   cmocka_unit_test(test_the_check_sees_damage),
+        cmocka_unit_test(test_loads_and_bounds),           cmocka_unit_test(test_lack_of_memory),
+        cmocka_unit_test(test_the_search_lacks_memory),    cmocka_unit_test(test_other_orders_hold),
+        cmocka_unit_test(test_orders_lack_memory),         cmocka_unit_test(test_choosing_orders_lacks_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
