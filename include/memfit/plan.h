@@ -53,6 +53,7 @@ typedef struct memfit_plan_options {
     unsigned threads;      /* of the CPU backend; 0: all */
     unsigned curve_points; /* memory against time at this many budgets; 0: no curve */
     bool quick;            /* only the plan: no largest batch, no suggestions */
+    unsigned loss_chunks;  /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
 } memfit_plan_options;
 
 /* Since 0.1. */
@@ -87,6 +88,7 @@ typedef struct memfit_plan_summary {
     memfit_numerics numerics;
     double slowdown; /* against the unconstrained step on the same device, estimated */
     double plan_seconds;
+    uint32_t loss_chunks; /* of the last layer and its loss in the plan returned; 1: whole */
 } memfit_plan_summary;
 
 /* Since 0.1. */

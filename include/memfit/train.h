@@ -97,6 +97,7 @@ typedef struct memfit_train_options {
     /* Asked after every step; true: the training writes its checkpoint, if it has one, and ends with
      * MEMFIT_INTERRUPTED. Nothing goes to `out`. NULL: never. */
     bool (*stop)(void *ctx);
+    unsigned loss_chunks; /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
 } memfit_train_options;
 
 /* Since 0.1. */
@@ -129,6 +130,7 @@ typedef struct memfit_train_result {
     double answer_ms; /* longest time from a refused reservation or a lowered limit to the next plan, or to why not */
     double replan_ms; /* longest time from a lowered limit to the next step */
     bool stopped_early;
+    uint32_t loss_chunks; /* of the last layer and its loss; 1: whole */
 } memfit_train_result;
 
 /* Since 0.1. */

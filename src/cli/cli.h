@@ -56,6 +56,8 @@ int cli_usage_error(const cli_command *command, const char *format, ...) MEMFIT_
 /* A number of threads is at most this (beyond it, thread libraries die rather than refuse). */
 enum { CLI_MOST_THREADS = 1024 };
 int cli_check_threads(const cli_command *command, int64_t threads);
+/* --chunked-loss: "auto" (0, as is NULL), "off" (1) or a number of chunks. */
+int cli_read_chunks(const cli_command *command, const char *text, unsigned *chunks);
 /* "cuda", "cuda:1", "gpu", "gpu:1": is it the name of a card? */
 bool cli_names_card(const char *device);
 /* An option that may come several times is taken out of argv before cli_parse: its values go to `list`. */

@@ -11,7 +11,7 @@ enum { MOST_CARDS = 8 };
 
 typedef struct plan_arguments {
     memfit_plan_options options;
-    const char *cards, *accumulation, *recompute, *dump, *html;
+    const char *cards, *accumulation, *chunks, *recompute, *dump, *html;
     char *dims[CLI_MOST_LIST], *assume[CLI_MOST_LIST];
     int64_t threads;
     bool curve;
@@ -75,6 +75,8 @@ static int read_accumulation(const cli_command *command, plan_arguments *a)
 static int read_arguments(const cli_command *command, plan_arguments *a)
 {
     int status = read_accumulation(command, a);
+    if (status == CLI_DONE)
+        status = cli_read_chunks(command, a->chunks, &a->options.loss_chunks);
     if (status)
         return status;
     if (a->recompute && strcmp(a->recompute, "off") == 0)
@@ -170,6 +172,7 @@ int cli_plan(const cli_command *command, int argc, char **argv)
         {"--precision", CLI_STRING, &o->precision, "NAME", "float32, mixed_float16 or mixed_bfloat16"},
         {"--gradient-accumulation", CLI_STRING, &a.accumulation, "auto|off|K", "pieces of the batch (auto)"},
         {"--recompute|--remat", CLI_STRING, &a.recompute, "auto|off", "drop and compute again to save memory (auto)"},
+        {"--chunked-loss", CLI_STRING, &a.chunks, "auto|off|K", "chunks of the last layer and its loss (auto)"},
         {"--allow-changed-numerics", CLI_FLAG, &o->allow_changed_numerics, NULL,
          "let the planner change the mathematics"},
         {"--validation-batch-size", CLI_COUNT, &o->validation_batch, "N", "of validation and prediction"},

@@ -31,6 +31,7 @@ static int show_plan(const train_cli *cli, const train_plan *p)
     options.loss = o->loss;
     options.precision = o->precision;
     options.pieces = o->pieces;
+    options.loss_chunks = o->loss_chunks;
     options.no_recompute = o->no_recompute;
     options.allow_changed_numerics = o->allow_changed_numerics;
     options.input_shape = cli->input_shape;
@@ -73,6 +74,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
         {"--precision", CLI_STRING, &o->precision, "NAME", "float32, mixed_float16 or mixed_bfloat16"},
         {"--gradient-accumulation", CLI_STRING, &cli.accumulation, "auto|off|K", "pieces of a batch (auto)"},
         {"--recompute|--remat", CLI_STRING, &cli.recompute, "auto|off", "compute again instead of keeping (auto)"},
+        {"--chunked-loss", CLI_STRING, &cli.chunks, "auto|off|K", "chunks of the last layer and its loss (auto)"},
         {"--allow-changed-numerics", CLI_FLAG, &o->allow_changed_numerics, NULL,
          "allow ways that change the mathematics"},
         {"--validation-batch-size", CLI_COUNT, &o->validation_batch, "N", "as the batch"},

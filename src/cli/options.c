@@ -74,6 +74,20 @@ bool cli_names_card(const char *device)
     return n && (!device[n] || (device[n] == ':' && *number && !number[strspn(number, "0123456789")]));
 }
 
+int cli_read_chunks(const cli_command *command, const char *text, unsigned *chunks)
+{
+    *chunks = 0;
+    if (!text || strcmp(text, "auto") == 0)
+        return CLI_DONE;
+    char *end;
+    long long n = strcmp(text, "off") == 0 ? 1 : strtoll(text, &end, 10);
+    if (strcmp(text, "off") != 0 && (end == text || *end || n < 1 || n > 4096))
+        return cli_usage_error(command, "--chunked-loss %s: auto, off or a number of chunks up to 4096 is wanted",
+                               text);
+    *chunks = (unsigned)n;
+    return CLI_DONE;
+}
+
 int cli_check_threads(const cli_command *command, int64_t threads)
 {
     return threads <= CLI_MOST_THREADS

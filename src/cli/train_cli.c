@@ -168,6 +168,9 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
             return cli_usage_error(command, "--gradient-accumulation %s: auto, off or a number of pieces is wanted",
                                    cli->accumulation);
     }
+    status = cli_read_chunks(command, cli->chunks, &cli->o.loss_chunks);
+    if (status != CLI_DONE)
+        return status;
     if (cli->recompute && strcmp(cli->recompute, "off") == 0)
         cli->o.no_recompute = true;
     else if (cli->recompute && strcmp(cli->recompute, "auto") != 0)
@@ -415,6 +418,7 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_i64(&w, "batch", r->batch);
     mf_json_put_i64(&w, "pieces", r->pieces);
     mf_json_put_u64(&w, "recomputed_ops", r->recomputed_ops);
+    mf_json_put_u64(&w, "loss_chunks", r->loss_chunks);
     mf_json_put_u64(&w, "reference_ops", r->reference_ops);
     mf_json_put_string(&w, "numerics", r->numerics);
     mf_json_put_double(&w, "planned_step_ms", r->planned_step_ms);
@@ -458,7 +462,9 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
         printf("; %lld allocations in %lld step%s", (long long)r->allocations_in_steps, (long long)r->steps,
                r->steps == 1 ? "" : "s");
     printf("\ntime: %.1f ms a step, %.0f samples a second", r->step_ms, r->samples_per_second);
-    if (r->pieces > 1 || r->recomputed_ops)
+    if (r->loss_chunks > 1)
+        printf("; last layer and loss in %u chunks", r->loss_chunks);
+    if (r->pieces > 1 || r->recomputed_ops || r->loss_chunks > 1)
         printf("; %lld pieces, %u operations recomputed (%s)", (long long)r->pieces, r->recomputed_ops, r->numerics);
     printf("\n");
     if (cli->o.out)

@@ -8,7 +8,8 @@
 typedef struct train_cli {
     cli_common common;
     memfit_train_options o;
-    const char *memory, *memory_file, *accumulation, *recompute, *device, *input_shape, *prefetch, *host_memory;
+    const char *memory, *memory_file, *accumulation, *chunks, *recompute, *device, *input_shape, *prefetch,
+        *host_memory;
     int64_t threads, shuffle, seed;
     char *dims[CLI_MOST_LIST]; /* "NAME=N" */
     size_t dim_count;

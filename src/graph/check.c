@@ -102,9 +102,16 @@ static memfit_status check_order(const mf_graph *g, uint8_t *written, uint8_t *u
                                mf_kind_name(op->kind), g->layers[op->layer].name,
                                g->variables[g->storages[storage].variable].name);
         }
-        for (uint32_t k = 0; k < op->out_count; k++)
-            if (op->out[k] != MF_NONE)
-                written[g->tensors[op->out[k]].storage] = 1;
+        for (uint32_t k = 0; k < op->out_count; k++) {
+            const mf_tensor *t = op->out[k] == MF_NONE ? NULL : &g->tensors[op->out[k]];
+            if (t && op->kind != MF_OP_VIEW && !written[t->storage] &&
+                ((op->accumulate && op->out_count == 1) ||
+                 mf_shape_count(&t->shape) * mf_dtype_bytes(t->dtype) < g->storages[t->storage].bytes))
+                return mf_fail(err, MEMFIT_INTERNAL, "operation %u (%s) adds to or writes a part of nothing", i,
+                               mf_kind_name(op->kind));
+            if (t)
+                written[t->storage] = 1;
+        }
         if (op->kind == MF_OP_UPDATE)
             updated[g->tensors[op->out[0]].storage] = 1;
     }

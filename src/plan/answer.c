@@ -133,7 +133,8 @@ static memfit_status add_bounds(mf_answer *answer, mf_fitter *fitter, memfit_err
     const mf_plan *plan = answer->plan;
     const mf_plan_options *o = &fitter->options;
     mf_fit_entry *entry;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, plan->phases[0].batch, plan->pieces > 1, &entry, err);
+    memfit_status status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, plan->phases[0].batch, plan->pieces > 1,
+                                                   plan->chunks, &entry, err);
     if (status != MEMFIT_OK)
         return status;
     mf_bounds bounds;
@@ -155,18 +156,44 @@ static memfit_status add_bounds(mf_answer *answer, mf_fitter *fitter, memfit_err
     return status;
 }
 
-/* Nothing fits: why not? The bound at the smallest piece the options allow. */
+/* What a piece of this size needs at the least: parts of the last layer counted as small as they get. */
+static memfit_status bound_piece(mf_fitter *fitter, int64_t piece, mf_fit_entry **entry, mf_bounds *bounds,
+                                 uint64_t *least, memfit_error *err)
+{
+    const mf_plan_options *o = &fitter->options;
+    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, piece, piece < o->batch, entry, err);
+    if (status == MEMFIT_OK && mf_fitter_most_chunks(fitter, *entry) > 1)
+        status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, piece, piece < o->batch,
+                                         o->chunks ? o->chunks : MF_MOST_CHUNKS, entry, err);
+    if (status != MEMFIT_OK)
+        return status;
+    mf_bounds_make((*entry)->order->flow, bounds);
+    bool saved = o->recompute == MF_RECOMPUTE_OFF && bounds->save_set_bytes > bounds->working_set_bytes;
+    *least = (*entry)->variables_end + (saved ? bounds->save_set_bytes : bounds->working_set_bytes);
+    return MEMFIT_OK;
+}
+
+/* Nothing fits: why not? The bound at the smallest piece the options allow, or at the whole batch, which needs no
+ * accumulators, where that is lower. */
 static memfit_status find_obstacle(mf_answer *answer, mf_fitter *fitter, memfit_error *err)
 {
     const mf_plan_options *o = &fitter->options;
     bool split = mf_fitter_may_split(fitter, answer->plan->phases[0].graph);
     int64_t piece = split ? 1 : o->pieces > 1 ? (o->batch + o->pieces - 1) / o->pieces : o->batch;
     mf_fit_entry *entry;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, piece, piece < o->batch, &entry, err);
+    mf_bounds bounds, whole_bounds;
+    uint64_t least, whole_least = UINT64_MAX;
+    mf_fit_entry *whole;
+    memfit_status status = bound_piece(fitter, piece, &entry, &bounds, &least, err);
+    if (status == MEMFIT_OK && split && piece < o->batch)
+        status = bound_piece(fitter, o->batch, &whole, &whole_bounds, &whole_least, err);
     if (status != MEMFIT_OK)
         return status;
-    mf_bounds bounds;
-    mf_bounds_make(entry->order->flow, &bounds);
+    if (whole_least < least) {
+        piece = o->batch;
+        entry = whole;
+        bounds = whole_bounds;
+    }
     bool saved = o->recompute == MF_RECOMPUTE_OFF && bounds.save_set_bytes > bounds.working_set_bytes;
     uint64_t above = saved ? bounds.save_set_bytes : bounds.working_set_bytes;
     uint64_t taken = o->fixed_bytes + entry->variables_end;
@@ -231,8 +258,13 @@ static memfit_status make_curve(mf_answer *answer, mf_fitter *fitter, uint32_t p
         status = mf_fitter_best(fitter, batch, budget, &plan, err);
         if (status != MEMFIT_OK)
             break;
-        *point = (mf_curve_point){budget,       plan->peak_bytes,     whole_us > 0 ? plan->time_us / whole_us : 1,
-                                  plan->pieces, plan->recomputed_ops, plan->numerics,
+        *point = (mf_curve_point){budget,
+                                  plan->peak_bytes,
+                                  whole_us > 0 ? plan->time_us / whole_us : 1,
+                                  plan->pieces,
+                                  plan->recomputed_ops,
+                                  plan->chunks,
+                                  plan->numerics,
                                   plan->fits};
         mf_plan_destroy(plan);
         if (i && point[-1].fits &&
@@ -257,13 +289,32 @@ static memfit_status find_plan(mf_answer *answer, mf_fitter *fitter, memfit_erro
         return status;
     answer->as_asked_fits = answer->plan->fits;
     answer->as_asked_peak_bytes = answer->plan->peak_bytes;
-    if (!answer->plan->fits || o->pieces > 1) {
+    if (!answer->plan->fits || o->pieces > 1 || o->chunks > 1) {
         mf_plan_destroy(answer->plan);
         answer->plan = NULL;
         status = mf_fitter_best(fitter, o->batch, o->limit_bytes, &answer->plan, err);
     }
     if (status == MEMFIT_OK)
         answer->fits = answer->plan->fits;
+    return status;
+}
+
+/* The largest batch once more with the last layer in chunks, where those help. */
+static memfit_status find_chunked_batch(mf_answer *answer, mf_fitter *fitter, const mf_fit_entry *whole,
+                                        memfit_error *err)
+{
+    const mf_plan_options *o = &fitter->options;
+    uint32_t most = mf_fitter_most_chunks(fitter, whole);
+    int64_t batch, near = 2 * answer->max_batch > o->batch ? 2 * answer->max_batch : o->batch;
+    answer->max_batch_chunks = 1;
+    if (most < 2 || answer->max_batch >= 1 << 24)
+        return MEMFIT_OK;
+    bool recompute = o->recompute == MF_RECOMPUTE_AUTO;
+    memfit_status status = mf_fitter_largest_chunked(fitter, recompute, most, near, o->limit_bytes, &batch, err);
+    if (status == MEMFIT_OK && batch > answer->max_batch) {
+        answer->max_batch = batch;
+        answer->max_batch_chunks = most;
+    }
     return status;
 }
 
@@ -299,8 +350,11 @@ static memfit_status work_out(mf_answer *answer, mf_fitter *fitter, const mf_que
         if (status == MEMFIT_OK && o->recompute == MF_RECOMPUTE_AUTO)
             status = mf_fitter_largest(fitter, true, 2 * answer->max_batch_as_asked, o->limit_bytes, &answer->max_batch,
                                        err);
+        if (status == MEMFIT_OK)
+            status = find_chunked_batch(answer, fitter, whole, err);
     }
-    if (status == MEMFIT_OK && question->want_suggestions && (!answer->as_asked_fits || o->pieces > 1))
+    bool other = !answer->as_asked_fits || o->pieces > 1 || o->chunks > 1;
+    if (status == MEMFIT_OK && question->want_suggestions && other)
         status = mf_suggest(answer, fitter, question, err);
     if (status == MEMFIT_OK && question->curve_points)
         status = make_curve(answer, fitter, question->curve_points, whole_us, err);

@@ -48,7 +48,7 @@ typedef struct mf_curve_point {
     uint64_t budget_bytes, peak_bytes;
     double slowdown;
     int64_t pieces;
-    uint32_t recomputed;
+    uint32_t recomputed, chunks;
     mf_numerics numerics;
     bool fits;
 } mf_curve_point;
@@ -74,6 +74,7 @@ typedef struct mf_answer {
     char obstacle[300];
     int64_t max_batch;          /* in one piece, recomputing where allowed; the next one was tried and does not fit */
     int64_t max_batch_as_asked; /* in one piece, nothing recomputed */
+    uint32_t max_batch_chunks;  /* of the last layer in the plan for max_batch; 1: whole */
     double slowdown;
     mf_suggestion suggestions[MF_MOST_SUGGESTIONS];
     uint32_t suggestion_count;

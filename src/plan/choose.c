@@ -3,7 +3,9 @@
  *
  *   as asked                        one piece, nothing recomputed
  *   recomputation       bitwise     one piece
- *   pieces              reordered   the largest pieces that fit; fewer pieces with recomputation where that is faster
+ *   chunks              reordered   of the last layer and its loss, where the logits are a good part of all bytes: as
+ * few as fit; with recomputation when none do pieces              reordered   the largest pieces that fit; fewer pieces
+ * with recomputation where that is faster; with chunks as well where those help
  *
  * The first class with a plan that fits wins; within it the fastest. But identical bits are not worth any price: where
  * recomputation is dear and pieces are more than a tenth faster, pieces win, or a little more memory would make
@@ -29,11 +31,15 @@ static void keep_better(mf_plan **best, mf_plan *plan)
     }
 }
 
-static memfit_status try_one(mf_fitter *fitter, int64_t batch, int64_t pieces, bool recompute, uint64_t limit,
-                             mf_plan **best, memfit_error *err)
+static memfit_status try_one(mf_fitter *fitter, int64_t batch, int64_t pieces, uint32_t chunks, bool recompute,
+                             uint64_t limit, mf_plan **best, memfit_error *err)
 {
-    mf_way way = {
-        .batch = batch, .pieces = pieces, .recompute = recompute, .split_validation = limit != 0, .limit_bytes = limit};
+    mf_way way = {.batch = batch,
+                  .pieces = pieces,
+                  .chunks = chunks,
+                  .recompute = recompute,
+                  .split_validation = limit != 0,
+                  .limit_bytes = limit};
     mf_plan *plan;
     memfit_status status = mf_fitter_try(fitter, &way, &plan, err);
     if (status == MEMFIT_OK)
@@ -41,24 +47,92 @@ static memfit_status try_one(mf_fitter *fitter, int64_t batch, int64_t pieces, b
     return status;
 }
 
+/* ---- chunks of the last layer ----------------------------------------------------------------------------- */
+
+enum { LEAST_SHARE = 20, SMALL_SHARE = 16, FEW_CHUNKS = 8 };
+
+uint32_t mf_fitter_most_chunks(const mf_fitter *fitter, const mf_fit_entry *whole)
+{
+    uint64_t logits = whole->graph->logits_bytes, all = whole->order->keep.peak, rest;
+    if (fitter->options.chunks == 1 || !fitter->source->make_chunked || !logits || logits < all / LEAST_SHARE)
+        return 1;
+    if (fitter->options.chunks > 1)
+        return fitter->options.chunks;
+    rest = all > logits ? all - logits : 1;
+    uint32_t chunks = 4;
+    while (chunks < MF_MOST_CHUNKS && logits / chunks > rest / SMALL_SHARE)
+        chunks *= 2;
+    return chunks;
+}
+
+/* The fewest chunks that fit with everything kept. Where those are many, or none do, also fewer with recomputation. */
+static memfit_status try_chunks(mf_fitter *fitter, int64_t batch, uint32_t most, uint64_t limit, mf_plan **best,
+                                memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    const uint32_t given = fitter->options.chunks, first = given > 1 ? given : 2;
+    uint32_t found = 0;
+    for (uint32_t k = first, last = given > 1 ? given : MF_MOST_CHUNKS; most > 1 && k <= last && !found; k *= 2) {
+        mf_fit_entry *entry;
+        status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, k, &entry, err);
+        if (status != MEMFIT_OK)
+            return status;
+        bool fits = fitter->options.fixed_bytes + entry->variables_end + entry->order->keep.peak <= limit;
+        if (fits || k == last)
+            status = try_one(fitter, batch, 1, k, false, limit, best, err);
+        if (status != MEMFIT_OK || entry->graph->chunks < k) /* no more rows */
+            break;
+        if (*best && (*best)->fits)
+            found = k;
+    }
+    if (most < 2 || fitter->options.recompute == MF_RECOMPUTE_OFF || (found && found <= FEW_CHUNKS))
+        return status;
+    const uint32_t tries[] = {given > 1 ? given : FEW_CHUNKS, most, MF_MOST_CHUNKS};
+    for (uint32_t i = 0; i < (given > 1 ? 1 : 3) && status == MEMFIT_OK; i++) {
+        bool fits = *best && (*best)->fits;
+        if ((i && tries[i] <= tries[i - 1]) || (i == 2 && fits) || (found && tries[i] >= found))
+            continue;
+        status = try_one(fitter, batch, 1, tries[i], true, limit, best, err);
+    }
+    return status;
+}
+
+memfit_status mf_fitter_chunks(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
+{
+    mf_plan *best = NULL;
+    mf_fit_entry *whole;
+    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &whole, err);
+    if (status == MEMFIT_OK)
+        status = try_chunks(fitter, batch, mf_fitter_most_chunks(fitter, whole), limit, &best, err);
+    if (status != MEMFIT_OK)
+        mf_plan_destroy(best);
+    else
+        *out = best;
+    return status;
+}
+
+/* ---- pieces of the batch ---------------------------------------------------------------------------------- */
+
 /* Does a piece of this size fit by its sum of live bytes, everything kept? */
-static memfit_status piece_fits(mf_fitter *fitter, int64_t piece, uint64_t limit, bool *fits, memfit_error *err)
+static memfit_status piece_fits(mf_fitter *fitter, int64_t piece, uint32_t chunks, uint64_t limit, bool *fits,
+                                memfit_error *err)
 {
     mf_fit_entry *entry;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, piece, true, &entry, err);
+    memfit_status status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, piece, true, chunks, &entry, err);
     if (status == MEMFIT_OK)
         *fits = fitter->options.fixed_bytes + entry->variables_end + entry->order->keep.peak <= limit;
     return status;
 }
 
 /* The largest piece that fits with everything kept, 0 if none: doubling, then halving the interval. */
-static memfit_status largest_piece(mf_fitter *fitter, int64_t most, uint64_t limit, int64_t *piece, memfit_error *err)
+static memfit_status largest_piece(mf_fitter *fitter, int64_t most, uint32_t chunks, uint64_t limit, int64_t *piece,
+                                   memfit_error *err)
 {
     bool fits;
     int64_t good = 0, bad = most + 1;
     memfit_status status = MEMFIT_OK;
     for (int64_t n = 1; n <= most && status == MEMFIT_OK; n *= 2) {
-        status = piece_fits(fitter, n, limit, &fits, err);
+        status = piece_fits(fitter, n, chunks, limit, &fits, err);
         if (status == MEMFIT_OK && !fits) {
             bad = n;
             break;
@@ -67,7 +141,7 @@ static memfit_status largest_piece(mf_fitter *fitter, int64_t most, uint64_t lim
     }
     while (status == MEMFIT_OK && bad - good > 1) {
         int64_t middle = good + (bad - good) / 2;
-        status = piece_fits(fitter, middle, limit, &fits, err);
+        status = piece_fits(fitter, middle, chunks, limit, &fits, err);
         if (status == MEMFIT_OK)
             *(fits ? &good : &bad) = middle;
     }
@@ -84,24 +158,25 @@ static int64_t even_pieces(int64_t batch, int64_t pieces)
     return pieces;
 }
 
-static memfit_status try_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **best, memfit_error *err)
+static memfit_status try_pieces(mf_fitter *fitter, int64_t batch, uint32_t chunks, uint64_t limit, mf_plan **best,
+                                memfit_error *err)
 {
     bool recompute = fitter->options.recompute == MF_RECOMPUTE_AUTO;
     int64_t piece;
-    memfit_status status = largest_piece(fitter, (batch + 1) / 2, limit, &piece, err);
+    memfit_status status = largest_piece(fitter, (batch + 1) / 2, chunks, limit, &piece, err);
     if (status != MEMFIT_OK)
         return status;
     int64_t kept = piece ? (batch + piece - 1) / piece : batch; /* pieces with everything kept */
     for (int64_t size = piece; size >= 1 && status == MEMFIT_OK; size--) {
         /* packing may need a little more than the sum: then one sample less */
         kept = (batch + size - 1) / size;
-        status = try_one(fitter, batch, kept, false, limit, best, err);
+        status = try_one(fitter, batch, kept, chunks, false, limit, best, err);
         if (status != MEMFIT_OK || (*best && (*best)->fits))
             break;
     }
     int64_t even = even_pieces(batch, kept);
     if (status == MEMFIT_OK && even != kept)
-        status = try_one(fitter, batch, even, false, limit, best, err);
+        status = try_one(fitter, batch, even, chunks, false, limit, best, err);
     if (!recompute)
         return status;
     /* Fewer pieces compute more again: the first number that fits is seldom the fastest (seen: a U-Net in 4 pieces with
@@ -109,19 +184,19 @@ static memfit_status try_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit
     bool all = *best && (*best)->fits;
     for (int64_t k = kept > 2 ? (kept + 1) / 2 : 2; k <= kept && status == MEMFIT_OK; k = k + (k + 1) / 2) {
         double before = *best && (*best)->fits ? (*best)->time_us : 0;
-        status = try_one(fitter, batch, even_pieces(batch, k), true, limit, best, err);
+        status = try_one(fitter, batch, even_pieces(batch, k), chunks, true, limit, best, err);
         if (status == MEMFIT_OK && !all && before > 0 && (*best)->time_us >= before)
             break;
     }
     if (status == MEMFIT_OK && !(*best && (*best)->fits))
-        status = try_one(fitter, batch, batch, true, limit, best, err);
+        status = try_one(fitter, batch, batch, chunks, true, limit, best, err);
     return status;
 }
 
 memfit_status mf_fitter_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
 {
     mf_plan *best = NULL;
-    memfit_status status = batch > 1 ? try_pieces(fitter, batch, limit, &best, err) : MEMFIT_OK;
+    memfit_status status = batch > 1 ? try_pieces(fitter, batch, 1, limit, &best, err) : MEMFIT_OK;
     if (status != MEMFIT_OK)
         mf_plan_destroy(best);
     else
@@ -134,46 +209,85 @@ bool mf_fitter_may_split(const mf_fitter *fitter, const mf_graph *graph)
     return fitter->options.pieces == 0 && (fitter->options.allow_changed || !graph->uses_batch_norm);
 }
 
-enum { DEAR_PERCENT = 110 };
+/* ---- the choice ------------------------------------------------------------------------------------------- */
 
-/* *best recomputes and fits. Pieces in its place, if it is dear and they are not. */
-static memfit_status compare_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit, double kept_us, mf_plan **best,
-                                    memfit_error *err)
+enum { DEAR_PERCENT = 110, CHEAP_PERCENT = 102 };
+
+static bool costs_more(const mf_plan *plan, double than_us, int percent)
 {
-    if ((*best)->time_us * 100 <= kept_us * DEAR_PERCENT)
-        return MEMFIT_OK;
-    mf_plan *pieces = NULL;
-    memfit_status status = mf_fitter_pieces(fitter, batch, limit, &pieces, err);
-    if (status != MEMFIT_OK || !pieces)
+    return plan->time_us * 100 > than_us * percent;
+}
+
+/* Ways that sum in another order: chunks of the last layer, pieces, and both where neither is enough. */
+static memfit_status try_reordered(mf_fitter *fitter, int64_t batch, uint32_t most, bool split, uint64_t limit,
+                                   double kept_us, mf_plan **best, memfit_error *err)
+{
+    memfit_status status = most > 1 ? try_chunks(fitter, batch, most, limit, best, err) : MEMFIT_OK;
+    if (status != MEMFIT_OK || !split || (*best && (*best)->fits && !costs_more(*best, kept_us, CHEAP_PERCENT)))
         return status;
-    if (pieces->fits && (*best)->time_us * 100 > pieces->time_us * DEAR_PERCENT) {
+    uint32_t given = fitter->options.chunks > 1 ? fitter->options.chunks : 1;
+    status = try_pieces(fitter, batch, given, limit, best, err);
+    bool good = *best && (*best)->fits && !costs_more(*best, kept_us, DEAR_PERCENT);
+    if (status == MEMFIT_OK && most > given && !good)
+        status = try_pieces(fitter, batch, most, limit, best, err);
+    return status;
+}
+
+/* *best recomputes and fits. Chunks or pieces in its place, if it is dear and they are not. */
+static memfit_status compare_reordered(mf_fitter *fitter, int64_t batch, uint32_t most, bool split, uint64_t limit,
+                                       double kept_us, mf_plan **best, memfit_error *err)
+{
+    if (!costs_more(*best, kept_us, DEAR_PERCENT))
+        return MEMFIT_OK;
+    mf_plan *other = NULL;
+    memfit_status status = try_reordered(fitter, batch, most, split, limit, kept_us, &other, err);
+    if (status == MEMFIT_OK && other && other->fits && costs_more(*best, other->time_us, DEAR_PERCENT)) {
         mf_plan_destroy(*best);
-        *best = pieces;
+        *best = other;
     } else {
-        mf_plan_destroy(pieces);
+        mf_plan_destroy(other);
     }
-    return MEMFIT_OK;
+    return status;
+}
+
+/* Evaluation of a sample that does not fit by itself. */
+static memfit_status evaluate_in_chunks(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **best,
+                                        memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    bool may = fitter->options.only == MF_MODE_EVALUATE && fitter->options.chunks == 0 &&
+               (*best)->phases[0].graph->logits_bytes > 0;
+    for (uint32_t chunks = 4; may && chunks <= MF_MOST_CHUNKS && !(*best)->fits && status == MEMFIT_OK; chunks *= 4)
+        status = try_one(fitter, batch, 1, chunks, false, limit, best, err);
+    return status;
 }
 
 memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
 {
     const mf_plan_options *o = &fitter->options;
-    bool recompute = o->recompute == MF_RECOMPUTE_AUTO;
+    bool recompute = o->recompute == MF_RECOMPUTE_AUTO, train = o->only == MF_MODE_TRAIN;
     mf_plan *best = NULL;
+    mf_fit_entry *whole = NULL;
     int64_t pieces = o->pieces > 1 ? o->pieces : 1;
-    memfit_status status = try_one(fitter, batch, pieces, false, limit, &best, err);
-    if (status == MEMFIT_OK && o->only != MF_MODE_TRAIN) {
-        *out = best;
-        return MEMFIT_OK;
-    }
+    uint32_t given = o->chunks > 1 ? o->chunks : 1, most = 1;
+    memfit_status status = try_one(fitter, batch, pieces, given, false, limit, &best, err);
+    if (status == MEMFIT_OK && !train)
+        status = evaluate_in_chunks(fitter, batch, limit, &best, err);
     double kept_us = status == MEMFIT_OK ? best->time_us : 0;
-    if (status == MEMFIT_OK && !best->fits && recompute)
-        status = try_one(fitter, batch, pieces, true, limit, &best, err);
-    bool split = status == MEMFIT_OK && batch > 1 && mf_fitter_may_split(fitter, best->phases[0].graph);
-    if (split && !best->fits)
-        status = try_pieces(fitter, batch, limit, &best, err);
-    else if (split)
-        status = compare_pieces(fitter, batch, limit, kept_us, &best, err);
+    if (status == MEMFIT_OK && train && !best->fits && recompute)
+        status = try_one(fitter, batch, pieces, given, true, limit, &best, err);
+    if (status == MEMFIT_OK && train)
+        status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &whole, err);
+    if (status == MEMFIT_OK && train) {
+        bool split = batch > 1 && mf_fitter_may_split(fitter, best->phases[0].graph);
+        most = o->chunks > 1 ? 1 : mf_fitter_most_chunks(fitter, whole); /* given: it was tried above */
+        if (pieces > 1 && !best->fits && most > 1)
+            status = try_one(fitter, batch, pieces, most, recompute, limit, &best, err);
+        else if (pieces == 1 && !best->fits)
+            status = try_reordered(fitter, batch, most, split, limit, kept_us, &best, err);
+        else if (pieces == 1)
+            status = compare_reordered(fitter, batch, most, split, limit, kept_us, &best, err);
+    }
     if (status != MEMFIT_OK) {
         mf_plan_destroy(best);
         return status;
@@ -188,7 +302,8 @@ static memfit_status does_not_fit(mf_fitter *fitter, const mf_plan *nearest, mem
 {
     const mf_plan_options *o = &fitter->options;
     mf_fit_entry *entry;
-    memfit_status status = mf_fitter_entry(fitter, o->only, nearest->phases[0].batch, nearest->pieces > 1, &entry, err);
+    memfit_status status = mf_fitter_entry_chunked(fitter, o->only, nearest->phases[0].batch, nearest->pieces > 1,
+                                                   nearest->chunks, &entry, err);
     if (status != MEMFIT_OK)
         return status;
     mf_bounds bounds;

@@ -73,15 +73,24 @@ void mf_fitter_free(mf_fitter *fitter)
         fitter->entries = entry->next;
         entry_free(fitter->host, entry);
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 4; i++)
         mf_host_free(fitter->host, fitter->reordered[i], (fitter->reordered_count[i] + 1) * sizeof(uint32_t));
 }
 
 memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **out,
                               memfit_error *err)
 {
+    return mf_fitter_entry_chunked(fitter, mode, batch, accumulate, 1, out, err);
+}
+
+memfit_status mf_fitter_entry_chunked(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, uint32_t chunks,
+                                      mf_fit_entry **out, memfit_error *err)
+{
+    const mf_graph_source *source = fitter->source;
+    if (mode == MF_MODE_PREDICT || !source->make_chunked || chunks < 1)
+        chunks = 1;
     for (mf_fit_entry *e = fitter->entries; e; e = e->next)
-        if (e->mode == mode && e->batch == batch && e->accumulate == accumulate) {
+        if (e->mode == mode && e->batch == batch && e->accumulate == accumulate && e->chunks == chunks) {
             *out = e;
             return MEMFIT_OK;
         }
@@ -91,8 +100,11 @@ memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bo
     entry->mode = mode;
     entry->batch = batch;
     entry->accumulate = accumulate;
+    entry->chunks = chunks;
     memfit_status status =
-        fitter->source->make(fitter->source->ctx, fitter->host, mode, batch, accumulate, &entry->graph, err);
+        chunks > 1
+            ? source->make_chunked(source->ctx, fitter->host, mode, batch, accumulate, chunks, &entry->graph, err)
+            : source->make(source->ctx, fitter->host, mode, batch, accumulate, &entry->graph, err);
     if (status == MEMFIT_OK)
         status = mf_fit_orders_make(fitter, entry, err);
     if (status != MEMFIT_OK) {
@@ -154,7 +166,7 @@ static memfit_status add_phase(attempt *a, mf_phase_role role, mf_mode mode, int
         return MEMFIT_OK;
     mf_fit_entry *entry;
     bool accumulate = mode == MF_MODE_TRAIN && a->plan->pieces > 1;
-    memfit_status status = mf_fitter_entry(a->fitter, mode, batch, accumulate, &entry, a->err);
+    memfit_status status = mf_fitter_entry_chunked(a->fitter, mode, batch, accumulate, a->way->chunks, &entry, a->err);
     if (status != MEMFIT_OK)
         return status;
     mf_phase *phase = &a->plan->phases[a->plan->phase_count];
@@ -181,7 +193,7 @@ static memfit_status add_pieces(attempt *a, mf_phase_role role, mf_phase_role re
 static memfit_status forward_fits(attempt *a, mf_mode mode, int64_t size, bool *fits)
 {
     mf_fit_entry *entry;
-    memfit_status status = mf_fitter_entry(a->fitter, mode, size, false, &entry, a->err);
+    memfit_status status = mf_fitter_entry_chunked(a->fitter, mode, size, false, a->way->chunks, &entry, a->err);
     if (status == MEMFIT_OK)
         *fits = entry->order->keep.peak <= a->room;
     return status;
@@ -220,6 +232,21 @@ static memfit_status add_forward(attempt *a, mf_phase_role role, mf_mode mode, i
     return status;
 }
 
+/* Prediction has no chunks: its results are the whole logits. Where that alone is too much, for one sample, the plan is
+ * one for training. */
+static memfit_status add_prediction(attempt *a, int64_t batch)
+{
+    uint32_t before = a->plan->phase_count;
+    memfit_status status = add_forward(a, MF_PHASE_PREDICT, MF_MODE_PREDICT, batch, 0);
+    const mf_phase *phase = &a->plan->phases[before];
+    if (status != MEMFIT_OK || !a->room || a->way->chunks < 2 || phase->batch > 1 ||
+        phase->bytes - a->plan->variables_end <= a->room)
+        return status;
+    a->plan->unpredicted_bytes = a->plan->fixed_bytes + phase->bytes;
+    a->plan->phase_count = before;
+    return MEMFIT_OK;
+}
+
 static memfit_status add_phases(attempt *a, int64_t piece)
 {
     const mf_plan_options *o = &a->fitter->options;
@@ -239,7 +266,7 @@ static memfit_status add_phases(attempt *a, int64_t piece)
     if (status == MEMFIT_OK && o->with_validation)
         status = add_forward(a, MF_PHASE_VALIDATE, MF_MODE_EVALUATE, validation, o->validation_samples);
     if (status == MEMFIT_OK && o->with_prediction)
-        status = add_forward(a, MF_PHASE_PREDICT, MF_MODE_PREDICT, validation, 0);
+        status = add_prediction(a, validation);
     return status;
 }
 
@@ -262,7 +289,7 @@ static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
     plan->peak_bytes = plan->fixed_bytes + plan->arena_bytes;
     plan->fits = !way->limit_bytes || plan->peak_bytes <= way->limit_bytes;
     plan->numerics = plan->pieces > 1 ? (batch_norm ? MF_CHANGED : MF_REORDERED) : MF_BITWISE;
-    if (plan->validation_split && plan->numerics == MF_BITWISE)
+    if ((plan->validation_split || plan->chunks > 1) && plan->numerics == MF_BITWISE)
         plan->numerics = MF_REORDERED;
 }
 
@@ -272,7 +299,7 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out,
                 : way->pieces > way->batch                               ? way->batch
                                                                          : way->pieces;
     int64_t piece = (way->batch + k - 1) / k;
-    enum { MOST_PHASES = 16 };
+    enum { MOST_PHASES = 16, CHUNK_SHAPES = 4 }; /* the first of each shape is compiled */
     mf_plan *plan = mf_host_zalloc(fitter->host, sizeof *plan);
     if (!plan)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
@@ -284,7 +311,12 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out,
     mf_fit_entry *entry = NULL;
     memfit_status status = plan->phases ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
     if (status == MEMFIT_OK)
-        status = mf_fitter_entry(fitter, fitter->options.only, piece, plan->pieces > 1, &entry, err);
+        status =
+            mf_fitter_entry_chunked(fitter, fitter->options.only, piece, plan->pieces > 1, way->chunks, &entry, err);
+    if (status == MEMFIT_OK) {
+        plan->chunks = entry->graph->chunks > 1 ? entry->graph->chunks : 1;
+        plan->fixed_bytes += plan->chunks > 1 ? (plan->chunks + CHUNK_SHAPES) * fitter->options.chunk_bytes : 0;
+    }
     if (status == MEMFIT_OK)
         status = mf_place_variables(plan, entry->graph, fitter->cost, err);
     if (status == MEMFIT_OK) {
@@ -314,11 +346,11 @@ void mf_fitter_give(mf_fitter *fitter, mf_plan *plan)
 
 /* ---- the largest batch ------------------------------------------------------------------------------------ */
 
-memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, uint64_t limit, bool *fits,
-                             memfit_error *err)
+memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, uint32_t chunks, uint64_t limit,
+                             bool *fits, memfit_error *err)
 {
     mf_fit_entry *entry;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &entry, err);
+    memfit_status status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, chunks, &entry, err);
     if (status != MEMFIT_OK)
         return status;
     uint64_t taken = fitter->options.fixed_bytes + entry->variables_end, load = entry->order->keep.peak;
@@ -330,7 +362,12 @@ memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, u
     *fits = taken + load <= limit;
     if (!*fits)
         return MEMFIT_OK;
-    mf_way way = {.batch = batch, .pieces = 1, .recompute = recompute, .train_only = true, .limit_bytes = limit};
+    mf_way way = {.batch = batch,
+                  .pieces = 1,
+                  .chunks = chunks,
+                  .recompute = recompute,
+                  .train_only = true,
+                  .limit_bytes = limit};
     mf_plan *plan;
     status = mf_fitter_try(fitter, &way, &plan, err);
     if (status != MEMFIT_OK)
@@ -341,11 +378,11 @@ memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, u
 }
 
 /* Bytes of the lowest sequence of a batch. */
-static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, mf_fit_entry **entry, double *bytes,
-                            memfit_error *err)
+static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, uint32_t chunks, mf_fit_entry **entry,
+                            double *bytes, memfit_error *err)
 {
     uint64_t load;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, entry, err);
+    memfit_status status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, chunks, entry, err);
     if (status != MEMFIT_OK)
         return status;
     load = (*entry)->order->keep.peak;
@@ -356,15 +393,15 @@ static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, mf
 }
 
 /* Memory is close to linear in the batch: the line through batch 1 and one near the answer says where to look. */
-static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint64_t limit, int64_t near, int64_t *guess,
-                                 memfit_error *err)
+static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint32_t chunks, uint64_t limit, int64_t near,
+                                 int64_t *guess, memfit_error *err)
 {
     mf_fit_entry *one, *asked;
     int64_t n = near > 1 ? near : 2;
     double low, high;
-    memfit_status status = lowest(fitter, n, recompute, &asked, &high, err);
+    memfit_status status = lowest(fitter, n, recompute, chunks, &asked, &high, err);
     if (status == MEMFIT_OK)
-        status = lowest(fitter, 1, recompute, &one, &low, err);
+        status = lowest(fitter, 1, recompute, chunks, &one, &low, err);
     if (status != MEMFIT_OK)
         return status;
     uint64_t taken = fitter->options.fixed_bytes + one->variables_end;
@@ -378,11 +415,17 @@ static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint64_t lim
 memfit_status mf_fitter_largest(mf_fitter *fitter, bool recompute, int64_t near, uint64_t limit, int64_t *batch,
                                 memfit_error *err)
 {
+    return mf_fitter_largest_chunked(fitter, recompute, 1, near, limit, batch, err);
+}
+
+memfit_status mf_fitter_largest_chunked(mf_fitter *fitter, bool recompute, uint32_t chunks, int64_t near,
+                                        uint64_t limit, int64_t *batch, memfit_error *err)
+{
     int64_t good = 0, bad = INT64_MAX, step = 1, guess = 1;
-    memfit_status status = guess_batch(fitter, recompute, limit, near, &guess, err);
+    memfit_status status = guess_batch(fitter, recompute, chunks, limit, near, &guess, err);
     while (status == MEMFIT_OK && bad - good > 1) {
         bool fits;
-        status = mf_fitter_fits(fitter, guess, recompute, limit, &fits, err);
+        status = mf_fitter_fits(fitter, guess, recompute, chunks, limit, &fits, err);
         if (status != MEMFIT_OK)
             break;
         *(fits ? &good : &bad) = guess;

@@ -51,14 +51,20 @@ static memfit_status order_make(mf_fitter *fitter, const mf_fit_entry *entry, co
     return MEMFIT_OK;
 }
 
+/* Which graphs may take over each other's order and search. */
+static uint32_t sort_of(const mf_fit_entry *entry)
+{
+    return (entry->accumulate ? 1 : 0) + (entry->chunks > 1 ? 2 : 0);
+}
+
 /* The order to try: that of another batch where it holds for this one, so that what was searched there serves here;
  * else a greedy one. */
 static memfit_status propose_order(mf_fitter *fitter, const mf_fit_entry *entry, uint32_t *order, memfit_error *err)
 {
     const mf_flow *flow = entry->order->flow;
-    const uint32_t *known = fitter->reordered[entry->accumulate];
+    const uint32_t *known = fitter->reordered[sort_of(entry)];
     bool holds = false;
-    if (known && entry->mode == MF_MODE_TRAIN && fitter->reordered_count[entry->accumulate] == flow->order_count) {
+    if (known && entry->mode == MF_MODE_TRAIN && fitter->reordered_count[sort_of(entry)] == flow->order_count) {
         memfit_status status = mf_flow_order_holds(fitter->host, flow, known, &holds, err);
         if (status != MEMFIT_OK)
             return status;
@@ -87,9 +93,9 @@ static memfit_status choose_order(mf_fitter *fitter, mf_fit_entry *entry, memfit
         entry->own = entry->order;
         entry->order = other;
         other = NULL;
-        if (entry->mode == MF_MODE_TRAIN && !fitter->reordered[entry->accumulate]) {
-            fitter->reordered[entry->accumulate] = order;
-            fitter->reordered_count[entry->accumulate] = count;
+        if (entry->mode == MF_MODE_TRAIN && !fitter->reordered[sort_of(entry)]) {
+            fitter->reordered[sort_of(entry)] = order;
+            fitter->reordered_count[sort_of(entry)] = count;
             order = NULL;
         }
     }
@@ -109,7 +115,7 @@ memfit_status mf_fit_orders_make(mf_fitter *fitter, mf_fit_entry *entry, memfit_
 /* What recomputation can do in this order of the entry; a search only for the first batch of its kind. */
 static memfit_status need_tradeoff(mf_fitter *fitter, const mf_fit_entry *entry, mf_fit_order *order, memfit_error *err)
 {
-    const mf_tradeoff **searched = &fitter->searched[entry->accumulate][entry->own && order != entry->own];
+    const mf_tradeoff **searched = &fitter->searched[sort_of(entry)][entry->own && order != entry->own];
     bool same = *searched && order->flow->order_count == (*searched)->flow->order_count &&
                 memcmp(order->flow->order, (*searched)->flow->order, order->flow->order_count * sizeof(uint32_t)) == 0;
     memfit_status status = MEMFIT_OK;

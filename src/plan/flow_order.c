@@ -8,7 +8,8 @@
  *     weight = bytes it makes - bytes of what dies with it          ties: the graph's own order
  *
  * Inputs, forward, then the rest, as the graph has it; nothing crosses a write to what it reads, and writers of one
- * storage keep their turns (sums are summed in the graph's order), so results are the same bits. In backward this puts
+ * storage keep their turns (sums are summed in the graph's order), so results are the same bits. The loop over chunks
+ * of the loss keeps its order, or all chunks' logits would come first. In backward this puts
  * off the gradient of a large weight until activations have made room for it: at the loss all of them are there.
  * Whoever asks compares the peaks and keeps the lower: greed is not always right.
  */
@@ -74,7 +75,8 @@ static memfit_status make_links(scheduler *s, memfit_error *err)
     uint32_t ops = f->graph->op_count, slots = f->cell_count + f->graph->variable_count;
     size_t accesses = f->read_at[ops] + f->write_at[ops] + f->var_at[ops];
     mf_arena *a = &s->arena;
-    s->links = MF_NEW_ARRAY(a, link, 4 * accesses + 1); /* a reader waits once, is listed once, holds up one writer */
+    /* A reader waits once, is listed once, holds up one writer; and one link for an operation of a loop. */
+    s->links = MF_NEW_ARRAY(a, link, 4 * accesses + ops + 1);
     s->after = MF_NEW_ARRAY(a, uint32_t, ops + 1);
     s->waits = MF_NEW_ARRAY(a, uint32_t, ops + 1);
     s->writer = MF_NEW_ARRAY(a, uint32_t, slots + 1);
@@ -86,8 +88,13 @@ static memfit_status make_links(scheduler *s, memfit_error *err)
     memset(s->after, 0xff, ops * sizeof *s->after);
     memset(s->writer, 0xff, slots * sizeof *s->writer);
     memset(s->readers, 0xff, slots * sizeof *s->readers);
+    uint32_t before = MF_NONE; /* in the loop over chunks */
     for (uint32_t i = 0; i < f->order_count; i++) {
         uint32_t o = f->order[i];
+        if (f->graph->ops[o].chunked) {
+            wait_for(s, o, before);
+            before = o;
+        }
         for (uint32_t k = f->read_at[o]; k < f->read_at[o + 1]; k++)
             (writes_too(f, o, f->reads[k]) ? note_write : note_read)(s, f->reads[k], o);
         for (uint32_t k = f->write_at[o]; k < f->write_at[o + 1]; k++)

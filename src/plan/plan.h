@@ -99,7 +99,9 @@ typedef struct mf_plan {
     uint64_t variables_end; /* phases pack above this */
     uint64_t alignment;
     uint64_t arena_bytes, fixed_bytes, peak_bytes;
+    uint64_t unpredicted_bytes; /* > 0: training fits, predicting one sample does not and is left out; it needs this */
     int64_t batch, pieces;
+    uint32_t chunks; /* of the last layer and its loss (graph/chunk.h); 1: whole */
     uint32_t recomputed_ops;
     mf_numerics numerics;
     double time_us, unconstrained_time_us; /* of one step, estimated */
@@ -112,6 +114,9 @@ typedef struct mf_graph_source {
     void *ctx;
     memfit_status (*make)(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
                           mf_graph **graph, memfit_error *err);
+    /* The same with the last layer and its loss in up to so many chunks; NULL: no such graphs. */
+    memfit_status (*make_chunked)(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
+                                  uint32_t chunks, mf_graph **graph, memfit_error *err);
 } mf_graph_source;
 
 typedef enum { MF_RECOMPUTE_AUTO, MF_RECOMPUTE_OFF } mf_recompute;
@@ -120,7 +125,8 @@ typedef struct mf_plan_options {
     int64_t batch;  /* asked; at least 1 */
     int64_t pieces; /* 0: as many as needed; 1: do not split; K: exactly K */
     mf_recompute recompute;
-    bool allow_changed;       /* pieces under trainable BatchNormalization may be chosen */
+    uint32_t chunks;    /* of the last layer and its loss; 0: as many as needed; 1: whole; K: K, where it can be */
+    bool allow_changed; /* pieces under trainable BatchNormalization may be chosen */
     int64_t validation_batch; /* 0: as `batch` */
     bool with_validation, with_prediction;
     mf_mode only;               /* MF_MODE_EVALUATE or MF_MODE_PREDICT: that phase alone, `batch` samples at a time */
@@ -129,12 +135,14 @@ typedef struct mf_plan_options {
     uint64_t limit_bytes;       /* of the whole process; 0: no limit */
     uint64_t fixed_bytes;       /* what the process takes besides the arena */
     uint64_t rest_bytes;        /* and more, when pieces leave a rest: a graph of its own */
+    uint64_t chunk_bytes;       /* and more for each chunk: its kernels */
     bool quick;                 /* somebody waits: search a tenth as long for what to recompute */
 } mf_plan_options;
 
 void mf_plan_options_default(mf_plan_options *options);
 
-/* The cheapest plan within the limit: as asked if that fits, then with recomputation, then in pieces, then both.
+/* The cheapest plan within the limit: as asked if that fits, then with recomputation, then with the last layer in
+ * chunks or the batch in pieces, then all of it.
  * DOES_NOT_FIT names the operation that stands in the way; err's numbers are set. */
 memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *source, const mf_plan_options *options,
                            const mf_cost_source *cost, mf_plan **plan, memfit_error *err);

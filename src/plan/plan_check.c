@@ -5,7 +5,8 @@
  * whole, and how many of its writers have run (its version):
  *
  *     a read     wants the storage whole, at the offset the step says, in the version the graph's own order has there
- *     a write    makes the storage whole, and breaks every other storage it overlaps
+ *     a write    makes the storage whole, and breaks every other storage it overlaps; one of some of its rows, or one
+ *                that adds, wants what the writers before it left
  *     variables  never move; their version rises with every update, so a reader after the update is seen, recomputed
  *                or not
  *
@@ -227,7 +228,15 @@ static memfit_status check_writes(checker *k, uint32_t n, const mf_step *step, c
         if (status != MEMFIT_OK)
             return status;
         uint32_t version = k->expected[step->op][op->in_count + i];
-        if (g->storages[t->storage].variable != MF_NONE) {
+        const where *there = &k->storages[t->storage];
+        bool variable = g->storages[t->storage].variable != MF_NONE;
+        bool part = mf_shape_count(&t->shape) * mf_dtype_bytes(t->dtype) < g->storages[t->storage].bytes;
+        if (!variable && ((op->accumulate && op->out_count == 1) || part) &&
+            (!there->whole || there->offset != offset - t->offset || there->version + 1 != version))
+            return mf_fail(k->err, MEMFIT_INVALID,
+                           "%s: output %u is added to or written in part, and what it had is gone",
+                           op_text(k, n, text, sizeof text), i);
+        if (variable) {
             if (step->recomputed)
                 return mf_fail(k->err, MEMFIT_INVALID, "%s: recomputed, but writes a variable",
                                op_text(k, n, text, sizeof text));

@@ -116,7 +116,7 @@ static void put_verdict(FILE *f, const mf_answer *a, const mf_answer_context *c)
         mf_answer_print_verdict(memory, a, c);
         fclose(memory);
     }
-    bool plain = a->fits && a->as_asked_fits && a->plan->pieces <= 1;
+    bool plain = a->fits && a->as_asked_fits && a->plan->pieces <= 1 && a->plan->chunks <= 1;
     fprintf(f, "<section class=\"verdict %s\">\n", plain ? "yes" : a->fits ? "other" : "no");
     const char *name = "word";
     for (char *line = text, *end; *line && (end = strchr(line, '\n')); line = end + 1, name = "more") {

@@ -80,6 +80,7 @@ static void put_curve(mf_json_writer *w, const mf_answer *a)
         mf_json_put_double(w, "slowdown", p->slowdown);
         mf_json_put_i64(w, "pieces", p->pieces);
         mf_json_put_u64(w, "recomputed_ops", p->recomputed);
+        mf_json_put_u64(w, "loss_chunks", p->chunks);
         mf_json_put_string(w, "numerics", mf_numerics_name(p->numerics));
         mf_json_close(w, '}');
     }
@@ -142,8 +143,12 @@ static void put_answer(mf_json_writer *w, const mf_answer *a, const mf_answer_co
     put_layers(w, a);
     mf_json_put_i64(w, "max_batch", a->max_batch);
     mf_json_put_i64(w, "max_batch_as_asked", a->max_batch_as_asked);
+    mf_json_put_u64(w, "max_batch_loss_chunks", a->max_batch_chunks);
     mf_json_put_i64(w, "pieces", plan->pieces);
     mf_json_put_i64(w, "piece_batch", plan->phases[0].batch);
+    mf_json_put_u64(w, "loss_chunks", plan->chunks);
+    if (plan->unpredicted_bytes)
+        mf_json_put_u64(w, "prediction_left_out_bytes", plan->unpredicted_bytes);
     mf_json_put_u64(w, "recomputed_ops", plan->recomputed_ops);
     mf_json_put_double(w, "slowdown", a->slowdown);
     mf_json_put_string(w, "numerics", mf_numerics_name(plan->numerics));

@@ -1,18 +1,25 @@
 /* plan_model.c: see plan_model.h. */
 #include "plan/plan_model.h"
 
-static memfit_status make(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
-                          mf_graph **graph, memfit_error *err)
+static memfit_status make_chunked(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
+                                  uint32_t chunks, mf_graph **graph, memfit_error *err)
 {
     const mf_model_graphs *graphs = ctx;
     mf_lower_options options = graphs->options;
     options.mode = mode;
     options.batch = batch;
     options.accumulate = accumulate;
+    options.chunks = chunks;
     return mf_lower(host, graphs->model, &options, graph, err);
+}
+
+static memfit_status make(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
+                          mf_graph **graph, memfit_error *err)
+{
+    return make_chunked(ctx, host, mode, batch, accumulate, 1, graph, err);
 }
 
 void mf_model_graph_source(mf_model_graphs *graphs, mf_graph_source *source)
 {
-    *source = (mf_graph_source){.ctx = graphs, .make = make};
+    *source = (mf_graph_source){.ctx = graphs, .make = make, .make_chunked = make_chunked};
 }

@@ -6,7 +6,7 @@
 
 typedef struct mf_model_graphs {
     const mf_model *model;
-    mf_lower_options options; /* mode, batch and accumulate are set for each graph */
+    mf_lower_options options; /* mode, batch, accumulate and chunks are set for each graph */
 } mf_model_graphs;
 
 void mf_model_graph_source(mf_model_graphs *graphs, mf_graph_source *source);

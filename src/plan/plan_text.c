@@ -37,6 +37,10 @@ static void print_means(FILE *f, const mf_plan *plan)
         fprintf(f, " in %lld pieces of %lld samples", (long long)plan->pieces, (long long)plan->phases[0].batch);
         and = " and";
     }
+    if (plan->chunks > 1) {
+        fprintf(f, "%s with the last layer and its loss in %u chunks", and, plan->chunks);
+        and = " and";
+    }
     if (plan->recomputed_ops) {
         fprintf(f, "%s by recomputing %u operations", and, plan->recomputed_ops);
         and = " and";
@@ -50,7 +54,7 @@ void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_contex
     char need[24], limit[24], rest[24];
     const mf_plan *plan = a->plan;
     size_text(c->memory_bytes, limit);
-    if (a->fits && a->as_asked_fits && plan->pieces <= 1) {
+    if (a->fits && a->as_asked_fits && plan->pieces <= 1 && plan->chunks <= 1) {
         fprintf(f, "FITS as asked: batch %lld needs %s of %s, %s to spare.\n", (long long)plan->batch,
                 size_text(plan->peak_bytes, need), limit, size_text(c->memory_bytes - plan->peak_bytes, rest));
         return;
@@ -63,7 +67,7 @@ void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_contex
     } else {
         fprintf(f, "DOES NOT FIT: batch %lld needs at least %s", (long long)plan->batch,
                 mf_format_need(plan->peak_bytes, need, sizeof need));
-        if (plan->pieces > 1 || plan->recomputed_ops)
+        if (plan->pieces > 1 || plan->chunks > 1 || plan->recomputed_ops)
             print_means(f, plan);
         fprintf(f, ", %s more than the limit of %s.\n", size_text(plan->peak_bytes - c->memory_bytes, rest), limit);
     }
@@ -98,11 +102,16 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
     if (a->slowdown > 1.0005 || plan->numerics != MF_BITWISE)
         fprintf(f, "  price     %.2f times the time of the unconstrained step; %s\n", a->slowdown,
                 numerics_text(plan->numerics));
+    if (plan->unpredicted_bytes)
+        fprintf(f, "  note      predicting one sample is no part of this plan: with all its logits that takes %s\n",
+                size_text(plan->unpredicted_bytes, peak));
     if (a->max_batch >= 1 << 24) {
         fprintf(f, "  batch     any up to %d fits in one piece\n", 1 << 24);
     } else if (a->max_batch) {
         fprintf(f, "  batch     %lld is the largest that fits in one piece (%lld was tried and does not)",
                 (long long)a->max_batch, (long long)a->max_batch + 1);
+        if (a->max_batch_chunks > 1)
+            fprintf(f, ", the last layer in %u chunks", a->max_batch_chunks);
         if (a->max_batch_as_asked != a->max_batch)
             fprintf(f, "; %lld with nothing recomputed", (long long)a->max_batch_as_asked);
         fputc('\n', f);
@@ -212,6 +221,22 @@ static void print_bounds(FILE *f, const mf_answer *a)
                 a->recompute_bound, a->slowdown);
 }
 
+/* Where memory was short: is the loss in chunks, and if not, why? */
+static void print_loss(FILE *f, const mf_answer *a)
+{
+    const mf_plan *plan = a->plan;
+    const mf_graph *g = plan->phases[0].graph;
+    char bytes[24];
+    if (plan->chunks > 1)
+        fprintf(f, "\n  the last layer and its loss: %u chunks of %lld rows, whose logits would be %s whole\n",
+                plan->chunks, (long long)((g->logits_rows + plan->chunks - 1) / plan->chunks),
+                size_text(g->logits_bytes, bytes));
+    else if (!a->as_asked_fits && g->logits_bytes)
+        fprintf(f, "\n  the last layer and its loss: whole, %s of logits\n", size_text(g->logits_bytes, bytes));
+    else if (!a->as_asked_fits && g->whole_why)
+        fprintf(f, "\n  the last layer and its loss: whole, as %s\n", g->whole_why);
+}
+
 static void print_phases(FILE *f, const mf_plan *plan)
 {
     char arena[24];
@@ -285,6 +310,7 @@ void mf_answer_print(FILE *f, const mf_answer *a, const mf_answer_context *c, bo
         return;
     print_bounds(f, a);
     print_phases(f, a->plan);
+    print_loss(f, a);
     print_layers(f, a);
     print_timeline(f, a);
 }

@@ -85,6 +85,28 @@ static memfit_status suggest_pieces(suggesting *s, bool recompute, memfit_error 
     return MEMFIT_OK;
 }
 
+/* The last layer and its loss in chunks; also together with the pieces of the plan returned. */
+static memfit_status suggest_chunks(suggesting *s, memfit_error *err)
+{
+    mf_fitter *f = s->fitter;
+    const mf_plan *returned = s->answer->plan;
+    mf_plan_options kept = f->options;
+    mf_plan *plan = NULL;
+    if (returned->chunks > 1 && returned->pieces > 1 && returned->fits)
+        add_line(s, returned, MF_REORDERED, kept.batch,
+                 "%lld pieces (--gradient-accumulation %lld), last layer and loss in %u chunks%s",
+                 (long long)returned->pieces, (long long)returned->pieces, returned->chunks,
+                 returned->recomputed_ops ? ", with recomputation" : "");
+    f->options.chunks = 0;
+    memfit_status status = mf_fitter_chunks(f, kept.batch, kept.limit_bytes, &plan, err);
+    f->options = kept;
+    if (status == MEMFIT_OK && plan && plan->chunks > 1 && (plan->fits || !s->answer->fits))
+        add_line(s, plan, MF_REORDERED, kept.batch, "last layer and loss in %u chunks%s (--chunked-loss %u)",
+                 plan->chunks, plan->recomputed_ops ? ", with recomputation" : "", plan->chunks);
+    mf_plan_destroy(plan);
+    return status;
+}
+
 /* ---- another training ------------------------------------------------------------------------------------- */
 
 /* The plan of a changed question, as asked. NULL when it cannot be lowered. */
@@ -244,6 +266,8 @@ memfit_status mf_suggest(mf_answer *answer, mf_fitter *fitter, const mf_question
 {
     suggesting s = {answer, fitter, question, answer->plan->unconstrained_time_us};
     memfit_status status = suggest_recompute(&s, err);
+    if (status == MEMFIT_OK)
+        status = suggest_chunks(&s, err);
     if (status == MEMFIT_OK)
         status = suggest_pieces(&s, false, err);
     if (status == MEMFIT_OK)

@@ -92,7 +92,7 @@ static void pack_state(mf_checkpoint *c)
                                          s->waited,
                                          s->plateau_waited,
                                          s->steps,
-                                         (uint64_t)c->trainer->plan->pieces};
+                                         (uint64_t)c->trainer->plan->pieces | (uint64_t)c->trainer->plan->chunks << 32};
     memcpy(b->word, words, sizeof words);
     b->metric_bytes = c->state_bytes - sizeof *b;
     unsigned char *out = (unsigned char *)(b + 1);
@@ -119,15 +119,17 @@ static memfit_status read_block(const void *data, uint64_t bytes, state_block *b
     return MEMFIT_OK;
 }
 
-int64_t mf_checkpoint_pieces(mf_trainer *t)
+int64_t mf_checkpoint_pieces(mf_trainer *t, uint32_t *chunks)
 {
+    *chunks = 0;
     const void *data;
     uint64_t bytes;
     state_block b;
     if (mf_model_extra(t->model, member_name, &data, &bytes, NULL) != MEMFIT_OK ||
         read_block(data, bytes, &b, NULL) != MEMFIT_OK)
         return 0;
-    return b.word[15] <= INT32_MAX ? (int64_t)b.word[15] : 0;
+    *chunks = b.word[15] >> 32 ? (uint32_t)(b.word[15] >> 32) : 1; /* before there were any: whole */
+    return (int64_t)(b.word[15] & INT32_MAX);
 }
 
 memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)

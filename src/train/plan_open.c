@@ -150,6 +150,7 @@ static memfit_status read_options(memfit_plan *plan, const memfit_plan_options *
     q->plan.batch = o->batch;
     q->plan.pieces = o->pieces;
     q->plan.recompute = o->no_recompute ? MF_RECOMPUTE_OFF : MF_RECOMPUTE_AUTO;
+    q->plan.chunks = o->loss_chunks;
     q->plan.allow_changed = o->allow_changed_numerics;
     q->plan.validation_batch = o->validation_batch;
     q->lower.input_dtype = MF_DTYPE_COUNT;
@@ -217,6 +218,7 @@ uint64_t mf_cpu_graph_bytes(const mf_graph *graph)
  * validation: what training takes at most, so that what fits here is not refused there. */
 static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_error *err)
 {
+    enum { CHUNK_BYTES = 72 << 10 }; /* eight operations in each of the three */
     mf_model_graphs graphs = {.model = plan->model, .options = plan->question.lower};
     mf_graph_source source;
     mf_model_graph_source(&graphs, &source);
@@ -233,6 +235,7 @@ static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_
     plan->question.plan.fixed_bytes =
         MF_CPU_PROCESS_BYTES + mf_dnn_process_bytes() + threads * MF_CPU_THREAD_BYTES + 2 * bytes[0] + bytes[1];
     plan->question.plan.rest_bytes = bytes[0] + bytes[0] / 2;
+    plan->question.plan.chunk_bytes = CHUNK_BYTES;
     return MEMFIT_OK;
 }
 
@@ -409,7 +412,8 @@ void memfit_plan_get_summary(const memfit_plan *plan, memfit_plan_summary *summa
                                      .recomputed_ops = a->plan->recomputed_ops,
                                      .numerics = (memfit_numerics)a->plan->numerics,
                                      .slowdown = a->slowdown,
-                                     .plan_seconds = a->seconds};
+                                     .plan_seconds = a->seconds,
+                                     .loss_chunks = a->plan->chunks};
     memcpy(summary->breakdown, a->breakdown, sizeof summary->breakdown);
 }
 

@@ -111,6 +111,11 @@ static void say_once(mf_trainer *t)
     if (t->plan->pieces > 1)
         mf_log_write(&t->log, MF_LOG_NOTE, "each batch of %lld runs in %lld pieces (%s)", (long long)t->plan->batch,
                      (long long)t->plan->pieces, mf_numerics_name(t->plan->numerics));
+    if (t->plan->chunks > 1)
+        mf_log_write(&t->log, MF_LOG_NOTE, "the last layer and its loss run in %u chunks (%s)", t->plan->chunks,
+                     mf_numerics_name(t->plan->numerics));
+    else if (g->whole_why && t->mode == MF_MODE_TRAIN && t->plan->numerics != MF_BITWISE)
+        mf_log_write(&t->log, MF_LOG_DETAIL, "the last layer and its loss run whole: %s", g->whole_why);
     if (t->plan->recomputed_ops)
         mf_log_write(&t->log, MF_LOG_NOTE, "%u operations are computed twice instead of kept (same result)",
                      t->plan->recomputed_ops);
@@ -136,17 +141,17 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         t->step_ctx = r->trace;
     }
     if (status == MEMFIT_OK && options->resume && mode == MF_MODE_TRAIN)
-        t->resumed_pieces = mf_checkpoint_pieces(t);
+        t->resumed_pieces = mf_checkpoint_pieces(t, &t->resumed_chunks);
     if (status == MEMFIT_OK)
         status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
     if (status == MEMFIT_DOES_NOT_FIT && t->resumed_pieces) {
-        t->resumed_pieces = 0;
+        t->resumed_pieces = t->resumed_chunks = 0;
         status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
         if (status == MEMFIT_OK)
             mf_log_write(&t->log, MF_LOG_NOTE,
                          "other pieces than before: the limit is lower, and sums round otherwise");
     }
-    t->resumed_pieces = 0;
+    t->resumed_pieces = t->resumed_chunks = 0;
     if (status != MEMFIT_OK)
         return status;
     status = first_values(t, err);
@@ -246,6 +251,7 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
                                  .metric_count = t->metric_count,
                                  .batch = t->plan->batch,
                                  .pieces = t->plan->pieces,
+                                 .loss_chunks = t->plan->chunks,
                                  .recomputed_ops = t->plan->recomputed_ops,
                                  .reference_ops = mf_executor_reference_ops(t->executor),
                                  .numerics = mf_numerics_name(t->plan->numerics),

@@ -166,6 +166,7 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     p.batch = t->batch;
     p.pieces = o->pieces ? o->pieces : t->resumed_pieces;
     p.recompute = o->no_recompute ? MF_RECOMPUTE_OFF : MF_RECOMPUTE_AUTO;
+    p.chunks = o->loss_chunks ? o->loss_chunks : t->resumed_chunks;
     p.allow_changed = o->allow_changed_numerics;
     p.limit_bytes = limit;
     p.fixed_bytes = fixed;
@@ -417,7 +418,7 @@ static uint64_t next_assumption(assumptions *a, uint64_t real, bool fits)
 
 static bool is_squeezed(const mf_plan *plan)
 {
-    return plan->recomputed_ops > 0 || plan->pieces > 1 || plan->validation_split;
+    return plan->recomputed_ops > 0 || plan->pieces > 1 || plan->chunks > 1 || plan->validation_split;
 }
 
 /* What is said to be planned: with spare for the next run, and not less than a plan that was tried and dropped took. */

@@ -46,6 +46,7 @@ typedef struct mf_trainer {
     mf_executor *executor;
     uint64_t fixed_bytes;           /* measured */
     int64_t resumed_pieces;         /* while starting: as the interrupted run had them, for the same bits; 0: free */
+    uint32_t resumed_chunks;        /* likewise, of the last layer and its loss */
     uint64_t start_peak;            /* the most seen while starting, before the arena was populated */
     uint64_t least_need;            /* of the plans tried while starting, the least that was measured; 0: none was */
     uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
