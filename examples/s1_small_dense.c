@@ -21,9 +21,9 @@ int main(void)
     o.model = example_save(m);
     o.data = "synthetic:1000";
 
-    o.memory_bytes = 1 << 20;
+    o.memory_bytes = 256 << 10;
     CLAIM(memfit_train(&o, &r, &err) == MEMFIT_DOES_NOT_FIT);
-    printf("with 1 MiB: %s\n", err.message);
+    printf("with 256 KiB: %s\n", err.message);
 
     o.memory_bytes = 0;
     CLAIM(memfit_train(&o, &r, &err) == MEMFIT_OK);

@@ -42,6 +42,11 @@ memfit_status mf_schedule_read(const mf_json *json, double fallback, mf_schedule
                            .cycle = mf_json_get_bool(c, "cycle", false),
                            .boundaries = mf_json_get(c, "boundaries"),
                            .values = mf_json_get(c, "values")};
+        if (s->kind != MF_RATE_PIECEWISE && !(s->steps > 0))
+            return mf_fail(err, MEMFIT_DAMAGED,
+                           "the learning-rate schedule %s has decay_steps %g: more than 0 is wanted\n"
+                           "set a rate with --learning-rate",
+                           name, s->steps);
         return MEMFIT_OK;
     }
     return mf_fail(err, MEMFIT_UNSUPPORTED,

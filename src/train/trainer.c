@@ -52,8 +52,8 @@ static memfit_status check_options(const memfit_train_options *o, memfit_error *
 {
     if (!o->model || !o->data)
         return mf_fail(err, MEMFIT_INVALID, "a model and data are needed");
-    if (o->batch < 1)
-        return mf_fail(err, MEMFIT_INVALID, "batch size %lld: must be at least 1", (long long)o->batch);
+    if (o->batch < 1 || o->batch > INT32_MAX)
+        return mf_fail(err, MEMFIT_INVALID, "batch size %lld: must be 1 to %d", (long long)o->batch, INT32_MAX);
     if (o->validation_split < 0 || o->validation_split >= 1)
         return mf_fail(err, MEMFIT_INVALID, "validation split %g: must be from 0 to below 1", o->validation_split);
     if (o->validation_split > 0 && o->validation_data)
@@ -248,9 +248,21 @@ static memfit_status fill_zero(void *ctx, uint32_t feed, void *address, memfit_e
     return MEMFIT_OK;
 }
 
+/* The team that fills batches; without oneDNN no operation would have started it, and the first step took memory. */
+static void start_threads(void)
+{
+    volatile int started = 0;
+#pragma omp parallel
+    {
+#pragma omp atomic
+        started++;
+    }
+}
+
 /* Every operation of every phase once, on zeros: thread pools, generated code and lazily bound symbols take theirs. */
 static memfit_status warm_up(mf_trainer *t, memfit_error *err)
 {
+    start_threads();
     mf_run_scalars s = {.batch_samples = 1, .weight_sum = 1, .loss_scale = 1};
     for (uint32_t p = 0; p < t->plan->phase_count; p++) {
         memfit_status status = mf_executor_warm_up(t->executor, p, &s, fill_zero, t->plan->phases[p].graph, err);

@@ -101,7 +101,7 @@ expect 4 "train --for" $train --for t4
 expect 4 "train --assume" $train --assume x=3
 expect 4 "train on a card" $train --device cuda:0
 for slip in "--device cuda:x" "--device tpu" "--prefetch x" "--threads 100000" "--threads 4294967297" "--learning-rate 0" "--lr nan" \
-    "--input-shape 8," "--dim x" "--dim x=0" "--dim no_such_input=3" "--dim input_layer=77" "--epochs -1" "--seed 1.5" "--batch 9223372036854775808" "--validation-split 1" "--data synthetic:5:6"; do
+    "--input-shape 8," "--dim x" "--dim x=0" "--dim no_such_input=3" "--dim input_layer=77" "--epochs -1" "--seed 1.5" "--batch 9223372036854775808" "--batch 4611686018427387904" "--validation-split 1" "--data synthetic:5:6"; do
     expect 2 "train $slip" $train $slip
 done
 expect 2 "plan --dim of an input that is not there" "$MEMFIT" plan "$model" --dim no_such_input=3

@@ -125,7 +125,16 @@ static void schedules_follow_keras(void **state)
                          cases[i].rate[k]);
         mf_arena_destroy(&arena);
     }
+    /* No steps to decay over would be a rate that is no number. */
+    static const char none[] = "{\"class_name\": \"CosineDecay\", \"config\": {\"decay_steps\": 0}}";
     mf_schedule s;
+    mf_json *json;
+    memfit_error err;
+    mf_arena arena;
+    mf_arena_init(&arena, NULL);
+    assert_ok(mf_json_parse(&arena, none, sizeof none - 1, &json, &err), err);
+    assert_int_equal(mf_schedule_read(json, 0.001, &s, &err), MEMFIT_DAMAGED);
+    mf_arena_destroy(&arena);
     assert_ok(mf_schedule_read(NULL, 0.25, &s, NULL), (memfit_error){0});
     assert_true(mf_schedule_at(&s, 7) == 0.25);
 }

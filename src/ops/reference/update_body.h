@@ -199,14 +199,16 @@ static void FN(adafactor)(const FN(rule) * r, REAL *w, const REAL *g, const mf_r
     } else
         for (uint64_t i = 0; i < count; i++)
             v[i] = (REAL)(beta * (double)v[i] + (1 - beta) * (square((double)g[i]) + a->epsilon));
+    /* Where a row and a column have no gradient, as of a pixel that is always black and a unit that is off, v is below
+     * the smallest float and 0: no gradient is no step then (in Keras all weights of the layer become NaN). */
     for (uint64_t i = 0; i < count; i++) {
         weight += square((double)w[i]);
-        step += square((double)g[i]) / (double)v[i];
+        step += g[i] == 0 ? 0 : square((double)g[i]) / (double)v[i];
     }
     double alpha = fmax(a->epsilon_2, sqrt(weight / (double)count)) * fmin(rate, root);
     double clip = fmax(1, sqrt(step / (double)count) / a->clip_threshold);
     for (uint64_t i = 0; i < count; i++)
-        w[i] = (REAL)((double)w[i] - alpha * (double)g[i] / sqrt((double)v[i]) / clip);
+        w[i] = g[i] == 0 ? w[i] : (REAL)((double)w[i] - alpha * (double)g[i] / sqrt((double)v[i]) / clip);
 }
 
 static bool FN(is_set)(const mf_ref_call *call, uint32_t flag)
