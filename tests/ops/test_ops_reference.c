@@ -255,7 +255,10 @@ static void gradients_of_pieces_are_added(void **state)
     assert_ok(hand_run(&h, &scalars, &err), err);
     assert_ok(hand_run(&h, &scalars, &err), err);
     assert_true(((float *)h.data[1])[0] == 2 * (0 + 3 + 6 + 9));
-    h.storages[1].variable = MF_NONE; /* does not: overwritten */
+    h.storages[1].variable = MF_NONE; /* does not, but is the only output: added to all the same, as chunks are */
+    assert_ok(hand_run(&h, &scalars, &err), err);
+    assert_true(((float *)h.data[1])[0] == 3 * (0 + 3 + 6 + 9));
+    h.op.accumulate = false;
     assert_ok(hand_run(&h, &scalars, &err), err);
     assert_true(((float *)h.data[1])[0] == 0 + 3 + 6 + 9);
     hand_free(&h);
