@@ -36,6 +36,7 @@ import time
 MODELS = {"s1": (32, 20000), "s9_small": (16, 8), "digits": (64, 4), "resnet50": (8, 4), "mobilenetv2": (8, 16), "lstm": (16, 80),
           "transformer": (8, 60), "unet": (8, 12), "gru_text": (16, 60), "dense_blocks": (8, 16), "conv1d": (16, 40)}
 NOISE = 1.10
+ASKED = ("--gradient-accumulation", "--recompute", "--batch-size", "--precision", "--optimizer")  # suggestions that are options
 PREFERENCE = 1.10  # by so much a bitwise plan may be slower than a reordered one and is still chosen (src/plan/choose.c)
 
 
@@ -128,6 +129,10 @@ def outside(pid):
 
 
 def command(a, path, batch, steps, *more):
+    more = list(more)
+    if "--batch-size" in more:
+        batch = int(more.pop(more.index("--batch-size") + 1))
+        more.remove("--batch-size")
     once = min(steps, 100)  # more samples would take memory: their order is kept
     return [a.program, "train", path, "--data", f"synthetic:{batch * once}", "--epochs", str(-(-steps // once)), "--batch-size", str(batch),
             "--json", "--quiet", *more, *a.more]
@@ -171,22 +176,26 @@ def least(a, path, batch, most):
     return high
 
 
-def ways_of(a, path, batch, limit):
-    """The first three suggestions for a limit that fit and can be asked for by options: [slowdown, options]."""
+def ways_of(a, path, batch, limit, fixed):
+    """The first three suggestions for a limit that fit and can be asked for by options: [slowdown, options, limit]. `memfit plan`
+    counts more beside the arena than training then takes (`fixed`): training gets so much less, and has the room that was planned."""
     r = subprocess.run([a.program, "plan", path, "--batch-size", str(batch), "--memory", str(limit), "--gradient-accumulation",
                         "off", "--recompute", "off", "--json", *a.more], capture_output=True, text=True)
     if r.returncode not in (0, 3):
         return []
-    ways = []
-    for s in json.loads(r.stdout)["suggestions"]:
+    answer, ways = json.loads(r.stdout), []
+    for s in answer["suggestions"]:
         named = re.search(r"\((--[^)]*)\)", s["change"])
         options = named.group(1).replace(",", " ").split() if named else []
-        if s["fits"] and options and options[0].startswith(("--gradient-accumulation", "--recompute")):
-            if "--recompute" not in options:
-                options += ["--recompute", "auto" if "with recomputation" in s["change"] else "off"]
-            if "--gradient-accumulation" not in options:
-                options += ["--gradient-accumulation", "off"]
-            ways.append([s["slowdown"], options])
+        if not s["fits"] or not options or options[0] not in ASKED:
+            continue
+        if "--recompute" not in options:
+            options += ["--recompute", "auto" if "with recomputation" in s["change"] else "off"]
+        if "--gradient-accumulation" not in options:
+            options += ["--gradient-accumulation", "off"]
+        room = limit - max(0, answer["fixed_bytes"] - fixed)
+        fits = train(a, path, batch, 1, "--memory", str(room), "--allow-changed-numerics", *options)
+        ways.append([s["slowdown"], options, room if fits else limit])
     return ways[:3]
 
 
@@ -197,7 +206,7 @@ def find_limits(a, path, batch):
     low = least(a, path, batch, most) + (32 << 10)
     most = max(most, low + (64 << 10))
     limits = [low + (most - low) * i // max(a.limits - 1, 1) for i in range(a.limits)]
-    ways = [] if a.no_order else ways_of(a, path, batch, limits[len(limits) // 2])
+    ways = [] if a.no_order else ways_of(a, path, batch, limits[len(limits) // 2], free["fixed_bytes"])
     return {"low": low, "most": most, "limits": limits, "rows": {}, "wrong": [], "ways": ways, "passes": []}
 
 
@@ -228,13 +237,12 @@ def plan_of(r):
 def together(a, path, batch, state):
     """Times: one pass. A process for every plan and every suggestion, some twice, all on one processor; one runs at a time, for a
     short while, then another, in any order. Whatever slows the machine for a second slows all of them alike."""
-    rows, middle = state["rows"], state["limits"][len(state["limits"]) // 2]
-    jobs = {}
+    rows, middle, jobs = state["rows"], state["limits"][len(state["limits"]) // 2], {}
     for limit, r in rows.items():
         jobs[plan_of(r)] = ["--memory", limit], r["ms"]
     if len(state["ways"]) > 1:
         for w in state["ways"]:
-            jobs["way " + " ".join(w[1])] = ["--memory", str(middle), "--allow-changed-numerics", *w[1]], rows[str(middle)]["ms"]
+            jobs["way " + " ".join(w[1])] = ["--memory", str(w[2]), "--allow-changed-numerics", *w[1]], rows[str(middle)]["ms"]
     names = list(jobs) + a.rng.sample(list(jobs), min(3, len(jobs)))
     words = [command(a, path, batch, max(3, int(1 + a.each * 1000 / jobs[n][1])), *jobs[n][0]) for n in names]
     running, result = {}, {}
@@ -247,7 +255,8 @@ def together(a, path, batch, state):
                 if slice_of(running[i], a.slice):
                     r = finish(running.pop(i), words[i])
                     if r:
-                        result.setdefault(names[i], []).append(r["step_cpu_ms"] or r["step_ms"])
+                        a_batch = batch / r["batch"]  # a suggested smaller batch: as much time as the samples of the whole one take
+                        result.setdefault(names[i], []).append((r["step_cpu_ms"] or r["step_ms"]) * a_batch)
                     else:
                         state["wrong"].append(f"does not fit: {' '.join(words[i])}")
     finally:
