@@ -362,15 +362,20 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
 
 /* ---- gathering ---------------------------------------------------------------------------------------------- */
 
+/* How much more than the bytes in use the pool may hold rather than move pages. */
+static uint64_t slack_of(const memfit_pool *pool, uint64_t use)
+{
+    double slack = pool->options.slack; /* given: it stays as it is */
+    return slack > 0.0 ? (uint64_t)((double)use * slack) : use >> pool->pages.slack_shift;
+}
+
 /* Pages the pool may hold before it moves some rather than make new ones. */
 static uint64_t easy_pages(const memfit_pool *pool, uint64_t request)
 {
     uint64_t use = pool->total.now + request;
     if (use < pool->total.peak)
         use = pool->total.peak;
-    double slack = pool->options.slack; /* given: it stays as it is */
-    uint64_t more = slack > 0.0 ? (uint64_t)((double)use * slack) : use >> pool->pages.slack_shift;
-    return (use + more) / pool->pages.bytes;
+    return (use + slack_of(pool, use)) / pool->pages.bytes;
 }
 
 static uint64_t up_to(uint64_t want, uint64_t ceiling, uint64_t have)
@@ -590,7 +595,7 @@ memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err)
 }
 
 /* What was idle all the time since the last purge is given back. No page carries a date: the fewest idle pages seen in
- * the interval are as many as nobody needed. */
+ * the interval are as many as nobody needed. The slack of what was needed stays. */
 void mf_pages_purge(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
@@ -601,6 +606,9 @@ void mf_pages_purge(memfit_pool *pool)
         return;
     uint64_t idle = mf_pages_idle(pool), unused = p->low_idle < idle ? p->low_idle : idle;
     uint64_t keep = p->reserved - unused;
+    keep += slack_of(pool, keep << p->shift) >> p->shift; /* it would be made again at the next peak */
+    if (keep > p->reserved)
+        keep = p->reserved;
     if (pool->options.keep_idle && keep < pool->soft_limit_bytes / p->bytes)
         keep = pool->soft_limit_bytes / p->bytes;
     if (p->purge_at_us && keep < p->reserved)

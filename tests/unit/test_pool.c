@@ -437,6 +437,30 @@ static void test_purge(void **state)
     end(pool, device);
 }
 
+/* What the pool may hold beside the bytes in use rather than move pages is not given back: it would be made again. */
+static void test_purge_keeps_slack(void **state)
+{
+    (void)state;
+    memfit_device *device = open_sim(256 * MiB, 0);
+    memfit_pool *pool = open_pool(device, 0);
+    assert_ok(memfit_pool_set_purge(pool, 1000, &err), err);
+    assert_ok(memfit_pool_set_slack(pool, 0.25, &err), err);
+    memfit_address a = get(pool, 64 * MiB, 0), b = get(pool, 32 * MiB, 0);
+    drop(pool, a);
+    for (int i = 0; i < 3; i++) {
+        mf_sim_advance_us(device, 1100000);
+        assert_ok(memfit_pool_poll(pool, &err), err);
+    }
+    assert_int_equal(info_of(pool).reserved_bytes, 40 * MiB);
+    drop(pool, b);
+    for (int i = 0; i < 2; i++) {
+        mf_sim_advance_us(device, 1100000);
+        assert_ok(memfit_pool_poll(pool, &err), err);
+    }
+    assert_int_equal(info_of(pool).reserved_bytes, 0);
+    end(pool, device);
+}
+
 /* Large handles are made while memory is plentiful, and broken when it is short. */
 static void test_bulk(void **state)
 {
@@ -613,14 +637,23 @@ static void test_same_addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_devices), cmocka_unit_test(test_referee),
-        cmocka_unit_test(test_ledger),  cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_leaks),   cmocka_unit_test(test_pressure),
-        cmocka_unit_test(test_purge),   cmocka_unit_test(test_bulk),
-        cmocka_unit_test(test_foreign), cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_debug),   cmocka_unit_test(test_same_addresses),
-        cmocka_unit_test(test_record),  cmocka_unit_test(test_peaks_to_the_byte),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_referee),
+        cmocka_unit_test(test_ledger),
+        cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_leaks),
+        cmocka_unit_test(test_pressure),
+        cmocka_unit_test(test_purge),
+        cmocka_unit_test(test_purge_keeps_slack),
+        cmocka_unit_test(test_bulk),
+        cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_debug),
+        cmocka_unit_test(test_same_addresses),
+        cmocka_unit_test(test_record),
+        cmocka_unit_test(test_peaks_to_the_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
