@@ -7,9 +7,11 @@
 
 #include "base/memory.h"
 #include "graph/build.h"
+#include "ops/kernels.h"
 #include "ops/ops.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct runner {
     const mf_graph *graph;
@@ -269,6 +271,36 @@ static void convolutions(void **state)
     }
 }
 
+/* The weight gradient three columns wide: neither the number of threads nor pieces of the batch change a bit. */
+static void three_columns_bit_for_bit(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 3, IN = 9 * 10 * 20, OUT = 9 * 10 * 64, W = 9 * 20 * 64, B = 64 };
+    const mf_kernel_table *t = mf_kernels();
+    if (strcmp(t->name, "avx512") != 0)
+        skip();
+    mf_k_conv k = {SAMPLES, 20, 64, {9, 10}, {9, 10}, {3, 3}, {1, 1}, {1, 1}};
+    assert_true(mf_k_three_serves(&k));
+    static float x[SAMPLES * IN], dy[SAMPLES * OUT], wanted[W + B], got[W + B];
+    uint64_t seed = 7;
+    for (size_t i = 0; i < SAMPLES * IN; i++)
+        x[i] = (float)random_value(&seed);
+    for (size_t i = 0; i < SAMPLES * OUT; i++)
+        dy[i] = (float)random_value(&seed);
+    t->three_grad(&k, x, dy, wanted, wanted + W, false, 1);
+    for (int threads = 2; threads <= MF_K_THREE_THREADS; threads++) {
+        memset(got, 0xff, sizeof got);
+        t->three_grad(&k, x, dy, got, got + W, false, threads);
+        assert_memory_equal(got, wanted, sizeof got);
+    }
+    memset(got, 0xff, sizeof got);
+    for (int n = 0; n < SAMPLES; n += (int)k.batch) {
+        k.batch = n == 0 ? 1 : SAMPLES - 1;
+        t->three_grad(&k, x + n * IN, dy + n * OUT, got, got + W, n > 0, 2);
+    }
+    assert_memory_equal(got, wanted, sizeof got);
+}
+
 static void products_and_functions(void **state)
 {
     (void)state;
@@ -492,7 +524,7 @@ int main(void)
         cmocka_unit_test(windows_and_norms),     cmocka_unit_test(moving_data),
         cmocka_unit_test(losses_and_updates),    cmocka_unit_test(recurrent),
         cmocka_unit_test(gated_and_simple),      cmocka_unit_test(recurrent_by_gate),
-        cmocka_unit_test(penalties_and_indices),
+        cmocka_unit_test(penalties_and_indices), cmocka_unit_test(three_columns_bit_for_bit),
     };
     mf_backend *fast = NULL;
     if (mf_onednn_create(NULL, 1, &fast, NULL) == MEMFIT_UNSUPPORTED) {
