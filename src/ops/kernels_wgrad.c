@@ -7,18 +7,17 @@
  * 24 sums. Along some rows of dy each pixel then takes four loads of dy, six of single values of x and 24 products, all
  * from the first-level cache:
  *
- *     for each sample, group of about 128 pixels, row r of the kernel:          x and dy of the group stay in the cache
+ *     for each sample, group of about 128 pixels, row r of the kernel:         x and dy of the group stay in the cache
  *         for each 64 outputs, pair of inputs of this thread:                  a run, added to dw at its end
  *
  * Columns and rows in the padding are left out, not multiplied by zero. The threads share out inputs and outputs, not
  * samples: nothing is summed twice, no workspace is needed, and neither the number of threads nor pieces of a batch
  * change a bit of the sum (as long as the group's size is the same, which depends on the width alone).
  *
- * Measured on two cores (AVX-512, peak 231 GFLOP/s), ms: 256x32x32, 64 to 64: 88, oneDNN 2.6.3: 108; 256x16x16, 64 to
- * 128 and 128 to 128: 42 and 84, 51 and 92; VGG16's at batch 4 66 to 72, 72 to 93; ResNet50's at batch 8 7.5
- * to 8.4, 7.9 to 10.4. Groups of 32 pixels are slower (sums are written too often), of 128 and more as well (the
- * cache). Each thread reads all of dy: for more than MF_K_THREE_THREADS nothing was measured and the library is left to
- * it.
+ * Measured on two cores (AVX-512, peak 231 GFLOP/s), ms: 256x32x32, 64 to 64: 87, oneDNN 2.6.3: 108; 256x16x16, 64 to
+ * 128 and 128 to 128: 41 and 80, 51 and 92. Tried and dropped: x packed by pairs of inputs (the packing costs more than
+ * whole cache lines bring), groups of 32 pixels (sums are written too often), fetching sums ahead. Each thread reads
+ * all of dy: for more than MF_K_THREE_THREADS nothing was measured and the library is left to it.
  */
 #include "ops/kernels_isa.h"
 
