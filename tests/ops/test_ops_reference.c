@@ -239,6 +239,33 @@ static void narrow_operands_compute_in_float(void **state)
     hand_free(&h);
 }
 
+/* Row 1 and column 1 have no gradient: Adafactor's factored moment there is below the smallest float. */
+static void adafactor_without_a_gradient_takes_no_step(void **state)
+{
+    (void)state;
+    hand h;
+    mf_shape w = shape(2, 2, 2, 0, 0), line = shape(1, 2, 0, 0, 0);
+    mf_dtype types[9] = {MF_F32, MF_F32, MF_F32, MF_F32, MF_F32, MF_F32, MF_F32, MF_F32, MF_F32};
+    hand_make(&h, MF_OP_UPDATE, 5, 4, types, (mf_shape[]){w, w, line, line, w, w, line, line, w});
+    h.op.attr.update = (mf_update_attr){.optimizer = MF_OPTIMIZER_ADAFACTOR,
+                                        .beta_2 = -0.8,
+                                        .epsilon = 1e-30,
+                                        .epsilon_2 = 1e-3,
+                                        .clip_threshold = 1,
+                                        .relative_step = 1};
+    const float weights[4] = {1, 2, 3, 4}, gradient[4] = {0.5f, 0, 0, 0};
+    memcpy(h.data[0], weights, sizeof weights);
+    memcpy(h.data[1], gradient, sizeof gradient);
+    mf_run_scalars scalars = {.learning_rate = 0.001};
+    memfit_error err = {0};
+    assert_ok(hand_run(&h, &scalars, &err), err);
+    const float *after = h.data[5];
+    assert_true(after[0] < 1 && after[0] > 0.9f);
+    for (int i = 1; i < 4; i++)
+        assert_true(after[i] == weights[i]);
+    hand_free(&h);
+}
+
 static void gradients_of_pieces_are_added(void **state)
 {
     (void)state;
@@ -415,6 +442,7 @@ int main(void)
         cmocka_unit_test(storage_types_convert),
         cmocka_unit_test(narrow_operands_compute_in_float),
         cmocka_unit_test(gradients_of_pieces_are_added),
+        cmocka_unit_test(adafactor_without_a_gradient_takes_no_step),
         cmocka_unit_test(a_set_flag_skips_the_update),
         cmocka_unit_test(loss_scale_comes_out_again),
         cmocka_unit_test(labels_and_indices_out_of_range_are_named),
