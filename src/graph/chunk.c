@@ -191,7 +191,8 @@ static void append_chunk(loop *l, int64_t first, int64_t rows)
     const mf_head *h = l->head;
     uint32_t x = mf_g_rows(b, h->x, first, rows);
     uint32_t y = mf_g_matmul(b, x, h->kernel, h->bias, false, h->trans_kernel, 1);
-    append_metrics(l, y, first, rows);
+    if (l->w) /* slopes go over the logits, probabilities beside them; without slopes probabilities go over them */
+        append_metrics(l, y, first, rows);
     uint32_t logits = mf_g_dtype(b, y) == MF_F64 ? y : mf_g_cast(b, y, MF_F32);
     uint32_t in[4] = {logits, mf_g_rows(b, h->target, first, rows),
                       h->weights == MF_NONE ? MF_NONE : mf_g_rows(b, h->weights, first, rows), h->loss_tensor};
@@ -199,6 +200,8 @@ static void append_chunk(loop *l, int64_t first, int64_t rows)
     attr.loss.axis = 1;
     attr.loss.first_row = first;
     mf_g_op_in_place(b, MF_OP_LOSS, &attr, 4, in, 1, &h->loss_tensor);
+    if (!l->w)
+        append_metrics(l, y, first, rows);
     if (l->w && mf_build_ok(b)) {
         uint32_t dlogits = mf_g_op(b, MF_OP_LOSS_GRAD, &attr, 3, in, 1, NULL, NULL);
         append_gradients(l, x, mf_g_cast(b, dlogits, mf_g_dtype(b, y)), first, rows);

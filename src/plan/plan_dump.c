@@ -4,7 +4,7 @@
  *     12  conv            conv2d_1          forward   x float32(32, 112, 112, 64)@4096 ... -> y ...@103219200
  *
  * Names of tensors are those of the graph; "again" marks recomputations, "first" and "last" operations that run in that
- * piece only.
+ * piece only, "chunk" those of the loop over chunks of the last layer and its loss.
  */
 #include "plan/plan_dump.h"
 
@@ -30,9 +30,9 @@ static void put_text(FILE *f, const mf_plan *plan, const mf_phase *phase)
     for (uint32_t i = 0; i < phase->step_count; i++) {
         const mf_step *step = &phase->steps[i];
         const mf_op *op = &g->ops[step->op];
-        fprintf(f, "%5u  %-22s %-28s %-8s%s%s%s ", i, mf_kind_name(op->kind), g->layers[op->layer].name,
+        fprintf(f, "%5u  %-22s %-28s %-8s%s%s%s%s ", i, mf_kind_name(op->kind), g->layers[op->layer].name,
                 words[op->phase & 3], step->recomputed ? " again" : "", op->when == MF_FIRST_PIECE ? " first" : "",
-                op->when == MF_LAST_PIECE ? " last" : "");
+                op->when == MF_LAST_PIECE ? " last" : "", op->chunked ? " chunk" : "");
         for (uint32_t k = 0; k < op->in_count; k++)
             put_operand(f, g, op->in[k], step->offsets[k]);
         fputs(" ->", f);

@@ -4,13 +4,16 @@
  * ignored labels, masks, sample weights, sums and means, frozen parts, one or many rows a sample, chunks that do not
  * divide the rows) loss, metrics, gradients and updated parameters agree with the whole to 1e-12 in double on the
  * reference operations, and gradients norm-wise to 1e-5 in float on the fast ones; under mixed precision to what its
- * 16 bits resolve. With pieces on top: to the same.
+ * 16 bits resolve. With pieces on top: to the same. Planned, with bytes reused and what is released set to NaN, it is the
+ * unplanned graph to the bit.
  */
 #include "test.h"
 
 #include "base/philox.h"
 #include "model/lower.h"
 #include "ops/interpret.h"
+#include "plan/plan_model.h"
+#include "train/execute.h"
 
 #include <math.h>
 
@@ -153,6 +156,14 @@ static running begin(const mf_model *model, const variant *v, int64_t batch, boo
     return r;
 }
 
+static double weights_of(const mf_graph *g, uint32_t feed, int64_t samples)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < samples; i++)
+        sum += fed(g, feed, (uint64_t)i);
+    return sum;
+}
+
 static void step(running *r, int64_t pieces)
 {
     memfit_error err = {0};
@@ -162,11 +173,8 @@ static void step(running *r, int64_t pieces)
     s.weight_sum = s.batch_samples;
     s.loss_scale = g->needs_loss_scale ? 64 : 1;
     for (uint32_t f = 0; f < g->feed_count; f++)
-        if (g->feeds[f].role == 2) {
-            s.weight_sum = 0;
-            for (int64_t i = 0; i < g->batch * pieces; i++)
-                s.weight_sum += fed(g, f, (uint64_t)i);
-        }
+        if (g->feeds[f].role == 2)
+            s.weight_sum = weights_of(g, f, g->batch * pieces);
     for (int64_t p = 0; p < pieces; p++) {
         s.first_sample = (uint64_t)(p * g->batch);
         for (uint32_t f = 0; f < g->feed_count; f++) {
@@ -313,6 +321,170 @@ static void other_ends_stay_whole(void **state)
     }
 }
 
+/* ---- plans ---- */
+
+typedef struct planned {
+    mf_model *model;
+    mf_model_graphs graphs;
+    mf_graph_source source;
+    mf_cost_source cost;
+    mf_plan_options options;
+} planned;
+
+static planned prepare(const variant *v, uint32_t chunks)
+{
+    planned p = {.model = load(v)};
+    p.graphs = (mf_model_graphs){
+        p.model, {.sample_weights = v->weights, .precision = v->policy, .input_dtype = MF_DTYPE_COUNT}};
+    mf_plan_options_default(&p.options);
+    p.options.batch = BATCH;
+    p.options.chunks = chunks;
+    p.options.with_validation = p.options.with_prediction = false;
+    mf_backend_cost_source(backend, &p.cost);
+    return p;
+}
+
+static memfit_status plan_of(planned *p, const memfit_host *host, mf_plan **plan, memfit_error *err)
+{
+    mf_model_graph_source(&p->graphs, &p->source);
+    return mf_plan_make(host, &p->source, &p->options, &p->cost, plan, err);
+}
+
+static memfit_status fill(void *ctx, uint32_t feed, void *address, memfit_error *err)
+{
+    (void)err;
+    const mf_graph *g = ctx;
+    const mf_tensor *t = &g->tensors[g->feeds[feed].tensor];
+    for (uint64_t i = 0; i < mf_shape_count(&t->shape); i++)
+        put(t->dtype, address, i, fed(g, feed, i));
+    return MEMFIT_OK;
+}
+
+/* Two steps by the plan and by the interpreter: every variable has the same bytes. */
+static void hold_against(const variant *v, const mf_plan *plan, running *r)
+{
+    memfit_error err = {0};
+    mf_executor *x;
+    mf_graph *g = plan->phases[0].graph;
+    unsigned char *base = NULL;
+    assert_int_equal(posix_memalign((void **)&base, 4096, plan->arena_bytes + 4096), 0);
+    memset(base, 0xff, plan->arena_bytes);
+    assert_ok(mf_executor_create(NULL, backend, plan, base, &(mf_executor_options){.poison = true}, &x, &err), err);
+    for (uint32_t i = 0; i < g->variable_count; i++)
+        if (mf_executor_variable(x, i) && r->graph->variables[i].tensor != MF_NONE)
+            memcpy(mf_executor_variable(x, i), mf_interpret_data(r->it, r->graph->variables[i].tensor),
+                   mf_shape_count(&g->variables[i].shape) * mf_dtype_bytes(g->variables[i].dtype));
+    mf_run_scalars s = mf_interpret_scalars(g, 0.1);
+    s.loss_scale = g->needs_loss_scale ? 64 : 1;
+    for (uint32_t f = 0; f < g->feed_count; f++)
+        if (g->feeds[f].role == 2)
+            s.weight_sum = weights_of(g, f, BATCH);
+    for (int k = 0; k < 2; k++) {
+        step(r, 1);
+        assert_ok(mf_executor_run(x, 0, &s, true, true, fill, g, &err), err);
+    }
+    for (uint32_t i = 0; i < g->variable_count; i++)
+        if (mf_executor_variable(x, i) && r->graph->variables[i].tensor != MF_NONE &&
+            memcmp(mf_executor_variable(x, i), mf_interpret_data(r->it, r->graph->variables[i].tensor),
+                   mf_shape_count(&g->variables[i].shape) * mf_dtype_bytes(g->variables[i].dtype)))
+            fail_msg("%s: %s is not the same", v->name, g->variables[i].name);
+    mf_executor_destroy(x);
+    free(base);
+}
+
+static void plans_run_as_the_graph_says(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof variants / sizeof *variants && !in_double; i++) {
+        const variant *v = &variants[i];
+        if (strcmp(v->name, "one row each") == 0)
+            continue;
+        memfit_error err = {0};
+        planned p = prepare(v, CHUNKS);
+        mf_plan *plan, *less;
+        assert_ok(plan_of(&p, NULL, &plan, &err), err);
+        assert_int_equal(plan->chunks, CHUNKS);
+        assert_int_equal(plan->numerics, MF_REORDERED);
+        running r = begin(p.model, v, BATCH, false, CHUNKS, MF_MODE_TRAIN);
+        hold_against(v, plan, &r);
+        end(&r);
+        p.options.limit_bytes = plan->peak_bytes - 64;
+        if (plan_of(&p, NULL, &less, &err) == MEMFIT_OK) {
+            r = begin(p.model, v, BATCH, false, CHUNKS, MF_MODE_TRAIN);
+            if (less->pieces == 1)
+                hold_against(v, less, &r);
+            end(&r);
+            mf_plan_destroy(less);
+        }
+        mf_plan_destroy(plan);
+        mf_model_destroy(p.model);
+    }
+}
+
+/* Rows written elsewhere, or a sum that begins anew: the checker sees it. */
+static void the_checker_knows_chunks(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    planned p = prepare(&variants[1], CHUNKS);
+    mf_plan *plan;
+    assert_ok(plan_of(&p, NULL, &plan, &err), err);
+    const mf_phase *phase = &plan->phases[0];
+    unsigned sums = 0, rows = 0;
+    for (uint32_t i = 0; i < phase->step_count; i++) {
+        const mf_op *op = &phase->graph->ops[phase->steps[i].op];
+        const mf_tensor *out = op->out_count == 1 ? &phase->graph->tensors[op->out[0]] : NULL;
+        if (!out || phase->graph->storages[out->storage].variable != MF_NONE || (!op->accumulate && !out->offset))
+            continue;
+        *(op->accumulate ? &sums : &rows) += 1;
+        uint64_t *offset = &phase->steps[i].offsets[op->in_count];
+        *offset -= 64;
+        assert_int_equal(mf_plan_check(plan, &err), MEMFIT_INVALID);
+        *offset += 64;
+    }
+    assert_ok(mf_plan_check(plan, &err), err);
+    assert_int_equal(sums, 2 * (CHUNKS - 1)); /* of kernel and bias, in all chunks but the first */
+    assert_int_equal(rows, CHUNKS - 1);       /* of the data gradient */
+    mf_plan_destroy(plan);
+    mf_model_destroy(p.model);
+}
+
+static void plans_lack_memory(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    planned p = prepare(&variants[1], CHUNKS);
+    for (uint64_t n = 1, reached = 1; reached; n += 1 + n / 64) {
+        mf_fault_host fault;
+        mf_fault_host_init(&fault, NULL, n, false);
+        mf_plan *plan = NULL;
+        memfit_status status = plan_of(&p, &fault.host, &plan, &err);
+        reached = fault.calls >= n;
+        assert_int_equal(status, reached ? MEMFIT_NO_HOST_MEMORY : MEMFIT_OK);
+        mf_plan_destroy(plan);
+        assert_int_equal(fault.live_bytes, 0);
+    }
+    for (uint64_t n = 1, reached = 1; reached; n++) {
+        mf_fault_host fault;
+        mf_fault_host_init(&fault, NULL, n, false);
+        mf_lower_options options = {.mode = MF_MODE_TRAIN,
+                                    .batch = BATCH,
+                                    .accumulate = true,
+                                    .chunks = CHUNKS,
+                                    .precision = "mixed_bfloat16",
+                                    .sample_weights = true,
+                                    .input_dtype = MF_DTYPE_COUNT};
+        mf_graph *graph = NULL;
+        memfit_status status = mf_lower(&fault.host, p.model, &options, &graph, &err);
+        reached = fault.calls >= n;
+        assert_int_equal(status, reached ? MEMFIT_NO_HOST_MEMORY : MEMFIT_OK);
+        if (status == MEMFIT_OK)
+            mf_graph_destroy(graph);
+        assert_int_equal(fault.live_bytes, 0);
+    }
+    mf_model_destroy(p.model);
+}
+
 int main(void)
 {
     memfit_error err = {0};
@@ -320,6 +492,9 @@ int main(void)
         cmocka_unit_test(chunks_are_the_whole),
         cmocka_unit_test(chunks_of_pieces_are_the_whole),
         cmocka_unit_test(other_ends_stay_whole),
+        cmocka_unit_test(plans_run_as_the_graph_says),
+        cmocka_unit_test(the_checker_knows_chunks),
+        cmocka_unit_test(plans_lack_memory),
     };
     if (mf_reference_create(NULL, &backend, &err) != MEMFIT_OK)
         return 1;
