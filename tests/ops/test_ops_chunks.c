@@ -4,8 +4,8 @@
  * ignored labels, masks, sample weights, sums and means, frozen parts, one or many rows a sample, chunks that do not
  * divide the rows) loss, metrics, gradients and updated parameters agree with the whole to 1e-12 in double on the
  * reference operations, and gradients norm-wise to 1e-5 in float on the fast ones; under mixed precision to what its
- * 16 bits resolve. With pieces on top: to the same. Planned, with bytes reused and what is released set to NaN, it is the
- * unplanned graph to the bit.
+ * 16 bits resolve. With pieces on top: to the same. Planned, with bytes reused and what is released set to NaN, it is
+ * the unplanned graph to the bit.
  */
 #include "test.h"
 
@@ -334,8 +334,8 @@ typedef struct planned {
 static planned prepare(const variant *v, uint32_t chunks)
 {
     planned p = {.model = load(v)};
-    p.graphs = (mf_model_graphs){
-        p.model, {.sample_weights = v->weights, .precision = v->policy, .input_dtype = MF_DTYPE_COUNT}};
+    p.graphs = (mf_model_graphs){p.model,
+                                 {.sample_weights = v->weights, .precision = v->policy, .input_dtype = MF_DTYPE_COUNT}};
     mf_plan_options_default(&p.options);
     p.options.batch = BATCH;
     p.options.chunks = chunks;
@@ -489,12 +489,9 @@ int main(void)
 {
     memfit_error err = {0};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_are_the_whole),
-        cmocka_unit_test(chunks_of_pieces_are_the_whole),
-        cmocka_unit_test(other_ends_stay_whole),
-        cmocka_unit_test(plans_run_as_the_graph_says),
-        cmocka_unit_test(the_checker_knows_chunks),
-        cmocka_unit_test(plans_lack_memory),
+        cmocka_unit_test(chunks_are_the_whole),     cmocka_unit_test(chunks_of_pieces_are_the_whole),
+        cmocka_unit_test(other_ends_stay_whole),    cmocka_unit_test(plans_run_as_the_graph_says),
+        cmocka_unit_test(the_checker_knows_chunks), cmocka_unit_test(plans_lack_memory),
     };
     if (mf_reference_create(NULL, &backend, &err) != MEMFIT_OK)
         return 1;
