@@ -203,7 +203,7 @@ def main():
     p.add_argument("--folder", help="where the models are kept; made there when missing")
     p.add_argument("--threads", default="2", help="of each; 1 compares processor time best on a busy machine")
     p.add_argument("--save", help="a file of figures to read first, better and write")
-    options = p.parse_args()
+    options = p.parse_intermixed_args()
     global THREADS
     THREADS = options.threads
     options.peers, options.measure = options.peers.split(","), options.measure.split(",")
