@@ -199,8 +199,11 @@ static void print_curve(FILE *f, const mf_answer *a)
             continue;
         }
         int width = most > 1 ? (int)((p->slowdown - 1) / (most - 1) * 24 + 0.5) : 0;
-        fprintf(f, "%10s %6.3fx %7lld %11u  %-9s |%.*s*\n", size_text(p->peak_bytes, peak), p->slowdown,
+        fprintf(f, "%10s %6.3fx %7lld %11u  %-9s |%.*s*", size_text(p->peak_bytes, peak), p->slowdown,
                 (long long)p->pieces, p->recomputed, mf_numerics_name(p->numerics), width, "                        ");
+        if (p->chunks > 1)
+            fprintf(f, "  last layer in %u chunks", p->chunks);
+        fputc('\n', f);
     }
 }
 
