@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "memfit/plan.h"
 
+#include <math.h>
+
 static const char *model_path(const char *name)
 {
     static char path[1024];
@@ -49,6 +51,7 @@ static void test_large_batch_is_split(void **state)
     o.no_recompute = true;
     s = plan_of("conv_pool_1024", &o);
     assert_true(!s.fits && s.pieces == 1 && s.recomputed_ops == 0);
+    assert_true(fabs(s.slowdown - 1) < 1e-9); /* as asked it takes its own time: forward, backward and one update */
 }
 
 /* Over a sweep of limits: what fits keeps fitting, and never gets slower. */
