@@ -1,11 +1,12 @@
 /*
  * choose.c: which way to run the step.
  *
- *   as asked                        one piece, nothing recomputed
- *   recomputation       bitwise     one piece
- *   chunks              reordered   of the last layer and its loss, where the logits are a good part of all bytes: as
- * few as fit; with recomputation when none do pieces              reordered   the largest pieces that fit; fewer pieces
- * with recomputation where that is faster; with chunks as well where those help
+ *     as asked                     one piece, nothing recomputed
+ *     recomputation    bitwise     one piece
+ *     chunks           reordered   of the last layer and its loss, where the logits are a good part of all bytes:
+ *                                  as few as fit; with recomputation when none do
+ *     pieces           reordered   the largest pieces that fit; fewer pieces with recomputation where that is
+ *                                  faster; with chunks as well where those help
  *
  * The first class with a plan that fits wins; within it the fastest. But identical bits are not worth any price: where
  * recomputation is dear and pieces are more than a tenth faster, pieces win, or a little more memory would make
@@ -49,7 +50,18 @@ static memfit_status try_one(mf_fitter *fitter, int64_t batch, int64_t pieces, u
 
 /* ---- chunks of the last layer ----------------------------------------------------------------------------- */
 
-enum { LEAST_SHARE = 20, SMALL_SHARE = 16, FEW_CHUNKS = 8 };
+/* A chunk is eight operations in every plan that is tried, about 100 KiB of them, whatever its logits: below
+ * LEAST_CHUNK_BYTES it is not worth that (seen: planning took more than the 5 MiB a small network was given). */
+enum { LEAST_SHARE = 20, SMALL_SHARE = 16, FEW_CHUNKS = 8, LEAST_CHUNK_BYTES = 256 << 10 };
+
+/* A power of two, as all numbers that are tried. */
+static uint32_t worth_chunks(const mf_graph *whole)
+{
+    uint32_t chunks = 1;
+    while (chunks < MF_MOST_CHUNKS && whole->logits_bytes / (2 * chunks) >= LEAST_CHUNK_BYTES)
+        chunks *= 2;
+    return chunks;
+}
 
 uint32_t mf_fitter_most_chunks(const mf_fitter *fitter, const mf_fit_entry *whole)
 {
@@ -59,20 +71,24 @@ uint32_t mf_fitter_most_chunks(const mf_fitter *fitter, const mf_fit_entry *whol
     if (fitter->options.chunks > 1)
         return fitter->options.chunks;
     rest = all > logits ? all - logits : 1;
-    uint32_t chunks = 4;
-    while (chunks < MF_MOST_CHUNKS && logits / chunks > rest / SMALL_SHARE)
+    uint32_t chunks = 4, worth = worth_chunks(whole->graph);
+    while (chunks < worth && logits / chunks > rest / SMALL_SHARE)
         chunks *= 2;
-    return chunks;
+    return chunks < worth ? chunks : worth;
 }
 
 /* The fewest chunks that fit with everything kept. Where those are many, or none do, also fewer with recomputation. */
 static memfit_status try_chunks(mf_fitter *fitter, int64_t batch, uint32_t most, uint64_t limit, mf_plan **best,
                                 memfit_error *err)
 {
-    memfit_status status = MEMFIT_OK;
-    const uint32_t given = fitter->options.chunks, first = given > 1 ? given : 2;
+    mf_fit_entry *whole;
+    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &whole, err);
+    if (status != MEMFIT_OK || most < 2)
+        return status;
+    const uint32_t given = fitter->options.chunks > 1 ? fitter->options.chunks : 0;
+    const uint32_t first = given ? given : 2, last = given ? given : worth_chunks(whole->graph);
     uint32_t found = 0;
-    for (uint32_t k = first, last = given > 1 ? given : MF_MOST_CHUNKS; most > 1 && k <= last && !found; k *= 2) {
+    for (uint32_t k = first; k <= last && !found; k *= 2) {
         mf_fit_entry *entry;
         status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, k, &entry, err);
         if (status != MEMFIT_OK)
@@ -85,10 +101,10 @@ static memfit_status try_chunks(mf_fitter *fitter, int64_t batch, uint32_t most,
         if (*best && (*best)->fits)
             found = k;
     }
-    if (most < 2 || fitter->options.recompute == MF_RECOMPUTE_OFF || (found && found <= FEW_CHUNKS))
+    if (fitter->options.recompute == MF_RECOMPUTE_OFF || (found && found <= FEW_CHUNKS))
         return status;
-    const uint32_t tries[] = {given > 1 ? given : FEW_CHUNKS, most, MF_MOST_CHUNKS};
-    for (uint32_t i = 0; i < (given > 1 ? 1 : 3) && status == MEMFIT_OK; i++) {
+    const uint32_t few = last < FEW_CHUNKS ? last : FEW_CHUNKS, tries[] = {given ? given : few, most, last};
+    for (uint32_t i = 0; i < (given ? 1 : 3) && status == MEMFIT_OK; i++) {
         bool fits = *best && (*best)->fits;
         if ((i && tries[i] <= tries[i - 1]) || (i == 2 && fits) || (found && tries[i] >= found))
             continue;
@@ -255,9 +271,9 @@ static memfit_status evaluate_in_chunks(mf_fitter *fitter, int64_t batch, uint64
                                         memfit_error *err)
 {
     memfit_status status = MEMFIT_OK;
-    bool may = fitter->options.only == MF_MODE_EVALUATE && fitter->options.chunks == 0 &&
-               (*best)->phases[0].graph->logits_bytes > 0;
-    for (uint32_t chunks = 4; may && chunks <= MF_MOST_CHUNKS && !(*best)->fits && status == MEMFIT_OK; chunks *= 4)
+    bool may = fitter->options.only == MF_MODE_EVALUATE && fitter->options.chunks == 0;
+    uint32_t last = may ? worth_chunks((*best)->phases[0].graph) : 0;
+    for (uint32_t chunks = 4; chunks <= last && !(*best)->fits && status == MEMFIT_OK; chunks *= 4)
         status = try_one(fitter, batch, 1, chunks, false, limit, best, err);
     return status;
 }
