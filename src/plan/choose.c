@@ -74,7 +74,7 @@ uint32_t mf_fitter_most_chunks(const mf_fitter *fitter, const mf_fit_entry *whol
     uint32_t chunks = 4, worth = worth_chunks(whole->graph);
     while (chunks < worth && logits / chunks > rest / SMALL_SHARE)
         chunks *= 2;
-    return chunks < worth ? chunks : worth;
+    return chunks <= worth ? chunks : 1;
 }
 
 /* The fewest chunks that fit with everything kept. Where those are many, or none do, also fewer with recomputation. */

@@ -15,9 +15,10 @@ memfit_status mf_reserve(uint64_t bytes, mf_reservation *r, memfit_error *err)
     if (bytes + SPARE_BYTES > available) {
         char want[24], have[24];
         mf_fail(err, MEMFIT_OUT_OF_MEMORY,
-                "%s are needed at once, but the machine can give %s\n"
+                "%s are needed at once, but the machine has %s to give, of which %d MiB stay free for others\n"
                 "name a smaller limit with --memory, or free memory",
-                memfit_size_format(bytes, want, sizeof want), memfit_size_format(available, have, sizeof have));
+                memfit_size_format(bytes, want, sizeof want), memfit_size_format(available, have, sizeof have),
+                SPARE_BYTES >> 20);
         if (err) {
             err->cause = MEMFIT_CAUSE_TAKEN_BY_OTHERS;
             err->requested_bytes = bytes;

@@ -442,9 +442,11 @@ static void say_planned(mf_trainer *t, bool again)
     t->fixed_bytes = said < most ? said : most;
 }
 
-static memfit_status admit(mf_trainer *t, uint64_t limit, memfit_status (*ready)(void *, mf_trainer *, memfit_error *),
-                           void *ctx, memfit_error *err)
+/* *in_force falls when the machine gives less. */
+static memfit_status admit(mf_trainer *t, uint64_t *in_force,
+                           memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx, memfit_error *err)
 {
+    uint64_t limit = *in_force;
     assumptions a = {.low = measure_fixed(t)};
     const uint64_t least = a.low + WARM_UP_BYTES;
     bool again = t->fixed_bytes != 0;
@@ -481,6 +483,7 @@ static memfit_status admit(mf_trainer *t, uint64_t limit, memfit_status (*ready)
             limit = limit_after_refusal(t, limit, fixed, err);
             if (!limit)
                 return status;
+            *in_force = limit;
             mf_trainer_withdraw(t);
             continue;
         }
@@ -543,8 +546,9 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     memfit_error own;
     err = err ? err : &own;
     const bool again = t->fixed_bytes != 0;
+    const uint64_t asked = limit;
     t->least_need = 0;
-    memfit_status status = admit(t, limit, ready, ctx, err);
+    memfit_status status = admit(t, &limit, ready, ctx, err);
     if (status != MEMFIT_DOES_NOT_FIT || again)
         return status;
     mf_trainer_withdraw(t);
@@ -556,10 +560,10 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
     snprintf(where, sizeof where, "%s", tail ? tail : "");
-    status =
-        mf_fail(err, MEMFIT_DOES_NOT_FIT,
-                "batch %lld does not fit: the smallest plan found needs %s, the limit is %s%s", (long long)t->batch,
-                mf_format_need(need, took, sizeof took), memfit_size_format(limit, text, sizeof text), where);
+    status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "batch %lld does not fit: the smallest plan found needs %s, %s %s%s",
+                     (long long)t->batch, mf_format_need(need, took, sizeof took),
+                     limit < asked ? "the machine can give no more than" : "the limit is",
+                     memfit_size_format(limit, text, sizeof text), where);
     err->requested_bytes = need;
     err->limit_bytes = limit;
     return status;

@@ -94,6 +94,15 @@ grep -q "cannot be had now: planning for" "$t/err" || fail "the refusal was not 
 [ "$(key "$t/out" pieces)" -gt 1 ] || [ "$(key "$t/out" recomputed_ops)" -gt 0 ] || fail "no other plan"
 [ "$(key "$t/out" batch)" = 16384 ] || fail "another batch"
 [ "$(key "$t/out" limit_bytes)" -lt $((arena * 8)) ] || fail "the limit in force is not shown"
+# Less and less can be had, until no plan fits: then what the machine has is named, not the limit that was asked for.
+for room in 700 0 -700 -1400 -2100 -2800 -3500 none; do
+    [ $room = none ] && fail "trained in nothing"
+    (
+        ulimit -v $((addresses - arena / 1024 + 16384 + room))
+        exec "$MEMFIT" train "${args[@]}" --epochs 2 --memory $((arena * 8)) >"$t/out2" 2>"$t/err"
+    ) || break
+done
+grep -Eq "the machine (can give no more than|has) " "$t/err" || fail "what the machine can give is not named: $(cat "$t/err")"
 echo "refused at admission: answer $(key "$t/out" answer_ms) ms, $(key "$t/out" pieces) pieces, $(key "$t/out" recomputed_ops) recomputed"
 
 # With nothing to change it is exit status 3, before the first step.
