@@ -95,7 +95,8 @@ typedef struct memfit_train_options {
     const int64_t *dim_values;
     size_t dim_count;
     /* Asked after every step; true: the training writes its checkpoint, if it has one, and ends with
-     * MEMFIT_INTERRUPTED. Nothing goes to `out`. NULL: never. */
+     * MEMFIT_INTERRUPTED. memfit_evaluate and memfit_predict ask before every batch, and end likewise. Nothing goes to
+     * `out`. NULL: never. */
     bool (*stop)(void *ctx);
     unsigned loss_chunks; /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
 } memfit_train_options;

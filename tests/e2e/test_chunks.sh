@@ -60,6 +60,26 @@ for how in "--chunked-loss off" "--chunked-loss 4" "--chunked-loss 2 --gradient-
     near "${val:-nan}" "$whole_val" || fail "$how: validation $val, whole $whole_val"
 done
 
+# Class weights: one label a sample, every other class weighs three times as much. They change the loss; chunks do not.
+sed -e 's/"units":5000/"units":200/' -e "s/^\(.*\"class_name\":\"Dense\".*\)\$/$(layer GlobalAveragePooling1D mean '')\,\n\1/" "$t/lm.json" >"$t/classes.json"
+awk 'BEGIN { printf "{"; for (i = 0; i < 200; i += 2) printf "%s\"%d\": 3.0", i ? ", " : "", i; print "}" }' >"$t/weights.json"
+for how in "--chunked-loss off" "--class-weight $t/weights.json --chunked-loss off" "--class-weight $t/weights.json --chunked-loss 4" \
+    "--class-weight $t/weights.json --chunked-loss 3 --gradient-accumulation 3"; do
+    # shellcheck disable=SC2086
+    run train "$t/classes.json" --data synthetic:440 --validation-split 0.2 --batch-size 96 --epochs 3 --learning-rate 0.01 $how --json || fail "$how: $(cat "$t/err")"
+    loss=$(key "$t/out" loss) val=$(grep -A1 '"validation"' "$t/out" | grep -o '"loss": [^,}]*' | sed 's/.*: //')
+    case $how in
+    "--chunked-loss off") plain=$loss ;;
+    *"--chunked-loss off") whole=$loss whole_val=$val ;;
+    *)
+        [ "$(key "$t/out" loss_chunks)" -gt 1 ] || fail "$how: not in chunks"
+        near "$loss" "$whole" || fail "$how: loss $loss, whole $whole"
+        near "${val:-nan}" "$whole_val" || fail "$how: validation $val, whole $whole_val"
+        ;;
+    esac
+done
+near "$plain" "$whole" && fail "class weights change nothing: $plain"
+
 # Interrupted and resumed without a limit: still in chunks, and the same bits.
 run train "$t/lm.json" --data synthetic:40 --batch-size 8 --epochs 2 --memory $limit --recompute off --out "$t/whole.keras" || fail "whole: $(cat "$t/err")"
 run train "$t/lm.json" --data synthetic:40 --batch-size 8 --epochs 2 --memory $limit --recompute off --steps 6 --checkpoint "$t/ck.keras" --save-freq 6 || fail "part"
