@@ -245,6 +245,58 @@ static void test_an_update_before_a_reader_is_refused(void **state)
     mf_plan_destroy(plan);
 }
 
+/* A position between use k of cell c and the next one whose operation touches a variable; MF_NONE: none. */
+static uint32_t between(const mf_flow *flow, uint32_t k)
+{
+    for (uint32_t p = flow->uses[k] + 1; p < flow->uses[k + 1]; p++)
+        if (flow->var_at[flow->order[p]] < flow->var_at[flow->order[p] + 1])
+            return p;
+    return MF_NONE;
+}
+
+/* What was made from a parameter cannot be made again behind the parameter's update: such a sequence says so. */
+static void test_an_updated_parameter_is_not_read_again(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    uint32_t tried = 0;
+    for (uint32_t seed = 0; seed < 60; seed++) {
+        recipe r = {.seed = seed, .depth = 10, .branches = true};
+        mf_graph *graph;
+        mf_flow *flow;
+        mf_sequence q;
+        mf_choice choice;
+        assert_ok(make_graph(&r, NULL, MF_MODE_TRAIN, 8, false, &graph, &err), err);
+        assert_ok(mf_flow_create(NULL, graph, &odd, &flow, &err), err);
+        assert_ok(mf_sequence_init(&q, NULL, flow, &err), err);
+        assert_ok(mf_choice_make(&flow->arena, flow, &choice, &err), err);
+        for (uint32_t c = 0; c < flow->cell_count; c++) {
+            uint32_t maker = flow->cells[c].maker;
+            if (!flow->cells[c].repeatable || flow->var_at[maker] == flow->var_at[maker + 1])
+                continue;
+            for (uint32_t k = flow->use_at[c]; k + 1 < flow->use_at[c + 1]; k++) {
+                uint32_t p = between(flow, k);
+                if (p == MF_NONE)
+                    continue;
+                choice.drop[k] = MF_DROP;
+                assert_ok(mf_sequence_build(&q, flow, &choice, &err), err);
+                assert_true(q.valid && q.again_count > 0);
+                uint32_t *var = &flow->vars[flow->var_at[flow->order[p]]], kept = *var;
+                *var = flow->vars[flow->var_at[maker]] | MF_FLOW_WRITES;
+                assert_ok(mf_sequence_build(&q, flow, &choice, &err), err);
+                assert_false(q.valid);
+                *var = kept;
+                choice.drop[k] = MF_KEEP;
+                tried++;
+            }
+        }
+        mf_sequence_free(&q);
+        mf_flow_destroy(flow);
+        mf_graph_destroy(graph);
+    }
+    assert_true(tried > 20);
+}
+
 /* The graph's own check as well: its operations stand in a valid order, and an update is behind every reader. */
 static void test_the_graph_refuses_it_too(void **state)
 {
@@ -584,6 +636,7 @@ int main(void)
         cmocka_unit_test(test_a_limit_is_kept_or_refused), cmocka_unit_test(test_pieces_and_rest),
         cmocka_unit_test(test_a_shrunk_tensor_is_found),   cmocka_unit_test(test_an_update_before_a_reader_is_refused),
         cmocka_unit_test(test_the_graph_refuses_it_too),   cmocka_unit_test(test_the_check_sees_damage),
+        cmocka_unit_test(test_an_updated_parameter_is_not_read_again),
         cmocka_unit_test(test_loads_and_bounds),           cmocka_unit_test(test_lack_of_memory),
         cmocka_unit_test(test_the_search_lacks_memory),    cmocka_unit_test(test_other_orders_hold),
         cmocka_unit_test(test_orders_lack_memory),         cmocka_unit_test(test_choosing_orders_lacks_memory),
