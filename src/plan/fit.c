@@ -392,22 +392,23 @@ static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, ui
     return status;
 }
 
-/* Memory is close to linear in the batch: the line through batch 1 and one near the answer says where to look. */
+/* Memory is close to linear in the batch: the line through batch 1 and one near the answer says where to look. In
+ * chunks it is a line only while their number is the same, so there the other one is half as large. */
 static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint32_t chunks, uint64_t limit, int64_t near,
                                  int64_t *guess, memfit_error *err)
 {
-    mf_fit_entry *one, *asked;
-    int64_t n = near > 1 ? near : 2;
+    mf_fit_entry *small, *asked;
+    int64_t n = near > 1 ? near : 2, m = chunks > 1 ? n / 2 : 1;
     double low, high;
     memfit_status status = lowest(fitter, n, recompute, chunks, &asked, &high, err);
     if (status == MEMFIT_OK)
-        status = lowest(fitter, 1, recompute, chunks, &one, &low, err);
+        status = lowest(fitter, m, recompute, chunks, &small, &low, err);
     if (status != MEMFIT_OK)
         return status;
-    uint64_t taken = fitter->options.fixed_bytes + one->variables_end;
-    double slope = (high - low) / (double)(n - 1);
+    uint64_t taken = fitter->options.fixed_bytes + small->variables_end;
+    double slope = (high - low) / (double)(n - m);
     double room = limit > taken ? (double)(limit - taken) : 0;
-    double batch = slope > 0 ? 1 + (room - low) / slope : 1 << 20;
+    double batch = slope > 0 ? (double)m + (room - low) / slope : 1 << 20;
     *guess = batch < 1 ? 1 : batch > 1 << 24 ? 1 << 24 : (int64_t)batch;
     return MEMFIT_OK;
 }

@@ -34,10 +34,9 @@ typedef struct mf_fitter {
     const mf_cost_source *cost;
     mf_plan_options options;
     mf_fit_entry *entries;
-    /* Without and with accumulation, then the same in chunks: the first order found that is not the graph's own, and
-     * the first search in the graph's own and in that; other batches take them over. */
+    /* Without and with accumulation, then the same in chunks: the first order found that is not the graph's own; other
+     * batches take it over. */
     uint32_t *reordered[4], reordered_count[4];
-    const mf_tradeoff *searched[4][2];
 } mf_fitter;
 
 enum { MF_MOST_CHUNKS = 64 };

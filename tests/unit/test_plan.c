@@ -632,14 +632,21 @@ static void test_choosing_orders_lacks_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_plans_hold),          cmocka_unit_test(test_budgets_are_kept),
-        cmocka_unit_test(test_a_limit_is_kept_or_refused), cmocka_unit_test(test_pieces_and_rest),
-        cmocka_unit_test(test_a_shrunk_tensor_is_found),   cmocka_unit_test(test_an_update_before_a_reader_is_refused),
-        cmocka_unit_test(test_the_graph_refuses_it_too),   cmocka_unit_test(test_the_check_sees_damage),
+        cmocka_unit_test(test_random_plans_hold),
+        cmocka_unit_test(test_budgets_are_kept),
+        cmocka_unit_test(test_a_limit_is_kept_or_refused),
+        cmocka_unit_test(test_pieces_and_rest),
+        cmocka_unit_test(test_a_shrunk_tensor_is_found),
+        cmocka_unit_test(test_an_update_before_a_reader_is_refused),
+        cmocka_unit_test(test_the_graph_refuses_it_too),
+        cmocka_unit_test(test_the_check_sees_damage),
         cmocka_unit_test(test_an_updated_parameter_is_not_read_again),
-        cmocka_unit_test(test_loads_and_bounds),           cmocka_unit_test(test_lack_of_memory),
-        cmocka_unit_test(test_the_search_lacks_memory),    cmocka_unit_test(test_other_orders_hold),
-        cmocka_unit_test(test_orders_lack_memory),         cmocka_unit_test(test_choosing_orders_lacks_memory),
+        cmocka_unit_test(test_loads_and_bounds),
+        cmocka_unit_test(test_lack_of_memory),
+        cmocka_unit_test(test_the_search_lacks_memory),
+        cmocka_unit_test(test_other_orders_hold),
+        cmocka_unit_test(test_orders_lack_memory),
+        cmocka_unit_test(test_choosing_orders_lacks_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
