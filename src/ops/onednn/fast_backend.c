@@ -269,7 +269,15 @@ static double steps_us(const fast_kernel *k)
     return ((double)z->shape.dim[1] - 1) * (starts + bytes / 40e3);
 }
 
-/* Rough times for the planner's choices: arithmetic at the measured rates of the library, the rest at memory speed.
+/* Arithmetic per us and thread, as measured: convolutions and products forward, own weight gradients, all others. */
+static double rate_of(const fast_kernel *k)
+{
+    if (k->op->kind == MF_OP_CONV || k->op->kind == MF_OP_MATMUL)
+        return 90e3;
+    return k->three ? 110e3 : 70e3;
+}
+
+/* Rough times for the planner's choices: arithmetic at the measured rates of the kernels, the rest at memory speed.
  * What small pieces of a batch cost more is in the starts and steps; tried and dropped: more speed for what fits the
  * caches, which made pieces of convolutions faster than the whole, as they are not. */
 static double estimate_us(const fast_kernel *k, bool reference)
@@ -279,9 +287,8 @@ static double estimate_us(const fast_kernel *k, bool reference)
     double threads = k->backend->base.threads;
     if (reference)
         return 1 + flops * 1e-3 + bytes * 2e-3;
-    double rate = k->op->kind == MF_OP_CONV || k->op->kind == MF_OP_MATMUL ? 90e3 : 70e3; /* flops per us and thread */
     double start = threads > 1 ? 4 : 1.5; /* threads are called together and waited for */
-    return start + steps_us(k) + flops / (rate * threads) + bytes / (6e3 * (threads > 2 ? 2 + threads / 4 : threads));
+    return start + steps_us(k) + flops / (rate_of(k) * threads) + bytes / (6e3 * (threads > 2 ? 2 + threads / 4 : threads));
 }
 
 static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_cost *cost,
