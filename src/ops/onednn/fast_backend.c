@@ -288,7 +288,8 @@ static double estimate_us(const fast_kernel *k, bool reference)
     if (reference)
         return 1 + flops * 1e-3 + bytes * 2e-3;
     double start = threads > 1 ? 4 : 1.5; /* threads are called together and waited for */
-    return start + steps_us(k) + flops / (rate_of(k) * threads) + bytes / (6e3 * (threads > 2 ? 2 + threads / 4 : threads));
+    return start + steps_us(k) + flops / (rate_of(k) * threads) +
+           bytes / (6e3 * (threads > 2 ? 2 + threads / 4 : threads));
 }
 
 static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_cost *cost,
