@@ -99,6 +99,9 @@ typedef struct memfit_train_options {
      * `out`. NULL: never. */
     bool (*stop)(void *ctx);
     unsigned loss_chunks; /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
+    /* Told when steps begin to run and when they pause, for another plan or at the end: what is allocated while they
+     * run is dropped again, so a program may serve it from a reserve. NULL: nobody wants to know. */
+    void (*in_steps)(bool running);
 } memfit_train_options;
 
 /* Since 0.1. */

@@ -35,9 +35,12 @@ static atomic_bool prepared, serving;
 
 uint64_t cli_allocation_count(void)
 {
-    if (atomic_load(&prepared))
-        atomic_store(&serving, 1);
     return atomic_load_explicit(&taken, memory_order_relaxed);
+}
+
+void cli_in_steps(bool running)
+{
+    atomic_store(&serving, running && atomic_load(&prepared));
 }
 
 uint64_t cli_reserve_count(void)

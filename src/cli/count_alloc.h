@@ -2,17 +2,18 @@
 #ifndef MF_CLI_COUNT_ALLOC_H
 #define MF_CLI_COUNT_ALLOC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* The first call after cli_reserve_begin marks the first step: only from then on is the reserve used, so that what is
- * made before, and stays, does not take it up.
- * Calls of the malloc family and of mmap by all threads of this process so far that took memory from the system's
+/* Calls of the malloc family and of mmap by all threads of this process so far that took memory from the system's
  * allocator; calls served from the reserve (see count_alloc.c) are counted apart. */
 uint64_t cli_allocation_count(void);
 uint64_t cli_reserve_count(void);
-/* Takes the reserve and touches it, once; see cli_allocation_count for when it serves. */
+/* Takes the reserve and touches it, once. It serves while steps run: what is made before or between them, and stays,
+ * must not take it up. */
 void cli_reserve_begin(void);
 void cli_reserve_end(void);
+void cli_in_steps(bool running);
 /* False where the program's own definitions are not in force (sanitizers). */
 int cli_allocations_are_counted(void);
 

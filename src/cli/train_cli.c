@@ -195,6 +195,7 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
     cli->o.verbose = cli->common.verbose;
     if (cli_allocations_are_counted())
         cli->o.allocation_count = cli_allocation_count;
+    cli->o.in_steps = cli_in_steps;
     return status;
 }
 

@@ -238,11 +238,17 @@ static bool costs_more(const mf_plan *plan, double than_us, int percent)
 static memfit_status try_reordered(mf_fitter *fitter, int64_t batch, uint32_t most, bool split, uint64_t limit,
                                    double kept_us, mf_plan **best, memfit_error *err)
 {
-    memfit_status status = most > 1 ? try_chunks(fitter, batch, most, limit, best, err) : MEMFIT_OK;
+    const uint32_t given = fitter->options.chunks > 1 ? fitter->options.chunks : 1;
+    const bool pieces_first = split && fitter->options.quick; /* chunks make larger graphs, which take longer to plan */
+    memfit_status status = pieces_first ? try_pieces(fitter, batch, given, limit, best, err) : MEMFIT_OK;
+    if (status != MEMFIT_OK || (pieces_first && *best && (*best)->fits))
+        return status;
+    if (most > 1)
+        status = try_chunks(fitter, batch, most, limit, best, err);
     if (status != MEMFIT_OK || !split || (*best && (*best)->fits && !costs_more(*best, kept_us, CHEAP_PERCENT)))
         return status;
-    uint32_t given = fitter->options.chunks > 1 ? fitter->options.chunks : 1;
-    status = try_pieces(fitter, batch, given, limit, best, err);
+    if (!pieces_first)
+        status = try_pieces(fitter, batch, given, limit, best, err);
     bool good = *best && (*best)->fits && !costs_more(*best, kept_us, DEAR_PERCENT);
     if (status == MEMFIT_OK && most > given && !good)
         status = try_pieces(fitter, batch, most, limit, best, err);

@@ -51,12 +51,14 @@ static memfit_status forward_only(const memfit_train_options *options, mf_mode m
     if (status == MEMFIT_OK && begin)
         status = begin(ctx, &r->trainer, err);
     if (status == MEMFIT_OK) {
+        mf_run_in_steps(r, true);
         uint64_t before = options->allocation_count ? options->allocation_count() : 0;
         mf_trainer_clear_metrics(&r->trainer);
         r->trainer.after_piece = after_piece;
         r->trainer.after_ctx = ctx;
         status = walk_data(r, err);
         uint64_t after = options->allocation_count ? options->allocation_count() : 0;
+        mf_run_in_steps(r, false);
         if (status == MEMFIT_OK) {
             mf_run_result(r, result);
             if (options->allocation_count)

@@ -272,7 +272,9 @@ static memfit_status between_steps(mf_run *r, memfit_error *err)
     uint64_t limit = o->limit ? o->limit(o->ctx) : 0;
     if (limit && limit < t->limit_bytes && t->fixed_bytes + t->plan->arena_bytes > limit) {
         uint64_t before = o->allocation_count ? o->allocation_count() : 0;
+        mf_run_in_steps(r, false);
         memfit_status status = mf_run_replan(r, limit, err);
+        mf_run_in_steps(r, true);
         if (o->allocation_count) /* planning anew is no step */
             r->allocations_between += o->allocation_count() - before;
         return status;
@@ -335,9 +337,11 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
     if (status == MEMFIT_OK)
         status = mf_run_start(r, options, MF_MODE_TRAIN, err);
     if (status == MEMFIT_OK) {
+        mf_run_in_steps(r, true);
         uint64_t before = options->allocation_count ? options->allocation_count() : 0;
         status = all_epochs(r, err);
         uint64_t after = options->allocation_count ? options->allocation_count() : 0;
+        mf_run_in_steps(r, false);
         if (status == MEMFIT_OK)
             take_averages(&r->trainer); /* as fit() does at its end */
         if (status == MEMFIT_OK && options->out && !(options->keep_best && best_is_there(r)))

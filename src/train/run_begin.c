@@ -196,6 +196,12 @@ void mf_run_gather(mf_run *r, double *values)
         values[i] = mf_trainer_metric(&r->trainer, i);
 }
 
+void mf_run_in_steps(const mf_run *r, bool running)
+{
+    if (r->trainer.options->in_steps)
+        r->trainer.options->in_steps(running);
+}
+
 /* Asking for the processor time costs a microsecond or two: not for steps that take ten. */
 mf_run_clock mf_run_clock_start(const mf_run *r)
 {

@@ -35,6 +35,27 @@ wait $pid || fail "lowered: $(tail -3 "$t/err")"
 grep -q "the limit is now" "$t/err" || fail "the change was not said"
 echo "answer $(key "$t/out" answer_ms) ms, next step after $(key "$t/out" replan_ms) ms, $(key "$t/out" pieces) pieces, $(key "$t/out" recomputed_ops) recomputed"
 
+# The same for sixty layers: what the next plan keeps must not take up the reserve that steps live from.
+{
+    printf '{"module":"keras","class_name":"Sequential","config":{"name":"deep","layers":['
+    printf '{"module":"keras.layers","class_name":"InputLayer","config":{"name":"in","batch_shape":[null,16]}}'
+    for i in $(seq 60); do printf ',{"module":"keras.layers","class_name":"Dense","config":{"name":"d%s","units":32,"activation":"gelu"}}' "$i"; done
+    printf ']},"compile_config":{"optimizer":"adam","loss":"mse"}}'
+} >"$t/deep.json"
+deep=("$t/deep.json" --data synthetic:256 --batch-size 64 --threads 1 --json --quiet)
+"$MEMFIT" train "${deep[@]}" --steps 2 >"$t/out" || fail "sixty layers"
+all=$(key "$t/out" planned_peak_bytes) part=$(($(key "$t/out" arena_bytes) / 3))
+echo $((all * 4)) >"$t/limit"
+rm -f "$t/log.csv"
+"$MEMFIT" train "${deep[@]}" --epochs 200 --memory-file "$t/limit" --log-csv "$t/log.csv" >"$t/out" &
+pid=$!
+started
+echo $((all - part)) >"$t/limit.new" && mv "$t/limit.new" "$t/limit"
+wait $pid || fail "sixty layers, lowered"
+[ "$(key "$t/out" replans)" = 1 ] || fail "sixty layers: no change of plan"
+[ "$(key "$t/out" allocations_in_steps)" = 0 ] || fail "sixty layers: allocations in steps after a change of plan"
+rm -f "$t/log.csv"
+
 # Lowered below everything: exit status 3, the explanation, and a checkpoint that goes on.
 echo "$((planned * 4))" >"$t/limit"
 rm -f "$t/log.csv" "$t/ck.keras"
