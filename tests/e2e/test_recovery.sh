@@ -42,12 +42,12 @@ echo "answer $(key "$t/out" answer_ms) ms, next step after $(key "$t/out" replan
     for i in $(seq 60); do printf ',{"module":"keras.layers","class_name":"Dense","config":{"name":"d%s","units":32,"activation":"gelu"}}' "$i"; done
     printf ']},"compile_config":{"optimizer":"adam","loss":"mse"}}'
 } >"$t/deep.json"
-deep=("$t/deep.json" --data synthetic:256 --batch-size 64 --threads 1 --json --quiet)
+deep=("$t/deep.json" --data synthetic:1024 --batch-size 512 --threads 1 --json --quiet)
 "$MEMFIT" train "${deep[@]}" --steps 2 >"$t/out" || fail "sixty layers"
 all=$(key "$t/out" planned_peak_bytes) part=$(($(key "$t/out" arena_bytes) / 3))
 echo $((all * 4)) >"$t/limit"
 rm -f "$t/log.csv"
-"$MEMFIT" train "${deep[@]}" --epochs 200 --memory-file "$t/limit" --log-csv "$t/log.csv" >"$t/out" &
+"$MEMFIT" train "${deep[@]}" --epochs 60 --memory-file "$t/limit" --log-csv "$t/log.csv" >"$t/out" &
 pid=$!
 started
 echo $((all - part)) >"$t/limit.new" && mv "$t/limit.new" "$t/limit"
