@@ -301,6 +301,9 @@ static void other_ends_stay_whole(void **state)
         {"convolution", TOKENS,
          LAYER("Conv1D", "end", ",\"filters\":13,\"kernel_size\":[3],\"activation\":\"softmax\""), SPARSE, NULL, false},
         {"relu", TOKENS HIDDEN, LAYER("Dense", "end", ",\"units\":13,\"activation\":\"relu\""), SPARSE, NULL, false},
+        {"two rows in one", TOKENS HIDDEN,
+         LAYER("Dense", "end", ",\"units\":26") "," LAYER("Reshape", "rows", ",\"target_shape\":[18,13]"),
+         OF("SparseCategoricalCrossentropy", "\"from_logits\":true"), NULL, false},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         mf_model *model = load(&others[i]);
@@ -319,6 +322,29 @@ static void other_ends_stay_whole(void **state)
         mf_graph_destroy(graphs[1]);
         mf_model_destroy(model);
     }
+}
+
+/* A label that is none, in a later chunk: its sample is named as in the whole. */
+static void a_wrong_label_names_its_sample(void **state)
+{
+    (void)state;
+    mf_model *model = load(&variants[0]);
+    for (uint32_t chunks = 1; chunks <= CHUNKS; chunks++) {
+        memfit_error err = {0};
+        running r = begin(model, &variants[0], BATCH, false, chunks, MF_MODE_TRAIN);
+        mf_run_scalars s = mf_interpret_scalars(r.graph, 0.1);
+        step(&r, 1);
+        for (uint32_t f = 0; f < r.graph->feed_count; f++)
+            if (r.graph->feeds[f].role == 1)
+                put(r.graph->tensors[r.graph->feeds[f].tensor].dtype, mf_interpret_data(r.it, r.graph->feeds[f].tensor),
+                    (BATCH - 2) * STEPS + 1, CLASSES + 4);
+        assert_int_equal(mf_interpret_run(r.it, &s, true, true, &err), MEMFIT_INVALID);
+        assert_non_null(strstr(err.message, "label 17 "));
+        if (strstr(err.message, "of sample")) /* the fast operations name none */
+            assert_non_null(strstr(err.message, "of sample 4:"));
+        end(&r);
+    }
+    mf_model_destroy(model);
 }
 
 /* ---- plans ---- */
@@ -489,9 +515,13 @@ int main(void)
 {
     memfit_error err = {0};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_are_the_whole),     cmocka_unit_test(chunks_of_pieces_are_the_whole),
-        cmocka_unit_test(other_ends_stay_whole),    cmocka_unit_test(plans_run_as_the_graph_says),
-        cmocka_unit_test(the_checker_knows_chunks), cmocka_unit_test(plans_lack_memory),
+        cmocka_unit_test(chunks_are_the_whole),
+        cmocka_unit_test(chunks_of_pieces_are_the_whole),
+        cmocka_unit_test(other_ends_stay_whole),
+        cmocka_unit_test(plans_run_as_the_graph_says),
+        cmocka_unit_test(a_wrong_label_names_its_sample),
+        cmocka_unit_test(the_checker_knows_chunks),
+        cmocka_unit_test(plans_lack_memory),
     };
     if (mf_reference_create(NULL, &backend, &err) != MEMFIT_OK)
         return 1;
