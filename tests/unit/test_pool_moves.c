@@ -3,6 +3,7 @@
 
 #include "device/sim.h"
 #include "pool/pool.h"
+#include "pool/state.h"
 
 #define MiB (UINT64_C(1) << 20)
 
@@ -174,6 +175,29 @@ static void marks_run_out(void **state)
     mf_sim_hold(p.device, 0, false);
     d = get(&p, 62 * MiB);
     drop(&p, d);
+    drop(&p, b);
+    close_place(&p);
+}
+
+/* Marks that are done vouch for what was freed before them, and for nothing behind: those pages are still in use. */
+static void marks_vouch_for_what_is_before_them(void **state)
+{
+    (void)state;
+    place p = open_place(64 * MiB, false);
+    memfit_address a = get(&p, 30 * MiB), b = get(&p, 2 * MiB), c = get(&p, 30 * MiB);
+    drop(&p, a);
+    drop(&p, c);
+    drop(&p, get(&p, 60 * MiB)); /* moves, and begins to mark */
+    for (unsigned i = 0; i < 200; i++)
+        drop(&p, get(&p, 4 * MiB));
+    uint64_t before = p.pool->frees_central;
+    mf_sim_hold(p.device, 0, true);
+    for (unsigned i = 0; i < 10; i++)
+        drop(&p, get(&p, 4 * MiB));
+    assert_true(p.pool->frees_central > before);
+    uint64_t past = mf_ages_past(p.pool);
+    assert_true(past > 0 && past <= before);
+    mf_sim_hold(p.device, 0, false);
     drop(&p, b);
     close_place(&p);
 }
@@ -480,15 +504,11 @@ static void random_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moves_need_no_wait),
-        cmocka_unit_test(shadows_and_streams),
-        cmocka_unit_test(moves_may_fail),
-        cmocka_unit_test(marks_run_out),
-        cmocka_unit_test(without_waiting),
-        cmocka_unit_test(equal_steps_stop_moving),
-        cmocka_unit_test(plans_end_and_come_back),
-        cmocka_unit_test(plans_need_no_memory),
-        cmocka_unit_test(random_steps),
+        cmocka_unit_test(moves_need_no_wait),      cmocka_unit_test(marks_vouch_for_what_is_before_them),
+        cmocka_unit_test(shadows_and_streams),     cmocka_unit_test(moves_may_fail),
+        cmocka_unit_test(marks_run_out),           cmocka_unit_test(without_waiting),
+        cmocka_unit_test(equal_steps_stop_moving), cmocka_unit_test(plans_end_and_come_back),
+        cmocka_unit_test(plans_need_no_memory),    cmocka_unit_test(random_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
