@@ -48,6 +48,8 @@ typedef struct variant {
 #define APART   LOGITS "," LAYER("Activation", "soft", ",\"activation\":\"softmax\"")
 #define EINSUM                                                                                                         \
     LAYER("EinsumDense", "end", ",\"equation\":\"abc,cd->abd\",\"output_shape\":[null,13],\"bias_axes\":\"d\"")
+#define TRANSPOSED                                                                                                     \
+    LAYER("EinsumDense", "end", ",\"equation\":\"abc,dc->abd\",\"output_shape\":[null,13],\"bias_axes\":\"d\"")
 #define SPARSE     "\"sparse_categorical_crossentropy\""
 #define DENSE      "\"categorical_crossentropy\""
 #define OF(cls, c) "{\"class_name\":\"" cls "\",\"config\":{" c "}}"
@@ -59,6 +61,7 @@ static const variant variants[] = {
     {"apart", TOKENS HIDDEN, APART, SPARSE, NULL, false},
     {"no bias", TOKENS HIDDEN, NO_BIAS, SPARSE, NULL, false},
     {"einsum", TOKENS HIDDEN, EINSUM, OF("SparseCategoricalCrossentropy", "\"from_logits\":true"), NULL, true},
+    {"transposed", TOKENS HIDDEN, TRANSPOSED, OF("SparseCategoricalCrossentropy", "\"from_logits\":true"), NULL, true},
     {"distributions", TOKENS HIDDEN, SOFTMAX, DENSE, NULL, true},
     {"smoothed", TOKENS HIDDEN, SOFTMAX, OF("CategoricalCrossentropy", "\"label_smoothing\":0.1"), NULL, false},
     {"sum", TOKENS HIDDEN, SOFTMAX, OF("SparseCategoricalCrossentropy", "\"reduction\":\"sum\""), NULL, true},
