@@ -127,6 +127,64 @@ static void shadows_and_streams(void **state)
     }
 }
 
+/* A second stream comes while the first stands still: what is mapped twice stays so until the first is past it. */
+static void shadows_outlast_a_second_stream(void **state)
+{
+    (void)state;
+    place p = open_place(64 * MiB, false);
+    memfit_address kept[16], holes[16], other;
+    for (unsigned i = 0; i < 16; i++) {
+        holes[i] = get(&p, 2 * MiB);
+        kept[i] = get(&p, 2 * MiB);
+    }
+    mf_sim_hold(p.device, 0, true);
+    for (unsigned i = 0; i < 16; i++)
+        drop(&p, holes[i]);
+    memfit_address large = get(&p, 16 * MiB);
+    assert_int_equal(mf_sim_get(p.device).mapped_bytes, 80 * MiB);
+    memfit_stream stream;
+    assert_ok(memfit_stream_create(p.device, &stream, &err), err);
+    bool have = memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, stream, &other, &err) == MEMFIT_OK;
+    assert_true(mf_sim_get(p.device).mapped_bytes >= 80 * MiB);
+    assert_ok(mf_pool_check(p.pool, &err), err);
+    mf_sim_hold(p.device, 0, false);
+    if (have)
+        assert_ok(memfit_pool_free_on(p.pool, other, stream, &err), err);
+    drop(&p, large);
+    for (unsigned i = 0; i < 16; i++)
+        drop(&p, kept[i]);
+    close_place(&p);
+}
+
+/* Pages side by side that are mapped twice: one of them is past, the other is not and stays. */
+static void shadows_go_one_by_one(void **state)
+{
+    (void)state;
+    static const unsigned second[][3] = {{11, 13, 14}, {2, 5, 7}};
+    for (unsigned n = 0; n < 2; n++) {
+        place p = open_place(64 * MiB, false);
+        memfit_address kept[16], holes[16];
+        for (unsigned i = 0; i < 16; i++) { /* hole 8 is right above block 7 */
+            holes[i] = get(&p, 2 * MiB);
+            kept[i] = get(&p, 2 * MiB);
+        }
+        mf_sim_hold(p.device, 0, true);
+        drop(&p, holes[8]);
+        drop(&p, holes[12]);
+        get(&p, 4 * MiB);
+        assert_int_equal(mf_sim_get(p.device).mapped_bytes, 68 * MiB);
+        mf_sim_hold(p.device, 0, false); /* past those two */
+        mf_sim_hold(p.device, 0, true);
+        for (unsigned i = 0; i < 3; i++)
+            drop(&p, kept[second[n][i]]);
+        get(&p, 6 * MiB);
+        assert_true(mf_sim_get(p.device).mapped_bytes >= 70 * MiB);
+        assert_ok(mf_pool_check(p.pool, &err), err);
+        mf_sim_hold(p.device, 0, false);
+        close_place(&p);
+    }
+}
+
 /* Every call of the device fails, once or from then on, while pages move: all of them are found again. */
 static void moves_may_fail(void **state)
 {
@@ -172,6 +230,7 @@ static void marks_run_out(void **state)
     mf_sim_hold(p.device, 0, true);
     for (unsigned i = 0; i < 3000; i++)
         drop(&p, get(&p, 4 * MiB));
+    assert_true(p.pool->pages.mark_count <= MF_MARKS);
     mf_sim_hold(p.device, 0, false);
     d = get(&p, 62 * MiB);
     drop(&p, d);
@@ -504,11 +563,18 @@ static void random_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moves_need_no_wait),      cmocka_unit_test(marks_vouch_for_what_is_before_them),
-        cmocka_unit_test(shadows_and_streams),     cmocka_unit_test(moves_may_fail),
-        cmocka_unit_test(marks_run_out),           cmocka_unit_test(without_waiting),
-        cmocka_unit_test(equal_steps_stop_moving), cmocka_unit_test(plans_end_and_come_back),
-        cmocka_unit_test(plans_need_no_memory),    cmocka_unit_test(random_steps),
+        cmocka_unit_test(moves_need_no_wait),
+        cmocka_unit_test(marks_vouch_for_what_is_before_them),
+        cmocka_unit_test(shadows_outlast_a_second_stream),
+        cmocka_unit_test(shadows_go_one_by_one),
+        cmocka_unit_test(shadows_and_streams),
+        cmocka_unit_test(moves_may_fail),
+        cmocka_unit_test(marks_run_out),
+        cmocka_unit_test(without_waiting),
+        cmocka_unit_test(equal_steps_stop_moving),
+        cmocka_unit_test(plans_end_and_come_back),
+        cmocka_unit_test(plans_need_no_memory),
+        cmocka_unit_test(random_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
