@@ -12,9 +12,9 @@ measured one (ratios to the first are printed).
 
 Time is processor time (step_cpu_ms, the median of a process's steps), one thread bound to one processor: being preempted or
 stopped does not count, only what neighbours do to caches and memory, and that comes and goes by the second. So in each pass a
-process for every plan and every suggestion, some plans twice, take turns of 0.15 s, and of five steps at least, in random
-order: whatever slows the machine slows all of them alike. (The step that a turn's end cuts in two and the next one find cold
-caches: the median passes them over if a turn holds more than those.) A plan's figure is its mean, relative to all others of
+process for every plan and every suggestion, some plans twice, take turns of 0.1 s in random order: whatever slows the
+machine slows all of them alike. (Tried and dropped: turns of five whole steps. A process then has few of them, and what
+happened to happen meanwhile is its figure: the spread of one plan doubled.) A plan's figure is its mean, relative to all others of
 its pass, over the passes. The noise is measured: from how far the same plan's values lie apart follows how far the slowest
 of so many identical plans would come out behind the fastest 19 times in 20. A step back within it says nothing. --state FILE
 keeps everything, so that passes can be added later.
@@ -253,7 +253,7 @@ def together(a, path, batch, state):
             running[i].send_signal(signal.SIGSTOP)
         while running:
             for i in a.rng.sample(list(running), len(running)):
-                if slice_of(running[i], max(a.slice, a.turn * jobs[names[i]][1] * 1e-3)):
+                if slice_of(running[i], a.slice):
                     r = finish(running.pop(i), words[i])
                     if r:
                         a_batch = batch / r["batch"]  # a suggested smaller batch: as much time as the samples of the whole one take
@@ -277,7 +277,7 @@ def slice_of(p, seconds):
     until = had() + seconds * 1e9
     p.send_signal(signal.SIGCONT)
     while p.poll() is None and had() < until:
-        time.sleep(0.004)
+        time.sleep(0.002)
     if p.poll() is None:
         p.send_signal(signal.SIGSTOP)
     return p.poll() is not None
@@ -402,8 +402,7 @@ def main():
     parser.add_argument("--limits", type=int, default=20)
     parser.add_argument("--passes", type=int, default=3, help="of the times")
     parser.add_argument("--each", type=float, default=2, help="seconds of steps of each process of a pass")
-    parser.add_argument("--slice", type=float, default=0.15, help="seconds a process runs before the next, at least")
-    parser.add_argument("--turn", type=float, default=5, help="steps a process runs before the next, at least")
+    parser.add_argument("--slice", type=float, default=0.1, help="seconds a process runs before the next")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--more", default="--threads 1", help="more options for memfit train, as one word (--threads 1)")
