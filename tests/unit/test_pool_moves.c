@@ -289,12 +289,14 @@ typedef struct step {
     memfit_address kept, batch; /* from step to step: the batch is given up only when the next one is there */
     uint64_t addresses;         /* of all blocks, as one number */
     uint32_t seed;              /* of the sizes */
+    uint64_t alignment;
 } step;
 
 static bool hold_one(place *p, step *s, uint64_t bytes, memfit_address *a)
 {
-    if (memfit_pool_alloc(p->pool, bytes, 0, a, &err))
+    if (memfit_pool_alloc_on(p->pool, bytes, s->alignment, 0, 0, a, &err))
         return false;
+    assert_true(!s->alignment || *a % s->alignment == 0);
     s->addresses = (s->addresses ^ *a) * UINT64_C(0x9e3779b97f4a7c15);
     return true;
 }
@@ -410,6 +412,22 @@ static void plans_end_and_come_back(void **state)
     train_step(&p, &s, 0);
     assert_ok(mf_pool_check(p.pool, &err), err);
     assert_ok(memfit_pool_free_on(p.pool, stream_block, stream, &err), err);
+    leave_crowded(&p, &s, more);
+}
+
+/* The same sizes as planned, but aligned: a place in the plan that is not will not do. */
+static void plans_keep_alignments(void **state)
+{
+    (void)state;
+    step s;
+    memfit_address more[4];
+    place p = crowded(&s, more, 5);
+    for (unsigned i = 0; i < 8; i++)
+        train_step(&p, &s, 0);
+    assert_true(mf_repeat_plans(p.pool));
+    s.alignment = 4096;
+    train_step(&p, &s, 0);
+    assert_ok(mf_pool_check(p.pool, &err), err);
     leave_crowded(&p, &s, more);
 }
 
@@ -572,6 +590,7 @@ int main(void)
         cmocka_unit_test(marks_run_out),
         cmocka_unit_test(without_waiting),
         cmocka_unit_test(equal_steps_stop_moving),
+        cmocka_unit_test(plans_keep_alignments),
         cmocka_unit_test(plans_end_and_come_back),
         cmocka_unit_test(plans_need_no_memory),
         cmocka_unit_test(random_steps),
