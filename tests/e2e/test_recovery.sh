@@ -62,11 +62,11 @@ rm -f "$t/log.csv" "$t/ck.keras"
 "$MEMFIT" train "${args[@]}" --epochs 100000 --memory-file "$t/limit" --log-csv "$t/log.csv" --checkpoint "$t/ck.keras" --save-freq 1000000 >"$t/out" 2>"$t/err" &
 pid=$!
 started
-echo 2MiB >"$t/limit.new" && mv "$t/limit.new" "$t/limit"
+echo 1MiB >"$t/limit.new" && mv "$t/limit.new" "$t/limit"
 wait $pid
 status=$?
 [ $status = 3 ] || fail "exit status $status instead of 3: $(tail -3 "$t/err")"
-grep -q "the limit was lowered to 2.00 MiB after step" "$t/err" || fail "no explanation: $(tail -3 "$t/err")"
+grep -q "the limit was lowered to 1.00 MiB after step" "$t/err" || fail "no explanation: $(tail -3 "$t/err")"
 done_steps=$(grep -o "all [0-9]* steps are in" "$t/err" | grep -o "[0-9]*")
 [ -n "$done_steps" ] || fail "the message does not name the checkpoint: $(tail -3 "$t/err")"
 "$MEMFIT" train "${args[@]}" --epochs 100000 --steps $((done_steps + 5)) --resume "$t/ck.keras" --json --quiet >"$t/out" || fail "resume"
