@@ -257,8 +257,13 @@ uint64_t train_cli_limit(void *ctx)
     memfit_error ignored; /* half-written, or a slip: what held before holds on */
     if (cli->memory_file && mf_os_read_text(cli->memory_file, text, sizeof text)) {
         text[strcspn(text, "\r\n")] = 0;
-        if (memfit_size_parse(text, mf_os_total_memory(), &wanted, &ignored) == MEMFIT_OK && wanted >= 1 << 20)
+        bool good = memfit_size_parse(text, mf_os_total_memory(), &wanted, &ignored) == MEMFIT_OK && wanted >= 1 << 20;
+        if (good)
             limit = wanted < limit ? wanted : limit;
+        cli->slips = good ? 0 : cli->slips + 1;
+        if (cli->slips == 2) /* not while it is being written */
+            fprintf(stderr, "%s: \"%s\" is no size of 1MiB or more: the limit stays as it was\n", cli->memory_file,
+                    text);
     }
     cli->limit = limit == UINT64_MAX ? 0 : limit;
     return cli->limit;

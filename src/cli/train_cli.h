@@ -20,6 +20,7 @@ typedef struct train_cli {
     char line[512]; /* progress */
     double last_draw;
     uint64_t limit, limit_read_us; /* in force; when it was last looked at */
+    unsigned slips;                /* readings of --memory-file in a row that were no size */
 } train_cli;
 
 /* Starts the program anew with a short spin of OpenMP's waiting threads, unless the environment says how they wait.

@@ -35,6 +35,19 @@ wait $pid || fail "lowered: $(tail -3 "$t/err")"
 grep -q "the limit is now" "$t/err" || fail "the change was not said"
 echo "answer $(key "$t/out" answer_ms) ms, next step after $(key "$t/out" replan_ms) ms, $(key "$t/out" pieces) pieces, $(key "$t/out" recomputed_ops) recomputed"
 
+# A slip in the file changes nothing, and is said.
+echo "$((planned * 4))" >"$t/limit"
+rm -f "$t/log.csv"
+"$MEMFIT" train "${args[@]}" --epochs 100000 --memory-file "$t/limit" --log-csv "$t/log.csv" >"$t/out" 2>"$t/err" &
+pid=$!
+started
+echo 10 >"$t/limit.new" && mv "$t/limit.new" "$t/limit"
+for _ in $(seq 250); do grep -q 'is no size of 1MiB or more' "$t/err" && break; sleep 0.02; done
+kill $pid
+wait $pid
+grep -q 'limit: "10" is no size of 1MiB or more' "$t/err" || fail "a slip in --memory-file was not said"
+rm -f "$t/log.csv"
+
 # The same for sixty layers: what the next plan keeps must not take up the reserve that steps live from.
 {
     printf '{"module":"keras","class_name":"Sequential","config":{"name":"deep","layers":['
