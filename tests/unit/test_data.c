@@ -199,7 +199,7 @@ static void tables_are_read(void **state)
 static size_t put(unsigned char *p, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
-        p[i] = i < sizeof value ? (unsigned char)(value >> 8 * i) : 0;
+        p[i] = (unsigned char)(i < sizeof value ? value >> 8 * i : 0);
     return bytes;
 }
 
