@@ -95,10 +95,7 @@ static share share_of(const mf_k_conv *k)
 /* Blocks of inputs that the share has for the block `o` of outputs. */
 static mf_k_range inputs_of(const share *s, int64_t o)
 {
-    mf_k_range r = {(s->from - o + s->across - 1) / s->across, (s->to - o + s->across - 1) / s->across};
-    r.from = s->from > o ? r.from : 0;
-    r.to = s->to > o ? r.to : 0;
-    return r;
+    return (mf_k_range){(s->from - o + s->across - 1) / s->across, (s->to - o + s->across - 1) / s->across};
 }
 
 static void clear(const mf_k_conv *k, const share *s, float *dw, float *db)

@@ -1,9 +1,9 @@
 /*
  * fit_orders.c: the orders a graph's operations are planned in.
  *
- *   own     as the graph has them
- *   other   greedy (flow_order.c), where that needs less with everything kept; for training steps mostly where weights
- * are large beside activations: small batches, small images, VGG
+ *     own     as the graph has them
+ *     other   greedy (flow_order.c), where that needs less with everything kept; for training steps mostly
+ *             where weights are large beside activations: small batches, small images, VGG
  *
  * Both are kept: with recomputation the greedy order can need more (a weight gradient that is put off holds what it
  * reads), so a budget takes the better of the two at that budget. More memory still is never slower: the best of two

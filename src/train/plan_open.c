@@ -214,28 +214,38 @@ uint64_t mf_cpu_graph_bytes(const mf_graph *graph)
     return bytes;
 }
 
-/* The process and its threads, and a graph each for training, the last batch (data seldom divides by the batch) and
- * validation: what training takes at most, so that what fits here is not refused there. */
+memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
+                                 unsigned threads, uint64_t graph_bytes[2], uint64_t *fixed, memfit_error *err)
+{
+    enum { PROCESS_BYTES = 1344 << 10, THREAD_BYTES = 224 << 10 };
+    const mf_mode modes[] = {mode, MF_MODE_EVALUATE};
+    for (uint32_t i = 0; i < 2; i++) {
+        mf_graph *g;
+        memfit_status status = source->make(source->ctx, host, modes[i], batch, false, &g, err);
+        if (status != MEMFIT_OK)
+            return status;
+        graph_bytes[i] = mf_cpu_graph_bytes(g);
+        mf_graph_destroy(g);
+    }
+    *fixed = PROCESS_BYTES + mf_dnn_process_bytes() + threads * THREAD_BYTES + 2 * graph_bytes[0] + graph_bytes[1];
+    return MEMFIT_OK;
+}
+
+/* What training takes at most, so that what fits here is not refused there. */
 static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_error *err)
 {
-    enum { CHUNK_BYTES = 72 << 10 }; /* eight operations in each of the three */
+    enum { CHUNK_BYTES = 72 << 10 }; /* eight operations in each of the three graphs */
+    mf_plan_options *o = &plan->question.plan;
     mf_model_graphs graphs = {.model = plan->model, .options = plan->question.lower};
     mf_graph_source source;
     mf_model_graph_source(&graphs, &source);
-    uint64_t bytes[2] = {0};
-    for (uint32_t i = 0; i < 2; i++) {
-        mf_graph *g;
-        memfit_status status = source.make(source.ctx, plan->arena.host, i ? MF_MODE_EVALUATE : MF_MODE_TRAIN,
-                                           plan->question.plan.batch, false, &g, err);
-        if (status != MEMFIT_OK)
-            return status;
-        bytes[i] = mf_cpu_graph_bytes(g);
-        mf_graph_destroy(g);
-    }
-    plan->question.plan.fixed_bytes =
-        MF_CPU_PROCESS_BYTES + mf_dnn_process_bytes() + threads * MF_CPU_THREAD_BYTES + 2 * bytes[0] + bytes[1];
-    plan->question.plan.rest_bytes = bytes[0] + bytes[0] / 2;
-    plan->question.plan.chunk_bytes = CHUNK_BYTES;
+    uint64_t bytes[2];
+    memfit_status status =
+        mf_cpu_fixed_bytes(&source, plan->arena.host, MF_MODE_TRAIN, o->batch, threads, bytes, &o->fixed_bytes, err);
+    if (status != MEMFIT_OK)
+        return status;
+    o->rest_bytes = bytes[0] + bytes[0] / 2;
+    o->chunk_bytes = CHUNK_BYTES;
     return MEMFIT_OK;
 }
 

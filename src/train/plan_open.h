@@ -3,15 +3,15 @@
 #define MF_TRAIN_PLAN_OPEN_H
 
 #include "memfit/plan.h"
-#include "graph/graph.h"
+#include "plan/plan.h"
 
-enum {
-    MF_CPU_FIXED_MARGIN_PERCENT = 30,
-    MF_CPU_PROCESS_BYTES = 1344 << 10,
-    MF_CPU_THREAD_BYTES = 224 << 10,
-};
+enum { MF_CPU_FIXED_MARGIN_PERCENT = 30 };
 /* Private memory that a process keeps for running a graph, beside its arena: its steps, and what the backend compiles
  * for distinct shapes. Fitted to what 48 trainings of eight models measured, from above; training measures its own. */
 uint64_t mf_cpu_graph_bytes(const mf_graph *graph);
+/* The process and its threads, and a graph each for the mode, its last batch (data seldom divides by the batch) and
+ * validation, from above. graph_bytes: of the first and of validation. */
+memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
+                                 unsigned threads, uint64_t graph_bytes[2], uint64_t *fixed, memfit_error *err);
 
 #endif

@@ -517,22 +517,16 @@ static memfit_status admit(mf_trainer *t, uint64_t *in_force,
  * planner answers it without starting anything, but with the data that is open here. */
 static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
 {
-    const mf_mode modes[] = {t->mode, MF_MODE_EVALUATE};
-    uint64_t bytes[2] = {0}, now = measure_fixed(t) + WARM_UP_BYTES, fixed;
+    uint64_t bytes[2], now = measure_fixed(t) + WARM_UP_BYTES, fixed;
     unsigned threads = t->options->threads ? t->options->threads : mf_os_cpu_count();
-    for (uint32_t i = 0; i < 2; i++) {
-        mf_graph *g;
-        memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, modes[i], t->batch, false, &g, err);
-        if (status != MEMFIT_OK)
-            return status;
-        bytes[i] = mf_cpu_graph_bytes(g);
-        mf_graph_destroy(g);
-    }
-    fixed = MF_CPU_PROCESS_BYTES + mf_dnn_process_bytes() + threads * MF_CPU_THREAD_BYTES + 2 * bytes[0] + bytes[1];
+    memfit_status status =
+        mf_cpu_fixed_bytes(&t->graph_source, t->host, t->mode, t->batch, threads, bytes, &fixed, err);
+    if (status != MEMFIT_OK)
+        return status;
     if (fixed < now + bytes[0] + bytes[1])
         fixed = now + bytes[0] + bytes[1];
     mf_plan *plan = NULL;
-    memfit_status status = make_plan(t, 1, fixed, &plan, err);
+    status = make_plan(t, 1, fixed, &plan, err);
     mf_plan_destroy(plan);
     if (status == MEMFIT_DOES_NOT_FIT)
         t->least_need = err->requested_bytes;

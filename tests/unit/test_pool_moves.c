@@ -48,6 +48,21 @@ static void drop(place *p, memfit_address a)
     assert_ok(memfit_pool_free(p->pool, a, &err), err);
 }
 
+/* Blocks of a page each; what lies between the kept ones can become holes of one page. */
+static void in_turn(place *p, unsigned pairs, memfit_address *holes, memfit_address *kept)
+{
+    for (unsigned i = 0; i < pairs; i++) {
+        holes[i] = get(p, 2 * MiB);
+        kept[i] = get(p, 2 * MiB);
+    }
+}
+
+static void drop_all(place *p, unsigned count, const memfit_address *blocks)
+{
+    for (unsigned i = 0; i < count; i++)
+        drop(p, blocks[i]);
+}
+
 static uint64_t calls(place *p, mf_call call)
 {
     return mf_sim_get(p->device).calls[call];
@@ -60,13 +75,9 @@ static void moves_need_no_wait(void **state)
     enum { PAIRS = 40 };
     place p = open_place(160 * MiB, false);
     memfit_address kept[PAIRS], holes[PAIRS], large[3], again;
-    for (unsigned i = 0; i < PAIRS; i++) { /* 80 pages: the limit; every second one becomes a hole of one page */
-        holes[i] = get(&p, 2 * MiB);
-        kept[i] = get(&p, 2 * MiB);
-    }
+    in_turn(&p, PAIRS, holes, kept); /* 80 pages: the limit; every second one becomes a hole of one page */
     mf_sim_hold(p.device, 0, true);
-    for (unsigned i = 0; i < 36; i++)
-        drop(&p, holes[i]);
+    drop_all(&p, 36, holes);
     large[0] = get(&p, 4 * MiB);
     large[1] = get(&p, 24 * MiB);
     large[2] = get(&p, 44 * MiB);
@@ -83,8 +94,7 @@ static void moves_need_no_wait(void **state)
     drop(&p, again);
     drop(&p, large[1]);
     drop(&p, large[2]);
-    for (unsigned i = 0; i < PAIRS; i++)
-        drop(&p, kept[i]);
+    drop_all(&p, PAIRS, kept);
     for (unsigned i = 36; i < PAIRS; i++)
         drop(&p, holes[i]);
     assert_ok(memfit_pool_trim(p.pool, 0, NULL, &err), err);
@@ -100,13 +110,9 @@ static void shadows_and_streams(void **state)
     for (unsigned end = 0; end < 2; end++) {
         place p = open_place(64 * MiB, false);
         memfit_address kept[16], holes[16], large, other, old[8];
-        for (unsigned i = 0; i < 16; i++) {
-            holes[i] = get(&p, 2 * MiB);
-            kept[i] = get(&p, 2 * MiB);
-        }
+        in_turn(&p, 16, holes, kept);
         mf_sim_hold(p.device, 0, true);
-        for (unsigned i = 0; i < 16; i++)
-            drop(&p, holes[i]);
+        drop_all(&p, 16, holes);
         large = get(&p, 16 * MiB);
         mf_sim_hold(p.device, 0, false);
         memfit_stream stream;
@@ -116,12 +122,10 @@ static void shadows_and_streams(void **state)
             for (unsigned i = 0; i < 7; i++)
                 old[i] = get(&p, 2 * MiB);
             assert_ok(mf_pool_check(p.pool, &err), err);
-            for (unsigned i = 0; i < 7; i++)
-                drop(&p, old[i]);
+            drop_all(&p, 7, old);
             assert_ok(memfit_pool_free_on(p.pool, other, stream, &err), err);
             drop(&p, large);
-            for (unsigned i = 0; i < 16; i++)
-                drop(&p, kept[i]);
+            drop_all(&p, 16, kept);
         }
         close_place(&p);
     }
@@ -133,13 +137,9 @@ static void shadows_outlast_a_second_stream(void **state)
     (void)state;
     place p = open_place(64 * MiB, false);
     memfit_address kept[16], holes[16], other;
-    for (unsigned i = 0; i < 16; i++) {
-        holes[i] = get(&p, 2 * MiB);
-        kept[i] = get(&p, 2 * MiB);
-    }
+    in_turn(&p, 16, holes, kept);
     mf_sim_hold(p.device, 0, true);
-    for (unsigned i = 0; i < 16; i++)
-        drop(&p, holes[i]);
+    drop_all(&p, 16, holes);
     memfit_address large = get(&p, 16 * MiB);
     assert_int_equal(mf_sim_get(p.device).mapped_bytes, 80 * MiB);
     memfit_stream stream;
@@ -151,8 +151,7 @@ static void shadows_outlast_a_second_stream(void **state)
     if (have)
         assert_ok(memfit_pool_free_on(p.pool, other, stream, &err), err);
     drop(&p, large);
-    for (unsigned i = 0; i < 16; i++)
-        drop(&p, kept[i]);
+    drop_all(&p, 16, kept);
     close_place(&p);
 }
 
@@ -164,10 +163,7 @@ static void shadows_go_one_by_one(void **state)
     for (unsigned n = 0; n < 2; n++) {
         place p = open_place(64 * MiB, false);
         memfit_address kept[16], holes[16];
-        for (unsigned i = 0; i < 16; i++) { /* hole 8 is right above block 7 */
-            holes[i] = get(&p, 2 * MiB);
-            kept[i] = get(&p, 2 * MiB);
-        }
+        in_turn(&p, 16, holes, kept); /* hole 8 is right above block 7 */
         mf_sim_hold(p.device, 0, true);
         drop(&p, holes[8]);
         drop(&p, holes[12]);
@@ -193,12 +189,8 @@ static void moves_may_fail(void **state)
         place p = open_place(64 * MiB, false);
         memfit_address kept[16], holes[16], a[8];
         bool have[8] = {false};
-        for (unsigned i = 0; i < 16; i++) {
-            holes[i] = get(&p, 2 * MiB);
-            kept[i] = get(&p, 2 * MiB);
-        }
-        for (unsigned i = 0; i < 16; i++)
-            drop(&p, holes[i]);
+        in_turn(&p, 16, holes, kept);
+        drop_all(&p, 16, holes);
         mf_sim_fail(p.device, MF_CALL_ANY, n, n % 2);
         for (unsigned i = 0; i < 8; i++)
             have[i] = memfit_pool_alloc(p.pool, (1 + i % 3 * 3) * MiB, 0, &a[i], &err) == MEMFIT_OK;
@@ -207,8 +199,7 @@ static void moves_may_fail(void **state)
         for (unsigned i = 0; i < 8; i++)
             if (have[i])
                 drop(&p, a[i]);
-        for (unsigned i = 0; i < 16; i++)
-            drop(&p, kept[i]);
+        drop_all(&p, 16, kept);
         assert_ok(memfit_pool_trim(p.pool, 0, NULL, &err), err);
         assert_int_equal(mf_sim_get(p.device).physical_bytes, 0);
         assert_int_equal(mf_sim_get(p.device).mapped_bytes, 0);
