@@ -11,7 +11,7 @@
  *                 one (bound_cut.c). Both hold for every plan that keeps the graph's order
  *   windows       a moment and the uses between it and a later moment force runs between the two. Windows that do not
  *                 overlap force different runs, so they add up: VGG16's first activation is needed for a weight
- * gradient, in the way of the data gradient, and needed again, so it is made three times
+ *                 gradient, in the way of the data gradient, and needed again, so it is made three times
  */
 #include "plan/bounds.h"
 

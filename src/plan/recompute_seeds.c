@@ -136,7 +136,8 @@ memfit_status mf_search_cut(mf_tradeoff *t, uint64_t rung, mf_stop *seed, memfit
         if (flow->uses[use] < at && flow->uses[use + 1] > at && !kept[t->gaps[i].cell])
             status = mf_path_add(t, use, MF_DROP, err);
     }
-    *seed = (mf_stop){.path = (uint32_t)t->path_count - 1, .length = (uint32_t)t->paths[t->path_count - 1].count};
+    if (status == MEMFIT_OK)
+        *seed = (mf_stop){.path = (uint32_t)t->path_count - 1, .length = (uint32_t)t->paths[t->path_count - 1].count};
     mf_host_free(t->host, kept, bytes);
     return status;
 }
