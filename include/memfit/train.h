@@ -123,7 +123,7 @@ typedef struct memfit_train_result {
     double loss, val_loss;
     bool has_validation;
     uint32_t metric_count;
-    char metric_names[MEMFIT_MOST_METRICS][32];
+    char metric_names[MEMFIT_MOST_METRICS][64];
     double metrics[MEMFIT_MOST_METRICS], val_metrics[MEMFIT_MOST_METRICS];
     int64_t batch, pieces;
     uint32_t recomputed_ops;

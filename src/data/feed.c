@@ -134,12 +134,13 @@ static bool kind_of_values(const mf_graph *g, const mf_feed *feed, uint32_t *gen
 
 /* ---- binding ---------------------------------------------------------------------------------------------- */
 
+/* Of an input or a target. */
 static const mf_array *find_for(const mf_source *source, const mf_feed *feed, uint32_t of_role)
 {
-    static const char *const letters[3] = {"x", "y", "sample_weight"};
+    static const char *const letters[2] = {"x", "y"};
     char name[48];
     const mf_array *a = feed->name ? mf_source_find(source, feed->name) : NULL;
-    const char *letter = letters[feed->role < 3 ? feed->role : 0];
+    const char *letter = letters[feed->role == 1];
     static const char *const forms[] = {"%s%u", "%s_%u", "%s%u"};
     for (unsigned i = 0; !a && i < 3; i++) {
         snprintf(name, sizeof name, forms[i], letter, feed->index + (i == 2));
@@ -150,8 +151,8 @@ static const mf_array *find_for(const mf_source *source, const mf_feed *feed, ui
         a = mf_source_find(source, letter);
     static const char *const train[2][6] = {{"X", "x_train", "X_train", "images", "data", "features"},
                                             {"Y", "y_train", "Y_train", "labels", "target", "targets"}};
-    for (unsigned i = 0; !a && i < 6 && feed->role < 2 && feed->index == 0; i++)
-        a = mf_source_find(source, train[feed->role][i]);
+    for (unsigned i = 0; !a && i < 6 && feed->index == 0; i++)
+        a = mf_source_find(source, train[feed->role == 1][i]);
     if (!a && feed->role == 0 && of_role == 1 && source->count == 1)
         a = &source->arrays[0];
     return a;
@@ -219,6 +220,14 @@ static uint32_t feeds_of_role(const mf_graph *graph, uint32_t role)
     return n;
 }
 
+const mf_array *mf_feeder_input(const mf_source *source, const mf_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->feed_count; i++)
+        if (graph->feeds[i].role == 0 && graph->feeds[i].index == 0)
+            return find_for(source, &graph->feeds[i], feeds_of_role(graph, 0));
+    return NULL;
+}
+
 /* One finite weight for each sample. */
 static memfit_status check_weights(const mf_feeder *f, const mf_array *a, memfit_error *err)
 {
@@ -251,7 +260,8 @@ static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, 
     snprintf(l->name, sizeof l->name, "%s", feed->name ? feed->name : "?");
     if (feed->role == 1 && !options->targets)
         return MEMFIT_OK;
-    l->array = find_for(f->source, feed, feeds_of_role(graph, feed->role));
+    /* Weights not by the feed's name, which is the output's: an array of that name holds targets. */
+    l->array = feed->role == 2 ? f->weights : find_for(f->source, feed, feeds_of_role(graph, feed->role));
     if (l->array && l->array->unusable)
         return mf_fail(err, l->array->why, "%s", l->array->unusable);
     if (feed->role == 2)

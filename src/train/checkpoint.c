@@ -1,9 +1,12 @@
 /*
  * checkpoint.c: see checkpoint.h.
  *
- * The extra member "memfit.state" is little-endian: magic, version, the state struct's fields as 64-bit words, then the
- * metrics' states one after the other, whole (that of an AUC is 800 numbers). Version 1 kept two of each. Accumulated
+ * The extra member "memfit.state" is little-endian: magic, version, number of words, the state struct's fields as
+ * 64-bit words, then the metrics' states one after the other, whole (that of an AUC is 800 numbers). Accumulated
  * gradients are not kept: a checkpoint is written between steps, where they are dead.
+ *
+ * Version 2 had 16 words: not the rate the run began with, whose place took the reduced one of the optimizer's
+ * variables (reduced once more by the factor, when resumed), nor what options had said of rate, batch and precision.
  */
 #include "train/checkpoint.h"
 
@@ -11,10 +14,11 @@
 #include "base/text.h"
 #include "model/lower.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { STATE_VERSION = 2, STATE_WORDS = 16 };
+enum { STATE_VERSION = 3, STATE_WORDS = 20, OLDER_VERSION = 2, OLDER_WORDS = 16 };
 static const char member_name[] = "memfit.state";
 
 typedef struct state_block {
@@ -37,6 +41,18 @@ struct mf_checkpoint {
     state_block *state; /* and the metrics' bytes */
     uint64_t state_bytes;
 };
+
+/* What --precision said, by number; 0: nothing. */
+enum { PRECISIONS = 4 };
+static const char *const precisions[PRECISIONS] = {NULL, "float32", "mixed_float16", "mixed_bfloat16"};
+
+static uint64_t precision_number(const char *name)
+{
+    for (uint64_t i = 1; name && i < PRECISIONS; i++)
+        if (strcmp(name, precisions[i]) == 0)
+            return i;
+    return 0;
+}
 
 static uint64_t bits(double d)
 {
@@ -77,6 +93,8 @@ static void pack_state(mf_checkpoint *c)
     memcpy(b->magic, "memfit01", 8);
     b->version = STATE_VERSION;
     b->words = STATE_WORDS;
+    const mf_trainer *t = c->trainer;
+    const char *precision = t->graphs.options.precision;
     const uint64_t words[STATE_WORDS] = {s->iteration,
                                          s->epoch,
                                          s->position,
@@ -92,7 +110,11 @@ static void pack_state(mf_checkpoint *c)
                                          s->waited,
                                          s->plateau_waited,
                                          s->steps,
-                                         (uint64_t)c->trainer->plan->pieces | (uint64_t)c->trainer->plan->chunks << 32};
+                                         (uint64_t)t->plan->pieces | (uint64_t)t->plan->chunks << 32,
+                                         bits(t->schedule.initial),
+                                         t->rate_given,
+                                         (uint64_t)t->options->batch,
+                                         precision_number(precision)};
     memcpy(b->word, words, sizeof words);
     b->metric_bytes = c->state_bytes - sizeof *b;
     unsigned char *out = (unsigned char *)(b + 1);
@@ -105,31 +127,46 @@ static void pack_state(mf_checkpoint *c)
     }
 }
 
-static memfit_status read_block(const void *data, uint64_t bytes, state_block *b, memfit_error *err)
+/* Of either version: words an older one did not have are 0. *metrics: where the metrics' bytes begin. */
+static memfit_status read_block(const void *data, uint64_t bytes, state_block *b, const unsigned char **metrics,
+                                memfit_error *err)
 {
-    if (bytes < sizeof *b)
+    *b = (state_block){0};
+    const size_t head = offsetof(state_block, word);
+    if (bytes >= head)
+        memcpy(b, data, head);
+    bool older = b->version == OLDER_VERSION && b->words == OLDER_WORDS;
+    const size_t words = (older ? OLDER_WORDS : STATE_WORDS) * sizeof *b->word, all = head + words + sizeof(uint64_t);
+    if (bytes < all)
         return mf_fail(err, MEMFIT_DAMAGED, "the checkpoint's state has %llu bytes where %zu or more are expected",
-                       (unsigned long long)bytes, sizeof *b);
-    memcpy(b, data, sizeof *b);
-    if (memcmp(b->magic, "memfit01", 8) != 0 || b->version != STATE_VERSION || b->words != STATE_WORDS)
+                       (unsigned long long)bytes, all);
+    if (memcmp(b->magic, "memfit01", 8) != 0 || (!older && (b->version != STATE_VERSION || b->words != STATE_WORDS)))
         return mf_fail(err, MEMFIT_UNSUPPORTED, "the checkpoint was written by another version of memfit");
-    if (b->metric_bytes != bytes - sizeof *b)
+    memcpy(b->word, (const unsigned char *)data + head, words);
+    memcpy(&b->metric_bytes, (const unsigned char *)data + head + words, sizeof b->metric_bytes);
+    *metrics = (const unsigned char *)data + all;
+    if (b->metric_bytes != bytes - all)
         return mf_fail(err, MEMFIT_DAMAGED, "the checkpoint's state has %llu bytes of metrics where %llu are announced",
-                       (unsigned long long)(bytes - sizeof *b), (unsigned long long)b->metric_bytes);
+                       (unsigned long long)(bytes - all), (unsigned long long)b->metric_bytes);
     return MEMFIT_OK;
 }
 
-int64_t mf_checkpoint_pieces(mf_trainer *t, uint32_t *chunks)
+mf_resumed mf_checkpoint_settings(mf_model *model)
 {
-    *chunks = 0;
     const void *data;
+    const unsigned char *metrics;
     uint64_t bytes;
     state_block b;
-    if (mf_model_extra(t->model, member_name, &data, &bytes, NULL) != MEMFIT_OK ||
-        read_block(data, bytes, &b, NULL) != MEMFIT_OK)
-        return 0;
-    *chunks = b.word[15] >> 32 ? (uint32_t)(b.word[15] >> 32) : 1; /* before there were any: whole */
-    return (int64_t)(b.word[15] & INT32_MAX);
+    if (mf_model_extra(model, member_name, &data, &bytes, NULL) != MEMFIT_OK ||
+        read_block(data, bytes, &b, &metrics, NULL) != MEMFIT_OK)
+        return (mf_resumed){0};
+    return (mf_resumed){.pieces = (int64_t)(b.word[15] & INT32_MAX),
+                        .chunks =
+                            b.word[15] >> 32 ? (uint32_t)(b.word[15] >> 32) : 1, /* before there were any: whole */
+                        .rate = number(b.word[16]),
+                        .rate_given = b.word[17] != 0 && number(b.word[16]) > 0,
+                        .batch = (int64_t)(b.word[18] & INT32_MAX),
+                        .precision = b.word[19] < PRECISIONS ? precisions[b.word[19]] : NULL};
 }
 
 memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
@@ -140,7 +177,8 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     state_block b;
-    status = read_block(data, bytes, &b, err);
+    const unsigned char *in;
+    status = read_block(data, bytes, &b, &in, err);
     if (status != MEMFIT_OK)
         return status;
     struct mf_train_state *s = &t->state;
@@ -159,9 +197,10 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     s->waited = b.word[12];
     s->plateau_waited = b.word[13];
     s->steps = b.word[14];
-    if (b.metric_bytes != metrics_bytes(t)) /* other metrics than before: they begin anew */
+    if (b.version == OLDER_VERSION && s->rate_factor > 0 && t->rate_stored)
+        t->schedule.initial /= s->rate_factor; /* the stored rate is the reduced one */
+    if (b.metric_bytes != metrics_bytes(t))    /* other metrics than before: they begin anew */
         return MEMFIT_OK;
-    const unsigned char *in = (const unsigned char *)data + sizeof b;
     for (uint32_t i = 0; i < t->metric_count; i++) {
         uint64_t size;
         void *state = metric_state(t, i, &size);

@@ -18,8 +18,7 @@ memfit_status mf_checkpoint_write(mf_checkpoint *checkpoint, const char *path, b
 /* Reads the extra member of the model the trainer has loaded; NOT_FOUND when it is no checkpoint. After the variables
  * have got their first values. */
 memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err);
-/* In how many pieces the run that wrote the model's checkpoint took a batch, and in how many chunks its last layer; 0
- * when it is none. */
-int64_t mf_checkpoint_pieces(mf_trainer *t, uint32_t *chunks);
+/* How the run that wrote this model's checkpoint was set up; all zero when it is none. */
+mf_resumed mf_checkpoint_settings(mf_model *model);
 
 #endif

@@ -90,12 +90,13 @@ static void first_state(mf_trainer *t)
         t->state.iteration = iteration > 0 ? (uint64_t)iteration : 0;
     }
     const mf_stored *rate = g->optimizer_stored && g->keeps_rate ? &t->model->optimizer[1] : NULL;
-    if (t->options->learning_rate == 0 && t->schedule.kind == MF_RATE_CONSTANT && rate && rate->dtype == MF_F32 &&
+    if (!t->rate_given && t->schedule.kind == MF_RATE_CONSTANT && rate && rate->dtype == MF_F32 &&
         rate->shape.rank == 0) {
         float v;
         memcpy(&v, rate->data, 4);
-        if (v > 0)
-            t->schedule.initial = (double)v;
+        t->rate_stored = v > 0;
+        if (t->rate_stored) /* what a plateau left of it; a checkpoint has the factor, and what it began with */
+            t->schedule.initial = t->resumed.rate > 0 ? t->resumed.rate : (double)v;
     }
 }
 
@@ -140,18 +141,16 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         t->step = mf_run_trace_step;
         t->step_ctx = r->trace;
     }
-    if (status == MEMFIT_OK && options->resume && mode == MF_MODE_TRAIN)
-        t->resumed_pieces = mf_checkpoint_pieces(t, &t->resumed_chunks);
     if (status == MEMFIT_OK)
         status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
-    if (status == MEMFIT_DOES_NOT_FIT && t->resumed_pieces) {
-        t->resumed_pieces = t->resumed_chunks = 0;
+    if (status == MEMFIT_DOES_NOT_FIT && t->resumed.pieces) {
+        t->resumed.pieces = t->resumed.chunks = 0;
         status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
         if (status == MEMFIT_OK)
             mf_log_write(&t->log, MF_LOG_NOTE,
                          "other pieces than before: the limit is lower, and sums round otherwise");
     }
-    t->resumed_pieces = t->resumed_chunks = 0;
+    t->resumed.pieces = t->resumed.chunks = 0;
     if (status != MEMFIT_OK)
         return status;
     status = first_values(t, err);

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "graph/optimizer.h"
 #include "ops/onednn/onednn.h"
+#include "train/checkpoint.h"
 #include "train/plan_open.h"
 
 #include <math.h>
@@ -68,6 +69,42 @@ static memfit_status check_options(const memfit_train_options *o, memfit_error *
     return MEMFIT_OK;
 }
 
+/* The rate of --learning-rate, now or when a run that is resumed began; else the file's. */
+static memfit_status open_schedule(mf_trainer *t, memfit_error *err)
+{
+    const memfit_train_options *o = t->options;
+    const mf_json *optimizer = mf_json_get(t->model->compile, "optimizer");
+    const mf_json *rate = mf_json_get(mf_json_get(optimizer, "config"), "learning_rate");
+    const char *in_file = mf_json_string(mf_json_get(optimizer, "class_name"), mf_json_string(optimizer, ""));
+    const char *name = o->optimizer ? o->optimizer : *in_file ? in_file : "adam";
+    bool same = strcasecmp(name, in_file) == 0; /* another optimizer than the file's: at its own default rate */
+    mf_optimizer known;
+    double first = mf_optimizer_parse(name, &known) ? mf_optimizer_learning_rate(known) : 0.001;
+    if (o->learning_rate > 0 || (same && t->resumed.rate_given)) {
+        t->rate_given = true;
+        first = o->learning_rate > 0 ? o->learning_rate : t->resumed.rate;
+    }
+    return mf_schedule_read(same && !t->rate_given ? rate : NULL, first, &t->schedule, err);
+}
+
+/* Of a checkpoint: precision stays as it was, for the same bits. */
+static void take_up(mf_trainer *t)
+{
+    const memfit_train_options *o = t->options;
+    t->resumed = mf_checkpoint_settings(t->model);
+    const mf_resumed *r = &t->resumed;
+    if (!o->precision)
+        t->graphs.options.precision = r->precision;
+    else if (r->batch && strcmp(o->precision, r->precision ? r->precision : "") != 0)
+        mf_log_write(&t->log, MF_LOG_NOTE, "%s was trained with %s: from here on with %s", o->resume,
+                     r->precision ? r->precision : "the model's own precision", o->precision);
+    if (r->batch && r->batch != o->batch)
+        mf_log_write(&t->log, MF_LOG_NOTE,
+                     "%s was trained in batches of %lld: from here on they are of %lld (--batch-size %lld goes on as "
+                     "before)",
+                     o->resume, (long long)r->batch, (long long)o->batch, (long long)r->batch);
+}
+
 memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options, mf_mode mode, memfit_error *err)
 {
     *t = (mf_trainer){.options = options,
@@ -96,20 +133,11 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
     t->graphs.options.input_shape.rank = options->input_rank;
     memcpy(t->graphs.options.input_shape.dim, options->input_shape, sizeof options->input_shape);
     mf_model_graph_source(&t->graphs, &t->graph_source);
-    const mf_json *optimizer = mf_json_get(t->model->compile, "optimizer");
-    const mf_json *rate = mf_json_get(mf_json_get(optimizer, "config"), "learning_rate");
-    if (mode == MF_MODE_TRAIN) {
-        const char *in_file = mf_json_string(mf_json_get(optimizer, "class_name"), mf_json_string(optimizer, ""));
-        const char *name = options->optimizer ? options->optimizer : *in_file ? in_file : "adam";
-        mf_optimizer known;
-        double fallback = mf_optimizer_parse(name, &known) ? mf_optimizer_learning_rate(known) : 0.001;
-        if (strcasecmp(name, in_file) != 0)
-            rate = NULL; /* another optimizer than the file's: at its own default rate */
-        status = mf_schedule_read(options->learning_rate > 0 ? NULL : rate,
-                                  options->learning_rate > 0 ? options->learning_rate : fallback, &t->schedule, err);
-        if (status != MEMFIT_OK)
-            return status;
-    }
+    if (mode == MF_MODE_TRAIN && options->resume)
+        take_up(t);
+    status = mode == MF_MODE_TRAIN ? open_schedule(t, err) : MEMFIT_OK;
+    if (status != MEMFIT_OK)
+        return status;
     return mf_trainer_open_data(t, err);
 }
 
@@ -164,9 +192,9 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     mf_plan_options p;
     mf_plan_options_default(&p);
     p.batch = t->batch;
-    p.pieces = o->pieces ? o->pieces : t->resumed_pieces;
+    p.pieces = o->pieces ? o->pieces : t->resumed.pieces;
     p.recompute = o->no_recompute ? MF_RECOMPUTE_OFF : MF_RECOMPUTE_AUTO;
-    p.chunks = o->loss_chunks ? o->loss_chunks : t->resumed_chunks;
+    p.chunks = o->loss_chunks ? o->loss_chunks : t->resumed.chunks;
     p.allow_changed = o->allow_changed_numerics;
     p.limit_bytes = limit;
     p.fixed_bytes = fixed;

@@ -24,6 +24,16 @@ typedef struct mf_metric_view {
     mf_metric_attr attr;
 } mf_metric_view;
 
+/* What a checkpoint says of the run it is from. Options that are not given again stay as they were. */
+typedef struct mf_resumed {
+    int64_t pieces;        /* of a batch; 0: free */
+    uint32_t chunks;       /* of the last layer and its loss; 0: free */
+    double rate;           /* the learning rate it began with, before any plateau; 0: not known */
+    bool rate_given;       /* by an option: not the file's schedule */
+    int64_t batch;         /* 0: not known */
+    const char *precision; /* given by an option, or NULL */
+} mf_resumed;
+
 typedef struct mf_trainer {
     const memfit_train_options *options;
     const memfit_host *host;
@@ -45,8 +55,7 @@ typedef struct mf_trainer {
     mf_reservation arena;
     mf_executor *executor;
     uint64_t fixed_bytes;           /* measured */
-    int64_t resumed_pieces;         /* while starting: as the interrupted run had them, for the same bits; 0: free */
-    uint32_t resumed_chunks;        /* likewise, of the last layer and its loss */
+    mf_resumed resumed;             /* pieces and chunks while starting only: for the same bits */
     uint64_t start_peak;            /* the most seen while starting, before the arena was populated */
     uint64_t least_need;            /* of the plans tried while starting, the least that was measured; 0: none was */
     uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
@@ -54,6 +63,7 @@ typedef struct mf_trainer {
     uint32_t metric_count;
     uint32_t flag_variable; /* float16: set when a gradient was not finite; MF_NONE */
     mf_schedule schedule;
+    bool rate_given, rate_stored; /* by an option, now or before; taken from the optimizer's variables */
     /* What a checkpoint must know beside the variables. */
     struct mf_train_state {
         uint64_t iteration;       /* optimizer's, in updates (or micro-steps with Keras's own accumulation) */

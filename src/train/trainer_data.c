@@ -124,6 +124,32 @@ static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
     return status;
 }
 
+static bool holds_bytes(const mf_source *source)
+{
+    for (uint32_t i = 0; i < source->count; i++)
+        if (source->arrays[i].data && source->arrays[i].dtype == MF_U8)
+            return true;
+    return false;
+}
+
+/* uint8 inputs stay uint8 until they are used; not where validation brings fractions. Which array is the input is the
+ * feeder's to say: the first of a file may be its labels. */
+static memfit_status narrow_input(mf_trainer *t, memfit_error *err)
+{
+    if (t->model->input_count != 1 || !holds_bytes(t->source))
+        return MEMFIT_OK;
+    mf_graph *g;
+    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, 1, false, &g, err);
+    if (status != MEMFIT_OK)
+        return status;
+    const mf_array *x = mf_feeder_input(t->source, g);
+    const mf_array *held = t->validation_source ? mf_feeder_input(t->validation_source, g) : NULL;
+    if (x && x->data && x->dtype == MF_U8 && (!held || held->dtype == MF_U8))
+        t->graphs.options.input_dtype = MF_U8;
+    mf_graph_destroy(g);
+    return MEMFIT_OK;
+}
+
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
 {
     const memfit_train_options *o = t->options;
@@ -134,14 +160,17 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
         status = read_class_weights(t, err);
     if (status != MEMFIT_OK)
         return status;
-    /* uint8 inputs stay uint8 until they are used. */
-    const mf_array *x = t->source->count ? &t->source->arrays[0] : NULL;
-    const mf_array *named = mf_source_find(t->source, "x");
-    x = named ? named : x;
-    if (x && x->data && x->dtype == MF_U8 && t->model->input_count == 1)
-        t->graphs.options.input_dtype = MF_U8;
+    if (t->class_weights && t->model->output_count > 1)
+        return mf_fail(err, MEMFIT_CONFLICT,
+                       "class weights are for models with one output, as in Keras: this one has %u\n"
+                       "an array sample_weight in the data weighs samples, for all outputs",
+                       t->model->output_count);
+    status = narrow_input(t, err);
+    if (status != MEMFIT_OK)
+        return status;
     t->graphs.options.sample_weights =
-        t->mode != MF_MODE_PREDICT && (t->class_weights || mf_source_find(t->source, "sample_weight"));
+        t->mode != MF_MODE_PREDICT && (t->class_weights || mf_source_find(t->source, "sample_weight") ||
+                                       (t->validation_source && mf_source_find(t->validation_source, "sample_weight")));
     status = fill_synthetic(t, t->source, err);
     if (status == MEMFIT_OK && t->validation_source)
         status = fill_synthetic(t, t->validation_source, err);

@@ -85,3 +85,13 @@ with open(os.path.join(folder, "word.csv"), "w") as f:
     f.write(row * 5 + "oops" + row[row.index(","):])
 with open(os.path.join(folder, "header_only.csv"), "w") as f:
     f.write("a,b,y\n")
+
+# Good ones that are put together in other ways than most.
+fractions = images(N)
+npz("labels_first.npz", y_train=npy("|u1", (N,), labels), x_train=x)
+npz("bytes.npz", x=npy("|u1", (N, 8, 8, 1), [int(16 * v) for v in fractions]), y=y)
+npz("weighed.npz", x=x, y=y, sample_weight=npy("<f4", (N,), [i % 3 / 2 for i in range(N)]))
+npz("moved.npz", x=x, y=npy("<i4", (N,), [(v + 1) % 10 for v in labels]))
+one_hot = npy("<f4", (N, 10), [float(labels[i // 10] == i % 10) for i in range(10 * N)])
+npz("by_name.npz", input_layer=x, dense=one_hot, sample_weight=npy("<f4", (N,), [i % 3 / 2 for i in range(N)]))
+npz("by_letter.npz", x=x, y=one_hot, sample_weight=npy("<f4", (N,), [i % 3 / 2 for i in range(N)]))

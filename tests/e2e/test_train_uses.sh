@@ -1,0 +1,63 @@
+#!/bin/bash
+# test_train_uses.sh: reasonable but unusual uses of train: data put together in other ways, options that are not given again when a
+# run is resumed.
+set -u
+f="$MEMFIT_SOURCE/tests/fixtures/train"
+t=$(mktemp -d)
+trap 'rm -rf "$t"' EXIT
+failures=0
+fail() { echo "FAIL: $*"; failures=$((failures + 1)); }
+run() { "$MEMFIT" "$@" --threads 1 >"$t/out" 2>"$t/err" || fail "$* ($(tail -30 "$t/err"))"; }
+loss() { run evaluate "$@" --json; grep -o '"loss": [^,}]*' "$t/out" | head -1 | sed 's/.*: //'; }
+validation() { run train "$@" --json; grep -o '"validation": { "loss": [^,}]*' "$t/out" | sed 's/.*: //'; }
+near() { # DESCRIPTION A B
+    python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(abs(a - b) > 1e-6 * abs(b))' "$2" "$3" || fail "$1: $2 instead of $3"
+}
+python3 "$MEMFIT_SOURCE/tests/e2e/make_bad_data.py" "$t" || exit 1
+
+# The input is the array of that name, not the first of the file: floats beside labels in bytes stay floats.
+near "labels first in the file" "$(loss "$f/cnn.keras" --data "$t/labels_first.npz")" "$(loss "$f/cnn.keras" --data "$t/good.npz")"
+# Bytes to train on, fractions to validate with.
+v=$(validation "$f/cnn.keras" --data "$t/bytes.npz" --validation-data "$t/good.npz" --out "$t/o.keras")
+near "validation data of another type" "$v" "$(loss "$t/o.keras" --data "$t/good.npz")"
+# Weights in the validation data alone.
+v=$(validation "$f/cnn.keras" --data "$t/good.npz" --validation-data "$t/weighed.npz" --out "$t/o.keras")
+near "weights of validation samples" "$v" "$(loss "$t/o.keras" --data "$t/weighed.npz")"
+# Weights beside targets that are named by their layer.
+near "weights beside named targets" "$(loss "$f/cnn.keras" --data "$t/by_name.npz" --loss categorical_crossentropy)" \
+    "$(loss "$f/cnn.keras" --data "$t/by_letter.npz" --loss categorical_crossentropy)"
+# One table of class weights, two outputs.
+echo '{"1": 2.0}' >"$t/weights.json"
+"$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/keras/functional_shared.keras" --data synthetic:9 --class-weight "$t/weights.json" 2>"$t/err"
+[ $? = 2 ] && grep -q "one output" "$t/err" || fail "class weights with two outputs: $(cat "$t/err")"
+
+# Long names are written whole.
+python3 - "$f/cnn.keras" "$t/named.keras" <<'END'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as old, zipfile.ZipFile(sys.argv[2], "w") as new:
+    for name in old.namelist():
+        data = old.read(name)
+        new.writestr(name, data.replace(b'["accuracy"]', b'["sparse_top_k_categorical_accuracy"]') if name == "config.json" else data)
+END
+run evaluate "$t/named.keras" --data "$t/good.npz" --json
+grep -q '"sparse_top_k_categorical_accuracy"' "$t/out" || fail "a metric's name is cut: $(grep metrics "$t/out")"
+
+# resumed DESCRIPTION MODEL DATA OPTIONS: twelve epochs at once, against eight and, with nothing said again but $again, four.
+fit="$MEMFIT_SOURCE/tests/fixtures/fit"
+resumed() {
+    what=$1 model=$2 data=$3
+    shift 3
+    run train "$model" --data "$data" --quiet --epochs 12 --out "$t/whole.keras" $again "$@"
+    run train "$model" --data "$data" --quiet --epochs 8 --checkpoint "$t/ck.keras" $again "$@"
+    run train "$model" --data "$data" --quiet --epochs 12 --resume "$t/ck.keras" --out "$t/parts.keras" $again
+    cmp -s "$t/whole.keras" "$t/parts.keras" || fail "resumed, $what: not what the undisturbed run gives"
+}
+again="--validation-split 0.3 --reduce-on-plateau 1" resumed "a reduced rate" "$fit/model_39a23f5e.keras" "$fit/data_ed6ab4b4.npz"
+again="" resumed "a rate instead of a schedule" "$fit/model_f3cba12a.keras" "$fit/data_7f6735e9.npz" --learning-rate 0.0123
+again="" resumed "16 bits" "$f/cnn.keras" "$t/good.npz" --precision mixed_bfloat16
+run train "$f/cnn.keras" --data "$t/good.npz" --batch-size 16 --checkpoint "$t/ck.keras"
+run train "$f/cnn.keras" --data "$t/good.npz" --epochs 2 --resume "$t/ck.keras"
+grep -q "batches of 16" "$t/err" || fail "resumed with another batch: nothing is said ($(cat "$t/err"))"
+
+[ $failures = 0 ] && echo "train, uses: all good"
+exit $failures
