@@ -56,6 +56,8 @@ npz("three.npz", x=npy("<f4", (3, 8, 8, 1), images(3)), y=npy("<i4", (3,), label
 npz("none.npz", x=npy("<f4", (0, 8, 8, 1), []), y=npy("<i4", (0,), []))
 names = npy("<U1", (10,), "abcdefghij".encode("utf-32-le"))
 npz("more.npz", x=x, y=y, class_names=names, mean=npy("<f8", (), [0.5]), x_test=npy("<f4", (3, 8, 8, 1), images(3)))
+npz("bytes_first.npz", labels=npy("|u1", (N,), labels), images=x)
+npz("bytes.npz", x=npy("|u1", (N, 8, 8, 1), [int(v * 16) for v in images(N)]), y=y)
 npz("first.npz", x=npy("<f4", (N, 1, 8, 8), images(N)), y=y)
 npz("weights.npz", x=x, y=y, sample_weight=npy("<f4", (N, 2), [1.0] * 2 * N))
 npz("weights_nan.npz", x=x, y=y, sample_weight=npy("<f4", (N,), changed([1.0] * N, 0, float("nan"))))

@@ -31,6 +31,13 @@ grep -q '"steps": 1,' out || fail "three samples are one step"
 [ "$(grep -o '"arena_bytes": [0-9]*' out | grep -o '[0-9]*$')" = "$(grep -o '"arena_used_bytes": [0-9]*' out | grep -o '[0-9]*$')" ] ||
     fail "three samples: arena used is not arena planned"
 
+# Inputs keep their type, whichever array comes first in the file and whatever the training data's is.
+loss() { grep -o "\"loss\": [0-9.]*" out | tail -1; }
+for data in good.npz bytes_first.npz; do expect 0 "" "$MEMFIT" evaluate "$f/mlp.keras" --data $data --quiet --json; loss; done >losses
+expect 0 "" train bytes.npz --validation-data good.npz --learning-rate 1e-30 --quiet --json
+loss >>losses
+[ "$(sort -u losses | wc -l)" = 1 ] || fail "one data set, several losses: $(tr '\n' ' ' <losses)"
+
 # Shapes: layer, expected, given.
 bad 5 "layer input_layer_1 expects samples of shape (8, 8, 1), but x in shape.npz has (8, 7, 1)" shape.npz
 bad 5 "expects samples of shape (8, 8, 1), but x in two_axes.npz has (64,)" two_axes.npz
