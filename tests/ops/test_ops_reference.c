@@ -341,15 +341,39 @@ static void labels_and_indices_out_of_range_are_named(void **state)
     ((int64_t *)h.data[1])[2] = 4;
     mf_run_scalars scalars = {.batch_samples = 3, .first_sample = 30};
     memfit_error err = {0};
-    assert_int_equal(hand_run(&h, &scalars, &err), MEMFIT_INVALID);
+    assert_int_equal(hand_run(&h, &scalars, &err), MEMFIT_DAMAGED);
     assert_non_null(strstr(err.message, "label 4 of sample 32"));
     hand_free(&h);
     hand_make(&h, MF_OP_GATHER, 2, 1, (mf_dtype[]){MF_F32, MF_F32, MF_F32},
               (mf_shape[]){shape(2, 5, 2, 0, 0), target, shape(2, 3, 2, 0, 0)});
     ((float *)h.data[1])[0] = -1;
-    assert_int_equal(hand_run(&h, &scalars, &err), MEMFIT_INVALID);
+    assert_int_equal(hand_run(&h, &scalars, &err), MEMFIT_DAMAGED);
     assert_non_null(strstr(err.message, "index -1"));
     hand_free(&h);
+}
+
+/* A model that has diverged must not look like a good one. */
+static void losses_of_nan_are_nan(void **state)
+{
+    (void)state;
+    for (int f = 0; f < MF_LOSS_COUNT; f++) {
+        bool sparse = f == MF_LOSS_SCCE || f == MF_LOSS_SCCE_LOGITS;
+        hand h;
+        mf_shape p = shape(2, 3, 4, 0, 0), t = sparse ? shape(1, 3, 0, 0, 0) : p, one = shape(0, 0, 0, 0, 0);
+        hand_make(&h, MF_OP_LOSS, 4, 1, (mf_dtype[]){MF_F32, MF_F32, MF_F32, MF_F32, MF_F32},
+                  (mf_shape[]){p, t, one, one, one});
+        h.ids[2] = MF_NONE;
+        h.op.attr = (mf_attr){.loss = {.function = (mf_loss)f, .weight = 1, .delta = 1, .alpha = 0.25, .gamma = 2}};
+        for (int i = 0; i < 12; i++)
+            ((float *)h.data[0])[i] = i == 5 ? NAN : 0.25f;
+        ((float *)h.data[1])[sparse ? 1 : 6] = 1;
+        mf_run_scalars scalars = {.batch_samples = 3};
+        memfit_error err = {0};
+        assert_ok(hand_run(&h, &scalars, &err), err);
+        if (!isnan(*(float *)h.data[4]))
+            fail_msg("loss %d of NaN is %g", f, (double)*(float *)h.data[4]);
+        hand_free(&h);
+    }
 }
 
 static void assumed_layers_cannot_run(void **state)
@@ -445,6 +469,7 @@ int main(void)
         cmocka_unit_test(adafactor_without_a_gradient_takes_no_step),
         cmocka_unit_test(a_set_flag_skips_the_update),
         cmocka_unit_test(loss_scale_comes_out_again),
+        cmocka_unit_test(losses_of_nan_are_nan),
         cmocka_unit_test(labels_and_indices_out_of_range_are_named),
         cmocka_unit_test(assumed_layers_cannot_run),
         cmocka_unit_test(augmentation_keeps_what_it_should),

@@ -532,7 +532,7 @@ static memfit_status bind_gather(fast_kernel *k, bool create, uint64_t *workspac
 
 static memfit_status out_of_table(const fast_kernel *k, int64_t j, memfit_error *err)
 {
-    return mf_fail(err, MEMFIT_INVALID,
+    return mf_fail(err, MEMFIT_DAMAGED,
                    "layer %s: index %lld is outside its table of %lld rows\nindices run from 0; look at the input data",
                    k->graph->layers ? k->graph->layers[k->op->layer].name : "?", (long long)j,
                    (long long)k->u.gather.table);

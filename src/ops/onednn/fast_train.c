@@ -61,7 +61,7 @@ static memfit_status run_loss(fast_kernel *k, const mf_operands *o, const mf_run
                        : l->target_type == MF_F32 ? (double)((const float *)o->in[1])[i]
                                                   : 0;
             if (!(v >= 0 && v < (double)l->columns))
-                return mf_fail(err, MEMFIT_INVALID,
+                return mf_fail(err, MEMFIT_DAMAGED,
                                "label %g is out of range: the model has %lld classes, 0 to %lld\n"
                                "labels count from 0; look at the targets, or at the last layer's size",
                                v, (long long)l->columns, (long long)l->columns - 1);

@@ -28,6 +28,12 @@ static double sign(double x)
     return (x > 0) - (x < 0);
 }
 
+/* NaN passes, as in Keras's maximum: fmax would turn the loss of a model that has diverged into a good one. */
+static double at_least(double x, double low)
+{
+    return x < low ? low : x;
+}
+
 static double softplus(double x)
 {
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
@@ -72,7 +78,7 @@ static double element(const mf_loss_row *r, double p, double t, double *slope)
         *slope = 100 * sign(d) / m;
         return 100 * fabs(d) / m;
     case MF_LOSS_MSLE:
-        m = log(fmax(p, epsilon) + 1) - log(fmax(t, epsilon) + 1);
+        m = log(at_least(p, epsilon) + 1) - log(at_least(t, epsilon) + 1);
         *slope = p >= epsilon ? 2 * m / (p + 1) : 0;
         return m * m;
     case MF_LOSS_HUBER:
@@ -92,7 +98,7 @@ static double element(const mf_loss_row *r, double p, double t, double *slope)
     case MF_LOSS_HINGE:
     case MF_LOSS_SQUARED_HINGE:
         t = r->binary_targets ? 2 * t - 1 : t;
-        m = fmax(1 - t * p, 0);
+        m = at_least(1 - t * p, 0);
         if (r->function == MF_LOSS_SQUARED_HINGE) {
             *slope = -2 * m * t;
             return m * m;
@@ -218,7 +224,7 @@ static double categorical_hinge(const mf_loss_row *r)
         double t = target_at(r, j), rest = (1 - t) * mf_loss_prediction(r, j);
         mf_loss_slope(r, j, margin >= 0 ? (rest == negative ? (1 - t) / ties : 0) - t : 0);
     }
-    return fmax(margin, 0);
+    return at_least(margin, 0);
 }
 
 static double cosine(const mf_loss_row *r)

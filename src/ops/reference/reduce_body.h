@@ -149,7 +149,7 @@ static void FN(softmax_row)(const mf_attr *attr, const REAL *x, int64_t n, int64
     if (attr->softmax.sparse) {
         double tau = FN(sparse_threshold)(x, n, step);
         for (int64_t i = 0; i < n; i++)
-            y[i * step] = (REAL)fmax((double)x[i * step] - tau, 0);
+            y[i * step] = (double)x[i * step] < tau ? 0 : (REAL)((double)x[i * step] - tau); /* NaN passes */
         return;
     }
     double most = -INFINITY, sum = 0;

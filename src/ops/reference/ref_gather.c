@@ -9,7 +9,7 @@ static memfit_status row_number(const mf_ref_arg *indices, uint64_t i, int64_t r
 {
     *row = mf_ref_load_int(indices->dtype, indices->data, i);
     if (*row < 0 || *row >= rows)
-        return mf_fail(err, MEMFIT_INVALID, "index %lld: the embedding has rows 0 to %lld", (long long)*row,
+        return mf_fail(err, MEMFIT_DAMAGED, "index %lld: the embedding has rows 0 to %lld", (long long)*row,
                        (long long)rows - 1);
     return MEMFIT_OK;
 }

@@ -63,7 +63,7 @@ static memfit_status loss_walk(mf_ref_call *call, mf_dtype dtype, double factor,
         if (is_sparse(row.function)) {
             row.label = mf_ref_load_int(target->dtype, target->data, (uint64_t)i);
             if (row.label < 0 || row.label >= row.n)
-                return mf_fail(err, MEMFIT_INVALID, "label %lld of sample %lld: the model has classes 0 to %lld",
+                return mf_fail(err, MEMFIT_DAMAGED, "label %lld of sample %lld: the model has classes 0 to %lld",
                                (long long)row.label,
                                (long long)(call->scalars->first_sample +
                                            (uint64_t)((attr->loss.first_row + i) / rows_per_sample(call))),
