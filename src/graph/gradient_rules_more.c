@@ -107,8 +107,26 @@ void mf_gradient_layer_norm(mf_backward *w, const mf_op *op)
 
 /* ---- recurrent ---- */
 
+/* Of its steps a recurrent layer keeps values, not what the activations were given: their slopes must follow from
+ * these. */
+static void check_slopes(mf_backward *w, const mf_op *op)
+{
+    mf_graph *g = w->b->graph;
+    const mf_unary f[2] = {op->attr.rnn.activation, op->attr.rnn.recurrent_activation};
+    for (int i = 0; i < (op->kind == MF_OP_SIMPLE_RNN ? 1 : 2); i++)
+        if (!mf_unary_from_output(f[i]) && f[i] != MF_UNARY_LINEAR && f[i] != MF_UNARY_SOFTPLUS) {
+            g->left_out = mf_arena_printf(&g->arena,
+                                          "a recurrent layer (%s) with an activation other than tanh, sigmoid, relu, "
+                                          "elu, selu, softplus, hard_sigmoid or linear",
+                                          op->layer < g->layer_count ? g->layers[op->layer].name : "?");
+            if (!g->left_out)
+                mf_build_fail(w->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the gradients");
+        }
+}
+
 void mf_gradient_lstm(mf_backward *w, const mf_op *op)
 {
+    check_slopes(w, op);
     uint32_t h0 = op->in[2], c0 = op->in[3], out[4];
     uint32_t in[10] = {mf_backward_of(w, op->out[0]),
                        op->out[0],
@@ -131,6 +149,7 @@ void mf_gradient_lstm(mf_backward *w, const mf_op *op)
 
 void mf_gradient_gru(mf_backward *w, const mf_op *op)
 {
+    check_slopes(w, op);
     uint32_t u = op->in[1], bias = op->in[2], h0 = op->in[3], out[4];
     uint32_t in[8] = {mf_backward_of(w, op->out[0]), op->out[0], op->out[1], u, bias, h0, op->in[4],
                       mf_backward_of(w, op->out[2])};
@@ -145,6 +164,7 @@ void mf_gradient_gru(mf_backward *w, const mf_op *op)
 
 void mf_gradient_simple_rnn(mf_backward *w, const mf_op *op)
 {
+    check_slopes(w, op);
     uint32_t u = op->in[1], h0 = op->in[2], out[3];
     uint32_t in[6] = {mf_backward_of(w, op->out[0]), op->out[0], u, h0, op->in[3], mf_backward_of(w, op->out[1])};
     mf_typed types[3] = {UNKNOWN, when(mf_backward_wants(w, u)), when(mf_backward_wants(w, h0))};

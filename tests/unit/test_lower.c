@@ -405,6 +405,33 @@ static void masks_reach_the_loss(void **state)
     }
 }
 
+/* What the operations would refuse at the first step is said by the plan; a layer that is not trained may have it. */
+static void recurrent_activations_without_a_slope(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tanh",     "linear", "relu", "elu", "softplus",
+                                        "softsign", "gelu",   "silu", "mish"};
+    enum { FIRST_BAD = 6 };
+    for (size_t k = 0; k < 4 * sizeof names / sizeof *names; k++) {
+        const char *act = k & 1 ? names[k / 4] : "tanh", *gate = k & 1 ? "sigmoid" : names[k / 4];
+        char all[1024];
+        snprintf(all, sizeof all,
+                 INPUT("4,3") "," LAYER("GRU", "g",
+                                        ",\"units\":5,\"activation\":\"%s\",\"recurrent_activation\":\"%s\","
+                                        "\"trainable\":%s") "," LAYER("Dense", "d", ",\"units\":1"),
+                 act, gate, k & 2 ? "true" : "false");
+        char *text = sequential_text(all, "{\"optimizer\":\"sgd\",\"loss\":\"mse\"}");
+        mf_model *model = model_from_text(text);
+        mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+        mf_graph *g = lower_ok(model, &options);
+        if ((g->left_out != NULL) != (k / 4 >= FIRST_BAD && (k & 2)))
+            fail_msg("activation %s, gates %s: %s", act, gate, g->left_out ? g->left_out : "nothing is left out");
+        mf_graph_destroy(g);
+        mf_model_destroy(model);
+        free(text);
+    }
+}
+
 /* Keras: logits of softmax and sigmoid go to whichever cross-entropy asks, and before what from_logits claims. A cast
  * between hides them from the loss they were not made for. */
 static void every_cross_entropy_finds_the_logits(void **state)
@@ -498,6 +525,7 @@ int main(void)
         cmocka_unit_test(mixed_precision_casts),
         cmocka_unit_test(optimizer_settings_are_obeyed),
         cmocka_unit_test(masks_reach_the_loss),
+        cmocka_unit_test(recurrent_activations_without_a_slope),
         cmocka_unit_test(every_cross_entropy_finds_the_logits),
         cmocka_unit_test(real_files),
     };
