@@ -45,7 +45,7 @@ static void next_field(table *t, char *field, bool *last)
         if (*p == '"')
             quoted = !quoted;
         else if (n + 1 < MOST_FIELD && (n || *p != ' '))
-            field[n++] = *p;
+            field[n++] = *p ? *p : '?'; /* zero bytes are what a crash leaves of a file: no end of a number */
         else if (*p != ' ')
             field[MOST_FIELD - 2] = '~'; /* too long: no number whatever it begins with */
     }
@@ -140,6 +140,10 @@ static memfit_status first_row(table *t, int64_t inputs, memfit_error *err)
             if (strcasecmp(field, names[i]) == 0)
                 t->first_target = t->columns;
     }
+    if (!last)
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "%s has more than %d columns\nsave it as arrays x and y of a .npz or .h5 file", t->path,
+                       MOST_COLUMNS);
     t->targets = 1;
     if (t->first_target < 0 && inputs > 0 && inputs <= t->columns) {
         t->first_target = inputs;

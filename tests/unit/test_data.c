@@ -194,6 +194,17 @@ static void tables_are_read(void **state)
     static const char ragged[] = "1,2,3\n4,5\n";
     write_file("ragged.csv", ragged, sizeof ragged - 1);
     expect_failure("ragged.csv", MEMFIT_DAMAGED, "2 columns");
+    static const char zeros[] = "1,2\n3,4\0\0\0\n"; /* a crash left zero bytes in the file: not a 4 */
+    write_file("zeros.csv", zeros, sizeof zeros - 1);
+    expect_failure("zeros.csv", MEMFIT_DAMAGED, "line 2, column 2: \"4???\"");
+    enum { COLUMNS = 65537 };
+    static char wide[2 * COLUMNS];
+    for (int i = 0; i < COLUMNS; i++) {
+        wide[2 * i] = '1';
+        wide[2 * i + 1] = i + 1 < COLUMNS ? ',' : '\n';
+    }
+    write_file("wide.csv", wide, sizeof wide);
+    expect_failure("wide.csv", MEMFIT_UNSUPPORTED, "more than 65536 columns");
 }
 
 static size_t put(unsigned char *p, uint64_t value, size_t bytes)
