@@ -4,6 +4,8 @@
  * Sums over many rows are taken in float within a block of 128 rows and added up in double across blocks, so that the
  * error does not grow with the batch. Batch statistics use one pass over the data with every value shifted by the first
  * row's, which keeps E[x^2] - E[x]^2 from cancelling when the mean is large.
+ *
+ * A maximum or minimum over a NaN is NaN, as in TensorFlow and the reference operations.
  */
 #include "ops/kernels_isa.h"
 
@@ -15,16 +17,21 @@ static float reduce_run(mf_reduce f, const float *x, int64_t r)
 {
     if (f == MF_REDUCE_MAX || f == MF_REDUCE_MIN) {
         float m = x[0];
+        int nan = 0;
         if (f == MF_REDUCE_MAX) {
-#pragma omp simd reduction(max : m)
-            for (int64_t i = 0; i < r; i++)
+#pragma omp simd reduction(max : m) reduction(| : nan)
+            for (int64_t i = 0; i < r; i++) {
                 m = x[i] > m ? x[i] : m;
+                nan |= x[i] != x[i];
+            }
         } else {
-#pragma omp simd reduction(min : m)
-            for (int64_t i = 0; i < r; i++)
+#pragma omp simd reduction(min : m) reduction(| : nan)
+            for (int64_t i = 0; i < r; i++) {
                 m = x[i] < m ? x[i] : m;
+                nan |= x[i] != x[i];
+            }
         }
-        return m;
+        return nan ? NAN : m;
     }
     double total = 0;
     for (int64_t at = 0; at < r; at += 4096) {
@@ -52,11 +59,11 @@ static void reduce_columns(mf_reduce f, const float *x, float *y, int64_t r, int
                 if (f == MF_REDUCE_MAX) {
 #pragma omp simd
                     for (int64_t j = 0; j < n; j++)
-                        part[j] = row[j] > part[j] ? row[j] : part[j];
+                        part[j] = row[j] > part[j] || row[j] != row[j] ? row[j] : part[j];
                 } else {
 #pragma omp simd
                     for (int64_t j = 0; j < n; j++)
-                        part[j] = row[j] < part[j] ? row[j] : part[j];
+                        part[j] = row[j] < part[j] || row[j] != row[j] ? row[j] : part[j];
                 }
             }
             memcpy(y + b, part, (size_t)n * 4);
@@ -86,8 +93,8 @@ static void reduce_columns(mf_reduce f, const float *x, float *y, int64_t r, int
 static void combine(mf_reduce f, float *y, const float *part, int64_t n)
 {
     for (int64_t j = 0; j < n; j++)
-        y[j] = f == MF_REDUCE_MAX   ? (part[j] > y[j] ? part[j] : y[j])
-               : f == MF_REDUCE_MIN ? (part[j] < y[j] ? part[j] : y[j])
+        y[j] = f == MF_REDUCE_MAX   ? (part[j] > y[j] || part[j] != part[j] ? part[j] : y[j])
+               : f == MF_REDUCE_MIN ? (part[j] < y[j] || part[j] != part[j] ? part[j] : y[j])
                                     : y[j] + part[j];
 }
 

@@ -385,10 +385,10 @@ static void binary_row(mf_binary f, const float *a, int64_t sa, const float *b, 
         PAIR(p / q);
         break;
     case MF_MAX:
-        PAIR(p > q ? p : q);
+        PAIR(p > q || p != p ? p : q); /* NaN passes, from either side */
         break;
     case MF_MIN:
-        PAIR(p < q ? p : q);
+        PAIR(p < q || p != p ? p : q);
         break;
     case MF_SQUARED_DIFFERENCE:
         PAIR((p - q) * (p - q));

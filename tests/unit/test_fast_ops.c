@@ -500,6 +500,35 @@ static void losses_and_updates(void **state)
 }
 
 /* Penalties of weights, with and without a gradient; indices that come as floats. */
+/* Extremes over a NaN are NaN wherever it stands: along a row, down columns, shared out over threads, of a pair. */
+static void extremes_of_nan(void **state)
+{
+    (void)state;
+    enum { ROWS = 300, COLUMNS = 70 };
+    static float x[ROWS * COLUMNS], y[ROWS], workspace[4 * COLUMNS];
+    const mf_kernel_table *k = mf_kernels();
+    for (int at = 0; at < ROWS * COLUMNS; at += 41) {
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+            x[i] = (float)(i % 13) - 6;
+        x[at] = NAN;
+        for (mf_reduce f = MF_REDUCE_MAX; f <= MF_REDUCE_MIN; f++) {
+            k->reduce(f, x, y, ROWS, COLUMNS, 1, false, NULL, 2);
+            for (int i = 0; i < ROWS; i++)
+                assert_int_equal(isnan(y[i]) != 0, i == at / COLUMNS);
+            k->reduce(f, x, y, 1, ROWS, COLUMNS, false, workspace, 4);
+            for (int i = 0; i < COLUMNS; i++)
+                assert_int_equal(isnan(y[i]) != 0, i == at % COLUMNS);
+        }
+    }
+    float a[3] = {NAN, 1, 2}, b[3] = {1, NAN, 3}, c[3];
+    mf_k_walk w = {.rank = 1, .size = {3}, .step = {{1}, {1}, {1}}};
+    for (int f = 0; f < 2; f++) {
+        k->binary(f ? MF_MAX : MF_MIN, &w, a, b, c, 1);
+        assert_true(isnan(c[0]) && isnan(c[1]));
+        assert_true(c[2] == (f ? 3.0f : 2.0f));
+    }
+}
+
 static void penalties_and_indices(void **state)
 {
     (void)state;
@@ -520,11 +549,17 @@ static void penalties_and_indices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions),          cmocka_unit_test(products_and_functions),
-        cmocka_unit_test(windows_and_norms),     cmocka_unit_test(moving_data),
-        cmocka_unit_test(losses_and_updates),    cmocka_unit_test(recurrent),
-        cmocka_unit_test(gated_and_simple),      cmocka_unit_test(recurrent_by_gate),
-        cmocka_unit_test(penalties_and_indices), cmocka_unit_test(three_columns_bit_for_bit),
+        cmocka_unit_test(convolutions),
+        cmocka_unit_test(products_and_functions),
+        cmocka_unit_test(windows_and_norms),
+        cmocka_unit_test(moving_data),
+        cmocka_unit_test(losses_and_updates),
+        cmocka_unit_test(recurrent),
+        cmocka_unit_test(gated_and_simple),
+        cmocka_unit_test(recurrent_by_gate),
+        cmocka_unit_test(extremes_of_nan),
+        cmocka_unit_test(penalties_and_indices),
+        cmocka_unit_test(three_columns_bit_for_bit),
     };
     mf_backend *fast = NULL;
     if (mf_onednn_create(NULL, 1, &fast, NULL) == MEMFIT_UNSUPPORTED) {
