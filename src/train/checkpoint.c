@@ -2,8 +2,9 @@
  * checkpoint.c: see checkpoint.h.
  *
  * The extra member "memfit.state" is little-endian: magic, version, number of words, the state struct's fields as
- * 64-bit words, then the metrics' states one after the other, whole (that of an AUC is 800 numbers). Accumulated
- * gradients are not kept: a checkpoint is written between steps, where they are dead.
+ * 64-bit words, then the metrics' states one after the other, whole (that of an AUC is 800 numbers). A checkpoint is
+ * written between steps, where gradients are dead; those of Keras's own accumulation are variables of the optimizer and
+ * kept as such.
  *
  * Version 2 had 16 words: not the rate the run began with, whose place took the reduced one of the optimizer's
  * variables (reduced once more by the factor, when resumed), nor what options had said of rate, batch and precision.

@@ -343,11 +343,8 @@ void *mf_executor_tensor(const mf_executor *x, uint32_t phase, uint32_t tensor)
     }
     /* A view that takes no step: its source, at the same bytes. */
     uint32_t producer = p->graph->tensors[tensor].producer;
-    if (producer != MF_NONE && p->graph->ops[producer].kind == MF_OP_VIEW) {
-        unsigned char *from = mf_executor_tensor(x, phase, p->graph->ops[producer].in[0]);
-        return from;
-    }
-    return NULL;
+    bool is_view = producer != MF_NONE && p->graph->ops[producer].kind == MF_OP_VIEW;
+    return is_view ? mf_executor_tensor(x, phase, p->graph->ops[producer].in[0]) : NULL;
 }
 
 uint32_t mf_executor_reference_ops(const mf_executor *x)

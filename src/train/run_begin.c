@@ -109,6 +109,11 @@ static void say_once(mf_trainer *t)
         mf_log_write(&t->log, MF_LOG_NOTE, "the file names no loss: %s is assumed", g->loss_name);
     if (g->ignored_metrics)
         mf_log_write(&t->log, MF_LOG_NOTE, "not computed: the metrics %s", g->ignored_metrics);
+    uint32_t metrics = 0;
+    for (uint32_t v = 0; v < g->variable_count; v++)
+        metrics += g->variables[v].role == MF_VAR_METRIC;
+    if (metrics > t->metric_count)
+        mf_log_write(&t->log, MF_LOG_NOTE, "%u of the model's %u metrics are shown", t->metric_count, metrics);
     if (t->plan->pieces > 1)
         mf_log_write(&t->log, MF_LOG_NOTE, "each batch of %lld runs in %lld pieces (%s)", (long long)t->plan->batch,
                      (long long)t->plan->pieces, mf_numerics_name(t->plan->numerics));

@@ -3,8 +3,10 @@
  * gradient of the recurrent weights is a single product over all steps. The library's own recurrent primitive is not
  * used: it keeps five to six times the gates, and as much again in scratch.
  *
- *   forward workspace   [ h | c | zu | masks | part | product's own ]      states of the running step, h u (c: LSTM
- * only) gradient workspace  [ dh | dc | d | h before, all steps | d, all steps (GRU) | masks | part | products' own ]
+ *   forward workspace   [ h | c | zu | masks | part | product's own ]
+ *   gradient workspace  [ dh | dc | d | h before, all steps | d, all steps (GRU) | masks | part | products' own ]
+ *
+ * h and c are the states of the running step (c of an LSTM only), zu is h times the recurrent matrix.
  *
  * Going back the product adds to dh, where the pointwise kernel left what does not pass through it: a masked sample's
  * gradient, the GRU's share of the state kept.

@@ -502,7 +502,7 @@ static dnnl_status_t make_turned(builder *b, const mf_dnn_conv *c, dnnl_primitiv
     if (pd)
         dnnl_primitive_desc_destroy(pd);
     drop_layouts(&l);
-    return s == dnnl_unimplemented ? dnnl_success : s;
+    return s == dnnl_unimplemented && !*served ? dnnl_success : s;
 }
 
 static dnnl_status_t make_conv(builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_attr_t attr)
