@@ -85,8 +85,8 @@ typedef struct memfit_train_options {
      * NULL: allocations_in_steps is not measured (-1). */
     uint64_t (*allocation_count)(void);
     const memfit_host *host; /* NULL: libc */
-    /* The limit while running: called between steps; a lower value than before makes the training continue with a plan
-     * that fits it. NULL: memory_bytes for ever. */
+    /* The limit while running: called between steps, and between batches of validation; a lower value than before makes
+     * the training continue with a plan that fits it. NULL: memory_bytes for ever. */
     uint64_t (*limit)(void *ctx);
     bool verbose;     /* note() also gets details: which operations run on the slow reference kernels */
     int64_t prefetch; /* batches read ahead from large files while a step runs; 1, 0: none. Costs no memory of the
@@ -94,9 +94,9 @@ typedef struct memfit_train_options {
     const char *const *dim_names; /* open dimensions of the inputs, by name (as plan's --dim); may be NULL */
     const int64_t *dim_values;
     size_t dim_count;
-    /* Asked after every step; true: the training writes its checkpoint, if it has one, and ends with
-     * MEMFIT_INTERRUPTED. memfit_evaluate and memfit_predict ask before every batch, and end likewise. Nothing goes to
-     * `out`. NULL: never. */
+    /* Asked after every step, and before every batch of validation; true: the training writes its checkpoint, if it has
+     * one, and ends with MEMFIT_INTERRUPTED. memfit_evaluate and memfit_predict ask before every batch, and end
+     * likewise. Nothing goes to `out`. NULL: never. */
     bool (*stop)(void *ctx);
     unsigned loss_chunks; /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
     /* Told when steps begin to run and when they pause, for another plan or at the end: what is allocated while they

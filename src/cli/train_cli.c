@@ -353,15 +353,29 @@ static void put_bar(text *t, const memfit_train_event *e)
         put(t, "%s", i < done ? "\u2501" : i == done ? "\u2578" : "\u2500");
 }
 
+/* What would wrap is cut: the next line is drawn over this one. */
+static void cut_line(char *line, unsigned columns)
+{
+    unsigned shown = 0;
+    for (char *p = line + 1; *p; p++) /* behind the \r; the bytes of a character that follow its first take no place */
+        if (((unsigned char)*p & 0xc0) != 0x80 && shown++ == columns - 1) {
+            *p = 0;
+            return;
+        }
+}
+
 void train_cli_progress(void *ctx, const memfit_train_event *e)
 {
     train_cli *cli = ctx;
     FILE *f = cli_message_stream(&cli->common);
     unsigned columns = mf_os_terminal_columns(f);
-    double per_step = e->step ? e->seconds / (double)e->step : 0;
-    if (e->step == 1 && !e->epoch_end && e->epochs > 0)
+    if (cli->epoch_shown != e->epoch + 1) { /* a resumed run begins within an epoch, or at its end */
+        cli->epoch_shown = e->epoch + 1;
+        cli->steps_before = e->epoch_end ? e->step : e->step - 1;
         fprintf(f, "Epoch %lld/%lld\n", (long long)e->epoch + 1, (long long)e->epochs);
-    if (!e->epoch_end && (!columns || (e->seconds - cli->last_draw < 0.05 && e->step > 1)))
+    }
+    double per_step = e->step > cli->steps_before ? e->seconds / (double)(e->step - cli->steps_before) : 0;
+    if (!e->epoch_end && (!columns || (e->seconds - cli->last_draw < 0.05 && e->step > cli->steps_before + 1)))
         return;
     cli->last_draw = e->epoch_end ? 0 : e->seconds;
     text t = {cli->line, sizeof cli->line};
@@ -374,8 +388,13 @@ void train_cli_progress(void *ctx, const memfit_train_event *e)
     if (e->validated)
         put_values(&t, e, true);
     put_memory(&t, e);
-    put(&t, e->epoch_end ? "\n" : "\033[K");
+    if (e->epoch_end)
+        put(&t, "\n");
+    else
+        cut_line(cli->line, columns);
     fputs(cli->line, f);
+    if (columns && !e->epoch_end)
+        fputs("\033[K", f);
     fflush(f);
 }
 

@@ -16,11 +16,12 @@ typedef struct train_cli {
     char dim_texts[CLI_MOST_LIST][64];
     const char *dim_names[CLI_MOST_LIST];
     int64_t dim_values[CLI_MOST_LIST];
-    bool predicts;  /* there is no loss to show */
-    char line[512]; /* progress */
+    bool predicts;   /* there is no loss to show */
+    char line[4096]; /* progress */
     double last_draw;
-    uint64_t limit, limit_read_us; /* in force; when it was last looked at */
-    unsigned slips;                /* readings of --memory-file in a row that were no size */
+    int64_t epoch_shown, steps_before; /* its number from 1; its steps that an interrupted run did */
+    uint64_t limit, limit_read_us;     /* in force; when it was last looked at */
+    unsigned slips;                    /* readings of --memory-file in a row that were no size */
 } train_cli;
 
 /* Starts the program anew with a short spin of OpenMP's waiting threads, unless the environment says how they wait.

@@ -87,6 +87,31 @@ static uint64_t metrics_bytes(const mf_trainer *t)
     return sum;
 }
 
+static void copy_metrics(const mf_trainer *t, unsigned char *out)
+{
+    for (uint32_t i = 0; i < t->metric_count; i++) {
+        uint64_t bytes;
+        const void *state = metric_state(t, i, &bytes);
+        if (state)
+            memcpy(out, state, bytes);
+        out += bytes;
+    }
+}
+
+memfit_status mf_checkpoint_metrics_place(mf_trainer *t, memfit_error *err)
+{
+    if (t->kept_metrics)
+        return MEMFIT_OK; /* of an earlier plan: metrics are the model's */
+    t->kept_bytes = metrics_bytes(t);
+    t->kept_metrics = mf_host_zalloc(t->host, t->kept_bytes + 1);
+    return t->kept_metrics ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
+}
+
+void mf_checkpoint_keep_metrics(mf_trainer *t)
+{
+    copy_metrics(t, t->kept_metrics);
+}
+
 static void pack_state(mf_checkpoint *c)
 {
     const struct mf_train_state *s = &c->trainer->state;
@@ -118,14 +143,10 @@ static void pack_state(mf_checkpoint *c)
                                          precision_number(precision)};
     memcpy(b->word, words, sizeof words);
     b->metric_bytes = c->state_bytes - sizeof *b;
-    unsigned char *out = (unsigned char *)(b + 1);
-    for (uint32_t i = 0; i < c->trainer->metric_count; i++) {
-        uint64_t bytes;
-        const void *state = metric_state(c->trainer, i, &bytes);
-        if (state)
-            memcpy(out, state, bytes);
-        out += bytes;
-    }
+    if (t->validating)
+        memcpy(b + 1, t->kept_metrics, b->metric_bytes);
+    else
+        copy_metrics(t, (unsigned char *)(b + 1));
 }
 
 /* Of either version: words an older one did not have are 0. *metrics: where the metrics' bytes begin. */

@@ -18,6 +18,10 @@ memfit_status mf_checkpoint_write(mf_checkpoint *checkpoint, const char *path, b
 /* Reads the extra member of the model the trainer has loaded; NOT_FOUND when it is no checkpoint. After the variables
  * have got their first values. */
 memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err);
+/* Before a validation, which uses the metrics too: their states are kept for a checkpoint written meanwhile. The first
+ * makes the place for it (with the executor there, before the fixed cost is measured). */
+memfit_status mf_checkpoint_metrics_place(mf_trainer *t, memfit_error *err);
+void mf_checkpoint_keep_metrics(mf_trainer *t);
 /* How the run that wrote this model's checkpoint was set up; all zero when it is none. */
 mf_resumed mf_checkpoint_settings(mf_model *model);
 

@@ -176,11 +176,48 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* The caller wants to stop: what is done is kept where a checkpoint is. */
+static memfit_status interrupted(mf_run *r, memfit_error *err)
+{
+    const memfit_train_options *o = r->trainer.options;
+    unsigned long long steps = r->trainer.state.steps;
+    if (!o->checkpoint || !write_checkpoint(r))
+        return mf_fail(err, MEMFIT_INTERRUPTED,
+                       "stopped after %llu steps, nothing kept\n--checkpoint FILE keeps what is done", steps);
+    return mf_fail(err, MEMFIT_INTERRUPTED, "stopped after %llu steps\n--resume %s goes on from here", steps,
+                   o->checkpoint);
+}
+
+/* What the caller wants now: that it ends, another limit. Asked between steps and between batches of validation. */
+static memfit_status obey(mf_run *r, memfit_error *err)
+{
+    mf_trainer *t = &r->trainer;
+    const memfit_train_options *o = t->options;
+    if (o->stop && o->stop(o->ctx))
+        return interrupted(r, err);
+    uint64_t limit = o->limit ? o->limit(o->ctx) : 0;
+    if (limit && limit < t->limit_bytes && t->fixed_bytes + t->plan->arena_bytes > limit) {
+        uint64_t before = o->allocation_count ? o->allocation_count() : 0;
+        mf_run_in_steps(r, false);
+        memfit_status status = mf_run_replan(r, limit, err);
+        mf_run_in_steps(r, true);
+        if (o->allocation_count) /* planning anew is no step */
+            r->allocations_between += o->allocation_count() - before;
+        return status;
+    }
+    if (limit && limit < t->limit_bytes)
+        t->limit_bytes = limit; /* the plan holds it as it is */
+    return MEMFIT_OK;
+}
+
 static memfit_status validate(mf_run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
     if (t->validation_samples == 0)
         return MEMFIT_OK;
+    if (t->kept_metrics)
+        mf_checkpoint_keep_metrics(t);
+    t->validating = true;
     mf_trainer_clear_metrics(t);
     mf_run_trace_mark(r->trace, MF_RUN_VALIDATION);
     int64_t batch = t->validation_batch;
@@ -188,11 +225,14 @@ static memfit_status validate(mf_run *r, memfit_error *err)
     for (int64_t at = 0; at < t->validation_samples; at += batch) {
         int64_t count = t->validation_samples - at < batch ? t->validation_samples - at : batch;
         double loss;
-        memfit_status status = mf_trainer_batch(t, true, at, count, &loss, err);
+        memfit_status status = obey(r, err);
+        if (status == MEMFIT_OK)
+            status = mf_trainer_batch(t, true, at, count, &loss, err);
         if (status != MEMFIT_OK)
             return status;
         sum += loss * (double)count;
     }
+    t->validating = false;
     r->has_validation = true;
     r->val_loss = sum / (double)t->validation_samples;
     mf_run_gather(r, r->val_values);
@@ -249,39 +289,12 @@ static memfit_status finish_epoch(mf_run *r, memfit_error *err)
     return MEMFIT_OK;
 }
 
-/* The caller wants to stop: what is done is kept where a checkpoint is. */
-static memfit_status interrupted(mf_run *r, memfit_error *err)
-{
-    const memfit_train_options *o = r->trainer.options;
-    unsigned long long steps = r->trainer.state.steps;
-    if (!o->checkpoint || !write_checkpoint(r))
-        return mf_fail(err, MEMFIT_INTERRUPTED,
-                       "stopped after %llu steps, nothing kept\n--checkpoint FILE keeps what is done", steps);
-    return mf_fail(err, MEMFIT_INTERRUPTED, "stopped after %llu steps\n--resume %s goes on from here", steps,
-                   o->checkpoint);
-}
-
 static memfit_status between_steps(mf_run *r, memfit_error *err)
 {
-    mf_trainer *t = &r->trainer;
-    const memfit_train_options *o = t->options;
-    if (o->checkpoint && o->save_freq > 0 && t->state.steps % (uint64_t)o->save_freq == 0)
+    const memfit_train_options *o = r->trainer.options;
+    if (o->checkpoint && o->save_freq > 0 && r->trainer.state.steps % (uint64_t)o->save_freq == 0)
         write_checkpoint(r);
-    if (o->stop && o->stop(o->ctx))
-        return interrupted(r, err);
-    uint64_t limit = o->limit ? o->limit(o->ctx) : 0;
-    if (limit && limit < t->limit_bytes && t->fixed_bytes + t->plan->arena_bytes > limit) {
-        uint64_t before = o->allocation_count ? o->allocation_count() : 0;
-        mf_run_in_steps(r, false);
-        memfit_status status = mf_run_replan(r, limit, err);
-        mf_run_in_steps(r, true);
-        if (o->allocation_count) /* planning anew is no step */
-            r->allocations_between += o->allocation_count() - before;
-        return status;
-    }
-    if (limit && limit < t->limit_bytes)
-        t->limit_bytes = limit; /* the plan holds it as it is */
-    return MEMFIT_OK;
+    return obey(r, err);
 }
 
 static memfit_status all_epochs(mf_run *r, memfit_error *err)

@@ -30,6 +30,8 @@ memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err)
     r->checkpoint = NULL;
     if (t->mode == MF_MODE_TRAIN && (t->options->out || t->options->checkpoint)) {
         memfit_status status = mf_checkpoint_create(t, &r->checkpoint, err);
+        if (status == MEMFIT_OK)
+            status = mf_checkpoint_metrics_place(t, err);
         if (status != MEMFIT_OK)
             return status;
     }
@@ -171,6 +173,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
                            options->resume);
         if (status != MEMFIT_OK)
             return status;
+        mf_run_gather(r, r->values); /* it may be the end of an epoch that is resumed: no step would */
     }
     if (t->feeder)
         t->feeder->check = true;

@@ -149,6 +149,7 @@ void mf_trainer_close(mf_trainer *t)
     mf_feeder_destroy(t->validation_feeder);
     mf_source_close(t->source);
     mf_source_close(t->validation_source);
+    mf_host_free(t->host, t->kept_metrics, t->kept_bytes + 1);
     mf_host_free(t->host, t->class_weights, (size_t)t->class_count * sizeof(double));
     if (t->backend)
         t->backend->table->destroy(t->backend);
@@ -581,8 +582,15 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     need = need > limit ? need : limit + WARM_UP_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
-    snprintf(where, sizeof where, "%s", tail ? tail : "");
-    status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "batch %lld does not fit: the smallest plan found needs %s, %s %s%s",
+    uint64_t alone = measure_fixed(t);
+    if (alone > limit)
+        snprintf(where, sizeof where, "; the process alone, before any tensor, has %s",
+                 memfit_size_format(alone, text, sizeof text));
+    else
+        snprintf(where, sizeof where, "%s", tail ? tail : "");
+    status = mf_fail(err, MEMFIT_DOES_NOT_FIT,
+                     "batch %lld does not fit: the smallest plan found needs %s, %s %s%s\n"
+                     "memfit plan shows what holds it, and what would fit",
                      (long long)t->batch, mf_format_need(need, took, sizeof took),
                      limit < asked ? "the machine can give no more than" : "the limit is",
                      memfit_size_format(limit, text, sizeof text), where);

@@ -61,6 +61,10 @@ typedef struct mf_trainer {
     uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
     mf_metric_view metrics[MEMFIT_MOST_METRICS];
     uint32_t metric_count;
+    /* While validating the metrics' states are validation's: these are training's, for a checkpoint. */
+    unsigned char *kept_metrics;
+    uint64_t kept_bytes;
+    bool validating;
     uint32_t flag_variable; /* float16: set when a gradient was not finite; MF_NONE */
     mf_schedule schedule;
     bool rate_given, rate_stored; /* by an option, now or before; taken from the optimizer's variables */

@@ -59,5 +59,25 @@ run train "$f/cnn.keras" --data "$t/good.npz" --batch-size 16 --checkpoint "$t/c
 run train "$f/cnn.keras" --data "$t/good.npz" --epochs 2 --resume "$t/ck.keras"
 grep -q "batches of 16" "$t/err" || fail "resumed with another batch: nothing is said ($(cat "$t/err"))"
 
+# A checkpoint at the very end of an epoch: what the epoch logs then is the epoch's.
+run train "$f/cnn.keras" --data "$t/good.npz" --save-freq 2 --checkpoint "$t/ck.keras" --log-csv "$t/first.csv"
+run train "$f/cnn.keras" --data "$t/good.npz" --resume "$t/ck.keras" --log-csv "$t/again.csv"
+cmp -s "$t/first.csv" "$t/again.csv" || fail "the log of an epoch resumed at its end: $(cat "$t/again.csv")"
+grep -q "Epoch 1/1" "$t/err" || fail "a resumed epoch has no head line: $(cat "$t/err")"
+
+# Stopped while validating: at once, and whoever resumes validates anew.
+"$MEMFIT" train "$f/mlp.keras" --data "$f/digits.npz" --validation-data synthetic:1000000000 --checkpoint "$t/ck.keras" --save-freq 1000 \
+    --log-csv "$t/cut.csv" 2>"$t/err" >/dev/null &
+pid=$!
+for _ in $(seq 500); do grep -q "Epoch 1/1" "$t/err" && break; sleep 0.02; done
+sleep 0.3
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || fail "stopped while validating: exit status $? ($(cat "$t/err"))"
+[ ! -s "$t/cut.csv" ] || fail "stopped while validating: an epoch was logged"
+run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz" --resume "$t/ck.keras" --log-csv "$t/again.csv" --out "$t/parts.keras"
+run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz" --log-csv "$t/first.csv" --out "$t/whole.keras"
+cmp -s "$t/whole.keras" "$t/parts.keras" || fail "stopped while validating: other weights"
+
 [ $failures = 0 ] && echo "train, uses: all good"
 exit $failures

@@ -272,6 +272,79 @@ static __attribute__((unused)) void the_change_survives_lack_of_memory(void **st
     assert_true(saved > 0);
 }
 
+/* ---- while validating --------------------------------------------------------------------------------------- */
+
+/* Three steps an epoch, then four batches of validation: the fifth question is asked between these. */
+static memfit_train_options with_validation(changing *c)
+{
+    memfit_train_options o = options_for(true, c);
+    o.validation_split = 0.25;
+    o.validation_batch = 16;
+    return o;
+}
+
+static memfit_train_result undisturbed_validation(const char *out)
+{
+    memfit_train_options o = with_validation(NULL);
+    memfit_train_result r;
+    memfit_error err = {0};
+    o.out = out;
+    assert_ok(memfit_train(&o, &r, &err), err);
+    assert_true(r.has_validation);
+    return r;
+}
+
+static __attribute__((unused)) void validation_goes_on_in_another_plan(void **state)
+{
+    (void)state;
+    memfit_train_result whole = undisturbed_validation(test_path("whole3.keras"));
+    changing c = {.at = 5, .to = whole.fixed_bytes + whole.arena_bytes * 8 / 10};
+    memfit_train_options o = with_validation(&c);
+    memfit_train_result r;
+    memfit_error err = {0};
+    o.out = test_path("changed3.keras");
+    o.epochs = 1; /* no step follows that could change the plan */
+    assert_ok(memfit_train(&o, &r, &err), err);
+    assert_int_equal(r.replans, 1);
+    o = with_validation(NULL);
+    o.out = test_path("whole3.keras");
+    o.epochs = 1;
+    assert_ok(memfit_train(&o, &whole, &err), err);
+    assert_true(r.loss == whole.loss && r.val_loss == whole.val_loss);
+    assert_true(r.metrics[0] == whole.metrics[0] && r.val_metrics[0] == whole.val_metrics[0]);
+    assert_true(same_file(test_path("whole3.keras"), test_path("changed3.keras")));
+}
+
+static void a_validation_cut_short_is_done_anew(void **state)
+{
+    (void)state;
+    memfit_train_result whole = undisturbed_validation(test_path("whole4.keras"));
+    changing c = {.at = 5, .to = whole.fixed_bytes + whole.arena_bytes / 20};
+    memfit_train_options o = with_validation(&c);
+    memfit_train_result r;
+    memfit_error err = {0};
+    o.checkpoint = test_path("cut.keras");
+    assert_int_equal(memfit_train(&o, &r, &err), MEMFIT_DOES_NOT_FIT);
+    assert_non_null(strstr(err.message, "after step 3"));
+
+    o = with_validation(NULL);
+    o.resume = test_path("cut.keras");
+    o.epochs = 1; /* nothing but the validation is left: training's own figures come from the checkpoint */
+    assert_ok(memfit_train(&o, &r, &err), err);
+    o.resume = NULL;
+    memfit_train_result first;
+    assert_ok(memfit_train(&o, &first, &err), err);
+    assert_true(r.loss == first.loss && r.val_loss == first.val_loss);
+    assert_true(r.metrics[0] == first.metrics[0] && r.val_metrics[0] == first.val_metrics[0]);
+
+    o = with_validation(NULL);
+    o.resume = test_path("cut.keras");
+    o.out = test_path("resumed4.keras");
+    assert_ok(memfit_train(&o, &r, &err), err);
+    assert_true(r.val_loss == whole.val_loss);
+    assert_true(same_file(test_path("whole4.keras"), test_path("resumed4.keras")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,9 +355,11 @@ int main(void)
         cmocka_unit_test(a_limit_above_the_plan_changes_nothing),
         cmocka_unit_test(no_room_for_the_variables_ends_with_a_checkpoint),
         cmocka_unit_test(the_change_survives_lack_of_memory),
+        cmocka_unit_test(validation_goes_on_in_another_plan),
 #endif
         cmocka_unit_test(no_plan_ends_with_a_checkpoint),
         cmocka_unit_test(no_plan_and_no_checkpoint_says_so),
+        cmocka_unit_test(a_validation_cut_short_is_done_anew),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
 }
