@@ -219,8 +219,9 @@ static memfit_status describe_optimizer(saving *s)
 static memfit_status collect_patches(saving *s, bool *fits)
 {
     const mf_save_options *o = s->options;
-    if (!(s->patches = MF_NEW_ARRAY(s->arena, mf_patch,
-                                    (size_t)o->weight_count + 2 * (size_t)o->optimizer_count + MF_KERAS_OUTER_ARRAYS)))
+    if (!(s->patches =
+              MF_NEW_ARRAY(s->arena, mf_patch,
+                           (size_t)o->weight_count + 2 * (size_t)o->optimizer_count + MF_KERAS_OUTER_ARRAYS + 1)))
         return no_memory(s);
     *fits = s->model->hdf5 && mf_h5_can_extend(s->model->hdf5);
     for (uint32_t i = 0; i < o->weight_count; i++) {
@@ -517,6 +518,40 @@ static memfit_status lay_out_zip(saving *s)
     return frame(s);
 }
 
+/* Where an HDF5 file has its extra member: an array of bytes at its root. */
+static memfit_status find_extra_array(const mf_model *m, mf_arena *arena, const char *name, mf_hdf5_dataset *found,
+                                      memfit_error *err)
+{
+    uint64_t at;
+    memfit_status st = mf_hdf5_find(m->hdf5, arena, m->hdf5->root, name, &at, err);
+    if (!st)
+        st = mf_hdf5_dataset_open(m->hdf5, at, found, err);
+    if (!st && (found->storage != MF_HDF5_IN_PLACE || found->element_bytes != 1))
+        st = mf_fail(err, MEMFIT_NOT_FOUND, "the file has no member %.80s", name);
+    return st;
+}
+
+/* Replaced where it lies when it is as long; zeros where none is wanted: an extended file keeps its old bytes. */
+static memfit_status add_extra_array(saving *s)
+{
+    const mf_save_options *o = s->options;
+    mf_hdf5_dataset old;
+    if (!o->extra_name)
+        return MEMFIT_OK;
+    bool there = find_extra_array(s->model, s->arena, o->extra_name, &old, NULL) == MEMFIT_OK && old.bytes;
+    const void *data = o->extra;
+    if (!data && !there)
+        return MEMFIT_OK;
+    if (!data && !(data = MF_NEW_ARRAY(s->arena, unsigned char, old.bytes)))
+        return no_memory(s);
+    if (there && (!o->extra || old.bytes == o->extra_bytes)) {
+        s->patches[s->patch_count++] = (mf_patch){(uint64_t)(old.data - s->model->hdf5->data), data, old.bytes};
+        return MEMFIT_OK;
+    }
+    mf_shape shape = {.rank = 1, .dim = {(int64_t)o->extra_bytes}};
+    return mf_h5_array(&s->writer, s->writer.root, o->extra_name, MF_U8, &shape, data) ? MEMFIT_OK : no_memory(s);
+}
+
 static memfit_status lay_out_hdf5(saving *s)
 {
     bool fits = false;
@@ -527,9 +562,8 @@ static memfit_status lay_out_hdf5(saving *s)
         return mf_fail(s->err, MEMFIT_UNSUPPORTED,
                        "this .h5 file cannot be extended: its arrays are packed, or it is in the "
                        "newest HDF5 form\nload it in Keras and save it as .keras first");
-    if (s->options->extra_name && s->options->extra)
-        return mf_fail(s->err, MEMFIT_UNSUPPORTED,
-                       "checkpoints of a model that came as .h5\nsave the model as .keras first");
+    if ((st = add_extra_array(s)))
+        return st;
     if (s->options->compile && (st = describe_training(s)))
         return st;
     return extend_weights(s);
@@ -661,12 +695,31 @@ memfit_status mf_model_save(const memfit_host *host, const mf_model *model, cons
     return st;
 }
 
+static memfit_status extra_array(mf_model *model, const char *name, const void **data, uint64_t *bytes,
+                                 memfit_error *err)
+{
+    mf_hdf5_dataset found;
+    memfit_status st = find_extra_array(model, &model->arena, name, &found, err);
+    uint64_t zeros = 0;
+    while (!st && zeros < found.bytes && found.data[zeros] == 0)
+        zeros++;
+    if (!st && zeros == found.bytes)
+        st = mf_fail(err, MEMFIT_NOT_FOUND, "the file has no member %.80s", name);
+    if (!st) {
+        *data = found.data;
+        *bytes = found.bytes;
+    }
+    return st;
+}
+
 memfit_status mf_model_extra(mf_model *model, const char *name, const void **data, uint64_t *bytes, memfit_error *err)
 {
     mf_zip zip;
     const mf_zip_member *m = NULL;
     const unsigned char *p;
     memfit_status st = MEMFIT_OK;
+    if (model->container == MF_CONTAINER_HDF5)
+        return extra_array(model, name, data, bytes, err);
     if (model->container == MF_CONTAINER_KERAS_ZIP &&
         !(st = mf_zip_open(&zip, &model->arena, model->mapping.data, model->mapping.bytes, err)))
         m = mf_zip_find(&zip, name);

@@ -31,7 +31,7 @@ typedef struct mf_save_options {
     const float *loss_scale;    /* mixed_float16: of the loss-scaling optimizer, and steps since it last changed; */
     const int64_t *scale_steps; /* NULL: as stored, else as it starts */
     const mf_json *compile;     /* replaces the compile settings; NULL: as they are */
-    const char *extra_name;     /* one more member of a .keras (a checkpoint's own state); NULL: none */
+    const char *extra_name;     /* one more member of a .keras, array of an .h5 (a checkpoint's state); NULL: none */
     const void *extra;          /* NULL: a member of that name is left out */
     uint64_t extra_bytes;
 } mf_save_options;

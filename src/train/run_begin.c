@@ -138,11 +138,45 @@ void mf_run_name_metrics(mf_run *r)
         r->names[i] = r->trainer.metrics[i].name;
 }
 
+static bool ends_in(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+    return n >= m && strcmp(path + n - m, end) == 0;
+}
+
+/* A file goes back as it came, and Keras tells by the name what to expect: said before hours are spent. */
+static memfit_status check_out_name(const mf_trainer *t, memfit_error *err)
+{
+    const char *out = t->options->out;
+    bool hdf5 = t->model->container == MF_CONTAINER_HDF5;
+    if (!out || t->mode != MF_MODE_TRAIN)
+        return MEMFIT_OK;
+    if (!hdf5 && (ends_in(out, ".h5") || ends_in(out, ".hdf5")))
+        return mf_fail(err, MEMFIT_INVALID,
+                       "%.200s: this model is written in the .keras format, which Keras reads under no other name\n"
+                       "end the name in .keras",
+                       out);
+    if (!hdf5 || !ends_in(out, ".keras"))
+        return MEMFIT_OK;
+    if (!ends_in(t->options->model, ".keras"))
+        return mf_fail(err, MEMFIT_INVALID,
+                       "%.200s: the model came as .h5 and goes back so, and Keras does not read that under this name\n"
+                       "end the name in .h5, or load the model in Keras and save it as .keras first",
+                       out);
+    mf_log_write(&t->log, MF_LOG_NOTE,
+                 "the model came as HDF5, whatever its name, and goes back so: Keras 3 reads %s when it is renamed to "
+                 "end in .h5",
+                 out);
+    return MEMFIT_OK;
+}
+
 memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mode mode, memfit_error *err)
 {
     r->began_us = mf_os_now_us();
     mf_trainer *t = &r->trainer;
     memfit_status status = mf_trainer_open(t, options, mode, err);
+    if (status == MEMFIT_OK)
+        status = check_out_name(t, err);
     if (status == MEMFIT_OK && options->trace) {
         status = mf_run_trace_create(t->host, options->trace, &r->trace, err);
         t->step = mf_run_trace_step;

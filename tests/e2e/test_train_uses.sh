@@ -79,5 +79,17 @@ run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz
 run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz" --log-csv "$t/first.csv" --out "$t/whole.keras"
 cmp -s "$t/whole.keras" "$t/parts.keras" || fail "stopped while validating: other weights"
 
+# A model that came as .h5: checkpoints too, and names under which Keras finds what it expects.
+h="$MEMFIT_SOURCE/tests/fixtures/keras/dense_adam.h5"
+run train "$h" --data synthetic:96 --epochs 3 --out "$t/whole.h5"
+run train "$h" --data synthetic:96 --epochs 3 --steps 4 --save-freq 4 --checkpoint "$t/ck.h5"
+run train "$h" --data synthetic:96 --epochs 3 --resume "$t/ck.h5" --out "$t/parts.h5"
+for n in whole parts; do run predict "$t/$n.h5" --data synthetic:96 --out "$t/$n.npy"; done
+cmp -s "$t/whole.npy" "$t/parts.npy" || fail "resumed, .h5: not what the undisturbed run gives"
+for n in "$h:o.keras" "$f/mlp.keras:o.h5"; do
+    "$MEMFIT" train "${n%%:*}" --data synthetic:32 --out "$t/${n##*:}" 2>"$t/err" >/dev/null
+    [ $? = 2 ] && grep -q "end the name in" "$t/err" || fail "--out ${n##*:} for ${n%%:*}: $(cat "$t/err")"
+done
+
 [ $failures = 0 ] && echo "train, uses: all good"
 exit $failures

@@ -164,6 +164,44 @@ static void fresh_files_hold_the_same(void **state)
     }
 }
 
+/* A checkpoint of a model that came as HDF5: added, replaced, taken away again. */
+static void hdf5_files_hold_the_extra_too(void **state)
+{
+    (void)state;
+    memfit_error err;
+    const void *extra;
+    uint64_t bytes;
+    static const char *const texts[] = {"12345", "67890", "longer than before", NULL};
+    mf_model *m = load(fixture("dense_adam.h5"));
+    assert_int_equal(mf_model_extra(m, "state", &extra, &bytes, &err), MEMFIT_NOT_FOUND);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        static set s;
+        collect(&s, m, 7);
+        mf_save_options options = {.weights = s.weights,
+                                   .weight_count = s.weight_count,
+                                   .optimizer = s.optimizer,
+                                   .optimizer_count = s.optimizer_count,
+                                   .extra_name = "state",
+                                   .extra = texts[i],
+                                   .extra_bytes = texts[i] ? strlen(texts[i]) : 0};
+        const char *path = temporary("model");
+        assert_ok(mf_model_save(NULL, m, &options, path, &err), err);
+        mf_model *after = load(path);
+        compare(m, after, 7);
+        memfit_status st = mf_model_extra(after, "state", &extra, &bytes, &err);
+        assert_int_equal(st, texts[i] ? MEMFIT_OK : MEMFIT_NOT_FOUND);
+        if (texts[i]) {
+            assert_int_equal(bytes, strlen(texts[i]));
+            assert_memory_equal(extra, texts[i], bytes);
+        }
+        mf_model_destroy(m);
+        mf_arena_destroy(&s.arena);
+        m = after;
+        unlink(path);
+    }
+    mf_model_destroy(m);
+}
+
 /* An optimizer's state that was not there, with new compile settings; then a checkpoint of that again. */
 static void optimizer_state_is_added(void **state)
 {
@@ -329,9 +367,13 @@ static void every_lack_of_memory_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_array_goes_back),    cmocka_unit_test(fresh_files_hold_the_same),
-        cmocka_unit_test(optimizer_state_is_added), cmocka_unit_test(checkpoints_allocate_nothing),
-        cmocka_unit_test(wrong_requests_are_named), cmocka_unit_test(every_lack_of_memory_is_survived),
+        cmocka_unit_test(every_array_goes_back),
+        cmocka_unit_test(fresh_files_hold_the_same),
+        cmocka_unit_test(hdf5_files_hold_the_extra_too),
+        cmocka_unit_test(optimizer_state_is_added),
+        cmocka_unit_test(checkpoints_allocate_nothing),
+        cmocka_unit_test(wrong_requests_are_named),
+        cmocka_unit_test(every_lack_of_memory_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
