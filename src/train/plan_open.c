@@ -207,7 +207,7 @@ uint64_t mf_cpu_graph_bytes(const mf_graph *graph)
     for (uint32_t i = 0; i < graph->op_count; i++) {
         const mf_op *op = &graph->ops[i];
         bytes += STEP_BYTES;
-        for (size_t k = 0; k < sizeof compiled / sizeof *compiled; k++)
+        for (size_t k = 0; mf_dnn_compiles() && k < sizeof compiled / sizeof *compiled; k++)
             if (op->kind == compiled[k].kind && !seen_before(seen, SLOTS, graph, op))
                 bytes += compiled[k].bytes;
     }

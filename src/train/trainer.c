@@ -254,7 +254,8 @@ static memfit_status estimate_rest(mf_trainer *t, memfit_error *err)
     return MEMFIT_OK;
 }
 
-/* Counts the primitives a plan will make, for the first guess of the fixed cost. */
+/* Counts the primitives a plan will make, for the first guess of the fixed cost. (Guessing them without oneDNN made a
+ * small network plan for bytes that it never takes, and what that planning held was more than its limit.) */
 static uint64_t kernel_guess(const mf_plan *plan)
 {
     uint64_t bytes = 0;
@@ -263,7 +264,7 @@ static uint64_t kernel_guess(const mf_plan *plan)
             mf_op_kind k = plan->phases[p].graph->ops[i].kind;
             bool heavy =
                 k == MF_OP_CONV || k == MF_OP_CONV_GRAD_DATA || k == MF_OP_CONV_GRAD_WEIGHTS || k == MF_OP_MATMUL;
-            bytes += heavy ? KERNEL_BYTES : 512;
+            bytes += heavy && mf_dnn_compiles() ? KERNEL_BYTES : 512;
         }
     return bytes;
 }
@@ -397,9 +398,18 @@ static void remember_need(mf_trainer *t)
         t->least_need = need;
 }
 
+/* The limit that training is held to. One that only says what the machine could still give beside this process is
+ * not lower than what planning and compiling had of it: heaps keep their addresses, and under `ulimit -v` these count.
+ */
+static uint64_t limit_held(const mf_trainer *t, uint64_t limit, uint64_t asked)
+{
+    uint64_t given = t->start_peak < asked ? t->start_peak : asked;
+    return limit < asked && given > limit ? given : limit;
+}
+
 /* Runs every operation once in the arena, whose pages are all there from then on, and measures what is beside it. When
  * it is plain before that the limit will not hold, nothing runs: the arena's pages must not come on top. */
-static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
+static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memfit_error *err)
 {
     touch_stack();
     /* What planning and compiling held goes first. The first runs take less than is kept spare. */
@@ -412,7 +422,7 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + mf_os_counter_error_bytes();
-    if (t->start_peak > limit) /* a small model's planning can take more than its training */
+    if (t->start_peak > limit_held(t, limit, asked)) /* a small model's planning can take more than its training */
         return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning and compiling took more than the limit");
     if (t->start_peak > t->fixed_bytes + t->plan->arena_bytes)
         t->fixed_bytes = t->start_peak - t->plan->arena_bytes;
@@ -426,9 +436,9 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, memfit_error *err)
  *     now  |---- too little: the plan does not fit ----|------- admitted -------|---- no plan at all ----|
  *          least                                     low                      high                     none
  *
- * The truth may grow with each plan that is tried (oneDNN 3.2: by 56 to 100 KiB; by what dropped ones leave in the
- * heap, or by more recomputed operations), so an assumption that was the truth of the plan before and still too little
- * is followed by one that is ahead.
+ * The truth may grow with each plan that is tried (oneDNN 3.2: by 56 to 100 KiB, for it keeps the code of dropped
+ * convolutions; by what dropped plans leave in the heap, or by more recomputed operations), so an assumption that was
+ * the truth of the plan before and still too little is followed by one that is ahead.
  *
  * A plan that had to squeeze although the truth was smaller than the assumption is only kept when nothing between is
  * better.
@@ -438,6 +448,17 @@ typedef struct assumptions {
     uint64_t truth;           /* of the plan before */
     uint32_t believed;        /* how often the truth of an admitted plan was taken for the next one's */
 } assumptions;
+
+/* What was admitted once and is too little now is no answer any more: the truth has grown past it. */
+static void learn(assumptions *a, uint64_t fixed, bool fits)
+{
+    if (fits && (!a->high || fixed < a->high))
+        a->high = fixed;
+    if (!fits && fixed >= a->high)
+        a->high = 0;
+    if (!fits && fixed > a->low)
+        a->low = fixed;
+}
 
 static uint64_t next_assumption(assumptions *a, uint64_t real, bool fits)
 {
@@ -475,7 +496,8 @@ static void say_planned(mf_trainer *t, bool again)
 static memfit_status admit(mf_trainer *t, uint64_t *in_force,
                            memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx, memfit_error *err)
 {
-    uint64_t limit = *in_force;
+    const uint64_t asked = *in_force;
+    uint64_t limit = asked;
     assumptions a = {.low = measure_fixed(t)};
     const uint64_t least = a.low + WARM_UP_BYTES;
     bool again = t->fixed_bytes != 0;
@@ -518,23 +540,21 @@ static memfit_status admit(mf_trainer *t, uint64_t *in_force,
         }
         status = make_ready(t, ready, ctx, err);
         if (status == MEMFIT_OK)
-            status = measure(t, limit, err);
+            status = measure(t, limit, asked, err);
         if (status != MEMFIT_OK)
             return status;
-        bool fits = t->fixed_bytes + t->plan->arena_bytes <= limit;
+        const uint64_t held = limit_held(t, limit, asked);
+        bool fits = t->fixed_bytes + t->plan->arena_bytes <= held;
         bool best = again || !is_squeezed(t->plan) || fixed + rest <= t->fixed_bytes + WARM_UP_BYTES || fixed == a.high;
         if (fits && best) {
             mf_reserve_pattern(&t->arena);
-            t->limit_bytes = limit;
+            t->limit_bytes = held;
             say_planned(t, again);
             if (again)
                 t->measured_peak = 0; /* what was seen before belongs to the plan that is gone */
             return MEMFIT_OK;
         }
-        if (fits && (!a.high || fixed < a.high))
-            a.high = fixed;
-        else if (!fits && fixed > a.low)
-            a.low = fixed;
+        learn(&a, fixed, fits);
         fixed = next_assumption(&a, t->fixed_bytes > rest ? t->fixed_bytes - rest : 0, fits);
         mf_trainer_withdraw(t);
         measure_fixed(t);

@@ -59,11 +59,10 @@ expect 5 "not a checkpoint" train "$f/cnn.keras" --data "$f/digits.npz" --resume
 # Refusals.
 expect 3 "does not fit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 1MiB
 # What a run says it takes is admitted as a limit, what a refusal says is needed too (the fixed cost varies by some pages
-# from run to run), and whatever the planner admits is admitted here, with validation and a last batch too. (Not
-# without oneDNN: a network this small is refused there at the peak it says, and runs at 60 KiB more.)
+# from run to run), and whatever the planner admits is admitted here, with validation and a last batch too.
 run train "$f/mlp.keras" --data synthetic:64 --json --quiet || fail "no limit: $(cat "$t/err")"
 planned=$(key "$t/out" planned_peak_bytes)
-[ $onednn = no ] || run train "$f/mlp.keras" --data synthetic:64 --memory $planned --json --quiet || fail "refused at its own peak: $(cat "$t/err")"
+run train "$f/mlp.keras" --data synthetic:64 --memory $planned --json --quiet || fail "refused at its own peak: $(cat "$t/err")"
 for limit in 1MiB 1600KiB $((planned - 200000)) $((planned - 120000)); do
     run train "$f/mlp.keras" --data synthetic:64 --memory $limit --quiet && continue
     need=$(sed -n 's/.*plan found needs \([0-9.]*\) \([KMG]iB\).*/\1\2/p' "$t/err")

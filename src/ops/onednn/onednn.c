@@ -77,6 +77,11 @@ void mf_dnn_cache(bool on)
     dnnl_set_primitive_cache_capacity(on ? 4096 : 0);
 }
 
+bool mf_dnn_compiles(void)
+{
+    return true;
+}
+
 memfit_status mf_dnn_engine_create(const memfit_host *host, mf_dnn_engine **engine, memfit_error *err)
 {
     mf_dnn_engine *e = mf_host_zalloc(host, sizeof *e);

@@ -24,6 +24,8 @@ memfit_status mf_dnn_engine_create(const memfit_host *host, mf_dnn_engine **engi
 void mf_dnn_engine_destroy(mf_dnn_engine *engine);
 /* What a process keeps for the library beyond what it keeps for 2.x, with which the planner's figures were taken. */
 uint64_t mf_dnn_process_bytes(void);
+/* Is there a library that makes code for each shape? The reference operations keep nothing. */
+bool mf_dnn_compiles(void);
 /* While primitives are made, equal ones share code; afterwards the library need keep nothing. */
 void mf_dnn_cache(bool on);
 
