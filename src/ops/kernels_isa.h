@@ -72,7 +72,8 @@ static inline float mf_k_exp(float x)
     p = p * r * r + r + 1.0f;
     /* two factors, so that 2^n stays in range at both ends */
     int32_t i = (int32_t)n, half = i / 2;
-    return p * mf_k_bits_float((half + 127) << 23) * mf_k_bits_float((i - half + 127) << 23);
+    return p * mf_k_bits_float((int32_t)((uint32_t)(half + 127) << 23)) *
+           mf_k_bits_float((int32_t)((uint32_t)(i - half + 127) << 23));
 }
 
 static inline float mf_k_log(float x)

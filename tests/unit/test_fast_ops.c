@@ -21,6 +21,9 @@ typedef struct runner {
     unsigned served; /* operations that did not fall back */
 } runner;
 
+static unsigned team = 2;
+static double rounding = 1e-7; /* of results that are zero but for it: a layer normalized over one value */
+
 static double random_value(uint64_t *state)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -38,6 +41,14 @@ static void *address(runner *r, uint32_t tensor)
 static uint64_t tensor_bytes(const mf_graph *g, uint32_t tensor)
 {
     return mf_shape_count(&g->tensors[tensor].shape) * mf_dtype_bytes(g->tensors[tensor].dtype);
+}
+
+/* Not a byte more than asked for: a sanitizer sees who reads behind the end. */
+static void *aligned(uint64_t bytes)
+{
+    void *p = NULL;
+    assert_int_equal(posix_memalign(&p, 64, bytes ? bytes : 1), 0);
+    return p;
 }
 
 static void run_one(runner *r, mf_backend *b, uint32_t op, void **in, void **out)
@@ -76,7 +87,7 @@ static void compare(runner *r, const mf_op *op, uint32_t o, const void *a, const
         difference += (x - y) * (x - y);
         norm += y * y;
     }
-    if (!(sqrt(difference) <= 2e-6 * sqrt(norm) + 1e-7)) {
+    if (!(sqrt(difference) <= 2e-6 * sqrt(norm) + rounding)) {
         fprintf(stderr, "%s output %u of layer %u: off by %g of %g (%llu elements, accumulate %d)\n",
                 mf_kind_name(op->kind), o, op->layer, sqrt(difference), sqrt(norm), (unsigned long long)n,
                 op->accumulate);
@@ -94,7 +105,7 @@ static void step(runner *r, uint32_t index)
     for (uint32_t i = 0; i < op->in_count; i++) {
         in[i] = copy_in[i] = address(r, op->in[i]);
         if (in[i]) {
-            copy_in[i] = aligned_alloc(64, (tensor_bytes(r->graph, op->in[i]) + 127) & ~63ull);
+            copy_in[i] = aligned(tensor_bytes(r->graph, op->in[i]));
             memcpy(copy_in[i], in[i], tensor_bytes(r->graph, op->in[i]));
         }
     }
@@ -107,7 +118,7 @@ static void step(runner *r, uint32_t index)
             if (op->in[i] == op->out[o])
                 copy_out[o] = copy_in[i];
         if (!copy_out[o]) {
-            copy_out[o] = aligned_alloc(64, (tensor_bytes(r->graph, op->out[o]) + 127) & ~63ull);
+            copy_out[o] = aligned(tensor_bytes(r->graph, op->out[o]));
             memcpy(copy_out[o], out[o], tensor_bytes(r->graph, op->out[o]));
         }
     }
@@ -164,7 +175,7 @@ static unsigned check_graph(mf_build *b, uint32_t root_count, uint32_t *roots)
                             .learning_rate = 0.01,
                             .loss_scale = 1,
                             .iteration = 4}};
-    assert_ok(mf_onednn_create(NULL, 2, &r.fast, &err), err);
+    assert_ok(mf_onednn_create(NULL, team, &r.fast, &err), err);
     assert_ok(mf_reference_create(NULL, &r.reference, &err), err);
     r.storage = calloc(graph->storage_count, sizeof *r.storage);
     for (uint32_t i = 0; i < graph->storage_count; i++) {
@@ -500,6 +511,188 @@ static void losses_and_updates(void **state)
 }
 
 /* Penalties of weights, with and without a gradient; indices that come as floats. */
+/* ---- shapes at random: sizes of one, odd ones, more than a block, windows larger than what they slide over ---- */
+
+static int64_t pick(uint64_t *state, int64_t least, int64_t most)
+{
+    return least + (int64_t)((random_value(state) + 0.5) * (double)(most - least + 1));
+}
+
+static int64_t any_size(uint64_t *state)
+{
+    static const int64_t sizes[] = {1, 1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33};
+    return sizes[pick(state, 0, 11)];
+}
+
+static mf_shape any_shape(uint64_t *state, uint32_t rank)
+{
+    mf_shape s = {.rank = rank};
+    for (uint32_t d = 0; d < rank; d++)
+        s.dim[d] = d + 1 < rank ? pick(state, 1, 6) : any_size(state);
+    return s;
+}
+
+static bool any_window(uint64_t *state, uint32_t dims, const int64_t *in, bool dilates, mf_window *win)
+{
+    *win = (mf_window){.dims = dims, .groups = 1, .count_padding = false};
+    for (uint32_t d = 0; d < dims; d++) {
+        win->kernel[d] = pick(state, 1, 4);
+        win->stride[d] = pick(state, 1, 3);
+        win->dilation[d] = 1;
+    }
+    if (dilates && pick(state, 0, 2) == 0)
+        for (uint32_t d = 0; d < dims; d++) {
+            win->stride[d] = 1;
+            win->dilation[d] = pick(state, 1, 3);
+        }
+    if (!mf_window_pad(win, pick(state, 0, 1) ? "same" : "valid", in))
+        return false;
+    for (uint32_t d = 0; d < dims; d++)
+        if (mf_window_out(win, d, in[d]) < 1)
+            return false;
+    return true;
+}
+
+static uint32_t any_convolution(mf_build *b, uint64_t *state, uint32_t *wanted)
+{
+    static const int64_t channels[] = {1, 2, 3, 4, 5, 8, 16, 20, 32, 64, 96};
+    uint32_t dims = (uint32_t)pick(state, 1, 3);
+    mf_shape s = {.rank = dims + 2, .dim = {pick(state, 1, 3)}}, ws = {.rank = dims + 2};
+    mf_window win;
+    do
+        for (uint32_t d = 0; d < dims; d++)
+            s.dim[1 + d] = pick(state, 1, dims == 3 ? 5 : 12);
+    while (!any_window(state, dims, s.dim + 1, true, &win));
+    s.dim[dims + 1] = channels[pick(state, 0, 10)];
+    ws.dim[dims] = s.dim[dims + 1];
+    ws.dim[dims + 1] = channels[pick(state, 0, 10)];
+    if (pick(state, 0, 4) == 0) { /* by channel */
+        win.groups = s.dim[dims + 1];
+        ws.dim[dims] = 1;
+        ws.dim[dims + 1] = win.groups * pick(state, 1, 2);
+    }
+    memcpy(ws.dim, win.kernel, dims * sizeof *ws.dim);
+    wanted[0] = mf_g_input(b, "x", MF_F32, s);
+    wanted[1] = weight(b, "w", ws);
+    wanted[2] = weight(b, "bias", shape(1, ws.dim[dims + 1], 0, 0, 0));
+    return mf_g_conv(b, wanted[0], wanted[1], wanted[2], &win);
+}
+
+static uint32_t any_pooling(mf_build *b, uint64_t *state, uint32_t *wanted)
+{
+    uint32_t dims = (uint32_t)pick(state, 1, 3);
+    mf_shape s = any_shape(state, dims + 2);
+    mf_window win;
+    while (!any_window(state, dims, s.dim + 1, false, &win))
+        ;
+    win.count_padding = pick(state, 0, 1);
+    wanted[0] = mf_g_input(b, "x", MF_F32, s);
+    return pick(state, 0, 1) ? mf_g_pool_max(b, wanted[0], &win) : mf_g_pool_avg(b, wanted[0], &win);
+}
+
+static uint32_t any_norm(mf_build *b, uint64_t *state, uint32_t *wanted)
+{
+    mf_shape s = any_shape(state, (uint32_t)pick(state, 2, 4));
+    int64_t c = s.dim[s.rank - 1] = pick(state, 0, 9) ? s.dim[s.rank - 1] : 530; /* more columns than a block */
+    uint32_t mean, variance, what = (uint32_t)pick(state, 0, 2);
+    wanted[0] = mf_g_input(b, "x", MF_F32, s);
+    wanted[1] = weight(b, "gamma", shape(1, c, 0, 0, 0));
+    wanted[2] = weight(b, "beta", shape(1, c, 0, 0, 0));
+    return what ? mf_g_layer_norm(b, wanted[0], wanted[1], wanted[2], 1e-3, 1, 0, what == 2)
+                : mf_g_batch_norm(b, wanted[0], wanted[1], wanted[2], 1e-3, &mean, &variance);
+}
+
+static uint32_t any_pair(mf_build *b, uint64_t *state, uint32_t *wanted)
+{
+    static const mf_binary functions[] = {MF_ADD, MF_SUB, MF_MUL, MF_MAX, MF_MIN, MF_SQUARED_DIFFERENCE};
+    mf_shape s = any_shape(state, (uint32_t)pick(state, 1, 4)), x[2] = {s, s};
+    for (int i = 0; i < 2; i++)
+        for (uint32_t d = 0; d < s.rank; d++)
+            x[i].dim[d] = pick(state, 0, 2) ? s.dim[d] : 1;
+    wanted[0] = mf_g_input(b, "x", MF_F32, x[0]);
+    wanted[1] = mf_g_input(b, "positive", MF_F32, x[1]);
+    return mf_g_binary(b, functions[pick(state, 0, 5)], wanted[0], wanted[1]);
+}
+
+static uint32_t any_move(mf_build *b, uint64_t *state, uint32_t *wanted)
+{
+    mf_shape s = any_shape(state, (uint32_t)pick(state, 1, 4));
+    int64_t from[4], size[4], stride[4], between[4];
+    uint32_t perm[4], x = wanted[0] = mf_g_input(b, "x", MF_F32, s);
+    for (uint32_t d = 0; d < s.rank; d++) {
+        perm[d] = d;
+        stride[d] = pick(state, 1, 3);
+        from[d] = pick(state, 0, s.dim[d] - 1);
+        size[d] = pick(state, 1, (s.dim[d] - 1 - from[d]) / stride[d] + 1);
+        between[d] = pick(state, 0, 1);
+    }
+    uint32_t a = (uint32_t)pick(state, 0, s.rank - 1), swap = perm[a];
+    perm[a] = perm[0];
+    perm[0] = swap;
+    switch (pick(state, 0, 3)) {
+    case 0:
+        return mf_g_transpose(b, x, perm);
+    case 1:
+        return mf_g_slice(b, x, from, size, stride);
+    case 2:
+        return mf_g_pad(b, x, from, size, between, 0.5, 0);
+    default:
+        return mf_g_concat(b, 3, (uint32_t[]){x, mf_g_unary(b, MF_UNARY_TANH, 0, 0, x), x}, a);
+    }
+}
+
+static uint32_t any_sum(mf_build *b, uint64_t *state, uint32_t *wanted)
+{
+    static const mf_reduce functions[] = {MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN};
+    mf_shape s = any_shape(state, (uint32_t)pick(state, 1, 4));
+    if (pick(state, 0, 5) == 0)
+        s.dim[0] = 400;
+    wanted[0] = mf_g_input(b, "x", MF_F32, s);
+    uint32_t axes = (uint32_t)pick(state, 1, (1 << s.rank) - 1);
+    if (pick(state, 0, 2) == 0)
+        return mf_g_softmax(b, wanted[0], (uint32_t)pick(state, 0, s.rank - 1), pick(state, 0, 1));
+    return mf_g_reduce(b, functions[pick(state, 0, 3)], wanted[0], axes, pick(state, 0, 1));
+}
+
+static uint32_t any_product(mf_build *b, uint64_t *state, uint32_t *wanted)
+{
+    bool ta = pick(state, 0, 1), tb = pick(state, 0, 1), many = pick(state, 0, 1),
+         shared = !many || (!ta && pick(state, 0, 1));
+    int64_t m = any_size(state), n = any_size(state), k = any_size(state), count = pick(state, 1, 4);
+    mf_shape a = many ? shape(3, count, ta ? k : m, ta ? m : k, 0) : shape(2, ta ? k : m, ta ? m : k, 0, 0);
+    mf_shape c = shared ? shape(2, tb ? n : k, tb ? k : n, 0, 0) : shape(3, count, tb ? n : k, tb ? k : n, 0);
+    wanted[0] = mf_g_input(b, "x", MF_F32, a);
+    wanted[1] = mf_g_input(b, "w", MF_F32, c);
+    return mf_g_matmul(b, wanted[0], wanted[1], MF_NONE, ta, tb, pick(state, 0, 1) ? 1 : 0.25);
+}
+
+static void random_shapes(void **state)
+{
+    (void)state;
+    static uint32_t (*const any[])(mf_build *, uint64_t *, uint32_t *) = {
+        any_convolution, any_pooling, any_norm, any_pair, any_move, any_sum, any_product};
+    enum { KINDS = sizeof any / sizeof *any };
+    const char *rounds = getenv("MEMFIT_TEST_ROUNDS");
+    rounding = 2e-5;
+    for (uint64_t round = 0, most = rounds ? strtoull(rounds, NULL, 10) : 40 * KINDS; round < most; round++) {
+        uint64_t random = round * 0x9E3779B97F4A7C15u + 5;
+        random_value(&random);
+        mf_build b;
+        memfit_error err = {0};
+        uint32_t wanted[3] = {MF_NONE, MF_NONE, MF_NONE}, count = 0;
+        team = (unsigned)pick(&random, 1, 4);
+        begin(&b, &err);
+        uint32_t y = any[round % KINDS](&b, &random, wanted);
+        while (count < 3 && wanted[count] != MF_NONE)
+            count++;
+        if (!mf_build_ok(&b))
+            fail_msg("round %llu: %s", (unsigned long long)round, err.message);
+        finish(&b, y, count, wanted);
+    }
+    team = 2;
+    rounding = 1e-7;
+}
+
 /* Extremes over a NaN are NaN wherever it stands: along a row, down columns, shared out over threads, of a pair. */
 static void extremes_of_nan(void **state)
 {
@@ -549,17 +742,12 @@ static void penalties_and_indices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions),
-        cmocka_unit_test(products_and_functions),
-        cmocka_unit_test(windows_and_norms),
-        cmocka_unit_test(moving_data),
-        cmocka_unit_test(losses_and_updates),
-        cmocka_unit_test(recurrent),
-        cmocka_unit_test(gated_and_simple),
-        cmocka_unit_test(recurrent_by_gate),
-        cmocka_unit_test(extremes_of_nan),
-        cmocka_unit_test(penalties_and_indices),
-        cmocka_unit_test(three_columns_bit_for_bit),
+        cmocka_unit_test(convolutions),          cmocka_unit_test(products_and_functions),
+        cmocka_unit_test(windows_and_norms),     cmocka_unit_test(moving_data),
+        cmocka_unit_test(losses_and_updates),    cmocka_unit_test(recurrent),
+        cmocka_unit_test(gated_and_simple),      cmocka_unit_test(recurrent_by_gate),
+        cmocka_unit_test(random_shapes),         cmocka_unit_test(extremes_of_nan),
+        cmocka_unit_test(penalties_and_indices), cmocka_unit_test(three_columns_bit_for_bit),
     };
     mf_backend *fast = NULL;
     if (mf_onednn_create(NULL, 1, &fast, NULL) == MEMFIT_UNSUPPORTED) {
