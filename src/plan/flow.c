@@ -89,7 +89,7 @@ static bool is_in(const uint32_t *list, uint32_t count, uint32_t x)
     return false;
 }
 
-/* Puts the operation's operands into the lists; first pass counts (lists NULL), second fills. */
+/* Puts the operation's operands into the lists: a cell once, and among the reads if it is both. */
 static void add_operands(mf_flow *flow, uint32_t o, uint32_t *reads, uint32_t *writes, uint32_t *vars)
 {
     const mf_op *op = &flow->graph->ops[o];

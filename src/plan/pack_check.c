@@ -70,7 +70,7 @@ static size_t leaf_of(const checker *c, size_t count, uint64_t address)
     return low;
 }
 
-/* A plain heap sort: no memory, and not the sort the solvers use. `greater` compares elements a and b of `array`. */
+/* A plain heap sort by keys, then values: no memory, and not the sort the solvers use. */
 static void sift(uint64_t *keys, uint64_t *values, size_t root, size_t count)
 {
     for (size_t child; (child = 2 * root + 1) < count; root = child) {

@@ -175,7 +175,8 @@ memfit_status mf_tradeoff_derive(const memfit_host *host, const mf_flow *flow, c
                                  mf_tradeoff **out, memfit_error *err)
 {
     *out = NULL;
-    if (flow->order_count != searched->flow->order_count || flow->cell_count != searched->flow->cell_count)
+    if (flow->order_count != searched->flow->order_count || flow->cell_count != searched->flow->cell_count ||
+        flow->use_at[flow->cell_count] != searched->flow->use_at[flow->cell_count])
         return MEMFIT_OK;
     mf_tradeoff *t = NULL;
     memfit_status status = tradeoff_begin(host, flow, &t, err);

@@ -159,7 +159,7 @@ static uint8_t most_digits(uint32_t count, uint64_t most)
 
 /* Where there are few gaps, everything is tried: as many values of each as is not too much. Counting with that many
  * digits, so that few gaps change from one number to the next; the path keeps all changes, and a stop is again a prefix
- * of it. */
+ * of it. Few gaps may lie in many operations, most of them of layers that are not trained: the work is counted. */
 memfit_status mf_search_small(mf_tradeoff *t, memfit_error *err)
 {
     enum { MOST = 13, MOST_TRIES = 10000 };
@@ -175,7 +175,7 @@ memfit_status mf_search_small(mf_tradeoff *t, memfit_error *err)
     uint8_t digit_of[MOST] = {0}, digits = count ? most_digits(count, MOST_TRIES) : 0;
     memfit_status status = mf_path_begin(t, err);
     mf_path_apply(t, (uint32_t)t->path_count - 1, 0);
-    for (uint32_t digit = 0; digit < count && status == MEMFIT_OK;) {
+    for (uint32_t digit = 0; digit < count && status == MEMFIT_OK && t->work < t->most_work;) {
         for (digit = 0; digit < count && status == MEMFIT_OK; digit++) { /* count one up */
             digit_of[digit] = (uint8_t)((digit_of[digit] + 1) % digits);
             uint8_t drop = t->choice.drop[gaps[digit]->use] = mf_drop_values[digit_of[digit]];

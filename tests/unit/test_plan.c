@@ -472,6 +472,29 @@ static void test_the_search_lacks_memory(void **state)
     mf_graph_destroy(graph);
 }
 
+/* Every part of the search ends with the work it was given, give or take a sequence. */
+static void test_the_search_ends_by_work(void **state)
+{
+    (void)state;
+    enum { WORK = 20000 };
+    for (uint32_t depth = 4; depth < 40; depth += 3) {
+        recipe r = {.seed = depth, .depth = depth, .branches = true};
+        memfit_error err = {0};
+        mf_graph *graph;
+        mf_flow *flow;
+        mf_tradeoff *t = NULL;
+        assert_ok(make_graph(&r, NULL, MF_MODE_TRAIN, 8, false, &graph, &err), err);
+        assert_ok(mf_flow_create(NULL, graph, &odd, &flow, &err), err);
+        assert_ok(mf_tradeoff_create(NULL, flow, WORK, &t, &err), err);
+        if (t->work > WORK + WORK / 2 + 1000)
+            fail_msg("%u operations, %u gaps: work %llu of %d", flow->order_count, t->gap_count,
+                     (unsigned long long)t->work, WORK);
+        mf_tradeoff_destroy(t);
+        mf_flow_destroy(flow);
+        mf_graph_destroy(graph);
+    }
+}
+
 /* ---- another order (flow_order.c) ------------------------------------------------------------------------- */
 
 /* Who wrote what an operation reads, and where in its turn among the writers of one storage it stands: an account of an
@@ -644,6 +667,7 @@ int main(void)
         cmocka_unit_test(test_loads_and_bounds),
         cmocka_unit_test(test_lack_of_memory),
         cmocka_unit_test(test_the_search_lacks_memory),
+        cmocka_unit_test(test_the_search_ends_by_work),
         cmocka_unit_test(test_other_orders_hold),
         cmocka_unit_test(test_orders_lack_memory),
         cmocka_unit_test(test_choosing_orders_lacks_memory),
