@@ -5,8 +5,8 @@
  *     recomputation    bitwise     one piece
  *     chunks           reordered   of the last layer and its loss, where the logits are a good part of all bytes:
  *                                  as few as fit; with recomputation when none do
- *     pieces           reordered   the largest pieces that fit; fewer pieces with recomputation where that is
- *                                  faster; with chunks as well where those help
+ *     pieces           reordered   the largest pieces that fit, or smaller ones where those are faster; fewer
+ *                                  pieces with recomputation where that is; with chunks as well where those help
  *
  * The first class with a plan that fits wins; within it the fastest. But identical bits are not worth any price: where
  * recomputation is dear and pieces are more than a tenth faster, pieces win, or a little more memory would make
@@ -174,6 +174,20 @@ static int64_t even_pieces(int64_t batch, int64_t pieces)
     return pieces;
 }
 
+/* Smaller pieces than needed, as long as they get faster: they stay in the caches. */
+static memfit_status try_smaller(mf_fitter *fitter, int64_t batch, int64_t pieces, uint32_t chunks, uint64_t limit,
+                                 mf_plan **best, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    for (int64_t k = 2 * pieces; k <= batch && *best && (*best)->fits && status == MEMFIT_OK; k *= 2) {
+        double before = (*best)->time_us;
+        status = try_one(fitter, batch, even_pieces(batch, k), chunks, false, limit, best, err);
+        if (status == MEMFIT_OK && (*best)->time_us >= before)
+            break;
+    }
+    return status;
+}
+
 static memfit_status try_pieces(mf_fitter *fitter, int64_t batch, uint32_t chunks, uint64_t limit, mf_plan **best,
                                 memfit_error *err)
 {
@@ -193,6 +207,8 @@ static memfit_status try_pieces(mf_fitter *fitter, int64_t batch, uint32_t chunk
     int64_t even = even_pieces(batch, kept);
     if (status == MEMFIT_OK && even != kept)
         status = try_one(fitter, batch, even, chunks, false, limit, best, err);
+    if (status == MEMFIT_OK)
+        status = try_smaller(fitter, batch, even, chunks, limit, best, err);
     if (!recompute)
         return status;
     /* Fewer pieces compute more again: the first number that fits is seldom the fastest (seen: a U-Net in 4 pieces with

@@ -296,6 +296,14 @@ static void large_memory_is_reserved_and_spooled(void **state)
     assert_int_equal(p[4 * page - 1], 0);
     p[4 * page - 1] = 7;
     mf_os_unreserve(p, mapped);
+    uint64_t large = 2 << 20,
+             bytes = 3 * large + 5 * page; /* begins where a large page does, ends where it was asked to */
+    assert_ok(mf_os_reserve(bytes, &p, &mapped, &err), err);
+    assert_int_equal(mapped, bytes + page);
+    assert_int_equal((uintptr_t)p % large, 0);
+    mf_os_populate(p, bytes);
+    p[0] = p[bytes - 1] = 7;
+    mf_os_unreserve(p, mapped);
     assert_int_equal(mf_os_reserve(1ull << 60, &p, &mapped, &err), MEMFIT_OUT_OF_MEMORY);
 
     assert_ok(mf_os_spool_map(100000, &p, &err), err);

@@ -74,7 +74,9 @@ struct fast_kernel {
     } u;
 };
 
-const fast_rule *fast_rule_of(mf_op_kind kind); /* NULL: none */
+const fast_rule *fast_rule_of(mf_op_kind kind);                     /* NULL: none */
+double fast_estimate_us(const fast_kernel *k, bool reference);      /* fast_cost.c; `k` is bound */
+double fast_copies_us(const fast_backend *backend, uint64_t bytes); /* of converting to and from 16 bits */
 extern const fast_rule fast_conv, fast_conv_grad_data, fast_conv_grad_weights, fast_matmul;
 extern const fast_rule fast_mask, fast_mask_grad;
 extern const fast_rule fast_unary, fast_unary_grad, fast_binary, fast_sum_n, fast_fill, fast_broadcast, fast_cast;

@@ -233,65 +233,6 @@ static memfit_status run_wide(fast_kernel *k, const mf_operands *o, const mf_run
 
 /* ---- the table -------------------------------------------------------------------------------------------- */
 
-/* What each further time step of a recurrent kernel costs, however few the samples: its start, and the recurrent matrix
- * read again (two layers of 128 units: 4 to 13 us a step, by steps of 8 to 32 samples and by pieces; here 7.5). One
- * thread pays less than half of that: two GRUs of 64 and 48 units in 2, 4, 8, 16 pieces took 1.01, 1.12, 1.32, 1.96
- * times the whole, where 1.14, 1.38, 1.86, 2.82 were predicted before, and 1.08, 1.21, 1.47, 1.99 are now. */
-static double steps_us(const fast_kernel *k)
-{
-    uint32_t u = 1;
-    switch (k->op->kind) {
-    case MF_OP_LSTM_GRAD:
-        u = 4;
-        break;
-    case MF_OP_GRU_GRAD:
-        u = 3;
-        break;
-    case MF_OP_SIMPLE_RNN_GRAD:
-        u = 2;
-        break;
-    case MF_OP_LSTM:
-    case MF_OP_GRU:
-    case MF_OP_SIMPLE_RNN:
-        break;
-    default:
-        return 0;
-    }
-    bool grad = u > 1; /* z is [samples, time, gates] */
-    const mf_tensor *z = grad ? fast_out(k, 0) : fast_in(k, 0), *matrix = fast_in(k, u);
-    if (!z || !matrix || z->shape.rank != 3 || matrix->shape.rank != 2)
-        return 0;
-    bool by_gate = k->op->attr.rnn.recurrent_dropout > 0;
-    double starts = by_gate ? (double)matrix->shape.dim[1] / (double)matrix->shape.dim[0] : 1;
-    double bytes = (double)mf_shape_count(&matrix->shape) * 4;
-    if (k->backend->base.threads == 1) /* nobody waits for anybody */
-        return ((double)z->shape.dim[1] - 1) * (0.4 * starts + bytes / 100e3);
-    return ((double)z->shape.dim[1] - 1) * (starts + bytes / 40e3);
-}
-
-/* Arithmetic per us and thread, as measured: convolutions and products forward, own weight gradients, all others. */
-static double rate_of(const fast_kernel *k)
-{
-    if (k->op->kind == MF_OP_CONV || k->op->kind == MF_OP_MATMUL)
-        return 90e3;
-    return k->three ? 110e3 : 70e3;
-}
-
-/* Rough times for the planner's choices: arithmetic at the measured rates of the kernels, the rest at memory speed.
- * What small pieces of a batch cost more is in the starts and steps; tried and dropped: more speed for what fits the
- * caches, which made pieces of convolutions faster than the whole, as they are not. */
-static double estimate_us(const fast_kernel *k, bool reference)
-{
-    double flops = 0, bytes = 0;
-    mf_op_cost(k->graph, k->op, &flops, &bytes);
-    double threads = k->backend->base.threads;
-    if (reference)
-        return 1 + flops * 1e-3 + bytes * 2e-3;
-    double start = threads > 1 ? 4 : 1.5; /* threads are called together and waited for */
-    return start + steps_us(k) + flops / (rate_of(k) * threads) +
-           bytes / (6e3 * (threads > 2 ? 2 + threads / 4 : threads));
-}
-
 static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_cost *cost,
                                 memfit_error *err);
 
@@ -302,8 +243,10 @@ static memfit_status query_wide(fast_kernel *k, mf_cost *cost, memfit_error *err
     if (status != MEMFIT_OK)
         return status;
     status = fast_query(&k->backend->base, &w->graph, 0, cost, err);
-    if (status == MEMFIT_OK)
+    if (status == MEMFIT_OK) {
         cost->workspace_bytes += w->copies_bytes;
+        cost->time_us += fast_copies_us(k->backend, w->copies_bytes / 2 * 3); /* 2 bytes read, 4 written, or back */
+    }
     mf_host_free(k->backend->base.host, w, w->bytes);
     return status;
 }
@@ -326,14 +269,14 @@ static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint
         *cost = (mf_cost){.supported = true,
                           .deterministic = true,
                           .workspace_bytes = workspace,
-                          .time_us = rule == &fast_nothing ? 0 : estimate_us(&k, false)};
+                          .time_us = rule == &fast_nothing ? 0 : fast_estimate_us(&k, false)};
         return MEMFIT_OK;
     }
     if (status != MEMFIT_UNSUPPORTED)
         return status;
     status = b->reference->table->query(b->reference, graph, op, cost, err);
     if (status == MEMFIT_OK && cost->supported)
-        cost->time_us = estimate_us(&k, true);
+        cost->time_us = fast_estimate_us(&k, true);
     return status;
 }
 
