@@ -220,12 +220,10 @@ static uint32_t feeds_of_role(const mf_graph *graph, uint32_t role)
     return n;
 }
 
-const mf_array *mf_feeder_input(const mf_source *source, const mf_graph *graph)
+const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint32_t index, uint32_t inputs)
 {
-    for (uint32_t i = 0; i < graph->feed_count; i++)
-        if (graph->feeds[i].role == 0 && graph->feeds[i].index == 0)
-            return find_for(source, &graph->feeds[i], feeds_of_role(graph, 0));
-    return NULL;
+    const mf_feed feed = {.name = name, .role = 0, .index = index};
+    return find_for(source, &feed, inputs);
 }
 
 /* One finite weight for each sample. */

@@ -53,8 +53,8 @@ typedef struct mf_feeder_options {
 memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source, const mf_graph *graph,
                                const mf_feeder_options *options, mf_feeder **feeder, memfit_error *err);
 void mf_feeder_destroy(mf_feeder *feeder);
-/* The array that would serve the graph's first input; NULL when the source has none. */
-const mf_array *mf_feeder_input(const mf_source *source, const mf_graph *graph);
+/* The array that would serve input `index` of `inputs`, named `name`; NULL when the source has none. */
+const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint32_t index, uint32_t inputs);
 /* The order of epoch `epoch`. Allocates nothing. */
 void mf_feeder_shuffle(mf_feeder *feeder, uint64_t seed, uint64_t epoch);
 /* Fills feed `index` with samples at positions first .. first + count. With `check`, DAMAGED names a value that is not

@@ -11,14 +11,21 @@ typedef struct mf_assumption { /* --assume LAYER=SHAPE[:BYTES] */
     uint64_t bytes;
 } mf_assumption;
 
+typedef struct mf_known_shape {
+    const char *input;
+    mf_shape sample; /* without the batch */
+} mf_known_shape;
+
 typedef struct mf_lower_options {
     mf_mode mode;
-    int64_t batch;         /* of this graph: the piece, when the asked batch is split */
-    bool accumulate;       /* gradients are kept over pieces */
-    const char *optimizer; /* name, or NULL: from the file, else adam (assumed) */
-    const char *loss;      /* name, or NULL: from the file, else one that fits the output (assumed) */
-    const char *precision; /* "float32", "mixed_float16", "mixed_bfloat16", or NULL: as the file's policies say */
-    mf_shape input_shape;  /* rank 0: from the file; else without the batch, for the first input */
+    int64_t batch;               /* of this graph: the piece, when the asked batch is split */
+    bool accumulate;             /* gradients are kept over pieces */
+    const char *optimizer;       /* name, or NULL: from the file, else adam (assumed) */
+    const char *loss;            /* name, or NULL: from the file, else one that fits the output (assumed) */
+    const char *precision;       /* "float32", "mixed_float16", "mixed_bfloat16", or NULL: as the file's policies say */
+    mf_shape input_shape;        /* rank 0: from the file; else without the batch, for the first input */
+    const mf_known_shape *known; /* of the data at hand, by input: what neither file nor options say is as there */
+    uint32_t known_count;
     const char *const *dim_names; /* --dim NAME=N: by input name */
     const int64_t *dim_values;
     uint32_t dim_count;

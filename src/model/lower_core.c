@@ -20,15 +20,28 @@ void mf_lower_identity(mf_layer_call *c)
 
 /* ---- inputs ---- */
 
-/* Unknown dimensions come from --input-shape (first input) or --dim NAME=N. */
+static const mf_shape *known_shape(const mf_layer_call *c)
+{
+    const mf_lower_options *o = c->lo->options;
+    for (uint32_t k = 0; k < o->known_count; k++)
+        if (strcmp(o->known[k].input, c->layer->name) == 0)
+            return &o->known[k].sample;
+    return NULL;
+}
+
+/* Unknown dimensions come from --input-shape (first input), --dim NAME=N, or the data. */
 static bool input_shape(mf_layer_call *c, mf_shape *shape)
 {
     const mf_lower_options *o = c->lo->options;
+    const mf_shape *known = known_shape(c);
     const mf_json *dims = mf_json_get(c->config, "batch_shape");
     if (!dims)
         dims = mf_json_get(c->config, "batch_input_shape");
     bool given = o->input_shape.rank && c->lo->feeds_in == 0;
-    size_t rank = dims && dims->type == MF_JSON_ARRAY ? dims->count : given ? o->input_shape.rank + 1 : 0;
+    size_t rank = dims && dims->type == MF_JSON_ARRAY ? dims->count
+                  : given                             ? o->input_shape.rank + 1
+                  : known                             ? known->rank + 1
+                                                      : 0;
     if (rank < 1 || rank > MF_MOST_DIMS) {
         mf_build_fail(c->b, MEMFIT_INVALID,
                       "input '%s': the file does not say its shape\nGive it without the batch with --input-shape",
@@ -48,6 +61,8 @@ static bool input_shape(mf_layer_call *c, mf_shape *shape)
                 shape->dim[i] = o->dim_values[k];
         if (given)
             shape->dim[i] = o->input_shape.dim[i - 1];
+        else if (shape->dim[i] < 0 && known && i <= known->rank)
+            shape->dim[i] = known->dim[i - 1];
         if (shape->dim[i] < 1) {
             mf_build_fail(c->b, MEMFIT_INVALID,
                           "input '%s': dimension %u is not known\nGive the shape without the batch with --input-shape, "

@@ -34,6 +34,8 @@ typedef struct mf_resumed {
     const char *precision; /* given by an option, or NULL */
 } mf_resumed;
 
+enum { MF_TRAINER_KNOWN = 8 };
+
 typedef struct mf_trainer {
     const memfit_train_options *options;
     const memfit_host *host;
@@ -47,6 +49,7 @@ typedef struct mf_trainer {
     mf_graph_source graph_source;
     mf_source *source, *validation_source;
     mf_feeder *feeder, *validation_feeder;
+    mf_known_shape known[MF_TRAINER_KNOWN]; /* the data's shapes, for models that leave them open */
     double *class_weights;
     int64_t class_count;
     int64_t train_samples, validation_samples;

@@ -124,30 +124,37 @@ static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
     return status;
 }
 
-static bool holds_bytes(const mf_source *source)
+static const mf_array *input_array(const mf_trainer *t, const mf_source *source, uint32_t index)
 {
-    for (uint32_t i = 0; i < source->count; i++)
-        if (source->arrays[i].data && source->arrays[i].dtype == MF_U8)
-            return true;
-    return false;
+    const mf_model *m = t->model;
+    const mf_array *a = mf_feeder_input(source, m->layers[m->inputs[index].layer].name, index, m->input_count);
+    return a && a->data ? a : NULL;
+}
+
+/* A model may leave sizes open: a text's length, an image's height. They are the data's, as in Keras. */
+static void know_shapes(mf_trainer *t)
+{
+    mf_lower_options *o = &t->graphs.options;
+    for (uint32_t i = 0; i < t->model->input_count && o->known_count < MF_TRAINER_KNOWN; i++) {
+        const mf_array *a = input_array(t, t->source, i);
+        if (!a || a->shape.rank == 0)
+            continue;
+        mf_known_shape *k = &t->known[o->known_count++];
+        *k = (mf_known_shape){.input = t->model->layers[t->model->inputs[i].layer].name,
+                              .sample.rank = a->shape.rank - 1};
+        memcpy(k->sample.dim, a->shape.dim + 1, k->sample.rank * sizeof *k->sample.dim);
+    }
+    o->known = t->known;
 }
 
 /* uint8 inputs stay uint8 until they are used; not where validation brings fractions. Which array is the input is the
  * feeder's to say: the first of a file may be its labels. */
-static memfit_status narrow_input(mf_trainer *t, memfit_error *err)
+static void narrow_input(mf_trainer *t)
 {
-    if (t->model->input_count != 1 || !holds_bytes(t->source))
-        return MEMFIT_OK;
-    mf_graph *g;
-    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, 1, false, &g, err);
-    if (status != MEMFIT_OK)
-        return status;
-    const mf_array *x = mf_feeder_input(t->source, g);
-    const mf_array *held = t->validation_source ? mf_feeder_input(t->validation_source, g) : NULL;
-    if (x && x->data && x->dtype == MF_U8 && (!held || held->dtype == MF_U8))
+    const mf_array *x = t->model->input_count == 1 ? input_array(t, t->source, 0) : NULL;
+    const mf_array *held = x && t->validation_source ? input_array(t, t->validation_source, 0) : NULL;
+    if (x && x->dtype == MF_U8 && (!held || held->dtype == MF_U8))
         t->graphs.options.input_dtype = MF_U8;
-    mf_graph_destroy(g);
-    return MEMFIT_OK;
 }
 
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
@@ -165,9 +172,8 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
                        "class weights are for models with one output, as in Keras: this one has %u\n"
                        "an array sample_weight in the data weighs samples, for all outputs",
                        t->model->output_count);
-    status = narrow_input(t, err);
-    if (status != MEMFIT_OK)
-        return status;
+    know_shapes(t);
+    narrow_input(t);
     t->graphs.options.sample_weights =
         t->mode != MF_MODE_PREDICT && (t->class_weights || mf_source_find(t->source, "sample_weight") ||
                                        (t->validation_source && mf_source_find(t->validation_source, "sample_weight")));

@@ -31,14 +31,25 @@ echo '{"1": 2.0}' >"$t/weights.json"
 "$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/keras/functional_shared.keras" --data synthetic:9 --class-weight "$t/weights.json" 2>"$t/err"
 [ $? = 2 ] && grep -q "one output" "$t/err" || fail "class weights with two outputs: $(cat "$t/err")"
 
-# Long names are written whole.
-python3 - "$f/cnn.keras" "$t/named.keras" <<'END'
+changed() { # MODEL OLD NEW FILE: the model with another text in its configuration
+    python3 - "$@" <<'END'
 import sys, zipfile
-with zipfile.ZipFile(sys.argv[1]) as old, zipfile.ZipFile(sys.argv[2], "w") as new:
+model, before, after, file = sys.argv[1:]
+with zipfile.ZipFile(model) as old, zipfile.ZipFile(file, "w") as new:
     for name in old.namelist():
         data = old.read(name)
-        new.writestr(name, data.replace(b'["accuracy"]', b'["sparse_top_k_categorical_accuracy"]') if name == "config.json" else data)
+        if name == "config.json":
+            assert before.encode() in data
+            data = data.replace(before.encode(), after.encode())
+        new.writestr(name, data)
 END
+}
+# Sizes that the model leaves open are the data's.
+changed "$f/cnn.keras" '"batch_shape": [null, 8, 8, 1]' '"batch_shape": [null, null, null, 1]' "$t/open.keras"
+near "sizes left open" "$(loss "$t/open.keras" --data "$t/good.npz")" "$(loss "$f/cnn.keras" --data "$t/good.npz")"
+
+# Long names are written whole.
+changed "$f/cnn.keras" '["accuracy"]' '["sparse_top_k_categorical_accuracy"]' "$t/named.keras"
 run evaluate "$t/named.keras" --data "$t/good.npz" --json
 grep -q '"sparse_top_k_categorical_accuracy"' "$t/out" || fail "a metric's name is cut: $(grep metrics "$t/out")"
 
