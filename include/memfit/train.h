@@ -145,7 +145,8 @@ MEMFIT_API memfit_status memfit_train(const memfit_train_options *options, memfi
 MEMFIT_API memfit_status memfit_evaluate(const memfit_train_options *options, memfit_train_result *result,
                                          memfit_error *err);
 
-/* The model's first output on data, written to options->out as a .npy array. Since 0.1. */
+/* The model's outputs on data, written to options->out as a .npy array; of several outputs the first, the others beside
+ * it: out.npy, out.NAME.npy. Since 0.1. */
 MEMFIT_API memfit_status memfit_predict(const memfit_train_options *options, memfit_train_result *result,
                                         memfit_error *err);
 

@@ -75,10 +75,11 @@ memfit_status memfit_evaluate(const memfit_train_options *options, memfit_train_
     return forward_only(options, MF_MODE_EVALUATE, result, NULL, NULL, NULL, err);
 }
 
+/* One file for each output. */
 typedef struct prediction {
     mf_trainer *trainer;
-    mf_outfile out;
-    bool open;
+    mf_outfile *out;
+    uint32_t count, open;
 } prediction;
 
 /* NumPy's name of a type. It has none for bfloat16: those are written as float32, which holds all their values. */
@@ -105,25 +106,47 @@ static const char *npy_type(mf_dtype dtype)
     }
 }
 
-/* A .npy header for all samples, padded so that the data begins at a multiple of 64. */
-static memfit_status begin_file(void *ctx, mf_trainer *t, memfit_error *err)
+/* The first output goes to the file asked for; output NAME of several to FILE.NAME.npy, where that was FILE.npy. */
+static memfit_status path_of(const mf_trainer *t, uint32_t output, char *path, size_t room, memfit_error *err)
 {
-    prediction *p = ctx;
-    p->trainer = t;
-    if (!t->options->out)
-        return MEMFIT_OK;
+    const char *out = t->options->out, *dot = strrchr(out, '.');
+    const mf_model *m = t->model;
+    const char *name = output < m->output_count ? m->layers[m->outputs[output].layer].name : "output";
+    size_t stem = dot && !strchr(dot, '/') ? (size_t)(dot - out) : strlen(out);
+    bool again = false; /* one layer may give several outputs */
+    for (uint32_t i = 0; i < output && output < m->output_count; i++)
+        again |= m->outputs[i].layer == m->outputs[output].layer;
+    char number[16] = "";
+    if (again)
+        snprintf(number, sizeof number, "_%u", output);
+    int n = output == 0 ? snprintf(path, room, "%s", out)
+                        : snprintf(path, room, "%.*s.%s%s%s", (int)stem, out, name, number, out + stem);
+    if (n < 0 || (size_t)n >= room)
+        return mf_fail(err, MEMFIT_INVALID, "%.80s...: the path is too long", out);
+    for (char *p = path + stem + 1; output && p < path + n - strlen(out + stem); p++)
+        *p = *p == '/' ? '_' : *p;
+    return MEMFIT_OK;
+}
+
+/* A .npy header for all samples, padded so that the data begins at a multiple of 64. */
+static memfit_status begin_output(prediction *p, uint32_t output, memfit_error *err)
+{
+    const mf_trainer *t = p->trainer;
     const mf_graph *g = mf_trainer_graph(t);
-    const mf_tensor *y = &g->tensors[g->outputs[0]];
+    const mf_tensor *y = &g->tensors[g->outputs[output]];
     const char *type = npy_type(y->dtype);
+    mf_outfile *f = &p->out[output];
     if (!type)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "outputs of type %s are not written", mf_dtype_name(y->dtype));
-    memfit_status status = mf_os_out_open(&p->out, t->options->out, err);
+    char path[MF_MOST_PATH];
+    memfit_status status = path_of(t, output, path, sizeof path, err);
+    if (status == MEMFIT_OK)
+        status = mf_os_out_open(f, path, err);
     if (status != MEMFIT_OK)
         return status;
-    p->open = true;
-    if (g->output_count > 1)
-        mf_log_write(&t->log, MF_LOG_NOTE, "the model has %u outputs: the first is written to %s, the others are not",
-                     g->output_count, t->options->out);
+    p->open++;
+    if (output)
+        mf_log_write(&t->log, MF_LOG_NOTE, "output %u of %u goes to %s", output + 1, g->output_count, path);
     char head[256];
     int n = snprintf(head, sizeof head, "{'descr': '%s', 'fortran_order': False, 'shape': (%lld,", type,
                      (long long)t->train_samples);
@@ -133,9 +156,34 @@ static memfit_status begin_file(void *ctx, mf_trainer *t, memfit_error *err)
     int length = (10 + n + 1 + 63) / 64 * 64 - 10;
     unsigned char magic[10] = {
         0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)length, (unsigned char)(length >> 8)};
-    fwrite(magic, 1, 10, p->out.file);
-    fprintf(p->out.file, "%s%*s\n", head, length - n - 1, "");
+    fwrite(magic, 1, 10, f->file);
+    fprintf(f->file, "%s%*s\n", head, length - n - 1, "");
     return MEMFIT_OK;
+}
+
+static memfit_status begin_files(void *ctx, mf_trainer *t, memfit_error *err)
+{
+    prediction *p = ctx;
+    p->trainer = t;
+    if (!t->options->out)
+        return MEMFIT_OK;
+    uint32_t count = mf_trainer_graph(t)->output_count;
+    p->out = mf_host_alloc(t->options->host, count * sizeof *p->out);
+    if (!p->out)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to write predictions");
+    p->count = count;
+    memfit_status status = MEMFIT_OK;
+    for (uint32_t i = 0; i < count && status == MEMFIT_OK; i++) {
+        status = begin_output(p, i, err);
+        if (status == MEMFIT_OK && i + 1 < count &&
+            !p->out[0].temporary[0]) { /* a pipe, a device: no folder for more */
+            mf_log_write(&t->log, MF_LOG_NOTE,
+                         "the model has %u outputs: the first is written to %s, the others are not", count,
+                         t->options->out);
+            break;
+        }
+    }
+    return status;
 }
 
 static bool write_widened(FILE *file, const void *data, mf_dtype dtype, uint64_t count)
@@ -154,28 +202,31 @@ static bool write_widened(FILE *file, const void *data, mf_dtype dtype, uint64_t
 static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
 {
     prediction *p = ctx;
-    if (!p->open)
-        return MEMFIT_OK;
     const mf_graph *g = p->trainer->plan->phases[phase].graph;
-    const mf_tensor *y = &g->tensors[g->outputs[0]];
-    const void *data = mf_executor_tensor(p->trainer->executor, phase, g->outputs[0]);
-    size_t count = mf_shape_count(&y->shape), bytes = count * mf_dtype_bytes(y->dtype);
-    if (!data)
-        return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there");
-    if (y->dtype == MF_BF16 ? !write_widened(p->out.file, data, y->dtype, count)
-                            : fwrite(data, 1, bytes, p->out.file) != bytes)
-        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged",
-                       p->trainer->options->out, strerror(errno));
+    for (uint32_t i = 0; i < p->open; i++) {
+        const mf_tensor *y = &g->tensors[g->outputs[i]];
+        const void *data = mf_executor_tensor(p->trainer->executor, phase, g->outputs[i]);
+        FILE *file = p->out[i].file;
+        size_t count = mf_shape_count(&y->shape), bytes = count * mf_dtype_bytes(y->dtype);
+        if (!data)
+            return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there");
+        if (y->dtype == MF_BF16 ? !write_widened(file, data, y->dtype, count) : fwrite(data, 1, bytes, file) != bytes)
+            return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", p->out[i].path,
+                           strerror(errno));
+    }
     return MEMFIT_OK;
 }
 
 memfit_status memfit_predict(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
     prediction p = {0};
-    memfit_status status = forward_only(options, MF_MODE_PREDICT, result, begin_file, write_piece, &p, err);
-    if (p.open && status == MEMFIT_OK)
-        return mf_os_out_commit(&p.out, err);
-    if (p.open)
-        mf_os_out_abandon(&p.out);
+    memfit_status status = forward_only(options, MF_MODE_PREDICT, result, begin_files, write_piece, &p, err);
+    for (uint32_t i = 0; i < p.open; i++)
+        if (status == MEMFIT_OK)
+            status = mf_os_out_commit(&p.out[i], err);
+        else
+            mf_os_out_abandon(&p.out[i]);
+    if (p.out)
+        mf_host_free(options->host, p.out, p.count * sizeof *p.out);
     return status;
 }

@@ -160,7 +160,9 @@ END
 "$MEMFIT" evaluate two.json --data synthetic:64 --json >out 2>err || { fail "two outputs: exit $?"; cat err; }
 for m in p_accuracy q_accuracy p_AUC q_AUC; do grep -q "\"$m\": [01][.0-9]*[,}]" out || fail "two outputs: no $m between 0 and 1"; done
 
-"$MEMFIT" predict two.json --data synthetic:8 --out y.npy 2>&1 | grep -q 'has 2 outputs: the first is written' || fail "two outputs: predict says nothing of the second"
+"$MEMFIT" predict two.json --data synthetic:8 --out y.npy 2>&1 | grep -q 'output 2 of 2 goes to y.q.npy' || fail "two outputs: predict says nothing of the second"
+[ "$(wc -c <y.npy)" = 160 ] && [ "$(wc -c <y.q.npy)" = 160 ] || fail "two outputs: predictions have the wrong size"
+"$MEMFIT" predict two.json --data synthetic:8 --out /dev/null 2>&1 | grep -q 'the first is written' || fail "two outputs to one device"
 
 # ---- what is written: a device is not replaced by a file, a link stays one, a folder is found before training ----
 mkfifo pipe; timeout 20 cat pipe >read & timeout 20 "$MEMFIT" train "$model" --data synthetic:8 --quiet --out pipe || fail "--out to a pipe: exit $?"
