@@ -26,6 +26,7 @@ n=$(key "$t/out" allocations_in_steps)
 [ "$n" = 0 ] || [ "$n" = null ] || fail "$n allocations in steps"
 onednn=yes
 "$MEMFIT" predict "$f/mlp.keras" --data synthetic:1 2>&1 | grep -q "no oneDNN" && onednn=no
+[ $onednn = "${ONEDNN:-$onednn}" ] || fail "this build has oneDNN: $onednn"
 [ $onednn = no ] || [ "$(key "$t/out" reference_ops)" -le 4 ] || fail "too many operations on the slow path"
 [ -s "$t/a.keras" ] || fail "no output"
 
