@@ -299,6 +299,36 @@ static memfit_status find_plan(mf_answer *answer, mf_fitter *fitter, memfit_erro
     return status;
 }
 
+/* What 16 bits save, and whether they do: they are widened into workspace around each operation where the device does
+ * not compute in them. */
+static memfit_status compare_precision(mf_answer *answer, const mf_fitter *fitter, const mf_question *question,
+                                       double whole_us, memfit_error *err)
+{
+    const char *precision = question->lower.precision ? question->lower.precision : question->model->dtype_policy;
+    if (!precision || strncmp(precision, "mixed_", 6) != 0)
+        return MEMFIT_OK;
+    mf_model_graphs graphs = {question->model, question->lower};
+    mf_graph_source source;
+    mf_fitter wide;
+    graphs.options.precision = "float32";
+    mf_model_graph_source(&graphs, &source);
+    mf_fitter_init(&wide, fitter->host, &source, &question->plan, &question->cost);
+    mf_way way = {.batch = question->plan.batch, .pieces = 1, .limit_bytes = question->plan.limit_bytes};
+    mf_plan *plan = NULL;
+    memfit_error inner = {0};
+    memfit_status status = mf_fitter_try(&wide, &way, &plan, &inner);
+    if (status == MEMFIT_OK) {
+        answer->precision = precision;
+        answer->float32_peak_bytes = plan->peak_bytes;
+        answer->precision_slowdown = plan->time_us > 0 ? whole_us / plan->time_us : 1;
+    } else if (err) {
+        *err = inner;
+    }
+    mf_plan_destroy(plan);
+    mf_fitter_free(&wide);
+    return status == MEMFIT_NO_HOST_MEMORY ? status : MEMFIT_OK;
+}
+
 /* The largest batch once more with the last layer in chunks, where those help. */
 static memfit_status find_chunked_batch(mf_answer *answer, mf_fitter *fitter, const mf_fit_entry *whole,
                                         memfit_error *err)
@@ -336,6 +366,8 @@ static memfit_status work_out(mf_answer *answer, mf_fitter *fitter, const mf_que
     answer->optimizer_assumed = whole->graph->optimizer_assumed;
     answer->loss_assumed = whole->graph->loss_assumed;
     status = mf_plan_check(answer->plan, err);
+    if (status == MEMFIT_OK)
+        status = compare_precision(answer, fitter, question, whole_us, err);
     if (status == MEMFIT_OK)
         status = explain_peak(answer, err);
     if (status == MEMFIT_OK)
@@ -400,4 +432,22 @@ void mf_answer_destroy(mf_answer *answer)
     mf_plan_destroy(answer->plan);
     mf_arena_destroy(&answer->arena);
     mf_host_free(host, answer, sizeof *answer);
+}
+
+/* Savings below this share of the peak are called none: plans of two graphs differ by as much without a reason. */
+enum { LEAST_SAVING_PERCENT = 5 };
+
+char *mf_precision_text(const mf_answer *a, char *text, size_t room)
+{
+    char wide[24], own[24], saved[24];
+    uint64_t had = a->float32_peak_bytes, has = a->as_asked_peak_bytes;
+    memfit_size_format(had, wide, sizeof wide);
+    memfit_size_format(has, own, sizeof own);
+    if (had > has && (had - has) * 100 >= had * LEAST_SAVING_PERCENT)
+        snprintf(text, room, "%s saves %s: %s as asked, in float32 %s; estimated at %.2f times its time", a->precision,
+                 memfit_size_format(had - has, saved, sizeof saved), own, wide, a->precision_slowdown);
+    else
+        snprintf(text, room, "%s is not worth it here: %s as asked, in float32 %s; estimated at %.2f times its time",
+                 a->precision, own, wide, a->precision_slowdown);
+    return text;
 }

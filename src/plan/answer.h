@@ -59,6 +59,10 @@ typedef struct mf_answer {
     bool fits;
     bool as_asked_fits;
     uint64_t as_asked_peak_bytes;
+    /* A step in 16 bits, as asked, against the same in float32; peak 0: it is none, or float32 cannot be planned. */
+    const char *precision;
+    uint64_t float32_peak_bytes;
+    double precision_slowdown;             /* its time over float32's */
     uint64_t breakdown[MEMFIT_KIND_COUNT]; /* at the peak; sums to plan->peak_bytes */
     uint32_t peak_phase;                   /* index into plan->phases */
     char peak_at[200];
@@ -93,5 +97,7 @@ typedef struct mf_answer {
 memfit_status mf_answer_make(const memfit_host *host, const mf_question *question, mf_answer **answer,
                              memfit_error *err);
 void mf_answer_destroy(mf_answer *answer);
+/* What 16 bits save, in a sentence; where float32_peak_bytes is not 0. */
+char *mf_precision_text(const mf_answer *answer, char *text, size_t room);
 
 #endif

@@ -137,6 +137,14 @@ static void put_answer(mf_json_writer *w, const mf_answer *a, const mf_answer_co
     mf_json_put_bool(w, "fits", a->as_asked_fits);
     mf_json_put_u64(w, "peak_bytes", a->as_asked_peak_bytes);
     mf_json_close(w, '}');
+    if (a->float32_peak_bytes) { /* what 16 bits save, as asked; less than nothing, where they do not */
+        mf_json_open(w, "precision", '{');
+        mf_json_put_string(w, "name", a->precision);
+        mf_json_put_u64(w, "float32_peak_bytes", a->float32_peak_bytes);
+        mf_json_put_i64(w, "saved_bytes", (int64_t)a->float32_peak_bytes - (int64_t)a->as_asked_peak_bytes);
+        mf_json_put_double(w, "slowdown", a->precision_slowdown);
+        mf_json_close(w, '}');
+    }
     put_breakdown(w, a);
     mf_json_put_string(w, "peak_at", a->peak_at);
     put_owners(w, a);

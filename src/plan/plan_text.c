@@ -102,6 +102,10 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
     if (a->slowdown > 1.0005 || plan->numerics != MF_BITWISE)
         fprintf(f, "  price     %.2f times the time of the unconstrained step; %s\n", a->slowdown,
                 numerics_text(plan->numerics));
+    if (a->float32_peak_bytes) {
+        char text[200];
+        fprintf(f, "  precision %s\n", mf_precision_text(a, text, sizeof text));
+    }
     if (plan->unpredicted_bytes)
         fprintf(f, "  note      predicting one sample is no part of this plan: with all its logits that takes %s\n",
                 size_text(plan->unpredicted_bytes, peak));

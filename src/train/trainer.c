@@ -333,8 +333,7 @@ static uint64_t beside_arena(mf_trainer *t)
     return now > arena ? now - arena : 0;
 }
 
-/* Starting takes most just before something is given back: called at these places. */
-static void note_start(mf_trainer *t)
+void mf_trainer_note_start(mf_trainer *t)
 {
     uint64_t now = beside_arena(t);
     if (now > t->start_peak && !t->limit_bytes)
@@ -344,7 +343,7 @@ static void note_start(mf_trainer *t)
 /* The same with nothing given back left over; before that, what starting took is remembered. */
 static uint64_t measure_fixed(mf_trainer *t)
 {
-    note_start(t);
+    mf_trainer_note_start(t);
     mf_host_trim();
     return beside_arena(t);
 }
@@ -356,7 +355,7 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
     mf_executor_options x = {.poison = t->options->debug_poison, .step = t->step, .step_ctx = t->step_ctx};
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
-    note_start(t); /* primitives that were tried and not taken are still in the cache */
+    mf_trainer_note_start(t); /* primitives that were tried and not taken are still in the cache */
     mf_dnn_cache(false);
     if (status == MEMFIT_OK) {
         find_metrics(t);

@@ -109,6 +109,10 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit_bytes,
 /* Makes the next plan while the one in force runs: OK, or the explanation. The next admission takes it. */
 memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit_bytes, memfit_error *err);
 void mf_trainer_withdraw(mf_trainer *t); /* executor, arena and plan go; model and data stay */
+/* Notes what mixed precision saves against float32, where it is in use. Before the admission. */
+memfit_status mf_trainer_say_precision(mf_trainer *t, memfit_error *err);
+/* Starting takes most just before something is given back: called at these places. */
+void mf_trainer_note_start(mf_trainer *t);
 /* Samples the process's memory; remembers the largest. */
 uint64_t mf_trainer_sample(mf_trainer *t);
 /* End of the highest tensor range whose bytes changed. */

@@ -90,6 +90,12 @@ run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz
 run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz" --log-csv "$t/first.csv" --out "$t/whole.keras"
 cmp -s "$t/whole.keras" "$t/parts.keras" || fail "stopped while validating: other weights"
 
+# What 16 bits save is said, and when it is nothing.
+run plan "$f/cnn.keras" --precision mixed_bfloat16 --json
+grep -q '"precision": .*"float32_peak_bytes": [0-9]*, "saved_bytes": -\{0,1\}[0-9]*' "$t/out" || fail "plan: what 16 bits save: $(cat "$t/out")"
+run train "$f/cnn.keras" --data "$t/good.npz" --precision mixed_float16
+grep -q "mixed_float16 .* in float32 .* times its time" "$t/err" || fail "train: what 16 bits save: $(cat "$t/err")"
+
 # A model that came as .h5: checkpoints too, and names under which Keras finds what it expects.
 h="$MEMFIT_SOURCE/tests/fixtures/keras/dense_adam.h5"
 run train "$h" --data synthetic:96 --epochs 3 --out "$t/whole.h5"
