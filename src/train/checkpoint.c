@@ -15,11 +15,13 @@
 #include "base/text.h"
 #include "model/lower.h"
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { STATE_VERSION = 3, STATE_WORDS = 20, OLDER_VERSION = 2, OLDER_WORDS = 16 };
+enum { STATE_VERSION = 3, STATE_WORDS = 21, OLDER_VERSION = 2, OLDER_WORDS = 16 };
 static const char member_name[] = "memfit.state";
 
 typedef struct state_block {
@@ -40,6 +42,7 @@ struct mf_checkpoint {
     float rate, scale;
     int64_t scale_steps;
     state_block *state; /* and the metrics' bytes */
+    uint64_t out_name;  /* of --out, by number; 0: there is none */
     uint64_t state_bytes;
 };
 
@@ -53,6 +56,22 @@ static uint64_t precision_number(const char *name)
         if (strcmp(name, precisions[i]) == 0)
             return i;
     return 0;
+}
+
+uint64_t mf_checkpoint_out_name(const char *path)
+{
+    char folder[PATH_MAX], whole[PATH_MAX];
+    const char *slash = path ? strrchr(path, '/') : NULL, *base = slash ? slash + 1 : path;
+    if (!path || strlen(path) >= sizeof folder)
+        return 0;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash + 1 - path) : 1, slash ? path : ".");
+    if (!realpath(folder, whole))
+        return 0;
+    uint64_t h = 0xcbf29ce484222325u; /* Fowler, Noll, Vo */
+    for (const char *part = whole; part; part = part == whole ? base : NULL)
+        for (const char *p = part; *p; p++)
+            h = (h ^ (unsigned char)*p) * 0x100000001b3u;
+    return h ? h : 1;
 }
 
 static uint64_t bits(double d)
@@ -140,7 +159,8 @@ static void pack_state(mf_checkpoint *c)
                                          bits(t->schedule.initial),
                                          t->rate_given,
                                          (uint64_t)t->options->batch,
-                                         precision_number(precision)};
+                                         precision_number(precision),
+                                         c->out_name};
     memcpy(b->word, words, sizeof words);
     b->metric_bytes = c->state_bytes - sizeof *b;
     if (t->validating)
@@ -182,12 +202,15 @@ mf_resumed mf_checkpoint_settings(mf_model *model)
     if (mf_model_extra(model, member_name, &data, &bytes, NULL) != MEMFIT_OK ||
         read_block(data, bytes, &b, &metrics, NULL) != MEMFIT_OK)
         return (mf_resumed){0};
-    return (mf_resumed){.pieces = (int64_t)(b.word[15] & INT32_MAX),
+    return (mf_resumed){.known = true,
+                        .pieces = (int64_t)(b.word[15] & INT32_MAX),
                         .chunks =
                             b.word[15] >> 32 ? (uint32_t)(b.word[15] >> 32) : 1, /* before there were any: whole */
                         .rate = number(b.word[16]),
                         .rate_given = b.word[17] != 0 && number(b.word[16]) > 0,
                         .batch = (int64_t)(b.word[18] & INT32_MAX),
+                        .out_name = b.word[20],
+                        .epoch = b.word[1],
                         .precision = b.word[19] < PRECISIONS ? precisions[b.word[19]] : NULL};
 }
 
@@ -324,6 +347,7 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
     c->trainer = t;
     c->variable_count = g->variable_count;
+    c->out_name = mf_checkpoint_out_name(t->options->out);
     c->weights = mf_host_zalloc(t->host, g->variable_count * sizeof *c->weights);
     c->optimizer = mf_host_zalloc(t->host, (g->variable_count + 2) * sizeof *c->optimizer);
     c->state_bytes = sizeof *c->state + metrics_bytes(t);

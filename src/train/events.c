@@ -13,7 +13,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BUFFER_BYTES = 16384 };
 
@@ -152,7 +154,40 @@ static memfit_status open_board(mf_events *e, const char *folder, memfit_error *
     return status;
 }
 
-memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, bool resumed,
+/* Where the rows of epoch `first` and later begin in a log of ours; its end when there are none. A run that was killed
+ * may have logged more than its checkpoint knows of: these epochs are logged again. */
+static long end_of_kept(FILE *f, int64_t first)
+{
+    char line[256];
+    long at = 0;
+    bool whole = true, ours = fgets(line, sizeof line, f) && strncmp(line, "epoch,", 6) == 0;
+    while (ours) {
+        whole = strchr(line, '\n') != NULL; /* a long line comes in parts */
+        if (whole)
+            at = ftell(f);
+        if (!fgets(line, sizeof line, f))
+            break;
+        char *end;
+        long long epoch = whole ? strtoll(line, &end, 10) : -1;
+        if (whole && end != line && *end == ',' && epoch >= first)
+            return at;
+    }
+    fseek(f, 0, SEEK_END);
+    return ftell(f);
+}
+
+static void drop_rows(const char *path, int64_t first)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return;
+    long keep = end_of_kept(f, first);
+    fclose(f);
+    if (keep > 0 && (uint64_t)keep < mf_os_file_bytes(path) && truncate(path, keep) != 0)
+        return; /* then they stand there twice */
+}
+
+memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, int64_t resumed,
                                mf_events **events, memfit_error *err)
 {
     *events = NULL;
@@ -165,8 +200,10 @@ memfit_status mf_events_create(const memfit_host *host, const char *csv, const c
     memfit_status status = csv && strlen(csv) >= sizeof e->path[0] ? too_long(csv, err) : MEMFIT_OK;
     if (status == MEMFIT_OK && csv) {
         snprintf(e->path[0], sizeof e->path[0], "%s", csv);
-        e->header = !(resumed && mf_os_file_bytes(csv) > 0);
-        status = open_log(e, &e->csv, 0, resumed ? "a" : "w", err);
+        if (resumed >= 0)
+            drop_rows(csv, resumed);
+        e->header = !(resumed >= 0 && mf_os_file_bytes(csv) > 0);
+        status = open_log(e, &e->csv, 0, resumed >= 0 ? "a" : "w", err);
     }
     if (status == MEMFIT_OK && tensorboard)
         status = open_board(e, tensorboard, err);

@@ -10,7 +10,9 @@
 
 typedef struct mf_events mf_events;
 
-memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, bool resumed,
+/* resumed: the epoch a run goes on in, whose log is continued (rows of that epoch and later are written anew); -1: a
+ * new log. */
+memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, int64_t resumed,
                                mf_events **events, memfit_error *err);
 void mf_events_destroy(mf_events *events);
 /* A line of the log and scalars of an epoch; memory in bytes as epoch_memory. */

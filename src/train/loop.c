@@ -40,7 +40,6 @@ static bool write_best(mf_run *r)
     bool written = mf_checkpoint_write(r->checkpoint, r->trainer.options->out, false, &failed) == MEMFIT_OK;
     if (!written)
         go_on_without(r, &failed, "without keeping these weights");
-    r->best_written |= written;
     return written;
 }
 
@@ -247,10 +246,11 @@ static void after_epoch(mf_run *r)
     double watched = r->has_validation          ? r->val_loss
                      : t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight
                                                 : INFINITY;
+    if (o->keep_best && o->out && watched < r->kept && write_best(r))
+        r->kept = watched; /* not written: the next one that is better than what is there is */
     if (watched < t->state.best) {
         t->state.waited = 0;
-        if (!o->keep_best || !o->out || write_best(r)) /* not written: the next one that is better than before is */
-            t->state.best = watched;
+        t->state.best = watched;
     } else if (o->early_stopping && ++t->state.waited >= (uint64_t)o->early_stopping) {
         r->stop = r->stopped_early = true;
     }
@@ -329,10 +329,20 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
     return status;
 }
 
-/* The best weights were written by this run, or by the one it goes on from, and are where they belong. */
-static bool best_is_there(const mf_run *r)
+/* The best weights of the run that is gone on from are in its --out, if that is this one's too. */
+static void find_best(mf_run *r)
 {
-    return r->best_written || (r->trainer.state.best < INFINITY && mf_os_file_bytes(r->trainer.options->out) > 0);
+    const mf_trainer *t = &r->trainer;
+    const memfit_train_options *o = t->options;
+    r->kept = INFINITY;
+    if (!o->keep_best || !o->out || !o->resume || !(t->state.best < INFINITY))
+        return;
+    bool same = !t->resumed.out_name || t->resumed.out_name == mf_checkpoint_out_name(o->out);
+    if (same && mf_os_file_bytes(o->out) > 0)
+        r->kept = t->state.best;
+    else
+        mf_log_write(&t->log, MF_LOG_NOTE,
+                     "the best weights so far are not in %s: from here on the best that follow go there", o->out);
 }
 
 /* ---- all of it -------------------------------------------------------------------------------------------- */
@@ -350,6 +360,7 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
     if (status == MEMFIT_OK)
         status = mf_run_start(r, options, MF_MODE_TRAIN, err);
     if (status == MEMFIT_OK) {
+        find_best(r);
         mf_run_in_steps(r, true);
         uint64_t before = options->allocation_count ? options->allocation_count() : 0;
         status = all_epochs(r, err);
@@ -357,7 +368,7 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
         mf_run_in_steps(r, false);
         if (status == MEMFIT_OK)
             take_averages(&r->trainer); /* as fit() does at its end */
-        if (status == MEMFIT_OK && options->out && !(options->keep_best && best_is_there(r)))
+        if (status == MEMFIT_OK && options->out && !(options->keep_best && r->kept < INFINITY))
             status = mf_checkpoint_write(r->checkpoint, options->out, false, err);
         if (status == MEMFIT_OK) {
             mf_run_result(r, result);

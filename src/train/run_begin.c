@@ -40,9 +40,9 @@ memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err)
         if (status != MEMFIT_OK)
             return status;
     }
+    int64_t resumed = !t->options->resume ? -1 : t->resumed.known ? (int64_t)t->resumed.epoch : INT64_MAX;
     if (!r->events && !r->logs_failed && t->mode == MF_MODE_TRAIN)
-        return mf_events_create(t->host, t->options->log_csv, t->options->tensorboard, t->options->resume != NULL,
-                                &r->events, err);
+        return mf_events_create(t->host, t->options->log_csv, t->options->tensorboard, resumed, &r->events, err);
     return MEMFIT_OK;
 }
 

@@ -26,12 +26,15 @@ typedef struct mf_metric_view {
 
 /* What a checkpoint says of the run it is from. Options that are not given again stay as they were. */
 typedef struct mf_resumed {
+    bool known;            /* it is a checkpoint */
     int64_t pieces;        /* of a batch; 0: free */
     uint32_t chunks;       /* of the last layer and its loss; 0: free */
     double rate;           /* the learning rate it began with, before any plateau; 0: not known */
     bool rate_given;       /* by an option: not the file's schedule */
     int64_t batch;         /* 0: not known */
     const char *precision; /* given by an option, or NULL */
+    uint64_t out_name;     /* of --out; 0: not known */
+    uint64_t epoch;        /* the one it is in */
 } mf_resumed;
 
 enum { MF_TRAINER_KNOWN = 8 };

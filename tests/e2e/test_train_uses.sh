@@ -76,6 +76,27 @@ run train "$f/cnn.keras" --data "$t/good.npz" --resume "$t/ck.keras" --log-csv "
 cmp -s "$t/first.csv" "$t/again.csv" || fail "the log of an epoch resumed at its end: $(cat "$t/again.csv")"
 grep -q "Epoch 1/1" "$t/err" || fail "a resumed epoch has no head line: $(cat "$t/err")"
 
+# Killed after an epoch was logged, before it was in a checkpoint: its row is not there twice.
+best=(--data "$t/good.npz" --validation-data "$t/moved.npz" --quiet)
+run train "$f/cnn.keras" "${best[@]}" --epochs 3 --steps 5 --save-freq 3 --checkpoint "$t/ck.keras" --log-csv "$t/killed.csv"
+run train "$f/cnn.keras" "${best[@]}" --epochs 3 --resume "$t/ck.keras" --log-csv "$t/killed.csv"
+run train "$f/cnn.keras" "${best[@]}" --epochs 3 --log-csv "$t/first.csv"
+cmp -s "$t/first.csv" "$t/killed.csv" || fail "the log of a resumed run: $(cat "$t/killed.csv")"
+"$MEMFIT" train "$f/cnn.keras" "${best[@]}" --resume "$f/cnn.keras" --log-csv "$t/killed.csv" 2>/dev/null >/dev/null
+cmp -s "$t/first.csv" "$t/killed.csv" || fail "a refused --resume changed the log"
+
+# --keep-best, resumed with another --out: never somebody else's file for the best weights.
+fit="$MEMFIT_SOURCE/tests/fixtures/fit"
+best=("$fit/model_39a23f5e.keras" --data "$fit/data_ed6ab4b4.npz" --validation-split 0.3 --keep-best)
+run train "${best[@]}" --epochs 12 --checkpoint "$t/ck.keras" --out "$t/best.keras"
+cp "$t/best.keras" "$t/kept.keras"
+(cd "$t" && "$MEMFIT" train "${best[@]}" --epochs 13 --resume ck.keras --out ./best.keras --threads 1 --quiet >/dev/null) || fail "resumed with --keep-best"
+cmp -s "$t/best.keras" "$t/kept.keras" || fail "--keep-best: a worse epoch took the place of the best"
+cp "$f/mlp.keras" "$t/other.keras"
+run train "${best[@]}" --epochs 13 --resume "$t/ck.keras" --out "$t/other.keras"
+cmp -s "$t/other.keras" "$f/mlp.keras" && fail "--keep-best: another model was left in --out"
+grep -q "best weights so far are not in" "$t/err" || fail "--keep-best with another --out: nothing is said"
+
 # Stopped while validating: at once, and whoever resumes validates anew.
 "$MEMFIT" train "$f/mlp.keras" --data "$f/digits.npz" --validation-data synthetic:1000000000 --checkpoint "$t/ck.keras" --save-freq 1000 \
     --log-csv "$t/cut.csv" 2>"$t/err" >/dev/null &
