@@ -62,6 +62,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
     memfit_train_options_default(o);
     double split = 0, rate = NAN;
     bool no_shuffle = false;
+    int64_t patience = -1, plateau = -1;
     train_plan plan = {0};
     const cli_option options[] = {
         {"--data", CLI_STRING, &o->data, "SOURCE", "what to train on"},
@@ -94,8 +95,8 @@ int cli_train(const cli_command *command, int argc, char **argv)
         {"--learning-rate|--lr", CLI_NUMBER, &rate, "X", "instead of the file's"},
         {"--seed", CLI_COUNT, &cli.seed, "N", "of shuffling, dropout and new weights (0)"},
         {"--class-weight", CLI_STRING, &o->class_weight, "FILE", "JSON: weight by label"},
-        {"--early-stopping", CLI_COUNT, &o->early_stopping, "N", "stop after N epochs without improvement"},
-        {"--reduce-on-plateau", CLI_COUNT, &o->reduce_on_plateau, "N", "a tenth of the rate after N such epochs"},
+        {"--early-stopping", CLI_COUNT, &patience, "N", "stop after N epochs without improvement"},
+        {"--reduce-on-plateau", CLI_COUNT, &plateau, "N", "a tenth of the rate after N such epochs"},
         {"--keep-best", CLI_FLAG, &o->keep_best, NULL, "--out gets the best epoch's weights"},
         {"--shuffle", CLI_COUNT, &cli.shuffle, "N", "any N: files are shuffled whole"},
         {"--no-shuffle", CLI_FLAG, &no_shuffle, NULL, "take samples as they are stored"},
@@ -122,6 +123,11 @@ int cli_train(const cli_command *command, int argc, char **argv)
     o->model = operands[0];
     if (rate <= 0)
         return cli_usage_error(command, "--learning-rate %g: must be positive", rate);
+    if (patience == 0 || plateau == 0) /* Keras's default of 0 means 1 */
+        return cli_usage_error(command, "%s 0: 1 is the first epoch without improvement; leave it out for never",
+                               patience == 0 ? "--early-stopping" : "--reduce-on-plateau");
+    o->early_stopping = patience > 0 ? patience : 0;
+    o->reduce_on_plateau = plateau > 0 ? plateau : 0;
     o->validation_split = split;
     o->learning_rate = isnan(rate) ? 0 : rate;
     o->no_shuffle = no_shuffle;

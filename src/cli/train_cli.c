@@ -535,6 +535,8 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     memfit_error err = {0};
     const bool predicts = cli.predicts = call == memfit_predict;
     o->out = predicts ? outputs : NULL;
+    if (predicts && !outputs && o->note)
+        o->note(o->ctx, "without --out FILE.npy the predictions go nowhere");
     cli_reserve_begin();
     train_cli_catch_signals(&cli);
     memfit_status done = call(o, &result, &err);

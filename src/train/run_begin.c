@@ -116,6 +116,9 @@ static void say_once(mf_trainer *t)
         metrics += g->variables[v].role == MF_VAR_METRIC;
     if (metrics > t->metric_count)
         mf_log_write(&t->log, MF_LOG_NOTE, "%u of the model's %u metrics are shown", t->metric_count, metrics);
+    if (t->metrics_left_out)
+        mf_log_write(&t->log, MF_LOG_NOTE, "the first %u metrics are shown, %u are not", t->metric_count,
+                     t->metrics_left_out);
     if (t->plan->pieces > 1)
         mf_log_write(&t->log, MF_LOG_NOTE, "each batch of %lld runs in %lld pieces (%s)", (long long)t->plan->batch,
                      (long long)t->plan->pieces, mf_numerics_name(t->plan->numerics));

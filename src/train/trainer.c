@@ -315,14 +315,17 @@ static int by_name(const void *a, const void *b)
 static void find_metrics(mf_trainer *t)
 {
     const mf_graph *g = mf_trainer_graph(t);
+    uint32_t all = 0;
     t->metric_count = 0;
     for (uint32_t i = 0; i < g->variable_count; i++) {
         const mf_variable *v = &g->variables[i];
+        all += v->role == MF_VAR_METRIC;
         if (v->role == MF_VAR_METRIC && t->metric_count < MEMFIT_MOST_METRICS)
             t->metrics[t->metric_count++] = (mf_metric_view){v->name, i, v->metric};
         if (v->role == MF_VAR_CONTROL && g->needs_loss_scale)
             t->flag_variable = i;
     }
+    t->metrics_left_out = all - t->metric_count;
     qsort(t->metrics, t->metric_count, sizeof *t->metrics, by_name);
 }
 

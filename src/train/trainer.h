@@ -66,7 +66,7 @@ typedef struct mf_trainer {
     uint64_t least_need;            /* of the plans tried while starting, the least that was measured; 0: none was */
     uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
     mf_metric_view metrics[MEMFIT_MOST_METRICS];
-    uint32_t metric_count;
+    uint32_t metric_count, metrics_left_out; /* more than there is room for */
     /* While validating the metrics' states are validation's: these are training's, for a checkpoint. */
     unsigned char *kept_metrics;
     uint64_t kept_bytes;

@@ -111,6 +111,11 @@ run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz
 run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz" --log-csv "$t/first.csv" --out "$t/whole.keras"
 cmp -s "$t/whole.keras" "$t/parts.keras" || fail "stopped while validating: other weights"
 
+"$MEMFIT" train "$f/mlp.keras" --data synthetic:32 --early-stopping 0 >/dev/null 2>"$t/err"
+[ $? = 2 ] || fail "--early-stopping 0 is not refused: $(cat "$t/err")"
+run predict "$f/mlp.keras" --data synthetic:32
+grep -q "without --out" "$t/err" || fail "predict without --out says nothing"
+
 # What 16 bits save is said, and when it is nothing.
 run plan "$f/cnn.keras" --precision mixed_bfloat16 --json
 grep -q '"precision": .*"float32_peak_bytes": [0-9]*, "saved_bytes": -\{0,1\}[0-9]*' "$t/out" || fail "plan: what 16 bits save: $(cat "$t/out")"
