@@ -410,6 +410,19 @@ bool mf_repeat_plans(const memfit_pool *pool)
     return pool->repeat && pool->repeat->seats;
 }
 
+uint32_t mf_repeat_turn(const memfit_pool *pool, uint64_t *top)
+{
+    const mf_repeat *r = pool->repeat;
+    *top = 0;
+    if (!mf_repeat_plans(pool))
+        return 0;
+    for (uint32_t i = 0; i < r->turn; i++) {
+        uint64_t end = r->seats[i].start == NO_SEAT ? 0 : r->seats[i].start + (uint64_t)r->seats[i].units * MF_UNIT;
+        *top = end > *top ? end : *top;
+    }
+    return r->turn;
+}
+
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err)
 {
     enum { ALL_PAIRS = 256 }; /* beyond, every seat is held against its neighbours in time only */

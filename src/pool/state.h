@@ -553,7 +553,8 @@ static inline void mf_repeat_gone(memfit_pool *pool, const mf_block *block) /* b
     if (pool->repeat)
         mf_repeat_end_of(pool, block);
 }
-bool mf_repeat_plans(const memfit_pool *pool); /* blocks go where a plan says */
+bool mf_repeat_plans(const memfit_pool *pool);                   /* blocks go where a plan says */
+uint32_t mf_repeat_turn(const memfit_pool *pool, uint64_t *top); /* requests of its turn; the end of its highest seat */
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err);
 
 /* ---- slab.c --------------------------------------------------------------------------------------------------- */
