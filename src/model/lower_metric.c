@@ -58,6 +58,31 @@ static void ignore(mf_lowering *lo, const char *name)
         mf_build_fail(&lo->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the metrics");
 }
 
+static bool is_taken(const mf_graph *g, const char *name)
+{
+    for (uint32_t i = 0; i < g->variable_count; i++)
+        if (g->variables[i].role == MF_VAR_METRIC && strcmp(g->variables[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* As Keras tells metrics apart: by their output, a second one that is weighted by that word, others by a number. NULL
+ * for lack of memory. */
+static const char *unique_name(mf_lowering *lo, uint32_t output, const char *name, bool weighted)
+{
+    mf_graph *g = lo->b.graph;
+    const char *prefix = "";
+    if (lo->root->output_count > 1)
+        prefix = mf_arena_printf(&g->arena, "%s_", mf_output_name(lo, output));
+    const char *shown = prefix ? mf_arena_printf(&g->arena, "%s%s", prefix, name) : NULL;
+    if (shown && weighted && is_taken(g, shown))
+        shown = mf_arena_printf(&g->arena, "%sweighted_%s", prefix, name);
+    const char *again = shown;
+    for (uint32_t n = 1; again && is_taken(g, again); n++)
+        again = mf_arena_printf(&g->arena, "%s_%u", shown, n);
+    return again;
+}
+
 static void add_metric(mf_lowering *lo, const mf_json *spec, uint32_t output, mf_loss loss, bool weighted)
 {
     const char *name = mf_config_name(spec);
@@ -78,10 +103,12 @@ static void add_metric(mf_lowering *lo, const mf_json *spec, uint32_t output, mf
                key ? mf_arena_printf(&lo->b.graph->arena, "%s (%s)", name, mf_key_text(key, text, sizeof text)) : name);
         return;
     }
-    const char *shown = mf_json_get_string(config, "name", name);
-    if (lo->root->output_count > 1) /* as Keras tells them apart */
-        shown = mf_arena_printf(&lo->b.graph->arena, "%s_%s", mf_output_name(lo, output), shown);
-    mf_variable v = {.name = shown ? shown : name,
+    const char *shown = unique_name(lo, output, mf_json_get_string(config, "name", name), weighted);
+    if (!shown) {
+        mf_build_fail(&lo->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the metrics");
+        return;
+    }
+    mf_variable v = {.name = shown,
                      .path = "",
                      .role = MF_VAR_METRIC,
                      .kind = MEMFIT_KIND_OTHER,

@@ -405,6 +405,29 @@ static void masks_reach_the_loss(void **state)
     }
 }
 
+/* Keras's names: a second metric of a name is told apart. */
+static void metrics_have_names_of_their_own(void **state)
+{
+    (void)state;
+    static const char *const expected[] = {"accuracy", "accuracy_1", "mae", "weighted_accuracy", "weighted_accuracy_1"};
+    char *text = sequential_text(INPUT("4") "," LAYER("Dense", "a", ",\"units\":1"),
+                                 "{\"optimizer\":\"sgd\",\"loss\":\"mse\",\"metrics\":[\"accuracy\",\"accuracy\"],"
+                                 "\"weighted_metrics\":[\"mae\",\"accuracy\",\"accuracy\"]}");
+    mf_model *model = model_from_text(text);
+    mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+    mf_graph *g = lower_ok(model, &options);
+    for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
+        uint32_t found = 0;
+        for (uint32_t i = 0; i < g->variable_count; i++)
+            found += g->variables[i].role == MF_VAR_METRIC && strcmp(g->variables[i].name, expected[k]) == 0;
+        if (found != 1)
+            fail_msg("%u metrics are named %s", found, expected[k]);
+    }
+    mf_graph_destroy(g);
+    mf_model_destroy(model);
+    free(text);
+}
+
 /* What the operations would refuse at the first step is said by the plan; a layer that is not trained may have it. */
 static void recurrent_activations_without_a_slope(void **state)
 {
@@ -525,6 +548,7 @@ int main(void)
         cmocka_unit_test(mixed_precision_casts),
         cmocka_unit_test(optimizer_settings_are_obeyed),
         cmocka_unit_test(masks_reach_the_loss),
+        cmocka_unit_test(metrics_have_names_of_their_own),
         cmocka_unit_test(recurrent_activations_without_a_slope),
         cmocka_unit_test(every_cross_entropy_finds_the_logits),
         cmocka_unit_test(real_files),
