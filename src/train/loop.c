@@ -11,7 +11,11 @@
 #include "base/os.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { SAMPLE_EVERY_US = 5000 };
 #define PLATEAU_DELTA 1e-4
@@ -345,6 +349,32 @@ static void find_best(mf_run *r)
                      "the best weights so far are not in %s: from here on the best that follow go there", o->out);
 }
 
+/* The trained model. Where the disk is full after all the training, it goes to the folder for temporary files, and err
+ * says so; pipes and devices are let be. */
+static memfit_status save_out(mf_run *r, memfit_error *err)
+{
+    const char *out = r->trainer.options->out, *slash = strrchr(out, '/'), *folder = getenv("TMPDIR");
+    char path[512];
+    struct stat there;
+    memfit_error own, failed;
+    err = err ? err : &own;
+    memfit_status status = mf_checkpoint_write(r->checkpoint, out, false, err);
+    if (status != MEMFIT_IO || (stat(out, &there) == 0 && !S_ISREG(there.st_mode)))
+        return status;
+    int n = snprintf(path, sizeof path, "%s/memfit-XXXXXX", folder && *folder ? folder : "/var/tmp");
+    if (n >= (int)sizeof path || !mkdtemp(path)) /* a folder of its own: nobody else can have put a link there */
+        return status;
+    int m = snprintf(path + n, sizeof path - (size_t)n, "/%s", slash ? slash + 1 : out);
+    if (m < (int)sizeof path - n && mf_checkpoint_write(r->checkpoint, path, false, &failed) == MEMFIT_OK) {
+        snprintf(err->hint, sizeof err->hint, "the trained model is in %.400s; what was there before is unchanged",
+                 path);
+        return status;
+    }
+    path[n] = 0;
+    rmdir(path);
+    return status;
+}
+
 /* ---- all of it -------------------------------------------------------------------------------------------- */
 
 memfit_status memfit_train(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
@@ -369,7 +399,7 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
         if (status == MEMFIT_OK)
             take_averages(&r->trainer); /* as fit() does at its end */
         if (status == MEMFIT_OK && options->out && !(options->keep_best && r->kept < INFINITY))
-            status = mf_checkpoint_write(r->checkpoint, options->out, false, err);
+            status = save_out(r, err);
         if (status == MEMFIT_OK) {
             mf_run_result(r, result);
             if (options->allocation_count)

@@ -137,7 +137,10 @@ disk="$t/disk"
 mkdir "$disk"
 if mount -t tmpfs -o size=$(($(stat -c %s kept.keras) / 4096 * 4 + 12))k tmpfs "$disk" 2>/dev/null; then
     cp kept.keras "$disk/old.keras"
-    expect 1 "No space left" train good.npz --out "$disk/old.keras"
+    mkdir "$t/spare"
+    TMPDIR="$t/spare" expect 1 "No space left" train good.npz --out "$disk/old.keras"
+    grep -q "the trained model is in $t/spare/memfit-.*/old.keras" err || fail "full disk: where the model is, is not said"
+    "$MEMFIT" evaluate "$t"/spare/memfit-*/old.keras --data good.npz >/dev/null 2>&1 || fail "full disk: the model is lost"
     cmp -s "$disk/old.keras" kept.keras || fail "full disk: the old --out is damaged"
     expect 1 "No space left" train good.npz --epochs 2 --checkpoint "$disk/old.keras" --save-freq 1 --out other.keras
     cmp -s "$disk/old.keras" kept.keras || fail "full disk: the old checkpoint is damaged"
