@@ -194,7 +194,7 @@ static bool channels_first(const mf_shape *have, const mf_shape *want)
 }
 
 static memfit_status wrong_shape(const mf_source *source, const mf_feed *feed, const mf_array *a, const mf_tensor *t,
-                                 memfit_error *err)
+                                 uint32_t inputs, memfit_error *err)
 {
     char want[128], have[128];
     mf_shape w = sample_shape(&t->shape), h = sample_shape(&a->shape);
@@ -206,7 +206,10 @@ static memfit_status wrong_shape(const mf_source *source, const mf_feed *feed, c
     else if (channels_first(&h, &w))
         hint = "the channels stand first, the model wants them last: numpy.moveaxis(x, 1, -1)";
     else if (mf_source_is_table(source->path))
-        hint = "every column but the targets is an input: is one too many, such as a row number?";
+        hint = inputs > 1 ? "a table serves one input: save arrays named as the model's inputs in a .npz file"
+               : mf_shape_count(&h) > mf_shape_count(&w)
+                   ? "every column but the targets is an input: is one too many, such as a row number?"
+                   : "every number of a sample is a column, and some are missing";
     return mf_fail(err, MEMFIT_DAMAGED, "%s %s expects samples of shape %s, but %s in %s has %s\n%s",
                    feed->role == 0 ? "layer" : "output", feed->name ? feed->name : "?", want, a->name, source->path,
                    have, hint);
@@ -273,8 +276,11 @@ static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, 
         return mf_fail(err, MEMFIT_DAMAGED, "%s has no array for %s %s\nname it %s, or %s", f->source->path,
                        feed->role == 0 ? "input" : "output", feed->name ? feed->name : "?", feed->role == 0 ? "x" : "y",
                        feed->name ? feed->name : "by its layer");
-    if (!same_sample(&l->array->shape, &t->shape))
-        return wrong_shape(f->source, feed, l->array, t, err);
+    /* A table's row holds an image line by line. */
+    bool flat = feed->role == 0 && mf_source_is_table(f->source->path) &&
+                l->array->sample_bytes == l->elements * mf_dtype_bytes(l->array->dtype);
+    if (!flat && !same_sample(&l->array->shape, &t->shape))
+        return wrong_shape(f->source, feed, l->array, t, feeds_of_role(graph, 0), err);
     if (feed->role == 1 && !f->labels)
         f->labels = l->array;
     uint32_t generator;

@@ -97,3 +97,7 @@ npz("moved.npz", x=x, y=npy("<i4", (N,), [(v + 1) % 10 for v in labels]))
 one_hot = npy("<f4", (N, 10), [float(labels[i // 10] == i % 10) for i in range(10 * N)])
 npz("by_name.npz", input_layer=x, dense=one_hot, sample_weight=npy("<f4", (N,), [i % 3 / 2 for i in range(N)]))
 npz("by_letter.npz", x=x, y=one_hot, sample_weight=npy("<f4", (N,), [i % 3 / 2 for i in range(N)]))
+with open(os.path.join(folder, "images.csv"), "w") as table:
+    table.write(",".join(["label"] + [f"p{i}" for i in range(64)]) + "\n")
+    for i in range(N):
+        table.write(",".join(map(str, [labels[i]] + fractions[64 * i:64 * (i + 1)])) + "\n")

@@ -17,6 +17,8 @@ python3 "$MEMFIT_SOURCE/tests/e2e/make_bad_data.py" "$t" || exit 1
 
 # The input is the array of that name, not the first of the file: floats beside labels in bytes stay floats.
 near "labels first in the file" "$(loss "$f/cnn.keras" --data "$t/labels_first.npz")" "$(loss "$f/cnn.keras" --data "$t/good.npz")"
+# A table with an image in each row.
+near "images in a table" "$(loss "$f/cnn.keras" --data "$t/images.csv")" "$(loss "$f/cnn.keras" --data "$t/good.npz")"
 # Bytes to train on, fractions to validate with.
 v=$(validation "$f/cnn.keras" --data "$t/bytes.npz" --validation-data "$t/good.npz" --out "$t/o.keras")
 near "validation data of another type" "$v" "$(loss "$t/o.keras" --data "$t/good.npz")"
