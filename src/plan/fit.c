@@ -150,6 +150,8 @@ static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry 
         if (round > 2)
             excess <<= round - 2;
         budget = excess < budget ? budget - excess : 0;
+        if (budget >= order->tradeoff->sequence.peak) /* would be this one again */
+            budget = order->tradeoff->sequence.peak - 1;
     }
     return status;
 }
