@@ -77,13 +77,13 @@ def scheduled():
     return m
 
 
-def accumulating(averaged):
+def accumulating(averaged, every=None):
     """Three steps an update: four steps an epoch, so that groups begin and end within epochs and across them."""
     keras.utils.set_random_seed(9)
     l2 = keras.regularizers.L2(0.02)
     m = keras.Sequential([keras.Input((WIDE,)), keras.layers.Dense(16, activation="tanh", kernel_regularizer=l2),
                           keras.layers.Dense(CLASSES, activation="softmax", kernel_regularizer=l2)])
-    more = dict(use_ema=True, ema_momentum=0.8) if averaged else {}
+    more = dict(use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=every) if averaged else {}
     m.compile(keras.optimizers.Adam(0.05, gradient_accumulation_steps=3, **more), "sparse_categorical_crossentropy", metrics=["accuracy"],
               jit_compile=False)
     return m
@@ -107,11 +107,13 @@ CASES = {
                                          ["--validation-split", "0.2"], 3),
     "weighted metrics": (lambda: classifier(metrics=["accuracy"], weighted_metrics=["sparse_categorical_accuracy"]),
                          dict(y=LABELS, sample_weight=WEIGHTS), {}, [], 3),
+    "metrics of one name": (lambda: classifier(metrics=["accuracy"], weighted_metrics=["accuracy"]), dict(y=LABELS, sample_weight=WEIGHTS), {}, [], 3),
     "regression, mae and mse": (regression, dict(y=TARGET), dict(validation_split=0.2), ["--validation-split", "0.2"], 3),
     "precision and recall": (detector, dict(y=BINARY), dict(validation_split=0.2), ["--validation-split", "0.2"], 4),
     "normalization, top-k, L2": (normalized, dict(y=LABELS), dict(validation_split=0.2), ["--validation-split", "0.2"], 3),
     "gradient accumulation, L2": (lambda: accumulating(False), dict(y=LABELS), {}, [], 5),
     "gradient accumulation, L2, averages": (lambda: accumulating(True), dict(y=LABELS), {}, [], 5),
+    "gradient accumulation, averages that overwrite": (lambda: accumulating(True, 2), dict(y=LABELS), {}, [], 5),
     "schedule": (scheduled, dict(y=LABELS), {}, [], 5),
     "early stopping": (lambda: regression(0.3), dict(y=TARGET), dict(validation_split=0.3, callbacks=lambda: [C.EarlyStopping(patience=2)]),
                        ["--validation-split", "0.3", "--early-stopping", "2"], 30),

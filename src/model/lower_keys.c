@@ -145,7 +145,7 @@ static const row losses[] = {
 /* A loss scale factor multiplies the loss and is divided out of the gradients again. */
 static const row optimizers[] = {
     {"*", "name: learning_rate weight_decay clipnorm global_clipnorm clipvalue use_ema ema_momentum "
-          "ema_overwrite_frequency= loss_scale_factor: gradient_accumulation_steps jit_compile: is_legacy_optimizer: "
+          "ema_overwrite_frequency loss_scale_factor: gradient_accumulation_steps jit_compile: is_legacy_optimizer: "
           "decay=0"},
     {"sgd", "momentum nesterov"},
     {"rmsprop", "rho momentum epsilon centered"},
@@ -286,14 +286,9 @@ const mf_json *mf_dropped_key(mf_key_part part, const char *class_name, const mf
     if (!config || config->type != MF_JSON_OBJECT || !mf_keys_known(part, class_name))
         return NULL;
     plain_class(part, class_name, plain, sizeof plain);
-    for (const mf_json *entry = config->first; entry; entry = entry->next) {
-        if (is_allowed(entry, find_key(part, plain, entry->key)))
-            continue;
-        if (part == MF_KEYS_OPTIMIZER && strcmp(entry->key, "ema_overwrite_frequency") == 0 &&
-            !mf_json_get_bool(config, "use_ema", false))
-            continue; /* some releases write 100 without an average to overwrite with */
-        return entry;
-    }
+    for (const mf_json *entry = config->first; entry; entry = entry->next)
+        if (!is_allowed(entry, find_key(part, plain, entry->key)))
+            return entry;
     return NULL;
 }
 

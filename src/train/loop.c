@@ -142,6 +142,13 @@ static void take_averages(mf_trainer *t)
     }
 }
 
+/* Keras's ema_overwrite_frequency counts groups of accumulated steps, the one that is open as a whole. */
+static bool is_averages_turn(const mf_trainer *t)
+{
+    uint64_t every = mf_trainer_graph(t)->average_every, group = mf_trainer_graph(t)->accumulation_steps;
+    return every && (t->state.iteration / (group ? group : 1) + 1) % every == 0;
+}
+
 static memfit_status one_step(mf_run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
@@ -167,9 +174,9 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
         t->state.loss_weight += (double)count;
     }
     double took = mf_run_clock_stop(r, clock, count);
-    t->state.iteration += counted;
-    if (mf_trainer_graph(t)->average_every && t->state.iteration % mf_trainer_graph(t)->average_every == 0 && counted)
+    if (counted && is_averages_turn(t))
         take_averages(t);
+    t->state.iteration += counted;
     t->state.steps++;
     t->state.step_in_epoch++;
     t->state.position += (uint64_t)count;

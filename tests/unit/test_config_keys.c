@@ -59,8 +59,6 @@ static void check_class(mf_key_part part, const mf_json *class)
         pair.first = &one;
         bool refused = dropped_alone(part, class->key, entry->key, odd) != NULL;
         bool also = dropped_alone(part, class->key, entry->key, pair) != NULL;
-        if (strcmp(entry->key, "ema_overwrite_frequency") == 0)
-            continue; /* depends on use_ema: below */
         assert_int_equal(refused, rule == MF_KEY_FIXED);
         assert_int_equal(also, rule == MF_KEY_FIXED);
     }
@@ -137,10 +135,6 @@ static void models_are_refused_by_name(void **state)
             "axis = 1");
     refuses(DENSE, "{\"loss\":\"mse\",\"optimizer\":{\"class_name\":\"SGD\",\"config\":{\"decay\":0.1}}}",
             "optimizer 'SGD'", "decay = 0.1");
-    refuses(DENSE,
-            "{\"loss\":\"mse\",\"optimizer\":{\"class_name\":\"Adam\",\"config\":{\"use_ema\":true,"
-            "\"ema_overwrite_frequency\":10}}}",
-            "optimizer 'Adam'", "ema_overwrite_frequency = 10");
 }
 
 /* A metric that cannot be computed as asked is left out by name, as unknown ones are: it costs no memory. */
