@@ -299,6 +299,10 @@ def make_data(folder):
         f.create_dataset("x", data=a.astype(">f4")[:2])
     with h5py.File(os.path.join(folder, "compound.h5"), "w") as f:
         f.create_dataset("x", data=np.zeros(3, dtype=[("a", "f4"), ("b", "i4")]))
+    with h5py.File(os.path.join(folder, "beside.h5"), "w") as f:  # what nobody asks for must not be in the way
+        f.create_dataset("about", data=np.zeros(3, dtype=[("a", "f4"), ("b", "i4")]))
+        f.create_dataset("deep", data=np.zeros((1,) * 10))
+        f.create_dataset("x", data=a[:2])
 
 
 # ---- applications -----------------------------------------------------------------------------------------------

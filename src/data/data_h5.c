@@ -93,9 +93,14 @@ memfit_status mf_source_h5(mf_source *source, const unsigned char *data, uint64_
         status = mf_hdf5_is_dataset(&file, group.links[i].address, &is_dataset, err);
         if (status != MEMFIT_OK || !is_dataset)
             continue;
-        status = mf_hdf5_dataset_open(&file, group.links[i].address, &d, err);
+        memfit_error why;
+        status = mf_hdf5_dataset_open(&file, group.links[i].address, &d, &why);
         if (status == MEMFIT_OK && d.rank > 0)
             status = add_dataset(source, group.links[i].name, &d, log, err);
+        else if (status == MEMFIT_UNSUPPORTED) /* told when it is asked for: it may stand beside the data */
+            status = mf_source_add_unusable(source, group.links[i].name, &why, err);
+        else if (status != MEMFIT_OK && err)
+            *err = why;
     }
     return status;
 }

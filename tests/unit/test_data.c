@@ -207,6 +207,31 @@ static void tables_are_read(void **state)
     expect_failure("wide.csv", MEMFIT_UNSUPPORTED, "more than 65536 columns");
 }
 
+/* Data sets of types that are not read are refused when they are asked for. */
+static void hdf5_beside_the_data(void **state)
+{
+    (void)state;
+    const char *root = getenv("MEMFIT_SOURCE");
+    char path[2048];
+    mf_source *s = NULL;
+    memfit_error err = {0};
+    if (!root)
+        skip();
+    snprintf(path, sizeof path, "%s/tests/fixtures/hdf5/beside.h5", root);
+    assert_ok(mf_source_open(NULL, path, NULL, &s, &err), err);
+    assert_ok(mf_source_check(s, &err), err);
+    assert_int_equal(s->count, 3);
+    assert_int_equal(s->samples, 2);
+    assert_null(mf_source_find(s, "x")->unusable);
+    assert_int_equal(mf_source_find(s, "about")->why, MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(mf_source_find(s, "about")->unusable, "compound"));
+    assert_non_null(strstr(mf_source_find(s, "deep")->unusable, "10 dimensions"));
+    mf_source_close(s);
+    snprintf(path, sizeof path, "%s/tests/fixtures/hdf5/compound.h5", root);
+    assert_int_equal(mf_source_open(NULL, path, NULL, &s, &err), MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "compound"));
+}
+
 static size_t put(unsigned char *p, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -377,10 +402,15 @@ static void opening_survives_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_are_read),   cmocka_unit_test(other_orders_are_rewritten),
-        cmocka_unit_test(tables_are_read),   cmocka_unit_test(tables_of_many_forms),
-        cmocka_unit_test(archives_are_read), cmocka_unit_test(shorter_files_are_noticed),
-        cmocka_unit_test(feeds_are_bound),   cmocka_unit_test(opening_survives_lack_of_memory),
+        cmocka_unit_test(hdf5_beside_the_data),
+        cmocka_unit_test(arrays_are_read),
+        cmocka_unit_test(other_orders_are_rewritten),
+        cmocka_unit_test(tables_are_read),
+        cmocka_unit_test(tables_of_many_forms),
+        cmocka_unit_test(archives_are_read),
+        cmocka_unit_test(shorter_files_are_noticed),
+        cmocka_unit_test(feeds_are_bound),
+        cmocka_unit_test(opening_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
 }
