@@ -6,7 +6,8 @@
  * The step is planned and executed as `memfit train` does it (same backend, same executor, an arena of its own), on
  * numbers that mean nothing. The time of an operation is the median over the rounds, so that it is one in its place in
  * the step: with what the operations before it left in the caches. By kind, or with `all` one line for every operation
- * (tab-separated, to be fitted): kind, layer, recomputed, flops, bytes, estimated us, measured us, shapes.
+ * (tab-separated, to be fitted): kind, layer, recomputed, flops, bytes, estimated us, measured us,
+ * shapes, places (offset+bytes of inputs, after > of outputs).
  */
 #include "base/os.h"
 #include "graph/kinds.h"
@@ -114,6 +115,15 @@ static void print_operation(const bench *b, const mf_step *step, const mf_op *op
         printf("%s", i == op->in_count ? ">" : i ? "," : "");
         for (uint32_t d = 0; id != MF_NONE && d < b->graph->tensors[id].shape.rank; d++)
             printf("%s%lld", d ? "x" : "", (long long)b->graph->tensors[id].shape.dim[d]);
+    }
+    printf("\t");
+    for (uint32_t i = 0; i < op->in_count + op->out_count; i++) {
+        uint32_t id = i < op->in_count ? op->in[i] : op->out[i - op->in_count];
+        if (id == MF_NONE)
+            continue;
+        const mf_tensor *t = &b->graph->tensors[id];
+        printf("%s%llu+%llu", i >= op->in_count ? ">" : ",", (unsigned long long)step->offsets[i],
+               (unsigned long long)(mf_shape_count(&t->shape) * mf_dtype_bytes(t->dtype)));
     }
     printf("\n");
 }

@@ -739,15 +739,75 @@ static void penalties_and_indices(void **state)
     }
 }
 
+/* ---- estimates ---- */
+
+typedef struct estimates {
+    double conv, after, alone; /* us: a convolution, the activation behind it, one that stands alone */
+} estimates;
+
+static estimates estimate(int64_t batch, unsigned threads)
+{
+    mf_build b;
+    memfit_error err = {0};
+    mf_graph *graph;
+    mf_backend *backend;
+    begin(&b, &err);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, shape(4, batch, 24, 24, 32));
+    mf_window win = {.dims = 2, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    assert_true(mf_window_pad(&win, "same", (int64_t[]){24, 24}));
+    uint32_t y = mf_g_conv(&b, x, weight(&b, "w", shape(4, 3, 3, 32, 64)), MF_NONE, &win);
+    uint32_t z = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_unary(&b, MF_UNARY_RELU, 0, 0, y));
+    assert_ok(mf_build_end_keeping(&b, 1, &z, &graph), err);
+    assert_ok(mf_onednn_create(NULL, threads, &backend, &err), err);
+    estimates e = {0};
+    unsigned unary = 0;
+    for (uint32_t i = 0; i < graph->op_count; i++) {
+        mf_cost cost;
+        assert_ok(backend->table->query(backend, graph, i, &cost, &err), err);
+        if (graph->ops[i].kind == MF_OP_CONV)
+            e.conv = cost.time_us;
+        if (graph->ops[i].kind == MF_OP_UNARY)
+            *(unary++ ? &e.alone : &e.after) = cost.time_us;
+    }
+    backend->table->destroy(backend);
+    mf_graph_destroy(graph);
+    return e;
+}
+
+/* More samples take longer, each of them less long while they stay in the caches; a second thread helps where there is
+ * much to do and hinders where there is little; what becomes part of the operation before takes no time. */
+static void estimated_times(void **state)
+{
+    (void)state;
+    estimates last = {0};
+    for (int64_t batch = 1; batch <= 4; batch *= 2) {
+        estimates one = estimate(batch, 1), two = estimate(batch, 2);
+        assert_true(one.after == 0 && one.alone > 0 && one.conv > one.alone);
+        assert_true(one.conv > last.conv && one.alone > last.alone);
+        assert_true(batch == 1 || (one.conv < 2 * last.conv && one.alone < 2 * last.alone));
+        assert_true(two.conv < one.conv && two.conv > one.conv / 2);
+        last = one;
+    }
+    estimates many = estimate(256, 1);
+    assert_true(many.alone > 64 * last.alone); /* fetched from memory */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions),          cmocka_unit_test(products_and_functions),
-        cmocka_unit_test(windows_and_norms),     cmocka_unit_test(moving_data),
-        cmocka_unit_test(losses_and_updates),    cmocka_unit_test(recurrent),
-        cmocka_unit_test(gated_and_simple),      cmocka_unit_test(recurrent_by_gate),
-        cmocka_unit_test(random_shapes),         cmocka_unit_test(extremes_of_nan),
-        cmocka_unit_test(penalties_and_indices), cmocka_unit_test(three_columns_bit_for_bit),
+        cmocka_unit_test(estimated_times),
+        cmocka_unit_test(convolutions),
+        cmocka_unit_test(products_and_functions),
+        cmocka_unit_test(windows_and_norms),
+        cmocka_unit_test(moving_data),
+        cmocka_unit_test(losses_and_updates),
+        cmocka_unit_test(recurrent),
+        cmocka_unit_test(gated_and_simple),
+        cmocka_unit_test(recurrent_by_gate),
+        cmocka_unit_test(random_shapes),
+        cmocka_unit_test(extremes_of_nan),
+        cmocka_unit_test(penalties_and_indices),
+        cmocka_unit_test(three_columns_bit_for_bit),
     };
     mf_backend *fast = NULL;
     if (mf_onednn_create(NULL, 1, &fast, NULL) == MEMFIT_UNSUPPORTED) {
