@@ -8,8 +8,8 @@
  *     mf_build b;
  *     mf_build_begin(&b, host, err);
  *     uint32_t x = mf_g_input(&b, "x", MF_F32, shape);
- *     uint32_t w = mf_g_use(&b, mf_g_variable(&b, &(mf_variable){.name = "w", .dtype = MF_F32, .shape = ..., .trainable
- * = true})); uint32_t y = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_matmul(&b, x, w, MF_NONE, false, false, 1));
+ *     uint32_t w = mf_g_use(&b, mf_g_variable(&b, &(mf_variable){.name = "w", .dtype = MF_F32, .shape = ...}));
+ *     uint32_t y = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_matmul(&b, x, w, MF_NONE, false, false, 1));
  *     mf_g_backward(&b, 1, &y, &dy, 1, &w, &dw);
  *     mf_graph *graph;
  *     status = mf_build_end(&b, &graph);

@@ -33,27 +33,33 @@
  * place among all readers and writers of that storage.
  *
  * What operands mean, where the list below leaves it open:
- *   BROADCAST, BINARY, PRELU   align shapes at the right, as numpy; a reduced axis must be there with size 1 (VIEW
- * first) SLICE           y[i] = x[begin + i*stride]; a negative stride runs backwards. PAD: negative before or after
- * crops TRANSPOSE       y.dim[i] = x.dim[perm[i]] GATHER          table is (V, D...); indices of any integer or float
- * type; out of range is an error, never undefined MATMUL          c = scale * (a' b') + bias; batches are the leading
- * axes of c; a factor of rank 2 serves all of them CONV            depthwise: groups = in channels, w is (k..., 1,
- * in*multiplier), output c*multiplier + m UNARY           alpha, beta: LEAKY_RELU slope; ELU, CELU alpha; CLIP least,
- * greatest; SOFT_SHRINK, HARD_SHRINK threshold; THRESHOLD threshold, value below; SQUAREPLUS b; AFFINE; POW. RELU6 is
- * 6, RELU plain REDUCE          L2 is sqrt(sum of squares); its gradient, as that of max, min and prod, is REDUCE_GRAD
- *   POOL_MAX        index: the winner's place in its window (row-major, the first of equals), U8 for windows of up to
- * 255 cells, else I32 BATCH_NORM      variance is biased (divided by n), without epsilon. LAYER_NORM: mean and rstd
- * have x's leading axes; with groups they are (N, groups), gamma and beta (C). rms: rstd = 1/sqrt(mean(x^2) + epsilon)
- *   LSTM            gates are i, f, c, o after their activations. GRU: z, r, candidate, recurrent part of the candidate
- *                   (reset_after: h U_h + bias; else (r*h) U_h); bias_u (3u) belongs to U and is there with reset_after
- *   DROPOUT         keeps where u >= rate, y = x / (1 - rate); u = (word >> 8) * 2^-24 of mf_philox. A RANDOM bernoulli
- *                   is that mask as 0 and 1. The index within a sample counts only axes that are not shared
- *   LOSS            the value of a sample is the mean (cross-entropies: sum) over the last axis; LOSS_GRAD is times
- *                   loss_scale, as is what REGULARIZE adds to a gradient; CHECK_FINITE divides it out
- *   METRIC          state: two numbers, total and count (means, accuracies, RMSE: squares, LOSS_VALUE: pred is the
- * loss); PRECISION true and false positives, RECALL true positives and false negatives; AUC (4, thresholds): true
- * positives, false positives, true negatives, false negatives UPDATE          weight decay first (param -=
- * param*decay*rate), then the rule; slots in Keras's order
+ *
+ *   BROADCAST, BINARY, PRELU
+ *                align shapes at the right, as numpy; a reduced axis must be there with size 1 (VIEW first)
+ *   SLICE        y[i] = x[begin + i*stride]; a negative stride runs backwards. PAD: negative before or after crops
+ *   TRANSPOSE    y.dim[i] = x.dim[perm[i]]
+ *   GATHER       table is (V, D...); indices of any integer or float type; out of range is an error, never undefined
+ *   MATMUL       c = scale * (a' b') + bias; batches are the leading axes of c; a factor of rank 2 serves all of them
+ *   CONV         depthwise: groups = in channels, w is (k..., 1, in*multiplier), output c*multiplier + m
+ *   UNARY        alpha, beta: LEAKY_RELU slope; ELU, CELU alpha; CLIP least, greatest; SOFT_SHRINK, HARD_SHRINK
+ *                threshold; THRESHOLD threshold, value below; SQUAREPLUS b; AFFINE; POW. RELU6 is 6, RELU plain
+ *   REDUCE       L2 is sqrt(sum of squares); its gradient, as that of max, min and prod, is REDUCE_GRAD
+ *   POOL_MAX     index: the winner's place in its window (row-major, the first of equals), U8 for windows of up to
+ *                255 cells, else I32
+ *   BATCH_NORM   variance is biased (divided by n), without epsilon
+ *   LAYER_NORM   mean and rstd have x's leading axes; with groups they are (N, groups), gamma and beta (C).
+ *                rms: rstd = 1/sqrt(mean(x^2) + epsilon)
+ *   LSTM         gates are i, f, c, o after their activations
+ *   GRU          gates are z, r, candidate, recurrent part of the candidate (reset_after: h U_h + bias; else
+ *                (r*h) U_h); bias_u (3u) belongs to U and is there with reset_after
+ *   DROPOUT      keeps where u >= rate, y = x / (1 - rate); u = (word >> 8) * 2^-24 of mf_philox. A RANDOM bernoulli
+ *                is that mask as 0 and 1. The index within a sample counts only axes that are not shared
+ *   LOSS         the value of a sample is the mean (cross-entropies: sum) over the last axis; LOSS_GRAD is times
+ *                loss_scale, as is what REGULARIZE adds to a gradient; CHECK_FINITE divides it out
+ *   METRIC       state: two numbers, total and count (means, accuracies, RMSE: squares, LOSS_VALUE: pred is the
+ *                loss); PRECISION true and false positives, RECALL true positives and false negatives; AUC (4,
+ *                thresholds): true positives, false positives, true negatives, false negatives
+ *   UPDATE       weight decay first (param -= param*decay*rate), then the rule; slots in Keras's order
  *
  * Recurrent kinds: h has every step's state at its own time index, whichever way time runs; masked steps repeat the
  * state before; h_last is the state after the last step done. mask is (N,T) in U8, 0 where a step is left out.

@@ -350,7 +350,8 @@ static void a_validation_cut_short_is_done_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* those keep what is freed: no smaller plan fits  \
+#if !defined(__SANITIZE_ADDRESS__) &&                                                                                  \
+    !defined(__SANITIZE_THREAD__) /* those keep what is freed: no smaller plan fits  \
                                                                      */
         cmocka_unit_test(recomputation_answers_under_batch_norm),
         cmocka_unit_test(pieces_answer_without_batch_norm),
