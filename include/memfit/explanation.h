@@ -30,15 +30,14 @@ extern "C" {
 
 /* Name, text. `bytes` of an action is by how much; `frees_bytes` what the pool, or the device, gains by it. */
 #define MEMFIT_ACTION_LIST(X)                                                                                          \
-    X(NONE, "none")                 /* nothing helps */                                                                \
-    X(WAIT, "wait-for-stream")      /* let `stream` finish: memfit_stream_sync. Gains: pages it keeps */               \
-    X(TRIM, "trim-other-pool")      /* memfit_pool_trim of the pool `name`. Gains: its idle pages */                   \
-    X(FREE_SMALL, "free-survivors") /* free, or move, the blocks memfit_pool_each_survivor names. Gains: pages */      \
-    X(MOVE_LIMIT, "move-limit")     /* lower the limit of the pool `name` by `bytes`, raise this one's so far as     \
-                                         needed */ \
-    X(RAISE_LIMIT, "raise-limit")   /* memfit_pool_set_limit, by `bytes` more */                                       \
-    X(FREE_OWNER, "free-owner")     /* free all blocks of `owner`. Gains: the pages only it holds */                   \
-    X(SMALLER, "smaller-request")   /* ask for `bytes` less; or for that many in a piece of its own, later */          \
+    X(NONE, "none")                   /* nothing helps */                                                              \
+    X(WAIT, "wait-for-stream")        /* let `stream` finish: memfit_stream_sync. Gains: pages it keeps */             \
+    X(TRIM, "trim-other-pool")        /* memfit_pool_trim of the pool `name`. Gains: its idle pages */                 \
+    X(FREE_SMALL, "free-survivors")   /* free, or move, the blocks memfit_pool_each_survivor names. Gains: pages */    \
+    X(MOVE_LIMIT, "move-limit")       /* lower the limit of the pool `name` by `bytes`, raise this one's as needed */  \
+    X(RAISE_LIMIT, "raise-limit")     /* memfit_pool_set_limit, by `bytes` more */                                     \
+    X(FREE_OWNER, "free-owner")       /* free all blocks of `owner`. Gains: the pages only it holds */                 \
+    X(SMALLER, "smaller-request")     /* ask for `bytes` less; or for that many in a piece of its own, later */        \
     X(OTHERS, "ask-other-processes")  /* others must give back `bytes`; `name` is the largest of them */               \
     X(LARGER_DEVICE, "larger-device") /* a device with `bytes` more */
 
