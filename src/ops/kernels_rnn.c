@@ -175,10 +175,12 @@ void MF_K(gru_step)(const mf_k_rnn *k, const float *z, const float *zu, float *h
         for (int64_t n = r.from; n < r.to; n++) {
             const float *zn = z + n * k->z_step, *un = zu + n * 3 * u;
             float *hn = h + n * u, *go = gates ? gates + n * k->gate_step : NULL;
-            if (kept(k, n))
-                WITH_FUNCTIONS(gru_row, k->reset_first, u, zn, un, hn, go);
-            else
+            if (!kept(k, n))
                 clear(go, 4 * u);
+            else if (k->reset_first) /* a constant: a choice within the row would keep it from vectors */
+                WITH_FUNCTIONS(gru_row, true, u, zn, un, hn, go);
+            else
+                WITH_FUNCTIONS(gru_row, false, u, zn, un, hn, go);
             put(h_out ? h_out + n * k->h_step : NULL, hn, u);
         }
     }
@@ -217,15 +219,24 @@ void MF_K(gru_back)(const mf_k_rnn *k, const float *dh_out, const float *gates, 
             float *dhn = dh + n * u, *dn = d + n * 3 * u, *dzn = dz + n * k->z_step;
             for (int64_t j = 0; dho && j < u; j++)
                 dhn[j] += dho[j];
-            if (kept(k, n)) {
-                WITH_FUNCTIONS(gru_row_back, k->reset_first, u, g4, hb, dhn, dn, dzn);
-            } else {
+            if (!kept(k, n)) {
                 clear(dn, 3 * u);
                 clear(dzn, 3 * u);
+            } else if (k->reset_first) {
+                WITH_FUNCTIONS(gru_row_back, true, u, g4, hb, dhn, dn, dzn);
+            } else {
+                WITH_FUNCTIONS(gru_row_back, false, u, g4, hb, dhn, dn, dzn);
             }
             put(d_all ? d_all + n * k->z_step : NULL, dn, 3 * u);
         }
     }
+}
+
+ROW reset_row(mf_unary gate, int64_t u, const float *z, const float *zu, const float *h, float *out)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < u; j++)
+        out[j] = h[j] * act_of(gate, z[j] + zu[j]);
 }
 
 /* The reset first: out is what the candidate's product reads, the state times the reset gate. */
@@ -238,10 +249,21 @@ void MF_K(gru_reset)(const mf_k_rnn *k, const float *z, const float *zu, const f
         for (int64_t n = r.from; n < r.to; n++) {
             const float *zn = z + n * k->z_step + u, *un = zu + n * 3 * u + u, *hn = h + n * u;
             float *on = out + n * u;
-#pragma omp simd
-            for (int64_t j = 0; j < u; j++)
-                on[j] = hn[j] * act_of(k->gate, zn[j] + un[j]);
+            if (k->gate == MF_UNARY_SIGMOID)
+                reset_row(MF_UNARY_SIGMOID, u, zn, un, hn, on);
+            else
+                reset_row(k->gate, u, zn, un, hn, on);
         }
+    }
+}
+
+ROW reset_row_back(mf_unary gate, int64_t u, const float *reset, const float *h_before, const float *part, float *dh,
+                   float *d, float *dz)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < u; j++) {
+        d[j] = dz[j] = part[j] * (h_before ? h_before[j] : 0.0f) * slope_of(gate, reset[j]);
+        dh[j] += part[j] * reset[j];
     }
 }
 
@@ -257,11 +279,10 @@ void MF_K(gru_reset_back)(const mf_k_rnn *k, const float *gates, const float *h_
             const float *reset = gates + n * k->gate_step + u, *pn = part + n * u;
             const float *hb = h_before ? h_before + n * h_before_step : NULL;
             float *dhn = dh + n * u, *dn = d + n * 3 * u + u, *dzn = dz + n * k->z_step + u;
-#pragma omp simd
-            for (int64_t j = 0; j < u; j++) {
-                dn[j] = dzn[j] = pn[j] * (hb ? hb[j] : 0.0f) * slope_of(k->gate, reset[j]);
-                dhn[j] += pn[j] * reset[j];
-            }
+            if (k->gate == MF_UNARY_SIGMOID)
+                reset_row_back(MF_UNARY_SIGMOID, u, reset, hb, pn, dhn, dn, dzn);
+            else
+                reset_row_back(k->gate, u, reset, hb, pn, dhn, dn, dzn);
         }
     }
 }

@@ -37,15 +37,13 @@ static cost_rates rates_of(mf_op_kind kind)
     case MF_OP_MATMUL:
         return (cost_rates){{0.8, 2.5}, 118, 20, 0};
     case MF_OP_LSTM:
+    case MF_OP_GRU:
     case MF_OP_SIMPLE_RNN:
         return (cost_rates){{1, 4}, 60, 0, 0};
     case MF_OP_LSTM_GRAD:
+    case MF_OP_GRU_GRAD:
     case MF_OP_SIMPLE_RNN_GRAD:
         return (cost_rates){{1, 4}, 68, 0, 0};
-    case MF_OP_GRU:
-        return (cost_rates){{1, 4}, 14, 0, 0};
-    case MF_OP_GRU_GRAD:
-        return (cost_rates){{1, 4}, 48, 0, 0};
     case MF_OP_UNARY_GRAD:
     case MF_OP_BINARY:
         return (cost_rates){{0.8, 1.2}, 30, 68, 0};
@@ -125,7 +123,7 @@ static double filled(const fast_kernel *k, const mf_tensor *weights)
 /* What each further time step of a recurrent kernel costs, however few the samples: its start, and the recurrent matrix
  * read again (two layers of 128 units: 4 to 13 us a step, by steps of 8 to 32 samples and by pieces; here 7.5). One
  * thread pays less than half of that: two GRUs of 64 and 48 units in 2, 4, 8, 16 pieces took 1.01, 1.12, 1.32, 1.96
- * times the whole, where 1.14, 1.38, 1.86, 2.82 were predicted before. */
+ * times the whole, where 1.14, 1.38, 1.86, 2.82 were predicted with the price of two. */
 static double steps_us(const fast_kernel *k)
 {
     uint32_t u = 1;
