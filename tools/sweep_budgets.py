@@ -15,8 +15,9 @@ stopped does not count, only what neighbours do to caches and memory, and that c
 process for every plan and every suggestion, some plans twice, take turns of 0.1 s in random order: whatever slows the
 machine slows all of them alike. (Tried and dropped: turns of five whole steps. A process then has few of them, and what
 happened to happen meanwhile is its figure: the spread of one plan doubled.) A plan's figure is its mean, relative to all others of
-its pass, over the passes. The noise is measured: from how far the same plan's values lie apart follows how far the slowest
-of so many identical plans would come out behind the fastest 19 times in 20. A step back within it says nothing. --state FILE
+its pass, over the passes. The noise is measured, from how far the same plan's values lie apart, in two ways: how far two runs of
+one plan differ, 19 times in 20 (nobody could tell a step back within that from chance), and how far the slowest of so many identical
+plans would come out behind the fastest in these means (a step back within that is not even known to be one). --state FILE
 keeps everything, so that passes can be added later.
 
 Exit status: the number of models that fail.
@@ -284,8 +285,8 @@ def slice_of(p, seconds):
 
 
 def figures(state):
-    """The time of each plan and suggestion relative to all others, from all passes: {name: ratio}; and the noise: how far the
-    slowest of so many identical plans would come out behind the fastest, 19 times in 20."""
+    """The time of each plan and suggestion relative to all others, from all passes: {name: ratio}; how far the slowest of so
+    many identical plans would come out behind the fastest, 19 times in 20; the standard deviation of one plan's values."""
     values = {}
     for one in state["passes"]:
         level = statistics.fmean(math.log(statistics.fmean(v)) for v in one.values())
@@ -303,6 +304,10 @@ def figures(state):
     return {n: math.exp(m) for n, m in mean.items()}, math.exp(sorted(ranges)[1900]), spread
 
 
+def two_runs(spread):
+    return math.exp(1.96 * math.sqrt(2) * spread)
+
+
 def judge(state):
     """What is wrong with a model's figures; how much slower a larger limit was than a smaller one."""
     wrong, rows, after = list(state["wrong"]), state["rows"], 0
@@ -312,7 +317,8 @@ def judge(state):
         if rows[limit]["planned_step_ms"] < after * 0.9:
             wrong.append(f"predicted faster at {limit} than with more memory")
         after = max(after, rows[limit]["planned_step_ms"])
-    time_of, noise, _ = figures(state)
+    time_of, noise, spread = figures(state)
+    noise = max(noise, two_runs(spread))
     worst, preferring = 1.0, 1.0
     for i, x in enumerate(order):
         for y in order[:i]:
@@ -346,7 +352,7 @@ def row(a, name, batch, state):
     print(f"| {name}, {batch} | {state['low'] / 2**20:.2f} | {state['most'] / 2**20:.2f} | {len(rows)}, {len({plan_of(r) for r in rows.values()})} "
           f"| {min(r['margin'] for r in rows.values()):.1%} | {first['pieces']}, {first['recomputed_ops']} "
           f"| {first['planned_step_ms'] / last['planned_step_ms']:.2f} / {time_of.get(plan_of(first), 1) / whole:.2f} "
-          f"| {len(state['passes'])} of {spread:.1%} | {noise:.3f} | {worst:.3f}, {preferring:.3f} "
+          f"| {len(state['passes'])} of {spread:.1%} | {two_runs(spread):.3f}, {noise:.3f} | {worst:.3f}, {preferring:.3f} "
           f"| {said} | {'; '.join(sorted(set(wrong))[:4]) or 'holds'} |", flush=True)
     if a.list:
         for limit in order:
@@ -419,7 +425,7 @@ def main():
     a = parser.parse_intermixed_args()
     a.more, a.rng = a.more.split(), random.Random(a.seed)
     print("| model, batch | least MiB | without a limit MiB | limits, plans | nearest to its limit | pieces, recomputed at the least | time at the least: predicted / measured "
-          "| passes | noise | worst step back | suggestions: predicted / measured | |\n|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+          "| passes | noise: two runs, these means | worst step back | suggestions: predicted / measured | |\n|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     states = {}
     if a.state and os.path.exists(a.state):
         with open(a.state) as f:
