@@ -115,8 +115,7 @@ static memfit_status agree(mf_source *source, const mf_log *log, memfit_error *e
 
 static bool one_hot_like(const mf_array *a)
 {
-    return a->shape.rank == 2 && a->shape.dim[1] > 2 && (strcmp(a->name, "y") == 0) &&
-           (a->dtype == MF_F32 || a->dtype == MF_F64);
+    return a->shape.rank == 2 && a->shape.dim[1] > 2 && strcmp(a->name, "y") == 0 && a->dtype == MF_F32;
 }
 
 /* Wasteful types are named once: float64 and one-hot labels. */
@@ -135,11 +134,11 @@ static void name_waste(const mf_source *source, const mf_log *log)
         else if (one_hot_like(a) && a->data) {
             bool hot = true;
             for (int64_t s = 0; s < source->samples && s < 64 && hot; s++) {
-                const float *row = (const float *)(const void *)(a->data + (uint64_t)s * a->sample_bytes);
+                const unsigned char *row = a->data + (uint64_t)s * a->sample_bytes; /* files align nothing */
                 int ones = 0;
                 for (int64_t j = 0; j < a->shape.dim[1]; j++) {
                     float v;
-                    memcpy(&v, row + j, 4);
+                    memcpy(&v, row + 4 * j, 4);
                     hot = hot && (v == 0 || v == 1);
                     ones += v == 1;
                 }

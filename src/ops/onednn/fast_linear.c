@@ -168,8 +168,6 @@ static bool describe_matmul(const fast_kernel *k, mf_dnn_matmul *mm)
                           .accumulate = fast_adds(k, 0),
                           .scale = k->op->attr.matmul.scale,
                           .dtype = MF_F32};
-    if (mm->scale == 0)
-        mm->scale = 1;
     if ((tb ? db[1] : db[0]) != mm->k || (mm->bias && mm->scale != 1))
         return false;
     if (mm->batch_b == 1 && mm->batch_a > 1 && !ta) { /* one product with all rows */
