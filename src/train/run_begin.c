@@ -147,6 +147,18 @@ static bool ends_in(const char *path, const char *end)
     return n >= m && strcmp(path + n - m, end) == 0;
 }
 
+/* Keras 3 reads few archives of Keras 2, whoever wrote them last: said where the user finds out otherwise by accident. */
+static void say_old_form(const mf_trainer *t)
+{
+    const char *version = t->model->keras_version;
+    if (t->model->container == MF_CONTAINER_KERAS_ZIP && version && (*version == '1' || *version == '2') &&
+        version[1] == '.')
+        mf_log_write(&t->log, MF_LOG_NOTE,
+                     "the model was saved by Keras %.20s and goes back in that form: what reads the original reads it "
+                     "(tf_keras; Keras 3 often does not)",
+                     version);
+}
+
 /* A file goes back as it came, and Keras tells by the name what to expect: said before hours are spent. */
 static memfit_status check_out_name(const mf_trainer *t, memfit_error *err)
 {
@@ -159,6 +171,7 @@ static memfit_status check_out_name(const mf_trainer *t, memfit_error *err)
                        "%.200s: this model is written in the .keras format, which Keras reads under no other name\n"
                        "end the name in .keras",
                        out);
+    say_old_form(t);
     if (!hdf5 || !ends_in(out, ".keras"))
         return MEMFIT_OK;
     if (!ends_in(t->options->model, ".keras"))

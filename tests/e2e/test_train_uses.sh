@@ -33,14 +33,14 @@ echo '{"1": 2.0}' >"$t/weights.json"
 "$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/keras/functional_shared.keras" --data synthetic:9 --class-weight "$t/weights.json" 2>"$t/err"
 [ $? = 2 ] && grep -q "one output" "$t/err" || fail "class weights with two outputs: $(cat "$t/err")"
 
-changed() { # MODEL OLD NEW FILE: the model with another text in its configuration
+changed() { # MODEL OLD NEW FILE [MEMBER]: the model with another text in its configuration
     python3 - "$@" <<'END'
 import sys, zipfile
-model, before, after, file = sys.argv[1:]
+model, before, after, file, member = (sys.argv[1:] + ["config.json"])[:5]
 with zipfile.ZipFile(model) as old, zipfile.ZipFile(file, "w") as new:
     for name in old.namelist():
         data = old.read(name)
-        if name == "config.json":
+        if name == member:
             assert before.encode() in data
             data = data.replace(before.encode(), after.encode())
         new.writestr(name, data)
@@ -135,6 +135,13 @@ for n in "$h:o.keras" "$f/mlp.keras:o.h5"; do
     "$MEMFIT" train "${n%%:*}" --data synthetic:32 --out "$t/${n##*:}" 2>"$t/err" >/dev/null
     [ $? = 2 ] && grep -q "end the name in" "$t/err" || fail "--out ${n##*:} for ${n%%:*}: $(cat "$t/err")"
 done
+
+# An archive of Keras 2 goes back as it came, and that is said.
+changed "$f/mlp.keras" '"keras_version": "3.' '"keras_version": "2.' "$t/old.keras" metadata.json
+run train "$t/old.keras" --data synthetic:32 --out "$t/o.keras"
+grep -q "saved by Keras 2" "$t/err" || fail "--out of a model of Keras 2: nothing is said ($(cat "$t/err"))"
+run train "$f/mlp.keras" --data synthetic:32 --out "$t/o.keras"
+grep -q "saved by Keras" "$t/err" && fail "--out of a model of Keras 3: something is said"
 
 [ $failures = 0 ] && echo "train, uses: all good"
 exit $failures
