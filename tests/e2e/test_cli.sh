@@ -181,8 +181,8 @@ expect 0 "a name with blanks and letters beyond ASCII" "$MEMFIT" train 'a b ü.k
 
 # ---- a signal: the step is finished, the checkpoint written, --out left as it was; the shell sees the signal ----
 # Sent once an epoch is logged, however slow the machine; twice, as `timeout` and terminals do. (A shell starts what runs beside it
-# with SIGINT ignored.)
-beside="env --default-signal=INT $MEMFIT"
+# with SIGINT ignored, nohup with SIGHUP ignored, and memfit leaves an ignored signal ignored.)
+beside="env --default-signal=INT,TERM,HUP $MEMFIT"
 until_there() { for _ in $(seq 1000); do [ -n "$(cat $1 2>/dev/null | head -c 1)" ] && break; sleep 0.02; done; }
 for s in INT=130 TERM=143 HUP=129; do
     signal=${s%=*}
