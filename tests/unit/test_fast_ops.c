@@ -2,13 +2,16 @@
  * test_fast_ops.c: the CPU backend against the reference operations. Small networks are built with their backward pass;
  * the graph runs on the reference, and every single operation is run on the CPU backend too, on the same inputs:
  * outputs must agree norm-wise. Operations that accumulate are run twice.
+ *
+ * In 16 bits the same networks run with their tensors narrowed, and with parts so small (fast_wide.c) that every
+ * operation which can be divided is.
  */
 #include "test.h"
 
 #include "base/memory.h"
 #include "graph/build.h"
-#include "ops/kernels.h"
-#include "ops/ops.h"
+#include "model/initialize.h"
+#include "ops/onednn/fast.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +25,10 @@ typedef struct runner {
 } runner;
 
 static unsigned team = 2;
-static double rounding = 1e-7; /* of results that are zero but for it: a layer normalized over one value */
+static mf_dtype stored = MF_F32; /* what tensors of test networks are narrowed to */
+static uint64_t part_bytes;      /* of the float32 copies; 0: as the backend has it */
+static uint64_t narrowing;       /* a random state: which tensors stay float32, what is added to */
+static double rounding = 1e-7;   /* of results that are zero but for it: a layer normalized over one value */
 
 static double random_value(uint64_t *state)
 {
@@ -76,18 +82,22 @@ static void compare(runner *r, const mf_op *op, uint32_t o, const void *a, const
 {
     const mf_tensor *t = &r->graph->tensors[op->out[o]];
     uint64_t n = mf_shape_count(&t->shape);
-    if (t->dtype != MF_F32) {
+    if (t->dtype != MF_F32 && t->dtype != MF_F16 && t->dtype != MF_BF16) {
         if (t->dtype == MF_U8 || t->dtype == MF_I32)
             assert_memory_equal(a, b, n * mf_dtype_bytes(t->dtype));
         return;
     }
     double difference = 0, norm = 0;
     for (uint64_t i = 0; i < n; i++) {
-        double x = (double)((const float *)a)[i], y = (double)((const float *)b)[i];
+        double x = mf_element_get(a, t->dtype, i), y = mf_element_get(b, t->dtype, i);
+        if (stored == MF_F16 && !isfinite(y) && (x == y || (isnan(x) && isnan(y)))) /* beyond 65,504 */
+            continue;
         difference += (x - y) * (x - y);
         norm += y * y;
     }
-    if (!(sqrt(difference) <= 2e-6 * sqrt(norm) + rounding)) {
+    /* In 16 bits the last one may round the other way. */
+    double most = t->dtype == MF_BF16 ? 8e-3 : t->dtype == MF_F16 ? 1e-3 : stored == MF_F32 ? 2e-6 : 5e-6;
+    if (!(sqrt(difference) <= most * sqrt(norm) + rounding)) {
         fprintf(stderr, "%s output %u of layer %u: off by %g of %g (%llu elements, accumulate %d)\n",
                 mf_kind_name(op->kind), o, op->layer, sqrt(difference), sqrt(norm), (unsigned long long)n,
                 op->accumulate);
@@ -151,8 +161,8 @@ static void fill(runner *r)
         uint64_t n = mf_shape_count(&t->shape);
         for (uint64_t j = 0; j < n; j++) {
             double v = random_value(&state);
-            if (t->dtype == MF_F32)
-                ((float *)address(r, i))[j] = t->name && strstr(t->name, "positive") ? (float)(v + 1) : (float)v;
+            if (t->dtype == MF_F32 || t->dtype == MF_F16 || t->dtype == MF_BF16)
+                mf_element_set(address(r, i), t->dtype, j, t->name && strstr(t->name, "positive") ? v + 1 : v);
             else if (t->dtype == MF_I32)
                 ((int32_t *)address(r, i))[j] = (int32_t)((v + 0.5) * 5);
             else if (t->dtype == MF_U8)
@@ -161,12 +171,41 @@ static void fill(runner *r)
     }
 }
 
+/* Most float tensors in 16 bits, some not; every other operation that can adds to what is there. */
+static void narrow(mf_graph *g)
+{
+    bool *wide = calloc(g->tensor_count, sizeof *wide);
+    for (uint32_t i = 0; i < g->tensor_count; i++)
+        wide[i] = g->tensors[i].dtype != MF_F32 || random_value(&narrowing) > 0.4;
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        mf_op *op = &g->ops[i];
+        bool moves = op->kind == MF_OP_VIEW || op->kind == MF_OP_TRANSPOSE || op->kind == MF_OP_SLICE ||
+                     op->kind == MF_OP_PAD || op->kind == MF_OP_CONCAT; /* what they move keeps its type */
+        for (uint32_t j = 0; moves && j < op->in_count; j++)
+            wide[op->in[j]] = wide[op->out[0]] = g->tensors[op->in[j]].dtype != MF_F32;
+        if (!mf_kind(op->kind)->accumulates || random_value(&narrowing) > 0)
+            continue;
+        op->accumulate = true;
+        for (uint32_t o = op->kind == MF_OP_CONV_GRAD_WEIGHTS ? 0 : 1; o < op->out_count; o++)
+            if (op->out[o] != MF_NONE)
+                g->storages[g->tensors[op->out[o]].storage].variable = 0;
+    }
+    for (uint32_t i = 0; i < g->tensor_count; i++)
+        if (!wide[i]) {
+            g->tensors[i].dtype = stored;
+            g->tensors[i].offset /= 2;
+        }
+    free(wide);
+}
+
 static unsigned check_graph(mf_build *b, uint32_t root_count, uint32_t *roots)
 {
     memfit_error err = {0};
     mf_graph *graph = NULL;
     b->err = &err;
     assert_ok(mf_build_end_keeping(b, root_count, roots, &graph), err);
+    if (stored != MF_F32)
+        narrow(graph);
     runner r = {.graph = graph,
                 .scalars = {.seed = 11,
                             .step = 3,
@@ -177,6 +216,8 @@ static unsigned check_graph(mf_build *b, uint32_t root_count, uint32_t *roots)
                             .iteration = 4}};
     assert_ok(mf_onednn_create(NULL, team, &r.fast, &err), err);
     assert_ok(mf_reference_create(NULL, &r.reference, &err), err);
+    if (part_bytes)
+        ((fast_backend *)r.fast)->part_bytes = part_bytes;
     r.storage = calloc(graph->storage_count, sizeof *r.storage);
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         size_t bytes = (graph->storages[i].bytes + 127) & ~63ull;
@@ -218,6 +259,8 @@ static unsigned finish(mf_build *b, uint32_t y, uint32_t count, const uint32_t *
     mf_shape s = mf_g_shape(b, y);
     uint32_t dy = mf_g_input(b, "dy", MF_F32, s), roots[17];
     mf_g_backward(b, 1, &y, &dy, count, wanted, roots);
+    if (stored != MF_F32)
+        mf_g_mask(b, 0);
     uint32_t n = 0;
     for (uint32_t i = 0; i < count; i++)
         if (roots[i] != MF_NONE)
@@ -693,6 +736,25 @@ static void random_shapes(void **state)
     rounding = 1e-7;
 }
 
+/* Everything again in 16 bits, in parts of a few samples, of a few elements, and whole. */
+static void sixteen_bits(void **state)
+{
+    static const uint64_t parts[] = {64, 1500, 20000};
+    narrowing = 3;
+    for (int i = 0; i < 3; i++) {
+        stored = i == 1 ? MF_F16 : MF_BF16;
+        part_bytes = parts[i];
+        convolutions(state);
+        products_and_functions(state);
+        windows_and_norms(state);
+        moving_data(state);
+        random_shapes(state);
+    }
+    recurrent(state);
+    stored = MF_F32;
+    part_bytes = 0;
+}
+
 /* Extremes over a NaN are NaN wherever it stands: along a row, down columns, shared out over threads, of a pair. */
 static void extremes_of_nan(void **state)
 {
@@ -805,6 +867,7 @@ int main(void)
         cmocka_unit_test(gated_and_simple),
         cmocka_unit_test(recurrent_by_gate),
         cmocka_unit_test(random_shapes),
+        cmocka_unit_test(sixteen_bits),
         cmocka_unit_test(extremes_of_nan),
         cmocka_unit_test(penalties_and_indices),
         cmocka_unit_test(three_columns_bit_for_bit),

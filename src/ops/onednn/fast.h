@@ -15,9 +15,11 @@ typedef struct fast_backend {
     mf_backend *reference;
     mf_dnn_engine *engine;
     const mf_kernel_table *k;
+    uint64_t part_bytes; /* float32 copies of 16-bit operands are made in parts of about this size; tests take less */
 } fast_backend;
 
 typedef struct fast_kernel fast_kernel;
+typedef struct fast_wide fast_wide;
 
 typedef struct fast_rule {
     /* With `create` false only the workspace is wanted and nothing may stay allocated. */
@@ -33,10 +35,11 @@ struct fast_kernel {
     const mf_graph *graph;
     const mf_op *op;
     mf_dnn *dnn, *dnn2;
-    bool few, three;        /* a weight gradient on the kernel for few input channels, for three columns */
-    bool relu;              /* applied to the result: a following operation was absorbed */
-    mf_kernel *reference;   /* when no rule serves */
-    struct fast_wide *wide; /* 16-bit operands: converted copies around a float32 kernel */
+    bool few, three;      /* a weight gradient on the kernel for few input channels, for three columns */
+    bool relu;            /* applied to the result: a following operation was absorbed */
+    mf_kernel *reference; /* when no rule serves */
+    fast_wide *wide;      /* 16-bit operands: converted copies around a float32 kernel (fast_wide.c) */
+    bool wide_norm;       /* the same for batch normalization (fast_wide_norm.c) */
     union {
         struct {
             mf_k_unary unary;
@@ -87,6 +90,21 @@ extern const fast_rule fast_batch_norm_infer, fast_batch_norm_infer_grad, fast_l
 extern const fast_rule fast_moving_average, fast_loss, fast_loss_grad, fast_update, fast_dropout, fast_nothing;
 extern const fast_rule fast_lstm, fast_lstm_grad, fast_gru, fast_gru_grad, fast_simple_rnn, fast_simple_rnn_grad;
 extern const fast_rule fast_square_sum, fast_clip_global, fast_check_finite, fast_clip, fast_regularize;
+
+/* ---- 16-bit operands ---- */
+static inline bool fast_is_half(mf_dtype t)
+{
+    return t == MF_F16 || t == MF_BF16;
+}
+bool fast_wide_wanted(const fast_kernel *k);
+memfit_status fast_wide_query(fast_kernel *k, mf_cost *cost, memfit_error *err);
+memfit_status fast_wide_prepare(fast_kernel *k, memfit_error *err);
+memfit_status fast_wide_run(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err);
+void fast_wide_release(fast_kernel *k);
+/* Batch normalization that is divided; one that is not serves as any other operation. */
+bool fast_wide_norm_serves(const fast_kernel *k);
+void fast_wide_norm_query(const fast_kernel *k, mf_cost *cost);
+void fast_wide_norm_run(const fast_kernel *k, const mf_operands *o);
 
 /* ---- small parts ---- */
 static inline const mf_tensor *fast_in(const fast_kernel *k, uint32_t i)

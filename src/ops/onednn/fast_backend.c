@@ -2,7 +2,7 @@
  * fast_backend.c: the CPU backend: oneDNN for convolution and products, own kernels for the rest, the reference
  * operations for what neither has.
  *
- *   operation --16-bit operands?--> converted copies in workspace around the float32 kernel   (storage formats)
+ *   operation --16-bit operands?--> converted copies around the float32 kernel, part by part   (fast_wide.c)
  *             --rule serves?------> rule                                                       (fast)
  *             --otherwise---------> reference                                                  (cost.reference)
  *
@@ -124,132 +124,7 @@ const fast_rule *fast_rule_of(mf_op_kind kind)
     }
 }
 
-/* ---- 16-bit operands -------------------------------------------------------------------------------------- */
-
-/* A graph of this one operation with float32 in place of the 16-bit types, and where each operand's copy lies. */
-typedef struct fast_wide {
-    mf_graph graph;
-    mf_op op;
-    mf_tensor *tensors;
-    uint32_t *ids;
-    uint64_t *offset; /* of the copy in workspace; UINT64_MAX: used where it is */
-    void **pointers;
-    uint32_t count;
-    uint64_t copies_bytes, inner_bytes, bytes; /* bytes: of this allocation */
-    mf_kernel *kernel;
-} fast_wide;
-
-static bool is_half(mf_dtype t)
-{
-    return t == MF_F16 || t == MF_BF16;
-}
-
-static bool wants_wide(const fast_kernel *k)
-{
-    if (k->op->kind == MF_OP_CAST || k->op->kind == MF_OP_VIEW || k->op->kind == MF_OP_INPUT ||
-        k->op->kind == MF_OP_TRANSPOSE || k->op->kind == MF_OP_SLICE || k->op->kind == MF_OP_CONCAT)
-        return false;
-    for (uint32_t i = 0; i < k->op->in_count; i++)
-        if (fast_in(k, i) && is_half(fast_in(k, i)->dtype))
-            return true;
-    for (uint32_t i = 0; i < k->op->out_count; i++)
-        if (fast_out(k, i) && is_half(fast_out(k, i)->dtype))
-            return true;
-    return false;
-}
-
-static memfit_status make_wide(fast_kernel *k, fast_wide **made, memfit_error *err)
-{
-    uint32_t n = k->op->in_count + k->op->out_count;
-    uint64_t bytes = sizeof(fast_wide) + n * (sizeof(mf_tensor) + sizeof(uint32_t) + sizeof(uint64_t) + sizeof(void *));
-    fast_wide *w = mf_host_zalloc(k->backend->base.host, bytes);
-    if (!w)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a kernel");
-    w->bytes = bytes;
-    w->count = n;
-    w->tensors = (mf_tensor *)(w + 1);
-    w->offset = (uint64_t *)(w->tensors + n);
-    w->pointers = (void **)(w->offset + n);
-    w->ids = (uint32_t *)(w->pointers + n);
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t id = i < k->op->in_count ? k->op->in[i] : k->op->out[i - k->op->in_count];
-        w->offset[i] = UINT64_MAX;
-        w->ids[i] = id == MF_NONE ? MF_NONE : i;
-        if (id == MF_NONE)
-            continue;
-        w->tensors[i] = k->graph->tensors[id];
-        if (!is_half(w->tensors[i].dtype))
-            continue;
-        w->tensors[i].dtype = MF_F32;
-        for (uint32_t j = 0; j < i; j++) { /* in place: one copy for both */
-            uint32_t other = j < k->op->in_count ? k->op->in[j] : k->op->out[j - k->op->in_count];
-            if (other == id)
-                w->offset[i] = w->offset[j];
-        }
-        if (w->offset[i] == UINT64_MAX) {
-            w->offset[i] = at;
-            at += (mf_shape_count(&w->tensors[i].shape) * 4 + 63) & ~63ull;
-        }
-    }
-    w->copies_bytes = at;
-    w->op = *k->op;
-    w->op.in = w->ids;
-    w->op.out = w->ids + k->op->in_count;
-    w->graph = *k->graph;
-    w->graph.tensors = w->tensors;
-    w->graph.tensor_count = n;
-    w->graph.ops = &w->op;
-    w->graph.op_count = 1;
-    *made = w;
-    return MEMFIT_OK;
-}
-
-static memfit_status run_wide(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
-{
-    fast_wide *w = k->wide;
-    uint32_t ins = k->op->in_count;
-    unsigned char *space = o->workspace;
-    const mf_kernel_table *t = k->backend->k;
-    for (uint32_t i = 0; i < w->count; i++) {
-        const mf_tensor *real = i < ins ? fast_in(k, i) : fast_out(k, i - ins);
-        void *p = i < ins ? o->in[i] : o->out[i - ins];
-        w->pointers[i] = real ? p : NULL;
-        if (w->offset[i] == UINT64_MAX || !real)
-            continue;
-        w->pointers[i] = space + w->offset[i];
-        if (i < ins || fast_adds(k, i - ins))
-            t->cast(real->dtype, p, MF_F32, w->pointers[i], fast_count(real), fast_threads(k));
-    }
-    mf_operands inner = {w->pointers, w->pointers + ins, space + w->copies_bytes};
-    memfit_status status = k->backend->base.table->run(w->kernel, &inner, s, err);
-    for (uint32_t i = ins; i < w->count && status == MEMFIT_OK; i++) {
-        const mf_tensor *real = fast_out(k, i - ins);
-        if (real && w->offset[i] != UINT64_MAX)
-            t->cast(MF_F32, w->pointers[i], real->dtype, o->out[i - ins], fast_count(real), fast_threads(k));
-    }
-    return status;
-}
-
 /* ---- the table -------------------------------------------------------------------------------------------- */
-
-static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_cost *cost,
-                                memfit_error *err);
-
-static memfit_status query_wide(fast_kernel *k, mf_cost *cost, memfit_error *err)
-{
-    fast_wide *w;
-    memfit_status status = make_wide(k, &w, err);
-    if (status != MEMFIT_OK)
-        return status;
-    status = fast_query(&k->backend->base, &w->graph, 0, cost, err);
-    if (status == MEMFIT_OK) {
-        cost->workspace_bytes += w->copies_bytes;
-        cost->time_us += fast_copies_us(k->backend, w->copies_bytes / 2 * 3); /* 2 bytes read, 4 written, or back */
-    }
-    mf_host_free(k->backend->base.host, w, w->bytes);
-    return status;
-}
 
 static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_cost *cost,
                                 memfit_error *err)
@@ -260,8 +135,8 @@ static memfit_status fast_query(mf_backend *backend, const mf_graph *graph, uint
         *cost = (mf_cost){.supported = false};
         return MEMFIT_OK;
     }
-    if (wants_wide(&k))
-        return query_wide(&k, cost, err);
+    if (fast_wide_wanted(&k))
+        return fast_wide_query(&k, cost, err);
     const fast_rule *rule = fast_rule_of(k.op->kind);
     uint64_t workspace = 0;
     memfit_status status = rule ? rule->bind(&k, false, &workspace, err) : fast_no(err);
@@ -289,10 +164,7 @@ static void fast_release(mf_backend *backend, mf_kernel *kernel)
     mf_dnn_destroy(k->dnn2);
     if (k->reference)
         k->backend->reference->table->release(k->backend->reference, k->reference);
-    if (k->wide) {
-        fast_release(backend, k->wide->kernel);
-        mf_host_free(backend->host, k->wide, k->wide->bytes);
-    }
+    fast_wide_release(k);
     mf_host_free(backend->host, k, sizeof *k);
 }
 
@@ -307,10 +179,8 @@ static memfit_status fast_prepare(mf_backend *backend, const mf_graph *graph, ui
     k->graph = graph;
     k->op = &graph->ops[op];
     memfit_status status;
-    if (wants_wide(k)) {
-        status = make_wide(k, &k->wide, err);
-        if (status == MEMFIT_OK)
-            status = fast_prepare(backend, &k->wide->graph, 0, &k->wide->kernel, err);
+    if (fast_wide_wanted(k)) {
+        status = fast_wide_prepare(k, err);
     } else {
         uint64_t workspace;
         k->rule = fast_rule_of(k->op->kind);
@@ -334,8 +204,8 @@ static memfit_status fast_run(mf_kernel *kernel, const mf_operands *operands, co
     fast_kernel *k = (fast_kernel *)kernel;
     if (k->rule)
         return k->rule->run(k, operands, scalars, err);
-    if (k->wide)
-        return run_wide(k, operands, scalars, err);
+    if (k->wide || k->wide_norm)
+        return fast_wide_run(k, operands, scalars, err);
     return k->backend->reference->table->run(k->reference, operands, scalars, err);
 }
 
@@ -389,6 +259,8 @@ static void flush_denormals(unsigned threads)
 #endif
 }
 
+enum { PART_BYTES = 2 << 20 }; /* stays in the caches; 0.5 to 8 MiB take the same time */
+
 memfit_status mf_onednn_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err)
 {
     fast_backend *b = mf_host_zalloc(host, sizeof *b);
@@ -396,6 +268,7 @@ memfit_status mf_onednn_create(const memfit_host *host, unsigned threads, mf_bac
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the backend");
     b->base = (mf_backend){&fast_table, host, threads ? threads : mf_os_cpu_count()};
     b->k = mf_kernels();
+    b->part_bytes = PART_BYTES;
     memfit_status status = mf_dnn_engine_create(host, &b->engine, err);
     if (status == MEMFIT_OK)
         status = mf_reference_create(host, &b->reference, err);

@@ -519,7 +519,8 @@ static memfit_status bind_gather(fast_kernel *k, bool create, uint64_t *workspac
     bool grad = k->op->kind == MF_OP_GATHER_GRAD;
     const mf_tensor *table = grad ? fast_out(k, 0) : fast_in(k, 0), *index = fast_in(k, grad ? 0 : 1);
     const mf_tensor *y = grad ? fast_in(k, 1) : fast_out(k, 0);
-    if (table->dtype != MF_F32 || y->dtype != MF_F32 || table->shape.rank != 2 || !index_type(index->dtype))
+    bool known = table->dtype == MF_F32 || (!grad && fast_is_half(table->dtype)); /* rows are moved as they are */
+    if (!known || y->dtype != table->dtype || table->shape.rank != 2 || !index_type(index->dtype))
         return fast_no(err);
     k->u.gather.rows = fast_count(index);
     k->u.gather.width = table->shape.dim[1];
@@ -542,7 +543,7 @@ static memfit_status run_gather(fast_kernel *k, const mf_operands *o, const mf_r
 {
     (void)s;
     mf_dtype type = fast_in(k, 1)->dtype;
-    size_t row = (size_t)k->u.gather.width * 4;
+    size_t row = (size_t)k->u.gather.width * mf_dtype_bytes(fast_out(k, 0)->dtype);
     for (int64_t i = 0; i < k->u.gather.rows; i++) {
         int64_t j = index_at(type, o->in[1], i);
         if (j < 0 || j >= k->u.gather.table)
