@@ -1,6 +1,7 @@
 /*
  * lower_norm.c: normalization layers. Keras computes them in float32 whatever the compute type: inputs are cast up and
- * results back.
+ * results back. BATCH_NORM and LAYER_NORM do that themselves, number by number, so that 16-bit data stays as it is: what
+ * backward keeps of it is half as large, and the bits are the same.
  */
 #include "model/lower_inner.h"
 
@@ -37,6 +38,13 @@ static mf_dtype inner_type(const mf_layer_call *c)
 static uint32_t up(mf_layer_call *c, uint32_t x)
 {
     return x == MF_NONE ? MF_NONE : mf_g_cast(c->b, x, inner_type(c));
+}
+
+/* Data of a kind that computes in float32 whatever it is given. */
+static uint32_t up_data(mf_layer_call *c, uint32_t x)
+{
+    mf_dtype type = mf_g_dtype(c->b, x);
+    return type == c->compute && (type == MF_F16 || type == MF_BF16) ? x : up(c, x);
 }
 
 /* Moves an axis to the end, or back from there. */
@@ -80,7 +88,7 @@ void mf_lower_batch_norm(mf_layer_call *c)
     uint32_t gamma = scale ? up(c, mf_weight(c, &gamma_spec, vector)) : MF_NONE;
     uint32_t beta = center ? up(c, mf_weight(c, &beta_spec, vector)) : MF_NONE;
     uint32_t mean = mf_weight(c, &mean_spec, vector), variance = mf_weight(c, &variance_spec, vector), y;
-    uint32_t x = axis_last(c, up(c, c->in[0]), axis, false);
+    uint32_t x = axis_last(c, up_data(c, c->in[0]), axis, false);
     if (c->training && c->trainable) {
         uint32_t batch_mean, batch_variance;
         y = mf_g_batch_norm(c->b, x, gamma, beta, epsilon, &batch_mean, &batch_variance);
@@ -141,7 +149,7 @@ void mf_lower_layer_norm(mf_layer_call *c)
     named.name = rms ? "scale" : "gamma";
     uint32_t gamma = scale ? up(c, mf_weight(c, &named, vector)) : MF_NONE;
     uint32_t beta = center ? up(c, mf_weight(c, &beta_spec, vector)) : MF_NONE;
-    uint32_t x = up(c, c->in[0]);
+    uint32_t x = up_data(c, c->in[0]);
     if (axis != MF_NONE)
         x = axis_last(c, x, axis, false);
     uint32_t y = mf_g_layer_norm(c->b, x, gamma, beta, epsilon, axes, 0, rms || rms_scaling);
@@ -169,7 +177,7 @@ void mf_lower_group_norm(mf_layer_call *c)
     mf_shape vector = mf_shape1(shape.dim[axis]);
     uint32_t gamma = mf_json_get_bool(c->config, "scale", true) ? up(c, mf_weight(c, &gamma_spec, vector)) : MF_NONE;
     uint32_t beta = mf_json_get_bool(c->config, "center", true) ? up(c, mf_weight(c, &beta_spec, vector)) : MF_NONE;
-    uint32_t x = axis_last(c, up(c, c->in[0]), axis, false);
+    uint32_t x = axis_last(c, up_data(c, c->in[0]), axis, false);
     uint32_t y = mf_g_layer_norm(c->b, x, gamma, beta, mf_json_get_number(c->config, "epsilon", 1e-3), 1,
                                  (uint32_t)groups, false);
     one(c, mf_g_cast(c->b, axis_last(c, y, axis, true), c->compute));

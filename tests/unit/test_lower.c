@@ -306,7 +306,12 @@ static void mixed_precision_casts(void **state)
         const mf_op *op = &g->ops[i];
         if (op->kind == MF_OP_CONV || op->kind == MF_OP_MATMUL || op->kind == MF_OP_CONV_GRAD_WEIGHTS)
             assert_int_equal(g->tensors[op->out[0]].dtype, MF_F16);
-        if (op->kind == MF_OP_BATCH_NORM || op->kind == MF_OP_LOSS)
+        if (op->kind == MF_OP_BATCH_NORM) { /* data as it is stored, computed in float32 */
+            assert_int_equal(g->tensors[op->in[0]].dtype, MF_F16);
+            assert_int_equal(g->tensors[op->in[1]].dtype, MF_F32);
+            assert_int_equal(g->tensors[op->out[1]].dtype, MF_F32);
+        }
+        if (op->kind == MF_OP_LOSS)
             assert_int_equal(g->tensors[op->in[0]].dtype, MF_F32);
         if (op->kind == MF_OP_CHECK_FINITE)
             last_check = i;
