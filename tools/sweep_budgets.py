@@ -205,7 +205,7 @@ def find_limits(a, path, batch):
     """What does not depend on the load of the machine: the limits, and the suggestions at the middle one."""
     free = train(a, path, batch, 1)
     most = free["planned_peak_bytes"] + (128 << 10)  # the fixed cost varies by some pages from run to run
-    low = least(a, path, batch, most) + (32 << 10)
+    low = least(a, path, batch, most) + (128 << 10)
     most = max(most, low + (64 << 10))
     limits = [low + (most - low) * i // max(a.limits - 1, 1) for i in range(a.limits)]
     ways = [] if a.no_order else ways_of(a, path, batch, limits[len(limits) // 2], free["fixed_bytes"])
