@@ -261,6 +261,7 @@ def together(a, path, batch, state):
                         name = names[i] if names[i].startswith("way ") else plan_of(r)
                         a_batch = batch / r["batch"]  # a suggested smaller batch: as much time as the samples of the whole one take
                         result.setdefault(name, []).append((r["step_cpu_ms"] or r["step_ms"]) * a_batch)
+                        state.setdefault("ran", {}).setdefault(names[i], []).append(name)
                     else:
                         state["wrong"].append(f"does not fit: {' '.join(words[i])}")
     finally:
@@ -306,6 +307,12 @@ def figures(state):
     return {n: math.exp(m) for n, m in mean.items()}, math.exp(sorted(ranges)[1900]), spread
 
 
+def time_at(state, time_of, row):
+    """Of a limit: the mean of the plans that ran there. 0: none did."""
+    ran = [time_of[n] for n in state.get("ran", {}).get(plan_of(row), [plan_of(row)]) if n in time_of]
+    return statistics.fmean(ran) if ran else 0
+
+
 def two_runs(spread):
     return math.exp(1.96 * math.sqrt(2) * spread)
 
@@ -325,9 +332,10 @@ def judge(state):
     for i, x in enumerate(order):
         for y in order[:i]:
             more, less = rows[x], rows[y]
-            if plan_of(more) not in time_of or plan_of(less) not in time_of:
+            slower, faster = time_at(state, time_of, more), time_at(state, time_of, less)
+            if not slower or not faster:
                 continue
-            back = time_of[plan_of(more)] / time_of[plan_of(less)]
+            back = slower / faster
             if more["numerics"] == "bitwise" and less["numerics"] != "bitwise":
                 preferring = max(preferring, back)
             else:
@@ -346,21 +354,21 @@ def row(a, name, batch, state):
     time_of, noise, spread = figures(state)
     order = sorted(rows, key=int)
     first, last = rows[order[0]], rows[order[-1]]
-    whole = time_of.get(plan_of(last), 1)
+    whole = time_at(state, time_of, last) or 1
     of_way = [time_of.get("way " + " ".join(w[1]), 0) for w in ways]
     said = "-"
     if len(ways) > 1 and all(of_way):
         said = f"{', '.join(f'{w[0]:.2f}' for w in ways)} / {', '.join(f'{t / whole:.2f}' for t in of_way)}"
     print(f"| {name}, {batch} | {state['low'] / 2**20:.2f} | {state['most'] / 2**20:.2f} | {len(rows)}, {len({plan_of(r) for r in rows.values()})} "
           f"| {min(r['margin'] for r in rows.values()):.1%} | {first['pieces']}, {first['recomputed_ops']} "
-          f"| {first['planned_step_ms'] / last['planned_step_ms']:.2f} / {time_of.get(plan_of(first), 1) / whole:.2f} "
+          f"| {first['planned_step_ms'] / last['planned_step_ms']:.2f} / {time_at(state, time_of, first) / whole:.2f} "
           f"| {len(state['passes'])} of {spread:.1%} | {two_runs(spread):.3f}, {noise:.3f} | {worst:.3f}, {preferring:.3f} "
           f"| {said} | {'; '.join(sorted(set(wrong))[:4]) or 'holds'} |", flush=True)
     if a.list:
         for limit in order:
             r = rows[limit]
             print(f"  {int(limit) / 2**20:9.2f} MiB  pieces {r['pieces']:3d} recomputed {r['recomputed_ops']:3d} {r['numerics']:9s} "
-                  f"planned {r['planned_step_ms'] / last['planned_step_ms']:.3f} measured {time_of.get(plan_of(r), 0) / whole:.3f}")
+                  f"planned {r['planned_step_ms'] / last['planned_step_ms']:.3f} measured {time_at(state, time_of, r) / whole:.3f}")
         for w, t in zip(ways, of_way):
             print(f"  {' '.join(w[1])}: planned {w[0]:.3f} measured {t / whole:.3f}")
     return bool(wrong)
