@@ -317,13 +317,31 @@ static void prepare(step *s, uint32_t variable)
     }
 }
 
+/* A gradient that was only cast up for the update serves as it was computed: updates compute in float32 whatever they
+ * are given, and the larger copy is never made. */
+static uint32_t as_computed(const step *s, uint32_t gradient)
+{
+    mf_graph *g = s->b->graph;
+    uint32_t from = g->tensors[gradient].producer;
+    if (from == MF_NONE || g->ops[from].kind != MF_OP_CAST || g->ops[from].accumulate ||
+        mf_dtype_bytes(g->tensors[g->ops[from].in[0]].dtype) != 2)
+        return gradient;
+    for (uint32_t i = from + 1; i < g->op_count; i++)
+        for (uint32_t k = 0; k < g->ops[i].in_count; k++)
+            if (g->ops[i].in[k] == gradient) /* scaled, clipped, a penalty added */
+                return gradient;
+    uint32_t narrow = g->ops[from].in[0];
+    g->storages[g->tensors[narrow].storage].kind = MEMFIT_KIND_GRADIENTS;
+    return narrow;
+}
+
 static void update(step *s, uint32_t variable)
 {
     mf_build *b = s->b;
     const uint32_t *mine = &s->companions[variable * COMPANIONS];
     uint32_t in[8], out[8], n = 0, m = 0, flag = s->settings->loss_scale ? flag_tensor(s) : MF_NONE;
     in[n++] = out[m++] = mf_g_use(b, variable);
-    in[n++] = s->final[variable];
+    in[n++] = as_computed(s, s->final[variable]);
     for (uint32_t k = 0; k < GRADIENT; k++)
         if (mine[k] != MF_NONE)
             in[n++] = out[m++] = mf_g_use(b, mine[k]);

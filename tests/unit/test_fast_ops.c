@@ -526,13 +526,14 @@ static void losses_and_updates(void **state)
         {.optimizer = MF_OPTIMIZER_LION, .beta_1 = 0.9, .beta_2 = 0.99, .weight_decay = 0.01, .has_weight_decay = true},
     };
     static const uint32_t slots[] = {1, 0, 2, 3, 2, 1};
+    int64_t columns = stored == MF_F32 ? 5 : 205; /* more than a part */
     for (size_t i = 0; i < 6; i++) {
         mf_build b;
         memfit_error err = {0};
         begin(&b, &err);
         bool sparse = losses[i] == MF_LOSS_SCCE_LOGITS;
-        uint32_t p = mf_g_input(&b, "p", MF_F32, shape(2, 6, 5, 0, 0));
-        uint32_t t = mf_g_input(&b, "t", sparse ? MF_I32 : MF_F32, shape(sparse ? 1 : 2, 6, 5, 0, 0));
+        uint32_t p = mf_g_input(&b, "p", MF_F32, shape(2, 6, columns, 0, 0));
+        uint32_t t = mf_g_input(&b, "t", sparse ? MF_I32 : MF_F32, shape(sparse ? 1 : 2, 6, columns, 0, 0));
         uint32_t w = mf_g_input(&b, "w", MF_F32, shape(1, 6, 0, 0, 0));
         uint32_t loss = state_variable(&b, "loss", shape(0, 0, 0, 0, 0), MF_VAR_LOSS);
         mf_attr attr = {
@@ -540,14 +541,14 @@ static void losses_and_updates(void **state)
                 .function = losses[i], .weight = 0.5, .delta = 0.1, .label_smoothing = sparse ? 0 : 0.1, .axis = 1}};
         uint32_t in[4] = {p, t, w, loss}, dp;
         mf_g_op_in_place(&b, MF_OP_LOSS, &attr, 4, in, 1, &loss);
-        mf_typed type = {.dtype = MF_F32, .shape = shape(2, 6, 5, 0, 0)};
+        mf_typed type = {.dtype = MF_F32, .shape = shape(2, 6, columns, 0, 0)};
         mf_g_op(&b, MF_OP_LOSS_GRAD, &attr, 3, in, 1, &type, &dp);
-        uint32_t param = weight(&b, "param", shape(2, 6, 5, 0, 0));
+        uint32_t param = weight(&b, "param", shape(2, 6, columns, 0, 0));
         mf_attr up = {.update = updates[i]};
         uint32_t uin[5] = {param, dp}, uout[4] = {param};
         static const char *const names[] = {"positive0", "positive1", "positive2"};
         for (uint32_t s = 0; s < slots[i]; s++)
-            uin[2 + s] = uout[1 + s] = state_variable(&b, names[s], shape(2, 6, 5, 0, 0), MF_VAR_SLOT);
+            uin[2 + s] = uout[1 + s] = state_variable(&b, names[s], shape(2, 6, columns, 0, 0), MF_VAR_SLOT);
         mf_g_op_in_place(&b, MF_OP_UPDATE, &up, 2 + slots[i], uin, 1 + slots[i], uout);
         assert_true(check_graph(&b, 1, &dp) >= 3);
     }
@@ -748,6 +749,7 @@ static void sixteen_bits(void **state)
         products_and_functions(state);
         windows_and_norms(state);
         moving_data(state);
+        losses_and_updates(state);
         random_shapes(state);
     }
     recurrent(state);

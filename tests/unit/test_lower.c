@@ -331,6 +331,29 @@ static void mixed_precision_casts(void **state)
     free(text);
 }
 
+/* Without a loss scale nothing stands between a gradient in 16 bits and its update: no float32 copy is made. */
+static void narrow_gradients(void **state)
+{
+    (void)state;
+    char *text = sequential_text(cnn, compiled);
+    mf_model *model = model_from_text(text);
+    mf_lower_options options = lower_options(MF_MODE_TRAIN, 8);
+    options.precision = "mixed_bfloat16";
+    mf_graph *g = lower_ok(model, &options);
+    uint32_t narrow = 0;
+    for (uint32_t i = 0; i < g->op_count; i++)
+        if (g->ops[i].kind == MF_OP_UPDATE) {
+            const mf_tensor *t = &g->tensors[g->ops[i].in[1]];
+            assert_int_not_equal(g->ops[t->producer].kind, MF_OP_CAST);
+            assert_int_equal(g->storages[t->storage].kind, MEMFIT_KIND_GRADIENTS);
+            narrow += t->dtype == MF_BF16;
+        }
+    assert_int_equal(narrow, 4); /* kernels and biases; scales and offsets of normalizations are float32 */
+    mf_graph_destroy(g);
+    mf_model_destroy(model);
+    free(text);
+}
+
 /* Clipping, averages, weight decay and Keras's own accumulation. */
 static void optimizer_settings_are_obeyed(void **state)
 {
@@ -551,6 +574,7 @@ int main(void)
         cmocka_unit_test(absurd_numbers_are_refused),
         cmocka_unit_test(unknown_dimensions_are_asked_for),
         cmocka_unit_test(mixed_precision_casts),
+        cmocka_unit_test(narrow_gradients),
         cmocka_unit_test(optimizer_settings_are_obeyed),
         cmocka_unit_test(masks_reach_the_loss),
         cmocka_unit_test(metrics_have_names_of_their_own),

@@ -65,6 +65,13 @@ typedef struct wide_row {
     const char *in, *out;
 } wide_row;
 
+/* Updates that look at one number at a time, not at norms or rows. */
+static bool by_element(mf_optimizer f)
+{
+    return f == MF_OPTIMIZER_SGD || f == MF_OPTIMIZER_RMSPROP || f == MF_OPTIMIZER_ADAM || f == MF_OPTIMIZER_ADAMW ||
+           f == MF_OPTIMIZER_LION;
+}
+
 static wide_row row_of(const fast_kernel *k)
 {
     const mf_attr *a = &k->op->attr;
@@ -115,6 +122,8 @@ static wide_row row_of(const fast_kernel *k)
     case MF_OP_RESIZE:
     case MF_OP_RESIZE_GRAD:
         return (wide_row){"p", "p"};
+    case MF_OP_UPDATE:
+        return by_element(a->update.optimizer) ? (wide_row){"f", "f"} : whole;
     case MF_OP_LAYER_NORM:
         return (wide_row){"pw", "p"};
     case MF_OP_LAYER_NORM_GRAD:
@@ -156,6 +165,8 @@ static bool divide_by_kind(const fast_kernel *k, fast_wide *w)
         o->role = (wide_role)list[at < last ? at : last];
         if (!t)
             continue;
+        if (k->op->kind == MF_OP_UPDATE && o->role == FLAT && fast_count(t) != fast_count(y)) /* the flag */
+            o->role = WHOLE;
         if (o->role == LIKE) {
             bool same = !y || t->shape.rank < y->shape.rank || t->shape.rank == 0 || t->shape.dim[0] == 1;
             o->role = same ? WHOLE : PART;
