@@ -70,6 +70,17 @@ def normalized():
     return m
 
 
+def two_headed():
+    keras.utils.set_random_seed(10)
+    x = keras.Input((WIDE,))
+    h = keras.layers.Dense(8, activation="tanh")(x)
+    m = keras.Model(x, [keras.layers.Dense(CLASSES, activation="softmax", name="kind", kernel_regularizer=keras.regularizers.L2(1e-2))(h),
+                        keras.layers.Dense(1, name="place")(h)])
+    m.compile(keras.optimizers.SGD(0.05), ["sparse_categorical_crossentropy", "mse"], loss_weights=[0.3, 2.0], metrics=[["accuracy"], ["mae"]],
+              jit_compile=False)
+    return m
+
+
 def scheduled():
     m = classifier()
     rate = keras.optimizers.schedules.CosineDecay(0.1, 30, warmup_target=0.2, warmup_steps=5)
@@ -111,6 +122,8 @@ CASES = {
     "regression, mae and mse": (regression, dict(y=TARGET), dict(validation_split=0.2), ["--validation-split", "0.2"], 3),
     "precision and recall": (detector, dict(y=BINARY), dict(validation_split=0.2), ["--validation-split", "0.2"], 4),
     "normalization, top-k, L2": (normalized, dict(y=LABELS), dict(validation_split=0.2), ["--validation-split", "0.2"], 3),
+    "losses of two outputs": (two_headed, dict(kind=LABELS, place=TARGET), dict(validation_split=0.2), ["--validation-split", "0.2"], 3),
+    "losses of two outputs, sample weights": (two_headed, dict(kind=LABELS, place=TARGET, sample_weight=WEIGHTS), {}, [], 3),
     "gradient accumulation, L2": (lambda: accumulating(False), dict(y=LABELS), {}, [], 5),
     "gradient accumulation, L2, averages": (lambda: accumulating(True), dict(y=LABELS), {}, [], 5),
     "gradient accumulation, averages that overwrite": (lambda: accumulating(True, 2), dict(y=LABELS), {}, [], 5),
@@ -132,6 +145,18 @@ def close(a, b):
     return abs(a - b) / max(abs(b), 1e-3)
 
 
+def targets(data, count=N):
+    """One array, or one for each output in turn."""
+    all = [v[:count] for k, v in data.items() if k != "sample_weight"]
+    return all if len(all) > 1 else all[0]
+
+
+def sample_weights(data):
+    """Keras wants them for each output."""
+    w = data.get("sample_weight")
+    return w if w is None or "y" in data else [w] * (len(data) - 1)
+
+
 def norm(weights):
     return float(np.sqrt(sum((np.asarray(w, "f8") ** 2).sum() for w in weights)))
 
@@ -143,9 +168,9 @@ def keras_fit(model, data, options, epochs, folder):
         if isinstance(c, C.ModelCheckpoint):
             c.filepath = os.path.join(folder, "best.keras")
     if options.pop("held_out", False):
-        options["validation_data"] = (X[:40] * 1.1, data["y"][:40])
+        options["validation_data"] = (X[:40] * 1.1, targets(data, 40))
     rates = C.LambdaCallback(on_epoch_end=lambda e, logs: logs.update(rate=float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))))
-    history = model.fit(X, data["y"], sample_weight=data.get("sample_weight"), batch_size=32, epochs=epochs, shuffle=False, verbose=0,
+    history = model.fit(X, targets(data), sample_weight=sample_weights(data), batch_size=32, epochs=epochs, shuffle=False, verbose=0,
                         callbacks=[rates] + callbacks, **options).history
     best = os.path.join(folder, "best.keras")
     return history, keras.models.load_model(best) if os.path.exists(best) else model
@@ -194,14 +219,16 @@ def compare(program, name):
             wrong.append("other weights")
         # What evaluate and predict make of the same weights.
         e = json.loads(memfit(program, "evaluate", path("out.keras"), "--data", path("all.npz"), "--batch-size", "50", "--json"))
-        k = mine.evaluate(X, data["y"], batch_size=50, verbose=0, return_dict=True)
+        k = mine.evaluate(X, targets(data), batch_size=50, verbose=0, return_dict=True)
         if close(e["loss"], k["loss"]) > 1e-4:
             wrong.append(f"evaluate: {e['loss']:.6g}, Keras {k['loss']:.6g}")
         for key, value in k.items():
             if key in e["metrics"] and close(e["metrics"][key], value) > 1e-4:
                 wrong.append(f"evaluate: {key} {e['metrics'][key]:.6g}, Keras {value:.6g}")
         memfit(program, "predict", path("out.keras"), "--data", path("all.npz"), "--batch-size", "50", "--out", path("p.npy"), "--quiet")
-        p = norm([np.load(path("p.npy")) - mine.predict(X, verbose=0)]) / norm([mine.predict(X, verbose=0)])
+        theirs = mine.predict(X, verbose=0)
+        theirs = theirs[0] if isinstance(theirs, list) else theirs
+        p = norm([np.load(path("p.npy")) - theirs]) / norm([theirs])
         if p > 1e-5:
             wrong.append("other predictions")
         print(f"| {name} | {len(rows)} | {worst:.1e} | {far:.1e} | {p:.1e} | {'; '.join(wrong) or 'the same'} |", flush=True)
@@ -214,8 +241,8 @@ def prepare(name, folder):
     model = make()
     model.save(os.path.join(folder, "model.keras"))
     np.savez(os.path.join(folder, "data.npz"), x=X, **data)
-    np.savez(os.path.join(folder, "held.npz"), x=X[:40] * 1.1, y=data["y"][:40])
-    np.savez(os.path.join(folder, "all.npz"), x=X, y=data["y"])
+    for file, x, count in (("held.npz", X[:40] * 1.1, 40), ("all.npz", X, N)):
+        np.savez(os.path.join(folder, file), x=x, **{k: v[:count] for k, v in data.items() if k != "sample_weight"})
     with open(os.path.join(folder, "classes.json"), "w") as f:
         json.dump({str(k): v for k, v in HARD.items()}, f)
     return model, data, options, more, epochs
@@ -248,7 +275,7 @@ def fixtures(out):
                     "options": ["HELD:" + keep("held.npz", key) if m == "HELD" else m for m in more], "classes": {str(k): v for k, v in HARD.items()}}
             history, model = keras_fit(model, data, options, epochs, folder)
             case["history"] = {k: [float(f"{v:.8g}") for v in values] for k, values in history.items() if not k.startswith(("rate", "learning"))}
-            case["after"] = float(model.evaluate(X, data["y"], sample_weight=data.get("sample_weight"), batch_size=32, verbose=0, return_dict=True)["loss"])
+            case["after"] = float(model.evaluate(X, targets(data), sample_weight=sample_weights(data), batch_size=32, verbose=0, return_dict=True)["loss"])
             cases.append(case)
     with open(os.path.join(out, "cases.json"), "w") as f:
         json.dump(cases, f, indent=1)

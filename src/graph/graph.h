@@ -57,7 +57,7 @@
  *   LOSS         the value of a sample is the mean (cross-entropies: sum) over the last axis; LOSS_GRAD is times
  *                loss_scale, as is what REGULARIZE adds to a gradient; CHECK_FINITE divides it out
  *   METRIC       state: two numbers, total and count (means, accuracies, RMSE: squares, LOSS_VALUE: pred is the
- *                loss); PRECISION true and false positives, RECALL true positives and false negatives; AUC (4,
+ *                loss, each batch counts 1); PRECISION true and false positives, RECALL true positives and false negatives; AUC (4,
  *                thresholds): true positives, false positives, true negatives, false negatives
  *   UPDATE       weight decay first (param -= param*decay*rate), then the rule; slots in Keras's order
  *
@@ -132,7 +132,7 @@
     X(GRU_GRAD, "gru_grad", "[dh], h, gates, u, [bias_u], [h0], [mask], [dh_last] -> dz, [du], [dbias_u], [dh0]")      \
     X(SIMPLE_RNN, "simple_rnn", "z, u, [h0], [mask] -> [h], [h_last]")                                                 \
     X(SIMPLE_RNN_GRAD, "simple_rnn_grad", "[dh], h, u, [h0], [mask], [dh_last] -> dz, [du], [dh0]")                    \
-    /* loss, metrics: `loss` is a scalar variable that is added to */                                                  \
+    /* loss, metrics: `loss` is a variable that is added to: the sum, then each of several outputs' own */             \
     X(LOSS, "loss", "pred, target, [sample_weight], loss -> loss (in place: += this piece's part)")                    \
     X(LOSS_GRAD, "loss_grad", "pred, target, [sample_weight] -> dpred")                                                \
     X(METRIC, "metric", "pred, target, [sample_weight], state -> state (in place)")                                    \
@@ -243,7 +243,7 @@ typedef struct mf_update_attr {
 typedef struct mf_metric_attr {
     mf_metric function;
     double threshold;
-    uint32_t k;
+    uint32_t k;      /* LOSS_VALUE: which element of the loss */
     uint32_t output; /* which model output it belongs to */
     bool weighted;   /* by the sample weights, where there are any */
 } mf_metric_attr;
@@ -336,6 +336,7 @@ typedef union mf_attr {
         /* A chunk of a batch's rows: the rows a sample has, and which row of the batch is the first here. 0: the whole
          * batch, whose shape says it. */
         int64_t rows_per_sample, first_row;
+        uint32_t slot; /* the value goes, unweighted, to this element of `loss` too; 0: only to the sum */
     } loss;
     mf_metric_attr metric;
     struct {

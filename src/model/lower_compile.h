@@ -18,6 +18,11 @@ void mf_lower_metric_variables(mf_lowering *lo, uint32_t output, mf_loss loss);
 void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32_t target, uint32_t weights,
                          uint32_t mask);
 
+/* Where several outputs have a loss, Keras shows the mean of each as NAME_loss: element `slot` of the loss variable.
+ * The state first; the operations when everything that adds to the loss is there. */
+void mf_lower_loss_mean(mf_lowering *lo, uint32_t output, uint32_t slot);
+void mf_lower_loss_means(mf_lowering *lo);
+
 /* The same operands, for a loop over chunks of rows to append. */
 void mf_lower_head_metrics(mf_lowering *lo, uint32_t output, uint32_t target, uint32_t weights, uint32_t mask,
                            mf_head *head);

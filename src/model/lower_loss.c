@@ -141,6 +141,7 @@ typedef struct chosen { /* the loss of one output */
     bool found, from_logits;
     bool ignores; /* rows whose label is `ignored` do not count */
     double ignored;
+    uint32_t slot; /* of its own value in the loss variable; 0: it is the only loss */
 } chosen;
 
 /* False when the output has no loss or it is not supported (then the builder has failed, unless predicting). */
@@ -264,13 +265,15 @@ static double weight_of(const mf_lowering *lo, uint32_t output)
     return mf_json_number(value, 1);
 }
 
-static void loss_variable(mf_lowering *lo)
+/* The sum of all losses, then each output's own where several have one. */
+static void loss_variable(mf_lowering *lo, uint32_t count)
 {
     mf_variable v = {.name = "loss",
                      .path = "",
                      .role = MF_VAR_LOSS,
                      .kind = MEMFIT_KIND_OTHER,
                      .dtype = MF_F32,
+                     .shape = count > 1 ? mf_shape1(1 + count) : (mf_shape){0},
                      .parameter = MF_NONE};
     lo->b.graph->loss_variable = mf_g_variable(&lo->b, &v);
 }
@@ -397,6 +400,7 @@ static void lower_output(mf_lowering *lo, uint32_t output, const chosen *choice)
     uint32_t pred = b->graph->outputs[output], loss = mf_g_use(b, b->graph->loss_variable), weights = MF_NONE;
     mf_attr with = choice->attr;
     with.loss.weight = weight_of(lo, output);
+    with.loss.slot = choice->slot;
     uint32_t operand = loss_operand(lo, pred, choice->from_logits, &with);
     uint32_t target = target_feed(lo, output, pred, with.loss.function), counted = target;
     if (lo->options->sample_weights)
@@ -423,20 +427,26 @@ void mf_lower_compile(mf_lowering *lo)
     b->layer = 0;
     b->phase = MF_LOSS_PHASE;
     g->chunks = 1;
-    loss_variable(lo);
-    bool any = false;
+    uint32_t losses = 0;
     for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
-        any |= choices[i].found = resolve_loss(lo, i, g->outputs[i], &choices[i]);
+        if ((choices[i].found = resolve_loss(lo, i, g->outputs[i], &choices[i])))
+            choices[i].slot = ++losses;
+    for (uint32_t i = 0; i < g->output_count && losses == 1; i++)
+        choices[i].slot = 0;
+    loss_variable(lo, losses);
     for (uint32_t i = 0; i < g->output_count && mf_build_ok(b); i++)
         if (choices[i].found)
             mf_lower_metric_variables(lo, i, choices[i].attr.loss.function);
+    for (uint32_t i = 0; i < g->output_count && mf_build_ok(b) && losses > 1; i++)
+        if (choices[i].found)
+            mf_lower_loss_mean(lo, i, choices[i].slot);
     mf_optimizer_settings settings;
     bool train = mf_lower_optimizer(lo, &settings);
     if (g->mode == MF_MODE_PREDICT || !mf_build_ok(b)) {
         g->loss_variable = MF_NONE;
         return;
     }
-    if (!any) {
+    if (!losses) {
         mf_build_fail(b, MEMFIT_INVALID, "the model has no loss\nName one with --loss");
         return;
     }
@@ -453,4 +463,5 @@ void mf_lower_compile(mf_lowering *lo)
         mf_heads_append(b, NULL);
         mf_regularizer_losses(b);
     }
+    mf_lower_loss_means(lo);
 }

@@ -152,16 +152,37 @@ static void metrics_of(mf_lowering *lo, const mf_json *all, uint32_t output, mf_
             add_metric(lo, m, output, loss, weighted);
 }
 
+void mf_lower_loss_mean(mf_lowering *lo, uint32_t output, uint32_t slot)
+{
+    mf_variable v = {.name = unique_name(lo, output, "loss", false),
+                     .path = "",
+                     .role = MF_VAR_METRIC,
+                     .kind = MEMFIT_KIND_OTHER,
+                     .dtype = MF_F32,
+                     .shape = mf_shape1(2),
+                     .parameter = MF_NONE,
+                     .metric = {.function = MF_METRIC_LOSS_VALUE, .k = slot, .output = output}};
+    if (!v.name)
+        mf_build_fail(&lo->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the metrics");
+    else
+        mf_g_variable(&lo->b, &v);
+}
+
 void mf_lower_metric_variables(mf_lowering *lo, uint32_t output, mf_loss loss)
 {
     metrics_of(lo, mf_json_get(lo->root->compile, "metrics"), output, loss, false);
     metrics_of(lo, mf_json_get(lo->root->compile, "weighted_metrics"), output, loss, true);
 }
 
+static bool is_loss(const mf_variable *v)
+{
+    return v->role == MF_VAR_METRIC && v->metric.function == MF_METRIC_LOSS_VALUE;
+}
+
 static bool is_state(const mf_lowering *lo, uint32_t variable, uint32_t output)
 {
     const mf_variable *v = &lo->b.graph->variables[variable];
-    return v->role == MF_VAR_METRIC && v->metric.output == output;
+    return v->role == MF_VAR_METRIC && v->metric.output == output && !is_loss(v);
 }
 
 void mf_lower_head_metrics(mf_lowering *lo, uint32_t output, uint32_t target, uint32_t weights, uint32_t mask,
@@ -204,4 +225,20 @@ void mf_lower_metric_ops(mf_lowering *lo, uint32_t output, uint32_t pred, uint32
         mf_g_op_in_place(b, MF_OP_METRIC, &attr, 4,
                          (uint32_t[]){seen, target, weighted && weights != MF_NONE ? weights : mask, state}, 1, &state);
     }
+}
+
+void mf_lower_loss_means(mf_lowering *lo)
+{
+    mf_build *b = &lo->b;
+    uint8_t phase = b->phase, when = b->when;
+    b->phase = MF_LOSS_PHASE;
+    b->when = MF_LAST_PIECE;
+    for (uint32_t i = 0; i < b->graph->variable_count && mf_build_ok(b); i++)
+        if (is_loss(&b->graph->variables[i])) {
+            mf_attr attr = {.metric = b->graph->variables[i].metric};
+            uint32_t loss = mf_g_use(b, b->graph->loss_variable), state = mf_g_use(b, i);
+            mf_g_op_in_place(b, MF_OP_METRIC, &attr, 4, (uint32_t[]){loss, MF_NONE, MF_NONE, state}, 1, &state);
+        }
+    b->phase = phase;
+    b->when = when;
 }

@@ -87,6 +87,21 @@ cmp -s "$t/first.csv" "$t/killed.csv" || fail "the log of a resumed run: $(cat "
 "$MEMFIT" train "$f/cnn.keras" "${best[@]}" --resume "$f/cnn.keras" --log-csv "$t/killed.csv" 2>/dev/null >/dev/null
 cmp -s "$t/first.csv" "$t/killed.csv" || fail "a refused --resume changed the log"
 
+# Each of several outputs has its loss in the log: the same in pieces, and for a run resumed within an epoch.
+two=("$MEMFIT_SOURCE/tests/fixtures/keras/functional_shared.keras" --data synthetic:70 --quiet --validation-split 0.2)
+run train "${two[@]}" --epochs 2 --log-csv "$t/first.csv" --json
+grep -q '"metrics": .*_loss".*"validation": .*_loss"' <(tr -d '\n' <"$t/out") || fail "losses of two outputs: $(grep -A1 metrics "$t/out")"
+run train "${two[@]}" --epochs 2 --log-csv "$t/pieces.csv" --gradient-accumulation 4
+python3 - "$t/first.csv" "$t/pieces.csv" <<'END' || fail "losses of two outputs, in pieces: $(cat "$t/first.csv" "$t/pieces.csv")"
+import csv, sys
+a, b = (list(csv.DictReader(open(n, newline=""))) for n in sys.argv[1:])
+same = all(abs(float(p[k]) - float(q[k])) <= 1e-5 * max(abs(float(q[k])), 1e-3) for p, q in zip(a, b) for k in p)
+sys.exit(not same or len(a) != len(b) or sum(k.endswith("_loss") for k in a[0]) != 5)
+END
+run train "${two[@]}" --epochs 2 --steps 3 --save-freq 3 --checkpoint "$t/ck.keras"
+run train "${two[@]}" --epochs 2 --resume "$t/ck.keras" --log-csv "$t/again.csv"
+cmp -s <(tail -1 "$t/first.csv") <(tail -1 "$t/again.csv") || fail "losses of two outputs, resumed: $(cat "$t/first.csv" "$t/again.csv")"
+
 # --keep-best, resumed with another --out: never somebody else's file for the best weights.
 fit="$MEMFIT_SOURCE/tests/fixtures/fit"
 best=("$fit/model_39a23f5e.keras" --data "$fit/data_ed6ab4b4.npz" --validation-split 0.3 --keep-best)

@@ -38,12 +38,12 @@ static memfit_status bind_loss(fast_kernel *k, bool create, uint64_t *workspace,
     return MEMFIT_OK;
 }
 
-static double loss_factor(const fast_kernel *k, const mf_run_scalars *s)
+static double loss_factor(const fast_kernel *k, const mf_run_scalars *s, double weight)
 {
     double divisor = k->op->attr.loss.reduction == 0   ? s->batch_samples * (double)k->u.loss.rows_per_sample
                      : k->op->attr.loss.reduction == 2 ? s->weight_sum
                                                        : 1;
-    return divisor == 0 ? 0 : k->op->attr.loss.weight / divisor;
+    return divisor == 0 ? 0 : weight / divisor;
 }
 
 static memfit_status run_loss(fast_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
@@ -51,7 +51,9 @@ static memfit_status run_loss(fast_kernel *k, const mf_operands *o, const mf_run
     if (s->recomputed)
         return MEMFIT_OK;
     mf_k_loss *l = &k->u.loss.loss;
-    l->factor = loss_factor(k, s);
+    const uint32_t slot = k->op->attr.loss.slot;
+    const double weight = k->op->attr.loss.weight;
+    l->factor = loss_factor(k, s, slot ? 1 : weight);
     double value = k->backend->k->loss(l, o->in[0], o->in[1], fast_in(k, 2) ? o->in[2] : NULL);
     if (isnan(value) && l->function == MF_LOSS_SCCE_LOGITS)
         for (int64_t i = 0; i < l->rows; i++) {
@@ -66,7 +68,13 @@ static memfit_status run_loss(fast_kernel *k, const mf_operands *o, const mf_run
                                "labels count from 0; look at the targets, or at the last layer's size",
                                v, (long long)l->columns, (long long)l->columns - 1);
         }
-    *(float *)o->out[0] = (float)((double)*(const float *)o->in[3] + value);
+    const float *before = o->in[3];
+    float *after = o->out[0];
+    if (slot) { /* Keras shows the loss of an output without its weight */
+        after[slot] = (float)((double)before[slot] + value);
+        value *= weight;
+    }
+    *after = (float)((double)*before + value);
     return MEMFIT_OK;
 }
 
@@ -74,7 +82,7 @@ static memfit_status run_loss_grad(fast_kernel *k, const mf_operands *o, const m
 {
     (void)err;
     mf_k_loss *l = &k->u.loss.loss;
-    l->factor = loss_factor(k, s);
+    l->factor = loss_factor(k, s, k->op->attr.loss.weight);
     k->backend->k->loss_grad(l, o->in[0], o->in[1], fast_in(k, 2) ? o->in[2] : NULL,
                              s->loss_scale == 0 ? 1 : s->loss_scale, o->out[0], fast_threads(k));
     return MEMFIT_OK;

@@ -7,16 +7,21 @@ KERNEL(loss)
     memfit_status status = loss_walk(call, REF_DOUBLE ? MF_F64 : MF_F32, 0, NULL, &value, err);
     if (status)
         return status;
+    const uint32_t slot = call->op->attr.loss.slot;
     const REAL *before = call->in[3].data;
-    *(REAL *)call->out[0].data = (REAL)((double)*before + loss_factor(call) * value);
+    REAL *after = call->out[0].data;
+    if (slot)
+        after[slot] = (REAL)((double)before[slot] + loss_factor(call, 1) * value);
+    *after = (REAL)((double)*before + loss_factor(call, call->op->attr.loss.weight) * value);
     return MEMFIT_OK;
 }
 
 KERNEL(loss_grad)
 {
     double value = 0, scale = call->scalars->loss_scale;
-    return loss_walk(call, REF_DOUBLE ? MF_F64 : MF_F32, loss_factor(call) * (scale == 0 ? 1 : scale),
-                     call->out[0].data, &value, err);
+    return loss_walk(call, REF_DOUBLE ? MF_F64 : MF_F32,
+                     loss_factor(call, call->op->attr.loss.weight) * (scale == 0 ? 1 : scale), call->out[0].data,
+                     &value, err);
 }
 
 KERNEL(metric)

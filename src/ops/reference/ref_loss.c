@@ -74,14 +74,14 @@ static memfit_status loss_walk(mf_ref_call *call, mf_dtype dtype, double factor,
     return MEMFIT_OK;
 }
 
-/* What a value is multiplied by: the loss weight over the denominator. */
-static double loss_factor(const mf_ref_call *call)
+/* What a value is multiplied by: the loss weight (or 1) over the denominator. */
+static double loss_factor(const mf_ref_call *call, double weight)
 {
     const mf_attr *attr = &call->op->attr;
     double divisor = attr->loss.reduction == 0   ? call->scalars->batch_samples * (double)rows_per_sample(call)
                      : attr->loss.reduction == 2 ? call->scalars->weight_sum
                                                  : 1;
-    return divisor == 0 ? 0 : attr->loss.weight / divisor;
+    return divisor == 0 ? 0 : weight / divisor;
 }
 
 /* ---- metrics ---- */
@@ -198,9 +198,11 @@ static void metric_walk(mf_ref_call *call, mf_dtype dtype, double added[4])
     metric_view m = {.call = call, .dtype = dtype, .state = added};
     m.n = pred->shape->rank > 1 ? pred->shape->dim[pred->shape->rank - 1] : 1;
     m.rows = m.n > 0 ? (int64_t)pred->count / m.n : 0;
-    if (f == MF_METRIC_LOSS_VALUE) { /* pred is the loss of the whole batch */
-        added[0] = mf_ref_load(dtype, pred->data, 0) * call->scalars->batch_samples;
-        added[1] = call->scalars->batch_samples;
+    if (f == MF_METRIC_LOSS_VALUE) { /* pred is the loss of the whole batch; every batch counts alike, as in Keras */
+        double value = mf_ref_load(dtype, pred->data, attr->metric.k);
+        bool counts = isfinite(value); /* a step of float16 that overflowed is left out, as it is of the loss */
+        added[0] = counts ? value : 0;
+        added[1] = counts;
         return;
     }
     int64_t rows_per_weight = weight->data && weight->count > 0 ? m.rows / (int64_t)weight->count : m.rows;
