@@ -116,9 +116,10 @@ void mf_lower_input(mf_layer_call *c)
     }
     bool floating = dtype == MF_F32 || dtype == MF_F16 || dtype == MF_BF16 || dtype == MF_F64;
     arrives = c->lo->options->input_dtype;
-    if (arrives == MF_DTYPE_COUNT || !floating)
+    const uint32_t index = input_index(c);
+    if (arrives == MF_DTYPE_COUNT || !floating || index >= 64 || (c->lo->options->own_inputs >> index & 1))
         arrives = dtype;
-    uint32_t x = mf_feed_make(c->b, c->layer->name, arrives, shape, 0, input_index(c));
+    uint32_t x = mf_feed_make(c->b, c->layer->name, arrives, shape, 0, index);
     c->lo->feeds_in++;
     one(c, mf_g_cast(c->b, x, dtype));
 }

@@ -149,12 +149,17 @@ static void know_shapes(mf_trainer *t)
 
 /* uint8 inputs stay uint8 until they are used; not where validation brings fractions. Which array is the input is the
  * feeder's to say: the first of a file may be its labels. */
-static void narrow_input(mf_trainer *t)
+static void narrow_inputs(mf_trainer *t)
 {
-    const mf_array *x = t->model->input_count == 1 ? input_array(t, t->source, 0) : NULL;
-    const mf_array *held = x && t->validation_source ? input_array(t, t->validation_source, 0) : NULL;
-    if (x && x->dtype == MF_U8 && (!held || held->dtype == MF_U8))
-        t->graphs.options.input_dtype = MF_U8;
+    mf_lower_options *o = &t->graphs.options;
+    for (uint32_t i = 0; i < t->model->input_count && i < 64; i++) {
+        const mf_array *x = input_array(t, t->source, i);
+        const mf_array *held = x && t->validation_source ? input_array(t, t->validation_source, i) : NULL;
+        if (x && x->dtype == MF_U8 && (!held || held->dtype == MF_U8))
+            o->input_dtype = MF_U8;
+        else
+            o->own_inputs |= (uint64_t)1 << i;
+    }
 }
 
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
@@ -173,7 +178,7 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
                        "an array sample_weight in the data weighs samples, for all outputs",
                        t->model->output_count);
     know_shapes(t);
-    narrow_input(t);
+    narrow_inputs(t);
     t->graphs.options.sample_weights =
         t->mode != MF_MODE_PREDICT && (t->class_weights || mf_source_find(t->source, "sample_weight") ||
                                        (t->validation_source && mf_source_find(t->validation_source, "sample_weight")));

@@ -97,6 +97,11 @@ npz("moved.npz", x=x, y=npy("<i4", (N,), [(v + 1) % 10 for v in labels]))
 one_hot = npy("<f4", (N, 10), [float(labels[i // 10] == i % 10) for i in range(10 * N)])
 npz("by_name.npz", input_layer=x, dense=one_hot, sample_weight=npy("<f4", (N,), [i % 3 / 2 for i in range(N)]))
 npz("by_letter.npz", x=x, y=one_hot, sample_weight=npy("<f4", (N,), [i % 3 / 2 for i in range(N)]))
+# Two inputs, whole numbers and fractions: as bytes beside floats, and all as floats.
+whole, part = [i * 7 % 250 for i in range(N * 6)], [i * 13 % 17 / 17 for i in range(N * 6)]
+for name, kind in (("mixed.npz", "|u1"), ("floats.npz", "<f4")):
+    npz(name, left=npy(kind, (N, 6), whole), right=npy("<f4", (N, 6), part), first=npy("<f4", (N, 1), part[:N * 1]),
+        second=npy("<f4", (N, 2), part[:N * 2]))
 with open(os.path.join(folder, "images.csv"), "w") as table:
     table.write(",".join(["label"] + [f"p{i}" for i in range(64)]) + "\n")
     for i in range(N):

@@ -273,6 +273,11 @@ static void unknown_dimensions_are_asked_for(void **state)
     options.input_dtype = MF_U8;
     g = lower_ok(model, &options);
     assert_int_equal(g->tensors[g->feeds[0].tensor].dtype, MF_U8);
+    mf_graph_destroy(g);
+    options.own_inputs = 1; /* others may arrive in bytes, this one does not */
+    g = lower_ok(model, &options);
+    assert_int_equal(g->tensors[g->feeds[0].tensor].dtype, MF_F32);
+    options.own_inputs = 0;
     assert_int_equal(g->tensors[g->feeds[0].tensor].shape.dim[1], 16);
     mf_graph_destroy(g);
     static const char *const wrong[] = {"tokens"}; /* a name no input has is not passed over */
