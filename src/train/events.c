@@ -2,8 +2,11 @@
  * events.c: see events.h.
  *
  * TensorBoard's files are TFRecords: length, masked CRC-32C of the length, bytes, masked CRC-32C of the bytes. A record
- * is an Event message: 1 wall_time (double), 2 step, 3 file version, 5 summary{1 value{1 tag, 2 simple_value}}. The
- * folders are Keras's: train and validation, tags epoch_loss, epoch_<metric>.
+ * is an Event message: 1 wall_time (double), 2 step, 3 file version, 5 summary{1 value{1 tag, 2 simple_value}}, 7
+ * session_log{1 status}. The folders are Keras's: train and validation, tags epoch_loss, epoch_<metric>.
+ *
+ * A run that goes on has a file of its own beside the first one's. It begins with a session_log of status START and the
+ * epoch it goes on in: by TensorBoard's convention readers then drop what older files hold of that epoch and later.
  */
 #include "train/events.h"
 
@@ -127,7 +130,20 @@ static void write_version(const mf_events *e, FILE *f)
     fflush(f);
 }
 
-static memfit_status open_board(mf_events *e, const char *folder, memfit_error *err)
+/* From here on everything of step `step` and later is said anew. */
+static void write_restart(const mf_events *e, FILE *f, int64_t step)
+{
+    static const unsigned char start[] = {7 << 3 | 2, 2, 1 << 3, 1};
+    unsigned char out[64];
+    size_t n = put_time(out);
+    out[n++] = 2 << 3;
+    n += put_varint(out + n, (uint64_t)step);
+    memcpy(out + n, start, sizeof start);
+    write_record(e, f, out, n + sizeof start);
+    fflush(f);
+}
+
+static memfit_status open_board(mf_events *e, const char *folder, int64_t resumed, memfit_error *err)
 {
     static const char *const part[2] = {"train", "validation"};
     char host[65], path[400];
@@ -150,6 +166,8 @@ static memfit_status open_board(mf_events *e, const char *folder, memfit_error *
         status = open_log(e, &e->board[i], 1 + i, "wb", err);
         if (status == MEMFIT_OK)
             write_version(e, e->board[i]);
+        if (status == MEMFIT_OK && resumed >= 0 && resumed < INT64_MAX)
+            write_restart(e, e->board[i], resumed);
     }
     return status;
 }
@@ -206,7 +224,7 @@ memfit_status mf_events_create(const memfit_host *host, const char *csv, const c
         status = open_log(e, &e->csv, 0, resumed >= 0 ? "a" : "w", err);
     }
     if (status == MEMFIT_OK && tensorboard)
-        status = open_board(e, tensorboard, err);
+        status = open_board(e, tensorboard, resumed, err);
     if (status != MEMFIT_OK) {
         mf_events_destroy(e);
         return status;

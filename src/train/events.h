@@ -10,8 +10,8 @@
 
 typedef struct mf_events mf_events;
 
-/* resumed: the epoch a run goes on in, whose log is continued (rows of that epoch and later are written anew); -1: a
- * new log. */
+/* resumed: the epoch a run goes on in, whose log is continued (rows of that epoch and later are written anew, and
+ * TensorBoard drops what it has of them); -1: a new log. */
 memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, int64_t resumed,
                                mf_events **events, memfit_error *err);
 void mf_events_destroy(mf_events *events);
