@@ -84,6 +84,7 @@ memfit_status mf_source_h5(mf_source *source, const unsigned char *data, uint64_
 {
     mf_hdf5 file;
     mf_hdf5_group group;
+    const char *inner = NULL; /* what is no data set: a group, which is not looked into */
     memfit_status status = mf_hdf5_open(&file, data, bytes, source->path, err);
     if (status == MEMFIT_OK)
         status = mf_hdf5_group_open(&file, &source->arena, file.root, &group, err);
@@ -91,6 +92,8 @@ memfit_status mf_source_h5(mf_source *source, const unsigned char *data, uint64_
         bool is_dataset = false;
         mf_hdf5_dataset d;
         status = mf_hdf5_is_dataset(&file, group.links[i].address, &is_dataset, err);
+        if (status == MEMFIT_OK && !is_dataset)
+            inner = inner ? inner : group.links[i].name;
         if (status != MEMFIT_OK || !is_dataset)
             continue;
         memfit_error why;
@@ -102,5 +105,10 @@ memfit_status mf_source_h5(mf_source *source, const unsigned char *data, uint64_
         else if (status != MEMFIT_OK && err)
             *err = why;
     }
+    if (status == MEMFIT_OK && !source->count && inner)
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s holds no arrays at its root, where they are looked for: only groups, such as %.60s\n"
+                       "copy them there: f[\"x\"] = f[\"%.60s/x\"]",
+                       source->path, inner, inner);
     return status;
 }

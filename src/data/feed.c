@@ -272,10 +272,14 @@ static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, 
                        "%s has no array for output %s: it holds %s alone\n"
                        "put inputs and targets into one file: numpy.savez(\"data.npz\", x=x, y=y)",
                        f->source->path, feed->name ? feed->name : "?", f->source->arrays[0].name);
+    size_t n = strlen(f->source->path);
+    bool is_hdf5 = (n > 3 && strcmp(f->source->path + n - 3, ".h5") == 0) ||
+                   (n > 5 && strcmp(f->source->path + n - 5, ".hdf5") == 0);
     if (!l->array)
-        return mf_fail(err, MEMFIT_DAMAGED, "%s has no array for %s %s\nname it %s, or %s", f->source->path,
+        return mf_fail(err, MEMFIT_DAMAGED, "%s has no array for %s %s\nname it %s, or %s%s", f->source->path,
                        feed->role == 0 ? "input" : "output", feed->name ? feed->name : "?", feed->role == 0 ? "x" : "y",
-                       feed->name ? feed->name : "by its layer");
+                       feed->name ? feed->name : "by its layer",
+                       is_hdf5 ? "; it must lie at the root of the file" : "");
     /* A table's row holds an image line by line. */
     bool flat = feed->role == 0 && mf_source_is_table(f->source->path) &&
                 l->array->sample_bytes == l->elements * mf_dtype_bytes(l->array->dtype);
