@@ -36,7 +36,7 @@ typedef struct mf_lower_options {
                             can be (graph->chunks says); 0 or 1: whole */
     bool plain;          /* a yardstick: nothing merged, backward keeps what plain gradients read (build.h) */
     mf_dtype
-        input_dtype; /* of the data as it arrives (uint8 stays uint8 until used); MF_DTYPE_COUNT: the model's own */
+        input_dtype;     /* of the data as it arrives (uint8 stays uint8 until used); MF_DTYPE_COUNT: the model's own */
     uint64_t own_inputs; /* bit i: input i does arrive in the model's own type; so do those beyond 64 */
 } mf_lower_options;
 

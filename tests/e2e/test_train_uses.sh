@@ -22,6 +22,12 @@ near "images in a table" "$(loss "$f/cnn.keras" --data "$t/images.csv")" "$(loss
 # Bytes to train on, fractions to validate with.
 v=$(validation "$f/cnn.keras" --data "$t/bytes.npz" --validation-data "$t/good.npz" --out "$t/o.keras")
 near "validation data of another type" "$v" "$(loss "$t/o.keras" --data "$t/good.npz")"
+# Bytes for one of two inputs, fractions for the other.
+two="$MEMFIT_SOURCE/tests/fixtures/keras/functional_shared.keras"
+near "bytes beside floats" "$(loss "$two" --data "$t/mixed.npz" --loss mse)" "$(loss "$two" --data "$t/floats.npz" --loss mse)"
+# Arrays in the groups of an HDF5 file.
+"$MEMFIT" train "$f/cnn.keras" --data "$MEMFIT_SOURCE/tests/fixtures/keras/dense_adam.h5" >/dev/null 2>"$t/err"
+[ $? = 5 ] && grep -q "no arrays at its root" "$t/err" || fail "arrays in groups: $(cat "$t/err")"
 # Weights in the validation data alone.
 v=$(validation "$f/cnn.keras" --data "$t/good.npz" --validation-data "$t/weighed.npz" --out "$t/o.keras")
 near "weights of validation samples" "$v" "$(loss "$t/o.keras" --data "$t/weighed.npz")"
@@ -84,6 +90,52 @@ run train "$f/cnn.keras" "${best[@]}" --epochs 3 --steps 5 --save-freq 3 --check
 run train "$f/cnn.keras" "${best[@]}" --epochs 3 --resume "$t/ck.keras" --log-csv "$t/killed.csv"
 run train "$f/cnn.keras" "${best[@]}" --epochs 3 --log-csv "$t/first.csv"
 cmp -s "$t/first.csv" "$t/killed.csv" || fail "the log of a resumed run: $(cat "$t/killed.csv")"
+run train "$f/cnn.keras" "${best[@]}" --epochs 3 --steps 5 --save-freq 3 --checkpoint "$t/ck.keras" --tensorboard "$t/board"
+sleep 1 # files are read in the order of their seconds
+run train "$f/cnn.keras" "${best[@]}" --epochs 3 --resume "$t/ck.keras" --tensorboard "$t/board"
+python3 - "$t/board" <<'END' || fail "TensorBoard's events of a resumed run"
+import glob, os, struct, sys
+
+
+def fields(data):  # number, value of each field of a message
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    while at < len(data):
+        key = varint()
+        size = {0: None, 1: 8, 5: 4}.get(key & 7, 0)
+        if size is None:
+            yield key >> 3, varint()
+            continue
+        size = size or varint()
+        yield key >> 3, data[at:at + size]
+        at += size
+
+
+for part in ("train", "validation"):
+    steps = []  # of epoch_loss, as TensorBoard reads them: a session that starts at a step replaces what follows it
+    for name in sorted(glob.glob(os.path.join(sys.argv[1], part, "*"))):
+        data = open(name, "rb").read()
+        while data:
+            size = struct.unpack("<Q", data[:8])[0]
+            event = dict(fields(data[12:12 + size]))
+            data = data[16 + size:]
+            if event.get(7) == b"\x08\x01":
+                steps = [s for s in steps if s < event[2]]
+            if b"epoch_loss" in event.get(5, b""):
+                steps.append(event[2])
+    if steps != [0, 1, 2]:
+        sys.exit(f"{part}: epochs {steps}")
+END
 "$MEMFIT" train "$f/cnn.keras" "${best[@]}" --resume "$f/cnn.keras" --log-csv "$t/killed.csv" 2>/dev/null >/dev/null
 cmp -s "$t/first.csv" "$t/killed.csv" || fail "a refused --resume changed the log"
 
@@ -127,6 +179,25 @@ wait $pid
 run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz" --resume "$t/ck.keras" --log-csv "$t/again.csv" --out "$t/parts.keras"
 run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz" --log-csv "$t/first.csv" --out "$t/whole.keras"
 cmp -s "$t/whole.keras" "$t/parts.keras" || fail "stopped while validating: other weights"
+
+# Control-C (shells start what is in the background with it ignored): the step is finished, the checkpoint is there, and the program
+# ends by the signal; pressed twice at once it costs nothing.
+python3 - "$MEMFIT" "$f/cnn.keras" "$t" <<'END' || fail "Control-C"
+import os, signal, subprocess, sys
+program, model, folder = sys.argv[1:]
+for presses in (1, 2):
+    checkpoint = os.path.join(folder, f"pressed{presses}.keras")
+    p = subprocess.Popen([program, "train", model, "--data", "synthetic:100000", "--epochs", "100", "--threads", "1", "--checkpoint", checkpoint],
+                         stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    said = p.stderr.readline()  # "Epoch 1/100": before that, it ends at once
+    while said and "Epoch" not in said:
+        said = p.stderr.readline()
+    for _ in range(presses):
+        p.send_signal(signal.SIGINT)
+    said = p.stderr.read()
+    if p.wait() != -signal.SIGINT or "--resume" not in said or not os.path.getsize(checkpoint):
+        sys.exit(f"{presses}: {p.returncode}: {said}")
+END
 
 "$MEMFIT" train "$f/mlp.keras" --data synthetic:32 --early-stopping 0 >/dev/null 2>"$t/err"
 [ $? = 2 ] || fail "--early-stopping 0 is not refused: $(cat "$t/err")"
