@@ -259,7 +259,7 @@ static void flush_denormals(unsigned threads)
 #endif
 }
 
-enum { PART_BYTES = 2 << 20 }; /* stays in the caches; 0.5 to 8 MiB take the same time */
+enum { PART_BYTES = 2 << 20 }; /* small beside any batch, and stays in the caches */
 
 memfit_status mf_onednn_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err)
 {
