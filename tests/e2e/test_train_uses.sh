@@ -84,6 +84,22 @@ run train "$f/cnn.keras" --data "$t/good.npz" --resume "$t/ck.keras" --log-csv "
 cmp -s "$t/first.csv" "$t/again.csv" || fail "the log of an epoch resumed at its end: $(cat "$t/again.csv")"
 grep -q "Epoch 1/1" "$t/err" || fail "a resumed epoch has no head line: $(cat "$t/err")"
 
+# A checkpoint of state version 2, which had 16 words: goes on just so.
+run train "$f/mlp.keras" --data "$f/digits.npz" --batch-size 8 --epochs 3 --out "$t/whole.keras" --log-csv "$t/first.csv"
+run train "$f/mlp.keras" --data "$f/digits.npz" --batch-size 8 --epochs 3 --steps 17 --save-freq 17 --checkpoint "$t/ck.keras"
+python3 - "$t/ck.keras" "$t/older.keras" <<'END' || fail "no checkpoint of version 2 could be made"
+import struct, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as old, zipfile.ZipFile(sys.argv[2], "w") as new:
+    for name in old.namelist():
+        data = old.read(name)
+        if name == "memfit.state":
+            assert data[:8] == b"memfit01" and struct.unpack("<QQ", data[8:24]) == (3, 21)
+            data = data[:8] + struct.pack("<QQ", 2, 16) + data[24:24 + 16 * 8] + data[24 + 21 * 8:]
+        new.writestr(name, data)
+END
+run train "$f/mlp.keras" --data "$f/digits.npz" --batch-size 8 --epochs 3 --resume "$t/older.keras" --out "$t/parts.keras" --log-csv "$t/again.csv"
+cmp -s "$t/whole.keras" "$t/parts.keras" && cmp -s "$t/first.csv" "$t/again.csv" || fail "a checkpoint of version 2: not what the undisturbed run gives"
+
 # Killed after an epoch was logged, before it was in a checkpoint: its row is not there twice.
 best=(--data "$t/good.npz" --validation-data "$t/moved.npz" --quiet)
 run train "$f/cnn.keras" "${best[@]}" --epochs 3 --steps 5 --save-freq 3 --checkpoint "$t/ck.keras" --log-csv "$t/killed.csv"
