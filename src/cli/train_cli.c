@@ -68,6 +68,8 @@ static int read_limit(const cli_command *command, train_cli *cli)
             return cli_usage_error(command, "%s: %s\n  %s", names[i], err.message, err.hint);
         if (!bytes)
             return cli_usage_error(command, "%s %s: nothing fits into that", names[i], texts[i]);
+        if (bytes > whole && bytes - whole < mf_os_page_bytes())
+            bytes = whole; /* the kernel keeps a cgroup's limit in whole pages: it is the same one */
         if (bytes > whole)
             return cli_usage_error(command,
                                    "%s: a limit of %s is more than this machine has: %s\n  leave it out to "

@@ -220,6 +220,14 @@ END
 run predict "$f/mlp.keras" --data synthetic:32
 grep -q "without --out" "$t/err" || fail "predict without --out says nothing"
 
+# A cgroup's limit is kept in whole pages: one given in bytes to both is not more than there is.
+total=$(($(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo) * 1024))
+if "$MEMFIT" train "$f/mlp.keras" --data synthetic:32 --memory $total >/dev/null 2>&1; then # else this runs in such a cgroup
+    run train "$f/mlp.keras" --data synthetic:32 --memory $((total + 100))
+    "$MEMFIT" train "$f/mlp.keras" --data synthetic:32 --memory $((total + 1000000)) >/dev/null 2>&1
+    [ $? = 2 ] || fail "a limit above the machine's memory is not refused"
+fi
+
 # What 16 bits save is said, and when it is nothing.
 run plan "$f/cnn.keras" --precision mixed_bfloat16 --json
 grep -q '"precision": .*"float32_peak_bytes": [0-9]*, "saved_bytes": -\{0,1\}[0-9]*' "$t/out" || fail "plan: what 16 bits save: $(cat "$t/out")"
