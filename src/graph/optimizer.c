@@ -326,10 +326,14 @@ static uint32_t as_computed(const step *s, uint32_t gradient)
     if (from == MF_NONE || g->ops[from].kind != MF_OP_CAST || g->ops[from].accumulate ||
         mf_dtype_bytes(g->tensors[g->ops[from].in[0]].dtype) != 2)
         return gradient;
-    for (uint32_t i = from + 1; i < g->op_count; i++)
+    for (uint32_t i = from + 1; i < g->op_count; i++) {
         for (uint32_t k = 0; k < g->ops[i].in_count; k++)
             if (g->ops[i].in[k] == gradient) /* scaled, clipped, a penalty added */
                 return gradient;
+        for (uint32_t k = 0; k < g->ops[i].out_count; k++)
+            if (g->ops[i].out[k] == gradient) /* further chunks are added */
+                return gradient;
+    }
     uint32_t narrow = g->ops[from].in[0];
     g->storages[g->tensors[narrow].storage].kind = MEMFIT_KIND_GRADIENTS;
     return narrow;
