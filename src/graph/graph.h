@@ -56,9 +56,9 @@
  *                is that mask as 0 and 1. The index within a sample counts only axes that are not shared
  *   LOSS         the value of a sample is the mean (cross-entropies: sum) over the last axis; LOSS_GRAD is times
  *                loss_scale, as is what REGULARIZE adds to a gradient; CHECK_FINITE divides it out
- *   METRIC       state: two numbers, total and count (means, accuracies, RMSE: squares, LOSS_VALUE: pred is the
- *                loss, each batch counts 1); PRECISION true and false positives, RECALL true positives and false negatives; AUC (4,
- *                thresholds): true positives, false positives, true negatives, false negatives
+ *   METRIC       state: two numbers, total and count (means, accuracies, RMSE: squares, LOSS_VALUE: pred is the loss,
+ *                each batch counts 1); PRECISION true and false positives, RECALL true positives and false negatives;
+ *                AUC (4, thresholds): true positives, false positives, true negatives, false negatives
  *   UPDATE       weight decay first (param -= param*decay*rate), then the rule; slots in Keras's order
  *
  * Recurrent kinds: h has every step's state at its own time index, whichever way time runs; masked steps repeat the

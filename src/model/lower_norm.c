@@ -1,7 +1,7 @@
 /*
  * lower_norm.c: normalization layers. Keras computes them in float32 whatever the compute type: inputs are cast up and
- * results back. BATCH_NORM and LAYER_NORM do that themselves, number by number, so that 16-bit data stays as it is: what
- * backward keeps of it is half as large, and the bits are the same.
+ * results back. BATCH_NORM and LAYER_NORM do that themselves, number by number, so that 16-bit data stays as it is:
+ * what backward keeps of it is half as large, and the bits are the same.
  */
 #include "model/lower_inner.h"
 

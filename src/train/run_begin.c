@@ -147,7 +147,7 @@ static bool ends_in(const char *path, const char *end)
     return n >= m && strcmp(path + n - m, end) == 0;
 }
 
-/* Keras 3 reads few archives of Keras 2, whoever wrote them last: said where the user finds out otherwise by accident. */
+/* Keras 3 reads few archives of Keras 2, whoever wrote them last: said before the user finds out by accident. */
 static void say_old_form(const mf_trainer *t)
 {
     const char *version = t->model->keras_version;

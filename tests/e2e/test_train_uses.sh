@@ -138,7 +138,7 @@ def fields(data):  # number, value of each field of a message
 
 
 for part in ("train", "validation"):
-    steps = []  # of epoch_loss, as TensorBoard reads them: a session that starts at a step replaces what follows it
+    steps = []  # of epoch_loss, as TensorBoard reads them: a start at a step replaces what follows it
     for name in sorted(glob.glob(os.path.join(sys.argv[1], part, "*"))):
         data = open(name, "rb").read()
         while data:

@@ -10,10 +10,10 @@
  *
  *   workspace   [ whole and summed copies, copies of a part | the float32 kernel's own ]
  *
- * A part takes about 2 MiB (backend->part_bytes), or as much as the whole copies beside it, whichever is more: kernels of convolutions
- * lay their weights out anew at each call, and small parts of layers with many channels would mostly do that. Parts are
- * evened out, so that the rest is no crumb. Where they begin depends on the operation's shapes alone, never on threads
- * or on where operands lie: an operation that is recomputed gives the same bits.
+ * A part takes about 2 MiB (backend->part_bytes), or as much as the whole copies beside it, whichever is more: kernels
+ * of convolutions lay their weights out anew at each call, and small parts of layers with many channels would mostly do
+ * that. Parts are evened out, so that the rest is no crumb. Where they begin depends on the operation's shapes alone,
+ * never on threads or on where operands lie: an operation that is recomputed gives the same bits.
  *
  * Sums over units (weight gradients, products along their inner axis) are added up in float32 over all parts and
  * rounded to 16 bits once. Results may be placed over inputs: a part is read before it is written.
