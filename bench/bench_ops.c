@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROUNDS = 200, TRAIN = 0 };
+enum { MOST_ROUNDS = 1000, TRAIN = 0 };
 
 typedef struct bench {
     const mf_plan *plan;
@@ -207,9 +207,9 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "limit"))
             o.limit_bytes = (uint64_t)atoll(value);
         else if (!strcmp(argv[i], "rounds"))
-            rounds = (unsigned)atoi(value) % (MOST_ROUNDS + 1);
+            rounds = (unsigned)atoi(value);
     }
-    if (o.batch < 1 || rounds < 1) {
+    if (o.batch < 1 || rounds < 1 || rounds > MOST_ROUNDS) {
         fprintf(stderr, "usage: bench_ops MODEL BATCH [threads N] [pieces N] [limit BYTES] [rounds N] [all]\n");
         return 2;
     }

@@ -106,6 +106,9 @@ void mf_os_populate(unsigned char *mapped, uint64_t bytes); /* makes every page 
  * (IO) here and not a signal later. */
 memfit_status mf_os_spool_map(uint64_t bytes, unsigned char **data, memfit_error *err);
 void mf_os_spool_unmap(unsigned char *data, uint64_t bytes);
+/* A new folder there that is this user's alone: its path; false when there is none. */
+bool mf_os_temporary_folder(char *path, size_t size);
+void mf_os_remove_folder(const char *path); /* if it is empty */
 
 /* Terminal width in columns, 0 when `file` is no terminal. */
 unsigned mf_os_terminal_columns(FILE *file);

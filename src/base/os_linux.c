@@ -554,11 +554,25 @@ void mf_os_populate(unsigned char *mapped, uint64_t bytes)
         p[i] = p[i];
 }
 
-memfit_status mf_os_spool_map(uint64_t bytes, unsigned char **data, memfit_error *err)
+static const char *temporary_folder(void)
 {
     const char *folder = getenv("TMPDIR");
-    if (!folder || !*folder)
-        folder = "/var/tmp";
+    return folder && *folder ? folder : "/var/tmp";
+}
+
+bool mf_os_temporary_folder(char *path, size_t size)
+{
+    return snprintf(path, size, "%s/memfit-XXXXXX", temporary_folder()) < (int)size && mkdtemp(path);
+}
+
+void mf_os_remove_folder(const char *path)
+{
+    rmdir(path);
+}
+
+memfit_status mf_os_spool_map(uint64_t bytes, unsigned char **data, memfit_error *err)
+{
+    const char *folder = temporary_folder();
     char path[4096];
     snprintf(path, sizeof path, "%s/memfit-XXXXXX", folder);
     int fd = mkostemp(path, O_CLOEXEC);

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SAMPLE_EVERY_US = 5000 };
@@ -360,25 +359,22 @@ static void find_best(mf_run *r)
  * says so; pipes and devices are let be. */
 static memfit_status save_out(mf_run *r, memfit_error *err)
 {
-    const char *out = r->trainer.options->out, *slash = strrchr(out, '/'), *folder = getenv("TMPDIR");
+    const char *out = r->trainer.options->out, *slash = strrchr(out, '/');
     char path[512];
-    struct stat there;
     memfit_error own, failed;
     err = err ? err : &own;
     memfit_status status = mf_checkpoint_write(r->checkpoint, out, false, err);
-    if (status != MEMFIT_IO || (stat(out, &there) == 0 && !S_ISREG(there.st_mode)))
-        return status;
-    int n = snprintf(path, sizeof path, "%s/memfit-XXXXXX", folder && *folder ? folder : "/var/tmp");
-    if (n >= (int)sizeof path || !mkdtemp(path)) /* a folder of its own: nobody else can have put a link there */
-        return status;
-    int m = snprintf(path + n, sizeof path - (size_t)n, "/%s", slash ? slash + 1 : out);
-    if (m < (int)sizeof path - n && mf_checkpoint_write(r->checkpoint, path, false, &failed) == MEMFIT_OK) {
+    if (status != MEMFIT_IO || mf_os_is_stream(out) || !mf_os_temporary_folder(path, sizeof path))
+        return status; /* a folder of its own: nobody else can have put a link there */
+    size_t n = strlen(path);
+    int m = snprintf(path + n, sizeof path - n, "/%s", slash ? slash + 1 : out);
+    if (m < (int)(sizeof path - n) && mf_checkpoint_write(r->checkpoint, path, false, &failed) == MEMFIT_OK) {
         snprintf(err->hint, sizeof err->hint, "the trained model is in %.400s; what was there before is unchanged",
                  path);
         return status;
     }
     path[n] = 0;
-    rmdir(path);
+    mf_os_remove_folder(path);
     return status;
 }
 

@@ -77,7 +77,9 @@ struct fast_kernel {
     } u;
 };
 
-const fast_rule *fast_rule_of(mf_op_kind kind);                     /* NULL: none */
+const fast_rule *fast_rule_of(mf_op_kind kind); /* NULL: none */
+/* Does `next` do nothing but RELU to this operation's only result? Then it may become part of its kernel. */
+bool fast_relu_follows(const mf_graph *graph, const mf_op *op, const mf_op *next);
 double fast_estimate_us(const fast_kernel *k, bool reference);      /* fast_cost.c; `k` is bound */
 double fast_copies_us(const fast_backend *backend, uint64_t bytes); /* of converting to and from 16 bits */
 extern const fast_rule fast_conv, fast_conv_grad_data, fast_conv_grad_weights, fast_matmul;

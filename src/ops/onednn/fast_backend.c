@@ -221,14 +221,18 @@ static void fast_destroy(mf_backend *backend)
 }
 
 /* A relu behind a convolution or product is one of its post-ops: a pass over the result less. */
+bool fast_relu_follows(const mf_graph *graph, const mf_op *op, const mf_op *next)
+{
+    return (op->kind == MF_OP_CONV || op->kind == MF_OP_MATMUL) && !op->accumulate && next->kind == MF_OP_UNARY &&
+           next->attr.unary.function == MF_UNARY_RELU && next->in[0] == op->out[0] &&
+           graph->tensors[next->in[0]].dtype == MF_F32 && graph->tensors[next->out[0]].dtype == MF_F32;
+}
+
 static bool fast_absorb(mf_backend *backend, mf_kernel *kernel, const mf_graph *graph, uint32_t next)
 {
     (void)backend;
     fast_kernel *k = (fast_kernel *)kernel;
-    const mf_op *op = &graph->ops[next];
-    bool fits = (k->rule == &fast_conv || k->rule == &fast_matmul) && k->dnn && !k->relu && !fast_adds(k, 0) &&
-                op->kind == MF_OP_UNARY && op->attr.unary.function == MF_UNARY_RELU && op->in[0] == k->op->out[0] &&
-                graph->tensors[op->in[0]].dtype == MF_F32 && graph->tensors[op->out[0]].dtype == MF_F32;
+    bool fits = k->rule && k->dnn && !k->relu && fast_relu_follows(graph, k->op, &graph->ops[next]);
     uint64_t before, after;
     memfit_error err;
     if (!fits || k->rule->bind(k, false, &before, &err) != MEMFIT_OK)

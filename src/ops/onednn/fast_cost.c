@@ -4,10 +4,10 @@
  *     time = start + arithmetic / rate + bytes of data / rate + bytes of weights / rate
  *
  * One row of rates for each kind, convolutions in three forms. They are measured, not taken from a data sheet:
- * `bench_ops MODEL BATCH all` prints every operation of a step with its time, and the rows are least squares over
- * 17,000 of them (eighteen networks, several batches, one and two threads, AVX-512 at 3.7 GHz). Not measured are times
- * on the user's own machine: a plan must not depend on the clock, or a training that is killed and resumed would go on
- * with another order of sums. Choices rest on ratios, which differ less from machine to machine than times do.
+ * `bench_ops MODEL BATCH all` prints every operation of a step with its time, and the rows are rounded from least
+ * squares over 17,000 of them (eighteen networks, several batches, one and two threads, AVX-512); RANDOM and DROPOUT
+ * are set by likeness, GRUs as LSTMs. Not measured are times on the user's own machine: a plan must not depend on the
+ * clock, or a training that is killed and resumed would go on with another order of sums. Choices rest on ratios, which differ less from machine to machine than times do.
  *
  * Weights have a rate of their own, the lowest one: the library lays them out anew at each call, which is what makes
  * small pieces of a batch dear in layers with many channels on small images. Bytes beyond what caches keep between two
@@ -168,13 +168,10 @@ static double fetched(double bytes)
     return bytes > CACHED ? 2 * bytes - CACHED : bytes;
 }
 
-/* Will this become part of the kernel before it (fast_absorb)? */
-static bool is_absorbed(const fast_kernel *k)
+/* Memory is the same for all: beyond two threads more of them help little. */
+static double streams_of(double threads)
 {
-    const mf_op *op = k->op, *before = op - 1;
-    return op->kind == MF_OP_UNARY && op->attr.unary.function == MF_UNARY_RELU && op > k->graph->ops &&
-           (before->kind == MF_OP_CONV || before->kind == MF_OP_MATMUL) && !before->accumulate &&
-           before->out[0] == op->in[0] && fast_in(k, 0)->dtype == MF_F32;
+    return threads > 2 ? 2 + threads / 4 : threads;
 }
 
 double fast_estimate_us(const fast_kernel *k, bool reference)
@@ -183,8 +180,8 @@ double fast_estimate_us(const fast_kernel *k, bool reference)
     mf_op_cost(k->graph, k->op, &flops, &bytes);
     if (reference)
         return 1 + flops * 1e-3 + bytes * 2e-3;
-    if (is_absorbed(k))
-        return 0;
+    if (k->op > k->graph->ops && fast_relu_follows(k->graph, k->op - 1, k->op))
+        return 0; /* becomes part of the kernel before it */
     cost_rates r = rates_of(k->op->kind);
     bool conv =
         k->op->kind == MF_OP_CONV || k->op->kind == MF_OP_CONV_GRAD_DATA || k->op->kind == MF_OP_CONV_GRAD_WEIGHTS;
@@ -194,12 +191,13 @@ double fast_estimate_us(const fast_kernel *k, bool reference)
         flops *= filled(k, weights);
         weight_bytes = (double)(mf_shape_count(&weights->shape) * mf_dtype_bytes(weights->dtype));
     }
-    double streams = threads > 2 ? 2 + threads / 4 : threads; /* beyond that memory is the same for all */
+    double streams = streams_of(threads);
     return r.start[threads > 1] + steps_us(k) + per(flops, r.flops * threads) +
            per(fetched(bytes - weight_bytes), r.data * streams) + per(weight_bytes, r.weights * streams);
 }
 
 double fast_copies_us(const fast_backend *backend, uint64_t bytes)
 {
-    return moved.start[1] + per(fetched((double)bytes), moved.data * (backend->base.threads > 1 ? 2 : 1));
+    unsigned threads = backend->base.threads;
+    return moved.start[threads > 1] + per(fetched((double)bytes), moved.data * streams_of(threads));
 }
