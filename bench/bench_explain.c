@@ -7,7 +7,7 @@
  *   explanation  of a failure with 100,000 live allocations: small ones, large ones, both; without the search for a
  * place that comes before it
  */
-#include "base/trace.h"
+#include "trace/trace.h"
 #include "pool/explain.h"
 
 #include <stdio.h>

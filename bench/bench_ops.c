@@ -10,7 +10,7 @@
  * shapes, places (offset+bytes of inputs, after > of outputs).
  */
 #include "base/os.h"
-#include "graph/kinds.h"
+#include "graph/kinds/kinds.h"
 #include "model/model.h"
 #include "ops/ops.h"
 #include "plan/plan_model.h"
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
     graphs.model = model;
     mf_model_graph_source(&graphs, &source);
     if (status == MEMFIT_OK)
-        status = mf_onednn_create(mf_host_default(), threads, &backend, &err);
+        status = mf_cpu_create(mf_host_default(), threads, &backend, &err);
     omp_set_num_threads((int)threads);
     if (status == MEMFIT_OK) {
         mf_backend_cost_source(backend, &cost);

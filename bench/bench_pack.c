@@ -8,7 +8,7 @@
  */
 #include "memfit/pack.h"
 
-#include "plan/pack.h"
+#include "pack/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,12 +15,12 @@
  * else it says so and ends.
  */
 #include "base/os.h"
-#include "device/cards.h"
-#include "plan/bounds.h"
-#include "plan/fit_orders.h"
-#include "plan/flow_order.h"
+#include "plan/cards.h"
+#include "plan/recompute/bounds.h"
+#include "plan/fit/fit_orders.h"
+#include "plan/flow/flow_order.h"
 #include "plan/plan_model.h"
-#include "plan/recompute.h"
+#include "plan/recompute/recompute.h"
 #include "plan/roofline.h"
 
 #include <dirent.h>

@@ -9,7 +9,7 @@
  */
 #include "data/source.h"
 #include "example.h"
-#include "model/zip.h"
+#include "file/zip.h"
 
 enum { SIDE = 32, FROM = 8 };
 

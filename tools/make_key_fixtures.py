@@ -2,7 +2,7 @@
 """Writes tests/fixtures/config_keys.json: what get_config() of real Keras says for every class memfit has a rule for, with
 the values of a default instance: {"layers": {class: {key: value}}, "losses": ..., "optimizers": ..., "metrics": ...}.
 
-The test test_config_keys.c holds src/model/lower_keys.c against it: every key is obeyed, harmless, or refused when it is
+The test test_config_keys.c holds src/model/lower/lower_keys.c against it: every key is obeyed, harmless, or refused when it is
 not at its default. Usage: make_key_fixtures.py [FILE]
 """
 import inspect

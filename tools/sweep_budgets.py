@@ -39,7 +39,7 @@ MODELS = {"s1": (32, 20000), "s9_small": (16, 8), "digits": (64, 4), "resnet50":
           "transformer": (8, 60), "unet": (8, 12), "gru_text": (16, 60), "dense_blocks": (8, 16), "conv1d": (16, 40)}
 NOISE = 1.10
 ASKED = ("--gradient-accumulation", "--recompute", "--batch-size", "--precision", "--optimizer")  # suggestions that are options
-PREFERENCE = 1.10  # by so much a bitwise plan may be slower than a reordered one and is still chosen (src/plan/choose.c)
+PREFERENCE = 1.10  # by so much a bitwise plan may be slower than a reordered one and is still chosen (src/plan/fit/choose.c)
 
 
 def make(folder):

@@ -1,7 +1,7 @@
 /* data_h5.c: data sets of an HDF5 file: those in the root group (x, y, or as the model names them). */
 #include "base/error.h"
 #include "data/source.h"
-#include "model/hdf5.h"
+#include "file/hdf5.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #include "data/feed.h"
 
 #include "base/error.h"
-#include "ops/kernels.h"
+#include "ops/cpu/kernels/kernels.h"
 #include "ops/ops.h"
 
 #include <math.h>

@@ -9,9 +9,8 @@
  */
 #include "base/error.h"
 #include "data/source.h"
-#include "model/bytes.h"
-#include "model/model.h"
-#include "model/zip.h"
+#include "base/bytes.h"
+#include "file/zip.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #include "data/source.h"
 
 #include "base/error.h"
-#include "model/hdf5.h"
-#include "model/zip.h"
+#include "file/hdf5.h"
+#include "file/zip.h"
 #include "ops/ops.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/os.h"
-#include "graph/tensor.h"
+#include "base/tensor.h"
 
 typedef struct mf_array {
     const char *name; /* "x", "y", or as the file names it */

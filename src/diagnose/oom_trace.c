@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/pickle.h"
+#include "trace/pickle.h"
 #include "base/text.h"
 #include "memfit/device.h"
 #include "memfit/pool.h"

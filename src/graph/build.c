@@ -8,7 +8,7 @@
 #include "graph/build.h"
 
 #include "base/error.h"
-#include "graph/kinds.h"
+#include "graph/kinds/kinds.h"
 
 #include <stdarg.h>
 #include <stdio.h>

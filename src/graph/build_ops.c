@@ -1,6 +1,6 @@
 /* build_ops.c: one function for each kind that models are made of; see build.h. */
 #include "graph/build.h"
-#include "graph/kinds.h"
+#include "graph/kinds/kinds.h"
 
 #include <string.h>
 

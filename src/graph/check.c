@@ -4,7 +4,7 @@
  * and feeds consistent.
  */
 #include "base/error.h"
-#include "graph/kinds.h"
+#include "graph/kinds/kinds.h"
 
 static memfit_status check_tensors(const mf_graph *g, memfit_error *err)
 {

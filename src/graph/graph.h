@@ -68,7 +68,7 @@
 #define MF_GRAPH_GRAPH_H
 
 #include "base/memory.h"
-#include "graph/tensor.h"
+#include "base/tensor.h"
 
 /* X(NAME, "name", inputs and outputs). [x] is optional: MF_NONE in its place. */
 #define MF_OP_LIST(X)                                                                                                  \

@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "model/initialize.h"
-#include "model/keras_inner.h"
-#include "model/lower.h"
-#include "model/save.h"
+#include "model/keras/keras_inner.h"
+#include "model/lower/lower.h"
+#include "model/keras/keras_save.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "base/os.h"
-#include "graph/tensor.h"
+#include "base/tensor.h"
 
 typedef struct mf_model mf_model;
 
@@ -109,7 +109,6 @@ enum {
     MF_LOAD_NO_WEIGHTS = 2,   /* architecture and settings only */
     MF_LOAD_VERIFY_QUICK = 4, /* as VERIFY when that takes a second at most: weights up to MF_VERIFY_QUICK_BYTES */
 };
-#define MF_VERIFY_QUICK_BYTES (UINT64_C(1) << 30)
 memfit_status mf_model_load_flags(const memfit_host *host, const char *path, unsigned flags, mf_model **model,
                                   memfit_error *err);
 /* The same from memory, which must outlive the model. */

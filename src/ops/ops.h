@@ -55,7 +55,7 @@ struct mf_backend {
 memfit_status mf_reference_create(const memfit_host *host, mf_backend **backend, memfit_error *err);
 /* oneDNN and own vectorised kernels; what it lacks falls to the reference operations (cost.reference). UNSUPPORTED when
  * the build has no oneDNN. */
-memfit_status mf_onednn_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err);
+memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err);
 /* The backend as a cost source. */
 void mf_backend_cost_source(mf_backend *backend, mf_cost_source *source);
 

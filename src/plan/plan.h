@@ -13,25 +13,8 @@
 #define MF_PLAN_PLAN_H
 
 #include "graph/graph.h"
-#include "model/lower.h"
-
-/* ---- cost source: what backends tell the planner ---- */
-typedef struct mf_cost {
-    bool supported;
-    bool reference; /* runs, but on the slow reference operations */
-    bool deterministic;
-    uint64_t workspace_bytes;
-    double time_us;
-} mf_cost;
-
-typedef struct mf_cost_source {
-    void *ctx;
-    /* Descriptors only: nothing is created that would stay. */
-    memfit_status (*query)(void *ctx, const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err);
-    /* Bytes a variable takes in this backend's own layout (NULL: its plain size). */
-    uint64_t (*variable_bytes)(void *ctx, const mf_graph *graph, uint32_t variable);
-    uint64_t alignment; /* of every tensor: 64 on cpu, 256 on cuda */
-} mf_cost_source;
+#include "model/lower/lower.h"
+#include "plan/cost.h"
 
 /* ---- the plan ---- */
 #define MF_NO_OFFSET UINT64_MAX
@@ -101,7 +84,7 @@ typedef struct mf_plan {
     uint64_t arena_bytes, fixed_bytes, peak_bytes;
     uint64_t unpredicted_bytes; /* > 0: training fits, predicting one sample does not and is left out; it needs this */
     int64_t batch, pieces;
-    uint32_t chunks; /* of the last layer and its loss (graph/chunk.h); 1: whole */
+    uint32_t chunks; /* of the last layer and its loss (graph/passes/chunk.h); 1: whole */
     uint32_t recomputed_ops;
     mf_numerics numerics;
     double time_us, unconstrained_time_us; /* of one step, estimated */

@@ -3,7 +3,7 @@
 #ifndef MF_PLAN_ROOFLINE_H
 #define MF_PLAN_ROOFLINE_H
 
-#include "device/cards.h"
+#include "plan/cards.h"
 #include "plan/plan.h"
 
 typedef struct mf_roofline {

@@ -3,7 +3,7 @@
  * that an event costs a look-up and a store; an owner's name is handed over with its first event.
  */
 #include "base/error.h"
-#include "base/trace.h"
+#include "trace/trace.h"
 #include "pool/state.h"
 
 static uint8_t stream_number(memfit_recorder *r, mf_stream stream)

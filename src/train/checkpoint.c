@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "model/lower.h"
+#include "model/lower/lower.h"
 
 #include <limits.h>
 #include <stddef.h>

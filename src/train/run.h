@@ -11,7 +11,7 @@
 #define MF_TRAIN_RUN_H
 
 #include "train/checkpoint.h"
-#include "train/events.h"
+#include "train/epoch_log.h"
 #include "train/run_trace.h"
 #include "train/trainer.h"
 

@@ -4,10 +4,10 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "graph/optimizer.h"
-#include "ops/onednn/onednn.h"
+#include "graph/passes/optimizer.h"
+#include "ops/cpu/dnn/onednn.h"
 #include "train/checkpoint.h"
-#include "train/plan_open.h"
+#include "ops/cpu/cpu_fixed.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void note(void *ctx, mf_log_level level, const char *text)
 
 static memfit_status open_backend(mf_trainer *t, memfit_error *err)
 {
-    memfit_status status = mf_onednn_create(t->host, t->options->threads, &t->backend, err);
+    memfit_status status = mf_cpu_create(t->host, t->options->threads, &t->backend, err);
     if (status == MEMFIT_UNSUPPORTED) {
         mf_log_write(&t->log, MF_LOG_NOTE, "this build has no oneDNN: the reference operations serve, slowly");
         status = mf_reference_create(t->host, &t->backend, err);

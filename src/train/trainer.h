@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "data/feed.h"
 #include "memfit/train.h"
-#include "model/save.h"
+#include "model/keras/keras_save.h"
 #include "plan/plan_model.h"
 #include "train/execute.h"
 #include "train/reserve.h"

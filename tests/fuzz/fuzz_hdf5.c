@@ -1,9 +1,9 @@
 /*
  * fuzz_hdf5.c: any bytes as an HDF5 file: all groups, attributes and arrays are visited and read.
- * sources: src/model/hdf5_header.c src/model/hdf5_group.c src/model/hdf5_dataset.c src/model/hdf5_chunks.c
+ * sources: src/file/hdf5_header.c src/file/hdf5_group.c src/file/hdf5_dataset.c src/file/hdf5_chunks.c
  * sources: src/base/memory.c src/base/error.c
  */
-#include "model/hdf5.h"
+#include "file/hdf5.h"
 
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
 /*
  * fuzz_lower.c: any text read as a model's config and lowered in every mode: no crash, no leak, sound graphs.
  *
- * sources: src/model/lower*.c src/model/keras_*.c src/model/model_load.c
- * sources: src/model/zip_read.c src/model/hdf5_*.c
- * sources: src/graph/*.c src/base/*.c
+ * sources: src/model/lower/*.c src/model/keras/*.c
+ * sources: src/file/*.c
+ * sources: src/graph/*.c src/graph/kinds/*.c src/graph/passes/*.c src/base/*.c
  */
-#include "model/lower.h"
+#include "model/lower/lower.h"
 
 #include <stdlib.h>
 

@@ -1,12 +1,12 @@
 /*
  * fuzz_model.c: any bytes as a model file of any kind; what loads is laid out for saving as well.
- * sources: src/model/zip_read.c src/model/zip_write.c src/model/hdf5_header.c src/model/hdf5_group.c
- * sources: src/model/hdf5_dataset.c src/model/hdf5_chunks.c src/model/hdf5_write.c src/model/keras_config.c
- * sources: src/model/keras_weights.c src/model/keras_legacy.c src/model/keras_compile.c src/model/model_load.c
- * sources: src/model/save.c src/graph/tensor.c src/base/json_read.c src/base/json_write.c src/base/text.c
+ * sources: src/file/zip_read.c src/file/zip_write.c src/file/hdf5_header.c src/file/hdf5_group.c
+ * sources: src/file/hdf5_dataset.c src/file/hdf5_chunks.c src/file/hdf5_write.c src/model/keras/keras_config.c
+ * sources: src/model/keras/keras_weights.c src/model/keras/keras_legacy.c src/model/keras/keras_compile.c src/model/keras/keras_load.c
+ * sources: src/model/keras/keras_save.c src/base/tensor.c src/base/json_read.c src/base/json_write.c src/base/text.c
  * sources: src/base/os_linux.c src/base/memory.c src/base/error.c
  */
-#include "model/save.h"
+#include "model/keras/keras_save.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

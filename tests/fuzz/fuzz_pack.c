@@ -1,11 +1,11 @@
 /*
  * fuzz_pack.c: any bytes as a table of buffers: read, packed quickly, checked, written, read again.
  *
- * sources: src/plan/pack.c src/plan/pack_check.c src/plan/pack_csv.c src/plan/pack_dive.c src/plan/pack_greedy.c
- * sources: src/plan/pack_improve.c src/plan/pack_problem.c src/plan/pack_search.c src/plan/pack_solve.c
+ * sources: src/pack/pack.c src/pack/pack_check.c src/pack/pack_csv.c src/pack/pack_dive.c src/pack/pack_greedy.c
+ * sources: src/pack/pack_improve.c src/pack/pack_problem.c src/pack/pack_search.c src/pack/pack_solve.c
  * sources: src/base/csv.c src/base/error.c src/base/memory.c src/base/os_linux.c src/base/text.c
  */
-#include "plan/pack.h"
+#include "pack/pack.h"
 
 #include <stdlib.h>
 

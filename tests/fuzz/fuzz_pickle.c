@@ -1,8 +1,8 @@
 /*
  * fuzz_pickle.c: any bytes into the pickle reader: no crash, bounded memory, and a tree that passes its check.
- * sources: src/base/text.c src/base/pickle.c src/base/error.c src/base/memory.c
+ * sources: src/base/text.c src/trace/pickle.c src/base/error.c src/base/memory.c
  */
-#include "base/pickle.h"
+#include "trace/pickle.h"
 
 #include <stdint.h>
 #include <stdlib.h>

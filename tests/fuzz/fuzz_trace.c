@@ -1,11 +1,11 @@
 /*
  * fuzz_trace.c: any bytes as a trace: our own file (closed or not), CSV or snapshot. What is accepted passes its check.
  * The first byte chooses whether a header of ours is put in front, so that the cells themselves are reached.
- * sources: src/base/trace.c src/base/trace_build.c src/base/trace_import.c
- * sources: src/base/trace_torch.c src/base/pickle.c
+ * sources: src/trace/trace.c src/trace/trace_build.c src/trace/trace_import.c
+ * sources: src/trace/trace_torch.c src/trace/pickle.c
  * sources: src/base/csv.c src/base/text.c src/base/error.c src/base/memory.c src/base/os_linux.c
  */
-#include "base/trace.h"
+#include "trace/trace.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /*
  * fuzz_zip.c: any bytes as an archive: every member is read and checked.
- * sources: src/model/zip_read.c
+ * sources: src/file/zip_read.c
  * sources: src/base/memory.c src/base/error.c
  */
-#include "model/zip.h"
+#include "file/zip.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

@@ -5,8 +5,8 @@
 #include "test.h"
 
 #include "base/os.h"
-#include "model/lower.h"
-#include "model/zip.h"
+#include "model/lower/lower.h"
+#include "file/zip.h"
 #include "ops/interpret.h"
 #include "ops/reference/reference.h"
 

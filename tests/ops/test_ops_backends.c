@@ -52,7 +52,7 @@ int main(void)
     memfit_error err = {0};
     if (mf_reference_create(NULL, &reference, &err) != MEMFIT_OK)
         return 1;
-    if (mf_onednn_create(NULL, 2, &other, &err) != MEMFIT_OK) {
+    if (mf_cpu_create(NULL, 2, &other, &err) != MEMFIT_OK) {
         printf("only the reference operations in this build: %s\n", err.message);
         reference->table->destroy(reference);
         return 0;

@@ -10,7 +10,7 @@
 #include "test.h"
 
 #include "base/philox.h"
-#include "model/lower.h"
+#include "model/lower/lower.h"
 #include "ops/interpret.h"
 #include "plan/plan_model.h"
 #include "train/execute.h"
@@ -533,7 +533,7 @@ int main(void)
     in_double = false;
     failed += cmocka_run_group_tests(tests, NULL, NULL);
     backend->table->destroy(backend);
-    if (mf_onednn_create(NULL, 2, &backend, &err) != MEMFIT_OK)
+    if (mf_cpu_create(NULL, 2, &backend, &err) != MEMFIT_OK)
         return failed;
     failed += cmocka_run_group_tests(tests, NULL, NULL);
     backend->table->destroy(backend);

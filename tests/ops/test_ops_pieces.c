@@ -150,7 +150,7 @@ int main(void)
     in_double = true;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     backend->table->destroy(backend);
-    if (mf_onednn_create(NULL, 2, &backend, &err) != MEMFIT_OK)
+    if (mf_cpu_create(NULL, 2, &backend, &err) != MEMFIT_OK)
         return failed;
     in_double = false;
     failed += cmocka_run_group_tests(tests, NULL, NULL);

@@ -226,8 +226,7 @@ static void every_plan_gives_the_same_bytes(void **state)
 int main(void)
 {
     memfit_error err = {0};
-    if (mf_onednn_create(NULL, 2, &backend, &err) != MEMFIT_OK &&
-        mf_reference_create(NULL, &backend, &err) != MEMFIT_OK)
+    if (mf_cpu_create(NULL, 2, &backend, &err) != MEMFIT_OK && mf_reference_create(NULL, &backend, &err) != MEMFIT_OK)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(every_plan_gives_the_same_bytes, "layers"),

@@ -4,7 +4,7 @@
 
 #include "test.h"
 
-#include "model/lower.h"
+#include "model/lower/lower.h"
 
 /* Reads a model from the text of its config; the text must outlive it. */
 static inline mf_model *model_from_text(const char *text)

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/os.h"
-#include "device/cards.h"
+#include "plan/cards.h"
 
 #include <math.h>
 

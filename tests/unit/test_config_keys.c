@@ -6,8 +6,8 @@
 #include "lower_models.h"
 
 #include "base/os.h"
-#include "model/lower_inner.h"
-#include "model/lower_keys.h"
+#include "model/lower/lower_inner.h"
+#include "model/lower/lower_keys.h"
 
 static const struct {
     const char *name;

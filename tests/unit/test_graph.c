@@ -1,7 +1,7 @@
 /* test_graph.c: building graphs, shapes, the backward pass, what vanishes, and lack of memory. */
 #include "graph_parts.h"
 
-#include "graph/optimizer.h"
+#include "graph/passes/optimizer.h"
 
 #include "graph/build.h"
 

@@ -2,8 +2,8 @@
 #include "test.h"
 
 #include "base/os.h"
-#include "model/hdf5.h"
-#include "model/hdf5_write.h"
+#include "file/hdf5.h"
+#include "file/hdf5_write.h"
 
 static const char *fixture(const char *name)
 {

@@ -3,7 +3,7 @@
 
 #include "base/os.h"
 #include "model/model.h"
-#include "model/zip.h"
+#include "file/zip.h"
 
 #include <math.h>
 

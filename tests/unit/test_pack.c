@@ -1,7 +1,7 @@
 /* test_pack.c: packing: bounds, greedy, validator. */
 #include "test.h"
 
-#include "plan/pack.h"
+#include "pack/pack.h"
 
 #include "base/memory.h"
 

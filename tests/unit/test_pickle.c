@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "base/os.h"
-#include "base/pickle.h"
+#include "trace/pickle.h"
 
 static void map_fixture(const char *name, mf_mapping *mapping)
 {

@@ -2,11 +2,11 @@
  */
 #include "plan_graphs.h"
 
-#include "plan/bounds.h"
-#include "plan/fit.h"
-#include "plan/flow_order.h"
-#include "plan/pack.h"
-#include "plan/recompute.h"
+#include "plan/recompute/bounds.h"
+#include "plan/fit/fit.h"
+#include "plan/flow/flow_order.h"
+#include "pack/pack.h"
+#include "plan/recompute/recompute.h"
 
 static mf_plan *make_plan(const recipe *r, const mf_plan_options *options, memfit_error *err)
 {

@@ -2,8 +2,8 @@
  * way: what any of them can fit is fitted, and nothing much faster is passed over. */
 #include "test.h"
 
-#include "plan/answer.h"
-#include "plan/fit.h"
+#include "answer/answer.h"
+#include "plan/fit/fit.h"
 #include "plan/plan_model.h"
 
 /* Two hidden layers over the words of a sample, then a last layer of `words`. */

@@ -7,9 +7,9 @@
  */
 #include "lower_fixture.h"
 
-#include "device/cards.h"
-#include "plan/fit_orders.h"
-#include "plan/fit.h"
+#include "plan/cards.h"
+#include "plan/fit/fit_orders.h"
+#include "plan/fit/fit.h"
 #include "plan/plan_model.h"
 #include "plan/roofline.h"
 
@@ -158,7 +158,7 @@ static void test_largest_batch(void **state)
 }
 
 /* Where one limit fits, every higher one does, though some sums pack badly one after another: with four rounds of
- * lowering them (src/plan/fit.c) four of these limits were refused. */
+ * lowering them (src/plan/fit/fit.c) four of these limits were refused. */
 static void test_more_is_never_refused(void **state)
 {
     (void)state;

@@ -12,8 +12,8 @@
  */
 #include "plan_graphs.h"
 
-#include "plan/bounds.h"
-#include "plan/recompute.h"
+#include "plan/recompute/bounds.h"
+#include "plan/recompute/recompute.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "memfit/model.h"
 #include "memfit/train.h"
-#include "ops/onednn/onednn.h"
+#include "ops/cpu/dnn/onednn.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "base/os.h"
-#include "model/save.h"
+#include "model/keras/keras_save.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -8,7 +8,7 @@
 
 #include "graph/build.h"
 #include "ops/interpret.h"
-#include "plan/flow.h"
+#include "plan/flow/flow.h"
 
 #include <math.h>
 
@@ -181,7 +181,7 @@ static memfit_status make_reference(mf_backend **backend, memfit_error *err)
 
 static memfit_status make_fast(mf_backend **backend, memfit_error *err)
 {
-    return mf_onednn_create(NULL, 2, backend, err);
+    return mf_cpu_create(NULL, 2, backend, err);
 }
 
 /* Merged normalizations and slopes taken before the pooling: the same numbers. Gradients by parts of a concatenation:

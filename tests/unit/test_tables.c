@@ -4,8 +4,8 @@
  */
 #include "test.h"
 
-#include "graph/kinds.h"
-#include "model/lower_inner.h"
+#include "graph/kinds/kinds.h"
+#include "model/lower/lower_inner.h"
 #include "ops/reference/reference.h"
 
 static char *read_text(const char *name)
@@ -79,11 +79,11 @@ static void operations_page(void **state)
     (void)state;
     if (!getenv("MEMFIT_SOURCE"))
         skip();
-    char *made = NULL, *fast = read_text("src/ops/onednn/fast_backend.c"), text[64], label[64];
+    char *made = NULL, *fast = read_text("src/ops/cpu/cpu_backend.c"), text[64], label[64];
     size_t bytes;
     FILE *out = open_memstream(&made, &bytes);
     fputs("# Operations\n\n"
-          "Written from the table in `src/graph/kinds.c` by `tests/unit/test_tables.c`; do not edit. Operands in "
+          "Written from the table in `src/graph/kinds/kinds.c` by `tests/unit/test_tables.c`; do not edit. Operands in "
           "brackets may be\n"
           "absent. *In place*: the result may take the bytes of that operand when nothing reads it afterwards. *Adds*: "
           "may add\n"
@@ -134,7 +134,7 @@ static void layers_page(void **state)
     const mf_class_row *classes = mf_class_table(&count), *moves = mf_shape_operation_table(&shape_count);
     FILE *out = open_memstream(&made, &bytes);
     fputs("# Layers\n\n"
-          "Written from the tables in `src/model/lower_table.c`, `lower_ops.c` and `lower_ops_shape.c` by\n"
+          "Written from the tables in `src/model/lower/lower_table.c`, `lower_ops.c` and `lower_ops_shape.c` by\n"
           "`tests/unit/test_tables.c`; do not edit. What a class becomes in the step graph:\n\n"
           "| class | operations |\n|---|---|\n",
           out);

@@ -1,7 +1,7 @@
 /* test_trace.c: the recorder, trace files, and the importers. */
 #include "test.h"
 
-#include "base/trace.h"
+#include "trace/trace.h"
 #include "memfit/pool.h"
 
 #include <pthread.h>

@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "memfit/model.h"
 #include "memfit/train.h"
-#include "model/save.h"
+#include "model/keras/keras_save.h"
 #include "train/reserve.h"
 #include "train/schedule.h"
 

@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "base/memory.h"
-#include "model/zip.h"
+#include "file/zip.h"
 
 #include <zlib.h>
 

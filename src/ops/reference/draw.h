@@ -1,7 +1,7 @@
 /* draw.h: random numbers of an operation: one number per element of a sample, found by (seed, layer, step, sample,
  * index), in any order. Shared by all CPU kernels that draw. */
-#ifndef MF_OPS_REFERENCE_DRAW_H
-#define MF_OPS_REFERENCE_DRAW_H
+#ifndef MF_OPS_DRAW_H
+#define MF_OPS_DRAW_H
 
 #include "ops/ops.h"
 

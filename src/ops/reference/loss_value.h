@@ -1,6 +1,6 @@
 /* loss_value.h: one row of a loss. Also used by the other CPU backend, so that a loss means the same in both. */
-#ifndef MF_OPS_REFERENCE_LOSS_VALUE_H
-#define MF_OPS_REFERENCE_LOSS_VALUE_H
+#ifndef MF_OPS_LOSS_VALUE_H
+#define MF_OPS_LOSS_VALUE_H
 
 #include "ops/reference/reference.h"
 

@@ -7,8 +7,8 @@
  * Kernels exist twice: each ref_*.c includes its *_body.h once with REAL = float and once with REAL = double. Sums run
  * in double in both.
  */
-#ifndef MF_OPS_REFERENCE_REFERENCE_H
-#define MF_OPS_REFERENCE_REFERENCE_H
+#ifndef MF_OPS_REFERENCE_H
+#define MF_OPS_REFERENCE_H
 
 #include "ops/ops.h"
 

@@ -1,0 +1,433 @@
+/*
+ * plan_open.c: the public planner (memfit/plan.h): options as text become a question, devices become limits and cost
+ * sources. It lives here, above plan/ and ops/, because the CPU's costs come from a backend.
+ */
+#include "memfit/plan.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "plan/cards.h"
+#include "memfit/device.h"
+#include "ops/cpu/dnn/onednn.h"
+#include "ops/ops.h"
+#include "answer/plan_dump.h"
+#include "answer/plan_html.h"
+#include "answer/plan_text.h"
+#include "plan/roofline.h"
+#include "ops/cpu/cpu_fixed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct memfit_plan {
+    mf_arena arena;
+    mf_model *model;
+    mf_question question;
+    mf_roofline roofline;
+    mf_backend *backend; /* whose costs are asked, on cpu */
+    mf_answer_context context;
+    mf_answer *answer;
+    char device[160];
+};
+
+void memfit_plan_options_default(memfit_plan_options *options)
+{
+    *options = (memfit_plan_options){.size = sizeof *options, .batch = 32};
+}
+
+bool memfit_card_at(size_t index, memfit_card *card)
+{
+    const mf_card *c = index < mf_card_count() ? mf_card_at((uint32_t)index) : NULL;
+    if (!c)
+        return false;
+    *card = (memfit_card){c->name,          c->title,       mf_card_memory_bytes(c), mf_card_fixed_bytes(c),
+                          c->bandwidth_gbs, c->fp32_tflops, c->fp16_tflops};
+    return true;
+}
+
+/* ---- options as text -------------------------------------------------------------------------------------- */
+
+/* "224,224,3"; "(224, 224, 3)" and "224x224x3" are understood too. */
+static bool parse_shape(const char *text, size_t length, mf_shape *shape)
+{
+    *shape = (mf_shape){0};
+    const char *end = text + length;
+    while (text < end && (*text == '(' || *text == '['))
+        text++;
+    while (text < end && *text != ')' && *text != ']') {
+        char *next;
+        long long n = strtoll(text, &next, 10);
+        if (next == text || n < 1 || shape->rank == MF_MOST_DIMS - 1)
+            return false;
+        shape->dim[shape->rank++] = n;
+        text = next;
+        while (text < end && (*text == ' ' || *text == ','))
+            text++;
+        if (text < end && *text == 'x')
+            text++;
+    }
+    return shape->rank > 0;
+}
+
+static memfit_status read_dims(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    const char **names = MF_NEW_ARRAY(&plan->arena, const char *, o->dim_count + 1);
+    int64_t *values = MF_NEW_ARRAY(&plan->arena, int64_t, o->dim_count + 1);
+    if (!names || !values)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the options");
+    for (size_t i = 0; i < o->dim_count; i++) {
+        const char *equals = strchr(o->dims[i], '=');
+        char *end = NULL;
+        long long n = equals ? strtoll(equals + 1, &end, 10) : 0;
+        if (!equals || equals == o->dims[i] || end == equals + 1 || *end || n < 1)
+            return mf_fail(err, MEMFIT_INVALID, "--dim %s: NAME=N is wanted, as in --dim tokens=128", o->dims[i]);
+        names[i] = mf_arena_strndup(&plan->arena, o->dims[i], (size_t)(equals - o->dims[i]));
+        if (!names[i])
+            return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the options");
+        values[i] = n;
+    }
+    plan->question.lower.dim_names = names;
+    plan->question.lower.dim_values = values;
+    plan->question.lower.dim_count = (uint32_t)o->dim_count;
+    return MEMFIT_OK;
+}
+
+static memfit_status read_assumptions(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    mf_assumption *list = MF_NEW_ARRAY(&plan->arena, mf_assumption, o->assume_count + 1);
+    if (!list)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the options");
+    for (size_t i = 0; i < o->assume_count; i++) {
+        const char *text = o->assume[i], *equals = strchr(text, '=');
+        const char *colon = equals ? strchr(equals, ':') : NULL;
+        size_t length = colon ? (size_t)(colon - equals - 1) : equals ? strlen(equals + 1) : 0;
+        if (!equals || equals == text || !parse_shape(equals + 1, length, &list[i].shape))
+            return mf_fail(err, MEMFIT_INVALID,
+                           "--assume %s: LAYER=SHAPE[:BYTES] is wanted, as in lambda_1=56,56,64:2MiB", text);
+        if (colon) {
+            memfit_status status = memfit_size_parse(colon + 1, 0, &list[i].bytes, err);
+            if (status != MEMFIT_OK)
+                return status;
+        }
+        list[i].layer = mf_arena_strndup(&plan->arena, text, (size_t)(equals - text));
+        if (!list[i].layer)
+            return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the options");
+    }
+    plan->question.lower.assumptions = list;
+    plan->question.lower.assumption_count = (uint32_t)o->assume_count;
+    return MEMFIT_OK;
+}
+
+static memfit_status read_precision(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    static const struct {
+        const char *name, *policy;
+    } names[] = {{"float32", "float32"},     {"fp32", "float32"},           {"mixed_float16", "mixed_float16"},
+                 {"fp16", "mixed_float16"},  {"float16", "mixed_float16"},  {"mixed_bfloat16", "mixed_bfloat16"},
+                 {"bf16", "mixed_bfloat16"}, {"bfloat16", "mixed_bfloat16"}};
+    if (!o->precision)
+        return MEMFIT_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(o->precision, names[i].name) == 0) {
+            plan->question.lower.precision = names[i].policy;
+            return MEMFIT_OK;
+        }
+    return mf_fail(err, MEMFIT_INVALID, "precision \"%s\": float32, mixed_float16 or mixed_bfloat16 is wanted",
+                   o->precision);
+}
+
+static memfit_status read_options(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    mf_question *q = &plan->question;
+    if (o->batch < 1 || o->batch > 1 << 24)
+        return mf_fail(err, MEMFIT_INVALID, "batch size %lld: must be 1 to %d", (long long)o->batch, 1 << 24);
+    if (o->pieces < 0 || o->validation_batch < 0)
+        return mf_fail(err, MEMFIT_INVALID, "pieces and validation batch must not be negative");
+    if (o->pieces > o->batch)
+        return mf_fail(err, MEMFIT_INVALID, "%lld pieces: a batch of %lld has at most %lld", (long long)o->pieces,
+                       (long long)o->batch, (long long)o->batch);
+    mf_plan_options_default(&q->plan);
+    q->plan.batch = o->batch;
+    q->plan.pieces = o->pieces;
+    q->plan.recompute = o->no_recompute ? MF_RECOMPUTE_OFF : MF_RECOMPUTE_AUTO;
+    q->plan.chunks = o->loss_chunks;
+    q->plan.allow_changed = o->allow_changed_numerics;
+    q->plan.validation_batch = o->validation_batch;
+    q->lower.input_dtype = MF_DTYPE_COUNT;
+    q->lower.optimizer = o->optimizer ? mf_arena_strdup(&plan->arena, o->optimizer) : NULL;
+    q->lower.loss = o->loss ? mf_arena_strdup(&plan->arena, o->loss) : NULL;
+    q->want_max_batch = q->want_suggestions = !o->quick;
+    q->curve_points = o->curve_points;
+    if (o->input_shape && !parse_shape(o->input_shape, strlen(o->input_shape), &q->lower.input_shape))
+        return mf_fail(err, MEMFIT_INVALID, "input shape \"%s\": H,W,C is wanted, as in 224,224,3", o->input_shape);
+    memfit_status status = read_precision(plan, o, err);
+    if (status == MEMFIT_OK)
+        status = read_dims(plan, o, err);
+    if (status == MEMFIT_OK)
+        status = read_assumptions(plan, o, err);
+    return status;
+}
+
+/* ---- what a process takes beside its arena ---------------------------------------------------------------- */
+
+/* What training takes at most, so that what fits here is not refused there. */
+static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_error *err)
+{
+    enum { CHUNK_BYTES = 72 << 10 }; /* eight operations in each of the three graphs */
+    mf_plan_options *o = &plan->question.plan;
+    mf_model_graphs graphs = {.model = plan->model, .options = plan->question.lower};
+    mf_graph_source source;
+    mf_model_graph_source(&graphs, &source);
+    uint64_t bytes[2];
+    memfit_status status =
+        mf_cpu_fixed_bytes(&source, plan->arena.host, MF_MODE_TRAIN, o->batch, threads, bytes, &o->fixed_bytes, err);
+    if (status != MEMFIT_OK)
+        return status;
+    o->rest_bytes = bytes[0] + bytes[0] / 2;
+    o->chunk_bytes = CHUNK_BYTES;
+    return MEMFIT_OK;
+}
+
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+
+static memfit_status set_limit(memfit_plan *plan, const char *memory, uint64_t whole, uint64_t available,
+                               memfit_error *err)
+{
+    uint64_t limit = available;
+    char asked[24], there[24];
+    if (memory) {
+        memfit_status status = memfit_size_parse(memory, whole, &limit, err);
+        if (status != MEMFIT_OK)
+            return status;
+        if (limit > whole)
+            return mf_fail(err, MEMFIT_INVALID,
+                           "a limit of %s is more than %s has: %s\nleave --memory out to use what is there, or name "
+                           "another device",
+                           memfit_size_format(limit, asked, sizeof asked), plan->device,
+                           memfit_size_format(whole, there, sizeof there));
+        if (!limit)
+            return mf_fail(err, MEMFIT_INVALID, "a limit of 0 bytes: nothing fits into that");
+    }
+    plan->question.plan.limit_bytes = limit;
+    return MEMFIT_OK;
+}
+
+static memfit_status use_card(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    const mf_card *card = mf_card_find(o->card);
+    if (!card) {
+        const char *near = mf_card_nearest(o->card);
+        return mf_fail(err, MEMFIT_INVALID, "no card \"%s\" in the table%s%s%s\nmemfit plan --for list shows them all",
+                       o->card, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    snprintf(plan->device, sizeof plan->device, "%s", card->title);
+    mf_roofline_for_card(&plan->roofline, card);
+    mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
+    plan->question.plan.fixed_bytes = mf_card_fixed_bytes(card);
+    plan->context.basis = "table";
+    plan->context.margin_percent = MF_CARD_FIXED_MARGIN_PERCENT;
+    return set_limit(plan, o->memory, mf_card_memory_bytes(card), mf_card_memory_bytes(card), err);
+}
+
+static memfit_status use_cuda(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    memfit_device *device = NULL;
+    memfit_device_info info;
+    memfit_status status = memfit_device_open(o->device, NULL, &device, err);
+    if (status == MEMFIT_OK)
+        status = memfit_device_get_info(device, &info, err);
+    memfit_device_close(device, NULL);
+    if (status == MEMFIT_NOT_FOUND && err) /* of the machine, not of a file that was named */
+        err->code = MEMFIT_DEVICE;
+    if (status != MEMFIT_OK)
+        return status == MEMFIT_NOT_FOUND ? MEMFIT_DEVICE : status;
+    const mf_card *card = mf_card_find(info.model);
+    snprintf(plan->device, sizeof plan->device, "%s", info.model);
+    mf_roofline_for_card(&plan->roofline, card ? card : mf_card_find("t4"));
+    mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
+    plan->question.plan.fixed_bytes = info.fixed_bytes;
+    plan->context.basis = "queried";
+    return set_limit(plan, o->memory, info.total_bytes, info.free_bytes + info.fixed_bytes, err);
+}
+
+static memfit_status use_cpu(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    snprintf(plan->device, sizeof plan->device, "cpu");
+    memfit_status status = mf_cpu_create(plan->arena.host, o->threads, &plan->backend, err);
+    if (status != MEMFIT_OK && status != MEMFIT_UNSUPPORTED)
+        return status;
+    if (plan->backend) {
+        mf_backend_cost_source(plan->backend, &plan->question.cost);
+    } else {
+        mf_roofline_for_cpu(&plan->roofline, o->threads ? o->threads : mf_os_cpu_count());
+        mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
+    }
+    status = estimate_fixed(plan, o->threads ? o->threads : mf_os_cpu_count(), err);
+    if (status != MEMFIT_OK)
+        return status;
+    plan->context.basis = "queried";
+    plan->context.margin_percent = MF_CPU_FIXED_MARGIN_PERCENT;
+    return set_limit(plan, o->memory, mf_os_total_memory(), mf_os_available_memory(), err);
+}
+
+/* "cuda", "gpu:1": the name of a kind of device, with a number or not. */
+static bool names_card(const char *device)
+{
+    size_t n = strncmp(device, "cuda", 4) == 0 ? 4 : strncmp(device, "gpu", 3) == 0 ? 3 : 0;
+    const char *number = device + n + 1;
+    return n && (!device[n] || (device[n] == ':' && *number && !number[strspn(number, "0123456789")]));
+}
+
+static memfit_status use_device(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    const char *device = o->device ? o->device : "cpu";
+    if (o->card)
+        return use_card(plan, o, err);
+    if (strcmp(device, "cpu") == 0 || strcmp(device, "host") == 0)
+        return use_cpu(plan, o, err);
+    if (names_card(device))
+        return use_cuda(plan, o, err);
+    return mf_fail(err, MEMFIT_INVALID, "device \"%s\": cpu, cuda or cuda:I is wanted", device);
+}
+
+/* ---- the object ------------------------------------------------------------------------------------------- */
+
+memfit_status memfit_plan_create(const char *model_path, const memfit_plan_options *given, memfit_plan **out,
+                                 memfit_error *err)
+{
+    memfit_plan_options o;
+    memfit_plan_options_default(&o);
+    if (given && given->size > sizeof o)
+        return mf_fail(err, MEMFIT_INVALID, "options of %zu bytes: this library knows %zu", given->size, sizeof o);
+    if (given)
+        memcpy(&o, given, given->size);
+    memfit_plan *plan = mf_host_zalloc(o.host, sizeof *plan);
+    if (!plan)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
+    mf_arena_init(&plan->arena, o.host);
+    memfit_status status = read_options(plan, &o, err);
+    uint64_t begin = mf_os_now_us();
+    if (status == MEMFIT_OK && o.card)
+        status = use_device(plan, &o, err); /* a slip in its name is found before the file is read */
+    if (status == MEMFIT_OK)
+        status = mf_model_load_flags(o.host, model_path, MF_LOAD_VERIFY_QUICK, &plan->model, err);
+    if (status == MEMFIT_OK && !o.card)
+        status = use_device(plan, &o, err);
+    if (status == MEMFIT_OK) {
+        plan->question.model = plan->model;
+        plan->context.path = mf_arena_strdup(&plan->arena, model_path);
+        plan->context.device = plan->device;
+        plan->context.memory_bytes = plan->question.plan.limit_bytes;
+        plan->context.model = plan->model;
+        status = mf_answer_make(o.host, &plan->question, &plan->answer, err);
+    }
+    if (status != MEMFIT_OK) {
+        memfit_plan_destroy(plan);
+        return status;
+    }
+    plan->answer->seconds = (double)(mf_os_now_us() - begin) / 1e6;
+    *out = plan;
+    return MEMFIT_OK;
+}
+
+void memfit_plan_destroy(memfit_plan *plan)
+{
+    if (!plan)
+        return;
+    const memfit_host *host = plan->arena.host;
+    mf_answer_destroy(plan->answer);
+    if (plan->backend)
+        plan->backend->table->destroy(plan->backend);
+    mf_model_destroy(plan->model);
+    mf_arena_destroy(&plan->arena);
+    mf_host_free(host, plan, sizeof *plan);
+}
+
+void memfit_plan_get_summary(const memfit_plan *plan, memfit_plan_summary *summary)
+{
+    const mf_answer *a = plan->answer;
+    *summary = (memfit_plan_summary){.fits = a->fits,
+                                     .as_asked_fits = a->as_asked_fits,
+                                     .as_asked_peak_bytes = a->as_asked_peak_bytes,
+                                     .memory_bytes = plan->context.memory_bytes,
+                                     .peak_bytes = a->plan->peak_bytes,
+                                     .arena_bytes = a->plan->arena_bytes,
+                                     .fixed_bytes = a->plan->fixed_bytes,
+                                     .lower_bound_bytes = a->lower_bound_bytes,
+                                     .parameter_count = a->parameter_count,
+                                     .batch = a->plan->batch,
+                                     .pieces = a->plan->pieces,
+                                     .max_batch = a->max_batch,
+                                     .recomputed_ops = a->plan->recomputed_ops,
+                                     .numerics = (memfit_numerics)a->plan->numerics,
+                                     .slowdown = a->slowdown,
+                                     .plan_seconds = a->seconds,
+                                     .loss_chunks = a->plan->chunks};
+    memcpy(summary->breakdown, a->breakdown, sizeof summary->breakdown);
+}
+
+void memfit_plan_print(const memfit_plan *plan, FILE *file, bool detail)
+{
+    mf_answer_print(file, plan->answer, &plan->context, detail);
+}
+
+void memfit_plan_print_json(const memfit_plan *plan, FILE *file)
+{
+    mf_answer_print_json(file, plan->answer, &plan->context);
+}
+
+enum { MOST_SIDE_BY_SIDE = 16 };
+
+static uint32_t take_answers(const memfit_plan *const *plans, size_t count, mf_answer **answers,
+                             mf_answer_context *contexts)
+{
+    uint32_t n = 0;
+    for (; n < count && n < MOST_SIDE_BY_SIDE; n++) {
+        answers[n] = plans[n]->answer;
+        contexts[n] = plans[n]->context;
+    }
+    return n;
+}
+
+void memfit_plan_compare(const memfit_plan *const *plans, size_t count, FILE *file, bool json)
+{
+    mf_answer *answers[MOST_SIDE_BY_SIDE];
+    mf_answer_context contexts[MOST_SIDE_BY_SIDE];
+    uint32_t n = take_answers(plans, count, answers, contexts);
+    if (!n)
+        return;
+    if (json)
+        mf_answers_print_json(file, n, answers, contexts);
+    else
+        mf_answers_compare(file, n, answers, contexts);
+}
+
+memfit_status memfit_plan_dump_graph(const memfit_plan *plan, const char *path, memfit_error *err)
+{
+    mf_outfile out;
+    memfit_status status = mf_os_out_open(&out, path, err);
+    if (status != MEMFIT_OK)
+        return status;
+    size_t length = strlen(path);
+    bool dot = length > 4 && strcmp(path + length - 4, ".dot") == 0;
+    mf_plan_dump(out.file, plan->answer->plan, dot);
+    return mf_os_out_commit(&out, err);
+}
+
+memfit_status memfit_plan_write_html(const memfit_plan *const *plans, size_t count, const char *path, memfit_error *err)
+{
+    mf_answer *answers[MOST_SIDE_BY_SIDE];
+    mf_answer_context contexts[MOST_SIDE_BY_SIDE];
+    uint32_t n = take_answers(plans, count, answers, contexts);
+    if (!n)
+        return mf_fail(err, MEMFIT_INVALID, "a page of no plan");
+    mf_outfile out;
+    memfit_status status = mf_os_out_open(&out, path, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_answers_print_html(out.file, answers[0]->arena.host, n, answers, contexts, err);
+    if (status == MEMFIT_OK)
+        return mf_os_out_commit(&out, err);
+    mf_os_out_abandon(&out);
+    return status;
+}

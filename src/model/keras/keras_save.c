@@ -1,0 +1,735 @@
+/*
+ * keras_save.c: lays out the file a model is saved to, and writes it.
+ *
+ *   weights file   extended: the old bytes with arrays replaced in place, a new optimizer group behind
+ *                  fresh:    all arrays in a new HDF5 image (no weights were there, or they cannot be replaced)
+ *   archive        metadata.json, config.json, model.weights.h5, other members as they were, the extra member
+ *
+ * The file is a list of segments. Members whose contents change from write to write (weights, extra) get their check
+ * sums computed over their segments before the headers are written: one pass for the sum, one for the file.
+ *
+ * Dropped: patching the archive itself in place (copy the file, overwrite, fix two check sums). It saved laying out
+ * some 200 bytes of headers and could neither add a member nor handle archives written to a pipe, whose check sums
+ * stand behind the data.
+ */
+#include "model/keras/keras_save.h"
+
+#include "file/hdf5_write.h"
+#include "model/keras/keras_inner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_MEMBERS = 4096, ALIGNMENT = 64, MOST_PATH = 1024, MOST_COPIED_BYTES = 1 << 20 };
+
+typedef struct member {
+    mf_zip_entry entry;
+    size_t first, end; /* segments */
+    bool changes;      /* the check sum is computed at each write */
+    unsigned char *header;
+} member;
+
+struct mf_saver {
+    mf_arena arena;
+    mf_image image;
+    bool is_zip;
+    member *members;
+    mf_zip_entry *entries; /* as the directory wants them */
+    size_t member_count;
+    uint64_t directory_at;
+    unsigned char *directory;
+    unsigned char *spooled; /* bytes of the old file that are too many to hold in memory */
+    uint64_t spooled_bytes;
+};
+
+typedef struct saving {
+    mf_saver *saver;
+    mf_arena *arena;
+    const mf_model *model;
+    const mf_save_options *options;
+    memfit_error *err;
+    mf_patch *patches;
+    size_t patch_count;
+    mf_h5_writer writer;
+} saving;
+
+#define no_memory(s) mf_fail((s)->err, MEMFIT_NO_HOST_MEMORY, "no memory to lay out the file to save")
+
+/* ---- finding arrays --------------------------------------------------------------------------------------- */
+
+/* The layer of that path; nested models' names stand before a slash. */
+static const mf_layer *find_layer(const mf_model *m, const char *path)
+{
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        const mf_layer *l = &m->layers[i];
+        size_t n = strlen(l->name);
+        if (strcmp(l->name, path) == 0)
+            return l;
+        if (l->inner && strncmp(l->name, path, n) == 0 && path[n] == '/') {
+            const mf_layer *inner = find_layer(l->inner, path + n + 1);
+            if (inner)
+                return inner;
+        }
+    }
+    return NULL;
+}
+
+static const mf_stored *find_stored(const mf_layer *l, const char *path)
+{
+    for (uint32_t i = 0; i < l->stored_count; i++)
+        if (strcmp(l->stored[i].path, path) == 0)
+            return &l->stored[i];
+    return NULL;
+}
+
+static bool same_array(const mf_stored *stored, const mf_save_array *a)
+{
+    return stored->dtype == a->dtype && mf_shape_equal(&stored->shape, &a->shape);
+}
+
+/* True when the stored bytes lie in the weights file itself, so that they can be replaced there. */
+static bool is_in_file(const mf_model *m, const mf_stored *stored)
+{
+    const unsigned char *p = stored->data;
+    return m->hdf5 && (!stored->bytes || (p >= m->hdf5->data && p + stored->bytes <= m->hdf5->data + m->hdf5->bytes));
+}
+
+static memfit_status check_weight(saving *s, const mf_save_array *a, const mf_stored **stored)
+{
+    const mf_layer *l = find_layer(s->model, a->layer);
+    if (!l)
+        return mf_fail(s->err, MEMFIT_INVALID, "the model has no layer %.200s", a->layer);
+    if (a->dtype == MF_BOOL)
+        return mf_fail(s->err, MEMFIT_UNSUPPORTED, "%.200s/%.80s: booleans are not saved", a->layer, a->path);
+    *stored = find_stored(l, a->path);
+    if (*stored && !same_array(*stored, a)) {
+        char had[128], has[128];
+        return mf_fail(s->err, MEMFIT_INVALID, "%.200s/%.80s is %s %s in the file, and %s %s is to be saved", a->layer,
+                       a->path, mf_dtype_name((*stored)->dtype), mf_shape_format(&(*stored)->shape, had, sizeof had),
+                       mf_dtype_name(a->dtype), mf_shape_format(&a->shape, has, sizeof has));
+    }
+    return MEMFIT_OK;
+}
+
+/* ---- replacing in place ----------------------------------------------------------------------------------- */
+
+static void add_patch(saving *s, const mf_stored *stored, const void *data)
+{
+    if (stored->bytes)
+        s->patches[s->patch_count++] =
+            (mf_patch){(uint64_t)((const unsigned char *)stored->data - s->model->hdf5->data), data, stored->bytes};
+}
+
+static void sift_patch(mf_patch *e, size_t root, size_t count)
+{
+    for (size_t c; (c = 2 * root + 1) < count; root = c) {
+        if (c + 1 < count && e[c].at < e[c + 1].at)
+            c++;
+        if (e[root].at >= e[c].at)
+            return;
+        mf_patch t = e[root];
+        e[root] = e[c];
+        e[c] = t;
+    }
+}
+
+static void sort_patches(saving *s)
+{
+    mf_patch *e = s->patches;
+    for (size_t i = s->patch_count / 2; i-- > 0;)
+        sift_patch(e, i, s->patch_count);
+    for (size_t i = s->patch_count; i-- > 1;) {
+        mf_patch t = e[0];
+        e[0] = e[i];
+        e[i] = t;
+        sift_patch(e, 0, i);
+    }
+}
+
+static bool can_patch_optimizer(const saving *s)
+{
+    const mf_save_options *o = s->options;
+    if (o->optimizer_count != s->model->optimizer_count)
+        return false;
+    for (uint32_t i = 0; i < o->optimizer_count; i++)
+        if (!same_array(&s->model->optimizer[i], &o->optimizer[i]) || !is_in_file(s->model, &s->model->optimizer[i]))
+            return false;
+    return true;
+}
+
+/* The loss-scaling optimizer's own arrays: as given, else as stored, else as it starts. */
+static mf_save_array outer_array(const saving *s, uint32_t index)
+{
+    static const int64_t none = 0;
+    static const float rate = 0, scale = 32768;
+    const mf_save_array fresh[MF_KERAS_OUTER_ARRAYS] = {{.dtype = MF_I64, .data = &none},
+                                                        {.dtype = MF_F32, .data = &rate},
+                                                        {.dtype = MF_I64, .data = &none},
+                                                        {.dtype = MF_F32, .data = &scale}};
+    const void *given = index == 2 ? (const void *)s->options->scale_steps : index == 3 ? s->options->loss_scale : NULL;
+    if (given)
+        return (mf_save_array){.dtype = fresh[index].dtype, .data = given};
+    if (index >= s->model->outer_optimizer_count)
+        return fresh[index];
+    const mf_stored *stored = &s->model->outer_optimizer[index];
+    return (mf_save_array){.dtype = stored->dtype, .shape = stored->shape, .data = stored->data};
+}
+
+/* Array i of the optimizer: as given, else as stored. */
+static mf_save_array optimizer_array(const saving *s, uint32_t i)
+{
+    if (s->options->optimizer_count)
+        return s->options->optimizer[i];
+    const mf_stored *stored = &s->model->optimizer[i];
+    return (mf_save_array){.dtype = stored->dtype, .shape = stored->shape, .data = stored->data};
+}
+
+static bool add_numbered(saving *s, mf_h5_node *group, uint32_t number, const mf_save_array *a, const char **name)
+{
+    *name = mf_arena_printf(s->arena, "%u", number);
+    return *name && mf_h5_array(&s->writer, group, *name, a->dtype, &a->shape, a->data);
+}
+
+/* A new optimizer group: by number in .keras; in .h5 with the list of names that Keras goes by. Under mixed_float16
+ * Keras wraps the optimizer and stores it twice. */
+static memfit_status describe_optimizer(saving *s)
+{
+    uint32_t given = s->options->optimizer_count ? s->options->optimizer_count : s->model->optimizer_count;
+    bool is_h5 = s->model->container == MF_CONTAINER_HDF5;
+    bool wrapped = s->model->outer_optimizer_count || strcmp(s->model->dtype_policy, "mixed_float16") == 0;
+    uint32_t own = wrapped ? MF_KERAS_OUTER_ARRAYS : 0, count = own + given;
+    mf_h5_node *group = mf_h5_group(&s->writer, s->writer.root, is_h5 ? "optimizer_weights" : "optimizer/vars");
+    const char **names = MF_NEW_ARRAY(s->arena, const char *, count), *ignored;
+    if (!group || !names)
+        return no_memory(s);
+    mf_h5_node *inner =
+        wrapped && !is_h5 ? mf_h5_group(&s->writer, s->writer.root, "optimizer/inner_optimizer/vars") : NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        mf_save_array a = i < own ? outer_array(s, i) : optimizer_array(s, i - own);
+        if (!add_numbered(s, group, i, &a, &names[i]) ||
+            (inner && i >= own && !add_numbered(s, inner, i - own, &a, &ignored)))
+            return no_memory(s);
+    }
+    if (is_h5)
+        mf_h5_texts(&s->writer, group, "weight_names", names, count);
+    return MEMFIT_OK;
+}
+
+/* Puts all patches together. *fits is false when something cannot be replaced where it lies. */
+static memfit_status collect_patches(saving *s, bool *fits)
+{
+    const mf_save_options *o = s->options;
+    if (!(s->patches =
+              MF_NEW_ARRAY(s->arena, mf_patch,
+                           (size_t)o->weight_count + 2 * (size_t)o->optimizer_count + MF_KERAS_OUTER_ARRAYS + 1)))
+        return no_memory(s);
+    *fits = s->model->hdf5 && mf_h5_can_extend(s->model->hdf5);
+    for (uint32_t i = 0; i < o->weight_count; i++) {
+        const mf_stored *stored = NULL;
+        memfit_status st = check_weight(s, &o->weights[i], &stored);
+        if (st)
+            return st;
+        if (!stored || !is_in_file(s->model, stored))
+            *fits = false;
+        if (*fits)
+            add_patch(s, stored, o->weights[i].data);
+    }
+    return MEMFIT_OK;
+}
+
+static void patch_optimizer(saving *s)
+{
+    for (uint32_t i = 2; i < MF_KERAS_OUTER_ARRAYS && i < s->model->outer_optimizer_count; i++) {
+        const mf_stored *stored = &s->model->outer_optimizer[i];
+        mf_save_array a = outer_array(s, i);
+        if (a.data != stored->data && same_array(stored, &a) && is_in_file(s->model, stored))
+            add_patch(s, stored, a.data);
+    }
+    for (uint32_t i = 0; i < s->options->optimizer_count; i++) {
+        const mf_stored *stored = &s->model->optimizer[i];
+        add_patch(s, stored, s->options->optimizer[i].data);
+        if (i + MF_KERAS_OUTER_ARRAYS >= s->model->outer_optimizer_count)
+            continue;
+        const mf_stored *again = &s->model->outer_optimizer[i + MF_KERAS_OUTER_ARRAYS];
+        if (again->data != stored->data && again->bytes == stored->bytes && is_in_file(s->model, again))
+            add_patch(s, again, s->options->optimizer[i].data);
+    }
+}
+
+static memfit_status extend_weights(saving *s)
+{
+    const mf_save_options *o = s->options;
+    memfit_status st = MEMFIT_OK;
+    if (o->optimizer_count && can_patch_optimizer(s)) {
+        patch_optimizer(s);
+    } else if (o->optimizer_count && (st = describe_optimizer(s))) {
+        return st;
+    }
+    sort_patches(s);
+    return mf_h5_layout_extended(&s->writer, s->model->hdf5, s->patches, s->patch_count, &s->saver->image, s->err);
+}
+
+/* ---- a fresh weights file --------------------------------------------------------------------------------- */
+
+static memfit_status describe_layers(saving *s, const mf_model *m, const char *names, const char *prefix);
+
+static memfit_status describe_layer(saving *s, const mf_layer *l, const char *name, const char *group)
+{
+    mf_h5_node *node = mf_h5_group(&s->writer, s->writer.root, group);
+    if (!node)
+        return no_memory(s);
+    for (uint32_t i = 0; i < l->stored_count; i++) {
+        const mf_stored *d = &l->stored[i];
+        bool given = false;
+        for (uint32_t w = 0; w < s->options->weight_count; w++)
+            given |=
+                strcmp(s->options->weights[w].layer, name) == 0 && strcmp(s->options->weights[w].path, d->path) == 0;
+        if (!given && !mf_h5_array(&s->writer, node, d->path, d->dtype, &d->shape, d->data))
+            return no_memory(s);
+    }
+    for (uint32_t w = 0; w < s->options->weight_count; w++) {
+        const mf_save_array *a = &s->options->weights[w];
+        if (strcmp(a->layer, name) == 0 && !mf_h5_array(&s->writer, node, a->path, a->dtype, &a->shape, a->data))
+            return no_memory(s);
+    }
+    return MEMFIT_OK;
+}
+
+static memfit_status describe_layers(saving *s, const mf_model *m, const char *names, const char *prefix)
+{
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        const mf_layer *l = &m->layers[i];
+        char key[512], name[MOST_PATH], group[MOST_PATH];
+        if (!mf_keras_layer_key(m, i, key, sizeof key))
+            continue;
+        bool wrapper = l->inner && mf_json_get(l->config, "layer");
+        const char *slash = l->inner ? "/" : "";
+        if (snprintf(name, sizeof name, "%s%s%s", names, l->name, slash) >= MOST_PATH ||
+            snprintf(group, sizeof group, "%slayers/%s%s%s", prefix, key, wrapper ? "/layer" : "", slash) >= MOST_PATH)
+            return mf_fail(s->err, MEMFIT_INVALID, "layer %.80s: its name is too long", l->name);
+        memfit_status st;
+        if (l->inner) {
+            st = describe_layers(s, l->inner, name, group);
+        } else {
+            st = describe_layer(s, l, name, group);
+        }
+        if (st)
+            return st;
+    }
+    return MEMFIT_OK;
+}
+
+static memfit_status fresh_weights(saving *s)
+{
+    memfit_status st = describe_layers(s, s->model, "", "");
+    if (st)
+        return st;
+    if ((s->options->optimizer_count || s->model->optimizer_count) && (st = describe_optimizer(s)))
+        return st;
+    return mf_h5_layout(&s->writer, &s->saver->image, s->err);
+}
+
+/* ---- the configuration ------------------------------------------------------------------------------------ */
+
+/* A copy of `object` with one member replaced or added. */
+static mf_json *with_member(mf_arena *arena, const mf_json *object, const char *key, const mf_json *value)
+{
+    mf_json *made = mf_json_new(arena, MF_JSON_OBJECT);
+    bool done = false;
+    for (const mf_json *m = object->first; m; m = m->next) {
+        bool hit = strcmp(m->key, key) == 0;
+        mf_json *copy = MF_NEW(arena, mf_json);
+        if (!copy)
+            return NULL;
+        *copy = hit ? *value : *m;
+        copy->next = NULL;
+        done |= hit;
+        if (!mf_json_add(arena, made, m->key, copy))
+            return NULL;
+    }
+    if (!done) {
+        mf_json *copy = MF_NEW(arena, mf_json);
+        if (!copy)
+            return NULL;
+        *copy = *value;
+        copy->next = NULL;
+        if (!mf_json_add(arena, made, key, copy))
+            return NULL;
+    }
+    return made;
+}
+
+static char *config_text(saving *s, size_t *bytes)
+{
+    const mf_json *root = s->model->root;
+    if (root && s->options->compile)
+        root = with_member(s->arena, root, "compile_config", s->options->compile);
+    return root ? mf_json_print(s->arena, root, bytes) : NULL;
+}
+
+/* compile settings as .h5 files have them. */
+static memfit_status describe_training(saving *s)
+{
+    mf_json *made = mf_json_new(s->arena, MF_JSON_OBJECT);
+    for (const mf_json *m = s->options->compile->first; m; m = m->next) {
+        mf_json *copy = MF_NEW(s->arena, mf_json);
+        if (!copy)
+            return no_memory(s);
+        *copy = *m;
+        copy->next = NULL;
+        if (!mf_json_add(s->arena, made, strcmp(m->key, "optimizer") == 0 ? "optimizer_config" : m->key, copy))
+            return no_memory(s);
+    }
+    if (made && !mf_json_get(made, "loss_weights")) /* Keras reads this one without asking whether it is there */
+        mf_json_add(s->arena, made, "loss_weights", mf_json_new(s->arena, MF_JSON_NULL));
+    char *text = made ? mf_json_print(s->arena, made, NULL) : NULL;
+    if (!text)
+        return no_memory(s);
+    mf_h5_text(&s->writer, s->writer.root, "training_config", text);
+    return MEMFIT_OK;
+}
+
+/* ---- archives --------------------------------------------------------------------------------------------- */
+
+static member *begin_member(saving *s, const char *name)
+{
+    member *m = &s->saver->members[s->saver->member_count++];
+    *m = (member){.entry.name = name, .first = s->saver->image.count};
+    return m;
+}
+
+static void end_member(saving *s, member *m, uint64_t bytes_before)
+{
+    m->end = s->saver->image.count;
+    m->entry.bytes = m->entry.packed_bytes = s->saver->image.bytes - bytes_before;
+}
+
+static void add_plain(saving *s, const char *name, const void *data, uint64_t bytes)
+{
+    uint64_t before = s->saver->image.bytes;
+    member *m = begin_member(s, name);
+    mf_image_add(&s->saver->image, data, bytes);
+    m->entry.crc = mf_crc32(0, data, bytes);
+    end_member(s, m, before);
+}
+
+static void add_packed(saving *s, const mf_zip *zip, const mf_zip_member *old)
+{
+    uint64_t before = s->saver->image.bytes;
+    member *m = begin_member(s, old->name);
+    mf_image_add(&s->saver->image, zip->data + old->data_at, old->packed_bytes);
+    end_member(s, m, before);
+    m->entry.bytes = old->bytes;
+    m->entry.method = old->method;
+    m->entry.crc = old->crc;
+}
+
+static bool is_ours(const saving *s, const char *name)
+{
+    return strcmp(name, "metadata.json") == 0 || strcmp(name, "config.json") == 0 ||
+           strcmp(name, "model.weights.h5") == 0 ||
+           (s->options->extra_name && strcmp(name, s->options->extra_name) == 0);
+}
+
+static memfit_status add_configuration(saving *s, const mf_zip *zip)
+{
+    const mf_zip_member *metadata = mf_zip_find(zip, "metadata.json"), *config = mf_zip_find(zip, "config.json");
+    size_t bytes;
+    if (metadata) {
+        add_packed(s, zip, metadata);
+    } else { /* no date: the same training gives the same file */
+        const char *version = s->model->keras_version && *s->model->keras_version ? s->model->keras_version : "3.10.0";
+        char *text = mf_arena_printf(
+            s->arena, "{\"keras_version\": \"%.40s\", \"date_saved\": \"1980-01-01@00:00:00\"}", version);
+        if (!text)
+            return no_memory(s);
+        add_plain(s, "metadata.json", text, strlen(text));
+    }
+    if (config && !s->options->compile) {
+        add_packed(s, zip, config);
+        return MEMFIT_OK;
+    }
+    char *text = config_text(s, &bytes);
+    if (!text)
+        return no_memory(s);
+    add_plain(s, "config.json", text, bytes);
+    return MEMFIT_OK;
+}
+
+/* Puts headers before the members' segments and the directory behind: the image is rebuilt once. */
+static memfit_status frame(saving *s)
+{
+    mf_saver *v = s->saver;
+    mf_image bare = v->image, framed = {.arena = s->arena};
+    if (!(v->entries = MF_NEW_ARRAY(s->arena, mf_zip_entry, v->member_count)))
+        return no_memory(s);
+    for (size_t i = 0; i < v->member_count; i++)
+        v->entries[i] = v->members[i].entry;
+    uint64_t whole = mf_zip_layout(v->entries, v->member_count, ALIGNMENT, &v->directory_at);
+    for (size_t i = 0; i < v->member_count; i++) {
+        member *m = &v->members[i];
+        uint64_t header_bytes = v->entries[i].data_at - v->entries[i].header_at;
+        if (!(m->header = mf_arena_alloc(s->arena, header_bytes)))
+            return no_memory(s);
+        mf_image_add(&framed, m->header, header_bytes);
+        size_t first = framed.count;
+        for (size_t k = m->first; k < m->end; k++)
+            mf_image_add(&framed, bare.segments[k].data, bare.segments[k].bytes);
+        m->first = first;
+        m->end = framed.count;
+    }
+    if (!(v->directory = mf_arena_alloc(s->arena, whole - v->directory_at)))
+        return no_memory(s);
+    mf_image_add(&framed, v->directory, whole - v->directory_at);
+    v->image = framed;
+    return bare.failed || framed.failed ? no_memory(s) : MEMFIT_OK;
+}
+
+static memfit_status lay_out_zip(saving *s)
+{
+    mf_zip zip = {0};
+    memfit_status st;
+    if (s->model->container == MF_CONTAINER_KERAS_ZIP &&
+        (st = mf_zip_open(&zip, s->arena, s->model->mapping.data, s->model->mapping.bytes, s->err)))
+        return st;
+    if (zip.count > MOST_MEMBERS)
+        return mf_fail(s->err, MEMFIT_UNSUPPORTED, "an archive of %zu members", zip.count);
+    s->saver->is_zip = true;
+    if (!(s->saver->members = MF_NEW_ARRAY(s->arena, member, zip.count + 4)))
+        return no_memory(s);
+    if ((st = add_configuration(s, &zip)))
+        return st;
+    bool fits = false;
+    if ((st = collect_patches(s, &fits)))
+        return st;
+    uint64_t before = s->saver->image.bytes;
+    member *m = begin_member(s, "model.weights.h5");
+    if ((st = fits ? extend_weights(s) : fresh_weights(s)))
+        return st;
+    end_member(s, m, before);
+    m->changes = true;
+    for (size_t i = 0; i < zip.count; i++)
+        if (!is_ours(s, zip.members[i].name) && mf_zip_find(&zip, zip.members[i].name) == &zip.members[i])
+            add_packed(s, &zip, &zip.members[i]);
+    if (s->options->extra_name && s->options->extra) {
+        add_plain(s, s->options->extra_name, s->options->extra, s->options->extra_bytes);
+        s->saver->members[s->saver->member_count - 1].changes = true;
+    }
+    return frame(s);
+}
+
+/* Where an HDF5 file has its extra member: an array of bytes at its root. */
+static memfit_status find_extra_array(const mf_model *m, mf_arena *arena, const char *name, mf_hdf5_dataset *found,
+                                      memfit_error *err)
+{
+    uint64_t at;
+    memfit_status st = mf_hdf5_find(m->hdf5, arena, m->hdf5->root, name, &at, err);
+    if (!st)
+        st = mf_hdf5_dataset_open(m->hdf5, at, found, err);
+    if (!st && (found->storage != MF_HDF5_IN_PLACE || found->element_bytes != 1))
+        st = mf_fail(err, MEMFIT_NOT_FOUND, "the file has no member %.80s", name);
+    return st;
+}
+
+/* Replaced where it lies when it is as long; zeros where none is wanted: an extended file keeps its old bytes. */
+static memfit_status add_extra_array(saving *s)
+{
+    const mf_save_options *o = s->options;
+    mf_hdf5_dataset old;
+    if (!o->extra_name)
+        return MEMFIT_OK;
+    bool there = find_extra_array(s->model, s->arena, o->extra_name, &old, NULL) == MEMFIT_OK && old.bytes;
+    const void *data = o->extra;
+    if (!data && !there)
+        return MEMFIT_OK;
+    if (!data && !(data = MF_NEW_ARRAY(s->arena, unsigned char, old.bytes)))
+        return no_memory(s);
+    if (there && (!o->extra || old.bytes == o->extra_bytes)) {
+        s->patches[s->patch_count++] = (mf_patch){(uint64_t)(old.data - s->model->hdf5->data), data, old.bytes};
+        return MEMFIT_OK;
+    }
+    mf_shape shape = {.rank = 1, .dim = {(int64_t)o->extra_bytes}};
+    return mf_h5_array(&s->writer, s->writer.root, o->extra_name, MF_U8, &shape, data) ? MEMFIT_OK : no_memory(s);
+}
+
+static memfit_status lay_out_hdf5(saving *s)
+{
+    bool fits = false;
+    memfit_status st = collect_patches(s, &fits);
+    if (st)
+        return st;
+    if (!fits)
+        return mf_fail(s->err, MEMFIT_UNSUPPORTED,
+                       "this .h5 file cannot be extended: its arrays are packed, or it is in the "
+                       "newest HDF5 form\nload it in Keras and save it as .keras first");
+    if ((st = add_extra_array(s)))
+        return st;
+    if (s->options->compile && (st = describe_training(s)))
+        return st;
+    return extend_weights(s);
+}
+
+/* ---- independence of the old file -------------------------------------------------------------------------- */
+
+static bool is_mapped(const mf_model *m, const mf_segment *segment)
+{
+    const unsigned char *p = segment->data;
+    return !m->borrowed && p >= m->mapping.data && p < m->mapping.data + m->mapping.bytes;
+}
+
+/* What is taken over from the old file is copied: it is mapped, and whoever saves to its name while a training runs
+ * would cut it off under the saver, or change bytes of the files still to be written. */
+static memfit_status keep_old_bytes(saving *s)
+{
+    mf_saver *v = s->saver;
+    uint64_t total = 0;
+    for (size_t i = 0; i < v->image.count; i++)
+        total += is_mapped(s->model, &v->image.segments[i]) ? v->image.segments[i].bytes : 0;
+    unsigned char *to = NULL;
+    if (total > MOST_COPIED_BYTES) {
+        memfit_status st = mf_os_spool_map(total, &v->spooled, s->err);
+        if (st)
+            return st;
+        v->spooled_bytes = total;
+        to = v->spooled;
+    } else if (total && !(to = mf_arena_alloc(s->arena, total))) {
+        return no_memory(s);
+    }
+    for (size_t i = 0; i < v->image.count; i++) {
+        mf_segment *segment = &v->image.segments[i];
+        if (!is_mapped(s->model, segment))
+            continue;
+        memcpy(to, segment->data, segment->bytes);
+        segment->data = to;
+        to += segment->bytes;
+    }
+    return MEMFIT_OK;
+}
+
+/* ---- public ----------------------------------------------------------------------------------------------- */
+
+memfit_status mf_saver_create(const memfit_host *host, const mf_model *model, const mf_save_options *options,
+                              mf_saver **saver, memfit_error *err)
+{
+    static const mf_save_options nothing;
+    mf_saver *v = mf_host_zalloc(host, sizeof *v);
+    if (!v)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to lay out the file to save");
+    mf_arena_init(&v->arena, host);
+    v->image.arena = &v->arena;
+    saving s = {.saver = v, .arena = &v->arena, .model = model, .options = options ? options : &nothing, .err = err};
+    mf_h5_begin(&s.writer, &v->arena);
+    memfit_status st = model->container == MF_CONTAINER_HDF5 ? lay_out_hdf5(&s) : lay_out_zip(&s);
+    if (!st)
+        st = keep_old_bytes(&s);
+    if (st) {
+        mf_saver_destroy(v);
+        return st;
+    }
+    *saver = v;
+    return MEMFIT_OK;
+}
+
+/* Check sums of what changes, then all headers. */
+static void finish_headers(mf_saver *v)
+{
+    for (size_t i = 0; i < v->member_count; i++) {
+        member *m = &v->members[i];
+        if (m->changes) {
+            uint32_t crc = 0;
+            for (size_t k = m->first; k < m->end; k++)
+                crc = mf_crc32(crc, v->image.segments[k].data, v->image.segments[k].bytes);
+            v->entries[i].crc = crc;
+        }
+        mf_zip_local_header(&v->entries[i], m->header);
+    }
+    mf_zip_directory(v->entries, v->member_count, v->directory_at, v->directory);
+}
+
+memfit_status mf_saver_write(mf_saver *v, const char *path, memfit_error *err)
+{
+    mf_rawfile out;
+    if (v->is_zip)
+        finish_headers(v);
+    memfit_status st = mf_os_raw_open(&out, path, err);
+    if (st)
+        return st;
+    for (size_t i = 0; i < v->image.count; i++)
+        if ((st = mf_os_raw_write(&out, v->image.segments[i].data, v->image.segments[i].bytes, err))) {
+            mf_os_raw_abandon(&out);
+            return st;
+        }
+    return mf_os_raw_commit(&out, err);
+}
+
+uint64_t mf_saver_file_bytes(const mf_saver *v)
+{
+    return v->image.bytes;
+}
+
+uint64_t mf_saver_bytes(const mf_saver *v)
+{
+    return sizeof *v + v->arena.bytes;
+}
+
+void mf_saver_destroy(mf_saver *v)
+{
+    if (!v)
+        return;
+    const memfit_host *host = v->arena.host;
+    if (v->spooled)
+        mf_os_spool_unmap(v->spooled, v->spooled_bytes);
+    mf_arena_destroy(&v->arena);
+    mf_host_free(host, v, sizeof *v);
+}
+
+memfit_status mf_model_save(const memfit_host *host, const mf_model *model, const mf_save_options *options,
+                            const char *path, memfit_error *err)
+{
+    mf_saver *saver = NULL;
+    memfit_status st = mf_saver_create(host, model, options, &saver, err);
+    if (st)
+        return st;
+    st = mf_saver_write(saver, path, err);
+    mf_saver_destroy(saver);
+    return st;
+}
+
+static memfit_status extra_array(mf_model *model, const char *name, const void **data, uint64_t *bytes,
+                                 memfit_error *err)
+{
+    mf_hdf5_dataset found;
+    memfit_status st = find_extra_array(model, &model->arena, name, &found, err);
+    uint64_t zeros = 0;
+    while (!st && zeros < found.bytes && found.data[zeros] == 0)
+        zeros++;
+    if (!st && zeros == found.bytes)
+        st = mf_fail(err, MEMFIT_NOT_FOUND, "the file has no member %.80s", name);
+    if (!st) {
+        *data = found.data;
+        *bytes = found.bytes;
+    }
+    return st;
+}
+
+memfit_status mf_model_extra(mf_model *model, const char *name, const void **data, uint64_t *bytes, memfit_error *err)
+{
+    mf_zip zip;
+    const mf_zip_member *m = NULL;
+    const unsigned char *p;
+    memfit_status st = MEMFIT_OK;
+    if (model->container == MF_CONTAINER_HDF5)
+        return extra_array(model, name, data, bytes, err);
+    if (model->container == MF_CONTAINER_KERAS_ZIP &&
+        !(st = mf_zip_open(&zip, &model->arena, model->mapping.data, model->mapping.bytes, err)))
+        m = mf_zip_find(&zip, name);
+    if (st)
+        return st;
+    if (!m)
+        return mf_fail(err, MEMFIT_NOT_FOUND, "the file has no member %.80s", name);
+    if ((st = mf_zip_read(&zip, m, &model->arena, true, &p, err)))
+        return st;
+    *data = p;
+    *bytes = m->bytes;
+    return MEMFIT_OK;
+}

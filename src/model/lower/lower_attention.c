@@ -1,0 +1,255 @@
+/*
+ * lower_attention.c: attention layers by products, transposes and softmax. The scores (N, H, T, S) are a tensor like
+ * any other: the planner sees them.
+ */
+#include "model/lower/lower_inner.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t named_input(const mf_layer_call *c, const char *name, uint32_t position)
+{
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < c->in_count; i++) {
+        if (c->names && c->names[i] && strcmp(c->names[i], name) == 0)
+            return c->in[i];
+        if (!c->names || !c->names[i]) {
+            if (seen == position)
+                return c->in[i];
+            seen++;
+        }
+    }
+    return MF_NONE;
+}
+
+static bool flag_in_call(const mf_layer_call *c, const char *name)
+{
+    if (!c->call)
+        return false;
+    for (uint32_t i = 0; i < c->call->arg_count; i++)
+        if (c->call->args[i].layer == MF_NONE && c->call->args[i].name && strcmp(c->call->args[i].name, name) == 0)
+            return mf_json_bool(c->call->args[i].constant, false);
+    return mf_json_get_bool(c->call->kwargs, name, false);
+}
+
+/* Added to the scores: 0 where the mask says yes, a large negative number where it says no. */
+static uint32_t mask_to_bias(mf_layer_call *c, uint32_t mask, mf_shape shape)
+{
+    double large = mf_g_dtype(c->b, c->in[0]) == MF_F16 ? 3e4 : 1e9;
+    uint32_t m = mf_g_view(c->b, mf_g_cast(c->b, mask, c->compute), shape);
+    return mf_g_unary(c->b, MF_UNARY_AFFINE, large, -large, m);
+}
+
+/* ---- multi-head ---- */
+
+typedef struct heads {
+    int64_t count, key, value;
+} heads;
+
+/* One projection: (N, T, E) by (E, H, D) gives (N, H, T, D). */
+static uint32_t project(mf_layer_call *c, const char *where, uint32_t x, int64_t count, int64_t size)
+{
+    static const mf_weight_spec kernel_spec = {
+        .name = "kernel", .initializer = "kernel_initializer", .regularizer = "kernel_regularizer"};
+    static const mf_weight_spec bias_spec = {
+        .name = "bias", .initializer = "bias_initializer", .regularizer = "bias_regularizer"};
+    mf_shape s = mf_g_shape(c->b, x);
+    mf_weight_spec kernel_named = kernel_spec, bias_named = bias_spec;
+    kernel_named.name = where[0] == 'q' ? "query/kernel" : where[0] == 'k' ? "key/kernel" : "value/kernel";
+    bias_named.name = where[0] == 'q' ? "query/bias" : where[0] == 'k' ? "key/bias" : "value/bias";
+    c->prefix = where;
+    c->paths = 0;
+    uint32_t kernel = mf_weight(c, &kernel_named, mf_shape3(s.dim[2], count, size)), bias = MF_NONE;
+    if (mf_json_get_bool(c->config, "use_bias", true))
+        bias = mf_g_view(c->b, mf_weight(c, &bias_named, mf_shape2(count, size)), mf_shape1(count * size));
+    uint32_t y = mf_g_matmul(c->b, mf_g_view(c->b, x, mf_shape2(s.dim[0] * s.dim[1], s.dim[2])),
+                             mf_g_view(c->b, kernel, mf_shape2(s.dim[2], count * size)), bias, false, false, 1);
+    y = mf_g_view(c->b, y, mf_shape4(s.dim[0], s.dim[1], count, size));
+    return mf_g_transpose(c->b, y, (uint32_t[]){0, 2, 1, 3});
+}
+
+static uint32_t probabilities(mf_layer_call *c, uint32_t scores, bool causal, double rate)
+{
+    uint32_t key = mf_random_key(c), rank = mf_g_shape(c->b, scores).rank;
+    uint32_t p = causal ? mf_g_softmax_causal(c->b, scores) : mf_g_softmax(c->b, scores, rank ? rank - 1 : 0, false);
+    return c->training ? mf_g_dropout(c->b, p, rate, key, 0) : p;
+}
+
+/* Masks that came along with the inputs, and the one given by hand. */
+static uint32_t masked_scores(mf_layer_call *c, uint32_t scores, uint32_t query_mask, uint32_t value_mask)
+{
+    mf_shape s = mf_g_shape(c->b, scores);
+    uint32_t given = named_input(c, "attention_mask", MF_NONE);
+    if (given != MF_NONE) {
+        mf_shape m = mf_g_shape(c->b, given);
+        if (m.rank == 3)
+            m = mf_shape4(m.dim[0], 1, m.dim[1], m.dim[2]);
+        else if (m.rank == 2)
+            m = mf_shape4(1, 1, m.dim[0], m.dim[1]);
+        scores = mf_g_binary(c->b, MF_ADD, scores, mask_to_bias(c, given, m));
+    }
+    if (value_mask != MF_NONE)
+        scores = mf_g_binary(c->b, MF_ADD, scores, mask_to_bias(c, value_mask, mf_shape4(s.dim[0], 1, 1, s.dim[3])));
+    if (query_mask != MF_NONE)
+        scores = mf_g_binary(c->b, MF_ADD, scores, mask_to_bias(c, query_mask, mf_shape4(s.dim[0], 1, s.dim[2], 1)));
+    return scores;
+}
+
+static uint32_t output_projection(mf_layer_call *c, uint32_t context, int64_t width)
+{
+    static const mf_weight_spec kernel_spec = {
+        .name = "attention_output/kernel", .initializer = "kernel_initializer", .regularizer = "kernel_regularizer"};
+    static const mf_weight_spec bias_spec = {
+        .name = "attention_output/bias", .initializer = "bias_initializer", .regularizer = "bias_regularizer"};
+    mf_shape s = mf_g_shape(c->b, context); /* (N, H, T, D) */
+    context = mf_g_transpose(c->b, context, (uint32_t[]){0, 2, 1, 3});
+    context = mf_g_view(c->b, context, mf_shape2(s.dim[0] * s.dim[2], s.dim[1] * s.dim[3]));
+    c->prefix = "output_dense/";
+    c->paths = 0;
+    uint32_t kernel = mf_weight(c, &kernel_spec, mf_shape3(s.dim[1], s.dim[3], width));
+    uint32_t bias =
+        mf_json_get_bool(c->config, "use_bias", true) ? mf_weight(c, &bias_spec, mf_shape1(width)) : MF_NONE;
+    kernel = mf_g_view(c->b, kernel, mf_shape2(s.dim[1] * s.dim[3], width));
+    uint32_t y = mf_g_matmul(c->b, context, kernel, bias, false, false, 1);
+    return mf_g_view(c->b, y, mf_shape3(s.dim[0], s.dim[2], width));
+}
+
+static bool read_heads(mf_layer_call *c, heads *h, int64_t *width)
+{
+    h->count = mf_json_get_integer(c->config, "num_heads", 0);
+    h->key = mf_json_get_integer(c->config, "key_dim", 0);
+    h->value =
+        mf_json_is_null(mf_json_get(c->config, "value_dim")) ? h->key : mf_json_get_integer(c->config, "value_dim", 0);
+    const mf_json *shape = mf_json_get(c->config, "output_shape");
+    if (shape && shape->type == MF_JSON_ARRAY && shape->count == 1)
+        shape = mf_json_at(shape, 0);
+    if (!mf_json_is_null(shape))
+        *width = mf_json_integer(shape, 0);
+    if (h->count > 0 && h->key > 0 && h->value > 0 && *width > 0 && h->count < INT32_MAX && h->key < INT32_MAX &&
+        h->value < INT32_MAX)
+        return true;
+    mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': num_heads, key_dim or value_dim is missing", c->layer->name);
+    return false;
+}
+
+void mf_lower_multi_head_attention(mf_layer_call *c)
+{
+    uint32_t query = named_input(c, "query", 0), value = named_input(c, "value", 1), key = named_input(c, "key", 2);
+    if (key == MF_NONE)
+        key = value;
+    mf_shape q = mf_g_shape(c->b, query), v = mf_g_shape(c->b, value), k = mf_g_shape(c->b, key);
+    if (query == MF_NONE || value == MF_NONE || q.rank != 3 || v.rank != 3 || k.rank != 3) {
+        mf_lower_unsupported(c, "needs query and value of (batch, steps, features)");
+        return;
+    }
+    heads h;
+    int64_t width = q.dim[2];
+    if (!read_heads(c, &h, &width))
+        return;
+    uint32_t query_mask = named_input(c, "query_mask", MF_NONE), value_mask = named_input(c, "value_mask", MF_NONE);
+    if (query_mask == MF_NONE)
+        query_mask = mf_mask_of(c->lo, query);
+    if (value_mask == MF_NONE)
+        value_mask = mf_mask_of(c->lo, value);
+    const char *outer = c->prefix;
+    uint32_t qh = project(c, "query_dense/", query, h.count, h.key);
+    uint32_t kh = project(c, "key_dense/", key, h.count, h.key);
+    uint32_t vh = project(c, "value_dense/", value, h.count, h.value);
+    uint32_t scores = mf_g_matmul(c->b, qh, kh, MF_NONE, false, true, 1 / sqrt((double)h.key));
+    scores = masked_scores(c, scores, query_mask, value_mask);
+    uint32_t p =
+        probabilities(c, scores, flag_in_call(c, "use_causal_mask"), mf_json_get_number(c->config, "dropout", 0));
+    uint32_t context = mf_g_matmul(c->b, p, vh, MF_NONE, false, false, 1);
+    c->out[0] = output_projection(c, context, width);
+    c->out_count = 1;
+    c->prefix = outer;
+    if (flag_in_call(c, "return_attention_scores"))
+        c->out[c->out_count++] = p;
+    c->out_mask = query_mask;
+}
+
+/* ---- dot-product and additive attention: inputs [query, value, (key)] ---- */
+
+static uint32_t scalar_weight(mf_layer_call *c, const char *name)
+{
+    mf_weight_spec spec = {.name = name, .initial = 1};
+    return mf_weight(c, &spec, (mf_shape){0});
+}
+
+/* sum over features of scale * tanh(query + key), for every pair of steps. */
+static uint32_t pair_scores(mf_layer_call *c, uint32_t query, uint32_t key, uint32_t inner, uint32_t outer)
+{
+    mf_shape q = mf_g_shape(c->b, query), k = mf_g_shape(c->b, key);
+    uint32_t a = mf_g_view(c->b, query, mf_shape4(q.dim[0], q.dim[1], 1, q.dim[2]));
+    uint32_t z = mf_g_view(c->b, key, mf_shape4(k.dim[0], 1, k.dim[1], k.dim[2]));
+    uint32_t sum = mf_g_binary(c->b, MF_ADD, a, z);
+    if (inner != MF_NONE)
+        sum = mf_g_binary(c->b, MF_MUL, sum, inner);
+    sum = mf_g_unary(c->b, MF_UNARY_TANH, 0, 0, sum);
+    if (outer != MF_NONE)
+        sum = mf_g_binary(c->b, MF_MUL, sum, outer);
+    return mf_g_reduce(c->b, MF_REDUCE_SUM, sum, 8, false);
+}
+
+static void attend(mf_layer_call *c, uint32_t scores, uint32_t value)
+{
+    mf_shape s = mf_g_shape(c->b, scores);
+    uint32_t value_mask = c->second_mask != MF_NONE ? c->second_mask : mf_mask_of(c->lo, value);
+    if (value_mask != MF_NONE)
+        scores = mf_g_binary(c->b, MF_ADD, scores, mask_to_bias(c, value_mask, mf_shape3(s.dim[0], 1, s.dim[2])));
+    bool causal = flag_in_call(c, "use_causal_mask") || mf_json_get_bool(c->config, "causal", false);
+    uint32_t p = probabilities(c, scores, causal, mf_json_get_number(c->config, "dropout", 0));
+    c->out[0] = mf_g_matmul(c->b, p, value, MF_NONE, false, false, 1);
+    c->out_count = 1;
+    if (flag_in_call(c, "return_attention_scores"))
+        c->out[c->out_count++] = p;
+}
+
+static bool three(mf_layer_call *c, uint32_t *query, uint32_t *value, uint32_t *key)
+{
+    if (c->in_count < 2) {
+        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s' needs query and value", c->layer->name);
+        return false;
+    }
+    *query = c->in[0];
+    *value = c->in[1];
+    *key = c->in_count > 2 ? c->in[2] : c->in[1];
+    if (mf_g_shape(c->b, *query).rank == 3 && mf_g_shape(c->b, *value).rank == 3 && mf_g_shape(c->b, *key).rank == 3)
+        return true;
+    mf_lower_unsupported(c, "needs inputs of (batch, steps, features)");
+    return false;
+}
+
+void mf_lower_attention(mf_layer_call *c)
+{
+    uint32_t query, value, key;
+    if (!three(c, &query, &value, &key))
+        return;
+    bool use_scale = mf_json_get_bool(c->config, "use_scale", false);
+    bool pairs = strcmp(mf_json_get_string(c->config, "score_mode", "dot"), "concat") == 0;
+    uint32_t scale = use_scale ? scalar_weight(c, "scale") : MF_NONE, scores;
+    if (pairs) {
+        uint32_t outer = scalar_weight(c, "concat_score_weight");
+        scores = pair_scores(c, query, key, scale, MF_NONE);
+        scores = mf_g_binary(c->b, MF_MUL, scores, outer);
+    } else {
+        scores = mf_g_matmul(c->b, query, key, MF_NONE, false, true, 1);
+        if (scale != MF_NONE)
+            scores = mf_g_binary(c->b, MF_MUL, scores, scale);
+    }
+    attend(c, scores, value);
+}
+
+void mf_lower_additive_attention(mf_layer_call *c)
+{
+    static const mf_weight_spec spec = {.name = "scale", .otherwise = "glorot_uniform"};
+    uint32_t query, value, key, scale = MF_NONE;
+    if (!three(c, &query, &value, &key))
+        return;
+    if (mf_json_get_bool(c->config, "use_scale", true))
+        scale = mf_weight(c, &spec, mf_shape1(mf_g_shape(c->b, query).dim[2]));
+    attend(c, pair_scores(c, query, key, MF_NONE, scale), value);
+}

@@ -1,0 +1,288 @@
+/*
+ * cpu_backend.c: the CPU backend: oneDNN for convolution and products, own kernels for the rest, the reference
+ * operations for what neither has.
+ *
+ *   operation --16-bit operands?--> converted copies around the float32 kernel, part by part   (cpu_wide.c)
+ *             --rule serves?------> rule                                                       (fast)
+ *             --otherwise---------> reference                                                  (cost.reference)
+ *
+ * Kernels hold pointers into their graph, which must outlive them. Threads: one caller at a time; kernels use an OpenMP
+ * team of the backend's size. Denormals are flushed in every thread of the team: they cost a hundredfold and carry
+ * nothing in training.
+ */
+#include "ops/cpu/cpu_ops.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <omp.h>
+#include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+const cpu_rule *cpu_rule_of(mf_op_kind kind)
+{
+    switch (kind) {
+    case MF_OP_INPUT:
+    case MF_OP_VIEW:
+        return &cpu_nothing;
+    case MF_OP_CAST:
+        return &cpu_cast;
+    case MF_OP_FILL:
+        return &cpu_fill;
+    case MF_OP_TRANSPOSE:
+        return &cpu_transpose;
+    case MF_OP_SLICE:
+        return &cpu_slice;
+    case MF_OP_PAD:
+        return &cpu_pad;
+    case MF_OP_CONCAT:
+        return &cpu_concat;
+    case MF_OP_BROADCAST:
+        return &cpu_broadcast;
+    case MF_OP_GATHER:
+        return &cpu_gather;
+    case MF_OP_GATHER_GRAD:
+        return &cpu_gather_grad;
+    case MF_OP_MATMUL:
+        return &cpu_matmul;
+    case MF_OP_CONV:
+        return &cpu_conv;
+    case MF_OP_CONV_GRAD_DATA:
+        return &cpu_conv_grad_data;
+    case MF_OP_CONV_GRAD_WEIGHTS:
+        return &cpu_conv_grad_weights;
+    case MF_OP_UNARY:
+        return &cpu_unary;
+    case MF_OP_UNARY_GRAD:
+        return &cpu_unary_grad;
+    case MF_OP_MASK:
+        return &cpu_mask;
+    case MF_OP_MASK_GRAD:
+        return &cpu_mask_grad;
+    case MF_OP_BINARY:
+        return &cpu_binary;
+    case MF_OP_SUM_N:
+        return &cpu_sum_n;
+    case MF_OP_REDUCE:
+        return &cpu_reduce;
+    case MF_OP_SOFTMAX:
+        return &cpu_softmax;
+    case MF_OP_SOFTMAX_GRAD:
+        return &cpu_softmax_grad;
+    case MF_OP_POOL_MAX:
+        return &cpu_pool_max;
+    case MF_OP_POOL_MAX_GRAD:
+        return &cpu_pool_max_grad;
+    case MF_OP_POOL_AVG:
+        return &cpu_pool_avg;
+    case MF_OP_POOL_AVG_GRAD:
+        return &cpu_pool_avg_grad;
+    case MF_OP_BATCH_NORM:
+        return &cpu_batch_norm;
+    case MF_OP_BATCH_NORM_GRAD:
+        return &cpu_batch_norm_grad;
+    case MF_OP_BATCH_NORM_INFER:
+        return &cpu_batch_norm_infer;
+    case MF_OP_BATCH_NORM_INFER_GRAD:
+        return &cpu_batch_norm_infer_grad;
+    case MF_OP_MOVING_AVERAGE:
+        return &cpu_moving_average;
+    case MF_OP_LAYER_NORM:
+        return &cpu_layer_norm;
+    case MF_OP_LAYER_NORM_GRAD:
+        return &cpu_layer_norm_grad;
+    case MF_OP_LOSS:
+        return &cpu_loss;
+    case MF_OP_LOSS_GRAD:
+        return &cpu_loss_grad;
+    case MF_OP_UPDATE:
+        return &cpu_update;
+    case MF_OP_DROPOUT:
+        return &cpu_dropout;
+    case MF_OP_LSTM:
+        return &cpu_lstm;
+    case MF_OP_LSTM_GRAD:
+        return &cpu_lstm_grad;
+    case MF_OP_GRU:
+        return &cpu_gru;
+    case MF_OP_GRU_GRAD:
+        return &cpu_gru_grad;
+    case MF_OP_SIMPLE_RNN:
+        return &cpu_simple_rnn;
+    case MF_OP_SIMPLE_RNN_GRAD:
+        return &cpu_simple_rnn_grad;
+    case MF_OP_CHECK_FINITE:
+        return &cpu_check_finite;
+    case MF_OP_REGULARIZE:
+        return &cpu_regularize;
+    case MF_OP_SQUARE_SUM:
+        return &cpu_square_sum;
+    default:
+        return NULL;
+    }
+}
+
+/* ---- the table -------------------------------------------------------------------------------------------- */
+
+static memfit_status cpu_query(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_cost *cost,
+                               memfit_error *err)
+{
+    cpu_backend *b = (cpu_backend *)backend;
+    cpu_kernel k = {.backend = b, .graph = graph, .op = &graph->ops[op]};
+    if (k.op->kind == MF_OP_ASSUMED) {
+        *cost = (mf_cost){.supported = false};
+        return MEMFIT_OK;
+    }
+    if (cpu_wide_wanted(&k))
+        return cpu_wide_query(&k, cost, err);
+    const cpu_rule *rule = cpu_rule_of(k.op->kind);
+    uint64_t workspace = 0;
+    memfit_status status = rule ? rule->bind(&k, false, &workspace, err) : cpu_no(err);
+    if (status == MEMFIT_OK) {
+        *cost = (mf_cost){.supported = true,
+                          .deterministic = true,
+                          .workspace_bytes = workspace,
+                          .time_us = rule == &cpu_nothing ? 0 : cpu_estimate_us(&k, false)};
+        return MEMFIT_OK;
+    }
+    if (status != MEMFIT_UNSUPPORTED)
+        return status;
+    status = b->reference->table->query(b->reference, graph, op, cost, err);
+    if (status == MEMFIT_OK && cost->supported)
+        cost->time_us = cpu_estimate_us(&k, true);
+    return status;
+}
+
+static void cpu_release(mf_backend *backend, mf_kernel *kernel)
+{
+    cpu_kernel *k = (cpu_kernel *)kernel;
+    if (!k)
+        return;
+    mf_dnn_destroy(k->dnn);
+    mf_dnn_destroy(k->dnn2);
+    if (k->reference)
+        k->backend->reference->table->release(k->backend->reference, k->reference);
+    cpu_wide_release(k);
+    mf_host_free(backend->host, k, sizeof *k);
+}
+
+static memfit_status cpu_prepare(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_kernel **kernel,
+                                 memfit_error *err)
+{
+    cpu_backend *b = (cpu_backend *)backend;
+    cpu_kernel *k = mf_host_zalloc(backend->host, sizeof *k);
+    if (!k)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a kernel");
+    k->backend = b;
+    k->graph = graph;
+    k->op = &graph->ops[op];
+    memfit_status status;
+    if (cpu_wide_wanted(k)) {
+        status = cpu_wide_prepare(k, err);
+    } else {
+        uint64_t workspace;
+        k->rule = cpu_rule_of(k->op->kind);
+        status = k->rule ? k->rule->bind(k, true, &workspace, err) : cpu_no(err);
+        if (status == MEMFIT_UNSUPPORTED) {
+            k->rule = NULL;
+            status = b->reference->table->prepare(b->reference, graph, op, &k->reference, err);
+        }
+    }
+    if (status != MEMFIT_OK) {
+        cpu_release(backend, (mf_kernel *)k);
+        return status;
+    }
+    *kernel = (mf_kernel *)k;
+    return MEMFIT_OK;
+}
+
+static memfit_status cpu_run(mf_kernel *kernel, const mf_operands *operands, const mf_run_scalars *scalars,
+                             memfit_error *err)
+{
+    cpu_kernel *k = (cpu_kernel *)kernel;
+    if (k->rule)
+        return k->rule->run(k, operands, scalars, err);
+    if (k->wide || k->wide_norm)
+        return cpu_wide_run(k, operands, scalars, err);
+    return k->backend->reference->table->run(k->reference, operands, scalars, err);
+}
+
+static void cpu_destroy(mf_backend *backend)
+{
+    if (!backend)
+        return;
+    cpu_backend *b = (cpu_backend *)backend;
+    mf_dnn_engine_destroy(b->engine);
+    if (b->reference)
+        b->reference->table->destroy(b->reference);
+    mf_host_free(backend->host, b, sizeof *b);
+}
+
+/* A relu behind a convolution or product is one of its post-ops: a pass over the result less. */
+bool cpu_relu_follows(const mf_graph *graph, const mf_op *op, const mf_op *next)
+{
+    return (op->kind == MF_OP_CONV || op->kind == MF_OP_MATMUL) && !op->accumulate && next->kind == MF_OP_UNARY &&
+           next->attr.unary.function == MF_UNARY_RELU && next->in[0] == op->out[0] &&
+           graph->tensors[next->in[0]].dtype == MF_F32 && graph->tensors[next->out[0]].dtype == MF_F32;
+}
+
+static bool cpu_absorb(mf_backend *backend, mf_kernel *kernel, const mf_graph *graph, uint32_t next)
+{
+    (void)backend;
+    cpu_kernel *k = (cpu_kernel *)kernel;
+    bool fits = k->rule && k->dnn && !k->relu && cpu_relu_follows(graph, k->op, &graph->ops[next]);
+    uint64_t before, after;
+    memfit_error err;
+    if (!fits || k->rule->bind(k, false, &before, &err) != MEMFIT_OK)
+        return false;
+    mf_dnn *alone = k->dnn;
+    k->relu = true;
+    if (k->rule->bind(k, false, &after, &err) == MEMFIT_OK && after <= before &&
+        k->rule->bind(k, true, &after, &err) == MEMFIT_OK) {
+        mf_dnn_destroy(alone);
+        return true;
+    }
+    k->dnn = alone;
+    k->relu = false;
+    return false;
+}
+
+static const mf_backend_table cpu_table = {"onednn", cpu_destroy, cpu_query, cpu_prepare,
+                                           cpu_run,  cpu_release, cpu_absorb};
+
+/* Denormals are zero, in and out, in every thread of the team. */
+static void flush_denormals(unsigned threads)
+{
+#if defined(__SSE2__)
+#pragma omp parallel num_threads(threads)
+    _mm_setcsr(_mm_getcsr() | 0x8040);
+#else
+    (void)threads;
+#endif
+}
+
+enum { PART_BYTES = 2 << 20 }; /* small beside any batch, and stays in the caches */
+
+memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err)
+{
+    cpu_backend *b = mf_host_zalloc(host, sizeof *b);
+    if (!b)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the backend");
+    b->base = (mf_backend){&cpu_table, host, threads ? threads : mf_os_cpu_count()};
+    b->k = mf_kernels();
+    b->part_bytes = PART_BYTES;
+    memfit_status status = mf_dnn_engine_create(host, &b->engine, err);
+    if (status == MEMFIT_OK)
+        status = mf_reference_create(host, &b->reference, err);
+    if (status != MEMFIT_OK) {
+        cpu_destroy(&b->base);
+        return status;
+    }
+    omp_set_dynamic(0);
+    omp_set_num_threads((int)b->base.threads);
+    flush_denormals(b->base.threads);
+    *backend = &b->base;
+    return MEMFIT_OK;
+}

@@ -1,0 +1,76 @@
+/* onednn_v2.c: oneDNN 2.x (Debian 12: 2.6.3). Layouts are plain structures; descriptors are filled, then compiled. */
+#include "ops/cpu/dnn/onednn.h"
+#include "ops/cpu/dnn/onednn_dialect.h"
+
+dnnl_status_t mf_dnn_layout_strided(dnnl_memory_desc_t *made, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                    const dnnl_dims_t strides)
+{
+    return dnnl_memory_desc_init_by_strides(made, rank, dims, type, strides);
+}
+
+dnnl_status_t mf_dnn_layout_any(dnnl_memory_desc_t *made, int rank, const dnnl_dims_t dims, dnnl_data_type_t type)
+{
+    return dnnl_memory_desc_init_by_tag(made, rank, dims, type, dnnl_format_tag_any);
+}
+
+void mf_dnn_layout_drop(dnnl_memory_desc_t *layout)
+{
+    (void)layout;
+}
+
+dnnl_status_t mf_dnn_scale(dnnl_primitive_attr_t attr, dnnl_post_ops_t ops, float scale)
+{
+    (void)ops;
+    return dnnl_primitive_attr_set_output_scales(attr, 1, 0, &scale);
+}
+
+dnnl_status_t mf_dnn_relu(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+
+dnnl_status_t mf_dnn_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f);
+}
+
+dnnl_status_t mf_dnn_desc_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
+                                  dnnl_primitive_attr_t attr)
+{
+    dnnl_convolution_desc_t desc;
+    dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct,
+                                                                 c->src, c->weights, c->bias, c->dst, c->strides,
+                                                                 c->dilates, c->left, c->right);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL) : s;
+}
+
+dnnl_status_t mf_dnn_desc_grad_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
+                                    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward)
+{
+    dnnl_convolution_desc_t desc;
+    dnnl_status_t s = dnnl_dilated_convolution_backward_data_desc_init(
+        &desc, dnnl_convolution_direct, c->src, c->weights, c->dst, c->strides, c->dilates, c->left, c->right);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, forward) : s;
+}
+
+dnnl_status_t mf_dnn_desc_grad_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
+                                       dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward)
+{
+    dnnl_convolution_desc_t desc;
+    dnnl_status_t s = dnnl_dilated_convolution_backward_weights_desc_init(
+        &desc, dnnl_convolution_direct, c->src, c->weights, c->bias, c->dst, c->strides, c->dilates, c->left, c->right);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, forward) : s;
+}
+
+dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mf_dnn_layout a, mf_dnn_layout b,
+                                 mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr)
+{
+    dnnl_matmul_desc_t desc;
+    dnnl_status_t s = dnnl_matmul_desc_init(&desc, a, b, bias, c);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL) : s;
+}
+
+uint64_t mf_dnn_process_bytes(void)
+{
+    return 0;
+}

@@ -1,0 +1,451 @@
+/*
+ * fit.c: from a way to run a step (how many pieces, recompute or not) to a packed plan, and the choice among ways.
+ *
+ *   train       pieces of ceil(batch / K) samples; what does not divide is one smaller piece in a phase of its own
+ *   last batch  the same pieces, when the number of samples is known and does not divide by the batch
+ *   validation, prediction: one phase each, at the asked size; halved until it fits where that is allowed
+ *
+ * All phases share the variables at the bottom of the arena, so each has (limit - fixed - variables) to itself.
+ */
+#include "plan/fit/fit.h"
+
+#include "base/error.h"
+#include "plan/fit/fit_orders.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *mf_phase_name(mf_phase_role role)
+{
+    static const char *const names[] = {"training",   "training (rest)",   "last batch", "last batch (rest)",
+                                        "validation", "validation (rest)", "prediction"};
+    return (unsigned)role < sizeof names / sizeof *names ? names[role] : "?";
+}
+
+const char *mf_numerics_name(mf_numerics numerics)
+{
+    static const char *const names[] = {"bitwise", "reordered", "changed"};
+    return (unsigned)numerics < 3 ? names[numerics] : "?";
+}
+
+void mf_plan_options_default(mf_plan_options *options)
+{
+    *options = (mf_plan_options){.batch = 32, .with_validation = true, .with_prediction = true};
+}
+
+void mf_plan_destroy(mf_plan *plan)
+{
+    if (!plan)
+        return;
+    for (uint32_t p = 0; plan->owns_graphs && p < plan->phase_count; p++) {
+        bool shared = false; /* two phases may run one graph */
+        for (uint32_t q = 0; q < p; q++)
+            shared |= plan->phases[q].graph == plan->phases[p].graph;
+        if (!shared)
+            mf_graph_destroy(plan->phases[p].graph);
+    }
+    const memfit_host *host = plan->arena.host;
+    mf_arena_destroy(&plan->arena);
+    mf_host_free(host, plan, sizeof *plan);
+}
+
+/* ---- the graphs already lowered --------------------------------------------------------------------------- */
+
+void mf_fitter_init(mf_fitter *fitter, const memfit_host *host, const mf_graph_source *source,
+                    const mf_plan_options *options, const mf_cost_source *cost)
+{
+    *fitter = (mf_fitter){.host = host, .source = source, .cost = cost, .options = *options};
+}
+
+static void entry_free(const memfit_host *host, mf_fit_entry *entry)
+{
+    mf_fit_order_free(host, entry->order); /* shares what it can with the graph's own */
+    mf_fit_order_free(host, entry->own);
+    if (!entry->given_away)
+        mf_graph_destroy(entry->graph);
+    mf_host_free(host, entry, sizeof *entry);
+}
+
+void mf_fitter_free(mf_fitter *fitter)
+{
+    while (fitter->entries) {
+        mf_fit_entry *entry = fitter->entries;
+        fitter->entries = entry->next;
+        entry_free(fitter->host, entry);
+    }
+    for (int i = 0; i < 4; i++)
+        mf_host_free(fitter->host, fitter->reordered[i], (fitter->reordered_count[i] + 1) * sizeof(uint32_t));
+}
+
+memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **out,
+                              memfit_error *err)
+{
+    return mf_fitter_entry_chunked(fitter, mode, batch, accumulate, 1, out, err);
+}
+
+memfit_status mf_fitter_entry_chunked(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, uint32_t chunks,
+                                      mf_fit_entry **out, memfit_error *err)
+{
+    const mf_graph_source *source = fitter->source;
+    if (mode == MF_MODE_PREDICT || !source->make_chunked || chunks < 1)
+        chunks = 1;
+    for (mf_fit_entry *e = fitter->entries; e; e = e->next)
+        if (e->mode == mode && e->batch == batch && e->accumulate == accumulate && e->chunks == chunks) {
+            *out = e;
+            return MEMFIT_OK;
+        }
+    mf_fit_entry *entry = mf_host_zalloc(fitter->host, sizeof *entry);
+    if (!entry)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
+    entry->mode = mode;
+    entry->batch = batch;
+    entry->accumulate = accumulate;
+    entry->chunks = chunks;
+    memfit_status status =
+        chunks > 1
+            ? source->make_chunked(source->ctx, fitter->host, mode, batch, accumulate, chunks, &entry->graph, err)
+            : source->make(source->ctx, fitter->host, mode, batch, accumulate, &entry->graph, err);
+    if (status == MEMFIT_OK)
+        status = mf_fit_orders_make(fitter, entry, err);
+    if (status != MEMFIT_OK) {
+        entry_free(fitter->host, entry);
+        return status;
+    }
+    entry->variables_end = mf_variables_bytes(entry->graph, fitter->cost);
+    entry->next = fitter->entries;
+    fitter->entries = entry;
+    *out = entry;
+    return MEMFIT_OK;
+}
+
+/* ---- one phase -------------------------------------------------------------------------------------------- */
+
+/* Places the phase within `room` bytes above the variables (0: no limit), recomputing where that is allowed and
+ * needed. Packing may end above the sum it was given; then the sum is lowered by the excess and packed again, by more
+ * and more of it: some sums pack badly one after another (seen: MobileNetV2 refused at 66.2 MiB that trains at 66.1).
+ */
+static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry *entry, uint64_t room, bool recompute,
+                                 bool thorough, mf_phase *phase, memfit_error *err)
+{
+    mf_fit_order *order = entry->order;
+    memfit_status status = MEMFIT_OK;
+    phase->graph = entry->graph;
+    phase->batch = entry->batch;
+    if (!recompute || !room || order->keep.peak <= room) {
+        status = mf_place_phase(plan, order->flow, &order->keep, room, thorough, phase, err);
+        if (status != MEMFIT_OK || !recompute || !room || phase->bytes - plan->variables_end <= room)
+            return status;
+    }
+    uint64_t budget = room;
+    for (int round = 0; round < 9 && status == MEMFIT_OK; round++) {
+        bool fits;
+        status = mf_fit_orders_within(fitter, entry, budget, &order, &fits, err);
+        if (status == MEMFIT_OK) {
+            phase->placed_count = 0;
+            status = mf_place_phase(plan, order->flow, &order->tradeoff->sequence, room, thorough, phase, err);
+        }
+        uint64_t height = phase->bytes - plan->variables_end, excess = height - room;
+        if (status != MEMFIT_OK || height <= room || !fits || excess >= budget)
+            break;
+        if (round > 2)
+            excess <<= round - 2;
+        budget = excess < budget ? budget - excess : 0;
+        if (budget >= order->tradeoff->sequence.peak) /* would be this one again */
+            budget = order->tradeoff->sequence.peak - 1;
+    }
+    return status;
+}
+
+/* ---- one way ---------------------------------------------------------------------------------------------- */
+
+typedef struct attempt {
+    mf_fitter *fitter;
+    const mf_way *way;
+    mf_plan *plan;
+    uint64_t room; /* above the variables; 0: no limit */
+    memfit_error *err;
+} attempt;
+
+static memfit_status add_phase(attempt *a, mf_phase_role role, mf_mode mode, int64_t batch, int64_t repeat)
+{
+    if (batch < 1 || repeat < 1)
+        return MEMFIT_OK;
+    mf_fit_entry *entry;
+    bool accumulate = mode == MF_MODE_TRAIN && a->plan->pieces > 1;
+    memfit_status status = mf_fitter_entry_chunked(a->fitter, mode, batch, accumulate, a->way->chunks, &entry, a->err);
+    if (status != MEMFIT_OK)
+        return status;
+    mf_phase *phase = &a->plan->phases[a->plan->phase_count];
+    *phase = (mf_phase){.role = role, .repeat = repeat};
+    bool train = mode == MF_MODE_TRAIN;
+    status = place_entry(a->fitter, a->plan, entry, a->room, a->way->recompute && train, train && !a->way->train_only,
+                         phase, a->err);
+    if (status == MEMFIT_OK)
+        a->plan->phase_count++;
+    return status;
+}
+
+/* A batch of `whole` samples in the plan's pieces. */
+static memfit_status add_pieces(attempt *a, mf_phase_role role, mf_phase_role rest_role, int64_t piece, int64_t whole)
+{
+    int64_t repeat = whole / piece, rest = whole % piece;
+    memfit_status status = add_phase(a, role, MF_MODE_TRAIN, piece, repeat);
+    if (status == MEMFIT_OK)
+        status = add_phase(a, rest_role, MF_MODE_TRAIN, rest, 1);
+    return status;
+}
+
+/* Does validation or prediction of this size fit by its sum of live bytes? */
+static memfit_status forward_fits(attempt *a, mf_mode mode, int64_t size, bool *fits)
+{
+    mf_fit_entry *entry;
+    memfit_status status = mf_fitter_entry_chunked(a->fitter, mode, size, false, a->way->chunks, &entry, a->err);
+    if (status == MEMFIT_OK)
+        *fits = entry->order->keep.peak <= a->room;
+    return status;
+}
+
+/* Validation or prediction: at the asked size, or in the largest halves that fit; then one phase for each remainder
+ * that a whole batch, or the last batch of `samples`, leaves. */
+static memfit_status add_forward(attempt *a, mf_phase_role role, mf_mode mode, int64_t batch, int64_t samples)
+{
+    int64_t size = batch;
+    bool split = a->way->split_validation && a->room, fits = !split;
+    while (!fits && size > 1) {
+        memfit_status status = forward_fits(a, mode, size, &fits);
+        if (status != MEMFIT_OK)
+            return status;
+        if (!fits)
+            size = (size + 1) / 2;
+    }
+    for (;;) {
+        memfit_status status = add_phase(a, role, mode, size, batch / size);
+        if (status != MEMFIT_OK)
+            return status;
+        const mf_phase *phase = &a->plan->phases[a->plan->phase_count - 1];
+        if (!split || size == 1 || phase->bytes - a->plan->variables_end <= a->room)
+            break;
+        a->plan->phase_count--;
+        size = (size + 1) / 2;
+    }
+    if (a->fitter->options.validation_batch || a->fitter->options.only != MF_MODE_TRAIN)
+        a->plan->validation_split |= size < batch; /* a size nobody asked for is the planner's to choose */
+    mf_phase_role rest_role = role == MF_PHASE_VALIDATE ? MF_PHASE_VALIDATE_REST : role;
+    int64_t rest = batch % size, last = samples > 0 ? samples % batch % size : 0;
+    memfit_status status = add_phase(a, rest_role, mode, rest, 1);
+    if (status == MEMFIT_OK && last != rest)
+        status = add_phase(a, rest_role, mode, last, 1);
+    return status;
+}
+
+/* Prediction has no chunks: its results are the whole logits. Where that alone is too much, for one sample, the plan is
+ * one for training. */
+static memfit_status add_prediction(attempt *a, int64_t batch)
+{
+    uint32_t before = a->plan->phase_count;
+    memfit_status status = add_forward(a, MF_PHASE_PREDICT, MF_MODE_PREDICT, batch, 0);
+    const mf_phase *phase = &a->plan->phases[before];
+    if (status != MEMFIT_OK || !a->room || a->way->chunks < 2 || phase->batch > 1 ||
+        phase->bytes - a->plan->variables_end <= a->room)
+        return status;
+    a->plan->unpredicted_bytes = a->plan->fixed_bytes + phase->bytes;
+    a->plan->phase_count = before;
+    return MEMFIT_OK;
+}
+
+static memfit_status add_phases(attempt *a, int64_t piece)
+{
+    const mf_plan_options *o = &a->fitter->options;
+    if (o->only == MF_MODE_EVALUATE)
+        return add_forward(a, MF_PHASE_VALIDATE, o->only, a->plan->batch, o->samples);
+    if (o->only == MF_MODE_PREDICT)
+        return add_forward(a, MF_PHASE_PREDICT, o->only, a->plan->batch, o->samples);
+    memfit_status status = add_pieces(a, MF_PHASE_TRAIN, MF_PHASE_TRAIN_REST, piece, a->plan->batch);
+    if (status != MEMFIT_OK || a->way->train_only)
+        return status;
+    int64_t last = o->samples > 0 ? o->samples % a->plan->batch : 0;
+    if (status == MEMFIT_OK && last) {
+        int64_t last_piece = piece < last ? piece : last;
+        status = add_pieces(a, MF_PHASE_LAST_BATCH, MF_PHASE_LAST_REST, last_piece, last);
+    }
+    int64_t validation = o->validation_batch ? o->validation_batch : a->plan->batch;
+    if (status == MEMFIT_OK && o->with_validation)
+        status = add_forward(a, MF_PHASE_VALIDATE, MF_MODE_EVALUATE, validation, o->validation_samples);
+    if (status == MEMFIT_OK && o->with_prediction)
+        status = add_prediction(a, validation);
+    return status;
+}
+
+static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
+{
+    plan->arena_bytes = plan->variables_end;
+    plan->recomputed_ops = 0;
+    plan->time_us = 0;
+    for (uint32_t p = 0; p < plan->phase_count; p++) {
+        const mf_phase *phase = &plan->phases[p];
+        if (phase->bytes > plan->arena_bytes)
+            plan->arena_bytes = phase->bytes;
+        if (p && phase->role != MF_PHASE_TRAIN && phase->role != MF_PHASE_TRAIN_REST)
+            continue; /* the first phase is the step, whatever the mode */
+        plan->recomputed_ops += phase->recomputed;
+        plan->time_us += phase->time_us * (double)phase->repeat;
+        if (p == 0)
+            plan->time_us += phase->once_us;
+    }
+    plan->peak_bytes = plan->fixed_bytes + plan->arena_bytes;
+    plan->fits = !way->limit_bytes || plan->peak_bytes <= way->limit_bytes;
+    plan->numerics = plan->pieces > 1 ? (batch_norm ? MF_CHANGED : MF_REORDERED) : MF_BITWISE;
+    if ((plan->validation_split || plan->chunks > 1) && plan->numerics == MF_BITWISE)
+        plan->numerics = MF_REORDERED;
+}
+
+memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out, memfit_error *err)
+{
+    int64_t k = way->pieces < 1 || fitter->options.only != MF_MODE_TRAIN ? 1
+                : way->pieces > way->batch                               ? way->batch
+                                                                         : way->pieces;
+    int64_t piece = (way->batch + k - 1) / k;
+    enum { MOST_PHASES = 16, CHUNK_SHAPES = 4 }; /* the first of each shape is compiled */
+    mf_plan *plan = mf_host_zalloc(fitter->host, sizeof *plan);
+    if (!plan)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
+    mf_arena_init(&plan->arena, fitter->host);
+    plan->batch = way->batch;
+    plan->pieces = (way->batch + piece - 1) / piece;
+    plan->fixed_bytes = fitter->options.fixed_bytes + (way->batch % piece ? fitter->options.rest_bytes : 0);
+    plan->phases = MF_NEW_ARRAY(&plan->arena, mf_phase, MOST_PHASES);
+    mf_fit_entry *entry = NULL;
+    memfit_status status = plan->phases ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
+    if (status == MEMFIT_OK)
+        status =
+            mf_fitter_entry_chunked(fitter, fitter->options.only, piece, plan->pieces > 1, way->chunks, &entry, err);
+    if (status == MEMFIT_OK) {
+        plan->chunks = entry->graph->chunks > 1 ? entry->graph->chunks : 1;
+        plan->fixed_bytes += plan->chunks > 1 ? (plan->chunks + CHUNK_SHAPES) * fitter->options.chunk_bytes : 0;
+    }
+    if (status == MEMFIT_OK)
+        status = mf_place_variables(plan, entry->graph, fitter->cost, err);
+    if (status == MEMFIT_OK) {
+        uint64_t taken = plan->fixed_bytes + plan->variables_end;
+        attempt a = {fitter, way, plan, 0, err};
+        if (way->limit_bytes)
+            a.room = way->limit_bytes > taken ? way->limit_bytes - taken : 1;
+        status = add_phases(&a, piece);
+    }
+    if (status != MEMFIT_OK) {
+        mf_plan_destroy(plan);
+        return status;
+    }
+    sum_up(plan, way, entry->graph->uses_batch_norm);
+    *out = plan;
+    return MEMFIT_OK;
+}
+
+void mf_fitter_give(mf_fitter *fitter, mf_plan *plan)
+{
+    for (uint32_t p = 0; p < plan->phase_count; p++)
+        for (mf_fit_entry *e = fitter->entries; e; e = e->next)
+            if (e->graph == plan->phases[p].graph)
+                e->given_away = true;
+    plan->owns_graphs = true;
+}
+
+/* ---- the largest batch ------------------------------------------------------------------------------------ */
+
+memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, uint32_t chunks, uint64_t limit,
+                             bool *fits, memfit_error *err)
+{
+    mf_fit_entry *entry;
+    memfit_status status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, chunks, &entry, err);
+    if (status != MEMFIT_OK)
+        return status;
+    uint64_t taken = fitter->options.fixed_bytes + entry->variables_end, load = entry->order->keep.peak;
+    if (recompute && taken + load > limit) {
+        status = mf_fit_orders_lowest(fitter, entry, false, &load, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    *fits = taken + load <= limit;
+    if (!*fits)
+        return MEMFIT_OK;
+    mf_way way = {.batch = batch,
+                  .pieces = 1,
+                  .chunks = chunks,
+                  .recompute = recompute,
+                  .train_only = true,
+                  .limit_bytes = limit};
+    mf_plan *plan;
+    status = mf_fitter_try(fitter, &way, &plan, err);
+    if (status != MEMFIT_OK)
+        return status;
+    *fits = plan->fits;
+    mf_plan_destroy(plan);
+    return MEMFIT_OK;
+}
+
+/* Bytes of the lowest sequence of a batch. */
+static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, uint32_t chunks, mf_fit_entry **entry,
+                            double *bytes, memfit_error *err)
+{
+    uint64_t load;
+    memfit_status status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, chunks, entry, err);
+    if (status != MEMFIT_OK)
+        return status;
+    load = (*entry)->order->keep.peak;
+    if (recompute) /* a guess: one order will do */
+        status = mf_fit_orders_lowest(fitter, *entry, true, &load, err);
+    *bytes = (double)load;
+    return status;
+}
+
+/* Memory is close to linear in the batch: the line through batch 1 and one near the answer says where to look. In
+ * chunks it is a line only while their number is the same, so there the other one is half as large. */
+static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint32_t chunks, uint64_t limit, int64_t near,
+                                 int64_t *guess, memfit_error *err)
+{
+    mf_fit_entry *small, *asked;
+    int64_t n = near > 1 ? near : 2, m = chunks > 1 ? n / 2 : 1;
+    double low, high;
+    memfit_status status = lowest(fitter, n, recompute, chunks, &asked, &high, err);
+    if (status == MEMFIT_OK)
+        status = lowest(fitter, m, recompute, chunks, &small, &low, err);
+    if (status != MEMFIT_OK)
+        return status;
+    uint64_t taken = fitter->options.fixed_bytes + small->variables_end;
+    double slope = (high - low) / (double)(n - m);
+    double room = limit > taken ? (double)(limit - taken) : 0;
+    double batch = slope > 0 ? (double)m + (room - low) / slope : 1 << 20;
+    *guess = batch < 1 ? 1 : batch > 1 << 24 ? 1 << 24 : (int64_t)batch;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_fitter_largest(mf_fitter *fitter, bool recompute, int64_t near, uint64_t limit, int64_t *batch,
+                                memfit_error *err)
+{
+    return mf_fitter_largest_chunked(fitter, recompute, 1, near, limit, batch, err);
+}
+
+memfit_status mf_fitter_largest_chunked(mf_fitter *fitter, bool recompute, uint32_t chunks, int64_t near,
+                                        uint64_t limit, int64_t *batch, memfit_error *err)
+{
+    int64_t good = 0, bad = INT64_MAX, step = 1, guess = 1;
+    memfit_status status = guess_batch(fitter, recompute, chunks, limit, near, &guess, err);
+    while (status == MEMFIT_OK && bad - good > 1) {
+        bool fits;
+        status = mf_fitter_fits(fitter, guess, recompute, chunks, limit, &fits, err);
+        if (status != MEMFIT_OK)
+            break;
+        *(fits ? &good : &bad) = guess;
+        if (good >= 1 << 24)
+            break;
+        if (bad == INT64_MAX)
+            guess = good + step;
+        else if (good == 0)
+            guess = bad - step > 1 ? bad - step : 1;
+        else
+            guess = good + (bad - good) / 2;
+        step *= 2;
+    }
+    *batch = good;
+    return status;
+}
