@@ -25,8 +25,8 @@ static double cpu_ns(void)
 
 static memfit_pool *open_pool(memfit_device **device)
 {
-    memfit_device_options d = memfit_device_options_default();
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_device_options d = MEMFIT_DEVICE_OPTIONS;
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     memfit_pool *pool;
     memfit_error err;
     d.capacity_bytes = UINT64_C(256) << 30;

@@ -44,12 +44,11 @@ static void change(memfit_pack_buffer *b, size_t n, variant v, uint64_t seed)
 static double pack_one(const char *name, memfit_pack_buffer *b, size_t n, memfit_pack_effort effort, uint64_t capacity,
                        double seconds)
 {
-    memfit_pack_options o;
-    memfit_pack_options_default(&o);
+    memfit_pack_options o = MEMFIT_PACK_OPTIONS;
     o.effort = effort;
     o.capacity = capacity;
     o.time_limit_us = (uint64_t)(seconds * 1e6);
-    memfit_pack_result r;
+    memfit_pack_result r = MEMFIT_PACK_RESULT;
     memfit_error err = {0};
     uint64_t by_size = 0, by_birth = 0;
     if (mf_pack_one(NULL, b, n, MF_PACK_BY_SIZE, true, &by_size, &err) ||
@@ -97,7 +96,7 @@ static void pack_files(const char *text, const char *const *names, variant v, ui
         memfit_pack_buffer *b = memfit_pack_file_buffers(file, &n);
         change(b, n, v, seed);
         total += pack_one(strrchr(names[i], '/') + 1, b, n, effort, capacity, seconds);
-        memfit_pack_file_destroy(file);
+        memfit_pack_file_close(file);
     }
     printf("%-22s %76.3f\n", "total", total);
 }

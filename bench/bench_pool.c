@@ -71,7 +71,7 @@ static memfit_device *open_sim(uint64_t capacity)
 {
     memfit_error err;
     memfit_device *device;
-    memfit_device_options options = memfit_device_options_default();
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     options.capacity_bytes = capacity;
     must(memfit_device_open("sim", &options, &device, &err), &err);
     return device;
@@ -81,7 +81,7 @@ static memfit_pool *open_pool(memfit_device *device, uint64_t limit)
 {
     memfit_error err;
     memfit_pool *pool;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.limit_bytes = limit;
     options.ignore_environment = true;
     must(memfit_pool_create(device, &options, &pool, &err), &err);
@@ -223,7 +223,7 @@ static void random_sizes(void)
     for (unsigned i = 0; i < 100000; i++)
         mf_os_now_ns();
     clock = (mf_os_now_ns() - clock) / 100000;
-    memfit_pool_info before, info;
+    memfit_pool_info before = MEMFIT_POOL_INFO, info = MEMFIT_POOL_INFO;
     must(memfit_pool_get_info(pool, &before, &err), &err);
     for (unsigned i = 0; i < TIMED; i++) {
         unsigned k = (unsigned)(next(&seed) % LIVE);
@@ -409,7 +409,7 @@ static void metadata(void)
     memfit_address a;
     for (unsigned i = 0; i < 20000; i++) /* a mean of 1 MiB */
         must(memfit_pool_alloc(pool, next(&seed) % (2 * MiB), 0, &a, &err), &err);
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     must(memfit_pool_get_info(pool, &info, &err), &err);
     printf("\nmetadata at a mean size of 1 MiB: %.4f %% of the bytes managed (%llu of %llu)\n",
            100.0 * (double)info.metadata_bytes / (double)info.in_use_bytes, (unsigned long long)info.metadata_bytes,

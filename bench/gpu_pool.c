@@ -68,7 +68,7 @@ static memfit_pool *make_pool(memfit_device *device, uint64_t limit, uint64_t bu
 {
     memfit_pool *pool = NULL;
     memfit_error err;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.limit_bytes = limit;
     options.bulk_bytes = bulk;
     options.slice = slice;
@@ -286,7 +286,7 @@ static void patterns(memfit_device *device, uint64_t fixed)
         refused += w[i].refused;
         wrong += w[i].wrong;
     }
-    memfit_pool_info info = {0};
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     memfit_pool_get_info(pool, &info, NULL);
     row("patterns", wrong == 0 && info.in_use_bytes == 0,
         "%llu blocks read back, %llu wrong bytes, %llu remaps of %llu pages, %llu refused at the limit",
@@ -345,7 +345,7 @@ static void behind(memfit_device *device, uint64_t fixed)
         for (size_t b = 0; b < sizeof piece; b++)
             wrong += piece[b] != marks[i];
     }
-    memfit_pool_info info = {0};
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     memfit_pool_get_info(pool, &info, NULL);
     row("behind", good && wrong == 0 && checked > 0,
         "%llu blocks read back, %llu wrong bytes, %llu remaps of %llu pages, %llu waits, %llu refused at the limit",
@@ -430,7 +430,7 @@ static void slices(memfit_device *device)
 
 static void refusal(memfit_device *device, uint64_t fixed)
 {
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     memfit_pool *pool = NULL;
     memfit_error err = {0};
     options.limit_bytes = fixed / 2;
@@ -444,7 +444,7 @@ int main(int argc, char **argv)
 {
     int seconds = argc > 1 ? atoi(argv[1]) : 60;
     memfit_device *device = NULL;
-    memfit_device_info info;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
     memfit_error err;
     if (memfit_device_open("cuda", NULL, &device, &err)) {
         printf("gpu_pool: skipped: %s\n", err.message);

@@ -38,10 +38,10 @@ int main(void)
     memfit_error err;
     memfit_device *device;
     memfit_pool *pool;
-    memfit_pool_info info;
-    memfit_device_options card = memfit_device_options_default();
+    memfit_pool_info info = MEMFIT_POOL_INFO;
+    memfit_device_options card = MEMFIT_DEVICE_OPTIONS;
     card.capacity_bytes = UINT64_C(1) << 30;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.on_leak = leaked;
     memfit_status status = memfit_device_open("cpu", &card, &device, &err);
     if (!status)
@@ -57,7 +57,7 @@ int main(void)
         memfit_owner_info grown[4];
         size_t count = 0;
         if (!status)
-            status = memfit_pool_growth(pool, start, grown, 4, &count, &err);
+            status = memfit_pool_growth(pool, start, grown, sizeof *grown, 4, &count, &err);
         if (!status)
             status = memfit_pool_get_info(pool, &info, &err);
         if (status)

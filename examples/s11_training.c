@@ -62,9 +62,8 @@ static int experiment(counted *c, int i, bool kept)
     CLAIM(m && memfit_model_save(m, path, &err) == MEMFIT_OK);
     if (!kept)
         memfit_model_destroy(m);
-    memfit_train_options o;
-    memfit_train_result r;
-    memfit_train_options_default(&o);
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     o.model = path;
     o.data = "synthetic:128";
     o.threads = 1;

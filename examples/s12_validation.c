@@ -15,10 +15,9 @@ int main(void)
     memfit_model_add_dense(m, 4, "softmax");
     memfit_model_compile(m, "adam", 0, "categorical_crossentropy", "accuracy");
 
-    memfit_train_options o;
-    memfit_train_result whole, alone, r;
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result whole = MEMFIT_TRAIN_RESULT, alone = MEMFIT_TRAIN_RESULT, r = MEMFIT_TRAIN_RESULT;
     memfit_error err;
-    memfit_train_options_default(&o);
     o.model = example_save(m);
     o.data = "synthetic:96";
     CLAIM(memfit_train(&o, &alone, &err) == MEMFIT_OK);

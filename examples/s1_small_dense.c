@@ -14,10 +14,9 @@ int main(void)
     memfit_model_add_dense(m, 2, NULL);
     memfit_model_compile(m, "adam", 0, "mse", NULL);
 
-    memfit_train_options o;
-    memfit_train_result r;
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err;
-    memfit_train_options_default(&o);
     o.model = example_save(m);
     o.data = "synthetic:1000";
 

@@ -10,7 +10,7 @@
 
 static void show(memfit_pool *pool, const char *when)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     char in_use[24], reserved[24];
     if (memfit_pool_get_info(pool, &info, NULL) == MEMFIT_OK)
         printf("  %-28s in use %10s, reserved %10s\n", when,
@@ -21,7 +21,7 @@ static void show(memfit_pool *pool, const char *when)
 static memfit_status use(memfit_device *device, memfit_error *err)
 {
     memfit_pool *pool;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.policy = MEMFIT_POLICY_PREALLOCATE;
     options.limit_bytes = 256u << 20;
     memfit_status status = memfit_pool_create(device, &options, &pool, err);
@@ -54,10 +54,10 @@ int main(void)
     memfit_error err;
     memfit_device_info list[16];
     size_t count = 0;
-    memfit_status status = memfit_device_list(list, 16, &count, &err);
+    memfit_status status = memfit_device_list(list, sizeof *list, 16, &count, &err);
     for (size_t i = 0; i < count && i < 16 && !status; i++) {
         memfit_device *device;
-        memfit_device_options options = memfit_device_options_default();
+        memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
         if (list[i].name[0] != 'c' || list[i].name[1] != 'u') /* a card says itself how much it holds */
             options.capacity_bytes = 512u << 20;
         printf("%s: %s\n", list[i].name, list[i].model);

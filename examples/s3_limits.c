@@ -21,7 +21,7 @@ static int slip(memfit_device *device, uint64_t limit)
 {
     memfit_error err;
     memfit_pool *pool;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.limit_bytes = limit;
     if (memfit_pool_create(device, &options, &pool, &err) == MEMFIT_OK) {
         memfit_pool_destroy(pool);
@@ -36,18 +36,18 @@ int main(void)
     memfit_error err;
     memfit_device *device;
     memfit_pool *most, *slice;
-    memfit_device_options card = memfit_device_options_default();
+    memfit_device_options card = MEMFIT_DEVICE_OPTIONS;
     card.capacity_bytes = 512 * MiB;
     card.fixed_bytes = 16 * MiB; /* what a context and its libraries would cost */
     if (memfit_device_open("cpu", &card, &device, &err))
         return failed(&err);
 
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.name = "80 %";
     options.limit_fraction = 0.8;
     if (memfit_pool_create(device, &options, &most, &err))
         return failed(&err);
-    options = memfit_pool_options_default();
+    options = (memfit_pool_options)MEMFIT_POOL_OPTIONS;
     options.name = "logical device";
     options.limit_bytes = 64 * MiB;
     options.slice = true;
@@ -56,7 +56,7 @@ int main(void)
 
     /* The limit covers the fixed cost: 409 MiB less 16 are left for blocks, and not a page more. */
     memfit_address a, b;
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     memfit_pool_get_info(most, &info, NULL);
     if (memfit_pool_alloc(most, 384 * MiB, 0, &a, &err))
         return failed(&err);

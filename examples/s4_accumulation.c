@@ -10,8 +10,7 @@
 static memfit_status train(const char *model, uint64_t limit, int64_t pieces, bool changed, memfit_train_result *r,
                            memfit_error *err)
 {
-    memfit_train_options o;
-    memfit_train_options_default(&o);
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
     o.model = model;
     o.data = "synthetic:64";
     o.batch = 32;
@@ -36,7 +35,7 @@ int main(void)
     memfit_model_compile(m, "adam", 0, "categorical_crossentropy", "accuracy");
     const char *model = example_save(m);
 
-    memfit_train_result whole, pieces, tight;
+    memfit_train_result whole = MEMFIT_TRAIN_RESULT, pieces = MEMFIT_TRAIN_RESULT, tight = MEMFIT_TRAIN_RESULT;
     memfit_error err;
     CLAIM(train(model, 0, 1, false, &whole, &err) == MEMFIT_OK);
     example_show("the whole batch", &whole);

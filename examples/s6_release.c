@@ -21,7 +21,7 @@ static float *make(memfit_pool *pool, const char *name, memfit_error *err)
 
 static uint64_t in_use(memfit_pool *pool)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     return memfit_pool_get_info(pool, &info, NULL) ? 0 : info.in_use_bytes;
 }
 
@@ -41,7 +41,7 @@ int main(void)
     memfit_error err = {0};
     memfit_device *device;
     memfit_pool *pool;
-    memfit_device_options card = memfit_device_options_default();
+    memfit_device_options card = MEMFIT_DEVICE_OPTIONS;
     card.capacity_bytes = UINT64_C(1) << 30;
     if (memfit_device_open("cpu", &card, &device, &err) || memfit_pool_create(device, NULL, &pool, &err))
         goto failed;

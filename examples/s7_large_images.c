@@ -9,10 +9,9 @@
 
 int main(void)
 {
-    memfit_train_options o;
-    memfit_train_result r;
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err;
-    memfit_train_options_default(&o);
     o.model = example_save(example_large_images(128));
     o.data = "synthetic:64";
     o.batch = 64;

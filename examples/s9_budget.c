@@ -15,10 +15,9 @@ int main(void)
     memfit_model_add_dense(m, 10, "softmax");
     memfit_model_compile(m, "adam", 0, "mse", NULL);
 
-    memfit_train_options o;
-    memfit_train_result free_run, r;
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result free_run = MEMFIT_TRAIN_RESULT, r = MEMFIT_TRAIN_RESULT;
     memfit_error err;
-    memfit_train_options_default(&o);
     o.model = example_save(m);
     o.data = "synthetic:32";
     CLAIM(memfit_train(&o, &free_run, &err) == MEMFIT_OK);

@@ -6,9 +6,23 @@
  *     `memfit_error *err` last, which may be NULL. Output parameters are written only on success.
  *   - Nothing aborts or exits, and a call that failed has changed nothing.
  *   - Sizes are uint64_t bytes. Units stand in names: _bytes, _us, _count.
- *   - Objects are opaque, made by a _create (or _open, _load) and ended by a _destroy, which accepts NULL.
- *   - Options are structs with `size` first, filled by a _default function; trailing bytes this version of the
- *     library does not know must be zero, so that old programs and new libraries go together.
+ *   - Objects are opaque. What is made by a _create or _load is ended by a _destroy, what is opened by an _open by a
+ *     _close; both accept NULL.
+ *   - Options and results are structs with `size` first, set by the caller's compiler:
+ *         memfit_pool_options options = MEMFIT_POOL_OPTIONS;
+ *         memfit_pool_info info = MEMFIT_POOL_INFO;
+ *     They grow only at their end. The library reads and writes no further than the caller's struct reaches, so
+ *     programs and libraries of different versions go together; a setting the library does not know is UNSUPPORTED.
+ *     A function that fills an array takes its stride: sizeof of one element. Structs without `size` (memfit_error,
+ *     memfit_host, memfit_event and the elements of arrays inside results) never change their size; new fields come
+ *     out of their `reserved` bytes, which are zero.
+ *   - Threads: an object may be used by one thread at a time unless its header says more; different objects by
+ *     different threads. memfit changes nothing in the calling process beyond its calls: no signal handler, no
+ *     floating-point mode, no locale, no environment variable, no number of OpenMP threads.
+ *   - Signals: no function may be called from a signal handler. fork: the child of a process that uses memfit may
+ *     call exec or _exit; other calls there are allowed only where a header says so.
+ *   - Callbacks run in the thread that made the call, without a lock of memfit held, unless their declaration says
+ *     otherwise. Strings handed to a callback live until it returns.
  */
 #ifndef MEMFIT_BASE_H
 #define MEMFIT_BASE_H
@@ -34,8 +48,10 @@ extern "C" {
 #define MEMFIT_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
 #define MEMFIT_VERSION_STRING "0.1.0"
 
-/* The version of the library that is really loaded, as text. Since 0.1. */
+/* The version of the library that is really loaded, as text and as a number to compare with MEMFIT_VERSION_NUMBER.
+ * Since 0.1. */
 MEMFIT_API const char *memfit_version(void);
+MEMFIT_API uint32_t memfit_version_number(void);
 
 /* ---- status ----------------------------------------------------------------------------------------------- */
 
@@ -89,6 +105,9 @@ typedef enum memfit_kind {
         MEMFIT_KIND_COUNT
 } memfit_kind;
 
+/* Arrays by kind in results have this many places: more kinds than there are today. */
+#define MEMFIT_KIND_PLACES 16
+
 /* "parameters", ... Since 0.1. */
 MEMFIT_API const char *memfit_kind_name(memfit_kind kind);
 
@@ -138,6 +157,7 @@ typedef struct memfit_error {
         memfit_kind kind;
         uint64_t bytes;
     } holders[MEMFIT_ERROR_HOLDERS]; /* the largest owners; bytes 0 ends the list */
+    uint64_t reserved[8];
 } memfit_error;
 
 /* ---- host memory ------------------------------------------------------------------------------------------ */
@@ -155,6 +175,11 @@ typedef struct memfit_host {
 /* Reads "512MiB", "8GiB", "1.5GB", "4096" (bytes) or "80%" of `whole_bytes`. MEMFIT_INVALID names what is wrong: an
  * unknown unit, a percentage where whole_bytes is 0 or over 100, a negative, empty or too large number. Since 0.1. */
 MEMFIT_API memfit_status memfit_size_parse(const char *text, uint64_t whole_bytes, uint64_t *bytes, memfit_error *err);
+
+/* ---- text and JSON ---------------------------------------------------------------------------------------- */
+
+/* Takes a piece of a text; false stops the writing, which then fails with MEMFIT_IO. */
+typedef bool (*memfit_write_fn)(void *ctx, const char *text, size_t bytes);
 
 /* Writes "1.50 GiB", "512 B", ... into text and returns it. 24 characters are always enough. Since 0.1. */
 MEMFIT_API char *memfit_size_format(uint64_t bytes, char *text, size_t text_bytes);

@@ -32,8 +32,10 @@ typedef struct memfit_device_options {
                                    process holds already; cuda: must be 0 (measured) */
 } memfit_device_options;
 
-/* Since 0.1. */
-MEMFIT_API memfit_device_options memfit_device_options_default(void);
+#define MEMFIT_DEVICE_OPTIONS                                                                                          \
+    {                                                                                                                  \
+        .size = sizeof(memfit_device_options)                                                                          \
+    }
 
 /* NOT_FOUND when there is no such device (the message lists those there are), UNSUPPORTED when this build or machine
  * lacks what the kind needs, INVALID for an option that makes no sense for it. `options` may be NULL. Since 0.1. */
@@ -44,6 +46,7 @@ MEMFIT_API memfit_status memfit_device_open(const char *name, const memfit_devic
 MEMFIT_API memfit_status memfit_device_close(memfit_device *device, memfit_error *err);
 
 typedef struct memfit_device_info {
+    size_t size;          /* sizeof(memfit_device_info): MEMFIT_DEVICE_INFO */
     char name[128];       /* what one passes to memfit_device_open: "cpu", "cuda:0" */
     char model[128];      /* "NVIDIA H200", ... */
     char uuid[64];        /* identity; empty where there is none */
@@ -54,13 +57,19 @@ typedef struct memfit_device_info {
     uint64_t pools_bytes;     /* physical memory held by this process's pools on this device object */
     uint64_t set_aside_bytes; /* limits of its logical devices (see memfit_pool_options.slice) */
 } memfit_device_info;
+#define MEMFIT_DEVICE_INFO                                                                                             \
+    {                                                                                                                  \
+        .size = sizeof(memfit_device_info)                                                                             \
+    }
 
 /* Since 0.1. */
 MEMFIT_API memfit_status memfit_device_get_info(memfit_device *device, memfit_device_info *info, memfit_error *err);
 
-/* What can be opened here: at most `most` entries are written, *count is how many there are. Opens nothing that costs
- * device memory; fixed_bytes and free_bytes may be 0 where only opening would tell. Since 0.1. */
-MEMFIT_API memfit_status memfit_device_list(memfit_device_info *list, size_t most, size_t *count, memfit_error *err);
+/* What can be opened here: at most `most` entries, `stride` bytes apart, are written, *count is how many there are.
+ * Opens nothing that costs device memory; fixed_bytes and free_bytes may be 0 where only opening would tell. Since 0.1.
+ */
+MEMFIT_API memfit_status memfit_device_list(memfit_device_info *list, size_t stride, size_t most, size_t *count,
+                                            memfit_error *err);
 
 /* ---- streams and bytes ------------------------------------------------------------------------------------ */
 

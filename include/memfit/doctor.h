@@ -38,7 +38,7 @@ typedef struct memfit_gpu {
     int capability; /* 90 is 9.0; -1 unknown */
 } memfit_gpu;
 
-typedef struct memfit_card_process {
+typedef struct memfit_gpu_process {
     unsigned card; /* index into cards */
     unsigned pid;
     uint64_t bytes;
@@ -46,7 +46,7 @@ typedef struct memfit_card_process {
     char name[128];
     char kind[24];        /* "pytorch", "jax", "tensorflow", "display", "cuda", ... as far as it can be told */
     uint64_t age_seconds; /* since it started; 0 unknown */
-} memfit_card_process;
+} memfit_gpu_process;
 
 enum {
     MEMFIT_DOCTOR_CHECKS = 48,
@@ -55,17 +55,17 @@ enum {
     MEMFIT_DOCTOR_FRAMEWORKS = 12
 };
 
-typedef struct memfit_cards {
+typedef struct memfit_gpus {
     size_t card_count;
     memfit_gpu cards[MEMFIT_DOCTOR_CARDS];
     size_t process_count;
-    memfit_card_process processes[MEMFIT_DOCTOR_PROCESSES];
+    memfit_gpu_process processes[MEMFIT_DOCTOR_PROCESSES];
     char driver[80];
     int cuda_version; /* newest CUDA the driver serves: 13000; 0 unknown */
-} memfit_cards;
+} memfit_gpus;
 
 /* Cards and who is on them. NOT_FOUND without a driver, DEVICE when it refuses. Since 0.1. */
-MEMFIT_API memfit_status memfit_cards_look(memfit_cards *cards, memfit_error *err);
+MEMFIT_API memfit_status memfit_gpus_look(memfit_gpus *cards, memfit_error *err);
 
 typedef struct memfit_framework {
     char name[24], version[40], cuda[16]; /* cuda: what it was built for; empty unknown */
@@ -77,7 +77,7 @@ typedef struct memfit_doctor {
     memfit_check_state state; /* the worst of the checks */
     size_t check_count;
     memfit_check checks[MEMFIT_DOCTOR_CHECKS];
-    memfit_cards cards;
+    memfit_gpus cards;
     size_t framework_count;
     memfit_framework frameworks[MEMFIT_DOCTOR_FRAMEWORKS];
     char system[160], kernel[80], kernel_module[40], libcuda[256], cudart[256], cudnn[256], cudnn_version[24],

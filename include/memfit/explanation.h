@@ -2,7 +2,7 @@
  * memfit/explanation.h: why a request to a pool failed, and what would have made it succeed.
  *
  *     if (memfit_pool_alloc(pool, bytes, owner, &address, &err) == MEMFIT_OUT_OF_MEMORY) {
- *         memfit_explanation why;
+ *         memfit_explanation why = MEMFIT_EXPLANATION;
  *         char text[MEMFIT_EXPLANATION_TEXT];
  *         memfit_pool_explain(pool, &why, NULL);
  *         fputs(memfit_explanation_text(&why, 80, false, text, sizeof text), stderr);
@@ -61,6 +61,7 @@ typedef struct memfit_action {
     memfit_owner owner;   /* FREE_OWNER; FREE_SMALL: of most of them */
     memfit_stream stream; /* WAIT; or MEMFIT_EVERY_STREAM */
     char name[64];        /* of the owner, the pool, the process */
+    uint64_t reserved[4];
 } memfit_action;
 
 #define MEMFIT_EVERY_STREAM UINT64_MAX
@@ -68,6 +69,7 @@ typedef struct memfit_action {
 enum { MEMFIT_EXPLANATION_OWNERS = 8, MEMFIT_EXPLANATION_ACTIONS = 4, MEMFIT_EXPLANATION_TEXT = 8192 };
 
 typedef struct memfit_explanation {
+    size_t size;      /* sizeof(memfit_explanation): MEMFIT_EXPLANATION */
     uint64_t failure; /* the pool's number of this failure, from 1 */
     memfit_cause cause;
     char pool[64], device[128];
@@ -92,7 +94,7 @@ typedef struct memfit_explanation {
     uint64_t set_aside_bytes; /* by other logical devices, not in use by them */
     char other_process[128];  /* the largest, where the device tells; else empty */
     /* who holds it */
-    uint64_t kind_bytes[MEMFIT_KIND_COUNT];
+    uint64_t kind_bytes[MEMFIT_KIND_PLACES];
     memfit_owner_info owners[MEMFIT_EXPLANATION_OWNERS]; /* most bytes first */
     uint32_t owner_count;                                /* of them filled */
     uint64_t owners_in_all;                              /* with live blocks */
@@ -100,12 +102,16 @@ typedef struct memfit_explanation {
     memfit_action actions[MEMFIT_EXPLANATION_ACTIONS];
     uint32_t action_count;
 } memfit_explanation;
+#define MEMFIT_EXPLANATION                                                                                             \
+    {                                                                                                                  \
+        .size = sizeof(memfit_explanation)                                                                             \
+    }
 
 /* The last failure's. NOT_FOUND when there was none. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_explain(memfit_pool *pool, memfit_explanation *explanation, memfit_error *err);
 
 /* The blocks that the action MEMFIT_ACTION_FREE_SMALL of the last failure means, as long as they live; stops when fn
- * returns false. fn must not call this pool. Since 0.1. */
+ * returns false. fn runs under the pool's lock and must not call this pool. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_each_survivor(memfit_pool *pool,
                                                    bool (*fn)(void *ctx, const memfit_block_info *block), void *ctx,
                                                    memfit_error *err);

@@ -62,12 +62,16 @@ MEMFIT_API uint64_t memfit_model_stored_parameters(memfit_model *model);
 MEMFIT_API const char *memfit_model_keras_version(memfit_model *model);
 
 typedef struct memfit_layer_info {
-    size_t size; /* set to sizeof(memfit_layer_info) by the caller */
+    size_t size; /* sizeof(memfit_layer_info): MEMFIT_LAYER_INFO */
     const char *name, *class_name;
     bool trainable;
     uint64_t stored_parameters;
     const char *unsupported; /* why it cannot be run ("a Lambda layer holds Python code ..."), or NULL */
 } memfit_layer_info;
+#define MEMFIT_LAYER_INFO                                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(memfit_layer_info)                                                                              \
+    }
 
 /* MEMFIT_INVALID for an index that is too high. The texts live as long as the model. Since 0.1. */
 MEMFIT_API memfit_status memfit_model_layer(memfit_model *model, uint32_t index, memfit_layer_info *info,

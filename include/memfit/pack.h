@@ -6,9 +6,8 @@
  * the height, is small; no packing can be lower than the largest sum of sizes live at one time, the max load.
  *
  *     memfit_pack_buffer b[] = {{.lower = 0, .upper = 3, .size = 4096}, {.lower = 2, .upper = 5, .size = 8192}};
- *     memfit_pack_options options;
- *     memfit_pack_options_default(&options);
- *     memfit_pack_result result;
+ *     memfit_pack_options options = MEMFIT_PACK_OPTIONS;
+ *     memfit_pack_result result = MEMFIT_PACK_RESULT;
  *     if (memfit_pack(b, 2, &options, &result, &err) == MEMFIT_OK && result.optimal) ...   // b[i].offset is set
  *
  * An answer is always given: the best packing found and the distance to the bound. All functions may be called from
@@ -46,7 +45,7 @@ typedef struct memfit_pack_progress {
 } memfit_pack_progress;
 
 typedef struct memfit_pack_options {
-    size_t size;             /* of this struct; set by memfit_pack_options_default */
+    size_t size;             /* sizeof(memfit_pack_options): MEMFIT_PACK_OPTIONS */
     const memfit_host *host; /* NULL: the default */
     memfit_pack_effort effort;
     uint64_t capacity;      /* stop at the first packing of at most this height; 0: make it as low as possible */
@@ -57,10 +56,13 @@ typedef struct memfit_pack_options {
     void *progress_ctx;
 } memfit_pack_options;
 
-/* Since 0.1. */
-MEMFIT_API void memfit_pack_options_default(memfit_pack_options *options);
+#define MEMFIT_PACK_OPTIONS                                                                                            \
+    {                                                                                                                  \
+        .size = sizeof(memfit_pack_options), .effort = MEMFIT_PACK_PORTFOLIO, .seed = 1                                \
+    }
 
 typedef struct memfit_pack_result {
+    size_t size;       /* sizeof(memfit_pack_result): MEMFIT_PACK_RESULT */
     uint64_t height;   /* the highest end of a buffer, in bytes */
     uint64_t max_load; /* the largest sum of sizes live at one time */
     uint64_t bound;    /* what no packing can beat: max_load, or more (alignment, fixed buffers, a finished search) */
@@ -71,6 +73,10 @@ typedef struct memfit_pack_result {
     uint64_t nodes;     /* of the exact search */
     const char *method; /* what found the packing: "greedy", "improved" or "search" */
 } memfit_pack_result;
+#define MEMFIT_PACK_RESULT                                                                                             \
+    {                                                                                                                  \
+        .size = sizeof(memfit_pack_result)                                                                             \
+    }
 
 /* Packs: writes every buffer's offset and the result. A capacity that is not met is no failure: the best packing is
  * there, `solved` is false. MEMFIT_INVALID names a buffer that makes no sense, or two fixed ones that collide;
@@ -111,7 +117,7 @@ MEMFIT_API const char *memfit_pack_file_id(const memfit_pack_file *file, size_t 
 /* Writes the table with the buffers' offsets in the column `offset`, which is added if it is not there. The target is
  * whole or untouched, and may be the file that was read. Since 0.1. */
 MEMFIT_API memfit_status memfit_pack_file_write(const memfit_pack_file *file, const char *path, memfit_error *err);
-MEMFIT_API void memfit_pack_file_destroy(memfit_pack_file *file);
+MEMFIT_API void memfit_pack_file_close(memfit_pack_file *file);
 
 #ifdef __cplusplus
 }

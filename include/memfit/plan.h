@@ -1,14 +1,13 @@
 /*
  * memfit/plan.h: will it fit? From a model file to a memory plan, before anything runs.
  *
- *     memfit_plan_options options;
- *     memfit_plan_options_default(&options);
+ *     memfit_plan_options options = MEMFIT_PLAN_OPTIONS;
  *     options.batch = 256;
  *     options.card = "rtx-3080";
  *     memfit_plan *plan;
  *     if (memfit_plan_create("model.keras", &options, &plan, &err) == MEMFIT_OK) {
- *         memfit_plan_summary s;
- *         memfit_plan_get_summary(plan, &s);          // s.fits, s.peak_bytes, s.pieces ...
+ *         memfit_plan_summary s = MEMFIT_PLAN_SUMMARY;
+ *         memfit_plan_get_summary(plan, &s, &err);    // s.fits, s.peak_bytes, s.pieces ...
  *         memfit_plan_print(plan, stdout, false);     // what `memfit plan` prints
  *         memfit_plan_destroy(plan);
  *     }
@@ -16,7 +15,7 @@
  * A plan covers the whole process: fixed cost of the device, parameters, optimizer state, gradients, activations,
  * inputs and workspaces, over training, validation, prediction and the last partial batch. Every figure comes from a
  * plan that was built and packed. A model that does not fit is no failure: the plan then holds the reason and what
- * would help.
+ * would help. A plan never changes once it is made: any number of threads may read one, and make others.
  */
 #ifndef MEMFIT_PLAN_H
 #define MEMFIT_PLAN_H
@@ -32,7 +31,7 @@ extern "C" {
 typedef struct memfit_plan memfit_plan;
 
 typedef struct memfit_plan_options {
-    size_t size;             /* of this struct; set by memfit_plan_options_default */
+    size_t size;             /* sizeof(memfit_plan_options): MEMFIT_PLAN_OPTIONS */
     const memfit_host *host; /* NULL: the default */
     int64_t batch;           /* samples an update sees; 32 */
     const char *memory;      /* limit for the process: "8GiB", "80%"; NULL: what is available */
@@ -56,8 +55,10 @@ typedef struct memfit_plan_options {
     unsigned loss_chunks;  /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
 } memfit_plan_options;
 
-/* Since 0.1. */
-MEMFIT_API void memfit_plan_options_default(memfit_plan_options *options);
+#define MEMFIT_PLAN_OPTIONS                                                                                            \
+    {                                                                                                                  \
+        .size = sizeof(memfit_plan_options), .batch = 32                                                               \
+    }
 
 /* Reads the model and plans. MEMFIT_OK whether it fits or not. MEMFIT_UNSUPPORTED names a layer that cannot be planned
  * and the way on; MEMFIT_NOT_FOUND and MEMFIT_DAMAGED say what is wrong with the file; MEMFIT_INVALID with an option.
@@ -74,14 +75,15 @@ typedef enum memfit_numerics {
 } memfit_numerics;
 
 typedef struct memfit_plan_summary {
+    size_t size;        /* sizeof(memfit_plan_summary): MEMFIT_PLAN_SUMMARY */
     bool fits;          /* the plan returned, which may recompute or split the batch */
     bool as_asked_fits; /* in one piece with nothing recomputed */
     uint64_t as_asked_peak_bytes;
     uint64_t memory_bytes; /* the limit */
     uint64_t peak_bytes;   /* fixed + arena */
     uint64_t arena_bytes, fixed_bytes;
-    uint64_t lower_bound_bytes;            /* no plan with these pieces is below */
-    uint64_t breakdown[MEMFIT_KIND_COUNT]; /* at the peak; sums to peak_bytes */
+    uint64_t lower_bound_bytes;             /* no plan with these pieces is below */
+    uint64_t breakdown[MEMFIT_KIND_PLACES]; /* at the peak; sums to peak_bytes */
     uint64_t parameter_count;
     int64_t batch, pieces, max_batch;
     uint32_t recomputed_ops;
@@ -90,14 +92,23 @@ typedef struct memfit_plan_summary {
     double plan_seconds;
     uint32_t loss_chunks; /* of the last layer and its loss in the plan returned; 1: whole */
 } memfit_plan_summary;
+#define MEMFIT_PLAN_SUMMARY                                                                                            \
+    {                                                                                                                  \
+        .size = sizeof(memfit_plan_summary)                                                                            \
+    }
 
 /* Since 0.1. */
-MEMFIT_API void memfit_plan_get_summary(const memfit_plan *plan, memfit_plan_summary *summary);
+MEMFIT_API memfit_status memfit_plan_get_summary(const memfit_plan *plan, memfit_plan_summary *summary,
+                                                 memfit_error *err);
 
 /* The text of `memfit plan`; detail: that of `memfit plan -v`. Since 0.1. */
 MEMFIT_API void memfit_plan_print(const memfit_plan *plan, FILE *file, bool detail);
 /* The object of `memfit plan --json`. Since 0.1. */
 MEMFIT_API void memfit_plan_print_json(const memfit_plan *plan, FILE *file);
+/* The same through a callback, for programs without a FILE. Since 0.1. */
+typedef enum memfit_plan_form { MEMFIT_PLAN_TEXT, MEMFIT_PLAN_DETAIL, MEMFIT_PLAN_JSON } memfit_plan_form;
+MEMFIT_API memfit_status memfit_plan_write(const memfit_plan *plan, memfit_plan_form form, memfit_write_fn write,
+                                           void *ctx, memfit_error *err);
 /* Two or more plans of one model side by side: text, or one JSON object with a list "cards". Since 0.1. */
 MEMFIT_API void memfit_plan_compare(const memfit_plan *const *plans, size_t count, FILE *file, bool json);
 /* The step graph of the plan's training phase as text, or for Graphviz when the name ends in ".dot". Since 0.1. */
@@ -110,11 +121,16 @@ MEMFIT_API memfit_status memfit_plan_write_html(const memfit_plan *const *plans,
 /* ---- the table of cards ---- */
 
 typedef struct memfit_card {
+    size_t size; /* sizeof(memfit_card): MEMFIT_CARD */
     const char *name, *title;
     uint64_t memory_bytes; /* as nvidia-smi shows it */
     uint64_t fixed_bytes;  /* estimated; see docs/cards.md */
     double bandwidth_gbs, fp32_tflops, fp16_tflops;
 } memfit_card;
+#define MEMFIT_CARD                                                                                                    \
+    {                                                                                                                  \
+        .size = sizeof(memfit_card)                                                                                    \
+    }
 
 /* Card number `index`, from 0; false past the end. Since 0.1. */
 MEMFIT_API bool memfit_card_at(size_t index, memfit_card *card);

@@ -3,7 +3,7 @@
  *
  *     memfit_device *device;
  *     memfit_pool *pool;
- *     memfit_pool_options options = memfit_pool_options_default();
+ *     memfit_pool_options options = MEMFIT_POOL_OPTIONS;
  *     options.limit_bytes = 4ull << 30;
  *     memfit_device_open("cpu", NULL, &device, &err);
  *     memfit_pool_create(device, &options, &pool, &err);
@@ -54,6 +54,8 @@ typedef struct memfit_owner_info {
     uint64_t blocks;      /* live blocks now */
     uint64_t allocations; /* ever */
     uint32_t grown_marks; /* at how many marks in a row this owner had more than at the mark before */
+    uint32_t reserved0;
+    uint64_t reserved[4];
 } memfit_owner_info;
 
 typedef struct memfit_pool_options {
@@ -75,7 +77,8 @@ typedef struct memfit_pool_options {
     bool no_stream_wait;       /* fail instead of waiting for other streams' pending frees */
     bool debug;                /* poison what is free, guard the end of every block (not on sim) */
     bool ignore_environment;   /* do not read MEMFIT_* */
-    /* Called by memfit_pool_destroy when blocks are still live: one entry an owner, largest first. May be NULL. */
+    /* Called by memfit_pool_destroy when blocks are still live: one entry an owner, largest first. It may look at the
+     * pool (get_info, owners, each_block), not allocate or free. May be NULL. */
     void (*on_leak)(void *ctx, const memfit_owner_info *owners, size_t count);
     void *on_leak_ctx;
     double slack; /* by how much of the peak in use the pool may hold more before it moves pages instead of making new
@@ -83,8 +86,10 @@ typedef struct memfit_pool_options {
                      sixteen has to move pages */
 } memfit_pool_options;
 
-/* Since 0.1. */
-MEMFIT_API memfit_pool_options memfit_pool_options_default(void);
+#define MEMFIT_POOL_OPTIONS                                                                                            \
+    {                                                                                                                  \
+        .size = sizeof(memfit_pool_options), .purge_ms = 10000                                                         \
+    }
 
 /* INVALID: an option that makes no sense (a limit above the device, or below one page: the message says what may have
  * been meant). CONFLICT: options against each other, against MEMFIT_* variables, or slices that do not fit together.
@@ -115,6 +120,7 @@ MEMFIT_API memfit_status memfit_pool_free_on(memfit_pool *pool, memfit_address a
 MEMFIT_API memfit_status memfit_pool_forget_stream(memfit_pool *pool, memfit_stream stream, memfit_error *err);
 
 typedef struct memfit_block_info {
+    size_t size;            /* sizeof(memfit_block_info): MEMFIT_BLOCK_INFO */
     memfit_address address; /* of the block's first byte */
     uint64_t bytes;         /* as asked */
     uint64_t taken_bytes;   /* address space it really takes */
@@ -123,6 +129,10 @@ typedef struct memfit_block_info {
     memfit_stream stream;
     uint64_t mark; /* the number of marks set before it was allocated */
 } memfit_block_info;
+#define MEMFIT_BLOCK_INFO                                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(memfit_block_info)                                                                              \
+    }
 
 /* The live block an address lies in; MISUSE when none does. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_find(memfit_pool *pool, memfit_address address, memfit_block_info *block,
@@ -177,6 +187,7 @@ MEMFIT_API memfit_status memfit_pool_owner(memfit_pool *pool, memfit_kind kind, 
                                            memfit_error *err);
 
 typedef struct memfit_pool_info {
+    size_t size; /* sizeof(memfit_pool_info): MEMFIT_POOL_INFO */
     char name[64];
     memfit_policy policy;
     uint64_t limit_bytes, soft_limit_bytes;
@@ -198,8 +209,12 @@ typedef struct memfit_pool_info {
     uint64_t metadata_bytes; /* host memory the pool itself takes */
     uint64_t marks;
     uint64_t owners;
-    uint64_t kind_bytes[MEMFIT_KIND_COUNT], kind_peak_bytes[MEMFIT_KIND_COUNT];
+    uint64_t kind_bytes[MEMFIT_KIND_PLACES], kind_peak_bytes[MEMFIT_KIND_PLACES];
 } memfit_pool_info;
+#define MEMFIT_POOL_INFO                                                                                               \
+    {                                                                                                                  \
+        .size = sizeof(memfit_pool_info)                                                                               \
+    }
 
 /* Counters are always on. "Now" is exact. Peaks are exact while one thread allocates; with several the total's may be
  * off by 64 KiB a thread, an owner's or a kind's too high by what other threads freed last (eight blocks each at most).
@@ -207,14 +222,16 @@ typedef struct memfit_pool_info {
 MEMFIT_API memfit_status memfit_pool_get_info(memfit_pool *pool, memfit_pool_info *info, memfit_error *err);
 MEMFIT_API memfit_status memfit_pool_reset_peaks(memfit_pool *pool, memfit_error *err);
 
-/* Owners, most bytes first; at most `most` are written, *count is how many there are. Since 0.1. */
-MEMFIT_API memfit_status memfit_pool_owners(memfit_pool *pool, memfit_owner_info *list, size_t most, size_t *count,
-                                            memfit_error *err);
+/* Owners, most bytes first; at most `most` are written, `stride` bytes apart, *count is how many there are. Since 0.1.
+ */
+MEMFIT_API memfit_status memfit_pool_owners(memfit_pool *pool, memfit_owner_info *list, size_t stride, size_t most,
+                                            size_t *count, memfit_error *err);
 /* The same, only those with live blocks: what would leak if the pool ended now. Since 0.1. */
-MEMFIT_API memfit_status memfit_pool_leaks(memfit_pool *pool, memfit_owner_info *list, size_t most, size_t *count,
-                                           memfit_error *err);
+MEMFIT_API memfit_status memfit_pool_leaks(memfit_pool *pool, memfit_owner_info *list, size_t stride, size_t most,
+                                           size_t *count, memfit_error *err);
 
-/* Every live block in address order; stops when fn returns false. fn must not call this pool. Since 0.1. */
+/* Every live block in address order; stops when fn returns false. fn runs under the pool's lock and must not call this
+ * pool. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_each_block(memfit_pool *pool,
                                                 bool (*fn)(void *ctx, const memfit_block_info *block), void *ctx,
                                                 memfit_error *err);
@@ -223,8 +240,8 @@ MEMFIT_API memfit_status memfit_pool_each_block(memfit_pool *pool,
 MEMFIT_API memfit_status memfit_pool_mark(memfit_pool *pool, uint64_t *mark, memfit_error *err);
 /* What is alive now and was allocated after `mark`, by owner, most bytes first; bytes and blocks count only those.
  * grown_marks names owners that grow at every mark. Since 0.1. */
-MEMFIT_API memfit_status memfit_pool_growth(memfit_pool *pool, uint64_t mark, memfit_owner_info *list, size_t most,
-                                            size_t *count, memfit_error *err);
+MEMFIT_API memfit_status memfit_pool_growth(memfit_pool *pool, uint64_t mark, memfit_owner_info *list, size_t stride,
+                                            size_t most, size_t *count, memfit_error *err);
 
 #ifdef __cplusplus
 }

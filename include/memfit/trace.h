@@ -67,7 +67,10 @@ typedef struct memfit_recorder_options {
     const char *path;        /* NULL: keep the newest only. Else: every event goes to this file */
 } memfit_recorder_options;
 
-MEMFIT_API void memfit_recorder_options_default(memfit_recorder_options *options);
+#define MEMFIT_RECORDER_OPTIONS                                                                                        \
+    {                                                                                                                  \
+        .size = sizeof(memfit_recorder_options), .events = 65536, .names = 4096, .shards = 1                           \
+    }
 /* `options` NULL: the defaults. Since 0.1. */
 MEMFIT_API memfit_status memfit_recorder_create(const memfit_recorder_options *options, memfit_recorder **recorder,
                                                 memfit_error *err);
@@ -102,6 +105,7 @@ typedef struct memfit_trace memfit_trace;
 typedef enum memfit_trace_source { MEMFIT_TRACE_MEMFIT, MEMFIT_TRACE_CSV, MEMFIT_TRACE_TORCH } memfit_trace_source;
 
 typedef struct memfit_trace_info {
+    size_t size; /* sizeof(memfit_trace_info): MEMFIT_TRACE_INFO */
     memfit_trace_source source;
     uint64_t events;          /* of every op */
     uint64_t buffers;         /* different ones; ids are below this number */
@@ -116,6 +120,10 @@ typedef struct memfit_trace_info {
     uint32_t streams;  /* stream numbers are below this one */
     bool cut;          /* the writer of the file never closed it; what it had written is here */
 } memfit_trace_info;
+#define MEMFIT_TRACE_INFO                                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(memfit_trace_info)                                                                              \
+    }
 
 /* Reads a memfit trace file, a CSV trace (time_us,op,id,bytes,stream) or a PyTorch memory snapshot (a pickle), told
  * apart by their content. DAMAGED names the line, byte or event, also of a pickle that is more than plain data;
@@ -129,7 +137,7 @@ MEMFIT_API void memfit_trace_destroy(memfit_trace *trace);
 MEMFIT_API const memfit_event *memfit_trace_events(const memfit_trace *trace, uint64_t *count);
 /* The text of a name number; "" for 0 and for numbers that are none. Lives as long as the trace. Since 0.1. */
 MEMFIT_API const char *memfit_trace_name(const memfit_trace *trace, uint32_t name);
-MEMFIT_API void memfit_trace_describe(const memfit_trace *trace, memfit_trace_info *info);
+MEMFIT_API memfit_status memfit_trace_describe(const memfit_trace *trace, memfit_trace_info *info, memfit_error *err);
 /* Writes it as a memfit trace file. Since 0.1. */
 MEMFIT_API memfit_status memfit_trace_save(const memfit_trace *trace, const char *path, memfit_error *err);
 

@@ -1,11 +1,10 @@
 /*
  * memfit/train.h: training, evaluating and predicting inside a byte budget.
  *
- *     memfit_train_options o;
- *     memfit_train_options_default(&o);
+ *     memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
  *     o.model = "digits.keras";  o.data = "digits.npz";  o.epochs = 5;  o.memory_bytes = 300ull << 20;
  *     o.out = "trained.keras";
- *     memfit_train_result r;
+ *     memfit_train_result r = MEMFIT_TRAIN_RESULT;
  *     memfit_error err;
  *     if (memfit_train(&o, &r, &err) != MEMFIT_OK) ...
  *
@@ -28,6 +27,7 @@ extern "C" {
 /* How a run went on, given to the progress callback after every step and every epoch. The pointers are valid during the
  * call only. */
 typedef struct memfit_train_event {
+    size_t size;           /* how far this version's struct reaches */
     int64_t epoch, epochs; /* from 0; of so many */
     int64_t step, steps;   /* of this epoch: done so far; of so many (0: not known) */
     uint64_t iteration;    /* updates made in all */
@@ -48,7 +48,7 @@ typedef struct memfit_train_event {
 #define MEMFIT_MOST_METRICS 16
 
 typedef struct memfit_train_options {
-    size_t size; /* sizeof this struct; set by memfit_train_options_default */
+    size_t size; /* sizeof(memfit_train_options): MEMFIT_TRAIN_OPTIONS */
     const char *model;
     const char *data;            /* file, or "synthetic[:N]" */
     const char *validation_data; /* NULL: none */
@@ -83,7 +83,7 @@ typedef struct memfit_train_options {
     void *ctx;
     /* Counts calls of the malloc family and mmap by all threads of the process, if the program can (see docs/train.md);
      * NULL: allocations_in_steps is not measured (-1). */
-    uint64_t (*allocation_count)(void);
+    uint64_t (*allocation_count)(void *ctx);
     const memfit_host *host; /* NULL: libc */
     /* The limit while running: called between steps, and between batches of validation; a lower value than before makes
      * the training continue with a plan that fits it. NULL: memory_bytes for ever. */
@@ -101,13 +101,16 @@ typedef struct memfit_train_options {
     unsigned loss_chunks; /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
     /* Told when steps begin to run and when they pause, for another plan or at the end: what is allocated while they
      * run is dropped again, so a program may serve it from a reserve. NULL: nobody wants to know. */
-    void (*in_steps)(bool running);
+    void (*in_steps)(void *ctx, bool running);
 } memfit_train_options;
 
-/* Since 0.1. */
-MEMFIT_API void memfit_train_options_default(memfit_train_options *options);
+#define MEMFIT_TRAIN_OPTIONS                                                                                           \
+    {                                                                                                                  \
+        .size = sizeof(memfit_train_options), .batch = 32, .epochs = 1, .prefetch = 1                                  \
+    }
 
 typedef struct memfit_train_result {
+    size_t size;                  /* sizeof(memfit_train_result): MEMFIT_TRAIN_RESULT */
     uint64_t planned_peak_bytes;  /* fixed + arena: what the process was promised to stay under */
     uint64_t measured_peak_bytes; /* largest RssAnon + RssShmem seen */
     uint64_t arena_bytes;         /* planned */
@@ -136,6 +139,10 @@ typedef struct memfit_train_result {
     bool stopped_early;
     uint32_t loss_chunks; /* of the last layer and its loss; 1: whole */
 } memfit_train_result;
+#define MEMFIT_TRAIN_RESULT                                                                                            \
+    {                                                                                                                  \
+        .size = sizeof(memfit_train_result)                                                                            \
+    }
 
 /* Since 0.1. */
 MEMFIT_API memfit_status memfit_train(const memfit_train_options *options, memfit_train_result *result,

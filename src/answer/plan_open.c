@@ -4,6 +4,7 @@
  */
 #include "memfit/plan.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "plan/cards.h"
@@ -30,18 +31,14 @@ struct memfit_plan {
     char device[160];
 };
 
-void memfit_plan_options_default(memfit_plan_options *options)
-{
-    *options = (memfit_plan_options){.size = sizeof *options, .batch = 32};
-}
-
 bool memfit_card_at(size_t index, memfit_card *card)
 {
     const mf_card *c = index < mf_card_count() ? mf_card_at((uint32_t)index) : NULL;
-    if (!c)
+    if (!c || mf_abi_check(card, "MEMFIT_CARD", NULL) != MEMFIT_OK)
         return false;
-    *card = (memfit_card){c->name,          c->title,       mf_card_memory_bytes(c), mf_card_fixed_bytes(c),
-                          c->bandwidth_gbs, c->fp32_tflops, c->fp16_tflops};
+    memfit_card out = {sizeof out,       c->name,        c->title,      mf_card_memory_bytes(c), mf_card_fixed_bytes(c),
+                       c->bandwidth_gbs, c->fp32_tflops, c->fp16_tflops};
+    mf_abi_write(card, &out, sizeof out);
     return true;
 }
 
@@ -232,7 +229,7 @@ static memfit_status use_card(memfit_plan *plan, const memfit_plan_options *o, m
 static memfit_status use_cuda(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
 {
     memfit_device *device = NULL;
-    memfit_device_info info;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
     memfit_status status = memfit_device_open(o->device, NULL, &device, err);
     if (status == MEMFIT_OK)
         status = memfit_device_get_info(device, &info, err);
@@ -295,17 +292,15 @@ static memfit_status use_device(memfit_plan *plan, const memfit_plan_options *o,
 memfit_status memfit_plan_create(const char *model_path, const memfit_plan_options *given, memfit_plan **out,
                                  memfit_error *err)
 {
-    memfit_plan_options o;
-    memfit_plan_options_default(&o);
-    if (given && given->size > sizeof o)
-        return mf_fail(err, MEMFIT_INVALID, "options of %zu bytes: this library knows %zu", given->size, sizeof o);
-    if (given)
-        memcpy(&o, given, given->size);
+    memfit_plan_options o = MEMFIT_PLAN_OPTIONS;
+    memfit_status status = mf_abi_read(&o, given, "MEMFIT_PLAN_OPTIONS", err);
+    if (status != MEMFIT_OK)
+        return status;
     memfit_plan *plan = mf_host_zalloc(o.host, sizeof *plan);
     if (!plan)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
     mf_arena_init(&plan->arena, o.host);
-    memfit_status status = read_options(plan, &o, err);
+    status = read_options(plan, &o, err);
     uint64_t begin = mf_os_now_us();
     if (status == MEMFIT_OK && o.card)
         status = use_device(plan, &o, err); /* a slip in its name is found before the file is read */
@@ -343,27 +338,32 @@ void memfit_plan_destroy(memfit_plan *plan)
     mf_host_free(host, plan, sizeof *plan);
 }
 
-void memfit_plan_get_summary(const memfit_plan *plan, memfit_plan_summary *summary)
+memfit_status memfit_plan_get_summary(const memfit_plan *plan, memfit_plan_summary *summary, memfit_error *err)
 {
     const mf_answer *a = plan->answer;
-    *summary = (memfit_plan_summary){.fits = a->fits,
-                                     .as_asked_fits = a->as_asked_fits,
-                                     .as_asked_peak_bytes = a->as_asked_peak_bytes,
-                                     .memory_bytes = plan->context.memory_bytes,
-                                     .peak_bytes = a->plan->peak_bytes,
-                                     .arena_bytes = a->plan->arena_bytes,
-                                     .fixed_bytes = a->plan->fixed_bytes,
-                                     .lower_bound_bytes = a->lower_bound_bytes,
-                                     .parameter_count = a->parameter_count,
-                                     .batch = a->plan->batch,
-                                     .pieces = a->plan->pieces,
-                                     .max_batch = a->max_batch,
-                                     .recomputed_ops = a->plan->recomputed_ops,
-                                     .numerics = (memfit_numerics)a->plan->numerics,
-                                     .slowdown = a->slowdown,
-                                     .plan_seconds = a->seconds,
-                                     .loss_chunks = a->plan->chunks};
-    memcpy(summary->breakdown, a->breakdown, sizeof summary->breakdown);
+    memfit_status status = mf_abi_check(summary, "MEMFIT_PLAN_SUMMARY", err);
+    if (status != MEMFIT_OK)
+        return status;
+    memfit_plan_summary out = {.fits = a->fits,
+                               .as_asked_fits = a->as_asked_fits,
+                               .as_asked_peak_bytes = a->as_asked_peak_bytes,
+                               .memory_bytes = plan->context.memory_bytes,
+                               .peak_bytes = a->plan->peak_bytes,
+                               .arena_bytes = a->plan->arena_bytes,
+                               .fixed_bytes = a->plan->fixed_bytes,
+                               .lower_bound_bytes = a->lower_bound_bytes,
+                               .parameter_count = a->parameter_count,
+                               .batch = a->plan->batch,
+                               .pieces = a->plan->pieces,
+                               .max_batch = a->max_batch,
+                               .recomputed_ops = a->plan->recomputed_ops,
+                               .numerics = (memfit_numerics)a->plan->numerics,
+                               .slowdown = a->slowdown,
+                               .plan_seconds = a->seconds,
+                               .loss_chunks = a->plan->chunks};
+    memcpy(out.breakdown, a->breakdown, sizeof a->breakdown);
+    mf_abi_write(summary, &out, sizeof out);
+    return MEMFIT_OK;
 }
 
 void memfit_plan_print(const memfit_plan *plan, FILE *file, bool detail)
@@ -374,6 +374,36 @@ void memfit_plan_print(const memfit_plan *plan, FILE *file, bool detail)
 void memfit_plan_print_json(const memfit_plan *plan, FILE *file)
 {
     mf_answer_print_json(file, plan->answer, &plan->context);
+}
+
+/* A FILE whose bytes go to a callback. */
+typedef struct callback_file {
+    memfit_write_fn write;
+    void *ctx;
+} callback_file;
+
+static ssize_t give_on(void *cookie, const char *text, size_t bytes)
+{
+    const callback_file *f = cookie;
+    return f->write(f->ctx, text, bytes) ? (ssize_t)bytes : 0;
+}
+
+memfit_status memfit_plan_write(const memfit_plan *plan, memfit_plan_form form, memfit_write_fn write, void *ctx,
+                                memfit_error *err)
+{
+    if (!plan || !write || (unsigned)form > MEMFIT_PLAN_JSON)
+        return mf_fail(err, MEMFIT_INVALID, "plan write: a plan, one of the forms and a callback are needed");
+    callback_file target = {write, ctx};
+    FILE *file = fopencookie(&target, "w", (cookie_io_functions_t){.write = give_on});
+    if (!file)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to write a plan");
+    if (form == MEMFIT_PLAN_JSON)
+        mf_answer_print_json(file, plan->answer, &plan->context);
+    else
+        mf_answer_print(file, plan->answer, &plan->context, form == MEMFIT_PLAN_DETAIL);
+    bool failed = fflush(file) != 0 || ferror(file);
+    fclose(file);
+    return failed ? mf_fail(err, MEMFIT_IO, "plan write: the callback refused to take more") : MEMFIT_OK;
 }
 
 enum { MOST_SIDE_BY_SIDE = 16 };

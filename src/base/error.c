@@ -10,6 +10,11 @@ const char *memfit_version(void)
     return MEMFIT_VERSION_STRING;
 }
 
+uint32_t memfit_version_number(void)
+{
+    return MEMFIT_VERSION_NUMBER;
+}
+
 const char *memfit_status_name(memfit_status status)
 {
     switch (status) {

@@ -8,7 +8,7 @@
 
 enum { MOST_DIFFERENCES = 32 };
 
-static void put_cards(mf_json_writer *w, const memfit_cards *c)
+static void put_cards(mf_json_writer *w, const memfit_gpus *c)
 {
     mf_json_open(w, "gpus", '[');
     for (size_t i = 0; i < c->card_count; i++) {
@@ -25,7 +25,7 @@ static void put_cards(mf_json_writer *w, const memfit_cards *c)
     mf_json_close(w, ']');
     mf_json_open(w, "processes", '[');
     for (size_t i = 0; i < c->process_count; i++) {
-        const memfit_card_process *p = &c->processes[i];
+        const memfit_gpu_process *p = &c->processes[i];
         mf_json_open(w, NULL, '{');
         mf_json_put_u64(w, "gpu", c->cards[p->card].index);
         mf_json_put_u64(w, "pid", p->pid);

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "memfit/explain.h"
+#include "memfit/diagnosis.h"
 #include "memfit/plan.h"
 
 #include <errno.h>
@@ -94,7 +94,7 @@ static void print_joined(const memfit_diagnosis *d, const joined *j)
 /* The smallest card of the table that has this much, else the largest there is. */
 static void choose_card(uint64_t bytes, memfit_card *card)
 {
-    memfit_card c;
+    memfit_card c = MEMFIT_CARD;
     *card = (memfit_card){0};
     for (size_t i = 0; memfit_card_at(i, &c); i++)
         if (!card->memory_bytes ||
@@ -106,14 +106,13 @@ static void choose_card(uint64_t bytes, memfit_card *card)
 /* Plans for what the program had: its limit, else the card, else this machine. */
 static memfit_status join(const memfit_diagnosis *d, const char *model, int64_t batch, joined *j, memfit_error *err)
 {
-    memfit_plan_options o;
+    memfit_plan_options o = MEMFIT_PLAN_OPTIONS;
     memfit_plan *plan = NULL;
     char memory[32];
-    memfit_plan_options_default(&o);
     *j = (joined){.path = model, .memory_bytes = d->limit_bytes ? d->limit_bytes : d->card_bytes};
     j->batch_from_log = !batch && d->leading > 0 && d->leading < INT32_MAX;
     o.batch = batch ? batch : j->batch_from_log ? (int64_t)d->leading : 32;
-    memfit_card card;
+    memfit_card card = MEMFIT_CARD;
     bool host = d->host;
     choose_card(j->memory_bytes, &card);
     if (!host && j->memory_bytes > card.memory_bytes)
@@ -124,8 +123,9 @@ static memfit_status join(const memfit_diagnosis *d, const char *model, int64_t 
     o.memory = j->memory_bytes ? memory : NULL;
     o.card = j->memory_bytes && !host ? card.name : NULL;
     memfit_status status = memfit_plan_create(model, &o, &plan, err);
+    j->plan = (memfit_plan_summary)MEMFIT_PLAN_SUMMARY;
     if (!status)
-        memfit_plan_get_summary(plan, &j->plan);
+        status = memfit_plan_get_summary(plan, &j->plan, err);
     memfit_plan_destroy(plan);
     return status;
 }
@@ -288,7 +288,7 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     if (status || common.help)
         return status;
     memfit_error err;
-    memfit_diagnosis d;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     memfit_status st;
     mf_mapping map = {0};
     char *text = NULL;

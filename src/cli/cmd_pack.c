@@ -224,7 +224,7 @@ static int run(job *j, const char *path, const char *out, bool repack)
         exit_status = finish(j, out, j->common->json || j->common->quiet ? NULL : mf_arena_alloc(&arena, j->count));
         mf_arena_destroy(&arena);
     }
-    memfit_pack_file_destroy(j->file);
+    memfit_pack_file_close(j->file);
     return exit_status;
 }
 
@@ -252,7 +252,8 @@ int cli_pack(const cli_command *command, int argc, char **argv)
         return status;
     job j = {.common = &common};
     memfit_error err = {0};
-    memfit_pack_options_default(&j.options);
+    j.options = (memfit_pack_options)MEMFIT_PACK_OPTIONS;
+    j.result = (memfit_pack_result)MEMFIT_PACK_RESULT;
     j.options.effort = MEMFIT_PACK_EXACT;
     if (capacity && memfit_size_parse(capacity, 0, &j.options.capacity, &err) != MEMFIT_OK)
         return cli_usage_error(command, "--capacity: %s", err.message);

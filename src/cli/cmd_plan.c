@@ -19,7 +19,7 @@ typedef struct plan_arguments {
 
 static int list_cards(const cli_common *common)
 {
-    memfit_card card;
+    memfit_card card = MEMFIT_CARD;
     char memory[24], fixed[24];
     mf_json_writer w;
     if (common->json) {
@@ -100,10 +100,10 @@ static int read_arguments(const cli_command *command, plan_arguments *a)
 
 static int show(const cli_common *common, const plan_arguments *a, memfit_plan **plans, size_t count)
 {
-    memfit_plan_summary summary;
+    memfit_plan_summary summary = MEMFIT_PLAN_SUMMARY;
     bool fits = true;
     for (size_t i = 0; i < count; i++) {
-        memfit_plan_get_summary(plans[i], &summary);
+        memfit_plan_get_summary(plans[i], &summary, NULL);
         fits = fits && summary.fits;
         if (!common->json) {
             memfit_plan_print(plans[i], stdout, common->verbose);
@@ -160,7 +160,7 @@ int cli_plan(const cli_command *command, int argc, char **argv)
 {
     plan_arguments a = {0};
     cli_common common;
-    memfit_plan_options_default(&a.options);
+    a.options = (memfit_plan_options)MEMFIT_PLAN_OPTIONS;
     memfit_plan_options *o = &a.options;
     const cli_option options[] = {
         {"--batch-size|--batch|-b", CLI_COUNT, &o->batch, "N", "samples an update sees (32)"},

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void print_json(const memfit_cards *c)
+static void print_json(const memfit_gpus *c)
 {
     mf_json_writer w;
     mf_json_begin(&w, stdout);
@@ -38,7 +38,7 @@ static void print_json(const memfit_cards *c)
     mf_json_close(&w, ']');
     mf_json_open(&w, "processes", '[');
     for (size_t i = 0; i < c->process_count; i++) {
-        const memfit_card_process *p = &c->processes[i];
+        const memfit_gpu_process *p = &c->processes[i];
         mf_json_open(&w, NULL, '{');
         mf_json_put_u64(&w, "gpu", c->cards[p->card].index);
         mf_json_put_u64(&w, "pid", p->pid);
@@ -96,14 +96,14 @@ static void print_rest(uint64_t bytes, const char *format, ...)
     printf("\n");
 }
 
-static void print_text(const memfit_cards *c)
+static void print_text(const memfit_gpus *c)
 {
     for (size_t k = 0; k < c->card_count; k++) {
         const memfit_gpu *card = &c->cards[k];
         bool silent = false; /* a process without a figure */
         print_card(card);
         for (size_t i = 0; i < c->process_count; i++) {
-            const memfit_card_process *p = &c->processes[i];
+            const memfit_gpu_process *p = &c->processes[i];
             char a[24];
             if (p->card != k)
                 continue;
@@ -144,9 +144,9 @@ int cli_ps(const cli_command *command, int argc, char **argv)
     if (status || common.help)
         return status;
     do {
-        static memfit_cards cards;
+        static memfit_gpus cards;
         memfit_error err;
-        if (memfit_cards_look(&cards, &err))
+        if (memfit_gpus_look(&cards, &err))
             return report(&common, &err);
         if (watch && mf_os_terminal_columns(stdout))
             printf("\033[H\033[J");

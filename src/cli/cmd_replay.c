@@ -109,7 +109,7 @@ static void choose_device(replay *r)
 /* sim gets room for whatever may come; with --memory in bytes just that, so that a percentage is of something real. */
 static memfit_status open_device(replay *r, memfit_error *err)
 {
-    memfit_device_options o = memfit_device_options_default();
+    memfit_device_options o = MEMFIT_DEVICE_OPTIONS;
     if (strcmp(r->device_name, "sim") == 0) {
         uint64_t whole = 16ull << 30;
         while ((whole / 2 < r->peak_live_bytes || whole < r->page_bytes) && whole < 1ull << 62)
@@ -129,7 +129,7 @@ static memfit_status open_device(replay *r, memfit_error *err)
         return err->code = MEMFIT_DEVICE;
     if (status)
         return status;
-    memfit_device_info info;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
     status = memfit_device_get_info(r->device, &info, err);
     if (!status && r->memory)
         status = memfit_size_parse(r->memory, info.total_bytes, &r->memory_bytes, err);
@@ -145,7 +145,8 @@ static memfit_status prepare(replay *r, memfit_error *err)
     memfit_status status = memfit_trace_load(r->path, NULL, &r->trace, err);
     if (status)
         return status;
-    memfit_trace_describe(r->trace, &r->info);
+    r->info = (memfit_trace_info)MEMFIT_TRACE_INFO;
+    memfit_trace_describe(r->trace, &r->info, NULL);
     r->events = memfit_trace_events(r->trace, &r->event_count);
     choose_device(r);
     if (!r->replayed)
@@ -165,7 +166,7 @@ static memfit_status prepare(replay *r, memfit_error *err)
 
 static memfit_status make_pool(replay *r, memfit_pool **pool, memfit_error *err)
 {
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.name = "replay";
     o.policy = r->policy;
     o.limit_bytes = r->memory_bytes;
@@ -210,8 +211,8 @@ static memfit_status play_event(replay *r, memfit_pool *pool, const memfit_event
 /* One sample: both curves at this moment, and the device asked whether it agrees. */
 static memfit_status sample(replay *r, memfit_pool *pool, picture *pic, uint64_t time_ns, memfit_error *err)
 {
-    memfit_pool_info info;
-    memfit_device_info device;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
+    memfit_device_info device = MEMFIT_DEVICE_INFO;
     memfit_status status = memfit_pool_get_info(pool, &info, err);
     if (!status)
         status = memfit_device_get_info(r->device, &device, err);
@@ -246,7 +247,7 @@ static uint64_t hash_addresses(const replay *r)
 /* Plays the whole trace on a fresh pool. `pic` NULL: nothing is asked of the pool in between. */
 static memfit_status play(replay *r, picture *pic, outcome *out, memfit_error *err)
 {
-    *out = (outcome){0};
+    *out = (outcome){.pool = MEMFIT_POOL_INFO, .why = MEMFIT_EXPLANATION};
     memset(r->addresses, 0, r->info.buffers * sizeof *r->addresses);
     memset(r->owners, 0, (size_t)r->info.names * MEMFIT_KIND_COUNT * sizeof *r->owners);
     memfit_pool *pool = NULL;

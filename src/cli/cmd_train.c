@@ -20,8 +20,7 @@ typedef struct train_plan {
 static int show_plan(const train_cli *cli, const train_plan *p)
 {
     const memfit_train_options *o = &cli->o;
-    memfit_plan_options options;
-    memfit_plan_options_default(&options);
+    memfit_plan_options options = MEMFIT_PLAN_OPTIONS;
     char memory[32];
     snprintf(memory, sizeof memory, "%llu", (unsigned long long)o->memory_bytes);
     options.memory = o->memory_bytes ? memory : NULL;
@@ -59,7 +58,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
     train_cli_short_spin(argv);
     train_cli cli = {0};
     memfit_train_options *o = &cli.o;
-    memfit_train_options_default(o);
+    *o = (memfit_train_options)MEMFIT_TRAIN_OPTIONS;
     double split = 0, rate = NAN;
     bool no_shuffle = false;
     int64_t patience = -1, plateau = -1;
@@ -151,7 +150,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
     o->limit = train_cli_limit;
     if (!cli.common.quiet)
         o->progress = train_cli_progress;
-    memfit_train_result result;
+    memfit_train_result result = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     cli_reserve_begin();
     train_cli_catch_signals(&cli);

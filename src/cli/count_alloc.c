@@ -33,13 +33,15 @@ static atomic_uint_fast64_t taken, reserved;
 
 static atomic_bool prepared, serving;
 
-uint64_t cli_allocation_count(void)
+uint64_t cli_allocation_count(void *ctx)
 {
+    (void)ctx; /* one count for the whole program */
     return atomic_load_explicit(&taken, memory_order_relaxed);
 }
 
-void cli_in_steps(bool running)
+void cli_in_steps(void *ctx, bool running)
 {
+    (void)ctx;
     atomic_store(&serving, running && atomic_load(&prepared));
 }
 

@@ -7,13 +7,13 @@
 
 /* Calls of the malloc family and of mmap by all threads of this process so far that took memory from the system's
  * allocator; calls served from the reserve (see count_alloc.c) are counted apart. */
-uint64_t cli_allocation_count(void);
+uint64_t cli_allocation_count(void *ctx);
 uint64_t cli_reserve_count(void);
 /* Takes the reserve and touches it, once. It serves while steps run: what is made before or between them, and stays,
  * must not take it up. */
 void cli_reserve_begin(void);
 void cli_reserve_end(void);
-void cli_in_steps(bool running);
+void cli_in_steps(void *ctx, bool running);
 /* False where the program's own definitions are not in force (sanitizers). */
 int cli_allocations_are_counted(void);
 

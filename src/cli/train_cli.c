@@ -507,7 +507,7 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     train_cli_short_spin(argv);
     train_cli cli = {0};
     memfit_train_options *o = &cli.o;
-    memfit_train_options_default(o);
+    *o = (memfit_train_options)MEMFIT_TRAIN_OPTIONS;
     const char *outputs = NULL;
     const cli_option options[] = {
         {"--data", CLI_STRING, &o->data, "SOURCE", "samples: .npy, .npz, .h5, .csv or synthetic[:N]"},
@@ -533,7 +533,7 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     status = train_cli_resolve(command, &cli);
     if (status != CLI_DONE)
         return status;
-    memfit_train_result result;
+    memfit_train_result result = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     const bool predicts = cli.predicts = call == memfit_predict;
     o->out = predicts ? outputs : NULL;
@@ -544,7 +544,7 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     memfit_status done = call(o, &result, &err);
     cli_reserve_end();
     if (done == MEMFIT_OK && outputs && !predicts) { /* the outputs that were evaluated: a pass of their own */
-        memfit_train_result ignored;
+        memfit_train_result ignored = MEMFIT_TRAIN_RESULT;
         o->out = outputs;
         done = memfit_predict(o, &ignored, &err);
     }

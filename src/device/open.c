@@ -5,6 +5,7 @@
  */
 #include "device/device.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "base/os.h"
 
@@ -90,28 +91,6 @@ void mf_budget_give(mf_budget *budget, uint64_t bytes)
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
 
-memfit_device_options memfit_device_options_default(void)
-{
-    return (memfit_device_options){.size = sizeof(memfit_device_options)};
-}
-
-/* Options of an older or newer caller: what is missing is default, what is unknown must be zero. */
-static memfit_status take_options(const memfit_device_options *given, memfit_device_options *options, memfit_error *err)
-{
-    *options = memfit_device_options_default();
-    if (!given)
-        return MEMFIT_OK;
-    if (given->size < sizeof given->size || given->size > 4096)
-        return mf_fail(err, MEMFIT_INVALID,
-                       "device options: size %zu\nFill them with memfit_device_options_default() first", given->size);
-    const unsigned char *bytes = (const unsigned char *)given;
-    for (size_t i = sizeof *options; i < given->size; i++)
-        if (bytes[i])
-            return mf_fail(err, MEMFIT_UNSUPPORTED, "device options: this version of memfit does not know byte %zu", i);
-    memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
-    return MEMFIT_OK;
-}
-
 static memfit_status no_such_kind(const char *name, memfit_error *err)
 {
     return mf_fail(err, MEMFIT_NOT_FOUND, "device %s: no such kind of device\nThere are: cpu, sim, cuda:N", name);
@@ -120,8 +99,8 @@ static memfit_status no_such_kind(const char *name, memfit_error *err)
 memfit_status memfit_device_open(const char *name, const memfit_device_options *given, memfit_device **device,
                                  memfit_error *err)
 {
-    memfit_device_options options;
-    memfit_status status = take_options(given, &options, err);
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
+    memfit_status status = mf_abi_read(&options, given, "MEMFIT_DEVICE_OPTIONS", err);
     if (status)
         return status;
     if (!name || !device)
@@ -161,8 +140,11 @@ memfit_status memfit_device_get_info(memfit_device *device, memfit_device_info *
 {
     if (!device || !info)
         return mf_fail(err, MEMFIT_INVALID, "device info: NULL");
+    memfit_status status = mf_abi_check(info, "MEMFIT_DEVICE_INFO", err);
+    if (status)
+        return status;
     memfit_device_info out = {.fixed_bytes = device->fixed_bytes, .granularity_bytes = device->granularity};
-    memfit_status status = device->table->memory(device, &out.total_bytes, &out.free_bytes, err);
+    status = device->table->memory(device, &out.total_bytes, &out.free_bytes, err);
     if (status)
         return status;
     memcpy(out.name, device->opened_as, sizeof device->opened_as);
@@ -170,20 +152,22 @@ memfit_status memfit_device_get_info(memfit_device *device, memfit_device_info *
     memcpy(out.uuid, device->uuid, sizeof out.uuid);
     out.pools_bytes = atomic_load(&device->budget.pools_bytes);
     out.set_aside_bytes = atomic_load(&device->budget.slices_bytes);
-    *info = out;
+    mf_abi_write(info, &out, sizeof out);
     return MEMFIT_OK;
 }
 
-memfit_status memfit_device_list(memfit_device_info *list, size_t most, size_t *count, memfit_error *err)
+memfit_status memfit_device_list(memfit_device_info *list, size_t stride, size_t most, size_t *count, memfit_error *err)
 {
-    if (!count || (most && !list))
-        return mf_fail(err, MEMFIT_INVALID, "device list: NULL");
+    if (!count || (most && (!list || stride <= sizeof(size_t))))
+        return mf_fail(err, MEMFIT_INVALID, "device list: NULL, or a stride of %zu", stride);
     size_t n = 0;
     for (size_t i = 0; i < KIND_COUNT; i++) {
-        memfit_device_info info;
+        memfit_device_info info = MEMFIT_DEVICE_INFO;
         for (unsigned index = 0; kinds[i].describe && kinds[i].describe(index, &info); index++, n++)
-            if (n < most)
-                list[n] = info;
+            if (n < most) {
+                info.size = stride;
+                mf_abi_put(list, stride, n, &info, sizeof info);
+            }
     }
     *count = n;
     return MEMFIT_OK;

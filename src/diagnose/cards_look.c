@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-static void tell_kind(memfit_card_process *p)
+static void tell_kind(memfit_gpu_process *p)
 {
     char path[64], line[512];
     snprintf(p->kind, sizeof p->kind, "%s", p->graphics ? "display" : "cuda");
@@ -48,7 +48,7 @@ static uint64_t age_of(unsigned pid)
  * two and three, whatever they hold: 3.2 MiB and 5.6 MiB a context. Up to 4 MiB and 8 MiB a context is taken for that;
  * more than that is not explained.
  */
-static void account(const memfit_cards *cards, size_t at, memfit_gpu *card)
+static void account(const memfit_gpus *cards, size_t at, memfit_gpu *card)
 {
     const uint64_t mib = UINT64_C(1) << 20;
     for (size_t i = 0; i < cards->process_count; i++)
@@ -63,7 +63,7 @@ static void account(const memfit_cards *cards, size_t at, memfit_gpu *card)
     card->unexplained_bytes = rest - card->driver_bytes;
 }
 
-static void look_at_card(mf_nvml *nvml, unsigned index, memfit_cards *cards)
+static void look_at_card(mf_nvml *nvml, unsigned index, memfit_gpus *cards)
 {
     mf_nvml_card c;
     if (cards->card_count == MEMFIT_DOCTOR_CARDS || mf_nvml_card_get(nvml, index, &c, NULL))
@@ -86,20 +86,20 @@ static void look_at_card(mf_nvml *nvml, unsigned index, memfit_cards *cards)
         count = 0;
     for (size_t i = 0; i < count && i < MEMFIT_DOCTOR_PROCESSES && cards->process_count < MEMFIT_DOCTOR_PROCESSES;
          i++) {
-        memfit_card_process *p = &cards->processes[cards->process_count++];
-        *p = (memfit_card_process){.card = (unsigned)at,
-                                   .pid = list[i].pid,
-                                   .bytes = list[i].bytes,
-                                   .bytes_known = list[i].bytes_known,
-                                   .graphics = list[i].graphics,
-                                   .age_seconds = age_of(list[i].pid)};
+        memfit_gpu_process *p = &cards->processes[cards->process_count++];
+        *p = (memfit_gpu_process){.card = (unsigned)at,
+                                  .pid = list[i].pid,
+                                  .bytes = list[i].bytes,
+                                  .bytes_known = list[i].bytes_known,
+                                  .graphics = list[i].graphics,
+                                  .age_seconds = age_of(list[i].pid)};
         snprintf(p->name, sizeof p->name, "%s", list[i].name);
         tell_kind(p);
     }
     account(cards, at, out);
 }
 
-memfit_status mf_cards_look(const memfit_host *host, memfit_cards *cards, memfit_error *err)
+memfit_status mf_cards_look(const memfit_host *host, memfit_gpus *cards, memfit_error *err)
 {
     mf_nvml *nvml;
     unsigned count = 0;
@@ -116,7 +116,7 @@ memfit_status mf_cards_look(const memfit_host *host, memfit_cards *cards, memfit
     return status;
 }
 
-memfit_status memfit_cards_look(memfit_cards *cards, memfit_error *err)
+memfit_status memfit_gpus_look(memfit_gpus *cards, memfit_error *err)
 {
     return mf_cards_look(NULL, cards, err);
 }

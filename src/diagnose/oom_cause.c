@@ -8,6 +8,7 @@
  */
 #include "diagnose/oom_log.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -288,7 +289,7 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
     mf_oom_suggest(f, d);
 }
 
-memfit_status memfit_explain_log(const char *text, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err)
+memfit_status mf_explain_log(const char *text, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err)
 {
     if (!bytes)
         return mf_fail(err, MEMFIT_DAMAGED, "the log is empty");
@@ -306,4 +307,15 @@ memfit_status memfit_explain_log(const char *text, size_t bytes, memfit_diagnosi
     mf_oom_read(text, bytes, &facts);
     mf_oom_conclude(&facts, diagnosis);
     return MEMFIT_OK;
+}
+
+memfit_status memfit_explain_log(const char *text, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err)
+{
+    memfit_diagnosis found = MEMFIT_DIAGNOSIS;
+    memfit_status status = mf_abi_check(diagnosis, "MEMFIT_DIAGNOSIS", err);
+    if (!status)
+        status = mf_explain_log(text, bytes, &found, err);
+    if (!status)
+        mf_abi_write(diagnosis, &found, sizeof found);
+    return status;
 }

@@ -2,7 +2,7 @@
 #ifndef MF_DIAGNOSE_OOM_LOG_H
 #define MF_DIAGNOSE_OOM_LOG_H
 
-#include "memfit/explain.h"
+#include "memfit/diagnosis.h"
 
 typedef struct mf_oom_facts {
     const char *framework;
@@ -53,6 +53,8 @@ typedef struct mf_oom_facts {
 } mf_oom_facts;
 
 /* memfit_explain with host memory from elsewhere; NULL: the C library. */
+/* A log alone; `diagnosis` is of this version. */
+memfit_status mf_explain_log(const char *text, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err);
 memfit_status mf_explain(const memfit_host *host, const void *data, size_t bytes, memfit_diagnosis *diagnosis,
                          memfit_error *err);
 

@@ -15,6 +15,7 @@
  */
 #include "diagnose/oom_log.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "trace/pickle.h"
@@ -198,7 +199,7 @@ static memfit_status replay(story *s, memfit_error *err)
         return mf_fail(err, MEMFIT_DAMAGED, "the recording asks for more than 256 PiB");
     while (whole < (s->info.peak_live_bytes + request) * 2)
         whole *= 2;
-    memfit_device_options o = memfit_device_options_default();
+    memfit_device_options o = MEMFIT_DEVICE_OPTIONS;
     o.capacity_bytes = whole;
     o.granularity_bytes = PAGE;
     o.host = s->arena.host;
@@ -207,14 +208,14 @@ static memfit_status replay(story *s, memfit_error *err)
     memfit_status status = memfit_device_open("sim", &o, &device, err);
     if (status)
         return status;
-    memfit_pool_options p = memfit_pool_options_default();
+    memfit_pool_options p = MEMFIT_POOL_OPTIONS;
     p.page_bytes = PAGE;
     p.purge_ms = MEMFIT_PURGE_NEVER;
     p.ignore_environment = true;
     status = memfit_pool_create(device, &p, &pool, err);
     if (!status)
         status = play(s, pool, device, err);
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     if (!status && (status = memfit_pool_get_info(pool, &info, err)) == MEMFIT_OK)
         s->needed = info.reserved_peak_bytes;
     memfit_pool_destroy(pool);
@@ -334,7 +335,8 @@ static memfit_status explain_trace(const memfit_host *host, const memfit_trace *
     story s = {.trace = trace, .card_free = UINT64_MAX};
     mf_oom_facts f;
     memset(&f, 0, sizeof f);
-    memfit_trace_describe(trace, &s.info);
+    s.info = (memfit_trace_info)MEMFIT_TRACE_INFO;
+    memfit_trace_describe(trace, &s.info, NULL);
     s.events = memfit_trace_events(trace, &s.count);
     mf_arena_init(&s.arena, host);
     find_failure(&s);
@@ -372,7 +374,7 @@ memfit_status mf_explain(const memfit_host *host, const void *data, size_t bytes
 {
     bool pickle = is_pickle(data, bytes);
     if (!pickle && !is_trace(data, bytes))
-        return memfit_explain_log(data, bytes, diagnosis, err);
+        return mf_explain_log(data, bytes, diagnosis, err);
     memfit_trace *trace = NULL;
     memfit_status status = memfit_trace_read(data, bytes, host, &trace, err);
     if (status)
@@ -392,5 +394,11 @@ memfit_status mf_explain(const memfit_host *host, const void *data, size_t bytes
 
 memfit_status memfit_explain(const void *data, size_t bytes, memfit_diagnosis *diagnosis, memfit_error *err)
 {
-    return mf_explain(NULL, data, bytes, diagnosis, err);
+    memfit_diagnosis found = MEMFIT_DIAGNOSIS;
+    memfit_status status = mf_abi_check(diagnosis, "MEMFIT_DIAGNOSIS", err);
+    if (!status)
+        status = mf_explain(NULL, data, bytes, &found, err);
+    if (!status)
+        mf_abi_write(diagnosis, &found, sizeof found);
+    return status;
 }

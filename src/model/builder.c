@@ -8,6 +8,7 @@
  */
 #include "model/builder.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "model/initialize.h"
 #include "model/keras/keras_inner.h"
@@ -117,15 +118,16 @@ memfit_status memfit_model_layer(memfit_model *model, uint32_t index, memfit_lay
         return model->first.code;
     if (index >= m->layer_count)
         return mf_fail(err, MEMFIT_INVALID, "layer %u of a model with %u layers", index, m->layer_count);
-    if (info->size < sizeof *info)
-        return mf_fail(err, MEMFIT_INVALID, "memfit_layer_info.size is not set");
+    memfit_status status = mf_abi_check(info, "MEMFIT_LAYER_INFO", err);
+    if (status)
+        return status;
     const mf_layer *l = &m->layers[index];
-    *info = (memfit_layer_info){.size = sizeof *info,
-                                .name = l->name,
-                                .class_name = l->class_name,
-                                .trainable = l->trainable,
-                                .stored_parameters = layer_parameters(l),
-                                .unsupported = l->unsupported};
+    memfit_layer_info out = {.name = l->name,
+                             .class_name = l->class_name,
+                             .trainable = l->trainable,
+                             .stored_parameters = layer_parameters(l),
+                             .unsupported = l->unsupported};
+    mf_abi_write(info, &out, sizeof out);
     return MEMFIT_OK;
 }
 

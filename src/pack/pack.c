@@ -4,20 +4,14 @@
 #include "pack/pack_improve.h"
 #include "pack/pack_solve.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "base/os.h"
 
 #include <string.h>
 
-void memfit_pack_options_default(memfit_pack_options *options)
-{
-    *options = (memfit_pack_options){.size = sizeof *options, .effort = MEMFIT_PACK_PORTFOLIO, .seed = 1};
-}
-
 static memfit_status check_options(const mf_pack_options *o, memfit_error *err)
 {
-    if (o->size != sizeof *o)
-        return mf_fail(err, MEMFIT_INVALID, "packing options of %zu bytes: use memfit_pack_options_default", o->size);
     if ((unsigned)o->effort > MEMFIT_PACK_EXACT)
         return mf_fail(err, MEMFIT_INVALID, "packing effort %d is not known", (int)o->effort);
     return MEMFIT_OK;
@@ -181,8 +175,7 @@ memfit_status mf_pack(const memfit_host *host, mf_pack_buffer *buffers, size_t c
                       mf_pack_result *result, memfit_error *err)
 {
     uint64_t start = mf_os_now_us();
-    mf_pack_options defaults;
-    memfit_pack_options_default(&defaults);
+    const mf_pack_options defaults = MEMFIT_PACK_OPTIONS;
     const mf_pack_options *o = options ? options : &defaults;
     memfit_status status = check_options(o, err);
     if (status)
@@ -211,7 +204,16 @@ done:
 memfit_status memfit_pack(memfit_pack_buffer *buffers, size_t count, const memfit_pack_options *options,
                           memfit_pack_result *result, memfit_error *err)
 {
-    return mf_pack(options ? options->host : NULL, buffers, count, options, result, err);
+    memfit_pack_options o = MEMFIT_PACK_OPTIONS;
+    memfit_pack_result r = MEMFIT_PACK_RESULT;
+    memfit_status status = mf_abi_check(result, "MEMFIT_PACK_RESULT", err);
+    if (!status)
+        status = mf_abi_read(&o, options, "MEMFIT_PACK_OPTIONS", err);
+    if (!status)
+        status = mf_pack(o.host, buffers, count, &o, &r, err);
+    if (!status)
+        mf_abi_write(result, &r, sizeof r);
+    return status;
 }
 
 memfit_status mf_pack_one(const memfit_host *host, mf_pack_buffer *buffers, size_t count, mf_pack_order order,

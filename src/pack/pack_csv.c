@@ -128,7 +128,7 @@ memfit_status mf_pack_file_parse(memfit_pack_file **file, const char *text, size
     mf_arena_init(&f->names, host);
     memfit_status status = read_rows(f, flags, err);
     if (status)
-        memfit_pack_file_destroy(f);
+        memfit_pack_file_close(f);
     else
         *file = f;
     return status;
@@ -224,7 +224,7 @@ memfit_status memfit_pack_file_write(const memfit_pack_file *f, const char *path
     return mf_os_out_commit(&out, err);
 }
 
-void memfit_pack_file_destroy(memfit_pack_file *f)
+void memfit_pack_file_close(memfit_pack_file *f)
 {
     if (!f)
         return;

@@ -7,6 +7,7 @@
  */
 #include "pool/explain.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -264,12 +265,14 @@ const char *memfit_action_name(memfit_action_kind kind)
 
 memfit_status memfit_pool_explain(memfit_pool *pool, memfit_explanation *explanation, memfit_error *err)
 {
-    memfit_status status = mf_pool_enter(pool, err);
+    memfit_status status = mf_abi_check(explanation, "MEMFIT_EXPLANATION", err);
+    if (!status)
+        status = mf_pool_enter(pool, err);
     if (status)
         return status;
     const mf_explain *ex = pool->explain;
     if (ex->last.failure)
-        *explanation = ex->last;
+        mf_abi_write(explanation, &ex->last, sizeof ex->last);
     else
         status = mf_fail(err, MEMFIT_NOT_FOUND, "pool %s: no request has failed", pool->name);
     pthread_mutex_unlock(&pool->lock);

@@ -15,6 +15,7 @@
  */
 #include "pool/state.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -259,68 +260,83 @@ static bool comes_before(const memfit_owner_info *a, const memfit_owner_info *b)
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->owner < b->owner;
 }
 
-/* Keeps the `most` largest of what is offered, sorted by insertion. */
-static void offer(memfit_owner_info *list, size_t most, size_t *kept, const memfit_owner_info *info)
+/* The caller's array, whose elements may be longer or shorter than ours. */
+typedef struct owner_list {
+    memfit_owner_info *list;
+    size_t stride, most, kept;
+} owner_list;
+
+static memfit_status list_sane(const owner_list *l, const size_t *count, memfit_error *err)
 {
-    if (!most || (*kept == most && !comes_before(info, &list[most - 1])))
-        return;
-    size_t at = *kept < most ? (*kept)++ : most - 1;
-    while (at && comes_before(info, &list[at - 1])) {
-        list[at] = list[at - 1];
-        at--;
-    }
-    list[at] = *info;
+    if (!count || (l->most && (!l->list || l->stride < offsetof(memfit_owner_info, reserved))))
+        return mf_fail(err, MEMFIT_INVALID, "list of owners: NULL, or a stride of %zu", l->stride);
+    return MEMFIT_OK;
 }
 
-static memfit_status list_owners(memfit_pool *pool, bool live_only, memfit_owner_info *list, size_t most, size_t *count,
-                                 memfit_error *err)
+static memfit_owner_info *element(const owner_list *l, size_t i)
 {
-    if (!count || (most && !list))
-        return mf_fail(err, MEMFIT_INVALID, "pool owners: NULL");
-    memfit_status status = mf_pool_enter(pool, err);
+    return (memfit_owner_info *)((char *)l->list + i * l->stride);
+}
+
+/* Keeps the largest of what is offered, sorted by insertion. */
+static void offer(owner_list *l, const memfit_owner_info *info)
+{
+    if (!l->most || (l->kept == l->most && !comes_before(info, element(l, l->most - 1))))
+        return;
+    size_t at = l->kept < l->most ? l->kept++ : l->most - 1;
+    while (at && comes_before(info, element(l, at - 1))) {
+        memcpy(element(l, at), element(l, at - 1), l->stride);
+        at--;
+    }
+    mf_abi_put(l->list, l->stride, at, info, sizeof *info);
+}
+
+static memfit_status list_owners(memfit_pool *pool, bool live_only, owner_list l, size_t *count, memfit_error *err)
+{
+    memfit_status status = list_sane(&l, count, err);
+    if (!status)
+        status = mf_pool_enter(pool, err);
     if (status)
         return status;
     mf_ledger_fold_all(pool);
-    size_t kept = 0, n = 0;
+    size_t n = 0;
     for (uint32_t i = 0; i < pool->owner_count; i++) {
         memfit_owner_info info = describe(pool, i);
         if (live_only && !info.blocks)
             continue;
         n++;
-        offer(list, most, &kept, &info);
+        offer(&l, &info);
     }
     pthread_mutex_unlock(&pool->lock);
     *count = n;
     return MEMFIT_OK;
 }
 
-memfit_status memfit_pool_owners(memfit_pool *pool, memfit_owner_info *list, size_t most, size_t *count,
+memfit_status memfit_pool_owners(memfit_pool *pool, memfit_owner_info *list, size_t stride, size_t most, size_t *count,
                                  memfit_error *err)
 {
-    return list_owners(pool, false, list, most, count, err);
+    return list_owners(pool, false, (owner_list){list, stride, most, 0}, count, err);
 }
 
-memfit_status memfit_pool_leaks(memfit_pool *pool, memfit_owner_info *list, size_t most, size_t *count,
+memfit_status memfit_pool_leaks(memfit_pool *pool, memfit_owner_info *list, size_t stride, size_t most, size_t *count,
                                 memfit_error *err)
 {
-    return list_owners(pool, true, list, most, count, err);
+    return list_owners(pool, true, (owner_list){list, stride, most, 0}, count, err);
 }
 
 void mf_ledger_report_leaks(memfit_pool *pool)
 {
     enum { MOST = 64 };
     memfit_owner_info list[MOST];
-    size_t kept = 0, n = 0;
+    owner_list l = {list, sizeof *list, MOST, 0};
     mf_ledger_fold_all(pool);
     for (uint32_t i = 0; i < pool->owner_count; i++) {
         memfit_owner_info info = describe(pool, i);
-        if (info.blocks) {
-            n++;
-            offer(list, MOST, &kept, &info);
-        }
+        if (info.blocks)
+            offer(&l, &info);
     }
-    if (n && pool->options.on_leak)
-        pool->options.on_leak(pool->options.on_leak_ctx, list, kept);
+    if (l.kept && pool->options.on_leak)
+        pool->options.on_leak(pool->options.on_leak_ctx, list, l.kept);
 }
 
 /* ---- marks -------------------------------------------------------------------------------------------------- */
@@ -361,12 +377,13 @@ static bool add_since(void *ctx, const memfit_block_info *block)
     return true;
 }
 
-memfit_status memfit_pool_growth(memfit_pool *pool, uint64_t mark, memfit_owner_info *list, size_t most, size_t *count,
-                                 memfit_error *err)
+memfit_status memfit_pool_growth(memfit_pool *pool, uint64_t mark, memfit_owner_info *list, size_t stride, size_t most,
+                                 size_t *count, memfit_error *err)
 {
-    if (!count || (most && !list))
-        return mf_fail(err, MEMFIT_INVALID, "pool growth: NULL");
-    memfit_status status = mf_pool_enter(pool, err);
+    owner_list l = {list, stride, most, 0};
+    memfit_status status = list_sane(&l, count, err);
+    if (!status)
+        status = mf_pool_enter(pool, err);
     if (status)
         return status;
     uint32_t owners = pool->owner_count;
@@ -377,7 +394,7 @@ memfit_status memfit_pool_growth(memfit_pool *pool, uint64_t mark, memfit_owner_
     }
     mf_ledger_fold_all(pool);
     mf_pool_walk_blocks_locked(pool, add_since, &s);
-    size_t kept = 0, n = 0;
+    size_t n = 0;
     for (uint32_t i = 0; i < owners; i++) {
         if (!s.list[i].blocks)
             continue;
@@ -385,7 +402,7 @@ memfit_status memfit_pool_growth(memfit_pool *pool, uint64_t mark, memfit_owner_
         info.bytes = s.list[i].bytes;
         info.blocks = s.list[i].blocks;
         n++;
-        offer(list, most, &kept, &info);
+        offer(&l, &info);
     }
     mf_host_free(pool->host, s.list, owners * sizeof *s.list);
     pthread_mutex_unlock(&pool->lock);

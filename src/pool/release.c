@@ -25,7 +25,7 @@ static memfit_status not_mine(memfit_pool *pool, memfit_address address, memfit_
 /* Why an address inside the range cannot be freed; pool->lock held. */
 static memfit_status no_block(memfit_pool *pool, memfit_address address, memfit_error *err)
 {
-    memfit_block_info block;
+    memfit_block_info block = MEMFIT_BLOCK_INFO;
     unsigned long long at = address;
     if (mf_pool_find_locked(pool, address, &block) && block.address != address)
         return mf_fail(err, MEMFIT_MISUSE, "pool %s: free of %#llx, which lies %llu bytes inside the block at %#llx",

@@ -7,6 +7,7 @@
  */
 #include "pool/state.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "device/finder.h"
@@ -16,11 +17,6 @@
 #include <string.h>
 
 extern char **environ;
-
-memfit_pool_options memfit_pool_options_default(void)
-{
-    return (memfit_pool_options){.size = sizeof(memfit_pool_options), .purge_ms = 10000};
-}
 
 /* Known names: the pool's own, then those of other parts of memfit and of its tests. Each is read somewhere: a name
  * that is accepted and ignored would be worse than one that is refused. */
@@ -207,17 +203,10 @@ static memfit_status take_environment(memfit_pool_options *o, uint64_t total, me
 
 static memfit_status take_struct(const memfit_pool_options *given, memfit_pool_options *o, memfit_error *err)
 {
-    *o = memfit_pool_options_default();
-    if (!given)
-        return MEMFIT_OK;
-    if (given->size < sizeof given->size || given->size > 4096)
-        return mf_fail(err, MEMFIT_INVALID,
-                       "pool options: size %zu\nFill them with memfit_pool_options_default() first", given->size);
-    const unsigned char *bytes = (const unsigned char *)given;
-    for (size_t i = sizeof *o; i < given->size; i++)
-        if (bytes[i])
-            return mf_fail(err, MEMFIT_UNSUPPORTED, "pool options: this version of memfit does not know byte %zu", i);
-    memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
+    *o = (memfit_pool_options)MEMFIT_POOL_OPTIONS;
+    memfit_status status = mf_abi_read(o, given, "MEMFIT_POOL_OPTIONS", err);
+    if (status)
+        return status;
     if (o->limit_bytes && o->limit_fraction != 0.0)
         return mf_fail(err, MEMFIT_CONFLICT,
                        "pool options: a limit in bytes and a limit as a fraction\nSet one of them");

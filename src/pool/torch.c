@@ -138,7 +138,7 @@ static memfit_status open_card(int device, card **out, memfit_error *err)
         c = &slots[device];
         char name[32];
         snprintf(name, sizeof name, "cuda:%d", device);
-        memfit_pool_options options = memfit_pool_options_default();
+        memfit_pool_options options = MEMFIT_POOL_OPTIONS;
         options.name = "pytorch";
         options.slack = getenv("MEMFIT_SLACK") ? 0 : SLACK;
         options.bulk_bytes = getenv("MEMFIT_BULK") ? 0 : BULK;
@@ -171,7 +171,8 @@ static card *card_of(int device)
 /* The explanation when there is one, else the error's own words. */
 static void print_why(memfit_pool *pool, const char *words)
 {
-    static memfit_explanation why; /* large; two threads that fail at once may mix their texts, nothing else */
+    static memfit_explanation why =
+        MEMFIT_EXPLANATION; /* large; two threads that fail at once may mix their texts, nothing else */
     static char text[16384];
     if (pool && memfit_pool_explain(pool, &why, NULL) == MEMFIT_OK)
         fprintf(stderr, "%s\n", memfit_explanation_text(&why, 100, false, text, sizeof text));
@@ -213,8 +214,8 @@ void memfit_torch_free(void *address, ssize_t bytes, int device, void *stream)
 
 size_t memfit_torch_stats(int device, uint64_t *values, size_t most)
 {
-    memfit_pool_info i = {0};
-    memfit_device_info d = {0};
+    memfit_pool_info i = MEMFIT_POOL_INFO;
+    memfit_device_info d = MEMFIT_DEVICE_INFO;
     card *c = card_of(device);
     if (c && memfit_pool_get_info(c->pool, &i, NULL) == MEMFIT_OK)
         memfit_device_get_info(c->device, &d, NULL);

@@ -29,8 +29,7 @@ memfit_status mf_trace_file_begin(memfit_pool *pool, memfit_error *err)
     unsigned before = tracing_pools(pool);
     if (snprintf(numbered, sizeof numbered, before ? "%s.%u" : "%s", path, before + 1) >= (int)sizeof numbered)
         return mf_fail(err, MEMFIT_INVALID, "MEMFIT_TRACE: the path is too long");
-    memfit_recorder_options options;
-    memfit_recorder_options_default(&options);
+    memfit_recorder_options options = MEMFIT_RECORDER_OPTIONS;
     options.host = pool->host;
     options.path = numbered;
     memfit_recorder *recorder;

@@ -3,6 +3,7 @@
  */
 #include "pool/state.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -119,12 +120,15 @@ bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block
 
 memfit_status memfit_pool_find(memfit_pool *pool, memfit_address address, memfit_block_info *block, memfit_error *err)
 {
-    if (!block)
-        return mf_fail(err, MEMFIT_INVALID, "pool find: NULL");
-    memfit_status status = mf_pool_enter(pool, err);
+    memfit_block_info found = MEMFIT_BLOCK_INFO;
+    memfit_status status = mf_abi_check(block, "MEMFIT_BLOCK_INFO", err);
+    if (!status)
+        status = mf_pool_enter(pool, err);
     if (status)
         return status;
-    if (!mf_pool_find_locked(pool, address, block))
+    if (mf_pool_find_locked(pool, address, &found))
+        mf_abi_write(block, &found, sizeof found);
+    else
         status = mf_fail(err, MEMFIT_MISUSE, "pool %s: %#llx lies in no live block", pool->name,
                          (unsigned long long)address);
     pthread_mutex_unlock(&pool->lock);
@@ -234,9 +238,9 @@ static void fill_pages(memfit_pool *pool, memfit_pool_info *info)
 
 memfit_status memfit_pool_get_info(memfit_pool *pool, memfit_pool_info *out, memfit_error *err)
 {
-    if (!out)
-        return mf_fail(err, MEMFIT_INVALID, "pool info: NULL");
-    memfit_status status = mf_pool_enter(pool, err);
+    memfit_status status = mf_abi_check(out, "MEMFIT_POOL_INFO", err);
+    if (!status)
+        status = mf_pool_enter(pool, err);
     if (status)
         return status;
     mf_ledger_fold_all(pool);
@@ -265,7 +269,7 @@ memfit_status memfit_pool_get_info(memfit_pool *pool, memfit_pool_info *out, mem
     }
     fill_pages(pool, &info);
     pthread_mutex_unlock(&pool->lock);
-    *out = info;
+    mf_abi_write(out, &info, sizeof info);
     return MEMFIT_OK;
 }
 

@@ -16,6 +16,7 @@
  */
 #include "trace/trace.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -82,11 +83,6 @@ const char *memfit_event_op_name(unsigned op)
 
 /* ---- creation --------------------------------------------------------------------------------------------- */
 
-void memfit_recorder_options_default(memfit_recorder_options *options)
-{
-    *options = (memfit_recorder_options){.size = sizeof *options, .events = 65536, .names = 4096, .shards = 1};
-}
-
 static uint64_t power_of_two(uint64_t n)
 {
     uint64_t p = 1;
@@ -120,15 +116,10 @@ static layout lay_out(const memfit_recorder_options *o)
 
 static memfit_status read_options(const memfit_recorder_options *given, memfit_recorder_options *o, memfit_error *err)
 {
-    memfit_recorder_options_default(o);
-    if (!given)
-        return MEMFIT_OK;
-    if (given->size < offsetof(memfit_recorder_options, path) || given->size > 4096)
-        return mf_fail(err, MEMFIT_INVALID, "recorder options of size %zu: fill them with _default", given->size);
-    for (size_t i = sizeof *o; i < given->size; i++)
-        if (((const char *)given)[i])
-            return mf_fail(err, MEMFIT_INVALID, "recorder options hold a setting this version does not know");
-    memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
+    *o = (memfit_recorder_options)MEMFIT_RECORDER_OPTIONS;
+    memfit_status status = mf_abi_read(o, given, "MEMFIT_RECORDER_OPTIONS", err);
+    if (status)
+        return status;
     if (!o->events || o->events > 1ull << 32)
         return mf_fail(err, MEMFIT_INVALID, "a recorder of %" PRIu64 " events: 1 to 2^32 are possible", o->events);
     if (!o->names || o->names > 1u << 20)

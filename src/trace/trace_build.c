@@ -13,6 +13,7 @@
  */
 #include "trace/trace.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 
 #include <inttypes.h>
@@ -459,9 +460,12 @@ const char *memfit_trace_name(const memfit_trace *trace, uint32_t name)
     return name && name < trace->info.names ? trace->names[name] : "";
 }
 
-void memfit_trace_describe(const memfit_trace *trace, memfit_trace_info *info)
+memfit_status memfit_trace_describe(const memfit_trace *trace, memfit_trace_info *info, memfit_error *err)
 {
-    *info = trace->info;
+    memfit_status status = mf_abi_check(info, "MEMFIT_TRACE_INFO", err);
+    if (!status)
+        mf_abi_write(info, &trace->info, sizeof trace->info);
+    return status;
 }
 
 memfit_status memfit_trace_read(const void *data, size_t bytes, const memfit_host *host, memfit_trace **trace,

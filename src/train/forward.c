@@ -42,8 +42,6 @@ static memfit_status forward_only(const memfit_train_options *options, mf_mode m
                                   memfit_status (*after_piece)(void *ctx, uint32_t phase, memfit_error *err), void *ctx,
                                   memfit_error *err)
 {
-    if (!options || options->size != sizeof *options || !result)
-        return mf_fail(err, MEMFIT_MISUSE, "the options were not made by memfit_train_options_default");
     mf_run *r = mf_host_zalloc(options->host, sizeof *r);
     if (!r)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to start");
@@ -52,12 +50,12 @@ static memfit_status forward_only(const memfit_train_options *options, mf_mode m
         status = begin(ctx, &r->trainer, err);
     if (status == MEMFIT_OK) {
         mf_run_in_steps(r, true);
-        uint64_t before = options->allocation_count ? options->allocation_count() : 0;
+        uint64_t before = options->allocation_count ? options->allocation_count(options->ctx) : 0;
         mf_trainer_clear_metrics(&r->trainer);
         r->trainer.after_piece = after_piece;
         r->trainer.after_ctx = ctx;
         status = walk_data(r, err);
-        uint64_t after = options->allocation_count ? options->allocation_count() : 0;
+        uint64_t after = options->allocation_count ? options->allocation_count(options->ctx) : 0;
         mf_run_in_steps(r, false);
         if (status == MEMFIT_OK) {
             mf_run_result(r, result);
@@ -70,9 +68,14 @@ static memfit_status forward_only(const memfit_train_options *options, mf_mode m
     return status;
 }
 
-memfit_status memfit_evaluate(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
+static memfit_status evaluate(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
     return forward_only(options, MF_MODE_EVALUATE, result, NULL, NULL, NULL, err);
+}
+
+memfit_status memfit_evaluate(const memfit_train_options *given, memfit_train_result *result, memfit_error *err)
+{
+    return mf_run_call(given, result, evaluate, err);
 }
 
 /* One file for each output. */
@@ -217,7 +220,7 @@ static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
     return MEMFIT_OK;
 }
 
-memfit_status memfit_predict(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
+static memfit_status predict(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
     prediction p = {0};
     memfit_status status = forward_only(options, MF_MODE_PREDICT, result, begin_files, write_piece, &p, err);
@@ -229,4 +232,9 @@ memfit_status memfit_predict(const memfit_train_options *options, memfit_train_r
     if (p.out)
         mf_host_free(options->host, p.out, p.count * sizeof *p.out);
     return status;
+}
+
+memfit_status memfit_predict(const memfit_train_options *given, memfit_train_result *result, memfit_error *err)
+{
+    return mf_run_call(given, result, predict, err);
 }

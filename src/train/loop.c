@@ -206,12 +206,12 @@ static memfit_status obey(mf_run *r, memfit_error *err)
         return interrupted(r, err);
     uint64_t limit = o->limit ? o->limit(o->ctx) : 0;
     if (limit && limit < t->limit_bytes && t->fixed_bytes + t->plan->arena_bytes > limit) {
-        uint64_t before = o->allocation_count ? o->allocation_count() : 0;
+        uint64_t before = o->allocation_count ? o->allocation_count(o->ctx) : 0;
         mf_run_in_steps(r, false);
         memfit_status status = mf_run_replan(r, limit, err);
         mf_run_in_steps(r, true);
         if (o->allocation_count) /* planning anew is no step */
-            r->allocations_between += o->allocation_count() - before;
+            r->allocations_between += o->allocation_count(o->ctx) - before;
         return status;
     }
     if (limit && limit < t->limit_bytes)
@@ -380,10 +380,8 @@ static memfit_status save_out(mf_run *r, memfit_error *err)
 
 /* ---- all of it -------------------------------------------------------------------------------------------- */
 
-memfit_status memfit_train(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
+static memfit_status train(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
-    if (!options || options->size != sizeof *options || !result)
-        return mf_fail(err, MEMFIT_MISUSE, "the options were not made by memfit_train_options_default");
     mf_run *r = mf_host_zalloc(options->host, sizeof *r);
     if (!r)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to start");
@@ -395,9 +393,9 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
     if (status == MEMFIT_OK) {
         find_best(r);
         mf_run_in_steps(r, true);
-        uint64_t before = options->allocation_count ? options->allocation_count() : 0;
+        uint64_t before = options->allocation_count ? options->allocation_count(options->ctx) : 0;
         status = all_epochs(r, err);
-        uint64_t after = options->allocation_count ? options->allocation_count() : 0;
+        uint64_t after = options->allocation_count ? options->allocation_count(options->ctx) : 0;
         mf_run_in_steps(r, false);
         if (status == MEMFIT_OK)
             take_averages(&r->trainer); /* as fit() does at its end */
@@ -418,4 +416,9 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
     mf_run_end(r);
     mf_host_free(options->host, r, sizeof *r);
     return status;
+}
+
+memfit_status memfit_train(const memfit_train_options *given, memfit_train_result *result, memfit_error *err)
+{
+    return mf_run_call(given, result, train, err);
 }

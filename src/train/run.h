@@ -41,6 +41,10 @@ typedef struct mf_run {
     memfit_error late; /* code not OK: a log or checkpoint could not be written; training went on */
 } mf_run;
 
+/* One public call: reads the caller's options, which may be another version's, and hands its result back. */
+typedef memfit_status mf_run_work(const memfit_train_options *options, memfit_train_result *result, memfit_error *err);
+memfit_status mf_run_call(const memfit_train_options *given, memfit_train_result *result, mf_run_work *work,
+                          memfit_error *err);
 /* Everything a run needs is there afterwards, at its place: nothing is allocated until it ends. */
 memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mode mode, memfit_error *err);
 void mf_run_end(mf_run *r);

@@ -6,6 +6,7 @@
  */
 #include "train/run.h"
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "model/initialize.h"
@@ -16,9 +17,21 @@
 
 enum { LONG_STEP_US = 100 };
 
-void memfit_train_options_default(memfit_train_options *options)
+memfit_status mf_run_call(const memfit_train_options *given, memfit_train_result *result, mf_run_work *work,
+                          memfit_error *err)
 {
-    *options = (memfit_train_options){.size = sizeof *options, .batch = 32, .epochs = 1, .prefetch = 1};
+    memfit_train_options options = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result out = MEMFIT_TRAIN_RESULT;
+    memfit_status status = mf_abi_check(result, "MEMFIT_TRAIN_RESULT", err);
+    if (status == MEMFIT_OK && !given)
+        status = mf_fail(err, MEMFIT_INVALID, "no options: a model and data are needed");
+    if (status == MEMFIT_OK)
+        status = mf_abi_read(&options, given, "MEMFIT_TRAIN_OPTIONS", err);
+    if (status == MEMFIT_OK)
+        status = work(&options, &out, err);
+    if (status == MEMFIT_OK)
+        mf_abi_write(result, &out, sizeof out);
+    return status;
 }
 
 /* ---- making ready ----------------------------------------------------------------------------------------- */
@@ -258,7 +271,7 @@ void mf_run_gather(mf_run *r, double *values)
 void mf_run_in_steps(const mf_run *r, bool running)
 {
     if (r->trainer.options->in_steps)
-        r->trainer.options->in_steps(running);
+        r->trainer.options->in_steps(r->trainer.options->ctx, running);
 }
 
 /* Asking for the processor time costs a microsecond or two: not for steps that take ten. */

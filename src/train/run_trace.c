@@ -51,8 +51,7 @@ memfit_status mf_run_trace_create(const memfit_host *host, const char *path, mf_
 /* As many names as the first plan has; those of a later one that are new may stay nameless. */
 static memfit_status open_recorder(mf_run_trace *r, const mf_plan *plan, memfit_error *err)
 {
-    memfit_recorder_options o;
-    memfit_recorder_options_default(&o);
+    memfit_recorder_options o = MEMFIT_RECORDER_OPTIONS;
     o.host = r->host;
     o.path = r->path;
     o.events = 4096;

@@ -1,7 +1,7 @@
 /*
  * fuzz_log.c: any bytes into the log reader: no crash, and a diagnosis within its bounds.
  * sources: src/diagnose/oom_log.c src/diagnose/oom_cause.c src/diagnose/oom_suggest.c src/diagnose/oom_filter.c
- * sources: src/base/error.c src/base/text.c src/base/memory.c
+ * sources: src/base/error.c src/base/abi.c src/base/text.c src/base/memory.c
  */
 #include "diagnose/oom_log.h"
 
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    memfit_diagnosis d;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     memfit_error err;
     memfit_status status = memfit_explain_log((const char *)data, bytes, &d, &err);
     if (status == MEMFIT_DAMAGED)

@@ -3,7 +3,7 @@
  *
  * sources: src/pack/pack.c src/pack/pack_check.c src/pack/pack_csv.c src/pack/pack_dive.c src/pack/pack_greedy.c
  * sources: src/pack/pack_improve.c src/pack/pack_problem.c src/pack/pack_search.c src/pack/pack_solve.c
- * sources: src/base/csv.c src/base/error.c src/base/memory.c src/base/os_linux.c src/base/text.c
+ * sources: src/base/csv.c src/base/error.c src/base/abi.c src/base/memory.c src/base/os_linux.c src/base/text.c
  */
 #include "pack/pack.h"
 
@@ -19,8 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     size_t count;
     mf_pack_buffer *b = memfit_pack_file_buffers(file, &count);
-    mf_pack_options o;
-    memfit_pack_options_default(&o);
+    mf_pack_options o = MEMFIT_PACK_OPTIONS;
     o.effort = size & 1 ? MEMFIT_PACK_QUICK : MEMFIT_PACK_PORTFOLIO;
     o.time_limit_us = 2000;
     mf_pack_result r;
@@ -35,9 +34,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!f || mf_pack_file_print(file, f, &err) || fclose(f) ||
             mf_pack_file_parse(&again, text, bytes, MEMFIT_PACK_FILE_REPACK, NULL, &err))
             abort();
-        memfit_pack_file_destroy(again);
+        memfit_pack_file_close(again);
         free(text);
     }
-    memfit_pack_file_destroy(file);
+    memfit_pack_file_close(file);
     return 0;
 }

@@ -115,7 +115,7 @@ static inline void scene_drop(world *w, size_t index)
 
 static inline memfit_pool *scene_pool(world *w, const char *name, uint64_t limit, bool slice)
 {
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.name = name;
     o.limit_bytes = limit;
     o.slice = slice;
@@ -160,7 +160,7 @@ static inline world *scene_begin(const scene *s)
                                          MEMFIT_KIND_OTHER,       MEMFIT_KIND_OTHER};
     world *w = calloc(1, sizeof *w);
     memfit_error err;
-    memfit_device_options o = memfit_device_options_default();
+    memfit_device_options o = MEMFIT_DEVICE_OPTIONS;
     o.capacity_bytes = s->capacity + s->extra;
     o.fixed_bytes = s->fixed;
     o.granularity_bytes = s->page;
@@ -205,7 +205,7 @@ static inline world *scene_begin(const scene *s)
     if (s->limit_after)
         assert_ok(memfit_pool_set_limit(w->pool, s->limit_after, false, &err), err);
     /* Others can only have taken what was there. */
-    memfit_device_info info;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
     assert_ok(memfit_device_get_info(w->device, &info, &err), err);
     uint64_t room = info.free_bytes > s->extra ? info.free_bytes - s->extra : 0;
     w->foreign = s->foreign < room ? s->foreign : room;

@@ -66,7 +66,7 @@ static void card_is_described(void **state)
     (void)state;
     memfit_error err;
     memfit_device *device;
-    memfit_device_info info;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
     assert_ok(memfit_device_open("cuda", NULL, &device, &err), err);
     assert_ok(memfit_device_get_info(device, &info, &err), err);
     assert_string_equal(info.model, "Fake Card 0");
@@ -77,7 +77,7 @@ static void card_is_described(void **state)
     assert_ok(memfit_device_close(device, &err), err);
     assert_int_equal(memfit_device_open("cuda:7", NULL, &device, &err), MEMFIT_NOT_FOUND);
     assert_non_null(strstr(err.message, "1 card"));
-    memfit_device_options options = memfit_device_options_default();
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     options.capacity_bytes = 1;
     assert_int_equal(memfit_device_open("cuda", &options, &device, &err), MEMFIT_INVALID);
     nothing_left();
@@ -142,9 +142,9 @@ static memfit_status scenario(const memfit_host *host, memfit_error *err)
     memfit_pool *pool = NULL;
     memfit_address blocks[BLOCKS] = {0};
     memfit_stream stream = 0;
-    memfit_device_options device_options = memfit_device_options_default();
+    memfit_device_options device_options = MEMFIT_DEVICE_OPTIONS;
     device_options.host = host;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.limit_bytes = 64 * MIB + 40 * MIB;
     options.ignore_environment = true;
     memfit_status status = memfit_device_open("cuda", &device_options, &device, err);
@@ -228,7 +228,7 @@ static memfit_pool *make_pool(memfit_device *device, uint64_t limit)
 {
     memfit_pool *pool;
     memfit_error err;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.limit_bytes = limit;
     options.ignore_environment = true;
     assert_ok(memfit_pool_create(device, &options, &pool, &err), err);
@@ -316,7 +316,7 @@ static void bytes_stay_while_pages_move(void **state)
     for (unsigned seed = 1; seed <= 6; seed++) {
         memfit_error err;
         memfit_device *device;
-        memfit_pool_info info;
+        memfit_pool_info info = MEMFIT_POOL_INFO;
         tagged batch = {0}, odd = {0};
         unsigned tags = 0;
         reset_counts();
@@ -361,8 +361,8 @@ static void plain_card(void **state)
     memfit_error err;
     enum { BLOCKS = 24 };
     memfit_device *device;
-    memfit_device_info info;
-    memfit_pool_info pool_info;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
+    memfit_pool_info pool_info = MEMFIT_POOL_INFO;
     memfit_address at[BLOCKS], a;
     reset_counts();
     setenv("FAKE_CUDA_NO_VMM", "1", 1);
@@ -430,7 +430,7 @@ static void foreign_memory_is_seen(void **state)
     memfit_address a;
     reset_counts();
     assert_ok(memfit_device_open("cuda", NULL, &device, &err), err);
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.limit_bytes = 800 * MIB;
     options.ignore_environment = true;
     assert_ok(memfit_pool_create(device, &options, &pool, &err), err);

@@ -297,7 +297,7 @@ static void test_processes(void **state)
     (void)state;
     use_fake();
     const uint64_t mib = UINT64_C(1) << 20;
-    static memfit_cards cards;
+    static memfit_gpus cards;
     memfit_error err;
     char list[256];
     snprintf(list, sizeof list, "0:%d:1000,0:999999991:2000,0:999999992:30:g,1:999999993:na", (int)getpid());
@@ -306,7 +306,7 @@ static void test_processes(void **state)
     for (int version = 1; version <= 3; version++) {
         char text[2] = {(char)('0' + version), 0};
         setenv("FAKE_NVML_VERSION", text, 1);
-        assert_ok(memfit_cards_look(&cards, &err), err);
+        assert_ok(memfit_gpus_look(&cards, &err), err);
         assert_int_equal(cards.card_count, 3);
         assert_int_equal(cards.process_count, 4);
         uint64_t sum = 0;
@@ -334,22 +334,22 @@ static void test_processes(void **state)
         assert_int_equal(cards.cuda_version, 13000);
     }
     setenv("FAKE_NVML_MEMORY", "v1", 1);
-    assert_ok(memfit_cards_look(&cards, &err), err);
+    assert_ok(memfit_gpus_look(&cards, &err), err);
     assert_true(cards.cards[0].memory_known);
     assert_int_equal(cards.cards[0].reserved_bytes, 0); /* then it is in what is used, and nobody's */
     assert_int_equal(cards.cards[0].unexplained_bytes, 615 * mib + 14 * mib + mib / 2);
     setenv("FAKE_NVML_MEMORY", "na", 1);
-    assert_ok(memfit_cards_look(&cards, &err), err);
+    assert_ok(memfit_gpus_look(&cards, &err), err);
     assert_false(cards.cards[0].memory_known);
     setenv("FAKE_NVML_INIT", "18", 1);
-    assert_int_equal(memfit_cards_look(&cards, &err), MEMFIT_DEVICE);
+    assert_int_equal(memfit_gpus_look(&cards, &err), MEMFIT_DEVICE);
     has(err.message, "18");
     has(err.hint, "reboot");
     setenv("FAKE_NVML_INIT", "9", 1);
-    assert_int_equal(memfit_cards_look(&cards, &err), MEMFIT_DEVICE);
+    assert_int_equal(memfit_gpus_look(&cards, &err), MEMFIT_DEVICE);
     has(err.hint, "modprobe");
     setenv("FAKE_NVML_INIT", "15", 1);
-    assert_int_equal(memfit_cards_look(&cards, &err), MEMFIT_DEVICE);
+    assert_int_equal(memfit_gpus_look(&cards, &err), MEMFIT_DEVICE);
     has(err.hint, "dmesg");
 }
 

@@ -44,7 +44,7 @@ static void pack_small(world *w)
 
 static void raise_as_far_as_possible(world *w)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     memfit_pool_get_info(w->pool, &info, NULL);
     uint64_t low = info.limit_bytes, high = w->s->capacity;
     if (memfit_pool_set_limit(w->pool, high, false, NULL) == MEMFIT_OK)
@@ -72,7 +72,7 @@ static bool succeeds_without(const scene *s, unsigned what)
     world *w = scene_begin(&changed);
     if (!w) /* with smaller pages one pool takes a page more of the device, and another lacks it */
         return false;
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     if (what & FINE_PAGES && (memfit_pool_get_info(w->pool, &info, NULL) || info.in_use_bytes != in_use_then)) {
         scene_end(w);
         return false;
@@ -142,7 +142,7 @@ static bool collect(void *ctx, const memfit_block_info *block)
 
 static uint64_t held_bytes(world *w)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     memfit_error err;
     assert_ok(memfit_pool_flush_thread(w->pool, &err), err);
     assert_ok(memfit_pool_get_info(w->pool, &info, &err), err);
@@ -175,7 +175,7 @@ static void free_blocks(world *w, const memfit_action *a)
 static void wait_for_stream(world *w, const memfit_action *a)
 {
     memfit_error err;
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     uint64_t before = held_bytes(w);
     assert_ok(memfit_pool_get_info(w->pool, &info, &err), err);
     for (unsigned i = 0; i < SCENE_STREAMS; i++) {
@@ -203,8 +203,8 @@ static void move_limit(world *w, const memfit_action *a)
 {
     memfit_error err;
     memfit_pool *from = pool_named(w, a->name);
-    memfit_pool_info info;
-    memfit_device_info before, after;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
+    memfit_device_info before = MEMFIT_DEVICE_INFO, after = MEMFIT_DEVICE_INFO;
     assert_ok(memfit_pool_get_info(from, &info, &err), err);
     assert_ok(memfit_device_get_info(w->device, &before, &err), err);
     assert_ok(memfit_pool_set_limit(from, info.limit_bytes - a->bytes, false, &err), err);
@@ -217,7 +217,7 @@ static void move_limit(world *w, const memfit_action *a)
 static world *apply(world *w, const memfit_action *a, scene *changed, uint64_t *request)
 {
     memfit_error err;
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     uint64_t released;
     switch (a->kind) {
     case MEMFIT_ACTION_WAIT:
@@ -266,7 +266,7 @@ static unsigned actions_seen[MEMFIT_ACTION_COUNT], first_seen[MEMFIT_ACTION_COUN
 static void check_action(const scene *s, unsigned which)
 {
     memfit_error err;
-    memfit_explanation why;
+    memfit_explanation why = MEMFIT_EXPLANATION;
     scene changed;
     uint64_t request = s->request;
     world *w = scene_begin(s);
@@ -325,7 +325,7 @@ static bool waiting_bytes(const scene *s, uint64_t page, uint64_t *bytes)
     scene changed = *s;
     changed.page = page;
     world *w = scene_begin(&changed);
-    memfit_pool_info before, after;
+    memfit_pool_info before = MEMFIT_POOL_INFO, after = MEMFIT_POOL_INFO;
     memfit_error err;
     if (!w)
         return false;
@@ -371,7 +371,7 @@ static bool check_scene(const scene *given)
     scene scripted = *given;
     const scene *s = &scripted;
     memfit_error err;
-    memfit_explanation why;
+    memfit_explanation why = MEMFIT_EXPLANATION;
     script.recorded = script.asked = false;
     scripted.script = &script;
     world *w = scene_begin(s);
@@ -722,16 +722,16 @@ static void explaining_takes_no_memory(void **state)
     (void)state;
     mf_fault_host fault;
     mf_fault_host_init(&fault, NULL, 0, false);
-    memfit_device_options d = memfit_device_options_default();
+    memfit_device_options d = MEMFIT_DEVICE_OPTIONS;
     d.host = &fault.host;
     d.capacity_bytes = 64 * MiB;
     memfit_device *device;
     memfit_pool *pool;
     memfit_error err;
     memfit_address address;
-    memfit_explanation why;
+    memfit_explanation why = MEMFIT_EXPLANATION;
     assert_ok(memfit_device_open("sim", &d, &device, &err), err);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.host = &fault.host;
     o.ignore_environment = true;
     assert_ok(memfit_pool_create(device, &o, &pool, &err), err);

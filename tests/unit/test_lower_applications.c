@@ -114,8 +114,7 @@ static void plan_model(const char *name)
     assert_non_null(file);
     fputs(next_line(&rest), file);
     assert_int_equal(fclose(file), 0);
-    memfit_plan_options o;
-    memfit_plan_options_default(&o);
+    memfit_plan_options o = MEMFIT_PLAN_OPTIONS;
     o.card = "h200";
     o.quick = true;
     if (open.rank) {
@@ -125,8 +124,8 @@ static void plan_model(const char *name)
     memfit_plan *plan;
     assert_ok(memfit_plan_create(path, &o, &plan, &err), err);
     unlink(path);
-    memfit_plan_summary s;
-    memfit_plan_get_summary(plan, &s);
+    memfit_plan_summary s = MEMFIT_PLAN_SUMMARY;
+    memfit_plan_get_summary(plan, &s, NULL);
     assert_true(s.fits && s.lower_bound_bytes <= s.peak_bytes);
     assert_int_equal(s.parameter_count, mf_json_get_integer(expected, "parameters", -1));
     size_t bytes;

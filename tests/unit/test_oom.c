@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/os.h"
 #include "diagnose/oom_log.h"
-#include "memfit/explain.h"
+#include "memfit/diagnosis.h"
 #include "memfit/trace.h"
 
 #define LOGS "tests/fixtures/oom-logs/"
@@ -78,7 +78,7 @@ static void not_suggested_again(const char *name, const mf_mapping *log, const m
             int length = remark ? (int)(remark - change) : (int)strlen(change);
             size_t n = (size_t)snprintf(text, 512, "%s%.*s\n", fronts[k], length, change);
             memcpy(text + n, log->data, log->bytes);
-            memfit_diagnosis d;
+            memfit_diagnosis d = MEMFIT_DIAGNOSIS;
             memfit_error err;
             assert_ok(memfit_explain_log(text, n + log->bytes, &d, &err), err);
             free(text);
@@ -139,7 +139,7 @@ static void test_provoked(void **state)
     unsigned count = 0, right = 0;
     for (const mf_json *c = cases->first; c; c = c->next) {
         const char *name = mf_json_get_string(c, "name", "?"), *cause = mf_json_get_string(c, "cause", "?");
-        memfit_diagnosis d;
+        memfit_diagnosis d = MEMFIT_DIAGNOSIS;
         explain_case(name, c, &d);
         assert_true(d.request_bytes > 0 || d.cause == MEMFIT_DIAGNOSIS_LIBRARY ||
                     mf_json_get_bool(c, "request_not_in_log", false));
@@ -221,7 +221,7 @@ static void test_classes_tried(void **state)
         const mf_json *mended = mf_json_get(c, "mended");
         for (const mf_json *m = mended ? mended->first : NULL; m; m = m->next) {
             const char *id = mf_json_get_string(m, "class", "");
-            memfit_diagnosis d;
+            memfit_diagnosis d = MEMFIT_DIAGNOSIS;
             bool known = false, given = false;
             if (!id[0] || mf_json_get_bool(m, "not_printed", false))
                 continue;
@@ -270,7 +270,7 @@ static void test_classes_tried(void **state)
 static void test_re_created(void **state)
 {
     (void)state;
-    memfit_diagnosis d;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     explain(TORCH_PIECES, &d);
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_FRAGMENTATION);
     assert_true(suggests(&d, "expandable_segments:True")); /* named by the message's own advice only */
@@ -330,7 +330,7 @@ static void test_long_line(void **state)
         text + n, sizeof text - n,
         "Including non-PyTorch memory, this process has 20.00 GiB memory in use. Of the allocated memory 19.00 GiB "
         "is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n");
-    memfit_diagnosis d;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     explain(text, &d);
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_OTHER_PROCESS);
     assert_int_equal(d.in_use_bytes, UINT64_C(19) << 30);
@@ -363,7 +363,7 @@ static void test_in_force(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[4096];
-        memfit_diagnosis d;
+        memfit_diagnosis d = MEMFIT_DIAGNOSIS;
         snprintf(text, sizeof text, "%s%s", cases[i].setting, cases[i].log);
         explain(text, &d);
         sane(&d);
@@ -372,7 +372,7 @@ static void test_in_force(void **state)
             fail();
         }
     }
-    memfit_diagnosis d;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     explain(JAX_REFUSED, &d);
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_OTHER_PROCESS);
     assert_true(suggests(&d, "XLA_PYTHON_CLIENT_PREALLOCATE=false"));
@@ -383,7 +383,7 @@ static void test_in_force(void **state)
 static void test_no_log(void **state)
 {
     (void)state;
-    memfit_diagnosis d;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     memfit_error err;
     assert_int_equal(memfit_explain_log("", 0, &d, &err), MEMFIT_DAMAGED);
     char binary[4096];
@@ -409,7 +409,7 @@ static void test_cut_and_garbled(void **state)
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         char path[1024];
         memfit_error err;
-        memfit_diagnosis d;
+        memfit_diagnosis d = MEMFIT_DIAGNOSIS;
         mf_mapping map;
         assert_ok(mf_os_map_file(source_path(path, sizeof path, names[n], ".log"), &map, &err), err);
         size_t most = map.bytes < 6000 ? map.bytes : 6000;
@@ -452,7 +452,7 @@ static void test_snapshots(void **state)
 {
     (void)state;
     char path[1024];
-    memfit_diagnosis d;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     explain_file(source_path(path, sizeof path, "torch-fragmentation-0", ".pickle"), &d);
     assert_string_equal(d.source, "snapshot");
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_FRAGMENTATION);
@@ -508,7 +508,7 @@ static void test_traces(void **state)
     (void)state;
     const uint64_t mib = UINT64_C(1) << 20;
     recording r;
-    memfit_diagnosis d;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     /* Each step keeps one block. */
     begin(&r);
     put(&r, MEMFIT_EVENT_LIMIT, 0, 1024 * mib, "");
@@ -545,7 +545,7 @@ static void test_hostile(void **state)
 {
     (void)state;
     memfit_error err;
-    memfit_diagnosis d;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     static const char program[] = "\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.";
     assert_int_equal(memfit_explain(program, sizeof program - 1, &d, &err), MEMFIT_DAMAGED);
     assert_true(strstr(err.message, "plain data") != NULL);
@@ -561,7 +561,7 @@ static void test_hostile(void **state)
 /* Every allocation fails, once and from then on: an error that says so, or the answer; nothing is lost. */
 static void fail_every_allocation(const mf_mapping *map)
 {
-    static memfit_diagnosis whole, d;
+    static memfit_diagnosis whole = MEMFIT_DIAGNOSIS, d = MEMFIT_DIAGNOSIS;
     memfit_error err;
     assert_ok(memfit_explain(map->data, map->bytes, &whole, &err), err);
     for (int for_ever = 0; for_ever < 2; for_ever++)

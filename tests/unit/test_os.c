@@ -228,10 +228,10 @@ static void a_refused_page_is_not_counted(void **state)
     (void)state;
     memfit_device *device;
     memfit_error err;
-    memfit_device_options o = memfit_device_options_default();
+    memfit_device_options o = MEMFIT_DEVICE_OPTIONS;
     o.capacity_bytes = 1 << 30;
     assert_ok(memfit_device_open("cpu", &o, &device, &err), err);
-    memfit_device_info before, after;
+    memfit_device_info before = MEMFIT_DEVICE_INFO, after = MEMFIT_DEVICE_INFO;
     assert_ok(memfit_device_get_info(device, &before, &err), err);
     system_calls.fail = 'f';
     system_calls.why = ENOMEM;

@@ -67,8 +67,7 @@ static void bound_and_packing_agree_with_their_definitions(void **state)
         uint64_t load, height;
         assert_ok(mf_pack_max_load(NULL, b, n, &load, &err), err);
         assert_int_equal(load, plain_max_load(b, n, 41));
-        mf_pack_options o;
-        memfit_pack_options_default(&o);
+        mf_pack_options o = MEMFIT_PACK_OPTIONS;
         o.effort = (memfit_pack_effort)(round % 2);
         assert_ok(mf_pack(NULL, b, n, &o, &r, &err), err);
         assert_true(plain_is_packing(b, n));
@@ -143,8 +142,7 @@ static void exact_agrees_with_brute_force(void **state)
                 b[i].alignment = 4;
         memcpy(copy, b, sizeof b);
         uint64_t best = brute_force(copy, n, 0, 0, UINT64_MAX);
-        mf_pack_options o;
-        memfit_pack_options_default(&o);
+        mf_pack_options o = MEMFIT_PACK_OPTIONS;
         o.effort = MEMFIT_PACK_EXACT;
         o.threads = 1 + (unsigned)(round & 1);
         o.time_limit_us = 20000000;
@@ -182,8 +180,7 @@ static void proofs_agree(void **state)
         fill_random(b, n, &seed, 6 + (int64_t)(next_random(&seed) % 12), 3 + next_random(&seed) % 20);
         uint64_t height = 0;
         for (unsigned variant = 0; variant < 3; variant++) {
-            mf_pack_options o;
-            memfit_pack_options_default(&o);
+            mf_pack_options o = MEMFIT_PACK_OPTIONS;
             o.effort = MEMFIT_PACK_EXACT;
             o.threads = 1 + (variant & 1);
             o.seed = 100 + variant;
@@ -216,8 +213,7 @@ static void wide_alignments_leave_the_ground(void **state)
             {.lower = 2, .upper = 5, .size = 54, .alignment = wide[i]},
             {.lower = -1, .upper = 9, .size = 100, .alignment = 4},
         };
-        mf_pack_options o;
-        memfit_pack_options_default(&o);
+        mf_pack_options o = MEMFIT_PACK_OPTIONS;
         o.effort = MEMFIT_PACK_EXACT;
         o.time_limit_us = 20000000;
         mf_pack_result r;
@@ -293,8 +289,7 @@ static void fixed_buffers_stay(void **state)
         b[3].fixed = b[7].fixed = true;
         b[3].offset = 5;
         b[7].offset = 40;
-        mf_pack_options o;
-        memfit_pack_options_default(&o);
+        mf_pack_options o = MEMFIT_PACK_OPTIONS;
         o.effort = (memfit_pack_effort)(round % 3);
         o.time_limit_us = 1000;
         assert_ok(mf_pack(NULL, b, 20, &o, &r, &err), err);
@@ -320,8 +315,9 @@ static void nonsense_is_refused(void **state)
     b = (mf_pack_buffer){.upper = 2, .size = 1, .offset = 3, .fixed = true, .alignment = 2};
     assert_int_equal(mf_pack(NULL, &b, 1, NULL, &r, &err), MEMFIT_INVALID);
     mf_pack_options o = {0};
+    memfit_pack_result result = MEMFIT_PACK_RESULT;
     b = (mf_pack_buffer){.upper = 2, .size = 1};
-    assert_int_equal(mf_pack(NULL, &b, 1, &o, &r, &err), MEMFIT_INVALID);
+    assert_int_equal(memfit_pack(&b, 1, &o, &result, &err), MEMFIT_INVALID);
     assert_ok(mf_pack(NULL, NULL, 0, NULL, &r, &err), err);
     assert_true(r.height == 0 && r.solved && r.optimal);
     b = (mf_pack_buffer){.upper = 0, .size = 9, .offset = 4};
@@ -338,8 +334,7 @@ static void lack_of_memory_changes_nothing(void **state)
     fill_random(b, 40, &seed, 12, 30);
     for (size_t i = 0; i < 40; i++)
         b[i].offset = 1000 + i;
-    mf_pack_options o;
-    memfit_pack_options_default(&o);
+    mf_pack_options o = MEMFIT_PACK_OPTIONS;
     o.effort = MEMFIT_PACK_EXACT;
     o.time_limit_us = 200000;
     for (uint64_t n = 1;; n++) {
@@ -371,7 +366,7 @@ static void lack_of_memory_changes_nothing(void **state)
         mf_fault_host_init(&fault, NULL, n, false);
         memfit_pack_file *file = NULL;
         memfit_status status = mf_pack_file_parse(&file, text, sizeof text - 1, 0, &fault.host, NULL);
-        memfit_pack_file_destroy(file);
+        memfit_pack_file_close(file);
         assert_int_equal(fault.live_count, 0);
         if (status == MEMFIT_OK)
             break;
@@ -448,11 +443,11 @@ static void tables_come_back_with_offsets(void **state)
     assert_ok(mf_pack_file_parse(&again, out, bytes, 0, NULL, &err), err);
     b = memfit_pack_file_buffers(again, &count);
     assert_true(b[0].fixed && b[0].offset == 4);
-    memfit_pack_file_destroy(again);
+    memfit_pack_file_close(again);
     assert_ok(mf_pack_file_parse(&again, out, bytes, MEMFIT_PACK_FILE_REPACK, NULL, &err), err);
     assert_false(memfit_pack_file_buffers(again, &count)[0].fixed);
-    memfit_pack_file_destroy(again);
-    memfit_pack_file_destroy(file);
+    memfit_pack_file_close(again);
+    memfit_pack_file_close(file);
     free(out);
 }
 
@@ -517,15 +512,14 @@ static void known_instances(void **state)
             b[k].lower = -b[k].upper;
             b[k].upper = -lower;
         }
-        mf_pack_options o;
-        memfit_pack_options_default(&o);
+        mf_pack_options o = MEMFIT_PACK_OPTIONS;
         o.effort = MEMFIT_PACK_EXACT;
         o.capacity = cases[i / 2].capacity;
-        mf_pack_result r;
+        memfit_pack_result r = MEMFIT_PACK_RESULT;
         assert_ok(memfit_pack(b, count, &o, &r, &err), err);
         assert_true(r.solved);
         assert_ok(memfit_pack_validate(b, count, o.capacity, NULL, &err), err);
-        memfit_pack_file_destroy(file);
+        memfit_pack_file_close(file);
     }
 }
 

@@ -16,8 +16,7 @@ static const char *model_path(const char *name)
 
 static memfit_plan_options options_for(const char *card, int64_t batch)
 {
-    memfit_plan_options o;
-    memfit_plan_options_default(&o);
+    memfit_plan_options o = MEMFIT_PLAN_OPTIONS;
     o.card = card;
     o.batch = batch;
     return o;
@@ -27,9 +26,9 @@ static memfit_plan_summary plan_of(const char *model, const memfit_plan_options 
 {
     memfit_plan *plan;
     memfit_error err = {0};
-    memfit_plan_summary s;
+    memfit_plan_summary s = MEMFIT_PLAN_SUMMARY;
     assert_ok(memfit_plan_create(model_path(model), o, &plan, &err), err);
-    memfit_plan_get_summary(plan, &s);
+    memfit_plan_get_summary(plan, &s, NULL);
     memfit_plan_destroy(plan);
     uint64_t sum = 0;
     for (int k = 0; k < MEMFIT_KIND_COUNT; k++)

@@ -13,7 +13,7 @@ static memfit_error err;
 static memfit_device *open_sim(uint64_t capacity, uint64_t fixed)
 {
     memfit_device *device;
-    memfit_device_options options = memfit_device_options_default();
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     options.capacity_bytes = capacity;
     options.fixed_bytes = fixed;
     assert_ok(memfit_device_open("sim", &options, &device, &err), err);
@@ -23,7 +23,7 @@ static memfit_device *open_sim(uint64_t capacity, uint64_t fixed)
 static memfit_pool *open_pool(memfit_device *device, uint64_t limit)
 {
     memfit_pool *pool;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.limit_bytes = limit;
     assert_ok(memfit_pool_create(device, &options, &pool, &err), err);
     return pool;
@@ -31,7 +31,7 @@ static memfit_pool *open_pool(memfit_device *device, uint64_t limit)
 
 static memfit_pool_info info_of(memfit_pool *pool)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(pool, &info, &err), err);
     return info;
 }
@@ -71,7 +71,7 @@ static void test_options(void **state)
 {
     (void)state;
     memfit_device *device = open_sim(64 * MiB, 4 * MiB);
-    memfit_pool_options d = memfit_pool_options_default(), o = d;
+    memfit_pool_options d = (memfit_pool_options)MEMFIT_POOL_OPTIONS, o = d;
     o.limit_bytes = 8 * MiB, o.limit_fraction = 0.5;
     refused(device, o, MEMFIT_CONFLICT, "fraction");
     o = d, o.limit_fraction = 1.5;
@@ -146,7 +146,7 @@ static void test_environment(void **state)
             fail_msg("%s=%s: %s %s", rows[i].name, rows[i].value, memfit_status_name(status), err.message);
         if (!status && !strcmp(rows[i].name, "MEMFIT_MEMORY"))
             assert_int_equal(info_of(pool).limit_bytes, *rows[i].value == '1' ? 16 * MiB : 32 * MiB);
-        memfit_pool_options o = memfit_pool_options_default(); /* the program says otherwise: a conflict, told */
+        memfit_pool_options o = MEMFIT_POOL_OPTIONS; /* the program says otherwise: a conflict, told */
         o.limit_bytes = 40 * MiB;
         memfit_pool *other;
         if (!strcmp(rows[i].name, "MEMFIT_MEMORY") && !status)
@@ -166,13 +166,13 @@ static void test_devices(void **state)
     memfit_device *device = NULL;
     memfit_device_info list[8];
     size_t n;
-    assert_ok(memfit_device_list(list, 8, &n, &err), err);
+    assert_ok(memfit_device_list(list, sizeof *list, 8, &n, &err), err);
     assert_true(n >= 2 && !strcmp(list[0].name, "cpu") && list[0].total_bytes > 0);
     assert_int_equal(memfit_device_open("cpus", NULL, &device, &err), MEMFIT_NOT_FOUND);
     assert_int_equal(memfit_device_open("cpu:1", NULL, &device, &err), MEMFIT_NOT_FOUND);
     assert_int_equal(memfit_device_open("sim:x", NULL, &device, &err), MEMFIT_INVALID);
     assert_int_equal(memfit_device_open(NULL, NULL, &device, &err), MEMFIT_INVALID);
-    memfit_device_options o = memfit_device_options_default();
+    memfit_device_options o = MEMFIT_DEVICE_OPTIONS;
     o.granularity_bytes = 12345;
     assert_int_equal(memfit_device_open("sim", &o, &device, &err), MEMFIT_INVALID);
     assert_int_equal(memfit_device_open("cpu", &o, &device, &err), MEMFIT_INVALID);
@@ -249,9 +249,9 @@ static void test_ledger(void **state)
     assert_int_equal(info_of(pool).in_use_peak_bytes, 3 * MiB);
     memfit_owner_info list[3];
     size_t n;
-    assert_ok(memfit_pool_owners(pool, list, 1, &n, &err), err);
+    assert_ok(memfit_pool_owners(pool, list, sizeof *list, 1, &n, &err), err);
     assert_true(n == 3 && list[0].owner == conv && list[0].bytes == 3 * MiB && list[0].blocks == 1);
-    assert_ok(memfit_pool_leaks(pool, list, 3, &n, &err), err);
+    assert_ok(memfit_pool_leaks(pool, list, sizeof *list, 3, &n, &err), err);
     assert_int_equal(n, 1);
     memfit_address out = 5;
     assert_int_equal(memfit_pool_alloc(pool, 1, 99, &out, &err), MEMFIT_INVALID);
@@ -266,7 +266,7 @@ static void peaks_are(memfit_pool *pool, memfit_owner owner, memfit_kind kind, u
     memfit_pool_info info = info_of(pool);
     assert_int_equal(info.in_use_peak_bytes, bytes);
     assert_int_equal(info.kind_peak_bytes[kind], bytes);
-    assert_ok(memfit_pool_owners(pool, list, 4, &n, &err), err);
+    assert_ok(memfit_pool_owners(pool, list, sizeof *list, 4, &n, &err), err);
     for (size_t i = 0; i < n; i++)
         assert_true(list[i].owner != owner || list[i].peak_bytes == bytes);
 }
@@ -320,11 +320,11 @@ static void test_marks(void **state)
     }
     memfit_owner_info list[4];
     size_t n;
-    assert_ok(memfit_pool_growth(pool, marks[2], list, 4, &n, &err), err);
+    assert_ok(memfit_pool_growth(pool, marks[2], list, sizeof *list, 4, &n, &err), err);
     assert_int_equal(n, 2);
     assert_true(list[0].owner == leaky && list[0].bytes == 1000 + 100000 + 1000 && list[0].blocks == 3);
     assert_true(list[0].grown_marks == 6);
-    assert_ok(memfit_pool_growth(pool, marks[5], list, 4, &n, &err), err);
+    assert_ok(memfit_pool_growth(pool, marks[5], list, sizeof *list, 4, &n, &err), err);
     assert_int_equal(n, 0);
     end(pool, device);
 }
@@ -348,7 +348,7 @@ static void test_leaks(void **state)
     (void)state;
     memfit_device *device = open_sim(256 * MiB, 0);
     leak_note note = {0};
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.on_leak = on_leak;
     o.on_leak_ctx = &note;
     memfit_pool *pool;
@@ -466,7 +466,7 @@ static void test_bulk(void **state)
 {
     (void)state;
     memfit_device *device = open_sim(256 * MiB, 0);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.bulk_bytes = 32 * MiB;
     memfit_pool *pool;
     assert_ok(memfit_pool_create(device, &o, &pool, &err), err);
@@ -545,10 +545,10 @@ static void test_debug(void **state)
 {
     (void)state;
     memfit_device *device;
-    memfit_device_options d = memfit_device_options_default();
+    memfit_device_options d = MEMFIT_DEVICE_OPTIONS;
     d.capacity_bytes = 512 * MiB;
     assert_ok(memfit_device_open("cpu", &d, &device, &err), err);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.debug = true;
     o.limit_fraction = 0.5;
     memfit_pool *pool;
@@ -599,8 +599,8 @@ static void test_record(void **state)
         memfit_recorder_destroy(recorder);
         memfit_trace *trace;
         assert_ok(memfit_trace_load(path, NULL, &trace, &err), err);
-        memfit_trace_info info;
-        memfit_trace_describe(trace, &info);
+        memfit_trace_info info = MEMFIT_TRACE_INFO;
+        memfit_trace_describe(trace, &info, NULL);
         assert_int_equal(info.peak_live_bytes, peak);
         assert_int_equal(info.buffers, 2);
         assert_int_equal(info.end_live_bytes, 0);

@@ -30,7 +30,7 @@ static memfit_error err;
 
 static memfit_pool_options pool_options(void)
 {
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.limit_bytes = 64 * MiB;
     o.ignore_environment = true;
     return o;
@@ -39,7 +39,7 @@ static memfit_pool_options pool_options(void)
 /* A pool with live blocks, holes, idle pages, slabs, and memory short enough that growing means moving pages. */
 static void build(world *w)
 {
-    memfit_device_options d = memfit_device_options_default();
+    memfit_device_options d = MEMFIT_DEVICE_OPTIONS;
     *w = (world){0};
     mf_fault_host_init(&w->host, NULL, 0, false);
     d.host = &w->host.host;
@@ -92,7 +92,7 @@ static memfit_status call_alloc_grow(world *w)
 }
 static memfit_status call_alloc_all(world *w) /* every page that is not live has to move */
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     memfit_status status = memfit_pool_get_info(w->pool, &info, &err);
     return status ? status : memfit_pool_alloc(w->pool, info.available_bytes, 0, &w->out, &err);
 }
@@ -184,21 +184,21 @@ static memfit_status call_forget(world *w)
 }
 static memfit_status call_info(world *w)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     return memfit_pool_get_info(w->pool, &info, &err);
 }
 static memfit_status call_owners(world *w)
 {
     memfit_owner_info list[4];
     size_t n;
-    memfit_status status = memfit_pool_owners(w->pool, list, 4, &n, &err);
-    return status ? status : memfit_pool_leaks(w->pool, list, 4, &n, &err);
+    memfit_status status = memfit_pool_owners(w->pool, list, sizeof *list, 4, &n, &err);
+    return status ? status : memfit_pool_leaks(w->pool, list, sizeof *list, 4, &n, &err);
 }
 static memfit_status call_growth(world *w)
 {
     memfit_owner_info list[4];
     size_t n;
-    return memfit_pool_growth(w->pool, 0, list, 4, &n, &err);
+    return memfit_pool_growth(w->pool, 0, list, sizeof *list, 4, &n, &err);
 }
 static memfit_status call_mark(world *w)
 {
@@ -210,7 +210,7 @@ static memfit_status call_reset(world *w)
 }
 static memfit_status call_find(world *w)
 {
-    memfit_block_info block;
+    memfit_block_info block = MEMFIT_BLOCK_INFO;
     return memfit_pool_find(w->pool, w->at[1], &block, &err);
 }
 static bool see_block(void *ctx, const memfit_block_info *block)
@@ -240,7 +240,7 @@ static memfit_status call_limit_when_freed(world *w)
 static memfit_status call_refused(world *w)
 {
     memfit_address address;
-    memfit_explanation why;
+    memfit_explanation why = MEMFIT_EXPLANATION;
     memfit_error refused;
     memfit_status status = memfit_pool_alloc(w->pool, 100 * MiB, w->owner, &address, &refused);
     if (status == MEMFIT_OUT_OF_MEMORY)
@@ -276,7 +276,7 @@ static memfit_status call_create_growth(world *w)
 }
 static memfit_status call_open(world *w)
 {
-    memfit_device_options d = memfit_device_options_default();
+    memfit_device_options d = MEMFIT_DEVICE_OPTIONS;
     d.host = &w->host.host;
     memfit_device *made;
     memfit_status status = memfit_device_open("sim", &d, &made, &err);
@@ -284,7 +284,7 @@ static memfit_status call_open(world *w)
 }
 static memfit_status call_open_cpu(world *w)
 {
-    memfit_device_options d = memfit_device_options_default();
+    memfit_device_options d = MEMFIT_DEVICE_OPTIONS;
     d.host = &w->host.host;
     memfit_device *made;
     memfit_status status = memfit_device_open("cpu", &d, &made, &err);
@@ -303,7 +303,7 @@ static memfit_status call_stream_create(world *w)
 }
 static memfit_status call_device_info(world *w)
 {
-    memfit_device_info info;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
     return memfit_device_get_info(w->device, &info, &err);
 }
 static memfit_status call_copy(world *w)
@@ -370,7 +370,7 @@ typedef struct memo {
 
 static memo remember(world *w)
 {
-    memfit_pool_info a, b;
+    memfit_pool_info a = MEMFIT_POOL_INFO, b = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(w->pool, &a, &err), err);
     assert_ok(memfit_pool_get_info(w->other, &b, &err), err);
     return (memo){.in_use = a.in_use_bytes,
@@ -407,7 +407,7 @@ static void compare(const call_row *row, uint64_t n, const memo *before, const m
 static void blocks_are_there(world *w)
 {
     for (unsigned i = 0; i < KEPT; i++) {
-        memfit_block_info block;
+        memfit_block_info block = MEMFIT_BLOCK_INFO;
         if (!w->at[i])
             continue;
         assert_ok(memfit_pool_find(w->pool, w->at[i], &block, &err), err);

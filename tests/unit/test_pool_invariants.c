@@ -56,10 +56,10 @@ static memfit_error err;
 static void open_device(place *p, const setup *s, uint64_t capacity)
 {
     *p = (place){.s = s};
-    memfit_device_options options = memfit_device_options_default();
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     bool sim = !strcmp(s->device, "sim");
     if (on_cuda()) {
-        memfit_device_info info;
+        memfit_device_info info = MEMFIT_DEVICE_INFO;
         assert_ok(memfit_device_open(s->device, NULL, &p->device, &err), err);
         assert_ok(memfit_device_get_info(p->device, &info, &err), err);
         p->fixed = info.fixed_bytes;
@@ -76,7 +76,7 @@ static void open_device(place *p, const setup *s, uint64_t capacity)
 static memfit_pool *make_pool(place *p, uint64_t limit, bool slice)
 {
     memfit_pool *pool;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.policy = p->s->policy;
     options.page_bytes = p->s->page;
     options.limit_bytes = limit;
@@ -110,7 +110,7 @@ static void close_place(place *p)
 
 static memfit_pool_info info_of(memfit_pool *pool)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(pool, &info, &err), err);
     return info;
 }
@@ -152,7 +152,7 @@ static void no_overlap(const setup *s)
         for (unsigned j = 0; j < LIVE; j++)
             assert_true(j == k || !at[j] || at[j] + bytes[j] <= at[k] || at[k] + bytes[k] <= at[j]);
         assert_ok(memfit_device_fill(p.device, at[k], (unsigned char)k, bytes[k], 0, &err), err);
-        memfit_block_info block;
+        memfit_block_info block = MEMFIT_BLOCK_INFO;
         assert_ok(memfit_pool_find(p.pool, at[k] + (bytes[k] ? bytes[k] - 1 : 0), &block, &err), err);
         assert_int_equal(block.address, at[k]);
         assert_int_equal(block.bytes, bytes[k]);
@@ -412,10 +412,10 @@ static void limit_moves(const setup *s)
  * among them. */
 static memfit_pool *leave_on_card(place *p, uint64_t bytes)
 {
-    memfit_device_info info;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
     assert_ok(memfit_device_get_info(p->device, &info, &err), err);
     memfit_pool *pool;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.limit_bytes = (info.total_bytes - info.fixed_bytes - bytes) & ~(2 * MiB - 1);
     options.slice = true;
     options.ignore_environment = true;
@@ -430,7 +430,7 @@ static void slices(const setup *s)
     p.pool = make_pool(&p, 16 * MiB + p.fixed, true); /* the first pays the fixed cost */
     memfit_pool *rest_of_card = on_cuda() ? leave_on_card(&p, 48 * MiB) : NULL;
     memfit_pool *other = make_pool(&p, 16 * MiB, true), *rest = make_pool(&p, 16 * MiB, false), *none;
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.limit_bytes = 24 * MiB;
     options.page_bytes = s->page;
     options.slice = true;
@@ -478,7 +478,7 @@ static void lives(const setup *s)
         if (i == 20)
             after_first = memory.rss_anon + memory.rss_shmem;
     }
-    memfit_device_info info;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
     assert_ok(memfit_device_get_info(p.device, &info, &err), err);
     assert_int_equal(info.pools_bytes, 0);
     assert_int_equal(info.set_aside_bytes, 0);

@@ -108,7 +108,7 @@ static void mark_live(model *m, const live_block *b, bool live)
 /* No unit of the block may have been freed on another stream that has not got there yet. */
 static void check_streams(model *m, const live_block *b, unsigned stream)
 {
-    memfit_block_info info;
+    memfit_block_info info = MEMFIT_BLOCK_INFO;
     assert_int_equal(memfit_pool_find(m->pool, b->address, &info, NULL), MEMFIT_OK);
     assert_true(info.address == b->address && info.bytes == b->bytes && info.owner == m->owner[b->owner]);
     uint64_t from = (b->address - m->base) / UNIT, to = from + info.taken_bytes / UNIT;
@@ -162,7 +162,7 @@ static void do_free(model *m)
     m->blocks[i] = m->blocks[--m->count];
     unsigned stream = m->many_streams ? (unsigned)(rnd(m) % STREAMS) : 0;
     memfit_error err;
-    memfit_block_info info = {0};
+    memfit_block_info info = MEMFIT_BLOCK_INFO;
     if (m->many_streams)
         assert_ok(memfit_pool_find(m->pool, b.address, &info, &err), err);
     assert_ok(memfit_pool_free_on(m->pool, b.address, m->stream[stream], &err), err);
@@ -202,7 +202,7 @@ static void do_misuse(model *m)
 static void check_all(model *m)
 {
     memfit_error err;
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     memfit_owner_info owners[OWNERS + 1];
     size_t n;
     assert_ok(mf_pool_check(m->pool, &err), err);
@@ -212,7 +212,7 @@ static void check_all(model *m)
     assert_int_equal(info.blocks, m->count);
     assert_int_equal(info.in_use_peak_bytes, m->peak);
     assert_int_equal(info.reserved_bytes, mf_sim_get(m->device).physical_bytes);
-    assert_ok(memfit_pool_owners(m->pool, owners, OWNERS + 1, &n, &err), err);
+    assert_ok(memfit_pool_owners(m->pool, owners, sizeof *owners, OWNERS + 1, &n, &err), err);
     for (size_t i = 0; i < n; i++)
         for (unsigned k = 0; k < OWNERS; k++)
             if (m->owner[k] == owners[i].owner) {
@@ -263,12 +263,12 @@ static void open_model(model *m, uint64_t page, uint64_t capacity, bool many_str
                        uint64_t seed)
 {
     memfit_error err;
-    memfit_device_options device = memfit_device_options_default();
+    memfit_device_options device = MEMFIT_DEVICE_OPTIONS;
     device.capacity_bytes = capacity;
     device.granularity_bytes = page;
     *m = (model){.page = page, .capacity = capacity, .many_streams = many_streams, .seed = seed};
     assert_ok(memfit_device_open("sim", &device, &m->device, &err), err);
-    memfit_pool_options options = memfit_pool_options_default();
+    memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.page_bytes = page;
     options.limit_bytes = capacity;
     options.no_thread_caches = !caches;

@@ -17,10 +17,10 @@ typedef struct place {
 static place open_place(uint64_t limit, bool no_wait)
 {
     place p;
-    memfit_device_options options = memfit_device_options_default();
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     options.capacity_bytes = UINT64_C(1) << 30;
     assert_ok(memfit_device_open("sim", &options, &p.device, &err), err);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.limit_bytes = limit;
     o.no_stream_wait = no_wait;
     o.ignore_environment = true;
@@ -327,7 +327,7 @@ static void train_step(place *p, step *s, uint64_t odd)
 
 static uint64_t remaps(place *p)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(p->pool, &info, &err), err);
     return info.remaps;
 }
@@ -406,7 +406,7 @@ static void plans_are_low(void **state)
                 train_step(&p, &s, 0);
             }
             uint32_t turn = mf_repeat_turn(p.pool, &top);
-            memfit_pool_info info;
+            memfit_pool_info info = MEMFIT_POOL_INFO;
             assert_ok(memfit_pool_get_info(p.pool, &info, &err), err);
             assert_true(turn == 0 || turn == (whole ? 121 : 242));
             double over = turn ? (double)top / (double)info.in_use_peak_bytes : 0;
@@ -481,7 +481,7 @@ static void plans_keep_alignments(void **state)
 /* What the pool says it takes of the host, beyond what it took: the same whatever the plans do. */
 static int64_t uncounted(place *p, const mf_fault_host *fault)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(p->pool, &info, &err), err);
     return (int64_t)info.metadata_bytes - fault->live_bytes;
 }
@@ -495,10 +495,10 @@ static void plans_need_no_memory(void **state)
         mf_fault_host_init(&fault, NULL, UINT64_MAX, false);
         place p;
         step s = {.seed = 5};
-        memfit_device_options options = memfit_device_options_default();
+        memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
         options.capacity_bytes = UINT64_C(1) << 30;
         assert_ok(memfit_device_open("sim", &options, &p.device, &err), err);
-        memfit_pool_options o = memfit_pool_options_default();
+        memfit_pool_options o = MEMFIT_POOL_OPTIONS;
         o.limit_bytes = 256 * MiB;
         o.host = &fault.host;
         o.ignore_environment = true;
@@ -550,10 +550,10 @@ static unsigned below(history *h, unsigned n)
 static void begin_history(history *h, uint64_t seed)
 {
     *h = (history){.random = seed * 77777 + 5};
-    memfit_device_options options = memfit_device_options_default();
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     options.capacity_bytes = UINT64_C(1) << 30;
     assert_ok(memfit_device_open("sim", &options, &h->p.device, &err), err);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.ignore_environment = true;
     o.page_bytes = below(h, 3) ? 2 * MiB : 8 * MiB;
     o.limit_bytes = (120 + below(h, 200)) * MiB;

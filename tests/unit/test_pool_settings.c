@@ -17,7 +17,7 @@ static memfit_error err;
 static memfit_device *open_sim(uint64_t capacity)
 {
     memfit_device *device;
-    memfit_device_options options = memfit_device_options_default();
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     options.capacity_bytes = capacity;
     assert_ok(memfit_device_open("sim", &options, &device, &err), err);
     return device;
@@ -33,7 +33,7 @@ static memfit_pool *open_pool(memfit_device *device, memfit_pool_options options
 
 static memfit_pool_info info_of(memfit_pool *pool)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(pool, &info, &err), err);
     return info;
 }
@@ -70,7 +70,7 @@ static void soft_limit_and_preallocate(void **state)
 {
     (void)state;
     memfit_device *device = open_sim(64 * MiB);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     memfit_pool *pool;
     o.limit_bytes = 32 * MiB, o.soft_limit_bytes = 16 * MiB, o.policy = MEMFIT_POLICY_PREALLOCATE;
     assert_int_equal(memfit_pool_create(device, &o, &pool, &err), MEMFIT_CONFLICT);
@@ -95,7 +95,7 @@ static void soft_limit_above_the_limit(void **state)
 {
     (void)state;
     memfit_device *device = open_sim(64 * MiB);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     memfit_pool *pool;
     o.soft_limit_bytes = 65 * MiB;
     assert_int_equal(memfit_pool_create(device, &o, &pool, &err), MEMFIT_CONFLICT);
@@ -116,7 +116,7 @@ static void limit_between_large_pieces(void **state)
 {
     (void)state;
     memfit_device *device = open_sim(256 * MiB);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.bulk_bytes = 16 * MiB;
     memfit_pool *pool = open_pool(device, o);
     drop(pool, get(pool, 64 * MiB));
@@ -142,7 +142,7 @@ static void limit_refused_half_way(void **state)
     (void)state;
     for (int all = 0; all < 2; all++) {
         memfit_device *device = open_sim(64 * MiB);
-        memfit_pool_options o = memfit_pool_options_default();
+        memfit_pool_options o = MEMFIT_POOL_OPTIONS;
         o.limit_bytes = 32 * MiB;
         o.policy = all ? MEMFIT_POLICY_PREALLOCATE : MEMFIT_POLICY_GROWTH;
         memfit_pool *pool = open_pool(device, o);
@@ -167,9 +167,9 @@ static void policy_leaves_the_timer(void **state)
     (void)state;
     for (int again = 0; again < 2; again++) {
         memfit_device *device = open_sim(256 * MiB);
-        memfit_pool_options o = memfit_pool_options_default();
+        memfit_pool_options o = MEMFIT_POOL_OPTIONS;
         o.purge_ms = 1000;
-        memfit_pool *pool = open_pool(device, o), *other = open_pool(device, memfit_pool_options_default());
+        memfit_pool *pool = open_pool(device, o), *other = open_pool(device, (memfit_pool_options)MEMFIT_POOL_OPTIONS);
         drop(pool, get(pool, 64 * MiB));
         get(other, 64 * MiB);
         mf_sim_advance_us(device, 1100000);
@@ -253,7 +253,7 @@ static void flags(void **state)
     memfit_device *device = open_sim(64 * MiB);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         memfit_pool *pool = NULL;
-        memfit_pool_options off = memfit_pool_options_default(), on = off;
+        memfit_pool_options off = (memfit_pool_options)MEMFIT_POOL_OPTIONS, on = off;
         ((bool *)&on)[rows[i].at] = true;
         setenv(rows[i].name, "0", 1);
         assert_int_equal(memfit_pool_create(device, &on, &pool, &err), MEMFIT_CONFLICT);
@@ -285,7 +285,7 @@ static memfit_pool *open_with(memfit_device *device, const char *name, memfit_po
 static void flags_do_something(void **state)
 {
     (void)state;
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     memfit_device *device = open_sim(64 * MiB);
     memfit_pool *pool, *other;
     memfit_address a;
@@ -334,12 +334,12 @@ static void limit_as_a_fraction(void **state)
 {
     (void)state;
     memfit_device *device = open_sim(64 * MiB);
-    memfit_pool *pool = open_pool(device, memfit_pool_options_default());
+    memfit_pool *pool = open_pool(device, (memfit_pool_options)MEMFIT_POOL_OPTIONS);
     static const double none[] = {0.0, -0.5, 1.0001, NAN, INFINITY};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         assert_int_equal(memfit_pool_set_limit_fraction(pool, none[i], true, &err), MEMFIT_INVALID);
         says("at most 1");
-        memfit_pool_options o = memfit_pool_options_default();
+        memfit_pool_options o = MEMFIT_POOL_OPTIONS;
         memfit_pool *other;
         o.limit_fraction = none[i];
         if (none[i] != 0.0)
@@ -368,7 +368,7 @@ static void slack(void **state)
     (void)state;
     for (int much = 0; much < 2; much++) {
         memfit_device *device = open_sim(256 * MiB);
-        memfit_pool *pool = open_pool(device, memfit_pool_options_default());
+        memfit_pool *pool = open_pool(device, (memfit_pool_options)MEMFIT_POOL_OPTIONS);
         assert_int_equal(memfit_pool_set_slack(pool, 1.5, &err), MEMFIT_INVALID);
         assert_int_equal(memfit_pool_set_slack(pool, -1, &err), MEMFIT_INVALID);
         assert_int_equal(memfit_pool_set_slack(pool, NAN, &err), MEMFIT_INVALID);
@@ -389,7 +389,7 @@ static void no_pool(void **state)
 {
     (void)state;
     memfit_device *device = open_sim(64 * MiB);
-    memfit_pool *pool = open_pool(device, memfit_pool_options_default());
+    memfit_pool *pool = open_pool(device, (memfit_pool_options)MEMFIT_POOL_OPTIONS);
     assert_int_equal(memfit_pool_set_limit_fraction(NULL, 0.5, false, &err), MEMFIT_INVALID);
     assert_int_equal(memfit_pool_set_keep_idle(NULL, true, &err), MEMFIT_INVALID);
     assert_int_equal(memfit_pool_set_slack(NULL, 0.5, &err), MEMFIT_INVALID);

@@ -25,10 +25,10 @@ typedef struct world {
 static world begin(uint64_t limit)
 {
     world w;
-    memfit_device_options d = memfit_device_options_default();
+    memfit_device_options d = MEMFIT_DEVICE_OPTIONS;
     d.capacity_bytes = limit;
     assert_ok(memfit_device_open("sim", &d, &w.device, &err), err);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.limit_bytes = limit;
     o.ignore_environment = true;
     assert_ok(memfit_pool_create(w.device, &o, &w.pool, &err), err);
@@ -54,7 +54,7 @@ static memfit_address get(memfit_pool *pool, uint64_t bytes, memfit_owner owner)
 
 static memfit_pool_info info_of(memfit_pool *pool)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(pool, &info, &err), err);
     return info;
 }
@@ -71,7 +71,7 @@ static void test_kept(void **state)
 {
     (void)state;
     world w = begin(64 * MiB);
-    memfit_block_info block;
+    memfit_block_info block = MEMFIT_BLOCK_INFO;
     unsigned blocks = 0;
     memfit_address at = get(w.pool, 3 * MiB, w.a);
     uint64_t reserved = info_of(w.pool).reserved_bytes;

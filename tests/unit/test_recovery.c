@@ -68,8 +68,7 @@ static void remember(void *ctx, const char *text)
 
 static memfit_train_options options_for(bool batch_norm, changing *c)
 {
-    memfit_train_options o;
-    memfit_train_options_default(&o);
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
     o.model = model_with(batch_norm);
     o.data = "synthetic:256";
     o.batch = 64;
@@ -87,7 +86,7 @@ static memfit_train_options options_for(bool batch_norm, changing *c)
 static memfit_train_result undisturbed(bool batch_norm, const char *out)
 {
     memfit_train_options o = options_for(batch_norm, NULL);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     o.out = out;
     assert_ok(memfit_train(&o, &r, &err), err);
@@ -116,7 +115,7 @@ static __attribute__((unused)) void recomputation_answers_under_batch_norm(void 
     memfit_train_result whole = undisturbed(true, test_path("whole.keras"));
     changing c = {.at = 3, .to = whole.fixed_bytes + whole.arena_bytes * 8 / 10};
     memfit_train_options o = options_for(true, &c);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     o.out = test_path("changed.keras");
     assert_ok(memfit_train(&o, &r, &err), err);
@@ -138,7 +137,7 @@ static __attribute__((unused)) void pieces_answer_without_batch_norm(void **stat
     memfit_train_result whole = undisturbed(false, NULL);
     changing c = {.at = 2, .to = whole.fixed_bytes + whole.arena_bytes / 3 + (256 << 10)};
     memfit_train_options o = options_for(false, &c);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     o.no_recompute = true;
     assert_ok(memfit_train(&o, &r, &err), err);
@@ -155,7 +154,7 @@ static __attribute__((unused)) void a_limit_above_the_plan_changes_nothing(void 
     memfit_train_result whole = undisturbed(false, NULL);
     changing c = {.at = 2, .to = whole.planned_peak_bytes + (4 << 20)};
     memfit_train_options o = options_for(false, &c);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     assert_ok(memfit_train(&o, &r, &err), err);
     assert_int_equal(r.replans, 0);
@@ -170,7 +169,7 @@ static void no_plan_ends_with_a_checkpoint(void **state)
     memfit_train_result whole = undisturbed(true, test_path("whole2.keras"));
     changing c = {.at = 5, .to = whole.fixed_bytes + whole.arena_bytes / 20}; /* in the second epoch */
     memfit_train_options o = options_for(true, &c);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     o.checkpoint = test_path("stopped.keras");
     o.save_freq = 1000;
@@ -195,7 +194,7 @@ static void no_plan_and_no_checkpoint_says_so(void **state)
     memfit_train_result whole = undisturbed(true, NULL);
     changing c = {.at = 2, .to = whole.fixed_bytes + whole.arena_bytes / 20};
     memfit_train_options o = options_for(true, &c);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     assert_int_equal(memfit_train(&o, &r, &err), MEMFIT_DOES_NOT_FIT);
     assert_non_null(strstr(err.hint, "--checkpoint"));
@@ -207,7 +206,7 @@ static __attribute__((unused)) void no_room_for_the_variables_ends_with_a_checkp
     memfit_train_result whole = undisturbed(true, test_path("whole3.keras"));
     changing c = {.at = 3, .to = whole.fixed_bytes + whole.arena_bytes * 8 / 10};
     memfit_train_options o = options_for(true, &c);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     o.checkpoint = test_path("spool.keras");
     o.save_freq = 1000;
@@ -245,7 +244,7 @@ static __attribute__((unused)) void the_change_survives_lack_of_memory(void **st
                           .after = n,
                           .for_ever = for_ever};
             memfit_train_options o = options_for(true, &c);
-            memfit_train_result r;
+            memfit_train_result r = MEMFIT_TRAIN_RESULT;
             memfit_error err = {0};
             o.host = &fault.host;
             o.epochs = 1;
@@ -288,7 +287,7 @@ static memfit_train_options with_validation(changing *c)
 static memfit_train_result undisturbed_validation(const char *out)
 {
     memfit_train_options o = with_validation(NULL);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     o.out = out;
     assert_ok(memfit_train(&o, &r, &err), err);
@@ -302,7 +301,7 @@ static __attribute__((unused)) void validation_goes_on_in_another_plan(void **st
     memfit_train_result whole = undisturbed_validation(test_path("whole3.keras"));
     changing c = {.at = 5, .to = whole.fixed_bytes + whole.arena_bytes * 8 / 10};
     memfit_train_options o = with_validation(&c);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     o.out = test_path("changed3.keras");
     o.epochs = 1; /* no step follows that could change the plan */
@@ -323,7 +322,7 @@ static void a_validation_cut_short_is_done_anew(void **state)
     memfit_train_result whole = undisturbed_validation(test_path("whole4.keras"));
     changing c = {.at = 5, .to = whole.fixed_bytes + whole.arena_bytes / 20};
     memfit_train_options o = with_validation(&c);
-    memfit_train_result r;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
     o.checkpoint = test_path("cut.keras");
     assert_int_equal(memfit_train(&o, &r, &err), MEMFIT_DOES_NOT_FIT);
@@ -334,7 +333,7 @@ static void a_validation_cut_short_is_done_anew(void **state)
     o.epochs = 1; /* nothing but the validation is left: training's own figures come from the checkpoint */
     assert_ok(memfit_train(&o, &r, &err), err);
     o.resume = NULL;
-    memfit_train_result first;
+    memfit_train_result first = MEMFIT_TRAIN_RESULT;
     assert_ok(memfit_train(&o, &first, &err), err);
     assert_true(r.loss == first.loss && r.val_loss == first.val_loss);
     assert_true(r.metrics[0] == first.metrics[0] && r.val_metrics[0] == first.val_metrics[0]);

@@ -40,8 +40,7 @@ static memfit_trace *load(const char *path)
 
 static memfit_recorder *recorder_of(uint64_t events, const char *path)
 {
-    memfit_recorder_options o;
-    memfit_recorder_options_default(&o);
+    memfit_recorder_options o = MEMFIT_RECORDER_OPTIONS;
     o.events = events;
     o.path = path;
     memfit_recorder *r = NULL;
@@ -68,8 +67,8 @@ static void record_some(memfit_recorder *r)
 
 static void check_some(const memfit_trace *trace)
 {
-    memfit_trace_info info;
-    memfit_trace_describe(trace, &info);
+    memfit_trace_info info = MEMFIT_TRACE_INFO;
+    memfit_trace_describe(trace, &info, NULL);
     assert_int_equal(info.events, 6);
     assert_int_equal(info.buffers, 3);
     assert_true(info.peak_live_bytes == (1ull << 40) + 100);
@@ -126,8 +125,8 @@ static void ring_keeps_the_newest(void **state)
     assert_ok(mf_recorder_check(r, &err), err);
     assert_ok(memfit_recorder_save(r, scratch, &err), err);
     memfit_trace *trace = load(scratch);
-    memfit_trace_info info;
-    memfit_trace_describe(trace, &info);
+    memfit_trace_info info = MEMFIT_TRACE_INFO;
+    memfit_trace_describe(trace, &info, NULL);
     assert_int_equal(info.events, 16);
     assert_int_equal(info.buffers, 8);
     assert_int_equal(info.end_live_bytes, 0);
@@ -147,14 +146,13 @@ static void files_take_all_events(void **state)
     put(r, MEMFIT_EVENT_ALLOC, 1, 1, "x"); /* after the end: lost, not harmful */
     memfit_recorder_destroy(r);
     memfit_trace *trace = load(scratch);
-    memfit_trace_info info;
-    memfit_trace_describe(trace, &info);
+    memfit_trace_info info = MEMFIT_TRACE_INFO;
+    memfit_trace_describe(trace, &info, NULL);
     assert_int_equal(info.events, 1000);
     assert_int_equal(info.names, 3);
     assert_false(info.cut);
     memfit_trace_destroy(trace);
-    memfit_recorder_options o;
-    memfit_recorder_options_default(&o);
+    memfit_recorder_options o = MEMFIT_RECORDER_OPTIONS;
     o.path = "/nonexistent/folder/trace";
     assert_int_equal(memfit_recorder_create(&o, &r, &err), MEMFIT_IO);
 }
@@ -176,8 +174,7 @@ static void threads_record_together(void **state)
 {
     (void)state;
     for (int sharded = 0; sharded < 2; sharded++) {
-        memfit_recorder_options o;
-        memfit_recorder_options_default(&o);
+        memfit_recorder_options o = MEMFIT_RECORDER_OPTIONS;
         o.events = 256;
         o.shards = sharded ? 4 : 1;
         o.path = scratch;
@@ -192,8 +189,8 @@ static void threads_record_together(void **state)
         assert_ok(memfit_recorder_close(r, &err), err);
         memfit_recorder_destroy(r);
         memfit_trace *trace = load(scratch);
-        memfit_trace_info info;
-        memfit_trace_describe(trace, &info);
+        memfit_trace_info info = MEMFIT_TRACE_INFO;
+        memfit_trace_describe(trace, &info, NULL);
         assert_int_equal(info.events, 120000);
         assert_int_equal(info.buffers, 60000);
         assert_int_equal(info.end_live_bytes, 0);
@@ -205,8 +202,7 @@ static void threads_record_together(void **state)
 static void names_run_out_quietly(void **state)
 {
     (void)state;
-    memfit_recorder_options o;
-    memfit_recorder_options_default(&o);
+    memfit_recorder_options o = MEMFIT_RECORDER_OPTIONS;
     o.names = 4;
     memfit_recorder *r;
     memfit_error err;
@@ -221,10 +217,10 @@ static void names_run_out_quietly(void **state)
     memfit_recorder_destroy(r);
     o.events = 0;
     assert_int_equal(memfit_recorder_create(&o, &r, &err), MEMFIT_INVALID);
-    memfit_recorder_options_default(&o);
+    o = (memfit_recorder_options)MEMFIT_RECORDER_OPTIONS;
     o.shards = 17;
     assert_int_equal(memfit_recorder_create(&o, &r, &err), MEMFIT_INVALID);
-    memfit_recorder_options_default(&o);
+    o = (memfit_recorder_options)MEMFIT_RECORDER_OPTIONS;
     o.size = 3;
     assert_int_equal(memfit_recorder_create(&o, &r, &err), MEMFIT_INVALID);
 }
@@ -286,8 +282,8 @@ static void unclosed_files_are_read_as_far_as_they_go(void **state)
         memfit_status status = memfit_trace_read(data, cut, NULL, &trace, &err);
         assert_ok(status, err);
         assert_ok(mf_trace_check(trace, &err), err);
-        memfit_trace_info info;
-        memfit_trace_describe(trace, &info);
+        memfit_trace_info info = MEMFIT_TRACE_INFO;
+        memfit_trace_describe(trace, &info, NULL);
         assert_true(info.cut);
         assert_true(info.events >= last);
         last = info.events;
@@ -310,8 +306,8 @@ static void what_was_there_before_is_put_first(void **state)
     assert_ok(memfit_recorder_save(r, scratch, &err), err);
     memfit_recorder_destroy(r);
     memfit_trace *trace = load(scratch);
-    memfit_trace_info info;
-    memfit_trace_describe(trace, &info);
+    memfit_trace_info info = MEMFIT_TRACE_INFO;
+    memfit_trace_describe(trace, &info, NULL);
     assert_int_equal(info.before_buffers, 2);
     assert_int_equal(info.before_bytes, 1020);
     assert_int_equal(info.repaired, 1);
@@ -329,8 +325,8 @@ static void snapshots_are_imported(void **state)
         char name[64];
         snprintf(name, sizeof name, "snapshot-p%u.pickle", protocol);
         memfit_trace *trace = load(fixture(name));
-        memfit_trace_info info;
-        memfit_trace_describe(trace, &info);
+        memfit_trace_info info = MEMFIT_TRACE_INFO;
+        memfit_trace_describe(trace, &info, NULL);
         assert_int_equal(info.source, MEMFIT_TRACE_TORCH);
         /* Before the window: the 1 MiB freed in it and the 6 MiB alive at its end. */
         assert_int_equal(info.before_buffers, 2);
@@ -378,8 +374,8 @@ static void csv_is_imported(void **state)
     memfit_error err;
     assert_ok(memfit_trace_read(text, sizeof text - 1, NULL, &trace, &err), err);
     assert_ok(mf_trace_check(trace, &err), err);
-    memfit_trace_info info;
-    memfit_trace_describe(trace, &info);
+    memfit_trace_info info = MEMFIT_TRACE_INFO;
+    memfit_trace_describe(trace, &info, NULL);
     assert_int_equal(info.events, 4);
     assert_int_equal(info.buffers, 3);
     assert_int_equal(info.peak_live_bytes, 1024);
@@ -441,8 +437,8 @@ static void recorded_traces_have_their_known_totals(void **state)
         char path[4096];
         snprintf(path, sizeof path, "%s/traces/%s", folder, known[i].name);
         memfit_trace *trace = load(path);
-        memfit_trace_info info;
-        memfit_trace_describe(trace, &info);
+        memfit_trace_info info = MEMFIT_TRACE_INFO;
+        memfit_trace_describe(trace, &info, NULL);
         assert_int_equal(info.events, known[i].events);
         assert_int_equal(info.buffers, known[i].buffers);
         assert_true(info.peak_live_bytes == known[i].peak);
@@ -474,8 +470,7 @@ static void failing_memory_leaks_nothing(void **state)
     }
     mf_fault_host fault;
     mf_fault_host_init(&fault, NULL, 1, true);
-    memfit_recorder_options o;
-    memfit_recorder_options_default(&o);
+    memfit_recorder_options o = MEMFIT_RECORDER_OPTIONS;
     o.host = &fault.host;
     memfit_recorder *r;
     memfit_error err;
@@ -497,10 +492,10 @@ static void pools_record_themselves(void **state)
     memfit_error err;
     memfit_device *device;
     memfit_pool *pool, *other;
-    memfit_device_options d = memfit_device_options_default();
+    memfit_device_options d = MEMFIT_DEVICE_OPTIONS;
     d.capacity_bytes = 64 << 20;
     assert_ok(memfit_device_open("sim", &d, &device, &err), err);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.ignore_environment = true;
     assert_ok(memfit_pool_create(device, &o, &pool, &err), err);
     assert_ok(memfit_pool_create(device, &o, &other, &err), err);
@@ -521,14 +516,14 @@ static void pools_record_themselves(void **state)
         assert_ok(memfit_pool_alloc(pool, 100 + i * 37 % 300000, owners[i % 3], &held[k], &err), err);
     }
     assert_int_equal(memfit_pool_alloc(pool, 80 << 20, owners[2], &address, &err), MEMFIT_OUT_OF_MEMORY);
-    memfit_pool_info ledger;
+    memfit_pool_info ledger = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(pool, &ledger, &err), err);
     assert_ok(memfit_pool_record(pool, NULL, &err), err);
     assert_ok(memfit_pool_alloc(pool, 1000, 0, &address, &err), err); /* no longer recorded */
     assert_ok(memfit_recorder_save(r, scratch, &err), err);
     memfit_trace *trace = load(scratch);
-    memfit_trace_info info;
-    memfit_trace_describe(trace, &info);
+    memfit_trace_info info = MEMFIT_TRACE_INFO;
+    memfit_trace_describe(trace, &info, NULL);
     assert_int_equal(info.buffers, 2000);
     assert_int_equal(info.end_live_bytes, ledger.in_use_bytes);
     assert_int_equal(info.peak_live_bytes, ledger.in_use_peak_bytes);

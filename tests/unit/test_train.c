@@ -184,10 +184,9 @@ static void check_resuming(const char *model, bool each_epoch)
     char checkpoint[64] = "/tmp/memfit-train-XXXXXX";
     assert_non_null(mkdtemp(checkpoint));
     strcat(checkpoint, "/c.keras");
-    memfit_train_options o;
-    memfit_train_result r;
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
-    memfit_train_options_default(&o);
     o.model = model;
     o.data = "synthetic:96";
     o.validation_split = 1.0 / 3;
@@ -261,10 +260,9 @@ static void keeping_the_best_leaves_a_model(void **state)
     assert_non_null(mkdtemp(folder));
     snprintf(out, sizeof out, "%s/out.keras", folder);
     snprintf(checkpoint, sizeof checkpoint, "%s/c.keras", folder);
-    memfit_train_options o;
-    memfit_train_result r;
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
-    memfit_train_options_default(&o);
     o.model = model;
     o.data = "synthetic:32";
     o.validation_split = 0.5;
@@ -302,9 +300,8 @@ static void step_at_scale(float scale, int64_t good, float *scale_after, int64_t
     save.optimizer_count = model->optimizer_count;
     assert_ok(mf_model_save(NULL, model, &save, out, &err), err);
     mf_model_destroy(model);
-    memfit_train_options o;
-    memfit_train_result r;
-    memfit_train_options_default(&o);
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
     o.model = o.out = out;
     o.data = "synthetic:4";
     o.batch = 4;
@@ -355,10 +352,9 @@ static void starting_survives_lack_of_memory(void **state)
     for (uint64_t n = 1;; n += step) {
         mf_fault_host fault;
         mf_fault_host_init(&fault, NULL, n, true);
-        memfit_train_options o;
-        memfit_train_result r;
+        memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+        memfit_train_result r = MEMFIT_TRAIN_RESULT;
         memfit_error err = {0};
-        memfit_train_options_default(&o);
         o.model = model;
         o.data = "synthetic:32";
         o.host = &fault.host;

@@ -120,8 +120,7 @@ static memfit_status packing_make(packing *p, const memfit_host *host, const mf_
 static memfit_status pack(packing *p, const memfit_host *host, uint64_t load, uint64_t room, bool thorough,
                           mf_pack_result *result, memfit_error *err)
 {
-    mf_pack_options options;
-    memfit_pack_options_default(&options);
+    mf_pack_options options = MEMFIT_PACK_OPTIONS;
     options.host = host;
     options.effort = MEMFIT_PACK_QUICK;
     options.capacity = load + load / 2000;

@@ -1,13 +1,13 @@
 /*
- * memfit/explain.h: a failure that has already happened. Given what a program printed before it died (or a PyTorch
+ * memfit/diagnosis.h: a failure that has already happened. Given what a program printed before it died (or a PyTorch
  * memory snapshot), says what was asked, what held the rest, why it failed, and the line to change.
  *
  * Reads TensorFlow's ResourceExhaustedError and allocator dump, PyTorch's out-of-memory message, XLA's and JAX's
  * RESOURCE_EXHAUSTED text, and cuDNN and cuBLAS errors that are memory in disguise. Memory is bounded whatever the
  * input.
  */
-#ifndef MEMFIT_EXPLAIN_H
-#define MEMFIT_EXPLAIN_H
+#ifndef MEMFIT_DIAGNOSIS_H
+#define MEMFIT_DIAGNOSIS_H
 
 #include "memfit/base.h"
 
@@ -41,6 +41,7 @@ MEMFIT_API const char *memfit_diagnosis_cause_words(memfit_diagnosis_cause cause
 enum { MEMFIT_DIAGNOSIS_OWNERS = 12, MEMFIT_DIAGNOSIS_SUGGESTIONS = 4 };
 
 typedef struct memfit_diagnosis {
+    size_t size;        /* sizeof(memfit_diagnosis): MEMFIT_DIAGNOSIS */
     char framework[16]; /* "pytorch", "tensorflow", "jax", "memfit", "unknown" */
     char source[16];    /* "log", "snapshot", "trace" */
     memfit_diagnosis_cause cause;
@@ -70,6 +71,10 @@ typedef struct memfit_diagnosis {
         char kind[24]; /* the class of change, "expandable", "batch", ...: docs/explain.md lists them */
     } suggestions[MEMFIT_DIAGNOSIS_SUGGESTIONS]; /* best first */
 } memfit_diagnosis;
+#define MEMFIT_DIAGNOSIS                                                                                               \
+    {                                                                                                                  \
+        .size = sizeof(memfit_diagnosis)                                                                               \
+    }
 
 /* Reads text (a log). DAMAGED when it is empty or no text at all; otherwise OK, with cause UNKNOWN when it holds no
  * failure we understand. Since 0.1. */
