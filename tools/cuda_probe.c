@@ -174,10 +174,11 @@ __attribute__((format(printf, 1, 2))) static void text(const char *fmt, ...)
     F(cuGetErrorName)                                                                                                  \
     F(cuDeviceGetCount)                                                                                                \
     F(cuDeviceGet)                                                                                                     \
-    F(cuDeviceGetName) F(cuDeviceGetAttribute) F(cuDeviceTotalMem) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain)  \
-        F(cuCtxSetCurrent) F(cuCtxSynchronize) F(cuMemGetInfo) F(cuMemAlloc) F(cuMemFree) F(cuMemHostAlloc)            \
-            F(cuMemFreeHost) F(cuMemcpyHtoD) F(cuMemcpyDtoH) F(cuMemcpyHtoDAsync) F(cuMemcpyDtoHAsync)                 \
-                F(cuMemcpyDtoDAsync) F(cuMemsetD8Async) F(cuStreamCreate) F(cuStreamSynchronize) F(cuStreamWaitEvent)  \
+    F(cuDeviceGetName)                                                                                                 \
+    F(cuDeviceGetAttribute) F(cuDeviceTotalMem) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain) F(cuCtxSetCurrent)  \
+        F(cuCtxSynchronize) F(cuMemGetInfo) F(cuMemAlloc) F(cuMemFree) F(cuMemHostAlloc) F(cuMemFreeHost)              \
+            F(cuMemcpyHtoD) F(cuMemcpyDtoH) F(cuMemcpyHtoDAsync) F(cuMemcpyDtoHAsync) F(cuMemcpyDtoDAsync)             \
+                F(cuMemsetD8Async) F(cuStreamCreate) F(cuStreamSynchronize) F(cuStreamWaitEvent)                       \
                     F(cuStreamBeginCapture) F(cuStreamEndCapture) F(cuEventCreate) F(cuEventRecord)                    \
                         F(cuEventElapsedTime) F(cuModuleLoadData) F(cuModuleGetFunction) F(cuLaunchKernel)             \
                             F(cuGraphInstantiateWithFlags) F(cuGraphUpload) F(cuGraphLaunch) F(cuGraphGetNodes)        \
@@ -201,8 +202,9 @@ __attribute__((format(printf, 1, 2))) static void text(const char *fmt, ...)
     F(cudnnSetStream)                                                                                                  \
     F(cudnnGetErrorString)                                                                                             \
     F(cudnnGetLastErrorString)                                                                                         \
-    F(cudnnBackendCreateDescriptor) F(cudnnBackendDestroyDescriptor) F(cudnnBackendSetAttribute)                       \
-        F(cudnnBackendGetAttribute) F(cudnnBackendFinalize) F(cudnnBackendExecute)
+    F(cudnnBackendCreateDescriptor)                                                                                    \
+    F(cudnnBackendDestroyDescriptor) F(cudnnBackendSetAttribute) F(cudnnBackendGetAttribute) F(cudnnBackendFinalize)   \
+        F(cudnnBackendExecute)
 /* NVML's header is not on every machine: the few prototypes, as its version 12 has them. */
 typedef struct {
     unsigned pid;
@@ -953,6 +955,8 @@ static int job_ask(struct job *j, const struct asker *a, cudnnBackendHeurMode_t 
     if (j->config == NULL && (j->config = calloc(MAX_CONFIGS, sizeof *j->config)) == NULL)
         return bad("out of memory");
     int rank = 0;
+    for (int i = 0; mode == CUDNN_HEUR_MODE_FALLBACK && i < j->configs; i++)
+        rank += j->config[i].rank_b >= 0; /* the fallback list stands behind that of mode B */
     for (int64_t i = 0; i < n && j->configs < MAX_CONFIGS; i++) {
         struct config *c = &j->config[j->configs];
         *c = (struct config){.config = list[i], .rank_a = -1, .rank_b = -1, .us = -1, .error = -1};
@@ -962,7 +966,9 @@ static int job_ask(struct job *j, const struct asker *a, cudnnBackendHeurMode_t 
         while (j->config[same].id != c->id || strcmp(j->config[same].knobs, c->knobs) != 0)
             same++;
         j->configs += same == j->configs;
-        *(mode == CUDNN_HEUR_MODE_A ? &j->config[same].rank_a : &j->config[same].rank_b) = rank++;
+        int *place = mode == CUDNN_HEUR_MODE_A ? &j->config[same].rank_a : &j->config[same].rank_b;
+        if (mode != CUDNN_HEUR_MODE_FALLBACK || *place < 0)
+            *place = rank++;
     }
     return 0;
 }
@@ -1022,6 +1028,8 @@ static int job_prepare(struct job *j, const struct asker *a)
         return -1;
     if (j->plans_b > 0 && job_ask(j, a, CUDNN_HEUR_MODE_B) != 0 && j->configs == 0)
         return -1;
+    if (j->extra > 1 && j->type == F32) /* an engine without TF32 may be there alone */
+        job_ask(j, a, CUDNN_HEUR_MODE_FALLBACK);
     if (j->configs == 0)
         return bad("the heuristics know no engine");
     build_first(j, a, j->plans_a, 0, NULL);
