@@ -168,43 +168,35 @@ __attribute__((format(printf, 1, 2))) static void text(const char *fmt, ...)
 
 /* ---- libraries ---- */
 
+/* clang-format off: lists */
 #define CUDA_FUNCTIONS(F)                                                                                              \
     F(cuInit)                                                                                                          \
-    F(cuDriverGetVersion)                                                                                              \
-    F(cuGetErrorName)                                                                                                  \
-    F(cuDeviceGetCount)                                                                                                \
-    F(cuDeviceGet)                                                                                                     \
-    F(cuDeviceGetName)                                                                                                 \
-    F(cuDeviceGetAttribute) F(cuDeviceTotalMem) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain) F(cuCtxSetCurrent)  \
-        F(cuCtxSynchronize) F(cuMemGetInfo) F(cuMemAlloc) F(cuMemFree) F(cuMemHostAlloc) F(cuMemFreeHost)              \
-            F(cuMemcpyHtoD) F(cuMemcpyDtoH) F(cuMemcpyHtoDAsync) F(cuMemcpyDtoHAsync) F(cuMemcpyDtoDAsync)             \
-                F(cuMemsetD8Async) F(cuStreamCreate) F(cuStreamSynchronize) F(cuStreamWaitEvent)                       \
-                    F(cuStreamBeginCapture) F(cuStreamEndCapture) F(cuEventCreate) F(cuEventRecord)                    \
-                        F(cuEventElapsedTime) F(cuModuleLoadData) F(cuModuleGetFunction) F(cuLaunchKernel)             \
-                            F(cuGraphInstantiateWithFlags) F(cuGraphUpload) F(cuGraphLaunch) F(cuGraphGetNodes)        \
-                                F(cuGraphExecDestroy) F(cuGraphDestroy)
+    F(cuDriverGetVersion) F(cuGetErrorName) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName)                      \
+        F(cuDeviceGetAttribute) F(cuDeviceTotalMem) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain)                 \
+            F(cuCtxSetCurrent) F(cuCtxSynchronize) F(cuMemAlloc) F(cuMemHostAlloc) F(cuMemcpyHtoD) F(cuMemcpyDtoH)     \
+                F(cuMemcpyHtoDAsync) F(cuMemcpyDtoHAsync) F(cuMemcpyDtoDAsync) F(cuMemsetD8Async) F(cuStreamCreate)    \
+                    F(cuStreamSynchronize) F(cuStreamWaitEvent) F(cuStreamBeginCapture) F(cuStreamEndCapture)          \
+                        F(cuEventCreate) F(cuEventRecord) F(cuEventElapsedTime) F(cuModuleLoadData)                    \
+                            F(cuModuleGetFunction) F(cuLaunchKernel) F(cuGraphInstantiateWithFlags) F(cuGraphUpload)   \
+                                F(cuGraphLaunch) F(cuGraphGetNodes) F(cuGraphExecDestroy) F(cuGraphDestroy)
 #define NVRTC_FUNCTIONS(F)                                                                                             \
     F(nvrtcVersion)                                                                                                    \
-    F(nvrtcCreateProgram)                                                                                              \
-    F(nvrtcCompileProgram)                                                                                             \
-    F(nvrtcGetCUBINSize)                                                                                               \
-    F(nvrtcGetCUBIN) F(nvrtcGetProgramLogSize) F(nvrtcGetProgramLog) F(nvrtcDestroyProgram) F(nvrtcGetErrorString)
+    F(nvrtcCreateProgram) F(nvrtcCompileProgram) F(nvrtcGetCUBINSize) F(nvrtcGetCUBIN) F(nvrtcGetProgramLogSize)       \
+        F(nvrtcGetProgramLog) F(nvrtcDestroyProgram) F(nvrtcGetErrorString)
 #define BLAS_FUNCTIONS(F)                                                                                              \
     F(cublasLtGetVersion)                                                                                              \
-    F(cublasLtCreate)                                                                                                  \
-    F(cublasLtMatmul)                                                                                                  \
-    F(cublasLtMatmulDescCreate)                                                                                        \
-    F(cublasLtMatrixLayoutCreate)                                                                                      \
-    F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatmulAlgoGetHeuristic)
+    F(cublasLtCreate) F(cublasLtMatmul) F(cublasLtMatmulDescCreate) F(cublasLtMatrixLayoutCreate)                      \
+        F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatmulAlgoGetHeuristic)
 #define DNN_FUNCTIONS(F)                                                                                               \
     F(cudnnGetVersion)                                                                                                 \
-    F(cudnnCreate)                                                                                                     \
-    F(cudnnSetStream)                                                                                                  \
-    F(cudnnGetErrorString)                                                                                             \
-    F(cudnnGetLastErrorString)                                                                                         \
-    F(cudnnBackendCreateDescriptor)                                                                                    \
-    F(cudnnBackendDestroyDescriptor) F(cudnnBackendSetAttribute) F(cudnnBackendGetAttribute) F(cudnnBackendFinalize)   \
-        F(cudnnBackendExecute)
+    F(cudnnCreate) F(cudnnSetStream) F(cudnnGetErrorString) F(cudnnGetLastErrorString) F(cudnnBackendCreateDescriptor) \
+        F(cudnnBackendDestroyDescriptor) F(cudnnBackendSetAttribute) F(cudnnBackendGetAttribute)                       \
+            F(cudnnBackendFinalize) F(cudnnBackendExecute)
+#define NVML_FUNCTIONS(F)                                                                                              \
+    F(nvmlInit_v2)                                                                                                     \
+    F(nvmlSystemGetDriverVersion) F(nvmlDeviceGetHandleByPciBusId_v2) F(nvmlDeviceGetMemoryInfo)                       \
+        F(nvmlDeviceGetComputeRunningProcesses_v3)
+/* clang-format on */
 /* NVML's header is not on every machine: the few prototypes, as its version 12 has them. */
 typedef struct {
     unsigned pid;
@@ -219,10 +211,6 @@ extern int nvmlSystemGetDriverVersion(char *version, unsigned length);
 extern int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device);
 extern int nvmlDeviceGetMemoryInfo(void *device, nvml_memory *memory);
 extern int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, nvml_process *list);
-#define NVML_FUNCTIONS(F)                                                                                              \
-    F(nvmlInit_v2)                                                                                                     \
-    F(nvmlSystemGetDriverVersion)                                                                                      \
-    F(nvmlDeviceGetHandleByPciBusId_v2) F(nvmlDeviceGetMemoryInfo) F(nvmlDeviceGetComputeRunningProcesses_v3)
 
 #define STRING1(x) #x
 #define STRING(x)  STRING1(x)
@@ -1885,8 +1873,8 @@ static int fused_row(struct job *plain, struct job *fused, const char *what, int
 /* One shape, in a process of its own: says when its plans are built, and times them when it is told to. */
 static int fused_shape(const struct conv *shape, int ready, int go)
 {
-    static const int kinds[][2] = {{FORWARD, PLAIN},       {FORWARD, BIAS_RELU},   {FORWARD, BIAS_F32_RELU},
-                                   {DATA_GRADIENT, PLAIN}, {DATA_GRADIENT, DRELU}, {FORWARD, STATS}};
+    static const int kinds[][2] = {{FORWARD, PLAIN}, {DATA_GRADIENT, PLAIN}, {FORWARD, BIAS_RELU},
+                                   {FORWARD, STATS}, {DATA_GRADIENT, DRELU}, {FORWARD, BIAS_F32_RELU}};
     static struct job j[COUNT(kinds)];
     TRY(card_open(1536 * MIB, 1536 * MIB, 2048 * MIB));
     CUdeviceptr part, sums;
@@ -1909,10 +1897,10 @@ static int fused_shape(const struct conv *shape, int ready, int go)
         struct job *plain, *fused;
         const char *what;
         int kernel;
-    } rows[] = {{&j[0], &j[1], "bias (bf16) + ReLU", BIAS_RELU},
-                {&j[0], &j[2], "bias (f32) + ReLU", BIAS_RELU},
-                {&j[3], &j[4], "data gradient + dReLU", DRELU},
-                {&j[0], &j[5], "statistics", STATS}};
+    } rows[] = {{&j[0], &j[2], "bias (bf16) + ReLU", BIAS_RELU},
+                {&j[0], &j[5], "bias (f32) + ReLU", BIAS_RELU},
+                {&j[1], &j[4], "data gradient + dReLU", DRELU},
+                {&j[0], &j[3], "statistics", STATS}};
     int failed = 0;
     char first[600] = "";
     for (int k = 0; k < COUNT(rows); k++)
