@@ -168,34 +168,30 @@ __attribute__((format(printf, 1, 2))) static void text(const char *fmt, ...)
 
 /* ---- libraries ---- */
 
-/* clang-format off: lists */
-#define CUDA_FUNCTIONS(F)                                                                                              \
-    F(cuInit)                                                                                                          \
-    F(cuDriverGetVersion) F(cuGetErrorName) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName)                      \
-        F(cuDeviceGetAttribute) F(cuDeviceTotalMem) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain)                 \
-            F(cuCtxSetCurrent) F(cuCtxSynchronize) F(cuMemAlloc) F(cuMemHostAlloc) F(cuMemcpyHtoD) F(cuMemcpyDtoH)     \
-                F(cuMemcpyHtoDAsync) F(cuMemcpyDtoHAsync) F(cuMemcpyDtoDAsync) F(cuMemsetD8Async) F(cuStreamCreate)    \
-                    F(cuStreamSynchronize) F(cuStreamWaitEvent) F(cuStreamBeginCapture) F(cuStreamEndCapture)          \
-                        F(cuEventCreate) F(cuEventRecord) F(cuEventElapsedTime) F(cuModuleLoadData)                    \
-                            F(cuModuleGetFunction) F(cuLaunchKernel) F(cuGraphInstantiateWithFlags) F(cuGraphUpload)   \
-                                F(cuGraphLaunch) F(cuGraphGetNodes) F(cuGraphExecDestroy) F(cuGraphDestroy)
-#define NVRTC_FUNCTIONS(F)                                                                                             \
-    F(nvrtcVersion)                                                                                                    \
-    F(nvrtcCreateProgram) F(nvrtcCompileProgram) F(nvrtcGetCUBINSize) F(nvrtcGetCUBIN) F(nvrtcGetProgramLogSize)       \
-        F(nvrtcGetProgramLog) F(nvrtcDestroyProgram) F(nvrtcGetErrorString)
-#define BLAS_FUNCTIONS(F)                                                                                              \
-    F(cublasLtGetVersion)                                                                                              \
-    F(cublasLtCreate) F(cublasLtMatmul) F(cublasLtMatmulDescCreate) F(cublasLtMatrixLayoutCreate)                      \
-        F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatmulAlgoGetHeuristic)
-#define DNN_FUNCTIONS(F)                                                                                               \
-    F(cudnnGetVersion)                                                                                                 \
-    F(cudnnCreate) F(cudnnSetStream) F(cudnnGetErrorString) F(cudnnGetLastErrorString) F(cudnnBackendCreateDescriptor) \
-        F(cudnnBackendDestroyDescriptor) F(cudnnBackendSetAttribute) F(cudnnBackendGetAttribute)                       \
-            F(cudnnBackendFinalize) F(cudnnBackendExecute)
-#define NVML_FUNCTIONS(F)                                                                                              \
-    F(nvmlInit_v2)                                                                                                     \
-    F(nvmlSystemGetDriverVersion) F(nvmlDeviceGetHandleByPciBusId_v2) F(nvmlDeviceGetMemoryInfo)                       \
-        F(nvmlDeviceGetComputeRunningProcesses_v3)
+/* clang-format off */
+#define CUDA_FUNCTIONS(F) \
+    F(cuInit) F(cuDriverGetVersion) F(cuGetErrorName) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName) \
+    F(cuDeviceGetAttribute) F(cuDeviceTotalMem) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain) \
+    F(cuCtxSetCurrent) F(cuCtxSynchronize) F(cuMemAlloc) F(cuMemHostAlloc) F(cuMemcpyHtoD) F(cuMemcpyDtoH) \
+    F(cuMemcpyHtoDAsync) F(cuMemcpyDtoHAsync) F(cuMemcpyDtoDAsync) F(cuMemsetD8Async) F(cuStreamCreate) \
+    F(cuStreamSynchronize) F(cuStreamWaitEvent) F(cuStreamBeginCapture) F(cuStreamEndCapture) F(cuEventCreate) \
+    F(cuEventRecord) F(cuEventElapsedTime) F(cuModuleLoadData) F(cuModuleGetFunction) F(cuLaunchKernel) \
+    F(cuGraphInstantiateWithFlags) F(cuGraphUpload) F(cuGraphLaunch) F(cuGraphGetNodes) F(cuGraphExecDestroy) \
+    F(cuGraphDestroy)
+#define NVRTC_FUNCTIONS(F) \
+    F(nvrtcVersion) F(nvrtcCreateProgram) F(nvrtcCompileProgram) F(nvrtcGetCUBINSize) F(nvrtcGetCUBIN) \
+    F(nvrtcGetProgramLogSize) F(nvrtcGetProgramLog) F(nvrtcDestroyProgram) F(nvrtcGetErrorString)
+#define BLAS_FUNCTIONS(F) \
+    F(cublasLtGetVersion) F(cublasLtCreate) F(cublasLtMatmul) F(cublasLtMatmulDescCreate) \
+    F(cublasLtMatrixLayoutCreate) F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceSetAttribute) \
+    F(cublasLtMatmulAlgoGetHeuristic)
+#define DNN_FUNCTIONS(F) \
+    F(cudnnGetVersion) F(cudnnCreate) F(cudnnSetStream) F(cudnnGetErrorString) F(cudnnGetLastErrorString) \
+    F(cudnnBackendCreateDescriptor) F(cudnnBackendDestroyDescriptor) F(cudnnBackendSetAttribute) \
+    F(cudnnBackendGetAttribute) F(cudnnBackendFinalize) F(cudnnBackendExecute)
+#define NVML_FUNCTIONS(F) \
+    F(nvmlInit_v2) F(nvmlSystemGetDriverVersion) F(nvmlDeviceGetHandleByPciBusId_v2) F(nvmlDeviceGetMemoryInfo) \
+    F(nvmlDeviceGetComputeRunningProcesses_v3)
 /* clang-format on */
 /* NVML's header is not on every machine: the few prototypes, as its version 12 has them. */
 typedef struct {
@@ -651,6 +647,7 @@ struct job {
     int extra;            /* 1: also the first that are deterministic and precompiled, or float32 throughout; 2: and
                              everything else that is precompiled */
     struct tensor t[TENSORS];
+    cudnnHandle_t handle; /* whose plans these are, and who runs them; NULL for a described device */
     desc graph, knob[CUDNN_KNOB_TYPE_COUNTS]; /* knob: reused for every configuration that is read */
     struct config *config;
     int configs;
@@ -843,6 +840,7 @@ static int convolution(struct job *j, desc *op)
 
 static int job_graph(struct job *j, const struct asker *a)
 {
+    j->handle = a->handle;
     job_tensors(j);
     for (int i = 0; i < TENSORS; i++)
         if (j->t[i].used)
@@ -1050,7 +1048,8 @@ static void *pool_thread(void *unused)
     char failure[300] = "";
     if (pool.described != NULL)
         a = *pool.described;
-    else if (q_cuCtxSetCurrent(card.context) != CUDA_SUCCESS || q_cudnnCreate(&a.handle) != CUDNN_STATUS_SUCCESS)
+    else if (q_cuCtxSetCurrent(card.context) != CUDA_SUCCESS || q_cudnnCreate(&a.handle) != CUDNN_STATUS_SUCCESS ||
+             q_cudnnSetStream(a.handle, (cudaStream_t)card.stream) != CUDNN_STATUS_SUCCESS)
         snprintf(failure, sizeof failure, "a thread got no cuDNN handle");
     for (int i; (i = atomic_fetch_add(&pool.next, 1)) < pool.count;) {
         struct job *j = &pool.jobs[i];
@@ -1127,6 +1126,7 @@ static int described_device(desc *prop, const char **source)
 /* ---- running a plan ---- */
 
 struct runner {
+    cudnnHandle_t handle;
     desc plan, pack[8];
     CUdeviceptr at[8][TENSORS];
     int sets;
@@ -1139,6 +1139,7 @@ static int runner_open(struct job *j, struct runner *r, int most_sets)
     for (int i = 0; i < TENSORS; i++)
         if (j->t[i].used && !j->t[i].virtual)
             *(j->t[i].output ? &out : &in) += (j->t[i].bytes + 255) / 256 * 256;
+    r->handle = j->handle;
     r->sets = 1;
     while (r->sets < most_sets && (size_t)r->sets * in < 160 * MIB && (size_t)(r->sets + 1) * in <= card.in_bytes &&
            (size_t)(r->sets + 1) * out <= card.out_bytes)
@@ -1172,7 +1173,7 @@ static int runner_open(struct job *j, struct runner *r, int most_sets)
 static int runner_go(void *context, int i)
 {
     struct runner *r = context;
-    DNN(q_cudnnBackendExecute(card.handle, r->plan, r->pack[i % r->sets]));
+    DNN(q_cudnnBackendExecute(r->handle, r->plan, r->pack[i % r->sets]));
     return 0;
 }
 
