@@ -6,7 +6,9 @@
 
 #include "base/abi.h"
 #include "base/error.h"
+#include "base/guard.h"
 #include "base/os.h"
+#include "base/words.h"
 #include "plan/cards.h"
 #include "memfit/device.h"
 #include "ops/cpu/dnn/onednn.h"
@@ -44,28 +46,6 @@ bool memfit_card_at(size_t index, memfit_card *card)
 
 /* ---- options as text -------------------------------------------------------------------------------------- */
 
-/* "224,224,3"; "(224, 224, 3)" and "224x224x3" are understood too. */
-static bool parse_shape(const char *text, size_t length, mf_shape *shape)
-{
-    *shape = (mf_shape){0};
-    const char *end = text + length;
-    while (text < end && (*text == '(' || *text == '['))
-        text++;
-    while (text < end && *text != ')' && *text != ']') {
-        char *next;
-        long long n = strtoll(text, &next, 10);
-        if (next == text || n < 1 || shape->rank == MF_MOST_DIMS - 1)
-            return false;
-        shape->dim[shape->rank++] = n;
-        text = next;
-        while (text < end && (*text == ' ' || *text == ','))
-            text++;
-        if (text < end && *text == 'x')
-            text++;
-    }
-    return shape->rank > 0;
-}
-
 static memfit_status read_dims(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
 {
     const char **names = MF_NEW_ARRAY(&plan->arena, const char *, o->dim_count + 1);
@@ -73,15 +53,13 @@ static memfit_status read_dims(memfit_plan *plan, const memfit_plan_options *o, 
     if (!names || !values)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the options");
     for (size_t i = 0; i < o->dim_count; i++) {
-        const char *equals = strchr(o->dims[i], '=');
-        char *end = NULL;
-        long long n = equals ? strtoll(equals + 1, &end, 10) : 0;
-        if (!equals || equals == o->dims[i] || end == equals + 1 || *end || n < 1)
-            return mf_fail(err, MEMFIT_INVALID, "--dim %s: NAME=N is wanted, as in --dim tokens=128", o->dims[i]);
-        names[i] = mf_arena_strndup(&plan->arena, o->dims[i], (size_t)(equals - o->dims[i]));
+        size_t length;
+        memfit_status status = mf_words_dim(o->dims[i], &length, &values[i], err);
+        if (status != MEMFIT_OK)
+            return status;
+        names[i] = mf_arena_strndup(&plan->arena, o->dims[i], length);
         if (!names[i])
             return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the options");
-        values[i] = n;
     }
     plan->question.lower.dim_names = names;
     plan->question.lower.dim_values = values;
@@ -98,9 +76,9 @@ static memfit_status read_assumptions(memfit_plan *plan, const memfit_plan_optio
         const char *text = o->assume[i], *equals = strchr(text, '=');
         const char *colon = equals ? strchr(equals, ':') : NULL;
         size_t length = colon ? (size_t)(colon - equals - 1) : equals ? strlen(equals + 1) : 0;
-        if (!equals || equals == text || !parse_shape(equals + 1, length, &list[i].shape))
+        if (!equals || equals == text || !mf_words_shape(equals + 1, length, &list[i].shape))
             return mf_fail(err, MEMFIT_INVALID,
-                           "--assume %s: LAYER=SHAPE[:BYTES] is wanted, as in lambda_1=56,56,64:2MiB", text);
+                           "--assume %s: must be LAYER=SHAPE[:BYTES], as in lambda_1=56,56,64:2MiB", text);
         if (colon) {
             memfit_status status = memfit_size_parse(colon + 1, 0, &list[i].bytes, err);
             if (status != MEMFIT_OK)
@@ -113,24 +91,6 @@ static memfit_status read_assumptions(memfit_plan *plan, const memfit_plan_optio
     plan->question.lower.assumptions = list;
     plan->question.lower.assumption_count = (uint32_t)o->assume_count;
     return MEMFIT_OK;
-}
-
-static memfit_status read_precision(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
-{
-    static const struct {
-        const char *name, *policy;
-    } names[] = {{"float32", "float32"},     {"fp32", "float32"},           {"mixed_float16", "mixed_float16"},
-                 {"fp16", "mixed_float16"},  {"float16", "mixed_float16"},  {"mixed_bfloat16", "mixed_bfloat16"},
-                 {"bf16", "mixed_bfloat16"}, {"bfloat16", "mixed_bfloat16"}};
-    if (!o->precision)
-        return MEMFIT_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(o->precision, names[i].name) == 0) {
-            plan->question.lower.precision = names[i].policy;
-            return MEMFIT_OK;
-        }
-    return mf_fail(err, MEMFIT_INVALID, "precision \"%s\": float32, mixed_float16 or mixed_bfloat16 is wanted",
-                   o->precision);
 }
 
 static memfit_status read_options(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
@@ -155,9 +115,9 @@ static memfit_status read_options(memfit_plan *plan, const memfit_plan_options *
     q->lower.loss = o->loss ? mf_arena_strdup(&plan->arena, o->loss) : NULL;
     q->want_max_batch = q->want_suggestions = !o->quick;
     q->curve_points = o->curve_points;
-    if (o->input_shape && !parse_shape(o->input_shape, strlen(o->input_shape), &q->lower.input_shape))
-        return mf_fail(err, MEMFIT_INVALID, "input shape \"%s\": H,W,C is wanted, as in 224,224,3", o->input_shape);
-    memfit_status status = read_precision(plan, o, err);
+    if (o->input_shape && !mf_words_shape(o->input_shape, strlen(o->input_shape), &q->lower.input_shape))
+        return mf_fail(err, MEMFIT_INVALID, "input shape \"%s\": must be H,W,C, as in 224,224,3", o->input_shape);
+    memfit_status status = o->precision ? mf_words_precision(o->precision, &q->lower.precision, err) : MEMFIT_OK;
     if (status == MEMFIT_OK)
         status = read_dims(plan, o, err);
     if (status == MEMFIT_OK)
@@ -267,24 +227,16 @@ static memfit_status use_cpu(memfit_plan *plan, const memfit_plan_options *o, me
     return set_limit(plan, o->memory, mf_os_total_memory(), mf_os_available_memory(), err);
 }
 
-/* "cuda", "gpu:1": the name of a kind of device, with a number or not. */
-static bool names_card(const char *device)
-{
-    size_t n = strncmp(device, "cuda", 4) == 0 ? 4 : strncmp(device, "gpu", 3) == 0 ? 3 : 0;
-    const char *number = device + n + 1;
-    return n && (!device[n] || (device[n] == ':' && *number && !number[strspn(number, "0123456789")]));
-}
-
 static memfit_status use_device(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
 {
     const char *device = o->device ? o->device : "cpu";
     if (o->card)
         return use_card(plan, o, err);
-    if (strcmp(device, "cpu") == 0 || strcmp(device, "host") == 0)
+    if (mf_words_cpu(device))
         return use_cpu(plan, o, err);
-    if (names_card(device))
+    if (mf_words_card(device))
         return use_cuda(plan, o, err);
-    return mf_fail(err, MEMFIT_INVALID, "device \"%s\": cpu, cuda or cuda:I is wanted", device);
+    return mf_fail(err, MEMFIT_INVALID, "device \"%s\": must be cpu, cuda or cuda:I", device);
 }
 
 /* ---- the object ------------------------------------------------------------------------------------------- */
@@ -432,10 +384,24 @@ void memfit_plan_compare(const memfit_plan *const *plans, size_t count, FILE *fi
         mf_answers_compare(file, n, answers, contexts);
 }
 
+/* Opens a file to write about plans; never the model of one of them. */
+static memfit_status open_output(mf_outfile *out, const memfit_plan *const *plans, size_t count, const char *path,
+                                 mf_file_kind kind, memfit_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const mf_named_file files[] = {{.name = "the model", .path = plans[i]->context.path},
+                                       {"the plan's file", path, true, kind, NULL}};
+        memfit_status status = mf_guard_files(files, 2, true, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    return mf_os_out_open(out, path, err);
+}
+
 memfit_status memfit_plan_dump_graph(const memfit_plan *plan, const char *path, memfit_error *err)
 {
     mf_outfile out;
-    memfit_status status = mf_os_out_open(&out, path, err);
+    memfit_status status = open_output(&out, &plan, 1, path, MF_FILE_GRAPH, err);
     if (status != MEMFIT_OK)
         return status;
     size_t length = strlen(path);
@@ -452,7 +418,7 @@ memfit_status memfit_plan_write_html(const memfit_plan *const *plans, size_t cou
     if (!n)
         return mf_fail(err, MEMFIT_INVALID, "a page of no plan");
     mf_outfile out;
-    memfit_status status = mf_os_out_open(&out, path, err);
+    memfit_status status = open_output(&out, plans, n, path, MF_FILE_PAGE, err);
     if (status != MEMFIT_OK)
         return status;
     status = mf_answers_print_html(out.file, answers[0]->arena.host, n, answers, contexts, err);

@@ -29,10 +29,23 @@ bool mf_os_is_folder(const char *path);
 /* A pipe or a character device: can be read once, from front to end. */
 bool mf_os_is_stream(const char *path);
 
-/* A file written whole or not at all: a new temporary file beside the target (of a name nobody can foresee, with the
- * target's permissions), fsync, rename. Where the target is a link, the file it leads to is replaced; a device or pipe
- * is written in place. A folder or an empty name is refused at once. */
 enum { MF_MOST_PATH = 4096 };
+
+/* What a path leads to, links followed, also a link whose target is missing. */
+typedef enum { MF_PLACE_NONE, MF_PLACE_FILE, MF_PLACE_FOLDER, MF_PLACE_OTHER } mf_place_type;
+typedef struct mf_os_place {
+    mf_place_type type;     /* OTHER: a device, a pipe */
+    uint64_t device, inode; /* of what is there */
+    uint64_t bytes;         /* of a file */
+    char path[MF_MOST_PATH];
+} mf_os_place;
+bool mf_os_find_place(const char *path, mf_os_place *place); /* false: not even the folder is there */
+bool mf_os_place_is_inside(const mf_os_place *place, const mf_os_place *folder);
+
+/* A file written whole or not at all: a new temporary file beside the target (of a name nobody can foresee, with the
+ * target's permissions), fsync, rename. Where the target is a link, the file it leads to is replaced, or
+ * made when it is missing; a device or pipe
+ * is written in place. A folder or an empty name is refused at once. */
 typedef struct mf_outfile {
     FILE *file;
     char path[MF_MOST_PATH];

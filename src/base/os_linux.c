@@ -118,8 +118,11 @@ static memfit_status choose_target(const char *path, char *target, char *tempora
         return mf_fail(err, MEMFIT_IO, "cannot write %s: it is a folder", path);
     if (there && !S_ISREG(st.st_mode))
         return MEMFIT_OK;
-    if (is_link && there && !realpath(path, target))
-        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
+    mf_os_place place;
+    if (is_link && !mf_os_find_place(path, &place)) /* a missing target is made, but not its folder */
+        return mf_fail(err, MEMFIT_IO, "cannot write %s: it is a link, and what it leads to cannot be made", path);
+    if (is_link)
+        memcpy(target, place.path, sizeof place.path);
     uint64_t random; /* nobody can lay a file or a link in its way; see open_temporary */
     if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
         random = mf_os_now_ns() ^ (uint64_t)getpid() << 40;

@@ -1,4 +1,4 @@
-/* cli.h: what the commands share: option tables, exit statuses, the way errors are shown. */
+/* cli.h: what the commands share: options, exit statuses, the way errors are shown. */
 #ifndef MF_CLI_CLI_H
 #define MF_CLI_CLI_H
 
@@ -16,82 +16,102 @@ enum {
 };
 int cli_exit_status(memfit_status status);
 
-typedef enum { CLI_FLAG, CLI_STRING, CLI_SIZE, CLI_COUNT, CLI_NUMBER } cli_type;
-
-/* One option. `names` is "--batch-size|--batch|-b": the first is the one in the help. `value` points to bool, const
- * char *, const char * (a size, checked to be one; percentages resolved later), int64_t or double. */
-typedef struct cli_option {
-    const char *names;
-    cli_type type;
-    void *value;
-    const char *argument; /* "N", "SIZE": shown in the help; NULL for flags */
-    const char *help;
-} cli_option;
-
-/* The options every command has; filled by cli_parse. */
-typedef struct cli_common {
-    bool json, quiet, verbose, help;
-} cli_common;
+/* The commands: name in C, name on the command line. One bit each. */
+#define CLI_COMMANDS(X)                                                                                                \
+    X(plan, PLAN)                                                                                                      \
+    X(train, TRAIN)                                                                                                    \
+    X(evaluate, EVALUATE)                                                                                              \
+    X(predict, PREDICT)                                                                                                \
+    X(tune, TUNE)                                                                                                      \
+    X(run, RUN)                                                                                                        \
+    X(explain, EXPLAIN)                                                                                                \
+    X(report_trace, REPORT)                                                                                            \
+    X(ps, PS)                                                                                                          \
+    X(doctor, DOCTOR)                                                                                                  \
+    X(pack, PACK)                                                                                                      \
+    X(replay, REPLAY)
+enum {
+#define X(c, bit) CLI_BIT_##bit,
+    CLI_COMMANDS(X)
+#undef X
+#define X(c, bit) CLI_##bit = 1 << CLI_BIT_##bit,
+        CLI_COMMANDS(X)
+#undef X
+};
 
 typedef struct cli_command {
+    unsigned bit; /* CLI_PLAN ... */
     const char *name;
-    const char *summary; /* one line, for `memfit --help` */
-    const char *usage;   /* "plan MODEL [options]" */
-    int (*run)(const struct cli_command *command, int argc,
-               char **argv); /* argv[0] is the command's name; NULL: not built */
-    bool json;               /* --json is among the arguments: wrong usage is an object too */
+    const char *summary;                                                  /* one line, for `memfit --help` */
+    const char *usage;                                                    /* "plan MODEL [options]" */
+    int (*run)(const struct cli_command *command, int argc, char **argv); /* argv[0] is the command's name */
+    int least, most;                                                      /* arguments that are no options */
+    const char *argument; /* what the first is: "MODEL"; an input file */
+    const char *question; /* when it is missing: "which model?" */
+    bool json;            /* --json is among the arguments: wrong usage is an object too */
 } cli_command;
 
-/* Reads argv[1..]: options into their values, the rest into `operands` (at most `most`, at least `least`; unless help
- * was asked). Returns CLI_DONE, or CLI_USAGE after saying what is wrong. After --help was printed, *common.help is true
- * and the command returns CLI_DONE at once. "--" ends the options. `text` is the help's closing part (may be NULL). */
-int cli_parse(const cli_command *command, int argc, char **argv, const cli_option *options, cli_common *common,
-              const char **operands, int least, int most, int *operand_count, const char *text);
+/* An option that may come several times. */
+enum { CLI_MOST_LIST = 16, CLI_MOST_OPERANDS = 2 };
+typedef struct cli_list {
+    const char *items[CLI_MOST_LIST];
+    size_t count;
+} cli_list;
+
+/* Where a command wants the value of an option of the table (option_table.h). CLI_BIND checks the variable's type
+ * against the option's. The value is left alone when the option is not given. */
+typedef enum { CLI_BOOL, CLI_STRING, CLI_INTEGER, CLI_REAL, CLI_STRINGS } cli_value_type;
+typedef struct cli_binding {
+    const char *name; /* the option's first name */
+    void *value;
+    cli_value_type type;
+} cli_binding;
+#define CLI_BIND(option, pointer)                                                                                        \
+    {                                                                                                                    \
+        option, pointer, _Generic((pointer), bool *                                                                    \
+                                  : CLI_BOOL, const char **                                                            \
+                                  : CLI_STRING, int64_t *                                                              \
+                                  : CLI_INTEGER, double *                                                              \
+                                  : CLI_REAL, cli_list *                                                               \
+                                  : CLI_STRINGS) \
+    }
+
+/* What every command has; filled by cli_parse. */
+typedef struct cli_common {
+    bool json, quiet, verbose, help;
+    bool force; /* commands that write files */
+    const char *operands[CLI_MOST_OPERANDS];
+    int operand_count;
+} cli_common;
+
+/* Reads argv[1..] by the option table: options into their bound values, the rest into common->operands. Checks what
+ * options need and exclude, and that no output destroys anything (base/guard.h). Returns CLI_DONE, or another status
+ * after saying what is wrong. After --help was printed, common->help is true and the command returns CLI_DONE at once.
+ * "--" ends the options. `bindings` ends with {0}; `text` is the help's closing part (may be NULL). */
+int cli_parse(const cli_command *command, int argc, char **argv, const cli_binding *bindings, cli_common *common,
+              const char *text);
 
 /* Prints "memfit: message" and the hint to standard error; with json also {"error":{...}} to standard output. Returns
  * the exit status for err's code. */
 int cli_report(const cli_common *common, const memfit_error *err);
-/* Wrong usage, said in the same form. Returns CLI_USAGE. */
+/* Wrong usage, said in the same form; a hint may follow the message, behind "\n". Returns CLI_USAGE. */
 int cli_usage_error(const cli_command *command, const char *format, ...) MEMFIT_PRINTF(2, 3);
-/* A number of threads is at most this (beyond it, thread libraries die rather than refuse). */
-enum { CLI_MOST_THREADS = 1024 };
-int cli_check_threads(const cli_command *command, int64_t threads);
-/* --chunked-loss: "auto" (0, as is NULL), "off" (1) or a number of chunks. */
-int cli_read_chunks(const cli_command *command, const char *text, unsigned *chunks);
-/* "cuda", "cuda:1", "gpu", "gpu:1": is it the name of a card? */
-bool cli_names_card(const char *device);
-/* An option that may come several times is taken out of argv before cli_parse: its values go to `list`. */
-enum { CLI_MOST_LIST = 16 };
-int cli_take_list(const cli_command *command, int *argc, char **argv, const char *name, const char *argument,
-                  char *list[CLI_MOST_LIST], size_t *count);
-/* A limit written as a bare number below a mebibyte: bytes, as it says, but hardly what was meant. */
-void cli_name_missing_unit(const cli_common *common, const char *size);
 
 /* Progress and notes: standard error when standard output is no terminal or --json; nothing under --quiet, which leaves
- * a command's answer and its errors, and drops pictures beside an answer. */
+ * a command's answer, its warnings and its errors, and drops pictures beside an answer. */
 FILE *cli_message_stream(const cli_common *common);
 void cli_note(const cli_common *common, const char *format, ...) MEMFIT_PRINTF(2, 3);
+/* What somebody would regret not to have read: standard error, also under --quiet. */
+void cli_warn(const char *format, ...) MEMFIT_PRINTF(1, 2);
 
 /* The commands, one file each. */
-#define CLI_COMMANDS(X)                                                                                                \
-    X(plan)                                                                                                            \
-    X(train)                                                                                                           \
-    X(evaluate)                                                                                                        \
-    X(predict)                                                                                                         \
-    X(run)                                                                                                             \
-    X(explain)                                                                                                         \
-    X(report_trace)                                                                                                    \
-    X(ps)                                                                                                              \
-    X(doctor)                                                                                                          \
-    X(pack)                                                                                                            \
-    X(replay)
-#define X(name) int cli_##name(const cli_command *command, int argc, char **argv);
+#define X(c, bit) int cli_##c(const cli_command *command, int argc, char **argv);
 CLI_COMMANDS(X)
 #undef X
 
 /* Something of the contract that is not built: says so and what to do instead. Returns CLI_UNSUPPORTED. */
 int cli_unsupported(const cli_command *command, const char *message, const char *next_step);
 /* A command of the contract that is not built yet: prints its help on --help, otherwise exits 4. */
-int cli_not_built(const cli_command *command, int argc, char **argv, const char *next_step);
+int cli_not_built(const cli_command *command, int argc, char **argv);
 
 #endif

@@ -101,13 +101,9 @@ static void print_differences(const char *path, const memfit_difference *list, s
 int cli_doctor(const cli_command *command, int argc, char **argv)
 {
     const char *save = NULL, *compare = NULL;
-    const cli_option options[] = {
-        {"--save", CLI_STRING, &save, "FILE", "write what was found, to compare another machine with"},
-        {"--compare", CLI_STRING, &compare, "FILE", "what differs from the machine FILE was saved on"},
-        {0}};
+    const cli_binding bindings[] = {CLI_BIND("--save", &save), CLI_BIND("--compare", &compare), {0}};
     cli_common common;
-    int status = cli_parse(command, argc, argv, options, &common, NULL, 0, 0, NULL,
-                           "Looks only: needs no root, changes nothing.\n");
+    int status = cli_parse(command, argc, argv, bindings, &common, "Looks only: needs no root, changes nothing.\n");
     if (status || common.help)
         return status;
     static memfit_doctor d;

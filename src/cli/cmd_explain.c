@@ -225,7 +225,6 @@ static void print_text(const memfit_diagnosis *d)
     print_owners(d);
 }
 
-/* Standard input, whole, up to a bound. */
 /* Standard input, a pipe or a terminal: what cannot be mapped, and whose length is known at its end only. */
 static memfit_status read_stream(FILE *file, const char *name, char **text, size_t *bytes, size_t *room,
                                  memfit_error *err)
@@ -274,19 +273,17 @@ static memfit_status read_pipe(const char *path, char **text, size_t *bytes, siz
 
 int cli_explain(const cli_command *command, int argc, char **argv)
 {
-    const char *model = NULL, *operand = NULL;
+    const char *model = NULL;
     int64_t batch = 0;
-    const cli_option options[] = {
-        {"--model", CLI_STRING, &model, "FILE", "the model that was trained: joins the log with its plan"},
-        {"--batch-size|--batch|-b", CLI_COUNT, &batch, "N", "with --model: its batch (the log's, else 32)"},
-        {0}};
+    const cli_binding bindings[] = {CLI_BIND("--model", &model), CLI_BIND("--batch-size", &batch), {0}};
     cli_common common;
     int status =
-        cli_parse(command, argc, argv, options, &common, &operand, 1, 1, NULL,
+        cli_parse(command, argc, argv, bindings, &common,
                   "The file is what the program printed (standard output and error), a PyTorch memory snapshot or a\n"
                   "memfit trace; - reads standard input.\n");
     if (status || common.help)
         return status;
+    const char *operand = common.operands[0];
     memfit_error err;
     memfit_diagnosis d = MEMFIT_DIAGNOSIS;
     memfit_status st;

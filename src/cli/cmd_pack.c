@@ -230,24 +230,19 @@ static int run(job *j, const char *path, const char *out, bool repack)
 
 int cli_pack(const cli_command *command, int argc, char **argv)
 {
-    const char *path = NULL, *capacity = NULL, *out = NULL;
+    const char *capacity = NULL, *out = NULL;
     double seconds = 60;
     int64_t threads = 0;
     bool repack = false;
-    const cli_option options[] = {
-        {"--capacity", CLI_SIZE, &capacity, "N", "a height to stay within (bytes, or with a unit); else the least"},
-        {"--time", CLI_NUMBER, &seconds, "SECONDS", "stop looking after this long (60)"},
-        {"--out", CLI_STRING, &out, "FILE.csv", "write the table with a column `offset`"},
-        {"--repack", CLI_FLAG, &repack, NULL, "offsets in the table are not fixed: find new ones"},
-        {"--threads", CLI_COUNT, &threads, "N", "threads to search with (one per processor)"},
-        {0},
-    };
+    const cli_binding bindings[] = {CLI_BIND("--capacity", &capacity), CLI_BIND("--time", &seconds),
+                                    CLI_BIND("--out", &out),           CLI_BIND("--repack", &repack),
+                                    CLI_BIND("--threads", &threads),   {0}};
     static const char text[] =
         "FILE.csv has a row per buffer and the columns lower, upper (live on [lower, upper)) or start, end (the end\n"
         "included), size, and if wanted id, alignment, offset (fixed).\n"
         "Exit status 3: the capacity is not met; the text says whether that is proven.\n";
     cli_common common;
-    int status = cli_parse(command, argc, argv, options, &common, &path, 1, 1, NULL, text);
+    int status = cli_parse(command, argc, argv, bindings, &common, text);
     if (status || common.help)
         return status;
     job j = {.common = &common};
@@ -260,10 +255,8 @@ int cli_pack(const cli_command *command, int argc, char **argv)
     if (capacity && !j.options.capacity)
         return cli_usage_error(command, "--capacity 0: nothing fits into nothing");
     if (!(seconds > 0) || seconds > 1e7)
-        return cli_usage_error(command, "--time %g: seconds, more than 0", seconds);
-    if (threads > 64)
-        return cli_usage_error(command, "--threads %lld: at most 64", (long long)threads);
+        return cli_usage_error(command, "--time %g: must be more than 0 seconds", seconds);
     j.options.time_limit_us = (uint64_t)(seconds * 1e6) + 1;
     j.options.threads = (unsigned)threads;
-    return run(&j, path, out, repack);
+    return run(&j, common.operands[0], out, repack);
 }

@@ -11,9 +11,9 @@ enum { MOST_CARDS = 8 };
 
 typedef struct plan_arguments {
     memfit_plan_options options;
-    const char *cards, *accumulation, *chunks, *recompute, *dump, *html;
-    char *dims[CLI_MOST_LIST], *assume[CLI_MOST_LIST];
-    int64_t threads;
+    const char *cards, *dump, *html;
+    cli_list dims, assume;
+    int64_t threads, chunks;
     bool curve;
 } plan_arguments;
 
@@ -54,48 +54,28 @@ static int list_cards(const cli_common *common)
     return CLI_DONE;
 }
 
-/* "auto", "off" or a number of pieces. */
-static int read_accumulation(const cli_command *command, plan_arguments *a)
+/* "8GB" stands for any card of that size. */
+static bool names_size(const char *card, size_t n)
 {
-    const char *text = a->accumulation;
-    if (!text || strcmp(text, "auto") == 0)
-        return CLI_DONE;
-    if (strcmp(text, "off") == 0) {
-        a->options.pieces = 1;
-        return CLI_DONE;
-    }
-    char *end;
-    long long n = strtoll(text, &end, 10);
-    if (end == text || *end || n < 1)
-        return cli_usage_error(command, "--gradient-accumulation %s: auto, off or a number of pieces is wanted", text);
-    a->options.pieces = n;
-    return CLI_DONE;
+    char text[32];
+    uint64_t bytes;
+    snprintf(text, sizeof text, "%.*s", (int)n, card);
+    return n < sizeof text && memfit_size_parse(text, UINT64_MAX >> 2, &bytes, NULL) == MEMFIT_OK;
 }
 
-static int read_arguments(const cli_command *command, plan_arguments *a)
+static int check_cards(const cli_command *command, const char *cards)
 {
-    int status = read_accumulation(command, a);
-    if (status == CLI_DONE)
-        status = cli_read_chunks(command, a->chunks, &a->options.loss_chunks);
-    if (status)
-        return status;
-    if (a->recompute && strcmp(a->recompute, "off") == 0)
-        a->options.no_recompute = true;
-    else if (a->recompute && strcmp(a->recompute, "auto") != 0)
-        return cli_usage_error(command, "--recompute %s: auto or off is wanted", a->recompute);
-    if (a->options.batch < 1)
-        return cli_usage_error(command, "--batch-size 0: at least 1 is wanted");
-    status = cli_check_threads(command, a->threads);
-    if (status)
-        return status;
-    size_t cards = a->cards ? 1 : 0;
-    for (const char *p = a->cards; p && *p; p++)
-        cards += *p == ',';
-    if (cards > MOST_CARDS)
-        return cli_usage_error(command, "--for names %zu cards: at most %d go side by side", cards, MOST_CARDS);
-    a->options.threads = (unsigned)a->threads;
-    a->options.curve_points = a->curve ? 20 : 0;
-    return CLI_DONE;
+    size_t count = 0;
+    for (const char *p = cards; p; count++) {
+        size_t n = strcspn(p, ",");
+        if (names_size(p, n))
+            return cli_unsupported(command, "memfit plan --for SIZE, any card of that size, is not built yet",
+                                   "--for CARD --memory SIZE plans for a slice of a card; --for list shows the cards");
+        p = p[n] ? p + n + 1 : NULL;
+    }
+    return count <= MOST_CARDS
+               ? CLI_DONE
+               : cli_usage_error(command, "--for names %zu cards: at most %d go side by side", count, MOST_CARDS);
 }
 
 static int show(const cli_common *common, const plan_arguments *a, memfit_plan **plans, size_t count)
@@ -133,7 +113,6 @@ static int show(const cli_common *common, const plan_arguments *a, memfit_plan *
 /* One plan for the device, or one for each card of "a,b". */
 static int plan_all(const cli_common *common, const char *model, plan_arguments *a)
 {
-    cli_name_missing_unit(common, a->options.memory);
     memfit_plan *plans[MOST_CARDS];
     size_t count = 0;
     int status = CLI_DONE;
@@ -162,45 +141,44 @@ int cli_plan(const cli_command *command, int argc, char **argv)
     cli_common common;
     a.options = (memfit_plan_options)MEMFIT_PLAN_OPTIONS;
     memfit_plan_options *o = &a.options;
-    const cli_option options[] = {
-        {"--batch-size|--batch|-b", CLI_COUNT, &o->batch, "N", "samples an update sees (32)"},
-        {"--memory", CLI_SIZE, &o->memory, "SIZE", "limit for the process: 8GiB, 80%"},
-        {"--for", CLI_STRING, &a.cards, "CARD[,CARD]", "plan for a card of the table; `list` shows it"},
-        {"--device", CLI_STRING, &o->device, "cpu|cuda[:I]", "plan for this machine's device (cpu)"},
-        {"--optimizer", CLI_STRING, &o->optimizer, "NAME", "in place of the file's"},
-        {"--loss", CLI_STRING, &o->loss, "NAME", "in place of the file's"},
-        {"--precision", CLI_STRING, &o->precision, "NAME", "float32, mixed_float16 or mixed_bfloat16"},
-        {"--gradient-accumulation", CLI_STRING, &a.accumulation, "auto|off|K", "pieces of the batch (auto)"},
-        {"--recompute|--remat", CLI_STRING, &a.recompute, "auto|off", "drop and compute again to save memory (auto)"},
-        {"--chunked-loss", CLI_STRING, &a.chunks, "auto|off|K", "chunks of the last layer and its loss (auto)"},
-        {"--allow-changed-numerics", CLI_FLAG, &o->allow_changed_numerics, NULL,
-         "let the planner change the mathematics"},
-        {"--validation-batch-size", CLI_COUNT, &o->validation_batch, "N", "of validation and prediction"},
-        {"--input-shape", CLI_STRING, &o->input_shape, "H,W,C", "of the first input"},
-        {"--dim", CLI_STRING, NULL, "NAME=N", "an open dimension of an input (may be repeated)"},
-        {"--assume", CLI_STRING, NULL, "LAYER=SHAPE[:BYTES]", "stands in for a layer that cannot be read"},
-        {"--threads", CLI_COUNT, &a.threads, "N", "of the CPU (all)"},
-        {"--curve", CLI_FLAG, &a.curve, NULL, "memory against time for 20 budgets"},
-        {"--dump-graph", CLI_STRING, &a.dump, "FILE", "write the step as text, or for Graphviz (.dot)"},
-        {"--html", CLI_STRING, &a.html, "FILE", "write a page for the browser"},
+    const cli_binding bindings[] = {
+        CLI_BIND("--batch-size", &o->batch),
+        CLI_BIND("--memory", &o->memory),
+        CLI_BIND("--for", &a.cards),
+        CLI_BIND("--device", &o->device),
+        CLI_BIND("--optimizer", &o->optimizer),
+        CLI_BIND("--loss", &o->loss),
+        CLI_BIND("--precision", &o->precision),
+        CLI_BIND("--gradient-accumulation", &o->pieces),
+        CLI_BIND("--recompute", &o->no_recompute),
+        CLI_BIND("--chunked-loss", &a.chunks),
+        CLI_BIND("--allow-changed-numerics", &o->allow_changed_numerics),
+        CLI_BIND("--validation-batch-size", &o->validation_batch),
+        CLI_BIND("--input-shape", &o->input_shape),
+        CLI_BIND("--dim", &a.dims),
+        CLI_BIND("--assume", &a.assume),
+        CLI_BIND("--threads", &a.threads),
+        CLI_BIND("--curve", &a.curve),
+        CLI_BIND("--dump-graph", &a.dump),
+        CLI_BIND("--html", &a.html),
         {0},
     };
-    const char *operands[1] = {0};
-    int count = 0, status = cli_take_list(command, &argc, argv, "--dim", "NAME=N", a.dims, &o->dim_count);
-    if (status == CLI_DONE)
-        status = cli_take_list(command, &argc, argv, "--assume", "LAYER=SHAPE[:BYTES]", a.assume, &o->assume_count);
-    o->dims = (const char *const *)a.dims;
-    o->assume = (const char *const *)a.assume;
-    if (status == CLI_DONE)
-        status =
-            cli_parse(command, argc, argv, options, &common, operands, 0, 1, &count,
-                      "Exit status: 0 the plan fits, 3 it does not, 4 a layer is not supported, 5 the file is bad.\n");
+    int status =
+        cli_parse(command, argc, argv, bindings, &common,
+                  "Exit status: 0 the plan fits, 3 it does not, 4 a layer is not supported, 5 the file is bad.\n");
     if (status != CLI_DONE || common.help)
         return status;
     if (a.cards && strcmp(a.cards, "list") == 0)
         return list_cards(&common);
-    if (!count)
-        return cli_usage_error(command, "which model? memfit %s", command->usage);
-    status = read_arguments(command, &a);
-    return status == CLI_DONE ? plan_all(&common, operands[0], &a) : status;
+    if (!common.operand_count)
+        return cli_usage_error(command, "%s memfit %s", command->question, command->usage);
+    o->dims = a.dims.items;
+    o->dim_count = a.dims.count;
+    o->assume = a.assume.items;
+    o->assume_count = a.assume.count;
+    o->threads = (unsigned)a.threads;
+    o->loss_chunks = (unsigned)a.chunks;
+    o->curve_points = a.curve ? 20 : 0;
+    status = check_cards(command, a.cards);
+    return status == CLI_DONE ? plan_all(&common, common.operands[0], &a) : status;
 }

@@ -138,9 +138,9 @@ static int report(const cli_common *common, memfit_error *err)
 int cli_ps(const cli_command *command, int argc, char **argv)
 {
     bool watch = false;
-    const cli_option options[] = {{"--watch", CLI_FLAG, &watch, NULL, "show it again every second"}, {0}};
+    const cli_binding bindings[] = {CLI_BIND("--watch", &watch), {0}};
     cli_common common;
-    int status = cli_parse(command, argc, argv, options, &common, NULL, 0, 0, NULL, NULL);
+    int status = cli_parse(command, argc, argv, bindings, &common, NULL);
     if (status || common.help)
         return status;
     do {

@@ -65,18 +65,12 @@ static int read_options(replay *r, const cli_command *command)
     else if (strcmp(r->policy_name, "preallocate") == 0)
         r->policy = MEMFIT_POLICY_PREALLOCATE;
     else
-        return cli_usage_error(command, "--policy %s: growth or preallocate is wanted", r->policy_name);
+        return cli_usage_error(command, "--policy %s: must be growth or preallocate", r->policy_name);
     memfit_error err;
     if (memfit_size_parse(r->page, 0, &r->page_bytes, &err))
         return cli_usage_error(command, "--page: %s", err.message);
     if (r->page_bytes < 4096 || r->page_bytes & (r->page_bytes - 1))
-        return cli_usage_error(command, "--page %s: a power of two, at least 4KiB, is wanted", r->page);
-    if (strcmp(r->device_name, "gpu") == 0)
-        r->device_name = "cuda";
-    else if (strcmp(r->device_name, "host") == 0)
-        r->device_name = "cpu";
-    if (strcmp(r->device_name, "sim") != 0 && strcmp(r->device_name, "cpu") != 0 && !cli_names_card(r->device_name))
-        return cli_usage_error(command, "--device %s: sim, cpu, cuda or cuda:I is wanted", r->device_name);
+        return cli_usage_error(command, "--page %s: must be a power of two, at least 4KiB", r->page);
     return CLI_DONE;
 }
 
@@ -409,16 +403,15 @@ static const char help[] =
 int cli_replay(const cli_command *command, int argc, char **argv)
 {
     replay r = {.device_name = "sim", .policy_name = "growth", .page = "2MiB"};
-    const cli_option options[] = {
-        {"--device", CLI_STRING, &r.device_name, "sim|cpu|cuda[:I]", "where the memory comes from (sim)"},
-        {"--memory", CLI_SIZE, &r.memory, "SIZE", "the pool's limit (what the device has)"},
-        {"--policy", CLI_STRING, &r.policy_name, "growth|preallocate", "how the pool takes memory (growth)"},
-        {"--page", CLI_SIZE, &r.page, "SIZE", "of the pages that are recycled (2MiB)"},
-        {0},
-    };
-    int status = cli_parse(command, argc, argv, options, &r.common, &r.path, 1, 1, NULL, help);
+    const cli_binding bindings[] = {CLI_BIND("--device", &r.device_name),
+                                    CLI_BIND("--memory", &r.memory),
+                                    CLI_BIND("--policy", &r.policy_name),
+                                    CLI_BIND("--page", &r.page),
+                                    {0}};
+    int status = cli_parse(command, argc, argv, bindings, &r.common, help);
     if (status || r.common.help)
         return status;
+    r.path = r.common.operands[0];
     status = read_options(&r, command);
     if (status)
         return status;

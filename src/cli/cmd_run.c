@@ -3,5 +3,5 @@
 
 int cli_run(const cli_command *command, int argc, char **argv)
 {
-    return cli_not_built(command, argc, argv, "It comes with a later version.");
+    return cli_not_built(command, argc, argv);
 }

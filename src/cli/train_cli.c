@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "base/words.h"
 #include "cli/count_alloc.h"
 
 #include <math.h>
@@ -22,34 +23,29 @@
 
 /* ---- options ---------------------------------------------------------------------------------------------- */
 
-static int read_shape(const cli_command *command, train_cli *cli)
+static void read_shape(train_cli *cli)
 {
-    const char *p = cli->input_shape;
-    while (p) {
-        char *end;
-        long long d = strtoll(p, &end, 10);
-        if (end == p || d < 1 || cli->o.input_rank == 7 || (*end && *end != ','))
-            return cli_usage_error(command, "--input-shape %s: H,W,C is wanted, e.g. 224,224,3", cli->input_shape);
-        cli->o.input_shape[cli->o.input_rank++] = d;
-        p = *end ? end + 1 : NULL;
-    }
-    return CLI_DONE;
+    mf_shape shape = {0};
+    if (cli->input_shape && mf_words_shape(cli->input_shape, strlen(cli->input_shape), &shape))
+        memcpy(cli->o.input_shape, shape.dim, sizeof shape.dim);
+    cli->o.input_rank = shape.rank;
 }
 
 static int read_dims(const cli_command *command, train_cli *cli)
 {
-    for (size_t i = 0; i < cli->dim_count; i++) {
-        char *text = cli->dims[i], *end = NULL;
-        size_t n = strcspn(text, "=");
-        cli->dim_values[i] = text[n] ? strtoll(text + n + 1, &end, 10) : 0;
-        if (!text[n] || !n || *end || cli->dim_values[i] < 1 || n >= sizeof cli->dim_texts[i])
-            return cli_usage_error(command, "--dim %s: NAME=N is wanted, as in --dim tokens=128", text);
-        snprintf(cli->dim_texts[i], sizeof cli->dim_texts[i], "%.*s", (int)n, text);
+    for (size_t i = 0; i < cli->dims.count; i++) {
+        memfit_error err;
+        size_t n;
+        if (mf_words_dim(cli->dims.items[i], &n, &cli->dim_values[i], &err) != MEMFIT_OK)
+            return cli_usage_error(command, "%s", err.message);
+        if (n >= sizeof cli->dim_texts[i])
+            return cli_usage_error(command, "--dim %s: the name is too long", cli->dims.items[i]);
+        snprintf(cli->dim_texts[i], sizeof cli->dim_texts[i], "%.*s", (int)n, cli->dims.items[i]);
         cli->dim_names[i] = cli->dim_texts[i];
     }
     cli->o.dim_names = cli->dim_names;
     cli->o.dim_values = cli->dim_values;
-    cli->o.dim_count = cli->dim_count;
+    cli->o.dim_count = cli->dims.count;
     return CLI_DONE;
 }
 
@@ -65,47 +61,40 @@ static int read_limit(const cli_command *command, train_cli *cli)
         if (!texts[i])
             continue;
         if (memfit_size_parse(texts[i], whole, &bytes, &err) != MEMFIT_OK)
-            return cli_usage_error(command, "%s: %s\n  %s", names[i], err.message, err.hint);
+            return cli_usage_error(command, "%s: %s\n%s", names[i], err.message, err.hint);
         if (!bytes)
             return cli_usage_error(command, "%s %s: nothing fits into that", names[i], texts[i]);
         if (bytes > whole && bytes - whole < mf_os_page_bytes())
             bytes = whole; /* the kernel keeps a cgroup's limit in whole pages: it is the same one */
         if (bytes > whole)
             return cli_usage_error(command,
-                                   "%s: a limit of %s is more than this machine has: %s\n  leave it out to "
+                                   "%s: a limit of %s is more than this machine has: %s\nleave it out to "
                                    "use what is there",
                                    names[i], memfit_size_format(bytes, asked, sizeof asked),
                                    memfit_size_format(whole, there, sizeof there));
         if (!cli->o.memory_bytes || bytes < cli->o.memory_bytes)
             cli->o.memory_bytes = bytes;
     }
-    cli_name_missing_unit(&cli->common, cli->memory);
     return CLI_DONE;
 }
 
-static int read_device(const cli_command *command, const train_cli *cli)
+static int check_device(const cli_command *command, const train_cli *cli)
 {
-    const char *d = cli->device;
-    if (!d || strcmp(d, "cpu") == 0 || strcmp(d, "host") == 0)
+    if (!cli->device || mf_words_cpu(cli->device))
         return CLI_DONE;
-    if (!cli_names_card(d))
-        return cli_usage_error(command, "--device %s: cpu or cuda is wanted", d);
     char message[96];
-    snprintf(message, sizeof message, "memfit %s on %.24s is not built yet", command->name, d);
+    snprintf(message, sizeof message, "memfit %s on %.24s is not built yet", command->name, cli->device);
     return cli_unsupported(command, message, "--device cpu runs on this machine's processors");
 }
 
-static int read_precision(const cli_command *command, train_cli *cli)
+static int read_prefetch(const cli_command *command, train_cli *cli)
 {
-    const char *p = cli->o.precision;
-    if (!p)
+    if (!cli->prefetch || strcmp(cli->prefetch, "auto") == 0)
         return CLI_DONE;
-    if (strcmp(p, "fp16") == 0 || strcmp(p, "float16") == 0)
-        cli->o.precision = "mixed_float16";
-    else if (strcmp(p, "bf16") == 0 || strcmp(p, "bfloat16") == 0)
-        cli->o.precision = "mixed_bfloat16";
-    else if (strcmp(p, "float32") && strcmp(p, "mixed_float16") && strcmp(p, "mixed_bfloat16"))
-        return cli_usage_error(command, "--precision %s: float32, mixed_float16 or mixed_bfloat16 is wanted", p);
+    char *end;
+    cli->o.prefetch = strtoll(cli->prefetch, &end, 10);
+    if (*end || end == cli->prefetch || cli->o.prefetch < 0 || cli->o.prefetch > 1000)
+        return cli_usage_error(command, "--prefetch %s: must be auto or a number of batches up to 1000", cli->prefetch);
     return CLI_DONE;
 }
 
@@ -142,7 +131,7 @@ static int read_memory_file(const cli_command *command, train_cli *cli)
     }
     text[strcspn(text, "\r\n")] = 0;
     if (memfit_size_parse(text, mf_os_total_memory(), &bytes, &err) != MEMFIT_OK)
-        return cli_usage_error(command, "--memory-file %s: %s\n  %s", cli->memory_file, err.message, err.hint);
+        return cli_usage_error(command, "--memory-file %s: %s\n%s", cli->memory_file, err.message, err.hint);
     if (!cli->o.memory_bytes)
         cli->o.memory_bytes = train_cli_limit(cli);
     return CLI_DONE;
@@ -154,42 +143,15 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` then is an error of writing, with a message, and not the end */
     int status = read_limit(command, cli);
     if (status == CLI_DONE)
-        status = read_device(command, cli);
-    if (status == CLI_DONE)
-        status = cli_check_threads(command, cli->threads);
+        status = check_device(command, cli);
     if (status == CLI_DONE)
         status = read_dims(command, cli);
-    if (status != CLI_DONE)
-        return status;
-    if (cli->accumulation && strcmp(cli->accumulation, "off") == 0)
-        cli->o.pieces = 1;
-    else if (cli->accumulation && strcmp(cli->accumulation, "auto") != 0) {
-        char *end;
-        cli->o.pieces = strtoll(cli->accumulation, &end, 10);
-        if (end == cli->accumulation || *end || cli->o.pieces < 1)
-            return cli_usage_error(command, "--gradient-accumulation %s: auto, off or a number of pieces is wanted",
-                                   cli->accumulation);
-    }
-    status = cli_read_chunks(command, cli->chunks, &cli->o.loss_chunks);
-    if (status != CLI_DONE)
-        return status;
-    if (cli->recompute && strcmp(cli->recompute, "off") == 0)
-        cli->o.no_recompute = true;
-    else if (cli->recompute && strcmp(cli->recompute, "auto") != 0)
-        return cli_usage_error(command, "--recompute %s: auto or off is wanted", cli->recompute);
-    if (cli->prefetch && strcmp(cli->prefetch, "auto") != 0) {
-        char *end;
-        cli->o.prefetch = strtoll(cli->prefetch, &end, 10);
-        if (*end || end == cli->prefetch || cli->o.prefetch < 0 || cli->o.prefetch > 1000)
-            return cli_usage_error(command, "--prefetch %s: auto or a number of batches is wanted", cli->prefetch);
-    }
+    if (status == CLI_DONE)
+        status = read_prefetch(command, cli);
+    read_shape(cli);
     cli->o.threads = (unsigned)cli->threads;
     cli->o.seed = (uint64_t)cli->seed;
-    if (cli->o.batch == 0)
-        return cli_usage_error(command, "--batch-size 0: must be at least 1");
-    status = read_shape(command, cli);
-    if (status == CLI_DONE)
-        status = read_precision(command, cli);
+    cli->o.loss_chunks = (unsigned)cli->chunks;
     if (status == CLI_DONE && cli->memory_file)
         status = read_memory_file(command, cli);
     cli->o.ctx = cli;
@@ -509,25 +471,21 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     memfit_train_options *o = &cli.o;
     *o = (memfit_train_options)MEMFIT_TRAIN_OPTIONS;
     const char *outputs = NULL;
-    const cli_option options[] = {
-        {"--data", CLI_STRING, &o->data, "SOURCE", "samples: .npy, .npz, .h5, .csv or synthetic[:N]"},
-        {"--batch-size|--batch|-b", CLI_COUNT, &o->batch, "N", "samples at a time (32)"},
-        {"--memory", CLI_SIZE, &cli.memory, "SIZE", "limit of the whole process"},
-        {"--device", CLI_STRING, &cli.device, "cpu|cuda[:I]", "where to run (cpu)"},
-        {"--loss", CLI_STRING, &o->loss, "NAME", "instead of the file's"},
-        {"--precision", CLI_STRING, &o->precision, "NAME", "float32, mixed_float16 or mixed_bfloat16"},
-        {"--input-shape", CLI_STRING, &cli.input_shape, "H,W,C", "for models that leave it open"},
-        {"--threads", CLI_COUNT, &cli.threads, "N", "all processors"},
-        {"--dim", CLI_STRING, NULL, "NAME=N", "an open dimension of an input (may be repeated)"},
-        {"--out", CLI_STRING, &outputs, "FILE.npy", "where the model's outputs go"},
-        {0}};
-    const char *operands[1] = {0};
-    int status = cli_take_list(command, &argc, argv, "--dim", "NAME=N", cli.dims, &cli.dim_count);
-    if (status == CLI_DONE)
-        status = cli_parse(command, argc, argv, options, &cli.common, operands, 1, 1, NULL, NULL);
+    const cli_binding bindings[] = {CLI_BIND("--data", &o->data),
+                                    CLI_BIND("--batch-size", &o->batch),
+                                    CLI_BIND("--memory", &cli.memory),
+                                    CLI_BIND("--device", &cli.device),
+                                    CLI_BIND("--loss", &o->loss),
+                                    CLI_BIND("--precision", &o->precision),
+                                    CLI_BIND("--input-shape", &cli.input_shape),
+                                    CLI_BIND("--threads", &cli.threads),
+                                    CLI_BIND("--dim", &cli.dims),
+                                    CLI_BIND("--out", &outputs),
+                                    {0}};
+    int status = cli_parse(command, argc, argv, bindings, &cli.common, NULL);
     if (status != CLI_DONE || cli.common.help)
         return status;
-    o->model = operands[0];
+    o->model = cli.common.operands[0];
     if (!o->data)
         return cli_usage_error(command, "--data SOURCE is missing: a file, or synthetic");
     status = train_cli_resolve(command, &cli);

@@ -8,11 +8,9 @@
 typedef struct train_cli {
     cli_common common;
     memfit_train_options o;
-    const char *memory, *memory_file, *accumulation, *chunks, *recompute, *device, *input_shape, *prefetch,
-        *host_memory;
-    int64_t threads, shuffle, seed;
-    char *dims[CLI_MOST_LIST]; /* "NAME=N" */
-    size_t dim_count;
+    const char *memory, *memory_file, *device, *input_shape, *prefetch, *host_memory;
+    int64_t threads, seed, chunks;
+    cli_list dims; /* "NAME=N" */
     char dim_texts[CLI_MOST_LIST][64];
     const char *dim_names[CLI_MOST_LIST];
     int64_t dim_values[CLI_MOST_LIST];

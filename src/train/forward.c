@@ -143,6 +143,8 @@ static memfit_status begin_output(prediction *p, uint32_t output, memfit_error *
         return mf_fail(err, MEMFIT_UNSUPPORTED, "outputs of type %s are not written", mf_dtype_name(y->dtype));
     char path[MF_MOST_PATH];
     memfit_status status = path_of(t, output, path, sizeof path, err);
+    if (status == MEMFIT_OK && output)
+        status = mf_run_guard_array(t->options, path, err);
     if (status == MEMFIT_OK)
         status = mf_os_out_open(f, path, err);
     if (status != MEMFIT_OK)

@@ -46,6 +46,10 @@ typedef memfit_status mf_run_work(const memfit_train_options *options, memfit_tr
 memfit_status mf_run_call(const memfit_train_options *given, memfit_train_result *result, mf_run_work *work,
                           memfit_error *err);
 /* Everything a run needs is there afterwards, at its place: nothing is allocated until it ends. */
+/* No output of a run is one of its inputs, or another output: INVALID, and nothing is opened yet. */
+memfit_status mf_run_guard(const memfit_train_options *options, mf_mode mode, memfit_error *err);
+/* The same for a file whose name only the model tells; one that is there must be an array. */
+memfit_status mf_run_guard_array(const memfit_train_options *options, const char *path, memfit_error *err);
 memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mode mode, memfit_error *err);
 void mf_run_end(mf_run *r);
 /* Called by the admission of each plan: what needs host memory for the whole run takes it. ctx is the run. */

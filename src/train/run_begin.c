@@ -160,6 +160,13 @@ static bool ends_in(const char *path, const char *end)
     return n >= m && strcmp(path + n - m, end) == 0;
 }
 
+/* A name without what looks like its ending: "a.b/trained" and "trained.h5" give "trained" in their folders. */
+static size_t stem_length(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 3 && ends_in(path, ".h5") ? n - 3 : n > 5 && ends_in(path, ".hdf5") ? n - 5 : n;
+}
+
 /* Keras 3 reads few archives of Keras 2, whoever wrote them last: said before the user finds out by accident. */
 static void say_old_form(const mf_trainer *t)
 {
@@ -179,18 +186,19 @@ static memfit_status check_out_name(const mf_trainer *t, memfit_error *err)
     bool hdf5 = t->model->container == MF_CONTAINER_HDF5;
     if (!out || t->mode != MF_MODE_TRAIN)
         return MEMFIT_OK;
-    if (!hdf5 && (ends_in(out, ".h5") || ends_in(out, ".hdf5")))
-        return mf_fail(err, MEMFIT_INVALID,
-                       "%.200s: this model is written in the .keras format, which Keras reads under no other name\n"
-                       "end the name in .keras",
-                       out);
     say_old_form(t);
-    if (!hdf5 || !ends_in(out, ".keras"))
+    bool good = hdf5 ? ends_in(out, ".h5") || ends_in(out, ".hdf5") : ends_in(out, ".keras");
+    if (good || mf_os_is_stream(out))
         return MEMFIT_OK;
-    if (!ends_in(t->options->model, ".keras"))
+    if (!hdf5)
         return mf_fail(err, MEMFIT_INVALID,
-                       "%.200s: the model came as .h5 and goes back so, and Keras does not read that under this name\n"
-                       "end the name in .h5, or load the model in Keras and save it as .keras first",
+                       "--out %.200s: this model is written in the .keras format, which Keras reads under no other "
+                       "name\nend the name in .keras: --out %.*s.keras",
+                       out, (int)stem_length(out), out);
+    if (!ends_in(out, ".keras") || !ends_in(t->options->model, ".keras"))
+        return mf_fail(err, MEMFIT_INVALID,
+                       "--out %.200s: the model came as .h5 and goes back so, and Keras does not read that under this "
+                       "name\nend the name in .h5, or load the model in Keras and save it as .keras first",
                        out);
     mf_log_write(&t->log, MF_LOG_NOTE,
                  "the model came as HDF5, whatever its name, and goes back so: Keras 3 reads %s when it is renamed to "
@@ -203,7 +211,10 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
 {
     r->began_us = mf_os_now_us();
     mf_trainer *t = &r->trainer;
-    memfit_status status = mf_trainer_open(t, options, mode, err);
+    memfit_status status = mf_run_guard(options, mode, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_trainer_open(t, options, mode, err);
     if (status == MEMFIT_OK)
         status = check_out_name(t, err);
     if (status == MEMFIT_OK)

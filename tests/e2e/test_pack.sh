@@ -27,7 +27,7 @@ has '"height": 12' out "height"; has '"optimal": true' out "proof"
 head -1 "$dir/o.csv" | grep -qx 'id,lower,upper,size,owner,offset' || fail "header of the table"
 grep -q '^b2,3,9,4,"relu, first",[0-9]*$' "$dir/o.csv" || fail "other columns are kept"
 expect 0 "the packing read back as fixed" "$MEMFIT" pack "$dir/o.csv" --capacity 12 --json
-expect 0 "packed again" "$MEMFIT" pack "$dir/o.csv" --repack --out "$dir/o.csv" --json
+expect 0 "packed again" "$MEMFIT" pack "$dir/o.csv" --repack --out "$dir/again.csv" --json
 expect 0 "for people" "$MEMFIT" pack "$dir/t.csv"
 has 'Packed: 5 buffers in 12 bytes' out "verdict"; has '|.*A' out "picture"
 expect 3 "impossible" "$MEMFIT" pack "$dir/t.csv" --capacity 11 --out "$dir/no.csv"

@@ -63,6 +63,6 @@ expect 2 "size" "a nonsense size" "$MEMFIT" replay --memory lots "$traces/genera
 expect 2 "power of two" "a nonsense page" "$MEMFIT" replay --page 3MiB "$traces/generated.csv"
 expect 2 "did you mean --policy" "an unknown option" "$MEMFIT" replay --polcy growth "$traces/generated.csv"
 expect 2 "growth or preallocate" "an unknown policy" "$MEMFIT" replay --policy fast "$traces/generated.csv"
-expect 2 "sim, cpu" "an unknown device" "$MEMFIT" replay --device tpu "$traces/generated.csv"
-expect 2 "missing" "no trace" "$MEMFIT" replay
+expect 2 "must be one of sim|cpu|cuda" "an unknown device" "$MEMFIT" replay --device tpu "$traces/generated.csv"
+expect 2 "which trace?" "no trace" "$MEMFIT" replay
 exit $((failures > 0))

@@ -184,14 +184,14 @@ grep -q "best weights so far are not in" "$t/err" || fail "--keep-best with anot
 
 # Stopped while validating: at once, and whoever resumes validates anew.
 "$MEMFIT" train "$f/mlp.keras" --data "$f/digits.npz" --validation-data synthetic:1000000000 --checkpoint "$t/ck.keras" --save-freq 1000 \
-    --log-csv "$t/cut.csv" 2>"$t/err" >/dev/null &
+    --log-csv "$t/stopped.csv" 2>"$t/err" >/dev/null &
 pid=$!
 for _ in $(seq 500); do grep -q "Epoch 1/1" "$t/err" && break; sleep 0.02; done
 sleep 0.3
 kill -TERM $pid
 wait $pid
 [ $? = 143 ] || fail "stopped while validating: exit status $? ($(cat "$t/err"))"
-[ ! -s "$t/cut.csv" ] || fail "stopped while validating: an epoch was logged"
+[ ! -s "$t/stopped.csv" ] || fail "stopped while validating: an epoch was logged"
 run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz" --resume "$t/ck.keras" --log-csv "$t/again.csv" --out "$t/parts.keras"
 run train "$f/mlp.keras" --data "$f/digits.npz" --validation-data "$f/digits.npz" --log-csv "$t/first.csv" --out "$t/whole.keras"
 cmp -s "$t/whole.keras" "$t/parts.keras" || fail "stopped while validating: other weights"

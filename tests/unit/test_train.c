@@ -284,9 +284,10 @@ static void keeping_the_best_leaves_a_model(void **state)
 /* One training step of a float16 model whose loss scale and count of good steps were set so before. */
 static void step_at_scale(float scale, int64_t good, float *scale_after, int64_t *good_after, int64_t *iteration)
 {
-    char path[512], out[64];
+    char path[512], before[64], out[64];
     assert_true(fixture_path("keras/mixed.keras", path, sizeof path));
-    snprintf(out, sizeof out, "/tmp/memfit-scale-%d.keras", (int)getpid());
+    snprintf(before, sizeof before, "/tmp/memfit-scale-%d.keras", (int)getpid());
+    snprintf(out, sizeof out, "/tmp/memfit-scaled-%d.keras", (int)getpid());
     mf_model *model;
     memfit_error err = {0};
     assert_ok(mf_model_load(NULL, path, &model, &err), err);
@@ -298,11 +299,12 @@ static void step_at_scale(float scale, int64_t good, float *scale_after, int64_t
             .dtype = model->optimizer[i].dtype, .shape = model->optimizer[i].shape, .data = model->optimizer[i].data};
     save.optimizer = arrays;
     save.optimizer_count = model->optimizer_count;
-    assert_ok(mf_model_save(NULL, model, &save, out, &err), err);
+    assert_ok(mf_model_save(NULL, model, &save, before, &err), err);
     mf_model_destroy(model);
     memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
     memfit_train_result r = MEMFIT_TRAIN_RESULT;
-    o.model = o.out = out;
+    o.model = before;
+    o.out = out;
     o.data = "synthetic:4";
     o.batch = 4;
     assert_ok(memfit_train(&o, &r, &err), err);
@@ -318,6 +320,7 @@ static void step_at_scale(float scale, int64_t good, float *scale_after, int64_t
     *iteration = 0;
     memcpy(iteration, model->optimizer[0].data, model->optimizer[0].bytes);
     mf_model_destroy(model);
+    unlink(before);
     unlink(out);
 }
 
