@@ -98,8 +98,8 @@ typedef struct memfit_pool_options {
 MEMFIT_API memfit_status memfit_pool_create(memfit_device *device, const memfit_pool_options *options,
                                             memfit_pool **pool, memfit_error *err);
 
-/* Gives everything back; live blocks are gone, reported to options.on_leak. NULL is fine. No other call may be
- * running on it. Later calls with this handle give MISUSE as long as the device is open. Since 0.1. */
+/* Waits for all streams of the device and gives everything back; live blocks are gone, reported to options.on_leak. NULL
+ * is fine. No other call may be running on it. Later calls with this handle give MISUSE as long as the device is open. Since 0.1. */
 MEMFIT_API void memfit_pool_destroy(memfit_pool *pool);
 
 /* ---- allocating ------------------------------------------------------------------------------------------- */
@@ -116,6 +116,23 @@ MEMFIT_API memfit_status memfit_pool_alloc_on(memfit_pool *pool, uint64_t bytes,
                                               memfit_stream stream, memfit_address *address, memfit_error *err);
 MEMFIT_API memfit_status memfit_pool_free_on(memfit_pool *pool, memfit_address address, memfit_stream stream,
                                              memfit_error *err);
+/* The live block is also used by work on a further stream: once it is freed nobody has it again before that stream, too,
+ * has come as far as it has at the free. May be called as often as one likes, before or after the work is queued, until
+ * the block is freed (MISUSE after that); a use on the stream it is freed on changes nothing. Any address inside the
+ * block will do. PyTorch's record_stream. Since 0.2. */
+MEMFIT_API memfit_status memfit_pool_use_on(memfit_pool *pool, memfit_address address, memfit_stream stream,
+                                            memfit_error *err);
+
+/* CUDA graphs. Work captured into a graph runs whenever the graph is launched, so its memory must stay its own. `graph`
+ * is any number of the caller's. Between begin and end, requests on streams that are being captured are met with memory
+ * set aside for the graph; what is freed of it can be had again by the same graph only (or by a later capture under the
+ * same number: graphs that are never launched side by side can share it). Release, once for every begin, when the graphs
+ * are destroyed: the device is waited for, and what was freed is everybody's again. Without begin, requests on a stream
+ * that is captured are UNSUPPORTED. MISUSE: no such graph, or released while captured. Since 0.2. */
+MEMFIT_API memfit_status memfit_pool_graph_begin(memfit_pool *pool, uint64_t graph, memfit_error *err);
+MEMFIT_API memfit_status memfit_pool_graph_end(memfit_pool *pool, uint64_t graph, memfit_error *err);
+MEMFIT_API memfit_status memfit_pool_graph_release(memfit_pool *pool, uint64_t graph, memfit_error *err);
+
 /* To be called before a stream is destroyed: waits for it and forgets it. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_forget_stream(memfit_pool *pool, memfit_stream stream, memfit_error *err);
 

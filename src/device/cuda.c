@@ -4,6 +4,9 @@
  * context: the primary one, so that cuDNN, cuBLAS and frameworks in the same process share it. Every call makes it
  * current and restores what was current before: the caller's thread does not notice.
  *
+ * graphs: while a stream is captured into a CUDA graph the driver refuses many calls to every thread, and a refused call
+ * can end the capture. None of ours is recorded into a graph, so each call is made in the relaxed mode.
+ *
  * memory: VMM: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess. A created handle is mapped as a whole (the
  * driver's rule). Unmapping is not ordered with streams: the pool unmaps only what no stream can touch.
  *
@@ -60,19 +63,32 @@ static void measure_fixed(cuda *c)
 
 /* ---- the context, made current for the length of a call --------------------------------------------------- */
 
-static bool enter(cuda *c, cu_result *code)
+/* What a call leaves as it found it. */
+typedef struct call_state {
+    bool pushed;
+    int mode; /* of stream capture, this thread's; -1: the driver knows none */
+} call_state;
+
+static call_state enter(cuda *c, cu_result *code)
 {
+    call_state state = {.mode = -1};
     cu_context now = NULL;
-    if (c->driver.ctx_get_current(&now) == CU_SUCCESS && now == c->context)
-        return false;
-    *code = c->driver.ctx_push(c->context);
-    return *code == CU_SUCCESS;
+    if (c->driver.ctx_get_current(&now) != CU_SUCCESS || now != c->context) {
+        *code = c->driver.ctx_push(c->context);
+        state.pushed = *code == CU_SUCCESS;
+    }
+    int mode = CU_CAPTURE_MODE_RELAXED;
+    if (*code == CU_SUCCESS && c->driver.capture_mode && c->driver.capture_mode(&mode) == CU_SUCCESS)
+        state.mode = mode;
+    return state;
 }
 
-static void leave(cuda *c, bool pushed)
+static void leave(cuda *c, call_state state)
 {
     cu_context old;
-    if (pushed)
+    if (state.mode >= 0)
+        c->driver.capture_mode(&state.mode);
+    if (state.pushed)
         c->driver.ctx_pop(&old);
 }
 
@@ -80,10 +96,10 @@ static void leave(cuda *c, bool pushed)
 #define IN_CONTEXT(c, what, call)                                                                                      \
     do {                                                                                                               \
         cu_result code_ = CU_SUCCESS;                                                                                  \
-        bool pushed_ = enter((c), &code_);                                                                             \
+        call_state state_ = enter((c), &code_);                                                                        \
         if (code_ == CU_SUCCESS)                                                                                       \
             code_ = (call);                                                                                            \
-        leave((c), pushed_);                                                                                           \
+        leave((c), state_);                                                                                            \
         return code_ == CU_SUCCESS ? MEMFIT_OK : mf_cuda_fail(&(c)->driver, code_, (what), err);                       \
     } while (0)
 
@@ -94,10 +110,10 @@ static memfit_status cuda_memory(mf_device *device, uint64_t *total, uint64_t *f
     cuda *c = (cuda *)device;
     size_t t = 0, f = 0;
     cu_result code = CU_SUCCESS;
-    bool pushed = enter(c, &code);
+    call_state state = enter(c, &code);
     if (code == CU_SUCCESS)
         code = c->driver.memory_info(&f, &t);
-    leave(c, pushed);
+    leave(c, state);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "asking for free memory", err);
     *total = t;
@@ -111,10 +127,10 @@ static memfit_status cuda_reserve(mf_device *device, uint64_t bytes, uint64_t al
     cuda *c = (cuda *)device;
     cu_address at = 0;
     cu_result code = CU_SUCCESS;
-    bool pushed = enter(c, &code);
+    call_state state = enter(c, &code);
     if (code == CU_SUCCESS)
         code = c->driver.reserve(&at, bytes, alignment, 0, 0);
-    leave(c, pushed);
+    leave(c, state);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "reserving addresses", err);
     *address = at;
@@ -132,10 +148,10 @@ static memfit_status cuda_create(mf_device *device, uint64_t bytes, mf_physical 
     cuda *c = (cuda *)device;
     cu_handle handle = 0;
     cu_result code = CU_SUCCESS;
-    bool pushed = enter(c, &code);
+    call_state state = enter(c, &code);
     if (code == CU_SUCCESS)
         code = c->driver.create(&handle, bytes, &c->prop, 0);
-    leave(c, pushed);
+    leave(c, state);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "creating device memory", err);
     *physical = handle;
@@ -148,10 +164,10 @@ static memfit_status cuda_release(mf_device *device, mf_physical physical, uint6
 {
     cuda *c = (cuda *)device;
     cu_result code = CU_SUCCESS;
-    bool pushed = enter(c, &code);
+    call_state state = enter(c, &code);
     if (code == CU_SUCCESS)
         code = c->driver.release(physical);
-    leave(c, pushed);
+    leave(c, state);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "releasing device memory", err);
     atomic_fetch_sub(&c->created, bytes);
@@ -185,14 +201,15 @@ static memfit_status plain_reserve(mf_device *device, uint64_t bytes, uint64_t a
     cuda *c = (cuda *)device;
     cu_address at = 0;
     cu_result code = CU_SUCCESS;
-    bool pushed = enter(c, &code), aligned = true;
+    call_state state = enter(c, &code);
+    bool aligned = true;
     if (code == CU_SUCCESS)
         code = c->driver.mem_alloc(&at, bytes);
     if (code == CU_SUCCESS && alignment && at % alignment) { /* never seen: large allocations begin at a page */
         aligned = false;
         c->driver.mem_free(at);
     }
-    leave(c, pushed);
+    leave(c, state);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "allocating device memory", err);
     if (!aligned)
@@ -208,10 +225,10 @@ static memfit_status plain_unreserve(mf_device *device, mf_address address, uint
 {
     cuda *c = (cuda *)device;
     cu_result code = CU_SUCCESS;
-    bool pushed = enter(c, &code);
+    call_state state = enter(c, &code);
     if (code == CU_SUCCESS)
         code = c->driver.mem_free(address);
-    leave(c, pushed);
+    leave(c, state);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "freeing device memory", err);
     atomic_fetch_sub(&c->created, bytes);
@@ -261,10 +278,10 @@ static memfit_status cuda_stream_create(mf_device *device, mf_stream *stream, me
     cuda *c = (cuda *)device;
     cu_stream s = NULL;
     cu_result code = CU_SUCCESS;
-    bool pushed = enter(c, &code);
+    call_state state = enter(c, &code);
     if (code == CU_SUCCESS)
         code = c->driver.stream_create(&s, CU_STREAM_NON_BLOCKING);
-    leave(c, pushed);
+    leave(c, state);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "making a stream", err);
     *stream = (mf_stream)(uintptr_t)s;
@@ -294,10 +311,10 @@ static memfit_status cuda_event_create(mf_device *device, mf_event *event, memfi
     cuda *c = (cuda *)device;
     cu_event e = NULL;
     cu_result code = CU_SUCCESS;
-    bool pushed = enter(c, &code);
+    call_state state = enter(c, &code);
     if (code == CU_SUCCESS)
         code = c->driver.event_create(&e, CU_EVENT_DISABLE_TIMING);
-    leave(c, pushed);
+    leave(c, state);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "making an event", err);
     *event = (mf_event)(uintptr_t)e;
@@ -320,10 +337,10 @@ static memfit_status cuda_event_done(mf_device *device, mf_event event, bool *do
 {
     cuda *c = (cuda *)device;
     cu_result code = CU_SUCCESS;
-    bool pushed = enter(c, &code);
+    call_state state = enter(c, &code);
     if (code == CU_SUCCESS)
         code = c->driver.event_query(to_event(event));
-    leave(c, pushed);
+    leave(c, state);
     if (code != CU_SUCCESS && code != CU_ERROR_NOT_READY)
         return mf_cuda_fail(&c->driver, code, "asking for an event", err);
     *done = code == CU_SUCCESS;
@@ -334,6 +351,32 @@ static memfit_status cuda_event_sync(mf_device *device, mf_event event, memfit_e
 {
     cuda *c = (cuda *)device;
     IN_CONTEXT(c, "waiting for an event", c->driver.event_sync(to_event(event)));
+}
+
+static memfit_status cuda_device_sync(mf_device *device, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "waiting for the card", c->driver.ctx_sync());
+}
+
+/* Asked for every request and every event: it is quick. */
+static memfit_status cuda_capturing(mf_device *device, mf_stream stream, bool *yes, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    int status = CU_CAPTURE_STATUS_NONE;
+    if (c->driver.stream_capturing) {
+        cu_result code = CU_SUCCESS;
+        cu_context now = NULL;
+        bool current = c->driver.ctx_get_current(&now) == CU_SUCCESS && now == c->context;
+        call_state state = current ? (call_state){.mode = -1} : enter(c, &code);
+        if (code == CU_SUCCESS)
+            code = c->driver.stream_capturing(to_stream(stream), &status);
+        leave(c, state);
+        if (code != CU_SUCCESS)
+            return mf_cuda_fail(&c->driver, code, "asking whether a stream is captured", err);
+    }
+    *yes = status != CU_CAPTURE_STATUS_NONE;
+    return MEMFIT_OK;
 }
 
 static memfit_status cuda_copy_in(mf_device *device, mf_address to, const void *from, uint64_t bytes, mf_stream stream,
@@ -418,7 +461,8 @@ static void cuda_destroy(mf_device *device)
     .stream_create = cuda_stream_create, .stream_destroy = cuda_stream_destroy, .stream_wait = cuda_stream_wait,       \
     .stream_sync = cuda_stream_sync, .event_create = cuda_event_create, .event_destroy = cuda_event_destroy,           \
     .event_record = cuda_event_record, .event_done = cuda_event_done, .event_sync = cuda_event_sync,                   \
-    .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy, .fill = cuda_fill, .others = cuda_others,
+    .device_sync = cuda_device_sync, .capturing = cuda_capturing, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out,  \
+    .copy = cuda_copy, .fill = cuda_fill, .others = cuda_others,
 
 static const mf_device_table cuda_table = {.kind = "cuda",
                                            .destroy = cuda_destroy,

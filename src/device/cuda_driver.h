@@ -42,6 +42,8 @@ enum {
     CU_GRANULARITY_MINIMUM = 0,
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_DISABLE_TIMING = 2,
+    CU_CAPTURE_MODE_RELAXED = 2,
+    CU_CAPTURE_STATUS_NONE = 0,
 };
 
 typedef struct cu_location {
@@ -102,6 +104,9 @@ typedef struct cu_uuid {
     X(stream_destroy, "cuStreamDestroy_v2", true, (cu_stream stream))                                                  \
     X(stream_wait, "cuStreamWaitEvent", true, (cu_stream stream, cu_event event, unsigned flags))                      \
     X(stream_sync, "cuStreamSynchronize", true, (cu_stream stream))                                                    \
+    X(stream_capturing, "cuStreamIsCapturing", false, (cu_stream stream, int *status))                                 \
+    X(capture_mode, "cuThreadExchangeStreamCaptureMode", false, (int *mode))                                           \
+    X(ctx_sync, "cuCtxSynchronize", true, (void))                                                                      \
     X(event_create, "cuEventCreate", true, (cu_event * event, unsigned flags))                                         \
     X(event_destroy, "cuEventDestroy_v2", true, (cu_event event))                                                      \
     X(event_record, "cuEventRecord", true, (cu_event event, cu_stream stream))                                         \

@@ -58,6 +58,11 @@ typedef struct mf_device_table {
     memfit_status (*event_done)(mf_device *device, mf_event event, bool *done, memfit_error *err);
     /* Optional: returns when the event is done. NULL: the caller waits for the stream. */
     memfit_status (*event_sync)(mf_device *device, mf_event event, memfit_error *err);
+    /* Optional: returns when all streams are done. NULL: they always are. */
+    memfit_status (*device_sync)(mf_device *device, memfit_error *err);
+    /* Optional: is work on the stream recorded into a graph instead of run? Then no event may be recorded on it that is
+     * asked about later, and it must not be waited for. NULL: never. */
+    memfit_status (*capturing)(mf_device *device, mf_stream stream, bool *yes, memfit_error *err);
 
     /* Bytes, in stream order. */
     memfit_status (*copy_in)(mf_device *device, mf_address to, const void *from, uint64_t bytes, mf_stream stream,

@@ -14,6 +14,7 @@
 #include "device/sim.h"
 
 #include "base/error.h"
+#include "device/sim_flight.h"
 
 #include <string.h>
 
@@ -37,12 +38,12 @@ typedef struct handle {
 
 typedef struct sim_stream {
     uint64_t submitted, done;
-    bool alive, held;
+    bool alive, held, captured;
 } sim_stream;
 
 typedef struct sim_event {
     uint32_t stream;
-    bool alive;
+    bool alive, captured;
     uint64_t at; /* done when the stream's done reaches this */
 } sim_event;
 
@@ -63,6 +64,7 @@ typedef struct sim {
     size_t stream_count, stream_capacity;
     sim_event *events; /* [0] unused */
     size_t event_count, event_capacity;
+    mf_flights flights;
 } sim;
 
 static const mf_device_table sim_table;
@@ -114,6 +116,13 @@ static memfit_status leave(sim *s, memfit_status status)
 {
     pthread_mutex_unlock(&s->lock);
     return status;
+}
+
+/* Something nobody survives on a real device. */
+static memfit_status violation(sim *s, memfit_error *err, const char *what, uint32_t stream)
+{
+    s->counts.violations++;
+    return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: %s that stream %u may still touch", what, stream));
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------- */
@@ -329,6 +338,9 @@ static memfit_status sim_unmap(mf_device *device, mf_address address, uint64_t b
     if (status)
         return status;
     reservation *r = find_reservation(s, address, bytes);
+    const mf_flight *touched = mf_flights_over(&s->flights, address, bytes);
+    if (touched)
+        return violation(s, err, "unmap of memory", touched->stream);
     /* Whole handles only, each from its beginning to its end. */
     for (uint64_t at = 0; at < bytes;) {
         uint32_t *e = r ? entry(s, r, address + at) : NULL;
@@ -412,10 +424,40 @@ static memfit_status sim_stream_sync(mf_device *device, mf_stream id, memfit_err
     sim_stream *t = find_stream(s, id);
     if (!t)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no stream %llu", (unsigned long long)id));
+    if (t->captured) {
+        s->counts.violations++;
+        return leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %llu is captured: waiting for it ends the capture",
+                                (unsigned long long)id));
+    }
     if (t->held)
         return leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %llu is held: waiting for it would never end",
                                 (unsigned long long)id));
     t->done = t->submitted;
+    return leave(s, MEMFIT_OK);
+}
+
+static memfit_status sim_device_sync(mf_device *device, memfit_error *err)
+{
+    sim *s = (sim *)device;
+    memfit_status status = enter(s, MF_CALL_DEVICE_SYNC, 0, err);
+    if (status)
+        return status;
+    for (size_t i = 0; i < s->stream_count; i++) {
+        sim_stream *t = &s->streams[i];
+        if (t->alive && (t->held || t->captured))
+            return leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %zu is %s: waiting for it would never end", i,
+                                    t->held ? "held" : "captured"));
+    }
+    return leave(s, MEMFIT_OK);
+}
+
+static memfit_status sim_capturing(mf_device *device, mf_stream id, bool *yes, memfit_error *err)
+{
+    sim *s = (sim *)device;
+    (void)err;
+    pthread_mutex_lock(&s->lock);
+    const sim_stream *t = find_stream(s, id);
+    *yes = t && t->captured;
     return leave(s, MEMFIT_OK);
 }
 
@@ -464,6 +506,7 @@ static memfit_status sim_event_record(mf_device *device, mf_event id, mf_stream 
     if (!e || !t)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: record: no such stream or event"));
     e->stream = (uint32_t)stream_id;
+    e->captured = t->captured;
     e->at = ++t->submitted;
     if (!t->held)
         t->done = t->submitted;
@@ -479,6 +522,11 @@ static memfit_status sim_event_done(mf_device *device, mf_event id, bool *done, 
     sim_event *e = find_event(s, id);
     if (!e)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
+    if (e->captured) {
+        s->counts.violations++;
+        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: event %llu was captured into a graph, and is asked for",
+                                (unsigned long long)id));
+    }
     *done = s->streams[e->stream].done >= e->at;
     return leave(s, MEMFIT_OK);
 }
@@ -500,14 +548,28 @@ static memfit_status sim_event_sync(mf_device *device, mf_event id, memfit_error
 
 /* ---- bytes: there are none, but the addresses must be usable ------------------------------------------------ */
 
-static memfit_status touch(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
+/* The bytes of [address, address + bytes) that lie in the granule at `base`, and where that is. */
+static mf_flight part_of(sim *s, reservation *r, uint64_t base, uint64_t address, uint64_t bytes)
+{
+    uint64_t g = s->base.granularity, first = base;
+    while (!(*entry(s, r, first) & FIRST_BIT))
+        first -= g;
+    mf_flight part = {.address = base, .from = address > base ? address - base : 0};
+    part.to = address + bytes < base + g ? address + bytes - base : g;
+    part.physical = (uint64_t)INDEX(*entry(s, r, base)) << 32 | (base - first) / g;
+    return part;
+}
+
+/* Submits work on a stream that touches the range; in flight until the stream has come so far. */
+static memfit_status touch(mf_device *device, mf_address address, uint64_t bytes, mf_stream stream, memfit_error *err)
 {
     sim *s = (sim *)device;
     uint64_t g = device->granularity;
     memfit_status status = enter(s, MF_CALL_COPY, 0, err);
     if (status || !bytes)
         return status ? status : leave(s, MEMFIT_OK);
-    reservation *r = find_reservation(s, address, bytes);
+    sim_stream *t = find_stream(s, stream);
+    reservation *r = t ? find_reservation(s, address, bytes) : NULL;
     for (uint64_t at = r ? (address - r->base) / g * g : 0; r && at < address - r->base + bytes; at += g) {
         uint32_t *e = entry(s, r, r->base + at);
         if (!e || !(*e & ACCESS_BIT))
@@ -515,21 +577,35 @@ static memfit_status touch(mf_device *device, mf_address address, uint64_t bytes
     }
     if (!r)
         return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: copy touches addresses with nothing accessible mapped"));
+    if (t->captured) /* it runs when the graph is launched, not now */
+        return leave(s, MEMFIT_OK);
+    t->submitted++;
+    for (uint64_t base = r->base + (address - r->base) / g * g; base < address + bytes; base += g) {
+        mf_flight part = part_of(s, r, base, address, bytes);
+        part.stream = (uint32_t)stream;
+        part.at = t->submitted;
+        const mf_flight *other = mf_flights_against(&s->flights, &part);
+        if (other)
+            return violation(s, err, "use of memory", other->stream);
+        if (t->held && !mf_flights_add(&s->flights, device->host, &part))
+            return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for work in flight"));
+    }
+    if (!t->held)
+        t->done = t->submitted;
     return leave(s, MEMFIT_OK);
 }
 
 static memfit_status sim_copy_in(mf_device *device, mf_address to, const void *from, uint64_t bytes, mf_stream stream,
                                  memfit_error *err)
 {
-    (void)from, (void)stream;
-    return touch(device, to, bytes, err);
+    (void)from;
+    return touch(device, to, bytes, stream, err);
 }
 
 static memfit_status sim_copy_out(mf_device *device, void *to, mf_address from, uint64_t bytes, mf_stream stream,
                                   memfit_error *err)
 {
-    (void)stream;
-    memfit_status status = touch(device, from, bytes, err);
+    memfit_status status = touch(device, from, bytes, stream, err);
     if (!status)
         memset(to, 0, bytes);
     return status;
@@ -538,16 +614,15 @@ static memfit_status sim_copy_out(mf_device *device, void *to, mf_address from, 
 static memfit_status sim_copy(mf_device *device, mf_address to, mf_address from, uint64_t bytes, mf_stream stream,
                               memfit_error *err)
 {
-    (void)stream;
-    memfit_status status = touch(device, from, bytes, err);
-    return status ? status : touch(device, to, bytes, err);
+    memfit_status status = touch(device, from, bytes, stream, err);
+    return status ? status : touch(device, to, bytes, stream, err);
 }
 
 static memfit_status sim_fill(mf_device *device, mf_address to, unsigned char byte, uint64_t bytes, mf_stream stream,
                               memfit_error *err)
 {
-    (void)byte, (void)stream;
-    return touch(device, to, bytes, err);
+    (void)byte;
+    return touch(device, to, bytes, stream, err);
 }
 
 static size_t sim_others(mf_device *device, char (*text)[128], uint64_t *bytes, size_t most)
@@ -584,6 +659,7 @@ static void sim_destroy(mf_device *device)
     mf_host_free(host, s->handles, s->handle_capacity * sizeof *s->handles);
     mf_host_free(host, s->streams, s->stream_capacity * sizeof *s->streams);
     mf_host_free(host, s->events, s->event_capacity * sizeof *s->events);
+    mf_flights_end(&s->flights, host);
     pthread_mutex_destroy(&s->lock);
     mf_device_end(device);
     mf_host_free(host, s, sizeof *s);
@@ -651,6 +727,8 @@ static const mf_device_table sim_table = {
     .event_record = sim_event_record,
     .event_done = sim_event_done,
     .event_sync = sim_event_sync,
+    .device_sync = sim_device_sync,
+    .capturing = sim_capturing,
     .copy_in = sim_copy_in,
     .copy_out = sim_copy_out,
     .copy = sim_copy,
@@ -694,9 +772,21 @@ void mf_sim_hold(mf_device *device, mf_stream id, bool held)
     sim_stream *t = find_stream(s, id);
     if (t) {
         t->held = held;
-        if (!held)
+        if (!held) {
             t->done = t->submitted;
+            mf_flights_land(&s->flights, (uint32_t)id, t->done);
+        }
     }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void mf_sim_capture(mf_device *device, mf_stream id, bool captured)
+{
+    sim *s = (sim *)device;
+    pthread_mutex_lock(&s->lock);
+    sim_stream *t = find_stream(s, id);
+    if (t)
+        t->captured = captured;
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -1,6 +1,8 @@
 /*
  * sim.h: the handles a test has on the simulated device. It keeps no bytes, but it is a strict referee: it refuses
- * whatever the real drivers refuse (mapping over a mapping, half a handle, memory in use released).
+ * whatever the real drivers refuse (mapping over a mapping, half a handle, memory in use released), and what they do not
+ * refuse but nobody survives: unmapping memory that work in flight touches, touching from one stream what another has
+ * not finished with, asking for an event that was captured into a graph. These are counted as violations.
  */
 #ifndef MF_DEVICE_SIM_H
 #define MF_DEVICE_SIM_H
@@ -27,6 +29,7 @@
     X(EVENT_RECORD, "event_record", 600, 0)                                                                            \
     X(EVENT_DONE, "event_done", 400, 0)                                                                                \
     X(EVENT_SYNC, "event_sync", 3000, 0)                                                                               \
+    X(DEVICE_SYNC, "device_sync", 3000, 0)                                                                             \
     X(COPY, "copy", 3000, 0)
 
 typedef enum mf_call {
@@ -43,7 +46,8 @@ typedef struct mf_sim_counts {
     uint64_t mapped_bytes;
     uint64_t reserved_bytes; /* address space */
     uint64_t handles, streams, events;
-    uint64_t time_ns; /* modelled */
+    uint64_t time_ns;    /* modelled */
+    uint64_t violations; /* of what work in flight needs */
 } mf_sim_counts;
 
 mf_sim_counts mf_sim_get(mf_device *device);
@@ -52,8 +56,11 @@ mf_sim_counts mf_sim_get(mf_device *device);
 void mf_sim_fail(mf_device *device, mf_call call, uint64_t nth, bool for_ever);
 /* What other processes hold of the card. */
 void mf_sim_set_foreign(mf_device *device, uint64_t bytes);
-/* A held stream does nothing until it is let go: its events stay open and waiting for it fails. */
+/* A held stream does nothing until it is let go: copies and fills on it stay in flight, its events stay open and
+ * waiting for it fails. */
 void mf_sim_hold(mf_device *device, mf_stream stream, bool held);
+/* While a stream is captured its work becomes part of a graph: nothing on it runs, and it must not be waited for. */
+void mf_sim_capture(mf_device *device, mf_stream stream, bool captured);
 void mf_sim_advance_us(mf_device *device, uint64_t us);
 /* True when every structure agrees with the others. */
 bool mf_sim_check(mf_device *device, memfit_error *err);

@@ -25,9 +25,6 @@ memfit_status mf_explain_init(memfit_pool *pool, memfit_error *err)
 
 void mf_explain_end(memfit_pool *pool)
 {
-    mf_explain *ex = pool->explain;
-    if (ex && ex->event)
-        pool->device->table->event_destroy(pool->device, ex->event, NULL);
     mf_host_free(pool->host, pool->explain, sizeof(mf_explain));
     pool->explain = NULL;
 }
@@ -39,17 +36,14 @@ static void copy_text(char *to, size_t room, const char *from)
     snprintf(to, room, "%.*s", (int)room - 1, from);
 }
 
-/* Has the lane's stream something still to do? Without an event to ask with the answer is yes. */
-static bool is_behind(memfit_pool *pool, mf_explain *ex, const mf_lane *lane)
+/* Has the lane's stream something still to do? A graph's memory waits for ever. */
+static bool is_behind(memfit_pool *pool, mf_lane *lane)
 {
-    mf_device *device = pool->device;
-    bool done = false;
-    if (!lane->used || lane->safe >= lane->serial)
-        return false;
-    if (!ex->event && device->table->event_create(device, &ex->event, NULL))
-        ex->event = 0;
-    return !ex->event || device->table->event_record(device, ex->event, lane->stream, NULL) ||
-           device->table->event_done(device, ex->event, &done, NULL) || !done;
+    if (!lane->used || lane->graph)
+        return lane->used && lane->pending_bytes;
+    mf_clock_record(pool, &lane->clock);
+    mf_clock_look(pool, &lane->clock);
+    return lane->clock.safe < lane->clock.serial;
 }
 
 /* What the request comes down to: a block; a small one, too, takes a block when there is no slot for it. */
@@ -63,11 +57,11 @@ static void read_request(memfit_pool *pool, mf_explain *ex, const mf_request *re
     ex->need_alignment = request->alignment > MF_UNIT ? request->alignment : MF_UNIT;
     ex->lane = 0;
     for (unsigned i = 1; pool->multi && i < pool->lane_count; i++)
-        if (pool->lane[i]->used && pool->lane[i]->stream == request->stream)
+        if (pool->lane[i]->used && !pool->lane[i]->graph && pool->lane[i]->clock.stream == request->stream)
             ex->lane = i;
     ex->behind = 0;
     for (unsigned i = 1; i < pool->lane_count; i++)
-        ex->behind |= (uint64_t)is_behind(pool, ex, pool->lane[i]) << i;
+        ex->behind |= (uint64_t)is_behind(pool, pool->lane[i]) << i;
 }
 
 static void read_other_pools(memfit_pool *pool, mf_explain *ex)

@@ -77,7 +77,6 @@ typedef struct mf_explain {
     mf_request request;
     uint64_t need_bytes, need_alignment; /* what is looked for: a block, or the span of a small one */
     unsigned lane;
-    mf_event event;  /* to ask streams with; made when first wanted, 0 before */
     uint64_t behind; /* lanes whose stream has not come so far: what is freed into them waits */
     mf_survey now, then;
     mf_trial base;

@@ -186,7 +186,7 @@ static void try_wait(memfit_pool *pool, mf_explain *ex)
         if (!ex->now.lane_pages[i] || i == ex->lane)
             continue;
         if (try_without(pool, ex, &(mf_without){.owner = MF_NOBODY, .lane = i}, &freed)) {
-            a.stream = pool->lane[i]->stream;
+            a.stream = pool->lane[i]->clock.stream;
             a.bytes = a.frees_bytes = freed * pool->pages.bytes;
             add(ex, &a);
             return;

@@ -105,6 +105,10 @@ static bool read_piece(const walk *w, const mf_block *block, piece *p, uint32_t 
         p->owner = MF_MIXED;
         p->lane = block->lane;
         return block->lane && block != w->pool->tail;
+    case MF_HELD:
+        p->owner = MF_MIXED;
+        p->lane = MF_LANES;
+        return true;
     }
     return false;
 }

@@ -1,14 +1,14 @@
 /*
- * lanes.c: memory and streams. A block freed on a stream may be used by work queued later on that stream at once; for
- * others it must first be certain that the stream has come so far.
+ * lanes.c: holes and slabs by stream. A block freed on a stream may be used by work queued later on that stream at once;
+ * for others it must first be certain that the stream has come so far (fence.c).
  *
- *   one stream seen   everything is in lane 0; no event is ever recorded. Only unmapping pages needs certainty, and
- *                     waits for that stream when something was freed since it last did.
- *   several           each stream has a lane with holes and slabs of its own. A free counts the lane's serial up. An
- *                     event recorded behind serial s, once done, makes everything freed up to s safe for all: holes
- *                     move to lane 0. Events are recorded only when someone looks for memory (poll), never by a free.
+ *   one stream seen   everything is in lane 0. Only unmapping pages needs certainty (shadows.c).
+ *   several           each stream has a lane with holes and slabs of its own. A free counts the lane's serial up. What
+ *                     the lane's clock says is past moves to lane 0, which is everybody's. Events are recorded when
+ *                     someone looks for memory, and now and then, never by a free.
  *
- * A slot freed on another stream than its slab's waits in a list of the freeing lane.
+ * A slot freed on another stream than its slab's waits in a list of the freeing lane. When all lanes are taken, one
+ * whose stream is past everything makes room for the new stream; if there is none, one stream is waited for.
  *
  * Dropped: an event with every free (a driver call of 0.6 us on a path of 20 ns), and letting the asking stream wait on
  * the device for the other's event (hides a dependency between streams that the program did not ask for).
@@ -23,7 +23,7 @@ static mf_lane *new_lane(memfit_pool *pool, mf_stream stream)
 {
     mf_lane *lane = mf_host_zalloc(pool->host, sizeof *lane);
     if (lane) {
-        lane->stream = stream;
+        lane->clock.stream = stream;
         lane->used = true;
         pool->host_bytes += sizeof *lane;
     }
@@ -42,65 +42,14 @@ memfit_status mf_lanes_init(memfit_pool *pool, memfit_error *err)
 
 void mf_lanes_end(memfit_pool *pool)
 {
-    mf_device *device = pool->device;
     for (unsigned i = 0; i < pool->lane_count; i++) {
         mf_lane *lane = pool->lane[i];
-        for (unsigned k = 0; k < lane->waiting_count; k++)
-            device->table->event_destroy(device, lane->waiting[k].event, NULL);
-        for (unsigned k = 0; k < lane->spare_event_count; k++)
-            device->table->event_destroy(device, lane->spare_events[k], NULL);
+        mf_clock_end(pool, &lane->clock);
         mf_host_free(pool->host, lane->slot_waits, lane->slot_wait_capacity * sizeof *lane->slot_waits);
         mf_host_free(pool->host, lane, sizeof *lane);
         pool->lane[i] = NULL;
     }
     pool->lane_count = 0;
-}
-
-/* ---- events ------------------------------------------------------------------------------------------------- */
-
-static bool get_event(memfit_pool *pool, mf_lane *lane, mf_event *event)
-{
-    if (lane->spare_event_count) {
-        *event = lane->spare_events[--lane->spare_event_count];
-        return true;
-    }
-    return !pool->device->table->event_create(pool->device, event, NULL);
-}
-
-static void put_event(mf_lane *lane, mf_event event)
-{
-    lane->spare_events[lane->spare_event_count++] = event;
-}
-
-static void record(memfit_pool *pool, mf_lane *lane)
-{
-    mf_event event;
-    if (lane->serial == lane->recorded || lane->waiting_count == MF_EVENTS)
-        return;
-    if (!get_event(pool, lane, &event))
-        return;
-    if (pool->device->table->event_record(pool->device, event, lane->stream, NULL)) {
-        put_event(lane, event);
-        return;
-    }
-    lane->waiting[lane->waiting_count++] = (mf_waiting){event, lane->serial};
-    lane->recorded = lane->serial;
-}
-
-static void look(memfit_pool *pool, mf_lane *lane)
-{
-    bool done = true;
-    while (lane->waiting_count && done) {
-        if (pool->device->table->event_done(pool->device, lane->waiting[0].event, &done, NULL))
-            done = false;
-        if (!done)
-            return;
-        lane->safe = lane->waiting[0].serial;
-        mf_event event = lane->waiting[0].event;
-        lane->waiting_count--;
-        memmove(lane->waiting, lane->waiting + 1, lane->waiting_count * sizeof *lane->waiting);
-        put_event(lane, event);
-    }
 }
 
 /* ---- what has become safe ----------------------------------------------------------------------------------- */
@@ -110,7 +59,7 @@ static bool release_slots(memfit_pool *pool, mf_lane *lane)
     size_t kept = 0;
     for (size_t i = 0; i < lane->slot_wait_count; i++) {
         struct mf_slot_wait w = lane->slot_waits[i];
-        if (w.serial > lane->safe) {
+        if (w.serial > lane->clock.safe) {
             lane->slot_waits[kept++] = w;
             continue;
         }
@@ -130,7 +79,7 @@ static bool release_holes(memfit_pool *pool, mf_lane *lane)
         for (uint64_t steps = lane->bins.steps[level]; steps; steps &= steps - 1)
             for (mf_block *hole = lane->bins.first[level][__builtin_ctzll(steps)], *next; hole; hole = next) {
                 next = hole->bin_after;
-                if (hole->serial <= lane->safe) {
+                if (hole->serial <= lane->clock.safe) {
                     mf_hole_release(pool, hole);
                     any = true;
                 }
@@ -145,67 +94,50 @@ static bool release_safe(memfit_pool *pool, mf_lane *lane)
     return release_holes(pool, lane) || slots;
 }
 
-/* Twice: a slot freed on one stream may empty a span of another's, whose hole then waits for that other. */
-void mf_lanes_poll(memfit_pool *pool, bool with_events)
+static bool may_become_safe(const mf_lane *lane)
 {
-    for (unsigned pass = 0; pass < 2; pass++)
+    return lane->used && !lane->graph && (lane->pending_bytes || lane->waits);
+}
+
+/* Twice: a slot freed on one stream may empty a span of another's, whose hole then waits for that other. */
+bool mf_lanes_poll(memfit_pool *pool, bool events)
+{
+    bool any = pool->multi && mf_fence_retire_graphs(pool);
+    for (unsigned pass = 0; pass < 2; pass++) {
         for (unsigned i = 1; i < pool->lane_count; i++) {
             mf_lane *lane = pool->lane[i];
-            if (!lane->used || !lane->pending_bytes)
+            if (!may_become_safe(lane))
                 continue;
-            if (with_events)
-                record(pool, lane);
-            look(pool, lane);
-            release_safe(pool, lane);
+            if (events)
+                mf_clock_record(pool, &lane->clock);
+            mf_clock_look(pool, &lane->clock);
         }
+        any |= mf_fence_release_held(pool);
+        for (unsigned i = 1; i < pool->lane_count; i++)
+            if (may_become_safe(pool->lane[i]))
+                any |= release_safe(pool, pool->lane[i]);
+    }
+    return any;
 }
 
 bool mf_lanes_wait(memfit_pool *pool)
 {
     bool any = false;
-    for (unsigned pass = 0; pass < 2; pass++)
-        for (unsigned i = 1; i < pool->lane_count; i++) {
-            mf_lane *lane = pool->lane[i];
-            if (!lane->used || !lane->pending_bytes)
-                continue;
-            pool->stream_waits++;
-            if (pool->device->table->stream_sync(pool->device, lane->stream, NULL))
-                continue;
-            look(pool, lane);
-            lane->safe = lane->serial;
-            any |= release_safe(pool, lane);
-        }
-    return any;
-}
-
-bool mf_lanes_safe_to_unmap(memfit_pool *pool)
-{
-    if (pool->multi || pool->home == MF_NO_STREAM || pool->pages.synced_frees == pool->frees_central)
-        return true;
-    mf_device *device = pool->device;
-    if (pool->options.no_stream_wait) {
-        bool done = false;
-        mf_event event;
-        if (!get_event(pool, pool->lane[0], &event))
-            return false;
-        if (device->table->event_record(device, event, pool->home, NULL) ||
-            device->table->event_done(device, event, &done, NULL))
-            done = false;
-        put_event(pool->lane[0], event);
-        if (!done)
-            return false;
-    } else {
-        pool->stream_waits++;
-        if (device->table->stream_sync(device, pool->home, NULL))
-            return false;
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (unsigned i = 1; i < pool->lane_count; i++)
+            if (may_become_safe(pool->lane[i]))
+                mf_clock_wait(pool, &pool->lane[i]->clock, pool->lane[i]->clock.serial);
+        any |= mf_fence_release_held(pool);
+        for (unsigned i = 1; i < pool->lane_count; i++)
+            if (may_become_safe(pool->lane[i]))
+                any |= release_safe(pool, pool->lane[i]);
     }
-    pool->pages.synced_frees = pool->frees_central;
-    return true;
+    return any;
 }
 
 uint64_t mf_lanes_pending_bytes(const memfit_pool *pool)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = pool->fence.held_bytes + pool->fence.held_slot_bytes;
     for (unsigned i = 1; i < pool->lane_count; i++)
         bytes += pool->lane[i]->pending_bytes;
     return bytes;
@@ -219,7 +151,7 @@ memfit_status mf_lane_wait_slot(memfit_pool *pool, unsigned number, mf_slot_ref 
                  sizeof *lane->slot_waits))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool %s: no host memory to note a free", pool->name);
     pool->host_bytes += (lane->slot_wait_capacity - before) * sizeof *lane->slot_waits;
-    lane->slot_waits[lane->slot_wait_count++] = (struct mf_slot_wait){ref, lane->serial};
+    lane->slot_waits[lane->slot_wait_count++] = (struct mf_slot_wait){ref, ++lane->clock.serial};
     lane->pending_bytes += ref.slab->slot_bytes;
     return MEMFIT_OK;
 }
@@ -279,27 +211,78 @@ static void holes_to_lane(memfit_pool *pool, unsigned to)
             continue;
         mf_bins_remove(&pool->lane[0]->bins, b);
         b->lane = (uint8_t)to;
-        b->serial = lane->serial & MF_SERIAL_MOST;
+        b->serial = lane->clock.serial & MF_SERIAL_MOST;
         mf_bins_add(&lane->bins, b);
         lane->pending_bytes += b->bytes;
         mf_pages_clear_idle(pool, b->start >> shift, ((b->start + b->bytes - 1) >> shift) + 1);
     }
 }
 
-static memfit_status make_lane(memfit_pool *pool, mf_stream stream, unsigned *number, memfit_error *err)
+/* Its stream is past everything: what it has is everybody's, and another stream can have it. */
+void mf_lane_forget(memfit_pool *pool, unsigned number)
 {
+    mf_lane *lane = pool->lane[number];
+    lane->clock.safe = lane->clock.serial;
+    mf_fence_forget_lane(pool, number);
+    release_safe(pool, lane);
+    move_slabs(pool, number, 0);
+    for (mf_block *b = pool->first; b; b = b->after)
+        if (b->state == MF_LIVE && b->lane == number)
+            b->lane = 0;
+    mf_clock_end(pool, &lane->clock);
+    lane->used = lane->graph = lane->leaving = false;
+    lane->open = lane->references = 0;
+}
+
+static bool is_past(const mf_lane *lane)
+{
+    return lane->used && !lane->graph && !lane->waits && lane->clock.safe == lane->clock.serial;
+}
+
+/* A lane for another stream when all are taken: of a stream that is past everything, or will be when waited for. */
+static void reclaim_lane(memfit_pool *pool)
+{
+    pool->fence.unnamed_streams = true;
+    mf_lanes_poll(pool, true);
+    for (unsigned i = 1; i < pool->lane_count; i++)
+        if (is_past(pool->lane[i])) {
+            mf_lane_forget(pool, i);
+            return;
+        }
     for (unsigned i = 1; i < pool->lane_count; i++) {
         mf_lane *lane = pool->lane[i];
-        if (lane->used)
-            continue;
+        if (lane->used && !lane->graph && !lane->waits && mf_clock_wait(pool, &lane->clock, lane->clock.serial)) {
+            mf_lane_forget(pool, i);
+            return;
+        }
+    }
+}
+
+static bool unused_lane(const memfit_pool *pool, unsigned *number)
+{
+    for (*number = 1; *number < pool->lane_count; ++*number)
+        if (!pool->lane[*number]->used)
+            return true;
+    return false;
+}
+
+static memfit_status make_lane(memfit_pool *pool, mf_stream stream, unsigned *number, memfit_error *err)
+{
+    bool any = unused_lane(pool, number);
+    if (!any && pool->lane_count == MF_LANES) {
+        reclaim_lane(pool);
+        any = unused_lane(pool, number);
+    }
+    if (any) {
+        mf_lane *lane = pool->lane[*number];
         lane->used = true;
-        lane->stream = stream;
-        *number = i;
+        lane->clock.stream = stream;
         return MEMFIT_OK;
     }
     if (pool->lane_count == MF_LANES)
         return mf_fail(err, MEMFIT_INVALID,
-                       "pool %s: more than %d streams\nCall memfit_pool_forget_stream for those that are gone",
+                       "pool %s: %d streams have memory that waits for them, and none can be waited for now\nCall "
+                       "memfit_pool_forget_stream for those that are gone",
                        pool->name, MF_LANES - 1);
     mf_lane *lane = new_lane(pool, stream);
     if (!lane)
@@ -322,13 +305,18 @@ static memfit_status become_multi(memfit_pool *pool, mf_stream second, unsigned 
         pool->lane[home]->used = false;
         return status;
     }
+    if (pool->pages.shadow_count && /* old mappings are of the time of one stream */
+        (pool->device->table->stream_sync(pool->device, pool->home, &pool->refused_by) || !mf_shadows_end(pool))) {
+        pool->lane[home]->used = pool->lane[other]->used = false;
+        return mf_fail(err, MEMFIT_DEVICE, "pool %s: a second stream: the first cannot be waited for now: %s",
+                       pool->name, pool->refused_by.message);
+    }
     atomic_store(&pool->cached, false);
     atomic_store(&pool->keeps, false);
     mf_pass_set(pool);
     mf_caches_reclaim(pool);
     pool->multi = true;
-    mf_ages_settle(pool, 0, UINT64_MAX);
-    pool->lane[home]->serial++;
+    pool->lane[home]->clock.serial++;
     cut_tail(pool);
     holes_to_lane(pool, home);
     move_slabs(pool, 0, home);
@@ -350,11 +338,27 @@ memfit_status mf_lane_for(memfit_pool *pool, mf_stream stream, unsigned *number,
         return pool->home == stream ? MEMFIT_OK : become_multi(pool, stream, number, err);
     }
     for (unsigned i = 1; i < pool->lane_count; i++)
-        if (pool->lane[i]->used && pool->lane[i]->stream == stream) {
+        if (pool->lane[i]->used && !pool->lane[i]->graph && pool->lane[i]->clock.stream == stream) {
             *number = i;
             return MEMFIT_OK;
         }
     return make_lane(pool, stream, number, err);
+}
+
+/* A lane of a CUDA graph. Its stream is nobody's: no clock ever says that it is past. */
+memfit_status mf_lane_for_graph(memfit_pool *pool, uint64_t graph, unsigned *number, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    if (!pool->multi && pool->home == MF_NO_STREAM)
+        status = mf_lane_for(pool, 0, number, err); /* lane 0 must be everybody's: there are two lanes at least */
+    if (!status)
+        status =
+            pool->multi ? make_lane(pool, MF_NO_STREAM, number, err) : become_multi(pool, MF_NO_STREAM, number, err);
+    if (status)
+        return status;
+    pool->lane[*number]->graph = true;
+    pool->lane[*number]->graph_id = graph;
+    return MEMFIT_OK;
 }
 
 memfit_status memfit_pool_forget_stream(memfit_pool *pool, memfit_stream stream, memfit_error *err)
@@ -364,22 +368,18 @@ memfit_status memfit_pool_forget_stream(memfit_pool *pool, memfit_stream stream,
         return status;
     unsigned number = 0;
     for (unsigned i = 1; i < pool->lane_count; i++)
-        if (pool->lane[i]->used && pool->lane[i]->stream == stream)
+        if (pool->lane[i]->used && !pool->lane[i]->graph && pool->lane[i]->clock.stream == stream)
             number = i;
-    if (number || (!pool->multi && pool->home == stream))
+    bool home = !pool->multi && pool->home == stream;
+    if (number || home || mf_fence_names(pool, stream))
         status = pool->device->table->stream_sync(pool->device, stream, err);
-    if (!status && number) {
-        mf_lane *lane = pool->lane[number];
-        look(pool, lane);
-        lane->safe = lane->serial;
-        release_safe(pool, lane);
-        move_slabs(pool, number, 0);
-        for (mf_block *b = pool->first; b; b = b->after)
-            if (b->state == MF_LIVE && b->lane == number)
-                b->lane = 0;
-        lane->used = false;
-    } else if (!status && !pool->multi && pool->home == stream) {
-        pool->pages.synced_frees = pool->frees_central;
+    if (!status && number)
+        mf_lane_forget(pool, number);
+    if (!status)
+        mf_fence_forget_stream(pool, stream);
+    if (!status && home) {
+        pool->lane[0]->clock.safe = pool->frees_central;
+        mf_clock_end(pool, &pool->lane[0]->clock);
         atomic_store(&pool->home, MF_NO_STREAM);
         mf_pass_set(pool);
     }

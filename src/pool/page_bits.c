@@ -105,7 +105,7 @@ uint64_t mf_bits_count_idle(const memfit_pool *pool, uint64_t first, uint64_t pa
 void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
 {
     mf_pages *p = &pool->pages;
-    bool stamps = mf_ages_marks(pool);
+    bool stamps = mf_pages_stamped(pool);
     if (!stamps && in_one_word(p, first, past)) {
         uint64_t w = first / 64, more = p->mapped[w] & mask_of(w, first, past) & ~p->idle[w];
         p->idle[w] |= more;
@@ -130,7 +130,7 @@ void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past)
             more = past_run < 64 ? more >> past_run << past_run : 0;
         }
     }
-    mf_ages_note(pool);
+    mf_pages_note_free(pool);
 }
 
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past)

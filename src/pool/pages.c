@@ -11,7 +11,7 @@
  *      costs 0.4 % at most and saves a quarter of the moves. If more than one request in sixteen has to move pages
  *      (training does not; random sizes without end do) the 1/256 doubles, up to 1/8;
  *   3. idle pages elsewhere, first those no stream can still touch, then the others, which stay mapped where they are
- *      for a while (ages.c); from the highest address down: the top of the range is the last resort of placement, so
+ *      for a while (shadows.c); from the highest address down: the top of the range is the last resort of placement, so
  *      what is idle there is the least likely to be wanted where it is. (From the lowest address up: five times as
  *      many moves; from the smallest hole up: four times; the longest idle first: half as many again.)
  *   4. new ones, up to the limit.
@@ -274,7 +274,7 @@ static uint64_t borrow(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t
         below = page >= from && page < to ? from : first;
         if ((first < to && past > from) || (!more && h->pages > want - got) || !ready(pool, h, UINT64_MAX))
             continue;
-        if (!mf_ages_shadow(pool, h)) {
+        if (!mf_shadow_leave(pool, h)) {
             *left = true;
             break;
         }
@@ -309,13 +309,13 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
     mf_handle *mine = NULL;
     memfit_status status = MEMFIT_OK;
     uint64_t at = first;
-    if (!mf_ages_settle(pool, first, past))
+    if (!mf_shadows_clear(pool, first, past))
         return refuse(pool, MF_REFUSED_STREAM, past - first);
     while (at < past && !status) {
         bool bulk = p->spare_bulk && p->spare_bulk->pages <= past - at;
         if (!bulk && !p->spare && p->spare_bulk) { /* only pages will do: break a bulk handle */
             if (!bare_first(&p->spare_bulk))
-                mf_ages_settle(pool, 0, UINT64_MAX);
+                mf_shadows_clear(pool, 0, UINT64_MAX);
             uint32_t pages = bare_first(&p->spare_bulk) ? p->spare_bulk->pages : 0;
             if (!pages)
                 status = refuse(pool, MF_REFUSED_STREAM, past - at);
@@ -426,14 +426,14 @@ static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t
     bool left;
     mf_repeat_moved(pool);
     do {
-        uint64_t age = mf_ages_past(pool);
+        uint64_t age = mf_pages_past(pool);
         left = false;
         for (int more = 0; more < 2 && got < want; more++) { /* a bulk handle is broken only when it must be */
             got += recycle(pool, want - got, first, past, age, more);
             if (got < want && age != UINT64_MAX)
                 got += borrow(pool, want - got, first, past, more, &left);
         }
-    } while (got < want && left && mf_ages_wait(pool));
+    } while (got < want && left && mf_pages_wait(pool));
     pool->remapped_now += got;
     return got >= want || !left;
 }
@@ -539,12 +539,11 @@ uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep)
     if (pool->device->plain) /* it is back only when the pool ends */
         return 0;
     clean(pool);
-    if (p->reserved > keep && p->shadow_count && mf_lanes_safe_to_unmap(pool))
-        mf_ages_settle(pool, 0, UINT64_MAX);
+    if (p->reserved > keep && p->shadow_count && mf_pages_settled(pool))
+        mf_shadows_clear(pool, 0, UINT64_MAX);
     while (p->reserved > keep) {
         if (!p->spare && !p->spare_bulk &&
-            (!p->idle_count || !mf_lanes_safe_to_unmap(pool) ||
-             !recycle(pool, p->reserved - keep, 0, 0, UINT64_MAX, true)))
+            (!p->idle_count || !mf_pages_settled(pool) || !recycle(pool, p->reserved - keep, 0, 0, UINT64_MAX, true)))
             break;
         if (!release(pool, p->spare == NULL))
             break;
@@ -620,8 +619,10 @@ void mf_pages_purge(memfit_pool *pool)
 void mf_pages_end(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
-    mf_ages_end(pool);
     mf_repeat_end(pool);
+    if (p->reserved && !mf_fence_settled(pool)) /* rather lose memory than take it from work that still runs */
+        p->top = p->shadow_count = 0, p->spare = p->spare_bulk = p->unclean = NULL;
+    mf_shadows_end(pool);
     clean(pool);
     for (uint64_t i = 0; i < p->top;) { /* unmap all, live or not, in long runs */
         if (!mf_bit(p->mapped, i)) {

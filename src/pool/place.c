@@ -53,6 +53,11 @@ static mf_block *find_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment
     mf_block *hole = state == MF_LIVE ? mf_repeat_hole(pool, bytes, alignment, start) : NULL;
     if (hole)
         return hole;
+    if (alignment > MF_UNIT && (hole = choose(pool, bytes, lane))) { /* one that happens to lie right */
+        *start = align_up(pool, hole->start, alignment);
+        if (*start - hole->start <= hole->bytes - bytes && hole != pool->tail)
+            return hole;
+    }
     hole = choose(pool, alignment > MF_UNIT ? bytes + alignment - MF_UNIT : bytes, lane);
     *start = hole ? align_up(pool, hole->start, alignment) : 0;
     return hole;
@@ -141,6 +146,9 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     mf_block *hole = find_hole(pool, bytes, alignment, lane, state, &start);
     if (hole && mf_caches_keep(pool) && mf_pages_missing(pool, start, bytes) && mf_caches_settle(pool))
         /* what threads keep comes first */
+        hole = find_hole(pool, bytes, alignment, lane, state, &start);
+    if (hole && pool->multi && mf_pages_missing(pool, start, bytes) && mf_lanes_poll(pool, true))
+        /* so does what other streams are done with */
         hole = find_hole(pool, bytes, alignment, lane, state, &start);
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
     mf_table_warm(pool, start);

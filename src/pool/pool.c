@@ -170,9 +170,10 @@ static void end(memfit_pool *pool, bool joined)
         pthread_key_delete(pool->key);
     mf_explain_end(pool);
     mf_trace_file_end(pool);
+    mf_pages_end(pool);
     if (pool->lane_count)
         mf_lanes_end(pool);
-    mf_pages_end(pool);
+    mf_fence_end(pool);
     uint64_t range = pool->range_bytes ? pool->range_bytes - (pool->device->plain ? pool->options.page_bytes : 0) : 0;
     if (range && pool->device->table->unreserve(pool->device, pool->range, range, NULL))
         pool->device->table->unreserve(pool->device, pool->range, range, NULL);

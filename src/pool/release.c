@@ -63,31 +63,38 @@ static memfit_status free_slot(memfit_pool *pool, mf_slot_ref ref, uint64_t word
     if (!atomic_compare_exchange_strong_explicit(mf_slot_word(ref.slab, ref.index), &live, 0, memory_order_acq_rel,
                                                  memory_order_relaxed))
         return no_block(pool, pool->range + mf_slot_offset(ref), err);
-    if (lane && ref.slab->lane != lane) {
-        memfit_status status = mf_lane_wait_slot(pool, lane, ref, err);
-        if (status) {
-            mf_slot_store(ref.slab, ref.index, word);
-            return status;
-        }
-        pool->lane[lane]->serial++;
-        pool->lane[lane]->slot_waits[pool->lane[lane]->slot_wait_count - 1].serial = pool->lane[lane]->serial;
+    bool held = false;
+    memfit_status status = MEMFIT_OK;
+    if (pool->fence.used_count)
+        status = mf_fence_hold_slot(pool, ref.slab, ref.index, lane, &held, err);
+    bool waits = !status && !held && lane && ref.slab->lane != lane;
+    if (waits)
+        status = mf_lane_wait_slot(pool, lane, ref, err);
+    if (status) {
+        mf_slot_store(ref.slab, ref.index, word);
+        return status;
     }
-    uint32_t owner = MF_SLOT_OWNER(word);
-    mf_ledger_sub(pool, owner, MF_SLOT_ASKED(word));
-    if (!lane || ref.slab->lane == lane) {
-        if (lane)
-            pool->lane[lane]->serial++;
-        mf_slab_give(pool, ref);
-    }
+    mf_ledger_sub(pool, MF_SLOT_OWNER(word), MF_SLOT_ASKED(word));
+    if (held || waits)
+        return MEMFIT_OK;
+    if (lane)
+        pool->lane[lane]->clock.serial++;
+    mf_slab_give(pool, ref);
     return MEMFIT_OK;
 }
 
-void mf_block_give(memfit_pool *pool, mf_block *block, unsigned lane)
+/* Nobody can find the block any more. */
+static void retire(memfit_pool *pool, mf_block *block)
 {
     mf_table_remove(pool, block);
     atomic_store_explicit(&block->word, 0, memory_order_relaxed);
     pool->block_bytes -= block->bytes;
-    mf_block_drop(pool, block, lane, lane ? ++pool->lane[lane]->serial : 0);
+}
+
+void mf_block_give(memfit_pool *pool, mf_block *block, unsigned lane)
+{
+    retire(pool, block);
+    mf_block_drop(pool, block, lane, lane ? ++pool->lane[lane]->clock.serial : 0);
 }
 
 /* Frees the half of this thread's full magazine, so that the next frees are quick again. */
@@ -138,8 +145,32 @@ static memfit_status free_block(memfit_pool *pool, const found *f, unsigned lane
     uint64_t live = f->block->start | MF_WORD_LIVE;
     if (!atomic_compare_exchange_strong_explicit(&f->block->word, &live, 0, memory_order_acq_rel, memory_order_relaxed))
         return no_block(pool, pool->range + f->block->start, err);
+    bool held = false;
+    if (pool->fence.used_count) {
+        memfit_status status = mf_fence_hold_block(pool, f->block, lane, &held, err);
+        if (status) {
+            atomic_store_explicit(&f->block->word, f->block->start | MF_WORD_LIVE, memory_order_release);
+            return status;
+        }
+    }
     mf_ledger_sub(pool, f->owner, f->asked);
-    mf_block_give(pool, f->block, lane);
+    if (!held) {
+        mf_block_give(pool, f->block, lane);
+        return MEMFIT_OK;
+    }
+    mf_repeat_gone(pool, f->block);
+    retire(pool, f->block);
+    f->block->state = MF_HELD;
+    return MEMFIT_OK;
+}
+
+/* What was handed out to a CUDA graph goes back to it, whatever stream it is freed on. */
+static memfit_status lane_of(memfit_pool *pool, const found *f, mf_stream stream, unsigned *lane, memfit_error *err)
+{
+    unsigned own = f->block ? (unsigned)f->block->lane : f->ref.slab->lane;
+    if (!mf_fence_is_graph(pool, own))
+        return mf_lane_of(pool, stream, lane, err);
+    *lane = own;
     return MEMFIT_OK;
 }
 
@@ -152,7 +183,7 @@ memfit_status mf_pool_release(memfit_pool *pool, memfit_address address, memfit_
     unsigned lane = 0;
     found f = find(pool, offset);
     mf_cache_settle(pool, f.owner);
-    memfit_status status = f.any ? mf_lane_of(pool, stream, &lane, err) : no_block(pool, address, err);
+    memfit_status status = f.any ? lane_of(pool, &f, stream, &lane, err) : no_block(pool, address, err);
     memfit_status guard = status ? MEMFIT_OK : check_guard(pool, address, f.asked, f.owner, stream, err);
     if (!status && f.block) {
         status = free_block(pool, &f, lane, err);

@@ -180,7 +180,7 @@ void mf_pool_now_and_then(memfit_pool *pool)
     if (pool->central_calls % POLL_EVERY)
         return;
     if (pool->multi)
-        mf_lanes_poll(pool, false);
+        mf_lanes_poll(pool, true);
     if (!purge_is_due(pool))
         return;
     mf_caches_settle(pool);
@@ -226,7 +226,7 @@ memfit_status mf_pool_request(memfit_pool *pool, const mf_request *r, memfit_add
     mf_cache_settle(pool, r->owner);
     unsigned lane;
     memfit_address found;
-    memfit_status status = mf_lane_of(pool, r->stream, &lane, err);
+    memfit_status status = mf_fence_lane(pool, r->stream, &lane, err);
     if (!status && !search(pool, r, lane, &found, err)) {
         pool->failures++;
         status = mf_pool_explain_failure(pool, r, err);

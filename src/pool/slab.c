@@ -199,7 +199,7 @@ static void drop_slab(memfit_pool *pool, mf_slab *slab)
     mf_block *block = span->block;
     span->after = pool->unused_spans;
     pool->unused_spans = span;
-    mf_block_drop(pool, block, lane, pool->lane[lane]->serial);
+    mf_block_drop(pool, block, lane, pool->lane[lane]->clock.serial);
 }
 
 /* ---- slots -------------------------------------------------------------------------------------------------- */

@@ -25,6 +25,7 @@
 #ifndef MF_POOL_STATE_H
 #define MF_POOL_STATE_H
 
+#include "pool/fence.h"
 #include "pool/pool.h"
 
 #include <pthread.h>
@@ -44,8 +45,6 @@ enum {
     MF_STEPS = 1 << MF_STEP_BITS, /* of the bins: per power of two */
     MF_LOOK = 16,                 /* entries of a bin looked at for a better fit */
     MF_LANES = 64,                /* streams a pool can tell apart */
-    MF_EVENTS = 8,                /* in flight, a lane */
-    MF_MARKS = 64,                /* in flight, of ages.c */
     MF_SHADOWS = 512,
     MF_PRESSURES = 8,
     MF_MAGAZINE = 64,
@@ -60,10 +59,13 @@ enum {
 
 /* ---- blocks ----------------------------------------------------------------------------------------------- */
 
-typedef enum mf_block_state { MF_HOLE, MF_LIVE, MF_SPAN } mf_block_state;
+typedef enum mf_block_state {
+    MF_HOLE,
+    MF_LIVE,
+    MF_SPAN,
+    MF_HELD, /* freed, but a further stream may still use it (fence.c) */
+} mf_block_state;
 
-typedef struct mf_block mf_block;
-typedef struct mf_slab mf_slab;
 typedef struct mf_span mf_span;
 
 struct mf_block {
@@ -182,25 +184,17 @@ typedef struct mf_slot_ref {
     uint32_t index;
 } mf_slot_ref;
 
-typedef struct mf_waiting { /* an event in flight: everything freed on the lane up to `serial` is safe once it is done
-                             */
-    mf_event event;
-    uint64_t serial;
-} mf_waiting;
-
 typedef struct mf_lane {
-    mf_stream stream;
     bool used;
     mf_bins bins;
     mf_slab *partial[MF_CLASSES];
     mf_span *spans;
-    uint64_t serial;   /* frees on this stream */
-    uint64_t recorded; /* the serial the newest event stands for */
-    uint64_t safe;     /* the serial known to be done */
-    mf_waiting waiting[MF_EVENTS];
-    unsigned waiting_count;
-    mf_event spare_events[MF_EVENTS];
-    unsigned spare_event_count;
+    mf_clock clock;
+    uint32_t waits; /* held blocks that wait for this stream */
+    bool graph;     /* a CUDA graph's memory: never safe for others before the graph is released */
+    bool leaving;   /* released, but the device has not come to rest since */
+    uint32_t open, references;
+    uint64_t graph_id;
     /* Slots freed on this stream that belong to another lane's slab. */
     struct mf_slot_wait {
         mf_slot_ref ref;
@@ -218,7 +212,7 @@ struct mf_handle {
     uint64_t page;  /* where it is mapped, when mapped */
     uint32_t pages; /* 1, or more when made in bulk */
     bool mapped;
-    uint32_t shadows; /* old mappings that are still to be undone (ages.c) */
+    uint32_t shadows; /* old mappings that are still to be undone (shadows.c) */
     mf_handle *next;  /* spare or unused records */
 };
 
@@ -243,20 +237,15 @@ typedef struct mf_pages {
     uint64_t reserved, reserved_peak;
     uint64_t idle_count; /* set bits of idle */
     uint64_t mapped_count;
-    uint64_t low_idle;     /* fewest idle pages since the last purge */
-    uint64_t purge_at_us;  /* when the next purge is due */
-    uint64_t *freed;       /* single stream: the count of frees when the page became idle */
-    uint64_t synced_frees; /* single stream: frees known to be past on the device */
-    mf_waiting mark[MF_MARKS];
-    mf_event spare_marks[MF_MARKS];
-    unsigned mark_count, spare_mark_count;
+    uint64_t low_idle;    /* fewest idle pages since the last purge */
+    uint64_t purge_at_us; /* when the next purge is due */
+    uint64_t *freed;      /* single stream: the count of frees when the page became idle */
     struct mf_shadow {
         uint64_t page;
         mf_handle *handle;
     } shadow[MF_SHADOWS];
     unsigned shadow_count;
-    uint64_t marked;     /* the count of frees the newest mark stands for */
-    uint64_t mark_until; /* no marks are made from this count on */
+    uint64_t stamp_until; /* from this count of frees on, pages are not stamped and no events put behind frees */
 } mf_pages;
 
 /* ---- ledger ----------------------------------------------------------------------------------------------- */
@@ -379,7 +368,7 @@ struct memfit_pool {
     char *slab_records, *slab_records_end; /* room for more of them */
     mf_lane *lane[MF_LANES];
     unsigned lane_count;
-    uint64_t hole_bytes_pending;
+    mf_fence fence;
 
     mf_pages pages;
     mf_repeat *repeat; /* NULL: no pages have moved of late */
@@ -511,21 +500,22 @@ uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep);
 memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err); /* preallocate */
 void mf_pages_purge(memfit_pool *pool);
 
-/* ---- ages.c: which idle pages are past, with one stream ------------------------------------------------------- */
-static inline bool mf_ages_marks(const memfit_pool *pool) /* are frees marked and pages stamped just now? */
+/* ---- shadows.c: which idle pages are past, with one stream; old mappings ------------------------------------- */
+static inline bool mf_pages_stamped(const memfit_pool *pool) /* are pages stamped just now? */
 {
-    return pool->frees_central < pool->pages.mark_until;
+    return pool->frees_central < pool->pages.stamp_until;
 }
-void mf_ages_note(memfit_pool *pool);     /* after a free: puts a mark behind it when one is due */
-uint64_t mf_ages_past(memfit_pool *pool); /* pages stamped so or lower can be unmapped now */
-bool mf_ages_wait(memfit_pool *pool);     /* waits until more are; false: nothing to wait for, or not possible */
+void mf_pages_note_free(memfit_pool *pool); /* after a free: puts an event behind it when one is due */
+uint64_t mf_pages_past(memfit_pool *pool);  /* pages stamped so or lower can be unmapped now */
+bool mf_pages_wait(memfit_pool *pool);      /* waits until more are; false: nothing to wait for, or not possible */
 /* A handle, all idle, is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not possible
  * here. */
-bool mf_ages_shadow(memfit_pool *pool, mf_handle *handle);
-/* Undoes the shadows at [first, past), waiting when it must; the others as far as they are past. False: some are left
- * at [first, past). */
-bool mf_ages_settle(memfit_pool *pool, uint64_t first, uint64_t past);
-void mf_ages_end(memfit_pool *pool);
+bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle);
+/* Undoes the shadows at [first, end), waiting when it must; the others as far as they are past. False: some are left
+ * at [first, end). */
+bool mf_shadows_clear(memfit_pool *pool, uint64_t first, uint64_t end);
+bool mf_shadows_end(memfit_pool *pool);   /* when everything on the device is past; false: some are left */
+bool mf_pages_settled(memfit_pool *pool); /* every idle page can be unmapped; waits when it must and may */
 
 /* ---- place.c: finding a place ------------------------------------------------------------------------------- */
 mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
@@ -645,9 +635,12 @@ static inline memfit_status mf_lane_of(memfit_pool *pool, mf_stream stream, unsi
         return MEMFIT_OK;
     return mf_lane_for(pool, stream, lane, err);
 }
-void mf_lanes_poll(memfit_pool *pool, bool record); /* record: also put events behind what was freed so far */
-bool mf_lanes_wait(memfit_pool *pool);              /* waits for every stream; true when something became free */
-bool mf_lanes_safe_to_unmap(memfit_pool *pool);
+/* What streams are past becomes everybody's. events: also put events behind what was freed so far. True: something
+ * became free. */
+bool mf_lanes_poll(memfit_pool *pool, bool events);
+bool mf_lanes_wait(memfit_pool *pool); /* waits for every stream; true when something became free */
+memfit_status mf_lane_for_graph(memfit_pool *pool, uint64_t graph, unsigned *lane, memfit_error *err);
+void mf_lane_forget(memfit_pool *pool, unsigned lane); /* its stream is past everything: what it has is everybody's */
 memfit_status mf_lane_wait_slot(memfit_pool *pool, unsigned lane, mf_slot_ref ref, memfit_error *err);
 uint64_t mf_lanes_pending_bytes(const memfit_pool *pool);
 

@@ -1,5 +1,5 @@
 /*
- * torch.c: the two functions PyTorch's CUDAPluggableAllocator calls, on one pool a card.
+ * torch.c: the functions PyTorch's CUDAPluggableAllocator calls, on one pool a card.
  *
  * State: PyTorch passes no context, so the pools hang on a process-wide table (the one place beside the loader where
  * memfit keeps such state). A slot is filled once under a lock and never changes: the hot path is one atomic load.
@@ -107,9 +107,10 @@ static void throw_out_of_memory(const char *message)
     throw_it(error, type, (void (*)(void *))find("_ZN3c105ErrorD1Ev"));
 }
 
-static void raise_error(const char *message)
+static void raise_error(const char *message, bool out_of_memory)
 {
-    throw_out_of_memory(message);
+    if (out_of_memory)
+        throw_out_of_memory(message);
     typedef void check_fail(const char *function, const char *file, uint32_t line, const char *text);
     check_fail *fail = (check_fail *)find("_ZN3c106detail14torchCheckFailEPKcS2_jS2_");
     if (fail)
@@ -180,6 +181,22 @@ static void print_why(memfit_pool *pool, const char *words)
         fprintf(stderr, "memfit: %s\n", words);
 }
 
+/* A stream that is captured must not be served from a thread's cache: what is there may belong to nobody's graph. Once a
+ * graph was announced the pool has no caches, and looks itself (fence.c). */
+static memfit_status look_for_capture(const card *c, memfit_stream stream, memfit_error *err)
+{
+    const mf_device_table *table = c->device->table;
+    bool captured = false;
+    if (!table->capturing || !atomic_load_explicit(&c->pool->pass, memory_order_relaxed) ||
+        table->capturing(c->device, stream, &captured, NULL) || !captured)
+        return MEMFIT_OK;
+    return mf_fail(
+        err, MEMFIT_UNSUPPORTED,
+        "memfit: a CUDA graph is being captured, and PyTorch was not told to announce it: its memory would be "
+        "handed out again while the graph still uses it\nSet memfit_torch_begin_pool, memfit_torch_end_pool "
+        "and memfit_torch_release_pool as docs/pytorch.md shows");
+}
+
 void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
 {
     memfit_error err;
@@ -189,6 +206,8 @@ void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
     if (!status && !c)
         status = open_card(device, &c, &err);
     if (!status)
+        status = look_for_capture(c, (memfit_stream)(uintptr_t)stream, &err);
+    if (!status)
         status = memfit_pool_alloc_on(c->pool, (uint64_t)bytes, 0, c->owner, (memfit_stream)(uintptr_t)stream, &address,
                                       &err);
     if (!status)
@@ -197,7 +216,7 @@ void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
     snprintf(text, sizeof text, "%s%s%s%s", status == MEMFIT_OUT_OF_MEMORY ? "CUDA out of memory. " : "", err.message,
              err.hint[0] ? "\n" : "", err.hint);
     print_why(status == MEMFIT_OUT_OF_MEMORY && c ? c->pool : NULL, text);
-    raise_error(text);
+    raise_error(text, status == MEMFIT_OUT_OF_MEMORY);
     return NULL;
 }
 
@@ -211,6 +230,75 @@ void memfit_torch_free(void *address, ssize_t bytes, int device, void *stream)
     if (memfit_pool_free_on(c->pool, (memfit_address)(uintptr_t)address, (memfit_stream)(uintptr_t)stream, &err))
         fprintf(stderr, "memfit: %s\n", err.message);
 }
+
+/* PyTorch says no card here; the address does. */
+static card *card_with(memfit_address address)
+{
+    for (unsigned i = 0; i < MOST_CARDS; i++) {
+        card *c = atomic_load_explicit(&cards[i], memory_order_acquire);
+        if (c && address - c->pool->range < c->pool->range_bytes)
+            return c;
+    }
+    return NULL;
+}
+
+void memfit_torch_record_stream(void *address, void *stream)
+{
+    memfit_error err;
+    card *c = card_with((memfit_address)(uintptr_t)address);
+    if (!c) /* not ours: memory of another library that PyTorch only wraps */
+        return;
+    memfit_status status =
+        memfit_pool_use_on(c->pool, (memfit_address)(uintptr_t)address, (memfit_stream)(uintptr_t)stream, &err);
+    if (!status)
+        return;
+    fprintf(stderr, "memfit: record_stream: %s\n", err.message);
+    raise_error(err.message, false);
+}
+
+/* ---- CUDA graphs -------------------------------------------------------------------------------------------- */
+
+/* PyTorch numbers its pools with two counters, of which one is 0. */
+static uint64_t number_of(memfit_torch_pool_id id)
+{
+    return id.graph << 32 ^ id.user;
+}
+
+/* PyTorch announces a graph before anything was allocated on the card, too. */
+static void graph_call(memfit_status (*call)(memfit_pool *, uint64_t, memfit_error *), int device,
+                       memfit_torch_pool_id id)
+{
+    memfit_error err;
+    card *c = card_of(device);
+    memfit_status status = c ? MEMFIT_OK : open_card(device, &c, &err);
+    if (!status)
+        status = call(c->pool, number_of(id), &err);
+    if (!status)
+        return;
+    fprintf(stderr, "memfit: %s\n", err.message);
+    raise_error(err.message, false);
+}
+
+void memfit_torch_begin_pool(int device, memfit_torch_pool_id id, void *filter)
+{
+    (void)filter; /* a std::function that tells captured streams: we ask the driver */
+    graph_call(memfit_pool_graph_begin, device, id);
+}
+
+void memfit_torch_end_pool(int device, memfit_torch_pool_id id)
+{
+    graph_call(memfit_pool_graph_end, device, id);
+}
+
+/* Called by destructors, so nothing is thrown; and PyTorch releases pools that no graph was captured into. */
+void memfit_torch_release_pool(int device, memfit_torch_pool_id id)
+{
+    card *c = card_of(device);
+    if (c)
+        memfit_pool_graph_release(c->pool, number_of(id), NULL);
+}
+
+/* ---- figures ------------------------------------------------------------------------------------------------ */
 
 size_t memfit_torch_stats(int device, uint64_t *values, size_t most)
 {
@@ -233,4 +321,10 @@ void memfit_torch_trim(int device)
     card *c = card_of(device);
     if (c)
         memfit_pool_trim(c->pool, 0, NULL, NULL);
+}
+
+void memfit_torch_empty_cache(void)
+{
+    for (int i = 0; i < MOST_CARDS; i++)
+        memfit_torch_trim(i);
 }

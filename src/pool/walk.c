@@ -12,7 +12,7 @@
 
 static memfit_stream stream_of(const memfit_pool *pool, unsigned lane)
 {
-    uint64_t stream = lane ? pool->lane[lane]->stream : pool->home;
+    uint64_t stream = lane ? pool->lane[lane]->clock.stream : pool->home;
     return stream == UINT64_MAX ? 0 : stream;
 }
 
@@ -197,7 +197,7 @@ static gaps find_gaps(memfit_pool *pool)
 
 static uint64_t waiting_slot_bytes(const memfit_pool *pool)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = pool->fence.held_slot_bytes;
     for (unsigned i = 1; i < pool->lane_count; i++)
         for (size_t k = 0; k < pool->lane[i]->slot_wait_count; k++)
             bytes += pool->lane[i]->slot_waits[k].ref.slab->slot_bytes;
@@ -446,7 +446,7 @@ memfit_status mf_pool_check(memfit_pool *pool, memfit_error *err)
     for (mf_block *b = pool->first; b && !status; b = b->after) {
         status = check_block(pool, b, err);
         bytes += b->bytes;
-        if (b->state == MF_HOLE && b->lane)
+        if ((b->state == MF_HOLE && b->lane) || b->state == MF_HELD)
             pending += b->bytes;
     }
     if (!status && bytes != pool->range_bytes)

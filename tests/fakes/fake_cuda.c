@@ -9,6 +9,9 @@
  *   - unmapping takes whole mappings; memory lives until it is released and unmapped everywhere
  *   - access only to ranges mapped without a hole; reserved addresses are freed only when nothing is mapped there
  *   - sizes are multiples of 2 MiB; creating beyond the card's free memory is error 2
+ *   - while a stream is captured it is not waited for, and events recorded on it are not asked about
+ * and one that the driver does not check: memory that work in flight touches is not unmapped. Copies and fills on a held
+ * stream are queued, and done when the stream is let go; so who hands out memory too early sees the wrong bytes.
  * Every breach is answered with the driver's code and counted.
  *
  * Settings: FAKE_CUDA_DEVICES (1), FAKE_CUDA_BYTES (1 GiB a device), FAKE_CUDA_VERSION (13000), FAKE_CUDA_CONTEXT
@@ -34,8 +37,10 @@ enum {
     MOST_RESERVATIONS = 256,
     MOST_DEVICES = 8,
     MOST_EVENTS = 65536,
-    MOST_STREAMS = 256
+    MOST_STREAMS = 256,
+    MOST_QUEUED = 65536
 };
+enum { CAPTURE_UNSUPPORTED = 900, CAPTURED_EVENT = 907 };
 
 typedef struct {
     uint64_t bytes, offset;
@@ -67,13 +72,22 @@ static struct {
     uint64_t used[MOST_DEVICES], foreign;
     unsigned contexts[MOST_DEVICES];
     struct {
-        bool alive, held;
+        bool alive, held, captured;
     } streams[MOST_STREAMS]; /* 0 is the default stream */
     struct {
         bool alive, waiting; /* waiting: recorded on a held stream */
+        bool captured;
         uint32_t stream;
     } events[MOST_EVENTS];
     uint32_t event_count;
+    struct queued {
+        uint32_t stream;
+        enum { FILL, COPY_IN, COPY_OUT, COPY } what;
+        uint64_t to, from, bytes;
+        unsigned char byte;
+        void *staged; /* COPY_IN: the bytes, taken at once as the driver does with pageable memory */
+    } queue[MOST_QUEUED];
+    uint32_t queue_count;
     char fail_name[64];
     uint64_t fail_nth;
     int fail_code;
@@ -307,6 +321,19 @@ EXPORT int cuMemAlloc_v2(cu_address *address, size_t bytes)
     LEAVE;
 }
 
+/* Does work in flight touch these addresses? */
+static bool in_flight(uint64_t address, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < fake.queue_count; i++) {
+        const struct queued *q = &fake.queue[i];
+        bool to = q->what != COPY_OUT && q->to < address + bytes && address < q->to + q->bytes;
+        bool from = q->what >= COPY_OUT && q->from < address + bytes && address < q->from + q->bytes;
+        if (to || from)
+            return true;
+    }
+    return false;
+}
+
 EXPORT int cuMemFree_v2(cu_address address)
 {
     ENTER("cuMemFree_v2");
@@ -315,6 +342,7 @@ EXPORT int cuMemFree_v2(cu_address address)
     while (i < fake.plain_count && fake.plain[i].address != address)
         i++;
     RULE(i < fake.plain_count, CU_ERROR_INVALID_VALUE, "not an address cuMemAlloc gave");
+    RULE(!in_flight(address, fake.plain[i].bytes), CU_ERROR_INVALID_VALUE, "work in flight touches this memory");
     munmap((void *)(uintptr_t)address, fake.plain[i].bytes);
     fake.used[current_device()] -= fake.plain[i].bytes;
     fake.plain[i] = fake.plain[--fake.plain_count];
@@ -476,6 +504,7 @@ EXPORT int cuMemSetAccess(cu_address address, size_t bytes, const cu_access_desc
 EXPORT int cuMemUnmap(cu_address address, size_t bytes)
 {
     ENTER("cuMemUnmap");
+    RULE(!in_flight(address, bytes), CU_ERROR_INVALID_VALUE, "work in flight touches this memory");
     if (bytes && !mapped_in(address, bytes)) { /* the driver takes this for done */
         breach(name, "nothing is mapped there");
         goto leave;
@@ -513,7 +542,7 @@ EXPORT int cuStreamCreate(cu_stream *stream, unsigned flags)
         i++;
     REFUSE(i == MOST_STREAMS);
     fake.streams[i].alive = true;
-    fake.streams[i].held = false;
+    fake.streams[i].held = fake.streams[i].captured = false;
     *stream = (cu_stream)i;
     LEAVE;
 }
@@ -526,9 +555,27 @@ EXPORT int cuStreamDestroy_v2(cu_stream stream)
     LEAVE;
 }
 
+static void do_now(const struct queued *q)
+{
+    if (q->what == FILL)
+        memset((void *)(uintptr_t)q->to, q->byte, q->bytes);
+    else if (q->what == COPY_IN)
+        memcpy((void *)(uintptr_t)q->to, q->staged, q->bytes);
+    else
+        memmove((void *)(uintptr_t)q->to, (const void *)(uintptr_t)q->from, q->bytes);
+    free(q->staged);
+}
+
 static void let_go(uintptr_t stream)
 {
     fake.streams[stream].held = false;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < fake.queue_count; i++)
+        if (fake.queue[i].stream == stream)
+            do_now(&fake.queue[i]);
+        else
+            fake.queue[kept++] = fake.queue[i];
+    fake.queue_count = kept;
     for (uint32_t i = 0; i < fake.event_count; i++)
         if (fake.events[i].stream == stream)
             fake.events[i].waiting = false;
@@ -538,8 +585,39 @@ EXPORT int cuStreamSynchronize(cu_stream stream)
 {
     ENTER("cuStreamSynchronize");
     RULE(stream_known(stream), CU_ERROR_INVALID_VALUE, "no such stream");
+    RULE(!fake.streams[(uintptr_t)stream].captured, CAPTURE_UNSUPPORTED, "the stream is captured");
     let_go((uintptr_t)stream); /* who waits for a held stream finds it done: a test must not hang */
     LEAVE;
+}
+
+EXPORT int cuCtxSynchronize(void)
+{
+    ENTER("cuCtxSynchronize");
+    NEED_CONTEXT;
+    for (uintptr_t i = 0; i < MOST_STREAMS; i++)
+        RULE(!fake.streams[i].alive || !fake.streams[i].captured, CAPTURE_UNSUPPORTED, "a stream is captured");
+    for (uintptr_t i = 0; i < MOST_STREAMS; i++)
+        if (fake.streams[i].alive)
+            let_go(i);
+    LEAVE;
+}
+
+EXPORT int cuStreamIsCapturing(cu_stream stream, int *status)
+{
+    ENTER("cuStreamIsCapturing");
+    RULE(stream_known(stream), CU_ERROR_INVALID_VALUE, "no such stream");
+    *status = fake.streams[(uintptr_t)stream].captured;
+    LEAVE;
+}
+
+static __thread int capture_mode;
+
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int old = capture_mode;
+    capture_mode = *mode;
+    *mode = old;
+    return 0;
 }
 
 EXPORT int cuEventCreate(cu_event *event, unsigned flags)
@@ -554,7 +632,7 @@ EXPORT int cuEventCreate(cu_event *event, unsigned flags)
     if (i == fake.event_count)
         fake.event_count++;
     fake.events[i].alive = true;
-    fake.events[i].waiting = false;
+    fake.events[i].waiting = fake.events[i].captured = false;
     *event = (cu_event)(uintptr_t)(i + 1);
     LEAVE;
 }
@@ -579,6 +657,7 @@ EXPORT int cuEventRecord(cu_event event, cu_stream stream)
     RULE(event_known(event) && stream_known(stream), CU_ERROR_INVALID_VALUE, "no such event or stream");
     fake.events[(uintptr_t)event - 1].stream = (uint32_t)(uintptr_t)stream;
     fake.events[(uintptr_t)event - 1].waiting = fake.streams[(uintptr_t)stream].held;
+    fake.events[(uintptr_t)event - 1].captured = fake.streams[(uintptr_t)stream].captured;
     LEAVE;
 }
 
@@ -586,6 +665,7 @@ EXPORT int cuEventQuery(cu_event event)
 {
     ENTER("cuEventQuery");
     RULE(event_known(event), CU_ERROR_INVALID_VALUE, "no such event");
+    RULE(!fake.events[(uintptr_t)event - 1].captured, CAPTURED_EVENT, "the event was captured into a graph");
     code = fake.events[(uintptr_t)event - 1].waiting ? CU_ERROR_NOT_READY : 0;
     LEAVE;
 }
@@ -626,11 +706,27 @@ static bool usable(uint64_t address, uint64_t bytes)
 
 enum { ILLEGAL_ADDRESS = 700 };
 
+/* Done at once, or queued on a stream that is held. What is captured does not run. */
+static void submit(cu_stream stream, struct queued q, const void *from)
+{
+    q.stream = (uint32_t)(uintptr_t)stream;
+    if (fake.streams[q.stream].captured)
+        return;
+    if (q.what == COPY_IN) {
+        q.staged = malloc(q.bytes + 1);
+        memcpy(q.staged, from, q.bytes);
+    }
+    if (fake.streams[q.stream].held && fake.queue_count < MOST_QUEUED)
+        fake.queue[fake.queue_count++] = q;
+    else
+        do_now(&q);
+}
+
 EXPORT int cuMemcpyHtoDAsync_v2(cu_address to, const void *from, size_t bytes, cu_stream stream)
 {
     ENTER("cuMemcpyHtoDAsync_v2");
     RULE(stream_known(stream) && usable(to, bytes), ILLEGAL_ADDRESS, "copy to memory that is not there");
-    memcpy((void *)(uintptr_t)to, from, bytes);
+    submit(stream, (struct queued){.what = COPY_IN, .to = to, .bytes = bytes}, from);
     LEAVE;
 }
 
@@ -638,7 +734,7 @@ EXPORT int cuMemcpyDtoHAsync_v2(void *to, cu_address from, size_t bytes, cu_stre
 {
     ENTER("cuMemcpyDtoHAsync_v2");
     RULE(stream_known(stream) && usable(from, bytes), ILLEGAL_ADDRESS, "copy from memory that is not there");
-    memcpy(to, (void *)(uintptr_t)from, bytes);
+    submit(stream, (struct queued){.what = COPY_OUT, .to = (uintptr_t)to, .from = from, .bytes = bytes}, NULL);
     LEAVE;
 }
 
@@ -647,7 +743,7 @@ EXPORT int cuMemcpyDtoDAsync_v2(cu_address to, cu_address from, size_t bytes, cu
     ENTER("cuMemcpyDtoDAsync_v2");
     RULE(stream_known(stream) && usable(from, bytes) && usable(to, bytes), ILLEGAL_ADDRESS,
          "copy of memory that is not there");
-    memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    submit(stream, (struct queued){.what = COPY, .to = to, .from = from, .bytes = bytes}, NULL);
     LEAVE;
 }
 
@@ -655,7 +751,7 @@ EXPORT int cuMemsetD8Async(cu_address to, unsigned char byte, size_t bytes, cu_s
 {
     ENTER("cuMemsetD8Async");
     RULE(stream_known(stream) && usable(to, bytes), ILLEGAL_ADDRESS, "fill of memory that is not there");
-    memset((void *)(uintptr_t)to, byte, bytes);
+    submit(stream, (struct queued){.what = FILL, .to = to, .bytes = bytes, .byte = byte}, NULL);
     LEAVE;
 }
 
@@ -707,6 +803,14 @@ EXPORT void fake_cuda_foreign(uint64_t bytes)
 {
     pthread_mutex_lock(&fake.lock);
     fake.foreign = bytes;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+EXPORT void fake_cuda_capture(uint64_t stream, bool captured)
+{
+    pthread_mutex_lock(&fake.lock);
+    if (stream < MOST_STREAMS)
+        fake.streams[stream].captured = captured;
     pthread_mutex_unlock(&fake.lock);
 }
 

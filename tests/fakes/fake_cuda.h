@@ -26,7 +26,10 @@ void fake_cuda_get(fake_cuda_state *state);
 void fake_cuda_reset_counts(void);
 /* Bytes another process holds on device 0. */
 void fake_cuda_foreign(uint64_t bytes);
-/* A held stream does not move: events recorded on it are not done until it is let go. */
+/* A held stream does not move: copies and fills on it are queued, and events recorded on it are not done, until it is let
+ * go; so does whoever waits for it. */
 void fake_cuda_hold(uint64_t stream, bool held);
+/* As between cuStreamBeginCapture and cuStreamEndCapture: nothing on the stream runs. */
+void fake_cuda_capture(uint64_t stream, bool captured);
 
 #endif

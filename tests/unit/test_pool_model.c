@@ -297,6 +297,8 @@ static void close_model(model *m)
     while (m->count)
         do_free(m);
     check_all(m);
+    for (unsigned i = 0; i < STREAMS; i++) /* the end waits for all of them */
+        mf_sim_hold(m->device, m->stream[i], false);
     memfit_pool_destroy(m->pool);
     mf_sim_counts counts = mf_sim_get(m->device);
     assert_int_equal(counts.physical_bytes, 0);

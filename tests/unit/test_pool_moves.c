@@ -221,7 +221,7 @@ static void marks_run_out(void **state)
     mf_sim_hold(p.device, 0, true);
     for (unsigned i = 0; i < 3000; i++)
         drop(&p, get(&p, 4 * MiB));
-    assert_true(p.pool->pages.mark_count <= MF_MARKS);
+    assert_true(p.pool->lane[0]->clock.waiting_count <= MF_EVENTS);
     mf_sim_hold(p.device, 0, false);
     d = get(&p, 62 * MiB);
     drop(&p, d);
@@ -245,7 +245,7 @@ static void marks_vouch_for_what_is_before_them(void **state)
     for (unsigned i = 0; i < 10; i++)
         drop(&p, get(&p, 4 * MiB));
     assert_true(p.pool->frees_central > before);
-    uint64_t past = mf_ages_past(p.pool);
+    uint64_t past = mf_pages_past(p.pool);
     assert_true(past > 0 && past <= before);
     mf_sim_hold(p.device, 0, false);
     drop(&p, b);

@@ -1,0 +1,609 @@
+#!/usr/bin/env python3
+"""Streams and CUDA graphs on a card: is memfit's pool as safe as PyTorch's own allocator, and as good?
+
+    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,gpt2] [--json FILE]
+    bench/torch_streams.py --dry-run        everything but the card: the processes, their turns, the tables
+
+Needs an NVIDIA GPU and PyTorch (2.11); the library and this file are all that has to be on the machine:
+
+    make && bench/torch_streams.py --library "$PWD/build/libmemfit.so"
+
+orders   A tensor is read on a side stream that is behind, and freed meanwhile; then the memory is asked for again and overwritten. Every
+         order of record_stream, use and free, --trials times each. "wrong" are reads that saw the new bytes. The row "not recorded"
+         shows that the check can see: there wrong reads are expected, of every allocator.
+graphs   Tensors made while a CUDA graph is captured must not be handed out before the graph is gone. memfit without its graph
+         functions must refuse to be captured.
+cnn      A small CNN, inputs from DataLoader workers, copied on a side stream and recorded: reserved / live, ms a step.
+gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
+
+Each allocator has a process of its own. The processes of a workload are all ready before the first is timed, and take turns of a
+few steps each, in another order every round; "ms/step" is the median over the rounds. Exit status 1: something was wrong or failed.
+"""
+import argparse
+import ctypes
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from queue import Empty, Queue
+
+ALLOCATORS = ("default", "expandable", "memfit")
+STATS = ("live", "live_peak", "reserved", "reserved_peak", "fixed", "remaps", "remapped_pages", "created_pages", "stream_waits", "allocations", "failures")
+
+
+# ---- the child: one part under one allocator -----------------------------------------------------------------------------
+def use_memfit(torch, library, hooks=True):
+    memfit = torch.cuda.memory.CUDAPluggableAllocator(library, "memfit_torch_alloc", "memfit_torch_free")
+    functions = ctypes.CDLL(library)
+    names = (("set_record_stream_fn", "record_stream"), ("set_begin_allocate_to_pool", "begin_pool"),
+             ("set_end_allocate_to_pool_fn", "end_pool"), ("set_release_pool", "release_pool"), ("set_reset_fn", "empty_cache"))
+    for setter, name in names if hooks else names[:1]:
+        address = ctypes.cast(getattr(functions, "memfit_torch_" + name), ctypes.c_void_p).value
+        getattr(memfit.allocator(), setter)(address)
+    torch.cuda.memory.change_current_allocator(memfit)
+    return functions
+
+
+def figures(torch, memfit):
+    if not memfit:
+        return dict(live=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory_reserved())
+    values = (ctypes.c_uint64 * 16)()
+    memfit.memfit_torch_stats(0, values, 16)
+    v = dict(zip(STATS, values))
+    return dict(live=v["live_peak"], reserved=v["reserved_peak"], remaps=v["remaps"], remapped_pages=v["remapped_pages"], stream_waits=v["stream_waits"])
+
+
+SLEEP = 20_000_000  # cycles: 10 ms or so
+
+
+def order_trials(torch, trials):
+    """{order: wrong reads}. The side stream sleeps, then reads; the main stream frees and overwrites meanwhile."""
+    main, sides = torch.cuda.current_stream(), [torch.cuda.Stream() for _ in range(3)]
+    sizes = (64, 3000, 20_000, 300_000, 2_000_000)
+
+    def read_late(a, side, n):
+        out = torch.empty(n, device="cuda")
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(SLEEP)
+            out.copy_(a)
+        return out
+
+    def overwrite(n):
+        return [torch.full((n,), 9.0, device="cuda") for _ in range(6)]
+
+    def after(a, n):
+        outs = [read_late(a, sides[0], n)]
+        a.record_stream(sides[0])
+        return outs
+
+    def before(a, n):
+        a.record_stream(sides[0])
+        return [read_late(a, sides[0], n)]
+
+    def between(a, n):
+        outs = [read_late(a, sides[0], n)]
+        a.record_stream(sides[0])
+        return outs + [read_late(a, sides[0], n)]
+
+    def twice(a, n):
+        a.record_stream(sides[0])
+        outs = [read_late(a, sides[0], n)]
+        a.record_stream(sides[0])
+        return outs
+
+    def several(a, n):
+        outs = [read_late(a, s, n) for s in sides]
+        for s in reversed(sides):
+            a.record_stream(s)
+        return outs
+
+    def own_too(a, n):
+        a.record_stream(main)
+        outs = [read_late(a, sides[1], n)]
+        a.record_stream(sides[1])
+        a.record_stream(main)
+        return outs
+
+    def a_view(a, n):
+        half = a[n // 2:]
+        outs = [read_late(a, sides[2], n)]
+        half.record_stream(sides[2])
+        return outs
+
+    def other_thread(a, n):
+        outs = [read_late(a, sides[0], n)]
+        t = threading.Thread(target=lambda: a.record_stream(sides[0]))
+        t.start()
+        t.join()
+        return outs
+
+    def unrecorded(a, n):
+        return [read_late(a, sides[0], n)]
+
+    def on_the_side(n, i):  # the other way round: made on the side stream, read late on another
+        with torch.cuda.stream(sides[0]):
+            a = torch.full((n,), 7.0, device="cuda")
+        out = torch.empty(n, device="cuda")
+        sides[1].wait_stream(sides[0])
+        sides[1].wait_stream(main)
+        with torch.cuda.stream(sides[1]):
+            torch.cuda._sleep(SLEEP)
+            out.copy_(a)
+        a.record_stream(sides[1])
+        del a
+        with torch.cuda.stream(sides[0]):
+            keep = overwrite(n)
+        return [out], keep
+
+    wrong = {}
+    for name, order in (("recorded after the use", after), ("recorded before the use", before), ("recorded between two uses", between),
+                        ("recorded twice", twice), ("three streams", several), ("its own stream, too", own_too), ("through a view", a_view),
+                        ("by another thread", other_thread), ("made on a side stream", None), ("freed, then empty_cache", after),
+                        ("not recorded", unrecorded)):
+        wrong[name] = 0
+        for i in range(trials if order is not unrecorded else min(trials, 10)):
+            n = sizes[i % len(sizes)]
+            if order:
+                a = torch.full((n,), 7.0, device="cuda")
+                outs = order(a, n)
+                del a
+                if name.endswith("empty_cache"):
+                    torch.cuda.empty_cache()
+                keep = overwrite(n)
+            else:
+                outs, keep = on_the_side(n, i)
+            torch.cuda.synchronize()
+            wrong[name] += any(bool((o != 7.0).any()) for o in outs)
+            del outs, keep
+        torch.cuda.synchronize()
+    return wrong
+
+
+def graph_trials(torch):
+    """{check: what is wrong, or ""}."""
+    problems = {}
+
+    def f(x):
+        y = x
+        for _ in range(4):
+            y = (y * 2 + 1).relu()
+        return y
+
+    def want(x):
+        for _ in range(4):
+            x = x * 2 + 1
+        return x
+
+    def capture(x, pool=None):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            f(x)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            y = f(x)
+        return graph, y
+
+    def check(name, body):
+        try:
+            problems[name] = body() or ""
+        except Exception as e:  # noqa: BLE001
+            problems[name] = f"{type(e).__name__}: {str(e)[:160]}"
+
+    def eager_is_left_alone():
+        bad = 0
+        for n in (100, 5000, 1_000_000):
+            x = torch.ones(n, device="cuda")
+            graph, y = capture(x)
+            eager = [torch.full((n,), 9.0, device="cuda") for _ in range(12)]
+            for value in (1.0, 2.0, 3.0):
+                x.fill_(value)
+                graph.replay()
+                torch.cuda.synchronize()
+                bad += bool((y != want(value)).any()) + sum(bool((e != 9.0).any()) for e in eager)
+        return f"{bad} wrong" if bad else ""
+
+    def graphs_share_a_pool():
+        n, bad = 500_000, 0
+        x = torch.ones(n, device="cuda")
+        first, y1 = capture(x)
+        second, y2 = capture(x, pool=first.pool())
+        eager = [torch.full((n,), 9.0, device="cuda") for _ in range(12)]
+        for graph, y in ((first, y1), (second, y2)) * 3:
+            graph.replay()
+            torch.cuda.synchronize()
+            bad += bool((y != want(1.0)).any()) + sum(bool((e != 9.0).any()) for e in eager)
+        return f"{bad} wrong" if bad else ""
+
+    def recorded_in_a_capture():
+        n, bad = 300_000, 0
+        x, side = torch.ones(n, device="cuda"), torch.cuda.Stream()
+        f(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            t = x * 3
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                y = t + 1
+            t.record_stream(side)
+            del t
+            z = x * 5
+            torch.cuda.current_stream().wait_stream(side)
+        for value in (1.0, 2.0):
+            x.fill_(value)
+            graph.replay()
+            torch.cuda.synchronize()
+            bad += bool((y != value * 3 + 1).any()) + bool((z != value * 5).any())
+        return f"{bad} wrong" if bad else ""
+
+    def freed_graphs_give_back():
+        for _ in range(8):
+            x = torch.ones(30_000_000, device="cuda")
+            graph, y = capture(x)
+            graph.replay()
+            torch.cuda.synchronize()
+            del graph, x, y
+        return ""
+
+    def work_beside_a_capture():
+        stop, bad = threading.Event(), []
+
+        def eager():
+            s = torch.cuda.Stream()
+            with torch.cuda.stream(s):
+                while not stop.is_set():
+                    t = torch.full((200_000,), 4.0, device="cuda")
+                    t += 1
+            s.synchronize()
+
+        x = torch.ones(100_000, device="cuda")
+        f(x)
+        torch.cuda.synchronize()
+        thread = threading.Thread(target=eager)
+        thread.start()
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                y = f(x)
+        finally:
+            stop.set()
+            thread.join()
+        graph.replay()
+        torch.cuda.synchronize()
+        return "wrong" if bool((y != want(1.0)).any()) or bad else ""
+
+    check("eager tensors stay what they are", eager_is_left_alone)
+    check("two graphs share a pool", graphs_share_a_pool)
+    check("record_stream in a capture", recorded_in_a_capture)
+    check("graphs come and go", freed_graphs_give_back)
+    check("eager work beside a capture", work_beside_a_capture)
+    return problems
+
+
+def refused_capture(torch):
+    """memfit without its graph functions: the capture must raise, and nothing else be harmed."""
+    x = torch.ones(100_000, device="cuda")
+    torch.cuda.synchronize()
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = x * 2  # noqa: F841
+        return "was not refused"
+    except Exception as e:  # noqa: BLE001
+        text = str(e)
+    return "" if "graph" in text.lower() or "captur" in text.lower() else f"refused, but says {text[:120]}"
+
+
+def cnn_steps(torch):
+    """A generator: one training step each."""
+    nn = torch.nn
+
+    class Pictures(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            g = torch.Generator().manual_seed(i)
+            return torch.randint(0, 255, (3, 96, 96), dtype=torch.uint8, generator=g), i % 10
+
+    def block(a, b):
+        return nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(True), nn.MaxPool2d(2))
+
+    model = nn.Sequential(block(3, 32), block(32, 64), block(64, 128), block(128, 256), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    loader = iter(torch.utils.data.DataLoader(Pictures(), 128, num_workers=4, pin_memory=True, persistent_workers=True))
+    side = torch.cuda.Stream()
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(side):
+            return x.cuda(non_blocking=True).float().div_(255), y.cuda(non_blocking=True)
+
+    ahead = [fetch(), fetch()]
+    while True:
+        x, y = ahead.pop(0)
+        torch.cuda.current_stream().wait_stream(side)
+        x.record_stream(torch.cuda.current_stream())
+        y.record_stream(torch.cuda.current_stream())
+        ahead.append(fetch())
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        del x, y
+        yield loss
+
+
+def gpt2_steps(torch):
+    nn, F = torch.nn, torch.nn.functional
+    layers, heads, width, vocab, length, batch = 12, 12, 768, 50304, 1024, 8
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (s.view(b, t, heads, c // heads).transpose(1, 2) for s in self.qkv(self.n1(x)).split(width, 2))
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+            x = x + self.proj(a)
+            return x + self.down(F.gelu(self.up(self.n2(x)), approximate="tanh"))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(length, width)
+            self.blocks = nn.ModuleList(Block() for _ in range(layers))
+            self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+            self.out.weight = self.tokens.weight
+
+        def forward(self, t, want):
+            x = self.tokens(t) + self.places(torch.arange(t.shape[1], device=t.device))
+            for b in self.blocks:
+                x = b(x)
+            return F.cross_entropy(self.out(self.norm(x)).flatten(0, 1), want.flatten())
+
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    model = Model().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
+    run = torch.compile(model)
+    while True:
+        t = torch.randint(0, vocab, (batch, length + 1), device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = run(t[:, :-1].contiguous(), t[:, 1:].contiguous())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss
+
+
+def dry_steps():
+    while True:
+        time.sleep(0.002)
+        yield 0.0
+
+
+def child(args):
+    """Commands on standard input: "run N" times N steps, "end" gives the figures. Answers are lines of JSON."""
+    def say(**what):
+        print("ANSWER " + json.dumps(what), flush=True)
+
+    torch = memfit = None
+    if not args.dry_run:
+        if args.child == "expandable":
+            os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+        import torch
+        if args.child.startswith("memfit"):
+            memfit = use_memfit(torch, args.library, hooks=args.child != "memfit-without")
+    if args.part in ("orders", "graphs"):
+        if args.dry_run:
+            say(result={"dry run": 0 if args.part == "orders" else ""})
+        elif args.part == "orders":
+            say(result=order_trials(torch, args.trials))
+        elif args.child == "memfit-without":
+            say(result={"a capture that was not announced is refused": refused_capture(torch)})
+        else:
+            say(result=graph_trials(torch))
+        return
+    steps = dry_steps() if args.dry_run else cnn_steps(torch) if args.part == "cnn" else gpt2_steps(torch)
+    sync = (lambda: None) if args.dry_run else torch.cuda.synchronize
+    for _ in range(args.warm):
+        loss = next(steps)
+    sync()
+    say(ready=True)
+    for line in sys.stdin:
+        words = line.split()
+        if not words or words[0] == "end":
+            break
+        sync()
+        start = time.perf_counter()
+        for _ in range(int(words[1])):
+            loss = next(steps)
+        sync()
+        say(ms=(time.perf_counter() - start) * 1e3 / int(words[1]))
+    say(loss=float(loss), **(dict(live=100, reserved=102) if args.dry_run else figures(torch, memfit)))
+    sys.stdout.flush()
+    os._exit(0)  # workers and compilers may take their time
+
+
+# ---- the parent ------------------------------------------------------------------------------------------------------------
+class Process:
+    """A child, its answers in a queue, a deadline for each."""
+
+    def __init__(self, args, part, allocator, warm):
+        command = [sys.executable, os.path.abspath(__file__), "--child", allocator, "--part", part, "--library", args.library,
+                   "--trials", str(args.trials), "--warm", str(warm)] + (["--dry-run"] if args.dry_run else [])
+        self.name, self.answers, self.last = allocator, Queue(), []
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        threading.Thread(target=self.read, daemon=True).start()
+        threading.Thread(target=self.read_errors, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            if line.startswith("ANSWER "):
+                self.answers.put(json.loads(line[7:]))
+        self.answers.put(None)
+
+    def read_errors(self):
+        for line in self.process.stderr:
+            self.last = (self.last + [line.rstrip()])[-12:]
+
+    def say(self, text):
+        try:
+            self.process.stdin.write(text + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass
+
+    def answer(self, deadline):
+        """None: it ended or took too long; the reason is in self.last."""
+        try:
+            got = self.answers.get(timeout=max(0.1, deadline - time.monotonic()))
+        except Empty:
+            self.last.append("took too long")
+            got = None
+        if got is None:
+            time.sleep(0.2)
+            self.stop()
+        return got
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.kill()
+
+
+def run_checks(args, part, deadline):
+    """{allocator: result or None}, one after the other."""
+    out = {}
+    for allocator in ("default", "memfit") + (("memfit-without",) if part == "graphs" else ()):
+        p = Process(args, part, allocator, 0)
+        got = p.answer(deadline)
+        out[allocator] = got["result"] if got else None
+        if got is None:
+            print(f"{part}, {allocator}: failed\n  " + "\n  ".join(p.last), file=sys.stderr)
+        p.stop()
+    return out
+
+
+def run_turns(args, part, warm, steps, rounds, deadline):
+    """{allocator: figures or None}. All are warmed up one after the other, then timed in turns."""
+    processes, times, out = [], {}, {}
+    for allocator in ALLOCATORS:
+        p = Process(args, part, allocator, warm)
+        ready = p.answer(deadline)
+        if ready is None:
+            print(f"{part}, {allocator}: failed\n  " + "\n  ".join(p.last), file=sys.stderr)
+            out[allocator] = None
+            continue
+        processes.append(p)
+        times[allocator] = []
+    dice = random.Random(1)
+    for done in range(rounds):
+        if time.monotonic() > deadline - 5 and done:
+            break
+        for p in dice.sample(processes, len(processes)):
+            p.say(f"run {steps}")
+            got = p.answer(deadline)
+            if got:
+                times[p.name].append(got["ms"])
+            else:
+                print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr)
+                processes.remove(p)
+                out[p.name] = None
+    for p in processes:
+        p.say("end")
+        got = p.answer(deadline + 10)
+        if got and times[p.name]:
+            ordered = sorted(times[p.name])
+            got["ms"], got["times_ms"] = ordered[len(ordered) // 2], times[p.name]
+        out[p.name] = got
+        p.stop()
+    return out
+
+
+def show_checks(part, results):
+    """True: all is right."""
+    names = []
+    for r in results.values():
+        names += [n for n in (r or {}) if n not in names]
+    print(f"\n{'wrong reads' if part == 'orders' else 'CUDA graphs':44}" + "".join(f"{a:>16}" for a in results))
+    good = all(r is not None for r in results.values())
+    for name in names:
+        cells = ""
+        for allocator, r in results.items():
+            value = "failed" if r is None else r.get(name, "-") if part == "orders" else ("ok" if r[name] == "" else "WRONG") if name in r else "-"
+            cells += f"{value:>16}"
+            if r and name in r and name != "not recorded" and r[name]:
+                good = good and not allocator.startswith("memfit")
+                if part == "graphs":
+                    print(f"  {allocator}: {name}: {r[name]}", file=sys.stderr)
+        print(f"{name:44}{cells}")
+    return good
+
+
+def show_turns(part, results):
+    print(f"\n{part:16}{'ms/step':>12}{'to the best':>12}{'reserved/live':>15}{'live MiB':>12}{'remaps':>10}{'pages':>10}{'waits':>8}")
+    best = min((r["ms"] for a, r in results.items() if r and r.get("ms") and not a.startswith("memfit")), default=0)
+    good = True
+    for allocator in ALLOCATORS:
+        r = results.get(allocator)
+        if not r or not r.get("ms"):
+            print(f"{allocator:16}{'failed':>12}")
+            good = False
+            continue
+        print(f"{allocator:16}{r['ms']:12.2f}{r['ms'] / best if best else 0:12.3f}{r['reserved'] / max(1, r['live']):15.3f}{r['live'] / 2**20:12.0f}"
+              f"{r.get('remaps', ''):>10}{r.get('remapped_pages', ''):>10}{r.get('stream_waits', ''):>8}")
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--library", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "libmemfit.so"))
+    parser.add_argument("--seconds", type=float, default=230, help="for everything")
+    parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--part", default="orders,graphs,cnn,gpt2")
+    parser.add_argument("--json")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--warm", type=int, default=0, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.library = os.path.abspath(args.library)
+    if args.child:
+        child(args)
+        return 0
+    parts = args.part.split(",")
+    if any(p not in ("orders", "graphs", "cnn", "gpt2") for p in parts):
+        parser.error(f"--part {args.part}: orders, graphs, cnn, gpt2")
+    if not args.dry_run and not os.path.exists(args.library):
+        parser.error(f"--library {args.library}: no such file; make builds it")
+    end, good, results = time.monotonic() + args.seconds, True, {}
+    for i, part in enumerate(parts):
+        left = end - time.monotonic()
+        deadline = end if part == "gpt2" else time.monotonic() + left * (0.5 if "gpt2" in parts[i + 1:] else 1)
+        if part in ("orders", "graphs"):
+            results[part] = run_checks(args, part, deadline)
+            good = show_checks(part, results[part]) and good
+        else:
+            warm, steps, rounds = (30, 20, 9) if part == "cnn" else (12, 10, 12)
+            results[part] = run_turns(args, part, warm, steps, rounds, deadline)
+            good = show_turns(part, results[part]) and good
+        sys.stdout.flush()
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump(results, f, indent=1)
+    print("\n" + ("all as it should be" if good else "SOMETHING IS WRONG: see above"))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
