@@ -6,8 +6,9 @@
  * written between steps, where gradients are dead; those of Keras's own accumulation are variables of the optimizer and
  * kept as such.
  *
- * Version 2 had 16 words: not the rate the run began with, whose place took the reduced one of the optimizer's
- * variables (reduced once more by the factor, when resumed), nor what options had said of rate, batch and precision.
+ * Older versions have fewer words. Version 2 had 16: not the rate the run began with, whose place took the reduced one
+ * of the optimizer's variables (reduced once more by the factor, when resumed), nor what options had said of rate, batch
+ * and precision. Version 3 had 21: not what --keep-best had kept, nor whether gradients were scaled.
  */
 #include "train/checkpoint.h"
 
@@ -15,13 +16,14 @@
 #include "base/text.h"
 #include "model/lower/lower.h"
 
-#include <limits.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATE_VERSION = 3, STATE_WORDS = 21, OLDER_VERSION = 2, OLDER_WORDS = 16 };
+enum { STATE_VERSION = 4, STATE_WORDS = 24, FIRST_VERSION = 2 };
+static const uint64_t words_of_version[STATE_VERSION + 1] = {[2] = 16, [3] = 21, [4] = STATE_WORDS};
 static const char member_name[] = "memfit.state";
 
 typedef struct state_block {
@@ -42,7 +44,6 @@ struct mf_checkpoint {
     float rate, scale;
     int64_t scale_steps;
     state_block *state; /* and the metrics' bytes */
-    uint64_t out_name;  /* of --out, by number; 0: there is none */
     uint64_t state_bytes;
 };
 
@@ -56,22 +57,6 @@ static uint64_t precision_number(const char *name)
         if (strcmp(name, precisions[i]) == 0)
             return i;
     return 0;
-}
-
-uint64_t mf_checkpoint_out_name(const char *path)
-{
-    char folder[PATH_MAX], whole[PATH_MAX];
-    const char *slash = path ? strrchr(path, '/') : NULL, *base = slash ? slash + 1 : path;
-    if (!path || strlen(path) >= sizeof folder)
-        return 0;
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash + 1 - path) : 1, slash ? path : ".");
-    if (!realpath(folder, whole))
-        return 0;
-    uint64_t h = 0xcbf29ce484222325u; /* Fowler, Noll, Vo */
-    for (const char *part = whole; part; part = part == whole ? base : NULL)
-        for (const char *p = part; *p; p++)
-            h = (h ^ (unsigned char)*p) * 0x100000001b3u;
-    return h ? h : 1;
 }
 
 static uint64_t bits(double d)
@@ -160,7 +145,10 @@ static void pack_state(mf_checkpoint *c)
                                          t->rate_given,
                                          (uint64_t)t->options->batch,
                                          precision_number(precision),
-                                         c->out_name};
+                                         0, /* unused */
+                                         bits(s->kept),
+                                         s->kept_file,
+                                         mf_trainer_graph(t)->needs_loss_scale};
     memcpy(b->word, words, sizeof words);
     b->metric_bytes = c->state_bytes - sizeof *b;
     if (t->validating)
@@ -169,7 +157,7 @@ static void pack_state(mf_checkpoint *c)
         copy_metrics(t, (unsigned char *)(b + 1));
 }
 
-/* Of either version: words an older one did not have are 0. *metrics: where the metrics' bytes begin. */
+/* Of any version: words an older one did not have are 0. *metrics: where the metrics' bytes begin. */
 static memfit_status read_block(const void *data, uint64_t bytes, state_block *b, const unsigned char **metrics,
                                 memfit_error *err)
 {
@@ -177,12 +165,12 @@ static memfit_status read_block(const void *data, uint64_t bytes, state_block *b
     const size_t head = offsetof(state_block, word);
     if (bytes >= head)
         memcpy(b, data, head);
-    bool older = b->version == OLDER_VERSION && b->words == OLDER_WORDS;
-    const size_t words = (older ? OLDER_WORDS : STATE_WORDS) * sizeof *b->word, all = head + words + sizeof(uint64_t);
+    bool known = b->version >= FIRST_VERSION && b->version <= STATE_VERSION && b->words == words_of_version[b->version];
+    const size_t words = (known ? b->words : STATE_WORDS) * sizeof *b->word, all = head + words + sizeof(uint64_t);
     if (bytes < all)
         return mf_fail(err, MEMFIT_DAMAGED, "the checkpoint's state has %llu bytes where %zu or more are expected",
                        (unsigned long long)bytes, all);
-    if (memcmp(b->magic, "memfit01", 8) != 0 || (!older && (b->version != STATE_VERSION || b->words != STATE_WORDS)))
+    if (memcmp(b->magic, "memfit01", 8) != 0 || !known)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "the checkpoint was written by another version of memfit");
     memcpy(b->word, (const unsigned char *)data + head, words);
     memcpy(&b->metric_bytes, (const unsigned char *)data + head + words, sizeof b->metric_bytes);
@@ -209,9 +197,21 @@ mf_resumed mf_checkpoint_settings(mf_model *model)
                         .rate = number(b.word[16]),
                         .rate_given = b.word[17] != 0 && number(b.word[16]) > 0,
                         .batch = (int64_t)(b.word[18] & INT32_MAX),
-                        .out_name = b.word[20],
                         .epoch = b.word[1],
+                        .position = b.word[2],
                         .precision = b.word[19] < PRECISIONS ? precisions[b.word[19]] : NULL};
+}
+
+/* Gradients are scaled for float16 alone: another precision's scale means nothing here, and none was tried there. Up to
+ * version 3 a scale of 1 that no step has followed says that nothing was scaled. */
+static void restore_scale(mf_trainer *t, const state_block *b)
+{
+    double scale = number(b->word[5]);
+    bool scaled = b->version > 3 ? b->word[23] != 0 : scale != 1 || b->word[6] != 0;
+    if (!mf_trainer_graph(t)->needs_loss_scale || !scaled || !(scale >= 1 && isfinite(scale)))
+        return; /* as it starts */
+    t->state.loss_scale = scale;
+    t->state.good_steps = b->word[6];
 }
 
 memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
@@ -232,8 +232,7 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     s->position = b.word[2];
     s->step_in_epoch = b.word[3];
     s->seed = b.word[4];
-    s->loss_scale = number(b.word[5]);
-    s->good_steps = b.word[6];
+    restore_scale(t, &b);
     s->loss_sum = number(b.word[7]);
     s->loss_weight = number(b.word[8]);
     s->best = number(b.word[9]);
@@ -242,7 +241,9 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     s->waited = b.word[12];
     s->plateau_waited = b.word[13];
     s->steps = b.word[14];
-    if (b.version == OLDER_VERSION && s->rate_factor > 0 && t->rate_stored)
+    s->kept = b.version > 3 ? number(b.word[21]) : INFINITY;
+    s->kept_file = b.word[22];
+    if (b.version == FIRST_VERSION && s->rate_factor > 0 && t->rate_stored)
         t->schedule.initial /= s->rate_factor; /* the stored rate is the reduced one */
     if (b.metric_bytes != metrics_bytes(t))    /* other metrics than before: they begin anew */
         return MEMFIT_OK;
@@ -347,7 +348,6 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
     c->trainer = t;
     c->variable_count = g->variable_count;
-    c->out_name = mf_checkpoint_out_name(t->options->out);
     c->weights = mf_host_zalloc(t->host, g->variable_count * sizeof *c->weights);
     c->optimizer = mf_host_zalloc(t->host, (g->variable_count + 2) * sizeof *c->optimizer);
     c->state_bytes = sizeof *c->state + metrics_bytes(t);

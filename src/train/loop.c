@@ -43,6 +43,8 @@ static bool write_best(mf_run *r)
     bool written = mf_checkpoint_write(r->checkpoint, r->trainer.options->out, false, &failed) == MEMFIT_OK;
     if (!written)
         go_on_without(r, &failed, "without keeping these weights");
+    else
+        r->trainer.state.kept_file = mf_os_file_fingerprint(r->trainer.options->out);
     return written;
 }
 
@@ -256,8 +258,8 @@ static void after_epoch(mf_run *r)
     double watched = r->has_validation          ? r->val_loss
                      : t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight
                                                 : INFINITY;
-    if (o->keep_best && o->out && watched < r->kept && write_best(r))
-        r->kept = watched; /* not written: the next one that is better than what is there is */
+    if (o->keep_best && o->out && watched < t->state.kept && write_best(r))
+        t->state.kept = watched; /* not written: the next one that is better than what is there is */
     if (watched < t->state.best) {
         t->state.waited = 0;
         t->state.best = watched;
@@ -339,18 +341,18 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
     return status;
 }
 
-/* The best weights of the run that is gone on from are in its --out, if that is this one's too. */
+/* The best weights of the run that is gone on from count only where they are: in --out, byte for byte as they were
+ * written. Any other file there is replaced by the first epoch's end. */
 static void find_best(mf_run *r)
 {
-    const mf_trainer *t = &r->trainer;
+    mf_trainer *t = &r->trainer;
     const memfit_train_options *o = t->options;
-    r->kept = INFINITY;
-    if (!o->keep_best || !o->out || !o->resume || !(t->state.best < INFINITY))
+    if (!o->keep_best || !o->out || !o->resume)
         return;
-    bool same = !t->resumed.out_name || t->resumed.out_name == mf_checkpoint_out_name(o->out);
-    if (same && mf_os_file_bytes(o->out) > 0)
-        r->kept = t->state.best;
-    else
+    if (t->state.kept < INFINITY && t->state.kept_file == mf_os_file_fingerprint(o->out))
+        return;
+    t->state.kept = INFINITY;
+    if (t->state.best < INFINITY)
         mf_log_write(&t->log, MF_LOG_NOTE,
                      "the best weights so far are not in %s: from here on the best that follow go there", o->out);
 }
@@ -401,7 +403,7 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
         mf_run_in_steps(r, false);
         if (status == MEMFIT_OK)
             take_averages(&r->trainer); /* as fit() does at its end */
-        if (status == MEMFIT_OK && options->out && !(options->keep_best && r->kept < INFINITY))
+        if (status == MEMFIT_OK && options->out && !(options->keep_best && r->trainer.state.kept < INFINITY))
             status = save_out(r, err);
         if (status == MEMFIT_OK) {
             mf_run_result(r, result);

@@ -37,7 +37,6 @@ typedef struct mf_run {
     uint64_t replan_us; /* the longest change of plan */
     bool stop, stopped_early, has_validation, logs_failed;
     double val_loss;
-    double kept;       /* --keep-best: how good what is in --out is; INFINITY: nothing of this training is */
     memfit_error late; /* code not OK: a log or checkpoint could not be written; training went on */
 } mf_run;
 

@@ -74,6 +74,7 @@ static void first_state(mf_trainer *t)
                                        .loss_scale = mf_trainer_graph(t)->needs_loss_scale ? 32768 : 1,
                                        .best = INFINITY,
                                        .plateau_best = INFINITY,
+                                       .kept = INFINITY,
                                        .rate_factor = 1};
     const mf_graph *g = mf_trainer_graph(t);
     const mf_stored *outer =

@@ -201,6 +201,7 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     p.fixed_bytes = fixed;
     p.rest_bytes = t->rest_bytes;
     p.samples = t->train_samples;
+    p.samples_left = t->samples_left;
     p.quick = t->refused_us != 0;
     p.with_validation = p.with_prediction = false;
     if (t->mode == MF_MODE_TRAIN) {

@@ -33,8 +33,8 @@ typedef struct mf_resumed {
     bool rate_given;       /* by an option: not the file's schedule */
     int64_t batch;         /* 0: not known */
     const char *precision; /* given by an option, or NULL */
-    uint64_t out_name;     /* of --out; 0: not known */
     uint64_t epoch;        /* the one it is in */
+    uint64_t position;     /* in it: samples done */
 } mf_resumed;
 
 enum { MF_TRAINER_KNOWN = 8 };
@@ -56,6 +56,7 @@ typedef struct mf_trainer {
     double *class_weights;
     int64_t class_count;
     int64_t train_samples, validation_samples;
+    int64_t samples_left;            /* of the epoch a checkpoint is in the middle of; 0: none is */
     int64_t batch, validation_batch; /* as asked, but never more than there are samples */
     mf_plan *plan, *next_plan;       /* in force; made ahead, or NULL */
     mf_reservation arena;
@@ -86,6 +87,10 @@ typedef struct mf_trainer {
         double best, plateau_best, rate_factor;
         uint64_t waited, plateau_waited;
         uint64_t steps; /* in all */
+        /* --keep-best: how good the weights in --out are (INFINITY: none of this training are there), and which file
+         * that is */
+        double kept;
+        uint64_t kept_file;
     } state;
     uint64_t rest_bytes; /* estimated: what the kernels of a smaller last piece take beside the arena */
     uint64_t measured_peak;
