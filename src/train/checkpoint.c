@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/initialize.h"
 #include "model/lower/lower.h"
 
 #include <math.h>
@@ -257,18 +258,38 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* Where a variable's bytes are while a file is written. A step has none of those that no loss reaches (an output that
+ * is not judged): these are as the file has them, or as they begin. */
+static memfit_status bytes_of(mf_checkpoint *c, const mf_graph *g, uint32_t variable, const void **data,
+                              memfit_error *err)
+{
+    const mf_variable *v = &g->variables[variable];
+    *data = mf_executor_variable(c->trainer->executor, variable);
+    if (*data)
+        return MEMFIT_OK;
+    void *first = mf_arena_alloc(&c->arena, mf_shape_count(&v->shape) * mf_dtype_bytes(v->dtype));
+    if (!first)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
+    *data = first;
+    return mf_variable_initialize(c->trainer->host, g, variable, c->trainer->options->seed, first, err);
+}
+
 /* Weights: parameters and statistics, under their layer's name and path. */
-static void list_weights(mf_checkpoint *c, const mf_graph *g)
+static memfit_status list_weights(mf_checkpoint *c, const mf_graph *g, memfit_error *err)
 {
     for (uint32_t i = 0; i < g->variable_count; i++) {
         const mf_variable *v = &g->variables[i];
-        void *at = mf_executor_variable(c->trainer->executor, i);
-        if ((v->role != MF_VAR_PARAMETER && v->role != MF_VAR_STATISTIC) || !at || !v->path || !v->path[0])
+        if ((v->role != MF_VAR_PARAMETER && v->role != MF_VAR_STATISTIC) || !v->path || !v->path[0])
             continue;
-        if (v->stored && (v->dtype == MF_I32 || v->dtype == MF_I64))
-            continue; /* a Normalization's count: never trained, and as wide as the version that wrote it liked */
-        c->weights[c->weight_count++] = (mf_save_array){g->layers[v->layer].name, v->path, v->dtype, v->shape, at};
+        if (v->stored && (v->dtype == MF_I32 || v->dtype == MF_I64 || !mf_executor_variable(c->trainer->executor, i)))
+            continue; /* the file keeps it; a Normalization's count is as wide as the version that wrote it liked */
+        const void *data;
+        memfit_status status = bytes_of(c, g, i, &data, err);
+        if (status != MEMFIT_OK)
+            return status;
+        c->weights[c->weight_count++] = (mf_save_array){g->layers[v->layer].name, v->path, v->dtype, v->shape, data};
     }
+    return MEMFIT_OK;
 }
 
 /* Keras's order: iteration, learning rate (where it keeps one), averages, accumulators, slots. */
@@ -283,15 +304,19 @@ static memfit_status list_optimizer(mf_checkpoint *c, const mf_graph *g, memfit_
     if (g->keeps_rate)
         c->optimizer[c->optimizer_count++] = (mf_save_array){NULL, NULL, MF_F32, scalar, &c->rate};
     uint32_t count = mf_keras_optimizer_order(g, variables);
-    for (uint32_t i = 0; i < count; i++) {
+    memfit_status status = MEMFIT_OK;
+    for (uint32_t i = 0; i < count && status == MEMFIT_OK; i++) {
         const mf_variable *v = &g->variables[variables[i]];
         bool unused =
             g->optimizer == MF_OPTIMIZER_ADAFACTOR && v->shape.rank == 0 && v->slot < 2; /* zero, as an integer */
-        c->optimizer[c->optimizer_count++] = (mf_save_array){NULL, NULL, unused ? MF_I32 : v->dtype, v->shape,
-                                                             mf_executor_variable(c->trainer->executor, variables[i])};
+        const void *data;
+        status = bytes_of(c, g, variables[i], &data, err);
+        if (status == MEMFIT_OK)
+            c->optimizer[c->optimizer_count++] =
+                (mf_save_array){NULL, NULL, unused ? MF_I32 : v->dtype, v->shape, data};
     }
     mf_host_free(host, variables, (g->variable_count + 1) * sizeof *variables);
-    return MEMFIT_OK;
+    return status;
 }
 
 /* The compile settings to save when this training's are not the file's: Keras then builds the same optimizer and finds
@@ -361,8 +386,9 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
         status = list_optimizer(c, g, err);
     if (status == MEMFIT_OK)
         status = changed_settings(c, g, &compile, err);
+    if (status == MEMFIT_OK)
+        status = list_weights(c, g, err);
     if (status == MEMFIT_OK) {
-        list_weights(c, g);
         mf_save_options o = {.weights = c->weights,
                              .weight_count = c->weight_count,
                              .optimizer = c->optimizer,

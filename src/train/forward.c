@@ -17,12 +17,12 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
     double sum = 0;
     for (int64_t at = 0; at < t->train_samples;) {
         int64_t left = t->train_samples - at, batch = t->batch, count = left < batch ? left : batch;
-        if (t->options->stop && t->options->stop(t->options->ctx))
-            return mf_fail(err, MEMFIT_INTERRUPTED, "stopped after %lld of %lld samples%s", (long long)at,
-                           (long long)t->train_samples, t->options->out ? ", nothing is written" : "");
         mf_run_clock clock = mf_run_clock_start(r);
         double loss;
         memfit_status status = mf_trainer_batch(t, false, at, count, &loss, err);
+        if (status == MEMFIT_INTERRUPTED)
+            return mf_fail(err, status, "stopped after %lld of %lld samples%s", (long long)at,
+                           (long long)t->train_samples, t->options->out ? ", nothing is written" : "");
         if (status != MEMFIT_OK)
             return status;
         mf_run_clock_stop(r, clock, count);
@@ -37,17 +37,17 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* *whole: all samples went through, whatever the status says. */
 static memfit_status forward_only(const memfit_train_options *options, mf_mode mode, memfit_train_result *result,
                                   memfit_status (*begin)(void *ctx, mf_trainer *t, memfit_error *err),
                                   memfit_status (*after_piece)(void *ctx, uint32_t phase, memfit_error *err), void *ctx,
-                                  memfit_error *err)
+                                  bool *whole, memfit_error *err)
 {
-    if (!options || options->size != sizeof *options || !result)
-        return mf_fail(err, MEMFIT_MISUSE, "the options were not made by memfit_train_options_default");
-    mf_run *r = mf_host_zalloc(options->host, sizeof *r);
-    if (!r)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to start");
-    memfit_status status = mf_run_start(r, options, mode, err);
+    mf_run *r;
+    memfit_status status = mf_run_create(options, result, &r, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_run_start(r, options, mode, err);
     if (status == MEMFIT_OK && begin)
         status = begin(ctx, &r->trainer, err);
     if (status == MEMFIT_OK) {
@@ -59,20 +59,23 @@ static memfit_status forward_only(const memfit_train_options *options, mf_mode m
         status = walk_data(r, err);
         uint64_t after = options->allocation_count ? options->allocation_count() : 0;
         mf_run_in_steps(r, false);
+        *whole = status == MEMFIT_OK;
+        if (status == MEMFIT_OK)
+            status = mf_run_kept_limit(r, err);
         if (status == MEMFIT_OK) {
             mf_run_result(r, result);
             if (options->allocation_count)
                 result->allocations_in_steps = (int64_t)(after - before);
         }
     }
-    mf_run_end(r);
-    mf_host_free(options->host, r, sizeof *r);
+    mf_run_destroy(r, options->host);
     return status;
 }
 
 memfit_status memfit_evaluate(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
-    return forward_only(options, MF_MODE_EVALUATE, result, NULL, NULL, NULL, err);
+    bool whole;
+    return forward_only(options, MF_MODE_EVALUATE, result, NULL, NULL, NULL, &whole, err);
 }
 
 /* One file for each output. */
@@ -220,12 +223,17 @@ static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
 memfit_status memfit_predict(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
     prediction p = {0};
-    memfit_status status = forward_only(options, MF_MODE_PREDICT, result, begin_files, write_piece, &p, err);
-    for (uint32_t i = 0; i < p.open; i++)
-        if (status == MEMFIT_OK)
-            status = mf_os_out_commit(&p.out[i], err);
+    bool whole = false;
+    memfit_status status = forward_only(options, MF_MODE_PREDICT, result, begin_files, write_piece, &p, &whole, err);
+    for (uint32_t i = 0; i < p.open; i++) {
+        memfit_status written = MEMFIT_OK;
+        if (whole)
+            written = mf_os_out_commit(&p.out[i], err);
         else
             mf_os_out_abandon(&p.out[i]);
+        whole = whole && written == MEMFIT_OK;
+        status = written != MEMFIT_OK ? written : status;
+    }
     if (p.out)
         mf_host_free(options->host, p.out, p.count * sizeof *p.out);
     return status;

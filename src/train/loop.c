@@ -161,8 +161,12 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
     if (t->options->prefetch > 0)
         mf_feeder_read_ahead(t->feeder, (int64_t)t->state.position + count, t->options->prefetch * t->plan->batch);
     memfit_status status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, &loss, err);
+    if (status == MEMFIT_INTERRUPTED)
+        return mf_fail(err, status, "stopped before the first step was done%s%s", t->options->resume ? "\n" : "",
+                       t->options->resume ? "the checkpoint is as it was" : "");
     if (status != MEMFIT_OK)
         return status;
+    t->stepped = true;
     bool counted = step_counted(t);
     if (isnan(loss) || isinf(loss)) {
         if (counted)
@@ -384,12 +388,11 @@ static memfit_status save_out(mf_run *r, memfit_error *err)
 
 memfit_status memfit_train(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
-    if (!options || options->size != sizeof *options || !result)
-        return mf_fail(err, MEMFIT_MISUSE, "the options were not made by memfit_train_options_default");
-    mf_run *r = mf_host_zalloc(options->host, sizeof *r);
-    if (!r)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to start");
-    memfit_status status = can_be_written(options->out, err);
+    mf_run *r;
+    memfit_status status = mf_run_create(options, result, &r, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = can_be_written(options->out, err);
     if (status == MEMFIT_OK)
         status = can_be_written(options->checkpoint, err);
     if (status == MEMFIT_OK)
@@ -411,13 +414,14 @@ memfit_status memfit_train(const memfit_train_options *options, memfit_train_res
                 result->allocations_in_steps = (int64_t)(after - before - r->allocations_between);
         }
         close_trace(r);
+        if (status == MEMFIT_OK)
+            status = mf_run_kept_limit(r, err);
         if (status == MEMFIT_OK && r->late.code != MEMFIT_OK) {
             status = r->late.code;
             if (err)
                 *err = r->late;
         }
     }
-    mf_run_end(r);
-    mf_host_free(options->host, r, sizeof *r);
+    mf_run_destroy(r, options->host);
     return status;
 }

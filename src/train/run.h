@@ -40,9 +40,12 @@ typedef struct mf_run {
     memfit_error late; /* code not OK: a log or checkpoint could not be written; training went on */
 } mf_run;
 
+/* The process's one run; CONFLICT when there is one already. */
+memfit_status mf_run_create(const memfit_train_options *options, const memfit_train_result *result, mf_run **run,
+                            memfit_error *err);
+void mf_run_destroy(mf_run *r, const memfit_host *host);
 /* Everything a run needs is there afterwards, at its place: nothing is allocated until it ends. */
 memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mode mode, memfit_error *err);
-void mf_run_end(mf_run *r);
 /* Called by the admission of each plan: what needs host memory for the whole run takes it. ctx is the run. */
 memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err);
 /* Names live in a plan's graph: asked for again with every plan. */
@@ -57,6 +60,8 @@ typedef struct mf_run_clock {
 mf_run_clock mf_run_clock_start(const mf_run *r);
 double mf_run_clock_stop(mf_run *r, mf_run_clock clock, int64_t samples); /* microseconds of wall time */
 void mf_run_result(mf_run *r, memfit_train_result *out);
+/* At the end, with the files written: INTERNAL with the figures when the process was seen above its limit. */
+memfit_status mf_run_kept_limit(mf_run *r, memfit_error *err);
 /* Goes on in a plan for `limit`, from the last finished step; or DOES_NOT_FIT with the explanation, after a checkpoint
  * was written (when one was asked for). */
 memfit_status mf_run_replan(mf_run *r, uint64_t limit, memfit_error *err);

@@ -64,7 +64,11 @@ static memfit_status check_options(const memfit_train_options *o, memfit_error *
     if (o->pieces < 0 || o->pieces > o->batch)
         return mf_fail(err, MEMFIT_INVALID, "%lld pieces: a batch of %lld has at most %lld", (long long)o->pieces,
                        (long long)o->batch, (long long)o->batch);
-    if (o->epochs < 0 || o->steps < 0 || o->save_freq < 0 || o->early_stopping < 0 || o->reduce_on_plateau < 0)
+    if (o->validation_batch < 0 || o->validation_batch > INT32_MAX)
+        return mf_fail(err, MEMFIT_INVALID, "validation batch size %lld: must be 0 (as the batch) to %d",
+                       (long long)o->validation_batch, INT32_MAX);
+    if (o->epochs < 0 || o->steps < 0 || o->save_freq < 0 || o->early_stopping < 0 || o->reduce_on_plateau < 0 ||
+        o->prefetch < 0)
         return mf_fail(err, MEMFIT_INVALID, "epochs, steps and their like must not be negative");
     return MEMFIT_OK;
 }
@@ -352,11 +356,24 @@ static uint64_t measure_fixed(mf_trainer *t)
     return beside_arena(t);
 }
 
+/* Half a step is worth nothing and leaves variables half updated. Before the first one is done nothing is lost by that,
+ * nor ever where nothing is learned; later, whoever wants to stop is heard between steps (loop.c). */
+static bool wants_to_stop(void *ctx)
+{
+    const mf_trainer *t = ctx;
+    const memfit_train_options *o = t->options;
+    return (t->mode != MF_MODE_TRAIN || !t->stepped) && o->stop && o->stop(o->ctx);
+}
+
 /* Everything that stays for the whole run, but for the arena's pages. */
 static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                 memfit_error *err)
 {
-    mf_executor_options x = {.poison = t->options->debug_poison, .step = t->step, .step_ctx = t->step_ctx};
+    mf_executor_options x = {.poison = t->options->debug_poison,
+                             .step = t->step,
+                             .step_ctx = t->step_ctx,
+                             .stop = wants_to_stop,
+                             .stop_ctx = t};
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
     mf_trainer_note_start(t); /* primitives that were tried and not taken are still in the cache */

@@ -92,6 +92,7 @@ typedef struct mf_trainer {
         double kept;
         uint64_t kept_file;
     } state;
+    bool stepped;        /* a step of this run is done */
     uint64_t rest_bytes; /* estimated: what the kernels of a smaller last piece take beside the arena */
     uint64_t measured_peak;
     /* Called before and after each step of the executor, when set: for tracing. */
