@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "model/initialize.h"
 #include "model/lower/lower.h"
+#include "train/train_state.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -74,31 +75,19 @@ static double number(uint64_t u)
     return d;
 }
 
-/* The state of metric i; NULL when the plan has it not in memory. */
-static void *metric_state(const mf_trainer *t, uint32_t i, uint64_t *bytes)
-{
-    const mf_variable *v = &mf_trainer_graph(t)->variables[t->metrics[i].variable];
-    *bytes = mf_shape_count(&v->shape) * mf_dtype_bytes(v->dtype);
-    return mf_executor_variable(t->executor, t->metrics[i].variable);
-}
-
 static uint64_t metrics_bytes(const mf_trainer *t)
 {
-    uint64_t sum = 0, bytes;
-    for (uint32_t i = 0; i < t->metric_count; i++) {
-        metric_state(t, i, &bytes);
-        sum += bytes;
-    }
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < t->metric_count; i++)
+        sum += mf_state_bytes(t, t->metrics[i].variable);
     return sum;
 }
 
 static void copy_metrics(const mf_trainer *t, unsigned char *out)
 {
     for (uint32_t i = 0; i < t->metric_count; i++) {
-        uint64_t bytes;
-        const void *state = metric_state(t, i, &bytes);
-        if (state)
-            memcpy(out, state, bytes);
+        uint64_t bytes = mf_state_bytes(t, t->metrics[i].variable);
+        mf_state_read(t, t->metrics[i].variable, 0, out, bytes);
         out += bytes;
     }
 }
@@ -249,10 +238,8 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     if (b.metric_bytes != metrics_bytes(t))    /* other metrics than before: they begin anew */
         return MEMFIT_OK;
     for (uint32_t i = 0; i < t->metric_count; i++) {
-        uint64_t size;
-        void *state = metric_state(t, i, &size);
-        if (state)
-            memcpy(state, in, size);
+        uint64_t size = mf_state_bytes(t, t->metrics[i].variable);
+        mf_state_write(t, t->metrics[i].variable, 0, in, size);
         in += size;
     }
     return MEMFIT_OK;
@@ -264,7 +251,7 @@ static memfit_status bytes_of(mf_checkpoint *c, const mf_graph *g, uint32_t vari
                               memfit_error *err)
 {
     const mf_variable *v = &g->variables[variable];
-    *data = mf_executor_variable(c->trainer->executor, variable);
+    *data = mf_state_for_writer(c->trainer, variable);
     if (*data)
         return MEMFIT_OK;
     void *first = mf_arena_alloc(&c->arena, mf_shape_count(&v->shape) * mf_dtype_bytes(v->dtype));
@@ -281,7 +268,7 @@ static memfit_status list_weights(mf_checkpoint *c, const mf_graph *g, memfit_er
         const mf_variable *v = &g->variables[i];
         if ((v->role != MF_VAR_PARAMETER && v->role != MF_VAR_STATISTIC) || !v->path || !v->path[0])
             continue;
-        if (v->stored && (v->dtype == MF_I32 || v->dtype == MF_I64 || !mf_executor_variable(c->trainer->executor, i)))
+        if (v->stored && (v->dtype == MF_I32 || v->dtype == MF_I64 || !mf_state_has(c->trainer, i)))
             continue; /* the file keeps it; a Normalization's count is as wide as the version that wrote it liked */
         const void *data;
         memfit_status status = bytes_of(c, g, i, &data, err);

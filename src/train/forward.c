@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "model/initialize.h"
+#include "train/train_state.h"
 
 #include <errno.h>
 #include <string.h>
@@ -189,17 +190,15 @@ static memfit_status begin_files(void *ctx, mf_trainer *t, memfit_error *err)
     return status;
 }
 
-static bool write_widened(FILE *file, const void *data, mf_dtype dtype, uint64_t count)
+/* `count` elements as they are in the file: bfloat16 as float32. */
+static bool write_elements(FILE *file, const void *data, mf_dtype dtype, uint64_t count)
 {
-    float some[256];
-    for (uint64_t at = 0; at < count;) {
-        size_t n = 0;
-        for (; n < sizeof some / sizeof *some && at < count; n++, at++)
-            some[n] = (float)mf_element_get(data, dtype, at);
-        if (fwrite(some, sizeof *some, n, file) != n)
-            return false;
-    }
-    return true;
+    float wide[2048];
+    if (dtype != MF_BF16)
+        return fwrite(data, mf_dtype_bytes(dtype), count, file) == count;
+    for (uint64_t i = 0; i < count; i++)
+        wide[i] = (float)mf_element_get(data, dtype, i);
+    return fwrite(wide, sizeof *wide, count, file) == count;
 }
 
 static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
@@ -208,14 +207,15 @@ static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
     const mf_graph *g = p->trainer->plan->phases[phase].graph;
     for (uint32_t i = 0; i < p->open; i++) {
         const mf_tensor *y = &g->tensors[g->outputs[i]];
-        const void *data = mf_executor_tensor(p->trainer->executor, phase, g->outputs[i]);
-        FILE *file = p->out[i].file;
-        size_t count = mf_shape_count(&y->shape), bytes = count * mf_dtype_bytes(y->dtype);
-        if (!data)
-            return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there");
-        if (y->dtype == MF_BF16 ? !write_widened(file, data, y->dtype, count) : fwrite(data, 1, bytes, file) != bytes)
-            return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", p->out[i].path,
-                           strerror(errno));
+        uint64_t some[2048], size = mf_dtype_bytes(y->dtype), count = mf_shape_count(&y->shape);
+        for (uint64_t at = 0, n; at < count; at += n) {
+            n = count - at < 2048 ? count - at : 2048;
+            if (!mf_state_read_tensor(p->trainer, phase, g->outputs[i], at * size, some, n * size))
+                return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there");
+            if (!write_elements(p->out[i].file, some, y->dtype, n))
+                return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged",
+                               p->out[i].path, strerror(errno));
+        }
     }
     return MEMFIT_OK;
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "train/train_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -117,8 +118,9 @@ static bool step_counted(mf_trainer *t)
 {
     if (t->flag_variable == MF_NONE)
         return true;
-    const float *flag = mf_executor_variable(t->executor, t->flag_variable);
-    if (flag && *flag != 0) {
+    float flag = 0;
+    mf_state_read(t, t->flag_variable, 0, &flag, sizeof flag);
+    if (flag != 0) {
         t->state.loss_scale = fmax(t->state.loss_scale / 2, 1);
         t->state.good_steps = 0;
         return false;
@@ -134,13 +136,9 @@ static bool step_counted(mf_trainer *t)
 static void take_averages(mf_trainer *t)
 {
     const mf_graph *g = mf_trainer_graph(t);
-    for (uint32_t v = 0; v < g->variable_count; v++) {
-        const mf_variable *average = &g->variables[v];
-        void *from = average->role == MF_VAR_EMA ? mf_executor_variable(t->executor, v) : NULL;
-        void *to = from ? mf_executor_variable(t->executor, average->parameter) : NULL;
-        if (to)
-            memcpy(to, from, mf_shape_count(&average->shape) * mf_dtype_bytes(average->dtype));
-    }
+    for (uint32_t v = 0; v < g->variable_count; v++)
+        if (g->variables[v].role == MF_VAR_EMA)
+            mf_state_copy(t, v, g->variables[v].parameter);
 }
 
 /* Keras's ema_overwrite_frequency counts groups of accumulated steps, the one that is open as a whole. */

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
-#include "model/initialize.h"
+#include "train/train_state.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -55,23 +55,10 @@ static memfit_status open_logs(mf_run *r, memfit_error *err)
     return status == MEMFIT_OK && r->trace ? mf_run_trace_open(r->trace, err) : status;
 }
 
-static memfit_status first_values(mf_trainer *t, memfit_error *err)
+static uint64_t chosen_limit(const mf_trainer *t)
 {
-    const mf_graph *g = mf_trainer_graph(t);
-    for (uint32_t i = 0; i < g->variable_count; i++) {
-        void *out = mf_executor_variable(t->executor, i);
-        memfit_status status = out ? mf_variable_initialize(t->host, g, i, t->options->seed, out, err) : MEMFIT_OK;
-        if (status != MEMFIT_OK)
-            return status;
-    }
-    return MEMFIT_OK;
-}
-
-static uint64_t chosen_limit(const memfit_train_options *o)
-{
-    mf_os_memory m = {0};
-    mf_os_process_memory(&m, NULL);
-    uint64_t most = mf_os_available_memory() + m.rss_anon + m.rss_shmem;
+    const memfit_train_options *o = t->options;
+    uint64_t most = mf_os_available_memory() + t->footprint->sample();
     most = most > (64u << 20) ? most - (32u << 20) : most;
     uint64_t polite = mf_os_soft_limit();
     return o->memory_bytes ? o->memory_bytes : most < polite ? most : polite;
@@ -230,10 +217,10 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         t->step_ctx = r->trace;
     }
     if (status == MEMFIT_OK)
-        status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
+        status = mf_trainer_admit(t, chosen_limit(t), mf_run_take, r, err);
     if (status == MEMFIT_DOES_NOT_FIT && t->resumed.pieces) {
         t->resumed.pieces = t->resumed.chunks = 0;
-        status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
+        status = mf_trainer_admit(t, chosen_limit(t), mf_run_take, r, err);
         if (status == MEMFIT_OK)
             mf_log_write(&t->log, MF_LOG_NOTE,
                          "other pieces than before: the limit is lower, and sums round otherwise");
@@ -243,7 +230,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         return mf_fail(err, status, "stopped before the first step");
     if (status != MEMFIT_OK)
         return status;
-    status = first_values(t, err);
+    status = mf_state_initialize(t, err);
     if (status != MEMFIT_OK)
         return status;
     first_state(t);

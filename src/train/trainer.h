@@ -15,6 +15,7 @@
 #include "model/keras/keras_save.h"
 #include "plan/plan_model.h"
 #include "train/execute.h"
+#include "train/footprint.h"
 #include "train/reserve.h"
 #include "train/schedule.h"
 
@@ -94,6 +95,7 @@ typedef struct mf_trainer {
     } state;
     bool stepped;        /* a step of this run is done */
     uint64_t rest_bytes; /* estimated: what the kernels of a smaller last piece take beside the arena */
+    const mf_footprint *footprint;
     uint64_t measured_peak;
     /* Called before and after each step of the executor, when set: for tracing. */
     mf_step_hook step;
@@ -126,6 +128,7 @@ void mf_trainer_note_start(mf_trainer *t);
 uint64_t mf_trainer_sample(mf_trainer *t);
 /* End of the highest tensor range whose bytes changed. */
 uint64_t mf_trainer_used(const mf_trainer *t);
+void mf_trainer_find_metrics(mf_trainer *t); /* of the plan in force */
 double mf_trainer_metric(const mf_trainer *t, uint32_t metric);
 void mf_trainer_clear_metrics(mf_trainer *t);
 const mf_graph *mf_trainer_graph(const mf_trainer *t); /* the main phase's */

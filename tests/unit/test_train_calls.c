@@ -231,10 +231,8 @@ static void nor_when_evaluating_or_predicting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_that_make_no_sense),
-        cmocka_unit_test(a_second_run_is_refused),
-        cmocka_unit_test(stopping_is_heard_in_the_first_step),
-        cmocka_unit_test(a_limit_that_is_not_held_is_no_success),
+        cmocka_unit_test(options_that_make_no_sense),          cmocka_unit_test(a_second_run_is_refused),
+        cmocka_unit_test(stopping_is_heard_in_the_first_step), cmocka_unit_test(a_limit_that_is_not_held_is_no_success),
         cmocka_unit_test(nor_when_evaluating_or_predicting),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
