@@ -6,6 +6,10 @@ digits.npz   300 of the UCI handwritten digits (8x8, uint8, 0..16), labels uint8
 cnn.keras    convolution, batch normalization, pooling, dropout, dense; Adam, sparse categorical cross-entropy
 residual, recurrent, attention, unet .json
              small deep models on the same digits, without weights: what the planner's bitwise ways are tried on
+unjudged.json
+             two outputs, the second without a loss: its weights are never trained
+checkpoint_v3.keras
+             mlp.keras after 17 steps, as state version 3 wrote it: memfit of that time made it, not this script
 mlp.keras    dense only, SGD with momentum, no random layers: the same model runs in pieces with the same mathematics
 """
 import os
@@ -39,6 +43,15 @@ m = keras.Sequential([keras.Input((8, 8, 1)), L.Flatten(), L.Dense(32, activatio
                       L.Dense(10, activation="softmax")])
 m.compile(keras.optimizers.SGD(0.01, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
 m.save(os.path.join(folder, "mlp.keras"))
+
+
+i = keras.Input((8, 8, 1))
+x = L.Flatten()(i)
+judged = L.Dense(10, activation="softmax", name="judged")(L.Dense(6, activation="relu", name="trunk")(x))
+m = keras.Model(i, [judged, L.Dense(2, name="unjudged")(L.Dense(4, name="side")(x))])
+m.compile(keras.optimizers.Adagrad(0.01), loss=["sparse_categorical_crossentropy", None])
+with open(os.path.join(folder, "unjudged.json"), "w") as f:
+    f.write(m.to_json() + "\n")
 
 
 def classifier(x, i):

@@ -13,7 +13,11 @@
  * planned_peak_bytes to the end, validation, the last partial batch and checkpoints included. When the limit is too
  * small the call fails with MEMFIT_DOES_NOT_FIT before anything is reserved, and err says what stands in the way.
  *
- * One training at a time per thread; different threads may train different models.
+ * One call at a time in a process: a limit bounds the whole process, and what it takes is measured as a whole. A call
+ * while another runs, from another thread or from a callback, fails with MEMFIT_CONFLICT and disturbs nothing. Callbacks
+ * are called by the thread that called memfit_train.
+ *
+ * A run that was seen above its limit at its end fails with MEMFIT_INTERNAL and the figures; its files are written.
  */
 #ifndef MEMFIT_TRAIN_H
 #define MEMFIT_TRAIN_H
@@ -95,8 +99,9 @@ typedef struct memfit_train_options {
     const int64_t *dim_values;
     size_t dim_count;
     /* Asked after every step, and before every batch of validation; true: the training writes its checkpoint, if it has
-     * one, and ends with MEMFIT_INTERRUPTED. memfit_evaluate and memfit_predict ask before every batch, and end
-     * likewise. Nothing goes to `out`. NULL: never. */
+     * one, and ends with MEMFIT_INTERRUPTED. Until the first step is done it is asked before every operation, and ends
+     * without a checkpoint: there is nothing to keep. memfit_evaluate and memfit_predict ask before every operation too.
+     * Nothing goes to `out`. Called by the calling thread. NULL: never. */
     bool (*stop)(void *ctx);
     unsigned loss_chunks; /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
     /* Told when steps begin to run and when they pause, for another plan or at the end: what is allocated while they

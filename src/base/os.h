@@ -70,6 +70,8 @@ void mf_os_raw_abandon(mf_rawfile *out);
 
 memfit_status mf_os_make_folder(const char *path, memfit_error *err); /* fine when it is there */
 uint64_t mf_os_file_bytes(const char *path);                          /* 0 when it is not there */
+/* A number that another content or length changes; never 0, but 0 when the file cannot be read or is no plain one. */
+uint64_t mf_os_file_fingerprint(const char *path);
 /* A small text file (of /proc, or written by a person) into buf, ended by 0; false when it cannot be read or is empty.
  * Allocates nothing. */
 bool mf_os_read_text(const char *path, char *buf, size_t bytes);

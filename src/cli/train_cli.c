@@ -196,6 +196,9 @@ void train_cli_catch_signals(train_cli *cli)
     for (int i = 0; i < 3; i++)
         if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(signals[i], &action, NULL);
+    /* A reader that leaves (`| head -1`) must not take hours of training with it: what is printed is lost, files are
+     * not. */
+    signal(SIGPIPE, SIG_IGN);
 }
 
 void train_cli_end_by_signal(void)

@@ -114,6 +114,7 @@ typedef struct mf_plan_options {
     bool with_validation, with_prediction;
     mf_mode only;               /* MF_MODE_EVALUATE or MF_MODE_PREDICT: that phase alone, `batch` samples at a time */
     int64_t samples;            /* of the training set, when known: plans the last partial batch; 0: unknown */
+    int64_t samples_left;       /* of the first epoch, when it is gone on with: its last batch may be another; 0: all */
     int64_t validation_samples; /* likewise; with `only`, samples counts */
     uint64_t limit_bytes;       /* of the whole process; 0: no limit */
     uint64_t fixed_bytes;       /* what the process takes besides the arena */

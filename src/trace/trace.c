@@ -143,12 +143,18 @@ static uint64_t unix_time_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-static memfit_status open_sink(memfit_recorder *r, const char *path, memfit_error *err)
+static memfit_status name_sink(memfit_recorder *r, const char *path, memfit_error *err)
+{
+    if (strlen(path) >= sizeof r->sink->path)
+        return mf_fail(err, MEMFIT_INVALID, "the trace's path is longer than %zu bytes", sizeof r->sink->path - 1);
+    strcpy(r->sink->path, path);
+    return MEMFIT_OK;
+}
+
+static memfit_status open_sink(memfit_recorder *r, memfit_error *err)
 {
     struct mf_trace_sink *sink = r->sink;
-    if (strlen(path) >= sizeof sink->path)
-        return mf_fail(err, MEMFIT_INVALID, "the trace's path is longer than %zu bytes", sizeof sink->path - 1);
-    strcpy(sink->path, path);
+    const char *path = sink->path;
     sink->file = fopen(path, "wb");
     if (!sink->file)
         return mf_fail(err, MEMFIT_IO, "%s: cannot be written: %s", path, strerror(errno));
@@ -160,13 +166,14 @@ static memfit_status open_sink(memfit_recorder *r, const char *path, memfit_erro
     if (fwrite(&header, sizeof header, 1, sink->file) != 1) {
         memfit_status status = mf_fail(err, MEMFIT_IO, "%s: cannot be written: %s", path, strerror(errno));
         fclose(sink->file);
+        sink->file = NULL;
         return status;
     }
     return MEMFIT_OK;
 }
 
-memfit_status memfit_recorder_create(const memfit_recorder_options *options, memfit_recorder **recorder,
-                                     memfit_error *err)
+memfit_status mf_recorder_create_later(const memfit_recorder_options *options, memfit_recorder **recorder,
+                                       memfit_error *err)
 {
     memfit_recorder_options o;
     memfit_status status = read_options(options, &o, err);
@@ -200,7 +207,7 @@ memfit_status memfit_recorder_create(const memfit_recorder_options *options, mem
     if (o.path) {
         r->to_file = true;
         r->sink = (struct mf_trace_sink *)(block + l.sink_at);
-        status = open_sink(r, o.path, err);
+        status = name_sink(r, o.path, err);
         if (status) {
             mf_host_free(o.host, block, r->block_bytes);
             return status;
@@ -208,6 +215,21 @@ memfit_status memfit_recorder_create(const memfit_recorder_options *options, mem
     }
     *recorder = r;
     return MEMFIT_OK;
+}
+
+memfit_status memfit_recorder_create(const memfit_recorder_options *options, memfit_recorder **recorder,
+                                     memfit_error *err)
+{
+    memfit_recorder *r;
+    memfit_status status = mf_recorder_create_later(options, &r, err);
+    if (status)
+        return status;
+    status = mf_recorder_open_file(r, err);
+    if (status)
+        memfit_recorder_destroy(r);
+    else
+        *recorder = r;
+    return status;
 }
 
 void memfit_recorder_destroy(memfit_recorder *recorder)
@@ -341,7 +363,7 @@ void mf_trace_drain(memfit_recorder *recorder, mf_trace_shard *shard)
 memfit_status memfit_recorder_close(memfit_recorder *recorder, memfit_error *err)
 {
     struct mf_trace_sink *sink = recorder->sink;
-    if (!sink || sink->closed)
+    if (!sink || !sink->file || sink->closed)
         return MEMFIT_OK;
     for (uint32_t i = 0; i <= recorder->shard_mask; i++) {
         mf_trace_shard *shard = &recorder->shards[i];
@@ -367,6 +389,25 @@ static void write_one_name(cell_writer *w, const void *what)
 {
     const struct mf_trace_names *names = what;
     write_name(w, names->count, names->text + names->at[names->count]);
+}
+
+static void write_all_names(cell_writer *w, const void *what)
+{
+    const struct mf_trace_names *names = what;
+    for (uint32_t i = 1; i <= names->count; i++)
+        write_name(w, i, names->text + names->at[i]);
+}
+
+memfit_status mf_recorder_open_file(memfit_recorder *recorder, memfit_error *err)
+{
+    struct mf_trace_sink *sink = recorder->sink;
+    memfit_status status = sink && !sink->file ? open_sink(recorder, err) : MEMFIT_OK;
+    if (status || !sink)
+        return status;
+    lock(&sink->lock);
+    sink_cells(sink, write_all_names, recorder->names, 0);
+    unlock(&sink->lock);
+    return MEMFIT_OK;
 }
 
 static uint32_t hash_text(const char *text, size_t n)
@@ -395,7 +436,7 @@ static uint32_t find_or_add_name(memfit_recorder *r, const char *text, size_t n)
     memcpy(names->text + names->used, text, n);
     names->text[names->used + n] = 0;
     names->used += n + 1;
-    if (r->sink) {
+    if (r->sink && r->sink->file) {
         lock(&r->sink->lock);
         sink_cells(r->sink, write_one_name, names, 0);
         unlock(&r->sink->lock);
@@ -483,8 +524,7 @@ memfit_status memfit_recorder_save(memfit_recorder *recorder, const char *path, 
     if (status)
         return status;
     lock(&recorder->names->lock);
-    for (uint32_t i = 1; i <= recorder->names->count; i++)
-        write_name(&w, i, recorder->names->text + recorder->names->at[i]);
+    write_all_names(&w, recorder->names);
     unlock(&recorder->names->lock);
     for (uint32_t i = 0; i <= recorder->shard_mask; i++)
         lock(&recorder->shards[i].lock);

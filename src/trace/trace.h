@@ -68,6 +68,12 @@ struct memfit_recorder {
     uint64_t user_streams[256]; /* by number; 0: none */
 };
 
+/* As memfit_recorder_create, but options.path is left alone until mf_recorder_open_file: before the first event, by the
+ * one thread that has the recorder then. */
+memfit_status mf_recorder_create_later(const memfit_recorder_options *options, memfit_recorder **recorder,
+                                       memfit_error *err);
+memfit_status mf_recorder_open_file(memfit_recorder *recorder, memfit_error *err);
+
 static inline uint64_t mf_trace_ticks(void)
 {
 #if defined(__x86_64__)

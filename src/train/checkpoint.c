@@ -6,22 +6,26 @@
  * written between steps, where gradients are dead; those of Keras's own accumulation are variables of the optimizer and
  * kept as such.
  *
- * Version 2 had 16 words: not the rate the run began with, whose place took the reduced one of the optimizer's
- * variables (reduced once more by the factor, when resumed), nor what options had said of rate, batch and precision.
+ * Older versions have fewer words. Version 2 had 16: not the rate the run began with, whose place took the reduced one
+ * of the optimizer's variables (reduced once more by the factor, when resumed), nor what options had said of rate, batch
+ * and precision. Version 3 had 21: not what --keep-best had kept, nor whether gradients were scaled.
  */
 #include "train/checkpoint.h"
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/initialize.h"
 #include "model/lower/lower.h"
+#include "train/train_state.h"
 
-#include <limits.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATE_VERSION = 3, STATE_WORDS = 21, OLDER_VERSION = 2, OLDER_WORDS = 16 };
+enum { STATE_VERSION = 4, STATE_WORDS = 24, FIRST_VERSION = 2 };
+static const uint64_t words_of_version[STATE_VERSION + 1] = {[2] = 16, [3] = 21, [4] = STATE_WORDS};
 static const char member_name[] = "memfit.state";
 
 typedef struct state_block {
@@ -42,7 +46,6 @@ struct mf_checkpoint {
     float rate, scale;
     int64_t scale_steps;
     state_block *state; /* and the metrics' bytes */
-    uint64_t out_name;  /* of --out, by number; 0: there is none */
     uint64_t state_bytes;
 };
 
@@ -56,22 +59,6 @@ static uint64_t precision_number(const char *name)
         if (strcmp(name, precisions[i]) == 0)
             return i;
     return 0;
-}
-
-uint64_t mf_checkpoint_out_name(const char *path)
-{
-    char folder[PATH_MAX], whole[PATH_MAX];
-    const char *slash = path ? strrchr(path, '/') : NULL, *base = slash ? slash + 1 : path;
-    if (!path || strlen(path) >= sizeof folder)
-        return 0;
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash + 1 - path) : 1, slash ? path : ".");
-    if (!realpath(folder, whole))
-        return 0;
-    uint64_t h = 0xcbf29ce484222325u; /* Fowler, Noll, Vo */
-    for (const char *part = whole; part; part = part == whole ? base : NULL)
-        for (const char *p = part; *p; p++)
-            h = (h ^ (unsigned char)*p) * 0x100000001b3u;
-    return h ? h : 1;
 }
 
 static uint64_t bits(double d)
@@ -88,31 +75,19 @@ static double number(uint64_t u)
     return d;
 }
 
-/* The state of metric i; NULL when the plan has it not in memory. */
-static void *metric_state(const mf_trainer *t, uint32_t i, uint64_t *bytes)
-{
-    const mf_variable *v = &mf_trainer_graph(t)->variables[t->metrics[i].variable];
-    *bytes = mf_shape_count(&v->shape) * mf_dtype_bytes(v->dtype);
-    return mf_executor_variable(t->executor, t->metrics[i].variable);
-}
-
 static uint64_t metrics_bytes(const mf_trainer *t)
 {
-    uint64_t sum = 0, bytes;
-    for (uint32_t i = 0; i < t->metric_count; i++) {
-        metric_state(t, i, &bytes);
-        sum += bytes;
-    }
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < t->metric_count; i++)
+        sum += mf_state_bytes(t, t->metrics[i].variable);
     return sum;
 }
 
 static void copy_metrics(const mf_trainer *t, unsigned char *out)
 {
     for (uint32_t i = 0; i < t->metric_count; i++) {
-        uint64_t bytes;
-        const void *state = metric_state(t, i, &bytes);
-        if (state)
-            memcpy(out, state, bytes);
+        uint64_t bytes = mf_state_bytes(t, t->metrics[i].variable);
+        mf_state_read(t, t->metrics[i].variable, 0, out, bytes);
         out += bytes;
     }
 }
@@ -160,7 +135,10 @@ static void pack_state(mf_checkpoint *c)
                                          t->rate_given,
                                          (uint64_t)t->options->batch,
                                          precision_number(precision),
-                                         c->out_name};
+                                         0, /* unused */
+                                         bits(s->kept),
+                                         s->kept_file,
+                                         mf_trainer_graph(t)->needs_loss_scale};
     memcpy(b->word, words, sizeof words);
     b->metric_bytes = c->state_bytes - sizeof *b;
     if (t->validating)
@@ -169,7 +147,7 @@ static void pack_state(mf_checkpoint *c)
         copy_metrics(t, (unsigned char *)(b + 1));
 }
 
-/* Of either version: words an older one did not have are 0. *metrics: where the metrics' bytes begin. */
+/* Of any version: words an older one did not have are 0. *metrics: where the metrics' bytes begin. */
 static memfit_status read_block(const void *data, uint64_t bytes, state_block *b, const unsigned char **metrics,
                                 memfit_error *err)
 {
@@ -177,12 +155,12 @@ static memfit_status read_block(const void *data, uint64_t bytes, state_block *b
     const size_t head = offsetof(state_block, word);
     if (bytes >= head)
         memcpy(b, data, head);
-    bool older = b->version == OLDER_VERSION && b->words == OLDER_WORDS;
-    const size_t words = (older ? OLDER_WORDS : STATE_WORDS) * sizeof *b->word, all = head + words + sizeof(uint64_t);
+    bool known = b->version >= FIRST_VERSION && b->version <= STATE_VERSION && b->words == words_of_version[b->version];
+    const size_t words = (known ? b->words : STATE_WORDS) * sizeof *b->word, all = head + words + sizeof(uint64_t);
     if (bytes < all)
         return mf_fail(err, MEMFIT_DAMAGED, "the checkpoint's state has %llu bytes where %zu or more are expected",
                        (unsigned long long)bytes, all);
-    if (memcmp(b->magic, "memfit01", 8) != 0 || (!older && (b->version != STATE_VERSION || b->words != STATE_WORDS)))
+    if (memcmp(b->magic, "memfit01", 8) != 0 || !known)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "the checkpoint was written by another version of memfit");
     memcpy(b->word, (const unsigned char *)data + head, words);
     memcpy(&b->metric_bytes, (const unsigned char *)data + head + words, sizeof b->metric_bytes);
@@ -209,9 +187,21 @@ mf_resumed mf_checkpoint_settings(mf_model *model)
                         .rate = number(b.word[16]),
                         .rate_given = b.word[17] != 0 && number(b.word[16]) > 0,
                         .batch = (int64_t)(b.word[18] & INT32_MAX),
-                        .out_name = b.word[20],
                         .epoch = b.word[1],
+                        .position = b.word[2],
                         .precision = b.word[19] < PRECISIONS ? precisions[b.word[19]] : NULL};
+}
+
+/* Gradients are scaled for float16 alone: another precision's scale means nothing here, and none was tried there. Up to
+ * version 3 a scale of 1 that no step has followed says that nothing was scaled. */
+static void restore_scale(mf_trainer *t, const state_block *b)
+{
+    double scale = number(b->word[5]);
+    bool scaled = b->version > 3 ? b->word[23] != 0 : scale != 1 || b->word[6] != 0;
+    if (!mf_trainer_graph(t)->needs_loss_scale || !scaled || !(scale >= 1 && isfinite(scale)))
+        return; /* as it starts */
+    t->state.loss_scale = scale;
+    t->state.good_steps = b->word[6];
 }
 
 memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
@@ -232,8 +222,7 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     s->position = b.word[2];
     s->step_in_epoch = b.word[3];
     s->seed = b.word[4];
-    s->loss_scale = number(b.word[5]);
-    s->good_steps = b.word[6];
+    restore_scale(t, &b);
     s->loss_sum = number(b.word[7]);
     s->loss_weight = number(b.word[8]);
     s->best = number(b.word[9]);
@@ -242,32 +231,52 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     s->waited = b.word[12];
     s->plateau_waited = b.word[13];
     s->steps = b.word[14];
-    if (b.version == OLDER_VERSION && s->rate_factor > 0 && t->rate_stored)
+    s->kept = b.version > 3 ? number(b.word[21]) : INFINITY;
+    s->kept_file = b.word[22];
+    if (b.version == FIRST_VERSION && s->rate_factor > 0 && t->rate_stored)
         t->schedule.initial /= s->rate_factor; /* the stored rate is the reduced one */
     if (b.metric_bytes != metrics_bytes(t))    /* other metrics than before: they begin anew */
         return MEMFIT_OK;
     for (uint32_t i = 0; i < t->metric_count; i++) {
-        uint64_t size;
-        void *state = metric_state(t, i, &size);
-        if (state)
-            memcpy(state, in, size);
+        uint64_t size = mf_state_bytes(t, t->metrics[i].variable);
+        mf_state_write(t, t->metrics[i].variable, 0, in, size);
         in += size;
     }
     return MEMFIT_OK;
 }
 
+/* Where a variable's bytes are while a file is written. A step has none of those that no loss reaches (an output that
+ * is not judged): these are as the file has them, or as they begin. */
+static memfit_status bytes_of(mf_checkpoint *c, const mf_graph *g, uint32_t variable, const void **data,
+                              memfit_error *err)
+{
+    const mf_variable *v = &g->variables[variable];
+    *data = mf_state_for_writer(c->trainer, variable);
+    if (*data)
+        return MEMFIT_OK;
+    void *first = mf_arena_alloc(&c->arena, mf_shape_count(&v->shape) * mf_dtype_bytes(v->dtype));
+    if (!first)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
+    *data = first;
+    return mf_variable_initialize(c->trainer->host, g, variable, c->trainer->options->seed, first, err);
+}
+
 /* Weights: parameters and statistics, under their layer's name and path. */
-static void list_weights(mf_checkpoint *c, const mf_graph *g)
+static memfit_status list_weights(mf_checkpoint *c, const mf_graph *g, memfit_error *err)
 {
     for (uint32_t i = 0; i < g->variable_count; i++) {
         const mf_variable *v = &g->variables[i];
-        void *at = mf_executor_variable(c->trainer->executor, i);
-        if ((v->role != MF_VAR_PARAMETER && v->role != MF_VAR_STATISTIC) || !at || !v->path || !v->path[0])
+        if ((v->role != MF_VAR_PARAMETER && v->role != MF_VAR_STATISTIC) || !v->path || !v->path[0])
             continue;
-        if (v->stored && (v->dtype == MF_I32 || v->dtype == MF_I64))
-            continue; /* a Normalization's count: never trained, and as wide as the version that wrote it liked */
-        c->weights[c->weight_count++] = (mf_save_array){g->layers[v->layer].name, v->path, v->dtype, v->shape, at};
+        if (v->stored && (v->dtype == MF_I32 || v->dtype == MF_I64 || !mf_state_has(c->trainer, i)))
+            continue; /* the file keeps it; a Normalization's count is as wide as the version that wrote it liked */
+        const void *data;
+        memfit_status status = bytes_of(c, g, i, &data, err);
+        if (status != MEMFIT_OK)
+            return status;
+        c->weights[c->weight_count++] = (mf_save_array){g->layers[v->layer].name, v->path, v->dtype, v->shape, data};
     }
+    return MEMFIT_OK;
 }
 
 /* Keras's order: iteration, learning rate (where it keeps one), averages, accumulators, slots. */
@@ -282,15 +291,19 @@ static memfit_status list_optimizer(mf_checkpoint *c, const mf_graph *g, memfit_
     if (g->keeps_rate)
         c->optimizer[c->optimizer_count++] = (mf_save_array){NULL, NULL, MF_F32, scalar, &c->rate};
     uint32_t count = mf_keras_optimizer_order(g, variables);
-    for (uint32_t i = 0; i < count; i++) {
+    memfit_status status = MEMFIT_OK;
+    for (uint32_t i = 0; i < count && status == MEMFIT_OK; i++) {
         const mf_variable *v = &g->variables[variables[i]];
         bool unused =
             g->optimizer == MF_OPTIMIZER_ADAFACTOR && v->shape.rank == 0 && v->slot < 2; /* zero, as an integer */
-        c->optimizer[c->optimizer_count++] = (mf_save_array){NULL, NULL, unused ? MF_I32 : v->dtype, v->shape,
-                                                             mf_executor_variable(c->trainer->executor, variables[i])};
+        const void *data;
+        status = bytes_of(c, g, variables[i], &data, err);
+        if (status == MEMFIT_OK)
+            c->optimizer[c->optimizer_count++] =
+                (mf_save_array){NULL, NULL, unused ? MF_I32 : v->dtype, v->shape, data};
     }
     mf_host_free(host, variables, (g->variable_count + 1) * sizeof *variables);
-    return MEMFIT_OK;
+    return status;
 }
 
 /* The compile settings to save when this training's are not the file's: Keras then builds the same optimizer and finds
@@ -347,7 +360,6 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
     c->trainer = t;
     c->variable_count = g->variable_count;
-    c->out_name = mf_checkpoint_out_name(t->options->out);
     c->weights = mf_host_zalloc(t->host, g->variable_count * sizeof *c->weights);
     c->optimizer = mf_host_zalloc(t->host, (g->variable_count + 2) * sizeof *c->optimizer);
     c->state_bytes = sizeof *c->state + metrics_bytes(t);
@@ -361,8 +373,9 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
         status = list_optimizer(c, g, err);
     if (status == MEMFIT_OK)
         status = changed_settings(c, g, &compile, err);
+    if (status == MEMFIT_OK)
+        status = list_weights(c, g, err);
     if (status == MEMFIT_OK) {
-        list_weights(c, g);
         mf_save_options o = {.weights = c->weights,
                              .weight_count = c->weight_count,
                              .optimizer = c->optimizer,

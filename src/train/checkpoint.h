@@ -22,8 +22,6 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err);
  * makes the place for it (with the executor there, before the fixed cost is measured). */
 memfit_status mf_checkpoint_metrics_place(mf_trainer *t, memfit_error *err);
 void mf_checkpoint_keep_metrics(mf_trainer *t);
-/* A number for the file a path names, however it is written; 0: none. */
-uint64_t mf_checkpoint_out_name(const char *path);
 /* How the run that wrote this model's checkpoint was set up; all zero when it is none. */
 mf_resumed mf_checkpoint_settings(mf_model *model);
 

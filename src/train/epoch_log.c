@@ -24,6 +24,7 @@ enum { BUFFER_BYTES = 16384 };
 
 struct mf_events {
     const memfit_host *host;
+    const char *folder; /* TensorBoard's, or NULL */
     FILE *csv, *board[2];
     char path[3][512];
     bool header;
@@ -205,8 +206,8 @@ static void drop_rows(const char *path, int64_t first)
         return; /* then they stand there twice */
 }
 
-memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, int64_t resumed,
-                               mf_events **events, memfit_error *err)
+memfit_status mf_events_create(const memfit_host *host, const char *csv, const char *tensorboard, mf_events **events,
+                               memfit_error *err)
 {
     *events = NULL;
     if (!csv && !tensorboard)
@@ -215,22 +216,28 @@ memfit_status mf_events_create(const memfit_host *host, const char *csv, const c
     if (!e)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the logs");
     e->host = host;
-    memfit_status status = csv && strlen(csv) >= sizeof e->path[0] ? too_long(csv, err) : MEMFIT_OK;
-    if (status == MEMFIT_OK && csv) {
-        snprintf(e->path[0], sizeof e->path[0], "%s", csv);
-        if (resumed >= 0)
-            drop_rows(csv, resumed);
-        e->header = !(resumed >= 0 && mf_os_file_bytes(csv) > 0);
-        status = open_log(e, &e->csv, 0, resumed >= 0 ? "a" : "w", err);
-    }
-    if (status == MEMFIT_OK && tensorboard)
-        status = open_board(e, tensorboard, resumed, err);
-    if (status != MEMFIT_OK) {
+    e->folder = tensorboard;
+    if (csv && strlen(csv) >= sizeof e->path[0]) {
         mf_events_destroy(e);
-        return status;
+        return too_long(csv, err);
     }
+    snprintf(e->path[0], sizeof e->path[0], "%s", csv ? csv : "");
     *events = e;
     return MEMFIT_OK;
+}
+
+memfit_status mf_events_open(mf_events *e, int64_t resumed, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    if (e && e->path[0][0]) {
+        if (resumed >= 0)
+            drop_rows(e->path[0], resumed);
+        e->header = !(resumed >= 0 && mf_os_file_bytes(e->path[0]) > 0);
+        status = open_log(e, &e->csv, 0, resumed >= 0 ? "a" : "w", err);
+    }
+    if (e && e->folder && status == MEMFIT_OK)
+        status = open_board(e, e->folder, resumed, err);
+    return status;
 }
 
 void mf_events_destroy(mf_events *e)

@@ -236,6 +236,12 @@ static bool is_due(const mf_op *op, const mf_run_scalars *s, bool first, bool la
     return last && !(s->holds && op->phase == MF_UPDATE_PHASE && op->kind != MF_OP_REGULARIZE && op->kind != MF_OP_EMA);
 }
 
+static memfit_status asked_to_stop(const mf_executor *x, memfit_error *err)
+{
+    bool stop = x->options.stop && x->options.stop(x->options.stop_ctx);
+    return stop ? mf_fail(err, MEMFIT_INTERRUPTED, "stopped in the middle of a step") : MEMFIT_OK;
+}
+
 memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, bool first, bool last,
                               mf_fill_feed fill, void *ctx, memfit_error *err)
 {
@@ -245,7 +251,9 @@ memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scala
     uint32_t group = planned->graph->accumulation_steps ? planned->graph->accumulation_steps : 1;
     for (uint32_t i = 0; i < planned->step_count; i++) {
         ready_step *r = &ready->steps[i];
-        memfit_status status = MEMFIT_OK;
+        memfit_status status = asked_to_stop(x, err);
+        if (status != MEMFIT_OK)
+            return status;
         if (x->options.step)
             x->options.step(x->options.step_ctx, phase, i, true);
         bool due = is_due(r->op, scalars, first, last);
@@ -300,8 +308,8 @@ memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, const mf_run_s
     const mf_phase *planned = &x->plan->phases[phase];
     for (uint32_t i = 0; i < planned->step_count; i++) {
         ready_step *r = &x->phases[phase].steps[i];
-        memfit_status status = MEMFIT_OK;
-        if (r->feed != MF_NONE && fill)
+        memfit_status status = asked_to_stop(x, err);
+        if (status == MEMFIT_OK && r->feed != MF_NONE && fill)
             status = fill(ctx, r->feed, r->operands.out[0], err);
         if (status != MEMFIT_OK)
             return status;

@@ -14,12 +14,16 @@ typedef struct mf_executor mf_executor;
 typedef memfit_status (*mf_fill_feed)(void *ctx, uint32_t feed, void *address, memfit_error *err);
 /* Called before and after each step when set: for tracing. */
 typedef void (*mf_step_hook)(void *ctx, uint32_t phase, uint32_t step, bool begins);
+/* Asked before each step when set; true: the run ends there with INTERRUPTED, its tensors and variables half done. */
+typedef bool (*mf_stop_hook)(void *ctx);
 
 typedef struct mf_executor_options {
     bool poison; /* fill what a step releases with NaN: finds readers of dead bytes */
     void (*fill)(void *address, unsigned char byte, uint64_t bytes); /* NULL: memset */
     mf_step_hook step;
     void *step_ctx;
+    mf_stop_hook stop;
+    void *stop_ctx;
 } mf_executor_options;
 
 memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "model/initialize.h"
+#include "train/train_state.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,12 +18,12 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
     double sum = 0;
     for (int64_t at = 0; at < t->train_samples;) {
         int64_t left = t->train_samples - at, batch = t->batch, count = left < batch ? left : batch;
-        if (t->options->stop && t->options->stop(t->options->ctx))
-            return mf_fail(err, MEMFIT_INTERRUPTED, "stopped after %lld of %lld samples%s", (long long)at,
-                           (long long)t->train_samples, t->options->out ? ", nothing is written" : "");
         mf_run_clock clock = mf_run_clock_start(r);
         double loss;
         memfit_status status = mf_trainer_batch(t, false, at, count, &loss, err);
+        if (status == MEMFIT_INTERRUPTED)
+            return mf_fail(err, status, "stopped after %lld of %lld samples%s", (long long)at,
+                           (long long)t->train_samples, t->options->out ? ", nothing is written" : "");
         if (status != MEMFIT_OK)
             return status;
         mf_run_clock_stop(r, clock, count);
@@ -37,15 +38,17 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* *whole: all samples went through, whatever the status says. */
 static memfit_status forward_only(const memfit_train_options *options, mf_mode mode, memfit_train_result *result,
                                   memfit_status (*begin)(void *ctx, mf_trainer *t, memfit_error *err),
                                   memfit_status (*after_piece)(void *ctx, uint32_t phase, memfit_error *err), void *ctx,
-                                  memfit_error *err)
+                                  bool *whole, memfit_error *err)
 {
-    mf_run *r = mf_host_zalloc(options->host, sizeof *r);
-    if (!r)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to start");
-    memfit_status status = mf_run_start(r, options, mode, err);
+    mf_run *r;
+    memfit_status status = mf_run_create(options, &r, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_run_start(r, options, mode, err);
     if (status == MEMFIT_OK && begin)
         status = begin(ctx, &r->trainer, err);
     if (status == MEMFIT_OK) {
@@ -57,20 +60,23 @@ static memfit_status forward_only(const memfit_train_options *options, mf_mode m
         status = walk_data(r, err);
         uint64_t after = options->allocation_count ? options->allocation_count(options->ctx) : 0;
         mf_run_in_steps(r, false);
+        *whole = status == MEMFIT_OK;
+        if (status == MEMFIT_OK)
+            status = mf_run_kept_limit(r, err);
         if (status == MEMFIT_OK) {
             mf_run_result(r, result);
             if (options->allocation_count)
                 result->allocations_in_steps = (int64_t)(after - before);
         }
     }
-    mf_run_end(r);
-    mf_host_free(options->host, r, sizeof *r);
+    mf_run_destroy(r, options->host);
     return status;
 }
 
 static memfit_status evaluate(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
-    return forward_only(options, MF_MODE_EVALUATE, result, NULL, NULL, NULL, err);
+    bool whole;
+    return forward_only(options, MF_MODE_EVALUATE, result, NULL, NULL, NULL, &whole, err);
 }
 
 memfit_status memfit_evaluate(const memfit_train_options *given, memfit_train_result *result, memfit_error *err)
@@ -191,17 +197,15 @@ static memfit_status begin_files(void *ctx, mf_trainer *t, memfit_error *err)
     return status;
 }
 
-static bool write_widened(FILE *file, const void *data, mf_dtype dtype, uint64_t count)
+/* `count` elements as they are in the file: bfloat16 as float32. */
+static bool write_elements(FILE *file, const void *data, mf_dtype dtype, uint64_t count)
 {
-    float some[256];
-    for (uint64_t at = 0; at < count;) {
-        size_t n = 0;
-        for (; n < sizeof some / sizeof *some && at < count; n++, at++)
-            some[n] = (float)mf_element_get(data, dtype, at);
-        if (fwrite(some, sizeof *some, n, file) != n)
-            return false;
-    }
-    return true;
+    float wide[2048];
+    if (dtype != MF_BF16)
+        return fwrite(data, mf_dtype_bytes(dtype), count, file) == count;
+    for (uint64_t i = 0; i < count; i++)
+        wide[i] = (float)mf_element_get(data, dtype, i);
+    return fwrite(wide, sizeof *wide, count, file) == count;
 }
 
 static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
@@ -210,14 +214,15 @@ static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
     const mf_graph *g = p->trainer->plan->phases[phase].graph;
     for (uint32_t i = 0; i < p->open; i++) {
         const mf_tensor *y = &g->tensors[g->outputs[i]];
-        const void *data = mf_executor_tensor(p->trainer->executor, phase, g->outputs[i]);
-        FILE *file = p->out[i].file;
-        size_t count = mf_shape_count(&y->shape), bytes = count * mf_dtype_bytes(y->dtype);
-        if (!data)
-            return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there");
-        if (y->dtype == MF_BF16 ? !write_widened(file, data, y->dtype, count) : fwrite(data, 1, bytes, file) != bytes)
-            return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged", p->out[i].path,
-                           strerror(errno));
+        uint64_t some[2048], size = mf_dtype_bytes(y->dtype), count = mf_shape_count(&y->shape);
+        for (uint64_t at = 0, n; at < count; at += n) {
+            n = count - at < 2048 ? count - at : 2048;
+            if (!mf_state_read_tensor(p->trainer, phase, g->outputs[i], at * size, some, n * size))
+                return mf_fail(err, MEMFIT_INTERNAL, "the model's output is not there");
+            if (!write_elements(p->out[i].file, some, y->dtype, n))
+                return mf_fail(err, MEMFIT_IO, "cannot write %s: %s\nwhat was there before is unchanged",
+                               p->out[i].path, strerror(errno));
+        }
     }
     return MEMFIT_OK;
 }
@@ -225,12 +230,17 @@ static memfit_status write_piece(void *ctx, uint32_t phase, memfit_error *err)
 static memfit_status predict(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
     prediction p = {0};
-    memfit_status status = forward_only(options, MF_MODE_PREDICT, result, begin_files, write_piece, &p, err);
-    for (uint32_t i = 0; i < p.open; i++)
-        if (status == MEMFIT_OK)
-            status = mf_os_out_commit(&p.out[i], err);
+    bool whole = false;
+    memfit_status status = forward_only(options, MF_MODE_PREDICT, result, begin_files, write_piece, &p, &whole, err);
+    for (uint32_t i = 0; i < p.open; i++) {
+        memfit_status written = MEMFIT_OK;
+        if (whole)
+            written = mf_os_out_commit(&p.out[i], err);
         else
             mf_os_out_abandon(&p.out[i]);
+        whole = whole && written == MEMFIT_OK;
+        status = written != MEMFIT_OK ? written : status;
+    }
     if (p.out)
         mf_host_free(options->host, p.out, p.count * sizeof *p.out);
     return status;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "train/train_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -43,6 +44,8 @@ static bool write_best(mf_run *r)
     bool written = mf_checkpoint_write(r->checkpoint, r->trainer.options->out, false, &failed) == MEMFIT_OK;
     if (!written)
         go_on_without(r, &failed, "without keeping these weights");
+    else
+        r->trainer.state.kept_file = mf_os_file_fingerprint(r->trainer.options->out);
     return written;
 }
 
@@ -115,8 +118,9 @@ static bool step_counted(mf_trainer *t)
 {
     if (t->flag_variable == MF_NONE)
         return true;
-    const float *flag = mf_executor_variable(t->executor, t->flag_variable);
-    if (flag && *flag != 0) {
+    float flag = 0;
+    mf_state_read(t, t->flag_variable, 0, &flag, sizeof flag);
+    if (flag != 0) {
         t->state.loss_scale = fmax(t->state.loss_scale / 2, 1);
         t->state.good_steps = 0;
         return false;
@@ -132,13 +136,9 @@ static bool step_counted(mf_trainer *t)
 static void take_averages(mf_trainer *t)
 {
     const mf_graph *g = mf_trainer_graph(t);
-    for (uint32_t v = 0; v < g->variable_count; v++) {
-        const mf_variable *average = &g->variables[v];
-        void *from = average->role == MF_VAR_EMA ? mf_executor_variable(t->executor, v) : NULL;
-        void *to = from ? mf_executor_variable(t->executor, average->parameter) : NULL;
-        if (to)
-            memcpy(to, from, mf_shape_count(&average->shape) * mf_dtype_bytes(average->dtype));
-    }
+    for (uint32_t v = 0; v < g->variable_count; v++)
+        if (g->variables[v].role == MF_VAR_EMA)
+            mf_state_copy(t, v, g->variables[v].parameter);
 }
 
 /* Keras's ema_overwrite_frequency counts groups of accumulated steps, the one that is open as a whole. */
@@ -159,8 +159,12 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
     if (t->options->prefetch > 0)
         mf_feeder_read_ahead(t->feeder, (int64_t)t->state.position + count, t->options->prefetch * t->plan->batch);
     memfit_status status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, &loss, err);
+    if (status == MEMFIT_INTERRUPTED)
+        return mf_fail(err, status, "stopped before the first step was done%s%s", t->options->resume ? "\n" : "",
+                       t->options->resume ? "the checkpoint is as it was" : "");
     if (status != MEMFIT_OK)
         return status;
+    t->stepped = true;
     bool counted = step_counted(t);
     if (isnan(loss) || isinf(loss)) {
         if (counted)
@@ -256,8 +260,8 @@ static void after_epoch(mf_run *r)
     double watched = r->has_validation          ? r->val_loss
                      : t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight
                                                 : INFINITY;
-    if (o->keep_best && o->out && watched < r->kept && write_best(r))
-        r->kept = watched; /* not written: the next one that is better than what is there is */
+    if (o->keep_best && o->out && watched < t->state.kept && write_best(r))
+        t->state.kept = watched; /* not written: the next one that is better than what is there is */
     if (watched < t->state.best) {
         t->state.waited = 0;
         t->state.best = watched;
@@ -339,18 +343,18 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
     return status;
 }
 
-/* The best weights of the run that is gone on from are in its --out, if that is this one's too. */
+/* The best weights of the run that is gone on from count only where they are: in --out, byte for byte as they were
+ * written. Any other file there is replaced by the first epoch's end. */
 static void find_best(mf_run *r)
 {
-    const mf_trainer *t = &r->trainer;
+    mf_trainer *t = &r->trainer;
     const memfit_train_options *o = t->options;
-    r->kept = INFINITY;
-    if (!o->keep_best || !o->out || !o->resume || !(t->state.best < INFINITY))
+    if (!o->keep_best || !o->out || !o->resume)
         return;
-    bool same = !t->resumed.out_name || t->resumed.out_name == mf_checkpoint_out_name(o->out);
-    if (same && mf_os_file_bytes(o->out) > 0)
-        r->kept = t->state.best;
-    else
+    if (t->state.kept < INFINITY && t->state.kept_file == mf_os_file_fingerprint(o->out))
+        return;
+    t->state.kept = INFINITY;
+    if (t->state.best < INFINITY)
         mf_log_write(&t->log, MF_LOG_NOTE,
                      "the best weights so far are not in %s: from here on the best that follow go there", o->out);
 }
@@ -382,10 +386,11 @@ static memfit_status save_out(mf_run *r, memfit_error *err)
 
 static memfit_status train(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
 {
-    mf_run *r = mf_host_zalloc(options->host, sizeof *r);
-    if (!r)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to start");
-    memfit_status status = can_be_written(options->out, err);
+    mf_run *r;
+    memfit_status status = mf_run_create(options, &r, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = can_be_written(options->out, err);
     if (status == MEMFIT_OK)
         status = can_be_written(options->checkpoint, err);
     if (status == MEMFIT_OK)
@@ -399,7 +404,7 @@ static memfit_status train(const memfit_train_options *options, memfit_train_res
         mf_run_in_steps(r, false);
         if (status == MEMFIT_OK)
             take_averages(&r->trainer); /* as fit() does at its end */
-        if (status == MEMFIT_OK && options->out && !(options->keep_best && r->kept < INFINITY))
+        if (status == MEMFIT_OK && options->out && !(options->keep_best && r->trainer.state.kept < INFINITY))
             status = save_out(r, err);
         if (status == MEMFIT_OK) {
             mf_run_result(r, result);
@@ -407,14 +412,15 @@ static memfit_status train(const memfit_train_options *options, memfit_train_res
                 result->allocations_in_steps = (int64_t)(after - before - r->allocations_between);
         }
         close_trace(r);
+        if (status == MEMFIT_OK)
+            status = mf_run_kept_limit(r, err);
         if (status == MEMFIT_OK && r->late.code != MEMFIT_OK) {
             status = r->late.code;
             if (err)
                 *err = r->late;
         }
     }
-    mf_run_end(r);
-    mf_host_free(options->host, r, sizeof *r);
+    mf_run_destroy(r, options->host);
     return status;
 }
 

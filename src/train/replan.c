@@ -7,36 +7,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
-
-#include <string.h>
-
-/* Copies every variable to or from `space`, in order of their numbers. Plans of one model may differ in which gradients
- * are variables: those are dead between steps and skipped (but not within Keras's own accumulation). */
-static void move_variables(mf_trainer *t, unsigned char *space, bool out)
-{
-    const mf_graph *g = mf_trainer_graph(t);
-    uint64_t at = 0;
-    for (uint32_t v = 0; v < g->variable_count; v++) {
-        void *p = mf_executor_variable(t->executor, v);
-        uint64_t bytes = mf_shape_count(&g->variables[v].shape) * mf_dtype_bytes(g->variables[v].dtype);
-        if (g->variables[v].role == MF_VAR_GRADIENT && !g->accumulation_steps)
-            continue;
-        if (p && out)
-            memcpy(space + at, p, bytes);
-        else if (p)
-            memcpy(p, space + at, bytes);
-        at += bytes;
-    }
-}
-
-static uint64_t movable_bytes(const mf_trainer *t)
-{
-    const mf_graph *g = mf_trainer_graph(t);
-    uint64_t n = 0;
-    for (uint32_t v = 0; v < g->variable_count; v++)
-        n += mf_shape_count(&g->variables[v].shape) * mf_dtype_bytes(g->variables[v].dtype);
-    return n;
-}
+#include "train/train_state.h"
 
 /* The limit cannot be kept: what was learned is saved (when a checkpoint is asked for), and err says where. */
 static memfit_status stop_for_limit(mf_run *r, uint64_t limit, memfit_error *err)
@@ -65,7 +36,7 @@ static memfit_status change_plan(mf_run *r, uint64_t limit, unsigned char *space
     mf_trainer *t = &r->trainer;
     struct mf_train_state state = t->state;
     uint64_t old_limit = t->limit_bytes;
-    move_variables(t, space, true);
+    mf_state_save_all(t, space);
     if (r->trace)
         mf_run_trace_end(r->trace);
     mf_checkpoint_destroy(r->checkpoint);
@@ -81,7 +52,7 @@ static memfit_status change_plan(mf_run *r, uint64_t limit, unsigned char *space
             mf_trainer_withdraw(t);
     }
     if (t->executor) {
-        move_variables(t, space, false);
+        mf_state_load_all(t, space);
         t->state = state;
         mf_run_name_metrics(r);
         if (r->trace)
@@ -94,7 +65,7 @@ memfit_status mf_run_replan(mf_run *r, uint64_t limit, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
     unsigned char *space;
-    uint64_t bytes = movable_bytes(t);
+    uint64_t bytes = mf_state_all_bytes(t);
     memfit_error own;
     err = err ? err : &own;
     t->refused_us = mf_os_now_us();

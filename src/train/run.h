@@ -37,7 +37,6 @@ typedef struct mf_run {
     uint64_t replan_us; /* the longest change of plan */
     bool stop, stopped_early, has_validation, logs_failed;
     double val_loss;
-    double kept;       /* --keep-best: how good what is in --out is; INFINITY: nothing of this training is */
     memfit_error late; /* code not OK: a log or checkpoint could not be written; training went on */
 } mf_run;
 
@@ -45,13 +44,15 @@ typedef struct mf_run {
 typedef memfit_status mf_run_work(const memfit_train_options *options, memfit_train_result *result, memfit_error *err);
 memfit_status mf_run_call(const memfit_train_options *given, memfit_train_result *result, mf_run_work *work,
                           memfit_error *err);
-/* Everything a run needs is there afterwards, at its place: nothing is allocated until it ends. */
+/* The process's one run; CONFLICT when there is one already. */
+memfit_status mf_run_create(const memfit_train_options *options, mf_run **run, memfit_error *err);
+void mf_run_destroy(mf_run *r, const memfit_host *host);
 /* No output of a run is one of its inputs, or another output: INVALID, and nothing is opened yet. */
 memfit_status mf_run_guard(const memfit_train_options *options, mf_mode mode, memfit_error *err);
 /* The same for a file whose name only the model tells; one that is there must be an array. */
 memfit_status mf_run_guard_array(const memfit_train_options *options, const char *path, memfit_error *err);
+/* Everything a run needs is there afterwards, at its place: nothing is allocated until it ends. */
 memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mode mode, memfit_error *err);
-void mf_run_end(mf_run *r);
 /* Called by the admission of each plan: what needs host memory for the whole run takes it. ctx is the run. */
 memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err);
 /* Names live in a plan's graph: asked for again with every plan. */
@@ -66,6 +67,8 @@ typedef struct mf_run_clock {
 mf_run_clock mf_run_clock_start(const mf_run *r);
 double mf_run_clock_stop(mf_run *r, mf_run_clock clock, int64_t samples); /* microseconds of wall time */
 void mf_run_result(mf_run *r, memfit_train_result *out);
+/* At the end, with the files written: INTERNAL with the figures when the process was seen above its limit. */
+memfit_status mf_run_kept_limit(mf_run *r, memfit_error *err);
 /* Goes on in a plan for `limit`, from the last finished step; or DOES_NOT_FIT with the explanation, after a checkpoint
  * was written (when one was asked for). */
 memfit_status mf_run_replan(mf_run *r, uint64_t limit, memfit_error *err);

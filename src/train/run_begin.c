@@ -9,9 +9,10 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/os.h"
-#include "model/initialize.h"
+#include "train/train_state.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,29 +54,24 @@ memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err)
         if (status != MEMFIT_OK)
             return status;
     }
-    int64_t resumed = !t->options->resume ? -1 : t->resumed.known ? (int64_t)t->resumed.epoch : INT64_MAX;
     if (!r->events && !r->logs_failed && t->mode == MF_MODE_TRAIN)
-        return mf_events_create(t->host, t->options->log_csv, t->options->tensorboard, resumed, &r->events, err);
+        return mf_events_create(t->host, t->options->log_csv, t->options->tensorboard, &r->events, err);
     return MEMFIT_OK;
 }
 
-static memfit_status first_values(mf_trainer *t, memfit_error *err)
+/* Files that are replaced or added to while running: only now, when nothing can refuse the run any more. */
+static memfit_status open_logs(mf_run *r, memfit_error *err)
 {
-    const mf_graph *g = mf_trainer_graph(t);
-    for (uint32_t i = 0; i < g->variable_count; i++) {
-        void *out = mf_executor_variable(t->executor, i);
-        memfit_status status = out ? mf_variable_initialize(t->host, g, i, t->options->seed, out, err) : MEMFIT_OK;
-        if (status != MEMFIT_OK)
-            return status;
-    }
-    return MEMFIT_OK;
+    const mf_trainer *t = &r->trainer;
+    int64_t resumed = !t->options->resume ? -1 : t->resumed.known ? (int64_t)t->resumed.epoch : INT64_MAX;
+    memfit_status status = mf_events_open(r->events, resumed, err);
+    return status == MEMFIT_OK && r->trace ? mf_run_trace_open(r->trace, err) : status;
 }
 
-static uint64_t chosen_limit(const memfit_train_options *o)
+static uint64_t chosen_limit(const mf_trainer *t)
 {
-    mf_os_memory m = {0};
-    mf_os_process_memory(&m, NULL);
-    uint64_t most = mf_os_available_memory() + m.rss_anon + m.rss_shmem;
+    const memfit_train_options *o = t->options;
+    uint64_t most = mf_os_available_memory() + t->footprint->sample();
     most = most > (64u << 20) ? most - (32u << 20) : most;
     uint64_t polite = mf_os_soft_limit();
     return o->memory_bytes ? o->memory_bytes : most < polite ? most : polite;
@@ -87,6 +83,7 @@ static void first_state(mf_trainer *t)
                                        .loss_scale = mf_trainer_graph(t)->needs_loss_scale ? 32768 : 1,
                                        .best = INFINITY,
                                        .plateau_best = INFINITY,
+                                       .kept = INFINITY,
                                        .rate_factor = 1};
     const mf_graph *g = mf_trainer_graph(t);
     const mf_stored *outer =
@@ -207,6 +204,22 @@ static memfit_status check_out_name(const mf_trainer *t, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* A limit is the whole process's, and so is what is measured: two runs would count each other's memory as their own. */
+static atomic_flag in_use = ATOMIC_FLAG_INIT;
+
+memfit_status mf_run_create(const memfit_train_options *options, mf_run **run, memfit_error *err)
+{
+    if (atomic_flag_test_and_set(&in_use))
+        return mf_fail(err, MEMFIT_CONFLICT,
+                       "another training, evaluation or prediction runs in this process\n"
+                       "let it end first, or start a process for each: a limit bounds a whole process");
+    *run = mf_host_zalloc(options->host, sizeof **run);
+    if (*run)
+        return MEMFIT_OK;
+    atomic_flag_clear(&in_use);
+    return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to start");
+}
+
 memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mode mode, memfit_error *err)
 {
     r->began_us = mf_os_now_us();
@@ -225,18 +238,20 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         t->step_ctx = r->trace;
     }
     if (status == MEMFIT_OK)
-        status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
+        status = mf_trainer_admit(t, chosen_limit(t), mf_run_take, r, err);
     if (status == MEMFIT_DOES_NOT_FIT && t->resumed.pieces) {
         t->resumed.pieces = t->resumed.chunks = 0;
-        status = mf_trainer_admit(t, chosen_limit(options), mf_run_take, r, err);
+        status = mf_trainer_admit(t, chosen_limit(t), mf_run_take, r, err);
         if (status == MEMFIT_OK)
             mf_log_write(&t->log, MF_LOG_NOTE,
                          "other pieces than before: the limit is lower, and sums round otherwise");
     }
     t->resumed.pieces = t->resumed.chunks = 0;
+    if (status == MEMFIT_INTERRUPTED)
+        return mf_fail(err, status, "stopped before the first step");
     if (status != MEMFIT_OK)
         return status;
-    status = first_values(t, err);
+    status = mf_state_initialize(t, err);
     if (status != MEMFIT_OK)
         return status;
     first_state(t);
@@ -251,6 +266,9 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
             return status;
         mf_run_gather(r, r->values); /* it may be the end of an epoch that is resumed: no step would */
     }
+    status = open_logs(r, err);
+    if (status != MEMFIT_OK)
+        return status;
     if (t->feeder)
         t->feeder->check = true;
     if (t->validation_feeder)
@@ -263,12 +281,14 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
     return MEMFIT_OK;
 }
 
-void mf_run_end(mf_run *r)
+void mf_run_destroy(mf_run *r, const memfit_host *host)
 {
     mf_run_trace_destroy(r->trace);
     mf_checkpoint_destroy(r->checkpoint);
     mf_events_destroy(r->events);
     mf_trainer_close(&r->trainer);
+    mf_host_free(host, r, sizeof *r);
+    atomic_flag_clear(&in_use);
 }
 
 /* ---- results ---------------------------------------------------------------------------------------------- */
@@ -319,6 +339,28 @@ static double median_ms(float *times, uint32_t count)
     while (first < count && times[first] == 0)
         first++;
     return first < count ? (double)times[first + (count - first) / 2] * 1e-3 : 0;
+}
+
+memfit_status mf_run_kept_limit(mf_run *r, memfit_error *err)
+{
+    mf_trainer *t = &r->trainer;
+    const char *out = t->options->out;
+    char measured[24], limit[24], planned[24];
+    mf_trainer_sample(t);
+    if (t->measured_peak <= t->limit_bytes)
+        return MEMFIT_OK;
+    memfit_status status = mf_fail(
+        err, MEMFIT_INTERNAL,
+        "the limit was not held: the process took %s (%llu bytes), the limit is %s (%llu bytes), %s were planned\n%s%s",
+        memfit_size_format(t->measured_peak, measured, sizeof measured), (unsigned long long)t->measured_peak,
+        memfit_size_format(t->limit_bytes, limit, sizeof limit), (unsigned long long)t->limit_bytes,
+        memfit_size_format(t->fixed_bytes + t->plan->arena_bytes, planned, sizeof planned),
+        out ? "the results are right and in " : "the results are right", out ? out : "");
+    if (err) {
+        err->requested_bytes = t->measured_peak;
+        err->limit_bytes = t->limit_bytes;
+    }
+    return status;
 }
 
 void mf_run_result(mf_run *r, memfit_train_result *out)

@@ -12,7 +12,7 @@
 #include "train/run_trace.h"
 
 #include "base/error.h"
-#include "memfit/trace.h"
+#include "trace/trace.h"
 
 #include <string.h>
 
@@ -56,7 +56,7 @@ static memfit_status open_recorder(mf_run_trace *r, const mf_plan *plan, memfit_
     o.path = r->path;
     o.events = 4096;
     o.names = plan->phases[0].graph->layer_count + plan->variable_count + 16;
-    memfit_status status = memfit_recorder_create(&o, &r->recorder, err);
+    memfit_status status = mf_recorder_create_later(&o, &r->recorder, err);
     if (status != MEMFIT_OK)
         return status;
     static const char *const marks[] = {"epoch", "step", "validation"};
@@ -65,6 +65,11 @@ static memfit_status open_recorder(mf_run_trace *r, const mf_plan *plan, memfit_
     r->fixed_name = memfit_recorder_name(r->recorder, "fixed cost");
     r->arena_name = memfit_recorder_name(r->recorder, "arena");
     return MEMFIT_OK;
+}
+
+memfit_status mf_run_trace_open(mf_run_trace *r, memfit_error *err)
+{
+    return mf_recorder_open_file(r->recorder, err);
 }
 
 void mf_run_trace_destroy(mf_run_trace *r)

@@ -11,9 +11,10 @@ typedef struct mf_run_trace mf_run_trace;
 
 /* Nothing is opened yet: `path` must outlive the trace. */
 memfit_status mf_run_trace_create(const memfit_host *host, const char *path, mf_run_trace **trace, memfit_error *err);
-/* A plan is being admitted: opens the file (the first time), looks up names and takes memory for lists, before the
- * fixed cost is measured. */
+/* A plan is being admitted: looks up names and takes memory for lists, before the fixed cost is measured. */
 memfit_status mf_run_trace_prepare(mf_run_trace *trace, const mf_trainer *t, memfit_error *err);
+/* The first plan is admitted: opens the file. */
+memfit_status mf_run_trace_open(mf_run_trace *trace, memfit_error *err);
 /* From here on steps are recorded; begins with what lives as long as the plan. */
 void mf_run_trace_begin(mf_run_trace *trace, const mf_trainer *t);
 /* The plan is given up: all of it goes. */

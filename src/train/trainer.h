@@ -15,6 +15,7 @@
 #include "model/keras/keras_save.h"
 #include "plan/plan_model.h"
 #include "train/execute.h"
+#include "train/footprint.h"
 #include "train/reserve.h"
 #include "train/schedule.h"
 
@@ -33,8 +34,8 @@ typedef struct mf_resumed {
     bool rate_given;       /* by an option: not the file's schedule */
     int64_t batch;         /* 0: not known */
     const char *precision; /* given by an option, or NULL */
-    uint64_t out_name;     /* of --out; 0: not known */
     uint64_t epoch;        /* the one it is in */
+    uint64_t position;     /* in it: samples done */
 } mf_resumed;
 
 enum { MF_TRAINER_KNOWN = 8 };
@@ -56,6 +57,7 @@ typedef struct mf_trainer {
     double *class_weights;
     int64_t class_count;
     int64_t train_samples, validation_samples;
+    int64_t samples_left;            /* of the epoch a checkpoint is in the middle of; 0: none is */
     int64_t batch, validation_batch; /* as asked, but never more than there are samples */
     mf_plan *plan, *next_plan;       /* in force; made ahead, or NULL */
     mf_reservation arena;
@@ -86,8 +88,14 @@ typedef struct mf_trainer {
         double best, plateau_best, rate_factor;
         uint64_t waited, plateau_waited;
         uint64_t steps; /* in all */
+        /* --keep-best: how good the weights in --out are (INFINITY: none of this training are there), and which file
+         * that is */
+        double kept;
+        uint64_t kept_file;
     } state;
+    bool stepped;        /* a step of this run is done */
     uint64_t rest_bytes; /* estimated: what the kernels of a smaller last piece take beside the arena */
+    const mf_footprint *footprint;
     uint64_t measured_peak;
     /* Called before and after each step of the executor, when set: for tracing. */
     mf_step_hook step;
@@ -120,6 +128,7 @@ void mf_trainer_note_start(mf_trainer *t);
 uint64_t mf_trainer_sample(mf_trainer *t);
 /* End of the highest tensor range whose bytes changed. */
 uint64_t mf_trainer_used(const mf_trainer *t);
+void mf_trainer_find_metrics(mf_trainer *t); /* of the plan in force */
 double mf_trainer_metric(const mf_trainer *t, uint32_t metric);
 void mf_trainer_clear_metrics(mf_trainer *t);
 const mf_graph *mf_trainer_graph(const mf_trainer *t); /* the main phase's */

@@ -199,6 +199,8 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
             return mf_fail(err, MEMFIT_INVALID, "a validation split of %g leaves %lld of %lld samples to train on",
                            o->validation_split, (long long)keep, (long long)t->source->samples);
     }
+    if (t->resumed.position && (int64_t)t->resumed.position < t->train_samples)
+        t->samples_left = t->train_samples - (int64_t)t->resumed.position;
     /* A batch larger than the data is the data. */
     t->batch = t->batch < t->train_samples ? t->batch : t->train_samples;
     t->validation_batch = o->validation_batch ? o->validation_batch : o->batch;

@@ -93,8 +93,8 @@ with zipfile.ZipFile(sys.argv[1]) as old, zipfile.ZipFile(sys.argv[2], "w") as n
     for name in old.namelist():
         data = old.read(name)
         if name == "memfit.state":
-            assert data[:8] == b"memfit01" and struct.unpack("<QQ", data[8:24]) == (3, 21)
-            data = data[:8] + struct.pack("<QQ", 2, 16) + data[24:24 + 16 * 8] + data[24 + 21 * 8:]
+            assert data[:8] == b"memfit01" and struct.unpack("<QQ", data[8:24]) == (4, 24)
+            data = data[:8] + struct.pack("<QQ", 2, 16) + data[24:24 + 16 * 8] + data[24 + 24 * 8:]
         new.writestr(name, data)
 END
 run train "$f/mlp.keras" --data "$f/digits.npz" --batch-size 8 --epochs 3 --resume "$t/older.keras" --out "$t/parts.keras" --log-csv "$t/again.csv"

@@ -23,10 +23,10 @@ static memfit_error err;
 static place open_place(uint64_t limit, void (*change)(memfit_pool_options *o))
 {
     place p = {0};
-    memfit_device_options options = memfit_device_options_default();
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     options.capacity_bytes = UINT64_C(1) << 30;
     assert_ok(memfit_device_open("sim", &options, &p.device, &err), err);
-    memfit_pool_options o = memfit_pool_options_default();
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.limit_bytes = limit;
     o.ignore_environment = true;
     if (change)
@@ -74,7 +74,7 @@ static void kernel(place *p, memfit_address a, uint64_t bytes, memfit_stream str
 
 static uint64_t pending(place *p)
 {
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(p->pool, &info, &err), err);
     return info.pending_bytes;
 }
@@ -114,7 +114,7 @@ static void a_used_block_waits(void **state)
         if (!record_first)
             use(&p, a, p.side);
         drop(&p, a, p.main);
-        memfit_block_info info;
+        memfit_block_info info = MEMFIT_BLOCK_INFO;
         assert_int_equal(memfit_pool_find(p.pool, a, &info, &err), MEMFIT_MISUSE);
         assert_int_equal(memfit_pool_use_on(p.pool, a, p.side, &err), MEMFIT_MISUSE);
         assert_int_equal(memfit_pool_free_on(p.pool, a, p.main, &err), MEMFIT_MISUSE);
@@ -294,7 +294,7 @@ static void streams_share(void **state)
         kernel(&p, a, 40 * MiB, s);
         drop(&p, a, s);
     }
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(p.pool, &info, &err), err);
     assert_true(info.reserved_peak_bytes <= 44 * MiB);
     close_place(&p);
@@ -355,7 +355,7 @@ static void more_streams_than_lanes(void **state)
     }
     for (unsigned i = 0; i < 300; i++)
         drop(&p, kept[i], streams[299 - i]);
-    memfit_pool_info info;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
     assert_ok(memfit_pool_get_info(p.pool, &info, &err), err);
     assert_int_equal(info.in_use_bytes, 0);
     assert_true(info.reserved_peak_bytes < 200 * MiB); /* with a page for each stream it would be 600 */

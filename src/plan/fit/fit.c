@@ -253,6 +253,13 @@ static memfit_status add_prediction(attempt *a, int64_t batch)
     return MEMFIT_OK;
 }
 
+/* The last batch of an epoch, of so many samples. */
+static memfit_status add_last(attempt *a, int64_t piece, int64_t samples)
+{
+    return samples ? add_pieces(a, MF_PHASE_LAST_BATCH, MF_PHASE_LAST_REST, piece < samples ? piece : samples, samples)
+                   : MEMFIT_OK;
+}
+
 static memfit_status add_phases(attempt *a, int64_t piece)
 {
     const mf_plan_options *o = &a->fitter->options;
@@ -264,10 +271,10 @@ static memfit_status add_phases(attempt *a, int64_t piece)
     if (status != MEMFIT_OK || a->way->train_only)
         return status;
     int64_t last = o->samples > 0 ? o->samples % a->plan->batch : 0;
-    if (status == MEMFIT_OK && last) {
-        int64_t last_piece = piece < last ? piece : last;
-        status = add_pieces(a, MF_PHASE_LAST_BATCH, MF_PHASE_LAST_REST, last_piece, last);
-    }
+    int64_t first_last = o->samples_left > 0 ? o->samples_left % a->plan->batch : 0;
+    status = add_last(a, piece, last);
+    if (status == MEMFIT_OK && first_last != last)
+        status = add_last(a, piece, first_last);
     int64_t validation = o->validation_batch ? o->validation_batch : a->plan->batch;
     if (status == MEMFIT_OK && o->with_validation)
         status = add_forward(a, MF_PHASE_VALIDATE, MF_MODE_EVALUATE, validation, o->validation_samples);

@@ -1,0 +1,199 @@
+/*
+ * batch.c: one batch on an admitted plan, piece by piece; the loss and the metrics it leaves; what of the arena it used.
+ */
+#include "train/trainer.h"
+
+#include "base/error.h"
+#include "train/train_state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STATE = 800 }; /* numbers of a metric: an AUC's four counts at 200 thresholds */
+
+/* ---- measuring -------------------------------------------------------------------------------------------- */
+
+uint64_t mf_trainer_sample(mf_trainer *t)
+{
+    uint64_t now = t->footprint->sample();
+    if (now > t->measured_peak)
+        t->measured_peak = now;
+    return now;
+}
+
+uint64_t mf_trainer_used(const mf_trainer *t)
+{
+    uint64_t used = 0;
+    for (uint32_t v = 0; v < t->plan->variable_count; v++) {
+        uint64_t at = t->plan->variable_offsets[v];
+        if (at == MF_NO_OFFSET)
+            continue;
+        uint64_t end = at + t->plan->variable_bytes[v];
+        if (end > used && mf_reserve_changed(&t->arena, at, end))
+            used = end;
+    }
+    for (uint32_t p = 0; p < t->plan->phase_count; p++) {
+        const mf_phase *phase = &t->plan->phases[p];
+        for (uint32_t i = 0; i < phase->placed_count; i++) {
+            uint64_t end = phase->placed[i].offset + phase->placed[i].bytes;
+            if (end > used && mf_reserve_changed(&t->arena, phase->placed[i].offset, end))
+                used = end;
+        }
+    }
+    /* A range reaches to the next multiple of the alignment: no other tensor can begin before. */
+    uint64_t a = t->plan->alignment ? t->plan->alignment : 1;
+    used = (used + a - 1) / a * a;
+    return used > t->plan->arena_bytes ? t->plan->arena_bytes : used;
+}
+
+double mf_trainer_metric(const mf_trainer *t, uint32_t metric)
+{
+    const mf_metric_view *m = &t->metrics[metric];
+    float s[MOST_STATE] = {0};
+    uint64_t bytes = mf_state_bytes(t, m->variable);
+    if (!mf_state_read(t, m->variable, 0, s, bytes < sizeof s ? bytes : sizeof s))
+        return 0;
+    double a = (double)s[0], b = (double)s[1];
+    switch (m->attr.function) {
+    case MF_METRIC_PRECISION:
+    case MF_METRIC_RECALL:
+        return a + b > 0 ? a / (a + b) : 0;
+    case MF_METRIC_METRIC_RMSE:
+        return b > 0 ? sqrt(a / b) : 0;
+    case MF_METRIC_AUC: { /* trapezoids over the 200 thresholds, highest first */
+        const float *tp = s, *fp = s + 200, *tn = s + 400, *fn = s + 600;
+        double area = 0, x0 = 0, y0 = 0;
+        for (int i = 199; i >= 0; i--) {
+            double p = (double)(tp[i] + fn[i]), n = (double)(fp[i] + tn[i]);
+            double x = n > 0 ? (double)fp[i] / n : 0, y = p > 0 ? (double)tp[i] / p : 0;
+            area += (x - x0) * (y + y0) / 2;
+            x0 = x;
+            y0 = y;
+        }
+        return area;
+    }
+    default:
+        return b > 0 ? a / b : 0;
+    }
+}
+
+void mf_trainer_clear_metrics(mf_trainer *t)
+{
+    for (uint32_t i = 0; i < t->metric_count; i++)
+        mf_state_clear(t, t->metrics[i].variable);
+}
+
+/* ---- metrics ---------------------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const mf_metric_view *)a)->name, ((const mf_metric_view *)b)->name);
+}
+
+void mf_trainer_find_metrics(mf_trainer *t)
+{
+    const mf_graph *g = mf_trainer_graph(t);
+    uint32_t all = 0;
+    t->metric_count = 0;
+    for (uint32_t i = 0; i < g->variable_count; i++) {
+        const mf_variable *v = &g->variables[i];
+        all += v->role == MF_VAR_METRIC;
+        if (v->role == MF_VAR_METRIC && t->metric_count < MEMFIT_MOST_METRICS)
+            t->metrics[t->metric_count++] = (mf_metric_view){v->name, i, v->metric};
+        if (v->role == MF_VAR_CONTROL && g->needs_loss_scale)
+            t->flag_variable = i;
+    }
+    t->metrics_left_out = all - t->metric_count;
+    qsort(t->metrics, t->metric_count, sizeof *t->metrics, by_name);
+}
+
+/* ---- one batch -------------------------------------------------------------------------------------------- */
+
+typedef struct filling {
+    mf_feeder *feeder;
+    int64_t position, count;
+} filling;
+
+static memfit_status fill_feed(void *ctx, uint32_t feed, void *address, memfit_error *err)
+{
+    filling *f = ctx;
+    return mf_feeder_fill(f->feeder, feed, f->position, f->count, address, err);
+}
+
+/* The largest phase of these roles that is not larger than what is left; -1 when there is none. */
+static int next_phase(const mf_plan *plan, uint32_t roles, int64_t left)
+{
+    int best = -1;
+    for (uint32_t p = 0; p < plan->phase_count; p++)
+        if ((roles >> plan->phases[p].role & 1) && plan->phases[p].batch <= left &&
+            (best < 0 || plan->phases[p].batch > plan->phases[best].batch))
+            best = (int)p;
+    return best;
+}
+
+static uint32_t roles_for(const mf_trainer *t, bool validate, int64_t count)
+{
+    if (t->mode == MF_MODE_PREDICT)
+        return 1u << MF_PHASE_PREDICT;
+    if (validate || t->mode == MF_MODE_EVALUATE)
+        return 1u << MF_PHASE_VALIDATE | 1u << MF_PHASE_VALIDATE_REST;
+    if (count == t->plan->batch)
+        return 1u << MF_PHASE_TRAIN | 1u << MF_PHASE_TRAIN_REST;
+    return 1u << MF_PHASE_LAST_BATCH | 1u << MF_PHASE_LAST_REST;
+}
+
+/* After an update accumulators are zero, as Keras's are: a file may be written at any step of a group. */
+static void clear_gradients(mf_trainer *t)
+{
+    const mf_graph *g = mf_trainer_graph(t);
+    for (uint32_t i = 0; i < g->variable_count; i++)
+        if (g->variables[i].role == MF_VAR_GRADIENT)
+            mf_state_clear(t, i);
+}
+
+memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, double *loss,
+                               memfit_error *err)
+{
+    mf_feeder *feeder = validate ? t->validation_feeder : t->feeder;
+    uint64_t group = mf_trainer_graph(t)->accumulation_steps, iteration = t->state.iteration;
+    group = group && t->mode == MF_MODE_TRAIN ? group : 1;
+    memfit_status status = mf_source_still_whole(feeder->source, err);
+    if (status != MEMFIT_OK)
+        return status;
+    mf_run_scalars s = {.seed = t->state.seed,
+                        .step = t->state.iteration,
+                        .batch_samples = (double)count,
+                        .weight_sum = mf_feeder_weight_sum(feeder, position, count),
+                        .learning_rate = mf_schedule_at(&t->schedule, t->state.iteration) * t->state.rate_factor,
+                        .loss_scale = t->state.loss_scale,
+                        .iteration = iteration / group,
+                        .continues = iteration % group != 0,
+                        .holds = (iteration + 1) % group != 0};
+    uint32_t roles = roles_for(t, validate, count);
+    for (int64_t done = 0; done < count;) {
+        int p = next_phase(t->plan, roles, count - done);
+        if (p < 0)
+            return mf_fail(err, MEMFIT_INTERNAL, "the plan has no phase for %lld of a batch of %lld samples",
+                           (long long)(count - done), (long long)count);
+        int64_t batch = t->plan->phases[p].batch;
+        filling f = {feeder, position + done, batch};
+        s.first_sample = (uint64_t)done;
+        if (done)
+            status = mf_source_still_whole(feeder->source, err);
+        if (status == MEMFIT_OK)
+            status =
+                mf_executor_run(t->executor, (uint32_t)p, &s, done == 0, done + batch == count, fill_feed, &f, err);
+        if (status == MEMFIT_OK && t->after_piece)
+            status = t->after_piece(t->after_ctx, (uint32_t)p, err);
+        if (status != MEMFIT_OK)
+            return status;
+        done += batch;
+    }
+    if (group > 1 && !s.holds && !validate)
+        clear_gradients(t);
+    float value = 0;
+    mf_state_read(t, mf_trainer_graph(t)->loss_variable, 0, &value, sizeof value);
+    *loss = (double)value;
+    return MEMFIT_OK;
+}

@@ -1,0 +1,14 @@
+/* footprint.c: see footprint.h. */
+#include "train/footprint.h"
+
+#include "base/memory.h"
+#include "base/os.h"
+#include "ops/cpu/cpu_fixed.h"
+
+static uint64_t sample_process(void)
+{
+    mf_os_memory m;
+    return mf_os_process_memory(&m, NULL) == MEMFIT_OK ? m.rss_anon + m.rss_shmem : 0;
+}
+
+const mf_footprint mf_footprint_cpu = {sample_process, mf_host_trim, mf_os_counter_error_bytes, mf_cpu_fixed_bytes};

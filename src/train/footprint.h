@@ -1,0 +1,23 @@
+/*
+ * footprint.h: what a run takes of the memory its limit is about, as the operating system (on cpu) or NVML (on cuda)
+ * counts it. One table for each kind of device; admission and the loop know nothing else of how memory is measured.
+ */
+#ifndef MF_TRAIN_FOOTPRINT_H
+#define MF_TRAIN_FOOTPRINT_H
+
+#include "plan/plan.h"
+
+typedef struct mf_footprint {
+    uint64_t (*sample)(void); /* bytes the process holds now; 0 when it cannot be told */
+    void (*trim)(void);       /* gives back what was freed and not returned */
+    uint64_t (*error)(void);  /* how far `sample` may lie beside the truth */
+    /* What a run takes beside its arena, estimated from above before anything is started. graph_bytes: the part that a
+     * graph of the mode takes, and one of validation. */
+    memfit_status (*fixed)(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
+                           unsigned threads, uint64_t graph_bytes[2], uint64_t *fixed, memfit_error *err);
+} mf_footprint;
+
+/* RssAnon + RssShmem of this process. */
+extern const mf_footprint mf_footprint_cpu;
+
+#endif
