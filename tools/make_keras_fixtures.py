@@ -291,6 +291,13 @@ def make_data(folder):
         f.create_dataset("deep/y", data=kinds["uint8"])
     with h5py.File(os.path.join(folder, "latest_chunked.h5"), "w", libver="latest") as f:
         f.create_dataset("x", data=kinds["float32"], chunks=(8, 6, 5))
+    with h5py.File(os.path.join(folder, "unwritten.h5"), "w") as f:  # 2.8 GB by its own account, 2 kB on the disk
+        f.create_dataset("x", (1000, 700000), "f4")
+        f.create_dataset("y", (1000,), "i4")
+    with h5py.File(os.path.join(folder, "one_chunk.h5"), "w") as f:  # 12 MiB in a single chunk, as people write it
+        x = (np.arange(49152 * 64) % 17 / 16).astype("f4").reshape(49152, 8, 8, 1)
+        f.create_dataset("x", data=x, chunks=x.shape, compression="gzip", shuffle=True)
+        f.create_dataset("y", data=(np.arange(49152) % 10).astype("u1"), chunks=(49152,), compression="gzip")
     with h5py.File(os.path.join(folder, "links.h5"), "w") as f:
         f["soft"] = h5py.SoftLink("/nowhere")
     with h5py.File(os.path.join(folder, "external.h5"), "w") as f:

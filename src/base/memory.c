@@ -105,6 +105,34 @@ void mf_fault_host_init(mf_fault_host *fault, const memfit_host *parent, uint64_
         .host = {fault_resize, fault}, .parent = host_or_default(parent), .fail_at = fail_at, .for_ever = for_ever};
 }
 
+/* ---- the limited host ------------------------------------------------------------------------------------- */
+
+enum { PIECE_OVERHEAD = 16 }; /* libc's header, and half of its rounding */
+
+static void *limit_resize(void *ctx, void *ptr, size_t old_bytes, size_t new_bytes)
+{
+    mf_limit_host *limit = ctx;
+    const uint64_t less = ptr ? (uint64_t)old_bytes + PIECE_OVERHEAD : 0;
+    const uint64_t more = new_bytes ? (uint64_t)new_bytes + PIECE_OVERHEAD : 0;
+    uint64_t now = __atomic_add_fetch(&limit->live_bytes, more, __ATOMIC_RELAXED);
+    void *p = NULL;
+    if (more && (new_bytes > SIZE_MAX / 2 || now > limit->limit_bytes))
+        __atomic_store_n(&limit->refused_bytes, more, __ATOMIC_RELAXED);
+    else
+        p = limit->parent->resize(limit->parent->ctx, ptr, old_bytes, new_bytes);
+    bool done = p || !new_bytes;
+    __atomic_sub_fetch(&limit->live_bytes, done ? less : more, __ATOMIC_RELAXED);
+    if (done && now > limit->peak_bytes) /* for reports: a race may lose a little */
+        limit->peak_bytes = now;
+    return p;
+}
+
+void mf_limit_host_init(mf_limit_host *limit, const memfit_host *parent, uint64_t limit_bytes)
+{
+    *limit =
+        (mf_limit_host){.host = {limit_resize, limit}, .parent = host_or_default(parent), .limit_bytes = limit_bytes};
+}
+
 /* ---- arenas ----------------------------------------------------------------------------------------------- */
 
 struct mf_arena_block {

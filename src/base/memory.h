@@ -34,6 +34,18 @@ typedef struct mf_fault_host {
 } mf_fault_host;
 void mf_fault_host_init(mf_fault_host *fault, const memfit_host *parent, uint64_t fail_at, bool for_ever);
 
+/* A host with a limit: what is live through it, and what libc adds to each piece, stays at or below `limit_bytes`. While
+ * a piece is resized its old and its new bytes count. What was refused for the limit is remembered, so that whoever set
+ * it can say how much was needed. Wraps `parent`. Thread-safe, but for changing the limit. */
+typedef struct mf_limit_host {
+    memfit_host host; /* pass &limit.host */
+    const memfit_host *parent;
+    uint64_t limit_bytes; /* may be changed at any time; what is live stays */
+    uint64_t live_bytes, peak_bytes;
+    uint64_t refused_bytes; /* the last piece refused for the limit; 0: none was */
+} mf_limit_host;
+void mf_limit_host_init(mf_limit_host *limit, const memfit_host *parent, uint64_t limit_bytes);
+
 typedef struct mf_arena_block mf_arena_block;
 typedef struct mf_arena {
     const memfit_host *host;

@@ -21,7 +21,11 @@
 memfit_status mf_os_map_watched(const char *path, mf_mapping *mapping, int *descriptor, memfit_error *err)
 {
     *descriptor = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not be waited for */
+    if (fd < 0 && strcmp(path, "-") == 0)
+        return mf_fail(err, MEMFIT_NOT_FOUND,
+                       "there is no file named \"-\"\n"
+                       "standard input cannot be read here: give the name of a file");
     if (fd < 0)
         return mf_fail(err, errno == EMFILE || errno == ENFILE || errno == EIO ? MEMFIT_IO : MEMFIT_NOT_FOUND, "%s: %s",
                        *path ? path : "\"\"", strerror(errno));
@@ -32,7 +36,12 @@ memfit_status mf_os_map_watched(const char *path, mf_mapping *mapping, int *desc
     else if (S_ISDIR(st.st_mode))
         status = mf_fail(err, MEMFIT_DAMAGED, "%s is a directory, a file was expected", path);
     else if (!S_ISREG(st.st_mode))
-        status = mf_fail(err, MEMFIT_DAMAGED, "%s is not a regular file", path);
+        status =
+            mf_fail(err, MEMFIT_DAMAGED,
+                    "%s is a %s, not a regular file\nits bytes are read in any order: save them to a file first", path,
+                    S_ISFIFO(st.st_mode)  ? "pipe"
+                    : S_ISCHR(st.st_mode) ? "character device"
+                                          : "device");
     else if (st.st_size == 0)
         *mapping = (mf_mapping){(const unsigned char *)"", 0};
     else {

@@ -306,19 +306,20 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
                      .class_weights = options->class_weights,
                      .class_count = options->class_count};
     f->samples = options->samples ? options->samples : source->samples - options->first;
-    if (options->shuffle && f->samples > UINT32_MAX) {
-        mf_host_free(host, f, sizeof *f);
-        return mf_fail(err, MEMFIT_UNSUPPORTED,
-                       "%s has %lld samples: no more than 2^32 can be shuffled\nturn it off: --no-shuffle",
-                       source->path, (long long)source->samples);
-    }
-    f->weights = mf_source_find(source, "sample_weight");
+    f->shuffled = options->shuffle;
+    bool listed = options->shuffle && f->samples <= (options->listed ? UINT32_MAX : MF_FEEDER_MOST_LISTED);
+    if (options->targets) /* predictions weigh nothing: whatever goes by that name is not looked at */
+        f->weights = mf_source_find(source, "sample_weight");
     f->links = mf_host_zalloc(host, (graph->feed_count + 1) * sizeof *f->links);
-    if (options->shuffle)
+    if (listed)
         f->order = mf_host_alloc(host, (size_t)f->samples * sizeof *f->order);
     memfit_status status = MEMFIT_OK;
-    if (!f->links || (options->shuffle && !f->order))
+    if (f->weights && f->weights->unusable)
+        status = mf_fail(err, f->weights->why, "%s", f->weights->unusable);
+    else if (!f->links)
         status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the data feed");
+    else if (listed && !f->order)
+        status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the order of %lld samples", (long long)f->samples);
     for (uint32_t i = 0; i < graph->feed_count && status == MEMFIT_OK; i++) {
         status = link_feed(f, graph, i, options, err);
         const mf_array *a = f->links[i].array;
@@ -353,10 +354,8 @@ void mf_feeder_destroy(mf_feeder *f)
 }
 
 /* Fisher and Yates from a fresh identity, so that an epoch's order depends on nothing but seed and epoch. */
-void mf_feeder_shuffle(mf_feeder *f, uint64_t seed, uint64_t epoch)
+static void list_order(mf_feeder *f, uint64_t seed, uint64_t epoch)
 {
-    if (!f->order)
-        return;
     uint32_t r[4] = {0};
     for (int64_t i = 0; i < f->samples; i++)
         f->order[i] = (uint32_t)i;
@@ -372,9 +371,53 @@ void mf_feeder_shuffle(mf_feeder *f, uint64_t seed, uint64_t epoch)
     }
 }
 
-static int64_t sample_at(const mf_feeder *f, int64_t position)
+void mf_feeder_shuffle(mf_feeder *f, uint64_t seed, uint64_t epoch)
 {
-    return f->first + (f->order ? (int64_t)f->order[position] : position);
+    if (f->order)
+        list_order(f, seed, epoch);
+    for (uint32_t i = 0; i < MF_FEEDER_ROUNDS; i += 4)
+        mf_philox(seed, 0x0bde4, epoch, 1, i / 4, f->keys + i);
+}
+
+/* Every bit of the result depends on every bit of x (the finalizer of Appleby's MurmurHash3). */
+static uint32_t mix(uint32_t x)
+{
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    return x ^ x >> 16;
+}
+
+/*
+ * The sample at `position` of an order that is not stored. A Feistel network exchanges the two halves of a number,
+ * adding to one a function of the other: a permutation of the numbers of that many bits whatever the function is (Luby
+ * and Rackoff, 1988). Of those, numbers beyond the samples are permuted once more until one is not (cycle walking:
+ * Black and Rogaway, 2002), which leaves a permutation of the samples; less than four turns on average.
+ */
+static int64_t scatter(const mf_feeder *f, int64_t position)
+{
+    const uint64_t samples = (uint64_t)f->samples;
+    unsigned half = 1;
+    while (half < 31 && samples >> 2 * half)
+        half++;
+    const uint32_t mask = (1u << half) - 1;
+    uint64_t x = (uint64_t)position;
+    do {
+        uint32_t left = (uint32_t)(x >> half), right = (uint32_t)x & mask;
+        for (int i = 0; i < MF_FEEDER_ROUNDS; i++) {
+            uint32_t next = left ^ (mix(right ^ f->keys[i]) & mask);
+            left = right;
+            right = next;
+        }
+        x = (uint64_t)left << half | right;
+    } while (x >= samples);
+    return (int64_t)x;
+}
+
+int64_t mf_feeder_sample(const mf_feeder *f, int64_t position)
+{
+    if (f->order)
+        return f->first + (int64_t)f->order[position];
+    return f->first + (f->shuffled ? scatter(f, position) : position);
 }
 
 /* ---- filling ---------------------------------------------------------------------------------------------- */
@@ -418,7 +461,7 @@ double mf_feeder_weight_sum(mf_feeder *f, int64_t first, int64_t count)
         return (double)count;
     double sum = 0;
     for (int64_t i = 0; i < count; i++)
-        sum += weight_of(f, sample_at(f, first + i));
+        sum += weight_of(f, mf_feeder_sample(f, first + i));
     return sum;
 }
 
@@ -502,7 +545,7 @@ static memfit_status fill_together(mf_feeder *f, const mf_feed_link *l, int64_t 
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         memfit_error mine;
-        memfit_status status = fill_one(f, l, sample_at(f, first + i), out + (uint64_t)i * l->bytes, &mine);
+        memfit_status status = fill_one(f, l, mf_feeder_sample(f, first + i), out + (uint64_t)i * l->bytes, &mine);
         if (status != MEMFIT_OK) {
 #pragma omp critical
             {
@@ -523,7 +566,7 @@ memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_
         return fill_together(f, l, first, count, out, err);
     for (int64_t i = 0; i < count; i++) {
         memfit_status status =
-            fill_one(f, l, sample_at(f, first + i), (unsigned char *)out + (uint64_t)i * l->bytes, err);
+            fill_one(f, l, mf_feeder_sample(f, first + i), (unsigned char *)out + (uint64_t)i * l->bytes, err);
         if (status != MEMFIT_OK)
             return status;
     }
@@ -538,11 +581,11 @@ void mf_feeder_read_ahead(const mf_feeder *f, int64_t first, int64_t count)
         const mf_array *a = f->links[l].array;
         if (!a || !a->data || a->sample_bytes * (uint64_t)f->source->samples < READ_AHEAD_FROM_BYTES)
             continue;
-        if (!f->order && count > 0)
-            mf_os_read_ahead(a->data + (uint64_t)sample_at(f, first) * a->sample_bytes,
+        if (!f->shuffled && count > 0)
+            mf_os_read_ahead(a->data + (uint64_t)mf_feeder_sample(f, first) * a->sample_bytes,
                              (uint64_t)count * a->sample_bytes);
-        for (int64_t i = 0; f->order && i < count; i++)
-            mf_os_read_ahead(a->data + (uint64_t)sample_at(f, first + i) * a->sample_bytes, a->sample_bytes);
+        for (int64_t i = 0; f->shuffled && i < count; i++)
+            mf_os_read_ahead(a->data + (uint64_t)mf_feeder_sample(f, first + i) * a->sample_bytes, a->sample_bytes);
     }
 }
 

@@ -6,13 +6,17 @@
  *   source.arrays --order[position]--> sample --convert--> tensor in the arena
  *
  * Order: samples `first .. first + count` of the source, shuffled anew each epoch by a counter-based generator, so that
- * an interrupted run finds the same order again.
+ * an interrupted run finds the same order again. Up to MF_FEEDER_MOST_LISTED samples it is a list, drawn by Fisher and
+ * Yates; beyond, where a list would be a part of the memory worth planning for, each position's sample is computed from
+ * the epoch's keys (a Feistel network) and nothing is stored.
  */
 #ifndef MF_DATA_FEED_H
 #define MF_DATA_FEED_H
 
 #include "data/source.h"
 #include "graph/graph.h"
+
+enum { MF_FEEDER_MOST_LISTED = 1 << 20, MF_FEEDER_ROUNDS = 8 };
 
 /* Copies what it needs of the feed: a plan's graphs go with it, the feeder stays. */
 typedef struct mf_feed_link {
@@ -31,7 +35,9 @@ typedef struct mf_feeder {
     mf_feed_link *links;
     uint32_t count;
     int64_t first, samples; /* the part of the source this feeder serves */
-    uint32_t *order;        /* NULL: as stored */
+    bool shuffled;
+    uint32_t *order;                 /* the list; NULL: computed, or as stored */
+    uint32_t keys[MF_FEEDER_ROUNDS]; /* of this epoch's computed order */
     const double *class_weights;
     int64_t class_count;
     const mf_array *weights, *labels; /* sample_weight; the first target */
@@ -43,6 +49,7 @@ typedef struct mf_feeder {
 typedef struct mf_feeder_options {
     int64_t first, samples; /* samples 0: all from `first` */
     bool shuffle;
+    bool listed; /* the order is a list however many samples there are: as a run that is resumed had it */
     const double *class_weights; /* by label, or NULL; must outlive the feeder */
     int64_t class_count;
     bool targets; /* false when predicting: the source need not have any */
@@ -57,6 +64,8 @@ void mf_feeder_destroy(mf_feeder *feeder);
 const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint32_t index, uint32_t inputs);
 /* The order of epoch `epoch`. Allocates nothing. */
 void mf_feeder_shuffle(mf_feeder *feeder, uint64_t seed, uint64_t epoch);
+/* Which sample of the source stands at `position`. */
+int64_t mf_feeder_sample(const mf_feeder *feeder, int64_t position);
 /* Fills feed `index` with samples at positions first .. first + count. With `check`, DAMAGED names a value that is not
  * finite, or no class. */
 memfit_status mf_feeder_fill(mf_feeder *feeder, uint32_t index, int64_t first, int64_t count, void *out,

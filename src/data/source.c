@@ -11,15 +11,11 @@
 
 static memfit_status append(mf_source *source, const char *name, mf_array array, memfit_error *err)
 {
-    mf_array *grown = MF_NEW_ARRAY(&source->arena, mf_array, source->count + 1);
     array.name = mf_arena_strdup(&source->arena, name);
-    if (!grown || !array.name)
+    if (!array.name ||
+        !mf_grow(source->arena.host, &source->arrays, &source->capacity, source->count, sizeof *source->arrays))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
-    if (source->count)
-        memcpy(grown, source->arrays, source->count * sizeof *grown);
-    grown[source->count] = array;
-    source->arrays = grown;
-    source->count++;
+    source->arrays[source->count++] = array;
     return MEMFIT_OK;
 }
 
@@ -54,8 +50,21 @@ memfit_status mf_source_add(mf_source *source, const char *name, mf_dtype dtype,
                   err);
 }
 
+/* Deflate packs 1032 : 1 at best, and no other way of storing numbers that is read here does better: a file that claims
+ * more leaves most of its arrays unwritten, and they would fill the disk with zeros. */
+enum { MOST_EXPANSION = 1032, EXPANSION_EXEMPT_BYTES = 1 << 20 };
+
 memfit_status mf_source_spool(mf_source *source, uint64_t bytes, unsigned char **data, memfit_error *err)
 {
+    uint64_t file_bytes = source->mappings[0].bytes;
+    char claimed[24], has[24];
+    source->spooled_bytes += bytes < UINT64_MAX - source->spooled_bytes ? bytes : UINT64_MAX - source->spooled_bytes;
+    if (source->spooled_bytes > EXPANSION_EXEMPT_BYTES && source->spooled_bytes / MOST_EXPANSION > file_bytes)
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s claims arrays of %s, but a file of %s cannot hold them: they were never written\n"
+                       "write the data into them, or leave them out",
+                       source->path, memfit_size_format(source->spooled_bytes, claimed, sizeof claimed),
+                       memfit_size_format(file_bytes, has, sizeof has));
     if (source->mapping_count == MF_SOURCE_MOST_MAPPINGS)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "%s has more than %d arrays", source->path, MF_SOURCE_MOST_MAPPINGS);
     memfit_status status = mf_os_spool_map(bytes, data, err);
@@ -219,6 +228,20 @@ static memfit_status not_built_yet(const char *path, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* A file whose arrays were all unpacked is not read any more: whatever becomes of it is no concern of ours. */
+static void let_go(mf_source *source)
+{
+    mf_mapping *file = &source->mappings[0];
+    for (uint32_t i = 0; i < source->count; i++) {
+        const unsigned char *data = source->arrays[i].data;
+        if (data >= file->data && data <= file->data + file->bytes)
+            return;
+    }
+    mf_os_unmap_file(file);
+    mf_os_unwatch(source->descriptor);
+    source->descriptor = -1;
+}
+
 memfit_status mf_source_open_table(const memfit_host *host, const char *path, int64_t inputs, const mf_log *log,
                                    mf_source **source, memfit_error *err)
 {
@@ -233,8 +256,10 @@ memfit_status mf_source_open_table(const memfit_host *host, const char *path, in
         s->mapping_count = 1;
         status = read_by_kind(s, inputs, log, err);
     }
-    if (status == MEMFIT_OK)
+    if (status == MEMFIT_OK) {
+        let_go(s);
         status = agree(s, log, err);
+    }
     if (status != MEMFIT_OK) {
         mf_source_close(s);
         return status;
@@ -252,6 +277,7 @@ void mf_source_close(mf_source *source)
         mf_os_unmap_file(&source->mappings[i]);
     mf_os_unwatch(source->descriptor);
     const memfit_host *host = source->arena.host;
+    mf_host_free(host, source->arrays, source->capacity * sizeof *source->arrays);
     mf_arena_destroy(&source->arena);
     mf_host_free(host, source, sizeof *source);
 }

@@ -40,11 +40,13 @@ struct mf_source {
     const char *path;
     mf_array *arrays;
     uint32_t count;
+    size_t capacity;
     int64_t samples;
     uint64_t seed; /* synthetic */
     mf_mapping mappings[MF_SOURCE_MOST_MAPPINGS];
     uint32_t mapping_count;
-    int descriptor; /* of the first mapping's file, which may become shorter while it is read; -1: none */
+    uint64_t spooled_bytes; /* in temporary files */
+    int descriptor;         /* of the first mapping's file, which may become shorter while it is read; -1: none */
 };
 
 /* `log` (may be NULL) is told once what was unpacked and which types waste memory. NOT_FOUND, DAMAGED and UNSUPPORTED

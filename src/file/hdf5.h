@@ -2,11 +2,12 @@
  * hdf5.h: HDF5 files, as far as Keras models and h5py's data files need them.
  *
  * Reader: works on an image in memory (a mapping, or a member of a .keras archive, which is stored uncompressed), is
- * bounds-checked everywhere and takes no memory but what the caller's arena gives. Read: superblocks 0 to 3, object
- * headers of both versions, groups as symbol tables or as compact links, attributes with numbers, fixed and
- * variable-length strings, contiguous, compact and chunked (version 1 B-tree) storage with the deflate, shuffle,
- * fletcher32 and LZF filters, little-endian integers and floats, booleans. Everything else is refused with UNSUPPORTED
- * and its name; links out of the file (soft, external, virtual datasets) are refused always.
+ * bounds-checked everywhere and takes no memory but what the caller's arena or host gives (large chunks are unpacked in
+ * temporary files). Read: superblocks 0 to 3, object headers of both versions, groups as symbol tables or as compact
+ * links, attributes with numbers, fixed and variable-length strings, contiguous, compact and chunked (version 1 B-tree)
+ * storage with the deflate, shuffle, fletcher32 and LZF filters, little-endian integers and floats, booleans.
+ * Everything else is refused with UNSUPPORTED and its name; links out of the file (soft, external, virtual datasets)
+ * are refused always.
  *
  * A file can be made to lead its reader in circles: each open file has a budget of steps in proportion to its size,
  * and running out of it is DAMAGED.
@@ -101,7 +102,7 @@ memfit_status mf_hdf5_is_dataset(mf_hdf5 *file, uint64_t address, bool *is_datas
 memfit_status mf_hdf5_dataset_open(mf_hdf5 *file, uint64_t address, mf_hdf5_dataset *dataset, memfit_error *err);
 
 /* Reads rows (along the first axis; a scalar is one row) of a dataset however it is stored. Everything it needs is
- * taken at open: reading allocates nothing. One chunk, decoded, is kept, so that reading in order decodes each chunk
+ * taken at open: reading allocates nothing. Chunks above 1 MiB are unpacked in temporary files. One chunk, decoded, is kept, so that reading in order decodes each chunk
  * once (and once for each row of chunks across). */
 typedef struct mf_hdf5_reader mf_hdf5_reader;
 memfit_status mf_hdf5_reader_open(const mf_hdf5_dataset *dataset, const memfit_host *host, mf_hdf5_reader **reader,

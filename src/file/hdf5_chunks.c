@@ -6,17 +6,19 @@
  * into a sorted list {number of the box in row-major order, place, packed size, filters skipped}; reading looks boxes
  * up there. A box that is not in the list was never written and holds the fill value.
  *
- * Memory: the list (24 bytes a box), two buffers of one box, zlib's state: all taken at open, so that a data pipeline
- * reads inside a training step without allocating. The last box decoded is kept.
+ * Memory: the list (24 bytes a box), a buffer of one box, another where filters follow each other, zlib's state: all
+ * taken at open, so that a data pipeline reads inside a training step without allocating. The last box decoded is kept.
+ * People store a whole array as one box: buffers above a mebibyte lie in a temporary file.
  *
  * Tried and dropped: a cache of several boxes. Readers of training data go through rows in order or ask for whole runs
  * of rows; with rows drawn at random no cache of a size that one would plan for helps.
  */
+#include "base/os.h"
 #include "file/hdf5_inner.h"
 
 #include <zlib.h>
 
-enum { ZLIB_POOL_BYTES = 64 * 1024, MOST_TREE_LEVELS = 16 };
+enum { ZLIB_POOL_BYTES = 64 * 1024, MOST_TREE_LEVELS = 16, MOST_BOX_IN_MEMORY = 1 << 20 };
 
 typedef struct box {
     uint64_t number;
@@ -32,7 +34,7 @@ struct mf_hdf5_reader {
     uint64_t grid[MF_HDF5_MOST_RANK]; /* boxes along each axis */
     box *boxes;
     size_t count, capacity;
-    unsigned char *decoded, *spare; /* chunk_bytes each */
+    unsigned char *decoded, *spare; /* chunk_bytes each; spare: NULL with one filter at most */
     uint64_t decoded_number;        /* which box `decoded` holds; ~0: none */
     z_stream zlib;
     bool zlib_ready;
@@ -231,6 +233,24 @@ static memfit_status decode(mf_hdf5_reader *r, const box *b, memfit_error *err)
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
 
+static memfit_status open_buffer(const mf_hdf5_reader *r, unsigned char **buffer, memfit_error *err)
+{
+    const uint64_t bytes = r->d.chunk_bytes;
+    if (bytes > MOST_BOX_IN_MEMORY)
+        return mf_os_spool_map(bytes, buffer, err);
+    *buffer = mf_host_alloc(r->host, bytes);
+    return *buffer ? MEMFIT_OK
+                   : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for chunks of %" PRIu64 " bytes", bytes);
+}
+
+static void close_buffer(const mf_hdf5_reader *r, unsigned char *buffer)
+{
+    if (buffer && r->d.chunk_bytes > MOST_BOX_IN_MEMORY)
+        mf_os_spool_unmap(buffer, r->d.chunk_bytes);
+    else
+        mf_host_free(r->host, buffer, r->d.chunk_bytes);
+}
+
 static memfit_status open_boxes(mf_hdf5_reader *r, memfit_error *err)
 {
     mf_hdf5_dataset *d = &r->d;
@@ -255,11 +275,10 @@ static memfit_status open_boxes(mf_hdf5_reader *r, memfit_error *err)
     if (d->chunk_bytes / (packed ? 1032 : 1) > most + 1)
         return mf_hdf5_damaged(d->file, d->address, err, "chunks of %" PRIu64 " bytes cannot come from %" PRIu64,
                                d->chunk_bytes, most);
-    r->decoded = mf_host_alloc(r->host, d->chunk_bytes);
-    r->spare = mf_host_alloc(r->host, d->chunk_bytes);
-    if (!r->decoded || !r->spare)
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for chunks of %" PRIu64 " bytes", d->chunk_bytes);
-    return packed ? open_zlib(r, err) : MEMFIT_OK;
+    st = open_buffer(r, &r->decoded, err);
+    if (!st && d->filters > 1)
+        st = open_buffer(r, &r->spare, err);
+    return !st && packed ? open_zlib(r, err) : st;
 }
 
 memfit_status mf_hdf5_reader_open(const mf_hdf5_dataset *dataset, const memfit_host *host, mf_hdf5_reader **reader,
@@ -288,7 +307,8 @@ memfit_status mf_hdf5_reader_open(const mf_hdf5_dataset *dataset, const memfit_h
 
 uint64_t mf_hdf5_reader_bytes(const mf_hdf5_reader *r)
 {
-    return sizeof *r + r->capacity * sizeof *r->boxes + (r->decoded ? 2 * r->d.chunk_bytes : 0) +
+    uint64_t buffers = r->d.chunk_bytes > MOST_BOX_IN_MEMORY ? 0 : (r->decoded ? 1u : 0u) + (r->spare ? 1u : 0u);
+    return sizeof *r + r->capacity * sizeof *r->boxes + buffers * r->d.chunk_bytes +
            (r->zlib_pool ? ZLIB_POOL_BYTES : 0);
 }
 
@@ -299,8 +319,8 @@ void mf_hdf5_reader_close(mf_hdf5_reader *r)
     if (r->zlib_ready)
         inflateEnd(&r->zlib);
     mf_host_free(r->host, r->zlib_pool, ZLIB_POOL_BYTES);
-    mf_host_free(r->host, r->decoded, r->d.chunk_bytes);
-    mf_host_free(r->host, r->spare, r->d.chunk_bytes);
+    close_buffer(r, r->decoded);
+    close_buffer(r, r->spare);
     mf_host_free(r->host, r->boxes, r->capacity * sizeof *r->boxes);
     mf_host_free(r->host, r, sizeof *r);
 }

@@ -38,7 +38,10 @@ static memfit_status add_link(lister *l, const char *name, uint64_t bytes, uint6
     char *copy = mf_arena_strndup(l->arena, name, bytes);
     if (!copy)
         return mf_fail(l->err, MEMFIT_NO_HOST_MEMORY, "%.120s: no memory for a group's links", l->file->name);
-    if (g->count && strcmp(g->links[g->count - 1].name, copy) >= 0)
+    int order = g->count ? strcmp(g->links[g->count - 1].name, copy) : -1;
+    if (order == 0)
+        return mf_fail(l->err, MEMFIT_DAMAGED, "%.120s: a group holds two objects named %.80s", l->file->name, copy);
+    if (order > 0)
         g->sorted = false;
     g->links[g->count++] = (mf_hdf5_link){copy, address};
     return MEMFIT_OK;

@@ -37,11 +37,11 @@ typedef struct mf_zip {
 /* True when the bytes begin like an archive (also an empty or a spanned one). */
 bool mf_zip_sniff(const unsigned char *data, uint64_t bytes);
 
-/* DAMAGED with the offset for anything that contradicts itself; UNSUPPORTED for encryption, several disks. `data`
+/* DAMAGED with the offset for anything that contradicts itself, and for two members of one name; UNSUPPORTED for encryption, several disks. `data`
  * must outlive the result. */
 memfit_status mf_zip_open(mf_zip *zip, mf_arena *arena, const unsigned char *data, uint64_t bytes, memfit_error *err);
 
-/* The member of that name (the last one, as unzip programs do), or NULL. */
+/* The member of that name, or NULL. */
 const mf_zip_member *mf_zip_find(const mf_zip *zip, const char *name);
 
 /* The member's bytes: in place when stored, else inflated into the arena. With `verify` the check sum is computed,

@@ -162,6 +162,36 @@ static memfit_status read_record(const mf_zip *zip, mf_arena *arena, uint64_t *a
     return locate(zip, m, local_at + shift, err);
 }
 
+static uint32_t hash_name(const char *name)
+{
+    uint32_t h = 2166136261u;
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 16777619u;
+    return h;
+}
+
+/* Two members of one name: programs differ in which of them they read, so that one file would be two. */
+static memfit_status refuse_doubles(const mf_zip *zip, const memfit_host *host, memfit_error *err)
+{
+    size_t slots = 16;
+    while (slots < 2 * zip->count)
+        slots *= 2;
+    uint32_t *table = mf_host_zalloc(host, slots * sizeof *table); /* 1 + the member's number */
+    if (!table)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the archive's directory");
+    memfit_status st = MEMFIT_OK;
+    for (size_t i = 0; i < zip->count && !st; i++) {
+        size_t at = hash_name(zip->members[i].name) & (slots - 1);
+        for (; table[at] && !st; at = (at + 1) & (slots - 1))
+            if (strcmp(zip->members[table[at] - 1].name, zip->members[i].name) == 0)
+                st = mf_fail(err, MEMFIT_DAMAGED, "the archive holds two members named %.80s\nmake it again",
+                             zip->members[i].name);
+        table[at] = (uint32_t)i + 1;
+    }
+    mf_host_free(host, table, slots * sizeof *table);
+    return st;
+}
+
 memfit_status mf_zip_open(mf_zip *zip, mf_arena *arena, const unsigned char *data, uint64_t bytes, memfit_error *err)
 {
     mf_zip z = {.data = data, .bytes = bytes};
@@ -185,13 +215,15 @@ memfit_status mf_zip_open(mf_zip *zip, mf_arena *arena, const unsigned char *dat
     for (; z.count < end.count; z.count++)
         if ((st = read_record(&z, arena, &at, end.at, shift, &z.members[z.count], err)))
             return st;
+    if ((st = refuse_doubles(&z, arena->host, err)))
+        return st;
     *zip = z;
     return MEMFIT_OK;
 }
 
 const mf_zip_member *mf_zip_find(const mf_zip *zip, const char *name)
 {
-    for (size_t i = zip->count; i-- > 0;)
+    for (size_t i = 0; i < zip->count; i++)
         if (strcmp(zip->members[i].name, name) == 0)
             return &zip->members[i];
     return NULL;

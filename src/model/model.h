@@ -75,6 +75,7 @@ typedef enum {
 struct mf_model {
     mf_arena arena; /* owned by the outermost model; nested ones share it (their arena is empty) */
     mf_mapping mapping;
+    mf_mapping unpacked; /* weights of an archive that was packed again: in a temporary file */
     mf_container container;
     const char *path;
     const char *keras_version;

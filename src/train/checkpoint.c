@@ -115,6 +115,7 @@ static void pack_state(mf_checkpoint *c)
     b->words = STATE_WORDS;
     const mf_trainer *t = c->trainer;
     const char *precision = t->graphs.options.precision;
+    const bool computed_order = t->feeder && t->feeder->shuffled && !t->feeder->order;
     const uint64_t words[STATE_WORDS] = {s->iteration,
                                          s->epoch,
                                          s->position,
@@ -133,7 +134,7 @@ static void pack_state(mf_checkpoint *c)
                                          (uint64_t)t->plan->pieces | (uint64_t)t->plan->chunks << 32,
                                          bits(t->schedule.initial),
                                          t->rate_given,
-                                         (uint64_t)t->options->batch,
+                                         (uint64_t)t->options->batch | (uint64_t)computed_order << 32,
                                          precision_number(precision),
                                          0, /* unused */
                                          bits(s->kept),
@@ -187,6 +188,7 @@ mf_resumed mf_checkpoint_settings(mf_model *model)
                         .rate = number(b.word[16]),
                         .rate_given = b.word[17] != 0 && number(b.word[16]) > 0,
                         .batch = (int64_t)(b.word[18] & INT32_MAX),
+                        .computed_order = b.word[18] >> 32 & 1, /* before there was any: listed */
                         .epoch = b.word[1],
                         .position = b.word[2],
                         .precision = b.word[19] < PRECISIONS ? precisions[b.word[19]] : NULL};

@@ -102,10 +102,13 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
     memfit_status status = check_options(options, err);
     if (status != MEMFIT_OK)
         return status;
-    status = mf_model_load_flags(t->host, mode == MF_MODE_TRAIN && options->resume ? options->resume : options->model,
+    mf_limit_host_init(&t->loading, t->host, 0);
+    mf_trainer_set_room(t);
+    status = mf_model_load_flags(&t->loading.host,
+                                 mode == MF_MODE_TRAIN && options->resume ? options->resume : options->model,
                                  MF_LOAD_VERIFY, &t->model, err);
     if (status != MEMFIT_OK)
-        return status;
+        return mf_trainer_explain_room(t, status, err);
     status = open_backend(t, err);
     if (status != MEMFIT_OK)
         return status;
@@ -125,7 +128,10 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
     status = mode == MF_MODE_TRAIN ? open_schedule(t, err) : MEMFIT_OK;
     if (status != MEMFIT_OK)
         return status;
-    return mf_trainer_open_data(t, err);
+    mf_trainer_set_room(t);
+    status = mf_trainer_explain_room(t, mf_trainer_open_data(t, err), err);
+    t->loading.limit_bytes = UINT64_MAX; /* what is open counts as the fixed cost that admission measures */
+    return status;
 }
 
 void mf_trainer_close(mf_trainer *t)
@@ -137,7 +143,7 @@ void mf_trainer_close(mf_trainer *t)
     mf_source_close(t->source);
     mf_source_close(t->validation_source);
     mf_host_free(t->host, t->kept_metrics, t->kept_bytes + 1);
-    mf_host_free(t->host, t->class_weights, (size_t)t->class_count * sizeof(double));
+    mf_host_free(&t->loading.host, t->class_weights, (size_t)t->class_count * sizeof(double));
     if (t->backend)
         t->backend->table->destroy(t->backend);
     mf_model_destroy(t->model);

@@ -33,6 +33,7 @@ typedef struct mf_resumed {
     double rate;           /* the learning rate it began with, before any plateau; 0: not known */
     bool rate_given;       /* by an option: not the file's schedule */
     int64_t batch;         /* 0: not known */
+    bool computed_order;   /* of the samples, not a list */
     const char *precision; /* given by an option, or NULL */
     uint64_t epoch;        /* the one it is in */
     uint64_t position;     /* in it: samples done */
@@ -43,6 +44,7 @@ enum { MF_TRAINER_KNOWN = 8 };
 typedef struct mf_trainer {
     const memfit_train_options *options;
     const memfit_host *host;
+    mf_limit_host loading; /* of model, data and class weights: see mf_trainer_set_room */
     mf_log log;
     mf_mode mode; /* TRAIN, EVALUATE or PREDICT */
     uint64_t limit_bytes;
@@ -109,6 +111,11 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
 void mf_trainer_close(mf_trainer *t);
 /* Its two halves that concern data (trainer_data.c): before there is a plan, and once there is one. */
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
+/* From here on the host `loading` gives no more than the limit leaves beside what the process holds. */
+void mf_trainer_set_room(mf_trainer *t);
+/* A refusal for that reason, in full: what was loaded, how many bytes it needs, how many are allowed. Other failures
+ * stay as they are. Returns the status. */
+memfit_status mf_trainer_explain_room(const mf_trainer *t, memfit_status status, memfit_error *err);
 memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err);
 /* Makes a plan for `limit_bytes`, reserves, makes kernels, warms up and measures. `ready` (may be NULL) is called when
  * the executor is there and before the fixed cost is measured: what needs host memory for the whole run takes it then.

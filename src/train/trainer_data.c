@@ -6,11 +6,14 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* However low the limit: a small model is read, so that the refusal can say what would suffice. */
+enum { ANSWER_BYTES = 1 << 20 };
 enum { MOST_SYNTHETIC = 1 << 30 }; /* samples; their number times a sample's bytes stays far from overflow */
 
 /* "synthetic" or "synthetic:N"; *samples is 0 when no number is given, -1 when it is none. */
@@ -43,16 +46,49 @@ static memfit_status input_columns(mf_trainer *t, int64_t *inputs, memfit_error 
     return MEMFIT_OK;
 }
 
+static uint64_t resident(void)
+{
+    mf_os_memory m;
+    return mf_os_process_memory(&m, NULL) == MEMFIT_OK ? m.rss_anon + m.rss_shmem : 0;
+}
+
+void mf_trainer_set_room(mf_trainer *t)
+{
+    const uint64_t limit = t->options->memory_bytes, now = resident();
+    uint64_t room = limit > now + ANSWER_BYTES ? limit - now : ANSWER_BYTES;
+    t->loading.limit_bytes = t->loading.live_bytes + (limit ? room : mf_os_available_memory());
+    t->loading.refused_bytes = 0;
+}
+
+memfit_status mf_trainer_explain_room(const mf_trainer *t, memfit_status status, memfit_error *err)
+{
+    const uint64_t limit = t->options->memory_bytes;
+    if (status != MEMFIT_NO_HOST_MEMORY || !t->loading.refused_bytes || !err)
+        return status == MEMFIT_NO_HOST_MEMORY && t->loading.refused_bytes ? MEMFIT_OUT_OF_MEMORY : status;
+    char what[MEMFIT_ERROR_TEXT], need[24], allowed[24];
+    const uint64_t needed = resident() + t->loading.refused_bytes;
+    snprintf(what, sizeof what, "%s", err->message);
+    mf_fail(err, MEMFIT_OUT_OF_MEMORY, "%.300s: loading needs at least %s (%llu bytes), %s %s", what,
+            mf_format_need(needed, need, sizeof need), (unsigned long long)needed,
+            limit ? "the limit is" : "the machine can give no more than",
+            memfit_size_format(limit ? limit : mf_os_available_memory(), allowed, sizeof allowed));
+    err->requested_bytes = needed;
+    err->limit_bytes = limit;
+    return MEMFIT_OUT_OF_MEMORY;
+}
+
 static memfit_status open_source(mf_trainer *t, const char *name, mf_source **source, memfit_error *err)
 {
     int64_t samples, inputs = 0;
     if (!is_synthetic(name, &samples)) {
         memfit_status status = mf_source_is_table(name) ? input_columns(t, &inputs, err) : MEMFIT_OK;
-        return status == MEMFIT_OK ? mf_source_open_table(t->host, name, inputs, &t->log, source, err) : status;
+        return status == MEMFIT_OK ? mf_source_open_table(&t->loading.host, name, inputs, &t->log, source, err)
+                                   : status;
     }
     if (samples < 0 || (name[9] && samples == 0))
         return mf_fail(err, MEMFIT_INVALID, "%s: synthetic:N wants a number of samples", name);
-    return mf_source_synthetic(t->host, samples ? samples : t->options->batch * 8, t->options->seed, source, err);
+    return mf_source_synthetic(&t->loading.host, samples ? samples : t->options->batch * 8, t->options->seed, source,
+                               err);
 }
 
 static memfit_status fill_synthetic(mf_trainer *t, mf_source *source, memfit_error *err)
@@ -103,7 +139,7 @@ static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
     memfit_status status = mf_os_map_file(path, &map, err);
     if (status != MEMFIT_OK)
         return status;
-    mf_arena_init(&arena, t->host);
+    mf_arena_init(&arena, &t->loading.host);
     status = mf_json_parse(&arena, (const char *)map.data, map.bytes, &root, err);
     if (status == MEMFIT_DAMAGED && err)
         mf_error_prefix(err, status, "%s", path);
@@ -111,10 +147,12 @@ static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
         status = check_class_weights(root, path, &most, err);
     if (status == MEMFIT_OK) {
         t->class_count = most + 1;
-        t->class_weights = mf_host_alloc(t->host, (size_t)t->class_count * sizeof(double));
+        t->class_weights = mf_host_alloc(&t->loading.host, (size_t)t->class_count * sizeof(double));
         if (!t->class_weights)
             status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for class weights");
     }
+    if (status == MEMFIT_NO_HOST_MEMORY)
+        mf_error_prefix(err, status, "%s", path);
     for (int64_t i = 0; status == MEMFIT_OK && i < t->class_count; i++)
         t->class_weights[i] = 1;
     for (const mf_json *v = status == MEMFIT_OK ? root->first : NULL; v; v = v->next)
@@ -215,12 +253,14 @@ memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
         return MEMFIT_OK;
     mf_feeder_options f = {.samples = t->train_samples,
                            .shuffle = t->mode == MF_MODE_TRAIN && !t->options->no_shuffle,
+                           .listed = t->resumed.known && !t->resumed.computed_order,
                            .class_weights = t->class_weights,
                            .class_count = t->class_count,
                            .targets = t->mode != MF_MODE_PREDICT};
-    memfit_status status = mf_feeder_create(t->host, t->source, mf_trainer_graph(t), &f, &t->feeder, err);
+    mf_trainer_set_room(t);
+    memfit_status status = mf_feeder_create(&t->loading.host, t->source, mf_trainer_graph(t), &f, &t->feeder, err);
     if (status != MEMFIT_OK || t->validation_samples == 0)
-        return status;
+        return mf_trainer_explain_room(t, status, err);
     f.shuffle = false;
     f.class_weights = NULL; /* as in Keras: validation counts every class alike */
     f.class_count = 0;
@@ -230,6 +270,7 @@ memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
     for (uint32_t p = 0; p < t->plan->phase_count; p++)
         if (t->plan->phases[p].role == MF_PHASE_VALIDATE)
             g = t->plan->phases[p].graph;
-    return mf_feeder_create(t->host, t->validation_source ? t->validation_source : t->source, g, &f,
-                            &t->validation_feeder, err);
+    status = mf_feeder_create(&t->loading.host, t->validation_source ? t->validation_source : t->source, g, &f,
+                              &t->validation_feeder, err);
+    return mf_trainer_explain_room(t, status, err);
 }

@@ -3,6 +3,7 @@
 import os
 import struct
 import sys
+import warnings
 import zipfile
 
 folder = sys.argv[1]
@@ -56,6 +57,12 @@ npz("three.npz", x=npy("<f4", (3, 8, 8, 1), images(3)), y=npy("<i4", (3,), label
 npz("none.npz", x=npy("<f4", (0, 8, 8, 1), []), y=npy("<i4", (0,), []))
 names = npy("<U1", (10,), "abcdefghij".encode("utf-32-le"))
 npz("more.npz", x=x, y=y, class_names=names, mean=npy("<f8", (), [0.5]), x_test=npy("<f4", (3, 8, 8, 1), images(3)))
+npz("weights_text.npz", x=x, y=y, sample_weight=npy("<U3", (N,), "".join("abc" for _ in labels).encode("utf-32-le")))
+npz("weights_short.npz", x=x, y=y, sample_weight=npy("<f4", (3,), [1.0, 2.0, 3.0]))
+npz("doubled.npz", x=x, y=y)
+with zipfile.ZipFile(os.path.join(folder, "doubled.npz"), "a") as archive:
+    warnings.simplefilter("ignore")
+    archive.writestr("x.npy", y)
 npz("bytes_first.npz", labels=npy("|u1", (N,), labels), images=x)
 npz("bytes.npz", x=npy("|u1", (N, 8, 8, 1), [int(v * 16) for v in images(N)]), y=y)
 npz("first.npz", x=npy("<f4", (N, 1, 8, 8), images(N)), y=y)
@@ -106,3 +113,7 @@ with open(os.path.join(folder, "images.csv"), "w") as table:
     table.write(",".join(["label"] + [f"p{i}" for i in range(64)]) + "\n")
     for i in range(N):
         table.write(",".join(map(str, [labels[i]] + fractions[64 * i:64 * (i + 1)])) + "\n")
+
+with open(os.path.join(folder, "used.csv"), "w") as table:
+    for i in range(2000):
+        print(",".join("%d" % (j * i % 17) for j in range(64)) + ",%d" % (i % 10), file=table)

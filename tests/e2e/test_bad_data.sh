@@ -14,7 +14,7 @@ expect() { # STATUS PATTERN command...
     [ $got -eq "$want" ] || fail "exit status $got instead of $want: $* ($(cat "$t/err"))"
     [ -z "$pattern" ] || grep -q -- "$pattern" "$t/err" || fail "no \"$pattern\" in the message of: $* ($(cat "$t/err"))"
 }
-train() { local data=$1; shift; "$MEMFIT" train "$f/mlp.keras" --data "$data" --threads 1 "$@"; }
+train() { local data=$1; shift; timeout 200 "$MEMFIT" train "$f/mlp.keras" --data "$data" --threads 1 "$@"; }
 python3 "$MEMFIT_SOURCE/tests/e2e/make_bad_data.py" "$t" || exit 1
 cd "$t" || exit 1
 
@@ -50,6 +50,12 @@ grep -q "moveaxis" err || fail "channels first: no hint"
 bad 5 "sample_weight has shape (50, 2)" weights.npz
 bad 5 "sample_weight of sample 0 is nan" weights_nan.npz
 bad 5 "y of sample 31 is 4.29497e+09" wide.npz
+for kind in text short; do # predictions weigh nothing
+    expect 0 "" "$MEMFIT" predict "$f/mlp.keras" --data weights_$kind.npz --out p.npy --quiet
+    rm -f p.npy
+done
+bad 4 "<U3" weights_text.npz
+bad 5 "x has 50 samples, sample_weight has 3" weights_short.npz
 for weights in '{"-1": 2, "1": 1}' '{"cat": 2}' '{"1": "x"}' '[1, 2]' '{}' '{"0": 1'; do
     echo "$weights" >weights.json
     bad 5 "weights.json" good.npz --class-weight weights.json
@@ -95,6 +101,18 @@ for h5 in digits digits_chunked; do
     done
 done
 bad 5 "nowhere.npz" nowhere.npz
+bad 5 "two members named x.npy" doubled.npz
+bad 5 "never written" "$MEMFIT_SOURCE/tests/fixtures/hdf5/unwritten.h5"
+
+# Pipes and devices: refused by name, not waited for (the time is there to end a test that hangs).
+mkfifo pipe.npz
+bad 5 "pipe.npz is a pipe" pipe.npz
+bad 5 "/dev/zero is a character device" /dev/zero
+bad 5 'no file named "-"' -
+for what in plan "train --data good.npz" "evaluate --data good.npz"; do
+    expect 5 "pipe.npz is a pipe" timeout 60 "$MEMFIT" ${what%% *} pipe.npz ${what#"${what%% *}"}
+done
+expect 5 "pipe.npz is a pipe" timeout 60 "$MEMFIT" train "$f/mlp.keras" --data good.npz --class-weight pipe.npz
 
 # Files that change while they are used: data cut off is an error with its place, a model saved over does not touch what is written.
 started() { for _ in $(seq 500); do [ "$(cat log.csv 2>/dev/null | wc -l)" -gt 2 ] && break; sleep 0.02; done; }
@@ -112,6 +130,14 @@ status=$?
 [ $status = 5 ] || fail "data cut off while training: exit status $status ($(cat err))"
 grep -q "became shorter while it was read" err || fail "data cut off while training: $(cat err)"
 expect 0 "" "$MEMFIT" evaluate used_ck.keras --data good.npz --quiet
+rm -f log.csv
+
+# What was converted when it was opened is not needed any more: a table may go while it is trained on.
+"$MEMFIT" train "$f/mlp.keras" --data used.csv --epochs 1000000 --steps 3000 --threads 1 --quiet --log-csv log.csv 2>err &
+pid=$!
+started
+: >used.csv
+wait $pid || fail "a table cut off after it was converted: $(cat err)"
 rm -f log.csv
 
 # A place that cannot be written to is refused before the first step.

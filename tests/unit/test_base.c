@@ -333,9 +333,28 @@ static void small_files_and_limits_are_read(void **state)
     assert_true(text[0] && strlen(text) < sizeof text);
 }
 
+static void a_limited_host_keeps_its_limit(void **state)
+{
+    (void)state;
+    mf_limit_host limit;
+    mf_limit_host_init(&limit, NULL, 1000);
+    void *a = mf_host_alloc(&limit.host, 400), *b = mf_host_alloc(&limit.host, 400);
+    assert_true(a && b);
+    assert_null(mf_host_alloc(&limit.host, 400));
+    assert_true(limit.refused_bytes >= 400 && limit.refused_bytes < 500);
+    assert_null(mf_host_resize(&limit.host, a, 400, 500)); /* both count while bytes are moved */
+    assert_null(mf_host_alloc(&limit.host, SIZE_MAX - 4));
+    mf_host_free(&limit.host, b, 400);
+    assert_non_null(a = mf_host_resize(&limit.host, a, 400, 500));
+    mf_host_free(&limit.host, a, 500);
+    assert_int_equal(limit.live_bytes, 0);
+    assert_true(limit.peak_bytes >= 800 && limit.peak_bytes <= 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limited_host_keeps_its_limit),
         cmocka_unit_test(sizes_are_read),
         cmocka_unit_test(sizes_are_written),
         cmocka_unit_test(errors_carry_message_and_hint),

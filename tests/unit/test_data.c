@@ -173,6 +173,23 @@ static void shorter_files_are_noticed(void **state)
     mf_source_close(s);
 }
 
+/* A table was converted when it was opened: what becomes of its file afterwards does not matter. */
+static void converted_files_are_let_go(void **state)
+{
+    (void)state;
+    mf_source *s = NULL;
+    memfit_error err = {0};
+    write_file("gone.csv", "1,2,0\n3,4,1\n", 12);
+    assert_ok(mf_source_open(NULL, test_path("gone.csv"), NULL, &s, &err), err);
+    assert_int_equal(truncate(test_path("gone.csv"), 0), 0);
+    assert_ok(mf_source_still_whole(s, &err), err);
+    assert_ok(mf_source_check(s, &err), err);
+    float row[2];
+    mf_source_read(s, mf_source_find(s, "x"), 1, row);
+    assert_true(row[0] == 3 && row[1] == 4);
+    mf_source_close(s);
+}
+
 static void tables_are_read(void **state)
 {
     (void)state;
@@ -379,6 +396,173 @@ static void feeds_are_bound(void **state)
     mf_source_close(s);
 }
 
+static void drop_graph(mf_graph *g)
+{
+    free(g->feeds);
+    g->feeds = NULL;
+    g->feed_count = 0;
+    mf_graph_destroy(g);
+}
+
+/* Every sample once, in another order each epoch, the same order for the same epoch. */
+static void check_order(mf_feeder *f, int64_t samples)
+{
+    uint8_t *seen = calloc(1, (size_t)samples);
+    int64_t in_place = 0, like_before = 0, wrong = 0, *before = malloc(64 * sizeof *before);
+    mf_feeder_shuffle(f, 7, 1);
+    for (int64_t i = 0; i < 64; i++)
+        before[i] = mf_feeder_sample(f, i);
+    mf_feeder_shuffle(f, 7, 2);
+    for (int64_t i = 0; i < samples; i++) {
+        int64_t at = mf_feeder_sample(f, i);
+        if (at < 0 || at >= samples || seen[at]++)
+            wrong++;
+        in_place += at == i;
+        like_before += i < 64 && at == before[i];
+    }
+    assert_int_equal(wrong, 0);
+    assert_true(in_place < 20); /* one on average */
+    assert_true(like_before < 4);
+    mf_feeder_shuffle(f, 7, 1);
+    for (int64_t i = 0; i < 64; i++)
+        assert_int_equal(mf_feeder_sample(f, i), before[i]);
+    free(before);
+    free(seen);
+}
+
+/* More samples than a list is worth: the order takes no memory, unless a run is resumed that had a list. */
+static void long_orders_are_computed(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1000, MF_FEEDER_MOST_LISTED, MF_FEEDER_MOST_LISTED + 1, 2000003};
+    mf_graph *g = graph_of((mf_shape){.rank = 2, .dim = {2, 4}}, (mf_shape){.rank = 1, .dim = {2}});
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (int listed = 0; listed < 2; listed++) {
+            mf_source *s = NULL;
+            memfit_error err = {0};
+            mf_feeder *f = NULL;
+            mf_shape x = {.rank = 2, .dim = {counts[i], 4}}, y = {.rank = 1, .dim = {counts[i]}};
+            mf_limit_host host;
+            mf_limit_host_init(&host, NULL, UINT64_MAX);
+            assert_ok(mf_source_synthetic(&host.host, counts[i], 3, &s, &err), err);
+            assert_ok(mf_source_add_generated(s, "x", MF_F32, &x, 0, 0, &err), err);
+            assert_ok(mf_source_add_generated(s, "y", MF_I64, &y, 1, 5, &err), err);
+            mf_feeder_options o = {.shuffle = true, .targets = true, .listed = listed};
+            assert_ok(mf_feeder_create(&host.host, s, g, &o, &f, &err), err);
+            bool has_list = listed || counts[i] <= MF_FEEDER_MOST_LISTED;
+            assert_int_equal(f->order != NULL, has_list);
+            assert_true(has_list || host.peak_bytes < 32 << 10);
+            check_order(f, counts[i]);
+            mf_feeder_destroy(f);
+            mf_source_close(s);
+            assert_int_equal(host.live_bytes, 0);
+        }
+    drop_graph(g);
+}
+
+/* Neighbours in an order that is computed are no neighbours in the data: of 4096 pairs those that begin in the same
+ * sixteenth of the data are about a sixteenth. */
+static void computed_orders_look_random(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 3000000, PAIRS = 4096 };
+    mf_feeder f = {.samples = SAMPLES, .shuffled = true};
+    for (uint64_t epoch = 0; epoch < 8; epoch++) {
+        mf_feeder_shuffle(&f, 1, epoch);
+        unsigned together = 0, parts[16] = {0};
+        for (int64_t i = 0; i < PAIRS; i++) {
+            int64_t a = mf_feeder_sample(&f, 2 * i) * 16 / SAMPLES, b = mf_feeder_sample(&f, 2 * i + 1) * 16 / SAMPLES;
+            together += a == b;
+            parts[a]++;
+        }
+        assert_in_range(together, 256 - 80, 256 + 80); /* five standard deviations */
+        for (int i = 0; i < 16; i++)
+            assert_in_range(parts[i], 256 - 80, 256 + 80);
+    }
+}
+
+/* Weights that are no numbers, or not one a sample, are refused where they count; predictions do not look at them. */
+static void unusable_weights_are_not_read(void **state)
+{
+    (void)state;
+    mf_graph *g = graph_of((mf_shape){.rank = 2, .dim = {2, 4}}, (mf_shape){.rank = 1, .dim = {2}});
+    mf_source *s = NULL;
+    memfit_error err = {0}, why = {.code = MEMFIT_UNSUPPORTED, .message = "weights of text"};
+    assert_ok(mf_source_synthetic(NULL, 10, 3, &s, &err), err);
+    mf_shape x = {.rank = 2, .dim = {10, 4}}, y = {.rank = 1, .dim = {10}};
+    assert_ok(mf_source_add_generated(s, "x", MF_F32, &x, 0, 0, &err), err);
+    assert_ok(mf_source_add_generated(s, "y", MF_I64, &y, 1, 5, &err), err);
+    assert_ok(mf_source_add_unusable(s, "sample_weight", &why, &err), err);
+    mf_feeder_options o = {.targets = true};
+    mf_feeder *f = NULL;
+    assert_int_equal(mf_feeder_create(NULL, s, g, &o, &f, &err), MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "weights of text"));
+    o.targets = false;
+    assert_ok(mf_feeder_create(NULL, s, g, &o, &f, &err), err);
+    assert_true(mf_feeder_weight_sum(f, 0, 10) == 10);
+    mf_feeder_destroy(f);
+    mf_source_close(s);
+    drop_graph(g);
+}
+
+/* An array in one packed chunk of 12 MiB is unpacked in a temporary file; many arrays take no more than they are. */
+static void loading_stays_under_a_limit(void **state)
+{
+    (void)state;
+    const char *root = getenv("MEMFIT_SOURCE");
+    if (!root)
+        skip();
+    char path[2048];
+    mf_source *s = NULL;
+    memfit_error err = {0};
+    mf_limit_host host;
+    snprintf(path, sizeof path, "%s/tests/fixtures/hdf5/one_chunk.h5", root);
+    mf_limit_host_init(&host, NULL, 256 << 10);
+    assert_ok(mf_source_open(&host.host, path, NULL, &s, &err), err);
+    assert_ok(mf_source_check(s, &err), err);
+    assert_int_equal(s->samples, 49152);
+    float image[64];
+    for (int64_t i = 0; i < 49152; i += 4915) {
+        mf_source_read(s, mf_source_find(s, "x"), i, image);
+        for (int k = 0; k < 64; k++)
+            assert_true(image[k] == (float)((i * 64 + k) % 17) / 16);
+    }
+    mf_source_close(s);
+    assert_int_equal(host.live_bytes, 0);
+
+    mf_limit_host_init(&host, NULL, 32 << 10);
+    assert_int_equal(mf_source_open(&host.host, path, NULL, &s, &err), MEMFIT_NO_HOST_MEMORY);
+    assert_true(host.refused_bytes > 0 && host.peak_bytes <= 32 << 10);
+    assert_int_equal(host.live_bytes, 0);
+
+    mf_limit_host_init(&host, NULL, 4 << 20);
+    assert_ok(mf_source_synthetic(&host.host, 10, 3, &s, &err), err);
+    for (int i = 0; i < 10000; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "a%d", i);
+        assert_ok(mf_source_add_generated(s, name, MF_F32, &(mf_shape){.rank = 1, .dim = {10}}, 0, 0, &err), err);
+    }
+    assert_non_null(mf_source_find(s, "a9999"));
+    mf_source_close(s);
+    assert_int_equal(host.live_bytes, 0);
+}
+
+/* Arrays that were never written take no disk for what they claim to be. */
+static void claims_beyond_the_file_are_refused(void **state)
+{
+    (void)state;
+    const char *root = getenv("MEMFIT_SOURCE");
+    if (!root)
+        skip();
+    char path[2048];
+    mf_source *s = NULL;
+    memfit_error err = {0};
+    snprintf(path, sizeof path, "%s/tests/fixtures/hdf5/unwritten.h5", root);
+    assert_int_equal(mf_source_open(NULL, path, NULL, &s, &err), MEMFIT_DAMAGED);
+    assert_non_null(strstr(err.message, "claims arrays of 2.61 GiB"));
+    assert_non_null(strstr(err.message, "never written"));
+}
+
 static void opening_survives_lack_of_memory(void **state)
 {
     (void)state;
@@ -409,7 +593,13 @@ int main(void)
         cmocka_unit_test(tables_of_many_forms),
         cmocka_unit_test(archives_are_read),
         cmocka_unit_test(shorter_files_are_noticed),
+        cmocka_unit_test(converted_files_are_let_go),
         cmocka_unit_test(feeds_are_bound),
+        cmocka_unit_test(long_orders_are_computed),
+        cmocka_unit_test(computed_orders_look_random),
+        cmocka_unit_test(unusable_weights_are_not_read),
+        cmocka_unit_test(loading_stays_under_a_limit),
+        cmocka_unit_test(claims_beyond_the_file_are_refused),
         cmocka_unit_test(opening_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);

@@ -2,8 +2,10 @@
 #include "test.h"
 
 #include "base/os.h"
-#include "model/model.h"
+#include "base/text.h"
+#include "file/hdf5_write.h"
 #include "file/zip.h"
+#include "model/model.h"
 
 #include <math.h>
 
@@ -319,6 +321,52 @@ static void old_calls_are_read(void **state)
     mf_model_destroy(m);
 }
 
+/* Wrappers around wrappers make a weight's path long: it is refused where no path could be, and never overruns. */
+static void wrappers_without_end_are_refused(void **state)
+{
+    (void)state;
+    enum { LEVELS = 20 };
+    static char config[16384];
+    mf_text text;
+    mf_text_init(&text, config, sizeof config);
+    mf_text_add(&text, "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"s\", \"layers\": [");
+    for (int i = 0; i < LEVELS; i++)
+        mf_text_add(
+            &text,
+            "{\"class_name\": \"Bidirectional\", \"config\": {\"name\": \"b%d\", \"trainable\": true, \"layer\": ", i);
+    mf_text_add(&text, "{\"class_name\": \"LSTM\", \"config\": {\"name\": \"l\", \"units\": 2}}");
+    for (int i = 0; i < LEVELS; i++)
+        mf_text_add(&text, "}}");
+    mf_text_add(&text, "]}}");
+    assert_true(text.length < sizeof config);
+
+    mf_arena arena;
+    mf_h5_writer w;
+    memfit_error err;
+    mf_arena_init(&arena, NULL);
+    mf_h5_begin(&w, &arena);
+    static const float value = 1;
+    const mf_shape shape = {.rank = 1, .dim = {1}};
+    static const char *const weights[] = {"kernel:0"}, *const layers[] = {"b0"};
+    mf_h5_text(&w, w.root, "model_config", config);
+    mf_h5_node *group = mf_h5_group(&w, w.root, "model_weights");
+    mf_h5_texts(&w, group, "layer_names", layers, 1);
+    mf_h5_node *layer = mf_h5_group(&w, group, "b0");
+    mf_h5_texts(&w, layer, "weight_names", weights, 1);
+    mf_h5_array(&w, layer, "kernel:0", MF_F32, &shape, &value);
+    mf_image image = {.arena = &arena};
+    assert_ok(mf_h5_layout(&w, &image, &err), err);
+    unsigned char *file = malloc(image.bytes), *p = file;
+    for (size_t i = 0; i < image.count; p += image.segments[i++].bytes)
+        memcpy(p, image.segments[i].data, image.segments[i].bytes);
+
+    mf_model *m;
+    assert_int_equal(mf_model_load_bytes(NULL, file, image.bytes, 0, &m, &err), MEMFIT_DAMAGED);
+    assert_non_null(strstr(err.message, "layer b0 is wrapped too many times"));
+    free(file);
+    mf_arena_destroy(&arena);
+}
+
 /* What people hand in by mistake, and what they are told. */
 static void junk_is_named(void **state)
 {
@@ -503,6 +551,7 @@ int main(void)
         cmocka_unit_test(unknown_shapes_stay_unknown),
         cmocka_unit_test(wrapped_optimizers_are_unwrapped),
         cmocka_unit_test(old_calls_are_read),
+        cmocka_unit_test(wrappers_without_end_are_refused),
         cmocka_unit_test(junk_is_named),
         cmocka_unit_test(damage_is_survived),
         cmocka_unit_test(damaged_real_files_are_survived),

@@ -246,6 +246,24 @@ static void a_refused_page_is_not_counted(void **state)
     assert_ok(memfit_device_close(device, &err), err);
 }
 
+/* Pipes and devices are refused by name, without waiting for somebody at the other end. */
+static void only_files_are_mapped(void **state)
+{
+    (void)state;
+    mf_mapping map;
+    memfit_error err;
+    char pipe[96];
+    snprintf(pipe, sizeof pipe, "%.60s/pipe", folder);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(mf_os_map_file(pipe, &map, &err), MEMFIT_DAMAGED);
+    assert_non_null(strstr(err.message, "is a pipe, not a regular file"));
+    assert_int_equal(unlink(pipe), 0);
+    assert_int_equal(mf_os_map_file("/dev/zero", &map, &err), MEMFIT_DAMAGED);
+    assert_non_null(strstr(err.message, "/dev/zero is a character device"));
+    assert_int_equal(mf_os_map_file("-", &map, &err), MEMFIT_NOT_FOUND);
+    assert_non_null(strstr(err.hint, "standard input"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +271,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(short_and_interrupted_writes_are_continued, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(what_was_there_survives_a_failure, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(temporary_names_cannot_be_foreseen, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(only_files_are_mapped, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(permissions_stay, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(a_refused_page_is_not_counted, make_folder, drop_folder),
     };

@@ -178,7 +178,7 @@ static void stopping_is_heard_in_the_first_step(void **state)
 static void *greedy_block;
 
 /* A caller's memory, or a library's that memfit knows nothing of. */
-static void take_more(bool running)
+static void take_more(void *ctx, bool running)
 {
     enum { MORE = 64 << 20 };
     if (running && !greedy_block)

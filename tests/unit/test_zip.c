@@ -100,6 +100,35 @@ static memfit_status read_only_member(built b, const unsigned char **data, mf_ar
     return st ? st : mf_zip_read(&zip, &zip.members[0], arena, false, data, err);
 }
 
+static void names_are_unique(void **state)
+{
+    (void)state;
+    enum { COUNT = 300 };
+    static char names[COUNT][8];
+    for (int twice = 0; twice < 2; twice++) {
+        mf_zip_entry entries[COUNT] = {0};
+        for (int i = 0; i < COUNT; i++) {
+            snprintf(names[i], sizeof names[i], "m%d", twice && i == COUNT - 1 ? 17 : i);
+            entries[i].name = names[i];
+        }
+        uint64_t directory_at, bytes = mf_zip_layout(entries, COUNT, 0, &directory_at);
+        unsigned char *data = calloc(1, bytes);
+        for (int i = 0; i < COUNT; i++)
+            mf_zip_local_header(&entries[i], data + entries[i].header_at);
+        mf_zip_directory(entries, COUNT, directory_at, data + directory_at);
+        mf_arena arena;
+        mf_zip zip;
+        memfit_error err = {0};
+        mf_arena_init(&arena, NULL);
+        memfit_status st = mf_zip_open(&zip, &arena, data, bytes, &err);
+        assert_int_equal(st, twice ? MEMFIT_DAMAGED : MEMFIT_OK);
+        if (twice)
+            assert_non_null(strstr(err.message, "two members named m17"));
+        mf_arena_destroy(&arena);
+        free(data);
+    }
+}
+
 static void packed_members_are_unpacked(void **state)
 {
     (void)state;
@@ -219,11 +248,9 @@ static void members_beyond_the_end_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read),
-        cmocka_unit_test(packed_members_are_unpacked),
-        cmocka_unit_test(large_archives_get_zip64),
-        cmocka_unit_test(damaged_archives_are_refused),
-        cmocka_unit_test(members_beyond_the_end_are_refused),
+        cmocka_unit_test(what_is_written_is_read),      cmocka_unit_test(names_are_unique),
+        cmocka_unit_test(packed_members_are_unpacked),  cmocka_unit_test(large_archives_get_zip64),
+        cmocka_unit_test(damaged_archives_are_refused), cmocka_unit_test(members_beyond_the_end_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

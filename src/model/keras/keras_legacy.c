@@ -10,6 +10,7 @@
  * files. A nested model's arrays lie flat in its group, all trainable ones first, so each is given to the inner layer
  * whose name is a part of the array's. The result has the paths of .keras files: "vars/0", "cell/vars/1".
  */
+#include "base/text.h"
 #include "model/keras/keras_inner.h"
 
 #include <stdio.h>
@@ -112,41 +113,45 @@ static bool has_component(const char *path, const char *part)
     return false;
 }
 
-static int attention_path(const char *weight, char *out, size_t bytes)
+static bool attention_path(const char *weight, mf_text *out)
 {
     static const struct {
         const char *part, *path;
     } parts[] = {
         {"query", "query_dense"}, {"key", "key_dense"}, {"value", "value_dense"}, {"attention_output", "output_dense"}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (has_component(weight, parts[i].part))
-            return snprintf(out, bytes, "%s/vars/%d", parts[i].path, strstr(weight, "bias") ? 1 : 0);
-    return -1;
+        if (has_component(weight, parts[i].part)) {
+            mf_text_add(out, "%s/vars/%d", parts[i].path, strstr(weight, "bias") ? 1 : 0);
+            return true;
+        }
+    return false;
 }
 
-/* Where array `index` of `count` stands in a .keras file, for a layer of that class. */
-static int keras_path(const char *class_name, const mf_json *config, const char *weight, uint32_t index, uint32_t count,
-                      char *out, size_t bytes)
+/* Where array `index` of `count` stands in a .keras file, for a layer of that class. Wrappers nest: the text is cut
+ * where there are more than it has room for. */
+static void keras_path(const char *class_name, const mf_json *config, const char *weight, uint32_t index,
+                       uint32_t count, mf_text *out)
 {
     static const char *const recurrent[] = {"LSTM",       "GRU",        "SimpleRNN",  "RNN",
                                             "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", NULL};
-    const mf_json *wrapped = mf_json_get(config, "layer");
-    const char *wrapped_class = mf_json_get_string(wrapped, "class_name", NULL);
-    if (strcmp(class_name, "Bidirectional") == 0 && wrapped_class) {
-        bool back = index >= count / 2;
-        int n = snprintf(out, bytes, back ? "backward_layer/" : "forward_layer/");
-        return n + keras_path(wrapped_class, mf_json_get(wrapped, "config"), weight, back ? index - count / 2 : index,
-                              count / 2, out + n, bytes - (size_t)n);
+    for (;;) {
+        const mf_json *wrapped = mf_json_get(config, "layer");
+        const char *inner = mf_json_get_string(wrapped, "class_name", NULL);
+        if (!inner)
+            break;
+        if (strcmp(class_name, "Bidirectional") == 0) {
+            bool back = index >= count / 2;
+            mf_text_add(out, back ? "backward_layer/" : "forward_layer/");
+            index -= back ? count / 2 : 0;
+            count /= 2;
+        } else {
+            mf_text_add(out, "layer/");
+        }
+        class_name = inner;
+        config = mf_json_get(wrapped, "config");
     }
-    if (wrapped_class && bytes > 32) {
-        int n = snprintf(out, bytes, "layer/");
-        return n + keras_path(wrapped_class, mf_json_get(wrapped, "config"), weight, index, count, out + n,
-                              bytes - (size_t)n);
-    }
-    int n;
-    if (strcmp(class_name, "MultiHeadAttention") == 0 && (n = attention_path(weight, out, bytes)) >= 0)
-        return n;
-    return snprintf(out, bytes, is_one_of(class_name, recurrent) ? "cell/vars/%u" : "vars/%u", index);
+    if (strcmp(class_name, "MultiHeadAttention") != 0 || !attention_path(weight, out))
+        mf_text_add(out, is_one_of(class_name, recurrent) ? "cell/vars/%u" : "vars/%u", index);
 }
 
 /* ---- layers ----------------------------------------------------------------------------------------------- */
@@ -179,7 +184,11 @@ static memfit_status give(legacy *g, mf_layer *layer, const char *group, const c
         if (!e)
             return mf_fail(g->err, MEMFIT_DAMAGED, "layer %.80s lists an array %.100s, which is not in the file",
                            layer->name, weight);
-        keras_path(layer->class_name, layer->config, weight, i, c->count, path, sizeof path);
+        mf_text text;
+        mf_text_init(&text, path, sizeof path);
+        keras_path(layer->class_name, layer->config, weight, i, c->count, &text);
+        if (text.length >= text.capacity)
+            return mf_fail(g->err, MEMFIT_DAMAGED, "layer %.80s is wrapped too many times", layer->name);
         const char *kept = mf_arena_strdup(g->arena, path);
         if (!kept)
             return mf_keras_no_memory(g->err);

@@ -16,6 +16,7 @@
 #include <string.h>
 
 static const uint64_t most_config_bytes = 256u << 20;
+enum { MOST_UNPACKED_IN_MEMORY = 1 << 20 };
 enum { BYTES_A_JSON_BYTE = 64 }; /* a tree node is about 100 bytes, the shortest value with its comma two */
 
 typedef struct loader {
@@ -107,6 +108,18 @@ static memfit_status use_weights(loader *l, const unsigned char *data, uint64_t 
     return st ? st : mf_keras_match_weights(l->arena, l->model, file, l->err);
 }
 
+/* Somebody packed the archive again: weights that could be used in place are unpacked beside it, not in memory. */
+static memfit_status unpack_weights(loader *l, const mf_zip *zip, const mf_zip_member *m, const unsigned char **data)
+{
+    unsigned char *out;
+    memfit_status st = mf_zip_unpackable(m, l->err);
+    if (st || (st = mf_os_spool_map(m->bytes, &out, l->err)))
+        return st;
+    l->model->unpacked = (mf_mapping){out, m->bytes};
+    *data = out;
+    return mf_zip_unpack(zip, m, l->host, out, l->err);
+}
+
 static memfit_status zip_weights(loader *l, const mf_zip *zip)
 {
     const mf_zip_member *m = mf_zip_find(zip, "model.weights.h5");
@@ -120,11 +133,11 @@ static memfit_status zip_weights(loader *l, const mf_zip *zip)
                                zip->members[i].name);
         return MEMFIT_OK;
     }
-    if (m->method != 0) /* somebody packed it again: it is inflated into the arena, at its honest size */
-        l->arena->limit_bytes += m->bytes;
     bool verify =
         (l->flags & MF_LOAD_VERIFY) || ((l->flags & MF_LOAD_VERIFY_QUICK) && m->bytes <= MF_VERIFY_QUICK_BYTES);
-    memfit_status st = mf_zip_read(zip, m, l->arena, verify, &data, l->err);
+    memfit_status st = m->method != 0 && m->bytes > MOST_UNPACKED_IN_MEMORY
+                           ? unpack_weights(l, zip, m, &data)
+                           : mf_zip_read(zip, m, l->arena, verify, &data, l->err);
     return st ? st : use_weights(l, data, m->bytes, "model.weights.h5");
 }
 
@@ -318,6 +331,7 @@ void mf_model_destroy(mf_model *m)
     const memfit_host *host = m->arena.host;
     if (m->mapping.data && !m->borrowed)
         mf_os_unmap_file(&m->mapping);
+    mf_os_unmap_file(&m->unpacked);
     mf_arena_destroy(&m->arena);
     mf_host_free(host, m, sizeof *m);
 }
