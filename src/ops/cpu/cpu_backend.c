@@ -244,8 +244,8 @@ static bool cpu_absorb(mf_backend *backend, mf_kernel *kernel, const mf_graph *g
     return false;
 }
 
-static const mf_backend_table cpu_table = {"cpu", cpu_destroy, cpu_query, cpu_prepare,
-                                           cpu_run,  cpu_release, cpu_absorb};
+static const mf_backend_table cpu_table = {"cpu",   cpu_destroy, cpu_query, cpu_prepare,
+                                           cpu_run, cpu_release, cpu_absorb};
 
 enum { PART_BYTES = 2 << 20 }; /* small beside any batch, and stays in the caches */
 

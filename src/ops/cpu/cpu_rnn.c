@@ -211,7 +211,8 @@ static memfit_status product(const cpu_kernel *k, const mf_operands *o, const rn
         if (shape->reset_first && g == 2)
             k->backend->k->gru_reset(shape, z, w->zu, w->h, w->part, cpu_threads(k));
         under_mask(k, w->masks, g, 1, shape->reset_first && g == 2 ? w->part : w->h, false, w->part);
-        status = cpu_product_run(k->product, (void *[4]){w->part, u + first, bias ? bias + first : zu, zu}, w->own, err);
+        status =
+            cpu_product_run(k->product, (void *[4]){w->part, u + first, bias ? bias + first : zu, zu}, w->own, err);
     }
     return status;
 }

@@ -56,28 +56,28 @@ static dnnl_status_t first_that(dnnl_status_t made, dnnl_primitive_desc_t *pd, m
 dnnl_status_t mf_dnn_desc_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
                                   dnnl_primitive_attr_t attr, mf_dnn_suits suits)
 {
-    return first_that(
-        dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, dnnl_convolution_direct,
-                                                          c->src, c->weights, c->bias, c->dst, c->strides, c->dilates,
-                                                          c->left, c->right, attr), pd, suits);
+    return first_that(dnnl_convolution_forward_primitive_desc_create(
+                          pd, engine, dnnl_forward_training, dnnl_convolution_direct, c->src, c->weights, c->bias,
+                          c->dst, c->strides, c->dilates, c->left, c->right, attr),
+                      pd, suits);
 }
 
 dnnl_status_t mf_dnn_desc_grad_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
                                     dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits)
 {
-    return first_that(
-        dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, c->src, c->weights,
-                                                                c->dst, c->strides, c->dilates, c->left, c->right,
-                                                                forward, attr), pd, suits);
+    return first_that(dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, c->src,
+                                                                           c->weights, c->dst, c->strides, c->dilates,
+                                                                           c->left, c->right, forward, attr),
+                      pd, suits);
 }
 
 dnnl_status_t mf_dnn_desc_grad_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
                                        dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits)
 {
-    return first_that(
-        dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, dnnl_convolution_direct, c->src,
-                                                                   c->weights, c->bias, c->dst, c->strides, c->dilates,
-                                                                   c->left, c->right, forward, attr), pd, suits);
+    return first_that(dnnl_convolution_backward_weights_primitive_desc_create(
+                          pd, engine, dnnl_convolution_direct, c->src, c->weights, c->bias, c->dst, c->strides,
+                          c->dilates, c->left, c->right, forward, attr),
+                      pd, suits);
 }
 
 dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mf_dnn_layout a, mf_dnn_layout b,

@@ -43,7 +43,7 @@ static double choose(mf_k_gemm *g, int threads, bool along_k, double best)
 
 void mf_k_gemm_divide(mf_k_gemm *g, int threads)
 {
-    const double small = 2e5, worth = 0.8; /* done before others have woken up; sums along k take workspace */
+    const double small = 4e4, worth = 0.8; /* done before others have woken up; sums along k take workspace */
     g->parts_batch = g->parts_m = g->parts_n = g->parts_k = 1;
     double alone = cost_of(g, 1, 1, 1, 1);
     if (alone >= small)

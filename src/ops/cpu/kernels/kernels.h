@@ -102,7 +102,7 @@ typedef struct mf_k_loss {
     X(void, copy, (const mf_k_walk *w, size_t element_bytes, const void *x, void *y, int threads))                     \
     X(void, fill, (float *y, float value, int64_t n, int threads))                                                     \
     X(bool, cast, (mf_dtype from, const void *x, mf_dtype to, void *y, int64_t n, int threads))                        \
-    /* [a][r][c] -> [a][c]; workspace: mf_k_reduce_floats() */                                          \
+    /* [a][r][c] -> [a][c]; workspace: mf_k_reduce_floats() */                                                         \
     X(void, reduce,                                                                                                    \
       (mf_reduce f, const float *x, float *y, int64_t a, int64_t r, int64_t c, bool add, float *workspace,             \
        int threads))                                                                                                   \

@@ -35,12 +35,12 @@ static const struct {
     const char *name;
     bool (*runs)(void);
     const mf_kernel_table *(*table)(void);
-} sets[] = { /* from the best down */
+} sets[] = {/* from the best down */
 #ifdef MEMFIT_X86_KERNELS
-    {"avx512", runs_avx512, mf_k_table_avx512},
-    {"avx2", runs_avx2, mf_k_table_avx2},
+            {"avx512", runs_avx512, mf_k_table_avx512},
+            {"avx2", runs_avx2, mf_k_table_avx2},
 #endif
-    {"sse2", runs_generic, mf_k_table_generic}};
+            {"sse2", runs_generic, mf_k_table_generic}};
 
 const char *mf_kernels_wanted(void)
 {

@@ -27,8 +27,8 @@ static int64_t meets(const mf_k_depthwise *k, bool back, int d, int64_t place, i
 }
 
 /* One pixel, channels [c, c + n): the sum over the taps of what it meets there. */
-static void pixel(const mf_k_depthwise *k, bool back, const int64_t *place, const float *from, const float *w, int64_t c,
-                  int64_t n, float *sum)
+static void pixel(const mf_k_depthwise *k, bool back, const int64_t *place, const float *from, const float *w,
+                  int64_t c, int64_t n, float *sum)
 {
     const int64_t *size = back ? k->out : k->in, *taps = k->kernel;
     for (int64_t a = 0; a < taps[0]; a++) {
@@ -55,8 +55,8 @@ static void pixel(const mf_k_depthwise *k, bool back, const int64_t *place, cons
 }
 
 /* y from x, or with `back` dx from dy. */
-void MF_K(depthwise)(const mf_k_depthwise *k, bool back, const float *from, const float *w, const float *bias, bool relu,
-                     float *to, int threads)
+void MF_K(depthwise)(const mf_k_depthwise *k, bool back, const float *from, const float *w, const float *bias,
+                     bool relu, float *to, int threads)
 {
     const int64_t *size = back ? k->in : k->out;
     const int64_t pixels = k->batch * plane(size), other = plane(back ? k->out : k->in) * k->channels;

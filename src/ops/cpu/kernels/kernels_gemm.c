@@ -19,32 +19,38 @@ enum { LANES = 8, TILE_M = 6 };
 #else
 enum { LANES = 4, TILE_M = 4 };
 #endif
-enum { TILE_N = 2 * LANES, FEW_ROWS = 4 * TILE_M };
+enum { TILE_N = 2 * LANES, LOW = TILE_M == 12 ? 4 : TILE_M / 2, FEW_ROWS = 4 * TILE_M };
 
 _Static_assert(MF_K_GEMM_M % TILE_M == 0 && MF_K_GEMM_N % TILE_N == 0, "blocks are whole tiles");
 _Static_assert(MF_K_GEMM_TILE_M % TILE_M == 0 && MF_K_GEMM_TILE_N % TILE_N == 0, "gemm.c rounds up at least as far");
 
 typedef float vector __attribute__((vector_size(LANES * 4), aligned(4)));
 
-/* out = the products of n steps; b lies `b_step` from step to step. */
-static __attribute__((noinline)) void tile(int64_t n, const float *a, const float *b, int64_t b_step, float *out)
-{
-    vector s[TILE_M][2] = {{{0}}};
-    for (int64_t k = 0; k < n; k++, a += TILE_M, b += b_step) {
-        vector b0 = *(const vector *)(const void *)b, b1 = *(const vector *)(const void *)(b + LANES);
-#pragma GCC unroll 12
-        for (int i = 0; i < TILE_M; i++) {
-            vector x = a[i] - (vector){0};
-            s[i][0] += x * b0;
-            s[i][1] += x * b1;
-        }
+/* out = the products of n steps, of the first ROWS rows and VECTORS vectors of a tile; b lies `b_step` from step to
+ * step. */
+#define TILE_OF(name, ROWS, VECTORS)                                                                                   \
+    static __attribute__((noinline)) void name(int64_t n, const float *a, const float *b, int64_t b_step, float *out)  \
+    {                                                                                                                  \
+        vector s[ROWS][VECTORS] = {{{0}}};                                                                             \
+        for (int64_t k = 0; k < n; k++, a += TILE_M, b += b_step) {                                                    \
+            vector v[VECTORS];                                                                                         \
+            _Pragma("GCC unroll 2") for (int e = 0; e < VECTORS; e++) v[e] =                                           \
+                *(const vector *)(const void *)(b + e * LANES);                                                        \
+            _Pragma("GCC unroll 12") for (int i = 0; i < ROWS; i++)                                                    \
+            {                                                                                                          \
+                vector x = a[i] - (vector){0};                                                                         \
+                _Pragma("GCC unroll 2") for (int e = 0; e < VECTORS; e++) s[i][e] += x * v[e];                         \
+            }                                                                                                          \
+        }                                                                                                              \
+        _Pragma("GCC unroll 12") for (int i = 0; i < ROWS; i++)                                                        \
+                _Pragma("GCC unroll 2") for (int e = 0; e < VECTORS; e++) *                                            \
+            (vector *)(void *)(out + i * TILE_N + e * LANES) = s[i][e];                                                \
     }
-#pragma GCC unroll 12
-    for (int i = 0; i < TILE_M; i++) {
-        *(vector *)(void *)(out + i * TILE_N) = s[i][0];
-        *(vector *)(void *)(out + i * TILE_N + LANES) = s[i][1];
-    }
-}
+
+TILE_OF(tile, TILE_M, 2)
+TILE_OF(tile_narrow, TILE_M, 1)
+TILE_OF(tile_low, LOW, 2)
+TILE_OF(tile_low_narrow, LOW, 1)
 
 /* What one part works on. */
 typedef struct part {
@@ -69,7 +75,7 @@ static float *row_of(const part *p, int64_t i)
     return p->c + at * g->c_row;
 }
 
-static void finish(const part *p, const float *out, int64_t i, int64_t rows, int64_t j, int64_t columns, bool first,
+static void finish(const part *p, float *out, int64_t i, int64_t rows, int64_t j, int64_t columns, bool first,
                    bool last)
 {
     const mf_k_gemm *g = p->g;
@@ -77,17 +83,18 @@ static void finish(const part *p, const float *out, int64_t i, int64_t rows, int
     const bool adds = !first || (g->accumulate && !p->sums), relu = last && g->relu && !p->sums;
     for (int64_t r = 0; r < rows; r++, out += TILE_N) {
         float *c = row_of(p, i + r) + j;
-        if (columns == TILE_N && !bias && !relu && scale == 1.0f) {
-            for (int e = 0; e < TILE_N; e++)
-                c[e] = adds ? c[e] + out[e] : out[e];
-            continue;
-        }
-        for (int64_t e = 0; e < columns; e++) {
-            float v = scale * out[e];
-            v = adds ? v + c[e] : v;
-            v = bias ? v + bias[e] : v;
-            c[e] = relu && !(v > 0.0f) ? 0.0f : v;
-        }
+        for (int64_t e = 0; scale != 1.0f && e < columns; e++)
+            out[e] *= scale;
+        for (int64_t e = 0; bias && e < columns; e++)
+            out[e] += bias[e];
+        for (int64_t e = 0; adds && e < columns; e++)
+            out[e] += c[e];
+        for (int64_t e = 0; relu && e < columns; e++)
+            out[e] = out[e] > 0.0f ? out[e] : 0.0f;
+        if (columns == TILE_N)
+            memcpy(c, out, TILE_N * sizeof *c);
+        else
+            memcpy(c, out, (size_t)columns * sizeof *c);
     }
 }
 
@@ -101,8 +108,13 @@ static void block(const part *p, int64_t i, int64_t rows, int64_t j, int64_t col
         bool direct = p->direct && wide == TILE_N;
         const float *from = direct ? p->b + j + y + k * b->k_step : p->packed_b + y * n;
         for (int64_t x = 0; x < rows; x += TILE_M) {
-            tile(n, p->packed_a + x * n, from, direct ? b->k_step : TILE_N, out);
-            finish(p, out, i + x, rows - x < TILE_M ? rows - x : TILE_M, j + y, wide, k == p->k0, k + n == p->k1);
+            const float *a = p->packed_a + x * n;
+            int64_t high = rows - x < TILE_M ? rows - x : TILE_M, b_step = direct ? b->k_step : TILE_N, done = 0;
+            for (; high < TILE_M && done < high; done += LOW)
+                (wide > LANES ? tile_low : tile_low_narrow)(n, a + done, from, b_step, out + done * TILE_N);
+            if (!done)
+                (wide > LANES ? tile : tile_narrow)(n, a, from, b_step, out);
+            finish(p, out, i + x, high, j + y, wide, k == p->k0, k + n == p->k1);
         }
     }
 }

@@ -52,14 +52,41 @@ static inline const float *pack_pixel(const mf_k_windows *w, const float *x, int
     return x + at * w->pixel;
 }
 
+typedef float pack_four __attribute__((vector_size(16), aligned(4)));
+typedef int32_t pack_order __attribute__((vector_size(16)));
+
+/* Four rows, four steps: turned in registers. */
+PACK_INLINE void pack_square(const float *const *row, int64_t k, int wide, float *to)
+{
+    pack_four a = *(const pack_four *)(const void *)(row[0] + k), b = *(const pack_four *)(const void *)(row[1] + k);
+    pack_four c = *(const pack_four *)(const void *)(row[2] + k), d = *(const pack_four *)(const void *)(row[3] + k);
+    pack_four ab = __builtin_shuffle(a, b, (pack_order){0, 4, 1, 5}),
+              cd = __builtin_shuffle(c, d, (pack_order){0, 4, 1, 5});
+    pack_four AB = __builtin_shuffle(a, b, (pack_order){2, 6, 3, 7}),
+              CD = __builtin_shuffle(c, d, (pack_order){2, 6, 3, 7});
+    *(pack_four *)(void *)to = __builtin_shuffle(ab, cd, (pack_order){0, 1, 4, 5});
+    *(pack_four *)(void *)(to + wide) = __builtin_shuffle(ab, cd, (pack_order){2, 3, 6, 7});
+    *(pack_four *)(void *)(to + 2 * wide) = __builtin_shuffle(AB, CD, (pack_order){0, 1, 4, 5});
+    *(pack_four *)(void *)(to + 3 * wide) = __builtin_shuffle(AB, CD, (pack_order){2, 3, 6, 7});
+}
+
 /* Rows that lie apart, each with n values in a line. */
 PACK_INLINE void pack_rows(const float *const *row, int64_t n, int wide, float *to)
 {
-    for (int64_t k = 0; k < n; k++) {
-#pragma GCC unroll 32
+    int64_t k = 0;
+    for (; k + 4 <= n; k += 4) {
+        float *at = to + k * wide;
+#pragma GCC unroll 8
+        for (int i = 0; i + 4 <= wide; i += 4)
+            pack_square(row + i, k, wide, at + i);
+#pragma GCC unroll 4
+        for (int i = wide / 4 * 4; i < wide; i++)
+            for (int e = 0; e < 4; e++)
+                at[e * wide + i] = row[i][k + e];
+    }
+    for (; k < n; k++)
         for (int i = 0; i < wide; i++)
             to[k * wide + i] = row[i][k];
-    }
 }
 
 PACK_INLINE void pack_plain(const mf_k_source *s, const float *x, int64_t i, int rows, int64_t k, int64_t n, int wide,
@@ -82,24 +109,49 @@ PACK_INLINE void pack_plain(const mf_k_source *s, const float *x, int64_t i, int
     }
 }
 
+/* What a place sees with the first tap, and whether all its taps lie inside the image. */
+typedef struct pack_window {
+    int64_t at[3];
+    const float *pixel; /* may lie outside */
+    bool inside;
+} pack_window;
+
+static inline pack_window pack_window_of(const mf_k_windows *w, const float *x, int64_t sample, const int64_t *place)
+{
+    pack_window v = {.inside = true};
+    int64_t at = sample;
+    for (int d = 0; d < 3; d++) {
+        int64_t first = place[d] * w->step[d] + w->first[d], last = first + (w->taps[d] - 1) * w->by[d];
+        v.at[d] = first;
+        v.inside &= first >= 0 && first < w->size[d] && last >= 0 && last < w->size[d];
+        at = at * w->size[d] + first;
+    }
+    v.pixel = x + at * w->pixel;
+    return v;
+}
+
 PACK_INLINE void pack_places(const mf_k_source *s, const float *x, int64_t i, int rows, int64_t k, int64_t n, int wide,
                              float *to)
 {
-    int64_t place[PACK_MOST][3], sample[PACK_MOST], tap[3];
-    sample[0] = pack_split(i, s->w.places, place[0]);
-    for (int r = 1; r < rows; r++) {
-        memcpy(place[r], place[r - 1], sizeof place[r]);
-        sample[r] = sample[r - 1];
-        pack_next(s->w.places, place[r], &sample[r]);
-    }
+    const mf_k_windows *w = &s->w;
+    pack_window window[PACK_MOST];
+    int64_t place[3], sample = pack_split(i, w->places, place), tap[3];
+    for (int r = 0; r < rows; r++, pack_next(w->places, place, &sample))
+        window[r] = pack_window_of(w, x, sample, place);
     for (int64_t end = k + n, run; k < end; k += run, to += run * wide) {
-        int64_t channel = k % s->w.channels;
-        pack_split(k / s->w.channels, s->w.taps, tap);
-        run = s->w.channels - channel < end - k ? s->w.channels - channel : end - k;
+        int64_t channel = k % w->channels, shift[3], offset = 0;
+        pack_split(k / w->channels, w->taps, tap);
+        run = w->channels - channel < end - k ? w->channels - channel : end - k;
+        for (int d = 0; d < 3; d++) {
+            shift[d] = tap[d] * w->by[d];
+            offset = offset * w->size[d] + shift[d];
+        }
         const float *row[PACK_MOST];
         for (int r = 0; r < wide; r++) {
-            const float *pixel = r < rows ? pack_pixel(&s->w, x, sample[r], place[r], tap) : NULL;
-            row[r] = pixel ? pixel + channel : pack_zeros;
+            bool sees = r < rows;
+            for (int d = 0; sees && !window[r].inside && d < 3; d++)
+                sees = (uint64_t)(window[r].at[d] + shift[d]) < (uint64_t)w->size[d];
+            row[r] = sees ? window[r].pixel + offset * w->pixel + channel : pack_zeros;
         }
         pack_rows(row, run, wide, to);
     }
