@@ -919,6 +919,42 @@ static void estimated_times(void **state)
     assert_true(many.alone > 64 * last.alone); /* fetched from memory */
 }
 
+/* ---- what only asking can reach ---- */
+
+/* Sizes around 2^32 are asked about, never run: the library divides by what wraps to zero there. */
+static void enormous_sizes(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {INT32_MAX, 1ll << 31, (1ll << 32) - 1, 1ll << 32, (1ll << 33) + 5};
+    mf_backend *backend;
+    memfit_error err = {0};
+    assert_ok(mf_cpu_create(NULL, team, &backend, &err), err);
+    for (size_t i = 0; i < 4 * sizeof sizes / sizeof *sizes; i++) {
+        mf_build b;
+        mf_graph *graph;
+        int64_t n = sizes[i / 4];
+        begin(&b, &err);
+        uint32_t y;
+        if (i % 4 < 2) {
+            uint32_t x = mf_g_input(&b, "x", MF_F32, shape(2, i % 4 ? n : 3, 4, 0, 0));
+            y = mf_g_matmul(&b, x, weight(&b, "w", shape(2, 4, i % 4 ? 3 : n, 0, 0)), MF_NONE, false, false, 1);
+        } else {
+            uint32_t x = mf_g_input(&b, "x", MF_F32, shape(3, 1, i % 4 == 2 ? n : 16, 2, 0));
+            mf_window win = {.dims = 1, .kernel = {3}, .stride = {1}, .dilation = {1}, .groups = 1};
+            assert_true(mf_window_pad(&win, "same", (int64_t[]){i % 4 == 2 ? n : 16}));
+            y = mf_g_conv(&b, x, weight(&b, "w", shape(3, 3, 2, i % 4 == 2 ? 4 : n, 0)), MF_NONE, &win);
+        }
+        assert_ok(mf_build_end_keeping(&b, 1, &y, &graph), err);
+        for (uint32_t op = 0; op < graph->op_count; op++) {
+            mf_cost cost;
+            assert_ok(backend->table->query(backend, graph, op, &cost, &err), err);
+            assert_true(cost.supported && !cost.reference);
+        }
+        mf_graph_destroy(graph);
+    }
+    backend->table->destroy(backend);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -936,6 +972,7 @@ int main(void)
         cmocka_unit_test(sixteen_bits),
         cmocka_unit_test(extremes_of_nan),
         cmocka_unit_test(penalties_and_indices),
+        cmocka_unit_test(enormous_sizes),
         cmocka_unit_test(three_columns_bit_for_bit),
     };
     cli_reserve_begin();

@@ -73,6 +73,11 @@ static memfit_status failed(dnnl_status_t status, const char *what, memfit_error
     return mf_fail(err, MEMFIT_INTERNAL, "oneDNN refused a %s (status %d)", what, (int)status);
 }
 
+static memfit_status too_large(const char *what, memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_UNSUPPORTED, "oneDNN cannot count this %s", what);
+}
+
 void mf_dnn_cache(bool on)
 {
     dnnl_set_primitive_cache_capacity(on ? 4096 : 0);
@@ -566,6 +571,27 @@ static dnnl_status_t make_conv(builder *b, const mf_dnn_conv *c, const conv_layo
     return s;
 }
 
+/* The library counts in 32 bits in places, and divides by what wraps to zero. */
+static bool is_countable(int64_t n)
+{
+    return n > 0 && n <= INT32_MAX;
+}
+
+static bool is_countable_conv(const mf_dnn_conv *c)
+{
+    int64_t in = c->in_channels, out = c->out_channels, taps = c->in_channels;
+    bool fits = is_countable(c->batch) && is_countable(in) && is_countable(out);
+    for (int i = 0; i < c->dims && fits; i++) {
+        int64_t reach;
+        fits = is_countable(c->stride[i]) && is_countable(c->dilation[i]) && is_countable(c->in[i]) &&
+               is_countable(c->out[i]) && is_countable(c->kernel[i]) && is_countable(in *= c->in[i]) &&
+               is_countable(out *= c->out[i]) && is_countable(taps *= c->kernel[i]) &&
+               !__builtin_mul_overflow(c->kernel[i], c->dilation[i], &reach) && is_countable(reach) &&
+               c->before[i] >= INT32_MIN && c->before[i] <= INT32_MAX;
+    }
+    return fits;
+}
+
 static bool is_small_conv(const mf_dnn_conv *c)
 {
     double in = (double)(c->batch * c->in_channels), out = (double)(c->batch * c->out_channels);
@@ -582,6 +608,8 @@ memfit_status mf_dnn_conv_make(mf_dnn_engine *engine, const mf_dnn_conv *conv, m
                                memfit_error *err)
 {
     builder b;
+    if (!is_countable_conv(conv))
+        return too_large("convolution", err);
     memfit_status status = begin(&b, engine, made != NULL, is_small_conv(conv), err);
     if (status != MEMFIT_OK)
         return status;
@@ -605,6 +633,8 @@ memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm,
 {
     builder b;
     int64_t batch = mm->batch_a > mm->batch_b ? mm->batch_a : mm->batch_b;
+    if (!is_countable(batch) || !is_countable(mm->m) || !is_countable(mm->n) || !is_countable(mm->k))
+        return too_large("matrix product", err);
     double products = (double)batch * (double)(mm->m * mm->n) * (double)mm->k;
     double elements = (double)(mm->batch_a * mm->m * mm->k + mm->batch_b * mm->k * mm->n + batch * mm->m * mm->n);
     memfit_status status = begin(&b, engine, made != NULL, is_small(2 * products, 4 * elements), err);

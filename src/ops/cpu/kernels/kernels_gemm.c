@@ -10,7 +10,7 @@
  * Each part of a product (gemm.h) runs this loop alone with buffers of its own: nobody waits, and what two parts pack
  * twice is little beside the products. With few rows b is read where it lies: packing it would cost as much as using it.
  */
-#include "ops/cpu/kernels/pack.h"
+#include "ops/cpu/kernels/gemm_pack.h"
 
 #if defined(__AVX512F__)
 enum { LANES = 16, TILE_M = 12 };

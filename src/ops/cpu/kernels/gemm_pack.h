@@ -1,13 +1,13 @@
 /*
- * pack.h: a block of a product's operand laid out for the inner loop: panels of `wide` rows, each panel step by step
+ * gemm_pack.h: a block of a product's operand laid out for the inner loop: panels of `wide` rows, each panel step by step
  * along k, rows behind the last filled with zeros.
  *
  *     to[panel][k][row in panel]
  *
  * Every function is inlined with a constant width, so that its innermost loops are straight code.
  */
-#ifndef MF_OPS_PACK_H
-#define MF_OPS_PACK_H
+#ifndef MF_OPS_GEMM_PACK_H
+#define MF_OPS_GEMM_PACK_H
 
 #include "ops/cpu/kernels/gemm.h"
 #include "ops/cpu/kernels/kernels_isa.h"
