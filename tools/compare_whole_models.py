@@ -141,7 +141,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("family", nargs="*", default=DEFAULT)
-    parser.add_argument("--backend", default="onednn")
+    parser.add_argument("--backend", default="cpu")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rate", type=float, default=0.01)
     parser.add_argument("--part", choices=("make", "keras"), help=argparse.SUPPRESS)

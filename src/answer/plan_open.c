@@ -211,14 +211,9 @@ static memfit_status use_cpu(memfit_plan *plan, const memfit_plan_options *o, me
 {
     snprintf(plan->device, sizeof plan->device, "cpu");
     memfit_status status = mf_cpu_create(plan->arena.host, o->threads, &plan->backend, err);
-    if (status != MEMFIT_OK && status != MEMFIT_UNSUPPORTED)
+    if (status != MEMFIT_OK)
         return status;
-    if (plan->backend) {
-        mf_backend_cost_source(plan->backend, &plan->question.cost);
-    } else {
-        mf_roofline_for_cpu(&plan->roofline, o->threads ? o->threads : mf_os_cpu_count());
-        mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
-    }
+    mf_backend_cost_source(plan->backend, &plan->question.cost);
     status = estimate_fixed(plan, o->threads ? o->threads : mf_os_cpu_count(), err);
     if (status != MEMFIT_OK)
         return status;

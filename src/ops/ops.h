@@ -1,5 +1,5 @@
 /*
- * ops.h: what an operation does. Each backend (reference, onednn, cuda) is one table {query, prepare, run}; the
+ * ops.h: what an operation does. Each backend (reference, cpu, cuda) is one table {query, prepare, run}; the
  * executor is the same for all. A kernel is prepared once for one operation of one graph and then run any number of
  * times without allocating. Operands come as addresses in the plan's arena.
  */
@@ -53,8 +53,8 @@ struct mf_backend {
 
 /* Plain C for every kind, in float and double: the oracle. In this backend F32 tensors are float, F64 double. */
 memfit_status mf_reference_create(const memfit_host *host, mf_backend **backend, memfit_error *err);
-/* oneDNN and own vectorised kernels; what it lacks falls to the reference operations (cost.reference). UNSUPPORTED when
- * the build has no oneDNN. */
+/* Own vectorised kernels, and oneDNN where the build has it; what both lack falls to the reference operations
+ * (cost.reference). INVALID when MEMFIT_ISA names no instruction set. */
 memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err);
 /* The backend as a cost source. */
 void mf_backend_cost_source(mf_backend *backend, mf_cost_source *source);

@@ -16,16 +16,6 @@ void mf_roofline_for_card(mf_roofline *r, const mf_card *card)
                        .alignment = 256};
 }
 
-void mf_roofline_for_cpu(mf_roofline *r, unsigned threads)
-{
-    double n = threads ? threads : 1;
-    *r = (mf_roofline){.fp32_per_us = 50e3 * n,
-                       .half_per_us = 50e3 * n,
-                       .bytes_per_us = 8e3 * (n < 4 ? n : 4),
-                       .start_us = 3,
-                       .alignment = 64};
-}
-
 static memfit_status query(void *ctx, const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err)
 {
     (void)err;

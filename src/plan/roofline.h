@@ -14,7 +14,6 @@ typedef struct mf_roofline {
 } mf_roofline;
 
 void mf_roofline_for_card(mf_roofline *roofline, const mf_card *card);
-void mf_roofline_for_cpu(mf_roofline *roofline, unsigned threads);
 void mf_roofline_cost_source(mf_roofline *roofline, mf_cost_source *source);
 
 #endif

@@ -22,13 +22,13 @@ static void note(void *ctx, mf_log_level level, const char *text)
 static memfit_status open_backend(mf_trainer *t, memfit_error *err)
 {
     memfit_status status = mf_cpu_create(t->host, t->options->threads, &t->backend, err);
-    if (status == MEMFIT_UNSUPPORTED) {
-        mf_log_write(&t->log, MF_LOG_NOTE, "this build has no oneDNN: the reference operations serve, slowly");
-        status = mf_reference_create(t->host, &t->backend, err);
-    }
-    if (status == MEMFIT_OK)
-        mf_backend_cost_source(t->backend, &t->cost);
-    return status;
+    if (status != MEMFIT_OK)
+        return status;
+    if (!mf_dnn_compiles())
+        mf_log_write(&t->log, MF_LOG_NOTE, "this build has no oneDNN: own kernels serve");
+    mf_team_enter(&t->team, t->backend->threads);
+    mf_backend_cost_source(t->backend, &t->cost);
+    return MEMFIT_OK;
 }
 
 static memfit_status check_options(const memfit_train_options *o, memfit_error *err)
@@ -146,6 +146,7 @@ void mf_trainer_close(mf_trainer *t)
     mf_host_free(&t->loading.host, t->class_weights, (size_t)t->class_count * sizeof(double));
     if (t->backend)
         t->backend->table->destroy(t->backend);
+    mf_team_leave(&t->team);
     mf_model_destroy(t->model);
 }
 

@@ -13,6 +13,7 @@
 #include "data/feed.h"
 #include "memfit/train.h"
 #include "model/keras/keras_save.h"
+#include "ops/team.h"
 #include "plan/plan_model.h"
 #include "train/execute.h"
 #include "train/footprint.h"
@@ -50,6 +51,7 @@ typedef struct mf_trainer {
     uint64_t limit_bytes;
     mf_model *model;
     mf_backend *backend;
+    mf_team team; /* of its operations, from opening to closing */
     mf_cost_source cost;
     mf_model_graphs graphs;
     mf_graph_source graph_source;

@@ -391,13 +391,12 @@ static void mixed_precision_agrees_with_keras(void **state)
 
 static memfit_status make_backend(const char *name, memfit_error *err)
 {
-    return strcmp(name, "onednn") == 0 ? mf_cpu_create(NULL, 2, &backend, err)
-                                       : mf_reference_create(NULL, &backend, err);
+    return strcmp(name, "cpu") == 0 ? mf_cpu_create(NULL, 2, &backend, err) : mf_reference_create(NULL, &backend, err);
 }
 
 int main(int argc, char **argv)
 {
-    const char *names[] = {"reference", "onednn"};
+    const char *names[] = {"reference", "cpu"};
     int failed = 0;
     only_part = argc > 2 ? argv[2] : NULL;
     verbose = argc > 2;

@@ -54,8 +54,8 @@ static memfit_status train(char **argv, memfit_error *err)
     if (status == MEMFIT_OK)
         status = mf_model_load(NULL, argv[1], &f.model, err);
     if (status == MEMFIT_OK)
-        status = strcmp(argv[4], "onednn") == 0 ? mf_cpu_create(NULL, 2, &backend, err)
-                                                : mf_reference_create(NULL, &backend, err);
+        status = strcmp(argv[4], "cpu") == 0 ? mf_cpu_create(NULL, 2, &backend, err)
+                                             : mf_reference_create(NULL, &backend, err);
     if (status)
         return status;
     fixture_read(&f, data.data, data.bytes);

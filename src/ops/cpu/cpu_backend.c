@@ -7,19 +7,14 @@
  *             --otherwise---------> reference                                                  (cost.reference)
  *
  * Kernels hold pointers into their graph, which must outlive them. Threads: one caller at a time; kernels use an OpenMP
- * team of the backend's size. Denormals are flushed in every thread of the team: they cost a hundredfold and carry
- * nothing in training.
+ * team of the backend's size. Whoever runs many of them does so inside mf_team_enter (ops/team.h).
  */
-#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/cpu_product.h"
 
 #include "base/error.h"
 #include "base/os.h"
 
-#include <omp.h>
 #include <string.h>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
 const cpu_rule *cpu_rule_of(mf_op_kind kind)
 {
@@ -160,8 +155,8 @@ static void cpu_release(mf_backend *backend, mf_kernel *kernel)
     cpu_kernel *k = (cpu_kernel *)kernel;
     if (!k)
         return;
-    mf_dnn_destroy(k->dnn);
-    mf_dnn_destroy(k->dnn2);
+    cpu_product_destroy(k->product);
+    cpu_product_destroy(k->product2);
     if (k->reference)
         k->backend->reference->table->release(k->backend->reference, k->reference);
     cpu_wide_release(k);
@@ -232,57 +227,46 @@ static bool cpu_absorb(mf_backend *backend, mf_kernel *kernel, const mf_graph *g
 {
     (void)backend;
     cpu_kernel *k = (cpu_kernel *)kernel;
-    bool fits = k->rule && k->dnn && !k->relu && cpu_relu_follows(graph, k->op, &graph->ops[next]);
+    bool fits = k->rule && k->product && !k->relu && cpu_relu_follows(graph, k->op, &graph->ops[next]);
     uint64_t before, after;
     memfit_error err;
     if (!fits || k->rule->bind(k, false, &before, &err) != MEMFIT_OK)
         return false;
-    mf_dnn *alone = k->dnn;
+    cpu_product *alone = k->product;
     k->relu = true;
     if (k->rule->bind(k, false, &after, &err) == MEMFIT_OK && after <= before &&
         k->rule->bind(k, true, &after, &err) == MEMFIT_OK) {
-        mf_dnn_destroy(alone);
+        cpu_product_destroy(alone);
         return true;
     }
-    k->dnn = alone;
+    k->product = alone;
     k->relu = false;
     return false;
 }
 
-static const mf_backend_table cpu_table = {"onednn", cpu_destroy, cpu_query, cpu_prepare,
-                                           cpu_run,  cpu_release, cpu_absorb};
-
-/* Denormals are zero, in and out, in every thread of the team. */
-static void flush_denormals(unsigned threads)
-{
-#if defined(__SSE2__)
-#pragma omp parallel num_threads(threads)
-    _mm_setcsr(_mm_getcsr() | 0x8040);
-#else
-    (void)threads;
-#endif
-}
+static const mf_backend_table cpu_table = {"cpu",   cpu_destroy, cpu_query, cpu_prepare,
+                                           cpu_run, cpu_release, cpu_absorb};
 
 enum { PART_BYTES = 2 << 20 }; /* small beside any batch, and stays in the caches */
 
 memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err)
 {
+    memfit_status status = mf_kernels_check(err);
+    if (status != MEMFIT_OK)
+        return status;
     cpu_backend *b = mf_host_zalloc(host, sizeof *b);
     if (!b)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the backend");
     b->base = (mf_backend){&cpu_table, host, threads ? threads : mf_os_cpu_count()};
     b->k = mf_kernels();
     b->part_bytes = PART_BYTES;
-    memfit_status status = mf_dnn_engine_create(host, &b->engine, err);
+    status = mf_dnn_engine_create(host, b->base.threads, mf_kernels_wanted(), &b->engine, err);
     if (status == MEMFIT_OK)
         status = mf_reference_create(host, &b->reference, err);
     if (status != MEMFIT_OK) {
         cpu_destroy(&b->base);
         return status;
     }
-    omp_set_dynamic(0);
-    omp_set_num_threads((int)b->base.threads);
-    flush_denormals(b->base.threads);
     *backend = &b->base;
     return MEMFIT_OK;
 }

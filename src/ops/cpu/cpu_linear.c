@@ -1,5 +1,5 @@
 /* cpu_linear.c: convolution and matrix products, through the oneDNN adapter. */
-#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/cpu_product.h"
 
 #include "base/error.h"
 
@@ -40,7 +40,7 @@ static memfit_status bind_conv(cpu_kernel *k, bool create, uint64_t *workspace, 
         return cpu_no(err);
     c.bias = cpu_in(k, 2) != NULL;
     c.relu = k->relu;
-    return mf_dnn_conv_make(k->backend->engine, &c, create ? &k->dnn : NULL, workspace, err);
+    return cpu_product_conv(k->backend, &c, create ? &k->product : NULL, workspace, err);
 }
 
 static memfit_status run_conv(cpu_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
@@ -48,7 +48,7 @@ static memfit_status run_conv(cpu_kernel *k, const mf_operands *o, const mf_run_
     (void)s;
     bool bias = cpu_in(k, 2) != NULL;
     void *operands[4] = {o->in[0], o->in[1], bias ? o->in[2] : o->out[0], o->out[0]};
-    return mf_dnn_run(k->dnn, operands, o->workspace, err);
+    return cpu_product_run(k->product, operands, o->workspace, err);
 }
 
 const cpu_rule cpu_conv = {bind_conv, run_conv};
@@ -58,7 +58,7 @@ static memfit_status bind_grad_data(cpu_kernel *k, bool create, uint64_t *worksp
     mf_dnn_conv c;
     if (cpu_adds(k, 0) || !describe_conv(k, cpu_out(k, 0), cpu_in(k, 0), MF_DNN_GRAD_DATA, &c))
         return cpu_no(err);
-    return mf_dnn_conv_make(k->backend->engine, &c, create ? &k->dnn : NULL, workspace, err);
+    return cpu_product_conv(k->backend, &c, create ? &k->product : NULL, workspace, err);
 }
 
 /* As a transposed convolution it comes with a bias: added by rows afterwards. */
@@ -66,7 +66,7 @@ static memfit_status run_grad_data(cpu_kernel *k, const mf_operands *o, const mf
 {
     (void)s;
     void *operands[3] = {o->in[0], o->in[1], o->out[0]};
-    memfit_status status = mf_dnn_run(k->dnn, operands, o->workspace, err);
+    memfit_status status = cpu_product_run(k->product, operands, o->workspace, err);
     const mf_tensor *bias = cpu_in(k, 2), *y = cpu_out(k, 0);
     if (status == MEMFIT_OK && bias) {
         mf_k_walk walk;
@@ -110,7 +110,7 @@ static memfit_status bind_grad_weights(cpu_kernel *k, bool create, uint64_t *wor
         return cpu_no(err);
     choose_own(k, &c);
     if (!k->few && !k->three)
-        return mf_dnn_conv_make(k->backend->engine, &c, create ? &k->dnn : NULL, workspace, err);
+        return cpu_product_conv(k->backend, &c, create ? &k->product : NULL, workspace, err);
     *workspace = k->few ? mf_k_few_floats(&k->u.conv) * sizeof(float) * (uint64_t)cpu_threads(k) : 0;
     return MEMFIT_OK;
 }
@@ -128,7 +128,7 @@ static memfit_status run_grad_weights(cpu_kernel *k, const mf_operands *o, const
     (void)s;
     void *operands[4] = {o->in[0], o->in[1], o->out[0], cpu_out(k, 1) ? o->out[1] : NULL};
     if (!k->few && !k->three)
-        return mf_dnn_run(k->dnn, operands, o->workspace, err);
+        return cpu_product_run(k->product, operands, o->workspace, err);
     if (k->few)
         k->backend->k->few_grad(&k->u.conv, operands[0], operands[1], operands[2], operands[3], cpu_adds(k, 0),
                                 o->workspace, cpu_threads(k));
@@ -186,7 +186,7 @@ static memfit_status bind_matmul(cpu_kernel *k, bool create, uint64_t *workspace
     if (!describe_matmul(k, &mm))
         return cpu_no(err);
     mm.relu = k->relu;
-    return mf_dnn_matmul_make(k->backend->engine, &mm, create ? &k->dnn : NULL, workspace, err);
+    return cpu_product_matmul(k->backend, &mm, create ? &k->product : NULL, workspace, err);
 }
 
 const cpu_rule cpu_matmul = {bind_matmul, run_conv};

@@ -35,7 +35,7 @@ static memfit_status bind_reduce(cpu_kernel *k, bool create, uint64_t *workspace
     k->u.reduce.function = f;
     if (k->u.reduce.r == 0 || (cpu_adds(k, 0) && f != MF_REDUCE_SUM && f != MF_REDUCE_MEAN))
         return cpu_no(err);
-    *workspace = k->u.reduce.c > 1 ? (uint64_t)k->u.reduce.c * k->backend->base.threads * 4 : 0;
+    *workspace = mf_k_reduce_floats(k->u.reduce.a, k->u.reduce.r, k->u.reduce.c, cpu_adds(k, 0), cpu_threads(k)) * 4;
     return MEMFIT_OK;
 }
 

@@ -20,6 +20,7 @@ typedef struct cpu_backend {
 
 typedef struct cpu_kernel cpu_kernel;
 typedef struct cpu_wide cpu_wide;
+typedef struct cpu_product cpu_product; /* cpu_product.h */
 
 typedef struct cpu_rule {
     /* With `create` false only the workspace is wanted and nothing may stay allocated. */
@@ -27,14 +28,12 @@ typedef struct cpu_rule {
     memfit_status (*run)(cpu_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err);
 } cpu_rule;
 
-enum { CPU_MOST_PARTS = 64 };
-
 struct cpu_kernel {
     cpu_backend *backend; /* first, as ops.h asks */
     const cpu_rule *rule;
     const mf_graph *graph;
     const mf_op *op;
-    mf_dnn *dnn, *dnn2;
+    cpu_product *product, *product2;
     bool few, three;      /* a weight gradient on the kernel for few input channels, for three columns */
     bool relu;            /* applied to the result: a following operation was absorbed */
     mf_kernel *reference; /* when no rule serves */

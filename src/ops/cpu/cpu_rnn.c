@@ -18,7 +18,7 @@
  *
  * Left to the reference operations: activations other than tanh, sigmoid, hard sigmoid, relu and linear.
  */
-#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/cpu_product.h"
 
 #include "base/error.h"
 
@@ -177,7 +177,7 @@ static memfit_status bind_forward(cpu_kernel *k, bool create, uint64_t *workspac
                         .dtype = MF_F32,
                         .row_b = at.gates * k->u.rnn.u,
                         .row_c = at.gates * k->u.rnn.u};
-    memfit_status status = mf_dnn_matmul_make(k->backend->engine, &mm, create ? &k->dnn : NULL, &own, err);
+    memfit_status status = cpu_product_matmul(k->backend, &mm, create ? &k->product : NULL, &own, err);
     *workspace = 2 * k->u.rnn.state + k->u.rnn.zu + k->u.rnn.masks + k->u.rnn.part + own;
     return status;
 }
@@ -204,14 +204,15 @@ static memfit_status product(const cpu_kernel *k, const mf_operands *o, const rn
     float *u = o->in[at->u], *bias = operand_of(k, o, at->bias);
     memfit_status status = MEMFIT_OK;
     if (!k->u.rnn.by_gate)
-        return mf_dnn_run(k->dnn, (void *[4]){w->h, u, bias ? bias : w->zu, w->zu}, w->own, err);
+        return cpu_product_run(k->product, (void *[4]){w->h, u, bias ? bias : w->zu, w->zu}, w->own, err);
     for (int64_t g = 0; g < at->gates && status == MEMFIT_OK; g++) {
         int64_t first = g * k->u.rnn.u;
         float *zu = w->zu + first;
         if (shape->reset_first && g == 2)
             k->backend->k->gru_reset(shape, z, w->zu, w->h, w->part, cpu_threads(k));
         under_mask(k, w->masks, g, 1, shape->reset_first && g == 2 ? w->part : w->h, false, w->part);
-        status = mf_dnn_run(k->dnn, (void *[4]){w->part, u + first, bias ? bias + first : zu, zu}, w->own, err);
+        status =
+            cpu_product_run(k->product, (void *[4]){w->part, u + first, bias ? bias + first : zu, zu}, w->own, err);
     }
     return status;
 }
@@ -285,7 +286,7 @@ static memfit_status bind_grad(cpu_kernel *k, bool create, uint64_t *workspace, 
                         .dtype = MF_F32,
                         .row_a = width,
                         .row_b = width};
-    memfit_status status = mf_dnn_matmul_make(k->backend->engine, &mm, create ? &k->dnn : NULL, &back, err);
+    memfit_status status = cpu_product_matmul(k->backend, &mm, create ? &k->product : NULL, &back, err);
     mm = (mf_dnn_matmul){.batch_a = 1,
                          .batch_b = 1,
                          .m = units,
@@ -298,7 +299,7 @@ static memfit_status bind_grad(cpu_kernel *k, bool create, uint64_t *workspace, 
                          .row_b = width,
                          .row_c = width};
     if (status == MEMFIT_OK && cpu_out(k, 1))
-        status = mf_dnn_matmul_make(k->backend->engine, &mm, create ? &k->dnn2 : NULL, &weights, err);
+        status = cpu_product_matmul(k->backend, &mm, create ? &k->product2 : NULL, &weights, err);
     if (status != MEMFIT_OK)
         return status;
     *workspace = 2 * k->u.rnn.state + k->u.rnn.zu + k->u.rnn.dz + k->u.rnn.all + k->u.rnn.masks + k->u.rnn.part +
@@ -371,10 +372,10 @@ static memfit_status product_back(const cpu_kernel *k, const mf_operands *o, con
     float *u = o->in[at->u];
     memfit_status status = MEMFIT_OK;
     if (!k->u.rnn.by_gate)
-        return mf_dnn_run(k->dnn, (void *[3]){g->d, u, g->dh}, g->own, err);
+        return cpu_product_run(k->product, (void *[3]){g->d, u, g->dh}, g->own, err);
     for (int64_t gate = at->gates; gate-- > 0 && status == MEMFIT_OK;) {
         int64_t units = k->u.rnn.u, first = gate * units, t = time_of(k, i);
-        status = mf_dnn_run(k->dnn, (void *[3]){g->d + first, u + first, g->part}, g->own, err);
+        status = cpu_product_run(k->product, (void *[3]){g->d + first, u + first, g->part}, g->own, err);
         if (!shape->reset_first || gate < 2) {
             under_mask(k, g->masks, gate, 1, g->part, true, g->dh);
             continue;
@@ -402,7 +403,7 @@ static memfit_status product_weights(const cpu_kernel *k, const mf_operands *o, 
                 g->before[i] *= ((const float *)o->in[at->gates_in])[i / units * 4 * units + units + i % units];
         if (g->masks)
             under_mask(k, g->masks, gate, k->u.rnn.t, g->before, false, g->before);
-        status = mf_dnn_run(k->dnn2, (void *[3]){g->before, d + gate * units, du + gate * units}, g->own, err);
+        status = cpu_product_run(k->product2, (void *[3]){g->before, d + gate * units, du + gate * units}, g->own, err);
     }
     return status;
 }

@@ -45,6 +45,7 @@ struct mf_dnn_engine {
     const memfit_host *host;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
+    int threads;
 };
 
 struct mf_dnn {
@@ -60,7 +61,7 @@ typedef struct builder {
     mf_dnn *made;
     uint64_t bytes;   /* workspace that lives through the operation */
     uint64_t scratch; /* the largest scratchpad of a stage, behind it */
-    int team;         /* threads to go back to when made for one; 0 otherwise */
+    int team;         /* the caller's number of threads, to go back to */
 } builder;
 
 static memfit_status failed(dnnl_status_t status, const char *what, memfit_error *err)
@@ -70,6 +71,11 @@ static memfit_status failed(dnnl_status_t status, const char *what, memfit_error
     if (status == dnnl_out_of_memory)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "oneDNN: no memory for a %s", what);
     return mf_fail(err, MEMFIT_INTERNAL, "oneDNN refused a %s (status %d)", what, (int)status);
+}
+
+static memfit_status too_large(const char *what, memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_UNSUPPORTED, "oneDNN cannot count this %s", what);
 }
 
 void mf_dnn_cache(bool on)
@@ -82,12 +88,31 @@ bool mf_dnn_compiles(void)
     return true;
 }
 
-memfit_status mf_dnn_engine_create(const memfit_host *host, mf_dnn_engine **engine, memfit_error *err)
+/* The library takes its instruction set once, before its first primitive. */
+static memfit_status cap_isa(const char *isa, memfit_error *err)
 {
+    dnnl_cpu_isa_t most = !isa || strcmp(isa, "avx512") == 0 ? dnnl_cpu_isa_all
+                          : strcmp(isa, "avx2") == 0         ? dnnl_cpu_isa_avx2
+                                                             : dnnl_cpu_isa_sse41;
+    if (most == dnnl_cpu_isa_all || dnnl_set_max_cpu_isa(most) == dnnl_success)
+        return MEMFIT_OK;
+    if ((dnnl_get_effective_cpu_isa() & ~most) == 0) /* capped before, as low or lower */
+        return MEMFIT_OK;
+    return mf_fail(err, MEMFIT_INVALID, "MEMFIT_ISA=%s: oneDNN already runs with other instructions in this process",
+                   isa);
+}
+
+memfit_status mf_dnn_engine_create(const memfit_host *host, unsigned threads, const char *isa, mf_dnn_engine **engine,
+                                   memfit_error *err)
+{
+    memfit_status status = cap_isa(isa, err);
+    if (status != MEMFIT_OK)
+        return status;
     mf_dnn_engine *e = mf_host_zalloc(host, sizeof *e);
     if (!e)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the oneDNN engine");
     e->host = host;
+    e->threads = (int)threads;
     dnnl_status_t s = dnnl_engine_create(&e->engine, dnnl_cpu, 0);
     if (s == dnnl_success)
         s = dnnl_stream_create(&e->stream, e->engine, dnnl_stream_default_flags);
@@ -170,6 +195,23 @@ static dnnl_status_t add_stage(builder *b, dnnl_primitive_desc_t pd, const argum
     return s;
 }
 
+static const char *name_of(const_dnnl_primitive_desc_t pd)
+{
+    const char *name = "";
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success ? name : "";
+}
+
+/* A scratchpad of ours is no promise: the library's matrix product behind the names "gemm:jit" and "x64:gemm:jit"
+ * takes memory in every call, to pack its operands, and all products do below AVX-512. The reference implementations
+ * ("ref:any") take none but a hundred times as long. So implementations are taken by name, those that were counted and
+ * take nothing: generated code (jit:, jit_1x1:, jit_dw:) and the batched products (brg:, brgemm:, brgconv:, brdgmm_dw:).
+ * A name that is not known is not taken; own kernels serve instead. */
+static bool takes_nothing(const_dnnl_primitive_desc_t pd)
+{
+    const char *name = name_of(pd);
+    return strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0 || strncmp(name, "brdgmm", 6) == 0;
+}
+
 /* Attributes every primitive gets: our scratchpad; the result times `scale`, added to what the destination holds, and
  * clipped at zero. */
 static dnnl_status_t make_attr(bool sum, bool relu, float scale, dnnl_primitive_attr_t *attr)
@@ -233,18 +275,15 @@ static memfit_status begin(builder *b, mf_dnn_engine *engine, bool create, bool 
         b->made->engine = engine;
         b->made->alone = alone;
     }
-    if (alone) {
-        b->team = omp_get_max_threads();
-        omp_set_num_threads(1);
-    }
+    b->team = omp_get_max_threads();
+    omp_set_num_threads(alone ? 1 : engine->threads);
     return MEMFIT_OK;
 }
 
 static memfit_status finish(builder *b, dnnl_status_t status, const char *what, mf_dnn **made,
                             uint64_t *workspace_bytes, memfit_error *err)
 {
-    if (b->team)
-        omp_set_num_threads(b->team);
+    omp_set_num_threads(b->team);
     if (status != dnnl_success) {
         mf_dnn_destroy(b->made);
         return failed(status, what, err);
@@ -282,16 +321,14 @@ static dnnl_status_t run_stage(stage *st, void *const *operands, unsigned char *
 
 memfit_status mf_dnn_run(mf_dnn *made, void *const *operands, void *workspace, memfit_error *err)
 {
-    int team = made->alone ? omp_get_max_threads() : 0;
+    int team = omp_get_max_threads();
     dnnl_status_t s = dnnl_success;
-    if (team)
-        omp_set_num_threads(1);
+    omp_set_num_threads(made->alone ? 1 : made->engine->threads);
     for (int i = 0; i < made->count && s == dnnl_success; i++)
         s = run_stage(&made->stages[i], operands, workspace, made->engine->stream);
     if (s == dnnl_success)
         s = dnnl_stream_wait(made->engine->stream);
-    if (team)
-        omp_set_num_threads(team);
+    omp_set_num_threads(team);
     return s == dnnl_success ? MEMFIT_OK : failed(s, "run", err);
 }
 
@@ -457,9 +494,7 @@ static bool turned_conv(const mf_dnn_conv *c, mf_dnn_conv *turned)
 
 static bool is_new_kernel(dnnl_primitive_desc_t pd)
 {
-    const char *name = "";
-    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
-           strncmp(name, "brgconv", 7) == 0;
+    return strncmp(name_of(pd), "brgconv", 7) == 0;
 }
 
 static dnnl_status_t add_turned(builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_desc_t pd)
@@ -500,7 +535,7 @@ static dnnl_status_t make_turned(builder *b, const mf_dnn_conv *c, dnnl_primitiv
         s = mf_dnn_layout_strided(&l.plain, 4, dims, dnnl_f32, strides);
     }
     if (s == dnnl_success)
-        s = mf_dnn_desc_forward(&pd, b->engine->engine, &l.desc, attr);
+        s = mf_dnn_desc_forward(&pd, b->engine->engine, &l.desc, attr, takes_nothing);
     *served = s == dnnl_success && is_new_kernel(pd);
     if (*served)
         s = add_turned(b, &turned, &l, pd);
@@ -518,15 +553,15 @@ static dnnl_status_t make_conv(builder *b, const mf_dnn_conv *c, const conv_layo
     dnnl_status_t s = c->direction == MF_DNN_GRAD_DATA ? make_turned(b, c, attr, &served) : dnnl_success;
     if (s != dnnl_success || served)
         return s;
-    s = mf_dnn_desc_forward(&forward, engine, &l->desc, attr);
+    s = mf_dnn_desc_forward(&forward, engine, &l->desc, attr, c->direction == MF_DNN_FORWARD ? takes_nothing : NULL);
     if (s != dnnl_success)
         return s;
     if (c->direction == MF_DNN_FORWARD) {
         s = make_forward(b, c, l, forward);
     } else if (c->direction == MF_DNN_GRAD_DATA) {
-        s = mf_dnn_desc_grad_data(&pd, engine, &l->desc, attr, forward);
+        s = mf_dnn_desc_grad_data(&pd, engine, &l->desc, attr, forward, takes_nothing);
     } else {
-        s = mf_dnn_desc_grad_weights(&pd, engine, &l->desc, attr, forward);
+        s = mf_dnn_desc_grad_weights(&pd, engine, &l->desc, attr, forward, takes_nothing);
     }
     if (s == dnnl_success && c->direction != MF_DNN_FORWARD) {
         s = c->direction == MF_DNN_GRAD_DATA ? make_grad_data(b, l, pd) : make_grad_weights(b, c, l, pd);
@@ -534,6 +569,27 @@ static dnnl_status_t make_conv(builder *b, const mf_dnn_conv *c, const conv_layo
     }
     dnnl_primitive_desc_destroy(forward);
     return s;
+}
+
+/* The library counts in 32 bits in places, and divides by what wraps to zero. */
+static bool is_countable(int64_t n)
+{
+    return n > 0 && n <= INT32_MAX;
+}
+
+static bool is_countable_conv(const mf_dnn_conv *c)
+{
+    int64_t in = c->in_channels, out = c->out_channels, taps = c->in_channels;
+    bool fits = is_countable(c->batch) && is_countable(in) && is_countable(out);
+    for (int i = 0; i < c->dims && fits; i++) {
+        int64_t reach;
+        fits = is_countable(c->stride[i]) && is_countable(c->dilation[i]) && is_countable(c->in[i]) &&
+               is_countable(c->out[i]) && is_countable(c->kernel[i]) && is_countable(in *= c->in[i]) &&
+               is_countable(out *= c->out[i]) && is_countable(taps *= c->kernel[i]) &&
+               !__builtin_mul_overflow(c->kernel[i], c->dilation[i], &reach) && is_countable(reach) &&
+               c->before[i] >= INT32_MIN && c->before[i] <= INT32_MAX;
+    }
+    return fits;
 }
 
 static bool is_small_conv(const mf_dnn_conv *c)
@@ -552,6 +608,8 @@ memfit_status mf_dnn_conv_make(mf_dnn_engine *engine, const mf_dnn_conv *conv, m
                                memfit_error *err)
 {
     builder b;
+    if (!is_countable_conv(conv))
+        return too_large("convolution", err);
     memfit_status status = begin(&b, engine, made != NULL, is_small_conv(conv), err);
     if (status != MEMFIT_OK)
         return status;
@@ -575,6 +633,8 @@ memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm,
 {
     builder b;
     int64_t batch = mm->batch_a > mm->batch_b ? mm->batch_a : mm->batch_b;
+    if (!is_countable(batch) || !is_countable(mm->m) || !is_countable(mm->n) || !is_countable(mm->k))
+        return too_large("matrix product", err);
     double products = (double)batch * (double)(mm->m * mm->n) * (double)mm->k;
     double elements = (double)(mm->batch_a * mm->m * mm->k + mm->batch_b * mm->k * mm->n + batch * mm->m * mm->n);
     memfit_status status = begin(&b, engine, made != NULL, is_small(2 * products, 4 * elements), err);
@@ -608,7 +668,7 @@ memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm,
         s = make_attr(mm->accumulate, mm->relu, (float)mm->scale, &attr);
     if (s == dnnl_success)
         s = mf_dnn_desc_matmul(&pd, engine->engine, MF_DNN_LAYOUT(a), MF_DNN_LAYOUT(w),
-                               mm->bias ? MF_DNN_LAYOUT(bias) : NULL, MF_DNN_LAYOUT(c), attr);
+                               mm->bias ? MF_DNN_LAYOUT(bias) : NULL, MF_DNN_LAYOUT(c), attr, takes_nothing);
     if (attr)
         dnnl_primitive_attr_destroy(attr);
     if (s == dnnl_success) {

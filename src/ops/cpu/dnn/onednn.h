@@ -6,7 +6,7 @@
  *
  * Layouts: activations are channels last (Keras's own). Weights arrive as Keras stores them (k..., in/groups, out); the
  * library chooses the layout it computes in, and the adapter reorders into planned workspace at each use. Plain weights
- * given directly would fall to the GEMM convolution, several times slower and with megabytes of scratch.
+ * given directly would fall to the GEMM convolution, several times slower and with memory of its own.
  *
  * Memory: scratchpads are user-managed. workspace_bytes of a description is exact and known without creating anything
  * that stays.
@@ -20,11 +20,13 @@
 typedef struct mf_dnn mf_dnn;               /* one compiled primitive with its reorders */
 typedef struct mf_dnn_engine mf_dnn_engine; /* the library's engine and stream */
 
-memfit_status mf_dnn_engine_create(const memfit_host *host, mf_dnn_engine **engine, memfit_error *err);
+/* Primitives are made and run for `threads` threads. `isa` caps the instruction set: sse2, avx2, avx512, or NULL. */
+memfit_status mf_dnn_engine_create(const memfit_host *host, unsigned threads, const char *isa, mf_dnn_engine **engine,
+                                   memfit_error *err);
 void mf_dnn_engine_destroy(mf_dnn_engine *engine);
 /* What a process keeps for the library beyond what it keeps for 2.x, with which the planner's figures were taken. */
 uint64_t mf_dnn_process_bytes(void);
-/* Is there a library that makes code for each shape? The reference operations keep nothing. */
+/* Is there a library that makes code for each shape? Own kernels keep nothing. */
 bool mf_dnn_compiles(void);
 /* While primitives are made, equal ones share code; afterwards the library need keep nothing. */
 void mf_dnn_cache(bool on);
@@ -55,7 +57,8 @@ typedef struct mf_dnn_matmul {
     int64_t row_a, row_b, row_c; /* elements from row to row as stored, where rows are part of wider ones; 0: dense */
 } mf_dnn_matmul;
 
-/* With `made` NULL only the workspace is computed. UNSUPPORTED when the library has no implementation. */
+/* With `made` NULL only the workspace is computed. UNSUPPORTED when the library has no implementation that takes no
+ * memory of its own while it runs, or when there is no library. */
 memfit_status mf_dnn_conv_make(mf_dnn_engine *engine, const mf_dnn_conv *conv, mf_dnn **made, uint64_t *workspace_bytes,
                                memfit_error *err);
 memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *matmul, mf_dnn **made,

@@ -39,13 +39,16 @@ typedef struct mf_dnn_conv_desc {
     dnnl_dims_t strides, dilates, left, right;
 } mf_dnn_conv_desc;
 
+/* Does this implementation serve? The functions below take the first that does; with NULL the library's first. */
+typedef bool (*mf_dnn_suits)(const_dnnl_primitive_desc_t pd);
+
 dnnl_status_t mf_dnn_desc_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
-                                  dnnl_primitive_attr_t attr);
+                                  dnnl_primitive_attr_t attr, mf_dnn_suits suits);
 dnnl_status_t mf_dnn_desc_grad_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
-                                    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward);
+                                    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits);
 dnnl_status_t mf_dnn_desc_grad_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
-                                       dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward);
+                                       dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits);
 dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mf_dnn_layout a, mf_dnn_layout b,
-                                 mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr);
+                                 mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr, mf_dnn_suits suits);
 
 #endif

@@ -34,40 +34,59 @@ dnnl_status_t mf_dnn_sum(dnnl_post_ops_t ops)
     return dnnl_post_ops_append_sum(ops, 1.0f);
 }
 
+static dnnl_status_t first_that(dnnl_primitive_desc_t *pd, const_dnnl_op_desc_t desc, const_dnnl_primitive_attr_t attr,
+                                dnnl_engine_t engine, const_dnnl_primitive_desc_t forward, mf_dnn_suits suits)
+{
+    dnnl_primitive_desc_iterator_t at;
+    dnnl_status_t s = dnnl_primitive_desc_iterator_create(&at, desc, attr, engine, forward);
+    if (s != dnnl_success)
+        return s;
+    do {
+        *pd = dnnl_primitive_desc_iterator_fetch(at);
+        if (!*pd || !suits || suits(*pd))
+            break;
+        dnnl_primitive_desc_destroy(*pd);
+        *pd = NULL;
+        s = dnnl_primitive_desc_iterator_next(at);
+    } while (s == dnnl_success);
+    dnnl_primitive_desc_iterator_destroy(at);
+    return *pd ? dnnl_success : s == dnnl_success ? dnnl_out_of_memory : dnnl_unimplemented;
+}
+
 dnnl_status_t mf_dnn_desc_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
-                                  dnnl_primitive_attr_t attr)
+                                  dnnl_primitive_attr_t attr, mf_dnn_suits suits)
 {
     dnnl_convolution_desc_t desc;
     dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct,
                                                                  c->src, c->weights, c->bias, c->dst, c->strides,
                                                                  c->dilates, c->left, c->right);
-    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL) : s;
+    return s == dnnl_success ? first_that(pd, &desc, attr, engine, NULL, suits) : s;
 }
 
 dnnl_status_t mf_dnn_desc_grad_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
-                                    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward)
+                                    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits)
 {
     dnnl_convolution_desc_t desc;
     dnnl_status_t s = dnnl_dilated_convolution_backward_data_desc_init(
         &desc, dnnl_convolution_direct, c->src, c->weights, c->dst, c->strides, c->dilates, c->left, c->right);
-    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, forward) : s;
+    return s == dnnl_success ? first_that(pd, &desc, attr, engine, forward, suits) : s;
 }
 
 dnnl_status_t mf_dnn_desc_grad_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
-                                       dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward)
+                                       dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits)
 {
     dnnl_convolution_desc_t desc;
     dnnl_status_t s = dnnl_dilated_convolution_backward_weights_desc_init(
         &desc, dnnl_convolution_direct, c->src, c->weights, c->bias, c->dst, c->strides, c->dilates, c->left, c->right);
-    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, forward) : s;
+    return s == dnnl_success ? first_that(pd, &desc, attr, engine, forward, suits) : s;
 }
 
 dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mf_dnn_layout a, mf_dnn_layout b,
-                                 mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr)
+                                 mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr, mf_dnn_suits suits)
 {
     dnnl_matmul_desc_t desc;
     dnnl_status_t s = dnnl_matmul_desc_init(&desc, a, b, bias, c);
-    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL) : s;
+    return s == dnnl_success ? first_that(pd, &desc, attr, engine, NULL, suits) : s;
 }
 
 uint64_t mf_dnn_process_bytes(void)

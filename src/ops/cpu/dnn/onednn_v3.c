@@ -42,32 +42,46 @@ dnnl_status_t mf_dnn_sum(dnnl_post_ops_t ops)
     return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
 }
 
-dnnl_status_t mf_dnn_desc_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
-                                  dnnl_primitive_attr_t attr)
+static dnnl_status_t first_that(dnnl_status_t made, dnnl_primitive_desc_t *pd, mf_dnn_suits suits)
 {
-    return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, dnnl_convolution_direct,
-                                                          c->src, c->weights, c->bias, c->dst, c->strides, c->dilates,
-                                                          c->left, c->right, attr);
+    while (made == dnnl_success && suits && !suits(*pd))
+        if (dnnl_primitive_desc_next_impl(*pd) != dnnl_success) {
+            dnnl_primitive_desc_destroy(*pd);
+            *pd = NULL;
+            made = dnnl_unimplemented;
+        }
+    return made;
+}
+
+dnnl_status_t mf_dnn_desc_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
+                                  dnnl_primitive_attr_t attr, mf_dnn_suits suits)
+{
+    return first_that(dnnl_convolution_forward_primitive_desc_create(
+                          pd, engine, dnnl_forward_training, dnnl_convolution_direct, c->src, c->weights, c->bias,
+                          c->dst, c->strides, c->dilates, c->left, c->right, attr),
+                      pd, suits);
 }
 
 dnnl_status_t mf_dnn_desc_grad_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
-                                    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward)
+                                    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits)
 {
-    return dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, c->src, c->weights,
-                                                                c->dst, c->strides, c->dilates, c->left, c->right,
-                                                                forward, attr);
+    return first_that(dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, c->src,
+                                                                           c->weights, c->dst, c->strides, c->dilates,
+                                                                           c->left, c->right, forward, attr),
+                      pd, suits);
 }
 
 dnnl_status_t mf_dnn_desc_grad_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
-                                       dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward)
+                                       dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits)
 {
-    return dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, dnnl_convolution_direct, c->src,
-                                                                   c->weights, c->bias, c->dst, c->strides, c->dilates,
-                                                                   c->left, c->right, forward, attr);
+    return first_that(dnnl_convolution_backward_weights_primitive_desc_create(
+                          pd, engine, dnnl_convolution_direct, c->src, c->weights, c->bias, c->dst, c->strides,
+                          c->dilates, c->left, c->right, forward, attr),
+                      pd, suits);
 }
 
 dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mf_dnn_layout a, mf_dnn_layout b,
-                                 mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr)
+                                 mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr, mf_dnn_suits suits)
 {
     return dnnl_matmul_primitive_desc_create(pd, engine, a, b, bias, c, attr);
 }

@@ -11,6 +11,10 @@
 #define MF_OPS_KERNELS_H
 
 #include "graph/graph.h"
+#include "ops/cpu/kernels/gemm.h"
+
+/* Below this many elements a second thread costs more than it brings. */
+enum { MF_K_GRAIN = 16384 };
 
 /* An index space of up to MF_MOST_DIMS dimensions with the step of each operand in each, in elements: broadcasts have
  * step 0. Adjacent dimensions that can be walked as one are merged. The last dimension is the inner loop. */
@@ -98,7 +102,7 @@ typedef struct mf_k_loss {
     X(void, copy, (const mf_k_walk *w, size_t element_bytes, const void *x, void *y, int threads))                     \
     X(void, fill, (float *y, float value, int64_t n, int threads))                                                     \
     X(bool, cast, (mf_dtype from, const void *x, mf_dtype to, void *y, int64_t n, int threads))                        \
-    /* [a][r][c] -> [a][c]; workspace: threads * c floats when a < threads */                                          \
+    /* [a][r][c] -> [a][c]; workspace: mf_k_reduce_floats() */                                                         \
     X(void, reduce,                                                                                                    \
       (mf_reduce f, const float *x, float *y, int64_t a, int64_t r, int64_t c, bool add, float *workspace,             \
        int threads))                                                                                                   \
@@ -135,6 +139,14 @@ typedef struct mf_k_loss {
     /* mf_k_three_serves() */                                                                                          \
     X(void, three_grad,                                                                                                \
       (const mf_k_conv *k, const float *x, const float *dy, float *dw, float *db, bool add, int threads))              \
+    /* workspace: mf_k_gemm_floats() */                                                                                \
+    X(void, gemm,                                                                                                      \
+      (const mf_k_gemm *g, const float *a, const float *b, const float *bias, float *c, float *space, int threads))    \
+    X(void, depthwise,                                                                                                 \
+      (const mf_k_depthwise *k, bool back, const float *from, const float *w, const float *bias, bool relu, float *to, \
+       int threads))                                                                                                   \
+    X(void, depthwise_weights,                                                                                         \
+      (const mf_k_depthwise *k, const float *x, const float *dy, bool add, float *dw, int threads))                    \
     /* the sum over all rows, times factor */                                                                          \
     X(double, loss, (const mf_k_loss *k, const float *p, const void *t, const float *weight))                          \
     X(void, loss_grad,                                                                                                 \
@@ -168,6 +180,14 @@ typedef struct mf_k_loss {
       (const mf_k_rnn *k, mf_unary function, const float *dh_out, const float *h, float *dh, float *d, float *dz,      \
        int threads))
 
+/* Floats of workspace that reduce() writes. */
+static inline uint64_t mf_k_reduce_floats(int64_t a, int64_t r, int64_t c, bool add, int threads)
+{
+    if (c == 1 || (a >= threads && !add))
+        return 0;
+    return (uint64_t)c * (r * c > MF_K_GRAIN && r >= threads ? (uint64_t)threads : 1);
+}
+
 typedef struct mf_kernel_table {
     const char *name;
 #define X(type, name, arguments) type(*name) arguments;
@@ -175,8 +195,11 @@ typedef struct mf_kernel_table {
 #undef X
 } mf_kernel_table;
 
-/* The best table this processor can run. */
+/* The best table this processor can run, or the one that MEMFIT_ISA (sse2, avx2, avx512) names. */
 const mf_kernel_table *mf_kernels(void);
+/* What MEMFIT_ISA says, or NULL; INVALID when that is no instruction set, or none of this processor. */
+const char *mf_kernels_wanted(void);
+memfit_status mf_kernels_check(memfit_error *err);
 
 /* Shapes of output and up to two inputs (the inputs broadcast to the output's) as a walk. */
 void mf_k_walk_make(mf_k_walk *walk, const mf_shape *out, const mf_shape *a, const mf_shape *b);

@@ -27,9 +27,6 @@
 MF_KERNEL_LIST(X)
 #undef X
 
-/* Below this many elements a second thread costs more than it brings. */
-enum { MF_K_GRAIN = 16384 };
-
 typedef struct mf_k_range {
     int64_t from, to;
 } mf_k_range;

@@ -1,0 +1,52 @@
+/* team.c: OpenMP's thread number and the treatment of denormals, taken and given back. */
+#include "ops/team.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+enum { FLUSH = 0x8040 }; /* MXCSR: flush to zero, denormals are zero */
+
+/* Every thread of the team gets these bits of its own control register. */
+static void set_flush(unsigned bits, int threads)
+{
+#if defined(__SSE2__)
+#pragma omp parallel num_threads(threads)
+    _mm_setcsr((_mm_getcsr() & ~(unsigned)FLUSH) | bits);
+#endif
+    (void)bits, (void)threads;
+}
+
+void mf_team_enter(mf_team *team, unsigned threads)
+{
+    *team = (mf_team){.entered = true};
+#ifdef _OPENMP
+    team->threads = omp_get_max_threads();
+    team->dynamic = omp_get_dynamic();
+    omp_set_dynamic(0);
+    omp_set_num_threads((int)threads);
+#endif
+#if defined(__SSE2__)
+    team->control = _mm_getcsr();
+    _mm_setcsr(team->control | FLUSH); /* threads that are started now inherit it */
+#endif
+    set_flush(FLUSH, (int)threads);
+}
+
+void mf_team_leave(mf_team *team)
+{
+    if (!team->entered)
+        return;
+    team->entered = false;
+#ifdef _OPENMP
+    set_flush(team->control & FLUSH, omp_get_max_threads());
+    omp_set_num_threads(team->threads);
+    omp_set_dynamic(team->dynamic);
+#endif
+#if defined(__SSE2__)
+    _mm_setcsr(team->control);
+#endif
+}
