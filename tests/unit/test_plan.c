@@ -455,6 +455,40 @@ static void test_a_repeated_operand_is_not_written_over(void **state)
     }
 }
 
+/* Two results, the second made from the first by the last operation of all. */
+static memfit_status make_two_results(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
+                                      mf_graph **graph, memfit_error *err)
+{
+    (void)ctx;
+    mf_build b;
+    mf_build_begin(&b, host, err);
+    b.layer = mf_build_layer(&b, "two", "Model");
+    uint32_t x = mf_g_input(&b, "x", MF_F32, dims(2, batch, 8, 0, 0)), *y = MF_NEW_ARRAY(&b.graph->arena, uint32_t, 2);
+    y[0] = mf_g_unary(&b, MF_UNARY_TANH, 0, 0, x);
+    y[1] = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, y[0]);
+    b.graph->outputs = y;
+    b.graph->output_count = 2;
+    b.graph->mode = mode;
+    b.graph->batch = batch;
+    b.graph->accumulate = accumulate;
+    return mf_build_end(&b, graph);
+}
+
+static void test_a_result_is_not_written_over(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    mf_graph_source source = {NULL, make_two_results};
+    mf_plan_options options;
+    mf_plan_options_default(&options);
+    options.only = MF_MODE_PREDICT;
+    mf_plan *plan;
+    assert_ok(mf_plan_make(NULL, &source, &options, NULL, &plan, &err), err);
+    const mf_step *last = &plan->phases[0].steps[plan->phases[0].step_count - 1];
+    assert_true(last->offsets[0] != last->offsets[1]);
+    mf_plan_destroy(plan);
+}
+
 /* The sum of live bytes, counted step by step from the lives, is what the sequence says; bounds are below it. */
 static void test_loads_and_bounds(void **state)
 {
@@ -752,6 +786,7 @@ int main(void)
         cmocka_unit_test(test_the_graph_refuses_it_too),
         cmocka_unit_test(test_the_check_sees_damage),
         cmocka_unit_test(test_a_repeated_operand_is_not_written_over),
+        cmocka_unit_test(test_a_result_is_not_written_over),
         cmocka_unit_test(test_an_updated_parameter_is_not_read_again),
         cmocka_unit_test(test_loads_and_bounds),
         cmocka_unit_test(test_lack_of_memory),
