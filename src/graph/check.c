@@ -62,6 +62,9 @@ static memfit_status check_op(const mf_graph *g, uint32_t i, memfit_error *err)
         if (t != MF_NONE && t >= g->tensor_count)
             return mf_fail(err, MEMFIT_INTERNAL, "operation %u (%s): no tensor %u", i, mf_kind_name(op->kind), t);
     }
+    if (op->kind == MF_OP_VIEW && g->tensors[op->in[0]].storage != g->tensors[op->out[0]].storage)
+        return mf_fail(err, MEMFIT_INTERNAL, "operation %u (%s) looks at other bytes than its operand's", i,
+                       mf_kind_name(op->kind));
     if (op->accumulate && !row->accumulates)
         return mf_fail(err, MEMFIT_INTERNAL, "operation %u (%s) cannot accumulate", i, mf_kind_name(op->kind));
     mf_typed out[8];

@@ -141,7 +141,7 @@ static memfit_status absorb_followers(mf_executor *x, const mf_phase *phase, rea
     return MEMFIT_OK;
 }
 
-/* For the poison: which placed ranges end with which step. */
+/* For the poison: which placed ranges end with which step. What lives to the last one may be a result. */
 static memfit_status list_released(mf_executor *x, const mf_phase *phase, ready_phase *ready, memfit_error *err)
 {
     ready->released_at = MF_NEW_ARRAY(&x->arena, uint32_t, phase->step_count + 2);
@@ -149,12 +149,12 @@ static memfit_status list_released(mf_executor *x, const mf_phase *phase, ready_
     if (!ready->released_at || !ready->released)
         return no_memory(err);
     for (uint32_t i = 0; i < phase->placed_count; i++)
-        if (!phase->placed[i].handed_on && phase->placed[i].last < phase->step_count)
+        if (!phase->placed[i].handed_on && phase->placed[i].last + 1 < phase->step_count)
             ready->released_at[phase->placed[i].last + 2]++;
     for (uint32_t i = 1; i <= phase->step_count + 1; i++)
         ready->released_at[i] += ready->released_at[i - 1];
     for (uint32_t i = 0; i < phase->placed_count; i++)
-        if (!phase->placed[i].handed_on && phase->placed[i].last < phase->step_count)
+        if (!phase->placed[i].handed_on && phase->placed[i].last + 1 < phase->step_count)
             ready->released[ready->released_at[phase->placed[i].last + 1]++] = i;
     return MEMFIT_OK;
 }
@@ -349,10 +349,13 @@ void *mf_executor_tensor(const mf_executor *x, uint32_t phase, uint32_t tensor)
             if (op->out[o] == tensor)
                 return x->base + p->steps[i].offsets[op->in_count + o];
     }
-    /* A view that takes no step: its source, at the same bytes. */
-    uint32_t producer = p->graph->tensors[tensor].producer;
-    bool is_view = producer != MF_NONE && p->graph->ops[producer].kind == MF_OP_VIEW;
-    return is_view ? mf_executor_tensor(x, phase, p->graph->ops[producer].in[0]) : NULL;
+    /* A view that takes no step: its source's bytes, or some of its rows. */
+    const mf_tensor *t = &p->graph->tensors[tensor];
+    if (t->producer == MF_NONE || p->graph->ops[t->producer].kind != MF_OP_VIEW)
+        return NULL;
+    uint32_t source = p->graph->ops[t->producer].in[0];
+    unsigned char *at = mf_executor_tensor(x, phase, source);
+    return at ? at + (t->offset - p->graph->tensors[source].offset) : NULL;
 }
 
 uint32_t mf_executor_reference_ops(const mf_executor *x)

@@ -367,6 +367,128 @@ static void test_the_check_sees_damage(void **state)
     }
 }
 
+/* The shapes of a * b in a net that predicts: both round to one unit of the alignment, and the first dies there. */
+typedef struct product {
+    mf_shape a, b;
+    bool rows; /* b is a's first row, repeated */
+} product;
+
+static memfit_status make_product(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
+                                  mf_graph **graph, memfit_error *err)
+{
+    const product *p = ctx;
+    mf_build b;
+    mf_build_begin(&b, host, err);
+    b.layer = mf_build_layer(&b, "multiply", "Multiply");
+    uint32_t x = mf_g_unary(&b, MF_UNARY_TANH, 0, 0, mf_g_input(&b, "a", MF_F32, p->a));
+    uint32_t y =
+        p->rows ? mf_g_rows(&b, x, 0, 1) : mf_g_unary(&b, MF_UNARY_TANH, 0, 0, mf_g_input(&b, "b", MF_F32, p->b));
+    uint32_t z = mf_g_unary(&b, MF_UNARY_EXP, 0, 0, mf_g_binary(&b, MF_MUL, x, y));
+    memfit_status status = mf_build_end_keeping(&b, 1, &z, graph);
+    if (status == MEMFIT_OK) {
+        (*graph)->mode = mode;
+        (*graph)->batch = batch;
+        (*graph)->accumulate = accumulate;
+    }
+    return status;
+}
+
+/* Does the product lie where its operand `in` lay? With `force` it is put there. */
+static bool overwrites(mf_plan *plan, uint32_t in, bool force)
+{
+    mf_phase *phase = &plan->phases[0];
+    for (uint32_t i = 0; i < phase->step_count; i++) {
+        const mf_op *op = &phase->graph->ops[phase->steps[i].op];
+        if (op->kind != MF_OP_BINARY)
+            continue;
+        uint64_t *at = phase->steps[i].offsets;
+        bool same = at[2] == at[in];
+        for (uint32_t j = i; force && j < phase->step_count; j++) /* and its reader finds it there */
+            for (uint32_t k = 0; k < phase->graph->ops[phase->steps[j].op].in_count; k++)
+                if (phase->graph->ops[phase->steps[j].op].in[k] == op->out[0])
+                    phase->steps[j].offsets[k] = at[in];
+        if (force)
+            at[2] = at[in];
+        return same;
+    }
+    fail_msg("no product");
+    return false;
+}
+
+static mf_plan *plan_product(const product *p)
+{
+    memfit_error err = {0};
+    mf_graph_source source = {(void *)p, make_product};
+    mf_plan_options options;
+    mf_plan_options_default(&options);
+    options.batch = 2;
+    options.only = MF_MODE_PREDICT;
+    mf_plan *plan;
+    assert_ok(mf_plan_make(NULL, &source, &options, NULL, &plan, &err), err);
+    return plan;
+}
+
+/* An operand that is repeated is read again after the first result is written: it is never written over, neither by the
+ * planner nor past the check. One of the result's own shape is. */
+static void test_a_repeated_operand_is_not_written_over(void **state)
+{
+    (void)state;
+    static const struct {
+        product p;
+        uint32_t in;
+        bool may, does;
+    } cases[] = {
+        {{{2, {2, 1}}, {2, {2, 8}}, false}, 0, false, false}, {{{2, {2, 8}}, {2, {2, 1}}, false}, 0, true, true},
+        {{{2, {2, 8}}, {2, {2, 1}}, false}, 1, false, false}, {{{2, {2, 8}}, {2, {2, 8}}, false}, 0, true, true},
+        {{{2, {2, 8}}, {2, {2, 8}}, false}, 1, true, false},  {{{2, {2, 4}}, {1, {4}}, false}, 1, false, false},
+        {{{2, {2, 4}}, {2, {1, 4}}, true}, 0, false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memfit_error err = {0};
+        mf_plan *plan = plan_product(&cases[i].p);
+        assert_ok(mf_plan_check(plan, &err), err);
+        if (overwrites(plan, cases[i].in, true) != cases[i].does)
+            fail_msg("case %zu: the planner %s the operand", i, cases[i].does ? "does not write over" : "writes over");
+        if ((mf_plan_check(plan, &err) == MEMFIT_OK) != cases[i].may)
+            fail_msg("case %zu: the check %s", i, cases[i].may ? "refuses" : "does not see it");
+        mf_plan_destroy(plan);
+    }
+}
+
+/* Two results, the second made from the first by the last operation of all. */
+static memfit_status make_two_results(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
+                                      mf_graph **graph, memfit_error *err)
+{
+    (void)ctx;
+    mf_build b;
+    mf_build_begin(&b, host, err);
+    b.layer = mf_build_layer(&b, "two", "Model");
+    uint32_t x = mf_g_input(&b, "x", MF_F32, dims(2, batch, 8, 0, 0)), *y = MF_NEW_ARRAY(&b.graph->arena, uint32_t, 2);
+    y[0] = mf_g_unary(&b, MF_UNARY_TANH, 0, 0, x);
+    y[1] = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, y[0]);
+    b.graph->outputs = y;
+    b.graph->output_count = 2;
+    b.graph->mode = mode;
+    b.graph->batch = batch;
+    b.graph->accumulate = accumulate;
+    return mf_build_end(&b, graph);
+}
+
+static void test_a_result_is_not_written_over(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    mf_graph_source source = {NULL, make_two_results};
+    mf_plan_options options;
+    mf_plan_options_default(&options);
+    options.only = MF_MODE_PREDICT;
+    mf_plan *plan;
+    assert_ok(mf_plan_make(NULL, &source, &options, NULL, &plan, &err), err);
+    const mf_step *last = &plan->phases[0].steps[plan->phases[0].step_count - 1];
+    assert_true(last->offsets[0] != last->offsets[1]);
+    mf_plan_destroy(plan);
+}
+
 /* The sum of live bytes, counted step by step from the lives, is what the sequence says; bounds are below it. */
 static void test_loads_and_bounds(void **state)
 {
@@ -663,6 +785,8 @@ int main(void)
         cmocka_unit_test(test_an_update_before_a_reader_is_refused),
         cmocka_unit_test(test_the_graph_refuses_it_too),
         cmocka_unit_test(test_the_check_sees_damage),
+        cmocka_unit_test(test_a_repeated_operand_is_not_written_over),
+        cmocka_unit_test(test_a_result_is_not_written_over),
         cmocka_unit_test(test_an_updated_parameter_is_not_read_again),
         cmocka_unit_test(test_loads_and_bounds),
         cmocka_unit_test(test_lack_of_memory),

@@ -37,6 +37,14 @@ static uint32_t host_of(const mf_graph *g, const mf_op *op, const uint32_t *read
     return fits ? number[from] : MF_NONE;
 }
 
+/* What looked at the activation's bytes looks at the normalization's. */
+static void move_views(mf_graph *g, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < g->tensor_count; i++)
+        if (g->tensors[i].storage == from)
+            g->tensors[i].storage = to;
+}
+
 void mf_g_fuse(mf_build *b)
 {
     mf_graph *g = b->graph;
@@ -64,6 +72,7 @@ void mf_g_fuse(mf_build *b)
             g->ops[host].attr.norm.activation = op.attr.unary.function;
             g->storages[g->tensors[op.in[0]].storage].layer = op.layer; /* who asks for it, owns it */
             now[op.out[0]] = op.in[0];
+            move_views(g, g->tensors[op.out[0]].storage, g->tensors[op.in[0]].storage);
             continue;
         }
         for (uint32_t k = 0; k < op.in_count; k++)

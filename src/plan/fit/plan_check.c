@@ -1,5 +1,6 @@
 /*
- * plan_check.c: is a plan right? Written against plan.h and graph.h alone; shares no code with the planner.
+ * plan_check.c: is a plan right? Written against plan.h and graph.h alone; shares no code with the planner, and which
+ * operation may write over what it reads it has from overwrite.h, not from the table of kinds the planner uses.
  *
  * It plays the steps on a model of the arena that knows, for each storage, where its bytes lie, whether they are still
  * whole, and how many of its writers have run (its version):
@@ -16,6 +17,7 @@
 #include "plan/plan.h"
 
 #include "base/error.h"
+#include "plan/fit/overwrite.h"
 
 typedef struct where {
     uint64_t offset;
@@ -161,7 +163,7 @@ static memfit_status check_reads(checker *k, uint32_t n, const mf_step *step, co
     return MEMFIT_OK;
 }
 
-/* Two operands of one step may share bytes only as views of one storage or as the row's in-place pair. */
+/* Two operands of one step may share bytes only as views of one storage or where overwrite.h allows it. */
 static memfit_status check_sharing(checker *k, uint32_t n, const mf_step *step, const mf_op *op)
 {
     const mf_graph *g = k->graph;
@@ -181,9 +183,7 @@ static memfit_status check_sharing(checker *k, uint32_t n, const mf_step *step, 
             uint64_t place = step->offsets[j] - g->tensors[other].offset;
             if (!overlap(base, bytes, place, g->storages[g->tensors[other].storage].bytes))
                 continue;
-            bool pair = i - op->in_count == row->inplace_out && j < op->in_count &&
-                        (j == row->inplace_in || (row->pointwise && g->tensors[other].storage ==
-                                                                        g->tensors[op->in[row->inplace_in]].storage)) &&
+            bool pair = j < op->in_count && mf_may_overwrite(g, op, i - op->in_count, j) &&
                         step->offsets[i] == step->offsets[j];
             if (!pair)
                 return mf_fail(k->err, MEMFIT_INVALID, "%s: output %u overlaps %s %u", op_text(k, n, text, sizeof text),

@@ -211,6 +211,22 @@ static void find_makers(mf_flow *flow)
     }
 }
 
+/* Element i of the output is made from element i of every operand in the cell: same shape, type and place. An operand
+ * that is repeated (broadcasting), or another part of the cell, is read again after the first result is written. */
+static bool reads_in_step(const mf_flow *flow, const mf_op *op, uint32_t cell, const mf_tensor *out)
+{
+    uint32_t readers = 0;
+    for (uint32_t i = 0; i < op->in_count; i++) {
+        if (cell_of(flow, op->in[i]) != cell)
+            continue;
+        const mf_tensor *in = &flow->graph->tensors[op->in[i]];
+        if (in->offset || in->dtype != out->dtype || !mf_shape_equal(&in->shape, &out->shape))
+            return false;
+        readers++;
+    }
+    return readers == 1 || mf_kind(op->kind)->pointwise;
+}
+
 /* May the operation's output take its input's bytes? Whole cells of one size only, and never a variable. */
 static void find_swaps(mf_flow *flow)
 {
@@ -225,14 +241,9 @@ static void find_swaps(mf_flow *flow)
             continue;
         const mf_tensor *in = &g->tensors[op->in[row->inplace_in]], *out = &g->tensors[op->out[row->inplace_out]];
         uint32_t a = flow->root[in->storage], b = flow->root[out->storage];
-        if (a == b || flow->cells[a].variable != MF_NONE || flow->cells[b].variable != MF_NONE || in->offset ||
-            out->offset || flow->cells[a].bytes != flow->cells[b].bytes || flow->cells[b].maker != o ||
-            mf_dtype_bytes(in->dtype) != mf_dtype_bytes(out->dtype))
-            continue;
-        uint32_t readers = 0; /* an input that is read twice by this operation is not free to be overwritten */
-        for (uint32_t i = 0; i < op->in_count; i++)
-            readers += cell_of(flow, op->in[i]) == a;
-        if (readers > 1 && !row->pointwise)
+        if (a == b || flow->cells[a].variable != MF_NONE || flow->cells[b].variable != MF_NONE || out->offset ||
+            flow->cells[a].bytes != flow->cells[b].bytes || flow->cells[b].maker != o ||
+            !reads_in_step(flow, op, a, out))
             continue;
         flow->swap_in[o] = a;
         flow->swap_out[o] = b;

@@ -214,7 +214,7 @@ static memfit_status measure(mf_sequence *q, const mf_flow *flow, memfit_error *
     }
     for (uint32_t r = 0; r < q->run_count; r++) {
         uint32_t o = q->runs[r].op, a = flow->swap_in[o];
-        if (a == MF_NONE)
+        if (a == MF_NONE || flow->cells[a].lasts)
             continue;
         uint32_t from = MF_NONE, to = MF_NONE, t = q->runs[r].touch;
         for (uint32_t i = flow->read_at[o]; i < flow->read_at[o + 1]; i++, t++)
