@@ -86,6 +86,9 @@ static int read_number(const parser *p, const char *name, const char *text, doub
     return CLI_DONE;
 }
 
+/* No process fits into less: who writes --memory 8192 means megabytes. */
+enum { LEAST_BARE_BYTES = 64 << 10 };
+
 static int read_size(const parser *p, const cli_option *o, const char *name, const char *text, const char **value)
 {
     uint64_t bytes;
@@ -94,7 +97,7 @@ static int read_size(const parser *p, const cli_option *o, const char *name, con
         return cli_usage_error(p->command, "%s: %s\n%s", name, err.message, err.hint);
     if (o->type == CLI_LIMIT && !bytes)
         return cli_usage_error(p->command, "%s %s: nothing fits into that", name, text);
-    if (o->type == CLI_LIMIT && bytes < 1 << 20 && !text[strspn(text, "0123456789")])
+    if (o->type == CLI_LIMIT && bytes < LEAST_BARE_BYTES && !text[strspn(text, "0123456789")])
         return cli_usage_error(p->command,
                                "%s %s: a bare number is bytes, and nothing fits into %s of them\n"
                                "with a unit: %s %sMiB, %s %sGiB",

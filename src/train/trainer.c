@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "ops/cpu/dnn/onednn.h"
 #include "graph/passes/optimizer.h"
 #include "train/checkpoint.h"
 

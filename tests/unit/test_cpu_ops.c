@@ -93,13 +93,13 @@ static void run_one(runner *r, mf_backend *b, uint32_t op, void **in, void **out
     mf_operands operands = {in, out, workspace};
     if (b == r->fast)
         warm_up(r, b, op, kernel, &operands);
-    uint64_t before = cli_allocation_count();
-    cli_in_steps(true);
+    uint64_t before = cli_allocation_count(NULL);
+    cli_in_steps(NULL, true);
     memfit_status status = b->table->run(kernel, &operands, &r->scalars, &err);
-    cli_in_steps(false);
-    if (cli_allocation_count() != before)
+    cli_in_steps(NULL, false);
+    if (cli_allocation_count(NULL) != before)
         fail_msg("%s on %s allocated %llu times", mf_kind_name(r->graph->ops[op].kind), b->table->name,
-                 (unsigned long long)(cli_allocation_count() - before));
+                 (unsigned long long)(cli_allocation_count(NULL) - before));
     assert_ok(status, err);
     for (uint64_t i = cost.workspace_bytes; i < ((cost.workspace_bytes + 63) & ~63ull) + 128; i++)
         assert_int_equal(workspace[i], 0x5a);
@@ -958,22 +958,14 @@ static void enormous_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(estimated_times),
-        cmocka_unit_test(convolutions),
-        cmocka_unit_test(odd_convolutions),
-        cmocka_unit_test(products_and_functions),
-        cmocka_unit_test(windows_and_norms),
-        cmocka_unit_test(moving_data),
-        cmocka_unit_test(losses_and_updates),
-        cmocka_unit_test(recurrent),
-        cmocka_unit_test(gated_and_simple),
-        cmocka_unit_test(recurrent_by_gate),
-        cmocka_unit_test(random_shapes),
-        cmocka_unit_test(sixteen_bits),
-        cmocka_unit_test(extremes_of_nan),
-        cmocka_unit_test(penalties_and_indices),
-        cmocka_unit_test(enormous_sizes),
-        cmocka_unit_test(three_columns_bit_for_bit),
+        cmocka_unit_test(estimated_times),    cmocka_unit_test(convolutions),
+        cmocka_unit_test(odd_convolutions),   cmocka_unit_test(products_and_functions),
+        cmocka_unit_test(windows_and_norms),  cmocka_unit_test(moving_data),
+        cmocka_unit_test(losses_and_updates), cmocka_unit_test(recurrent),
+        cmocka_unit_test(gated_and_simple),   cmocka_unit_test(recurrent_by_gate),
+        cmocka_unit_test(random_shapes),      cmocka_unit_test(sixteen_bits),
+        cmocka_unit_test(extremes_of_nan),    cmocka_unit_test(penalties_and_indices),
+        cmocka_unit_test(enormous_sizes),     cmocka_unit_test(three_columns_bit_for_bit),
     };
     cli_reserve_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);

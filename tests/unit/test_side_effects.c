@@ -60,8 +60,7 @@ static void planning(void **state)
 {
     (void)state;
     memfit_error err = {0};
-    memfit_plan_options o;
-    memfit_plan_options_default(&o);
+    memfit_plan_options o = MEMFIT_PLAN_OPTIONS;
     settings before = settings_now();
     for (unsigned threads = 1; threads <= 4; threads++) {
         memfit_plan *plan = NULL;
@@ -77,9 +76,8 @@ static void training(void **state)
 {
     (void)state;
     memfit_error err = {0};
-    memfit_train_options o;
-    memfit_train_result result = {0};
-    memfit_train_options_default(&o);
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result result = MEMFIT_TRAIN_RESULT;
     o.model = fixture("cnn.keras");
     o.data = fixture("digits.npz");
     o.batch = 32;
@@ -104,9 +102,8 @@ static void a_caller_that_flushes(void **state)
     _mm_setcsr(_mm_getcsr() | FLUSH);
     settings before = settings_now();
     memfit_error err = {0};
-    memfit_train_options o;
-    memfit_train_result result = {0};
-    memfit_train_options_default(&o);
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result result = MEMFIT_TRAIN_RESULT;
     o.model = fixture("cnn.keras");
     o.data = fixture("digits.npz");
     o.epochs = 1;

@@ -181,6 +181,7 @@ static void *greedy_block;
 static void take_more(void *ctx, bool running)
 {
     enum { MORE = 64 << 20 };
+    (void)ctx;
     if (running && !greedy_block)
         greedy_block = memset(malloc(MORE), 7, MORE);
 }
