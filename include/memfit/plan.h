@@ -106,7 +106,12 @@ MEMFIT_API void memfit_plan_print(const memfit_plan *plan, FILE *file, bool deta
 /* The object of `memfit plan --json`. Since 0.1. */
 MEMFIT_API void memfit_plan_print_json(const memfit_plan *plan, FILE *file);
 /* The same through a callback, for programs without a FILE. Since 0.1. */
-typedef enum memfit_plan_form { MEMFIT_PLAN_TEXT, MEMFIT_PLAN_DETAIL, MEMFIT_PLAN_JSON } memfit_plan_form;
+typedef enum memfit_plan_form {
+    MEMFIT_PLAN_TEXT,
+    MEMFIT_PLAN_DETAIL,
+    MEMFIT_PLAN_JSON,
+    MEMFIT_PLAN_VERDICT, /* the first lines of the text alone: does it fit, and as asked? */
+} memfit_plan_form;
 MEMFIT_API memfit_status memfit_plan_write(const memfit_plan *plan, memfit_plan_form form, memfit_write_fn write,
                                            void *ctx, memfit_error *err);
 /* Two or more plans of one model side by side: text, or one JSON object with a list "cards". Since 0.1. */

@@ -338,7 +338,7 @@ static ssize_t give_on(void *cookie, const char *text, size_t bytes)
 memfit_status memfit_plan_write(const memfit_plan *plan, memfit_plan_form form, memfit_write_fn write, void *ctx,
                                 memfit_error *err)
 {
-    if (!plan || !write || (unsigned)form > MEMFIT_PLAN_JSON)
+    if (!plan || !write || (unsigned)form > MEMFIT_PLAN_VERDICT)
         return mf_fail(err, MEMFIT_INVALID, "plan write: a plan, one of the forms and a callback are needed");
     callback_file target = {write, ctx};
     FILE *file = fopencookie(&target, "w", (cookie_io_functions_t){.write = give_on});
@@ -346,6 +346,8 @@ memfit_status memfit_plan_write(const memfit_plan *plan, memfit_plan_form form, 
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to write a plan");
     if (form == MEMFIT_PLAN_JSON)
         mf_answer_print_json(file, plan->answer, &plan->context);
+    else if (form == MEMFIT_PLAN_VERDICT)
+        mf_answer_print_verdict(file, plan->answer, &plan->context);
     else
         mf_answer_print(file, plan->answer, &plan->context, form == MEMFIT_PLAN_DETAIL);
     bool failed = fflush(file) != 0 || ferror(file);

@@ -194,8 +194,8 @@ static void print_owners(const memfit_diagnosis *d)
     }
 }
 
-/* The cause, the change, then the figures. */
-static void print_text(const memfit_diagnosis *d)
+/* The cause, the change, then the figures, which --quiet leaves out. */
+static void print_text(const memfit_diagnosis *d, bool quiet)
 {
     printf("%s: %s\n", memfit_diagnosis_cause_name(d->cause), memfit_diagnosis_cause_words(d->cause));
     printf("  %s", d->evidence);
@@ -207,6 +207,8 @@ static void print_text(const memfit_diagnosis *d)
     printf("\nwhat to change\n");
     for (size_t i = 0; i < d->suggestion_count; i++)
         printf("  %zu. %s\n     %s\n", i + 1, d->suggestions[i].change, d->suggestions[i].why);
+    if (quiet)
+        return;
     if (d->request_bytes || d->line[0] || d->limit_bytes || d->in_use_bytes)
         printf("\nthe figures\n");
     print_size("asked", d->request_bytes);
@@ -310,7 +312,7 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     if (common.json)
         print_json(&d, &j);
     else
-        print_text(&d);
+        print_text(&d, common.quiet);
     if (!common.json && j.path)
         print_joined(&d, &j);
     return CLI_DONE;

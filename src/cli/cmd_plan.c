@@ -78,6 +78,23 @@ static int check_cards(const cli_command *command, const char *cards)
                : cli_usage_error(command, "--for names %zu cards: at most %d go side by side", count, MOST_CARDS);
 }
 
+static bool to_standard_output(void *ctx, const char *text, size_t bytes)
+{
+    (void)ctx;
+    return fwrite(text, 1, bytes, stdout) == bytes;
+}
+
+/* The whole text; under --quiet the verdict, unless more was asked for. Of several plans that is the table. */
+static void print_plan(const cli_common *common, const plan_arguments *a, const memfit_plan *plan, bool several)
+{
+    if (!common->quiet || common->verbose || a->curve)
+        memfit_plan_print(plan, stdout, common->verbose);
+    else if (!several)
+        memfit_plan_write(plan, MEMFIT_PLAN_VERDICT, to_standard_output, NULL, NULL);
+    if (several && !common->quiet)
+        putchar('\n');
+}
+
 static int show(const cli_common *common, const plan_arguments *a, memfit_plan **plans, size_t count)
 {
     memfit_plan_summary summary = MEMFIT_PLAN_SUMMARY;
@@ -85,11 +102,8 @@ static int show(const cli_common *common, const plan_arguments *a, memfit_plan *
     for (size_t i = 0; i < count; i++) {
         memfit_plan_get_summary(plans[i], &summary, NULL);
         fits = fits && summary.fits;
-        if (!common->json) {
-            memfit_plan_print(plans[i], stdout, common->verbose);
-            if (count > 1)
-                putchar('\n');
-        }
+        if (!common->json)
+            print_plan(common, a, plans[i], count > 1);
     }
     if (count > 1)
         memfit_plan_compare((const memfit_plan *const *)plans, count, stdout, common->json);

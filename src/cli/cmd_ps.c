@@ -126,10 +126,13 @@ static void print_text(const memfit_gpus *c)
 static int report(const cli_common *common, memfit_error *err)
 {
     if (err->code == MEMFIT_NOT_FOUND) {
-        mf_error_prefix(err, MEMFIT_DEVICE, "no card can be asked");
+        if (common->verbose)
+            mf_error_prefix(err, MEMFIT_DEVICE, "no NVIDIA driver found");
+        else
+            snprintf(err->message, sizeof err->message, "no NVIDIA driver found");
         err->code = MEMFIT_DEVICE;
         snprintf(err->hint, sizeof err->hint,
-                 "without a card everything on the cpu works; `memfit doctor` says what this machine has; "
+                 "everything on the cpu works without one; `memfit doctor` says what this machine has; "
                  "MEMFIT_LIB_NVML=PATH names the driver's library");
     }
     return cli_report(common, err);

@@ -68,6 +68,13 @@ done
 "$MEMFIT" report --json x >out 2>err; [ $? = 4 ] || fail "report: exit $?"
 object out || fail "report --json: no object"
 
+# ---- --quiet: the answer alone ----
+"$MEMFIT" plan "$model" --quiet >out; grep -q '^FITS' out && [ "$(wc -l <out)" -le 2 ] || fail "plan --quiet: $(cat out)"
+"$MEMFIT" plan "$model" --quiet --memory 1200KiB >out; [ $? = 3 ] && grep -q 'FIT' out && [ "$(wc -l <out)" -le 3 ] || fail "plan --quiet that does not fit: $(cat out)"
+"$MEMFIT" plan "$model" --quiet --for t4,h200 >out; grep -q 'as asked' out && [ "$(wc -l <out)" -le 20 ] || fail "plan --quiet of two cards: $(cat out)"
+"$MEMFIT" plan "$model" --quiet --curve | grep -q 'budget\|slowdown\|times' || fail "plan --quiet --curve: no curve"
+"$MEMFIT" explain log --quiet >out; grep -q '^what to change' out && ! grep -q 'the figures' out || fail "explain --quiet: $(cat out)"
+
 # ---- of the contract, and not built yet: exit 4, named, with the next step; in the help all the same ----
 later() { # later COMMAND OPTION [VALUE]
     c=$1; shift
@@ -193,6 +200,7 @@ expect 1 "plan on a card that is not there" $none plan "$model" --device cuda
 expect 1 "replay on a card that is not there" $none replay "$trace" --device cuda:1
 expect 1 "ps without a driver" $none ps
 expect 0 "doctor without a driver" $none doctor
+$none ps 2>&1 | grep -q 'no NVIDIA driver found$' || fail "ps without a driver: $($none ps 2>&1)"
 $none ps 2>&1 | grep -q 'memfit doctor' || fail "ps without a driver: no way on"
 
 # A trained file holds the optimizer's state too: evaluating in small batches once wrote it behind the arena.

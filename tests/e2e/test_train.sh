@@ -64,7 +64,7 @@ expect 3 "does not fit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 1Mi
 run train "$f/mlp.keras" --data synthetic:64 --json --quiet || fail "no limit: $(cat "$t/err")"
 planned=$(key "$t/out" planned_peak_bytes)
 run train "$f/mlp.keras" --data synthetic:64 --memory $planned --json --quiet || fail "refused at its own peak: $(cat "$t/err")"
-for limit in 1MiB 1600KiB $((planned - 200000)) $((planned - 120000)); do
+for limit in 1MiB 1600KiB $(((planned - 200000) / 1024))KiB $(((planned - 120000) / 1024))KiB; do
     run train "$f/mlp.keras" --data synthetic:64 --memory $limit --quiet && continue
     need=$(sed -n 's/.*plan found needs \([0-9.]*\) \([KMG]iB\).*/\1\2/p' "$t/err")
     run train "$f/mlp.keras" --data synthetic:64 --memory "$need" --quiet || fail "$limit: $need is said to do: $(cat "$t/err")"
@@ -73,7 +73,7 @@ for limit in 4500000 5000000 5500000 6000000; do
     run plan "$f/cnn.keras" --memory $limit --quiet || continue
     run train "$f/cnn.keras" --data synthetic:150 --validation-split 0.3 --memory $limit --quiet || fail "planned, not trained: $limit"
 done
-expect 3 "unit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 800
+expect 2 "a unit: --memory 800MiB" train "$f/cnn.keras" --data "$f/digits.npz" --memory 800
 expect 5 "nowhere.npz" train "$f/cnn.keras" --data "$t/nowhere.npz"
 : >"$t/empty.npz"
 expect 5 "is empty" train "$f/cnn.keras" --data "$t/empty.npz"
