@@ -1,7 +1,7 @@
 /*
  * cuda_probe.c: what one NVIDIA card and its libraries really do, measured before the code that relies on it.
  *
- *     cuda_probe OUTDIR PART [--prop FILE]
+ *     cuda_probe OUTDIR PART [--prop FILE] [--card FILE]
  *
  * Each part appends JSON lines to OUTDIR/probe.jsonl and Markdown to OUTDIR/probe.md and ends with one line PASS, SKIP
  * or FAIL; tools/cuda-probe runs the parts as processes of their own, so that a lost context costs one part only.
@@ -119,7 +119,7 @@ int ioctl(int fd, unsigned long request, ...)
 
 static __thread char why[600]; /* the last error of this thread, in words */
 static FILE *jsonl, *md;
-static char out_dir[1024], prop_file[1024], self_path[1024];
+static char out_dir[1024], prop_file[1024], card_file[1024], self_path[1024];
 
 __attribute__((format(printf, 1, 2))) static int bad(const char *fmt, ...)
 {
@@ -1100,15 +1100,15 @@ static const char provisional_prop[] = /* written by hand; the card's own, saved
     "\"pciDeviceId\":0,\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"isTccDriver\":0,"
     "\"supportCoopLaunch\":1,\"totalGlobalMem\":150121545728}";
 
-static int described_device(desc *prop, const char **source)
+static int described_device(desc *prop, const char **source, int *multiprocessors)
 {
-    char json[8192], path[1200];
+    char json[8192] = "", path[1200];
     size_t n = 0;
     snprintf(path, sizeof path, "%s/deviceprop.json", out_dir);
     *source = prop_file[0] != 0 ? "the file given" : "deviceprop.json of this card";
     FILE *f = fopen(prop_file[0] != 0 ? prop_file : path, "r");
     if (f != NULL) {
-        n = fread(json, 1, sizeof json, f);
+        n = fread(json, 1, sizeof json - 1, f);
         fclose(f);
     } else if (prop_file[0] != 0) {
         return bad("%.200s: %s", prop_file, strerror(errno));
@@ -1117,6 +1117,9 @@ static int described_device(desc *prop, const char **source)
         n = sizeof provisional_prop - 1;
         memcpy(json, provisional_prop, n);
     }
+    const char *count = strstr(json, "\"multiProcessorCount\":");
+    if (multiprocessors != NULL)
+        *multiprocessors = count != NULL ? atoi(strchr(count, ':') + 1) : 0;
     DNN(q_cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, prop));
     TRY(set_many(*prop, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)n, json));
     DNN(q_cudnnBackendFinalize(*prop));
@@ -2480,7 +2483,7 @@ static int offline(int lines)
     struct asker a = {0};
     int listed = 0, compiled = 0, failed = 0, differ = 0, built = 0;
     TRY(open_dnn());
-    TRY(described_device(&a.prop, &source));
+    TRY(described_device(&a.prop, &source, NULL));
     if (lines)
         printf("source %s; cuDNN %zu\n", source, q_cudnnGetVersion());
     draw_convolutions(jobs);
@@ -2540,9 +2543,184 @@ static int offline(int lines)
     return failed == 0 ? 0 : bad("%d of %d graphs were refused", failed, DRAWN);
 }
 
+/* ---- part workspaces-offline against a card's own answers ---- */
+
+/*
+ * A file of answers from a card (tests/fixtures/cuda/h200-convolutions.txt) against the described device's. Two things
+ * are known to differ (docs/bench/cuda.md). Engines that ask cuBLASLt refuse without a card. Kernels that share out the
+ * reduction among multiprocessors (stream-K) ask the driver how many clusters of blocks run at once, and take 18
+ * multiprocessors where there is no driver: for them the rule below bounds the card's figure from above.
+ */
+static int64_t knob_value(const char *knobs, cudnnBackendKnobType_t type)
+{
+    char name[20];
+    snprintf(name, sizeof name, "k%d=", (int)type);
+    for (const char *p = knobs; p != NULL; p = strchr(p, ',')) {
+        p += *p == ',';
+        if (strncmp(p, name, strlen(name)) == 0)
+            return atoll(p + strlen(name));
+    }
+    return -1;
+}
+
+static bool shares_reduction(const char *knobs)
+{
+    return knob_value(knobs, CUDNN_KNOB_TYPE_TILE_CGA_M) >= 0 && knob_value(knobs, CUDNN_KNOB_TYPE_WORKSPACE) >= 0;
+}
+
+/* The most that the card may answer, given what the described device answers. A workspace knob other than 0 forbids
+ * partial tiles: the card then needs what is described, or a counter less. */
+static int64_t bound(const struct config *c, int multiprocessors)
+{
+    enum { TILE = 256 * 128 * 4, COUNTERS = 2 * 4 }; /* bytes: the largest tile of partial sums, and two counters */
+    if (!shares_reduction(c->knobs) || knob_value(c->knobs, CUDNN_KNOB_TYPE_WORKSPACE) != 0)
+        return c->workspace;
+    return c->workspace + (int64_t)multiprocessors * (TILE + COUNTERS);
+}
+
+enum { GROUPS = 200 };
+struct group { /* configurations of one engine */
+    int type, direction;
+    long long engine;
+    int configs, refused, equal, above, smaller; /* above: the bound; smaller: the card's figure */
+    int64_t least, most;                         /* card's figure less the described one's */
+};
+
+static struct group *group_of(struct group *groups, int *count, const struct job *j, long long engine)
+{
+    for (int i = 0; i < *count; i++)
+        if (groups[i].type == j->type && groups[i].direction == j->direction && groups[i].engine == engine)
+            return &groups[i];
+    if (*count == GROUPS)
+        return NULL;
+    groups[*count] = (struct group){.type = j->type, .direction = j->direction, .engine = engine};
+    return &groups[(*count)++];
+}
+
+static int read_job(const char *line, struct job *j)
+{
+    char type[10], direction[10];
+    struct conv c;
+    *j = (struct job){0};
+    if (sscanf(line, "conv %dx%dx%dx%d %d %dx%*d/%d %9s %9s", &c.n, &c.h, &c.w, &c.c, &c.k, &c.r, &c.stride, type,
+               direction) != 9)
+        return bad("no convolution: %.100s", line);
+    c.pad = c.r / 2;
+    j->conv = c;
+    j->type = strcmp(type, type_names[BF16]) == 0 ? BF16 : F32;
+    while (j->direction < WEIGHT_GRADIENT && strcmp(direction, direction_names[j->direction]) != 0)
+        j->direction++;
+    return 0;
+}
+
+static int compare_config(const char *line, const struct job *j, int *last, struct group *groups, int *count,
+                          int multiprocessors, bool *in_order)
+{
+    long long engine, workspace;
+    char knobs[200];
+    if (sscanf(line, "%lld %199s %lld", &engine, knobs, &workspace) != 3)
+        return bad("no configuration: %.100s", line);
+    struct group *g = group_of(groups, count, j, engine);
+    if (g == NULL)
+        return bad("more than %d engines", GROUPS);
+    int i = 0;
+    while (i < j->configs &&
+           (j->config[i].id != engine || strcmp(j->config[i].knobs[0] != 0 ? j->config[i].knobs : "-", knobs) != 0))
+        i++;
+    g->configs++;
+    if (i == j->configs) {
+        g->refused++;
+        return 0;
+    }
+    const struct config *c = &j->config[i];
+    *in_order &= i > *last;
+    *last = i;
+    g->equal += c->workspace == workspace;
+    g->smaller += c->workspace < workspace;
+    g->above += workspace > bound(c, multiprocessors);
+    g->least = MIN2(g->least, workspace - c->workspace);
+    g->most = MAX2(g->most, workspace - c->workspace);
+    return 0;
+}
+
+static int compare_report(const struct group *groups, int count, int lists, int ordered)
+{
+    int configs = 0, refused = 0, equal = 0, above = 0;
+    text("\nAgainst the card's answers in %s.\n\n| type | direction | engine | configurations | not listed without a "
+         "card "
+         "| equal | card less described, bytes | above the bound |\n|---|---|---|---|---|---|---|---|\n",
+         card_file);
+    for (int i = 0; i < count; i++) {
+        const struct group *g = &groups[i];
+        configs += g->configs;
+        refused += g->refused;
+        equal += g->equal;
+        above += g->above;
+        row("{\"part\":\"workspaces-offline\",\"against\":\"card\",\"type\":\"%s\",\"direction\":\"%s\",\"engine\":%"
+            "lld,"
+            "\"configs\":%d,\"not_listed\":%d,\"equal\":%d,\"smaller\":%d,\"above\":%d,\"least\":%lld,\"most\":%lld}",
+            type_names[g->type], direction_names[g->direction], g->engine, g->configs, g->refused, g->equal, g->smaller,
+            g->above, (long long)g->least, (long long)g->most);
+        if (g->equal < g->configs)
+            text("| %s | %s | %lld | %d | %d | %d | %lld to %lld | %d |\n", type_names[g->type],
+                 direction_names[g->direction], g->engine, g->configs, g->refused, g->equal, (long long)g->least,
+                 (long long)g->most, g->above);
+    }
+    text(
+        "\n%d configurations: %d equal, %d differ and are within the bound, %d above it, %d not listed without a card. "
+        "Engines whose figures are all equal are not shown. %d of %d lists keep the card's order.\n",
+        configs, equal, configs - equal - above - refused, above, refused, ordered, lists);
+    row("{\"part\":\"workspaces-offline\",\"against\":\"card\",\"configs\":%d,\"equal\":%d,\"above\":%d,\"not_listed\":"
+        "%d,\"lists\":%d,\"in_order\":%d}",
+        configs, equal, above, refused, lists, ordered);
+    if (configs == 0)
+        return bad("%.200s has no configuration", card_file);
+    return above == 0 && ordered == lists ? 0
+                                          : bad("%d above the bound, %d of %d lists in order", above, ordered, lists);
+}
+
+static int compare_with_card(const struct asker *a, int multiprocessors)
+{
+    static struct group groups[GROUPS];
+    static struct job j;
+    char line[400];
+    int count = 0, lists = 0, ordered = 0, last = -1, result = 0;
+    bool in_order = true;
+    FILE *f = fopen(card_file, "r");
+    if (f == NULL)
+        return bad("%.200s: %s", card_file, strerror(errno));
+    while (result == 0 && fgets(line, sizeof line, f) != NULL) {
+        if (line[0] == '#')
+            continue;
+        if (strncmp(line, "conv ", 5) != 0) {
+            result = lists == 0 ? bad("%.200s: a configuration without a convolution", card_file)
+                                : compare_config(line, &j, &last, groups, &count, multiprocessors, &in_order);
+            continue;
+        }
+        ordered += lists > 0 && in_order;
+        job_free(&j);
+        if (read_job(line, &j) != 0 || job_graph(&j, a) != 0 || job_ask(&j, a, CUDNN_HEUR_MODE_A) != 0)
+            result = -1;
+        lists++;
+        last = -1;
+        in_order = true;
+    }
+    fclose(f);
+    job_free(&j);
+    ordered += lists > 0 && in_order;
+    return result != 0 ? result : compare_report(groups, count, lists, ordered);
+}
+
 static int part_workspaces_offline(void)
 {
-    return offline(0);
+    TRY(offline(0));
+    if (card_file[0] == 0)
+        return 0;
+    const char *source = "";
+    struct asker a = {0};
+    int multiprocessors = 0;
+    TRY(described_device(&a.prop, &source, &multiprocessors));
+    return compare_with_card(&a, multiprocessors);
 }
 
 static int part_workspaces(void)
@@ -2653,7 +2831,7 @@ static const struct {
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: cuda_probe OUTDIR PART [--prop FILE]\nparts:");
+    fprintf(stderr, "usage: cuda_probe OUTDIR PART [--prop FILE] [--card FILE]\nparts:");
     for (int i = 0; i < COUNT(parts); i++)
         fprintf(stderr, " %s", parts[i].name);
     fprintf(stderr, "\n");
@@ -2689,11 +2867,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", why);
         return 1;
     }
-    if (argc != 3 && !(argc == 5 && strcmp(argv[3], "--prop") == 0))
+    if (argc < 3 || argc % 2 == 0)
         return usage();
     snprintf(out_dir, sizeof out_dir, "%s", argv[1]);
-    if (argc == 5)
-        snprintf(prop_file, sizeof prop_file, "%s", argv[4]);
+    for (int i = 3; i < argc; i += 2) {
+        char *file = strcmp(argv[i], "--prop") == 0 ? prop_file : strcmp(argv[i], "--card") == 0 ? card_file : NULL;
+        if (file == NULL)
+            return usage();
+        snprintf(file, sizeof prop_file, "%s", argv[i + 1]);
+    }
     for (int i = 0; i < COUNT(parts); i++) {
         if (strcmp(argv[2], parts[i].name) != 0)
             continue;
