@@ -119,7 +119,7 @@ int part_fused(void);
 int nvml_child(void);
 int part_nvml(void);
 int part_graphs(void);
-int offline(int lines);
+int ask_described(void);
 int part_workspaces(void);
 int part_workspaces_offline(void);
 

@@ -58,14 +58,6 @@ int main(int argc, char **argv)
         printf("%s\n", why);
         return 1;
     }
-    if (argc == 4 && strcmp(argv[1], "--offline-lines") == 0) {
-        snprintf(out_dir, sizeof out_dir, "%s", argv[2]);
-        snprintf(prop_file, sizeof prop_file, "%s", argv[3]);
-        if (offline(1) == 0)
-            return 0;
-        fprintf(stderr, "%s\n", why);
-        return 1;
-    }
     if (argc < 3 || argc % 2 == 0)
         return usage();
     snprintf(out_dir, sizeof out_dir, "%s", argv[1]);
