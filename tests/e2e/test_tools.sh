@@ -47,6 +47,15 @@ for s in tools/lint tools/sanitize tools/setup tools/run-scenes tools/gpu-check 
     case $(head -1 $s) in *bash*) bash -n $s ;; *) sh -n $s ;; esac || fail "$s does not parse"
 done
 
+# The commands of README.md, as they stand there, on a fresh clone.
+mkdir "$dir/clone" && ln -s "$PWD/tests" "$PWD/examples" "$dir/clone" && mkdir "$dir/bin" && ln -s "$MEMFIT" "$dir/bin/memfit"
+sed -n 's/^\$ \(memfit .*\)/\1/p' README.md >"$dir/commands"
+[ "$(wc -l <"$dir/commands")" = 2 ] || fail "README.md shows $(wc -l <"$dir/commands") commands"
+while read -r command; do
+    (cd "$dir/clone" && PATH=$dir/bin:$PATH sh -c "$command") >"$dir/out" 2>&1 </dev/null || fail "$command: $(tail -3 "$dir/out")"
+done <"$dir/commands"
+[ -s "$dir/clone/trained.keras" ] || fail "README.md: nothing was trained"
+
 # bench/run: one that fails is named, and the others run.
 mkdir -p "$dir/build/bench/bench_objects.p"
 for name in explain ops pack plan; do
