@@ -8,6 +8,7 @@ hold. Needs nothing but Python: the models are the repository's own fixtures. A 
 bound and its unconstrained peak, or as near to that as a plan exists. --save FILE keeps each result as it comes; the next call with it goes on
 where this one was stopped.
 """
+import argparse
 import gzip
 import json
 import os
@@ -116,10 +117,6 @@ def row(r, gap):
             f" {'yes' if r['equal'] else 'NO'} | {r['allocations']} |")
 
 
-def argument(name):
-    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else ""
-
-
 def kept(path):
     """Results of earlier calls, by model and form."""
     if not os.path.exists(path):
@@ -129,7 +126,12 @@ def kept(path):
 
 
 def main():
-    memfit, only, save, began = sys.argv[1], argument("--only"), argument("--save"), time.time()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("memfit", help="the program, BUILD/memfit")
+    parser.add_argument("--only", default="", help="models whose name holds this text")
+    parser.add_argument("--save", default="", help="keep each result in this file, and go on from what is there")
+    given = parser.parse_args()
+    memfit, only, save, began = given.memfit, given.only, given.save, time.time()
     known = kept(save)
     gaps, wrong, refused = [], [], []
     print("| model | batch | optimizer | precision | limit MiB | pieces | recomputed | planned MiB | largest reading MiB | gap % |"

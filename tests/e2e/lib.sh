@@ -8,7 +8,8 @@ expect() { # expect STATUS TEXT DESCRIPTION COMMAND...: the exit status, and a t
     [ "$got" = "$want" ] || { fail "$what: exit $got, wanted $want"; echo "$out" | head -3; }
     case $out in *"$text"*) ;; *) fail "$what: \"$text\" is not in: $out" ;; esac
 }
-key() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$2" | head -1; }
+. "$(dirname "$0")/json.sh"
+key() { json "$2" "$1"; } # key PATH FILE
 is() { # is FILE KEY VALUE
     [ "$(key "$2" "$1")" = "$3" ] || fail "$1: $2 is $(key "$2" "$1"), wanted $3"
 }

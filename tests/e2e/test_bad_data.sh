@@ -6,6 +6,7 @@ t=$(mktemp -d)
 disk=""
 trap '[ -n "$disk" ] && umount "$disk" 2>/dev/null; rm -rf "$t"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
+. "$(dirname "$0")/json.sh"
 expect() { # STATUS PATTERN command...
     local want=$1 pattern=$2
     shift 2
@@ -27,15 +28,14 @@ bad() { local status=$1 pattern=$2 data=$3; shift 3; expect "$status" "$pattern"
 # Accepted, as Keras does: a missing last axis of size 1; other types; fewer samples than a batch.
 for data in packed.npz no_axis.npz more.npz "$f/digits.h5" "$f/digits_chunked.h5"; do expect 0 "" train "$data" --quiet; done
 expect 0 "" train three.npz --quiet --json
-grep -q '"steps": 1,' out || fail "three samples are one step"
-[ "$(grep -o '"arena_bytes": [0-9]*' out | grep -o '[0-9]*$')" = "$(grep -o '"arena_used_bytes": [0-9]*' out | grep -o '[0-9]*$')" ] ||
+holds out "j['steps'] == 1" || fail "three samples are one step"
+holds out "j['arena_bytes'] == j['arena_used_bytes']" ||
     fail "three samples: arena used is not arena planned"
 
 # Inputs keep their type, whichever array comes first in the file and whatever the training data's is.
-loss() { grep -o "\"loss\": [0-9.]*" out | tail -1; }
-for data in good.npz bytes_first.npz; do expect 0 "" "$MEMFIT" evaluate "$f/mlp.keras" --data $data --quiet --json; loss; done >losses
+for data in good.npz bytes_first.npz; do expect 0 "" "$MEMFIT" evaluate "$f/mlp.keras" --data $data --quiet --json; json out loss; done >losses
 expect 0 "" train bytes.npz --validation-data good.npz --learning-rate 1e-30 --quiet --json
-loss >>losses
+json out validation.loss >>losses
 [ "$(sort -u losses | wc -l)" = 1 ] || fail "one data set, several losses: $(tr '\n' ' ' <losses)"
 
 # Shapes: layer, expected, given.

@@ -5,7 +5,8 @@ set -u
 t=$(mktemp -d)
 trap 'rm -rf "$t"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
-key() { grep -o "\"$2\": [^,}]*" "$1" | head -1 | sed 's/.*: //'; }
+. "$(dirname "$0")/json.sh"
+key() { json "$1" "$2"; } # key FILE PATH
 run() { "$MEMFIT" "$@" >"$t/out" 2>"$t/err"; }
 near() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(d <= 1e-5 * (b < 0 ? -b : b)) }'; }
 
@@ -26,7 +27,7 @@ limit=$(($(key "$t/out" peak_bytes) - (9 << 20)))
 run plan "$t/lm.json" --batch-size 8 --memory $limit --gradient-accumulation off --recompute off --json || fail "no chunks"
 chunks=$(key "$t/out" loss_chunks)
 [ "$chunks" -gt 1 ] || fail "$chunks chunks"
-[ "$(key "$t/out" numerics)" = '"reordered"' ] || fail "numerics $(key "$t/out" numerics)"
+[ "$(key "$t/out" numerics)" = reordered ] || fail "numerics $(key "$t/out" numerics)"
 [ "$(key "$t/out" peak_bytes)" -le $limit ] || fail "above the limit"
 run plan "$t/lm.json" --batch-size 8 --memory $limit --gradient-accumulation off --recompute off || fail "no text"
 grep -q "with the last layer and its loss in $chunks chunks" "$t/out" || fail "no word of chunks: $(head -1 "$t/out")"
@@ -54,7 +55,7 @@ cp "$t/out" "$t/short"
 for how in "--chunked-loss off" "--chunked-loss 4" "--chunked-loss 2 --gradient-accumulation 3" "--chunked-loss 7 --debug-poison"; do
     # shellcheck disable=SC2086
     run train "$t/lm.json" --data synthetic:44 --validation-split 0.2 --batch-size 8 --epochs 2 --learning-rate 0.01 $how --json || fail "$how: $(cat "$t/err")"
-    loss=$(key "$t/out" loss) val=$(grep -A1 '"validation"' "$t/out" | grep -o '"loss": [^,}]*' | sed 's/.*: //')
+    loss=$(key "$t/out" loss) val=$(key "$t/out" validation.loss)
     [ "$how" = "--chunked-loss off" ] && whole=$loss whole_val=$val
     near "$loss" "$whole" || fail "$how: loss $loss, whole $whole"
     near "${val:-nan}" "$whole_val" || fail "$how: validation $val, whole $whole_val"
@@ -67,7 +68,7 @@ for how in "--chunked-loss off" "--class-weight $t/weights.json --chunked-loss o
     "--class-weight $t/weights.json --chunked-loss 3 --gradient-accumulation 3"; do
     # shellcheck disable=SC2086
     run train "$t/classes.json" --data synthetic:440 --validation-split 0.2 --batch-size 96 --epochs 3 --learning-rate 0.01 $how --json || fail "$how: $(cat "$t/err")"
-    loss=$(key "$t/out" loss) val=$(grep -A1 '"validation"' "$t/out" | grep -o '"loss": [^,}]*' | sed 's/.*: //')
+    loss=$(key "$t/out" loss) val=$(key "$t/out" validation.loss)
     case $how in
     "--chunked-loss off") plain=$loss ;;
     *"--chunked-loss off") whole=$loss whole_val=$val ;;

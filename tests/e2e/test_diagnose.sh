@@ -4,7 +4,6 @@ set -u
 logs=$MEMFIT_SOURCE/tests/fixtures/oom-logs
 golden=$MEMFIT_SOURCE/tests/golden
 . "$(dirname "$0")/lib.sh"
-number() { grep -o "\"$1\": [0-9a-z]*" "$2" | head -1 | sed 's/.*: //'; } # the first, wherever it is
 
 # ---- explain ----
 log=$logs/torch-too-large.log
@@ -22,7 +21,7 @@ expect 5 "empty" "an empty file" "$MEMFIT" explain "$dir/empty"
 for k in framework cause request_bytes limit_bytes in_use_bytes certainty; do
     [ -n "$(key $k "$dir/json")" ] || fail "explain: no key $k"
 done
-grep -q '"owners": \[' "$dir/json" && grep -q '"suggestions": \[' "$dir/json" || fail "explain: no owners or suggestions"
+holds "$dir/json" "isinstance(j['owners'], list) and isinstance(j['suggestions'], list)" || fail "explain: no owners or suggestions"
 is "$dir/json" cause too-large
 "$MEMFIT" explain --json - <"$log" | cmp -s - "$dir/json" || fail "standard input reads otherwise than the file"
 mkfifo "$dir/pipe" || fail "no pipe"
@@ -51,15 +50,14 @@ rm "$dir/huge"
 # --model: what the step needed and what would fit.
 model=$MEMFIT_SOURCE/tests/fixtures/keras/attention.keras
 "$MEMFIT" explain --json --model "$model" -b 64 "$log" >"$dir/json" || fail "--model: exit $?"
-[ "$(number batch "$dir/json")" = 64 ] && [ "$(number as_asked_fits "$dir/json")" = true ] || fail "--model: no plan"
+holds "$dir/json" "j['plan']['batch'] == 64 and j['plan']['as_asked_fits']" || fail "--model: no plan"
 # A real log and the model that made it: the batch is the log's, and the step would have fitted the machine.
 "$MEMFIT" explain --json --model "$logs/tf-cpu-mended-fit.keras" "$logs/tf-cpu-mended-fit.log" >"$dir/json" || fail "a log and its model: exit $?"
 is "$dir/json" cause limit
-[ "$(number batch "$dir/json")" = 8192 ] || fail "the batch is not the log's: $(number batch "$dir/json")"
+is "$dir/json" plan.batch 8192
 # The same model against a limit it does not fit: what would.
 "$MEMFIT" explain --json --model "$logs/tf-cpu-mended-fit.keras" -b 8192 "$logs/torch-mended-split.log" >"$dir/json" || fail "a limit and a model: exit $?"
-[ "$(number as_asked_fits "$dir/json")" = false ] && [ "$(number fits "$dir/json")" = true ] && [ "$(number pieces "$dir/json")" -gt 1 ] &&
-    [ "$(number max_batch "$dir/json")" -gt 1000 ] || fail "a limit and a model: $(cat "$dir/json" | tail -16)"
+holds "$dir/json" "not j['plan']['as_asked_fits'] and j['plan']['fits'] and j['plan']['pieces'] > 1 and j['plan']['max_batch'] > 1000" || fail "a limit and a model: $(cat "$dir/json" | tail -16)"
 "$MEMFIT" explain --model "$logs/tf-cpu-mended-fit.keras" -b 8192 "$logs/torch-mended-split.log" >"$dir/text"
 grep -q 'what would fit' "$dir/text" && grep -q 'memfit train .* --batch-size 8192 --memory 6144MiB' "$dir/text" || fail "--model: no way that fits"
 [ "$(wc -l <"$dir/text")" -le 40 ] || fail "--model: more than a screen"
@@ -91,7 +89,7 @@ expect 5 "" "doctor: a record that is none" "$MEMFIT" doctor --compare "$log"
 expect 2 "unknown option" "ps: an unknown option" "$MEMFIT" ps --wacth
 "$MEMFIT" doctor --json >"$dir/json" || fail "doctor on this machine: exit $?"
 for k in verdict state; do [ -n "$(key $k "$dir/json")" ] || fail "doctor: no key $k"; done
-for k in checks gpus processes; do grep -q "\"$k\": \[" "$dir/json" || fail "doctor: no key $k"; done
+for k in checks gpus processes; do holds "$dir/json" "isinstance(j['$k'], list)" || fail "doctor: no key $k"; done
 if [ -z "${FAKE_NVML_LIBRARY:-}" ]; then exit $((failures > 0)); fi
 
 machine() { # machine FOLDER DRIVER LIBCUDA TORCH CUDA KIB
@@ -126,8 +124,8 @@ on old FAKE_NVML_CARDS=2 FAKE_NVML_PROCESSES=0:999999991:5000,0:999999992:120:g,
 shown ps.txt ps.md ps.txt
 for version in 1 2 3; do
     on old FAKE_NVML_VERSION=$version FAKE_NVML_PROCESSES=0:999999991:5000,0:999999992:120 "$MEMFIT" ps --json >json || fail "ps --json: exit $?"
-    used=$(number used_bytes json) processes=$(number processes_bytes json) rest=$(number unaccounted_bytes json)
-    [ "$processes" = $((5120 * 1048576)) ] && [ "$used" = $((processes + rest)) ] && [ "$rest" = $(($(number driver_bytes json) + $(number unexplained_bytes json))) ] || fail "ps: $used is not $processes + $rest"
+    holds json "j['gpus'][0]['processes_bytes'] == 5120 << 20 and j['gpus'][0]['used_bytes'] == j['gpus'][0]['processes_bytes'] + j['gpus'][0]['unaccounted_bytes']" &&
+        holds json "j['gpus'][0]['unaccounted_bytes'] == j['gpus'][0]['driver_bytes'] + j['gpus'][0]['unexplained_bytes']" || fail "ps: the sums are not right: $(cat json)"
 done
 on old FAKE_NVML_INIT=18 "$MEMFIT" ps >out 2>&1; [ $? = 1 ] || fail "ps with a mismatched driver: exit $?"
 grep -q 'reboot' out || fail "ps: version mismatch without its cure"

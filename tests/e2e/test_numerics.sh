@@ -16,7 +16,8 @@ for o in sgd rmsprop adam adamw nadam adamax adagrad adadelta adafactor lion ftr
     cmp "$t/both.keras" "$t/two.keras" || fail "$o: two epochs through a file are not two epochs"
 done
 
-key() { grep -o "\"$1\": [^,}]*" "$t/out" | head -1 | sed 's/.*: //'; }
+. "$(dirname "$0")/json.sh"
+key() { json "$t/out" "$1"; }
 
 # Ten steps with all the memory that is wanted and with less and less: the same file, byte for byte. Released bytes are
 # filled with NaN.
@@ -32,7 +33,7 @@ for m in residual recurrent attention unet; do
         status=$?
         [ $status = 3 ] && break
         [ $status = 0 ] || fail "$m at $percent %: exit status $status: $(cat "$t/err")"
-        [ "$(key numerics)" = '"bitwise"' ] || fail "$m at $percent %: $(key numerics)"
+        [ "$(key numerics)" = bitwise ] || fail "$m at $percent %: $(key numerics)"
         [ "$(key measured_peak_bytes)" -le "$(key limit_bytes)" ] || fail "$m at $percent %: above the limit"
         [ "$(key planned_peak_bytes)" -le "$(key limit_bytes)" ] || fail "$m at $percent %: planned above the limit"
         [ "$(key arena_used_bytes)" = "$(key arena_bytes)" ] || fail "$m at $percent %: arena used is not arena planned"

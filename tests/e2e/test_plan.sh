@@ -13,7 +13,7 @@ status() {
     "$MEMFIT" plan "$@" >"$work/out" 2>"$work/err" || got=$?
     [ "$got" = "$wanted" ] || { cat "$work/out" "$work/err" >&2; fail "plan $*: exit $got, wanted $wanted"; }
 }
-# holds EXPRESSION: over the last --json output, j is the object
+# holds EXPRESSION: over the last --json output, j is the object and s its suggestions
 holds() {
     python3 -c "
 import json, sys

@@ -10,7 +10,8 @@ cleanup() {
 }
 trap cleanup EXIT
 fail() { echo "FAIL: $*"; exit 1; }
-key() { grep -o "\"$2\": [^,}]*" "$1" | head -1 | sed 's/.*: //'; }
+. "$(dirname "$0")/json.sh"
+key() { json "$1" "$2"; } # key FILE PATH
 started() { for _ in $(seq 500); do [ "$(cat "$t/log.csv" 2>/dev/null | wc -l)" -gt 2 ] && break; sleep 0.02; done; }
 args=("$f/mlp.keras" --data synthetic:16384 --batch-size 16384 --threads 1 --seed 2)
 

@@ -5,7 +5,8 @@ f="$MEMFIT_SOURCE/tests/fixtures/train"
 t=$(mktemp -d)
 trap 'rm -rf "$t"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
-key() { grep -o "\"$2\": [^,}]*" "$1" | head -1 | sed 's/.*: //'; }
+. "$(dirname "$0")/json.sh"
+key() { json "$1" "$2"; } # key FILE PATH
 run() { "$MEMFIT" "$@" >"$t/out" 2>"$t/err"; }
 expect() { # STATUS PATTERN command...
     local want=$1 pattern=$2

@@ -6,10 +6,11 @@ f="$MEMFIT_SOURCE/tests/fixtures/train"
 t=$(mktemp -d)
 trap 'rm -rf "$t"' EXIT
 failures=0
+. "$(dirname "$0")/json.sh"
 fail() { echo "FAIL: $*"; failures=$((failures + 1)); }
 run() { "$MEMFIT" "$@" --threads 1 >"$t/out" 2>"$t/err" || fail "$* ($(tail -30 "$t/err"))"; }
-loss() { run evaluate "$@" --json; grep -o '"loss": [^,}]*' "$t/out" | head -1 | sed 's/.*: //'; }
-validation() { run train "$@" --json; grep -o '"validation": { "loss": [^,}]*' "$t/out" | sed 's/.*: //'; }
+loss() { run evaluate "$@" --json; json "$t/out" loss; }
+validation() { run train "$@" --json; json "$t/out" validation.loss; }
 near() { # DESCRIPTION A B
     python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(abs(a - b) > 1e-6 * abs(b))' "$2" "$3" || fail "$1: $2 instead of $3"
 }
@@ -59,7 +60,7 @@ near "sizes left open" "$(loss "$t/open.keras" --data "$t/good.npz")" "$(loss "$
 # Long names are written whole.
 changed "$f/cnn.keras" '["accuracy"]' '["sparse_top_k_categorical_accuracy"]' "$t/named.keras"
 run evaluate "$t/named.keras" --data "$t/good.npz" --json
-grep -q '"sparse_top_k_categorical_accuracy"' "$t/out" || fail "a metric's name is cut: $(grep metrics "$t/out")"
+holds "$t/out" "'sparse_top_k_categorical_accuracy' in j['metrics']" || fail "a metric's name is cut: $(grep metrics "$t/out")"
 
 # resumed DESCRIPTION MODEL DATA OPTIONS: twelve epochs at once, against eight and, with nothing said again but $again, four.
 fit="$MEMFIT_SOURCE/tests/fixtures/fit"
@@ -158,7 +159,7 @@ cmp -s "$t/first.csv" "$t/killed.csv" || fail "a refused --resume changed the lo
 # Each of several outputs has its loss in the log: the same in pieces, and for a run resumed within an epoch.
 two=("$MEMFIT_SOURCE/tests/fixtures/keras/functional_shared.keras" --data synthetic:70 --quiet --validation-split 0.2)
 run train "${two[@]}" --epochs 2 --log-csv "$t/first.csv" --json
-grep -q '"metrics": .*_loss".*"validation": .*_loss"' <(tr -d '\n' <"$t/out") || fail "losses of two outputs: $(grep -A1 metrics "$t/out")"
+holds "$t/out" "all(any(k.endswith('_loss') for k in j[part]) for part in ('metrics', 'validation'))" || fail "losses of two outputs: $(grep -A1 metrics "$t/out")"
 run train "${two[@]}" --epochs 2 --log-csv "$t/pieces.csv" --gradient-accumulation 4
 python3 - "$t/first.csv" "$t/pieces.csv" <<'END' || fail "losses of two outputs, in pieces: $(cat "$t/first.csv" "$t/pieces.csv")"
 import csv, sys
@@ -230,7 +231,7 @@ fi
 
 # What 16 bits save is said, and when it is nothing.
 run plan "$f/cnn.keras" --precision mixed_bfloat16 --json
-grep -q '"precision": .*"float32_peak_bytes": [0-9]*, "saved_bytes": -\{0,1\}[0-9]*' "$t/out" || fail "plan: what 16 bits save: $(cat "$t/out")"
+holds "$t/out" "j['precision']['float32_peak_bytes'] - j['peak_bytes'] == j['precision']['saved_bytes']" || fail "plan: what 16 bits save: $(cat "$t/out")"
 run train "$f/cnn.keras" --data "$t/good.npz" --precision mixed_float16
 grep -q "mixed_float16 .* in float32 .* times its time" "$t/err" || fail "train: what 16 bits save: $(cat "$t/err")"
 
