@@ -135,12 +135,13 @@ static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_
     mf_model_graphs graphs = {.model = plan->model, .options = plan->question.lower};
     mf_graph_source source;
     mf_model_graph_source(&graphs, &source);
-    uint64_t bytes[2];
+    mf_cpu_fixed fixed;
     memfit_status status =
-        mf_cpu_fixed_bytes(&source, plan->arena.host, MF_MODE_TRAIN, o->batch, threads, bytes, &o->fixed_bytes, err);
+        mf_cpu_fixed_bytes(&source, plan->arena.host, MF_MODE_TRAIN, o->batch, threads, &fixed, err);
     if (status != MEMFIT_OK)
         return status;
-    o->rest_bytes = bytes[0] + bytes[0] / 2;
+    o->fixed_bytes = fixed.base_bytes + plan->model->arena.bytes + fixed.writer_bytes + fixed.graphs_bytes;
+    o->rest_bytes = fixed.rest_bytes;
     o->chunk_bytes = CHUNK_BYTES;
     return MEMFIT_OK;
 }

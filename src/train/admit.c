@@ -18,9 +18,6 @@ enum {
     SAID_SPARE_BYTES = 16 << 10,
     WARM_UP_BYTES = 64 << 10, /* running every operation once takes less (seen: up to 24 KiB) */
     STACK_BYTES = 48 << 10,   /* touched before measuring: deeper than any call of a step goes */
-    KERNEL_BYTES = 20 << 10,  /* first guess of what a compiled primitive takes */
-    MOST_ATTEMPTS = 10,
-    NEAR_ENOUGH_BYTES = 256 << 10, /* between an assumption that was too little and one that was admitted */
 };
 
 /* Of the fixed cost of this plan, what its rest takes: another plan may have none. */
@@ -104,24 +101,11 @@ static memfit_status estimate_rest(mf_trainer *t, memfit_error *err)
     memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, t->batch, true, &g, err);
     if (status != MEMFIT_OK)
         return status;
-    t->rest_bytes = mf_cpu_graph_bytes(g);
+    mf_cpu_seen *seen = mf_host_zalloc(t->host, sizeof *seen);
+    t->rest_bytes = mf_cpu_graph_bytes(g, seen);
+    mf_host_free(t->host, seen, sizeof *seen);
     mf_graph_destroy(g);
     return MEMFIT_OK;
-}
-
-/* Counts the primitives a plan will make, for the first guess of the fixed cost. (Guessing them without oneDNN made a
- * small network plan for bytes that it never takes, and what that planning held was more than its limit.) */
-static uint64_t kernel_guess(const mf_plan *plan)
-{
-    uint64_t bytes = 0;
-    for (uint32_t p = 0; p < plan->phase_count; p++)
-        for (uint32_t i = 0; i < plan->phases[p].graph->op_count; i++) {
-            mf_op_kind k = plan->phases[p].graph->ops[i].kind;
-            bool heavy =
-                k == MF_OP_CONV || k == MF_OP_CONV_GRAD_DATA || k == MF_OP_CONV_GRAD_WEIGHTS || k == MF_OP_MATMUL;
-            bytes += heavy && mf_dnn_compiles() ? KERNEL_BYTES : 512;
-        }
-    return bytes;
 }
 
 static memfit_status fill_zero(void *ctx, uint32_t feed, void *address, memfit_error *err)
@@ -272,55 +256,6 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     return MEMFIT_OK;
 }
 
-/*
- * A plan is made for an assumed fixed cost; what it really costs is known when its kernels are made, and differs from
- * plan to plan (a batch in pieces with a rest has more kernels). So assumptions are tried until one is right:
- *
- *     now  |---- too little: the plan does not fit ----|------- admitted -------|---- no plan at all ----|
- *          least                                     low                      high                     none
- *
- * The truth may grow with each plan that is tried (oneDNN 3.2: by 56 to 100 KiB, for it keeps the code of dropped
- * convolutions; by what dropped plans leave in the heap, or by more recomputed operations), so an assumption that was
- * the truth of the plan before and still too little is followed by one that is ahead.
- *
- * A plan that had to squeeze although the truth was smaller than the assumption is only kept when nothing between is
- * better.
- */
-typedef struct assumptions {
-    uint64_t low, high, none; /* 0: not known */
-    uint64_t truth;           /* of the plan before */
-    uint32_t believed;        /* how often the truth of an admitted plan was taken for the next one's */
-} assumptions;
-
-/* What was admitted once and is too little now is no answer any more: the truth has grown past it. */
-static void learn(assumptions *a, uint64_t fixed, bool fits)
-{
-    if (fits && (!a->high || fixed < a->high))
-        a->high = fixed;
-    if (!fits && fixed >= a->high)
-        a->high = 0;
-    if (!fits && fixed > a->low)
-        a->low = fixed;
-}
-
-static uint64_t next_assumption(assumptions *a, uint64_t real, bool fits)
-{
-    uint64_t end = a->high ? a->high : a->none, before = a->truth;
-    a->truth = real;
-    if (!fits && before && before == a->low && real > before) {
-        uint64_t ahead = real + (real - before) + (real - before) / 2;
-        if (!end || ahead < end)
-            return ahead;
-    }
-    if (fits && a->believed++ < 2) /* even where less was too little: that may have been a plan with a rest */
-        return real + WARM_UP_BYTES / 2;
-    if (a->high && (a->high <= a->low || a->high - a->low <= NEAR_ENOUGH_BYTES))
-        return a->high;
-    if (real > a->low && (!end || real < end))
-        return real;
-    return end ? a->low + (end - a->low) / 2 : real;
-}
-
 static bool is_squeezed(const mf_plan *plan)
 {
     return plan->recomputed_ops > 0 || plan->pieces > 1 || plan->chunks > 1 || plan->validation_split;
@@ -335,118 +270,138 @@ static void say_planned(mf_trainer *t, bool again)
     t->fixed_bytes = said < most ? said : most;
 }
 
-/* *in_force falls when the machine gives less. */
-static memfit_status admit(mf_trainer *t, uint64_t *in_force,
-                           memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx, memfit_error *err)
+/* ---- admission -------------------------------------------------------------------------------------------- */
+
+/* One admission under way. */
+typedef struct admission {
+    mf_trainer *t;
+    uint64_t asked, limit; /* the second falls when the machine gives less */
+    memfit_status (*ready)(void *, mf_trainer *, memfit_error *);
+    void *ctx;
+    bool again;    /* another plan for a model that runs */
+    uint64_t base; /* the process before there is a plan */
+    bool fits;     /* of the plan that was built last */
+} admission;
+
+/* What to assume of the fixed cost of a plan, with nothing measured yet: first that there is none, and where the plan
+ * that results would not leave its own kernels room, what those are expected to take. That is from above: when no plan
+ * is possible so, with less of it. Ends with the trainer's plan, and what it was made for. */
+static memfit_status first_plan(admission *a, uint64_t *assumed, memfit_error *err)
 {
-    const uint64_t asked = *in_force;
-    uint64_t limit = asked;
-    assumptions a = {.low = measure_fixed(t)};
-    const uint64_t least = a.low + WARM_UP_BYTES;
-    bool again = t->fixed_bytes != 0;
-    uint64_t fixed = least; /* a plan that fails leaves holes in the heap: begin with what cannot be too much */
-    if (again) {            /* another plan for the same model: its fixed cost is known, and nothing is started anew */
-        fixed = t->fixed_bytes;
-        t->start_peak = 0;
-    }
-    memfit_status status = again ? MEMFIT_OK : estimate_rest(t, err);
+    mf_trainer *t = a->t;
+    const uint64_t least = a->base + WARM_UP_BYTES;
+    memfit_status status = take_plan(t, a->limit, least, err);
     if (status != MEMFIT_OK)
         return status;
-    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-        if (a.high && attempt >= MOST_ATTEMPTS - 2)
-            fixed = a.high;
-        status = take_plan(t, limit, fixed, err);
-        if (status == MEMFIT_DOES_NOT_FIT && fixed > least && fixed - a.low > WARM_UP_BYTES / 2) {
-            a.none = fixed; /* nothing is refused on a guess */
-            fixed = a.low < least ? least : a.low + (fixed - a.low) / 2;
-            continue;
-        }
-        if (status != MEMFIT_OK)
-            return status;
-        uint64_t guess = attempt == 0 && !again ? kernel_guess(t->plan) : 0;
-        const uint64_t rest = rest_of(t);
-        if (t->plan->arena_bytes + fixed + guess > limit) { /* leave room for the primitives before any is made */
-            mf_trainer_withdraw(t);
-            fixed += guess;
-            continue;
-        }
-        measure_fixed(t); /* what planning left must not lie below what compiling takes */
-        status = mf_reserve(t->plan->arena_bytes, &t->arena, err);
-        if (status != MEMFIT_OK) {
-            t->refused_us = mf_os_now_us();
-            limit = limit_after_refusal(t, limit, fixed, err);
-            if (!limit)
-                return status;
-            *in_force = limit;
-            mf_trainer_withdraw(t);
-            continue;
-        }
-        status = make_ready(t, ready, ctx, err);
-        if (status == MEMFIT_OK)
-            status = measure(t, limit, asked, err);
-        if (status != MEMFIT_OK)
-            return status;
-        const uint64_t held = limit_held(t, limit, asked);
-        bool fits = t->fixed_bytes + t->plan->arena_bytes <= held;
-        bool best = again || !is_squeezed(t->plan) || fixed + rest <= t->fixed_bytes + WARM_UP_BYTES || fixed == a.high;
-        if (fits && best) {
-            mf_reserve_pattern(&t->arena);
-            t->limit_bytes = held;
-            say_planned(t, again);
-            if (again)
-                t->measured_peak = 0; /* what was seen before belongs to the plan that is gone */
-            return MEMFIT_OK;
-        }
-        learn(&a, fixed, fits);
-        fixed = next_assumption(&a, t->fixed_bytes > rest ? t->fixed_bytes - rest : 0, fits);
+    *assumed = least;
+    const uint64_t kernels = t->footprint->fixed(t->plan);
+    if (a->base + kernels + t->plan->arena_bytes <= a->limit)
+        return MEMFIT_OK;
+    for (uint64_t part = 4; part >= 2; part--) {
         mf_trainer_withdraw(t);
-        measure_fixed(t);
+        *assumed = a->base + kernels / 4 * part;
+        status = take_plan(t, a->limit, *assumed, err);
+        if (status != MEMFIT_DOES_NOT_FIT)
+            return status;
     }
-    return mf_fail(err, MEMFIT_DOES_NOT_FIT, "no assumption of the fixed cost leaves room for a plan");
+    *assumed = least;
+    return take_plan(t, a->limit, least, err);
 }
 
-/* A limit that suffices for the smallest plan, where no plan came to be measured: the fixed cost from above, as the
- * planner answers it without starting anything, but with the data that is open here. */
+/* The arena, the kernels and everything else a plan needs, and what it takes then. */
+static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
+{
+    mf_trainer *t = a->t;
+    memfit_status status;
+    for (;;) {
+        measure_fixed(t); /* what planning left must not lie below what compiling takes */
+        status = mf_reserve(t->plan->arena_bytes, &t->arena, err);
+        if (status == MEMFIT_OK)
+            break;
+        t->refused_us = mf_os_now_us();
+        uint64_t lower = limit_after_refusal(t, a->limit, assumed, err);
+        if (!lower)
+            return status;
+        a->limit = lower;
+        mf_trainer_withdraw(t);
+        status = take_plan(t, a->limit, assumed, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    status = make_ready(t, a->ready, a->ctx, err);
+    if (status == MEMFIT_OK)
+        status = measure(t, a->limit, a->asked, err);
+    a->fits = t->fixed_bytes + t->plan->arena_bytes <= limit_held(t, a->limit, a->asked);
+    return status;
+}
+
+/* The plan that was built is withdrawn, and one for another fixed cost built. */
+static memfit_status build_again(admission *a, uint64_t assumed, memfit_error *err)
+{
+    mf_trainer_withdraw(a->t);
+    measure_fixed(a->t);
+    memfit_status status = take_plan(a->t, a->limit, assumed, err);
+    return status == MEMFIT_OK ? build(a, assumed, err) : status;
+}
+
+/*
+ * What a plan takes beside its arena is known when its kernels are made, and differs from plan to plan (a batch in pieces
+ * with a rest has more kernels). So a plan is built and measured; when it does not fit, or had to squeeze for bytes that
+ * are not needed, the next one is made for what was measured. That is right but for what changed with it (oneDNN 3.2
+ * keeps the code of dropped convolutions: 56 to 100 KiB): where it is not, the first plan is taken after all, or, when
+ * that did not fit either, one with as much again to spare.
+ */
+static memfit_status admit(admission *a, memfit_error *err)
+{
+    mf_trainer *t = a->t;
+    uint64_t assumed = t->fixed_bytes;
+    memfit_status status = a->again ? take_plan(t, a->limit, assumed, err) : first_plan(a, &assumed, err);
+    if (status == MEMFIT_OK)
+        status = build(a, assumed, err);
+    const uint64_t rest = status == MEMFIT_OK ? rest_of(t) : 0;
+    const bool wasteful = !a->again && status == MEMFIT_OK && is_squeezed(t->plan) &&
+                          assumed + rest > t->fixed_bytes + WARM_UP_BYTES;
+    if (status != MEMFIT_OK || (a->fits && !wasteful))
+        return status;
+    const bool first_fits = a->fits;
+    const uint64_t truth = t->fixed_bytes - (t->fixed_bytes > rest ? rest : 0);
+    status = build_again(a, truth + WARM_UP_BYTES / 2, err);
+    if (status != MEMFIT_OK || a->fits)
+        return status;
+    uint64_t grown = t->fixed_bytes > rest_of(t) ? t->fixed_bytes - rest_of(t) : 0;
+    grown = grown > truth ? grown - truth : 0;
+    return build_again(a, first_fits ? assumed : truth + 2 * grown + WARM_UP_BYTES, err);
+}
+
+/* A limit that suffices for the smallest plan, where no plan came to be measured: its kernels from above. */
 static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
 {
-    uint64_t bytes[2], now = measure_fixed(t) + WARM_UP_BYTES, fixed;
     unsigned threads = t->options->threads ? t->options->threads : mf_os_cpu_count();
-    memfit_status status =
-        t->footprint->fixed(&t->graph_source, t->host, t->mode, t->batch, threads, bytes, &fixed, err);
-    if (status != MEMFIT_OK)
-        return status;
-    if (fixed < now + bytes[0] + bytes[1])
-        fixed = now + bytes[0] + bytes[1];
+    uint64_t now = measure_fixed(t) + WARM_UP_BYTES;
+    mf_cpu_fixed fixed;
     mf_plan *plan = NULL;
-    status = make_plan(t, 1, fixed, &plan, err);
+    memfit_status status = mf_cpu_fixed_bytes(&t->graph_source, t->host, t->mode, t->batch, threads, &fixed, err);
+    if (status == MEMFIT_OK)
+        status = make_plan(t, 1, now + fixed.writer_bytes + fixed.graphs_bytes, &plan, err);
     mf_plan_destroy(plan);
     if (status == MEMFIT_DOES_NOT_FIT)
         t->least_need = err->requested_bytes;
     return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
 }
 
-memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
-                               memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
-                               memfit_error *err)
+/* Why nothing fits, with a limit that would do. */
+static memfit_status explain_refusal(admission *a, memfit_error *err)
 {
-    memfit_error own;
-    err = err ? err : &own;
-    const bool again = t->fixed_bytes != 0;
-    const uint64_t asked = limit;
-    t->least_need = 0;
-    memfit_status status = admit(t, &limit, ready, ctx, err);
-    if (status != MEMFIT_DOES_NOT_FIT || again)
-        return status;
-    mf_trainer_withdraw(t);
-    status = t->least_need ? MEMFIT_OK : estimate_need(t, err);
+    mf_trainer *t = a->t;
+    memfit_status status = t->least_need ? MEMFIT_OK : estimate_need(t, err);
     if (status != MEMFIT_OK)
         return status;
     uint64_t need = t->least_need + WARM_UP_BYTES;
-    need = need > limit ? need : limit + WARM_UP_BYTES;
+    need = need > a->limit ? need : a->limit + WARM_UP_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
     uint64_t alone = measure_fixed(t);
-    if (alone > limit)
+    if (alone > a->limit)
         snprintf(where, sizeof where, "; the process alone, before any tensor, has %s",
                  memfit_size_format(alone, text, sizeof text));
     else
@@ -455,9 +410,42 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
                      "batch %lld does not fit: the smallest plan found needs %s, %s %s%s\n"
                      "memfit plan shows what holds it, and what would fit",
                      (long long)t->batch, mf_format_need(need, took, sizeof took),
-                     limit < asked ? "the machine can give no more than" : "the limit is",
-                     memfit_size_format(limit, text, sizeof text), where);
+                     a->limit < a->asked ? "the machine can give no more than" : "the limit is",
+                     memfit_size_format(a->limit, text, sizeof text), where);
     err->requested_bytes = need;
-    err->limit_bytes = limit;
+    err->limit_bytes = a->limit;
     return status;
+}
+
+memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
+                               memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
+                               memfit_error *err)
+{
+    memfit_error own;
+    err = err ? err : &own;
+    admission a = {
+        .t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
+    t->least_need = 0;
+    a.base = measure_fixed(t);
+    memfit_status status = MEMFIT_OK;
+    if (a.again)
+        t->start_peak = 0; /* nothing is started anew */
+    else
+        status = estimate_rest(t, err);
+    if (status == MEMFIT_OK)
+        status = admit(&a, err);
+    if (status == MEMFIT_OK && a.fits) {
+        mf_reserve_pattern(&t->arena);
+        t->limit_bytes = limit_held(t, a.limit, a.asked);
+        say_planned(t, a.again);
+        if (a.again)
+            t->measured_peak = 0; /* what was seen before belongs to the plan that is gone */
+        return MEMFIT_OK;
+    }
+    if (status == MEMFIT_OK)
+        status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels leave no room for it");
+    if (status != MEMFIT_DOES_NOT_FIT || a.again)
+        return status;
+    mf_trainer_withdraw(t);
+    return explain_refusal(&a, err);
 }

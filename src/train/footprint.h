@@ -11,10 +11,7 @@ typedef struct mf_footprint {
     uint64_t (*sample)(void); /* bytes the process holds now; 0 when it cannot be told */
     void (*trim)(void);       /* gives back what was freed and not returned */
     uint64_t (*error)(void);  /* how far `sample` may lie beside the truth */
-    /* What a run takes beside its arena, estimated from above before anything is started. graph_bytes: the part that a
-     * graph of the mode takes, and one of validation. */
-    memfit_status (*fixed)(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
-                           unsigned threads, uint64_t graph_bytes[2], uint64_t *fixed, memfit_error *err);
+    uint64_t (*fixed)(const mf_plan *plan); /* what a plan's records and kernels take beside its arena, from above */
 } mf_footprint;
 
 /* RssAnon + RssShmem of this process. */

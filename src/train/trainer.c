@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "ops/cpu/dnn/onednn.h"
 #include "graph/passes/optimizer.h"
+#include "ops/cpu/dnn/onednn.h"
 #include "train/checkpoint.h"
 
 #include <stdio.h>

@@ -1,16 +1,29 @@
-/* cpu_fixed.h: what a process on the CPU takes beside its arena. */
+/* cpu_fixed.h: what a process on the CPU takes beside its arena, estimated from graphs before there is one to measure. */
 #ifndef MF_OPS_CPU_FIXED_H
 #define MF_OPS_CPU_FIXED_H
 
 #include "plan/plan.h"
 
 enum { MF_CPU_FIXED_MARGIN_PERCENT = 30 };
-/* Private memory that a process keeps for running a graph, beside its arena: its steps, and what the backend compiles
- * for distinct shapes. Fitted to what 48 trainings of eight models measured, from above; training measures its own. */
-uint64_t mf_cpu_graph_bytes(const mf_graph *graph);
-/* The process and its threads, and a graph each for the mode, its last batch (data seldom divides by the batch) and
- * validation, from above. graph_bytes: of the first and of validation. */
+
+/* Shapes whose code has been counted: phases of one batch size share it. All zero to begin with. */
+enum { MF_CPU_SEEN_SLOTS = 2048 };
+typedef struct mf_cpu_seen {
+    uint32_t tag[MF_CPU_SEEN_SLOTS];
+} mf_cpu_seen;
+
+/* Private memory that a process keeps for running a graph, beside its arena: the plan's and the executor's records, and
+ * what the backend compiles for shapes that are not in `seen` yet (NULL: all are new). From above. */
+uint64_t mf_cpu_graph_bytes(const mf_graph *graph, mf_cpu_seen *seen);
+
+typedef struct mf_cpu_fixed {
+    uint64_t base_bytes;   /* the process and its threads, without a model */
+    uint64_t writer_bytes; /* of checkpoints and the trained model */
+    /* Graphs of the mode and of validation at the batch, and of a last partial batch of each: data seldom divides. */
+    uint64_t graphs_bytes;
+    uint64_t rest_bytes; /* and more, when pieces leave a rest */
+} mf_cpu_fixed;
 memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
-                                 unsigned threads, uint64_t graph_bytes[2], uint64_t *fixed, memfit_error *err);
+                                 unsigned threads, mf_cpu_fixed *fixed, memfit_error *err);
 
 #endif
