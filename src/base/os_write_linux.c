@@ -177,8 +177,9 @@ static void clear_stale(const char *target)
 /* An error of writing; what it says of the file is true only where a temporary was written. */
 static memfit_status write_failed(const char *path, const char *temporary, int why, memfit_error *err)
 {
-    return mf_fail(err, MEMFIT_IO, "cannot write %s: %s%s", path, strerror(why ? why : EIO),
-                   *temporary ? "\nwhat was there before is unchanged" : "");
+    return mf_fail(err, MEMFIT_IO,
+                   *temporary ? "cannot write %s: %s\nwhat was there before is unchanged" : "cannot write %s: %s", path,
+                   strerror(why ? why : EIO));
 }
 
 static void drop(const char *temporary, bool named)

@@ -173,9 +173,11 @@ static const mf_stored *stored_at(mf_layer_call *c, const char *path, const mf_s
             char a[128], b[128];
             const bool given = c->lo->options->input_shape.rank || c->lo->options->dim_count;
             mf_build_fail(c->b, given ? MEMFIT_INVALID : MEMFIT_DAMAGED,
-                          "layer '%s': stored weight %s is %s, the layer's is %s%s", c->layer->name, path,
-                          mf_shape_format(&s->shape, a, sizeof a), mf_shape_format(shape, b, sizeof b),
-                          given ? "\nthe shape given with --input-shape or --dim does not suit the weights" : "");
+                          given ? "layer '%s': stored weight %s is %s, the layer's is %s\n"
+                                  "the shape given with --input-shape or --dim does not suit the weights"
+                                : "layer '%s': stored weight %s is %s, the layer's is %s",
+                          c->layer->name, path, mf_shape_format(&s->shape, a, sizeof a),
+                          mf_shape_format(shape, b, sizeof b));
             return NULL;
         }
         return s;
