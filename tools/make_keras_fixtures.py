@@ -233,6 +233,16 @@ def make_variants(folder, expected):
     expected["unpacked"] = expected["dense_uncompiled.keras"]
 
 
+def make_shared_levels(folder):
+    """A layer used inside a nested model and beside it: Keras stores it once and cannot load the file again."""
+    shared = keras.layers.Dense(4, name="shared")
+    i, o = keras.Input((4,)), keras.Input((4,))
+    inner = keras.Model(i, keras.layers.Dense(4, name="own")(shared(i)), name="inner")
+    model = keras.Model(o, keras.layers.Dense(1, name="top")(shared(inner(o))), name="outer")
+    model.compile("sgd", "mse")
+    model.save(os.path.join(folder, "shared_levels.keras"))
+
+
 def make_models(folder):
     os.makedirs(folder, exist_ok=True)
     expected = {}
@@ -251,6 +261,7 @@ def make_models(folder):
             model.save(os.path.join(folder, name + ".h5"))
             expected[name + ".h5"] = describe(model)
     make_variants(folder, expected)
+    make_shared_levels(folder)
     with open(os.path.join(folder, "dense_adam.json"), "w") as f:
         keras.utils.clear_session()
         keras.utils.set_random_seed(7)

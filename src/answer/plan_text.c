@@ -6,6 +6,7 @@
 #include "answer/plan_text.h"
 
 #include "base/text.h"
+#include "base/visible.h"
 #include "plan/precision.h"
 
 #include <string.h>
@@ -35,19 +36,19 @@ static void print_means(FILE *f, const mf_plan *plan)
 {
     const char *and = "";
     if (plan->pieces > 1) {
-        fprintf(f, " in %lld pieces of %lld samples", (long long)plan->pieces, (long long)plan->phases[0].batch);
+        mf_print(f, " in %lld pieces of %lld samples", (long long)plan->pieces, (long long)plan->phases[0].batch);
         and = " and";
     }
     if (plan->chunks > 1) {
-        fprintf(f, "%s with the last layer and its loss in %u chunks", and, plan->chunks);
+        mf_print(f, "%s with the last layer and its loss in %u chunks", and, plan->chunks);
         and = " and";
     }
     if (plan->recomputed_ops) {
-        fprintf(f, "%s by recomputing %u operations", and, plan->recomputed_ops);
+        mf_print(f, "%s by recomputing %u operations", and, plan->recomputed_ops);
         and = " and";
     }
     if (plan->validation_split)
-        fprintf(f, "%s with validation in smaller batches", and);
+        mf_print(f, "%s with validation in smaller batches", and);
 }
 
 void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_context *c)
@@ -56,71 +57,71 @@ void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_contex
     const mf_plan *plan = a->plan;
     size_text(c->memory_bytes, limit);
     if (a->fits && a->as_asked_fits && plan->pieces <= 1 && plan->chunks <= 1) {
-        fprintf(f, "FITS as asked: batch %lld needs %s of %s, %s to spare.\n", (long long)plan->batch,
-                size_text(plan->peak_bytes, need), limit, size_text(c->memory_bytes - plan->peak_bytes, rest));
+        mf_print(f, "FITS as asked: batch %lld needs %s of %s, %s to spare.\n", (long long)plan->batch,
+                 size_text(plan->peak_bytes, need), limit, size_text(c->memory_bytes - plan->peak_bytes, rest));
         return;
     }
     if (a->fits) {
-        fprintf(f, "FITS, but not as asked: batch %lld", (long long)plan->batch);
+        mf_print(f, "FITS, but not as asked: batch %lld", (long long)plan->batch);
         print_means(f, plan);
-        fprintf(f, " needs %s of %s, %s to spare.\n", size_text(plan->peak_bytes, need), limit,
-                size_text(c->memory_bytes - plan->peak_bytes, rest));
+        mf_print(f, " needs %s of %s, %s to spare.\n", size_text(plan->peak_bytes, need), limit,
+                 size_text(c->memory_bytes - plan->peak_bytes, rest));
     } else {
-        fprintf(f, "DOES NOT FIT: batch %lld needs at least %s", (long long)plan->batch,
-                mf_format_need(plan->peak_bytes, need, sizeof need));
+        mf_print(f, "DOES NOT FIT: batch %lld needs at least %s", (long long)plan->batch,
+                 mf_format_need(plan->peak_bytes, need, sizeof need));
         if (plan->pieces > 1 || plan->chunks > 1 || plan->recomputed_ops)
             print_means(f, plan);
-        fprintf(f, ", %s more than the limit of %s.\n", size_text(plan->peak_bytes - c->memory_bytes, rest), limit);
+        mf_print(f, ", %s more than the limit of %s.\n", size_text(plan->peak_bytes - c->memory_bytes, rest), limit);
     }
     if (a->as_asked_fits)
-        fprintf(f, "As asked, in one piece with nothing recomputed, it fits: %s.\n",
-                size_text(a->as_asked_peak_bytes, need));
+        mf_print(f, "As asked, in one piece with nothing recomputed, it fits: %s.\n",
+                 size_text(a->as_asked_peak_bytes, need));
     else
-        fprintf(f, "As asked, in one piece with nothing recomputed, it does not fit: %s, %s too much.\n",
-                size_text(a->as_asked_peak_bytes, need), size_text(a->as_asked_peak_bytes - c->memory_bytes, rest));
+        mf_print(f, "As asked, in one piece with nothing recomputed, it does not fit: %s, %s too much.\n",
+                 size_text(a->as_asked_peak_bytes, need), size_text(a->as_asked_peak_bytes - c->memory_bytes, rest));
     if (!a->fits)
-        fprintf(f, "Why: %s.\n", a->obstacle);
+        mf_print(f, "Why: %s.\n", a->obstacle);
 }
 
 static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
 {
     char count[32], fixed[24], memory[24], peak[24];
     const mf_plan *plan = a->plan;
-    fprintf(f, "\n  model     %s: %u layers, %s parameters; optimizer %s%s, loss %s%s\n",
-            c->model->name ? c->model->name : c->path, a->layer_count ? a->layer_count - 1 : 0,
-            mf_format_count(a->parameter_count, count, sizeof count), a->optimizer,
-            a->optimizer_assumed ? " (assumed)" : "", a->loss, a->loss_assumed ? " (assumed)" : "");
-    fprintf(f, "  device    %s: %s, of which %s fixed cost", c->device, size_text(c->memory_bytes, memory),
-            size_text(plan->fixed_bytes, fixed));
+    mf_print(f, "\n  model     %s: %u layers, %s parameters; optimizer %s%s, loss %s%s\n",
+             c->model->name ? c->model->name : c->path, a->layer_count ? a->layer_count - 1 : 0,
+             mf_format_count(a->parameter_count, count, sizeof count), a->optimizer,
+             a->optimizer_assumed ? " (assumed)" : "", a->loss, a->loss_assumed ? " (assumed)" : "");
+    mf_print(f, "  device    %s: %s, of which %s fixed cost", c->device, size_text(c->memory_bytes, memory),
+             size_text(plan->fixed_bytes, fixed));
     if (c->margin_percent)
-        fprintf(f, " (%s, +-%u %%)", c->basis, c->margin_percent);
+        mf_print(f, " (%s, +-%u %%)", c->basis, c->margin_percent);
     else
-        fprintf(f, " (%s)", c->basis);
-    fprintf(f, "\n  peak      %s at %s\n", size_text(plan->peak_bytes, peak), a->peak_at);
+        mf_print(f, " (%s)", c->basis);
+    mf_print(f, "\n  peak      %s at %s\n", size_text(plan->peak_bytes, peak), a->peak_at);
     if (plan->phases[0].graph->left_out)
-        fprintf(f, "  note      the model uses %s, which memfit can plan but not train with\n",
-                plan->phases[0].graph->left_out);
+        mf_print(f, "  note      the model uses %s, which memfit can plan but not train with\n",
+                 plan->phases[0].graph->left_out);
     if (a->slowdown > 1.0005 || plan->numerics != MF_BITWISE)
-        fprintf(f, "  price     %.2f times the time of the unconstrained step; %s\n", a->slowdown,
-                numerics_text(plan->numerics));
+        mf_print(f, "  price     %.2f times the time of the unconstrained step; %s\n", a->slowdown,
+                 numerics_text(plan->numerics));
     if (a->float32_peak_bytes) {
         char text[200];
-        fprintf(f, "  precision %s\n",
-                mf_precision_text(a->precision, a->as_asked_peak_bytes, a->float32_peak_bytes, a->precision_slowdown,
-                                  text, sizeof text));
+        mf_print(f, "  precision %s\n",
+                 mf_precision_text(a->precision, a->as_asked_peak_bytes, a->float32_peak_bytes, a->precision_slowdown,
+                                   text, sizeof text));
     }
     if (plan->unpredicted_bytes)
-        fprintf(f, "  note      predicting one sample is no part of this plan: with all its logits that takes %s\n",
-                size_text(plan->unpredicted_bytes, peak));
+        mf_print(f, "  note      predicting one sample is no part of this plan: with all its logits that takes %s\n",
+                 size_text(plan->unpredicted_bytes, peak));
     if (a->max_batch >= 1 << 24) {
-        fprintf(f, "  batch     any up to %d fits in one piece\n", 1 << 24);
+        mf_print(f, "  batch     any up to %d fits in one piece\n", 1 << 24);
     } else if (a->max_batch) {
-        fprintf(f, "  batch     %lld is the largest that fits in one piece (%lld was tried and does not)",
-                (long long)a->max_batch, (long long)a->max_batch + 1);
+        mf_print(f, "  batch     %lld is the largest that fits in one piece (%lld was tried and does not)",
+                 (long long)a->max_batch, (long long)a->max_batch + 1);
         if (a->max_batch_chunks > 1)
-            fprintf(f, ", the last layer in %u chunks", a->max_batch_chunks);
+            mf_print(f, ", the last layer in %u chunks", a->max_batch_chunks);
         if (a->max_batch_as_asked != a->max_batch)
-            fprintf(f, "; %lld with nothing recomputed", (long long)a->max_batch_as_asked);
+            mf_print(f, "; %lld with nothing recomputed", (long long)a->max_batch_as_asked);
         fputc('\n', f);
     }
 }
@@ -150,14 +151,14 @@ static void print_bar(FILE *f, const mf_answer *a, const mf_answer_context *c)
             bar[at++] = bar_parts[i].letter;
     }
     int limit = (int)((double)c->memory_bytes / (double)whole * BAR + 0.5);
-    fprintf(f, "\n  [%.*s%s%s]\n", limit, bar, limit < BAR ? "|" : "", bar + limit);
+    mf_print(f, "\n  [%.*s%s%s]\n", limit, bar, limit < BAR ? "|" : "", bar + limit);
     int shown = 0;
     for (int i = 0; i < PARTS; i++) {
         uint64_t bytes = a->breakdown[bar_parts[i].kind];
         if (!bytes)
             continue;
-        fprintf(f, "%s   %c %-12s %10s", shown % 3 == 0 && shown ? "\n" : "", bar_parts[i].letter,
-                memfit_kind_name(bar_parts[i].kind), size_text(bytes, text));
+        mf_print(f, shown % 3 == 0 && shown ? "\n   %c %-12s %10s" : "   %c %-12s %10s", bar_parts[i].letter,
+                 memfit_kind_name(bar_parts[i].kind), size_text(bytes, text));
         shown++;
     }
     fputc('\n', f);
@@ -166,11 +167,11 @@ static void print_bar(FILE *f, const mf_answer *a, const mf_answer_context *c)
 static void print_owners(FILE *f, const mf_answer *a)
 {
     char text[24];
-    fprintf(f, "\n  largest owners at the peak\n");
+    mf_print(f, "\n  largest owners at the peak\n");
     for (uint32_t i = 0; i < a->owner_count; i++)
-        fprintf(f, "  %12s  %-12s %s%s%s%s\n", size_text(a->owners[i].bytes, text), memfit_kind_name(a->owners[i].kind),
-                a->owners[i].layer, a->owners[i].class_name ? " (" : "",
-                a->owners[i].class_name ? a->owners[i].class_name : "", a->owners[i].class_name ? ")" : "");
+        mf_print(f, "  %12s  %-12s %s%s%s%s\n", size_text(a->owners[i].bytes, text),
+                 memfit_kind_name(a->owners[i].kind), a->owners[i].layer, a->owners[i].class_name ? " (" : "",
+                 a->owners[i].class_name ? a->owners[i].class_name : "", a->owners[i].class_name ? ")" : "");
 }
 
 static void print_suggestions(FILE *f, const mf_answer *a)
@@ -178,11 +179,11 @@ static void print_suggestions(FILE *f, const mf_answer *a)
     char text[24];
     if (!a->suggestion_count)
         return;
-    fprintf(f, "\n  what to change                       peak    time  results\n");
+    mf_print(f, "\n  what to change                       peak    time  results\n");
     for (uint32_t i = 0; i < a->suggestion_count; i++) {
         const mf_suggestion *s = &a->suggestions[i];
-        fprintf(f, "  %-8s %33s %6.2fx  %-9s  %s\n", s->fits ? "fits" : "too much", size_text(s->peak_bytes, text),
-                s->slowdown, mf_numerics_name(s->numerics), s->change);
+        mf_print(f, "  %-8s %33s %6.2fx  %-9s  %s\n", s->fits ? "fits" : "too much", size_text(s->peak_bytes, text),
+                 s->slowdown, mf_numerics_name(s->numerics), s->change);
     }
 }
 
@@ -197,19 +198,19 @@ static void print_curve(FILE *f, const mf_answer *a)
     for (uint32_t i = 0; i < a->curve_count; i++)
         if (a->curve[i].fits && a->curve[i].slowdown > most)
             most = a->curve[i].slowdown;
-    fprintf(f, "\n  memory against time\n      budget        peak    time  pieces  recomputed  results\n");
+    mf_print(f, "\n  memory against time\n      budget        peak    time  pieces  recomputed  results\n");
     for (uint32_t i = 0; i < a->curve_count; i++) {
         const mf_curve_point *p = &a->curve[i];
-        fprintf(f, "  %10s  ", size_text(p->budget_bytes, budget));
+        mf_print(f, "  %10s  ", size_text(p->budget_bytes, budget));
         if (!p->fits) {
-            fprintf(f, "%10s  no plan\n", "-");
+            mf_print(f, "%10s  no plan\n", "-");
             continue;
         }
         int width = most > 1 ? (int)((p->slowdown - 1) / (most - 1) * 24 + 0.5) : 0;
-        fprintf(f, "%10s %6.3fx %7lld %11u  %-9s |%.*s*", size_text(p->peak_bytes, peak), p->slowdown,
-                (long long)p->pieces, p->recomputed, mf_numerics_name(p->numerics), width, "                        ");
+        mf_print(f, "%10s %6.3fx %7lld %11u  %-9s |%.*s*", size_text(p->peak_bytes, peak), p->slowdown,
+                 (long long)p->pieces, p->recomputed, mf_numerics_name(p->numerics), width, "                        ");
         if (p->chunks > 1)
-            fprintf(f, "  last layer in %u chunks", p->chunks);
+            mf_print(f, "  last layer in %u chunks", p->chunks);
         fputc('\n', f);
     }
 }
@@ -220,15 +221,15 @@ static void print_bounds(FILE *f, const mf_answer *a)
 {
     char x[24], y[24];
     const mf_plan *plan = a->plan;
-    fprintf(f, "\n  bounds (fixed cost and variables included)\n");
-    fprintf(f, "  %12s  any plan with these pieces: the hungriest operation alone; this plan is %.2f times that\n",
-            size_text(a->lower_bound_bytes, x), (double)plan->peak_bytes / (double)a->lower_bound_bytes);
-    fprintf(f, "  %12s  any packing of these steps; this one is %.4f times that\n",
-            size_text(a->packing_bound_bytes, x), (double)plan->peak_bytes / (double)a->packing_bound_bytes);
-    fprintf(f, "  %12s  any plan with these pieces and nothing recomputed\n", size_text(a->save_set_bound_bytes, y));
+    mf_print(f, "\n  bounds (fixed cost and variables included)\n");
+    mf_print(f, "  %12s  any plan with these pieces: the hungriest operation alone; this plan is %.2f times that\n",
+             size_text(a->lower_bound_bytes, x), (double)plan->peak_bytes / (double)a->lower_bound_bytes);
+    mf_print(f, "  %12s  any packing of these steps; this one is %.4f times that\n",
+             size_text(a->packing_bound_bytes, x), (double)plan->peak_bytes / (double)a->packing_bound_bytes);
+    mf_print(f, "  %12s  any plan with these pieces and nothing recomputed\n", size_text(a->save_set_bound_bytes, y));
     if (a->recompute_bound > 1)
-        fprintf(f, "  %11.3fx  time no recomputation in this room can beat; this plan takes %.3fx\n",
-                a->recompute_bound, a->slowdown);
+        mf_print(f, "  %11.3fx  time no recomputation in this room can beat; this plan takes %.3fx\n",
+                 a->recompute_bound, a->slowdown);
 }
 
 /* Where memory was short: is the loss in chunks, and if not, why? */
@@ -238,37 +239,37 @@ static void print_loss(FILE *f, const mf_answer *a)
     const mf_graph *g = plan->phases[0].graph;
     char bytes[24];
     if (plan->chunks > 1)
-        fprintf(f, "\n  the last layer and its loss: %u chunks of %lld rows, whose logits would be %s whole\n",
-                plan->chunks, (long long)((g->logits_rows + plan->chunks - 1) / plan->chunks),
-                size_text(g->logits_bytes, bytes));
+        mf_print(f, "\n  the last layer and its loss: %u chunks of %lld rows, whose logits would be %s whole\n",
+                 plan->chunks, (long long)((g->logits_rows + plan->chunks - 1) / plan->chunks),
+                 size_text(g->logits_bytes, bytes));
     else if (!a->as_asked_fits && g->logits_bytes)
-        fprintf(f, "\n  the last layer and its loss: whole, %s of logits\n", size_text(g->logits_bytes, bytes));
+        mf_print(f, "\n  the last layer and its loss: whole, %s of logits\n", size_text(g->logits_bytes, bytes));
     else if (!a->as_asked_fits && g->whole_why)
-        fprintf(f, "\n  the last layer and its loss: whole, as %s\n", g->whole_why);
+        mf_print(f, "\n  the last layer and its loss: whole, as %s\n", g->whole_why);
 }
 
 static void print_phases(FILE *f, const mf_plan *plan)
 {
     char arena[24];
-    fprintf(f, "\n  phase                 batch  runs   steps  recomputed        arena\n");
+    mf_print(f, "\n  phase                 batch  runs   steps  recomputed        arena\n");
     for (uint32_t p = 0; p < plan->phase_count; p++) {
         const mf_phase *phase = &plan->phases[p];
-        fprintf(f, "  %-18s %8lld %5lld %7u %11u %12s\n", mf_phase_name(phase->role), (long long)phase->batch,
-                (long long)phase->repeat, phase->step_count, phase->recomputed, size_text(phase->bytes, arena));
+        mf_print(f, "  %-18s %8lld %5lld %7u %11u %12s\n", mf_phase_name(phase->role), (long long)phase->batch,
+                 (long long)phase->repeat, phase->step_count, phase->recomputed, size_text(phase->bytes, arena));
     }
 }
 
 static void print_layers(FILE *f, const mf_answer *a)
 {
     char shape[64], parameters[24], saved[24];
-    fprintf(f, "\n  %-34s %-20s %-22s %10s %10s\n", "layer", "class", "output", "parameters", "saved");
+    mf_print(f, "\n  %-34s %-20s %-22s %10s %10s\n", "layer", "class", "output", "parameters", "saved");
     for (uint32_t i = 1; i < a->layer_count; i++) {
         mf_shape s = a->layers[i].output_shape;
         if (s.rank)
             s.dim[0] = -1;
-        fprintf(f, "  %-34s %-20s %-22s %10s %10s\n", a->layers[i].name, a->layers[i].class_name,
-                mf_shape_format(&s, shape, sizeof shape), size_text(a->layers[i].parameter_bytes, parameters),
-                size_text(a->layers[i].saved_bytes, saved));
+        mf_print(f, "  %-34s %-20s %-22s %10s %10s\n", a->layers[i].name, a->layers[i].class_name,
+                 mf_shape_format(&s, shape, sizeof shape), size_text(a->layers[i].parameter_bytes, parameters),
+                 size_text(a->layers[i].saved_bytes, saved));
     }
 }
 
@@ -297,15 +298,15 @@ static void print_timeline(FILE *f, const mf_answer *a)
         }
     }
     char text[24];
-    fprintf(f, "\n  bytes in use over the %u steps of %s\n", phase->step_count, mf_phase_name(phase->role));
+    mf_print(f, "\n  bytes in use over the %u steps of %s\n", phase->step_count, mf_phase_name(phase->role));
     for (int y = CHART_HEIGHT; y > 0; y--) {
-        fprintf(f, "  %10s |", y == CHART_HEIGHT ? size_text(plan->peak_bytes, text) : "");
+        mf_print(f, "  %10s |", y == CHART_HEIGHT ? size_text(plan->peak_bytes, text) : "");
         for (uint32_t x = 0; x < width; x++)
             fputc((double)column[x] >= (double)plan->peak_bytes * ((double)y - 0.5) / CHART_HEIGHT ? '#' : ' ', f);
         fputc('\n', f);
     }
-    fprintf(f, "  %10s +%.*s\n", "0", (int)width,
-            "------------------------------------------------------------------------------------");
+    mf_print(f, "  %10s +%.*s\n", "0", (int)width,
+             "------------------------------------------------------------------------------------");
 }
 
 void mf_answer_print(FILE *f, const mf_answer *a, const mf_answer_context *c, bool detail)
@@ -330,46 +331,46 @@ void mf_answer_print(FILE *f, const mf_answer *a, const mf_answer_context *c, bo
 void mf_answers_compare(FILE *f, uint32_t count, mf_answer *const *answers, const mf_answer_context *contexts)
 {
     char x[24];
-    fprintf(f, "\n  %-18s", "");
+    mf_print(f, "\n  %-18s", "");
     for (uint32_t i = 0; i < count; i++)
-        fprintf(f, " %24.24s", contexts[i].device);
-    fprintf(f, "\n  %-18s", "memory");
+        mf_print(f, " %24.24s", contexts[i].device);
+    mf_print(f, "\n  %-18s", "memory");
     for (uint32_t i = 0; i < count; i++)
-        fprintf(f, " %24s", size_text(contexts[i].memory_bytes, x));
-    fprintf(f, "\n  %-18s", "fixed cost");
+        mf_print(f, " %24s", size_text(contexts[i].memory_bytes, x));
+    mf_print(f, "\n  %-18s", "fixed cost");
     for (uint32_t i = 0; i < count; i++)
-        fprintf(f, " %24s", size_text(answers[i]->plan->fixed_bytes, x));
-    fprintf(f, "\n  %-18s", "as asked");
+        mf_print(f, " %24s", size_text(answers[i]->plan->fixed_bytes, x));
+    mf_print(f, "\n  %-18s", "as asked");
     for (uint32_t i = 0; i < count; i++) {
         char text[64];
         snprintf(text, sizeof text, "%s %s", size_text(answers[i]->as_asked_peak_bytes, x),
                  answers[i]->as_asked_fits ? "fits" : "too much");
-        fprintf(f, " %24s", text);
+        mf_print(f, " %24s", text);
     }
-    fprintf(f, "\n  %-18s", "plan");
+    mf_print(f, "\n  %-18s", "plan");
     for (uint32_t i = 0; i < count; i++) {
         char text[64];
         snprintf(text, sizeof text, "%s %s", size_text(answers[i]->plan->peak_bytes, x),
                  answers[i]->fits ? "fits" : "too much");
-        fprintf(f, " %24s", text);
+        mf_print(f, " %24s", text);
     }
-    fprintf(f, "\n  %-18s", "pieces");
+    mf_print(f, "\n  %-18s", "pieces");
     for (uint32_t i = 0; i < count; i++)
-        fprintf(f, " %24lld", (long long)answers[i]->plan->pieces);
-    fprintf(f, "\n  %-18s", "recomputed");
+        mf_print(f, " %24lld", (long long)answers[i]->plan->pieces);
+    mf_print(f, "\n  %-18s", "recomputed");
     for (uint32_t i = 0; i < count; i++)
-        fprintf(f, " %24u", answers[i]->plan->recomputed_ops);
-    fprintf(f, "\n  %-18s", "results");
+        mf_print(f, " %24u", answers[i]->plan->recomputed_ops);
+    mf_print(f, "\n  %-18s", "results");
     for (uint32_t i = 0; i < count; i++)
-        fprintf(f, " %24s", mf_numerics_name(answers[i]->plan->numerics));
-    fprintf(f, "\n  %-18s", "largest batch");
+        mf_print(f, " %24s", mf_numerics_name(answers[i]->plan->numerics));
+    mf_print(f, "\n  %-18s", "largest batch");
     for (uint32_t i = 0; i < count; i++)
-        fprintf(f, " %24lld", (long long)answers[i]->max_batch);
-    fprintf(f, "\n  %-18s", "estimated step");
+        mf_print(f, " %24lld", (long long)answers[i]->max_batch);
+    mf_print(f, "\n  %-18s", "estimated step");
     for (uint32_t i = 0; i < count; i++) {
         char text[32];
         snprintf(text, sizeof text, "%.1f ms", answers[i]->plan->time_us / 1000);
-        fprintf(f, " %24s", text);
+        mf_print(f, " %24s", text);
     }
     fputc('\n', f);
 }

@@ -8,6 +8,7 @@
 #include "base/csv.h"
 
 #include "base/error.h"
+#include "base/visible.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -187,7 +188,7 @@ memfit_status mf_csv_fail(const mf_csv *csv, unsigned column, memfit_error *err,
     char text[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    mf_vformat(text, sizeof text, format, args);
     va_end(args);
     const char *field = column < csv->fields ? csv->field[column] : "";
     return mf_fail(err, MEMFIT_DAMAGED, "line %" PRIu64 ", column %u (\"%.*s\"): \"%.*s\"%s %s", csv->line, column + 1,

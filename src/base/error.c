@@ -1,7 +1,7 @@
 /* error.c: status names, and errors filled in place. One list in memfit/base.h feeds every table here. */
 #include "base/error.h"
+#include "base/visible.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,15 +59,13 @@ const char *memfit_cause_name(memfit_cause cause)
     return (unsigned)cause < MEMFIT_CAUSE_COUNT ? names[cause] : "?";
 }
 
-memfit_status mf_error_set(memfit_error *err, memfit_status status, const char *file, int line, const char *format, ...)
+memfit_status mf_error_vset(memfit_error *err, memfit_status status, const char *file, int line, const char *format,
+                            va_list args)
 {
     if (!err)
         return status;
     char text[MEMFIT_ERROR_TEXT * 2];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    mf_vformat(text, sizeof text, format, args);
     memset(err, 0, sizeof *err);
     err->code = status;
     err->source_file = file;
@@ -81,6 +79,15 @@ memfit_status mf_error_set(memfit_error *err, memfit_status status, const char *
     return status;
 }
 
+memfit_status mf_error_set(memfit_error *err, memfit_status status, const char *file, int line, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    mf_error_vset(err, status, file, line, format, args);
+    va_end(args);
+    return status;
+}
+
 memfit_status mf_error_prefix(memfit_error *err, memfit_status status, const char *format, ...)
 {
     if (!err)
@@ -88,7 +95,7 @@ memfit_status mf_error_prefix(memfit_error *err, memfit_status status, const cha
     char text[MEMFIT_ERROR_TEXT], whole[MEMFIT_ERROR_TEXT * 2];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    mf_vformat(text, sizeof text, format, args);
     va_end(args);
     snprintf(whole, sizeof whole, "%s: %s", text, err->message);
     snprintf(err->message, sizeof err->message, "%.*s", (int)sizeof err->message - 1, whole);

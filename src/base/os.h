@@ -1,4 +1,5 @@
-/* os.h: every call to the operating system that is not plain stdio. One implementation: os_linux.c. */
+/* os.h: every call to the operating system that is not plain stdio. One implementation: os_linux.c, and for
+ * writing files os_write_linux.c. */
 #ifndef MF_BASE_OS_H
 #define MF_BASE_OS_H
 
@@ -42,14 +43,15 @@ typedef struct mf_os_place {
 bool mf_os_find_place(const char *path, mf_os_place *place); /* false: not even the folder is there */
 bool mf_os_place_is_inside(const mf_os_place *place, const mf_os_place *folder);
 
-/* A file written whole or not at all: a new temporary file beside the target (of a name nobody can foresee, with the
- * target's permissions), fsync, rename. Where the target is a link, the file it leads to is replaced, or
- * made when it is missing; a device or pipe
- * is written in place. A folder or an empty name is refused at once. */
+/* A file written whole or not at all: a new file beside the target (without a name, or of one nobody can foresee, with
+ * the target's permissions), fsync, rename. Where the target is a link, the file it leads to is replaced, or made when
+ * it is missing; a device or pipe is written in place. A folder or an empty name is refused at once. What killed
+ * processes left of the same target is removed by mf_os_out_open and mf_os_raw_probe. */
 typedef struct mf_outfile {
     FILE *file;
     char path[MF_MOST_PATH];
-    char temporary[MF_MOST_PATH + 32]; /* empty: in place */
+    char temporary[MF_MOST_PATH + 32]; /* the name it has on the way; empty: in place */
+    bool named;                        /* it has that name already */
 } mf_outfile;
 memfit_status mf_os_out_open(mf_outfile *out, const char *path, memfit_error *err);
 memfit_status mf_os_out_commit(mf_outfile *out,
@@ -60,7 +62,8 @@ void mf_os_out_abandon(mf_outfile *out);
 typedef struct mf_rawfile {
     int descriptor;
     char path[MF_MOST_PATH];
-    char temporary[MF_MOST_PATH + 32]; /* empty: in place */
+    char temporary[MF_MOST_PATH + 32]; /* as in mf_outfile */
+    bool named;
 } mf_rawfile;
 memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *err);
 memfit_status mf_os_raw_probe(const char *path, memfit_error *err); /* could it be opened? leaves nothing behind */

@@ -1,4 +1,4 @@
-/* os_linux.c: Linux. The files of /proc are read into buffers on the stack, so that asking about memory takes none. */
+/* os_linux.c: Linux, but for writing files (os_write_linux.c). The files of /proc are read into buffers on the stack, so that asking about memory takes none. */
 #include "base/os.h"
 #include "base/error.h"
 
@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -111,122 +110,6 @@ void mf_os_unmap_file(mf_mapping *mapping)
     *mapping = (mf_mapping){0};
 }
 
-/* Where bytes meant for `path` go. A link stays one: the file it leads to is replaced. A device or a pipe (/dev/null,
- * /dev/stdout) must not be replaced by a file: it is written in place, and `temporary` is empty. */
-static memfit_status choose_target(const char *path, char *target, char *temporary, memfit_error *err)
-{
-    if (!*path)
-        return mf_fail(err, MEMFIT_INVALID, "a file to write has an empty name");
-    if (strlen(path) >= MF_MOST_PATH)
-        return mf_fail(err, MEMFIT_INVALID, "a path of %zu characters is too long", strlen(path));
-    snprintf(target, MF_MOST_PATH, "%s", path);
-    temporary[0] = 0;
-    struct stat link, st;
-    bool is_link = lstat(path, &link) == 0 && S_ISLNK(link.st_mode), there = stat(path, &st) == 0;
-    if (there && S_ISDIR(st.st_mode))
-        return mf_fail(err, MEMFIT_IO, "cannot write %s: it is a folder", path);
-    if (there && !S_ISREG(st.st_mode))
-        return MEMFIT_OK;
-    mf_os_place place;
-    if (is_link && !mf_os_find_place(path, &place)) /* a missing target is made, but not its folder */
-        return mf_fail(err, MEMFIT_IO, "cannot write %s: it is a link, and what it leads to cannot be made", path);
-    if (is_link)
-        memcpy(target, place.path, sizeof place.path);
-    uint64_t random; /* nobody can lay a file or a link in its way; see open_temporary */
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
-        random = mf_os_now_ns() ^ (uint64_t)getpid() << 40;
-    snprintf(temporary, MF_MOST_PATH + 32, "%s.%016llx.tmp", target, (unsigned long long)random);
-    return MEMFIT_OK;
-}
-
-/* A new file, never one that is there: in a folder that others may write to, a name that is taken may be a trap. It has
- * the permissions of the file it will replace, so that what was kept from others stays so. */
-static int open_temporary(const char *temporary, const char *target, int access)
-{
-    struct stat st;
-    bool there = stat(target, &st) == 0;
-    int fd = open(temporary, access | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, there ? st.st_mode & 0777 : 0666);
-    if (fd >= 0 && there && fchmod(fd, st.st_mode & 0777) != 0) /* the umask took some away; some disks have none */
-        errno = 0;
-    return fd;
-}
-
-/* An error of writing; what it says of the file is true only where a temporary was written. */
-static memfit_status write_failed(const char *path, const char *temporary, int why, memfit_error *err)
-{
-    return mf_fail(err, MEMFIT_IO, "cannot write %s: %s%s", path, strerror(why ? why : EIO),
-                   *temporary ? "\nwhat was there before is unchanged" : "");
-}
-
-memfit_status mf_os_out_open(mf_outfile *out, const char *path, memfit_error *err)
-{
-    memfit_status status = choose_target(path, out->path, out->temporary, err);
-    if (status != MEMFIT_OK)
-        return status;
-    int fd = out->temporary[0] ? open_temporary(out->temporary, out->path, O_RDWR) : -1;
-    if (!out->temporary[0])
-        out->file = fopen(out->path, "wbe");
-    else
-        out->file = fd < 0 ? NULL : fdopen(fd, "w+b");
-    if (out->file)
-        return MEMFIT_OK;
-    status = mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
-    if (fd >= 0) {
-        close(fd);
-        unlink(out->temporary);
-    }
-    return status;
-}
-
-/* A rename is durable once its folder is. */
-static void sync_folder(const char *path)
-{
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
-}
-
-memfit_status mf_os_out_commit(mf_outfile *out, memfit_error *err)
-{
-    const bool in_place = !out->temporary[0]; /* a device or pipe: nothing to sync, nothing to rename */
-    int failed = fflush(out->file) != 0 || ferror(out->file) || (!in_place && fsync(fileno(out->file)) != 0);
-    int why = errno;
-    if (fclose(out->file) != 0 && !failed) {
-        failed = 1;
-        why = errno;
-    }
-    out->file = NULL;
-    if (!failed && !in_place && rename(out->temporary, out->path) != 0) {
-        failed = 1;
-        why = errno;
-    }
-    if (failed) {
-        if (!in_place)
-            unlink(out->temporary);
-        return write_failed(out->path, out->temporary, why, err);
-    }
-    if (!in_place)
-        sync_folder(out->path);
-    return MEMFIT_OK;
-}
-
-void mf_os_out_abandon(mf_outfile *out)
-{
-    if (!out->file)
-        return;
-    fclose(out->file);
-    if (out->temporary[0])
-        unlink(out->temporary);
-    out->file = NULL;
-}
-
 void mf_os_keep_standard(void)
 {
     /* In the wrong direction on purpose: writing to a standard output that was closed then fails, as it should. */
@@ -248,78 +131,6 @@ uint64_t mf_os_cpu_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *err)
-{
-    out->descriptor = -1;
-    memfit_status status = choose_target(path, out->path, out->temporary, err);
-    if (status != MEMFIT_OK)
-        return status;
-    out->descriptor =
-        out->temporary[0] ? open_temporary(out->temporary, out->path, O_WRONLY) : open(out->path, O_WRONLY | O_CLOEXEC);
-    if (out->descriptor < 0)
-        return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
-    return MEMFIT_OK;
-}
-
-memfit_status mf_os_raw_probe(const char *path, memfit_error *err)
-{
-    mf_rawfile probe;
-    memfit_status status = choose_target(path, probe.path, probe.temporary, err);
-    if (status != MEMFIT_OK)
-        return status;
-    if (!probe.temporary[0]) /* opening a pipe and closing it again would end it for its reader */
-        return access(path, W_OK) == 0 ? MEMFIT_OK
-                                       : mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));
-    status = mf_os_raw_open(&probe, path, err);
-    if (status == MEMFIT_OK)
-        mf_os_raw_abandon(&probe);
-    return status;
-}
-
-memfit_status mf_os_raw_write(mf_rawfile *out, const void *data, uint64_t bytes, memfit_error *err)
-{
-    const char *p = data;
-    while (bytes) {
-        ssize_t n = write(out->descriptor, p, bytes < (1u << 30) ? bytes : 1u << 30);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return write_failed(out->path, out->temporary, n < 0 ? errno : ENOSPC, err);
-        p += n;
-        bytes -= (uint64_t)n;
-    }
-    return MEMFIT_OK;
-}
-
-void mf_os_raw_abandon(mf_rawfile *out)
-{
-    if (out->descriptor >= 0) {
-        close(out->descriptor);
-        if (out->temporary[0])
-            unlink(out->temporary);
-    }
-    out->descriptor = -1;
-}
-
-memfit_status mf_os_raw_commit(mf_rawfile *out, memfit_error *err)
-{
-    const bool in_place = !out->temporary[0];
-    int why = !in_place && fsync(out->descriptor) != 0 ? errno : 0;
-    if (close(out->descriptor) != 0 && !why)
-        why = errno;
-    out->descriptor = -1;
-    if (!why && !in_place && rename(out->temporary, out->path) != 0)
-        why = errno;
-    if (why) {
-        if (!in_place)
-            unlink(out->temporary);
-        return write_failed(out->path, out->temporary, why, err);
-    }
-    if (!in_place)
-        sync_folder(out->path);
-    return MEMFIT_OK;
 }
 
 memfit_status mf_os_make_folder(const char *path, memfit_error *err)

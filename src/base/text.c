@@ -1,6 +1,7 @@
 /* text.c: sizes, counts, and words that are nearly right. */
 #include "base/text.h"
 #include "base/error.h"
+#include "base/visible.h"
 
 #include <langinfo.h>
 #include <locale.h>
@@ -140,7 +141,7 @@ void mf_text_add(mf_text *text, const char *format, ...)
     va_list args;
     va_start(args, format);
     bool room = text->length < text->capacity;
-    int n = vsnprintf(room ? text->data + text->length : NULL, room ? text->capacity - text->length : 0, format, args);
+    int n = mf_vformat(room ? text->data + text->length : NULL, room ? text->capacity - text->length : 0, format, args);
     va_end(args);
     if (n > 0)
         text->length += (size_t)n;

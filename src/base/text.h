@@ -14,6 +14,7 @@ typedef struct mf_text {
 } mf_text;
 
 void mf_text_init(mf_text *text, char *data, size_t capacity);
+/* Strings are made visible (visible.h): what was added is text to be shown, whose lines the formats made. */
 void mf_text_add(mf_text *text, const char *format, ...) MEMFIT_PRINTF(2, 3);
 
 /* strtod and "%.{digits}g" with a point, whatever LC_NUMERIC the program around us has chosen: what stands in a file

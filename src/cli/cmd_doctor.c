@@ -1,5 +1,6 @@
 /* cmd_doctor.c: memfit doctor: is this machine set up right, and how does it differ from another? */
 #include "cli/cli.h"
+#include "base/visible.h"
 
 #include "memfit/doctor.h"
 
@@ -76,25 +77,25 @@ static void print_json(const memfit_doctor *d, const memfit_difference *list, si
 
 static void print_checks(const memfit_doctor *d, bool verbose)
 {
-    printf("%s\n\n", d->verdict);
+    mf_print(stdout, "%s\n\n", d->verdict);
     for (size_t i = 0; i < d->check_count; i++) {
         const memfit_check *c = &d->checks[i];
-        printf("  %-5s %-16s %s\n", memfit_check_state_name(c->state), c->name, c->found);
+        mf_print(stdout, "  %-5s %-16s %s\n", memfit_check_state_name(c->state), c->name, c->found);
         if (c->wanted[0] && (c->state >= MEMFIT_CHECK_WARN || verbose || c->state == MEMFIT_CHECK_NOTE))
-            printf("  %-5s %-16s wanted: %s\n", "", "", c->wanted);
+            mf_print(stdout, "  %-5s %-16s wanted: %s\n", "", "", c->wanted);
         if (c->fix[0])
-            printf("  %-5s %-16s fix:    %s\n", "", "", c->fix);
+            mf_print(stdout, "  %-5s %-16s fix:    %s\n", "", "", c->fix);
     }
 }
 
 static void print_differences(const char *path, const memfit_difference *list, size_t count)
 {
-    printf("\ncompared with %s: %zu difference%s\n", path, count, count == 1 ? "" : "s");
+    mf_print(stdout, "\ncompared with %s: %zu difference%s\n", path, count, count == 1 ? "" : "s");
     for (size_t i = 0; i < count && i < MOST_DIFFERENCES; i++) {
-        printf("  %-8s %-18s here %s, there %s\n", list[i].matters ? "matters" : "", list[i].what, list[i].here,
-               list[i].there);
+        mf_print(stdout, "  %-8s %-18s here %s, there %s\n", list[i].matters ? "matters" : "", list[i].what,
+                 list[i].here, list[i].there);
         if (list[i].why[0])
-            printf("  %-8s %-18s %s\n", "", "", list[i].why);
+            mf_print(stdout, "  %-8s %-18s %s\n", "", "", list[i].why);
     }
 }
 

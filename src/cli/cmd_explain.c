@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "base/visible.h"
 #include "memfit/diagnosis.h"
 #include "memfit/plan.h"
 
@@ -49,46 +50,47 @@ static void print_breakdown(const memfit_plan_summary *p)
         if (best < 0)
             return;
         char a[24];
-        printf("%s%s %s",
-               k                  ? ", "
-               : p->as_asked_fits ? "  most of it: "
-                                  : "      most of it: ",
-               memfit_kind_name((memfit_kind)best), memfit_size_format(p->breakdown[best], a, sizeof a));
+        mf_print(stdout, "%s%s %s",
+                 k                  ? ", "
+                 : p->as_asked_fits ? "  most of it: "
+                                    : "      most of it: ",
+                 memfit_kind_name((memfit_kind)best), memfit_size_format(p->breakdown[best], a, sizeof a));
         done[best] = true;
     }
-    printf("\n");
+    mf_print(stdout, "\n");
 }
 
 static void print_joined(const memfit_diagnosis *d, const joined *j)
 {
     const memfit_plan_summary *p = &j->plan;
     char a[24], b[24];
-    printf("\nwith %s at batch %lld%s\n", j->path, (long long)p->batch,
-           j->batch_from_log ? " (as the tensor that was refused has it; else -b N)" : "");
-    printf("  a step as written needs %s; %s %s: it %s\n", memfit_size_format(p->as_asked_peak_bytes, a, sizeof a),
-           !j->memory_bytes             ? "this machine has"
-           : d->limit_bytes && !d->host ? "the limit was"
-                                        : "there were",
-           memfit_size_format(p->memory_bytes, b, sizeof b), p->as_asked_fits ? "fits" : "does not fit");
+    mf_print(stdout, "\nwith %s at batch %lld%s\n", j->path, (long long)p->batch,
+             j->batch_from_log ? " (as the tensor that was refused has it; else -b N)" : "");
+    mf_print(stdout, "  a step as written needs %s; %s %s: it %s\n",
+             memfit_size_format(p->as_asked_peak_bytes, a, sizeof a),
+             !j->memory_bytes             ? "this machine has"
+             : d->limit_bytes && !d->host ? "the limit was"
+                                          : "there were",
+             memfit_size_format(p->memory_bytes, b, sizeof b), p->as_asked_fits ? "fits" : "does not fit");
     if (p->as_asked_fits) {
         print_breakdown(p);
-        printf("  so it was not the step's size: see the cause above\n");
+        mf_print(stdout, "  so it was not the step's size: see the cause above\n");
         return;
     }
     if (!p->fits) {
-        printf("  neither pieces nor recomputation make it fit: the least is %s\n",
-               memfit_size_format(p->lower_bound_bytes, a, sizeof a));
+        mf_print(stdout, "  neither pieces nor recomputation make it fit: the least is %s\n",
+                 memfit_size_format(p->lower_bound_bytes, a, sizeof a));
         return;
     }
-    printf("  what would fit\n");
+    mf_print(stdout, "  what would fit\n");
     if (p->max_batch > 0)
-        printf("    batch %lld, as written\n", (long long)p->max_batch);
-    printf("    batch %lld in %lld piece%s with %u operation%s recomputed: %s, about %.2f times as long\n",
-           (long long)p->batch, (long long)p->pieces, p->pieces == 1 ? "" : "s", p->recomputed_ops,
-           p->recomputed_ops == 1 ? "" : "s", memfit_size_format(p->peak_bytes, a, sizeof a), p->slowdown);
+        mf_print(stdout, "    batch %lld, as written\n", (long long)p->max_batch);
+    mf_print(stdout, "    batch %lld in %lld piece%s with %u operation%s recomputed: %s, about %.2f times as long\n",
+             (long long)p->batch, (long long)p->pieces, p->pieces == 1 ? "" : "s", p->recomputed_ops,
+             p->recomputed_ops == 1 ? "" : "s", memfit_size_format(p->peak_bytes, a, sizeof a), p->slowdown);
     print_breakdown(p);
-    printf("    memfit train %s --data SOURCE --batch-size %lld --memory %lluMiB\n", j->path, (long long)p->batch,
-           (unsigned long long)(p->memory_bytes >> 20));
+    mf_print(stdout, "    memfit train %s --data SOURCE --batch-size %lld --memory %lluMiB\n", j->path,
+             (long long)p->batch, (unsigned long long)(p->memory_bytes >> 20));
 }
 
 /* The smallest card of the table that has this much, else the largest there is. */
@@ -179,7 +181,7 @@ static void print_size(const char *what, uint64_t bytes)
 {
     char text[24];
     if (bytes)
-        printf("  %-22s %s\n", what, memfit_size_format(bytes, text, sizeof text));
+        mf_print(stdout, "  %-22s %s\n", what, memfit_size_format(bytes, text, sizeof text));
 }
 
 /* What held the rest, without what is too small to matter beside the largest. */
@@ -187,35 +189,35 @@ static void print_owners(const memfit_diagnosis *d)
 {
     if (!d->owner_count)
         return;
-    printf("\nwhat held the rest\n");
+    mf_print(stdout, "\nwhat held the rest\n");
     for (size_t i = 0; i < d->owner_count && d->owners[i].bytes >= d->owners[0].bytes / 200; i++) {
         char text[24];
-        printf("  %12s  %s\n", memfit_size_format(d->owners[i].bytes, text, sizeof text), d->owners[i].name);
+        mf_print(stdout, "  %12s  %s\n", memfit_size_format(d->owners[i].bytes, text, sizeof text), d->owners[i].name);
     }
 }
 
 /* The cause, the change, then the figures, which --quiet leaves out. */
 static void print_text(const memfit_diagnosis *d, bool quiet)
 {
-    printf("%s: %s\n", memfit_diagnosis_cause_name(d->cause), memfit_diagnosis_cause_words(d->cause));
-    printf("  %s", d->evidence);
+    mf_print(stdout, "%s: %s\n", memfit_diagnosis_cause_name(d->cause), memfit_diagnosis_cause_words(d->cause));
+    mf_print(stdout, "  %s", d->evidence);
     if (d->certainty > 0)
-        printf(" (%.0f %% sure)", d->certainty * 100);
-    printf("\n");
+        mf_print(stdout, " (%.0f %% sure)", d->certainty * 100);
+    mf_print(stdout, "\n");
     if (d->settle[0])
-        printf("  to be sure: %s\n", d->settle);
-    printf("\nwhat to change\n");
+        mf_print(stdout, "  to be sure: %s\n", d->settle);
+    mf_print(stdout, "\nwhat to change\n");
     for (size_t i = 0; i < d->suggestion_count; i++)
-        printf("  %zu. %s\n     %s\n", i + 1, d->suggestions[i].change, d->suggestions[i].why);
+        mf_print(stdout, "  %zu. %s\n     %s\n", i + 1, d->suggestions[i].change, d->suggestions[i].why);
     if (quiet)
         return;
     if (d->request_bytes || d->line[0] || d->limit_bytes || d->in_use_bytes)
-        printf("\nthe figures\n");
+        mf_print(stdout, "\nthe figures\n");
     print_size("asked", d->request_bytes);
     if (d->operation[0])
-        printf("  %-22s %s\n", "by", d->operation);
+        mf_print(stdout, "  %-22s %s\n", "by", d->operation);
     if (d->line[0])
-        printf("  %-22s %s\n", "from your line", d->line);
+        mf_print(stdout, "  %-22s %s\n", "from your line", d->line);
     print_size(d->host ? "machine" : "limit", d->limit_bytes);
     if (strcmp(d->source, "log") != 0) {
         print_size("in use", d->in_use_bytes);

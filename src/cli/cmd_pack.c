@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "base/visible.h"
 #include "memfit/pack.h"
 
 #include <string.h>
@@ -35,9 +36,11 @@ static bool tell(void *ctx, const memfit_pack_progress *p)
         return true;
     j->last_told = p->seconds;
     char height[32];
-    fprintf(stderr, "%spacking: %.0f s, %s bytes high, at most %.2f %% above the least possible%s",
-            terminal ? "\r" : "", p->seconds, mf_format_count(p->height, height, sizeof height),
-            p->bound ? 100.0 * ((double)p->height / (double)p->bound - 1) : 0, terminal ? "   " : "\n");
+    fputs(terminal ? "\r" : "", stderr);
+    mf_print(stderr, "packing: %.0f s, %s bytes high, at most %.2f %% above the least possible", p->seconds,
+             mf_format_count(p->height, height, sizeof height),
+             p->bound ? 100.0 * ((double)p->height / (double)p->bound - 1) : 0);
+    fputs(terminal ? "   " : "\n", stderr);
     j->line_open = terminal;
     return true;
 }
@@ -131,20 +134,20 @@ static void draw(const job *j, char *letter_of)
         fill_column(j, letter_of, cells, column,
                     (double)first + (column + 0.5) * ((double)last - (double)first) / PICTURE_COLUMNS);
     char size[32];
-    printf("\n");
+    mf_print(stdout, "\n");
     for (unsigned row = PICTURE_ROWS; row-- > 0;)
-        printf("%12s |%s\n", row == PICTURE_ROWS - 1 ? memfit_size_format(j->result.height, size, sizeof size) : "",
-               cells[row]);
-    printf("%12s +%.*s\n%13s %-36lld%36lld\n", "0", PICTURE_COLUMNS,
-           "------------------------------------------------------------------------", "time", (long long)first,
-           (long long)last);
-    printf("\n  . free   : smaller buffers\n");
+        mf_print(stdout, "%12s |%s\n",
+                 row == PICTURE_ROWS - 1 ? memfit_size_format(j->result.height, size, sizeof size) : "", cells[row]);
+    mf_print(stdout, "%12s +%.*s\n%13s %-36lld%36lld\n", "0", PICTURE_COLUMNS,
+             "------------------------------------------------------------------------", "time", (long long)first,
+             (long long)last);
+    mf_print(stdout, "\n  . free   : smaller buffers\n");
     unsigned shown = j->common->verbose ? lettered : lettered < LEGEND ? lettered : LEGEND;
     for (unsigned i = 0; i < shown; i++) {
         const memfit_pack_buffer *b = &j->buffers[largest[i]];
-        printf("  %c %-20.40s %12s at %llu, live %lld to %lld\n", 'A' + (int)i,
-               memfit_pack_file_id(j->file, largest[i]), memfit_size_format(b->size, size, sizeof size),
-               (unsigned long long)b->offset, (long long)b->lower, (long long)b->upper);
+        mf_print(stdout, "  %c %-20.40s %12s at %llu, live %lld to %lld\n", 'A' + (int)i,
+                 memfit_pack_file_id(j->file, largest[i]), memfit_size_format(b->size, size, sizeof size),
+                 (unsigned long long)b->offset, (long long)b->lower, (long long)b->upper);
     }
 }
 
@@ -154,22 +157,23 @@ static void write_text(const job *j)
     char a[32], b[32];
     mf_format_count(r->height, a, sizeof a);
     if (r->impossible)
-        printf("Does not fit: no packing of these %zu buffers is lower than %s bytes (proven).\n", j->count,
-               mf_format_count(r->bound, b, sizeof b));
+        mf_print(stdout, "Does not fit: no packing of these %zu buffers is lower than %s bytes (proven).\n", j->count,
+                 mf_format_count(r->bound, b, sizeof b));
     else if (!r->solved)
-        printf("Not solved in %.1f s: no packing within %s bytes was found, and none was ruled out.\n", r->seconds,
-               mf_format_count(j->options.capacity, b, sizeof b));
+        mf_print(stdout, "Not solved in %.1f s: no packing within %s bytes was found, and none was ruled out.\n",
+                 r->seconds, mf_format_count(j->options.capacity, b, sizeof b));
     else
-        printf("Packed: %zu buffer%s in %s bytes%s.\n", j->count, j->count == 1 ? "" : "s", a,
-               r->optimal ? ", and no packing is lower (proven)" : "");
+        mf_print(stdout, "Packed: %zu buffer%s in %s bytes%s.\n", j->count, j->count == 1 ? "" : "s", a,
+                 r->optimal ? ", and no packing is lower (proven)" : "");
     if (!r->solved)
-        printf("The best packing found is %s bytes high.\n", a);
-    printf("  largest load %s bytes", mf_format_count(r->max_load, b, sizeof b));
+        mf_print(stdout, "The best packing found is %s bytes high.\n", a);
+    mf_print(stdout, "  largest load %s bytes", mf_format_count(r->max_load, b, sizeof b));
     if (r->bound > r->max_load)
-        printf("; least possible height at least %s", mf_format_count(r->bound, b, sizeof b));
+        mf_print(stdout, "; least possible height at least %s", mf_format_count(r->bound, b, sizeof b));
     if (!r->optimal && r->bound)
-        printf("; at most %.2f %% above the least possible", 100.0 * ((double)r->height / (double)r->bound - 1));
-    printf("; %.3f s\n", r->seconds);
+        mf_print(stdout, "; at most %.2f %% above the least possible",
+                 100.0 * ((double)r->height / (double)r->bound - 1));
+    mf_print(stdout, "; %.3f s\n", r->seconds);
 }
 
 /* Checks, writes, speaks. `letters`: a cleared byte per buffer for the picture, or NULL for none. */
@@ -210,7 +214,7 @@ static int run(job *j, const char *path, const char *out, bool repack)
     j->options.progress_ctx = j;
     status = memfit_pack(j->buffers, j->count, &j->options, &j->result, &err);
     if (j->line_open)
-        fprintf(stderr, "\r%78s\r", "");
+        mf_print(stderr, "\r%78s\r", "");
     if (status == MEMFIT_INVALID) { /* the file is to blame, not the options: these were checked */
         err.code = MEMFIT_DAMAGED;
         mf_error_prefix(&err, MEMFIT_DAMAGED, "%s", path);

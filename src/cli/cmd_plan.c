@@ -1,5 +1,6 @@
 /* cmd_plan.c: memfit plan: options, cards, and the answer shown. The work is memfit/plan.h's. */
 #include "cli/cli.h"
+#include "base/visible.h"
 
 #include "base/error.h"
 #include "memfit/plan.h"
@@ -27,7 +28,8 @@ static int list_cards(const cli_common *common)
         mf_json_open(&w, NULL, '{');
         mf_json_open(&w, "cards", '[');
     } else {
-        printf("%-18s %-26s %12s %12s %10s %10s\n", "name", "card", "memory", "fixed cost", "GB/s", "TFLOP/s");
+        mf_print(stdout, "%-18s %-26s %12s %12s %10s %10s\n", "name", "card", "memory", "fixed cost", "GB/s",
+                 "TFLOP/s");
     }
     for (size_t i = 0; memfit_card_at(i, &card); i++) {
         if (common->json) {
@@ -41,9 +43,9 @@ static int list_cards(const cli_common *common)
             mf_json_put_double(&w, "fp16_tflops", card.fp16_tflops);
             mf_json_close(&w, '}');
         } else {
-            printf("%-18s %-26s %12s %12s %10.0f %10.1f\n", card.name, card.title,
-                   memfit_size_format(card.memory_bytes, memory, sizeof memory),
-                   memfit_size_format(card.fixed_bytes, fixed, sizeof fixed), card.bandwidth_gbs, card.fp32_tflops);
+            mf_print(stdout, "%-18s %-26s %12s %12s %10.0f %10.1f\n", card.name, card.title,
+                     memfit_size_format(card.memory_bytes, memory, sizeof memory),
+                     memfit_size_format(card.fixed_bytes, fixed, sizeof fixed), card.bandwidth_gbs, card.fp32_tflops);
         }
     }
     if (common->json) {

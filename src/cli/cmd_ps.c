@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "base/visible.h"
 #include "memfit/doctor.h"
 
 #include <stdarg.h>
@@ -59,25 +60,25 @@ static void print_json(const memfit_gpus *c)
 static void print_age(uint64_t s)
 {
     if (!s)
-        printf("%9s", "-");
+        mf_print(stdout, "%9s", "-");
     else if (s < 3600)
-        printf("%5llum%02llus", (unsigned long long)(s / 60), (unsigned long long)(s % 60));
+        mf_print(stdout, "%5llum%02llus", (unsigned long long)(s / 60), (unsigned long long)(s % 60));
     else
-        printf("%5lluh%02llum", (unsigned long long)(s / 3600), (unsigned long long)(s % 3600 / 60));
+        mf_print(stdout, "%5lluh%02llum", (unsigned long long)(s / 3600), (unsigned long long)(s % 3600 / 60));
 }
 
 static void print_card(const memfit_gpu *card)
 {
     char a[24], b[24], r[24], t[24];
     if (!card->memory_known) {
-        printf("%u  %s: the driver does not tell its memory\n", card->index, card->name);
+        mf_print(stdout, "%u  %s: the driver does not tell its memory\n", card->index, card->name);
         return;
     }
-    printf("%u  %s: %s used, %s free", card->index, card->name, memfit_size_format(card->used_bytes, a, sizeof a),
-           memfit_size_format(card->free_bytes, b, sizeof b));
+    mf_print(stdout, "%u  %s: %s used, %s free", card->index, card->name,
+             memfit_size_format(card->used_bytes, a, sizeof a), memfit_size_format(card->free_bytes, b, sizeof b));
     if (card->reserved_bytes)
-        printf(", %s reserved", memfit_size_format(card->reserved_bytes, r, sizeof r));
-    printf(" of %s\n", memfit_size_format(card->total_bytes, t, sizeof t));
+        mf_print(stdout, ", %s reserved", memfit_size_format(card->reserved_bytes, r, sizeof r));
+    mf_print(stdout, " of %s\n", memfit_size_format(card->total_bytes, t, sizeof t));
 }
 
 /* A line of what is used beside the processes. */
@@ -88,12 +89,12 @@ static void print_rest(uint64_t bytes, const char *format, ...)
     char a[24];
     if (!bytes)
         return;
-    printf("   %8s  %12s  %9s  ", "", memfit_size_format(bytes, a, sizeof a), "");
+    mf_print(stdout, "   %8s  %12s  %9s  ", "", memfit_size_format(bytes, a, sizeof a), "");
     va_list args;
     va_start(args, format);
     vprintf(format, args);
     va_end(args);
-    printf("\n");
+    mf_print(stdout, "\n");
 }
 
 static void print_text(const memfit_gpus *c)
@@ -108,9 +109,10 @@ static void print_text(const memfit_gpus *c)
             if (p->card != k)
                 continue;
             silent |= !p->bytes_known;
-            printf("   %8u  %12s  ", p->pid, p->bytes_known ? memfit_size_format(p->bytes, a, sizeof a) : "not told");
+            mf_print(stdout, "   %8u  %12s  ", p->pid,
+                     p->bytes_known ? memfit_size_format(p->bytes, a, sizeof a) : "not told");
             print_age(p->age_seconds);
-            printf("  %-18s %s\n", p->kind, p->name[0] ? p->name : "(not visible from here)");
+            mf_print(stdout, "  %-18s %s\n", p->kind, p->name[0] ? p->name : "(not visible from here)");
         }
         if (!card->memory_known)
             continue;
@@ -119,7 +121,7 @@ static void print_text(const memfit_gpus *c)
                    card->reserved_bytes ? "" : ", firmware");
     }
     if (!c->card_count)
-        printf("no card\n");
+        mf_print(stdout, "no card\n");
 }
 
 /* A machine without a driver is no input that is missing: the question cannot be answered there. */
@@ -152,7 +154,7 @@ int cli_ps(const cli_command *command, int argc, char **argv)
         if (memfit_gpus_look(&cards, &err))
             return report(&common, &err);
         if (watch && mf_os_terminal_columns(stdout))
-            printf("\033[H\033[J");
+            mf_print(stdout, "\033[H\033[J");
         if (common.json)
             print_json(&cards);
         else

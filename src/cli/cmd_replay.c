@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "base/visible.h"
 #include "memfit/explanation.h"
 #include "memfit/trace.h"
 
@@ -343,24 +344,25 @@ static void draw(const replay *r, const picture *pic)
 static void print(const replay *r, const outcome *out, const picture *pic)
 {
     char a[24], b[24];
-    printf("%s: %s events, %s buffers\n", r->path, mf_format_count(r->replayed, a, sizeof a),
-           mf_format_count(r->info.buffers, b, sizeof b));
+    mf_print(stdout, "%s: %s events, %s buffers\n", r->path, mf_format_count(r->replayed, a, sizeof a),
+             mf_format_count(r->info.buffers, b, sizeof b));
     if (!r->common.quiet) {
-        printf("\n");
+        mf_print(stdout, "\n");
         draw(r, pic);
-        printf("\n");
+        mf_print(stdout, "\n");
     }
-    printf("peak live      %s\n", memfit_size_format(r->peak_live_bytes, a, sizeof a));
-    printf("peak physical  %s, ratio %.4f (%s pages, %s, %s)\n",
-           memfit_size_format(out->pool.reserved_peak_bytes, a, sizeof a), ratio_of(r, out),
-           memfit_size_format(out->pool.page_bytes, b, sizeof b), r->policy_name, r->device_name);
-    printf("limit          %s\n", memfit_size_format(out->pool.limit_bytes, a, sizeof a));
-    printf("failed         %" PRIu64 "\n", out->failed);
-    printf("remaps         %" PRIu64 " allocations moved %" PRIu64 " pages (%.2f %% of the events)\n", out->pool.remaps,
-           out->pool.remapped_pages, 100 * (double)out->pool.remaps / (double)r->replayed);
-    printf("time           %.0f ns an event\n", (double)out->ns / (double)r->replayed);
+    mf_print(stdout, "peak live      %s\n", memfit_size_format(r->peak_live_bytes, a, sizeof a));
+    mf_print(stdout, "peak physical  %s, ratio %.4f (%s pages, %s, %s)\n",
+             memfit_size_format(out->pool.reserved_peak_bytes, a, sizeof a), ratio_of(r, out),
+             memfit_size_format(out->pool.page_bytes, b, sizeof b), r->policy_name, r->device_name);
+    mf_print(stdout, "limit          %s\n", memfit_size_format(out->pool.limit_bytes, a, sizeof a));
+    mf_print(stdout, "failed         %" PRIu64 "\n", out->failed);
+    mf_print(stdout, "remaps         %" PRIu64 " allocations moved %" PRIu64 " pages (%.2f %% of the events)\n",
+             out->pool.remaps, out->pool.remapped_pages, 100 * (double)out->pool.remaps / (double)r->replayed);
+    mf_print(stdout, "time           %.0f ns an event\n", (double)out->ns / (double)r->replayed);
     if (r->info.before_buffers)
-        printf("before         %" PRIu64 " buffers were there when the recording began\n", r->info.before_buffers);
+        mf_print(stdout, "before         %" PRIu64 " buffers were there when the recording began\n",
+                 r->info.before_buffers);
 }
 
 static memfit_status replay_all(replay *r, outcome *out, memfit_error *err)
@@ -422,15 +424,15 @@ int cli_replay(const cli_command *command, int argc, char **argv)
         status = cli_report(&r.common, &err);
     else if (out.failed) {
         fflush(stdout);
-        fprintf(stderr, "memfit: %" PRIu64 " of the trace's allocations failed; the first: %s\n", out.failed,
-                out.first_failure.message);
+        mf_print(stderr, "memfit: %" PRIu64 " of the trace's allocations failed; the first: %s\n", out.failed,
+                 out.first_failure.message);
         if (out.first_failure.hint[0])
-            fprintf(stderr, "  %s\n", out.first_failure.hint);
+            mf_print(stderr, "  %s\n", out.first_failure.hint);
         if (!r.common.json && !r.common.quiet) {
             static char text[MEMFIT_EXPLANATION_TEXT];
-            fprintf(
-                stderr, "\n%s",
-                memfit_explanation_text(&out.why, mf_os_terminal_columns(stderr), mf_chart_utf8(), text, sizeof text));
+            fputc('\n', stderr);
+            fputs(memfit_explanation_text(&out.why, mf_os_terminal_columns(stderr), mf_chart_utf8(), text, sizeof text),
+                  stderr);
         }
         status = CLI_NO_FIT;
     }

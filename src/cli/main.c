@@ -3,6 +3,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "base/visible.h"
 
 #include <errno.h>
 #include <string.h>
@@ -37,14 +38,14 @@ enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static void print_help(FILE *f)
 {
-    fprintf(f, "memfit: memory for training neural networks: predicted, bounded, explained.\n\n"
-               "usage: memfit COMMAND [arguments]\n\n");
+    mf_print(f, "memfit: memory for training neural networks: predicted, bounded, explained.\n\n"
+                "usage: memfit COMMAND [arguments]\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fprintf(f,
-            "\nmemfit COMMAND --help says more. Every command has --json, -v and --quiet.\n"
-            "Exit status: 0 done, 1 failed while running, 2 wrong usage, 3 does not fit the limit, 4 not supported,\n"
-            "5 an input file is missing or damaged.\n");
+        mf_print(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    mf_print(f,
+             "\nmemfit COMMAND --help says more. Every command has --json, -v and --quiet.\n"
+             "Exit status: 0 done, 1 failed while running, 2 wrong usage, 3 does not fit the limit, 4 not supported,\n"
+             "5 an input file is missing or damaged.\n");
 }
 
 static bool wants_json(int argc, char **argv)
@@ -61,10 +62,10 @@ static int unknown_command(const char *name)
     for (int i = 0; i < COMMAND_COUNT; i++)
         words[i] = commands[i].name;
     const char *near = mf_nearest(name, words);
-    fprintf(stderr, "memfit: there is no command \"%s\"", name);
+    mf_print(stderr, "memfit: there is no command \"%s\"", name);
     if (near)
-        fprintf(stderr, "; did you mean \"%s\"?", near);
-    fprintf(stderr, "\n  memfit --help lists the commands\n");
+        mf_print(stderr, "; did you mean \"%s\"?", near);
+    mf_print(stderr, "\n  memfit --help lists the commands\n");
     return CLI_USAGE;
 }
 
@@ -84,7 +85,7 @@ static int run_command(int argc, char **argv)
     if (help) /* "memfit help plan" */
         return asked[1][0] == '-' ? run_command(2, argv) : run_command(3, asked);
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
-        printf("memfit %s\n", memfit_version());
+        mf_print(stdout, "memfit %s\n", memfit_version());
         return CLI_DONE;
     }
     if (strcmp(name, "estimate") == 0)
@@ -106,6 +107,6 @@ int main(int argc, char **argv)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;
-    fprintf(stderr, "memfit: cannot write to standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+    mf_print(stderr, "memfit: cannot write to standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
     return status == CLI_DONE ? CLI_FAILED : status;
 }

@@ -1,5 +1,6 @@
 /* messages.c: exit statuses, and how a command says what went wrong. */
 #include "cli/cli.h"
+#include "base/visible.h"
 
 #include "base/os.h"
 #include "cli/option_table.h"
@@ -47,14 +48,14 @@ int cli_usage_error(const cli_command *command, const char *format, ...)
     char text[1024], hint[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    mf_vformat(text, sizeof text, format, args);
     va_end(args);
     snprintf(hint, sizeof hint, "memfit %s --help lists the options", command->name);
     char *more = strchr(text, '\n');
     if (more)
         *more++ = 0;
     bool more_to_say = more && *more;
-    fprintf(stderr, "memfit %s: %s\n  %s\n", command->name, text, more_to_say ? more : hint);
+    mf_print(stderr, "memfit %s: %s\n  %s\n", command->name, text, more_to_say ? more : hint);
     if (command->json)
         print_error_object(MEMFIT_INVALID, text, more_to_say ? more : hint);
     return CLI_USAGE;
@@ -64,12 +65,12 @@ int cli_report(const cli_common *common, const memfit_error *err)
 {
     if (common->json)
         print_error_object(err->code, err->message, err->hint);
-    fprintf(stderr, "memfit: %s\n", err->message);
+    mf_print(stderr, "memfit: %s\n", err->message);
     if (err->hint[0])
-        fprintf(stderr, "  %s\n", err->hint);
+        mf_print(stderr, "  %s\n", err->hint);
     if (common->verbose)
-        fprintf(stderr, "  (%s, %s:%d)\n", memfit_status_name(err->code), err->source_file ? err->source_file : "?",
-                err->source_line);
+        mf_print(stderr, "  (%s, %s:%d)\n", memfit_status_name(err->code), err->source_file ? err->source_file : "?",
+                 err->source_line);
     return cli_exit_status(err->code);
 }
 
@@ -85,7 +86,7 @@ void cli_note(const cli_common *common, const char *format, ...)
     FILE *f = cli_message_stream(common);
     va_list args;
     va_start(args, format);
-    vfprintf(f, format, args);
+    mf_vprint(f, format, args);
     va_end(args);
     fputc('\n', f);
 }
@@ -94,14 +95,14 @@ void cli_warn(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    mf_vprint(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
 }
 
 int cli_unsupported(const cli_command *command, const char *message, const char *next_step)
 {
-    fprintf(stderr, "memfit: %s\n  %s\n", message, next_step);
+    mf_print(stderr, "memfit: %s\n  %s\n", message, next_step);
     if (command->json)
         print_error_object(MEMFIT_UNSUPPORTED, message, next_step);
     return CLI_UNSUPPORTED;
@@ -111,8 +112,9 @@ int cli_not_built(const cli_command *command, int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            printf("usage: memfit %s\n\n%s\n\nNot built yet; it comes with a later version. What it will take:\n\n",
-                   command->usage, command->summary);
+            mf_print(stdout,
+                     "usage: memfit %s\n\n%s\n\nNot built yet; it comes with a later version. What it will take:\n\n",
+                     command->usage, command->summary);
             cli_option_help(command, stdout);
             return CLI_DONE;
         }

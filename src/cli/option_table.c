@@ -2,6 +2,7 @@
 #include "cli/option_table.h"
 
 #include "base/text.h"
+#include "base/visible.h"
 
 #include <string.h>
 
@@ -185,11 +186,11 @@ static void print_row(const cli_option *o, FILE *file)
     char left[64];
     snprintf(left, sizeof left, "%.*s%s%s", (int)strcspn(o->names, "|"), o->names, o->argument ? " " : "",
              o->argument ? o->argument : "");
-    fprintf(file, "  %-34s %s", left, o->help);
+    mf_print(file, "  %-34s %s", left, o->help);
     if (o->usual)
-        fprintf(file, " (%s)", o->usual);
+        mf_print(file, " (%s)", o->usual);
     for (const char *p = strchr(o->names, '|'); p; p = strchr(p + 1, '|'))
-        fprintf(file, "%s %.*s", p == strchr(o->names, '|') ? "; also" : ",", (int)strcspn(p + 1, "|"), p + 1);
+        mf_print(file, "%s %.*s", p == strchr(o->names, '|') ? "; also" : ",", (int)strcspn(p + 1, "|"), p + 1);
     fputc('\n', file);
 }
 
@@ -202,7 +203,7 @@ void cli_option_help(const cli_command *command, FILE *file)
             print_row(o, file);
     }
     if (later_too)
-        fprintf(file, "\nnot built yet:\n");
+        mf_print(file, "\nnot built yet:\n");
     for (const cli_option *o = cli_options; o->names; o++)
         if (o->not_built && o->commands & command->bit)
             print_row(o, file);

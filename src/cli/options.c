@@ -1,5 +1,6 @@
 /* options.c: reads a command line by the option table. */
 #include "cli/option_table.h"
+#include "base/visible.h"
 
 #include "base/error.h"
 #include "base/words.h"
@@ -291,10 +292,12 @@ int cli_parse(const cli_command *command, int argc, char **argv, const cli_bindi
     if (status != CLI_DONE)
         return status;
     if (common->help) {
-        printf("usage: memfit %s\n\n%s\n\n", command->usage, command->summary);
+        mf_print(stdout, "usage: memfit %s\n\n%s\n\n", command->usage, command->summary);
         cli_option_help(command, stdout);
-        if (text)
-            printf("\n%s", text);
+        if (text) { /* our own, of many lines */
+            fputc('\n', stdout);
+            fputs(text, stdout);
+        }
         return CLI_DONE;
     }
     if (common->operand_count < command->least)

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "base/visible.h"
 #include "base/words.h"
 #include "cli/count_alloc.h"
 
@@ -238,7 +239,7 @@ uint64_t train_cli_limit(void *ctx)
 void train_cli_note(void *ctx, const char *text)
 {
     train_cli *cli = ctx;
-    fprintf(cli_message_stream(&cli->common), "%s\n", text);
+    mf_print(cli_message_stream(&cli->common), "%s\n", text);
 }
 
 /* ---- progress --------------------------------------------------------------------------------------------- */
@@ -253,7 +254,7 @@ static void put(text *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(t->at, t->left, format, args);
+    int n = mf_vformat(t->at, t->left, format, args);
     va_end(args);
     if (n > 0 && (size_t)n < t->left) {
         t->at += n;
@@ -338,7 +339,7 @@ void train_cli_progress(void *ctx, const memfit_train_event *e)
     if (cli->epoch_shown != e->epoch + 1) { /* a resumed run begins within an epoch, or at its end */
         cli->epoch_shown = e->epoch + 1;
         cli->steps_before = e->epoch_end ? e->step : e->step - 1;
-        fprintf(f, "Epoch %lld/%lld\n", (long long)e->epoch + 1, (long long)e->epochs);
+        mf_print(f, "Epoch %lld/%lld\n", (long long)e->epoch + 1, (long long)e->epochs);
     }
     double per_step = e->step > cli->steps_before ? e->seconds / (double)(e->step - cli->steps_before) : 0;
     if (!e->epoch_end && (!columns || (e->seconds - cli->last_draw < 0.05 && e->step > cli->steps_before + 1)))
@@ -431,35 +432,36 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
     char a[24], b[24], c[24], d[24];
     const bool predicts = cli->predicts;
     if (predicts) /* nothing to compare with: no loss */
-        printf("%s: %lld step%s of up to %lld samples", what, (long long)r->steps, r->steps == 1 ? "" : "s",
-               (long long)r->batch);
+        mf_print(stdout, "%s: %lld step%s of up to %lld samples", what, (long long)r->steps, r->steps == 1 ? "" : "s",
+                 (long long)r->batch);
     else if (r->samples_per_second == 0)
-        printf("%s: no step was left to do", what);
+        mf_print(stdout, "%s: no step was left to do", what);
     else
-        printf("%s: loss %.4f", what, r->loss);
+        mf_print(stdout, "%s: loss %.4f", what, r->loss);
     for (uint32_t i = 0; i < r->metric_count && !predicts && r->samples_per_second > 0; i++)
-        printf(", %s %.4f", r->metric_names[i], r->metrics[i]);
+        mf_print(stdout, ", %s %.4f", r->metric_names[i], r->metrics[i]);
     if (r->has_validation) {
-        printf("; validation loss %.4f", r->val_loss);
+        mf_print(stdout, "; validation loss %.4f", r->val_loss);
         for (uint32_t i = 0; i < r->metric_count; i++)
-            printf(", %s %.4f", r->metric_names[i], r->val_metrics[i]);
+            mf_print(stdout, ", %s %.4f", r->metric_names[i], r->val_metrics[i]);
     }
-    printf("\nmemory: planned %s (%s fixed + %s arena), measured %s",
-           memfit_size_format(r->planned_peak_bytes, a, sizeof a), memfit_size_format(r->fixed_bytes, b, sizeof b),
-           memfit_size_format(r->arena_bytes, c, sizeof c), memfit_size_format(r->measured_peak_bytes, d, sizeof d));
-    printf("; arena used %llu of %llu bytes", (unsigned long long)r->arena_used_bytes,
-           (unsigned long long)r->arena_bytes);
+    mf_print(stdout, "\nmemory: planned %s (%s fixed + %s arena), measured %s",
+             memfit_size_format(r->planned_peak_bytes, a, sizeof a), memfit_size_format(r->fixed_bytes, b, sizeof b),
+             memfit_size_format(r->arena_bytes, c, sizeof c), memfit_size_format(r->measured_peak_bytes, d, sizeof d));
+    mf_print(stdout, "; arena used %llu of %llu bytes", (unsigned long long)r->arena_used_bytes,
+             (unsigned long long)r->arena_bytes);
     if (r->allocations_in_steps >= 0)
-        printf("; %lld allocations in %lld step%s", (long long)r->allocations_in_steps, (long long)r->steps,
-               r->steps == 1 ? "" : "s");
-    printf("\ntime: %.1f ms a step, %.0f samples a second", r->step_ms, r->samples_per_second);
+        mf_print(stdout, "; %lld allocations in %lld step%s", (long long)r->allocations_in_steps, (long long)r->steps,
+                 r->steps == 1 ? "" : "s");
+    mf_print(stdout, "\ntime: %.1f ms a step, %.0f samples a second", r->step_ms, r->samples_per_second);
     if (r->loss_chunks > 1)
-        printf("; last layer and loss in %u chunks", r->loss_chunks);
+        mf_print(stdout, "; last layer and loss in %u chunks", r->loss_chunks);
     if (r->pieces > 1 || r->recomputed_ops || r->loss_chunks > 1)
-        printf("; %lld pieces, %u operations recomputed (%s)", (long long)r->pieces, r->recomputed_ops, r->numerics);
-    printf("\n");
+        mf_print(stdout, "; %lld pieces, %u operations recomputed (%s)", (long long)r->pieces, r->recomputed_ops,
+                 r->numerics);
+    mf_print(stdout, "\n");
     if (cli->o.out)
-        printf("written: %s\n", cli->o.out);
+        mf_print(stdout, "written: %s\n", cli->o.out);
 }
 
 /* ---- evaluate and predict ------------------------------------------------------------------------------------- */

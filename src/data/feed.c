@@ -264,7 +264,7 @@ static memfit_status link_feed(mf_feeder *f, const mf_graph *graph, uint32_t i, 
     /* Weights not by the feed's name, which is the output's: an array of that name holds targets. */
     l->array = feed->role == 2 ? f->weights : find_for(f->source, feed, feeds_of_role(graph, feed->role));
     if (l->array && l->array->unusable)
-        return mf_fail(err, l->array->why, "%s", l->array->unusable);
+        return mf_source_refuse(l->array, err);
     if (feed->role == 2)
         return check_weights(f, l->array, err);
     if (!l->array && f->source->count == 1 && feed->role == 1)
@@ -315,7 +315,7 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
         f->order = mf_host_alloc(host, (size_t)f->samples * sizeof *f->order);
     memfit_status status = MEMFIT_OK;
     if (f->weights && f->weights->unusable)
-        status = mf_fail(err, f->weights->why, "%s", f->weights->unusable);
+        status = mf_source_refuse(f->weights, err);
     else if (!f->links)
         status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the data feed");
     else if (listed && !f->order)

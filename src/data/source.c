@@ -21,10 +21,10 @@ static memfit_status append(mf_source *source, const char *name, mf_array array,
 
 memfit_status mf_source_add_unusable(mf_source *source, const char *name, const memfit_error *why, memfit_error *err)
 {
-    char *text = mf_arena_printf(&source->arena, "%s%s%s", why->message, why->hint[0] ? "\n" : "", why->hint);
-    if (!text)
+    char *text = mf_arena_strdup(&source->arena, why->message), *hint = mf_arena_strdup(&source->arena, why->hint);
+    if (!text || !hint)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
-    return append(source, name, (mf_array){.unusable = text, .why = why->code}, err);
+    return append(source, name, (mf_array){.unusable = text, .hint = hint, .why = why->code}, err);
 }
 
 memfit_status mf_source_add(mf_source *source, const char *name, mf_dtype dtype, const mf_shape *shape,
@@ -74,6 +74,11 @@ memfit_status mf_source_spool(mf_source *source, uint64_t bytes, unsigned char *
     return MEMFIT_OK;
 }
 
+memfit_status mf_source_refuse(const mf_array *array, memfit_error *err)
+{
+    return mf_fail(err, array->why, "%s\n%s", array->unusable, array->hint ? array->hint : "");
+}
+
 const mf_array *mf_source_find(const mf_source *source, const char *name)
 {
     for (uint32_t i = 0; i < source->count; i++)
@@ -104,7 +109,7 @@ static memfit_status agree(mf_source *source, const mf_log *log, memfit_error *e
         return mf_fail(err, MEMFIT_DAMAGED, "%s holds no arrays\nmemfit reads arrays named x and y", source->path);
     const mf_array *first = leading_array(source);
     if (!first)
-        return mf_fail(err, source->arrays[0].why, "%s", source->arrays[0].unusable);
+        return mf_source_refuse(&source->arrays[0], err);
     source->samples = first->shape.dim[0];
     if (source->samples == 0)
         return mf_fail(err, MEMFIT_DAMAGED, "%s holds no samples: the first axis has length 0", source->path);

@@ -25,9 +25,9 @@ typedef struct mf_array {
     const unsigned char *data; /* NULL: made by a generator */
     uint32_t generator;        /* synthetic: 0 uniform in [0,1), 1 whole numbers below `classes`, 2 one-hot */
     int64_t classes;
-    /* Not NULL: what is wrong with it ("message\nhint"), told with this status when somebody wants to use it. A file
-     * may hold more than a model needs: names of classes, a second set of another length. */
-    const char *unusable;
+    /* Not NULL: what is wrong with it, told with this status when somebody wants to use it. A file may hold more than a
+     * model needs: names of classes, a second set of another length. */
+    const char *unusable, *hint;
     memfit_status why;
 } mf_array;
 
@@ -65,6 +65,8 @@ memfit_status mf_source_add_generated(mf_source *source, const char *name, mf_dt
                                       uint32_t generator, int64_t classes, memfit_error *err);
 /* NULL when there is none; what it returns may be unusable. */
 const mf_array *mf_source_find(const mf_source *source, const char *name);
+/* Why an array cannot be used; returns its status. */
+memfit_status mf_source_refuse(const mf_array *array, memfit_error *err);
 /* Sample `index` of the array into out (sample_bytes), in the array's own type. */
 void mf_source_read(const mf_source *source, const mf_array *array, int64_t index, void *out);
 /* DAMAGED when the file has become shorter than it was when it was opened: its arrays must not be read any more. One

@@ -18,12 +18,11 @@ static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a
 memfit_status mf_hdf5_fail(const mf_hdf5 *file, uint64_t at, memfit_status status, memfit_error *err,
                            const char *format, ...)
 {
-    char text[320];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    mf_vfail(err, status, format, args);
     va_end(args);
-    return mf_fail(err, status, "%.120s, byte %" PRIu64 ": %s", file->name, at + file->base, text);
+    return mf_error_prefix(err, status, "%.120s, byte %" PRIu64, file->name, at + file->base);
 }
 
 memfit_status mf_hdf5_step(mf_hdf5 *file, uint64_t n, memfit_error *err)

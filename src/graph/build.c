@@ -18,13 +18,10 @@ uint32_t mf_build_fail(mf_build *b, memfit_status status, const char *format, ..
 {
     if (!mf_build_ok(b))
         return MF_NONE;
-    char text[MEMFIT_ERROR_TEXT];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    b->status = mf_vfail(b->err, status, format, args);
     va_end(args);
-    b->status = status;
-    mf_fail(b->err, status, "%s", text);
     return MF_NONE;
 }
 

@@ -155,12 +155,13 @@ static memfit_status keep_failure(memfit_model *m, memfit_status status, const c
 {
     if (m->model)
         return MEMFIT_MISUSE;
-    char text[MEMFIT_ERROR_TEXT];
+    if (m->first.code)
+        return m->first.code;
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    mf_vfail(&m->first, status, format, args);
     va_end(args);
-    return m->first.code ? m->first.code : mf_fail(&m->first, status, "%s", text);
+    return status;
 }
 
 /* How many layers of that class there are: the suffix of the next one's name. */

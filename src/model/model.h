@@ -57,6 +57,7 @@ typedef struct mf_layer {
     uint32_t call_count;
     mf_stored *stored;
     uint32_t stored_count;
+    bool must_be_stored; /* the file holds weights of this model: what this layer has must be among them */
 } mf_layer;
 
 /* A reference to an output of a call, as in the model's inputs and outputs. */
@@ -106,7 +107,8 @@ struct mf_model {
 memfit_status mf_model_load(const memfit_host *host, const char *path, mf_model **model, memfit_error *err);
 
 enum {
-    MF_LOAD_VERIFY = 1,       /* compute the check sum of the stored weights too: a pass over them */
+    MF_LOAD_VERIFY = 1,       /* for computing with it: the check sum of the stored weights is computed, a pass over
+                                 them, and where there are weights none may be missing (see must_be_stored) */
     MF_LOAD_NO_WEIGHTS = 2,   /* architecture and settings only */
     MF_LOAD_VERIFY_QUICK = 4, /* as VERIFY when that takes a second at most: weights up to MF_VERIFY_QUICK_BYTES */
 };

@@ -63,8 +63,8 @@ static memfit_status check_names(memfit_error *err)
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)(equal - *e), *e);
         const char *near = mf_nearest(name, known);
-        return mf_fail(err, MEMFIT_INVALID, "environment: %s is not a setting of memfit%s%s%s", name,
-                       near ? "\nDid you mean " : "", near ? near : "", near ? "?" : "");
+        return mf_fail(err, MEMFIT_INVALID, "environment: %s is not a setting of memfit\n%s%s%s", name,
+                       near ? "Did you mean " : "", near ? near : "", near ? "?" : "");
     }
     return MEMFIT_OK;
 }

@@ -160,7 +160,7 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
         mf_feeder_read_ahead(t->feeder, (int64_t)t->state.position + count, t->options->prefetch * t->plan->batch);
     memfit_status status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, &loss, err);
     if (status == MEMFIT_INTERRUPTED)
-        return mf_fail(err, status, "stopped before the first step was done%s%s", t->options->resume ? "\n" : "",
+        return mf_fail(err, status, "stopped before the first step was done\n%s",
                        t->options->resume ? "the checkpoint is as it was" : "");
     if (status != MEMFIT_OK)
         return status;

@@ -79,6 +79,14 @@ expect 5 "y of sample 31 is 10" "$MEMFIT" evaluate "$f/mlp.keras" --data class10
 expect 5 "not finite" "$MEMFIT" predict "$f/mlp.keras" --data nan.npz --out p.npy
 [ -e p.npy ] && fail "predict left a file behind bad data"
 
+# Weights that are not in the file: refused by name, as Keras does, where they count.
+shared="$MEMFIT_SOURCE/tests/fixtures/keras/shared_levels.keras"
+for what in "train --steps 1" evaluate "predict --out p.npy"; do
+    expect 5 "layer 'shared': its weight kernel (vars/0) is not in the file" "$MEMFIT" ${what%% *} "$shared" --data synthetic:8 ${what#"${what%% *}"}
+done
+expect 0 "" "$MEMFIT" plan "$shared" --quiet
+expect 0 "" "$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/keras/dense_adam.json" --data synthetic:8 --optimizer sgd --loss mse --quiet
+
 # Too few, empty, cut off, damaged.
 bad 5 "no samples" none.npz
 bad 5 "no rows" header_only.csv

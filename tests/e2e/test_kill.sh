@@ -1,6 +1,7 @@
 #!/bin/bash
 # test_kill.sh: kill -9 at random moments of a training with checkpoints; resuming gives the undisturbed run's weights, and
-# every file that is there is whole. A third of the rounds kill the resumed run once more. ROUNDS sets how often (10; runs that
+# every file that is there is whole; nothing else is left in the folder once the next run has saved there. A third of the rounds
+# kill the resumed run once more. ROUNDS sets how often (10; runs that
 # ended before they were killed do not count), SEED which moments.
 set -u
 f="$MEMFIT_SOURCE/tests/fixtures/train"
@@ -43,7 +44,7 @@ disturbed() { # runs, kills at a random moment
 }
 rounds=${ROUNDS:-10}
 for ((i = 0; before + amid < rounds && i < 4 * rounds; i++)); do
-    rm -f "$t"/ck.keras* "$t"/out.keras*
+    rm -f "$t/ck.keras" "$t/out.keras" # and nothing else: what killed runs left is for the next run to remove
     disturbed
     resume=()
     [ -e "$t/ck.keras" ] && resume=(--resume "$t/ck.keras")
@@ -59,7 +60,9 @@ for ((i = 0; before + amid < rounds && i < 4 * rounds; i++)); do
         before=$((before + 1))
     fi
     if [ ! -e "$t/out.keras" ]; then
-        "$MEMFIT" train "${args[@]}" "${resume[@]}" --out "$t/out.keras" || fail "resume"
+        "$MEMFIT" train "${args[@]}" "${resume[@]}" --checkpoint "$t/ck.keras" --save-freq 1 --out "$t/out.keras" || fail "resume"
+        left=$(cd "$t" && ls -A | grep -v -x -e '\(whole\|ck\|out\)\.keras' -e '\(whole\|out\)\.npy')
+        [ -z "$left" ] || fail "left after the next save: $left"
     fi
     "$MEMFIT" predict "$t/out.keras" --data "$f/digits.npz" --out "$t/out.npy" --quiet || fail "damaged"
     cmp "$t/whole.npy" "$t/out.npy" || fail "other outputs"

@@ -4,7 +4,7 @@
  * sources: src/file/hdf5_dataset.c src/file/hdf5_chunks.c src/file/hdf5_write.c src/model/keras/keras_config.c
  * sources: src/model/keras/keras_weights.c src/model/keras/keras_legacy.c src/model/keras/keras_compile.c src/model/keras/keras_load.c
  * sources: src/model/keras/keras_save.c src/base/tensor.c src/base/json_read.c src/base/json_write.c src/base/text.c
- * sources: src/base/os_linux.c src/base/memory.c src/base/error.c
+ * sources: src/base/os_linux.c src/base/os_write_linux.c src/base/memory.c src/base/error.c
  */
 #include "model/keras/keras_save.h"
 

@@ -6,7 +6,10 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "base/visible.h"
 
+#include <inttypes.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 
@@ -351,9 +354,77 @@ static void a_limited_host_keeps_its_limit(void **state)
     assert_true(limit.peak_bytes >= 800 && limit.peak_bytes <= 1000);
 }
 
+/* The formatter is printf, but for what strings hold. */
+static void visible_text_is_formatted_as_printf_does(void **state)
+{
+    (void)state;
+    char want[256], got[256];
+#define SAME(...)                                                                                                      \
+    do {                                                                                                               \
+        int n = snprintf(want, sizeof want, __VA_ARGS__);                                                              \
+        assert_int_equal(mf_format(got, sizeof got, __VA_ARGS__), n);                                                  \
+        assert_string_equal(got, want);                                                                                \
+    } while (0)
+    SAME("plain %% text");
+    SAME("%d %i %5d|%-5d|%05d|%+d|%.3d", -1, 2, 3, 4, 5, 6, 7);
+    SAME("%u %x %#X %o %hu %hhu", 4000000000u, 255u, 255u, 8u, (unsigned short)70, (unsigned char)200);
+    SAME("%ld %lu %lld %llu %zu %jd %td", -1L, ULONG_MAX, LLONG_MIN, ULLONG_MAX, SIZE_MAX, (intmax_t)-5, (ptrdiff_t)-6);
+    SAME("%" PRIx64 " %016llx %08" PRIx32, UINT64_MAX, 0x1234ull, (uint32_t)77);
+    SAME("%f %.2f %10.4f|%-10.1f|%g %.17g %e %+.4e %.0f", 1.5, 2.345, 3.0, 4.0, 1e-9, 0.1, 1e300, -2.0, 0.5);
+    SAME("%s|%10s|%-10s|%.3s|%10.3s|%.*s|%*s|%-*s", "abc", "def", "ghi", "jklmn", "opqrs", 2, "tuvw", 6, "xy", 6, "z");
+    SAME("%c%c%5c", 'a', 'b', 'c');
+    SAME("%*d|%-*d|%.*f", 6, 1, 6, 2, 3, 1.23456);
+    SAME("%s", "K\xc3\xa4se \xe2\x82\xac \xf0\x9f\x98\x80");
+#undef SAME
+    char small[8];
+    assert_int_equal(mf_format(small, sizeof small, "%s and more", "twelve"), 15);
+    assert_string_equal(small, "twelve ");
+    assert_int_equal(mf_format(NULL, 0, "%d", 1234), 4);
+}
+
+static void strings_cannot_control_a_terminal(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"a\x1b[31mb", "a\\x1b[31mb"},
+        {"a\nb\tc\rd\x7f\x01", "a\\nb\\tc\\rd\\x7f\\x01"},
+        {"a\xc2\x9b"
+         "31m",
+         "a\\u009b31m"},                                               /* C1, as UTF-8 */
+        {"a\x9b", "a\\x9b"},                                           /* and as a byte */
+        {"\xe2\x80\xae\xe2\x81\xa7\xd8\x9c", "\\u202e\\u2067\\u061c"}, /* directions */
+        {"\xe2\x80\xa8", "\\u2028"},
+        {"\xc0\x80\xed\xa0\x80\xf5\x80\x80\x80", "\\xc0\\x80\\xed\\xa0\\x80\\xf5\\x80\\x80\\x80"}, /* no UTF-8 */
+        {"\xe2\x82", "\\xe2\\x82"},                                                                /* cut off */
+        {"\\n stays", "\\n stays"},
+    };
+    char got[128], again[128];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(mf_format(got, sizeof got, "%s", cases[i].text), strlen(cases[i].shown));
+        assert_string_equal(got, cases[i].shown);
+        mf_format(again, sizeof again, "%s", got);
+        assert_string_equal(again, got);
+    }
+    mf_format(got, sizeof got, "%c|%5s|%-5s|", 27, "\n", "\n");
+    assert_string_equal(got, "\\x1b|   \\n|\\n   |");
+    mf_format(got, sizeof got, "%.4s|%.5s", "K\xc3\xa4\xe2\x82\xac", "K\xc3\xa4\xe2\x82\xac"); /* no half characters */
+    assert_string_equal(got, "K\xc3\xa4|K\xc3\xa4");
+
+    memfit_error err;
+    mf_fail(&err, MEMFIT_DAMAGED, "layer %s\ndo %s", "one\nFORGED", "two\n\x1b");
+    assert_string_equal(err.message, "layer one\\nFORGED");
+    assert_string_equal(err.hint, "do two\\n\\x1b");
+    mf_error_prefix(&err, MEMFIT_DAMAGED, "%s", "x\n");
+    assert_string_equal(err.message, "x\\n: layer one\\nFORGED");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(visible_text_is_formatted_as_printf_does),
+        cmocka_unit_test(strings_cannot_control_a_terminal),
         cmocka_unit_test(a_limited_host_keeps_its_limit),
         cmocka_unit_test(sizes_are_read),
         cmocka_unit_test(sizes_are_written),

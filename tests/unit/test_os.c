@@ -7,11 +7,14 @@
 #include "base/os.h"
 #include "device/device.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 static struct {
     char journal[64]; /* w: a write, s: a file synced, d: a folder synced, r: renamed */
@@ -19,6 +22,7 @@ static struct {
     int interrupted;  /* so many writes are, first */
     int fail;         /* 'w', 's', 'r' or 'f' (fallocate) fails from now on */
     int why;
+    bool all_named; /* the file system has no files without a name */
 } system_calls;
 
 static void note(char what)
@@ -69,6 +73,19 @@ int rename(const char *from, const char *to)
         return -1;
     note('r');
     return (int)syscall(SYS_rename, from, to);
+}
+
+int open64(const char *name, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    if (system_calls.all_named && (flags & O_TMPFILE) == O_TMPFILE) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, name, flags, mode);
 }
 
 int fallocate(int fd, int mode, off_t at, off_t bytes)
@@ -197,6 +214,94 @@ static void temporary_names_cannot_be_foreseen(void **state)
     file_holds("old");
 }
 
+static unsigned files_in_folder(void)
+{
+    unsigned n = 0;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+/* What a killed process left goes with the next write to the same target; what a living one writes stays, and so does
+ * every other file, however much its name is like that of a temporary. */
+static void what_the_dead_left_is_removed(void **state)
+{
+    (void)state;
+    memfit_error err;
+    static const char *const others[] = {"file.0123456789abcdef.tmp", "file.0123456789abcdeX.memfit.tmp",
+                                         "file2.0123456789abcdef.memfit.tmp", "file.0123456789abcdef0.memfit.tmp"};
+    enum { OTHERS = sizeof others / sizeof *others };
+    char name[OTHERS][128];
+    for (int i = 0; i < OTHERS; i++) {
+        snprintf(name[i], sizeof name[i], "%.60s/%s", folder, others[i]);
+        close(open(name[i], O_CREAT | O_WRONLY, 0666));
+    }
+    for (int way = 0; way < 2; way++) {
+        system_calls.all_named = true; /* a file with a name from its start is what a kill leaves */
+        int ready[2];
+        assert_int_equal(pipe(ready), 0);
+        pid_t dead = fork();
+        if (dead == 0) {
+            mf_rawfile out;
+            _exit(mf_os_raw_open(&out, path, NULL) == MEMFIT_OK ? 0 : 1);
+        }
+        assert_int_equal(waitpid(dead, NULL, 0), dead);
+        pid_t living = fork();
+        if (living == 0) {
+            mf_rawfile out;
+            char byte = mf_os_raw_open(&out, path, NULL) == MEMFIT_OK;
+            syscall(SYS_write, ready[1], &byte, 1);
+            pause();
+        }
+        char byte = 0;
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        assert_int_equal(byte, 1);
+        close(ready[0]);
+        close(ready[1]);
+        assert_int_equal(files_in_folder(), 1 + OTHERS + 2);
+        system_calls.all_named = false;
+        if (way)
+            assert_ok(mf_os_raw_probe(path, &err), err);
+        else
+            assert_ok(write_stream("new", &err), err);
+        assert_int_equal(files_in_folder(), 1 + OTHERS + 1);
+        kill(living, SIGKILL);
+        assert_int_equal(waitpid(living, NULL, 0), living);
+        assert_ok(mf_os_raw_probe(path, &err), err);
+        assert_int_equal(files_in_folder(), 1 + OTHERS);
+    }
+    for (int i = 0; i < OTHERS; i++)
+        assert_int_equal(unlink(name[i]), 0);
+}
+
+/* Where the file system has files without a name, nothing of a file that is being written can be left at all. */
+static void a_file_being_written_has_no_name(void **state)
+{
+    (void)state;
+    memfit_error err;
+    for (int all_named = 0; all_named < 2; all_named++) {
+        system_calls.all_named = all_named;
+        mf_rawfile raw;
+        assert_ok(mf_os_raw_open(&raw, path, &err), err);
+        assert_ok(mf_os_raw_write(&raw, "new", 3, &err), err);
+        if (!all_named && raw.named)
+            print_message("this file system has no files without a name\n");
+        assert_int_equal(files_in_folder(), raw.named ? 2 : 1);
+        assert_true(raw.named || !all_named);
+        assert_ok(mf_os_raw_commit(&raw, &err), err);
+        assert_int_equal(files_in_folder(), 1);
+        file_holds("new");
+        assert_ok(write_stream("old", &err), err);
+        assert_int_equal(files_in_folder(), 1);
+        file_holds("old");
+        assert_ok(mf_os_raw_open(&raw, path, &err), err);
+        mf_os_raw_abandon(&raw);
+        assert_int_equal(files_in_folder(), 1);
+    }
+}
+
 static unsigned mode_of(const char *name)
 {
     struct stat st;
@@ -214,7 +319,9 @@ static void permissions_stay(void **state)
         assert_int_equal(chmod(path, modes[i]), 0);
         mf_rawfile raw;
         assert_ok(mf_os_raw_open(&raw, path, &err), err);
-        assert_int_equal(mode_of(raw.temporary), modes[i]);
+        struct stat st;
+        assert_int_equal(fstat(raw.descriptor, &st), 0);
+        assert_int_equal(st.st_mode & 0777, modes[i]);
         assert_ok(mf_os_raw_commit(&raw, &err), err);
         assert_int_equal(mode_of(path), modes[i]);
         assert_ok(write_stream("new", &err), err);
@@ -271,6 +378,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(short_and_interrupted_writes_are_continued, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(what_was_there_survives_a_failure, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(temporary_names_cannot_be_foreseen, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(what_the_dead_left_is_removed, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(a_file_being_written_has_no_name, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(only_files_are_mapped, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(permissions_stay, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(a_refused_page_is_not_counted, make_folder, drop_folder),

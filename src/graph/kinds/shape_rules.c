@@ -18,13 +18,12 @@ const mf_tensor *mf_rule_in(const mf_typing *t, uint32_t i)
 
 memfit_status mf_rule_bad(const mf_typing *t, const char *format, ...)
 {
-    char text[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    mf_vfail(t->err, MEMFIT_INVALID, format, args);
     va_end(args);
     const char *layer = t->op->layer < t->graph->layer_count ? t->graph->layers[t->op->layer].name : "?";
-    return mf_fail(t->err, MEMFIT_INVALID, "layer '%s': %s: %s", layer, mf_kind_name(t->op->kind), text);
+    return mf_error_prefix(t->err, MEMFIT_INVALID, "layer '%s': %s", layer, mf_kind_name(t->op->kind));
 }
 
 memfit_status mf_rule_give(mf_typing *t, uint32_t i, mf_dtype dtype, const mf_shape *shape)

@@ -96,6 +96,24 @@ static memfit_status parse_metadata(loader *l, const unsigned char *text, uint64
     return MEMFIT_OK;
 }
 
+static bool has_weights(const mf_model *m)
+{
+    for (uint32_t i = 0; i < m->layer_count; i++)
+        if (m->layers[i].stored_count || (m->layers[i].inner && has_weights(m->layers[i].inner)))
+            return true;
+    return false;
+}
+
+/* A file without any weights is a model that was never trained; one with some must have all, as Keras holds it. */
+static void want_weights(mf_model *m)
+{
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        m->layers[i].must_be_stored = true;
+        if (m->layers[i].inner)
+            want_weights(m->layers[i].inner);
+    }
+}
+
 /* ---- containers ------------------------------------------------------------------------------------------- */
 
 static memfit_status use_weights(loader *l, const unsigned char *data, uint64_t bytes, const char *name)
@@ -273,6 +291,8 @@ memfit_status mf_model_load_bytes(const memfit_host *host, const void *data, uin
     m->borrowed = true;
     loader l = {host, m, &m->arena, flags, err ? err : &own};
     memfit_status st = load_mapped(&l);
+    if (!st && flags & MF_LOAD_VERIFY && has_weights(m))
+        want_weights(m);
     if (st) {
         mf_model_destroy(m);
         return st;
@@ -300,6 +320,8 @@ memfit_status mf_model_load_flags(const memfit_host *host, const char *path, uns
         mf_error_prefix(l.err, st, "%.200s", path);
     }
     m->stamp = mf_os_watched_stamp(m->descriptor);
+    if (!st && flags & MF_LOAD_VERIFY && has_weights(m))
+        want_weights(m);
     if (st) {
         mf_model_destroy(m);
         return st;

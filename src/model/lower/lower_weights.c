@@ -173,9 +173,11 @@ static const mf_stored *stored_at(mf_layer_call *c, const char *path, const mf_s
             char a[128], b[128];
             const bool given = c->lo->options->input_shape.rank || c->lo->options->dim_count;
             mf_build_fail(c->b, given ? MEMFIT_INVALID : MEMFIT_DAMAGED,
-                          "layer '%s': stored weight %s is %s, the layer's is %s%s", c->layer->name, path,
-                          mf_shape_format(&s->shape, a, sizeof a), mf_shape_format(shape, b, sizeof b),
-                          given ? "\nthe shape given with --input-shape or --dim does not suit the weights" : "");
+                          given ? "layer '%s': stored weight %s is %s, the layer's is %s\n"
+                                  "the shape given with --input-shape or --dim does not suit the weights"
+                                : "layer '%s': stored weight %s is %s, the layer's is %s",
+                          c->layer->name, path, mf_shape_format(&s->shape, a, sizeof a),
+                          mf_shape_format(shape, b, sizeof b));
             return NULL;
         }
         return s;
@@ -209,6 +211,14 @@ static void make_variable(mf_layer_call *c, const mf_weight_spec *spec, const mf
         mf_read_regularizer(c, mf_json_get(c->config, spec->regularizer), &v.l1, &v.l2);
     constraint(c, spec, &v);
     v.stored = stored_at(c, v.path, shape);
+    if (!v.stored && c->layer->must_be_stored && mf_build_ok(c->b)) {
+        mf_build_fail(c->b, MEMFIT_DAMAGED,
+                      "layer '%s': its weight %s (%s) is not in the file, which holds weights of other layers\n"
+                      "Keras stores a layer that is shared on two levels of nesting once, and cannot load such a file "
+                      "either: give each level a layer of its own",
+                      entry->name, spec->name, v.path);
+        return;
+    }
     v.initializer = spec->initializer ? mf_json_get(c->config, spec->initializer) : NULL;
     if (mf_json_is_null(v.initializer) && spec->otherwise &&
         !(v.initializer = mf_json_new_string(&g->arena, spec->otherwise))) {
