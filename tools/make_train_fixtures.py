@@ -96,6 +96,19 @@ def unet():
     return classifier(L.Flatten()(a), i)
 
 
-for make in (residual, recurrent, attention, unet):
+def unusual():
+    """What libraries have no kernels of their own for: dilated, transposed by another step, in groups, GRUs that reset first."""
+    i = keras.Input((24, 24, 8))
+    a = L.DepthwiseConv2D(3, padding="same", dilation_rate=2)(L.Conv2D(24, 3, padding="same", dilation_rate=3, activation="relu")(i))
+    a = L.Conv2DTranspose(12, 4, strides=3, padding="same")(L.Conv2D(24, 3, strides=2, groups=4)(a))
+    s = L.Reshape((96, 48))(i)
+    b = L.GRU(32, reset_after=False)(L.Conv1D(32, 3, padding="causal", dilation_rate=4)(s))
+    c = L.Conv3D(8, 3, padding="same", dilation_rate=2)(L.Reshape((8, 8, 8, 9))(i))
+    d = L.LayerNormalization()(L.Add()([s, L.MultiHeadAttention(4, 12)(s, s)]))
+    parts = [L.GlobalAveragePooling2D()(a), b, L.GlobalAveragePooling3D()(c), L.GlobalAveragePooling1D()(d)]
+    return classifier(L.Concatenate()(parts), i)
+
+
+for make in (residual, recurrent, attention, unet, unusual):
     with open(os.path.join(folder, make.__name__ + ".json"), "w") as f:
         f.write(make().to_json() + "\n")

@@ -191,7 +191,11 @@ static void fill(runner *r)
         for (uint64_t j = 0; j < n; j++) {
             double v = random_value(&state);
             if (t->dtype == MF_F32 || t->dtype == MF_F16 || t->dtype == MF_BF16)
-                mf_element_set(address(r, i), t->dtype, j, t->name && strstr(t->name, "positive") ? v + 1 : v);
+                mf_element_set(address(r, i), t->dtype, j,
+                               !t->name                       ? v
+                               : strstr(t->name, "positive")  ? v + 1
+                               : strstr(t->name, "yes or no") ? v > 0
+                                                              : v);
             else if (t->dtype == MF_I32)
                 ((int32_t *)address(r, i))[j] = (int32_t)((v + 0.5) * 5);
             else if (t->dtype == MF_U8)
@@ -622,7 +626,94 @@ static void losses_and_updates(void **state)
     }
 }
 
-/* Penalties of weights, with and without a gradient; indices that come as floats. */
+/* Every metric, with weights and without, rows of one and of many, more than a thread's share; clipping likewise. */
+static void metrics_and_clips(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][2] = {{6, 4}, {700, 1}, {301, 70}, {40, 5000}, {1, 3}};
+    for (int i = 0; i < 5 * MF_METRIC_COUNT; i++) {
+        const int64_t *size = sizes[i / MF_METRIC_COUNT];
+        mf_metric f = (mf_metric)(i % MF_METRIC_COUNT);
+        bool sparse = f == MF_METRIC_SPARSE_CATEGORICAL_ACCURACY || f == MF_METRIC_SPARSE_TOP_K;
+        if (f == MF_METRIC_LOSS_VALUE || (f == MF_METRIC_AUC && size[1] > 100))
+            continue;
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        mf_shape s = shape(2, size[0], size[1], 0, 0);
+        mf_shape cells = f == MF_METRIC_AUC ? shape(2, 4, 200, 0, 0) : shape(1, 2, 0, 0, 0);
+        uint32_t in[4] = {mf_g_input(&b, "positive", MF_F32, s), MF_NONE, MF_NONE, MF_NONE};
+        in[1] = sparse ? mf_g_input(&b, "label", MF_I32, shape(1, size[0], 0, 0, 0))
+                       : mf_g_input(&b, "yes or no", MF_F32, s);
+        in[2] = i & 1 ? mf_g_input(&b, "positive w", MF_F32, shape(1, size[0], 0, 0, 0)) : MF_NONE;
+        in[3] = state_variable(&b, "state", cells, MF_VAR_METRIC);
+        mf_attr attr = {.metric = {.function = f, .threshold = 0.9, .k = i % 3 ? 2 : 0}};
+        mf_g_op_in_place(&b, MF_OP_METRIC, &attr, 4, in, 1, &in[3]);
+        uint32_t g = mf_g_input(&b, "g", MF_F32, s), norm = mf_g_input(&b, "positive n", MF_F32, shape(0, 0, 0, 0, 0));
+        mf_attr clip = {.clip = {.value = i % 2 ? 0.2 : 0, .norm = i % 3 ? 0.5 : 0}};
+        mf_typed type = {.dtype = MF_F32, .shape = s};
+        uint32_t out[2];
+        mf_g_op(&b, MF_OP_CLIP, &clip, 1, &g, 1, &type, &out[0]);
+        mf_g_op(&b, MF_OP_CLIP_GLOBAL, &clip, 2, (uint32_t[]){g, norm}, 1, &type, &out[1]);
+        assert_true(check_graph(&b, 2, out) >= 3);
+    }
+}
+
+/* What is left to the reference operations is shared out to the threads: the same numbers, gradients of what all samples
+ * share added up. */
+static void shared_out(void **state)
+{
+    (void)state;
+    team = 3;
+    for (int i = 0; i < 12; i++) {
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        uint32_t x = mf_g_input(&b, "x", MF_F32, shape(4, 7, 12, 10, 8)), y = x, wanted[3] = {x}, count = 1;
+        if (i < 2) {
+            wanted[count++] = weight(&b, "alpha", i ? shape(3, 12, 10, 8, 0) : shape(3, 1, 1, 8, 0));
+            y = mf_g_prelu(&b, x, wanted[1]);
+        } else if (i < 5) {
+            y = mf_g_resize(&b, x, 17, 9, (uint32_t)i - 2, false, true);
+        } else if (i < 7) {
+            wanted[count++] = weight(&b, "positive gamma", shape(1, 8, 0, 0, 0));
+            wanted[count++] = weight(&b, "beta", shape(1, 8, 0, 0, 0));
+            y = mf_g_layer_norm(&b, x, wanted[1], wanted[2], 1e-3, 1, i == 5 ? 2 : 8, false);
+        } else if (i < 9) {
+            y = mf_g_reduce(&b, i == 7 ? MF_REDUCE_L2 : MF_REDUCE_MAX, x, i == 7 ? 8 : 10, true);
+        } else if (i < 11) {
+            y = mf_g_dropout(&b, x, 0.3, 4, i == 9 ? 6 : 2);
+        } else {
+            wanted[count++] = weight(&b, "u", shape(2, 20, 80, 0, 0));
+            wanted[0] = x = mf_g_input(&b, "z", MF_F32, shape(3, 7, 11, 80, 0));
+            y = mf_g_lstm(&b, x, wanted[1], MF_NONE, MF_NONE, MF_NONE, false, MF_UNARY_SOFTSIGN, MF_UNARY_SIGMOID)
+                    .sequence;
+        }
+        finish(&b, y, count, wanted);
+    }
+    static const mf_optimizer rules[] = {MF_OPTIMIZER_ADAMAX,   MF_OPTIMIZER_NADAM, MF_OPTIMIZER_ADAGRAD,
+                                         MF_OPTIMIZER_ADADELTA, MF_OPTIMIZER_FTRL,  MF_OPTIMIZER_LAMB};
+    static const uint32_t slots[] = {2, 3, 1, 2, 2, 2};
+    static const char *const names[] = {"positive0", "positive1", "positive2"};
+    for (int i = 0; i < 6; i++) {
+        mf_build b;
+        memfit_error err = {0};
+        begin(&b, &err);
+        mf_shape s = shape(2, 101, 97, 0, 0), one = shape(0, 0, 0, 0, 0);
+        uint32_t in[6] = {weight(&b, "w", s), mf_g_input(&b, "g", MF_F32, s)}, out[5] = {in[0]};
+        mf_attr attr = {.update = {.optimizer = rules[i], .beta_1 = 0.9, .beta_2 = 0.99, .rho = 0.9, .epsilon = 1e-3}};
+        attr.update.learning_rate_power = -0.5;
+        for (uint32_t j = 0; j < slots[i]; j++)
+            in[2 + j] = out[1 + j] = state_variable(&b, names[j], j == 2 ? one : s, MF_VAR_SLOT);
+        mf_g_op_in_place(&b, MF_OP_UPDATE, &attr, 2 + slots[i], in, 1 + slots[i], out);
+        uint32_t average = state_variable(&b, "average", s, MF_VAR_SLOT);
+        mf_attr ema = {.ema = {.momentum = 0.99}};
+        mf_g_op_in_place(&b, MF_OP_EMA, &ema, 2, (uint32_t[]){in[0], average}, 1, &average);
+        check_graph(&b, 1, &in[1]);
+    }
+    team = 2;
+}
+
 /* ---- shapes at random: sizes of one, odd ones, more than a block, windows larger than what they slide over ---- */
 
 static int64_t any_size(uint64_t *state)
@@ -849,6 +940,7 @@ static void extremes_of_nan(void **state)
     }
 }
 
+/* Penalties of weights, with and without a gradient; indices that come as floats. */
 static void penalties_and_indices(void **state)
 {
     (void)state;
@@ -961,7 +1053,8 @@ int main(void)
         cmocka_unit_test(estimated_times),    cmocka_unit_test(convolutions),
         cmocka_unit_test(odd_convolutions),   cmocka_unit_test(products_and_functions),
         cmocka_unit_test(windows_and_norms),  cmocka_unit_test(moving_data),
-        cmocka_unit_test(losses_and_updates), cmocka_unit_test(recurrent),
+        cmocka_unit_test(losses_and_updates), cmocka_unit_test(metrics_and_clips),
+        cmocka_unit_test(shared_out),         cmocka_unit_test(recurrent),
         cmocka_unit_test(gated_and_simple),   cmocka_unit_test(recurrent_by_gate),
         cmocka_unit_test(random_shapes),      cmocka_unit_test(sixteen_bits),
         cmocka_unit_test(extremes_of_nan),    cmocka_unit_test(penalties_and_indices),

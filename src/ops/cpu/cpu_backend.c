@@ -4,7 +4,7 @@
  *
  *   operation --16-bit operands?--> converted copies around the float32 kernel, part by part   (cpu_wide.c)
  *             --rule serves?------> rule                                                       (fast)
- *             --otherwise---------> reference                                                  (cost.reference)
+ *             --otherwise---------> reference, in a part for each thread where it divides      (cost.reference)
  *
  * Kernels hold pointers into their graph, which must outlive them. Threads: one caller at a time; kernels use an OpenMP
  * team of the backend's size. Whoever runs many of them does so inside mf_team_enter (ops/team.h).
@@ -114,6 +114,12 @@ const cpu_rule *cpu_rule_of(mf_op_kind kind)
         return &cpu_regularize;
     case MF_OP_SQUARE_SUM:
         return &cpu_square_sum;
+    case MF_OP_CLIP:
+        return &cpu_clip;
+    case MF_OP_CLIP_GLOBAL:
+        return &cpu_clip_global;
+    case MF_OP_METRIC:
+        return &cpu_metric;
     default:
         return NULL;
     }
@@ -145,9 +151,11 @@ static memfit_status cpu_query(mf_backend *backend, const mf_graph *graph, uint3
     if (status != MEMFIT_UNSUPPORTED)
         return status;
     status = b->reference->table->query(b->reference, graph, op, cost, err);
-    if (status == MEMFIT_OK && cost->supported)
-        cost->time_us = cpu_estimate_us(&k, true);
-    return status;
+    if (status != MEMFIT_OK || !cost->supported)
+        return status;
+    bool shared;
+    cost->time_us = cpu_estimate_us(&k, true);
+    return cpu_shared_query(&k, &shared, &cost->workspace_bytes, err);
 }
 
 static void cpu_release(mf_backend *backend, mf_kernel *kernel)
@@ -159,6 +167,7 @@ static void cpu_release(mf_backend *backend, mf_kernel *kernel)
     cpu_product_destroy(k->product2);
     if (k->reference)
         k->backend->reference->table->release(k->backend->reference, k->reference);
+    cpu_shared_release(k);
     cpu_wide_release(k);
     mf_host_free(backend->host, k, sizeof *k);
 }
@@ -182,7 +191,10 @@ static memfit_status cpu_prepare(mf_backend *backend, const mf_graph *graph, uin
         status = k->rule ? k->rule->bind(k, true, &workspace, err) : cpu_no(err);
         if (status == MEMFIT_UNSUPPORTED) {
             k->rule = NULL;
-            status = b->reference->table->prepare(b->reference, graph, op, &k->reference, err);
+            bool shared;
+            status = cpu_shared_prepare(k, &shared, err);
+            if (status == MEMFIT_OK && !shared)
+                status = b->reference->table->prepare(b->reference, graph, op, &k->reference, err);
         }
     }
     if (status != MEMFIT_OK) {
@@ -201,6 +213,8 @@ static memfit_status cpu_run(mf_kernel *kernel, const mf_operands *operands, con
         return k->rule->run(k, operands, scalars, err);
     if (k->wide || k->wide_norm)
         return cpu_wide_run(k, operands, scalars, err);
+    if (k->shared)
+        return cpu_shared_run(k, operands, scalars, err);
     return k->backend->reference->table->run(k->reference, operands, scalars, err);
 }
 
@@ -260,6 +274,7 @@ memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backen
     b->base = (mf_backend){&cpu_table, host, threads ? threads : mf_os_cpu_count()};
     b->k = mf_kernels();
     b->part_bytes = PART_BYTES;
+    b->share_from = MF_K_GRAIN / 4;
     status = mf_dnn_engine_create(host, b->base.threads, mf_kernels_wanted(), &b->engine, err);
     if (status == MEMFIT_OK)
         status = mf_reference_create(host, &b->reference, err);

@@ -16,10 +16,12 @@ typedef struct cpu_backend {
     mf_dnn_engine *engine;
     const mf_kernel_table *k;
     uint64_t part_bytes; /* float32 copies of 16-bit operands are made in parts of about this size; tests take less */
+    int64_t share_from;  /* reference operations of more elements are divided among threads; tests take 0 */
 } cpu_backend;
 
 typedef struct cpu_kernel cpu_kernel;
 typedef struct cpu_wide cpu_wide;
+typedef struct cpu_shared cpu_shared;
 typedef struct cpu_product cpu_product; /* cpu_product.h */
 
 typedef struct cpu_rule {
@@ -37,6 +39,7 @@ struct cpu_kernel {
     bool few, three;      /* a weight gradient on the kernel for few input channels, for three columns */
     bool relu;            /* applied to the result: a following operation was absorbed */
     mf_kernel *reference; /* when no rule serves */
+    cpu_shared *shared;   /* the same in a part for each thread (cpu_shared.c) */
     cpu_wide *wide;       /* 16-bit operands: converted copies around a float32 kernel (cpu_wide.c) */
     bool wide_norm;       /* the same for batch normalization (cpu_wide_norm.c) */
     union {
@@ -62,6 +65,7 @@ struct cpu_kernel {
             mf_k_loss loss;
             int64_t rows_per_sample;
         } loss;
+        mf_k_metric metric;
         struct {
             int64_t outer, inner, axis_bytes;
         } concat;
@@ -90,7 +94,7 @@ extern const cpu_rule cpu_pool_avg, cpu_pool_avg_grad, cpu_batch_norm, cpu_batch
 extern const cpu_rule cpu_batch_norm_infer, cpu_batch_norm_infer_grad, cpu_layer_norm, cpu_layer_norm_grad;
 extern const cpu_rule cpu_moving_average, cpu_loss, cpu_loss_grad, cpu_update, cpu_dropout, cpu_nothing;
 extern const cpu_rule cpu_lstm, cpu_lstm_grad, cpu_gru, cpu_gru_grad, cpu_simple_rnn, cpu_simple_rnn_grad;
-extern const cpu_rule cpu_square_sum, cpu_clip_global, cpu_check_finite, cpu_clip, cpu_regularize;
+extern const cpu_rule cpu_square_sum, cpu_clip_global, cpu_check_finite, cpu_clip, cpu_regularize, cpu_metric;
 
 /* ---- 16-bit operands ---- */
 static inline bool cpu_is_half(mf_dtype t)
@@ -106,6 +110,12 @@ void cpu_wide_release(cpu_kernel *k);
 bool cpu_wide_norm_serves(const cpu_kernel *k);
 void cpu_wide_norm_query(const cpu_kernel *k, mf_cost *cost);
 void cpu_wide_norm_run(const cpu_kernel *k, const mf_operands *o);
+
+/* ---- reference operations in a part for each thread; `serves` says whether this one is divided ---- */
+memfit_status cpu_shared_query(const cpu_kernel *k, bool *serves, uint64_t *workspace, memfit_error *err);
+memfit_status cpu_shared_prepare(cpu_kernel *k, bool *serves, memfit_error *err);
+memfit_status cpu_shared_run(cpu_kernel *k, const mf_operands *o, const mf_run_scalars *scalars, memfit_error *err);
+void cpu_shared_release(cpu_kernel *k);
 
 /* ---- small parts ---- */
 static inline const mf_tensor *cpu_in(const cpu_kernel *k, uint32_t i)

@@ -15,6 +15,8 @@
 
 /* Below this many elements a second thread costs more than it brings. */
 enum { MF_K_GRAIN = 16384 };
+/* Sums over a batch are taken in so many blocks and these added in order, whatever the number of threads. */
+enum { MF_K_BLOCKS = 64, MF_K_AUC_BLOCKS = 8 };
 
 /* An index space of up to MF_MOST_DIMS dimensions with the step of each operand in each, in elements: broadcasts have
  * step 0. Adjacent dimensions that can be walked as one are merged. The last dimension is the inner loop. */
@@ -91,6 +93,14 @@ typedef struct mf_k_loss {
     mf_dtype target_type;          /* of integer labels */
 } mf_k_loss;
 
+typedef struct mf_k_metric {
+    mf_metric function;
+    int64_t rows, columns, rows_per_weight;
+    double threshold;
+    uint32_t k;           /* of the greatest */
+    mf_dtype target_type; /* of labels; a target for each prediction is float32 */
+} mf_k_metric;
+
 #define MF_KERNEL_LIST(X)                                                                                              \
     X(void, unary, (const mf_k_unary *k, const float *x, float *y, int64_t n, int threads))                            \
     X(void, unary_grad, (const mf_k_unary *k, const float *dy, const float *s, float *dx, int64_t n, int threads))     \
@@ -148,16 +158,21 @@ typedef struct mf_k_loss {
     X(void, depthwise_weights,                                                                                         \
       (const mf_k_depthwise *k, const float *x, const float *dy, bool add, float *dw, int threads))                    \
     /* the sum over all rows, times factor */                                                                          \
-    X(double, loss, (const mf_k_loss *k, const float *p, const void *t, const float *weight))                          \
+    X(double, loss, (const mf_k_loss *k, const float *p, const void *t, const float *weight, int threads))             \
+    X(void, metric,                                                                                                    \
+      (const mf_k_metric *k, const float *p, const void *t, const float *weight, double added[2], int threads))        \
+    X(void, auc,                                                                                                       \
+      (const mf_k_metric *k, const float *p, const float *t, const float *weight, int64_t count, double *workspace,    \
+       float *state, int threads))                                                                                     \
     X(void, loss_grad,                                                                                                 \
       (const mf_k_loss *k, const float *p, const void *t, const float *weight, double scale, float *dp, int threads))  \
     X(void, update, (const mf_k_update *k, float *w, const float *g, float *const *slots, int64_t n, int threads))     \
     X(void, moving_average, (float *state, const float *value, float momentum, int64_t n))                             \
     X(double, regularize,                                                                                              \
-      (double l1, double l2, double scale, const float *w, const float *grad, float *out, int64_t n))                  \
-    X(double, square_sum, (const float *x, int64_t n))                                                                 \
-    X(void, scale, (float *x, float factor, int64_t n, int threads))                                                   \
-    X(void, clip, (float *x, float limit, int64_t n, int threads))                                                     \
+      (double l1, double l2, double scale, const float *w, const float *grad, float *out, int64_t n, int threads))     \
+    X(double, square_sum, (const float *x, int64_t n, int threads))                                                    \
+    /* times factor, then within the limit on both sides; 0: no limit */                                               \
+    X(void, clip, (const float *x, float *y, float factor, float limit, int64_t n, int threads))                       \
     X(bool, unscale, (float *x, float factor, int64_t n, int threads))                                                 \
     X(void, lstm_step,                                                                                                 \
       (const mf_k_rnn *k, const float *z, const float *zu, float *h, float *c, float *h_out, float *gates,             \
@@ -179,6 +194,12 @@ typedef struct mf_k_loss {
     X(void, rnn_back,                                                                                                  \
       (const mf_k_rnn *k, mf_unary function, const float *dh_out, const float *h, float *dh, float *d, float *dz,      \
        int threads))
+
+/* Doubles of workspace that auc() writes, with so many thresholds. */
+static inline uint64_t mf_k_auc_doubles(int64_t thresholds)
+{
+    return (uint64_t)(MF_K_AUC_BLOCKS * 2 * (thresholds + 1));
+}
 
 /* Floats of workspace that reduce() writes. */
 static inline uint64_t mf_k_reduce_floats(int64_t a, int64_t r, int64_t c, bool add, int threads)

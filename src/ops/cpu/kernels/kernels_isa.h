@@ -39,6 +39,34 @@ static inline mf_k_range mf_k_share(int64_t n, int64_t unit)
     return (mf_k_range){from < n ? from : n, to < n ? to : n};
 }
 
+/* Block b of MF_K_BLOCKS of n items. */
+static inline mf_k_range mf_k_block(int64_t n, int64_t b)
+{
+    return (mf_k_range){n / MF_K_BLOCKS * b + n % MF_K_BLOCKS * b / MF_K_BLOCKS,
+                        n / MF_K_BLOCKS * (b + 1) + n % MF_K_BLOCKS * (b + 1) / MF_K_BLOCKS};
+}
+
+/* A label of any type that targets come in. */
+static inline int64_t mf_k_label(mf_dtype type, const void *t, int64_t i)
+{
+    switch (type) {
+    case MF_I64:
+        return ((const int64_t *)t)[i];
+    case MF_I32:
+        return ((const int32_t *)t)[i];
+    case MF_U8:
+        return ((const uint8_t *)t)[i];
+    case MF_I8:
+        return ((const int8_t *)t)[i];
+    case MF_I16:
+        return ((const int16_t *)t)[i];
+    case MF_U16:
+        return ((const uint16_t *)t)[i];
+    default:
+        return (int64_t)((const float *)t)[i];
+    }
+}
+
 static inline float mf_k_bits_float(int32_t i)
 {
     float f;

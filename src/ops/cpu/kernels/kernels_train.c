@@ -7,26 +7,6 @@
 
 /* ---- losses ----------------------------------------------------------------------------------------------- */
 
-static inline int64_t label(mf_dtype type, const void *t, int64_t i)
-{
-    switch (type) {
-    case MF_I64:
-        return ((const int64_t *)t)[i];
-    case MF_I32:
-        return ((const int32_t *)t)[i];
-    case MF_U8:
-        return ((const uint8_t *)t)[i];
-    case MF_I8:
-        return ((const int8_t *)t)[i];
-    case MF_I16:
-        return ((const int16_t *)t)[i];
-    case MF_U16:
-        return ((const uint16_t *)t)[i];
-    default:
-        return (int64_t)((const float *)t)[i];
-    }
-}
-
 static float log_sum_exp(const float *x, int64_t c)
 {
     float m = x[0], sum = 0;
@@ -79,22 +59,31 @@ static float categorical_loss(const mf_k_loss *k, const float *p, const float *t
     return s;
 }
 
-double MF_K(loss)(const mf_k_loss *k, const float *p, const void *t, const float *weight)
+static double row_loss(const mf_k_loss *k, const float *p, const void *t, int64_t i)
 {
-    double total = 0;
     const int64_t c = k->columns;
-    for (int64_t i = 0; i < k->rows; i++) {
-        double row;
-        if (k->function == MF_LOSS_SCCE_LOGITS) {
-            int64_t j = label(k->target_type, t, i);
-            row = (double)(j >= 0 && j < c ? log_sum_exp(p + i * c, c) - p[i * c + j] : NAN);
-        } else if (k->function == MF_LOSS_CCE_LOGITS) {
-            row = (double)categorical_loss(k, p + i * c, (const float *)t + i * c);
-        } else {
-            row = (double)pointwise_loss(k, p + i * c, (const float *)t + i * c);
-        }
-        total += weight ? row * (double)weight[i / k->rows_per_sample] : row;
+    if (k->function == MF_LOSS_SCCE_LOGITS) {
+        int64_t j = mf_k_label(k->target_type, t, i);
+        return (double)(j >= 0 && j < c ? log_sum_exp(p + i * c, c) - p[i * c + j] : NAN);
     }
+    if (k->function == MF_LOSS_CCE_LOGITS)
+        return (double)categorical_loss(k, p + i * c, (const float *)t + i * c);
+    return (double)pointwise_loss(k, p + i * c, (const float *)t + i * c);
+}
+
+double MF_K(loss)(const mf_k_loss *k, const float *p, const void *t, const float *weight, int threads)
+{
+    double total = 0, part[MF_K_BLOCKS] = {0};
+#pragma omp parallel for num_threads(threads) schedule(static) if (k->rows * k->columns > MF_K_GRAIN / 4)
+    for (int b = 0; b < MF_K_BLOCKS; b++) {
+        mf_k_range r = mf_k_block(k->rows, b);
+        for (int64_t i = r.from; i < r.to; i++) {
+            double row = row_loss(k, p, t, i);
+            part[b] += weight ? row * (double)weight[i / k->rows_per_sample] : row;
+        }
+    }
+    for (int b = 0; b < MF_K_BLOCKS; b++)
+        total += part[b];
     return total * k->factor;
 }
 
@@ -154,7 +143,7 @@ void MF_K(loss_grad)(const mf_k_loss *k, const float *p, const void *t, const fl
         for (int64_t i = r.from; i < r.to; i++) {
             double f = k->factor * scale * (weight ? (double)weight[i / k->rows_per_sample] : 1.0);
             if (k->function == MF_LOSS_SCCE_LOGITS)
-                categorical_loss_grad(k, p + i * c, NULL, label(k->target_type, t, i), (float)f, dp + i * c);
+                categorical_loss_grad(k, p + i * c, NULL, mf_k_label(k->target_type, t, i), (float)f, dp + i * c);
             else if (k->function == MF_LOSS_CCE_LOGITS)
                 categorical_loss_grad(k, p + i * c, (const float *)t + i * c, -1, (float)f, dp + i * c);
             else
@@ -297,7 +286,8 @@ void MF_K(moving_average)(float *state, const float *value, float momentum, int6
 
 /* ---- gradients as a whole --------------------------------------------------------------------------------- */
 
-double MF_K(square_sum)(const float *x, int64_t n)
+/* Sums within 4096 values are float's, beyond double's. */
+static double square_sum_of(const float *x, int64_t n)
 {
     double total = 0;
     for (int64_t at = 0; at < n; at += 4096) {
@@ -311,10 +301,26 @@ double MF_K(square_sum)(const float *x, int64_t n)
     return total;
 }
 
-/* The penalty; grad (which may be NULL) with the penalty's gradient, times `scale`, goes to out. */
-double MF_K(regularize)(double l1, double l2, double scale, const float *w, const float *grad, float *out, int64_t n)
+double MF_K(square_sum)(const float *x, int64_t n, int threads)
 {
-    const float slope_1 = (float)(scale * l1), slope_2 = (float)(scale * 2 * l2);
+    double total = 0, part[MF_K_BLOCKS];
+#pragma omp parallel for num_threads(threads) schedule(static) if (n > MF_K_GRAIN)
+    for (int b = 0; b < MF_K_BLOCKS; b++) {
+        mf_k_range r = mf_k_block(n, b);
+        part[b] = square_sum_of(x + r.from, r.to - r.from);
+    }
+    for (int b = 0; b < MF_K_BLOCKS; b++)
+        total += part[b];
+    return total;
+}
+
+typedef struct penalty {
+    double l1, l2;
+    float slope_1, slope_2;
+} penalty;
+
+static double regularize_of(const penalty *k, const float *w, const float *grad, float *out, int64_t n)
+{
     double total = 0;
     for (int64_t at = 0; at < n; at += 4096) {
         int64_t end = at + 4096 < n ? at + 4096 : n;
@@ -324,37 +330,45 @@ double MF_K(regularize)(double l1, double l2, double scale, const float *w, cons
             sizes += w[i] < 0.0f ? -w[i] : w[i];
             squares += w[i] * w[i];
         }
-        total += l1 * (double)sizes + l2 * (double)squares;
+        total += k->l1 * (double)sizes + k->l2 * (double)squares;
         if (!grad)
             continue;
 #pragma omp simd
         for (int64_t i = at; i < end; i++) {
             float sign = w[i] > 0.0f ? 1.0f : w[i] < 0.0f ? -1.0f : 0.0f;
-            out[i] = grad[i] + slope_1 * sign + slope_2 * w[i];
+            out[i] = grad[i] + k->slope_1 * sign + k->slope_2 * w[i];
         }
     }
     return total;
 }
 
-void MF_K(scale)(float *x, float factor, int64_t n, int threads)
+/* The penalty; grad (which may be NULL) with the penalty's gradient, times `scale`, goes to out. */
+double MF_K(regularize)(double l1, double l2, double scale, const float *w, const float *grad, float *out, int64_t n,
+                        int threads)
 {
-#pragma omp parallel num_threads(threads) if (n > MF_K_GRAIN)
-    {
-        mf_k_range r = mf_k_share(n, 64);
-#pragma omp simd
-        for (int64_t i = r.from; i < r.to; i++)
-            x[i] *= factor;
+    const penalty k = {l1, l2, (float)(scale * l1), (float)(scale * 2 * l2)};
+    double total = 0, part[MF_K_BLOCKS];
+#pragma omp parallel for num_threads(threads) schedule(static) if (n > MF_K_GRAIN)
+    for (int b = 0; b < MF_K_BLOCKS; b++) {
+        mf_k_range r = mf_k_block(n, b);
+        part[b] = regularize_of(&k, w + r.from, grad ? grad + r.from : NULL, out ? out + r.from : NULL, r.to - r.from);
     }
+    for (int b = 0; b < MF_K_BLOCKS; b++)
+        total += part[b];
+    return total;
 }
 
-void MF_K(clip)(float *x, float limit, int64_t n, int threads)
+void MF_K(clip)(const float *x, float *y, float factor, float limit, int64_t n, int threads)
 {
+    const float most = limit > 0 ? limit : INFINITY;
 #pragma omp parallel num_threads(threads) if (n > MF_K_GRAIN)
     {
         mf_k_range r = mf_k_share(n, 64);
 #pragma omp simd
-        for (int64_t i = r.from; i < r.to; i++)
-            x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+        for (int64_t i = r.from; i < r.to; i++) {
+            float v = x[i] * factor;
+            y[i] = v > most ? most : v < -most ? -most : v;
+        }
     }
 }
 
