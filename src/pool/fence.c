@@ -337,7 +337,7 @@ static memfit_status await_uses(memfit_pool *pool, mf_used *u, unsigned lane, me
 {
     memfit_status status = MEMFIT_OK;
     for (mf_use *use = u->uses; use && !status; use = use->next) { /* lanes first: making one may fail */
-        pool->lane[lane]->waits++;                                 /* so that no lane we need is reclaimed for another */
+        pool->lane[lane]->waits++; /* so that no lane we need is reclaimed for another */
         status = mf_lane_of(pool, use->stream, &use->lane, err);
         pool->lane[lane]->waits--;
         if (!status)

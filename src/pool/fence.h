@@ -72,8 +72,8 @@ bool mf_fence_is_graph(const memfit_pool *pool, unsigned lane);
 memfit_status mf_fence_hold_block(memfit_pool *pool, mf_block *block, unsigned lane, bool *held, memfit_error *err);
 memfit_status mf_fence_hold_slot(memfit_pool *pool, mf_slab *slab, uint32_t index, unsigned lane, bool *held,
                                  memfit_error *err);
-bool mf_fence_release_held(memfit_pool *pool); /* those that nothing waits for any more; false: none */
-void mf_fence_forget_lane(memfit_pool *pool, unsigned lane); /* its stream is past everything, and goes */
+bool mf_fence_release_held(memfit_pool *pool);                  /* those that nothing waits for any more; false: none */
+void mf_fence_forget_lane(memfit_pool *pool, unsigned lane);    /* its stream is past everything, and goes */
 bool mf_fence_names(const memfit_pool *pool, mf_stream stream); /* is a live block used on it? */
 void mf_fence_forget_stream(memfit_pool *pool, mf_stream stream);
 /* Of every held block. */

@@ -201,8 +201,10 @@ static void graphs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_come_and_go),        cmocka_unit_test(what_is_too_much_is_refused),
-        cmocka_unit_test(record_stream_is_honoured), cmocka_unit_test(record_stream_of_what_is_not_ours),
+        cmocka_unit_test(blocks_come_and_go),
+        cmocka_unit_test(what_is_too_much_is_refused),
+        cmocka_unit_test(record_stream_is_honoured),
+        cmocka_unit_test(record_stream_of_what_is_not_ours),
         cmocka_unit_test(graphs),
     };
     return cmocka_run_group_tests(tests, load_fake, NULL);
