@@ -22,6 +22,13 @@
  *
  * Threads: every function may be called from any thread; a block may be freed by another thread than asked for it.
  * Misuse (double free, foreign pointer, wrong pool, a destroyed pool) is reported as MEMFIT_MISUSE; nothing happens.
+ *
+ * fork: pools and devices stay with the parent. In the child every call with such a handle gives MISUSE (destroy does
+ * nothing), and on cpu the addresses of blocks are not mapped; the child opens a device of its own. fork may be called
+ * while other threads use the pool. Signals: no function may be called from a handler.
+ *
+ * Callbacks: pressure functions and on_leak run without a lock and may call the pool; the function given to
+ * memfit_pool_each_block runs under the pool's lock and must not.
  */
 #ifndef MEMFIT_POOL_H
 #define MEMFIT_POOL_H
@@ -77,8 +84,8 @@ typedef struct memfit_pool_options {
     bool no_stream_wait;       /* fail instead of waiting for other streams' pending frees */
     bool debug;                /* poison what is free, guard the end of every block (not on sim) */
     bool ignore_environment;   /* do not read MEMFIT_* */
-    /* Called by memfit_pool_destroy when blocks are still live: one entry an owner, largest first. It may look at the
-     * pool (get_info, owners, each_block), not allocate or free. May be NULL. */
+    /* Called by memfit_pool_destroy when blocks are still live: one entry an owner, largest first. It may call the pool,
+     * but not destroy it. May be NULL. */
     void (*on_leak)(void *ctx, const memfit_owner_info *owners, size_t count);
     void *on_leak_ctx;
     double slack; /* by how much of the peak in use the pool may hold more before it moves pages instead of making new

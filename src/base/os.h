@@ -96,6 +96,10 @@ void mf_os_yield(void);         /* lets another thread run */
 bool mf_os_barrier_ready(void);
 void mf_os_barrier(void);
 uint64_t mf_os_page_bytes(void);
+long mf_os_process(void); /* its number, for telling a child of fork from its parent */
+/* Whole pages of private memory are all zeros in a child of fork, or (false) as in the parent again. Does nothing where
+ * the system cannot. */
+void mf_os_empty_in_child(void *pages, size_t bytes, bool empty);
 
 /* Memory as the kernel counts it, in bytes. */
 typedef struct mf_os_memory {
@@ -108,6 +112,9 @@ uint64_t mf_os_counter_error_bytes(void);
 /* What this process may still take: MemAvailable, lowered by the limits of its cgroups (v1 and v2) and by `ulimit -v`
  * and `ulimit -d`. */
 uint64_t mf_os_available_memory(void);
+/* What a cgroup really uses: its count less what the kernel would drop when memory is short, as its memory.stat says
+ * (files that were read are in the count). */
+uint64_t mf_os_cgroup_used(uint64_t current, const char *stat);
 /* The polite limit of its cgroups (memory.high, soft_limit_in_bytes): exceeded, the kernel reclaims and slows down
  * instead of killing, so whoever lowers it asks the process to become smaller. UINT64_MAX: none. */
 uint64_t mf_os_soft_limit(void);

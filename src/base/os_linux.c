@@ -223,6 +223,20 @@ void mf_os_barrier(void)
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
+long mf_os_process(void)
+{
+    return (long)getpid();
+}
+
+void mf_os_empty_in_child(void *pages, size_t bytes, bool empty)
+{
+#ifdef MADV_WIPEONFORK
+    madvise(pages, bytes, empty ? MADV_WIPEONFORK : MADV_KEEPONFORK);
+#else
+    (void)pages, (void)bytes, (void)empty;
+#endif
+}
+
 uint64_t mf_os_page_bytes(void)
 {
     return (uint64_t)sysconf(_SC_PAGESIZE);
@@ -283,6 +297,37 @@ static uint64_t number_file(const char *path)
     return strtoull(buf, NULL, 10);
 }
 
+/* The number behind a key of memory.stat; 0: it has none. */
+static uint64_t stat_field(const char *stat, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *line = stat; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, length) == 0 && line[length] == ' ')
+            return strtoull(line + length + 1, NULL, 10);
+    }
+    return 0;
+}
+
+uint64_t mf_os_cgroup_used(uint64_t current, const char *stat)
+{
+    const char *v1 = strstr(stat, "total_inactive_file ") ? "total_" : "";
+    static const char *const keys[] = {"inactive_file", "active_file", "slab_reclaimable"};
+    static const char *const kept[] = {"file_dirty", "file_writeback", "dirty", "writeback"};
+    uint64_t drops = 0, stays = 0;
+    char key[64];
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(key, sizeof key, "%s%s", v1, keys[i]);
+        drops += stat_field(stat, key);
+    }
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        snprintf(key, sizeof key, "%s%s", v1, kept[i]);
+        stays += stat_field(stat, key);
+    }
+    drops = drops > stays ? drops - stays : 0;
+    return current > drops ? current - drops : 0;
+}
+
 /* The tightest memory limit of this process's cgroups, what is left below it, and the tightest polite one. */
 static void cgroup_limits(uint64_t *limit, uint64_t *left, uint64_t *soft)
 {
@@ -305,6 +350,10 @@ static void cgroup_limits(uint64_t *limit, uint64_t *left, uint64_t *soft)
             uint64_t most = number_file(file);
             snprintf(file, sizeof file, "%s%s/%s", root, path, v2 ? "memory.current" : "memory.usage_in_bytes");
             uint64_t used = number_file(file);
+            char stat[8192];
+            snprintf(file, sizeof file, "%s%s/memory.stat", root, path);
+            if (used != UINT64_MAX && mf_os_read_text(file, stat, sizeof stat))
+                used = mf_os_cgroup_used(used, stat);
             snprintf(file, sizeof file, "%s%s/%s", root, path, v2 ? "memory.high" : "memory.soft_limit_in_bytes");
             uint64_t polite = number_file(file);
             if (polite < (1ull << 60) && polite < *soft)

@@ -210,3 +210,31 @@ size_t mf_text_width(const char *utf8)
         n += ((unsigned char)*utf8 & 0xC0) != 0x80;
     return n;
 }
+
+unsigned mf_utf8_length(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    unsigned n = s[0] < 0x80                   ? 1
+                 : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
+                 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
+                 : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
+                                               : 0;
+    for (unsigned i = 1; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    return n;
+}
+
+void mf_utf8_copy(char *to, size_t room, const char *from)
+{
+    size_t at = 0;
+    while (from[at]) {
+        unsigned n = mf_utf8_length(from + at);
+        n = n ? n : 1; /* what is no UTF-8 is copied as it is */
+        if (at + n >= room)
+            break;
+        at += n;
+    }
+    memcpy(to, from, at);
+    to[at] = 0;
+}

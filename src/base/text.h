@@ -33,6 +33,11 @@ unsigned mf_edit_distance(const char *a, const char *b);
 /* The nearest of `words` (NULL-terminated), or NULL when none is near enough to suggest. */
 const char *mf_nearest(const char *word, const char *const *words);
 
+/* Bytes of the UTF-8 character that begins here; 0: none does. */
+unsigned mf_utf8_length(const char *text);
+/* Copies what fits into `room` bytes, the closing zero included, and cuts between characters. */
+void mf_utf8_copy(char *to, size_t room, const char *from);
+
 /* Display width of UTF-8 text in cells (one a code point). */
 size_t mf_text_width(const char *utf8);
 

@@ -158,6 +158,8 @@ static memfit_status cpu_access(mf_device *device, mf_address address, uint64_t 
     (void)device;
     if (mprotect((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE))
         return mf_fail(err, MEMFIT_DEVICE, "cpu: making pages accessible: %s", strerror(errno));
+    madvise((void *)(uintptr_t)address, bytes,
+            MADV_DONTFORK); /* shared memory: a child would write into the parent's */
     return MEMFIT_OK;
 }
 

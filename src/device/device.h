@@ -119,7 +119,10 @@ struct memfit_device {
 
     mf_budget budget;
     pthread_mutex_t lock;                  /* guards the lists of pools */
-    mf_pool_link *pools;                   /* alive, oldest first; linked by the pool layer */
+    mf_pool_link *pools;                   /* alive and whole, oldest first; linked by the pool layer */
+    mf_pool_link *payer;                   /* the pool that pays the fixed cost */
+    unsigned pool_count;                   /* those that are being made or ended among them */
+    long process;                          /* that opened it */
     mf_pool_link *dead_pools;              /* shells of destroyed ones, so that their misuse can be told */
     void (*free_pools)(mf_device *device); /* set by the pool layer; frees the shells when the device goes */
 };
@@ -130,6 +133,7 @@ memfit_status mf_device_init(mf_device *device, const mf_device_table *table, co
 void mf_device_end(mf_device *device); /* the last thing a table's destroy does before it frees its own memory */
 
 uint64_t mf_device_now_us(mf_device *device);
+bool mf_device_of_parent(const mf_device *device); /* it was opened before fork: this process must leave it alone */
 
 /* The openers, one a kind. `index` is the number after the colon. */
 memfit_status mf_device_open_cpu(const memfit_device_options *options, unsigned index, mf_device **device,

@@ -55,6 +55,7 @@ memfit_status mf_device_init(mf_device *device, const mf_device_table *table, co
 {
     device->table = table;
     device->host = host;
+    device->process = mf_os_process();
     atomic_store(&device->budget.room_bytes, UINT64_MAX);
     if (pthread_mutex_init(&device->lock, NULL))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "%s: no lock to be had", table->kind);
@@ -66,6 +67,11 @@ void mf_device_end(mf_device *device)
     if (device->free_pools)
         device->free_pools(device);
     pthread_mutex_destroy(&device->lock);
+}
+
+bool mf_device_of_parent(const mf_device *device)
+{
+    return device->process != mf_os_process();
 }
 
 uint64_t mf_device_now_us(mf_device *device)
@@ -126,8 +132,11 @@ memfit_status memfit_device_close(memfit_device *device, memfit_error *err)
 {
     if (!device)
         return MEMFIT_OK;
+    if (mf_device_of_parent(device))
+        return mf_fail(err, MEMFIT_MISUSE, "device %s: opened before fork, and it stays with the parent",
+                       device->opened_as);
     pthread_mutex_lock(&device->lock);
-    bool used = device->pools != NULL;
+    bool used = device->pool_count != 0;
     pthread_mutex_unlock(&device->lock);
     if (used)
         return mf_fail(err, MEMFIT_MISUSE, "device %s: closed while pools on it are alive\nDestroy the pools first",

@@ -56,7 +56,7 @@ static size_t cache_bytes(void)
 
 static mf_cache *new_cache(memfit_pool *pool)
 {
-    void *memory = mf_host_zalloc(pool->host, cache_bytes());
+    void *memory = mf_host_zalloc(pool->device->host, cache_bytes()); /* it may outlive the pool */
     if (!memory)
         return NULL;
     mf_cache *cache = (mf_cache *)(((uintptr_t)memory + LINE - 1) & ~(uintptr_t)(LINE - 1));
@@ -202,12 +202,18 @@ void mf_caches_reclaim(memfit_pool *pool)
     mf_caches_each(pool, mf_cache_flush, NULL);
 }
 
-/* Called by the system when a thread ends. */
+/* Called by the system when a thread ends: maybe while its pool ends, or in a child of fork. */
 void mf_cache_detach(void *value)
 {
     mf_cache *cache = value;
     memfit_pool *pool = cache->pool;
+    if (atomic_load(&pool->magic) != MF_POOL_ALIVE)
+        return;
     pthread_mutex_lock(&pool->lock);
+    if (atomic_load(&pool->magic) != MF_POOL_ALIVE) {
+        pthread_mutex_unlock(&pool->lock);
+        return;
+    }
     mf_cache_enter(pool, cache);
     mf_cache_flush(pool, cache, NULL);
     mf_cache_leave(cache);
@@ -216,13 +222,27 @@ void mf_cache_detach(void *value)
     pthread_mutex_unlock(&pool->lock);
 }
 
-void mf_caches_end(memfit_pool *pool)
+void mf_caches_drop_idle(memfit_pool *pool)
+{
+    for (mf_cache **at = &pool->caches; *at;) {
+        mf_cache *c = *at;
+        mf_host_free(pool->host, c->owner, c->owner_capacity * sizeof *c->owner);
+        c->owner = NULL;
+        if (c->in_use) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        mf_host_free(pool->device->host, c->memory, cache_bytes());
+    }
+}
+
+void mf_caches_end(memfit_pool *pool, const memfit_host *host)
 {
     while (pool->caches) {
         mf_cache *c = pool->caches;
         pool->caches = c->next;
-        mf_host_free(pool->host, c->owner, c->owner_capacity * sizeof *c->owner);
-        mf_host_free(pool->host, c->memory, cache_bytes());
+        mf_host_free(host, c->memory, cache_bytes());
     }
 }
 

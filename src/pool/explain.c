@@ -33,7 +33,7 @@ void mf_explain_end(memfit_pool *pool)
 
 static void copy_text(char *to, size_t room, const char *from)
 {
-    snprintf(to, room, "%.*s", (int)room - 1, from);
+    mf_utf8_copy(to, room, from);
 }
 
 /* Has the lane's stream something still to do? A graph's memory waits for ever. */

@@ -196,13 +196,17 @@ char *memfit_explanation_text(const memfit_explanation *e, unsigned columns, boo
 static void put_string(mf_text *out, const char *key, const char *value)
 {
     mf_text_add(out, "\"%s\":\"", key);
-    for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
-        if (*p == '"' || *p == '\\')
+    for (const char *p = value; *p;) {
+        unsigned length = mf_utf8_length(p);
+        if (!length)
+            mf_text_add(out, "\\ufffd");
+        else if (*p == '"' || *p == '\\')
             mf_text_add(out, "\\%c", *p);
-        else if (*p < 0x20)
-            mf_text_add(out, "\\u%04x", *p);
+        else if ((unsigned char)*p < 0x20)
+            mf_text_add(out, "\\u%04x", (unsigned)*p);
         else
-            mf_text_add(out, "%c", *p);
+            mf_text_add(out, "%.*s", (int)length, p);
+        p += length ? length : 1;
     }
     mf_text_add(out, "\"");
 }

@@ -17,6 +17,7 @@
 
 #include "base/abi.h"
 #include "base/error.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,11 +114,13 @@ memfit_status memfit_pool_owner(memfit_pool *pool, memfit_kind kind, const char 
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
-    uint32_t id = *find_entry(pool->owner_table, pool->owner_table_size, pool, kind, name);
+    char known[sizeof((mf_owner *)0)->name];
+    mf_utf8_copy(known, sizeof known, name);
+    uint32_t id = *find_entry(pool->owner_table, pool->owner_table_size, pool, kind, known);
     if (id)
         *owner = id - 1;
     else
-        status = add_owner(pool, kind, name, owner, err);
+        status = add_owner(pool, kind, known, owner, err);
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
@@ -329,12 +332,14 @@ void mf_ledger_report_leaks(memfit_pool *pool)
     enum { MOST = 64 };
     memfit_owner_info list[MOST];
     owner_list l = {list, sizeof *list, MOST, 0};
+    pthread_mutex_lock(&pool->lock);
     mf_ledger_fold_all(pool);
     for (uint32_t i = 0; i < pool->owner_count; i++) {
         memfit_owner_info info = describe(pool, i);
         if (info.blocks)
             offer(&l, &info);
     }
+    pthread_mutex_unlock(&pool->lock); /* it may ask the pool */
     if (l.kept && pool->options.on_leak)
         pool->options.on_leak(pool->options.on_leak_ctx, list, l.kept);
 }

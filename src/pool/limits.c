@@ -72,10 +72,11 @@ memfit_status mf_soft_limit_sane(const memfit_pool *pool, memfit_policy policy, 
 static memfit_status move_slice(memfit_pool *pool, uint64_t limit_bytes, memfit_error *err)
 {
     mf_budget *budget = &pool->device->budget;
-    uint64_t was = mf_limit_room(pool, pool->limit_bytes), is = mf_limit_room(pool, limit_bytes);
+    uint64_t was = pool->share_bytes, is = mf_limit_room(pool, limit_bytes);
     if (!pool->options.slice || is == was)
         return MEMFIT_OK;
     if (is < was) {
+        pool->share_bytes = is;
         mf_budget_give(budget, was - is);
         atomic_fetch_sub(&budget->slices_bytes, was - is);
         return MEMFIT_OK;
@@ -84,6 +85,7 @@ static memfit_status move_slice(memfit_pool *pool, uint64_t limit_bytes, memfit_
         return mf_fail(err, MEMFIT_CONFLICT,
                        "pool %s: %llu more bytes cannot be set aside: the other pools on this device have them",
                        pool->name, (unsigned long long)(is - was));
+    pool->share_bytes = is;
     atomic_fetch_add(&budget->slices_bytes, is - was);
     return MEMFIT_OK;
 }
@@ -312,7 +314,8 @@ memfit_status memfit_pool_trim(memfit_pool *pool, uint64_t keep_bytes, uint64_t 
     } else {
         mf_caches_reclaim(pool);
         mf_lanes_poll(pool, true);
-        uint64_t gone = mf_pages_trim(pool, (keep_bytes + pool->pages.bytes - 1) / pool->pages.bytes);
+        uint64_t page = pool->pages.bytes, keep = keep_bytes / page + (keep_bytes % page != 0);
+        uint64_t gone = mf_pages_trim(pool, keep);
         if (released_bytes)
             *released_bytes = gone * pool->pages.bytes;
     }

@@ -245,7 +245,7 @@ static uint64_t recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_
         mf_handle *h = p->handle[last];
         uint64_t first = h->page;
         below = first;
-        if (!ready(pool, h, age) || (!more && h->pages > want - got) || (first < to && last >= from))
+        if (!ready(pool, h, age) || (!more && h->pages > want - got) || (first < to && first + h->pages > from))
             continue;
         uint64_t past = first + h->pages;
         while (h->pages == 1 && past - first < want - got && first && !(first - 1 >= from && first - 1 < to) &&

@@ -2,11 +2,15 @@
  * pool.c: making and ending a pool. The two calls everything is for are in hot.c (what takes no lock), request.c and
  * release.c (what does).
  *
- * Destroyed pools leave their shell behind (16 of them a device), so that using one is told, not undefined.
+ * A pool is shown to others when it is whole, and hidden before anything of it goes.
+ *
+ * Destroyed pools leave their shell behind (16 of them a device), so that using one is told, not undefined; and so that a
+ * thread that ends at that moment, and wants to give its cache back, finds that there is nobody to take it.
  */
 #include "pool/state.h"
 
 #include "base/error.h"
+#include "base/os.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +25,37 @@ memfit_status mf_pool_no_pool(memfit_pool *pool, memfit_error *err)
         return mf_fail(err, MEMFIT_INVALID, "pool: NULL");
     if (atomic_load(&pool->magic) == MF_POOL_DEAD)
         return mf_fail(err, MEMFIT_MISUSE, "pool %s: used after it was destroyed", pool->name);
+    if (!atomic_load(&pool->magic) && pool->born == MF_POOL_ALIVE)
+        return mf_fail(
+            err, MEMFIT_MISUSE,
+            "pool: made before fork, and it stays with the parent\nOpen a device and make a pool in the child");
     return mf_fail(err, MEMFIT_MISUSE, "pool: this is no pool");
+}
+
+/* A shell begins at a page, and its first page, with what every call looks at first, is empty in a child of fork: there
+ * the pool is gone, without any call having run. */
+static size_t shell_bytes(void)
+{
+    return sizeof(memfit_pool) + 2 * mf_os_page_bytes();
+}
+
+static memfit_pool *make_shell(mf_device *device)
+{
+    size_t page = mf_os_page_bytes();
+    void *memory = mf_host_zalloc(device->host, shell_bytes());
+    if (!memory)
+        return NULL;
+    memfit_pool *pool = (memfit_pool *)(((uintptr_t)memory + page - 1) & ~(uintptr_t)(page - 1));
+    pool->shell_memory = memory;
+    mf_os_empty_in_child(pool, page, true);
+    return pool;
+}
+
+static void free_shell(mf_device *device, memfit_pool *pool)
+{
+    mf_caches_end(pool, device->host);
+    mf_os_empty_in_child(pool, mf_os_page_bytes(), false);
+    mf_host_free(device->host, pool->shell_memory, shell_bytes());
 }
 
 static void free_shells(mf_device *device)
@@ -29,7 +63,8 @@ static void free_shells(mf_device *device)
     while (device->dead_pools) {
         memfit_pool *pool = device->dead_pools;
         device->dead_pools = pool->next;
-        mf_host_free(device->host, pool, sizeof *pool);
+        pthread_mutex_destroy(&pool->lock);
+        free_shell(device, pool);
     }
 }
 
@@ -48,8 +83,12 @@ static memfit_pool *new_shell(mf_device *device)
     device->free_pools = free_shells;
     pthread_mutex_unlock(&device->lock);
     if (!pool)
-        return mf_host_zalloc(device->host, sizeof *pool);
+        return make_shell(device);
+    mf_caches_end(pool, device->host);
+    pthread_mutex_destroy(&pool->lock);
+    void *memory = pool->shell_memory;
     memset(pool, 0, sizeof *pool);
+    pool->shell_memory = memory;
     return pool;
 }
 
@@ -61,7 +100,7 @@ static void bury(mf_device *device, memfit_pool *pool)
     pthread_mutex_unlock(&device->lock);
 }
 
-/* Adds the pool to the device's list, decides who pays the fixed cost, sets the limit and a slice's share aside. */
+/* Decides who pays the fixed cost, sets the limit and a slice's share aside. Nobody sees the pool yet. */
 static memfit_status join_device(memfit_pool *pool, memfit_error *err)
 {
     mf_device *device = pool->device;
@@ -71,9 +110,7 @@ static memfit_status join_device(memfit_pool *pool, memfit_error *err)
         return status;
     pthread_mutex_lock(&device->lock);
     uint64_t fixed = device->fixed_bytes;
-    bool pays = true;
-    for (memfit_pool *p = device->pools; p; p = p->next)
-        pays = pays && !p->pays_fixed;
+    bool pays = !device->payer;
     pool->pays_fixed = pays;
     atomic_store(&device->budget.room_bytes, total > fixed ? total - fixed : 0);
     pool->limit_bytes = pool->options.limit_bytes ? pool->options.limit_bytes : free_bytes + (pays ? fixed : 0);
@@ -89,39 +126,65 @@ static memfit_status join_device(memfit_pool *pool, memfit_error *err)
                          (unsigned long long)(room > taken ? room - taken : 0), (unsigned long long)room);
     }
     if (!status) {
-        if (pool->options.slice)
+        device->pool_count++;
+        if (pays)
+            device->payer = pool;
+        if (pool->options.slice) {
+            pool->share_bytes = share;
             atomic_fetch_add(&device->budget.slices_bytes, share);
-        memfit_pool **last = &device->pools;
-        while (*last) {
-            pool->previous = *last;
-            last = &(*last)->next;
         }
-        *last = pool;
     }
     pthread_mutex_unlock(&device->lock);
     return status;
+}
+
+/* Adds the pool, now whole, to the device's list: other pools may ask it for memory from here on. */
+static void show(memfit_pool *pool)
+{
+    mf_device *device = pool->device;
+    pthread_mutex_lock(&device->lock);
+    memfit_pool **last = &device->pools;
+    while (*last) {
+        pool->previous = *last;
+        last = &(*last)->next;
+    }
+    *last = pool;
+    pool->shown = true;
+    pthread_mutex_unlock(&device->lock);
+}
+
+/* Takes it from the list, before anything of it goes. Who looks at listed pools holds the device's lock all the while,
+ * so nobody does any more when this returns. */
+static void hide(memfit_pool *pool)
+{
+    mf_device *device = pool->device;
+    pthread_mutex_lock(&device->lock);
+    if (pool->shown && pool->previous)
+        pool->previous->next = pool->next;
+    else if (pool->shown)
+        device->pools = pool->next;
+    if (pool->shown && pool->next)
+        pool->next->previous = pool->previous;
+    pool->shown = false;
+    pool->next = pool->previous = NULL;
+    pthread_mutex_unlock(&device->lock);
 }
 
 static void leave_device(memfit_pool *pool)
 {
     mf_device *device = pool->device;
     pthread_mutex_lock(&device->lock);
-    if (pool->options.slice) {
-        uint64_t share = mf_limit_room(pool, pool->limit_bytes);
-        mf_budget_give(&device->budget, share);
-        atomic_fetch_sub(&device->budget.slices_bytes, share);
-    }
-    if (pool->previous)
-        pool->previous->next = pool->next;
-    else
-        device->pools = pool->next;
-    if (pool->next)
-        pool->next->previous = pool->previous;
+    device->pool_count--;
+    mf_budget_give(&device->budget, pool->share_bytes);
+    atomic_fetch_sub(&device->budget.slices_bytes, pool->share_bytes);
     memfit_pool *heir = device->pools; /* the oldest that is left pays from now on, if it is no slice */
     while (heir && heir->options.slice)
         heir = heir->next;
-    if (pool->pays_fixed && heir)
-        heir->pays_fixed = true;
+    if (device->payer == pool) {
+        device->payer = heir;
+        if (heir)
+            heir->pays_fixed = true;
+    }
     pthread_mutex_unlock(&device->lock);
 }
 
@@ -179,14 +242,12 @@ static void end(memfit_pool *pool, bool joined)
         pool->device->table->unreserve(pool->device, pool->range, range, NULL);
     if (joined)
         leave_device(pool);
-    mf_caches_end(pool);
     mf_ledger_end(pool);
     for (uint64_t i = 0; pool->leaf && i <= pool->range_bytes >> MF_LEAF_SHIFT; i++)
         mf_host_free(pool->host, atomic_load(&pool->leaf[i]), MF_LEAF_CELLS * sizeof(uintptr_t));
     mf_host_free(pool->host, pool->leaf, ((size_t)(pool->range_bytes >> MF_LEAF_SHIFT) + 1) * sizeof *pool->leaf);
     mf_tables_end(pool);
     mf_arena_destroy(&pool->arena);
-    pthread_mutex_destroy(&pool->lock);
 }
 
 static memfit_status begin(memfit_pool *pool, bool *joined, memfit_error *err)
@@ -226,6 +287,11 @@ memfit_status memfit_pool_create(memfit_device *device, const memfit_pool_option
 {
     if (!device || !out)
         return mf_fail(err, MEMFIT_INVALID, "pool: %s is NULL", device ? "the place for the result" : "the device");
+    if (mf_device_of_parent(device))
+        return mf_fail(
+            err, MEMFIT_MISUSE,
+            "pool: the device %s was opened before fork, and stays with the parent\nOpen a device in the child",
+            device->opened_as);
     memfit_pool_options options;
     memfit_status status = mf_settings_take(device, given, &options, err);
     if (status)
@@ -234,7 +300,7 @@ memfit_status memfit_pool_create(memfit_device *device, const memfit_pool_option
     if (!pool)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool: no host memory");
     if (pthread_mutex_init(&pool->lock, NULL)) {
-        mf_host_free(device->host, pool, sizeof *pool);
+        free_shell(device, pool);
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "pool: no lock to be had");
     }
     pool->device = device;
@@ -253,29 +319,36 @@ memfit_status memfit_pool_create(memfit_device *device, const memfit_pool_option
     status = begin(pool, &joined, err);
     if (status) {
         end(pool, joined);
-        mf_host_free(device->host, pool, sizeof *pool);
+        pthread_mutex_destroy(&pool->lock);
+        free_shell(device, pool);
         return status;
     }
+    pool->born = MF_POOL_ALIVE;
     atomic_store(&pool->magic, MF_POOL_ALIVE);
     status = mf_trace_file_begin(pool, err);
-    if (status)
+    if (status) {
         memfit_pool_destroy(pool);
-    else
-        *out = pool;
-    return status;
+        return status;
+    }
+    show(pool);
+    *out = pool;
+    return MEMFIT_OK;
 }
 
 void memfit_pool_destroy(memfit_pool *pool)
 {
     if (!pool || atomic_load(&pool->magic) != MF_POOL_ALIVE)
         return;
-    pthread_mutex_lock(&pool->lock);
+    mf_device *device = pool->device;
+    hide(pool);
     mf_ledger_report_leaks(pool);
+    pthread_mutex_lock(&pool->lock);
+    pool->born = MF_POOL_DEAD;
     atomic_store(&pool->magic, MF_POOL_DEAD);
     atomic_store(&pool->pass, 0);
     pthread_mutex_unlock(&pool->lock);
-    mf_device *device = pool->device;
     end(pool, true);
+    mf_caches_drop_idle(pool);
     bury(device, pool);
 }
 

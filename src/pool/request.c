@@ -111,6 +111,15 @@ static void trim_others(memfit_pool *pool, uint64_t bytes)
     pthread_mutex_lock(&pool->lock);
 }
 
+/* What was freed meanwhile, by whatever thread on whatever stream. */
+static void take_back(memfit_pool *pool)
+{
+    mf_caches_reclaim(pool);
+    mf_lanes_poll(pool, true);
+    if (!pool->options.no_stream_wait)
+        mf_lanes_wait(pool);
+}
+
 /* What can still be done before giving up; false: nothing. *step is where we are. */
 static bool relieve(memfit_pool *pool, const mf_request *r, unsigned *step, bool *grow_soft)
 {
@@ -135,10 +144,13 @@ static bool relieve(memfit_pool *pool, const mf_request *r, unsigned *step, bool
                 return true;
             }
             break;
-        default:
+        default: /* a callback that says it freed nothing is not called again, but looked after: others free, too */
             *grow_soft = true;
-            ++*step;
-            return *step < 20 && pool->pressure_count && mf_pressure_call(pool, wanted, true);
+            if (*step >= 20 || !pool->pressure_count)
+                return false;
+            *step = mf_pressure_call(pool, wanted, true) ? *step + 1 : 20;
+            take_back(pool);
+            return true;
         }
     }
 }
@@ -201,8 +213,13 @@ static bool search(memfit_pool *pool, const mf_request *r, unsigned lane, memfit
             mf_lanes_poll(pool, true);
             if (attempt(pool, r, lane, false, out, err))
                 return true;
-            if (pool->refusal == MF_REFUSED_NOT)
+            if (pool->refusal == MF_REFUSED_NOT && pool->pressure_count) {
                 mf_pressure_call(pool, pool->refused_pages * pool->pages.bytes, false);
+                mf_caches_reclaim(pool);
+                mf_lanes_poll(pool, true);
+                if (attempt(pool, r, lane, false, out, err))
+                    return true;
+            }
             grow_soft = true;
             continue;
         }

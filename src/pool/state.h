@@ -30,6 +30,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 
 enum {
     MF_UNIT = 256,         /* placement */
@@ -354,8 +355,10 @@ struct memfit_pool {
     memfit_pool_options options;
     char name[64];
     memfit_pool *next, *previous; /* of this device */
-    bool pays_fixed;
-    bool multi; /* more than one stream has been seen */
+    _Atomic bool pays_fixed;
+    bool shown;           /* in the device's list */
+    uint64_t share_bytes; /* a slice: what it took out of the device's budget */
+    bool multi;           /* more than one stream has been seen */
     bool debug;
 
     mf_block *first, *tail; /* address order; tail is the last hole, without end for all purposes */
@@ -397,7 +400,10 @@ struct memfit_pool {
     uint64_t refused_pages;  /* what the best place would still have needed */
     memfit_error refused_by; /* the device's own words */
     void *explain;           /* what the explanation keeps in reserve */
+    void *shell_memory;
+    uint64_t born; /* as magic, but not in the first page, which a child of fork does not see */
 };
+_Static_assert(offsetof(memfit_pool, born) >= 4096, "beyond the page that is empty in a child");
 
 #define MF_BEYOND    UINT64_MAX
 #define MF_NO_STREAM UINT64_MAX
@@ -605,7 +611,9 @@ bool mf_caches_settle(memfit_pool *pool);     /* gives back every thread's kept 
 void mf_caches_reclaim(memfit_pool *pool);    /* and the magazines, and folds everything */
 void mf_caches_each(memfit_pool *pool, void (*fn)(memfit_pool *pool, mf_cache *cache, void *ctx), void *ctx);
 uint64_t mf_caches_bytes(memfit_pool *pool); /* of slots */
-void mf_caches_end(memfit_pool *pool);
+/* When the pool is dead: caches go, but for those of threads that have not ended; they go with the shell. */
+void mf_caches_drop_idle(memfit_pool *pool);
+void mf_caches_end(memfit_pool *pool, const memfit_host *host);
 void mf_cache_flush(memfit_pool *pool, mf_cache *cache, void *unused); /* inside it */
 
 /* ---- ledger.c --------------------------------------------------------------------------------------------------- */

@@ -371,9 +371,25 @@ static void only_files_are_mapped(void **state)
     assert_non_null(strstr(err.hint, "standard input"));
 }
 
+/* Files that were read are counted by the kernel, and dropped when memory is short: they are no use of memory. */
+static void reclaimable_is_not_used(void **state)
+{
+    (void)state;
+    const char *v2 = "anon 1000\nfile 5000\nkernel 10\ninactive_file 3000\nactive_file 1500\nfile_dirty 200\n"
+                     "file_writeback 100\nslab_reclaimable 50\n";
+    const char *v1 = "cache 5000\ninactive_file 1\nactive_file 1\ndirty 7\ntotal_inactive_file 3000\n"
+                     "total_active_file 1500\ntotal_dirty 300\n";
+    assert_int_equal(mf_os_cgroup_used(10000, v2), 10000 - 3000 - 1500 - 50 + 300);
+    assert_int_equal(mf_os_cgroup_used(10000, v1), 10000 - 4500 + 300);
+    assert_int_equal(mf_os_cgroup_used(100, v2), 0);
+    assert_int_equal(mf_os_cgroup_used(10000, ""), 10000);
+    assert_int_equal(mf_os_cgroup_used(10000, "inactive_file_x 5\nxinactive_file 5\n"), 10000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reclaimable_is_not_used),
         cmocka_unit_test_setup_teardown(synced_before_and_after_the_rename, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(short_and_interrupted_writes_are_continued, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(what_was_there_survives_a_failure, make_folder, drop_folder),
