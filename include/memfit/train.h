@@ -76,7 +76,7 @@ typedef struct memfit_train_options {
     int64_t early_stopping;    /* epochs without improvement; 0: off */
     int64_t reduce_on_plateau; /* epochs without improvement before the rate is cut to a tenth; 0: off */
     bool keep_best;            /* --out gets the best weights by validation loss */
-    const char *out;           /* where the trained model goes, or NULL */
+    const char *out;           /* where the trained model goes, or NULL; named as Keras reads it: .keras, .h5 */
     const char *checkpoint;    /* written every save_freq steps */
     int64_t save_freq;         /* 0: at the end of each epoch */
     const char *resume;        /* a checkpoint to go on from */

@@ -38,12 +38,26 @@ static void *value_of(const parser *p, const cli_option *o)
     return NULL;
 }
 
-/* A row that no command binds, or a binding that no row describes, is a slip of ours. */
+/* Is this the row that each of its names leads to? */
+static bool is_reached(const parser *p, const cli_option *o)
+{
+    for (const char *name = o->names; *name;) {
+        size_t n = strcspn(name, "|");
+        if (cli_option_find(p->command, name, n) != o)
+            return false;
+        name += n + (name[n] == '|');
+    }
+    return true;
+}
+
+/* A row that no command binds, a name that two rows have, a binding that no row describes: slips of ours. */
 static void check_bindings(const parser *p)
 {
     const cli_option *o = cli_options;
-    for (; o->names; o++)
+    for (; o->names; o++) {
+        MEMFIT_ASSERT(!(o->commands & p->command->bit) || is_reached(p, o));
         MEMFIT_ASSERT(!(o->commands & p->command->bit) || o->not_built || value_of(p, o));
+    }
     MEMFIT_ASSERT(o - cli_options <= MOST_ROWS);
     for (const cli_binding *b = p->bindings; b && b->name; b++)
         MEMFIT_ASSERT(cli_option_find(p->command, b->name, strlen(b->name)));

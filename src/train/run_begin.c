@@ -184,8 +184,10 @@ static memfit_status check_out_name(const mf_trainer *t, memfit_error *err)
     if (!out || t->mode != MF_MODE_TRAIN)
         return MEMFIT_OK;
     say_old_form(t);
-    bool good = hdf5 ? ends_in(out, ".h5") || ends_in(out, ".hdf5") : ends_in(out, ".keras");
-    if (good || mf_os_is_stream(out))
+    mf_os_place place; /* what counts is the name of the file itself: /dev/stdout may be any */
+    const char *name = mf_os_find_place(out, &place) ? place.path : out;
+    bool good = hdf5 ? ends_in(name, ".h5") || ends_in(name, ".hdf5") : ends_in(name, ".keras");
+    if (good || place.type == MF_PLACE_OTHER)
         return MEMFIT_OK;
     if (!hdf5)
         return mf_fail(err, MEMFIT_INVALID,

@@ -155,4 +155,6 @@ done
 refused "end the name in .keras: --out trained.keras" $train --out trained
 refused "end the name in .keras: --out trained.keras" $train --out trained.h5
 [ -e trained ] && fail "--out trained was written"
+rm -f through.keras; "$MEMFIT" $train --quiet --json --out /dev/stderr >out 2>through.keras || fail "--out /dev/stderr: exit $?"
+"$MEMFIT" plan through.keras --quiet >out || fail "a model through /dev/stderr cannot be read"
 exit $((failures > 0))
