@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -109,12 +110,40 @@ static int open_new(const char *target, const char *temporary, int access, bool 
     return fd;
 }
 
-/* The name of a file that has none yet, then the target's. 0 or errno. */
-static int take_place(int fd, bool named, const char *temporary, const char *target)
+/* Some file systems make files without a name and can give them none: then a second file takes the bytes. */
+static bool copy_to_name(int fd, const char *temporary)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return false;
+    int to = open_named(temporary, O_WRONLY, st.st_mode & 0777);
+    if (to < 0)
+        return false;
+    off_t at = 0;
+    ssize_t n = 0;
+    while (at < st.st_size && (n = sendfile(to, fd, &at, (size_t)(st.st_size - at))) > 0)
+        ;
+    bool done = at == st.st_size && fchmod(to, st.st_mode & 0777) == 0 && fsync(to) == 0;
+    int why = n == 0 && !done ? EIO : errno;
+    if (close(to) != 0 || !done) {
+        unlink(temporary);
+        errno = why;
+        return false;
+    }
+    return true;
+}
+
+static bool give_name(int fd, const char *temporary)
 {
     char self[32];
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    if (!named && linkat(AT_FDCWD, self, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW) != 0)
+    return linkat(AT_FDCWD, self, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW) == 0 || copy_to_name(fd, temporary);
+}
+
+/* The name of a file that has none yet, then the target's. 0 or errno. */
+static int take_place(int fd, bool named, const char *temporary, const char *target)
+{
+    if (!named && !give_name(fd, temporary))
         return errno ? errno : EIO;
     if (rename(temporary, target) == 0)
         return 0;
@@ -261,7 +290,7 @@ memfit_status mf_os_raw_open(mf_rawfile *out, const char *path, memfit_error *er
     if (status != MEMFIT_OK)
         return status;
     out->named = false;
-    out->descriptor = out->temporary[0] ? open_new(out->path, out->temporary, O_WRONLY, &out->named)
+    out->descriptor = out->temporary[0] ? open_new(out->path, out->temporary, O_RDWR, &out->named)
                                         : open(out->path, O_WRONLY | O_CLOEXEC);
     if (out->descriptor < 0)
         return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", path, strerror(errno));

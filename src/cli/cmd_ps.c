@@ -92,7 +92,7 @@ static void print_rest(uint64_t bytes, const char *format, ...)
     mf_print(stdout, "   %8s  %12s  %9s  ", "", memfit_size_format(bytes, a, sizeof a), "");
     va_list args;
     va_start(args, format);
-    vprintf(format, args);
+    mf_vprint(stdout, format, args);
     va_end(args);
     mf_print(stdout, "\n");
 }

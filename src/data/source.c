@@ -309,9 +309,9 @@ memfit_status mf_source_check(const mf_source *source, memfit_error *err)
             return mf_fail(err, MEMFIT_INTERNAL, "array %s: samples differ", a->name);
         bool inside = !a->data;
         for (uint32_t m = 0; m < source->mapping_count && !inside; m++) {
-            const mf_mapping *map = &source->mappings[m];
-            inside =
-                a->data >= map->data && a->data + a->sample_bytes * (uint64_t)source->samples <= map->data + map->bytes;
+            const mf_mapping *map = &source->mappings[m]; /* empty: of a file that was let go */
+            inside = map->bytes && a->data >= map->data &&
+                     a->data + a->sample_bytes * (uint64_t)source->samples <= map->data + map->bytes;
         }
         if (!inside)
             return mf_fail(err, MEMFIT_INTERNAL, "array %s: bytes outside its mapping", a->name);

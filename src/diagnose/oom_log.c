@@ -86,6 +86,23 @@ static bool has_word(const char *line, const char *word)
 
 /* ---- PyTorch ---------------------------------------------------------------------------------------------- */
 
+/* Another process on the card: the largest come first, and stay when there are more than there is room for. */
+static void keep_process(mf_oom_facts *f, unsigned pid, uint64_t bytes)
+{
+    enum { MOST = sizeof f->processes / sizeof *f->processes };
+    size_t at = f->process_count;
+    while (at > 0 && f->processes[at - 1].bytes < bytes)
+        at--;
+    if (at == MOST)
+        return;
+    if (f->process_count < MOST)
+        f->process_count++;
+    for (size_t i = f->process_count - 1; i > at; i--)
+        f->processes[i] = f->processes[i - 1];
+    f->processes[at].pid = pid;
+    f->processes[at].bytes = bytes;
+}
+
 static void read_torch(const char *line, mf_oom_facts *f)
 {
     /* "[enforce fail at alloc_cpu.cpp:127] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate N
@@ -131,10 +148,7 @@ static void read_torch(const char *line, mf_oom_facts *f)
         if (!pid || !has || has - p > 24 || !read_size(has + 5, &bytes))
             continue;
         f->others += bytes;
-        if (f->process_count < sizeof f->processes / sizeof *f->processes) {
-            f->processes[f->process_count].pid = pid;
-            f->processes[f->process_count++].bytes = bytes;
-        }
+        keep_process(f, pid, bytes);
     }
 }
 

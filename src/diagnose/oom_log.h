@@ -18,7 +18,7 @@ typedef struct mf_oom_facts {
     struct {
         unsigned pid;
         uint64_t bytes;
-    } processes[16];
+    } processes[16]; /* the largest first */
     size_t process_count;
     uint64_t base_limit;      /* XLA's pool */
     uint64_t refused_largest; /* largest piece the driver refused */

@@ -344,8 +344,8 @@ static const mf_oom_class classes[] = {
     {"release-tensorflow", C(GROWING), TF, 0, NULL, "multiprocessing.get_context(",
      "multiprocessing.get_context('spawn').Process(target=train_fold, args=(fold,))  # start, join: a process each",
      "a compiled training function keeps its variables; clear_session() frees them with run_eagerly=True only"},
-    {"report", C(GROWING), OWN, MF_OOM_LOOKS, NULL, NULL, "memfit report TRACE",
-     "shows by owner and mark what was kept"},
+    {"replay", C(GROWING), OWN, MF_OOM_LOOKS, NULL, NULL, "memfit replay TRACE",
+     "draws what was held over time, and the failure's owners"},
 
     /* evaluation */
     {"no-grad", C(EVALUATION), TORCH, 0, with_gradients, "torch.no_grad()", "with torch.no_grad(): output = model(x)",

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "data/class_weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -104,62 +105,17 @@ static memfit_status fill_synthetic(mf_trainer *t, mf_source *source, memfit_err
     return status;
 }
 
-/* A label as it stands in a file of class weights: a whole number from 0; -1 when it is none. */
-static int64_t label_number(const char *key)
-{
-    char *end = NULL;
-    long long v = key && *key >= '0' && *key <= '9' ? strtoll(key, &end, 10) : -1;
-    return v >= 0 && v <= 1 << 20 && *end == 0 ? v : -1;
-}
-
-/* {"0": 1.0, "1": 2.5}; the largest label goes to *most. */
-static memfit_status check_class_weights(const mf_json *root, const char *path, int64_t *most, memfit_error *err)
-{
-    *most = -1;
-    if (root->type != MF_JSON_OBJECT || !root->first)
-        return mf_fail(err, MEMFIT_DAMAGED, "%s must be an object of weights by label: {\"0\": 1.0, \"1\": 2.5}", path);
-    for (const mf_json *v = root->first; v; v = v->next) {
-        int64_t label = label_number(v->key);
-        if (label < 0 || v->type != MF_JSON_NUMBER || !isfinite(mf_json_number(v, 0)))
-            return mf_fail(err, MEMFIT_DAMAGED,
-                           "%s: \"%.40s\" %s\nweights by label look like this: {\"0\": 1.0, \"1\": 2.5}", path,
-                           v->key ? v->key : "", label < 0 ? "is no label (a whole number from 0)" : "has no number");
-        *most = label > *most ? label : *most;
-    }
-    return MEMFIT_OK;
-}
-
 static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
 {
     const char *path = t->options->class_weight;
     mf_mapping map;
-    mf_arena arena;
-    mf_json *root;
-    int64_t most = -1;
     memfit_status status = mf_os_map_file(path, &map, err);
     if (status != MEMFIT_OK)
         return status;
-    mf_arena_init(&arena, &t->loading.host);
-    status = mf_json_parse(&arena, (const char *)map.data, map.bytes, &root, err);
-    if (status == MEMFIT_DAMAGED && err)
-        mf_error_prefix(err, status, "%s", path);
-    if (status == MEMFIT_OK)
-        status = check_class_weights(root, path, &most, err);
-    if (status == MEMFIT_OK) {
-        t->class_count = most + 1;
-        t->class_weights = mf_host_alloc(&t->loading.host, (size_t)t->class_count * sizeof(double));
-        if (!t->class_weights)
-            status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for class weights");
-    }
-    if (status == MEMFIT_NO_HOST_MEMORY)
-        mf_error_prefix(err, status, "%s", path);
-    for (int64_t i = 0; status == MEMFIT_OK && i < t->class_count; i++)
-        t->class_weights[i] = 1;
-    for (const mf_json *v = status == MEMFIT_OK ? root->first : NULL; v; v = v->next)
-        t->class_weights[label_number(v->key)] = mf_json_number(v, 1);
-    mf_arena_destroy(&arena);
+    status = mf_class_weights_read(&t->loading.host, (const char *)map.data, map.bytes, &t->class_weights,
+                                   &t->class_count, err);
     mf_os_unmap_file(&map);
-    return status;
+    return status == MEMFIT_OK ? status : mf_error_prefix(err, status, "%s", path);
 }
 
 static const mf_array *input_array(const mf_trainer *t, const mf_source *source, uint32_t index)

@@ -34,6 +34,14 @@ under 24 5 "has no array for input" train "$mlp" --data many.npz --steps 3
 under 8 3 "many.npz.*loading needs at least .* the limit is 8.00 MiB" train "$mlp" --data many.npz --steps 3
 # The order of many samples is computed; in batches of the data's order all the same.
 under 8 0 "" train "$mlp" --data synthetic:1000000000 --steps 3
+# A resumed run goes on in the same order, computed or not.
+for samples in 5000 1100000; do
+    common=("$mlp" --data synthetic:$samples --threads 1 --quiet --learning-rate 0.01)
+    "$MEMFIT" train "${common[@]}" --steps 6 --out whole.keras >out 2>err || fail "$samples samples: $(head -c 300 err)"
+    "$MEMFIT" train "${common[@]}" --steps 3 --checkpoint half.keras >out 2>err || fail "$samples samples: $(head -c 300 err)"
+    "$MEMFIT" train "${common[@]}" --steps 6 --resume half.keras --out resumed.keras >out 2>err || fail "resuming: $(head -c 300 err)"
+    cmp whole.keras resumed.keras || fail "$samples samples: a resumed run ends elsewhere"
+done
 # Class weights.
 under 24 3 "weights.json.*loading needs at least .* the limit is 24.00 MiB" train "$mlp" --data "$f/train/digits.npz" --class-weight weights.json
 # A model whose configuration is large.

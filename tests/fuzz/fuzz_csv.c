@@ -1,6 +1,5 @@
 /*
  * fuzz_csv.c: any bytes into the CSV reader: no crash, every field a string inside its row's buffer.
- * sources: src/base/csv.c src/base/text.c src/base/error.c
  */
 #include "base/csv.h"
 

@@ -1,7 +1,6 @@
 /*
  * fuzz_data_csv.c: any bytes into the reader of tables of numbers: no crash, every number lands inside its array, and
  * what was promised of the arrays' sizes holds. The spool file is a block of exactly the size asked for.
- * sources: src/data/data_csv.c src/base/text.c src/base/error.c
  */
 #include "base/error.h"
 #include "data/source.h"

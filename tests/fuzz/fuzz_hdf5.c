@@ -1,8 +1,5 @@
-/*
- * fuzz_hdf5.c: any bytes as an HDF5 file: all groups, attributes and arrays are visited and read.
- * sources: src/file/hdf5_header.c src/file/hdf5_group.c src/file/hdf5_dataset.c src/file/hdf5_chunks.c
- * sources: src/base/memory.c src/base/error.c
- */
+/* fuzz_hdf5.c: any bytes as an HDF5 file: all groups, attributes and arrays are visited and read, once within a limit of
+ * host memory as runs have one, once without. */
 #include "file/hdf5.h"
 
 #include <stdlib.h>
@@ -23,7 +20,7 @@ static void visit(mf_hdf5 *file, mf_arena *arena, uint64_t address, unsigned dep
             visit(file, arena, group.links[i].address, depth + 1);
             continue;
         }
-        if (d.bytes > 1u << 16 || mf_hdf5_reader_open(&d, NULL, &reader, &err))
+        if (d.bytes > 1u << 16 || mf_hdf5_reader_open(&d, arena->host, &reader, &err))
             continue;
         void *out = malloc(d.bytes + 1);
         uint64_t rows = d.rank ? d.shape[0] : 1;
@@ -36,13 +33,19 @@ static void visit(mf_hdf5 *file, mf_arena *arena, uint64_t address, unsigned dep
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    mf_arena arena;
-    mf_hdf5 file;
-    memfit_error err;
-    mf_arena_init(&arena, NULL);
-    arena.limit_bytes = 64u << 20;
-    if (mf_hdf5_open(&file, data, bytes, "fuzz", &err) == MEMFIT_OK)
-        visit(&file, &arena, file.root, 0);
-    mf_arena_destroy(&arena);
+    for (int limited = 0; limited < 2; limited++) {
+        mf_arena arena;
+        mf_hdf5 file;
+        memfit_error err;
+        mf_limit_host host;
+        mf_limit_host_init(&host, NULL, limited ? 32u << 10 : UINT64_MAX);
+        mf_arena_init(&arena, &host.host);
+        if (mf_hdf5_open(&file, data, bytes, "fuzz", &err) == MEMFIT_OK)
+            visit(&file, &arena, file.root, 0);
+        mf_arena_destroy(&arena);
+        /* What is taken is in proportion to the file: its structures are read in a bounded number of steps. */
+        if (host.live_bytes || host.peak_bytes > (16u << 20) + 4096 * (uint64_t)bytes)
+            abort();
+    }
     return 0;
 }

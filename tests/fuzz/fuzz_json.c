@@ -1,7 +1,5 @@
 /*
  * fuzz_json.c: any bytes as JSON. What is read is printed, read again and printed again: the two texts are equal.
- * sources: src/base/text.c src/base/json_read.c src/base/json_write.c
- * sources: src/base/memory.c src/base/error.c
  */
 #include "base/json.h"
 

@@ -1,7 +1,5 @@
 /*
  * fuzz_log.c: any bytes into the log reader: no crash, and a diagnosis within its bounds.
- * sources: src/diagnose/oom_log.c src/diagnose/oom_cause.c src/diagnose/oom_suggest.c src/diagnose/oom_filter.c
- * sources: src/base/error.c src/base/abi.c src/base/text.c src/base/memory.c
  */
 #include "diagnose/oom_log.h"
 

@@ -1,9 +1,5 @@
 /*
  * fuzz_pack.c: any bytes as a table of buffers: read, packed quickly, checked, written, read again.
- *
- * sources: src/pack/pack.c src/pack/pack_check.c src/pack/pack_csv.c src/pack/pack_dive.c src/pack/pack_greedy.c
- * sources: src/pack/pack_improve.c src/pack/pack_problem.c src/pack/pack_search.c src/pack/pack_solve.c
- * sources: src/base/csv.c src/base/error.c src/base/abi.c src/base/memory.c src/base/os_linux.c src/base/os_write_linux.c src/base/text.c
  */
 #include "pack/pack.h"
 

@@ -1,6 +1,5 @@
 /*
  * fuzz_pickle.c: any bytes into the pickle reader: no crash, bounded memory, and a tree that passes its check.
- * sources: src/base/text.c src/trace/pickle.c src/base/error.c src/base/memory.c
  */
 #include "trace/pickle.h"
 

@@ -1,9 +1,6 @@
 /*
  * fuzz_trace.c: any bytes as a trace: our own file (closed or not), CSV or snapshot. What is accepted passes its check.
  * The first byte chooses whether a header of ours is put in front, so that the cells themselves are reached.
- * sources: src/trace/trace.c src/trace/trace_build.c src/trace/trace_import.c
- * sources: src/trace/trace_torch.c src/trace/pickle.c
- * sources: src/base/csv.c src/base/text.c src/base/error.c src/base/abi.c src/base/memory.c src/base/os_linux.c src/base/os_write_linux.c
  */
 #include "trace/trace.h"
 

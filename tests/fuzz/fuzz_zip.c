@@ -1,7 +1,5 @@
 /*
  * fuzz_zip.c: any bytes as an archive: every member is read and checked.
- * sources: src/file/zip_read.c
- * sources: src/base/memory.c src/base/error.c
  */
 #include "file/zip.h"
 

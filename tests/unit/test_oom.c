@@ -623,10 +623,35 @@ static void absurd_sizes_are_passed_over(void **state)
     assert_false(facts.torch_message);
 }
 
+/* Of the other processes on the card the largest is named, wherever the log lists it. */
+static void test_largest_process(void **state)
+{
+    (void)state;
+    char text[4096], *end = text;
+    end += sprintf(
+        end, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of "
+             "139.80 GiB of which 2.30 GiB is free. ");
+    for (unsigned i = 0; i < 20; i++) /* more than are remembered */
+        end += sprintf(end, "Process %u has %u.50 GiB memory in use. ", 1000 + i, i == 18 ? 60 : 1 + i % 3);
+    end +=
+        sprintf(end, "Including non-PyTorch memory, this process has 16.98 GiB memory in use. Of the allocated memory "
+                     "16.38 GiB is allocated by PyTorch, and 1.85 MiB is reserved by PyTorch but unallocated.\n");
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
+    explain(text, &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_OTHER_PROCESS);
+    assert_true(suggests(&d, "kill 1018"));
+    assert_false(suggests(&d, "kill 1000"));
+    bool owner = false;
+    for (size_t i = 0; i < d.owner_count; i++)
+        owner |= strstr(d.owners[i].name, "process 1018") != NULL;
+    assert_true(owner);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_provoked),
+        cmocka_unit_test(test_largest_process),
         cmocka_unit_test(test_re_created),
         cmocka_unit_test(test_in_force),
         cmocka_unit_test(test_long_line),

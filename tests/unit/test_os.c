@@ -22,6 +22,7 @@ static struct {
     int interrupted;  /* so many writes are, first */
     int fail;         /* 'w', 's', 'r' or 'f' (fallocate) fails from now on */
     int why;
+    bool no_links;  /* it has them, and cannot give them one */
     bool all_named; /* the file system has no files without a name */
 } system_calls;
 
@@ -86,6 +87,15 @@ int open64(const char *name, int flags, ...)
         return -1;
     }
     return (int)syscall(SYS_openat, AT_FDCWD, name, flags, mode);
+}
+
+int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+    if (system_calls.no_links) {
+        errno = EPERM;
+        return -1;
+    }
+    return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
 }
 
 int fallocate(int fd, int mode, off_t at, off_t bytes)
@@ -281,8 +291,10 @@ static void a_file_being_written_has_no_name(void **state)
 {
     (void)state;
     memfit_error err;
-    for (int all_named = 0; all_named < 2; all_named++) {
+    for (int way = 0; way < 3; way++) {
+        const bool all_named = way == 1;
         system_calls.all_named = all_named;
+        system_calls.no_links = way == 2;
         mf_rawfile raw;
         assert_ok(mf_os_raw_open(&raw, path, &err), err);
         assert_ok(mf_os_raw_write(&raw, "new", 3, &err), err);
