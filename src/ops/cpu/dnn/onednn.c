@@ -334,11 +334,6 @@ memfit_status mf_dnn_run(mf_dnn *made, void *const *operands, void *workspace, m
 
 /* ---- convolution ------------------------------------------------------------------------------------------ */
 
-static dnnl_data_type_t type_of(mf_dtype dtype)
-{
-    return dtype == MF_BF16 ? dnnl_bf16 : dnnl_f32;
-}
-
 typedef struct conv_layouts {
     dnnl_memory_desc_t src, dst, bias;
     dnnl_memory_desc_t plain;   /* weights as Keras keeps them */
@@ -356,7 +351,7 @@ static void drop_layouts(conv_layouts *l)
 static dnnl_status_t describe(const mf_dnn_conv *c, conv_layouts *l)
 {
     int d = c->dims, rank = d + 2;
-    dnnl_data_type_t type = type_of(c->dtype);
+    const dnnl_data_type_t type = dnnl_f32;
     dnnl_dims_t dims, strides;
     dnnl_status_t s = dnnl_success;
     for (int side = 0; side < 2 && s == dnnl_success; side++) {
@@ -488,8 +483,8 @@ static bool turned_conv(const mf_dnn_conv *c, mf_dnn_conv *turned)
         turned->before[i] = c->kernel[i] - 1 - c->before[i];
         taps *= c->kernel[i];
     }
-    return DNNL_VERSION_MAJOR < 3 && c->dims == 2 && c->groups == 1 && taps > 1 && c->dtype == MF_F32 &&
-           c->in[1] >= FEWEST_COLUMNS && c->out[1] >= FEWEST_COLUMNS && c->in_channels >= 16 && c->out_channels >= 16;
+    return DNNL_VERSION_MAJOR < 3 && c->dims == 2 && c->groups == 1 && taps > 1 && c->in[1] >= FEWEST_COLUMNS &&
+           c->out[1] >= FEWEST_COLUMNS && c->in_channels >= 16 && c->out_channels >= 16;
 }
 
 static bool is_new_kernel(dnnl_primitive_desc_t pd)
@@ -641,7 +636,7 @@ memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm,
     if (status != MEMFIT_OK)
         return status;
     int rank = batch > 1 ? 3 : 2, o = rank - 2;
-    dnnl_data_type_t type = type_of(mm->dtype);
+    const dnnl_data_type_t type = dnnl_f32;
     dnnl_memory_desc_t a = {0}, w = {0}, bias = {0}, c = {0};
     dnnl_dims_t da = {mm->batch_a}, sa = {mm->m * mm->k}, db = {mm->batch_b}, sb = {mm->k * mm->n};
     dnnl_dims_t dc = {batch}, sc = {mm->m * mm->n}, dbias = {1}, sbias = {mm->n};
