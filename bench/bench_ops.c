@@ -13,11 +13,11 @@
 #include "graph/kinds/kinds.h"
 #include "model/model.h"
 #include "ops/ops.h"
+#include "ops/team.h"
 #include "plan/plan_model.h"
 #include "train/execute.h"
 #include "train/reserve.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,7 +224,8 @@ int main(int argc, char **argv)
     mf_model_graph_source(&graphs, &source);
     if (status == MEMFIT_OK)
         status = mf_cpu_create(mf_host_default(), threads, &backend, &err);
-    omp_set_num_threads((int)threads);
+    mf_team team = {0};
+    mf_team_enter(&team, threads);
     if (status == MEMFIT_OK) {
         mf_backend_cost_source(backend, &cost);
         status = mf_plan_make(mf_host_default(), &source, &o, &cost, &plan, &err);
@@ -236,6 +237,7 @@ int main(int argc, char **argv)
     mf_plan_destroy(plan);
     if (backend)
         backend->table->destroy(backend);
+    mf_team_leave(&team);
     mf_model_destroy(model);
     return status != MEMFIT_OK;
 }

@@ -40,8 +40,6 @@ LONG = {
     "src/file/hdf5_write.c",
     "src/model/keras/keras_save.c",
     "src/ops/cpu/cpu_wide.c",
-    "src/ops/cpu/dnn/onednn.c",
-    "src/ops/cpu/kernels/kernels_pointwise.c",
     "src/pool/fence.c",
     "src/pool/pages.c",
     "src/pool/state.h",

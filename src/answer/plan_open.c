@@ -136,8 +136,7 @@ static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_
     mf_graph_source source;
     mf_model_graph_source(&graphs, &source);
     mf_cpu_fixed fixed;
-    memfit_status status =
-        mf_cpu_fixed_bytes(&source, plan->arena.host, MF_MODE_TRAIN, o->batch, threads, &fixed, err);
+    memfit_status status = mf_cpu_fixed_bytes(&source, plan->arena.host, MF_MODE_TRAIN, o->batch, threads, &fixed, err);
     if (status != MEMFIT_OK)
         return status;
     o->fixed_bytes = fixed.base_bytes + plan->model->arena.bytes + fixed.writer_bytes + fixed.graphs_bytes;

@@ -359,8 +359,8 @@ static memfit_status admit(admission *a, memfit_error *err)
     if (status == MEMFIT_OK)
         status = build(a, assumed, err);
     const uint64_t rest = status == MEMFIT_OK ? rest_of(t) : 0;
-    const bool wasteful = !a->again && status == MEMFIT_OK && is_squeezed(t->plan) &&
-                          assumed + rest > t->fixed_bytes + WARM_UP_BYTES;
+    const bool wasteful =
+        !a->again && status == MEMFIT_OK && is_squeezed(t->plan) && assumed + rest > t->fixed_bytes + WARM_UP_BYTES;
     if (status != MEMFIT_OK || (a->fits && !wasteful))
         return status;
     const bool first_fits = a->fits;
@@ -423,8 +423,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
 {
     memfit_error own;
     err = err ? err : &own;
-    admission a = {
-        .t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
+    admission a = {.t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
     t->least_need = 0;
     a.base = measure_fixed(t);
     memfit_status status = MEMFIT_OK;

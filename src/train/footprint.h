@@ -8,9 +8,9 @@
 #include "plan/plan.h"
 
 typedef struct mf_footprint {
-    uint64_t (*sample)(void); /* bytes the process holds now; 0 when it cannot be told */
-    void (*trim)(void);       /* gives back what was freed and not returned */
-    uint64_t (*error)(void);  /* how far `sample` may lie beside the truth */
+    uint64_t (*sample)(void);               /* bytes the process holds now; 0 when it cannot be told */
+    void (*trim)(void);                     /* gives back what was freed and not returned */
+    uint64_t (*error)(void);                /* how far `sample` may lie beside the truth */
     uint64_t (*fixed)(const mf_plan *plan); /* what a plan's records and kernels take beside its arena, from above */
 } mf_footprint;
 

@@ -9,7 +9,7 @@ fail() { echo "FAIL: $*"; exit 1; }
 key() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
 run() { "$MEMFIT" "$@" >"$t/out" 2>"$t/err"; }
 train() { # MODEL options...
-    run train "$f/$1" --data synthetic:80 --batch-size 32 --loss sparse_categorical_crossentropy --epochs 2 --seed 3 --json --quiet "${@:2}" ||
+    run train "$f/$1" --data synthetic:36 --batch-size 16 --loss sparse_categorical_crossentropy --epochs 1 --seed 3 --json --quiet "${@:2}" ||
         fail "$MEMFIT_ISA, $*: $(cat "$t/err")"
     [ "$(key "$t/out" arena_bytes)" = "$(key "$t/out" arena_used_bytes)" ] || fail "$MEMFIT_ISA, $*: arena used is not arena planned"
     [ "$(key "$t/out" measured_peak_bytes)" -le "$(key "$t/out" planned_peak_bytes)" ] || fail "$MEMFIT_ISA, $*: measured above planned"

@@ -19,8 +19,7 @@ static bool describe_conv(const cpu_kernel *k, const mf_tensor *x, const mf_tens
                        .batch = x->shape.dim[0],
                        .in_channels = x->shape.dim[w->dims + 1],
                        .out_channels = y->shape.dim[w->dims + 1],
-                       .groups = w->groups ? w->groups : 1,
-                       .dtype = MF_F32};
+                       .groups = w->groups ? w->groups : 1};
     for (uint32_t i = 0; i < w->dims; i++) {
         c->in[i] = x->shape.dim[1 + i];
         c->out[i] = y->shape.dim[1 + i];
@@ -166,8 +165,7 @@ static bool describe_matmul(const cpu_kernel *k, mf_dnn_matmul *mm)
                           .trans_b = tb,
                           .bias = cpu_in(k, 2) != NULL,
                           .accumulate = cpu_adds(k, 0),
-                          .scale = k->op->attr.matmul.scale,
-                          .dtype = MF_F32};
+                          .scale = k->op->attr.matmul.scale};
     if ((tb ? db[1] : db[0]) != mm->k || (mm->bias && mm->scale != 1))
         return false;
     if (mm->batch_b == 1 && mm->batch_a > 1 && !ta) { /* one product with all rows */

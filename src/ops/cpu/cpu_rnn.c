@@ -174,7 +174,6 @@ static memfit_status bind_forward(cpu_kernel *k, bool create, uint64_t *workspac
                         .k = k->u.rnn.u,
                         .bias = cpu_in(k, at.bias) != NULL,
                         .scale = 1,
-                        .dtype = MF_F32,
                         .row_b = at.gates * k->u.rnn.u,
                         .row_c = at.gates * k->u.rnn.u};
     memfit_status status = cpu_product_matmul(k->backend, &mm, create ? &k->product : NULL, &own, err);
@@ -283,7 +282,6 @@ static memfit_status bind_grad(cpu_kernel *k, bool create, uint64_t *workspace, 
                         .trans_b = true,
                         .accumulate = !k->u.rnn.by_gate,
                         .scale = 1,
-                        .dtype = MF_F32,
                         .row_a = width,
                         .row_b = width};
     memfit_status status = cpu_product_matmul(k->backend, &mm, create ? &k->product : NULL, &back, err);
@@ -295,7 +293,6 @@ static memfit_status bind_grad(cpu_kernel *k, bool create, uint64_t *workspace, 
                          .trans_a = true,
                          .accumulate = cpu_adds(k, 1),
                          .scale = 1,
-                         .dtype = MF_F32,
                          .row_b = width,
                          .row_c = width};
     if (status == MEMFIT_OK && cpu_out(k, 1))

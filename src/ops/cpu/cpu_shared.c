@@ -336,7 +336,7 @@ memfit_status cpu_shared_run(cpu_kernel *k, const mf_operands *o, const mf_run_s
         memfit_status mine = run_part(k, (uint32_t)i, o, scalars, &own);
         if (mine == MEMFIT_OK)
             continue;
-#pragma omp critical(cpu_shared)
+#pragma omp critical
         {
             status = mine;
             if (err)

@@ -33,7 +33,7 @@ void mf_dnn_cache(bool on);
 
 typedef enum { MF_DNN_FORWARD, MF_DNN_GRAD_DATA, MF_DNN_GRAD_WEIGHTS } mf_dnn_direction;
 
-/* Operands in order: FORWARD x, w, [bias], y; GRAD_DATA dy, w, dx; GRAD_WEIGHTS x, dy, dw, [db]. */
+/* All tensors are float32. Operands in order: FORWARD x, w, [bias], y; GRAD_DATA dy, w, dx; GRAD_WEIGHTS x, dy, dw, [db]. */
 typedef struct mf_dnn_conv {
     mf_dnn_direction direction;
     int dims; /* spatial, 1 to 3 */
@@ -42,7 +42,6 @@ typedef struct mf_dnn_conv {
     bool bias;
     bool accumulate; /* GRAD_WEIGHTS: dw += ..., db += ... */
     bool relu;       /* FORWARD: y = max(0, ...) */
-    mf_dtype dtype;  /* of all tensors */
 } mf_dnn_conv;
 
 /* c = [relu of] scale * op(a) op(b) [+ bias] [+ c]; operands in order: a, b, [bias], c. Batches of 1 broadcast. */
@@ -53,7 +52,6 @@ typedef struct mf_dnn_matmul {
     bool bias;
     bool accumulate, relu;
     double scale;
-    mf_dtype dtype;
     int64_t row_a, row_b, row_c; /* elements from row to row as stored, where rows are part of wider ones; 0: dense */
 } mf_dnn_matmul;
 
