@@ -144,7 +144,6 @@ static memfit_status add_bounds(mf_answer *answer, mf_fitter *fitter, memfit_err
     for (uint32_t p = 0; p < plan->phase_count; p++)
         if (plan->phases[p].load_bytes > load)
             load = plan->phases[p].load_bytes;
-    answer->lower_bound_bytes = taken + bounds.working_set_bytes;
     answer->packing_bound_bytes = taken + load;
     answer->save_set_bound_bytes = taken + bounds.save_set_bytes;
     answer->recompute_bound = 1;
@@ -154,7 +153,7 @@ static memfit_status add_bounds(mf_answer *answer, mf_fitter *fitter, memfit_err
         if (status == MEMFIT_OK && bounds.keep_us > 0)
             answer->recompute_bound = 1 + extra / bounds.keep_us;
     }
-    return status;
+    return status == MEMFIT_OK ? mf_fitter_bound(fitter, o->batch, &answer->lower_bound_bytes, err) : status;
 }
 
 /* What a piece of this size needs at the least: parts of the last layer counted as small as they get. */
@@ -162,8 +161,11 @@ static memfit_status bound_piece(mf_fitter *fitter, int64_t piece, mf_fit_entry 
                                  uint64_t *least, memfit_error *err)
 {
     const mf_plan_options *o = &fitter->options;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, piece, piece < o->batch, entry, err);
-    if (status == MEMFIT_OK && mf_fitter_most_chunks(fitter, *entry) > 1)
+    const mf_fit_facts *facts;
+    memfit_status status = mf_fitter_facts(fitter, MF_MODE_TRAIN, piece, piece < o->batch, 1, &facts, err);
+    if (status == MEMFIT_OK && mf_fitter_most_chunks(fitter, facts) < 2)
+        status = mf_fitter_entry(fitter, MF_MODE_TRAIN, piece, piece < o->batch, entry, err);
+    else if (status == MEMFIT_OK)
         status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, piece, piece < o->batch,
                                          o->chunks ? o->chunks : MF_MOST_CHUNKS, entry, err);
     if (status != MEMFIT_OK)
@@ -179,13 +181,17 @@ static memfit_status bound_piece(mf_fitter *fitter, int64_t piece, mf_fit_entry 
 static memfit_status find_obstacle(mf_answer *answer, mf_fitter *fitter, memfit_error *err)
 {
     const mf_plan_options *o = &fitter->options;
-    bool split = mf_fitter_may_split(fitter, answer->plan->phases[0].graph);
+    const mf_fit_facts *facts;
+    memfit_status status = mf_fitter_facts(fitter, MF_MODE_TRAIN, o->batch, false, 1, &facts, err);
+    if (status != MEMFIT_OK)
+        return status;
+    bool split = mf_fitter_may_split(fitter, facts);
     int64_t piece = split ? 1 : o->pieces > 1 ? (o->batch + o->pieces - 1) / o->pieces : o->batch;
     mf_fit_entry *entry;
     mf_bounds bounds, whole_bounds;
     uint64_t least, whole_least = UINT64_MAX;
     mf_fit_entry *whole;
-    memfit_status status = bound_piece(fitter, piece, &entry, &bounds, &least, err);
+    status = bound_piece(fitter, piece, &entry, &bounds, &least, err);
     if (status == MEMFIT_OK && split && piece < o->batch)
         status = bound_piece(fitter, o->batch, &whole, &whole_bounds, &whole_least, err);
     if (status != MEMFIT_OK)
@@ -235,9 +241,9 @@ static memfit_status find_obstacle(mf_answer *answer, mf_fitter *fitter, memfit_
 static memfit_status make_curve(mf_answer *answer, mf_fitter *fitter, uint32_t points, double whole_us,
                                 memfit_error *err)
 {
-    mf_fit_entry *entry;
+    const mf_fit_facts *facts;
     int64_t batch = fitter->options.batch;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &entry, err);
+    memfit_status status = mf_fitter_facts(fitter, MF_MODE_TRAIN, batch, false, 1, &facts, err);
     mf_way least = {.batch = batch, .pieces = 1, .recompute = true, .train_only = true, .limit_bytes = 1};
     mf_plan *plan = NULL;
     if (status == MEMFIT_OK && fitter->options.recompute == MF_RECOMPUTE_AUTO)
@@ -246,7 +252,7 @@ static memfit_status make_curve(mf_answer *answer, mf_fitter *fitter, uint32_t p
         return status;
     uint64_t high = answer->as_asked_peak_bytes, low = plan ? plan->peak_bytes : high / 4;
     mf_plan_destroy(plan);
-    if (mf_fitter_may_split(fitter, entry->graph) && low > high / 4)
+    if (mf_fitter_may_split(fitter, facts) && low > high / 4)
         low = high / 4;
     answer->curve = MF_NEW_ARRAY(&answer->arena, mf_curve_point, points + 1);
     if (!answer->curve)
@@ -268,8 +274,7 @@ static memfit_status make_curve(mf_answer *answer, mf_fitter *fitter, uint32_t p
                                   plan->numerics,
                                   plan->fits};
         mf_plan_destroy(plan);
-        if (i && point[-1].fits &&
-            (!point->fits || (point[-1].slowdown <= point->slowdown && point[-1].numerics <= point->numerics))) {
+        if (i && point[-1].fits && (!point->fits || point[-1].slowdown < point->slowdown)) {
             uint64_t asked = point->budget_bytes;
             *point = point[-1];
             point->budget_bytes = asked;
@@ -319,7 +324,7 @@ static memfit_status compare_precision(mf_answer *answer, const mf_fitter *fitte
 }
 
 /* The largest batch once more with the last layer in chunks, where those help. */
-static memfit_status find_chunked_batch(mf_answer *answer, mf_fitter *fitter, const mf_fit_entry *whole,
+static memfit_status find_chunked_batch(mf_answer *answer, mf_fitter *fitter, const mf_fit_facts *whole,
                                         memfit_error *err)
 {
     const mf_plan_options *o = &fitter->options;
@@ -341,19 +346,19 @@ static memfit_status work_out(mf_answer *answer, mf_fitter *fitter, const mf_que
 {
     const mf_plan_options *o = &question->plan;
     memfit_status status = find_plan(answer, fitter, err);
-    mf_fit_entry *whole = NULL;
+    const mf_fit_facts *whole = NULL;
     if (status == MEMFIT_OK)
-        status = mf_fitter_entry(fitter, MF_MODE_TRAIN, o->batch, false, &whole, err);
+        status = mf_fitter_facts(fitter, MF_MODE_TRAIN, o->batch, false, 1, &whole, err);
     if (status != MEMFIT_OK)
         return status;
-    answer->plan->unconstrained_time_us = whole->order->keep.time_us + whole->order->keep.once_us;
+    answer->plan->unconstrained_time_us = whole->time_us + whole->once_us;
     double whole_us = answer->plan->unconstrained_time_us;
     answer->slowdown = whole_us > 0 ? answer->plan->time_us / whole_us : 1;
-    answer->optimizer =
-        mf_arena_strdup(&answer->arena, whole->graph->optimizer_name ? whole->graph->optimizer_name : "none");
-    answer->loss = mf_arena_strdup(&answer->arena, whole->graph->loss_name ? whole->graph->loss_name : "none");
-    answer->optimizer_assumed = whole->graph->optimizer_assumed;
-    answer->loss_assumed = whole->graph->loss_assumed;
+    const mf_graph *graph = answer->plan->phases[0].graph;
+    answer->optimizer = mf_arena_strdup(&answer->arena, graph->optimizer_name ? graph->optimizer_name : "none");
+    answer->loss = mf_arena_strdup(&answer->arena, graph->loss_name ? graph->loss_name : "none");
+    answer->optimizer_assumed = graph->optimizer_assumed;
+    answer->loss_assumed = graph->loss_assumed;
     status = mf_plan_check(answer->plan, err);
     if (status == MEMFIT_OK)
         status = compare_precision(answer, fitter, question, whole_us, err);

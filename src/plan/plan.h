@@ -61,6 +61,7 @@ typedef struct mf_phase {
     uint32_t peak_step;  /* where that is */
     uint32_t recomputed;
     double time_us, once_us; /* estimated: of the steps of every piece; of those of the first or last piece only */
+    uint32_t *held;          /* while the graph is the planner's: counts the phases that need it; else NULL */
 } mf_phase;
 
 const char *mf_phase_name(mf_phase_role role); /* "training", "validation", ... */
@@ -125,9 +126,10 @@ typedef struct mf_plan_options {
 
 void mf_plan_options_default(mf_plan_options *options);
 
-/* The cheapest plan within the limit: as asked if that fits, then with recomputation, then with the last layer in
- * chunks or the batch in pieces, then all of it.
- * DOES_NOT_FIT names the operation that stands in the way; err's numbers are set. */
+/* The fastest plan within the limit: as asked if that fits, else by recomputation, with the last layer in chunks, with
+ * the batch in pieces, or all of it. A plan for more memory is never slower.
+ * DOES_NOT_FIT names the operation that stands in the way; err->requested_bytes is a limit that was tried and is
+ * enough. */
 memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *source, const mf_plan_options *options,
                            const mf_cost_source *cost, mf_plan **plan, memfit_error *err);
 void mf_plan_destroy(mf_plan *plan);

@@ -147,18 +147,18 @@ static void test_how_many_chunks(void **state)
 {
     (void)state;
     memfit_error err = {0};
-    mf_fit_entry *whole;
+    const mf_fit_facts *whole;
     mf_plan_options o = training(4);
     bed b;
     bed_make(&b, 1024, 2048, 64, 1, &o);
-    assert_ok(mf_fitter_entry(&b.fitter, MF_MODE_TRAIN, 4, false, &whole, &err), err);
-    assert_true(whole->graph->logits_bytes > 0 && whole->graph->logits_bytes < whole->order->keep.peak / 20);
+    assert_ok(mf_fitter_facts(&b.fitter, MF_MODE_TRAIN, 4, false, 1, &whole, &err), err);
+    assert_true(whole->logits_bytes > 0 && whole->logits_bytes < whole->kept_bytes / 20);
     assert_int_equal(mf_fitter_most_chunks(&b.fitter, whole), 1);
     bed_drop(&b);
     for (int width = 16; width <= 1024; width *= 4) {
         bed_make(&b, 1024, width, 4096, 1, &o);
-        assert_ok(mf_fitter_entry(&b.fitter, MF_MODE_TRAIN, 4, false, &whole, &err), err);
-        uint64_t logits = whole->graph->logits_bytes, rest = whole->order->keep.peak - logits;
+        assert_ok(mf_fitter_facts(&b.fitter, MF_MODE_TRAIN, 4, false, 1, &whole, &err), err);
+        uint64_t logits = whole->logits_bytes, rest = whole->kept_bytes - logits;
         uint32_t most = mf_fitter_most_chunks(&b.fitter, whole);
         assert_true(most >= 4 && most <= MF_MOST_CHUNKS);
         assert_true(most == MF_MOST_CHUNKS || logits / most <= rest / 16);

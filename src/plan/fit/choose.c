@@ -1,168 +1,134 @@
 /*
  * choose.c: which way to run the step.
  *
- *     as asked                     one piece, nothing recomputed
+ *     as asked                     one piece, nothing recomputed: taken whenever it fits
  *     recomputation    bitwise     one piece
- *     chunks           reordered   of the last layer and its loss, where the logits are a good part of all bytes:
- *                                  as few as fit; with recomputation when none do
- *     pieces           reordered   the largest pieces that fit, or smaller ones where those are faster; fewer
- *                                  pieces with recomputation where that is; with chunks as well where those help
+ *     chunks           reordered   of the last layer and its loss, where the logits are a good part of all bytes
+ *     pieces           reordered   of the batch; with chunks as well
  *
- * The first class with a plan that fits wins; within it the fastest. But identical bits are not worth any price: where
- * recomputation is dear and pieces are more than a tenth faster, pieces win, or a little more memory would make
- * training slower (seen: a U-Net at 20 MB in pieces, 72 ms; at 21 MB with 48 operations computed again, 90 ms). Under
- * trainable BatchNormalization pieces are other mathematics, so that class is closed unless it is allowed (or the
- * number of pieces was given outright).
+ * The ways are listed first: which numbers of pieces and chunks are worth a look depends on the model and the batch,
+ * never on the limit. Each has a time with everything kept, and recomputation only adds to it. So, fastest first, each
+ * way is fitted into the limit, and the search ends where the next one could not be faster even if it kept everything:
+ * the fastest plan of all ways that fit. That makes two promises hold by construction: a plan for more memory is never
+ * slower (what fits less fits more), and the least bound over the list is one that no limit's plan can be below.
+ * Identical bits decide between plans of one time, as does the smaller number of pieces. Nothing counts as faster than
+ * the step as asked. Under trainable BatchNormalization pieces are other mathematics: they are on the list only if that
+ * is allowed (or the number of pieces was given outright).
  */
 #include "base/error.h"
 #include "base/text.h"
-#include "plan/recompute/bounds.h"
 #include "plan/fit/fit.h"
+#include "plan/fit/fit_orders.h"
+#include "plan/recompute/bounds.h"
 
-/* Keeps the better of two plans: one that fits before one that does not, then the faster. */
-static void keep_better(mf_plan **best, mf_plan *plan)
-{
-    if (!*best || (plan->fits && !(*best)->fits) ||
-        (plan->fits == (*best)->fits && plan->fits && plan->time_us < (*best)->time_us) ||
-        (!plan->fits && !(*best)->fits && plan->peak_bytes < (*best)->peak_bytes)) {
-        mf_plan_destroy(*best);
-        *best = plan;
-    } else {
-        mf_plan_destroy(plan);
-    }
-}
+#include <stdlib.h>
 
-static memfit_status try_one(mf_fitter *fitter, int64_t batch, int64_t pieces, uint32_t chunks, bool recompute,
-                             uint64_t limit, mf_plan **best, memfit_error *err)
-{
-    mf_way way = {.batch = batch,
-                  .pieces = pieces,
-                  .chunks = chunks,
-                  .recompute = recompute,
-                  .split_validation = limit != 0,
-                  .limit_bytes = limit};
-    mf_plan *plan;
-    memfit_status status = mf_fitter_try(fitter, &way, &plan, err);
-    if (status == MEMFIT_OK)
-        keep_better(best, plan);
-    return status;
-}
+/* ---- the list of ways ------------------------------------------------------------------------------------- */
 
-/* ---- chunks of the last layer ----------------------------------------------------------------------------- */
+typedef struct option {
+    int64_t pieces;
+    uint32_t chunks, chunks_made;               /* asked for; there are */
+    double kept_us;                             /* with everything kept: recomputation only adds to it */
+    bool recompute;                             /* worth a search for what to compute again */
+    uint64_t taken_bytes;                       /* fixed cost and variables */
+    uint64_t kept_bytes;                        /* above those, everything kept */
+    uint64_t working_set_bytes, save_set_bytes; /* above those: bounds with and without recomputation */
+} option;
+
+enum { MOST_OPTIONS = 96 };
+
+typedef struct choosing {
+    mf_fitter *fitter;
+    int64_t batch;
+    uint64_t limit;
+    double asked_us; /* of the step as asked */
+    option options[MOST_OPTIONS];
+    uint32_t count;
+    mf_plan *best;
+} choosing;
 
 /* A chunk is eight operations in every plan that is tried, about 100 KiB of them, whatever its logits: below
  * LEAST_CHUNK_BYTES it is not worth that (seen: planning took more than the 5 MiB a small network was given). */
-enum { LEAST_SHARE = 20, SMALL_SHARE = 16, FEW_CHUNKS = 8, LEAST_CHUNK_BYTES = 256 << 10 };
+enum { LEAST_SHARE = 20, SMALL_SHARE = 16, LEAST_CHUNK_BYTES = 256 << 10 };
 
 /* A power of two, as all numbers that are tried. */
-static uint32_t worth_chunks(const mf_graph *whole)
+static uint32_t worth_chunks(uint64_t logits_bytes)
 {
     uint32_t chunks = 1;
-    while (chunks < MF_MOST_CHUNKS && whole->logits_bytes / (2 * chunks) >= LEAST_CHUNK_BYTES)
+    while (chunks < MF_MOST_CHUNKS && logits_bytes / (2 * chunks) >= LEAST_CHUNK_BYTES)
         chunks *= 2;
     return chunks;
 }
 
-uint32_t mf_fitter_most_chunks(const mf_fitter *fitter, const mf_fit_entry *whole)
+uint32_t mf_fitter_most_chunks(const mf_fitter *fitter, const mf_fit_facts *whole)
 {
-    uint64_t logits = whole->graph->logits_bytes, all = whole->order->keep.peak, rest;
+    uint64_t logits = whole->logits_bytes, all = whole->kept_bytes, rest;
     if (fitter->options.chunks == 1 || !fitter->source->make_chunked || !logits || logits < all / LEAST_SHARE)
         return 1;
     if (fitter->options.chunks > 1)
         return fitter->options.chunks;
     rest = all > logits ? all - logits : 1;
-    uint32_t chunks = 4, worth = worth_chunks(whole->graph);
+    uint32_t chunks = 4, worth = worth_chunks(logits);
     while (chunks < worth && logits / chunks > rest / SMALL_SHARE)
         chunks *= 2;
     return chunks <= worth ? chunks : 1;
 }
 
-/* The fewest chunks that fit with everything kept. Where those are many, or none do, also fewer with recomputation. */
-static memfit_status try_chunks(mf_fitter *fitter, int64_t batch, uint32_t most, uint64_t limit, mf_plan **best,
-                                memfit_error *err)
+bool mf_fitter_may_split(const mf_fitter *fitter, const mf_fit_facts *whole)
 {
-    mf_fit_entry *whole;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &whole, err);
-    if (status != MEMFIT_OK || most < 2)
-        return status;
-    const uint32_t given = fitter->options.chunks > 1 ? fitter->options.chunks : 0;
-    const uint32_t first = given ? given : 2, last = given ? given : worth_chunks(whole->graph);
-    uint32_t found = 0;
-    for (uint32_t k = first; k <= last && !found; k *= 2) {
-        mf_fit_entry *entry;
-        status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, k, &entry, err);
-        if (status != MEMFIT_OK)
-            return status;
-        bool fits = fitter->options.fixed_bytes + entry->variables_end + entry->order->keep.peak <= limit;
-        if (fits || k == last)
-            status = try_one(fitter, batch, 1, k, false, limit, best, err);
-        if (status != MEMFIT_OK || entry->graph->chunks < k) /* no more rows */
-            break;
-        if (*best && (*best)->fits)
-            found = k;
-    }
-    if (fitter->options.recompute == MF_RECOMPUTE_OFF || (found && found <= FEW_CHUNKS))
-        return status;
-    const uint32_t few = last < FEW_CHUNKS ? last : FEW_CHUNKS, tries[] = {given ? given : few, most, last};
-    for (uint32_t i = 0; i < (given ? 1 : 3) && status == MEMFIT_OK; i++) {
-        bool fits = *best && (*best)->fits;
-        if ((i && tries[i] <= tries[i - 1]) || (i == 2 && fits) || (found && tries[i] >= found))
-            continue;
-        status = try_one(fitter, batch, 1, tries[i], true, limit, best, err);
-    }
-    return status;
+    return fitter->options.pieces == 0 && (fitter->options.allow_changed || !whole->pieces_change);
 }
 
-memfit_status mf_fitter_chunks(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
+static memfit_status add_option(choosing *c, int64_t pieces, uint32_t chunks, bool recompute, memfit_error *err)
 {
-    mf_plan *best = NULL;
-    mf_fit_entry *whole;
-    memfit_status status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &whole, err);
-    if (status == MEMFIT_OK)
-        status = try_chunks(fitter, batch, mf_fitter_most_chunks(fitter, whole), limit, &best, err);
+    const mf_plan_options *o = &c->fitter->options;
+    int64_t piece = (c->batch + pieces - 1) / pieces;
+    const mf_fit_facts *f;
+    pieces = (c->batch + piece - 1) / piece;
+    if (c->count == MOST_OPTIONS)
+        return MEMFIT_OK;
+    memfit_status status = mf_fitter_facts(c->fitter, MF_MODE_TRAIN, piece, pieces > 1, chunks, &f, err);
     if (status != MEMFIT_OK)
-        mf_plan_destroy(best);
-    else
-        *out = best;
+        return status;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->options[i].pieces == pieces && c->options[i].chunks_made == f->chunks_made)
+            return MEMFIT_OK;
+    c->options[c->count++] = (option){.pieces = pieces,
+                                      .chunks = chunks,
+                                      .chunks_made = f->chunks_made,
+                                      .recompute = recompute && o->recompute == MF_RECOMPUTE_AUTO,
+                                      .kept_us = f->time_us * (double)(c->batch / piece) + f->once_us,
+                                      .taken_bytes = o->fixed_bytes + (c->batch % piece ? o->rest_bytes : 0) +
+                                                     mf_fitter_chunk_cost(c->fitter, f->chunks_made) + f->variables_end,
+                                      .kept_bytes = f->kept_bytes,
+                                      .working_set_bytes = f->working_set_bytes,
+                                      .save_set_bytes = f->save_set_bytes};
+    return MEMFIT_OK;
+}
+
+/* One number of pieces: whole, or in the chunks that were asked for or are worth it. A graph in other chunks is another
+ * graph, with a search of its own: only a few numbers of them are worth one. */
+static memfit_status add_chunked(choosing *c, int64_t pieces, uint32_t most, uint32_t worth, memfit_error *err)
+{
+    enum { FEW_CHUNKS = 8 };
+    const uint32_t given = c->fitter->options.chunks;
+    if (given > 1)
+        return add_option(c, pieces, given, true, err);
+    memfit_status status = add_option(c, pieces, 1, true, err);
+    if (most < 2)
+        return status;
+    for (uint32_t k = 2; k <= worth && status == MEMFIT_OK; k *= 2)
+        if (k == most || !c->fitter->options.quick)
+            status = add_option(c, pieces, k, k == FEW_CHUNKS || k == most || k == worth, err);
     return status;
 }
 
-/* ---- pieces of the batch ---------------------------------------------------------------------------------- */
-
-/* Does a piece of this size fit by its sum of live bytes, everything kept? */
-static memfit_status piece_fits(mf_fitter *fitter, int64_t piece, uint32_t chunks, uint64_t limit, bool *fits,
-                                memfit_error *err)
+/* So many pieces: whole, or in chunks that make the logits small. */
+static memfit_status add_of_pieces(choosing *c, int64_t pieces, uint32_t most, memfit_error *err)
 {
-    mf_fit_entry *entry;
-    memfit_status status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, piece, true, chunks, &entry, err);
-    if (status == MEMFIT_OK)
-        *fits = fitter->options.fixed_bytes + entry->variables_end + entry->order->keep.peak <= limit;
-    return status;
-}
-
-/* The largest piece that fits with everything kept, 0 if none: doubling, then halving the interval. */
-static memfit_status largest_piece(mf_fitter *fitter, int64_t most, uint32_t chunks, uint64_t limit, int64_t *piece,
-                                   memfit_error *err)
-{
-    bool fits;
-    int64_t good = 0, bad = most + 1;
-    memfit_status status = MEMFIT_OK;
-    for (int64_t n = 1; n <= most && status == MEMFIT_OK; n *= 2) {
-        status = piece_fits(fitter, n, chunks, limit, &fits, err);
-        if (status == MEMFIT_OK && !fits) {
-            bad = n;
-            break;
-        }
-        good = n;
-    }
-    while (status == MEMFIT_OK && bad - good > 1) {
-        int64_t middle = good + (bad - good) / 2;
-        status = piece_fits(fitter, middle, chunks, limit, &fits, err);
-        if (status == MEMFIT_OK)
-            *(fits ? &good : &bad) = middle;
-    }
-    *piece = good;
-    return status;
+    const uint32_t given = c->fitter->options.chunks;
+    memfit_status status = given > 1 ? MEMFIT_OK : add_option(c, pieces, 1, true, err);
+    return status == MEMFIT_OK && most > 1 ? add_option(c, pieces, most, true, err) : status;
 }
 
 /* The next number of pieces that divides the batch evenly, when it is not much more. */
@@ -174,171 +140,243 @@ static int64_t even_pieces(int64_t batch, int64_t pieces)
     return pieces;
 }
 
-/* Smaller pieces than needed, as long as they get faster: they stay in the caches. */
-static memfit_status try_smaller(mf_fitter *fitter, int64_t batch, int64_t pieces, uint32_t chunks, uint64_t limit,
-                                 mf_plan **best, memfit_error *err)
+/* Numbers of pieces half an octave apart: 2, 3, 4, 6, 8, ..., and the next ones that divide the batch. */
+static memfit_status add_pieces(choosing *c, uint32_t most, memfit_error *err)
 {
+    const bool quick = c->fitter->options.quick;
     memfit_status status = MEMFIT_OK;
-    for (int64_t k = 2 * pieces; k <= batch && *best && (*best)->fits && status == MEMFIT_OK; k *= 2) {
-        double before = (*best)->time_us;
-        status = try_one(fitter, batch, even_pieces(batch, k), chunks, false, limit, best, err);
-        if (status == MEMFIT_OK && (*best)->time_us >= before)
-            break;
+    for (int64_t k = 2, step = 1; k < c->batch && status == MEMFIT_OK; k += step) {
+        status = add_of_pieces(c, even_pieces(c->batch, k), most, err);
+        if (status == MEMFIT_OK && !quick)
+            status = add_of_pieces(c, k, most, err);
+        step = quick ? k : (k & (k - 1)) == 0 ? k / 2 : k / 3; /* 2, 3, 4, 6, 8, 12 */
     }
+    return status == MEMFIT_OK && c->batch > 1 ? add_of_pieces(c, c->batch, most, err) : status;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const option *x = a, *y = b;
+    if (x->kept_us != y->kept_us)
+        return x->kept_us < y->kept_us ? -1 : 1;
+    if (x->pieces != y->pieces)
+        return x->pieces < y->pieces ? -1 : 1;
+    return x->chunks < y->chunks ? -1 : x->chunks > y->chunks;
+}
+
+enum { CHUNKS = 1, PIECES = 2 }; /* which ways to list: the whole batch, in chunks or not; pieces of it */
+
+static memfit_status list_options(choosing *c, int which, memfit_error *err)
+{
+    const mf_plan_options *o = &c->fitter->options;
+    const mf_fit_facts *whole;
+    memfit_status status = mf_fitter_facts(c->fitter, MF_MODE_TRAIN, c->batch, false, 1, &whole, err);
+    if (status != MEMFIT_OK)
+        return status;
+    uint32_t most = mf_fitter_most_chunks(c->fitter, whole);
+    uint32_t worth = o->chunks > 1 || most < 2 ? most : worth_chunks(whole->logits_bytes);
+    if (o->pieces > 1)
+        status = add_of_pieces(c, o->pieces < c->batch ? o->pieces : c->batch, most, err);
+    else if (which & CHUNKS)
+        status = add_chunked(c, 1, most, worth, err);
+    if (status == MEMFIT_OK && which & PIECES && mf_fitter_may_split(c->fitter, whole))
+        status = add_pieces(c, which & CHUNKS || o->chunks > 1 ? most : 1, err);
+    qsort(c->options, c->count, sizeof *c->options, by_time);
     return status;
 }
 
-static memfit_status try_pieces(mf_fitter *fitter, int64_t batch, uint32_t chunks, uint64_t limit, mf_plan **best,
-                                memfit_error *err)
+memfit_status mf_fitter_bound(mf_fitter *fitter, int64_t batch, uint64_t *bytes, memfit_error *err)
 {
-    bool recompute = fitter->options.recompute == MF_RECOMPUTE_AUTO;
-    int64_t piece;
-    memfit_status status = largest_piece(fitter, (batch + 1) / 2, chunks, limit, &piece, err);
-    if (status != MEMFIT_OK)
-        return status;
-    int64_t kept = piece ? (batch + piece - 1) / piece : batch; /* pieces with everything kept */
-    for (int64_t size = piece; size >= 1 && status == MEMFIT_OK; size--) {
-        /* packing may need a little more than the sum: then one sample less */
-        kept = (batch + size - 1) / size;
-        status = try_one(fitter, batch, kept, chunks, false, limit, best, err);
-        if (status != MEMFIT_OK || (*best && (*best)->fits))
-            break;
+    choosing c = {.fitter = fitter, .batch = batch};
+    memfit_status status = list_options(&c, CHUNKS | PIECES, err);
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < c.count; i++) {
+        const option *o = &c.options[i];
+        bool saved = !o->recompute && o->save_set_bytes > o->working_set_bytes;
+        uint64_t bound = o->taken_bytes + (saved ? o->save_set_bytes : o->working_set_bytes);
+        least = bound < least ? bound : least;
     }
-    int64_t even = even_pieces(batch, kept);
-    if (status == MEMFIT_OK && even != kept)
-        status = try_one(fitter, batch, even, chunks, false, limit, best, err);
     if (status == MEMFIT_OK)
-        status = try_smaller(fitter, batch, even, chunks, limit, best, err);
-    if (!recompute)
-        return status;
-    /* Fewer pieces compute more again: the first number that fits is seldom the fastest (seen: a U-Net in 4 pieces with
-     * 67 operations computed again, where 8 pieces with 3 are a quarter faster). On, as long as it gets faster. */
-    bool all = *best && (*best)->fits;
-    for (int64_t k = kept > 2 ? (kept + 1) / 2 : 2; k <= kept && status == MEMFIT_OK; k = k + (k + 1) / 2) {
-        double before = *best && (*best)->fits ? (*best)->time_us : 0;
-        status = try_one(fitter, batch, even_pieces(batch, k), chunks, true, limit, best, err);
-        if (status == MEMFIT_OK && !all && before > 0 && (*best)->time_us >= before)
-            break;
-    }
-    if (status == MEMFIT_OK && !(*best && (*best)->fits))
-        status = try_one(fitter, batch, batch, chunks, true, limit, best, err);
+        *bytes = least;
     return status;
-}
-
-memfit_status mf_fitter_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
-{
-    mf_plan *best = NULL;
-    memfit_status status = batch > 1 ? try_pieces(fitter, batch, 1, limit, &best, err) : MEMFIT_OK;
-    if (status != MEMFIT_OK)
-        mf_plan_destroy(best);
-    else
-        *out = best;
-    return status;
-}
-
-bool mf_fitter_may_split(const mf_fitter *fitter, const mf_graph *graph)
-{
-    return fitter->options.pieces == 0 && (fitter->options.allow_changed || !graph->uses_batch_norm);
 }
 
 /* ---- the choice ------------------------------------------------------------------------------------------- */
 
-enum { DEAR_PERCENT = 110, CHEAP_PERCENT = 102 };
-
-static bool costs_more(const mf_plan *plan, double than_us, int percent)
+static bool is_better(const choosing *c, const mf_plan *a, const mf_plan *b)
 {
-    return plan->time_us * 100 > than_us * percent;
+    if (a->fits != b->fits)
+        return a->fits;
+    if (!a->fits)
+        return a->peak_bytes < b->peak_bytes;
+    double x = a->time_us > c->asked_us ? a->time_us : c->asked_us;
+    double y = b->time_us > c->asked_us ? b->time_us : c->asked_us;
+    if (x != y)
+        return x < y;
+    return a->numerics != b->numerics ? a->numerics < b->numerics : a->pieces < b->pieces;
 }
 
-/* Ways that sum in another order: chunks of the last layer, pieces, and both where neither is enough. */
-static memfit_status try_reordered(mf_fitter *fitter, int64_t batch, uint32_t most, bool split, uint64_t limit,
-                                   double kept_us, mf_plan **best, memfit_error *err)
+static memfit_status try_way(choosing *c, int64_t pieces, uint32_t chunks, bool recompute, memfit_error *err)
 {
-    const uint32_t given = fitter->options.chunks > 1 ? fitter->options.chunks : 1;
-    const bool pieces_first = split && fitter->options.quick; /* chunks make larger graphs, which take longer to plan */
-    memfit_status status = pieces_first ? try_pieces(fitter, batch, given, limit, best, err) : MEMFIT_OK;
-    if (status != MEMFIT_OK || (pieces_first && *best && (*best)->fits))
+    mf_way way = {.batch = c->batch,
+                  .pieces = pieces,
+                  .chunks = chunks,
+                  .recompute = recompute,
+                  .split_validation = c->limit != 0,
+                  .limit_bytes = c->limit};
+    mf_plan *plan;
+    memfit_status status = mf_fitter_try(c->fitter, &way, &plan, err);
+    if (status != MEMFIT_OK)
         return status;
-    if (most > 1)
-        status = try_chunks(fitter, batch, most, limit, best, err);
-    if (status != MEMFIT_OK || !split || (*best && (*best)->fits && !costs_more(*best, kept_us, CHEAP_PERCENT)))
-        return status;
-    if (!pieces_first)
-        status = try_pieces(fitter, batch, given, limit, best, err);
-    bool good = *best && (*best)->fits && !costs_more(*best, kept_us, DEAR_PERCENT);
-    if (status == MEMFIT_OK && most > given && !good)
-        status = try_pieces(fitter, batch, most, limit, best, err);
+    if (!c->best || is_better(c, plan, c->best)) {
+        mf_plan_destroy(c->best);
+        c->best = plan;
+    } else {
+        mf_plan_destroy(plan);
+    }
+    return MEMFIT_OK;
+}
+
+/* The least sum of live bytes this way can have; where even the hungriest operation is too much, that. */
+static memfit_status least_bytes(choosing *c, const option *o, uint64_t *bytes, memfit_error *err)
+{
+    uint64_t load = o->kept_bytes;
+    mf_fit_entry *entry;
+    memfit_status status = MEMFIT_OK;
+    if (o->recompute && o->taken_bytes + o->working_set_bytes > c->limit)
+        load = o->working_set_bytes;
+    else if (o->recompute && o->taken_bytes + load > c->limit) {
+        status = mf_fitter_entry_chunked(c->fitter, MF_MODE_TRAIN, (c->batch + o->pieces - 1) / o->pieces,
+                                         o->pieces > 1, o->chunks, &entry, err);
+        if (status == MEMFIT_OK)
+            status = mf_fit_orders_lowest(c->fitter, entry, false, &load, err);
+    }
+    *bytes = o->taken_bytes + load;
     return status;
 }
 
-/* *best recomputes and fits. Chunks or pieces in its place, if it is dear and they are not. */
-static memfit_status compare_reordered(mf_fitter *fitter, int64_t batch, uint32_t most, bool split, uint64_t limit,
-                                       double kept_us, mf_plan **best, memfit_error *err)
+/* The fastest of the listed ways that fits; the smallest plan found when none does. */
+static memfit_status choose(choosing *c, memfit_error *err)
 {
-    if (!costs_more(*best, kept_us, DEAR_PERCENT))
-        return MEMFIT_OK;
-    mf_plan *other = NULL;
-    memfit_status status = try_reordered(fitter, batch, most, split, limit, kept_us, &other, err);
-    if (status == MEMFIT_OK && other && other->fits && costs_more(*best, other->time_us, DEAR_PERCENT)) {
-        mf_plan_destroy(*best);
-        *best = other;
-    } else {
-        mf_plan_destroy(other);
+    const option *smallest = NULL, *finest = NULL;
+    uint64_t smallest_bytes = UINT64_MAX;
+    memfit_status status = MEMFIT_OK;
+    for (uint32_t i = 0; i < c->count && status == MEMFIT_OK; i++) {
+        const option *o = &c->options[i];
+        finest = !finest || o->pieces > finest->pieces ? o : finest;
+        double soonest = o->kept_us > c->asked_us ? o->kept_us : c->asked_us;
+        if (c->best && c->best->fits &&
+            (soonest > c->best->time_us || (soonest == c->best->time_us && c->best->numerics == MF_BITWISE)))
+            break;
+        uint64_t bytes;
+        status = least_bytes(c, o, &bytes, err);
+        if (status != MEMFIT_OK)
+            break;
+        if (bytes <= c->limit)
+            status = try_way(c, o->pieces, o->chunks, o->recompute, err);
+        else if (bytes < smallest_bytes) {
+            smallest = o;
+            smallest_bytes = bytes;
+        }
     }
+    if (status == MEMFIT_OK && smallest && !(c->best && c->best->fits) &&
+        (!c->best || smallest_bytes < c->best->peak_bytes))
+        status = try_way(c, smallest->pieces, smallest->chunks, smallest->recompute, err);
+    if (status == MEMFIT_OK && finest && finest != smallest && !(c->best && c->best->fits))
+        status = try_way(c, finest->pieces, finest->chunks, finest->recompute, err);
     return status;
 }
 
 /* Evaluation of a sample that does not fit by itself. */
-static memfit_status evaluate_in_chunks(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **best,
-                                        memfit_error *err)
+static memfit_status evaluate_in_chunks(choosing *c, memfit_error *err)
 {
+    const mf_plan_options *o = &c->fitter->options;
     memfit_status status = MEMFIT_OK;
-    bool may = fitter->options.only == MF_MODE_EVALUATE && fitter->options.chunks == 0;
-    uint32_t last = may ? worth_chunks((*best)->phases[0].graph) : 0;
-    for (uint32_t chunks = 4; chunks <= last && !(*best)->fits && status == MEMFIT_OK; chunks *= 4)
-        status = try_one(fitter, batch, 1, chunks, false, limit, best, err);
+    bool may = o->only == MF_MODE_EVALUATE && o->chunks == 0;
+    uint32_t last = may ? worth_chunks(c->best->phases[0].graph->logits_bytes) : 0;
+    for (uint32_t chunks = 4; chunks <= last && !c->best->fits && status == MEMFIT_OK; chunks *= 4)
+        status = try_way(c, 1, chunks, false, err);
+    return status;
+}
+
+static memfit_status hand_over(choosing *c, memfit_status status, mf_plan **out)
+{
+    if (status == MEMFIT_OK)
+        *out = c->best;
+    else
+        mf_plan_destroy(c->best);
     return status;
 }
 
 memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
 {
     const mf_plan_options *o = &fitter->options;
-    bool recompute = o->recompute == MF_RECOMPUTE_AUTO, train = o->only == MF_MODE_TRAIN;
-    mf_plan *best = NULL;
-    mf_fit_entry *whole = NULL;
-    int64_t pieces = o->pieces > 1 ? o->pieces : 1;
-    uint32_t given = o->chunks > 1 ? o->chunks : 1, most = 1;
-    memfit_status status = try_one(fitter, batch, pieces, given, false, limit, &best, err);
-    if (status == MEMFIT_OK && !train)
-        status = evaluate_in_chunks(fitter, batch, limit, &best, err);
-    double kept_us = status == MEMFIT_OK ? best->time_us : 0;
-    if (status == MEMFIT_OK && train && !best->fits && recompute)
-        status = try_one(fitter, batch, pieces, given, true, limit, &best, err);
-    if (status == MEMFIT_OK && train)
-        status = mf_fitter_entry(fitter, MF_MODE_TRAIN, batch, false, &whole, err);
-    if (status == MEMFIT_OK && train) {
-        bool split = batch > 1 && mf_fitter_may_split(fitter, best->phases[0].graph);
-        most = o->chunks > 1 ? 1 : mf_fitter_most_chunks(fitter, whole); /* given: it was tried above */
-        if (pieces > 1 && !best->fits && most > 1)
-            status = try_one(fitter, batch, pieces, most, recompute, limit, &best, err);
-        else if (pieces == 1 && !best->fits)
-            status = try_reordered(fitter, batch, most, split, limit, kept_us, &best, err);
-        else if (pieces == 1)
-            status = compare_reordered(fitter, batch, most, split, limit, kept_us, &best, err);
-    }
-    if (status != MEMFIT_OK) {
-        mf_plan_destroy(best);
-        return status;
-    }
-    *out = best;
-    return MEMFIT_OK;
+    choosing c = {.fitter = fitter, .batch = batch, .limit = limit};
+    memfit_status status = try_way(&c, o->pieces > 1 ? o->pieces : 1, o->chunks > 1 ? o->chunks : 1, false, err);
+    if (status == MEMFIT_OK && o->only != MF_MODE_TRAIN)
+        return hand_over(&c, evaluate_in_chunks(&c, err), out);
+    if (status != MEMFIT_OK || c.best->fits)
+        return hand_over(&c, status, out);
+    c.asked_us = c.best->time_us;
+    status = list_options(&c, CHUNKS | PIECES, err);
+    if (status == MEMFIT_OK)
+        status = choose(&c, err);
+    return hand_over(&c, status, out);
+}
+
+memfit_status mf_fitter_chunks(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
+{
+    choosing c = {.fitter = fitter, .batch = batch, .limit = limit};
+    memfit_status status = list_options(&c, CHUNKS, err);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < c.count; i++)
+        if (c.options[i].chunks_made > 1)
+            c.options[kept++] = c.options[i];
+    c.count = kept;
+    if (status == MEMFIT_OK)
+        status = choose(&c, err);
+    return hand_over(&c, status, out);
+}
+
+memfit_status mf_fitter_pieces(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
+{
+    choosing c = {.fitter = fitter, .batch = batch, .limit = limit};
+    memfit_status status = list_options(&c, PIECES, err);
+    if (status == MEMFIT_OK)
+        status = choose(&c, err);
+    return hand_over(&c, status, out);
 }
 
 /* ---- the one call ----------------------------------------------------------------------------------------- */
 
+/* What would be enough: tried, from the smallest plan found up to the step as asked. */
+static memfit_status find_need(mf_fitter *fitter, uint64_t smallest, uint64_t *need, memfit_error *err)
+{
+    enum { TRIES = 4 };
+    mf_plan *plan = NULL;
+    memfit_status status = MEMFIT_OK;
+    *need = smallest;
+    for (int i = 0; i <= TRIES && status == MEMFIT_OK; i++) {
+        status = mf_fitter_best(fitter, fitter->options.batch, i < TRIES ? *need : 0, &plan, err);
+        if (status != MEMFIT_OK)
+            break;
+        bool fits = plan->fits;
+        uint64_t more = *need + *need / 32;
+        if (i == TRIES || (!fits && plan->peak_bytes > more))
+            *need = plan->peak_bytes;
+        else if (!fits)
+            *need = more;
+        mf_plan_destroy(plan);
+        if (fits)
+            break;
+    }
+    return status;
+}
+
 static memfit_status does_not_fit(mf_fitter *fitter, const mf_plan *nearest, memfit_error *err)
 {
     const mf_plan_options *o = &fitter->options;
+    uint64_t enough;
     mf_fit_entry *entry;
     memfit_status status = mf_fitter_entry_chunked(fitter, o->only, nearest->phases[0].batch, nearest->pieces > 1,
                                                    nearest->chunks, &entry, err);
@@ -346,16 +384,21 @@ static memfit_status does_not_fit(mf_fitter *fitter, const mf_plan *nearest, mem
         return status;
     mf_bounds bounds;
     mf_bounds_make(entry->order->flow, &bounds);
-    char need[24], limit[24];
-    mf_format_need(nearest->peak_bytes, need, sizeof need);
-    memfit_size_format(o->limit_bytes, limit, sizeof limit);
     const mf_op *op = bounds.working_set_op == MF_NONE ? NULL : &entry->graph->ops[bounds.working_set_op];
+    char need[24], limit[24], layer[96] = "";
+    if (op)
+        snprintf(layer, sizeof layer, "; the hungriest operation is in layer %.60s",
+                 entry->graph->layers[op->layer].name);
+    status = find_need(fitter, nearest->peak_bytes, &enough, err);
+    if (status != MEMFIT_OK)
+        return status;
+    mf_format_need(enough, need, sizeof need);
+    memfit_size_format(o->limit_bytes, limit, sizeof limit);
     status = mf_fail(err, MEMFIT_DOES_NOT_FIT,
-                     "batch %lld does not fit: the smallest plan found needs %s, the limit is %s%s%s",
-                     (long long)o->batch, need, limit, op ? "; the hungriest operation is in layer " : "",
-                     op ? entry->graph->layers[op->layer].name : "");
+                     "batch %lld does not fit: the smallest plan found needs %s, the limit is %s%s",
+                     (long long)o->batch, need, limit, layer);
     if (err) {
-        err->requested_bytes = nearest->peak_bytes;
+        err->requested_bytes = enough;
         err->limit_bytes = o->limit_bytes;
     }
     return status;
@@ -373,10 +416,10 @@ memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *sourc
     if (status == MEMFIT_OK && !plan->fits)
         status = does_not_fit(&fitter, plan, err);
     if (status == MEMFIT_OK) {
-        mf_fit_entry *whole;
-        status = mf_fitter_entry(&fitter, options->only, options->batch, false, &whole, err);
+        const mf_fit_facts *whole;
+        status = mf_fitter_facts(&fitter, options->only, options->batch, false, 1, &whole, err);
         if (status == MEMFIT_OK)
-            plan->unconstrained_time_us = whole->order->keep.time_us + whole->order->keep.once_us;
+            plan->unconstrained_time_us = whole->time_us + whole->once_us;
     }
     if (status == MEMFIT_OK)
         status = mf_plan_check(plan, err);

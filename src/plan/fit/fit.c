@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "plan/fit/fit_orders.h"
+#include "plan/recompute/bounds.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,9 @@ void mf_plan_destroy(mf_plan *plan)
 {
     if (!plan)
         return;
+    for (uint32_t p = 0; !plan->owns_graphs && p < plan->phase_count; p++)
+        if (plan->phases[p].held)
+            --*plan->phases[p].held;
     for (uint32_t p = 0; plan->owns_graphs && p < plan->phase_count; p++) {
         bool shared = false; /* two phases may run one graph */
         for (uint32_t q = 0; q < p; q++)
@@ -73,8 +77,39 @@ void mf_fitter_free(mf_fitter *fitter)
         fitter->entries = entry->next;
         entry_free(fitter->host, entry);
     }
+    while (fitter->facts) {
+        mf_fit_facts *facts = fitter->facts;
+        fitter->facts = facts->next;
+        mf_host_free(fitter->host, facts, sizeof *facts);
+    }
     for (int i = 0; i < 4; i++)
         mf_host_free(fitter->host, fitter->reordered[i], (fitter->reordered_count[i] + 1) * sizeof(uint32_t));
+}
+
+static uint64_t graph_bytes(const mf_graph *g)
+{
+    return g->arena.bytes + g->op_capacity * sizeof *g->ops + g->tensor_capacity * sizeof *g->tensors +
+           g->storage_capacity * sizeof *g->storages + g->variable_capacity * sizeof *g->variables +
+           g->layer_capacity * sizeof *g->layers;
+}
+
+/* Frees what was used longest ago, when there is much. A deep model's graph is megabytes, and a search for the right
+ * number of pieces looks at dozens: what is known of them stays in the facts. */
+static void free_oldest(mf_fitter *fitter)
+{
+    enum { ALWAYS_KEPT = 3 };
+    uint64_t bytes = 0;
+    uint32_t kept = 0;
+    for (mf_fit_entry **at = &fitter->entries; *at;) {
+        mf_fit_entry *entry = *at;
+        bytes += graph_bytes(entry->graph) + mf_fit_orders_bytes(entry);
+        if (entry->held || kept++ < ALWAYS_KEPT || bytes <= MF_FIT_KEPT_BYTES || mf_fit_orders_needed(fitter, entry)) {
+            at = &entry->next;
+            continue;
+        }
+        *at = entry->next;
+        entry_free(fitter->host, entry);
+    }
 }
 
 memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **out,
@@ -83,17 +118,62 @@ memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bo
     return mf_fitter_entry_chunked(fitter, mode, batch, accumulate, 1, out, err);
 }
 
+static uint32_t real_chunks(const mf_fitter *fitter, mf_mode mode, uint32_t chunks)
+{
+    return mode == MF_MODE_PREDICT || !fitter->source->make_chunked || chunks < 1 ? 1 : chunks;
+}
+
+static const mf_fit_facts *find_facts(const mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate,
+                                      uint32_t chunks)
+{
+    for (const mf_fit_facts *f = fitter->facts; f; f = f->next)
+        if (f->mode == mode && f->batch == batch && f->accumulate == accumulate && f->chunks == chunks)
+            return f;
+    return NULL;
+}
+
+static memfit_status note_facts(mf_fitter *fitter, const mf_fit_entry *entry, memfit_error *err)
+{
+    if (find_facts(fitter, entry->mode, entry->batch, entry->accumulate, entry->chunks))
+        return MEMFIT_OK;
+    mf_fit_facts *facts = mf_host_zalloc(fitter->host, sizeof *facts);
+    if (!facts)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
+    mf_bounds bounds;
+    mf_bounds_make(entry->order->flow, &bounds);
+    *facts = (mf_fit_facts){.mode = entry->mode,
+                            .batch = entry->batch,
+                            .accumulate = entry->accumulate,
+                            .chunks = entry->chunks,
+                            .chunks_made = entry->graph->chunks > 1 ? entry->graph->chunks : 1,
+                            .variables_end = entry->variables_end,
+                            .kept_bytes = entry->order->keep.peak,
+                            .working_set_bytes = bounds.working_set_bytes,
+                            .save_set_bytes = bounds.save_set_bytes,
+                            .time_us = entry->order->keep.time_us,
+                            .once_us = entry->order->keep.once_us,
+                            .logits_bytes = entry->graph->logits_bytes,
+                            .pieces_change = entry->graph->uses_batch_norm,
+                            .next = fitter->facts};
+    fitter->facts = facts;
+    return MEMFIT_OK;
+}
+
 memfit_status mf_fitter_entry_chunked(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, uint32_t chunks,
                                       mf_fit_entry **out, memfit_error *err)
 {
     const mf_graph_source *source = fitter->source;
-    if (mode == MF_MODE_PREDICT || !source->make_chunked || chunks < 1)
-        chunks = 1;
-    for (mf_fit_entry *e = fitter->entries; e; e = e->next)
+    chunks = real_chunks(fitter, mode, chunks);
+    for (mf_fit_entry **at = &fitter->entries; *at; at = &(*at)->next) {
+        mf_fit_entry *e = *at;
         if (e->mode == mode && e->batch == batch && e->accumulate == accumulate && e->chunks == chunks) {
-            *out = e;
+            *at = e->next; /* to the front */
+            e->next = fitter->entries;
+            *out = fitter->entries = e;
             return MEMFIT_OK;
         }
+    }
+    free_oldest(fitter);
     mf_fit_entry *entry = mf_host_zalloc(fitter->host, sizeof *entry);
     if (!entry)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
@@ -107,26 +187,45 @@ memfit_status mf_fitter_entry_chunked(mf_fitter *fitter, mf_mode mode, int64_t b
             : source->make(source->ctx, fitter->host, mode, batch, accumulate, &entry->graph, err);
     if (status == MEMFIT_OK)
         status = mf_fit_orders_make(fitter, entry, err);
+    if (status == MEMFIT_OK) {
+        entry->variables_end = mf_variables_bytes(entry->graph, fitter->cost);
+        status = note_facts(fitter, entry, err);
+    }
     if (status != MEMFIT_OK) {
         entry_free(fitter->host, entry);
         return status;
     }
-    entry->variables_end = mf_variables_bytes(entry->graph, fitter->cost);
     entry->next = fitter->entries;
     fitter->entries = entry;
     *out = entry;
     return MEMFIT_OK;
 }
 
+memfit_status mf_fitter_facts(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, uint32_t chunks,
+                              const mf_fit_facts **facts, memfit_error *err)
+{
+    chunks = real_chunks(fitter, mode, chunks);
+    mf_fit_entry *entry;
+    memfit_status status = MEMFIT_OK;
+    *facts = find_facts(fitter, mode, batch, accumulate, chunks);
+    if (!*facts)
+        status = mf_fitter_entry_chunked(fitter, mode, batch, accumulate, chunks, &entry, err);
+    if (status == MEMFIT_OK && !*facts)
+        *facts = find_facts(fitter, mode, batch, accumulate, chunks);
+    return status;
+}
+
 /* ---- one phase -------------------------------------------------------------------------------------------- */
 
 /* Places the phase within `room` bytes above the variables (0: no limit), recomputing where that is allowed and
- * needed. Packing may end above the sum it was given; then the sum is lowered by the excess and packed again, by more
- * and more of it: some sums pack badly one after another (seen: MobileNetV2 refused at 66.2 MiB that trains at 66.1).
- */
+ * needed. Packing may end above the sum it was given; then the next lower stop of that order has its turn, so that the
+ * fastest stop that packs within the room is found, whatever the room is. After some in vain the sum is lowered by more
+ * and more of the excess: some sums pack badly one after another (seen: MobileNetV2 refused at 66.2 MiB that trains at
+ * 66.1). */
 static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry *entry, uint64_t room, bool recompute,
                                  bool thorough, mf_phase *phase, memfit_error *err)
 {
+    enum { ROUNDS = 16, ONE_BY_ONE = 8 };
     mf_fit_order *order = entry->order;
     memfit_status status = MEMFIT_OK;
     phase->graph = entry->graph;
@@ -136,22 +235,23 @@ static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry 
         if (status != MEMFIT_OK || !recompute || !room || phase->bytes - plan->variables_end <= room)
             return status;
     }
-    uint64_t budget = room;
-    for (int round = 0; round < 9 && status == MEMFIT_OK; round++) {
+    uint64_t budgets[2] = {room, room};
+    for (int round = 0; round < ROUNDS && status == MEMFIT_OK; round++) {
         bool fits;
-        status = mf_fit_orders_within(fitter, entry, budget, &order, &fits, err);
+        status = mf_fit_orders_within(fitter, entry, budgets, &order, &fits, err);
         if (status == MEMFIT_OK) {
             phase->placed_count = 0;
             status = mf_place_phase(plan, order->flow, &order->tradeoff->sequence, room, thorough, phase, err);
         }
         uint64_t height = phase->bytes - plan->variables_end, excess = height - room;
-        if (status != MEMFIT_OK || height <= room || !fits || excess >= budget)
+        if (status != MEMFIT_OK || height <= room || !fits)
             break;
-        if (round > 2)
-            excess <<= round - 2;
-        budget = excess < budget ? budget - excess : 0;
-        if (budget >= order->tradeoff->sequence.peak) /* would be this one again */
-            budget = order->tradeoff->sequence.peak - 1;
+        uint64_t *budget = &budgets[order != entry->order], load = order->tradeoff->sequence.peak;
+        *budget = load - 1;
+        if (round >= ONE_BY_ONE) {
+            excess <<= round - ONE_BY_ONE;
+            *budget = excess < *budget ? *budget - excess : 0;
+        }
     }
     return status;
 }
@@ -180,9 +280,19 @@ static memfit_status add_phase(attempt *a, mf_phase_role role, mf_mode mode, int
     bool train = mode == MF_MODE_TRAIN;
     status = place_entry(a->fitter, a->plan, entry, a->room, a->way->recompute && train, train && !a->way->train_only,
                          phase, a->err);
-    if (status == MEMFIT_OK)
+    if (status == MEMFIT_OK) {
+        phase->held = &entry->held;
+        entry->held++;
         a->plan->phase_count++;
+    }
     return status;
+}
+
+/* The phases from this one on are not part of the plan after all. */
+static void drop_phases(mf_plan *plan, uint32_t from)
+{
+    while (plan->phase_count > from)
+        --*plan->phases[--plan->phase_count].held;
 }
 
 /* A batch of `whole` samples in the plan's pieces. */
@@ -198,10 +308,10 @@ static memfit_status add_pieces(attempt *a, mf_phase_role role, mf_phase_role re
 /* Does validation or prediction of this size fit by its sum of live bytes? */
 static memfit_status forward_fits(attempt *a, mf_mode mode, int64_t size, bool *fits)
 {
-    mf_fit_entry *entry;
-    memfit_status status = mf_fitter_entry_chunked(a->fitter, mode, size, false, a->way->chunks, &entry, a->err);
+    const mf_fit_facts *facts;
+    memfit_status status = mf_fitter_facts(a->fitter, mode, size, false, a->way->chunks, &facts, a->err);
     if (status == MEMFIT_OK)
-        *fits = entry->order->keep.peak <= a->room;
+        *fits = facts->kept_bytes <= a->room;
     return status;
 }
 
@@ -225,7 +335,7 @@ static memfit_status add_forward(attempt *a, mf_phase_role role, mf_mode mode, i
         const mf_phase *phase = &a->plan->phases[a->plan->phase_count - 1];
         if (!split || size == 1 || phase->bytes - a->plan->variables_end <= a->room)
             break;
-        a->plan->phase_count--;
+        drop_phases(a->plan, a->plan->phase_count - 1);
         size = (size + 1) / 2;
     }
     if (a->fitter->options.validation_batch || a->fitter->options.only != MF_MODE_TRAIN)
@@ -249,7 +359,7 @@ static memfit_status add_prediction(attempt *a, int64_t batch)
         phase->bytes - a->plan->variables_end <= a->room)
         return status;
     a->plan->unpredicted_bytes = a->plan->fixed_bytes + phase->bytes;
-    a->plan->phase_count = before;
+    drop_phases(a->plan, before);
     return MEMFIT_OK;
 }
 
@@ -306,13 +416,19 @@ static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
         plan->numerics = MF_REORDERED;
 }
 
+uint64_t mf_fitter_chunk_cost(const mf_fitter *fitter, uint32_t chunks)
+{
+    enum { CHUNK_SHAPES = 4 }; /* the first of each shape is compiled */
+    return chunks > 1 ? (chunks + CHUNK_SHAPES) * fitter->options.chunk_bytes : 0;
+}
+
 memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out, memfit_error *err)
 {
     int64_t k = way->pieces < 1 || fitter->options.only != MF_MODE_TRAIN ? 1
                 : way->pieces > way->batch                               ? way->batch
                                                                          : way->pieces;
     int64_t piece = (way->batch + k - 1) / k;
-    enum { MOST_PHASES = 16, CHUNK_SHAPES = 4 }; /* the first of each shape is compiled */
+    enum { MOST_PHASES = 16 };
     mf_plan *plan = mf_host_zalloc(fitter->host, sizeof *plan);
     if (!plan)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
@@ -322,13 +438,15 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out,
     plan->fixed_bytes = fitter->options.fixed_bytes + (way->batch % piece ? fitter->options.rest_bytes : 0);
     plan->phases = MF_NEW_ARRAY(&plan->arena, mf_phase, MOST_PHASES);
     mf_fit_entry *entry = NULL;
+    bool changes = false;
     memfit_status status = plan->phases ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
     if (status == MEMFIT_OK)
         status =
             mf_fitter_entry_chunked(fitter, fitter->options.only, piece, plan->pieces > 1, way->chunks, &entry, err);
     if (status == MEMFIT_OK) {
+        changes = entry->graph->uses_batch_norm;
         plan->chunks = entry->graph->chunks > 1 ? entry->graph->chunks : 1;
-        plan->fixed_bytes += plan->chunks > 1 ? (plan->chunks + CHUNK_SHAPES) * fitter->options.chunk_bytes : 0;
+        plan->fixed_bytes += mf_fitter_chunk_cost(fitter, plan->chunks);
     }
     if (status == MEMFIT_OK)
         status = mf_place_variables(plan, entry->graph, fitter->cost, err);
@@ -343,7 +461,7 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out,
         mf_plan_destroy(plan);
         return status;
     }
-    sum_up(plan, way, entry->graph->uses_batch_norm);
+    sum_up(plan, way, changes);
     *out = plan;
     return MEMFIT_OK;
 }
@@ -362,13 +480,16 @@ void mf_fitter_give(mf_fitter *fitter, mf_plan *plan)
 memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, uint32_t chunks, uint64_t limit,
                              bool *fits, memfit_error *err)
 {
-    mf_fit_entry *entry;
-    memfit_status status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, chunks, &entry, err);
+    const mf_fit_facts *facts;
+    memfit_status status = mf_fitter_facts(fitter, MF_MODE_TRAIN, batch, false, chunks, &facts, err);
     if (status != MEMFIT_OK)
         return status;
-    uint64_t taken = fitter->options.fixed_bytes + entry->variables_end, load = entry->order->keep.peak;
+    uint64_t taken = fitter->options.fixed_bytes + facts->variables_end, load = facts->kept_bytes;
     if (recompute && taken + load > limit) {
-        status = mf_fit_orders_lowest(fitter, entry, false, &load, err);
+        mf_fit_entry *entry;
+        status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, chunks, &entry, err);
+        if (status == MEMFIT_OK)
+            status = mf_fit_orders_lowest(fitter, entry, false, &load, err);
         if (status != MEMFIT_OK)
             return status;
     }
@@ -391,16 +512,20 @@ memfit_status mf_fitter_fits(mf_fitter *fitter, int64_t batch, bool recompute, u
 }
 
 /* Bytes of the lowest sequence of a batch. */
-static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, uint32_t chunks, mf_fit_entry **entry,
+static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, uint32_t chunks, uint64_t *variables_end,
                             double *bytes, memfit_error *err)
 {
-    uint64_t load;
-    memfit_status status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, chunks, entry, err);
+    const mf_fit_facts *facts;
+    mf_fit_entry *entry;
+    memfit_status status = mf_fitter_facts(fitter, MF_MODE_TRAIN, batch, false, chunks, &facts, err);
     if (status != MEMFIT_OK)
         return status;
-    load = (*entry)->order->keep.peak;
+    uint64_t load = facts->kept_bytes;
     if (recompute) /* a guess: one order will do */
-        status = mf_fit_orders_lowest(fitter, *entry, true, &load, err);
+        status = mf_fitter_entry_chunked(fitter, MF_MODE_TRAIN, batch, false, chunks, &entry, err);
+    if (recompute && status == MEMFIT_OK)
+        status = mf_fit_orders_lowest(fitter, entry, true, &load, err);
+    *variables_end = facts->variables_end;
     *bytes = (double)load;
     return status;
 }
@@ -410,15 +535,15 @@ static memfit_status lowest(mf_fitter *fitter, int64_t batch, bool recompute, ui
 static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint32_t chunks, uint64_t limit, int64_t near,
                                  int64_t *guess, memfit_error *err)
 {
-    mf_fit_entry *small, *asked;
     int64_t n = near > 1 ? near : 2, m = chunks > 1 ? n / 2 : 1;
     double low, high;
-    memfit_status status = lowest(fitter, n, recompute, chunks, &asked, &high, err);
+    uint64_t taken;
+    memfit_status status = lowest(fitter, n, recompute, chunks, &taken, &high, err);
     if (status == MEMFIT_OK)
-        status = lowest(fitter, m, recompute, chunks, &small, &low, err);
+        status = lowest(fitter, m, recompute, chunks, &taken, &low, err);
     if (status != MEMFIT_OK)
         return status;
-    uint64_t taken = fitter->options.fixed_bytes + small->variables_end;
+    taken += fitter->options.fixed_bytes;
     double slope = (high - low) / (double)(n - m);
     double room = limit > taken ? (double)(limit - taken) : 0;
     double batch = slope > 0 ? (double)m + (room - low) / slope : 1 << 20;

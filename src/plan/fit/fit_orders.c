@@ -184,8 +184,47 @@ static bool better(const mf_sequence *a, bool a_fits, const mf_sequence *b, bool
     return a->peak < b->peak;
 }
 
-memfit_status mf_fit_orders_within(mf_fitter *fitter, mf_fit_entry *entry, uint64_t budget, mf_fit_order **best,
-                                   bool *fits, memfit_error *err)
+static uint64_t sequence_bytes(const mf_sequence *q)
+{
+    return q->run_capacity * sizeof *q->runs + q->life_capacity * sizeof *q->lives +
+           q->touch_capacity * sizeof *q->touches + q->load_capacity * sizeof *q->load +
+           q->cell_count * (sizeof *q->current + sizeof *q->used + 2);
+}
+
+static uint64_t order_bytes(const mf_fit_order *order)
+{
+    if (!order)
+        return 0;
+    const mf_tradeoff *t = order->tradeoff;
+    uint64_t bytes = order->flow->arena.bytes + sequence_bytes(&order->keep);
+    if (t)
+        bytes += t->arena.bytes + sequence_bytes(&t->sequence) + t->stop_capacity * sizeof *t->stops;
+    for (size_t i = 0; t && i < t->path_count; i++)
+        bytes += t->paths[i].capacity * sizeof *t->paths[i].toggles;
+    return bytes;
+}
+
+uint64_t mf_fit_orders_bytes(const mf_fit_entry *entry)
+{
+    return order_bytes(entry->order) + order_bytes(entry->own);
+}
+
+static bool derives(const mf_fit_order *order, const mf_fit_order *from)
+{
+    return order && from && order->tradeoff && from->tradeoff && order->tradeoff->searched == from->tradeoff;
+}
+
+bool mf_fit_orders_needed(const mf_fitter *fitter, const mf_fit_entry *entry)
+{
+    for (const mf_fit_entry *e = fitter->entries; e; e = e->next)
+        if (derives(e->order, entry->order) || derives(e->order, entry->own) || derives(e->own, entry->order) ||
+            derives(e->own, entry->own))
+            return true;
+    return false;
+}
+
+memfit_status mf_fit_orders_within(mf_fitter *fitter, mf_fit_entry *entry, const uint64_t budgets[2],
+                                   mf_fit_order **best, bool *fits, memfit_error *err)
 {
     mf_fit_order *const orders[] = {entry->order, entry->own};
     memfit_status status = MEMFIT_OK;
@@ -194,7 +233,7 @@ memfit_status mf_fit_orders_within(mf_fitter *fitter, mf_fit_entry *entry, uint6
         bool this_fits;
         status = need_tradeoff(fitter, entry, orders[i], err);
         if (status == MEMFIT_OK)
-            status = mf_tradeoff_fit(orders[i]->tradeoff, budget, &this_fits, err);
+            status = mf_tradeoff_fit(orders[i]->tradeoff, budgets[i], &this_fits, err);
         if (status == MEMFIT_OK &&
             (!*best || better(&orders[i]->tradeoff->sequence, this_fits, &(*best)->tradeoff->sequence, *fits))) {
             *best = orders[i];

@@ -31,7 +31,9 @@ typedef struct scheduler {
     uint32_t *after, *waits;    /* by operation: list of those that wait for it; how many it waits for */
     uint32_t *writer, *readers; /* by cell, then by variable: last writer so far, list of readers since */
     uint32_t *left;             /* by cell: uses to come */
-    uint32_t *ready, ready_count;
+    /* A heap of the operations that are ready, the next one on top; by operation: its place there, its weight. */
+    uint32_t *ready, ready_count, *place;
+    int64_t *weight;
 } scheduler;
 
 static void push(scheduler *s, uint32_t *list, uint32_t op)
@@ -83,9 +85,13 @@ static memfit_status make_links(scheduler *s, memfit_error *err)
     s->readers = MF_NEW_ARRAY(a, uint32_t, slots + 1);
     s->left = MF_NEW_ARRAY(a, uint32_t, f->cell_count + 1);
     s->ready = MF_NEW_ARRAY(a, uint32_t, ops + 1);
-    if (!s->links || !s->after || !s->waits || !s->writer || !s->readers || !s->left || !s->ready)
+    s->place = MF_NEW_ARRAY(a, uint32_t, ops + 1);
+    s->weight = MF_NEW_ARRAY(a, int64_t, ops + 1);
+    if (!s->links || !s->after || !s->waits || !s->writer || !s->readers || !s->left || !s->ready || !s->place ||
+        !s->weight)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to order %u operations", ops);
     memset(s->after, 0xff, ops * sizeof *s->after);
+    memset(s->place, 0xff, ops * sizeof *s->place);
     memset(s->writer, 0xff, slots * sizeof *s->writer);
     memset(s->readers, 0xff, slots * sizeof *s->readers);
     uint32_t before = MF_NONE; /* in the loop over chunks */
@@ -122,22 +128,84 @@ static int64_t weigh(const scheduler *s, uint32_t o)
     return weight;
 }
 
-static void finish(scheduler *s, uint32_t o)
-{
-    const mf_flow *f = s->flow;
-    for (uint32_t k = f->read_at[o]; k < f->read_at[o + 1]; k++)
-        s->left[f->reads[k]]--;
-    for (uint32_t k = f->write_at[o]; k < f->write_at[o + 1]; k++)
-        s->left[f->writes[k]]--;
-    for (uint32_t l = s->after[o]; l != MF_NONE; l = s->links[l].next)
-        if (--s->waits[s->links[l].op] == 0)
-            s->ready[s->ready_count++] = s->links[l].op;
-}
-
 /* Which part of the step an operation belongs to; parts do not mix. */
 static uint32_t part_of(const mf_flow *f, uint32_t o)
 {
     return f->position[o] < f->input_count ? 0 : f->graph->ops[o].phase < MF_BACKWARD ? 1 : 2;
+}
+
+static bool sooner(const scheduler *s, uint32_t a, uint32_t b)
+{
+    uint32_t x = part_of(s->flow, a), y = part_of(s->flow, b);
+    if (x != y)
+        return x < y;
+    if (s->weight[a] != s->weight[b])
+        return s->weight[a] < s->weight[b];
+    return s->flow->position[a] < s->flow->position[b];
+}
+
+static void put(scheduler *s, uint32_t at, uint32_t o)
+{
+    s->ready[at] = o;
+    s->place[o] = at;
+}
+
+static void rise(scheduler *s, uint32_t o)
+{
+    uint32_t at = s->place[o];
+    for (; at && sooner(s, o, s->ready[(at - 1) / 2]); at = (at - 1) / 2)
+        put(s, at, s->ready[(at - 1) / 2]);
+    put(s, at, o);
+}
+
+static void add_ready(scheduler *s, uint32_t o)
+{
+    s->weight[o] = part_of(s->flow, o) ? weigh(s, o) : 0;
+    s->place[o] = s->ready_count++;
+    rise(s, o);
+}
+
+static uint32_t take_next(scheduler *s)
+{
+    uint32_t next = s->ready[0], last = s->ready[--s->ready_count], at = 0;
+    for (uint32_t child; (child = 2 * at + 1) < s->ready_count; at = child) {
+        if (child + 1 < s->ready_count && sooner(s, s->ready[child + 1], s->ready[child]))
+            child++;
+        if (!sooner(s, s->ready[child], last))
+            break;
+        put(s, at, s->ready[child]);
+    }
+    put(s, at, last);
+    s->place[next] = MF_NONE;
+    return next;
+}
+
+/* One use of the cell is over. Whoever waits to touch it for the first or the last time now weighs less. */
+static void use_cell(scheduler *s, uint32_t c)
+{
+    const mf_flow *f = s->flow;
+    uint32_t uses = f->use_at[c + 1] - f->use_at[c];
+    if (--s->left[c] != 1 && s->left[c] + 1 != uses)
+        return;
+    for (uint32_t k = f->use_at[c]; k < f->use_at[c + 1]; k++) {
+        uint32_t o = f->order[f->uses[k]];
+        if (s->place[o] == MF_NONE || !part_of(f, o))
+            continue;
+        s->weight[o] = weigh(s, o);
+        rise(s, o);
+    }
+}
+
+static void finish(scheduler *s, uint32_t o)
+{
+    const mf_flow *f = s->flow;
+    for (uint32_t k = f->read_at[o]; k < f->read_at[o + 1]; k++)
+        use_cell(s, f->reads[k]);
+    for (uint32_t k = f->write_at[o]; k < f->write_at[o + 1]; k++)
+        use_cell(s, f->writes[k]);
+    for (uint32_t l = s->after[o]; l != MF_NONE; l = s->links[l].next)
+        if (--s->waits[s->links[l].op] == 0)
+            add_ready(s, s->links[l].op);
 }
 
 memfit_status mf_flow_order_greedy(const memfit_host *host, const mf_flow *flow, uint32_t *order, memfit_error *err)
@@ -147,29 +215,14 @@ memfit_status mf_flow_order_greedy(const memfit_host *host, const mf_flow *flow,
     memfit_status status = make_links(&s, err);
     for (uint32_t i = 0; i < flow->order_count && status == MEMFIT_OK; i++)
         if (!s.waits[flow->order[i]])
-            s.ready[s.ready_count++] = flow->order[i];
+            add_ready(&s, flow->order[i]);
     for (uint32_t made = 0; made < flow->order_count && status == MEMFIT_OK; made++) {
-        uint32_t best = MF_NONE;
-        int64_t least = 0;
-        for (uint32_t r = 0; r < s.ready_count; r++) {
-            uint32_t o = s.ready[r], b = best == MF_NONE ? 0 : s.ready[best];
-            int64_t weight = part_of(flow, o) ? weigh(&s, o) : 0;
-            bool sooner = best == MF_NONE || part_of(flow, o) < part_of(flow, b) ||
-                          (part_of(flow, o) == part_of(flow, b) &&
-                           (weight < least || (weight == least && flow->position[o] < flow->position[b])));
-            if (sooner) {
-                best = r;
-                least = weight;
-            }
-        }
-        if (best == MF_NONE) {
+        if (!s.ready_count) {
             status = mf_fail(err, MEMFIT_INTERNAL, "operations wait for each other");
             break;
         }
-        uint32_t o = s.ready[best];
-        s.ready[best] = s.ready[--s.ready_count];
-        order[made] = o;
-        finish(&s, o);
+        order[made] = take_next(&s);
+        finish(&s, order[made]);
     }
     mf_arena_destroy(&s.arena);
     return status;

@@ -20,6 +20,7 @@ typedef struct mf_toggle {
 typedef struct mf_gap {
     uint32_t cell, use;
     bool main; /* the longest of its cell: as a rule from forward to backward */
+    double us; /* its maker's time */
 } mf_gap;
 
 /* A list of changes, begun from "everything kept". */

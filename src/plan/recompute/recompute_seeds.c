@@ -12,14 +12,20 @@
 
 /* ---- segments --------------------------------------------------------------------------------------------- */
 
-/* Bytes that cross each forward position: made before or there, read by forward operations after it. */
+/* Bytes that cross each forward position: made before or there, read by forward operations after it. What backward does
+ * not read again is dead soon, so a cut there would keep nothing: it counts as very wide (a layer's product before its
+ * activation, say). */
 static memfit_status find_crossings(const mf_tradeoff *t, mf_arena *arena, uint32_t forward, uint64_t **crossing,
                                     memfit_error *err)
 {
     const mf_flow *flow = t->flow;
+    const uint64_t very_wide = UINT64_C(1) << 46;
     uint64_t *at = MF_NEW_ARRAY(arena, uint64_t, forward + 1);
-    if (!at)
+    uint8_t *kept = MF_NEW_ARRAY(arena, uint8_t, flow->cell_count + 1);
+    if (!at || !kept)
         return mf_search_no_memory(err);
+    for (uint32_t i = 0; i < t->gap_count; i++)
+        kept[t->gaps[i].cell] = 1;
     for (uint32_t c = 0; c < flow->cell_count; c++) {
         uint32_t first = MF_NONE, last = 0;
         for (uint32_t k = flow->use_at[c]; k < flow->use_at[c + 1] && flow->uses[k] < forward; k++) {
@@ -28,8 +34,9 @@ static memfit_status find_crossings(const mf_tradeoff *t, mf_arena *arena, uint3
         }
         if (first == MF_NONE || flow->cells[c].variable != MF_NONE)
             continue;
-        at[first] += flow->cells[c].bytes;
-        at[last] -= flow->cells[c].bytes;
+        uint64_t width = flow->cells[c].bytes + (flow->cells[c].repeatable && !kept[c] ? very_wide : 0);
+        at[first] += width;
+        at[last] -= width;
     }
     for (uint32_t p = 1; p < forward; p++)
         at[p] += at[p - 1];

@@ -1,0 +1,140 @@
+/*
+ * test_plan_promises.c: what plans for different limits promise together, each made by itself:
+ *
+ *     more memory is never slower, and what fits less fits more
+ *     no plan at any limit needs less than the bound says
+ *     what is said to be needed is enough
+ */
+#include "plan_graphs.h"
+
+#include "plan/fit/fit.h"
+
+/* Half of an operation's time grows with the batch, so that pieces cost something, now more, now less. */
+static memfit_status growing_cost(void *ctx, const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err)
+{
+    memfit_status status = odd_cost(NULL, graph, op, cost, err);
+    double small = *(const double *)ctx;
+    cost->time_us *= small + (1 - small) * (double)graph->batch / 32;
+    return status;
+}
+
+typedef struct bed {
+    recipe r;
+    double small; /* the part of the time that does not grow */
+    mf_graph_source source;
+    mf_cost_source cost;
+    mf_plan_options options;
+} bed;
+
+static void bed_make(bed *b, uint32_t seed)
+{
+    *b = (bed){.r = {.seed = seed, .depth = 6 + seed % 19, .branches = seed % 3}, .small = 0.02 * (seed % 16)};
+    b->source = (mf_graph_source){&b->r, make_graph};
+    b->cost = (mf_cost_source){.ctx = &b->small, .query = growing_cost, .alignment = 64};
+    mf_plan_options_default(&b->options);
+    b->options.batch = 24 + seed % 17;
+    b->options.quick = seed % 8 != 1; /* the full search takes ten times as long */
+    b->options.with_validation = b->options.with_prediction = seed % 2;
+    b->options.recompute = seed % 7 == 0 ? MF_RECOMPUTE_OFF : MF_RECOMPUTE_AUTO;
+}
+
+static memfit_status plan_within(bed *b, uint64_t limit, mf_plan **plan, memfit_error *err)
+{
+    *plan = NULL;
+    b->options.limit_bytes = limit;
+    return mf_plan_make(NULL, &b->source, &b->options, &b->cost, plan, err);
+}
+
+static uint64_t bound_of(bed *b)
+{
+    memfit_error err = {0};
+    uint64_t bound;
+    mf_fitter fitter;
+    mf_fitter_init(&fitter, NULL, &b->source, &b->options, &b->cost);
+    assert_ok(mf_fitter_bound(&fitter, b->options.batch, &bound, &err), err);
+    mf_fitter_free(&fitter);
+    return bound;
+}
+
+static uint32_t seeds(void)
+{
+    return getenv("MEMFIT_LONG_TESTS") ? 400 : 10;
+}
+
+static void more_memory_is_never_slower(void **state)
+{
+    (void)state;
+    enum { LIMITS = 16 };
+    uint32_t fitting = 0, recomputing = 0, pieces = 0;
+    for (uint32_t seed = 0; seed < seeds(); seed++) {
+        memfit_error err = {0};
+        bed b;
+        mf_plan *plan;
+        bed_make(&b, seed);
+        assert_ok(plan_within(&b, 0, &plan, &err), err);
+        uint64_t asked = plan->peak_bytes, bound = bound_of(&b);
+        double asked_us = plan->time_us, last_us = 0;
+        mf_plan_destroy(plan);
+        assert_true(bound <= asked);
+        for (uint32_t i = 0; i <= LIMITS; i++) {
+            uint64_t limit = bound + (asked - bound) * i / LIMITS;
+            memfit_status status = plan_within(&b, limit, &plan, &err);
+            if (status == MEMFIT_DOES_NOT_FIT && !last_us)
+                continue;
+            if (status != MEMFIT_OK)
+                fail_msg("seed %u: %llu bytes are not enough where less was: %s", seed, (unsigned long long)limit,
+                         err.message);
+            double us = plan->time_us > asked_us ? plan->time_us : asked_us;
+            if (last_us && us > last_us)
+                fail_msg("seed %u: %g us in %llu bytes (%lld pieces, %u again), %g us in less", seed, us,
+                         (unsigned long long)limit, (long long)plan->pieces, plan->recomputed_ops, last_us);
+            assert_true(plan->peak_bytes >= bound && plan->peak_bytes <= limit);
+            last_us = us;
+            fitting++;
+            recomputing += plan->recomputed_ops > 0;
+            pieces += plan->pieces > 1;
+            mf_plan_destroy(plan);
+        }
+        assert_true(last_us == asked_us);
+    }
+    printf("%u plans, %u recompute, %u in pieces\n", fitting, recomputing, pieces);
+    assert_true(recomputing > fitting / 20 && pieces > fitting / 20);
+}
+
+/* Whatever the limit, the bytes a refusal names are enough. */
+static void what_is_needed_is_enough(void **state)
+{
+    (void)state;
+    uint32_t refused = 0;
+    for (uint32_t seed = 0; seed < seeds(); seed++) {
+        bed b;
+        bed_make(&b, seed);
+        uint64_t bound = bound_of(&b);
+        for (uint32_t i = 1; i < 5; i++) {
+            memfit_error err = {0}, again = {0};
+            mf_plan *plan;
+            memfit_status status = plan_within(&b, bound * i / 4, &plan, &err);
+            mf_plan_destroy(plan);
+            if (status == MEMFIT_OK)
+                break;
+            assert_int_equal(status, MEMFIT_DOES_NOT_FIT);
+            assert_true(err.requested_bytes > b.options.limit_bytes);
+            status = plan_within(&b, err.requested_bytes, &plan, &again);
+            if (status != MEMFIT_OK)
+                fail_msg("seed %u: given the %llu bytes that were needed: %s", seed,
+                         (unsigned long long)err.requested_bytes, again.message);
+            mf_plan_destroy(plan);
+            refused++;
+        }
+    }
+    assert_true(refused > seeds());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(more_memory_is_never_slower),
+        cmocka_unit_test(what_is_needed_is_enough),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
