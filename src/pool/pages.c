@@ -7,14 +7,16 @@
  *
  * When pages are missing behind a chosen place they come, in this order, from
  *   1. spare handles;
- *   2. new ones, while the pool holds no more than its peak use and 1/256: memory that is surely wanted. This
- *      costs 0.4 % at most and saves a quarter of the moves. If more than one request in sixteen has to move pages
- *      (training does not; random sizes without end do) the 1/256 doubles, up to 1/8;
- *   3. idle pages elsewhere, first those no stream can still touch, then the others, which stay mapped where they are
+ *   2. new ones, while the pool holds no more than its peak use (and options.slack of it): memory that is surely wanted;
+ *   3. idle pages elsewhere, if time for moving them is left: one part in a hundred of the elapsed time, over any second,
+ *      by the device's clock. First those no stream can still touch, then the others, which stay mapped where they are
  *      for a while (shadows.c); from the highest address down: the top of the range is the last resort of placement, so
  *      what is idle there is the least likely to be wanted where it is. (From the lowest address up: five times as
  *      many moves; from the smallest hole up: four times; the longest idle first: half as many again.)
- *   4. new ones, up to the limit.
+ *   4. new ones, up to the limit;
+ *   5. at the limit: idle pages elsewhere, whatever it costs.
+ * So a workload that would move pages all the time grows instead until it need not, and one that moves a few now and then
+ * stays small; no constant depends on the workload.
  * Before anything is done it is known whether it will suffice, the device's own refusal apart.
  *
  * Failure: a handle that could not be mapped is spare again; pages that were mapped before the failure stay, idle,
@@ -33,7 +35,8 @@ bool mf_pages_init(memfit_pool *pool)
     mf_pages *p = &pool->pages;
     p->bytes = pool->options.page_bytes;
     p->shift = (uint64_t)__builtin_ctzll(p->bytes);
-    p->slack_shift = MF_SLACK_SHIFT;
+    p->move_credit_us = MF_MOVE_WINDOW / MF_MOVE_SHARE;
+    p->credit_at_us = mf_device_now_us(pool->device);
     p->bulk_pages = pool->options.bulk_bytes / p->bytes;
     if (p->bulk_pages < 2)
         p->bulk_pages = 0;
@@ -365,8 +368,7 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
 /* How much more than the bytes in use the pool may hold rather than move pages. */
 static uint64_t slack_of(const memfit_pool *pool, uint64_t use)
 {
-    double slack = pool->options.slack; /* given: it stays as it is */
-    return slack > 0.0 ? (uint64_t)((double)use * slack) : use >> pool->pages.slack_shift;
+    return (uint64_t)((double)use * pool->options.slack);
 }
 
 /* Pages the pool may hold before it moves some rather than make new ones. */
@@ -424,7 +426,6 @@ static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t
 {
     uint64_t got = 0;
     bool left;
-    mf_repeat_moved(pool);
     do {
         uint64_t age = mf_pages_past(pool);
         left = false;
@@ -438,54 +439,70 @@ static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t
     return got >= want || !left;
 }
 
+/* Is there time left for moving pages? */
+static bool may_move(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t now = mf_device_now_us(pool->device);
+    int64_t most = MF_MOVE_WINDOW / MF_MOVE_SHARE;
+    p->move_credit_us += (int64_t)((now - p->credit_at_us) / MF_MOVE_SHARE);
+    p->credit_at_us = now - (now - p->credit_at_us) % MF_MOVE_SHARE;
+    if (p->move_credit_us > most)
+        p->move_credit_us = most;
+    return p->move_credit_us > 0;
+}
+
+/* Makes up to `more` pages, while no more than `ceiling` are reserved. False: it was refused before. */
+static bool make(memfit_pool *pool, uint64_t more, uint64_t ceiling, uint64_t gap)
+{
+    uint64_t count = up_to(more, ceiling, pool->pages.reserved);
+    return !count || create_many(pool, count, gap) == count;
+}
+
+static uint64_t still_missing(const memfit_pool *pool, uint64_t missing)
+{
+    return missing > pool->pages.spare_count ? missing - pool->pages.spare_count : 0;
+}
+
+/* How many pages may be reserved before pressure is to be relieved. */
+static uint64_t soft_pages(const memfit_pool *pool, uint64_t limit, bool grow_soft)
+{
+    if (!pool->soft_limit_bytes || grow_soft)
+        return limit;
+    uint64_t soft = mf_limit_room(pool, pool->soft_limit_bytes) / pool->pages.bytes;
+    return soft < limit ? soft : limit;
+}
+
 /* Sees to it that `missing` pages are spare. */
 static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first, uint64_t past, uint64_t request,
                             bool grow_soft)
 {
     mf_pages *p = &pool->pages;
-    uint64_t limit = mf_pages_limit(pool), soft = limit;
-    if (pool->soft_limit_bytes && !grow_soft) {
-        uint64_t fixed = mf_fixed_bytes(pool);
-        soft = pool->soft_limit_bytes > fixed ? (pool->soft_limit_bytes - fixed) / p->bytes : 0;
-        soft = soft < limit ? soft : limit;
-    }
+    uint64_t limit = mf_pages_limit(pool), soft = soft_pages(pool, limit, grow_soft);
     uint64_t elsewhere = p->idle_count - mf_bits_count_idle(pool, first, past);
     uint64_t room = limit > p->reserved ? limit - p->reserved : 0;
     if (p->spare_count + room + elsewhere < missing)
         return refuse(pool, MF_REFUSED_LIMIT, missing);
-    if (p->spare_count >= missing)
+    uint64_t easy = easy_pages(pool, request), more = still_missing(pool, missing);
+    bool refused = false, waits = false;
+    if (more)
+        refused = !make(pool, more, easy < soft ? easy : soft, mf_bits_longest_gap(pool, first, past));
+    if ((more = still_missing(pool, missing)) && elsewhere && may_move(pool))
+        waits = !move_idle(pool, more, first, past);
+    if ((more = still_missing(pool, missing)) && !refused)
+        refused = !make(pool, more, soft, 0);
+    if ((more = still_missing(pool, missing)) && elsewhere) /* no more to be had: it moves what it can */
+        waits = !move_idle(pool, more, first, past);
+    if (!(more = still_missing(pool, missing)))
         return MEMFIT_OK;
-    uint64_t more = missing - p->spare_count;
-    uint64_t easy = easy_pages(pool, request);
-    uint64_t cheap = up_to(more, easy < soft ? easy : soft, p->reserved);
-    uint64_t made = cheap ? create_many(pool, cheap, mf_bits_longest_gap(pool, first, past)) : 0;
-    bool refused = made < cheap;
-    more = missing > p->spare_count ? missing - p->spare_count : 0;
-    bool waits = more && elsewhere && !move_idle(pool, more, first, past);
-    more = missing > p->spare_count ? missing - p->spare_count : 0;
-    if (more && waits && (up_to(more, limit, p->reserved) < more || refused))
-        return refuse(pool, MF_REFUSED_STREAM, more);
-    if (!more)
-        return MEMFIT_OK;
-    if (!refused && up_to(more, soft, p->reserved) < more && soft < limit)
+    if (!refused && soft < limit && up_to(more, soft, p->reserved) < more)
         return refuse(pool, MF_REFUSED_NOT, more); /* asks for pressure to be relieved first */
-    if (!refused && up_to(more, limit, p->reserved) < more)
+    if (waits)
+        return refuse(pool, MF_REFUSED_STREAM, more);
+    if (!refused)
         refuse(pool, MF_REFUSED_LIMIT, more); /* pages were idle but could not be taken out */
-    else if (!refused && create_many(pool, more, 0) == more)
-        return MEMFIT_OK;
     pool->refused_pages = missing;
     return MEMFIT_OUT_OF_MEMORY;
-}
-
-/* Keeps count of how often pages have to move, and eases the pool when it is too often. */
-static void sample(mf_pages *p, bool moved)
-{
-    enum { WINDOW = 12, ONE = 1 << 24, FREQUENT = ONE / 16 };
-    p->move_rate += (moved ? ONE >> WINDOW : 0) - (p->move_rate >> WINDOW);
-    if (++p->rate_samples < 1 << WINDOW || p->move_rate < FREQUENT || p->slack_shift == MF_SLACK_LEAST)
-        return;
-    p->slack_shift--;
-    p->rate_samples = 0;
 }
 
 memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err)
@@ -494,10 +511,8 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, b
     uint64_t missing = mf_pages_missing(pool, start, bytes);
     pool->remapped_now = 0;
     p->made_now = 0;
-    if (!missing) {
-        sample(p, false);
+    if (!missing)
         return MEMFIT_OK;
-    }
     if (pool->device->plain) /* all there is was mapped at the beginning */
         return refuse(pool, MF_REFUSED_LIMIT, missing);
     uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
@@ -505,6 +520,7 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, b
         return refuse(pool, MF_REFUSED_HOST, missing), MEMFIT_NO_HOST_MEMORY;
     if (!clean(pool))
         return refuse(pool, MF_REFUSED_DEVICE, missing), MEMFIT_DEVICE;
+    uint64_t began = mf_device_now_us(pool->device), made = pool->created_pages;
     memfit_status status = gather(pool, missing, first, past, bytes, grow_soft);
     for (uint64_t i = first; i < past && !status; i++) {
         if (mf_bit(p->mapped, i))
@@ -517,8 +533,8 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, b
             refuse(pool, MF_REFUSED_DEVICE, missing);
         i = end;
     }
-    if (!status)
-        sample(p, pool->remapped_now != 0);
+    if (pool->remapped_now && pool->created_pages == made) /* with new pages it would have had to wait as well */
+        p->move_credit_us -= (int64_t)(mf_device_now_us(pool->device) - began);
     if (!status && pool->remapped_now) {
         pool->remaps++;
         pool->remapped_pages += pool->remapped_now;
@@ -619,7 +635,6 @@ void mf_pages_purge(memfit_pool *pool)
 void mf_pages_end(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
-    mf_repeat_end(pool);
     if (p->reserved && !mf_fence_settled(pool)) /* rather lose memory than take it from work that still runs */
         p->top = p->shadow_count = 0, p->spare = p->spare_bulk = p->unclean = NULL;
     mf_shadows_end(pool);
