@@ -89,8 +89,8 @@ typedef struct memfit_pool_options {
     void (*on_leak)(void *ctx, const memfit_owner_info *owners, size_t count);
     void *on_leak_ctx;
     double slack; /* by how much of the peak in use the pool may hold more before it moves pages instead of making new
-                     ones: moving takes time. 0: 1/256, doubled up to 1/8 while more than one request in
-                     sixteen has to move pages */
+                     ones. Moving takes time: at most a hundredth of the elapsed time while the limit leaves room to
+                     grow, whatever the slack */
 } memfit_pool_options;
 
 #define MEMFIT_POOL_OPTIONS                                                                                            \

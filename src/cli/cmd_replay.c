@@ -247,11 +247,18 @@ static memfit_status play(replay *r, picture *pic, outcome *out, memfit_error *e
     memset(r->owners, 0, (size_t)r->info.names * MEMFIT_KIND_COUNT * sizeof *r->owners);
     memfit_pool *pool = NULL;
     memfit_status status = make_pool(r, &pool, err);
-    uint64_t every = r->replayed / SAMPLES + 1, started = mf_os_now_ns(), count = 0;
+    uint64_t every = r->replayed / SAMPLES + 1, started = mf_os_now_ns(), count = 0, clock_us = 0;
+    bool modelled = strcmp(r->device_name, "sim") == 0; /* there time is the trace's */
     for (uint64_t i = 0; !status && i < r->event_count; i++) {
         const memfit_event *e = &r->events[i];
         if (!moves_memory(r, e))
             continue;
+        if (modelled && e->time_ns / 1000 > clock_us) {
+            status = memfit_device_advance(r->device, e->time_ns / 1000 - clock_us, err);
+            clock_us = e->time_ns / 1000;
+        }
+        if (status)
+            break;
         status = play_event(r, pool, e, i, out, err);
         if (pic && !status && count++ % every == 0)
             status = sample(r, pool, pic, e->time_ns, err);

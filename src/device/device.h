@@ -81,6 +81,7 @@ typedef struct mf_device_table {
     /* Optional: the clock by which idle pages age, in microseconds. NULL: the monotonic clock. sim's is its model's, so
      * that a replay is the same every time. */
     uint64_t (*now_us)(mf_device *device);
+    void (*advance_us)(mf_device *device, uint64_t us); /* where the clock is a model; else NULL */
 } mf_device_table;
 
 /*

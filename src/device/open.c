@@ -182,6 +182,16 @@ memfit_status memfit_device_list(memfit_device_info *list, size_t stride, size_t
     return MEMFIT_OK;
 }
 
+memfit_status memfit_device_advance(memfit_device *device, uint64_t microseconds, memfit_error *err)
+{
+    if (!device)
+        return mf_fail(err, MEMFIT_INVALID, "device advance: no device");
+    if (!device->table->advance_us)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "device %s: its clock goes by itself", device->opened_as);
+    device->table->advance_us(device, microseconds);
+    return MEMFIT_OK;
+}
+
 /* ---- passing on ------------------------------------------------------------------------------------------- */
 
 memfit_status memfit_stream_create(memfit_device *device, memfit_stream *stream, memfit_error *err)

@@ -735,6 +735,7 @@ static const mf_device_table sim_table = {
     .fill = sim_fill,
     .others = sim_others,
     .now_us = sim_now_us,
+    .advance_us = mf_sim_advance_us,
 };
 
 /* ---- what tests turn -------------------------------------------------------------------------------------- */

@@ -404,8 +404,6 @@ static void complete_pages(memfit_pool *pool, const mf_block *hole, uint64_t sta
 void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t serial)
 {
     uint64_t start = block->start, end = start + block->bytes;
-    if (block->state == MF_LIVE)
-        mf_repeat_gone(pool, block);
     block->state = MF_HOLE;
     block->lane = (uint8_t)lane;
     block->serial = serial & MF_SERIAL_MOST;

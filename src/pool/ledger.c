@@ -237,7 +237,6 @@ memfit_status memfit_pool_reset_peaks(memfit_pool *pool, memfit_error *err)
         pool->kind[k].peak = pool->kind[k].now;
     pool->total.peak = pool->total.now;
     pool->pages.reserved_peak = pool->pages.reserved;
-    pool->pages.slack_shift = MF_SLACK_SHIFT;
     pthread_mutex_unlock(&pool->lock);
     return MEMFIT_OK;
 }

@@ -7,14 +7,16 @@
  *
  * When pages are missing behind a chosen place they come, in this order, from
  *   1. spare handles;
- *   2. new ones, while the pool holds no more than its peak use and 1/256: memory that is surely wanted. This
- *      costs 0.4 % at most and saves a quarter of the moves. If more than one request in sixteen has to move pages
- *      (training does not; random sizes without end do) the 1/256 doubles, up to 1/8;
- *   3. idle pages elsewhere, first those no stream can still touch, then the others, which stay mapped where they are
+ *   2. new ones, while the pool holds no more than its peak use (and options.slack of it): memory that is surely wanted;
+ *   3. idle pages elsewhere, if time for moving them is left: one part in a hundred of the elapsed time, over any second,
+ *      by the device's clock. First those no stream can still touch, then the others, which stay mapped where they are
  *      for a while (shadows.c); from the highest address down: the top of the range is the last resort of placement, so
  *      what is idle there is the least likely to be wanted where it is. (From the lowest address up: five times as
  *      many moves; from the smallest hole up: four times; the longest idle first: half as many again.)
- *   4. new ones, up to the limit.
+ *   4. new ones, up to the limit;
+ *   5. at the limit: idle pages elsewhere, whatever it costs.
+ * So a workload that would move pages all the time grows instead until it need not, and one that moves a few now and then
+ * stays small; no constant depends on the workload.
  * Before anything is done it is known whether it will suffice, the device's own refusal apart.
  *
  * Failure: a handle that could not be mapped is spare again; pages that were mapped before the failure stay, idle,
@@ -33,7 +35,8 @@ bool mf_pages_init(memfit_pool *pool)
     mf_pages *p = &pool->pages;
     p->bytes = pool->options.page_bytes;
     p->shift = (uint64_t)__builtin_ctzll(p->bytes);
-    p->slack_shift = MF_SLACK_SHIFT;
+    p->move_credit_us = MF_MOVE_WINDOW / MF_MOVE_SHARE;
+    p->credit_at_us = mf_device_now_us(pool->device);
     p->bulk_pages = pool->options.bulk_bytes / p->bytes;
     if (p->bulk_pages < 2)
         p->bulk_pages = 0;
@@ -101,8 +104,10 @@ static bool create(memfit_pool *pool, uint32_t pages)
         return refuse(pool, MF_REFUSED_HOST, pages), false;
     bool shared = !pool->options.slice, ours = !shared || mf_budget_take(&device->budget, bytes);
     memfit_status status = MEMFIT_OK;
+    uint64_t began = mf_device_now_us(device);
     if (ours)
         status = device->table->create(device, bytes, &h->physical, &pool->refused_by);
+    p->making_us += mf_device_now_us(device) - began;
     if (!ours || status) {
         if (ours && shared)
             mf_budget_give(&device->budget, bytes);
@@ -274,13 +279,47 @@ static uint64_t borrow(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t
         below = page >= from && page < to ? from : first;
         if ((first < to && past > from) || (!more && h->pages > want - got) || !ready(pool, h, UINT64_MAX))
             continue;
-        if (!mf_shadow_leave(pool, h)) {
+        if (!mf_shadow_leave(pool, h, 0)) {
             *left = true;
             break;
         }
         mf_pages_clear_idle(pool, first, past);
         take_out(pool, first, past);
         got += past - first;
+    }
+    return got;
+}
+
+/* Pages that lie wholly in one hole of a lane, and whole handles of them only. */
+static bool in_hole(const memfit_pool *pool, const mf_block *hole, const mf_handle *h)
+{
+    const mf_pages *p = &pool->pages;
+    return h->page << p->shift >= hole->start && (h->page + h->pages) << p->shift <= hole->start + hole->bytes;
+}
+
+/* As borrow, of what only the asking stream can still use. This saves memory where there is room to grow; at the limit the
+ * stream is waited for, and then its pages are idle. */
+static uint64_t borrow_own(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to, unsigned lane)
+{
+    mf_pages *p = &pool->pages;
+    const mf_bins *bins = &pool->lane[lane]->bins;
+    uint64_t got = 0;
+    for (uint64_t levels = bins->levels; levels; levels &= levels - 1) {
+        unsigned level = (unsigned)__builtin_ctzll(levels);
+        for (uint64_t steps = bins->steps[level]; steps; steps &= steps - 1)
+            for (mf_block *hole = bins->first[level][__builtin_ctzll(steps)]; hole; hole = hole->bin_after) {
+                uint64_t page = (hole->start + p->bytes - 1) >> p->shift, end = (hole->start + hole->bytes) >> p->shift;
+                for (; page < end && page < p->top && got < want; page++) {
+                    mf_handle *h = mf_bit(p->mapped, page) ? p->handle[page] : NULL;
+                    if (!h || h->page != page || !in_hole(pool, hole, h) || (page < to && page + h->pages > from))
+                        continue;
+                    uint64_t pages = h->pages;
+                    if (!mf_shadow_leave(pool, h, lane))
+                        return got;
+                    take_out(pool, page, page + pages);
+                    got += pages;
+                }
+            }
     }
     return got;
 }
@@ -365,8 +404,7 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
 /* How much more than the bytes in use the pool may hold rather than move pages. */
 static uint64_t slack_of(const memfit_pool *pool, uint64_t use)
 {
-    double slack = pool->options.slack; /* given: it stays as it is */
-    return slack > 0.0 ? (uint64_t)((double)use * slack) : use >> pool->pages.slack_shift;
+    return (uint64_t)((double)use * pool->options.slack);
 }
 
 /* Pages the pool may hold before it moves some rather than make new ones. */
@@ -420,11 +458,10 @@ static void give_back_created(memfit_pool *pool)
 
 /* Moves idle pages, first those that the device is past with, then others while they can stay mapped where they are as
  * well, then as they become past. False: it is not possible to wait for those that are left. */
-static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t past)
+static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t past, unsigned own)
 {
     uint64_t got = 0;
     bool left;
-    mf_repeat_moved(pool);
     do {
         uint64_t age = mf_pages_past(pool);
         left = false;
@@ -434,70 +471,88 @@ static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t
                 got += borrow(pool, want - got, first, past, more, &left);
         }
     } while (got < want && left && mf_pages_wait(pool));
+    if (got < want && own)
+        got += borrow_own(pool, want - got, first, past, own);
     pool->remapped_now += got;
     return got >= want || !left;
 }
 
-/* Sees to it that `missing` pages are spare. */
-static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first, uint64_t past, uint64_t request,
-                            bool grow_soft)
+/* Is there time left for moving pages? */
+static bool may_move(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
-    uint64_t limit = mf_pages_limit(pool), soft = limit;
-    if (pool->soft_limit_bytes && !grow_soft) {
-        uint64_t fixed = mf_fixed_bytes(pool);
-        soft = pool->soft_limit_bytes > fixed ? (pool->soft_limit_bytes - fixed) / p->bytes : 0;
-        soft = soft < limit ? soft : limit;
-    }
+    uint64_t now = mf_device_now_us(pool->device);
+    int64_t most = MF_MOVE_WINDOW / MF_MOVE_SHARE;
+    p->move_credit_us += (int64_t)((now - p->credit_at_us) / MF_MOVE_SHARE);
+    p->credit_at_us = now - (now - p->credit_at_us) % MF_MOVE_SHARE;
+    if (p->move_credit_us > most)
+        p->move_credit_us = most;
+    return p->move_credit_us > 0;
+}
+
+/* Makes up to `more` pages, while no more than `ceiling` are reserved. False: it was refused before. */
+static bool make(memfit_pool *pool, uint64_t more, uint64_t ceiling, uint64_t gap)
+{
+    uint64_t count = up_to(more, ceiling, pool->pages.reserved);
+    return !count || create_many(pool, count, gap) == count;
+}
+
+static uint64_t still_missing(const memfit_pool *pool, uint64_t missing)
+{
+    return missing > pool->pages.spare_count ? missing - pool->pages.spare_count : 0;
+}
+
+/* How many pages may be reserved before pressure is to be relieved. */
+static uint64_t soft_pages(const memfit_pool *pool, uint64_t limit, bool grow_soft)
+{
+    if (!pool->soft_limit_bytes || grow_soft)
+        return limit;
+    uint64_t soft = mf_limit_room(pool, pool->soft_limit_bytes) / pool->pages.bytes;
+    return soft < limit ? soft : limit;
+}
+
+/* Sees to it that `missing` pages are spare. */
+static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first, uint64_t past, uint64_t request,
+                            unsigned lane, bool grow_soft)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t limit = mf_pages_limit(pool), soft = soft_pages(pool, limit, grow_soft);
     uint64_t elsewhere = p->idle_count - mf_bits_count_idle(pool, first, past);
     uint64_t room = limit > p->reserved ? limit - p->reserved : 0;
     if (p->spare_count + room + elsewhere < missing)
         return refuse(pool, MF_REFUSED_LIMIT, missing);
-    if (p->spare_count >= missing)
+    unsigned own = lane && !pool->lane[lane]->graph ? lane : 0; /* a graph's addresses must stay what they are */
+    uint64_t easy = easy_pages(pool, request), more = still_missing(pool, missing);
+    bool refused = false, waits = false;
+    if (more)
+        refused = !make(pool, more, easy < soft ? easy : soft, mf_bits_longest_gap(pool, first, past));
+    if ((more = still_missing(pool, missing)) && (elsewhere || own) && may_move(pool))
+        waits = !move_idle(pool, more, first, past, own);
+    if ((more = still_missing(pool, missing)) && !refused)
+        refused = !make(pool, more, soft, 0);
+    if ((more = still_missing(pool, missing)) && elsewhere) /* no more to be had: it moves what it can */
+        waits = !move_idle(pool, more, first, past, 0);
+    if (!(more = still_missing(pool, missing)))
         return MEMFIT_OK;
-    uint64_t more = missing - p->spare_count;
-    uint64_t easy = easy_pages(pool, request);
-    uint64_t cheap = up_to(more, easy < soft ? easy : soft, p->reserved);
-    uint64_t made = cheap ? create_many(pool, cheap, mf_bits_longest_gap(pool, first, past)) : 0;
-    bool refused = made < cheap;
-    more = missing > p->spare_count ? missing - p->spare_count : 0;
-    bool waits = more && elsewhere && !move_idle(pool, more, first, past);
-    more = missing > p->spare_count ? missing - p->spare_count : 0;
-    if (more && waits && (up_to(more, limit, p->reserved) < more || refused))
-        return refuse(pool, MF_REFUSED_STREAM, more);
-    if (!more)
-        return MEMFIT_OK;
-    if (!refused && up_to(more, soft, p->reserved) < more && soft < limit)
+    if (!refused && soft < limit && up_to(more, soft, p->reserved) < more)
         return refuse(pool, MF_REFUSED_NOT, more); /* asks for pressure to be relieved first */
-    if (!refused && up_to(more, limit, p->reserved) < more)
+    if (waits)
+        return refuse(pool, MF_REFUSED_STREAM, more);
+    if (!refused)
         refuse(pool, MF_REFUSED_LIMIT, more); /* pages were idle but could not be taken out */
-    else if (!refused && create_many(pool, more, 0) == more)
-        return MEMFIT_OK;
     pool->refused_pages = missing;
     return MEMFIT_OUT_OF_MEMORY;
 }
 
-/* Keeps count of how often pages have to move, and eases the pool when it is too often. */
-static void sample(mf_pages *p, bool moved)
-{
-    enum { WINDOW = 12, ONE = 1 << 24, FREQUENT = ONE / 16 };
-    p->move_rate += (moved ? ONE >> WINDOW : 0) - (p->move_rate >> WINDOW);
-    if (++p->rate_samples < 1 << WINDOW || p->move_rate < FREQUENT || p->slack_shift == MF_SLACK_LEAST)
-        return;
-    p->slack_shift--;
-    p->rate_samples = 0;
-}
-
-memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err)
+memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, unsigned lane, bool grow_soft,
+                            memfit_error *err)
 {
     mf_pages *p = &pool->pages;
     uint64_t missing = mf_pages_missing(pool, start, bytes);
     pool->remapped_now = 0;
     p->made_now = 0;
-    if (!missing) {
-        sample(p, false);
+    if (!missing)
         return MEMFIT_OK;
-    }
     if (pool->device->plain) /* all there is was mapped at the beginning */
         return refuse(pool, MF_REFUSED_LIMIT, missing);
     uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
@@ -505,7 +560,10 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, b
         return refuse(pool, MF_REFUSED_HOST, missing), MEMFIT_NO_HOST_MEMORY;
     if (!clean(pool))
         return refuse(pool, MF_REFUSED_DEVICE, missing), MEMFIT_DEVICE;
-    memfit_status status = gather(pool, missing, first, past, bytes, grow_soft);
+    uint64_t began = mf_device_now_us(pool->device);
+    unsigned shadows = p->shadow_count;
+    p->making_us = 0;
+    memfit_status status = gather(pool, missing, first, past, bytes, lane, grow_soft);
     for (uint64_t i = first; i < past && !status; i++) {
         if (mf_bit(p->mapped, i))
             continue;
@@ -517,8 +575,8 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, b
             refuse(pool, MF_REFUSED_DEVICE, missing);
         i = end;
     }
-    if (!status)
-        sample(p, pool->remapped_now != 0);
+    if (pool->remapped_now || shadows) /* making pages is not moving them */
+        p->move_credit_us -= (int64_t)(mf_device_now_us(pool->device) - began - p->making_us);
     if (!status && pool->remapped_now) {
         pool->remaps++;
         pool->remapped_pages += pool->remapped_now;
@@ -619,7 +677,6 @@ void mf_pages_purge(memfit_pool *pool)
 void mf_pages_end(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
-    mf_repeat_end(pool);
     if (p->reserved && !mf_fence_settled(pool)) /* rather lose memory than take it from work that still runs */
         p->top = p->shadow_count = 0, p->spare = p->spare_bulk = p->unclean = NULL;
     mf_shadows_end(pool);

@@ -6,8 +6,6 @@
  * % of the events move pages. Why it works: training asks for the same sizes in the same order, so a hole that kept its
  * exact size is filled exactly again, and holes at the peak are few. Splitting happens always.
  *
- * When steps repeat and pages would have to move in each of them, blocks are packed by repeat.c, which is asked first.
- *
  * When the pages for the best fit cannot be had, every hole is looked at for the place that needs the fewest, at both
  * of its ends. At the tail a request never needs more pages than its bytes fill. So a request fails only if the pages
  * that hold a live byte, and its own, are more than the limit allows.
@@ -46,13 +44,9 @@ static mf_block *choose(memfit_pool *pool, uint64_t want, unsigned lane)
     return hole;
 }
 
-/* Where a block of the turn that repeats is meant to be, or in the best fit. */
-static mf_block *find_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
-                           uint64_t *start)
+static mf_block *find_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, uint64_t *start)
 {
-    mf_block *hole = state == MF_LIVE ? mf_repeat_hole(pool, bytes, alignment, start) : NULL;
-    if (hole)
-        return hole;
+    mf_block *hole;
     if (alignment > MF_UNIT && (hole = choose(pool, bytes, lane))) { /* one that happens to lie right */
         *start = align_up(pool, hole->start, alignment);
         if (*start - hole->start <= hole->bytes - bytes && hole != pool->tail)
@@ -119,7 +113,7 @@ static void leave_idle(memfit_pool *pool, const mf_block *hole, uint64_t start, 
 }
 
 /* Records, a way to find it, and pages for [start, start + bytes) in a hole. */
-static memfit_status prepare(memfit_pool *pool, const mf_block *hole, uint64_t start, uint64_t bytes,
+static memfit_status prepare(memfit_pool *pool, const mf_block *hole, uint64_t start, uint64_t bytes, unsigned lane,
                              mf_block_state state, bool grow_soft, memfit_error *err)
 {
     bool findable = state == MF_SPAN ? mf_cells_reserve(pool, start, bytes) : mf_table_reserve(pool);
@@ -127,7 +121,7 @@ static memfit_status prepare(memfit_pool *pool, const mf_block *hole, uint64_t s
         pool->refusal = MF_REFUSED_HOST;
         return MEMFIT_NO_HOST_MEMORY;
     }
-    memfit_status status = mf_pages_back(pool, start, bytes, grow_soft, err);
+    memfit_status status = mf_pages_back(pool, start, bytes, lane, grow_soft, err);
     if (status)
         leave_idle(pool, hole, start, bytes);
     return status;
@@ -143,17 +137,17 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         return NULL;
     }
     uint64_t start = 0;
-    mf_block *hole = find_hole(pool, bytes, alignment, lane, state, &start);
+    mf_block *hole = find_hole(pool, bytes, alignment, lane, &start);
     if (hole && mf_caches_keep(pool) && mf_pages_missing(pool, start, bytes) && mf_caches_settle(pool))
         /* what threads keep comes first */
-        hole = find_hole(pool, bytes, alignment, lane, state, &start);
+        hole = find_hole(pool, bytes, alignment, lane, &start);
     if (hole && pool->multi && mf_pages_missing(pool, start, bytes) && mf_lanes_poll(pool, true))
         /* so does what other streams are done with */
-        hole = find_hole(pool, bytes, alignment, lane, state, &start);
+        hole = find_hole(pool, bytes, alignment, lane, &start);
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
     mf_table_warm(pool, start);
     if (hole)
-        status = prepare(pool, hole, start, bytes, state, grow_soft, err);
+        status = prepare(pool, hole, start, bytes, lane, state, grow_soft, err);
     else
         pool->refusal = MF_REFUSED_ADDRESS;
     if (status == MEMFIT_OUT_OF_MEMORY && pool->refusal != MF_REFUSED_NOT) {
@@ -162,7 +156,7 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         if (other.hole && (other.hole != hole || other.start != start)) {
             hole = other.hole;
             start = other.start;
-            status = prepare(pool, hole, start, bytes, state, grow_soft, err);
+            status = prepare(pool, hole, start, bytes, lane, state, grow_soft, err);
         }
         if (status && other.hole)
             pool->refused_pages = other.pages;
@@ -171,8 +165,5 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     }
     if (status)
         return NULL;
-    mf_block *block = mf_block_cut(pool, hole, start, bytes, state);
-    if (state == MF_LIVE)
-        mf_repeat_note(pool, block);
-    return block;
+    return mf_block_cut(pool, hole, start, bytes, state);
 }

@@ -158,7 +158,6 @@ static memfit_status free_block(memfit_pool *pool, const found *f, unsigned lane
         mf_block_give(pool, f->block, lane);
         return MEMFIT_OK;
     }
-    mf_repeat_gone(pool, f->block);
     retire(pool, f->block);
     f->block->state = MF_HELD;
     return MEMFIT_OK;

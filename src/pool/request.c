@@ -161,15 +161,15 @@ static bool purge_is_due(const memfit_pool *pool)
            mf_device_now_us(pool->device) >= pool->pages.purge_at_us;
 }
 
-/* Pages, since we last looked; or they had to, the first time. */
+/* Pages, since we last looked. */
 static bool has_moved(const memfit_pool *pool)
 {
-    return pool->remaps != pool->remaps_seen || (pool->repeat && !pool->remaps_at);
+    return pool->remaps != pool->remaps_seen;
 }
 
-/* Threads keep blocks unless the pool is above its limit, has moved pages of late, or follows a plan: then each block
- * must go back to where the next one is best placed, and the plan must see every request. (ResNet50 of the traces moves
- * pages 64 times instead of 17 if threads keep blocks meanwhile.) */
+/* Threads keep blocks unless the pool is above its limit or has moved pages of late: then each block must go back to where
+ * the next one is best placed. (ResNet50 of the traces moves pages 64 times instead of 17 if threads keep blocks
+ * meanwhile.) */
 void mf_pool_decide_keeping(memfit_pool *pool)
 {
     if (has_moved(pool)) {
@@ -177,7 +177,7 @@ void mf_pool_decide_keeping(memfit_pool *pool)
         pool->remaps_at = pool->central_calls + 1;
     }
     bool quiet = !pool->remaps_at || pool->central_calls > pool->remaps_at + QUIET;
-    bool keeps = atomic_load_explicit(&pool->cached, memory_order_relaxed) && quiet && !mf_repeat_plans(pool) &&
+    bool keeps = atomic_load_explicit(&pool->cached, memory_order_relaxed) && quiet &&
                  pool->pages.reserved <= mf_pages_limit(pool);
     if (keeps != atomic_load_explicit(&pool->keeps, memory_order_relaxed))
         atomic_store(&pool->keeps, keeps);

@@ -54,8 +54,8 @@ enum {
     MF_DRIFT = 65536, /* bytes a thread's tally may rise before it is folded */
     MF_OWNER_CHUNK = 256,
     MF_OWNERS_MOST = 65536,
-    MF_SLACK_SHIFT = 8, /* pages are created rather than moved while reserved <= peak in use * (1 + 1/256) */
-    MF_SLACK_LEAST = 3, /* 1/8, when moves turn out to be frequent */
+    MF_MOVE_SHARE = 100,      /* of the elapsed time, one part may go into moving pages */
+    MF_MOVE_WINDOW = 1000000, /* microseconds over which this holds */
 };
 
 /* ---- blocks ----------------------------------------------------------------------------------------------- */
@@ -80,8 +80,7 @@ struct mf_block {
     mf_block *bin_after;   /* hole */
     _Atomic uint64_t word; /* live: start | MF_WORD_LIVE or MF_WORD_KEPT; otherwise 0. A thread that frees what is no
                               longer there may look at it at any time, so it is never anything else */
-    uint64_t serial : 48;  /* hole in a lane: that lane's count of frees when it last grew; live: its number on the tape
-                              of repeat.c, 0: none */
+    uint64_t serial : 48;  /* hole in a lane: that lane's count of frees when it last grew */
     uint64_t lane : 8;     /* hole: whose it is; live: the lane it was asked on */
     uint64_t state : 8;
 };
@@ -217,8 +216,6 @@ struct mf_handle {
     mf_handle *next;  /* spare or unused records */
 };
 
-typedef struct mf_repeat mf_repeat;
-
 typedef struct mf_pages {
     uint64_t bytes, shift; /* of a page */
     uint64_t covered;      /* pages the three arrays below reach */
@@ -226,15 +223,15 @@ typedef struct mf_pages {
     uint64_t *mapped, *idle;
     mf_handle **handle;
     mf_handle *spare, *spare_bulk;
-    mf_handle *unclean; /* mapped, but neither usable nor unmappable when last tried: a device fault */
-    mf_handle *unused;  /* records */
-    uint32_t slack_shift;
-    uint32_t move_rate;    /* of late, of the requests, times 2^24 */
-    uint32_t rate_samples; /* since slack_shift last changed */
-    uint64_t made_now;     /* pages created by the request at work */
-    uint64_t bulk_pages;   /* pages of a bulk handle; 0: none are made */
-    uint64_t idle_top;     /* no word of idle above this has a bit */
-    uint64_t spare_count;  /* pages in spare handles */
+    mf_handle *unclean;     /* mapped, but neither usable nor unmappable when last tried: a device fault */
+    mf_handle *unused;      /* records */
+    int64_t move_credit_us; /* time that may still be spent on moving pages while there is room to grow */
+    uint64_t credit_at_us;  /* when it was last added to */
+    uint64_t made_now;      /* pages created by the request at work, */
+    uint64_t making_us;     /* and the time it took */
+    uint64_t bulk_pages;    /* pages of a bulk handle; 0: none are made */
+    uint64_t idle_top;      /* no word of idle above this has a bit */
+    uint64_t spare_count;   /* pages in spare handles */
     uint64_t reserved, reserved_peak;
     uint64_t idle_count; /* set bits of idle */
     uint64_t mapped_count;
@@ -244,6 +241,8 @@ typedef struct mf_pages {
     struct mf_shadow {
         uint64_t page;
         mf_handle *handle;
+        uint64_t serial; /* it can be undone when the lane's clock has come so far */
+        unsigned lane;
     } shadow[MF_SHADOWS];
     unsigned shadow_count;
     uint64_t stamp_until; /* from this count of frees on, pages are not stamped and no events put behind frees */
@@ -374,8 +373,6 @@ struct memfit_pool {
     mf_fence fence;
 
     mf_pages pages;
-    mf_repeat *repeat; /* NULL: no pages have moved of late */
-    uint64_t noted;    /* requests that earlier tapes of it have noted */
     memfit_policy policy;
     uint64_t limit_bytes, soft_limit_bytes, purge_us;
     uint64_t span_bytes;
@@ -495,7 +492,8 @@ void mf_pages_end(memfit_pool *pool);
 uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t bytes); /* not mapped */
 /* Puts memory behind [start, start + bytes). On failure nothing has changed that can be seen; pool->refusal says why.
  */
-memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err);
+memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, unsigned lane, bool grow_soft,
+                            memfit_error *err);                           /* lane: who asks */
 void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are mapped */
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past);
 uint64_t mf_pages_limit(const memfit_pool *pool); /* how many the limit allows */
@@ -514,9 +512,10 @@ static inline bool mf_pages_stamped(const memfit_pool *pool) /* are pages stampe
 void mf_pages_note_free(memfit_pool *pool); /* after a free: puts an event behind it when one is due */
 uint64_t mf_pages_past(memfit_pool *pool);  /* pages stamped so or lower can be unmapped now */
 bool mf_pages_wait(memfit_pool *pool);      /* waits until more are; false: nothing to wait for, or not possible */
-/* A handle, all idle, is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not possible
- * here. */
-bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle);
+/* A handle that nobody but the lane's stream can still use is taken for use elsewhere by that stream before it is past:
+ * the mapping stays as a shadow. False: not possible here. */
+bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle, unsigned lane);
+void mf_shadows_forget_lane(memfit_pool *pool, unsigned lane);
 /* Undoes the shadows at [first, end), waiting when it must; the others as far as they are past. False: some are left
  * at [first, end). */
 bool mf_shadows_clear(memfit_pool *pool, uint64_t first, uint64_t end);
@@ -526,32 +525,6 @@ bool mf_pages_settled(memfit_pool *pool); /* every idle page can be unmapped; wa
 /* ---- place.c: finding a place ------------------------------------------------------------------------------- */
 mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
                    bool grow_soft, memfit_error *err);
-
-/* ---- repeat.c: the same requests again and again, packed as a whole ------------------------------------------- */
-void mf_repeat_moved(memfit_pool *pool); /* pages have to move: requests are noted from the first time on */
-void mf_repeat_end(memfit_pool *pool);
-/* While requests are noted: */
-mf_block *mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start);
-void mf_repeat_put(memfit_pool *pool, mf_block *block);
-void mf_repeat_end_of(memfit_pool *pool, const mf_block *block);
-/* The hole the next request is meant for, and where in it; NULL: none, or it is not free. */
-static inline mf_block *mf_repeat_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *start)
-{
-    return pool->repeat ? mf_repeat_next(pool, bytes, alignment, start) : NULL;
-}
-static inline void mf_repeat_note(memfit_pool *pool, mf_block *block) /* one that was just cut */
-{
-    if (pool->repeat)
-        mf_repeat_put(pool, block);
-}
-static inline void mf_repeat_gone(memfit_pool *pool, const mf_block *block) /* before its record becomes a hole's */
-{
-    if (pool->repeat)
-        mf_repeat_end_of(pool, block);
-}
-bool mf_repeat_plans(const memfit_pool *pool);                   /* blocks go where a plan says */
-uint32_t mf_repeat_turn(const memfit_pool *pool, uint64_t *top); /* requests of its turn; the end of its highest seat */
-bool mf_repeat_check(memfit_pool *pool, memfit_error *err);
 
 /* ---- slab.c --------------------------------------------------------------------------------------------------- */
 void mf_classes_init(memfit_pool *pool);

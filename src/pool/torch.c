@@ -28,10 +28,6 @@
 
 enum { MOST_CARDS = 64 };
 
-/* Moving pages takes time: rather than move, the pool may hold so much more than the peak in use. At the limit pages
- * are moved all the same. MEMFIT_SLACK overrides it. */
-static const double SLACK = 0.009;
-
 /* The driver's work is by the handle, not by the byte: pages come in fours where a block is long enough. In three
  * workloads a third of the calls to map, and a third to a half of those to move. MEMFIT_BULK overrides it. */
 static const uint64_t BULK = UINT64_C(8) << 20;
@@ -141,7 +137,6 @@ static memfit_status open_card(int device, card **out, memfit_error *err)
         snprintf(name, sizeof name, "cuda:%d", device);
         memfit_pool_options options = MEMFIT_POOL_OPTIONS;
         options.name = "pytorch";
-        options.slack = getenv("MEMFIT_SLACK") ? 0 : SLACK;
         options.bulk_bytes = getenv("MEMFIT_BULK") ? 0 : BULK;
         status = memfit_device_open(name, NULL, &c->device, err);
         if (!status) {

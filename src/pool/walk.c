@@ -457,8 +457,6 @@ memfit_status mf_pool_check(memfit_pool *pool, memfit_error *err)
         status = check_pages(pool, err);
     if (!status)
         status = check_ledger(pool, err);
-    if (!status && !mf_repeat_check(pool, err))
-        status = MEMFIT_INTERNAL;
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
