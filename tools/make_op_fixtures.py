@@ -4,9 +4,7 @@ and optimizer that memfit trains, on tiny inputs. Run with a Python that has ker
 
     python tools/make_op_fixtures.py [name-part ...]      only fixtures whose name contains one of the parts
 
-Each archive holds, per fixture, NAME/model.keras (as Keras saves it) and NAME/data.bin, a list of arrays:
-
-    u32 length of name, name, u32 type (0 float32, 1 int32), u32 rank, u32 dimensions..., values      all little-endian
+Each archive holds, per fixture, NAME/model.keras (as Keras saves it) and NAME/data.bin, a list of arrays (keras_fixture.py):
 
 layers, losses   x<i> inputs, y<i> targets, [w] sample weights, out<i> outputs of inference, loss of one training step,
                  grad<i> gradients and key<i> the first values of their variable (that is how the test finds it),
@@ -15,11 +13,8 @@ metrics          x<i>, y<i>, [w], then metric:<name> after two batches (the halv
 optimizers       grad<s>.<i> gradient of variable i fed in step s, var<i> variable after five steps, key<i> before, rate
 """
 import os
-import struct
 import sys
 import zipfile
-import io
-import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -29,6 +24,7 @@ import numpy as np  # noqa: E402
 import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import layers as L  # noqa: E402
+from keras_fixture import as_list, key_of, pack, saved, step_arrays  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "..", "tests", "fixtures", "ops")
@@ -36,25 +32,8 @@ rng = np.random.default_rng(20261115)
 archives = {}
 
 
-def pack(arrays):
-    out = io.BytesIO()
-    for name, value in arrays.items():
-        value = np.asarray(value)
-        integer = value.dtype.kind in "iub"
-        value = value.astype("<i4" if integer else "<f4")
-        text = name.encode()
-        out.write(struct.pack("<I", len(text)) + text)
-        out.write(struct.pack("<II", int(integer), value.ndim) + struct.pack(f"<{value.ndim}I", *value.shape))
-        out.write(value.tobytes())
-    return out.getvalue()
-
-
 def save(archive, name, model, arrays):
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.keras")
-        model.save(path)
-        data = open(path, "rb").read()
-    archives.setdefault(archive, []).append((name, data, pack(arrays)))
+    archives.setdefault(archive, []).append((name, saved(model), pack(arrays)))
 
 
 def write_archives():
@@ -81,48 +60,12 @@ def randomize(model):
         v.assign(value.astype("float32"))
 
 
-def key_of(value):
-    return np.asarray(value).reshape(-1)[:4]
-
-
 def draw(spec, n):
     """An input by its Keras tensor: floats in [-1, 1), whole numbers below `high` for integer inputs."""
     shape = (n,) + tuple(spec.shape[1:])
     if str(spec.dtype).startswith("int"):
         return rng.integers(0, getattr(spec, "high", 6), shape).astype("int32")
     return rng.uniform(-1, 1, shape).astype("float32")
-
-
-def as_list(x):
-    return list(x) if isinstance(x, (list, tuple)) else [x]
-
-
-def step_arrays(model, xs, ys, weight=None, train=True):
-    arrays = {f"x{i}": x for i, x in enumerate(xs)}
-    arrays.update({f"y{i}": y for i, y in enumerate(ys)})
-    if weight is not None:
-        arrays["w"] = weight
-    x = xs[0] if len(xs) == 1 else xs
-    y = ys[0] if len(ys) == 1 else ys
-    for i, out in enumerate(as_list(model(x, training=False))):
-        arrays[f"out{i}"] = out
-    if not train:
-        return arrays
-    stats = [v for v in model.non_trainable_variables if str(v.dtype).startswith("float")]
-    before = [np.array(v.numpy()) for v in stats]
-    with tf.GradientTape() as tape:
-        pred = model(x, training=True)
-        loss = model.compute_loss(x, y, pred, sample_weight=weight)
-    grads = tape.gradient(loss, [v.value for v in model.trainable_variables])
-    arrays["loss"] = loss
-    for i, (v, g) in enumerate(zip(model.trainable_variables, grads)):
-        arrays[f"key{i}"] = key_of(v)
-        arrays[f"grad{i}"] = tf.convert_to_tensor(g) if g is not None else np.zeros(v.shape, "float32")
-    for i, (v, b) in enumerate(zip(stats, before)):
-        arrays[f"statkey{i}"] = key_of(b)
-        arrays[f"stat{i}"] = np.array(v.numpy())
-        v.assign(b)
-    return arrays
 
 
 selected = sys.argv[1:]
@@ -668,10 +611,7 @@ def optimizers():
         optimizer.build(model.trainable_variables)
         start = [np.array(v.numpy()) for v in model.trainable_variables]
         arrays = {"rate": np.float32(optimizer.learning_rate)}
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.keras")
-            model.save(path)
-            saved = open(path, "rb").read()
+        start_file = saved(model)
         for s in range(5):
             grads = [rng.uniform(-1, 1, v.shape).astype("float32") * (0.1 if s == 3 else 1) for v in start]
             for k, g in enumerate(grads):
@@ -683,7 +623,7 @@ def optimizers():
         if optimizer.use_ema:
             for k, v in enumerate(optimizer._model_variables_moving_average):
                 arrays[f"ema{k}"] = np.array(v.numpy())
-        archives.setdefault("optimizers", []).append((name, saved, pack(arrays)))
+        archives.setdefault("optimizers", []).append((name, start_file, pack(arrays)))
 
 
 for part in (dense_and_activations, convolutions, pooling, normalization, shapes, private, merging, recurrent, attention, losses,

@@ -26,10 +26,9 @@ static memfit_status check(const mf_json *root, int64_t *most, memfit_error *err
     for (const mf_json *v = root->first; v; v = v->next) {
         int64_t label = label_number(v->key);
         if (label < 0 || v->type != MF_JSON_NUMBER || !isfinite(mf_json_number(v, 0)))
-            return mf_fail(err, MEMFIT_DAMAGED,
-                           "\"%.40s\" %s\nweights by label look like this: {\"0\": 1.0, \"1\": 2.5}",
-                           v->key ? v->key : "",
-                           label < 0 ? "is no label (a whole number from 0 to 1048576)" : "has no number");
+            return mf_fail(
+                err, MEMFIT_DAMAGED, "\"%.40s\" %s\nweights by label look like this: {\"0\": 1.0, \"1\": 2.5}",
+                v->key ? v->key : "", label < 0 ? "is no label (a whole number from 0 to 1048576)" : "has no number");
         *most = label > *most ? label : *most;
     }
     return MEMFIT_OK;

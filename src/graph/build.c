@@ -106,7 +106,8 @@ static bool type_bytes(mf_build *b, const mf_typed *type, uint64_t *bytes)
 {
     uint64_t count = mf_shape_count(&type->shape);
     if (count > MOST_ELEMENTS) {
-        mf_build_fail(b, MEMFIT_INVALID, "layer '%s': a tensor has too many elements", b->graph->layers[b->layer].name);
+        mf_build_fail(b, b->misfit ? b->misfit : MEMFIT_INVALID, "layer '%s': a tensor has too many elements",
+                      b->graph->layers[b->layer].name);
         return false;
     }
     *bytes = count * mf_dtype_bytes(type->dtype);
@@ -204,6 +205,13 @@ static mf_op *new_op(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_t
         mf_build_fail(b, MEMFIT_INTERNAL, "%s: %u operands, %u results", mf_kind_name(kind), in_count, out_count);
         return NULL;
     }
+    if (g->op_count >= MF_MOST_OPS) {
+        mf_build_fail(b, MEMFIT_UNSUPPORTED,
+                      "the step has more than %d operations\nModels that are called several times "
+                      "inside models that are called several times multiply",
+                      MF_MOST_OPS);
+        return NULL;
+    }
     uint32_t *ids = MF_NEW_ARRAY(&g->arena, uint32_t, in_count + out_count);
     if (!ids || !mf_grow(g->arena.host, &g->ops, &g->op_capacity, g->op_count, sizeof *g->ops)) {
         no_memory(b);
@@ -265,6 +273,16 @@ static bool make_outputs(mf_build *b, mf_op *op, mf_typed *types)
     return true;
 }
 
+static void obey_rule(mf_build *b, mf_typing *typing)
+{
+    b->status = mf_kind_rules_of(typing->op->kind)->shape(typing);
+    if (b->status != MEMFIT_INVALID || b->misfit == MEMFIT_OK)
+        return;
+    b->status = b->misfit;
+    if (b->err)
+        b->err->code = b->misfit;
+}
+
 uint32_t mf_g_op(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_t in_count, const uint32_t *in,
                  uint32_t out_count, const mf_typed *types, uint32_t *out)
 {
@@ -277,7 +295,7 @@ uint32_t mf_g_op(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_t in_
     for (uint32_t i = 0; i < out_count; i++)
         typed[i] = types ? types[i] : (mf_typed){.shape = {.rank = MF_NONE}};
     mf_typing typing = {.graph = b->graph, .op = op, .out = typed, .err = b->err};
-    b->status = mf_kind_rules_of(kind)->shape(&typing);
+    obey_rule(b, &typing);
     if (!mf_build_ok(b) || !make_outputs(b, op, typed))
         return MF_NONE;
     b->graph->op_count++;
@@ -296,7 +314,7 @@ void mf_g_op_in_place(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_
         op->out[i] = out[i];
     mf_typing typing = {.graph = b->graph, .op = op, .err = b->err};
     if (mf_kind(kind)->must_alias)
-        b->status = mf_kind_rules_of(kind)->shape(&typing);
+        obey_rule(b, &typing);
     if (!mf_build_ok(b))
         return;
     for (uint32_t i = 0; i < out_count; i++) /* variables come from outside; others had their producer already */

@@ -30,8 +30,12 @@ typedef struct mf_build {
     uint32_t next_key;     /* of the next random layer */
     bool chunked;          /* what is appended now belongs to the loop over chunks */
     struct mf_head *heads; /* last layers whose losses are not appended yet (chunk.h) */
+    memfit_status misfit;  /* of shapes that do not go together; OK stands for INVALID, DAMAGED when a file says them */
     bool plain; /* backward keeps what each forward operation's own gradient reads; else less, for the same bits */
 } mf_build;
+
+/* A step of more operations is refused: models called within models multiply, and no plan of that size is of use. */
+enum { MF_MOST_OPS = 250000 };
 
 /* On failure the builder is in its failed state; mf_build_end gives the status. */
 memfit_status mf_build_begin(mf_build *b, const memfit_host *host, memfit_error *err);
@@ -98,6 +102,14 @@ int64_t mf_window_out(const mf_window *window, uint32_t dim, int64_t in);
 /* ---- pointwise ---- */
 uint32_t mf_g_unary(mf_build *b, mf_unary function, double alpha, double beta, uint32_t x);
 uint32_t mf_g_binary(mf_build *b, mf_binary function, uint32_t a, uint32_t c);
+/* Truth as U8. c may be MF_NONE: then `value` stands for it. */
+uint32_t mf_g_compare(mf_build *b, mf_compare function, uint32_t a, uint32_t c, double value);
+/* yes where mask (U8) is not 0, else no; either may be MF_NONE, then the number stands for it (both: of type dtype). */
+uint32_t mf_g_select(mf_build *b, uint32_t mask, uint32_t yes, double yes_value, uint32_t no, double no_value,
+                     mf_dtype dtype);
+/* Keeps x where mask is not 0 and, with `causal`, its last index is not beyond the one before; else `otherwise`. mask
+ * may be MF_NONE. */
+uint32_t mf_g_keep(mf_build *b, uint32_t mask, uint32_t x, double otherwise, bool causal);
 uint32_t mf_g_sum_n(mf_build *b, uint32_t count, const uint32_t *x);
 uint32_t mf_g_reduce(mf_build *b, mf_reduce function, uint32_t x, uint32_t axes, bool keep);
 uint32_t mf_g_softmax(mf_build *b, uint32_t x, uint32_t axis, bool log);
@@ -151,9 +163,9 @@ void mf_g_op_in_place(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_
                       uint32_t out_count, const uint32_t *out);
 
 /* ---- between forward and backward (fuse.c) ---- */
-/* Merges activations into the batch normalizations they follow; the same bits in fewer passes. Operations are numbered
- * anew. */
-void mf_g_fuse(mf_build *b);
+/* Merges activations into the batch normalizations they follow; the same bits in fewer passes. `kept` are tensors that
+ * will be asked for later beside the outputs. Operations are numbered anew, tensors keep their numbers. */
+void mf_g_fuse(mf_build *b, uint32_t kept_count, const uint32_t *kept);
 
 /* ---- after the backward pass (mask.c) ---- */
 /* Activations of at least so many numbers that backward needs only for their slope are kept as bits. Operations are

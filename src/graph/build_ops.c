@@ -2,6 +2,7 @@
 #include "graph/build.h"
 #include "graph/kinds/kinds.h"
 
+#include <math.h>
 #include <string.h>
 
 #define UNKNOWN ((mf_typed){.shape = {.rank = MF_NONE}})
@@ -213,8 +214,30 @@ int64_t mf_window_out(const mf_window *window, uint32_t dim, int64_t in)
 
 /* ---- pointwise ---- */
 
+/* A number as a tensor of this type holds it. */
+static double rounded(mf_dtype dtype, double x)
+{
+    uint32_t bits;
+    float f = (float)x;
+    if (dtype == MF_F64 || isinf(x) || isnan(x))
+        return x;
+    if (dtype == MF_F16)
+        return (double)(_Float16)x;
+    if (dtype == MF_BF16) {
+        memcpy(&bits, &f, sizeof bits);
+        bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+        memcpy(&f, &bits, sizeof f);
+    }
+    return (double)f;
+}
+
 uint32_t mf_g_unary(mf_build *b, mf_unary function, double alpha, double beta, uint32_t x)
 {
+    /* The slope of a clipped value is found from the value: it must be the bound, to the last bit. */
+    if (function == MF_UNARY_CLIP) {
+        alpha = rounded(mf_g_dtype(b, x), alpha);
+        beta = rounded(mf_g_dtype(b, x), beta);
+    }
     if (function == MF_UNARY_LINEAR || (function == MF_UNARY_AFFINE && alpha == 1 && beta == 0))
         return x;
     mf_attr attr = {.unary = {.function = function, .alpha = alpha, .beta = beta}};
@@ -224,6 +247,28 @@ uint32_t mf_g_unary(mf_build *b, mf_unary function, double alpha, double beta, u
 uint32_t mf_g_binary(mf_build *b, mf_binary function, uint32_t a, uint32_t c)
 {
     return one(b, MF_OP_BINARY, &(mf_attr){.binary = {.function = function}}, 2, (uint32_t[]){a, c});
+}
+
+uint32_t mf_g_compare(mf_build *b, mf_compare function, uint32_t a, uint32_t c, double value)
+{
+    mf_attr attr = {.compare = {.function = function, .value = value}};
+    return one(b, MF_OP_COMPARE, &attr, c == MF_NONE ? 1 : 2, (uint32_t[]){a, c});
+}
+
+uint32_t mf_g_select(mf_build *b, uint32_t mask, uint32_t yes, double yes_value, uint32_t no, double no_value,
+                     mf_dtype dtype)
+{
+    mf_attr attr = {.select = {.yes = yes_value, .no = no_value}};
+    mf_typed type = {.dtype = dtype, .shape = {.rank = MF_NONE}};
+    return mf_g_op(b, MF_OP_SELECT, &attr, 3, (uint32_t[]){mask, yes, no}, 1, &type, NULL);
+}
+
+uint32_t mf_g_keep(mf_build *b, uint32_t mask, uint32_t x, double otherwise, bool causal)
+{
+    mf_attr attr = {.select = {.no = otherwise, .causal = causal}};
+    if (mask == MF_NONE)
+        mask = mf_g_fill(b, MF_U8, (mf_shape){0}, 1);
+    return mf_g_op(b, MF_OP_SELECT, &attr, 3, (uint32_t[]){mask, x, MF_NONE}, 1, NULL, NULL);
 }
 
 uint32_t mf_g_sum_n(mf_build *b, uint32_t count, const uint32_t *x)

@@ -34,8 +34,10 @@
  *
  * What operands mean, where the list below leaves it open:
  *
- *   BROADCAST, BINARY, PRELU
+ *   BROADCAST, BINARY, COMPARE, SELECT, PRELU
  *                align shapes at the right, as numpy; a reduced axis must be there with size 1 (VIEW first)
+ *   COMPARE      as IEEE says: nothing is equal to, less or greater than NaN
+ *   SELECT       copies: what is not taken may be NaN or infinite. Without a or b: the numbers of attr.select
  *   SLICE        y[i] = x[begin + i*stride]; a negative stride runs backwards. PAD: negative before or after crops
  *   TRANSPOSE    y.dim[i] = x.dim[perm[i]]
  *   GATHER       table is (V, D...); indices of any integer or float type; out of range is an error, never undefined
@@ -100,6 +102,8 @@
     X(BINARY, "binary", "a, b -> y (broadcasting)")                                                                    \
     X(BINARY_GRAD, "binary_grad",                                                                                      \
       "dy, a, b -> da or db (attr.binary.side) in dy's shape: max, min, pow, div, sq. diff")                           \
+    X(COMPARE, "compare", "a, [b] -> y (U8: 1 where it is true; without b: with attr.compare.value; broadcasting)")    \
+    X(SELECT, "select", "mask, [a], [b] -> y (a where the mask is not 0, else b; broadcasting)")                       \
     X(SUM_N, "sum_n", "x... -> y")                                                                                     \
     X(REDUCE, "reduce", "x -> y")                                                                                      \
     X(REDUCE_GRAD, "reduce_grad", "dy, x, y -> dx (max, min, prod; sum and mean use BROADCAST)")                       \
@@ -161,7 +165,7 @@ typedef enum mf_op_kind {
     X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID)             \
     X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK)        \
     X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD) X(SPARSE_SIGMOID) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */           \
-    X(POW) /* x^alpha */ X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2)
+    X(POW) /* x^alpha */ X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2) X(LOG1P) X(EXPM1)
 /* clang-format on */
 
 typedef enum mf_unary {
@@ -172,6 +176,7 @@ typedef enum mf_unary {
 } mf_unary;
 
 typedef enum { MF_ADD, MF_SUB, MF_MUL, MF_DIV, MF_MAX, MF_MIN, MF_POW, MF_SQUARED_DIFFERENCE } mf_binary;
+typedef enum { MF_EQUAL, MF_NOT_EQUAL, MF_LESS, MF_LESS_EQUAL, MF_GREATER, MF_GREATER_EQUAL } mf_compare;
 typedef enum { MF_REDUCE_SUM, MF_REDUCE_MEAN, MF_REDUCE_MAX, MF_REDUCE_MIN, MF_REDUCE_PROD, MF_REDUCE_L2 } mf_reduce;
 
 /* clang-format off */
@@ -267,6 +272,14 @@ typedef union mf_attr {
         mf_binary function;
         uint32_t side; /* BINARY_GRAD: 0 gives da, 1 gives db */
     } binary;
+    struct {
+        mf_compare function;
+        double value; /* in place of b */
+    } compare;
+    struct {
+        double yes, no; /* in place of a and b */
+        bool causal;    /* also no where the last index is greater than the one before it */
+    } select;
     struct {
         mf_reduce function;
         uint32_t axes; /* bit mask */

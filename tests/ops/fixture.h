@@ -43,13 +43,15 @@ void fixture_set_close(fixture_set *set);
 /* A status other than OK: the model cannot be loaded. */
 memfit_status fixture_open(fixture *f, const fixture_set *set, const char *name, memfit_error *err);
 void fixture_close(fixture *f);
+/* Loads the bytes of a .keras file as f->model. */
+memfit_status fixture_load(fixture *f, const unsigned char *model, uint64_t bytes, memfit_error *err);
 /* Takes the arrays of a data.bin into f->arena. */
 void fixture_read(fixture *f, const unsigned char *data, uint64_t bytes);
 /* Array by name ("grad%u"), or NULL. */
 const fixture_array *fixture_find(const fixture *f, const char *format, ...) MEMFIT_PRINTF(2, 3);
 double fixture_value(const fixture_array *a, uint64_t i);
 
-/* ||a - b|| / max(||b||, floor): a tensor of the interpreter against an array. */
+/* ||a - b|| / max(||b||, floor): a tensor of the interpreter against an array; infinite when they differ in size. */
 double fixture_distance(mf_interpreter *it, const mf_graph *graph, uint32_t tensor, const fixture_array *b,
                         double floor);
 double fixture_norm(const fixture_array *a);
@@ -57,6 +59,8 @@ double fixture_norm(const fixture_array *a);
 uint32_t fixture_variable(const mf_graph *graph, const fixture_array *key, uint64_t count);
 /* Fills inputs, targets and sample weights; rows [first, first + graph->batch) of each array. */
 void fixture_feed(const fixture *f, mf_interpreter *it, const mf_graph *graph, int64_t first);
+/* Is there an array for this feed, with as many values a sample? */
+bool fixture_fits(const fixture *f, const mf_graph *graph, uint32_t feed);
 /* The same for one of them, wherever it lies. */
 void fixture_fill(const fixture *f, const mf_graph *graph, uint32_t feed, int64_t first, void *to);
 

@@ -79,7 +79,8 @@ static void unary(opcheck *c, int variant)
 {
     mf_unary f = (mf_unary)variant;
     double low = -4.05, high = 4, alpha = 1, beta = 0;
-    if (f == MF_UNARY_LOG || f == MF_UNARY_SQRT || f == MF_UNARY_RSQRT || f == MF_UNARY_RECIPROCAL || f == MF_UNARY_POW)
+    if (f == MF_UNARY_LOG || f == MF_UNARY_SQRT || f == MF_UNARY_RSQRT || f == MF_UNARY_RECIPROCAL ||
+        f == MF_UNARY_POW || f == MF_UNARY_LOG1P)
         low = 0.3;
     if (f == MF_UNARY_LEAKY_RELU || f == MF_UNARY_SOFT_SHRINK || f == MF_UNARY_HARD_SHRINK || f == MF_UNARY_THRESHOLD)
         alpha = 0.3;
@@ -106,6 +107,18 @@ static void binary(opcheck *c, int variant)
     uint32_t a = opcheck_input(c, mf_shape_make(4, shapes[variant % 3][0]), low, 2);
     uint32_t b = opcheck_input(c, mf_shape_make(4, shapes[variant % 3][1]), low, 2);
     opcheck_output(c, mf_g_binary(&c->b, f, a, b));
+}
+
+/* Chosen by a comparison; the variants leave out what numbers stand for, and look at broadcasts and the causal half. */
+static void select_by(opcheck *c, int variant)
+{
+    uint32_t a = opcheck_input(c, SHAPE(3, 2, 4, 5, 0, 0), -1, 2), b = opcheck_input(c, SHAPE(3, 2, 1, 5, 0, 0), -1, 2);
+    uint32_t by = mf_g_compare(&c->b, (mf_compare)(variant % 6), a, variant & 1 ? b : MF_NONE, 0.3);
+    uint32_t narrow = mf_g_compare(&c->b, MF_LESS, b, MF_NONE, 0.5);
+    opcheck_output(c, mf_g_select(&c->b, by, a, 0, b, 0, MF_F32));
+    opcheck_output(c, mf_g_select(&c->b, narrow, a, 0, MF_NONE, -2, MF_F32));
+    opcheck_output(c, mf_g_keep(&c->b, variant & 1 ? narrow : MF_NONE, b, 0.5, false));
+    opcheck_output(c, mf_g_keep(&c->b, variant & 1 ? narrow : MF_NONE, a, 0.25, true));
 }
 
 static void reduce(opcheck *c, int variant)
@@ -321,6 +334,7 @@ const opcheck_case opcheck_cases[] = {
     {"unary", unary, MF_UNARY_COUNT},
     {"mask", mask, 2},
     {"binary", binary, 24},
+    {"select", select_by, 6},
     {"reduce", reduce, 24},
     {"softmax", softmax, 6},
     {"prelu", prelu, 2},

@@ -87,9 +87,10 @@ static uint32_t draw_unary(drawing *d, const uint32_t *w)
     uint32_t x = pick(d, w[0]);
     mf_unary f = (mf_unary)(1 + w[1] % (MF_UNARY_COUNT - 1));
     double alpha = 1, beta = 0;
-    if (f == MF_UNARY_LOG || f == MF_UNARY_SQRT || f == MF_UNARY_RSQRT || f == MF_UNARY_RECIPROCAL || f == MF_UNARY_POW)
+    if (f == MF_UNARY_LOG || f == MF_UNARY_SQRT || f == MF_UNARY_RSQRT || f == MF_UNARY_RECIPROCAL ||
+        f == MF_UNARY_POW || f == MF_UNARY_LOG1P)
         x = positive(d, x);
-    if (f == MF_UNARY_EXP)
+    if (f == MF_UNARY_EXP || f == MF_UNARY_EXPM1)
         x = mf_g_unary(&d->b, MF_UNARY_TANH, 0, 0, x);
     if (f == MF_UNARY_CLIP) {
         alpha = -0.5;
@@ -140,6 +141,20 @@ static uint32_t draw_binary(drawing *d, const uint32_t *w)
     if (f == MF_DIV)
         b = positive(d, b);
     return mf_g_binary(&d->b, f, a, b);
+}
+
+/* One of two by a comparison of one with a number or with the other; a number may stand for either. */
+static uint32_t draw_select(drawing *d, const uint32_t *w)
+{
+    uint32_t a = pick(d, w[0]), b = pick(d, w[1]);
+    mf_shape s = draw_shape_of(d, a), t = draw_shape_of(d, b);
+    bool both = broadcasts(d, &s, &t);
+    uint32_t mask = mf_g_compare(&d->b, (mf_compare)(w[2] % 6), a, both && w[2] / 6 % 2 ? b : MF_NONE, 0.1);
+    if (both && w[3] % 3 == 0)
+        return mf_g_select(&d->b, mask, a, 0, b, 0, MF_F32);
+    if (w[3] % 3 == 1)
+        return mf_g_select(&d->b, mask, MF_NONE, 0.5, a, 0, MF_F32);
+    return mf_g_keep(&d->b, mask, a, -0.5, s.rank > 2 && w[4] % 2);
 }
 
 /* With a parameter of some of its axes, the others 1 or not there. */
@@ -487,23 +502,15 @@ static uint32_t draw_probe(drawing *d, const uint32_t *w)
 }
 
 const random_rule random_rules[] = {
-    {"unary", draw_unary, 10},
-    {"binary", draw_binary, 12},
-    {"with_weights", draw_with_weights, 6},
-    {"view", draw_view, 6},
-    {"transpose", draw_transpose, 4},
-    {"slice", draw_slice, 4},
-    {"concat", draw_concat, 4},
-    {"reduce", draw_reduce, 4},
-    {"softmax", draw_softmax, 3},
-    {"dense", draw_dense, 6},
-    {"product", draw_product, 3},
-    {"window", draw_window, 6},
-    {"norm", draw_norm, 5},
-    {"random", draw_random, 3},
-    {"recurrent", draw_recurrent, 2},
-    {"moved", draw_moved, 6},
-    {"sum", draw_sum, 4},
+    {"unary", draw_unary, 10},  {"binary", draw_binary, 12},
+    {"select", draw_select, 3}, {"with_weights", draw_with_weights, 6},
+    {"view", draw_view, 6},     {"transpose", draw_transpose, 4},
+    {"slice", draw_slice, 4},   {"concat", draw_concat, 4},
+    {"reduce", draw_reduce, 4}, {"softmax", draw_softmax, 3},
+    {"dense", draw_dense, 6},   {"product", draw_product, 3},
+    {"window", draw_window, 6}, {"norm", draw_norm, 5},
+    {"random", draw_random, 3}, {"recurrent", draw_recurrent, 2},
+    {"moved", draw_moved, 6},   {"sum", draw_sum, 4},
     {"probe", draw_probe, 3},
 };
 const uint32_t random_rule_count = sizeof random_rules / sizeof *random_rules;

@@ -104,7 +104,7 @@ static void append_step(drawing *d, uint32_t chunks)
         g->outputs[i] = y[i];
     d->b.plain = s->plain;
     if (s->fuse)
-        mf_g_fuse(&d->b);
+        mf_g_fuse(&d->b, 3, y);
     d->b.layer = 0;
     d->b.phase = MF_LOSS_PHASE;
     mf_variable v = {.name = "loss",

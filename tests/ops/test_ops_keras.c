@@ -6,7 +6,7 @@
  *
  *     test_ops_keras [BACKEND [PART-OF-NAME]]      one backend, the fixtures whose name contains the part, with figures
  */
-#include "fixture.h"
+#include "fixture_run.h"
 
 static mf_backend *backend;
 static const char *only_part;
@@ -44,143 +44,23 @@ static void expect_near(const fixture *f, const char *what, double distance)
     }
 }
 
-static int64_t rows_of(const fixture *f)
-{
-    return fixture_find(f, "x0")->shape.dim[0];
-}
-
-/* A graph of the fixture with its interpreter, variables set, inputs there. */
-typedef struct running {
-    mf_graph *graph;
-    mf_interpreter *it;
-} running;
-
-static memfit_status begin(const fixture *f, mf_mode mode, int64_t batch, running *r, memfit_error *err)
-{
-    mf_lower_options options = {.mode = mode,
-                                .batch = batch,
-                                .accumulate = mode == MF_MODE_TRAIN,
-                                .sample_weights = mode != MF_MODE_PREDICT && fixture_find(f, "w") != NULL,
-                                .input_dtype = MF_DTYPE_COUNT};
-    *r = (running){0};
-    memfit_status status = mf_lower(NULL, f->model, &options, &r->graph, err);
-    if (status == MEMFIT_OK)
-        status = mf_graph_check(r->graph, err);
-    if (status == MEMFIT_OK)
-        status = mf_interpret_create(NULL, r->graph, backend, &r->it, err);
-    if (status == MEMFIT_OK)
-        status = mf_interpret_start(r->it, err);
-    return status;
-}
-
-static void end(running *r)
-{
-    mf_interpret_destroy(r->it);
-    mf_graph_destroy(r->graph);
-}
-
-static mf_run_scalars scalars_of(const fixture *f, const running *r, double rate)
-{
-    mf_run_scalars s = mf_interpret_scalars(r->graph, rate);
-    const fixture_array *w = fixture_find(f, "w");
-    s.weight_sum = w ? 0 : (double)r->graph->batch;
-    for (uint64_t i = 0; w && i < w->count; i++)
-        s.weight_sum += fixture_value(w, i);
-    return s;
-}
-
-static memfit_status check_outputs(const fixture *f, memfit_error *err)
-{
-    running r;
-    memfit_status status = begin(f, MF_MODE_PREDICT, rows_of(f), &r, err);
-    if (status == MEMFIT_OK) {
-        mf_run_scalars s = scalars_of(f, &r, 0);
-        fixture_feed(f, r.it, r.graph, 0);
-        status = mf_interpret_run(r.it, &s, true, true, err);
-    }
-    for (uint32_t i = 0; status == MEMFIT_OK && i < r.graph->output_count; i++) {
-        char what[32];
-        snprintf(what, sizeof what, "out%u", i);
-        expect_near(f, what, fixture_distance(r.it, r.graph, r.graph->outputs[i], fixture_find(f, "out%u", i), 0));
-    }
-    end(&r);
-    return status;
-}
-
-/* The gradient variable of a parameter. */
-static uint32_t gradient_of(const mf_graph *graph, uint32_t parameter)
-{
-    for (uint32_t i = 0; i < graph->variable_count; i++)
-        if (graph->variables[i].role == MF_VAR_GRADIENT && graph->variables[i].parameter == parameter)
-            return graph->variables[i].tensor;
-    return MF_NONE;
-}
-
-static void check_variables(const fixture *f, running *r)
-{
-    double all = 0;
-    for (uint32_t i = 0; fixture_find(f, "grad%u", i); i++)
-        all += pow(fixture_norm(fixture_find(f, "grad%u", i)), 2);
-    for (uint32_t i = 0; fixture_find(f, "grad%u", i); i++) {
-        const fixture_array *g = fixture_find(f, "grad%u", i);
-        uint32_t v = fixture_variable(r->graph, fixture_find(f, "key%u", i), g->count);
-        uint32_t t = v == MF_NONE ? MF_NONE : gradient_of(r->graph, v);
-        if (t == MF_NONE && fixture_norm(g) == 0)
-            continue; /* nothing reaches it, and Keras says so too */
-        if (t == MF_NONE)
-            fail_msg("%s: no gradient for variable %u", f->name, i);
-        char what[32];
-        snprintf(what, sizeof what, "grad%u", i);
-        double rounding = strstr(f->name, "mixed") ? 5e-2 : 1e-4;
-        double norm = fixture_norm(g), floor = norm < rounding * sqrt(all) ? sqrt(all) : 0;
-        expect_near(f, what, fixture_distance(r->it, r->graph, t, g, floor));
-    }
-    for (uint32_t i = 0; fixture_find(f, "stat%u", i); i++) {
-        const fixture_array *s = fixture_find(f, "stat%u", i);
-        uint32_t v = fixture_variable(r->graph, fixture_find(f, "statkey%u", i), s->count);
-        char what[32];
-        snprintf(what, sizeof what, "stat%u", i);
-        if (v != MF_NONE && r->graph->variables[v].tensor != MF_NONE)
-            expect_near(f, what, fixture_distance(r->it, r->graph, r->graph->variables[v].tensor, s, 0));
-    }
-}
-
-static memfit_status check_step(const fixture *f, memfit_error *err)
-{
-    running r;
-    memfit_status status = begin(f, MF_MODE_TRAIN, rows_of(f), &r, err);
-    if (status == MEMFIT_OK) {
-        mf_run_scalars s = scalars_of(f, &r, 0.01);
-        fixture_feed(f, r.it, r.graph, 0);
-        status = mf_interpret_run(r.it, &s, true, true, err);
-    }
-    if (status == MEMFIT_OK) {
-        uint32_t loss = r.graph->variables[r.graph->loss_variable].tensor;
-        expect_near(f, "loss", fixture_distance(r.it, r.graph, loss, fixture_find(f, "loss"), 1e-2));
-        check_variables(f, &r);
-    }
-    end(&r);
-    return status;
-}
-
 static memfit_status check_layer(const fixture *f, memfit_error *err)
 {
-    memfit_status status = check_outputs(f, err);
-    return status == MEMFIT_OK && fixture_find(f, "loss") ? check_step(f, err) : status;
+    return fixture_check(f, backend, expect_near, 0, err);
 }
 
 /* Feeds Keras's own gradients for five steps to the operations of the update. */
 static memfit_status check_optimizer(const fixture *f, memfit_error *err)
 {
-    running r;
+    fixture_run r;
     /* no inputs are stored: the batch does not matter */
-    memfit_status status = begin(f, MF_MODE_TRAIN, 1, &r, err);
+    memfit_status status = fixture_begin(f, backend, MF_MODE_TRAIN, 1, &r, err);
     for (uint32_t step = 0; status == MEMFIT_OK && step < 5; step++) {
         mf_run_scalars s = mf_interpret_scalars(r.graph, fixture_value(fixture_find(f, "rate"), 0));
         s.iteration = s.step = step;
         for (uint32_t i = 0; fixture_find(f, "key%u", i); i++) {
             const fixture_array *g = fixture_find(f, "grad%u.%u", step, i);
-            uint32_t t = gradient_of(r.graph, fixture_variable(r.graph, fixture_find(f, "key%u", i), g->count));
+            uint32_t t = fixture_gradient(r.graph, fixture_variable(r.graph, fixture_find(f, "key%u", i), g->count));
             assert_int_not_equal(t, MF_NONE);
             mf_ref_convert(r.graph->tensors[t].dtype, mf_interpret_data(r.it, t), g->dtype, g->data, g->count);
         }
@@ -196,7 +76,7 @@ static memfit_status check_optimizer(const fixture *f, memfit_error *err)
             if (r.graph->variables[k].role == MF_VAR_EMA && r.graph->variables[k].parameter == v)
                 expect_near(f, "average", fixture_distance(r.it, r.graph, r.graph->variables[k].tensor, ema, 0));
     }
-    end(&r);
+    fixture_end(&r);
     return status;
 }
 
@@ -234,13 +114,13 @@ static double area_under_curve(const mf_tensor *t, const void *state)
 
 static memfit_status check_metrics(const fixture *f, memfit_error *err)
 {
-    running r;
-    int64_t half = rows_of(f) / 2;
-    memfit_status status = begin(f, MF_MODE_EVALUATE, half, &r, err);
+    fixture_run r;
+    int64_t half = fixture_rows(f) / 2;
+    memfit_status status = fixture_begin(f, backend, MF_MODE_EVALUATE, half, &r, err);
     double loss = 0;
     for (int64_t k = 0; status == MEMFIT_OK && k < 2; k++) {
         uint32_t t = r.graph->variables[r.graph->loss_variable].tensor;
-        mf_run_scalars s = scalars_of(f, &r, 0);
+        mf_run_scalars s = fixture_scalars(f, &r, 0);
         fixture_feed(f, r.it, r.graph, k * half);
         mf_ref_store(r.graph->tensors[t].dtype, mf_interpret_data(r.it, t), 0, 0);
         status = mf_interpret_run(r.it, &s, true, true, err);
@@ -265,7 +145,7 @@ static memfit_status check_metrics(const fixture *f, memfit_error *err)
             op->attr.metric.function == MF_METRIC_AUC ? area_under_curve(t, state) : metric_result(op, t, state);
         expect_near(f, name, fabs(value - fixture_value(wanted, 0)));
     }
-    end(&r);
+    fixture_end(&r);
     return status;
 }
 
@@ -333,15 +213,15 @@ static void check_distribution(const fixture_set *set, const char *name, double 
     enum { STEPS = 600 };
     fixture f;
     memfit_error err = {0};
-    running r;
+    fixture_run r;
     assert_ok(fixture_open(&f, set, name, &err), err);
-    assert_ok(begin(&f, MF_MODE_TRAIN, rows_of(&f), &r, &err), err);
+    assert_ok(fixture_begin(&f, backend, MF_MODE_TRAIN, fixture_rows(&f), &r, &err), err);
     uint32_t out = r.graph->outputs[0];
     const fixture_array *still = fixture_find(&f, "out0");
     assert_int_not_equal(out, MF_NONE);
     double *sum = calloc(still->count, sizeof *sum), *square = calloc(still->count, sizeof *square);
     for (uint64_t k = 0; k < STEPS; k++) {
-        mf_run_scalars s = scalars_of(&f, &r, 0);
+        mf_run_scalars s = fixture_scalars(&f, &r, 0);
         s.seed = 77;
         s.step = k;
         fixture_feed(&f, r.it, r.graph, 0);
@@ -363,7 +243,7 @@ static void check_distribution(const fixture_set *set, const char *name, double 
         fail_msg("%s: variance %g instead of %g, bias %g", name, variance, wanted, bias);
     free(sum);
     free(square);
-    end(&r);
+    fixture_end(&r);
     fixture_close(&f);
 }
 

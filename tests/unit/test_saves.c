@@ -76,7 +76,7 @@ static void build(network *n)
     uint32_t dy = mf_g_input(&b, "dy", MF_F32, dims(4, 2, 5, 5, 2));
     b.plain = n->plain;
     if (!n->plain)
-        mf_g_fuse(&b);
+        mf_g_fuse(&b, 0, NULL);
     b.phase = MF_BACKWARD;
     mf_g_backward(&b, 1, &y, &dy, PARAMETERS, p, n->gradients);
     assert_ok(mf_build_end_keeping(&b, GRADIENTS, n->gradients, &n->graph), err);

@@ -54,6 +54,36 @@ memfit_status mf_shape_binary_grad(mf_typing *t)
     return mf_rule_give(t, 0, dy->dtype, &dy->shape);
 }
 
+memfit_status mf_shape_compare(mf_typing *t)
+{
+    const mf_tensor *a = mf_rule_in(t, 0), *b = mf_rule_in(t, 1);
+    if (!a)
+        return mf_rule_need(t, 1);
+    mf_shape y = a->shape;
+    if (b && (a->dtype != b->dtype || !mf_shape_broadcasts(&a->shape, &b->shape, &y)))
+        return mf_rule_bad(t, "operands do not go together");
+    return mf_rule_give(t, 0, MF_U8, &y);
+}
+
+/* The type is that of a or b; when both are numbers it is given. */
+memfit_status mf_shape_select(mf_typing *t)
+{
+    const mf_tensor *mask = mf_rule_in(t, 0), *a = mf_rule_in(t, 1), *b = mf_rule_in(t, 2);
+    if (!mask)
+        return mf_rule_need(t, 1);
+    mf_shape y = mask->shape, wide;
+    mf_dtype dtype = a ? a->dtype : b ? b->dtype : t->out[0].dtype;
+    bool fits = mask->dtype == MF_U8 && (!a || mf_shape_broadcasts(&y, &a->shape, &wide));
+    if (fits && a)
+        y = wide;
+    fits = fits && (!b || (b->dtype == dtype && mf_shape_broadcasts(&y, &b->shape, &wide)));
+    if (fits && b)
+        y = wide;
+    if (!fits || (t->op->attr.select.causal && y.rank < 2))
+        return mf_rule_bad(t, "mask and values do not go together");
+    return mf_rule_give(t, 0, dtype, &y);
+}
+
 memfit_status mf_shape_sum_n(mf_typing *t)
 {
     const mf_tensor *x = mf_rule_in(t, 0);
@@ -173,6 +203,18 @@ void mf_gradient_binary(mf_backward *w, const mf_op *op)
             uint32_t part = binary_gradient(w, op, k, dy, &own);
             mf_backward_reduce(w, op->in[k], part, own);
         }
+}
+
+void mf_gradient_select(mf_backward *w, const mf_op *op)
+{
+    uint32_t dy = mf_backward_of(w, op->out[0]);
+    for (uint32_t k = 3; k-- > 1;) {
+        if (!mf_backward_wants(w, op->in[k]))
+            continue;
+        mf_attr attr = {.select = {.causal = op->attr.select.causal}}; /* 0 where the other one was taken */
+        uint32_t in[3] = {op->in[0], k == 1 ? dy : MF_NONE, k == 2 ? dy : MF_NONE};
+        mf_backward_reduce(w, op->in[k], mf_g_op(w->b, MF_OP_SELECT, &attr, 3, in, 1, NULL, NULL), true);
+    }
 }
 
 void mf_gradient_sum_n(mf_backward *w, const mf_op *op)

@@ -11,6 +11,35 @@ static void rnn_gates(mf_op_kind kind, int64_t *z, int64_t *saved)
     *saved = *z == 1 ? 0 : 4;
 }
 
+/* An operand that may be absent must have this shape. */
+static memfit_status check_operand(const mf_typing *t, uint32_t i, const char *name, const mf_shape *shape)
+{
+    const mf_tensor *x = mf_rule_in(t, i);
+    char found[128], wanted[128];
+    if (!x || mf_shape_equal(&x->shape, shape))
+        return MEMFIT_OK;
+    return mf_rule_bad(t, "%s is %s and must be %s", name, mf_shape_format(&x->shape, found, sizeof found),
+                       mf_shape_format(shape, wanted, sizeof wanted));
+}
+
+/* States, mask and the recurrent bias, wherever the kind has them. */
+static memfit_status check_operands(const mf_typing *t, const mf_shape *state, int64_t steps, int64_t gates)
+{
+    bool lstm = t->op->kind == MF_OP_LSTM, gru = t->op->kind == MF_OP_GRU;
+    uint32_t h0 = gru ? 3 : 2, mask_at = lstm || gru ? 4 : 3;
+    mf_shape mask = {.rank = 2, .dim = {state->dim[0], steps}};
+    mf_shape bias = {.rank = 1, .dim = {gates * state->dim[1]}};
+    memfit_status s = check_operand(t, h0, "the initial state", state);
+    if (!s && lstm)
+        s = check_operand(t, 3, "the initial cell", state);
+    if (!s && gru)
+        s = check_operand(t, 2, "the recurrent bias", &bias);
+    if (!s)
+        s = check_operand(t, mask_at, "the mask", &mask);
+    const mf_tensor *m = mf_rule_in(t, mask_at);
+    return !s && m && m->dtype != MF_U8 ? mf_rule_bad(t, "the mask is not of bytes") : s;
+}
+
 memfit_status mf_shape_rnn(mf_typing *t)
 {
     const mf_tensor *z = mf_rule_in(t, 0), *u = mf_rule_in(t, 1);
@@ -23,7 +52,9 @@ memfit_status mf_shape_rnn(mf_typing *t)
     int64_t n = z->shape.dim[0], steps = z->shape.dim[1], units = u->shape.dim[0];
     mf_shape sequence = {.rank = 3, .dim = {n, steps, units}}, last = {.rank = 2, .dim = {n, units}};
     mf_shape kept = {.rank = 3, .dim = {n, steps, saved * units}};
-    memfit_status s = mf_rule_give(t, 0, z->dtype, &sequence);
+    memfit_status s = check_operands(t, &last, steps, gates);
+    if (!s)
+        s = mf_rule_give(t, 0, z->dtype, &sequence);
     if (t->op->kind == MF_OP_SIMPLE_RNN)
         return s ? s : mf_rule_give(t, 1, z->dtype, &last);
     if (!s)

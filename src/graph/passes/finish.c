@@ -162,8 +162,13 @@ memfit_status mf_build_end_keeping(mf_build *b, uint32_t root_count, uint32_t *r
     compact(&m, g);
     for (uint32_t i = 0; i < root_count; i++)
         move_tensor(&roots[i], &m);
-    *graph = g;
     b->graph = NULL;
+    b->status = mf_graph_check(g, b->err);
+    if (!mf_build_ok(b)) {
+        mf_graph_destroy(g);
+        return b->status;
+    }
+    *graph = g;
     return MEMFIT_OK;
 }
 

@@ -17,7 +17,7 @@
 
 typedef struct values {
     uint32_t count;
-    uint32_t *tensor;
+    uint32_t *tensor, *mask;
 } values;
 
 struct mf_scope {
@@ -93,33 +93,6 @@ static bool is_float(mf_dtype dtype)
     return dtype == MF_F32 || dtype == MF_F16 || dtype == MF_BF16 || dtype == MF_F64;
 }
 
-/* ---- masks ---- */
-
-uint32_t mf_mask_of(const mf_lowering *lo, uint32_t tensor)
-{
-    return tensor < lo->mask_capacity ? lo->masks[tensor] : MF_NONE;
-}
-
-static void set_mask(mf_lowering *lo, uint32_t tensor, uint32_t mask)
-{
-    if (mask == MF_NONE || tensor == MF_NONE)
-        return;
-    if (tensor >= lo->mask_capacity) {
-        size_t more = (size_t)tensor * 2 + 64;
-        uint32_t *grown = MF_NEW_ARRAY(&lo->scratch, uint32_t, more);
-        if (!grown) {
-            no_memory(lo);
-            return;
-        }
-        memset(grown, 0xff, more * sizeof *grown);
-        if (lo->mask_capacity)
-            memcpy(grown, lo->masks, lo->mask_capacity * sizeof *grown);
-        lo->masks = grown;
-        lo->mask_capacity = more;
-    }
-    lo->masks[tensor] = mask;
-}
-
 /* ---- one layer ---- */
 
 uint32_t mf_lower_unsupported(mf_layer_call *c, const char *what)
@@ -135,8 +108,12 @@ bool mf_lower_keys(mf_layer_call *c)
 {
     const mf_json *key = mf_dropped_key(MF_KEYS_LAYER, c->layer->class_name, c->config);
     char text[160], what[200];
+    const mf_json *wrong = key ? NULL : mf_wrong_value(c->layer->class_name, c->config, what, sizeof what);
+    if (wrong)
+        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': %s %s", c->layer->name, mf_key_text(wrong, text, sizeof text),
+                      what);
     if (!key)
-        return true;
+        return !wrong;
     snprintf(what, sizeof what, "%s is not supported", mf_key_text(key, text, sizeof text));
     mf_lower_unsupported(c, what);
     return false;
@@ -191,9 +168,7 @@ static void cast_inputs(mf_layer_call *c, uint32_t *in, unsigned flags)
         bool cast = is_float(dtype) ? is_float(c->compute) : !(flags & MF_CLASS_KEEPS_TYPES);
         if (!cast || dtype == c->compute)
             continue;
-        uint32_t mask = mf_mask_of(c->lo, in[i]);
         in[i] = mf_g_cast(c->b, in[i], c->compute);
-        set_mask(c->lo, in[i], mask);
     }
 }
 
@@ -232,7 +207,7 @@ void mf_lower_layer(mf_layer_call *c)
     if (!c->layer->is_operation && !mf_lower_keys(c))
         return;
     cast_inputs(c, in, row->flags);
-    c->out_mask = row->flags & MF_CLASS_PASSES_MASK ? c->mask : MF_NONE;
+    c->out_masks[0] = row->flags & MF_CLASS_PASSES_MASK ? c->mask : MF_NONE;
     row->rule(c);
     mf_activity_note(c);
 }
@@ -257,13 +232,16 @@ static bool gather_inputs(walk *w, const mf_call *call, mf_layer_call *c)
     for (uint32_t i = 0; i < call->arg_count; i++)
         count += call->args[i].layer != MF_NONE;
     uint32_t *in = MF_NEW_ARRAY(&w->lo->scratch, uint32_t, count + 1);
+    uint32_t *masks = MF_NEW_ARRAY(&w->lo->scratch, uint32_t, count + 1), given = 0;
     const char **names = MF_NEW_ARRAY(&w->lo->scratch, const char *, count + 1);
-    if (!in || !names) {
+    if (!in || !masks || !names) {
         no_memory(w->lo);
         return false;
     }
     for (uint32_t i = 0; i < call->arg_count; i++) {
         const mf_call_arg *arg = &call->args[i];
+        bool is_mask = arg->name && strcmp(arg->name, "mask") == 0; /* no operand; attention has two */
+        given += is_mask;
         if (arg->layer == MF_NONE)
             continue;
         const values *v = &w->value[w->first[arg->layer] + arg->call];
@@ -272,20 +250,20 @@ static bool gather_inputs(walk *w, const mf_call *call, mf_layer_call *c)
                           arg->tensor, w->scope->model->layers[arg->layer].name, v->count);
             return false;
         }
-        if (arg->name && strcmp(arg->name, "mask") == 0) { /* masks are no operands; attention has two */
-            if (c->mask == MF_NONE)
-                c->mask = v->tensor[arg->tensor];
-            else
-                c->second_mask = v->tensor[arg->tensor];
+        if (is_mask) {
+            *(given == 1 ? &c->mask : &c->second_mask) = v->tensor[arg->tensor];
+            c->mask_given = true;
             continue;
         }
         names[c->in_count] = arg->name;
+        masks[c->in_count] = v->mask[arg->tensor];
         in[c->in_count++] = v->tensor[arg->tensor];
     }
     c->in = in;
+    c->in_masks = masks;
     c->names = names;
-    if (c->mask == MF_NONE && c->in_count)
-        c->mask = mf_mask_of(w->lo, in[0]);
+    if (!c->mask_given && c->in_count)
+        c->mask = masks[0];
     return true;
 }
 
@@ -293,14 +271,30 @@ static void keep_values(walk *w, uint32_t call, const mf_layer_call *c)
 {
     values *v = &w->value[call];
     v->tensor = MF_NEW_ARRAY(&w->lo->scratch, uint32_t, c->out_count + 1);
-    if (!v->tensor) {
+    v->mask = MF_NEW_ARRAY(&w->lo->scratch, uint32_t, c->out_count + 1);
+    if (!v->tensor || !v->mask) {
         no_memory(w->lo);
         return;
     }
     v->count = c->out_count;
     memcpy(v->tensor, c->out, c->out_count * sizeof *v->tensor);
-    for (uint32_t i = 0; i < c->out_count; i++)
-        set_mask(w->lo, c->out[i], c->out_mask);
+    memcpy(v->mask, c->out_masks, c->out_count * sizeof *v->mask);
+}
+
+/* Keras 3's MultiHeadAttention takes the masks off the tensors it is given, and what is called later does not see them
+ * any more (measured with 3.15.1): the sum of a block's input and its attention has no mask. A tensor that is cast is
+ * another one, and the mask stays. */
+static void take_masks(walk *w, const mf_layer_call *c)
+{
+    const mf_class_row *row = c->layer->is_operation ? NULL : mf_class_find(c->layer->class_name);
+    if (!row || !(row->flags & MF_CLASS_TAKES_MASKS) || w->lo->keras2)
+        return;
+    for (uint32_t i = 0; i < c->call->arg_count; i++) {
+        const mf_call_arg *arg = &c->call->args[i];
+        values *v = arg->layer == MF_NONE ? NULL : &w->value[w->first[arg->layer] + arg->call];
+        if (v && arg->tensor < v->count && mf_g_dtype(c->b, v->tensor[arg->tensor]) == c->compute)
+            v->mask[arg->tensor] = MF_NONE;
+    }
 }
 
 static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
@@ -322,11 +316,18 @@ static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
         .training = training_in_call(lo, call, w->outer ? w->outer->training : lo->options->mode == MF_MODE_TRAIN),
         .mask = MF_NONE,
         .second_mask = MF_NONE,
-        .out_mask = MF_NONE,
         .prefix = ""};
+    mf_masks_none(c.out_masks);
     c.compute = mf_policy_compute(lo, layer->dtype_policy, &c.variable);
     c.inner = w->scope->inner[layer_index];
     lo->b.layer = c.graph_layer;
+    if (++lo->calls > MF_MOST_OPS) {
+        mf_build_fail(&lo->b, MEMFIT_UNSUPPORTED,
+                      "layers are called more than %d times\nModels that are called several "
+                      "times inside models that are called several times multiply",
+                      MF_MOST_OPS);
+        return;
+    }
     if (!gather_inputs(w, call, &c))
         return;
     if (layer->inner && !layer->unsupported && w->scope->inner[layer_index] && !mf_class_find(layer->class_name))
@@ -339,6 +340,7 @@ static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
     if (!entry->output_shape.rank && c.out_count)
         entry->output_shape = mf_g_shape(&lo->b, c.out[0]);
     keep_values(w, value, &c);
+    take_masks(w, &c);
 }
 
 /* ---- the walk ---- */
@@ -424,14 +426,17 @@ static void walk_all(walk *w)
             visit(w, stack, i, k);
 }
 
-static uint32_t value_of(walk *w, const mf_tensor_ref *ref)
+static uint32_t value_of(walk *w, const mf_tensor_ref *ref, uint32_t *mask)
 {
+    *mask = MF_NONE;
     if (!mf_build_ok(&w->lo->b))
         return MF_NONE;
     if (!reference_exists(w->scope->model, ref->layer, ref->call) ||
         ref->tensor >= w->value[w->first[ref->layer] + ref->call].count)
         return mf_build_fail(&w->lo->b, MEMFIT_DAMAGED, "model '%s': an output does not exist", w->scope->model->name);
-    return w->value[w->first[ref->layer] + ref->call].tensor[ref->tensor];
+    const values *v = &w->value[w->first[ref->layer] + ref->call];
+    *mask = v->mask[ref->tensor];
+    return v->tensor[ref->tensor];
 }
 
 void mf_lower_nested(mf_layer_call *c, const mf_model *model, mf_scope *scope)
@@ -450,16 +455,15 @@ void mf_lower_nested(mf_layer_call *c, const mf_model *model, mf_scope *scope)
             mf_build_fail(c->b, MEMFIT_DAMAGED, "model '%s': an input does not exist", c->layer->name);
             return;
         }
-        mf_layer_call bound = {.lo = c->lo, .out = {c->in[i]}, .out_count = 1, .out_mask = mf_mask_of(c->lo, c->in[i])};
+        mf_layer_call bound = {.lo = c->lo, .out = {c->in[i]}, .out_count = 1, .out_masks = {c->in_masks[i]}};
         keep_values(&w, w.first[ref->layer] + ref->call, &bound);
         w.state[w.first[ref->layer] + ref->call] = 2;
         c->b->graph->layers[scope->number[ref->layer]].output_shape = mf_g_shape(c->b, c->in[i]);
     }
     walk_all(&w);
     for (uint32_t i = 0; i < model->output_count; i++)
-        c->out[i] = value_of(&w, &model->outputs[i]);
+        c->out[i] = value_of(&w, &model->outputs[i], &c->out_masks[i]);
     c->out_count = model->output_count;
-    c->out_mask = model->output_count && c->out[0] != MF_NONE ? mf_mask_of(c->lo, c->out[0]) : MF_NONE;
 }
 
 static void lower_root(mf_lowering *lo, mf_scope *scope)
@@ -471,12 +475,13 @@ static void lower_root(mf_lowering *lo, mf_scope *scope)
     walk_all(&w);
     lo->b.layer = 0;
     g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, lo->root->output_count + 1);
-    if (!g->outputs) {
+    lo->output_masks = MF_NEW_ARRAY(&lo->scratch, uint32_t, lo->root->output_count + 1);
+    if (!g->outputs || !lo->output_masks) {
         no_memory(lo);
         return;
     }
     for (uint32_t i = 0; i < lo->root->output_count; i++)
-        g->outputs[i] = value_of(&w, &lo->root->outputs[i]);
+        g->outputs[i] = value_of(&w, &lo->root->outputs[i], &lo->output_masks[i]);
     g->output_count = lo->root->output_count;
 }
 
@@ -518,6 +523,12 @@ static void check_dims_used(mf_lowering *lo)
 
 /* ---- entry ---- */
 
+static void fuse(mf_lowering *lo)
+{
+    uint32_t *kept, count = mf_activity_tensors(lo, &kept);
+    mf_g_fuse(&lo->b, count, kept);
+}
+
 static memfit_status check_options(const mf_lower_options *options, memfit_error *err)
 {
     if (options->batch < 1 || options->batch > INT32_MAX)
@@ -541,6 +552,9 @@ memfit_status mf_lower(const memfit_host *host, const mf_model *model, const mf_
                 model->keras_version[1] == '.';
     if (mf_build_begin(&lo.b, host, err) == MEMFIT_OK) {
         mf_graph *g = lo.b.graph;
+        /* shapes that do not go together are the file's, unless somebody else says some of them */
+        if (!options->input_shape.rank && !options->known_count && !options->dim_count && !options->assumption_count)
+            lo.b.misfit = MEMFIT_DAMAGED;
         g->mode = options->mode;
         g->batch = options->batch;
         g->accumulate = options->accumulate && options->mode == MF_MODE_TRAIN;
@@ -556,7 +570,7 @@ memfit_status mf_lower(const memfit_host *host, const mf_model *model, const mf_
             check_dims_used(&lo);
         lo.b.plain = options->plain;
         if (!options->plain)
-            mf_g_fuse(&lo.b);
+            fuse(&lo);
         if (mf_build_ok(&lo.b))
             mf_lower_compile(&lo);
         if (!options->plain)

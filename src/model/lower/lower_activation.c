@@ -1,4 +1,6 @@
 /* lower_activation.c: activation functions, as arguments of other layers and as layers. */
+#include "base/error.h"
+#include "graph/kinds/kinds.h"
 #include "model/lower/lower_inner.h"
 
 #include <math.h>
@@ -108,7 +110,9 @@ uint32_t mf_activation(mf_layer_call *c, const mf_json *spec, uint32_t x)
             call.layer = &inner;
             call.config = inner.config;
             call.in = &x;
+            call.in_masks = &(uint32_t){MF_NONE};
             call.in_count = 1;
+            call.mask = MF_NONE;
             mf_lower_layer(&call);
             c->weights = call.weights;
             return call.out[0];
@@ -191,16 +195,52 @@ void mf_lower_prelu(mf_layer_call *c)
     one(c, mf_g_prelu(c->b, c->in[0], mf_weight(c, &spec, alpha)));
 }
 
-void mf_lower_softmax(mf_layer_call *c)
+/* Several axes side by side are one. */
+static uint32_t softmax_over(mf_layer_call *c, uint32_t x, uint32_t first, uint32_t count)
+{
+    mf_shape s = mf_g_shape(c->b, x), flat = {.rank = s.rank - count + 1};
+    for (uint32_t i = 0; i < flat.rank; i++)
+        flat.dim[i] = i <= first ? s.dim[i] : s.dim[i + count - 1];
+    for (uint32_t i = 1; i < count; i++)
+        flat.dim[first] *= s.dim[first + i];
+    return mf_g_view(c->b, mf_g_softmax(c->b, mf_g_view(c->b, x, flat), first, false), s);
+}
+
+static bool softmax_axes(mf_layer_call *c, uint32_t rank, uint32_t *first, uint32_t *count)
 {
     const mf_json *axis = mf_json_get(c->config, "axis");
-    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank;
-    if (axis && axis->type == MF_JSON_ARRAY && axis->count == 1)
-        axis = mf_json_at(axis, 0);
-    uint32_t a = mf_axis(mf_json_integer(axis, -1), rank);
-    if (a == MF_NONE || (axis && axis->type == MF_JSON_ARRAY)) {
-        mf_lower_unsupported(c, "softmax over several axes");
+    bool list = axis && axis->type == MF_JSON_ARRAY;
+    uint32_t bits = 0;
+    *count = list ? (uint32_t)axis->count : 1;
+    for (uint32_t i = 0; i < *count; i++) {
+        uint32_t a = mf_axis(mf_json_integer(list ? mf_json_at(axis, i) : axis, axis ? INT64_MAX : -1), rank);
+        if (a == MF_NONE || (bits >> a & 1)) {
+            mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': axis is out of range", c->layer->name);
+            return false;
+        }
+        bits |= 1u << a;
+    }
+    *first = bits ? (uint32_t)__builtin_ctz(bits) : 0;
+    if (bits && bits >> *first == (1u << *count) - 1)
+        return true;
+    mf_lower_unsupported(c, "softmax over axes that are not side by side");
+    return false;
+}
+
+/* A mask is aligned at the right; what it leaves out is 0 in the result. */
+void mf_lower_softmax(mf_layer_call *c)
+{
+    mf_shape s = mf_g_shape(c->b, c->in[0]), wide;
+    uint32_t first, count, x = c->in[0], mask = mf_mask_truth(c->b, c->mask);
+    if (!softmax_axes(c, s.rank, &first, &count))
+        return;
+    mf_shape m = mf_g_shape(c->b, mask);
+    if (mask != MF_NONE && (m.rank > s.rank || !mf_shape_broadcasts(&s, &m, &wide) || !mf_shape_equal(&wide, &s))) {
+        mf_lower_unsupported(c, "its mask does not go with its input");
         return;
     }
-    one(c, mf_g_softmax(c->b, c->in[0], a, false));
+    if (mask != MF_NONE)
+        x = mf_g_keep(c->b, mask, x, mf_g_dtype(c->b, x) == MF_F16 ? -3e4 : -1e9, false);
+    x = softmax_over(c, x, first, count);
+    one(c, mask == MF_NONE ? x : mf_g_keep(c->b, mask, x, 0, false));
 }

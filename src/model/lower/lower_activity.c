@@ -15,6 +15,8 @@ void mf_activity_note(mf_layer_call *c)
 {
     const mf_json *value = mf_json_get(c->config, "activity_regularizer");
     double l1 = 0, l2 = 0;
+    if (c->no_penalty)
+        return;
     if (strcmp(c->layer->class_name, "ActivityRegularization") == 0) {
         l1 = mf_json_get_number(c->config, "l1", 0);
         l2 = mf_json_get_number(c->config, "l2", 0);
@@ -30,6 +32,22 @@ void mf_activity_note(mf_layer_call *c)
         *a = (mf_activity){.next = c->lo->activities, .tensor = c->out[i], .l1 = l1, .l2 = l2};
         c->lo->activities = a;
     }
+}
+
+uint32_t mf_activity_tensors(mf_lowering *lo, uint32_t **tensors)
+{
+    uint32_t count = 0;
+    for (const mf_activity *a = lo->activities; a; a = a->next)
+        count++;
+    *tensors = MF_NEW_ARRAY(&lo->scratch, uint32_t, count + 1);
+    if (!*tensors) {
+        mf_build_fail(&lo->b, MEMFIT_NO_HOST_MEMORY, "no host memory for penalties on activations");
+        return 0;
+    }
+    count = 0;
+    for (const mf_activity *a = lo->activities; a; a = a->next)
+        (*tensors)[count++] = a->tensor;
+    return count;
 }
 
 static void penalty(mf_lowering *lo, uint32_t flat, mf_loss function, double factor)

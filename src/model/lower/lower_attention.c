@@ -10,19 +10,33 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint32_t named_input(const mf_layer_call *c, const char *name, uint32_t position)
+/* Which input has this keyword, or this place among those without; MF_NONE when none does. */
+static uint32_t place_of(const mf_layer_call *c, const char *name, uint32_t position)
 {
     uint32_t seen = 0;
     for (uint32_t i = 0; i < c->in_count; i++) {
         if (c->names && c->names[i] && strcmp(c->names[i], name) == 0)
-            return c->in[i];
+            return i;
         if (!c->names || !c->names[i]) {
             if (seen == position)
-                return c->in[i];
+                return i;
             seen++;
         }
     }
     return MF_NONE;
+}
+
+static uint32_t named_input(const mf_layer_call *c, const char *name, uint32_t position)
+{
+    uint32_t i = place_of(c, name, position);
+    return i == MF_NONE ? MF_NONE : c->in[i];
+}
+
+/* The mask of an input: given by its own keyword, else the one that came along. */
+static uint32_t mask_for(const mf_layer_call *c, const char *keyword, const char *name, uint32_t position)
+{
+    uint32_t given = named_input(c, keyword, MF_NONE), i = place_of(c, name, position);
+    return given != MF_NONE ? given : i == MF_NONE ? MF_NONE : c->in_masks[i];
 }
 
 static bool flag_in_call(const mf_layer_call *c, const char *name)
@@ -35,12 +49,18 @@ static bool flag_in_call(const mf_layer_call *c, const char *name)
     return mf_json_get_bool(c->call->kwargs, name, false);
 }
 
-/* Added to the scores: 0 where the mask says yes, a large negative number where it says no. */
-static uint32_t mask_to_bias(mf_layer_call *c, uint32_t mask, mf_shape shape)
+/* In place of scores that do not count. */
+static double large_negative(const mf_layer_call *c, uint32_t scores)
 {
-    double large = mf_g_dtype(c->b, c->in[0]) == MF_F16 ? 3e4 : 1e9;
-    uint32_t m = mf_g_view(c->b, mf_g_cast(c->b, mask, c->compute), shape);
-    return mf_g_unary(c->b, MF_UNARY_AFFINE, large, -large, m);
+    return mf_g_dtype(c->b, scores) == MF_F16 ? -3e4 : -1e9;
+}
+
+/* Scores where the mask does not say yes become a large negative number. Masks one after the other are joined by AND: a
+ * query that may look at nothing has equal scores everywhere, as in Keras. */
+static uint32_t masked(mf_layer_call *c, uint32_t scores, uint32_t mask, mf_shape shape, bool causal, double large)
+{
+    uint32_t view = mask == MF_NONE ? MF_NONE : mf_g_view(c->b, mf_mask_truth(c->b, mask), shape);
+    return mf_g_keep(c->b, view, scores, large, causal);
 }
 
 /* ---- multi-head ---- */
@@ -71,31 +91,57 @@ static uint32_t project(mf_layer_call *c, const char *where, uint32_t x, int64_t
     return mf_g_transpose(c->b, y, (uint32_t[]){0, 2, 1, 3});
 }
 
-static uint32_t probabilities(mf_layer_call *c, uint32_t scores, bool causal, double rate)
+typedef struct attention_masks {
+    uint32_t query, value, key, given; /* (N, T), (N, S), (N, S), and one by hand; or MF_NONE */
+    bool causal;
+} attention_masks;
+
+/* A mask of fewer axes than the scores (N, H, T, S) is the same for all heads. */
+static bool given_shape(mf_layer_call *c, uint32_t given, mf_shape *shape)
 {
-    uint32_t key = mf_random_key(c), rank = mf_g_shape(c->b, scores).rank;
-    uint32_t p = causal ? mf_g_softmax_causal(c->b, scores) : mf_g_softmax(c->b, scores, rank ? rank - 1 : 0, false);
-    return c->training ? mf_g_dropout(c->b, p, rate, key, 0) : p;
+    mf_shape m = mf_g_shape(c->b, given);
+    *shape = m.rank == 4   ? m
+             : m.rank == 3 ? mf_shape4(m.dim[0], 1, m.dim[1], m.dim[2])
+                           : mf_shape4(1, 1, m.dim[0], m.dim[1]);
+    if (m.rank >= 2 && m.rank <= 4)
+        return true;
+    mf_lower_unsupported(c, "an attention mask of this rank");
+    return false;
 }
 
-/* Masks that came along with the inputs, and the one given by hand. */
-static uint32_t masked_scores(mf_layer_call *c, uint32_t scores, uint32_t query_mask, uint32_t value_mask)
+/* Masks that came along with the inputs, and the one given by hand, on scores or on what the softmax made of them. */
+static uint32_t under_masks(mf_layer_call *c, uint32_t x, const attention_masks *m, double otherwise)
 {
-    mf_shape s = mf_g_shape(c->b, scores);
-    uint32_t given = named_input(c, "attention_mask", MF_NONE);
-    if (given != MF_NONE) {
-        mf_shape m = mf_g_shape(c->b, given);
-        if (m.rank == 3)
-            m = mf_shape4(m.dim[0], 1, m.dim[1], m.dim[2]);
-        else if (m.rank == 2)
-            m = mf_shape4(1, 1, m.dim[0], m.dim[1]);
-        scores = mf_g_binary(c->b, MF_ADD, scores, mask_to_bias(c, given, m));
+    mf_shape s = mf_g_shape(c->b, x), shape;
+    const uint32_t by_input[] = {m->value, m->key, m->query};
+    if (m->given != MF_NONE) {
+        if (!given_shape(c, m->given, &shape))
+            return MF_NONE;
+        x = masked(c, x, m->given, shape, false, otherwise);
     }
-    if (value_mask != MF_NONE)
-        scores = mf_g_binary(c->b, MF_ADD, scores, mask_to_bias(c, value_mask, mf_shape4(s.dim[0], 1, 1, s.dim[3])));
-    if (query_mask != MF_NONE)
-        scores = mf_g_binary(c->b, MF_ADD, scores, mask_to_bias(c, query_mask, mf_shape4(s.dim[0], 1, s.dim[2], 1)));
-    return scores;
+    for (int i = 0; i < 3; i++) {
+        if (by_input[i] == MF_NONE)
+            continue;
+        shape = i < 2 ? mf_shape4(s.dim[0], 1, 1, s.dim[3]) : mf_shape4(s.dim[0], 1, s.dim[2], 1);
+        x = masked(c, x, by_input[i], shape, false, otherwise);
+    }
+    return m->causal ? masked(c, x, MF_NONE, s, true, otherwise) : x;
+}
+
+/* A causal mask alone is the softmax's own. With dropout, or when the scores are asked for, Keras takes another way, in
+ * which a query that may look at nothing gets nothing, not the mean. */
+static uint32_t attention_of(mf_layer_call *c, uint32_t scores, attention_masks *m, bool zeroed)
+{
+    bool any = m->given != MF_NONE || m->value != MF_NONE || m->key != MF_NONE || m->query != MF_NONE;
+    double rate = mf_json_get_number(c->config, "dropout", 0);
+    uint32_t key = mf_random_key(c), rank = mf_g_shape(c->b, scores).rank;
+    uint32_t p;
+    if (any) {
+        p = mf_g_softmax(c->b, under_masks(c, scores, m, large_negative(c, scores)), rank - 1, false);
+        p = zeroed ? under_masks(c, p, m, 0) : p;
+    } else
+        p = m->causal ? mf_g_softmax_causal(c->b, scores) : mf_g_softmax(c->b, scores, rank - 1, false);
+    return c->training ? mf_g_dropout(c->b, p, rate, key, 0) : p;
 }
 
 static uint32_t output_projection(mf_layer_call *c, uint32_t context, int64_t width)
@@ -149,26 +195,27 @@ void mf_lower_multi_head_attention(mf_layer_call *c)
     int64_t width = q.dim[2];
     if (!read_heads(c, &h, &width))
         return;
-    uint32_t query_mask = named_input(c, "query_mask", MF_NONE), value_mask = named_input(c, "value_mask", MF_NONE);
-    if (query_mask == MF_NONE)
-        query_mask = mf_mask_of(c->lo, query);
-    if (value_mask == MF_NONE)
-        value_mask = mf_mask_of(c->lo, value);
+    attention_masks m = {.query = mask_for(c, "query_mask", "query", 0),
+                         .value = mask_for(c, "value_mask", "value", 1),
+                         .key = mask_for(c, "key_mask", "key", 2),
+                         .given = named_input(c, "attention_mask", MF_NONE),
+                         .causal = flag_in_call(c, "use_causal_mask")};
     const char *outer = c->prefix;
     uint32_t qh = project(c, "query_dense/", query, h.count, h.key);
     uint32_t kh = project(c, "key_dense/", key, h.count, h.key);
     uint32_t vh = project(c, "value_dense/", value, h.count, h.value);
     uint32_t scores = mf_g_matmul(c->b, qh, kh, MF_NONE, false, true, 1 / sqrt((double)h.key));
-    scores = masked_scores(c, scores, query_mask, value_mask);
-    uint32_t p =
-        probabilities(c, scores, flag_in_call(c, "use_causal_mask"), mf_json_get_number(c->config, "dropout", 0));
+    bool shown = flag_in_call(c, "return_attention_scores");
+    if (!mf_build_ok(c->b))
+        return;
+    uint32_t p = attention_of(c, scores, &m, shown || mf_json_get_number(c->config, "dropout", 0) > 0);
     uint32_t context = mf_g_matmul(c->b, p, vh, MF_NONE, false, false, 1);
     c->out[0] = output_projection(c, context, width);
     c->out_count = 1;
     c->prefix = outer;
-    if (flag_in_call(c, "return_attention_scores"))
+    if (shown)
         c->out[c->out_count++] = p;
-    c->out_mask = query_mask;
+    c->out_masks[0] = m.query;
 }
 
 /* ---- dot-product and additive attention: inputs [query, value, (key)] ---- */
@@ -194,16 +241,30 @@ static uint32_t pair_scores(mf_layer_call *c, uint32_t query, uint32_t key, uint
     return mf_g_reduce(c->b, MF_REDUCE_SUM, sum, 8, false);
 }
 
+static uint32_t probabilities(mf_layer_call *c, uint32_t scores, bool causal, double rate)
+{
+    uint32_t key = mf_random_key(c), rank = mf_g_shape(c->b, scores).rank;
+    uint32_t p = causal ? mf_g_softmax_causal(c->b, scores) : mf_g_softmax(c->b, scores, rank ? rank - 1 : 0, false);
+    return c->training ? mf_g_dropout(c->b, p, rate, key, 0) : p;
+}
+
 static void attend(mf_layer_call *c, uint32_t scores, uint32_t value)
 {
     mf_shape s = mf_g_shape(c->b, scores);
-    uint32_t value_mask = c->second_mask != MF_NONE ? c->second_mask : mf_mask_of(c->lo, value);
-    if (value_mask != MF_NONE)
-        scores = mf_g_binary(c->b, MF_ADD, scores, mask_to_bias(c, value_mask, mf_shape3(s.dim[0], 1, s.dim[2])));
+    uint32_t query_mask = c->mask_given ? c->mask : c->in_masks[0];
+    uint32_t value_mask = c->mask_given ? c->second_mask : c->in_masks[1];
     bool causal = flag_in_call(c, "use_causal_mask") || mf_json_get_bool(c->config, "causal", false);
+    if (value_mask != MF_NONE) {
+        scores = masked(c, scores, value_mask, mf_shape3(s.dim[0], 1, s.dim[2]), causal, large_negative(c, scores));
+        causal = false;
+    }
     uint32_t p = probabilities(c, scores, causal, mf_json_get_number(c->config, "dropout", 0));
-    c->out[0] = mf_g_matmul(c->b, p, value, MF_NONE, false, false, 1);
+    uint32_t y = mf_g_matmul(c->b, p, value, MF_NONE, false, false, 1);
+    if (query_mask != MF_NONE) /* steps that do not count give nothing */
+        y = mf_g_keep(c->b, mf_mask_expanded(c, mf_mask_truth(c->b, query_mask), 3), y, 0, false);
+    c->out[0] = y;
     c->out_count = 1;
+    c->out_masks[0] = query_mask;
     if (flag_in_call(c, "return_attention_scores"))
         c->out[c->out_count++] = p;
 }

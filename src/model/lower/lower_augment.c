@@ -167,8 +167,8 @@ static uint32_t pad_to_ratio(mf_layer_call *c, uint32_t x, int64_t height, int64
     mf_shape s = mf_g_shape(c->b, x);
     int64_t h = s.dim[2] * height / width, w = s.dim[1] * width / height;
     int64_t more_h = h > s.dim[1] ? h - s.dim[1] : 0, more_w = w > s.dim[2] ? w - s.dim[2] : 0;
-    int64_t before[4] = {0, more_h / 2, more_w / 2, 0}, after[4] = {0, more_h - more_h / 2, more_w - more_w / 2, 0};
-    return mf_g_pad(c->b, x, before, after, NULL, mf_json_get_number(c->config, "fill_value", 0), 0);
+    int64_t both[4] = {0, more_h / 2, more_w / 2, 0}; /* an odd one is left out, as in Keras */
+    return mf_g_pad(c->b, x, both, both, NULL, mf_json_get_number(c->config, "fill_value", 0), 0);
 }
 
 void mf_lower_resizing(mf_layer_call *c)

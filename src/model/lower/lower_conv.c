@@ -236,10 +236,12 @@ static void global_pool(mf_layer_call *c, mf_reduce function)
 void mf_lower_global_average(mf_layer_call *c)
 {
     if (c->mask != MF_NONE && mf_g_shape(c->b, c->in[0]).rank == 3) { /* the mean over the steps that count */
-        mf_shape m = mf_g_shape(c->b, c->mask);
-        uint32_t mask = mf_g_view(c->b, mf_g_cast(c->b, c->mask, c->compute), mf_shape3(m.dim[0], m.dim[1], 1));
-        uint32_t sum = mf_g_reduce(c->b, MF_REDUCE_SUM, mf_g_binary(c->b, MF_MUL, c->in[0], mask), 2, false);
-        one(c, mf_g_binary(c->b, MF_DIV, sum, mf_g_reduce(c->b, MF_REDUCE_SUM, mask, 2, false)));
+        bool keep = mf_json_get_bool(c->config, "keepdims", false);
+        uint32_t x = mf_channels_last(c, c->in[0]), mask = mf_mask_expanded(c, mf_mask_truth(c->b, c->mask), 3);
+        uint32_t count = mf_g_reduce(c->b, MF_REDUCE_SUM, mf_g_cast(c->b, mask, c->compute), 2, keep);
+        uint32_t sum = mf_g_reduce(c->b, MF_REDUCE_SUM, mf_g_keep(c->b, mask, x, 0, false), 2, keep);
+        uint32_t y = mf_g_binary(c->b, MF_DIV, sum, count);
+        one(c, keep ? mf_channels_back(c, y) : y);
         return;
     }
     global_pool(c, MF_REDUCE_MEAN);

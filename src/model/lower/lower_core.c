@@ -13,8 +13,10 @@ static void one(mf_layer_call *c, uint32_t y)
 
 void mf_lower_identity(mf_layer_call *c)
 {
-    for (uint32_t i = 0; i < c->in_count && i < 8; i++)
+    for (uint32_t i = 0; i < c->in_count && i < 8; i++) {
         c->out[i] = c->in[i];
+        c->out_masks[i] = c->layer->is_operation ? MF_NONE : c->in_masks[i];
+    }
     c->out_count = c->in_count < 8 ? c->in_count : 8;
 }
 
@@ -176,7 +178,7 @@ void mf_lower_embedding(mf_layer_call *c)
         indices = mf_g_cast(c->b, indices, MF_I32);
     one(c, mf_g_gather(c->b, mf_weight(c, &spec, mf_shape2(rows, width)), indices));
     if (mf_json_get_bool(c->config, "mask_zero", false))
-        c->out_mask = mf_g_cast(c->b, mf_g_unary(c->b, MF_UNARY_SIGN, 0, 0, mf_g_cast(c->b, indices, MF_F32)), MF_U8);
+        c->out_masks[0] = mf_mask_truth(c->b, indices);
 }
 
 /* A step counts when any of its features differs from the value; steps that do not are zeroed. */
@@ -188,11 +190,10 @@ void mf_lower_masking(mf_layer_call *c)
         mf_lower_unsupported(c, "needs (batch, steps, features)");
         return;
     }
-    uint32_t differs = mf_g_unary(c->b, MF_UNARY_ABS, 0, 0, mf_g_unary(c->b, MF_UNARY_AFFINE, 1, -value, x));
-    differs = mf_g_unary(c->b, MF_UNARY_SIGN, 0, 0, differs);
-    uint32_t any = mf_g_reduce(c->b, MF_REDUCE_MAX, differs, 1u << (rank - 1), true);
+    uint32_t differs = mf_g_cast(c->b, mf_g_compare(c->b, MF_NOT_EQUAL, x, MF_NONE, value), MF_F32);
+    uint32_t any = mf_g_cast(c->b, mf_g_reduce(c->b, MF_REDUCE_MAX, differs, 1u << (rank - 1), true), MF_U8);
     mf_shape mask = mf_g_shape(c->b, any);
     mask.rank--;
-    one(c, mf_g_binary(c->b, MF_MUL, x, any));
-    c->out_mask = mf_g_cast(c->b, mf_g_view(c->b, any, mask), MF_U8);
+    one(c, mf_g_keep(c->b, any, x, 0, false));
+    c->out_masks[0] = mf_g_view(c->b, any, mask);
 }

@@ -27,9 +27,9 @@ typedef struct mf_lowering {
     const mf_model *root;
     mf_arena scratch;         /* dies with the lowering */
     uint32_t *first_variable; /* by graph layer: its first variable, MF_NONE before its first call */
-    uint32_t *masks;          /* by tensor: the mask that goes with it (N, T), or MF_NONE */
-    size_t mask_capacity;
+    uint32_t *output_masks;   /* by output of the model: the mask that goes with it (N, T), or MF_NONE */
     uint32_t feeds_in;
+    uint32_t calls; /* lowered so far */
     bool keras2;
     const mf_activity *activities;
     bool float16; /* some layer computes in float16 with float32 weights: losses are scaled */
@@ -46,17 +46,20 @@ typedef struct mf_layer_call {
     bool trainable;
     bool training; /* dropout acts, batch normalization uses the batch */
     const uint32_t *in;
+    const uint32_t *in_masks; /* of each input: the mask that goes with it, or MF_NONE */
     const char *const *names; /* keyword of each input, or NULL */
     uint32_t in_count;
     uint32_t out[8];
     uint32_t out_count;
-    uint32_t mask;        /* of the first input, or MF_NONE */
-    uint32_t second_mask; /* attention: of the values, when given in the call */
-    uint32_t out_mask;    /* goes with the results; set to `mask` before the call of layers that pass masks on */
-    const char *prefix;   /* of stored paths: "", "cell/", "forward_layer/cell/" */
-    mf_scope *inner;      /* of the model inside a wrapper, or NULL */
-    uint32_t weights;     /* asked for so far in this call */
-    uint32_t paths;       /* next number under prefix + "vars/" */
+    uint32_t mask;         /* given in the call, else of the first input, or MF_NONE */
+    uint32_t second_mask;  /* attention: of the values, when given in the call */
+    bool mask_given;       /* in the call */
+    uint32_t out_masks[8]; /* go with the results; [0] is `mask` before the call of layers that pass masks on */
+    const char *prefix;    /* of stored paths: "", "cell/", "forward_layer/cell/" */
+    mf_scope *inner;       /* of the model inside a wrapper, or NULL */
+    bool no_penalty;       /* its activity regularizer is not heard */
+    uint32_t weights;      /* asked for so far in this call */
+    uint32_t paths;        /* next number under prefix + "vars/" */
 } mf_layer_call;
 
 typedef void mf_layer_rule(mf_layer_call *c);
@@ -64,6 +67,7 @@ typedef void mf_layer_rule(mf_layer_call *c);
 typedef enum {
     MF_CLASS_PASSES_MASK = 1, /* the input's mask goes with the output */
     MF_CLASS_KEEPS_TYPES = 2, /* inputs are not cast to the compute type */
+    MF_CLASS_TAKES_MASKS = 4, /* whoever reads its inputs later finds no masks on them */
 } mf_class_flags;
 
 typedef struct mf_class_row {
@@ -89,8 +93,20 @@ uint32_t mf_lower_unsupported(mf_layer_call *c, const char *what);
 bool mf_lower_keys(mf_layer_call *c);
 /* Lowers a nested model on given inputs. */
 void mf_lower_nested(mf_layer_call *c, const mf_model *model, mf_scope *scope);
-uint32_t mf_mask_of(const mf_lowering *lo, uint32_t tensor);
 mf_dtype mf_policy_compute(mf_lowering *lo, const char *policy, mf_dtype *variable);
+
+/* ---- masks, lower_mask.c: U8 tensors, 0 where a step is left out ---- */
+/* Masks go with the values of calls, not with tensors: a layer that drops the mask may well give its input back. */
+void mf_masks_none(uint32_t masks[8]);
+/* A tensor of any type as a mask. */
+uint32_t mf_mask_truth(mf_build *b, uint32_t x);
+/* What elementwise merging makes of its inputs' masks: a step counts where any of them says so; MF_NONE when one of the
+ * inputs has none. */
+uint32_t mf_mask_merged(mf_layer_call *c);
+/* What concatenation makes of them: an input without a mask counts everywhere. */
+uint32_t mf_mask_concatenated(mf_layer_call *c, uint32_t axis);
+/* A mask with axes of 1 behind its own, up to `rank`. */
+uint32_t mf_mask_expanded(mf_layer_call *c, uint32_t mask, uint32_t rank);
 
 /* ---- lower_weights.c ---- */
 typedef struct mf_weight_spec {
@@ -169,5 +185,7 @@ bool mf_read_regularizer(mf_layer_call *c, const mf_json *value, double *l1_fact
 /* Remembers the results of a layer with an activity regularizer; adds the penalties of all to the loss. */
 void mf_activity_note(mf_layer_call *c);
 void mf_activity_losses(mf_lowering *lo);
+/* The results that will be penalized. */
+uint32_t mf_activity_tensors(mf_lowering *lo, uint32_t **tensors);
 
 #endif

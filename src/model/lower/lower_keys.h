@@ -20,6 +20,8 @@ mf_key_rule mf_key_rule_of(mf_key_part part, const char *class_name, const char 
 /* The first key of a configuration whose value would be dropped in silence, or NULL: also without a configuration, and
  * for classes the table does not know, which are refused as such or are models inside a wrapper. */
 const mf_json *mf_dropped_key(mf_key_part part, const char *class_name, const mf_json *config);
+/* The first key whose value is of the wrong type or size, with what it must be; NULL when all are right. */
+const mf_json *mf_wrong_value(const char *class_name, const mf_json *config, char *what, size_t bytes);
 /* "curve = \"PR\"": at most `bytes` of it, for messages. Returns text. */
 const char *mf_key_text(const mf_json *entry, char *text, size_t bytes);
 

@@ -279,9 +279,9 @@ static void loss_variable(mf_lowering *lo, uint32_t count)
 }
 
 /* The mask that goes with a prediction, one number a row, or MF_NONE. */
-static uint32_t row_mask(mf_lowering *lo, uint32_t pred)
+static uint32_t row_mask(mf_lowering *lo, uint32_t output, uint32_t pred)
 {
-    uint32_t mask = mf_mask_of(lo, pred);
+    uint32_t mask = mf_mask_truth(&lo->b, lo->output_masks[output]);
     mf_shape p = mf_g_shape(&lo->b, pred), m = mf_g_shape(&lo->b, mask);
     if (mask == MF_NONE || p.rank != m.rank + 1)
         return MF_NONE;
@@ -405,7 +405,7 @@ static void lower_output(mf_lowering *lo, uint32_t output, const chosen *choice)
     uint32_t target = target_feed(lo, output, pred, with.loss.function), counted = target;
     if (lo->options->sample_weights)
         weights = mf_feed_make(b, mf_output_name(lo, output), MF_F32, mf_shape1(b->graph->batch), 2, output);
-    uint32_t mask = row_mask(lo, pred), rows = mask;
+    uint32_t mask = row_mask(lo, output, pred), rows = mask;
     if (choice->ignores)
         rows = without_ignored(lo, choice->ignored, &counted, mask);
     uint32_t in[4] = {operand, counted, masked_weights(lo, rows, weights, with.loss.reduction), loss};

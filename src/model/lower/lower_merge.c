@@ -1,4 +1,4 @@
-/* lower_merge.c: layers of several inputs. Ranks may differ where Keras broadcasts. */
+/* lower_merge.c: layers of several inputs. */
 #include "model/lower/lower_inner.h"
 
 #include "base/error.h"
@@ -17,6 +17,32 @@ static bool needs(mf_layer_call *c, uint32_t count)
         return true;
     mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s' needs %u inputs and has %u", c->layer->name, count, c->in_count);
     return false;
+}
+
+/* Keras brings all inputs to one rank by axes of 1 behind the batch. */
+static bool same_rank(mf_layer_call *c)
+{
+    uint32_t most = 0, *in = MF_NEW_ARRAY(&c->lo->scratch, uint32_t, c->in_count + 1);
+    uint32_t *masks = MF_NEW_ARRAY(&c->lo->scratch, uint32_t, c->in_count + 1);
+    for (uint32_t i = 0; i < c->in_count; i++)
+        most = mf_g_shape(c->b, c->in[i]).rank > most ? mf_g_shape(c->b, c->in[i]).rank : most;
+    if (!in || !masks) {
+        mf_build_fail(c->b, MEMFIT_NO_HOST_MEMORY, "no host memory to build the step graph");
+        return false;
+    }
+    c->out_masks[0] = mf_mask_merged(c);
+    for (uint32_t i = 0; i < c->in_count; i++) {
+        mf_shape s = mf_g_shape(c->b, c->in[i]);
+        for (; s.rank && s.rank < most; s.rank++) {
+            memmove(&s.dim[2], &s.dim[1], (s.rank - 1) * sizeof *s.dim);
+            s.dim[1] = 1;
+        }
+        masks[i] = mf_g_shape(c->b, c->in[i]).rank == most ? c->in_masks[i] : MF_NONE;
+        in[i] = mf_g_view(c->b, c->in[i], s);
+    }
+    c->in = in;
+    c->in_masks = masks;
+    return mf_build_ok(c->b);
 }
 
 static bool all_equal(const mf_layer_call *c)
@@ -45,38 +71,73 @@ static uint32_t sum(mf_layer_call *c)
 
 void mf_lower_add(mf_layer_call *c)
 {
-    if (needs(c, 1))
+    if (needs(c, 1) && same_rank(c))
         one(c, sum(c));
 }
 
 void mf_lower_average(mf_layer_call *c)
 {
-    if (needs(c, 1))
+    if (needs(c, 1) && same_rank(c))
         one(c, mf_g_unary(c->b, MF_UNARY_AFFINE, 1.0 / c->in_count, 0, sum(c)));
 }
 
 void mf_lower_subtract(mf_layer_call *c)
 {
-    if (needs(c, 2))
+    if (needs(c, 2) && same_rank(c))
         one(c, mf_g_binary(c->b, MF_SUB, c->in[0], c->in[1]));
 }
 
+/* The mask of input i with axes of 1 up to its rank, or MF_NONE. Expanded inputs have lost theirs, as in Keras. */
+static uint32_t wide_mask(mf_layer_call *c, uint32_t i)
+{
+    uint32_t rank = mf_g_shape(c->b, c->in[i]).rank, mask = mf_mask_truth(c->b, c->in_masks[i]);
+    if (mask == MF_NONE)
+        return MF_NONE;
+    if (mf_g_shape(c->b, mask).rank + 1 != rank)
+        return mf_lower_unsupported(c, "its mask must have one dimension less than its input");
+    return mf_mask_expanded(c, mask, rank);
+}
+
+/* What does not count is 1 in the product, and the product 0 where nothing counts. */
 void mf_lower_multiply(mf_layer_call *c)
 {
-    if (needs(c, 1))
-        one(c, fold(c, MF_MUL));
+    uint32_t y = MF_NONE;
+    if (!needs(c, 1) || !same_rank(c))
+        return;
+    for (uint32_t i = 0; i < c->in_count && mf_build_ok(c->b); i++) {
+        uint32_t mask = wide_mask(c, i), x = mask == MF_NONE ? c->in[i] : mf_g_keep(c->b, mask, c->in[i], 1, false);
+        y = i ? mf_g_binary(c->b, MF_MUL, y, x) : x;
+    }
+    uint32_t rank = mf_g_shape(c->b, y).rank, all = c->out_masks[0];
+    one(c, all == MF_NONE ? y : mf_g_keep(c->b, mf_mask_expanded(c, all, rank), y, 0, false));
+}
+
+/* Of two where one does not count, the other is taken. */
+static void extreme(mf_layer_call *c, mf_binary function)
+{
+    if (!needs(c, 1) || !same_rank(c))
+        return;
+    uint32_t y = c->in[0], so_far = wide_mask(c, 0);
+    for (uint32_t i = 1; i < c->in_count && mf_build_ok(c->b); i++) {
+        uint32_t mask = wide_mask(c, i), x = c->in[i];
+        if (mask != MF_NONE)
+            x = mf_g_select(c->b, mask, x, 0, y, 0, mf_g_dtype(c->b, x));
+        if (so_far != MF_NONE)
+            y = mf_g_select(c->b, so_far, y, 0, x, 0, mf_g_dtype(c->b, x));
+        so_far = mask != MF_NONE && so_far != MF_NONE ? mf_g_binary(c->b, MF_MAX, so_far, mask) : MF_NONE;
+        y = mf_g_binary(c->b, function, y, x);
+    }
+    one(c, y);
 }
 
 void mf_lower_maximum(mf_layer_call *c)
 {
-    if (needs(c, 1))
-        one(c, fold(c, MF_MAX));
+    extreme(c, MF_MAX);
 }
 
 void mf_lower_minimum(mf_layer_call *c)
 {
-    if (needs(c, 1))
-        one(c, fold(c, MF_MIN));
+    extreme(c, MF_MIN);
 }
 
 void mf_lower_concatenate(mf_layer_call *c)
@@ -88,6 +149,8 @@ void mf_lower_concatenate(mf_layer_call *c)
         mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': axis is out of range", c->layer->name);
         return;
     }
+    if (!c->layer->is_operation)
+        c->out_masks[0] = mf_mask_concatenated(c, axis);
     one(c, mf_g_concat(c->b, c->in_count, c->in, axis));
 }
 

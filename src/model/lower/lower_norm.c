@@ -73,6 +73,52 @@ static int64_t single_axis(const mf_json *config, int64_t fallback)
     return mf_json_integer(axis, fallback);
 }
 
+/* A vector of one number for each index of `axis`, to be broadcast. */
+static uint32_t along(mf_layer_call *c, uint32_t vector, uint32_t axis, uint32_t rank)
+{
+    mf_shape s = {.rank = rank};
+    if (vector == MF_NONE)
+        return MF_NONE;
+    for (uint32_t i = 0; i < rank; i++)
+        s.dim[i] = i == axis ? mf_g_shape(c->b, vector).dim[0] : 1;
+    return mf_g_view(c->b, vector, s);
+}
+
+/* Steps under a mask do not count for mean and variance, which are divided by the number of the others (and 1e-7, as
+ * in Keras); all steps are normalized. */
+static uint32_t masked_batch_norm(mf_layer_call *c, uint32_t x, uint32_t gamma, uint32_t beta, uint32_t axis,
+                                  double epsilon, uint32_t *mean, uint32_t *variance)
+{
+    mf_build *b = c->b;
+    mf_shape shape = mf_g_shape(b, x), vector = mf_shape1(shape.dim[axis]);
+    uint32_t axes = ((1u << shape.rank) - 1) & ~(1u << axis);
+    uint32_t mask = mf_mask_expanded(c, mf_mask_truth(b, c->mask), shape.rank);
+    uint32_t ones = mf_g_broadcast(b, mf_g_cast(b, mask, mf_g_dtype(b, x)), shape, 1);
+    uint32_t count = mf_g_unary(b, MF_UNARY_AFFINE, 1, 1e-7, mf_g_reduce(b, MF_REDUCE_SUM, ones, axes, true));
+    uint32_t sum = mf_g_reduce(b, MF_REDUCE_SUM, mf_g_keep(b, mask, x, 0, false), axes, true);
+    uint32_t m = mf_g_binary(b, MF_DIV, sum, count), centred = mf_g_binary(b, MF_SUB, x, m);
+    uint32_t square = mf_g_unary(b, MF_UNARY_SQUARE, 0, 0, mf_g_keep(b, mask, centred, 0, false));
+    uint32_t v = mf_g_binary(b, MF_DIV, mf_g_reduce(b, MF_REDUCE_SUM, square, axes, true), count);
+    uint32_t scale = mf_g_unary(b, MF_UNARY_RSQRT, 0, 0, mf_g_unary(b, MF_UNARY_AFFINE, 1, epsilon, v));
+    uint32_t y = mf_g_binary(b, MF_MUL, centred, scale);
+    if (gamma != MF_NONE)
+        y = mf_g_binary(b, MF_MUL, y, along(c, gamma, axis, shape.rank));
+    if (beta != MF_NONE)
+        y = mf_g_binary(b, MF_ADD, y, along(c, beta, axis, shape.rank));
+    *mean = mf_g_view(b, m, vector);
+    *variance = mf_g_view(b, v, vector);
+    return y;
+}
+
+/* A mask of another rank than all axes but the last is refused, as Keras refuses it. */
+static bool mask_fits(mf_layer_call *c, uint32_t rank)
+{
+    if (c->mask == MF_NONE || mf_g_shape(c->b, c->mask).rank + 1 == rank)
+        return true;
+    mf_lower_unsupported(c, "its mask must have one dimension less than its input");
+    return false;
+}
+
 void mf_lower_batch_norm(mf_layer_call *c)
 {
     mf_shape shape = mf_g_shape(c->b, c->in[0]);
@@ -88,9 +134,19 @@ void mf_lower_batch_norm(mf_layer_call *c)
     uint32_t gamma = scale ? up(c, mf_weight(c, &gamma_spec, vector)) : MF_NONE;
     uint32_t beta = center ? up(c, mf_weight(c, &beta_spec, vector)) : MF_NONE;
     uint32_t mean = mf_weight(c, &mean_spec, vector), variance = mf_weight(c, &variance_spec, vector), y;
-    uint32_t x = axis_last(c, up_data(c, c->in[0]), axis, false);
+    uint32_t x = up_data(c, c->in[0]), batch_mean, batch_variance;
+    if (!mask_fits(c, shape.rank))
+        return;
+    if (c->training && c->trainable && c->mask != MF_NONE) {
+        y = masked_batch_norm(c, up(c, x), gamma, beta, axis, epsilon, &batch_mean, &batch_variance);
+        mf_g_moving_average(c->b, batch_mean, mean, momentum);
+        mf_g_moving_average(c->b, batch_variance, variance, momentum);
+        c->b->graph->uses_batch_norm = true;
+        one(c, mf_g_cast(c->b, y, c->compute));
+        return;
+    }
+    x = axis_last(c, x, axis, false);
     if (c->training && c->trainable) {
-        uint32_t batch_mean, batch_variance;
         y = mf_g_batch_norm(c->b, x, gamma, beta, epsilon, &batch_mean, &batch_variance);
         mf_g_moving_average(c->b, batch_mean, mean, momentum);
         mf_g_moving_average(c->b, batch_variance, variance, momentum);
@@ -100,61 +156,88 @@ void mf_lower_batch_norm(mf_layer_call *c)
     one(c, mf_g_cast(c->b, axis_last(c, y, axis, true), c->compute));
 }
 
-/* Trailing axes that are normalized; 0 when the axes are not the last ones. */
-static uint32_t trailing_axes(const mf_json *config, uint32_t rank)
+/* The axes of a layer or RMS normalization, in Keras's order: as numbers, so that negative ones come first. */
+typedef struct norm_axes {
+    uint32_t count, axis[MF_MOST_DIMS], bits;
+    bool trailing; /* the last ones, in their natural order */
+} norm_axes;
+
+static bool read_axes(mf_layer_call *c, uint32_t rank, norm_axes *a)
 {
-    const mf_json *axis = mf_json_get(config, "axis");
-    uint32_t mask = 0, count = 0;
-    if (!axis || axis->type != MF_JSON_ARRAY) {
-        uint32_t a = mf_axis(mf_json_integer(axis, -1), rank);
-        mask = a == MF_NONE ? 0 : 1u << a;
-    } else
-        for (size_t i = 0; i < axis->count; i++) {
-            uint32_t a = mf_axis(mf_json_integer(mf_json_at(axis, i), -1), rank);
-            mask |= a == MF_NONE ? 0 : 1u << a;
-        }
-    for (uint32_t i = rank; i-- > 0 && (mask >> i & 1);)
-        count++;
-    return mask == (((1u << count) - 1) << (rank - count)) ? count : 0;
+    const mf_json *value = mf_json_get(c->config, "axis");
+    int64_t number[MF_MOST_DIMS] = {mf_json_integer(value, -1)};
+    bool list = value && value->type == MF_JSON_ARRAY, fits = true;
+    *a = (norm_axes){.count = list ? (uint32_t)value->count : 1, .trailing = true};
+    if (a->count < 1 || a->count > rank)
+        fits = false;
+    for (uint32_t i = 0; fits && list && i < a->count; i++) {
+        int64_t n = mf_json_integer(mf_json_at(value, i), INT64_MAX);
+        uint32_t k = i;
+        for (; k > 0 && number[k - 1] > n; k--)
+            number[k] = number[k - 1];
+        number[k] = n;
+    }
+    for (uint32_t i = 0; fits && i < a->count; i++) {
+        a->axis[i] = mf_axis(number[i], rank);
+        fits = a->axis[i] != MF_NONE && !(a->bits >> a->axis[i] & 1);
+        if (fits)
+            a->bits |= 1u << a->axis[i];
+        a->trailing &= a->axis[i] == rank - a->count + i;
+    }
+    if (!fits)
+        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': axis is out of range", c->layer->name);
+    return fits;
+}
+
+/* gamma or beta over the axes they belong to: Keras reshapes them, it does not transpose. */
+static uint32_t spread(mf_layer_call *c, uint32_t weight, const norm_axes *a, const mf_shape *x)
+{
+    mf_shape s = {.rank = x->rank};
+    if (weight == MF_NONE)
+        return MF_NONE;
+    for (uint32_t i = 0; i < x->rank; i++)
+        s.dim[i] = a->bits >> i & 1 ? x->dim[i] : 1;
+    return mf_g_view(c->b, weight, s);
+}
+
+/* Any axes, by single operations. `centre`: the mean is taken off; `square`: mean of squares in place of the variance.
+ * rms_scaling divides by the deviation and leaves the mean where it is. */
+static uint32_t norm_by_parts(mf_layer_call *c, uint32_t x, uint32_t axes, double epsilon, bool centre, bool square)
+{
+    mf_build *b = c->b;
+    uint32_t centred = square ? x : mf_g_binary(b, MF_SUB, x, mf_g_reduce(b, MF_REDUCE_MEAN, x, axes, true));
+    uint32_t v = mf_g_reduce(b, MF_REDUCE_MEAN, mf_g_unary(b, MF_UNARY_SQUARE, 0, 0, centred), axes, true);
+    v = mf_g_unary(b, MF_UNARY_RSQRT, 0, 0, mf_g_unary(b, MF_UNARY_AFFINE, 1, epsilon, v));
+    return mf_g_binary(b, MF_MUL, centre ? centred : x, v);
 }
 
 void mf_lower_layer_norm(mf_layer_call *c)
 {
     mf_shape shape = mf_g_shape(c->b, c->in[0]);
-    double epsilon = mf_json_get_number(c->config, "epsilon", 1e-3);
     bool rms = strcmp(c->layer->class_name, "RMSNormalization") == 0;
-    if (rms)
-        epsilon = mf_json_get_number(c->config, "epsilon", 1e-6);
-    bool rms_scaling = mf_json_get_bool(c->config, "rms_scaling", false);
-    uint32_t axes = trailing_axes(c->config, shape.rank), axis = MF_NONE;
-    if (!axes && shape.rank) { /* one axis that is not the last: transposed */
-        const mf_json *value = mf_json_get(c->config, "axis");
-        if (value && value->type == MF_JSON_ARRAY && value->count != 1) {
-            mf_lower_unsupported(c, "axes that are not the last ones");
-            return;
-        }
-        axis = mf_axis(single_axis(c->config, -1), shape.rank);
-        axes = 1;
-    }
-    if (!axes || (axis == MF_NONE && axes > shape.rank)) {
-        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': axis is out of range", c->layer->name);
+    bool deviation = mf_json_get_bool(c->config, "rms_scaling", false);
+    double epsilon = mf_json_get_number(c->config, "epsilon", rms ? 1e-6 : 1e-3);
+    norm_axes a;
+    if (!read_axes(c, shape.rank, &a))
         return;
-    }
-    mf_shape vector = {.rank = axes};
-    for (uint32_t i = 0; i < axes; i++)
-        vector.dim[i] = axis != MF_NONE ? shape.dim[axis] : shape.dim[shape.rank - axes + i];
-    bool scale = rms || rms_scaling || mf_json_get_bool(c->config, "scale", true);
-    bool center = !rms && !rms_scaling && mf_json_get_bool(c->config, "center", true);
+    mf_shape vector = {.rank = a.count};
+    for (uint32_t i = 0; i < a.count; i++)
+        vector.dim[i] = shape.dim[a.axis[i]];
+    bool scale = rms || deviation || mf_json_get_bool(c->config, "scale", true);
+    bool center = !rms && !deviation && mf_json_get_bool(c->config, "center", true);
     mf_weight_spec named = gamma_spec;
     named.name = rms ? "scale" : "gamma";
     uint32_t gamma = scale ? up(c, mf_weight(c, &named, vector)) : MF_NONE;
-    uint32_t beta = center ? up(c, mf_weight(c, &beta_spec, vector)) : MF_NONE;
-    uint32_t x = up_data(c, c->in[0]);
-    if (axis != MF_NONE)
-        x = axis_last(c, x, axis, false);
-    uint32_t y = mf_g_layer_norm(c->b, x, gamma, beta, epsilon, axes, 0, rms || rms_scaling);
-    if (axis != MF_NONE)
-        y = axis_last(c, y, axis, true);
+    uint32_t beta = center ? up(c, mf_weight(c, &beta_spec, vector)) : MF_NONE, y;
+    if (a.trailing && !deviation)
+        y = mf_g_layer_norm(c->b, up_data(c, c->in[0]), gamma, beta, epsilon, a.count, 0, rms);
+    else {
+        y = norm_by_parts(c, up(c, c->in[0]), a.bits, epsilon, !rms && !deviation, rms);
+        if (gamma != MF_NONE) /* RMSNormalization aligns its scale at the right, whatever the axes */
+            y = mf_g_binary(c->b, MF_MUL, y, rms ? gamma : spread(c, gamma, &a, &shape));
+        if (beta != MF_NONE)
+            y = mf_g_binary(c->b, MF_ADD, y, spread(c, beta, &a, &shape));
+    }
     one(c, mf_g_cast(c->b, y, c->compute));
 }
 

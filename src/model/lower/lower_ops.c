@@ -105,15 +105,67 @@ BINARY(op_minimum, MF_MIN)
 BINARY(op_power, MF_POW)
 BINARY(op_squared_difference, MF_SQUARED_DIFFERENCE)
 
+/* The leading axes of both, broadcast; false when they do not go together. */
+static bool joint_batches(const mf_shape *x, const mf_shape *y, mf_shape *joint)
+{
+    uint32_t a = x->rank - 2, z = y->rank - 2, n = a > z ? a : z;
+    *joint = (mf_shape){.rank = n};
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t p = i + a < n ? 1 : x->dim[i + a - n], q = i + z < n ? 1 : y->dim[i + z - n];
+        if (p != q && p != 1 && q != 1)
+            return false;
+        joint->dim[i] = p == 1 ? q : p;
+    }
+    return true;
+}
+
+/* x with these leading axes before its last two. */
+static uint32_t with_batches(mf_layer_call *c, uint32_t x, const mf_shape *batches)
+{
+    mf_shape s = mf_g_shape(c->b, x), view = {.rank = batches->rank + 2}, wide = *batches;
+    for (uint32_t i = 0; i < view.rank; i++)
+        view.dim[i] = i + s.rank < view.rank ? 1 : s.dim[i + s.rank - view.rank];
+    wide.dim[wide.rank++] = s.dim[s.rank - 2];
+    wide.dim[wide.rank++] = s.dim[s.rank - 1];
+    x = mf_g_view(c->b, x, view);
+    return mf_shape_equal(&view, &wide) ? x : mf_g_broadcast(c->b, x, wide, 1);
+}
+
+/* numpy's rules: a vector is a row on the left and a column on the right; leading axes are broadcast. */
 static void op_matmul(mf_layer_call *c)
 {
     operand a = argument(c, 0), z = argument(c, 1);
-    mf_shape x = mf_g_shape(c->b, a.tensor), y = mf_g_shape(c->b, z.tensor);
-    if (a.tensor == MF_NONE || z.tensor == MF_NONE || x.rank < 2 || y.rank < 2) {
-        mf_lower_unsupported(c, "needs two tensors of rank 2 or more");
+    uint32_t x = a.tensor != MF_NONE || !a.constant ? a.tensor : mf_constant(c, a.constant);
+    uint32_t y = z.tensor != MF_NONE || !z.constant ? z.tensor : mf_constant(c, z.constant);
+    mf_shape xs = mf_g_shape(c->b, x), ys = mf_g_shape(c->b, y), batches, out;
+    if (x == MF_NONE || y == MF_NONE || !xs.rank || !ys.rank) {
+        mf_lower_unsupported(c, "needs two tensors of rank 1 or more");
         return;
     }
-    one(c, mf_g_matmul(c->b, a.tensor, z.tensor, MF_NONE, false, false, 1));
+    bool row = xs.rank == 1, column = ys.rank == 1;
+    xs = row ? mf_shape2(1, xs.dim[0]) : xs;
+    ys = column ? mf_shape2(ys.dim[0], 1) : ys;
+    x = mf_g_view(c->b, x, xs);
+    y = mf_g_view(c->b, y, ys);
+    if (!joint_batches(&xs, &ys, &batches) || batches.rank + 2 > MF_MOST_DIMS) {
+        mf_lower_unsupported(c, "leading axes that do not go together");
+        return;
+    }
+    if (ys.rank > 2)
+        y = with_batches(c, y, &batches);
+    if (ys.rank > 2 || xs.rank - 2 != batches.rank)
+        x = with_batches(c, x, &batches);
+    uint32_t made = mf_g_matmul(c->b, x, y, MF_NONE, false, false, 1);
+    out = mf_g_shape(c->b, made);
+    if (mf_build_ok(c->b) && column)
+        out.rank--;
+    if (mf_build_ok(c->b) && row) {
+        uint32_t at = out.rank - (column ? 1 : 2);
+        for (uint32_t i = at; i + 1 < out.rank; i++)
+            out.dim[i] = out.dim[i + 1];
+        out.rank--;
+    }
+    one(c, mf_g_view(c->b, made, out));
 }
 
 static void op_einsum(mf_layer_call *c)
@@ -140,6 +192,8 @@ static const struct {
     {"Rsqrt", MF_UNARY_RSQRT, 0, 0},
     {"Exp", MF_UNARY_EXP, 0, 0},
     {"Log", MF_UNARY_LOG, 0, 0},
+    {"Log1p", MF_UNARY_LOG1P, 0, 0},
+    {"Expm1", MF_UNARY_EXPM1, 0, 0},
     {"Sin", MF_UNARY_SIN, 0, 0},
     {"Cos", MF_UNARY_COS, 0, 0},
     {"Tanh", MF_UNARY_TANH, 0, 0},
@@ -196,51 +250,91 @@ static void op_clip(mf_layer_call *c)
                       mf_json_get_number(c->config, "x_max", INFINITY), c->in[0]));
 }
 
-static void op_log1p(mf_layer_call *c)
+/* A factor before or behind: log2 x = log x / log 2. */
+static void op_of_base(mf_layer_call *c)
 {
-    one(c, mf_g_unary(c->b, MF_UNARY_LOG, 0, 0, mf_g_unary(c->b, MF_UNARY_AFFINE, 1, 1, c->in[0])));
+    if (strcmp(c->layer->class_name, "Exp2") == 0)
+        one(c, mf_g_unary(c->b, MF_UNARY_EXP, 0, 0, mf_g_unary(c->b, MF_UNARY_AFFINE, M_LN2, 0, c->in[0])));
+    else
+        one(c, mf_g_unary(c->b, MF_UNARY_AFFINE, strcmp(c->layer->class_name, "Log2") == 0 ? M_LOG2E : M_LOG10E, 0,
+                          mf_g_unary(c->b, MF_UNARY_LOG, 0, 0, c->in[0])));
+}
+
+/* Functions with a setting of their own. */
+static void op_shrink(mf_layer_call *c)
+{
+    static const struct {
+        const char *name;
+        mf_unary function;
+        const char *alpha, *beta;
+        double otherwise;
+    } functions[] = {{"HardShrink", MF_UNARY_HARD_SHRINK, "threshold", NULL, 0.5},
+                     {"SoftShrink", MF_UNARY_SOFT_SHRINK, "threshold", NULL, 0.5},
+                     {"Squareplus", MF_UNARY_SQUAREPLUS, "b", NULL, 4},
+                     {"Threshold", MF_UNARY_THRESHOLD, "threshold", "default_value", 0}};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (strcmp(functions[i].name, c->layer->class_name) == 0)
+            one(c, mf_g_unary(c->b, functions[i].function,
+                              mf_json_get_number(c->config, functions[i].alpha, functions[i].otherwise),
+                              functions[i].beta ? mf_json_get_number(c->config, functions[i].beta, 0) : 0, c->in[0]));
+}
+
+static void op_named(mf_layer_call *c)
+{
+    if (strcmp(c->layer->class_name, "Glu") == 0 && mf_json_get_integer(c->config, "axis", -1) != -1)
+        mf_lower_unsupported(c, "glu over another axis than the last");
+    else
+        one(c, mf_activation_named(c, strcmp(c->layer->class_name, "Glu") == 0 ? "glu" : "sparse_sigmoid", c->in[0]));
 }
 
 static void op_softmax(mf_layer_call *c)
 {
-    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank, axis = mf_axis(mf_json_get_integer(c->config, "axis", -1), rank);
-    bool log = strcmp(c->layer->class_name, "LogSoftmax") == 0;
+    const mf_json *value = mf_json_get(c->config, "axis");
+    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank, axis = mf_axis(mf_json_integer(value, INT64_MAX), rank);
+    if (!value)
+        axis = rank - 1;
     if (axis == MF_NONE) {
-        mf_lower_unsupported(c, "softmax over several axes");
+        mf_lower_unsupported(c, "softmax over other than one axis");
         return;
     }
-    one(c, mf_g_softmax(c->b, c->in[0], axis, log));
+    one(c, mf_g_softmax(c->b, c->in[0], axis, strcmp(c->layer->class_name, "LogSoftmax") == 0));
 }
 
 static void op_cast(mf_layer_call *c)
 {
-    mf_dtype dtype = c->compute;
+    mf_dtype dtype = strcmp(c->layer->class_name, "Cast") == 0 ? c->compute : mf_g_dtype(c->b, c->in[0]);
     const char *name = mf_config_name(mf_json_get(c->config, "dtype"));
     const mf_json *object = mf_json_get(c->config, "dtype");
     if (object && object->type == MF_JSON_OBJECT)
         name = mf_json_get_string(mf_json_get(object, "config"), "name", name);
-    if (name)
-        mf_dtype_parse(name, &dtype);
-    one(c, mf_g_cast(c->b, c->in[0], dtype));
+    if (name && !mf_dtype_parse(name, &dtype)) {
+        mf_lower_unsupported(c, "this type is not known");
+        return;
+    }
+    one(c, dtype == MF_BOOL ? mf_mask_truth(c->b, c->in[0]) : mf_g_cast(c->b, c->in[0], dtype));
 }
 
 /* ---- reductions ---- */
 
-/* axis: null (all), a number or a list, as a bit mask. */
-static uint32_t axes_of(const mf_json *axis, uint32_t rank)
+/* axis: null (all), a number or a list, as a bit mask; fails when one is out of range. */
+static bool axes_of(mf_layer_call *c, const mf_json *axis, uint32_t *axes)
 {
-    uint32_t axes = 0;
-    if (mf_json_is_null(axis))
-        return (1u << rank) - 1;
-    if (axis->type == MF_JSON_NUMBER) {
-        uint32_t a = mf_axis(mf_json_integer(axis, INT64_MAX), rank);
-        return a == MF_NONE ? 0 : 1u << a;
+    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank;
+    mf_json single = axis ? *axis : (mf_json){0};
+    single.next = NULL;
+    *axes = mf_json_is_null(axis) ? (1u << rank) - 1 : 0;
+    for (const mf_json *v = *axes || mf_json_is_null(axis) ? NULL
+                            : axis->type == MF_JSON_ARRAY  ? axis->first
+                                                           : &single;
+         v; v = v->next) {
+        uint32_t a = mf_axis(mf_json_integer(v, INT64_MAX), rank);
+        if (a == MF_NONE) {
+            mf_build_fail(c->b, MEMFIT_DAMAGED, "operation '%s': axis is out of range", c->layer->name);
+            return false;
+        }
+        *axes |= 1u << a;
     }
-    for (const mf_json *v = axis->first; v; v = v->next) {
-        uint32_t a = mf_axis(mf_json_integer(v, 0), rank);
-        axes |= a == MF_NONE ? 0 : 1u << a;
-    }
-    return axes;
+    return true;
 }
 
 static void op_reduce(mf_layer_call *c)
@@ -250,23 +344,66 @@ static void op_reduce(mf_layer_call *c)
         mf_reduce function;
     } reductions[] = {{"Mean", MF_REDUCE_MEAN}, {"Sum", MF_REDUCE_SUM}, {"Max", MF_REDUCE_MAX},
                       {"Amax", MF_REDUCE_MAX},  {"Min", MF_REDUCE_MIN}, {"Amin", MF_REDUCE_MIN},
-                      {"Prod", MF_REDUCE_PROD}, {"Norm", MF_REDUCE_L2}};
-    uint32_t axes = axes_of(mf_json_get(c->config, "axis"), mf_g_shape(c->b, c->in[0]).rank);
-    const mf_json *order = mf_json_get(c->config, "ord");
-    if (!mf_json_is_null(order) && mf_json_integer(order, 2) != 2) {
-        mf_lower_unsupported(c, "a norm other than 2");
+                      {"Prod", MF_REDUCE_PROD}};
+    uint32_t axes;
+    if (!axes_of(c, mf_json_get(c->config, "axis"), &axes))
         return;
-    }
     for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
         if (strcmp(reductions[i].name, c->layer->class_name) == 0)
             one(c, mf_g_reduce(c->b, reductions[i].function, c->in[0], axes,
                                mf_json_get_bool(c->config, "keepdims", false)));
 }
 
+/* Orders: null and "fro", the root of the sum of squares; of one axis also 1, 2 and the greatest, "inf". */
+static void op_norm(mf_layer_call *c)
+{
+    const mf_json *order = mf_json_get(c->config, "ord");
+    bool keep = mf_json_get_bool(c->config, "keepdims", false), absolute = false, known = true;
+    uint32_t axes, x = c->in[0];
+    mf_reduce function = MF_REDUCE_L2;
+    if (!axes_of(c, mf_json_get(c->config, "axis"), &axes))
+        return;
+    bool one_axis = axes && !(axes & (axes - 1));
+    if (mf_json_is_null(order) || strcmp(mf_json_string(order, ""), "fro") == 0)
+        known = mf_json_is_null(order) || !one_axis;
+    else if (one_axis && order->type == MF_JSON_NUMBER &&
+             (order->number == 1 || order->number == 2 || isinf(order->number))) {
+        absolute = order->number != 2;
+        function = order->number == 1   ? MF_REDUCE_SUM
+                   : order->number == 2 ? MF_REDUCE_L2
+                   : order->number > 0  ? MF_REDUCE_MAX
+                                        : MF_REDUCE_MIN;
+    } else
+        known = false;
+    if (!known) {
+        mf_lower_unsupported(c, "a norm of this order over these axes");
+        return;
+    }
+    if (absolute)
+        x = mf_g_unary(c->b, MF_UNARY_ABS, 0, 0, x);
+    one(c, mf_g_reduce(c->b, function, x, axes, keep));
+}
+
+/* log of the sum of exponentials, from the greatest on */
+static void op_logsumexp(mf_layer_call *c)
+{
+    uint32_t axes, x = c->in[0];
+    bool keep = mf_json_get_bool(c->config, "keepdims", false);
+    if (!axes_of(c, mf_json_get(c->config, "axis"), &axes))
+        return;
+    uint32_t most = mf_g_reduce(c->b, MF_REDUCE_MAX, x, axes, true);
+    uint32_t sum = mf_g_reduce(c->b, MF_REDUCE_SUM,
+                               mf_g_unary(c->b, MF_UNARY_EXP, 0, 0, mf_g_binary(c->b, MF_SUB, x, most)), axes, true);
+    uint32_t y = mf_g_binary(c->b, MF_ADD, most, mf_g_unary(c->b, MF_UNARY_LOG, 0, 0, sum));
+    one(c, keep ? y : mf_g_reduce(c->b, MF_REDUCE_SUM, y, axes, false));
+}
+
 /* mean of squared differences from the mean */
 static void op_variance(mf_layer_call *c)
 {
-    uint32_t axes = axes_of(mf_json_get(c->config, "axis"), mf_g_shape(c->b, c->in[0]).rank);
+    uint32_t axes;
+    if (!axes_of(c, mf_json_get(c->config, "axis"), &axes))
+        return;
     uint32_t centred = mf_g_binary(c->b, MF_SUB, c->in[0], mf_g_reduce(c->b, MF_REDUCE_MEAN, c->in[0], axes, true));
     uint32_t y = mf_g_reduce(c->b, MF_REDUCE_MEAN, mf_g_unary(c->b, MF_UNARY_SQUARE, 0, 0, centred), axes,
                              mf_json_get_bool(c->config, "keepdims", false));
@@ -275,81 +412,93 @@ static void op_variance(mf_layer_call *c)
 
 /* ---- truth: comparisons give 0 or 1 in U8 ---- */
 
-static uint32_t as_f32(mf_layer_call *c, uint32_t x)
+static bool is_floating(mf_dtype dtype)
 {
-    return mf_g_cast(c->b, x, MF_F32);
+    return dtype == MF_F32 || dtype == MF_F16 || dtype == MF_BF16 || dtype == MF_F64;
 }
 
-/* x - y in float32, for tensors and numbers. */
-static uint32_t difference(mf_layer_call *c)
+/* Operand i in the type comparisons are made in. */
+static uint32_t comparable(mf_layer_call *c, operand o)
 {
-    operand a = argument(c, 0), z = argument(c, 1);
-    if (is_number(z) && a.tensor != MF_NONE)
-        return mf_g_unary(c->b, MF_UNARY_AFFINE, 1, -number_of(z), as_f32(c, a.tensor));
-    if (is_number(a) && z.tensor != MF_NONE)
-        return mf_g_unary(c->b, MF_UNARY_AFFINE, -1, number_of(a), as_f32(c, z.tensor));
-    if (a.tensor == MF_NONE || z.tensor == MF_NONE)
-        return mf_lower_unsupported(c, "a comparison with other than tensors and numbers");
-    return mf_g_binary(c->b, MF_SUB, as_f32(c, a.tensor), as_f32(c, z.tensor));
+    if (o.tensor == MF_NONE)
+        return mf_constant(c, o.constant);
+    return mf_g_cast(c->b, o.tensor, is_floating(c->compute) ? c->compute : MF_F32);
 }
 
 static void op_compare(mf_layer_call *c)
 {
-    const char *name = c->layer->class_name;
-    bool equality = strstr(name, "Equal") && name[0] != 'G' && name[0] != 'L';
-    bool less = name[0] == 'L', opposite = strcmp(name, "Equal") == 0;
-    uint32_t d = difference(c);
-    if (!equality && strstr(name, "Equal")) { /* a >= b is not a < b */
-        less = !less;
-        opposite = true;
+    static const struct {
+        const char *name;
+        mf_compare function, turned; /* turned: with the operands exchanged */
+    } comparisons[] = {{"Equal", MF_EQUAL, MF_EQUAL},    {"NotEqual", MF_NOT_EQUAL, MF_NOT_EQUAL},
+                       {"Less", MF_LESS, MF_GREATER},    {"LessEqual", MF_LESS_EQUAL, MF_GREATER_EQUAL},
+                       {"Greater", MF_GREATER, MF_LESS}, {"GreaterEqual", MF_GREATER_EQUAL, MF_LESS_EQUAL}};
+    operand a = argument(c, 0), z = argument(c, 1);
+    if ((a.tensor == MF_NONE && !a.constant) || (z.tensor == MF_NONE && !z.constant) ||
+        (a.tensor == MF_NONE && z.tensor == MF_NONE)) {
+        mf_lower_unsupported(c, "a comparison without its two operands");
+        return;
     }
-    if (equality)
-        d = mf_g_unary(c->b, MF_UNARY_ABS, 0, 0, d);
-    else
-        d = mf_g_unary(c->b, MF_UNARY_RELU, 0, 0, less ? mf_g_unary(c->b, MF_UNARY_NEG, 0, 0, d) : d);
-    d = mf_g_unary(c->b, MF_UNARY_SIGN, 0, 0, d);
-    one(c, mf_g_cast(c->b, opposite ? mf_g_unary(c->b, MF_UNARY_AFFINE, -1, 1, d) : d, MF_U8));
+    for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++) {
+        if (strcmp(comparisons[i].name, c->layer->class_name) != 0)
+            continue;
+        if (is_number(z))
+            one(c, mf_g_compare(c->b, comparisons[i].function, comparable(c, a), MF_NONE, number_of(z)));
+        else if (is_number(a))
+            one(c, mf_g_compare(c->b, comparisons[i].turned, comparable(c, z), MF_NONE, number_of(a)));
+        else
+            one(c, mf_g_compare(c->b, comparisons[i].function, comparable(c, a), comparable(c, z), 0));
+    }
 }
 
 static void op_logical(mf_layer_call *c)
 {
-    bool no = strcmp(c->layer->class_name, "LogicalNot") == 0, both = strcmp(c->layer->class_name, "LogicalAnd") == 0;
-    uint32_t x = as_f32(c, c->in[0]);
-    if (no)
-        x = mf_g_unary(c->b, MF_UNARY_AFFINE, -1, 1, x);
-    else if (c->in_count > 1)
-        x = mf_g_binary(c->b, both ? MF_MIN : MF_MAX, x, as_f32(c, c->in[1]));
-    one(c, mf_g_cast(c->b, x, MF_U8));
+    const char *name = c->layer->class_name;
+    uint32_t x = mf_mask_truth(c->b, c->in[0]);
+    if (strcmp(name, "LogicalNot") == 0) {
+        one(c, mf_g_compare(c->b, MF_EQUAL, x, MF_NONE, 0));
+        return;
+    }
+    if (c->in_count < 2) {
+        mf_lower_unsupported(c, "a logical operation with other than two tensors");
+        return;
+    }
+    uint32_t y = mf_mask_truth(c->b, c->in[1]);
+    if (strcmp(name, "LogicalXor") == 0)
+        one(c, mf_g_compare(c->b, MF_NOT_EQUAL, x, y, 0));
+    else
+        one(c, mf_g_binary(c->b, strcmp(name, "LogicalAnd") == 0 ? MF_MIN : MF_MAX, x, y));
 }
 
 static void op_any(mf_layer_call *c)
 {
     bool all = strcmp(c->layer->class_name, "All") == 0;
-    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank;
-    uint32_t axes = axes_of(mf_json_get(c->config, "axis"), rank);
-    uint32_t y = mf_g_reduce(c->b, all ? MF_REDUCE_MIN : MF_REDUCE_MAX, as_f32(c, c->in[0]), axes,
-                             mf_json_get_bool(c->config, "keepdims", false));
+    uint32_t axes, x = mf_g_cast(c->b, mf_mask_truth(c->b, c->in[0]), MF_F32);
+    if (!axes_of(c, mf_json_get(c->config, "axis"), &axes))
+        return;
+    uint32_t y =
+        mf_g_reduce(c->b, all ? MF_REDUCE_MIN : MF_REDUCE_MAX, x, axes, mf_json_get_bool(c->config, "keepdims", false));
     one(c, mf_g_cast(c->b, y, MF_U8));
 }
 
-/* condition * x + (1 - condition) * y */
+/* What is not taken may be infinite: nothing is computed with it. */
 static void op_where(mf_layer_call *c)
 {
     operand a = argument(c, 1), z = argument(c, 2);
-    if (!c->in_count || (!a.constant && a.tensor == MF_NONE) || (!z.constant && z.tensor == MF_NONE)) {
-        mf_lower_unsupported(c, "where without its two values");
+    if (!c->in_count || argument(c, 0).tensor == MF_NONE || (!a.constant && a.tensor == MF_NONE) ||
+        (!z.constant && z.tensor == MF_NONE)) {
+        mf_lower_unsupported(c, "where without its condition and two values");
         return;
     }
-    uint32_t yes = mf_g_cast(c->b, c->in[0], c->compute), no = mf_g_unary(c->b, MF_UNARY_AFFINE, -1, 1, yes);
-    uint32_t x = is_number(a) ? mf_g_unary(c->b, MF_UNARY_AFFINE, number_of(a), 0, yes)
-                              : mf_g_binary(c->b, MF_MUL, yes,
-                                            a.tensor != MF_NONE ? mf_g_cast(c->b, a.tensor, c->compute)
-                                                                : mf_constant(c, a.constant));
-    uint32_t y = is_number(z) ? mf_g_unary(c->b, MF_UNARY_AFFINE, number_of(z), 0, no)
-                              : mf_g_binary(c->b, MF_MUL, no,
-                                            z.tensor != MF_NONE ? mf_g_cast(c->b, z.tensor, c->compute)
-                                                                : mf_constant(c, z.constant));
-    one(c, mf_g_binary(c->b, MF_ADD, x, y));
+    mf_dtype dtype = is_floating(c->compute) ? c->compute : MF_F32;
+    uint32_t yes = is_number(a)          ? MF_NONE
+                   : a.tensor != MF_NONE ? mf_g_cast(c->b, a.tensor, dtype)
+                                         : mf_constant(c, a.constant);
+    uint32_t no = is_number(z)          ? MF_NONE
+                  : z.tensor != MF_NONE ? mf_g_cast(c->b, z.tensor, dtype)
+                                        : mf_constant(c, z.constant);
+    one(c, mf_g_select(c->b, mf_mask_truth(c->b, c->in[0]), yes, is_number(a) ? number_of(a) : 0, no,
+                       is_number(z) ? number_of(z) : 0, dtype));
 }
 
 const mf_class_row mf_operation_rows[] = {
@@ -372,23 +521,33 @@ const mf_class_row mf_operation_rows[] = {
     {"LeakyReLU", op_leaky_relu, 0, "unary"},
     {"ELU", mf_lower_elu, 0, "unary"},
     {"Clip", op_clip, 0, "unary"},
-    {"Log1p", op_log1p, 0, "two unaries"},
+    {"Log2", op_of_base, 0, "two unaries"},
+    {"Log10", op_of_base, 0, "two unaries"},
+    {"Exp2", op_of_base, 0, "two unaries"},
+    {"HardShrink", op_shrink, 0, "unary"},
+    {"SoftShrink", op_shrink, 0, "unary"},
+    {"Squareplus", op_shrink, 0, "unary"},
+    {"Threshold", op_shrink, 0, "unary"},
+    {"SparseSigmoid", op_named, 0, "two unaries"},
+    {"Glu", op_named, 0, "slices, unary, binary"},
     {"Softmax", op_softmax, 0, "softmax"},
     {"LogSoftmax", op_softmax, 0, "softmax"},
     {"Cast", op_cast, MF_CLASS_KEEPS_TYPES, "cast"},
     {"Identity", mf_lower_identity, MF_CLASS_KEEPS_TYPES, "nothing"},
-    {"Equal", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
-    {"NotEqual", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
-    {"Greater", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
-    {"GreaterEqual", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
-    {"Less", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
-    {"LessEqual", op_compare, MF_CLASS_KEEPS_TYPES, "unaries"},
+    {"ConvertToTensor", op_cast, MF_CLASS_KEEPS_TYPES, "cast"},
+    {"Equal", op_compare, MF_CLASS_KEEPS_TYPES, "compare"},
+    {"NotEqual", op_compare, MF_CLASS_KEEPS_TYPES, "compare"},
+    {"Greater", op_compare, MF_CLASS_KEEPS_TYPES, "compare"},
+    {"GreaterEqual", op_compare, MF_CLASS_KEEPS_TYPES, "compare"},
+    {"Less", op_compare, MF_CLASS_KEEPS_TYPES, "compare"},
+    {"LessEqual", op_compare, MF_CLASS_KEEPS_TYPES, "compare"},
     {"LogicalAnd", op_logical, MF_CLASS_KEEPS_TYPES, "binary"},
     {"LogicalOr", op_logical, MF_CLASS_KEEPS_TYPES, "binary"},
-    {"LogicalNot", op_logical, MF_CLASS_KEEPS_TYPES, "unary"},
+    {"LogicalXor", op_logical, MF_CLASS_KEEPS_TYPES, "compare"},
+    {"LogicalNot", op_logical, MF_CLASS_KEEPS_TYPES, "compare"},
     {"Any", op_any, MF_CLASS_KEEPS_TYPES, "reduce"},
     {"All", op_any, MF_CLASS_KEEPS_TYPES, "reduce"},
-    {"Where", op_where, MF_CLASS_KEEPS_TYPES, "binaries"},
+    {"Where", op_where, MF_CLASS_KEEPS_TYPES, "select"},
     {"Mean", op_reduce, 0, "reduce"},
     {"Sum", op_reduce, 0, "reduce"},
     {"Max", op_reduce, 0, "reduce"},
@@ -396,7 +555,8 @@ const mf_class_row mf_operation_rows[] = {
     {"Min", op_reduce, 0, "reduce"},
     {"Amin", op_reduce, 0, "reduce"},
     {"Prod", op_reduce, 0, "reduce"},
-    {"Norm", op_reduce, 0, "reduce; order 2"},
+    {"Norm", op_norm, 0, "reduce; orders 1, 2, inf, fro"},
+    {"Logsumexp", op_logsumexp, 0, "reduce, binary, unary"},
     {"Var", op_variance, 0, "reduce, subtract, square, reduce"},
     {"Std", op_variance, 0, "reduce, subtract, square, reduce, sqrt"},
 };

@@ -40,12 +40,32 @@ static void op_reshape(mf_layer_call *c)
     one(c, mf_g_view(c->b, c->in[0], y));
 }
 
+/* A number or a list of them as axes; 0 when one is out of range or given twice. */
+static uint32_t axis_list(const mf_json *value, uint32_t rank, uint32_t axes[MF_MOST_DIMS])
+{
+    bool list = value && value->type == MF_JSON_ARRAY;
+    uint32_t count = list ? (uint32_t)value->count : 1, seen = 0;
+    if (!value || !count || count > rank)
+        return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        axes[i] = mf_axis(mf_json_integer(list ? mf_json_at(value, i) : value, INT64_MAX), rank);
+        if (axes[i] == MF_NONE || (seen >> axes[i] & 1))
+            return 0;
+        seen |= 1u << axes[i];
+    }
+    return count;
+}
+
 static void op_transpose(mf_layer_call *c)
 {
     const mf_json *axes = mf_json_get(c->config, "axes");
     uint32_t rank = mf_g_shape(c->b, c->in[0]).rank, perm[MF_MOST_DIMS] = {0};
-    for (uint32_t i = 0; i < rank; i++)
-        perm[i] = mf_json_is_null(axes) ? rank - 1 - i : mf_axis(mf_json_integer(mf_json_at(axes, i), 0), rank);
+    if (!mf_json_is_null(axes) && axis_list(axes, rank, perm) != rank) {
+        bad(c, "axes are no order of the axes");
+        return;
+    }
+    for (uint32_t i = 0; mf_json_is_null(axes) && i < rank; i++)
+        perm[i] = rank - 1 - i;
     one(c, mf_g_transpose(c->b, c->in[0], perm));
 }
 
@@ -65,20 +85,25 @@ static void op_swapaxes(mf_layer_call *c)
 
 static void op_moveaxis(mf_layer_call *c)
 {
-    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank, perm[MF_MOST_DIMS] = {0}, n = 0;
-    uint32_t from = mf_axis(mf_json_get_integer(c->config, "source", 0), rank);
-    uint32_t to = mf_axis(mf_json_get_integer(c->config, "destination", 0), rank);
-    if (from == MF_NONE || to == MF_NONE) {
+    uint32_t rank = mf_g_shape(c->b, c->in[0]).rank, perm[MF_MOST_DIMS], from[MF_MOST_DIMS], to[MF_MOST_DIMS];
+    uint32_t count = axis_list(mf_json_get(c->config, "source"), rank, from), moved = 0, next = 0;
+    if (!count || axis_list(mf_json_get(c->config, "destination"), rank, to) != count) {
         bad(c, "an axis is out of range");
         return;
     }
-    for (uint32_t i = 0; i < rank; i++) {
-        if (n == to)
-            n++;
-        if (i != from)
-            perm[n++] = i;
+    for (uint32_t i = 0; i < rank; i++)
+        perm[i] = MF_NONE;
+    for (uint32_t i = 0; i < count; i++) {
+        perm[to[i]] = from[i];
+        moved |= 1u << from[i];
     }
-    perm[to] = from;
+    for (uint32_t i = 0; i < rank; i++) { /* the others keep their order */
+        if (perm[i] != MF_NONE)
+            continue;
+        while (moved >> next & 1)
+            next++;
+        perm[i] = next++;
+    }
     one(c, mf_g_transpose(c->b, c->in[0], perm));
 }
 
@@ -94,31 +119,33 @@ static uint32_t expanded(mf_layer_call *c, uint32_t x, uint32_t axis)
 
 static void op_expand_dims(mf_layer_call *c)
 {
-    const mf_json *axis = mf_json_get(c->config, "axis");
-    if (axis && axis->type == MF_JSON_ARRAY && axis->count == 1)
-        axis = mf_json_at(axis, 0);
-    uint32_t a = mf_axis(mf_json_integer(axis, 0), mf_g_shape(c->b, c->in[0]).rank + 1);
-    if (a == MF_NONE)
+    const mf_json *value = mf_json_get(c->config, "axis");
+    uint32_t more = value && value->type == MF_JSON_ARRAY ? (uint32_t)value->count : 1, axes[MF_MOST_DIMS], bits = 0;
+    mf_shape s = mf_g_shape(c->b, c->in[0]), y = {.rank = s.rank + more};
+    if (y.rank > MF_MOST_DIMS || axis_list(value, y.rank, axes) != more) {
         bad(c, "axis is out of range");
-    else
-        one(c, expanded(c, c->in[0], a));
+        return;
+    }
+    for (uint32_t i = 0; i < more; i++)
+        bits |= 1u << axes[i];
+    for (uint32_t i = 0, k = 0; i < y.rank; i++)
+        y.dim[i] = bits >> i & 1 ? 1 : s.dim[k++];
+    one(c, mf_g_view(c->b, c->in[0], y));
 }
 
 static void op_squeeze(mf_layer_call *c)
 {
-    const mf_json *axis = mf_json_get(c->config, "axis");
+    const mf_json *value = mf_json_get(c->config, "axis");
     mf_shape s = mf_g_shape(c->b, c->in[0]), y = {0};
-    uint32_t drop = 0;
+    uint32_t drop = 0, axes[MF_MOST_DIMS], count = mf_json_is_null(value) ? 0 : axis_list(value, s.rank, axes);
+    if (!mf_json_is_null(value) && !count) {
+        bad(c, "axis is out of range");
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        drop |= 1u << axes[i];
     for (uint32_t i = 0; i < s.rank; i++)
-        drop |= mf_json_is_null(axis) && i && s.dim[i] == 1 ? 1u << i : 0;
-    if (axis && axis->type == MF_JSON_NUMBER) {
-        uint32_t a = mf_axis(mf_json_integer(axis, INT64_MAX), s.rank);
-        drop |= a == MF_NONE ? 0 : 1u << a;
-    }
-    for (const mf_json *v = axis && axis->type == MF_JSON_ARRAY ? axis->first : NULL; v; v = v->next) {
-        uint32_t a = mf_axis(mf_json_integer(v, 0), s.rank);
-        drop |= a == MF_NONE ? 0 : 1u << a;
-    }
+        drop |= mf_json_is_null(value) && i && s.dim[i] == 1 ? 1u << i : 0;
     for (uint32_t i = 0; i < s.rank; i++)
         if (!(drop >> i & 1))
             y.dim[y.rank++] = s.dim[i];
@@ -247,47 +274,79 @@ static void op_get_item(mf_layer_call *c)
 
 /* ---- repeating, padding, turning ---- */
 
-/* Every axis repeated as a whole: a concatenation for few repeats. */
+/* One axis repeated: as a whole (tile) or every element by itself. */
+static uint32_t repeated(mf_layer_call *c, uint32_t x, uint32_t axis, int64_t times, bool whole)
+{
+    mf_shape s = mf_g_shape(c->b, x), tall;
+    if (times == 1)
+        return x;
+    if (times < 1 || times > INT32_MAX || __builtin_mul_overflow(s.dim[axis], times, &s.dim[axis])) {
+        bad(c, "repeats make no sense");
+        return MF_NONE;
+    }
+    uint32_t at = axis + !whole;
+    x = expanded(c, x, at);
+    tall = mf_g_shape(c->b, x);
+    if (!mf_build_ok(c->b))
+        return MF_NONE;
+    tall.dim[at] = times;
+    return mf_g_view(c->b, mf_g_broadcast(c->b, x, tall, 1), s);
+}
+
+/* Repeats and axes are aligned at the right; the shorter list is filled with ones. */
 static void op_tile(mf_layer_call *c)
 {
     const mf_json *repeats = mf_json_get(c->config, "repeats");
-    uint32_t x = c->in[0], rank = mf_g_shape(c->b, x).rank;
-    for (uint32_t i = 0; i < rank; i++) {
-        int64_t times = repeats && repeats->type == MF_JSON_ARRAY
-                            ? mf_json_integer(mf_json_at(repeats, i + repeats->count - rank), 1)
-                        : i + 1 == rank ? mf_json_integer(repeats, 1)
-                                        : 1;
-        if (times == 1)
-            continue;
-        mf_shape s = mf_g_shape(c->b, x), tall;
-        if (times < 1 || times > INT32_MAX || s.rank + 1 > MF_MOST_DIMS ||
-            __builtin_mul_overflow(s.dim[i], times, &s.dim[i])) {
-            bad(c, "repeats make no sense");
-            return;
-        }
-        x = expanded(c, x, i);
-        tall = mf_g_shape(c->b, x);
-        tall.dim[i] = times;
-        x = mf_g_view(c->b, mf_g_broadcast(c->b, x, tall, 1), s);
+    uint32_t x = c->in[0], given = repeats && repeats->type == MF_JSON_ARRAY ? (uint32_t)repeats->count : 1;
+    if (!repeats || given > MF_MOST_DIMS) {
+        bad(c, "repeats make no sense");
+        return;
     }
+    while (mf_build_ok(c->b) && mf_g_shape(c->b, x).rank < given)
+        x = expanded(c, x, 0);
+    for (uint32_t i = 0; i < given && mf_build_ok(c->b); i++)
+        x = repeated(c, x, mf_g_shape(c->b, x).rank - given + i,
+                     mf_json_integer(repeats->type == MF_JSON_ARRAY ? mf_json_at(repeats, i) : repeats, 0), true);
     one(c, x);
 }
 
+/* A number of times for each element of the axis. */
+static uint32_t repeated_each(mf_layer_call *c, uint32_t x, uint32_t axis, const mf_json *times)
+{
+    enum { MOST = 4096 };
+    mf_shape s = mf_g_shape(c->b, x), part = s;
+    int64_t begin[MF_MOST_DIMS] = {0};
+    uint32_t count = 0, *parts = MF_NEW_ARRAY(&c->lo->scratch, uint32_t, times->count + 1);
+    if (!parts || times->count != (size_t)s.dim[axis] || times->count > MOST)
+        return mf_lower_unsupported(c, "repeats must be one number, or one for each element of the axis");
+    part.dim[axis] = 1;
+    for (uint32_t i = 0; i < times->count && mf_build_ok(c->b); i++) {
+        int64_t n = mf_json_integer(mf_json_at(times, i), -1);
+        begin[axis] = i;
+        if (n != 0)
+            parts[count++] = repeated(c, mf_g_slice(c->b, x, begin, part.dim, NULL), axis, n, false);
+    }
+    return count ? mf_g_concat(c->b, count, parts, axis) : mf_lower_unsupported(c, "nothing is left");
+}
+
+/* Without an axis the result is flat. */
 static void op_repeat(mf_layer_call *c)
 {
-    mf_shape s = mf_g_shape(c->b, c->in[0]), tall;
-    uint32_t axis = mf_axis(mf_json_get_integer(c->config, "axis", -1), s.rank);
-    const mf_json *repeats = mf_json_get(c->config, "repeats");
-    int64_t times = mf_json_integer(repeats && repeats->type == MF_JSON_ARRAY ? mf_json_at(repeats, 0) : repeats, 0);
-    if (axis == MF_NONE || times < 1 || times > INT32_MAX || mf_json_is_null(mf_json_get(c->config, "axis")) ||
-        __builtin_mul_overflow(s.dim[axis], times, &s.dim[axis])) {
-        mf_lower_unsupported(c, "repeats along no axis, or of different number");
+    const mf_json *repeats = mf_json_get(c->config, "repeats"), *along = mf_json_get(c->config, "axis");
+    uint32_t x = c->in[0];
+    if (mf_json_is_null(along)) {
+        mf_shape s = mf_g_shape(c->b, x);
+        x = mf_g_view(c->b, x, mf_shape1((int64_t)mf_shape_count(&s)));
+    }
+    uint32_t axis = mf_axis(mf_json_is_null(along) ? 0 : mf_json_integer(along, INT64_MAX), mf_g_shape(c->b, x).rank);
+    if (axis == MF_NONE || !repeats) {
+        bad(c, "axis is out of range");
         return;
     }
-    uint32_t x = expanded(c, c->in[0], axis + 1);
-    tall = mf_g_shape(c->b, x);
-    tall.dim[axis + 1] = times;
-    one(c, mf_g_view(c->b, mf_g_broadcast(c->b, x, tall, 1), s));
+    if (repeats->type == MF_JSON_ARRAY && repeats->count != 1)
+        one(c, repeated_each(c, x, axis, repeats));
+    else
+        one(c, repeated(c, x, axis, mf_json_integer(repeats->count == 1 ? mf_json_at(repeats, 0) : repeats, 0), false));
 }
 
 static void op_broadcast_to(mf_layer_call *c)
@@ -310,11 +369,15 @@ static void op_flip(mf_layer_call *c)
     mf_shape s = mf_g_shape(c->b, c->in[0]);
     const mf_json *axis = mf_json_get(c->config, "axis");
     int64_t begin[MF_MOST_DIMS] = {0}, step[MF_MOST_DIMS];
+    uint32_t axes[MF_MOST_DIMS], count = mf_json_is_null(axis) ? 0 : axis_list(axis, s.rank, axes);
+    if (!mf_json_is_null(axis) && !count) {
+        bad(c, "axis is out of range");
+        return;
+    }
     for (uint32_t i = 0; i < s.rank; i++) {
-        bool turn = mf_json_is_null(axis) ||
-                    (axis->type == MF_JSON_NUMBER && mf_axis(mf_json_integer(axis, INT64_MAX), s.rank) == i);
-        for (const mf_json *v = axis && axis->type == MF_JSON_ARRAY ? axis->first : NULL; v; v = v->next)
-            turn |= mf_axis(mf_json_integer(v, 0), s.rank) == i;
+        bool turn = mf_json_is_null(axis);
+        for (uint32_t k = 0; k < count; k++)
+            turn |= axes[k] == i;
         step[i] = turn ? -1 : 1;
         begin[i] = turn ? s.dim[i] - 1 : 0;
     }
@@ -343,10 +406,27 @@ static void op_pad(mf_layer_call *c)
         one(c, mf_g_pad(c->b, c->in[0], before, after, NULL, value, number));
 }
 
+static void op_ravel(mf_layer_call *c)
+{
+    mf_shape s = mf_g_shape(c->b, c->in[0]);
+    one(c, mf_g_view(c->b, c->in[0], mf_shape1((int64_t)mf_shape_count(&s))));
+}
+
 static void op_zeros_like(mf_layer_call *c)
 {
     double value = strcmp(c->layer->class_name, "OnesLike") == 0;
-    one(c, mf_g_fill(c->b, c->compute, mf_g_shape(c->b, c->in[0]), value));
+    if (strcmp(c->layer->class_name, "FullLike") == 0) {
+        const mf_json *given = c->call && c->call->arg_count > 1 ? c->call->args[1].constant : NULL;
+        if (!given || given->type != MF_JSON_NUMBER) {
+            mf_lower_unsupported(c, "filling with other than a number");
+            return;
+        }
+        value = given->number;
+    }
+    const char *name = mf_json_get_string(c->config, "dtype", "");
+    mf_dtype dtype = c->compute;
+    mf_dtype_parse(name, &dtype);
+    one(c, mf_g_fill(c->b, dtype == MF_BOOL ? MF_U8 : dtype, mf_g_shape(c->b, c->in[0]), value));
 }
 
 static const mf_class_row rows[] = {
@@ -367,6 +447,8 @@ static const mf_class_row rows[] = {
     {"Pad", op_pad, MF_CLASS_KEEPS_TYPES, "pad"},
     {"ZerosLike", op_zeros_like, 0, "fill"},
     {"OnesLike", op_zeros_like, 0, "fill"},
+    {"FullLike", op_zeros_like, 0, "fill"},
+    {"Ravel", op_ravel, MF_CLASS_KEEPS_TYPES, "view"},
     {"Flatten", mf_lower_flatten, MF_CLASS_KEEPS_TYPES, "view"},
 };
 

@@ -107,6 +107,14 @@ static mf_rnn_result run_cell(mf_layer_call *c, const recurrent *r)
     return result;
 }
 
+/* The mask the steps are done under. Keras 3 does not hand the mask of the sequence on to a layer that is called with
+ * initial states (measured with 3.15.1), though the result still carries it. */
+static uint32_t mask_of_steps(mf_layer_call *c)
+{
+    bool unheard = !c->lo->keras2 && c->in_count > 1 && !c->mask_given;
+    return unheard ? MF_NONE : mf_mask_truth(c->b, c->mask);
+}
+
 static bool read_cell(mf_layer_call *c, cell kind, recurrent *r)
 {
     mf_shape x = mf_g_shape(c->b, c->in[0]);
@@ -114,7 +122,7 @@ static bool read_cell(mf_layer_call *c, cell kind, recurrent *r)
                      .units = mf_json_get_integer(c->config, "units", 0),
                      .h0 = MF_NONE,
                      .c0 = MF_NONE,
-                     .mask = mf_g_cast(c->b, c->mask, MF_U8),
+                     .mask = mask_of_steps(c),
                      .backwards = mf_json_get_bool(c->config, "go_backwards", false),
                      .zero = mf_json_get_bool(c->config, "zero_output_for_mask", false)};
     if (r->units < 1 || r->units > INT32_MAX || x.rank != 3) {
@@ -154,7 +162,7 @@ static void give(mf_layer_call *c, cell kind, bool backwards, const mf_rnn_resul
         if (kind == LSTM)
             c->out[c->out_count++] = result->last_cell;
     }
-    c->out_mask = sequences ? c->mask : MF_NONE;
+    c->out_masks[0] = sequences ? c->mask : MF_NONE;
 }
 
 static void recurrent_layer(mf_layer_call *c, cell kind)
@@ -225,26 +233,36 @@ void mf_lower_rnn(mf_layer_call *c)
 
 /* ---- both ways ---- */
 
-static bool one_way(mf_layer_call *c, const mf_json *object, const char *prefix, bool turn, uint32_t states,
-                    mf_rnn_result *result, cell *kind, bool *sequences)
+/* One of the two directions: what it reads and what it makes. */
+typedef struct direction {
+    const mf_json *object;
+    const char *prefix;
+    bool turn;       /* it runs the other way than its configuration says */
+    uint32_t states; /* inputs from here on are its initial states; 0: none are given */
+    cell kind;
+    bool sequences, backwards;
+    mf_rnn_result result;
+} direction;
+
+static bool one_way(mf_layer_call *c, direction *d)
 {
     mf_layer layer;
     mf_layer_call inner;
     recurrent r;
-    if (!cell_kind(mf_json_get_string(object, "class_name", ""), kind)) {
+    if (!cell_kind(mf_json_get_string(d->object, "class_name", ""), &d->kind)) {
         mf_lower_unsupported(c, "the wrapped layer is not supported");
         return false;
     }
-    if (!mf_wrapped_layer(c, object, prefix, &layer, &inner) || !read_cell(&inner, *kind, &r))
+    if (!mf_wrapped_layer(c, d->object, d->prefix, &layer, &inner) || !read_cell(&inner, d->kind, &r))
         return false;
     if (!mf_json_is_null(mf_json_get(inner.config, "activity_regularizer")))
         c->b->graph->left_out = "activity regularizers inside Bidirectional";
-    r.backwards ^= turn;
-    r.h0 = states ? c->in[turn ? 1 + states : 1] : MF_NONE;
-    r.c0 = states > 1 ? c->in[turn ? 2 + states : 2] : MF_NONE;
-    *sequences = mf_json_get_bool(layer.config, "return_sequences", false);
-    r.zero = *sequences; /* the wrapper sets it so, whatever the layer says */
-    *result = run_cell(&inner, &r);
+    d->backwards = r.backwards ^= d->turn;
+    r.h0 = d->states ? c->in[d->states] : MF_NONE;
+    r.c0 = d->states && d->kind == LSTM ? c->in[d->states + 1] : MF_NONE;
+    d->sequences = mf_json_get_bool(layer.config, "return_sequences", false);
+    r.zero = d->sequences; /* the wrapper sets it so, whatever the layer says */
+    d->result = run_cell(&inner, &r);
     c->weights = inner.weights;
     return mf_build_ok(c->b);
 }
@@ -261,33 +279,50 @@ static uint32_t merged(mf_layer_call *c, const char *mode, uint32_t a, uint32_t 
     return mf_g_concat(c->b, 2, (uint32_t[]){a, z}, shape.rank ? shape.rank - 1 : 0);
 }
 
+/* Initial states come behind the sequence: first those of the layer that runs forwards. */
+static bool share_states(mf_layer_call *c, direction *a, direction *z)
+{
+    uint32_t states = c->in_count - 1, each = states / 2;
+    cell kind;
+    if (!states)
+        return true;
+    if (!cell_kind(mf_json_get_string(a->object, "class_name", ""), &kind) || states % 2 ||
+        each != (kind == LSTM ? 2 : 1)) {
+        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': %u initial states", c->layer->name, states);
+        return false;
+    }
+    a->states = 1;
+    z->states = 1 + each;
+    return true;
+}
+
 void mf_lower_bidirectional(mf_layer_call *c)
 {
-    const mf_json *forward = mf_json_get(c->config, "layer"), *other = mf_json_get(c->config, "backward_layer");
-    mf_rnn_result a, z;
-    cell kind;
-    bool sequences;
-    uint32_t states = c->in_count > 1 ? (c->in_count - 1) / 2 : 0;
-    bool own = !mf_json_is_null(other);
-    bool turn = own ? !mf_json_get_bool(mf_json_get(other, "config"), "go_backwards", true) : true;
-    if (!one_way(c, forward, "forward_layer/cell/", false, states, &a, &kind, &sequences) ||
-        !one_way(c, own ? other : forward, "backward_layer/cell/", turn, states, &z, &kind, &sequences))
+    const mf_json *other = mf_json_get(c->config, "backward_layer"), *mode = mf_json_get(c->config, "merge_mode");
+    direction a = {.object = mf_json_get(c->config, "layer"), .prefix = "forward_layer/cell/"};
+    direction z = {.object = other, .prefix = "backward_layer/cell/"};
+    if (mf_json_is_null(other)) {
+        z.object = a.object;
+        z.turn = true;
+    }
+    if (!share_states(c, &a, &z) || !one_way(c, &a) || !one_way(c, &z))
         return;
-    const mf_json *mode = mf_json_get(c->config, "merge_mode");
-    uint32_t first = sequences ? a.sequence : a.last, second = sequences ? z.sequence : z.last;
+    /* Keras turns the second round; of the first it takes the steps in the order they were done. */
+    uint32_t first = !a.sequences ? a.result.last : a.backwards ? turned(c, a.result.sequence) : a.result.sequence;
+    uint32_t second = !z.sequences ? z.result.last : z.backwards ? z.result.sequence : turned(c, z.result.sequence);
     c->out_count = 0;
     if (mode && mode->type == MF_JSON_NULL) {
         c->out[c->out_count++] = first;
         c->out[c->out_count++] = second;
     } else
         c->out[c->out_count++] = merged(c, mf_json_string(mode, "concat"), first, second);
-    if (mf_json_get_bool(mf_json_get(forward, "config"), "return_state", false)) {
-        c->out[c->out_count++] = a.last;
-        if (kind == LSTM)
-            c->out[c->out_count++] = a.last_cell;
-        c->out[c->out_count++] = z.last;
-        if (kind == LSTM)
-            c->out[c->out_count++] = z.last_cell;
+    const direction *ways[] = {&a, &z};
+    for (int i = 0; i < 2 && mf_json_get_bool(mf_json_get(a.object, "config"), "return_state", false); i++) {
+        c->out[c->out_count++] = ways[i]->result.last;
+        if (ways[i]->kind == LSTM)
+            c->out[c->out_count++] = ways[i]->result.last_cell;
     }
-    c->out_mask = sequences ? c->mask : MF_NONE;
+    c->out_masks[0] = a.sequences ? c->mask : MF_NONE;
+    if (mode && mode->type == MF_JSON_NULL)
+        c->out_masks[1] = c->out_masks[0];
 }

@@ -103,6 +103,8 @@ static wide_row row_of(const cpu_kernel *k)
     case MF_OP_BROADCAST:
     case MF_OP_PRELU:
         return (wide_row){"l", "p"};
+    case MF_OP_SELECT:
+        return a->select.causal && y->shape.rank < 3 ? whole : (wide_row){"l", "p"};
     case MF_OP_RANDOM:
     case MF_OP_DROPOUT:
         return a->random.shared_axes & 1 ? whole : (wide_row){"p", "p"};

@@ -112,6 +112,45 @@ KERNEL(binary_grad)
     return MEMFIT_OK;
 }
 
+KERNEL(compare)
+{
+    (void)err;
+    const mf_ref_arg *a = &call->in[0], *y = &call->out[0];
+    const mf_ref_arg *b = call->in_count > 1 && call->in[1].data ? &call->in[1] : NULL;
+    int64_t sa[MF_MOST_DIMS], sb[MF_MOST_DIMS], at[MF_MOST_DIMS] = {0};
+    mf_ref_strides(y->shape, a->shape, sa);
+    if (b)
+        mf_ref_strides(y->shape, b->shape, sb);
+    unsigned char *out = y->data;
+    for (uint64_t i = 0; i < y->count; i++, mf_ref_next(y->shape, at)) {
+        REAL p = ((const REAL *)a->data)[mf_ref_dot(at, sa, y->shape->rank)];
+        REAL q = b ? ((const REAL *)b->data)[mf_ref_dot(at, sb, y->shape->rank)] : (REAL)call->op->attr.compare.value;
+        out[i] = is_true(call->op->attr.compare.function, (double)p, (double)q);
+    }
+    return MEMFIT_OK;
+}
+
+KERNEL(select)
+{
+    (void)err;
+    const mf_ref_arg *mask = &call->in[0], *y = &call->out[0];
+    const mf_ref_arg *side[2] = {&call->in[2], &call->in[1]};
+    const double number[2] = {call->op->attr.select.no, call->op->attr.select.yes};
+    const uint32_t rank = y->shape->rank;
+    int64_t sm[MF_MOST_DIMS], s[2][MF_MOST_DIMS], at[MF_MOST_DIMS] = {0};
+    mf_ref_strides(y->shape, mask->shape, sm);
+    for (int k = 0; k < 2; k++)
+        if (side[k]->data)
+            mf_ref_strides(y->shape, side[k]->shape, s[k]);
+    REAL *out = y->data;
+    for (uint64_t i = 0; i < y->count; i++, mf_ref_next(y->shape, at)) {
+        bool yes = ((const unsigned char *)mask->data)[mf_ref_dot(at, sm, rank)] != 0 &&
+                   (!call->op->attr.select.causal || at[rank - 1] <= at[rank - 2]);
+        out[i] = side[yes]->data ? ((const REAL *)side[yes]->data)[mf_ref_dot(at, s[yes], rank)] : (REAL)number[yes];
+    }
+    return MEMFIT_OK;
+}
+
 KERNEL(sum_n)
 {
     (void)err;

@@ -54,6 +54,24 @@ static double binary_slope(mf_binary function, unsigned side, double a, double b
     return 0;
 }
 
+static bool is_true(mf_compare function, double a, double b)
+{
+    switch (function) {
+    case MF_EQUAL:
+        return a == b;
+    case MF_NOT_EQUAL:
+        return a != b;
+    case MF_LESS:
+        return a < b;
+    case MF_LESS_EQUAL:
+        return a <= b;
+    case MF_GREATER:
+        return a > b;
+    default:
+        return a >= b;
+    }
+}
+
 uint64_t mf_ref_binary_grad_scratch(const mf_graph *graph, const mf_op *op)
 {
     /* sums of broadcast operands are kept in double: PRELU_GRAD's alpha, BINARY_GRAD's smaller side */

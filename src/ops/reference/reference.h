@@ -74,7 +74,7 @@ void mf_ref_window_of(const mf_window *window, const mf_shape *x, const mf_shape
 /* clang-format off */
 #define MF_REF_KERNELS(X)                                                                                              \
     X(fill) X(broadcast) X(gather) X(gather_grad) X(resize) X(resize_grad) X(matmul) X(conv) X(conv_grad_data)         \
-    X(conv_grad_weights) X(unary) X(unary_grad) X(mask) X(mask_grad) X(binary) X(binary_grad) X(sum_n) X(reduce) X(reduce_grad)             \
+    X(conv_grad_weights) X(unary) X(unary_grad) X(mask) X(mask_grad) X(binary) X(binary_grad) X(compare) X(select) X(sum_n) X(reduce) X(reduce_grad)             \
     X(softmax) X(softmax_grad) X(prelu) X(prelu_grad) X(random) X(dropout) X(pool_max) X(pool_max_grad)                \
     X(pool_avg) X(pool_avg_grad) X(batch_norm) X(batch_norm_grad) X(batch_norm_infer) X(batch_norm_infer_grad)         \
     X(moving_average) X(layer_norm) X(layer_norm_grad) X(lstm) X(lstm_grad) X(gru) X(gru_grad) X(simple_rnn)           \

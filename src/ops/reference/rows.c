@@ -32,6 +32,8 @@ static const mf_ref_row rows[MF_OP_COUNT] = {
     [MF_OP_BINARY] = {BOTH(binary), .in_least = 2, .out_least = 1},
     [MF_OP_BINARY_GRAD] = {BOTH(binary_grad), .in_least = 3, .out_least = 1,
                            .scratch_bytes = mf_ref_binary_grad_scratch},
+    [MF_OP_COMPARE] = {BOTH(compare), .in_least = 1, .out_least = 1, .raw_out = B0},
+    [MF_OP_SELECT] = {BOTH(select), .in_least = 3, .out_least = 1, .optional_in = B1 | B2, .raw_in = B0},
     [MF_OP_SUM_N] = {BOTH(sum_n), .in_least = 1, .out_least = 1},
     [MF_OP_REDUCE] = {BOTH(reduce), .in_least = 1, .out_least = 1},
     [MF_OP_REDUCE_GRAD] = {BOTH(reduce_grad), .in_least = 3, .out_least = 1},

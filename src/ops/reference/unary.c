@@ -78,6 +78,10 @@ double mf_unary_value(mf_unary function, double alpha, double beta, double x)
         return exp(x);
     case MF_UNARY_LOG:
         return log(x);
+    case MF_UNARY_LOG1P:
+        return log1p(x);
+    case MF_UNARY_EXPM1:
+        return expm1(x);
     case MF_UNARY_LOG_SIGMOID:
         return -softplus(-x);
     case MF_UNARY_SQRT:
@@ -229,6 +233,10 @@ static double slope_from_input(mf_unary function, double alpha, double beta, dou
         return mish_slope(x);
     case MF_UNARY_LOG:
         return 1 / x;
+    case MF_UNARY_LOG1P:
+        return 1 / (1 + x);
+    case MF_UNARY_EXPM1:
+        return exp(x);
     case MF_UNARY_LOG_SIGMOID:
         return sigmoid(-x);
     case MF_UNARY_SQUARE:

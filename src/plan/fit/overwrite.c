@@ -32,6 +32,8 @@ static manner manner_of(mf_op_kind kind, uint32_t in)
     case MF_OP_UNARY_GRAD:
     case MF_OP_BINARY:
         return BY_ELEMENT;
+    case MF_OP_SELECT: /* either value */
+        return in > 0 ? BY_ELEMENT : NEVER;
     case MF_OP_SUM_N:
         return in == 0 ? IN_TURN : NEVER;
     case MF_OP_BINARY_GRAD: /* dy */

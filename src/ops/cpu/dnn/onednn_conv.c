@@ -94,7 +94,8 @@ static dnnl_status_t describe(const mf_dnn_conv *c, conv_layouts *l)
 }
 
 /* The weights as the primitive wants them: the operand itself, or a reordered copy in the workspace. */
-static dnnl_status_t weights_in(dnn_builder *b, const conv_layouts *l, mf_dnn_layout wanted, int operand, dnn_argument *weights)
+static dnnl_status_t weights_in(dnn_builder *b, const conv_layouts *l, mf_dnn_layout wanted, int operand,
+                                dnn_argument *weights)
 {
     *weights = (dnn_argument){DNNL_ARG_WEIGHTS, wanted, operand, 0};
     if (dnnl_memory_desc_equal(wanted, MF_DNN_LAYOUT(l->plain)))
@@ -110,7 +111,8 @@ static dnnl_status_t make_forward(dnn_builder *b, const mf_dnn_conv *c, const co
     dnnl_status_t s = weights_in(b, l, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0), 1, &weights);
     if (s != dnnl_success)
         return s;
-    dnn_argument args[4] = {{DNNL_ARG_SRC, l->desc.src, 0, 0}, weights, {DNNL_ARG_DST, l->desc.dst, c->bias ? 3 : 2, 0}};
+    dnn_argument args[4] = {
+        {DNNL_ARG_SRC, l->desc.src, 0, 0}, weights, {DNNL_ARG_DST, l->desc.dst, c->bias ? 3 : 2, 0}};
     if (c->bias)
         args[3] = (dnn_argument){DNNL_ARG_BIAS, l->desc.bias, 2, 0};
     return dnn_add_stage(b, pd, args, c->bias ? 4 : 3);
@@ -232,7 +234,8 @@ static dnnl_status_t make_conv(dnn_builder *b, const mf_dnn_conv *c, const conv_
     dnnl_status_t s = c->direction == MF_DNN_GRAD_DATA ? make_turned(b, c, attr, &served) : dnnl_success;
     if (s != dnnl_success || served)
         return s;
-    s = mf_dnn_desc_forward(&forward, engine, &l->desc, attr, c->direction == MF_DNN_FORWARD ? dnn_takes_nothing : NULL);
+    s = mf_dnn_desc_forward(&forward, engine, &l->desc, attr,
+                            c->direction == MF_DNN_FORWARD ? dnn_takes_nothing : NULL);
     if (s != dnnl_success)
         return s;
     if (c->direction == MF_DNN_FORWARD) {
@@ -298,4 +301,3 @@ memfit_status mf_dnn_conv_make(mf_dnn_engine *engine, const mf_dnn_conv *conv, m
     drop_layouts(&l);
     return dnn_finish(&b, s, "convolution", made, workspace_bytes, err);
 }
-
