@@ -38,7 +38,7 @@
  *                align shapes at the right, as numpy; a reduced axis must be there with size 1 (VIEW first)
  *   COMPARE      as IEEE says: nothing is equal to, less or greater than NaN
  *   SELECT       copies: what is not taken may be NaN or infinite. Without a or b: the numbers of attr.select
- *   SLICE        y[i] = x[begin + i*stride]; a negative stride runs backwards. PAD: negative before or after crops
+ *   SLICE        y[i] = x[begin + i*stride]; a negative stride runs backwards. PAD never crops
  *   TRANSPOSE    y.dim[i] = x.dim[perm[i]]
  *   GATHER       table is (V, D...); indices of any integer or float type; out of range is an error, never undefined
  *   MATMUL       c = scale * (a' b') + bias; batches are the leading axes of c; a factor of rank 2 serves all of them

@@ -10,6 +10,7 @@
 
 #include "base/abi.h"
 #include "base/error.h"
+#include "graph/passes/optimizer.h"
 #include "model/initialize.h"
 #include "model/keras/keras_inner.h"
 #include "model/lower/lower.h"
@@ -389,14 +390,12 @@ memfit_status memfit_model_add_lstm(memfit_model *m, int64_t units, bool return_
 
 /* ---- compiling -------------------------------------------------------------------------------------------- */
 
-/* Keras's class of each optimizer and its default rate. */
-static const struct {
-    const char *name, *class_name;
-    double rate;
-} optimizers[] = {{"sgd", "SGD", 0.01},          {"rmsprop", "RMSprop", 0.001},   {"adam", "Adam", 0.001},
-                  {"adamw", "AdamW", 0.001},     {"nadam", "Nadam", 0.001},       {"adamax", "Adamax", 0.001},
-                  {"adagrad", "Adagrad", 0.001}, {"adadelta", "Adadelta", 0.001}, {"adafactor", "Adafactor", 0.001},
-                  {"lion", "Lion", 0.0001},      {"ftrl", "Ftrl", 0.001}};
+/* Keras's class of each optimizer. */
+static const char *const optimizers[MF_OPTIMIZER_COUNT] = {
+    [MF_OPTIMIZER_SGD] = "SGD",         [MF_OPTIMIZER_RMSPROP] = "RMSprop",   [MF_OPTIMIZER_ADAM] = "Adam",
+    [MF_OPTIMIZER_ADAMW] = "AdamW",     [MF_OPTIMIZER_NADAM] = "Nadam",       [MF_OPTIMIZER_ADAMAX] = "Adamax",
+    [MF_OPTIMIZER_ADAGRAD] = "Adagrad", [MF_OPTIMIZER_ADADELTA] = "Adadelta", [MF_OPTIMIZER_ADAFACTOR] = "Adafactor",
+    [MF_OPTIMIZER_LION] = "Lion",       [MF_OPTIMIZER_FTRL] = "Ftrl",         [MF_OPTIMIZER_LAMB] = "Lamb"};
 
 static bool put_metrics(mf_arena *a, mf_json *compile, const char *metrics)
 {
@@ -418,30 +417,29 @@ memfit_status memfit_model_compile(memfit_model *m, const char *optimizer, doubl
                                    const char *metrics)
 {
     mf_arena *a = &m->arena;
-    size_t i = 0, n = sizeof optimizers / sizeof *optimizers;
+    mf_optimizer which;
     if (m->first.code)
         return m->first.code;
     if (m->model)
         return MEMFIT_MISUSE;
-    while (i < n && strcasecmp(optimizer, optimizers[i].name) != 0)
-        i++;
-    if (i == n)
+    if (!mf_optimizer_parse(optimizer, &which))
         return keep_failure(m, MEMFIT_INVALID, "optimizer '%.60s' is not known", optimizer);
     if (!(learning_rate >= 0 && learning_rate < 1e30))
         return keep_failure(m, MEMFIT_INVALID, "a learning rate of %g", learning_rate);
     mf_json *config = mf_json_new(a, MF_JSON_OBJECT), *object = mf_json_new(a, MF_JSON_OBJECT);
     m->compile = mf_json_new(a, MF_JSON_OBJECT);
-    bool ok = config && object && m->compile && put_text(a, config, "name", optimizers[i].name) &&
-              mf_json_add(a, config, "learning_rate",
-                          mf_json_new_number(a, learning_rate > 0 ? learning_rate : optimizers[i].rate)) &&
-              put_text(a, object, "module", "keras.optimizers") &&
-              put_text(a, object, "class_name", optimizers[i].class_name) && mf_json_add(a, object, "config", config) &&
-              put_text(a, object, "registered_name", NULL) && mf_json_add(a, m->compile, "optimizer", object) &&
-              put_text(a, m->compile, "loss", loss) && put_text(a, m->compile, "loss_weights", NULL) &&
-              put_metrics(a, m->compile, metrics) && put_text(a, m->compile, "weighted_metrics", NULL) &&
-              mf_json_add(a, m->compile, "run_eagerly", mf_json_new_bool(a, false)) &&
-              mf_json_add(a, m->compile, "steps_per_execution", mf_json_new_integer(a, 1)) &&
-              mf_json_add(a, m->compile, "jit_compile", mf_json_new_bool(a, false));
+    bool ok =
+        config && object && m->compile && put_text(a, config, "name", mf_optimizer_name(which)) &&
+        mf_json_add(a, config, "learning_rate",
+                    mf_json_new_number(a, learning_rate > 0 ? learning_rate : mf_optimizer_learning_rate(which))) &&
+        put_text(a, object, "module", "keras.optimizers") && put_text(a, object, "class_name", optimizers[which]) &&
+        mf_json_add(a, object, "config", config) && put_text(a, object, "registered_name", NULL) &&
+        mf_json_add(a, m->compile, "optimizer", object) && put_text(a, m->compile, "loss", loss) &&
+        put_text(a, m->compile, "loss_weights", NULL) && put_metrics(a, m->compile, metrics) &&
+        put_text(a, m->compile, "weighted_metrics", NULL) &&
+        mf_json_add(a, m->compile, "run_eagerly", mf_json_new_bool(a, false)) &&
+        mf_json_add(a, m->compile, "steps_per_execution", mf_json_new_integer(a, 1)) &&
+        mf_json_add(a, m->compile, "jit_compile", mf_json_new_bool(a, false));
     return ok ? MEMFIT_OK : keep_failure(m, MEMFIT_NO_HOST_MEMORY, "no memory for the compile settings");
 }
 

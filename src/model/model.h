@@ -86,6 +86,7 @@ struct mf_model {
                                put in front where the file has none; its batch_shape is missing when nobody knows it */
     uint32_t layer_count;
     mf_tensor_ref *inputs, *outputs;
+    const char **output_keys; /* of outputs in a dict, by output; NULL when they are in none */
     uint32_t input_count, output_count;
     const mf_json *config;
     const mf_json *compile; /* compile_config in Keras 3's form, or NULL when not compiled */

@@ -1,6 +1,8 @@
 /* fixture_run.c: see fixture_run.h. */
 #include "fixture_run.h"
 
+#include "base/error.h"
+
 int64_t fixture_rows(const fixture *f)
 {
     return fixture_find(f, "x0")->shape.dim[0];
@@ -16,6 +18,8 @@ memfit_status fixture_begin(const fixture *f, mf_backend *backend, mf_mode mode,
                                 .input_dtype = MF_DTYPE_COUNT};
     *r = (fixture_run){0};
     memfit_status status = mf_lower(NULL, f->model, &options, &r->graph, err);
+    if (status == MEMFIT_OK && mode == MF_MODE_TRAIN && r->graph->left_out)
+        status = mf_fail(err, MEMFIT_UNSUPPORTED, "left out: %s", r->graph->left_out);
     if (status == MEMFIT_OK)
         status = mf_graph_check(r->graph, err);
     if (status == MEMFIT_OK)

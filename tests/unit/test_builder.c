@@ -1,6 +1,7 @@
 /* test_builder.c: models built in C, their first weights, and the files they become. */
 #include "test.h"
 
+#include "graph/passes/optimizer.h"
 #include "memfit/model.h"
 #include "model/builder.h"
 #include "model/initialize.h"
@@ -325,9 +326,38 @@ static void elements_convert_exactly(void **state)
     assert_true(mf_element_get(cell, MF_I16, 0) == -300);
 }
 
+/* Lion's rate was ten times too small here and right where a model file leaves it out. */
+static void default_rates_are_those_of_keras(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double rate;
+    } rates[] = {{"sgd", 0.01}, {"lion", 0.001}, {"adam", 0.001}, {"lamb", 0.001}};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        mf_optimizer which;
+        assert_true(mf_optimizer_parse(rates[i].name, &which));
+        assert_true(mf_optimizer_learning_rate(which) == rates[i].rate);
+        memfit_model *m = NULL;
+        const mf_model *built;
+        memfit_error err = {0};
+        assert_ok(memfit_model_create_sequential(NULL, "rates", &m, &err), err);
+        memfit_model_add_input(m, 1, (const int64_t[]){4});
+        memfit_model_add_dense(m, 2, NULL);
+        memfit_model_compile(m, rates[i].name, 0, "mse", NULL);
+        assert_ok(memfit_model_finish(m, &err), err);
+        built = mf_model_of(m, &err);
+        assert_non_null(built);
+        assert_true(mf_json_get_number(mf_json_get(mf_json_get(built->compile, "optimizer"), "config"), "learning_rate",
+                                       0) == rates[i].rate);
+        memfit_model_destroy(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(default_rates_are_those_of_keras),
         cmocka_unit_test(models_are_built_saved_and_read),
         cmocka_unit_test(any_class_can_be_added),
         cmocka_unit_test(recurrent_models_start_as_keras_starts_them),

@@ -161,6 +161,10 @@ void mf_gradient_unary(mf_backward *w, const mf_op *op)
     case MF_UNARY_FLOOR:
         return;
     case MF_UNARY_AFFINE:
+        if (attr.unary.alpha == 1) { /* dy itself, which others may read */
+            mf_backward_pass(w, op->in[0], dy);
+            return;
+        }
         mf_backward_give(w, op->in[0], mf_g_unary(w->b, MF_UNARY_AFFINE, attr.unary.alpha, 0, dy));
         return;
     case MF_UNARY_NEG:

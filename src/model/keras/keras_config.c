@@ -443,6 +443,20 @@ static memfit_status read_ends(builder *b, const mf_json *config, const char *ke
     return st ? mf_error_prefix(b->err, st, "%s", key) : MEMFIT_OK;
 }
 
+/* Outputs in a dict are known by its keys: losses, metrics and data name them so. */
+static memfit_status read_output_keys(builder *b, const mf_json *ends)
+{
+    mf_model *m = b->model;
+    uint32_t i = 0;
+    if (!ends || ends->type != MF_JSON_OBJECT || ends->count != m->output_count)
+        return MEMFIT_OK;
+    if (!(m->output_keys = MF_NEW_ARRAY(b->arena, const char *, m->output_count + 1)))
+        return mf_keras_no_memory(b->err);
+    for (const mf_json *v = ends->first; v && i < m->output_count; v = v->next)
+        m->output_keys[i++] = v->key;
+    return MEMFIT_OK;
+}
+
 static memfit_status build_functional(builder *b, const mf_json *config, bool trainable, const char *policy)
 {
     mf_model *m = b->model;
@@ -464,7 +478,9 @@ static memfit_status build_functional(builder *b, const mf_json *config, bool tr
             return st;
     if ((st = read_ends(b, config, "input_layers", &m->inputs, &m->input_count)))
         return st;
-    return read_ends(b, config, "output_layers", &m->outputs, &m->output_count);
+    if ((st = read_ends(b, config, "output_layers", &m->outputs, &m->output_count)))
+        return st;
+    return read_output_keys(b, mf_json_get(config, "output_layers"));
 }
 
 /* ---- sequential models ------------------------------------------------------------------------------------ */

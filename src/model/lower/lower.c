@@ -139,7 +139,16 @@ static void assume(mf_layer_call *c, const mf_assumption *assumption)
     }
     for (uint32_t i = 0; i < assumption->shape.rank; i++)
         shape.dim[i + 1] = assumption->shape.dim[i];
-    c->out[0] = mf_g_assumed(c->b, c->in_count, c->in, c->compute, shape, assumption->bytes);
+    /* its stored weights are there all the same, and are trained like others */
+    uint32_t count = c->in_count, *in = MF_NEW_ARRAY(&c->lo->scratch, uint32_t, count + c->layer->stored_count + 1);
+    if (!in) {
+        no_memory(c->lo);
+        return;
+    }
+    memcpy(in, c->in, count * sizeof *in);
+    for (uint32_t i = 0; i < c->layer->stored_count; i++)
+        in[count++] = mf_stored_weight(c, &c->layer->stored[i]);
+    c->out[0] = mf_g_assumed(c->b, count, in, c->compute, shape, assumption->bytes);
     c->out_count = 1;
 }
 
@@ -521,6 +530,22 @@ static void check_dims_used(mf_lowering *lo)
     }
 }
 
+/* An --assume that names no layer would be an assumption silently not made. */
+static void check_assumptions_used(mf_lowering *lo)
+{
+    const mf_graph *g = lo->b.graph;
+    for (uint32_t k = 0; k < lo->options->assumption_count && mf_build_ok(&lo->b); k++) {
+        const char *name = lo->options->assumptions[k].layer;
+        bool found = false;
+        for (uint32_t i = 1; i < g->layer_count && !found; i++) {
+            const char *last = strrchr(g->layers[i].name, '/');
+            found = strcmp(g->layers[i].name, name) == 0 || (last && strcmp(last + 1, name) == 0);
+        }
+        if (!found)
+            mf_build_fail(&lo->b, MEMFIT_INVALID, "--assume %s: the model has no layer of this name", name);
+    }
+}
+
 /* ---- entry ---- */
 
 static void fuse(mf_lowering *lo)
@@ -543,9 +568,13 @@ static memfit_status check_options(const mf_lower_options *options, memfit_error
 memfit_status mf_lower(const memfit_host *host, const mf_model *model, const mf_lower_options *options,
                        mf_graph **graph, memfit_error *err)
 {
+    enum { MOST_OUTPUTS = 4096 };
     memfit_status status = check_options(options, err);
     if (status)
         return status;
+    if (model->output_count > MOST_OUTPUTS)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "the model has %u outputs, more than %d", model->output_count,
+                       MOST_OUTPUTS);
     mf_lowering lo = {.options = options, .root = model};
     mf_arena_init(&lo.scratch, host);
     lo.keras2 = model->keras_version && (model->keras_version[0] == '1' || model->keras_version[0] == '2') &&
@@ -564,6 +593,7 @@ memfit_status mf_lower(const memfit_host *host, const mf_model *model, const mf_
             no_memory(&lo);
         else
             memset(lo.first_variable, 0xff, (g->layer_count + 1) * sizeof(uint32_t));
+        check_assumptions_used(&lo);
         if (mf_build_ok(&lo.b))
             lower_root(&lo, scope);
         if (mf_build_ok(&lo.b))

@@ -36,6 +36,13 @@ void mf_lower_rescaling(mf_layer_call *c)
 }
 
 /* (x - mean) / max(sqrt(variance), epsilon), with statistics stored or given in the configuration. */
+/* Given numbers, one for each place of the axes that are kept apart; a single one serves all. */
+static uint32_t along_axes(mf_layer_call *c, uint32_t x, const mf_shape *kept, const mf_shape *broadcast)
+{
+    mf_shape s = mf_g_shape(c->b, x);
+    return mf_shape_equal(&s, kept) ? mf_g_view(c->b, x, *broadcast) : x;
+}
+
 void mf_lower_normalization(mf_layer_call *c)
 {
     static const mf_weight_spec mean_spec = {.name = "mean", .frozen = true};
@@ -61,8 +68,8 @@ void mf_lower_normalization(mf_layer_call *c)
     const mf_json *given = mf_json_get(c->config, "mean");
     uint32_t mean, variance;
     if (!mf_json_is_null(given)) {
-        mean = mf_constant(c, given);
-        variance = mf_constant(c, mf_json_get(c->config, "variance"));
+        mean = along_axes(c, mf_constant(c, given), &kept, &broadcast);
+        variance = along_axes(c, mf_constant(c, mf_json_get(c->config, "variance")), &kept, &broadcast);
     } else {
         mean = mf_g_view(c->b, mf_weight(c, &mean_spec, kept), broadcast);
         variance = mf_g_view(c->b, mf_weight(c, &variance_spec, kept), broadcast);

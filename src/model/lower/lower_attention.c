@@ -67,6 +67,7 @@ static uint32_t masked(mf_layer_call *c, uint32_t scores, uint32_t mask, mf_shap
 
 typedef struct heads {
     int64_t count, key, value;
+    int64_t shared; /* heads of keys and values; each serves count / shared queries */
 } heads;
 
 /* One projection: (N, T, E) by (E, H, D) gives (N, H, T, D). */
@@ -163,9 +164,24 @@ static uint32_t output_projection(mf_layer_call *c, uint32_t context, int64_t wi
     return mf_g_view(c->b, y, mf_shape3(s.dim[0], s.dim[2], width));
 }
 
+static bool read_grouped_heads(mf_layer_call *c, heads *h)
+{
+    h->count = mf_json_get_integer(c->config, "num_query_heads", 0);
+    h->shared = mf_json_get_integer(c->config, "num_key_value_heads", 0);
+    h->key = h->value = mf_json_get_integer(c->config, "head_dim", 0);
+    if (h->shared > 0 && h->count > 0 && h->count % h->shared == 0 && h->key > 0 && h->count < INT32_MAX &&
+        h->key < INT32_MAX)
+        return true;
+    mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': num_query_heads, num_key_value_heads or head_dim does not fit",
+                  c->layer->name);
+    return false;
+}
+
 static bool read_heads(mf_layer_call *c, heads *h, int64_t *width)
 {
-    h->count = mf_json_get_integer(c->config, "num_heads", 0);
+    if (strcmp(c->layer->class_name, "GroupQueryAttention") == 0)
+        return read_grouped_heads(c, h);
+    h->count = h->shared = mf_json_get_integer(c->config, "num_heads", 0);
     h->key = mf_json_get_integer(c->config, "key_dim", 0);
     h->value =
         mf_json_is_null(mf_json_get(c->config, "value_dim")) ? h->key : mf_json_get_integer(c->config, "value_dim", 0);
@@ -179,6 +195,17 @@ static bool read_heads(mf_layer_call *c, heads *h, int64_t *width)
         return true;
     mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': num_heads, key_dim or value_dim is missing", c->layer->name);
     return false;
+}
+
+/* (N, shared, S, D): every head as often as queries look at it. */
+static uint32_t repeat_heads(mf_layer_call *c, uint32_t x, const heads *h)
+{
+    mf_shape s = mf_g_shape(c->b, x), wide = {.rank = 5, .dim = {s.dim[0], s.dim[1], 1, s.dim[2], s.dim[3]}};
+    if (h->shared == h->count || !mf_build_ok(c->b))
+        return x;
+    x = mf_g_view(c->b, x, wide);
+    wide.dim[2] = h->count / h->shared;
+    return mf_g_view(c->b, mf_g_broadcast(c->b, x, wide, 1), mf_shape4(s.dim[0], h->count, s.dim[2], s.dim[3]));
 }
 
 void mf_lower_multi_head_attention(mf_layer_call *c)
@@ -200,10 +227,15 @@ void mf_lower_multi_head_attention(mf_layer_call *c)
                          .key = mask_for(c, "key_mask", "key", 2),
                          .given = named_input(c, "attention_mask", MF_NONE),
                          .causal = flag_in_call(c, "use_causal_mask")};
+    if (strcmp(c->layer->class_name, "GroupQueryAttention") == 0 &&
+        (m.query != MF_NONE || m.value != MF_NONE || m.key != MF_NONE)) {
+        mf_lower_unsupported(c, "masks that come with its inputs");
+        return;
+    }
     const char *outer = c->prefix;
     uint32_t qh = project(c, "query_dense/", query, h.count, h.key);
-    uint32_t kh = project(c, "key_dense/", key, h.count, h.key);
-    uint32_t vh = project(c, "value_dense/", value, h.count, h.value);
+    uint32_t kh = repeat_heads(c, project(c, "key_dense/", key, h.shared, h.key), &h);
+    uint32_t vh = repeat_heads(c, project(c, "value_dense/", value, h.shared, h.value), &h);
     uint32_t scores = mf_g_matmul(c->b, qh, kh, MF_NONE, false, true, 1 / sqrt((double)h.key));
     bool shown = flag_in_call(c, "return_attention_scores");
     if (!mf_build_ok(c->b))

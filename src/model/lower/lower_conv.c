@@ -107,7 +107,7 @@ void mf_lower_depthwise_conv(mf_layer_call *c)
     int64_t multiplier = mf_json_get_integer(c->config, "depth_multiplier", 1);
     if (!mf_build_ok(c->b) || !read_window(c, x, &w) || !pad_window(c, x, &w))
         return;
-    if (multiplier < 1) {
+    if (multiplier < 1 || multiplier > INT32_MAX) {
         bad(c, "depth_multiplier must be at least 1");
         return;
     }
@@ -128,7 +128,7 @@ void mf_lower_separable_conv(mf_layer_call *c)
     int64_t filters = mf_json_get_integer(c->config, "filters", 0), in = channels(c, x);
     if (!mf_build_ok(c->b) || !read_window(c, x, &w) || !pad_window(c, x, &w))
         return;
-    if (multiplier < 1 || filters < 1) {
+    if (multiplier < 1 || filters < 1 || multiplier > INT32_MAX || filters > INT32_MAX) {
         bad(c, "filters and depth_multiplier must be at least 1");
         return;
     }
@@ -188,6 +188,17 @@ void mf_lower_conv_transpose(mf_layer_call *c)
 
 /* ---- pooling ---- */
 
+/* A window that covers the whole input wherever it stands does the same when it is smaller; the product of absurd sizes
+ * would overflow, and every cell of it be visited. */
+static void cut_window(mf_window *w, const mf_shape *x)
+{
+    for (uint32_t i = 0; i < w->dims; i++) {
+        int64_t in = x->dim[i + 1], stride = w->stride[i] < in ? w->stride[i] : in;
+        if (w->kernel[i] > 4 * (in + stride))
+            w->kernel[i] = 4 * (in + stride);
+    }
+}
+
 static void pool(mf_layer_call *c, bool most)
 {
     uint32_t x = mf_channels_last(c, c->in[0]), d = class_dims(c->layer->class_name);
@@ -209,6 +220,8 @@ static void pool(mf_layer_call *c, bool most)
             return;
         }
     }
+    if (strcmp(mf_json_get_string(c->config, "padding", "valid"), "same") == 0)
+        cut_window(&w, &shape);
     if (!pad_window(c, x, &w))
         return;
     one(c, mf_channels_back(c, most ? mf_g_pool_max(c->b, x, &w) : mf_g_pool_avg(c->b, x, &w)));

@@ -29,7 +29,8 @@ typedef struct mf_lowering {
     uint32_t *first_variable; /* by graph layer: its first variable, MF_NONE before its first call */
     uint32_t *output_masks;   /* by output of the model: the mask that goes with it (N, T), or MF_NONE */
     uint32_t feeds_in;
-    uint32_t calls; /* lowered so far */
+    uint32_t calls;   /* lowered so far */
+    uint32_t metrics; /* of the compile settings, so far */
     bool keras2;
     const mf_activity *activities;
     bool float16; /* some layer computes in float16 with float32 weights: losses are scaled */
@@ -121,6 +122,8 @@ typedef struct mf_weight_spec {
 } mf_weight_spec;
 /* The next weight of this layer, as a tensor in the compute type. Makes the variable at the layer's first call. */
 uint32_t mf_weight(mf_layer_call *c, const mf_weight_spec *spec, mf_shape shape);
+/* A weight as it is stored, for a layer nobody knows. */
+uint32_t mf_stored_weight(mf_layer_call *c, const mf_stored *stored);
 /* The common ones: kernel_initializer, bias_initializer ... */
 uint32_t mf_kernel_weight(mf_layer_call *c, mf_shape shape);
 uint32_t mf_bias_weight(mf_layer_call *c, int64_t count); /* MF_NONE when use_bias is false */

@@ -107,6 +107,9 @@ static const row layers[] = {
     {"MultiHeadAttention",
      "num_heads key_dim value_dim dropout use_bias output_shape attention_axes=1 " KERNEL BIAS
      "seed: flash_attention: sliding_window= use_gate=false query_shape: key_shape: value_shape:"},
+    {"GroupQueryAttention",
+     "head_dim num_query_heads num_key_value_heads dropout use_bias " KERNEL BIAS
+     "seed: flash_attention: sliding_window= use_gate=false query_shape: key_shape: value_shape:"},
     {"Attention", "use_scale score_mode dropout causal seed:"},
     {"AdditiveAttention", "use_scale dropout causal seed:"},
     {"Rescaling", "scale offset"},

@@ -86,7 +86,7 @@ const char *mf_loss_name(mf_loss loss)
 const char *mf_output_name(const mf_lowering *lo, uint32_t output)
 {
     const mf_model *model = lo->root;
-    return model->layers[model->outputs[output].layer].name;
+    return model->output_keys ? model->output_keys[output] : model->layers[model->outputs[output].layer].name;
 }
 
 /* A setting per output: one for all, a list by position, or an object by name. */

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { AUC_THRESHOLDS = 200 };
+enum { AUC_THRESHOLDS = 200, MOST_METRICS = 256 };
 
 static const struct {
     const char *name;
@@ -46,6 +46,25 @@ static bool find_metric(const mf_lowering *lo, const char *name, uint32_t output
             *metric = metric_names[i].metric;
             return true;
         }
+    return false;
+}
+
+/* Labels are numbers of classes, one for a row; other targets are as wide as the output. A metric for the one kind says
+ * nothing about the other, and would read past the end of labels. */
+static bool suits_targets(mf_lowering *lo, const char *name, uint32_t output, mf_loss loss, mf_metric metric)
+{
+    mf_shape pred = mf_g_shape(&lo->b, lo->b.graph->outputs[output]);
+    bool sparse = metric == MF_METRIC_SPARSE_CATEGORICAL_ACCURACY || metric == MF_METRIC_SPARSE_TOP_K;
+    bool labels = loss == MF_LOSS_SCCE || loss == MF_LOSS_SCCE_LOGITS;
+    if (sparse == labels || (pred.rank && pred.dim[pred.rank - 1] == 1))
+        return true;
+    mf_build_fail(&lo->b, MEMFIT_UNSUPPORTED,
+                  labels
+                      ? "metric '%s' compares the output with numbers, and the targets of %s are labels\n"
+                        "Keras cannot compute it either: take it out of compile, or ask for accuracy"
+                      : "metric '%s' compares the output with labels, and the targets of %s are as wide as the output\n"
+                        "Keras cannot compute it either: take it out of compile, or ask for accuracy",
+                  name, mf_loss_name(loss));
     return false;
 }
 
@@ -101,6 +120,12 @@ static void add_metric(mf_lowering *lo, const mf_json *spec, uint32_t output, mf
         char text[160];
         ignore(lo,
                key ? mf_arena_printf(&lo->b.graph->arena, "%s (%s)", name, mf_key_text(key, text, sizeof text)) : name);
+        return;
+    }
+    if (!suits_targets(lo, name, output, loss, metric))
+        return;
+    if (++lo->metrics > MOST_METRICS) {
+        mf_build_fail(&lo->b, MEMFIT_UNSUPPORTED, "the model has more than %d metrics", MOST_METRICS);
         return;
     }
     const char *shown = unique_name(lo, output, mf_json_get_string(config, "name", name), weighted);

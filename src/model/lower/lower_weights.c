@@ -109,7 +109,10 @@ bool mf_read_regularizer(mf_layer_call *c, const mf_json *value, double *l1_fact
     const mf_json *config = mf_json_get(value, "config");
     bool l1 = strcasecmp(name, "l1") == 0, l2 = strcasecmp(name, "l2") == 0;
     if (!l1 && !l2 && strcasecmp(name, "l1l2") != 0 && strcasecmp(name, "l1_l2") != 0) {
-        mf_build_fail(c->b, MEMFIT_UNSUPPORTED, "layer '%s': regularizer '%s' is not supported", c->layer->name, name);
+        c->b->graph->left_out = mf_arena_printf(&c->b->graph->arena, "regularizer '%s' of layer '%s'", name,
+                                                c->b->graph->layers[c->graph_layer].name);
+        if (!c->b->graph->left_out)
+            mf_build_fail(c->b, MEMFIT_NO_HOST_MEMORY, "no host memory for a regularizer");
         return false;
     }
     *l1_factor = l2 ? 0 : mf_json_get_number(config, "l1", l1 ? 0.01 : 0);
@@ -251,6 +254,36 @@ uint32_t mf_weight(mf_layer_call *c, const mf_weight_spec *spec, mf_shape shape)
     c->paths++;
     uint32_t tensor = mf_g_use(c->b, variable);
     return spec->keep ? tensor : mf_g_cast(c->b, tensor, c->compute);
+}
+
+uint32_t mf_stored_weight(mf_layer_call *c, const mf_stored *stored)
+{
+    mf_graph *g = c->b->graph;
+    uint32_t first = c->lo->first_variable[c->graph_layer], variable = first + c->weights++;
+    if (!mf_build_ok(c->b))
+        return MF_NONE;
+    if (first == MF_NONE || variable >= g->variable_count || g->variables[variable].layer != c->graph_layer) {
+        mf_graph_layer *entry = &g->layers[c->graph_layer];
+        bool real =
+            stored->dtype == MF_F32 || stored->dtype == MF_F64 || stored->dtype == MF_F16 || stored->dtype == MF_BF16;
+        mf_variable v = {.role = real ? MF_VAR_PARAMETER : MF_VAR_STATISTIC,
+                         .kind = MEMFIT_KIND_PARAMETERS,
+                         .name = mf_arena_printf(&g->arena, "%s/%s", entry->name, stored->path),
+                         .path = stored->path,
+                         .trainable = real && c->trainable,
+                         .dtype = stored->dtype,
+                         .shape = stored->shape,
+                         .parameter = MF_NONE,
+                         .stored = stored};
+        if (!v.name)
+            return mf_build_fail(c->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the weights");
+        entry->parameter_count += mf_shape_count(&v.shape);
+        entry->trainable_count += v.trainable ? mf_shape_count(&v.shape) : 0;
+        variable = mf_g_variable(c->b, &v);
+        if (first == MF_NONE)
+            c->lo->first_variable[c->graph_layer] = variable;
+    }
+    return mf_g_use(c->b, variable);
 }
 
 /* ---- constants ---- */
