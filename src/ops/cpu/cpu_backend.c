@@ -58,6 +58,8 @@ const cpu_rule *cpu_rule_of(mf_op_kind kind)
         return &cpu_mask_grad;
     case MF_OP_BINARY:
         return &cpu_binary;
+    case MF_OP_COMPARE:
+        return &cpu_compare;
     case MF_OP_SELECT:
         return &cpu_select;
     case MF_OP_SUM_N:

@@ -87,7 +87,8 @@ double cpu_estimate_us(const cpu_kernel *k, bool reference);      /* cpu_cost.c;
 double cpu_copies_us(const cpu_backend *backend, uint64_t bytes); /* of converting to and from 16 bits */
 extern const cpu_rule cpu_conv, cpu_conv_grad_data, cpu_conv_grad_weights, cpu_matmul;
 extern const cpu_rule cpu_mask, cpu_mask_grad;
-extern const cpu_rule cpu_unary, cpu_unary_grad, cpu_binary, cpu_select, cpu_sum_n, cpu_fill, cpu_broadcast, cpu_cast;
+extern const cpu_rule cpu_unary, cpu_unary_grad, cpu_binary, cpu_compare, cpu_select, cpu_sum_n, cpu_fill,
+    cpu_broadcast, cpu_cast;
 extern const cpu_rule cpu_transpose, cpu_slice, cpu_pad, cpu_concat, cpu_gather, cpu_gather_grad;
 extern const cpu_rule cpu_reduce, cpu_softmax, cpu_softmax_grad, cpu_pool_max, cpu_pool_max_grad;
 extern const cpu_rule cpu_pool_avg, cpu_pool_avg_grad, cpu_batch_norm, cpu_batch_norm_grad;

@@ -1,4 +1,4 @@
-/* cpu_select.c: choosing between two arrays or numbers by a mask, row by row over the last axis. */
+/* cpu_select.c: comparing, and choosing between two arrays or numbers by a mask, row by row over the last axis. */
 #include "ops/cpu/cpu_ops.h"
 
 static memfit_status bind_select(cpu_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
@@ -66,3 +66,66 @@ static memfit_status run_select(cpu_kernel *k, const mf_operands *o, const mf_ru
 }
 
 const cpu_rule cpu_select = {bind_select, run_select};
+
+/* ---- comparing -------------------------------------------------------------------------------------------- */
+
+static memfit_status bind_compare(cpu_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
+{
+    (void)create;
+    if (cpu_in(k, 0)->dtype != MF_F32 || (cpu_in(k, 1) && cpu_in(k, 1)->dtype != MF_F32) || cpu_adds(k, 0))
+        return cpu_no(err);
+    *workspace = 0;
+    return MEMFIT_OK;
+}
+
+#define EACH(truth)                                                                                                    \
+    for (int64_t i = 0; i < n; i++)                                                                                    \
+    to[i] = p[i * sa] truth q[i * sb]
+
+static void compare_row(mf_compare function, const float *p, int64_t sa, const float *q, int64_t sb, unsigned char *to,
+                        int64_t n)
+{
+    switch (function) {
+    case MF_EQUAL:
+        EACH(==);
+        break;
+    case MF_NOT_EQUAL:
+        EACH(!=);
+        break;
+    case MF_LESS:
+        EACH(<);
+        break;
+    case MF_LESS_EQUAL:
+        EACH(<=);
+        break;
+    case MF_GREATER:
+        EACH(>);
+        break;
+    case MF_GREATER_EQUAL:
+        EACH(>=);
+        break;
+    }
+}
+
+static memfit_status run_compare(cpu_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
+{
+    (void)s;
+    (void)err;
+    mf_shape y = cpu_out(k, 0)->shape;
+    if (y.rank == 0)
+        y = (mf_shape){.rank = 1, .dim = {1}};
+    int64_t sa[MF_MOST_DIMS], sb[MF_MOST_DIMS];
+    strides_of(&y, cpu_in(k, 0), sa);
+    strides_of(&y, cpu_in(k, 1), sb);
+    const float value = (float)k->op->attr.compare.value;
+    const float *a = o->in[0], *b = cpu_in(k, 1) ? o->in[1] : &value;
+    unsigned char *out = o->out[0];
+    const int64_t width = y.dim[y.rank - 1], rows = width ? (int64_t)mf_shape_count(&y) / width : 0;
+#pragma omp parallel for num_threads(cpu_threads(k)) schedule(static) if (rows * width > 16384)
+    for (int64_t r = 0; r < rows; r++)
+        compare_row(k->op->attr.compare.function, a + row_start(&y, sa, r), sa[y.rank - 1], b + row_start(&y, sb, r),
+                    sb[y.rank - 1], out + r * width, width);
+    return MEMFIT_OK;
+}
+
+const cpu_rule cpu_compare = {bind_compare, run_compare};
