@@ -44,6 +44,8 @@ bool mf_keras_snake_case(const char *name, char *out, size_t out_bytes)
 {
     size_t n = 0;
     char last = 0;
+    if (strcmp(name, "GroupQueryAttention") == 0) /* configurations have its public name, weights that of its class */
+        name = "GroupedQueryAttention";
     for (const char *p = name; *p; p++) {
         if (!is_upper(*p) && !is_lower(*p) && !is_digit(*p) && *p != '_' && !((unsigned char)*p & 0x80))
             continue;

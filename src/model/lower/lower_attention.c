@@ -70,6 +70,11 @@ typedef struct heads {
     int64_t shared; /* heads of keys and values; each serves count / shared queries */
 } heads;
 
+static bool is_grouped(const mf_layer_call *c)
+{
+    return strcmp(c->layer->class_name, "GroupQueryAttention") == 0;
+}
+
 /* One projection: (N, T, E) by (E, H, D) gives (N, H, T, D). */
 static uint32_t project(mf_layer_call *c, const char *where, uint32_t x, int64_t count, int64_t size)
 {
@@ -179,7 +184,7 @@ static bool read_grouped_heads(mf_layer_call *c, heads *h)
 
 static bool read_heads(mf_layer_call *c, heads *h, int64_t *width)
 {
-    if (strcmp(c->layer->class_name, "GroupQueryAttention") == 0)
+    if (is_grouped(c))
         return read_grouped_heads(c, h);
     h->count = h->shared = mf_json_get_integer(c->config, "num_heads", 0);
     h->key = mf_json_get_integer(c->config, "key_dim", 0);
@@ -227,8 +232,7 @@ void mf_lower_multi_head_attention(mf_layer_call *c)
                          .key = mask_for(c, "key_mask", "key", 2),
                          .given = named_input(c, "attention_mask", MF_NONE),
                          .causal = flag_in_call(c, "use_causal_mask")};
-    if (strcmp(c->layer->class_name, "GroupQueryAttention") == 0 &&
-        (m.query != MF_NONE || m.value != MF_NONE || m.key != MF_NONE)) {
+    if (is_grouped(c) && (m.query != MF_NONE || m.value != MF_NONE || m.key != MF_NONE)) {
         mf_lower_unsupported(c, "masks that come with its inputs");
         return;
     }

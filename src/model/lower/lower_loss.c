@@ -291,15 +291,36 @@ static uint32_t row_mask(mf_lowering *lo, uint32_t output, uint32_t pred)
     return mf_g_cast(&lo->b, mask, MF_F32);
 }
 
+/* The mean with sample weights is divided by the weights of the rows that count; LOSS divides by those of the samples. */
+static uint32_t weights_that_count(mf_build *b, uint32_t mask, uint32_t weights, const mf_shape *one_each)
+{
+    mf_shape m = mf_g_shape(b, mask);
+    uint32_t axes = (1u << m.rank) - 1, each = mask, all;
+    if (weights != MF_NONE) {
+        each = mf_g_binary(b, MF_MUL, mask, mf_g_view(b, weights, *one_each));
+        all = mf_g_reduce(b, MF_REDUCE_SUM, weights, 1, false);
+    } else
+        all = mf_g_fill(b, MF_F32, (mf_shape){0}, (double)m.dim[0]);
+    uint32_t counted = mf_g_reduce(b, MF_REDUCE_SUM, each, axes, false);
+    uint32_t share = mf_g_binary(b, MF_DIV, all, mf_g_unary(b, MF_UNARY_CLIP, 1e-7, INFINITY, counted));
+    b->graph->uses_batch_norm = true;
+    return mf_g_binary(b, MF_MUL, each, share);
+}
+
 /* Keras weighs rows that count by total / counted, so that the mean is over these; with the sample weights on top. The
- * count is that of this graph's batch: pieces of a masked batch change the mathematics. */
+ * count is that of this graph's batch: pieces of a masked batch change the mathematics. reduction_kind: 1 sum, 2 mean
+ * with sample weights. */
 static uint32_t masked_weights(mf_lowering *lo, uint32_t mask, uint32_t weights, uint32_t reduction_kind)
 {
     mf_build *b = &lo->b;
     mf_shape m = mf_g_shape(b, mask), one_each = {.rank = m.rank, .dim = {m.dim[0]}};
     if (mask == MF_NONE)
         return weights;
+    for (uint32_t i = 1; i < m.rank; i++)
+        one_each.dim[i] = 1;
     uint32_t scaled = mask;
+    if (reduction_kind == 2)
+        return weights_that_count(b, mask, weights, &one_each);
     if (reduction_kind != 1) {
         uint32_t valid = mf_g_reduce(b, MF_REDUCE_SUM, mask, (1u << m.rank) - 1, false);
         valid = mf_g_unary(b, MF_UNARY_CLIP, 1, INFINITY, valid);
@@ -308,8 +329,6 @@ static uint32_t masked_weights(mf_lowering *lo, uint32_t mask, uint32_t weights,
         scaled = mf_g_binary(b, MF_MUL, mask, share);
         b->graph->uses_batch_norm = true;
     }
-    for (uint32_t i = 1; i < m.rank; i++)
-        one_each.dim[i] = 1;
     return weights == MF_NONE ? scaled : mf_g_binary(b, MF_MUL, scaled, mf_g_view(b, weights, one_each));
 }
 
