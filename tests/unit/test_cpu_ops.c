@@ -659,6 +659,42 @@ static void metrics_and_clips(void **state)
     }
 }
 
+/* Sums over a batch have the same bits whatever the number of threads. */
+static void sums_without_threads(void **state)
+{
+    (void)state;
+    enum { ROWS = 67, COLUMNS = 911, N = ROWS * COLUMNS };
+    static float p[N], t[N], w[ROWS], out[4][N];
+    static int32_t label[ROWS];
+    uint64_t seed = 5;
+    for (int i = 0; i < N; i++) {
+        p[i] = (float)random_value(&seed);
+        t[i] = (float)(random_value(&seed) > 0);
+    }
+    for (int i = 0; i < ROWS; i++) {
+        w[i] = (float)random_value(&seed) + 1;
+        label[i] = (int32_t)pick(&seed, 0, COLUMNS - 1);
+    }
+    const mf_kernel_table *k = mf_kernels();
+    mf_k_loss loss = {.rows = ROWS, .columns = COLUMNS, .rows_per_sample = 1, .factor = 1, .target_type = MF_I32};
+    mf_k_metric m = {MF_METRIC_METRIC_MAE, ROWS, COLUMNS, 1, 0.1, 5, MF_I32};
+    double first[6] = {0};
+    for (int threads = 1; threads <= 4; threads++) {
+        double got[6] = {0};
+        loss.function = MF_LOSS_SCCE_LOGITS;
+        got[0] = k->loss(&loss, p, label, w, threads);
+        loss.function = MF_LOSS_MSE;
+        got[1] = k->loss(&loss, p, t, NULL, threads);
+        got[2] = k->square_sum(p, N, threads);
+        got[3] = k->regularize(0.1, 0.2, 1, p, t, out[threads - 1], N, threads);
+        k->metric(&m, p, t, w, got + 4, threads);
+        if (threads == 1)
+            memcpy(first, got, sizeof got);
+        assert_memory_equal(got, first, sizeof got);
+        assert_memory_equal(out[threads - 1], out[0], sizeof out[0]);
+    }
+}
+
 /* What is left to the reference operations is shared out to the threads: the same numbers, gradients of what all samples
  * share added up. */
 static void shared_out(void **state)
@@ -1050,15 +1086,25 @@ static void enormous_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(estimated_times),    cmocka_unit_test(convolutions),
-        cmocka_unit_test(odd_convolutions),   cmocka_unit_test(products_and_functions),
-        cmocka_unit_test(windows_and_norms),  cmocka_unit_test(moving_data),
-        cmocka_unit_test(losses_and_updates), cmocka_unit_test(metrics_and_clips),
-        cmocka_unit_test(shared_out),         cmocka_unit_test(recurrent),
-        cmocka_unit_test(gated_and_simple),   cmocka_unit_test(recurrent_by_gate),
-        cmocka_unit_test(random_shapes),      cmocka_unit_test(sixteen_bits),
-        cmocka_unit_test(extremes_of_nan),    cmocka_unit_test(penalties_and_indices),
-        cmocka_unit_test(enormous_sizes),     cmocka_unit_test(three_columns_bit_for_bit),
+        cmocka_unit_test(estimated_times),
+        cmocka_unit_test(convolutions),
+        cmocka_unit_test(odd_convolutions),
+        cmocka_unit_test(products_and_functions),
+        cmocka_unit_test(windows_and_norms),
+        cmocka_unit_test(moving_data),
+        cmocka_unit_test(losses_and_updates),
+        cmocka_unit_test(metrics_and_clips),
+        cmocka_unit_test(shared_out),
+        cmocka_unit_test(sums_without_threads),
+        cmocka_unit_test(recurrent),
+        cmocka_unit_test(gated_and_simple),
+        cmocka_unit_test(recurrent_by_gate),
+        cmocka_unit_test(random_shapes),
+        cmocka_unit_test(sixteen_bits),
+        cmocka_unit_test(extremes_of_nan),
+        cmocka_unit_test(penalties_and_indices),
+        cmocka_unit_test(enormous_sizes),
+        cmocka_unit_test(three_columns_bit_for_bit),
     };
     cli_reserve_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);

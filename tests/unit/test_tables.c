@@ -101,7 +101,7 @@ static void operations_page(void **state)
         assert_non_null(rules->shape);
         assert_true(rules->gradient || rules->no_gradient);
         inplace_text(&rules->row, text, sizeof text);
-        snprintf(label, sizeof label, "case MF_OP_%s:", ids[k]);
+        snprintf(label, sizeof label, "[MF_OP_%s] =", ids[k]);
         fprintf(out, "| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", mf_kind_name((mf_op_kind)k),
                 mf_kind_operands((mf_op_kind)k), text, rules->row.accumulates ? "yes" : "",
                 rules->row.recomputable ? "yes" : "", rules->gradient ? "yes" : rules->no_gradient,

@@ -16,117 +16,65 @@
 
 #include <string.h>
 
+static const cpu_rule *const rules[MF_OP_COUNT] = {
+    [MF_OP_INPUT] = &cpu_nothing,
+    [MF_OP_VIEW] = &cpu_nothing,
+    [MF_OP_CAST] = &cpu_cast,
+    [MF_OP_FILL] = &cpu_fill,
+    [MF_OP_TRANSPOSE] = &cpu_transpose,
+    [MF_OP_SLICE] = &cpu_slice,
+    [MF_OP_PAD] = &cpu_pad,
+    [MF_OP_CONCAT] = &cpu_concat,
+    [MF_OP_BROADCAST] = &cpu_broadcast,
+    [MF_OP_GATHER] = &cpu_gather,
+    [MF_OP_GATHER_GRAD] = &cpu_gather_grad,
+    [MF_OP_MATMUL] = &cpu_matmul,
+    [MF_OP_CONV] = &cpu_conv,
+    [MF_OP_CONV_GRAD_DATA] = &cpu_conv_grad_data,
+    [MF_OP_CONV_GRAD_WEIGHTS] = &cpu_conv_grad_weights,
+    [MF_OP_UNARY] = &cpu_unary,
+    [MF_OP_UNARY_GRAD] = &cpu_unary_grad,
+    [MF_OP_MASK] = &cpu_mask,
+    [MF_OP_MASK_GRAD] = &cpu_mask_grad,
+    [MF_OP_BINARY] = &cpu_binary,
+    [MF_OP_COMPARE] = &cpu_compare,
+    [MF_OP_SELECT] = &cpu_select,
+    [MF_OP_SUM_N] = &cpu_sum_n,
+    [MF_OP_REDUCE] = &cpu_reduce,
+    [MF_OP_SOFTMAX] = &cpu_softmax,
+    [MF_OP_SOFTMAX_GRAD] = &cpu_softmax_grad,
+    [MF_OP_POOL_MAX] = &cpu_pool_max,
+    [MF_OP_POOL_MAX_GRAD] = &cpu_pool_max_grad,
+    [MF_OP_POOL_AVG] = &cpu_pool_avg,
+    [MF_OP_POOL_AVG_GRAD] = &cpu_pool_avg_grad,
+    [MF_OP_BATCH_NORM] = &cpu_batch_norm,
+    [MF_OP_BATCH_NORM_GRAD] = &cpu_batch_norm_grad,
+    [MF_OP_BATCH_NORM_INFER] = &cpu_batch_norm_infer,
+    [MF_OP_BATCH_NORM_INFER_GRAD] = &cpu_batch_norm_infer_grad,
+    [MF_OP_MOVING_AVERAGE] = &cpu_moving_average,
+    [MF_OP_LAYER_NORM] = &cpu_layer_norm,
+    [MF_OP_LAYER_NORM_GRAD] = &cpu_layer_norm_grad,
+    [MF_OP_LOSS] = &cpu_loss,
+    [MF_OP_LOSS_GRAD] = &cpu_loss_grad,
+    [MF_OP_UPDATE] = &cpu_update,
+    [MF_OP_DROPOUT] = &cpu_dropout,
+    [MF_OP_LSTM] = &cpu_lstm,
+    [MF_OP_LSTM_GRAD] = &cpu_lstm_grad,
+    [MF_OP_GRU] = &cpu_gru,
+    [MF_OP_GRU_GRAD] = &cpu_gru_grad,
+    [MF_OP_SIMPLE_RNN] = &cpu_simple_rnn,
+    [MF_OP_SIMPLE_RNN_GRAD] = &cpu_simple_rnn_grad,
+    [MF_OP_CHECK_FINITE] = &cpu_check_finite,
+    [MF_OP_REGULARIZE] = &cpu_regularize,
+    [MF_OP_SQUARE_SUM] = &cpu_square_sum,
+    [MF_OP_CLIP] = &cpu_clip,
+    [MF_OP_CLIP_GLOBAL] = &cpu_clip_global,
+    [MF_OP_METRIC] = &cpu_metric,
+};
+
 const cpu_rule *cpu_rule_of(mf_op_kind kind)
 {
-    switch (kind) {
-    case MF_OP_INPUT:
-    case MF_OP_VIEW:
-        return &cpu_nothing;
-    case MF_OP_CAST:
-        return &cpu_cast;
-    case MF_OP_FILL:
-        return &cpu_fill;
-    case MF_OP_TRANSPOSE:
-        return &cpu_transpose;
-    case MF_OP_SLICE:
-        return &cpu_slice;
-    case MF_OP_PAD:
-        return &cpu_pad;
-    case MF_OP_CONCAT:
-        return &cpu_concat;
-    case MF_OP_BROADCAST:
-        return &cpu_broadcast;
-    case MF_OP_GATHER:
-        return &cpu_gather;
-    case MF_OP_GATHER_GRAD:
-        return &cpu_gather_grad;
-    case MF_OP_MATMUL:
-        return &cpu_matmul;
-    case MF_OP_CONV:
-        return &cpu_conv;
-    case MF_OP_CONV_GRAD_DATA:
-        return &cpu_conv_grad_data;
-    case MF_OP_CONV_GRAD_WEIGHTS:
-        return &cpu_conv_grad_weights;
-    case MF_OP_UNARY:
-        return &cpu_unary;
-    case MF_OP_UNARY_GRAD:
-        return &cpu_unary_grad;
-    case MF_OP_MASK:
-        return &cpu_mask;
-    case MF_OP_MASK_GRAD:
-        return &cpu_mask_grad;
-    case MF_OP_BINARY:
-        return &cpu_binary;
-    case MF_OP_COMPARE:
-        return &cpu_compare;
-    case MF_OP_SELECT:
-        return &cpu_select;
-    case MF_OP_SUM_N:
-        return &cpu_sum_n;
-    case MF_OP_REDUCE:
-        return &cpu_reduce;
-    case MF_OP_SOFTMAX:
-        return &cpu_softmax;
-    case MF_OP_SOFTMAX_GRAD:
-        return &cpu_softmax_grad;
-    case MF_OP_POOL_MAX:
-        return &cpu_pool_max;
-    case MF_OP_POOL_MAX_GRAD:
-        return &cpu_pool_max_grad;
-    case MF_OP_POOL_AVG:
-        return &cpu_pool_avg;
-    case MF_OP_POOL_AVG_GRAD:
-        return &cpu_pool_avg_grad;
-    case MF_OP_BATCH_NORM:
-        return &cpu_batch_norm;
-    case MF_OP_BATCH_NORM_GRAD:
-        return &cpu_batch_norm_grad;
-    case MF_OP_BATCH_NORM_INFER:
-        return &cpu_batch_norm_infer;
-    case MF_OP_BATCH_NORM_INFER_GRAD:
-        return &cpu_batch_norm_infer_grad;
-    case MF_OP_MOVING_AVERAGE:
-        return &cpu_moving_average;
-    case MF_OP_LAYER_NORM:
-        return &cpu_layer_norm;
-    case MF_OP_LAYER_NORM_GRAD:
-        return &cpu_layer_norm_grad;
-    case MF_OP_LOSS:
-        return &cpu_loss;
-    case MF_OP_LOSS_GRAD:
-        return &cpu_loss_grad;
-    case MF_OP_UPDATE:
-        return &cpu_update;
-    case MF_OP_DROPOUT:
-        return &cpu_dropout;
-    case MF_OP_LSTM:
-        return &cpu_lstm;
-    case MF_OP_LSTM_GRAD:
-        return &cpu_lstm_grad;
-    case MF_OP_GRU:
-        return &cpu_gru;
-    case MF_OP_GRU_GRAD:
-        return &cpu_gru_grad;
-    case MF_OP_SIMPLE_RNN:
-        return &cpu_simple_rnn;
-    case MF_OP_SIMPLE_RNN_GRAD:
-        return &cpu_simple_rnn_grad;
-    case MF_OP_CHECK_FINITE:
-        return &cpu_check_finite;
-    case MF_OP_REGULARIZE:
-        return &cpu_regularize;
-    case MF_OP_SQUARE_SUM:
-        return &cpu_square_sum;
-    case MF_OP_CLIP:
-        return &cpu_clip;
-    case MF_OP_CLIP_GLOBAL:
-        return &cpu_clip_global;
-    case MF_OP_METRIC:
-        return &cpu_metric;
-    default:
-        return NULL;
-    }
+    return (unsigned)kind < MF_OP_COUNT ? rules[kind] : NULL;
 }
 
 /* ---- the table -------------------------------------------------------------------------------------------- */

@@ -83,7 +83,7 @@ dnnl_status_t mf_dnn_desc_grad_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t 
 dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mf_dnn_layout a, mf_dnn_layout b,
                                  mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr, mf_dnn_suits suits)
 {
-    return dnnl_matmul_primitive_desc_create(pd, engine, a, b, bias, c, attr);
+    return first_that(dnnl_matmul_primitive_desc_create(pd, engine, a, b, bias, c, attr), pd, suits);
 }
 
 /* 3.2: two models, with and without convolutions, kept 1,033 and 1,064 KiB more than with 2.6.3. */
