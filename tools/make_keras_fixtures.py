@@ -241,6 +241,8 @@ def make_shared_levels(folder):
     model = keras.Model(o, keras.layers.Dense(1, name="top")(shared(inner(o))), name="outer")
     model.compile("sgd", "mse")
     model.save(os.path.join(folder, "shared_levels.keras"))
+    x = np.random.default_rng(5).random((16, 4), dtype="f4")
+    np.savez(os.path.join(folder, "shared_levels.npz"), x=x, y=model.predict(x, verbose=0))
 
 
 def make_models(folder):

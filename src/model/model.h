@@ -57,6 +57,11 @@ typedef struct mf_layer {
     uint32_t call_count;
     mf_stored *stored;
     uint32_t stored_count;
+    /* A layer or model used on two levels of nesting is in the configuration twice, and its weights are in the file
+     * once, where it comes first: twin_model->layers[twin] has them, and both are one. NULL: it is by itself. */
+    bool is_marked; /* as one that the file may hold twice */
+    const mf_model *twin_model;
+    uint32_t twin;
     bool must_be_stored; /* the file holds weights of this model: what this layer has must be among them */
 } mf_layer;
 

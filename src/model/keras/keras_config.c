@@ -122,6 +122,7 @@ static memfit_status read_layer(builder *b, const mf_json *object, size_t index,
                         .config = config,
                         .build_config = mf_json_get(object, "build_config"),
                         .trainable = trainable && mf_json_get_bool(config, "trainable", true)};
+    layer->is_marked = mf_json_get(object, "shared_object_id") != NULL;
     layer->dtype_policy = dtype_policy(b->arena, mf_json_get(config, "dtype"), policy);
     layer->is_operation = is_operation(layer);
     if (!layer->dtype_policy)

@@ -25,6 +25,9 @@ bool mf_keras_layer_key(const mf_model *model, uint32_t index, char *key, size_t
 /* Gives each layer its stored arrays from a .keras weights file (root group at file->root). */
 memfit_status mf_keras_match_weights(mf_arena *arena, mf_model *model, mf_hdf5 *file, memfit_error *err);
 
+/* Gives layers that are used on two levels of nesting, and stored once, the weights of where they come first. */
+memfit_status mf_keras_share_weights(mf_arena *arena, mf_model *model, memfit_error *err);
+
 /* Legacy .h5: finds model_config and training_config ... */
 memfit_status mf_keras_legacy_config(mf_arena *arena, mf_hdf5 *file, mf_json **model_config, const mf_json **compile,
                                      const char **keras_version, memfit_error *err);

@@ -109,7 +109,7 @@ static void want_weights(mf_model *m)
 {
     for (uint32_t i = 0; i < m->layer_count; i++) {
         m->layers[i].must_be_stored = true;
-        if (m->layers[i].inner)
+        if (m->layers[i].inner && !m->layers[i].twin_model)
             want_weights(m->layers[i].inner);
     }
 }

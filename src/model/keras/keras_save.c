@@ -300,7 +300,7 @@ static memfit_status describe_layers(saving *s, const mf_model *m, const char *n
     for (uint32_t i = 0; i < m->layer_count; i++) {
         const mf_layer *l = &m->layers[i];
         char key[512], name[MOST_PATH], group[MOST_PATH];
-        if (!mf_keras_layer_key(m, i, key, sizeof key))
+        if (!mf_keras_layer_key(m, i, key, sizeof key) || l->twin_model) /* stored where it comes first */
             continue;
         bool wrapper = l->inner && mf_json_get(l->config, "layer");
         const char *slash = l->inner ? "/" : "";

@@ -442,5 +442,97 @@ memfit_status mf_keras_match_weights(mf_arena *arena, mf_model *model, mf_hdf5 *
         return st;
     for (size_t i = 0; i < t.count; i++)
         model->unclaimed_count += !t.entries[i].claimed && strncmp(t.entries[i].path, "layers", 6) == 0;
+    return mf_keras_share_weights(arena, model, err);
+}
+
+/* ---- shared layers ----------------------------------------------------------------------------------------
+ *
+ * A layer or model used on two levels of nesting is in the configuration on both. Keras marks what it has written before
+ * with a number, though mostly only the second time, and stores its weights once, where it comes first. So what is
+ * marked and has no weights is the one layer before it of the same class and name; where there are several, none.
+ */
+
+#define SEVERAL 0x80000000u
+typedef struct shared_table { /* open addressing, at most half full */
+    mf_model **models;
+    uint32_t *indexes; /* with SEVERAL: there are more of that class and name */
+    size_t slots;
+} shared_table;
+
+static size_t count_layers(const mf_model *m, bool marked)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < m->layer_count; i++)
+        n += (!marked || m->layers[i].is_marked) + (m->layers[i].inner ? count_layers(m->layers[i].inner, marked) : 0);
+    return n;
+}
+
+static bool has_weights(const mf_layer *l)
+{
+    if (l->stored_count)
+        return true;
+    for (uint32_t i = 0; l->inner && i < l->inner->layer_count; i++)
+        if (has_weights(&l->inner->layers[i]))
+            return true;
+    return false;
+}
+
+static uint32_t hash_text(uint32_t h, const char *text)
+{
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 16777619u;
+    return h;
+}
+
+/* The slot of a layer of this class and name, or a free one. The model and index stay those of the first. */
+static size_t slot_of(const shared_table *t, const mf_layer *l)
+{
+    size_t at = hash_text(hash_text(2166136261u, l->name) * 31, l->class_name) & (t->slots - 1);
+    for (; t->models[at]; at = (at + 1) & (t->slots - 1)) {
+        const mf_layer *other = &t->models[at]->layers[t->indexes[at] & ~SEVERAL];
+        if (strcmp(other->name, l->name) == 0 && strcmp(other->class_name, l->class_name) == 0)
+            break;
+    }
+    return at;
+}
+
+/* In the order of the configuration, as Keras walks when it saves. A layer is known only behind all it holds, so that no
+ * model can come to hold itself. */
+static void share(shared_table *t, mf_model *m)
+{
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        mf_layer *l = &m->layers[i];
+        size_t at = slot_of(t, l);
+        mf_layer *first = t->models[at] && !(t->indexes[at] & SEVERAL) ? &t->models[at]->layers[t->indexes[at]] : NULL;
+        if (first && l->is_marked && !first->inner == !l->inner && !has_weights(l)) {
+            l->twin_model = t->models[at];
+            l->twin = t->indexes[at];
+            l->inner = first->inner;
+            l->stored = first->stored;
+            l->stored_count = first->stored_count;
+            continue;
+        }
+        if (l->inner)
+            share(t, l->inner);
+        if (!has_weights(l))
+            continue;
+        at = slot_of(t, l);
+        t->indexes[at] = t->models[at] ? t->indexes[at] | SEVERAL : i;
+        t->models[at] = t->models[at] ? t->models[at] : m;
+    }
+}
+
+memfit_status mf_keras_share_weights(mf_arena *arena, mf_model *model, memfit_error *err)
+{
+    if (!count_layers(model, true))
+        return MEMFIT_OK;
+    shared_table t = {.slots = 16};
+    while (t.slots < 2 * count_layers(model, false))
+        t.slots *= 2;
+    t.models = MF_NEW_ARRAY(arena, mf_model *, t.slots);
+    t.indexes = MF_NEW_ARRAY(arena, uint32_t, t.slots);
+    if (!t.models || !t.indexes)
+        return mf_keras_no_memory(err);
+    share(&t, model);
     return MEMFIT_OK;
 }

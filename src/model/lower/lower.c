@@ -22,6 +22,7 @@ typedef struct values {
 
 struct mf_scope {
     const mf_model *model;
+    mf_scope *before; /* numbered before this one; the last one is lo->last_scope */
     uint32_t *number; /* by layer: index into graph->layers */
     mf_scope **inner; /* by layer: scope of a nested model, or NULL */
 };
@@ -53,8 +54,18 @@ static mf_scope *number_layers(mf_lowering *lo, const mf_model *model, const cha
         return NULL;
     }
     scope->model = model;
+    scope->before = lo->last_scope;
+    lo->last_scope = scope;
     for (uint32_t i = 0; i < model->layer_count && mf_build_ok(&lo->b); i++) {
         const mf_layer *layer = &model->layers[i];
+        mf_scope *first = layer->twin_model ? lo->last_scope : NULL; /* of a layer used on another level too */
+        while (first && first->model != layer->twin_model)
+            first = first->before;
+        if (first) { /* numbered before: it comes first in the configuration */
+            scope->number[i] = first->number[layer->twin];
+            scope->inner[i] = first->inner[layer->twin];
+            continue;
+        }
         const char *name = layer->name;
         if (prefix)
             name = mf_arena_printf(&lo->b.graph->arena, "%s/%s", prefix, layer->name);

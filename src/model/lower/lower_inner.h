@@ -26,6 +26,7 @@ typedef struct mf_lowering {
     const mf_lower_options *options;
     const mf_model *root;
     mf_arena scratch;         /* dies with the lowering */
+    mf_scope *last_scope;     /* of the layers numbered so far */
     uint32_t *first_variable; /* by graph layer: its first variable, MF_NONE before its first call */
     uint32_t *output_masks;   /* by output of the model: the mask that goes with it (N, T), or MF_NONE */
     uint32_t feeds_in;

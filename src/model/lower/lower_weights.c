@@ -217,8 +217,7 @@ static void make_variable(mf_layer_call *c, const mf_weight_spec *spec, const mf
     if (!v.stored && c->layer->must_be_stored && mf_build_ok(c->b)) {
         mf_build_fail(c->b, MEMFIT_DAMAGED,
                       "layer '%s': its weight %s (%s) is not in the file, which holds weights of other layers\n"
-                      "Keras stores a layer that is shared on two levels of nesting once, and cannot load such a file "
-                      "either: give each level a layer of its own",
+                      "Keras refuses such a file too: save the model again",
                       entry->name, spec->name, v.path);
         return;
     }
