@@ -127,6 +127,30 @@ static memfit_status list_layers(mf_answer *answer, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* Every assumption the plan rests on, from the graph that was planned. */
+static memfit_status list_assumed(mf_answer *answer, memfit_error *err)
+{
+    const mf_graph *graph = answer->plan->phases[0].graph;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < graph->op_count; i++)
+        count += graph->ops[i].kind == MF_OP_ASSUMED && graph->ops[i].phase == MF_FORWARD;
+    answer->assumed = MF_NEW_ARRAY(&answer->arena, mf_assumed_layer, count + 1);
+    if (!answer->assumed)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the list of assumptions");
+    for (uint32_t i = 0; i < graph->op_count; i++) {
+        const mf_op *op = &graph->ops[i];
+        if (op->kind != MF_OP_ASSUMED || op->phase != MF_FORWARD)
+            continue;
+        const mf_layer_row *row = &answer->layers[op->layer];
+        answer->assumed[answer->assumed_count++] = (mf_assumed_layer){.name = row->name,
+                                                                      .class_name = row->class_name,
+                                                                      .output_shape = graph->tensors[op->out[0]].shape,
+                                                                      .bytes = op->attr.assumed.bytes,
+                                                                      .parameter_bytes = row->parameter_bytes};
+    }
+    return MEMFIT_OK;
+}
+
 /* ---- bounds ----------------------------------------------------------------------------------------------- */
 
 static memfit_status add_bounds(mf_answer *answer, mf_fitter *fitter, memfit_error *err)
@@ -366,6 +390,8 @@ static memfit_status work_out(mf_answer *answer, mf_fitter *fitter, const mf_que
         status = explain_peak(answer, err);
     if (status == MEMFIT_OK)
         status = list_layers(answer, err);
+    if (status == MEMFIT_OK)
+        status = list_assumed(answer, err);
     if (status == MEMFIT_OK)
         status = add_bounds(answer, fitter, err);
     if (status == MEMFIT_OK && !answer->fits)

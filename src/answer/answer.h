@@ -44,6 +44,14 @@ typedef struct mf_layer_row {
     uint64_t saved_bytes; /* kept from forward to backward in the plan returned */
 } mf_layer_row;
 
+/* A layer memfit does not know, planned as --assume states it. */
+typedef struct mf_assumed_layer {
+    const char *name, *class_name;
+    mf_shape output_shape;    /* with the batch first */
+    uint64_t bytes;           /* taken beside inputs and outputs */
+    uint64_t parameter_bytes; /* of what the file stores for it */
+} mf_assumed_layer;
+
 typedef struct mf_curve_point {
     uint64_t budget_bytes, peak_bytes;
     double slowdown;
@@ -91,6 +99,8 @@ typedef struct mf_answer {
     uint32_t curve_count;
     const char *optimizer, *loss;
     bool optimizer_assumed, loss_assumed;
+    mf_assumed_layer *assumed;
+    uint32_t assumed_count;
     double seconds;
 } mf_answer;
 

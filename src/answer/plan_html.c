@@ -148,6 +148,15 @@ static void put_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
     fprintf(f, "%s, loss ", a->optimizer_assumed ? " (assumed)" : "");
     put_text(f, a->loss);
     fprintf(f, "%s</td></tr>\n", a->loss_assumed ? " (assumed)" : "");
+    for (uint32_t i = 0; i < a->assumed_count; i++) {
+        char shape[128];
+        put_fact(f, "assumed");
+        put_text(f, a->assumed[i].name);
+        fprintf(f, " makes %s with the batch and takes ",
+                mf_shape_format(&a->assumed[i].output_shape, shape, sizeof shape));
+        put_size(f, a->assumed[i].bytes);
+        fputs(" beside it</td></tr>\n", f);
+    }
     put_fact(f, "device");
     put_text(f, c->device);
     fputs(": ", f);

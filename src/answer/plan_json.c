@@ -32,6 +32,25 @@ static void put_layers(mf_json_writer *w, const mf_answer *a)
     mf_json_close(w, ']');
 }
 
+static void put_assumptions(mf_json_writer *w, const mf_answer *a)
+{
+    mf_json_open(w, "assumptions", '[');
+    for (uint32_t i = 0; i < a->assumed_count; i++) {
+        const mf_assumed_layer *l = &a->assumed[i];
+        mf_json_open(w, NULL, '{');
+        mf_json_put_string(w, "layer", l->name);
+        mf_json_put_string(w, "class", l->class_name);
+        mf_json_open(w, "output_shape", '[');
+        for (uint32_t d = 0; d < l->output_shape.rank; d++)
+            d ? mf_json_put_i64(w, NULL, l->output_shape.dim[d]) : mf_json_put_null(w, NULL);
+        mf_json_close(w, ']');
+        mf_json_put_u64(w, "bytes", l->bytes);
+        mf_json_put_u64(w, "parameter_bytes", l->parameter_bytes);
+        mf_json_close(w, '}');
+    }
+    mf_json_close(w, ']');
+}
+
 static void put_suggestions(mf_json_writer *w, const mf_answer *a)
 {
     mf_json_open(w, "suggestions", '[');
@@ -128,6 +147,7 @@ static void put_answer(mf_json_writer *w, const mf_answer *a, const mf_answer_co
     mf_json_put_bool(w, "optimizer_assumed", a->optimizer_assumed);
     mf_json_put_string(w, "loss", a->loss);
     mf_json_put_bool(w, "loss_assumed", a->loss_assumed);
+    put_assumptions(w, a);
     mf_json_put_bool(w, "fits", a->fits);
     mf_json_put_u64(w, "peak_bytes", plan->peak_bytes);
     mf_json_put_u64(w, "arena_bytes", plan->arena_bytes);

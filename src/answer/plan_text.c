@@ -53,21 +53,23 @@ static void print_means(FILE *f, const mf_plan *plan)
 
 void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_context *c)
 {
-    char need[24], limit[24], rest[24];
+    char need[24], limit[24], rest[24], under[48] = "";
     const mf_plan *plan = a->plan;
     size_text(c->memory_bytes, limit);
+    if (a->assumed_count)
+        snprintf(under, sizeof under, " (%u layer%s assumed)", a->assumed_count, a->assumed_count > 1 ? "s" : "");
     if (a->fits && a->as_asked_fits && plan->pieces <= 1 && plan->chunks <= 1) {
-        mf_print(f, "FITS as asked: batch %lld needs %s of %s, %s to spare.\n", (long long)plan->batch,
+        mf_print(f, "FITS as asked%s: batch %lld needs %s of %s, %s to spare.\n", under, (long long)plan->batch,
                  size_text(plan->peak_bytes, need), limit, size_text(c->memory_bytes - plan->peak_bytes, rest));
         return;
     }
     if (a->fits) {
-        mf_print(f, "FITS, but not as asked: batch %lld", (long long)plan->batch);
+        mf_print(f, "FITS, but not as asked%s: batch %lld", under, (long long)plan->batch);
         print_means(f, plan);
         mf_print(f, " needs %s of %s, %s to spare.\n", size_text(plan->peak_bytes, need), limit,
                  size_text(c->memory_bytes - plan->peak_bytes, rest));
     } else {
-        mf_print(f, "DOES NOT FIT: batch %lld needs at least %s", (long long)plan->batch,
+        mf_print(f, "DOES NOT FIT%s: batch %lld needs at least %s", under, (long long)plan->batch,
                  mf_format_need(plan->peak_bytes, need, sizeof need));
         if (plan->pieces > 1 || plan->chunks > 1 || plan->recomputed_ops)
             print_means(f, plan);
@@ -83,6 +85,22 @@ void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_contex
         mf_print(f, "Why: %s.\n", a->obstacle);
 }
 
+/* What is not known of the model and was given instead: the verdict rests on it. */
+static void print_assumed(FILE *f, const mf_answer *a)
+{
+    for (uint32_t i = 0; i < a->assumed_count; i++) {
+        const mf_assumed_layer *l = &a->assumed[i];
+        mf_shape shape = {.rank = l->output_shape.rank ? l->output_shape.rank - 1 : 0};
+        char text[128], bytes[24], weights[24];
+        for (uint32_t d = 0; d < shape.rank; d++)
+            shape.dim[d] = l->output_shape.dim[d + 1];
+        mf_print(f,
+                 "  assumed   layer %s (%s) makes %s a sample, takes %s beside it and has %s of weights (--assume)\n",
+                 l->name, l->class_name, mf_shape_format(&shape, text, sizeof text), size_text(l->bytes, bytes),
+                 size_text(l->parameter_bytes, weights));
+    }
+}
+
 static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
 {
     char count[32], fixed[24], memory[24], peak[24];
@@ -91,6 +109,7 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
              c->model->name ? c->model->name : c->path, a->layer_count ? a->layer_count - 1 : 0,
              mf_format_count(a->parameter_count, count, sizeof count), a->optimizer,
              a->optimizer_assumed ? " (assumed)" : "", a->loss, a->loss_assumed ? " (assumed)" : "");
+    print_assumed(f, a);
     mf_print(f, "  device    %s: %s, of which %s fixed cost", c->device, size_text(c->memory_bytes, memory),
              size_text(plan->fixed_bytes, fixed));
     if (c->margin_percent)

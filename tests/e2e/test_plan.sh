@@ -99,7 +99,18 @@ status 2
 status 5 "$work/nothing.keras"
 status 4 "$models/with_lambda.json"
 grep -q "double" "$work/err" || fail "the Lambda layer is not named"
-status 0 "$models/with_lambda.json" --for t4 --assume double=30,30,8
+status 0 "$models/with_lambda.json" --for t4 --assume double=30,30,8:1MiB
+grep -q "1 layer assumed" "$work/out" || fail "the verdict does not say that a layer is assumed"
+grep -q "assumed   layer double (Lambda) makes (30, 30, 8)" "$work/out" || fail "the assumption is not stated"
+status 0 "$models/with_lambda.json" --for t4 --assume double=30,30,8:1MiB --json
+holds "[(a['layer'], a['output_shape'], a['bytes']) for a in j['assumptions']] == [('double', [None, 30, 30, 8], 1 << 20)]"
+status 0 "$models/mlp.json" --for t4 --json
+holds "j['assumptions'] == []"
+
+# More memory is never slower, and no point of the curve is below the bound.
+status 0 "$models/unet_416x608.json" --batch-size 8 --memory 16GiB --curve --json
+holds "[p['slowdown'] for p in j['curve'] if p['fits']] == sorted((p['slowdown'] for p in j['curve'] if p['fits']), reverse=True)"
+holds "all(p['peak_bytes'] >= j['lower_bound_bytes'] for p in j['curve'])"
 status 0 "$models/mlp.json" --memory 1GiB
 status 0 "$models/mlp.json"
 

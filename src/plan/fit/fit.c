@@ -95,21 +95,23 @@ static uint64_t graph_bytes(const mf_graph *g)
 
 /* Frees what was used longest ago, when there is much. A deep model's graph is megabytes, and a search for the right
  * number of pieces looks at dozens: what is known of them stays in the facts. */
-static void free_oldest(mf_fitter *fitter)
+static bool free_oldest(mf_fitter *fitter, uint32_t always_kept, uint64_t kept_bytes)
 {
-    enum { ALWAYS_KEPT = 3 };
+    bool any = false;
     uint64_t bytes = 0;
     uint32_t kept = 0;
     for (mf_fit_entry **at = &fitter->entries; *at;) {
         mf_fit_entry *entry = *at;
         bytes += graph_bytes(entry->graph) + mf_fit_orders_bytes(entry);
-        if (entry->held || kept++ < ALWAYS_KEPT || bytes <= MF_FIT_KEPT_BYTES || mf_fit_orders_needed(fitter, entry)) {
+        if (entry->held || kept++ < always_kept || bytes <= kept_bytes || mf_fit_orders_needed(fitter, entry)) {
             at = &entry->next;
             continue;
         }
         *at = entry->next;
         entry_free(fitter->host, entry);
+        any = true;
     }
+    return any;
 }
 
 memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **out,
@@ -159,21 +161,10 @@ static memfit_status note_facts(mf_fitter *fitter, const mf_fit_entry *entry, me
     return MEMFIT_OK;
 }
 
-memfit_status mf_fitter_entry_chunked(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, uint32_t chunks,
-                                      mf_fit_entry **out, memfit_error *err)
+static memfit_status entry_make(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, uint32_t chunks,
+                                mf_fit_entry **out, memfit_error *err)
 {
     const mf_graph_source *source = fitter->source;
-    chunks = real_chunks(fitter, mode, chunks);
-    for (mf_fit_entry **at = &fitter->entries; *at; at = &(*at)->next) {
-        mf_fit_entry *e = *at;
-        if (e->mode == mode && e->batch == batch && e->accumulate == accumulate && e->chunks == chunks) {
-            *at = e->next; /* to the front */
-            e->next = fitter->entries;
-            *out = fitter->entries = e;
-            return MEMFIT_OK;
-        }
-    }
-    free_oldest(fitter);
     mf_fit_entry *entry = mf_host_zalloc(fitter->host, sizeof *entry);
     if (!entry)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
@@ -199,6 +190,27 @@ memfit_status mf_fitter_entry_chunked(mf_fitter *fitter, mf_mode mode, int64_t b
     fitter->entries = entry;
     *out = entry;
     return MEMFIT_OK;
+}
+
+memfit_status mf_fitter_entry_chunked(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, uint32_t chunks,
+                                      mf_fit_entry **out, memfit_error *err)
+{
+    chunks = real_chunks(fitter, mode, chunks);
+    for (mf_fit_entry **at = &fitter->entries; *at; at = &(*at)->next) {
+        mf_fit_entry *e = *at;
+        if (e->mode == mode && e->batch == batch && e->accumulate == accumulate && e->chunks == chunks) {
+            *at = e->next; /* to the front */
+            e->next = fitter->entries;
+            *out = fitter->entries = e;
+            return MEMFIT_OK;
+        }
+    }
+    free_oldest(fitter, MF_FIT_LAST_KEPT, MF_FIT_KEPT_BYTES);
+    memfit_status status = entry_make(fitter, mode, batch, accumulate, chunks, out, err);
+    /* A host with a limit: once more, with nothing but what must be there. */
+    if (status == MEMFIT_NO_HOST_MEMORY && free_oldest(fitter, 1, 0))
+        status = entry_make(fitter, mode, batch, accumulate, chunks, out, err);
+    return status;
 }
 
 memfit_status mf_fitter_facts(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, uint32_t chunks,

@@ -59,7 +59,7 @@ typedef struct mf_fitter {
 
 enum { MF_MOST_CHUNKS = 64 };
 /* Graphs that no plan holds are kept up to so many bytes, at least the last three. */
-enum { MF_FIT_KEPT_BYTES = 32 << 20 };
+enum { MF_FIT_KEPT_BYTES = 32 << 20, MF_FIT_LAST_KEPT = 3 };
 
 /* One way to run the step. */
 typedef struct mf_way {
