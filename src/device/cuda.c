@@ -29,6 +29,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MOST_PEERS = 64 };
+
 typedef struct cuda {
     mf_device base;
     mf_cuda_driver driver;
@@ -36,7 +38,8 @@ typedef struct cuda {
     cu_device device;
     cu_context context;
     cu_allocation_prop prop;
-    cu_access_desc access;
+    cu_access_desc access[MOST_PEERS]; /* who may use mapped memory: the card itself, then others */
+    size_t access_count;
     _Atomic uint64_t created; /* bytes alive by create */
     _Atomic uint64_t measured_us;
 } cuda;
@@ -181,13 +184,29 @@ static memfit_status cuda_map(mf_device *device, mf_address address, uint64_t by
 static memfit_status cuda_access(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
 {
     cuda *c = (cuda *)device;
-    IN_CONTEXT(c, "opening mapped memory", c->driver.access(address, bytes, &c->access, 1));
+    IN_CONTEXT(c, "opening mapped memory", c->driver.access(address, bytes, c->access, c->access_count));
 }
 
 static memfit_status cuda_unmap(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
 {
     cuda *c = (cuda *)device;
     IN_CONTEXT(c, "unmapping device memory", c->driver.unmap(address, bytes));
+}
+
+static memfit_status cuda_open_to(mf_device *device, mf_device *other, memfit_error *err)
+{
+    cuda *c = (cuda *)device, *o = (cuda *)other;
+    int can = 0;
+    for (size_t i = 0; i < c->access_count; i++)
+        if (c->access[i].location.id == o->device)
+            return MEMFIT_OK;
+    if (c->access_count == MOST_PEERS || !c->driver.can_access_peer ||
+        c->driver.can_access_peer(&can, o->device, c->device) != CU_SUCCESS || !can)
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "cuda:%d cannot reach the memory of cuda:%d\nUse one process a card (CUDA_VISIBLE_DEVICES)",
+                       o->device, c->device);
+    c->access[c->access_count++] = (cu_access_desc){{CU_LOCATION_DEVICE, o->device}, CU_ACCESS_READ_WRITE};
+    return MEMFIT_OK;
 }
 
 /* ---- memory without VMM: one allocation is both addresses and pages ---------------------------------------- */
@@ -437,6 +456,7 @@ static const mf_device_table cuda_table = {.kind = "cuda",
                                            .map = cuda_map,
                                            .access = cuda_access,
                                            .unmap = cuda_unmap,
+                                           .open_to = cuda_open_to,
                                            STREAMS_AND_BYTES};
 
 static const mf_device_table plain_table = {.kind = "cuda",
@@ -487,7 +507,8 @@ static memfit_status describe_card(cuda *c, unsigned index, memfit_error *err)
         return MEMFIT_OK;
     }
     c->prop = (cu_allocation_prop){.type = CU_ALLOCATION_PINNED, .location = {CU_LOCATION_DEVICE, c->device}};
-    c->access = (cu_access_desc){{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READ_WRITE};
+    c->access[0] = (cu_access_desc){{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READ_WRITE};
+    c->access_count = 1;
     size_t granularity = 0;
     code = c->driver.granularity(&granularity, &c->prop, CU_GRANULARITY_MINIMUM);
     if (code != CU_SUCCESS)

@@ -399,6 +399,25 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
     return status;
 }
 
+memfit_status mf_pool_open_to(memfit_pool *pool, mf_device *other, memfit_error *err)
+{
+    mf_pages *p = &pool->pages;
+    mf_device *device = pool->device;
+    if (!device->table->open_to) /* plain memory: the driver's own calls serve it */
+        return MEMFIT_OK;
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    status = device->table->open_to(device, other, err);
+    for (uint64_t i = 0, end; i < p->top && !status; i = end) { /* what is mapped already */
+        for (end = i + 1; end < p->top && mf_bit(p->mapped, i) && mf_bit(p->mapped, end); end++) {}
+        if (mf_bit(p->mapped, i))
+            status = device->table->access(device, pool->range + (i << p->shift), (end - i) << p->shift, err);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
 /* ---- gathering ---------------------------------------------------------------------------------------------- */
 
 /* How much more than the bytes in use the pool may hold rather than move pages. */
