@@ -160,8 +160,7 @@ static bool release(memfit_pool *pool, bool bulk)
     atomic_fetch_sub_explicit(&device->budget.pools_bytes, bytes, memory_order_relaxed);
     h->next = pool->pages.unused;
     pool->pages.unused = h;
-    if (pool->hook)
-        pool->hook(pool->hook_ctx, &(mf_pool_event){.op = MF_POOL_RELEASE, .bytes = bytes});
+    mf_pool_tell(pool, &(mf_pool_event){.op = MF_POOL_RELEASE, .bytes = bytes});
     return true;
 }
 
@@ -394,8 +393,8 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
     }
     if (status)
         clean(pool);
-    else if (pool->hook)
-        pool->hook(pool->hook_ctx, &(mf_pool_event){.op = MF_POOL_MAP, .bytes = (past - first) << p->shift});
+    else
+        mf_pool_tell(pool, &(mf_pool_event){.op = MF_POOL_MAP, .bytes = (past - first) << p->shift});
     return status;
 }
 

@@ -47,8 +47,8 @@ typedef struct mf_pool_event {
     uint64_t bytes; /* as asked; MAP, RELEASE: physical bytes; MARK: its number */
 } mf_pool_event;
 typedef void (*mf_pool_hook)(void *ctx, const mf_pool_event *event);
-/* NULL: none. Called on every event from whatever thread, with or without the lock: it must not call the pool. Set it
- * while no other thread uses the pool. */
+/* NULL: none. Called on every event from whatever thread, under a lock: it must not call the pool. When this returns
+ * nobody is inside the one that was set before. */
 void mf_pool_set_hook(memfit_pool *pool, mf_pool_hook hook, void *ctx);
 
 #endif
