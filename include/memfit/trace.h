@@ -90,8 +90,8 @@ MEMFIT_API void memfit_recorder_counts(const memfit_recorder *recorder, uint64_t
 /* Writes what is in memory to a trace file, whole or not at all. Not for a recorder with a path: CONFLICT. */
 MEMFIT_API memfit_status memfit_recorder_save(memfit_recorder *recorder, const char *path, memfit_error *err);
 /* A pool records everything that happens to it from now on: requests, frees, refusals, pages, marks. NULL: no more.
- * CONFLICT when the recorder serves another pool. Call it while no other thread uses the pool; stop before the recorder
- * is destroyed. Since 0.1. */
+ * CONFLICT when the recorder serves another pool; one that was stopped can serve the next. Other threads may use the pool
+ * meanwhile. Stop before the recorder is destroyed. Since 0.1. */
 struct memfit_pool;
 MEMFIT_API memfit_status memfit_pool_record(struct memfit_pool *pool, memfit_recorder *recorder, memfit_error *err);
 /* Completes the file of a recorder with a path; later events are lost. IO when anything could not be written. */

@@ -24,36 +24,36 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "device/cuda_driver.h"
-#include "device/nvml.h"
+#include "device/cuda_processes.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+enum { MOST_PEERS = 64 };
 
 typedef struct cuda {
     mf_device base;
     mf_cuda_driver driver;
-    mf_nvml *nvml; /* NULL when it cannot be had: then other processes are not named */
-    unsigned nvml_index;
+    mf_card_processes processes;
     cu_device device;
     cu_context context;
     cu_allocation_prop prop;
-    cu_access_desc access;
+    cu_access_desc access[MOST_PEERS]; /* who may use mapped memory: the card itself, then others */
+    size_t access_count;
     _Atomic uint64_t created; /* bytes alive by create */
     _Atomic uint64_t measured_us;
 } cuda;
 
 enum { MEASURE_EVERY_US = 5000, PLAIN_GRANULARITY = 2 << 20 };
 
-static uint64_t own_bytes(cuda *c);
-
 /* Brings the fixed cost up to date; it only ever grows. */
 static void measure_fixed(cuda *c)
 {
     uint64_t now = mf_os_now_us(), last = atomic_load(&c->measured_us);
-    if (!c->nvml || now - last < MEASURE_EVERY_US || !atomic_compare_exchange_strong(&c->measured_us, &last, now))
+    if (!c->processes.nvml || now - last < MEASURE_EVERY_US ||
+        !atomic_compare_exchange_strong(&c->measured_us, &last, now))
         return;
-    uint64_t created = atomic_load(&c->created), own = own_bytes(c);
+    uint64_t created = atomic_load(&c->created), own = mf_card_processes_own(&c->processes);
     uint64_t fixed = own > created ? own - created + c->base.granularity : 0, known = atomic_load(&c->base.fixed_bytes);
     if (created != atomic_load(&c->created)) /* another thread was creating or releasing meanwhile */
         return;
@@ -184,13 +184,29 @@ static memfit_status cuda_map(mf_device *device, mf_address address, uint64_t by
 static memfit_status cuda_access(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
 {
     cuda *c = (cuda *)device;
-    IN_CONTEXT(c, "opening mapped memory", c->driver.access(address, bytes, &c->access, 1));
+    IN_CONTEXT(c, "opening mapped memory", c->driver.access(address, bytes, c->access, c->access_count));
 }
 
 static memfit_status cuda_unmap(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
 {
     cuda *c = (cuda *)device;
     IN_CONTEXT(c, "unmapping device memory", c->driver.unmap(address, bytes));
+}
+
+static memfit_status cuda_open_to(mf_device *device, mf_device *other, memfit_error *err)
+{
+    cuda *c = (cuda *)device, *o = (cuda *)other;
+    int can = 0;
+    for (size_t i = 0; i < c->access_count; i++)
+        if (c->access[i].location.id == o->device)
+            return MEMFIT_OK;
+    if (c->access_count == MOST_PEERS || !c->driver.can_access_peer ||
+        c->driver.can_access_peer(&can, o->device, c->device) != CU_SUCCESS || !can)
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "cuda:%d cannot reach the memory of cuda:%d\nUse one process a card (CUDA_VISIBLE_DEVICES)",
+                       o->device, c->device);
+    c->access[c->access_count++] = (cu_access_desc){{CU_LOCATION_DEVICE, o->device}, CU_ACCESS_READ_WRITE};
+    return MEMFIT_OK;
 }
 
 /* ---- memory without VMM: one allocation is both addresses and pages ---------------------------------------- */
@@ -407,43 +423,9 @@ static memfit_status cuda_fill(mf_device *device, mf_address to, unsigned char b
     IN_CONTEXT(c, "filling device memory", c->driver.fill(to, byte, bytes, to_stream(stream)));
 }
 
-/* ---- who else is there ------------------------------------------------------------------------------------ */
-
-enum { MOST_PROCESSES = 64 };
-
 static size_t cuda_others(mf_device *device, char (*text)[128], uint64_t *bytes, size_t most)
 {
-    cuda *c = (cuda *)device;
-    mf_nvml_process list[MOST_PROCESSES];
-    size_t count = 0, out = 0;
-    if (!c->nvml || mf_nvml_processes(c->nvml, c->nvml_index, list, MOST_PROCESSES, &count, NULL))
-        return 0;
-    if (count > MOST_PROCESSES)
-        count = MOST_PROCESSES;
-    for (;;) { /* largest first, by selection: there are few */
-        size_t best = count;
-        for (size_t i = 0; i < count; i++)
-            if (list[i].pid != (unsigned)getpid() && list[i].pid && (best == count || list[i].bytes > list[best].bytes))
-                best = i;
-        if (best == count || out == most)
-            return out;
-        snprintf(text[out], 128, "%.80s (pid %u)", list[best].name[0] ? list[best].name : "a process", list[best].pid);
-        bytes[out++] = list[best].bytes;
-        list[best].pid = 0;
-    }
-}
-
-/* What NVML shows for this process; 0 when it does not say. */
-static uint64_t own_bytes(cuda *c)
-{
-    mf_nvml_process list[MOST_PROCESSES];
-    size_t count = 0;
-    if (!c->nvml || mf_nvml_processes(c->nvml, c->nvml_index, list, MOST_PROCESSES, &count, NULL))
-        return 0;
-    for (size_t i = 0; i < count && i < MOST_PROCESSES; i++)
-        if (list[i].pid == (unsigned)getpid() && list[i].bytes_known)
-            return list[i].bytes;
-    return 0;
+    return mf_card_processes_others(&((cuda *)device)->processes, text, bytes, most);
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
@@ -453,7 +435,7 @@ static void cuda_destroy(mf_device *device)
     cuda *c = (cuda *)device;
     mf_device_end(device);
     c->driver.primary_release(c->device);
-    mf_nvml_close(c->nvml);
+    mf_card_processes_end(&c->processes);
     mf_host_free(device->host, c, sizeof *c);
 }
 
@@ -474,6 +456,7 @@ static const mf_device_table cuda_table = {.kind = "cuda",
                                            .map = cuda_map,
                                            .access = cuda_access,
                                            .unmap = cuda_unmap,
+                                           .open_to = cuda_open_to,
                                            STREAMS_AND_BYTES};
 
 static const mf_device_table plain_table = {.kind = "cuda",
@@ -524,7 +507,8 @@ static memfit_status describe_card(cuda *c, unsigned index, memfit_error *err)
         return MEMFIT_OK;
     }
     c->prop = (cu_allocation_prop){.type = CU_ALLOCATION_PINNED, .location = {CU_LOCATION_DEVICE, c->device}};
-    c->access = (cu_access_desc){{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READ_WRITE};
+    c->access[0] = (cu_access_desc){{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READ_WRITE};
+    c->access_count = 1;
     size_t granularity = 0;
     code = c->driver.granularity(&granularity, &c->prop, CU_GRANULARITY_MINIMUM);
     if (code != CU_SUCCESS)
@@ -533,26 +517,26 @@ static memfit_status describe_card(cuda *c, unsigned index, memfit_error *err)
     return MEMFIT_OK;
 }
 
-/* Takes the context and measures what it costs: NVML's figure for the process, else what the card lost meanwhile. */
+/* Takes the context and measures what it costs: NVML's figure for the process, else what the card lost meanwhile. Of a
+ * part of a card NVML shows neither; there it is what is taken, since parts are given to one process. */
 static memfit_status take_context(cuda *c, memfit_error *err)
 {
     mf_nvml_card before = {0}, after = {0};
-    if (c->base.uuid[0] && mf_nvml_open(c->base.host, mf_finder_default(), &c->nvml, NULL) == MEMFIT_OK &&
-        (mf_nvml_card_by_uuid(c->nvml, c->base.uuid, &c->nvml_index, NULL) ||
-         mf_nvml_card_get(c->nvml, c->nvml_index, &before, NULL))) {
-        mf_nvml_close(c->nvml);
-        c->nvml = NULL;
-    }
+    mf_card_processes *p = &c->processes;
+    mf_card_processes_begin(p, c->base.host, c->base.uuid);
+    if (p->nvml)
+        mf_nvml_card_get(p->nvml, p->index, &before, NULL);
     cu_result code = c->driver.primary_retain(&c->context, c->device);
     if (code != CU_SUCCESS) {
-        mf_nvml_close(c->nvml);
-        c->nvml = NULL;
+        mf_card_processes_end(p);
         return mf_cuda_fail(&c->driver, code, "making a context on the card", err);
     }
-    uint64_t fixed = own_bytes(c);
-    if (!fixed && c->nvml && before.memory_known && !mf_nvml_card_get(c->nvml, c->nvml_index, &after, NULL) &&
+    uint64_t fixed = mf_card_processes_own(p), total = 0, free_bytes = 0;
+    if (!fixed && p->nvml && before.memory_known && !mf_nvml_card_get(p->nvml, p->index, &after, NULL) &&
         after.used_bytes > before.used_bytes)
         fixed = after.used_bytes - before.used_bytes;
+    if (p->unlisted && !cuda_memory(&c->base, &total, &free_bytes, NULL))
+        fixed = total - free_bytes;
     atomic_store(&c->base.fixed_bytes, fixed ? fixed + c->base.granularity : 0);
     return MEMFIT_OK;
 }

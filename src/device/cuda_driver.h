@@ -79,6 +79,7 @@ typedef struct cu_uuid {
     X(device_uuid_old, "cuDeviceGetUuid", false, (cu_uuid * uuid, cu_device device))                                   \
     X(device_total, "cuDeviceTotalMem_v2", true, (size_t * bytes, cu_device device))                                   \
     X(device_attribute, "cuDeviceGetAttribute", true, (int *value, int attribute, cu_device device))                   \
+    X(can_access_peer, "cuDeviceCanAccessPeer", false, (int *can, cu_device device, cu_device peer))                   \
     X(primary_retain, "cuDevicePrimaryCtxRetain", true, (cu_context * context, cu_device device))                      \
     X(primary_release, "cuDevicePrimaryCtxRelease_v2", false, (cu_device device))                                      \
     X(primary_release_old, "cuDevicePrimaryCtxRelease", false, (cu_device device))                                     \

@@ -46,6 +46,9 @@ typedef struct mf_device_table {
                          memfit_error *err);
     memfit_status (*access)(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err);
     memfit_status (*unmap)(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err);
+    /* Optional: from now on access makes mapped addresses usable by another device of the same kind, too. UNSUPPORTED:
+     * that one cannot reach this one's memory. NULL: there are no others. */
+    memfit_status (*open_to)(mf_device *device, mf_device *other, memfit_error *err);
 
     /* Streams and events. On cpu and sim a stream is a counter that the test advances, or that is always done. */
     memfit_status (*stream_create)(mf_device *device, mf_stream *stream, memfit_error *err);

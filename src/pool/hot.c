@@ -56,6 +56,11 @@ HOT void note_free(mf_cache *cache, uint32_t owner, uint64_t bytes)
     tally_sub(&cache->total, bytes);
 }
 
+HOT bool has_hook(memfit_pool *pool)
+{
+    return atomic_load_explicit(&pool->hook, memory_order_relaxed) != NULL;
+}
+
 /* ---- allocating --------------------------------------------------------------------------------------------- */
 
 HOT bool take_slot(memfit_pool *pool, mf_cache *cache, uint64_t bytes, memfit_owner owner, memfit_address *address)
@@ -99,8 +104,14 @@ RARE memfit_status alloc_more(memfit_pool *pool, mf_cache *cache, uint64_t bytes
         mf_cache_leave(cache);
         pthread_mutex_unlock(&pool->lock);
     }
-    if (pool->hook)
-        pool->hook(pool->hook_ctx, &(mf_pool_event){MF_POOL_ALLOC, owner, stream, address, bytes});
+    bool inside = mf_cache_enter(pool, cache);
+    if (!inside)
+        pthread_mutex_lock(&pool->lock);
+    mf_pool_tell(pool, &(mf_pool_event){MF_POOL_ALLOC, owner, stream, address, bytes});
+    if (inside)
+        mf_cache_leave(cache);
+    else
+        pthread_mutex_unlock(&pool->lock);
     return MEMFIT_OK;
 }
 
@@ -118,7 +129,7 @@ HOT bool alloc_cached(memfit_pool *pool, uint64_t bytes, memfit_owner owner, mem
         mf_cache_leave(cache);
         return false;
     }
-    *more = note_alloc(cache, owner, bytes) || pool->hook ? cache : NULL;
+    *more = note_alloc(cache, owner, bytes) || has_hook(pool) ? cache : NULL;
     mf_cache_leave(cache);
     return true;
 }
@@ -225,7 +236,7 @@ HOT bool put_kept(memfit_pool *pool, mf_cache *cache, uint64_t offset, uint32_t 
 /* Inside the cache still: nobody can have the block again before it is told. */
 RARE memfit_status free_told(memfit_pool *pool, mf_cache *cache, const mf_pool_event *event)
 {
-    pool->hook(pool->hook_ctx, event);
+    mf_pool_tell(pool, event);
     mf_cache_leave(cache);
     return MEMFIT_OK;
 }
@@ -260,7 +271,7 @@ HOT memfit_status free_any(memfit_pool *pool, memfit_address address, memfit_str
         return free_slow(pool, address, stream, err);
     }
     note_free(cache, owner, asked);
-    if (pool->hook)
+    if (has_hook(pool))
         return free_told(pool, cache, &(mf_pool_event){MF_POOL_FREE, owner, stream, address, asked});
     mf_cache_leave(cache);
     return MEMFIT_OK;

@@ -360,8 +360,7 @@ memfit_status memfit_pool_mark(memfit_pool *pool, uint64_t *mark, memfit_error *
     mf_ledger_set_mark(pool, number);
     if (mark)
         *mark = number;
-    if (pool->hook)
-        pool->hook(pool->hook_ctx, &(mf_pool_event){.op = MF_POOL_MARK, .bytes = number});
+    mf_pool_tell(pool, &(mf_pool_event){.op = MF_POOL_MARK, .bytes = number});
     pthread_mutex_unlock(&pool->lock);
     return MEMFIT_OK;
 }

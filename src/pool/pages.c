@@ -160,8 +160,7 @@ static bool release(memfit_pool *pool, bool bulk)
     atomic_fetch_sub_explicit(&device->budget.pools_bytes, bytes, memory_order_relaxed);
     h->next = pool->pages.unused;
     pool->pages.unused = h;
-    if (pool->hook)
-        pool->hook(pool->hook_ctx, &(mf_pool_event){.op = MF_POOL_RELEASE, .bytes = bytes});
+    mf_pool_tell(pool, &(mf_pool_event){.op = MF_POOL_RELEASE, .bytes = bytes});
     return true;
 }
 
@@ -394,8 +393,27 @@ static memfit_status map_run(memfit_pool *pool, uint64_t first, uint64_t past, m
     }
     if (status)
         clean(pool);
-    else if (pool->hook)
-        pool->hook(pool->hook_ctx, &(mf_pool_event){.op = MF_POOL_MAP, .bytes = (past - first) << p->shift});
+    else
+        mf_pool_tell(pool, &(mf_pool_event){.op = MF_POOL_MAP, .bytes = (past - first) << p->shift});
+    return status;
+}
+
+memfit_status mf_pool_open_to(memfit_pool *pool, mf_device *other, memfit_error *err)
+{
+    mf_pages *p = &pool->pages;
+    mf_device *device = pool->device;
+    if (!device->table->open_to) /* plain memory: the driver's own calls serve it */
+        return MEMFIT_OK;
+    memfit_status status = mf_pool_enter(pool, err);
+    if (status)
+        return status;
+    status = device->table->open_to(device, other, err);
+    for (uint64_t i = 0, end; i < p->top && !status; i = end) { /* what is mapped already */
+        for (end = i + 1; end < p->top && mf_bit(p->mapped, i) && mf_bit(p->mapped, end); end++) {}
+        if (mf_bit(p->mapped, i))
+            status = device->table->access(device, pool->range + (i << p->shift), (end - i) << p->shift, err);
+    }
+    pthread_mutex_unlock(&pool->lock);
     return status;
 }
 

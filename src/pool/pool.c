@@ -351,9 +351,3 @@ void memfit_pool_destroy(memfit_pool *pool)
     mf_caches_drop_idle(pool);
     bury(device, pool);
 }
-
-void mf_pool_set_hook(memfit_pool *pool, mf_pool_hook hook, void *ctx)
-{
-    pool->hook = hook;
-    pool->hook_ctx = ctx;
-}

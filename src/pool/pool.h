@@ -26,6 +26,10 @@ void mf_pool_walk_blocks_locked(memfit_pool *pool, bool (*fn)(void *ctx, const m
 /* Every invariant of every structure; INTERNAL with the first that is broken. Costs a walk over everything. */
 memfit_status mf_pool_check(memfit_pool *pool, memfit_error *err);
 
+/* The pool's memory, now and later, is usable by another device of the same kind, too. UNSUPPORTED: not possible between
+ * these two. */
+memfit_status mf_pool_open_to(memfit_pool *pool, mf_device *other, memfit_error *err);
+
 /* One event of a pool, as the trace sees it. */
 typedef enum mf_pool_op {
     MF_POOL_ALLOC,
@@ -43,8 +47,8 @@ typedef struct mf_pool_event {
     uint64_t bytes; /* as asked; MAP, RELEASE: physical bytes; MARK: its number */
 } mf_pool_event;
 typedef void (*mf_pool_hook)(void *ctx, const mf_pool_event *event);
-/* NULL: none. Called on every event from whatever thread, with or without the lock: it must not call the pool. Set it
- * while no other thread uses the pool. */
+/* NULL: none. Called on every event from whatever thread, under a lock: it must not call the pool. When this returns
+ * nobody is inside the one that was set before. */
 void mf_pool_set_hook(memfit_pool *pool, mf_pool_hook hook, void *ctx);
 
 #endif

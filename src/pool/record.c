@@ -1,10 +1,20 @@
 /*
- * record.c: a pool's events into a recorder. The recorder keeps the table from this pool's owners to its own names, so
- * that an event costs a look-up and a store; an owner's name is handed over with its first event.
+ * record.c: a pool's events into a recorder, which the program gives (memfit_pool_record) or MEMFIT_TRACE=FILE asks for:
+ * then a pool records from its first block to its last, a second pool on the same device to FILE.2, and so on.
+ *
+ * The recorder keeps the table from this pool's owners to its own names, so that an event costs a look-up and a store; an
+ * owner's name is handed over with its first event. Events are told under the pool's lock or inside a thread's cache; so
+ * when the hook is gone and every cache has been seized once, nobody is inside the recorder any more.
  */
-#include "base/error.h"
-#include "trace/trace.h"
 #include "pool/state.h"
+
+#include "base/error.h"
+#include "memfit/trace.h"
+#include "trace/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static uint8_t stream_number(memfit_recorder *r, mf_stream stream)
 {
@@ -46,17 +56,95 @@ static void record(void *ctx, const mf_pool_event *event)
                  owner_name(r, owner), stream_number(r, event->stream));
 }
 
+static void pass_by(memfit_pool *pool, mf_cache *cache, void *unused)
+{
+    (void)pool, (void)cache, (void)unused;
+}
+
+/* Sets the hook, or takes it away; when this returns nobody is inside the old one. pool->lock held. */
+static void set_hook(memfit_pool *pool, mf_pool_hook hook, void *ctx)
+{
+    atomic_store(&pool->hook, (mf_pool_hook)NULL);
+    mf_caches_each(pool, pass_by, NULL);
+    pool->hook_ctx = ctx;
+    atomic_store(&pool->hook, hook);
+}
+
+void mf_pool_set_hook(memfit_pool *pool, mf_pool_hook hook, void *ctx)
+{
+    pthread_mutex_lock(&pool->lock);
+    set_hook(pool, hook, ctx);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* It serves nobody, and knows no names and streams of the pool it served. */
+static void retire(memfit_recorder *r)
+{
+    r->user = NULL;
+    memset(r->user_names, 0, MF_TRACE_USER_NAMES * sizeof *r->user_names);
+    memset(r->user_streams, 0, sizeof r->user_streams);
+}
+
 memfit_status memfit_pool_record(memfit_pool *pool, memfit_recorder *recorder, memfit_error *err)
 {
     memfit_status status = mf_pool_enter(pool, err);
     if (status)
         return status;
-    if (recorder && recorder->user && recorder->user != pool)
+    memfit_recorder *old = atomic_load(&pool->hook) == record ? pool->hook_ctx : NULL;
+    if (recorder && recorder->user && recorder->user != pool) {
         status = mf_fail(err, MEMFIT_CONFLICT, "this recorder records another pool already");
-    else if (recorder)
-        recorder->user = pool;
+    } else if (recorder != old) {
+        set_hook(pool, recorder ? record : NULL, recorder);
+        if (old)
+            retire(old);
+        if (recorder)
+            recorder->user = pool;
+    }
     pthread_mutex_unlock(&pool->lock);
-    if (!status)
-        mf_pool_set_hook(pool, recorder ? record : NULL, recorder);
     return status;
+}
+
+/* ---- MEMFIT_TRACE ------------------------------------------------------------------------------------------------ */
+
+static unsigned tracing_pools(memfit_pool *pool)
+{
+    unsigned n = 0;
+    pthread_mutex_lock(&pool->device->lock);
+    for (memfit_pool *p = pool->device->pools; p; p = p->next)
+        n += p->trace_file != NULL;
+    pthread_mutex_unlock(&pool->device->lock);
+    return n;
+}
+
+memfit_status mf_trace_file_begin(memfit_pool *pool, memfit_error *err)
+{
+    const char *path = pool->options.ignore_environment ? NULL : getenv("MEMFIT_TRACE");
+    if (!path || !*path)
+        return MEMFIT_OK;
+    char numbered[4096];
+    unsigned before = tracing_pools(pool);
+    if (snprintf(numbered, sizeof numbered, before ? "%s.%u" : "%s", path, before + 1) >= (int)sizeof numbered)
+        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_TRACE: the path is too long");
+    memfit_recorder_options options = MEMFIT_RECORDER_OPTIONS;
+    options.host = pool->host;
+    options.path = numbered;
+    memfit_recorder *recorder;
+    memfit_status status = memfit_recorder_create(&options, &recorder, err);
+    if (status)
+        return mf_error_prefix(err, status, "MEMFIT_TRACE=%s", path);
+    status = memfit_pool_record(pool, recorder, err);
+    if (status)
+        memfit_recorder_destroy(recorder);
+    else
+        pool->trace_file = recorder;
+    return status;
+}
+
+void mf_trace_file_end(memfit_pool *pool)
+{
+    if (!pool->trace_file)
+        return;
+    mf_pool_set_hook(pool, NULL, NULL);
+    memfit_recorder_destroy(pool->trace_file);
+    pool->trace_file = NULL;
 }

@@ -194,8 +194,7 @@ memfit_status mf_pool_release(memfit_pool *pool, memfit_address address, memfit_
         if (pool->pages.reserved > mf_pages_limit(pool)) /* the limit was lowered below use */
             mf_pages_trim(pool, mf_pages_limit(pool));
         mf_pool_now_and_then(pool);
-        if (pool->hook)
-            pool->hook(pool->hook_ctx, &(mf_pool_event){MF_POOL_FREE, f.owner, stream, address, f.asked});
+        mf_pool_tell(pool, &(mf_pool_event){MF_POOL_FREE, f.owner, stream, address, f.asked});
     }
     pthread_mutex_unlock(&pool->lock);
     return status ? status : guard;

@@ -247,8 +247,7 @@ memfit_status mf_pool_request(memfit_pool *pool, const mf_request *r, memfit_add
     if (!status && !search(pool, r, lane, &found, err)) {
         pool->failures++;
         status = mf_pool_explain_failure(pool, r, err);
-        if (pool->hook)
-            pool->hook(pool->hook_ctx, &(mf_pool_event){MF_POOL_FAIL, r->owner, r->stream, 0, r->bytes});
+        mf_pool_tell(pool, &(mf_pool_event){MF_POOL_FAIL, r->owner, r->stream, 0, r->bytes});
     }
     if (!status) {
         mf_ledger_add(pool, r->owner, r->bytes);
@@ -256,8 +255,7 @@ memfit_status mf_pool_request(memfit_pool *pool, const mf_request *r, memfit_add
         if (pool->debug)
             poison(pool, r, found);
         mf_pool_now_and_then(pool);
-        if (pool->hook)
-            pool->hook(pool->hook_ctx, &(mf_pool_event){MF_POOL_ALLOC, r->owner, r->stream, found, r->bytes});
+        mf_pool_tell(pool, &(mf_pool_event){MF_POOL_ALLOC, r->owner, r->stream, found, r->bytes});
     }
     pthread_mutex_unlock(&pool->lock);
     return status;

@@ -337,7 +337,7 @@ struct memfit_pool {
     _Atomic bool keeps;    /* and may keep blocks (mf_pool_decide_keeping) */
     bool fenced;           /* entering a cache needs a fence: the system has no barrier for all threads */
     _Atomic uint64_t home; /* the only stream seen so far */
-    mf_pool_hook hook;
+    _Atomic(mf_pool_hook) hook;
     void *hook_ctx;
     struct memfit_recorder *trace_file; /* made for MEMFIT_TRACE */
     _Atomic uint64_t slot_bits,
@@ -625,7 +625,7 @@ void mf_lane_forget(memfit_pool *pool, unsigned lane); /* its stream is past eve
 memfit_status mf_lane_wait_slot(memfit_pool *pool, unsigned lane, mf_slot_ref ref, memfit_error *err);
 uint64_t mf_lanes_pending_bytes(const memfit_pool *pool);
 
-/* ---- trace_file.c ------------------------------------------------------------------------------------------------ */
+/* ---- record.c --------------------------------------------------------------------------------------------------- */
 memfit_status mf_trace_file_begin(memfit_pool *pool, memfit_error *err);
 void mf_trace_file_end(memfit_pool *pool);
 
@@ -707,6 +707,12 @@ static inline mf_slot_ref mf_slot_of(memfit_pool *pool, const mf_at_hand *item)
 }
 
 /* ---- walk.c ----------------------------------------------------------------------------------------------------- */
+static inline void mf_pool_tell(memfit_pool *pool, const mf_pool_event *event) /* under the lock, or inside a cache */
+{
+    mf_pool_hook hook = atomic_load_explicit(&pool->hook, memory_order_acquire);
+    if (hook)
+        hook(pool->hook_ctx, event);
+}
 bool mf_pool_find_locked(memfit_pool *pool, memfit_address address, memfit_block_info *block);
 
 static inline memfit_status mf_pool_enter(memfit_pool *pool, memfit_error *err);

@@ -124,6 +124,21 @@ static void end_traces(void)
     }
 }
 
+/* PyTorch copies between cards as if every card could reach every address: each must be open to the others. */
+static memfit_status open_to_each_other(card *c, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    for (unsigned i = 0; i < MOST_CARDS && !status; i++) {
+        card *o = atomic_load(&cards[i]);
+        if (!o || o == c)
+            continue;
+        status = mf_pool_open_to(o->pool, c->device, err);
+        if (!status)
+            status = mf_pool_open_to(c->pool, o->device, err);
+    }
+    return status;
+}
+
 static memfit_status open_card(int device, card **out, memfit_error *err)
 {
     if (device < 0 || device >= MOST_CARDS)
@@ -143,6 +158,8 @@ static memfit_status open_card(int device, card **out, memfit_error *err)
             status = memfit_pool_create(c->device, &options, &c->pool, err);
             if (!status)
                 status = memfit_pool_owner(c->pool, MEMFIT_KIND_OTHER, "pytorch", &c->owner, err);
+            if (!status)
+                status = open_to_each_other(c, err);
             if (status) {
                 memfit_pool_destroy(c->pool);
                 memfit_device_close(c->device, NULL);

@@ -51,6 +51,7 @@ typedef struct {
     uint64_t address, bytes;
     uint32_t handle;
     bool open;
+    unsigned open_to; /* a bit a device */
 } mapping_row;
 typedef struct {
     uint64_t address, bytes;
@@ -231,6 +232,14 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
     *value = attribute == CU_ATTRIBUTE_VMM_SUPPORTED      ? !getenv("FAKE_CUDA_NO_VMM")
              : attribute == CU_ATTRIBUTE_CAPABILITY_MAJOR ? 9
                                                           : 0;
+    LEAVE;
+}
+
+EXPORT int cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    ENTER("cuDeviceCanAccessPeer");
+    RULE(device != peer, CU_ERROR_INVALID_DEVICE, "a card is no peer of itself");
+    *can = !getenv("FAKE_CUDA_NO_PEER");
     LEAVE;
 }
 
@@ -465,7 +474,7 @@ EXPORT int cuMemMap(cu_address address, size_t bytes, size_t offset, cu_handle h
          "addresses that are not reserved, or not aligned");
     RULE(!mapped_in(address, bytes), CU_ERROR_INVALID_VALUE, "something is mapped there already");
     REFUSE(fake.mapping_count == MOST_MAPPINGS);
-    fake.mappings[fake.mapping_count++] = (mapping_row){address, bytes, (uint32_t)handle - 1, false};
+    fake.mappings[fake.mapping_count++] = (mapping_row){address, bytes, (uint32_t)handle - 1, false, 0};
     h->maps++;
     LEAVE;
 }
@@ -488,7 +497,13 @@ static bool covered(uint64_t address, uint64_t bytes)
 EXPORT int cuMemSetAccess(cu_address address, size_t bytes, const cu_access_desc *desc, size_t count)
 {
     ENTER("cuMemSetAccess");
-    RULE(count == 1 && desc->flags == CU_ACCESS_READ_WRITE, CU_ERROR_INVALID_VALUE, "unknown access");
+    unsigned devices = 0;
+    for (size_t i = 0; i < count; i++) {
+        RULE(desc[i].flags == CU_ACCESS_READ_WRITE && desc[i].location.id < MOST_DEVICES, CU_ERROR_INVALID_VALUE,
+             "unknown access");
+        devices |= 1u << desc[i].location.id;
+    }
+    RULE(devices, CU_ERROR_INVALID_VALUE, "access for nobody");
     RULE(covered(address, bytes), CU_ERROR_INVALID_VALUE, "not everything there is mapped");
     for (uint32_t i = 0; i < fake.mapping_count; i++) {
         mapping_row *m = &fake.mappings[i];
@@ -497,6 +512,7 @@ EXPORT int cuMemSetAccess(cu_address address, size_t bytes, const cu_access_desc
         mmap((void *)(uintptr_t)m->address, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fake.fd,
              (off_t)fake.handles[m->handle].offset);
         m->open = true;
+        m->open_to = devices;
     }
     LEAVE;
 }
@@ -804,6 +820,17 @@ EXPORT void fake_cuda_foreign(uint64_t bytes)
     pthread_mutex_lock(&fake.lock);
     fake.foreign = bytes;
     pthread_mutex_unlock(&fake.lock);
+}
+
+EXPORT unsigned fake_cuda_open_to(uint64_t address)
+{
+    unsigned devices = 0;
+    pthread_mutex_lock(&fake.lock);
+    for (uint32_t i = 0; i < fake.mapping_count; i++)
+        if (address - fake.mappings[i].address < fake.mappings[i].bytes)
+            devices = fake.mappings[i].open_to;
+    pthread_mutex_unlock(&fake.lock);
+    return devices;
 }
 
 EXPORT void fake_cuda_capture(uint64_t stream, bool captured)

@@ -29,6 +29,8 @@ void fake_cuda_foreign(uint64_t bytes);
 /* A held stream does not move: copies and fills on it are queued, and events recorded on it are not done, until it is let
  * go; so does whoever waits for it. */
 void fake_cuda_hold(uint64_t stream, bool held);
+/* The devices that may use an address, a bit each. */
+unsigned fake_cuda_open_to(uint64_t address);
 /* As between cuStreamBeginCapture and cuStreamEndCapture: nothing on the stream runs. */
 void fake_cuda_capture(uint64_t stream, bool captured);
 

@@ -5,6 +5,8 @@
  *   FAKE_NVML_INIT        code nvmlInit returns (18: the kernel module is of another version; 9: not loaded)
  *   FAKE_NVML_CARDS       how many cards, default 1; card i has 8 (i + 1) GiB
  *   FAKE_NVML_PROCESSES   "card:pid:MiB[:g],..."; MiB "na" is a reading that is not available; g is a display client
+ *   FAKE_NVML_LATE        the same, of processes that come when their kind has been listed once
+ *   FAKE_NVML_UUID        card 0's identity, default GPU-00000000-0000-0000-0000-000000000000
  *   FAKE_NVML_VERSION     1, 2 or 3 (default): the newest process list the library has; older ones only answer
  *   FAKE_NVML_MEMORY      "na": memory is not supported (unified memory, WSL); "v1": no nvmlDeviceGetMemoryInfo_v2
  *   FAKE_NVML_CAPABILITY  "90" (default): 9.0; "na": not supported
@@ -32,6 +34,7 @@ static struct {
     unsigned cards, version;
     process list[MOST];
     unsigned count;
+    unsigned known, listings; /* of the list: there from the beginning; how often compute processes were listed */
 } fake;
 
 static const char *setting(const char *name, const char *fallback)
@@ -42,7 +45,6 @@ static const char *setting(const char *name, const char *fallback)
 
 static void read_processes(const char *text)
 {
-    fake.count = 0;
     while (*text && fake.count < MOST) {
         char *end;
         process *p = &fake.list[fake.count++];
@@ -65,7 +67,10 @@ int nvmlInit_v2(void)
 {
     fake.cards = (unsigned)atoi(setting("FAKE_NVML_CARDS", "1"));
     fake.version = (unsigned)atoi(setting("FAKE_NVML_VERSION", "3"));
+    fake.count = fake.listings = 0;
     read_processes(setting("FAKE_NVML_PROCESSES", ""));
+    fake.known = fake.count;
+    read_processes(setting("FAKE_NVML_LATE", ""));
     return atoi(setting("FAKE_NVML_INIT", "0"));
 }
 
@@ -128,7 +133,11 @@ int nvmlDeviceGetName(void *device, char *text, unsigned bytes)
 
 int nvmlDeviceGetUUID(void *device, char *text, unsigned bytes)
 {
-    snprintf(text, bytes, "GPU-00000000-0000-0000-0000-%012u", card_of(device));
+    const char *first = card_of(device) ? NULL : getenv("FAKE_NVML_UUID");
+    if (first)
+        snprintf(text, bytes, "%s", first);
+    else
+        snprintf(text, bytes, "GPU-00000000-0000-0000-0000-%012u", card_of(device));
     return OK;
 }
 
@@ -243,8 +252,9 @@ static int list_processes(void *device, unsigned *count, void *out, unsigned lay
 {
     if (fake.version < layout)
         return FUNCTION_NOT_FOUND;
-    unsigned n = 0;
-    for (unsigned i = 0; i < fake.count; i++) {
+    unsigned n = 0, shown = fake.listings ? fake.count : fake.known;
+    fake.listings += !display;
+    for (unsigned i = 0; i < shown; i++) {
         const process *p = &fake.list[i];
         if (p->card != card_of(device) || p->display != display)
             continue;

@@ -362,6 +362,48 @@ static void bytes_stay_while_pages_move(void **state)
     assert_true(remaps > 20);
 }
 
+/* ---- what the process pays ------------------------------------------------------------------------------------- */
+
+/* The fixed cost, with these processes on the card: there before us, and come with our context. */
+static uint64_t fixed_cost(const char *uuid, const char *there, const char *late)
+{
+    memfit_error err;
+    memfit_device *device;
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
+    const char *library = getenv("FAKE_NVML_LIBRARY");
+    assert_non_null(library);
+    setenv("MEMFIT_LIB_NVML", library, 1);
+    setenv("FAKE_NVML_UUID", uuid, 1);
+    setenv("FAKE_NVML_PROCESSES", there, 1);
+    setenv("FAKE_NVML_LATE", late, 1);
+    assert_ok(memfit_device_open("cuda", NULL, &device, &err), err);
+    assert_ok(memfit_device_get_info(device, &info, &err), err);
+    char text[1][128];
+    uint64_t bytes[1] = {0};
+    if (device->table->others(device, text, bytes, 1))
+        assert_true(bytes[0] != 300 * MIB); /* we are not among the others */
+    assert_ok(memfit_device_close(device, &err), err);
+    setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
+    return info.fixed_bytes;
+}
+
+static void own_memory_is_found(void **state)
+{
+    (void)state;
+    const char *uuid = "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0";
+    char mine[64];
+    snprintf(mine, sizeof mine, "0:999:500,0:%d:300", (int)getpid());
+    assert_int_equal(fixed_cost(uuid, mine, ""), 302 * MIB);
+    /* in a container we have another number there */
+    assert_int_equal(fixed_cost(uuid, "0:999:500,0:998:700", "0:4711:300"), 302 * MIB);
+    assert_int_equal(fixed_cost(uuid, "0:4711:300,0:5:90:g", ""), 302 * MIB);
+    /* not to be told: what the card lost when the context came; nothing, if it was there before */
+    assert_int_equal(fixed_cost(uuid, "0:999:500,0:998:700", ""), 0);
+    /* a part of a card, which NVML does not list: what is taken of it */
+    assert_int_equal(fixed_cost("GPU-11111111-a0a0-a0a0-a0a0-a0a0a0a0a0a0", "", ""), 66 * MIB);
+    nothing_left();
+}
+
 /* ---- a driver without VMM ------------------------------------------------------------------------------------ */
 
 static uint64_t plain_bytes(void)
@@ -465,6 +507,7 @@ static void foreign_memory_is_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_memory_is_found),
         cmocka_unit_test(card_is_described),
         cmocka_unit_test(refusals_name_the_cure),
         cmocka_unit_test(pages_move),

@@ -8,6 +8,7 @@
 #include "device/sim.h"
 #include "memfit/explanation.h"
 #include "memfit/pool.h"
+#include "memfit/trace.h"
 #include "pool/state.h"
 
 #include <pthread.h>
@@ -417,6 +418,45 @@ static void a_leak_is_told_without_a_lock(void **state)
     assert_ok(memfit_device_close(device, &err), err);
 }
 
+/* ---- recorders ------------------------------------------------------------------------------------------------ */
+
+/* A recorder comes and goes while threads are at work, is destroyed at once, and serves one pool after the other. */
+static void a_recorder_comes_and_goes(void **state)
+{
+    (void)state;
+    short_one s = {.device = open_device("sim", 256 * MiB)};
+    s.pool = make(s.device, 64 * MiB);
+    memfit_pool *other = make(s.device, 64 * MiB);
+    pthread_t threads[2];
+    for (unsigned i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, hammer, &s);
+    memfit_recorder_options o = MEMFIT_RECORDER_OPTIONS;
+    for (unsigned i = 0; i < 50; i++) {
+        memfit_recorder *recorder;
+        memfit_address a;
+        assert_ok(memfit_recorder_create(&o, &recorder, &err), err);
+        assert_ok(memfit_pool_record(s.pool, recorder, &err), err);
+        assert_int_equal(memfit_pool_record(other, recorder, &err), MEMFIT_CONFLICT);
+        usleep(200);
+        assert_ok(memfit_pool_record(s.pool, NULL, &err), err);
+        uint64_t put, lost, more;
+        memfit_recorder_counts(recorder, &put, &lost);
+        assert_ok(memfit_pool_record(other, recorder, &err), err);
+        assert_ok(memfit_pool_alloc(other, 5000, 0, &a, &err), err);
+        assert_ok(memfit_pool_free(other, a, &err), err);
+        assert_ok(memfit_pool_record(other, NULL, &err), err);
+        memfit_recorder_counts(recorder, &more, &lost);
+        assert_true(more >= put + 2);
+        memfit_recorder_destroy(recorder);
+    }
+    atomic_store(&s.stop, true);
+    for (unsigned i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    memfit_pool_destroy(other);
+    memfit_pool_destroy(s.pool);
+    assert_ok(memfit_device_close(s.device, &err), err);
+}
+
 /* ---- edges ------------------------------------------------------------------------------------------------------ */
 
 static void trim_to_anything(void **state)
@@ -479,6 +519,7 @@ int main(void)
         cmocka_unit_test(a_child_has_no_bytes),
         cmocka_unit_test(fork_while_others_are_inside),
         cmocka_unit_test(threads_end_while_the_pool_does),
+        cmocka_unit_test(a_recorder_comes_and_goes),
         cmocka_unit_test(pools_come_and_go_beside_a_short_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

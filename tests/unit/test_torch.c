@@ -14,6 +14,7 @@
 static void (*get_state)(fake_cuda_state *);
 static void (*hold)(uint64_t, bool);
 static void (*capture)(uint64_t, bool);
+static unsigned (*open_to)(uint64_t);
 static int (*stream_create)(void **, unsigned);
 static int (*fill)(uint64_t, unsigned char, size_t, void *);
 static int (*copy)(uint64_t, uint64_t, size_t, void *);
@@ -35,11 +36,13 @@ static int load_fake(void **state)
     setenv("MEMFIT_LIB_CUDA", path, 1);
     setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
     setenv("MEMFIT_MEMORY", "256MiB", 1);
+    setenv("FAKE_CUDA_DEVICES", "3", 1);
     void *library = dlopen(path, RTLD_NOW);
     assert_non_null(library);
     *(void **)&get_state = need(library, "fake_cuda_get");
     *(void **)&hold = need(library, "fake_cuda_hold");
     *(void **)&capture = need(library, "fake_cuda_capture");
+    *(void **)&open_to = need(library, "fake_cuda_open_to");
     *(void **)&stream_create = need(library, "cuStreamCreate");
     *(void **)&fill = need(library, "cuMemsetD8Async");
     *(void **)&copy = need(library, "cuMemcpyDtoDAsync_v2");
@@ -198,6 +201,26 @@ static void graphs(void **state)
     no_rule_broken();
 }
 
+/* Last: from here on there are several cards. What is mapped already and what comes later is open to both; a card that
+ * cannot be reached is refused, since PyTorch's copies would fail. */
+static void cards_reach_each_other(void **state)
+{
+    (void)state;
+    unsigned char *a = get(3 * MIB, NULL), *b = memfit_torch_alloc(3 * MIB, 1, NULL), *c;
+    assert_non_null(b);
+    c = get(9 * MIB, NULL);
+    assert_int_equal(open_to((uintptr_t)a), 3);
+    assert_int_equal(open_to((uintptr_t)b), 3);
+    assert_int_equal(open_to((uintptr_t)c), 3);
+    setenv("FAKE_CUDA_NO_PEER", "1", 1);
+    assert_null(memfit_torch_alloc(3 * MIB, 2, NULL));
+    unsetenv("FAKE_CUDA_NO_PEER");
+    memfit_torch_free(a, 3 * MIB, 0, NULL);
+    memfit_torch_free(b, 3 * MIB, 1, NULL);
+    memfit_torch_free(c, 9 * MIB, 0, NULL);
+    no_rule_broken();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +229,7 @@ int main(void)
         cmocka_unit_test(record_stream_is_honoured),
         cmocka_unit_test(record_stream_of_what_is_not_ours),
         cmocka_unit_test(graphs),
+        cmocka_unit_test(cards_reach_each_other),
     };
     return cmocka_run_group_tests(tests, load_fake, NULL);
 }
