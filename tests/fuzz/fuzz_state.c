@@ -1,6 +1,6 @@
 /* fuzz_state.c: any bytes as the state of a checkpoint (the member memfit.state), of every version that is read: the
  * metrics announced lie inside it. What else the file needs belongs to a trainer and is never called.
- * link: -Wl,--unresolved-symbols=ignore-all
+ * link: -no-pie -Wl,--unresolved-symbols=ignore-all
  */
 #include "train/checkpoint.c" /* its reader is nobody else's */
 
