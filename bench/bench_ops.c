@@ -14,7 +14,7 @@
 #include "model/model.h"
 #include "ops/ops.h"
 #include "ops/team.h"
-#include "plan/plan_model.h"
+#include "model/lower/model_graphs.h"
 #include "train/execute.h"
 #include "train/reserve.h"
 

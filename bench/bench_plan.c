@@ -19,7 +19,7 @@
 #include "plan/recompute/bounds.h"
 #include "plan/fit/fit_orders.h"
 #include "plan/flow/flow_order.h"
-#include "plan/plan_model.h"
+#include "model/lower/model_graphs.h"
 #include "plan/recompute/recompute.h"
 #include "plan/roofline.h"
 

@@ -19,7 +19,7 @@ MAY = {
     "graph": "base",
     "model": "base file graph",
     "pack": "base",
-    "plan": "base graph model pack",
+    "plan": "base graph pack",
     "ops": "base graph plan",
     "data": "base file graph ops",
     "train": "base trace device pool file graph model pack plan ops data",

@@ -12,7 +12,7 @@
 #include "base/os.h"
 #include "plan/fit/fit_orders.h"
 #include "answer/suggest.h"
-#include "plan/precision.h"
+#include "train/precision.h"
 
 #include <stdlib.h>
 #include <string.h>

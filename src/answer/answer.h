@@ -8,7 +8,7 @@
 
 #include "plan/recompute/bounds.h"
 #include "plan/plan.h"
-#include "plan/plan_model.h"
+#include "model/lower/model_graphs.h"
 
 typedef struct mf_question {
     const mf_model *model;

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "base/visible.h"
-#include "plan/precision.h"
+#include "train/precision.h"
 
 #include <string.h>
 

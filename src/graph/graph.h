@@ -430,6 +430,15 @@ typedef struct mf_constraint {
     double low, high, rate;
 } mf_constraint;
 
+/* Numbers a variable begins with, as a file holds them. `path` is relative to its layer: "vars/0", "cell/vars/1". */
+typedef struct mf_stored {
+    const char *path;
+    mf_dtype dtype;
+    mf_shape shape;
+    const void *data; /* raw little-endian bytes in the mapping or the arena; not aligned */
+    uint64_t bytes;
+} mf_stored;
+
 typedef struct mf_variable {
     const char *name; /* "conv2d/kernel", "conv2d/kernel/adam_m" */
     const char *path; /* of stored weights relative to the layer: "vars/0" */
@@ -442,7 +451,7 @@ typedef struct mf_variable {
     uint32_t tensor;         /* in this graph; MF_NONE when it is not used here */
     uint32_t parameter;      /* slots, gradients, EMA: which variable they belong to; else MF_NONE */
     uint32_t slot;           /* slots: which of the optimizer's (0 = m, 1 = v ...) */
-    const void *stored;      /* const mf_stored * with its initial value, or NULL */
+    const mf_stored *stored; /* its initial value, or NULL */
     const void *initializer; /* const mf_json * from the layer's config, or NULL: zeros (ones for variances, gammas: see
                                 name) */
     double initial;          /* value when neither is there */

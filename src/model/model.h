@@ -8,18 +8,9 @@
 
 #include "base/json.h"
 #include "base/os.h"
-#include "base/tensor.h"
+#include "graph/graph.h"
 
 typedef struct mf_model mf_model;
-
-/* One stored array. `path` is relative to its layer: "vars/0", "cell/vars/1", "query_dense/vars/0". */
-typedef struct mf_stored {
-    const char *path;
-    mf_dtype dtype;
-    mf_shape shape;
-    const void *data; /* raw little-endian bytes in the mapping or the arena; not aligned */
-    uint64_t bytes;
-} mf_stored;
 
 /* One argument of a call: a tensor made by another layer's call, or a constant. */
 typedef struct mf_call_arg {

@@ -13,7 +13,7 @@
 #define MF_PLAN_PLAN_H
 
 #include "graph/graph.h"
-#include "model/lower/lower.h"
+#include "graph/graph_source.h"
 #include "plan/cost.h"
 
 /* ---- the plan ---- */
@@ -92,17 +92,6 @@ typedef struct mf_plan {
 } mf_plan;
 
 /* ---- making one ---- */
-/* Where graphs come from: a model (mf_model_graphs in plan_model.h), or a test. Graphs of one source number their
- * variables alike. */
-typedef struct mf_graph_source {
-    void *ctx;
-    memfit_status (*make)(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
-                          mf_graph **graph, memfit_error *err);
-    /* The same with the last layer and its loss in up to so many chunks; NULL: no such graphs. */
-    memfit_status (*make_chunked)(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
-                                  uint32_t chunks, mf_graph **graph, memfit_error *err);
-} mf_graph_source;
-
 typedef enum { MF_RECOMPUTE_AUTO, MF_RECOMPUTE_OFF } mf_recompute;
 
 typedef struct mf_plan_options {

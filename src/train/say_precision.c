@@ -3,7 +3,7 @@
  * own, as asked and without a limit: the one to be admitted may be bent by it.
  */
 #include "base/error.h"
-#include "plan/precision.h"
+#include "train/precision.h"
 #include "train/trainer.h"
 
 memfit_status mf_trainer_say_precision(mf_trainer *t, memfit_error *err)

@@ -14,7 +14,7 @@
 #include "memfit/train.h"
 #include "model/keras/keras_save.h"
 #include "ops/team.h"
-#include "plan/plan_model.h"
+#include "model/lower/model_graphs.h"
 #include "train/execute.h"
 #include "train/footprint.h"
 #include "train/reserve.h"

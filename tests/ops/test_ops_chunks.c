@@ -12,7 +12,7 @@
 #include "base/philox.h"
 #include "model/lower/lower.h"
 #include "ops/interpret.h"
-#include "plan/plan_model.h"
+#include "model/lower/model_graphs.h"
 #include "train/execute.h"
 
 #include <math.h>

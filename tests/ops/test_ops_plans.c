@@ -11,7 +11,7 @@
  * gradients made part by part, whatever the limit: that alone is another order of sums, and compared norm-wise.
  */
 #include "fixture.h"
-#include "plan/plan_model.h"
+#include "model/lower/model_graphs.h"
 #include "train/execute.h"
 
 enum { STEPS = 3 };

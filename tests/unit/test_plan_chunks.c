@@ -4,7 +4,7 @@
 
 #include "answer/answer.h"
 #include "plan/fit/fit.h"
-#include "plan/plan_model.h"
+#include "model/lower/model_graphs.h"
 
 /* Two hidden layers over the words of a sample, then a last layer of `words`. */
 static const char *const text =

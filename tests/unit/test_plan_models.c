@@ -10,7 +10,7 @@
 #include "plan/cards.h"
 #include "plan/fit/fit_orders.h"
 #include "plan/fit/fit.h"
-#include "plan/plan_model.h"
+#include "model/lower/model_graphs.h"
 #include "plan/roofline.h"
 
 typedef struct network {

@@ -19,6 +19,8 @@
 #include "base/error.h"
 #include "plan/fit/overwrite.h"
 
+#include <stdio.h>
+
 typedef struct where {
     uint64_t offset;
     uint32_t version; /* 0: not written */

@@ -2,7 +2,7 @@
  * precision.c: a step in 16 bits against the same step in float32. Devices that do not compute in 16 bits widen them
  * into workspace around each operation, so the saving can be small or negative: both are planned and compared.
  */
-#include "plan/precision.h"
+#include "train/precision.h"
 
 #include "plan/fit/fit.h"
 

@@ -1,5 +1,5 @@
-/* plan_model.c: see plan_model.h. */
-#include "plan/plan_model.h"
+/* model_graphs.c: see model_graphs.h. */
+#include "model/lower/model_graphs.h"
 
 static memfit_status make_chunked(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
                                   uint32_t chunks, mf_graph **graph, memfit_error *err)

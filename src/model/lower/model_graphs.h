@@ -1,8 +1,9 @@
-/* plan_model.h: a model as a source of graphs. */
-#ifndef MF_PLAN_PLAN_MODEL_H
-#define MF_PLAN_PLAN_MODEL_H
+/* model_graphs.h: a model as a source of graphs. */
+#ifndef MF_MODEL_MODEL_GRAPHS_H
+#define MF_MODEL_MODEL_GRAPHS_H
 
-#include "plan/plan.h"
+#include "graph/graph_source.h"
+#include "model/lower/lower.h"
 
 typedef struct mf_model_graphs {
     const mf_model *model;

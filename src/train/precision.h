@@ -1,8 +1,9 @@
 /* precision.h: what 16 bits save against float32, or that they save nothing. */
-#ifndef MF_PLAN_PRECISION_H
-#define MF_PLAN_PRECISION_H
+#ifndef MF_TRAIN_PRECISION_H
+#define MF_TRAIN_PRECISION_H
 
-#include "plan/plan_model.h"
+#include "model/lower/model_graphs.h"
+#include "plan/plan.h"
 
 /* One step as asked, in one piece and without recomputation. */
 typedef struct mf_as_asked {
