@@ -16,6 +16,7 @@ enum {
     SPARE_FIXED_BYTES = 28 << 10,
     /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
     SAID_SPARE_BYTES = 16 << 10,
+    ANSWER_BYTES = 512 << 10,
     WARM_UP_BYTES = 64 << 10, /* running every operation once takes less (seen: up to 24 KiB) */
     STACK_BYTES = 48 << 10,   /* touched before measuring: deeper than any call of a step goes */
 };
@@ -36,6 +37,30 @@ void mf_trainer_withdraw(mf_trainer *t)
     mf_unreserve(&t->arena);
     mf_plan_destroy(t->plan);
     t->plan = NULL;
+}
+
+/* The limit holds while planning too: a search may have what it leaves beside the process. With less than ANSWER_BYTES
+ * not even a small model's refusal could say what would suffice. */
+static void give_planning_room(mf_trainer *t, uint64_t limit)
+{
+    uint64_t now = t->footprint->sample() + t->footprint->error(), room = limit > now ? limit - now : 0;
+    room -= room / 16; /* holes in the heap */
+    t->planning.limit_bytes = t->planning.live_bytes + (room > ANSWER_BYTES ? room : ANSWER_BYTES);
+    t->planning.peak_bytes = t->planning.live_bytes;
+    t->planning.refused_bytes = 0;
+}
+
+/* Did planning end because the limit left it no more memory? */
+static bool planning_was_cut(const mf_trainer *t, memfit_status status)
+{
+    return status == MEMFIT_NO_HOST_MEMORY && t->planning.refused_bytes;
+}
+
+static memfit_status refuse_planning(mf_trainer *t, memfit_error *err)
+{
+    t->planning_need =
+        t->footprint->sample() + t->planning.peak_bytes - t->planning.live_bytes + t->planning.refused_bytes;
+    return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning takes more than the limit leaves");
 }
 
 static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err)
@@ -62,7 +87,16 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     } else {
         p.only = t->mode;
     }
-    memfit_status status = mf_plan_make(t->host, &t->graph_source, &p, &t->cost, plan, err);
+    give_planning_room(t, limit > 1 ? limit : t->limit_asked);
+    memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
+    if (planning_was_cut(t, status) && p.recompute != MF_RECOMPUTE_OFF) { /* what needs most of it: do without */
+        p.recompute = MF_RECOMPUTE_OFF;
+        t->footprint->trim();
+        give_planning_room(t, limit > 1 ? limit : t->limit_asked);
+        status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
+    }
+    if (planning_was_cut(t, status))
+        status = refuse_planning(t, err);
     if (t->refused_us) { /* the answer is there: a plan, or why there is none */
         uint64_t took = mf_os_now_us() - t->refused_us;
         t->answer_us = took > t->answer_us ? took : t->answer_us;
@@ -93,12 +127,14 @@ static memfit_status take_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, me
 
 /* Pieces that leave a rest need a graph and kernels of their own for it. Without this a plan with a rest that does not
  * fit was followed by one of yet smaller pieces, past those that divide the batch and would have fitted. */
-static memfit_status estimate_rest(mf_trainer *t, memfit_error *err)
+static memfit_status estimate_rest(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
     if (t->mode != MF_MODE_TRAIN || t->batch < 3)
         return MEMFIT_OK;
+    give_planning_room(t, limit);
     mf_graph *g;
-    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, t->batch, true, &g, err);
+    memfit_status status =
+        t->graph_source.make(t->graph_source.ctx, &t->planning.host, t->mode, t->batch, true, &g, err);
     if (status != MEMFIT_OK)
         return status;
     mf_cpu_seen *seen = mf_host_zalloc(t->host, sizeof *seen);
@@ -380,11 +416,23 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
     uint64_t now = measure_fixed(t) + WARM_UP_BYTES;
     mf_cpu_fixed fixed;
     mf_plan *plan = NULL;
-    memfit_status status = mf_cpu_fixed_bytes(&t->graph_source, t->host, t->mode, t->batch, threads, &fixed, err);
-    if (status == MEMFIT_OK)
-        status = make_plan(t, 1, now + fixed.writer_bytes + fixed.graphs_bytes, &plan, err);
+    give_planning_room(t, t->limit_asked);
+    memfit_status status =
+        mf_cpu_fixed_bytes(&t->graph_source, &t->planning.host, t->mode, t->batch, threads, &fixed, err);
+    if (planning_was_cut(t, status))
+        return MEMFIT_OK;
+    if (status == MEMFIT_OK) {
+        uint64_t graphs = fixed.graph_bytes;
+        if (t->train_samples % t->batch || (t->samples_left && t->samples_left % t->batch))
+            graphs += fixed.graph_bytes;
+        if (t->validation_samples)
+            graphs += t->validation_batch == t->batch ? fixed.shared_validation_bytes : fixed.validation_bytes;
+        if (t->validation_samples && t->validation_samples % t->validation_batch)
+            graphs += fixed.validation_bytes;
+        status = make_plan(t, 1, now + fixed.writer_bytes + graphs, &plan, err);
+    }
     mf_plan_destroy(plan);
-    if (status == MEMFIT_DOES_NOT_FIT)
+    if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes)
         t->least_need = err->requested_bytes;
     return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
 }
@@ -396,7 +444,8 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     memfit_status status = t->least_need ? MEMFIT_OK : estimate_need(t, err);
     if (status != MEMFIT_OK)
         return status;
-    uint64_t need = t->least_need + WARM_UP_BYTES;
+    const bool known = t->least_need != 0; /* else planning could not go on to find it */
+    uint64_t need = (known ? t->least_need : t->planning_need) + WARM_UP_BYTES;
     need = need > a->limit ? need : a->limit + WARM_UP_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
@@ -407,9 +456,10 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     else
         snprintf(where, sizeof where, "%s", tail ? tail : "");
     status = mf_fail(err, MEMFIT_DOES_NOT_FIT,
-                     "batch %lld does not fit: the smallest plan found needs %s, %s %s%s\n"
+                     "batch %lld does not fit: %s %s, %s %s%s\n"
                      "memfit plan shows what holds it, and what would fit",
-                     (long long)t->batch, mf_format_need(need, took, sizeof took),
+                     (long long)t->batch, known ? "the smallest plan found needs" : "to plan it alone takes at least",
+                     mf_format_need(need, took, sizeof took),
                      a->limit < a->asked ? "the machine can give no more than" : "the limit is",
                      memfit_size_format(a->limit, text, sizeof text), where);
     err->requested_bytes = need;
@@ -424,13 +474,14 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     memfit_error own;
     err = err ? err : &own;
     admission a = {.t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
-    t->least_need = 0;
+    t->least_need = t->planning_need = 0;
+    t->limit_asked = limit;
     a.base = measure_fixed(t);
     memfit_status status = MEMFIT_OK;
     if (a.again)
         t->start_peak = 0; /* nothing is started anew */
     else
-        status = estimate_rest(t, err);
+        status = estimate_rest(t, limit, err);
     if (status == MEMFIT_OK)
         status = admit(&a, err);
     if (status == MEMFIT_OK && a.fits) {
@@ -443,6 +494,8 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     }
     if (status == MEMFIT_OK)
         status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels leave no room for it");
+    if (planning_was_cut(t, status))
+        status = refuse_planning(t, err);
     if (status != MEMFIT_DOES_NOT_FIT || a.again)
         return status;
     mf_trainer_withdraw(t);
