@@ -45,6 +45,8 @@ static void give_planning_room(mf_trainer *t, uint64_t limit)
 {
     uint64_t now = t->footprint->sample() + t->footprint->error(), room = limit > now ? limit - now : 0;
     room -= room / 16; /* holes in the heap */
+    if (t->plan)       /* a plan in force holds more than the next one may: it goes when that is there */
+        room = UINT64_MAX / 2;
     t->planning.limit_bytes = t->planning.live_bytes + (room > ANSWER_BYTES ? room : ANSWER_BYTES);
     t->planning.peak_bytes = t->planning.live_bytes;
     t->planning.refused_bytes = 0;
@@ -56,10 +58,23 @@ static bool planning_was_cut(const mf_trainer *t, memfit_status status)
     return status == MEMFIT_NO_HOST_MEMORY && t->planning.refused_bytes;
 }
 
+static uint64_t stored_weight_bytes(const mf_model *model)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < model->layer_count; i++)
+        for (uint32_t k = 0; k < model->layers[i].stored_count; k++)
+            bytes += model->layers[i].stored[k].bytes;
+    return bytes;
+}
+
+/* Planning was cut off: what would have sufficed is not known, but that the weights and what was asked for last must have
+ * room. */
 static memfit_status refuse_planning(mf_trainer *t, memfit_error *err)
 {
+    uint64_t now = t->footprint->sample(), search = t->planning.peak_bytes - t->planning.live_bytes;
+    uint64_t weights = stored_weight_bytes(t->model);
     t->planning_need =
-        t->footprint->sample() + t->planning.peak_bytes - t->planning.live_bytes + t->planning.refused_bytes;
+        now + (search + t->planning.refused_bytes > weights ? search + t->planning.refused_bytes : weights);
     return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning takes more than the limit leaves");
 }
 
@@ -208,6 +223,13 @@ static bool wants_to_stop(void *ctx)
     return (t->mode != MF_MODE_TRAIN || !t->stepped) && o->stop && o->stop(o->ctx);
 }
 
+/* Kernels alone, before any page of the arena is there, can be more than the limit. */
+static bool is_full(void *ctx)
+{
+    const mf_trainer *t = ctx;
+    return t->footprint->sample() + t->limit_asked / 32 > t->limit_asked; /* some, until it is asked again */
+}
+
 /* Everything that stays for the whole run, but for the arena's pages. */
 static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                 memfit_error *err)
@@ -216,7 +238,9 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .step = t->step,
                              .step_ctx = t->step_ctx,
                              .stop = wants_to_stop,
-                             .stop_ctx = t};
+                             .stop_ctx = t,
+                             .full = is_full,
+                             .full_ctx = t};
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
     mf_trainer_note_start(t); /* primitives that were tried and not taken are still in the cache */
@@ -367,6 +391,11 @@ static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
     status = make_ready(t, a->ready, a->ctx, err);
     if (status == MEMFIT_OK)
         status = measure(t, a->limit, a->asked, err);
+    if (status == MEMFIT_DOES_NOT_FIT) {
+        t->fixed_bytes = a->base + t->footprint->fixed(t->plan); /* not measured: from above */
+        a->fits = false;
+        return assumed < t->fixed_bytes ? MEMFIT_OK : status;
+    }
     a->fits = t->fixed_bytes + t->plan->arena_bytes <= limit_held(t, a->limit, a->asked);
     return status;
 }
@@ -458,7 +487,7 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     status = mf_fail(err, MEMFIT_DOES_NOT_FIT,
                      "batch %lld does not fit: %s %s, %s %s%s\n"
                      "memfit plan shows what holds it, and what would fit",
-                     (long long)t->batch, known ? "the smallest plan found needs" : "to plan it alone takes at least",
+                     (long long)t->batch, known ? "the smallest plan found needs" : "to plan it takes at least",
                      mf_format_need(need, took, sizeof took),
                      a->limit < a->asked ? "the machine can give no more than" : "the limit is",
                      memfit_size_format(a->limit, text, sizeof text), where);

@@ -43,7 +43,7 @@ uint64_t mf_cpu_graph_bytes(const mf_graph *graph, mf_cpu_seen *seen)
     } compiled[] = {{MF_OP_MATMUL, 26 << 10},         {MF_OP_CONV, 66 << 10},
                     {MF_OP_CONV_GRAD_DATA, 44 << 10}, {MF_OP_CONV_GRAD_WEIGHTS, 100 << 10},
                     {MF_OP_LSTM, 64 << 10},           {MF_OP_GRU, 64 << 10}};
-    uint64_t bytes = GRAPH_BYTES + (uint64_t)graph->variable_count * VARIABLE_BYTES;
+    uint64_t bytes = (mf_dnn_compiles() ? GRAPH_BYTES : 0) + (uint64_t)graph->variable_count * VARIABLE_BYTES;
     for (uint32_t i = 0; i < graph->op_count; i++) {
         const mf_op *op = &graph->ops[i];
         bytes += OPERATION_BYTES;
