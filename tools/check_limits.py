@@ -3,6 +3,8 @@
 
     python tools/check_limits.py build/memfit MODEL... [--batch 8,32] [--factors 1.05,1.3,2] [--options "--validation-split 0.34"]
 
+--options are train's alone: data, writers, nothing that changes the plan.
+
 For each model and batch: the limit that a refused run says would suffice suffices; at that limit and at multiples of it the process
 (RssAnon + RssShmem of /proc/PID/status, read all the time, refused runs too) never is above its limit, no step allocates, the arena
 used is the arena planned, and what `memfit plan` admits `memfit train` runs. Data is synthetic. One line a run; exit status: how many
@@ -33,8 +35,8 @@ def watch(command):
     return p.returncode, out, err, peak
 
 
-def said_need(err):
-    m = re.search(r"needs ([\d.]+) (bytes|KiB|MiB|GiB)", err)
+def said_need(err, words="needs"):
+    m = re.search(words + r" ([\d.]+) (bytes|KiB|MiB|GiB)", err)
     return int(float(m.group(1)) * UNITS[m.group(2)]) if m else None
 
 
@@ -61,14 +63,15 @@ class Checker:
             wrong.append(f"exit {status}: {err.strip()[:200]}")
         return status, err, peak, wrong
 
-    def plan(self, model, batch, limit, options):
-        options = [o for i, o in enumerate(options) if not o.startswith("--validation-split") and (i == 0 or options[i - 1] != "--validation-split")]
-        return subprocess.run([self.program, "plan", model, "--batch-size", str(batch), "--threads", "2", "--quiet", "--json", "--memory", str(limit)] + options,
+    def plan(self, model, batch, limit):
+        return subprocess.run([self.program, "plan", model, "--batch-size", str(batch), "--threads", "2", "--quiet", "--json", "--memory", str(limit)],
                               capture_output=True).returncode
 
     def one(self, model, batch, limit, options, must_run):
         status, err, peak, wrong = self.train(model, batch, limit, options)
-        planned = self.plan(model, batch, limit, options)
+        planned = self.plan(model, batch, limit)
+        if planned not in (0, 3):
+            wrong.append(f"plan: exit {planned}")
         if status == 3 and (must_run or planned == 0):
             wrong.append(("said to suffice, " if must_run else "") + ("plan admits, " if planned == 0 else "") + "train refuses: " + err.strip().split("\n")[0])
         self.runs += 1
@@ -78,8 +81,12 @@ class Checker:
         return status, err
 
     def model(self, model, batch, factors, options):
-        status, err = self.one(model, batch, 3 << 20, options, False)
-        need = said_need(err) if status == 3 else 3 << 20
+        limit = 3 << 20
+        status, err = self.one(model, batch, limit, options, False)
+        while status == 3 and said_need(err, "at least"):  # not enough to find out what would suffice
+            limit = max(said_need(err, "at least"), limit * 5 // 4)
+            status, err = self.one(model, batch, limit, options, False)
+        need = said_need(err) if status == 3 else limit
         if not need:
             self.broken += 1
             print(f"{model}: no need is named: {err.strip()}")

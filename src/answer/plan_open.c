@@ -139,8 +139,11 @@ static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_
     memfit_status status = mf_cpu_fixed_bytes(&source, plan->arena.host, MF_MODE_TRAIN, o->batch, threads, &fixed, err);
     if (status != MEMFIT_OK)
         return status;
-    o->fixed_bytes = fixed.base_bytes + plan->model->arena.bytes + fixed.writer_bytes + fixed.graphs_bytes;
-    o->rest_bytes = fixed.rest_bytes;
+    o->fixed_bytes = fixed.base_bytes + plan->model->arena.bytes + fixed.writer_bytes + fixed.graph_bytes +
+                     fixed.shared_validation_bytes;
+    if (o->batch > 1) /* data seldom divides by the batch: a partial one of each kind */
+        o->fixed_bytes += fixed.graph_bytes + fixed.validation_bytes;
+    o->rest_bytes = o->batch > 1 ? fixed.graph_bytes : 0;
     o->chunk_bytes = CHUNK_BYTES;
     return MEMFIT_OK;
 }

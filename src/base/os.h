@@ -79,6 +79,9 @@ uint64_t mf_os_file_fingerprint(const char *path);
  * Allocates nothing. */
 bool mf_os_read_text(const char *path, char *buf, size_t bytes);
 void mf_os_host_name(char *buf, size_t bytes);
+/* Runs `work` in a child of this process and waits for it: whatever memory it takes is gone afterwards. Only before there
+ * are threads. Its result (0 to 255), or -1 when there was no child or a signal ended it. */
+int mf_os_in_child(int (*work)(void *ctx), void *ctx);
 long mf_os_process_id(void);
 
 /* For main: descriptors 0 to 2 that the caller had closed are opened on /dev/null, so that no file of ours takes their

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 memfit_status mf_os_map_watched(const char *path, mf_mapping *mapping, int *descriptor, memfit_error *err)
@@ -173,6 +174,21 @@ uint64_t mf_os_file_fingerprint(const char *path)
     close(descriptor);
     hash = (hash ^ (uint64_t)st.st_size) * 0x100000001b3u;
     return whole ? hash | 1 : 0;
+}
+
+int mf_os_in_child(int (*work)(void *ctx), void *ctx)
+{
+    fflush(NULL); /* or the child writes it too */
+    pid_t child = fork();
+    if (child == 0) {
+        int result = work(ctx);
+        fflush(NULL);
+        _exit(result);
+    }
+    int how = 0;
+    while (child > 0 && waitpid(child, &how, 0) < 0 && errno == EINTR)
+        ;
+    return child > 0 && WIFEXITED(how) ? WEXITSTATUS(how) : -1;
 }
 
 void mf_os_host_name(char *buf, size_t bytes)

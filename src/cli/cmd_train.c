@@ -1,4 +1,5 @@
 /* cmd_train.c: memfit train. */
+#include "base/os.h"
 #include "cli/count_alloc.h"
 #include "cli/train_cli.h"
 #include "memfit/plan.h"
@@ -15,10 +16,13 @@ static const char help[] =
 typedef struct train_plan {
     bool curve;
     const char *dump, *html;
+    const train_cli *cli;
 } train_plan;
 
-static int show_plan(const train_cli *cli, const train_plan *p)
+static int show_plan(void *ctx)
 {
+    const train_cli *cli = ((train_plan *)ctx)->cli;
+    const train_plan *p = ctx;
     const memfit_train_options *o = &cli->o;
     memfit_plan_options options = MEMFIT_PLAN_OPTIONS;
     char memory[32];
@@ -139,7 +143,10 @@ int cli_train(const cli_command *command, int argc, char **argv)
     if (!o->data)
         return cli_usage_error(command, "--data SOURCE is missing: a file, or synthetic");
     status = train_cli_resolve(command, &cli);
-    if (status == CLI_DONE && (plan.curve || plan.dump || plan.html))
-        status = show_plan(&cli, &plan);
-    return status == CLI_DONE ? train(&cli) : status;
+    plan.cli = &cli;
+    if (status == CLI_DONE && (plan.curve || plan.dump || plan.html)) /* its memory must not be the training's */
+        status = mf_os_in_child(show_plan, &plan);
+    if (status < 0)
+        fprintf(stderr, "memfit train: the plan could not be shown: its process was ended\n");
+    return status == CLI_DONE ? train(&cli) : status < 0 ? CLI_FAILED : status;
 }

@@ -322,8 +322,9 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
         status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the order of %lld samples", (long long)f->samples);
     for (uint32_t i = 0; i < graph->feed_count && status == MEMFIT_OK; i++) {
         status = link_feed(f, graph, i, options, err);
-        const mf_array *a = f->links[i].array;
-        if (a && !a->data && a->sample_bytes > f->scratch_bytes)
+        const mf_array *a = f->links[i].array; /* made in its tensor, unless it is converted or looked at before */
+        bool apart = a && !a->data && (a->dtype != f->links[i].dtype || (f->class_weights && f->links[i].role == 1));
+        if (apart && a->sample_bytes > f->scratch_bytes)
             f->scratch_bytes = a->sample_bytes;
     }
     if (status == MEMFIT_OK && f->scratch_bytes) {

@@ -16,6 +16,7 @@ enum {
     SPARE_FIXED_BYTES = 28 << 10,
     /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
     SAID_SPARE_BYTES = 16 << 10,
+    ANSWER_BYTES = 512 << 10,
     WARM_UP_BYTES = 64 << 10, /* running every operation once takes less (seen: up to 24 KiB) */
     STACK_BYTES = 48 << 10,   /* touched before measuring: deeper than any call of a step goes */
 };
@@ -36,6 +37,45 @@ void mf_trainer_withdraw(mf_trainer *t)
     mf_unreserve(&t->arena);
     mf_plan_destroy(t->plan);
     t->plan = NULL;
+}
+
+/* The limit holds while planning too: a search may have what it leaves beside the process. With less than ANSWER_BYTES
+ * not even a small model's refusal could say what would suffice. */
+static void give_planning_room(mf_trainer *t, uint64_t limit)
+{
+    uint64_t now = t->footprint->sample() + t->footprint->error(), room = limit > now ? limit - now : 0;
+    room -= room / 16; /* holes in the heap */
+    if (t->plan)       /* a plan in force holds more than the next one may: it goes when that is there */
+        room = UINT64_MAX / 2;
+    t->planning.limit_bytes = t->planning.live_bytes + (room > ANSWER_BYTES ? room : ANSWER_BYTES);
+    t->planning.peak_bytes = t->planning.live_bytes;
+    t->planning.refused_bytes = 0;
+}
+
+/* Did planning end because the limit left it no more memory? */
+static bool planning_was_cut(const mf_trainer *t, memfit_status status)
+{
+    return status == MEMFIT_NO_HOST_MEMORY && t->planning.refused_bytes;
+}
+
+static uint64_t stored_weight_bytes(const mf_model *model)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < model->layer_count; i++)
+        for (uint32_t k = 0; k < model->layers[i].stored_count; k++)
+            bytes += model->layers[i].stored[k].bytes;
+    return bytes;
+}
+
+/* Planning was cut off: what would have sufficed is not known, but that the weights and what was asked for last must have
+ * room. */
+static memfit_status refuse_planning(mf_trainer *t, memfit_error *err)
+{
+    uint64_t now = t->footprint->sample(), search = t->planning.peak_bytes - t->planning.live_bytes;
+    uint64_t weights = stored_weight_bytes(t->model);
+    t->planning_need =
+        now + (search + t->planning.refused_bytes > weights ? search + t->planning.refused_bytes : weights);
+    return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning takes more than the limit leaves");
 }
 
 static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err)
@@ -62,7 +102,16 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     } else {
         p.only = t->mode;
     }
-    memfit_status status = mf_plan_make(t->host, &t->graph_source, &p, &t->cost, plan, err);
+    give_planning_room(t, limit > 1 ? limit : t->limit_asked);
+    memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
+    if (planning_was_cut(t, status) && p.recompute != MF_RECOMPUTE_OFF) { /* what needs most of it: do without */
+        p.recompute = MF_RECOMPUTE_OFF;
+        t->footprint->trim();
+        give_planning_room(t, limit > 1 ? limit : t->limit_asked);
+        status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
+    }
+    if (planning_was_cut(t, status))
+        status = refuse_planning(t, err);
     if (t->refused_us) { /* the answer is there: a plan, or why there is none */
         uint64_t took = mf_os_now_us() - t->refused_us;
         t->answer_us = took > t->answer_us ? took : t->answer_us;
@@ -93,12 +142,14 @@ static memfit_status take_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, me
 
 /* Pieces that leave a rest need a graph and kernels of their own for it. Without this a plan with a rest that does not
  * fit was followed by one of yet smaller pieces, past those that divide the batch and would have fitted. */
-static memfit_status estimate_rest(mf_trainer *t, memfit_error *err)
+static memfit_status estimate_rest(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
     if (t->mode != MF_MODE_TRAIN || t->batch < 3)
         return MEMFIT_OK;
+    give_planning_room(t, limit);
     mf_graph *g;
-    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, t->batch, true, &g, err);
+    memfit_status status =
+        t->graph_source.make(t->graph_source.ctx, &t->planning.host, t->mode, t->batch, true, &g, err);
     if (status != MEMFIT_OK)
         return status;
     mf_cpu_seen *seen = mf_host_zalloc(t->host, sizeof *seen);
@@ -172,6 +223,13 @@ static bool wants_to_stop(void *ctx)
     return (t->mode != MF_MODE_TRAIN || !t->stepped) && o->stop && o->stop(o->ctx);
 }
 
+/* Kernels alone, before any page of the arena is there, can be more than the limit. */
+static bool is_full(void *ctx)
+{
+    const mf_trainer *t = ctx;
+    return t->footprint->sample() + t->limit_asked / 32 > t->limit_asked; /* some, until it is asked again */
+}
+
 /* Everything that stays for the whole run, but for the arena's pages. */
 static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                 memfit_error *err)
@@ -180,7 +238,9 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .step = t->step,
                              .step_ctx = t->step_ctx,
                              .stop = wants_to_stop,
-                             .stop_ctx = t};
+                             .stop_ctx = t,
+                             .full = is_full,
+                             .full_ctx = t};
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
     mf_trainer_note_start(t); /* primitives that were tried and not taken are still in the cache */
@@ -331,6 +391,11 @@ static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
     status = make_ready(t, a->ready, a->ctx, err);
     if (status == MEMFIT_OK)
         status = measure(t, a->limit, a->asked, err);
+    if (status == MEMFIT_DOES_NOT_FIT) {
+        t->fixed_bytes = a->base + t->footprint->fixed(t->plan); /* not measured: from above */
+        a->fits = false;
+        return assumed < t->fixed_bytes ? MEMFIT_OK : status;
+    }
     a->fits = t->fixed_bytes + t->plan->arena_bytes <= limit_held(t, a->limit, a->asked);
     return status;
 }
@@ -380,11 +445,23 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
     uint64_t now = measure_fixed(t) + WARM_UP_BYTES;
     mf_cpu_fixed fixed;
     mf_plan *plan = NULL;
-    memfit_status status = mf_cpu_fixed_bytes(&t->graph_source, t->host, t->mode, t->batch, threads, &fixed, err);
-    if (status == MEMFIT_OK)
-        status = make_plan(t, 1, now + fixed.writer_bytes + fixed.graphs_bytes, &plan, err);
+    give_planning_room(t, t->limit_asked);
+    memfit_status status =
+        mf_cpu_fixed_bytes(&t->graph_source, &t->planning.host, t->mode, t->batch, threads, &fixed, err);
+    if (planning_was_cut(t, status))
+        return MEMFIT_OK;
+    if (status == MEMFIT_OK) {
+        uint64_t graphs = fixed.graph_bytes;
+        if (t->train_samples % t->batch || (t->samples_left && t->samples_left % t->batch))
+            graphs += fixed.graph_bytes;
+        if (t->validation_samples)
+            graphs += t->validation_batch == t->batch ? fixed.shared_validation_bytes : fixed.validation_bytes;
+        if (t->validation_samples && t->validation_samples % t->validation_batch)
+            graphs += fixed.validation_bytes;
+        status = make_plan(t, 1, now + fixed.writer_bytes + graphs, &plan, err);
+    }
     mf_plan_destroy(plan);
-    if (status == MEMFIT_DOES_NOT_FIT)
+    if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes)
         t->least_need = err->requested_bytes;
     return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
 }
@@ -396,7 +473,8 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     memfit_status status = t->least_need ? MEMFIT_OK : estimate_need(t, err);
     if (status != MEMFIT_OK)
         return status;
-    uint64_t need = t->least_need + WARM_UP_BYTES;
+    const bool known = t->least_need != 0; /* else planning could not go on to find it */
+    uint64_t need = (known ? t->least_need : t->planning_need) + WARM_UP_BYTES;
     need = need > a->limit ? need : a->limit + WARM_UP_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
@@ -407,9 +485,10 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     else
         snprintf(where, sizeof where, "%s", tail ? tail : "");
     status = mf_fail(err, MEMFIT_DOES_NOT_FIT,
-                     "batch %lld does not fit: the smallest plan found needs %s, %s %s%s\n"
+                     "batch %lld does not fit: %s %s, %s %s%s\n"
                      "memfit plan shows what holds it, and what would fit",
-                     (long long)t->batch, mf_format_need(need, took, sizeof took),
+                     (long long)t->batch, known ? "the smallest plan found needs" : "to plan it takes at least",
+                     mf_format_need(need, took, sizeof took),
                      a->limit < a->asked ? "the machine can give no more than" : "the limit is",
                      memfit_size_format(a->limit, text, sizeof text), where);
     err->requested_bytes = need;
@@ -424,13 +503,14 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     memfit_error own;
     err = err ? err : &own;
     admission a = {.t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
-    t->least_need = 0;
+    t->least_need = t->planning_need = 0;
+    t->limit_asked = limit;
     a.base = measure_fixed(t);
     memfit_status status = MEMFIT_OK;
     if (a.again)
         t->start_peak = 0; /* nothing is started anew */
     else
-        status = estimate_rest(t, err);
+        status = estimate_rest(t, limit, err);
     if (status == MEMFIT_OK)
         status = admit(&a, err);
     if (status == MEMFIT_OK && a.fits) {
@@ -443,6 +523,8 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     }
     if (status == MEMFIT_OK)
         status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels leave no room for it");
+    if (planning_was_cut(t, status))
+        status = refuse_planning(t, err);
     if (status != MEMFIT_DOES_NOT_FIT || a.again)
         return status;
     mf_trainer_withdraw(t);

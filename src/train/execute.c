@@ -159,6 +159,8 @@ static memfit_status list_released(mf_executor *x, const mf_phase *phase, ready_
     return MEMFIT_OK;
 }
 
+enum { ASK_EVERY = 4 }; /* steps: asking the system takes microseconds, compiling a kernel hundreds of them */
+
 memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,
                                  const mf_executor_options *options, mf_executor **executor, memfit_error *err)
 {
@@ -184,8 +186,11 @@ memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, c
         ready->steps = MF_NEW_ARRAY(&x->arena, ready_step, phase->step_count);
         if (!ready->kernels || !ready->steps)
             status = no_memory(err);
-        for (uint32_t i = 0; i < phase->step_count && status == MEMFIT_OK; i++)
+        for (uint32_t i = 0; i < phase->step_count && status == MEMFIT_OK; i++) {
             status = ready_one(x, phase, ready, i, err);
+            if (status == MEMFIT_OK && i % ASK_EVERY == 0 && x->options.full && x->options.full(x->options.full_ctx))
+                status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels take more than the limit leaves");
+        }
         if (status == MEMFIT_OK)
             status = absorb_followers(x, phase, ready, err);
         if (status == MEMFIT_OK && x->options.poison)

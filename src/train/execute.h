@@ -24,6 +24,8 @@ typedef struct mf_executor_options {
     void *step_ctx;
     mf_stop_hook stop;
     void *stop_ctx;
+    mf_stop_hook full; /* asked now and then while kernels are made; true: creating ends with DOES_NOT_FIT */
+    void *full_ctx;
 } mf_executor_options;
 
 memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,

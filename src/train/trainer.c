@@ -105,6 +105,7 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
     if (status != MEMFIT_OK)
         return status;
     mf_limit_host_init(&t->loading, t->host, 0);
+    mf_limit_host_init(&t->planning, t->host, UINT64_MAX);
     mf_trainer_set_room(t);
     status = mf_model_load_flags(&t->loading.host,
                                  mode == MF_MODE_TRAIN && options->resume ? options->resume : options->model,

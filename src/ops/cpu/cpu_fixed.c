@@ -36,14 +36,14 @@ static bool seen_before(mf_cpu_seen *seen, const mf_graph *g, const mf_op *op)
 
 uint64_t mf_cpu_graph_bytes(const mf_graph *graph, mf_cpu_seen *seen)
 {
-    enum { OPERATION_BYTES = 2600, PRIMITIVE_BYTES = 6000, VARIABLE_BYTES = 700 };
+    enum { GRAPH_BYTES = 208 << 10, OPERATION_BYTES = 2600, PRIMITIVE_BYTES = 6000, VARIABLE_BYTES = 400 };
     static const struct {
         mf_op_kind kind;
         uint64_t bytes; /* of code, for a shape */
-    } compiled[] = {{MF_OP_MATMUL, 26 << 10},         {MF_OP_CONV, 72 << 10},
+    } compiled[] = {{MF_OP_MATMUL, 26 << 10},         {MF_OP_CONV, 66 << 10},
                     {MF_OP_CONV_GRAD_DATA, 44 << 10}, {MF_OP_CONV_GRAD_WEIGHTS, 100 << 10},
                     {MF_OP_LSTM, 64 << 10},           {MF_OP_GRU, 64 << 10}};
-    uint64_t bytes = (uint64_t)graph->variable_count * VARIABLE_BYTES;
+    uint64_t bytes = (mf_dnn_compiles() ? GRAPH_BYTES : 0) + (uint64_t)graph->variable_count * VARIABLE_BYTES;
     for (uint32_t i = 0; i < graph->op_count; i++) {
         const mf_op *op = &graph->ops[i];
         bytes += OPERATION_BYTES;
@@ -71,7 +71,7 @@ static memfit_status count_graph(const mf_graph_source *source, const memfit_hos
 memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
                                  unsigned threads, mf_cpu_fixed *fixed, memfit_error *err)
 {
-    enum { PROCESS_BYTES = 1344 << 10, THREAD_BYTES = 224 << 10, WRITER_BYTES = 96 << 10, SAVED_BYTES = 1300 };
+    enum { PROCESS_BYTES = 1696 << 10, THREAD_BYTES = 224 << 10, WRITER_BYTES = 224 << 10, SAVED_BYTES = 1500 };
     mf_cpu_seen *seen = mf_host_zalloc(host, 2 * sizeof *seen); /* one of each kind alone; of both together */
     if (!seen)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
@@ -85,10 +85,10 @@ memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_hos
     mf_host_free(host, seen, 2 * sizeof *seen);
     if (status != MEMFIT_OK)
         return status;
-    const bool partial = batch > 1; /* of one sample there is no part */
     *fixed = (mf_cpu_fixed){.base_bytes = PROCESS_BYTES + mf_dnn_process_bytes() + threads * THREAD_BYTES,
                             .writer_bytes = mode == MF_MODE_TRAIN ? WRITER_BYTES + variables * SAVED_BYTES : 0,
-                            .graphs_bytes = main + both + (partial ? main + alone : 0),
-                            .rest_bytes = partial ? main : 0};
+                            .graph_bytes = main,
+                            .validation_bytes = alone,
+                            .shared_validation_bytes = both};
     return MEMFIT_OK;
 }

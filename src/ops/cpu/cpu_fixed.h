@@ -19,9 +19,8 @@ uint64_t mf_cpu_graph_bytes(const mf_graph *graph, mf_cpu_seen *seen);
 typedef struct mf_cpu_fixed {
     uint64_t base_bytes;   /* the process and its threads, without a model */
     uint64_t writer_bytes; /* of checkpoints and the trained model */
-    /* Graphs of the mode and of validation at the batch, and of a last partial batch of each: data seldom divides. */
-    uint64_t graphs_bytes;
-    uint64_t rest_bytes; /* and more, when pieces leave a rest */
+    uint64_t graph_bytes;  /* of one graph of the mode: the batch's, a last partial batch's, a rest's of pieces */
+    uint64_t validation_bytes, shared_validation_bytes; /* of one graph of validation: alone; of the training's batch */
 } mf_cpu_fixed;
 memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
                                  unsigned threads, mf_cpu_fixed *fixed, memfit_error *err);

@@ -1,0 +1,19 @@
+#!/bin/bash
+# test_limits.sh: what training says of memory, held from outside (tools/check_limits.py): the limit is never passed, refused runs
+# included, what is said to suffice suffices, and what plan admits train runs, with partial batches and writers.
+set -u
+. "$(dirname "$0")/lib.sh"
+f="$MEMFIT_SOURCE/tests/fixtures/train"
+python3 "$MEMFIT_SOURCE/tools/check_limits.py" "$MEMFIT" "$f/attention.json" "$f/unet.json" "$f/cnn.keras" "$f/recurrent.json" \
+    --batch 8,40 --factors 1.05,2 --steps 4 --options "--validation-split 0.34 --out $dir/out.keras --checkpoint $dir/ck.keras" || fail "a promise was broken"
+
+# Showing the plan first takes nothing from the training.
+args=("$f/unet.json" --data synthetic:64 --batch-size 64 --threads 1 --quiet --json)
+"$MEMFIT" train "${args[@]}" >"$dir/plain" 2>"$dir/err" || fail "train: $(cat "$dir/err")"
+limit=$(($(key planned_peak_bytes "$dir/plain") + 65536))
+for option in "--html $dir/p.html" "--dump-graph $dir/p.txt" --curve; do
+    "$MEMFIT" train "${args[@]}" --memory $limit $option >"$dir/out" 2>"$dir/err" || fail "$option turns a run that fits into exit $?: $(tail -2 "$dir/err")"
+done
+[ -s "$dir/p.html" ] && [ -s "$dir/p.txt" ] || fail "the plan was not shown"
+[ $failures = 0 ] && echo "limits: all good"
+exit $failures
