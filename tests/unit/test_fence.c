@@ -300,45 +300,6 @@ static void streams_share(void **state)
     close_place(&p);
 }
 
-/* A stream that is behind uses its own freed pages elsewhere at once, with several streams, too: no page is made for what
- * there is, nothing is waited for, and nothing is unmapped before its time. */
-static void a_stream_moves_its_own_pages(void **state)
-{
-    (void)state;
-    enum { BLOCKS = 32 };
-    place p = open_place(512 * MiB, NULL);
-    memfit_address block[BLOCKS], large[4];
-    drop(&p, get(&p, 1000, p.side), p.side);
-    assert_ok(memfit_pool_trim(p.pool, 0, NULL, &err), err);
-    for (unsigned i = 0; i < BLOCKS; i++)
-        block[i] = get(&p, 8 * MiB, p.main);
-    mf_sim_hold(p.device, p.main, true);
-    uint64_t waits = mf_sim_get(p.device).calls[MF_CALL_STREAM_SYNC];
-    for (unsigned i = 0; i < BLOCKS; i += 2) {
-        kernel(&p, block[i], 8 * MiB, p.main);
-        drop(&p, block[i], p.main);
-    }
-    for (unsigned i = 0; i < 4; i++) {
-        large[i] = get(&p, 30 * MiB, p.main);
-        kernel(&p, large[i], 30 * MiB, p.main);
-    }
-    memfit_pool_info info = MEMFIT_POOL_INFO;
-    assert_ok(memfit_pool_get_info(p.pool, &info, &err), err);
-    assert_int_equal(info.reserved_peak_bytes, 256 * MiB);
-    assert_int_equal(mf_sim_get(p.device).calls[MF_CALL_STREAM_SYNC], waits);
-    assert_ok(mf_pool_check(p.pool, &err), err);
-    memfit_address other = get(&p, 8 * MiB, p.side); /* the other stream must not have them before the first is past */
-    kernel(&p, other, 8 * MiB, p.side);
-    mf_sim_hold(p.device, p.main, false);
-    for (unsigned i = 0; i < 4; i++)
-        drop(&p, large[i], p.main);
-    for (unsigned i = 0; i < 12; i++) { /* the old places are filled again */
-        large[0] = get(&p, 8 * MiB, i % 2 ? p.side : p.main);
-        kernel(&p, large[0], 8 * MiB, i % 2 ? p.side : p.main);
-    }
-    close_place(&p);
-}
-
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
 
 static void the_end_waits(void **state)
@@ -591,7 +552,6 @@ int main(void)
         cmocka_unit_test(without_waiting),
         cmocka_unit_test(misuse_is_told),
         cmocka_unit_test(streams_share),
-        cmocka_unit_test(a_stream_moves_its_own_pages),
         cmocka_unit_test(the_end_waits),
         cmocka_unit_test(the_end_takes_nothing_from_a_stream_at_work),
         cmocka_unit_test(more_streams_than_lanes),
