@@ -195,6 +195,34 @@ static void freed_on_the_stream_that_used_it(void **state)
     }
 }
 
+/* Both streams are behind. When the further one is past, the block is the freeing stream's again, and nobody else's. */
+static void the_freeing_stream_counts_too(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < SIZES; i++) {
+        place p = open_place(64 * MiB, NULL);
+        uint64_t bytes = sizes[i];
+        drop(&p, get(&p, 1000, p.third), p.third);
+        drop(&p, get(&p, 1000, p.side), p.side);
+        memfit_address a = get(&p, bytes, p.main);
+        use(&p, a, p.side);
+        mf_sim_hold(p.device, p.main, true);
+        mf_sim_hold(p.device, p.side, true);
+        kernel(&p, a, bytes, p.main);
+        drop(&p, a, p.main);
+        mf_sim_hold(p.device, p.side, false);
+        for (unsigned k = 0; k < 3; k++)
+            assert_ok(memfit_pool_poll(p.pool, &err), err);
+        for (unsigned k = 0; k < 6; k++) {
+            memfit_stream s = k % 2 ? p.third : p.side;
+            kernel(&p, get(&p, bytes, s), bytes, s);
+        }
+        kernel(&p, get(&p, bytes, p.main), bytes, p.main);
+        mf_sim_hold(p.device, p.main, false);
+        close_place(&p);
+    }
+}
+
 static void a_use_on_the_only_stream_is_nothing(void **state)
 {
     (void)state;
@@ -546,6 +574,7 @@ int main(void)
         cmocka_unit_test(its_pages_stay),
         cmocka_unit_test(several_streams_use_it),
         cmocka_unit_test(freed_on_the_stream_that_used_it),
+        cmocka_unit_test(the_freeing_stream_counts_too),
         cmocka_unit_test(a_use_on_the_only_stream_is_nothing),
         cmocka_unit_test(a_stream_that_used_it_goes),
         cmocka_unit_test(a_stream_goes_without_a_word),
