@@ -118,7 +118,8 @@ MEMFIT_API memfit_status memfit_pool_alloc(memfit_pool *pool, uint64_t bytes, me
 MEMFIT_API memfit_status memfit_pool_free(memfit_pool *pool, memfit_address address, memfit_error *err);
 
 /* With a stream and an alignment (a power of two; 0: 256). A block freed on a stream can be had at once by a request on
- * that stream; on others after the work queued so far is done. The two above use stream 0. Since 0.1. */
+ * that stream; on others after the work queued so far is done. So who frees a block on another stream than it was asked for on lets
+ * that stream wait for the first, or calls memfit_pool_use_on. The two above use stream 0. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_alloc_on(memfit_pool *pool, uint64_t bytes, uint64_t alignment, memfit_owner owner,
                                               memfit_stream stream, memfit_address *address, memfit_error *err);
 MEMFIT_API memfit_status memfit_pool_free_on(memfit_pool *pool, memfit_address address, memfit_stream stream,

@@ -263,24 +263,16 @@ static void enter_page(walk *w, uint64_t number, const piece *p)
     page->block_bytes += p->span ? 0 : p->taken_bytes;
 }
 
-static bool has_page(const memfit_pool *pool, uint64_t page)
-{
-    return page < pool->pages.covered && (pool->pages.mapped[page / 64] >> (page % 64) & 1);
-}
-
 /* The pages a piece lies in. Those inside it are its own, and are counted in one go. */
 static void count_pages(walk *w, const piece *p)
 {
     uint64_t shift = w->pool->pages.shift, first = p->start >> shift, last = (p->end - 1) >> shift;
-    if (!p->lane || has_page(w->pool, first)) /* what only waits may have given its pages away */
-        enter_page(w, first, p);
+    enter_page(w, first, p);
     if (last == first)
         return;
     if (last - first > 1) {
         close_page(w);
         uint64_t inside = last - first - 1;
-        if (p->lane)
-            inside -= mf_pages_missing(w->pool, (first + 1) << shift, inside << shift);
         w->s->used_pages += inside;
         if (p->lane == MF_LANES) {
             w->s->lanes_mixed_pages += inside;
@@ -297,8 +289,7 @@ static void count_pages(walk *w, const piece *p)
             }
         }
     }
-    if (!p->lane || has_page(w->pool, last))
-        enter_page(w, last, p);
+    enter_page(w, last, p);
 }
 
 /* ---- the walk --------------------------------------------------------------------------------------------- */

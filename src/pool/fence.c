@@ -450,6 +450,8 @@ memfit_status mf_fence_hold_slot(memfit_pool *pool, mf_slab *slab, uint32_t inde
         drop_used(&pool->fence, u);
         return status;
     }
+    if (lane && slab->lane == lane) /* when its slab is empty the page waits for this, too */
+        pool->lane[lane]->clock.serial++;
     u->block = NULL;
     u->slab = slab;
     u->index = index;

@@ -224,7 +224,6 @@ void mf_lane_forget(memfit_pool *pool, unsigned number)
     mf_lane *lane = pool->lane[number];
     lane->clock.safe = lane->clock.serial;
     mf_fence_forget_lane(pool, number);
-    mf_shadows_forget_lane(pool, number);
     release_safe(pool, lane);
     move_slabs(pool, number, 0);
     for (mf_block *b = pool->first; b; b = b->after)

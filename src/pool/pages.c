@@ -278,47 +278,13 @@ static uint64_t borrow(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t
         below = page >= from && page < to ? from : first;
         if ((first < to && past > from) || (!more && h->pages > want - got) || !ready(pool, h, UINT64_MAX))
             continue;
-        if (!mf_shadow_leave(pool, h, 0)) {
+        if (!mf_shadow_leave(pool, h)) {
             *left = true;
             break;
         }
         mf_pages_clear_idle(pool, first, past);
         take_out(pool, first, past);
         got += past - first;
-    }
-    return got;
-}
-
-/* Pages that lie wholly in one hole of a lane, and whole handles of them only. */
-static bool in_hole(const memfit_pool *pool, const mf_block *hole, const mf_handle *h)
-{
-    const mf_pages *p = &pool->pages;
-    return h->page << p->shift >= hole->start && (h->page + h->pages) << p->shift <= hole->start + hole->bytes;
-}
-
-/* As borrow, of what only the asking stream can still use. This saves memory where there is room to grow; at the limit the
- * stream is waited for, and then its pages are idle. */
-static uint64_t borrow_own(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to, unsigned lane)
-{
-    mf_pages *p = &pool->pages;
-    const mf_bins *bins = &pool->lane[lane]->bins;
-    uint64_t got = 0;
-    for (uint64_t levels = bins->levels; levels; levels &= levels - 1) {
-        unsigned level = (unsigned)__builtin_ctzll(levels);
-        for (uint64_t steps = bins->steps[level]; steps; steps &= steps - 1)
-            for (mf_block *hole = bins->first[level][__builtin_ctzll(steps)]; hole; hole = hole->bin_after) {
-                uint64_t page = (hole->start + p->bytes - 1) >> p->shift, end = (hole->start + hole->bytes) >> p->shift;
-                for (; page < end && page < p->top && got < want; page++) {
-                    mf_handle *h = mf_bit(p->mapped, page) ? p->handle[page] : NULL;
-                    if (!h || h->page != page || !in_hole(pool, hole, h) || (page < to && page + h->pages > from))
-                        continue;
-                    uint64_t pages = h->pages;
-                    if (!mf_shadow_leave(pool, h, lane))
-                        return got;
-                    take_out(pool, page, page + pages);
-                    got += pages;
-                }
-            }
     }
     return got;
 }
@@ -476,7 +442,7 @@ static void give_back_created(memfit_pool *pool)
 
 /* Moves idle pages, first those that the device is past with, then others while they can stay mapped where they are as
  * well, then as they become past. False: it is not possible to wait for those that are left. */
-static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t past, unsigned own)
+static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t past)
 {
     uint64_t got = 0;
     bool left;
@@ -489,8 +455,6 @@ static bool move_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t
                 got += borrow(pool, want - got, first, past, more, &left);
         }
     } while (got < want && left && mf_pages_wait(pool));
-    if (got < want && own)
-        got += borrow_own(pool, want - got, first, past, own);
     pool->remapped_now += got;
     return got >= want || !left;
 }
@@ -531,7 +495,7 @@ static uint64_t soft_pages(const memfit_pool *pool, uint64_t limit, bool grow_so
 
 /* Sees to it that `missing` pages are spare. */
 static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first, uint64_t past, uint64_t request,
-                            unsigned lane, bool grow_soft)
+                            bool grow_soft)
 {
     mf_pages *p = &pool->pages;
     uint64_t limit = mf_pages_limit(pool), soft = soft_pages(pool, limit, grow_soft);
@@ -539,17 +503,16 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first,
     uint64_t room = limit > p->reserved ? limit - p->reserved : 0;
     if (p->spare_count + room + elsewhere < missing)
         return refuse(pool, MF_REFUSED_LIMIT, missing);
-    unsigned own = lane && !pool->lane[lane]->graph ? lane : 0; /* a graph's addresses must stay what they are */
     uint64_t easy = easy_pages(pool, request), more = still_missing(pool, missing);
     bool refused = false, waits = false;
     if (more)
         refused = !make(pool, more, easy < soft ? easy : soft, mf_bits_longest_gap(pool, first, past));
-    if ((more = still_missing(pool, missing)) && (elsewhere || own) && may_move(pool))
-        waits = !move_idle(pool, more, first, past, own);
+    if ((more = still_missing(pool, missing)) && elsewhere && may_move(pool))
+        waits = !move_idle(pool, more, first, past);
     if ((more = still_missing(pool, missing)) && !refused)
         refused = !make(pool, more, soft, 0);
     if ((more = still_missing(pool, missing)) && elsewhere) /* no more to be had: it moves what it can */
-        waits = !move_idle(pool, more, first, past, 0);
+        waits = !move_idle(pool, more, first, past);
     if (!(more = still_missing(pool, missing)))
         return MEMFIT_OK;
     if (!refused && soft < limit && up_to(more, soft, p->reserved) < more)
@@ -562,8 +525,7 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, uint64_t first,
     return MEMFIT_OUT_OF_MEMORY;
 }
 
-memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, unsigned lane, bool grow_soft,
-                            memfit_error *err)
+memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err)
 {
     mf_pages *p = &pool->pages;
     uint64_t missing = mf_pages_missing(pool, start, bytes);
@@ -581,7 +543,7 @@ memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, u
     uint64_t began = mf_device_now_us(pool->device);
     unsigned shadows = p->shadow_count;
     p->making_us = 0;
-    memfit_status status = gather(pool, missing, first, past, bytes, lane, grow_soft);
+    memfit_status status = gather(pool, missing, first, past, bytes, grow_soft);
     for (uint64_t i = first; i < past && !status; i++) {
         if (mf_bit(p->mapped, i))
             continue;

@@ -113,7 +113,7 @@ static void leave_idle(memfit_pool *pool, const mf_block *hole, uint64_t start, 
 }
 
 /* Records, a way to find it, and pages for [start, start + bytes) in a hole. */
-static memfit_status prepare(memfit_pool *pool, const mf_block *hole, uint64_t start, uint64_t bytes, unsigned lane,
+static memfit_status prepare(memfit_pool *pool, const mf_block *hole, uint64_t start, uint64_t bytes,
                              mf_block_state state, bool grow_soft, memfit_error *err)
 {
     bool findable = state == MF_SPAN ? mf_cells_reserve(pool, start, bytes) : mf_table_reserve(pool);
@@ -121,7 +121,7 @@ static memfit_status prepare(memfit_pool *pool, const mf_block *hole, uint64_t s
         pool->refusal = MF_REFUSED_HOST;
         return MEMFIT_NO_HOST_MEMORY;
     }
-    memfit_status status = mf_pages_back(pool, start, bytes, lane, grow_soft, err);
+    memfit_status status = mf_pages_back(pool, start, bytes, grow_soft, err);
     if (status)
         leave_idle(pool, hole, start, bytes);
     return status;
@@ -147,7 +147,7 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
     mf_table_warm(pool, start);
     if (hole)
-        status = prepare(pool, hole, start, bytes, lane, state, grow_soft, err);
+        status = prepare(pool, hole, start, bytes, state, grow_soft, err);
     else
         pool->refusal = MF_REFUSED_ADDRESS;
     if (status == MEMFIT_OUT_OF_MEMORY && pool->refusal != MF_REFUSED_NOT) {
@@ -156,7 +156,7 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         if (other.hole && (other.hole != hole || other.start != start)) {
             hole = other.hole;
             start = other.start;
-            status = prepare(pool, hole, start, bytes, lane, state, grow_soft, err);
+            status = prepare(pool, hole, start, bytes, state, grow_soft, err);
         }
         if (status && other.hole)
             pool->refused_pages = other.pages;

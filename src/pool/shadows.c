@@ -18,8 +18,7 @@
  * Events are recorded, and pages stamped, only while pages are being moved: the first move finds none and leaves
  * shadows, the next 2,048 frees are stamped.
  *
- * With several streams an idle page is safe for all (lanes.c). Pages that lie wholly in the holes of one lane are not
- * idle, but that stream's own requests can have them in the same way: work queued later on it comes after.
+ * With several streams this is not asked: there an idle page is safe for all (lanes.c).
  */
 #include "pool/state.h"
 
@@ -99,35 +98,34 @@ bool mf_pages_settled(memfit_pool *pool)
 
 /* ---- shadows ------------------------------------------------------------------------------------------------ */
 
-bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle, unsigned lane)
+bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle)
 {
     mf_pages *p = &pool->pages;
-    if ((!lane && unused(pool)) || !pool->device->table->event_sync || p->shadow_count == MF_SHADOWS)
+    if (unused(pool) || !pool->device->table->event_sync || p->shadow_count == MF_SHADOWS)
         return false;
-    mf_clock *clock = lane ? &pool->lane[lane]->clock : home_clock(pool);
-    mf_clock_record(pool, clock); /* so that nobody need wait for more than this */
-    uint64_t serial = lane ? clock->serial : 0;
-    for (uint64_t i = handle->page; !lane && i < handle->page + handle->pages; i++)
-        serial = p->freed[i] > serial ? p->freed[i] : serial;
-    p->shadow[p->shadow_count++] = (struct mf_shadow){handle->page, handle, serial, lane};
+    mf_clock_record(pool, home_clock(pool)); /* so that nobody need wait for more than this */
+    p->shadow[p->shadow_count++] = (struct mf_shadow){handle->page, handle};
     handle->shadows++;
     return true;
 }
 
-static bool is_past(const memfit_pool *pool, const struct mf_shadow *s)
+static bool is_past(const mf_pages *p, const struct mf_shadow *s, uint64_t age)
 {
-    return pool->lane[s->lane]->clock.safe >= s->serial;
+    for (uint64_t i = s->page; i < s->page + s->handle->pages; i++)
+        if (p->freed[i] > age)
+            return false;
+    return true;
 }
 
 /* Undoes shadow i and those after it in the list that lie side by side below it and are past. False: it failed. */
-static bool undo(memfit_pool *pool, unsigned i, bool all)
+static bool undo(memfit_pool *pool, unsigned i, uint64_t age)
 {
     mf_pages *p = &pool->pages;
     uint64_t low = p->shadow[i].page, end = low + p->shadow[i].handle->pages;
     unsigned next = i + 1;
     for (; next < p->shadow_count; next++) {
         const struct mf_shadow *s = &p->shadow[next];
-        if (s->page + s->handle->pages != low || !(all || is_past(pool, s)))
+        if (s->page + s->handle->pages != low || !is_past(p, s, age))
             break;
         low = s->page;
     }
@@ -141,70 +139,34 @@ static bool undo(memfit_pool *pool, unsigned i, bool all)
     return true;
 }
 
-static bool lies_at(const struct mf_shadow *s, uint64_t first, uint64_t end)
-{
-    return s->page < end && s->page + s->handle->pages > first;
-}
-
-/* What is past, or all; false: not all that lies at [first, end) could be undone. */
-static bool sweep(memfit_pool *pool, uint64_t first, uint64_t end, bool all)
+/* What is past; false: not all that lies at [first, last) could be undone. */
+static bool sweep(memfit_pool *pool, uint64_t first, uint64_t last, uint64_t age)
 {
     mf_pages *p = &pool->pages;
     bool clear = true;
     for (unsigned i = 0; i < p->shadow_count;) {
-        if ((all || is_past(pool, &p->shadow[i])) && undo(pool, i, all))
+        const struct mf_shadow *s = &p->shadow[i];
+        if (is_past(p, s, age) && undo(pool, i, age))
             continue;
-        clear = clear && !lies_at(&p->shadow[i], first, end);
+        clear = clear && !(s->page < last && s->page + s->handle->pages > first);
         i++;
     }
     return clear;
-}
-
-/* Brings the clocks of all shadows up to date. */
-static void look(memfit_pool *pool)
-{
-    if (!pool->multi) {
-        mf_pages_past(pool);
-        return;
-    }
-    for (unsigned i = 1; i < pool->lane_count; i++)
-        if (pool->lane[i]->used)
-            mf_clock_look(pool, &pool->lane[i]->clock);
-}
-
-/* Waits for the first shadow that is in the way. */
-static bool wait_for_one(memfit_pool *pool, uint64_t first, uint64_t end)
-{
-    const mf_pages *p = &pool->pages;
-    for (unsigned i = 0; i < p->shadow_count; i++) {
-        const struct mf_shadow *s = &p->shadow[i];
-        if (!is_past(pool, s) && lies_at(s, first, end))
-            return mf_clock_wait(pool, s->lane ? &pool->lane[s->lane]->clock : home_clock(pool), s->serial);
-    }
-    return false; /* it is past, and the device would not undo it */
 }
 
 bool mf_shadows_clear(memfit_pool *pool, uint64_t first, uint64_t end)
 {
     if (!pool->pages.shadow_count)
         return true;
-    look(pool);
-    while (!sweep(pool, first, end, false))
-        if (!wait_for_one(pool, first, end))
+    while (!sweep(pool, first, end, mf_pages_past(pool)))
+        if (!mf_pages_wait(pool))
             return false;
     return true;
-}
-
-void mf_shadows_forget_lane(memfit_pool *pool, unsigned lane)
-{
-    for (unsigned i = 0; i < pool->pages.shadow_count; i++)
-        if (pool->pages.shadow[i].lane == lane)
-            pool->pages.shadow[i].lane = 0, pool->pages.shadow[i].serial = 0;
 }
 
 /* Everything on the device is past: the second stream comes, or the pool ends. */
 bool mf_shadows_end(memfit_pool *pool)
 {
-    return sweep(pool, 0, UINT64_MAX, true) ||
-           sweep(pool, 0, UINT64_MAX, true); /* once more: a passing fault must not leak */
+    return sweep(pool, 0, UINT64_MAX, UINT64_MAX) ||
+           sweep(pool, 0, UINT64_MAX, UINT64_MAX); /* once more: a passing fault must not leak */
 }

@@ -241,8 +241,6 @@ typedef struct mf_pages {
     struct mf_shadow {
         uint64_t page;
         mf_handle *handle;
-        uint64_t serial; /* it can be undone when the lane's clock has come so far */
-        unsigned lane;
     } shadow[MF_SHADOWS];
     unsigned shadow_count;
     uint64_t stamp_until; /* from this count of frees on, pages are not stamped and no events put behind frees */
@@ -492,8 +490,7 @@ void mf_pages_end(memfit_pool *pool);
 uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t bytes); /* not mapped */
 /* Puts memory behind [start, start + bytes). On failure nothing has changed that can be seen; pool->refusal says why.
  */
-memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, unsigned lane, bool grow_soft,
-                            memfit_error *err);                           /* lane: who asks */
+memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err);
 void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are mapped */
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past);
 uint64_t mf_pages_limit(const memfit_pool *pool); /* how many the limit allows */
@@ -512,10 +509,9 @@ static inline bool mf_pages_stamped(const memfit_pool *pool) /* are pages stampe
 void mf_pages_note_free(memfit_pool *pool); /* after a free: puts an event behind it when one is due */
 uint64_t mf_pages_past(memfit_pool *pool);  /* pages stamped so or lower can be unmapped now */
 bool mf_pages_wait(memfit_pool *pool);      /* waits until more are; false: nothing to wait for, or not possible */
-/* A handle that nobody but the lane's stream can still use is taken for use elsewhere by that stream before it is past:
- * the mapping stays as a shadow. False: not possible here. */
-bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle, unsigned lane);
-void mf_shadows_forget_lane(memfit_pool *pool, unsigned lane);
+/* A handle, all idle, is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not possible
+ * here. */
+bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle);
 /* Undoes the shadows at [first, end), waiting when it must; the others as far as they are past. False: some are left
  * at [first, end). */
 bool mf_shadows_clear(memfit_pool *pool, uint64_t first, uint64_t end);

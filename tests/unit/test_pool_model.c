@@ -6,6 +6,11 @@
  * more than the limit allows. Everything else is compared: addresses never overlap and are aligned, accounts add up to
  * the byte, physical memory is never above the limit.
  *
+ * With several streams work is queued on blocks as well, on the stream that asked and on others (memfit_pool_use_on), on
+ * streams that stand still for a while: sim counts as a violation whatever such work does not survive. There may be a
+ * function that frees blocks when memory is short, a soft limit that changes, a logical device beside the pool that must
+ * have its bytes at any time, and handles of several pages.
+ *
  * Sizes are random, but one request in six repeats the size of a block just freed, so that blocks threads keep are met
  * often. Frees of what is not live (twice, inside a block, outside the pool) must be refused and change nothing.
  *
@@ -18,13 +23,24 @@
 #include "device/sim.h"
 #include "pool/pool.h"
 
-enum { UNIT = 256, OWNERS = 12, STREAMS = 4, CONFIGURATIONS = 9 };
+enum { UNIT = 256, OWNERS = 12, STREAMS = 4, CONFIGURATIONS = 17 };
 
 typedef struct live_block {
     memfit_address address;
     uint64_t bytes;
     uint32_t owner, mark;
+    unsigned stream;     /* whose work is in flight on it, */
+    uint32_t generation; /* since then; 0: none */
+    bool used;           /* and the pool was told so */
 } live_block;
+
+typedef struct setup {
+    uint64_t page, capacity;
+    bool streams, caches;
+    bool roomy; /* few blocks, and pages are made rather than moved, so that threads keep blocks all the time */
+    bool pressure, soft, bulk;
+    uint64_t slice;
+} setup;
 
 typedef struct model {
     memfit_device *device;
@@ -46,6 +62,10 @@ typedef struct model {
     uint32_t generation[STREAMS];
     bool held[STREAMS];
     bool many_streams;
+    setup with;
+    memfit_pool *slice;
+    memfit_address slice_block;
+    uint64_t relieved, uses;
     uint64_t seed, marks, fails, misuses, again;
 } model;
 
@@ -120,6 +140,39 @@ static void check_streams(model *m, const live_block *b, unsigned stream)
     }
 }
 
+/* Is work on the block in flight? On which stream it may be freed or touched then. */
+static bool in_flight(const model *m, const live_block *b)
+{
+    return b->generation && m->held[b->stream] && m->generation[b->stream] == b->generation;
+}
+
+/* Work on a block: on its stream, or on another that the pool is told of, before or after. */
+static void do_kernel(model *m, live_block *b, unsigned stream, bool tell)
+{
+    memfit_error err;
+    if (!b->bytes || (in_flight(m, b) && b->stream != stream))
+        return; /* two streams would have to wait for each other */
+    bool first = rnd(m) % 2;
+    if (tell && first)
+        assert_ok(memfit_pool_use_on(m->pool, b->address, m->stream[stream], &err), err);
+    uint64_t at = rnd(m) % b->bytes, bytes = b->bytes - at < 256 ? b->bytes - at : 256;
+    assert_ok(memfit_device_fill(m->device, b->address + at, 1, bytes, m->stream[stream], &err), err);
+    if (tell && !first)
+        assert_ok(memfit_pool_use_on(m->pool, b->address + at, m->stream[stream], &err), err);
+    if (!in_flight(m, b))
+        b->used = false;
+    b->stream = stream;
+    b->generation = m->generation[stream];
+    b->used |= tell;
+    m->uses += tell;
+}
+
+static uint64_t allowed_pages(const model *m)
+{
+    uint64_t room = (m->capacity - m->with.slice) / m->page;
+    return m->limit < room ? m->limit : room;
+}
+
 static void do_alloc(model *m)
 {
     live_block b = {.bytes = random_size(m), .owner = (uint32_t)(rnd(m) % OWNERS), .mark = (uint32_t)m->marks};
@@ -134,7 +187,7 @@ static void do_alloc(model *m)
         for (unsigned i = 0; i < STREAMS; i++)
             any_held = any_held || m->held[i];
         uint64_t need = (b.bytes + m->page - 1 + !b.bytes) / m->page;
-        if (!any_held && m->used_pages + need <= m->limit) {
+        if (!any_held && !m->with.bulk && m->used_pages + need <= allowed_pages(m)) {
             fprintf(stderr, "failed with room: %llu bytes, %llu pages used, %llu allowed: %s\n",
                     (unsigned long long)b.bytes, (unsigned long long)m->used_pages, (unsigned long long)m->limit,
                     err.message);
@@ -150,6 +203,10 @@ static void do_alloc(model *m)
     mark_live(m, &b, true);
     if (m->many_streams)
         check_streams(m, &b, stream);
+    b.stream = stream; /* it may be memory that this stream, which is behind, has freed before */
+    b.generation = m->generation[stream];
+    if (m->many_streams && rnd(m) % 4 == 0)
+        do_kernel(m, &b, stream, false);
     m->blocks[m->count++] = b;
 }
 
@@ -161,6 +218,8 @@ static void do_free(model *m)
     live_block b = m->blocks[i];
     m->blocks[i] = m->blocks[--m->count];
     unsigned stream = m->many_streams ? (unsigned)(rnd(m) % STREAMS) : 0;
+    if (in_flight(m, &b) && !b.used) /* freed on another stream it would have to be told of */
+        stream = b.stream;
     memfit_error err;
     memfit_block_info info = MEMFIT_BLOCK_INFO;
     if (m->many_streams)
@@ -174,6 +233,34 @@ static void do_free(model *m)
     uint64_t from = (b.address - m->base) / UNIT, to = from + info.taken_bytes / UNIT;
     for (uint64_t u = from; u < to; u++)
         m->freed_by[u] = (stream + 1) << 24 | m->generation[stream];
+}
+
+/* Frees some blocks when the pool is short, now and then. */
+static uint64_t relieve(void *ctx, memfit_pool *pool, uint64_t wanted, bool hard)
+{
+    model *m = ctx;
+    (void)pool, (void)wanted, (void)hard;
+    uint64_t before = m->in_use;
+    for (unsigned i = 0; m->count && i < 3; i++)
+        do_free(m);
+    m->relieved++;
+    return rnd(m) % 3 ? before - m->in_use : 0;
+}
+
+/* A logical device has its bytes whatever the pool beside it does. */
+static void do_slice(model *m)
+{
+    memfit_error err;
+    if (!m->slice)
+        return;
+    if (m->slice_block) {
+        assert_ok(memfit_pool_free(m->slice, m->slice_block, &err), err);
+        m->slice_block = 0;
+        if (rnd(m) % 2)
+            assert_ok(memfit_pool_trim(m->slice, 0, NULL, &err), err);
+    } else {
+        assert_ok(memfit_pool_alloc(m->slice, m->with.slice, 0, &m->slice_block, &err), err);
+    }
 }
 
 /* Frees that must be refused. */
@@ -211,7 +298,11 @@ static void check_all(model *m)
     assert_int_equal(info.in_use_bytes, m->in_use);
     assert_int_equal(info.blocks, m->count);
     assert_int_equal(info.in_use_peak_bytes, m->peak);
-    assert_int_equal(info.reserved_bytes, mf_sim_get(m->device).physical_bytes);
+    memfit_pool_info other = MEMFIT_POOL_INFO;
+    if (m->slice)
+        assert_ok(memfit_pool_get_info(m->slice, &other, &err), err);
+    assert_int_equal(info.reserved_bytes + other.reserved_bytes, mf_sim_get(m->device).physical_bytes);
+    assert_int_equal(mf_sim_get(m->device).violations, 0);
     assert_ok(memfit_pool_owners(m->pool, owners, sizeof *owners, OWNERS + 1, &n, &err), err);
     for (size_t i = 0; i < n; i++)
         for (unsigned k = 0; k < OWNERS; k++)
@@ -224,7 +315,7 @@ static void check_all(model *m)
 static void do_odd(model *m)
 {
     memfit_error err;
-    uint64_t r = rnd(m) % 8, limit;
+    uint64_t r = rnd(m) % 11, limit;
     unsigned stream = (unsigned)(rnd(m) % STREAMS);
     switch (r) {
     case 0:
@@ -249,6 +340,18 @@ static void do_odd(model *m)
         assert_ok(memfit_pool_flush_thread(m->pool, &err), err);
         mf_sim_advance_us(m->device, rnd(m) % 30000000);
         break;
+    case 6:
+        if (m->with.soft)
+            (void)memfit_pool_set_soft_limit(m->pool, (rnd(m) % (m->limit + 1)) * m->page, &err);
+        break;
+    case 7:
+        if (!m->many_streams || !stream)
+            break;
+        m->held[stream] = false;
+        mf_sim_hold(m->device, m->stream[stream], false);
+        m->generation[stream]++;
+        assert_ok(memfit_pool_forget_stream(m->pool, m->stream[stream], &err), err);
+        break;
     default:
         if (!m->many_streams)
             break;
@@ -258,23 +361,34 @@ static void do_odd(model *m)
     }
 }
 
-/* roomy: few blocks, and pages are made rather than moved, so that threads keep blocks all the time. */
-static void open_model(model *m, uint64_t page, uint64_t capacity, bool many_streams, bool caches, bool roomy,
-                       uint64_t seed)
+static void open_model(model *m, const setup *with, uint64_t seed)
 {
     memfit_error err;
+    uint64_t page = with->page, capacity = with->capacity;
+    bool many_streams = with->streams, roomy = with->roomy;
     memfit_device_options device = MEMFIT_DEVICE_OPTIONS;
     device.capacity_bytes = capacity;
     device.granularity_bytes = page;
-    *m = (model){.page = page, .capacity = capacity, .many_streams = many_streams, .seed = seed};
+    *m = (model){.page = page, .capacity = capacity, .many_streams = many_streams, .seed = seed, .with = *with};
+    for (unsigned i = 0; i < STREAMS; i++)
+        m->generation[i] = 1;
     assert_ok(memfit_device_open("sim", &device, &m->device, &err), err);
     memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.page_bytes = page;
-    options.limit_bytes = capacity;
-    options.no_thread_caches = !caches;
-    options.slack = roomy ? 1.0 : 0.0;
     options.ignore_environment = true;
+    options.limit_bytes = capacity;
+    options.no_thread_caches = !with->caches;
+    options.slack = roomy ? 1.0 : 0.0;
+    options.bulk_bytes = with->bulk ? 4 * page : 0;
     assert_ok(memfit_pool_create(m->device, &options, &m->pool, &err), err);
+    if (with->slice) {
+        options.slice = true;
+        options.bulk_bytes = 0;
+        options.limit_bytes = with->slice;
+        assert_ok(memfit_pool_create(m->device, &options, &m->slice, &err), err);
+    }
+    if (with->pressure)
+        assert_ok(memfit_pool_on_pressure(m->pool, relieve, m, &err), err);
     m->limit = capacity / page;
     m->units = capacity * 17 / UNIT;
     m->live_bits = calloc(m->units / 64 + 1, 8);
@@ -300,6 +414,7 @@ static void close_model(model *m)
     for (unsigned i = 0; i < STREAMS; i++) /* the end waits for all of them */
         mf_sim_hold(m->device, m->stream[i], false);
     memfit_pool_destroy(m->pool);
+    memfit_pool_destroy(m->slice);
     mf_sim_counts counts = mf_sim_get(m->device);
     assert_int_equal(counts.physical_bytes, 0);
     assert_int_equal(counts.reserved_bytes, 0);
@@ -311,11 +426,11 @@ static void close_model(model *m)
     free(m->blocks);
 }
 
-static void run(uint64_t page, uint64_t capacity, bool many_streams, bool caches, bool roomy, uint64_t seed,
-                uint64_t ops)
+static void run(const setup *with, uint64_t seed, uint64_t ops)
 {
     model m;
-    open_model(&m, page, capacity, many_streams, caches, roomy, seed);
+    uint64_t capacity = with->capacity;
+    open_model(&m, with, seed);
     bool growing = true;
     uint64_t check_every = ops / 64 < 2000 ? 200 : ops / 64;
     for (uint64_t i = 0; i < ops; i++) {
@@ -328,6 +443,10 @@ static void run(uint64_t page, uint64_t capacity, bool many_streams, bool caches
             do_free(&m);
         if (r == 999)
             do_misuse(&m);
+        if (r % 100 == 50)
+            do_slice(&m);
+        if (m.many_streams && m.count && r % 16 == 3)
+            do_kernel(&m, &m.blocks[rnd(&m) % m.count], (unsigned)(rnd(&m) % STREAMS), true);
         if (i % 5000 == 0)
             growing = !growing;
         if (i % check_every == 0)
@@ -335,19 +454,23 @@ static void run(uint64_t page, uint64_t capacity, bool many_streams, bool caches
         assert_true(mf_sim_get(m.device).physical_bytes <= capacity);
     }
     uint64_t fails = m.fails, misuses = m.misuses, again = m.again;
+    if (with->pressure)
+        assert_true(m.relieved > 0);
+    if (with->streams)
+        assert_true(m.uses > ops / 100);
     close_model(&m);
     if (getenv("MEMFIT_TEST_OPS"))
         printf("page %llu KiB, capacity %llu MiB, streams %d, caches %d: %llu operations, %llu requests and %llu frees "
                "refused rightly, %llu large blocks had again at once\n",
-               (unsigned long long)page >> 10, (unsigned long long)capacity >> 20, many_streams ? STREAMS : 1, caches,
-               (unsigned long long)ops, (unsigned long long)fails, (unsigned long long)misuses,
+               (unsigned long long)with->page >> 10, (unsigned long long)capacity >> 20, with->streams ? STREAMS : 1,
+               with->caches, (unsigned long long)ops, (unsigned long long)fails, (unsigned long long)misuses,
                (unsigned long long)again);
 }
 
 static uint64_t operations(void)
 {
     const char *text = getenv("MEMFIT_TEST_OPS");
-    return text ? strtoull(text, NULL, 10) / CONFIGURATIONS : 30000;
+    return text ? strtoull(text, NULL, 10) / CONFIGURATIONS : 20000;
 }
 
 static void test_model(void **state)
@@ -356,12 +479,17 @@ static void test_model(void **state)
     const char *slice = getenv("MEMFIT_TEST_SLICE");
     uint64_t ops = operations(), seed = 88172645463325252u;
     seed += slice ? strtoull(slice, NULL, 10) * 0x9e3779b97f4a7c15u : 0;
-    for (unsigned caches = 0; caches < 2; caches++)
-        for (unsigned streams = 0; streams < 2; streams++) {
-            run(65536, 8 << 20, streams, caches, false, seed++, ops);
-            run(2 << 20, 96 << 20, streams, caches, false, seed++, ops);
+    for (unsigned i = 0; i < 16; i++) {
+        setup with = {.page = i % 2 ? 2 << 20 : 65536, .capacity = i % 2 ? 96 << 20 : 8 << 20, .streams = i / 2 % 2};
+        with.caches = i / 4 % 2;
+        if (i >= 8) { /* the same, with everything else */
+            with.pressure = with.soft = true;
+            with.bulk = i / 4 % 2;
+            with.slice = with.capacity / 4;
         }
-    run(2 << 20, 256 << 20, false, true, true, seed++, ops);
+        run(&with, seed++, ops);
+    }
+    run(&(setup){.page = 2 << 20, .capacity = 256 << 20, .caches = true, .roomy = true}, seed++, ops);
 }
 
 int main(void)
