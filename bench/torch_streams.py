@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Streams and CUDA graphs on a card: is memfit's pool as safe as PyTorch's own allocator, and as good?
 
-    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,gpt2] [--json FILE]
+    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2] [--json FILE]
     bench/torch_streams.py --dry-run        everything but the card: the processes, their turns, the tables
 
 Needs an NVIDIA GPU and PyTorch (2.11); the library and this file are all that has to be on the machine:
@@ -14,6 +14,8 @@ orders   A tensor is read on a side stream that is behind, and freed meanwhile; 
 graphs   Tensors made while a CUDA graph is captured must not be handed out before the graph is gone. memfit without its graph
          functions must refuse to be captured.
 cnn      A small CNN, inputs from DataLoader workers, copied on a side stream and recorded: reserved / live, ms a step.
+growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
+turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
 
 Each allocator has a process of its own. The processes of a workload are all ready before the first is timed, and take turns of a
@@ -387,6 +389,69 @@ def gpt2_steps(torch):
         yield loss
 
 
+def growing_steps(torch):
+    """Inference: text is generated with a cache of keys and values that grows by a token a step, several requests at a time that
+    begin at different moments and end at different lengths."""
+    nn, F = torch.nn, torch.nn.functional
+    layers, heads, width = 16, 16, 1024
+    torch.manual_seed(0)
+    weights = [(nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)) for _ in range(layers)]
+    for ws in weights:
+        for w in ws:
+            w.cuda().to(torch.bfloat16).requires_grad_(False)
+    lengths = random.Random(3)
+    requests = []
+    while True:
+        if len(requests) < 6 and (not requests or lengths.random() < 0.5):
+            prompt, most = lengths.randrange(64, 900), lengths.randrange(8, 96)
+            requests.append([most, [None] * layers, torch.randn(4, prompt, width, device="cuda", dtype=torch.bfloat16)])
+        for r in requests:
+            x = r[2]
+            for i, (qkv, proj, up, down) in enumerate(weights):
+                q, k, v = (t.view(4, -1, heads, width // heads).transpose(1, 2) for t in qkv(F.layer_norm(x, (width,))).split(width, 2))
+                if r[1][i] is not None:
+                    k, v = torch.cat((r[1][i][0], k), 2), torch.cat((r[1][i][1], v), 2)
+                r[1][i] = (k, v)
+                a = F.scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1).transpose(1, 2).reshape(x.shape)
+                x = x + proj(a)
+                x = x + down(F.gelu(up(F.layer_norm(x, (width,)))))
+            r[0], r[2] = r[0] - 1, x[:, -1:].clone()
+        last = requests[0][2].sum()
+        requests = [r for r in requests if r[0]]
+        yield last
+
+
+def models_by_turns(torch):
+    """Two models of different kinds are trained in one process, two steps of the one, then one of the other."""
+    nn, F = torch.nn, torch.nn.functional
+    torch.manual_seed(0)
+
+    def unet(depth, a, b):
+        inner = nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(8, b), nn.SiLU())
+        if not depth:
+            return inner
+        return nn.Sequential(inner, nn.MaxPool2d(2), unet(depth - 1, b, 2 * b), nn.Conv2d(2 * b, b, 3, padding=1),
+                             nn.Upsample(scale_factor=2), nn.Conv2d(b, b, 3, padding=1), nn.SiLU())
+
+    pictures = nn.Sequential(unet(3, 3, 32), nn.Conv2d(32, 3, 1)).cuda()
+    words = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048, 0.1, batch_first=True), 6).cuda()
+    sizes = random.Random(5)
+    o1, o2 = torch.optim.AdamW(pictures.parameters()), torch.optim.AdamW(words.parameters())
+    for i in range(1 << 30):
+        model, optimizer = (words, o2) if i % 3 == 2 else (pictures, o1)
+        x = torch.randn(16, 96 + 32 * sizes.randrange(5), 512, device="cuda") if i % 3 == 2 else torch.randn(24, 3, 256, 256, device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.mse_loss(model(x).float(), x)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss
+
+
+# Part, steps before the first timed one, steps a turn, turns.
+WORKLOADS = {"cnn": (cnn_steps, 30, 20, 9), "gpt2": (gpt2_steps, 12, 10, 12), "growing": (growing_steps, 40, 24, 8), "turns": (models_by_turns, 30, 24, 8)}
+
+
 def dry_steps():
     while True:
         time.sleep(0.002)
@@ -415,7 +480,7 @@ def child(args):
         else:
             say(result=graph_trials(torch))
         return
-    steps = dry_steps() if args.dry_run else cnn_steps(torch) if args.part == "cnn" else gpt2_steps(torch)
+    steps = dry_steps() if args.dry_run else WORKLOADS[args.part][0](torch)
     sync = (lambda: None) if args.dry_run else torch.cuda.synchronize
     for _ in range(args.warm):
         loss = next(steps)
@@ -571,7 +636,7 @@ def main():
     parser.add_argument("--library", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "libmemfit.so"))
     parser.add_argument("--seconds", type=float, default=230, help="for everything")
     parser.add_argument("--trials", type=int, default=50)
-    parser.add_argument("--part", default="orders,graphs,cnn,gpt2")
+    parser.add_argument("--part", default="orders,graphs,cnn,growing,turns,gpt2")
     parser.add_argument("--json")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -582,8 +647,8 @@ def main():
         child(args)
         return 0
     parts = args.part.split(",")
-    if any(p not in ("orders", "graphs", "cnn", "gpt2") for p in parts):
-        parser.error(f"--part {args.part}: orders, graphs, cnn, gpt2")
+    if any(p not in ("orders", "graphs", *WORKLOADS) for p in parts):
+        parser.error(f"--part {args.part}: orders, graphs, {', '.join(WORKLOADS)}")
     if not args.dry_run and not os.path.exists(args.library):
         parser.error(f"--library {args.library}: no such file; make builds it")
     end, good, results = time.monotonic() + args.seconds, True, {}
@@ -594,8 +659,7 @@ def main():
             results[part] = run_checks(args, part, deadline)
             good = show_checks(part, results[part]) and good
         else:
-            warm, steps, rounds = (30, 20, 9) if part == "cnn" else (12, 10, 12)
-            results[part] = run_turns(args, part, warm, steps, rounds, deadline)
+            results[part] = run_turns(args, part, *WORKLOADS[part][1:], deadline)
             good = show_turns(part, results[part]) and good
         sys.stdout.flush()
     if args.json:
