@@ -1,6 +1,5 @@
 /*
  * keras_config.c: from a model's JSON to layers and calls.
- *
  * Sequential: a list of layers, each called on the one before.
  * Functional: layers in order of depth, each with its calls ("inbound_nodes"), which name the calls they take their
  * inputs from: [layer, node, tensor]. Two encodings exist:
@@ -9,7 +8,6 @@
  *     Keras 2   [[layer, node, tensor, kwargs], ...]; kwargs may hold [layer, node, tensor] again
  * A layer that is itself a Functional model has a node of its own construction in Keras 2, so its calls count from 1
  * there, and in both versions in the model's input_layers and output_layers (Keras 3 keeps that for old readers).
- *
  * Calls refer to layers by index; references may point forward (shared layers), so all layers are made before the
  * first call is read. Unknown and custom layers are kept and marked: whether that is an error is the caller's affair.
  */

@@ -6,6 +6,8 @@
  * arguments are there (an explicit stack, since files may be deep). A layer's weights become variables at its first
  * call; later calls of a shared layer use the same ones. So variables, layers and random keys have the same numbers
  * whatever the batch and the mode.
+ *
+ * The file is long because numbering, walk, nested models and the model's ends share the state of one walk.
  */
 #include "model/lower/lower_inner.h"
 #include "model/lower/lower_keys.h"
