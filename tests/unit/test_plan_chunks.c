@@ -92,12 +92,15 @@ static uint32_t sweep(bed *b, uint32_t *both)
     uint64_t high = whole->peak_bytes;
     double kept_us = whole->time_us;
     uint32_t fitted = 0;
+    uint64_t bound;
     mf_plan_destroy(whole);
+    assert_ok(mf_fitter_bound(&b->fitter, o->batch, &bound, &err), err);
     for (uint64_t part = 2; part < 20; part++) {
         uint64_t limit = high * part / 20;
         mf_plan *best;
         assert_ok(mf_fitter_best(&b->fitter, o->batch, limit, &best, &err), err);
         fitted += best->fits;
+        assert_true(best->peak_bytes >= bound); /* in any pieces and chunks */
         *both += best->fits && best->pieces > 1 && best->chunks > 1;
         for (int64_t pieces = 1; pieces <= o->batch; pieces *= 2)
             for (uint32_t chunks = 1; chunks <= 8; chunks *= 2)
