@@ -58,7 +58,7 @@ def snake(name):
 
 def main():
     model, loss, optimizer, metric = set(), set(), set(), set()
-    for archive in sorted(os.listdir(HERE)):
+    for archive in sorted(name for name in os.listdir(HERE) if name.endswith(".zip")):
         with zipfile.ZipFile(os.path.join(HERE, archive)) as z:
             for member in z.namelist():
                 if not member.endswith("model.keras"):

@@ -651,10 +651,9 @@ static void metrics_and_clips(void **state)
         mf_g_op_in_place(&b, MF_OP_METRIC, &attr, 4, in, 1, &in[3]);
         uint32_t g = mf_g_input(&b, "g", MF_F32, s), norm = mf_g_input(&b, "positive n", MF_F32, shape(0, 0, 0, 0, 0));
         mf_attr clip = {.clip = {.value = i % 2 ? 0.2 : 0, .norm = i % 3 ? 0.5 : 0}};
-        mf_typed type = {.dtype = MF_F32, .shape = s};
-        uint32_t out[2];
-        mf_g_op(&b, MF_OP_CLIP, &clip, 1, &g, 1, &type, &out[0]);
-        mf_g_op(&b, MF_OP_CLIP_GLOBAL, &clip, 2, (uint32_t[]){g, norm}, 1, &type, &out[1]);
+        uint32_t out[2] = {mf_g_unary(&b, MF_UNARY_NEG, 0, 0, g), mf_g_unary(&b, MF_UNARY_AFFINE, 2, 0, g)};
+        mf_g_op_in_place(&b, MF_OP_CLIP, &clip, 1, &out[0], 1, &out[0]);
+        mf_g_op_in_place(&b, MF_OP_CLIP_GLOBAL, &clip, 2, (uint32_t[]){out[1], norm}, 1, &out[1]);
         assert_true(check_graph(&b, 2, out) >= 3);
     }
 }
