@@ -4,7 +4,7 @@ layer, operation and option that memfit reads, alone and in combinations drawn a
 
     python tools/make_case_fixtures.py [--out FILE] [name-part ...]      only cases whose name contains one of the parts
 
-Cases are drawn by seeds of their own names, so that a new one changes no other. Values keep 14 significant bits: the file stays small,
+The file is long because it is a list. Cases are drawn by seeds of their own names, so that a new one changes no other. Values keep 14 significant bits: the file stays small,
 and the test's tolerance is wider. tests/ops/test_ops_cases.c runs them; what memfit refuses is listed in tests/fixtures/ops/refused.txt.
 
 Members of the archive: cases.txt has a line for each case, "name bytes bytes bytes"; config.json, model.weights.h5 and data.bin hold that

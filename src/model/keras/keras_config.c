@@ -451,7 +451,7 @@ static memfit_status read_output_keys(builder *b, const mf_json *ends)
         return MEMFIT_OK;
     if (!(m->output_keys = MF_NEW_ARRAY(b->arena, const char *, m->output_count + 1)))
         return mf_keras_no_memory(b->err);
-    for (const mf_json *v = ends->first; v && i < m->output_count; v = v->next)
+    for (const mf_json *v = ends->first; v; v = v->next)
         m->output_keys[i++] = v->key;
     return MEMFIT_OK;
 }
@@ -477,9 +477,8 @@ static memfit_status build_functional(builder *b, const mf_json *config, bool tr
             return st;
     if ((st = read_ends(b, config, "input_layers", &m->inputs, &m->input_count)))
         return st;
-    if ((st = read_ends(b, config, "output_layers", &m->outputs, &m->output_count)))
-        return st;
-    return read_output_keys(b, mf_json_get(config, "output_layers"));
+    st = read_ends(b, config, "output_layers", &m->outputs, &m->output_count);
+    return st ? st : read_output_keys(b, mf_json_get(config, "output_layers"));
 }
 
 /* ---- sequential models ------------------------------------------------------------------------------------ */

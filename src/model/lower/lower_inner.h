@@ -97,6 +97,12 @@ bool mf_lower_keys(mf_layer_call *c);
 void mf_lower_nested(mf_layer_call *c, const mf_model *model, mf_scope *scope);
 mf_dtype mf_policy_compute(mf_lowering *lo, const char *policy, mf_dtype *variable);
 
+/* ---- the caller's options, lower_options.c ---- */
+memfit_status mf_check_lower_options(const mf_lower_options *options, memfit_error *err);
+/* A size or an assumption that nothing took would be silently dropped. */
+void mf_check_dims_used(mf_lowering *lo);
+void mf_check_assumptions_used(mf_lowering *lo);
+
 /* ---- masks, lower_mask.c: U8 tensors, 0 where a step is left out ---- */
 /* Masks go with the values of calls, not with tensors: a layer that drops the mask may well give its input back. */
 void mf_masks_none(uint32_t masks[8]);

@@ -141,7 +141,7 @@ const cpu_rule cpu_mask = {bind_mask, run_mask}, cpu_mask_grad = {bind_mask, run
 static memfit_status bind_fill(cpu_kernel *k, bool create, uint64_t *workspace, memfit_error *err)
 {
     (void)create;
-    if (!cpu_all_float(k))
+    if (!cpu_all_float(k) && cpu_out(k, 0)->dtype != MF_U8)
         return cpu_no(err);
     k->u.point.n = cpu_count(cpu_out(k, 0));
     *workspace = 0;
@@ -152,6 +152,10 @@ static memfit_status run_fill(cpu_kernel *k, const mf_operands *o, const mf_run_
 {
     (void)s;
     (void)err;
+    if (cpu_out(k, 0)->dtype == MF_U8) { /* a mask */
+        memset(o->out[0], (unsigned char)k->op->attr.fill.value, (size_t)k->u.point.n);
+        return MEMFIT_OK;
+    }
     k->backend->k->fill(o->out[0], (float)k->op->attr.fill.value, k->u.point.n, cpu_threads(k));
     return MEMFIT_OK;
 }
