@@ -474,7 +474,8 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     const bool known = t->least_need != 0; /* else planning could not go on to find it */
-    uint64_t need = (known ? t->least_need : t->planning_need) + WARM_UP_BYTES;
+    uint64_t need = (known ? t->least_need : t->planning_need) + 2 * WARM_UP_BYTES;
+    need += known ? need / 32 : 0; /* with more memory another plan is chosen first, whose kernels differ */
     need = need > a->limit ? need : a->limit + WARM_UP_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
