@@ -44,7 +44,7 @@ void mf_trainer_withdraw(mf_trainer *t)
 static void give_planning_room(mf_trainer *t, uint64_t limit)
 {
     uint64_t now = t->footprint->sample() + t->footprint->error(), room = limit > now ? limit - now : 0;
-    room -= room / 16; /* holes in the heap */
+    room -= room / 12; /* holes in the heap */
     if (t->plan)       /* a plan in force holds more than the next one may: it goes when that is there */
         room = UINT64_MAX / 2;
     t->planning.limit_bytes = t->planning.live_bytes + (room > ANSWER_BYTES ? room : ANSWER_BYTES);
@@ -227,7 +227,7 @@ static bool wants_to_stop(void *ctx)
 static bool is_full(void *ctx)
 {
     const mf_trainer *t = ctx;
-    return t->footprint->sample() + t->limit_asked / 32 > t->limit_asked; /* some, until it is asked again */
+    return t->footprint->sample() + t->limit_asked / 24 > t->limit_asked; /* some, until it is asked again */
 }
 
 /* Everything that stays for the whole run, but for the arena's pages. */
