@@ -44,7 +44,7 @@ void mf_trainer_withdraw(mf_trainer *t)
 static void give_planning_room(mf_trainer *t, uint64_t limit)
 {
     uint64_t now = t->footprint->sample() + t->footprint->error(), room = limit > now ? limit - now : 0;
-    room -= room / 16; /* holes in the heap */
+    room -= room / 12; /* holes in the heap */
     if (t->plan)       /* a plan in force holds more than the next one may: it goes when that is there */
         room = UINT64_MAX / 2;
     t->planning.limit_bytes = t->planning.live_bytes + (room > ANSWER_BYTES ? room : ANSWER_BYTES);
@@ -227,7 +227,7 @@ static bool wants_to_stop(void *ctx)
 static bool is_full(void *ctx)
 {
     const mf_trainer *t = ctx;
-    return t->footprint->sample() + t->limit_asked / 32 > t->limit_asked; /* some, until it is asked again */
+    return t->footprint->sample() + t->limit_asked / 24 > t->limit_asked; /* some, until it is asked again */
 }
 
 /* Everything that stays for the whole run, but for the arena's pages. */
@@ -474,7 +474,8 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     const bool known = t->least_need != 0; /* else planning could not go on to find it */
-    uint64_t need = (known ? t->least_need : t->planning_need) + WARM_UP_BYTES;
+    uint64_t need = (known ? t->least_need : t->planning_need) + 2 * WARM_UP_BYTES;
+    need += known ? need / 32 : 0; /* with more memory another plan is chosen first, whose kernels differ */
     need = need > a->limit ? need : a->limit + WARM_UP_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
