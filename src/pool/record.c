@@ -94,11 +94,11 @@ memfit_status memfit_pool_record(memfit_pool *pool, memfit_recorder *recorder, m
     if (recorder && recorder->user && recorder->user != pool) {
         status = mf_fail(err, MEMFIT_CONFLICT, "this recorder records another pool already");
     } else if (recorder != old) {
+        if (recorder) /* before the first event */
+            recorder->user = pool;
         set_hook(pool, recorder ? record : NULL, recorder);
         if (old)
             retire(old);
-        if (recorder)
-            recorder->user = pool;
     }
     pthread_mutex_unlock(&pool->lock);
     return status;
