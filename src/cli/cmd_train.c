@@ -1,5 +1,6 @@
 /* cmd_train.c: memfit train. */
 #include "base/os.h"
+#include "base/visible.h"
 #include "cli/count_alloc.h"
 #include "cli/train_cli.h"
 #include "memfit/plan.h"
@@ -147,6 +148,6 @@ int cli_train(const cli_command *command, int argc, char **argv)
     if (status == CLI_DONE && (plan.curve || plan.dump || plan.html)) /* its memory must not be the training's */
         status = mf_os_in_child(show_plan, &plan);
     if (status < 0)
-        fprintf(stderr, "memfit train: the plan could not be shown: its process was ended\n");
+        mf_print(stderr, "memfit train: the plan could not be shown: its process was ended\n");
     return status == CLI_DONE ? train(&cli) : status < 0 ? CLI_FAILED : status;
 }
