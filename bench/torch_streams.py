@@ -393,7 +393,7 @@ def growing_steps(torch):
     """Inference: text is generated with a cache of keys and values that grows by a token a step, several requests at a time that
     begin at different moments and end at different lengths."""
     nn, F = torch.nn, torch.nn.functional
-    layers, heads, width = 16, 16, 1024
+    layers, heads, width = 8, 16, 1024
     torch.manual_seed(0)
     weights = [(nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)) for _ in range(layers)]
     for ws in weights:
@@ -449,7 +449,7 @@ def models_by_turns(torch):
 
 
 # Part, steps before the first timed one, steps a turn, turns.
-WORKLOADS = {"cnn": (cnn_steps, 30, 20, 9), "gpt2": (gpt2_steps, 12, 10, 12), "growing": (growing_steps, 40, 24, 8), "turns": (models_by_turns, 30, 24, 8)}
+WORKLOADS = {"cnn": (cnn_steps, 30, 20, 9), "gpt2": (gpt2_steps, 12, 10, 12), "growing": (growing_steps, 24, 12, 8), "turns": (models_by_turns, 30, 24, 8)}
 
 
 def dry_steps():
