@@ -44,7 +44,8 @@ static memfit_status unpack(mf_source *source, const char *name, const mf_hdf5_d
     mf_hdf5_reader *reader = NULL;
     if (status == MEMFIT_OK)
         status = mf_hdf5_reader_open(d, source->arena.host, &reader, err);
-    uint64_t rows = d->rank ? d->shape[0] : 1, row_bytes = rows ? d->bytes / rows : 0;
+    /* An array may claim any number of rows that hold nothing. */
+    uint64_t rows = !d->bytes ? 0 : d->rank ? d->shape[0] : 1, row_bytes = rows ? d->bytes / rows : 0;
     for (uint64_t at = 0; at < rows && status == MEMFIT_OK;) {
         uint64_t n = rows - at < 64 ? rows - at : 64;
         status = mf_hdf5_reader_rows(reader, at, n, out + at * row_bytes, err);

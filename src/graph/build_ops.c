@@ -221,8 +221,12 @@ static double rounded(mf_dtype dtype, double x)
     float f = (float)x;
     if (dtype == MF_F64 || isinf(x) || isnan(x))
         return x;
-    if (dtype == MF_F16)
-        return (double)(_Float16)x;
+    if (dtype == MF_F16) { /* 11 significant bits, the least step 2^-24; not every compiler has the type */
+        if (x == 0 || fabs(x) >= 65520)
+            return x == 0 ? x : copysign(INFINITY, x);
+        double step = ldexp(1, (ilogb(x) < -14 ? -14 : ilogb(x)) - 10);
+        return rint(x / step) * step;
+    }
     if (dtype == MF_BF16) {
         memcpy(&bits, &f, sizeof bits);
         bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
