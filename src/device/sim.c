@@ -11,10 +11,9 @@
  *
  * One lock: the pool above calls this device from its own slow path only.
  */
-#include "device/sim.h"
+#include "device/sim_inner.h"
 
 #include "base/error.h"
-#include "device/sim_flight.h"
 
 #include <string.h>
 
@@ -22,50 +21,6 @@ enum { LEAF = 4096 };
 #define ACCESS_BIT 0x80000000u
 #define FIRST_BIT  0x40000000u
 #define INDEX(e)   ((e) & ~(ACCESS_BIT | FIRST_BIT))
-
-typedef struct reservation {
-    mf_address base;
-    uint64_t bytes;
-    uint64_t leaf_count;
-    uint32_t **leaf; /* NULL leaf: nothing mapped there yet */
-} reservation;
-
-typedef struct handle {
-    uint64_t bytes; /* 0: this entry is free */
-    uint32_t maps;
-    uint32_t next_free;
-} handle;
-
-typedef struct sim_stream {
-    uint64_t submitted, done;
-    bool alive, held, captured;
-} sim_stream;
-
-typedef struct sim_event {
-    uint32_t stream;
-    bool alive, captured;
-    uint64_t at; /* done when the stream's done reaches this */
-} sim_event;
-
-typedef struct sim {
-    mf_device base;
-    pthread_mutex_t lock;
-    uint64_t capacity, foreign;
-    mf_address next_address;
-    uint64_t fail_at[MF_CALL_COUNT];
-    bool fail_for_ever[MF_CALL_COUNT];
-    mf_sim_counts counts;
-    reservation *reservations;
-    size_t reservation_count, reservation_capacity;
-    handle *handles; /* [0] unused */
-    size_t handle_count, handle_capacity;
-    uint32_t free_handle;
-    sim_stream *streams; /* [0] is the default stream */
-    size_t stream_count, stream_capacity;
-    sim_event *events; /* [0] unused */
-    size_t event_count, event_capacity;
-    mf_flights flights;
-} sim;
 
 static const mf_device_table sim_table;
 
@@ -94,8 +49,7 @@ static bool due(sim *s, mf_call call)
     return true;
 }
 
-/* Enters a call: locks, counts, charges time, fails on demand. When it fails the lock is not held. */
-static memfit_status enter(sim *s, mf_call call, uint64_t bytes, memfit_error *err)
+memfit_status mf_sim_enter(sim *s, mf_call call, uint64_t bytes, memfit_error *err)
 {
     pthread_mutex_lock(&s->lock);
     s->counts.calls[MF_CALL_ANY]++;
@@ -112,7 +66,7 @@ static memfit_status enter(sim *s, mf_call call, uint64_t bytes, memfit_error *e
     return mf_fail(err, MEMFIT_DEVICE, "sim: %s made to fail", call_names[call]);
 }
 
-static memfit_status leave(sim *s, memfit_status status)
+memfit_status mf_sim_leave(sim *s, memfit_status status)
 {
     pthread_mutex_unlock(&s->lock);
     return status;
@@ -122,7 +76,7 @@ static memfit_status leave(sim *s, memfit_status status)
 static memfit_status violation(sim *s, memfit_error *err, const char *what, uint32_t stream)
 {
     s->counts.violations++;
-    return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: %s that stream %u may still touch", what, stream));
+    return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: %s that stream %u may still touch", what, stream));
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------- */
@@ -130,13 +84,13 @@ static memfit_status violation(sim *s, memfit_error *err, const char *what, uint
 static memfit_status sim_memory(mf_device *device, uint64_t *total, uint64_t *free_bytes, memfit_error *err)
 {
     sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_MEMORY, 0, err);
+    memfit_status status = mf_sim_enter(s, MF_CALL_MEMORY, 0, err);
     if (status)
         return status;
     uint64_t used = s->counts.physical_bytes + s->foreign + s->base.fixed_bytes;
     *total = s->capacity;
     *free_bytes = used < s->capacity ? s->capacity - used : 0;
-    return leave(s, MEMFIT_OK);
+    return mf_sim_leave(s, MEMFIT_OK);
 }
 
 static reservation *find_reservation(sim *s, mf_address address, uint64_t bytes)
@@ -159,7 +113,7 @@ static memfit_status sim_reserve(mf_device *device, uint64_t bytes, uint64_t ali
                        (unsigned long long)bytes, (unsigned long long)g);
     if (!alignment)
         alignment = g;
-    memfit_status status = enter(s, MF_CALL_RESERVE, 0, err);
+    memfit_status status = mf_sim_enter(s, MF_CALL_RESERVE, 0, err);
     if (status)
         return status;
     mf_address base = (s->next_address + alignment - 1) / alignment * alignment;
@@ -168,13 +122,13 @@ static memfit_status sim_reserve(mf_device *device, uint64_t bytes, uint64_t ali
     if (!leaf || !mf_grow(device->host, &s->reservations, &s->reservation_capacity, s->reservation_count,
                           sizeof *s->reservations)) {
         mf_host_free(device->host, leaf, leaves * sizeof *leaf);
-        return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for a reservation"));
+        return mf_sim_leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for a reservation"));
     }
     s->reservations[s->reservation_count++] = (reservation){base, bytes, leaves, leaf};
     s->next_address = base + bytes + g; /* a gap: running off the end lands nowhere */
     s->counts.reserved_bytes += bytes;
     *address = base;
-    return leave(s, MEMFIT_OK);
+    return mf_sim_leave(s, MEMFIT_OK);
 }
 
 static bool any_mapped(const reservation *r)
@@ -196,18 +150,18 @@ static void drop_leaves(sim *s, reservation *r)
 static memfit_status sim_unreserve(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
 {
     sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_UNRESERVE, 0, err);
+    memfit_status status = mf_sim_enter(s, MF_CALL_UNRESERVE, 0, err);
     if (status)
         return status;
     reservation *r = find_reservation(s, address, bytes);
     if (!r || r->base != address || r->bytes != bytes)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: unreserve of a range that was not reserved so"));
+        return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: unreserve of a range that was not reserved so"));
     if (any_mapped(r))
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: unreserve of a range with memory mapped in it"));
+        return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: unreserve of a range with memory mapped in it"));
     drop_leaves(s, r);
     *r = s->reservations[--s->reservation_count];
     s->counts.reserved_bytes -= bytes;
-    return leave(s, MEMFIT_OK);
+    return mf_sim_leave(s, MEMFIT_OK);
 }
 
 static memfit_status sim_create(mf_device *device, uint64_t bytes, mf_physical *physical, memfit_error *err)
@@ -216,21 +170,21 @@ static memfit_status sim_create(mf_device *device, uint64_t bytes, mf_physical *
     if (!bytes || bytes % device->granularity)
         return mf_fail(err, MEMFIT_MISUSE, "sim: create of %llu bytes: not a multiple of the granularity",
                        (unsigned long long)bytes);
-    memfit_status status = enter(s, MF_CALL_CREATE, bytes, err);
+    memfit_status status = mf_sim_enter(s, MF_CALL_CREATE, bytes, err);
     if (status)
         return status;
     uint64_t used = s->counts.physical_bytes + s->foreign + s->base.fixed_bytes;
     if (used > s->capacity || bytes > s->capacity - used)
-        return leave(s, mf_fail(err, MEMFIT_OUT_OF_MEMORY, "sim: %llu bytes asked, %llu of %llu free",
-                                (unsigned long long)bytes,
-                                (unsigned long long)(used < s->capacity ? s->capacity - used : 0),
-                                (unsigned long long)s->capacity));
+        return mf_sim_leave(s, mf_fail(err, MEMFIT_OUT_OF_MEMORY, "sim: %llu bytes asked, %llu of %llu free",
+                                       (unsigned long long)bytes,
+                                       (unsigned long long)(used < s->capacity ? s->capacity - used : 0),
+                                       (unsigned long long)s->capacity));
     uint32_t index = s->free_handle;
     if (index) {
         s->free_handle = s->handles[index].next_free;
     } else {
         if (!mf_grow(device->host, &s->handles, &s->handle_capacity, s->handle_count, sizeof *s->handles))
-            return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for a handle"));
+            return mf_sim_leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for a handle"));
         index = (uint32_t)s->handle_count++;
     }
     s->handles[index] = (handle){bytes, 0, 0};
@@ -239,7 +193,7 @@ static memfit_status sim_create(mf_device *device, uint64_t bytes, mf_physical *
     if (s->counts.physical_bytes > s->counts.physical_peak_bytes)
         s->counts.physical_peak_bytes = s->counts.physical_bytes;
     *physical = index;
-    return leave(s, MEMFIT_OK);
+    return mf_sim_leave(s, MEMFIT_OK);
 }
 
 static handle *find_handle(sim *s, mf_physical physical, uint64_t bytes)
@@ -252,17 +206,18 @@ static handle *find_handle(sim *s, mf_physical physical, uint64_t bytes)
 static memfit_status sim_release(mf_device *device, mf_physical physical, uint64_t bytes, memfit_error *err)
 {
     sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_RELEASE, bytes, err);
+    memfit_status status = mf_sim_enter(s, MF_CALL_RELEASE, bytes, err);
     if (status)
         return status;
     handle *h = find_handle(s, physical, bytes);
     if (!h || h->maps)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: release of a handle that is %s", h ? "mapped" : "unknown"));
+        return mf_sim_leave(
+            s, mf_fail(err, MEMFIT_MISUSE, "sim: release of a handle that is %s", h ? "mapped" : "unknown"));
     *h = (handle){0, 0, s->free_handle};
     s->free_handle = (uint32_t)physical;
     s->counts.handles--;
     s->counts.physical_bytes -= bytes;
-    return leave(s, MEMFIT_OK);
+    return mf_sim_leave(s, MEMFIT_OK);
 }
 
 static uint32_t *entry(sim *s, reservation *r, mf_address address)
@@ -290,32 +245,32 @@ static memfit_status sim_map(mf_device *device, mf_address address, uint64_t byt
 {
     sim *s = (sim *)device;
     uint64_t g = device->granularity;
-    memfit_status status = enter(s, MF_CALL_MAP, bytes, err);
+    memfit_status status = mf_sim_enter(s, MF_CALL_MAP, bytes, err);
     if (status)
         return status;
     reservation *r = find_reservation(s, address, bytes);
     handle *h = find_handle(s, physical, bytes);
     if (!r || !h || (address - r->base) % g)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: map of %s",
-                                !r   ? "addresses not reserved"
-                                : !h ? "an unknown handle, or part of one"
-                                     : "an address that is not a multiple of the granularity"));
+        return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: map of %s",
+                                       !r   ? "addresses not reserved"
+                                       : !h ? "an unknown handle, or part of one"
+                                            : "an address that is not a multiple of the granularity"));
     if (!make_leaves(s, r, address, bytes))
-        return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for the table of mappings"));
+        return mf_sim_leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for the table of mappings"));
     for (uint64_t at = 0; at < bytes; at += g)
         if (*entry(s, r, address + at))
-            return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: map over a mapping"));
+            return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: map over a mapping"));
     for (uint64_t at = 0; at < bytes; at += g)
         *entry(s, r, address + at) = (uint32_t)physical | (at ? 0 : FIRST_BIT);
     h->maps++;
     s->counts.mapped_bytes += bytes;
-    return leave(s, MEMFIT_OK);
+    return mf_sim_leave(s, MEMFIT_OK);
 }
 
 static memfit_status sim_access(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
 {
     sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_ACCESS, bytes, err);
+    memfit_status status = mf_sim_enter(s, MF_CALL_ACCESS, bytes, err);
     if (status)
         return status;
     reservation *r = find_reservation(s, address, bytes);
@@ -325,16 +280,16 @@ static memfit_status sim_access(mf_device *device, mf_address address, uint64_t 
             r = NULL;
     }
     if (!r)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: access to addresses with nothing mapped"));
+        return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: access to addresses with nothing mapped"));
     for (uint64_t at = 0; at < bytes; at += device->granularity)
         *entry(s, r, address + at) |= ACCESS_BIT;
-    return leave(s, MEMFIT_OK);
+    return mf_sim_leave(s, MEMFIT_OK);
 }
 
 static memfit_status sim_unmap(mf_device *device, mf_address address, uint64_t bytes, memfit_error *err)
 {
     sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_UNMAP, bytes, err);
+    memfit_status status = mf_sim_enter(s, MF_CALL_UNMAP, bytes, err);
     if (status)
         return status;
     reservation *r = find_reservation(s, address, bytes);
@@ -346,7 +301,7 @@ static memfit_status sim_unmap(mf_device *device, mf_address address, uint64_t b
         uint32_t *e = r ? entry(s, r, address + at) : NULL;
         handle *h = e && *e ? &s->handles[INDEX(*e)] : NULL;
         if (!h || !(*e & FIRST_BIT) || h->bytes > bytes - at)
-            return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: unmap of %s", h ? "part of a handle" : "nothing"));
+            return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: unmap of %s", h ? "part of a handle" : "nothing"));
         at += h->bytes;
     }
     for (uint64_t at = 0; at < bytes; at += device->granularity) {
@@ -355,195 +310,7 @@ static memfit_status sim_unmap(mf_device *device, mf_address address, uint64_t b
         *e = 0;
     }
     s->counts.mapped_bytes -= bytes;
-    return leave(s, MEMFIT_OK);
-}
-
-/* ---- streams ---------------------------------------------------------------------------------------------- */
-
-static sim_stream *find_stream(sim *s, mf_stream id)
-{
-    return id < s->stream_count && s->streams[id].alive ? &s->streams[id] : NULL;
-}
-
-static sim_event *find_event(sim *s, mf_event id)
-{
-    return id && id < s->event_count && s->events[id].alive ? &s->events[id] : NULL;
-}
-
-static memfit_status sim_stream_create(mf_device *device, mf_stream *id, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_STREAM_CREATE, 0, err);
-    if (status)
-        return status;
-    size_t i = 1;
-    while (i < s->stream_count && s->streams[i].alive)
-        i++;
-    if (i == s->stream_count) {
-        if (!mf_grow(device->host, &s->streams, &s->stream_capacity, s->stream_count, sizeof *s->streams))
-            return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for a stream"));
-        s->stream_count++;
-    }
-    s->streams[i] = (sim_stream){.alive = true};
-    s->counts.streams++;
-    *id = i;
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_stream_destroy(mf_device *device, mf_stream id, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_STREAM_DESTROY, 0, err);
-    if (status)
-        return status;
-    sim_stream *t = id ? find_stream(s, id) : NULL;
-    if (!t)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no stream %llu", (unsigned long long)id));
-    t->alive = false;
-    s->counts.streams--;
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_stream_wait(mf_device *device, mf_stream id, mf_event event_id, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_STREAM_WAIT, 0, err);
-    if (status)
-        return status;
-    if (!find_stream(s, id) || !find_event(s, event_id))
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: wait: no such stream or event"));
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_stream_sync(mf_device *device, mf_stream id, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_STREAM_SYNC, 0, err);
-    if (status)
-        return status;
-    sim_stream *t = find_stream(s, id);
-    if (!t)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no stream %llu", (unsigned long long)id));
-    if (t->captured) {
-        s->counts.violations++;
-        return leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %llu is captured: waiting for it ends the capture",
-                                (unsigned long long)id));
-    }
-    if (t->held)
-        return leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %llu is held: waiting for it would never end",
-                                (unsigned long long)id));
-    t->done = t->submitted;
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_device_sync(mf_device *device, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_DEVICE_SYNC, 0, err);
-    if (status)
-        return status;
-    for (size_t i = 0; i < s->stream_count; i++) {
-        sim_stream *t = &s->streams[i];
-        if (t->alive && (t->held || t->captured))
-            return leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %zu is %s: waiting for it would never end", i,
-                                    t->held ? "held" : "captured"));
-    }
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_capturing(mf_device *device, mf_stream id, bool *yes, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    (void)err;
-    pthread_mutex_lock(&s->lock);
-    const sim_stream *t = find_stream(s, id);
-    *yes = t && t->captured;
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_event_create(mf_device *device, mf_event *id, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_EVENT_CREATE, 0, err);
-    if (status)
-        return status;
-    size_t i = 1;
-    while (i < s->event_count && s->events[i].alive)
-        i++;
-    if (i >= s->event_count) {
-        if (!mf_grow(device->host, &s->events, &s->event_capacity, s->event_count, sizeof *s->events))
-            return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for an event"));
-        s->event_count++;
-    }
-    s->events[i] = (sim_event){.alive = true};
-    s->counts.events++;
-    *id = i;
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_event_destroy(mf_device *device, mf_event id, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_EVENT_DESTROY, 0, err);
-    if (status)
-        return status;
-    sim_event *e = find_event(s, id);
-    if (!e)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
-    e->alive = false;
-    s->counts.events--;
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_event_record(mf_device *device, mf_event id, mf_stream stream_id, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_EVENT_RECORD, 0, err);
-    if (status)
-        return status;
-    sim_event *e = find_event(s, id);
-    sim_stream *t = find_stream(s, stream_id);
-    if (!e || !t)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: record: no such stream or event"));
-    e->stream = (uint32_t)stream_id;
-    e->captured = t->captured;
-    e->at = ++t->submitted;
-    if (!t->held)
-        t->done = t->submitted;
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_event_done(mf_device *device, mf_event id, bool *done, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_EVENT_DONE, 0, err);
-    if (status)
-        return status;
-    sim_event *e = find_event(s, id);
-    if (!e)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
-    if (e->captured) {
-        s->counts.violations++;
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: event %llu was captured into a graph, and is asked for",
-                                (unsigned long long)id));
-    }
-    *done = s->streams[e->stream].done >= e->at;
-    return leave(s, MEMFIT_OK);
-}
-
-static memfit_status sim_event_sync(mf_device *device, mf_event id, memfit_error *err)
-{
-    sim *s = (sim *)device;
-    memfit_status status = enter(s, MF_CALL_EVENT_SYNC, 0, err);
-    if (status)
-        return status;
-    sim_event *e = find_event(s, id);
-    if (!e)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
-    if (s->streams[e->stream].done < e->at)
-        return leave(s,
-                     mf_fail(err, MEMFIT_DEVICE, "sim: stream %u is held: waiting for it would never end", e->stream));
-    return leave(s, MEMFIT_OK);
+    return mf_sim_leave(s, MEMFIT_OK);
 }
 
 /* ---- bytes: there are none, but the addresses must be usable ------------------------------------------------ */
@@ -565,10 +332,10 @@ static memfit_status touch(mf_device *device, mf_address address, uint64_t bytes
 {
     sim *s = (sim *)device;
     uint64_t g = device->granularity;
-    memfit_status status = enter(s, MF_CALL_COPY, 0, err);
+    memfit_status status = mf_sim_enter(s, MF_CALL_COPY, 0, err);
     if (status || !bytes)
-        return status ? status : leave(s, MEMFIT_OK);
-    sim_stream *t = find_stream(s, stream);
+        return status ? status : mf_sim_leave(s, MEMFIT_OK);
+    sim_stream *t = mf_sim_stream(s, stream);
     reservation *r = t ? find_reservation(s, address, bytes) : NULL;
     for (uint64_t at = r ? (address - r->base) / g * g : 0; r && at < address - r->base + bytes; at += g) {
         uint32_t *e = entry(s, r, r->base + at);
@@ -576,9 +343,10 @@ static memfit_status touch(mf_device *device, mf_address address, uint64_t bytes
             r = NULL;
     }
     if (!r)
-        return leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: copy touches addresses with nothing accessible mapped"));
+        return mf_sim_leave(s,
+                            mf_fail(err, MEMFIT_MISUSE, "sim: copy touches addresses with nothing accessible mapped"));
     if (t->captured) /* it runs when the graph is launched, not now */
-        return leave(s, MEMFIT_OK);
+        return mf_sim_leave(s, MEMFIT_OK);
     t->submitted++;
     for (uint64_t base = r->base + (address - r->base) / g * g; base < address + bytes; base += g) {
         mf_flight part = part_of(s, r, base, address, bytes);
@@ -588,11 +356,11 @@ static memfit_status touch(mf_device *device, mf_address address, uint64_t bytes
         if (other)
             return violation(s, err, "use of memory", other->stream);
         if (t->held && !mf_flights_add(&s->flights, device->host, &part))
-            return leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for work in flight"));
+            return mf_sim_leave(s, mf_fail(err, MEMFIT_NO_HOST_MEMORY, "sim: no host memory for work in flight"));
     }
     if (!t->held)
         t->done = t->submitted;
-    return leave(s, MEMFIT_OK);
+    return mf_sim_leave(s, MEMFIT_OK);
 }
 
 static memfit_status sim_copy_in(mf_device *device, mf_address to, const void *from, uint64_t bytes, mf_stream stream,
@@ -718,17 +486,17 @@ static const mf_device_table sim_table = {
     .map = sim_map,
     .access = sim_access,
     .unmap = sim_unmap,
-    .stream_create = sim_stream_create,
-    .stream_destroy = sim_stream_destroy,
-    .stream_wait = sim_stream_wait,
-    .stream_sync = sim_stream_sync,
-    .event_create = sim_event_create,
-    .event_destroy = sim_event_destroy,
-    .event_record = sim_event_record,
-    .event_done = sim_event_done,
-    .event_sync = sim_event_sync,
-    .device_sync = sim_device_sync,
-    .capturing = sim_capturing,
+    .stream_create = mf_sim_stream_create,
+    .stream_destroy = mf_sim_stream_destroy,
+    .stream_wait = mf_sim_stream_wait,
+    .stream_sync = mf_sim_stream_sync,
+    .event_create = mf_sim_event_create,
+    .event_destroy = mf_sim_event_destroy,
+    .event_record = mf_sim_event_record,
+    .event_done = mf_sim_event_done,
+    .event_sync = mf_sim_event_sync,
+    .device_sync = mf_sim_device_sync,
+    .capturing = mf_sim_capturing,
     .copy_in = sim_copy_in,
     .copy_out = sim_copy_out,
     .copy = sim_copy,
@@ -763,31 +531,6 @@ void mf_sim_set_foreign(mf_device *device, uint64_t bytes)
     sim *s = (sim *)device;
     pthread_mutex_lock(&s->lock);
     s->foreign = bytes;
-    pthread_mutex_unlock(&s->lock);
-}
-
-void mf_sim_hold(mf_device *device, mf_stream id, bool held)
-{
-    sim *s = (sim *)device;
-    pthread_mutex_lock(&s->lock);
-    sim_stream *t = find_stream(s, id);
-    if (t) {
-        t->held = held;
-        if (!held) {
-            t->done = t->submitted;
-            mf_flights_land(&s->flights, (uint32_t)id, t->done);
-        }
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
-void mf_sim_capture(mf_device *device, mf_stream id, bool captured)
-{
-    sim *s = (sim *)device;
-    pthread_mutex_lock(&s->lock);
-    sim_stream *t = find_stream(s, id);
-    if (t)
-        t->captured = captured;
     pthread_mutex_unlock(&s->lock);
 }
 
