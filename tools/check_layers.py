@@ -41,7 +41,6 @@ LONG = {
     "src/pool/fence.c",
     "src/pool/pages.c",
     "src/pool/state.h",
-    "src/trace/pickle.c",
     "tests/fakes/fake_cuda.c",
     "tests/unit/test_cpu_ops.c",
     "tests/unit/test_data.c",

@@ -53,36 +53,12 @@ static int hex4(const char *p)
 {
     int v = 0;
     for (int i = 0; i < 4; i++) {
-        char c = p[i];
-        int d = c >= '0' && c <= '9'   ? c - '0'
-                : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                       : -1;
+        int d = mf_hex_digit(p[i]);
         if (d < 0)
             return -1;
         v = v * 16 + d;
     }
     return v;
-}
-
-static char *put_utf8(char *out, uint32_t c)
-{
-    if (c < 0x80) {
-        *out++ = (char)c;
-    } else if (c < 0x800) {
-        *out++ = (char)(0xC0 | c >> 6);
-        *out++ = (char)(0x80 | (c & 0x3F));
-    } else if (c < 0x10000) {
-        *out++ = (char)(0xE0 | c >> 12);
-        *out++ = (char)(0x80 | (c >> 6 & 0x3F));
-        *out++ = (char)(0x80 | (c & 0x3F));
-    } else {
-        *out++ = (char)(0xF0 | c >> 18);
-        *out++ = (char)(0x80 | (c >> 12 & 0x3F));
-        *out++ = (char)(0x80 | (c >> 6 & 0x3F));
-        *out++ = (char)(0x80 | (c & 0x3F));
-    }
-    return out;
 }
 
 /* Length of the UTF-8 sequence at p, or 0 when it is none. */
@@ -148,7 +124,7 @@ static memfit_status parse_string(parser *s, const char **out)
         }
         if (u == 0 || (u >= 0xD800 && u < 0xE000))
             return fail_at(s, "a string holds a character that cannot be used (NUL or half a pair)");
-        w = put_utf8(w, u);
+        w += mf_utf8_put(w, u);
     }
     s->p++;
     *w = 0;

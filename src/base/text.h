@@ -35,6 +35,8 @@ const char *mf_nearest(const char *word, const char *const *words);
 
 /* Bytes of the UTF-8 character that begins here; 0: none does. */
 unsigned mf_utf8_length(const char *text);
+size_t mf_utf8_put(char *out, uint32_t code_point); /* at most 4 bytes; how many */
+int mf_hex_digit(char c);                           /* its value; -1: it is none */
 /* Copies what fits into `room` bytes, the closing zero included, and cuts between characters. */
 void mf_utf8_copy(char *to, size_t room, const char *from);
 

@@ -71,12 +71,13 @@ memfit_status mf_sim_stream_sync(mf_device *device, mf_stream id, memfit_error *
         return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no stream %llu", (unsigned long long)id));
     if (t->captured) {
         s->counts.violations++;
-        return mf_sim_leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %llu is captured: waiting for it ends the capture",
-                                (unsigned long long)id));
+        return mf_sim_leave(s,
+                            mf_fail(err, MEMFIT_DEVICE, "sim: stream %llu is captured: waiting for it ends the capture",
+                                    (unsigned long long)id));
     }
     if (t->held)
         return mf_sim_leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %llu is held: waiting for it would never end",
-                                (unsigned long long)id));
+                                       (unsigned long long)id));
     t->done = t->submitted;
     return mf_sim_leave(s, MEMFIT_OK);
 }
@@ -90,8 +91,8 @@ memfit_status mf_sim_device_sync(mf_device *device, memfit_error *err)
     for (size_t i = 0; i < s->stream_count; i++) {
         sim_stream *t = &s->streams[i];
         if (t->alive && (t->held || t->captured))
-            return mf_sim_leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %zu is %s: waiting for it would never end", i,
-                                    t->held ? "held" : "captured"));
+            return mf_sim_leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %zu is %s: waiting for it would never end",
+                                           i, t->held ? "held" : "captured"));
     }
     return mf_sim_leave(s, MEMFIT_OK);
 }
@@ -169,8 +170,9 @@ memfit_status mf_sim_event_done(mf_device *device, mf_event id, bool *done, memf
         return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
     if (e->captured) {
         s->counts.violations++;
-        return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: event %llu was captured into a graph, and is asked for",
-                                (unsigned long long)id));
+        return mf_sim_leave(s,
+                            mf_fail(err, MEMFIT_MISUSE, "sim: event %llu was captured into a graph, and is asked for",
+                                    (unsigned long long)id));
     }
     *done = s->streams[e->stream].done >= e->at;
     return mf_sim_leave(s, MEMFIT_OK);
@@ -186,8 +188,8 @@ memfit_status mf_sim_event_sync(mf_device *device, mf_event id, memfit_error *er
     if (!e)
         return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
     if (s->streams[e->stream].done < e->at)
-        return mf_sim_leave(s,
-                     mf_fail(err, MEMFIT_DEVICE, "sim: stream %u is held: waiting for it would never end", e->stream));
+        return mf_sim_leave(
+            s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %u is held: waiting for it would never end", e->stream));
     return mf_sim_leave(s, MEMFIT_OK);
 }
 

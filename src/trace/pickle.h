@@ -61,6 +61,10 @@ int64_t mf_pickle_integer(const mf_pickle *value, int64_t fallback);
 uint64_t mf_pickle_unsigned(const mf_pickle *value, uint64_t fallback); /* negative: the fallback */
 bool mf_pickle_is(const mf_pickle *value, const char *text);            /* is this string */
 
+/* A string of protocol 0 (`quoted`: the inside of a Python literal; else raw-unicode-escape) as UTF-8: the number of bytes
+ * written to `text`, which has room for 2 n + 4. */
+size_t mf_pickle_unescape(const char *line, size_t n, bool quoted, char *text);
+
 /* Every node is of a known type and its children are nodes. DAMAGED otherwise (a bug of the reader). */
 memfit_status mf_pickle_check(const mf_pickle_tree *tree, memfit_error *err);
 
