@@ -46,7 +46,6 @@ LONG = {
     "tests/unit/test_data.c",
     "tests/unit/test_explain.c",
     "tests/unit/test_oom.c",
-    "tests/unit/test_plan.c",
     "tests/unit/test_pool.c",
 }
 MANY_LINES, MOST_LINES = 600, 1200
