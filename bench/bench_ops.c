@@ -71,6 +71,7 @@ static memfit_status run(bench *b, mf_executor *x, unsigned rounds, memfit_error
                             .learning_rate = 1e-6,
                             .loss_scale = 1,
                             .iteration = round};
+        status = mf_executor_write_scalars(x, &s, err);
         if (round == 2)
             b->run = 0; /* the first two only warm up */
         for (uint32_t p = 0; p < plan->phase_count && status == MEMFIT_OK; p++) {
@@ -80,7 +81,8 @@ static memfit_status run(bench *b, mf_executor *x, unsigned rounds, memfit_error
             b->graph = phase->graph;
             for (int64_t i = 0; i < phase->repeat && status == MEMFIT_OK; i++) {
                 bool rest = p + 1 < plan->phase_count && plan->phases[p + 1].role == MF_PHASE_TRAIN_REST;
-                status = mf_executor_run(x, p, &s, p == TRAIN && i == 0, i + 1 == phase->repeat && !rest, fill, b, err);
+                mf_piece piece = {p == TRAIN && i == 0, i + 1 == phase->repeat && !rest, false, false};
+                status = mf_executor_run(x, p, &s, piece, fill, b, err);
                 if (p == TRAIN)
                     b->run++;
             }
@@ -141,14 +143,14 @@ static memfit_status report(bench *b, mf_backend *backend, bool all, memfit_erro
         if (status != MEMFIT_OK)
             return status;
         double share = op->when == MF_ALWAYS ? (double)phase->repeat : 1;
-        double took = time_of(b, i, op, phase->repeat) * share, told = cost.time_us * share;
+        double took = time_of(b, i, op, phase->repeat) * share, told = cost.methods[0].time_us * share;
         took_by[op->kind] += took;
         told_by[op->kind] += told;
         count_by[op->kind]++;
         took_all += took;
         told_all += told;
         if (all)
-            print_operation(b, &phase->steps[i], op, cost.time_us, took / share);
+            print_operation(b, &phase->steps[i], op, cost.methods[0].time_us, took / share);
     }
     if (all)
         return MEMFIT_OK;

@@ -20,7 +20,7 @@ MAY = {
     "model": "base file graph",
     "pack": "base",
     "plan": "base graph pack",
-    "ops": "base graph plan",
+    "ops": "base trace device graph plan",
     "data": "base file graph ops",
     "train": "base trace device pool file graph model pack plan ops data",
     "answer": "base trace device pool file graph model pack plan ops data train",

@@ -60,11 +60,11 @@ static memfit_status prepare_all(mf_interpreter *it, uint64_t *workspace, memfit
         mf_cost cost = {0};
         memfit_status status = it->backend->table->query(it->backend, g, i, &cost, err);
         if (status == MEMFIT_OK)
-            status = it->backend->table->prepare(it->backend, g, i, &it->kernels[i], err);
+            status = it->backend->table->prepare(it->backend, g, i, NULL, &it->kernels[i], err);
         if (status)
             return status;
-        it->workspaces[i] = cost.workspace_bytes;
-        *workspace = cost.workspace_bytes > *workspace ? cost.workspace_bytes : *workspace;
+        it->workspaces[i] = cost.methods[0].workspace_bytes;
+        *workspace = it->workspaces[i] > *workspace ? it->workspaces[i] : *workspace;
     }
     return MEMFIT_OK;
 }
@@ -166,7 +166,7 @@ static memfit_status run_one(mf_interpreter *it, uint32_t index, const mf_run_sc
     for (uint32_t i = 0; i < op->out_count; i++)
         operands.out[i] = op->out[i] == MF_NONE ? NULL : mf_interpret_data(it, op->out[i]);
     ALLOW(operands.workspace, it->workspaces[index]);
-    memfit_status status = it->backend->table->run(it->kernels[index], &operands, scalars, err);
+    memfit_status status = it->backend->table->run(it->kernels[index], &operands, scalars, 0, err);
     FORBID(operands.workspace, it->workspaces[index]);
     if (status && op->layer < it->graph->layer_count)
         mf_error_prefix(err, status, "%s", it->graph->layers[op->layer].name);

@@ -24,6 +24,7 @@ typedef struct mf_step {
     bool recomputed;   /* not the first run of this operation: no side effects */
     uint64_t *offsets; /* arena offset of each input, then of each output; MF_NO_OFFSET for absent ones */
     uint64_t workspace_offset, workspace_bytes;
+    const mf_method *method; /* the operation's, for prepare; NULL: the backend has only one */
 } mf_step;
 
 typedef enum {
@@ -65,9 +66,6 @@ typedef struct mf_phase {
 } mf_phase;
 
 const char *mf_phase_name(mf_phase_role role); /* "training", "validation", ... */
-
-typedef enum { MF_BITWISE, MF_REORDERED, MF_CHANGED } mf_numerics;
-const char *mf_numerics_name(mf_numerics numerics);
 
 typedef struct mf_plan {
     mf_arena arena;

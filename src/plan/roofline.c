@@ -28,7 +28,7 @@ static memfit_status query(void *ctx, const mf_graph *graph, uint32_t op, mf_cos
         half |= o->in[i] != MF_NONE &&
                 (graph->tensors[o->in[i]].dtype == MF_F16 || graph->tensors[o->in[i]].dtype == MF_BF16);
     double work = flops / (half ? r->half_per_us : r->fp32_per_us), move = bytes / r->bytes_per_us;
-    *cost = (mf_cost){.supported = true, .deterministic = true, .time_us = r->start_us + (work > move ? work : move)};
+    *cost = mf_cost_one(0, r->start_us + (work > move ? work : move));
     return MEMFIT_OK;
 }
 

@@ -184,12 +184,10 @@ static memfit_status warm_up(mf_trainer *t, memfit_error *err)
 {
     start_threads();
     mf_run_scalars s = {.batch_samples = 1, .weight_sum = 1, .loss_scale = 1};
-    for (uint32_t p = 0; p < t->plan->phase_count; p++) {
-        memfit_status status = mf_executor_warm_up(t->executor, p, &s, fill_zero, t->plan->phases[p].graph, err);
-        if (status != MEMFIT_OK)
-            return status;
-    }
-    return MEMFIT_OK;
+    memfit_status status = mf_executor_write_scalars(t->executor, &s, err);
+    for (uint32_t p = 0; p < t->plan->phase_count && status == MEMFIT_OK; p++)
+        status = mf_executor_warm_up(t->executor, p, fill_zero, t->plan->phases[p].graph, err);
+    return status;
 }
 
 /* What the process holds but for the arena. */

@@ -168,8 +168,11 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
                         .learning_rate = mf_schedule_at(&t->schedule, t->state.iteration) * t->state.rate_factor,
                         .loss_scale = t->state.loss_scale,
                         .iteration = iteration / group,
-                        .continues = iteration % group != 0,
-                        .holds = (iteration + 1) % group != 0};
+                        .group_steps = group};
+    mf_piece piece = {.continues = iteration % group != 0, .holds = (iteration + 1) % group != 0};
+    status = mf_executor_write_scalars(t->executor, &s, err);
+    if (status != MEMFIT_OK)
+        return status;
     uint32_t roles = roles_for(t, validate, count);
     for (int64_t done = 0; done < count;) {
         int p = next_phase(t->plan, roles, count - done);
@@ -181,16 +184,17 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
         s.first_sample = (uint64_t)done;
         if (done)
             status = mf_source_still_whole(feeder->source, err);
+        piece.first = done == 0;
+        piece.last = done + batch == count;
         if (status == MEMFIT_OK)
-            status =
-                mf_executor_run(t->executor, (uint32_t)p, &s, done == 0, done + batch == count, fill_feed, &f, err);
+            status = mf_executor_run(t->executor, (uint32_t)p, &s, piece, fill_feed, &f, err);
         if (status == MEMFIT_OK && t->after_piece)
             status = t->after_piece(t->after_ctx, (uint32_t)p, err);
         if (status != MEMFIT_OK)
             return status;
         done += batch;
     }
-    if (group > 1 && !s.holds && !validate)
+    if (group > 1 && !piece.holds && !validate)
         clear_gradients(t);
     float value = 0;
     mf_state_read(t, mf_trainer_graph(t)->loss_variable, 0, &value, sizeof value);

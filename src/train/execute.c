@@ -17,7 +17,6 @@ typedef struct ready_step {
     mf_operands operands;
     const mf_op *op;
     uint32_t feed; /* INPUT: which; else MF_NONE */
-    bool recomputed;
 } ready_step;
 
 typedef struct ready_phase {
@@ -34,6 +33,7 @@ struct mf_executor {
     unsigned char *base;
     mf_executor_options options;
     ready_phase *phases;
+    mf_run_scalars scalars;
     uint32_t reference_ops;
     bool is_reference[MF_OP_COUNT];
     char reference_names[256]; /* kinds, each with the first layer that has it */
@@ -62,9 +62,10 @@ static void note_reference(mf_executor *x, const mf_graph *graph, const mf_op *o
     x->reference_ops++;
 }
 
-static memfit_status ready_kernel(mf_executor *x, const mf_graph *graph, uint32_t op, mf_kernel **kernel,
+static memfit_status ready_kernel(mf_executor *x, const mf_graph *graph, const mf_step *step, mf_kernel **kernel,
                                   memfit_error *err)
 {
+    uint32_t op = step->op;
     if (*kernel)
         return MEMFIT_OK;
     mf_cost cost;
@@ -72,7 +73,7 @@ static memfit_status ready_kernel(mf_executor *x, const mf_graph *graph, uint32_
     if (status == MEMFIT_OK && cost.reference)
         note_reference(x, graph, &graph->ops[op]);
     if (status == MEMFIT_OK)
-        status = x->backend->table->prepare(x->backend, graph, op, kernel, err);
+        status = x->backend->table->prepare(x->backend, graph, op, step->method, kernel, err);
     if (status != MEMFIT_OK)
         mf_error_prefix(err, status, "layer %s (%s)", graph->layers[graph->ops[op].layer].name,
                         mf_kind_name(graph->ops[op].kind));
@@ -91,13 +92,12 @@ static memfit_status ready_one(mf_executor *x, const mf_phase *phase, ready_phas
         return no_memory(err);
     for (uint32_t j = 0; j < n; j++)
         at[j] = step->offsets[j] == MF_NO_OFFSET ? NULL : x->base + step->offsets[j];
-    *r = (ready_step){.operands = {at, at + op->in_count, x->base + step->workspace_offset},
+    *r = (ready_step){.operands = {at, at + op->in_count, x->base + step->workspace_offset, step->recomputed},
                       .op = op,
-                      .feed = op->kind == MF_OP_INPUT ? feed_of(graph, op->out[0]) : MF_NONE,
-                      .recomputed = step->recomputed};
+                      .feed = op->kind == MF_OP_INPUT ? feed_of(graph, op->out[0]) : MF_NONE};
     if (op->kind == MF_OP_INPUT || (op->kind == MF_OP_VIEW && at[0] == at[1]))
         return MEMFIT_OK;
-    memfit_status status = ready_kernel(x, graph, step->op, &ready->kernels[step->op], err);
+    memfit_status status = ready_kernel(x, graph, step, &ready->kernels[step->op], err);
     r->kernel = ready->kernels[step->op];
     return status;
 }
@@ -232,13 +232,14 @@ static void poison(mf_executor *x, uint32_t phase, uint32_t step)
 
 /* Is this operation's turn in this piece of this step? Steps of a group (Keras's gradient_accumulation_steps) add to
  * the gradients, regularizers' parts included, and to the averages; the last one updates. */
-static bool is_due(const mf_op *op, const mf_run_scalars *s, bool first, bool last)
+static bool is_due(const mf_op *op, mf_piece piece)
 {
     if (op->when == MF_ALWAYS)
         return true;
     if (op->when == MF_FIRST_PIECE)
-        return first && !(s->continues && op->phase == MF_BACKWARD);
-    return last && !(s->holds && op->phase == MF_UPDATE_PHASE && op->kind != MF_OP_REGULARIZE && op->kind != MF_OP_EMA);
+        return piece.first && !(piece.continues && op->phase == MF_BACKWARD);
+    return piece.last &&
+           !(piece.holds && op->phase == MF_UPDATE_PHASE && op->kind != MF_OP_REGULARIZE && op->kind != MF_OP_EMA);
 }
 
 static memfit_status asked_to_stop(const mf_executor *x, memfit_error *err)
@@ -247,13 +248,19 @@ static memfit_status asked_to_stop(const mf_executor *x, memfit_error *err)
     return stop ? mf_fail(err, MEMFIT_INTERRUPTED, "stopped in the middle of a step") : MEMFIT_OK;
 }
 
-memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, bool first, bool last,
+memfit_status mf_executor_write_scalars(mf_executor *x, const mf_run_scalars *scalars, memfit_error *err)
+{
+    (void)err;
+    x->scalars = *scalars;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
                               mf_fill_feed fill, void *ctx, memfit_error *err)
 {
     const mf_phase *planned = &x->plan->phases[phase];
     ready_phase *ready = &x->phases[phase];
-    mf_run_scalars s = *scalars;
-    uint32_t group = planned->graph->accumulation_steps ? planned->graph->accumulation_steps : 1;
+    memcpy(&x->scalars, scalars, MF_SCALARS_HOST_BYTES);
     for (uint32_t i = 0; i < planned->step_count; i++) {
         ready_step *r = &ready->steps[i];
         memfit_status status = asked_to_stop(x, err);
@@ -261,13 +268,11 @@ memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scala
             return status;
         if (x->options.step)
             x->options.step(x->options.step_ctx, phase, i, true);
-        bool due = is_due(r->op, scalars, first, last);
+        bool due = is_due(r->op, piece);
         if (due && r->feed != MF_NONE && fill) {
             status = fill(ctx, r->feed, r->operands.out[0], err);
         } else if (due && r->kernel) {
-            s.recomputed = r->recomputed;
-            s.loss_scale = scalars->loss_scale * (r->op->kind == MF_OP_CHECK_FINITE ? group : 1);
-            status = x->backend->table->run(r->kernel, &r->operands, &s, err);
+            status = x->backend->table->run(r->kernel, &r->operands, &x->scalars, 0, err);
         }
         if (status != MEMFIT_OK)
             return status;
@@ -304,8 +309,7 @@ static uint64_t likeness(const mf_graph *graph, const mf_op *op)
     return hash | 1;
 }
 
-memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_fill_feed fill,
-                                  void *ctx, memfit_error *err)
+memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, mf_fill_feed fill, void *ctx, memfit_error *err)
 {
     enum { MOST_SEEN = 1024 }; /* models of more different operations run the rest of them all */
     uint64_t seen[2 * MOST_SEEN] = {0};
@@ -330,7 +334,7 @@ memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, const mf_run_s
             seen[at] = like;
             seen_count++;
         }
-        status = x->backend->table->run(r->kernel, &r->operands, scalars, err);
+        status = x->backend->table->run(r->kernel, &r->operands, &x->scalars, 0, err);
         if (status != MEMFIT_OK)
             return status;
     }

@@ -32,14 +32,24 @@ memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, c
                                  const mf_executor_options *options, mf_executor **executor, memfit_error *err);
 void mf_executor_destroy(mf_executor *executor);
 
-/* One run of a phase. `first` and `last`: is this piece the step's first, its last? */
-memfit_status mf_executor_run(mf_executor *executor, uint32_t phase, const mf_run_scalars *scalars, bool first,
-                              bool last, mf_fill_feed fill, void *ctx, memfit_error *err);
+/* Which operations of a phase have their turn: what is the piece in its step, the step in its group? */
+typedef struct mf_piece {
+    bool first, last; /* of the step's pieces */
+    bool continues;   /* Keras's own accumulation, not the first step of a group: gradients are not cleared */
+    bool holds;       /* not the last step of a group: no update */
+} mf_piece;
+
+/* The scalars as a whole; a run writes the host's part only. */
+memfit_status mf_executor_write_scalars(mf_executor *executor, const mf_run_scalars *scalars, memfit_error *err);
+
+/* One run of a phase. Of the scalars the host's part is taken. */
+memfit_status mf_executor_run(mf_executor *executor, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
+                              mf_fill_feed fill, void *ctx, memfit_error *err);
 
 /* Runs each different operation of a phase once: of several with the same kind, settings and shapes one is enough,
  * since they share their compiled code. What the tensors hold afterwards means nothing. */
-memfit_status mf_executor_warm_up(mf_executor *executor, uint32_t phase, const mf_run_scalars *scalars,
-                                  mf_fill_feed fill, void *ctx, memfit_error *err);
+memfit_status mf_executor_warm_up(mf_executor *executor, uint32_t phase, mf_fill_feed fill, void *ctx,
+                                  memfit_error *err);
 
 void *mf_executor_variable(const mf_executor *executor, uint32_t variable); /* NULL when the plan has none */
 /* A tensor at the end of its phase (an output of a prediction). */

@@ -410,7 +410,8 @@ static void hold_against(const variant *v, const mf_plan *plan, running *r)
             s.weight_sum = weights_of(g, f, BATCH);
     for (int k = 0; k < 2; k++) {
         step(r, 1);
-        assert_ok(mf_executor_run(x, 0, &s, true, true, fill, g, &err), err);
+        assert_ok(mf_executor_write_scalars(x, &s, &err), err);
+        assert_ok(mf_executor_run(x, 0, &s, (mf_piece){true, true, false, false}, fill, g, &err), err);
     }
     for (uint32_t i = 0; i < g->variable_count; i++)
         if (mf_executor_variable(x, i) && r->graph->variables[i].tensor != MF_NONE &&

@@ -73,11 +73,11 @@ static void run_over(opcheck *c, const char *name, uint32_t o, uint32_t in, unsi
     scalars.weight_sum = 2.5;
     scene apart = {.workspace = workspace}, over = {.workspace = workspace};
     mf_kernel *kernel;
-    assert_ok(backend->table->prepare(backend, c->graph, o, &kernel, &err), err);
+    assert_ok(backend->table->prepare(backend, c->graph, o, NULL, &kernel, &err), err);
     set_scene(&apart, c, op, MF_NONE);
     set_scene(&over, c, op, in);
-    assert_ok(backend->table->run(kernel, &apart.operands, &scalars, &err), err);
-    assert_ok(backend->table->run(kernel, &over.operands, &scalars, &err), err);
+    assert_ok(backend->table->run(kernel, &apart.operands, &scalars, 0, &err), err);
+    assert_ok(backend->table->run(kernel, &over.operands, &scalars, 0, &err), err);
     for (uint32_t i = 0; i < op->out_count; i++)
         if (op->out[i] != MF_NONE &&
             memcmp(apart.operands.out[i], over.operands.out[i], bytes_of(c->graph, op->out[i])) != 0)

@@ -114,7 +114,8 @@ static void run_plan(const fixture *f, const mf_plan *plan, const trained *whole
     feeding feed = {f, plan->phases[0].graph};
     for (uint64_t s = 0; s < STEPS; s++) {
         mf_run_scalars scalars = scalars_of(f, feed.graph, s);
-        assert_ok(mf_executor_run(x, 0, &scalars, true, true, fill, &feed, &err), err);
+        assert_ok(mf_executor_write_scalars(x, &scalars, &err), err);
+        assert_ok(mf_executor_run(x, 0, &scalars, (mf_piece){true, true, false, false}, fill, &feed, &err), err);
     }
     for (uint32_t v = 0; v < whole->graph->variable_count; v++) {
         const mf_variable *variable = &whole->graph->variables[v];

@@ -170,7 +170,10 @@ static memfit_status run_step(const subject *s, const mf_plan *plan, mf_executor
             scalars.first_sample = (uint64_t)done;
             bool first = done == 0;
             done += plan->phases[p].batch;
-            status = mf_executor_run(x, p, &scalars, first, done == s->batch, fill, &f, err);
+            mf_piece piece = {first, done == s->batch, false, false};
+            status = mf_executor_write_scalars(x, &scalars, err);
+            if (status == MEMFIT_OK)
+                status = mf_executor_run(x, p, &scalars, piece, fill, &f, err);
         }
     return status;
 }

@@ -63,16 +63,17 @@ static memfit_status hand_run(hand *h, const mf_run_scalars *scalars, memfit_err
     mf_kernel *kernel;
     memfit_status status = reference->table->query(reference, &h->graph, 0, &cost, err);
     if (status == MEMFIT_OK)
-        status = reference->table->prepare(reference, &h->graph, 0, &kernel, err);
+        status = reference->table->prepare(reference, &h->graph, 0, NULL, &kernel, err);
     if (status)
         return status;
-    void *in[12], *out[12], *workspace = aligned_alloc(64, cost.workspace_bytes + 64 - cost.workspace_bytes % 64);
+    uint64_t bytes = cost.methods[0].workspace_bytes;
+    void *in[12], *out[12], *workspace = aligned_alloc(64, bytes + 64 - bytes % 64);
     for (uint32_t i = 0; i < h->op.in_count; i++)
         in[i] = h->ids[i] == MF_NONE ? NULL : h->data[i];
     for (uint32_t i = 0; i < h->op.out_count; i++)
         out[i] = h->ids[h->op.in_count + i] == MF_NONE ? NULL : h->data[h->op.in_count + i];
     mf_operands operands = {.in = in, .out = out, .workspace = workspace};
-    status = reference->table->run(kernel, &operands, scalars, err);
+    status = reference->table->run(kernel, &operands, scalars, 0, err);
     reference->table->release(reference, kernel);
     free(workspace);
     return status;
@@ -387,7 +388,7 @@ static void assumed_layers_cannot_run(void **state)
     mf_kernel *kernel;
     assert_ok(reference->table->query(reference, &h.graph, 0, &cost, &err), err);
     assert_false(cost.supported);
-    assert_int_equal(reference->table->prepare(reference, &h.graph, 0, &kernel, &err), MEMFIT_UNSUPPORTED);
+    assert_int_equal(reference->table->prepare(reference, &h.graph, 0, NULL, &kernel, &err), MEMFIT_UNSUPPORTED);
     hand_free(&h);
 }
 
@@ -439,7 +440,7 @@ static void every_failing_allocation_is_survived(void **state)
         hand_make(&h, MF_OP_UNARY, 1, 1, (mf_dtype[]){MF_F32, MF_F32}, (mf_shape[]){s, s});
         memfit_status status = mf_reference_create(&fault.host, &b, &err);
         if (status == MEMFIT_OK)
-            status = b->table->prepare(b, &h.graph, 0, &k, &err);
+            status = b->table->prepare(b, &h.graph, 0, NULL, &k, &err);
         bool done = status == MEMFIT_OK;
         assert_true(done || status == MEMFIT_NO_HOST_MEMORY);
         if (k)

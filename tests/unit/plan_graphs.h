@@ -91,10 +91,10 @@ static memfit_status odd_cost(void *ctx, const mf_graph *graph, uint32_t op, mf_
     (void)ctx;
     (void)err;
     const mf_op *o = &graph->ops[op];
-    *cost = (mf_cost){.supported = true, .deterministic = true, .time_us = 1 + (op * 7) % 5};
+    *cost = mf_cost_one(0, 1 + (op * 7) % 5);
     if (o->kind == MF_OP_MATMUL) {
-        cost->workspace_bytes = 100 * (uint64_t)graph->batch;
-        cost->time_us += 20;
+        cost->methods[0].workspace_bytes = 100 * (uint64_t)graph->batch;
+        cost->methods[0].time_us += 20;
     }
     return MEMFIT_OK;
 }

@@ -69,7 +69,7 @@ static void warm_up(runner *r, mf_backend *b, uint32_t op, mf_kernel *kernel, co
             kept[i] = aligned(tensor_bytes(r->graph, p->out[i]));
             memcpy(kept[i], o->out[i], tensor_bytes(r->graph, p->out[i]));
         }
-    assert_ok(b->table->run(kernel, o, &r->scalars, &err), err);
+    assert_ok(b->table->run(kernel, o, &r->scalars, 0, &err), err);
     for (uint32_t i = 0; i < p->out_count; i++)
         if (o->out[i]) {
             memcpy(o->out[i], kept[i], tensor_bytes(r->graph, p->out[i]));
@@ -86,22 +86,22 @@ static void run_one(runner *r, mf_backend *b, uint32_t op, void **in, void **out
     assert_true(cost.supported);
     if (b == r->fast && !cost.reference)
         r->served++;
-    assert_ok(b->table->prepare(b, r->graph, op, &kernel, &err), err);
+    assert_ok(b->table->prepare(b, r->graph, op, NULL, &kernel, &err), err);
     /* A guard behind the workspace: what was asked for must be enough. */
-    unsigned char *workspace = aligned_alloc(64, ((cost.workspace_bytes + 63) & ~63ull) + 128);
-    memset(workspace, 0x5a, ((cost.workspace_bytes + 63) & ~63ull) + 128);
+    unsigned char *workspace = aligned_alloc(64, ((cost.methods[0].workspace_bytes + 63) & ~63ull) + 128);
+    memset(workspace, 0x5a, ((cost.methods[0].workspace_bytes + 63) & ~63ull) + 128);
     mf_operands operands = {in, out, workspace};
     if (b == r->fast)
         warm_up(r, b, op, kernel, &operands);
     uint64_t before = cli_allocation_count(NULL);
     cli_in_steps(NULL, true);
-    memfit_status status = b->table->run(kernel, &operands, &r->scalars, &err);
+    memfit_status status = b->table->run(kernel, &operands, &r->scalars, 0, &err);
     cli_in_steps(NULL, false);
     if (cli_allocation_count(NULL) != before)
         fail_msg("%s on %s allocated %llu times", mf_kind_name(r->graph->ops[op].kind), b->table->name,
                  (unsigned long long)(cli_allocation_count(NULL) - before));
     assert_ok(status, err);
-    for (uint64_t i = cost.workspace_bytes; i < ((cost.workspace_bytes + 63) & ~63ull) + 128; i++)
+    for (uint64_t i = cost.methods[0].workspace_bytes; i < ((cost.methods[0].workspace_bytes + 63) & ~63ull) + 128; i++)
         assert_int_equal(workspace[i], 0x5a);
     b->table->release(b, kernel);
     free(workspace);
@@ -1019,9 +1019,9 @@ static estimates estimate(int64_t batch, unsigned threads)
         mf_cost cost;
         assert_ok(backend->table->query(backend, graph, i, &cost, &err), err);
         if (graph->ops[i].kind == MF_OP_CONV)
-            e.conv = cost.time_us;
+            e.conv = cost.methods[0].time_us;
         if (graph->ops[i].kind == MF_OP_UNARY)
-            *(unary++ ? &e.alone : &e.after) = cost.time_us;
+            *(unary++ ? &e.alone : &e.after) = cost.methods[0].time_us;
     }
     backend->table->destroy(backend);
     mf_graph_destroy(graph);

@@ -25,10 +25,10 @@ static memfit_status plain_cost(void *ctx, const mf_graph *graph, uint32_t op, m
 {
     const mf_op *o = &graph->ops[op];
     (void)err;
-    *cost = (mf_cost){.supported = true, .deterministic = true, .time_us = *(double *)ctx};
+    *cost = mf_cost_one(0, *(double *)ctx);
     for (uint32_t k = 0; k < o->out_count; k++)
         if (o->out[k] != MF_NONE)
-            cost->time_us +=
+            cost->methods[0].time_us +=
                 (double)mf_shape_count(&graph->tensors[o->out[k]].shape) / 1000 * (o->kind == MF_OP_MATMUL ? 10 : 1);
     return MEMFIT_OK;
 }

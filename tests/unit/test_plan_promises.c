@@ -14,7 +14,7 @@ static memfit_status growing_cost(void *ctx, const mf_graph *graph, uint32_t op,
 {
     memfit_status status = odd_cost(NULL, graph, op, cost, err);
     double small = *(const double *)ctx;
-    cost->time_us *= small + (1 - small) * (double)graph->batch / 32;
+    cost->methods[0].time_us *= small + (1 - small) * (double)graph->batch / 32;
     return status;
 }
 

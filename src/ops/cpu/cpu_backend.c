@@ -94,10 +94,7 @@ static memfit_status cpu_query(mf_backend *backend, const mf_graph *graph, uint3
     uint64_t workspace = 0;
     memfit_status status = rule ? rule->bind(&k, false, &workspace, err) : cpu_no(err);
     if (status == MEMFIT_OK) {
-        *cost = (mf_cost){.supported = true,
-                          .deterministic = true,
-                          .workspace_bytes = workspace,
-                          .time_us = rule == &cpu_nothing ? 0 : cpu_estimate_us(&k, false)};
+        *cost = mf_cost_one(workspace, rule == &cpu_nothing ? 0 : cpu_estimate_us(&k, false));
         return MEMFIT_OK;
     }
     if (status != MEMFIT_UNSUPPORTED)
@@ -106,8 +103,8 @@ static memfit_status cpu_query(mf_backend *backend, const mf_graph *graph, uint3
     if (status != MEMFIT_OK || !cost->supported)
         return status;
     bool shared;
-    cost->time_us = cpu_estimate_us(&k, true);
-    return cpu_shared_query(&k, &shared, &cost->workspace_bytes, err);
+    cost->methods[0].time_us = cpu_estimate_us(&k, true);
+    return cpu_shared_query(&k, &shared, &cost->methods[0].workspace_bytes, err);
 }
 
 static void cpu_release(mf_backend *backend, mf_kernel *kernel)
@@ -124,9 +121,10 @@ static void cpu_release(mf_backend *backend, mf_kernel *kernel)
     mf_host_free(backend->host, k, sizeof *k);
 }
 
-static memfit_status cpu_prepare(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_kernel **kernel,
-                                 memfit_error *err)
+static memfit_status cpu_prepare(mf_backend *backend, const mf_graph *graph, uint32_t op, const mf_method *method,
+                                 mf_kernel **kernel, memfit_error *err)
 {
+    (void)method; /* there is only one */
     cpu_backend *b = (cpu_backend *)backend;
     cpu_kernel *k = mf_host_zalloc(backend->host, sizeof *k);
     if (!k)
@@ -146,7 +144,7 @@ static memfit_status cpu_prepare(mf_backend *backend, const mf_graph *graph, uin
             bool shared;
             status = cpu_shared_prepare(k, &shared, err);
             if (status == MEMFIT_OK && !shared)
-                status = b->reference->table->prepare(b->reference, graph, op, &k->reference, err);
+                status = b->reference->table->prepare(b->reference, graph, op, NULL, &k->reference, err);
         }
     }
     if (status != MEMFIT_OK) {
@@ -158,7 +156,7 @@ static memfit_status cpu_prepare(mf_backend *backend, const mf_graph *graph, uin
 }
 
 static memfit_status cpu_run(mf_kernel *kernel, const mf_operands *operands, const mf_run_scalars *scalars,
-                             memfit_error *err)
+                             mf_stream stream, memfit_error *err)
 {
     cpu_kernel *k = (cpu_kernel *)kernel;
     if (k->rule)
@@ -167,7 +165,7 @@ static memfit_status cpu_run(mf_kernel *kernel, const mf_operands *operands, con
         return cpu_wide_run(k, operands, scalars, err);
     if (k->shared)
         return cpu_shared_run(k, operands, scalars, err);
-    return k->backend->reference->table->run(k->reference, operands, scalars, err);
+    return k->backend->reference->table->run(k->reference, operands, scalars, stream, err);
 }
 
 static void cpu_destroy(mf_backend *backend)
@@ -210,8 +208,14 @@ static bool cpu_absorb(mf_backend *backend, mf_kernel *kernel, const mf_graph *g
     return false;
 }
 
-static const mf_backend_table cpu_table = {"cpu",   cpu_destroy, cpu_query, cpu_prepare,
-                                           cpu_run, cpu_release, cpu_absorb};
+static const mf_backend_table cpu_table = {.name = "cpu",
+                                           .destroy = cpu_destroy,
+                                           .query = cpu_query,
+                                           .prepare = cpu_prepare,
+                                           .run = cpu_run,
+                                           .release = cpu_release,
+                                           .end_step = mf_scalars_end_step,
+                                           .absorb = cpu_absorb};
 
 enum { PART_BYTES = 2 << 20 }; /* small beside any batch, and stays in the caches */
 
@@ -223,7 +227,7 @@ memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backen
     cpu_backend *b = mf_host_zalloc(host, sizeof *b);
     if (!b)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the backend");
-    b->base = (mf_backend){&cpu_table, host, threads ? threads : mf_os_cpu_count()};
+    b->base = (mf_backend){.table = &cpu_table, .host = host, .threads = threads ? threads : mf_os_cpu_count()};
     b->k = mf_kernels();
     b->part_bytes = PART_BYTES;
     b->share_from = MF_K_GRAIN / 4;

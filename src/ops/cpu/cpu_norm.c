@@ -270,8 +270,8 @@ static memfit_status bind_moving(cpu_kernel *k, bool create, uint64_t *workspace
 
 static memfit_status run_moving(cpu_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
 {
-    (void)err;
-    if (!s->recomputed)
+    (void)s, (void)err;
+    if (!o->recomputed)
         k->backend->k->moving_average(o->out[0], o->in[0], (float)k->op->attr.moving.momentum, k->u.rows.c);
     return MEMFIT_OK;
 }

@@ -229,7 +229,7 @@ static memfit_status make(const cpu_kernel *k, cpu_shared **made, memfit_error *
         s->parts = (uint32_t)((s->units + s->per - 1) / s->per);
         fill_graphs(k, s);
         status = reference->table->query(reference, &s->graph[0], 0, &cost, err);
-        s->own = s->each = round64(cost.workspace_bytes);
+        s->own = s->each = round64(cost.methods[0].workspace_bytes);
         for (uint32_t i = 0; i < n; i++)
             if (operand(k, i) && (s->operands[i].role == SUM || s->operands[i].role == SAME)) {
                 s->operands[i].at = s->each;
@@ -261,7 +261,7 @@ memfit_status cpu_shared_prepare(cpu_kernel *k, bool *serves, memfit_error *err)
     memfit_status status = make(k, &k->shared, err);
     *serves = status == MEMFIT_OK && k->shared;
     for (uint32_t i = 0; *serves && i < k->shared->parts && status == MEMFIT_OK; i++)
-        status = reference->table->prepare(reference, &k->shared->graph[i + 1 == k->shared->parts], 0,
+        status = reference->table->prepare(reference, &k->shared->graph[i + 1 == k->shared->parts], 0, NULL,
                                            &k->shared->kernels[i], err);
     return status;
 }
@@ -301,8 +301,8 @@ static memfit_status run_part(const cpu_kernel *k, uint32_t part, const mf_opera
     mf_run_scalars own = *scalars;
     if (s->operands[0].role != FLAT)
         own.first_sample += (uint64_t)first;
-    mf_operands operands = {at, at + k->op->in_count, space};
-    return k->backend->reference->table->run(s->kernels[part], &operands, &own, err);
+    mf_operands operands = {at, at + k->op->in_count, space, o->recomputed};
+    return k->backend->reference->table->run(s->kernels[part], &operands, &own, 0, err);
 }
 
 static void gather(const cpu_kernel *k, uint32_t i, const mf_operands *o)

@@ -48,7 +48,7 @@ static double loss_factor(const cpu_kernel *k, const mf_run_scalars *s, double w
 
 static memfit_status run_loss(cpu_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
 {
-    if (s->recomputed)
+    if (o->recomputed)
         return MEMFIT_OK;
     mf_k_loss *l = &k->u.loss.loss;
     const uint32_t slot = k->op->attr.loss.slot;
@@ -248,7 +248,7 @@ const cpu_rule cpu_regularize = {bind_whole, run_regularize};
 static memfit_status run_check_finite(cpu_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
 {
     (void)err;
-    float scale = s->loss_scale == 0 ? 1.0f : (float)(1 / s->loss_scale);
+    float scale = (float)(1 / mf_scalars_unscale(s));
     if (!k->backend->k->unscale(o->in[0], scale, k->u.point.n, cpu_threads(k)))
         *(float *)o->out[0] = 1;
     return MEMFIT_OK;

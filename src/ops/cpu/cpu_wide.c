@@ -516,7 +516,7 @@ memfit_status cpu_wide_run(cpu_kernel *k, const mf_operands *o, const mf_run_sca
     }
     cpu_wide *w = k->wide;
     wide_run r = {k, o, o->workspace};
-    mf_operands inner = {w->pointers, w->pointers + k->op->in_count, r.space + w->copies_bytes};
+    mf_operands inner = {w->pointers, w->pointers + k->op->in_count, r.space + w->copies_bytes, o->recomputed};
     mf_run_scalars scalars = *s;
     begin(&r);
     for (int64_t first = 0; first < w->units; first += w->part) {
@@ -524,7 +524,7 @@ memfit_status cpu_wide_run(cpu_kernel *k, const mf_operands *o, const mf_run_sca
         int64_t n = rest ? w->rest : w->part;
         begin_part(&r, first, n);
         scalars.first_sample = s->first_sample + (is_divided(w) ? (uint64_t)first : 0);
-        memfit_status status = k->backend->base.table->run(w->kernel[rest], &inner, &scalars, err);
+        memfit_status status = k->backend->base.table->run(w->kernel[rest], &inner, &scalars, 0, err);
         if (status != MEMFIT_OK)
             return status;
         end(&r, true, first, n);
@@ -579,10 +579,13 @@ memfit_status cpu_wide_query(cpu_kernel *k, mf_cost *cost, memfit_error *err)
     if (status == MEMFIT_OK && w->rest)
         status = backend->table->query(backend, &w->graph[1], 0, &rest, err);
     if (status == MEMFIT_OK) {
-        uint64_t most = cost->workspace_bytes > rest.workspace_bytes ? cost->workspace_bytes : rest.workspace_bytes;
-        double parts = (double)(w->units / w->part), more = w->rest ? copies_us(k, w) + rest.time_us : 0;
-        cost->workspace_bytes = w->copies_bytes + most;
-        cost->time_us = parts * (cost->time_us + copies_us(k, w)) + more;
+        mf_method *method = &cost->methods[0];
+        const mf_method *last = &rest.methods[0];
+        uint64_t most =
+            method->workspace_bytes > last->workspace_bytes ? method->workspace_bytes : last->workspace_bytes;
+        double parts = (double)(w->units / w->part), more = w->rest ? copies_us(k, w) + last->time_us : 0;
+        method->workspace_bytes = w->copies_bytes + most;
+        method->time_us = parts * (method->time_us + copies_us(k, w)) + more;
         cost->reference = cost->reference || rest.reference;
     }
     mf_host_free(backend->host, w, w->bytes);
@@ -598,9 +601,9 @@ memfit_status cpu_wide_prepare(cpu_kernel *k, memfit_error *err)
     mf_backend *backend = &k->backend->base;
     memfit_status status = make(k, &k->wide, err);
     if (status == MEMFIT_OK)
-        status = backend->table->prepare(backend, &k->wide->graph[0], 0, &k->wide->kernel[0], err);
+        status = backend->table->prepare(backend, &k->wide->graph[0], 0, NULL, &k->wide->kernel[0], err);
     if (status == MEMFIT_OK && k->wide->rest)
-        status = backend->table->prepare(backend, &k->wide->graph[1], 0, &k->wide->kernel[1], err);
+        status = backend->table->prepare(backend, &k->wide->graph[1], 0, NULL, &k->wide->kernel[1], err);
     return status;
 }
 

@@ -69,10 +69,7 @@ void cpu_wide_norm_query(const cpu_kernel *k, mf_cost *cost)
 {
     norm_work w = work_of(k);
     uint64_t once = (uint64_t)(w.rows * w.c) * (sizeof(float) + 2) * (w.grad ? 2 : 1);
-    *cost = (mf_cost){.supported = true,
-                      .deterministic = true,
-                      .workspace_bytes = w.bytes,
-                      .time_us = 2 * cpu_estimate_us(k, false) + 2 * cpu_copies_us(k->backend, once)};
+    *cost = mf_cost_one(w.bytes, 2 * cpu_estimate_us(k, false) + 2 * cpu_copies_us(k->backend, once));
 }
 
 /* ---- running ---------------------------------------------------------------------------------------------- */

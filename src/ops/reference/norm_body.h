@@ -122,7 +122,7 @@ KERNEL(moving_average)
     REAL *out = call->out[0].data;
     double m = call->op->attr.moving.momentum;
     for (uint64_t i = 0; i < call->out[0].count; i++)
-        out[i] = call->scalars->recomputed ? state[i] : (REAL)(m * (double)state[i] + (1 - m) * (double)value[i]);
+        out[i] = call->recomputed ? state[i] : (REAL)(m * (double)state[i] + (1 - m) * (double)value[i]);
     return MEMFIT_OK;
 }
 

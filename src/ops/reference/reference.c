@@ -129,11 +129,8 @@ static memfit_status reference_query(mf_backend *backend, const mf_graph *graph,
     if (o->kind == MF_OP_MATMUL || o->kind == MF_OP_CONV || o->kind == MF_OP_CONV_GRAD_DATA ||
         o->kind == MF_OP_CONV_GRAD_WEIGHTS) /* multiply-adds are at most the product of the operands' sizes / batch */
         flops = elements * 64;
-    *cost = (mf_cost){.supported = true,
-                      .reference = true,
-                      .deterministic = true,
-                      .workspace_bytes = workspace_bytes(row, graph, o),
-                      .time_us = 0.1 + elements * 2e-3 + flops * 1e-3};
+    *cost = mf_cost_one(workspace_bytes(row, graph, o), 0.1 + elements * 2e-3 + flops * 1e-3);
+    cost->reference = true;
     return MEMFIT_OK;
 }
 
@@ -147,9 +144,10 @@ static void bind(mf_ref_arg *args, const uint32_t *ids, uint32_t count, const mf
     }
 }
 
-static memfit_status reference_prepare(mf_backend *backend, const mf_graph *graph, uint32_t op, mf_kernel **kernel,
-                                       memfit_error *err)
+static memfit_status reference_prepare(mf_backend *backend, const mf_graph *graph, uint32_t op, const mf_method *method,
+                                       mf_kernel **kernel, memfit_error *err)
 {
+    (void)method;
     const mf_ref_row *row;
     memfit_status status = find_row(graph, op, &row, err);
     if (status)
@@ -185,8 +183,9 @@ static void deliver(mf_dtype compute, const mf_ref_arg *temporary, mf_dtype dtyp
 }
 
 static memfit_status reference_run(mf_kernel *kernel, const mf_operands *operands, const mf_run_scalars *scalars,
-                                   memfit_error *err)
+                                   mf_stream stream, memfit_error *err)
 {
+    (void)stream;
     ref_kernel *k = (ref_kernel *)kernel;
     mf_ref_call *call = &k->call;
     const mf_op *op = call->op;
@@ -214,6 +213,7 @@ static memfit_status reference_run(mf_kernel *kernel, const mf_operands *operand
     }
     call->scratch = (double *)(void *)next;
     call->scalars = scalars;
+    call->recomputed = operands->recomputed;
     memfit_status status = k->function(call, err);
     for (uint32_t i = 0; status == MEMFIT_OK && i < call->out_count; i++)
         if (call->out[i].data && call->out[i].data != operands->out[i])
@@ -240,6 +240,7 @@ static const mf_backend_table reference_table = {
     .prepare = reference_prepare,
     .run = reference_run,
     .release = reference_release,
+    .end_step = mf_scalars_end_step,
 };
 
 memfit_status mf_reference_create(const memfit_host *host, mf_backend **backend, memfit_error *err)
@@ -260,5 +261,6 @@ static memfit_status source_query(void *ctx, const mf_graph *graph, uint32_t op,
 
 void mf_backend_cost_source(mf_backend *backend, mf_cost_source *source)
 {
-    *source = (mf_cost_source){.ctx = backend, .query = source_query, .alignment = 64};
+    *source = (mf_cost_source){
+        .ctx = backend, .query = source_query, .alignment = backend->alignment ? backend->alignment : 64};
 }

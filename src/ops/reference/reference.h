@@ -25,6 +25,7 @@ typedef struct mf_ref_call {
     mf_ref_arg *in, *out;
     uint32_t in_count, out_count;
     const mf_run_scalars *scalars;
+    bool recomputed; /* no side effects */
     double *scratch; /* what the row's scratch function asked for */
 } mf_ref_call;
 

@@ -312,7 +312,7 @@ KERNEL(check_finite)
     const REAL *g = call->in[0].data;
     REAL *out = call->out_count > 1 ? call->out[1].data : NULL;
     bool bad = *(const REAL *)call->in[1].data != 0;
-    double scale = call->scalars->loss_scale == 0 ? 1 : call->scalars->loss_scale;
+    double scale = mf_scalars_unscale(call->scalars);
     for (uint64_t i = 0; i < call->in[0].count; i++) {
         bad = bad || !isfinite((double)g[i]);
         if (out)

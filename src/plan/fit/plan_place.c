@@ -163,6 +163,22 @@ static uint64_t operand_offset(const placing *w, uint32_t r, uint32_t tensor)
     return MF_NO_OFFSET;
 }
 
+/* The methods chosen, by operation, where they live as long as the plan. NULL: there was no choice, or no memory. */
+static const mf_method **flow_methods(const placing *w)
+{
+    uint32_t count = w->flow->method ? w->flow->graph->op_count : 0;
+    const mf_method **methods = count ? MF_NEW_ARRAY(&w->plan->arena, const mf_method *, count) : NULL;
+    for (uint32_t o = 0; methods && o < count; o++) {
+        mf_method *copy = w->flow->method[o] ? MF_NEW_ARRAY(&w->plan->arena, mf_method, 1) : NULL;
+        if (w->flow->method[o] && !copy)
+            return NULL;
+        if (copy)
+            *copy = *w->flow->method[o];
+        methods[o] = copy;
+    }
+    return methods;
+}
+
 static memfit_status make_steps(const placing *w, mf_phase *phase, memfit_error *err)
 {
     const mf_graph *g = w->flow->graph;
@@ -172,7 +188,8 @@ static memfit_status make_steps(const placing *w, mf_phase *phase, memfit_error 
     phase->step_count = w->q->run_count;
     phase->steps = MF_NEW_ARRAY(&w->plan->arena, mf_step, w->q->run_count);
     uint64_t *offsets = MF_NEW_ARRAY(&w->plan->arena, uint64_t, operands);
-    if (!phase->steps || !offsets)
+    const mf_method **methods = flow_methods(w);
+    if (!phase->steps || !offsets || (w->flow->method && !methods))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for %u steps", w->q->run_count);
     for (uint32_t r = 0; r < w->q->run_count; r++) {
         const mf_op *op = &g->ops[w->q->runs[r].op];
@@ -180,7 +197,8 @@ static memfit_status make_steps(const placing *w, mf_phase *phase, memfit_error 
         *step = (mf_step){.op = w->q->runs[r].op,
                           .recomputed = w->q->runs[r].again,
                           .offsets = offsets,
-                          .workspace_offset = MF_NO_OFFSET};
+                          .workspace_offset = MF_NO_OFFSET,
+                          .method = methods ? methods[w->q->runs[r].op] : NULL};
         for (uint32_t i = 0; i < op->in_count; i++)
             *offsets++ = operand_offset(w, r, op->in[i]);
         for (uint32_t i = 0; i < op->out_count; i++)

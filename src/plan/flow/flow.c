@@ -303,11 +303,32 @@ memfit_status mf_flow_reorder(const memfit_host *host, const mf_flow *flow, cons
     return MEMFIT_OK;
 }
 
+/* A menu of one whose only method has no identity needs none: prepare takes the first. */
+static bool is_choice(const mf_cost *cost, const mf_method *method)
+{
+    bool named = false;
+    for (uint32_t i = 0; i < MF_METHOD_ID_BYTES; i++)
+        named |= method->id[i] != 0;
+    return cost->method_count > 1 || named;
+}
+
+static bool keep_method(mf_flow *flow, uint32_t op, const mf_method *method)
+{
+    if (!flow->method)
+        flow->method = MF_NEW_ARRAY(&flow->arena, mf_method *, flow->graph->op_count);
+    mf_method *kept = flow->method ? MF_NEW_ARRAY(&flow->arena, mf_method, 1) : NULL;
+    if (!kept)
+        return false;
+    *kept = *method;
+    flow->method[op] = kept;
+    return true;
+}
+
 static memfit_status ask_costs(mf_flow *flow, const mf_cost_source *source, memfit_error *err)
 {
     for (uint32_t o = 0; o < flow->graph->op_count; o++) {
         const mf_op *op = &flow->graph->ops[o];
-        mf_cost cost = {.time_us = 1};
+        mf_cost cost = mf_cost_one(0, 1);
         if (op->kind == MF_OP_VIEW || op->kind == MF_OP_INPUT)
             continue;
         if (source && source->query) {
@@ -315,10 +336,14 @@ static memfit_status ask_costs(mf_flow *flow, const mf_cost_source *source, memf
             if (status != MEMFIT_OK)
                 return status;
         }
-        if (op->kind == MF_OP_ASSUMED && cost.workspace_bytes < op->attr.assumed.bytes)
-            cost.workspace_bytes = op->attr.assumed.bytes;
-        flow->workspace[o] = round_up(cost.workspace_bytes, flow->alignment);
-        flow->time_us[o] = cost.time_us;
+        mf_method *method =
+            &cost.methods[cost.method_count > 1 ? mf_cost_choose(&cost, (mf_method_rules){0}, UINT64_MAX) : 0];
+        if (op->kind == MF_OP_ASSUMED && method->workspace_bytes < op->attr.assumed.bytes)
+            method->workspace_bytes = op->attr.assumed.bytes;
+        flow->workspace[o] = round_up(method->workspace_bytes, flow->alignment);
+        flow->time_us[o] = method->time_us;
+        if (is_choice(&cost, method) && !keep_method(flow, o, method))
+            return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
     }
     return MEMFIT_OK;
 }

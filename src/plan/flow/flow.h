@@ -43,6 +43,7 @@ typedef struct mf_flow {
     uint32_t *use_at, *uses;      /* by cell: base positions that touch it, ascending */
     uint64_t *workspace;          /* by operation, rounded up */
     double *time_us;
+    mf_method **method;   /* by operation: the one chosen, NULL where there is no choice; NULL: there is none at all */
     uint32_t input_count; /* the first so many of the base order are INPUT operations */
 } mf_flow;
 
