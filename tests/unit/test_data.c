@@ -1,37 +1,10 @@
-/* test_data.c: data sources of every format, broken ones, binding to a graph's feeds, shuffling. */
-#include "test.h"
+/* test_data.c: data sources of every format, broken ones. */
+#include "data_files.h"
 
 #include "data/feed.h"
 #include "graph/build.h"
 
 #include <zlib.h>
-
-static void write_file(const char *name, const void *data, size_t bytes)
-{
-    FILE *f = fopen(test_path(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    fclose(f);
-}
-
-static size_t npy_ordered(unsigned char *out, const char *descr, const char *shape, bool fortran, const void *data,
-                          size_t bytes)
-{
-    char head[118];
-    int n = snprintf(head, sizeof head, "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }", descr,
-                     fortran ? "True" : "False", shape);
-    memset(head + n, ' ', sizeof head - (size_t)n);
-    head[117] = '\n';
-    memcpy(out, "\x93NUMPY\x01\x00\x76\x00", 10);
-    memcpy(out + 10, head, sizeof head);
-    memcpy(out + 128, data, bytes);
-    return 128 + bytes;
-}
-
-static size_t npy(unsigned char *out, const char *descr, const char *shape, const void *data, size_t bytes)
-{
-    return npy_ordered(out, descr, shape, false, data, bytes);
-}
 
 static void expect_failure(const char *name, memfit_status status, const char *text)
 {
@@ -326,185 +299,6 @@ static void archives_are_read(void **state)
     expect_failure("turned.npz", MEMFIT_DAMAGED, "check sum");
 }
 
-static mf_graph *graph_of(mf_shape x, mf_shape y)
-{
-    mf_build b;
-    memfit_error err = {0};
-    mf_graph *g = NULL;
-    assert_ok(mf_build_begin(&b, NULL, &err), err);
-    uint32_t roots[2] = {mf_g_input(&b, "image", MF_F32, x), mf_g_input(&b, "class", MF_I32, y)};
-    assert_ok(mf_build_end_keeping(&b, 2, roots, &g), err);
-    g->feeds = calloc(2, sizeof *g->feeds);
-    g->feeds[0] = (mf_feed){"image", roots[0], 0, 0};
-    g->feeds[1] = (mf_feed){"class", roots[1], 1, 0};
-    g->feed_count = 2;
-    return g;
-}
-
-static void feeds_are_bound(void **state)
-{
-    (void)state;
-    mf_source *s = NULL;
-    memfit_error err = {0};
-    assert_ok(mf_source_synthetic(NULL, 10, 3, &s, &err), err);
-    mf_shape x = {.rank = 3, .dim = {10, 4, 4}}, y = {.rank = 1, .dim = {10}};
-    assert_ok(mf_source_add_generated(s, "x", MF_U8, &x, 0, 0, &err), err);
-    assert_ok(mf_source_add_generated(s, "y", MF_I64, &y, 1, 5, &err), err);
-
-    /* A missing last axis of size 1 is added, types are converted. */
-    mf_graph *g = graph_of((mf_shape){.rank = 4, .dim = {2, 4, 4, 1}}, (mf_shape){.rank = 2, .dim = {2, 1}});
-    mf_feeder_options o = {.shuffle = true, .targets = true};
-    mf_feeder *f = NULL;
-    assert_ok(mf_feeder_create(NULL, s, g, &o, &f, &err), err);
-    mf_feeder_shuffle(f, 7, 1);
-    uint32_t seen = 0, first[10];
-    for (int i = 0; i < 10; i++) {
-        seen |= 1u << f->order[i];
-        first[i] = f->order[i];
-    }
-    assert_int_equal(seen, 1023);
-    mf_feeder_shuffle(f, 7, 2);
-    assert_memory_not_equal(first, f->order, sizeof first);
-    mf_feeder_shuffle(f, 7, 1);
-    assert_memory_equal(first, f->order, sizeof first);
-    float images[32];
-    int32_t labels[2];
-    assert_ok(mf_feeder_fill(f, 0, 4, 2, images, &err), err);
-    assert_ok(mf_feeder_fill(f, 1, 4, 2, labels, &err), err);
-    uint8_t raw[16];
-    int64_t label;
-    mf_source_read(s, mf_source_find(s, "x"), first[5], raw);
-    mf_source_read(s, mf_source_find(s, "y"), first[5], &label);
-    for (int i = 0; i < 16; i++)
-        assert_true(images[16 + i] == (float)raw[i]);
-    assert_true(labels[1] == label && label >= 0 && label < 5);
-    mf_feeder_destroy(f);
-    free(g->feeds);
-    g->feeds = NULL;
-    g->feed_count = 0;
-    mf_graph_destroy(g);
-
-    /* Any other shape is an error that names layer, expected and given shape. */
-    g = graph_of((mf_shape){.rank = 4, .dim = {2, 5, 4, 1}}, (mf_shape){.rank = 1, .dim = {2}});
-    assert_int_equal(mf_feeder_create(NULL, s, g, &o, &f, &err), MEMFIT_DAMAGED);
-    assert_non_null(strstr(err.message, "layer image expects samples of shape (5, 4, 1)"));
-    assert_non_null(strstr(err.message, "(4, 4)"));
-    free(g->feeds);
-    g->feeds = NULL;
-    g->feed_count = 0;
-    mf_graph_destroy(g);
-    mf_source_close(s);
-}
-
-static void drop_graph(mf_graph *g)
-{
-    free(g->feeds);
-    g->feeds = NULL;
-    g->feed_count = 0;
-    mf_graph_destroy(g);
-}
-
-/* Every sample once, in another order each epoch, the same order for the same epoch. */
-static void check_order(mf_feeder *f, int64_t samples)
-{
-    uint8_t *seen = calloc(1, (size_t)samples);
-    int64_t in_place = 0, like_before = 0, wrong = 0, *before = malloc(64 * sizeof *before);
-    mf_feeder_shuffle(f, 7, 1);
-    for (int64_t i = 0; i < 64; i++)
-        before[i] = mf_feeder_sample(f, i);
-    mf_feeder_shuffle(f, 7, 2);
-    for (int64_t i = 0; i < samples; i++) {
-        int64_t at = mf_feeder_sample(f, i);
-        if (at < 0 || at >= samples || seen[at]++)
-            wrong++;
-        in_place += at == i;
-        like_before += i < 64 && at == before[i];
-    }
-    assert_int_equal(wrong, 0);
-    assert_true(in_place < 20); /* one on average */
-    assert_true(like_before < 4);
-    mf_feeder_shuffle(f, 7, 1);
-    for (int64_t i = 0; i < 64; i++)
-        assert_int_equal(mf_feeder_sample(f, i), before[i]);
-    free(before);
-    free(seen);
-}
-
-/* More samples than a list is worth: the order takes no memory, unless a run is resumed that had a list. */
-static void long_orders_are_computed(void **state)
-{
-    (void)state;
-    static const int64_t counts[] = {1000, MF_FEEDER_MOST_LISTED, MF_FEEDER_MOST_LISTED + 1, 2000003};
-    mf_graph *g = graph_of((mf_shape){.rank = 2, .dim = {2, 4}}, (mf_shape){.rank = 1, .dim = {2}});
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        for (int listed = 0; listed < 2; listed++) {
-            mf_source *s = NULL;
-            memfit_error err = {0};
-            mf_feeder *f = NULL;
-            mf_shape x = {.rank = 2, .dim = {counts[i], 4}}, y = {.rank = 1, .dim = {counts[i]}};
-            mf_limit_host host;
-            mf_limit_host_init(&host, NULL, UINT64_MAX);
-            assert_ok(mf_source_synthetic(&host.host, counts[i], 3, &s, &err), err);
-            assert_ok(mf_source_add_generated(s, "x", MF_F32, &x, 0, 0, &err), err);
-            assert_ok(mf_source_add_generated(s, "y", MF_I64, &y, 1, 5, &err), err);
-            mf_feeder_options o = {.shuffle = true, .targets = true, .listed = listed};
-            assert_ok(mf_feeder_create(&host.host, s, g, &o, &f, &err), err);
-            bool has_list = listed || counts[i] <= MF_FEEDER_MOST_LISTED;
-            assert_int_equal(f->order != NULL, has_list);
-            assert_true(has_list || host.peak_bytes < 32 << 10);
-            check_order(f, counts[i]);
-            mf_feeder_destroy(f);
-            mf_source_close(s);
-            assert_int_equal(host.live_bytes, 0);
-        }
-    drop_graph(g);
-}
-
-/* Neighbours in an order that is computed are no neighbours in the data: of 4096 pairs those that begin in the same
- * sixteenth of the data are about a sixteenth. */
-static void computed_orders_look_random(void **state)
-{
-    (void)state;
-    enum { SAMPLES = 3000000, PAIRS = 4096 };
-    mf_feeder f = {.samples = SAMPLES, .shuffled = true};
-    for (uint64_t epoch = 0; epoch < 8; epoch++) {
-        mf_feeder_shuffle(&f, 1, epoch);
-        unsigned together = 0, parts[16] = {0};
-        for (int64_t i = 0; i < PAIRS; i++) {
-            int64_t a = mf_feeder_sample(&f, 2 * i) * 16 / SAMPLES, b = mf_feeder_sample(&f, 2 * i + 1) * 16 / SAMPLES;
-            together += a == b;
-            parts[a]++;
-        }
-        assert_in_range(together, 256 - 80, 256 + 80); /* five standard deviations */
-        for (int i = 0; i < 16; i++)
-            assert_in_range(parts[i], 256 - 80, 256 + 80);
-    }
-}
-
-/* Weights that are no numbers, or not one a sample, are refused where they count; predictions do not look at them. */
-static void unusable_weights_are_not_read(void **state)
-{
-    (void)state;
-    mf_graph *g = graph_of((mf_shape){.rank = 2, .dim = {2, 4}}, (mf_shape){.rank = 1, .dim = {2}});
-    mf_source *s = NULL;
-    memfit_error err = {0}, why = {.code = MEMFIT_UNSUPPORTED, .message = "weights of text"};
-    assert_ok(mf_source_synthetic(NULL, 10, 3, &s, &err), err);
-    mf_shape x = {.rank = 2, .dim = {10, 4}}, y = {.rank = 1, .dim = {10}};
-    assert_ok(mf_source_add_generated(s, "x", MF_F32, &x, 0, 0, &err), err);
-    assert_ok(mf_source_add_generated(s, "y", MF_I64, &y, 1, 5, &err), err);
-    assert_ok(mf_source_add_unusable(s, "sample_weight", &why, &err), err);
-    mf_feeder_options o = {.targets = true};
-    mf_feeder *f = NULL;
-    assert_int_equal(mf_feeder_create(NULL, s, g, &o, &f, &err), MEMFIT_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "weights of text"));
-    o.targets = false;
-    assert_ok(mf_feeder_create(NULL, s, g, &o, &f, &err), err);
-    assert_true(mf_feeder_weight_sum(f, 0, 10) == 10);
-    mf_feeder_destroy(f);
-    mf_source_close(s);
-    drop_graph(g);
-}
-
 /* An array in one packed chunk of 12 MiB is unpacked in a temporary file; many arrays take no more than they are. */
 static void loading_stays_under_a_limit(void **state)
 {
@@ -594,10 +388,6 @@ int main(void)
         cmocka_unit_test(archives_are_read),
         cmocka_unit_test(shorter_files_are_noticed),
         cmocka_unit_test(converted_files_are_let_go),
-        cmocka_unit_test(feeds_are_bound),
-        cmocka_unit_test(long_orders_are_computed),
-        cmocka_unit_test(computed_orders_look_random),
-        cmocka_unit_test(unusable_weights_are_not_read),
         cmocka_unit_test(loading_stays_under_a_limit),
         cmocka_unit_test(claims_beyond_the_file_are_refused),
         cmocka_unit_test(opening_survives_lack_of_memory),

@@ -1,0 +1,11 @@
+/* feed_inner.h: what the files of the feeder share. */
+#ifndef MF_DATA_FEED_INNER_H
+#define MF_DATA_FEED_INNER_H
+
+#include "data/feed.h"
+
+/* Finds the array for feed `i` of the graph and fills the feeder's link of that number (feed_bind.c). */
+memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i, const mf_feeder_options *options,
+                                memfit_error *err);
+
+#endif
