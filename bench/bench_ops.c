@@ -167,16 +167,17 @@ static memfit_status report(bench *b, mf_backend *backend, bool all, memfit_erro
 static memfit_status measure(const mf_plan *plan, mf_backend *backend, unsigned rounds, bool all, memfit_error *err)
 {
     mf_reservation arena = {0};
-    memfit_status status = mf_reserve(plan->arena_bytes, &arena, err);
+    memfit_status status = mf_reserve(mf_device_near(), plan->arena_bytes, &arena, err);
     if (status != MEMFIT_OK)
         return status;
-    mf_reserve_populate(&arena);
-    memset(arena.base, 0, plan->arena_bytes);
+    void *base = (void *)(uintptr_t)arena.base;
+    mf_reserve_populate(&arena, NULL);
+    memset(base, 0, plan->arena_bytes);
     bench b = {.plan = plan, .runs = rounds * (uint32_t)plan->phases[TRAIN].repeat};
     b.took = calloc((size_t)plan->phases[TRAIN].step_count * b.runs + 1, sizeof *b.took);
     mf_executor_options options = {.step = hook, .step_ctx = &b};
     mf_executor *x = NULL;
-    status = mf_executor_create(mf_host_default(), backend, plan, arena.base, &options, &x, err);
+    status = mf_executor_create(mf_host_default(), backend, plan, base, &options, &x, err);
     if (status == MEMFIT_OK)
         status = run(&b, x, rounds, err);
     if (status == MEMFIT_OK)

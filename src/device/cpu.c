@@ -294,6 +294,7 @@ memfit_status mf_device_open_cpu(const memfit_device_options *options, unsigned 
         return status;
     }
     c->base.granularity = mf_os_page_bytes();
+    c->base.reachable = true;
     c->base.fixed_bytes = options->fixed_bytes ? options->fixed_bytes : memory.rss_anon + memory.rss_shmem;
     c->capacity = options->capacity_bytes ? options->capacity_bytes : mf_os_available_memory() + c->base.fixed_bytes;
     c->unchecked = CHECK_EVERY;

@@ -7,8 +7,9 @@
  *     access  --> makes mapped addresses usable; may cover many handles in one call
  *     unmap, release: the way back. Memory exists until it is unmapped everywhere and released.
  *
- * Three devices: cpu (memfd pages really mapped; settable capacity), sim (no memory behind it; counts, models the cost
- * of each call, fails on demand), cuda (the driver API). Code above this header never asks which one it has.
+ * Devices: cpu (memfd pages really mapped; settable capacity), sim (no memory behind it; counts, models the cost of each
+ * call, fails on demand), cuda (the driver API); near (the process's own memory, what training on cpu lives in) and far
+ * (cpu memory whose addresses the host cannot follow, for tests). Code above this header never asks which one it has.
  *
  * Threads: every function may be called from any thread; the device locks what it must. Map and unmap are not ordered
  * with streams: the caller unmaps only what no stream can still touch. Every function leaves things as they were when
@@ -27,6 +28,7 @@ typedef memfit_address mf_address; /* on cpu a pointer */
 typedef uint64_t mf_physical;      /* handle of created memory; 0 is none */
 typedef memfit_stream mf_stream;   /* 0 is the default stream */
 typedef uint64_t mf_event;         /* 0 is none */
+typedef uint64_t mf_record;        /* recorded work of a stream; 0 is none */
 
 typedef struct memfit_device mf_device;
 
@@ -77,6 +79,18 @@ typedef struct mf_device_table {
     memfit_status (*fill)(mf_device *device, mf_address to, unsigned char byte, uint64_t bytes, mf_stream stream,
                           memfit_error *err);
 
+    /* Optional: host memory from and to which copies run without a wait (pinned). NULL: any memory is as good. */
+    memfit_status (*host_take)(mf_device *device, uint64_t bytes, void **memory, memfit_error *err);
+    void (*host_give)(mf_device *device, void *memory, uint64_t bytes);
+
+    /* Optional, all four or none: the work of a stream recorded once and launched as a whole any number of times. From
+     * begin to end nothing that is queued on the stream runs; what was recorded runs when it is launched, on any stream,
+     * with the addresses it was recorded with. A failed end leaves the stream as it was before begin. */
+    memfit_status (*record_begin)(mf_device *device, mf_stream stream, memfit_error *err);
+    memfit_status (*record_end)(mf_device *device, mf_stream stream, mf_record *record, memfit_error *err);
+    memfit_status (*record_launch)(mf_device *device, mf_record record, mf_stream stream, memfit_error *err);
+    void (*record_destroy)(mf_device *device, mf_record record);
+
     /* Optional (may be NULL): other processes that hold this device's memory, largest first, as text "name (pid)
      * bytes". */
     size_t (*others)(mf_device *device, char (*text)[128], uint64_t *bytes, size_t most);
@@ -117,8 +131,9 @@ struct memfit_device {
     char uuid[64];                /* identity; empty where there is none */
     char opened_as[32];           /* "cuda:0" */
 
-    bool hollow; /* no bytes behind the addresses (sim) */
-    bool plain;  /* cannot map memory where it likes: reserve takes the memory itself, at most what the caller may have,
+    bool reachable; /* the host may follow its addresses */
+    bool hollow;    /* no bytes behind the addresses (sim) */
+    bool plain; /* cannot map memory where it likes: reserve takes the memory itself, at most what the caller may have,
                     and map, access and unmap inside it change nothing. It is back when the addresses are. */
 
     mf_budget budget;
@@ -146,6 +161,13 @@ memfit_status mf_device_open_sim(const memfit_device_options *options, unsigned 
                                  memfit_error *err);
 memfit_status mf_device_open_cuda(const memfit_device_options *options, unsigned index, mf_device **device,
                                   memfit_error *err);
+/* The process's own memory, plain: nothing to open or to close. What is reserved ends at a page
+ * that no access survives; access makes pages resident. */
+mf_device *mf_device_near(void);
+/* The cpu's memory, at addresses that trap: bytes come and go through copies only. */
+memfit_status mf_device_open_far(const memfit_host *host, mf_device **device, memfit_error *err);
+/* Where the far device's own work finds its bytes: this much above their addresses. Only a backend may know. */
+uint64_t mf_device_far_shift(const mf_device *device);
 bool mf_device_describe_cuda(unsigned index, memfit_device_info *info);
 
 #endif

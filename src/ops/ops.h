@@ -97,6 +97,9 @@ memfit_status mf_reference_create(const memfit_host *host, mf_backend **backend,
 /* Own vectorised kernels, and oneDNN where the build has it; what both lack falls to the reference operations
  * (cost.reference). INVALID when MEMFIT_ISA names no instruction set. */
 memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err);
+/* `inner`, a backend of the host's memory, on the far device (device.h). It owns `inner` from then on. */
+memfit_status mf_far_create(const memfit_host *host, const mf_device *device, mf_backend *inner, mf_backend **backend,
+                            memfit_error *err);
 /* The end of a step in plain C, for backends whose memory is the host's, and for those that must do the same. Dynamic loss
  * scaling is Keras's: halved at an overflow, doubled after 2,000 good steps. */
 memfit_status mf_scalars_end_step(mf_backend *backend, const mf_step_end *end, mf_stream stream, memfit_error *err);

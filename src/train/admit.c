@@ -238,9 +238,13 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .stop = wants_to_stop,
                              .stop_ctx = t,
                              .full = is_full,
-                             .full_ctx = t};
+                             .full_ctx = t,
+                             .device = t->device,
+                             .stream = t->stream,
+                             .scalars = t->arena.side};
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
-    memfit_status status = mf_executor_create(t->host, t->backend, t->plan, t->arena.base, &x, &t->executor, err);
+    void *base = (void *)(uintptr_t)t->arena.base;
+    memfit_status status = mf_executor_create(t->host, t->backend, t->plan, base, &x, &t->executor, err);
     mf_trainer_note_start(t); /* primitives that were tried and not taken are still in the cache */
     mf_dnn_cache(false);
     if (status == MEMFIT_OK) {
@@ -262,7 +266,7 @@ static __attribute__((noinline)) void touch_stack(void)
 /* The machine gave less than a plan wants. The limit for the next plan; 0 when there is none to try. */
 static uint64_t limit_after_refusal(mf_trainer *t, uint64_t limit, uint64_t fixed, const memfit_error *err)
 {
-    uint64_t possible = mf_reserve_most(), lower = possible + fixed;
+    uint64_t possible = mf_reserve_most(t->device), lower = possible + fixed;
     if (err->code != MEMFIT_OUT_OF_MEMORY || possible == 0)
         return 0;
     if (lower >= limit) /* addresses were refused, not bytes */
@@ -302,8 +306,9 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     remember_need(t);
     if (t->fixed_bytes + t->plan->arena_bytes > limit)
         return MEMFIT_OK;
-    mf_reserve_populate(&t->arena);
-    memfit_status status = warm_up(t, err);
+    memfit_status status = mf_reserve_populate(&t->arena, err);
+    if (status == MEMFIT_OK)
+        status = warm_up(t, err);
     if (status != MEMFIT_OK)
         return status;
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error();
@@ -366,29 +371,39 @@ static memfit_status first_plan(admission *a, uint64_t *assumed, memfit_error *e
     return take_plan(t, a->limit, least, err);
 }
 
-/* The arena, the kernels and everything else a plan needs, and what it takes then. */
+/* The device gave less than the plan in force wants: the next plan is made for what it can give. */
+static memfit_status plan_for_less(admission *a, uint64_t assumed, memfit_error *err)
+{
+    mf_trainer *t = a->t;
+    t->refused_us = mf_os_now_us();
+    uint64_t lower = limit_after_refusal(t, a->limit, assumed, err);
+    if (!lower)
+        return err->code;
+    a->limit = lower;
+    mf_trainer_withdraw(t);
+    return take_plan(t, a->limit, assumed, err);
+}
+
+/* The arena, the kernels and everything else a plan needs, and what it takes then. Memory may be refused when addresses
+ * are reserved, or when pages are to lie behind them. */
 static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
 {
     mf_trainer *t = a->t;
     memfit_status status;
     for (;;) {
         measure_fixed(t); /* what planning left must not lie below what compiling takes */
-        status = mf_reserve(t->plan->arena_bytes, &t->arena, err);
-        if (status == MEMFIT_OK)
+        status = mf_reserve(t->device, t->plan->arena_bytes, &t->arena, err);
+        bool refused = status == MEMFIT_OUT_OF_MEMORY;
+        if (status == MEMFIT_OK && (status = make_ready(t, a->ready, a->ctx, err)) == MEMFIT_OK) {
+            status = measure(t, a->limit, a->asked, err);
+            refused = status == MEMFIT_OUT_OF_MEMORY;
+        }
+        if (!refused)
             break;
-        t->refused_us = mf_os_now_us();
-        uint64_t lower = limit_after_refusal(t, a->limit, assumed, err);
-        if (!lower)
-            return status;
-        a->limit = lower;
-        mf_trainer_withdraw(t);
-        status = take_plan(t, a->limit, assumed, err);
+        status = plan_for_less(a, assumed, err);
         if (status != MEMFIT_OK)
             return status;
     }
-    status = make_ready(t, a->ready, a->ctx, err);
-    if (status == MEMFIT_OK)
-        status = measure(t, a->limit, a->asked, err);
     if (status == MEMFIT_DOES_NOT_FIT) {
         t->fixed_bytes = a->base + t->footprint->fixed(t->plan); /* not measured: from above */
         a->fits = false;
@@ -512,8 +527,9 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         status = estimate_rest(t, limit, err);
     if (status == MEMFIT_OK)
         status = admit(&a, err);
+    if (status == MEMFIT_OK && a.fits)
+        status = mf_reserve_pattern(&t->arena, err);
     if (status == MEMFIT_OK && a.fits) {
-        mf_reserve_pattern(&t->arena);
         t->limit_bytes = limit_held(t, a.limit, a.asked);
         say_planned(t, a.again);
         if (a.again)

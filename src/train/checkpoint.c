@@ -354,6 +354,11 @@ static memfit_status changed_settings(mf_checkpoint *c, const mf_graph *g, const
     return ok ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the checkpoint writer");
 }
 
+static memfit_status fetch(void *ctx, const void *from, void *to, uint64_t bytes, memfit_error *err)
+{
+    return mf_state_fetch(ctx, (mf_address)(uintptr_t)from, to, bytes, err);
+}
+
 memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, memfit_error *err)
 {
     const mf_graph *g = mf_trainer_graph(t);
@@ -385,7 +390,11 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
                              .loss_scale = g->needs_loss_scale ? &c->scale : NULL,
                              .scale_steps = g->needs_loss_scale ? &c->scale_steps : NULL,
                              .compile = compile,
-                             .extra_name = member_name}; /* a resumed run's result is no checkpoint */
+                             .extra_name = member_name, /* a resumed run's result is no checkpoint */
+                             .fetch = t->device->reachable ? NULL : fetch,
+                             .fetch_ctx = t,
+                             .far_from = (const void *)(uintptr_t)t->arena.base,
+                             .far_bytes = t->arena.bytes};
         if (t->options->out)
             status = mf_saver_create(t->host, t->model, &o, &c->plain, err);
         o.extra = c->state;

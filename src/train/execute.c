@@ -8,6 +8,7 @@
 #include "train/execute.h"
 
 #include "base/error.h"
+#include "train/stage.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,8 @@ typedef struct ready_step {
     mf_kernel *kernel; /* NULL: nothing to run (INPUT, VIEW in place) */
     mf_operands operands;
     const mf_op *op;
-    uint32_t feed; /* INPUT: which; else MF_NONE */
+    uint32_t feed;       /* INPUT: which; else MF_NONE */
+    uint64_t feed_bytes; /* and how many */
 } ready_step;
 
 typedef struct ready_phase {
@@ -24,6 +26,7 @@ typedef struct ready_phase {
     ready_step *steps;
     uint32_t *released_at; /* by step, poison only: index into `released` */
     uint32_t *released;
+    mf_step_end end; /* loss NULL: the graph has none */
 } ready_phase;
 
 struct mf_executor {
@@ -32,8 +35,10 @@ struct mf_executor {
     const mf_plan *plan;
     unsigned char *base;
     mf_executor_options options;
+    mf_device *device;
+    mf_stage stage; /* where the host cannot write the device's memory */
     ready_phase *phases;
-    mf_run_scalars scalars;
+    mf_run_scalars own, *scalars; /* the second is the device's */
     uint32_t reference_ops;
     bool is_reference[MF_OP_COUNT];
     char reference_names[256]; /* kinds, each with the first layer that has it */
@@ -45,6 +50,12 @@ static uint32_t feed_of(const mf_graph *graph, uint32_t tensor)
         if (graph->feeds[i].tensor == tensor)
             return i;
     return MF_NONE;
+}
+
+static uint64_t tensor_bytes(const mf_graph *graph, uint32_t tensor)
+{
+    const mf_tensor *t = &graph->tensors[tensor];
+    return mf_shape_count(&t->shape) * mf_dtype_bytes(t->dtype);
 }
 
 static memfit_status no_memory(memfit_error *err)
@@ -95,6 +106,8 @@ static memfit_status ready_one(mf_executor *x, const mf_phase *phase, ready_phas
     *r = (ready_step){.operands = {at, at + op->in_count, x->base + step->workspace_offset, step->recomputed},
                       .op = op,
                       .feed = op->kind == MF_OP_INPUT ? feed_of(graph, op->out[0]) : MF_NONE};
+    if (r->feed != MF_NONE)
+        r->feed_bytes = tensor_bytes(graph, op->out[0]);
     if (op->kind == MF_OP_INPUT || (op->kind == MF_OP_VIEW && at[0] == at[1]))
         return MEMFIT_OK;
     memfit_status status = ready_kernel(x, graph, step, &ready->kernels[step->op], err);
@@ -159,6 +172,40 @@ static memfit_status list_released(mf_executor *x, const mf_phase *phase, ready_
     return MEMFIT_OK;
 }
 
+/* What ends a step of this phase: where its loss is, and the flag that says that its update was left out. */
+static void ready_end(mf_executor *x, const mf_graph *graph, ready_phase *ready)
+{
+    ready->end = (mf_step_end){.scalars = x->scalars, .learns = graph->mode == MF_MODE_TRAIN};
+    if (graph->loss_variable != MF_NONE && graph->mode != MF_MODE_PREDICT)
+        ready->end.loss = mf_executor_variable(x, graph->loss_variable);
+    for (uint32_t i = 0; ready->end.learns && graph->needs_loss_scale && i < graph->variable_count; i++)
+        if (graph->variables[i].role == MF_VAR_CONTROL)
+            ready->end.overflow = mf_executor_variable(x, i);
+}
+
+/* The most that one piece of any phase hands over. */
+static uint64_t staged_bytes(const mf_plan *plan)
+{
+    uint64_t most = 0;
+    for (uint32_t p = 0; p < plan->phase_count; p++) {
+        const mf_graph *g = plan->phases[p].graph;
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < g->feed_count; i++)
+            sum += tensor_bytes(g, g->feeds[i].tensor) + MF_STAGE_ALIGN;
+        most = sum > most ? sum : most;
+    }
+    return most + sizeof(mf_run_scalars) + MF_STAGE_ALIGN;
+}
+
+static memfit_status take_place(mf_executor *x, const memfit_host *host, memfit_error *err)
+{
+    const mf_executor_options *o = &x->options;
+    x->device = o->device ? o->device : mf_device_near();
+    x->scalars = o->scalars ? (mf_run_scalars *)(uintptr_t)o->scalars : &x->own;
+    return x->device->reachable ? MEMFIT_OK
+                                : mf_stage_create(&x->stage, host, x->device, o->stream, staged_bytes(x->plan), err);
+}
+
 enum { ASK_EVERY = 4 }; /* steps: asking the system takes microseconds, compiling a kernel hundreds of them */
 
 memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,
@@ -178,7 +225,7 @@ memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, c
     if (options)
         x->options = *options;
     x->phases = MF_NEW_ARRAY(&x->arena, ready_phase, plan->phase_count);
-    memfit_status status = x->phases ? MEMFIT_OK : no_memory(err);
+    memfit_status status = x->phases ? take_place(x, host, err) : no_memory(err);
     for (uint32_t p = 0; p < plan->phase_count && status == MEMFIT_OK; p++) {
         const mf_phase *phase = &plan->phases[p];
         ready_phase *ready = &x->phases[p];
@@ -191,6 +238,7 @@ memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, c
             if (status == MEMFIT_OK && i % ASK_EVERY == 0 && x->options.full && x->options.full(x->options.full_ctx))
                 status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels take more than the limit leaves");
         }
+        ready_end(x, phase->graph, ready);
         if (status == MEMFIT_OK)
             status = absorb_followers(x, phase, ready, err);
         if (status == MEMFIT_OK && x->options.poison)
@@ -213,21 +261,27 @@ void mf_executor_destroy(mf_executor *x)
             if (x->phases[p].kernels[i])
                 x->backend->table->release(x->backend, x->phases[p].kernels[i]);
     const memfit_host *host = x->arena.host;
+    mf_stage_destroy(&x->stage);
     mf_arena_destroy(&x->arena);
     mf_host_free(host, x, sizeof *x);
 }
 
-static void poison(mf_executor *x, uint32_t phase, uint32_t step)
+static mf_address address_of(const void *pointer)
 {
+    return (mf_address)(uintptr_t)pointer;
+}
+
+static memfit_status poison(mf_executor *x, uint32_t phase, uint32_t step, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
     const ready_phase *ready = &x->phases[phase];
     uint32_t from = step ? ready->released_at[step] : 0;
-    for (uint32_t i = from; i < ready->released_at[step + 1]; i++) {
+    for (uint32_t i = from; i < ready->released_at[step + 1] && status == MEMFIT_OK; i++) {
         const mf_placed *range = &x->plan->phases[phase].placed[ready->released[i]];
-        if (x->options.fill)
-            x->options.fill(x->base + range->offset, 0xff, range->bytes);
-        else
-            memset(x->base + range->offset, 0xff, range->bytes);
+        status = x->device->table->fill(x->device, address_of(x->base + range->offset), 0xff, range->bytes,
+                                        x->options.stream, err);
     }
+    return status;
 }
 
 /* Is this operation's turn in this piece of this step? Steps of a group (Keras's gradient_accumulation_steps) add to
@@ -248,40 +302,90 @@ static memfit_status asked_to_stop(const mf_executor *x, memfit_error *err)
     return stop ? mf_fail(err, MEMFIT_INTERRUPTED, "stopped in the middle of a step") : MEMFIT_OK;
 }
 
+/* ---- what goes in and out ----------------------------------------------------------------------------------- */
+
 memfit_status mf_executor_write_scalars(mf_executor *x, const mf_run_scalars *scalars, memfit_error *err)
 {
-    (void)err;
-    x->scalars = *scalars;
-    return MEMFIT_OK;
+    mf_device *d = x->device;
+    memfit_status status =
+        d->table->copy_in(d, address_of(x->scalars), scalars, sizeof *scalars, x->options.stream, err);
+    return status == MEMFIT_OK ? d->table->stream_sync(d, x->options.stream, err) : status;
+}
+
+memfit_status mf_executor_read_scalars(mf_executor *x, mf_run_scalars *scalars, memfit_error *err)
+{
+    mf_device *d = x->device;
+    memfit_status status =
+        d->table->copy_out(d, scalars, address_of(x->scalars), sizeof *scalars, x->options.stream, err);
+    return status == MEMFIT_OK ? d->table->stream_sync(d, x->options.stream, err) : status;
+}
+
+/* Before a piece: the host's part of the scalars. */
+static memfit_status begin_piece(mf_executor *x, const mf_run_scalars *scalars, memfit_error *err)
+{
+    if (x->device->reachable) {
+        memcpy(x->scalars, scalars, MF_SCALARS_HOST_BYTES);
+        return MEMFIT_OK;
+    }
+    memfit_status status = mf_stage_begin(&x->stage, err);
+    void *room = status == MEMFIT_OK ? mf_stage_room(&x->stage, sizeof *scalars) : NULL;
+    if (!room)
+        return status;
+    memcpy(room, scalars, MF_SCALARS_HOST_BYTES);
+    return mf_stage_send(&x->stage, address_of(x->scalars), room, MF_SCALARS_HOST_BYTES, err);
+}
+
+static memfit_status fill_input(mf_executor *x, const ready_step *r, mf_fill_feed fill, void *ctx, memfit_error *err)
+{
+    if (x->device->reachable)
+        return fill(ctx, r->feed, r->operands.out[0], err);
+    void *room = mf_stage_room(&x->stage, r->feed_bytes);
+    if (!room)
+        return mf_fail(err, MEMFIT_INTERNAL, "no room to hand input %u over", r->feed);
+    memfit_status status = fill(ctx, r->feed, room, err);
+    return status == MEMFIT_OK ? mf_stage_send(&x->stage, address_of(r->operands.out[0]), room, r->feed_bytes, err)
+                               : status;
+}
+
+static memfit_status end_piece(mf_executor *x, memfit_error *err)
+{
+    return x->device->reachable ? MEMFIT_OK : mf_stage_end(&x->stage, err);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------ */
+
+static memfit_status run_step(mf_executor *x, uint32_t phase, uint32_t i, mf_piece piece, mf_fill_feed fill, void *ctx,
+                              memfit_error *err)
+{
+    const ready_step *r = &x->phases[phase].steps[i];
+    memfit_status status = MEMFIT_OK;
+    if (x->options.step)
+        x->options.step(x->options.step_ctx, phase, i, true);
+    bool due = is_due(r->op, piece);
+    if (due && r->feed != MF_NONE && fill)
+        status = fill_input(x, r, fill, ctx, err);
+    else if (due && r->kernel)
+        status = x->backend->table->run(r->kernel, &r->operands, x->scalars, x->options.stream, err);
+    if (status != MEMFIT_OK)
+        return status;
+    if (x->options.step)
+        x->options.step(x->options.step_ctx, phase, i, false);
+    return x->options.poison ? poison(x, phase, i, err) : MEMFIT_OK;
 }
 
 memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
                               mf_fill_feed fill, void *ctx, memfit_error *err)
 {
-    const mf_phase *planned = &x->plan->phases[phase];
-    ready_phase *ready = &x->phases[phase];
-    memcpy(&x->scalars, scalars, MF_SCALARS_HOST_BYTES);
-    for (uint32_t i = 0; i < planned->step_count; i++) {
-        ready_step *r = &ready->steps[i];
-        memfit_status status = asked_to_stop(x, err);
-        if (status != MEMFIT_OK)
-            return status;
-        if (x->options.step)
-            x->options.step(x->options.step_ctx, phase, i, true);
-        bool due = is_due(r->op, piece);
-        if (due && r->feed != MF_NONE && fill) {
-            status = fill(ctx, r->feed, r->operands.out[0], err);
-        } else if (due && r->kernel) {
-            status = x->backend->table->run(r->kernel, &r->operands, &x->scalars, 0, err);
-        }
-        if (status != MEMFIT_OK)
-            return status;
-        if (x->options.step)
-            x->options.step(x->options.step_ctx, phase, i, false);
-        if (x->options.poison)
-            poison(x, phase, i);
+    const mf_step_end *end = &x->phases[phase].end;
+    memfit_status status = begin_piece(x, scalars, err);
+    for (uint32_t i = 0; i < x->plan->phases[phase].step_count && status == MEMFIT_OK; i++) {
+        status = asked_to_stop(x, err);
+        if (status == MEMFIT_OK)
+            status = run_step(x, phase, i, piece, fill, ctx, err);
     }
-    return MEMFIT_OK;
+    if (status == MEMFIT_OK && piece.last && end->loss)
+        status = x->backend->table->end_step(x->backend, end, x->options.stream, err);
+    return status == MEMFIT_OK ? end_piece(x, err) : status;
 }
 
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
@@ -315,11 +419,14 @@ memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, mf_fill_feed f
     uint64_t seen[2 * MOST_SEEN] = {0};
     uint32_t seen_count = 0;
     const mf_phase *planned = &x->plan->phases[phase];
+    memfit_status began = begin_piece(x, &(mf_run_scalars){.batch_samples = 1, .weight_sum = 1}, err);
+    if (began != MEMFIT_OK)
+        return began;
     for (uint32_t i = 0; i < planned->step_count; i++) {
         ready_step *r = &x->phases[phase].steps[i];
         memfit_status status = asked_to_stop(x, err);
         if (status == MEMFIT_OK && r->feed != MF_NONE && fill)
-            status = fill(ctx, r->feed, r->operands.out[0], err);
+            status = fill_input(x, r, fill, ctx, err);
         if (status != MEMFIT_OK)
             return status;
         if (!r->kernel)
@@ -334,11 +441,11 @@ memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, mf_fill_feed f
             seen[at] = like;
             seen_count++;
         }
-        status = x->backend->table->run(r->kernel, &r->operands, &x->scalars, 0, err);
+        status = x->backend->table->run(r->kernel, &r->operands, x->scalars, x->options.stream, err);
         if (status != MEMFIT_OK)
             return status;
     }
-    return MEMFIT_OK;
+    return end_piece(x, err);
 }
 
 void *mf_executor_variable(const mf_executor *x, uint32_t variable)

@@ -1,6 +1,7 @@
 /*
- * execute.h: runs a plan. The executor knows nothing of devices: it has a backend's table, a base address and the
- * plan's step lists. Creating it prepares every kernel and works out every address; running allocates nothing.
+ * execute.h: runs a plan. The executor has a backend's table, a device's table, a base address and the plan's step
+ * lists, and follows no address: what goes in and out is copied by the device. Creating it prepares every kernel and
+ * works out every address; running allocates nothing.
  */
 #ifndef MF_TRAIN_EXECUTE_H
 #define MF_TRAIN_EXECUTE_H
@@ -10,16 +11,19 @@
 
 typedef struct mf_executor mf_executor;
 
-/* Called when an INPUT operation is reached: fill this feed's tensor. */
-typedef memfit_status (*mf_fill_feed)(void *ctx, uint32_t feed, void *address, memfit_error *err);
+/* Called when an INPUT operation is reached: write this feed's tensor to `to`, in host memory. */
+typedef memfit_status (*mf_fill_feed)(void *ctx, uint32_t feed, void *to, memfit_error *err);
 /* Called before and after each step when set: for tracing. */
 typedef void (*mf_step_hook)(void *ctx, uint32_t phase, uint32_t step, bool begins);
 /* Asked before each step when set; true: the run ends there with INTERRUPTED, its tensors and variables half done. */
 typedef bool (*mf_stop_hook)(void *ctx);
 
 typedef struct mf_executor_options {
-    bool poison; /* fill what a step releases with NaN: finds readers of dead bytes */
-    void (*fill)(void *address, unsigned char byte, uint64_t bytes); /* NULL: memset */
+    bool poison;       /* fill what a step releases with NaN: finds readers of dead bytes */
+    mf_device *device; /* NULL: the process's own memory */
+    mf_stream stream;  /* of the device: all work goes there */
+    mf_address
+        scalars; /* of the device, room for mf_run_scalars; 0: the executor has its own, which the host reaches */
     mf_step_hook step;
     void *step_ctx;
     mf_stop_hook stop;
@@ -39,10 +43,12 @@ typedef struct mf_piece {
     bool holds;       /* not the last step of a group: no update */
 } mf_piece;
 
-/* The scalars as a whole; a run writes the host's part only. */
+/* The scalars as a whole; a run writes the host's part only. Reading waits for the device. */
 memfit_status mf_executor_write_scalars(mf_executor *executor, const mf_run_scalars *scalars, memfit_error *err);
+memfit_status mf_executor_read_scalars(mf_executor *executor, mf_run_scalars *scalars, memfit_error *err);
 
-/* One run of a phase. Of the scalars the host's part is taken. */
+/* One run of a phase. Of the scalars the host's part is taken; the last piece of a graph with a loss ends the step, which
+ * changes the device's part. */
 memfit_status mf_executor_run(mf_executor *executor, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
                               mf_fill_feed fill, void *ctx, memfit_error *err);
 
@@ -51,6 +57,7 @@ memfit_status mf_executor_run(mf_executor *executor, uint32_t phase, const mf_ru
 memfit_status mf_executor_warm_up(mf_executor *executor, uint32_t phase, mf_fill_feed fill, void *ctx,
                                   memfit_error *err);
 
+/* Addresses of the device. */
 void *mf_executor_variable(const mf_executor *executor, uint32_t variable); /* NULL when the plan has none */
 /* A tensor at the end of its phase (an output of a prediction). */
 void *mf_executor_tensor(const mf_executor *executor, uint32_t phase, uint32_t tensor);

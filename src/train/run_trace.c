@@ -175,7 +175,7 @@ static void put_lasting(mf_run_trace *r, memfit_event_op op)
 
 void mf_run_trace_begin(mf_run_trace *r, const mf_trainer *t)
 {
-    r->base = (uint64_t)(uintptr_t)t->arena.base;
+    r->base = t->arena.base;
     r->arena_bytes = t->plan->arena_bytes;
     r->fixed_bytes = t->fixed_bytes;
     put(r, MEMFIT_EVENT_LIMIT, 0, t->limit_bytes, MEMFIT_KIND_FIXED, 0);

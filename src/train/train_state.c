@@ -1,19 +1,31 @@
-/* train_state.c: see train_state.h. Variables in the arena of a device whose memory is the host's. */
+/* train_state.c: see train_state.h. All bytes go through the device's copies, in the order of the trainer's stream. */
 #include "train/train_state.h"
 
 #include "base/error.h"
 #include "model/initialize.h"
 
-#include <string.h>
-
-static unsigned char *address(const mf_trainer *t, uint32_t variable)
+static mf_address address(const mf_trainer *t, uint32_t variable)
 {
-    return variable == MF_NONE ? NULL : mf_executor_variable(t->executor, variable);
+    return variable == MF_NONE ? 0 : (mf_address)(uintptr_t)mf_executor_variable(t->executor, variable);
+}
+
+/* ---- bytes -------------------------------------------------------------------------------------------------- */
+
+memfit_status mf_state_fetch(const mf_trainer *t, mf_address from, void *to, uint64_t bytes, memfit_error *err)
+{
+    memfit_status status = t->device->table->copy_out(t->device, to, from, bytes, t->stream, err);
+    return status == MEMFIT_OK ? t->device->table->stream_sync(t->device, t->stream, err) : status;
+}
+
+static memfit_status send(const mf_trainer *t, mf_address to, const void *from, uint64_t bytes, memfit_error *err)
+{
+    memfit_status status = t->device->table->copy_in(t->device, to, from, bytes, t->stream, err);
+    return status == MEMFIT_OK ? t->device->table->stream_sync(t->device, t->stream, err) : status;
 }
 
 bool mf_state_has(const mf_trainer *t, uint32_t variable)
 {
-    return address(t, variable) != NULL;
+    return address(t, variable) != 0;
 }
 
 uint64_t mf_state_bytes(const mf_trainer *t, uint32_t variable)
@@ -24,42 +36,64 @@ uint64_t mf_state_bytes(const mf_trainer *t, uint32_t variable)
 
 bool mf_state_read(const mf_trainer *t, uint32_t variable, uint64_t at, void *to, uint64_t bytes)
 {
-    const unsigned char *from = address(t, variable);
-    if (from)
-        memcpy(to, from + at, bytes);
-    return from != NULL;
+    mf_address from = address(t, variable);
+    return from && mf_state_fetch(t, from + at, to, bytes, NULL) == MEMFIT_OK;
 }
 
 bool mf_state_write(mf_trainer *t, uint32_t variable, uint64_t at, const void *from, uint64_t bytes)
 {
-    unsigned char *to = address(t, variable);
-    if (to)
-        memcpy(to + at, from, bytes);
-    return to != NULL;
+    mf_address to = address(t, variable);
+    return to && send(t, to + at, from, bytes, NULL) == MEMFIT_OK;
 }
 
 void mf_state_clear(mf_trainer *t, uint32_t variable)
 {
-    unsigned char *at = address(t, variable);
+    mf_address at = address(t, variable);
     if (at)
-        memset(at, 0, mf_state_bytes(t, variable));
+        t->device->table->fill(t->device, at, 0, mf_state_bytes(t, variable), t->stream, NULL);
 }
 
 void mf_state_copy(mf_trainer *t, uint32_t from, uint32_t to)
 {
-    const unsigned char *source = address(t, from);
-    unsigned char *target = address(t, to);
+    mf_address source = address(t, from), target = address(t, to);
     if (source && target)
-        memcpy(target, source, mf_state_bytes(t, from));
+        t->device->table->copy(t->device, target, source, mf_state_bytes(t, from), t->stream, NULL);
+}
+
+/* ---- first values ------------------------------------------------------------------------------------------- */
+
+/* What the file stores as it is used is sent from there; the rest is made in host memory first, one at a time. */
+static memfit_status initialize_far(mf_trainer *t, const mf_graph *g, uint32_t variable, memfit_error *err)
+{
+    const mf_stored *stored = g->variables[variable].stored;
+    uint64_t bytes = mf_state_bytes(t, variable);
+    if (stored && stored->dtype == g->variables[variable].dtype && stored->bytes == bytes)
+        return send(t, address(t, variable), stored->data, bytes, err);
+    bool fits = bytes <= MF_RESERVE_BOUNCE_BYTES;
+    void *made = fits ? t->arena.bounce : mf_host_alloc(t->host, bytes);
+    if (!made)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to make first values");
+    memfit_status status = mf_variable_initialize(t->host, g, variable, t->options->seed, made, err);
+    if (status == MEMFIT_OK)
+        status = send(t, address(t, variable), made, bytes, err);
+    if (!fits)
+        mf_host_free(t->host, made, bytes);
+    return status;
 }
 
 memfit_status mf_state_initialize(mf_trainer *t, memfit_error *err)
 {
     const mf_graph *g = mf_trainer_graph(t);
     memfit_status status = MEMFIT_OK;
-    for (uint32_t i = 0; i < g->variable_count && status == MEMFIT_OK; i++)
-        if (address(t, i))
-            status = mf_variable_initialize(t->host, g, i, t->options->seed, address(t, i), err);
+    for (uint32_t i = 0; i < g->variable_count && status == MEMFIT_OK; i++) {
+        void *at = (void *)(uintptr_t)address(t, i);
+        if (at && t->device->reachable)
+            status = mf_variable_initialize(t->host, g, i, t->options->seed, at, err);
+        else if (at)
+            status = initialize_far(t, g, i, err);
+    }
+    if (!t->device->reachable)
+        t->footprint->trim(); /* what large ones were made in was not measured: it must not stay */
     return status;
 }
 
@@ -105,13 +139,11 @@ void mf_state_load_all(mf_trainer *t, const unsigned char *space)
 
 bool mf_state_read_tensor(const mf_trainer *t, uint32_t phase, uint32_t tensor, uint64_t at, void *to, uint64_t bytes)
 {
-    const unsigned char *from = mf_executor_tensor(t->executor, phase, tensor);
-    if (from)
-        memcpy(to, from + at, bytes);
-    return from != NULL;
+    mf_address from = (mf_address)(uintptr_t)mf_executor_tensor(t->executor, phase, tensor);
+    return from && mf_state_fetch(t, from + at, to, bytes, NULL) == MEMFIT_OK;
 }
 
 const void *mf_state_for_writer(const mf_trainer *t, uint32_t variable)
 {
-    return address(t, variable);
+    return (const void *)(uintptr_t)address(t, variable);
 }

@@ -1,6 +1,6 @@
 /*
- * train_state.h: the bytes of variables: parameters, statistics, the optimizer's slots, metrics, gradients that last. Only this
- * file touches them, so that a device whose memory the host cannot reach needs another train_state.c and nothing else.
+ * train_state.h: the bytes of variables: parameters, statistics, the optimizer's slots, metrics, gradients that last. Only
+ * this file reads and writes them, through the device's copies and in the order of its stream: the host follows no address.
  *
  * A plan has no room for variables that its steps do not need (weights that no loss reaches, an optimizer's state where
  * nothing is trained): mf_state_has is false, reading gives nothing and writing is left out.
@@ -28,7 +28,9 @@ void mf_state_load_all(mf_trainer *t, const unsigned char *space);
 /* A tensor at the end of its phase: a prediction's result. False when it is not there. */
 bool mf_state_read_tensor(const mf_trainer *t, uint32_t phase, uint32_t tensor, uint64_t at, void *to, uint64_t bytes);
 
-/* Where the writer of files finds a variable while it writes; NULL: not held. It is read between steps only. */
+/* Where the writer of files has a variable fetched from while it writes; NULL: not held. It is an address of the device's:
+ * mf_state_fetch gets its bytes, between steps only. */
 const void *mf_state_for_writer(const mf_trainer *t, uint32_t variable);
+memfit_status mf_state_fetch(const mf_trainer *t, mf_address from, void *to, uint64_t bytes, memfit_error *err);
 
 #endif

@@ -9,6 +9,7 @@
 #include "train/checkpoint.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -21,9 +22,24 @@ static void note(void *ctx, mf_log_level level, const char *text)
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
 
+/* MEMFIT_FAR=1, for tests: the cpu's memory as a device whose addresses the host cannot follow. */
+static memfit_status open_far(mf_trainer *t, memfit_error *err)
+{
+    mf_backend *far = NULL;
+    memfit_status status = mf_device_open_far(t->host, &t->device, err);
+    if (status == MEMFIT_OK)
+        status = mf_far_create(t->host, t->device, t->backend, &far, err);
+    if (status == MEMFIT_OK)
+        t->backend = far;
+    return status;
+}
+
 static memfit_status open_backend(mf_trainer *t, memfit_error *err)
 {
+    const char *far = getenv("MEMFIT_FAR");
     memfit_status status = mf_cpu_create(t->host, t->options->threads, &t->backend, err);
+    if (status == MEMFIT_OK && far && strcmp(far, "1") == 0)
+        status = open_far(t, err);
     if (status != MEMFIT_OK)
         return status;
     if (!mf_dnn_compiles())
@@ -98,6 +114,7 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
     *t = (mf_trainer){.options = options,
                       .host = options->host ? options->host : mf_host_default(),
                       .mode = mode,
+                      .device = mf_device_near(),
                       .footprint = &mf_footprint_cpu,
                       .flag_variable = MF_NONE};
     t->log = (mf_log){note, t};
@@ -149,6 +166,8 @@ void mf_trainer_close(mf_trainer *t)
     mf_host_free(&t->loading.host, t->class_weights, (size_t)t->class_count * sizeof(double));
     if (t->backend)
         t->backend->table->destroy(t->backend);
+    if (t->device)
+        t->device->table->destroy(t->device);
     mf_team_leave(&t->team);
     mf_model_destroy(t->model);
 }

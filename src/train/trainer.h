@@ -50,6 +50,8 @@ typedef struct mf_trainer {
     mf_mode mode; /* TRAIN, EVALUATE or PREDICT */
     uint64_t limit_bytes;
     mf_model *model;
+    mf_device *device; /* whose memory the arena is */
+    mf_stream stream;  /* of the device: all steps' work */
     mf_backend *backend;
     mf_team team; /* of its operations, from opening to closing */
     mf_cost_source cost;

@@ -18,16 +18,17 @@ static void changes_are_seen(void **state)
     (void)state;
     mf_reservation r;
     memfit_error err = {0};
-    assert_ok(mf_reserve(100000, &r, &err), err);
-    mf_reserve_pattern(&r);
+    assert_ok(mf_reserve(mf_device_near(), 100000, &r, &err), err);
+    assert_ok(mf_reserve_pattern(&r, &err), err);
+    unsigned char *base = (unsigned char *)(uintptr_t)r.base;
     assert_false(mf_reserve_changed(&r, 0, 100000));
     for (uint64_t at = 0; at < 100000; at += 9973) {
-        r.base[at] ^= 1;
+        base[at] ^= 1;
         assert_true(mf_reserve_changed(&r, at, at + 1));
         assert_false(mf_reserve_changed(&r, at + 1, at + 9973 < 100000 ? at + 9973 : 100000));
-        r.base[at] ^= 1;
+        base[at] ^= 1;
     }
-    memset(r.base + 640, 0, 64); /* zeros are a change too */
+    memset(base + 640, 0, 64); /* zeros are a change too */
     assert_true(mf_reserve_changed(&r, 640, 704));
     mf_unreserve(&r);
 }
@@ -38,11 +39,11 @@ static void the_guard_traps(void **state)
     (void)state;
     mf_reservation r;
     memfit_error err = {0};
-    assert_ok(mf_reserve(64 * 1000 - 64, &r, &err), err);
+    assert_ok(mf_reserve(mf_device_near(), 64 * 1000 - 64, &r, &err), err);
     pid_t child = fork();
     if (child == 0) {
         signal(SIGSEGV, SIG_DFL); /* not cmocka's */
-        volatile unsigned char *p = r.base;
+        volatile unsigned char *p = (unsigned char *)(uintptr_t)r.base;
         p[64 * 1000 - 65] = 1; /* the last byte is there */
         p[64 * 1000 - 64] = 1; /* the first behind it is not */
         _exit(0);
@@ -58,7 +59,7 @@ static void what_is_not_there_is_refused(void **state)
     (void)state;
     mf_reservation r;
     memfit_error err = {0};
-    assert_int_equal(mf_reserve(1ull << 50, &r, &err), MEMFIT_OUT_OF_MEMORY);
+    assert_int_equal(mf_reserve(mf_device_near(), 1ull << 50, &r, &err), MEMFIT_OUT_OF_MEMORY);
     assert_int_equal(err.requested_bytes, 1ull << 50);
     assert_true(err.limit_bytes > 0 && err.message[0]);
 }

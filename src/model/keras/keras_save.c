@@ -40,6 +40,12 @@ struct mf_saver {
     unsigned char *directory;
     unsigned char *spooled; /* bytes of the old file that are too many to hold in memory */
     uint64_t spooled_bytes;
+    /* of the options */
+    memfit_status (*fetch)(void *ctx, const void *from, void *to, uint64_t bytes, memfit_error *err);
+    void *fetch_ctx;
+    const void *far_from;
+    uint64_t far_bytes;
+    unsigned char *chunk; /* what was fetched last */
 };
 
 typedef struct saving {
@@ -606,6 +612,20 @@ static memfit_status keep_old_bytes(saving *s)
     return MEMFIT_OK;
 }
 
+static memfit_status take_fetch(saving *s)
+{
+    mf_saver *v = s->saver;
+    const mf_save_options *o = s->options;
+    v->fetch = o->fetch;
+    v->fetch_ctx = o->fetch_ctx;
+    v->far_from = o->far_from;
+    v->far_bytes = o->far_bytes;
+    v->chunk = o->fetch ? mf_arena_alloc(s->arena, MF_SAVE_CHUNK_BYTES) : NULL;
+    if (v->chunk)
+        memset(v->chunk, 0, MF_SAVE_CHUNK_BYTES); /* its pages are there before the first file is written */
+    return o->fetch && !v->chunk ? no_memory(s) : MEMFIT_OK;
+}
+
 /* ---- public ----------------------------------------------------------------------------------------------- */
 
 memfit_status mf_saver_create(const memfit_host *host, const mf_model *model, const mf_save_options *options,
@@ -619,7 +639,9 @@ memfit_status mf_saver_create(const memfit_host *host, const mf_model *model, co
     v->image.arena = &v->arena;
     saving s = {.saver = v, .arena = &v->arena, .model = model, .options = options ? options : &nothing, .err = err};
     mf_h5_begin(&s.writer, &v->arena);
-    memfit_status st = model->container == MF_CONTAINER_HDF5 ? lay_out_hdf5(&s) : lay_out_zip(&s);
+    memfit_status st = take_fetch(&s);
+    if (!st)
+        st = model->container == MF_CONTAINER_HDF5 ? lay_out_hdf5(&s) : lay_out_zip(&s);
     if (!st)
         st = keep_old_bytes(&s);
     if (st) {
@@ -630,32 +652,64 @@ memfit_status mf_saver_create(const memfit_host *host, const mf_model *model, co
     return MEMFIT_OK;
 }
 
-/* Check sums of what changes, then all headers. */
-static void finish_headers(mf_saver *v)
+/* Hands the bytes of a segment on: where they lie, or fetched chunk by chunk. */
+static memfit_status each_part(mf_saver *v, const mf_segment *segment,
+                               memfit_status (*use)(void *ctx, const void *data, uint64_t bytes, memfit_error *err),
+                               void *ctx, memfit_error *err)
 {
-    for (size_t i = 0; i < v->member_count; i++) {
+    const unsigned char *at = segment->data, *from = v->far_from;
+    if (!v->fetch || at < from || (uint64_t)(at - from) >= v->far_bytes)
+        return use(ctx, segment->data, segment->bytes, err);
+    memfit_status st = MEMFIT_OK;
+    for (uint64_t done = 0, n; done < segment->bytes && !st; done += n) {
+        n = segment->bytes - done < MF_SAVE_CHUNK_BYTES ? segment->bytes - done : MF_SAVE_CHUNK_BYTES;
+        st = v->fetch(v->fetch_ctx, at + done, v->chunk, n, err);
+        if (!st)
+            st = use(ctx, v->chunk, n, err);
+    }
+    return st;
+}
+
+static memfit_status add_to_crc(void *ctx, const void *data, uint64_t bytes, memfit_error *err)
+{
+    (void)err;
+    *(uint32_t *)ctx = mf_crc32(*(uint32_t *)ctx, data, bytes);
+    return MEMFIT_OK;
+}
+
+static memfit_status add_to_file(void *ctx, const void *data, uint64_t bytes, memfit_error *err)
+{
+    return mf_os_raw_write(ctx, data, bytes, err);
+}
+
+/* Check sums of what changes, then all headers. */
+static memfit_status finish_headers(mf_saver *v, memfit_error *err)
+{
+    memfit_status st = MEMFIT_OK;
+    for (size_t i = 0; i < v->member_count && !st; i++) {
         member *m = &v->members[i];
         if (m->changes) {
             uint32_t crc = 0;
-            for (size_t k = m->first; k < m->end; k++)
-                crc = mf_crc32(crc, v->image.segments[k].data, v->image.segments[k].bytes);
+            for (size_t k = m->first; k < m->end && !st; k++)
+                st = each_part(v, &v->image.segments[k], add_to_crc, &crc, err);
             v->entries[i].crc = crc;
         }
         mf_zip_local_header(&v->entries[i], m->header);
     }
     mf_zip_directory(v->entries, v->member_count, v->directory_at, v->directory);
+    return st;
 }
 
 memfit_status mf_saver_write(mf_saver *v, const char *path, memfit_error *err)
 {
     mf_rawfile out;
-    if (v->is_zip)
-        finish_headers(v);
-    memfit_status st = mf_os_raw_open(&out, path, err);
+    memfit_status st = v->is_zip ? finish_headers(v, err) : MEMFIT_OK;
+    if (!st)
+        st = mf_os_raw_open(&out, path, err);
     if (st)
         return st;
     for (size_t i = 0; i < v->image.count; i++)
-        if ((st = mf_os_raw_write(&out, v->image.segments[i].data, v->image.segments[i].bytes, err))) {
+        if ((st = each_part(v, &v->image.segments[i], add_to_file, &out, err))) {
             mf_os_raw_abandon(&out);
             return st;
         }

@@ -19,7 +19,7 @@ typedef struct mf_save_array {
     const char *path;  /* "vars/0", "cell/vars/1"; unused for the optimizer */
     mf_dtype dtype;
     mf_shape shape;
-    const void *data; /* read whenever the file is written */
+    const void *data; /* read whenever the file is written; by `fetch` where it lies in a device */
 } mf_save_array;
 
 typedef struct mf_save_options {
@@ -34,7 +34,15 @@ typedef struct mf_save_options {
     const char *extra_name;     /* one more member of a .keras, array of an .h5 (a checkpoint's state); NULL: none */
     const void *extra;          /* NULL: a member of that name is left out */
     uint64_t extra_bytes;
+    /* Arrays from `far_from` on, `far_bytes` of addresses, are a device's, which the host cannot follow: they come by
+     * `fetch`, MF_SAVE_CHUNK_BYTES at most at a time. NULL: there are none. */
+    memfit_status (*fetch)(void *ctx, const void *from, void *to, uint64_t bytes, memfit_error *err);
+    void *fetch_ctx;
+    const void *far_from;
+    uint64_t far_bytes;
 } mf_save_options;
+
+enum { MF_SAVE_CHUNK_BYTES = 256 << 10 };
 
 typedef struct mf_saver mf_saver;
 

@@ -1,0 +1,56 @@
+#!/bin/bash
+# test_far.sh: the far device, whose memory the host cannot reach, gives the cpu device's bytes: weights, optimizer, checkpoints,
+# logs, predictions. Every kind of variable, input and file on its way in and out.
+set -u
+f="$MEMFIT_SOURCE/tests/fixtures"
+. "$(dirname "$0")/lib.sh"
+cd "$dir" || exit 1
+
+both() { # both NAME COMMAND...: the same on both; %D in a word is the device's folder
+    name=$1; shift
+    for device in cpu far; do
+        mkdir -p $device
+        far=0; [ $device = far ] && far=1
+        MEMFIT_FAR=$far "$MEMFIT" "${@//%D/$device}" --quiet --json >"$device/$name.json" 2>"$device/$name.err" ||
+            { fail "$name on $device: $(tail -3 "$device/$name.err")"; return; }
+    done
+    for key in loss metrics validation steps epochs arena_bytes; do
+        [ "$(key $key "cpu/$name.json")" = "$(key $key "far/$name.json")" ] || fail "$name: $key differs"
+    done
+    is "far/$name.json" arena_used_bytes "$(key arena_bytes "far/$name.json")"
+}
+same() { for file in "$@"; do cmp -s "cpu/$file" "far/$file" || fail "$file differs, or is not there"; done; }
+
+# Validation, a last batch of another size, logs, checkpoints in between and the best weights.
+for model in mlp cnn; do
+    both $model train "$f/train/$model.keras" --data synthetic:150 --batch-size 32 --epochs 3 --validation-split 0.2 --out "%D/$model.keras" \
+        --checkpoint "%D/$model-state.keras" --save-freq 2 --log-csv "%D/$model.csv" --keep-best
+    same $model.keras $model-state.keras $model.csv
+done
+# Gone on with from the other device's checkpoint.
+cp cpu/mlp-state.keras state.keras
+both resumed train "$f/train/mlp.keras" --data synthetic:150 --batch-size 32 --epochs 5 --validation-split 0.2 --resume state.keras --out %D/resumed.keras
+same resumed.keras
+
+# Pieces with a rest, recomputation and poisoned bytes; 16 bits with a scaled loss, which must overflow at least once.
+both pieces train "$f/train/cnn.keras" --data synthetic:60 --batch-size 30 --epochs 2 --gradient-accumulation 4 --debug-poison --out %D/pieces.keras
+both half train "$f/train/cnn.keras" --data synthetic:64 --epochs 2 --precision mixed_float16 --out %D/half.keras --checkpoint %D/half-state.keras
+same pieces.keras half.keras half-state.keras
+
+# Averages of weights, clipping, regularizers, recurrent layers, embeddings, BatchNormalization: every third of the fixtures.
+count=0
+for model in "$f"/fit/*.keras; do
+    count=$((count + 1))
+    [ $((count % 3)) = 1 ] || continue
+    name=$(basename "$model" .keras)
+    both "$name" train "$model" --data synthetic:10 --batch-size 4 --epochs 2 --threads 1 --out "%D/$name.keras"
+    same "$name.keras"
+done
+[ $count -ge 9 ] || fail "only $count fixtures are there"
+
+# Results of evaluation and prediction.
+both evaluated evaluate "$f/train/cnn.keras" --data synthetic:40
+both predicted predict "$f/train/cnn.keras" --data synthetic:40 --out %D/predicted.npy
+same predicted.npy
+echo "far: $failures failures"
+[ $failures = 0 ]
