@@ -40,7 +40,6 @@ LONG = {
     "src/model/keras/keras_save.c",
     "src/ops/cpu/cpu_wide.c",
     "src/pool/fence.c",
-    "src/pool/pages.c",
     "src/pool/state.h",
     "src/trace/pickle.c",
     "tests/fakes/fake_cuda.c",
