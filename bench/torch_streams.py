@@ -33,7 +33,7 @@ import time
 from queue import Empty, Queue
 
 ALLOCATORS = ("default", "expandable", "memfit")
-STATS = ("live", "live_peak", "reserved", "reserved_peak", "fixed", "remaps", "remapped_pages", "created_pages", "stream_waits", "allocations", "failures")
+STATS = ("live", "live_peak", "reserved", "reserved_peak", "fixed", "remaps", "remapped_pages", "created_pages", "stream_waits", "allocations", "failures", "moving_us")
 
 
 # ---- the child: one part under one allocator -----------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def figures(torch, memfit):
     values = (ctypes.c_uint64 * 16)()
     memfit.memfit_torch_stats(0, values, 16)
     v = dict(zip(STATS, values))
-    return dict(live=v["live_peak"], reserved=v["reserved_peak"], remaps=v["remaps"], remapped_pages=v["remapped_pages"], stream_waits=v["stream_waits"])
+    return dict(live=v["live_peak"], reserved=v["reserved_peak"], remaps=v["remaps"], remapped_pages=v["remapped_pages"], created_pages=v["created_pages"], stream_waits=v["stream_waits"], moving_us=v["moving_us"])
 
 
 SLEEP = 20_000_000  # cycles: 10 ms or so
@@ -563,7 +563,7 @@ def run_checks(args, part, deadline):
 def run_turns(args, part, warm, steps, rounds, deadline):
     """{allocator: figures or None}. All are warmed up one after the other, then timed in turns."""
     processes, times, out = [], {}, {}
-    for allocator in ALLOCATORS:
+    for allocator in args.allocators.split(","):
         p = Process(args, part, allocator, warm)
         ready = p.answer(deadline)
         if ready is None:
@@ -617,17 +617,17 @@ def show_checks(part, results):
 
 
 def show_turns(part, results):
-    print(f"\n{part:16}{'ms/step':>12}{'to the best':>12}{'reserved/live':>15}{'live MiB':>12}{'remaps':>10}{'pages':>10}{'waits':>8}")
+    print(f"\n{part:16}{'ms/step':>12}{'to the best':>12}{'reserved/live':>15}{'live MiB':>12}{'remaps':>10}{'pages':>10}{'moving ms':>11}{'waits':>8}")
     best = min((r["ms"] for a, r in results.items() if r and r.get("ms") and not a.startswith("memfit")), default=0)
     good = True
-    for allocator in ALLOCATORS:
+    for allocator in results:
         r = results.get(allocator)
         if not r or not r.get("ms"):
             print(f"{allocator:16}{'failed':>12}")
             good = False
             continue
         print(f"{allocator:16}{r['ms']:12.2f}{r['ms'] / best if best else 0:12.3f}{r['reserved'] / max(1, r['live']):15.3f}{r['live'] / 2**20:12.0f}"
-              f"{r.get('remaps', ''):>10}{r.get('remapped_pages', ''):>10}{r.get('stream_waits', ''):>8}")
+              f"{r.get('remaps', ''):>10}{r.get('remapped_pages', ''):>10}{r['moving_us'] / 1e3 if 'moving_us' in r else '':>11}{r.get('stream_waits', ''):>8}")
     return good
 
 
@@ -637,6 +637,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=230, help="for everything")
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--part", default="orders,graphs,cnn,growing,turns,gpt2")
+    parser.add_argument("--allocators", default=",".join(ALLOCATORS), help="of the workloads")
     parser.add_argument("--json")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)

@@ -37,7 +37,6 @@ LONG = {
     "src/model/keras/keras_save.c",
     "src/ops/cpu/cpu_wide.c",
     "src/pool/fence.c",
-    "src/pool/pages.c",
     "src/pool/state.h",
     "tests/fakes/fake_cuda.c",
     "tests/unit/test_cpu_ops.c",

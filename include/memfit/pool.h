@@ -235,6 +235,7 @@ typedef struct memfit_pool_info {
     uint64_t marks;
     uint64_t owners;
     uint64_t kind_bytes[MEMFIT_KIND_PLACES], kind_peak_bytes[MEMFIT_KIND_PLACES];
+    uint64_t moving_us; /* time that went into moving pages, by the device's clock */
 } memfit_pool_info;
 #define MEMFIT_POOL_INFO                                                                                               \
     {                                                                                                                  \

@@ -52,7 +52,8 @@ MEMFIT_API void memfit_torch_release_pool(int device, memfit_torch_pool_id id);
 MEMFIT_API void memfit_torch_empty_cache(void);
 
 /* What the pool of a card holds, for tests and notebooks (ctypes): bytes in use, its peak, reserved, its peak, the
- * device's fixed cost; then counts: remaps, remapped pages, created pages, waits for streams, allocations, failures.
+ * device's fixed cost; then counts: remaps, remapped pages, created pages, waits for streams, allocations, failures; then
+ * the microseconds that went into moving pages.
  * Writes at most `most` and returns how many there are; zeros when there is no pool. Since 0.1. */
 MEMFIT_API size_t memfit_torch_stats(int device, uint64_t *values, size_t most);
 /* Gives idle pages back, as torch.cuda.empty_cache does. Since 0.1. */

@@ -415,6 +415,41 @@ void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t s
         complete_pages(pool, hole, start, end);
 }
 
+mf_block *mf_holes_join(memfit_pool *pool, mf_block *first, mf_block *last, unsigned lane, uint64_t bytes)
+{
+    uint64_t shift = pool->pages.shift;
+    if (last == pool->tail) { /* a part of it becomes a hole that can be joined */
+        last = mf_block_cut(pool, last, last->start, bytes, MF_HOLE);
+        mf_bins_add(&pool->lane[0]->bins, last);
+        first = first == pool->tail ? last : first;
+    }
+    for (mf_block *b = first, *next;; b = next) {
+        next = b->after;
+        take_hole(pool, b);
+        if (b->lane != lane) {
+            mf_pages_clear_idle(pool, b->start >> shift, ((b->start + b->bytes - 1) >> shift) + 1);
+            pool->lane[lane]->pending_bytes += b->bytes;
+            b->lane = (uint8_t)lane;
+            b->serial = 0;
+        }
+        bool end = b == last;
+        if (b != first)
+            join(pool, first, b);
+        if (end)
+            break;
+    }
+    return settle(pool, first);
+}
+
+mf_block *mf_hole_claim(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, unsigned lane)
+{
+    mf_block *part = mf_block_cut(pool, hole, start, bytes, MF_HOLE);
+    part->lane = (uint8_t)lane;
+    part->serial = pool->lane[lane]->clock.serial & MF_SERIAL_MOST;
+    pool->lane[lane]->pending_bytes += bytes;
+    return settle(pool, part);
+}
+
 mf_block *mf_hole_release(memfit_pool *pool, mf_block *hole)
 {
     uint64_t start = hole->start, end = start + hole->bytes;

@@ -247,6 +247,8 @@ static void close_page(walk *w)
 static void enter_page(walk *w, uint64_t number, const piece *p)
 {
     page_state *page = &w->page;
+    if (p->lane && mf_pages_missing(w->pool, number << w->pool->pages.shift, 1)) /* its page may have moved */
+        return;
     if (page->number != number) {
         close_page(w);
         *page = (page_state){.number = number, .owner = MF_NOBODY, .lane = p->lane};
@@ -273,6 +275,8 @@ static void count_pages(walk *w, const piece *p)
     if (last - first > 1) {
         close_page(w);
         uint64_t inside = last - first - 1;
+        if (p->lane) /* some of its pages may have moved */
+            inside -= mf_pages_missing(w->pool, (first + 1) << shift, inside << shift);
         w->s->used_pages += inside;
         if (p->lane == MF_LANES) {
             w->s->lanes_mixed_pages += inside;

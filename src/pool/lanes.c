@@ -99,25 +99,49 @@ static bool may_become_safe(const mf_lane *lane)
     return lane->used && !lane->graph && (lane->pending_bytes || lane->waits);
 }
 
+static void look_at_all(memfit_pool *pool, bool events)
+{
+    for (unsigned i = 1; i < pool->lane_count; i++) {
+        mf_lane *lane = pool->lane[i];
+        if (!may_become_safe(lane))
+            continue;
+        if (events)
+            mf_clock_record(pool, &lane->clock);
+        mf_clock_look(pool, &lane->clock);
+    }
+}
+
 /* Twice: a slot freed on one stream may empty a span of another's, whose hole then waits for that other. */
-bool mf_lanes_poll(memfit_pool *pool, bool events)
+static bool poll(memfit_pool *pool, bool events, unsigned except)
 {
     bool any = pool->multi && mf_fence_retire_graphs(pool);
     for (unsigned pass = 0; pass < 2; pass++) {
-        for (unsigned i = 1; i < pool->lane_count; i++) {
-            mf_lane *lane = pool->lane[i];
-            if (!may_become_safe(lane))
-                continue;
-            if (events)
-                mf_clock_record(pool, &lane->clock);
-            mf_clock_look(pool, &lane->clock);
-        }
+        look_at_all(pool, events);
         any |= mf_fence_release_held(pool);
         for (unsigned i = 1; i < pool->lane_count; i++)
             if (may_become_safe(pool->lane[i]))
-                any |= release_safe(pool, pool->lane[i]);
+                any |= i == except ? release_slots(pool, pool->lane[i]) : release_safe(pool, pool->lane[i]);
     }
     return any;
+}
+
+bool mf_lanes_poll(memfit_pool *pool, bool events)
+{
+    return poll(pool, events, 0);
+}
+
+bool mf_lanes_poll_for(memfit_pool *pool, unsigned lane)
+{
+    return poll(pool, true, lane);
+}
+
+void mf_lanes_look(memfit_pool *pool)
+{
+    look_at_all(pool, true);
+    mf_fence_release_held(pool);
+    for (unsigned i = 1; i < pool->lane_count; i++)
+        if (may_become_safe(pool->lane[i]))
+            release_slots(pool, pool->lane[i]);
 }
 
 bool mf_lanes_wait(memfit_pool *pool)
@@ -224,6 +248,7 @@ void mf_lane_forget(memfit_pool *pool, unsigned number)
     mf_lane *lane = pool->lane[number];
     lane->clock.safe = lane->clock.serial;
     mf_fence_forget_lane(pool, number);
+    mf_shadows_forget_lane(pool, number);
     release_safe(pool, lane);
     move_slabs(pool, number, 0);
     for (mf_block *b = pool->first; b; b = b->after)

@@ -1,13 +1,14 @@
 /*
- * page_bits.c: two bits a page, mapped and idle, and beside them whose handle it is and since when it is idle. They are
+ * page_bits.c: three bits a page, mapped, idle and shadowed, and beside them whose handle it is and since when it is idle. They are
  * kept by the word: most blocks have all their pages in one, and a block of a gigabyte in eight.
  *
  *     pages     0 1 2 3 4 5 6 7 ...
  *     mapped    1 1 1 1 0 0 1 1        there is memory behind it
  *     idle      0 0 1 1 0 0 0 1        and nobody needs it there; never set where mapped is not
+ *     shadowed  0 0 0 0 1 0 0 0        an old mapping is still to be undone (shadows.c); never set where mapped is
  *     top, idle_top                    nothing is set above
  *
- * The four tables are one piece of host memory. They grow by doubling, as far as the highest page ever mapped.
+ * The five tables are one piece of host memory. They grow by doubling, as far as the highest page ever mapped.
  */
 #include "pool/page_bits.h"
 
@@ -32,7 +33,7 @@ static inline uint64_t ones(uint64_t x)
 
 size_t mf_bits_bytes(uint64_t pages)
 {
-    return (size_t)(pages / 64 * 2 * sizeof(uint64_t) + pages * (sizeof(mf_handle *) + sizeof(uint64_t)));
+    return (size_t)(pages / 64 * 3 * sizeof(uint64_t) + pages * (sizeof(mf_handle *) + sizeof(uint64_t)));
 }
 
 bool mf_bits_cover(memfit_pool *pool, uint64_t past)
@@ -48,11 +49,13 @@ bool mf_bits_cover(memfit_pool *pool, uint64_t past)
     if (!mapped)
         return false;
     uint64_t *idle = mapped + words;
-    uint64_t *freed = idle + words;
+    uint64_t *shadowed = idle + words;
+    uint64_t *freed = shadowed + words;
     mf_handle **handle = (mf_handle **)(freed + more);
     if (old) {
         memcpy(mapped, p->mapped, old * sizeof *mapped);
         memcpy(idle, p->idle, old * sizeof *idle);
+        memcpy(shadowed, p->shadowed, old * sizeof *shadowed);
         memcpy(freed, p->freed, p->covered * sizeof *freed);
         memcpy(handle, p->handle, p->covered * sizeof *handle);
     }
@@ -60,6 +63,7 @@ bool mf_bits_cover(memfit_pool *pool, uint64_t past)
     pool->host_bytes += mf_bits_bytes(more) - mf_bits_bytes(p->covered);
     p->mapped = mapped;
     p->idle = idle;
+    p->shadowed = shadowed;
     p->freed = freed;
     p->handle = handle;
     p->covered = more;
@@ -174,13 +178,21 @@ uint64_t mf_bits_highest_idle(memfit_pool *pool, uint64_t below)
     }
 }
 
-uint64_t mf_bits_longest_gap(const memfit_pool *pool, uint64_t first, uint64_t past)
+void mf_bits_set_shadow(memfit_pool *pool, uint64_t first, uint64_t past, bool on)
 {
-    uint64_t longest = 0, run = 0;
     for (uint64_t i = first; i < past; i++) {
-        run = mf_bit(pool->pages.mapped, i) ? 0 : run + 1;
-        if (run > longest)
-            longest = run;
+        uint64_t bit = UINT64_C(1) << (i % 64), *word = &pool->pages.shadowed[i / 64];
+        *word = on ? *word | bit : *word & ~bit;
     }
-    return longest;
+}
+
+bool mf_shadows_over(const memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    const mf_pages *p = &pool->pages;
+    if (past > p->covered)
+        past = p->covered;
+    for (uint64_t w = first / 64; p->shadow_count && first < past && w <= (past - 1) / 64; w++)
+        if (p->shadowed[w] & mask_of(w, first, past))
+            return true;
+    return false;
 }

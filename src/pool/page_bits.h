@@ -11,7 +11,7 @@ static inline bool mf_bit(const uint64_t *bits, uint64_t i)
 size_t mf_bits_bytes(uint64_t pages);                 /* of the tables for so many */
 bool mf_bits_cover(memfit_pool *pool, uint64_t past); /* makes them reach so far; false: no host memory, as before */
 uint64_t mf_bits_count_idle(const memfit_pool *pool, uint64_t first, uint64_t past);
-uint64_t mf_bits_highest_idle(memfit_pool *pool, uint64_t below);                     /* MF_BEYOND: none */
-uint64_t mf_bits_longest_gap(const memfit_pool *pool, uint64_t first, uint64_t past); /* pages in a row not mapped */
+uint64_t mf_bits_highest_idle(memfit_pool *pool, uint64_t below); /* MF_BEYOND: none */
+void mf_bits_set_shadow(memfit_pool *pool, uint64_t first, uint64_t past, bool on);
 
 #endif

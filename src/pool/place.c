@@ -14,7 +14,7 @@
  * first and then backed ones (1.0077), weighing missing pages against bytes left over (no better than plain best fit),
  * large blocks from the other end (no gain).
  */
-#include "pool/state.h"
+#include "pool/moves.h"
 
 #include "base/error.h"
 
@@ -57,13 +57,20 @@ static mf_block *find_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment
     return hole;
 }
 
+/* Old mappings at a place that needs pages would have to be undone first, and the device waited for. */
+static bool must_wait(const memfit_pool *pool, uint64_t start, uint64_t bytes)
+{
+    uint64_t shift = pool->pages.shift;
+    return mf_shadows_over(pool, start >> shift, ((start + bytes - 1) >> shift) + 1);
+}
+
 typedef struct spot {
     mf_block *hole;
     uint64_t start;
     uint64_t pages; /* that would no longer be idle, or have to come */
 } spot;
 
-static void consider(memfit_pool *pool, spot *best, mf_block *hole, uint64_t start, uint64_t bytes)
+static void consider(memfit_pool *pool, spot *best, mf_block *hole, uint64_t start, uint64_t bytes, bool no_wait)
 {
     if (start < hole->start || start - hole->start > hole->bytes || bytes > hole->bytes - (start - hole->start) ||
         (hole == pool->tail && bytes == hole->bytes))
@@ -80,24 +87,104 @@ static void consider(memfit_pool *pool, spot *best, mf_block *hole, uint64_t sta
         if (past << shift > end && (past - 1 > first || first << shift >= hole->start))
             pages--;
     }
-    if (!best->hole || pages < best->pages)
+    if ((!best->hole || pages < best->pages) && !(no_wait && must_wait(pool, start, bytes)))
         *best = (spot){hole, start, pages};
 }
 
 /* The place, of all, that needs the fewest pages. */
-static spot least(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane)
+static spot least(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, bool no_wait)
 {
     spot best = {0};
     for (mf_block *b = pool->first; b; b = b->after) {
         if (b->state != MF_HOLE || b->bytes < bytes || (b->lane && b->lane != lane))
             continue;
-        consider(pool, &best, b, align_up(pool, b->start, alignment), bytes);
+        consider(pool, &best, b, align_up(pool, b->start, alignment), bytes, no_wait);
         if (b != pool->tail)
-            consider(pool, &best, b, align_down(pool, b->start + b->bytes - bytes, alignment), bytes);
+            consider(pool, &best, b, align_down(pool, b->start + b->bytes - bytes, alignment), bytes, no_wait);
         uint64_t whole = alignment > pool->pages.bytes ? alignment : pool->pages.bytes;
-        consider(pool, &best, b, align_up(pool, b->start, whole), bytes);
+        consider(pool, &best, b, align_up(pool, b->start, whole), bytes, no_wait);
     }
     return best;
+}
+
+/* Where nothing was mapped of late. */
+static uint64_t beyond_shadows(const memfit_pool *pool, uint64_t start)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t page = p->top;
+    for (unsigned i = 0; i < p->shadow_count; i++)
+        if (p->shadow[i].page + p->shadow[i].handle->pages > page)
+            page = p->shadow[i].page + p->shadow[i].handle->pages;
+    return page << p->shift > start ? page << p->shift : start;
+}
+
+/* Of the places that need no wait the one with the fewest missing pages, then the smallest. */
+static spot without_wait(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane)
+{
+    spot best = {0};
+    for (mf_block *b = pool->first; b; b = b->after) {
+        if (b->state != MF_HOLE || b->bytes < bytes || (b->lane && b->lane != lane))
+            continue;
+        uint64_t start = align_up(pool, b->start, alignment);
+        if (b == pool->tail && must_wait(pool, start, bytes))
+            start = align_up(pool, beyond_shadows(pool, b->start), alignment);
+        if (start - b->start > b->bytes - bytes || (b == pool->tail && start - b->start == b->bytes - bytes))
+            continue;
+        uint64_t pages = mf_pages_missing(pool, start, bytes);
+        if (best.hole && (pages > best.pages || (pages == best.pages && b->bytes >= best.hole->bytes)))
+            continue;
+        if (!must_wait(pool, start, bytes))
+            best = (spot){b, start, pages};
+    }
+    return best;
+}
+
+/* Holes side by side, of this lane and of nobody, that together are a place with fewer pages missing than `most`. */
+typedef struct run {
+    mf_block *first, *last;
+    uint64_t missing;
+} run;
+
+static run side_by_side(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, uint64_t most)
+{
+    run best = {.missing = most};
+    uint64_t least_bytes = 0;
+    for (mf_block *b = pool->first, *last; b; b = last->after) {
+        last = b;
+        if (b->state != MF_HOLE || (b->lane && b->lane != lane))
+            continue;
+        while (last->after && last->after->state == MF_HOLE && (!last->after->lane || last->after->lane == lane))
+            last = last->after;
+        uint64_t start = align_up(pool, b->start, alignment), end = last->start + last->bytes;
+        if (start > end || end - start < bytes || (last == pool->tail && end - start == bytes))
+            continue;
+        uint64_t missing = mf_pages_missing(pool, start, bytes);
+        bool better = missing < best.missing || (best.first && missing == best.missing && end - b->start < least_bytes);
+        if (!better || must_wait(pool, start, bytes))
+            continue;
+        best = (run){b, last, missing};
+        least_bytes = end - b->start;
+    }
+    return best;
+}
+
+/* A place in several holes side by side when that needs fewer pages. */
+static mf_block *across_holes(memfit_pool *pool, mf_block *hole, uint64_t bytes, uint64_t alignment, unsigned lane,
+                              uint64_t *start)
+{
+    uint64_t missing = hole ? mf_pages_missing(pool, *start, bytes) : UINT64_MAX;
+    run r = missing ? side_by_side(pool, bytes, alignment, lane, missing) : (run){0};
+    if (!r.first || (r.first == r.last && r.first == pool->tail) || !mf_blocks_reserve(pool, 2))
+        return hole;
+    *start = align_up(pool, r.first->start, alignment);
+    if (r.first == r.last)
+        return r.first;
+    uint64_t end = mf_round_up(*start + bytes, pool->pages.bytes);
+    while (r.last != r.first && r.last->start >= end) /* no more of them than are wanted */
+        r.last = r.last->before;
+    if (r.first == r.last)
+        return r.first;
+    return mf_holes_join(pool, r.first, r.last, lane, end - r.last->start);
 }
 
 /* Pages that came before others could not: they lie in the hole, idle. */
@@ -112,58 +199,115 @@ static void leave_idle(memfit_pool *pool, const mf_block *hole, uint64_t start, 
         mf_pages_set_idle(pool, first, past);
 }
 
-/* Records, a way to find it, and pages for [start, start + bytes) in a hole. */
-static memfit_status prepare(memfit_pool *pool, const mf_block *hole, uint64_t start, uint64_t bytes,
-                             mf_block_state state, bool grow_soft, memfit_error *err)
+/* The best place for now: best fit, if it needs no pages. Otherwise, if memory may be given for time (options.slack) or
+ * the device would have to be waited for, the one that needs the fewest pages and no wait. */
+static mf_block *look(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, uint64_t *start)
 {
-    bool findable = state == MF_SPAN ? mf_cells_reserve(pool, start, bytes) : mf_table_reserve(pool);
-    if (!findable || !mf_blocks_reserve(pool, 2)) {
+    mf_block *hole = find_hole(pool, bytes, alignment, lane, start);
+    if (hole && !mf_pages_missing(pool, *start, bytes))
+        return hole;
+    mf_moves_sweep(pool);
+    if (pool->multi)
+        hole = across_holes(pool, hole, bytes, alignment, lane, start);
+    if (!hole ||
+        (mf_pages_missing(pool, *start, bytes) && (pool->options.slack > 0 || must_wait(pool, *start, bytes)))) {
+        spot other = without_wait(pool, bytes, alignment, lane);
+        hole = other.hole ? other.hole : hole;
+        *start = other.hole ? other.start : *start;
+    }
+    return hole;
+}
+
+typedef struct wish {
+    uint64_t bytes, alignment;
+    unsigned lane;
+    mf_block_state state;
+    memfit_error *err;
+    mf_block *hole; /* where it is tried now */
+    uint64_t start;
+} wish;
+
+/* Records, a way to find it, and pages for [start, start + bytes) in the hole. */
+static memfit_status attempt(memfit_pool *pool, wish *w, mf_growth growth)
+{
+    if (!w->hole) {
+        pool->refusal = MF_REFUSED_ADDRESS;
+        return MEMFIT_OUT_OF_MEMORY;
+    }
+    bool findable = w->state == MF_SPAN ? mf_cells_reserve(pool, w->start, w->bytes) : mf_table_reserve(pool);
+    if (!findable || !mf_blocks_reserve(pool, 4)) {
         pool->refusal = MF_REFUSED_HOST;
         return MEMFIT_NO_HOST_MEMORY;
     }
-    memfit_status status = mf_pages_back(pool, start, bytes, grow_soft, err);
+    memfit_status status = mf_pages_back(pool, &w->hole, w->start, w->bytes, w->lane, growth, w->err);
     if (status)
-        leave_idle(pool, hole, start, bytes);
+        leave_idle(pool, w->hole, w->start, w->bytes);
+    return status;
+}
+
+/* Before the pool grows: what other streams are done with, then the place that needs the fewest pages of all. What is
+ * taken from other streams they may have to make anew, so what the stream has itself comes first. */
+static memfit_status without_growth(memfit_pool *pool, wish *w)
+{
+    memfit_status status = attempt(pool, w, MF_GROW_NOT);
+    if (status == MEMFIT_OUT_OF_MEMORY && pool->multi) {
+        mf_lanes_poll_for(pool, w->lane);
+        w->hole = look(pool, w->bytes, w->alignment, w->lane, &w->start);
+        status = attempt(pool, w, MF_GROW_NOT);
+    }
+    if (status != MEMFIT_OUT_OF_MEMORY)
+        return status;
+    spot other = least(pool, w->bytes, w->alignment, w->lane, true);
+    if (!other.hole || (other.hole == w->hole && other.start == w->start))
+        return status;
+    w->start = other.start;
+    w->hole = other.hole;
+    return attempt(pool, w, MF_GROW_NOT);
+}
+
+/* It was refused. At the limit the place that needs the fewest pages decides, whatever it costs. */
+static memfit_status at_the_limit(memfit_pool *pool, wish *w, mf_growth growth)
+{
+    mf_refusal why = pool->refusal;
+    memfit_status status = MEMFIT_OUT_OF_MEMORY;
+    spot other = least(pool, w->bytes, w->alignment, w->lane, false);
+    if (other.hole && (other.hole != w->hole || other.start != w->start)) {
+        w->hole = other.hole;
+        w->start = other.start;
+        status = attempt(pool, w, growth);
+    }
+    if (status && other.hole)
+        pool->refused_pages = other.pages;
+    if (status && why != MF_REFUSED_LIMIT && pool->refusal == MF_REFUSED_LIMIT && why != MF_REFUSED_ADDRESS)
+        pool->refusal = why;
     return status;
 }
 
 mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
                    bool grow_soft, memfit_error *err)
 {
+    wish w = {bytes, alignment, lane, state, err, NULL, 0};
+    mf_growth growth = grow_soft ? MF_GROW_TO_LIMIT : MF_GROW_TO_SOFT;
     pool->refusal = MF_REFUSED_NOT;
     pool->refused_pages = (bytes + pool->pages.bytes - 1) >> pool->pages.shift;
+    pool->pages.made_now = pool->remapped_now = 0;
     if (bytes > pool->range_bytes || alignment > pool->range_bytes) {
         pool->refusal = MF_REFUSED_LIMIT;
         return NULL;
     }
-    uint64_t start = 0;
-    mf_block *hole = find_hole(pool, bytes, alignment, lane, &start);
-    if (hole && mf_caches_keep(pool) && mf_pages_missing(pool, start, bytes) && mf_caches_settle(pool))
-        /* what threads keep comes first */
-        hole = find_hole(pool, bytes, alignment, lane, &start);
-    if (hole && pool->multi && mf_pages_missing(pool, start, bytes) && mf_lanes_poll(pool, true))
-        /* so does what other streams are done with */
-        hole = find_hole(pool, bytes, alignment, lane, &start);
-    memfit_status status = MEMFIT_OUT_OF_MEMORY;
-    mf_table_warm(pool, start);
-    if (hole)
-        status = prepare(pool, hole, start, bytes, state, grow_soft, err);
-    else
-        pool->refusal = MF_REFUSED_ADDRESS;
-    if (status == MEMFIT_OUT_OF_MEMORY && pool->refusal != MF_REFUSED_NOT) {
-        mf_refusal why = pool->refusal;
-        spot other = least(pool, bytes, alignment, lane);
-        if (other.hole && (other.hole != hole || other.start != start)) {
-            hole = other.hole;
-            start = other.start;
-            status = prepare(pool, hole, start, bytes, state, grow_soft, err);
-        }
-        if (status && other.hole)
-            pool->refused_pages = other.pages;
-        if (status && why != MF_REFUSED_LIMIT && pool->refusal == MF_REFUSED_LIMIT && why != MF_REFUSED_ADDRESS)
-            pool->refusal = why;
+    w.hole = look(pool, bytes, alignment, lane, &w.start);
+    if (w.hole && mf_caches_keep(pool) && mf_pages_missing(pool, w.start, bytes) && mf_caches_settle(pool))
+        w.hole = look(pool, bytes, alignment, lane, &w.start); /* what threads keep comes first */
+    mf_table_warm(pool, w.start);
+    memfit_status status = without_growth(pool, &w);
+    if (status == MEMFIT_OUT_OF_MEMORY) {
+        pool->refusal = MF_REFUSED_NOT;
+        status = attempt(pool, &w, growth);
     }
-    if (status)
-        return NULL;
-    return mf_block_cut(pool, hole, start, bytes, state);
+    if (status == MEMFIT_OUT_OF_MEMORY && pool->refusal != MF_REFUSED_NOT)
+        status = at_the_limit(pool, &w, growth);
+    if (!status)
+        return mf_block_cut(pool, w.hole, w.start, bytes, state);
+    mf_pages_give_back_made(pool);
+    return NULL;
 }

@@ -192,9 +192,11 @@ void mf_pool_now_and_then(memfit_pool *pool)
     if (pool->central_calls % POLL_EVERY)
         return;
     if (pool->multi)
-        mf_lanes_poll(pool, true);
+        mf_lanes_look(pool);
     if (!purge_is_due(pool))
         return;
+    if (pool->multi)
+        mf_lanes_poll(pool, true);
     mf_caches_settle(pool);
     mf_pages_purge(pool);
 }

@@ -18,9 +18,10 @@
  * Events are recorded, and pages stamped, only while pages are being moved: the first move finds none and leaves
  * shadows, the next 2,048 frees are stamped.
  *
- * With several streams this is not asked: there an idle page is safe for all (lanes.c).
+ * With several streams an idle page is safe for all (lanes.c). There a stream's own pages, in the holes of its lane, can
+ * be moved so; the shadow goes by the clock of that lane.
  */
-#include "pool/state.h"
+#include "pool/page_bits.h"
 
 #include <string.h>
 
@@ -98,21 +99,13 @@ bool mf_pages_settled(memfit_pool *pool)
 
 /* ---- shadows ------------------------------------------------------------------------------------------------ */
 
-bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle)
+/* All that the device is past with as far as pages stamped `age` go. */
+static bool is_past(const memfit_pool *pool, const struct mf_shadow *s, uint64_t age)
 {
-    mf_pages *p = &pool->pages;
-    if (unused(pool) || !pool->device->table->event_sync || p->shadow_count == MF_SHADOWS)
-        return false;
-    mf_clock_record(pool, home_clock(pool)); /* so that nobody need wait for more than this */
-    p->shadow[p->shadow_count++] = (struct mf_shadow){handle->page, handle};
-    handle->shadows++;
-    return true;
-}
-
-static bool is_past(const mf_pages *p, const struct mf_shadow *s, uint64_t age)
-{
+    if (s->lane)
+        return pool->lane[s->lane]->clock.safe >= s->serial;
     for (uint64_t i = s->page; i < s->page + s->handle->pages; i++)
-        if (p->freed[i] > age)
+        if (pool->pages.freed[i] > age)
             return false;
     return true;
 }
@@ -125,7 +118,7 @@ static bool undo(memfit_pool *pool, unsigned i, uint64_t age)
     unsigned next = i + 1;
     for (; next < p->shadow_count; next++) {
         const struct mf_shadow *s = &p->shadow[next];
-        if (s->page + s->handle->pages != low || !is_past(p, s, age))
+        if (s->page + s->handle->pages != low || !is_past(pool, s, age))
             break;
         low = s->page;
     }
@@ -134,39 +127,108 @@ static bool undo(memfit_pool *pool, unsigned i, uint64_t age)
         return false;
     for (unsigned k = i; k < next; k++)
         p->shadow[k].handle->shadows--;
+    mf_bits_set_shadow(pool, low, end, false);
     memmove(p->shadow + i, p->shadow + next, (p->shadow_count - next) * sizeof *p->shadow);
     p->shadow_count -= next - i;
     return true;
 }
 
-/* What is past; false: not all that lies at [first, last) could be undone. */
-static bool sweep(memfit_pool *pool, uint64_t first, uint64_t last, uint64_t age)
+/* What is past goes; false: not all that lies at [first, last) could be undone. */
+static bool sweep(memfit_pool *pool, uint64_t first, uint64_t last)
 {
     mf_pages *p = &pool->pages;
+    uint64_t age = mf_pages_past(pool), looked = 0;
     bool clear = true;
     for (unsigned i = 0; i < p->shadow_count;) {
         const struct mf_shadow *s = &p->shadow[i];
-        if (is_past(p, s, age) && undo(pool, i, age))
+        if (s->lane && !(looked >> s->lane & 1)) {
+            mf_clock_record(pool, &pool->lane[s->lane]->clock);
+            mf_clock_look(pool, &pool->lane[s->lane]->clock);
+            looked |= UINT64_C(1) << s->lane;
+        }
+        if (is_past(pool, s, age) && undo(pool, i, age))
             continue;
         clear = clear && !(s->page < last && s->page + s->handle->pages > first);
         i++;
     }
     return clear;
 }
+_Static_assert(MF_LANES <= 64, "a bit a lane");
+
+void mf_shadows_sweep(memfit_pool *pool)
+{
+    if (pool->pages.shadow_count)
+        sweep(pool, 0, 0);
+}
+
+bool mf_shadow_room(memfit_pool *pool)
+{
+    if (pool->pages.shadow_count == MF_SHADOWS)
+        mf_shadows_sweep(pool);
+    return pool->pages.shadow_count < MF_SHADOWS;
+}
+
+void mf_shadow_add(memfit_pool *pool, mf_handle *handle, uint64_t page, unsigned lane, uint64_t serial)
+{
+    mf_pages *p = &pool->pages;
+    p->shadow[p->shadow_count++] = (struct mf_shadow){page, handle, serial, lane};
+    handle->shadows++;
+    mf_bits_set_shadow(pool, page, page + handle->pages, true);
+}
+
+bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle)
+{
+    if (unused(pool) || !pool->device->table->event_sync || !mf_shadow_room(pool))
+        return false;
+    mf_clock_record(pool, home_clock(pool)); /* so that nobody need wait for more than this */
+    mf_shadow_add(pool, handle, handle->page, 0, 0);
+    return true;
+}
+
+/* The first at [first, end); NULL: none. */
+static const struct mf_shadow *one_over(const memfit_pool *pool, uint64_t first, uint64_t end)
+{
+    const mf_pages *p = &pool->pages;
+    for (unsigned i = 0; i < p->shadow_count; i++)
+        if (p->shadow[i].page < end && p->shadow[i].page + p->shadow[i].handle->pages > first)
+            return &p->shadow[i];
+    return NULL;
+}
 
 bool mf_shadows_clear(memfit_pool *pool, uint64_t first, uint64_t end)
 {
-    if (!pool->pages.shadow_count)
-        return true;
-    while (!sweep(pool, first, end, mf_pages_past(pool)))
-        if (!mf_pages_wait(pool))
+    while (pool->pages.shadow_count && !sweep(pool, first, end)) {
+        const struct mf_shadow *s = one_over(pool, first, end);
+        if (s->lane && pool->lane[s->lane]->clock.safe >= s->serial) /* it is past, but cannot be undone */
             return false;
+        if (!(s->lane ? mf_clock_wait(pool, &pool->lane[s->lane]->clock, s->serial) : mf_pages_wait(pool)))
+            return false;
+    }
     return true;
+}
+
+void mf_shadows_forget_lane(memfit_pool *pool, unsigned lane)
+{
+    mf_pages *p = &pool->pages;
+    for (unsigned i = 0; i < p->shadow_count; i++) {
+        struct mf_shadow *s = &p->shadow[i];
+        if (s->lane != lane)
+            continue;
+        s->lane = 0;
+        for (uint64_t k = s->page; k < s->page + s->handle->pages; k++)
+            p->freed[k] = 0;
+    }
+    mf_shadows_sweep(pool);
 }
 
 /* Everything on the device is past: the second stream comes, or the pool ends. */
 bool mf_shadows_end(memfit_pool *pool)
 {
-    return sweep(pool, 0, UINT64_MAX, UINT64_MAX) ||
-           sweep(pool, 0, UINT64_MAX, UINT64_MAX); /* once more: a passing fault must not leak */
+    mf_pages *p = &pool->pages;
+    for (unsigned tries = 0; tries < 2; tries++) /* once more: a passing fault must not leak */
+        for (unsigned i = 0; i < p->shadow_count;) {
+            p->shadow[i].lane = 0;
+            i += !undo(pool, i, UINT64_MAX);
+        }
+    return !p->shadow_count;
 }

@@ -46,7 +46,8 @@ enum {
     MF_STEPS = 1 << MF_STEP_BITS, /* of the bins: per power of two */
     MF_LOOK = 16,                 /* entries of a bin looked at for a better fit */
     MF_LANES = 64,                /* streams a pool can tell apart */
-    MF_SHADOWS = 512,
+    MF_SHADOWS = 2048,
+    MF_TIERS = 8, /* sizes of handles */
     MF_PRESSURES = 8,
     MF_MAGAZINE = 64,
     MF_KEPT = 8,      /* blocks a thread keeps */
@@ -54,8 +55,8 @@ enum {
     MF_DRIFT = 65536, /* bytes a thread's tally may rise before it is folded */
     MF_OWNER_CHUNK = 256,
     MF_OWNERS_MOST = 65536,
-    MF_MOVE_SHARE = 100,      /* of the elapsed time, one part may go into moving pages */
-    MF_MOVE_WINDOW = 1000000, /* microseconds over which this holds */
+    MF_MOVE_SHARE = 100,       /* of the elapsed time, one part may go into moving pages */
+    MF_MOVE_WINDOW = 10000000, /* microseconds over which this holds */
 };
 
 /* ---- blocks ----------------------------------------------------------------------------------------------- */
@@ -218,20 +219,22 @@ struct mf_handle {
 
 typedef struct mf_pages {
     uint64_t bytes, shift; /* of a page */
-    uint64_t covered;      /* pages the three arrays below reach */
+    uint64_t covered;      /* pages the arrays below reach */
     uint64_t top;          /* no page at or above this is mapped */
-    uint64_t *mapped, *idle;
+    uint64_t *mapped, *idle, *shadowed;
     mf_handle **handle;
-    mf_handle *spare, *spare_bulk;
-    mf_handle *unclean;     /* mapped, but neither usable nor unmappable when last tried: a device fault */
-    mf_handle *unused;      /* records */
-    int64_t move_credit_us; /* time that may still be spent on moving pages while there is room to grow */
-    uint64_t credit_at_us;  /* when it was last added to */
-    uint64_t made_now;      /* pages created by the request at work, */
-    uint64_t making_us;     /* and the time it took */
-    uint64_t bulk_pages;    /* pages of a bulk handle; 0: none are made */
-    uint64_t idle_top;      /* no word of idle above this has a bit */
-    uint64_t spare_count;   /* pages in spare handles */
+    mf_handle *spare[MF_TIERS];    /* by size */
+    mf_handle *unclean;            /* mapped, but neither usable nor unmappable when last tried: a device fault */
+    mf_handle *unused;             /* records */
+    int64_t move_credit_us;        /* time that may still be spent on moving pages while there is room to grow */
+    uint64_t credit_at_us;         /* when it was last added to */
+    uint64_t made_now;             /* pages created by the request at work, */
+    uint64_t making_us;            /* and the time it took */
+    uint32_t tier_pages[MF_TIERS]; /* the sizes of handles, smallest first: one page, ... */
+    unsigned tiers;
+    uint64_t part;     /* no handle is made that is more than one part in so many of what is reserved; 0: no matter */
+    uint64_t idle_top; /* no word of idle above this has a bit */
+    uint64_t spare_count; /* pages in spare handles */
     uint64_t reserved, reserved_peak;
     uint64_t idle_count; /* set bits of idle */
     uint64_t mapped_count;
@@ -241,6 +244,8 @@ typedef struct mf_pages {
     struct mf_shadow {
         uint64_t page;
         mf_handle *handle;
+        uint64_t serial; /* with several streams: it can go when the lane's stream has come so far */
+        unsigned lane;
     } shadow[MF_SHADOWS];
     unsigned shadow_count;
     uint64_t stamp_until; /* from this count of frees on, pages are not stamped and no events put behind frees */
@@ -386,6 +391,7 @@ struct memfit_pool {
     uint64_t slab_free_bytes; /* of them: slots not handed out, neither to a block nor to a magazine */
     _Atomic uint64_t marks;
     uint64_t failures, remaps, remapped_pages, created_pages, released_pages, stream_waits, frees_central;
+    uint64_t moving_us; /* time that went into moving pages */
     uint64_t central_calls;
     uint64_t remaps_seen, remaps_at; /* the central call when they last became more; 0: never */
     uint64_t remapped_now;           /* pages moved by the request at work */
@@ -480,6 +486,12 @@ void mf_bins_warm(const mf_bins *bins, uint64_t bytes); /* it will be asked for 
 mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, mf_block_state state);
 /* Makes a hole of a block again, in a lane, and joins it with its neighbours there. */
 void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t serial);
+/* Makes one hole of a lane from holes side by side, first to last, of that lane or of nobody. The last may be the tail,
+ * of which `bytes` are taken. Needs two records in reserve. */
+mf_block *mf_holes_join(memfit_pool *pool, mf_block *first, mf_block *last, unsigned lane, uint64_t bytes);
+/* Gives a part of a hole to a lane, as if its stream had freed it just now. Returns the hole it lies in. Needs two records
+ * in reserve. */
+mf_block *mf_hole_claim(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, unsigned lane);
 /* Moves a hole from its lane to lane 0. Returns the joined hole. */
 mf_block *mf_hole_release(memfit_pool *pool, mf_block *hole);
 
@@ -488,9 +500,17 @@ mf_block *mf_hole_release(memfit_pool *pool, mf_block *hole);
 bool mf_pages_init(memfit_pool *pool);
 void mf_pages_end(memfit_pool *pool);
 uint64_t mf_pages_missing(const memfit_pool *pool, uint64_t start, uint64_t bytes); /* not mapped */
-/* Puts memory behind [start, start + bytes). On failure nothing has changed that can be seen; pool->refusal says why.
- */
-memfit_status mf_pages_back(memfit_pool *pool, uint64_t start, uint64_t bytes, bool grow_soft, memfit_error *err);
+typedef enum mf_growth {                   /* when pages are missing, none more are made than */
+                         MF_GROW_NOT,      /* what is surely wanted: the peak in use */
+                         MF_GROW_TO_SOFT,  /* the soft limit allows */
+                         MF_GROW_TO_LIMIT, /* the limit allows */
+} mf_growth;
+/* Puts memory behind [start, start + bytes), a place in a hole for a lane's stream. A part of the hole may become the
+ * lane's own; then *hole is that. On failure nothing else has changed that can be seen; pool->refusal says why. Needs four
+ * records in reserve. */
+memfit_status mf_pages_back(memfit_pool *pool, mf_block **hole, uint64_t start, uint64_t bytes, unsigned lane,
+                            mf_growth growth, memfit_error *err);
+void mf_pages_give_back_made(memfit_pool *pool);                          /* what this request made and could not use */
 void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are mapped */
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past);
 uint64_t mf_pages_limit(const memfit_pool *pool); /* how many the limit allows */
@@ -512,9 +532,14 @@ bool mf_pages_wait(memfit_pool *pool);      /* waits until more are; false: noth
 /* A handle, all idle, is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not possible
  * here. */
 bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle);
+bool mf_shadow_room(memfit_pool *pool); /* for one more */
+void mf_shadow_add(memfit_pool *pool, mf_handle *handle, uint64_t page, unsigned lane, uint64_t serial);
+void mf_shadows_forget_lane(memfit_pool *pool, unsigned lane); /* its stream is past everything, and goes */
 /* Undoes the shadows at [first, end), waiting when it must; the others as far as they are past. False: some are left
  * at [first, end). */
 bool mf_shadows_clear(memfit_pool *pool, uint64_t first, uint64_t end);
+void mf_shadows_sweep(memfit_pool *pool);                                     /* those that are past go */
+bool mf_shadows_over(const memfit_pool *pool, uint64_t first, uint64_t past); /* is there one at [first, past)? */
 bool mf_shadows_end(memfit_pool *pool);   /* when everything on the device is past; false: some are left */
 bool mf_pages_settled(memfit_pool *pool); /* every idle page can be unmapped; waits when it must and may */
 
@@ -615,6 +640,9 @@ static inline memfit_status mf_lane_of(memfit_pool *pool, mf_stream stream, unsi
 /* What streams are past becomes everybody's. events: also put events behind what was freed so far. True: something
  * became free. */
 bool mf_lanes_poll(memfit_pool *pool, bool events);
+bool mf_lanes_poll_for(memfit_pool *pool,
+                       unsigned lane); /* the same for a request on a lane, whose own holes stay its own */
+void mf_lanes_look(memfit_pool *pool); /* how far streams are: nothing changes hands */
 bool mf_lanes_wait(memfit_pool *pool); /* waits for every stream; true when something became free */
 memfit_status mf_lane_for_graph(memfit_pool *pool, uint64_t graph, unsigned *lane, memfit_error *err);
 void mf_lane_forget(memfit_pool *pool, unsigned lane); /* its stream is past everything: what it has is everybody's */

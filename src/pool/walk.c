@@ -259,6 +259,7 @@ memfit_status memfit_pool_get_info(memfit_pool *pool, memfit_pool_info *out, mem
                              .created_pages = pool->created_pages,
                              .released_pages = pool->released_pages,
                              .stream_waits = pool->stream_waits,
+                             .moving_us = pool->moving_us,
                              .metadata_bytes = sizeof *pool + pool->host_bytes + pool->arena.bytes,
                              .marks = pool->marks,
                              .owners = pool->owner_count};
@@ -370,10 +371,9 @@ static memfit_status check_pages(memfit_pool *pool, memfit_error *err)
     }
     for (mf_handle *h = p->unclean; h; h = h->next)
         unclean += h->pages;
-    for (mf_handle *h = p->spare; h; h = h->next)
-        spare += h->pages;
-    for (mf_handle *h = p->spare_bulk; h; h = h->next)
-        spare += h->pages;
+    for (unsigned tier = 0; tier < p->tiers; tier++)
+        for (mf_handle *h = p->spare[tier]; h; h = h->next)
+            spare += h->pages;
     for (unsigned i = 0; i < p->shadow_count; i++)
         if (is_mapped(pool, p->shadow[i].page) || !p->shadow[i].handle->shadows)
             BROKEN("check: page %llu has a shadow and more", (unsigned long long)p->shadow[i].page);

@@ -504,22 +504,6 @@ static void freed_on_two_held_streams(world *w)
         scene_drop_on(w, i, 1 + (unsigned)(i - first) % 2);
 }
 
-/* The only stream there is does not get on: pages have moved all the same, but what they left is not past yet. */
-static void only_stream_held(world *w)
-{
-    size_t a = scene_take(w, 60 * MiB, 0);
-    scene_take(w, 10 * MiB, 1);
-    size_t b = scene_take(w, 60 * MiB, 0);
-    scene_take(w, 10 * MiB, 1);
-    size_t c = scene_take(w, 60 * MiB, 0);
-    scene_take(w, 10 * MiB, 1);
-    mf_sim_hold(w->device, 0, true);
-    scene_drop(w, a);
-    scene_drop(w, b);
-    scene_drop(w, c);
-    scene_take(w, 150 * MiB, 0);
-}
-
 #define BASE .capacity = 512 * MiB, .limit = 256 * MiB, .page = 2 * MiB
 
 static const scene staged[] = {
@@ -574,8 +558,6 @@ static const scene staged[] = {
      .request = 100 * MiB},
     {"another stream asks", MEMFIT_CAUSE_PENDING_STREAM, BASE, .no_wait = true, .play = freed_on_held_stream,
      .request = 90 * MiB, .request_stream = 2},
-    {"the only stream is busy", MEMFIT_CAUSE_PENDING_STREAM, .capacity = 512 * MiB, .limit = 220 * MiB, .page = 2 * MiB,
-     .no_wait = true, .play = only_stream_held, .request = 40 * MiB},
 
     {"one survivor of 32 KiB a page", MEMFIT_CAUSE_PINNED_BY_SMALL, BASE, .play = survivors, .seed = 0,
      .request = 200 * MiB},

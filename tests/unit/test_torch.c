@@ -106,8 +106,8 @@ static void what_is_too_much_is_refused(void **state)
     assert_null(memfit_torch_alloc(100, 64, NULL));
     assert_null(memfit_torch_alloc(100, -1, NULL));
     uint64_t values[16] = {0};
-    size_t count = memfit_torch_stats(0, values, 16);
-    assert_int_equal(values[count - 1], 1); /* failures */
+    assert_true(memfit_torch_stats(0, values, 16) > 10);
+    assert_int_equal(values[10], 1); /* failures */
     unsigned char *a = get(200 * MIB, NULL);
     memfit_torch_free(a, 200 * MIB, 0, NULL);
     memfit_torch_trim(0);

@@ -1,0 +1,287 @@
+/*
+ * moves.c: pages from where nothing is live to where they are wanted, and what that may cost.
+ *
+ * Which ones: idle pages (safe for all streams), first those the device is past with, then others, which stay mapped
+ * where they are for a while (shadows.c); from the highest address down: the top of the range is the last resort of
+ * placement, so what is idle there is the least likely to be wanted where it is. (From the lowest address up: five times
+ * as many moves; from the smallest hole up: four times; the longest idle first: half as many again.) With several
+ * streams also pages in the holes of the asking stream's own lane: work queued on it from now on comes after all that
+ * may still touch them. Such a page is put only where all of it is that lane's, so that no other stream gets a part.
+ *
+ * What it may cost: one part in a hundred of the elapsed time over any ten seconds, by the device's clock, while there is
+ * room to grow instead. The first half of that is spent freely. Of the second half: the more of it is spent, the more
+ * the pool may hold beyond its peak in use (options.slack, then up to ten times as much). So a workload that goes on
+ * moving pages comes to rest where it need not, rather than run out of time and grow at random.
+ */
+#include "pool/moves.h"
+
+#include "pool/handles.h"
+#include "pool/page_bits.h"
+
+/* ---- idle pages --------------------------------------------------------------------------------------------- */
+
+static void forget_mapping(memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    mf_pages *p = &pool->pages;
+    for (uint64_t i = first; i < past; i++) {
+        p->handle[i] = NULL;
+        p->mapped[i / 64] &= ~(UINT64_C(1) << (i % 64));
+    }
+    p->mapped_count -= past - first;
+    while (p->top && !p->handle[p->top - 1])
+        p->top--;
+}
+
+/* Whole handles at [first, past) become spare. */
+static void take_out(memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    for (uint64_t i = first; i < past; i++)
+        if (pool->pages.handle[i]->page == i)
+            mf_handle_put_spare(pool, pool->pages.handle[i]);
+    forget_mapping(pool, first, past);
+}
+
+bool mf_pages_unmap(memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    mf_pages *p = &pool->pages;
+    if (pool->device->table->unmap(pool->device, pool->range + (first << p->shift), (past - first) << p->shift,
+                                   &pool->refused_by))
+        return false;
+    mf_pages_clear_idle(pool, first, past);
+    take_out(pool, first, past);
+    return true;
+}
+
+/* Can the whole handle be taken out, when pages stamped `past` or lower can? */
+static bool ready(const memfit_pool *pool, const mf_handle *h, uint64_t past)
+{
+    const mf_pages *p = &pool->pages;
+    for (uint64_t i = h->page; i < h->page + h->pages; i++)
+        if (p->freed[i] > past)
+            return false;
+    return h->pages == 1 || mf_bits_count_idle(pool, h->page, h->page + h->pages) == h->pages;
+}
+
+uint64_t mf_pages_recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to, uint64_t age, bool more)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t got = 0, below = p->covered;
+    while (got < want) {
+        uint64_t last = mf_bits_highest_idle(pool, below);
+        if (last == MF_BEYOND)
+            break;
+        if (last >= from && last < to) {
+            below = from;
+            continue;
+        }
+        mf_handle *h = p->handle[last];
+        uint64_t first = h->page;
+        below = first;
+        if (!ready(pool, h, age) || (!more && h->pages > want - got) || (first < to && first + h->pages > from))
+            continue;
+        uint64_t past = first + h->pages;
+        while (h->pages == 1 && past - first < want - got && first && !(first - 1 >= from && first - 1 < to) &&
+               mf_bit(p->idle, first - 1) && p->handle[first - 1]->pages == 1 && p->freed[first - 1] <= age)
+            first--;
+        below = first;
+        if (!mf_pages_unmap(pool, first, past))
+            break;
+        got += past - first;
+    }
+    return got;
+}
+
+/* Takes idle pages that are not past yet, from the highest down; they stay mapped where they are, as shadows, and are
+ * spare. Returns how many; `more` as above. *left: there are others, but they cannot have shadows. */
+static uint64_t borrow(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to, bool more, bool *left)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t got = 0, below = p->covered;
+    while (got < want) {
+        uint64_t page = mf_bits_highest_idle(pool, below);
+        if (page == MF_BEYOND)
+            break;
+        mf_handle *h = p->handle[page];
+        uint64_t first = h->page, past = first + h->pages;
+        below = page >= from && page < to ? from : first;
+        if ((first < to && past > from) || (!more && h->pages > want - got) || !ready(pool, h, UINT64_MAX))
+            continue;
+        if (!mf_shadow_leave(pool, h)) {
+            *left = true;
+            break;
+        }
+        mf_pages_clear_idle(pool, first, past);
+        take_out(pool, first, past);
+        got += past - first;
+    }
+    return got;
+}
+
+bool mf_moves_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t past, bool must)
+{
+    uint64_t got = 0;
+    bool left;
+    do {
+        uint64_t age = mf_pages_past(pool);
+        left = false;
+        for (int more = 0; more < 2 && got < want; more++) { /* a bulk handle is broken only when it must be */
+            got += mf_pages_recycle(pool, want - got, first, past, age, more);
+            if (got < want && age != UINT64_MAX && (must || !more))
+                got += borrow(pool, want - got, first, past, more, &left);
+        }
+    } while (got < want && left && must && mf_pages_wait(pool));
+    pool->remapped_now += got;
+    return got >= want || !left;
+}
+
+/* ---- the asking stream's own pages -------------------------------------------------------------------------- */
+
+typedef struct target {
+    uint64_t first, past; /* the place */
+    uint64_t from;        /* the lowest page of it that may be filled so; */
+    uint64_t at;          /* those from here on are there */
+} target;
+
+/* Where the last `pages` of a gap begin; MF_BEYOND: there is no gap so long. */
+static uint64_t next_gap(memfit_pool *pool, target *t, uint32_t pages)
+{
+    const mf_pages *p = &pool->pages;
+    while (t->at > t->from && mf_bit(p->mapped, t->at - 1))
+        t->at--;
+    uint64_t low = t->at;
+    while (low > t->from && t->at - low < pages && !mf_bit(p->mapped, low - 1))
+        low--;
+    return t->at - low == pages && !mf_shadows_over(pool, low, t->at) ? low : MF_BEYOND;
+}
+
+/* Maps a handle at a second place, and lets the first go when its stream is past it. */
+static bool carry(memfit_pool *pool, mf_handle *h, uint64_t to, unsigned lane, uint64_t serial)
+{
+    mf_pages *p = &pool->pages;
+    mf_device *device = pool->device;
+    mf_address address = pool->range + (to << p->shift);
+    uint64_t bytes = h->pages * p->bytes, first = h->page;
+    if (!mf_shadow_room(pool) || device->table->map(device, address, bytes, h->physical, &pool->refused_by))
+        return false;
+    if (device->table->access(device, address, bytes, &pool->refused_by)) {
+        if (device->table->unmap(device, address, bytes, NULL))
+            mf_shadow_add(pool, h, to, lane, pool->lane[lane]->clock.serial); /* it is tried again */
+        return false;
+    }
+    mf_shadow_add(pool, h, first, lane, serial);
+    forget_mapping(pool, first, first + h->pages);
+    mf_handle_note_mapped(pool, h, to);
+    return true;
+}
+
+/* The highest handle below a page that lies in a hole wholly, has no more than `want` pages and none of the place. NULL:
+ * none. */
+static mf_handle *next_donor(const memfit_pool *pool, const mf_block *hole, uint64_t below, uint64_t want,
+                             const target *t)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t low = (hole->start + p->bytes - 1) >> p->shift, page = (hole->start + hole->bytes) >> p->shift;
+    page = page < p->top ? page : p->top;
+    for (page = page < below ? page : below; page > low; page--) {
+        mf_handle *h = mf_bit(p->mapped, page - 1) ? p->handle[page - 1] : NULL;
+        if (h && h->page >= low && h->page + h->pages <= page && h->pages <= want &&
+            !(h->page < t->past && h->page + h->pages > t->first))
+            return h;
+    }
+    return NULL;
+}
+
+static bool any_donor(const memfit_pool *pool, unsigned lane, uint64_t want, const target *t)
+{
+    for (const mf_block *b = pool->tail; b; b = b->before)
+        if (b->state == MF_HOLE && b->lane == lane && next_donor(pool, b, MF_BEYOND, want, t))
+            return true;
+    return false;
+}
+
+/* From one hole, from its highest page down. Returns how many. */
+static uint64_t carry_from(memfit_pool *pool, const mf_block *hole, unsigned lane, uint64_t want, target *t)
+{
+    uint64_t got = 0, below = MF_BEYOND;
+    mf_handle *h;
+    while (got < want && (h = next_donor(pool, hole, below, want - got, t))) {
+        uint64_t to = next_gap(pool, t, h->pages);
+        below = h->page;
+        if (to == MF_BEYOND)
+            continue;
+        if (!carry(pool, h, to, lane, hole->serial))
+            break;
+        got += h->pages;
+    }
+    return got;
+}
+
+/* The pages that the place lies in become the lane's own, as far as the hole goes. */
+static mf_block *claim(memfit_pool *pool, mf_block *hole, unsigned lane, const target *t)
+{
+    uint64_t from = t->first << pool->pages.shift, to = t->past << pool->pages.shift;
+    uint64_t end = hole->start + hole->bytes;
+    from = from < hole->start ? hole->start : from;
+    to = to < end ? to : end;
+    if (!hole->lane)
+        return mf_hole_claim(pool, hole, from, to - from, lane);
+    hole->serial =
+        pool->lane[lane]->clock.serial & MF_SERIAL_MOST; /* what is left of it waits for the pages' old use */
+    return hole;
+}
+
+uint64_t mf_moves_own(memfit_pool *pool, mf_block **hole, unsigned lane, uint64_t want, uint64_t start, uint64_t bytes)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t low = ((*hole)->start + p->bytes - 1) >> p->shift, got = 0;
+    uint64_t high = ((*hole)->start + (*hole)->bytes) >> p->shift;
+    target t = {.first = start >> p->shift, .past = ((start + bytes - 1) >> p->shift) + 1};
+    t.from = low > t.first ? low : t.first;
+    t.at = high < t.past ? high : t.past;
+    if (!pool->device->table->event_sync || mf_fence_is_graph(pool, lane) || t.at <= t.from ||
+        !any_donor(pool, lane, want, &t) ||
+        !mf_clock_record(pool, &pool->lane[lane]->clock)) /* so that nobody need wait for more than this */
+        return 0;
+    *hole = claim(pool, *hole, lane, &t);
+    for (const mf_block *b = pool->tail; b && got < want && t.at > t.from; b = b->before)
+        if (b->state == MF_HOLE && b->lane == lane)
+            got += carry_from(pool, b, lane, want - got, &t);
+    pool->remapped_now += got;
+    return got;
+}
+
+/* ---- what it may cost --------------------------------------------------------------------------------------- */
+
+enum { CREDIT = MF_MOVE_WINDOW / MF_MOVE_SHARE };
+
+bool mf_moves_allowed(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t now = mf_device_now_us(pool->device);
+    p->move_credit_us += (int64_t)((now - p->credit_at_us) / MF_MOVE_SHARE);
+    p->credit_at_us = now - (now - p->credit_at_us) % MF_MOVE_SHARE;
+    if (p->move_credit_us > CREDIT)
+        p->move_credit_us = CREDIT;
+    return p->move_credit_us > 0;
+}
+
+double mf_moves_spent(const memfit_pool *pool)
+{
+    int64_t left = pool->pages.move_credit_us, half = CREDIT / 2;
+    return left < 0 ? 1.0 : left > half ? 0.0 : 1.0 - (double)left / (double)half;
+}
+
+void mf_moves_charge(memfit_pool *pool, uint64_t us)
+{
+    pool->moving_us += us;
+    pool->pages.move_credit_us -= (int64_t)us;
+}
+
+void mf_moves_sweep(memfit_pool *pool)
+{
+    if (!pool->pages.shadow_count)
+        return;
+    uint64_t began = mf_device_now_us(pool->device);
+    mf_shadows_sweep(pool);
+    mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
+}
