@@ -110,6 +110,11 @@ static bool is_record(const opened *o)
     return begins(o, "{", 1) && strstr(o->head, "\"memfit doctor\"");
 }
 
+static bool is_run(const opened *o)
+{
+    return begins(o, "{", 1) && strstr(o->head, "\"memfit run\"");
+}
+
 static bool is_packing(const opened *o)
 {
     mf_csv csv;
@@ -131,6 +136,7 @@ static const struct {
     [MF_FILE_GRAPH] = {"a step written by --dump-graph", is_graph},
     [MF_FILE_RECORD] = {"a record of memfit doctor", is_record},
     [MF_FILE_PACKING] = {"a table of buffers with offsets", is_packing},
+    [MF_FILE_RUN] = {"a report of memfit run", is_run},
     [MF_FILE_FOLDER] = {"a folder", NULL},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };

@@ -1,5 +1,5 @@
 /* cmd_explain.c: memfit explain: an out-of-memory failure that has already happened. */
-#include "cli/cli.h"
+#include "cli/diagnosis_text.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -137,96 +137,11 @@ static void print_json(const memfit_diagnosis *d, const joined *j)
     mf_json_writer w;
     mf_json_begin(&w, stdout);
     mf_json_open(&w, NULL, '{');
-    mf_json_put_string(&w, "framework", d->framework);
-    mf_json_put_string(&w, "source", d->source);
-    mf_json_put_string(&w, "cause", memfit_diagnosis_cause_name(d->cause));
-    mf_json_put_double(&w, "certainty", d->certainty);
-    mf_json_put_string(&w, "evidence", d->evidence);
-    mf_json_put_string(&w, "settle", d->settle);
-    mf_json_put_string(&w, "operation", d->operation);
-    mf_json_put_string(&w, "line", d->line);
-    mf_json_put_u64(&w, "request_bytes", d->request_bytes);
-    mf_json_put_u64(&w, "limit_bytes", d->limit_bytes);
-    mf_json_put_u64(&w, "in_use_bytes", d->in_use_bytes);
-    mf_json_put_u64(&w, "reserved_bytes", d->reserved_bytes);
-    mf_json_put_u64(&w, "card_bytes", d->card_bytes);
-    mf_json_put_u64(&w, "card_free_bytes", d->card_free_bytes);
-    mf_json_put_u64(&w, "process_bytes", d->process_bytes);
-    if (d->replay_bytes)
-        mf_json_put_u64(&w, "replay_bytes", d->replay_bytes);
-    mf_json_open(&w, "owners", '[');
-    for (size_t i = 0; i < d->owner_count; i++) {
-        mf_json_open(&w, NULL, '{');
-        mf_json_put_string(&w, "name", d->owners[i].name);
-        mf_json_put_u64(&w, "bytes", d->owners[i].bytes);
-        mf_json_close(&w, '}');
-    }
-    mf_json_close(&w, ']');
-    mf_json_open(&w, "suggestions", '[');
-    for (size_t i = 0; i < d->suggestion_count; i++) {
-        mf_json_open(&w, NULL, '{');
-        mf_json_put_string(&w, "change", d->suggestions[i].change);
-        mf_json_put_string(&w, "why", d->suggestions[i].why);
-        mf_json_put_string(&w, "class", d->suggestions[i].kind);
-        mf_json_close(&w, '}');
-    }
-    mf_json_close(&w, ']');
+    cli_put_diagnosis(&w, d);
     if (j->path)
         put_joined(&w, j);
     mf_json_close(&w, '}');
     mf_json_end(&w);
-}
-
-static void print_size(const char *what, uint64_t bytes)
-{
-    char text[24];
-    if (bytes)
-        mf_print(stdout, "  %-22s %s\n", what, memfit_size_format(bytes, text, sizeof text));
-}
-
-/* What held the rest, without what is too small to matter beside the largest. */
-static void print_owners(const memfit_diagnosis *d)
-{
-    if (!d->owner_count)
-        return;
-    mf_print(stdout, "\nwhat held the rest\n");
-    for (size_t i = 0; i < d->owner_count && d->owners[i].bytes >= d->owners[0].bytes / 200; i++) {
-        char text[24];
-        mf_print(stdout, "  %12s  %s\n", memfit_size_format(d->owners[i].bytes, text, sizeof text), d->owners[i].name);
-    }
-}
-
-/* The cause, the change, then the figures, which --quiet leaves out. */
-static void print_text(const memfit_diagnosis *d, bool quiet)
-{
-    mf_print(stdout, "%s: %s\n", memfit_diagnosis_cause_name(d->cause), memfit_diagnosis_cause_words(d->cause));
-    mf_print(stdout, "  %s", d->evidence);
-    if (d->certainty > 0)
-        mf_print(stdout, " (%.0f %% sure)", d->certainty * 100);
-    mf_print(stdout, "\n");
-    if (d->settle[0])
-        mf_print(stdout, "  to be sure: %s\n", d->settle);
-    mf_print(stdout, "\nwhat to change\n");
-    for (size_t i = 0; i < d->suggestion_count; i++)
-        mf_print(stdout, "  %zu. %s\n     %s\n", i + 1, d->suggestions[i].change, d->suggestions[i].why);
-    if (quiet)
-        return;
-    if (d->request_bytes || d->line[0] || d->limit_bytes || d->in_use_bytes)
-        mf_print(stdout, "\nthe figures\n");
-    print_size("asked", d->request_bytes);
-    if (d->operation[0])
-        mf_print(stdout, "  %-22s %s\n", "by", d->operation);
-    if (d->line[0])
-        mf_print(stdout, "  %-22s %s\n", "from your line", d->line);
-    print_size(d->host ? "machine" : "limit", d->limit_bytes);
-    if (strcmp(d->source, "log") != 0) {
-        print_size("in use", d->in_use_bytes);
-        print_size("taken from the card", d->reserved_bytes);
-        print_size("with memfit's pool", d->replay_bytes);
-    }
-    print_size("card", d->card_bytes);
-    print_size("free on the card", d->card_free_bytes);
-    print_owners(d);
 }
 
 /* Standard input, a pipe or a terminal: what cannot be mapped, and whose length is known at its end only. */
@@ -314,7 +229,7 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     if (common.json)
         print_json(&d, &j);
     else
-        print_text(&d, common.quiet);
+        cli_print_diagnosis(stdout, &d, common.quiet);
     if (!common.json && j.path)
         print_joined(&d, &j);
     return CLI_DONE;

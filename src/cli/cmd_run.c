@@ -1,7 +1,277 @@
-/* cmd_run.c: memfit run. */
-#include "cli/cli.h"
+/*
+ * cmd_run.c: memfit run: somebody else's program, unchanged: watched, and explained when it dies.
+ *
+ * Standard output belongs to the program, standard error to it and, after its end, to us: the story if it failed, what
+ * is left of it, and one closing line. The exit status is the program's.
+ */
+#include "cli/diagnosis_text.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "base/text.h"
+#include "base/visible.h"
+#include "memfit/run.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RUN_FAILED = 125 };
+
+typedef struct told {
+    memfit_run_result result;
+    memfit_diagnosis diagnosis;
+    bool diagnosed; /* the text holds a failure of memory */
+    char *const *command;
+} told;
+
+static const char closing[] =
+    "The program's standard error is passed on and read: if it fails for lack of memory, the cause and the change "
+    "that\n"
+    "mends it follow. A closing line says how much memory it took. Its exit status is ours; 128 + n after signal n,\n"
+    "126 or 127 when it cannot be executed, 125 when memfit itself fails.\n";
+
+/* ---- what is said ----------------------------------------------------------------------------------------- */
+
+static void say_end(const told *t)
+{
+    const memfit_run_result *r = &t->result;
+    if (r->start_error == ENOENT && strchr(t->command[0], '/') && access(t->command[0], F_OK) == 0)
+        mf_print(stderr, "memfit: %s cannot be executed: the interpreter that its first line names is not there\n",
+                 t->command[0]);
+    else if (r->start_error)
+        mf_print(stderr, "memfit: %s: %s\n", t->command[0],
+                 r->start_error == ENOENT ? "there is no such command" : strerror(r->start_error));
+    if (r->out_of_memory) {
+        char a[24];
+        mf_print(stderr, "memfit: the kernel's out-of-memory killer ended it: the %s memory was used up%s%s\n  %s\n",
+                 r->oom_limit_bytes ? "cgroup's" : "machine's", r->oom_limit_bytes ? ", limit " : "",
+                 r->oom_limit_bytes ? memfit_size_format(r->oom_limit_bytes, a, sizeof a) : "", r->oom_evidence);
+        mf_print(stderr, "  use fewer data-loading workers, smaller batches, or allow it more memory\n");
+    }
+    if (t->diagnosed) {
+        mf_print(stderr, "memfit: why it failed\n");
+        cli_print_diagnosis(stderr, &t->diagnosis, false);
+        fputc('\n', stderr);
+    }
+}
+
+static void say_left(const memfit_run_result *r, bool ended)
+{
+    if (r->leftover_count && !ended)
+        mf_print(stderr, "memfit: %zu process%s of the program still run%s (--end-leftovers ends them):\n",
+                 r->leftover_count, r->leftover_count == 1 ? "" : "es", r->leftover_count == 1 ? "s" : "");
+    for (size_t i = 0; i < r->leftover_count && !ended; i++)
+        mf_print(stderr, "  %u %s\n", r->leftovers[i].pid, r->leftovers[i].name);
+    if (r->ended)
+        mf_print(stderr, "memfit: %u process%s that the program had left behind %s ended\n", r->ended,
+                 r->ended == 1 ? "" : "es", r->ended == 1 ? "was" : "were");
+}
+
+/* How many times the memory the program took would have fitted. What it took is an upper bound of what it needed, and a
+ * part of it does not grow with the batch, so this is what is possible at least. */
+static void say_room(double times)
+{
+    if (times >= 2.75)
+        mf_print(stderr, "; the batch could be about %.0f times as large", times);
+    else if (times >= 1.85)
+        mf_print(stderr, "; the batch could be about twice as large");
+    else if (times >= 1.4)
+        mf_print(stderr, "; the batch could be about one and a half times as large");
+}
+
+static void say_cards(const memfit_run_result *r, int signal)
+{
+    for (size_t i = 0; i < r->card_count; i++) {
+        char a[24], b[24], c[24];
+        uint64_t peak = r->cards[i].peak_bytes, total = r->cards[i].total_bytes, others = r->cards[i].others_bytes;
+        if (!peak)
+            continue;
+        mf_print(stderr, "memfit: peak %s of %s on card %u", memfit_size_format(peak, a, sizeof a),
+                 memfit_size_format(total, b, sizeof b), r->cards[i].index);
+        if (others)
+            mf_print(stderr, ", %s more held by other processes", memfit_size_format(others, c, sizeof c));
+        if (total > others && !signal && r->status == 0)
+            say_room((double)(total - others) / (double)peak);
+        fputc('\n', stderr);
+    }
+}
+
+static bool on_card(const memfit_run_result *r)
+{
+    for (size_t i = 0; i < r->card_count; i++)
+        if (r->cards[i].peak_bytes)
+            return true;
+    return false;
+}
+
+static void say_closing(const memfit_run_result *r)
+{
+    char a[24], b[24];
+    say_cards(r, r->signal);
+    if (on_card(r) || r->start_error)
+        return;
+    mf_print(stderr, "memfit: peak %s of %s of host memory", memfit_size_format(r->host_peak_bytes, a, sizeof a),
+             memfit_size_format(mf_os_total_memory(), b, sizeof b));
+    if (r->host_peak_processes > 1)
+        mf_print(stderr, " in %u processes (pages they share counted in each)", r->host_peak_processes);
+    if (r->signal)
+        mf_print(stderr, "; ended by signal %d (%s)", r->signal, strsignal(r->signal));
+    fputc('\n', stderr);
+}
+
+/* ---- the report ------------------------------------------------------------------------------------------- */
+
+static uint64_t peak_of(const memfit_run_result *r)
+{
+    uint64_t peak = 0;
+    for (size_t i = 0; i < r->card_count; i++)
+        peak = r->cards[i].peak_bytes > peak ? r->cards[i].peak_bytes : peak;
+    return on_card(r) ? peak : r->host_peak_bytes;
+}
+
+static void put_processes(mf_json_writer *w, const char *key, const memfit_run_process *list, size_t count)
+{
+    mf_json_open(w, key, '[');
+    for (size_t i = 0; i < count; i++) {
+        mf_json_open(w, NULL, '{');
+        mf_json_put_u64(w, "pid", list[i].pid);
+        mf_json_put_string(w, "name", list[i].name);
+        mf_json_put_u64(w, "host_peak_bytes", list[i].host_peak_bytes);
+        mf_json_put_u64(w, "card_peak_bytes", list[i].card_peak_bytes);
+        mf_json_close(w, '}');
+    }
+    mf_json_close(w, ']');
+}
+
+static void put_cards(mf_json_writer *w, const memfit_run_result *r)
+{
+    mf_json_open(w, "cards", '[');
+    for (size_t i = 0; i < r->card_count; i++) {
+        mf_json_open(w, NULL, '{');
+        mf_json_put_u64(w, "index", r->cards[i].index);
+        mf_json_put_string(w, "name", r->cards[i].name);
+        mf_json_put_string(w, "uuid", r->cards[i].uuid);
+        mf_json_put_u64(w, "total_bytes", r->cards[i].total_bytes);
+        mf_json_put_u64(w, "peak_bytes", r->cards[i].peak_bytes);
+        mf_json_put_u64(w, "others_bytes", r->cards[i].others_bytes);
+        mf_json_put_bool(w, "by_arrival", r->cards[i].by_arrival);
+        mf_json_close(w, '}');
+    }
+    mf_json_close(w, ']');
+}
+
+static void put_report(mf_json_writer *w, const told *t)
+{
+    const memfit_run_result *r = &t->result;
+    mf_json_open(w, NULL, '{');
+    mf_json_put_string(w, "report", "memfit run");
+    mf_json_open(w, "command", '[');
+    for (char *const *word = t->command; *word; word++)
+        mf_json_put_string(w, NULL, *word);
+    mf_json_close(w, ']');
+    mf_json_put_i64(w, "status", r->status);
+    mf_json_put_i64(w, "signal", r->signal);
+    mf_json_put_double(w, "seconds", r->seconds);
+    mf_json_put_u64(w, "peak_bytes", peak_of(r));
+    mf_json_put_null(w, "limit_bytes");
+    mf_json_open(w, "denied", '[');
+    mf_json_close(w, ']');
+    mf_json_put_string(w, "cause",
+                       r->out_of_memory ? "oom-killer"
+                       : t->diagnosed   ? memfit_diagnosis_cause_name(t->diagnosis.cause)
+                                        : NULL);
+    mf_json_put_u64(w, "samples", r->samples);
+    mf_json_put_u64(w, "host_peak_bytes", r->host_peak_bytes);
+    mf_json_put_u64(w, "host_peak_processes", r->host_peak_processes);
+    put_cards(w, r);
+    put_processes(w, "processes", r->processes, r->process_count);
+    put_processes(w, "leftovers", r->leftovers, r->leftover_count);
+    mf_json_put_u64(w, "ended", r->ended);
+    mf_json_put_string(w, "oom_killer", r->out_of_memory ? r->oom_evidence : NULL);
+    if (t->diagnosed) {
+        mf_json_open(w, "explanation", '{');
+        cli_put_diagnosis(w, &t->diagnosis);
+        mf_json_close(w, '}');
+    } else {
+        mf_json_put_null(w, "explanation");
+    }
+    mf_json_close(w, '}');
+}
+
+static memfit_status write_report(const char *path, const told *t, memfit_error *err)
+{
+    mf_outfile out;
+    mf_json_writer w;
+    memfit_status status = mf_os_out_open(&out, path, err);
+    if (status)
+        return status;
+    mf_json_begin(&w, out.file);
+    put_report(&w, t);
+    mf_json_end(&w);
+    return mf_os_out_commit(&out, err);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------ */
+
+static int find_command(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--") == 0)
+            return i + 1;
+    return argc;
+}
+
+/* The failure, if its text tells one. */
+static void diagnose(const memfit_run *run, told *t)
+{
+    size_t bytes;
+    const char *text = memfit_run_stderr(run, &bytes);
+    t->diagnosis = (memfit_diagnosis)MEMFIT_DIAGNOSIS;
+    t->diagnosed = t->result.status != 0 && bytes &&
+                   memfit_explain_log(text, bytes, &t->diagnosis, NULL) == MEMFIT_OK &&
+                   t->diagnosis.cause != MEMFIT_DIAGNOSIS_UNKNOWN;
+}
 
 int cli_run(const cli_command *command, int argc, char **argv)
 {
-    return cli_not_built(command, argc, argv);
+    bool growth = false, end_leftovers = false;
+    const char *report = NULL;
+    const cli_binding bindings[] = {
+        CLI_BIND("--growth", &growth), CLI_BIND("--end-leftovers", &end_leftovers), CLI_BIND("--report", &report), {0}};
+    cli_common common;
+    int first = find_command(argc, argv),
+        status = cli_parse(command, first < argc ? first - 1 : argc, argv, bindings, &common, closing);
+    if (status || common.help)
+        return status;
+    if (first >= argc)
+        return cli_usage_error(command, "which command? memfit %s", command->usage);
+    if (common.json)
+        return cli_usage_error(command, "--json: standard output belongs to the program\n"
+                                        "--report FILE writes the JSON object to a file");
+    told t = {.command = argv + first};
+    memfit_error err;
+    memfit_run *run;
+    memfit_run_options o = MEMFIT_RUN_OPTIONS;
+    o.command = (const char *const *)(argv + first);
+    o.growth = growth;
+    o.end_leftovers = end_leftovers;
+    if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */
+        return cli_report(&common, &err), RUN_FAILED;
+    if (memfit_run_command(&o, &run, &err))
+        return cli_report(&common, &err), RUN_FAILED;
+    t.result = (memfit_run_result)MEMFIT_RUN_RESULT;
+    memfit_run_get(run, &t.result, NULL);
+    diagnose(run, &t);
+    say_end(&t);
+    say_left(&t.result, end_leftovers);
+    if (!common.quiet)
+        say_closing(&t.result);
+    status = t.result.status;
+    if (report && write_report(report, &t, &err)) {
+        cli_report(&common, &err);
+        status = status ? status : RUN_FAILED;
+    }
+    memfit_run_destroy(run);
+    return status;
 }

@@ -14,6 +14,8 @@ enum {
 };
 
 static const char later[] = "It comes with a later version.";
+static const char limit_later[] =
+    "Without it the program is watched, not limited; frameworks have limits of their own.";
 
 const cli_option cli_options[] = {
     /* ---- the question: model, batch, limit, device ---- */
@@ -108,17 +110,21 @@ const cli_option cli_options[] = {
     {"--tensorboard", CLI_TRAIN, CLI_TEXT, "DIR", "event files", .file = CLI_OUTPUT, .kind = MF_FILE_FOLDER},
     {"--trace", CLI_TRAIN, CLI_TEXT, "FILE", "memory over time", .file = CLI_OUTPUT, .kind = MF_FILE_TRACE},
 
-    /* ---- tune, run, report: not built ---- */
+    /* ---- tune, run, report ---- */
     {"--device", CLI_TUNE, CLI_DEVICE, "cuda[:I]", "the card"},
     {"--out", CLI_TUNE, CLI_TEXT, "FILE", "where the times go"},
-    {"--memory|--gpu-memory", CLI_RUN, CLI_LIMIT, "SIZE", "limit of the program on the card"},
-    {"--share", CLI_RUN, CLI_TEXT, "NAME", "a budget several programs share"},
-    {"--turns", CLI_RUN, CLI_NUMBER, "SECONDS", "they take turns", .needs = "--share"},
-    {"--growth", CLI_RUN, CLI_FLAG, NULL, "take memory as it is needed"},
-    {"--device", CLI_RUN, CLI_TEXT, "I", "the card"},
-    {"--set", CLI_RUN, CLI_TEXT, "NAME", "change the limit of a program that runs"},
-    {"--trace", CLI_RUN, CLI_TEXT, "FILE", "memory over time", .file = CLI_OUTPUT, .kind = MF_FILE_TRACE},
-    {"--report", CLI_RUN, CLI_TEXT, "FILE", "the JSON object goes here"},
+    {"--growth", CLI_RUN, CLI_FLAG, NULL, "have TensorFlow, JAX and PyTorch take memory as they need it"},
+    {"--report", CLI_RUN, CLI_TEXT, "FILE", "write what happened as a JSON object", .file = CLI_OUTPUT,
+     .kind = MF_FILE_RUN},
+    {"--end-leftovers", CLI_RUN, CLI_FLAG, NULL, "end processes that outlive the program, also after exit status 0"},
+    {"--memory|--gpu-memory", CLI_RUN, CLI_LIMIT, "SIZE", "limit of the program on the card", .not_built = limit_later},
+    {"--share", CLI_RUN, CLI_TEXT, "NAME", "a budget several programs share", .not_built = limit_later},
+    {"--turns", CLI_RUN, CLI_NUMBER, "SECONDS", "they take turns", .not_built = limit_later},
+    {"--device", CLI_RUN, CLI_TEXT, "I", "the card", .not_built = "CUDA_VISIBLE_DEVICES=I chooses the card."},
+    {"--set", CLI_RUN, CLI_TEXT, "NAME", "change the limit of a program that runs", .not_built = limit_later},
+    {"--host-memory", CLI_RUN, CLI_LIMIT, "SIZE", "limit of the host's memory",
+     .not_built = "systemd-run --user --scope -p MemoryMax=SIZE COMMAND limits it."},
+    {"--trace", CLI_RUN, CLI_TEXT, "FILE", "memory over time", .not_built = later},
     {"--html", CLI_REPORT, CLI_TEXT, "FILE", "a page for the browser", .file = CLI_OUTPUT, .kind = MF_FILE_PAGE},
     {"--tensorboard", CLI_REPORT, CLI_TEXT, "DIR", "event files", .file = CLI_OUTPUT, .kind = MF_FILE_FOLDER},
     {"--perfetto", CLI_REPORT, CLI_TEXT, "FILE", "for ui.perfetto.dev"},
@@ -146,7 +152,7 @@ const cli_option cli_options[] = {
     {"--page", CLI_REPLAY, CLI_SIZE, "SIZE", "of the pages that are recycled", "2MiB"},
 
     /* ---- every command ---- */
-    {"--force", STEPS | CLI_EVALUATE | CLI_PREDICT | CLI_DOCTOR | CLI_PACK, CLI_FLAG, NULL,
+    {"--force", STEPS | CLI_EVALUATE | CLI_PREDICT | CLI_RUN | CLI_DOCTOR | CLI_PACK, CLI_FLAG, NULL,
      "let outputs replace files of another kind (never inputs)"},
     {"--json", ~0u, CLI_FLAG, NULL, "one JSON object on standard output, nothing else"},
     {"-v|--verbose", ~0u, CLI_FLAG, NULL, "more detail"},

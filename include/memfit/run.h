@@ -1,0 +1,94 @@
+/*
+ * memfit/run.h: runs somebody else's program, unchanged, and watches its memory: what `memfit run` does.
+ *
+ *     memfit_run_options o = MEMFIT_RUN_OPTIONS;
+ *     o.command = (const char *const[]){"python", "train.py", NULL};
+ *     memfit_run_result r = MEMFIT_RUN_RESULT;
+ *     memfit_status status = memfit_run_command(&o, &run, &err);      returns when the program has ended
+ *     memfit_run_get(run, &r, &err);                          r.status is what the caller exits with
+ *     const char *text = memfit_run_stderr(run, &bytes);      the end of what it wrote, for memfit_explain_log
+ *     memfit_run_destroy(run);
+ *
+ * The caller is a whole process given to this job: it must have no children and no threads of its own, its signals are
+ * blocked from then on and handed to the program, and it becomes the parent of the program's orphans.
+ */
+#ifndef MEMFIT_RUN_H
+#define MEMFIT_RUN_H
+
+#include "memfit/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct memfit_run memfit_run;
+
+typedef struct memfit_run_options {
+    size_t size;                /* sizeof(memfit_run_options) */
+    const memfit_host *host;    /* NULL: the C library */
+    const char *const *command; /* ended by NULL; the first is looked for in PATH */
+    bool growth;                /* sets what makes frameworks take memory as they need it, where it is not set */
+    bool end_leftovers;         /* also after exit status 0 */
+    uint32_t grace_ms;          /* between SIGTERM and SIGKILL for processes that are left */
+    uint32_t sample_ms;         /* how often memory is looked at */
+} memfit_run_options;
+#define MEMFIT_RUN_OPTIONS                                                                                             \
+    {                                                                                                                  \
+        .size = sizeof(memfit_run_options), .grace_ms = 5000, .sample_ms = 100                                         \
+    }
+
+enum { MEMFIT_RUN_CARDS = 16, MEMFIT_RUN_PROCESSES = 128 };
+
+typedef struct memfit_run_process {
+    unsigned pid;
+    char name[96];
+    uint64_t host_peak_bytes, card_peak_bytes; /* its own largest, at whatever time */
+} memfit_run_process;
+
+typedef struct memfit_run_result {
+    size_t size;     /* sizeof(memfit_run_result) */
+    int status;      /* the program's exit status, 128 + n after signal n, 126 or 127 when it could not be executed */
+    int signal;      /* that ended it; 0: none */
+    int start_error; /* errno when it could not be executed; 0: it ran */
+    double seconds;
+    uint64_t samples;
+    /* Anonymous and shared resident memory of its processes at one time, summed: a page that two of them share counts
+     * twice. Of a program too short to be looked at: the largest resident size the kernel saw (files included). */
+    uint64_t host_peak_bytes;
+    unsigned host_peak_processes;
+    bool host_peak_sampled;
+    size_t card_count; /* 0: there is no driver, or the program ended before it was asked */
+    struct {
+        unsigned index; /* NVML's */
+        char name[96], uuid[80];
+        uint64_t total_bytes;
+        uint64_t peak_bytes;   /* of the program's processes, by NVML */
+        uint64_t others_bytes; /* of other processes at that time */
+        bool by_arrival;       /* its processes have other numbers here (a container): told by when they came */
+    } cards[MEMFIT_RUN_CARDS];
+    size_t process_count; /* those that were seen, first come first; at most MEMFIT_RUN_PROCESSES are kept */
+    memfit_run_process processes[MEMFIT_RUN_PROCESSES];
+    size_t leftover_count; /* still in the program's session when it had ended with status 0 */
+    memfit_run_process leftovers[MEMFIT_RUN_PROCESSES];
+    unsigned ended;           /* processes that were left and were ended by us */
+    bool out_of_memory;       /* the kernel's out-of-memory killer struck */
+    char oom_evidence[256];   /* what says so */
+    uint64_t oom_limit_bytes; /* of the cgroup that was full; 0: the machine, or not known */
+} memfit_run_result;
+#define MEMFIT_RUN_RESULT                                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(memfit_run_result)                                                                              \
+    }
+
+/* Runs the program to its end. INVALID without a command; IO when pipes or processes cannot be had. A command that
+ * cannot be executed is a result, not an error. Since 0.1. */
+MEMFIT_API memfit_status memfit_run_command(const memfit_run_options *options, memfit_run **run, memfit_error *err);
+MEMFIT_API memfit_status memfit_run_get(const memfit_run *run, memfit_run_result *result, memfit_error *err);
+/* The last part of what the program wrote to standard error, at most 8 MiB; ended by 0. Since 0.1. */
+MEMFIT_API const char *memfit_run_stderr(const memfit_run *run, size_t *bytes);
+MEMFIT_API void memfit_run_destroy(memfit_run *run);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
