@@ -54,7 +54,7 @@ typedef struct memfit_train_event {
 typedef struct memfit_train_options {
     size_t size; /* sizeof(memfit_train_options): MEMFIT_TRAIN_OPTIONS */
     const char *model;
-    const char *data;            /* file, or "synthetic[:N]" */
+    const char *data;            /* file, folder of images, pattern of TFRecord files, or "synthetic[:N]" */
     const char *validation_data; /* NULL: none */
     double validation_split;     /* the last fraction of the data, before shuffling */
     int64_t batch;               /* 32 */
@@ -93,8 +93,8 @@ typedef struct memfit_train_options {
      * the training continue with a plan that fits it. NULL: memory_bytes for ever. */
     uint64_t (*limit)(void *ctx);
     bool verbose;     /* note() also gets details: which operations run on the slow reference kernels */
-    int64_t prefetch; /* batches read ahead from large files while a step runs; 1, 0: none. Costs no memory of the
-                         process */
+    int64_t prefetch; /* batches read ahead while a step runs: 1. From large files by the kernel, at no cost (0: none);
+                         samples that must be made (images, records) by workers into a ring of so many batches */
     const char *const *dim_names; /* open dimensions of the inputs, by name (as plan's --dim); may be NULL */
     const int64_t *dim_values;
     size_t dim_count;
@@ -107,6 +107,13 @@ typedef struct memfit_train_options {
     /* Told when steps begin to run and when they pause, for another plan or at the end: what is allocated while they
      * run is dropped again, so a program may serve it from a reserve. NULL: nobody wants to know. */
     void (*in_steps)(void *ctx, bool running);
+    /* Images, in a folder of classes or in TFRecord files. Since 0.1. */
+    int64_t image_height, image_width; /* they are resized to this; 0: the model's input, else 256 */
+    bool image_bytes;                  /* rounded to uint8, a quarter of the memory, instead of Keras's float32 */
+    uint64_t decode_bytes;             /* memory of each worker's decoders; 0: by the headers of the images */
+    unsigned workers;                  /* threads that make samples; 0: one for each processor */
+    int64_t skip_bad;                  /* so many samples that cannot be read are left out; 0: the first ends the run */
+    const char *features;              /* "x=image/encoded,y=label": features of TFRecord files; NULL: inferred */
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \
@@ -143,6 +150,13 @@ typedef struct memfit_train_result {
     double replan_ms; /* longest time from a lowered limit to the next step */
     bool stopped_early;
     uint32_t loss_chunks; /* of the last layer and its loss; 1: whole */
+    /* Samples made by workers (images, records). Since 0.1. */
+    double input_wait_ms; /* mean of a step: it waited so long for samples */
+    double input_share;   /* the same as a part of the time of all steps, 0 to 1 */
+    double decode_ms;     /* mean of a sample: one worker was busy with it so long */
+    uint32_t workers;     /* 0: samples needed no making */
+    uint64_t input_bytes; /* of workers and the ring of batches; part of fixed_bytes */
+    int64_t skipped;      /* samples left out, as skip_bad allows */
 } memfit_train_result;
 #define MEMFIT_TRAIN_RESULT                                                                                            \
     {                                                                                                                  \

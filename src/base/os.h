@@ -27,6 +27,20 @@ void mf_os_unwatch(int descriptor);
 /* Asks the kernel to read this part of a mapped file now, without waiting for it. */
 void mf_os_read_ahead(const void *mapped, uint64_t bytes);
 bool mf_os_is_folder(const char *path);
+/* Files by the thousand, opened and read one after another: os_list_linux.c. */
+typedef enum { MF_ENTRY_FILE, MF_ENTRY_FOLDER, MF_ENTRY_LINKED_FOLDER, MF_ENTRY_OTHER } mf_entry_type;
+/* Calls `each` for every entry but "." and "..", in no order; links are followed. Ends at the first that is not OK.
+ * NOT_FOUND, IO with the path. */
+memfit_status mf_os_list_folder(const char *path,
+                                memfit_status (*each)(void *ctx, const char *name, mf_entry_type type,
+                                                      memfit_error *err),
+                                void *ctx, memfit_error *err);
+/* The same for the paths that a pattern of the shell matches, sorted. */
+memfit_status mf_os_glob(const char *pattern, memfit_status (*each)(void *ctx, const char *path, memfit_error *err),
+                         void *ctx, memfit_error *err);
+int mf_os_open_folder(const char *path);         /* a descriptor for mf_os_open_in; -1 */
+int mf_os_open_in(int folder, const char *path); /* for reading, of a plain file; -1: errno says why */
+uint64_t mf_os_read_at(int descriptor, void *out, uint64_t bytes, uint64_t at); /* how many; 0: end, or cannot */
 /* A pipe or a character device: can be read once, from front to end. */
 bool mf_os_is_stream(const char *path);
 

@@ -124,6 +124,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
                                     CLI_BIND("--shuffle", &shuffle),
                                     CLI_BIND("--no-shuffle", &o->no_shuffle),
                                     CLI_BIND("--prefetch", &cli.prefetch),
+                                    TRAIN_CLI_INPUT(cli),
                                     CLI_BIND("--out", &o->out),
                                     CLI_BIND("--checkpoint", &o->checkpoint),
                                     CLI_BIND("--save-freq", &o->save_freq),

@@ -99,6 +99,28 @@ static int read_prefetch(const cli_command *command, train_cli *cli)
     return CLI_DONE;
 }
 
+static int read_images(const cli_command *command, train_cli *cli)
+{
+    if (cli->image_size) {
+        mf_shape size;
+        if (!mf_words_shape(cli->image_size, strlen(cli->image_size), &size) || size.rank != 2 || size.dim[0] > 16384 ||
+            size.dim[1] > 16384)
+            return cli_usage_error(command, "--image-size %s: must be height and width, such as 224,224",
+                                   cli->image_size);
+        cli->o.image_height = size.dim[0];
+        cli->o.image_width = size.dim[1];
+    }
+    if (cli->image_type && strcmp(cli->image_type, "uint8") != 0 && strcmp(cli->image_type, "float32") != 0)
+        return cli_usage_error(command, "--image-type %s: must be float32 or uint8", cli->image_type);
+    cli->o.image_bytes = cli->image_type && cli->image_type[0] == 'u';
+    memfit_error err;
+    if (cli->decode_memory &&
+        memfit_size_parse(cli->decode_memory, mf_os_total_memory(), &cli->o.decode_bytes, &err) != MEMFIT_OK)
+        return cli_usage_error(command, "--decode-memory: %s\n%s", err.message, err.hint);
+    cli->o.workers = (unsigned)cli->workers;
+    return CLI_DONE;
+}
+
 void train_cli_short_spin(char **argv)
 {
     if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
@@ -149,6 +171,8 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
         status = read_dims(command, cli);
     if (status == CLI_DONE)
         status = read_prefetch(command, cli);
+    if (status == CLI_DONE)
+        status = read_images(command, cli);
     read_shape(cli);
     cli->o.threads = (unsigned)cli->threads;
     cli->o.seed = (uint64_t)cli->seed;
@@ -390,6 +414,12 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_double(&w, "step_cpu_ms", r->step_cpu_ms);
     mf_json_put_double(&w, "samples_per_second", r->samples_per_second);
     mf_json_put_double(&w, "first_step_seconds", r->first_step_seconds);
+    mf_json_put_double(&w, "input_wait_ms", r->input_wait_ms);
+    mf_json_put_double(&w, "input_share", r->input_share);
+    mf_json_put_double(&w, "decode_ms", r->decode_ms);
+    mf_json_put_u64(&w, "workers", r->workers);
+    mf_json_put_u64(&w, "input_bytes", r->input_bytes);
+    mf_json_put_i64(&w, "skipped_samples", r->skipped);
     if (cli->predicts) /* nothing to compare with */
         mf_json_put_null(&w, "loss");
     else
@@ -460,6 +490,14 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
         mf_print(stdout, "; %lld pieces, %u operations recomputed (%s)", (long long)r->pieces, r->recomputed_ops,
                  r->numerics);
     mf_print(stdout, "\n");
+    if (r->workers) {
+        mf_print(stdout, "input: %u worker%s and a ring, %s; %.2f ms a sample; steps waited %.0f %% of the time",
+                 r->workers, r->workers == 1 ? "" : "s", memfit_size_format(r->input_bytes, a, sizeof a), r->decode_ms,
+                 r->input_share * 100);
+        if (r->skipped)
+            mf_print(stdout, "; %lld samples left out", (long long)r->skipped);
+        mf_print(stdout, "\n");
+    }
     if (cli->o.out)
         mf_print(stdout, "written: %s\n", cli->o.out);
 }
@@ -476,6 +514,7 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     *o = (memfit_train_options)MEMFIT_TRAIN_OPTIONS;
     const char *outputs = NULL;
     const cli_binding bindings[] = {CLI_BIND("--data", &o->data),
+                                    TRAIN_CLI_INPUT(cli),
                                     CLI_BIND("--batch-size", &o->batch),
                                     CLI_BIND("--memory", &cli.memory),
                                     CLI_BIND("--device", &cli.device),

@@ -8,8 +8,9 @@
 typedef struct train_cli {
     cli_common common;
     memfit_train_options o;
-    const char *memory, *memory_file, *device, *input_shape, *prefetch, *host_memory;
-    int64_t threads, seed, chunks;
+    const char *memory, *memory_file, *device, *input_shape, *prefetch, *host_memory, *image_size, *image_type,
+        *decode_memory;
+    int64_t threads, seed, chunks, workers;
     cli_list dims; /* "NAME=N" */
     char dim_texts[CLI_MOST_LIST][64];
     const char *dim_names[CLI_MOST_LIST];
@@ -21,6 +22,12 @@ typedef struct train_cli {
     uint64_t limit, limit_read_us;     /* in force; when it was last looked at */
     unsigned slips;                    /* readings of --memory-file in a row that were no size */
 } train_cli;
+
+/* The options of images and what makes samples, for the table of bindings of a command. */
+#define TRAIN_CLI_INPUT(cli)                                                                                           \
+    CLI_BIND("--image-size", &(cli).image_size), CLI_BIND("--image-type", &(cli).image_type),                          \
+        CLI_BIND("--workers", &(cli).workers), CLI_BIND("--decode-memory", &(cli).decode_memory),                      \
+        CLI_BIND("--skip-bad", &(cli).o.skip_bad)
 
 /* Starts the program anew with a short spin of OpenMP's waiting threads, unless the environment says how they wait.
  * GNU's default of several milliseconds is ruinous where processors are shared: a thread that spins keeps the one it

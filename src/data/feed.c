@@ -40,6 +40,14 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
     for (uint32_t i = 0; i < graph->feed_count && status == MEMFIT_OK; i++) {
         status = mf_feed_link_bind(f, graph, i, options, err);
         const mf_array *a = f->links[i].array; /* made in its tensor, unless it is converted or looked at before */
+        if (a && a->made && status == MEMFIT_OK) {
+            f->links[i].slot_at = f->slot_bytes;
+            f->slot_bytes += (f->links[i].bytes + 63) & ~(uint64_t)63;
+            f->made_links++;
+            if (a->dtype != f->links[i].dtype && a->sample_bytes > f->spare_bytes)
+                f->spare_bytes = a->sample_bytes;
+            continue;
+        }
         bool apart = a && !a->data && (a->dtype != f->links[i].dtype || (f->class_weights && f->links[i].role == 1));
         if (apart && a->sample_bytes > f->scratch_bytes)
             f->scratch_bytes = a->sample_bytes;
@@ -65,10 +73,17 @@ void mf_feeder_destroy(mf_feeder *f)
 {
     if (!f)
         return;
+    if (f->ring)
+        mf_ring_stop(f->ring);
     mf_host_free(f->host, f->links, (f->count + 1) * sizeof *f->links);
     mf_host_free(f->host, f->order, (size_t)f->samples * sizeof *f->order);
     mf_host_free(f->host, f->scratch, f->scratch_bytes);
     mf_host_free(f->host, f, sizeof *f);
+}
+
+void mf_feeder_use_ring(mf_feeder *f, mf_ring *ring)
+{
+    f->ring = ring;
 }
 
 /* ---- filling ---------------------------------------------------------------------------------------------- */
@@ -106,13 +121,26 @@ static double weight_of(const mf_feeder *f, int64_t sample)
     return w;
 }
 
+/* The sample at a position, or the one in its place where that was left out. */
+static int64_t sample_at(const mf_feeder *f, int64_t position, bool known)
+{
+    return known ? mf_ring_sample(f->ring, position) : mf_feeder_sample(f, position);
+}
+
+/* Whether samples can be others than the order says; if so, those of these positions are known now. */
+static bool know_samples(mf_feeder *f, int64_t first, int64_t count)
+{
+    return f->ring && mf_ring_skips(f->ring) && mf_ring_know(f->ring, f, first, count);
+}
+
 double mf_feeder_weight_sum(mf_feeder *f, int64_t first, int64_t count)
 {
     if (!f->weights && !f->class_weights)
         return (double)count;
+    bool known = know_samples(f, first, count);
     double sum = 0;
     for (int64_t i = 0; i < count; i++)
-        sum += weight_of(f, mf_feeder_sample(f, first + i));
+        sum += weight_of(f, sample_at(f, first + i, known));
     return sum;
 }
 
@@ -177,15 +205,76 @@ static memfit_status fill_one(mf_feeder *f, const mf_feed_link *l, int64_t sampl
     return MEMFIT_OK;
 }
 
+memfit_status mf_feeder_make(const mf_feeder *f, int64_t sample, mf_worker *worker, unsigned char *slot,
+                             memfit_error *err)
+{
+    for (uint32_t i = 0; i < f->count; i++) {
+        const mf_feed_link *l = &f->links[i];
+        if (!l->array || !l->array->made)
+            continue;
+        bool apart = l->array->dtype != l->dtype;
+        unsigned char *to = slot + l->slot_at, *out = apart ? worker->spare : to;
+        memfit_status status = f->source->maker->make(f->source, l->array, sample, worker, out, err);
+        if (status == MEMFIT_OK && apart)
+            mf_number_convert(l->array->dtype, out, l->dtype, to, l->elements);
+        if (status == MEMFIT_OK && f->check)
+            status = check_sample(f, l, out, to, sample, err);
+        if (status != MEMFIT_OK)
+            return status;
+    }
+    return MEMFIT_OK;
+}
+
+memfit_status mf_feeder_wait(mf_feeder *f, int64_t first, int64_t count, memfit_error *err)
+{
+    if (!f->ring || !f->made_links)
+        return MEMFIT_OK;
+    int64_t slots = mf_ring_slots(f->ring);
+    return mf_ring_wait(f->ring, f, first, count < slots ? count : slots, err);
+}
+
+/* Copied by all threads: a batch of pictures is tens of megabytes. */
+static void copy_slots(const mf_feeder *f, const mf_feed_link *l, int64_t first, int64_t count, unsigned char *out)
+{
+#pragma omp parallel for schedule(static) if ((uint64_t)count * l->bytes > 1 << 20)
+    for (int64_t i = 0; i < count; i++)
+        memcpy(out + (uint64_t)i * l->bytes, mf_ring_slot(f->ring, first + i) + l->slot_at, l->bytes);
+}
+
+/* Slots are free when every made link has its part. A piece of more samples than slots goes through the ring in parts,
+ * which only a single link can: with several, the ring has slots for a piece. */
+static memfit_status fill_made(mf_feeder *f, const mf_feed_link *l, int64_t first, int64_t count, unsigned char *out,
+                               memfit_error *err)
+{
+    const int64_t slots = mf_ring_slots(f->ring);
+    if (f->made_links > 1 && count > slots)
+        return mf_fail(err, MEMFIT_INTERNAL, "the ring has %lld slots for a piece of %lld samples", (long long)slots,
+                       (long long)count);
+    for (int64_t done = 0, n; done < count; done += n) {
+        n = count - done < slots ? count - done : slots;
+        memfit_status status = mf_ring_wait(f->ring, f, first + done, n, err);
+        if (status != MEMFIT_OK)
+            return status;
+        copy_slots(f, l, first + done, n, out + (uint64_t)done * l->bytes);
+        if (f->made_links == 1)
+            mf_ring_release(f->ring, first + done + n);
+    }
+    if (f->made_links > 1 && ++f->taken == f->made_links) {
+        f->taken = 0;
+        mf_ring_release(f->ring, first + count);
+    }
+    return MEMFIT_OK;
+}
+
 /* Samples that need no scratch are shared out over the threads: they are many and independent. */
-static memfit_status fill_together(mf_feeder *f, const mf_feed_link *l, int64_t first, int64_t count,
+static memfit_status fill_together(mf_feeder *f, const mf_feed_link *l, int64_t first, int64_t count, bool known,
                                    unsigned char *out, memfit_error *err)
 {
     memfit_status worst = MEMFIT_OK;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         memfit_error mine;
-        memfit_status status = fill_one(f, l, mf_feeder_sample(f, first + i), out + (uint64_t)i * l->bytes, &mine);
+        memfit_status status = fill_one(f, l, sample_at(f, first + i, known), out + (uint64_t)i * l->bytes, &mine);
         if (status != MEMFIT_OK) {
 #pragma omp critical
             {
@@ -201,12 +290,15 @@ static memfit_status fill_together(mf_feeder *f, const mf_feed_link *l, int64_t 
 memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_t count, void *out, memfit_error *err)
 {
     const mf_feed_link *l = &f->links[index];
+    if (l->array && l->array->made && l->role != 2)
+        return fill_made(f, l, first, count, out, err);
+    bool known = know_samples(f, first, count);
     bool scratch = l->array && !l->array->data && l->array->dtype != l->dtype;
     if (l->role != 2 && !scratch && count > 1 && (uint64_t)count * l->bytes > 1 << 20)
-        return fill_together(f, l, first, count, out, err);
+        return fill_together(f, l, first, count, known, out, err);
     for (int64_t i = 0; i < count; i++) {
         memfit_status status =
-            fill_one(f, l, mf_feeder_sample(f, first + i), (unsigned char *)out + (uint64_t)i * l->bytes, err);
+            fill_one(f, l, sample_at(f, first + i, known), (unsigned char *)out + (uint64_t)i * l->bytes, err);
         if (status != MEMFIT_OK)
             return status;
     }

@@ -1,9 +1,10 @@
 /*
  * feed.h: from a source's arrays to the tensors a step graph wants filled. A feeder knows which array serves which
  * feed, in which order samples are taken, and converts each sample into the tensor's type as it is copied: there is no
- * buffer in between.
+ * buffer in between, but for samples that must be made (decoded, parsed), which come from a ring.
  *
  *   source.arrays --order[position]--> sample --convert--> tensor in the arena
+ *                                      made samples: workers --> ring --copy--> tensor in the arena
  *
  * Order: samples `first .. first + count` of the source, shuffled anew each epoch by a counter-based generator, so that
  * an interrupted run finds the same order again. Up to MF_FEEDER_MOST_LISTED samples it is a list, drawn by Fisher and
@@ -13,6 +14,7 @@
 #ifndef MF_DATA_FEED_H
 #define MF_DATA_FEED_H
 
+#include "data/ring.h"
 #include "data/source.h"
 #include "graph/graph.h"
 
@@ -27,6 +29,7 @@ typedef struct mf_feed_link {
     uint64_t elements;     /* of one sample */
     uint64_t bytes;        /* of one sample in the tensor */
     int64_t classes;       /* values must be whole numbers from 0 to below this: labels, rows of a table; 0: any */
+    uint64_t slot_at;      /* made: where in a slot of the ring */
 } mf_feed_link;
 
 typedef struct mf_feeder {
@@ -43,7 +46,11 @@ typedef struct mf_feeder {
     const mf_array *weights, *labels; /* sample_weight; the first target */
     unsigned char *scratch;           /* one sample of the largest generated array */
     uint64_t scratch_bytes;
-    bool check; /* look at every value: the first time through the data */
+    bool check;                       /* look at every value: the first time through the data */
+    mf_ring *ring;                    /* of made samples, not owned; NULL: none are made */
+    uint32_t made_links;              /* links whose arrays are made */
+    uint64_t slot_bytes, spare_bytes; /* for the ring: a sample; one that is converted behind its making */
+    uint32_t taken;                   /* made links that have their part of the piece under way */
 } mf_feeder;
 
 typedef struct mf_feeder_options {
@@ -62,6 +69,13 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
 void mf_feeder_destroy(mf_feeder *feeder);
 /* The array that would serve input `index` of `inputs`, named `name`; NULL when the source has none. */
 const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint32_t index, uint32_t inputs);
+/* How many classes the graph's target has, where it is compared with one-hot rows; 0: it is not. */
+int64_t mf_feeder_one_hot(const mf_graph *graph);
+/* A feeder with made links fills nothing before it has a ring; several feeders may share one, one at a time. */
+void mf_feeder_use_ring(mf_feeder *feeder, mf_ring *ring);
+/* Waits until these samples are made, where some are: what is wrong with one is told here, before a step begins. Samples
+ * beyond the ring's slots are not waited for. */
+memfit_status mf_feeder_wait(mf_feeder *feeder, int64_t first, int64_t count, memfit_error *err);
 /* The order of epoch `epoch`. Allocates nothing. */
 void mf_feeder_shuffle(mf_feeder *feeder, uint64_t seed, uint64_t epoch);
 /* Which sample of the source stands at `position`. */

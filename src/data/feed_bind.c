@@ -55,6 +55,20 @@ static bool kind_of_values(const mf_graph *g, const mf_feed *feed, uint32_t *gen
     return strict;
 }
 
+int64_t mf_feeder_one_hot(const mf_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->feed_count; i++) {
+        uint32_t generator;
+        int64_t classes;
+        if (graph->feeds[i].role != 1)
+            continue;
+        kind_of_values(graph, &graph->feeds[i], &generator, &classes);
+        if (generator == 2)
+            return classes;
+    }
+    return 0;
+}
+
 /* ---- binding ---------------------------------------------------------------------------------------------- */
 
 /* Of an input or a target. */
@@ -204,7 +218,7 @@ memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i,
                        feed->name ? feed->name : "by its layer",
                        is_hdf5 ? "; it must lie at the root of the file" : "");
     /* A table's row holds an image line by line. */
-    bool flat = feed->role == 0 && mf_source_is_table(f->source->path) &&
+    bool flat = ((feed->role == 0 && mf_source_is_table(f->source->path)) || f->source->flat) &&
                 l->array->sample_bytes == l->elements * mf_dtype_bytes(l->array->dtype);
     if (!flat && !same_sample(&l->array->shape, &t->shape))
         return wrong_shape(f->source, feed, l->array, t, feeds_of_role(graph, 0), err);

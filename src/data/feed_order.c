@@ -23,6 +23,8 @@ static void list_order(mf_feeder *f, uint64_t seed, uint64_t epoch)
 
 void mf_feeder_shuffle(mf_feeder *f, uint64_t seed, uint64_t epoch)
 {
+    if (f->ring)
+        mf_ring_stop(f->ring); /* workers read the order */
     if (f->order)
         list_order(f, seed, epoch);
     for (uint32_t i = 0; i < MF_FEEDER_ROUNDS; i += 4)

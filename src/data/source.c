@@ -220,12 +220,6 @@ memfit_status mf_source_open(const memfit_host *host, const char *path, const mf
 static memfit_status not_built_yet(const char *path, memfit_error *err)
 {
     const char *dot = strrchr(path, '.');
-    if (mf_os_is_folder(path))
-        return mf_fail(
-            err, MEMFIT_UNSUPPORTED,
-            "%s: a folder of images as data is not built yet\nsave the images and labels as arrays x and y of "
-            "a .npz file; uint8 stays uint8",
-            path);
     if (dot && strncasecmp(dot, ".tfrec", 6) == 0 && mf_os_file_bytes(path))
         return mf_fail(
             err, MEMFIT_UNSUPPORTED,
@@ -247,8 +241,20 @@ static void let_go(mf_source *source)
     source->descriptor = -1;
 }
 
-memfit_status mf_source_open_table(const memfit_host *host, const char *path, int64_t inputs, const mf_log *log,
-                                   mf_source **source, memfit_error *err)
+static memfit_status open_file(mf_source *s, int64_t inputs, const mf_log *log, memfit_error *err)
+{
+    memfit_status status = mf_os_map_watched(s->path, &s->mappings[0], &s->descriptor, err);
+    if (status == MEMFIT_OK) {
+        s->mapping_count = 1;
+        status = read_by_kind(s, inputs, log, err);
+    }
+    if (status == MEMFIT_OK)
+        let_go(s);
+    return status;
+}
+
+memfit_status mf_source_open_as(const memfit_host *host, const char *path, const mf_source_wish *wish,
+                                const mf_log *log, mf_source **source, memfit_error *err)
 {
     mf_source *s = NULL;
     memfit_status status = not_built_yet(path, err);
@@ -256,15 +262,9 @@ memfit_status mf_source_open_table(const memfit_host *host, const char *path, in
         status = new_source(host, path, &s, err);
     if (status != MEMFIT_OK)
         return status;
-    status = mf_os_map_watched(path, &s->mappings[0], &s->descriptor, err);
-    if (status == MEMFIT_OK) {
-        s->mapping_count = 1;
-        status = read_by_kind(s, inputs, log, err);
-    }
-    if (status == MEMFIT_OK) {
-        let_go(s);
+    status = mf_os_is_folder(path) ? mf_source_pictures(s, wish, log, err) : open_file(s, wish->inputs, log, err);
+    if (status == MEMFIT_OK)
         status = agree(s, log, err);
-    }
     if (status != MEMFIT_OK) {
         mf_source_close(s);
         return status;
@@ -274,6 +274,13 @@ memfit_status mf_source_open_table(const memfit_host *host, const char *path, in
     return MEMFIT_OK;
 }
 
+memfit_status mf_source_open_table(const memfit_host *host, const char *path, int64_t inputs, const mf_log *log,
+                                   mf_source **source, memfit_error *err)
+{
+    const mf_source_wish wish = {.inputs = inputs};
+    return mf_source_open_as(host, path, &wish, log, source, err);
+}
+
 void mf_source_close(mf_source *source)
 {
     if (!source)
@@ -281,6 +288,8 @@ void mf_source_close(mf_source *source)
     for (uint32_t i = 0; i < source->mapping_count; i++)
         mf_os_unmap_file(&source->mappings[i]);
     mf_os_unwatch(source->descriptor);
+    if (source->maker && source->maker->close)
+        source->maker->close(source);
     const memfit_host *host = source->arena.host;
     mf_host_free(host, source->arrays, source->capacity * sizeof *source->arrays);
     mf_arena_destroy(&source->arena);
@@ -343,6 +352,44 @@ memfit_status mf_source_add_generated(mf_source *source, const char *name, mf_dt
     return status;
 }
 
+memfit_status mf_source_add_made(mf_source *source, const char *name, mf_dtype dtype, const mf_shape *shape,
+                                 uint32_t column, memfit_error *err)
+{
+    memfit_status status = mf_source_add(source, name, dtype, shape, NULL, UINT64_MAX, err);
+    if (status == MEMFIT_OK && !source->arrays[source->count - 1].unusable) {
+        source->arrays[source->count - 1].made = true;
+        source->arrays[source->count - 1].column = column;
+    }
+    return status;
+}
+
+void mf_source_one_hot(mf_source *source, int64_t classes)
+{
+    for (uint32_t i = 0; i < source->count; i++) {
+        mf_array *a = &source->arrays[i];
+        if (a->generator != 3 || a->classes)
+            continue;
+        a->classes = classes;
+        a->dtype = MF_F32;
+        a->shape = (mf_shape){.rank = 2, .dim = {a->shape.dim[0], classes}};
+        a->sample_bytes = (uint64_t)classes * sizeof(float);
+    }
+}
+
+static int64_t class_of(const mf_source *source, int64_t index)
+{
+    uint32_t low = 0, high = source->class_count;
+    index = source->mixed ? source->mixed[index] : index;
+    while (high - low > 1) { /* the last class that begins at or before it: empty ones begin where the next does */
+        uint32_t middle = (low + high) / 2;
+        if (source->class_first[middle] <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 static void put(mf_dtype dtype, void *out, uint64_t i, double v)
 {
     switch (dtype) {
@@ -375,6 +422,12 @@ static void generate(const mf_source *source, const mf_array *a, int64_t index, 
     uint32_t key = (uint32_t)(a - source->arrays) + 0x5eed;
     uint64_t n = a->sample_bytes / mf_dtype_bytes(a->dtype);
     uint32_t r[4];
+    if (a->generator == 3) {
+        int64_t label = class_of(source, index);
+        for (uint64_t i = 0; i < n; i++)
+            put(a->dtype, out, i, a->classes ? (double)((int64_t)i == label) : (double)label);
+        return;
+    }
     if (a->generator == 2) {
         mf_philox(source->seed, key, 0, (uint64_t)index, 0, r);
         for (uint64_t i = 0; i < n; i++) /* one-hot along the last axis */

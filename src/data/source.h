@@ -1,13 +1,23 @@
 /*
- * source.h: where samples come from. A source is a set of named arrays whose first axis counts samples. However a file
- * stores them, after opening each array is one run of bytes that can be read in any order:
+ * source.h: where samples come from. A source is a set of named arrays whose first axis counts samples; any sample of any
+ * array can be had at any time, in any order:
  *
- *   .npy, .npz (stored), .h5 (contiguous)   the file itself, mapped: nothing is copied, nothing held
- *   .npz (deflated), .h5 (chunks), .csv     unpacked once into an unlinked temporary file, which is mapped
- *   synthetic[:N]                           made on demand from a seed, never stored
+ *   .npy, .npz (stored), .h5 (contiguous)   mapped:    the file itself; nothing is copied, nothing held
+ *   .npz (deflated), .h5 (chunks), .csv     mapped:    unpacked once into an unlinked temporary file
+ *   synthetic[:N], labels of classes        generated: computed on demand, never stored
+ *   a folder of images                      made:      a worker reads, decodes and resizes the file (worker.h)
+ *   TFRecord                                made:      a worker parses the record, and decodes the image in it
  *
- * So a data set larger than memory trains in constant memory: its pages are the kernel's, shared and reclaimable, and
- * are not part of the process's own. Samples keep the type they have in the file.
+ * The way of a sample:
+ *
+ *   source --order[position]--> sample --convert--> tensor in the arena                  mapped, generated: in the step
+ *   source --order[position]--> worker --> slot of the ring --copy--> tensor in the arena    made: before it (ring.h)
+ *
+ * So a data set larger than memory trains in constant memory. Mapped pages are the kernel's, shared and reclaimable, and
+ * not part of the process's own. What workers take (a room for decoders each, a stack, the ring's slots) is taken and
+ * touched when the feeder is bound to a plan, before the process's fixed cost is measured: so it is in planned_peak_bytes
+ * and under the limit, as kernels are; a step takes nothing. A limit that the workers leave too little of makes the
+ * next plan smaller; one that they alone exceed refuses the run and says what they need.
  */
 #ifndef MF_DATA_SOURCE_H
 #define MF_DATA_SOURCE_H
@@ -22,8 +32,11 @@ typedef struct mf_array {
     mf_dtype dtype;
     mf_shape shape;            /* dim[0] = samples */
     uint64_t sample_bytes;     /* of one sample */
-    const unsigned char *data; /* NULL: made by a generator */
-    uint32_t generator;        /* synthetic: 0 uniform in [0,1), 1 whole numbers below `classes`, 2 one-hot */
+    const unsigned char *data; /* NULL: generated or made */
+    bool made;                 /* by the source's maker, with a worker */
+    uint32_t column;           /* the maker's own number of it */
+    uint32_t generator; /* synthetic: 0 uniform in [0,1), 1 whole numbers below `classes`, 2 one-hot; 3: the class whose
+                           range of samples it is in, as a number, or one-hot where the array has `classes` */
     int64_t classes;
     /* Not NULL: what is wrong with it, told with this status when somebody wants to use it. A file may hold more than a
      * model needs: names of classes, a second set of another length. */
@@ -32,6 +45,29 @@ typedef struct mf_array {
 } mf_array;
 
 typedef struct mf_source mf_source;
+typedef struct mf_worker mf_worker;
+
+/* How the samples of made arrays come to be. Several workers call at once. */
+typedef struct mf_maker {
+    /* Sample `index` of `array` into out, in the array's type. DAMAGED, OUT_OF_MEMORY name file and place. */
+    memfit_status (*make)(const mf_source *source, const mf_array *array, int64_t index, mf_worker *worker, void *out,
+                          memfit_error *err);
+    /* Names a sample for messages: its file, its record. */
+    void (*name)(const mf_source *source, int64_t index, char *text, size_t room);
+    void (*close)(mf_source *source);
+} mf_maker;
+
+/* What whoever opens a source knows of its use; zero is "whatever the file has". */
+typedef struct mf_source_wish {
+    int64_t inputs;                  /* tables: how many of the columns are inputs, the rest being targets */
+    int64_t height, width, channels; /* of images; 0: 256, 256, 3, as in Keras */
+    bool bytes;                      /* images rounded to uint8, not float32 */
+    bool split; /* a part will be held out: classes must be mixed before, as Keras mixes them under this seed */
+    uint32_t seed;
+    bool unlabelled;       /* all images of a folder, whatever sub-folder they are in */
+    uint64_t decode_bytes; /* room of a worker; 0: by the headers of images */
+    const char *features;  /* "x=image/encoded,y=label": arrays and the features they are; NULL: inferred */
+} mf_source_wish;
 
 enum { MF_SOURCE_MOST_MAPPINGS = 64 };
 
@@ -45,13 +81,22 @@ struct mf_source {
     uint64_t seed; /* synthetic */
     mf_mapping mappings[MF_SOURCE_MOST_MAPPINGS];
     uint32_t mapping_count;
-    uint64_t spooled_bytes; /* in temporary files */
-    int descriptor;         /* of the first mapping's file, which may become shorter while it is read; -1: none */
+    uint64_t spooled_bytes;     /* in temporary files */
+    int descriptor;             /* of the first mapping's file, which may become shorter while it is read; -1: none */
+    const mf_maker *maker;      /* of made arrays; NULL: there are none */
+    void *made_of;              /* the maker's own */
+    uint64_t room_bytes;        /* that making a sample takes of a worker's room, at most */
+    bool flat;                  /* samples have no shape but a length: any shape of as many elements will do */
+    const uint32_t *mixed;      /* which file of the folder a sample is; NULL: the one of its number */
+    const int64_t *class_first; /* folders of classes: the first file of each, and the number of files */
+    uint32_t class_count;
 };
 
 /* `log` (may be NULL) is told once what was unpacked and which types waste memory. NOT_FOUND, DAMAGED and UNSUPPORTED
  * name the file, the array and the place. `inputs` is for tables: how many of the columns are inputs, the rest being
  * targets (0: all but one). "synthetic" sources are made by mf_source_synthetic. */
+memfit_status mf_source_open_as(const memfit_host *host, const char *path, const mf_source_wish *wish,
+                                const mf_log *log, mf_source **source, memfit_error *err);
 memfit_status mf_source_open_table(const memfit_host *host, const char *path, int64_t inputs, const mf_log *log,
                                    mf_source **source, memfit_error *err);
 memfit_status mf_source_open(const memfit_host *host, const char *path, const mf_log *log, mf_source **source,
@@ -67,7 +112,9 @@ memfit_status mf_source_add_generated(mf_source *source, const char *name, mf_dt
 const mf_array *mf_source_find(const mf_source *source, const char *name);
 /* Why an array cannot be used; returns its status. */
 memfit_status mf_source_refuse(const mf_array *array, memfit_error *err);
-/* Sample `index` of the array into out (sample_bytes), in the array's own type. */
+/* Labels of classes become one-hot rows of `classes`, as a loss wants them. */
+void mf_source_one_hot(mf_source *source, int64_t classes);
+/* Sample `index` of a mapped or generated array into out (sample_bytes), in the array's own type. */
 void mf_source_read(const mf_source *source, const mf_array *array, int64_t index, void *out);
 /* DAMAGED when the file has become shorter than it was when it was opened: its arrays must not be read any more. One
  * system call, to be made before each piece is read. */
@@ -89,6 +136,11 @@ memfit_status mf_source_npz(mf_source *source, const unsigned char *data, uint64
                             memfit_error *err);
 memfit_status mf_source_h5(mf_source *source, const unsigned char *data, uint64_t bytes, const mf_log *log,
                            memfit_error *err);
+/* A folder of images; the path is the source's. */
+memfit_status mf_source_pictures(mf_source *source, const mf_source_wish *wish, const mf_log *log, memfit_error *err);
+/* Adds an array that the source's maker makes, or one of generator 3. */
+memfit_status mf_source_add_made(mf_source *source, const char *name, mf_dtype dtype, const mf_shape *shape,
+                                 uint32_t column, memfit_error *err);
 /* `inputs`: how many of the columns are inputs; 0: all but one. */
 memfit_status mf_source_csv(mf_source *source, const unsigned char *data, uint64_t bytes, int64_t inputs,
                             const mf_log *log, memfit_error *err);

@@ -148,6 +148,19 @@ static bool is_averages_turn(const mf_trainer *t)
     return every && (t->state.iteration / (group ? group : 1) + 1) % every == 0;
 }
 
+/* A sample that cannot be made is told before the step begins: what is done until here is kept where a checkpoint is. */
+static memfit_status wait_for_input(mf_run *r, int64_t count, memfit_error *err)
+{
+    mf_trainer *t = &r->trainer;
+    memfit_status status = mf_feeder_wait(t->feeder, (int64_t)t->state.position, count, err);
+    if (status != MEMFIT_OK && t->state.steps && t->options->checkpoint && write_checkpoint(r) && err) {
+        size_t n = strlen(err->hint);
+        snprintf(err->hint + n, sizeof err->hint - n, "%safter %llu steps; --resume %.200s goes on from here",
+                 n ? "\n" : "", (unsigned long long)t->state.steps, t->options->checkpoint);
+    }
+    return status;
+}
+
 static memfit_status one_step(mf_run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
@@ -158,7 +171,10 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
     mf_run_trace_mark(r->trace, MF_RUN_STEP);
     if (t->options->prefetch > 0)
         mf_feeder_read_ahead(t->feeder, (int64_t)t->state.position + count, t->options->prefetch * t->plan->batch);
-    memfit_status status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, &loss, err);
+    memfit_status status = wait_for_input(r, count, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, &loss, err);
     if (status == MEMFIT_INTERRUPTED)
         return mf_fail(err, status, "stopped before the first step was done\n%s",
                        t->options->resume ? "the checkpoint is as it was" : "");

@@ -29,7 +29,7 @@ typedef struct mf_run {
     double training_us;
     uint64_t memory_now;
     uint64_t allocations_between; /* made outside steps: another plan */
-    int64_t samples_done;
+    int64_t samples_done, steps_timed;
     float times[MF_RUN_MOST_TIMES], cpu_times[MF_RUN_MOST_TIMES]; /* us, of the last steps */
     uint32_t time_count, time_next;
     double first_step_seconds;

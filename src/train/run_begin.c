@@ -319,6 +319,7 @@ double mf_run_clock_stop(mf_run *r, mf_run_clock clock, int64_t samples)
 {
     double took_us = (double)(mf_os_now_ns() - clock.wall_ns) * 1e-3; /* the steps of small models take ten */
     r->training_us += took_us;
+    r->steps_timed++;
     r->samples_done += samples;
     r->times[r->time_next] = (float)took_us;
     r->cpu_times[r->time_next] = clock.cpu_ns ? (float)(mf_os_cpu_ns() - clock.cpu_ns) * 1e-3f : 0;
@@ -404,4 +405,14 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
     out->step_cpu_ms = median_ms(r->cpu_times, r->time_count);
     if (r->training_us > 0)
         out->samples_per_second = (double)r->samples_done / (r->training_us * 1e-6);
+    if (t->ring) {
+        mf_ring_times times = mf_ring_read_times(t->ring);
+        int64_t steps = r->steps_timed > 0 ? r->steps_timed : 1;
+        out->input_wait_ms = (double)times.wait_ns * 1e-6 / (double)steps;
+        out->input_share = r->training_us > 0 ? fmin((double)times.wait_ns * 1e-3 / r->training_us, 1) : 0;
+        out->decode_ms = times.made ? (double)times.make_ns * 1e-6 / (double)times.made : 0;
+        out->workers = mf_ring_workers(t->ring);
+        out->input_bytes = mf_ring_bytes(t->ring);
+        out->skipped = times.skipped;
+    }
 }

@@ -160,6 +160,7 @@ void mf_trainer_close(mf_trainer *t)
     mf_plan_destroy(t->next_plan);
     mf_feeder_destroy(t->feeder);
     mf_feeder_destroy(t->validation_feeder);
+    mf_ring_destroy(t->ring);
     mf_source_close(t->source);
     mf_source_close(t->validation_source);
     mf_host_free(t->host, t->kept_metrics, t->kept_bytes + 1);

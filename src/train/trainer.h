@@ -59,6 +59,7 @@ typedef struct mf_trainer {
     mf_graph_source graph_source;
     mf_source *source, *validation_source;
     mf_feeder *feeder, *validation_feeder;
+    mf_ring *ring;                          /* of both, where samples must be made; else NULL */
     mf_known_shape known[MF_TRAINER_KNOWN]; /* the data's shapes, for models that leave them open */
     double *class_weights;
     int64_t class_count;

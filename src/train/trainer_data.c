@@ -78,13 +78,42 @@ memfit_status mf_trainer_explain_room(const mf_trainer *t, memfit_status status,
     return MEMFIT_OUT_OF_MEMORY;
 }
 
+/* Images are as large as the model's first input that takes some; what it leaves open the options say, or Keras's 256. */
+static void wish_for_images(const mf_trainer *t, mf_source_wish *wish)
+{
+    const memfit_train_options *o = t->options;
+    const mf_model *m = t->model;
+    int64_t side[3] = {-1, -1, -1};
+    for (uint32_t i = 0; i < m->input_count; i++) {
+        const mf_json *config = m->layers[m->inputs[i].layer].config, *dims = mf_json_get(config, "batch_shape");
+        dims = dims ? dims : mf_json_get(config, "batch_input_shape");
+        if (!dims || dims->type != MF_JSON_ARRAY || dims->count != 4)
+            continue;
+        for (size_t d = 0; d < 3; d++)
+            side[d] = mf_json_integer(mf_json_at(dims, d + 1), -1);
+        break;
+    }
+    if (o->input_rank == 3)
+        memcpy(side, o->input_shape, sizeof side);
+    wish->height = o->image_height ? o->image_height : side[0] > 0 ? side[0] : 0;
+    wish->width = o->image_width ? o->image_width : side[1] > 0 ? side[1] : 0;
+    wish->channels = side[2] == 1 || side[2] == 4 ? side[2] : 3;
+    wish->bytes = o->image_bytes;
+    wish->decode_bytes = o->decode_bytes;
+    wish->unlabelled = t->mode == MF_MODE_PREDICT;
+    wish->features = o->features;
+    wish->split = o->validation_split > 0 && !o->validation_data;
+    wish->seed = (uint32_t)o->seed;
+}
+
 static memfit_status open_source(mf_trainer *t, const char *name, mf_source **source, memfit_error *err)
 {
-    int64_t samples, inputs = 0;
+    int64_t samples;
     if (!is_synthetic(name, &samples)) {
-        memfit_status status = mf_source_is_table(name) ? input_columns(t, &inputs, err) : MEMFIT_OK;
-        return status == MEMFIT_OK ? mf_source_open_table(&t->loading.host, name, inputs, &t->log, source, err)
-                                   : status;
+        mf_source_wish wish = {0};
+        wish_for_images(t, &wish);
+        memfit_status status = mf_source_is_table(name) ? input_columns(t, &wish.inputs, err) : MEMFIT_OK;
+        return status == MEMFIT_OK ? mf_source_open_as(&t->loading.host, name, &wish, &t->log, source, err) : status;
     }
     if (samples < 0 || (name[9] && samples == 0))
         return mf_fail(err, MEMFIT_INVALID, "%s: synthetic:N wants a number of samples", name);
@@ -105,6 +134,25 @@ static memfit_status fill_synthetic(mf_trainer *t, mf_source *source, memfit_err
     return status;
 }
 
+/* A loss that compares with one-hot rows gets the classes of a folder so. */
+static memfit_status fit_labels(mf_trainer *t, mf_source *source, memfit_error *err)
+{
+    if (!source->class_count || t->mode == MF_MODE_PREDICT)
+        return MEMFIT_OK;
+    mf_graph *g;
+    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, 1, false, &g, err);
+    if (status != MEMFIT_OK)
+        return status;
+    int64_t classes = mf_feeder_one_hot(g);
+    if (classes)
+        mf_source_one_hot(source, classes);
+    mf_graph_destroy(g);
+    if (classes && classes != (int64_t)source->class_count)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s has %u classes (sub-folders), the model has %lld", source->path,
+                       source->class_count, (long long)classes);
+    return MEMFIT_OK;
+}
+
 static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
 {
     const char *path = t->options->class_weight;
@@ -122,7 +170,7 @@ static const mf_array *input_array(const mf_trainer *t, const mf_source *source,
 {
     const mf_model *m = t->model;
     const mf_array *a = mf_feeder_input(source, m->layers[m->inputs[index].layer].name, index, m->input_count);
-    return a && a->data ? a : NULL;
+    return a && (a->data || a->made) ? a : NULL;
 }
 
 /* A model may leave sizes open: a text's length, an image's height. They are the data's, as in Keras. */
@@ -179,6 +227,10 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
     status = fill_synthetic(t, t->source, err);
     if (status == MEMFIT_OK && t->validation_source)
         status = fill_synthetic(t, t->validation_source, err);
+    if (status == MEMFIT_OK)
+        status = fit_labels(t, t->source, err);
+    if (status == MEMFIT_OK && t->validation_source)
+        status = fit_labels(t, t->validation_source, err);
     if (status != MEMFIT_OK)
         return status;
     t->train_samples = t->source->samples;
@@ -186,7 +238,9 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
     if (t->validation_source) {
         t->validation_samples = t->validation_source->samples;
     } else if (o->validation_split > 0) {
-        int64_t keep = (int64_t)floor((double)t->source->samples * (1 - o->validation_split));
+        int64_t all = t->source->samples, keep = (int64_t)floor((double)all * (1 - o->validation_split));
+        if (t->source->mixed) /* image_dataset_from_directory rounds the other part */
+            keep = all - (int64_t)((double)all * o->validation_split);
         t->train_samples = keep;
         t->validation_samples = t->source->samples - keep;
         if (keep < 1 || t->validation_samples < 1)
@@ -203,6 +257,47 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
     return MEMFIT_OK;
 }
 
+enum { MOST_WORKERS = 64 };
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Where samples must be made: workers and a ring of batches, for training and validation alike. */
+static memfit_status make_ring(mf_trainer *t, memfit_error *err)
+{
+    const memfit_train_options *o = t->options;
+    mf_feeder *feeders[2] = {t->feeder, t->validation_feeder};
+    mf_ring_options r = {.workers = o->workers   ? o->workers
+                                    : o->threads ? o->threads
+                                                 : mf_os_cpu_count(),
+                         .skip_most = o->skip_bad,
+                         .log = &t->log};
+    mf_feeder *first = NULL;
+    for (int i = 0; i < 2; i++) {
+        const mf_feeder *f = feeders[i];
+        if (!f || !f->made_links)
+            continue;
+        first = first ? first : feeders[i];
+        r.slot_bytes = most(r.slot_bytes, f->slot_bytes);
+        r.spare_bytes = most(r.spare_bytes, f->spare_bytes);
+        r.room_bytes = most(r.room_bytes, f->source->room_bytes);
+        int64_t piece = i ? (f->made_links > 1 ? t->validation_batch : 1) : t->batch;
+        r.slots = (int64_t)most((uint64_t)r.slots, (uint64_t)(i || o->prefetch < 2 ? piece : piece * o->prefetch));
+    }
+    if (!first)
+        return MEMFIT_OK;
+    r.workers = r.workers < MOST_WORKERS ? r.workers : MOST_WORKERS;
+    memfit_status status = mf_ring_create(&t->loading.host, &r, &t->ring, err);
+    for (int i = 0; status == MEMFIT_OK && i < 2; i++)
+        if (feeders[i] && feeders[i]->made_links)
+            mf_feeder_use_ring(feeders[i], t->ring);
+    if (status == MEMFIT_OK)
+        mf_ring_warm_up(t->ring, first);
+    return status;
+}
+
 memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
 {
     if (t->feeder)
@@ -215,6 +310,8 @@ memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
                            .targets = t->mode != MF_MODE_PREDICT};
     mf_trainer_set_room(t);
     memfit_status status = mf_feeder_create(&t->loading.host, t->source, mf_trainer_graph(t), &f, &t->feeder, err);
+    if (status == MEMFIT_OK && t->validation_samples == 0)
+        status = make_ring(t, err);
     if (status != MEMFIT_OK || t->validation_samples == 0)
         return mf_trainer_explain_room(t, status, err);
     f.shuffle = false;
@@ -228,5 +325,7 @@ memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
             g = t->plan->phases[p].graph;
     status = mf_feeder_create(&t->loading.host, t->validation_source ? t->validation_source : t->source, g, &f,
                               &t->validation_feeder, err);
+    if (status == MEMFIT_OK)
+        status = make_ring(t, err);
     return mf_trainer_explain_room(t, status, err);
 }

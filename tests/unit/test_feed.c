@@ -1,23 +1,6 @@
 /* test_feed.c: binding arrays to a graph's feeds, the order of samples, weights. */
 #include "data_files.h"
-
-#include "data/feed.h"
-#include "graph/build.h"
-
-static mf_graph *graph_of(mf_shape x, mf_shape y)
-{
-    mf_build b;
-    memfit_error err = {0};
-    mf_graph *g = NULL;
-    assert_ok(mf_build_begin(&b, NULL, &err), err);
-    uint32_t roots[2] = {mf_g_input(&b, "image", MF_F32, x), mf_g_input(&b, "class", MF_I32, y)};
-    assert_ok(mf_build_end_keeping(&b, 2, roots, &g), err);
-    g->feeds = calloc(2, sizeof *g->feeds);
-    g->feeds[0] = (mf_feed){"image", roots[0], 0, 0};
-    g->feeds[1] = (mf_feed){"class", roots[1], 1, 0};
-    g->feed_count = 2;
-    return g;
-}
+#include "feed_graph.h"
 
 static void feeds_are_bound(void **state)
 {
@@ -72,14 +55,6 @@ static void feeds_are_bound(void **state)
     g->feed_count = 0;
     mf_graph_destroy(g);
     mf_source_close(s);
-}
-
-static void drop_graph(mf_graph *g)
-{
-    free(g->feeds);
-    g->feeds = NULL;
-    g->feed_count = 0;
-    mf_graph_destroy(g);
 }
 
 /* Every sample once, in another order each epoch, the same order for the same epoch. */

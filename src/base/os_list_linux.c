@@ -1,0 +1,94 @@
+/* os_list_linux.c: folders with many files, patterns, and reading one file after another. See os.h. */
+#include "base/os.h"
+
+#include "base/error.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The listing tells the type of most entries: only links are asked for. */
+static mf_entry_type type_of(int folder, const struct dirent *e)
+{
+    struct stat st;
+    if (e->d_type == DT_REG)
+        return MF_ENTRY_FILE;
+    if (e->d_type == DT_DIR)
+        return MF_ENTRY_FOLDER;
+    if ((e->d_type != DT_LNK && e->d_type != DT_UNKNOWN) || fstatat(folder, e->d_name, &st, 0) != 0)
+        return MF_ENTRY_OTHER;
+    return S_ISREG(st.st_mode)   ? MF_ENTRY_FILE
+           : S_ISDIR(st.st_mode) ? (e->d_type == DT_LNK ? MF_ENTRY_LINKED_FOLDER : MF_ENTRY_FOLDER)
+                                 : MF_ENTRY_OTHER;
+}
+
+memfit_status mf_os_list_folder(const char *path,
+                                memfit_status (*each)(void *ctx, const char *name, mf_entry_type type,
+                                                      memfit_error *err),
+                                void *ctx, memfit_error *err)
+{
+    DIR *d = opendir(path);
+    if (!d)
+        return mf_fail(err, errno == ENOENT || errno == EACCES || errno == ENOTDIR ? MEMFIT_NOT_FOUND : MEMFIT_IO,
+                       "%s: %s", path, strerror(errno));
+    memfit_status status = MEMFIT_OK;
+    const struct dirent *e;
+    errno = 0;
+    while (status == MEMFIT_OK && (e = readdir(d))) {
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            status = each(ctx, e->d_name, type_of(dirfd(d), e), err);
+        errno = 0;
+    }
+    if (status == MEMFIT_OK && errno)
+        status = mf_fail(err, MEMFIT_IO, "%s: %s", path, strerror(errno));
+    closedir(d);
+    return status;
+}
+
+memfit_status mf_os_glob(const char *pattern, memfit_status (*each)(void *ctx, const char *path, memfit_error *err),
+                         void *ctx, memfit_error *err)
+{
+    glob_t found = {0};
+    int failed = glob(pattern, GLOB_ERR | GLOB_BRACE, NULL, &found);
+    memfit_status status = MEMFIT_OK;
+    if (failed == GLOB_NOMATCH)
+        status =
+            mf_fail(err, MEMFIT_NOT_FOUND, "%s matches no file\nin quotes, memfit resolves * and ? itself", pattern);
+    else if (failed)
+        status = mf_fail(err, failed == GLOB_NOSPACE ? MEMFIT_NO_HOST_MEMORY : MEMFIT_IO, "%s: %s", pattern,
+                         failed == GLOB_NOSPACE ? "no memory to list its files" : "a folder cannot be read");
+    for (size_t i = 0; status == MEMFIT_OK && i < found.gl_pathc; i++)
+        status = each(ctx, found.gl_pathv[i], err);
+    globfree(&found);
+    return status;
+}
+
+int mf_os_open_folder(const char *path)
+{
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int mf_os_open_in(int folder, const char *path)
+{
+    struct stat st;
+    int fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+        close(fd);
+        errno = EINVAL;
+        return -1;
+    }
+    return fd;
+}
+
+uint64_t mf_os_read_at(int descriptor, void *out, uint64_t bytes, uint64_t at)
+{
+    ssize_t n;
+    do
+        n = pread(descriptor, out, bytes, (off_t)at);
+    while (n < 0 && errno == EINTR);
+    return n > 0 ? (uint64_t)n : 0;
+}
