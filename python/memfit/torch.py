@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from . import _program
 from ._measure import mib
@@ -138,39 +138,47 @@ def trim(device: int = 0) -> None:
         _state["library"].memfit_torch_trim(ctypes.c_int(device))
 
 
-class _Peaks:
-    """PyTorch resets peaks, the pool keeps them: the highest since the last reset is followed by what is asked in between."""
+class _OwnerInfo(ctypes.Structure):
+    """memfit_owner_info of memfit/pool.h."""
 
-    def __init__(self) -> None:
-        self.base: Dict[int, Dict[str, int]] = {}
+    _fields_ = [
+        ("owner", ctypes.c_uint32),
+        ("kind", ctypes.c_int),
+        ("name", ctypes.c_char * 64),
+        ("bytes", ctypes.c_uint64),
+        ("peak_bytes", ctypes.c_uint64),
+        ("blocks", ctypes.c_uint64),
+        ("allocations", ctypes.c_uint64),
+        ("grown_marks", ctypes.c_uint32),
+        ("reserved0", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint64 * 4),
+    ]
 
-    def reset(self, device: int) -> None:
-        self.base[device] = statistics(device)
 
-    def peak(self, device: int, what: str) -> int:
-        now = statistics(device)
-        base = self.base.get(device)
-        highest = now["peak_%s_bytes" % what]
-        if base is not None and highest == base["peak_%s_bytes" % what]:
-            return max(now["%s_bytes" % what], base["%s_bytes" % what])  # not exceeded since: a lower bound
-        return highest
+def owners(device: int = 0, most: int = 64) -> List[Tuple[str, int]]:
+    """Who holds the card's memory now, most bytes first: modules by their path, `backward of` them, "pytorch" for the rest."""
+    if not _state:
+        raise UsageError("PyTorch does not run on memfit's pool", "memfit.torch.use() first")
+    table = (_OwnerInfo * most)()
+    ask = _state["library"].memfit_torch_owners
+    ask.restype = ctypes.c_size_t
+    ask.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
+    count = min(most, int(ask(device, ctypes.byref(table), ctypes.sizeof(_OwnerInfo), most)))
+    return [(table[i].name.decode("utf-8", "replace"), int(table[i].bytes)) for i in range(count) if table[i].bytes]
 
 
 def _answer_statistics(torch: Any) -> None:
     """memory_allocated() and its like answer from the pool's books instead of raising."""
-    peaks = _Peaks()
-
     def number(device: Any) -> int:
         return int(torch.cuda._utils._get_device_index(device, optional=True))
 
     def stats(device: Any = None) -> Dict[str, int]:
         s = statistics(number(device))
-        i = number(device)
         return {
             "allocated_bytes.all.current": s["in_use_bytes"],
-            "allocated_bytes.all.peak": peaks.peak(i, "in_use"),
+            "allocated_bytes.all.peak": s["peak_in_use_bytes"],
             "reserved_bytes.all.current": s["reserved_bytes"],
-            "reserved_bytes.all.peak": peaks.peak(i, "reserved"),
+            "reserved_bytes.all.peak": s["peak_reserved_bytes"],
             "num_alloc_retries": s["remaps"],
             "num_ooms": s["failures"],
             "allocation.all.allocated": s["allocations"],
@@ -185,10 +193,10 @@ def _answer_statistics(torch: Any) -> None:
 
     answers: Dict[str, Callable[..., Any]] = {
         "memory_allocated": lambda device=None: statistics(number(device))["in_use_bytes"],
-        "max_memory_allocated": lambda device=None: peaks.peak(number(device), "in_use"),
+        "max_memory_allocated": lambda device=None: statistics(number(device))["peak_in_use_bytes"],
         "memory_reserved": lambda device=None: statistics(number(device))["reserved_bytes"],
-        "max_memory_reserved": lambda device=None: peaks.peak(number(device), "reserved"),
-        "reset_peak_memory_stats": lambda device=None: peaks.reset(number(device)),
+        "max_memory_reserved": lambda device=None: statistics(number(device))["peak_reserved_bytes"],
+        "reset_peak_memory_stats": lambda device=None: _state["library"].memfit_torch_reset_peaks(ctypes.c_int(number(device))),
         "memory_stats": stats,
         "memory_summary": summary,
     }
