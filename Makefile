@@ -3,7 +3,7 @@ BUILD ?= build
 MESON  = meson setup --wipe
 TESTS ?=
 
-.PHONY: all setup run test bench asan tsan lint install clean gpu-check fuzz help
+.PHONY: all setup run test bench asan tsan lint install clean gpu-check fuzz wheel dist python-check help
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) --quiet
@@ -39,11 +39,21 @@ lint: setup all
 gpu-check: setup all
 	@tools/gpu-check $(BUILD)
 
+wheel: setup
+	@tools/wheel dist
+	@tools/try-wheel dist
+
+dist: wheel
+	@tools/dist dist
+
+python-check: all
+	@tools/python-check $(BUILD)
+
 install: all
 	@meson install -C $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz
+	@rm -rf build build-asan build-tsan build-fuzz dist
 
 help:
 	@echo "make            build (build/memfit, build/libmemfit.so)"
@@ -54,4 +64,6 @@ help:
 	@echo "make lint       formatting, layer rule, ABI list, static checks"
 	@echo "make fuzz       a short run of every fuzz target"
 	@echo "make gpu-check  everything that needs an NVIDIA GPU (skips without one)"
+	@echo "make wheel      the Python wheels and the sdist, checked, in dist/;  make dist  the same with checksums"
+	@echo "make python-check  the Python package against Keras and PyTorch, typed checks (skips what is not there)"
 	@echo "make install    install below the Meson prefix;  make clean"

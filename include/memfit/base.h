@@ -45,8 +45,8 @@ extern "C" {
 
 /* ---- version ---------------------------------------------------------------------------------------------- */
 
-#define MEMFIT_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
-#define MEMFIT_VERSION_STRING "0.1.0"
+#define MEMFIT_VERSION_NUMBER 200 /* major * 10000 + minor * 100 + patch */
+#define MEMFIT_VERSION_STRING "0.2.0"
 
 /* The version of the library that is really loaded, as text and as a number to compare with MEMFIT_VERSION_NUMBER.
  * Since 0.1. */

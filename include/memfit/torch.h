@@ -23,6 +23,7 @@
 #define MEMFIT_TORCH_H
 
 #include "memfit/base.h"
+#include "memfit/pool.h"
 
 #include <sys/types.h>
 
@@ -56,6 +57,13 @@ MEMFIT_API void memfit_torch_empty_cache(void);
  * the microseconds that went into moving pages.
  * Writes at most `most` and returns how many there are; zeros when there is no pool. Since 0.1. */
 MEMFIT_API size_t memfit_torch_stats(int device, uint64_t *values, size_t most);
+/* Peaks begin anew, as torch.cuda.reset_peak_memory_stats has it. Since 0.2. */
+MEMFIT_API void memfit_torch_reset_peaks(int device);
+/* From now on this thread's requests are `name`'s (cut at 63 bytes): a module, forward or backward. NULL: nobody's in
+ * particular. Since 0.2. */
+MEMFIT_API void memfit_torch_owner(const char *name);
+/* Who holds a card's memory, most bytes first, as memfit_pool_owners; returns how many there are. Since 0.2. */
+MEMFIT_API size_t memfit_torch_owners(int device, memfit_owner_info *list, size_t stride, size_t most);
 /* Gives idle pages back, as torch.cuda.empty_cache does. Since 0.1. */
 MEMFIT_API void memfit_torch_trim(int device);
 

@@ -214,6 +214,43 @@ static memfit_status look_for_capture(const card *c, memfit_stream stream, memfi
         "and memfit_torch_release_pool as docs/pytorch.md shows");
 }
 
+/* ---- who asks ----------------------------------------------------------------------------------------------- */
+
+/* The name this thread's requests go under, and the number it has on the card that was asked last. */
+static _Thread_local struct {
+    char name[64];
+    const card *card;
+    memfit_owner owner;
+} asking;
+
+void memfit_torch_owner(const char *name)
+{
+    snprintf(asking.name, sizeof asking.name, "%s", name ? name : "");
+    asking.card = NULL;
+}
+
+/* "pytorch" where nobody said, and where the list of owners is full. */
+static memfit_owner owner_on(const card *c)
+{
+    if (!asking.name[0])
+        return c->owner;
+    if (asking.card != c) {
+        if (memfit_pool_owner(c->pool, MEMFIT_KIND_OTHER, asking.name, &asking.owner, NULL))
+            asking.owner = c->owner;
+        asking.card = c;
+    }
+    return asking.owner;
+}
+
+size_t memfit_torch_owners(int device, memfit_owner_info *list, size_t stride, size_t most)
+{
+    size_t count = 0;
+    card *c = card_of(device);
+    if (!c || memfit_pool_owners(c->pool, list, stride, most, &count, NULL))
+        return 0;
+    return count;
+}
+
 void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
 {
     memfit_error err;
@@ -225,8 +262,8 @@ void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
     if (!status)
         status = look_for_capture(c, (memfit_stream)(uintptr_t)stream, &err);
     if (!status)
-        status = memfit_pool_alloc_on(c->pool, (uint64_t)bytes, 0, c->owner, (memfit_stream)(uintptr_t)stream, &address,
-                                      &err);
+        status = memfit_pool_alloc_on(c->pool, (uint64_t)bytes, 0, owner_on(c), (memfit_stream)(uintptr_t)stream,
+                                      &address, &err);
     if (!status)
         return (void *)(uintptr_t)address;
     char text[2 * MEMFIT_ERROR_TEXT + 64];
@@ -338,6 +375,13 @@ void memfit_torch_trim(int device)
     card *c = card_of(device);
     if (c)
         memfit_pool_trim(c->pool, 0, NULL, NULL);
+}
+
+void memfit_torch_reset_peaks(int device)
+{
+    card *c = card_of(device);
+    if (c)
+        memfit_pool_reset_peaks(c->pool, NULL);
 }
 
 void memfit_torch_empty_cache(void)

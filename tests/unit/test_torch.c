@@ -8,6 +8,7 @@
 #include "memfit/torch.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -95,6 +96,59 @@ static void blocks_come_and_go(void **state)
     memfit_torch_free(a, 5 * MIB, 9, NULL); /* no such card */
     assert_int_equal(in_use(), 0);
     assert_int_equal(memfit_torch_stats(9, NULL, 0), memfit_torch_stats(0, NULL, 0));
+    no_rule_broken();
+}
+
+/* The bytes of an owner by that name; 0 when there is none. */
+static uint64_t held_by(const char *name)
+{
+    memfit_owner_info list[32];
+    size_t count = memfit_torch_owners(0, list, sizeof *list, 32);
+    for (size_t i = 0; i < count && i < 32; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return list[i].bytes;
+    return 0;
+}
+
+static void *asks_unnamed(void *ctx)
+{
+    (void)ctx;
+    return memfit_torch_alloc(2 * MIB, 0, NULL);
+}
+
+/* A name is the thread's own, and goes when another or none is said. */
+static void owners_are_named(void **state)
+{
+    (void)state;
+    uint64_t before = held_by("pytorch");
+    memfit_torch_owner("block1.conv (Conv2d)");
+    unsigned char *a = get(3 * MIB, NULL);
+    pthread_t thread;
+    void *b = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, asks_unnamed, NULL), 0);
+    pthread_join(thread, &b);
+    memfit_torch_owner("backward of block1.conv (Conv2d), whose name is longer than sixty-three bytes");
+    unsigned char *c = get(MIB, NULL);
+    memfit_torch_owner(NULL);
+    unsigned char *d = get(4 * MIB, NULL);
+    assert_int_equal(held_by("block1.conv (Conv2d)"), 3 * MIB);
+    assert_int_equal(held_by("backward of block1.conv (Conv2d), whose name is longer than six"), MIB);
+    assert_int_equal(held_by("pytorch") - before, 6 * MIB);
+    memfit_torch_free(a, 3 * MIB, 0, NULL);
+    memfit_torch_free(b, 2 * MIB, 0, NULL);
+    memfit_torch_free(c, MIB, 0, NULL);
+    memfit_torch_free(d, 4 * MIB, 0, NULL);
+    assert_int_equal(held_by("block1.conv (Conv2d)"), 0);
+    assert_int_equal(memfit_torch_owners(9, NULL, 0, 0), 0);
+
+    uint64_t values[4];
+    memfit_torch_stats(0, values, 4);
+    assert_true(values[1] >= 10 * MIB);
+    memfit_torch_reset_peaks(0);
+    memfit_torch_reset_peaks(9);
+    memfit_torch_stats(0, values, 4);
+    assert_int_equal(values[1], values[0]);
+    assert_int_equal(values[3], values[2]);
     no_rule_broken();
 }
 
@@ -225,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_come_and_go),
+        cmocka_unit_test(owners_are_named),
         cmocka_unit_test(what_is_too_much_is_refused),
         cmocka_unit_test(record_stream_is_honoured),
         cmocka_unit_test(record_stream_of_what_is_not_ours),

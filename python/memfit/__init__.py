@@ -1,0 +1,113 @@
+"""Memory for training neural networks: predicted before the first step, bounded while it runs, explained when it is short.
+
+    p = memfit.plan(model, batch_size=256, card="rtx-3080")
+    p.fits, p.max_batch, p.suggestions
+
+The answers are the program's (`memfit plan --json` and its like); this package asks it. Nothing is sent anywhere. Parts are loaded when they
+are first used: `import memfit` itself costs a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Dict, List
+
+from .errors import (
+    DoesNotFitError,
+    Error,
+    InputError,
+    LateError,
+    ProgramNotFoundError,
+    RunError,
+    UnsupportedError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from . import torch
+    from ._answer import Answer, Record
+    from ._batch import BatchSize, find_batch_size
+    from ._diagnose import doctor, explain_log, ps, report
+    from ._explain import explain, install
+    from ._fit import fit
+    from ._limit import Limited, limit
+    from ._notebook import load_ipython_extension
+    from ._plan import Plan, Suggestion, plan
+    from ._program import library, program
+    from ._trace import TorchTrace, torch_trace
+    from .watch import Watch
+
+_WHERE: Dict[str, str] = {
+    "Answer": "_answer",
+    "BatchSize": "_batch",
+    "Limited": "_limit",
+    "Plan": "_plan",
+    "Record": "_answer",
+    "Suggestion": "_plan",
+    "TorchTrace": "_trace",
+    "Watch": "watch",
+    "doctor": "_diagnose",
+    "explain": "_explain",
+    "explain_log": "_diagnose",
+    "find_batch_size": "_batch",
+    "fit": "_fit",
+    "install": "_explain",
+    "library": "_program",
+    "limit": "_limit",
+    "load_ipython_extension": "_notebook",
+    "plan": "_plan",
+    "program": "_program",
+    "ps": "_diagnose",
+    "report": "_diagnose",
+    "torch": "torch",
+    "torch_trace": "_trace",
+}
+
+
+def __getattr__(name: str) -> Any:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError("module 'memfit' has no attribute %r" % name)
+    module = importlib.import_module("." + where, __name__)
+    value = module if name == where else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted(__all__)
+
+
+__all__ = [
+    "Answer",
+    "BatchSize",
+    "DoesNotFitError",
+    "Error",
+    "InputError",
+    "LateError",
+    "Limited",
+    "Plan",
+    "ProgramNotFoundError",
+    "Record",
+    "RunError",
+    "Suggestion",
+    "TorchTrace",
+    "UnsupportedError",
+    "UsageError",
+    "Watch",
+    "doctor",
+    "explain",
+    "explain_log",
+    "find_batch_size",
+    "fit",
+    "install",
+    "library",
+    "limit",
+    "load_ipython_extension",
+    "plan",
+    "program",
+    "ps",
+    "report",
+    "torch",
+    "torch_trace",
+]

@@ -1,0 +1,49 @@
+"""What `memfit doctor`, `ps`, `explain` and `report` answer."""
+
+from __future__ import annotations
+
+import os
+from typing import List, Optional, Union
+
+from . import _program
+from ._answer import Answer
+from .errors import UsageError
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+def _answer(arguments: List[str], stdin: Optional[str] = None) -> Answer:
+    def text() -> str:
+        status, out, err = _program.run(arguments, stdin)
+        if status:
+            raise _program.error_of(status, out, err)
+        return out
+
+    return Answer(_program.ask(arguments, stdin), text)
+
+
+def doctor(save: Optional[Path] = None, compare: Optional[Path] = None) -> Answer:
+    """Is this machine set up right? `verdict`, `checks`, `gpus`, `processes`."""
+    options = {"save": os.fspath(save) if save else None, "compare": os.fspath(compare) if compare else None}
+    return _answer(["doctor", *_program.option_list(dict(options))])
+
+
+def ps() -> Answer:
+    """Who uses the cards. Raises RunError where there is no NVIDIA driver."""
+    return _answer(["ps"])
+
+
+def explain_log(log: Path, model: Optional[Path] = None, batch_size: Optional[int] = None) -> Answer:
+    """Why did it run out of memory? `log` is a text (it has several lines), or the path of a log, snapshot or trace."""
+    options = _program.option_list({"model": os.fspath(model) if model else None, "batch_size": batch_size})
+    if isinstance(log, str) and not log.strip():
+        raise UsageError("the log is empty", "give what the program printed, or the path of a file with it")
+    if isinstance(log, str) and ("\n" in log or (len(log) > 120 and not os.path.exists(log))):
+        return _answer(["explain", "-", *options], log)
+    return _answer(["explain", os.fspath(log), *options])
+
+
+def report(trace: Path, other: Optional[Path] = None, html: Optional[Path] = None) -> Answer:
+    """Memory over time of a recorded run: what was held at the peak, what grows."""
+    arguments = ["report", os.fspath(trace), *([os.fspath(other)] if other else [])]
+    return _answer([*arguments, *_program.option_list({"html": os.fspath(html) if html else None})])

@@ -1,0 +1,235 @@
+"""When a framework's out-of-memory error passes: the cause, the owners and the line to change, where the user works.
+
+The text the program gets is what the user would see: what was printed (its last part), the traceback, and a line of figures that only the
+living process knows (PyTorch's allocator, its settings). It is never printed again, and sent nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import sys
+import threading
+import traceback
+from types import TracebackType
+from typing import Any, Callable, Iterator, List, Optional, TextIO, Tuple, Type, cast
+
+from . import _program
+from ._answer import Answer
+from .errors import Error
+
+_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|RESOURCE_EXHAUSTED|ResourceExhausted|OOM when allocating|"
+    r"CUBLAS_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_(ALLOC_FAILED|INTERNAL_ERROR|NOT_INITIALIZED)|"
+    r"CUSOLVER_STATUS_(ALLOC_FAILED|INTERNAL_ERROR)|CUFFT_ALLOC_FAILED|failed to allocate|Unable to allocate|DefaultCPUAllocator|"
+    r"can't allocate memory|Cannot allocate memory|std::bad_alloc|bad allocation",
+    re.I,
+)
+_VARIABLES = re.compile(r"^(PYTORCH_.*ALLOC.*|XLA_PYTHON_CLIENT_.*|TF_.*GPU_ALLOC.*|TF_FORCE_GPU_ALLOW_GROWTH|CUDA_VISIBLE_DEVICES)$")
+KEPT_CHARACTERS = 256 * 1024
+
+
+def is_out_of_memory(error: Optional[BaseException]) -> bool:
+    """Is this a framework's way to say that memory was short? Errors it was raised from count too."""
+    seen: List[BaseException] = []
+    while error is not None and not any(error is e for e in seen):
+        seen.append(error)
+        if isinstance(error, MemoryError) or _MEMORY.search("%s: %s" % (type(error).__name__, str(error)[:20000])):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+class _Tail:
+    """A stream that passes everything on and remembers the end of it."""
+
+    def __init__(self, stream: TextIO, kept: List[str]) -> None:
+        self._stream = stream
+        self._kept = kept
+
+    def write(self, text: str) -> int:
+        self._kept.append(text)
+        if len(self._kept) > 4096:
+            whole = "".join(self._kept)[-KEPT_CHARACTERS:]
+            self._kept[:] = [whole]
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def living_facts() -> str:
+    """What only the process knows, as a log would say it. Empty when no framework is loaded."""
+    lines = ["%s=%s" % (k, v) for k, v in sorted(os.environ.items()) if _VARIABLES.match(k)]
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+            lines.append(
+                "allocated %d MiB, reserved %d MiB" % (torch.cuda.memory_allocated() >> 20, torch.cuda.memory_reserved() >> 20)
+            )
+    except Exception:  # figures are an extra: with another allocator PyTorch has none
+        pass
+    return "\n".join(lines)
+
+
+def explain_error(error: BaseException, printed: str = "") -> Optional[Answer]:
+    """The program's explanation of a live exception; None where the program finds no failure in it."""
+    told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    text = "\n".join(part for part in (living_facts(), printed[-KEPT_CHARACTERS:], told) if part) + "\n"
+
+    def shown() -> str:
+        status, out, err = _program.run(["explain", "-"], text)
+        if status:
+            raise _program.error_of(status, out, err)
+        return out
+
+    try:
+        return Answer(_program.ask(["explain", "-"], text), shown)
+    except Error:
+        return None
+
+
+class Explained:
+    """What `explain()` hands out: `answer` is there once a failure has passed."""
+
+    def __init__(self) -> None:
+        self.answer: Optional[Answer] = None
+        self.released_bytes: Optional[int] = None
+
+
+@contextlib.contextmanager
+def explain(*, release: bool = False, show: Optional[Callable[[str], None]] = None) -> Iterator[Explained]:
+    """`with memfit.explain(): model.fit(...)`: an out-of-memory error that passes is explained, and goes on.
+
+    `release=True` lets go of what the traceback's frames hold (the tensors of the failed step): a debugger then finds no variables in
+    them. `show` gets the text instead of standard error.
+    """
+    said = Explained()
+    kept: List[str] = []
+    out, err = sys.stdout, sys.stderr
+    tails = _Tail(out, kept), _Tail(err, kept)
+    sys.stdout, sys.stderr = cast(Tuple[TextIO, TextIO], tails)
+    try:
+        yield said
+    except BaseException as e:
+        _give_back(tails, out, err)
+        if is_out_of_memory(e):
+            _tell(e, "".join(kept), said, release, show)
+        raise
+    finally:
+        _give_back(tails, out, err)
+
+
+def _give_back(tails: Any, out: TextIO, err: TextIO) -> None:
+    if sys.stdout is tails[0]:
+        sys.stdout = out
+    if sys.stderr is tails[1]:
+        sys.stderr = err
+
+
+def _tell(
+    e: BaseException, printed: str, said: Explained, release: bool, show: Optional[Callable[[str], None]] = None
+) -> None:
+    said.answer = explain_error(e, printed)
+    if said.answer is not None:
+        (show or _show)("\nmemfit: why this ran out of memory\n" + str(said.answer) + "\n")
+    if release:
+        said.released_bytes = release_frames(e)
+        (show or _show)(
+            "memfit: the frames of the failed call let go of what they held: %.2f GiB came back (%%debug finds no variables in them)\n"
+            % (said.released_bytes / 2**30)
+        )
+
+
+def _show(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def in_use_bytes() -> int:
+    """Resident memory of the process that is its own, and what PyTorch holds on its cards."""
+    total = resident_bytes()
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+            total += sum(torch.cuda.memory_reserved(i) for i in range(torch.cuda.device_count()))
+    except Exception:
+        pass
+    return total
+
+
+def resident_bytes() -> int:
+    """Anonymous and shared resident memory of this process, as the system counts it."""
+    with open("/proc/self/statm", "rb") as f:
+        _, resident, files = (int(n) for n in f.read().split()[:3])
+    page = os.sysconf("SC_PAGE_SIZE")
+    return (resident - files) * page
+
+
+def release_frames(error: BaseException) -> int:
+    """Empties the frames that an exception keeps alive, and gives cached memory back. Returns the bytes that came back."""
+    before = in_use_bytes()
+    seen: List[BaseException] = []
+    follow: List[Optional[BaseException]] = [error]
+    while follow:
+        e = follow.pop()
+        if e is None or any(e is s for s in seen):
+            continue
+        seen.append(e)
+        _empty(e.__traceback__)
+        follow += [e.__cause__, e.__context__]
+    gc.collect()
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    except Exception:
+        pass
+    return max(0, before - in_use_bytes())
+
+
+def _empty(tb: Optional[TracebackType]) -> None:
+    """Clears the variables of every frame that has ended. Whoever looked at f_locals left a copy there (before 3.13), which looking again
+    brings up to date: it is empty then."""
+    while tb is not None:
+        try:
+            tb.tb_frame.clear()
+            tb.tb_frame.f_locals
+        except RuntimeError:  # still running
+            pass
+        tb = tb.tb_next
+
+
+_installed: List[Any] = []
+
+
+def install(*, release: bool = False) -> None:
+    """From now on every out-of-memory error that ends the program, a thread or a notebook's cell is explained. Twice is once."""
+    if _installed:
+        return
+    shell = _shell()
+    if shell is not None:
+        from ._notebook import watch_cells
+
+        _installed.append(watch_cells(shell, release))
+        return
+    before, before_thread = sys.excepthook, threading.excepthook
+
+    def hook(kind: Type[BaseException], error: BaseException, tb: Optional[TracebackType]) -> None:
+        before(kind, error, tb)
+        if is_out_of_memory(error):
+            _tell(error, "", Explained(), release)
+
+    def thread_hook(args: Any) -> None:
+        before_thread(args)
+        if args.exc_value is not None and is_out_of_memory(args.exc_value):
+            _tell(args.exc_value, "", Explained(), release)
+
+    sys.excepthook, threading.excepthook = hook, thread_hook
+    _installed.append((hook, thread_hook))
+
+
+def _shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None

@@ -1,0 +1,123 @@
+"""memfit.limit: a limit on the card for this process, by each framework's own switch, and what such a switch does not cover."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, List, NamedTuple, Optional, Union
+
+from . import _diagnose
+from ._measure import mib, size_bytes
+from .errors import Error, LateError, UsageError
+
+_OUTSIDE = "the context, cuBLAS's and cuDNN's handles and workspaces and loaded kernels come on top (about 0.3 to 0.9 GiB)"
+
+
+class Limited(NamedTuple):
+    """What a call of limit() did."""
+
+    bytes: int
+    switches: List[str]
+    not_covered: List[str]
+
+    def __str__(self) -> str:
+        lines = ["limit of %s" % mib(self.bytes)]
+        lines += ["  set: " + s for s in self.switches]
+        lines += ["  not covered: " + n for n in self.not_covered]
+        return "\n".join(lines)
+
+
+def limit(memory: Union[str, int], *, device: int = 0, total: Union[str, int, None] = None) -> Limited:
+    """Holds PyTorch, TensorFlow and JAX of this process to `memory` on a card. Before their first use of it.
+
+    Frameworks that are loaded are told by their own functions, others by the variables that they read at their start. `total` is
+    the card's size where it cannot be asked for.
+    """
+    whole = size_bytes(total) if total is not None else _card_bytes(device)
+    wanted = size_bytes(memory, whole)
+    if whole is not None and wanted > whole:
+        raise UsageError("a limit of %s is above the card's %s: it would be none" % (mib(wanted), mib(whole)))
+    _refuse_when_late()
+    switches: List[str] = []
+    missing: List[str] = [_OUTSIDE]
+    _limit_torch(wanted, whole, device, switches, missing)
+    _limit_tensorflow(wanted, device, switches, missing)
+    _limit_jax(wanted, whole, switches, missing)
+    return Limited(wanted, switches, missing)
+
+
+def _card_bytes(device: int) -> Optional[int]:
+    try:
+        gpus = _diagnose.doctor().to_dict().get("gpus", [])
+    except Error:
+        return None
+    if device >= len(gpus):
+        return None
+    for key in ("memory_bytes", "total_bytes", "bytes"):
+        if key in gpus[device]:
+            return int(gpus[device][key])
+    return None
+
+
+def _refuse_when_late() -> None:
+    """Nothing is half done: all frameworks are asked before the first is told."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized() and torch.cuda.memory_reserved():
+        raise LateError("PyTorch already holds %s of the card" % mib(torch.cuda.memory_reserved()), "call memfit.limit before the first tensor on it")
+    tf: Any = sys.modules.get("tensorflow")
+    if tf is not None:
+        try:
+            begun = tf.python.eager.context.context()._initialized  # there is no public question
+        except AttributeError:
+            begun = False
+        if begun and tf.config.list_physical_devices("GPU"):
+            raise LateError("TensorFlow has begun to use its devices", "call memfit.limit right after import tensorflow")
+    if _jax_has_begun():
+        raise LateError("JAX has begun to use its devices", "call memfit.limit before the first array")
+
+
+def _jax_has_begun() -> bool:
+    bridge: Any = sys.modules.get("jax._src.xla_bridge")
+    return bool(getattr(bridge, "_backends", None))
+
+
+def _limit_torch(wanted: int, whole: Optional[int], device: int, switches: List[str], missing: List[str]) -> None:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        part = wanted / int(torch.cuda.get_device_properties(device).total_memory)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, part), device)
+        switches.append("torch.cuda.set_per_process_memory_fraction(%.4f, %d)" % (min(1.0, part), device))
+    elif torch is None and whole:
+        _set_variable("PYTORCH_CUDA_ALLOC_CONF", "per_process_memory_fraction:%.4f" % (wanted / whole), switches, joined=True)
+        missing.append("PyTorch before 2.9 does not read per_process_memory_fraction: import torch first, then call memfit.limit")
+    elif torch is None:
+        missing.append("PyTorch, if it is imported later: the card's size is not known here, so no fraction can be given (total=...)")
+
+
+def _limit_tensorflow(wanted: int, device: int, switches: List[str], missing: List[str]) -> None:
+    tf: Any = sys.modules.get("tensorflow")
+    if tf is None:
+        missing.append("TensorFlow, if it is imported later: it has no variable for a limit; import it first, then call memfit.limit")
+        return
+    cards = tf.config.list_physical_devices("GPU")
+    if device >= len(cards):
+        return
+    megabytes = wanted >> 20
+    try:
+        tf.config.set_logical_device_configuration(cards[device], [tf.config.LogicalDeviceConfiguration(memory_limit=megabytes)])
+    except RuntimeError as e:
+        raise LateError("TensorFlow: %s" % e, "call memfit.limit right after import tensorflow") from e
+    switches.append("tf.config.LogicalDeviceConfiguration(memory_limit=%d)" % megabytes)
+
+
+def _limit_jax(wanted: int, whole: Optional[int], switches: List[str], missing: List[str]) -> None:
+    if whole:
+        _set_variable("XLA_PYTHON_CLIENT_MEM_FRACTION", "%.4f" % (wanted / whole), switches)
+    else:
+        missing.append("JAX: the card's size is not known here, so no fraction can be given (total=...)")
+
+
+def _set_variable(name: str, value: str, switches: List[str], joined: bool = False) -> None:
+    old = os.environ.get(name)
+    os.environ[name] = "%s,%s" % (old, value) if joined and old else value
+    switches.append("%s=%s" % (name, os.environ[name]))

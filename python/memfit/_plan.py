@@ -1,0 +1,194 @@
+"""memfit.plan: will it fit? From a live Keras model or a file, before anything runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _keras, _program
+from ._answer import Answer, Record
+from .errors import InputError
+
+Size = Union[str, int]
+Several = Union[str, Sequence[str]]
+FITS_OR_NOT = (0, 3)
+
+
+class Suggestion(Record):
+    """One change that was tried: `change`, `peak_bytes`, `slowdown`, `numerics`, `fits`, and `code` to paste."""
+
+    change: str
+    peak_bytes: int
+    slowdown: float
+    numerics: str
+    fits: bool
+
+    @property
+    def code(self) -> str:
+        told = self._data.get("code")
+        return str(told) if told else _code_for(self.change)
+
+
+class Plan(Answer):
+    """The answer of `memfit plan`. Every key of its JSON is an attribute; the common ones are declared here."""
+
+    batch: int
+    memory_bytes: int
+    basis: str
+    fits: bool
+    peak_bytes: int
+    arena_bytes: int
+    fixed_bytes: int
+    lower_bound_bytes: int
+    peak_at: str
+    max_batch: int
+    pieces: int
+    recomputed_ops: int
+    slowdown: float
+    numerics: str
+    plan_seconds: float
+    model: Record
+    as_asked: Record
+    breakdown: Record
+    in_framework: Record
+    layers: List[Record]
+
+    @property
+    def suggestions(self) -> List[Suggestion]:
+        return [Suggestion(s) for s in self._data.get("suggestions", [])]
+
+    def page(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Writes the page for the browser. An existing file is replaced only if it is a page too."""
+        name = os.fspath(path)
+        if os.path.exists(name):
+            with open(name, "rb") as f:
+                if not f.read(64).lstrip().lower().startswith(b"<!doctype html"):
+                    raise InputError("%s is there and is no page: it is left as it is" % name)
+        with open(name, "w", encoding="utf-8") as f:
+            f.write(self._page or "")
+
+
+def plan(
+    model: Any,
+    batch_size: Union[int, Sequence[int], None] = None,
+    *,
+    card: Optional[Several] = None,
+    memory: Optional[Size] = None,
+    runtime: Optional[str] = None,
+    device: Optional[str] = None,
+    optimizer: Optional[str] = None,
+    loss: Optional[str] = None,
+    precision: Optional[Several] = None,
+    gradient_accumulation: Union[str, int, None] = None,
+    recompute: Optional[str] = None,
+    chunked_loss: Union[str, int, None] = None,
+    allow_changed_numerics: bool = False,
+    validation_batch_size: Optional[int] = None,
+    input_shape: Optional[Sequence[int]] = None,
+    dim: Optional[Mapping[str, int]] = None,
+    assume: Optional[Mapping[str, str]] = None,
+    threads: Optional[int] = None,
+    curve: bool = False,
+) -> Plan:
+    """What training `model` takes: a live Keras model, or the path of a .keras, .h5 or JSON file.
+
+    `card` names one or more cards ("t4", ["t4", "rtx-3080"]), `memory` is a size with a unit ("8GiB") or bytes. Arguments are those
+    of `memfit plan`; `p.fits` says yes or no, nothing is raised for a plan that does not fit.
+    """
+    options = _program.option_list(
+        {
+            "batch_size": batch_size,
+            "for": card,
+            "memory": memory,
+            "runtime": runtime,
+            "device": device,
+            "optimizer": optimizer,
+            "loss": loss,
+            "precision": precision,
+            "gradient_accumulation": gradient_accumulation,
+            "recompute": recompute,
+            "chunked_loss": chunked_loss,
+            "allow_changed_numerics": allow_changed_numerics,
+            "validation_batch_size": validation_batch_size,
+            "input_shape": input_shape,
+            "dim": dict(dim) if dim else None,
+            "assume": dict(assume) if assume else None,
+            "threads": threads,
+            "curve": curve,
+        }
+    )
+    source = Source(model, input_shape)
+    with source.file() as path, tempfile.TemporaryDirectory(prefix="memfit-") as folder:
+        page = os.path.join(folder, "plan.html")
+        data = _program.ask(["plan", path, *options, "--html", page], allowed=FITS_OR_NOT)
+        text = _read(page)
+    return Plan(data, lambda: _text_of(source, options), text)
+
+
+class Source:
+    """A model as the program reads it: a path as it is; of a live model, its configuration in a file that goes again."""
+
+    def __init__(self, model: Any, input_shape: Optional[Sequence[int]] = None) -> None:
+        self._path: Optional[str] = None
+        self._config: Tuple[str, str] = ("", "")
+        if isinstance(model, (str, os.PathLike)):
+            self._path = os.fspath(model)
+        elif _keras.is_model(model):
+            self._config = (str(getattr(model, "name", "model")), _keras.config_text(model, input_shape))
+        else:
+            raise InputError(
+                "%s is neither a Keras model nor a path" % type(model).__name__,
+                "for a PyTorch module record its step: memfit.torch_trace(step)",
+            )
+
+    @contextlib.contextmanager
+    def file(self) -> Iterator[str]:
+        if self._path is not None:
+            yield self._path
+            return
+        name, config = self._config
+        with tempfile.TemporaryDirectory(prefix="memfit-") as folder:
+            path = os.path.join(folder, (re.sub(r"[^\w.-]", "_", name) or "model") + ".json")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(config)
+            yield path
+
+
+def _read(path: str) -> Optional[str]:
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def _text_of(source: Source, options: Sequence[str]) -> str:
+    with source.file() as path:
+        status, out, err = _program.run(["plan", path, *options])
+    if status not in FITS_OR_NOT:
+        raise _program.error_of(status, out, err)
+    return out
+
+
+_CODE: Dict[str, str] = {
+    r"--batch-size (\d+)": "model.fit(..., batch_size={0})",
+    r"--precision (\w+)": 'keras.mixed_precision.set_global_policy("{0}")  # before the model is made',
+    r"--optimizer (\w+)": 'model.compile(optimizer="{0}", ...)',
+    r"--input-shape ([\d,]+)": "keras.Input(({0}))",
+    r"--validation-batch-size (\d+)": "model.fit(..., validation_batch_size={0})",
+    r"--recompute (\w+)": 'memfit.fit(model, ..., recompute="{0}")',
+    r"--chunked-loss (\w+)": 'memfit.fit(model, ..., chunked_loss="{0}")',
+}
+
+
+def _code_for(change: str) -> str:
+    """The line of a Keras program that makes the change; empty where there is none."""
+    pieces = re.search(r"(\d+) pieces of (\d+) samples", change)
+    if pieces:
+        return "model.fit(..., batch_size={1}); optimizer=keras.optimizers.Adam(gradient_accumulation_steps={0})".format(
+            *pieces.groups()
+        )
+    lines = [code.format(*found.groups()) for form, code in _CODE.items() for found in [re.search(form, change)] if found]
+    return "; ".join(lines)

@@ -1,0 +1,154 @@
+"""The program behind the package: where it is, how it is asked, and its answer as an object or an exception."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .errors import BY_STATUS, Error, ProgramNotFoundError
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _package_folder(name: str) -> Optional[str]:
+    spec = importlib.util.find_spec(name)
+    places = list(spec.submodule_search_locations or []) if spec else []
+    return places[0] if places else None
+
+
+def program() -> str:
+    """The path of the program: MEMFIT_PROGRAM, else memfit-engine's, else this package's own, else what PATH has."""
+    named = os.environ.get("MEMFIT_PROGRAM")
+    return _find(named) if named else _find(None)
+
+
+@functools.lru_cache(maxsize=None)
+def _find(named: Optional[str]) -> str:
+    if named:
+        if os.access(named, os.X_OK):
+            return named
+        raise ProgramNotFoundError("MEMFIT_PROGRAM names %s, which is no program" % named)
+    engine = _package_folder("memfit_engine")
+    for folder in (os.path.join(engine, "_bin") if engine else None, os.path.join(HERE, "_bin")):
+        path = os.path.join(folder, "memfit") if folder else ""
+        if path and os.access(path, os.X_OK):
+            return path
+    # The command that pip installs runs this package: it is no program of its own.
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        found = shutil.which("memfit", path=folder) if folder else None
+        if found and not _is_script(found):
+            return found
+    raise ProgramNotFoundError(
+        "the program memfit is not in this package and not on PATH",
+        "install a wheel (pip install memfit), or build it with make and set MEMFIT_PROGRAM to build/memfit",
+    )
+
+
+def _is_script(path: str) -> bool:
+    try:
+        with open(path, "rb") as f:
+            return f.read(2) == b"#!"
+    except OSError:
+        return True
+
+
+def library() -> Optional[str]:
+    """The path of libmemfit.so: MEMFIT_LIBRARY, else this package's own, else the one beside the program."""
+    named = os.environ.get("MEMFIT_LIBRARY")
+    if named:
+        return named
+    places = [os.path.join(HERE, "_bin")]
+    try:
+        places.append(os.path.dirname(program()))
+    except ProgramNotFoundError:
+        pass
+    for folder in places:
+        path = os.path.join(folder, "libmemfit.so")
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def error_of(status: int, out: str, err: str) -> Error:
+    """The exception that a failed run of the program stands for."""
+    kind = BY_STATUS.get(status, Error)
+    try:
+        told = json.loads(out)["error"]
+        return kind(told["message"], told.get("hint", ""), told.get("code", ""))
+    except (ValueError, KeyError, TypeError):
+        pass
+    lines = [line for line in err.strip().splitlines() if line.strip()]
+    if lines:
+        first = lines[0][len("memfit: "):] if lines[0].startswith("memfit: ") else lines[0]
+        return kind(first, "\n".join(line.strip() for line in lines[1:]))
+    return kind("memfit ended with status %d and said nothing" % status)
+
+
+def run(arguments: Sequence[str], stdin: Optional[str] = None, pass_fds: Sequence[int] = ()) -> Tuple[int, str, str]:
+    """Runs the program; its status and what it printed. Never raises for what the program says."""
+    path = program()
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            pass_fds=tuple(pass_fds),
+            check=False,
+        )
+    except OSError as e:
+        raise ProgramNotFoundError("%s cannot be run: %s" % (path, e.strerror or e)) from e
+    return done.returncode, done.stdout, done.stderr
+
+
+def ask(
+    arguments: Sequence[str], stdin: Optional[str] = None, allowed: Sequence[int] = (0,), pass_fds: Sequence[int] = ()
+) -> Dict[str, Any]:
+    """The program's JSON object. A status that is not allowed, or an object with `error`, raises."""
+    status, out, err = run([*arguments, "--json"], stdin, pass_fds)
+    try:
+        answer = json.loads(out) if out.strip() else None
+    except ValueError:
+        answer = None
+    if status not in allowed or not isinstance(answer, dict) or "error" in answer:
+        raise error_of(status, out, err)
+    return answer
+
+
+def version() -> str:
+    """The program's own version."""
+    status, out, err = run(["--version"])
+    if status:
+        raise error_of(status, out, err)
+    return out.strip()
+
+
+def option_list(options: Dict[str, object]) -> List[str]:
+    """`{"batch_size": 8, "curve": True, "dim": {"n": 3}}` as `--batch-size 8 --curve --dim n=3`; None is left out."""
+    words: List[str] = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(flag)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                words += [flag, "%s=%s" % (key, _word(item))]
+        else:
+            words += [flag, _word(value)]
+    return words
+
+
+def _word(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(_word(v) for v in value)
+    return str(value)

@@ -1,0 +1,184 @@
+"""memfit.torch_trace: a PyTorch step on fake tensors, written as memfit's trace. Nothing is computed, no card is needed.
+
+Fake tensors have shapes and no bytes. A dispatch mode sees every operation and follows the storages it makes: each is an `alloc` when it
+first appears and a `free` when the last tensor on it goes. `memfit plan` reads the trace, and so do `replay`, `explain` and `report`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
+
+from ._measure import mib
+from .errors import RunError, UnsupportedError, UsageError
+
+
+class TorchTrace(NamedTuple):
+    """Where the trace is, how many events it has, and the most bytes that were alive at once."""
+
+    path: str
+    events: int
+    peak_live_bytes: int
+    by_kind: Dict[str, int]
+
+    def __str__(self) -> str:
+        kinds = ", ".join("%s %s" % (k, mib(v)) for k, v in sorted(self.by_kind.items(), key=lambda i: -i[1]))
+        return "%s: %d events, %s alive at the peak (%s)" % (self.path, self.events, mib(self.peak_live_bytes), kinds)
+
+
+def torch_trace(
+    make: Callable[[], Optional[Callable[[], object]]],
+    path: Union[str, "os.PathLike[str]"],
+    *,
+    steps: int = 2,
+) -> TorchTrace:
+    """Records `steps` training steps. `make()` builds model, optimizer and inputs and returns a function that makes one step.
+
+    Everything must be made inside `make`: tensors from outside are real. The second step has gradients and optimizer state from the first, so
+    two steps are the least that show the peak of a training.
+    """
+    if steps < 1:
+        raise UsageError("steps %d: at least 1" % steps)
+    name = os.fspath(path)
+    if os.path.exists(name):
+        raise UsageError("%s is there already: it is left as it is" % name)
+    try:
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensorMode
+    except ImportError as e:
+        raise RunError("PyTorch 2.1 or newer is needed for this: %s" % e) from e
+    follower = _follower(torch)
+    try:
+        with FakeTensorMode(), follower:
+            step = make()
+            if step is not None:
+                for _ in range(steps):
+                    step()
+            del step
+    except Exception as e:
+        raise UnsupportedError(
+            "the step cannot run on fake tensors: %s: %s" % (type(e).__name__, str(e).strip().split("\n")[0]),
+            "values cannot be looked at (.item(), if x > 0), and every tensor must be made inside make()",
+        ) from e
+    finally:
+        follower.forget()
+    follower.write(name)
+    return TorchTrace(name, len(follower.events), follower.peak, follower.at_peak())
+
+
+def _follower(torch: Any) -> Any:
+    """The dispatch mode, made here because its base class is PyTorch's."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_flatten
+
+    hooks = torch.nn.modules.module
+
+    class Follower(TorchDispatchMode):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.events: List[Tuple[str, int, int]] = []
+            self.kinds: Dict[int, str] = {}
+            self.owners: Dict[int, str] = {}
+            self.sizes: Dict[int, int] = {}
+            self.known: Dict[int, Any] = {}  # a storage's address -> (weak reference, number)
+            self.live = self.peak = self.peak_event = 0
+            self.running: List[str] = []
+            self.names: Dict[int, str] = {}
+            self.recording = True
+            self.handles = [
+                hooks.register_module_forward_pre_hook(self.enter),
+                hooks.register_module_forward_hook(self.leave, always_call=True),
+                hooks.register_module_parameter_registration_hook(self.parameter),
+            ]
+
+        def forget(self) -> None:
+            self.recording = False
+            for handle in self.handles:
+                handle.remove()
+
+        # -- whose
+
+        def enter(self, module: Any, inputs: Any) -> None:
+            if id(module) not in self.names:
+                for where, inner in module.named_modules():
+                    self.names[id(inner)] = where or type(inner).__name__
+            self.running.append(self.names[id(module)])
+
+        def leave(self, module: Any, inputs: Any, output: Any) -> None:
+            if self.running:
+                self.running.pop()
+
+        def parameter(self, module: Any, name: str, value: Any) -> None:
+            if value is not None:
+                number = self.number_of(value)
+                if number is not None:
+                    self.kinds[number] = "parameters"
+                    self.owners[number] = "%s.%s" % (type(module).__name__, name)
+
+        # -- what
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            for value in tree_flatten(out)[0]:
+                if isinstance(value, torch.Tensor):
+                    self.number_of(value)
+            return out
+
+        def number_of(self, tensor: Any) -> Optional[int]:
+            storage = tensor.untyped_storage()
+            key = int(storage._cdata)
+            found = self.known.get(key)
+            if found is not None and found[0]() is not None:
+                return int(found[1])
+            size = int(storage.nbytes())
+            if not size:
+                return None
+            number = len(self.sizes)
+            self.sizes[number] = size
+            self.kinds[number] = self.kind_now(tensor)
+            self.owners[number] = self.running[-1] if self.running else ""
+            self.known[key] = (weakref.ref(storage, functools.partial(self.gone, key, number)), number)
+            self.events.append(("alloc", number, size))
+            self.live += size
+            if self.live > self.peak:
+                self.peak, self.peak_event = self.live, len(self.events)
+            return number
+
+        def kind_now(self, tensor: Any) -> str:
+            if self.running:
+                return "activations"
+            # Outside of modules: the backward pass runs with gradients off and a graph task, an optimizer's step without.
+            return "gradients" if torch._C._current_graph_task_id() >= 0 else "other"
+
+        def gone(self, key: int, number: int, _: Any) -> None:
+            found = self.known.get(key)
+            if found is not None and found[1] == number:
+                del self.known[key]
+            if self.recording:
+                self.events.append(("free", number, self.sizes[number]))
+                self.live -= self.sizes[number]
+
+        # -- the file
+
+        def at_peak(self) -> Dict[str, int]:
+            held: Dict[int, int] = {}
+            for what, number, size in self.events[: self.peak_event]:
+                if what == "alloc":
+                    held[number] = size
+                else:
+                    held.pop(number, None)
+            sums: Dict[str, int] = {}
+            for number, size in held.items():
+                sums[self.kinds[number]] = sums.get(self.kinds[number], 0) + size
+            return sums
+
+        def write(self, path: str) -> None:
+            with open(path, "x", encoding="utf-8") as f:
+                f.write("time_us,op,id,bytes,kind,owner\n")
+                for time, (what, number, size) in enumerate(self.events):
+                    owner = self.owners[number].replace(",", ";").replace('"', "'").replace("\n", " ")
+                    f.write("%d,%s,%d,%d,%s,%s\n" % (time, what, number, size, self.kinds[number], owner))
+
+    return Follower()

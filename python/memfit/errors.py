@@ -1,0 +1,52 @@
+"""What can go wrong, one class for each exit status of the program. The message is the program's own."""
+
+from __future__ import annotations
+
+from typing import Dict, Type
+
+
+class Error(Exception):
+    """The program's message; `hint` says what to do, `code` is the program's name for it."""
+
+    def __init__(self, message: str, hint: str = "", code: str = "") -> None:
+        super().__init__(message + ("\n  " + hint if hint else ""))
+        self.message = message
+        self.hint = hint
+        self.code = code
+
+
+class RunError(Error):
+    """Something failed while it ran: no driver, a full disk (exit status 1)."""
+
+
+class UsageError(Error, ValueError):
+    """An argument that cannot be (exit status 2)."""
+
+
+class DoesNotFitError(Error, MemoryError):
+    """It does not fit the limit (exit status 3). `plan` does not raise it: that is its answer."""
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """The model uses something that is not supported, or the feature is not built yet (exit status 4)."""
+
+
+class InputError(Error, ValueError):
+    """A file is missing or damaged, or a model cannot be read (exit status 5)."""
+
+
+class ProgramNotFoundError(Error, FileNotFoundError):
+    """The program `memfit` is not there, or does not answer."""
+
+
+class LateError(Error, RuntimeError):
+    """Called after the framework had begun: it must come before the first use of the card."""
+
+
+BY_STATUS: Dict[int, Type[Error]] = {
+    1: RunError,
+    2: UsageError,
+    3: DoesNotFitError,
+    4: UnsupportedError,
+    5: InputError,
+}

@@ -1,0 +1,251 @@
+"""memfit.Watch: memory beside a training, warned before it is short, and what grows named.
+
+    model.fit(..., callbacks=[memfit.Watch()])                 Keras; Lightning's Trainer and Hugging Face's take it the same way
+    with memfit.Watch() as watch:                              any loop
+        for batch in loader:
+            step(batch); watch.step()
+
+One sample of memory a step at most every 20 ms (a few microseconds each), so a step that is shorter is not slowed down.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Callable, List, Optional, TextIO, Tuple, Union
+
+from . import _growth
+from ._events import Scalars
+from ._measure import Place, mib, place, size_bytes
+
+WINDOWS = 8
+PAUSE_SECONDS = 0.02
+
+
+class Watch:
+    """`limit` is a size or a percentage of the card; without it, what the card or the machine has. `warn` is the part at which to warn."""
+
+    def __new__(cls, *args: Any, **options: Any) -> "Watch":
+        return object.__new__(_with_callbacks(cls))
+
+    def __init__(
+        self,
+        limit: Union[str, int, None] = None,
+        *,
+        warn: float = 0.9,
+        trace: Optional[str] = None,
+        tensorboard: Optional[str] = None,
+        bar: Optional[bool] = None,
+        say: Optional[Callable[[str], None]] = None,
+    ) -> None:
+        for base in type(self).__mro__:
+            if base.__module__.split(".")[0] == "keras" and base.__name__ == "Callback":
+                base.__init__(self)  # type: ignore[misc]
+        self.steps = 0
+        self.epochs = 0
+        self.peak_bytes = 0
+        self.growing: List[_growth.Grown] = []
+        self.warnings: List[str] = []
+        self._limit_asked = limit
+        self._warn = warn
+        self._say = say or (lambda text: print(text, file=sys.stderr, flush=True))
+        self._bar = sys.stderr.isatty() if bar is None else bar
+        self._place: Optional[Place] = None
+        self._limit: Optional[int] = None
+        self._next = 0.0
+        self._began = time.perf_counter()
+        self._lows: List[Tuple[int, int]] = []  # (step, the lowest since the one before)
+        self._low: Optional[int] = None
+        self._window_steps = 1
+        self._look: Any = None
+        self._looked_at = 0
+        self._told: List[str] = []
+        self._trace: Optional[TextIO] = None
+        self._trace_path = trace
+        self._traced = 0
+        self._scalars = Scalars(tensorboard) if tensorboard else None
+
+    # -- any loop
+
+    def __enter__(self) -> "Watch":
+        self.begin()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def begin(self) -> None:
+        self._began = time.perf_counter()
+        if self._trace_path and self._trace is None:
+            self._trace = open(self._trace_path, "x", encoding="utf-8")
+            self._trace.write("time_us,op,id,bytes,owner\n")
+
+    def step(self) -> None:
+        """After a step of training."""
+        self.steps += 1
+        now = time.perf_counter()
+        if now < self._next:
+            return
+        in_use = self._sample()
+        self._next = now + max(PAUSE_SECONDS, 200 * (time.perf_counter() - now))
+        self._follow(in_use)
+
+    def epoch(self) -> None:
+        """After an epoch."""
+        self.epochs += 1
+        in_use = self._sample()
+        self._follow(in_use)
+        if self._bar:
+            self._say("  memory %s" % self.bar())
+        if self._scalars:
+            self._scalars.put(self.epochs, {"memory/in_use_bytes": in_use, "memory/peak_bytes": self.peak_bytes})
+
+    def end(self) -> None:
+        if self._trace is not None:
+            if self._traced:
+                self._trace_event("free", self._traced_id, self._traced)
+            self._trace.close()
+            self._trace = None
+        if self._scalars:
+            self._scalars.close()
+
+    def bar(self, columns: int = 20) -> str:
+        """The memory bar: "████░░░░ 3.1 GiB of 8.0 GiB"."""
+        in_use = self._place.in_use() if self._place else 0
+        if not self._limit:
+            return mib(in_use)
+        full = min(columns, round(columns * in_use / self._limit))
+        return "%s%s %s of %s" % ("█" * full, "░" * (columns - full), mib(in_use), mib(self._limit))
+
+    # -- what is seen
+
+    def _sample(self) -> int:
+        if self._place is None or self._place.name == "this process":
+            self._place = place()  # a framework may have taken its card since
+            self._limit = self._place.total_bytes
+            if self._limit_asked is not None:
+                self._limit = size_bytes(self._limit_asked, self._place.total_bytes)
+        in_use = int(self._place.in_use())
+        self.peak_bytes = max(self.peak_bytes, in_use)
+        if self._trace is not None:
+            self._trace_level(in_use)
+        return in_use
+
+    def _follow(self, in_use: int) -> None:
+        if self._limit and in_use >= self._warn * self._limit:
+            self._warn_once("full", "%s: %s of %s in use at step %d" % (self._name(), mib(in_use), mib(self._limit), self.steps))
+        self._low = in_use if self._low is None else min(self._low, in_use)
+        last = self._lows[-1][0] if self._lows else 0
+        if self.steps - last < self._window_steps:
+            return
+        self._lows.append((self.steps, self._low))
+        self._low = None
+        if len(self._lows) > 2 * WINDOWS:  # windows twice as long, half as many
+            self._lows = [(b[0], min(a[1], b[1])) for a, b in zip(self._lows[0::2], self._lows[1::2])]
+            self._window_steps *= 2
+        self._look_for_growth()
+
+    def _look_for_growth(self) -> None:
+        rate = self.growth_bytes_per_step()
+        if rate <= 0:
+            self._look = None
+            return
+        if self._look is None:
+            self._look, self._looked_at = _growth.look(), self.steps
+        elif self.steps - self._looked_at >= 4 and not self.growing:
+            self.growing = _growth.grown(self._look)
+            text = "%s grows by %s a step since step %d" % (self._name(), mib(rate), self._lows[0][0])
+            if self._limit:
+                left = max(0.0, (self._limit - self._lows[-1][1]) / rate)
+                text += "; at this rate %s are full at about step %d" % (mib(self._limit), self.steps + int(left))
+            for g in self.growing:
+                text += "\n  grows: " + str(g)
+            self._warn_once("grows", text)
+
+    def growth_bytes_per_step(self) -> float:
+        """By how much the lowest points rise, when at least 7 of the last 8 do; else 0."""
+        last = self._lows[-WINDOWS - 1:]
+        if len(last) <= WINDOWS:
+            return 0.0
+        rises = sum(b[1] > a[1] for a, b in zip(last, last[1:]))
+        rise = last[-1][1] - last[0][1]
+        if rises < WINDOWS - 1 or rise < 1 << 20:
+            return 0.0
+        return rise / max(1, last[-1][0] - last[0][0])
+
+    def _name(self) -> str:
+        return self._place.name if self._place else "memory"
+
+    def _warn_once(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told.append(kind)
+            self.warnings.append(text)
+            self._say("memfit: " + text)
+
+    # -- the trace: one buffer for each level, so that replay and explain can read it
+
+    _traced_id = 0
+
+    def _trace_level(self, in_use: int) -> None:
+        if in_use == self._traced:
+            return
+        if self._traced:
+            self._trace_event("free", self._traced_id, self._traced)
+        self._traced_id += 1
+        self._traced = in_use
+        if in_use:
+            self._trace_event("alloc", self._traced_id, in_use)
+
+    def _trace_event(self, what: str, number: int, size: int) -> None:
+        if self._trace is not None:
+            now = int((time.perf_counter() - self._began) * 1e6)
+            self._trace.write("%d,%s,%d,%d,%s\n" % (now, what, number, size, self._name()))
+
+    # -- what Keras, Lightning and Hugging Face call. Their arguments differ; none is needed.
+
+    def on_train_begin(self, *args: Any, **more: Any) -> None:
+        self.begin()
+
+    def on_train_end(self, *args: Any, **more: Any) -> None:
+        self.end()
+
+    def on_train_batch_end(self, *args: Any, **more: Any) -> None:  # Keras, Lightning
+        self.step()
+
+    def on_step_end(self, *args: Any, **more: Any) -> None:  # Hugging Face
+        self.step()
+
+    def on_epoch_end(self, *args: Any, **more: Any) -> None:  # Keras, Hugging Face
+        self.epoch()
+
+    def on_train_epoch_end(self, *args: Any, **more: Any) -> None:  # Lightning
+        self.epoch()
+
+    def on_fit_start(self, *args: Any, **more: Any) -> None:  # Lightning
+        self.begin()
+
+    def on_fit_end(self, *args: Any, **more: Any) -> None:  # Lightning
+        self.end()
+
+
+_CALLBACKS = (
+    ("keras", "callbacks.Callback"),
+    ("lightning", "pytorch.callbacks.Callback"),
+    ("pytorch_lightning", "callbacks.Callback"),
+    ("transformers", "TrainerCallback"),
+)
+
+
+def _with_callbacks(cls: type) -> type:
+    """The class itself with the callback classes of the frameworks that are loaded behind it: they ask for an instance of theirs."""
+    bases: List[type] = []
+    for module, path in _CALLBACKS:
+        found: Any = sys.modules.get(module)
+        try:
+            for part in path.split("."):
+                found = getattr(found, part)
+        except (AttributeError, ImportError):
+            continue
+        if isinstance(found, type) and not issubclass(cls, found):
+            bases.append(found)
+    return type(cls.__name__, (cls, *bases), {"__module__": cls.__module__}) if bases else cls

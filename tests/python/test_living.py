@@ -1,0 +1,293 @@
+"""explain, install, Watch, limit, find_batch_size and sizes, with the standard library alone."""
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import memfit
+from memfit import _explain, _growth, _measure
+
+SOURCE = os.environ["MEMFIT_SOURCE"]
+LOGS = os.path.join(SOURCE, "tests/fixtures/oom-logs")
+TORCH_TEXT = (
+    "CUDA out of memory. Tried to allocate 64.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 10.36 GiB is free. "
+    "Including non-PyTorch memory, this process has 129.43 GiB memory in use. Of the allocated memory 128.82 GiB is allocated "
+    "by PyTorch, and 6.17 MiB is reserved by PyTorch but unallocated."
+)
+
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
+def run(code, **more):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False, **more)
+
+
+class Explain(unittest.TestCase):
+    def test_an_error_that_passes(self):
+        said = []
+        with self.assertRaises(OutOfMemoryError):
+            with memfit.explain(show=said.append) as e:
+                raise OutOfMemoryError(TORCH_TEXT)
+        self.assertEqual(e.answer.cause, "too-large")
+        self.assertEqual(e.answer.framework, "pytorch")
+        self.assertIn("what to change", said[0])
+
+    def test_what_was_printed_counts(self):
+        with open(os.path.join(LOGS, "torch-growing-graph.log"), encoding="utf-8") as f:
+            log = f.read()
+        printed, error = log.split("Traceback", 1)
+        quiet = io.StringIO()
+        keep, sys.stdout = sys.stdout, quiet
+        try:
+            with self.assertRaises(OutOfMemoryError):
+                with memfit.explain(show=lambda text: None) as e:
+                    print(printed)
+                    raise OutOfMemoryError(error.strip().split("\n")[-1].split(": ", 1)[1])
+        finally:
+            sys.stdout = keep
+        self.assertEqual(e.answer.cause, "growing")
+        self.assertEqual(quiet.getvalue(), printed + "\n")
+
+    def test_other_errors_pass_in_silence(self):
+        said = []
+        for error in (ValueError("no"), KeyboardInterrupt(), RuntimeError("shape mismatch")):
+            out, err = sys.stdout, sys.stderr
+            with self.assertRaises(type(error)):
+                with memfit.explain(show=said.append) as e:
+                    raise error
+            self.assertIs(sys.stdout, out)
+            self.assertIs(sys.stderr, err)
+            self.assertIsNone(e.answer)
+        self.assertEqual(said, [])
+
+    def test_nothing_went_wrong(self):
+        with memfit.explain() as e:
+            pass
+        self.assertIsNone(e.answer)
+
+    def test_the_cause_of_an_error_counts(self):
+        try:
+            try:
+                raise MemoryError("Unable to allocate 8.00 GiB")
+            except MemoryError as e:
+                raise ValueError("could not load") from e
+        except ValueError as e:
+            self.assertTrue(_explain.is_out_of_memory(e))
+        self.assertFalse(_explain.is_out_of_memory(None))
+
+    def test_frames_let_go(self):
+        size = 64 << 20
+
+        def fails():
+            held = bytearray(size)
+            held[::4096] = b"x" * len(held[::4096])
+            raise MemoryError("Unable to allocate 8.00 GiB for an array")
+
+        kept = None
+        try:
+            fails()
+        except MemoryError as e:
+            kept = e
+        self.assertEqual(len(kept.__traceback__.tb_next.tb_frame.f_locals["held"]), size)  # as a printer of variables looks
+        back = _explain.release_frames(kept)
+        self.assertGreater(back, size * 0.95)
+        self.assertIsNotNone(kept.__traceback__)  # the lines are still there to be read
+
+    def test_install(self):
+        done = run("import memfit; memfit.install(); memfit.install()\nraise MemoryError('Unable to allocate 8.00 GiB for an array')")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Traceback", done.stderr)
+        self.assertEqual(done.stderr.count("why this ran out of memory"), 1)
+        done = run("import memfit; memfit.install()\nraise ValueError('no')")
+        self.assertNotIn("memfit:", done.stderr)
+
+    def test_install_in_a_thread(self):
+        done = run(
+            """
+            import memfit, threading
+            memfit.install()
+            def work(): raise MemoryError('Unable to allocate 8.00 GiB for an array')
+            t = threading.Thread(target=work); t.start(); t.join()
+            """
+        )
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("why this ran out of memory", done.stderr)
+
+
+class Kept:
+    """An object that looks like an array to the one who weighs it."""
+
+    dtype, shape = "uint8", (1,)
+
+    def __init__(self, size):
+        self.data = bytearray(b"x" * size)
+        self.nbytes = size
+
+
+class Watch(unittest.TestCase):
+    def watch(self, **options):
+        said = []
+        watch = memfit.Watch(say=said.append, bar=False, **options)
+        watch._place = None
+        return watch, said
+
+    def test_growth_is_named(self):
+        history = []
+        watch, said = self.watch(limit="64GiB")
+        with watch:
+            for _ in range(40):
+                history.append(Kept(4 << 20))
+                watch._next = 0
+                watch.step()
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("history", said[0])
+        self.assertIn("at this rate", said[0])
+        self.assertAlmostEqual(watch.growth_bytes_per_step() / (4 << 20), 1, delta=0.25)
+        self.assertEqual(watch.growing[0].name.split()[0], "history")
+
+    def test_steady_is_silent(self):
+        watch, said = self.watch(limit="64GiB")
+        with watch:
+            for _ in range(100):
+                one = Kept(4 << 20)
+                del one
+                watch._next = 0
+                watch.step()
+            watch.epoch()
+        self.assertEqual(said, [])
+        self.assertEqual((watch.steps, watch.epochs), (100, 1))
+
+    def test_full_is_said_once(self):
+        watch, said = self.watch(limit=_explain.resident_bytes() + (64 << 20), warn=0.01)
+        with watch:
+            for _ in range(5):
+                watch._next = 0
+                watch.step()
+        self.assertEqual(len(said), 1)
+        self.assertIn("in use", said[0])
+
+    def test_trace_and_scalars(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "run.csv")
+            watch, _ = self.watch(trace=trace, tensorboard=os.path.join(folder, "tb"))
+            held = []
+            with watch:
+                for _ in range(4):
+                    held.append(bytearray(b"x" * (2 << 20)))
+                    watch._next = 0
+                    watch.step()
+                watch.epoch()
+            done = subprocess.run([os.environ["MEMFIT_PROGRAM"], "replay", trace, "--json"], stdout=subprocess.PIPE, check=True, encoding="utf-8")
+            self.assertIn('"failed": 0', done.stdout)
+            events = os.listdir(os.path.join(folder, "tb"))
+            self.assertEqual(len(events), 1)
+            with open(os.path.join(folder, "tb", events[0]), "rb") as f:
+                data = f.read()
+            self.assertIn(b"memory/peak_bytes", data)
+            with self.assertRaises(FileExistsError):
+                memfit.Watch(trace=trace).begin()
+
+
+class Growth(unittest.TestCase):
+    def test_names(self):
+        class Trainer:
+            pass
+
+        trainer = Trainer()
+        trainer.outputs = []
+        self.assertIn("outputs of Trainer", _growth.name_of(trainer.outputs))
+        before = _growth.look()
+        trainer.outputs += [Kept(1000), Kept(1000)]
+        found = _growth.grown(before)
+        self.assertEqual((found[0].elements, found[0].bytes), (2, 2000))
+
+
+class Sizes(unittest.TestCase):
+    def test_as_the_program_reads_them(self):
+        for text, size in (("6GiB", 6 << 30), ("1.5GB", 1500000000), ("512 MiB", 512 << 20), ("4G", 4 << 30), (1 << 30, 1 << 30)):
+            self.assertEqual(_measure.size_bytes(text), size)
+        self.assertEqual(_measure.size_bytes("50%", 1000), 500)
+        for bad in ("80", 80, "six", "-1GiB", "50%", 0.8):
+            with self.assertRaises(memfit.UsageError):
+                _measure.size_bytes(bad)
+
+
+class Limit(unittest.TestCase):
+    def test_variables_for_what_comes_later(self):
+        done = run(
+            """
+            import os, memfit
+            told = memfit.limit("8GiB", total="80GiB")
+            print(os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"], os.environ["PYTORCH_CUDA_ALLOC_CONF"])
+            print(told)
+            """
+        )
+        self.assertIn("0.1000 per_process_memory_fraction:0.1000", done.stdout, done.stderr)
+        self.assertIn("not covered: the context", done.stdout)
+        self.assertIn("TensorFlow", done.stdout)
+
+    def test_refused(self):
+        for code, word in (
+            ("memfit.limit('100GiB', total='80GiB')", "UsageError"),
+            ("memfit.limit(80, total='80GiB')", "UsageError"),
+            ("import types, sys; b = types.ModuleType('b'); b._backends = {'cuda': 1}; sys.modules['jax._src.xla_bridge'] = b; memfit.limit('8GiB', total='80GiB')", "LateError"),
+        ):
+            done = run("import memfit, os\ntry:\n    %s\nexcept memfit.Error as e: print(type(e).__name__, 'XLA_PYTHON_CLIENT_MEM_FRACTION' in os.environ)" % code)
+            self.assertEqual(done.stdout.strip(), word + " False", done.stderr)
+
+
+class BatchSize(unittest.TestCase):
+    CNN = os.path.join(SOURCE, "tests/fixtures/train/cnn.keras")
+
+    def test_confirmed_by_a_step_of_the_engine(self):
+        found = memfit.find_batch_size(self.CNN, memory="24MiB", threads=2)
+        self.assertGreater(found.batch_size, 1)
+        self.assertLessEqual(found.measured_bytes, found.limit_bytes)
+        self.assertEqual(found.limit_bytes, int((24 << 20) * 0.95))
+
+    def test_for_a_card(self):
+        found = memfit.find_batch_size(self.CNN, card="t4")
+        larger = memfit.plan(self.CNN, found.batch_size + 1, card="t4", memory=str(found.limit_bytes))
+        self.assertFalse(larger.as_asked.fits)
+        self.assertIsNone(found.measured_bytes)
+
+    def test_own_step(self):
+        sizes = []
+
+        def step(n):
+            sizes.append(n)
+            bytearray(b"x" * (n * 1000))
+
+        found = memfit.find_batch_size(self.CNN, memory=str(_explain.resident_bytes() + (400 << 20)), step=step)
+        self.assertLessEqual(found.measured_bytes, found.limit_bytes)
+        self.assertEqual(sizes[-1], found.batch_size)
+        self.assertLessEqual(len(sizes), 3)
+
+    def test_nothing_fits(self):
+        with self.assertRaises(memfit.DoesNotFitError):
+            memfit.find_batch_size(self.CNN, memory="1MiB")
+
+
+class Torch(unittest.TestCase):
+    def test_without_torch(self):
+        done = run(
+            """
+            import sys
+            sys.modules["torch"] = None  # as if it were not installed
+            import memfit
+            for call in (memfit.torch.use, lambda: memfit.torch.use("sideways"), memfit.torch.statistics, lambda: memfit.torch_trace(lambda: None, "/tmp/never.csv")):
+                try: call()
+                except memfit.Error as e: print(type(e).__name__)
+            """
+        )
+        self.assertEqual(done.stdout.split(), ["RunError", "UsageError", "UsageError", "RunError"], done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

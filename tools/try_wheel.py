@@ -1,0 +1,49 @@
+"""Run by tools/try-wheel in an empty virtual environment: imports the package, plans, trains, and says what came of it."""
+import os
+import subprocess
+import sys
+import time
+
+here = sys.argv[1]
+started = time.perf_counter()
+import memfit  # noqa: E402
+
+took = (time.perf_counter() - started) * 1000
+maps = open("/proc/self/maps").read()
+for name in ("libdnnl", "libgomp", "libOpenCL"):
+    assert name not in maps, name + " is mapped"
+
+times = []
+for _ in range(5):
+    code = "import time; t = time.perf_counter(); import memfit; print(time.perf_counter() - t)"
+    times.append(float(subprocess.check_output([sys.executable, "-c", code])) * 1000)
+
+started = time.perf_counter()
+plan = memfit.plan(os.path.join(here, "resnet50_10.json"), 32, card="t4")
+planned = time.perf_counter() - started
+assert plan.fits and plan.peak_bytes == plan.fixed_bytes + plan.arena_bytes
+assert "FITS" in str(plan) and "FITS" in plan._repr_html_()
+assert memfit.doctor().verdict
+
+engine = "memfit_engine" in memfit.program()
+command = [memfit.program(), "train", os.path.join(here, "cnn.keras"), "--data", os.path.join(here, "digits.npz"), "--epochs", "1", "--memory", "64MiB"]
+from memfit import _program  # noqa: E402
+
+train = _program.ask(command[1:])
+assert train["steps"] == 57 and 0 < train["loss"] < 3, train
+
+import ctypes  # noqa: E402
+
+library = ctypes.CDLL(memfit.library())
+library.memfit_version.restype = ctypes.c_char_p
+maps = open("/proc/self/maps").read()
+for name in ("libdnnl", "libgomp", "libOpenCL"):
+    assert name not in maps, name + " is mapped with libmemfit"
+try:
+    memfit.plan("/nowhere.keras")
+except memfit.InputError as e:
+    assert "/nowhere.keras" in str(e)
+print(
+    "import %.0f ms first, %.0f ms median of 5; plan of ResNet50 %.2f s; %s: loss %.9g after one epoch, library %s"
+    % (took, sorted(times)[2], planned, "memfit-engine" if engine else "memfit", train["loss"], library.memfit_version().decode())
+)
