@@ -2,13 +2,14 @@
 """Holds `memfit train` to what it says of memory, from outside:
 
     python tools/check_limits.py build/memfit MODEL... [--batch 8,32] [--factors 1.05,1.3,2] [--options "--validation-split 0.34"]
+    python tools/check_limits.py build/memfit --draw 60 [--seed 1] [--folder DIR] [--isa sse2,avx2,avx512]      with real Keras's Python
 
---options are train's alone: data, writers, nothing that changes the plan.
+--options are train's alone: data, writers, nothing that changes the plan. --draw takes models that tools/draw_models.py draws instead.
 
-For each model and batch: the limit that a refused run says would suffice suffices; at that limit and at multiples of it the process
-(RssAnon + RssShmem of /proc/PID/status, read all the time, refused runs too) never is above its limit, no step allocates, the arena
-used is the arena planned, and what `memfit plan` admits `memfit train` runs. Data is synthetic. One line a run; exit status: how many
-runs broke a promise.
+For each model, batch and set of instructions: a refused run, at the limit that it says would suffice, at multiples of that, and at the
+least that `memfit plan` says would suffice. Never is the process (RssAnon + RssShmem, watched from start to end by tests/e2e/held.c) above its limit,
+refused runs included; no step allocates; the arena used is the arena planned; and what `memfit plan` admits `memfit train` runs.
+Data is synthetic. One line a run; exit status: how many runs broke a promise.
 """
 import argparse
 import json
@@ -16,23 +17,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-
-
-def watch(command):
-    """Runs it; exit status, standard output, standard error, the most it held."""
-    p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    peak = 0
-    while p.poll() is None:
-        try:
-            with open(f"/proc/{p.pid}/status") as f:
-                held = sum(int(n) * 1024 for n in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", f.read(), re.M))
-            peak = max(peak, held)
-        except (FileNotFoundError, ProcessLookupError):
-            break
-    out, err = p.communicate()
-    return p.returncode, out, err, peak
+LEAST = 3 << 20  # with less the process alone, before any model, may be above its limit
 
 
 def said_need(err, words="needs"):
@@ -41,15 +29,24 @@ def said_need(err, words="needs"):
 
 
 class Checker:
-    def __init__(self, program, steps, refused):
-        self.program, self.steps, self.refused, self.broken, self.runs = program, steps, refused, 0, 0
+    def __init__(self, program, held, steps, isa):
+        self.program, self.held, self.steps, self.broken, self.runs = program, held, steps, 0, 0
+        self.env = dict(os.environ, **({"MEMFIT_ISA": isa} if isa else {}))
+        self.isa = isa or ""
+        self.file = tempfile.NamedTemporaryFile()
+
+    def watch(self, command):
+        """Runs it; exit status, standard output, standard error, the most it held."""
+        p = subprocess.run([self.held, self.file.name] + command, capture_output=True, text=True, env=self.env, timeout=1800)
+        with open(self.file.name) as f:
+            return p.returncode, p.stdout, p.stderr, int(f.read().split()[0])
 
     def train(self, model, batch, limit, options):
         command = [self.program, "train", model, "--data", f"synthetic:{3 * batch}", "--batch-size", str(batch), "--steps", str(self.steps),
                    "--threads", "2", "--quiet", "--json", "--memory", str(limit)] + options
-        status, out, err, peak = watch(command)
+        status, out, err, peak = self.watch(command)
         wrong = []
-        if peak > limit * (self.refused if status == 3 else 1):
+        if peak > limit:
             wrong.append(f"held {peak}, {peak - limit} above the limit")
         if status == 0:
             r = json.loads(out)
@@ -64,55 +61,67 @@ class Checker:
         return status, err, peak, wrong
 
     def plan(self, model, batch, limit):
-        return subprocess.run([self.program, "plan", model, "--batch-size", str(batch), "--threads", "2", "--quiet", "--json", "--memory", str(limit)],
-                              capture_output=True).returncode
+        p = subprocess.run([self.program, "plan", model, "--batch-size", str(batch), "--threads", "2", "--quiet", "--memory", str(limit)],
+                           capture_output=True, text=True, env=self.env)
+        return p.returncode, p.stdout + p.stderr
 
-    def one(self, model, batch, limit, options, must_run):
+    def one(self, model, batch, limit, options, must_run=""):
         status, err, peak, wrong = self.train(model, batch, limit, options)
-        planned = self.plan(model, batch, limit)
+        planned, said = self.plan(model, batch, limit)
         if planned not in (0, 3):
             wrong.append(f"plan: exit {planned}")
         if status == 3 and (must_run or planned == 0):
-            wrong.append(("said to suffice, " if must_run else "") + ("plan admits, " if planned == 0 else "") + "train refuses: " + err.strip().split("\n")[0])
+            wrong.append((f"{must_run}, " if must_run else "") + ("plan admits, " if planned == 0 else "") + "train refuses: " + err.strip().split("\n")[0])
         self.runs += 1
         self.broken += bool(wrong)
         name = os.path.basename(model)
-        print(f"{name:24} batch {batch:5} limit {limit:12} train {status} plan {planned} held {peak / limit:6.3f}  {'; '.join(wrong) or 'ok'}", flush=True)
-        return status, err
+        print(f"{name:28} {self.isa:6} batch {batch:4} limit {limit:11} train {status} plan {planned} held {peak / limit:6.3f}  {'; '.join(wrong) or 'ok'}", flush=True)
+        return status, err, said
 
     def model(self, model, batch, factors, options):
-        limit = 3 << 20
-        status, err = self.one(model, batch, limit, options, False)
-        while status == 3 and said_need(err, "at least"):  # not enough to find out what would suffice
-            limit = max(said_need(err, "at least"), limit * 5 // 4)
-            status, err = self.one(model, batch, limit, options, False)
+        limit = LEAST
+        status, err, said = self.one(model, batch, limit, options)
+        while status == 3 and not said_need(err):  # not enough to find out what would suffice
+            limit = max(said_need(err, "at least") or 0, limit * 5 // 4)
+            status, err, said = self.one(model, batch, limit, options)
         need = said_need(err) if status == 3 else limit
-        if not need:
-            self.broken += 1
-            print(f"{model}: no need is named: {err.strip()}")
-            return
+        least = said_need(said, "at least") if status == 3 else None  # as `memfit plan` sees it
         if status == 3:
-            self.one(model, batch, need, options, True)
+            self.one(model, batch, (limit + need) // 2, options)
+            self.one(model, batch, need, options, "train says it suffices")
+        if least:
+            self.one(model, batch, least, options)
         for factor in factors:
-            self.one(model, batch, int(need * factor), options, True)
+            self.one(model, batch, int(need * factor), options, "more than suffices")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("models", nargs="+")
+    parser.add_argument("models", nargs="*")
     parser.add_argument("--batch", default="8,32")
     parser.add_argument("--factors", default="1.05,1.3,2")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--options", default="")
-    parser.add_argument("--refused", type=float, default=1, help="times its limit that a refused run may hold")
+    parser.add_argument("--isa", default="", help="sets of instructions, one after the other (MEMFIT_ISA)")
+    parser.add_argument("--held", help="the program that watches; $MEMFIT_HELD, or tests/held beside the program")
+    parser.add_argument("--draw", type=int, default=0, help="how many models to draw")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="of the models drawn, those whose name has one of these parts, separated by commas")
+    parser.add_argument("--folder", default=os.path.join(tempfile.gettempdir(), "memfit-drawn"), help="where drawn models are kept")
     a = parser.parse_args()
-    checker = Checker(a.program, a.steps, a.refused)
-    for model in a.models:
-        for batch in a.batch.split(","):
-            checker.model(model, int(batch), [float(f) for f in a.factors.split(",")], a.options.split())
-    print(f"{checker.runs} runs, {checker.broken} broke a promise")
-    return min(checker.broken, 100)
+    held = a.held or os.environ.get("MEMFIT_HELD") or os.path.join(os.path.dirname(os.path.abspath(a.program)), "tests", "held")
+    subjects = [(model, int(batch)) for model in a.models for batch in a.batch.split(",")]
+    if a.draw:
+        from draw_models import draw_models
+        subjects += [(m, b) for m, b in draw_models(a.folder, a.seed, a.draw) if any(part in os.path.basename(m) for part in a.only.split(","))]
+    checkers = [Checker(a.program, held, a.steps, isa) for isa in a.isa.split(",")]
+    for model, batch in subjects:
+        for checker in checkers:
+            checker.model(model, batch, [float(f) for f in a.factors.split(",")], a.options.split())
+    broken = sum(c.broken for c in checkers)
+    print(f"{sum(c.runs for c in checkers)} runs, {broken} broke a promise")
+    return min(broken, 100)
 
 
 if __name__ == "__main__":

@@ -107,13 +107,32 @@ void mf_fault_host_init(mf_fault_host *fault, const memfit_host *parent, uint64_
 
 /* ---- the limited host ------------------------------------------------------------------------------------- */
 
-enum { PIECE_OVERHEAD = 16 }; /* libc's header, and half of its rounding */
+enum {
+    PIECE_OVERHEAD = 16,    /* libc's header, and half of its rounding */
+    SAMPLE_BYTES = 64 << 10 /* asking takes microseconds: not for each piece, and seldom while there is much room */
+};
+
+/* Sets the limit of live bytes from what the process holds. Pages that were handed out and not touched yet are missing
+ * there: what was held when watching began is never taken for less. */
+static void take_sample(mf_limit_host *limit)
+{
+    const uint64_t held = limit->sample(), live = __atomic_load_n(&limit->live_bytes, __ATOMIC_RELAXED);
+    uint64_t beside = held > live ? held - live : 0;
+    beside = beside > limit->beside ? beside : limit->beside;
+    const uint64_t most = limit->process_bytes > beside ? limit->process_bytes - beside : 0;
+    const uint64_t room = most > live ? most - live : 0;
+    __atomic_store_n(&limit->limit_bytes, most, __ATOMIC_RELAXED);
+    __atomic_store_n(&limit->sample_after, room / 8 > SAMPLE_BYTES ? room / 8 : SAMPLE_BYTES, __ATOMIC_RELAXED);
+    __atomic_store_n(&limit->handed_out, 0, __ATOMIC_RELAXED);
+}
 
 static void *limit_resize(void *ctx, void *ptr, size_t old_bytes, size_t new_bytes)
 {
     mf_limit_host *limit = ctx;
     const uint64_t less = ptr ? (uint64_t)old_bytes + PIECE_OVERHEAD : 0;
     const uint64_t more = new_bytes ? (uint64_t)new_bytes + PIECE_OVERHEAD : 0;
+    if (limit->sample && more && __atomic_add_fetch(&limit->handed_out, more, __ATOMIC_RELAXED) >= limit->sample_after)
+        take_sample(limit);
     uint64_t now = __atomic_add_fetch(&limit->live_bytes, more, __ATOMIC_RELAXED);
     void *p = NULL;
     if (more && (new_bytes > SIZE_MAX / 2 || now > limit->limit_bytes))
@@ -131,6 +150,17 @@ void mf_limit_host_init(mf_limit_host *limit, const memfit_host *parent, uint64_
 {
     *limit =
         (mf_limit_host){.host = {limit_resize, limit}, .parent = host_or_default(parent), .limit_bytes = limit_bytes};
+}
+
+void mf_limit_host_watch(mf_limit_host *limit, uint64_t process_bytes, uint64_t (*sample)(void))
+{
+    const uint64_t held = sample();
+    limit->sample = process_bytes == UINT64_MAX ? NULL : sample;
+    limit->limit_bytes = limit->process_bytes = process_bytes;
+    limit->beside = held > limit->live_bytes ? held - limit->live_bytes : 0;
+    limit->refused_bytes = 0;
+    if (limit->sample)
+        take_sample(limit);
 }
 
 /* ---- arenas ----------------------------------------------------------------------------------------------- */

@@ -36,15 +36,23 @@ void mf_fault_host_init(mf_fault_host *fault, const memfit_host *parent, uint64_
 
 /* A host with a limit: what is live through it, and what libc adds to each piece, stays at or below `limit_bytes`. While
  * a piece is resized its old and its new bytes count. What was refused for the limit is remembered, so that whoever set
- * it can say how much was needed. Wraps `parent`. Thread-safe, but for changing the limit. */
+ * it can say how much was needed. Wraps `parent`. Thread-safe, but for changing the limit.
+ *
+ * With mf_limit_host_watch the limit is the process's: what that holds beside the live bytes (holes in libc's heap, what
+ * others took) is asked for again and again while bytes are handed out, and counts as well. */
 typedef struct mf_limit_host {
     memfit_host host; /* pass &limit.host */
     const memfit_host *parent;
     uint64_t limit_bytes; /* may be changed at any time; what is live stays */
     uint64_t live_bytes, peak_bytes;
-    uint64_t refused_bytes; /* the last piece refused for the limit; 0: none was */
+    uint64_t refused_bytes;            /* the last piece refused for the limit; 0: none was */
+    uint64_t (*sample)(void);          /* what the process holds; NULL: not watched */
+    uint64_t process_bytes, beside;    /* its limit; what it held beside live bytes when watching began */
+    uint64_t handed_out, sample_after; /* since the last sample; when the next one is due */
 } mf_limit_host;
 void mf_limit_host_init(mf_limit_host *limit, const memfit_host *parent, uint64_t limit_bytes);
+/* From now on the whole process, as `sample` sees it, stays at or below `process_bytes`; UINT64_MAX: no limit at all. */
+void mf_limit_host_watch(mf_limit_host *limit, uint64_t process_bytes, uint64_t (*sample)(void));
 
 typedef struct mf_arena_block mf_arena_block;
 typedef struct mf_arena {

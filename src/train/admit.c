@@ -17,6 +17,7 @@ enum {
     /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
     SAID_SPARE_BYTES = 16 << 10,
     ANSWER_BYTES = 512 << 10,
+    KERNEL_BYTES = 704 << 10, /* making one, with what the library tries and drops (seen: up to 592 KiB) */
     WARM_UP_BYTES = 64 << 10, /* running every operation once takes less (seen: up to 24 KiB) */
     STACK_BYTES = 48 << 10,   /* touched before measuring: deeper than any call of a step goes */
 };
@@ -49,13 +50,7 @@ static void give_planning_room(mf_trainer *t, uint64_t limit)
         room = UINT64_MAX / 2;
     t->planning.limit_bytes = t->planning.live_bytes + (room > ANSWER_BYTES ? room : ANSWER_BYTES);
     t->planning.peak_bytes = t->planning.live_bytes;
-    t->planning.refused_bytes = 0;
-}
-
-/* Did planning end because the limit left it no more memory? */
-static bool planning_was_cut(const mf_trainer *t, memfit_status status)
-{
-    return status == MEMFIT_NO_HOST_MEMORY && t->planning.refused_bytes;
+    t->planning.refused_bytes = t->guard.refused_bytes = 0;
 }
 
 static uint64_t stored_weight_bytes(const mf_model *model)
@@ -73,8 +68,8 @@ static memfit_status refuse_planning(mf_trainer *t, memfit_error *err)
 {
     uint64_t now = t->footprint->sample(), search = t->planning.peak_bytes - t->planning.live_bytes;
     uint64_t weights = stored_weight_bytes(t->model);
-    t->planning_need =
-        now + (search + t->planning.refused_bytes > weights ? search + t->planning.refused_bytes : weights);
+    search += t->planning.refused_bytes > t->guard.refused_bytes ? t->planning.refused_bytes : t->guard.refused_bytes;
+    t->planning_need = now + (search > weights ? search : weights);
     return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning takes more than the limit leaves");
 }
 
@@ -104,13 +99,13 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     }
     give_planning_room(t, limit > 1 ? limit : t->limit_asked);
     memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
-    if (planning_was_cut(t, status) && p.recompute != MF_RECOMPUTE_OFF) { /* what needs most of it: do without */
+    if (mf_trainer_was_refused(t, status) && p.recompute != MF_RECOMPUTE_OFF) { /* what needs most of it: do without */
         p.recompute = MF_RECOMPUTE_OFF;
         t->footprint->trim();
         give_planning_room(t, limit > 1 ? limit : t->limit_asked);
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     }
-    if (planning_was_cut(t, status))
+    if (mf_trainer_was_refused(t, status))
         status = refuse_planning(t, err);
     if (t->refused_us) { /* the answer is there: a plan, or why there is none */
         uint64_t took = mf_os_now_us() - t->refused_us;
@@ -221,11 +216,17 @@ static bool wants_to_stop(void *ctx)
     return (t->mode != MF_MODE_TRAIN || !t->stepped) && o->stop && o->stop(o->ctx);
 }
 
-/* Kernels alone, before any page of the arena is there, can be more than the limit. */
+/* Kernels alone, before any page of the arena is there, can be more than the limit. Asked before each one is made; those
+ * that were tried and not taken, which the library's cache still holds, go first. */
 static bool is_full(void *ctx)
 {
     const mf_trainer *t = ctx;
-    return t->footprint->sample() + t->limit_asked / 24 > t->limit_asked; /* some, until it is asked again */
+    if (t->footprint->sample() + KERNEL_BYTES <= t->limit_asked)
+        return false;
+    mf_dnn_cache(false);
+    t->footprint->trim();
+    mf_dnn_cache(true);
+    return t->footprint->sample() + KERNEL_BYTES > t->limit_asked;
 }
 
 /* Everything that stays for the whole run, but for the arena's pages. */
@@ -281,8 +282,8 @@ static uint64_t limit_after_refusal(mf_trainer *t, uint64_t limit, uint64_t fixe
 static void remember_need(mf_trainer *t)
 {
     uint64_t need = t->fixed_bytes + t->plan->arena_bytes;
-    if (need < t->start_peak)
-        need = t->start_peak;
+    if (need < t->start_peak + KERNEL_BYTES) /* is_full */
+        need = t->start_peak + KERNEL_BYTES;
     if (!t->least_need || need < t->least_need)
         t->least_need = need;
 }
@@ -306,6 +307,7 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     remember_need(t);
     if (t->fixed_bytes + t->plan->arena_bytes > limit)
         return MEMFIT_OK;
+    mf_trainer_guard(t, false);
     memfit_status status = mf_reserve_populate(&t->arena, err);
     if (status == MEMFIT_OK)
         status = warm_up(t, err);
@@ -394,9 +396,14 @@ static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
         measure_fixed(t); /* what planning left must not lie below what compiling takes */
         status = mf_reserve(t->device, t->plan->arena_bytes, &t->arena, err);
         bool refused = status == MEMFIT_OUT_OF_MEMORY;
-        if (status == MEMFIT_OK && (status = make_ready(t, a->ready, a->ctx, err)) == MEMFIT_OK) {
-            status = measure(t, a->limit, a->asked, err);
-            refused = status == MEMFIT_OUT_OF_MEMORY;
+        if (status == MEMFIT_OK) {
+            status = make_ready(t, a->ready, a->ctx, err);
+            if (mf_trainer_was_refused(t, status))
+                status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels and writers take more than the limit leaves");
+            if (status == MEMFIT_OK) {
+                status = measure(t, a->limit, a->asked, err);
+                refused = status == MEMFIT_OUT_OF_MEMORY;
+            }
         }
         if (!refused)
             break;
@@ -417,6 +424,7 @@ static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
 static memfit_status build_again(admission *a, uint64_t assumed, memfit_error *err)
 {
     mf_trainer_withdraw(a->t);
+    mf_trainer_guard(a->t, !a->again);
     measure_fixed(a->t);
     memfit_status status = take_plan(a->t, a->limit, assumed, err);
     return status == MEMFIT_OK ? build(a, assumed, err) : status;
@@ -461,7 +469,7 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
     give_planning_room(t, t->limit_asked);
     memfit_status status =
         mf_cpu_fixed_bytes(&t->graph_source, &t->planning.host, t->mode, t->batch, threads, &fixed, err);
-    if (planning_was_cut(t, status))
+    if (mf_trainer_was_refused(t, status))
         return MEMFIT_OK;
     if (status == MEMFIT_OK) {
         uint64_t graphs = fixed.graph_bytes;
@@ -474,8 +482,8 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
         status = make_plan(t, 1, now + fixed.writer_bytes + graphs, &plan, err);
     }
     mf_plan_destroy(plan);
-    if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes)
-        t->least_need = err->requested_bytes;
+    if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes && !t->guard.refused_bytes)
+        t->least_need = err->requested_bytes + KERNEL_BYTES;
     return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
 }
 
@@ -519,6 +527,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     admission a = {.t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
     t->least_need = t->planning_need = 0;
     t->limit_asked = limit;
+    mf_trainer_guard(t, !a.again);
     a.base = measure_fixed(t);
     memfit_status status = MEMFIT_OK;
     if (a.again)
@@ -538,10 +547,11 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     }
     if (status == MEMFIT_OK)
         status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels leave no room for it");
-    if (planning_was_cut(t, status))
+    if (mf_trainer_was_refused(t, status))
         status = refuse_planning(t, err);
     if (status != MEMFIT_DOES_NOT_FIT || a.again)
         return status;
     mf_trainer_withdraw(t);
+    mf_trainer_guard(t, true);
     return explain_refusal(&a, err);
 }

@@ -206,8 +206,6 @@ static memfit_status take_place(mf_executor *x, const memfit_host *host, memfit_
                                 : mf_stage_create(&x->stage, host, x->device, o->stream, staged_bytes(x->plan), err);
 }
 
-enum { ASK_EVERY = 4 }; /* steps: asking the system takes microseconds, compiling a kernel hundreds of them */
-
 memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,
                                  const mf_executor_options *options, mf_executor **executor, memfit_error *err)
 {
@@ -234,9 +232,10 @@ memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, c
         if (!ready->kernels || !ready->steps)
             status = no_memory(err);
         for (uint32_t i = 0; i < phase->step_count && status == MEMFIT_OK; i++) {
-            status = ready_one(x, phase, ready, i, err);
-            if (status == MEMFIT_OK && i % ASK_EVERY == 0 && x->options.full && x->options.full(x->options.full_ctx))
+            if (x->options.full && x->options.full(x->options.full_ctx)) /* microseconds; a kernel takes hundreds */
                 status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels take more than the limit leaves");
+            else
+                status = ready_one(x, phase, ready, i, err);
         }
         ready_end(x, phase->graph, ready);
         if (status == MEMFIT_OK)

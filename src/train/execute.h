@@ -28,7 +28,7 @@ typedef struct mf_executor_options {
     void *step_ctx;
     mf_stop_hook stop;
     void *stop_ctx;
-    mf_stop_hook full; /* asked now and then while kernels are made; true: creating ends with DOES_NOT_FIT */
+    mf_stop_hook full; /* asked before each kernel is made; true: creating ends with DOES_NOT_FIT */
     void *full_ctx;
 } mf_executor_options;
 

@@ -234,6 +234,8 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         status = check_out_name(t, err);
     if (status == MEMFIT_OK)
         status = mf_trainer_say_precision(t, err);
+    if (mf_trainer_was_refused(t, status)) /* admission will say what is missing */
+        status = MEMFIT_OK;
     if (status == MEMFIT_OK && options->trace) {
         status = mf_run_trace_create(t->host, options->trace, &r->trace, err);
         t->step = mf_run_trace_step;

@@ -112,15 +112,17 @@ static void take_up(mf_trainer *t)
 memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options, mf_mode mode, memfit_error *err)
 {
     *t = (mf_trainer){.options = options,
-                      .host = options->host ? options->host : mf_host_default(),
                       .mode = mode,
                       .device = mf_device_near(),
                       .footprint = &mf_footprint_cpu,
                       .flag_variable = MF_NONE};
     t->log = (mf_log){note, t};
+    mf_limit_host_init(&t->guard, options->host, UINT64_MAX);
+    t->host = &t->guard.host;
     memfit_status status = check_options(options, err);
     if (status != MEMFIT_OK)
         return status;
+    mf_trainer_guard(t, true);
     mf_limit_host_init(&t->loading, t->host, 0);
     mf_limit_host_init(&t->planning, t->host, UINT64_MAX);
     mf_trainer_set_room(t);

@@ -44,7 +44,9 @@ enum { MF_TRAINER_KNOWN = 8 };
 
 typedef struct mf_trainer {
     const memfit_train_options *options;
-    const memfit_host *host;
+    const memfit_host *host; /* all that is taken: `guard`'s */
+    mf_limit_host guard;     /* while starting the process stays within its limit: see mf_trainer_guard */
+    uint64_t guard_bytes;
     mf_limit_host loading; /* of model, data and class weights: see mf_trainer_set_room */
     mf_log log;
     mf_mode mode; /* TRAIN, EVALUATE or PREDICT */
@@ -118,6 +120,11 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
 void mf_trainer_close(mf_trainer *t);
 /* Its two halves that concern data (trainer_data.c): before there is a plan, and once there is one. */
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
+/* While `on`, and there is a limit, whatever would take the process above it is refused: the model, its graphs, plans,
+ * records of kernels and writers. Off from the moment the arena's pages are there: nothing is taken after that. */
+void mf_trainer_guard(mf_trainer *t, bool on);
+/* Was this a refusal for that reason, or for the room of `loading` or `planning`? */
+bool mf_trainer_was_refused(const mf_trainer *t, memfit_status status);
 /* From here on the host `loading` gives no more than the limit leaves beside what the process holds. */
 void mf_trainer_set_room(mf_trainer *t);
 /* A refusal for that reason, in full: what was loaded, how many bytes it needs, how many are allowed. Other failures

@@ -61,13 +61,31 @@ void mf_trainer_set_room(mf_trainer *t)
     t->loading.refused_bytes = 0;
 }
 
+void mf_trainer_guard(mf_trainer *t, bool on)
+{
+    const uint64_t limit = t->options->memory_bytes;
+    if (!t->guard_bytes && limit) { /* before anything is loaded */
+        const uint64_t least = resident() + ANSWER_BYTES;
+        t->guard_bytes = limit > least ? limit : least;
+    }
+    mf_limit_host_watch(&t->guard, on && limit ? t->guard_bytes : UINT64_MAX, t->footprint->sample);
+}
+
+bool mf_trainer_was_refused(const mf_trainer *t, memfit_status status)
+{
+    return status == MEMFIT_NO_HOST_MEMORY &&
+           (t->guard.refused_bytes || t->loading.refused_bytes || t->planning.refused_bytes);
+}
+
 memfit_status mf_trainer_explain_room(const mf_trainer *t, memfit_status status, memfit_error *err)
 {
     const uint64_t limit = t->options->memory_bytes;
-    if (status != MEMFIT_NO_HOST_MEMORY || !t->loading.refused_bytes || !err)
-        return status == MEMFIT_NO_HOST_MEMORY && t->loading.refused_bytes ? MEMFIT_OUT_OF_MEMORY : status;
+    if (!mf_trainer_was_refused(t, status) || !err)
+        return mf_trainer_was_refused(t, status) ? MEMFIT_OUT_OF_MEMORY : status;
     char what[MEMFIT_ERROR_TEXT], need[24], allowed[24];
-    const uint64_t needed = resident() + t->loading.refused_bytes;
+    const uint64_t refused =
+        t->loading.refused_bytes > t->guard.refused_bytes ? t->loading.refused_bytes : t->guard.refused_bytes;
+    const uint64_t needed = resident() + refused;
     snprintf(what, sizeof what, "%s", err->message);
     mf_fail(err, MEMFIT_OUT_OF_MEMORY, "%.300s: loading needs at least %s (%llu bytes), %s %s", what,
             mf_format_need(needed, need, sizeof need), (unsigned long long)needed,

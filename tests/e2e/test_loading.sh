@@ -9,11 +9,12 @@ mib=$((1 << 20))
 # under LIMIT_MIB STATUS TEXT COMMAND...: the exit status, the text in its messages, and never above the limit.
 under() {
     local limit=$1 want=$2 text=$3; shift 3
-    python3 "$MEMFIT_SOURCE/tests/e2e/peak.py" peak "$MEMFIT" "$@" --memory "${limit}MiB" --threads 1 --quiet >out 2>err
+    "$MEMFIT_HELD" peak "$MEMFIT" "$@" --memory "${limit}MiB" --threads 1 --quiet >out 2>err
     local got=$?
     [ $got = "$want" ] || fail "$*: exit $got instead of $want: $(head -c 300 err)"
     grep -q -- "$text" err || [ -z "$text" ] || fail "$*: no \"$text\" in: $(head -c 300 err)"
-    [ "$(cat peak)" -le $((limit * mib)) ] || fail "$*: $(cat peak) bytes under a limit of $((limit * mib))"
+    local held; read -r held _ <peak
+    [ "$held" -le $((limit * mib)) ] || fail "$*: $held bytes under a limit of $((limit * mib))"
 }
 python3 - <<'PYTHON'
 import struct, zipfile

@@ -1,6 +1,8 @@
 /* random_draws.c: see random_draws.h. */
 #include "random_draws.h"
 
+#include "graph/augment.h"
+
 mf_shape draw_shape_of(const drawing *d, uint32_t x)
 {
     return mf_g_shape(&d->b, x);
@@ -416,6 +418,32 @@ static uint32_t draw_random(drawing *d, const uint32_t *w)
                        mf_g_random(&d->b, MF_F32, s, w[3] / 2 % 3, 0.3, 0.8, key, shared));
 }
 
+/* The Random* layers have no gradient: on images that come from the data, once or twice. */
+static uint32_t draw_augment(drawing *d, const uint32_t *w)
+{
+    mf_shape s = {.rank = 4, .dim = {d->batch, 2 + w[0] % 4, 2 + w[0] / 4 % 4, w[0] / 16 % 2 ? 1 : 3}};
+    uint32_t x = draw_feed(d, "image", MF_F32, s, 0);
+    for (uint32_t i = 0; i < 1 + w[1] % 2; i++) {
+        mf_attr attr = {.augment = {.function = (w[2] + i) % MF_AUGMENT_COUNT, .key = d->b.next_key++}};
+        double *a = attr.augment.a;
+        a[0] = attr.augment.function == MF_AUGMENT_FLIP ? 1 + w[3] % 3 : 0.1 * (1 + w[3] % 4);
+        a[1] = a[0] + 0.3;
+        a[2] = -1;
+        a[3] = 1;
+        a[4] = w[4] % 2;
+        a[5] = w[4] / 2 % 4;
+        a[6] = 0.25;
+        a[7] = w[4] / 8 % 2;
+        if (attr.augment.function == MF_AUGMENT_CROP) {
+            s.dim[1] -= w[3] % 2;
+            s.dim[2] -= w[3] / 2 % 2;
+        }
+        mf_typed type = {.dtype = MF_F32, .shape = s};
+        x = mf_g_op(&d->b, MF_OP_AUGMENT, &attr, 1, &x, 1, &type, NULL);
+    }
+    return x;
+}
+
 static uint32_t draw_recurrent(drawing *d, const uint32_t *w)
 {
     uint32_t x = pick(d, w[0]), kind = w[1] % 4;
@@ -511,6 +539,6 @@ const random_rule random_rules[] = {
     {"window", draw_window, 6}, {"norm", draw_norm, 5},
     {"random", draw_random, 3}, {"recurrent", draw_recurrent, 2},
     {"moved", draw_moved, 6},   {"sum", draw_sum, 4},
-    {"probe", draw_probe, 3},
+    {"probe", draw_probe, 3},   {"augment", draw_augment, 1},
 };
 const uint32_t random_rule_count = sizeof random_rules / sizeof *random_rules;

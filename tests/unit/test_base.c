@@ -354,6 +354,41 @@ static void a_limited_host_keeps_its_limit(void **state)
     assert_true(limit.peak_bytes >= 800 && limit.peak_bytes <= 1000);
 }
 
+static uint64_t process_holds;
+static uint64_t sample_process(void)
+{
+    return process_holds;
+}
+
+/* What the process holds beside the live bytes counts: what it held before, and what holes in the heap add later. */
+static void a_watching_host_keeps_the_process_within_its_limit(void **state)
+{
+    (void)state;
+    enum { PIECE = 100 << 10 };
+    mf_limit_host limit;
+    mf_limit_host_init(&limit, NULL, UINT64_MAX);
+    process_holds = 1 << 20;
+    mf_limit_host_watch(&limit, (1 << 20) + 3 * PIECE + 1000, sample_process);
+    void *a = mf_host_alloc(&limit.host, PIECE), *b = mf_host_alloc(&limit.host, PIECE);
+    assert_true(a && b); /* untouched pages are not in the sample: what was handed out counts nevertheless */
+    assert_null(mf_host_alloc(&limit.host, 2 * PIECE));
+    assert_true(limit.refused_bytes >= 2 * PIECE);
+    process_holds = (1 << 20) + 3 * PIECE; /* one of them is a hole */
+    assert_null(mf_host_alloc(&limit.host, PIECE));
+    process_holds = (1 << 20) + 2 * PIECE; /* it was given back */
+    void *c = mf_host_alloc(&limit.host, PIECE);
+    assert_non_null(c);
+    mf_limit_host_watch(&limit, UINT64_MAX, sample_process);
+    void *d = mf_host_alloc(&limit.host, 10 * PIECE);
+    assert_non_null(d);
+    assert_int_equal(limit.refused_bytes, 0);
+    mf_host_free(&limit.host, a, PIECE);
+    mf_host_free(&limit.host, b, PIECE);
+    mf_host_free(&limit.host, c, PIECE);
+    mf_host_free(&limit.host, d, 10 * PIECE);
+    assert_int_equal(limit.live_bytes, 0);
+}
+
 /* The formatter is printf, but for what strings hold. */
 static void visible_text_is_formatted_as_printf_does(void **state)
 {
@@ -426,6 +461,7 @@ int main(void)
         cmocka_unit_test(visible_text_is_formatted_as_printf_does),
         cmocka_unit_test(strings_cannot_control_a_terminal),
         cmocka_unit_test(a_limited_host_keeps_its_limit),
+        cmocka_unit_test(a_watching_host_keeps_the_process_within_its_limit),
         cmocka_unit_test(sizes_are_read),
         cmocka_unit_test(sizes_are_written),
         cmocka_unit_test(errors_carry_message_and_hint),

@@ -11,8 +11,11 @@
 #include "base/memory.h"
 #include "cli/count_alloc.h"
 #include "graph/build.h"
+#include "lower_models.h"
 #include "model/initialize.h"
+#include "ops/cpu/cpu_fixed.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/dnn/onednn.h"
 
 #include <math.h>
 #include <string.h>
@@ -1082,9 +1085,41 @@ static void enormous_sizes(void **state)
     backend->table->destroy(backend);
 }
 
+static uint64_t counted_bytes(const char *second)
+{
+    char *layers, *text;
+    assert_true(asprintf(&layers, "%s,%s,%s", INPUT("40,8"),
+                         LAYER("Conv1D", "a", ",\"filters\":8,\"kernel_size\":[3],\"padding\":\"same\""), second) > 0);
+    text = sequential_text(layers, NULL);
+    mf_model *model = model_from_text(text);
+    mf_lower_options o = lower_options(MF_MODE_EVALUATE, 4);
+    o.loss = "mse";
+    mf_graph *g = lower_ok(model, &o);
+    mf_cpu_seen seen = {{0}};
+    uint64_t bytes = mf_cpu_graph_bytes(g, &seen);
+    mf_graph_destroy(g);
+    mf_model_destroy(model);
+    free(text);
+    free(layers);
+    return bytes;
+}
+
+/* Kernels of equal shapes share their code only when their windows are equal too. */
+static void code_is_counted_once_for_equal_windows(void **state)
+{
+    (void)state;
+#define SECOND(options) LAYER("Conv1D", "b", ",\"filters\":8,\"kernel_size\":[3],\"padding\":\"same\"" options)
+    uint64_t same = counted_bytes(SECOND("")), apart = counted_bytes(SECOND(",\"dilation_rate\":[2]"));
+    if (mf_dnn_compiles())
+        assert_true(apart > same + (32 << 10));
+    else
+        assert_int_equal(apart, same);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(code_is_counted_once_for_equal_windows),
         cmocka_unit_test(estimated_times),
         cmocka_unit_test(convolutions),
         cmocka_unit_test(odd_convolutions),

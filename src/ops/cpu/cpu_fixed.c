@@ -11,15 +11,32 @@
 #include "base/error.h"
 #include "ops/cpu/dnn/onednn.h"
 
-/* Has a primitive of this kind and these shapes been counted? Equal ones share their code. */
+static uint64_t mix(uint64_t hash, int64_t value)
+{
+    return (hash ^ (uint64_t)value) * 0xbf58476d1ce4e5b9ull + (hash >> 29);
+}
+
+static uint64_t mix_window(uint64_t hash, const mf_window *w)
+{
+    hash = mix(hash, w->groups);
+    for (uint32_t d = 0; d < w->dims; d++)
+        hash = mix(mix(mix(hash, w->stride[d]), w->dilation[d]), w->before[d]);
+    return hash;
+}
+
+/* Has a primitive of this kind, these shapes and options been counted? Equal ones share their code. */
 static bool seen_before(mf_cpu_seen *seen, const mf_graph *g, const mf_op *op)
 {
     const uint32_t operands[] = {op->in[0], op->in[1], op->out[0]};
-    uint64_t hash = (uint64_t)op->kind * 0x9e3779b97f4a7c15ull + (uint64_t)op->attr.window.stride[0];
+    const bool is_conv =
+        op->kind == MF_OP_CONV || op->kind == MF_OP_CONV_GRAD_DATA || op->kind == MF_OP_CONV_GRAD_WEIGHTS;
+    uint64_t hash = (uint64_t)op->kind * 0x9e3779b97f4a7c15ull;
+    hash = is_conv ? mix_window(hash, &op->attr.window) : hash;
+    hash = op->kind == MF_OP_MATMUL ? mix(hash, op->attr.matmul.trans_a + 2 * op->attr.matmul.trans_b) : hash;
     for (uint32_t k = 0; k < 3; k++) {
         const mf_shape *shape = operands[k] == MF_NONE ? NULL : &g->tensors[operands[k]].shape;
         for (uint32_t i = 0; shape && i < shape->rank; i++)
-            hash = (hash ^ (uint64_t)shape->dim[i]) * 0xbf58476d1ce4e5b9ull + (hash >> 29);
+            hash = mix(hash, shape->dim[i]);
     }
     uint32_t tag = (uint32_t)(hash >> 32) | 1;
     for (uint32_t i = 0; i < MF_CPU_SEEN_SLOTS; i++) {

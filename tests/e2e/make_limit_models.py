@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""make_limit_models.py FOLDER: two models that starting has most trouble to keep within a limit, as Keras's JSON:
+
+dilated.json    causal convolutions whose taps lie further and further apart: each shape once, and costly kernels
+deep.json       a chain of small layers: graphs and plans take more than tensors
+"""
+import json
+import os
+import sys
+
+
+def layer(kind, **config):
+    return {"module": "keras.layers", "class_name": kind, "config": config, "registered_name": None}
+
+
+def write(name, shape, layers):
+    first = layer("InputLayer", batch_shape=[None] + shape, dtype="float32", name="input")
+    model = {"class_name": "Sequential", "config": {"name": name, "layers": [first] + layers}, "registered_name": None}
+    with open(os.path.join(sys.argv[1], name + ".json"), "w") as f:
+        json.dump(model, f)
+
+
+write("dilated", [160, 7], [layer("Conv1D", name=f"conv{i}", filters=8 + 8 * (i % 4), kernel_size=[2 + i % 3], dilation_rate=[1 << i], padding="causal", activation="tanh")
+                            for i in range(6)] + [layer("GlobalAveragePooling1D", name="mean"), layer("Dense", name="head", units=4)])
+write("deep", [12], [layer("Dense", name=f"dense{i}", units=12, activation="relu") for i in range(150)])
