@@ -221,9 +221,9 @@ memfit_status mf_device_open_far(const memfit_host *host, mf_device **device, me
     memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     options.host = host;
     status = mf_device_open_cpu(&options, 0, &f->cpu, err);
-    void *p = status == MEMFIT_OK ? mmap(NULL, 2 * RANGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                                         -1, 0)
-                                  : MAP_FAILED;
+    void *p = status == MEMFIT_OK
+                  ? mmap(NULL, 2 * RANGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                  : MAP_FAILED;
     if (status == MEMFIT_OK && p == MAP_FAILED)
         status = mf_fail(err, MEMFIT_DEVICE, "far: reserving addresses: %s", strerror(errno));
     if (status != MEMFIT_OK) {

@@ -148,11 +148,8 @@ static const mf_device_table near_table = {
 
 mf_device *mf_device_near(void)
 {
-    static mf_device near_device = {.table = &near_table,
-                                    .name = "this machine's memory",
-                                    .opened_as = "cpu",
-                                    .reachable = true,
-                                    .plain = true};
+    static mf_device near_device = {
+        .table = &near_table, .name = "this machine's memory", .opened_as = "cpu", .reachable = true, .plain = true};
     near_device.granularity = mf_os_page_bytes(); /* the same every time */
     return &near_device;
 }

@@ -119,12 +119,10 @@ memfit_status mf_far_create(const memfit_host *host, const mf_device *device, mf
     far_backend *b = mf_host_zalloc(host, sizeof *b);
     if (!b)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the backend");
-    *b = (far_backend){.base = {.table = &far_table,
-                                .host = host,
-                                .threads = inner->threads,
-                                .alignment = inner->alignment},
-                       .inner = inner,
-                       .shift = mf_device_far_shift(device)};
+    *b = (far_backend){
+        .base = {.table = &far_table, .host = host, .threads = inner->threads, .alignment = inner->alignment},
+        .inner = inner,
+        .shift = mf_device_far_shift(device)};
     *backend = &b->base;
     return MEMFIT_OK;
 }

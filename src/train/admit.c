@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "ops/cpu/cpu_fixed.h"
 #include "ops/cpu/dnn/onednn.h"
+#include "train/results.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +34,8 @@ void mf_trainer_withdraw(mf_trainer *t)
 {
     if (t->plan && t->fixed_bytes > rest_of(t))
         t->fixed_bytes -= rest_of(t); /* what the next plan may count on */
+    if (t->device)
+        mf_results_destroy(t);
     mf_executor_destroy(t->executor);
     t->executor = NULL;
     mf_unreserve(&t->arena);
@@ -252,6 +255,8 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
         mf_trainer_find_metrics(t);
         status = mf_trainer_bind_data(t, err);
     }
+    if (status == MEMFIT_OK)
+        status = mf_results_create(t, err);
     if (status == MEMFIT_OK && ready)
         status = ready(ctx, t, err);
     return status;

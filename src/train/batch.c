@@ -1,16 +1,11 @@
-/*
- * batch.c: one batch on an admitted plan, piece by piece; the loss and the metrics it leaves; what of the arena it used.
- */
+/* batch.c: one batch on an admitted plan, piece by piece; what of the arena it used. */
 #include "train/trainer.h"
 
 #include "base/error.h"
 #include "train/train_state.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_STATE = 800 }; /* numbers of a metric: an AUC's four counts at 200 thresholds */
 
 /* ---- measuring -------------------------------------------------------------------------------------------- */
 
@@ -45,37 +40,6 @@ uint64_t mf_trainer_used(const mf_trainer *t)
     uint64_t a = t->plan->alignment ? t->plan->alignment : 1;
     used = (used + a - 1) / a * a;
     return used > t->plan->arena_bytes ? t->plan->arena_bytes : used;
-}
-
-double mf_trainer_metric(const mf_trainer *t, uint32_t metric)
-{
-    const mf_metric_view *m = &t->metrics[metric];
-    float s[MOST_STATE] = {0};
-    uint64_t bytes = mf_state_bytes(t, m->variable);
-    if (!mf_state_read(t, m->variable, 0, s, bytes < sizeof s ? bytes : sizeof s))
-        return 0;
-    double a = (double)s[0], b = (double)s[1];
-    switch (m->attr.function) {
-    case MF_METRIC_PRECISION:
-    case MF_METRIC_RECALL:
-        return a + b > 0 ? a / (a + b) : 0;
-    case MF_METRIC_METRIC_RMSE:
-        return b > 0 ? sqrt(a / b) : 0;
-    case MF_METRIC_AUC: { /* trapezoids over the 200 thresholds, highest first */
-        const float *tp = s, *fp = s + 200, *tn = s + 400, *fn = s + 600;
-        double area = 0, x0 = 0, y0 = 0;
-        for (int i = 199; i >= 0; i--) {
-            double p = (double)(tp[i] + fn[i]), n = (double)(fp[i] + tn[i]);
-            double x = n > 0 ? (double)fp[i] / n : 0, y = p > 0 ? (double)tp[i] / p : 0;
-            area += (x - x0) * (y + y0) / 2;
-            x0 = x;
-            y0 = y;
-        }
-        return area;
-    }
-    default:
-        return b > 0 ? a / b : 0;
-    }
 }
 
 void mf_trainer_clear_metrics(mf_trainer *t)
@@ -152,8 +116,7 @@ static void clear_gradients(mf_trainer *t)
             mf_state_clear(t, i);
 }
 
-memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, double *loss,
-                               memfit_error *err)
+memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, memfit_error *err)
 {
     mf_feeder *feeder = validate ? t->validation_feeder : t->feeder;
     uint64_t group = mf_trainer_graph(t)->accumulation_steps, iteration = t->state.iteration;
@@ -162,17 +125,11 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
     if (status != MEMFIT_OK)
         return status;
     mf_run_scalars s = {.seed = t->state.seed,
-                        .step = t->state.iteration,
                         .batch_samples = (double)count,
                         .weight_sum = mf_feeder_weight_sum(feeder, position, count),
                         .learning_rate = mf_schedule_at(&t->schedule, t->state.iteration) * t->state.rate_factor,
-                        .loss_scale = t->state.loss_scale,
-                        .iteration = iteration / group,
                         .group_steps = group};
     mf_piece piece = {.continues = iteration % group != 0, .holds = (iteration + 1) % group != 0};
-    status = mf_executor_write_scalars(t->executor, &s, err);
-    if (status != MEMFIT_OK)
-        return status;
     uint32_t roles = roles_for(t, validate, count);
     for (int64_t done = 0; done < count;) {
         int p = next_phase(t->plan, roles, count - done);
@@ -196,8 +153,5 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
     }
     if (group > 1 && !piece.holds && !validate)
         clear_gradients(t);
-    float value = 0;
-    mf_state_read(t, mf_trainer_graph(t)->loss_variable, 0, &value, sizeof value);
-    *loss = (double)value;
     return MEMFIT_OK;
 }

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "model/initialize.h"
 #include "model/lower/lower.h"
+#include "train/results.h"
 #include "train/train_state.h"
 
 #include <math.h>
@@ -429,6 +430,9 @@ void mf_checkpoint_destroy(mf_checkpoint *c)
 
 memfit_status mf_checkpoint_write(mf_checkpoint *c, const char *path, bool state, memfit_error *err)
 {
+    memfit_status status = mf_results_get(c->trainer, err);
+    if (status != MEMFIT_OK)
+        return status;
     c->iteration = (int64_t)c->trainer->state.iteration;
     c->rate = (float)(c->trainer->schedule.initial * c->trainer->state.rate_factor);
     c->scale = (float)c->trainer->state.loss_scale;

@@ -311,11 +311,16 @@ memfit_status mf_executor_write_scalars(mf_executor *x, const mf_run_scalars *sc
     return status == MEMFIT_OK ? d->table->stream_sync(d, x->options.stream, err) : status;
 }
 
+memfit_status mf_executor_copy_scalars(mf_executor *x, mf_run_scalars *to, memfit_error *err)
+{
+    mf_device *d = x->device;
+    return d->table->copy_out(d, to, address_of(x->scalars), sizeof *to, x->options.stream, err);
+}
+
 memfit_status mf_executor_read_scalars(mf_executor *x, mf_run_scalars *scalars, memfit_error *err)
 {
     mf_device *d = x->device;
-    memfit_status status =
-        d->table->copy_out(d, scalars, address_of(x->scalars), sizeof *scalars, x->options.stream, err);
+    memfit_status status = mf_executor_copy_scalars(x, scalars, err);
     return status == MEMFIT_OK ? d->table->stream_sync(d, x->options.stream, err) : status;
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "model/initialize.h"
+#include "train/results.h"
 #include "train/train_state.h"
 
 #include <errno.h>
@@ -15,27 +16,30 @@
 static memfit_status walk_data(mf_run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
-    double sum = 0;
+    t->state.seen_sum = t->state.seen_weight = 0;
+    memfit_status begun = mf_results_put(t, err);
+    if (begun != MEMFIT_OK)
+        return begun;
     for (int64_t at = 0; at < t->train_samples;) {
         int64_t left = t->train_samples - at, batch = t->batch, count = left < batch ? left : batch;
         mf_run_clock clock = mf_run_clock_start(r);
-        double loss;
-        memfit_status status = mf_trainer_batch(t, false, at, count, &loss, err);
+        memfit_status status = mf_trainer_batch(t, false, at, count, err);
         if (status == MEMFIT_INTERRUPTED)
             return mf_fail(err, status, "stopped after %lld of %lld samples%s", (long long)at,
                            (long long)t->train_samples, t->options->out ? ", nothing is written" : "");
         if (status != MEMFIT_OK)
             return status;
         mf_run_clock_stop(r, clock, count);
-        sum += loss * (double)count;
         at += count;
-        t->state.steps++;
         mf_trainer_sample(t);
     }
-    t->state.loss_sum = sum;
+    memfit_status status = mf_results_get(t, err);
+    int64_t batch = t->batch;
+    t->state.steps = (uint64_t)((t->train_samples + batch - 1) / batch);
+    t->state.loss_sum = t->state.seen_sum;
     t->state.loss_weight = (double)t->train_samples;
-    mf_run_gather(r, r->values);
-    return MEMFIT_OK;
+    mf_run_gather(r, r->values, true);
+    return status;
 }
 
 /* *whole: all samples went through, whatever the status says. */

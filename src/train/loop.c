@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "train/results.h"
 #include "train/train_state.h"
 
 #include <math.h>
@@ -87,8 +88,6 @@ static void tell(mf_run *r, bool epoch_end, double step_seconds)
         r->memory_now = mf_trainer_sample(t);
         r->last_sample_us = now;
     }
-    if (!epoch_end) /* then the states may hold validation already */
-        mf_run_gather(r, r->values);
     int64_t batches = (t->train_samples + t->plan->batch - 1) / t->plan->batch;
     r->event =
         (memfit_train_event){.epoch = (int64_t)t->state.epoch,
@@ -113,25 +112,6 @@ static void tell(mf_run *r, bool epoch_end, double step_seconds)
         t->options->progress(t->options->ctx, &r->event);
 }
 
-/* Dynamic loss scaling: halve on overflow (the update was skipped), double after 2000 good steps. */
-static bool step_counted(mf_trainer *t)
-{
-    if (t->flag_variable == MF_NONE)
-        return true;
-    float flag = 0;
-    mf_state_read(t, t->flag_variable, 0, &flag, sizeof flag);
-    if (flag != 0) {
-        t->state.loss_scale = fmax(t->state.loss_scale / 2, 1);
-        t->state.good_steps = 0;
-        return false;
-    }
-    if (++t->state.good_steps >= 2000) {
-        t->state.loss_scale *= 2;
-        t->state.good_steps = 0;
-    }
-    return true;
-}
-
 /* use_ema: weights become their averages. */
 static void take_averages(mf_trainer *t)
 {
@@ -142,10 +122,10 @@ static void take_averages(mf_trainer *t)
 }
 
 /* Keras's ema_overwrite_frequency counts groups of accumulated steps, the one that is open as a whole. */
-static bool is_averages_turn(const mf_trainer *t)
+static bool is_averages_turn(const mf_trainer *t, uint64_t iteration)
 {
     uint64_t every = mf_trainer_graph(t)->average_every, group = mf_trainer_graph(t)->accumulation_steps;
-    return every && (t->state.iteration / (group ? group : 1) + 1) % every == 0;
+    return every && (iteration / (group ? group : 1) + 1) % every == 0;
 }
 
 /* A sample that cannot be made is told before the step begins: what is done until here is kept where a checkpoint is. */
@@ -167,36 +147,29 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
     int64_t left = t->train_samples - (int64_t)t->state.position;
     int64_t count = left < t->plan->batch ? left : t->plan->batch;
     mf_run_clock clock = mf_run_clock_start(r);
-    double loss;
+    uint64_t iteration = t->state.iteration;
     mf_run_trace_mark(r->trace, MF_RUN_STEP);
     if (t->options->prefetch > 0)
         mf_feeder_read_ahead(t->feeder, (int64_t)t->state.position + count, t->options->prefetch * t->plan->batch);
     memfit_status status = wait_for_input(r, count, err);
     if (status != MEMFIT_OK)
         return status;
-    status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, &loss, err);
+    status = mf_trainer_batch(t, false, (int64_t)t->state.position, count, err);
     if (status == MEMFIT_INTERRUPTED)
         return mf_fail(err, status, "stopped before the first step was done\n%s",
                        t->options->resume ? "the checkpoint is as it was" : "");
     if (status != MEMFIT_OK)
         return status;
     t->stepped = true;
-    bool counted = step_counted(t);
-    if (isnan(loss) || isinf(loss)) {
-        if (counted)
-            return mf_fail(err, MEMFIT_DIVERGED,
-                           "the loss is %g at step %llu: training has diverged\n"
-                           "lower the learning rate, or clip gradients (clipnorm in the model's optimizer)",
-                           loss, (unsigned long long)t->state.steps + 1);
-    } else {
-        t->state.loss_sum += loss * (double)count;
-        t->state.loss_weight += (double)count;
-    }
+    bool fresh;
+    status = mf_results_after_step(t, &fresh, err);
+    if (status != MEMFIT_OK)
+        return status;
     double took = mf_run_clock_stop(r, clock, count);
-    if (counted && is_averages_turn(t))
+    if (t->state.iteration != iteration && is_averages_turn(t, iteration))
         take_averages(t);
-    t->state.iteration += counted;
-    t->state.steps++;
+    if (fresh)
+        mf_run_gather(r, r->values, false);
     t->state.step_in_epoch++;
     t->state.position += (uint64_t)count;
     if (r->first_step_seconds == 0)
@@ -250,21 +223,25 @@ static memfit_status validate(mf_run *r, memfit_error *err)
     mf_trainer_clear_metrics(t);
     mf_run_trace_mark(r->trace, MF_RUN_VALIDATION);
     int64_t batch = t->validation_batch;
-    double sum = 0;
+    t->state.seen_sum = t->state.seen_weight = 0;
+    memfit_status begun = mf_results_put(t, err);
+    if (begun != MEMFIT_OK)
+        return begun;
     for (int64_t at = 0; at < t->validation_samples; at += batch) {
         int64_t count = t->validation_samples - at < batch ? t->validation_samples - at : batch;
-        double loss;
         memfit_status status = obey(r, err);
         if (status == MEMFIT_OK)
-            status = mf_trainer_batch(t, true, at, count, &loss, err);
+            status = mf_trainer_batch(t, true, at, count, err);
         if (status != MEMFIT_OK)
             return status;
-        sum += loss * (double)count;
     }
+    memfit_status status = mf_results_get(t, err);
+    if (status != MEMFIT_OK)
+        return status;
     t->validating = false;
     r->has_validation = true;
-    r->val_loss = sum / (double)t->validation_samples;
-    mf_run_gather(r, r->val_values);
+    r->val_loss = t->state.seen_sum / (double)t->validation_samples;
+    mf_run_gather(r, r->val_values, true);
     return MEMFIT_OK;
 }
 
@@ -299,9 +276,13 @@ static memfit_status finish_epoch(mf_run *r, memfit_error *err)
     /* Cut short by a number of steps: whoever resumes has the rest of the epoch before him. */
     bool whole = t->state.position >= (uint64_t)t->train_samples;
     bool save = t->options->checkpoint && t->options->save_freq == 0;
+    memfit_status status = mf_results_get(t, err); /* an epoch's figures are those of all its steps */
+    if (status != MEMFIT_OK)
+        return status;
+    mf_run_gather(r, r->values, true);
     if (save && !whole)
         write_checkpoint(r);
-    memfit_status status = validate(r, err);
+    status = validate(r, err);
     if (status == MEMFIT_OK) {
         tell(r, true, 0);
         write_logs(r);
@@ -347,6 +328,7 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
             mf_trainer_clear_metrics(t);
             t->state.loss_sum = t->state.loss_weight = 0;
         }
+        status = mf_results_put(t, err);
         while (status == MEMFIT_OK && t->state.position < (uint64_t)t->train_samples && !r->stop) {
             status = one_step(r, err);
             if (status == MEMFIT_OK)

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "train/results.h"
 #include "train/train_state.h"
 
 /* The limit cannot be kept: what was learned is saved (when a checkpoint is asked for), and err says where. */
@@ -34,15 +35,18 @@ static memfit_status stop_for_limit(mf_run *r, uint64_t limit, memfit_error *err
 static memfit_status change_plan(mf_run *r, uint64_t limit, unsigned char *space, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
-    struct mf_train_state state = t->state;
     uint64_t old_limit = t->limit_bytes;
+    memfit_status status = mf_results_get(t, err);
+    if (status != MEMFIT_OK)
+        return status;
+    struct mf_train_state state = t->state;
     mf_state_save_all(t, space);
     if (r->trace)
         mf_run_trace_end(r->trace);
     mf_checkpoint_destroy(r->checkpoint);
     r->checkpoint = NULL;
     mf_trainer_withdraw(t);
-    memfit_status status = mf_trainer_admit(t, limit, mf_run_take, r, err);
+    status = mf_trainer_admit(t, limit, mf_run_take, r, err);
     if (status != MEMFIT_OK) {
         memfit_error ignored;
         mf_checkpoint_destroy(r->checkpoint);
@@ -54,6 +58,11 @@ static memfit_status change_plan(mf_run *r, uint64_t limit, unsigned char *space
     if (t->executor) {
         mf_state_load_all(t, space);
         t->state = state;
+        memfit_error failed;
+        if (mf_results_put(t, &failed) != MEMFIT_OK && status == MEMFIT_OK) {
+            *err = failed;
+            status = failed.code;
+        }
         mf_run_name_metrics(r);
         if (r->trace)
             mf_run_trace_begin(r->trace, t);

@@ -57,7 +57,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
 memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err);
 /* Names live in a plan's graph: asked for again with every plan. */
 void mf_run_name_metrics(mf_run *r);
-void mf_run_gather(mf_run *r, double *values); /* the metrics' values as they stand */
+void mf_run_gather(mf_run *r, double *values, bool now); /* the metrics' values: as they stand, or as last seen */
 /* Says whether steps run. */
 void mf_run_in_steps(const mf_run *r, bool running);
 /* A stop watch for one batch: wall and processor time. */

@@ -9,6 +9,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/os.h"
+#include "train/results.h"
 #include "train/train_state.h"
 
 #include <math.h>
@@ -268,8 +269,11 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
                            options->resume);
         if (status != MEMFIT_OK)
             return status;
-        mf_run_gather(r, r->values); /* it may be the end of an epoch that is resumed: no step would */
+        mf_run_gather(r, r->values, true); /* it may be the end of an epoch that is resumed: no step would */
     }
+    status = mf_results_put(t, err); /* there may be no step to do, and a file to write */
+    if (status != MEMFIT_OK)
+        return status;
     status = open_logs(r, err);
     if (status != MEMFIT_OK)
         return status;
@@ -297,10 +301,10 @@ void mf_run_destroy(mf_run *r, const memfit_host *host)
 
 /* ---- results ---------------------------------------------------------------------------------------------- */
 
-void mf_run_gather(mf_run *r, double *values)
+void mf_run_gather(mf_run *r, double *values, bool now)
 {
     for (uint32_t i = 0; i < r->trainer.metric_count; i++)
-        values[i] = mf_trainer_metric(&r->trainer, i);
+        values[i] = mf_results_metric(&r->trainer, i, now);
 }
 
 void mf_run_in_steps(const mf_run *r, bool running)

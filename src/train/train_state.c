@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "model/initialize.h"
 
-static mf_address address(const mf_trainer *t, uint32_t variable)
+mf_address mf_state_address(const mf_trainer *t, uint32_t variable)
 {
     return variable == MF_NONE ? 0 : (mf_address)(uintptr_t)mf_executor_variable(t->executor, variable);
 }
@@ -25,7 +25,7 @@ static memfit_status send(const mf_trainer *t, mf_address to, const void *from, 
 
 bool mf_state_has(const mf_trainer *t, uint32_t variable)
 {
-    return address(t, variable) != 0;
+    return mf_state_address(t, variable) != 0;
 }
 
 uint64_t mf_state_bytes(const mf_trainer *t, uint32_t variable)
@@ -36,26 +36,26 @@ uint64_t mf_state_bytes(const mf_trainer *t, uint32_t variable)
 
 bool mf_state_read(const mf_trainer *t, uint32_t variable, uint64_t at, void *to, uint64_t bytes)
 {
-    mf_address from = address(t, variable);
+    mf_address from = mf_state_address(t, variable);
     return from && mf_state_fetch(t, from + at, to, bytes, NULL) == MEMFIT_OK;
 }
 
 bool mf_state_write(mf_trainer *t, uint32_t variable, uint64_t at, const void *from, uint64_t bytes)
 {
-    mf_address to = address(t, variable);
+    mf_address to = mf_state_address(t, variable);
     return to && send(t, to + at, from, bytes, NULL) == MEMFIT_OK;
 }
 
 void mf_state_clear(mf_trainer *t, uint32_t variable)
 {
-    mf_address at = address(t, variable);
+    mf_address at = mf_state_address(t, variable);
     if (at)
         t->device->table->fill(t->device, at, 0, mf_state_bytes(t, variable), t->stream, NULL);
 }
 
 void mf_state_copy(mf_trainer *t, uint32_t from, uint32_t to)
 {
-    mf_address source = address(t, from), target = address(t, to);
+    mf_address source = mf_state_address(t, from), target = mf_state_address(t, to);
     if (source && target)
         t->device->table->copy(t->device, target, source, mf_state_bytes(t, from), t->stream, NULL);
 }
@@ -68,14 +68,14 @@ static memfit_status initialize_far(mf_trainer *t, const mf_graph *g, uint32_t v
     const mf_stored *stored = g->variables[variable].stored;
     uint64_t bytes = mf_state_bytes(t, variable);
     if (stored && stored->dtype == g->variables[variable].dtype && stored->bytes == bytes)
-        return send(t, address(t, variable), stored->data, bytes, err);
+        return send(t, mf_state_address(t, variable), stored->data, bytes, err);
     bool fits = bytes <= MF_RESERVE_BOUNCE_BYTES;
     void *made = fits ? t->arena.bounce : mf_host_alloc(t->host, bytes);
     if (!made)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to make first values");
     memfit_status status = mf_variable_initialize(t->host, g, variable, t->options->seed, made, err);
     if (status == MEMFIT_OK)
-        status = send(t, address(t, variable), made, bytes, err);
+        status = send(t, mf_state_address(t, variable), made, bytes, err);
     if (!fits)
         mf_host_free(t->host, made, bytes);
     return status;
@@ -86,7 +86,7 @@ memfit_status mf_state_initialize(mf_trainer *t, memfit_error *err)
     const mf_graph *g = mf_trainer_graph(t);
     memfit_status status = MEMFIT_OK;
     for (uint32_t i = 0; i < g->variable_count && status == MEMFIT_OK; i++) {
-        void *at = (void *)(uintptr_t)address(t, i);
+        void *at = (void *)(uintptr_t)mf_state_address(t, i);
         if (at && t->device->reachable)
             status = mf_variable_initialize(t->host, g, i, t->options->seed, at, err);
         else if (at)
@@ -145,5 +145,5 @@ bool mf_state_read_tensor(const mf_trainer *t, uint32_t phase, uint32_t tensor, 
 
 const void *mf_state_for_writer(const mf_trainer *t, uint32_t variable)
 {
-    return (const void *)(uintptr_t)address(t, variable);
+    return (const void *)(uintptr_t)mf_state_address(t, variable);
 }

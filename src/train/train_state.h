@@ -31,6 +31,7 @@ bool mf_state_read_tensor(const mf_trainer *t, uint32_t phase, uint32_t tensor, 
 /* Where the writer of files has a variable fetched from while it writes; NULL: not held. It is an address of the device's:
  * mf_state_fetch gets its bytes, between steps only. */
 const void *mf_state_for_writer(const mf_trainer *t, uint32_t variable);
+mf_address mf_state_address(const mf_trainer *t, uint32_t variable); /* 0: not held */
 memfit_status mf_state_fetch(const mf_trainer *t, mf_address from, void *to, uint64_t bytes, memfit_error *err);
 
 #endif

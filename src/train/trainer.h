@@ -40,6 +40,15 @@ typedef struct mf_resumed {
     uint64_t position;     /* in it: samples done */
 } mf_resumed;
 
+/* How the host learns what steps left (results.h). */
+typedef struct mf_results {
+    bool at_once;        /* each step is read before the next begins */
+    unsigned char *slot; /* else: what arrives, in host memory that the device writes */
+    uint64_t bytes;
+    mf_event arrived;
+    bool asked; /* a copy is on its way */
+} mf_results;
+
 enum { MF_TRAINER_KNOWN = 8 };
 
 typedef struct mf_trainer {
@@ -73,6 +82,7 @@ typedef struct mf_trainer {
     mf_plan *plan, *next_plan;           /* in force; made ahead, or NULL */
     mf_reservation arena;
     mf_executor *executor;
+    mf_results results;
     uint64_t fixed_bytes;           /* measured */
     mf_resumed resumed;             /* pieces and chunks while starting only: for the same bits */
     uint64_t start_peak;            /* the most seen while starting, before the arena was populated */
@@ -96,6 +106,7 @@ typedef struct mf_trainer {
         double loss_scale;
         uint64_t good_steps; /* since the last overflow */
         double loss_sum, loss_weight;
+        double seen_sum, seen_weight; /* of batches nothing is learned from */
         double best, plateau_best, rate_factor;
         uint64_t waited, plateau_waited;
         uint64_t steps; /* in all */
@@ -150,12 +161,11 @@ uint64_t mf_trainer_sample(mf_trainer *t);
 /* End of the highest tensor range whose bytes changed. */
 uint64_t mf_trainer_used(const mf_trainer *t);
 void mf_trainer_find_metrics(mf_trainer *t); /* of the plan in force */
-double mf_trainer_metric(const mf_trainer *t, uint32_t metric);
 void mf_trainer_clear_metrics(mf_trainer *t);
 const mf_graph *mf_trainer_graph(const mf_trainer *t); /* the main phase's */
 
-/* One batch of `count` samples at `position` of the feeder: pieces, rest, all phases of that kind. */
-memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, double *loss,
-                               memfit_error *err);
+/* One batch of `count` samples at `position` of the feeder: pieces, rest, all phases of that kind. What it leaves is
+ * results.h's to tell. */
+memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, memfit_error *err);
 
 #endif
