@@ -18,11 +18,14 @@
  * Where a card or driver lacks VMM (before CUDA 10.2; some virtual cards) the device is plain: addresses and memory are
  * one cuMemAlloc, taken when a pool is made and freed when it ends. Limits hold as they do otherwise; growth, trimming
  * and moving pages are lost, so blocks can end up with enough free between them and no place (docs/device.md).
+ *
+ * It is long because every function of the device's table stands here, beside the context they share.
  */
 #include "device/device.h"
 
 #include "base/error.h"
 #include "base/os.h"
+#include "device/cuda_card.h"
 #include "device/cuda_driver.h"
 #include "device/cuda_processes.h"
 
@@ -102,6 +105,36 @@ static void leave(cuda *c, call_state state)
         leave((c), state_);                                                                                            \
         return code_ == CU_SUCCESS ? MEMFIT_OK : mf_cuda_fail(&(c)->driver, code_, (what), err);                       \
     } while (0)
+
+/* ---- what works on the card beside us (cuda_card.h) -------------------------------------------------------- */
+
+memfit_status mf_cuda_card_of(mf_device *device, mf_cuda_card *card, memfit_error *err)
+{
+    if (strcmp(device->table->kind, "cuda") != 0)
+        return mf_fail(err, MEMFIT_INVALID, "device %s is no CUDA card", device->name);
+    cuda *c = (cuda *)device;
+    int major = 0, minor = 0;
+    cu_result code = c->driver.device_attribute(&major, CU_ATTRIBUTE_CAPABILITY_MAJOR, c->device);
+    if (code == CU_SUCCESS)
+        code = c->driver.device_attribute(&minor, CU_ATTRIBUTE_CAPABILITY_MINOR, c->device);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "describing the card", err);
+    *card = (mf_cuda_card){.device = device, .driver = &c->driver, .capability = 10 * major + minor};
+    return MEMFIT_OK;
+}
+
+memfit_status mf_cuda_enter(const mf_cuda_card *card, mf_cuda_call *call, memfit_error *err)
+{
+    cu_result code = CU_SUCCESS;
+    call_state state = enter((cuda *)card->device, &code);
+    *call = (mf_cuda_call){.pushed = state.pushed, .mode = state.mode};
+    return code == CU_SUCCESS ? MEMFIT_OK : mf_cuda_fail(card->driver, code, "taking the card's context", err);
+}
+
+void mf_cuda_leave(const mf_cuda_card *card, mf_cuda_call call)
+{
+    leave((cuda *)card->device, (call_state){.pushed = call.pushed, .mode = call.mode});
+}
 
 /* ---- memory ----------------------------------------------------------------------------------------------- */
 

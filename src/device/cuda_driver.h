@@ -13,6 +13,8 @@ typedef int cu_device;
 typedef struct cu_context_opaque *cu_context;
 typedef struct cu_stream_opaque *cu_stream;
 typedef struct cu_event_opaque *cu_event;
+typedef struct cu_module_opaque *cu_module;
+typedef struct cu_function_opaque *cu_function;
 typedef unsigned long long cu_address;
 typedef unsigned long long cu_handle; /* of physical memory */
 
@@ -116,7 +118,13 @@ typedef struct cu_uuid {
     X(copy_in, "cuMemcpyHtoDAsync_v2", true, (cu_address to, const void *from, size_t bytes, cu_stream stream))        \
     X(copy_out, "cuMemcpyDtoHAsync_v2", true, (void *to, cu_address from, size_t bytes, cu_stream stream))             \
     X(copy, "cuMemcpyDtoDAsync_v2", true, (cu_address to, cu_address from, size_t bytes, cu_stream stream))            \
-    X(fill, "cuMemsetD8Async", true, (cu_address to, unsigned char byte, size_t bytes, cu_stream stream))
+    X(fill, "cuMemsetD8Async", true, (cu_address to, unsigned char byte, size_t bytes, cu_stream stream))              \
+    X(module_load, "cuModuleLoadData", false, (cu_module * module, const void *image))                                 \
+    X(module_unload, "cuModuleUnload", false, (cu_module module))                                                      \
+    X(module_function, "cuModuleGetFunction", false, (cu_function * function, cu_module module, const char *name))     \
+    X(launch, "cuLaunchKernel", false,                                                                                 \
+      (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,    \
+       unsigned block_z, unsigned shared_bytes, cu_stream stream, void **arguments, void **extra))
 
 typedef struct mf_cuda_driver {
     mf_library library;

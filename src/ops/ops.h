@@ -100,6 +100,9 @@ memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backen
 /* `inner`, a backend of the host's memory, on the far device (device.h). It owns `inner` from then on. */
 memfit_status mf_far_create(const memfit_host *host, const mf_device *device, mf_backend *inner, mf_backend **backend,
                             memfit_error *err);
+/* On a device of kind "cuda", which must outlive the backend: own kernels compiled by NVRTC, products by cuBLASLt where it is
+ * found. NOT_FOUND names the library that is missing. */
+memfit_status mf_cuda_create(const memfit_host *host, mf_device *device, mf_backend **backend, memfit_error *err);
 /* The end of a step in plain C, for backends whose memory is the host's, and for those that must do the same. Dynamic loss
  * scaling is Keras's: halved at an overflow, doubled after 2,000 good steps. */
 memfit_status mf_scalars_end_step(mf_backend *backend, const mf_step_end *end, mf_stream stream, memfit_error *err);

@@ -38,6 +38,7 @@ static const char *const known[] = {
     MF_LIBRARY_LIST(X)
 #undef X
         "MEMFIT_CUDA_LIBDIR",
+    "MEMFIT_CACHE",
     "MEMFIT_DOCTOR_ROOT",
     "MEMFIT_SHARED_DATA",
     "MEMFIT_SOURCE",

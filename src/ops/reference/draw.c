@@ -6,7 +6,8 @@
 
 void mf_draw_begin(mf_draw *draw, const mf_run_scalars *scalars, uint32_t layer, uint64_t sample)
 {
-    *draw = (mf_draw){.seed = scalars->seed, .step = scalars->step, .sample = sample, .layer = layer};
+    mf_draw begun = {.seed = scalars->seed, .step = scalars->step, .sample = sample, .layer = layer};
+    *draw = begun;
 }
 
 uint32_t mf_draw_word(mf_draw *draw, uint64_t index)

@@ -17,6 +17,12 @@ typedef struct affine {
     double m[6];
 } affine;
 
+static affine affine_make(double a, double b, double c, double d, double e, double f)
+{
+    affine t = {{a, b, c, d, e, f}};
+    return t;
+}
+
 static double between(mf_draw *draw, uint64_t index, double low, double high)
 {
     return low + (high - low) * mf_draw_uniform(draw, index);
@@ -30,16 +36,16 @@ static affine affine_of(const mf_attr *attr, mf_draw *draw, double height, doubl
     switch ((mf_augment)attr->augment.function) {
     case MF_AUGMENT_ROTATION:
         u *= 2 * M_PI;
-        return (affine){
-            {cos(u), -sin(u), cx - cos(u) * cx + sin(u) * cy, sin(u), cos(u), cy - sin(u) * cx - cos(u) * cy}};
+        return affine_make(cos(u), -sin(u), cx - cos(u) * cx + sin(u) * cy, sin(u), cos(u),
+                           cy - sin(u) * cx - cos(u) * cy);
     case MF_AUGMENT_ZOOM:
         u += 1;
         v = a[4] == 0 ? u : v + 1;
-        return (affine){{v, 0, cx * (1 - v), 0, u, cy * (1 - u)}};
+        return affine_make(v, 0, cx * (1 - v), 0, u, cy * (1 - u));
     case MF_AUGMENT_TRANSLATION:
-        return (affine){{1, 0, -v * width, 0, 1, -u * height}};
+        return affine_make(1, 0, -v * width, 0, 1, -u * height);
     default: /* shear */
-        return (affine){{1, u, -u * cy, v, 1, -v * cx}};
+        return affine_make(1, u, -u * cy, v, 1, -v * cx);
     }
 }
 

@@ -28,7 +28,7 @@ static memfit_status loss_walk(mf_ref_call *call, mf_dtype dtype, double factor,
                                memfit_error *err)
 {
     const mf_attr *attr = &call->op->attr;
-    static const mf_ref_arg none;
+    static const mf_ref_arg none = {0};
     const mf_ref_arg *pred = &call->in[0], *target = &call->in[1], *weight = call->in_count > 2 ? &call->in[2] : &none;
     mf_loss_row row = {.function = attr->loss.function,
                        .alpha = attr->loss.alpha,
@@ -36,12 +36,12 @@ static memfit_status loss_walk(mf_ref_call *call, mf_dtype dtype, double factor,
                        .delta = attr->loss.delta,
                        .smoothing = attr->loss.label_smoothing,
                        .balanced = attr->loss.balanced,
+                       .binary_targets = true,
                        .one_less = dtype == MF_F64 ? 1 - 1e-7 : (double)(float)(1 - 1e-7),
                        .n = pred->shape->rank > 1 ? pred->shape->dim[pred->shape->rank - 1] : 1,
                        .dtype = dtype,
                        .target_dtype = target->dtype,
-                       .target = target->data,
-                       .binary_targets = true};
+                       .target = target->data};
     int64_t rows = row.n > 0 ? (int64_t)pred->count / row.n : 0;
     if ((int64_t)target->count != (is_sparse(row.function) ? rows : (int64_t)pred->count))
         return mf_fail(err, MEMFIT_INVALID, "targets have %llu values where the predictions need %lld",

@@ -85,7 +85,7 @@ static taps taps_of(const mf_attr *attr, int64_t i, int64_t in, int64_t out)
     double scale = corners ? (double)(in - 1) / (double)(out - 1) : (double)in / (double)out;
     /* in float, as TensorFlow places its samples */
     double at = half ? (double)(((float)i + 0.5f) * (float)scale - 0.5f) : (double)((float)i * (float)scale);
-    taps t = {.last_cell = in - 1, .count = 1, .weight = {1}};
+    taps t = {.count = 1, .last_cell = in - 1, .weight = {1}};
     switch (attr->resize.method) {
     case NEAREST:
         at = half ? (double)(((float)i + 0.5f) * (float)scale) : at;

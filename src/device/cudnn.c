@@ -1,0 +1,512 @@
+/*
+ * cudnn.c: see cudnn.h. A question or a plan holds its descriptors in a bag and destroys them together.
+ *
+ *     tensors x, w, y ──> convolution ──> operation graph ──> heuristics ──> configurations ──> plan ──> run
+ */
+#include "device/cudnn.h"
+
+#include "base/error.h"
+#include "device/cudnn_values.h"
+
+#include <string.h>
+
+typedef void *dnn_descriptor;
+enum { MOST_BAG = 400, MOST_CONFIGS = 96, MOST_KEPT = 48, MOST_KNOBS = 44, MOST_NOTES = 32, ALIGNMENT = 16 };
+
+/* What was answered before: a planner asks the same question many times. */
+typedef struct answer {
+    mf_cudnn_convolution conv;
+    uint32_t count;
+    mf_cudnn_way list[MOST_KEPT];
+    struct answer *next;
+} answer;
+
+struct mf_cudnn {
+    const memfit_host *host;
+    answer *answers;
+    mf_library library;
+    void *handle;             /* on a card */
+    dnn_descriptor described; /* without one */
+    size_t (*version)(void);
+    int (*create)(void **handle);
+    int (*destroy)(void *handle);
+    int (*set_stream)(void *handle, void *stream);
+    const char *(*error_text)(int status);
+    void (*last_error)(char *text, size_t bytes);
+    int (*make)(int type, dnn_descriptor *descriptor);
+    int (*end)(dnn_descriptor descriptor);
+    int (*set)(dnn_descriptor descriptor, int name, int type, int64_t count, const void *values);
+    int (*get)(dnn_descriptor descriptor, int name, int type, int64_t most, int64_t *count, void *values);
+    int (*finalize)(dnn_descriptor descriptor);
+    int (*execute)(void *handle, dnn_descriptor plan, dnn_descriptor pack);
+};
+
+/* Descriptors of one question; the first failure is kept, and everything after it does nothing. */
+typedef struct question {
+    mf_cudnn *dnn;
+    int status;
+    dnn_descriptor bag[MOST_BAG];
+    uint32_t bagged;
+    dnn_descriptor graph, configs[MOST_CONFIGS], engine, knobs[MOST_KNOBS];
+    uint32_t config_count;
+} question;
+
+struct mf_cudnn_plan_made {
+    question *q;
+    dnn_descriptor plan, pack;
+    uint64_t workspace_bytes;
+    void *last[4]; /* what the pack holds */
+};
+
+/* ---- the library ---- */
+
+memfit_status mf_cudnn_open(const mf_finder *finder, const memfit_host *host, mf_cudnn **out, memfit_error *err)
+{
+    mf_library other;
+    mf_cudnn *dnn = mf_host_zalloc(host, sizeof *dnn);
+    if (!dnn)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for cuDNN");
+    dnn->host = host;
+    /* cuDNN opens these two by their bare names: they must be there before it */
+    memfit_status status = mf_library_open(finder, MF_LIBRARY_NVRTC, 0, &other, err);
+    if (status == MEMFIT_OK)
+        status = mf_library_open(finder, MF_LIBRARY_CUBLASLT, 0, &other, err);
+    if (status == MEMFIT_OK)
+        status = mf_library_open(finder, MF_LIBRARY_CUDNN, 9, &dnn->library, err);
+    const mf_symbol symbols[] = {{"cudnnGetVersion", &dnn->version, true},
+                                 {"cudnnCreate", &dnn->create, true},
+                                 {"cudnnDestroy", &dnn->destroy, true},
+                                 {"cudnnSetStream", &dnn->set_stream, true},
+                                 {"cudnnGetErrorString", &dnn->error_text, true},
+                                 {"cudnnGetLastErrorString", &dnn->last_error, true},
+                                 {"cudnnBackendCreateDescriptor", &dnn->make, true},
+                                 {"cudnnBackendDestroyDescriptor", &dnn->end, true},
+                                 {"cudnnBackendSetAttribute", &dnn->set, true},
+                                 {"cudnnBackendGetAttribute", &dnn->get, true},
+                                 {"cudnnBackendFinalize", &dnn->finalize, true},
+                                 {"cudnnBackendExecute", &dnn->execute, true}};
+    if (status == MEMFIT_OK)
+        status = mf_library_resolve(&dnn->library, symbols, sizeof symbols / sizeof *symbols, err);
+    if (status) {
+        mf_host_free(host, dnn, sizeof *dnn);
+        return status;
+    }
+    *out = dnn;
+    return MEMFIT_OK;
+}
+
+static void forget(mf_cudnn *dnn)
+{
+    while (dnn->answers) {
+        answer *a = dnn->answers;
+        dnn->answers = a->next;
+        mf_host_free(dnn->host, a, sizeof *a);
+    }
+}
+
+void mf_cudnn_close(mf_cudnn *dnn)
+{
+    if (!dnn)
+        return;
+    forget(dnn);
+    if (dnn->described)
+        dnn->end(dnn->described);
+    if (dnn->handle)
+        dnn->destroy(dnn->handle);
+    mf_host_free(dnn->host, dnn, sizeof *dnn);
+}
+
+size_t mf_cudnn_version(const mf_cudnn *dnn)
+{
+    return dnn->version();
+}
+
+const char *mf_cudnn_path(const mf_cudnn *dnn)
+{
+    return dnn->library.path;
+}
+
+static memfit_status say(mf_cudnn *dnn, int status, const char *what, memfit_error *err)
+{
+    char message[300] = "";
+    dnn->last_error(message, sizeof message);
+    return mf_fail(err, MEMFIT_DEVICE, "cuDNN: %s failed: %s; %.250s", what, dnn->error_text(status), message);
+}
+
+memfit_status mf_cudnn_describe(mf_cudnn *dnn, const char *json, size_t bytes, memfit_error *err)
+{
+    dnn_descriptor prop = NULL;
+    int status = dnn->make(DNN_BACKEND_DEVICEPROP_DESCRIPTOR, &prop);
+    if (!status)
+        status = dnn->set(prop, DNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, DNN_TYPE_CHAR, (int64_t)bytes, json);
+    if (!status)
+        status = dnn->finalize(prop);
+    if (status) {
+        memfit_status failed = say(dnn, status, "describing a card", err);
+        if (prop)
+            dnn->end(prop);
+        return failed;
+    }
+    forget(dnn);
+    if (dnn->described)
+        dnn->end(dnn->described);
+    dnn->described = prop;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_cudnn_take(mf_cudnn *dnn, memfit_error *err)
+{
+    int status = dnn->create(&dnn->handle);
+    return status ? say(dnn, status, "starting on the card", err) : MEMFIT_OK;
+}
+
+/* ---- descriptors ---- */
+
+static dnn_descriptor make(question *q, int type)
+{
+    dnn_descriptor d = NULL;
+    if (q->status || q->bagged == MOST_BAG)
+        return NULL;
+    q->status = q->dnn->make(type, &d);
+    if (!q->status)
+        q->bag[q->bagged++] = d;
+    return d;
+}
+
+static void set(question *q, dnn_descriptor d, int name, int type, int64_t count, const void *values)
+{
+    if (!q->status && d)
+        q->status = q->dnn->set(d, name, type, count, values);
+}
+
+static void set_descriptor(question *q, dnn_descriptor d, int name, dnn_descriptor value)
+{
+    set(q, d, name, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+
+static void finalize(question *q, dnn_descriptor d)
+{
+    if (!q->status && d)
+        q->status = q->dnn->finalize(d);
+}
+
+static void question_end(question *q)
+{
+    const memfit_host *host = q->dnn->host;
+    while (q->bagged)
+        q->dnn->end(q->bag[--q->bagged]);
+    mf_host_free(host, q, sizeof *q);
+}
+
+/* Channels last: `first`, channels, then space, in cuDNN's order of dimensions. */
+static dnn_descriptor tensor(question *q, const mf_cudnn_convolution *c, int64_t id, int64_t first, int64_t channels,
+                             const int64_t *space)
+{
+    static const int types[] = {DNN_DATA_FLOAT, DNN_DATA_HALF, DNN_DATA_BFLOAT16};
+    int64_t dims[5] = {first, channels}, strides[5], align = ALIGNMENT, step = channels;
+    int type = types[c->type];
+    strides[1] = 1;
+    for (uint32_t i = c->dims; i-- > 0;) {
+        dims[2 + i] = space[i];
+        strides[2 + i] = step;
+        step *= space[i];
+    }
+    strides[0] = step;
+    dnn_descriptor d = make(q, DNN_BACKEND_TENSOR_DESCRIPTOR);
+    set(q, d, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, 1, &type);
+    set(q, d, DNN_ATTR_TENSOR_DIMENSIONS, DNN_TYPE_INT64, 2 + c->dims, dims);
+    set(q, d, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, 2 + c->dims, strides);
+    set(q, d, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &id);
+    set(q, d, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align);
+    finalize(q, d);
+    return d;
+}
+
+static dnn_descriptor convolution(question *q, const mf_cudnn_convolution *c)
+{
+    int64_t dims = c->dims;
+    int compute = DNN_DATA_FLOAT, mode = DNN_CROSS_CORRELATION;
+    dnn_descriptor d = make(q, DNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    set(q, d, DNN_ATTR_CONVOLUTION_SPATIAL_DIMS, DNN_TYPE_INT64, 1, &dims);
+    set(q, d, DNN_ATTR_CONVOLUTION_COMP_TYPE, DNN_TYPE_DATA_TYPE, 1, &compute);
+    set(q, d, DNN_ATTR_CONVOLUTION_CONV_MODE, DNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    set(q, d, DNN_ATTR_CONVOLUTION_PRE_PADDINGS, DNN_TYPE_INT64, dims, c->before);
+    set(q, d, DNN_ATTR_CONVOLUTION_POST_PADDINGS, DNN_TYPE_INT64, dims, c->after);
+    set(q, d, DNN_ATTR_CONVOLUTION_DILATIONS, DNN_TYPE_INT64, dims, c->dilation);
+    set(q, d, DNN_ATTR_CONVOLUTION_FILTER_STRIDES, DNN_TYPE_INT64, dims, c->stride);
+    finalize(q, d);
+    return d;
+}
+
+static void make_graph(question *q, const mf_cudnn_convolution *c)
+{
+    static const int kinds[] = {DNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                                DNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                                DNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR};
+    static const int names[3][6] = {
+        {DNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, DNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+         DNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, DNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+         DNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, DNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
+        {DNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, DNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+         DNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, DNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+         DNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, DNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
+        {DNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, DNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+         DNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, DNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+         DNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, DNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}};
+    const int *name = names[c->direction];
+    float one = 1, zero = 0;
+    dnn_descriptor op = make(q, kinds[c->direction]);
+    set_descriptor(q, op, name[0], convolution(q, c));
+    set_descriptor(q, op, name[1], tensor(q, c, 1, c->batch, c->in_channels, c->in));
+    set_descriptor(q, op, name[2], tensor(q, c, 2, c->out_channels, c->in_channels / c->groups, c->kernel));
+    set_descriptor(q, op, name[3], tensor(q, c, 3, c->batch, c->out_channels, c->out));
+    set(q, op, name[4], DNN_TYPE_FLOAT, 1, &one);
+    set(q, op, name[5], DNN_TYPE_FLOAT, 1, &zero);
+    finalize(q, op);
+    q->graph = make(q, DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    set(q, q->graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &op);
+    if (q->dnn->handle)
+        set(q, q->graph, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &q->dnn->handle);
+    finalize(q, q->graph);
+}
+
+/* The list of one mode behind what is there. A list that cannot be had is an empty one. */
+static void ask_mode(question *q, int mode)
+{
+    int64_t count = 0;
+    dnn_descriptor h = make(q, DNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    set_descriptor(q, h, DNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, q->graph);
+    set(q, h, DNN_ATTR_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, 1, &mode);
+    if (!q->dnn->handle && q->dnn->described)
+        set_descriptor(q, h, DNN_ATTR_ENGINEHEUR_DEVICEPROP, q->dnn->described);
+    if (q->status || q->dnn->finalize(h) != 0 ||
+        q->dnn->get(h, DNN_ATTR_ENGINEHEUR_RESULTS, DNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, NULL) != 0)
+        return;
+    int64_t room = MOST_CONFIGS - q->config_count, made = 0;
+    count = count < room ? count : room;
+    dnn_descriptor *list = q->configs + q->config_count;
+    while (made < count && (list[made] = make(q, DNN_BACKEND_ENGINECFG_DESCRIPTOR)))
+        made++;
+    int64_t got = 0;
+    if (made > 0 && q->dnn->get(h, DNN_ATTR_ENGINEHEUR_RESULTS, DNN_TYPE_BACKEND_DESCRIPTOR, made, &got, list) == 0)
+        q->config_count += (uint32_t)(got < made ? got : made);
+}
+
+/* ---- what a configuration is ---- */
+
+static void read_notes(question *q, const mf_cudnn_convolution *c, mf_cudnn_way *way)
+{
+    int notes[MOST_NOTES];
+    int64_t n = 0;
+    way->deterministic = true;
+    if (q->dnn->get(q->engine, DNN_ATTR_ENGINE_NUMERICAL_NOTE, DNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &n, notes) == 0)
+        for (int64_t i = 0; i < n && i < MOST_NOTES; i++) {
+            if (notes[i] == DNN_NUMERICAL_NOTE_NONDETERMINISTIC)
+                way->deterministic = false;
+            if (c->type == MF_CUDNN_F32 &&
+                (notes[i] == DNN_NUMERICAL_NOTE_TENSOR_CORE || notes[i] == DNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))
+                way->tf32 = true;
+        }
+    if (q->dnn->get(q->engine, DNN_ATTR_ENGINE_BEHAVIOR_NOTE, DNN_TYPE_BEHAVIOR_NOTE, MOST_NOTES, &n, notes) == 0)
+        for (int64_t i = 0; i < n && i < MOST_NOTES; i++)
+            if (notes[i] == DNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
+                way->compiled = true;
+}
+
+static uint64_t knobs_of(question *q, dnn_descriptor config)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    int64_t n = 0, one = 0;
+    for (uint32_t i = 0; i < MOST_KNOBS; i++)
+        if (!q->knobs[i])
+            q->knobs[i] = make(q, DNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    if (q->status || q->dnn->get(config, DNN_ATTR_ENGINECFG_KNOB_CHOICES, DNN_TYPE_BACKEND_DESCRIPTOR, MOST_KNOBS, &n,
+                                 q->knobs) != 0)
+        return 0;
+    for (int64_t i = 0; i < n && i < MOST_KNOBS; i++) {
+        int type = 0;
+        int64_t value = 0;
+        q->dnn->get(q->knobs[i], DNN_ATTR_KNOB_CHOICE_KNOB_TYPE, DNN_TYPE_KNOB_TYPE, 1, &one, &type);
+        q->dnn->get(q->knobs[i], DNN_ATTR_KNOB_CHOICE_KNOB_VALUE, DNN_TYPE_INT64, 1, &one, &value);
+        hash = (hash ^ (uint64_t)type) * UINT64_C(0x100000001b3);
+        hash = (hash ^ (uint64_t)value) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+static bool read_way(question *q, const mf_cudnn_convolution *c, dnn_descriptor config, mf_cudnn_way *way)
+{
+    int64_t n = 0, workspace = 0;
+    *way = (mf_cudnn_way){0};
+    if (!q->engine)
+        q->engine = make(q, DNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (q->status ||
+        q->dnn->get(config, DNN_ATTR_ENGINECFG_ENGINE, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &q->engine) != 0 ||
+        q->dnn->get(q->engine, DNN_ATTR_ENGINE_GLOBAL_INDEX, DNN_TYPE_INT64, 1, &n, &way->engine) != 0 ||
+        q->dnn->get(config, DNN_ATTR_ENGINECFG_WORKSPACE_SIZE, DNN_TYPE_INT64, 1, &n, &workspace) != 0)
+        return false;
+    way->workspace_bytes = workspace > 0 ? (uint64_t)workspace : 0;
+    read_notes(q, c, way);
+    way->settings = knobs_of(q, config);
+    return q->status == 0;
+}
+
+/* A question with its lists; NULL without memory. */
+static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c)
+{
+    question *q = mf_host_zalloc(dnn->host, sizeof *q);
+    if (!q)
+        return NULL;
+    q->dnn = dnn;
+    make_graph(q, c);
+    if (!q->status)
+        ask_mode(q, DNN_HEUR_MODE_A);
+    if (!q->status) /* float32 without TF32 is often here alone */
+        ask_mode(q, DNN_HEUR_MODE_FALLBACK);
+    return q;
+}
+
+static bool same(const mf_cudnn_convolution *a, const mf_cudnn_convolution *b)
+{
+    bool equal = a->direction == b->direction && a->type == b->type && a->dims == b->dims && a->batch == b->batch &&
+                 a->in_channels == b->in_channels && a->out_channels == b->out_channels && a->groups == b->groups;
+    for (uint32_t i = 0; i < a->dims && equal; i++)
+        equal = a->in[i] == b->in[i] && a->out[i] == b->out[i] && a->kernel[i] == b->kernel[i] &&
+                a->stride[i] == b->stride[i] && a->dilation[i] == b->dilation[i] && a->before[i] == b->before[i] &&
+                a->after[i] == b->after[i];
+    return equal;
+}
+
+/* The library's list without what comes twice. What cuDNN refuses it cannot run: an empty list, no failure. */
+static void read_list(question *q, answer *a)
+{
+    for (uint32_t i = 0; i < q->config_count && a->count < MOST_KEPT; i++) {
+        mf_cudnn_way *way = &a->list[a->count];
+        bool again = false;
+        if (!read_way(q, &a->conv, q->configs[i], way))
+            continue;
+        for (uint32_t k = 0; k < a->count; k++)
+            again = again || (a->list[k].engine == way->engine && a->list[k].settings == way->settings);
+        /* of one engine with many settings the first few are enough: others must find room in the list */
+        uint32_t alike = 0;
+        for (uint32_t k = 0; k < a->count; k++)
+            alike += a->list[k].engine == way->engine;
+        a->count += !again && alike < 3;
+    }
+}
+
+static answer *answer_of(mf_cudnn *dnn, const mf_cudnn_convolution *conv)
+{
+    for (answer *a = dnn->answers; a; a = a->next)
+        if (same(&a->conv, conv))
+            return a;
+    answer *a = mf_host_zalloc(dnn->host, sizeof *a);
+    question *q = a ? question_make(dnn, conv) : NULL;
+    if (!q) {
+        mf_host_free(dnn->host, a, sizeof *a);
+        return NULL;
+    }
+    a->conv = *conv;
+    read_list(q, a);
+    question_end(q);
+    a->next = dnn->answers;
+    dnn->answers = a;
+    return a;
+}
+
+memfit_status mf_cudnn_ask(mf_cudnn *dnn, const mf_cudnn_convolution *conv, mf_cudnn_way *list, uint32_t most,
+                           uint32_t *count, memfit_error *err)
+{
+    *count = 0;
+    if (!dnn->handle && !dnn->described)
+        return mf_fail(err, MEMFIT_INTERNAL, "cuDNN was asked without a card or a description of one");
+    const answer *a = answer_of(dnn, conv);
+    if (!a)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for a question to cuDNN");
+    for (*count = 0; *count < a->count && *count < most; (*count)++)
+        list[*count] = a->list[*count];
+    return MEMFIT_OK;
+}
+
+/* ---- plans ---- */
+
+static bool build(question *q, dnn_descriptor config, mf_cudnn_plan_made *p)
+{
+    int64_t n = 0, workspace = 0;
+    mf_cudnn *dnn = q->dnn;
+    p->plan = make(q, DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    set_descriptor(q, p->plan, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    if (dnn->handle)
+        set(q, p->plan, DNN_ATTR_EXECUTION_PLAN_HANDLE, DNN_TYPE_HANDLE, 1, &dnn->handle);
+    else
+        set_descriptor(q, p->plan, DNN_ATTR_EXECUTION_PLAN_DEVICEPROP, dnn->described);
+    finalize(q, p->plan);
+    if (!q->status)
+        q->status = dnn->get(p->plan, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, 1, &n, &workspace);
+    p->workspace_bytes = workspace > 0 ? (uint64_t)workspace : 0;
+    return q->status == 0;
+}
+
+memfit_status mf_cudnn_plan(mf_cudnn *dnn, const mf_cudnn_convolution *conv, const mf_cudnn_way *way,
+                            mf_cudnn_plan_made **plan, memfit_error *err)
+{
+    mf_cudnn_plan_made *p = mf_host_zalloc(dnn->host, sizeof *p);
+    question *q = p ? question_make(dnn, conv) : NULL;
+    if (!q) {
+        mf_host_free(dnn->host, p, sizeof *p);
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for a plan of cuDNN");
+    }
+    p->q = q;
+    for (uint32_t i = 0; i < q->config_count; i++) {
+        mf_cudnn_way found;
+        if (!read_way(q, conv, q->configs[i], &found) || found.engine != way->engine || found.settings != way->settings)
+            continue;
+        if (!build(q, q->configs[i], p))
+            break;
+        *plan = p;
+        return MEMFIT_OK;
+    }
+    memfit_status status = q->status ? say(dnn, q->status, "making a plan", err)
+                                     : mf_fail(err, MEMFIT_NOT_FOUND, "cuDNN has no such engine for this convolution");
+    mf_cudnn_plan_end(p);
+    return status;
+}
+
+uint64_t mf_cudnn_plan_workspace(const mf_cudnn_plan_made *plan)
+{
+    return plan->workspace_bytes;
+}
+
+memfit_status mf_cudnn_run(mf_cudnn_plan_made *p, void *x, void *w, void *y, void *workspace, void *stream,
+                           memfit_error *err)
+{
+    mf_cudnn *dnn = p->q->dnn;
+    void *pointers[4] = {x, w, y, workspace};
+    int64_t ids[3] = {1, 2, 3};
+    if (!p->pack || memcmp(pointers, p->last, sizeof pointers) != 0) {
+        question *q = p->q;
+        if (p->pack && q->bagged && q->bag[q->bagged - 1] == p->pack) {
+            dnn->end(p->pack);
+            q->bagged--;
+        }
+        p->pack = make(q, DNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+        set(q, p->pack, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, 3, pointers);
+        set(q, p->pack, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, 3, ids);
+        set(q, p->pack, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &workspace);
+        finalize(q, p->pack);
+        if (q->status)
+            return say(dnn, q->status, "naming a convolution's tensors", err);
+        memcpy(p->last, pointers, sizeof p->last);
+    }
+    int status = dnn->set_stream(dnn->handle, stream);
+    if (!status)
+        status = dnn->execute(dnn->handle, p->plan, p->pack);
+    return status ? say(dnn, status, "running a convolution", err) : MEMFIT_OK;
+}
+
+void mf_cudnn_plan_end(mf_cudnn_plan_made *plan)
+{
+    const memfit_host *host = plan->q->dnn->host;
+    question_end(plan->q);
+    mf_host_free(host, plan, sizeof *plan);
+}

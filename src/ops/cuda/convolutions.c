@@ -1,0 +1,201 @@
+/*
+ * convolutions.c: see convolutions.h.
+ *
+ *     method's identity   CUDA_CONVOLUTION, TF32 or not; from byte 8 cuDNN's engine and the hash of its settings
+ *     workspace           [ what the launches around it need, filters in cuDNN's order among it | cuDNN's own ]
+ */
+#include "ops/cuda/convolutions.h"
+
+#include "base/error.h"
+#include "ops/cuda/cuda_spec.h"
+#include "ops/reference/reference.h"
+
+#include <string.h>
+
+enum { MOST_WAYS = 48 };
+
+typedef struct convolution_call {
+    cuda_call base;
+    const memfit_host *host;
+    mf_cuda_card card;
+    mf_cudnn_plan_made *plan;
+    mf_op_kind kind;
+    uint64_t filter_at, own_at;
+} convolution_call;
+
+static bool type_of(mf_dtype dtype, mf_cudnn_type *type)
+{
+    *type = dtype == MF_F16 ? MF_CUDNN_F16 : dtype == MF_BF16 ? MF_CUDNN_BF16 : MF_CUDNN_F32;
+    return dtype == MF_F16 || dtype == MF_BF16 || dtype == MF_F32;
+}
+
+/* cuDNN's two dimensions from the reference's three, whose first is of size 1; or all three. */
+static void copy_space(const mf_window *window, const mf_ref_window *w, mf_cudnn_convolution *c)
+{
+    c->dims = window->dims == 3 ? 3 : 2;
+    uint32_t skip = 3 - c->dims, lead = 3 - window->dims;
+    for (uint32_t i = 0; i < c->dims; i++) {
+        c->in[i] = w->in[skip + i];
+        c->out[i] = w->out[skip + i];
+        c->kernel[i] = w->kernel[skip + i];
+        c->stride[i] = w->stride[skip + i];
+        c->dilation[i] = w->dilation[skip + i];
+        c->before[i] = w->before[skip + i];
+        c->after[i] = skip + i >= lead ? window->after[skip + i - lead] : 0;
+    }
+}
+
+bool cuda_convolution_of(const mf_graph *graph, const mf_op *op, mf_cudnn_convolution *c)
+{
+    mf_ref_window w;
+    const mf_tensor *first = &graph->tensors[op->in[0]], *second = &graph->tensors[op->in[1]];
+    const mf_tensor *out = &graph->tensors[op->out[0]];
+    bool data = op->kind == MF_OP_CONV_GRAD_DATA, weights = op->kind == MF_OP_CONV_GRAD_WEIGHTS;
+    const mf_tensor *x = data ? out : first, *y = data ? first : weights ? second : out;
+    mf_ref_window_of(&op->attr.window, &x->shape, &y->shape, &w);
+    *c = (mf_cudnn_convolution){.direction = data      ? MF_CUDNN_DATA
+                                             : weights ? MF_CUDNN_WEIGHTS
+                                                       : MF_CUDNN_FORWARD,
+                                .batch = w.batch,
+                                .in_channels = w.in_channels,
+                                .out_channels = w.out_channels,
+                                .groups = w.groups};
+    copy_space(&op->attr.window, &w, c);
+    /* three dimensions, 16 bits, few channels: an engine was seen to compute wrong weights' gradients (9.19 on an H200) */
+    if (c->dims == 3 && (w.in_channels % 8 != 0 || w.out_channels % 8 != 0))
+        return false;
+    return type_of(x->dtype, &c->type) && x->dtype == y->dtype && x->offset % 16 == 0 && y->offset % 16 == 0 &&
+           w.batch > 0 && w.in_channels > 0 && w.out_channels > 0;
+}
+
+static uint64_t align256(uint64_t bytes)
+{
+    return (bytes + 255) & ~UINT64_C(255);
+}
+
+/* ---- the menu ---- */
+
+static void add_way(mf_cost *cost, const mf_cudnn_way *way, uint64_t own_at, double time)
+{
+    mf_method *m = &cost->methods[cost->method_count];
+    *m = (mf_method){.id = {CUDA_CONVOLUTION, way->tf32},
+                     .workspace_bytes = own_at + way->workspace_bytes,
+                     .time_us = time,
+                     .deterministic = way->deterministic,
+                     .numerics = way->tf32            ? MF_CHANGED
+                                 : cost->method_count ? MF_REORDERED
+                                                      : MF_BITWISE};
+    memcpy(m->id + 8, &way->engine, sizeof way->engine);
+    memcpy(m->id + 16, &way->settings, sizeof way->settings);
+    cost->method_count++;
+}
+
+/* The first of the list, then each that needs less than all before it. */
+static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, uint32_t room, uint64_t own_at, double time,
+                     mf_cost *cost)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < count && room > 0 && cost->method_count < MF_MOST_METHODS - 1; i++) {
+        if (list[i].compiled || !list[i].deterministic || list[i].tf32 != tf32 || list[i].workspace_bytes >= least)
+            continue;
+        least = list[i].workspace_bytes;
+        add_way(cost, &list[i], own_at, time * (1 + 0.02 * i));
+        room--;
+    }
+}
+
+memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, const memfit_host *host,
+                                       const mf_graph *graph, uint32_t op, unsigned block, mf_cost *cost,
+                                       memfit_error *err)
+{
+    mf_cudnn_convolution conv;
+    mf_cudnn_way list[MOST_WAYS];
+    uint32_t count = 0;
+    cuda_spec around;
+    mf_cuda_call state;
+    if (!cuda_convolution_of(graph, &graph->ops[op], &conv))
+        return MEMFIT_OK;
+    memfit_status status = cuda_spec_make_around(host, graph, op, block, &around, err);
+    if (status)
+        return status;
+    uint64_t own_at = align256(around.workspace_bytes);
+    cuda_spec_end(&around);
+    status = mf_cuda_enter(card, &state, err);
+    if (status)
+        return status;
+    status = mf_cudnn_ask(dnn, &conv, list, MOST_WAYS, &count, err);
+    mf_cuda_leave(card, state);
+    double flops, bytes;
+    mf_op_cost(graph, &graph->ops[op], &flops, &bytes);
+    double time = 4 + bytes / 3e6 + flops / (conv.type == MF_CUDNN_F32 ? 3e7 : 4e8);
+    add_ways(list, count, false, 4, own_at, time, cost);
+    add_ways(list, count, true, 2, own_at, 4 + bytes / 3e6 + flops / 2e8, cost);
+    return status;
+}
+
+/* ---- running ---- */
+
+static memfit_status run_convolution(cuda_call *call, void *const *in, void *const *out, void *workspace,
+                                     mf_stream stream, memfit_error *err)
+{
+    convolution_call *c = (convolution_call *)call;
+    mf_cuda_call state;
+    char *filters = (char *)workspace + c->filter_at, *own = (char *)workspace + c->own_at;
+    memfit_status status = mf_cuda_enter(&c->card, &state, err);
+    if (status)
+        return status;
+    void *x = c->kind == MF_OP_CONV_GRAD_DATA ? out[0] : in[0];
+    void *y = c->kind == MF_OP_CONV ? out[0] : c->kind == MF_OP_CONV_GRAD_DATA ? in[0] : in[1];
+    status = mf_cudnn_run(c->plan, x, filters, y, own, (void *)(uintptr_t)stream, err);
+    mf_cuda_leave(&c->card, state);
+    return status;
+}
+
+static void release_convolution(cuda_call *call)
+{
+    convolution_call *c = (convolution_call *)call;
+    if (c->plan)
+        mf_cudnn_plan_end(c->plan);
+    mf_host_free(c->host, c, sizeof *c);
+}
+
+memfit_status cuda_convolution_call(mf_cudnn *dnn, const mf_cuda_card *card, const memfit_host *host,
+                                    const mf_graph *graph, uint32_t op, unsigned block, const mf_method *method,
+                                    cuda_call **call, memfit_error *err)
+{
+    mf_cudnn_convolution conv;
+    mf_cudnn_way way = {0};
+    cuda_spec around;
+    memcpy(&way.engine, method->id + 8, sizeof way.engine);
+    memcpy(&way.settings, method->id + 16, sizeof way.settings);
+    if (!cuda_convolution_of(graph, &graph->ops[op], &conv))
+        return mf_fail(err, MEMFIT_INTERNAL, "a convolution's method is of another operation");
+    memfit_status status = cuda_spec_make_around(host, graph, op, block, &around, err);
+    if (status)
+        return status;
+    convolution_call *c = mf_host_zalloc(host, sizeof *c);
+    if (c)
+        *c = (convolution_call){.base = {.run = run_convolution, .release = release_convolution},
+                                .host = host,
+                                .card = *card,
+                                .kind = graph->ops[op].kind,
+                                .filter_at = around.filter_at,
+                                .own_at = align256(around.workspace_bytes)};
+    cuda_spec_end(&around);
+    if (!c)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for a convolution");
+    mf_cuda_call state;
+    status = mf_cuda_enter(card, &state, err);
+    if (status == MEMFIT_OK) {
+        status = mf_cudnn_plan(dnn, &conv, &way, &c->plan, err);
+        mf_cuda_leave(card, state);
+    }
+    if (status == MEMFIT_OK && c->own_at + mf_cudnn_plan_workspace(c->plan) > method->workspace_bytes)
+        status = mf_fail(err, MEMFIT_DEVICE, "cuDNN wants more workspace than when the plan was made");
+    if (status) {
+        release_convolution(&c->base);
+        return status;
+    }
+    *call = &c->base;
+    return MEMFIT_OK;
+}

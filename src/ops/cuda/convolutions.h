@@ -1,0 +1,20 @@
+/* convolutions.h: CONV and its gradients by cuDNN (device/cudnn.h), for the CUDA backend. */
+#ifndef MF_OPS_CUDA_CONVOLUTIONS_H
+#define MF_OPS_CUDA_CONVOLUTIONS_H
+
+#include "device/cuda_card.h"
+#include "device/cudnn.h"
+#include "ops/cuda/cuda_engine.h"
+
+/* The convolution as cuDNN is asked for it; false: not one it could take (types, alignment). */
+bool cuda_convolution_of(const mf_graph *graph, const mf_op *op, mf_cudnn_convolution *conv);
+
+/* Ways for the menu: precompiled engines only, each with the workspace of what stands around it. */
+memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, const memfit_host *host,
+                                       const mf_graph *graph, uint32_t op, unsigned block, mf_cost *cost,
+                                       memfit_error *err);
+memfit_status cuda_convolution_call(mf_cudnn *dnn, const mf_cuda_card *card, const memfit_host *host,
+                                    const mf_graph *graph, uint32_t op, unsigned block, const mf_method *method,
+                                    cuda_call **call, memfit_error *err);
+
+#endif

@@ -1,0 +1,180 @@
+/* loss.cu: losses, their gradients, metrics. A row (all axes but the last) is a thread's: the reference's own text says
+ * what it is worth. */
+#include "reduce.cuh"
+
+/* The call as the reference's functions want to see it. */
+struct call_view {
+    mf_op op;
+    mf_ref_arg in[4];
+    mf_ref_call call;
+    inline call_view(const args &a)
+    {
+        op.kind = (mf_op_kind)0;
+        op.attr = attr;
+        for (int k = 0; k < 4; k++) {
+            in[k].data.p = in_here[k] ? a.in[k] : 0;
+            in[k].dtype = in_dtype[k];
+            in[k].shape = &in_shape[k];
+            in[k].count = (uint64_t)in_count(k);
+        }
+        call.op = &op;
+        call.graph = 0;
+        call.in = in;
+        call.out = in;
+        call.in_count = NI;
+        call.out_count = NO;
+        call.scalars = a.s;
+        call.scratch = 0;
+    }
+};
+
+static constexpr idx CLASSES = in_shape[0].rank > 1 ? (idx)in_shape[0].dim[in_shape[0].rank - 1] : 1;
+static constexpr idx ROW_COUNT = CLASSES > 0 ? (idx)in_count(0) / CLASSES : 0;
+
+static inline double row_weight(const args &a, idx row)
+{
+    constexpr idx each = in_here[2] && in_count(2) > 0 ? ROW_COUNT / (idx)in_count(2) : 1;
+    return in_here[2] ? get<2>(a, row / each) : 1;
+}
+
+#if defined(KIND_LOSS) || defined(KIND_LOSS_GRAD)
+static constexpr mf_loss F = attr.loss.function;
+static constexpr bool HINGES = F == MF_LOSS_HINGE || F == MF_LOSS_SQUARED_HINGE;
+static constexpr bool SPARSE = F == MF_LOSS_SCCE || F == MF_LOSS_SCCE_LOGITS;
+
+#if HINGE
+/* Are all targets 0 or 1? */
+struct binary : plain_sums<binary, 1> {
+    REDUCTION(binary, 1)
+    static inline void take(const args &a, double *s, idx j, idx g)
+    {
+        double t = get_raw<1>(a, g);
+        s[0] += !(t == 0 || t == 1);
+    }
+    static inline void finish(const args &a, idx j, const double *s)
+    {
+        kept_sums(a)[0] = s[0];
+    }
+};
+REDUCTION_KERNELS(binary, 1)
+#endif
+
+/* The value of a row; its slopes times factor go to `slope` where that is not 0. */
+static inline double row_value_of(const args &a, idx row, double factor, void *slope)
+{
+    mf_loss_row r = {};
+    r.function = F;
+    r.alpha = attr.loss.alpha;
+    r.gamma = attr.loss.gamma;
+    r.delta = attr.loss.delta;
+    r.smoothing = attr.loss.label_smoothing;
+    r.balanced = attr.loss.balanced;
+    r.one_less = sizeof(real) == 8 ? 1 - 1e-7 : (double)(float)(1 - 1e-7);
+    r.n = CLASSES;
+    r.dtype = in_dtype[0];
+    r.prediction = a.in[0];
+    r.target_dtype = in_dtype[1];
+    r.target = a.in[1];
+    r.start = (int64_t)row * CLASSES;
+    r.first = SPARSE ? (int64_t)row : r.start;
+    r.factor = factor;
+    r.slope = slope;
+    r.slope_dtype = out_dtype[0];
+#if HINGE
+    r.binary_targets = kept_sums(a)[0] == 0;
+#endif
+    if (SPARSE) {
+        r.label = get_int<1>(a, row);
+        if (r.label < 0 || r.label >= CLASSES) { /* a label the model does not have: the loss says so */
+            for (idx j = 0; slope && j < CLASSES; j++)
+                mf_loss_slope(&r, j, NAN);
+            return NAN;
+        }
+    }
+    return mf_loss_row_value(&r);
+}
+
+#if defined(KIND_LOSS)
+struct total : plain_sums<total, 1> {
+    REDUCTION(total, 0)
+    static inline void take(const args &a, double *s, idx j, idx g)
+    {
+        s[0] += row_weight(a, g) * row_value_of(a, g, 0, 0);
+    }
+    static inline void finish(const args &a, idx j, const double *s)
+    {
+        call_view v(a);
+        if (attr.loss.slot)
+            set<0>(a, (idx)attr.loss.slot, get<3>(a, (idx)attr.loss.slot) + batches::loss_factor(&v.call, 1) * s[0]);
+        set<0>(a, 0, get<3>(a, 0) + batches::loss_factor(&v.call, attr.loss.weight) * s[0]);
+    }
+};
+REDUCTION_KERNELS(total, 0)
+#else
+ENTRY k0(args a)
+{
+    idx row = THREAD;
+    if (row >= ROW_COUNT)
+        return;
+    call_view v(a);
+    double scale = a.s->loss_scale == 0 ? 1 : a.s->loss_scale;
+    row_value_of(a, row, batches::loss_factor(&v.call, attr.loss.weight) * scale * row_weight(a, row), a.out[0]);
+}
+#endif
+
+#elif defined(KIND_METRIC)
+static constexpr mf_metric F = attr.metric.function;
+
+#if METRIC_AUC
+/* Each cell of the table (4, thresholds) is a sum of its own. */
+struct added : plain_sums<added, 1> {
+    REDUCTION(added, 0)
+    static inline void take(const args &a, double *s, idx j, idx g)
+    {
+        constexpr idx thresholds = (idx)out_count(0) / 4;
+        idx i = j % thresholds;
+        double at = i == 0 ? -1e-7 : i == thresholds - 1 ? 1 + 1e-7 : (double)i / (double)(thresholds - 1);
+        bool says = get<0>(a, g) > (double)(real)at, is = get_raw<1>(a, g) != 0;
+        if ((says ? (is ? 0 : 1) : (is ? 3 : 2)) == j / thresholds)
+            s[0] += row_weight(a, g / CLASSES);
+    }
+    static inline void finish(const args &a, idx j, const double *s)
+    {
+        set<0>(a, j, get<3>(a, j) + s[0]);
+    }
+};
+#else
+struct added : plain_sums<added, 2> {
+    REDUCTION(added, 0)
+    static inline void take(const args &a, double *s, idx j, idx g)
+    {
+        call_view v(a);
+        batches::metric_view m = {};
+        m.call = &v.call;
+        m.dtype = in_dtype[0];
+        m.n = CLASSES;
+        m.rows = ROW_COUNT;
+        m.state = s;
+        double w = row_weight(a, g);
+        if (F == MF_METRIC_LOSS_VALUE) {
+            double value = get<0>(a, (idx)attr.metric.k);
+            bool counts = value - value == 0;
+            s[0] += counts ? value : 0;
+            s[1] += counts;
+        } else if (F == MF_METRIC_PRECISION || F == MF_METRIC_RECALL)
+            batches::confusion(&m, g, w);
+        else {
+            double values = F == MF_METRIC_METRIC_RMSE || F == MF_METRIC_BINARY_ACCURACY ? (double)CLASSES : 1;
+            s[0] += w * values * batches::row_value(&m, g);
+            s[1] += w * values;
+        }
+    }
+    static inline void finish(const args &a, idx j, const double *s)
+    {
+        for (idx k = 0; k < 2 && k < (idx)out_count(0); k++)
+            set<0>(a, k, get<3>(a, k) + s[k]);
+    }
+};
+#endif
+REDUCTION_KERNELS(added, 0)
+#endif

@@ -1,0 +1,154 @@
+/* kinds_linear.c: convolutions and pooling, products, recurrent layers: which kernels, on which grid, with how much
+ * workspace. */
+#include "ops/cuda/kind_shapes.h"
+#include "ops/reference/reference.h"
+
+#include "base/error.h"
+
+/* ---- windows and products ---- */
+
+/* Filters in and out of the library's order, the bias and its gradient. */
+static void around_library(cuda_spec *s, const mf_ref_window *w)
+{
+    bool weights = s->op->kind == MF_OP_CONV_GRAD_WEIGHTS;
+    uint64_t filters = weights ? out_count(s, 0) : in_count(s, 1);
+    s->family = "filters.cu";
+    s->filter_at = cuda_workspace(s, filters * mf_dtype_bytes(s->graph->tensors[s->op->in[0]].dtype));
+    cuda_say(s, "#define FILTER_AT %llull\n", (unsigned long long)s->filter_at);
+    if (!weights) {
+        cuda_each(s, "to_library", filters);
+        s->call_at = s->launch_count;
+        if (has_in(s, 2))
+            cuda_each(s, "add_bias", out_count(s, 0));
+        return;
+    }
+    s->call_at = 0;
+    cuda_each(s, "from_library", filters);
+    if (has_out(s, 1)) {
+        cuda_say(s, "#define BIAS_GRADIENT 1\n");
+        cuda_reduce(s, 1, (uint64_t)w->out_channels, (uint64_t)(w->batch * w->out[0] * w->out[1] * w->out[2]), 1,
+                    false);
+    }
+}
+
+memfit_status cuda_windows(cuda_spec *s)
+{
+    s->family = "window.cu";
+    const mf_op *op = s->op;
+    mf_ref_window w;
+    bool back = op->kind == MF_OP_CONV_GRAD_DATA || op->kind == MF_OP_POOL_MAX_GRAD || op->kind == MF_OP_POOL_AVG_GRAD;
+    bool weights = op->kind == MF_OP_CONV_GRAD_WEIGHTS;
+    mf_ref_window_of(&op->attr.window, back ? out_shape(s, 0) : in_shape(s, 0),
+                     back      ? in_shape(s, 0)
+                     : weights ? in_shape(s, 1)
+                               : out_shape(s, 0),
+                     &w);
+    cuda_say(s, "#define WINDOW {%lld, {%lld, %lld, %lld}, %lld, {%lld, %lld, %lld}, %lld, ", (long long)w.batch,
+             (long long)w.in[0], (long long)w.in[1], (long long)w.in[2], (long long)w.in_channels, (long long)w.out[0],
+             (long long)w.out[1], (long long)w.out[2], (long long)w.out_channels);
+    const int64_t *parts[] = {w.kernel, w.stride, w.dilation, w.before};
+    for (int i = 0; i < 4; i++)
+        cuda_say(s, "{%lld, %lld, %lld}, ", (long long)parts[i][0], (long long)parts[i][1], (long long)parts[i][2]);
+    cuda_say(s, "%lld}\n", (long long)w.groups);
+    if (s->library) {
+        around_library(s, &w);
+        return MEMFIT_OK;
+    }
+    if (!weights) {
+        cuda_each(s, "k0", out_count(s, 0));
+        return MEMFIT_OK;
+    }
+    uint64_t cells = (uint64_t)(w.batch * w.out[0] * w.out[1] * w.out[2]);
+    cuda_reduce(s, 0, out_count(s, 0), cells, 1, false);
+    if (has_out(s, 1)) {
+        cuda_say(s, "#define BIAS_GRADIENT 1\n");
+        cuda_reduce(s, 1, (uint64_t)w.out_channels, cells, 1, false);
+    }
+    return MEMFIT_OK;
+}
+
+memfit_status cuda_product(cuda_spec *s, memfit_error *err)
+{
+    s->family = "product.cu";
+    const mf_shape *a = in_shape(s, 0), *b = in_shape(s, 1);
+    bool ta = s->op->attr.matmul.trans_a, tb = s->op->attr.matmul.trans_b;
+    int64_t a_rows = a->rank > 1 ? a->dim[a->rank - 2] : 1, a_cols = a->dim[a->rank - 1];
+    int64_t b_rows = b->rank > 1 ? b->dim[b->rank - 2] : 1, b_cols = b->dim[b->rank - 1];
+    int64_t m = ta ? a_cols : a_rows, k = ta ? a_rows : a_cols, n = tb ? b_rows : b_cols;
+    int64_t one = m * n > 0 ? m * n : 1, batch = (int64_t)out_count(s, 0) / one;
+    if (b->rank <= 2 && !ta) {
+        m *= batch;
+        batch = 1;
+    }
+    if (batch > 65535)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "a product of more than 65535 batches needs cuBLASLt");
+    cuda_say(s, "#define M_ %lldll\n#define N_ %lldll\n#define K_ %lldll\n#define A_SHARED %d\n#define B_SHARED %d\n",
+             (long long)m, (long long)n, (long long)k, (int64_t)in_count(s, 0) <= m * k,
+             (int64_t)in_count(s, 1) <= k * n);
+    int64_t tile = s->block == 1 ? 1 : 16;
+    cuda_grid(s, "k0", (uint64_t)((m + tile - 1) / tile * ((n + tile - 1) / tile)), (uint64_t)batch);
+    return MEMFIT_OK;
+}
+
+/* ---- recurrent ---- */
+
+typedef struct rnn_row {
+    uint8_t u, mask, h0, c0, dh_last, dc_last; /* inputs; 9 where there is none that could be here */
+    uint8_t h_last, c_last, dh0, dc0;          /* outputs */
+    uint8_t arrays;                            /* of n doubles a sample */
+} rnn_row;
+
+memfit_status cuda_recurrent(cuda_spec *s)
+{
+    s->family = "rnn.cu";
+    rnn_row r = {0};
+    bool back = false;
+    switch (s->op->kind) {
+    case MF_OP_LSTM:
+        r = (rnn_row){.u = 1, .mask = 4, .h0 = 2, .c0 = 3, .h_last = 3, .c_last = 4, .arrays = 6};
+        break;
+    case MF_OP_GRU:
+        r = (rnn_row){.u = 1, .mask = 4, .h0 = 3, .c0 = 9, .h_last = 2, .arrays = 7};
+        break;
+    case MF_OP_SIMPLE_RNN:
+        r = (rnn_row){.u = 1, .mask = 3, .h0 = 2, .c0 = 9, .h_last = 1, .arrays = 3};
+        break;
+    case MF_OP_LSTM_GRAD:
+        r = (rnn_row){.u = 4, .mask = 7, .h0 = 5, .dh_last = 8, .dc_last = 9, .dh0 = 2, .dc0 = 3, .arrays = 6};
+        back = true;
+        break;
+    case MF_OP_GRU_GRAD:
+        r = (rnn_row){.u = 3, .mask = 6, .h0 = 5, .dh_last = 7, .dc_last = 9, .dh0 = 3, .arrays = 6};
+        back = true;
+        break;
+    default:
+        r = (rnn_row){.u = 2, .mask = 4, .h0 = 3, .dh_last = 5, .dc_last = 9, .dh0 = 2, .arrays = 3};
+        back = true;
+        break;
+    }
+    const mf_shape *z = in_shape(s, back ? 1 : 0), *u = in_shape(s, r.u);
+    uint64_t batch = (uint64_t)z->dim[0], time = (uint64_t)z->dim[1], n = (uint64_t)u->dim[0],
+             width = (uint64_t)u->dim[1];
+    cuda_say(s, "#define UNITS %lldll\n#define GATE_UNITS %lldll\n#define TIME %lldll\n#define SCRATCH_ARRAYS %u\n",
+             (long long)n, (long long)width, (long long)time, r.arrays);
+    cuda_say(s, "#define U_IN %u\n#define MASK_IN %u\n#define H0_IN %u\n#define C0_IN %u\n#define DH_LAST_IN %u\n", r.u,
+             r.mask, r.h0, r.c0, r.dh_last);
+    cuda_say(s,
+             "#define DC_LAST_IN %u\n#define H_LAST_OUT %u\n#define C_LAST_OUT %u\n#define DH0_OUT %u\n"
+             "#define DC0_OUT %u\n",
+             r.dc_last, r.h_last, r.c_last, r.dh0, r.dc0);
+    uint64_t each = r.arrays * n + (s->op->attr.rnn.recurrent_dropout > 0 ? width : 0);
+    cuda_say(s, "#define SCRATCH_AT %llull\n", (unsigned long long)cuda_workspace(s, batch * each * sizeof(double)));
+    cuda_grid(s, "k0", batch, 1);
+    if (!back)
+        return MEMFIT_OK;
+    if (has_out(s, 1))
+        cuda_reduce(s, 0, n * width, batch * time, 1, false);
+    else
+        cuda_reduce_unused(s, 0);
+    if (s->op->kind == MF_OP_GRU_GRAD && has_out(s, 2))
+        cuda_reduce(s, 1, width, batch * time, 1, false);
+    else
+        cuda_reduce_unused(s, 1);
+    return MEMFIT_OK;
+}

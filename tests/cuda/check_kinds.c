@@ -1,0 +1,449 @@
+/*
+ * check_kinds.c: every operation of many graphs on the CUDA backend against the reference, one at a time: the reference
+ * walks the graph; each operation also runs on the other side on the same bytes, its outputs poisoned before, and what
+ * it wrote is compared norm-wise. The graphs are the small ones of tests/ops (every kind in the forms that matter),
+ * random ones, and larger ones (large_cases.c), in float32, float64, bfloat16 and float16.
+ *
+ *     check_kinds --on card|host|compile [--random N] [--first SEED] [--small] [--kind NAME] [--arch 75,80] [--part K/N]
+ *
+ * host runs the kernels on the CPU through a C++ compiler; compile only compiles them, for every generation. Prints a
+ * table by kind; the exit status is 77 when what --on needs is not there.
+ */
+#include "engines.h"
+#include "large_cases.h"
+#include "opcheck.h"
+#include "random_graph.h"
+
+#include "device/device.h"
+#include "ops/cuda/cuda_card_engine.h"
+#include "ops/reference/reference.h"
+
+#include <getopt.h>
+
+enum { TYPES = 4, TF32 = TYPES, COLUMNS, ROOM = 512 << 20 };
+static const mf_dtype types[TYPES] = {MF_F32, MF_F64, MF_BF16, MF_F16};
+static const double bounds[COLUMNS] = {1e-5, 1e-5, 1e-2, 1e-2, 1e-3};
+
+static struct {
+    mf_backend *reference, *cuda;
+    test_memory memory;
+    bool compares;
+    const char *only;
+    unsigned cases[MF_OP_COUNT][COLUMNS], failed[MF_OP_COUNT], unsupported[MF_OP_COUNT];
+    double worst[MF_OP_COUNT][COLUMNS];
+    unsigned told;
+    unsigned part, parts, next; /* this process takes every parts-th graph */
+} check;
+
+/* A graph's storages on the host, with a workspace behind them. */
+typedef struct graph_memory {
+    const mf_graph *graph;
+    uint64_t *offsets, bytes;
+    char *base;
+} graph_memory;
+
+static bool memory_make(graph_memory *m, const mf_graph *g)
+{
+    *m = (graph_memory){.graph = g, .offsets = calloc(g->storage_count + 1, sizeof *m->offsets)};
+    for (uint32_t i = 0; m->offsets && i < g->storage_count; i++) {
+        m->offsets[i] = m->bytes;
+        m->bytes += (g->storages[i].bytes + 255) / 256 * 256 + 256;
+    }
+    m->base = m->offsets ? malloc(m->bytes + 1) : NULL;
+    if (m->base)
+        memset(m->base, 0xff, m->bytes);
+    return m->base != NULL;
+}
+
+static void memory_end(graph_memory *m)
+{
+    free(m->offsets);
+    free(m->base);
+}
+
+static uint64_t place_of(const graph_memory *m, uint32_t tensor)
+{
+    const mf_tensor *t = &m->graph->tensors[tensor];
+    return m->offsets[t->storage] + t->offset;
+}
+
+static uint64_t bytes_of(const mf_graph *g, uint32_t tensor)
+{
+    return mf_shape_count(&g->tensors[tensor].shape) * mf_dtype_bytes(g->tensors[tensor].dtype);
+}
+
+/* Index of the least precise float type among the operands: it sets the bound. */
+static int type_of(const mf_graph *g, const mf_op *op)
+{
+    int type = 1;
+    bool any = false;
+    for (uint32_t i = 0; i < op->in_count + op->out_count; i++) {
+        uint32_t t = i < op->in_count ? op->in[i] : op->out[i - op->in_count];
+        if (t == MF_NONE)
+            continue;
+        for (int k = 0; k < TYPES; k++)
+            if (g->tensors[t].dtype == types[k]) {
+                if (k != 1 && (type == 1 || k > type))
+                    type = k;
+                any = true;
+            }
+    }
+    return any ? type : 0;
+}
+
+static double distance(const mf_tensor *t, const void *mine, const void *right)
+{
+    uint64_t count = mf_shape_count(&t->shape);
+    double apart = 0, norm = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        double a = mf_ref_load(t->dtype, mine, i), b = mf_ref_load(t->dtype, right, i);
+        if (a == b || (a != a && b != b))
+            continue;
+        if (!isfinite(a) || !isfinite(b))
+            return INFINITY;
+        apart += (a - b) * (a - b);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        double b = mf_ref_load(t->dtype, right, i);
+        norm += isfinite(b) ? b * b : 0;
+    }
+    return norm == 0 ? sqrt(apart) : sqrt(apart / norm);
+}
+
+static bool is_read(const mf_graph *g, const mf_op *op, uint32_t output)
+{
+    for (uint32_t i = 0; i < op->in_count; i++)
+        if (op->in[i] != MF_NONE && g->tensors[op->in[i]].storage == g->tensors[op->out[output]].storage)
+            return true;
+    return op->accumulate;
+}
+
+static void tell(const mf_graph *g, uint32_t index, const char *name, const char *what, double error)
+{
+    const mf_op *op = &g->ops[index];
+    check.failed[op->kind]++;
+    if (check.told++ > 60)
+        return;
+    printf("FAILED %s: %s: %s %g;", name, mf_kind_name(op->kind), what, error);
+    for (uint32_t i = 0; i < op->in_count + op->out_count; i++) {
+        uint32_t t = i < op->in_count ? op->in[i] : op->out[i - op->in_count];
+        char text[128];
+        printf("%s %s", i == op->in_count ? " ->" : "",
+               t == MF_NONE ? "-" : mf_shape_format(&g->tensors[t].shape, text, sizeof text));
+        if (t != MF_NONE)
+            printf(":%s", mf_dtype_name(g->tensors[t].dtype));
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+/* The other side's run on what the host's memory holds now. */
+static memfit_status run_there(const graph_memory *m, uint32_t index, uint64_t workspace, mf_kernel *kernel,
+                               const mf_run_scalars *scalars, memfit_error *err)
+{
+    const mf_graph *g = m->graph;
+    const mf_op *op = &g->ops[index];
+    void *pointers[600];
+    memfit_status status = MEMFIT_OK;
+    for (uint32_t i = 0; i < op->in_count + op->out_count && status == MEMFIT_OK; i++) {
+        uint32_t t = i < op->in_count ? op->in[i] : op->out[i - op->in_count];
+        pointers[i] = t == MF_NONE ? NULL : check.memory.base + place_of(m, t);
+        if (t == MF_NONE)
+            continue;
+        if (i < op->in_count || is_read(g, op, i - op->in_count))
+            status = check.memory.up(&check.memory, place_of(m, t), m->base + place_of(m, t), bytes_of(g, t), err);
+        else
+            status = check.memory.fill(&check.memory, place_of(m, t), 0xff, bytes_of(g, t), err);
+    }
+    uint64_t at = (m->bytes + 255) / 256 * 256 + 256;
+    if (status == MEMFIT_OK)
+        status = check.memory.up(&check.memory, at - 256, scalars, sizeof *scalars, err);
+    if (status == MEMFIT_OK && workspace)
+        status = check.memory.fill(&check.memory, at, 0xff, workspace, err);
+    mf_operands operands = {.in = pointers, .out = pointers + op->in_count, .workspace = check.memory.base + at};
+    const mf_run_scalars *there = (const mf_run_scalars *)(const void *)(check.memory.base + at - 256);
+    return status ? status : check.cuda->table->run(kernel, &operands, there, 0, err);
+}
+
+static memfit_status run_here(const graph_memory *m, uint32_t index, const mf_run_scalars *scalars, memfit_error *err)
+{
+    const mf_op *op = &m->graph->ops[index];
+    void *pointers[600];
+    mf_cost cost = {0};
+    mf_kernel *kernel = NULL;
+    for (uint32_t i = 0; i < op->in_count + op->out_count; i++) {
+        uint32_t t = i < op->in_count ? op->in[i] : op->out[i - op->in_count];
+        pointers[i] = t == MF_NONE ? NULL : m->base + place_of(m, t);
+    }
+    memfit_status status = check.reference->table->query(check.reference, m->graph, index, &cost, err);
+    if (status == MEMFIT_OK)
+        status = check.reference->table->prepare(check.reference, m->graph, index, &cost.methods[0], &kernel, err);
+    if (status)
+        return status;
+    void *workspace = NULL;
+    if (posix_memalign(&workspace, 256, cost.methods[0].workspace_bytes + 256))
+        return MEMFIT_NO_HOST_MEMORY;
+    mf_operands operands = {.in = pointers, .out = pointers + op->in_count, .workspace = workspace};
+    status = check.reference->table->run(kernel, &operands, scalars, 0, err);
+    check.reference->table->release(check.reference, kernel);
+    free(workspace);
+    return status;
+}
+
+static bool compare(const graph_memory *m, uint32_t index, const char *name, const char *right, bool tf32)
+{
+    const mf_graph *g = m->graph;
+    const mf_op *op = &g->ops[index];
+    int type = tf32 ? TF32 : type_of(g, op);
+    bool good = true;
+    check.cases[op->kind][type]++;
+    for (uint32_t i = 0; i < op->out_count && check.compares && good; i++) {
+        if (op->out[i] == MF_NONE)
+            continue;
+        memfit_error err = {0};
+        void *mine = malloc(bytes_of(g, op->out[i]) + 1);
+        if (check.memory.down(&check.memory, mine, place_of(m, op->out[i]), bytes_of(g, op->out[i]), &err)) {
+            tell(g, index, name, err.message, 0);
+            good = false;
+        } else {
+            double error = distance(&g->tensors[op->out[i]], mine, right + place_of(m, op->out[i]));
+            check.worst[op->kind][type] = fmax(check.worst[op->kind][type], error);
+            if (!(error <= bounds[type])) {
+                const mf_tensor *t = &g->tensors[op->out[i]];
+                tell(g, index, name, tf32 ? "in TF32 off by" : "off by", error);
+                printf("    output %u: %g for %g%s\n", i, mf_ref_load(t->dtype, mine, 0),
+                       mf_ref_load(t->dtype, right + place_of(m, op->out[i]), 0), op->accumulate ? ", adds" : "");
+            }
+        }
+        free(mine);
+    }
+    return good;
+}
+
+/* Every method of the menu, each on the same bytes; then the reference, whose results go on. */
+static void check_op(graph_memory *m, uint32_t index, const char *name, const mf_run_scalars *scalars)
+{
+    const mf_op *op = &m->graph->ops[index];
+    memfit_error err = {0};
+    mf_cost cost = {0};
+    bool mine = !check.only || strcmp(check.only, mf_kind_name(op->kind)) == 0;
+    char *before = m->base, *after = malloc(m->bytes + 1);
+    memcpy(after, before, m->bytes);
+    m->base = after;
+    memfit_status right = run_here(m, index, scalars, &err);
+    if (right)
+        tell(m->graph, index, name, err.message, 0);
+    m->base = before;
+    memfit_status status = mine ? check.cuda->table->query(check.cuda, m->graph, index, &cost, &err) : MEMFIT_OK;
+    if (status)
+        tell(m->graph, index, name, err.message, 0);
+    if (mine && !status && !cost.supported)
+        check.unsupported[op->kind]++;
+    for (uint32_t i = 0; i < cost.method_count && !right; i++) {
+        const mf_method *method = &cost.methods[i];
+        mf_kernel *kernel = NULL;
+        status = check.cuda->table->prepare(check.cuda, m->graph, index, method, &kernel, &err);
+        bool fits = m->bytes + method->workspace_bytes + 1024 < ROOM;
+        if (status == MEMFIT_OK && fits)
+            status = run_there(m, index, method->workspace_bytes, kernel, scalars, &err);
+        if (status)
+            tell(m->graph, index, name, err.message, i);
+        else if (fits)
+            compare(m, index, name, after, method->numerics == MF_CHANGED);
+        if (kernel)
+            check.cuda->table->release(check.cuda, kernel);
+    }
+    free(before);
+    m->base = after;
+}
+
+static void check_graph(graph_memory *m, const char *name, const mf_run_scalars *scalars)
+{
+    for (uint32_t i = 0; i < m->graph->op_count; i++)
+        if (m->graph->ops[i].kind != MF_OP_INPUT)
+            check_op(m, i, name, scalars);
+}
+
+static bool is_mine(void)
+{
+    return check.next++ % check.parts == check.part;
+}
+
+static void check_subject(uint64_t seed)
+{
+    if (!is_mine())
+        return;
+    subject s;
+    memfit_error err = {0};
+    mf_graph *g = NULL;
+    graph_memory m;
+    char name[40];
+    subject_draw(&s, seed, seed % 8 == 0);
+    if (subject_graph(&s, NULL, s.mode, s.batch, seed % 3 == 0, 1, &g, &err) != MEMFIT_OK)
+        return;
+    if (s.wide)
+        mf_graph_widen(g);
+    if (!memory_make(&m, g))
+        return;
+    for (uint32_t v = 0; v < g->variable_count; v++)
+        for (uint64_t i = 0; g->variables[v].tensor != MF_NONE && i < mf_shape_count(&g->variables[v].shape); i++)
+            mf_ref_store(g->variables[v].dtype, m.base + place_of(&m, g->variables[v].tensor), i,
+                         subject_variable_value(&s, g, v, i));
+    for (uint32_t f = 0; f < g->feed_count; f++) {
+        const mf_tensor *t = &g->tensors[g->feeds[f].tensor];
+        uint64_t each = mf_shape_count(&t->shape) / (uint64_t)g->batch;
+        for (uint64_t i = 0; i < mf_shape_count(&t->shape); i++)
+            mf_ref_store(t->dtype, m.base + place_of(&m, g->feeds[f].tensor), i,
+                         subject_feed_value(&s, g, f, i / each, i % each));
+    }
+    mf_run_scalars scalars = mf_interpret_scalars(g, 0.01);
+    scalars.seed = seed;
+    scalars.step = scalars.iteration = 3;
+    scalars.loss_scale = s.optimizer.loss_scale ? 8 : 1;
+    snprintf(name, sizeof name, "seed %llu", (unsigned long long)seed);
+    check_graph(&m, name, &scalars);
+    memory_end(&m);
+    mf_graph_destroy(g);
+}
+
+static void check_case(const opcheck_case *k, int variant, mf_dtype dtype)
+{
+    opcheck c;
+    graph_memory m;
+    char name[80];
+    if (!is_mine())
+        return;
+    opcheck_begin(&c, k, variant, dtype, check.reference);
+    opcheck_fill(&c, 11 + (uint64_t)variant);
+    if (c.loss != MF_NONE)
+        opcheck_set(&c, c.loss, 0, 0);
+    if (memory_make(&m, c.graph)) {
+        for (uint32_t t = 0; t < c.graph->tensor_count; t++)
+            memcpy(m.base + place_of(&m, t), mf_interpret_data(c.run, t), bytes_of(c.graph, t));
+        mf_run_scalars scalars = mf_interpret_scalars(c.graph, 0.1);
+        scalars.weight_sum = 2.5;
+        scalars.step = scalars.iteration = 3;
+        snprintf(name, sizeof name, "%s %d %s", k->name, variant, mf_dtype_name(dtype));
+        check_graph(&m, name, &scalars);
+        memory_end(&m);
+    }
+    opcheck_end(&c);
+}
+
+static int print_table(void)
+{
+    unsigned failed = 0, cases = 0, missing = 0;
+    printf("%-22s %6s %9s %6s %9s %6s %9s %6s %9s %6s %9s\n", "kind", "f32", "worst", "f64", "worst", "bf16", "worst",
+           "f16", "worst", "tf32", "worst");
+    for (int k = 0; k < MF_OP_COUNT; k++) {
+        unsigned all = 0;
+        for (int t = 0; t < COLUMNS; t++)
+            all += check.cases[k][t];
+        if (!all && !check.failed[k] && (k == MF_OP_ASSUMED || k == MF_OP_INPUT || check.only))
+            continue;
+        printf("%-22s", mf_kind_name((mf_op_kind)k));
+        for (int t = 0; t < COLUMNS; t++)
+            if (check.cases[k][t])
+                printf(" %6u %9.1e", check.cases[k][t], check.worst[k][t]);
+            else
+                printf("      -         -");
+        printf("  %s", check.failed[k] ? "FAILED" : all ? "pass" : "no case");
+        if (check.failed[k])
+            printf(" %u", check.failed[k]);
+        if (check.unsupported[k])
+            printf(", %u not supported", check.unsupported[k]);
+        printf("\n");
+        failed += check.failed[k];
+        cases += all;
+        missing += !all;
+    }
+    printf("%u cases, %u failed, %u kinds without a case\n", cases, failed, missing);
+    return failed ? 1 : 0;
+}
+
+static memfit_status open_side(const char *on, const char *arch, memfit_error *err)
+{
+    cuda_engine *engine = NULL;
+    memfit_status status;
+    check.compares = strcmp(on, "compile") != 0;
+    if (strcmp(on, "card") == 0) {
+        memfit_device *device = NULL;
+        status = memfit_device_open("cuda", NULL, &device, err);
+        if (status == MEMFIT_OK)
+            status = card_memory(&check.memory, device, ROOM, err);
+        if (status == MEMFIT_OK)
+            status = mf_cuda_create(NULL, device, &check.cuda, err);
+        return status;
+    }
+    host_memory(&check.memory, malloc(ROOM));
+    if (strcmp(on, "host") == 0)
+        status = host_engine_create(getenv("CXX") ? getenv("CXX") : "g++", &engine, err);
+    else {
+        int list[16];
+        unsigned count = 0;
+        for (const char *p = arch; *p && count < 16;) {
+            list[count++] = (int)strtol(p, (char **)&p, 10);
+            p += *p == ',';
+        }
+        status = compile_engine_create(list, count, &engine, err);
+    }
+    return status ? status : mf_cuda_create_on(NULL, engine, &check.cuda, err);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"on", 1, 0, 'o'},   {"random", 1, 0, 'r'}, {"first", 1, 0, 'f'}, {"small", 0, 0, 's'},
+        {"kind", 1, 0, 'k'}, {"arch", 1, 0, 'a'},   {"part", 1, 0, 'p'},  {0}};
+    const char *on = "host", *arch = "75,80,86,89,90,120";
+    uint64_t count = 60, first = 1;
+    bool small = false;
+    check.parts = 1;
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
+        switch (c) {
+        case 'o':
+            on = optarg;
+            break;
+        case 'r':
+            count = strtoull(optarg, NULL, 10);
+            break;
+        case 'f':
+            first = strtoull(optarg, NULL, 10);
+            break;
+        case 's':
+            small = true;
+            break;
+        case 'k':
+            check.only = optarg;
+            break;
+        case 'a':
+            arch = optarg;
+            break;
+        case 'p':
+            if (sscanf(optarg, "%u/%u", &check.part, &check.parts) != 2 || check.part >= check.parts)
+                return 2;
+            break;
+        default:
+            return 2;
+        }
+    memfit_error err = {0};
+    if (mf_reference_create(NULL, &check.reference, &err) != MEMFIT_OK || open_side(on, arch, &err) != MEMFIT_OK) {
+        printf("skipped: %s\n", err.message);
+        return 77;
+    }
+    for (size_t i = 0; i < opcheck_case_count; i++)
+        for (int v = 0; v < opcheck_cases[i].variants; v += small ? 3 : 1)
+            for (int t = 0; t < (small ? 1 : TYPES); t++)
+                if (t == 0 || opcheck_cases[i].variants < 64 || v % 8 == t)
+                    check_case(&opcheck_cases[i], v, types[t]);
+    for (size_t i = 0; i < large_case_count && !small; i++)
+        for (int v = 0; v < large_cases[i].variants; v++)
+            for (int t = 0; t < TYPES; t++)
+                check_case(&large_cases[i], v, types[t]);
+    for (uint64_t i = 0; i < count; i++)
+        check_subject(first + i);
+    int failed = print_table();
+    check.cuda->table->destroy(check.cuda);
+    check.reference->table->destroy(check.reference);
+    return failed;
+}

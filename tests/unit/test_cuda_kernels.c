@@ -1,0 +1,260 @@
+/*
+ * test_cuda_kernels.c: what the CUDA backend rests on and needs no card for: the cache of compiled kernels, the texts of
+ * operations, cuDNN's answers for a described card (where cuDNN is found), its enumerations (where its header is).
+ */
+#include "test.h"
+
+#include "base/os.h"
+#include "device/cudnn.h"
+#include "device/cudnn_values.h"
+#include "graph/build.h"
+#include "ops/cuda/convolutions.h"
+#include "ops/cuda/cubin_cache.h"
+#include "ops/cuda/cuda_spec.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the cache ---- */
+
+static char folder[] = "/tmp/memfit-cubin-XXXXXX";
+
+static void open_cache(mf_cubin_cache *cache)
+{
+    setenv("MEMFIT_CACHE", folder, 1);
+    mf_cubin_cache_open(cache);
+}
+
+static mf_cubin_key key_of(const char *text)
+{
+    mf_cubin_key key = mf_cubin_key_begin();
+    mf_cubin_key_add(&key, text, strlen(text));
+    return key;
+}
+
+static bool reads(const mf_cubin_cache *cache, mf_cubin_key key, const char *wanted)
+{
+    char *cubin = NULL;
+    size_t bytes = 0;
+    if (!mf_cubin_cache_read(cache, NULL, key, &cubin, &bytes))
+        return false;
+    bool right = bytes == strlen(wanted) && memcmp(cubin, wanted, bytes) == 0;
+    mf_host_free(NULL, cubin, bytes);
+    assert_true(right); /* what is read is never something else */
+    return true;
+}
+
+static void kernels_are_kept(void **state)
+{
+    (void)state;
+    mf_cubin_cache cache;
+    open_cache(&cache);
+    assert_string_equal(cache.folder, folder);
+    assert_false(reads(&cache, key_of("a"), "first"));
+    mf_cubin_cache_write(&cache, key_of("a"), "first", 5);
+    mf_cubin_cache_write(&cache, key_of("b"), "second", 6);
+    assert_true(reads(&cache, key_of("a"), "first"));
+    assert_true(reads(&cache, key_of("b"), "second"));
+    mf_cubin_cache_write(&cache, key_of("a"), "anew", 4);
+    assert_true(reads(&cache, key_of("a"), "anew"));
+}
+
+/* Cut at every length, and with every byte changed: not there, never something else. */
+static void damage_is_absence(void **state)
+{
+    (void)state;
+    mf_cubin_cache cache;
+    open_cache(&cache);
+    mf_cubin_key key = key_of("c");
+    mf_cubin_cache_write(&cache, key, "content", 7);
+    char path[1200], data[200];
+    snprintf(path, sizeof path, "%s/%016llx%016llx", folder, (unsigned long long)key.a, (unsigned long long)key.b);
+    int file = open(path, O_RDWR);
+    assert_true(file >= 0);
+    ssize_t bytes = read(file, data, sizeof data);
+    assert_true(bytes > 7 && bytes < (ssize_t)sizeof data);
+    for (ssize_t i = 0; i < bytes; i++) {
+        char changed = (char)(data[i] ^ 0x20);
+        assert_int_equal(pwrite(file, &changed, 1, i), 1);
+        assert_false(reads(&cache, key, "content"));
+        assert_int_equal(pwrite(file, &data[i], 1, i), 1);
+    }
+    assert_true(reads(&cache, key, "content"));
+    for (ssize_t i = bytes; i-- > 0;) {
+        assert_int_equal(ftruncate(file, i), 0);
+        assert_false(reads(&cache, key, "content"));
+    }
+    close(file);
+    /* another's content under this name */
+    char other[1200];
+    mf_cubin_cache_write(&cache, key_of("d"), "content", 7);
+    mf_cubin_key d = key_of("d");
+    snprintf(other, sizeof other, "%s/%016llx%016llx", folder, (unsigned long long)d.a, (unsigned long long)d.b);
+    assert_int_equal(rename(other, path), 0);
+    assert_false(reads(&cache, key, "content"));
+}
+
+static void the_folder_is_the_users_alone(void **state)
+{
+    (void)state;
+    mf_cubin_cache cache;
+    struct stat st;
+    char deep[100];
+    snprintf(deep, sizeof deep, "%s/deep/er", folder);
+    setenv("MEMFIT_CACHE", deep, 1);
+    mf_cubin_cache_open(&cache);
+    assert_int_equal(stat(deep, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(chmod(deep, 0777), 0);
+    mf_cubin_cache_open(&cache);
+    assert_string_equal(cache.folder, ""); /* others could put kernels there */
+    setenv("MEMFIT_CACHE", "off", 1);
+    mf_cubin_cache_open(&cache);
+    assert_string_equal(cache.folder, "");
+    mf_cubin_cache_write(&cache, key_of("a"), "x", 1);
+    assert_false(reads(&cache, key_of("a"), "x"));
+}
+
+/* ---- texts ---- */
+
+static mf_graph *a_graph(void)
+{
+    memfit_error err = {0};
+    mf_build b;
+    mf_graph *graph = NULL;
+    mf_build_begin(&b, NULL, &err);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, mf_shape_make(4, (int64_t[]){2, 8, 8, 16}));
+    uint32_t w = mf_g_input(&b, "w", MF_F32, mf_shape_make(4, (int64_t[]){3, 3, 16, 32}));
+    mf_window window = {.dims = 2,
+                        .kernel = {3, 3},
+                        .stride = {1, 1},
+                        .dilation = {1, 1},
+                        .before = {1, 1},
+                        .after = {1, 1},
+                        .groups = 1};
+    uint32_t y = mf_g_reduce(&b, MF_REDUCE_SUM, mf_g_conv(&b, x, w, MF_NONE, &window), 7, false);
+    assert_ok(mf_build_end_keeping(&b, 1, &y, &graph), err);
+    return graph;
+}
+
+/* The same operation has the same text; every allocation may fail. */
+static void texts_are_made_or_not_at_all(void **state)
+{
+    (void)state;
+    mf_graph *g = a_graph();
+    for (uint32_t op = 0; op < g->op_count; op++) {
+        memfit_error err = {0};
+        cuda_spec a, b;
+        assert_ok(cuda_spec_make(NULL, g, op, 256, &a, &err), err);
+        assert_ok(cuda_spec_make(NULL, g, op, 256, &b, &err), err);
+        assert_true((a.text == NULL) == (b.text == NULL));
+        if (a.text)
+            assert_string_equal(a.text, b.text);
+        cuda_spec_end(&a);
+        cuda_spec_end(&b);
+        for (uint64_t n = 1;; n++) {
+            mf_fault_host fault;
+            mf_fault_host_init(&fault, NULL, n, true);
+            memfit_status status = cuda_spec_make(&fault.host, g, op, 256, &a, &err);
+            if (status == MEMFIT_OK)
+                cuda_spec_end(&a);
+            else
+                assert_int_equal(status, MEMFIT_NO_HOST_MEMORY);
+            assert_int_equal(fault.live_bytes, 0);
+            if (status == MEMFIT_OK)
+                break;
+        }
+    }
+    mf_graph_destroy(g);
+}
+
+/* ---- cuDNN ---- */
+
+static void answers_for_a_described_card(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    mf_cudnn *dnn = NULL;
+    if (mf_cudnn_open(mf_finder_default(), NULL, &dnn, &err) != MEMFIT_OK) {
+        printf("cuDNN is not here: %.100s\n", err.message);
+        skip();
+    }
+    char path[600], json[4096];
+    snprintf(path, sizeof path, "%s/tests/fixtures/cuda/h200.json", getenv("MEMFIT_SOURCE"));
+    assert_true(mf_os_read_text(path, json, sizeof json));
+    assert_int_equal(mf_cudnn_describe(dnn, "{no json", 8, &err), MEMFIT_DEVICE);
+    assert_ok(mf_cudnn_describe(dnn, json, strlen(json), &err), err);
+    mf_graph *g = a_graph();
+    for (uint32_t op = 0; op < g->op_count; op++) {
+        mf_cudnn_convolution conv;
+        if (g->ops[op].kind != MF_OP_CONV)
+            continue;
+        assert_true(cuda_convolution_of(g, &g->ops[op], &conv));
+        for (int direction = 0; direction < 3; direction++)
+            for (int type = 0; type < 3; type++) {
+                mf_cudnn_way list[48], again[48];
+                uint32_t count = 0, count_again = 0, plain = 0;
+                conv.direction = (mf_cudnn_direction)direction;
+                conv.type = (mf_cudnn_type)type;
+                assert_ok(mf_cudnn_ask(dnn, &conv, list, 48, &count, &err), err);
+                assert_ok(mf_cudnn_ask(dnn, &conv, again, 48, &count_again, &err), err);
+                assert_int_equal(count, count_again);
+                for (uint32_t i = 0; i < count; i++) {
+                    assert_true(list[i].engine == again[i].engine && list[i].settings == again[i].settings &&
+                                list[i].workspace_bytes == again[i].workspace_bytes);
+                    plain += list[i].deterministic && !list[i].tf32 && !list[i].compiled;
+                }
+                assert_true(plain > 0); /* there is a way that is allowed by default */
+            }
+    }
+    mf_graph_destroy(g);
+    mf_cudnn_close(dnn);
+}
+
+/* The values that stand in cudnn_values.h, as text, against NVIDIA's header where it is. */
+static void values_are_cudnns(void **state)
+{
+    (void)state;
+    static const char *const places[] = {"/usr/local/cuda/include", "/usr/include", "/usr/include/x86_64-linux-gnu"};
+    const char *compiler = getenv("CC") ? getenv("CC") : "cc";
+    char source[600], command[900], header[200];
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(header, sizeof header, "%s/cudnn_graph.h", places[i]);
+        if (access(header, R_OK) != 0)
+            continue;
+        snprintf(source, sizeof source, "%s/values.c", folder);
+        FILE *f = fopen(source, "w");
+        assert_non_null(f);
+        fprintf(f, "#include <cudnn.h>\n");
+#define X(name, value) fprintf(f, "_Static_assert(CUDNN_" #name " == " #value ", \"" #name "\");\n");
+        MF_CUDNN_VALUES(X)
+#undef X
+        fclose(f);
+        snprintf(command, sizeof command, "%s -std=c11 -w -I%s -fsyntax-only %s", compiler, places[i], source);
+        assert_int_equal(system(command), 0);
+        return;
+    }
+    skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_are_kept),
+        cmocka_unit_test(damage_is_absence),
+        cmocka_unit_test(the_folder_is_the_users_alone),
+        cmocka_unit_test(texts_are_made_or_not_at_all),
+        cmocka_unit_test(answers_for_a_described_card),
+        cmocka_unit_test(values_are_cudnns),
+    };
+    if (!mkdtemp(folder))
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) == 0 ? failed : 1;
+}
