@@ -161,7 +161,7 @@ static void add_line(asking *a, const mf_framework_estimate *x, mf_numerics nume
     line->peak_bytes = x->peak_bytes;
     line->high_bytes = x->high_bytes;
     line->numerics = numerics;
-    line->fits = x->high_bytes <= a->question->place.limit_bytes  ? MF_FRAMEWORK_YES
+    line->fits = x->high_bytes <= a->question->place.limit_bytes ? MF_FRAMEWORK_YES
                  : x->low_bytes > a->question->place.limit_bytes ? MF_FRAMEWORK_NO
                                                                  : MF_FRAMEWORK_TIGHT;
 }
@@ -177,8 +177,9 @@ static bool tried(memfit_status *status)
 
 static const char *optimizer_class(mf_optimizer optimizer)
 {
-    static const char *const names[MF_OPTIMIZER_COUNT] = {"SGD",      "RMSprop",   "Adam", "AdamW", "Nadam", "Adamax", "Adagrad",
-                                                          "Adadelta", "Adafactor", "Lion", "Ftrl",  "Lamb"};
+    static const char *const names[MF_OPTIMIZER_COUNT] = {"SGD",       "RMSprop", "Adam",    "AdamW",
+                                                          "Nadam",     "Adamax",  "Adagrad", "Adadelta",
+                                                          "Adafactor", "Lion",    "Ftrl",    "Lamb"};
     return names[optimizer];
 }
 
@@ -197,7 +198,8 @@ static memfit_status look(const asking *a, step_facts *facts, memfit_error *err)
     memfit_status status = source.make(source.ctx, a->host, MF_MODE_TRAIN, 1, false, &g, err);
     if (status != MEMFIT_OK)
         return status;
-    *facts = (step_facts){.optimizer = g->optimizer, .batch_norm = g->uses_batch_norm, .accumulates = g->accumulation_steps > 1};
+    *facts = (step_facts){
+        .optimizer = g->optimizer, .batch_norm = g->uses_batch_norm, .accumulates = g->accumulation_steps > 1};
     for (uint32_t v = 0; v < g->variable_count; v++) {
         const mf_variable *x = &g->variables[v];
         facts->slots |= x->role == MF_VAR_SLOT;
@@ -223,8 +225,8 @@ static memfit_status suggest_accumulation(asking *a, const step_facts *facts, me
             break;
         if (x.fits == MF_FRAMEWORK_YES || k * 2 > 64 || (a->batch / (k * 2)) * k * 2 != a->batch) {
             add_line(a, &x, facts->batch_norm ? MF_CHANGED : MF_REORDERED,
-                     "batch_size=%lld, optimizer=keras.optimizers.%s(gradient_accumulation_steps=%lld)%s", (long long)piece,
-                     optimizer_class(facts->optimizer), (long long)k,
+                     "batch_size=%lld, optimizer=keras.optimizers.%s(gradient_accumulation_steps=%lld)%s",
+                     (long long)piece, optimizer_class(facts->optimizer), (long long)k,
                      facts->batch_norm ? "  # BatchNormalization then sees smaller batches" : "");
             break;
         }
@@ -250,8 +252,9 @@ static memfit_status suggest_all(asking *a, memfit_error *err)
     if (status == MEMFIT_OK && !facts.half) {
         lower.precision = brain_float ? "mixed_bfloat16" : "mixed_float16";
         status = suggest_lowered(a, &lower,
-                                 brain_float ? "keras.mixed_precision.set_global_policy(\"mixed_bfloat16\")  # before the model"
-                                             : "keras.mixed_precision.set_global_policy(\"mixed_float16\")  # before the model",
+                                 brain_float
+                                     ? "keras.mixed_precision.set_global_policy(\"mixed_bfloat16\")  # before the model"
+                                     : "keras.mixed_precision.set_global_policy(\"mixed_float16\")  # before the model",
                                  err);
     }
     if (status == MEMFIT_OK)
@@ -265,7 +268,8 @@ static memfit_status suggest_all(asking *a, memfit_error *err)
     if (status == MEMFIT_OK && facts.slots) {
         lower = *a->lower;
         lower.optimizer = "sgd";
-        status = suggest_lowered(a, &lower, "optimizer=keras.optimizers.SGD(learning_rate=...)  # no optimizer state", err);
+        status =
+            suggest_lowered(a, &lower, "optimizer=keras.optimizers.SGD(learning_rate=...)  # no optimizer state", err);
     }
     return status;
 }

@@ -22,7 +22,7 @@ typedef struct mf_in_framework {
     bool known;         /* there is an estimate; else `reason` says why not */
     char reason[240];
     mf_framework_estimate estimate;
-    int64_t max_batch; /* 0: not even one sample */
+    int64_t max_batch;  /* 0: not even one sample */
     char max_input[48]; /* "448,448,3"; empty: the model takes no other size, or none was looked for */
     mf_framework_line lines[MF_MOST_LINES];
     uint32_t line_count;

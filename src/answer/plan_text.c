@@ -74,10 +74,8 @@ static void print_framework_verdict(FILE *f, const mf_answer *a, const mf_answer
     }
     mf_print(f, "%s in %s: batch %lld takes about %s (%s) of %s", words[x->fits], title, (long long)a->plan->batch,
              size_text(x->peak_bytes, peak), band_text(x, band, sizeof band), size_text(c->memory_bytes, limit));
-    if (x->fits == MF_FRAMEWORK_TIGHT && x->low_bytes <= c->memory_bytes)
+    if (x->fits == MF_FRAMEWORK_TIGHT)
         mf_print(f, ", which lies inside that estimate");
-    else if (x->fits == MF_FRAMEWORK_TIGHT)
-        mf_print(f, ", enough only if unused segments go back in time");
     else if (x->fits == MF_FRAMEWORK_NO)
         mf_print(f, ", %s too much", size_text(x->peak_bytes - c->memory_bytes, rest));
     mf_print(f, "; in memfit %s: %s%s.\n", size_text(a->plan->peak_bytes, own), a->fits ? "fits" : "does not fit",

@@ -75,6 +75,11 @@ head -1 "$t/out" | grep -q "^NOT KNOWN in PyTorch: .*--for CARD" || fail "$(head
 run "$models/cnn-float32.json" --for t4 --runtime mxnet; [ $? = 2 ] || fail "mxnet"
 grep -q "must be memfit, tensorflow, torch or jax" "$t/err" || fail "$(cat "$t/err")"
 
+# Float32 products run in TF32 on cards that have it: an A100 is faster than an RTX 3090, both than a V100's float32.
+step() { run "$MEMFIT_SOURCE/tests/fixtures/plan/resnet50_10.json" -b 64 --for rtx-3090,"$1" && sed -n 's/^  estimated step *//p' "$t/out" | tr -s ' ' | sed 's/ ms//g'; }
+step a100 | awk '{ exit !($2 < $1 * 0.8) }' || fail "an A100 against an RTX 3090: $(step a100)"
+step rtx-4090 | awk '{ exit !($2 < $1) }' || fail "an RTX 4090 against an RTX 3090: $(step rtx-4090)"
+
 # Every answer in the documentation says whose memory it is about.
 python3 - "$MEMFIT_SOURCE" <<'END' || fail "an answer in the documentation does not name the runtime"
 import pathlib, re, sys

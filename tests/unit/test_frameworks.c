@@ -59,10 +59,11 @@ static void test_caching_pool(void **state)
 {
     (void)state;
     const int64_t m = (int64_t)MIB;
-    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 1).reserved_bytes, 2 * MIB);              /* a small segment */
-    assert_int_equal(PLAY(MF_POOL_CACHING, 0, m, m, 1).reserved_bytes, 4 * MIB);        /* two fill one, the third opens another */
-    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 2 * m).reserved_bytes, 20 * MIB);         /* a large one for little */
-    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 11 * m + 1).reserved_bytes, 12 * MIB);    /* its own, to 2 MiB */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 1).reserved_bytes, 2 * MIB); /* a small segment */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, m, m, 1).reserved_bytes,
+                     4 * MIB); /* two fill one, the third opens another */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 2 * m).reserved_bytes, 20 * MIB);      /* a large one for little */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 11 * m + 1).reserved_bytes, 12 * MIB); /* its own, to 2 MiB */
     assert_int_equal(PLAY(MF_POOL_CACHING, 0, 30 * m, -1, 20 * m).reserved_bytes, 30 * MIB); /* found again and split */
     /* A rest of up to 1 MiB is not split off: it counts as handed out. */
     assert_int_equal(PLAY(MF_POOL_CACHING, 0, 30 * m, -1, 29 * m).live_bytes, 30 * MIB);

@@ -261,8 +261,7 @@ static void take_variables(mf_eager *e)
         const mf_variable *x = &g->variables[v];
         if (x->role == MF_VAR_GRADIENT || x->role == MF_VAR_LOSS)
             continue;
-        uint32_t block =
-            mf_tape_take(e->tape, mf_shape_count(&x->shape) * mf_dtype_bytes(x->dtype), x->kind, x->layer);
+        uint32_t block = mf_tape_take(e->tape, mf_shape_count(&x->shape) * mf_dtype_bytes(x->dtype), x->kind, x->layer);
         if (x->tensor != MF_NONE)
             e->value[x->tensor] = block;
     }

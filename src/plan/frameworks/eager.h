@@ -31,21 +31,21 @@ typedef struct mf_eager {
     const mf_graph *graph;
     mf_tape *tape;
     mf_arena scratch;
-    uint32_t *value;      /* by tensor: its block while somebody holds it here, or MF_NONE */
-    uint32_t *grad;       /* by tensor */
-    uint32_t *grad_of;    /* by variable: the parameter's gradient */
-    uint32_t *last_use;   /* by tensor: the last forward operation that reads it, its own maker if none does */
-    uint8_t *crosses;     /* by tensor: another layer reads it */
-    uint8_t *needs;       /* by tensor: a gradient flows to it */
-    uint8_t *first;       /* by tensor: channels first in memory */
-    uint8_t *inside;      /* by operation: a part of a fused attention, done by its last operation */
-    mf_eager_node *nodes; /* by operation */
-    uint32_t op;          /* the one that runs */
-    uint32_t prediction;  /* y_pred, which stays to the end of the step */
+    uint32_t *value;         /* by tensor: its block while somebody holds it here, or MF_NONE */
+    uint32_t *grad;          /* by tensor */
+    uint32_t *grad_of;       /* by variable: the parameter's gradient */
+    uint32_t *last_use;      /* by tensor: the last forward operation that reads it, its own maker if none does */
+    uint8_t *crosses;        /* by tensor: another layer reads it */
+    uint8_t *needs;          /* by tensor: a gradient flows to it */
+    uint8_t *first;          /* by tensor: channels first in memory */
+    uint8_t *inside;         /* by operation: a part of a fused attention, done by its last operation */
+    mf_eager_node *nodes;    /* by operation */
+    uint32_t op;             /* the one that runs */
+    uint32_t prediction;     /* y_pred, which stays to the end of the step */
     uint64_t workspace_most; /* the largest workspace that was asked for, and what stays of them */
     uint64_t blas_bytes;
-    bool blas_used[2]; /* forward, backward */
-    bool probabilities;      /* losses take probabilities, as Keras's do unless told: softmax is the model's */
+    bool blas_used[2];  /* forward, backward */
+    bool probabilities; /* losses take probabilities, as Keras's do unless told: softmax is the model's */
 } mf_eager;
 
 /* The whole step, twice (the second begins with the first one's gradients), onto an empty tape. `blas_bytes` is what a

@@ -179,8 +179,8 @@ static void update_one_by_one(mf_eager *e)
             continue;
         uint32_t part[4];
         for (int i = 0; i < 4; i++)
-            part[i] = mf_tape_take(e->tape, mf_shape_count(&x->shape) * mf_dtype_bytes(x->dtype),
-                                   MEMFIT_KIND_OPTIMIZER, x->layer);
+            part[i] = mf_tape_take(e->tape, mf_shape_count(&x->shape) * mf_dtype_bytes(x->dtype), MEMFIT_KIND_OPTIMIZER,
+                                   x->layer);
         for (int i = 0; i < 4; i++)
             mf_tape_drop(e->tape, part[i]);
     }

@@ -111,7 +111,8 @@ static void attention_forward(mf_eager *e, const mf_op *op, const mf_op *scores)
     heads_copy(e, op->in[1]);
     mf_eager_set_new(e, op->out[0], false);
     mf_eager_save(e, e->value[op->out[0]]);
-    uint32_t rows = mf_eager_take(e, mf_eager_elements(e, op->in[0]) / (uint64_t)e->graph->tensors[op->in[0]].shape.dim[3] * 4);
+    uint32_t rows =
+        mf_eager_take(e, mf_eager_elements(e, op->in[0]) / (uint64_t)e->graph->tensors[op->in[0]].shape.dim[3] * 4);
     mf_eager_save(e, rows);
     mf_tape_drop(e->tape, rows);
 }

@@ -18,9 +18,9 @@
  */
 typedef struct runtime_row {
     const char *name, *title, *version, *basis;
-    double fixed_share;              /* of the card's fixed cost */
-    double fixed_error;              /* of the result, beside the table's own margin */
-    double pool_below, pool_above;   /* of the pool */
+    double fixed_share;                /* of the card's fixed cost */
+    double fixed_error;                /* of the result, beside the table's own margin */
+    double pool_below, pool_above;     /* of the pool */
     uint64_t below_bytes, above_bytes; /* and these, for workspaces that no table has */
 } runtime_row;
 
@@ -91,9 +91,18 @@ static void finish(mf_framework_estimate *x, const mf_framework_place *place)
     double below = pool * row->pool_below + (double)row->below_bytes + fixed_off;
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
     x->high_bytes = x->peak_bytes + (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off);
-    x->fits = x->high_bytes <= place->limit_bytes  ? MF_FRAMEWORK_YES
+    x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
               : x->low_bytes > place->limit_bytes ? MF_FRAMEWORK_NO
                                                   : MF_FRAMEWORK_TIGHT;
+}
+
+/* The largest pool whose upper end is within the limit. */
+static uint64_t room_for_pool(const mf_framework_estimate *x, const mf_framework_place *place)
+{
+    const runtime_row *row = &rows[x->runtime];
+    double beside = (double)x->high_bytes - (double)x->pool_bytes * (1 + row->pool_above);
+    double room = ((double)place->limit_bytes - beside) / (1 + row->pool_above) - 4096;
+    return room > 0 ? (uint64_t)room : 0;
 }
 
 memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_bytes, const mf_framework_place *place,
@@ -108,11 +117,17 @@ memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_byt
     x.pool_bytes = pool.reserved_bytes;
     mf_tape_at_peak(tape, x.by_kind);
     finish(&x, place);
-    uint64_t least = x.pool_bytes;
-    if (x.fits == MF_FRAMEWORK_NO) /* with a limit the pool gives unused segments back before it fails */
-        status = mf_pool_least(tape, MF_POOL_CACHING, &least, err);
-    if (status == MEMFIT_OK && x.fits == MF_FRAMEWORK_NO && x.low_bytes - (x.pool_bytes - least) <= place->limit_bytes)
-        x.fits = MF_FRAMEWORK_TIGHT;
+    if (x.fits != MF_FRAMEWORK_YES) { /* short of memory, the pool gives unused segments back before it fails */
+        uint64_t room = room_for_pool(&x, place);
+        pool.failed = true;
+        if (room > x.live_bytes)
+            status = mf_pool_run(tape, MF_POOL_CACHING, room, &pool, err);
+        if (status == MEMFIT_OK && pool.failed)
+            status = mf_pool_least(tape, MF_POOL_CACHING, &x.pool_bytes, err);
+        else if (status == MEMFIT_OK)
+            x.pool_bytes = pool.reserved_bytes;
+        finish(&x, place);
+    }
     if (status == MEMFIT_OK)
         *estimate = x;
     return status;
@@ -131,26 +146,18 @@ static memfit_status predict_torch(const memfit_host *host, const mf_graph *grap
     return status;
 }
 
-static bool has_products(const mf_graph *graph)
-{
-    for (uint32_t i = 0; i < graph->op_count; i++)
-        if (graph->ops[i].kind == MF_OP_MATMUL)
-            return true;
-    return false;
-}
-
 /* The program's variables and batch, and one temporary buffer, which holds the products' workspace. The pool is taken
  * at its least: with preallocation or growth the process shows more, and runs with this. */
 static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, const mf_graph *graph,
                                  const mf_framework_place *place, mf_framework_estimate *estimate, memfit_error *err)
 {
     mf_xla_memory m;
-    memfit_status status = mf_xla_run(host, graph, &m, err);
+    memfit_status status = mf_xla_run(host, graph, blas_bytes(place->capability), &m, err);
     if (status != MEMFIT_OK)
         return status;
     mf_framework_estimate x = {.runtime = runtime};
-    x.workspace_bytes = has_products(graph) ? blas_bytes(place->capability) : 0;
-    x.live_bytes = m.variable_bytes + m.input_bytes + m.temp_bytes + x.workspace_bytes;
+    x.workspace_bytes = m.workspace_bytes;
+    x.live_bytes = m.variable_bytes + m.input_bytes + m.temp_bytes;
     x.pool_bytes = (x.live_bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
     finish(&x, place);
     *estimate = x;

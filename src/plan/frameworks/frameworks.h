@@ -13,7 +13,13 @@
 #include "graph/graph.h"
 #include "plan/frameworks/pools.h"
 
-typedef enum { MF_RUNTIME_MEMFIT, MF_RUNTIME_TENSORFLOW, MF_RUNTIME_TORCH, MF_RUNTIME_JAX, MF_RUNTIME_COUNT } mf_runtime;
+typedef enum {
+    MF_RUNTIME_MEMFIT,
+    MF_RUNTIME_TENSORFLOW,
+    MF_RUNTIME_TORCH,
+    MF_RUNTIME_JAX,
+    MF_RUNTIME_COUNT
+} mf_runtime;
 
 const char *mf_runtime_name(mf_runtime runtime);    /* "torch", as typed */
 const char *mf_runtime_title(mf_runtime runtime);   /* "PyTorch", for people */
@@ -26,8 +32,8 @@ const char *mf_framework_fits_name(mf_framework_fits fits); /* "no", "tight", "y
 
 /* Where it would run. */
 typedef struct mf_framework_place {
-    uint64_t limit_bytes; /* of the card, or the part of it that was asked for */
-    uint64_t fixed_bytes; /* gone on this card before a program's first tensor: driver, context, handles */
+    uint64_t limit_bytes;          /* of the card, or the part of it that was asked for */
+    uint64_t fixed_bytes;          /* gone on this card before a program's first tensor: driver, context, handles */
     uint32_t fixed_margin_percent; /* how far that may be off */
     uint32_t capability;           /* compute capability times ten */
 } mf_framework_place;
@@ -36,10 +42,10 @@ typedef struct mf_framework_estimate {
     mf_runtime runtime;
     const char *basis; /* "table": checked against measurements on one card; "modelled": never measured on a card */
     uint64_t peak_bytes, low_bytes, high_bytes;
-    uint64_t live_bytes;      /* of tensors, by the framework's own counter */
-    uint64_t pool_bytes;      /* what its allocator takes for them */
-    uint64_t fixed_bytes;     /* driver, context, libraries, kernels */
-    uint64_t workspace_bytes; /* of libraries, within the pool */
+    uint64_t live_bytes;                 /* of tensors, by the framework's own counter */
+    uint64_t pool_bytes;                 /* what its allocator takes for them */
+    uint64_t fixed_bytes;                /* driver, context, libraries, kernels */
+    uint64_t workspace_bytes;            /* of libraries, within the pool */
     uint64_t by_kind[MEMFIT_KIND_COUNT]; /* of the live bytes at their peak; all 0 where the model does not tell */
     mf_framework_fits fits;
 } mf_framework_estimate;

@@ -21,7 +21,7 @@
 
 typedef struct chunk {
     uint64_t bytes;
-    uint64_t address; /* orders chunks; segments are given rising addresses */
+    uint64_t address;        /* orders chunks; segments are given rising addresses */
     uint32_t previous, next; /* in the segment */
     uint32_t pool;
     bool free, used; /* used: this slot of the table holds a chunk */
@@ -33,9 +33,9 @@ typedef struct pool_state {
     uint64_t limit, reserved, most, live, live_most, next_address, region;
     chunk *chunks;
     size_t count, capacity;
-    uint32_t *of_block;      /* tape block -> chunk */
-    uint32_t range_end[2];   /* expandable: the last chunk of each pool's range */
-    uint32_t spare;          /* a slot that may be used again, or MF_NONE */
+    uint32_t *of_block;    /* tape block -> chunk */
+    uint32_t range_end[2]; /* expandable: the last chunk of each pool's range */
+    uint32_t spare;        /* a slot that may be used again, or MF_NONE */
     bool no_memory;
 } pool_state;
 
@@ -142,7 +142,8 @@ static uint32_t extend_range(pool_state *s, uint32_t pool, uint64_t bytes)
         return s->chunks[end].bytes >= bytes ? end : extend_range(s, pool, bytes);
     }
     uint64_t address = end == MF_NONE ? (uint64_t)(pool + 1) << 50 : s->chunks[end].address + s->chunks[end].bytes;
-    uint32_t c = new_chunk(s, (chunk){.bytes = more, .address = address, .previous = end, .next = MF_NONE, .pool = pool, .free = true});
+    uint32_t c = new_chunk(
+        s, (chunk){.bytes = more, .address = address, .previous = end, .next = MF_NONE, .pool = pool, .free = true});
     if (c == MF_NONE)
         return c;
     if (end != MF_NONE)
@@ -255,7 +256,11 @@ static void give_back(pool_state *s, uint32_t block)
 memfit_status mf_pool_run(const mf_tape *tape, mf_pool_model model, uint64_t limit_bytes, mf_pool_result *result,
                           memfit_error *err)
 {
-    pool_state s = {.tape = tape, .model = model, .limit = limit_bytes, .region = 2 * MIB, .spare = MF_NONE,
+    pool_state s = {.tape = tape,
+                    .model = model,
+                    .limit = limit_bytes,
+                    .region = 2 * MIB,
+                    .spare = MF_NONE,
                     .range_end = {MF_NONE, MF_NONE}};
     bool failed = false;
     s.of_block = mf_host_alloc(tape->host, (tape->block_count + 1) * sizeof *s.of_block);

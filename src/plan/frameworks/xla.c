@@ -6,13 +6,13 @@
 typedef struct xla_step {
     const mf_graph *graph;
     mf_arena scratch;
-    uint8_t *stored;      /* by tensor */
-    uint32_t *readers;    /* by tensor: operations that read it */
+    uint8_t *stored;       /* by tensor */
+    uint32_t *readers;     /* by tensor: operations that read it */
     uint8_t *heavy_reader; /* by tensor: one of them is a library call */
-    uint32_t *last;       /* by storage: the last operation that needs its bytes */
-    uint32_t *mark;       /* by tensor: the operation that last walked over it */
+    uint32_t *last;        /* by storage: the last operation that needs its bytes */
+    uint32_t *mark;        /* by tensor: the operation that last walked over it */
     uint32_t *stack;
-    int64_t *change;      /* by operation: bytes that appear before it */
+    int64_t *change; /* by operation: bytes that appear before it */
 } xla_step;
 
 /* Library calls, and what XLA does not fuse into its readers. */
@@ -119,7 +119,8 @@ static void need(xla_step *s, uint32_t t, uint32_t at)
         const mf_op *op = &g->ops[maker];
         for (uint32_t k = 0; k < op->in_count; k++) {
             uint32_t x = op->in[k];
-            if (k == 1 && op->kind == MF_OP_UNARY_GRAD && op->attr.unary.from_output && g->tensors[x].producer != MF_NONE)
+            if (k == 1 && op->kind == MF_OP_UNARY_GRAD && op->attr.unary.from_output &&
+                g->tensors[x].producer != MF_NONE)
                 x = g->ops[g->tensors[x].producer].in[0];
             if (x != MF_NONE)
                 s->stack[depth++] = x;
@@ -139,18 +140,50 @@ static void live(xla_step *s)
             if (op->in[k] != MF_NONE)
                 need(s, op->in[k], i);
         /* max pooling looks at its input again, and ReLU's slope is that of its input */
-        bool pooling = op->kind == MF_OP_POOL_MAX_GRAD, slope = op->kind == MF_OP_UNARY_GRAD && op->attr.unary.from_output;
+        bool pooling = op->kind == MF_OP_POOL_MAX_GRAD,
+             slope = op->kind == MF_OP_UNARY_GRAD && op->attr.unary.from_output;
         uint32_t maker = pooling || slope ? g->tensors[op->in[1]].producer : MF_NONE;
         if (works && maker != MF_NONE)
             need(s, g->ops[maker].in[0], i);
     }
 }
 
-static uint64_t peak(xla_step *s, mf_xla_memory *memory)
+/* exp, erf and the like are not computed twice: what they make is kept for backward beside input and result. */
+static bool expensive(mf_unary f)
+{
+    return f == MF_UNARY_GELU || f == MF_UNARY_GELU_TANH || f == MF_UNARY_SILU || f == MF_UNARY_MISH ||
+           f == MF_UNARY_SOFTPLUS || f == MF_UNARY_ELU || f == MF_UNARY_SELU;
+}
+
+/* What an operation keeps that no tensor of the graph stands for: a pooling's copy of its input in its own layout, an
+ * activation's costly part, a softmax's exponentials (in float32: in 16 bits they were not seen). It goes with the
+ * tensor that the backward operation reads. */
+static void keep_beside(xla_step *s, const mf_op *op, uint32_t at)
+{
+    const mf_graph *g = s->graph;
+    uint32_t with = MF_NONE;
+    if (op->kind == MF_OP_POOL_MAX || (op->kind == MF_OP_UNARY && expensive(op->attr.unary.function)))
+        with = op->in[0];
+    else if (op->kind == MF_OP_SOFTMAX && g->tensors[op->out[0]].dtype == MF_F32)
+        with = op->out[0];
+    if (with == MF_NONE)
+        return;
+    uint32_t until = s->last[g->tensors[with].storage];
+    int64_t bytes = (int64_t)bytes_of(g, with);
+    s->change[at] += bytes;
+    s->change[(until == MF_NONE || until < at ? at : until) + 1] -= bytes;
+}
+
+static uint64_t peak(xla_step *s, uint64_t blas_bytes, mf_xla_memory *memory)
 {
     const mf_graph *g = s->graph;
     for (uint32_t i = 0; i < g->op_count; i++) {
         const mf_op *op = &g->ops[i];
+        if (op->kind == MF_OP_MATMUL) {
+            memory->workspace_bytes = blas_bytes;
+            s->change[i] += (int64_t)blas_bytes;
+            s->change[i + 1] -= (int64_t)blas_bytes;
+        }
         for (uint32_t k = 0; k < op->out_count; k++) {
             uint32_t t = op->out[k];
             if (t == MF_NONE || !s->stored[t] || op->kind == MF_OP_VIEW || g->tensors[t].producer != i ||
@@ -165,12 +198,8 @@ static uint64_t peak(xla_step *s, mf_xla_memory *memory)
             uint32_t end = last == MF_NONE || last < i ? i : last;
             s->change[i] += (int64_t)n;
             s->change[end + 1] -= (int64_t)n;
-            if (op->kind == MF_OP_POOL_MAX && k == 0) { /* a copy of its input in its own layout */
-                uint32_t x = op->in[0], until = s->last[g->tensors[x].storage];
-                int64_t copy = (int64_t)bytes_of(g, x);
-                s->change[i] += copy;
-                s->change[(until == MF_NONE || until < i ? i : until) + 1] -= copy;
-            }
+            if (k == 0 && op->phase == MF_FORWARD)
+                keep_beside(s, op, i);
         }
     }
     int64_t now = 0, most = 0;
@@ -182,7 +211,8 @@ static uint64_t peak(xla_step *s, mf_xla_memory *memory)
     return (uint64_t)most;
 }
 
-memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, mf_xla_memory *memory, memfit_error *err)
+memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, uint64_t blas_bytes, mf_xla_memory *memory,
+                         memfit_error *err)
 {
     xla_step s = {.graph = g};
     mf_arena_init(&s.scratch, host);
@@ -208,7 +238,7 @@ memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, mf_xla_memo
         }
         decide(&s);
         live(&s);
-        memory->temp_bytes = peak(&s, memory);
+        memory->temp_bytes = peak(&s, blas_bytes, memory);
     }
     mf_arena_destroy(&s.scratch);
     return ok ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to follow a step");

@@ -18,13 +18,14 @@
 #include "plan/frameworks/tape.h"
 
 typedef struct mf_xla_memory {
-    uint64_t variable_bytes; /* donated: parameters, optimizer, statistics */
-    uint64_t input_bytes;    /* a batch */
-    uint64_t temp_bytes;     /* the temporary buffer */
-    uint64_t workspace_bytes; /* the largest workspace in it */
+    uint64_t variable_bytes;  /* donated: parameters, optimizer, statistics */
+    uint64_t input_bytes;     /* a batch */
+    uint64_t temp_bytes;      /* the temporary buffer */
+    uint64_t workspace_bytes; /* a product's workspace in it, while one runs */
 } mf_xla_memory;
 
-/* `graph` is a plain training step. */
-memfit_status mf_xla_run(const memfit_host *host, const mf_graph *graph, mf_xla_memory *memory, memfit_error *err);
+/* `graph` is a plain training step; `blas_bytes` is the workspace of a product. */
+memfit_status mf_xla_run(const memfit_host *host, const mf_graph *graph, uint64_t blas_bytes, mf_xla_memory *memory,
+                         memfit_error *err);
 
 #endif
