@@ -6,7 +6,6 @@
 torch runs any number of cases in one process (its pool is emptied and its peak reset between them); jax cannot be reset,
 so its process takes the first case only. Live bytes are those of the framework's own allocator, process bytes NVML's.
 """
-import ctypes
 import gc
 import json
 import os
@@ -19,36 +18,9 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import framework_cases  # noqa: E402
+from measure_framework_nvml import nvml  # noqa: E402
 
 STEPS = 3
-
-
-class Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-
-class Process(ctypes.Structure):
-    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
-
-
-def nvml():
-    """Bytes of this process (0: NVML does not tell), and of the whole card."""
-    try:
-        lib = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return 0, 0
-    lib.nvmlInit_v2()
-    device = ctypes.c_void_p()
-    lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
-    memory = Memory()
-    lib.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
-    count = ctypes.c_uint(64)
-    rows = (Process * 64)()
-    lib.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), rows)
-    mine = [rows[i].used for i in range(count.value) if rows[i].pid == os.getpid()]
-    if not mine and count.value == 1:
-        mine = [rows[0].used]
-    return (mine[0] if mine and mine[0] < 1 << 62 else 0), memory.used
 
 
 def emit(row):

@@ -15,7 +15,6 @@ import time
 
 os.environ["KERAS_BACKEND"] = "torch"
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-out, free_mib, cases = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 HOLDER = """
 import ctypes, sys, time
 c = ctypes.CDLL("libcuda.so.1")
@@ -46,7 +45,7 @@ def runs(keras, torch, framework_cases, name, precision, batch):
         raise
 
 
-def main():
+def main(out, free_mib, cases):
     holder = subprocess.Popen([sys.executable, "-c", HOLDER % free_mib], stdout=subprocess.PIPE, text=True)
     left = holder.stdout.readline().split()
     try:
@@ -59,7 +58,7 @@ def main():
             batch = int(predicted)
             ok = runs(keras, torch, framework_cases, name, precision, batch)
             best = batch if ok else 0
-            while len(tries) < 12:
+            while len(tries) < 7:
                 step = max(1, batch // 50)
                 batch = batch + step if ok else batch - step
                 tries.append(batch)
@@ -76,4 +75,5 @@ def main():
         holder.kill()
 
 
-main()
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
