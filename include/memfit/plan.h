@@ -53,6 +53,8 @@ typedef struct memfit_plan_options {
     unsigned curve_points; /* memory against time at this many budgets; 0: no curve */
     bool quick;            /* only the plan: no largest batch, no suggestions */
     unsigned loss_chunks;  /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
+    const char *runtime;   /* whose program is asked about beside memfit's own: "memfit", "tensorflow", "torch", "jax";
+                              NULL: tensorflow for a card, memfit for the cpu */
 } memfit_plan_options;
 
 #define MEMFIT_PLAN_OPTIONS                                                                                            \
@@ -74,6 +76,14 @@ typedef enum memfit_numerics {
     MEMFIT_NUMERICS_CHANGED,   /* other mathematics */
 } memfit_numerics;
 
+/* Does a step fit in another program? Tight: the limit lies inside the estimate's own band. */
+typedef enum memfit_framework_fits {
+    MEMFIT_FRAMEWORK_UNKNOWN, /* there is no estimate */
+    MEMFIT_FRAMEWORK_NO,
+    MEMFIT_FRAMEWORK_TIGHT,
+    MEMFIT_FRAMEWORK_YES,
+} memfit_framework_fits;
+
 typedef struct memfit_plan_summary {
     size_t size;        /* sizeof(memfit_plan_summary): MEMFIT_PLAN_SUMMARY */
     bool fits;          /* the plan returned, which may recompute or split the batch */
@@ -91,6 +101,12 @@ typedef struct memfit_plan_summary {
     double slowdown; /* against the unconstrained step on the same device, estimated */
     double plan_seconds;
     uint32_t loss_chunks; /* of the last layer and its loss in the plan returned; 1: whole */
+    /* The same step in another program; all above is about memfit. */
+    const char *runtime; /* "torch"; "memfit": none other was asked about */
+    bool runtime_given;  /* it was named in the options, so that the verdict is the runtime's */
+    memfit_framework_fits in_framework_fits;
+    uint64_t in_framework_peak_bytes, in_framework_low_bytes, in_framework_high_bytes; /* 0: no estimate */
+    int64_t in_framework_max_batch; /* holds at the band's upper end */
 } memfit_plan_summary;
 #define MEMFIT_PLAN_SUMMARY                                                                                            \
     {                                                                                                                  \

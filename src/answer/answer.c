@@ -408,6 +408,9 @@ static memfit_status work_out(mf_answer *answer, mf_fitter *fitter, const mf_que
     bool other = !answer->as_asked_fits || o->pieces > 1 || o->chunks > 1;
     if (status == MEMFIT_OK && question->want_suggestions && other)
         status = mf_suggest(answer, fitter, question, err);
+    if (status == MEMFIT_OK)
+        status = mf_in_framework_make(answer->arena.host, question->model, &question->lower, o->batch,
+                                      &question->framework, question->want_max_batch, &answer->framework, err);
     if (status == MEMFIT_OK && question->curve_points)
         status = make_curve(answer, fitter, question->curve_points, whole_us, err);
     return status;

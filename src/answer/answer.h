@@ -6,6 +6,7 @@
 #ifndef MF_ANSWER_ANSWER_H
 #define MF_ANSWER_ANSWER_H
 
+#include "answer/in_framework.h"
 #include "plan/recompute/bounds.h"
 #include "plan/plan.h"
 #include "model/lower/model_graphs.h"
@@ -19,6 +20,7 @@ typedef struct mf_question {
     const char *basis;  /* "table", "queried", "measured" */
     bool want_suggestions, want_max_batch;
     uint32_t curve_points; /* 0: no curve */
+    mf_framework_question framework;
 } mf_question;
 
 typedef struct mf_suggestion {
@@ -63,7 +65,8 @@ typedef struct mf_curve_point {
 
 typedef struct mf_answer {
     mf_arena arena;
-    mf_plan *plan; /* the one returned; when nothing fits, the smallest that was found */
+    mf_plan *plan;             /* the one returned; when nothing fits, the smallest that was found */
+    mf_in_framework framework; /* the same in somebody else's program; all else here is about memfit */
     bool fits;
     bool as_asked_fits;
     uint64_t as_asked_peak_bytes;

@@ -129,6 +129,55 @@ static void put_owners(mf_json_writer *w, const mf_answer *a)
     mf_json_close(w, ']');
 }
 
+static void put_framework_lines(mf_json_writer *w, const mf_in_framework *in)
+{
+    mf_json_open(w, "suggestions", '[');
+    for (uint32_t i = 0; i < in->line_count; i++) {
+        const mf_framework_line *line = &in->lines[i];
+        mf_json_open(w, NULL, '{');
+        mf_json_put_string(w, "line", line->line);
+        mf_json_put_u64(w, "peak_bytes", line->peak_bytes);
+        mf_json_put_u64(w, "high_bytes", line->high_bytes);
+        mf_json_put_string(w, "numerics", mf_numerics_name(line->numerics));
+        mf_json_put_string(w, "fits", mf_framework_fits_name(line->fits));
+        mf_json_close(w, '}');
+    }
+    mf_json_close(w, ']');
+}
+
+/* Whose memory the answer is about, and what is known of that program. */
+static void put_framework(mf_json_writer *w, const mf_in_framework *in)
+{
+    const mf_framework_estimate *x = &in->estimate;
+    mf_json_put_string(w, "runtime", mf_runtime_name(in->runtime));
+    if (in->runtime == MF_RUNTIME_MEMFIT)
+        return;
+    mf_json_open(w, "in_framework", '{');
+    mf_json_put_string(w, "runtime", mf_runtime_name(in->runtime));
+    mf_json_put_string(w, "version", mf_runtime_version(in->runtime));
+    if (in->known) {
+        mf_json_put_string(w, "fits", mf_framework_fits_name(x->fits));
+        mf_json_put_u64(w, "peak_bytes", x->peak_bytes);
+        mf_json_put_u64(w, "low_bytes", x->low_bytes);
+        mf_json_put_u64(w, "high_bytes", x->high_bytes);
+        mf_json_put_u64(w, "live_bytes", x->live_bytes);
+        mf_json_put_u64(w, "pool_bytes", x->pool_bytes);
+        mf_json_put_u64(w, "fixed_bytes", x->fixed_bytes);
+        mf_json_put_u64(w, "workspace_bytes", x->workspace_bytes);
+        mf_json_put_string(w, "basis", x->basis);
+        mf_json_put_i64(w, "max_batch", in->max_batch);
+        if (in->max_input[0])
+            mf_json_put_string(w, "max_input", in->max_input);
+        else
+            mf_json_put_null(w, "max_input");
+        put_framework_lines(w, in);
+    } else {
+        mf_json_put_null(w, "fits");
+        mf_json_put_string(w, "reason", in->reason);
+    }
+    mf_json_close(w, '}');
+}
+
 static void put_answer(mf_json_writer *w, const mf_answer *a, const mf_answer_context *c)
 {
     const mf_plan *plan = a->plan;
@@ -190,6 +239,7 @@ static void put_answer(mf_json_writer *w, const mf_answer *a, const mf_answer_co
     put_bounds(w, a);
     put_phases(w, plan);
     put_curve(w, a);
+    put_framework(w, &a->framework);
     mf_json_put_double(w, "plan_seconds", a->seconds);
 }
 

@@ -237,6 +237,32 @@ static memfit_status use_device(memfit_plan *plan, const memfit_plan_options *o,
     return mf_fail(err, MEMFIT_INVALID, "device \"%s\": must be cpu, cuda or cuda:I", device);
 }
 
+/* ---- the runtime that is asked about beside memfit ---- */
+
+static memfit_status read_runtime(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    mf_framework_question *f = &plan->question.framework;
+    f->given = o->runtime != NULL;
+    f->runtime = o->card || (o->device && mf_words_card(o->device)) ? MF_RUNTIME_TENSORFLOW : MF_RUNTIME_MEMFIT;
+    if (o->runtime && !mf_runtime_parse(o->runtime, &f->runtime))
+        return mf_fail(err, MEMFIT_INVALID, "runtime \"%s\": must be memfit, tensorflow, torch or jax", o->runtime);
+    return MEMFIT_OK;
+}
+
+/* A card as other programs find it. */
+static void set_place(memfit_plan *plan, const mf_card *card)
+{
+    enum { MEASURED_MARGIN_PERCENT = 2 }; /* of the card that the frameworks were measured on */
+    const mf_plan_options *o = &plan->question.plan;
+    bool measured = card && strcmp(card->name, "h200") == 0;
+    plan->question.framework.card = true;
+    plan->question.framework.place =
+        (mf_framework_place){.limit_bytes = o->limit_bytes,
+                             .fixed_bytes = o->fixed_bytes,
+                             .fixed_margin_percent = measured ? MEASURED_MARGIN_PERCENT : plan->context.margin_percent,
+                             .capability = card ? card->capability : 0};
+}
+
 /* ---- the object ------------------------------------------------------------------------------------------- */
 
 memfit_status memfit_plan_create(const char *model_path, const memfit_plan_options *given, memfit_plan **out,
@@ -251,6 +277,8 @@ memfit_status memfit_plan_create(const char *model_path, const memfit_plan_optio
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
     mf_arena_init(&plan->arena, o.host);
     status = read_options(plan, &o, err);
+    if (status == MEMFIT_OK)
+        status = read_runtime(plan, &o, err);
     uint64_t begin = mf_os_now_us();
     if (status == MEMFIT_OK && o.card)
         status = use_device(plan, &o, err); /* a slip in its name is found before the file is read */
@@ -264,6 +292,10 @@ memfit_status memfit_plan_create(const char *model_path, const memfit_plan_optio
         plan->context.device = plan->device;
         plan->context.memory_bytes = plan->question.plan.limit_bytes;
         plan->context.model = plan->model;
+        if (!o.card && o.device && mf_words_card(o.device))
+            set_place(plan, mf_card_find(plan->device));
+        else if (o.card)
+            set_place(plan, mf_card_find(o.card));
         status = mf_answer_make(o.host, &plan->question, &plan->answer, err);
     }
     if (status != MEMFIT_OK) {
@@ -312,6 +344,16 @@ memfit_status memfit_plan_get_summary(const memfit_plan *plan, memfit_plan_summa
                                .plan_seconds = a->seconds,
                                .loss_chunks = a->plan->chunks};
     memcpy(out.breakdown, a->breakdown, sizeof a->breakdown);
+    const mf_in_framework *in = &a->framework;
+    out.runtime = mf_runtime_name(in->runtime);
+    out.runtime_given = in->given;
+    if (in->known) {
+        out.in_framework_fits = (memfit_framework_fits)((int)in->estimate.fits + 1);
+        out.in_framework_peak_bytes = in->estimate.peak_bytes;
+        out.in_framework_low_bytes = in->estimate.low_bytes;
+        out.in_framework_high_bytes = in->estimate.high_bytes;
+        out.in_framework_max_batch = in->max_batch;
+    }
     mf_abi_write(summary, &out, sizeof out);
     return MEMFIT_OK;
 }

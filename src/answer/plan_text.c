@@ -51,25 +51,82 @@ static void print_means(FILE *f, const mf_plan *plan)
         mf_print(f, "%s with validation in smaller batches", and);
 }
 
+static const char *band_text(const mf_framework_estimate *x, char *text, size_t bytes)
+{
+    char low[24], high[24];
+    snprintf(text, bytes, "%s to %s, %s", size_text(x->low_bytes, low), size_text(x->high_bytes, high), x->basis);
+    return text;
+}
+
+/* The program the user is going to run comes first; memfit's own answer follows it. */
+static void print_framework_verdict(FILE *f, const mf_answer *a, const mf_answer_context *c)
+{
+    static const char *const words[] = {"DOES NOT FIT", "TIGHT", "FITS"};
+    const mf_in_framework *in = &a->framework;
+    const mf_framework_estimate *x = &in->estimate;
+    const char *title = mf_runtime_title(in->runtime);
+    char peak[24], limit[24], own[24], rest[24], band[80];
+    if (in->runtime == MF_RUNTIME_MEMFIT)
+        return;
+    if (!in->known) {
+        mf_print(f, "NOT KNOWN in %s: %s.\n", title, in->reason);
+        return;
+    }
+    mf_print(f, "%s in %s: batch %lld takes about %s (%s) of %s", words[x->fits], title, (long long)a->plan->batch,
+             size_text(x->peak_bytes, peak), band_text(x, band, sizeof band), size_text(c->memory_bytes, limit));
+    if (x->fits == MF_FRAMEWORK_TIGHT)
+        mf_print(f, ", which lies inside that estimate");
+    else if (x->fits == MF_FRAMEWORK_NO)
+        mf_print(f, ", %s too much", size_text(x->peak_bytes - c->memory_bytes, rest));
+    mf_print(f, "; in memfit %s: %s%s.\n", size_text(a->plan->peak_bytes, own), a->fits ? "fits" : "does not fit",
+             in->given ? "" : ". The exit status is memfit's; --runtime asks for another's");
+}
+
+static void print_framework(FILE *f, const mf_answer *a)
+{
+    const mf_in_framework *in = &a->framework;
+    const mf_framework_estimate *x = &in->estimate;
+    char live[24], pool[24], fixed[24], peak[24];
+    if (!in->known)
+        return;
+    mf_print(f, "\n  in %s (%s)\n", mf_runtime_title(in->runtime), mf_runtime_version(in->runtime));
+    mf_print(f, "  memory    %s of tensors at the peak, %s held for them, %s fixed cost\n",
+             size_text(x->live_bytes, live), size_text(x->pool_bytes, pool), size_text(x->fixed_bytes, fixed));
+    if (in->max_batch)
+        mf_print(f, "  batch     %lld is the largest that fits by the band's upper end%s%s\n", (long long)in->max_batch,
+                 in->max_input[0] ? "; largest input " : "", in->max_input);
+    for (uint32_t i = 0; i < in->line_count; i++)
+        mf_print(f, "  %-9s %10s  %s\n",
+                 in->lines[i].fits == MF_FRAMEWORK_YES  ? "fits"
+                 : in->lines[i].fits == MF_FRAMEWORK_NO ? "too much"
+                                                        : "tight",
+                 size_text(in->lines[i].peak_bytes, peak), in->lines[i].line);
+    if (in->line_count && a->fits)
+        mf_print(f, "  %-9s %10s  memfit train MODEL --data SOURCE --batch-size %lld\n", "fits",
+                 size_text(a->plan->peak_bytes, peak), (long long)a->plan->batch);
+}
+
 void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_context *c)
 {
+    print_framework_verdict(f, a, c);
     char need[24], limit[24], rest[24], under[48] = "";
     const mf_plan *plan = a->plan;
     size_text(c->memory_bytes, limit);
     if (a->assumed_count)
         snprintf(under, sizeof under, " (%u layer%s assumed)", a->assumed_count, a->assumed_count > 1 ? "s" : "");
     if (a->fits && a->as_asked_fits && plan->pieces <= 1 && plan->chunks <= 1) {
-        mf_print(f, "FITS as asked%s: batch %lld needs %s of %s, %s to spare.\n", under, (long long)plan->batch,
-                 size_text(plan->peak_bytes, need), limit, size_text(c->memory_bytes - plan->peak_bytes, rest));
+        mf_print(f, "FITS in memfit as asked%s: batch %lld needs %s of %s, %s to spare.\n", under,
+                 (long long)plan->batch, size_text(plan->peak_bytes, need), limit,
+                 size_text(c->memory_bytes - plan->peak_bytes, rest));
         return;
     }
     if (a->fits) {
-        mf_print(f, "FITS, but not as asked%s: batch %lld", under, (long long)plan->batch);
+        mf_print(f, "FITS in memfit, but not as asked%s: batch %lld", under, (long long)plan->batch);
         print_means(f, plan);
         mf_print(f, " needs %s of %s, %s to spare.\n", size_text(plan->peak_bytes, need), limit,
                  size_text(c->memory_bytes - plan->peak_bytes, rest));
     } else {
-        mf_print(f, "DOES NOT FIT%s: batch %lld needs at least %s", under, (long long)plan->batch,
+        mf_print(f, "DOES NOT FIT in memfit%s: batch %lld needs at least %s", under, (long long)plan->batch,
                  mf_format_need(plan->peak_bytes, need, sizeof need));
         if (plan->pieces > 1 || plan->chunks > 1 || plan->recomputed_ops)
             print_means(f, plan);
@@ -331,6 +388,7 @@ static void print_timeline(FILE *f, const mf_answer *a)
 void mf_answer_print(FILE *f, const mf_answer *a, const mf_answer_context *c, bool detail)
 {
     mf_answer_print_verdict(f, a, c);
+    print_framework(f, a);
     print_facts(f, a, c);
     print_bar(f, a, c);
     print_owners(f, a);

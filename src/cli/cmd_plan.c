@@ -100,10 +100,12 @@ static void print_plan(const cli_common *common, const plan_arguments *a, const 
 static int show(const cli_common *common, const plan_arguments *a, memfit_plan **plans, size_t count)
 {
     memfit_plan_summary summary = MEMFIT_PLAN_SUMMARY;
-    bool fits = true;
+    bool fits = true, known = true;
     for (size_t i = 0; i < count; i++) {
         memfit_plan_get_summary(plans[i], &summary, NULL);
-        fits = fits && summary.fits;
+        bool other = summary.runtime_given && strcmp(summary.runtime, "memfit") != 0;
+        fits = fits && (other ? summary.in_framework_fits != MEMFIT_FRAMEWORK_NO : summary.fits);
+        known = known && (!other || summary.in_framework_fits != MEMFIT_FRAMEWORK_UNKNOWN);
         if (!common->json)
             print_plan(common, a, plans[i], count > 1);
     }
@@ -123,7 +125,7 @@ static int show(const cli_common *common, const plan_arguments *a, memfit_plan *
             return cli_report(common, &err);
         cli_note(common, "memfit: wrote %s", a->html);
     }
-    return fits ? CLI_DONE : CLI_NO_FIT;
+    return !fits ? CLI_NO_FIT : known ? CLI_DONE : CLI_UNSUPPORTED;
 }
 
 /* One plan for the device, or one for each card of "a,b". */
@@ -177,6 +179,7 @@ int cli_plan(const cli_command *command, int argc, char **argv)
         CLI_BIND("--curve", &a.curve),
         CLI_BIND("--dump-graph", &a.dump),
         CLI_BIND("--html", &a.html),
+        CLI_BIND("--runtime", &o->runtime),
         {0},
     };
     int status =

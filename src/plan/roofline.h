@@ -8,6 +8,7 @@
 
 typedef struct mf_roofline {
     double fp32_per_us, half_per_us; /* floating-point operations a microsecond, sustained */
+    double product_per_us;           /* the same of float32 products and convolutions: TF32 where the card has it */
     double bytes_per_us;
     double start_us;
     uint64_t alignment;

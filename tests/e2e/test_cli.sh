@@ -81,7 +81,7 @@ later() { # later COMMAND OPTION [VALUE]
     [ $got = 4 ] && grep -q 'not built yet' err && [ "$(wc -l <err)" = 2 ] || fail "$c $*: exit $got, $(cat err)"
     "$MEMFIT" $c --help | grep -q -e " $1 \| $1\$" || fail "$c --help does not name $1"
 }
-for o in "--runtime torch" "--save f" "--diff f" "--baseline f" "--tolerance 5%" --fail-unless-as-asked "--batch-size 32,64" "--precision fp16,bf16" \
+for o in "--save f" "--diff f" "--baseline f" "--tolerance 5%" --fail-unless-as-asked "--batch-size 32,64" "--precision fp16,bf16" \
     "--for 8GB"; do later plan $o; done
 for o in "--offload auto" --allow-nondeterministic "--tf32 on" "--cache off" --bucket "--features a,b" "--for t4" "--assume x=3"; do
     later train $o

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Predictions of `memfit plan --runtime` beside what the frameworks really took.
+
+    frameworks_truth.py models DIR                     writes a model file for each model and precision (needs Keras)
+    frameworks_truth.py run MEASURED [--most SECONDS]  measures the cases that MEASURED lacks, the most valuable first (needs the
+                                                       frameworks, and an NVIDIA card for torch and jax)
+    frameworks_truth.py judge MEASURED DIR             plans every measured case and prints the tables
+
+MEASURED is JSON lines, a line a case: what was run, versions, a hash of the code that measured it, and bytes. A case is run again when the
+code or a version differs. MEMFIT names the program (build/memfit).
+"""
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here))
+import framework_cases  # noqa: E402
+
+PRECISIONS = ("float32", "mixed_bfloat16")
+MIB = 1 << 20
+RESERVE_MIB = 623  # of an H200's memory that the driver keeps: in memfit's fixed cost, in no process's figure
+
+
+def code_hash():
+    text = b"".join((here / name).read_bytes() for name in ("framework_cases.py", "measure_framework.py"))
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+def read(path):
+    try:
+        return [json.loads(line) for line in open(path)]
+    except FileNotFoundError:
+        return []
+
+
+def models(folder):
+    import keras
+    os.makedirs(folder, exist_ok=True)
+    for name in framework_cases.MODELS:
+        for precision in PRECISIONS:
+            path = os.path.join(folder, "%s-%s.json" % (name, precision))
+            if not os.path.exists(path):
+                with open(path, "w") as f:
+                    f.write(framework_cases.build(keras, name, precision).to_json())
+
+
+def all_cases():
+    """Most valuable first: each model once in each runtime before any a second time."""
+    for which in (0, 1):
+        for precision in PRECISIONS if which == 0 else reversed(PRECISIONS):
+            for name, (_, _, batches) in framework_cases.MODELS.items():
+                for runtime in ("torch", "jax"):
+                    yield runtime, "%s:%d:%s" % (name, batches[which], precision)
+
+
+def run(measured, most):
+    begin, mine = time.time(), code_hash()
+    have = {(r["runtime"], r["case"]) for r in read(measured) if r.get("code", mine) == mine}
+    for runtime, case in all_cases():
+        if (runtime, case) in have:
+            continue
+        if time.time() - begin > most:
+            break
+        subprocess.run([sys.executable, str(here / "measure_framework.py"), runtime, measured, case], check=False)
+
+
+def plan(memfit, folder, runtime, case):
+    name, batch, precision = case.split(":")[:3]
+    got = subprocess.run([memfit, "plan", os.path.join(folder, "%s-%s.json" % (name, precision)), "--batch-size", batch, "--for", "h200",
+                          "--runtime", runtime, "--json"], capture_output=True, text=True, check=False)
+    return json.loads(got.stdout)["in_framework"] if got.returncode in (0, 3) else None
+
+
+def summary(title, errors, inside, widths):
+    if not errors:
+        return
+    errors = sorted(errors)
+    print("%-34s %3d cases  median %4.1f %%  95th %5.1f %%  worst %5.1f %%" % (
+        title, len(errors), 100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))], 100 * errors[-1]), end="")
+    if inside:
+        print("   process inside the band %d of %d, band %.0f %% wide in the median" % (
+            sum(inside), len(inside), 100 * statistics.median(widths)), end="")
+    print()
+
+
+def judge(measured, folder):
+    memfit = os.environ.get("MEMFIT", "build/memfit")
+    parts = {}
+    print("%-6s %-34s %9s %9s %7s   %9s  %s" % ("", "case", "live MiB", "predicted", "", "process", "band"))
+    for r in sorted(read(measured), key=lambda r: (r["runtime"], r["case"])):
+        if "error" in r or r["runtime"] == "tensorflow":
+            continue
+        x = plan(memfit, folder, r["runtime"], r["case"])
+        if not x:
+            print(r["runtime"], r["case"], "is not planned")
+            continue
+        live = r["live_bytes"] if r["runtime"] == "torch" else r["xla_peak_bytes"]
+        error = x["live_bytes"] / live - 1
+        process = r["process_bytes"] / MIB
+        low, high = x["low_bytes"] / MIB - RESERVE_MIB, x["high_bytes"] / MIB - RESERVE_MIB
+        apart = r["case"].split(":")[0] in framework_cases.APART
+        errors, inside, widths = parts.setdefault((r["runtime"], apart), ([], [], []))
+        errors.append(abs(error))
+        if r["runtime"] == "torch":  # XLA's pool holds what tuning took, which a smaller card would not have given it
+            inside.append(low <= process <= high)
+            widths.append((high - low) / process)
+        print("%-6s %-34s %9.0f %9.0f %+6.1f%%   %9.0f  %.0f to %.0f" % (
+            r["runtime"], r["case"], live / MIB, x["live_bytes"] / MIB, 100 * error, process, low, high))
+    print()
+    for (runtime, apart), (errors, inside, widths) in sorted(parts.items()):
+        summary("%s, %s" % (runtime, "models kept apart" if apart else "models fitted to"), errors, inside, widths)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("models", "run", "judge"))
+    parser.add_argument("paths", nargs="+")
+    parser.add_argument("--most", type=float, default=1e9)
+    a = parser.parse_args()
+    if a.what == "models":
+        models(a.paths[0])
+    elif a.what == "run":
+        run(a.paths[0], a.most)
+    else:
+        judge(a.paths[0], a.paths[1])
+
+
+main()

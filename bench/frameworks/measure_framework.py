@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Trains cases in one framework and prints what it took, one JSON line a case.
+
+    measure_framework.py torch|jax|tensorflow OUT CASE...        CASE is MODEL:BATCH:PRECISION[:cpu]
+
+torch runs any number of cases in one process (its pool is emptied and its peak reset between them); jax cannot be reset,
+so its process takes the first case only. Live bytes are those of the framework's own allocator, process bytes NVML's.
+"""
+import gc
+import json
+import os
+import sys
+import time
+
+runtime, out, cases = sys.argv[1], sys.argv[2], sys.argv[3:]
+os.environ["KERAS_BACKEND"] = runtime
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import framework_cases  # noqa: E402
+from measure_framework_nvml import nvml  # noqa: E402
+
+STEPS = 3
+
+
+def emit(row):
+    with open(out, "a") as f:
+        f.write(json.dumps(row) + "\n")
+    print(json.dumps(row), flush=True)
+
+
+def analysed(jax):
+    """Lets the step's executable tell its own memory analysis."""
+    found = {}
+    real = jax.jit
+
+    def jit(f, *args, **kwargs):
+        inner = real(f, *args, **kwargs)
+        if "train_step" not in getattr(f, "__name__", "") and "step_fn" not in getattr(f, "__name__", ""):
+            return inner
+        state = {}
+
+        def call(*a, **k):
+            if "c" not in state:
+                state["c"] = inner.lower(*a, **k).compile()
+                m = state["c"].memory_analysis()
+                for key in ("argument", "output", "temp", "alias", "generated_code"):
+                    found["xla_%s_bytes" % key] = int(getattr(m, key + "_size_in_bytes"))
+                if hasattr(m, "peak_memory_in_bytes"):
+                    found["xla_peak_bytes"] = int(m.peak_memory_in_bytes)
+            return state["c"](*a, **k)
+        return call
+    jax.jit = jit
+    return found
+
+
+def keep_trace(torch, name):
+    """What the allocator was asked for: action, address, bytes."""
+    import gzip
+    snapshot = torch.cuda.memory._snapshot()
+    torch.cuda.memory._record_memory_history(None)
+    with gzip.open(os.path.join(os.environ["TRACE_TO"], name + ".txt.gz"), "wt") as f:
+        for e in snapshot["device_traces"][0]:
+            f.write("%s %x %d\n" % (e["action"], e.get("addr", 0), e["size"]))
+
+
+def run_torch(keras, case, row):
+    import torch
+    name, batch, precision = case
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    model = framework_cases.build(keras, name, precision)
+    x, y = framework_cases.data(model, name, batch, STEPS)
+    row["live_before_bytes"] = torch.cuda.memory_allocated()
+    traced = os.environ.get("TRACE_TO") and precision + ":" + name in os.environ.get("TRACE_CASES", "").split(",")
+    if traced:
+        torch.cuda.memory._record_memory_history("all", context=None, max_entries=400000)
+    model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
+    if traced:
+        keep_trace(torch, "%s-%d-%s" % (name, batch, precision))
+    torch.cuda.synchronize()
+    row["live_bytes"] = torch.cuda.max_memory_allocated()
+    stats = torch.cuda.memory_stats()
+    row["requested_bytes"] = stats["requested_bytes.all.peak"]
+    row["pool_bytes"] = torch.cuda.max_memory_reserved()
+    row["steady_bytes"] = torch.cuda.memory_allocated()
+    row["process_bytes"], row["card_bytes"] = nvml()
+    row["reserved_now_bytes"] = torch.cuda.memory_reserved()
+    del model, x, y
+
+
+def run_jax(keras, case, row):
+    import jax
+    name, batch, precision = case
+    import keras.src.backend.jax.trainer as trainer
+    found = analysed(jax)
+    trainer.jit = jax.jit
+    model = framework_cases.build(keras, name, precision)
+    x, y = framework_cases.data(model, name, batch, STEPS)
+    model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
+    row.update(found)
+    stats = jax.devices()[0].memory_stats() or {}
+    row["live_bytes"] = stats.get("peak_bytes_in_use", 0)
+    row["pool_bytes"] = stats.get("peak_pool_bytes", stats.get("pool_bytes", 0))
+    row["steady_bytes"] = stats.get("bytes_in_use", 0)
+    row["largest_bytes"] = stats.get("largest_alloc_size", 0)
+    row["process_bytes"], row["card_bytes"] = nvml()
+
+
+def main():
+    import keras
+    if runtime == "torch":
+        import torch
+        versions = {"torch": torch.__version__}
+    else:
+        import jax
+        versions = {"jax": jax.__version__}
+    versions["keras"] = keras.__version__
+    for text in cases:
+        name, batch, precision = text.split(":")[:3]
+        row = {"case": text, "runtime": runtime, "versions": versions, "code": os.environ.get("CODE_HASH", "")}
+        start = time.time()
+        try:
+            (run_torch if runtime == "torch" else run_jax)(keras, (name, int(batch), precision), row)
+        except Exception as e:  # the next case may still run
+            row["error"] = ("%s: %s" % (type(e).__name__, e))[:300]
+        row["seconds"] = round(time.time() - start, 1)
+        emit(row)
+        if runtime != "torch":
+            break
+
+
+main()

@@ -1,0 +1,388 @@
+/*
+ * eager_ops.c: what each operation allocates in Keras's torch backend, forward and backward. One pair of short scripts a
+ * family; the table at the end of each direction says which kind has which. n is the bytes of the first input.
+ */
+#include "plan/frameworks/eager.h"
+
+/* ---- small helpers ---- */
+
+uint64_t mf_eager_elements(const mf_eager *e, uint32_t tensor)
+{
+    return mf_shape_count(&e->graph->tensors[tensor].shape);
+}
+
+bool mf_eager_half(const mf_eager *e, uint32_t tensor)
+{
+    mf_dtype d = e->graph->tensors[tensor].dtype;
+    return d == MF_F16 || d == MF_BF16;
+}
+
+/* One position, or one channel: channels first and last are the same bytes. */
+bool mf_eager_layout_free(const mf_eager *e, uint32_t tensor)
+{
+    const mf_shape *s = &e->graph->tensors[tensor].shape;
+    if (s->rank < 3)
+        return true;
+    uint64_t positions = 1;
+    for (uint32_t d = 1; d + 1 < s->rank; d++)
+        positions *= (uint64_t)s->dim[d];
+    return positions == 1 || s->dim[s->rank - 1] == 1;
+}
+
+void mf_eager_set_new(mf_eager *e, uint32_t tensor, bool first)
+{
+    if (tensor == MF_NONE)
+        return;
+    mf_eager_set(e, tensor, mf_eager_take(e, mf_eager_bytes(e, tensor)));
+    e->first[tensor] = first;
+}
+
+void mf_eager_add_bias(mf_eager *e, uint32_t bias, uint32_t y, uint32_t *block)
+{
+    if (bias == MF_NONE)
+        return;
+    uint32_t sum = mf_eager_take(e, mf_eager_bytes(e, y));
+    mf_tape_drop(e->tape, *block);
+    *block = sum;
+}
+
+/* The output takes the input's block. */
+static void set_same(mf_eager *e, uint32_t out, uint32_t in)
+{
+    mf_tape_hold(e->tape, e->value[in]);
+    mf_eager_set(e, out, e->value[in]);
+    e->first[out] = e->first[in];
+}
+
+static void layer_norm_forward(mf_eager *e, const mf_op *op)
+{
+    uint32_t x = op->in[0];
+    uint64_t n = mf_eager_elements(e, x) * 4;
+    if (mf_eager_half(e, x)) { /* on a float32 copy, into a float32 result */
+        uint32_t wide = mf_eager_take(e, n);
+        uint32_t result = mf_eager_take(e, n);
+        mf_eager_save(e, wide);
+        mf_tape_drop(e->tape, wide);
+        mf_eager_set_new(e, op->out[0], e->first[x]);
+        mf_tape_drop(e->tape, result);
+    } else {
+        mf_eager_save(e, e->value[x]);
+        mf_eager_set_new(e, op->out[0], e->first[x]);
+    }
+    for (uint32_t k = 1; k < op->out_count; k++) {
+        mf_eager_set_new(e, op->out[k], false);
+        if (op->out[k] != MF_NONE)
+            mf_eager_save(e, e->value[op->out[k]]);
+    }
+}
+
+static void all_new(mf_eager *e, const mf_op *op);
+
+static void layer_norm_backward(mf_eager *e, const mf_op *op)
+{
+    uint64_t n = mf_eager_half(e, op->in[0]) ? mf_eager_elements(e, op->in[0]) * 4 : 0;
+    uint32_t dy = mf_eager_take(e, n), dx = mf_eager_take(e, n);
+    all_new(e, op);
+    mf_tape_drop(e->tape, dy);
+    mf_tape_drop(e->tape, dx);
+}
+
+static void all_new(mf_eager *e, const mf_op *op)
+{
+    for (uint32_t k = 0; k < op->in_count; k++)
+        mf_eager_give_new(e, op->in[k]);
+}
+
+/* ---- products ---- */
+
+static uint32_t heads_copy(mf_eager *e, uint32_t tensor)
+{
+    uint32_t block = mf_eager_take(e, mf_eager_bytes(e, tensor));
+    mf_eager_save(e, block);
+    mf_tape_drop(e->tape, block);
+    return block;
+}
+
+/* scaled_dot_product_attention: contiguous query, key and value are kept, the result, and a number a row. */
+static void attention_forward(mf_eager *e, const mf_op *op, const mf_op *scores)
+{
+    heads_copy(e, scores->in[0]);
+    heads_copy(e, scores->in[1]);
+    heads_copy(e, op->in[1]);
+    mf_eager_set_new(e, op->out[0], false);
+    mf_eager_save(e, e->value[op->out[0]]);
+    uint32_t rows =
+        mf_eager_take(e, mf_eager_elements(e, op->in[0]) / (uint64_t)e->graph->tensors[op->in[0]].shape.dim[3] * 4);
+    mf_eager_save(e, rows);
+    mf_tape_drop(e->tape, rows);
+}
+
+static const mf_op *scores_of(const mf_eager *e)
+{
+    uint64_t kept = e->nodes[e->op].kept;
+    return kept ? &e->graph->ops[kept - 1] : NULL;
+}
+
+static void matmul_forward(mf_eager *e, const mf_op *op)
+{
+    const mf_op *scores = scores_of(e);
+    if (scores) {
+        attention_forward(e, op, scores);
+        return;
+    }
+    mf_eager_use_blas(e, false);
+    uint32_t y = op->out[0], out = mf_eager_take(e, mf_eager_bytes(e, y));
+    mf_eager_save(e, e->value[op->in[0]]);
+    mf_eager_save(e, e->value[op->in[1]]);
+    mf_eager_add_bias(e, op->in_count > 2 ? op->in[2] : MF_NONE, y, &out);
+    mf_eager_set(e, y, out);
+    e->first[y] = 0;
+}
+
+static void matmul_backward(mf_eager *e, const mf_op *op)
+{
+    const mf_op *scores = scores_of(e);
+    if (scores) {
+        mf_eager_give_new(e, scores->in[0]);
+        mf_eager_give_new(e, scores->in[1]);
+        mf_eager_give_new(e, op->in[1]);
+        return;
+    }
+    mf_eager_use_blas(e, true);
+    if (op->in_count > 2 && op->in[2] != MF_NONE)
+        mf_eager_give_new(e, op->in[2]);
+    mf_eager_give_new(e, op->in[1]);
+    mf_eager_give_new(e, op->in[0]);
+}
+
+/* ---- pointwise ---- */
+
+/* Which end of a function autograd keeps. */
+static bool keeps_output(mf_unary f)
+{
+    switch (f) {
+    case MF_UNARY_RELU:
+    case MF_UNARY_SIGMOID:
+    case MF_UNARY_TANH:
+    case MF_UNARY_EXP:
+    case MF_UNARY_SQRT:
+    case MF_UNARY_RSQRT:
+    case MF_UNARY_RECIPROCAL:
+    case MF_UNARY_ELU:
+    case MF_UNARY_SELU:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool keeps_nothing(mf_unary f)
+{
+    return f == MF_UNARY_AFFINE || f == MF_UNARY_NEG || f == MF_UNARY_LINEAR;
+}
+
+static void unary_forward(mf_eager *e, const mf_op *op)
+{
+    uint32_t x = op->in[0], y = op->out[0];
+    mf_unary f = op->attr.unary.function;
+    if (f == MF_UNARY_LINEAR) {
+        set_same(e, y, x);
+        return;
+    }
+    if (f == MF_UNARY_AFFINE && op->attr.unary.beta != 0) /* times, then plus */
+        mf_eager_touch(e, mf_eager_bytes(e, y));
+    mf_eager_set_new(e, y, e->first[x]);
+    if (!keeps_nothing(f))
+        mf_eager_save(e, e->value[keeps_output(f) ? y : x]);
+}
+
+static void unary_backward(mf_eager *e, const mf_op *op)
+{
+    if (op->attr.unary.function == MF_UNARY_LINEAR)
+        mf_eager_pass(e, op->out[0], op->in[0]);
+    else
+        mf_eager_give_new(e, op->in[0]);
+}
+
+static void binary_forward(mf_eager *e, const mf_op *op)
+{
+    mf_eager_set_new(e, op->out[0], e->first[op->in[0]]);
+    if (op->attr.binary.function == MF_ADD || op->attr.binary.function == MF_SUB)
+        return;
+    mf_eager_save(e, e->value[op->in[0]]);
+    mf_eager_save(e, e->value[op->in[1]]);
+}
+
+/* A gradient for each side; a smaller side's is made in the result's size and summed. */
+static void binary_backward(mf_eager *e, const mf_op *op)
+{
+    uint32_t y = op->out[0];
+    bool sum = op->attr.binary.function == MF_ADD || op->attr.binary.function == MF_SUB;
+    for (uint32_t k = 0; k < 2; k++) {
+        uint32_t x = op->in[k];
+        if (!e->needs[x])
+            continue;
+        bool same = mf_eager_elements(e, x) == mf_eager_elements(e, y);
+        if (sum && same && !(k && op->attr.binary.function == MF_SUB)) {
+            mf_eager_pass(e, y, x);
+            continue;
+        }
+        uint32_t whole = !same && !sum ? mf_eager_take(e, mf_eager_bytes(e, y)) : MF_NONE;
+        mf_eager_give_new(e, x);
+        mf_tape_drop(e->tape, whole);
+    }
+}
+
+static void sum_forward(mf_eager *e, const mf_op *op)
+{
+    uint32_t y = op->out[0], block = MF_NONE;
+    for (uint32_t k = 1; k < op->in_count; k++) {
+        uint32_t next = mf_eager_take(e, mf_eager_bytes(e, y));
+        mf_tape_drop(e->tape, block);
+        block = next;
+    }
+    mf_eager_set(e, y, block);
+    e->first[y] = e->first[op->in[0]];
+}
+
+static void pass_all(mf_eager *e, const mf_op *op)
+{
+    for (uint32_t k = 0; k < op->in_count; k++)
+        mf_eager_pass(e, op->out[0], op->in[k]);
+}
+
+static void softmax_forward(mf_eager *e, const mf_op *op)
+{
+    mf_eager_set_new(e, op->out[0], false);
+    mf_eager_save(e, e->value[op->out[0]]);
+}
+
+static void dropout_forward(mf_eager *e, const mf_op *op)
+{
+    mf_eager_set_new(e, op->out[0], e->first[op->in[0]]);
+    uint32_t mask = mf_eager_take(e, mf_eager_elements(e, op->in[0]));
+    mf_eager_save(e, mask);
+    mf_tape_drop(e->tape, mask);
+}
+
+/* ---- structure ---- */
+
+/* Rows and channels merged: a layout with channels first must be copied before. */
+static void view_forward(mf_eager *e, const mf_op *op)
+{
+    uint32_t x = op->in[0], y = op->out[0];
+    if (!e->first[x] || mf_eager_layout_free(e, x)) {
+        set_same(e, y, x);
+        e->first[y] = 0;
+    } else {
+        mf_eager_set_new(e, y, false);
+    }
+}
+
+static void new_forward(mf_eager *e, const mf_op *op)
+{
+    for (uint32_t k = 0; k < op->out_count; k++)
+        mf_eager_set_new(e, op->out[k], false);
+}
+
+static void new_keeping_layout(mf_eager *e, const mf_op *op)
+{
+    for (uint32_t k = 0; k < op->out_count; k++)
+        mf_eager_set_new(e, op->out[k], op->in_count && op->in[0] != MF_NONE && e->first[op->in[0]]);
+}
+
+/* Whatever has no script: results are new, inputs are saved. */
+static void unknown_forward(mf_eager *e, const mf_op *op)
+{
+    for (uint32_t k = 0; k < op->in_count; k++)
+        if (op->in[k] != MF_NONE && e->needs[op->in[k]])
+            mf_eager_save(e, e->value[op->in[k]]);
+    new_forward(e, op);
+    for (uint32_t k = 0; k < op->out_count; k++)
+        if (op->out[k] != MF_NONE && e->needs[op->out[k]])
+            mf_eager_save(e, e->value[op->out[k]]);
+}
+
+void mf_eager_forward(mf_eager *e, const mf_op *op)
+{
+    if (mf_eager_images_forward(e, op))
+        return;
+    switch (op->kind) {
+    case MF_OP_LAYER_NORM:
+        layer_norm_forward(e, op);
+        break;
+    case MF_OP_MATMUL:
+        matmul_forward(e, op);
+        break;
+    case MF_OP_UNARY:
+        unary_forward(e, op);
+        break;
+    case MF_OP_BINARY:
+        binary_forward(e, op);
+        break;
+    case MF_OP_SUM_N:
+        sum_forward(e, op);
+        break;
+    case MF_OP_SOFTMAX:
+        softmax_forward(e, op);
+        break;
+    case MF_OP_DROPOUT:
+        dropout_forward(e, op);
+        break;
+    case MF_OP_VIEW:
+        view_forward(e, op);
+        break;
+    case MF_OP_TRANSPOSE:
+    case MF_OP_SLICE:
+        set_same(e, op->out[0], op->in[0]);
+        e->first[op->out[0]] = 0;
+        break;
+    case MF_OP_CONCAT:
+    case MF_OP_PAD:
+    case MF_OP_CAST:
+        new_keeping_layout(e, op);
+        break;
+    case MF_OP_INPUT:
+    case MF_OP_REDUCE:
+    case MF_OP_GATHER:
+    case MF_OP_RESIZE:
+    case MF_OP_BROADCAST:
+    case MF_OP_FILL:
+    case MF_OP_RANDOM:
+    case MF_OP_COMPARE:
+        new_forward(e, op);
+        break;
+    case MF_OP_MOVING_AVERAGE:
+        break;
+    default:
+        unknown_forward(e, op);
+    }
+}
+
+void mf_eager_backward(mf_eager *e, const mf_op *op)
+{
+    if (mf_eager_images_backward(e, op))
+        return;
+    switch (op->kind) {
+    case MF_OP_LAYER_NORM:
+        layer_norm_backward(e, op);
+        break;
+    case MF_OP_MATMUL:
+        matmul_backward(e, op);
+        break;
+    case MF_OP_UNARY:
+        unary_backward(e, op);
+        break;
+    case MF_OP_BINARY:
+        binary_backward(e, op);
+        break;
+    case MF_OP_SUM_N:
+    case MF_OP_CONCAT:
+    case MF_OP_VIEW:
+    case MF_OP_TRANSPOSE:
+        pass_all(e, op);
+        break;
+    default:
+        all_new(e, op);
+    }
+}

@@ -1,0 +1,172 @@
+/* frameworks.c: from the parts to a peak with a band. See frameworks.h. */
+#include "plan/frameworks/frameworks.h"
+
+#include "base/text.h"
+#include "plan/frameworks/eager.h"
+#include "plan/frameworks/xla.h"
+
+#include <string.h>
+#include <strings.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+/*
+ * What a runtime takes of a card beside its tensors, as a part of what the card's row says a plain program takes, and
+ * how far off each part of a prediction may be. From bench/frameworks on an H200, where PyTorch's process had 758 to 876
+ * MiB beside its pool (it loads kernels as they are first used) and JAX's 570 to 642. TensorFlow's GPU build was never
+ * measured: its row is wide.
+ */
+typedef struct runtime_row {
+    const char *name, *title, *version, *basis;
+    double fixed_share;                /* of the card's fixed cost */
+    double fixed_error;                /* of the result, beside the table's own margin */
+    double pool_below, pool_above;     /* of the pool */
+    uint64_t below_bytes, above_bytes; /* and these, for workspaces that no table has */
+} runtime_row;
+
+static const runtime_row rows[MF_RUNTIME_COUNT] = {
+    [MF_RUNTIME_MEMFIT] = {"memfit", "memfit", "memfit", "table", 1, 0, 0, 0, 0, 0},
+    [MF_RUNTIME_TENSORFLOW] = {"tensorflow", "TensorFlow", "TensorFlow 2.21, Keras 3.15", "modelled", 1.2, 0.10, 0.15,
+                               0.15, 0, 64 * MIB},
+    [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.25, 0.04, 0.025, 0.04, 20 * MIB,
+                          60 * MIB},
+    [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.06, 0.04, 0.08, 0.12, 0, 64 * MIB},
+};
+
+const char *mf_runtime_name(mf_runtime runtime)
+{
+    return rows[runtime].name;
+}
+
+const char *mf_runtime_title(mf_runtime runtime)
+{
+    return rows[runtime].title;
+}
+
+const char *mf_runtime_version(mf_runtime runtime)
+{
+    return rows[runtime].version;
+}
+
+bool mf_runtime_parse(const char *text, mf_runtime *runtime)
+{
+    static const struct {
+        const char *word;
+        mf_runtime runtime;
+    } more[] = {{"pytorch", MF_RUNTIME_TORCH}, {"tf", MF_RUNTIME_TENSORFLOW}, {"keras", MF_RUNTIME_TENSORFLOW}};
+    for (int i = 0; i < MF_RUNTIME_COUNT; i++)
+        if (strcasecmp(text, rows[i].name) == 0) {
+            *runtime = (mf_runtime)i;
+            return true;
+        }
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (strcasecmp(text, more[i].word) == 0) {
+            *runtime = more[i].runtime;
+            return true;
+        }
+    return false;
+}
+
+const char *mf_framework_fits_name(mf_framework_fits fits)
+{
+    static const char *const words[] = {"no", "tight", "yes"};
+    return words[fits];
+}
+
+/* cuBLAS's workspace in both programs: 32 MiB on Hopper and later data-centre cards, else 8 and an eighth. */
+static uint64_t blas_bytes(uint32_t capability)
+{
+    return capability == 90 || capability == 100 ? 32 * MIB : 8519680;
+}
+
+/* Peak and band from pool and fixed cost. */
+static void finish(mf_framework_estimate *x, const mf_framework_place *place)
+{
+    const runtime_row *row = &rows[x->runtime];
+    x->basis = row->basis;
+    x->fixed_bytes = (uint64_t)((double)place->fixed_bytes * row->fixed_share);
+    double fixed_off = (double)x->fixed_bytes * (row->fixed_error + place->fixed_margin_percent / 100.0);
+    double pool = (double)x->pool_bytes;
+    x->peak_bytes = x->fixed_bytes + x->pool_bytes;
+    double below = pool * row->pool_below + (double)row->below_bytes + fixed_off;
+    x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
+    x->high_bytes = x->peak_bytes + (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off);
+    x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
+              : x->low_bytes > place->limit_bytes ? MF_FRAMEWORK_NO
+                                                  : MF_FRAMEWORK_TIGHT;
+}
+
+/* The largest pool whose upper end is within the limit. */
+static uint64_t room_for_pool(const mf_framework_estimate *x, const mf_framework_place *place)
+{
+    const runtime_row *row = &rows[x->runtime];
+    double beside = (double)x->high_bytes - (double)x->pool_bytes * (1 + row->pool_above);
+    double room = ((double)place->limit_bytes - beside) / (1 + row->pool_above) - 4096;
+    return room > 0 ? (uint64_t)room : 0;
+}
+
+memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_bytes, const mf_framework_place *place,
+                                     mf_framework_estimate *estimate, memfit_error *err)
+{
+    mf_framework_estimate x = {.runtime = MF_RUNTIME_TORCH, .workspace_bytes = workspace_bytes};
+    mf_pool_result pool;
+    memfit_status status = mf_pool_run(tape, MF_POOL_CACHING, 0, &pool, err);
+    if (status != MEMFIT_OK)
+        return status;
+    x.live_bytes = pool.live_bytes;
+    x.pool_bytes = pool.reserved_bytes;
+    mf_tape_at_peak(tape, x.by_kind);
+    finish(&x, place);
+    if (x.fits != MF_FRAMEWORK_YES) { /* short of memory, the pool gives unused segments back before it fails */
+        uint64_t room = room_for_pool(&x, place);
+        pool.failed = true;
+        if (room > x.live_bytes)
+            status = mf_pool_run(tape, MF_POOL_CACHING, room, &pool, err);
+        if (status == MEMFIT_OK && pool.failed)
+            status = mf_pool_least(tape, MF_POOL_CACHING, &x.pool_bytes, err);
+        else if (status == MEMFIT_OK)
+            x.pool_bytes = pool.reserved_bytes;
+        finish(&x, place);
+    }
+    if (status == MEMFIT_OK)
+        *estimate = x;
+    return status;
+}
+
+static memfit_status predict_torch(const memfit_host *host, const mf_graph *graph, const mf_framework_place *place,
+                                   mf_framework_estimate *estimate, memfit_error *err)
+{
+    mf_tape tape;
+    uint64_t workspace = 0;
+    mf_tape_init(&tape, host, 512);
+    memfit_status status = mf_eager_run(host, graph, blas_bytes(place->capability), &tape, &workspace, err);
+    if (status == MEMFIT_OK)
+        status = mf_framework_from_tape(&tape, workspace, place, estimate, err);
+    mf_tape_destroy(&tape);
+    return status;
+}
+
+/* The program's variables and batch, and one temporary buffer, which holds the products' workspace. The pool is taken
+ * at its least: with preallocation or growth the process shows more, and runs with this. */
+static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, const mf_graph *graph,
+                                 const mf_framework_place *place, mf_framework_estimate *estimate, memfit_error *err)
+{
+    mf_xla_memory m;
+    memfit_status status = mf_xla_run(host, graph, blas_bytes(place->capability), &m, err);
+    if (status != MEMFIT_OK)
+        return status;
+    mf_framework_estimate x = {.runtime = runtime};
+    x.workspace_bytes = m.workspace_bytes;
+    x.live_bytes = m.variable_bytes + m.input_bytes + m.temp_bytes;
+    x.pool_bytes = (x.live_bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+    finish(&x, place);
+    *estimate = x;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_framework_predict(const memfit_host *host, mf_runtime runtime, const mf_graph *graph,
+                                   const mf_framework_place *place, mf_framework_estimate *estimate, memfit_error *err)
+{
+    return runtime == MF_RUNTIME_TORCH ? predict_torch(host, graph, place, estimate, err)
+                                       : predict_xla(host, runtime, graph, place, estimate, err);
+}

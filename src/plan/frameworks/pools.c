@@ -1,0 +1,298 @@
+/*
+ * pools.c: see pools.h. One mechanism with three sets of rules:
+ *
+ *                caching                    expandable                BFC with growth
+ *   rounding     512                        512                       256
+ *   pools        small (<= 1 MiB), large    the same                  one
+ *   a segment    2 MiB; 20 MiB up to        pages of 2 or 20 MiB at   doubles from 2 MiB until the
+ *                10 MiB; else next 2 MiB    the end of one range      request fits
+ *   split        small: 512 are left;       512 are left              twice the request, or 128 MiB
+ *                large: more than 1 MiB                               are left
+ *   when full    unused segments go back    unused pages at the end   unused regions go back
+ *
+ * A segment is a list of chunks by address; free neighbours are always merged. A request takes the smallest free chunk
+ * that holds it, the lowest of equals. Sources: c10/cuda/CUDACachingAllocator.cpp, xla/tsl/framework/bfc_allocator.cc.
+ */
+#include "plan/frameworks/pools.h"
+
+#include "base/error.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+typedef struct chunk {
+    uint64_t bytes;
+    uint64_t address;        /* orders chunks; segments are given rising addresses */
+    uint32_t previous, next; /* in the segment */
+    uint32_t pool;
+    bool free, used; /* used: this slot of the table holds a chunk */
+} chunk;
+
+typedef struct pool_state {
+    const mf_tape *tape;
+    mf_pool_model model;
+    uint64_t limit, reserved, most, live, live_most, next_address, region;
+    chunk *chunks;
+    size_t count, capacity;
+    uint32_t *of_block;    /* tape block -> chunk */
+    uint32_t range_end[2]; /* expandable: the last chunk of each pool's range */
+    uint32_t spare;        /* a slot that may be used again, or MF_NONE */
+    bool no_memory;
+} pool_state;
+
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static uint32_t new_chunk(pool_state *s, chunk c)
+{
+    uint32_t slot = s->spare;
+    if (slot != MF_NONE) {
+        s->spare = s->chunks[slot].next;
+    } else {
+        if (!mf_grow(s->tape->host, &s->chunks, &s->capacity, s->count, sizeof *s->chunks)) {
+            s->no_memory = true;
+            return MF_NONE;
+        }
+        slot = (uint32_t)s->count++;
+    }
+    c.used = true;
+    s->chunks[slot] = c;
+    return slot;
+}
+
+static void drop_chunk(pool_state *s, uint32_t slot)
+{
+    s->chunks[slot] = (chunk){.next = s->spare};
+    s->spare = slot;
+}
+
+static uint32_t best_fit(const pool_state *s, uint32_t pool, uint64_t bytes)
+{
+    uint32_t best = MF_NONE;
+    for (size_t i = 0; i < s->count; i++) {
+        const chunk *c = &s->chunks[i];
+        if (!c->used || !c->free || c->pool != pool || c->bytes < bytes)
+            continue;
+        if (best == MF_NONE || c->bytes < s->chunks[best].bytes ||
+            (c->bytes == s->chunks[best].bytes && c->address < s->chunks[best].address))
+            best = (uint32_t)i;
+    }
+    return best;
+}
+
+/* ---- segments ---- */
+
+/* Gives back what is wholly unused; true when anything was. */
+static bool trim(pool_state *s)
+{
+    bool some = false;
+    for (size_t i = 0; i < s->count; i++) {
+        chunk *c = &s->chunks[i];
+        if (!c->used || !c->free || c->previous != MF_NONE || c->next != MF_NONE)
+            continue;
+        if (s->model == MF_POOL_EXPANDABLE)
+            s->range_end[c->pool] = MF_NONE;
+        s->reserved -= c->bytes;
+        drop_chunk(s, (uint32_t)i);
+        some = true;
+    }
+    for (int p = 0; s->model == MF_POOL_EXPANDABLE && p < 2; p++) { /* whole pages at the end of the range */
+        uint64_t page = p ? 20 * MIB : 2 * MIB;
+        uint32_t end = s->range_end[p];
+        if (end == MF_NONE || !s->chunks[end].free || s->chunks[end].bytes < page)
+            continue;
+        uint64_t back = s->chunks[end].bytes / page * page;
+        s->reserved -= back;
+        s->chunks[end].bytes -= back;
+        if (!s->chunks[end].bytes) {
+            s->range_end[p] = s->chunks[end].previous;
+            s->chunks[s->range_end[p]].next = MF_NONE;
+            drop_chunk(s, end);
+        }
+        some = true;
+    }
+    return some;
+}
+
+static bool reserve(pool_state *s, uint64_t bytes)
+{
+    if (s->limit && s->reserved + bytes > s->limit && !trim(s))
+        return false;
+    if (s->limit && s->reserved + bytes > s->limit)
+        return false;
+    s->reserved += bytes;
+    if (s->reserved > s->most)
+        s->most = s->reserved;
+    return true;
+}
+
+/* More pages at the end of a pool's range, joined to what is free there. */
+static uint32_t extend_range(pool_state *s, uint32_t pool, uint64_t bytes)
+{
+    uint64_t page = pool ? 20 * MIB : 2 * MIB;
+    uint32_t end = s->range_end[pool];
+    uint64_t there = end != MF_NONE && s->chunks[end].free ? s->chunks[end].bytes : 0;
+    uint64_t more = round_up(bytes - there, page);
+    if (!reserve(s, more))
+        return MF_NONE;
+    end = s->range_end[pool]; /* trimming may have moved it */
+    if (end != MF_NONE && s->chunks[end].free) {
+        s->chunks[end].bytes += more;
+        return s->chunks[end].bytes >= bytes ? end : extend_range(s, pool, bytes);
+    }
+    uint64_t address = end == MF_NONE ? (uint64_t)(pool + 1) << 50 : s->chunks[end].address + s->chunks[end].bytes;
+    uint32_t c = new_chunk(
+        s, (chunk){.bytes = more, .address = address, .previous = end, .next = MF_NONE, .pool = pool, .free = true});
+    if (c == MF_NONE)
+        return c;
+    if (end != MF_NONE)
+        s->chunks[end].next = c;
+    s->range_end[pool] = c;
+    return s->chunks[c].bytes >= bytes ? c : extend_range(s, pool, bytes);
+}
+
+static uint64_t segment_bytes(pool_state *s, uint32_t pool, uint64_t bytes)
+{
+    if (s->model == MF_POOL_CACHING)
+        return !pool ? 2 * MIB : bytes < 10 * MIB ? 20 * MIB : round_up(bytes, 2 * MIB);
+    bool grown = false;
+    while (s->region < bytes) {
+        s->region *= 2;
+        grown = true;
+    }
+    uint64_t size = s->region;
+    if (!grown)
+        s->region *= 2;
+    if (s->limit && s->reserved + size > s->limit) /* takes what is left where that is enough */
+        size = s->limit > s->reserved + bytes ? s->limit - s->reserved : round_up(bytes, 2 * MIB);
+    return size;
+}
+
+static uint32_t new_segment(pool_state *s, uint32_t pool, uint64_t bytes)
+{
+    if (s->model == MF_POOL_EXPANDABLE)
+        return extend_range(s, pool, bytes);
+    uint64_t size = segment_bytes(s, pool, bytes);
+    if (!reserve(s, size))
+        return MF_NONE;
+    s->next_address += size + MIB;
+    return new_chunk(s, (chunk){.bytes = size,
+                                .address = s->next_address - size,
+                                .previous = MF_NONE,
+                                .next = MF_NONE,
+                                .pool = pool,
+                                .free = true});
+}
+
+/* ---- requests ---- */
+
+static bool splits(const pool_state *s, uint32_t pool, uint64_t have, uint64_t bytes)
+{
+    if (s->model == MF_POOL_BFC)
+        return have >= 2 * bytes || have - bytes >= 128 * MIB;
+    if (s->model == MF_POOL_EXPANDABLE || !pool)
+        return have - bytes >= 512;
+    return have - bytes > MIB;
+}
+
+static bool take(pool_state *s, uint32_t block)
+{
+    uint64_t bytes = round_up(s->tape->blocks[block].bytes, s->model == MF_POOL_BFC ? 256 : 512);
+    uint32_t pool = s->model != MF_POOL_BFC && bytes > MIB, c = best_fit(s, pool, bytes);
+    if (c == MF_NONE)
+        c = new_segment(s, pool, bytes);
+    if (c == MF_NONE)
+        return false;
+    uint64_t have = s->chunks[c].bytes;
+    if (splits(s, pool, have, bytes)) {
+        uint32_t rest = new_chunk(s, (chunk){.bytes = have - bytes,
+                                             .address = s->chunks[c].address + bytes,
+                                             .previous = c,
+                                             .next = s->chunks[c].next,
+                                             .pool = pool,
+                                             .free = true});
+        if (rest == MF_NONE)
+            return false;
+        if (s->chunks[c].next != MF_NONE)
+            s->chunks[s->chunks[c].next].previous = rest;
+        else if (s->model == MF_POOL_EXPANDABLE)
+            s->range_end[pool] = rest;
+        s->chunks[c].next = rest;
+        s->chunks[c].bytes = bytes;
+    }
+    s->chunks[c].free = false;
+    s->live += s->chunks[c].bytes;
+    if (s->live > s->live_most)
+        s->live_most = s->live;
+    s->of_block[block] = c;
+    return true;
+}
+
+/* Joins a free chunk with the free one behind it. */
+static void merge(pool_state *s, uint32_t c)
+{
+    uint32_t behind = c == MF_NONE ? MF_NONE : s->chunks[c].next;
+    if (behind == MF_NONE || !s->chunks[c].free || !s->chunks[behind].free)
+        return;
+    s->chunks[c].bytes += s->chunks[behind].bytes;
+    s->chunks[c].next = s->chunks[behind].next;
+    if (s->chunks[c].next != MF_NONE)
+        s->chunks[s->chunks[c].next].previous = c;
+    else if (s->model == MF_POOL_EXPANDABLE)
+        s->range_end[s->chunks[c].pool] = c;
+    drop_chunk(s, behind);
+}
+
+static void give_back(pool_state *s, uint32_t block)
+{
+    uint32_t c = s->of_block[block];
+    s->chunks[c].free = true;
+    s->live -= s->chunks[c].bytes;
+    merge(s, c);
+    merge(s, s->chunks[c].previous);
+}
+
+memfit_status mf_pool_run(const mf_tape *tape, mf_pool_model model, uint64_t limit_bytes, mf_pool_result *result,
+                          memfit_error *err)
+{
+    pool_state s = {.tape = tape,
+                    .model = model,
+                    .limit = limit_bytes,
+                    .region = 2 * MIB,
+                    .spare = MF_NONE,
+                    .range_end = {MF_NONE, MF_NONE}};
+    bool failed = false;
+    s.of_block = mf_host_alloc(tape->host, (tape->block_count + 1) * sizeof *s.of_block);
+    for (size_t i = 0; s.of_block && i < tape->event_count && !failed; i++) {
+        if (tape->events[i] & 1)
+            give_back(&s, tape->events[i] / 2);
+        else
+            failed = !take(&s, tape->events[i] / 2);
+    }
+    bool no_memory = !s.of_block || s.no_memory;
+    mf_host_free(tape->host, s.chunks, s.capacity * sizeof *s.chunks);
+    mf_host_free(tape->host, s.of_block, (tape->block_count + 1) * sizeof *s.of_block);
+    if (no_memory)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to model an allocator");
+    *result = (mf_pool_result){.reserved_bytes = s.most, .live_bytes = s.live_most, .failed = failed};
+    return MEMFIT_OK;
+}
+
+memfit_status mf_pool_least(const mf_tape *tape, mf_pool_model model, uint64_t *bytes, memfit_error *err)
+{
+    mf_pool_result r;
+    memfit_status status = mf_pool_run(tape, model, 0, &r, err);
+    uint64_t low = tape->peak_bytes, high = r.reserved_bytes;
+    while (status == MEMFIT_OK && high > low + MIB) {
+        uint64_t middle = low + (high - low) / 2;
+        status = mf_pool_run(tape, model, middle, &r, err);
+        if (status == MEMFIT_OK && r.failed)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (status == MEMFIT_OK)
+        *bytes = high;
+    return status;
+}

@@ -1,0 +1,31 @@
+/*
+ * xla.h: what XLA makes of a step: Keras 3 on JAX, and on TensorFlow with jit_compile (its default). The whole step is
+ * one program. Its variables are donated and updated in place; all else lives in one temporary buffer whose parts are
+ * known by their lifetimes.
+ *
+ * Which tensors exist at all is the question. XLA fuses pointwise work into whoever reads it, so such a tensor is stored
+ * only where a convolution, a product or another library call reads it, or where recomputing it for each reader would
+ * read several others; the rest are formulas over stored ones, whose lives they prolong:
+ *
+ *   conv -> BN -> ReLU -> conv        stored: both convolutions' results and ReLU's; BN's result is never there
+ *   ReLU's mask in backward           recomputed from the convolution's result
+ *   max pooling in backward           looks at its input again: no index is kept
+ */
+#ifndef MF_PLAN_XLA_H
+#define MF_PLAN_XLA_H
+
+#include "graph/graph.h"
+#include "plan/frameworks/tape.h"
+
+typedef struct mf_xla_memory {
+    uint64_t variable_bytes;  /* donated: parameters, optimizer, statistics */
+    uint64_t input_bytes;     /* a batch */
+    uint64_t temp_bytes;      /* the temporary buffer */
+    uint64_t workspace_bytes; /* a product's workspace in it, while one runs */
+} mf_xla_memory;
+
+/* `graph` is a plain training step; `blas_bytes` is the workspace of a product. */
+memfit_status mf_xla_run(const memfit_host *host, const mf_graph *graph, uint64_t blas_bytes, mf_xla_memory *memory,
+                         memfit_error *err);
+
+#endif

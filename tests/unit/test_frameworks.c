@@ -1,0 +1,222 @@
+/*
+ * test_frameworks.c: what other programs take: holders of blocks, models of allocators against sequences worked out by
+ * hand, every allocation failing, and the prediction against figures measured on a card.
+ */
+#include "test.h"
+
+#include "base/memory.h"
+#include "model/lower/model_graphs.h"
+#include "model/model.h"
+#include "plan/frameworks/frameworks.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static void test_holders(void **state)
+{
+    (void)state;
+    mf_tape tape;
+    uint64_t kinds[MEMFIT_KIND_COUNT];
+    mf_tape_init(&tape, NULL, 512);
+    uint32_t a = mf_tape_take(&tape, 1000, MEMFIT_KIND_ACTIVATIONS, 1);
+    mf_tape_hold(&tape, a);
+    mf_tape_drop(&tape, a);
+    assert_int_equal(tape.live_bytes, 1024);
+    uint32_t b = mf_tape_take(&tape, 1, MEMFIT_KIND_GRADIENTS, 1);
+    mf_tape_drop(&tape, a);
+    mf_tape_drop(&tape, b);
+    assert_int_equal(tape.live_bytes, 0);
+    assert_int_equal(tape.peak_bytes, 1536);
+    mf_tape_at_peak(&tape, kinds);
+    assert_int_equal(kinds[MEMFIT_KIND_ACTIVATIONS], 1024);
+    assert_int_equal(kinds[MEMFIT_KIND_GRADIENTS], 512);
+    assert_int_equal(mf_tape_take(&tape, 0, MEMFIT_KIND_OTHER, 0), MF_NONE);
+    mf_tape_drop(&tape, MF_NONE);
+    mf_tape_destroy(&tape);
+}
+
+/* Sizes in order; negative n gives the nth block back, counted from 1. What the pool has reserved in the end. */
+static mf_pool_result play(mf_pool_model model, uint64_t limit, const int64_t *script, size_t count)
+{
+    mf_tape tape;
+    mf_pool_result result;
+    memfit_error err;
+    mf_tape_init(&tape, NULL, 1);
+    for (size_t i = 0; i < count; i++) {
+        if (script[i] > 0)
+            mf_tape_take(&tape, (uint64_t)script[i], MEMFIT_KIND_OTHER, 0);
+        else
+            mf_tape_drop(&tape, (uint32_t)(-script[i] - 1));
+    }
+    assert_ok(mf_pool_run(&tape, model, limit, &result, &err), err);
+    mf_tape_destroy(&tape);
+    return result;
+}
+
+#define PLAY(model, limit, ...)                                                                                        \
+    play(model, limit, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
+static void test_caching_pool(void **state)
+{
+    (void)state;
+    const int64_t m = (int64_t)MIB;
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 1).reserved_bytes, 2 * MIB); /* a small segment */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, m, m, 1).reserved_bytes,
+                     4 * MIB); /* two fill one, the third opens another */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 2 * m).reserved_bytes, 20 * MIB);      /* a large one for little */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 11 * m + 1).reserved_bytes, 12 * MIB); /* its own, to 2 MiB */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 30 * m, -1, 20 * m).reserved_bytes, 30 * MIB); /* found again and split */
+    /* A rest of up to 1 MiB is not split off: it counts as handed out. */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 30 * m, -1, 29 * m).live_bytes, 30 * MIB);
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 30 * m, -1, 29 * m, 2 * m).reserved_bytes, 50 * MIB);
+    /* At the limit unused segments go back. */
+    assert_int_equal(PLAY(MF_POOL_CACHING, 0, 30 * m, -1, 40 * m).reserved_bytes, 70 * MIB);
+    assert_false(PLAY(MF_POOL_CACHING, 40 * MIB, 30 * m, -1, 40 * m).failed);
+    assert_true(PLAY(MF_POOL_CACHING, 39 * MIB, 30 * m, -1, 40 * m).failed);
+}
+
+static void test_other_pools(void **state)
+{
+    (void)state;
+    const int64_t m = (int64_t)MIB;
+    /* One range that grows by pages: what was freed at its end serves a larger request. */
+    assert_int_equal(PLAY(MF_POOL_EXPANDABLE, 0, 30 * m, -1, 40 * m).reserved_bytes, 40 * MIB);
+    assert_int_equal(PLAY(MF_POOL_EXPANDABLE, 0, 30 * m, 30 * m, -1, 30 * m).reserved_bytes, 60 * MIB);
+    assert_int_equal(PLAY(MF_POOL_EXPANDABLE, 0, 1).reserved_bytes, 2 * MIB);
+    /* Regions double until the request fits. */
+    assert_int_equal(PLAY(MF_POOL_BFC, 0, 1).reserved_bytes, 2 * MIB);
+    assert_int_equal(PLAY(MF_POOL_BFC, 0, 2 * m, 2 * m).reserved_bytes, 6 * MIB);
+    assert_int_equal(PLAY(MF_POOL_BFC, 0, 5 * m).reserved_bytes, 8 * MIB);
+    /* Less than twice the request is given away whole. */
+    assert_int_equal(PLAY(MF_POOL_BFC, 0, 8 * m, -1, 5 * m).live_bytes, 8 * MIB);
+    assert_int_equal(PLAY(MF_POOL_BFC, 0, 8 * m, -1, 4 * m).live_bytes, 8 * MIB);
+}
+
+/* The least limit is one under which it runs; a MiB below it does not. */
+static void test_least(void **state)
+{
+    (void)state;
+    mf_tape tape;
+    memfit_error err;
+    mf_pool_result result;
+    uint64_t least;
+    uint32_t seed = 7;
+    mf_tape_init(&tape, NULL, 512);
+    for (int i = 0; i < 400; i++) {
+        seed = seed * 1664525 + 1013904223;
+        uint32_t n = (uint32_t)tape.block_count;
+        if (n > 20 && seed >> 31 && tape.blocks[seed % n].holders)
+            mf_tape_drop(&tape, seed % n);
+        else
+            mf_tape_take(&tape, 1 + (seed >> 8) % (24 * MIB), MEMFIT_KIND_OTHER, 0);
+    }
+    for (int model = MF_POOL_CACHING; model <= MF_POOL_BFC; model++) {
+        assert_ok(mf_pool_least(&tape, (mf_pool_model)model, &least, &err), err);
+        assert_true(least >= tape.peak_bytes / 512 * 512 - MIB);
+        assert_ok(mf_pool_run(&tape, (mf_pool_model)model, least, &result, &err), err);
+        assert_false(result.failed);
+        assert_true(result.reserved_bytes <= least);
+    }
+    mf_tape_destroy(&tape);
+}
+
+/* ---- models ---- */
+
+static void predict(const memfit_host *host, const char *name, int64_t batch, mf_runtime runtime, memfit_status *status,
+                    mf_framework_estimate *x, memfit_error *err)
+{
+    char path[512];
+    mf_model *model = NULL;
+    mf_graph *graph = NULL;
+    snprintf(path, sizeof path, "%s/tests/fixtures/frameworks/%s.json", getenv("MEMFIT_SOURCE"), name);
+    *status = mf_model_load_flags(NULL, path, MF_LOAD_VERIFY_QUICK, &model, err);
+    assert_int_equal(*status, MEMFIT_OK);
+    mf_model_graphs graphs = {.model = model, .options = {.input_dtype = MF_DTYPE_COUNT, .plain = true}};
+    mf_graph_source source;
+    mf_model_graph_source(&graphs, &source);
+    *status = source.make(source.ctx, NULL, MF_MODE_TRAIN, batch, false, &graph, err);
+    assert_int_equal(*status, MEMFIT_OK);
+    const mf_framework_place h200 = {
+        .limit_bytes = 140000 * MIB, .fixed_bytes = 1151 * MIB, .fixed_margin_percent = 2, .capability = 90};
+    *status = mf_framework_predict(host, runtime, graph, &h200, x, err);
+    mf_graph_destroy(graph);
+    mf_model_destroy(model);
+}
+
+/* Bytes by the frameworks' own counters on an H200 (bench/frameworks/measured.jsonl): max_memory_allocated of Keras 3.15
+ * on PyTorch 2.11; peak_memory_in_bytes of the compiled step on JAX 0.11. */
+static void test_measured(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t batch;
+        mf_runtime runtime;
+        double bytes, error;
+    } cases[] = {
+        {"cnn-float32", 32, MF_RUNTIME_TORCH, 2220396544.0, 0.02},
+        {"cnn-mixed_bfloat16", 128, MF_RUNTIME_TORCH, 4195.0 * (1 << 20), 0.02},
+        {"bn_cnn-float32", 32, MF_RUNTIME_TORCH, 803.0 * (1 << 20), 0.02},
+        {"bn_cnn-mixed_bfloat16", 32, MF_RUNTIME_TORCH, 653.0 * (1 << 20), 0.02},
+        {"transformer-float32", 48, MF_RUNTIME_TORCH, 4714.0 * (1 << 20), 0.05},
+        {"cnn-float32", 32, MF_RUNTIME_JAX, 2090.0 * (1 << 20), 0.05},
+        {"cnn-mixed_bfloat16", 128, MF_RUNTIME_JAX, 4056.0 * (1 << 20), 0.05},
+        {"bn_cnn-float32", 32, MF_RUNTIME_JAX, 409.0 * (1 << 20), 0.10},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mf_framework_estimate x;
+        memfit_status status;
+        memfit_error err;
+        predict(NULL, cases[i].name, cases[i].batch, cases[i].runtime, &status, &x, &err);
+        assert_ok(status, err);
+        double off = (double)x.live_bytes / cases[i].bytes - 1;
+        if (off < -cases[i].error || off > cases[i].error)
+            fail_msg("%s in %s: %.0f MiB, measured %.0f", cases[i].name, mf_runtime_name(cases[i].runtime),
+                     (double)x.live_bytes / (1 << 20), cases[i].bytes / (1 << 20));
+        assert_true(x.low_bytes < x.peak_bytes && x.peak_bytes < x.high_bytes);
+        assert_int_equal(x.peak_bytes, x.fixed_bytes + x.pool_bytes);
+        assert_true(x.pool_bytes >= x.live_bytes);
+    }
+}
+
+/* The Nth allocation fails, for every N: an error and nothing left behind, until it succeeds. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    for (int runtime = MF_RUNTIME_TENSORFLOW; runtime < MF_RUNTIME_COUNT; runtime++) {
+        memfit_status status = MEMFIT_NO_HOST_MEMORY;
+        for (uint64_t n = 1; status != MEMFIT_OK && n < 10000; n++) {
+            mf_fault_host fault;
+            mf_framework_estimate x;
+            memfit_error err;
+            mf_fault_host_init(&fault, NULL, n, true);
+            predict(&fault.host, "bn_cnn-float32", 2, (mf_runtime)runtime, &status, &x, &err);
+            assert_int_equal(fault.live_bytes, 0);
+            assert_true(status == MEMFIT_OK || status == MEMFIT_NO_HOST_MEMORY);
+        }
+        assert_int_equal(status, MEMFIT_OK);
+    }
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    mf_runtime r;
+    for (int i = 0; i < MF_RUNTIME_COUNT; i++) {
+        assert_true(mf_runtime_parse(mf_runtime_name((mf_runtime)i), &r));
+        assert_int_equal(r, i);
+    }
+    assert_true(mf_runtime_parse("PyTorch", &r) && r == MF_RUNTIME_TORCH);
+    assert_true(mf_runtime_parse("tf", &r) && r == MF_RUNTIME_TENSORFLOW);
+    assert_false(mf_runtime_parse("mxnet", &r));
+    assert_false(mf_runtime_parse("", &r));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_holders), cmocka_unit_test(test_caching_pool), cmocka_unit_test(test_other_pools),
+        cmocka_unit_test(test_least),   cmocka_unit_test(test_measured),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
