@@ -102,9 +102,11 @@ def name_of(container: Any, depth: int = 0) -> Optional[str]:
     for holder in gc.get_referrers(container):
         if isinstance(holder, dict):
             key = next((k for k, v in holder.items() if v is container), None)
-            owner = next((o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder), None)
-            if owner is not None and isinstance(key, str):
-                return "%s of %s" % (key, type(owner).__name__)
+            for owner in gc.get_referrers(holder) if isinstance(key, str) else ():
+                if isinstance(owner, type) and vars(owner).get(str(key)) is container:
+                    return "%s of %s" % (key, owner.__name__)
+                if getattr(owner, "__dict__", None) is holder:
+                    return "%s of %s" % (key, type(owner).__name__)
             outer = name_of(holder, depth + 1) if key is not None else None
             if outer:
                 return "%s[%r]" % (outer, key)

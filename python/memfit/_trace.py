@@ -53,6 +53,7 @@ def torch_trace(
     try:
         with FakeTensorMode(), follower:
             step = make()
+            follower.otherwise = "activations"
             if step is not None:
                 for _ in range(steps):
                     step()
@@ -70,6 +71,7 @@ def torch_trace(
 
 def _follower(torch: Any) -> Any:
     """The dispatch mode, made here because its base class is PyTorch's."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten
 
@@ -87,14 +89,20 @@ def _follower(torch: Any) -> Any:
             self.running: List[str] = []
             self.names: Dict[int, str] = {}
             self.recording = True
+            self.otherwise = "inputs"  # what is made outside of modules: while building, in a step, in an optimizer
             self.handles = [
                 hooks.register_module_forward_pre_hook(self.enter),
                 hooks.register_module_forward_hook(self.leave, always_call=True),
                 hooks.register_module_parameter_registration_hook(self.parameter),
+                register_optimizer_step_pre_hook(self.updates),
+                register_optimizer_step_post_hook(self.updated),
             ]
+            self.kept_apply = torch.nn.Module._apply
+            torch.nn.Module._apply = self.moved
 
         def forget(self) -> None:
             self.recording = False
+            torch.nn.Module._apply = self.kept_apply
             for handle in self.handles:
                 handle.remove()
 
@@ -109,6 +117,33 @@ def _follower(torch: Any) -> Any:
         def leave(self, module: Any, inputs: Any, output: Any) -> None:
             if self.running:
                 self.running.pop()
+
+        @property
+        def moved(self) -> Callable[..., Any]:
+            """Module.to and its like: PyTorch swaps parameters in place, which fake ones refuse. Here new ones take their place."""
+
+            def apply(module: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+                for child in module.children() if recurse else ():
+                    apply(child, fn)
+                for name, value in list(module._parameters.items()):
+                    if value is not None:
+                        with torch.no_grad():
+                            other = fn(value)
+                        if other is not value:
+                            module._parameters[name] = torch.nn.Parameter(other, value.requires_grad)
+                            self.parameter(module, name, module._parameters[name])
+                for name, value in list(module._buffers.items()):
+                    if value is not None:
+                        module._buffers[name] = fn(value)
+                return module
+
+            return apply
+
+        def updates(self, *_: Any) -> None:
+            self.otherwise = "optimizer"
+
+        def updated(self, *_: Any) -> None:
+            self.otherwise = "activations"
 
         def parameter(self, module: Any, name: str, value: Any) -> None:
             if value is not None:
@@ -149,8 +184,7 @@ def _follower(torch: Any) -> Any:
         def kind_now(self, tensor: Any) -> str:
             if self.running:
                 return "activations"
-            # Outside of modules: the backward pass runs with gradients off and a graph task, an optimizer's step without.
-            return "gradients" if torch._C._current_graph_task_id() >= 0 else "other"
+            return "gradients" if torch._C._current_graph_task_id() >= 0 else self.otherwise
 
         def gone(self, key: int, number: int, _: Any) -> None:
             found = self.known.get(key)

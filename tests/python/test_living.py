@@ -202,6 +202,8 @@ class Growth(unittest.TestCase):
         trainer = Trainer()
         trainer.outputs = []
         self.assertIn("outputs of Trainer", _growth.name_of(trainer.outputs))
+        Trainer.all_of_them = []
+        self.assertIn("all_of_them of Trainer", _growth.name_of(Trainer.all_of_them))
         before = _growth.look()
         trainer.outputs += [Kept(1000), Kept(1000)]
         found = _growth.grown(before)

@@ -1,0 +1,101 @@
+"""PyTorch without a card: the trace of a fake step, Watch in a loop that leaks, explain of the allocator's own error."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+
+import memfit
+import torch
+
+nn = torch.nn
+
+
+def make(n=8, move=False):
+    def build():
+        m = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 10))
+        if move:
+            m = m.to("cpu")
+        o = torch.optim.Adam(m.parameters())
+        x, y = torch.randn(n, 3, 16, 16), torch.zeros(n, dtype=torch.long)
+
+        def step():
+            loss = nn.functional.cross_entropy(m(x), y)
+            o.zero_grad()
+            loss.backward()
+            o.step()
+
+        return step
+
+    return build
+
+
+class Trace(unittest.TestCase):
+    def test_bytes_are_exact(self):
+        parameters = 4 * (3 * 8 * 9 + 8 + 8 * 256 * 10 + 10)
+        for move in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "step.csv")
+                t = memfit.torch_trace(make(move=move), path)
+                print(t)
+                done = subprocess.run([memfit.program(), "replay", path, "--json"], stdout=subprocess.PIPE, encoding="utf-8", check=True)
+                self.assertIn('"peak_live_bytes": %d' % t.peak_live_bytes, done.stdout)
+                self.assertIn('"failed": 0', done.stdout)
+                self.assertEqual(t.by_kind["parameters"], parameters)
+                self.assertEqual(t.by_kind["inputs"], 8 * 3 * 256 * 4 + 8 * 8)
+                # Adam's two moments and a step count a parameter: float32 each
+                self.assertGreaterEqual(t.by_kind["optimizer"], 2 * parameters)
+                self.assertGreaterEqual(t.by_kind["activations"], 8 * 8 * 256 * 4)
+                with self.assertRaises(memfit.UsageError):
+                    memfit.torch_trace(make(), path)
+
+    def test_twice_the_batch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            one, two = (memfit.torch_trace(make(n), os.path.join(folder, "%d.csv" % n)) for n in (64, 128))
+        self.assertAlmostEqual(two.by_kind["activations"] / one.by_kind["activations"], 2, delta=0.05)
+
+    def test_refused(self):
+        def looks():
+            x = torch.randn(3)
+            return lambda: x.sum().item() + 1 > 0 or None
+
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(memfit.UnsupportedError, "fake tensors"):
+                memfit.torch_trace(lambda: [][1], os.path.join(folder, "a.csv"))
+            self.assertEqual(os.listdir(folder), [])
+        nn.Linear(2, 2).to(torch.float64)  # PyTorch is as it was
+
+
+class WatchTorch(unittest.TestCase):
+    def test_kept_losses_are_named(self):
+        m = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1))
+        history, said = [], []
+        with memfit.Watch(limit="64GiB", say=said.append, bar=False) as watch:
+            for _ in range(60):
+                loss = m(torch.randn(512, 512)).pow(2).mean()
+                history.append(loss)
+                watch._next = 0
+                watch.step()
+        self.assertTrue(said and "history" in said[0] and "keeps its graph" in said[0], said)
+        print(said[0])
+
+
+class Explain(unittest.TestCase):
+    def test_the_hosts_allocator(self):
+        with self.assertRaises(RuntimeError):
+            with memfit.explain(show=lambda text: None) as e:
+                torch.empty(1 << 50, dtype=torch.uint8)
+        self.assertIsNotNone(e.answer)
+        self.assertEqual((e.answer.framework, e.answer.cause), ("pytorch", "too-large"))
+
+
+class Use(unittest.TestCase):
+    @unittest.skipIf(torch.cuda.is_available(), "there is a card")
+    def test_no_card(self):
+        with self.assertRaises(memfit.RunError):
+            memfit.torch.use()
+        self.assertIsNone(memfit.torch.in_use())
+
+
+if __name__ == "__main__":
+    unittest.main()
