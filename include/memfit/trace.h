@@ -2,7 +2,8 @@
  * memfit/trace.h: what happened to memory, as a list of events; recorded, kept in files, read from elsewhere.
  *
  * One event is 32 bytes, the same in the recorder's ring, in a trace file and in a loaded trace. A trace file is a
- * header of 64 bytes and then cells of 32 bytes: events, and the names they refer to. Its layout is in docs/trace.md.
+ * header of 64 bytes, the ring of a recorder that writes to it, and cells of 32 bytes: events, and the names they refer
+ * to. Its layout is in docs/trace.md.
  *
  *     memfit_recorder *recorder;                          memfit_trace *trace;
  *     memfit_recorder_create(NULL, &recorder, &err);      memfit_trace_load("run.trace", NULL, &trace, &err);
@@ -54,17 +55,19 @@ typedef struct memfit_event {
 
 /* ---- recording -------------------------------------------------------------------------------------------- */
 
-/* Keeps the newest events in memory taken at creation, or, with a path, writes all of them to a file. Recording
- * allocates nothing. Every function may be called from any thread. */
+/* Keeps the newest events in memory taken at creation, or, with a path, writes all of them to a file; what was put is
+ * there even if the process is killed. Recording allocates nothing. Every function may be called from any thread, but not
+ * in a child of fork. */
 typedef struct memfit_recorder memfit_recorder;
 
 typedef struct memfit_recorder_options {
     size_t size;             /* sizeof(memfit_recorder_options) */
     const memfit_host *host; /* NULL: the C library */
-    uint64_t events;         /* how many are kept in memory, rounded up to a power of two; default 65,536 (2 MiB) */
-    uint32_t names;          /* how many different names there is room for; default 4,096 */
-    uint32_t shards;         /* rings of `events` each, up to 16, among which threads are spread; default 1 */
-    const char *path;        /* NULL: keep the newest only. Else: every event goes to this file */
+    uint64_t events;  /* how many are kept in memory, rounded up to a power of two; default 65,536 (2 MiB). With a
+                              * path: of the ring in the file, from 512 to 8,192 */
+    uint32_t names;   /* how many different names there is room for; default 4,096 */
+    uint32_t shards;  /* rings of `events` each, up to 16, among which threads are spread; default 1 */
+    const char *path; /* NULL: keep the newest only. Else: every event goes to this file */
 } memfit_recorder_options;
 
 #define MEMFIT_RECORDER_OPTIONS                                                                                        \

@@ -1,10 +1,8 @@
 /*
  * trace.c: the recorder.
  *
- *     thread --> its shard: | lock | put | cells, a ring of 32-byte events |      all in one block taken at creation
- *                                            |  full, and there is a file: drained, under the shard's lock
- *                                            v
- *                            file: header | names and events
+ *     thread --> its shard: | lock | put | cells, a ring of 32-byte events |      all in one block taken at creation,
+ *                                                                                 or in the file (trace_sink.h)
  *
  * An event costs an uncontended exchange, the clock's register and one store of 32 bytes. Tried and dropped: a
  * lock-free ring (fetch-and-add for a place, a sequence number to commit): the same cost when alone, and a thread
@@ -14,7 +12,7 @@
  *
  * A trace file is written in place, not beside and renamed as other outputs are: after a crash its events are wanted.
  */
-#include "trace/trace.h"
+#include "trace/trace_sink.h"
 
 #include "base/abi.h"
 #include "base/error.h"
@@ -26,46 +24,9 @@
 #include <time.h>
 #include <zlib.h>
 
-enum { FILE_BUFFER = 1 << 16, SPINS = 64 };
-
-struct mf_trace_names {
-    uint32_t lock;
-    uint32_t count;    /* numbers 1 to count are in use */
-    uint32_t capacity; /* a power of two; at most this many names minus one */
-    uint64_t used;     /* of text */
-    uint64_t text_bytes;
-    uint64_t *at;    /* by number: offset of the text, which is zero-terminated */
-    uint32_t *slots; /* hash table of numbers, twice the capacity */
-    char *text;
-};
-
-struct mf_trace_sink {
-    uint32_t lock;
-    FILE *file;
-    bool failed, closed;
-    uint32_t crc;
-    uint64_t cells;
-    uint64_t lost;
-    uint64_t last_ticks, last_ns; /* the clock's line begins here */
-    char path[1024];
-    char buffer[FILE_BUFFER];
-};
-
-static void lock(uint32_t *word)
-{
-    for (unsigned spins = 0; __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE); spins++)
-        if (spins >= SPINS)
-            mf_os_yield();
-}
-
-static void unlock(uint32_t *word)
-{
-    __atomic_store_n(word, 0, __ATOMIC_RELEASE);
-}
-
 void mf_trace_shard_wait(mf_trace_shard *shard)
 {
-    lock(&shard->lock);
+    mf_trace_lock(&shard->lock);
 }
 
 const char *memfit_event_op_name(unsigned op)
@@ -99,7 +60,12 @@ typedef struct layout {
 
 static layout lay_out(const memfit_recorder_options *o)
 {
-    layout l = {.events = power_of_two(o->events), .shards = power_of_two(o->shards), .names = power_of_two(o->names)};
+    uint64_t events = o->events;
+    if (o->path) /* a ring in a file need only hold what comes between two writes */
+        events = events < 2 * MF_TRACE_TEND    ? 2 * MF_TRACE_TEND
+                 : events > MF_TRACE_MOST_RING ? MF_TRACE_MOST_RING
+                                               : events;
+    layout l = {.events = power_of_two(events), .shards = power_of_two(o->shards), .names = power_of_two(o->names)};
     uint64_t at = (sizeof(memfit_recorder) + 127) & ~127ull;
     l.users_at = at, at += MF_TRACE_USER_NAMES * sizeof(uint32_t);
     l.shards_at = at, at += l.shards * sizeof(mf_trace_shard);
@@ -143,35 +109,6 @@ static uint64_t unix_time_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-static memfit_status name_sink(memfit_recorder *r, const char *path, memfit_error *err)
-{
-    if (strlen(path) >= sizeof r->sink->path)
-        return mf_fail(err, MEMFIT_INVALID, "the trace's path is longer than %zu bytes", sizeof r->sink->path - 1);
-    strcpy(r->sink->path, path);
-    return MEMFIT_OK;
-}
-
-static memfit_status open_sink(memfit_recorder *r, memfit_error *err)
-{
-    struct mf_trace_sink *sink = r->sink;
-    const char *path = sink->path;
-    sink->file = fopen(path, "wb");
-    if (!sink->file)
-        return mf_fail(err, MEMFIT_IO, "%s: cannot be written: %s", path, strerror(errno));
-    setvbuf(sink->file, sink->buffer, _IOFBF, FILE_BUFFER);
-    sink->last_ticks = r->start_ticks;
-    mf_trace_header header = {
-        .version = MF_TRACE_VERSION, .cell_bytes = MF_TRACE_CELL, .unix_time_us = r->start_unix_us};
-    memcpy(header.magic, MF_TRACE_MAGIC, 8);
-    if (fwrite(&header, sizeof header, 1, sink->file) != 1) {
-        memfit_status status = mf_fail(err, MEMFIT_IO, "%s: cannot be written: %s", path, strerror(errno));
-        fclose(sink->file);
-        sink->file = NULL;
-        return status;
-    }
-    return MEMFIT_OK;
-}
-
 memfit_status mf_recorder_create_later(const memfit_recorder_options *options, memfit_recorder **recorder,
                                        memfit_error *err)
 {
@@ -207,7 +144,7 @@ memfit_status mf_recorder_create_later(const memfit_recorder_options *options, m
     if (o.path) {
         r->to_file = true;
         r->sink = (struct mf_trace_sink *)(block + l.sink_at);
-        status = name_sink(r, o.path, err);
+        status = mf_trace_sink_init(r, o.path, err);
         if (status) {
             mf_host_free(o.host, block, r->block_bytes);
             return status;
@@ -237,23 +174,11 @@ void memfit_recorder_destroy(memfit_recorder *recorder)
     if (!recorder)
         return;
     memfit_recorder_close(recorder, NULL);
+    mf_trace_sink_destroy(recorder);
     mf_host_free(recorder->host, recorder, recorder->block_bytes);
 }
 
-/* ---- cells on their way out ------------------------------------------------------------------------------- */
-
-/* Ticks to nanoseconds since the start, by the line from (ticks0, ns0) to (ticks1, ns1). */
-typedef struct clock_line {
-    uint64_t ticks0, ns0, ticks1, ns1;
-} clock_line;
-
-static uint64_t to_ns(const clock_line *c, uint64_t ticks)
-{
-    if (ticks <= c->ticks0 || c->ticks1 <= c->ticks0)
-        return c->ns0;
-    double share = (double)(ticks - c->ticks0) / (double)(c->ticks1 - c->ticks0);
-    return c->ns0 + (uint64_t)(share * (double)(c->ns1 - c->ns0));
-}
+/* ---- files written at once ------------------------------------------------------------------------------------- */
 
 typedef struct cell_writer {
     FILE *file;
@@ -276,23 +201,18 @@ static void write_cells(cell_writer *w, const void *cells, size_t count)
 
 static void write_name(cell_writer *w, uint32_t number, const char *text)
 {
-    char cells[MF_TRACE_CELL * (2 + MF_TRACE_MOST_NAME / MF_TRACE_CELL)] = {0};
-    size_t n = strnlen(text, MF_TRACE_MOST_NAME);
-    memfit_event head = {.op = MF_TRACE_NAME, .name = number, .bytes = n};
-    memcpy(cells, &head, sizeof head);
-    memcpy(cells + sizeof head, text, n);
-    write_cells(w, cells, 1 + (n + MF_TRACE_CELL - 1) / MF_TRACE_CELL);
+    memfit_event cells[MF_TRACE_NAME_CELLS];
+    write_cells(w, cells, mf_trace_name_cells(number, text, cells));
 }
 
 static bool write_header(FILE *file, const cell_writer *w, uint64_t lost, uint64_t unix_us)
 {
-    mf_trace_header header = {.version = MF_TRACE_VERSION,
-                              .cell_bytes = MF_TRACE_CELL,
-                              .cells = w->cells,
-                              .lost = lost,
-                              .unix_time_us = unix_us,
-                              .crc32 = w->crc};
-    memcpy(header.magic, MF_TRACE_MAGIC, 8);
+    mf_trace_header header;
+    mf_trace_header_fill(&header, sizeof header, unix_us);
+    header.cells = w->cells;
+    header.lost = lost;
+    header.crc32 = w->crc;
+    header.closed = 1;
     return fseek(file, 0, SEEK_SET) == 0 && fwrite(&header, sizeof header, 1, file) == 1;
 }
 
@@ -316,99 +236,7 @@ static memfit_status end_save(mf_outfile *out, const cell_writer *w, uint64_t lo
     return status;
 }
 
-/* The sink's lock is held. */
-static void sink_cells(struct mf_trace_sink *sink, void (*write)(cell_writer *, const void *), const void *what,
-                       uint64_t events)
-{
-    cell_writer w = {.file = sink->file, .crc = sink->crc, .cells = sink->cells, .failed = sink->failed};
-    if (!sink->closed)
-        write(&w, what);
-    if (w.failed || sink->closed)
-        sink->lost += events;
-    sink->crc = w.crc;
-    sink->cells = w.cells;
-    sink->failed = w.failed;
-}
-
-typedef struct drain_job {
-    mf_trace_shard *shard;
-    clock_line line;
-} drain_job;
-
-static void write_shard(cell_writer *w, const void *what)
-{
-    const drain_job *job = what;
-    mf_trace_shard *s = job->shard;
-    for (uint64_t i = s->drained; i < s->put; i++) {
-        memfit_event e = s->cells[i & s->mask];
-        e.time_ns = to_ns(&job->line, e.time_ns);
-        write_cells(w, &e, 1);
-    }
-}
-
-void mf_trace_drain(memfit_recorder *recorder, mf_trace_shard *shard)
-{
-    struct mf_trace_sink *sink = recorder->sink;
-    lock(&sink->lock);
-    drain_job job = {shard, {sink->last_ticks, sink->last_ns, mf_trace_ticks(), mf_os_now_ns() - recorder->start_ns}};
-    sink_cells(sink, write_shard, &job, shard->put - shard->drained);
-    if (recorder->shard_mask == 0) { /* other shards may hold older events, which need the older line */
-        sink->last_ticks = job.line.ticks1;
-        sink->last_ns = job.line.ns1;
-    }
-    unlock(&sink->lock);
-    shard->drained = shard->put;
-}
-
-memfit_status memfit_recorder_close(memfit_recorder *recorder, memfit_error *err)
-{
-    struct mf_trace_sink *sink = recorder->sink;
-    if (!sink || !sink->file || sink->closed)
-        return MEMFIT_OK;
-    for (uint32_t i = 0; i <= recorder->shard_mask; i++) {
-        mf_trace_shard *shard = &recorder->shards[i];
-        lock(&shard->lock);
-        mf_trace_drain(recorder, shard);
-        unlock(&shard->lock);
-    }
-    lock(&sink->lock);
-    sink->closed = true;
-    cell_writer w = {.crc = sink->crc, .cells = sink->cells};
-    bool good = !sink->failed && write_header(sink->file, &w, sink->lost, recorder->start_unix_us);
-    good = fclose(sink->file) == 0 && good;
-    unlock(&sink->lock);
-    if (!good)
-        return mf_fail(err, MEMFIT_IO, "%s: not everything could be written; %" PRIu64 " events are missing",
-                       sink->path, sink->lost);
-    return MEMFIT_OK;
-}
-
 /* ---- names ------------------------------------------------------------------------------------------------ */
-
-static void write_one_name(cell_writer *w, const void *what)
-{
-    const struct mf_trace_names *names = what;
-    write_name(w, names->count, names->text + names->at[names->count]);
-}
-
-static void write_all_names(cell_writer *w, const void *what)
-{
-    const struct mf_trace_names *names = what;
-    for (uint32_t i = 1; i <= names->count; i++)
-        write_name(w, i, names->text + names->at[i]);
-}
-
-memfit_status mf_recorder_open_file(memfit_recorder *recorder, memfit_error *err)
-{
-    struct mf_trace_sink *sink = recorder->sink;
-    memfit_status status = sink && !sink->file ? open_sink(recorder, err) : MEMFIT_OK;
-    if (status || !sink)
-        return status;
-    lock(&sink->lock);
-    sink_cells(sink, write_all_names, recorder->names, 0);
-    unlock(&sink->lock);
-    return MEMFIT_OK;
-}
 
 static uint32_t hash_text(const char *text, size_t n)
 {
@@ -436,11 +264,8 @@ static uint32_t find_or_add_name(memfit_recorder *r, const char *text, size_t n)
     memcpy(names->text + names->used, text, n);
     names->text[names->used + n] = 0;
     names->used += n + 1;
-    if (r->sink && r->sink->file) {
-        lock(&r->sink->lock);
-        sink_cells(r->sink, write_one_name, names, 0);
-        unlock(&r->sink->lock);
-    }
+    if (r->sink)
+        mf_trace_sink_name(r, number);
     return number;
 }
 
@@ -449,9 +274,9 @@ uint32_t memfit_recorder_name(memfit_recorder *recorder, const char *text)
     size_t n = text ? strnlen(text, MF_TRACE_MOST_NAME) : 0;
     if (!n)
         return 0;
-    lock(&recorder->names->lock);
+    mf_trace_lock(&recorder->names->lock);
     uint32_t number = find_or_add_name(recorder, text, n);
-    unlock(&recorder->names->lock);
+    mf_trace_unlock(&recorder->names->lock);
     return number;
 }
 
@@ -474,21 +299,21 @@ void memfit_recorder_counts(const memfit_recorder *recorder, uint64_t *put, uint
     *put = *lost = 0;
     for (uint32_t i = 0; i <= recorder->shard_mask; i++) {
         mf_trace_shard *s = &recorder->shards[i];
-        lock(&s->lock);
+        mf_trace_lock(&s->lock);
         *put += s->put;
         if (!recorder->sink && s->put > s->mask + 1)
             *lost += s->put - s->mask - 1;
-        unlock(&s->lock);
+        mf_trace_unlock(&s->lock);
     }
     if (recorder->sink) {
-        lock(&recorder->sink->lock);
+        mf_trace_lock(&recorder->sink->lock);
         *lost += recorder->sink->lost;
-        unlock(&recorder->sink->lock);
+        mf_trace_unlock(&recorder->sink->lock);
     }
 }
 
 /* Events of all shards in order of time; every shard's lock is held. */
-static void write_merged(memfit_recorder *r, cell_writer *w, const clock_line *line)
+static void write_merged(memfit_recorder *r, cell_writer *w, const mf_clock_line *line)
 {
     uint64_t next[MF_TRACE_MOST_SHARDS] = {0};
     for (uint32_t i = 0; i <= r->shard_mask; i++)
@@ -506,7 +331,7 @@ static void write_merged(memfit_recorder *r, cell_writer *w, const clock_line *l
         if (!first)
             return;
         memfit_event e = *first;
-        e.time_ns = to_ns(line, e.time_ns);
+        e.time_ns = mf_clock_ns(line, e.time_ns);
         write_cells(w, &e, 1);
         next[from]++;
     }
@@ -523,15 +348,16 @@ memfit_status memfit_recorder_save(memfit_recorder *recorder, const char *path, 
     memfit_status status = begin_save(&out, path, &w, err);
     if (status)
         return status;
-    lock(&recorder->names->lock);
-    write_all_names(&w, recorder->names);
-    unlock(&recorder->names->lock);
+    mf_trace_lock(&recorder->names->lock);
+    for (uint32_t i = 1; i <= recorder->names->count; i++)
+        write_name(&w, i, recorder->names->text + recorder->names->at[i]);
+    mf_trace_unlock(&recorder->names->lock);
     for (uint32_t i = 0; i <= recorder->shard_mask; i++)
-        lock(&recorder->shards[i].lock);
-    clock_line line = {recorder->start_ticks, 0, mf_trace_ticks(), mf_os_now_ns() - recorder->start_ns};
+        mf_trace_lock(&recorder->shards[i].lock);
+    mf_clock_line line = {recorder->start_ticks, 0, mf_trace_ticks(), mf_os_now_ns() - recorder->start_ns};
     write_merged(recorder, &w, &line);
     for (uint32_t i = 0; i <= recorder->shard_mask; i++)
-        unlock(&recorder->shards[i].lock);
+        mf_trace_unlock(&recorder->shards[i].lock);
     return end_save(&out, &w, lost, recorder->start_unix_us, err);
 }
 

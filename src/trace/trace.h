@@ -1,10 +1,14 @@
 /*
  * trace.h: the inside of memfit/trace.h, for the pool's hot path and for the importers.
  *
- * File:  header (64 bytes) | cell | cell | ...          cells are 32 bytes, little-endian
- *        A cell is a memfit_event, or, with op MF_TRACE_NAME, the begin of a name: its number in `name`, its length in
- *        `bytes`, its text in the cells that follow. Names come before the events that use them, or after: a reader
- *        collects them first. cells == 0 in the header: the writer did not close the file; read to its end.
+ * File:  header (64 bytes) | ring, of a file that was recorded | cell | cell | ...          little-endian
+ *        A cell (32 bytes) is a memfit_event, or, with op MF_TRACE_NAME, the begin of a name: its number in `name`, its
+ *        length in `bytes`, its text in the cells that follow; with op MF_TRACE_BLOCK it says where the events that follow
+ *        come from: `bytes` events of shard `name`, the first of which was that shard's event number `id`.
+ *        Names come before the events that use them, or after: a reader collects them first.
+ *
+ * The ring is the recorder's own memory (trace_sink.c): the file is mapped, so what was put there is in the file when the
+ * process is killed. A reader of a file that was not closed takes the cells, and then from the ring what is not among them.
  */
 #ifndef MF_TRACE_TRACE_H
 #define MF_TRACE_TRACE_H
@@ -14,8 +18,9 @@
 #include "memfit/trace.h"
 
 enum {
-    MF_TRACE_VERSION = 1,
+    MF_TRACE_VERSION = 2, /* 1 had neither ring nor blocks, and no flag for closed: cells == 0 was not closed */
     MF_TRACE_CELL = 32,
+    MF_TRACE_BLOCK = 253,       /* op of a cell that says where the events behind it come from */
     MF_TRACE_NAME = 255,        /* op of a name cell */
     MF_TRACE_STILL_THERE = 254, /* importers: `id` is alive at the end, whether or not its allocation was seen */
     MF_TRACE_MOST_STREAMS = 256,
@@ -29,12 +34,13 @@ typedef struct mf_trace_header {
     char magic[8];
     uint32_t version;
     uint32_t cell_bytes;
-    uint64_t cells;        /* 0: never closed */
+    uint64_t cells;        /* only when closed */
     uint64_t lost;         /* events the writer had to drop */
     uint64_t unix_time_us; /* when the trace began */
     uint32_t crc32;        /* of all cells; only when closed */
     uint32_t process;      /* its number; 0: not said */
-    uint64_t reserved[2];  /* zero */
+    uint64_t cells_at;     /* where they begin; version 1: 0, they begin behind the header */
+    uint64_t closed;       /* 1, or 0: the writer did not come to that */
 } mf_trace_header;
 _Static_assert(sizeof(mf_trace_header) == 64, "the header is 64 bytes in every version");
 _Static_assert(sizeof(memfit_event) == MF_TRACE_CELL, "an event is one cell");
@@ -53,6 +59,25 @@ typedef struct mf_trace_shard {
     uint64_t pad[11]; /* two cache lines of its own */
 } mf_trace_shard;
 
+/* The front of a recorded file, mapped by its recorder. Behind it the shards' cells, at MF_TRACE_RING_CELLS_AT, one shard
+ * after the other. Two looks at both clocks turn ticks into nanoseconds; the newer one is written to the pair that `newer`
+ * does not name, so that a kill in between leaves a whole pair. */
+typedef struct mf_trace_ring {
+    mf_trace_header header;
+    uint32_t shard_count;
+    uint32_t newer;        /* 0 or 1 */
+    uint64_t shard_events; /* a power of two */
+    uint64_t start_ticks;  /* at nanosecond 0 */
+    struct {
+        uint64_t ticks, ns;
+    } look[2];
+    uint64_t padding;
+    mf_trace_shard shards[MF_TRACE_MOST_SHARDS];
+} mf_trace_ring;
+enum { MF_TRACE_RING_CELLS_AT = 4096, MF_TRACE_MOST_RING = 8192 /* events of a shard in a file's ring */ };
+_Static_assert(sizeof(mf_trace_shard) == 128, "shards lie in files");
+_Static_assert(sizeof(mf_trace_ring) <= MF_TRACE_RING_CELLS_AT, "the ring's cells begin on a page");
+
 struct memfit_recorder {
     const memfit_host *host;
     uint64_t block_bytes;
@@ -60,7 +85,8 @@ struct memfit_recorder {
     uint32_t shard_mask;
     bool to_file;
     struct mf_trace_names *names;
-    struct mf_trace_sink *sink; /* the file; NULL for a ring */
+    struct mf_trace_sink *sink; /* the file; NULL for a ring in memory */
+    mf_trace_ring *ring;        /* the file's, mapped; NULL: the ring is in memory */
     uint64_t start_ticks, start_ns, start_unix_us;
     /* Kept for whoever records here: whose numbers these are, and their names and streams in ours. */
     void *user;
@@ -84,7 +110,9 @@ static inline uint64_t mf_trace_ticks(void)
 }
 
 void mf_trace_shard_wait(mf_trace_shard *shard);
-void mf_trace_drain(memfit_recorder *recorder, mf_trace_shard *shard); /* the shard's lock is held */
+/* A recorder with a file: makes room when the ring is full, looks at the clocks now and then. The shard's lock is held. */
+void mf_trace_tend(memfit_recorder *recorder, mf_trace_shard *shard);
+enum { MF_TRACE_TEND = 256 }; /* every so many events */
 
 static inline mf_trace_shard *mf_trace_shard_of_thread(const memfit_recorder *recorder)
 {
@@ -102,10 +130,11 @@ static inline void mf_trace_put_words(memfit_recorder *recorder, uint64_t id, ui
     mf_trace_shard *shard = mf_trace_shard_of_thread(recorder);
     if (__atomic_exchange_n(&shard->lock, 1, __ATOMIC_ACQUIRE))
         mf_trace_shard_wait(shard);
-    if (recorder->to_file && shard->put - shard->drained > shard->mask)
-        mf_trace_drain(recorder, shard);
-    uint64_t words[4] = {mf_trace_ticks(), id, bytes, rest};
-    __builtin_memcpy(&shard->cells[shard->put++ & shard->mask], words, sizeof words);
+    if (recorder->to_file && (shard->put & (MF_TRACE_TEND - 1)) == 0)
+        mf_trace_tend(recorder, shard);
+    uint64_t words[4] = {mf_trace_ticks(), id, bytes, rest}, put = shard->put;
+    __builtin_memcpy(&shard->cells[put & shard->mask], words, sizeof words);
+    __atomic_store_n(&shard->put, put + 1, __ATOMIC_RELEASE); /* a kill before this and there is no such event */
     __atomic_store_n(&shard->lock, 0, __ATOMIC_RELEASE);
 }
 

@@ -2,14 +2,15 @@
  * trace_import.c: memfit's own trace files and CSV traces into the common event stream.
  *
  * A trace file that was closed has its number of cells and a checksum in the header, and any difference is damage. One
- * that was not (the program was killed) has neither: what is there is read, a cell or name cut in the middle ends it.
+ * that was not (the program was killed) has neither: what is there is read, a cell or name cut in the middle ends it, and the
+ * ring gives what had not got that far.
  *
  * CSV: columns time_us, op (alloc or free), id, bytes; stream, kind, owner and device when they are there. Times must
  * not go back, an id is allocated before it is freed, and is freed with the bytes it was allocated with.
  */
 #include "base/csv.h"
 #include "base/error.h"
-#include "trace/trace.h"
+#include "trace/trace_sink.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -20,8 +21,39 @@
 typedef struct cells {
     const unsigned char *data;
     uint64_t count;
-    bool cut;
+    bool cut, blocks;          /* blocks: there are cells that say where events come from (version 2) */
+    const unsigned char *ring; /* of a file that was not closed; NULL: none */
+    /* Of the ring's shards: how many of their events are among the cells, and the time of the last. */
+    uint64_t covered[MF_TRACE_MOST_SHARDS], until_ns[MF_TRACE_MOST_SHARDS];
 } cells;
+
+static memfit_status check_sum(const cells *c, uint32_t want, memfit_error *err)
+{
+    uint32_t crc = 0;
+    for (uint64_t at = 0, step; at < c->count * MF_TRACE_CELL; at += step) {
+        step = c->count * MF_TRACE_CELL - at;
+        step = step > 1 << 30 ? 1 << 30 : step;
+        crc = (uint32_t)crc32(crc, c->data + at, (uInt)step);
+    }
+    if (crc != want)
+        return mf_fail(err, MEMFIT_DAMAGED, "the checksum is wrong: %08x, but the header says %08x", crc, want);
+    return MEMFIT_OK;
+}
+
+/* The ring between header and cells: as large as it says, and it ends where the cells begin. */
+static memfit_status check_ring(const unsigned char *data, uint64_t cells_at, memfit_error *err)
+{
+    mf_trace_ring ring;
+    if (cells_at < MF_TRACE_RING_CELLS_AT)
+        return mf_fail(err, MEMFIT_DAMAGED, "byte 48: cells begin at %" PRIu64 ", inside the ring", cells_at);
+    memcpy(&ring, data, sizeof ring);
+    uint64_t events = ring.shard_events, shards = ring.shard_count;
+    if (!shards || shards > MF_TRACE_MOST_SHARDS || !events || events > MF_TRACE_MOST_RING || events & (events - 1) ||
+        ring.newer > 1 || MF_TRACE_RING_CELLS_AT + shards * events * MF_TRACE_CELL > cells_at)
+        return mf_fail(err, MEMFIT_DAMAGED, "byte %zu: a ring of %" PRIu64 " shards of %" PRIu64 " events is none",
+                       sizeof(mf_trace_header), shards, events);
+    return MEMFIT_OK;
+}
 
 static memfit_status read_header(const void *data, size_t bytes, cells *c, memfit_error *err)
 {
@@ -29,30 +61,34 @@ static memfit_status read_header(const void *data, size_t bytes, cells *c, memfi
     if (bytes < sizeof h)
         return mf_fail(err, MEMFIT_DAMAGED, "byte %zu: the file ends inside its header", bytes);
     memcpy(&h, data, sizeof h);
-    if (h.version != MF_TRACE_VERSION)
+    if (!h.version || h.version > MF_TRACE_VERSION)
         return mf_fail(err, MEMFIT_UNSUPPORTED,
-                       "a trace of version %u; this memfit reads version %d\na newer memfit may read it", h.version,
-                       MF_TRACE_VERSION);
+                       "a trace of version %u; this memfit reads versions 1 to %d\na newer memfit may read it",
+                       h.version, MF_TRACE_VERSION);
     if (h.cell_bytes != MF_TRACE_CELL)
         return mf_fail(err, MEMFIT_DAMAGED, "byte 12: cells of %u bytes; version %u has cells of %d", h.cell_bytes,
                        h.version, MF_TRACE_CELL);
-    c->data = (const unsigned char *)data + sizeof h;
-    c->count = (bytes - sizeof h) / MF_TRACE_CELL;
-    c->cut = !h.cells;
+    c->blocks = h.version > 1;
+    uint64_t at = c->blocks ? h.cells_at : sizeof h;
+    if (at < sizeof h || at > bytes || at % MF_TRACE_CELL)
+        return mf_fail(err, MEMFIT_DAMAGED, "byte 48: cells begin at %" PRIu64 " of %zu bytes", at, bytes);
+    if (c->blocks && h.closed > 1)
+        return mf_fail(err, MEMFIT_DAMAGED, "byte 56: closed is %" PRIu64 ", neither 0 nor 1", h.closed);
+    c->data = (const unsigned char *)data + at;
+    c->count = (bytes - at) / MF_TRACE_CELL;
+    c->cut = c->blocks ? !h.closed : !h.cells;
+    if (c->cut && h.cells)
+        return mf_fail(err, MEMFIT_DAMAGED, "byte 16: %" PRIu64 " cells in a file that was not closed", h.cells);
+    if (c->cut && at > sizeof h) {
+        c->ring = data;
+        return check_ring(data, at, err);
+    }
     if (c->cut)
         return MEMFIT_OK;
-    if (h.cells != c->count || (bytes - sizeof h) % MF_TRACE_CELL)
+    if (h.cells != c->count || (bytes - at) % MF_TRACE_CELL)
         return mf_fail(err, MEMFIT_DAMAGED, "byte %zu: the file ends here, but its header speaks of %" PRIu64 " cells",
                        bytes, h.cells);
-    uint32_t crc = 0;
-    for (uint64_t at = 0, step; at < c->count * MF_TRACE_CELL; at += step) {
-        step = c->count * MF_TRACE_CELL - at;
-        step = step > 1 << 30 ? 1 << 30 : step;
-        crc = (uint32_t)crc32(crc, c->data + at, (uInt)step);
-    }
-    if (crc != h.crc32)
-        return mf_fail(err, MEMFIT_DAMAGED, "the checksum is wrong: %08x, but the header says %08x", crc, h.crc32);
-    return MEMFIT_OK;
+    return check_sum(c, h.crc32, err);
 }
 
 /* How many cells a name takes; 0 when the cell is not the begin of one. */
@@ -85,9 +121,44 @@ static memfit_status collect_names(mf_trace_builder *b, const cells *c, uint32_t
     return MEMFIT_OK;
 }
 
-static memfit_status collect_events(mf_trace_builder *b, const cells *c, const uint32_t *numbers, uint64_t most,
+static memfit_status add_event(mf_trace_builder *b, memfit_event *e, const uint32_t *numbers, uint64_t most,
+                               uint64_t place, memfit_error *err)
+{
+    if (memfit_event_op_name(e->op)[0] == '?')
+        return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": %u is no kind of event", place, e->op);
+    if (e->kind >= MEMFIT_KIND_COUNT || e->bytes >> 48)
+        return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": kind %u and %" PRIu64 " bytes are no memory", place,
+                       e->kind, e->bytes);
+    if (e->name > most || (e->name && !numbers[e->name]))
+        return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": name %u is used but never given", place, e->name);
+    e->name = e->name ? numbers[e->name] : 0;
+    uint8_t stream;
+    memfit_status status = mf_trace_builder_stream(b, e->stream, &stream, err);
+    if (status)
+        return status;
+    e->stream = stream;
+    return mf_trace_builder_add(b, e, place, err);
+}
+
+/* Events are numbered within their shard: those of a block count up from its first. */
+typedef struct block {
+    uint32_t shard;
+    uint64_t next, left;
+} block;
+
+static memfit_status open_block(const cells *c, const memfit_event *e, uint64_t place, block *k, memfit_error *err)
+{
+    if (!c->blocks || e->name >= MF_TRACE_MOST_SHARDS || e->bytes > MF_TRACE_MOST_RING || e->id > UINT64_MAX - e->bytes)
+        return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": a block of %" PRIu64 " events of shard %u", place,
+                       e->bytes, e->name);
+    *k = (block){e->name, e->id, e->bytes};
+    return MEMFIT_OK;
+}
+
+static memfit_status collect_events(mf_trace_builder *b, cells *c, const uint32_t *numbers, uint64_t most,
                                     memfit_error *err)
 {
+    block k = {0};
     for (uint64_t i = 0; i < c->count; i++) {
         memfit_event e;
         memcpy(&e, c->data + i * MF_TRACE_CELL, sizeof e);
@@ -96,22 +167,40 @@ static memfit_status collect_events(mf_trace_builder *b, const cells *c, const u
             i += n - 1; /* past the end for a name that is cut: the loop ends */
             continue;
         }
-        if (memfit_event_op_name(e.op)[0] == '?')
-            return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": %u is no kind of event", i, e.op);
-        if (e.kind >= MEMFIT_KIND_COUNT || e.bytes >> 48)
-            return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": kind %u and %" PRIu64 " bytes are no memory", i,
-                           e.kind, e.bytes);
-        if (e.name > most || (e.name && !numbers[e.name]))
-            return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": name %u is used but never given", i, e.name);
-        e.name = e.name ? numbers[e.name] : 0;
-        uint8_t stream;
-        memfit_status status = mf_trace_builder_stream(b, e.stream, &stream, err);
+        memfit_status status =
+            e.op == MF_TRACE_BLOCK ? open_block(c, &e, i, &k, err) : add_event(b, &e, numbers, most, i, err);
         if (status)
             return status;
-        e.stream = stream;
-        status = mf_trace_builder_add(b, &e, i, err);
-        if (status)
-            return status;
+        if (e.op != MF_TRACE_BLOCK && k.left) {
+            c->covered[k.shard] = ++k.next;
+            c->until_ns[k.shard] = e.time_ns;
+            k.left--;
+        }
+    }
+    return MEMFIT_OK;
+}
+
+/* What was put and had not been written: the ring's newest events, as far as they are not among the cells. */
+static memfit_status collect_ring(mf_trace_builder *b, const cells *c, const uint32_t *numbers, uint64_t most,
+                                  memfit_error *err)
+{
+    mf_trace_ring ring;
+    memcpy(&ring, c->ring, sizeof ring);
+    uint64_t events = ring.shard_events;
+    mf_clock_line line = {ring.start_ticks, 0, ring.look[ring.newer].ticks, ring.look[ring.newer].ns};
+    for (uint32_t s = 0; s < ring.shard_count; s++) {
+        const unsigned char *first = c->ring + MF_TRACE_RING_CELLS_AT + s * events * MF_TRACE_CELL;
+        uint64_t put = ring.shards[s].put, from = put > events ? put - events : 0;
+        for (uint64_t i = from > c->covered[s] ? from : c->covered[s]; i < put; i++) {
+            memfit_event e;
+            memcpy(&e, first + (i & (events - 1)) * MF_TRACE_CELL, sizeof e);
+            e.time_ns = mf_clock_ns(&line, e.time_ns);
+            if (e.time_ns < c->until_ns[s]) /* another line of the clock: a moment must not change the order */
+                e.time_ns = c->until_ns[s];
+            memfit_status status = add_event(b, &e, numbers, most, c->count + i - from, err);
+            if (status)
+                return status;
+        }
     }
     return MEMFIT_OK;
 }
@@ -134,6 +223,8 @@ memfit_status mf_trace_read_file(const void *data, size_t bytes, const memfit_ho
                      : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a trace's names");
     if (!status)
         status = collect_events(&b, &c, numbers, c.count, err);
+    if (!status && c.ring)
+        status = collect_ring(&b, &c, numbers, c.count, err);
     mf_host_free(host, numbers, (c.count + 1) * sizeof *numbers);
     if (status) {
         mf_trace_builder_abandon(&b);

@@ -71,3 +71,12 @@ for ((i = 0; before + amid < rounds && i < 4 * rounds; i++)); do
 done
 [ $amid -gt 0 ] || fail "no kill met a training with a checkpoint"
 echo "kill: $((before + amid)) rounds, all the same: $before before the first checkpoint, $amid after it, of these $twice killed twice; $after more had ended before"
+
+# A trace of a training that is killed holds what happened until then: it is read, ends amid steps, and what is alive at its end is more than
+# after a whole run, which gives everything back.
+"$MEMFIT" train "${args[@]}" --epochs 100000 --trace "$t/killed.trace" 2>/dev/null &
+pid=$!
+n=0; until [ -s "$t/killed.trace" ] && spent $pid && [ "$cpu" -gt $length ]; do sleep 0.05; n=$((n + 1)); [ $n -lt 1200 ] || fail "no trace"; done
+kill -9 $pid; wait $pid 2>/dev/null
+"$MEMFIT" replay --json "$t/killed.trace" >"$t/replay" || fail "the trace of a killed training is not read"
+grep -q '"failed": 0' "$t/replay" && [ "$(sed -n 's/.*"events": \([0-9]*\).*/\1/p' "$t/replay")" -gt 1000 ] || fail "the trace of a killed training: $(cat "$t/replay")"
