@@ -38,8 +38,9 @@ memfit_status mf_os_list_folder(const char *path,
 /* The same for the paths that a pattern of the shell matches, sorted. */
 memfit_status mf_os_glob(const char *pattern, memfit_status (*each)(void *ctx, const char *path, memfit_error *err),
                          void *ctx, memfit_error *err);
-int mf_os_open_folder(const char *path);         /* a descriptor for mf_os_open_in; -1 */
-int mf_os_open_in(int folder, const char *path); /* for reading, of a plain file; -1: errno says why */
+uint64_t mf_os_peek(const char *path, void *out, uint64_t bytes); /* the first bytes of a plain file: how many */
+int mf_os_open_folder(const char *path);                          /* a descriptor for mf_os_open_in; -1 */
+int mf_os_open_in(int folder, const char *path);                  /* for reading, of a plain file; -1: errno says why */
 uint64_t mf_os_read_at(int descriptor, void *out, uint64_t bytes, uint64_t at); /* how many; 0: end, or cannot */
 /* A pipe or a character device: can be read once, from front to end. */
 bool mf_os_is_stream(const char *path);

@@ -92,3 +92,11 @@ uint64_t mf_os_read_at(int descriptor, void *out, uint64_t bytes, uint64_t at)
     while (n < 0 && errno == EINTR);
     return n > 0 ? (uint64_t)n : 0;
 }
+
+uint64_t mf_os_peek(const char *path, void *out, uint64_t bytes)
+{
+    int fd = mf_os_open_in(AT_FDCWD, path);
+    uint64_t n = fd >= 0 ? mf_os_read_at(fd, out, bytes, 0) : 0;
+    mf_os_unwatch(fd);
+    return n;
+}

@@ -19,7 +19,7 @@ static const char limit_later[] =
 
 const cli_option cli_options[] = {
     /* ---- the question: model, batch, limit, device ---- */
-    {"--data", RUNS, CLI_TEXT, "SOURCE", "samples: .npy, .npz, .h5, .csv, a folder of images or synthetic[:N]",
+    {"--data", RUNS, CLI_TEXT, "SOURCE", "samples: .npy, .npz, .h5, .csv, TFRecord, a folder of images, synthetic[:N]",
      .file = CLI_SOURCE},
     {"--batch-size|--batch|-b", MODELS, CLI_COUNT, "N", "samples in a step", "32", .least = 1,
      .list_later = "plan one batch size at a time"},
@@ -88,6 +88,7 @@ const cli_option cli_options[] = {
     {"--image-type", RUNS, CLI_TEXT, "float32|uint8", "of images: as Keras has them, or rounded to bytes", "float32"},
     {"--workers", RUNS, CLI_COUNT, "N", "threads that decode", "one per processor", .least = 1, .most = 64},
     {"--decode-memory", RUNS, CLI_LIMIT, "SIZE", "of each of them", "by the images' headers"},
+    {"--features", RUNS, CLI_TEXT, "LIST", "of TFRecord files: x=image/encoded,y=label", "inferred"},
     {"--skip-bad", RUNS, CLI_COUNT, "N", "go on without up to N images that cannot be read", "0"},
     {"--offload", CLI_TRAIN, CLI_TEXT, "off|optimizer|auto", "keep state in host memory", .not_built = later},
     {"--allow-nondeterministic", CLI_TRAIN, CLI_FLAG, NULL, "sums in any order",
@@ -97,8 +98,6 @@ const cli_option cli_options[] = {
     {"--cache", CLI_TRAIN, CLI_TEXT, "FILE|memory|off", "unpacked data", .not_built = later},
     {"--bucket", CLI_TRAIN, CLI_FLAG, NULL, "batches of samples of similar length",
      .not_built = "Pad the samples to one length."},
-    {"--features", CLI_TRAIN, CLI_TEXT, "LIST", "which columns or arrays to use",
-     .not_built = "Arrays are found by the names of the model's inputs and outputs."},
     {"--debug-poison", CLI_TRAIN, CLI_FLAG, NULL, "fill released memory with NaN (slow)"},
 
     /* ---- what training writes ---- */

@@ -10,6 +10,17 @@
 /* Smaller arrays are in the kernel's cache after the first epoch: asking for them would be work for nothing. */
 enum { READ_AHEAD_FROM_BYTES = 64 << 20 };
 
+/* Weights are asked for in the step: labels and weights that must be made for them are made there too, once more. */
+static memfit_status ready_for_weights(mf_feeder *f, memfit_error *err)
+{
+    const mf_array *made[2] = {f->weights, f->class_weights ? f->labels : NULL};
+    for (int i = 0; i < 2; i++)
+        if (made[i] && made[i]->made && made[i]->sample_bytes > f->scratch_bytes)
+            f->scratch_bytes = made[i]->sample_bytes;
+    bool any = (made[0] && made[0]->made) || (made[1] && made[1]->made);
+    return any ? mf_worker_create(f->host, f->source->room_bytes, 0, &f->own, err) : MEMFIT_OK;
+}
+
 memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source, const mf_graph *graph,
                                const mf_feeder_options *options, mf_feeder **feeder, memfit_error *err)
 {
@@ -52,6 +63,8 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
         if (apart && a->sample_bytes > f->scratch_bytes)
             f->scratch_bytes = a->sample_bytes;
     }
+    if (status == MEMFIT_OK)
+        status = ready_for_weights(f, err);
     if (status == MEMFIT_OK && f->scratch_bytes) {
         f->scratch = mf_host_alloc(host, f->scratch_bytes);
         if (!f->scratch)
@@ -78,6 +91,7 @@ void mf_feeder_destroy(mf_feeder *f)
     mf_host_free(f->host, f->links, (f->count + 1) * sizeof *f->links);
     mf_host_free(f->host, f->order, (size_t)f->samples * sizeof *f->order);
     mf_host_free(f->host, f->scratch, f->scratch_bytes);
+    mf_worker_destroy(f->own);
     mf_host_free(f->host, f, sizeof *f);
 }
 
@@ -92,7 +106,10 @@ static const void *sample_bytes(const mf_feeder *f, const mf_array *a, int64_t s
 {
     if (a->data)
         return a->data + (uint64_t)sample * a->sample_bytes;
-    mf_source_read(f->source, a, sample, f->scratch);
+    if (!a->made)
+        mf_source_read(f->source, a, sample, f->scratch);
+    else if (f->source->maker->make(f->source, a, sample, f->own, f->scratch, NULL) != MEMFIT_OK)
+        memset(f->scratch, 0, a->sample_bytes); /* the ring says what is wrong with it */
     return f->scratch;
 }
 

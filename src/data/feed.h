@@ -50,6 +50,7 @@ typedef struct mf_feeder {
     mf_ring *ring;                    /* of made samples, not owned; NULL: none are made */
     uint32_t made_links;              /* links whose arrays are made */
     uint64_t slot_bytes, spare_bytes; /* for the ring: a sample; one that is converted behind its making */
+    mf_worker *own;                   /* makes labels for weights; NULL: none need making */
     uint32_t taken;                   /* made links that have their part of the piece under way */
 } mf_feeder;
 

@@ -2,7 +2,9 @@
 #include "data/source.h"
 
 #include "base/error.h"
+#include "file/gzip.h"
 #include "file/hdf5.h"
+#include "file/tfrecord.h"
 #include "file/zip.h"
 #include "ops/ops.h"
 
@@ -176,7 +178,6 @@ static memfit_status read_by_kind(mf_source *source, int64_t inputs, const mf_lo
 {
     const unsigned char *data = source->mappings[0].data;
     uint64_t bytes = source->mappings[0].bytes;
-    size_t n = strlen(source->path);
     if (bytes == 0)
         return mf_fail(err, MEMFIT_DAMAGED, "%s is empty", source->path);
     if (bytes >= 6 && memcmp(data, "\x93NUMPY", 6) == 0)
@@ -187,11 +188,8 @@ static memfit_status read_by_kind(mf_source *source, int64_t inputs, const mf_lo
         return mf_source_h5(source, data, bytes, log, err);
     if (mf_source_is_table(source->path))
         return mf_source_csv(source, data, bytes, inputs, log, err);
-    if (n > 9 && strcasecmp(source->path + n - 9, ".tfrecord") == 0)
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: TFRecord files are not read yet\nconvert to .npz, .h5 or .csv",
-                       source->path);
-    return mf_fail(err, MEMFIT_DAMAGED, "%s is neither .npy, .npz, .h5 nor .csv (by its first bytes and its name)",
-                   source->path);
+    return mf_fail(err, MEMFIT_DAMAGED,
+                   "%s is neither .npy, .npz, .h5, .csv nor TFRecord (by its first bytes and its name)", source->path);
 }
 
 static memfit_status new_source(const memfit_host *host, const char *path, mf_source **source, memfit_error *err)
@@ -216,15 +214,21 @@ memfit_status mf_source_open(const memfit_host *host, const char *path, const mf
     return mf_source_open_table(host, path, 0, log, source, err);
 }
 
-/* Sources that are promised and not there yet. */
-static memfit_status not_built_yet(const char *path, memfit_error *err)
+/* How a source is opened: by what lies there, not by its name. */
+typedef enum { OF_FILE, OF_PICTURES, OF_RECORDS, OF_PATTERN } opening;
+
+static opening way_to_open(const char *path)
 {
+    unsigned char first[64];
+    if (mf_os_is_folder(path))
+        return OF_PICTURES;
+    uint64_t n = mf_os_peek(path, first, sizeof first);
+    if (n == 0 && strpbrk(path, "*?[{"))
+        return OF_PATTERN;
     const char *dot = strrchr(path, '.');
-    if (dot && strncasecmp(dot, ".tfrec", 6) == 0 && mf_os_file_bytes(path))
-        return mf_fail(
-            err, MEMFIT_UNSUPPORTED,
-            "%s: TFRecord as data is not built yet\nsave the samples as arrays x and y of a .npz or .h5 file", path);
-    return MEMFIT_OK;
+    bool named = dot && strncasecmp(dot, ".tfrec", 6) == 0;
+    return n && (named || mf_tfrecord_sniff(first, n) || (first[0] == 0x1f && mf_gzip_sniff(first, n))) ? OF_RECORDS
+                                                                                                        : OF_FILE;
 }
 
 /* A file whose arrays were all unpacked is not read any more: whatever becomes of it is no concern of ours. */
@@ -257,12 +261,16 @@ memfit_status mf_source_open_as(const memfit_host *host, const char *path, const
                                 const mf_log *log, mf_source **source, memfit_error *err)
 {
     mf_source *s = NULL;
-    memfit_status status = not_built_yet(path, err);
-    if (status == MEMFIT_OK)
-        status = new_source(host, path, &s, err);
+    const opening way = way_to_open(path);
+    memfit_status status = new_source(host, path, &s, err);
     if (status != MEMFIT_OK)
         return status;
-    status = mf_os_is_folder(path) ? mf_source_pictures(s, wish, log, err) : open_file(s, wish->inputs, log, err);
+    if (way == OF_PICTURES)
+        status = mf_source_pictures(s, wish, log, err);
+    else if (way == OF_FILE)
+        status = open_file(s, wish->inputs, log, err);
+    else
+        status = mf_source_tfrecord(s, wish, way == OF_PATTERN, log, err);
     if (status == MEMFIT_OK)
         status = agree(s, log, err);
     if (status != MEMFIT_OK) {

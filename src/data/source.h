@@ -138,6 +138,9 @@ memfit_status mf_source_h5(mf_source *source, const unsigned char *data, uint64_
                            memfit_error *err);
 /* A folder of images; the path is the source's. */
 memfit_status mf_source_pictures(mf_source *source, const mf_source_wish *wish, const mf_log *log, memfit_error *err);
+/* TFRecord files: the source's path, or those it matches as a pattern. */
+memfit_status mf_source_tfrecord(mf_source *source, const mf_source_wish *wish, bool pattern, const mf_log *log,
+                                 memfit_error *err);
 /* Adds an array that the source's maker makes, or one of generator 3. */
 memfit_status mf_source_add_made(mf_source *source, const char *name, mf_dtype dtype, const mf_shape *shape,
                                  uint32_t column, memfit_error *err);

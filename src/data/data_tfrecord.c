@@ -1,0 +1,454 @@
+/*
+ * data_tfrecord.c: TFRecord files as a source, one or many (a pattern, in the order of their names): every feature of the
+ * records' tf.train.Example is an array.
+ *
+ *   shards: mapped (packed ones unpacked once into a temporary file)      index: where each record begins, 8 bytes a record
+ *           in an unlinked temporary file, so none of it is the process's own memory
+ *
+ * Opening reads the headers of all records, and the first record whole: which features there are, their types and lengths.
+ * A picture becomes an image of the model's size, another text its bytes, numbers are what they are. Whatever a record has
+ * otherwise is told when it is used, with file, record and byte. Records are verified by their check sums then.
+ */
+#include "data/resize.h"
+#include "data/source.h"
+#include "data/worker.h"
+
+#include "base/error.h"
+#include "file/gzip.h"
+#include "file/tfrecord.h"
+
+#include <string.h>
+
+enum { MOST_WATCHED = 256, MOST_FEATURES = 256, MOST_LOOKED = 256, LEAST_ROOM_BYTES = 512 << 10, KERAS_SIDE = 256 };
+
+typedef struct shard {
+    const char *path;
+    mf_mapping file;
+    bool spooled;
+    int descriptor;
+    int64_t first; /* record of the source */
+} shard;
+
+typedef struct column {
+    const char *feature;
+    mf_feature_kind kind;
+    bool picture;
+    uint64_t count; /* of numbers, or bytes */
+} column;
+
+typedef struct records {
+    mf_source *source;
+    shard *shards;
+    size_t shard_count, shard_room;
+    int64_t count;
+    uint64_t *places; /* of all records in their shards; in a temporary file */
+    uint64_t place_bytes;
+    column columns[MOST_FEATURES];
+    uint32_t column_count;
+    uint32_t height, width, channels;
+    bool bytes;
+    const char *wanted; /* --features */
+} records;
+
+static memfit_status no_memory(const mf_source *source, memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
+}
+
+/* ---- records ---------------------------------------------------------------------------------------------- */
+
+static const shard *shard_of(const records *r, int64_t index)
+{
+    size_t low = 0, high = r->shard_count;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (r->shards[middle].first <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &r->shards[low];
+}
+
+static void name_of(const mf_source *source, int64_t index, char *text, size_t room)
+{
+    const records *r = source->made_of;
+    const shard *s = shard_of(r, index);
+    snprintf(text, room, "%s: record %lld (byte %llu)", s->path, (long long)(index - s->first),
+             (unsigned long long)r->places[index]);
+}
+
+static memfit_status record_at(const records *r, int64_t index, mf_record *record, memfit_error *err)
+{
+    const shard *s = shard_of(r, index);
+    if (s->descriptor >= 0 && mf_os_watched_bytes(s->descriptor) < s->file.bytes)
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s became shorter while it was read\n"
+                       "write new data to another name, then rename it: a file in use stays as it is then",
+                       s->path);
+    return mf_tfrecord_at(s->file.data, s->file.bytes, r->places[index], true, s->path, record, err);
+}
+
+/* ---- making ----------------------------------------------------------------------------------------------- */
+
+static memfit_status differs(const mf_source *source, int64_t index, const column *c, const char *how,
+                             memfit_error *err)
+{
+    char name[512];
+    name_of(source, index, name, sizeof name);
+    return mf_fail(err, MEMFIT_DAMAGED, "%s: feature %s %s", name, c->feature, how);
+}
+
+static memfit_status make_picture(const mf_source *source, int64_t index, mf_dtype dtype, const unsigned char *data,
+                                  uint64_t bytes, mf_worker *w, void *out, memfit_error *err)
+{
+    const records *r = source->made_of;
+    char name[512];
+    name_of(source, index, name, sizeof name);
+    mf_picture_input in = {.name = name, .descriptor = -1, .data = data, .bytes = bytes};
+    mf_resize resize = {.height = r->height, .width = r->width, .channels = r->channels, .dtype = dtype, .out = out};
+    const mf_picture_sink sink = mf_resize_sink(&resize);
+    w->room.used = 0;
+    memfit_status status = mf_picture_decode(w->decoder, &in, r->channels, &w->room, &sink, err);
+    if (status == MEMFIT_OK && !mf_resize_is_whole(&resize))
+        status = mf_fail(err, MEMFIT_DAMAGED, "%s ends before its last row", name);
+    return status;
+}
+
+static memfit_status make(const mf_source *source, const mf_array *array, int64_t index, mf_worker *w, void *out,
+                          memfit_error *err)
+{
+    const records *r = source->made_of;
+    const column *c = &r->columns[array->column];
+    mf_record record;
+    mf_feature f;
+    bool damaged;
+    memfit_status status = record_at(r, index, &record, err);
+    if (status != MEMFIT_OK)
+        return status;
+    if (!mf_example_find(record.data, record.bytes, c->feature, &f, &damaged))
+        return differs(source, index, c, damaged ? "cannot be read: the record is no tf.train.Example" : "is missing",
+                       err);
+    if (f.kind != c->kind)
+        return differs(source, index, c, "has another type than in the first record", err);
+    const unsigned char *data = NULL;
+    uint64_t bytes = 0;
+    switch (c->kind) {
+    case MF_FEATURE_FLOAT:
+        return mf_feature_floats(&f, out, c->count) ? MEMFIT_OK
+                                                    : differs(source, index, c,
+                                                              "has another length than in the first "
+                                                              "record",
+                                                              err);
+    case MF_FEATURE_INT:
+        return mf_feature_ints(&f, out, c->count) ? MEMFIT_OK
+                                                  : differs(source, index, c,
+                                                            "has another length than in the first "
+                                                            "record",
+                                                            err);
+    default:
+        if (!mf_feature_bytes(&f, &data, &bytes))
+            return differs(source, index, c, "is not exactly one text", err);
+        if (c->picture)
+            return make_picture(source, index, array->dtype, data, bytes, w, out, err);
+        if (bytes != c->count)
+            return differs(source, index, c, "has another length than in the first record", err);
+        memcpy(out, data, bytes);
+        return MEMFIT_OK;
+    }
+}
+
+static void close_records(mf_source *source)
+{
+    records *r = source->made_of;
+    for (size_t i = 0; i < r->shard_count; i++) {
+        mf_os_unmap_file(&r->shards[i].file);
+        mf_os_unwatch(r->shards[i].descriptor);
+    }
+    if (r->places)
+        mf_os_spool_unmap((unsigned char *)r->places, r->place_bytes);
+    mf_host_free(source->arena.host, r->shards, r->shard_room * sizeof *r->shards);
+}
+
+static const mf_maker maker = {make, name_of, close_records};
+
+/* ---- opening: files --------------------------------------------------------------------------------------- */
+
+/* A packed file is unpacked twice: to know its size, and into a file of that size. */
+static memfit_status unpack(const records *r, shard *s, memfit_error *err)
+{
+    const memfit_host *host = r->source->arena.host;
+    uint64_t bytes = 0, again = 0;
+    unsigned char *out;
+    memfit_status status = mf_gzip_unpack(host, s->file.data, s->file.bytes, s->path, NULL, 0, &bytes, err);
+    if (status == MEMFIT_OK)
+        status = mf_os_spool_map(bytes ? bytes : 1, &out, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_gzip_unpack(host, s->file.data, s->file.bytes, s->path, out, bytes, &again, err);
+    mf_os_unmap_file(&s->file);
+    mf_os_unwatch(s->descriptor);
+    s->descriptor = -1;
+    s->file = (mf_mapping){out, bytes ? bytes : 1};
+    return status;
+}
+
+static memfit_status add_shard(void *ctx, const char *path, memfit_error *err)
+{
+    records *r = ctx;
+    mf_source *source = r->source;
+    if (!mf_grow(source->arena.host, &r->shards, &r->shard_room, r->shard_count, sizeof *r->shards))
+        return no_memory(source, err);
+    shard *s = &r->shards[r->shard_count];
+    *s = (shard){.path = mf_arena_strdup(&source->arena, path), .descriptor = -1};
+    if (!s->path)
+        return no_memory(source, err);
+    memfit_status status = mf_os_map_watched(path, &s->file, &s->descriptor, err);
+    if (status != MEMFIT_OK)
+        return status;
+    r->shard_count++;
+    if (mf_gzip_sniff(s->file.data, s->file.bytes) && !mf_tfrecord_sniff(s->file.data, s->file.bytes))
+        status = unpack(r, s, err);
+    if (r->shard_count > MOST_WATCHED) { /* descriptors are few */
+        mf_os_unwatch(s->descriptor);
+        s->descriptor = -1;
+    }
+    return status;
+}
+
+/* One pass over the headers: counts them, or with `places` writes down where they begin. */
+static memfit_status walk_records(records *r, uint64_t *places, memfit_error *err)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < r->shard_count; i++) {
+        shard *s = &r->shards[i];
+        s->first = n;
+        for (uint64_t at = 0; at < s->file.bytes;) {
+            mf_record record;
+            memfit_status status = mf_tfrecord_at(s->file.data, s->file.bytes, at, false, s->path, &record, err);
+            if (status != MEMFIT_OK)
+                return status;
+            if (places)
+                places[n] = at;
+            n++;
+            at = record.next;
+        }
+    }
+    r->count = n;
+    return MEMFIT_OK;
+}
+
+static memfit_status index_records(records *r, memfit_error *err)
+{
+    memfit_status status = walk_records(r, NULL, err);
+    if (status != MEMFIT_OK)
+        return status;
+    if (r->count == 0)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s holds no records", r->source->path);
+    unsigned char *places;
+    r->place_bytes = (uint64_t)r->count * sizeof *r->places;
+    status = mf_os_spool_map(r->place_bytes, &places, err);
+    if (status != MEMFIT_OK)
+        return status;
+    r->places = (uint64_t *)(void *)places;
+    return walk_records(r, r->places, err);
+}
+
+/* ---- opening: features ------------------------------------------------------------------------------------- */
+
+static memfit_status add_array(records *r, const char *name, uint32_t number, memfit_error *err)
+{
+    const column *c = &r->columns[number];
+    const int64_t n = r->count;
+    mf_shape shape = {.rank = c->count == 1 ? 1 : 2, .dim = {n, (int64_t)c->count}};
+    if (c->picture)
+        shape = (mf_shape){.rank = 4, .dim = {n, r->height, r->width, r->channels}};
+    mf_dtype dtype = c->picture                    ? (r->bytes ? MF_U8 : MF_F32)
+                     : c->kind == MF_FEATURE_FLOAT ? MF_F32
+                     : c->kind == MF_FEATURE_INT   ? MF_I64
+                                                   : MF_U8;
+    return mf_source_add_made(r->source, name, dtype, &shape, number, err);
+}
+
+typedef struct reading {
+    records *r;
+    memfit_status status;
+    memfit_error *err;
+} reading;
+
+static bool add_column(void *ctx, const mf_feature *f)
+{
+    reading *in = ctx;
+    records *r = in->r;
+    const unsigned char *text = NULL;
+    uint64_t bytes = 0;
+    int64_t count = mf_feature_count(f);
+    column c = {.kind = f->kind, .count = count > 0 ? (uint64_t)count : 0};
+    if (r->column_count == MOST_FEATURES || count < 1)
+        return true; /* none of a variable length can be used anyway */
+    if (f->kind == MF_FEATURE_BYTES) {
+        if (!mf_feature_bytes(f, &text, &bytes) || !bytes)
+            return true;
+        c.picture = mf_picture_sniff(text, bytes) != MF_PICTURE_UNKNOWN;
+        c.count = bytes;
+    }
+    c.feature = mf_arena_strndup(&r->source->arena, f->name, f->name_bytes);
+    if (!c.feature) {
+        in->status = no_memory(r->source, in->err);
+        return false;
+    }
+    for (uint32_t i = 0; i < r->column_count; i++)
+        if (strcmp(r->columns[i].feature, c.feature) == 0)
+            return true;
+    r->columns[r->column_count++] = c;
+    return true;
+}
+
+static uint32_t find_column(const records *r, const char *name, size_t bytes)
+{
+    for (uint32_t i = 0; i < r->column_count; i++)
+        if (strlen(r->columns[i].feature) == bytes && memcmp(r->columns[i].feature, name, bytes) == 0)
+            return i;
+    return r->column_count;
+}
+
+static void list_features(const records *r, char *text, size_t room)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < r->column_count && n + 80 < room; i++)
+        n += (size_t)snprintf(text + n, room - n, "%s%.60s", i ? ", " : "", r->columns[i].feature);
+}
+
+/* "x=image/encoded,y=label": array and feature; a name alone is both. */
+static memfit_status add_wanted(records *r, memfit_error *err)
+{
+    char name[256], text[400];
+    for (const char *p = r->wanted; *p;) {
+        size_t n = strcspn(p, ","), equals = strcspn(p, "=,");
+        const char *feature = equals < n ? p + equals + 1 : p;
+        size_t feature_bytes = equals < n ? n - equals - 1 : n;
+        snprintf(name, sizeof name, "%.*s", (int)(equals < n ? equals : n), p);
+        uint32_t c = find_column(r, feature, feature_bytes);
+        list_features(r, text, sizeof text);
+        if (c == r->column_count)
+            return mf_fail(err, MEMFIT_INVALID, "--features: the first record of %s has no feature %.*s\nit has %s",
+                           r->source->path, (int)feature_bytes, feature, text);
+        memfit_status status = add_array(r, name, c, err);
+        if (status != MEMFIT_OK)
+            return status;
+        p += n + (p[n] == ',');
+    }
+    return MEMFIT_OK;
+}
+
+/* Which feature is the input: one of a usual name, or the only picture; the target: a usual name, or the only whole number. */
+static uint32_t guess(const records *r, bool target)
+{
+    static const char *const inputs[] = {"x", "image/encoded", "image", "image_raw", "images", "features", "data"};
+    static const char *const targets[] = {"y", "image/class/label", "label", "labels", "class", "target"};
+    const char *const *names = target ? targets : inputs;
+    size_t count = target ? sizeof targets / sizeof *targets : sizeof inputs / sizeof *inputs;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t c = find_column(r, names[i], strlen(names[i]));
+        if (c < r->column_count)
+            return c;
+    }
+    uint32_t found = r->column_count, matches = 0;
+    for (uint32_t i = 0; i < r->column_count; i++) {
+        const column *c = &r->columns[i];
+        if (target ? c->kind == MF_FEATURE_INT && c->count == 1 : c->picture) {
+            found = i;
+            matches++;
+        }
+    }
+    return matches == 1 ? found : r->column_count;
+}
+
+static memfit_status add_all(records *r, const mf_log *log, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    uint32_t x = guess(r, false), y = guess(r, true);
+    if (x < r->column_count)
+        status = add_array(r, "x", x, err);
+    if (status == MEMFIT_OK && y < r->column_count && y != x)
+        status = add_array(r, "y", y, err);
+    if (x < r->column_count && y < r->column_count)
+        mf_log_write(log, MF_LOG_DETAIL, "%s: x is %s, y is %s", r->source->path, r->columns[x].feature,
+                     r->columns[y].feature);
+    for (uint32_t i = 0; status == MEMFIT_OK && i < r->column_count; i++)
+        if (!mf_source_find(r->source, r->columns[i].feature))
+            status = add_array(r, r->columns[i].feature, i, err);
+    return status;
+}
+
+static void look_at_pictures(records *r)
+{
+    uint64_t most = LEAST_ROOM_BYTES;
+    const int64_t looked = r->count < MOST_LOOKED ? r->count : MOST_LOOKED;
+    bool any = false;
+    for (uint32_t i = 0; i < r->column_count; i++)
+        any |= r->columns[i].picture;
+    for (int64_t i = 0; any && i < looked; i++) {
+        mf_record record;
+        memfit_error ignored;
+        if (record_at(r, i * r->count / looked, &record, &ignored) != MEMFIT_OK)
+            continue;
+        for (uint32_t c = 0; c < r->column_count; c++) {
+            mf_feature f;
+            mf_picture_head head;
+            mf_picture_input in = {.name = "", .descriptor = -1};
+            bool damaged;
+            if (r->columns[c].picture &&
+                mf_example_find(record.data, record.bytes, r->columns[c].feature, &f, &damaged) &&
+                mf_feature_bytes(&f, &in.data, &in.bytes) && mf_picture_look(&in, &head, &ignored) == MEMFIT_OK &&
+                head.room_bytes > most)
+                most = head.room_bytes;
+        }
+    }
+    most += looked < r->count ? most / 2 : 0;
+    r->source->room_bytes = any ? most + mf_resize_room_bytes(r->width, r->channels) : 64;
+}
+
+static memfit_status read_features(records *r, const mf_log *log, memfit_error *err)
+{
+    mf_record first;
+    memfit_status status = record_at(r, 0, &first, err);
+    reading in = {r, MEMFIT_OK, err};
+    if (status != MEMFIT_OK)
+        return status;
+    if (!mf_example_walk(first.data, first.bytes, add_column, &in) || (in.status == MEMFIT_OK && !r->column_count))
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s: the first record is no tf.train.Example with features\n"
+                       "records of another kind are not read: write each sample as an Example",
+                       r->shards[0].path);
+    if (in.status != MEMFIT_OK)
+        return in.status;
+    look_at_pictures(r);
+    return r->wanted ? add_wanted(r, err) : add_all(r, log, err);
+}
+
+memfit_status mf_source_tfrecord(mf_source *source, const mf_source_wish *wish, bool pattern, const mf_log *log,
+                                 memfit_error *err)
+{
+    records *r = MF_NEW(&source->arena, records);
+    if (!r)
+        return no_memory(source, err);
+    *r = (records){.source = source,
+                   .height = (uint32_t)(wish->height ? wish->height : KERAS_SIDE),
+                   .width = (uint32_t)(wish->width ? wish->width : KERAS_SIDE),
+                   .channels = (uint32_t)(wish->channels ? wish->channels : 3),
+                   .bytes = wish->bytes,
+                   .wanted = wish->features};
+    source->made_of = r;
+    source->maker = &maker;
+    source->flat = true;
+    memfit_status status = pattern ? mf_os_glob(source->path, add_shard, r, err) : add_shard(r, source->path, err);
+    if (status == MEMFIT_OK)
+        status = index_records(r, err);
+    if (status == MEMFIT_OK)
+        status = read_features(r, log, err);
+    if (status == MEMFIT_OK && wish->decode_bytes)
+        source->room_bytes = wish->decode_bytes;
+    return status;
+}
