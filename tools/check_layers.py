@@ -39,8 +39,6 @@ LONG = {
     "src/file/hdf5_write.c",
     "src/model/keras/keras_save.c",
     "src/ops/cpu/cpu_wide.c",
-    "src/pool/fence.c",
-    "src/pool/state.h",
     "src/trace/pickle.c",
     "tests/fakes/fake_cuda.c",
     "tests/unit/test_cpu_ops.c",
