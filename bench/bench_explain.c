@@ -8,6 +8,7 @@
  * place that comes before it
  */
 #include "trace/trace.h"
+#include "pool/calls.h"
 #include "pool/explain.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Streams and CUDA graphs on a card: is memfit's pool as safe as PyTorch's own allocator, and as good?
 
-    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2] [--json FILE]
+    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--json FILE]
     bench/torch_streams.py --dry-run        everything but the card: the processes, their turns, the tables
 
-Needs an NVIDIA GPU and PyTorch (2.11); the library and this file are all that has to be on the machine:
+Needs an NVIDIA GPU and PyTorch (2.11); the library, this file and torch_models.py are all that has to be on the machine:
 
     make && bench/torch_streams.py --library "$PWD/build/libmemfit.so"
 
@@ -17,6 +17,8 @@ cnn      A small CNN, inputs from DataLoader workers, copied on a side stream an
 growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
 turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
+vit, masks, lengths, rivals
+         The same four kinds once more, chosen when the pool's policy was finished (bench/torch_models.py).
 
 Each allocator has a process of its own. The processes of a workload are all ready before the first is timed, and take turns of a
 few steps each, in another order every round; "ms/step" is the median over the rounds. Exit status 1: something was wrong or failed.
@@ -31,6 +33,8 @@ import sys
 import threading
 import time
 from queue import Empty, Queue
+
+from torch_models import WORKLOADS
 
 ALLOCATORS = ("default", "expandable", "memfit")
 STATS = ("live", "live_peak", "reserved", "reserved_peak", "fixed", "remaps", "remapped_pages", "created_pages", "stream_waits", "allocations", "failures", "moving_us")
@@ -302,156 +306,6 @@ def refused_capture(torch):
     return "" if "graph" in text.lower() or "captur" in text.lower() else f"refused, but says {text[:120]}"
 
 
-def cnn_steps(torch):
-    """A generator: one training step each."""
-    nn = torch.nn
-
-    class Pictures(torch.utils.data.Dataset):
-        def __len__(self):
-            return 1 << 20
-
-        def __getitem__(self, i):
-            g = torch.Generator().manual_seed(i)
-            return torch.randint(0, 255, (3, 96, 96), dtype=torch.uint8, generator=g), i % 10
-
-    def block(a, b):
-        return nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(True), nn.MaxPool2d(2))
-
-    model = nn.Sequential(block(3, 32), block(32, 64), block(64, 128), block(128, 256), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
-    loader = iter(torch.utils.data.DataLoader(Pictures(), 128, num_workers=4, pin_memory=True, persistent_workers=True))
-    side = torch.cuda.Stream()
-
-    def fetch():
-        x, y = next(loader)
-        with torch.cuda.stream(side):
-            return x.cuda(non_blocking=True).float().div_(255), y.cuda(non_blocking=True)
-
-    ahead = [fetch(), fetch()]
-    while True:
-        x, y = ahead.pop(0)
-        torch.cuda.current_stream().wait_stream(side)
-        x.record_stream(torch.cuda.current_stream())
-        y.record_stream(torch.cuda.current_stream())
-        ahead.append(fetch())
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        del x, y
-        yield loss
-
-
-def gpt2_steps(torch):
-    nn, F = torch.nn, torch.nn.functional
-    layers, heads, width, vocab, length, batch = 12, 12, 768, 50304, 1024, 8
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x):
-            b, t, c = x.shape
-            q, k, v = (s.view(b, t, heads, c // heads).transpose(1, 2) for s in self.qkv(self.n1(x)).split(width, 2))
-            a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
-            x = x + self.proj(a)
-            return x + self.down(F.gelu(self.up(self.n2(x)), approximate="tanh"))
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(length, width)
-            self.blocks = nn.ModuleList(Block() for _ in range(layers))
-            self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
-            self.out.weight = self.tokens.weight
-
-        def forward(self, t, want):
-            x = self.tokens(t) + self.places(torch.arange(t.shape[1], device=t.device))
-            for b in self.blocks:
-                x = b(x)
-            return F.cross_entropy(self.out(self.norm(x)).flatten(0, 1), want.flatten())
-
-    torch.manual_seed(0)
-    torch.set_float32_matmul_precision("high")
-    model = Model().cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
-    run = torch.compile(model)
-    while True:
-        t = torch.randint(0, vocab, (batch, length + 1), device="cuda")
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = run(t[:, :-1].contiguous(), t[:, 1:].contiguous())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        yield loss
-
-
-def growing_steps(torch):
-    """Inference: text is generated with a cache of keys and values that grows by a token a step, several requests at a time that
-    begin at different moments and end at different lengths."""
-    nn, F = torch.nn, torch.nn.functional
-    layers, heads, width = 8, 16, 1024
-    torch.manual_seed(0)
-    weights = [(nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)) for _ in range(layers)]
-    for ws in weights:
-        for w in ws:
-            w.cuda().to(torch.bfloat16).requires_grad_(False)
-    lengths = random.Random(3)
-    requests = []
-    while True:
-        if len(requests) < 6 and (not requests or lengths.random() < 0.5):
-            prompt, most = lengths.randrange(64, 900), lengths.randrange(8, 96)
-            requests.append([most, [None] * layers, torch.randn(4, prompt, width, device="cuda", dtype=torch.bfloat16)])
-        for r in requests:
-            x = r[2]
-            for i, (qkv, proj, up, down) in enumerate(weights):
-                q, k, v = (t.view(4, -1, heads, width // heads).transpose(1, 2) for t in qkv(F.layer_norm(x, (width,))).split(width, 2))
-                if r[1][i] is not None:
-                    k, v = torch.cat((r[1][i][0], k), 2), torch.cat((r[1][i][1], v), 2)
-                r[1][i] = (k, v)
-                a = F.scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1).transpose(1, 2).reshape(x.shape)
-                x = x + proj(a)
-                x = x + down(F.gelu(up(F.layer_norm(x, (width,)))))
-            r[0], r[2] = r[0] - 1, x[:, -1:].clone()
-        last = requests[0][2].sum()
-        requests = [r for r in requests if r[0]]
-        yield last
-
-
-def models_by_turns(torch):
-    """Two models of different kinds are trained in one process, two steps of the one, then one of the other."""
-    nn, F = torch.nn, torch.nn.functional
-    torch.manual_seed(0)
-
-    def unet(depth, a, b):
-        inner = nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(8, b), nn.SiLU())
-        if not depth:
-            return inner
-        return nn.Sequential(inner, nn.MaxPool2d(2), unet(depth - 1, b, 2 * b), nn.Conv2d(2 * b, b, 3, padding=1),
-                             nn.Upsample(scale_factor=2), nn.Conv2d(b, b, 3, padding=1), nn.SiLU())
-
-    pictures = nn.Sequential(unet(3, 3, 32), nn.Conv2d(32, 3, 1)).cuda()
-    words = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048, 0.1, batch_first=True), 6).cuda()
-    sizes = random.Random(5)
-    o1, o2 = torch.optim.AdamW(pictures.parameters()), torch.optim.AdamW(words.parameters())
-    for i in range(1 << 30):
-        model, optimizer = (words, o2) if i % 3 == 2 else (pictures, o1)
-        x = torch.randn(16, 96 + 32 * sizes.randrange(5), 512, device="cuda") if i % 3 == 2 else torch.randn(24, 3, 256, 256, device="cuda")
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = F.mse_loss(model(x).float(), x)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        yield loss
-
-
-# Part, steps before the first timed one, steps a turn, turns.
-WORKLOADS = {"cnn": (cnn_steps, 30, 20, 9), "gpt2": (gpt2_steps, 12, 10, 12), "growing": (growing_steps, 24, 12, 8), "turns": (models_by_turns, 30, 24, 8)}
-
-
 def dry_steps():
     while True:
         time.sleep(0.002)
@@ -482,9 +336,6 @@ def child(args):
         return
     steps = dry_steps() if args.dry_run else WORKLOADS[args.part][0](torch)
     sync = (lambda: None) if args.dry_run else torch.cuda.synchronize
-    for _ in range(args.warm):
-        loss = next(steps)
-    sync()
     say(ready=True)
     for line in sys.stdin:
         words = line.split()
@@ -505,9 +356,9 @@ def child(args):
 class Process:
     """A child, its answers in a queue, a deadline for each."""
 
-    def __init__(self, args, part, allocator, warm):
+    def __init__(self, args, part, allocator):
         command = [sys.executable, os.path.abspath(__file__), "--child", allocator, "--part", part, "--library", args.library,
-                   "--trials", str(args.trials), "--warm", str(warm)] + (["--dry-run"] if args.dry_run else [])
+                   "--trials", str(args.trials)] + (["--dry-run"] if args.dry_run else [])
         self.name, self.answers, self.last = allocator, Queue(), []
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         threading.Thread(target=self.read, daemon=True).start()
@@ -551,7 +402,7 @@ def run_checks(args, part, deadline):
     """{allocator: result or None}, one after the other."""
     out = {}
     for allocator in ("default", "memfit") + (("memfit-without",) if part == "graphs" else ()):
-        p = Process(args, part, allocator, 0)
+        p = Process(args, part, allocator)
         got = p.answer(deadline)
         out[allocator] = got["result"] if got else None
         if got is None:
@@ -561,11 +412,13 @@ def run_checks(args, part, deadline):
 
 
 def run_turns(args, part, warm, steps, rounds, deadline):
-    """{allocator: figures or None}. All are warmed up one after the other, then timed in turns."""
+    """{allocator: figures or None}. All start at once and are warmed up one after the other, then timed in turns."""
     processes, times, out = [], {}, {}
-    for allocator in args.allocators.split(","):
-        p = Process(args, part, allocator, warm)
-        ready = p.answer(deadline)
+    for p in [Process(args, part, allocator) for allocator in args.allocators.split(",")]: # they load PyTorch side by side
+        allocator, ready = p.name, p.answer(deadline)
+        if ready:
+            p.say(f"run {warm}")
+            ready = p.answer(deadline)
         if ready is None:
             print(f"{part}, {allocator}: failed\n  " + "\n  ".join(p.last), file=sys.stderr)
             out[allocator] = None
@@ -641,7 +494,6 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--warm", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.library = os.path.abspath(args.library)
     if args.child:

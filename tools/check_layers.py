@@ -36,8 +36,6 @@ LONG = {
     "src/diagnose/oom_log.c",
     "src/model/keras/keras_save.c",
     "src/ops/cpu/cpu_wide.c",
-    "src/pool/fence.c",
-    "src/pool/state.h",
     "tests/fakes/fake_cuda.c",
     "tests/unit/test_cpu_ops.c",
     "tests/unit/test_explain.c",

@@ -78,7 +78,7 @@ static void name_of(const mf_source *source, int64_t index, char *text, size_t r
              (unsigned long long)r->places[index]);
 }
 
-static memfit_status record_at(const records *r, int64_t index, mf_record *record, memfit_error *err)
+static memfit_status record_at(const records *r, int64_t index, mf_tfrecord *record, memfit_error *err)
 {
     const shard *s = shard_of(r, index);
     if (s->descriptor >= 0 && mf_os_watched_bytes(s->descriptor) < s->file.bytes)
@@ -120,7 +120,7 @@ static memfit_status make(const mf_source *source, const mf_array *array, int64_
 {
     const records *r = source->made_of;
     const column *c = &r->columns[array->column];
-    mf_record record;
+    mf_tfrecord record;
     mf_feature f;
     bool damaged;
     memfit_status status = record_at(r, index, &record, err);
@@ -224,7 +224,7 @@ static memfit_status walk_records(records *r, uint64_t *places, memfit_error *er
         shard *s = &r->shards[i];
         s->first = n;
         for (uint64_t at = 0; at < s->file.bytes;) {
-            mf_record record;
+            mf_tfrecord record;
             memfit_status status = mf_tfrecord_at(s->file.data, s->file.bytes, at, false, s->path, &record, err);
             if (status != MEMFIT_OK)
                 return status;
@@ -390,7 +390,7 @@ static void look_at_pictures(records *r)
     for (uint32_t i = 0; i < r->column_count; i++)
         any |= r->columns[i].picture;
     for (int64_t i = 0; any && i < looked; i++) {
-        mf_record record;
+        mf_tfrecord record;
         memfit_error ignored;
         if (record_at(r, i * r->count / looked, &record, &ignored) != MEMFIT_OK)
             continue;
@@ -412,7 +412,7 @@ static void look_at_pictures(records *r)
 
 static memfit_status read_features(records *r, const mf_log *log, memfit_error *err)
 {
-    mf_record first;
+    mf_tfrecord first;
     memfit_status status = record_at(r, 0, &first, err);
     reading in = {r, MEMFIT_OK, err};
     if (status != MEMFIT_OK)

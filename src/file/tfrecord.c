@@ -66,7 +66,7 @@ bool mf_tfrecord_sniff(const unsigned char *data, uint64_t bytes)
 }
 
 memfit_status mf_tfrecord_at(const unsigned char *file, uint64_t bytes, uint64_t at, bool check, const char *name,
-                             mf_record *record, memfit_error *err)
+                             mf_tfrecord *record, memfit_error *err)
 {
     const uint64_t left = bytes - at;
     if (left < 12)
@@ -87,7 +87,7 @@ memfit_status mf_tfrecord_at(const unsigned char *file, uint64_t bytes, uint64_t
     if (check && little(p + 12 + length, 4) != mask(mf_crc32c(p + 12, length)))
         return mf_fail(err, MEMFIT_DAMAGED, "%s: the record at byte %llu is damaged: its check sum is wrong", name,
                        (unsigned long long)at);
-    *record = (mf_record){p + 12, length, at + 12 + length + 4};
+    *record = (mf_tfrecord){p + 12, length, at + 12 + length + 4};
     return MEMFIT_OK;
 }
 

@@ -12,16 +12,16 @@
 
 #include "memfit/base.h"
 
-typedef struct mf_record {
+typedef struct mf_tfrecord {
     const unsigned char *data;
     uint64_t bytes;
     uint64_t next; /* where the next one begins */
-} mf_record;
+} mf_tfrecord;
 
 /* The record at `at` of a file's bytes; its length's check sum is verified, the data's with `check`. DAMAGED names the
  * place. `at` must be below `bytes`. */
 memfit_status mf_tfrecord_at(const unsigned char *file, uint64_t bytes, uint64_t at, bool check, const char *name,
-                             mf_record *record, memfit_error *err);
+                             mf_tfrecord *record, memfit_error *err);
 /* Could these be the first bytes of a TFRecord file? */
 bool mf_tfrecord_sniff(const unsigned char *data, uint64_t bytes);
 uint32_t mf_crc32c(const unsigned char *data, uint64_t bytes);

@@ -13,7 +13,8 @@
  * (0.4 %), but a hole cut that way no longer fits the block that left it, and training asks for the same sizes again
  * and again: up to 9.5 % of memory pinned in half-used pages.
  */
-#include "pool/state.h"
+#include "pool/blocks.h"
+#include "pool/pages.h"
 
 #include <string.h>
 

@@ -22,7 +22,10 @@
  *
  * Measured: the spin lock each cache had before (an exchange) was half of a hot pair's 21 ns.
  */
-#include "pool/state.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/ledger.h"
+#include "pool/slab.h"
 
 #include "base/os.h"
 

@@ -5,7 +5,11 @@
  * and waited for, pressure functions called, idle pages moved. Works in memory taken when the pool was created; the
  * last explanation stays there for memfit_pool_explain. Other pools' numbers are read only if their locks are free.
  */
+#include "pool/cache.h"
+#include "pool/calls.h"
 #include "pool/explain.h"
+#include "pool/ledger.h"
+#include "pool/pages.h"
 
 #include "base/abi.h"
 #include "base/error.h"

@@ -10,7 +10,11 @@
  * survivors cost the few bytes they hold; limits cost a setting; freeing an owner's blocks, asking for less, other
  * people's memory and another device cost more each.
  */
+#include "pool/calls.h"
 #include "pool/explain.h"
+#include "pool/ledger.h"
+#include "pool/pages.h"
+#include "pool/slab.h"
 
 #include <string.h>
 

@@ -12,6 +12,8 @@
  * Cost: a few nanoseconds a slot, tens for a block; nothing is allocated.
  */
 #include "pool/explain.h"
+#include "pool/ledger.h"
+#include "pool/pages.h"
 
 #include <string.h>
 

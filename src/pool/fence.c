@@ -1,151 +1,22 @@
 /*
- * fence.c: events, and what waits for them.
- *
- *     serial    1 2 3 4 5 6 7 8 9 ...      frees on one stream, counted as they come
- *     events        e1    e2      e3       recorded when somebody wants to know, not with every free
- *     safe          ^ e1 is done: whatever was freed up to 2 is past
+ * fence.c: when is freed memory safe? Blocks used on further streams, CUDA graphs, an end that waits. Events are in
+ * clock.c.
  *
  * A block that was used on further streams (memfit_pool_use_on) is held when it is freed: an event is put behind the
  * work of each of those streams at once, and the block becomes a hole of the freeing stream's lane when all are done.
  *
  * CUDA graphs. Work captured into a graph runs whenever the graph is launched, on any stream. So memory handed out
  * while a stream is captured has a lane of its own: what is freed there can be had by the same graph (and by graphs
- * that share its pool), and by nobody else before the graph is released and the device has come to rest. An event
- * recorded on a stream that is captured becomes part of the graph and must not be asked about: before each record and
- * each wait the stream is asked whether it is captured, and if so, the wait is put off.
- *
- * A stream that was destroyed without memfit_pool_forget_stream answers with errors; then the whole device is waited
- * for instead.
+ * that share its pool), and by nobody else before the graph is released and the device has come to rest.
  */
-#include "pool/state.h"
+#include "pool/blocks.h"
+#include "pool/calls.h"
+#include "pool/lanes.h"
+#include "pool/slab.h"
 
 #include "base/error.h"
 
 #include <string.h>
-
-/* ---- clocks ------------------------------------------------------------------------------------------------- */
-
-/* A stream that cannot say is taken for captured: nothing is recorded on it. */
-static bool captured(const memfit_pool *pool, mf_stream stream)
-{
-    mf_device *device = pool->device;
-    bool yes = false;
-    return device->table->capturing && (device->table->capturing(device, stream, &yes, NULL) || yes);
-}
-
-static void spare(memfit_pool *pool, mf_clock *c, mf_event event)
-{
-    if (c->spare_count < MF_EVENTS)
-        c->spare[c->spare_count++] = event;
-    else
-        pool->device->table->event_destroy(pool->device, event, NULL);
-}
-
-/* The first `count` events are done, or stand for nothing any more. */
-static void forget(memfit_pool *pool, mf_clock *c, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        spare(pool, c, c->waiting[i].event);
-    c->waiting_count -= count;
-    memmove(c->waiting, c->waiting + count, c->waiting_count * sizeof *c->waiting);
-}
-
-static void reach(memfit_pool *pool, mf_clock *c, uint64_t serial)
-{
-    unsigned count = 0;
-    while (count < c->waiting_count && c->waiting[count].serial <= serial)
-        count++;
-    forget(pool, c, count);
-    if (c->safe < serial)
-        c->safe = serial;
-    if (c->recorded < serial)
-        c->recorded = serial;
-}
-
-bool mf_clock_record(memfit_pool *pool, mf_clock *c)
-{
-    mf_device *device = pool->device;
-    mf_event event;
-    if (c->serial == c->recorded)
-        return true;
-    if (captured(pool, c->stream))
-        return false;
-    if (c->waiting_count == MF_EVENTS) /* the newest is recorded anew, further behind */
-        event = c->waiting[--c->waiting_count].event;
-    else if (c->spare_count)
-        event = c->spare[--c->spare_count];
-    else if (device->table->event_create(device, &event, NULL))
-        return false;
-    if (device->table->event_record(device, event, c->stream, NULL)) {
-        spare(pool, c, event);
-        c->recorded = c->waiting_count ? c->waiting[c->waiting_count - 1].serial : c->safe;
-        return false;
-    }
-    c->waiting[c->waiting_count].event = event;
-    c->waiting[c->waiting_count++].serial = c->serial;
-    c->recorded = c->serial;
-    return true;
-}
-
-/* An event that cannot be asked (its stream was captured after all, or is gone) stands for nothing. */
-static void drop_event(memfit_pool *pool, mf_clock *c, unsigned i)
-{
-    mf_event event = c->waiting[i].event;
-    c->waiting_count--;
-    memmove(c->waiting + i, c->waiting + i + 1, (c->waiting_count - i) * sizeof *c->waiting);
-    c->recorded = c->waiting_count ? c->waiting[c->waiting_count - 1].serial : c->safe;
-    spare(pool, c, event);
-}
-
-/* Events are of one stream, so those that are done come first. */
-void mf_clock_look(memfit_pool *pool, mf_clock *c)
-{
-    unsigned low = 0, high = c->waiting_count; /* the first `low` are done, those from `high` on are not */
-    while (low < high) {
-        unsigned middle = low ? (low + high) / 2 : 0; /* most often not even the first is */
-        bool done = false;
-        if (pool->device->table->event_done(pool->device, c->waiting[middle].event, &done, NULL)) {
-            drop_event(pool, c, middle);
-            high = high - 1 < c->waiting_count ? high - 1 : c->waiting_count;
-            continue;
-        }
-        if (done)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low)
-        reach(pool, c, c->waiting[low - 1].serial);
-}
-
-bool mf_clock_wait(memfit_pool *pool, mf_clock *c, uint64_t serial)
-{
-    const mf_device_table *table = pool->device->table;
-    if (c->safe >= serial)
-        return true;
-    if (pool->options.no_stream_wait || captured(pool, c->stream))
-        return false;
-    pool->stream_waits++;
-    for (unsigned i = 0; i < c->waiting_count && table->event_sync; i++)
-        if (c->waiting[i].serial >= serial) {
-            if (table->event_sync(pool->device, c->waiting[i].event, NULL))
-                break;
-            reach(pool, c, c->waiting[i].serial);
-            return true;
-        }
-    if (table->stream_sync(pool->device, c->stream, &pool->refused_by) &&
-        (!table->device_sync || table->device_sync(pool->device, NULL)))
-        return false;
-    reach(pool, c, c->serial);
-    return true;
-}
-
-void mf_clock_end(memfit_pool *pool, mf_clock *c)
-{
-    forget(pool, c, c->waiting_count);
-    while (c->spare_count)
-        pool->device->table->event_destroy(pool->device, c->spare[--c->spare_count], NULL);
-}
 
 /* Streams that are known are waited for one by one: what other pools' streams do is no concern of this one. */
 static bool streams_past(memfit_pool *pool)

@@ -1,5 +1,5 @@
 /*
- * fence.h: when is freed memory safe? The only part of a pool that knows events.
+ * fence.h: when is freed memory safe? The only part of a pool that knows events (clock.c, fence.c).
  *
  *     clock    of one stream: a serial that counts what was freed there, and the events that stand behind some of them.
  *              Everything up to `safe` is past: no work queued before it can still run.

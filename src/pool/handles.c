@@ -10,10 +10,12 @@
  * Near the limit every page counts: handles of many pages are made only while less than three quarters of the limit are
  * taken (where the largest is longer than 32 pages: those of up to 32 up to all but a 64th of it).
  */
+#include "pool/calls.h"
 #include "pool/handles.h"
+#include "pool/page_bits.h"
+#include "pool/pages.h"
 
 #include "base/error.h"
-#include "pool/page_bits.h"
 
 void mf_handles_init(mf_pages *p, uint64_t bulk_pages)
 {

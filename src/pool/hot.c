@@ -6,7 +6,11 @@
  * A pair has one locked instruction: two threads that free the same block at the same instant are told apart. What is
  * rare is in functions of its own that are jumped to, so that the rest saves no registers.
  */
-#include "pool/state.h"
+#include "pool/blocks.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/ledger.h"
+#include "pool/slab.h"
 
 #include "base/error.h"
 

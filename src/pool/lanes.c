@@ -13,7 +13,12 @@
  * Dropped: an event with every free (a driver call of 0.6 us on a path of 20 ns), and letting the asking stream wait on
  * the device for the other's event (hides a dependency between streams that the program did not ask for).
  */
-#include "pool/state.h"
+#include "pool/blocks.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/lanes.h"
+#include "pool/pages.h"
+#include "pool/slab.h"
 
 #include "base/error.h"
 

@@ -13,7 +13,9 @@
  * threads that have freed more than that are folded in: so the total's peak is off by 64 KiB a thread at most. An
  * owner's or a kind's may be too high by what other threads have freed and keep.
  */
-#include "pool/state.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/ledger.h"
 
 #include "base/abi.h"
 #include "base/error.h"

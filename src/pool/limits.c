@@ -6,7 +6,10 @@
  * (a logical device) takes its whole limit out of the device's budget when it is made; other pools take each page out
  * of it as they make it. So no pool can use what was set aside for a slice, whether the slice uses it or not.
  */
-#include "pool/state.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/lanes.h"
+#include "pool/pages.h"
 
 #include "base/error.h"
 #include "base/text.h"

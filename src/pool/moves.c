@@ -13,10 +13,11 @@
  * the pool may hold beyond its peak in use (options.slack, then up to ten times as much). So a workload that goes on
  * moving pages comes to rest where it need not, rather than run out of time and grow at random.
  */
-#include "pool/moves.h"
-
+#include "pool/blocks.h"
 #include "pool/handles.h"
+#include "pool/moves.h"
 #include "pool/page_bits.h"
+#include "pool/pages.h"
 
 /* ---- idle pages --------------------------------------------------------------------------------------------- */
 

@@ -11,6 +11,7 @@
  * The five tables are one piece of host memory. They grow by doubling, as far as the highest page ever mapped.
  */
 #include "pool/page_bits.h"
+#include "pool/pages.h"
 
 #include <string.h>
 

@@ -26,9 +26,11 @@
  * Bulk handles (options.bulk_bytes) are made only for long runs and while less than three quarters of the limit are
  * taken; they are recycled whole, and broken into pages (released, created anew) when only pages will do.
  */
+#include "pool/calls.h"
 #include "pool/handles.h"
 #include "pool/moves.h"
 #include "pool/page_bits.h"
+#include "pool/pages.h"
 
 #include "base/error.h"
 

@@ -14,7 +14,11 @@
  * first and then backed ones (1.0077), weighing missing pages against bytes left over (no better than plain best fit),
  * large blocks from the other end (no gain).
  */
+#include "pool/blocks.h"
+#include "pool/cache.h"
+#include "pool/lanes.h"
 #include "pool/moves.h"
+#include "pool/pages.h"
 
 #include "base/error.h"
 

@@ -7,7 +7,13 @@
  * Destroyed pools leave their shell behind (16 of them a device), so that using one is told, not undefined; and so that a
  * thread that ends at that moment, and wants to give its cache back, finds that there is nobody to take it.
  */
-#include "pool/state.h"
+#include "pool/blocks.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/lanes.h"
+#include "pool/ledger.h"
+#include "pool/pages.h"
+#include "pool/slab.h"
 
 #include "base/error.h"
 #include "base/os.h"

@@ -6,7 +6,9 @@
  * owner's name is handed over with its first event. Events are told under the pool's lock or inside a thread's cache; so
  * when the hook is gone and every cache has been seized once, nobody is inside the recorder any more.
  */
-#include "pool/state.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/ledger.h"
 
 #include "base/error.h"
 #include "memfit/trace.h"

@@ -2,7 +2,13 @@
  * release.c: a free that this thread's cache could not take (hot.c): under the lock, on any stream, of a block that may
  * not be one. Everything that can be wrong with it is said here.
  */
-#include "pool/state.h"
+#include "pool/blocks.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/lanes.h"
+#include "pool/ledger.h"
+#include "pool/pages.h"
+#include "pool/slab.h"
 
 #include "base/error.h"
 

@@ -7,7 +7,13 @@
  *   5. after the program's own pressure functions freed something
  *   6. otherwise it fails, and explain.c says why
  */
-#include "pool/state.h"
+#include "pool/blocks.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/lanes.h"
+#include "pool/ledger.h"
+#include "pool/pages.h"
+#include "pool/slab.h"
 
 #include "base/error.h"
 

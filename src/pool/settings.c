@@ -5,7 +5,7 @@
  * neither wins silently. A MEMFIT_ variable nobody knows is an error with the nearest known name, because a misspelt
  * limit is no limit.
  */
-#include "pool/state.h"
+#include "pool/calls.h"
 
 #include "base/abi.h"
 #include "base/error.h"

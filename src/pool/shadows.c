@@ -22,6 +22,7 @@
  * be moved so; the shadow goes by the clock of that lane.
  */
 #include "pool/page_bits.h"
+#include "pool/pages.h"
 
 #include <string.h>
 

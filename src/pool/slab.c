@@ -9,7 +9,8 @@
  * A span lies on a page boundary and in one page, so that it pins no page without a live byte. An empty slab goes back
  * to its span at once, an empty span becomes a hole at once; the threads' magazines keep this from happening too often.
  */
-#include "pool/state.h"
+#include "pool/blocks.h"
+#include "pool/slab.h"
 
 #include "base/error.h"
 

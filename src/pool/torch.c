@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "memfit/explanation.h"
 #include "memfit/pool.h"
-#include "pool/state.h"
+#include "pool/calls.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,13 @@
 /*
  * walk.c: looking at a pool without changing it: its blocks, its figures, and whether all its structures agree.
  */
-#include "pool/state.h"
+#include "pool/blocks.h"
+#include "pool/cache.h"
+#include "pool/calls.h"
+#include "pool/lanes.h"
+#include "pool/ledger.h"
+#include "pool/pages.h"
+#include "pool/slab.h"
 
 #include "base/abi.h"
 #include "base/error.h"

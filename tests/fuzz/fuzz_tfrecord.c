@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     whole w = {exact, n};
     if (data[0] & 2) {
         for (uint64_t at = 0; at < n;) {
-            mf_record record;
+            mf_tfrecord record;
             memfit_error err = {0};
             if (mf_tfrecord_at(exact, n, at, data[0] & 4, "f", &record, &err) != MEMFIT_OK) {
                 if (!err.message[0])

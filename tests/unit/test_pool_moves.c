@@ -3,7 +3,8 @@
 
 #include "device/sim.h"
 #include "pool/pool.h"
-#include "pool/state.h"
+#include "pool/pages.h"
+#include "pool/pool.h"
 
 #define MiB (UINT64_C(1) << 20)
 

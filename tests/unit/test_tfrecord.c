@@ -151,7 +151,7 @@ static void damage_is_named(void **state)
     (void)state;
     static unsigned char data[MOST], copy[MOST];
     size_t n = read_fixture("tfrecord/numbers.tfrecord", data);
-    mf_record first;
+    mf_tfrecord first;
     memfit_error err = {0};
     assert_ok(mf_tfrecord_at(data, n, 0, true, "f", &first, &err), err);
     refuse(data, n - 3, "is cut off: the record at byte");
@@ -197,7 +197,7 @@ static void examples_of_any_bytes(void **state)
     (void)state;
     static unsigned char data[MOST];
     size_t n = read_fixture("tfrecord/numbers.tfrecord", data);
-    mf_record first;
+    mf_tfrecord first;
     memfit_error err = {0};
     assert_ok(mf_tfrecord_at(data, n, 0, true, "f", &first, &err), err);
     unsigned char *copy = malloc(first.bytes);

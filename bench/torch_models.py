@@ -1,0 +1,330 @@
+"""The training and inference loops that bench/torch_streams.py measures: generators, one step each.
+
+Four were there when the pool's rule for moving pages was made (cnn, gpt2, growing, turns). Four were chosen when it was
+finished, and were run for the first time after that (vit, masks, lengths, rivals).
+"""
+import random
+
+DEVICE = "cuda"
+
+
+def cnn_steps(torch):
+    """A generator: one training step each."""
+    nn = torch.nn
+
+    class Pictures(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            g = torch.Generator().manual_seed(i)
+            return torch.randint(0, 255, (3, 96, 96), dtype=torch.uint8, generator=g), i % 10
+
+    def block(a, b):
+        return nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(True), nn.MaxPool2d(2))
+
+    model = nn.Sequential(block(3, 32), block(32, 64), block(64, 128), block(128, 256), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    loader = iter(torch.utils.data.DataLoader(Pictures(), 128, num_workers=4, pin_memory=True, persistent_workers=True))
+    side = torch.cuda.Stream()
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(side):
+            return x.cuda(non_blocking=True).float().div_(255), y.cuda(non_blocking=True)
+
+    ahead = [fetch(), fetch()]
+    while True:
+        x, y = ahead.pop(0)
+        torch.cuda.current_stream().wait_stream(side)
+        x.record_stream(torch.cuda.current_stream())
+        y.record_stream(torch.cuda.current_stream())
+        ahead.append(fetch())
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        del x, y
+        yield loss
+
+
+def gpt2_steps(torch):
+    nn, F = torch.nn, torch.nn.functional
+    layers, heads, width, vocab, length, batch = 12, 12, 768, 50304, 1024, 8
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (s.view(b, t, heads, c // heads).transpose(1, 2) for s in self.qkv(self.n1(x)).split(width, 2))
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+            x = x + self.proj(a)
+            return x + self.down(F.gelu(self.up(self.n2(x)), approximate="tanh"))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(length, width)
+            self.blocks = nn.ModuleList(Block() for _ in range(layers))
+            self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+            self.out.weight = self.tokens.weight
+
+        def forward(self, t, want):
+            x = self.tokens(t) + self.places(torch.arange(t.shape[1], device=t.device))
+            for b in self.blocks:
+                x = b(x)
+            return F.cross_entropy(self.out(self.norm(x)).flatten(0, 1), want.flatten())
+
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    model = Model().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
+    run = torch.compile(model)
+    while True:
+        t = torch.randint(0, vocab, (batch, length + 1), device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = run(t[:, :-1].contiguous(), t[:, 1:].contiguous())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss
+
+
+def growing_steps(torch):
+    """Inference: text is generated with a cache of keys and values that grows by a token a step, several requests at a time that
+    begin at different moments and end at different lengths."""
+    nn, F = torch.nn, torch.nn.functional
+    layers, heads, width = 8, 16, 1024
+    torch.manual_seed(0)
+    weights = [(nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)) for _ in range(layers)]
+    for ws in weights:
+        for w in ws:
+            w.cuda().to(torch.bfloat16).requires_grad_(False)
+    lengths = random.Random(3)
+    requests = []
+    while True:
+        if len(requests) < 6 and (not requests or lengths.random() < 0.5):
+            prompt, most = lengths.randrange(64, 900), lengths.randrange(8, 96)
+            requests.append([most, [None] * layers, torch.randn(4, prompt, width, device="cuda", dtype=torch.bfloat16)])
+        for r in requests:
+            x = r[2]
+            for i, (qkv, proj, up, down) in enumerate(weights):
+                q, k, v = (t.view(4, -1, heads, width // heads).transpose(1, 2) for t in qkv(F.layer_norm(x, (width,))).split(width, 2))
+                if r[1][i] is not None:
+                    k, v = torch.cat((r[1][i][0], k), 2), torch.cat((r[1][i][1], v), 2)
+                r[1][i] = (k, v)
+                a = F.scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1).transpose(1, 2).reshape(x.shape)
+                x = x + proj(a)
+                x = x + down(F.gelu(up(F.layer_norm(x, (width,)))))
+            r[0], r[2] = r[0] - 1, x[:, -1:].clone()
+        last = requests[0][2].sum()
+        requests = [r for r in requests if r[0]]
+        yield last
+
+
+def models_by_turns(torch):
+    """Two models of different kinds are trained in one process, two steps of the one, then one of the other."""
+    nn, F = torch.nn, torch.nn.functional
+    torch.manual_seed(0)
+
+    def unet(depth, a, b):
+        inner = nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(8, b), nn.SiLU())
+        if not depth:
+            return inner
+        return nn.Sequential(inner, nn.MaxPool2d(2), unet(depth - 1, b, 2 * b), nn.Conv2d(2 * b, b, 3, padding=1),
+                             nn.Upsample(scale_factor=2), nn.Conv2d(b, b, 3, padding=1), nn.SiLU())
+
+    pictures = nn.Sequential(unet(3, 3, 32), nn.Conv2d(32, 3, 1)).cuda()
+    words = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048, 0.1, batch_first=True), 6).cuda()
+    sizes = random.Random(5)
+    o1, o2 = torch.optim.AdamW(pictures.parameters()), torch.optim.AdamW(words.parameters())
+    for i in range(1 << 30):
+        model, optimizer = (words, o2) if i % 3 == 2 else (pictures, o1)
+        x = torch.randn(16, 96 + 32 * sizes.randrange(5), 512, device="cuda") if i % 3 == 2 else torch.randn(24, 3, 256, 256, device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.mse_loss(model(x).float(), x)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss
+
+
+def vit_steps(torch):
+    """A vision transformer under torch.compile, the batch drawn anew every step: the compiled graph serves two sizes."""
+    nn, F = torch.nn, torch.nn.functional
+    width, heads, layers = 512, 8, 6
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (s.view(b, t, heads, c // heads).transpose(1, 2) for s in self.qkv(self.n1(x)).split(width, 2))
+            x = x + self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, c))
+            return x + self.mlp(self.n2(x))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patches = nn.Conv2d(3, width, 16, 16)
+            self.places = nn.Parameter(torch.zeros(1, 196, width))
+            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
+            self.out = nn.Linear(width, 1000)
+
+        def forward(self, x, y):
+            x = self.patches(x).flatten(2).transpose(1, 2) + self.places
+            return F.cross_entropy(self.out(self.blocks(x).mean(1)), y)
+
+    torch.manual_seed(0)
+    model = Model().to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    run = torch.compile(model, dynamic=False)
+    for i in range(1 << 30):
+        batch = 96 if i % 4 else 64
+        x, y = torch.randn(batch, 3, 224, 224, device=DEVICE), torch.arange(batch, device=DEVICE)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = run(x, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss
+
+
+def masks_steps(torch):
+    """Segmentation: pictures come from DataLoader workers on one side stream, masks on another, results leave on a third."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Scenes(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            g = torch.Generator().manual_seed(i)
+            return torch.randint(0, 255, (3, 160, 160), dtype=torch.uint8, generator=g), torch.randint(0, 8, (160, 160), dtype=torch.uint8, generator=g)
+
+    def conv(a, b, stride=1):
+        return nn.Sequential(nn.Conv2d(a, b, 3, stride, 1), nn.BatchNorm2d(b), nn.LeakyReLU(0.1))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down = nn.ModuleList([conv(3, 32), conv(32, 64, 2), conv(64, 128, 2), conv(128, 256, 2)])
+            self.up = nn.ModuleList([conv(256 + 128, 128), conv(128 + 64, 64), conv(64 + 32, 32)])
+            self.out = nn.Conv2d(32, 8, 1)
+
+        def forward(self, x):
+            seen = []
+            for d in self.down:
+                x = d(x)
+                seen.append(x)
+            for u, s in zip(self.up, seen[-2::-1]):
+                x = u(torch.cat((F.interpolate(x, scale_factor=2), s), 1))
+            return self.out(x)
+
+    torch.manual_seed(0)
+    model = Net().cuda()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    loader = iter(torch.utils.data.DataLoader(Scenes(), 32, num_workers=4, pin_memory=True, persistent_workers=True))
+    pictures, masks, results = (torch.cuda.Stream() for _ in range(3))
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(pictures):
+            x = x.cuda(non_blocking=True).float().div_(255)
+        with torch.cuda.stream(masks):
+            y = y.cuda(non_blocking=True).long()
+        return x, y
+
+    ahead = [fetch()]
+    while True:
+        ahead.append(fetch())
+        x, y = ahead.pop(0)
+        main = torch.cuda.current_stream()
+        for stream, tensor in ((pictures, x), (masks, y)):
+            main.wait_stream(stream)
+            tensor.record_stream(main)
+        logits = model(x)
+        loss = F.cross_entropy(logits, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        results.wait_stream(main)
+        with torch.cuda.stream(results):
+            kept = logits.detach().argmax(1).to(torch.uint8)
+            kept.to("cpu", non_blocking=True)
+        logits.record_stream(results)
+        del x, y, logits, kept
+        yield loss
+
+
+def lengths_steps(torch):
+    """Inference without a cache: several texts are read anew as they grow, and all next words' scores are made."""
+    nn = torch.nn
+    vocab, width = 32000, 768
+    torch.manual_seed(0)
+    words = nn.Embedding(vocab, width).to(DEVICE).to(torch.bfloat16)
+    layer = nn.TransformerEncoderLayer(width, 12, 4 * width, 0.0, batch_first=True, norm_first=True)
+    body = nn.TransformerEncoder(layer, 8, enable_nested_tensor=False).to(DEVICE).to(torch.bfloat16).eval()
+    out = nn.Linear(width, vocab).to(DEVICE).to(torch.bfloat16)
+    dice = random.Random(11)
+    texts = []
+    while True:
+        if len(texts) < 4:
+            texts.append([torch.randint(0, vocab, (dice.randrange(1, 5), dice.randrange(40, 300)), device=DEVICE), dice.randrange(10, 60)])
+        with torch.no_grad():
+            for text in texts:
+                scores = out(body(words(text[0]))).float().log_softmax(-1)
+                text[0] = torch.cat((text[0], scores[:, -1:].argmax(-1), scores[:, -9:-1].argmax(-1)), 1)
+                text[1] -= 1
+        texts = [t for t in texts if t[1]]
+        yield scores.sum()
+
+
+def rivals_steps(torch):
+    """Two models by turns: a generator and a discriminator, with a penalty on the gradient every fourth step."""
+    nn, F = torch.nn, torch.nn.functional
+
+    def up(a, b):
+        return nn.Sequential(nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU(True))
+
+    def down(a, b):
+        return nn.Sequential(nn.Conv2d(a, b, 4, 2, 1), nn.LeakyReLU(0.2, True))
+
+    torch.manual_seed(0)
+    maker = nn.Sequential(nn.ConvTranspose2d(128, 512, 4), nn.ReLU(True), up(512, 256), up(256, 128), up(128, 64), up(64, 32), nn.ConvTranspose2d(32, 3, 4, 2, 1), nn.Tanh()).to(DEVICE)
+    judge = nn.Sequential(down(3, 32), down(32, 64), down(64, 128), down(128, 256), down(256, 512), nn.Conv2d(512, 1, 4), nn.Flatten()).to(DEVICE)
+    o1, o2 = torch.optim.Adam(maker.parameters(), 2e-4, (0.5, 0.9)), torch.optim.Adam(judge.parameters(), 2e-4, (0.5, 0.9))
+    for i in range(1 << 30):
+        real = torch.randn(96, 3, 128, 128, device=DEVICE)
+        fake = maker(torch.randn(96, 128, 1, 1, device=DEVICE))
+        if i % 2:
+            loss = F.softplus(-judge(fake)).mean()
+            loss.backward()
+            o1.step()
+        else:
+            if i % 4 == 0:
+                real.requires_grad_(True)
+            verdict = judge(real)
+            loss = F.softplus(judge(fake.detach())).mean() + F.softplus(-verdict).mean()
+            if i % 4 == 0:
+                (slope,) = torch.autograd.grad(verdict.sum(), real, create_graph=True)
+                loss = loss + 5 * slope.square().sum((1, 2, 3)).mean()
+            loss.backward()
+            o2.step()
+        o1.zero_grad(set_to_none=True)
+        o2.zero_grad(set_to_none=True)
+        yield loss
+
+
+# Part: the loop, steps before the first timed one, steps a turn, turns.
+WORKLOADS = {"cnn": (cnn_steps, 30, 20, 9), "gpt2": (gpt2_steps, 12, 10, 12), "growing": (growing_steps, 24, 12, 8), "turns": (models_by_turns, 30, 24, 8),
+             "vit": (vit_steps, 16, 16, 8), "masks": (masks_steps, 30, 20, 9), "lengths": (lengths_steps, 30, 20, 8), "rivals": (rivals_steps, 32, 24, 8)}

@@ -1,0 +1,257 @@
+/*
+ * test_pool_own.c: with several streams a request uses what its own stream freed, before the device is past it, and no
+ * other stream gets a byte of it too early. sim counts as a violation whatever work in flight does not survive.
+ *
+ * A "kernel" is a fill: on a stream that is held it stays in flight until the stream is let go.
+ */
+#include "test.h"
+
+#include "device/sim.h"
+#include "memfit/pool.h"
+#include "pool/state.h"
+
+#define MiB (UINT64_C(1) << 20)
+
+typedef struct place {
+    memfit_device *device;
+    memfit_pool *pool;
+    memfit_stream main, side;
+} place;
+
+static memfit_error err;
+
+static place open_place(uint64_t bulk, double slack)
+{
+    place p = {0};
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
+    options.capacity_bytes = UINT64_C(1) << 30;
+    assert_ok(memfit_device_open("sim", &options, &p.device, &err), err);
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.bulk_bytes = bulk;
+    o.slack = slack;
+    o.ignore_environment = true;
+    assert_ok(memfit_pool_create(p.device, &o, &p.pool, &err), err);
+    assert_ok(memfit_stream_create(p.device, &p.main, &err), err);
+    assert_ok(memfit_stream_create(p.device, &p.side, &err), err);
+    return p;
+}
+
+static void close_place(place *p)
+{
+    assert_ok(mf_pool_check(p->pool, &err), err);
+    memfit_pool_destroy(p->pool);
+    mf_sim_counts c = mf_sim_get(p->device);
+    assert_int_equal(c.violations, 0);
+    assert_int_equal(c.events, 0);
+    assert_int_equal(c.physical_bytes, 0);
+    assert_int_equal(c.mapped_bytes, 0);
+    assert_ok(memfit_device_close(p->device, &err), err);
+}
+
+static memfit_address get(place *p, uint64_t bytes, memfit_stream stream)
+{
+    memfit_address a = 0;
+    assert_ok(memfit_pool_alloc_on(p->pool, bytes, 0, 0, stream, &a, &err), err);
+    assert_ok(memfit_device_fill(p->device, a, 1, bytes, stream, &err), err); /* a kernel uses it at once */
+    return a;
+}
+
+static void drop(place *p, memfit_address a, memfit_stream stream)
+{
+    assert_ok(memfit_pool_free_on(p->pool, a, stream, &err), err);
+}
+
+static memfit_pool_info look(place *p)
+{
+    memfit_pool_info info = MEMFIT_POOL_INFO;
+    assert_ok(mf_pool_check(p->pool, &err), err);
+    assert_ok(memfit_pool_get_info(p->pool, &info, &err), err);
+    return info;
+}
+
+/* Holes of three pages between blocks that stay; none is as long as the next request. */
+enum { PAIRS = 8 };
+static void in_turn(place *p, memfit_address *holes, memfit_address *kept, uint64_t bytes)
+{
+    for (unsigned i = 0; i < PAIRS; i++) {
+        holes[i] = get(p, bytes, p->main);
+        kept[i] = get(p, bytes, p->main);
+    }
+}
+
+static void own_pages_move_at_once(void **state)
+{
+    (void)state;
+    for (uint64_t bulk = 0; bulk <= 4 * MiB; bulk += 4 * MiB) {
+        place p = open_place(bulk, 0);
+        memfit_address holes[PAIRS], kept[PAIRS];
+        drop(&p, get(&p, 2 * MiB, p.side), p.side);
+        in_turn(&p, holes, kept, 6 * MiB);
+        uint64_t created = look(&p).created_pages;
+        mf_sim_hold(p.device, p.main, true);
+        for (unsigned i = 0; i < PAIRS; i++)
+            drop(&p, holes[i], p.main);
+        memfit_address large = get(&p, 20 * MiB, p.main); /* ten pages */
+        memfit_pool_info info = look(&p);
+        assert_true(info.created_pages <= created + 1); /* the page that the side stream had may be another's */
+        assert_true(info.remapped_pages >= 9);
+        assert_int_equal(info.stream_waits, 0);
+        /* nothing of the main stream's is the side stream's yet */
+        memfit_address other = get(&p, 6 * MiB, p.side);
+        assert_true(look(&p).created_pages > created);
+        mf_sim_hold(p.device, p.main, false);
+        drop(&p, other, p.side);
+        drop(&p, large, p.main);
+        for (unsigned i = 0; i < PAIRS; i++)
+            drop(&p, kept[i], p.main);
+        close_place(&p);
+    }
+}
+
+/* A page that moved under the end of a block is not full: what is left of it is the same stream's until it is past. */
+static void rest_of_a_page_stays_with_its_stream(void **state)
+{
+    (void)state;
+    place p = open_place(0, 0);
+    memfit_address holes[PAIRS], kept[PAIRS], rest[12];
+    drop(&p, get(&p, 2 * MiB, p.side), p.side);
+    in_turn(&p, holes, kept, 6 * MiB);
+    mf_sim_hold(p.device, p.main, true);
+    for (unsigned i = 0; i < PAIRS; i++) {
+        assert_ok(memfit_device_fill(p.device, holes[i], 2, 6 * MiB, p.main, &err), err);
+        drop(&p, holes[i], p.main);
+    }
+    memfit_address large = get(&p, 20 * MiB + MiB / 2, p.main);
+    for (unsigned i = 0; i < 12; i++) /* whatever is free beside it, another stream writes there now */
+        rest[i] = get(&p, 96 * 1024, p.side);
+    assert_int_equal(mf_sim_get(p.device).violations, 0);
+    mf_sim_hold(p.device, p.main, false);
+    for (unsigned i = 0; i < 12; i++)
+        drop(&p, rest[i], p.side);
+    drop(&p, large, p.main);
+    for (unsigned i = 0; i < PAIRS; i++)
+        drop(&p, kept[i], p.main);
+    close_place(&p);
+}
+
+/* What another stream is done with is taken when the pool would grow otherwise, and not before. */
+static void others_memory_comes_last(void **state)
+{
+    (void)state;
+    place p = open_place(0, 0);
+    memfit_address first = get(&p, 8 * MiB, p.main), wall = get(&p, 2 * MiB, p.main);
+    memfit_address theirs = get(&p, 8 * MiB, p.side), end = get(&p, 2 * MiB, p.side);
+    uint64_t created = look(&p).created_pages;
+    drop(&p, theirs, p.side);
+    drop(&p, first, p.main);
+    memfit_address again = get(&p, 8 * MiB, p.main);
+    assert_int_equal(again, first);
+    memfit_address more = get(&p, 8 * MiB, p.main); /* the side stream is done with it */
+    assert_int_equal(look(&p).created_pages, created);
+    drop(&p, again, p.main);
+    drop(&p, more, p.main);
+    drop(&p, wall, p.main);
+    drop(&p, end, p.side);
+    close_place(&p);
+}
+
+/* Free memory side by side, a part of it everybody's and a part the stream's own, is one place. */
+static void holes_side_by_side_are_one_place(void **state)
+{
+    (void)state;
+    place p = open_place(0, 0);
+    memfit_address theirs = get(&p, 8 * MiB, p.side), mine = get(&p, 8 * MiB, p.main), end = get(&p, 2 * MiB, p.main);
+    uint64_t created = look(&p).created_pages;
+    mf_sim_hold(p.device, p.main, true);
+    drop(&p, theirs, p.side);
+    assert_ok(memfit_pool_poll(p.pool, &err), err); /* everybody's */
+    drop(&p, mine, p.main);                         /* not past */
+    memfit_address both = get(&p, 15 * MiB, p.main);
+    assert_int_equal(both, theirs);
+    memfit_pool_info info = look(&p);
+    assert_int_equal(info.created_pages, created);
+    assert_int_equal(info.remapped_pages, 0);
+    mf_sim_hold(p.device, p.main, false);
+    drop(&p, both, p.main);
+    drop(&p, end, p.main);
+    close_place(&p);
+}
+
+/* A request that fails takes nothing away from other streams. */
+static void failure_claims_nothing(void **state)
+{
+    (void)state;
+    place p = open_place(0, 0);
+    memfit_address a = get(&p, 40 * MiB, p.side), b;
+    assert_ok(memfit_pool_set_limit(p.pool, 64 * MiB, false, &err), err);
+    memfit_address c = get(&p, 2 * MiB, p.main);
+    drop(&p, a, p.side);
+    mf_sim_hold(p.device, p.main, true);
+    assert_ok(memfit_pool_poll(p.pool, &err), err);
+    assert_int_equal(memfit_pool_alloc_on(p.pool, 100 * MiB, 0, 0, p.main, &b, &err), MEMFIT_OUT_OF_MEMORY);
+    b = get(&p, 60 * MiB, p.side);
+    mf_sim_hold(p.device, p.main, false);
+    drop(&p, b, p.side);
+    drop(&p, c, p.main);
+    close_place(&p);
+}
+
+/* A long block is made of few handles; they move and break as they must. */
+static void handles_come_in_sizes(void **state)
+{
+    (void)state;
+    place p = open_place(32 * MiB, 0);
+    memfit_address a = 0, b = 0, wall;
+    assert_ok(memfit_pool_alloc(p.pool, 100 * MiB, 0, &a, &err), err);
+    assert_int_equal(mf_sim_get(p.device).calls[MF_CALL_CREATE], 5); /* three of 16 pages, two of one */
+    assert_ok(memfit_pool_alloc(p.pool, 2 * MiB, 0, &wall, &err), err);
+    assert_ok(memfit_pool_free(p.pool, a, &err), err);
+    assert_ok(memfit_pool_alloc(p.pool, 110 * MiB, 0, &b, &err), err); /* its own 55 pages, of those and five more */
+    memfit_pool_info info = look(&p);
+    assert_int_equal(info.reserved_bytes, 112 * MiB);
+    assert_true(info.remapped_pages >= 50);
+    assert_ok(memfit_pool_free(p.pool, b, &err), err);
+    assert_ok(memfit_pool_free(p.pool, wall, &err), err);
+    close_place(&p);
+}
+
+/* With slack a place that has its pages comes before the best fit. */
+static void slack_prefers_pages_that_are_there(void **state)
+{
+    (void)state;
+    for (unsigned with = 0; with < 2; with++) {
+        place p = open_place(0, with ? 0.01 : 0);
+        memfit_address wide = 0, wall[2], tight = 0, taken = 0, got = 0;
+        assert_ok(memfit_pool_alloc(p.pool, 20 * MiB, 0, &wide, &err), err);
+        assert_ok(memfit_pool_alloc(p.pool, 2 * MiB, 0, &wall[0], &err), err);
+        assert_ok(memfit_pool_alloc(p.pool, 12 * MiB, 0, &tight, &err), err);
+        assert_ok(memfit_pool_alloc(p.pool, 2 * MiB, 0, &wall[1], &err), err);
+        assert_ok(memfit_pool_free(p.pool, tight, &err), err);
+        assert_ok(memfit_pool_alloc(p.pool, 14 * MiB, 0, &taken, &err), err); /* takes the hole's pages */
+        assert_ok(memfit_pool_free(p.pool, wide, &err), err);
+        uint64_t moved = look(&p).remapped_pages;
+        assert_true(moved > 0);
+        assert_ok(memfit_pool_alloc(p.pool, 12 * MiB, 0, &got, &err), err);
+        assert_int_equal(got, with ? wide : tight);
+        assert_true(with ? look(&p).remapped_pages == moved : look(&p).remapped_pages > moved);
+        assert_ok(memfit_pool_free(p.pool, got, &err), err);
+        assert_ok(memfit_pool_free(p.pool, taken, &err), err);
+        for (unsigned i = 0; i < 2; i++)
+            assert_ok(memfit_pool_free(p.pool, wall[i], &err), err);
+        close_place(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_pages_move_at_once),
+        cmocka_unit_test(rest_of_a_page_stays_with_its_stream),
+        cmocka_unit_test(others_memory_comes_last),
+        cmocka_unit_test(holes_side_by_side_are_one_place),
+        cmocka_unit_test(failure_claims_nothing),
+        cmocka_unit_test(handles_come_in_sizes),
+        cmocka_unit_test(slack_prefers_pages_that_are_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
