@@ -104,13 +104,13 @@ def main():
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--options", default="")
     parser.add_argument("--isa", default="", help="sets of instructions, one after the other (MEMFIT_ISA)")
-    parser.add_argument("--held", help="the program that watches; $MEMFIT_HELD, or tests/held beside the program")
+    parser.add_argument("--held", help="the program that watches; $HELD_PROGRAM, or tests/held beside the program")
     parser.add_argument("--draw", type=int, default=0, help="how many models to draw")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="of the models drawn, those whose name has one of these parts, separated by commas")
     parser.add_argument("--folder", default=os.path.join(tempfile.gettempdir(), "memfit-drawn"), help="where drawn models are kept")
     a = parser.parse_args()
-    held = a.held or os.environ.get("MEMFIT_HELD") or os.path.join(os.path.dirname(os.path.abspath(a.program)), "tests", "held")
+    held = a.held or os.environ.get("HELD_PROGRAM") or os.path.join(os.path.dirname(os.path.abspath(a.program)), "tests", "held")
     subjects = [(model, int(batch)) for model in a.models for batch in a.batch.split(",")]
     if a.draw:
         from draw_models import draw_models

@@ -119,7 +119,7 @@ int main(int argc, char **argv)
         return 125;
     }
     pid_t pid = begin(argv + 2, &go);
-    int traced = !getenv("MEMFIT_HELD_POLLS") && ptrace(PTRACE_SEIZE, pid, NULL,
+    int traced = !getenv("HELD_POLLS") && ptrace(PTRACE_SEIZE, pid, NULL,
                                                         (void *)(long)(PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE |
                                                                        PTRACE_O_TRACEEXIT | PTRACE_O_EXITKILL)) == 0;
     signal(SIGPIPE, SIG_IGN);

@@ -9,7 +9,7 @@ mib=$((1 << 20))
 # under LIMIT_MIB STATUS TEXT COMMAND...: the exit status, the text in its messages, and never above the limit.
 under() {
     local limit=$1 want=$2 text=$3; shift 3
-    "$MEMFIT_HELD" peak "$MEMFIT" "$@" --memory "${limit}MiB" --threads 1 --quiet >out 2>err
+    "$HELD_PROGRAM" peak "$MEMFIT" "$@" --memory "${limit}MiB" --threads 1 --quiet >out 2>err
     local got=$?
     [ $got = "$want" ] || fail "$*: exit $got instead of $want: $(head -c 300 err)"
     grep -q -- "$text" err || [ -z "$text" ] || fail "$*: no \"$text\" in: $(head -c 300 err)"
