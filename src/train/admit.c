@@ -223,13 +223,22 @@ static bool wants_to_stop(void *ctx)
  * that were tried and not taken, which the library's cache still holds, go first. */
 static bool is_full(void *ctx)
 {
-    const mf_trainer *t = ctx;
+    mf_trainer *t = ctx;
+    t->kernels_made++;
     if (t->footprint->sample() + KERNEL_BYTES <= t->limit_asked)
         return false;
     mf_dnn_cache(false);
     t->footprint->trim();
     mf_dnn_cache(true);
-    return t->footprint->sample() + KERNEL_BYTES > t->limit_asked;
+    uint64_t held = t->footprint->sample(), all = 0;
+    if (held + KERNEL_BYTES <= t->limit_asked)
+        return false;
+    for (uint32_t p = 0; p < t->plan->phase_count; p++)
+        all += t->plan->phases[p].step_count;
+    double each = held > t->kernels_base ? (double)(held - t->kernels_base) / (double)t->kernels_made : 0;
+    t->kernels_need = t->kernels_base + (uint64_t)(each * (double)all);
+    t->kernels_need += t->plan->arena_bytes > KERNEL_BYTES ? t->plan->arena_bytes : KERNEL_BYTES;
+    return true;
 }
 
 /* Everything that stays for the whole run, but for the arena's pages. */
@@ -246,6 +255,8 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .device = t->device,
                              .stream = t->stream,
                              .scalars = t->arena.side};
+    t->kernels_made = 0;
+    t->kernels_base = t->footprint->sample();
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     void *base = (void *)(uintptr_t)t->arena.base;
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, base, &x, &t->executor, err);
@@ -457,6 +468,8 @@ static memfit_status admit(admission *a, memfit_error *err)
     const bool first_fits = a->fits;
     const uint64_t truth = t->fixed_bytes - (t->fixed_bytes > rest ? rest : 0);
     status = build_again(a, truth + WARM_UP_BYTES / 2, err);
+    if (status == MEMFIT_DOES_NOT_FIT && first_fits) /* kernels that are gone left planning less room than it had */
+        return build_again(a, assumed, err);
     if (status != MEMFIT_OK || a->fits)
         return status;
     uint64_t grown = t->fixed_bytes > rest_of(t) ? t->fixed_bytes - rest_of(t) : 0;
@@ -501,8 +514,11 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
         return status;
     const bool known = t->least_need != 0; /* else planning could not go on to find it */
     uint64_t need = (known ? t->least_need : t->planning_need) + 2 * WARM_UP_BYTES;
+    if (known && need < t->kernels_need) /* its kernels took more than was thought */
+        need = t->kernels_need;
     need += known ? need / 32 : 0; /* with more memory another plan is chosen first, whose kernels differ */
-    need = need > a->limit ? need : a->limit + WARM_UP_BYTES;
+    if (need <= a->limit)          /* what was thought to suffice did not: kernels that are gone left holes */
+        need = a->limit + a->limit / 8 + KERNEL_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
     uint64_t alone = measure_fixed(t);
@@ -530,7 +546,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     memfit_error own;
     err = err ? err : &own;
     admission a = {.t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
-    t->least_need = t->planning_need = 0;
+    t->least_need = t->planning_need = t->kernels_need = 0;
     t->limit_asked = limit;
     mf_trainer_guard(t, !a.again);
     a.base = measure_fixed(t);

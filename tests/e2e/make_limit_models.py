@@ -22,4 +22,4 @@ def write(name, shape, layers):
 
 write("dilated", [160, 7], [layer("Conv1D", name=f"conv{i}", filters=8 + 8 * (i % 4), kernel_size=[2 + i % 3], dilation_rate=[1 << i], padding="causal", activation="tanh")
                             for i in range(6)] + [layer("GlobalAveragePooling1D", name="mean"), layer("Dense", name="head", units=4)])
-write("deep", [12], [layer("Dense", name=f"dense{i}", units=12, activation="relu") for i in range(150)])
+write("deep", [12], [layer("Dense", name=f"dense{i}", units=12, activation="relu") for i in range(60)])

@@ -100,8 +100,12 @@ static uint32_t draw_unary(drawing *d, const uint32_t *w)
     }
     if (f == MF_UNARY_LEAKY_RELU || f == MF_UNARY_SOFT_SHRINK || f == MF_UNARY_HARD_SHRINK || f == MF_UNARY_THRESHOLD)
         alpha = 0.3;
-    if (f == MF_UNARY_AFFINE || f == MF_UNARY_POW)
+    if (f == MF_UNARY_POW)
         alpha = 1.5;
+    if (f == MF_UNARY_AFFINE) { /* by 1 its gradient is the result's own, which others may read */
+        alpha = w[2] % 2 ? 1 : 1.5;
+        beta = 0.25;
+    }
     return mf_g_unary(&d->b, f, alpha, beta, x);
 }
 

@@ -130,11 +130,54 @@ static void what_is_needed_is_enough(void **state)
     assert_true(refused > seeds());
 }
 
+typedef struct counted {
+    recipe *r;
+    uint32_t graphs;
+} counted;
+
+static memfit_status make_counted(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
+                                  mf_graph **graph, memfit_error *err)
+{
+    counted *c = ctx;
+    c->graphs++;
+    return make_graph(c->r, host, mode, batch, accumulate, graph, err);
+}
+
+/* However far it lies from the batch that was asked for, few graphs are made to find it. */
+static void the_largest_batch_is_found_in_few_looks(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 0; seed < seeds(); seed++)
+        for (uint64_t limit = 1 << 20; limit < (uint64_t)1 << 34; limit <<= 4) {
+            memfit_error err = {0};
+            bed b;
+            bed_make(&b, seed);
+            counted c = {&b.r, 0};
+            b.source = (mf_graph_source){&c, make_counted};
+            mf_fitter fitter;
+            int64_t batch;
+            bool fits, next_fits;
+            mf_fitter_init(&fitter, NULL, &b.source, &b.options, &b.cost);
+            assert_ok(mf_fitter_largest(&fitter, false, b.options.batch, limit, &batch, &err), err);
+            uint32_t graphs = c.graphs;
+            if (batch > 0 && batch < 1 << 24) {
+                assert_ok(mf_fitter_fits(&fitter, batch, false, 1, limit, &fits, &err), err);
+                assert_ok(mf_fitter_fits(&fitter, batch + 1, false, 1, limit, &next_fits, &err), err);
+                assert_true(fits && !next_fits);
+            }
+            mf_fitter_free(&fitter);
+            if (graphs > 24)
+                fail_msg("seed %u, limit %llu: %u graphs to find batch %lld", seed, (unsigned long long)limit, graphs,
+                         (long long)batch);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_memory_is_never_slower),
         cmocka_unit_test(what_is_needed_is_enough),
+        cmocka_unit_test(the_largest_batch_is_found_in_few_looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
