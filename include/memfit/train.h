@@ -114,6 +114,9 @@ typedef struct memfit_train_options {
     unsigned workers;                  /* threads that make samples; 0: one for each processor */
     int64_t skip_bad;                  /* so many samples that cannot be read are left out; 0: the first ends the run */
     const char *features;              /* "x=image/encoded,y=label": features of TFRecord files; NULL: inferred */
+    /* Where the tensors lie and the operations run: "cpu", "cuda", "cuda:I"; NULL: cpu. On a card memory_bytes bounds what
+     * the process holds there. */
+    const char *device;
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \

@@ -79,13 +79,13 @@ static int read_limit(const cli_command *command, train_cli *cli)
     return CLI_DONE;
 }
 
-static int check_device(const cli_command *command, const train_cli *cli)
+static int read_device(const cli_command *command, train_cli *cli)
 {
-    if (!cli->device || mf_words_cpu(cli->device))
+    cli->o.device = cli->device;
+    if (!cli->device || mf_words_cpu(cli->device) || !cli->host_memory)
         return CLI_DONE;
-    char message[96];
-    snprintf(message, sizeof message, "memfit %s on %.24s is not built yet", command->name, cli->device);
-    return cli_unsupported(command, message, "--device cpu runs on this machine's processors");
+    return cli_unsupported(command, "--host-memory beside a card is not built yet",
+                           "without it the host's memory is not limited");
 }
 
 static int read_prefetch(const cli_command *command, train_cli *cli)
@@ -166,7 +166,7 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f` then is an error of writing, with a message, and not the end */
     int status = read_limit(command, cli);
     if (status == CLI_DONE)
-        status = check_device(command, cli);
+        status = read_device(command, cli);
     if (status == CLI_DONE)
         status = read_dims(command, cli);
     if (status == CLI_DONE)

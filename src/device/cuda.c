@@ -461,6 +461,11 @@ static size_t cuda_others(mf_device *device, char (*text)[128], uint64_t *bytes,
     return mf_card_processes_others(&((cuda *)device)->processes, text, bytes, most);
 }
 
+static uint64_t cuda_own_bytes(mf_device *device)
+{
+    return mf_card_processes_own(&((cuda *)device)->processes);
+}
+
 /* ---- opening ---------------------------------------------------------------------------------------------- */
 
 static void cuda_destroy(mf_device *device)
@@ -477,7 +482,7 @@ static void cuda_destroy(mf_device *device)
     .stream_sync = cuda_stream_sync, .event_create = cuda_event_create, .event_destroy = cuda_event_destroy,           \
     .event_record = cuda_event_record, .event_done = cuda_event_done, .event_sync = cuda_event_sync,                   \
     .device_sync = cuda_device_sync, .capturing = cuda_capturing, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out,  \
-    .copy = cuda_copy, .fill = cuda_fill, .others = cuda_others,
+    .copy = cuda_copy, .fill = cuda_fill, .others = cuda_others, .own_bytes = cuda_own_bytes,
 
 static const mf_device_table cuda_table = {.kind = "cuda",
                                            .destroy = cuda_destroy,

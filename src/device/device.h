@@ -95,6 +95,9 @@ typedef struct mf_device_table {
      * bytes". */
     size_t (*others)(mf_device *device, char (*text)[128], uint64_t *bytes, size_t most);
 
+    /* Optional: bytes of the device that this process holds now, as the system counts them; 0: it cannot be told. */
+    uint64_t (*own_bytes)(mf_device *device);
+
     /* Optional: the clock by which idle pages age, in microseconds. NULL: the monotonic clock. sim's is its model's, so
      * that a replay is the same every time. */
     uint64_t (*now_us)(mf_device *device);

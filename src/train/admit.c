@@ -47,9 +47,10 @@ void mf_trainer_withdraw(mf_trainer *t)
  * not even a small model's refusal could say what would suffice. */
 static void give_planning_room(mf_trainer *t, uint64_t limit)
 {
-    uint64_t now = t->footprint->sample() + t->footprint->error(), room = limit > now ? limit - now : 0;
+    uint64_t now = t->footprint->sample(t->device) + t->footprint->error(), room = limit > now ? limit - now : 0;
     room -= room / 12; /* holes in the heap */
-    if (t->plan)       /* a plan in force holds more than the next one may: it goes when that is there */
+    if (t->plan ||
+        !t->footprint->host) /* a plan in force holds more than the next one may: it goes when that is there */
         room = UINT64_MAX / 2;
     t->planning.limit_bytes = t->planning.live_bytes + (room > ANSWER_BYTES ? room : ANSWER_BYTES);
     t->planning.peak_bytes = t->planning.live_bytes;
@@ -69,7 +70,7 @@ static uint64_t stored_weight_bytes(const mf_model *model)
  * room. */
 static memfit_status refuse_planning(mf_trainer *t, memfit_error *err)
 {
-    uint64_t now = t->footprint->sample(), search = t->planning.peak_bytes - t->planning.live_bytes;
+    uint64_t now = t->footprint->sample(t->device), search = t->planning.peak_bytes - t->planning.live_bytes;
     uint64_t weights = stored_weight_bytes(t->model);
     search += t->planning.refused_bytes > t->guard.refused_bytes ? t->planning.refused_bytes : t->guard.refused_bytes;
     t->planning_need = now + (search > weights ? search : weights);
@@ -142,7 +143,7 @@ static memfit_status take_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, me
  * fit was followed by one of yet smaller pieces, past those that divide the batch and would have fitted. */
 static memfit_status estimate_rest(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
-    if (t->mode != MF_MODE_TRAIN || t->batch < 3)
+    if (t->mode != MF_MODE_TRAIN || t->batch < 3 || !t->footprint->host)
         return MEMFIT_OK;
     give_planning_room(t, limit);
     mf_graph *g;
@@ -192,6 +193,8 @@ static memfit_status warm_up(mf_trainer *t, memfit_error *err)
 static uint64_t beside_arena(mf_trainer *t)
 {
     uint64_t now = mf_trainer_sample(t), arena = mf_reserve_resident(&t->arena);
+    if (!t->footprint->host && arena > t->arena.bytes)
+        arena = t->arena.bytes; /* what whole pages of a card add, 2 MiB each, counts as fixed */
     return now > arena ? now - arena : 0;
 }
 
@@ -225,12 +228,12 @@ static bool is_full(void *ctx)
 {
     mf_trainer *t = ctx;
     t->kernels_made++;
-    if (t->footprint->sample() + KERNEL_BYTES <= t->limit_asked)
+    if (!t->footprint->host || t->footprint->sample(t->device) + KERNEL_BYTES <= t->limit_asked)
         return false;
     mf_dnn_cache(false);
     t->footprint->trim();
     mf_dnn_cache(true);
-    uint64_t held = t->footprint->sample(), all = 0;
+    uint64_t held = t->footprint->sample(t->device), all = 0;
     if (held + KERNEL_BYTES <= t->limit_asked)
         return false;
     for (uint32_t p = 0; p < t->plan->phase_count; p++)
@@ -477,9 +480,22 @@ static memfit_status admit(admission *a, memfit_error *err)
     return build_again(a, first_fits ? assumed : truth + 2 * grown + WARM_UP_BYTES, err);
 }
 
+/* On a card: with the context as it stands, and nothing known of modules yet. */
+static memfit_status estimate_need_of_card(mf_trainer *t, memfit_error *err)
+{
+    mf_plan *plan = NULL;
+    memfit_status status = make_plan(t, 1, measure_fixed(t) + WARM_UP_BYTES, &plan, err);
+    mf_plan_destroy(plan);
+    if (status == MEMFIT_DOES_NOT_FIT)
+        t->least_need = err->requested_bytes;
+    return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
+}
+
 /* A limit that suffices for the smallest plan, where no plan came to be measured: its kernels from above. */
 static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
 {
+    if (!t->footprint->host)
+        return estimate_need_of_card(t, err);
     unsigned threads = t->options->threads ? t->options->threads : mf_os_cpu_count();
     uint64_t now = measure_fixed(t) + WARM_UP_BYTES;
     mf_cpu_fixed fixed;

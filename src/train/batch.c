@@ -11,7 +11,7 @@
 
 uint64_t mf_trainer_sample(mf_trainer *t)
 {
-    uint64_t now = t->footprint->sample();
+    uint64_t now = t->footprint->sample(t->device);
     if (now > t->measured_peak)
         t->measured_peak = now;
     return now;

@@ -5,8 +5,11 @@
 #include "base/os.h"
 #include "ops/cpu/cpu_fixed.h"
 
-static uint64_t sample_process(void)
+enum { OTHERS_BYTES = 32 << 20 };
+
+static uint64_t sample_process(mf_device *device)
 {
+    (void)device;
     mf_os_memory m;
     return mf_os_process_memory(&m, NULL) == MEMFIT_OK ? m.rss_anon + m.rss_shmem : 0;
 }
@@ -20,4 +23,44 @@ static uint64_t fixed_of_plan(const mf_plan *plan)
     return bytes;
 }
 
-const mf_footprint mf_footprint_cpu = {sample_process, mf_host_trim, mf_os_counter_error_bytes, fixed_of_plan};
+const mf_footprint mf_footprint_cpu = {sample_process, mf_host_trim, mf_os_counter_error_bytes,
+                                       fixed_of_plan,  .host = true, .every_us = 5000};
+
+/* ---- a card's memory ------------------------------------------------------------------------------------------ */
+
+/* Where the device knows no figure of this process (NVML in some containers, a part of a card): what is taken by all. */
+static uint64_t sample_device(mf_device *device)
+{
+    uint64_t own = device && device->table->own_bytes ? device->table->own_bytes(device) : 0, total, free_bytes;
+    if (own || !device || device->table->memory(device, &total, &free_bytes, NULL) != MEMFIT_OK)
+        return own;
+    return total - free_bytes;
+}
+
+static uint64_t nothing(void)
+{
+    return 0;
+}
+
+/* Modules, handles and captured steps: a few MiB, found when they are measured. */
+static uint64_t unknown(const mf_plan *plan)
+{
+    (void)plan;
+    return 0;
+}
+
+/* Asking NVML takes a millisecond. */
+const mf_footprint mf_footprint_device = {sample_device, mf_host_trim,  nothing,
+                                          unknown,       .host = false, .every_us = 200000};
+
+uint64_t mf_footprint_most(const mf_footprint *f, mf_device *device)
+{
+    uint64_t total, available = 0;
+    if (f->host)
+        available = mf_os_available_memory();
+    else if (device->table->memory(device, &total, &available, NULL) != MEMFIT_OK)
+        available = 0;
+    uint64_t most = available + f->sample(device), polite = f->host ? mf_os_soft_limit() : UINT64_MAX;
+    most = most > 2 * OTHERS_BYTES ? most - OTHERS_BYTES : most;
+    return most < polite ? most : polite;
+}

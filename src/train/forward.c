@@ -31,7 +31,11 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
             return status;
         mf_run_clock_stop(r, clock, count);
         at += count;
-        mf_trainer_sample(t);
+        uint64_t now = mf_os_now_us();
+        if (t->footprint->host || now - r->last_sample_us >= t->footprint->every_us) {
+            mf_trainer_sample(t);
+            r->last_sample_us = now;
+        }
     }
     memfit_status status = mf_results_get(t, err);
     int64_t batch = t->batch;

@@ -18,7 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SAMPLE_EVERY_US = 5000 };
 #define PLATEAU_DELTA 1e-4
 
 /* ---- what goes to disk while running ------------------------------------------------------------------------ */
@@ -84,7 +83,7 @@ static void tell(mf_run *r, bool epoch_end, double step_seconds)
 {
     mf_trainer *t = &r->trainer;
     uint64_t now = mf_os_now_us();
-    if (now - r->last_sample_us >= SAMPLE_EVERY_US || epoch_end) {
+    if (now - r->last_sample_us >= t->footprint->every_us || epoch_end) {
         r->memory_now = mf_trainer_sample(t);
         r->last_sample_us = now;
     }

@@ -72,10 +72,7 @@ static memfit_status open_logs(mf_run *r, memfit_error *err)
 static uint64_t chosen_limit(const mf_trainer *t)
 {
     const memfit_train_options *o = t->options;
-    uint64_t most = mf_os_available_memory() + t->footprint->sample();
-    most = most > (64u << 20) ? most - (32u << 20) : most;
-    uint64_t polite = mf_os_soft_limit();
-    return o->memory_bytes ? o->memory_bytes : most < polite ? most : polite;
+    return o->memory_bytes ? o->memory_bytes : mf_footprint_most(t->footprint, t->device);
 }
 
 static void first_state(mf_trainer *t)

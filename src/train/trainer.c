@@ -3,13 +3,11 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "ops/cpu/dnn/onednn.h"
+#include "base/words.h"
 #include "graph/passes/optimizer.h"
-#include "ops/cpu/dnn/onednn.h"
 #include "train/checkpoint.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -21,33 +19,6 @@ static void note(void *ctx, mf_log_level level, const char *text)
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
-
-/* MEMFIT_FAR=1, for tests: the cpu's memory as a device whose addresses the host cannot follow. */
-static memfit_status open_far(mf_trainer *t, memfit_error *err)
-{
-    mf_backend *far = NULL;
-    memfit_status status = mf_device_open_far(t->host, &t->device, err);
-    if (status == MEMFIT_OK)
-        status = mf_far_create(t->host, t->device, t->backend, &far, err);
-    if (status == MEMFIT_OK)
-        t->backend = far;
-    return status;
-}
-
-static memfit_status open_backend(mf_trainer *t, memfit_error *err)
-{
-    const char *far = getenv("MEMFIT_FAR");
-    memfit_status status = mf_cpu_create(t->host, t->options->threads, &t->backend, err);
-    if (status == MEMFIT_OK && far && strcmp(far, "1") == 0)
-        status = open_far(t, err);
-    if (status != MEMFIT_OK)
-        return status;
-    if (!mf_dnn_compiles())
-        mf_log_write(&t->log, MF_LOG_NOTE, "this build has no oneDNN: own kernels serve");
-    mf_team_enter(&t->team, t->backend->threads);
-    mf_backend_cost_source(t->backend, &t->cost);
-    return MEMFIT_OK;
-}
 
 static memfit_status check_options(const memfit_train_options *o, memfit_error *err)
 {
@@ -113,8 +84,8 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
 {
     *t = (mf_trainer){.options = options,
                       .mode = mode,
-                      .device = mf_device_near(),
-                      .footprint = &mf_footprint_cpu,
+                      .footprint =
+                          options->device && mf_words_card(options->device) ? &mf_footprint_device : &mf_footprint_cpu,
                       .flag_variable = MF_NONE};
     t->log = (mf_log){note, t};
     mf_limit_host_init(&t->guard, options->host, UINT64_MAX);
@@ -131,7 +102,7 @@ memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options
                                  MF_LOAD_VERIFY, &t->model, err);
     if (status != MEMFIT_OK)
         return mf_trainer_explain_room(t, status, err);
-    status = open_backend(t, err);
+    status = mf_trainer_open_device(t, err);
     if (status != MEMFIT_OK)
         return status;
     t->graphs = (mf_model_graphs){.model = t->model};
@@ -167,11 +138,7 @@ void mf_trainer_close(mf_trainer *t)
     mf_source_close(t->validation_source);
     mf_host_free(t->host, t->kept_metrics, t->kept_bytes + 1);
     mf_host_free(&t->loading.host, t->class_weights, (size_t)t->class_count * sizeof(double));
-    if (t->backend)
-        t->backend->table->destroy(t->backend);
-    if (t->device)
-        t->device->table->destroy(t->device);
-    mf_team_leave(&t->team);
+    mf_trainer_close_device(t);
     mf_model_destroy(t->model);
 }
 

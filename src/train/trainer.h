@@ -132,6 +132,9 @@ typedef struct mf_trainer {
 
 memfit_status mf_trainer_open(mf_trainer *t, const memfit_train_options *options, mf_mode mode, memfit_error *err);
 void mf_trainer_close(mf_trainer *t);
+/* Device, backend and how memory is measured, as the options name the device (run_device.c). */
+memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err);
+void mf_trainer_close_device(mf_trainer *t);
 /* Its two halves that concern data (trainer_data.c): before there is a plan, and once there is one. */
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
 /* While `on`, and there is a limit, whatever would take the process above it is refused: the model, its graphs, plans,

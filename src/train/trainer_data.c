@@ -55,7 +55,7 @@ static uint64_t resident(void)
 
 void mf_trainer_set_room(mf_trainer *t)
 {
-    const uint64_t limit = t->options->memory_bytes, now = resident();
+    const uint64_t limit = t->footprint->host ? t->options->memory_bytes : 0, now = resident();
     uint64_t room = limit > now + ANSWER_BYTES ? limit - now : ANSWER_BYTES;
     t->loading.limit_bytes = t->loading.live_bytes + (limit ? room : mf_os_available_memory());
     t->loading.refused_bytes = 0;
@@ -63,12 +63,12 @@ void mf_trainer_set_room(mf_trainer *t)
 
 void mf_trainer_guard(mf_trainer *t, bool on)
 {
-    const uint64_t limit = t->options->memory_bytes;
+    const uint64_t limit = t->footprint->host ? t->options->memory_bytes : 0;
     if (!t->guard_bytes && limit) { /* before anything is loaded */
         const uint64_t least = resident() + ANSWER_BYTES;
         t->guard_bytes = limit > least ? limit : least;
     }
-    mf_limit_host_watch(&t->guard, on && limit ? t->guard_bytes : UINT64_MAX, t->footprint->sample);
+    mf_limit_host_watch(&t->guard, on && limit ? t->guard_bytes : UINT64_MAX, resident);
 }
 
 bool mf_trainer_was_refused(const mf_trainer *t, memfit_status status)
@@ -79,7 +79,7 @@ bool mf_trainer_was_refused(const mf_trainer *t, memfit_status status)
 
 memfit_status mf_trainer_explain_room(const mf_trainer *t, memfit_status status, memfit_error *err)
 {
-    const uint64_t limit = t->options->memory_bytes;
+    const uint64_t limit = t->footprint->host ? t->options->memory_bytes : 0;
     if (!mf_trainer_was_refused(t, status) || !err)
         return mf_trainer_was_refused(t, status) ? MEMFIT_OUT_OF_MEMORY : status;
     char what[MEMFIT_ERROR_TEXT], need[24], allowed[24];

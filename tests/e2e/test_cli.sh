@@ -159,7 +159,7 @@ expect 0 "train --html, --dump-graph" $train --html page.html --dump-graph graph
 expect 0 "train --curve" $train --curve
 expect 4 "train --for" $train --for t4
 expect 4 "train --assume" $train --assume x=3
-expect 4 "train on a card" $train --device cuda:0
+expect 4 "train --host-memory beside a card" $train --device cuda:0 --host-memory 1GiB
 for slip in "--device cuda:x" "--device tpu" "--prefetch x" "--threads 100000" "--threads 4294967297" "--learning-rate 0" "--lr nan" \
     "--input-shape 8," "--dim x" "--dim x=0" "--dim no_such_input=3" "--dim input_layer=77" "--epochs -1" "--seed 1.5" "--batch 9223372036854775808" "--batch 4611686018427387904" "--validation-split 1" "--data synthetic:5:6"; do
     expect 2 "train $slip" $train $slip
@@ -196,6 +196,9 @@ for d in cudax cuda: cuda:x gpu:-1 tpu; do
 done
 none="env MEMFIT_LIB_CUDA=$dir/none MEMFIT_LIB_NVML=$dir/none $MEMFIT"
 expect 1 "plan on a card that is not there" $none plan "$model" --device cuda
+for c in train evaluate predict; do
+    expect 1 "$c on a card that is not there" $none $c "$model" --data synthetic:8 --device cuda:0
+done
 expect 1 "replay on a card that is not there" $none replay "$trace" --device cuda:1
 expect 1 "ps without a driver" $none ps
 expect 0 "doctor without a driver" $none doctor
