@@ -259,7 +259,7 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .stream = t->stream,
                              .scalars = t->arena.side};
     t->kernels_made = 0;
-    t->kernels_base = t->footprint->sample();
+    t->kernels_base = t->footprint->sample(t->device);
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     void *base = (void *)(uintptr_t)t->arena.base;
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, base, &x, &t->executor, err);
