@@ -11,7 +11,15 @@
 #include <string.h>
 
 typedef void *dnn_descriptor;
-enum { MOST_BAG = 400, MOST_CONFIGS = 96, MOST_KEPT = 48, MOST_KNOBS = 44, MOST_NOTES = 32, ALIGNMENT = 16 };
+enum {
+    MOST_BAG = 400,
+    MOST_CONFIGS = 96,
+    MOST_KEPT = 48,
+    MOST_PACKS = 8,
+    MOST_KNOBS = 44,
+    MOST_NOTES = 32,
+    ALIGNMENT = 16
+};
 
 /* What was answered before: a planner asks the same question many times. */
 typedef struct answer {
@@ -51,11 +59,18 @@ typedef struct question {
     uint32_t config_count;
 } question;
 
+/* Addresses of one run, as cuDNN wants to see them. */
+typedef struct pack {
+    dnn_descriptor descriptor;
+    void *pointers[4];
+} pack;
+
 struct mf_cudnn_plan_made {
     question *q;
-    dnn_descriptor plan, pack;
+    dnn_descriptor plan;
     uint64_t workspace_bytes;
-    void *last[4]; /* what the pack holds */
+    pack packs[MOST_PACKS]; /* an operation runs at few places: at its own, and where it is recomputed */
+    uint32_t next;          /* the one that makes room */
 };
 
 /* ---- the library ---- */
@@ -477,36 +492,52 @@ uint64_t mf_cudnn_plan_workspace(const mf_cudnn_plan_made *plan)
     return plan->workspace_bytes;
 }
 
-memfit_status mf_cudnn_run(mf_cudnn_plan_made *p, void *x, void *w, void *y, void *workspace, void *stream,
+static int make_pack(mf_cudnn *dnn, pack *p, void *const pointers[4])
+{
+    int64_t ids[3] = {1, 2, 3};
+    if (p->descriptor)
+        dnn->end(p->descriptor);
+    *p = (pack){0};
+    int status = dnn->make(DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &p->descriptor);
+    if (!status)
+        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, 3, pointers);
+    if (!status)
+        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, 3, ids);
+    if (!status)
+        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &pointers[3]);
+    if (!status)
+        status = dnn->finalize(p->descriptor);
+    if (!status)
+        memcpy(p->pointers, pointers, sizeof p->pointers);
+    return status;
+}
+
+memfit_status mf_cudnn_run(mf_cudnn_plan_made *plan, void *x, void *w, void *y, void *workspace, void *stream,
                            memfit_error *err)
 {
-    mf_cudnn *dnn = p->q->dnn;
-    void *pointers[4] = {x, w, y, workspace};
-    int64_t ids[3] = {1, 2, 3};
-    if (!p->pack || memcmp(pointers, p->last, sizeof pointers) != 0) {
-        question *q = p->q;
-        if (p->pack && q->bagged && q->bag[q->bagged - 1] == p->pack) {
-            dnn->end(p->pack);
-            q->bagged--;
-        }
-        p->pack = make(q, DNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-        set(q, p->pack, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, 3, pointers);
-        set(q, p->pack, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, 3, ids);
-        set(q, p->pack, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &workspace);
-        finalize(q, p->pack);
-        if (q->status)
-            return say(dnn, q->status, "naming a convolution's tensors", err);
-        memcpy(p->last, pointers, sizeof p->last);
+    mf_cudnn *dnn = plan->q->dnn;
+    void *const pointers[4] = {x, w, y, workspace};
+    uint32_t i = 0;
+    while (i < MOST_PACKS && memcmp(plan->packs[i].pointers, pointers, sizeof pointers) != 0)
+        i++;
+    int status = 0;
+    if (i == MOST_PACKS) {
+        i = plan->next++ % MOST_PACKS;
+        status = make_pack(dnn, &plan->packs[i], pointers);
     }
-    int status = dnn->set_stream(dnn->handle, stream);
     if (!status)
-        status = dnn->execute(dnn->handle, p->plan, p->pack);
+        status = dnn->set_stream(dnn->handle, stream);
+    if (!status)
+        status = dnn->execute(dnn->handle, plan->plan, plan->packs[i].descriptor);
     return status ? say(dnn, status, "running a convolution", err) : MEMFIT_OK;
 }
 
 void mf_cudnn_plan_end(mf_cudnn_plan_made *plan)
 {
     const memfit_host *host = plan->q->dnn->host;
+    for (uint32_t i = 0; i < MOST_PACKS; i++)
+        if (plan->packs[i].descriptor)
+            plan->q->dnn->end(plan->packs[i].descriptor);
     question_end(plan->q);
     mf_host_free(host, plan, sizeof *plan);
 }

@@ -4,7 +4,7 @@
  * it wrote is compared norm-wise. The graphs are the small ones of tests/ops (every kind in the forms that matter),
  * random ones, and larger ones (large_cases.c), in float32, float64, bfloat16 and float16.
  *
- *     check_kinds --on card|host|compile [--random N] [--first SEED] [--small] [--kind NAME] [--arch 75,80] [--part K/N]
+ *     check_kinds --on card|host|compile [--random N] [--first SEED] [--small] [--kind NAME] [--arch 75,80] [--part K/N] [--case NAME]
  *
  * host runs the kernels on the CPU through a C++ compiler; compile only compiles them, for every generation. Prints a
  * table by kind; the exit status is 77 when what --on needs is not there.
@@ -28,7 +28,7 @@ static struct {
     mf_backend *reference, *cuda;
     test_memory memory;
     bool compares;
-    const char *only;
+    const char *only, *case_name;
     unsigned cases[MF_OP_COUNT][COLUMNS], failed[MF_OP_COUNT], unsupported[MF_OP_COUNT];
     double worst[MF_OP_COUNT][COLUMNS];
     unsigned told;
@@ -311,7 +311,7 @@ static void check_case(const opcheck_case *k, int variant, mf_dtype dtype)
     opcheck c;
     graph_memory m;
     char name[80];
-    if (!is_mine())
+    if ((check.case_name && strcmp(check.case_name, k->name) != 0) || !is_mine())
         return;
     opcheck_begin(&c, k, variant, dtype, check.reference);
     opcheck_fill(&c, 11 + (uint64_t)variant);
@@ -392,9 +392,9 @@ static memfit_status open_side(const char *on, const char *arch, memfit_error *e
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"on", 1, 0, 'o'},   {"random", 1, 0, 'r'}, {"first", 1, 0, 'f'}, {"small", 0, 0, 's'},
-        {"kind", 1, 0, 'k'}, {"arch", 1, 0, 'a'},   {"part", 1, 0, 'p'},  {0}};
+    static const struct option options[] = {{"on", 1, 0, 'o'},    {"random", 1, 0, 'r'}, {"first", 1, 0, 'f'},
+                                            {"small", 0, 0, 's'}, {"kind", 1, 0, 'k'},   {"arch", 1, 0, 'a'},
+                                            {"part", 1, 0, 'p'},  {"case", 1, 0, 'c'},   {0}};
     const char *on = "host", *arch = "75,80,86,89,90,120";
     uint64_t count = 60, first = 1;
     bool small = false;
@@ -418,6 +418,9 @@ int main(int argc, char **argv)
             break;
         case 'a':
             arch = optarg;
+            break;
+        case 'c':
+            check.case_name = optarg;
             break;
         case 'p':
             if (sscanf(optarg, "%u/%u", &check.part, &check.parts) != 2 || check.part >= check.parts)

@@ -240,19 +240,27 @@ static memfit_status losses(cuda_spec *s)
     uint64_t classes = x->rank > 1 ? (uint64_t)x->dim[x->rank - 1] : 1, rows = classes ? in_count(s, 0) / classes : 0;
     const mf_attr *attr = &s->op->attr;
     if (s->op->kind == MF_OP_METRIC) {
-        bool auc = attr->metric.function == MF_METRIC_AUC, value = attr->metric.function == MF_METRIC_LOSS_VALUE;
+        bool auc = attr->metric.function == MF_METRIC_AUC, one = attr->metric.function == MF_METRIC_LOSS_VALUE;
         cuda_say(s, "#define METRIC_AUC %d\n", auc);
-        cuda_reduce(s, 0, auc ? out_count(s, 0) : 1, auc ? in_count(s, 0) : value ? 1 : rows, auc ? 1 : 2, true);
+        cuda_reduce(s, 0, auc ? out_count(s, 0) : 1, auc ? in_count(s, 0) : one ? 1 : rows, auc ? 1 : 2, true);
         return MEMFIT_OK;
     }
     bool hinge = attr->loss.function == MF_LOSS_HINGE || attr->loss.function == MF_LOSS_SQUARED_HINGE;
-    cuda_say(s, "#define HINGE %d\n", hinge);
+    bool logits = attr->loss.function == MF_LOSS_SCCE_LOGITS || attr->loss.function == MF_LOSS_CCE_LOGITS;
+    bool block = logits && classes > 64, value = s->op->kind == MF_OP_LOSS;
+    cuda_say(s, "#define HINGE %d\n#define ROW_A_BLOCK %d\n", hinge, block);
+    if (block && value) {
+        cuda_keep(s, rows);
+        cuda_grid(s, "rows", rows, 1);
+    }
     if (hinge) {
         cuda_keep(s, 1);
         cuda_reduce(s, 1, 1, in_count(s, 1), 1, true);
     }
-    if (s->op->kind == MF_OP_LOSS)
+    if (value)
         cuda_reduce(s, 0, 1, rows, 1, true);
+    else if (block)
+        cuda_grid(s, "k0", rows, 1);
     else
         cuda_each(s, "k0", rows);
     return MEMFIT_OK;

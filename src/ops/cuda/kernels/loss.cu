@@ -94,12 +94,56 @@ static inline double row_value_of(const args &a, idx row, double factor, void *s
     return mf_loss_row_value(&r);
 }
 
+#if ROW_A_BLOCK
+/* Cross-entropy from logits over many classes: one block a row. The same formulas as losses::sparse_logits and
+ * losses::categorical_logits. */
+static inline double row_by_block(const args &a, idx row, double factor, bool slopes)
+{
+    idx start = row * CLASSES;
+    double most = -INFINITY, sum = 0, value = 0;
+    for (idx j = (idx)threadIdx.x; j < CLASSES; j += BLOCK)
+        most = fmax(most, get<0>(a, start + j));
+    most = block_combine(most, [](double p, double q) { return fmax(p, q); });
+    for (idx j = (idx)threadIdx.x; j < CLASSES; j += BLOCK)
+        sum += exp(get<0>(a, start + j) - most);
+    double log_sum = most + log(block_sum(sum));
+    int64_t label = SPARSE ? get_int<1>(a, row) : 0;
+    if (SPARSE && (label < 0 || label >= CLASSES)) { /* a label the model does not have: the loss says so */
+        value = NAN;
+        factor = NAN;
+    }
+    for (idx j = (idx)threadIdx.x; j < CLASSES; j += BLOCK) {
+        double x = get<0>(a, start + j) - log_sum, t;
+        if (SPARSE)
+            t = j == label;
+        else
+            t = get_raw<1>(a, start + j) * (1 - attr.loss.label_smoothing) + attr.loss.label_smoothing / (double)CLASSES;
+        value -= t != 0 ? t * x : 0;
+        if (slopes)
+            mf_ref_store(out_dtype[0], a.out[0], (uint64_t)(start + j), (exp(x) - t) * factor);
+    }
+    return slopes ? 0 : block_sum(value);
+}
+#endif
+
 #if defined(KIND_LOSS)
+#if ROW_A_BLOCK
+ENTRY rows(args a)
+{
+    double value = row_by_block(a, (idx)blockIdx.x, 0, false);
+    if (threadIdx.x == 0)
+        kept_sums(a)[blockIdx.x] = value;
+}
+#endif
 struct total : plain_sums<total, 1> {
     REDUCTION(total, 0)
     static inline void take(const args &a, double *s, idx j, idx g)
     {
+#if ROW_A_BLOCK
+        s[0] += row_weight(a, g) * kept_sums(a)[g];
+#else
         s[0] += row_weight(a, g) * row_value_of(a, g, 0, 0);
+#endif
     }
     static inline void finish(const args &a, idx j, const double *s)
     {
@@ -113,12 +157,17 @@ REDUCTION_KERNELS(total, 0)
 #else
 ENTRY k0(args a)
 {
-    idx row = THREAD;
+    idx row = ROW_A_BLOCK ? (idx)blockIdx.x : THREAD;
     if (row >= ROW_COUNT)
         return;
     call_view v(a);
     double scale = a.s->loss_scale == 0 ? 1 : a.s->loss_scale;
-    row_value_of(a, row, batches::loss_factor(&v.call, attr.loss.weight) * scale * row_weight(a, row), a.out[0]);
+    double factor = batches::loss_factor(&v.call, attr.loss.weight) * scale * row_weight(a, row);
+#if ROW_A_BLOCK
+    row_by_block(a, row, factor, true);
+#else
+    row_value_of(a, row, factor, a.out[0]);
+#endif
 }
 #endif
 

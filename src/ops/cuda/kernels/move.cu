@@ -60,16 +60,30 @@ ENTRY k0(args a)
     CONCAT_PARTS
 }
 #elif defined(KIND_GATHER_GRAD)
-/* One block a row of the table: it looks through all indices, so that the order of every sum is the indices' own. */
+/* One block a row of the table: it looks through all indices, a block of them at a time, so that the order of every sum is
+ * the indices' own. Most rows are in few of them: where none of a block is this row's, it goes on at once. */
 ENTRY k0(args a)
 {
+    __shared__ bool mine[BLOCK];
+    constexpr idx count = (idx)in_count(0), width = (idx)WIDTH;
     idx row = (idx)blockIdx.x;
-    for (idx j = (idx)threadIdx.x; j < (idx)WIDTH; j += BLOCK) {
+    for (idx j0 = 0; j0 < width; j0 += BLOCK) {
+        idx j = j0 + (idx)threadIdx.x;
         double sum = 0;
-        for (idx i = 0; i < (idx)in_count(0); i++)
-            if (get_int<0>(a, i) == row)
-                sum += get<1>(a, i * (idx)WIDTH + j);
-        put<0>(a, row * (idx)WIDTH + j, sum);
+        for (idx i0 = 0; i0 < count; i0 += BLOCK) {
+            idx i = i0 + (idx)threadIdx.x;
+            bool here = i < count && get_int<0>(a, i) == row;
+            mine[threadIdx.x] = here;
+            if (!__syncthreads_or(here))
+                continue;
+            for (idx k = 0; k < BLOCK && j < width; k++)
+                if (mine[k])
+                    sum += get<1>(a, (i0 + k) * width + j);
+            __syncthreads();
+        }
+        if (j < width)
+            put<0>(a, row * width + j, sum);
+        __syncthreads();
     }
 }
 #else
