@@ -169,6 +169,12 @@ static void augment(opcheck *c, int variant)
     opcheck_output(c, y);
 }
 
+static void random_numbers(opcheck *c, int variant)
+{
+    opcheck_output(c, mf_g_random(&c->b, c->dtype, SHAPE(3, 7, 33, 5, 0, 0), (uint32_t)variant % 4, 0.25, 0.75, 11,
+                                  variant < 4 ? 0 : 2));
+}
+
 /* Parameters and slots are inputs that are changed in place. */
 static void update(opcheck *c, int variant)
 {
@@ -222,18 +228,12 @@ static void update(opcheck *c, int variant)
 }
 
 const opcheck_case large_cases[] = {
-    {"large matmul", matmul, 4},
-    {"adding matmul", adding, 6},
-    {"large conv", conv, 6},
-    {"large reduce", reduce, 15},
-    {"large softmax", softmax, 5},
-    {"large norm", norm, 4},
-    {"large pool", pool, 2},
-    {"large loss", loss, 4},
-    {"large gather", gather, 1},
-    {"large pointwise", pointwise, 2},
-    {"large recurrent", recurrent, 2},
-    {"augment", augment, MF_AUGMENT_COUNT},
-    {"update", update, 2 * MF_OPTIMIZER_COUNT},
+    {"large matmul", matmul, 4},       {"adding matmul", adding, 6},
+    {"large conv", conv, 6},           {"large reduce", reduce, 15},
+    {"large softmax", softmax, 5},     {"large norm", norm, 4},
+    {"large pool", pool, 2},           {"large loss", loss, 4},
+    {"large gather", gather, 1},       {"large pointwise", pointwise, 2},
+    {"large recurrent", recurrent, 2}, {"augment", augment, MF_AUGMENT_COUNT},
+    {"random", random_numbers, 8},     {"update", update, 2 * MF_OPTIMIZER_COUNT},
 };
 const size_t large_case_count = sizeof large_cases / sizeof *large_cases;
