@@ -70,11 +70,9 @@ static memfit_status open_cuda(mf_trainer *t, memfit_error *err)
         return status;
     }
     status = device->table->stream_create(device, &t->stream, err);
-    return status == MEMFIT_OK ? mf_fail(err, MEMFIT_UNSUPPORTED,
-                                         "training on %s is not built yet: its operations are missing\n"
-                                         "--device cpu runs on this machine's processors",
-                                         t->options->device)
-                               : status;
+    if (status == MEMFIT_OK)
+        status = mf_cuda_create(t->host, device, &t->backend, err);
+    return of_the_machine(status, err);
 }
 
 memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err)
