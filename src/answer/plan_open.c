@@ -31,6 +31,7 @@ struct memfit_plan {
     mf_answer_context context;
     mf_answer *answer;
     char device[160];
+    mf_card card; /* of a size, where none was named */
 };
 
 bool memfit_card_at(size_t index, memfit_card *card)
@@ -175,6 +176,14 @@ static memfit_status set_limit(memfit_plan *plan, const char *memory, uint64_t w
 static memfit_status use_card(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
 {
     const mf_card *card = mf_card_find(o->card);
+    uint64_t size;
+    if (!card && memfit_size_parse(o->card, 0, &size, NULL) == MEMFIT_OK && size >> 20) {
+        char *title = mf_arena_printf(&plan->arena, "any card of %s", o->card);
+        if (!title)
+            return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a card");
+        mf_card_of_size(size, title, &plan->card);
+        card = &plan->card;
+    }
     if (!card) {
         const char *near = mf_card_nearest(o->card);
         return mf_fail(err, MEMFIT_INVALID, "no card \"%s\" in the table%s%s%s\nmemfit plan --for list shows them all",
@@ -295,7 +304,7 @@ memfit_status memfit_plan_create(const char *model_path, const memfit_plan_optio
         if (!o.card && o.device && mf_words_card(o.device))
             set_place(plan, mf_card_find(plan->device));
         else if (o.card)
-            set_place(plan, mf_card_find(o.card));
+            set_place(plan, plan->card.name ? &plan->card : mf_card_find(o.card));
         status = mf_answer_make(o.host, &plan->question, &plan->answer, err);
     }
     if (status != MEMFIT_OK) {

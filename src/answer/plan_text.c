@@ -405,49 +405,36 @@ void mf_answer_print(FILE *f, const mf_answer *a, const mf_answer_context *c, bo
 
 /* ---- several cards ---------------------------------------------------------------------------------------- */
 
+static const char *precision_of(const mf_answer *a)
+{
+    return a->precision ? a->precision : "float32";
+}
+
+/* One row a plan: what the framework takes, then memfit. */
 void mf_answers_compare(FILE *f, uint32_t count, mf_answer *const *answers, const mf_answer_context *contexts)
 {
+    static const char *const words[] = {"does not fit", "tight", "fits"};
+    const mf_in_framework *first = &answers[0]->framework;
+    const char *title = first->runtime == MF_RUNTIME_MEMFIT ? NULL : mf_runtime_title(first->runtime);
     char x[24];
-    mf_print(f, "\n  %-18s", "");
-    for (uint32_t i = 0; i < count; i++)
-        mf_print(f, " %24.24s", contexts[i].device);
-    mf_print(f, "\n  %-18s", "memory");
-    for (uint32_t i = 0; i < count; i++)
-        mf_print(f, " %24s", size_text(contexts[i].memory_bytes, x));
-    mf_print(f, "\n  %-18s", "fixed cost");
-    for (uint32_t i = 0; i < count; i++)
-        mf_print(f, " %24s", size_text(answers[i]->plan->fixed_bytes, x));
-    mf_print(f, "\n  %-18s", "as asked");
+    mf_print(f, "  %-26s %7s %-14s %10s", "card", "batch", "precision", "memory");
+    if (title)
+        mf_print(f, "   in %-21s %7s", title, "largest");
+    mf_print(f, "   %-24s %7s %10s\n", "in memfit", "largest", "step");
     for (uint32_t i = 0; i < count; i++) {
-        char text[64];
-        snprintf(text, sizeof text, "%s %s", size_text(answers[i]->as_asked_peak_bytes, x),
-                 answers[i]->as_asked_fits ? "fits" : "too much");
-        mf_print(f, " %24s", text);
+        const mf_answer *a = answers[i];
+        const mf_in_framework *in = &a->framework;
+        mf_print(f, "  %-26.26s %7lld %-14s %10s", contexts[i].device, (long long)a->plan->batch, precision_of(a),
+                 size_text(contexts[i].memory_bytes, x));
+        if (title && in->known)
+            mf_print(f, "   %10s %-13s %7lld", size_text(in->estimate.peak_bytes, x), words[in->estimate.fits],
+                     (long long)in->max_batch);
+        else if (title)
+            mf_print(f, "   %-24s %7s", "not known", "-");
+        mf_print(f, "   %10s %-13s %7lld %7.1f ms\n", size_text(a->plan->peak_bytes, x),
+                 !a->fits           ? "does not fit"
+                 : a->as_asked_fits ? "fits"
+                                    : "fits changed",
+                 (long long)a->max_batch, a->plan->time_us / 1000);
     }
-    mf_print(f, "\n  %-18s", "plan");
-    for (uint32_t i = 0; i < count; i++) {
-        char text[64];
-        snprintf(text, sizeof text, "%s %s", size_text(answers[i]->plan->peak_bytes, x),
-                 answers[i]->fits ? "fits" : "too much");
-        mf_print(f, " %24s", text);
-    }
-    mf_print(f, "\n  %-18s", "pieces");
-    for (uint32_t i = 0; i < count; i++)
-        mf_print(f, " %24lld", (long long)answers[i]->plan->pieces);
-    mf_print(f, "\n  %-18s", "recomputed");
-    for (uint32_t i = 0; i < count; i++)
-        mf_print(f, " %24u", answers[i]->plan->recomputed_ops);
-    mf_print(f, "\n  %-18s", "results");
-    for (uint32_t i = 0; i < count; i++)
-        mf_print(f, " %24s", mf_numerics_name(answers[i]->plan->numerics));
-    mf_print(f, "\n  %-18s", "largest batch");
-    for (uint32_t i = 0; i < count; i++)
-        mf_print(f, " %24lld", (long long)answers[i]->max_batch);
-    mf_print(f, "\n  %-18s", "estimated step");
-    for (uint32_t i = 0; i < count; i++) {
-        char text[32];
-        snprintf(text, sizeof text, "%.1f ms", answers[i]->plan->time_us / 1000);
-        mf_print(f, " %24s", text);
-    }
-    fputc('\n', f);
 }

@@ -115,6 +115,11 @@ static bool is_run(const opened *o)
     return begins(o, "{", 1) && strstr(o->head, "\"memfit run\"");
 }
 
+static bool is_plan(const opened *o)
+{
+    return begins(o, "{", 1) && strstr(o->head, "\"format\": \"memfit plan\"");
+}
+
 static bool is_packing(const opened *o)
 {
     mf_csv csv;
@@ -135,6 +140,7 @@ static const struct {
     [MF_FILE_ARRAY] = {"an array (.npy)", is_array},
     [MF_FILE_GRAPH] = {"a step written by --dump-graph", is_graph},
     [MF_FILE_RECORD] = {"a record of memfit doctor", is_record},
+    [MF_FILE_PLAN] = {"a plan kept by --save", is_plan},
     [MF_FILE_PACKING] = {"a table of buffers with offsets", is_packing},
     [MF_FILE_RUN] = {"a report of memfit run", is_run},
     [MF_FILE_FOLDER] = {"a folder", NULL},

@@ -21,6 +21,7 @@ typedef enum mf_file_kind {
     MF_FILE_ARRAY,   /* .npy */
     MF_FILE_GRAPH,   /* a step as text or for Graphviz */
     MF_FILE_RECORD,  /* of memfit doctor, JSON */
+    MF_FILE_PLAN,    /* of memfit plan --save, JSON */
     MF_FILE_PACKING, /* a table of buffers with offsets, CSV */
     MF_FILE_RUN,     /* a report of memfit run, JSON */
     MF_FILE_FOLDER,  /* a folder that gets new files */

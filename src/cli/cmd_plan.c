@@ -3,16 +3,20 @@
 #include "base/visible.h"
 
 #include "base/error.h"
+#include "cli/plan_kept.h"
 #include "memfit/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CARDS = 8 };
+enum { MOST_PLANS = 16, LONGEST = 256 };
 
 typedef struct plan_arguments {
     memfit_plan_options options;
-    const char *cards, *dump, *html;
+    const char *batches, *precisions, *cards, *dump, *html;
+    const char *save, *diff, *baseline;
+    double tolerance;
+    bool fail_unless_as_asked;
     cli_list dims, assume;
     int64_t threads, chunks;
     bool curve;
@@ -56,30 +60,6 @@ static int list_cards(const cli_common *common)
     return CLI_DONE;
 }
 
-/* "8GB" stands for any card of that size. */
-static bool names_size(const char *card, size_t n)
-{
-    char text[32];
-    uint64_t bytes;
-    snprintf(text, sizeof text, "%.*s", (int)n, card);
-    return n < sizeof text && memfit_size_parse(text, UINT64_MAX >> 2, &bytes, NULL) == MEMFIT_OK;
-}
-
-static int check_cards(const cli_command *command, const char *cards)
-{
-    size_t count = 0;
-    for (const char *p = cards; p; count++) {
-        size_t n = strcspn(p, ",");
-        if (names_size(p, n))
-            return cli_unsupported(command, "memfit plan --for SIZE, any card of that size, is not built yet",
-                                   "--for CARD --memory SIZE plans for a slice of a card; --for list shows the cards");
-        p = p[n] ? p + n + 1 : NULL;
-    }
-    return count <= MOST_CARDS
-               ? CLI_DONE
-               : cli_usage_error(command, "--for names %zu cards: at most %d go side by side", count, MOST_CARDS);
-}
-
 static bool to_standard_output(void *ctx, const char *text, size_t bytes)
 {
     (void)ctx;
@@ -97,55 +77,91 @@ static void print_plan(const cli_common *common, const plan_arguments *a, const 
         putchar('\n');
 }
 
+/* Files that are written, and plans that were kept. */
+static int use_files(const cli_common *common, const plan_arguments *a, memfit_plan **plans, size_t count, bool *within)
+{
+    memfit_error err = {0};
+    memfit_status status = MEMFIT_OK;
+    const char *wrote[] = {NULL, NULL, NULL};
+    if (a->dump && (status = memfit_plan_dump_graph(plans[0], a->dump, &err)) == MEMFIT_OK)
+        wrote[0] = a->dump;
+    if (status == MEMFIT_OK && a->html &&
+        (status = memfit_plan_write_html((const memfit_plan *const *)plans, count, a->html, &err)) == MEMFIT_OK)
+        wrote[1] = a->html;
+    if (status == MEMFIT_OK && a->save && (status = cli_plan_save(plans[0], a->save, &err)) == MEMFIT_OK)
+        wrote[2] = a->save;
+    if (status == MEMFIT_OK && a->baseline)
+        status = cli_plan_within(plans[0], a->baseline, a->tolerance, within, &err);
+    for (int i = 0; i < 3; i++)
+        if (wrote[i])
+            cli_note(common, "memfit: wrote %s", wrote[i]);
+    return status == MEMFIT_OK ? CLI_DONE : cli_report(common, &err);
+}
+
 static int show(const cli_common *common, const plan_arguments *a, memfit_plan **plans, size_t count)
 {
     memfit_plan_summary summary = MEMFIT_PLAN_SUMMARY;
-    bool fits = true, known = true;
+    bool fits = true, known = true, within = true;
     for (size_t i = 0; i < count; i++) {
         memfit_plan_get_summary(plans[i], &summary, NULL);
         bool other = summary.runtime_given && strcmp(summary.runtime, "memfit") != 0;
         fits = fits && (other ? summary.in_framework_fits != MEMFIT_FRAMEWORK_NO : summary.fits);
+        fits = fits && (!a->fail_unless_as_asked || summary.as_asked_fits);
         known = known && (!other || summary.in_framework_fits != MEMFIT_FRAMEWORK_UNKNOWN);
-        if (!common->json)
+        if (!common->json && !a->diff && (count == 1 || common->verbose))
             print_plan(common, a, plans[i], count > 1);
     }
+    memfit_error err = {0};
+    if (a->diff && cli_plan_diff(plans[0], a->diff, common->json, &err) != MEMFIT_OK)
+        return cli_report(common, &err);
     if (count > 1)
         memfit_plan_compare((const memfit_plan *const *)plans, count, stdout, common->json);
-    else if (common->json)
+    else if (common->json && !a->diff)
         memfit_plan_print_json(plans[0], stdout);
-    if (a->dump) {
-        memfit_error err;
-        if (memfit_plan_dump_graph(plans[0], a->dump, &err) != MEMFIT_OK)
-            return cli_report(common, &err);
-        cli_note(common, "memfit: wrote %s", a->dump);
-    }
-    if (a->html) {
-        memfit_error err;
-        if (memfit_plan_write_html((const memfit_plan *const *)plans, count, a->html, &err) != MEMFIT_OK)
-            return cli_report(common, &err);
-        cli_note(common, "memfit: wrote %s", a->html);
-    }
-    return !fits ? CLI_NO_FIT : known ? CLI_DONE : CLI_UNSUPPORTED;
+    int status = use_files(common, a, plans, count, &within);
+    return status != CLI_DONE ? status : !fits || !within ? CLI_NO_FIT : known ? CLI_DONE : CLI_UNSUPPORTED;
 }
 
-/* One plan for the device, or one for each card of "a,b". */
-static int plan_all(const cli_common *common, const char *model, plan_arguments *a)
+/* The parts of "a,b,c", in place; one NULL part when there is no list. */
+static size_t parts_of(char *text, const char **parts)
 {
-    memfit_plan *plans[MOST_CARDS];
+    size_t count = 0;
+    for (char *rest = text; *text && rest && count < MOST_PLANS + 1;)
+        parts[count++] = strsep(&rest, ",");
+    if (!count)
+        parts[count++] = NULL;
+    return count;
+}
+
+/* One plan for each card, precision and batch. */
+static int plan_all(const cli_command *command, const cli_common *common, const char *model, plan_arguments *a)
+{
+    char cards[LONGEST * 4], precisions[LONGEST], batches[LONGEST];
+    const char *card[MOST_PLANS + 1], *precision[MOST_PLANS + 1], *batch[MOST_PLANS + 1];
+    snprintf(cards, sizeof cards, "%s", a->cards ? a->cards : "");
+    snprintf(precisions, sizeof precisions, "%s", a->precisions ? a->precisions : "");
+    snprintf(batches, sizeof batches, "%s", a->batches ? a->batches : "");
+    size_t n = parts_of(cards, card), m = parts_of(precisions, precision), k = parts_of(batches, batch);
+    if (n * m * k > MOST_PLANS)
+        return cli_usage_error(command, "%zu plans were asked for: at most %d make a table", n * m * k, MOST_PLANS);
+    if (n * m * k > 1 && (a->save || a->diff || a->baseline || a->dump))
+        return cli_usage_error(command, "--save, --diff, --baseline and --dump-graph take one plan, not %zu",
+                               n * m * k);
+    memfit_plan *plans[MOST_PLANS];
     size_t count = 0;
     int status = CLI_DONE;
-    char cards[1024];
-    snprintf(cards, sizeof cards, "%s", a->cards ? a->cards : "");
-    char *rest = cards;
-    do {
-        char *name = a->cards ? strsep(&rest, ",") : NULL;
+    for (size_t i = 0; i < n * m * k && status == CLI_DONE; i++) {
         memfit_error err = {0};
-        a->options.card = name;
+        const char *samples = batch[i % k];
+        a->options.card = card[i / (m * k)];
+        a->options.precision = precision[i / k % m];
+        if (samples)
+            a->options.batch = strtoll(samples, NULL, 10);
         if (memfit_plan_create(model, &a->options, &plans[count], &err) != MEMFIT_OK)
             status = cli_report(common, &err);
         else
             count++;
-    } while (status == CLI_DONE && a->cards && rest && count < MOST_CARDS);
+    }
     if (status == CLI_DONE)
         status = show(common, a, plans, count);
     for (size_t i = 0; i < count; i++)
@@ -160,13 +176,13 @@ int cli_plan(const cli_command *command, int argc, char **argv)
     a.options = (memfit_plan_options)MEMFIT_PLAN_OPTIONS;
     memfit_plan_options *o = &a.options;
     const cli_binding bindings[] = {
-        CLI_BIND("--batch-size", &o->batch),
+        CLI_BIND("--batch-size", &a.batches),
         CLI_BIND("--memory", &o->memory),
         CLI_BIND("--for", &a.cards),
         CLI_BIND("--device", &o->device),
         CLI_BIND("--optimizer", &o->optimizer),
         CLI_BIND("--loss", &o->loss),
-        CLI_BIND("--precision", &o->precision),
+        CLI_BIND("--precision", &a.precisions),
         CLI_BIND("--gradient-accumulation", &o->pieces),
         CLI_BIND("--recompute", &o->no_recompute),
         CLI_BIND("--chunked-loss", &a.chunks),
@@ -180,6 +196,11 @@ int cli_plan(const cli_command *command, int argc, char **argv)
         CLI_BIND("--dump-graph", &a.dump),
         CLI_BIND("--html", &a.html),
         CLI_BIND("--runtime", &o->runtime),
+        CLI_BIND("--save", &a.save),
+        CLI_BIND("--diff", &a.diff),
+        CLI_BIND("--baseline", &a.baseline),
+        CLI_BIND("--tolerance", &a.tolerance),
+        CLI_BIND("--fail-unless-as-asked", &a.fail_unless_as_asked),
         {0},
     };
     int status =
@@ -198,6 +219,5 @@ int cli_plan(const cli_command *command, int argc, char **argv)
     o->threads = (unsigned)a.threads;
     o->loss_chunks = (unsigned)a.chunks;
     o->curve_points = a.curve ? 20 : 0;
-    status = check_cards(command, a.cards);
-    return status == CLI_DONE ? plan_all(&common, common.operands[0], &a) : status;
+    return plan_all(command, &common, common.operands[0], &a);
 }

@@ -21,13 +21,15 @@ const cli_option cli_options[] = {
     /* ---- the question: model, batch, limit, device ---- */
     {"--data", RUNS, CLI_TEXT, "SOURCE", "samples: .npy, .npz, .h5, .csv, TFRecord, a folder of images, synthetic[:N]",
      .file = CLI_SOURCE},
-    {"--batch-size|--batch|-b", MODELS, CLI_COUNT, "N", "samples in a step", "32", .least = 1,
-     .list_later = "plan one batch size at a time"},
+    {"--batch-size|--batch|-b", CLI_PLAN, CLI_COUNTS, "N[,N]", "samples in a step; several make a table", "32",
+     .least = 1},
+    {"--batch-size|--batch|-b", RUNS, CLI_COUNT, "N", "samples in a step", "32", .least = 1},
     {"--memory", MODELS, CLI_LIMIT, "SIZE", "limit of the whole process: 8GiB, 80%", "what is available"},
     {"--memory-file", CLI_TRAIN, CLI_TEXT, "FILE", "holds a SIZE; lowered while training, it is obeyed",
      .file = CLI_INPUT},
     {"--host-memory", CLI_TRAIN, CLI_LIMIT, "SIZE", "limit of the host's memory; on cpu the same as --memory"},
-    {"--for", CLI_PLAN, CLI_TEXT, "CARD[,CARD]", "plan for a card of the table; `list` shows it"},
+    {"--for", CLI_PLAN, CLI_TEXT, "CARD[,CARD]",
+     "plan for a card of the table (`list` shows it), or any of a size: 8GB"},
     {"--for", CLI_TRAIN, CLI_TEXT, "CARD", "plan for another card",
      .not_built = "memfit plan --for CARD plans for it; --memory SIZE trains inside as much memory"},
     {"--device", MODELS, CLI_DEVICE, "cpu|cuda[:I]", "this machine's device", "cpu"},
@@ -35,8 +37,8 @@ const cli_option cli_options[] = {
     /* ---- the step ---- */
     {"--optimizer", STEPS, CLI_TEXT, "NAME", "instead of the file's"},
     {"--loss", MODELS, CLI_TEXT, "NAME", "instead of the file's"},
-    {"--precision", MODELS, CLI_PRECISION, "NAME", "float32, mixed_float16 or mixed_bfloat16", "the file's",
-     .list_later = "plan one precision at a time"},
+    {"--precision", CLI_PLAN, CLI_PRECISIONS, "NAME[,NAME]", "float32, mixed_float16 or mixed_bfloat16", "the file's"},
+    {"--precision", RUNS, CLI_PRECISION, "NAME", "float32, mixed_float16 or mixed_bfloat16", "the file's"},
     {"--gradient-accumulation", STEPS, CLI_PARTS, "auto|off|K", "pieces of the batch", "auto", .least = 1},
     {"--recompute|--remat", STEPS, CLI_AUTO_OFF, "auto|off", "drop and compute again to save memory", "auto"},
     {"--chunked-loss", STEPS, CLI_PARTS, "auto|off|K", "chunks of the last layer and its loss", "auto", .least = 1,
@@ -58,13 +60,12 @@ const cli_option cli_options[] = {
      .kind = MF_FILE_PAGE},
     {"--runtime", CLI_PLAN, CLI_TEXT, "NAME", "the program asked about: memfit, tensorflow, torch or jax",
      "tensorflow for a card, else memfit"},
-    {"--save", CLI_PLAN, CLI_TEXT, "FILE", "keep the plan",
-     .not_built = "--json prints the plan; redirect it to a file."},
-    {"--diff", CLI_PLAN, CLI_TEXT, "FILE", "compare with a plan that was kept", .not_built = later},
-    {"--baseline", CLI_PLAN, CLI_TEXT, "FILE", "fail when the peak grows", .not_built = later},
-    {"--tolerance", CLI_PLAN, CLI_TEXT, "P%", "by how much it may", .not_built = later},
-    {"--fail-unless-as-asked", CLI_PLAN, CLI_FLAG, NULL, "exit 3 when pieces or recomputation are needed",
-     .not_built = "--gradient-accumulation off --recompute off plans the step as it is."},
+    {"--save", CLI_PLAN, CLI_TEXT, "FILE", "keep the plan, for --diff and --baseline", .file = CLI_OUTPUT,
+     .kind = MF_FILE_PLAN},
+    {"--diff", CLI_PLAN, CLI_TEXT, "FILE", "print only what differs from a plan that was kept", .file = CLI_INPUT},
+    {"--baseline", CLI_PLAN, CLI_TEXT, "FILE", "exit 3 when the peak is above a kept plan's", .file = CLI_INPUT},
+    {"--tolerance", CLI_PLAN, CLI_PERCENT, "P%", "by so much it may be", "0%", .needs = "--baseline"},
+    {"--fail-unless-as-asked", CLI_PLAN, CLI_FLAG, NULL, "exit 3 when pieces or recomputation are needed"},
 
     /* ---- training ---- */
     {"--epochs", CLI_TRAIN, CLI_COUNT, "N", "passes over the data", "1"},
@@ -256,6 +257,7 @@ cli_value_type cli_option_value_type(const cli_option *option)
     case CLI_PARTS:
         return CLI_INTEGER;
     case CLI_NUMBER:
+    case CLI_PERCENT:
         return CLI_REAL;
     case CLI_REPEATED:
         return CLI_STRINGS;

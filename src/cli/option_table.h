@@ -12,18 +12,21 @@
 #include "cli/cli.h"
 
 typedef enum {
-    CLI_FLAG,      /* bool */
-    CLI_TEXT,      /* string: taken as it is */
-    CLI_SIZE,      /* string: 8GiB, 80%; checked, resolved later */
-    CLI_LIMIT,     /* string: a size that something must fit into; a bare number of few bytes is a slip */
-    CLI_COUNT,     /* integer from `least` to `most` */
-    CLI_NUMBER,    /* real */
-    CLI_PARTS,     /* integer: auto is 0, off is 1, else a number of at least 1 */
-    CLI_AUTO_OFF,  /* bool: true for off, false for auto */
-    CLI_PRECISION, /* string: float32, mixed_float16 or mixed_bfloat16, however it was spelled */
-    CLI_SHAPE,     /* string: checked */
-    CLI_DEVICE,    /* string: cpu, cuda[:I]; host and gpu are understood */
-    CLI_REPEATED,  /* strings */
+    CLI_FLAG,       /* bool */
+    CLI_TEXT,       /* string: taken as it is */
+    CLI_SIZE,       /* string: 8GiB, 80%; checked, resolved later */
+    CLI_LIMIT,      /* string: a size that something must fit into; a bare number of few bytes is a slip */
+    CLI_COUNT,      /* integer from `least` to `most` */
+    CLI_COUNTS,     /* string: one or several counts, "16,32,64" */
+    CLI_NUMBER,     /* real */
+    CLI_PERCENT,    /* real: "2%" or "2" is 0.02 */
+    CLI_PARTS,      /* integer: auto is 0, off is 1, else a number of at least 1 */
+    CLI_AUTO_OFF,   /* bool: true for off, false for auto */
+    CLI_PRECISION,  /* string: float32, mixed_float16 or mixed_bfloat16, however it was spelled */
+    CLI_PRECISIONS, /* string: one or several of them, as typed; checked */
+    CLI_SHAPE,      /* string: checked */
+    CLI_DEVICE,     /* string: cpu, cuda[:I]; host and gpu are understood */
+    CLI_REPEATED,   /* strings */
 } cli_type;
 
 typedef enum { CLI_NO_FILE, CLI_INPUT, CLI_SOURCE /* a file or "synthetic" */, CLI_OUTPUT } cli_file;
@@ -38,12 +41,11 @@ typedef struct cli_option {
     int64_t least, most; /* of CLI_COUNT and CLI_PARTS; most 0: no bound */
     const char *slip;    /* more to say when the value is outside these */
     cli_file file;
-    mf_file_kind kind;      /* of an output */
-    const char *replaces;   /* an output: the option whose file it may replace */
-    const char *needs;      /* another option without which it means nothing */
-    const char *excludes;   /* another option that contradicts it */
-    const char *not_built;  /* the next step for who asks for it; NULL: it is built */
-    const char *list_later; /* a list "a,b" in its place is part of the contract and not built: the next step */
+    mf_file_kind kind;     /* of an output */
+    const char *replaces;  /* an output: the option whose file it may replace */
+    const char *needs;     /* another option without which it means nothing */
+    const char *excludes;  /* another option that contradicts it */
+    const char *not_built; /* the next step for who asks for it; NULL: it is built */
 } cli_option;
 
 extern const cli_option cli_options[]; /* ends with names NULL */

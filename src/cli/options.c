@@ -81,6 +81,31 @@ static int read_count(const parser *p, const cli_option *o, const char *name, co
     return CLI_DONE;
 }
 
+/* Each part of "a,b,c" as if it stood alone. */
+static int read_list(const parser *p, const cli_option *o, const char *name, const char *text, const char **value)
+{
+    char part[64];
+    for (const char *at = text;;) {
+        size_t n = strcspn(at, ",");
+        int64_t count;
+        const char *word;
+        memfit_error err;
+        snprintf(part, sizeof part, "%.*s", n < sizeof part ? (int)n : (int)sizeof part - 1, at);
+        if (o->type == CLI_COUNTS) {
+            int status = read_count(p, o, name, part, &count);
+            if (status != CLI_DONE)
+                return status;
+        } else if (mf_words_precision(part, &word, &err) != MEMFIT_OK) {
+            return cli_usage_error(p->command, "%s", err.message);
+        }
+        if (!at[n])
+            break;
+        at += n + 1;
+    }
+    *value = text;
+    return CLI_DONE;
+}
+
 static int read_parts(const parser *p, const cli_option *o, const char *name, const char *text, int64_t *value)
 {
     *value = strcmp(text, "off") == 0 ? 1 : 0;
@@ -98,6 +123,16 @@ static int read_number(const parser *p, const char *name, const char *text, doub
     if (end == text || *end || !isfinite(x))
         return cli_usage_error(p->command, "%s %s: must be a number", name, text);
     *value = x;
+    return CLI_DONE;
+}
+
+static int read_percent(const parser *p, const char *name, const char *text, double *value)
+{
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || (*end && strcmp(end, "%") != 0) || !isfinite(x) || x < 0)
+        return cli_usage_error(p->command, "%s %s: must be a share as 2%%", name, text);
+    *value = x / 100;
     return CLI_DONE;
 }
 
@@ -166,6 +201,11 @@ static int read_value(const parser *p, const cli_option *o, const char *name, co
                    : cli_usage_error(p->command, "%s %s: must be auto or off", name, text);
     case CLI_COUNT:
         return read_count(p, o, name, text, value);
+    case CLI_COUNTS:
+    case CLI_PRECISIONS:
+        return read_list(p, o, name, text, value);
+    case CLI_PERCENT:
+        return read_percent(p, name, text, value);
     case CLI_PARTS:
         return read_parts(p, o, name, text, value);
     case CLI_NUMBER:
@@ -187,10 +227,10 @@ static int read_value(const parser *p, const cli_option *o, const char *name, co
 
 /* ---- words ------------------------------------------------------------------------------------------------ */
 
-static int option_not_built(const parser *p, const char *name, const char *what, const char *next_step)
+static int option_not_built(const parser *p, const char *name, const char *next_step)
 {
     char message[128];
-    snprintf(message, sizeof message, "memfit %s %s%s is not built yet", p->command->name, name, what);
+    snprintf(message, sizeof message, "memfit %s %s is not built yet", p->command->name, name);
     return cli_unsupported(p->command, message, next_step);
 }
 
@@ -210,7 +250,7 @@ static int take_option(parser *p, int argc, char **argv, int *i)
                                found ? near : "", found ? "?" : "");
     }
     if (o->not_built)
-        return option_not_built(p, name, "", o->not_built);
+        return option_not_built(p, name, o->not_built);
     const char *value = word[n] == '=' ? word + n + 1 : is_short && word[n] ? word + n : NULL;
     if (o->type == CLI_FLAG && value)
         return cli_usage_error(p->command, "%s takes no value", name);
@@ -218,8 +258,6 @@ static int take_option(parser *p, int argc, char **argv, int *i)
         value = argv[++*i];
     if (o->type != CLI_FLAG && !value)
         return cli_usage_error(p->command, "%s needs a value: %s", name, o->argument);
-    if (o->list_later && p->command->bit == CLI_PLAN && strchr(value, ','))
-        return option_not_built(p, name, " with a list", o->list_later);
     p->given[o - cli_options] = value ? value : "";
     return read_value(p, o, name, value);
 }

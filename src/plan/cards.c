@@ -130,6 +130,49 @@ const mf_card *mf_card_find(const char *name)
     return NULL;
 }
 
+/* People say 8GB of what has 8188 to 8192 MiB, and GB and GiB alike. */
+static bool same_size(uint32_t memory_mib, uint64_t bytes)
+{
+    double there = (double)memory_mib * 1048576.0, asked = (double)bytes;
+    return there > asked * 0.96 && there < asked * 1.08;
+}
+
+static double lower(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+void mf_card_of_size(uint64_t bytes, const char *title, mf_card *card)
+{
+    uint32_t nearest = 0;
+    bool found = false;
+    for (uint32_t i = 0; i < CARD_COUNT; i++) {
+        const mf_card *c = &cards[i];
+        uint64_t gap = c->memory_mib > bytes >> 20 ? c->memory_mib - (bytes >> 20) : (bytes >> 20) - c->memory_mib;
+        uint64_t least = cards[nearest].memory_mib > bytes >> 20 ? cards[nearest].memory_mib - (bytes >> 20)
+                                                                 : (bytes >> 20) - cards[nearest].memory_mib;
+        nearest = gap < least ? i : nearest;
+        if (!same_size(c->memory_mib, bytes))
+            continue;
+        if (!found) {
+            *card = *c;
+            found = true;
+        }
+        card->memory_mib = c->memory_mib < card->memory_mib ? c->memory_mib : card->memory_mib;
+        card->fixed_mib = c->fixed_mib > card->fixed_mib ? c->fixed_mib : card->fixed_mib;
+        card->bandwidth_gbs = lower(card->bandwidth_gbs, c->bandwidth_gbs);
+        card->fp32_tflops = lower(card->fp32_tflops, c->fp32_tflops);
+        card->fp16_tflops = lower(card->fp16_tflops, c->fp16_tflops);
+        card->bf16_tflops = lower(card->bf16_tflops, c->bf16_tflops);
+        card->capability = c->capability < card->capability ? c->capability : card->capability;
+    }
+    if (!found) {
+        *card = cards[nearest];
+        card->memory_mib = bytes >> 20 < UINT32_MAX ? (uint32_t)(bytes >> 20) : UINT32_MAX;
+    }
+    card->name = card->title = title;
+}
+
 const char *mf_card_nearest(const char *name)
 {
     const char *words[CARD_COUNT + 1];

@@ -24,6 +24,9 @@ uint32_t mf_card_count(void);
 const mf_card *mf_card_at(uint32_t index);
 /* By name; case, spaces, underscores and a leading "nvidia", "geforce" or "tesla" do not matter. NULL if unknown. */
 const mf_card *mf_card_find(const char *name);
+/* Any card of a size ("8GB"): the least memory, the largest fixed cost and the slowest rates of the table's cards of that
+ * size; where it has none, so much memory and the rest of the nearest card. `title` is the caller's, for its name. */
+void mf_card_of_size(uint64_t bytes, const char *title, mf_card *card);
 /* The name nearest to an unknown one, or NULL. */
 const char *mf_card_nearest(const char *name);
 

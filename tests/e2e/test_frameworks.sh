@@ -76,9 +76,59 @@ run "$models/cnn-float32.json" --for t4 --runtime mxnet; [ $? = 2 ] || fail "mxn
 grep -q "must be memfit, tensorflow, torch or jax" "$t/err" || fail "$(cat "$t/err")"
 
 # Float32 products run in TF32 on cards that have it: an A100 is faster than an RTX 3090, both than a V100's float32.
-step() { run "$MEMFIT_SOURCE/tests/fixtures/plan/resnet50_10.json" -b 64 --for rtx-3090,"$1" && sed -n 's/^  estimated step *//p' "$t/out" | tr -s ' ' | sed 's/ ms//g'; }
+step() { run "$MEMFIT_SOURCE/tests/fixtures/plan/resnet50_10.json" -b 64 --for rtx-3090,"$1" && sed -n 's/.* \([0-9.]*\) ms$/\1/p' "$t/out" | tr '\n' ' '; }
 step a100 | awk '{ exit !($2 < $1 * 0.8) }' || fail "an A100 against an RTX 3090: $(step a100)"
 step rtx-4090 | awk '{ exit !($2 < $1) }' || fail "an RTX 4090 against an RTX 3090: $(step rtx-4090)"
+
+# One table for several batches, cards and precisions; any card of a size.
+run "$models/cnn-float32.json" -b 16,32 --for rtx-4060,t4 --precision float32,bf16 --runtime torch || fail "a table: $(cat "$t/err")"
+[ "$(grep -c ' ms$' "$t/out")" = 8 ] || fail "no eight rows: $(cat "$t/out")"
+[ "$(grep -c mixed_bfloat16 "$t/out")" = 4 ] && grep -q "in PyTorch .*in memfit" "$t/out" || fail "$(cat "$t/out")"
+run "$models/cnn-float32.json" -b 16,32 --for 8GB --runtime torch --json || fail "8GB: $(cat "$t/err")"
+python3 -c "
+import json
+j = json.load(open('$t/out'))
+a, b = j['cards']
+assert (a['batch'], b['batch']) == (16, 32) and a['device'] == 'any card of 8GB', a['device']
+assert 7600 << 20 <= a['memory_bytes'] <= 8192 << 20, a['memory_bytes']
+assert a['in_framework']['peak_bytes'] < b['in_framework']['peak_bytes']" || fail "8GB"
+run "$models/cnn-float32.json" --for 7.5GB || fail "a size without a card"
+run "$models/cnn-float32.json" -b 16,x --for t4; [ $? = 2 ] || fail "a list with a word"
+run "$models/cnn-float32.json" -b 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17 --for t4; [ $? = 2 ] || fail "17 plans"
+run "$models/cnn-float32.json" --precision float32,half --for t4; [ $? = 2 ] || fail "an unknown precision in a list"
+
+# Plans that are kept: no difference from itself, by layer against another, a baseline with a tolerance.
+run "$models/cnn-float32.json" -b 100 --for t4 --runtime torch --save "$t/kept.json" || fail "--save: $(cat "$t/err")"
+run "$models/cnn-float32.json" -b 100 --for t4 --runtime torch --diff "$t/kept.json" || fail "--diff: $(cat "$t/err")"
+[ -s "$t/out" ] && fail "it differs from itself: $(cat "$t/out")"
+run "$models/cnn-float32.json" -b 101 --for t4 --runtime torch --diff "$t/kept.json" || fail "--diff"
+grep -q "^peak in memfit: " "$t/out" && grep -q "^peak in torch: " "$t/out" && grep -q "conv2d.* saved  *+" "$t/out" || fail "$(cat "$t/out")"
+run "$models/cnn-float32.json" -b 101 --for t4 --runtime torch --diff "$t/kept.json" --json || fail "--diff --json"
+cp "$t/out" "$t/difference"
+run "$models/cnn-float32.json" -b 101 --for t4 --runtime torch --save "$t/other.json" || fail "--save"
+python3 - "$t" <<'END' || fail "sums by layer"
+import json, sys
+kept, other = (json.load(open(sys.argv[1] + "/" + n))["plan"] for n in ("kept.json", "other.json"))
+d = json.load(open(sys.argv[1] + "/difference"))
+total = lambda plan: sum(l["saved_bytes"] for l in plan["layers"])
+assert sum(l["saved_bytes"] for l in d["layers"]) == total(other) - total(kept) > 0
+assert d["peak_difference_bytes"] == other["peak_bytes"] - kept["peak_bytes"]
+assert d["in_framework_difference_bytes"] == other["in_framework"]["peak_bytes"] - kept["in_framework"]["peak_bytes"]
+END
+run "$models/cnn-float32.json" -b 101 --for t4 --runtime torch --baseline "$t/kept.json" --tolerance 2% || fail "+1 % is above 2 %"
+run "$models/cnn-float32.json" -b 104 --for t4 --runtime torch --baseline "$t/kept.json" --tolerance 2%; [ $? = 3 ] || fail "+4 % is within 2 %"
+grep -q "the peak in torch is .*more than the baseline's" "$t/err" || fail "$(cat "$t/err")"
+run "$models/cnn-float32.json" -b 104 --for t4 --baseline "$t/kept.json" --tolerance 5% || fail "memfit's own peak"
+run "$models/cnn-float32.json" -b 104 --for t4 --runtime jax --baseline "$t/kept.json"; [ $? = 2 ] || fail "another runtime's baseline"
+run "$models/cnn-float32.json" --for t4 --tolerance 2%; [ $? = 2 ] || fail "a tolerance of nothing"
+run "$models/cnn-float32.json" --for t4 --diff "$models/cnn-float32.json"; [ $? = 5 ] || fail "a model is no kept plan"
+sed 's/"version": 1/"version": 9/' "$t/kept.json" >"$t/later.json"
+run "$models/cnn-float32.json" --for t4 --diff "$t/later.json"; [ $? = 4 ] || fail "a later version"
+cp "$models/cnn-float32.json" "$t/mine.json"
+run "$t/mine.json" --for t4 --save "$t/mine.json"; [ $? = 2 ] || fail "--save over the model"
+cmp -s "$t/mine.json" "$models/cnn-float32.json" || fail "--save destroyed the model"
+run "$models/cnn-float32.json" -b 4000 --for t4 --runtime memfit || fail "memfit's own ways"
+run "$models/cnn-float32.json" -b 4000 --for t4 --runtime memfit --fail-unless-as-asked; [ $? = 3 ] || fail "--fail-unless-as-asked"
 
 # Every answer in the documentation says whose memory it is about.
 python3 - "$MEMFIT_SOURCE" <<'END' || fail "an answer in the documentation does not name the runtime"

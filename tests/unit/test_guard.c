@@ -52,6 +52,7 @@ static void kinds_are_told_by_content(void **state)
         {MF_FILE_GRAPH, "# training: batch 8, 1 runs, arena 64 bytes\n", "# a page\n, arena of birds\n"},
         {MF_FILE_GRAPH, "digraph step {\n", "digraph other {\n"},
         {MF_FILE_RECORD, "{\n \"format\": \"memfit doctor\",", "{\"format\": \"other\"}"},
+        {MF_FILE_PLAN, "{\"format\": \"memfit plan\", \"version\": 1,", "{\"format\": \"other\"}"},
         {MF_FILE_PACKING, "id,lower,upper,size,offset\n", "id,lower,upper,size\n"},
         {MF_FILE_PACKING, "start,end,size,offset\n", "size,offset\n"},
         {MF_FILE_MODEL, "\x89HDF\r\n\x1a\n.... model_config ....", "\x89HDF\r\n\x1a\n.... x y ...."},
