@@ -234,6 +234,13 @@ class Limit(unittest.TestCase):
         self.assertIn("not covered: the context", done.stdout)
         self.assertIn("TensorFlow", done.stdout)
 
+    @unittest.skipUnless("FAKE_NVML_LIBRARY" in os.environ, "the fake NVML is named by the build's tests")
+    def test_a_part_of_the_card(self):
+        env = dict(os.environ, MEMFIT_LIB_NVML=os.environ["FAKE_NVML_LIBRARY"])
+        done = run("import memfit\nt = memfit.limit('50%')\nprint(2 * t.bytes, memfit.doctor().gpus[0].total_bytes)", env=env)
+        half, whole = done.stdout.split()
+        self.assertEqual(half, whole)
+
     def test_refused(self):
         for code, word in (
             ("memfit.limit('100GiB', total='80GiB')", "UsageError"),
