@@ -22,7 +22,7 @@ started = time.perf_counter()
 plan = memfit.plan(os.path.join(here, "resnet50_10.json"), 32, card="t4")
 planned = time.perf_counter() - started
 assert plan.fits and plan.peak_bytes == plan.fixed_bytes + plan.arena_bytes
-assert "FITS" in str(plan) and "FITS" in plan._repr_html_()
+assert "batch 32 " in str(plan) and "batch 32 " in plan._repr_html_()
 assert memfit.doctor().verdict
 
 engine = "memfit_engine" in memfit.program()

@@ -54,19 +54,19 @@ def find_batch_size(
     if step is None and card is None and runtime in (None, "memfit"):
         return _confirmed_by_engine(model, batch, limit_bytes, options)
     told = plan(model, batch, card=card, memory=str(limit_bytes), runtime=runtime, **options)
-    predicted = _peak(told)
+    predicted = _peak(told, runtime)
     if step is None:
         return BatchSize(batch, predicted, None, limit_bytes, 0)
     return _confirmed_by_step(step, batch, predicted, limit_bytes)
 
 
-def _peak(told: Any) -> int:
-    return int(told.in_framework.peak_bytes if "in_framework" in told else told.as_asked.peak_bytes)
+def _peak(told: Any, runtime: Optional[str]) -> int:
+    return int(told.as_asked.peak_bytes if runtime in (None, "memfit") else told.in_framework.peak_bytes)
 
 
 def _predicted(model: Any, card: Optional[str], limit_bytes: int, runtime: Optional[str], options: Any) -> int:
     told = plan(model, 1, card=card, memory=str(limit_bytes), runtime=runtime, **options)
-    if "in_framework" in told and "max_batch" in told.in_framework:
+    if runtime not in (None, "memfit"):
         return int(told.in_framework.max_batch)
     return int(told.to_dict().get("max_batch_as_asked", told.max_batch))
 
