@@ -71,6 +71,17 @@ class Explain(unittest.TestCase):
             pass
         self.assertIsNone(e.answer)
 
+    def test_every_error_that_was_provoked_is_known(self):
+        looked = 0
+        for name in sorted(os.listdir(LOGS)):
+            with open(os.path.join(LOGS, name), encoding="utf-8", errors="replace") as f:
+                _, found, after = f.read().rpartition("Traceback (most recent call last)")
+            if found:
+                error = "\n".join(line for line in after.split("\n")[1:] if not line.startswith("  "))
+                self.assertTrue(_explain.is_out_of_memory(RuntimeError(error)), name)
+                looked += 1
+        self.assertGreater(looked, 100)
+
     def test_the_cause_of_an_error_counts(self):
         try:
             try:
