@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, NamedTuple, Optional, Union
+import sys
+from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
 from . import _program
 from ._measure import mib, place
@@ -53,38 +54,43 @@ def find_batch_size(
     if step is None and card is None and runtime in (None, "memfit"):
         return _confirmed_by_engine(model, batch, limit_bytes, options)
     told = plan(model, batch, card=card, memory=str(limit_bytes), runtime=runtime, **options)
-    predicted = _peak(told)
+    predicted = _peak(told, runtime)
     if step is None:
         return BatchSize(batch, predicted, None, limit_bytes, 0)
     return _confirmed_by_step(step, batch, predicted, limit_bytes)
 
 
-def _peak(told: Any) -> int:
-    return int(told.in_framework.peak_bytes if "in_framework" in told else told.as_asked.peak_bytes)
+def _peak(told: Any, runtime: Optional[str]) -> int:
+    return int(told.as_asked.peak_bytes if runtime in (None, "memfit") else told.in_framework.peak_bytes)
 
 
 def _predicted(model: Any, card: Optional[str], limit_bytes: int, runtime: Optional[str], options: Any) -> int:
     told = plan(model, 1, card=card, memory=str(limit_bytes), runtime=runtime, **options)
-    if "in_framework" in told and "max_batch" in told.in_framework:
+    if runtime not in (None, "memfit"):
         return int(told.in_framework.max_batch)
     return int(told.to_dict().get("max_batch_as_asked", told.max_batch))
 
 
 def _confirmed_by_engine(model: Any, batch: int, limit_bytes: int, options: Any) -> BatchSize:
-    """One step of `memfit train` on made-up samples, held to the limit. Its own check refuses what would not fit."""
-    told = plan(model, batch, memory=str(limit_bytes), **options)
+    """One step of `memfit train` on made-up samples, held to the limit, as asked: no pieces, nothing recomputed.
+
+    The engine admits a training before it begins, by its fixed cost as measured then. That may be a little above the plan's; the batch that
+    it refuses was never run, and one that is a twentieth smaller is tried.
+    """
     with Source(model).file() as path:
-        try:
-            done = _program.ask(
-                ["train", path, "--data", "synthetic:%d" % batch, "--batch-size", str(batch), "--steps", "1", "--memory", str(limit_bytes), "--quiet",
-                 "--recompute", "off", "--gradient-accumulation", "off"]
-            )
-        except DoesNotFitError:
-            # The engine's own fixed cost is higher here than planned: pieces of the rest are still certain.
-            batch = max(1, int(batch * 0.95))
-            done = _program.ask(["train", path, "--data", "synthetic:%d" % batch, "--batch-size", str(batch), "--steps", "1", "--memory", str(limit_bytes), "--quiet"])
-            return BatchSize(batch, int(done["planned_peak_bytes"]), int(done["measured_peak_bytes"]), limit_bytes, 2)
-    return BatchSize(batch, int(told.as_asked.peak_bytes), int(done["measured_peak_bytes"]), limit_bytes, 1)
+        for tried, samples in enumerate((batch, max(1, batch * 19 // 20)), 1):
+            try:
+                done = _program.ask(
+                    ["train", path, "--data", "synthetic:%d" % samples, "--batch-size", str(samples), "--steps", "1", "--quiet"]
+                    + ["--memory", str(limit_bytes), "--recompute", "off", "--gradient-accumulation", "off"]
+                    + _program.option_list(dict(options))
+                )
+            except DoesNotFitError:
+                if tried == 2:
+                    raise
+            else:
+                break
+    return BatchSize(samples, int(done["planned_peak_bytes"]), int(done["measured_peak_bytes"]), limit_bytes, tried)
 
 
 def _confirmed_by_step(step: Callable[[int], object], batch: int, predicted: int, limit_bytes: int) -> BatchSize:
@@ -107,10 +113,8 @@ def _confirmed_by_step(step: Callable[[int], object], batch: int, predicted: int
     return BatchSize(batch, predicted, large_bytes, limit_bytes, tried)
 
 
-def _measured(step: Callable[[int], object], n: int) -> "tuple[int, int]":
+def _measured(step: Callable[[int], object], n: int) -> Tuple[int, int]:
     """Bytes in use before and at the highest point of a step, on the card if a framework uses one, else of the process."""
-    import sys
-
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         base = int(torch.cuda.memory_allocated())

@@ -24,7 +24,7 @@ _MEMORY = re.compile(
     r"out of memory|OutOfMemory|RESOURCE_EXHAUSTED|ResourceExhausted|OOM when allocating|"
     r"CUBLAS_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_(ALLOC_FAILED|INTERNAL_ERROR|NOT_INITIALIZED)|"
     r"CUSOLVER_STATUS_(ALLOC_FAILED|INTERNAL_ERROR)|CUFFT_ALLOC_FAILED|failed to allocate|Unable to allocate|DefaultCPUAllocator|"
-    r"can't allocate memory|Cannot allocate memory|std::bad_alloc|bad allocation",
+    r"INTERNAL ASSERT FAILED at .*CUDACachingAllocator|can't allocate memory|Cannot allocate memory|std::bad_alloc|bad allocation",
     re.I,
 )
 _VARIABLES = re.compile(r"^(PYTORCH_.*ALLOC.*|XLA_PYTHON_CLIENT_.*|TF_.*GPU_ALLOC.*|TF_FORCE_GPU_ALLOW_GROWTH|CUDA_VISIBLE_DEVICES)$")

@@ -26,6 +26,15 @@ def keras_of(model: Any) -> Any:
     raise InputError("%s is no model of Keras 3" % type(model).__name__, "give a keras.Model, or a path")
 
 
+def other_backend(model: Any) -> Optional[str]:
+    """torch or jax, where Keras runs on that; the program itself answers for TensorFlow."""
+    try:
+        name = keras_of(model).backend.backend()
+    except (InputError, AttributeError):
+        return None
+    return str(name) if name in ("torch", "jax") else None
+
+
 def _is_functional(model: Any) -> bool:
     return any(kind.__name__ in ("Functional", "Sequential") for kind in type(model).__mro__)
 

@@ -51,12 +51,7 @@ def _card_bytes(device: int) -> Optional[int]:
         gpus = _diagnose.doctor().to_dict().get("gpus", [])
     except Error:
         return None
-    if device >= len(gpus):
-        return None
-    for key in ("memory_bytes", "total_bytes", "bytes"):
-        if key in gpus[device]:
-            return int(gpus[device][key])
-    return None
+    return int(gpus[device]["total_bytes"]) if device < len(gpus) else None
 
 
 def _refuse_when_late() -> None:
@@ -89,7 +84,7 @@ def _limit_torch(wanted: int, whole: Optional[int], device: int, switches: List[
         switches.append("torch.cuda.set_per_process_memory_fraction(%.4f, %d)" % (min(1.0, part), device))
     elif torch is None and whole:
         _set_variable("PYTORCH_CUDA_ALLOC_CONF", "per_process_memory_fraction:%.4f" % (wanted / whole), switches, joined=True)
-        missing.append("PyTorch before 2.9 does not read per_process_memory_fraction: import torch first, then call memfit.limit")
+        missing.append("PyTorch before 2.10 does not read per_process_memory_fraction: import torch first, then call memfit.limit")
     elif torch is None:
         missing.append("PyTorch, if it is imported later: the card's size is not known here, so no fraction can be given (total=...)")
 

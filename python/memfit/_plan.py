@@ -96,8 +96,11 @@ def plan(
     """What training `model` takes: a live Keras model, or the path of a .keras, .h5 or JSON file.
 
     `card` names one or more cards ("t4", ["t4", "rtx-3080"]), `memory` is a size with a unit ("8GiB") or bytes. Arguments are those
-    of `memfit plan`; `p.fits` says yes or no, nothing is raised for a plan that does not fit.
+    of `memfit plan`; `p.fits` says yes or no for memfit's own engine, `p.in_framework.fits` for TensorFlow, PyTorch or JAX (`runtime`; without
+    it, for a card, TensorFlow or the backend of a live model). Nothing is raised for a plan that does not fit.
     """
+    if runtime is None and card is not None and _keras.is_model(model):
+        runtime = _keras.other_backend(model)
     options = _program.option_list(
         {
             "batch_size": batch_size,
@@ -124,7 +127,7 @@ def plan(
     with source.file() as path, tempfile.TemporaryDirectory(prefix="memfit-") as folder:
         page = os.path.join(folder, "plan.html")
         data = _program.ask(["plan", path, *options, "--html", page], allowed=FITS_OR_NOT)
-        text = _read(page)
+        text = source.named(_read(page), path)
     return Plan(data, lambda: _text_of(source, options), text)
 
 
@@ -143,6 +146,10 @@ class Source:
                 "%s is neither a Keras model nor a path" % type(model).__name__,
                 "for a PyTorch module record its step: memfit.torch_trace(step)",
             )
+
+    def named(self, text: Optional[str], path: str) -> Optional[str]:
+        """A live model has no file: where the program names it, its own name stands."""
+        return text if text is None or self._path is not None else text.replace(path, self._config[0])
 
     @contextlib.contextmanager
     def file(self) -> Iterator[str]:
@@ -169,7 +176,7 @@ def _text_of(source: Source, options: Sequence[str]) -> str:
         status, out, err = _program.run(["plan", path, *options])
     if status not in FITS_OR_NOT:
         raise _program.error_of(status, out, err)
-    return out
+    return source.named(out, path) or out
 
 
 _CODE: Dict[str, str] = {

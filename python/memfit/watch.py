@@ -5,7 +5,7 @@
         for batch in loader:
             step(batch); watch.step()
 
-Memory is looked at after a step, at most every 20 ms, and seldom enough that looking takes at most a 400th of the time.
+Memory is looked at after a step, at most every 5 ms, and seldom enough that looking takes at most a 400th of the time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._events import Scalars
 from ._measure import Place, mib, place, size_bytes
 
 WINDOWS = 8
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.005
 MOST_SLOWDOWN = 400  # looking takes at most one part in so many of the time
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 import memfit
@@ -60,6 +61,25 @@ class Plan(unittest.TestCase):
         p = memfit.plan(live, 256, card="rtx-3080")
         self.assertEqual(without_times(p.to_dict()), without_times(memfit.plan(CONV, 256, card="rtx-3080").to_dict()))
 
+    def test_backend_of_a_live_model(self):
+        with open(CONV, encoding="utf-8") as f:
+            text = f.read()
+        keras = types.ModuleType("keras")
+        sys.modules["keras"] = keras
+        try:
+            for name, asked in (("tensorflow", []), ("torch", ["--runtime", "torch"]), ("jax", ["--runtime", "jax"])):
+                keras.backend = types.SimpleNamespace(backend=lambda name=name: name)
+                mine = memfit.plan(Sequential(text), 4, card="t4").to_dict()
+                self.assertEqual(without_times(mine), without_times(told("plan", CONV, "--batch-size", "4", "--for", "t4", *asked)))
+                self.assertEqual(mine["in_framework"]["runtime"], name)
+        finally:
+            del sys.modules["keras"]
+
+    def test_a_live_model_has_no_path(self):
+        with open(CONV, encoding="utf-8") as f:
+            p = memfit.plan(Sequential(f.read()), card="t4")
+        self.assertNotIn(tempfile.gettempdir() + "/memfit-", p._repr_html_() + str(p))
+
     def test_text_is_the_terminals(self):
         done = subprocess.run([PROGRAM, "plan", CONV, "--for", "t4"], stdout=subprocess.PIPE, check=False, encoding="utf-8")
         self.assertEqual(str(memfit.plan(CONV, card="t4")), done.stdout.rstrip("\n"))
@@ -67,7 +87,7 @@ class Plan(unittest.TestCase):
     def test_page(self):
         p = memfit.plan(CONV, card="t4")
         part = p._repr_html_()
-        self.assertIn("FITS as asked", part)
+        self.assertIn("batch 32 ", part)
         self.assertIn("@scope", part)
         for word in ("<script", "http:", "https:", "<html", ":root"):
             self.assertNotIn(word, part)

@@ -71,6 +71,17 @@ class Explain(unittest.TestCase):
             pass
         self.assertIsNone(e.answer)
 
+    def test_every_error_that_was_provoked_is_known(self):
+        looked = 0
+        for name in sorted(os.listdir(LOGS)):
+            with open(os.path.join(LOGS, name), encoding="utf-8", errors="replace") as f:
+                _, found, after = f.read().rpartition("Traceback (most recent call last)")
+            if found:
+                error = "\n".join(line for line in after.split("\n")[1:] if not line.startswith("  "))
+                self.assertTrue(_explain.is_out_of_memory(RuntimeError(error)), name)
+                looked += 1
+        self.assertGreater(looked, 100)
+
     def test_the_cause_of_an_error_counts(self):
         try:
             try:
@@ -233,6 +244,13 @@ class Limit(unittest.TestCase):
         self.assertIn("0.1000 per_process_memory_fraction:0.1000", done.stdout, done.stderr)
         self.assertIn("not covered: the context", done.stdout)
         self.assertIn("TensorFlow", done.stdout)
+
+    @unittest.skipUnless("FAKE_NVML_LIBRARY" in os.environ, "the fake NVML is named by the build's tests")
+    def test_a_part_of_the_card(self):
+        env = dict(os.environ, MEMFIT_LIB_NVML=os.environ["FAKE_NVML_LIBRARY"])
+        done = run("import memfit\nt = memfit.limit('50%')\nprint(2 * t.bytes, memfit.doctor().gpus[0].total_bytes)", env=env)
+        half, whole = done.stdout.split()
+        self.assertEqual(half, whole)
 
     def test_refused(self):
         for code, word in (

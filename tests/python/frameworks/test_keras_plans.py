@@ -27,7 +27,10 @@ def told(path, batch, shape):
 
 
 def without_times(answer):
-    return {k: v for k, v in answer.items() if k != "plan_seconds"}
+    """Without times, and without the one suggestion that is made only for files that hold weights: to freeze them."""
+    rest = {k: v for k, v in answer.items() if k != "plan_seconds"}
+    rest["suggestions"] = [s for s in answer["suggestions"] if not s["change"].startswith("train the last layer only")]
+    return rest
 
 
 def applications():
