@@ -107,6 +107,7 @@ static pid_t start(bool through_memfit, const char *what, int n, int *out)
     assert_true(pid >= 0);
     if (pid == 0) {
         dup2(ends[1], 1);
+        setpgid(0, 0); /* a group without a parent in its session cannot be stopped by SIGTSTP */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         const char *const *argv = all + (through_memfit ? 0 : 4);
         execv(argv[0], (char *const *)(uintptr_t)argv);

@@ -168,7 +168,7 @@ static void damaged_rings_are_refused_or_read(void **state)
     unsigned char *data = malloc(n);
     memcpy(data, m.data, n);
     mf_os_unmap_file(&m);
-    for (size_t i = 0; i < n; i += i < 4096 ? 1 : 7)
+    for (size_t i = 0; i < n; i += i < 256 ? 1 : 101)
         for (int bit = 0; bit < 2; bit++) {
             data[i] ^= bit ? 0x80 : 0x01;
             memfit_trace *trace;
@@ -181,7 +181,7 @@ static void damaged_rings_are_refused_or_read(void **state)
             }
             data[i] ^= bit ? 0x80 : 0x01;
         }
-    for (size_t cut = 0; cut < n; cut += 13) {
+    for (size_t cut = 0; cut < n; cut += 97) {
         memfit_trace *trace;
         memfit_status status = memfit_trace_read(data, cut, NULL, &trace, &err);
         assert_true(status == MEMFIT_OK || status == MEMFIT_DAMAGED);
