@@ -19,8 +19,8 @@ static const char limit_later[] =
 
 const cli_option cli_options[] = {
     /* ---- the question: model, batch, limit, device ---- */
-    {"--data", RUNS, CLI_TEXT, "SOURCE", "samples: .npy, .npz, .h5, .csv, TFRecord, a folder of images, synthetic[:N]",
-     .file = CLI_SOURCE},
+    {"--data", RUNS, CLI_TEXT, "SOURCE",
+     "samples: .npy, .npz, .h5, .csv, TFRecord, a folder of images, - or synthetic[:N]", .file = CLI_SOURCE},
     {"--batch-size|--batch|-b", MODELS, CLI_COUNT, "N", "samples in a step", "32", .least = 1,
      .list_later = "plan one batch size at a time"},
     {"--memory", MODELS, CLI_LIMIT, "SIZE", "limit of the whole process: 8GiB, 80%", "what is available"},
