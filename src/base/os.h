@@ -149,6 +149,18 @@ void mf_os_populate(unsigned char *mapped, uint64_t bytes); /* makes every page 
  * (IO) here and not a signal later. */
 memfit_status mf_os_spool_map(uint64_t bytes, unsigned char **data, memfit_error *err);
 void mf_os_spool_unmap(unsigned char *data, uint64_t bytes);
+/* The same of a size that is not known yet: written from front to end, then mapped. */
+typedef struct mf_spool {
+    int descriptor; /* -1: not open */
+    uint64_t bytes;
+} mf_spool;
+memfit_status mf_os_spool_open(mf_spool *spool, memfit_error *err);
+memfit_status mf_os_spool_write(mf_spool *spool, const void *data, uint64_t bytes, memfit_error *err);
+/* What was written, and closes the spool; `*data` is to be unmapped with mf_os_spool_unmap. */
+memfit_status mf_os_spool_finish(mf_spool *spool, unsigned char **data, memfit_error *err);
+void mf_os_spool_drop(mf_spool *spool);
+/* The next bytes of standard input, all of them unless it ends before: how many. */
+uint64_t mf_os_read_input(void *out, uint64_t bytes);
 /* A new folder there that is this user's alone: its path; false when there is none. */
 bool mf_os_temporary_folder(char *path, size_t size);
 void mf_os_remove_folder(const char *path); /* if it is empty */

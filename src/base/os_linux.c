@@ -487,17 +487,61 @@ void mf_os_remove_folder(const char *path)
     rmdir(path);
 }
 
-memfit_status mf_os_spool_map(uint64_t bytes, unsigned char **data, memfit_error *err)
+memfit_status mf_os_spool_open(mf_spool *spool, memfit_error *err)
 {
     const char *folder = temporary_folder();
     char path[4096];
     snprintf(path, sizeof path, "%s/memfit-XXXXXX", folder);
-    int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0)
+    *spool = (mf_spool){mkostemp(path, O_CLOEXEC), 0};
+    if (spool->descriptor < 0)
         return mf_fail(err, MEMFIT_IO, "cannot make a temporary file in %s: %s\nset TMPDIR to a folder with room",
                        folder, strerror(errno));
     unlink(path);
-    int why = posix_fallocate(fd, 0, (off_t)(bytes ? bytes : 1));
+    return MEMFIT_OK;
+}
+
+memfit_status mf_os_spool_write(mf_spool *spool, const void *data, uint64_t bytes, memfit_error *err)
+{
+    const char *p = data;
+    while (bytes) {
+        ssize_t n = write(spool->descriptor, p, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return mf_fail(err, MEMFIT_IO, "no room in %s: %s\nset TMPDIR to a folder with room", temporary_folder(),
+                           strerror(errno));
+        p += n;
+        bytes -= (uint64_t)n;
+        spool->bytes += (uint64_t)n;
+    }
+    return MEMFIT_OK;
+}
+
+memfit_status mf_os_spool_finish(mf_spool *spool, unsigned char **data, memfit_error *err)
+{
+    void *p = mmap(NULL, spool->bytes ? spool->bytes : 1, PROT_READ, MAP_SHARED, spool->descriptor, 0);
+    int why = errno;
+    mf_os_spool_drop(spool);
+    if (p == MAP_FAILED)
+        return mf_fail(err, MEMFIT_IO, "a temporary file cannot be mapped: %s", strerror(why));
+    *data = p;
+    return MEMFIT_OK;
+}
+
+void mf_os_spool_drop(mf_spool *spool)
+{
+    mf_os_unwatch(spool->descriptor);
+    spool->descriptor = -1;
+}
+
+memfit_status mf_os_spool_map(uint64_t bytes, unsigned char **data, memfit_error *err)
+{
+    const char *folder = temporary_folder();
+    mf_spool spool;
+    memfit_status status = mf_os_spool_open(&spool, err);
+    if (status != MEMFIT_OK)
+        return status;
+    int fd = spool.descriptor, why = posix_fallocate(fd, 0, (off_t)(bytes ? bytes : 1));
     void *p = MAP_FAILED;
     if (!why) {
         p = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

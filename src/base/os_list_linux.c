@@ -100,3 +100,18 @@ uint64_t mf_os_peek(const char *path, void *out, uint64_t bytes)
     mf_os_unwatch(fd);
     return n;
 }
+
+uint64_t mf_os_read_input(void *out, uint64_t bytes)
+{
+    char *to = out;
+    uint64_t done = 0;
+    while (done < bytes) {
+        ssize_t n = read(STDIN_FILENO, to + done, bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        done += (uint64_t)n;
+    }
+    return done;
+}

@@ -19,8 +19,8 @@ static const char limit_later[] =
 
 const cli_option cli_options[] = {
     /* ---- the question: model, batch, limit, device ---- */
-    {"--data", RUNS, CLI_TEXT, "SOURCE", "samples: .npy, .npz, .h5, .csv, TFRecord, a folder of images, synthetic[:N]",
-     .file = CLI_SOURCE},
+    {"--data", RUNS, CLI_TEXT, "SOURCE",
+     "samples: .npy, .npz, .h5, .csv, TFRecord, a folder of images, - or synthetic[:N]", .file = CLI_SOURCE},
     {"--batch-size|--batch|-b", CLI_PLAN, CLI_COUNTS, "N[,N]", "samples in a step; several make a table", "32",
      .least = 1},
     {"--batch-size|--batch|-b", RUNS, CLI_COUNT, "N", "samples in a step", "32", .least = 1},

@@ -8,19 +8,13 @@
  * it is asked for: archives often hold the classes' names beside the data.
  */
 #include "base/error.h"
+#include "data/npy.h"
 #include "data/source.h"
 #include "base/bytes.h"
 #include "file/zip.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct npy_head {
-    mf_dtype dtype;
-    mf_shape shape;
-    uint64_t data_at;
-    bool fortran, swapped;
-} npy_head;
 
 static bool type_of(const char *descr, mf_dtype *dtype)
 {
@@ -67,7 +61,7 @@ static memfit_status read_shape(const char *p, mf_shape *shape, const char *wher
     }
 }
 
-static memfit_status read_head(const unsigned char *data, uint64_t bytes, const char *where, npy_head *head,
+memfit_status mf_npy_read_head(const unsigned char *data, uint64_t bytes, const char *where, mf_npy_head *head,
                                memfit_error *err)
 {
     if (bytes < 12 || memcmp(data, "\x93NUMPY", 6) != 0)
@@ -101,7 +95,7 @@ static memfit_status read_head(const unsigned char *data, uint64_t bytes, const 
 }
 
 /* Row by row and in this machine's byte order. */
-static void rewrite(const npy_head *head, const unsigned char *from, unsigned char *to)
+static void rewrite(const mf_npy_head *head, const unsigned char *from, unsigned char *to)
 {
     uint64_t size = mf_dtype_bytes(head->dtype), count = mf_shape_count(&head->shape);
     uint64_t step[MF_MOST_DIMS], at[MF_MOST_DIMS] = {0}, rank = head->shape.rank, stride = size;
@@ -126,10 +120,10 @@ static void rewrite(const npy_head *head, const unsigned char *from, unsigned ch
 static memfit_status add_npy(mf_source *source, const char *name, const unsigned char *data, uint64_t bytes,
                              const mf_log *log, memfit_error *err)
 {
-    npy_head head;
+    mf_npy_head head;
     char where[256], text[24];
     snprintf(where, sizeof where, "%.180s (%.60s)", source->path, name);
-    memfit_status status = read_head(data, bytes, where, &head, err);
+    memfit_status status = mf_npy_read_head(data, bytes, where, &head, err);
     if (status != MEMFIT_OK)
         return status;
     data += head.data_at;

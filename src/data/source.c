@@ -215,11 +215,13 @@ memfit_status mf_source_open(const memfit_host *host, const char *path, const mf
 }
 
 /* How a source is opened: by what lies there, not by its name. */
-typedef enum { OF_FILE, OF_PICTURES, OF_RECORDS, OF_PATTERN } opening;
+typedef enum { OF_FILE, OF_PICTURES, OF_RECORDS, OF_PATTERN, OF_STREAM } opening;
 
 static opening way_to_open(const char *path)
 {
     unsigned char first[64];
+    if (strcmp(path, "-") == 0)
+        return OF_STREAM;
     if (mf_os_is_folder(path))
         return OF_PICTURES;
     uint64_t n = mf_os_peek(path, first, sizeof first);
@@ -267,6 +269,8 @@ memfit_status mf_source_open_as(const memfit_host *host, const char *path, const
         return status;
     if (way == OF_PICTURES)
         status = mf_source_pictures(s, wish, log, err);
+    else if (way == OF_STREAM)
+        status = mf_source_stream(s, wish->unlabelled, log, err);
     else if (way == OF_FILE)
         status = open_file(s, wish->inputs, log, err);
     else

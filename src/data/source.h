@@ -4,6 +4,7 @@
  *
  *   .npy, .npz (stored), .h5 (contiguous)   mapped:    the file itself; nothing is copied, nothing held
  *   .npz (deflated), .h5 (chunks), .csv     mapped:    unpacked once into an unlinked temporary file
+ *   - (arrays on standard input)            mapped:    written once into unlinked temporary files
  *   synthetic[:N], labels of classes        generated: computed on demand, never stored
  *   a folder of images                      made:      a worker reads, decodes and resizes the file (worker.h)
  *   TFRecord                                made:      a worker parses the record, and decodes the image in it
@@ -138,6 +139,8 @@ memfit_status mf_source_h5(mf_source *source, const unsigned char *data, uint64_
                            memfit_error *err);
 /* A folder of images; the path is the source's. */
 memfit_status mf_source_pictures(mf_source *source, const mf_source_wish *wish, const mf_log *log, memfit_error *err);
+/* Arrays from standard input: inputs and targets in turns, or inputs alone. */
+memfit_status mf_source_stream(mf_source *source, bool inputs_alone, const mf_log *log, memfit_error *err);
 /* TFRecord files: the source's path, or those it matches as a pattern. */
 memfit_status mf_source_tfrecord(mf_source *source, const mf_source_wish *wish, bool pattern, const mf_log *log,
                                  memfit_error *err);

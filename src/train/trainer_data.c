@@ -225,6 +225,13 @@ static void narrow_inputs(mf_trainer *t)
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
 {
     const memfit_train_options *o = t->options;
+    if (strcmp(o->data, "-") == 0 && o->resume)
+        return mf_fail(
+            err, MEMFIT_CONFLICT,
+            "a run on standard input cannot be resumed: nobody can tell whether the same samples come again\n"
+            "save them to a file");
+    if (o->validation_data && strcmp(o->validation_data, "-") == 0)
+        return mf_fail(err, MEMFIT_INVALID, "validation data cannot come from standard input: name a file");
     memfit_status status = open_source(t, o->data, &t->source, err);
     if (status == MEMFIT_OK && o->validation_data)
         status = open_source(t, o->validation_data, &t->validation_source, err);

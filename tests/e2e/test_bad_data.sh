@@ -130,7 +130,7 @@ bad 5 "never written" "$MEMFIT_SOURCE/tests/fixtures/hdf5/unwritten.h5"
 mkfifo pipe.npz
 bad 5 "pipe.npz is a pipe" pipe.npz
 bad 5 "/dev/zero is a character device" /dev/zero
-bad 5 'no file named "-"' -
+bad 5 'standard input is empty' - </dev/null
 for what in plan "train --data good.npz" "evaluate --data good.npz"; do
     expect 5 "pipe.npz is a pipe" timeout 60 "$MEMFIT" ${what%% *} pipe.npz ${what#"${what%% *}"}
 done
