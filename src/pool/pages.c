@@ -102,6 +102,13 @@ static uint64_t easy_pages(memfit_pool *pool, uint64_t request)
     return (use + (uint64_t)((double)slack_of(pool, use) * slack)) / pool->pages.bytes;
 }
 
+bool mf_pages_in_slack(const memfit_pool *pool, uint64_t start, uint64_t bytes)
+{
+    uint64_t use = pool->total.now + bytes < pool->total.peak ? pool->total.peak : pool->total.now + bytes;
+    uint64_t most = (use + slack_of(pool, use) * (1 + MORE)) >> pool->pages.shift;
+    return pool->pages.reserved + mf_pages_missing(pool, start, bytes) <= most;
+}
+
 static uint64_t up_to(uint64_t want, uint64_t ceiling, uint64_t have)
 {
     uint64_t room = ceiling > have ? ceiling - have : 0;
@@ -148,6 +155,9 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, mf_block **hole
     mf_pages *p = &pool->pages;
     uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
     uint64_t limit = mf_pages_limit(pool), soft = soft_pages(pool, limit, growth == MF_GROW_TO_LIMIT);
+    missing -= mf_shadows_switch(pool, first, past);
+    if (!missing)
+        return MEMFIT_OK;
     uint64_t elsewhere = p->idle_count - mf_bits_count_idle(pool, first, past);
     uint64_t room = limit > p->reserved ? limit - p->reserved : 0;
     if (p->spare_count + room + elsewhere < missing)
