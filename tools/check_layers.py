@@ -40,7 +40,6 @@ LONG = {
     "tests/unit/test_cpu_ops.c",
     "tests/unit/test_explain.c",
     "tests/unit/test_oom.c",
-    "tests/unit/test_pool.c",
 }
 MANY_LINES, MOST_LINES = 600, 1200
 root = pathlib.Path(__file__).resolve().parent.parent
