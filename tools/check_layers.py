@@ -36,7 +36,6 @@ LONG = {
     "src/diagnose/oom_log.c",
     "src/model/keras/keras_save.c",
     "src/ops/cpu/cpu_wide.c",
-    "tests/fakes/fake_cuda.c",
     "tests/unit/test_cpu_ops.c",
     "tests/unit/test_explain.c",
     "tests/unit/test_oom.c",
