@@ -269,6 +269,18 @@ void mf_handle_note_mapped(memfit_pool *pool, mf_handle *h, uint64_t page)
         p->top = page + h->pages;
 }
 
+void mf_handle_forget_mapping(memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    mf_pages *p = &pool->pages;
+    for (uint64_t i = first; i < past; i++) {
+        p->handle[i] = NULL;
+        p->mapped[i / 64] &= ~(UINT64_C(1) << (i % 64));
+    }
+    p->mapped_count -= past - first;
+    while (p->top && !p->handle[p->top - 1])
+        p->top--;
+}
+
 /* The largest spare handle that fits; one that is too large is broken. NULL: *status says why. */
 static mf_handle *fitting(memfit_pool *pool, uint64_t room, memfit_status *status, memfit_error *err)
 {

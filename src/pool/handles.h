@@ -13,6 +13,7 @@ uint64_t mf_handles_make(memfit_pool *pool, uint64_t count, uint64_t first, uint
 /* Gives one spare handle back. False: the device would not take it, or there is none that could go. */
 bool mf_handle_release(memfit_pool *pool);
 bool mf_handles_clean(memfit_pool *pool); /* tries again to unmap what could not be unmapped after a fault */
+void mf_handle_forget_mapping(memfit_pool *pool, uint64_t first, uint64_t past); /* of whole handles */
 void mf_handle_note_mapped(memfit_pool *pool, mf_handle *h, uint64_t page);
 /* Maps spare handles at [first, past), where nothing is mapped, and makes them accessible; all or nothing. */
 memfit_status mf_handles_map(memfit_pool *pool, uint64_t first, uint64_t past, memfit_error *err);

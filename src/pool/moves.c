@@ -21,25 +21,13 @@
 
 /* ---- idle pages --------------------------------------------------------------------------------------------- */
 
-static void forget_mapping(memfit_pool *pool, uint64_t first, uint64_t past)
-{
-    mf_pages *p = &pool->pages;
-    for (uint64_t i = first; i < past; i++) {
-        p->handle[i] = NULL;
-        p->mapped[i / 64] &= ~(UINT64_C(1) << (i % 64));
-    }
-    p->mapped_count -= past - first;
-    while (p->top && !p->handle[p->top - 1])
-        p->top--;
-}
-
 /* Whole handles at [first, past) become spare. */
 static void take_out(memfit_pool *pool, uint64_t first, uint64_t past)
 {
     for (uint64_t i = first; i < past; i++)
         if (pool->pages.handle[i]->page == i)
             mf_handle_put_spare(pool, pool->pages.handle[i]);
-    forget_mapping(pool, first, past);
+    mf_handle_forget_mapping(pool, first, past);
 }
 
 bool mf_pages_unmap(memfit_pool *pool, uint64_t first, uint64_t past)
@@ -170,7 +158,7 @@ static bool carry(memfit_pool *pool, mf_handle *h, uint64_t to, unsigned lane, u
         return false;
     }
     mf_shadow_add(pool, h, first, lane, serial);
-    forget_mapping(pool, first, first + h->pages);
+    mf_handle_forget_mapping(pool, first, first + h->pages);
     mf_handle_note_mapped(pool, h, to);
     return true;
 }
@@ -253,7 +241,7 @@ uint64_t mf_moves_own(memfit_pool *pool, mf_block **hole, unsigned lane, uint64_
 
 /* ---- what it may cost --------------------------------------------------------------------------------------- */
 
-enum { CREDIT = MF_MOVE_WINDOW / MF_MOVE_SHARE };
+enum { CREDIT = MF_MOVE_WINDOW / MF_MOVE_SHARE, KEPT = 128 /* old mappings */ };
 
 bool mf_moves_allowed(memfit_pool *pool)
 {
@@ -278,10 +266,10 @@ void mf_moves_charge(memfit_pool *pool, uint64_t us)
     pool->pages.move_credit_us -= (int64_t)us;
 }
 
-void mf_moves_sweep(memfit_pool *pool)
+void mf_moves_tidy(memfit_pool *pool)
 {
-    if (!pool->pages.shadow_count)
-        return;
+    if (pool->pages.shadow_count <= KEPT)
+        return mf_shadows_look(pool);
     uint64_t began = mf_device_now_us(pool->device);
     mf_shadows_sweep(pool);
     mf_moves_charge(pool, mf_device_now_us(pool->device) - began);

@@ -18,9 +18,9 @@ bool mf_moves_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t pa
  * many. Needs two records in reserve. */
 uint64_t mf_moves_own(memfit_pool *pool, mf_block **hole, unsigned lane, uint64_t want, uint64_t start, uint64_t bytes);
 
-void mf_moves_sweep(memfit_pool *pool);               /* undoes old mappings that are past */
-bool mf_moves_allowed(memfit_pool *pool);             /* is there time left for moving pages? */
-double mf_moves_spent(const memfit_pool *pool);       /* how much of the second half of it is spent: from 0 to 1 */
+void mf_moves_tidy(memfit_pool *pool);          /* looks how far streams are; old mappings go when there are many */
+bool mf_moves_allowed(memfit_pool *pool);       /* is there time left for moving pages? */
+double mf_moves_spent(const memfit_pool *pool); /* how much of the second half of it is spent: from 0 to 1 */
 void mf_moves_charge(memfit_pool *pool, uint64_t us); /* time that went into it */
 
 #endif

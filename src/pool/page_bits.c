@@ -8,7 +8,7 @@
  *     shadowed  0 0 0 0 1 0 0 0        an old mapping is still to be undone (shadows.c); never set where mapped is
  *     top, idle_top                    nothing is set above
  *
- * The five tables are one piece of host memory. They grow by doubling, as far as the highest page ever mapped.
+ * The six tables are one piece of host memory. They grow by doubling, as far as the highest page ever mapped.
  */
 #include "pool/page_bits.h"
 #include "pool/pages.h"
@@ -34,7 +34,8 @@ static inline uint64_t ones(uint64_t x)
 
 size_t mf_bits_bytes(uint64_t pages)
 {
-    return (size_t)(pages / 64 * 3 * sizeof(uint64_t) + pages * (sizeof(mf_handle *) + sizeof(uint64_t)));
+    return (size_t)(pages / 64 * 3 * sizeof(uint64_t) +
+                    pages * (sizeof(mf_handle *) + sizeof(uint64_t) + sizeof(uint16_t)));
 }
 
 bool mf_bits_cover(memfit_pool *pool, uint64_t past)
@@ -53,12 +54,14 @@ bool mf_bits_cover(memfit_pool *pool, uint64_t past)
     uint64_t *shadowed = idle + words;
     uint64_t *freed = shadowed + words;
     mf_handle **handle = (mf_handle **)(freed + more);
+    uint16_t *alias = (uint16_t *)(handle + more);
     if (old) {
         memcpy(mapped, p->mapped, old * sizeof *mapped);
         memcpy(idle, p->idle, old * sizeof *idle);
         memcpy(shadowed, p->shadowed, old * sizeof *shadowed);
         memcpy(freed, p->freed, p->covered * sizeof *freed);
         memcpy(handle, p->handle, p->covered * sizeof *handle);
+        memcpy(alias, p->alias, p->covered * sizeof *alias);
     }
     mf_host_free(pool->host, p->mapped, mf_bits_bytes(p->covered));
     pool->host_bytes += mf_bits_bytes(more) - mf_bits_bytes(p->covered);
@@ -67,6 +70,7 @@ bool mf_bits_cover(memfit_pool *pool, uint64_t past)
     p->shadowed = shadowed;
     p->freed = freed;
     p->handle = handle;
+    p->alias = alias;
     p->covered = more;
     return true;
 }

@@ -1,5 +1,5 @@
 /*
- * pages.c: the physical side of a pool: handles of one page (or a few of many pages, made in bulk), mapped or spare.
+ * pages.c: the physical side of a pool: handles of one page or several (handles.c), mapped or spare.
  *
  *     create -> spare -> mapped -> idle -> (taken out) -> spare -> mapped elsewhere
  *                 |                                         |
@@ -8,11 +8,7 @@
  * When pages are missing behind a chosen place they come, in this order, from
  *   1. spare handles;
  *   2. new ones, while the pool holds no more than its peak use (and options.slack of it): memory that is surely wanted;
- *   3. idle pages elsewhere, if time for moving them is left: one part in a hundred of the elapsed time, over any second,
- *      by the device's clock. First those no stream can still touch, then the others, which stay mapped where they are
- *      for a while (shadows.c); from the highest address down: the top of the range is the last resort of placement, so
- *      what is idle there is the least likely to be wanted where it is. (From the lowest address up: five times as
- *      many moves; from the smallest hole up: four times; the longest idle first: half as many again.)
+ *   3. if time for moving pages is left (moves.c): the asking stream's own holes, then idle pages elsewhere;
  *   4. new ones, up to the limit;
  *   5. at the limit: idle pages elsewhere, whatever it costs.
  * So a workload that would move pages all the time grows instead until it need not, and one that moves a few now and then
@@ -22,9 +18,6 @@
  * Failure: a handle that could not be mapped is spare again; pages that were mapped before the failure stay, idle,
  * where they are. What is live and what is reserved is as before. If even the way back fails, the handle is put on the
  * list of the unclean, and the way back is tried again before the next mapping and at the end.
- *
- * Bulk handles (options.bulk_bytes) are made only for long runs and while less than three quarters of the limit are
- * taken; they are recycled whole, and broken into pages (released, created anew) when only pages will do.
  */
 #include "pool/calls.h"
 #include "pool/handles.h"
@@ -109,6 +102,13 @@ static uint64_t easy_pages(memfit_pool *pool, uint64_t request)
     return (use + (uint64_t)((double)slack_of(pool, use) * slack)) / pool->pages.bytes;
 }
 
+bool mf_pages_in_slack(const memfit_pool *pool, uint64_t start, uint64_t bytes)
+{
+    uint64_t use = pool->total.now + bytes < pool->total.peak ? pool->total.peak : pool->total.now + bytes;
+    uint64_t most = (use + slack_of(pool, use) * (1 + MORE)) >> pool->pages.shift;
+    return pool->pages.reserved + mf_pages_missing(pool, start, bytes) <= most;
+}
+
 static uint64_t up_to(uint64_t want, uint64_t ceiling, uint64_t have)
 {
     uint64_t room = ceiling > have ? ceiling - have : 0;
@@ -155,6 +155,9 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, mf_block **hole
     mf_pages *p = &pool->pages;
     uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
     uint64_t limit = mf_pages_limit(pool), soft = soft_pages(pool, limit, growth == MF_GROW_TO_LIMIT);
+    missing -= mf_shadows_switch(pool, first, past);
+    if (!missing)
+        return MEMFIT_OK;
     uint64_t elsewhere = p->idle_count - mf_bits_count_idle(pool, first, past);
     uint64_t room = limit > p->reserved ? limit - p->reserved : 0;
     if (p->spare_count + room + elsewhere < missing)

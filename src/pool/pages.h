@@ -17,6 +17,8 @@ typedef enum mf_growth {                   /* when pages are missing, none more 
  * records in reserve. */
 memfit_status mf_pages_back(memfit_pool *pool, mf_block **hole, uint64_t start, uint64_t bytes, unsigned lane,
                             mf_growth growth, memfit_error *err);
+/* Would the pool hold no more than its peak in use and all the slack there can be, with new pages there? */
+bool mf_pages_in_slack(const memfit_pool *pool, uint64_t start, uint64_t bytes);
 void mf_pages_give_back_made(memfit_pool *pool);                          /* what this request made and could not use */
 void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are mapped */
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past);
@@ -45,6 +47,11 @@ void mf_shadows_forget_lane(memfit_pool *pool, unsigned lane); /* its stream is 
 /* Undoes the shadows at [first, end), waiting when it must; the others as far as they are past. False: some are left
  * at [first, end). */
 bool mf_shadows_clear(memfit_pool *pool, uint64_t first, uint64_t end);
+void mf_shadows_look(memfit_pool *pool); /* how far are the streams? Before the next two */
+/* How many pages are missing at [first, past) that no old mapping can give back. *wait: others are in their place, and the
+ * device is not past them. */
+uint64_t mf_shadows_needs(const memfit_pool *pool, uint64_t first, uint64_t past, bool *wait);
+uint64_t mf_shadows_switch(memfit_pool *pool, uint64_t first, uint64_t past); /* gives back those that can; how many */
 void mf_shadows_sweep(memfit_pool *pool);                                     /* those that are past go */
 bool mf_shadows_over(const memfit_pool *pool, uint64_t first, uint64_t past); /* is there one at [first, past)? */
 bool mf_shadows_end(memfit_pool *pool);   /* when everything on the device is past; false: some are left */

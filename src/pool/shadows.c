@@ -15,12 +15,17 @@
  * is past it, and only who wants those very addresses again has to wait. (Not on devices without event_sync: there
  * nothing is ever pending, and a page mapped twice would be counted twice.) A handle with a shadow is not released.
  *
+ * And most pages that moved are wanted again where they were: the next step is like the last. So old mappings are kept,
+ * past or not, until their addresses are wanted for another page or there are too many; a page that is idle where it is
+ * now and wanted where it was is there already, without any call.
+ *
  * Events are recorded, and pages stamped, only while pages are being moved: the first move finds none and leaves
  * shadows, the next 2,048 frees are stamped.
  *
  * With several streams an idle page is safe for all (lanes.c). There a stream's own pages, in the holes of its lane, can
  * be moved so; the shadow goes by the clock of that lane.
  */
+#include "pool/handles.h"
 #include "pool/page_bits.h"
 #include "pool/pages.h"
 
@@ -111,55 +116,148 @@ static bool is_past(const memfit_pool *pool, const struct mf_shadow *s, uint64_t
     return true;
 }
 
-/* Undoes shadow i and those after it in the list that lie side by side below it and are past. False: it failed. */
-static bool undo(memfit_pool *pool, unsigned i, uint64_t age)
+static void set_alias(memfit_pool *pool, unsigned i, bool on)
+{
+    mf_pages *p = &pool->pages;
+    const struct mf_shadow *s = &p->shadow[i];
+    for (uint64_t page = s->page; page < s->page + s->handle->pages; page++)
+        p->alias[page] = on ? (uint16_t)(i + 1) : 0;
+    mf_bits_set_shadow(pool, s->page, s->page + s->handle->pages, on);
+}
+_Static_assert(MF_SHADOWS < UINT16_MAX, "an alias is an index and one");
+
+/* The record goes; the last takes its place. */
+static void drop_shadow(memfit_pool *pool, unsigned i)
+{
+    mf_pages *p = &pool->pages;
+    set_alias(pool, i, false);
+    p->shadow[i].handle->shadows--;
+    if (i != --p->shadow_count) {
+        p->shadow[i] = p->shadow[p->shadow_count];
+        set_alias(pool, i, true);
+    }
+}
+
+static const struct mf_shadow *past_shadow_at(const memfit_pool *pool, uint64_t page)
+{
+    const mf_pages *p = &pool->pages;
+    const struct mf_shadow *s = page < p->covered && p->alias[page] ? &p->shadow[p->alias[page] - 1] : NULL;
+    return s && is_past(pool, s, p->past_age) ? s : NULL;
+}
+
+/* Undoes shadow i and those beside it that are past. False: it failed. */
+static bool undo(memfit_pool *pool, unsigned i)
 {
     mf_pages *p = &pool->pages;
     uint64_t low = p->shadow[i].page, end = low + p->shadow[i].handle->pages;
-    unsigned next = i + 1;
-    for (; next < p->shadow_count; next++) {
-        const struct mf_shadow *s = &p->shadow[next];
-        if (s->page + s->handle->pages != low || !is_past(pool, s, age))
-            break;
+    const struct mf_shadow *s;
+    while (low && (s = past_shadow_at(pool, low - 1)))
         low = s->page;
-    }
+    while ((s = past_shadow_at(pool, end)))
+        end = s->page + s->handle->pages;
     if (pool->device->table->unmap(pool->device, pool->range + (low << p->shift), (end - low) << p->shift,
                                    &pool->refused_by))
         return false;
-    for (unsigned k = i; k < next; k++)
-        p->shadow[k].handle->shadows--;
-    mf_bits_set_shadow(pool, low, end, false);
-    memmove(p->shadow + i, p->shadow + next, (p->shadow_count - next) * sizeof *p->shadow);
-    p->shadow_count -= next - i;
+    for (uint64_t page = low, next; page < end; page = next) {
+        next = page + p->shadow[p->alias[page] - 1].handle->pages;
+        drop_shadow(pool, p->alias[page] - 1u);
+    }
     return true;
 }
 
-/* What is past goes; false: not all that lies at [first, last) could be undone. */
+void mf_shadows_look(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    if (!p->shadow_count)
+        return;
+    p->past_age = mf_pages_past(pool);
+    for (unsigned i = 1; i < pool->lane_count; i++)
+        if (pool->lane[i]->used && !pool->lane[i]->graph) {
+            mf_clock_record(pool, &pool->lane[i]->clock);
+            mf_clock_look(pool, &pool->lane[i]->clock);
+        }
+}
+
+/* What is past at [first, last) goes; false: not all could be undone. */
 static bool sweep(memfit_pool *pool, uint64_t first, uint64_t last)
 {
     mf_pages *p = &pool->pages;
-    uint64_t age = mf_pages_past(pool), looked = 0;
     bool clear = true;
+    mf_shadows_look(pool);
     for (unsigned i = 0; i < p->shadow_count;) {
         const struct mf_shadow *s = &p->shadow[i];
-        if (s->lane && !(looked >> s->lane & 1)) {
-            mf_clock_record(pool, &pool->lane[s->lane]->clock);
-            mf_clock_look(pool, &pool->lane[s->lane]->clock);
-            looked |= UINT64_C(1) << s->lane;
-        }
-        if (is_past(pool, s, age) && undo(pool, i, age))
+        if (s->page >= last || s->page + s->handle->pages <= first) {
+            i++;
             continue;
-        clear = clear && !(s->page < last && s->page + s->handle->pages > first);
+        }
+        if (is_past(pool, s, p->past_age) && undo(pool, i)) {
+            i = 0; /* others went with it, and the last took their places */
+            continue;
+        }
+        clear = false;
         i++;
     }
     return clear;
 }
-_Static_assert(MF_LANES <= 64, "a bit a lane");
+
+/* ---- old mappings that are new again ------------------------------------------------------------------------- */
+
+/* Can the page be had at its old place [first, past) without any call? All of its handle must be idle where it is. */
+static bool can_switch(const memfit_pool *pool, const struct mf_shadow *s, uint64_t first, uint64_t past)
+{
+    const mf_handle *h = s->handle;
+    return h->mapped && s->page >= first && s->page + h->pages <= past &&
+           !(h->page < past && h->page + h->pages > first) &&
+           mf_bits_count_idle(pool, h->page, h->page + h->pages) == h->pages;
+}
+
+uint64_t mf_shadows_needs(const memfit_pool *pool, uint64_t first, uint64_t past, bool *wait)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t needs = 0;
+    *wait = false;
+    for (uint64_t page = first; page < past; page++) {
+        if (page >= p->covered)
+            return needs + (past - page);
+        if (mf_bit(p->mapped, page))
+            continue;
+        const struct mf_shadow *s = p->alias[page] ? &p->shadow[p->alias[page] - 1] : NULL;
+        if (s && can_switch(pool, s, first, past))
+            continue;
+        needs++;
+        *wait = *wait || (s && !is_past(pool, s, p->past_age));
+    }
+    return needs;
+}
+
+uint64_t mf_shadows_switch(memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t got = 0;
+    if (!p->shadow_count || (!unused(pool) && !mf_clock_record(pool, home_clock(pool))))
+        return 0;
+    mf_shadows_look(pool);
+    for (uint64_t page = first; page < past && page < p->covered; page++) {
+        unsigned i = p->alias[page];
+        if (!i-- || !can_switch(pool, &p->shadow[i], first, past))
+            continue;
+        struct mf_shadow *s = &p->shadow[i];
+        uint64_t old = s->handle->page;
+        set_alias(pool, i, false);
+        mf_pages_clear_idle(pool, old, old + s->handle->pages);
+        mf_handle_forget_mapping(pool, old, old + s->handle->pages);
+        mf_handle_note_mapped(pool, s->handle, s->page);
+        *s = (struct mf_shadow){.page = old, .handle = s->handle};
+        set_alias(pool, i, true);
+        got += s->handle->pages;
+    }
+    return got;
+}
 
 void mf_shadows_sweep(memfit_pool *pool)
 {
     if (pool->pages.shadow_count)
-        sweep(pool, 0, 0);
+        sweep(pool, 0, UINT64_MAX);
 }
 
 bool mf_shadow_room(memfit_pool *pool)
@@ -174,7 +272,7 @@ void mf_shadow_add(memfit_pool *pool, mf_handle *handle, uint64_t page, unsigned
     mf_pages *p = &pool->pages;
     p->shadow[p->shadow_count++] = (struct mf_shadow){page, handle, serial, lane};
     handle->shadows++;
-    mf_bits_set_shadow(pool, page, page + handle->pages, true);
+    set_alias(pool, p->shadow_count - 1, true);
 }
 
 bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle)
@@ -226,10 +324,12 @@ void mf_shadows_forget_lane(memfit_pool *pool, unsigned lane)
 bool mf_shadows_end(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
+    for (unsigned i = 0; i < p->shadow_count; i++)
+        p->shadow[i].lane = 0;
     for (unsigned tries = 0; tries < 2; tries++) /* once more: a passing fault must not leak */
         for (unsigned i = 0; i < p->shadow_count;) {
-            p->shadow[i].lane = 0;
-            i += !undo(pool, i, UINT64_MAX);
+            p->past_age = UINT64_MAX;
+            i += !undo(pool, i);
         }
     return !p->shadow_count;
 }

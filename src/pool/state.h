@@ -248,6 +248,8 @@ typedef struct mf_pages {
         unsigned lane;
     } shadow[MF_SHADOWS];
     unsigned shadow_count;
+    uint16_t *alias;      /* of a page with a shadow: which, and one */
+    uint64_t past_age;    /* pages stamped so or lower were past when last looked at */
     uint64_t stamp_until; /* from this count of frees on, pages are not stamped and no events put behind frees */
 } mf_pages;
 

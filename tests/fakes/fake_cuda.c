@@ -14,6 +14,9 @@
  * stream are queued, and done when the stream is let go; so who hands out memory too early sees the wrong bytes.
  * Every breach is answered with the driver's code and counted.
  *
+ * It is long because one lock guards one state that every call looks at: which bytes are where, who may touch them, and
+ * what is in flight. Cut in two, each half would have to show the other all of it.
+ *
  * Settings: FAKE_CUDA_DEVICES (1), FAKE_CUDA_BYTES (1 GiB a device), FAKE_CUDA_VERSION (13000), FAKE_CUDA_CONTEXT
  * (bytes a context costs, 64 MiB), FAKE_CUDA_NO_VMM, FAKE_CUDA_INIT (code cuInit answers).
  */

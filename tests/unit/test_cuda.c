@@ -7,11 +7,9 @@
 #include "base/memory.h"
 #include "device/cuda_driver.h"
 #include "device/device.h"
-#include "fakes/fake_cuda.h"
+#include "fakes/fake_cuda_load.h"
 #include "memfit/pool.h"
 #include "pool/pool.h"
-
-#include <dlfcn.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -21,22 +19,10 @@ static void (*reset_counts)(void);
 static void (*set_foreign)(uint64_t);
 static void (*hold)(uint64_t, bool);
 
-static void *need(void *library, const char *name)
-{
-    void *address = dlsym(library, name);
-    assert_non_null(address);
-    return address;
-}
-
 static int load_fake(void **state)
 {
     (void)state;
-    const char *path = getenv("FAKE_CUDA_LIBRARY");
-    assert_non_null(path);
-    setenv("MEMFIT_LIB_CUDA", path, 1);
-    setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
-    void *library = dlopen(path, RTLD_NOW);
-    assert_non_null(library);
+    void *library = open_fake_driver();
     *(void **)&fail_call = need(library, "fake_cuda_fail");
     *(void **)&get_state = need(library, "fake_cuda_get");
     *(void **)&reset_counts = need(library, "fake_cuda_reset_counts");

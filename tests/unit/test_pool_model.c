@@ -38,7 +38,7 @@ typedef struct setup {
     uint64_t page, capacity;
     bool streams, caches;
     bool roomy; /* few blocks, and pages are made rather than moved, so that threads keep blocks all the time */
-    bool pressure, soft, bulk;
+    bool pressure, soft, bulk, slack;
     uint64_t slice;
 } setup;
 
@@ -378,7 +378,7 @@ static void open_model(model *m, const setup *with, uint64_t seed)
     options.ignore_environment = true;
     options.limit_bytes = capacity;
     options.no_thread_caches = !with->caches;
-    options.slack = roomy ? 1.0 : 0.0;
+    options.slack = roomy ? 1.0 : with->slack ? 0.02 : 0.0;
     options.bulk_bytes = with->bulk ? 4 * page : 0;
     assert_ok(memfit_pool_create(m->device, &options, &m->pool, &err), err);
     if (with->slice) {
@@ -482,6 +482,7 @@ static void test_model(void **state)
     for (unsigned i = 0; i < 16; i++) {
         setup with = {.page = i % 2 ? 2 << 20 : 65536, .capacity = i % 2 ? 96 << 20 : 8 << 20, .streams = i / 2 % 2};
         with.caches = i / 4 % 2;
+        with.slack = i % 3 == 0;
         if (i >= 8) { /* the same, with everything else */
             with.pressure = with.soft = true;
             with.bulk = i / 4 % 2;

@@ -85,12 +85,16 @@ static void moves_need_no_wait(void **state)
     assert_int_equal(calls(&p, MF_CALL_STREAM_SYNC) + calls(&p, MF_CALL_EVENT_SYNC), 0);
     assert_true(mf_sim_get(p.device).mapped_bytes == 160 * MiB + 72 * MiB);
     assert_ok(mf_pool_check(p.pool, &err), err);
-    /* whoever would have to wait for the old addresses gets others */
+    /* a page that is free again is where it was before it moved without any call */
     drop(&p, large[0]);
+    uint64_t before = calls(&p, MF_CALL_MAP) + calls(&p, MF_CALL_UNMAP);
     again = get(&p, 2 * MiB);
     assert_int_equal(calls(&p, MF_CALL_STREAM_SYNC) + calls(&p, MF_CALL_EVENT_SYNC), 0);
+    assert_int_equal(calls(&p, MF_CALL_MAP) + calls(&p, MF_CALL_UNMAP), before);
+    bool was = false;
     for (unsigned i = 0; i < 36; i++)
-        assert_true(again != holes[i]);
+        was = was || again == holes[i];
+    assert_true(was);
     mf_sim_hold(p.device, 0, false);
     assert_ok(mf_pool_check(p.pool, &err), err);
     drop(&p, again);
@@ -269,7 +273,7 @@ static void without_waiting(void **state)
     e = get(&p, 8 * MiB); /* moved all the same */
     drop(&p, e);
     e = get(&p, 4 * MiB);
-    assert_true(e != a && e != c); /* there it would have to wait */
+    assert_true(e == a || e == c); /* its pages are back without any call */
     mf_sim_hold(p.device, 0, false);
     assert_int_equal(calls(&p, MF_CALL_STREAM_SYNC) + calls(&p, MF_CALL_EVENT_SYNC), 0);
     drop(&p, b);

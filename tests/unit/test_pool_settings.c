@@ -14,13 +14,19 @@
 
 static memfit_error err;
 
-static memfit_device *open_sim(uint64_t capacity)
+static memfit_device *open_costly_sim(uint64_t capacity, uint64_t fixed)
 {
     memfit_device *device;
     memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
     options.capacity_bytes = capacity;
+    options.fixed_bytes = fixed;
     assert_ok(memfit_device_open("sim", &options, &device, &err), err);
     return device;
+}
+
+static memfit_device *open_sim(uint64_t capacity)
+{
+    return open_costly_sim(capacity, 0);
 }
 
 static memfit_pool *open_pool(memfit_device *device, memfit_pool_options options)
@@ -400,9 +406,113 @@ static void no_pool(void **state)
     assert_ok(memfit_device_close(device, &err), err);
 }
 
+static void refused(memfit_device *device, memfit_pool_options o, memfit_status want, const char *word)
+{
+    memfit_pool *pool = (memfit_pool *)1;
+    assert_int_equal(memfit_pool_create(device, &o, &pool, &err), want);
+    assert_ptr_equal(pool, (memfit_pool *)1);
+    if (!strstr(err.message, word) && !strstr(err.hint, word))
+        fail_msg("\"%s\" / \"%s\" does not say \"%s\"", err.message, err.hint, word);
+}
+
+static void options_that_make_no_sense(void **state)
+{
+    (void)state;
+    memfit_device *device = open_costly_sim(64 * MiB, 4 * MiB);
+    memfit_pool_options d = (memfit_pool_options)MEMFIT_POOL_OPTIONS, o = d;
+    o.limit_bytes = 8 * MiB, o.limit_fraction = 0.5;
+    refused(device, o, MEMFIT_CONFLICT, "fraction");
+    o = d, o.limit_fraction = 1.5;
+    refused(device, o, MEMFIT_INVALID, "1.5");
+    o = d, o.limit_fraction = -0.1;
+    refused(device, o, MEMFIT_INVALID, "-0.1");
+    o = d, o.limit_bytes = (uint64_t)(0.8 * 1024 * 1024 * 1024); /* the slip: above this device */
+    refused(device, o, MEMFIT_INVALID, "above the device");
+    o = d, o.limit_bytes = 1024; /* the other slip: megabytes were meant */
+    refused(device, o, MEMFIT_INVALID, "1024MiB");
+    o = d, o.limit_bytes = 5 * MiB;
+    refused(device, o, MEMFIT_OUT_OF_MEMORY, "fixed cost");
+    o = d, o.page_bytes = 3 * MiB;
+    refused(device, o, MEMFIT_INVALID, "power of two");
+    o = d, o.page_bytes = 65536; /* below the device's granularity */
+    refused(device, o, MEMFIT_INVALID, "granularity");
+    o = d, o.bulk_bytes = 3 * MiB;
+    refused(device, o, MEMFIT_INVALID, "bulk");
+    o = d, o.limit_bytes = 16 * MiB, o.soft_limit_bytes = 17 * MiB;
+    refused(device, o, MEMFIT_CONFLICT, "soft");
+    o = d, o.policy = MEMFIT_POLICY_PREALLOCATE, o.soft_limit_bytes = 17 * MiB;
+    refused(device, o, MEMFIT_CONFLICT, "preallocate");
+    o = d, o.policy = (memfit_policy)7;
+    refused(device, o, MEMFIT_INVALID, "policy");
+    o = d, o.size = 3;
+    refused(device, o, MEMFIT_INVALID, "size");
+    o = d, o.limit_fraction = 0.5;
+    memfit_pool *pool;
+    assert_ok(memfit_pool_create(device, &o, &pool, &err), err);
+    assert_int_equal(info_of(pool).limit_bytes, 32 * MiB);
+    assert_int_equal(info_of(pool).fixed_bytes, 4 * MiB);
+    assert_int_equal(memfit_device_close(device, &err), MEMFIT_MISUSE);
+    end(pool, device);
+}
+
+static void variables(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value;
+        memfit_status status;
+        const char *word;
+    } rows[] = {
+        {"MEMFIT_MEMORY", "16MiB", MEMFIT_OK, ""},
+        {"MEMFIT_MEMORY", "50%", MEMFIT_OK, ""},
+        {"MEMFIT_MEMORY", "16 parsecs", MEMFIT_INVALID, "MEMFIT_MEMORY"},
+        {"MEMFIT_MEMRY", "16MiB", MEMFIT_INVALID, "MEMFIT_MEMORY"},
+        {"MEMFIT_HOST_MEMORY", "16MiB", MEMFIT_INVALID, "not a setting"},
+        {"MEMFIT_LIB_CUDNN", "/no/such/file", MEMFIT_OK, ""},
+        {"MEMFIT_LIB_CUDDN", "/no/such/file", MEMFIT_INVALID, "not a setting"},
+        {"MEMFIT_BULK", "8MiB", MEMFIT_OK, ""},
+        {"MEMFIT_BULK", "3MiB", MEMFIT_INVALID, "bulk"},
+        {"MEMFIT_SLACK", "2%", MEMFIT_OK, ""},
+        {"MEMFIT_SLACK", "200%", MEMFIT_INVALID, "MEMFIT_SLACK"},
+        {"MEMFIT_POLICY", "preallocate", MEMFIT_OK, ""},
+        {"MEMFIT_POLICY", "grow", MEMFIT_INVALID, "growth"},
+        {"MEMFIT_PURGE_MS", "never", MEMFIT_OK, ""},
+        {"MEMFIT_PURGE_MS", "soon", MEMFIT_INVALID, "never"},
+        {"MEMFIT_PAGE", "4MiB", MEMFIT_OK, ""},
+        {"MEMFIT_PAGE", "5MiB", MEMFIT_INVALID, "power of two"},
+        {"MEMFIT_SOFT_LIMIT", "16MiB", MEMFIT_OK, ""},
+        {"MEMFIT_DEBUG", "1", MEMFIT_OK, ""},
+        {"MEMFIT_DEBUG", "yes", MEMFIT_INVALID, "0 or 1"},
+    };
+    memfit_device *device = open_sim(64 * MiB);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        memfit_pool *pool = NULL;
+        setenv(rows[i].name, rows[i].value, 1);
+        memfit_status status = memfit_pool_create(device, NULL, &pool, &err);
+        if (status != rows[i].status ||
+            (status && !strstr(err.message, rows[i].word) && !strstr(err.hint, rows[i].word)))
+            fail_msg("%s=%s: %s %s", rows[i].name, rows[i].value, memfit_status_name(status), err.message);
+        if (!status && !strcmp(rows[i].name, "MEMFIT_MEMORY"))
+            assert_int_equal(info_of(pool).limit_bytes, *rows[i].value == '1' ? 16 * MiB : 32 * MiB);
+        memfit_pool_options o = MEMFIT_POOL_OPTIONS; /* the program says otherwise: a conflict, told */
+        o.limit_bytes = 40 * MiB;
+        memfit_pool *other;
+        if (!strcmp(rows[i].name, "MEMFIT_MEMORY") && !status)
+            assert_int_equal(memfit_pool_create(device, &o, &other, &err), MEMFIT_CONFLICT);
+        memfit_pool_destroy(pool);
+        o.ignore_environment = true;
+        assert_ok(memfit_pool_create(device, &o, &pool, &err), err);
+        memfit_pool_destroy(pool);
+        unsetenv(rows[i].name);
+    }
+    assert_ok(memfit_device_close(device, &err), err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_that_make_no_sense),
+        cmocka_unit_test(variables),
         cmocka_unit_test(soft_limit_and_preallocate),
         cmocka_unit_test(soft_limit_above_the_limit),
         cmocka_unit_test(limit_between_large_pieces),

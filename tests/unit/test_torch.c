@@ -4,10 +4,9 @@
  */
 #include "test.h"
 
-#include "fakes/fake_cuda.h"
+#include "fakes/fake_cuda_load.h"
 #include "memfit/torch.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
 #define MIB (UINT64_C(1) << 20)
@@ -22,24 +21,12 @@ static int (*copy)(uint64_t, uint64_t, size_t, void *);
 static int (*ctx_push)(void *);
 static void *side, *third;
 
-static void *need(void *library, const char *name)
-{
-    void *address = dlsym(library, name);
-    assert_non_null(address);
-    return address;
-}
-
 static int load_fake(void **state)
 {
     (void)state;
-    const char *path = getenv("FAKE_CUDA_LIBRARY");
-    assert_non_null(path);
-    setenv("MEMFIT_LIB_CUDA", path, 1);
-    setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
     setenv("MEMFIT_MEMORY", "256MiB", 1);
     setenv("FAKE_CUDA_DEVICES", "3", 1);
-    void *library = dlopen(path, RTLD_NOW);
-    assert_non_null(library);
+    void *library = open_fake_driver();
     *(void **)&get_state = need(library, "fake_cuda_get");
     *(void **)&hold = need(library, "fake_cuda_hold");
     *(void **)&capture = need(library, "fake_cuda_capture");
