@@ -59,10 +59,10 @@ static memfit_status open_cuda(mf_trainer *t, memfit_error *err)
     uint64_t limit = t->options->memory_bytes, fixed = device->fixed_bytes;
     char has[24], is[24];
     if (limit && fixed >= limit) {
-        status = mf_fail(err, MEMFIT_DOES_NOT_FIT,
-                         "the context on %s takes %s before any tensor, the limit is %s\nname a larger one with --memory",
-                         t->options->device, memfit_size_format(fixed, has, sizeof has),
-                         memfit_size_format(limit, is, sizeof is));
+        status = mf_fail(
+            err, MEMFIT_DOES_NOT_FIT,
+            "the context on %s takes %s before any tensor, the limit is %s\nname a larger one with --memory",
+            t->options->device, memfit_size_format(fixed, has, sizeof has), memfit_size_format(limit, is, sizeof is));
         if (err) {
             err->requested_bytes = fixed;
             err->limit_bytes = limit;

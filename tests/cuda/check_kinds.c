@@ -160,7 +160,9 @@ static memfit_status run_there(const graph_memory *m, uint32_t index, uint64_t w
         status = check.memory.up(&check.memory, at - 256, scalars, sizeof *scalars, err);
     if (status == MEMFIT_OK && workspace)
         status = check.memory.fill(&check.memory, at, 0xff, workspace, err);
-    mf_operands operands = {.in = pointers, .out = pointers + op->in_count, .workspace = check.memory.base + at};
+    /* as the executor: where there is no workspace its address is none */
+    mf_operands operands = {
+        .in = pointers, .out = pointers + op->in_count, .workspace = check.memory.base + at - (workspace == 0)};
     const mf_run_scalars *there = (const mf_run_scalars *)(const void *)(check.memory.base + at - 256);
     return status ? status : check.cuda->table->run(kernel, &operands, there, 0, err);
 }

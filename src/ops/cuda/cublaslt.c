@@ -289,6 +289,8 @@ static memfit_status run_product(cuda_call *call, void *const *in, void *const *
     memfit_status status = mf_cuda_enter(&lt->card, &state, err);
     if (status)
         return status;
+    if (!q->workspace)
+        workspace = NULL; /* where none was planned the address is none: the library looks at it all the same */
     int code = q->bias ? lt->desc_set(q->desc, DESC_BIAS_POINTER, &in[2], sizeof in[2]) : 0;
     if (!code)
         code = lt->matmul(lt->handle, q->desc, q->wide ? (const void *)&q->alpha : &q->alpha32, in[1], q->a, in[0],
