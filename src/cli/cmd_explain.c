@@ -35,6 +35,18 @@ static void put_joined(mf_json_writer *w, const joined *j)
     mf_json_put_i64(w, "pieces", j->plan.pieces);
     mf_json_put_u64(w, "recomputed_ops", j->plan.recomputed_ops);
     mf_json_put_i64(w, "max_batch", j->plan.max_batch);
+    mf_json_put_string(w, "runtime", j->plan.runtime);
+    if (j->plan.in_framework_fits != MEMFIT_FRAMEWORK_UNKNOWN) {
+        static const char *const words[] = {"", "no", "tight", "yes"};
+        mf_json_open(w, "in_framework", '{');
+        mf_json_put_string(w, "runtime", j->plan.runtime);
+        mf_json_put_string(w, "fits", words[j->plan.in_framework_fits]);
+        mf_json_put_u64(w, "peak_bytes", j->plan.in_framework_peak_bytes);
+        mf_json_put_u64(w, "low_bytes", j->plan.in_framework_low_bytes);
+        mf_json_put_u64(w, "high_bytes", j->plan.in_framework_high_bytes);
+        mf_json_put_i64(w, "max_batch", j->plan.in_framework_max_batch);
+        mf_json_close(w, '}');
+    }
     mf_json_close(w, '}');
 }
 
@@ -60,21 +72,48 @@ static void print_breakdown(const memfit_plan_summary *p)
     mf_print(stdout, "\n");
 }
 
+/* What the step takes in the program that failed: only that decides whether its size was the cause. */
+static void print_in_framework(const memfit_plan_summary *p, const char *there, const char *memory)
+{
+    char a[24], b[24], c[24];
+    const char *verdict = p->in_framework_fits == MEMFIT_FRAMEWORK_YES  ? "fits"
+                          : p->in_framework_fits == MEMFIT_FRAMEWORK_NO ? "does not fit"
+                                                                        : "is tight";
+    if (p->in_framework_fits == MEMFIT_FRAMEWORK_UNKNOWN) {
+        mf_print(stdout, "  what a step takes in %s on a cpu is not known; see the cause above\n", p->runtime);
+        return;
+    }
+    mf_print(stdout, "  a step as written takes about %s in %s (%s to %s); %s %s: it %s\n",
+             memfit_size_format(p->in_framework_peak_bytes, a, sizeof a), p->runtime,
+             memfit_size_format(p->in_framework_low_bytes, b, sizeof b),
+             memfit_size_format(p->in_framework_high_bytes, c, sizeof c), there, memory, verdict);
+    if (p->in_framework_fits == MEMFIT_FRAMEWORK_YES)
+        mf_print(stdout, "  so it was not the step's size: see the cause above\n");
+    else if (p->in_framework_max_batch > 0)
+        mf_print(stdout, "  largest batch that fits in %s: %lld; memfit plan --runtime %s shows more ways\n",
+                 p->runtime, (long long)p->in_framework_max_batch, p->runtime);
+}
+
 static void print_joined(const memfit_diagnosis *d, const joined *j)
 {
     const memfit_plan_summary *p = &j->plan;
     char a[24], b[24];
+    bool other = strcmp(p->runtime, "memfit") != 0;
+    const char *there = !j->memory_bytes             ? "this machine has"
+                        : d->limit_bytes && !d->host ? "the limit was"
+                                                     : "there were";
     mf_print(stdout, "\nwith %s at batch %lld%s\n", j->path, (long long)p->batch,
              j->batch_from_log ? " (as the tensor that was refused has it; else -b N)" : "");
-    mf_print(stdout, "  a step as written needs %s; %s %s: it %s\n",
-             memfit_size_format(p->as_asked_peak_bytes, a, sizeof a),
-             !j->memory_bytes             ? "this machine has"
-             : d->limit_bytes && !d->host ? "the limit was"
-                                          : "there were",
-             memfit_size_format(p->memory_bytes, b, sizeof b), p->as_asked_fits ? "fits" : "does not fit");
+    memfit_size_format(p->memory_bytes, b, sizeof b);
+    if (other)
+        print_in_framework(p, there, b);
+    mf_print(stdout, "  a step as written needs %s in memfit; %s %s: it %s\n",
+             memfit_size_format(p->as_asked_peak_bytes, a, sizeof a), there, b,
+             p->as_asked_fits ? "fits" : "does not fit");
     if (p->as_asked_fits) {
         print_breakdown(p);
-        mf_print(stdout, "  so it was not the step's size: see the cause above\n");
+        if (!other)
+            mf_print(stdout, "  so it was not the step's size: see the cause above\n");
         return;
     }
     if (!p->fits) {
@@ -124,6 +163,9 @@ static memfit_status join(const memfit_diagnosis *d, const char *model, int64_t 
     snprintf(memory, sizeof memory, "%llu", (unsigned long long)j->memory_bytes);
     o.memory = j->memory_bytes ? memory : NULL;
     o.card = j->memory_bytes && !host ? card.name : NULL;
+    o.runtime = strcmp(d->framework, "pytorch") == 0                                          ? "torch"
+                : strcmp(d->framework, "tensorflow") == 0 || strcmp(d->framework, "jax") == 0 ? d->framework
+                                                                                              : "memfit";
     memfit_status status = memfit_plan_create(model, &o, &plan, err);
     j->plan = (memfit_plan_summary)MEMFIT_PLAN_SUMMARY;
     if (!status)

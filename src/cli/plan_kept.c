@@ -72,8 +72,9 @@ static memfit_status pair_open(pair *p, const memfit_plan *plan, const char *pat
     if (status == MEMFIT_OK && strcmp(mf_json_get_string(root, "format", ""), "memfit plan") != 0)
         status = mf_fail(err, MEMFIT_DAMAGED, "%s: this is no plan that --save wrote", path);
     if (status == MEMFIT_OK && mf_json_get_integer(root, "version", 0) != VERSION)
-        status = mf_fail(err, MEMFIT_UNSUPPORTED, "%s: a plan of version %lld; this memfit reads version %d\nsave it again", path,
-                         (long long)mf_json_get_integer(root, "version", 0), VERSION);
+        status =
+            mf_fail(err, MEMFIT_UNSUPPORTED, "%s: a plan of version %lld; this memfit reads version %d\nsave it again",
+                    path, (long long)mf_json_get_integer(root, "version", 0), VERSION);
     p->before = mf_json_get(root, "plan");
     if (status == MEMFIT_OK)
         status = read_now(p, plan, err);
@@ -127,8 +128,11 @@ static void put_layer(differences *d, const char *name, const mf_json *before, c
         mf_json_put_i64(&d->w, "saved_bytes", saved);
         mf_json_close(&d->w, '}');
     } else {
-        mf_print(stdout, "  %-8s %-34s parameters %12s   saved %12s\n", !before ? "new" : !now ? "gone" : "", name,
-                 signed_size(weights, x, sizeof x), signed_size(saved, y, sizeof y));
+        mf_print(stdout, "  %-8s %-34s parameters %12s   saved %12s\n",
+                 !before ? "new"
+                 : !now  ? "gone"
+                         : "",
+                 name, signed_size(weights, x, sizeof x), signed_size(saved, y, sizeof y));
     }
 }
 
@@ -200,7 +204,8 @@ memfit_status cli_plan_within(const memfit_plan *plan, const char *path, double 
         status = mf_fail(err, MEMFIT_INVALID, "%s has no figure for %s\nsave it again with --runtime %s", path,
                          summary.runtime, summary.runtime);
     } else {
-        int64_t before = other ? mf_json_get_integer(was, "high_bytes", 0) : mf_json_get_integer(p.before, "peak_bytes", 0);
+        int64_t before =
+            other ? mf_json_get_integer(was, "high_bytes", 0) : mf_json_get_integer(p.before, "peak_bytes", 0);
         int64_t now = other ? mf_json_get_integer(is, "high_bytes", 0) : mf_json_get_integer(p.now, "peak_bytes", 0);
         *within = (double)now <= (double)before * (1 + tolerance);
         if (!*within)

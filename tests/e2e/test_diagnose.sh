@@ -59,6 +59,8 @@ is "$dir/json" plan.batch 8192
 "$MEMFIT" explain --json --model "$logs/tf-cpu-mended-fit.keras" -b 8192 "$logs/torch-mended-split.log" >"$dir/json" || fail "a limit and a model: exit $?"
 holds "$dir/json" "not j['plan']['as_asked_fits'] and j['plan']['fits'] and j['plan']['pieces'] > 1 and j['plan']['max_batch'] > 1000" || fail "a limit and a model: $(cat "$dir/json" | tail -16)"
 "$MEMFIT" explain --model "$logs/tf-cpu-mended-fit.keras" -b 8192 "$logs/torch-mended-split.log" >"$dir/text"
+grep -q 'takes about .* in torch (.*) *; the limit was 6.00 GiB: it does not fit' "$dir/text" || fail "--model: not the framework's figure"
+holds "$dir/json" "j['plan']['runtime'] == 'torch' and j['plan']['in_framework']['fits'] == 'no' and j['plan']['in_framework']['max_batch'] < j['plan']['max_batch']" || fail "--model: no figure of the framework"
 grep -q 'what would fit' "$dir/text" && grep -q 'memfit train .* --batch-size 8192 --memory 6144MiB' "$dir/text" || fail "--model: no way that fits"
 [ "$(wc -l <"$dir/text")" -le 40 ] || fail "--model: more than a screen"
 for l in "$logs"/*.log; do

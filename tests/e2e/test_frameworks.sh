@@ -75,6 +75,25 @@ head -1 "$t/out" | grep -q "^NOT KNOWN in PyTorch: .*--for CARD" || fail "$(head
 run "$models/cnn-float32.json" --for t4 --runtime mxnet; [ $? = 2 ] || fail "mxnet"
 grep -q "must be memfit, tensorflow, torch or jax" "$t/err" || fail "$(cat "$t/err")"
 
+# Files of other programs are named, with the next step.
+foreign() { # FILE WORDS
+    run "$1"; got=$?
+    [ $got = 4 ] && grep -q "$2" "$t/err" && grep -q "reads Keras models" "$t/err" || fail "$1: exit $got, $(cat "$t/err")"
+}
+other=$MEMFIT_SOURCE/tests/fixtures/foreign
+foreign "$other/weights.pt" "weights saved by PyTorch"
+foreign "$other/module.pt" "a module saved by PyTorch"
+foreign "$other/script.pt" "a TorchScript program"
+foreign "$other/program.pt2" "an exported program of PyTorch"
+foreign "$other/old.pth" "a file of PyTorch"
+printf '\010\010\022\007pytorch\032\0052.0.0' >"$t/m.onnx"; foreign "$t/m.onnx" "an ONNX model"
+printf '\010\001\022\100savedmodel' >"$t/saved_model.pb"; foreign "$t/saved_model.pb" "a SavedModel"
+printf '\100\0\0\0\0\0\0\0{"a":{}}' >"$t/m.safetensors"; foreign "$t/m.safetensors" "a safetensors file"
+printf '\200\004\225junk' >"$t/m.pkl"; foreign "$t/m.pkl" "a Python pickle"
+mkdir "$t/saved" && cp "$t/saved_model.pb" "$t/saved"
+run "$t/saved"; [ $? = 4 ] && grep -q "a SavedModel" "$t/err" || fail "a folder with a SavedModel: $(cat "$t/err")"
+mkdir "$t/empty"; run "$t/empty"; [ $? = 5 ] && grep -q "a folder without config.json" "$t/err" || fail "an empty folder: $(cat "$t/err")"
+
 # Float32 products run in TF32 on cards that have it: an A100 is faster than an RTX 3090, both than a V100's float32.
 step() { run "$MEMFIT_SOURCE/tests/fixtures/plan/resnet50_10.json" -b 64 --for rtx-3090,"$1" && sed -n 's/.* \([0-9.]*\) ms$/\1/p' "$t/out" | tr '\n' ' '; }
 step a100 | awk '{ exit !($2 < $1 * 0.8) }' || fail "an A100 against an RTX 3090: $(step a100)"

@@ -9,6 +9,7 @@
  * The file is sniffed, never trusted by its name. It stays mapped as long as the model lives; weights are used in
  * place. Memory is bounded in proportion to the file, whatever the file claims.
  */
+#include "model/keras/foreign.h"
 #include "model/keras/keras_inner.h"
 
 #include <inttypes.h>
@@ -220,6 +221,9 @@ static memfit_status load_mapped(loader *l)
 {
     const mf_mapping *m = &l->model->mapping;
     set_limit(l, m->bytes);
+    memfit_status foreign = mf_foreign_model(m->data, m->bytes, l->err);
+    if (foreign)
+        return foreign;
     if (mf_zip_sniff(m->data, m->bytes))
         return load_zip(l);
     if (mf_hdf5_sniff(m->data, m->bytes))
