@@ -26,10 +26,14 @@ class Suggestion(Record):
     numerics: str
     fits: bool
 
+    def __init__(self, data: Dict[str, Any], batch: int) -> None:
+        super().__init__(data)
+        self._batch = batch
+
     @property
     def code(self) -> str:
         told = self._data.get("code")
-        return str(told) if told else _code_for(self.change)
+        return str(told) if told else _code_for(self.change, self._batch)
 
 
 class Plan(Answer):
@@ -58,7 +62,7 @@ class Plan(Answer):
 
     @property
     def suggestions(self) -> List[Suggestion]:
-        return [Suggestion(s) for s in self._data.get("suggestions", [])]
+        return [Suggestion(s, int(self._data["batch"])) for s in self._data.get("suggestions", [])]
 
     def page(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """Writes the page for the browser. An existing file is replaced only if it is a page too."""
@@ -180,22 +184,25 @@ def _text_of(source: Source, options: Sequence[str]) -> str:
 
 
 _CODE: Dict[str, str] = {
-    r"--batch-size (\d+)": "model.fit(..., batch_size={0})",
-    r"--precision (\w+)": 'keras.mixed_precision.set_global_policy("{0}")  # before the model is made',
+    r"--gradient-accumulation (\d+)": "memfit.fit(model, x, y, batch_size=BATCH, gradient_accumulation={0})",
+    r"--batch-size (\d+)": "memfit.fit(model, x, y, batch_size={0})",
+    r"--precision (\w+)": 'memfit.fit(model, x, y, precision="{0}")',
+    r"--recompute (\w+)": 'memfit.fit(model, x, y, recompute="{0}")',
+    r"--chunked-loss (\w+)": 'memfit.fit(model, x, y, chunked_loss="{0}")',
     r"--optimizer (\w+)": 'model.compile(optimizer="{0}", ...)',
     r"--input-shape ([\d,]+)": "keras.Input(({0}))",
-    r"--validation-batch-size (\d+)": "model.fit(..., validation_batch_size={0})",
-    r"--recompute (\w+)": 'memfit.fit(model, ..., recompute="{0}")',
-    r"--chunked-loss (\w+)": 'memfit.fit(model, ..., chunked_loss="{0}")',
+    r"--validation-batch-size (\d+)": "memfit.fit(model, x, y, validation_batch_size={0})",
+    r"trainable=(False)": "for layer in model.layers[:-1]: layer.trainable = {0}",
 }
 
 
-def _code_for(change: str) -> str:
-    """The line of a Keras program that makes the change; empty where there is none."""
-    pieces = re.search(r"(\d+) pieces of (\d+) samples", change)
-    if pieces:
-        return "model.fit(..., batch_size={1}); optimizer=keras.optimizers.Adam(gradient_accumulation_steps={0})".format(
-            *pieces.groups()
-        )
-    lines = [code.format(*found.groups()) for form, code in _CODE.items() for found in [re.search(form, change)] if found]
-    return "; ".join(lines)
+def _code_for(change: str, batch: int) -> str:
+    """The line that makes the change, for memfit's own engine, whose figures these are; empty where there is none.
+
+    Lines for Keras itself, with what they would take there, are in `in_framework.suggestions`.
+    """
+    for form, code in _CODE.items():
+        found = re.search(form, change)
+        if found:
+            return code.format(*found.groups()).replace("BATCH", str(batch))
+    return ""

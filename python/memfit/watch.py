@@ -5,7 +5,7 @@
         for batch in loader:
             step(batch); watch.step()
 
-Memory is looked at after a step, at most every 5 ms, and seldom enough that looking takes at most a 400th of the time.
+Memory is looked at after each of the first 64 steps, then at most every 5 ms and seldom enough that looking takes at most a 400th of the time.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ._measure import Place, mib, place, size_bytes
 WINDOWS = 8
 PAUSE_SECONDS = 0.005
 MOST_SLOWDOWN = 400  # looking takes at most one part in so many of the time
+FIRST_STEPS = 64  # each of these is looked at: a loop that leaks fast is over soon
 
 
 class Watch:
@@ -85,7 +86,7 @@ class Watch:
         """After a step of training."""
         self.steps += 1
         now = time.perf_counter()
-        if now < self._next:
+        if now < self._next and self.steps > FIRST_STEPS:
             return
         busy = time.thread_time()
         self._follow(self._sample())

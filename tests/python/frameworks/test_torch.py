@@ -92,7 +92,7 @@ class Explain(unittest.TestCase):
 class Use(unittest.TestCase):
     @unittest.skipIf(torch.cuda.is_available(), "there is a card")
     def test_no_card(self):
-        with self.assertRaises(memfit.RunError):
+        with self.assertRaises(memfit.Error):  # no card; where libmemfit.so was not built, that
             memfit.torch.use()
         self.assertIsNone(memfit.torch.in_use())
 
