@@ -31,6 +31,8 @@ typedef struct memfit_run_options {
     bool end_leftovers;         /* also after exit status 0 */
     uint32_t grace_ms;          /* between SIGTERM and SIGKILL for processes that are left */
     uint32_t sample_ms;         /* how often memory is looked at */
+    uint64_t limit_bytes;       /* of the program and all it starts, on each card; 0: none */
+    const char *library; /* with a limit: libmemfit-govern.so; NULL: beside this program, or where it is installed */
 } memfit_run_options;
 #define MEMFIT_RUN_OPTIONS                                                                                             \
     {                                                                                                                  \
@@ -70,10 +72,13 @@ typedef struct memfit_run_result {
     memfit_run_process processes[MEMFIT_RUN_PROCESSES];
     size_t leftover_count; /* still in the program's session when it had ended with status 0 */
     memfit_run_process leftovers[MEMFIT_RUN_PROCESSES];
-    unsigned ended;           /* processes that were left and were ended by us */
-    bool out_of_memory;       /* the kernel's out-of-memory killer struck */
-    char oom_evidence[256];   /* what says so */
-    uint64_t oom_limit_bytes; /* of the cgroup that was full; 0: the machine, or not known */
+    unsigned ended;              /* processes that were left and were ended by us */
+    uint64_t limit_bytes;        /* 0: none */
+    uint64_t refused;            /* requests over the limit */
+    uint64_t charged_peak_bytes; /* largest sum of what was charged on one card */
+    bool out_of_memory;          /* the kernel's out-of-memory killer struck */
+    char oom_evidence[256];      /* what says so */
+    uint64_t oom_limit_bytes;    /* of the cgroup that was full; 0: the machine, or not known */
 } memfit_run_result;
 #define MEMFIT_RUN_RESULT                                                                                              \
     {                                                                                                                  \
@@ -81,7 +86,8 @@ typedef struct memfit_run_result {
     }
 
 /* Runs the program to its end. INVALID without a command; IO when pipes or processes cannot be had. A command that
- * cannot be executed is a result, not an error. Since 0.1. */
+ * cannot be executed is a result, not an error. With a limit: NOT_FOUND without the library, UNSUPPORTED for a program it
+ * cannot be loaded into (static, setuid). Since 0.1. */
 MEMFIT_API memfit_status memfit_run_command(const memfit_run_options *options, memfit_run **run, memfit_error *err);
 MEMFIT_API memfit_status memfit_run_get(const memfit_run *run, memfit_run_result *result, memfit_error *err);
 /* The last part of what the program wrote to standard error, at most 8 MiB; ended by 0. Since 0.1. */

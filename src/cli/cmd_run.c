@@ -10,9 +10,11 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "base/visible.h"
+#include "memfit/doctor.h"
 #include "memfit/run.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -72,7 +74,9 @@ static void say_left(const memfit_run_result *r, bool ended)
  * part of it does not grow with the batch, so this is what is possible at least. */
 static void say_room(double times)
 {
-    if (times >= 2.75)
+    if (times >= 10)
+        mf_print(stderr, "; the batch could be more than ten times as large");
+    else if (times >= 2.75)
         mf_print(stderr, "; the batch could be about %.0f times as large", times);
     else if (times >= 1.85)
         mf_print(stderr, "; the batch could be about twice as large");
@@ -85,6 +89,8 @@ static void say_cards(const memfit_run_result *r, int signal)
     for (size_t i = 0; i < r->card_count; i++) {
         char a[24], b[24], c[24];
         uint64_t peak = r->cards[i].peak_bytes, total = r->cards[i].total_bytes, others = r->cards[i].others_bytes;
+        if (r->limit_bytes && r->limit_bytes < total) /* then others do not matter */
+            total = r->limit_bytes, others = 0;
         if (!peak)
             continue;
         mf_print(stderr, "memfit: peak %s of %s on card %u", memfit_size_format(peak, a, sizeof a),
@@ -105,9 +111,20 @@ static bool on_card(const memfit_run_result *r)
     return false;
 }
 
+static void say_refused(const memfit_run_result *r)
+{
+    char a[24], b[24];
+    if (r->refused)
+        mf_print(stderr, "memfit: %llu request%s over the limit of %s %s refused; at most %s was charged\n",
+                 (unsigned long long)r->refused, r->refused == 1 ? "" : "s",
+                 memfit_size_format(r->limit_bytes, a, sizeof a), r->refused == 1 ? "was" : "were",
+                 memfit_size_format(r->charged_peak_bytes, b, sizeof b));
+}
+
 static void say_closing(const memfit_run_result *r)
 {
     char a[24], b[24];
+    say_refused(r);
     say_cards(r, r->signal);
     if (on_card(r) || r->start_error)
         return;
@@ -174,7 +191,12 @@ static void put_report(mf_json_writer *w, const told *t)
     mf_json_put_i64(w, "signal", r->signal);
     mf_json_put_double(w, "seconds", r->seconds);
     mf_json_put_u64(w, "peak_bytes", peak_of(r));
-    mf_json_put_null(w, "limit_bytes");
+    if (r->limit_bytes)
+        mf_json_put_u64(w, "limit_bytes", r->limit_bytes);
+    else
+        mf_json_put_null(w, "limit_bytes");
+    mf_json_put_u64(w, "refused", r->refused);
+    mf_json_put_u64(w, "charged_peak_bytes", r->charged_peak_bytes);
     mf_json_open(w, "denied", '[');
     mf_json_close(w, ']');
     mf_json_put_string(w, "cause",
@@ -233,12 +255,45 @@ static void diagnose(const memfit_run *run, told *t)
                    t->diagnosis.cause != MEMFIT_DIAGNOSIS_UNKNOWN;
 }
 
+/* A limit without a card would be a promise about nothing; one above it no limit; one below the context's cost no room. */
+static int read_limit(const cli_command *command, const char *text, uint64_t *bytes)
+{
+    enum { LEAST_MIB = 640 };
+    static memfit_gpus gpus;
+    memfit_error err;
+    char a[24];
+    /* NVML may start a thread of its own and keep it. It must not take signals that are meant for the program. */
+    sigset_t all, before;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    memfit_status looked = memfit_gpus_look(&gpus, &err);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (looked || !gpus.card_count || !gpus.cards[0].memory_known)
+        return cli_usage_error(command,
+                               "--memory %s: there is no card to limit: %s\n"
+                               "host memory is limited by systemd-run --user --scope -p MemoryMax=SIZE COMMAND",
+                               text, gpus.card_count ? "its memory is not told" : err.message);
+    uint64_t total = UINT64_MAX;
+    for (size_t i = 0; i < gpus.card_count; i++)
+        total = gpus.cards[i].total_bytes < total ? gpus.cards[i].total_bytes : total;
+    if (memfit_size_parse(text, total, bytes, &err))
+        return cli_usage_error(command, "--memory: %s\n%s", err.message, err.hint);
+    if (*bytes > total)
+        return cli_usage_error(command, "--memory %s: the card has %s", text, memfit_size_format(total, a, sizeof a));
+    if (*bytes < (uint64_t)LEAST_MIB << 20)
+        return cli_usage_error(command, "--memory %s: a context of the driver alone may take %d MiB", text, LEAST_MIB);
+    return CLI_DONE;
+}
+
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     bool growth = false, end_leftovers = false;
-    const char *report = NULL;
-    const cli_binding bindings[] = {
-        CLI_BIND("--growth", &growth), CLI_BIND("--end-leftovers", &end_leftovers), CLI_BIND("--report", &report), {0}};
+    const char *report = NULL, *memory = NULL;
+    const cli_binding bindings[] = {CLI_BIND("--memory", &memory),
+                                    CLI_BIND("--growth", &growth),
+                                    CLI_BIND("--end-leftovers", &end_leftovers),
+                                    CLI_BIND("--report", &report),
+                                    {0}};
     cli_common common;
     int first = find_command(argc, argv),
         status = cli_parse(command, first < argc ? first - 1 : argc, argv, bindings, &common, closing);
@@ -256,10 +311,15 @@ int cli_run(const cli_command *command, int argc, char **argv)
     o.command = (const char *const *)(argv + first);
     o.growth = growth;
     o.end_leftovers = end_leftovers;
+    if (memory && (status = read_limit(command, memory, &o.limit_bytes)) != CLI_DONE)
+        return status;
     if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */
         return cli_report(&common, &err), RUN_FAILED;
-    if (memfit_run_command(&o, &run, &err))
-        return cli_report(&common, &err), RUN_FAILED;
+    memfit_status ran = memfit_run_command(&o, &run, &err);
+    if (ran) {
+        cli_report(&common, &err);
+        return ran == MEMFIT_UNSUPPORTED ? CLI_USAGE : RUN_FAILED;
+    }
     t.result = (memfit_run_result)MEMFIT_RUN_RESULT;
     memfit_run_get(run, &t.result, NULL);
     diagnose(run, &t);

@@ -121,7 +121,7 @@ const cli_option cli_options[] = {
     {"--report", CLI_RUN, CLI_TEXT, "FILE", "write what happened as a JSON object", .file = CLI_OUTPUT,
      .kind = MF_FILE_RUN},
     {"--end-leftovers", CLI_RUN, CLI_FLAG, NULL, "end processes that outlive the program, also after exit status 0"},
-    {"--memory|--gpu-memory", CLI_RUN, CLI_LIMIT, "SIZE", "limit of the program on the card", .not_built = limit_later},
+    {"--memory|--gpu-memory", CLI_RUN, CLI_LIMIT, "SIZE", "limit of the program and all it starts, on each card"},
     {"--share", CLI_RUN, CLI_TEXT, "NAME", "a budget several programs share", .not_built = limit_later},
     {"--turns", CLI_RUN, CLI_NUMBER, "SECONDS", "they take turns", .not_built = limit_later},
     {"--device", CLI_RUN, CLI_TEXT, "I", "the card", .not_built = "CUDA_VISIBLE_DEVICES=I chooses the card."},

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "govern/oom_killer.h"
+#include "govern/limit.h"
 #include "govern/relay.h"
 #include "govern/tree.h"
 #include "govern/watch.h"
@@ -35,6 +36,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,7 +49,9 @@ struct memfit_run {
     mf_watch *watch;
     mf_oom_watch oom;
     mf_tree tree;
+    mf_limit limit;
     pid_t program;
+    int ending;           /* readable when the program has ended; -1: not to be had */
     int signals;          /* a descriptor to read them from */
     sigset_t mask_before; /* the caller's */
     bool child_ignored;   /* the caller ignored SIGCHLD; the program must too */
@@ -95,6 +99,8 @@ static _Noreturn void become_program(memfit_run *run, int parent, int failure)
         signal(SIGCHLD, SIG_IGN);
     if (run->options.growth)
         set_growth();
+    if (run->options.limit_bytes)
+        mf_limit_set_environment(&run->limit);
     sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
     execvp(run->options.command[0], (char *const *)(uintptr_t)run->options.command);
     int code = errno;
@@ -117,6 +123,7 @@ static memfit_status start_program(memfit_run *run, memfit_error *err)
         close(ends[0]);
         return mf_fail(err, MEMFIT_IO, "no new process: %s", strerror(errno));
     }
+    run->ending = (int)syscall(SYS_pidfd_open, run->program, 0);
     ssize_t n;
     while ((n = read(ends[0], &code, sizeof code)) < 0 && errno == EINTR)
         ;
@@ -185,12 +192,12 @@ static void read_signals(memfit_run *run)
     reap(run);
 }
 
-/* Waits for something to happen, at most `most_ms` (-1: for ever), and lets it happen. */
+/* Waits for something to happen, at most `most_ms`, and lets it happen. */
 static void turn(memfit_run *run, int most_ms)
 {
-    struct pollfd wait[3] = {{run->signals, POLLIN, 0}};
-    mf_relay_poll(&run->relay, wait + 1);
-    if (poll(wait, 3, most_ms) < 0 && errno != EINTR)
+    struct pollfd wait[4] = {{run->signals, POLLIN, 0}, {run->ended ? -1 : run->ending, POLLIN, 0}};
+    mf_relay_poll(&run->relay, wait + 2);
+    if (poll(wait, 4, most_ms) < 0 && errno != EINTR)
         mf_os_yield();
     for (int i = 0; i < 64 && mf_relay_step(&run->relay); i++)
         ;
@@ -292,6 +299,8 @@ static void finish(memfit_run *run)
     drain(run);
     r->seconds = (double)(mf_os_now_us() - run->begin_us) / 1e6;
     mf_watch_end(run->watch, r);
+    if (run->options.limit_bytes)
+        mf_limit_result(&run->limit, r);
     if (!r->host_peak_sampled) {
         r->host_peak_bytes = run->maxrss_bytes;
         r->host_peak_processes = 1;
@@ -334,9 +343,14 @@ static memfit_status run_to_its_end(memfit_run *run, memfit_error *err)
     if (status)
         return status;
     if (!run->result.start_error) /* no thread exists before the fork; without one the program runs unwatched */
-        mf_watch_begin(run->options.host, run->options.sample_ms, &run->watch, NULL);
+        mf_watch_begin(run->options.host, run->options.sample_ms, run->options.limit_bytes ? &run->limit.share : NULL,
+                       &run->watch, NULL);
+    /* A thread that some library started before us with its signals unblocked may swallow our SIGCHLD: the end is seen by
+     * `ending` too, and whatever else was missed once a second. */
     while (!run->ended)
-        turn(run, -1);
+        turn(run, 1000);
+    if (run->ending >= 0)
+        close(run->ending);
     finish(run);
     return MEMFIT_OK;
 }
@@ -356,9 +370,13 @@ memfit_status memfit_run_command(const memfit_run_options *options, memfit_run *
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to run a program");
     r->options = o;
     r->tree.host = o.host;
-    r->signals = -1;
+    r->signals = r->ending = -1;
     r->oom.log = -1;
-    status = mf_relay_open(&r->relay, o.host, 2, err);
+    r->relay.source = r->relay.child = -1;
+    if (o.limit_bytes)
+        status = mf_limit_begin(&r->limit, o.limit_bytes, o.library, o.command[0], err);
+    if (!status)
+        status = mf_relay_open(&r->relay, o.host, 2, err);
     if (!status)
         status = block_signals(r, err);
     if (!status) {
@@ -393,6 +411,8 @@ void memfit_run_destroy(memfit_run *run)
     if (!run)
         return;
     mf_relay_close(&run->relay);
+    if (run->options.limit_bytes)
+        mf_limit_end(&run->limit);
     mf_tree_drop(&run->tree);
     mf_host_free(run->options.host, run, sizeof *run);
 }

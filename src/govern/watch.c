@@ -21,10 +21,11 @@
 #include <time.h>
 
 /* One part of so many of the time may be spent: on looking, on walking over /proc, on that at the beginning. */
-enum { LISTED = 128, SHARE = 50, WALK_SHARE = 100, EAGER_SHARE = 20, EAGER_SAMPLES = 20 };
+enum { LISTED = 128, SHARE = 10, WALK_SHARE = 100, EAGER_SHARE = 20, EAGER_SAMPLES = 20 };
 
 typedef struct card {
     unsigned index;
+    unsigned number;         /* the share's */
     unsigned before[LISTED]; /* who was there at the first look */
     size_t before_count;
 } card;
@@ -32,6 +33,7 @@ typedef struct card {
 struct mf_watch {
     const memfit_host *host;
     uint32_t sample_ms;
+    mf_share *share; /* NULL: no limit */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -114,6 +116,7 @@ static void open_nvml(mf_watch *w)
             continue;
         size_t at = w->seen.card_count++;
         w->seen.cards[at].index = w->cards[at].index = i;
+        w->cards[at].number = w->share ? mf_share_card(w->share, mf_share_id(c.uuid)) : MF_SHARE_CARDS;
         snprintf(w->seen.cards[at].name, sizeof w->seen.cards[at].name, "%s", c.name);
         snprintf(w->seen.cards[at].uuid, sizeof w->seen.cards[at].uuid, "%s", c.uuid);
         w->seen.cards[at].total_bytes = c.total_bytes;
@@ -145,6 +148,18 @@ static bool came_since(const card *c, unsigned pid)
     return stat(path, &st) != 0;
 }
 
+/* The part that no call has charged: context, modules, the driver's own. */
+static void charge_beside(mf_watch *w, unsigned number, unsigned pid, uint64_t bytes)
+{
+    mf_share_file *f = w->share->file;
+    for (uint32_t i = 0; i < f->slots_ever && number < MF_SHARE_CARDS; i++) {
+        if ((unsigned)(__atomic_load_n(&f->slots[i].owner, __ATOMIC_SEQ_CST) >> 32) != pid)
+            continue;
+        uint64_t held = __atomic_load_n(&f->slots[i].card[number].held, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&f->slots[i].card[number].beside, bytes > held ? bytes - held : 0, __ATOMIC_SEQ_CST);
+    }
+}
+
 static void look_at_card(mf_watch *w, size_t at)
 {
     mf_nvml_process list[LISTED];
@@ -157,6 +172,8 @@ static void look_at_card(mf_watch *w, size_t at)
         all += list[i].bytes;
         if (is_alive(w, list[i].pid)) {
             own += list[i].bytes;
+            if (w->share)
+                charge_beside(w, w->cards[at].number, list[i].pid, list[i].bytes);
             memfit_run_process *p = record_of(&w->seen, list[i].pid);
             if (p && list[i].bytes > p->card_peak_bytes)
                 p->card_peak_bytes = list[i].bytes;
@@ -194,6 +211,8 @@ static void walk_if_due(mf_watch *w)
 
 static void look(mf_watch *w)
 {
+    if (w->share)
+        mf_share_sweep(w->share); /* what a dead process had is back within a look */
     look_at_host(w);
     for (size_t i = 0; w->nvml && i < w->seen.card_count; i++)
         look_at_card(w, i);
@@ -219,7 +238,7 @@ static void *run_thread(void *ctx)
             break;
         pthread_mutex_unlock(&w->lock);
         walk_if_due(w);
-        if (w->seen.samples && !w->nvml_asked)
+        if ((w->seen.samples || w->share) && !w->nvml_asked)
             open_nvml(w);
         uint64_t begin = mf_os_now_ns(), before = spent_ns();
         look(w);
@@ -231,13 +250,15 @@ static void *run_thread(void *ctx)
     return NULL;
 }
 
-memfit_status mf_watch_begin(const memfit_host *host, uint32_t sample_ms, mf_watch **watch, memfit_error *err)
+memfit_status mf_watch_begin(const memfit_host *host, uint32_t sample_ms, mf_share *share, mf_watch **watch,
+                             memfit_error *err)
 {
     mf_watch *w = mf_host_zalloc(host, sizeof *w);
     if (!w)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to watch a program");
     w->host = w->tree.host = host;
     w->sample_ms = sample_ms;
+    w->share = share;
     w->root = (int)mf_os_process_id();
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);

@@ -12,8 +12,10 @@ expect 2 "which command" "no command behind --" "$MEMFIT" run --growth --
 expect 2 "too many" "a command without --" "$MEMFIT" run true
 expect 2 "belongs to the program" "--json" "$MEMFIT" run --json -- touch ran
 expect 2 "unknown option" "an unknown option" "$MEMFIT" run --grwoth -- touch ran
-expect 4 "not built" "a limit" "$MEMFIT" run --memory 8GiB -- touch ran
-expect 4 "not built" "a limit by its other name" "$MEMFIT" run --gpu-memory 8GiB -- touch ran
+export MEMFIT_LIB_NVML=/nonexistent/libnvidia-ml.so.1 # whatever this machine has
+expect 2 "no card to limit" "a limit without a card" "$MEMFIT" run --memory 8GiB -- touch ran
+expect 2 "no card to limit" "a limit by its other name" "$MEMFIT" run --gpu-memory 8GiB -- touch ran
+expect 4 "not built" "a shared limit" "$MEMFIT" run --share mine -- touch ran
 echo precious >text
 expect 2 "another kind" "a report over a text" "$MEMFIT" run --report text -- touch ran
 expect 125 "missing" "a report that cannot be written" "$MEMFIT" run --report missing/folder/report -- touch ran
@@ -133,5 +135,51 @@ if [ -n "${FAKE_NVML_LIBRARY:-}" ]; then
     holds report "j['cards'][0]['peak_bytes'] == 0 and j['peak_bytes'] == j['host_peak_bytes']" || fail "another's bytes are taken for the program's"
     FAKE_NVML_INIT=18 "$MEMFIT" run -- sleep 0.3 2>err || fail "with a driver that refuses: exit $?"
     grep -q 'of host memory' err || fail "with a driver that refuses: no closing line"
+fi
+
+# ---- a limit, on the fake driver: a card of 64 GiB for the driver, of 8 GiB for NVML ----
+if [ -n "${MINI_DRIVER_FOLDER:-}" ] && [ -n "${FAKE_NVML_LIBRARY:-}" ]; then
+    cat >fill.py <<'P'
+import ctypes, sys
+cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); n = 0; free = ctypes.c_size_t(); total = ctypes.c_size_t()
+assert cu.cuInit(0) == 0
+assert cu.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+while (code := cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64 << 20))) == 0 and n < 200: n += 1
+print(total.value >> 20, free.value >> 20, n, code)
+sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+P
+    governed() { LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MEMFIT" run "$@"; }
+    unset FAKE_NVML_PROCESSES FAKE_NVML_LATE
+    [ "$(LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER" python3 fill.py)" = "65536 65536 200 0" ] || fail "the fake driver alone"
+    # 4 GiB less 576 MiB for the context: 55 blocks of 64 MiB.
+    out=$(governed --memory 4GiB --report report -- python3 fill.py 5 2>err); [ $? = 5 ] || fail "a limit: exit $?"
+    [ "$out" = "4096 3520 55 2" ] || fail "a limit of 4 GiB: $out"
+    holds report "j['limit_bytes'] == 4 << 30 and j['refused'] == 1 and 0 < j['charged_peak_bytes'] <= 4 << 30" || fail "a limit: $(cat report)"
+    grep -q '1 request over the limit of 4.00 GiB was refused' err || fail "a limit: no word of the refusal: $(cat err)"
+    [ "$(governed -q --memory 50% -- python3 fill.py 2>err)" = "4096 3520 55 2" ] || fail "half of the card: $(cat err)"
+    # The whole tree has one limit: what a first process still holds is not there for the second.
+    out=$(governed -q --memory 4GiB -- sh -c 'python3 fill.py & sleep 0; wait; python3 fill.py' 2>err)
+    [ "$out" = "4096 3520 55 2
+4096 3520 55 2" ] || fail "one after the other: $out"
+    [ "$(governed -q --memory 4GiB -- env -u LD_PRELOAD python3 fill.py 2>err)" = "65536 65536 200 0" ] || fail "without the library nothing is limited, as the docs say"
+    [ "$(governed -q --memory 4GiB -- sh -c 'echo $MEMFIT_GOVERN')" != "" ] || fail "no share"
+    ls -d /tmp/memfit-run-* >/dev/null 2>&1 && [ -n "$(find /tmp/memfit-run-* -maxdepth 0 -newer fill.py 2>/dev/null)" ] && fail "a share is left behind"
+    # A thread of NVML's takes no signal that is ours: the program's end is seen, signals reach the program.
+    n=0; while [ $n -lt 10 ]; do
+        n=$((n + 1))
+        FAKE_NVML_THREAD=1 timeout 30 "$MEMFIT" run -q --memory 4GiB -- sh -c 'exit 6'; [ $? = 6 ] || fail "beside a thread of NVML's: exit $?"
+    done
+    FAKE_NVML_THREAD=1 "$MEMFIT" run -q --memory 4GiB -- sh -c 'trap "exit 7" TERM; echo ready >ready; while :; do sleep 0.05; done' & pid=$!
+    n=0; until [ -s ready ] || [ $n = 200 ]; do sleep 0.05; n=$((n + 1)); done
+    kill -TERM $pid; wait $pid; [ $? = 7 ] || fail "beside a thread of NVML's SIGTERM is lost"
+    expect 2 "the card has" "a limit above the card" "$MEMFIT" run --memory 9GiB -- touch ran
+    expect 2 "context" "a limit below the context's cost" "$MEMFIT" run --memory 100MiB -- touch ran
+    if printf 'int main(void){return 0;}' | gcc -static -x c -o static - 2>/dev/null; then
+        expect 2 "statically" "a static program" "$MEMFIT" run --memory 4GiB -- ./static
+        "$MEMFIT" run -q -- ./static || fail "a static program without a limit: exit $?"
+    fi
+    su=$(command -v su) && [ -u "$su" ] && [ "$(id -u)" != 0 ] && expect 2 "rights" "a setuid program" "$MEMFIT" run --memory 4GiB -- su
+    expect 127 "no such command" "a limit and a missing command" "$MEMFIT" run --memory 4GiB -- no-such-command-here
+    [ ! -e ran ] || fail "bad use of a limit did something"
 fi
 exit $((failures > 0))

@@ -12,14 +12,17 @@
  *   FAKE_NVML_CAPABILITY  "90" (default): 9.0; "na": not supported
  *   FAKE_NVML_MODE        compute mode, default 0
  *   FAKE_NVML_MIG, FAKE_NVML_DISPLAY   1 or 0; unset: not supported
+ *   FAKE_NVML_THREAD      1: starts a thread that stays, as the real one may, with the signals its starter had
  *
  * As on an H200: 615 MiB are reserved (the older memory reading counts them as used), the driver takes 3 1/4 MiB and
  * 5 5/8 MiB a context that no process shows; a process without a reading holds 700 MiB. The versioned entry points
  * cannot be hidden at run time, so an older library's answer NOT_SUPPORTED, or FUNCTION_NOT_FOUND, comes from them.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, FUNCTION_NOT_FOUND = 13, MOST = 64 };
 #define MIB           1048576ull
@@ -63,8 +66,18 @@ static void read_processes(const char *text)
     }
 }
 
+static void *stay(void *arg)
+{
+    for (;;)
+        pause();
+    return arg;
+}
+
 int nvmlInit_v2(void)
 {
+    pthread_t thread;
+    if (getenv("FAKE_NVML_THREAD") && pthread_create(&thread, NULL, stay, NULL) == 0)
+        pthread_detach(thread);
     fake.cards = (unsigned)atoi(setting("FAKE_NVML_CARDS", "1"));
     fake.version = (unsigned)atoi(setting("FAKE_NVML_VERSION", "3"));
     fake.count = fake.listings = 0;

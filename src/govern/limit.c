@@ -1,0 +1,152 @@
+/* limit.c: see limit.h. */
+#include "govern/limit.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the program ------------------------------------------------------------------------------------------ */
+
+static bool find_in_path(const char *command, char *path, size_t bytes)
+{
+    if (strchr(command, '/')) {
+        snprintf(path, bytes, "%s", command);
+        return access(path, X_OK) == 0;
+    }
+    const char *list = getenv("PATH");
+    for (const char *p = list ? list : "/bin:/usr/bin"; *p;) {
+        size_t n = strcspn(p, ":");
+        snprintf(path, bytes, "%.*s/%s", (int)(n ? n : 1), n ? p : ".", command);
+        if (access(path, X_OK) == 0)
+            return true;
+        p += n + (p[n] == ':');
+    }
+    return false;
+}
+
+/* The loader reads LD_PRELOAD; a program without one (static), or one that runs with another's rights, does not. Scripts are
+ * their interpreter's business. */
+static memfit_status check_program(const char *command, memfit_error *err)
+{
+    char path[4096];
+    struct stat st;
+    if (!find_in_path(command, path, sizeof path) || stat(path, &st) != 0)
+        return MEMFIT_OK; /* starting it will say so */
+    if (st.st_mode & (S_ISUID | S_ISGID) && S_ISREG(st.st_mode) && (st.st_uid != geteuid() || st.st_mode & S_ISGID))
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "%s runs with another user's or group's rights: nothing can be loaded into it\n"
+                       "limit the program that it starts",
+                       path);
+    Elf64_Ehdr header;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool is_elf = fd >= 0 && pread(fd, &header, sizeof header, 0) == (ssize_t)sizeof header &&
+                  memcmp(header.e_ident, ELFMAG, SELFMAG) == 0;
+    bool has_loader = !is_elf || header.e_ident[EI_CLASS] != ELFCLASS64;
+    for (int i = 0; is_elf && !has_loader && i < header.e_phnum; i++) {
+        Elf64_Phdr part;
+        off_t at = (off_t)(header.e_phoff + (uint64_t)i * header.e_phentsize);
+        has_loader = pread(fd, &part, sizeof part, at) != (ssize_t)sizeof part || part.p_type == PT_INTERP;
+    }
+    if (fd >= 0)
+        close(fd);
+    return has_loader
+               ? MEMFIT_OK
+               : mf_fail(err, MEMFIT_UNSUPPORTED,
+                         "%s is linked statically: nothing can be loaded into it, so it cannot be limited", path);
+}
+
+/* ---- the library ------------------------------------------------------------------------------------------ */
+
+static memfit_status find_library(mf_limit *limit, const char *given, memfit_error *err)
+{
+    static const char *const places[] = {"", "../lib/", "../lib/x86_64-linux-gnu/", "../lib64/"};
+    char self[2048];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(self, '/');
+    if (slash)
+        slash[1] = 0;
+    for (size_t i = 0; i < (given ? 1 : sizeof places / sizeof *places); i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s%s%s", given ? given : self, given ? "" : places[i],
+                 given ? "" : "libmemfit-govern.so");
+        if (realpath(path, limit->library))
+            return MEMFIT_OK;
+    }
+    return mf_fail(err, MEMFIT_NOT_FOUND,
+                   "libmemfit-govern.so is not there: without it nothing can be limited\n"
+                   "it belongs beside memfit, or in ../lib");
+}
+
+/* ---- the share -------------------------------------------------------------------------------------------- */
+
+static memfit_status make_share(mf_limit *limit, memfit_error *err)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR"), *places[] = {runtime && *runtime ? runtime : "/tmp", "/tmp"};
+    mf_share_result result = MF_SHARE_NO_SPACE;
+    for (int i = 0; i < 2 && result; i++) {
+        if (strlen(places[i]) > 64)
+            continue;
+        snprintf(limit->folder, sizeof limit->folder, "%s/memfit-run-XXXXXX", places[i]);
+        if (!mkdtemp(limit->folder)) { /* 0700, and of a name nobody can foresee */
+            limit->folder[0] = 0;
+            continue;
+        }
+        snprintf(limit->path, sizeof limit->path, "%s/share", limit->folder);
+        result = mf_share_create(limit->path, &limit->share);
+        if (result)
+            rmdir(limit->folder);
+    }
+    if (result)
+        return mf_fail(err, MEMFIT_IO, "the job's limit has no place in %s or /tmp: %s", places[0],
+                       mf_share_words(result));
+    for (int c = 0; c < MF_SHARE_CARDS; c++)
+        limit->share.file->limit_bytes[c] = limit->bytes;
+    return MEMFIT_OK;
+}
+
+memfit_status mf_limit_begin(mf_limit *limit, uint64_t bytes, const char *library, const char *command,
+                             memfit_error *err)
+{
+    *limit = (mf_limit){.bytes = bytes, .share = {.slot = -1}};
+    memfit_status status = check_program(command, err);
+    if (!status)
+        status = find_library(limit, library, err);
+    return status ? status : make_share(limit, err);
+}
+
+void mf_limit_set_environment(const mf_limit *limit)
+{
+    char preload[8192];
+    const char *others = getenv("LD_PRELOAD");
+    snprintf(preload, sizeof preload, "%s%s%s", limit->library, others && *others ? ":" : "", others ? others : "");
+    setenv("LD_PRELOAD", preload, 1);
+    setenv("MEMFIT_GOVERN", limit->path, 1);
+}
+
+void mf_limit_result(const mf_limit *limit, memfit_run_result *result)
+{
+    const mf_share_file *f = limit->share.file;
+    result->limit_bytes = limit->bytes;
+    for (int c = 0; c < MF_SHARE_CARDS; c++) {
+        result->refused += f->refused[c];
+        result->charged_peak_bytes =
+            f->peak_bytes[c] > result->charged_peak_bytes ? f->peak_bytes[c] : result->charged_peak_bytes;
+    }
+}
+
+void mf_limit_end(mf_limit *limit)
+{
+    mf_share_close(&limit->share);
+    if (limit->path[0])
+        unlink(limit->path);
+    if (limit->folder[0])
+        rmdir(limit->folder);
+}

@@ -1,0 +1,46 @@
+/* preload.h: the inside of libmemfit-govern.so. C and libc only; nothing here allocates, prints, or changes errno. */
+#ifndef MF_GOVERN_PRELOAD_H
+#define MF_GOVERN_PRELOAD_H
+
+#include "govern/driver_names.h"
+#include "govern/share.h"
+
+#include <stddef.h>
+
+#define EXPORT           __attribute__((visibility("default")))
+#define CALL(name, type) ((type)mf_govern_real(MF_NAME_##name))
+enum { OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3 }; /* of the driver's answers */
+
+/* The driver's own function, or NULL while there is no driver in the process. */
+void *mf_govern_real(enum mf_driver_name name);
+/* Another of the driver's functions, by name. */
+void *mf_govern_driver(const char *name);
+/* Ours for one of the driver's addresses, else that address. */
+void *mf_govern_mapped(void *real);
+
+/* The job's limits; NULL: there are none, everything passes. */
+mf_share *mf_govern_share(void);
+
+/* The share's number for one of the driver's, and for the one in use; MF_SHARE_CARDS: not to be had, the call passes. */
+unsigned mf_govern_card_of(mf_share *share, int ordinal);
+unsigned mf_govern_current_card(mf_share *share);
+/* What the context of this process will be charged with on a card; 0: it is already. */
+uint64_t mf_govern_fixed_due(unsigned card);
+
+/* What this process got, by address or handle: so that a free knows its bytes. */
+typedef struct mf_govern_block {
+    uint64_t key;
+    uint64_t bytes;
+    uint32_t card, references, maps;
+} mf_govern_block;
+void mf_govern_put(const mf_govern_block *block);
+bool mf_govern_take(uint64_t key, mf_govern_block *block); /* finds and removes */
+/* Changes the counts of a block; when both are 0 it is removed, and true returned with its last state. */
+bool mf_govern_count(uint64_t key, int references, int maps, mf_govern_block *block);
+
+/* Removes every block of a card; returns their bytes. */
+uint64_t mf_govern_take_all(uint32_t card);
+/* In a child of fork: it has no memory on any card yet. */
+void mf_govern_forget(void);
+
+#endif

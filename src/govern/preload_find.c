@@ -1,0 +1,161 @@
+/*
+ * preload_find.c: how calls come to us, and how we come to the driver.
+ *
+ * Programs reach the driver by linking to it (our exported names come first), by dlsym, or by cuGetProcAddress, which they
+ * got from dlsym. So dlsym and dlvsym are ours: for a name of the list they give our function, for everything else they jump
+ * (not call) into the C library's, which looks at the return address to know who asks: RTLD_NEXT means the caller's next, as
+ * without us. Nothing here waits on a once-guard: the driver calls dlsym inside its own initialisation.
+ *
+ * The C library's dlsym is found in its symbol table: asking for it by name would find ours.
+ */
+#include "govern/preload.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+typedef struct entry {
+    const char *name;
+    void *ours, *real;
+} entry;
+
+#define X(name, version) extern EXPORT int name(void *, void *, void *, void *, void *, void *);
+MF_DRIVER_NAMES(X)
+#undef X
+static entry entries[] = {
+#define X(name, version) {#name, (void *)name, NULL},
+    MF_DRIVER_NAMES(X)
+#undef X
+};
+
+void *mf_govern_libc_dlsym __attribute__((visibility("hidden")));
+void *mf_govern_libc_dlvsym __attribute__((visibility("hidden")));
+typedef void *(*dlsym_function)(void *, const char *);
+
+/* ---- the C library's own ---------------------------------------------------------------------------------- */
+
+static int look_into(struct dl_phdr_info *info, size_t size, void *ctx)
+{
+    (void)size, (void)ctx;
+    const char *base = strrchr(info->dlpi_name, '/');
+    base = base ? base + 1 : info->dlpi_name;
+    if (strncmp(base, "libc.so", 7) != 0 && strncmp(base, "libdl.so", 8) != 0 && strncmp(base, "libc-", 5) != 0 &&
+        strncmp(base, "libdl-", 6) != 0)
+        return 0;
+    const ElfW(Dyn) *dynamic = NULL;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            dynamic = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    const ElfW(Sym) *symbols = NULL;
+    const char *strings = NULL;
+    for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
+        if (dynamic->d_tag == DT_SYMTAB)
+            symbols = (const ElfW(Sym) *)dynamic->d_un.d_ptr;
+        if (dynamic->d_tag == DT_STRTAB)
+            strings = (const char *)dynamic->d_un.d_ptr;
+    }
+    /* The strings follow the symbols in every library that a linker of GNU made. */
+    for (const ElfW(Sym) *s = symbols; s && strings && (const char *)(s + 1) <= strings; s++) {
+        if (!s->st_value || ELF64_ST_TYPE(s->st_info) != STT_FUNC)
+            continue;
+        void *at = (void *)(info->dlpi_addr + s->st_value);
+        if (strcmp(strings + s->st_name, "dlsym") == 0)
+            mf_govern_libc_dlsym = at;
+        if (strcmp(strings + s->st_name, "dlvsym") == 0)
+            mf_govern_libc_dlvsym = at;
+    }
+    return 0;
+}
+
+static void find_libc(void)
+{
+    if (!__atomic_load_n(&mf_govern_libc_dlvsym, __ATOMIC_ACQUIRE) || !mf_govern_libc_dlsym)
+        dl_iterate_phdr(look_into, NULL);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    find_libc();
+}
+
+/* ---- the driver's own ------------------------------------------------------------------------------------- */
+
+static void *library_of(const char *name)
+{
+    bool nvml = name[0] == 'n';
+    return dlopen(nvml ? "libnvidia-ml.so.1" : "libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+}
+
+void *mf_govern_driver(const char *name)
+{
+    find_libc();
+    void *library = library_of(name);
+    void *found = library ? ((dlsym_function)mf_govern_libc_dlsym)(library, name) : NULL;
+    if (library)
+        dlclose(library); /* NOLOAD counted one more; it stays as long as its user has it */
+    return found;
+}
+
+void *mf_govern_real(enum mf_driver_name name)
+{
+    void *real = __atomic_load_n(&entries[name].real, __ATOMIC_ACQUIRE);
+    if (!real) {
+        real = mf_govern_driver(entries[name].name);
+        __atomic_store_n(&entries[name].real, real, __ATOMIC_RELEASE);
+    }
+    return real;
+}
+
+void *mf_govern_mapped(void *real)
+{
+    for (int i = 0; i < MF_NAME_COUNT; i++)
+        if (real && real == mf_govern_real((enum mf_driver_name)i))
+            return entries[i].ours;
+    return real;
+}
+
+/* ---- dlsym ------------------------------------------------------------------------------------------------ */
+
+static entry *entry_of(const char *name)
+{
+    if (!name || !((name[0] == 'c' && name[1] == 'u') || strncmp(name, "nvml", 4) == 0))
+        return NULL;
+    for (int i = 0; i < MF_NAME_COUNT; i++)
+        if (strcmp(name, entries[i].name) == 0)
+            return &entries[i];
+    return NULL;
+}
+
+/* Ours, or NULL: go on to the C library's. What it does not find it must not find through us either, and the caller's next
+ * is not ours to say. */
+__attribute__((used, visibility("hidden"))) void *mf_govern_choose(void *handle, const char *name)
+{
+    find_libc();
+    entry *e = entry_of(name);
+    if (!e || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
+        return NULL;
+    void *real = ((dlsym_function)mf_govern_libc_dlsym)(handle, name);
+    if (!real || real == e->ours)
+        return NULL;
+    void *known = NULL;
+    if (!__atomic_compare_exchange_n(&e->real, &known, real, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+        known != real)
+        return NULL; /* another library has a function of that name */
+    return e->ours;
+}
+
+#if defined(__x86_64__)
+#define JUMP(name)                                                                                                     \
+    __asm__(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n"                                         \
+            "endbr64\npush %rdi\npush %rsi\npush %rdx\n"                                                               \
+            "call mf_govern_choose\n"                                                                                  \
+            "pop %rdx\npop %rsi\npop %rdi\n"                                                                           \
+            "test %rax, %rax\njz 1f\nret\n"                                                                            \
+            "1: jmp *mf_govern_libc_" #name "(%rip)\n"                                                                 \
+            ".size " #name ", .-" #name "\n");
+JUMP(dlsym)
+JUMP(dlvsym)
+#else
+#error "the jump into the C library's dlsym is written for x86-64"
+#endif
