@@ -3,7 +3,7 @@
 
     bench_data.py draw FOLDER N HEIGHT WIDTH                           a folder of JPEGs (needs Pillow and NumPy)
     bench_data.py records FOLDER FILE.tfrecord                         the same as records (needs TensorFlow)
-    bench_data.py run MEMFIT FOLDER [--tfrecord FILE] [--tf PYTHON] [--torch PYTHON] [--rounds 5]
+    bench_data.py run MEMFIT FOLDER [--tfrecord FILE] [--tf PYTHON] [--torch PYTHON] [--rounds 5] [--counts 0,1,2,4]
 
 `run` needs a TensorFlow to make its model: global average pooling and a dense layer, so that little but input is measured. Each
 peer reads every image once a round, at each of its worker counts; shown are the best round of its best count (a shared machine
@@ -140,7 +140,7 @@ def run(argv):
     for kind, where in [("folder", folder)] + ([("TFRecord", o["--tfrecord"])] if "--tfrecord" in o else []):
         results = {}
         for _ in range(rounds):
-            for workers in (0, 1, 2, 4):
+            for workers in map(int, o.get("--counts", "0,1,2,4").split(",")):
                 results.setdefault(("memfit", workers), []).append(memfit_once(program, model, where, workers)[:2])
                 results.setdefault(("tf.data", workers), []).extend(peer(o["--tf"], TF, where, workers, 1))
                 if "--torch" in o and kind == "folder" and workers:

@@ -155,7 +155,7 @@ static bool read_entry(bytes_in in, mf_feature *f)
 {
     uint64_t number, type;
     bytes_in value;
-    *f = (mf_feature){.name = ""};
+    *f = (mf_feature){.name = "", .list = (const unsigned char *)""};
     while (in.at < in.end) {
         if (!field(&in, &number, &type, &value))
             return false;

@@ -224,6 +224,26 @@ static void examples_of_any_bytes(void **state)
     free(copy);
 }
 
+static bool count_values(void *ctx, const mf_feature *f)
+{
+    *(int64_t *)ctx += 1 + mf_feature_count(f);
+    return true;
+}
+
+/* Features without a value, and an Example without features. */
+static void nothing_is_read_as_nothing(void **state)
+{
+    (void)state;
+    int64_t count = 0;
+    static const unsigned char empty_entry[] = {0x0a, 2, 0x0a, 0},
+                               no_list[] = {0x0a, 7, 0x0a, 5, 0x0a, 1, 'x', 0x12, 0};
+    assert_true(mf_example_walk(empty_entry, sizeof empty_entry, count_values, &count));
+    assert_true(mf_example_walk(no_list, sizeof no_list, count_values, &count));
+    assert_int_equal(count, 2);
+    assert_true(mf_example_walk(no_list, 0, count_values, &count));
+    assert_int_equal(count, 2);
+}
+
 static void records_that_differ(void **state)
 {
     (void)state;
@@ -270,10 +290,15 @@ static void opening_survives_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_sums),          cmocka_unit_test(numbers_are_read),
-        cmocka_unit_test(pictures_in_records), cmocka_unit_test(features_can_be_named),
-        cmocka_unit_test(damage_is_named),     cmocka_unit_test(examples_of_any_bytes),
-        cmocka_unit_test(records_that_differ), cmocka_unit_test(opening_survives_lack_of_memory),
+        cmocka_unit_test(check_sums),
+        cmocka_unit_test(numbers_are_read),
+        cmocka_unit_test(pictures_in_records),
+        cmocka_unit_test(features_can_be_named),
+        cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(examples_of_any_bytes),
+        cmocka_unit_test(nothing_is_read_as_nothing),
+        cmocka_unit_test(records_that_differ),
+        cmocka_unit_test(opening_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
 }
