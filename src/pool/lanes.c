@@ -24,6 +24,8 @@
 
 #include <string.h>
 
+enum { BEHIND = 8 }; /* events behind the one that is waited for */
+
 static mf_lane *new_lane(memfit_pool *pool, mf_stream stream)
 {
     mf_lane *lane = mf_host_zalloc(pool->host, sizeof *lane);
@@ -162,6 +164,19 @@ bool mf_lanes_wait(memfit_pool *pool)
                 any |= release_safe(pool, pool->lane[i]);
     }
     return any;
+}
+
+/* Much is queued behind the event, so the device does not fall idle. */
+bool mf_lanes_wait_some(memfit_pool *pool)
+{
+    mf_lane *most = NULL;
+    for (unsigned i = 1; i < pool->lane_count; i++) {
+        mf_lane *lane = pool->lane[i];
+        if (may_become_safe(lane) && lane->clock.waiting_count > BEHIND &&
+            (!most || lane->clock.waiting_count > most->clock.waiting_count))
+            most = lane;
+    }
+    return most && mf_clock_wait(pool, &most->clock, most->clock.waiting[0].serial);
 }
 
 uint64_t mf_lanes_pending_bytes(const memfit_pool *pool)

@@ -306,6 +306,24 @@ static void rather_wait(memfit_pool *pool, wish *w)
     w->start = other.start;
 }
 
+/* The same for memory that streams are not past, while time for moving pages is left: in-flight inputs of a side stream
+ * are many when the program runs far ahead of the device. */
+static memfit_status wait_for_others(memfit_pool *pool, wish *w)
+{
+    memfit_status status = MEMFIT_OUT_OF_MEMORY;
+    uint64_t began = mf_device_now_us(pool->device);
+    while (status == MEMFIT_OUT_OF_MEMORY && pool->options.slack > 0 && w->hole &&
+           pool->total.now + w->bytes < pool->total.peak && /* it has been enough before */
+           !mf_pages_in_slack(pool, w->start, w->bytes) && mf_moves_allowed(pool) && mf_lanes_wait_some(pool)) {
+        mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
+        began = mf_device_now_us(pool->device);
+        mf_lanes_poll_for(pool, w->lane);
+        w->hole = look(pool, w->bytes, w->alignment, w->lane, &w->start);
+        status = attempt(pool, w, MF_GROW_NOT);
+    }
+    return status;
+}
+
 /* It was refused. At the limit the place that needs the fewest pages decides, whatever it costs. */
 static memfit_status at_the_limit(memfit_pool *pool, wish *w, mf_growth growth)
 {
@@ -341,6 +359,8 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         w.hole = look(pool, bytes, alignment, lane, &w.start); /* what threads keep comes first */
     mf_table_warm(pool, w.start);
     memfit_status status = without_growth(pool, &w);
+    if (status == MEMFIT_OUT_OF_MEMORY && pool->multi)
+        status = wait_for_others(pool, &w);
     if (status == MEMFIT_OUT_OF_MEMORY) {
         rather_wait(pool, &w);
         pool->refusal = MF_REFUSED_NOT;
