@@ -18,7 +18,6 @@ enum {
     /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
     SAID_SPARE_BYTES = 16 << 10,
     ANSWER_BYTES = 512 << 10,
-    KERNEL_BYTES = 704 << 10, /* making one, with what the library tries and drops (seen: up to 592 KiB) */
     WARM_UP_BYTES = 64 << 10, /* running every operation once takes less (seen: up to 24 KiB) */
     STACK_BYTES = 48 << 10,   /* touched before measuring: deeper than any call of a step goes */
 };
@@ -222,28 +221,6 @@ static bool wants_to_stop(void *ctx)
     return (t->mode != MF_MODE_TRAIN || !t->stepped) && o->stop && o->stop(o->ctx);
 }
 
-/* Kernels alone, before any page of the arena is there, can be more than the limit. Asked before each one is made; those
- * that were tried and not taken, which the library's cache still holds, go first. */
-static bool is_full(void *ctx)
-{
-    mf_trainer *t = ctx;
-    t->kernels_made++;
-    if (!t->footprint->host || t->footprint->sample(t->device) + KERNEL_BYTES <= t->limit_asked)
-        return false;
-    mf_dnn_cache(false);
-    t->footprint->trim();
-    mf_dnn_cache(true);
-    uint64_t held = t->footprint->sample(t->device), all = 0;
-    if (held + KERNEL_BYTES <= t->limit_asked)
-        return false;
-    for (uint32_t p = 0; p < t->plan->phase_count; p++)
-        all += t->plan->phases[p].step_count;
-    double each = held > t->kernels_base ? (double)(held - t->kernels_base) / (double)t->kernels_made : 0;
-    t->kernels_need = t->kernels_base + (uint64_t)(each * (double)all);
-    t->kernels_need += t->plan->arena_bytes > KERNEL_BYTES ? t->plan->arena_bytes : KERNEL_BYTES;
-    return true;
-}
-
 /* Everything that stays for the whole run, but for the arena's pages. */
 static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                 memfit_error *err)
@@ -253,12 +230,12 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .step_ctx = t->step_ctx,
                              .stop = wants_to_stop,
                              .stop_ctx = t,
-                             .full = is_full,
+                             .full = mf_trainer_is_full,
                              .full_ctx = t,
                              .device = t->device,
                              .stream = t->stream,
                              .scalars = t->arena.side};
-    t->kernels_made = 0;
+    t->kernels_made = t->kernels_peak = 0;
     t->kernels_base = t->footprint->sample(t->device);
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     void *base = (void *)(uintptr_t)t->arena.base;
@@ -301,8 +278,8 @@ static uint64_t limit_after_refusal(mf_trainer *t, uint64_t limit, uint64_t fixe
 static void remember_need(mf_trainer *t)
 {
     uint64_t need = t->fixed_bytes + t->plan->arena_bytes;
-    if (need < t->start_peak + KERNEL_BYTES) /* is_full */
-        need = t->start_peak + KERNEL_BYTES;
+    if (need < t->start_peak)
+        need = t->start_peak;
     if (!t->least_need || need < t->least_need)
         t->least_need = need;
 }
@@ -323,6 +300,8 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     touch_stack();
     /* What planning and compiling held goes first. The first runs take less than is kept spare. */
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error();
+    if (t->kernels_peak > t->start_peak) /* what is said to be needed must pass mf_trainer_is_full the next time */
+        t->start_peak = t->kernels_peak;
     remember_need(t);
     if (t->fixed_bytes + t->plan->arena_bytes > limit)
         return MEMFIT_OK;
@@ -517,7 +496,7 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
     }
     mf_plan_destroy(plan);
     if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes && !t->guard.refused_bytes)
-        t->least_need = err->requested_bytes + KERNEL_BYTES;
+        t->least_need = err->requested_bytes + MF_KERNEL_BYTES;
     return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
 }
 
@@ -534,7 +513,7 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
         need = t->kernels_need;
     need += known ? need / 32 : 0; /* with more memory another plan is chosen first, whose kernels differ */
     if (need <= a->limit)          /* what was thought to suffice did not: kernels that are gone left holes */
-        need = a->limit + a->limit / 8 + KERNEL_BYTES;
+        need = a->limit + a->limit / 8 + MF_KERNEL_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
     uint64_t alone = measure_fixed(t);

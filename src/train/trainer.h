@@ -50,6 +50,7 @@ typedef struct mf_results {
 } mf_results;
 
 enum { MF_TRAINER_KNOWN = 8 };
+enum { MF_KERNEL_BYTES = 704 << 10 }; /* making one kernel, at most */
 
 typedef struct mf_trainer {
     const memfit_train_options *options;
@@ -88,8 +89,8 @@ typedef struct mf_trainer {
     uint64_t start_peak;  /* the most seen while starting, before the arena was populated */
     uint64_t least_need;  /* of the plans tried while starting, the least that was measured; 0: none was */
     /* While kernels are made: how many so far, what the process held before the first; what all of them will take, where
-     * the limit ended it, as those so far did (0: it did not). */
-    uint64_t kernels_made, kernels_base, kernels_need;
+     * the limit ended it, as those so far did (0: it did not); the most that was held, with room for the next one. */
+    uint64_t kernels_made, kernels_base, kernels_need, kernels_peak;
     uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
     mf_metric_view metrics[MEMFIT_MOST_METRICS];
     uint32_t metric_count, metrics_left_out; /* more than there is room for */
@@ -142,6 +143,8 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
 void mf_trainer_guard(mf_trainer *t, bool on);
 /* Was this a refusal for that reason, or for the room of `loading` or `planning`? */
 bool mf_trainer_was_refused(const mf_trainer *t, memfit_status status);
+/* Asked before each kernel is made: would the next one pass the limit? */
+bool mf_trainer_is_full(void *trainer);
 /* From here on the host `loading` gives no more than the limit leaves beside what the process holds. */
 void mf_trainer_set_room(mf_trainer *t);
 /* A refusal for that reason, in full: what was loaded, how many bytes it needs, how many are allowed. Other failures

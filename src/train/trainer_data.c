@@ -65,8 +65,8 @@ void mf_trainer_guard(mf_trainer *t, bool on)
 {
     const uint64_t limit = t->footprint->host ? t->options->memory_bytes : 0;
     if (!t->guard_bytes && limit) { /* before anything is loaded */
-        const uint64_t least = resident() + ANSWER_BYTES;
-        t->guard_bytes = limit > least ? limit : least;
+        const uint64_t least = resident() + ANSWER_BYTES, error = t->footprint->error();
+        t->guard_bytes = limit > least + error ? limit - error : least;
     }
     mf_limit_host_watch(&t->guard, on && limit ? t->guard_bytes : UINT64_MAX, resident);
 }
