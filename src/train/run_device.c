@@ -5,6 +5,7 @@
 #include "train/trainer.h"
 
 #include "base/error.h"
+#include "base/os.h"
 #include "base/words.h"
 #include "ops/cpu/dnn/onednn.h"
 
@@ -59,10 +60,10 @@ static memfit_status open_cuda(mf_trainer *t, memfit_error *err)
     uint64_t limit = t->options->memory_bytes, fixed = device->fixed_bytes;
     char has[24], is[24];
     if (limit && fixed >= limit) {
-        status = mf_fail(err, MEMFIT_DOES_NOT_FIT,
-                         "the context on %s takes %s before any tensor, the limit is %s\nname a larger one with --memory",
-                         t->options->device, memfit_size_format(fixed, has, sizeof has),
-                         memfit_size_format(limit, is, sizeof is));
+        status = mf_fail(
+            err, MEMFIT_DOES_NOT_FIT,
+            "the context on %s takes %s before any tensor, the limit is %s\nname a larger one with --memory",
+            t->options->device, memfit_size_format(fixed, has, sizeof has), memfit_size_format(limit, is, sizeof is));
         if (err) {
             err->requested_bytes = fixed;
             err->limit_bytes = limit;
@@ -87,7 +88,10 @@ memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err)
         status = mf_fail(err, MEMFIT_INVALID, "device \"%s\": must be cpu, cuda or cuda:I", name);
     if (status != MEMFIT_OK)
         return status;
-    mf_team_enter(&t->team, t->backend->threads);
+    /* A card's backend has no threads of its own: those that read data are as many as asked for. */
+    mf_team_enter(&t->team, t->footprint->host    ? t->backend->threads
+                            : t->options->threads ? t->options->threads
+                                                  : mf_os_cpu_count());
     mf_backend_cost_source(t->backend, &t->cost);
     return MEMFIT_OK;
 }
