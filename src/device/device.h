@@ -28,7 +28,7 @@ typedef memfit_address mf_address; /* on cpu a pointer */
 typedef uint64_t mf_physical;      /* handle of created memory; 0 is none */
 typedef memfit_stream mf_stream;   /* 0 is the default stream */
 typedef uint64_t mf_event;         /* 0 is none */
-typedef uint64_t mf_record;        /* recorded work of a stream; 0 is none */
+typedef uint64_t mf_recording;     /* recorded work of a stream; 0 is none */
 
 typedef struct memfit_device mf_device;
 
@@ -87,9 +87,9 @@ typedef struct mf_device_table {
      * begin to end nothing that is queued on the stream runs; what was recorded runs when it is launched, on any stream,
      * with the addresses it was recorded with. A failed end leaves the stream as it was before begin. */
     memfit_status (*record_begin)(mf_device *device, mf_stream stream, memfit_error *err);
-    memfit_status (*record_end)(mf_device *device, mf_stream stream, mf_record *record, memfit_error *err);
-    memfit_status (*record_launch)(mf_device *device, mf_record record, mf_stream stream, memfit_error *err);
-    void (*record_destroy)(mf_device *device, mf_record record);
+    memfit_status (*record_end)(mf_device *device, mf_stream stream, mf_recording *record, memfit_error *err);
+    memfit_status (*record_launch)(mf_device *device, mf_recording record, mf_stream stream, memfit_error *err);
+    void (*record_destroy)(mf_device *device, mf_recording record);
 
     /* Optional (may be NULL): other processes that hold this device's memory, largest first, as text "name (pid)
      * bytes". */

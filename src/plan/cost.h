@@ -55,6 +55,9 @@ typedef struct mf_cost_source {
     /* Bytes a variable takes in this backend's own layout (NULL: its plain size). */
     uint64_t (*variable_bytes)(void *ctx, const mf_graph *graph, uint32_t variable);
     uint64_t alignment; /* of every tensor: 64 on cpu, 256 on cuda */
+    mf_method_rules rules;
+    uint64_t room_bytes; /* of the arena: a method whose workspace does not fit beside variables and operands is not
+                            taken where there is a smaller one; 0: all fit */
 } mf_cost_source;
 
 #endif

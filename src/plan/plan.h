@@ -62,6 +62,7 @@ typedef struct mf_phase {
     uint32_t peak_step;  /* where that is */
     uint32_t recomputed;
     double time_us, once_us; /* estimated: of the steps of every piece; of those of the first or last piece only */
+    mf_numerics numerics;    /* of its methods against those that would be taken with room for all */
     uint32_t *held;          /* while the graph is the planner's: counts the phases that need it; else NULL */
 } mf_phase;
 

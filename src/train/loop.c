@@ -79,12 +79,22 @@ static memfit_status can_be_written(const char *path, memfit_error *err)
 
 /* ---- steps ------------------------------------------------------------------------------------------------ */
 
+/* A card's figures come from NVML, which allocates: that is no step's doing. */
+static uint64_t sample(mf_run *r)
+{
+    const memfit_train_options *o = r->trainer.options;
+    bool apart = !r->trainer.footprint->host && o->allocation_count;
+    uint64_t before = apart ? o->allocation_count(o->ctx) : 0, now = mf_trainer_sample(&r->trainer);
+    r->allocations_between += apart ? o->allocation_count(o->ctx) - before : 0;
+    return now;
+}
+
 static void tell(mf_run *r, bool epoch_end, double step_seconds)
 {
     mf_trainer *t = &r->trainer;
     uint64_t now = mf_os_now_us();
     if (now - r->last_sample_us >= t->footprint->every_us || epoch_end) {
-        r->memory_now = mf_trainer_sample(t);
+        r->memory_now = sample(r);
         r->last_sample_us = now;
     }
     int64_t batches = (t->train_samples + t->plan->batch - 1) / t->plan->batch;

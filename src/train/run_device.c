@@ -5,6 +5,7 @@
 #include "train/trainer.h"
 
 #include "base/error.h"
+#include "base/os.h"
 #include "base/words.h"
 #include "ops/cpu/dnn/onednn.h"
 
@@ -87,7 +88,10 @@ memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err)
         status = mf_fail(err, MEMFIT_INVALID, "device \"%s\": must be cpu, cuda or cuda:I", name);
     if (status != MEMFIT_OK)
         return status;
-    mf_team_enter(&t->team, t->backend->threads);
+    /* A card's backend has no threads of its own: those that read data are as many as asked for. */
+    mf_team_enter(&t->team, t->footprint->host    ? t->backend->threads
+                            : t->options->threads ? t->options->threads
+                                                  : mf_os_cpu_count());
     mf_backend_cost_source(t->backend, &t->cost);
     return MEMFIT_OK;
 }

@@ -62,6 +62,20 @@ static memfit_status two_methods(void *ctx, const mf_graph *graph, uint32_t op, 
     return MEMFIT_OK;
 }
 
+/* A product is fast with 16 MiB. */
+static memfit_status large_and_small(void *ctx, const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err)
+{
+    (void)ctx, (void)err;
+    *cost = mf_cost_one(0, 2);
+    if (graph->ops[op].kind != MF_OP_MATMUL)
+        return MEMFIT_OK;
+    cost->method_count = 2;
+    cost->methods[0] = method(1, 16 << 20, 5);
+    cost->methods[1] = method(2, 64, 9);
+    cost->methods[1].numerics = MF_REORDERED;
+    return MEMFIT_OK;
+}
+
 static void the_step_carries_the_choice(void **state)
 {
     (void)state;
@@ -91,12 +105,38 @@ static void the_step_carries_the_choice(void **state)
     mf_plan_destroy(plan);
 }
 
+/* Memory is short: the smaller method, and the plan says that its sums are others. */
+static void a_limit_takes_the_smaller_method(void **state)
+{
+    (void)state;
+    recipe r = {.seed = 5, .depth = 12};
+    mf_graph_source source = {&r, make_graph};
+    mf_cost_source cost = {.query = large_and_small, .alignment = 64};
+    mf_plan_options options;
+    mf_plan_options_default(&options);
+    options.batch = 8;
+    mf_plan *plan;
+    memfit_error err = {0};
+    for (int tight = 0; tight < 2; tight++) {
+        options.limit_bytes = tight ? 4 << 20 : 64 << 20;
+        assert_ok(mf_plan_make(NULL, &source, &options, &cost, &plan, &err), err);
+        assert_ok(mf_plan_check(plan, &err), err);
+        assert_true(plan->arena_bytes <= options.limit_bytes);
+        assert_int_equal(plan->numerics, tight ? MF_REORDERED : MF_BITWISE);
+        for (uint32_t i = 0; i < plan->phases[0].step_count; i++)
+            if (plan->phases[0].steps[i].method)
+                assert_int_equal(plan->phases[0].steps[i].method->id[0], tight ? 2 : 1);
+        mf_plan_destroy(plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_the_fastest_that_fits),
         cmocka_unit_test(keeps_to_the_rules),
         cmocka_unit_test(the_step_carries_the_choice),
+        cmocka_unit_test(a_limit_takes_the_smaller_method),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,13 @@ void mf_plan_destroy(mf_plan *plan)
 void mf_fitter_init(mf_fitter *fitter, const memfit_host *host, const mf_graph_source *source,
                     const mf_plan_options *options, const mf_cost_source *cost)
 {
-    *fitter = (mf_fitter){.host = host, .source = source, .cost = cost, .options = *options};
+    *fitter = (mf_fitter){.host = host, .source = source, .options = *options};
+    if (!cost)
+        return;
+    uint64_t limit = options->limit_bytes, fixed = options->fixed_bytes;
+    fitter->within = *cost;
+    fitter->within.room_bytes = limit > fixed ? limit - fixed : limit ? 1 : 0;
+    fitter->cost = &fitter->within;
 }
 
 static void entry_free(const memfit_host *host, mf_fit_entry *entry)
@@ -426,6 +432,9 @@ static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
     plan->numerics = plan->pieces > 1 ? (batch_norm ? MF_CHANGED : MF_REORDERED) : MF_BITWISE;
     if ((plan->validation_split || plan->chunks > 1) && plan->numerics == MF_BITWISE)
         plan->numerics = MF_REORDERED;
+    for (uint32_t i = 0; i < plan->phase_count; i++)
+        if (plan->phases[i].numerics > plan->numerics)
+            plan->numerics = plan->phases[i].numerics;
 }
 
 uint64_t mf_fitter_chunk_cost(const mf_fitter *fitter, uint32_t chunks)

@@ -48,7 +48,8 @@ typedef struct mf_fit_entry {
 typedef struct mf_fitter {
     const memfit_host *host;
     const mf_graph_source *source;
-    const mf_cost_source *cost;
+    const mf_cost_source *cost; /* the one below, or NULL */
+    mf_cost_source within;      /* the limit */
     mf_plan_options options;
     mf_fit_entry *entries; /* those used last come first; some are freed when there are many */
     mf_fit_facts *facts;

@@ -264,5 +264,6 @@ memfit_status mf_place_phase(mf_plan *plan, const mf_flow *flow, const mf_sequen
     phase->recomputed = q->again_count;
     phase->time_us = q->time_us;
     phase->once_us = q->once_us;
+    phase->numerics = flow->numerics;
     return MEMFIT_OK;
 }

@@ -324,8 +324,44 @@ static bool keep_method(mf_flow *flow, uint32_t op, const mf_method *method)
     return true;
 }
 
+static uint64_t variable_bytes(const mf_flow *flow)
+{
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < flow->cell_count; c++)
+        bytes += flow->cells[c].variable != MF_NONE ? flow->cells[c].bytes : 0;
+    return bytes;
+}
+
+/* What the operation itself reads and writes: beside that and the variables its workspace must lie, whatever the order. */
+static uint64_t operand_bytes(const mf_flow *flow, uint32_t op)
+{
+    uint64_t bytes = 0;
+    for (uint32_t k = flow->read_at[op]; k < flow->read_at[op + 1]; k++)
+        bytes += flow->cells[flow->reads[k]].bytes;
+    for (uint32_t k = flow->write_at[op]; k < flow->write_at[op + 1]; k++)
+        bytes += flow->cells[flow->writes[k]].bytes;
+    return bytes;
+}
+
+/* The fastest that fits; what that changes of the results is noted. */
+static uint32_t choose_method(mf_flow *flow, const mf_cost_source *source, uint64_t variables, uint32_t op,
+                              const mf_cost *cost)
+{
+    uint32_t free_choice = mf_cost_choose(cost, source->rules, UINT64_MAX);
+    if (!source->room_bytes)
+        return free_choice;
+    uint64_t beside = variables + operand_bytes(flow, op);
+    uint32_t chosen =
+        mf_cost_choose(cost, source->rules, source->room_bytes > beside ? source->room_bytes - beside : 0);
+    mf_numerics a = cost->methods[chosen].numerics, b = cost->methods[free_choice].numerics;
+    if (chosen != free_choice && (a > b ? a : b) > flow->numerics)
+        flow->numerics = a > b ? a : b;
+    return chosen;
+}
+
 static memfit_status ask_costs(mf_flow *flow, const mf_cost_source *source, memfit_error *err)
 {
+    const uint64_t variables = variable_bytes(flow);
     for (uint32_t o = 0; o < flow->graph->op_count; o++) {
         const mf_op *op = &flow->graph->ops[o];
         mf_cost cost = mf_cost_one(0, 1);
@@ -336,8 +372,7 @@ static memfit_status ask_costs(mf_flow *flow, const mf_cost_source *source, memf
             if (status != MEMFIT_OK)
                 return status;
         }
-        mf_method *method =
-            &cost.methods[cost.method_count > 1 ? mf_cost_choose(&cost, (mf_method_rules){0}, UINT64_MAX) : 0];
+        mf_method *method = &cost.methods[cost.method_count > 1 ? choose_method(flow, source, variables, o, &cost) : 0];
         if (op->kind == MF_OP_ASSUMED && method->workspace_bytes < op->attr.assumed.bytes)
             method->workspace_bytes = op->attr.assumed.bytes;
         flow->workspace[o] = round_up(method->workspace_bytes, flow->alignment);

@@ -44,6 +44,7 @@ typedef struct mf_flow {
     uint64_t *workspace;          /* by operation, rounded up */
     double *time_us;
     mf_method **method;   /* by operation: the one chosen, NULL where there is no choice; NULL: there is none at all */
+    mf_numerics numerics; /* of the methods against those that would be taken with room for all */
     uint32_t input_count; /* the first so many of the base order are INPUT operations */
 } mf_flow;
 
