@@ -134,12 +134,14 @@ sys.exit(0 if open('$golden/$name').read() in open('$MEMFIT_SOURCE/docs/plan.md'
 }
 cd "$models"
 text 0 plan_conv_pool.txt conv_pool_1024.json --batch-size 256 --for rtx-3080
-python3 - "$golden/plan_conv_pool.txt" "$MEMFIT_SOURCE/README.md" <<'EOF' || fail "README.md does not show the plan as it is printed"
-import sys # "..." stands for what is left out, at the end of a line or for whole lines
-lines = open(sys.argv[1]).read().split("\n")
-shown = open(sys.argv[2]).read().split("```")[1].strip("\n").split("\n")
-sys.exit(any(not any(p.startswith(l[:-3]) if l.endswith("...") else p == l for p in lines) for l in shown if l.strip() != "..."))
-EOF
+python3 - "$golden/plan_conv_pool.txt" "$MEMFIT_SOURCE/README.md" <<'END' || fail "README.md does not show the plan as it is printed"
+import sys
+golden, readme = (open(path).read() for path in sys.argv[1:])
+shown = readme.split("```")[1].split("\n")[1:-1] # the first block: lines of the plan; "..." stands for what is left out
+bad = [l for l in shown if l.strip() != "..." and not any(g.startswith(l[:-3]) if l.endswith(" ...") else g == l for g in golden.split("\n"))]
+print("\n".join(bad))
+sys.exit(bool(bad) or not shown[0].startswith("DOES NOT FIT in TensorFlow"))
+END
 text 0 plan_resnet50.txt resnet50_10.json --for rtx-3080
 text 4 plan_lambda.txt with_lambda.json --for rtx-3080
 
