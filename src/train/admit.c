@@ -103,6 +103,9 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     give_planning_room(t, limit > 1 ? limit : t->limit_asked);
     memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     if (mf_trainer_was_refused(t, status) && p.recompute != MF_RECOMPUTE_OFF) { /* what needs most of it: do without */
+        uint64_t search = t->planning.peak_bytes - t->planning.live_bytes + t->guard.refused_bytes;
+        uint64_t need = t->footprint->sample(t->device) + search + search / 2; /* it would have gone on */
+        t->search_need = need > t->search_need ? need : t->search_need;
         p.recompute = MF_RECOMPUTE_OFF;
         t->footprint->trim();
         give_planning_room(t, limit > 1 ? limit : t->limit_asked);
@@ -511,6 +514,8 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     uint64_t need = (known ? t->least_need : t->planning_need) + 2 * WARM_UP_BYTES;
     if (known && need < t->kernels_need) /* its kernels took more than was thought */
         need = t->kernels_need;
+    if (known && need < t->search_need) /* with more room to look for them there are smaller plans */
+        need = t->search_need;
     need += known ? need / 32 : 0; /* with more memory another plan is chosen first, whose kernels differ */
     if (need <= a->limit)          /* what was thought to suffice did not: kernels that are gone left holes */
         need = a->limit + a->limit / 8 + MF_KERNEL_BYTES;
@@ -541,7 +546,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     memfit_error own;
     err = err ? err : &own;
     admission a = {.t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
-    t->least_need = t->planning_need = t->kernels_need = 0;
+    t->least_need = t->planning_need = t->kernels_need = t->search_need = 0;
     t->limit_asked = limit;
     mf_trainer_guard(t, !a.again);
     a.base = measure_fixed(t);

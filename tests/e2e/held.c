@@ -120,8 +120,8 @@ int main(int argc, char **argv)
     }
     pid_t pid = begin(argv + 2, &go);
     int traced = !getenv("HELD_POLLS") && ptrace(PTRACE_SEIZE, pid, NULL,
-                                                        (void *)(long)(PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE |
-                                                                       PTRACE_O_TRACEEXIT | PTRACE_O_EXITKILL)) == 0;
+                                                 (void *)(long)(PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE |
+                                                                PTRACE_O_TRACEEXIT | PTRACE_O_EXITKILL)) == 0;
     signal(SIGPIPE, SIG_IGN);
     if (write(go, traced ? "t" : "p", 1) != 1)
         return 125;
