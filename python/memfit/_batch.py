@@ -77,20 +77,20 @@ def _confirmed_by_engine(model: Any, batch: int, limit_bytes: int, options: Any)
     The engine admits a training before it begins, by its fixed cost as measured then. That may be a little above the plan's; the batch that
     it refuses was never run, and one that is a twentieth smaller is tried.
     """
+    try:
+        return _engine_step(model, batch, limit_bytes, options, 1)
+    except DoesNotFitError:
+        return _engine_step(model, max(1, batch * 19 // 20), limit_bytes, options, 2)
+
+
+def _engine_step(model: Any, batch: int, limit_bytes: int, options: Any, tried: int) -> BatchSize:
     with Source(model).file() as path:
-        for tried, samples in enumerate((batch, max(1, batch * 19 // 20)), 1):
-            try:
-                done = _program.ask(
-                    ["train", path, "--data", "synthetic:%d" % samples, "--batch-size", str(samples), "--steps", "1", "--quiet"]
-                    + ["--memory", str(limit_bytes), "--recompute", "off", "--gradient-accumulation", "off"]
-                    + _program.option_list(dict(options))
-                )
-            except DoesNotFitError:
-                if tried == 2:
-                    raise
-            else:
-                break
-    return BatchSize(samples, int(done["planned_peak_bytes"]), int(done["measured_peak_bytes"]), limit_bytes, tried)
+        done = _program.ask(
+            ["train", path, "--data", "synthetic:%d" % batch, "--batch-size", str(batch), "--steps", "1", "--quiet"]
+            + ["--memory", str(limit_bytes), "--recompute", "off", "--gradient-accumulation", "off"]
+            + _program.option_list(dict(options))
+        )
+    return BatchSize(batch, int(done["planned_peak_bytes"]), int(done["measured_peak_bytes"]), limit_bytes, tried)
 
 
 def _confirmed_by_step(step: Callable[[int], object], batch: int, predicted: int, limit_bytes: int) -> BatchSize:

@@ -54,7 +54,8 @@ class Watch:
         self._bar = sys.stderr.isatty() if bar is None else bar
         self._place: Optional[Place] = None
         self._limit: Optional[int] = None
-        self._next = 0.0
+        self._next = self._next_busy = self._latest = 0.0
+        self._looks = 0
         self._began = time.perf_counter()
         self._lows: List[Tuple[int, int]] = []  # (step, the lowest since the one before)
         self._low: Optional[int] = None
@@ -86,11 +87,14 @@ class Watch:
         """After a step of training."""
         self.steps += 1
         now = time.perf_counter()
-        if now < self._next and self.steps > FIRST_STEPS:
-            return
         busy = time.thread_time()
+        if self.steps > FIRST_STEPS and (now < self._next or (busy < self._next_busy and now < self._latest)):
+            return
         self._follow(self._sample())
-        self._next = now + max(PAUSE_SECONDS, MOST_SLOWDOWN * (time.thread_time() - busy))
+        done = time.thread_time()
+        pause = max(PAUSE_SECONDS, MOST_SLOWDOWN * (done - busy))
+        # By the clock, and by this thread's own time where others take the processor; but not for ever where it only waits.
+        self._next, self._next_busy, self._latest = now + pause, done + MOST_SLOWDOWN * (done - busy), now + 10 * pause
 
     def epoch(self) -> None:
         """After an epoch."""
@@ -122,7 +126,8 @@ class Watch:
     # -- what is seen
 
     def _sample(self) -> int:
-        if self._place is None or self._place.name == "this process":
+        self._looks += 1
+        if self._place is None or (self._place.name == "this process" and self._looks % 16 == 0):
             self._place = place()  # a framework may have taken its card since
             self._limit = self._place.total_bytes
             if self._limit_asked is not None:

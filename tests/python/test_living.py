@@ -154,7 +154,7 @@ class Watch(unittest.TestCase):
         with watch:
             for _ in range(40):
                 history.append(Kept(4 << 20))
-                watch._next = 0
+                watch._next = watch._latest = 0
                 watch.step()
         self.assertEqual(len(said), 1, said)
         self.assertIn("history", said[0])
@@ -168,7 +168,7 @@ class Watch(unittest.TestCase):
             for _ in range(100):
                 one = Kept(4 << 20)
                 del one
-                watch._next = 0
+                watch._next = watch._latest = 0
                 watch.step()
             watch.epoch()
         self.assertEqual(said, [])
@@ -178,7 +178,7 @@ class Watch(unittest.TestCase):
         watch, said = self.watch(limit=_explain.resident_bytes() + (64 << 20), warn=0.01)
         with watch:
             for _ in range(5):
-                watch._next = 0
+                watch._next = watch._latest = 0
                 watch.step()
         self.assertEqual(len(said), 1)
         self.assertIn("in use", said[0])
@@ -191,7 +191,7 @@ class Watch(unittest.TestCase):
             with watch:
                 for _ in range(4):
                     held.append(bytearray(b"x" * (2 << 20)))
-                    watch._next = 0
+                    watch._next = watch._latest = 0
                     watch.step()
                 watch.epoch()
             done = subprocess.run([os.environ["MEMFIT_PROGRAM"], "replay", trace, "--json"], stdout=subprocess.PIPE, check=True, encoding="utf-8")

@@ -74,7 +74,7 @@ class WatchTorch(unittest.TestCase):
             for _ in range(60):
                 loss = m(torch.randn(512, 512)).pow(2).mean()
                 history.append(loss)
-                watch._next = 0
+                watch._next = watch._latest = 0
                 watch.step()
         self.assertTrue(said and "history" in said[0] and "keeps its graph" in said[0], said)
         print(said[0])
