@@ -148,6 +148,8 @@ while (code := cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64 << 20))) == 
 print(total.value >> 20, free.value >> 20, n, code)
 sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 P
+    mkdir runtime; export XDG_RUNTIME_DIR="$dir/runtime"
+    case $("$MEMFIT" run -q --memory 4GiB -- sh -c 'echo $MEMFIT_GOVERN') in "$dir/runtime/"*) ;; *) fail "the share lies elsewhere" ;; esac
     governed() { LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MEMFIT" run "$@"; }
     unset FAKE_NVML_PROCESSES FAKE_NVML_LATE
     [ "$(LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER" python3 fill.py)" = "65536 65536 200 0" ] || fail "the fake driver alone"
@@ -163,7 +165,7 @@ P
 4096 3520 55 2" ] || fail "one after the other: $out"
     [ "$(governed -q --memory 4GiB -- env -u LD_PRELOAD python3 fill.py 2>err)" = "65536 65536 200 0" ] || fail "without the library nothing is limited, as the docs say"
     [ "$(governed -q --memory 4GiB -- sh -c 'echo $MEMFIT_GOVERN')" != "" ] || fail "no share"
-    ls -d /tmp/memfit-run-* >/dev/null 2>&1 && [ -n "$(find /tmp/memfit-run-* -maxdepth 0 -newer fill.py 2>/dev/null)" ] && fail "a share is left behind"
+    [ -z "$(ls runtime)" ] || fail "a share is left behind"
     # A thread of NVML's takes no signal that is ours: the program's end is seen, signals reach the program.
     n=0; while [ $n -lt 10 ]; do
         n=$((n + 1))
