@@ -158,6 +158,11 @@ P
     [ "$out" = "4096 3520 55 2" ] || fail "a limit of 4 GiB: $out"
     holds report "j['limit_bytes'] == 4 << 30 and j['refused'] == 1 and 0 < j['charged_peak_bytes'] <= 4 << 30" || fail "a limit: $(cat report)"
     grep -q '1 request over the limit of 4.00 GiB was refused' err || fail "a limit: no word of the refusal: $(cat err)"
+    is report cause limit
+    # PyTorch then lists everybody on the card: they are not to blame, and nobody is to be killed for it.
+    governed --memory 4GiB --report report -- sh -c "python3 fill.py; cat $logs/torch-other-process.log >&2; exit 1" >out 2>err; [ $? = 1 ] || fail "a limit and a log: exit $?"
+    is report cause limit
+    grep -q '^limit: ' err && grep -q 'it was this limit' err && ! grep -q 'kill [0-9]' err || fail "a limit and a log: $(cat err)"
     [ "$(governed -q --memory 50% -- python3 fill.py 2>err)" = "4096 3520 55 2" ] || fail "half of the card: $(cat err)"
     # The whole tree has one limit: what a first process still holds is not there for the second.
     out=$(governed -q --memory 4GiB -- sh -c 'python3 fill.py & sleep 0; wait; python3 fill.py' 2>err)
