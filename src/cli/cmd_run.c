@@ -200,9 +200,10 @@ static void put_report(mf_json_writer *w, const told *t)
     mf_json_open(w, "denied", '[');
     mf_json_close(w, ']');
     mf_json_put_string(w, "cause",
-                       r->out_of_memory ? "oom-killer"
-                       : t->diagnosed   ? memfit_diagnosis_cause_name(t->diagnosis.cause)
-                                        : NULL);
+                       r->out_of_memory          ? "oom-killer"
+                       : t->diagnosed            ? memfit_diagnosis_cause_name(t->diagnosis.cause)
+                       : r->refused && r->status ? memfit_diagnosis_cause_name(MEMFIT_DIAGNOSIS_LIMIT)
+                                                 : NULL);
     mf_json_put_u64(w, "samples", r->samples);
     mf_json_put_u64(w, "host_peak_bytes", r->host_peak_bytes);
     mf_json_put_u64(w, "host_peak_processes", r->host_peak_processes);
@@ -285,6 +286,42 @@ static int read_limit(const cli_command *command, const char *text, uint64_t *by
     return CLI_DONE;
 }
 
+static bool is_about_others(const char *kind)
+{
+    return strcmp(kind, "stop-process") == 0 || strncmp(kind, "growth-", 7) == 0;
+}
+
+/* A program that was refused memory by its own limit tells of the card as it sees it, and of all who use it: to a reader of its
+ * text others seem to hold what the limit keeps back. We know better. */
+static void blame_limit(told *t)
+{
+    const memfit_run_result *r = &t->result;
+    memfit_diagnosis *d = &t->diagnosis;
+    char a[24], b[24];
+    size_t owners = 0, kept = 1;
+    if (!t->diagnosed || !r->refused)
+        return;
+    d->cause = MEMFIT_DIAGNOSIS_LIMIT;
+    d->certainty = 1;
+    d->limit_bytes = r->limit_bytes;
+    d->settle[0] = 0;
+    snprintf(d->evidence, sizeof d->evidence, "--memory %s: %llu request%s over it refused, at most %s charged",
+             memfit_size_format(r->limit_bytes, a, sizeof a), (unsigned long long)r->refused,
+             r->refused == 1 ? "" : "s", memfit_size_format(r->charged_peak_bytes, b, sizeof b));
+    for (size_t i = 0; i < d->owner_count; i++)
+        if (strncmp(d->owners[i].name, "process ", 8) != 0)
+            d->owners[owners++] = d->owners[i];
+    d->owner_count = owners;
+    memfit_diagnosis before = *d;
+    snprintf(d->suggestions[0].change, sizeof d->suggestions[0].change, "memfit run --memory SIZE, larger than %s", a);
+    snprintf(d->suggestions[0].why, sizeof d->suggestions[0].why, "it was this limit, not the card");
+    snprintf(d->suggestions[0].kind, sizeof d->suggestions[0].kind, "limit");
+    for (size_t i = 0; i < before.suggestion_count && kept < MEMFIT_DIAGNOSIS_SUGGESTIONS; i++)
+        if (!is_about_others(before.suggestions[i].kind))
+            d->suggestions[kept++] = before.suggestions[i];
+    d->suggestion_count = kept;
+}
+
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     bool growth = false, end_leftovers = false;
@@ -323,6 +360,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
     t.result = (memfit_run_result)MEMFIT_RUN_RESULT;
     memfit_run_get(run, &t.result, NULL);
     diagnose(run, &t);
+    blame_limit(&t);
     say_end(&t);
     say_left(&t.result, end_leftovers);
     if (!common.quiet)

@@ -148,6 +148,8 @@ while (code := cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64 << 20))) == 
 print(total.value >> 20, free.value >> 20, n, code)
 sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 P
+    mkdir runtime; export XDG_RUNTIME_DIR="$dir/runtime"
+    case $("$MEMFIT" run -q --memory 4GiB -- sh -c 'echo $MEMFIT_GOVERN') in "$dir/runtime/"*) ;; *) fail "the share lies elsewhere" ;; esac
     governed() { LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MEMFIT" run "$@"; }
     unset FAKE_NVML_PROCESSES FAKE_NVML_LATE
     [ "$(LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER" python3 fill.py)" = "65536 65536 200 0" ] || fail "the fake driver alone"
@@ -156,6 +158,11 @@ P
     [ "$out" = "4096 3520 55 2" ] || fail "a limit of 4 GiB: $out"
     holds report "j['limit_bytes'] == 4 << 30 and j['refused'] == 1 and 0 < j['charged_peak_bytes'] <= 4 << 30" || fail "a limit: $(cat report)"
     grep -q '1 request over the limit of 4.00 GiB was refused' err || fail "a limit: no word of the refusal: $(cat err)"
+    is report cause limit
+    # PyTorch then lists everybody on the card: they are not to blame, and nobody is to be killed for it.
+    governed --memory 4GiB --report report -- sh -c "python3 fill.py; cat $logs/torch-other-process.log >&2; exit 1" >out 2>err; [ $? = 1 ] || fail "a limit and a log: exit $?"
+    is report cause limit
+    grep -q '^limit: ' err && grep -q 'it was this limit' err && ! grep -q 'kill [0-9]' err || fail "a limit and a log: $(cat err)"
     [ "$(governed -q --memory 50% -- python3 fill.py 2>err)" = "4096 3520 55 2" ] || fail "half of the card: $(cat err)"
     # The whole tree has one limit: what a first process still holds is not there for the second.
     out=$(governed -q --memory 4GiB -- sh -c 'python3 fill.py & sleep 0; wait; python3 fill.py' 2>err)
@@ -163,7 +170,7 @@ P
 4096 3520 55 2" ] || fail "one after the other: $out"
     [ "$(governed -q --memory 4GiB -- env -u LD_PRELOAD python3 fill.py 2>err)" = "65536 65536 200 0" ] || fail "without the library nothing is limited, as the docs say"
     [ "$(governed -q --memory 4GiB -- sh -c 'echo $MEMFIT_GOVERN')" != "" ] || fail "no share"
-    ls -d /tmp/memfit-run-* >/dev/null 2>&1 && [ -n "$(find /tmp/memfit-run-* -maxdepth 0 -newer fill.py 2>/dev/null)" ] && fail "a share is left behind"
+    [ -z "$(ls runtime)" ] || fail "a share is left behind"
     # A thread of NVML's takes no signal that is ours: the program's end is seen, signals reach the program.
     n=0; while [ $n -lt 10 ]; do
         n=$((n + 1))
