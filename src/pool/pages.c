@@ -8,7 +8,7 @@
  * When pages are missing behind a chosen place they come, in this order, from
  *   1. spare handles;
  *   2. new ones, while the pool holds no more than its peak use (and options.slack of it): memory that is surely wanted;
- *   3. if time for moving pages is left (moves.c): the asking stream's own holes, then idle pages elsewhere;
+ *   3. if time for moving pages is left (moves.c): without slack the asking stream's own holes; idle pages elsewhere;
  *   4. new ones, up to the limit;
  *   5. at the limit: idle pages elsewhere, whatever it costs.
  * So a workload that would move pages all the time grows instead until it need not, and one that moves a few now and then
@@ -166,7 +166,7 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, mf_block **hole
     bool refused = false, waits = false;
     if (more)
         refused = !make(pool, more, easy < soft ? easy : soft, first, past);
-    if ((more = still_missing(pool, missing)) && lane && mf_moves_allowed(pool))
+    if ((more = still_missing(pool, missing)) && lane && pool->options.slack <= 0 && mf_moves_allowed(pool))
         missing -= mf_moves_own(pool, hole, lane, more, start, bytes);
     if ((more = still_missing(pool, missing)) && elsewhere && mf_moves_allowed(pool))
         waits = !mf_moves_idle(pool, more, first, past, false);
