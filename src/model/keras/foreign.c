@@ -54,7 +54,8 @@ static memfit_status protocol_buffer(const unsigned char *data, uint64_t bytes, 
     if (bytes < 8 || data[0] != 0x08 || data[1] > 0x40)
         return MEMFIT_OK;
     if (data[1] == 1 && data[2] == 0x12)
-        return refuse("a SavedModel of TensorFlow: a program, not a Keras model; load it in Keras and save it as .keras", err);
+        return refuse(
+            "a SavedModel of TensorFlow: a program, not a Keras model; load it in Keras and save it as .keras", err);
     if (data[1] >= 3 && (data[2] == 0x12 || data[2] == 0x3a || data[2] == 0x42))
         return refuse("an ONNX model: it has no training step; save the model it was made from", err);
     return MEMFIT_OK;
@@ -66,8 +67,9 @@ memfit_status mf_foreign_model(const unsigned char *data, uint64_t bytes, memfit
     if (begins(data, bytes, "PK\x03\x04", 4))
         return torch_archive(data, bytes, err);
     if (begins(data, bytes, old_torch, 14))
-        return refuse("a file of PyTorch (torch.save, the format before 1.6): weights or a module, which memfit does not read",
-                      err);
+        return refuse(
+            "a file of PyTorch (torch.save, the format before 1.6): weights or a module, which memfit does not read",
+            err);
     if (bytes > 2 && data[0] == 0x80 && data[1] >= 2 && data[1] <= 5)
         return refuse("a Python pickle: code that is not run", err);
     if (begins(data, bytes, "GGUF", 4))
