@@ -67,7 +67,7 @@ planned=$(key "$t/out" planned_peak_bytes)
 run train "$f/mlp.keras" --data synthetic:64 --memory $planned --json --quiet || fail "refused at its own peak: $(cat "$t/err")"
 for limit in 1MiB 1600KiB $(((planned - 200000) / 1024))KiB $(((planned - 120000) / 1024))KiB; do
     run train "$f/mlp.keras" --data synthetic:64 --memory $limit --quiet && continue
-    need=$(sed -n 's/.*plan found needs \([0-9.]*\) \([KMG]iB\).*/\1\2/p' "$t/err")
+    need=$(sed -n 's/.*\(plan found needs\|takes at least\) \([0-9.]*\) \([KMG]iB\).*/\2\3/p' "$t/err")
     run train "$f/mlp.keras" --data synthetic:64 --memory "$need" --quiet || fail "$limit: $need is said to do: $(cat "$t/err")"
 done
 for limit in 4500000 5000000 5500000 6000000; do
