@@ -107,6 +107,8 @@ static pid_t start(bool through_memfit, const char *what, int n, int *out)
     assert_true(pid >= 0);
     if (pid == 0) {
         dup2(ends[1], 1);
+        for (int i = 1; i < 32; i++) /* whatever runs the test may ignore some: nohup does */
+            signal(i, SIG_DFL);
         setpgid(0, 0); /* a group without a parent in its session cannot be stopped by SIGTSTP */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         const char *const *argv = all + (through_memfit ? 0 : 4);

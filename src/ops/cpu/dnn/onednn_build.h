@@ -57,10 +57,10 @@ static inline bool dnn_is_small(double flops, double bytes)
     return flops / 1e5 + bytes / 1e4 < 10;
 }
 
-/* The library counts in 32 bits in places, and divides by what wraps to zero. */
+/* The library counts in 32 bits in places, rounded up to its blocks (3.7), and divides by what wraps to zero. */
 static inline bool dnn_is_countable(int64_t n)
 {
-    return n > 0 && n <= INT32_MAX;
+    return n > 0 && n < 1 << 30;
 }
 
 memfit_status dnn_too_large(const char *what, memfit_error *err);
