@@ -107,8 +107,6 @@ static pid_t start(bool through_memfit, const char *what, int n, int *out)
     assert_true(pid >= 0);
     if (pid == 0) {
         dup2(ends[1], 1);
-        for (int i = 1; i < 32; i++) /* whatever runs the test may ignore some: nohup does */
-            signal(i, SIG_DFL);
         setpgid(0, 0); /* a group without a parent in its session cannot be stopped by SIGTSTP */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         const char *const *argv = all + (through_memfit ? 0 : 4);
@@ -457,5 +455,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(control_z_stops_and_goes_on),
         cmocka_unit_test(out_of_memory_killer),
     };
+    for (int i = 1; i < 32; i++) /* whatever runs the test may ignore some: nohup does */
+        signal(i, SIG_DFL);
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
 }
