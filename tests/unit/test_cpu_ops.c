@@ -1083,7 +1083,8 @@ static void metrics_have_their_price(void **state)
 static void enormous_sizes(void **state)
 {
     (void)state;
-    static const int64_t sizes[] = {(1ll << 30) - 1, 1ll << 30, INT32_MAX, 1ll << 31, (1ll << 32) - 1, 1ll << 32, (1ll << 33) + 5};
+    static const int64_t sizes[] = {(1ll << 30) - 1, 1ll << 30, INT32_MAX,      1ll << 31,
+                                    (1ll << 32) - 1, 1ll << 32, (1ll << 33) + 5};
     mf_backend *backend;
     memfit_error err = {0};
     assert_ok(mf_cpu_create(NULL, team, &backend, &err), err);
