@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "diagnose/oom_filter.h"
+#include "diagnose/oom_words.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -21,68 +22,6 @@
 #include <strings.h>
 
 enum { MOST_LINE = 16384 };
-
-/* A size as frameworks print it: "1.50 GiB", "2.00GiB", "0 bytes", "368.64 MiB", "5368709120". */
-static bool read_size(const char *p, uint64_t *bytes)
-{
-    char *end;
-    while (*p == ' ')
-        p++;
-    if (!isdigit((unsigned char)*p))
-        return false;
-    double number = mf_text_to_double(p, &end);
-    while (*end == ' ')
-        end++;
-    double factor = 1;
-    static const struct {
-        const char *name;
-        double factor;
-    } units[] = {{"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0},     {"TiB", 1099511627776.0}, {"GB", 1e9},
-                 {"MB", 1e6},           {"KB", 1e3},        {"G", 1073741824.0}, {"M", 1048576.0}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strncmp(end, units[i].name, strlen(units[i].name)) == 0) {
-            factor = units[i].factor;
-            break;
-        }
-    if (number * factor >= 1.8e19)
-        return false;
-    *bytes = (uint64_t)(number * factor);
-    return true;
-}
-
-/* The size right after `phrase`; false when the phrase or the size is not there. */
-static bool size_after(const char *line, const char *phrase, uint64_t *bytes)
-{
-    const char *p = strstr(line, phrase);
-    return p && read_size(p + strlen(phrase), bytes);
-}
-
-/* The size right before `phrase`: "4.00 GiB allowed". */
-static bool size_before(const char *line, const char *phrase, uint64_t *bytes)
-{
-    const char *p = strstr(line, phrase);
-    if (!p || p == line)
-        return false;
-    int words = 0;
-    while (p > line && words < 3) {
-        p--;
-        if (*p == ' ' && isdigit((unsigned char)p[1]))
-            return read_size(p + 1, bytes);
-        words += *p == ' ';
-    }
-    return p == line && isdigit((unsigned char)*p) && read_size(p, bytes);
-}
-
-static bool has_word(const char *line, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *p = line; (p = strcasestr(p, word)); p += n) {
-        bool start = p == line || (!isalnum((unsigned char)p[-1]) && p[-1] != '/' && p[-1] != '_' && p[-1] != '.');
-        if (start && p[n] != '/' && p[n] != '_')
-            return true;
-    }
-    return false;
-}
 
 /* ---- PyTorch ---------------------------------------------------------------------------------------------- */
 
@@ -107,7 +46,7 @@ static void read_torch(const char *line, mf_oom_facts *f)
 {
     /* "[enforce fail at alloc_cpu.cpp:127] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate N
      * bytes" */
-    if (strstr(line, "DefaultCPUAllocator: ") && size_after(line, "tried to allocate ", &f->request)) {
+    if (strstr(line, "DefaultCPUAllocator: ") && mf_oom_size_after(line, "tried to allocate ", &f->request)) {
         f->failed = f->host = true;
         f->framework = "pytorch";
         return;
@@ -118,26 +57,27 @@ static void read_torch(const char *line, mf_oom_facts *f)
         f->framework = "pytorch";
         return;
     }
-    if (!strstr(line, "CUDA out of memory") || !size_after(line, "Tried to allocate ", &f->request))
+    if (!strstr(line, "CUDA out of memory") || !mf_oom_size_after(line, "Tried to allocate ", &f->request))
         return;
     f->failed = f->torch_message = true;
     f->framework = "pytorch";
     /* "GPU 0 has a total capacity of X of which Y is free", before 2.1: "X total capacity; Z already allocated; Y free"
      */
-    if (!size_after(line, "total capacity of ", &f->card) && !size_after(line, "total capacty of ", &f->card))
-        size_before(line, " total capacity", &f->card);
-    if (!size_after(line, "of which ", &f->card_free))
-        size_before(line, " free;", &f->card_free);
-    size_after(line, "this process has ", &f->process);
-    if (!size_before(line, " allowed;", &f->limit))
+    if (!mf_oom_size_after(line, "total capacity of ", &f->card) &&
+        !mf_oom_size_after(line, "total capacty of ", &f->card))
+        mf_oom_size_before(line, " total capacity", &f->card);
+    if (!mf_oom_size_after(line, "of which ", &f->card_free))
+        mf_oom_size_before(line, " free;", &f->card_free);
+    mf_oom_size_after(line, "this process has ", &f->process);
+    if (!mf_oom_size_before(line, " allowed;", &f->limit))
         f->limit = 0;
-    if (!size_after(line, "Of the allocated memory ", &f->in_use))
-        size_before(line, " already allocated", &f->in_use);
+    if (!mf_oom_size_after(line, "Of the allocated memory ", &f->in_use))
+        mf_oom_size_before(line, " already allocated", &f->in_use);
     uint64_t total;
-    if (size_before(line, " reserved in total", &total))
+    if (mf_oom_size_before(line, " reserved in total", &total))
         f->reserved_free = total > f->in_use ? total - f->in_use : 0;
-    size_before(line, " is reserved by PyTorch but unallocated", &f->reserved_free);
-    size_before(line, " allocated in private pools", &f->private_pools);
+    mf_oom_size_before(line, " is reserved by PyTorch but unallocated", &f->reserved_free);
+    mf_oom_size_before(line, " allocated in private pools", &f->private_pools);
     f->reserved = f->in_use + f->reserved_free;
     f->others = 0;
     f->process_count = 0;
@@ -145,7 +85,7 @@ static void read_torch(const char *line, mf_oom_facts *f)
         unsigned pid = (unsigned)strtoul(p + 8, NULL, 10);
         uint64_t bytes;
         const char *has = strstr(p, " has ");
-        if (!pid || !has || has - p > 24 || !read_size(has + 5, &bytes))
+        if (!pid || !has || has - p > 24 || !mf_oom_size(has + 5, &bytes))
             continue;
         f->others += bytes;
         keep_process(f, pid, bytes);
@@ -214,17 +154,17 @@ static void read_bfc(const char *line, mf_oom_facts *f)
 {
     uint64_t bytes;
     if (strstr(line, "ran out of memory trying to allocate ") && !strstr(line, "not a failure") &&
-        size_after(line, "trying to allocate ", &f->request)) {
+        mf_oom_size_after(line, "trying to allocate ", &f->request)) {
         f->failed = f->bfc_failure = true;
         if (!f->framework && strstr(line, "from the lower end")) /* XLA's own copy of the allocator says so */
             f->framework = "jax";
-        if (size_after(line, "rounded to ", &bytes) && !f->request)
+        if (mf_oom_size_after(line, "rounded to ", &bytes) && !f->request)
             f->request = bytes;
         const char *op = strstr(line, "requested by op ");
         if (op && op[16] > ' ')
             copy_until(f->operation, sizeof f->operation, op + 16, "\r\n");
     }
-    if (strstr(line, "RESOURCE_EXHAUSTED") && size_after(line, "while trying to allocate ", &bytes)) {
+    if (strstr(line, "RESOURCE_EXHAUSTED") && mf_oom_size_after(line, "while trying to allocate ", &bytes)) {
         f->failed = true;
         f->request = bytes > f->request ? bytes : f->request;
         if (!f->framework)
@@ -262,7 +202,7 @@ static void read_bfc(const char *line, mf_oom_facts *f)
     if (strstr(line, "Failed to allocate device memory of ") || strstr(line, "failed to allocate ") ||
         strstr(line, "Failed to allocate ")) {
         if ((strstr(line, "CUDA_ERROR_OUT_OF_MEMORY") || strstr(line, "out of memory")) &&
-            (size_after(line, "memory of ", &bytes) || size_after(line, "llocate ", &bytes))) {
+            (mf_oom_size_after(line, "memory of ", &bytes) || mf_oom_size_after(line, "llocate ", &bytes))) {
             f->driver_refused = true;
             f->refused_last = bytes;
             if (!f->refused_first)
@@ -271,12 +211,12 @@ static void read_bfc(const char *line, mf_oom_facts *f)
                 f->refused_largest = bytes;
         }
     }
-    if (size_after(line, "exceeds the base limit (", &bytes))
+    if (mf_oom_size_after(line, "exceeds the base limit (", &bytes))
         f->base_limit = bytes;
     if (strstr(line, "Limit:") && !strstr(line, "limit ("))
-        size_after(line, "Limit:", &f->limit);
+        mf_oom_size_after(line, "Limit:", &f->limit);
     if (strstr(line, "InUse:") && !strstr(line, "MaxInUse:"))
-        size_after(line, "InUse:", &f->in_use);
+        mf_oom_size_after(line, "InUse:", &f->in_use);
     read_bar(line, f);
     read_histogram(line, f);
 }
@@ -290,21 +230,22 @@ static void read_own(const char *line, mf_oom_facts *f)
     for (int c = MEMFIT_CAUSE_NONE + 1; limit && asked && c < MEMFIT_CAUSE_COUNT; c++) {
         const char *name = memfit_cause_name((memfit_cause)c);
         size_t n = strlen(name);
-        if ((size_t)(limit - line) < n || strncmp(limit - n, name, n) != 0 || !read_size(asked + 5, &bytes))
+        if ((size_t)(limit - line) < n || strncmp(limit - n, name, n) != 0 || !mf_oom_size(asked + 5, &bytes))
             continue;
         const char *by = strstr(asked, " for ");
         f->framework = "memfit";
         f->failed = true;
         f->own = (memfit_cause)c;
         f->request = bytes;
-        size_after(line, " (limit ", &f->limit);
-        size_after(line, ", in use ", &f->in_use);
+        mf_oom_size_after(line, " (limit ", &f->limit);
+        mf_oom_size_after(line, ", in use ", &f->in_use);
         if (by && by < limit - n)
             snprintf(f->operation, sizeof f->operation, "%.*s", (int)(limit - n - by - 7 > 0 ? limit - n - by - 7 : 0),
                      by + 5);
     }
     const char *batch = strstr(line, "memfit: batch ");
-    if (batch && size_after(line, "plan found needs ", &bytes) && size_after(line, "the limit is ", &f->limit)) {
+    if (batch && mf_oom_size_after(line, "plan found needs ", &bytes) &&
+        mf_oom_size_after(line, "the limit is ", &f->limit)) {
         f->framework = "memfit";
         f->failed = f->plan_failed = true;
         f->request = bytes;
@@ -465,7 +406,7 @@ static bool some_size(const char *line, uint64_t *bytes)
         for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
             size_t n = strlen(units[i]);
             if (strncmp(end, units[i], n) == 0 && !isalnum((unsigned char)end[n]) && end[n] != '/')
-                return read_size(p, bytes);
+                return mf_oom_size(p, bytes);
         }
     }
     return false;
@@ -480,14 +421,14 @@ static void read_series(const char *line, mf_oom_facts *f)
     uint64_t bytes = 0;
     const char *counter = NULL;
     for (size_t i = 0; !counter && i < sizeof counters / sizeof *counters; i++)
-        if (has_word(line, counters[i]))
+        if (mf_oom_has_word(line, counters[i]))
             counter = counters[i];
     const char *bar = strstr(line, "%|"); /* tqdm's: "12%|##    | 12/100 [00:02<00:18, loss=0.7, mem=1.2G]" */
     if (!counter && bar && strchr(bar, '/'))
         counter = "state";
     bool found = false;
     for (size_t i = 0; counter && !found && i < sizeof amounts / sizeof *amounts; i++)
-        found = size_after(line, amounts[i], &bytes);
+        found = mf_oom_size_after(line, amounts[i], &bytes);
     found = found || (counter && some_size(line, &bytes));
     if (!found || f->failed || strstr(line, "Tried to allocate"))
         return; /* what is printed after the failure says nothing of what led to it */
@@ -509,13 +450,13 @@ static void read_words(const char *line, mf_oom_facts *f, bool failed_before, bo
     static const char *const words[] = {"validating", "validation",   "evaluating", "evaluation",
                                         "predicting", "running test", "val_step",   "inference"};
     for (size_t i = 0; evaluates && i < sizeof words / sizeof *words; i++)
-        if (has_word(line, words[i])) {
+        if (mf_oom_has_word(line, words[i])) {
             f->evaluation_word = true;
             snprintf(f->evaluation_text, sizeof f->evaluation_text, "the last thing printed was about %s", words[i]);
             return;
         }
     /* Training went on after a validation: then the validation is not what failed. */
-    if (f->evaluation_word && (has_word(line, "step") || has_word(line, "train")) &&
+    if (f->evaluation_word && (mf_oom_has_word(line, "step") || mf_oom_has_word(line, "train")) &&
         !strstr(f->evaluation_text, "call came"))
         f->evaluation_word = false;
 }
@@ -523,9 +464,9 @@ static void read_words(const char *line, mf_oom_facts *f, bool failed_before, bo
 static void read_names(const char *line, mf_oom_facts *f)
 {
     if (!strstr(line, "File \"")) {
-        f->names_torch |= has_word(line, "torch") || has_word(line, "pytorch");
-        f->names_jax |= has_word(line, "jax");
-        f->names_tensorflow |= has_word(line, "tensorflow");
+        f->names_torch |= mf_oom_has_word(line, "torch") || mf_oom_has_word(line, "pytorch");
+        f->names_jax |= mf_oom_has_word(line, "jax");
+        f->names_tensorflow |= mf_oom_has_word(line, "tensorflow");
     }
     if (strstr(line, "jax.errors") || strstr(line, "jaxlib"))
         f->framework = "jax";

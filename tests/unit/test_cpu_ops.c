@@ -5,6 +5,8 @@
  *
  * In 16 bits the same networks run with their tensors narrowed, and with parts so small (cpu_wide.c) that every
  * operation which can be divided is.
+ *
+ * It is long because one comparison serves every family of operations: each needs some thirty lines to build its cases.
  */
 #include "test.h"
 

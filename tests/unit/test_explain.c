@@ -2,7 +2,7 @@
  * test_explain.c: a labelled set of failures: staged ones, each with the cause its author meant, and random ones. For
  * every one the label is found by trial: the scene is built anew with one constraint taken away, and the request made
  * again. The explanation must give that cause; every action it names is applied for real to the scene, must make the
- * request succeed, and must free the bytes it promised.
+ * request succeed, and must free the bytes it promised. It is long because scenes, labels and trials are read together.
  */
 #include "scenes.h"
 

@@ -1,5 +1,5 @@
 /* Failures that have already happened: every provoked log with its known cause, settings that are in force, and what is
- * no log at all. */
+ * no log at all. It is long because the texts that public threads show stand in it. */
 #include "test.h"
 
 #include "base/json.h"

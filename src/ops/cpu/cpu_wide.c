@@ -22,41 +22,13 @@
  * Batch normalization has passes of its own (cpu_wide_norm.c). One copy of everything, as it was before, made two
  * convolutions at 128x128 take 326 MiB in bfloat16 and 177 MiB in float32; docs/bench/train.md has what they take now.
  */
-#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/cpu_wide.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
 enum { FLAT_STEP = 512 };
-
-/* How an operand goes through the parts. `like`: part where it has the result's first axis, whole where it is the same
- * for all. `flat`: element by element, whatever the shape; its `bits` are 8 to a byte. */
-typedef enum { WHOLE = 'w', PART = 'p', LIKE = 'l', FLAT = 'f', BITS = 'b', SUM = 's' } wide_role;
-
-typedef struct wide_operand {
-    wide_role role;
-    bool half;            /* has a float32 copy */
-    uint32_t owner;       /* of the copy: itself, or an earlier operand that is the same tensor */
-    uint32_t axis;        /* PART: which is divided */
-    int64_t outer, inner; /* PART: elements are [outer][units][inner] */
-    uint64_t at;          /* of the copy in workspace */
-} wide_operand;
-
-struct cpu_wide {
-    mf_graph graph[2]; /* one operation on float32: a part, the rest */
-    mf_op op[2];
-    mf_tensor *tensors[2];
-    mf_storage *storages;
-    mf_kernel *kernel[2];
-    wide_operand *operands; /* inputs, then outputs */
-    void **pointers;
-    uint32_t *ids;
-    uint32_t count;
-    int64_t units, part, rest; /* rest: 0 when parts divide evenly */
-    bool rows_of_bias;         /* sums start from it */
-    uint64_t copies_bytes, bytes;
-};
 
 /* ---- which operands are divided --------------------------------------------------------------------------- */
 
@@ -139,11 +111,6 @@ static wide_row row_of(const cpu_kernel *k)
     }
 }
 
-static const mf_tensor *real_of(const cpu_kernel *k, uint32_t i)
-{
-    return i < k->op->in_count ? cpu_in(k, i) : cpu_out(k, i - k->op->in_count);
-}
-
 static void divide(wide_operand *o, const mf_tensor *t, uint32_t axis)
 {
     o->role = PART;
@@ -160,7 +127,7 @@ static bool divide_by_kind(const cpu_kernel *k, cpu_wide *w)
     const mf_tensor *y = cpu_out(k, 0);
     w->units = 0;
     for (uint32_t i = 0; i < w->count; i++) {
-        const mf_tensor *t = real_of(k, i);
+        const mf_tensor *t = cpu_wide_real(k, i);
         const char *list = i < k->op->in_count ? row.in : row.out;
         size_t at = i < k->op->in_count ? i : i - k->op->in_count, last = strlen(list) - 1;
         wide_operand *o = &w->operands[i];
@@ -231,7 +198,7 @@ static bool divide_product(const cpu_kernel *k, cpu_wide *w)
     if (c->shape.rank == 2)
         return divide_matrices(k, w);
     for (uint32_t i = 0; i < w->count; i++) {
-        const mf_tensor *t = real_of(k, i);
+        const mf_tensor *t = cpu_wide_real(k, i);
         w->operands[i].role = WHOLE;
         if (i == 2 || !t || t->shape.rank != c->shape.rank || t->shape.dim[0] == 1)
             continue;
@@ -251,7 +218,7 @@ static void choose_part(const cpu_kernel *k, cpu_wide *w)
     int64_t step = 1;
     for (uint32_t i = 0; i < w->count; i++) {
         const wide_operand *o = &w->operands[i];
-        const mf_tensor *t = real_of(k, i);
+        const mf_tensor *t = cpu_wide_real(k, i);
         if (!t)
             continue;
         bool divided = o->role == PART || o->role == FLAT;
@@ -296,7 +263,7 @@ static void find_copies(const cpu_kernel *k, cpu_wide *w)
 {
     for (uint32_t i = 0; i < w->count; i++) {
         wide_operand *o = &w->operands[i];
-        o->half = real_of(k, i) && cpu_is_half(real_of(k, i)->dtype);
+        o->half = cpu_wide_real(k, i) && cpu_is_half(cpu_wide_real(k, i)->dtype);
         for (o->owner = 0; o->owner < i; o->owner++) {
             const wide_operand *other = &w->operands[o->owner];
             if (id_of(k, o->owner) == id_of(k, i) && other->role == o->role && other->axis == o->axis)
@@ -310,7 +277,7 @@ static void find_copies(const cpu_kernel *k, cpu_wide *w)
 /* The operand as a kernel of n units sees it. */
 static mf_tensor seen(const cpu_kernel *k, const cpu_wide *w, uint32_t i, int64_t n)
 {
-    mf_tensor t = *real_of(k, i);
+    mf_tensor t = *cpu_wide_real(k, i);
     const wide_operand *o = &w->operands[i];
     t.dtype = o->half ? MF_F32 : t.dtype;
     t.storage = i;
@@ -324,18 +291,13 @@ static mf_tensor seen(const cpu_kernel *k, const cpu_wide *w, uint32_t i, int64_
     return t;
 }
 
-static bool is_divided(const cpu_wide *w)
-{
-    return w->part < w->units;
-}
-
 static void fill_graphs(const cpu_kernel *k, cpu_wide *w)
 {
     bool sums = false;
     for (uint32_t i = 0; i < w->count; i++)
         sums = sums || w->operands[i].role == SUM;
     for (uint32_t i = 0; i < w->count; i++) {
-        const mf_tensor *t = real_of(k, i);
+        const mf_tensor *t = cpu_wide_real(k, i);
         w->ids[i] = t && !(i == 2 && w->rows_of_bias) ? i : MF_NONE;
         w->storages[i].variable = MF_NONE;
         if (!t)
@@ -396,140 +358,13 @@ static memfit_status make(cpu_kernel *k, cpu_wide **made, memfit_error *err)
     find_copies(k, w);
     if (divides)
         choose_part(k, w);
-    if (!divides || !is_divided(w)) {
+    if (!divides || !cpu_wide_is_divided(w)) {
         take_whole(w);
         find_copies(k, w);
     }
     fill_graphs(k, w);
     place_copies(w);
     *made = w;
-    return MEMFIT_OK;
-}
-
-/* ---- running ---------------------------------------------------------------------------------------------- */
-
-typedef struct wide_run {
-    cpu_kernel *k;
-    const mf_operands *o;
-    unsigned char *space;
-} wide_run;
-
-static void *address(const wide_run *r, uint32_t i)
-{
-    return i < r->k->op->in_count ? r->o->in[i] : r->o->out[i - r->k->op->in_count];
-}
-
-static bool reads(const cpu_kernel *k, uint32_t i)
-{
-    return i < k->op->in_count || cpu_adds(k, i - k->op->in_count);
-}
-
-/* Between a 16-bit operand and its copy: everything, or `n` units from `first` on. */
-static void convert(const wide_run *r, uint32_t i, bool in, int64_t first, int64_t n)
-{
-    const cpu_wide *w = r->k->wide;
-    const wide_operand *o = &w->operands[i];
-    const mf_tensor *t = real_of(r->k, i);
-    bool divided = o->role == PART || o->role == FLAT;
-    int64_t outer = divided ? o->outer : 1, run = divided ? n * o->inner : cpu_count(t);
-    int64_t step = divided ? w->units * o->inner : 0, from = divided ? first * o->inner : 0;
-    uint16_t *narrow = (uint16_t *)address(r, i) + from;
-    float *wide = (float *)(r->space + o->at);
-    for (int64_t j = 0; j < outer; j++, narrow += step, wide += run)
-        if (in)
-            r->k->backend->k->cast(t->dtype, narrow, MF_F32, wide, run, cpu_threads(r->k));
-        else
-            r->k->backend->k->cast(MF_F32, wide, t->dtype, narrow, run, cpu_threads(r->k));
-}
-
-/* A sum starts from nothing, from what it is added to, or from the bias in every row. */
-static void begin_sum(const wide_run *r, uint32_t i)
-{
-    cpu_kernel *k = r->k;
-    const cpu_wide *w = k->wide;
-    float *sum = w->pointers[i];
-    if (cpu_adds(k, i - k->op->in_count)) {
-        if (w->operands[i].half)
-            convert(r, i, true, 0, 0);
-        return;
-    }
-    const mf_tensor *t = real_of(k, i);
-    if (!w->rows_of_bias) {
-        k->backend->k->fill(sum, 0, cpu_count(t), cpu_threads(k));
-        return;
-    }
-    const float *bias = w->operands[2].half ? (const float *)(r->space + w->operands[2].at) : r->o->in[2];
-    for (int64_t row = 0; row < t->shape.dim[0]; row++)
-        memcpy(sum + row * t->shape.dim[1], bias, (size_t)t->shape.dim[1] * sizeof(float));
-}
-
-static void begin(const wide_run *r)
-{
-    cpu_wide *w = r->k->wide;
-    for (uint32_t i = 0; i < w->count; i++) {
-        const wide_operand *o = &w->operands[i];
-        if (!real_of(r->k, i)) {
-            w->pointers[i] = NULL;
-            continue;
-        }
-        w->pointers[i] = o->half ? r->space + o->at : address(r, i);
-        if (o->role == SUM)
-            begin_sum(r, i);
-        else if (o->role == WHOLE && o->half && o->owner == i && reads(r->k, i))
-            convert(r, i, true, 0, 0);
-    }
-}
-
-static void begin_part(const wide_run *r, int64_t first, int64_t n)
-{
-    cpu_wide *w = r->k->wide;
-    for (uint32_t i = 0; i < w->count; i++) {
-        const wide_operand *o = &w->operands[i];
-        const mf_tensor *t = real_of(r->k, i);
-        if (!t || o->role == WHOLE || o->role == SUM)
-            continue;
-        if (!o->half)
-            w->pointers[i] =
-                (unsigned char *)address(r, i) +
-                (o->role == BITS ? (uint64_t)first / 8 : (uint64_t)(first * o->inner) * mf_dtype_bytes(t->dtype));
-        else if (o->owner == i && reads(r->k, i))
-            convert(r, i, true, first, n);
-    }
-}
-
-static void end(const wide_run *r, bool part, int64_t first, int64_t n)
-{
-    const cpu_wide *w = r->k->wide;
-    for (uint32_t i = r->k->op->in_count; i < w->count; i++) {
-        const wide_operand *o = &w->operands[i];
-        bool divided = o->role == PART || o->role == FLAT;
-        if (real_of(r->k, i) && o->half && divided == part)
-            convert(r, i, false, first, n);
-    }
-}
-
-memfit_status cpu_wide_run(cpu_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
-{
-    if (k->wide_norm) {
-        cpu_wide_norm_run(k, o);
-        return MEMFIT_OK;
-    }
-    cpu_wide *w = k->wide;
-    wide_run r = {k, o, o->workspace};
-    mf_operands inner = {w->pointers, w->pointers + k->op->in_count, r.space + w->copies_bytes, o->recomputed};
-    mf_run_scalars scalars = *s;
-    begin(&r);
-    for (int64_t first = 0; first < w->units; first += w->part) {
-        bool rest = w->units - first < w->part;
-        int64_t n = rest ? w->rest : w->part;
-        begin_part(&r, first, n);
-        scalars.first_sample = s->first_sample + (is_divided(w) ? (uint64_t)first : 0);
-        memfit_status status = k->backend->base.table->run(w->kernel[rest], &inner, &scalars, 0, err);
-        if (status != MEMFIT_OK)
-            return status;
-        end(&r, true, first, n);
-    }
-    end(&r, false, 0, 0);
     return MEMFIT_OK;
 }
 
@@ -553,7 +388,7 @@ bool cpu_wide_wanted(const cpu_kernel *k)
         break;
     }
     for (uint32_t i = 0; i < k->op->in_count + k->op->out_count; i++)
-        if (real_of(k, i) && cpu_is_half(real_of(k, i)->dtype))
+        if (cpu_wide_real(k, i) && cpu_is_half(cpu_wide_real(k, i)->dtype))
             return true;
     return false;
 }
