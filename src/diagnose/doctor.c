@@ -34,8 +34,7 @@ const char *memfit_check_state_name(memfit_check_state state)
     return (unsigned)state < 4 ? names[state] : "?";
 }
 
-/* A path as the examined machine would name it. */
-static const char *below(const char *root, const char *path)
+const char *mf_doctor_below(const char *root, const char *path)
 {
     size_t n = strlen(root);
     return n && strncmp(path, root, n) == 0 ? path + n : path;
@@ -74,7 +73,7 @@ static void append(char *text, size_t bytes, const char *more)
     snprintf(text + n, bytes - n, "%s", more);
 }
 
-static bool read_file(const char *root, const char *path, char *text, size_t bytes)
+bool mf_doctor_read(const char *root, const char *path, char *text, size_t bytes)
 {
     char full[1200];
     snprintf(full, sizeof full, "%s%s", root, path);
@@ -149,8 +148,8 @@ static bool version_of_header(const char *root, const char *path, char *out, siz
         lib = strstr(header, "/lib64/libcudnn");
     if (lib)
         snprintf(lib, sizeof header - (size_t)(lib - header), "/include/cudnn_version.h");
-    if ((!lib || !read_file("", header, text, sizeof text)) &&
-        !read_file(root, "/usr/include/cudnn_version.h", text, sizeof text))
+    if ((!lib || !mf_doctor_read("", header, text, sizeof text)) &&
+        !mf_doctor_read(root, "/usr/include/cudnn_version.h", text, sizeof text))
         return false;
     unsigned major = define_in(text, "CUDNN_MAJOR");
     if (major)
@@ -176,7 +175,7 @@ static void version_of_library(const char *root, const char *path, const char *s
 static uint64_t meminfo(const char *root, const char *key)
 {
     char text[4096];
-    const char *p = read_file(root, "/proc/meminfo", text, sizeof text) ? strstr(text, key) : NULL;
+    const char *p = mf_doctor_read(root, "/proc/meminfo", text, sizeof text) ? strstr(text, key) : NULL;
     return p ? strtoull(p + strlen(key), NULL, 10) * 1024 : 0;
 }
 
@@ -184,17 +183,17 @@ static void look_at_system(const char *root, memfit_doctor *d)
 {
     char text[4096];
     struct utsname name;
-    if (*root && read_file(root, "/proc/sys/kernel/osrelease", text, sizeof text))
+    if (*root && mf_doctor_read(root, "/proc/sys/kernel/osrelease", text, sizeof text))
         snprintf(d->kernel, sizeof d->kernel, "Linux %.*s", (int)(strcspn(text, "\n") & 63), text);
     else if (uname(&name) == 0)
         snprintf(d->kernel, sizeof d->kernel, "%s %s", name.sysname, name.release);
-    if (read_file(root, "/etc/os-release", text, sizeof text)) {
+    if (mf_doctor_read(root, "/etc/os-release", text, sizeof text)) {
         const char *pretty = strstr(text, "PRETTY_NAME=\"");
         if (pretty)
             snprintf(d->system, sizeof d->system, "%.*s", (int)strcspn(pretty + 13, "\""), pretty + 13);
     }
-    bool wsl =
-        read_file(root, "/proc/version", text, sizeof text) && (strstr(text, "microsoft") || strstr(text, "Microsoft"));
+    bool wsl = mf_doctor_read(root, "/proc/version", text, sizeof text) &&
+               (strstr(text, "microsoft") || strstr(text, "Microsoft"));
     bool container = exists(root, "/.dockerenv") || exists(root, "/run/.containerenv");
     d->memory_bytes = *root ? meminfo(root, "MemTotal:") : mf_os_total_memory();
     mf_doctor_check(d, "system", MEMFIT_CHECK_OK, "%s, %s%s%s", d->system[0] ? d->system : "Linux", d->kernel,
@@ -202,7 +201,7 @@ static void look_at_system(const char *root, memfit_doctor *d)
     if (wsl)
         mf_doctor_check(d, "wsl", MEMFIT_CHECK_NOTE,
                         "WSL2: the driver is Windows's; NVML does not tell memory by process there");
-    if (read_file(root, "/proc/driver/nvidia/version", text, sizeof text)) {
+    if (mf_doctor_read(root, "/proc/driver/nvidia/version", text, sizeof text)) {
         /* "... Kernel Module for x86_64  580.159.04  Release Build": the first number with a point in it */
         const char *p = strstr(text, "Module");
         for (; p && *p; p += strspn(p, "0123456789")) {
@@ -228,7 +227,7 @@ static void look_at_driver(const char *root, memfit_doctor *d)
     memfit_check *c;
     char a[32], b[32];
     if (file)
-        snprintf(d->libcuda, sizeof d->libcuda, "%.255s", below(root, file->path));
+        snprintf(d->libcuda, sizeof d->libcuda, "%.255s", mf_doctor_below(root, file->path));
     bool hardware = exists(root, "/dev/nvidia0") || exists(root, "/dev/dxg") || exists(root, "/proc/driver/nvidia");
     if (!file && !d->kernel_module[0]) {
         c = mf_doctor_check(d, "driver", hardware ? MEMFIT_CHECK_FAIL : MEMFIT_CHECK_NOTE,
@@ -422,10 +421,10 @@ static void look_at_libraries(const char *root, memfit_doctor *d)
             snprintf(cudart, sizeof cudart, "%s", text);
         char *slot = wanted[w].id == MF_LIBRARY_CUDNN ? d->cudnn : wanted[w].id == MF_LIBRARY_CUDART ? d->cudart : NULL;
         if (slot)
-            snprintf(slot, 256, "%.255s", below(root, first->path));
+            snprintf(slot, 256, "%.255s", mf_doctor_below(root, first->path));
         memfit_check *c = mf_doctor_check(
             d, wanted[w].name, wanted[w].id == MF_LIBRARY_CUDNN && files > 1 ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
-            "%s at %.100s (%s)%s", text, below(root, first->path), first->how,
+            "%s at %.100s (%s)%s", text, mf_doctor_below(root, first->path), first->how,
             files > 1 ? "; more than one copy is found" : "");
         if (c->state == MEMFIT_CHECK_WARN)
             mf_doctor_mend(
@@ -438,182 +437,29 @@ static void look_at_libraries(const char *root, memfit_doctor *d)
     }
 }
 
-/* torch/version.py says: cuda: Optional[str] = '13.0' (or None). */
-static void torch_cuda(const char *folder, char *text, size_t bytes)
-{
-    char file[4096];
-    if (!read_file(folder, "/torch/version.py", file, sizeof file))
-        return;
-    for (char *save, *line = strtok_r(file, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        const char *quote = strchr(line, '\'');
-        if (strncmp(line, "cuda", 4) == 0 && (line[4] == ':' || line[4] == ' ') && quote)
-            snprintf(text, bytes, "%.*s", (int)strspn(quote + 1, "0123456789."), quote + 1);
-    }
-}
-
-static void add_framework(memfit_doctor *d, const char *name, const char *version, const char *where)
-{
-    for (size_t i = 0; i < d->framework_count; i++)
-        if (strcmp(d->frameworks[i].name, name) == 0 && strcmp(d->frameworks[i].where, where) == 0)
-            return;
-    if (d->framework_count == MEMFIT_DOCTOR_FRAMEWORKS)
-        return;
-    memfit_framework *f = &d->frameworks[d->framework_count++];
-    *f = (memfit_framework){0};
-    snprintf(f->name, sizeof f->name, "%s", name);
-    snprintf(f->version, sizeof f->version, "%s", version);
-    snprintf(f->where, sizeof f->where, "%.255s", where);
-    if (strcmp(name, "torch") == 0)
-        torch_cuda(where, f->cuda, sizeof f->cuda);
-    const char *cu = strstr(version, "+cu");
-    if (!f->cuda[0] && cu && strlen(cu) >= 5)
-        snprintf(f->cuda, sizeof f->cuda, "%.*s.%s", (int)strlen(cu + 3) - 1, cu + 3, cu + strlen(cu) - 1);
-    else if (strcmp(name, "tensorflow") == 0) {
-        mf_version v = mf_version_parse(version);
-        const mf_tensorflow_build *b = v.part[0] == 2 ? mf_tensorflow_build_of(v.part[1]) : NULL;
-        if (b)
-            mf_version_format(b->cuda, f->cuda, sizeof f->cuda);
-    }
-}
-
-/* torch-2.11.0+cu130.dist-info and its like in one folder of packages. */
-static void scan_packages(const char *folder, memfit_doctor *d)
-{
-    static const char *const names[] = {"torch",  "tensorflow",        "tensorflow_cpu",    "jax",
-                                        "jaxlib", "jax_cuda12_plugin", "jax_cuda13_plugin", "keras"};
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return;
-    for (struct dirent *e; (e = readdir(dir));) {
-        char *end = strstr(e->d_name, ".dist-info");
-        char *dash = strchr(e->d_name, '-');
-        if (!end || !dash || dash > end)
-            continue;
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            if ((size_t)(dash - e->d_name) == strlen(names[i]) && strncmp(e->d_name, names[i], strlen(names[i])) == 0) {
-                char version[40];
-                snprintf(version, sizeof version, "%.*s", (int)(end - dash - 1), dash + 1);
-                add_framework(d, names[i], version, folder);
-            }
-    }
-    closedir(dir);
-}
-
-static void scan_prefix(const char *root, const char *prefix, memfit_doctor *d)
-{
-    char lib[1024], folder[1400];
-    snprintf(lib, sizeof lib, "%s%s/lib", root, prefix);
-    DIR *dir = opendir(lib);
-    if (!dir)
-        return;
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (strncmp(e->d_name, "python3", 7) != 0)
-            continue;
-        if (!d->python[0] && strlen(e->d_name) > 7)
-            snprintf(d->python, sizeof d->python, "%.30s", e->d_name + 6);
-        static const char *const sites[] = {"site-packages", "dist-packages"};
-        for (int i = 0; i < 2; i++) {
-            snprintf(folder, sizeof folder, "%s/%.60s/%s", lib, e->d_name, sites[i]);
-            scan_packages(folder, d);
-        }
-    }
-    closedir(dir);
-}
-
-static void look_at_frameworks(const char *root, memfit_doctor *d)
-{
-    const char *venv = getenv("VIRTUAL_ENV"), *conda = getenv("CONDA_PREFIX"), *path = getenv("PATH");
-    if (venv && *venv)
-        scan_prefix(root, venv, d);
-    if (conda && *conda)
-        scan_prefix(root, conda, d);
-    for (const char *p = path; p && *p;) {
-        size_t n = strcspn(p, ":");
-        char file[1024];
-        snprintf(file, sizeof file, "%s%.*s/python3", root, (int)n, p);
-        if (n > 4 && strncmp(p + n - 4, "/bin", 4) == 0 && access(file, X_OK) == 0) {
-            char prefix[1024];
-            snprintf(prefix, sizeof prefix, "%.*s", (int)(n - 4), p);
-            scan_prefix(root, prefix, d);
-            break;
-        }
-        p += n + (p[n] == ':');
-    }
-    mf_version driver = mf_version_parse(d->kernel_module);
-    for (size_t i = 0; i < d->framework_count; i++) {
-        const memfit_framework *f = &d->frameworks[i];
-        memfit_check *c = mf_doctor_check(d, f->name, MEMFIT_CHECK_OK, "%s%s%s in %.120s", f->version,
-                                          f->cuda[0] ? ", built for CUDA " : "", f->cuda, below(root, f->where));
-        mf_version cuda = mf_version_parse(f->cuda), wanted, first, last;
-        char a[32], b[32];
-        mf_version own = mf_version_parse(f->version), python = mf_version_parse(d->python);
-        const mf_tensorflow_build *build =
-            strcmp(f->name, "tensorflow") == 0 && own.part[0] == 2 ? mf_tensorflow_build_of(own.part[1]) : NULL;
-        if (build && python.part[0] &&
-            (mf_version_compare(python, build->python_least) < 0 ||
-             mf_version_compare(python, build->python_most) > 0)) {
-            c->state = MEMFIT_CHECK_WARN;
-            snprintf(c->wanted, sizeof c->wanted, "Python %s to %s for TensorFlow %s; this is %s",
-                     mf_version_format(build->python_least, a, sizeof a),
-                     mf_version_format(build->python_most, b, sizeof b), f->version, d->python);
-            snprintf(c->fix, sizeof c->fix, "python%s -m venv venv && venv/bin/pip install tensorflow==%s", b,
-                     f->version);
-        }
-        if (driver.part[0] && cuda.part[0]) {
-            mf_driver_state state = mf_driver_for_toolkit(driver, cuda.part[0], cuda.part[1], &wanted);
-            if (state == MF_DRIVER_TOO_OLD) {
-                c->state = MEMFIT_CHECK_FAIL;
-                snprintf(c->wanted, sizeof c->wanted, "driver %s or newer (this one is %s: CUDA error 35)",
-                         mf_version_format(wanted, a, sizeof a), d->kernel_module);
-                snprintf(c->fix, sizeof c->fix, "update the driver, or install a build for CUDA %s",
-                         mf_version_format(mf_newest_cuda_of_driver(driver), b, sizeof b));
-            } else if (state == MF_DRIVER_MINOR) {
-                c->state = MEMFIT_CHECK_NOTE;
-                snprintf(c->wanted, sizeof c->wanted,
-                         "driver %s for all of CUDA %s; this one serves it, but compiles no newer PTX (CUDA error 222)",
-                         mf_version_format(wanted, a, sizeof a), f->cuda);
-            }
-        }
-        for (size_t k = 0; cuda.part[0] && k < d->cards.card_count && c->state < MEMFIT_CHECK_FAIL; k++) {
-            int capability = d->cards.cards[k].capability;
-            if (capability < 0 || !mf_toolkits_of_capability((unsigned)capability, &first, &last))
-                continue;
-            if (mf_version_compare((mf_version){{cuda.part[0], cuda.part[1]}}, first) < 0 ||
-                (last.part[0] && mf_version_compare((mf_version){{cuda.part[0], cuda.part[1]}}, last) > 0)) {
-                c->state = MEMFIT_CHECK_FAIL;
-                snprintf(c->wanted, sizeof c->wanted, "a build for CUDA %s%s%s: %s has compute capability %d.%d",
-                         mf_version_format(first, a, sizeof a), last.part[0] ? " to " : " or newer",
-                         last.part[0] ? mf_version_format(last, b, sizeof b) : "", d->cards.cards[k].name,
-                         capability / 10, capability % 10);
-                snprintf(c->fix, sizeof c->fix, "install another build of %s (CUDA error 209 means this)", f->name);
-            }
-        }
-        if (c->state > d->state)
-            d->state = c->state;
-    }
-}
-
 /* ---- limits ------------------------------------------------------------------------------------------------ */
 
 /* Limits of the own control group (version 2): memory.max, and dmem.max where the kernel limits device memory. */
 static void look_at_cgroup(const char *root, memfit_doctor *d)
 {
     char text[1024], path[600], a[24];
-    if (!read_file(root, "/proc/self/cgroup", text, sizeof text))
+    if (!mf_doctor_read(root, "/proc/self/cgroup", text, sizeof text))
         return;
     char own_path[512] = "";
     const char *own = strstr(text, "0::");
     if (own)
         snprintf(own_path, sizeof own_path, "%.*s", (int)strcspn(own + 3, "\n"), own + 3);
     snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", own_path);
-    if ((read_file(root, path, text, sizeof text) || read_file(root, "/sys/fs/cgroup/memory.max", text, sizeof text)) &&
+    if ((mf_doctor_read(root, path, text, sizeof text) ||
+         mf_doctor_read(root, "/sys/fs/cgroup/memory.max", text, sizeof text)) &&
         text[0] >= '0' && text[0] <= '9') {
         d->memory_limit_bytes = strtoull(text, NULL, 10);
         mf_doctor_check(d, "memory limit", MEMFIT_CHECK_NOTE, "this control group may use %s",
                         memfit_size_format(d->memory_limit_bytes, a, sizeof a));
     }
     snprintf(path, sizeof path, "/sys/fs/cgroup%s/dmem.max", own_path);
-    if ((read_file(root, path, text, sizeof text) || read_file(root, "/sys/fs/cgroup/dmem.max", text, sizeof text)) &&
+    if ((mf_doctor_read(root, path, text, sizeof text) ||
+         mf_doctor_read(root, "/sys/fs/cgroup/dmem.max", text, sizeof text)) &&
         strpbrk(text, "0123456789") && !strstr(text, "max"))
         mf_doctor_check(d, "device limit", MEMFIT_CHECK_NOTE, "the control group limits device memory: %.*s",
                         (int)strcspn(text, "\n"), text);
@@ -635,7 +481,7 @@ static void look_at_limits(const char *root, memfit_doctor *d)
         mf_doctor_check(d, "memory", available < (UINT64_C(1) << 30) ? MEMFIT_CHECK_WARN : MEMFIT_CHECK_OK,
                         "%s available of %s", memfit_size_format(available, a, sizeof a),
                         memfit_size_format(d->memory_bytes, b, sizeof b));
-    if (read_file(root, "/proc/sys/vm/overcommit_memory", text, sizeof text) && text[0] == '2') {
+    if (mf_doctor_read(root, "/proc/sys/vm/overcommit_memory", text, sizeof text) && text[0] == '2') {
         c = mf_doctor_check(d, "overcommit", MEMFIT_CHECK_WARN,
                             "the kernel refuses to overcommit (vm.overcommit_memory=2)");
         mf_doctor_mend(c, "0 or 1: CUDA reserves more than it uses", "sudo sysctl vm.overcommit_memory=0");
@@ -672,7 +518,7 @@ memfit_status mf_doctor_look(const memfit_host *host, const char *root, memfit_d
     if (status)
         return status;
     look_at_libraries(root, d);
-    look_at_frameworks(root, d);
+    mf_doctor_frameworks(root, d);
     mf_doctor_environment(d);
     look_at_limits(root, d);
     conclude(d);

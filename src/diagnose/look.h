@@ -16,5 +16,10 @@ memfit_check *mf_doctor_check(memfit_doctor *d, const char *name, memfit_check_s
 /* What a check wants, and the command or line that brings it about. */
 void mf_doctor_mend(memfit_check *c, const char *wanted, const char *format, ...) MEMFIT_PRINTF(3, 4);
 void mf_doctor_environment(memfit_doctor *d);
+void mf_doctor_frameworks(const char *root, memfit_doctor *d);
+/* A path as the examined machine would name it. */
+const char *mf_doctor_below(const char *root, const char *path);
+/* The beginning of a file below the root as text; false: it is not there, or empty. */
+bool mf_doctor_read(const char *root, const char *path, char *text, size_t bytes);
 
 #endif
