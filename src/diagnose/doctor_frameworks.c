@@ -116,8 +116,9 @@ void mf_doctor_frameworks(const char *root, memfit_doctor *d)
     mf_version driver = mf_version_parse(d->kernel_module);
     for (size_t i = 0; i < d->framework_count; i++) {
         const memfit_framework *f = &d->frameworks[i];
-        memfit_check *c = mf_doctor_check(d, f->name, MEMFIT_CHECK_OK, "%s%s%s in %.120s", f->version,
-                                          f->cuda[0] ? ", built for CUDA " : "", f->cuda, mf_doctor_below(root, f->where));
+        memfit_check *c =
+            mf_doctor_check(d, f->name, MEMFIT_CHECK_OK, "%s%s%s in %.120s", f->version,
+                            f->cuda[0] ? ", built for CUDA " : "", f->cuda, mf_doctor_below(root, f->where));
         mf_version cuda = mf_version_parse(f->cuda), wanted, first, last;
         char a[32], b[32];
         mf_version own = mf_version_parse(f->version), python = mf_version_parse(d->python);
