@@ -2,7 +2,7 @@
 """Checks the house of docs/design.md: which folder of src/ may include which, and which may use an outside library.
 
 Also: no two files share a name, no C file passes 1,200 lines, public headers include only public headers. A file of src/, include/
-or tests/ with more than 600 lines says in its head comment that it is long because ...; those that do not yet are in LONG, which only shrinks.
+or tests/ with more than 600 lines says in its head comment that it is long because ...
 """
 import collections
 import pathlib
@@ -30,14 +30,10 @@ MAY = {
 }
 # One library, one adapter: headers from outside that only these places may include.
 ADAPTERS = {"oneapi/": ["src/ops/cpu/dnn/"], "zlib.h": ["src/file/", "src/trace/"], "jpeglib.h": ["src/file/picture_jpeg.c"], "png.h": ["src/file/picture_png.c"], "dlfcn.h": ["src/device/", "src/pool/torch.c", "src/govern/preload_find.c"]}
-# Longer than 600 lines and without a reason when the rule came. Take a file out when it is cut or says why; add none.
-LONG = {
-}
 MANY_LINES, MOST_LINES = 600, 1200
 root = pathlib.Path(__file__).resolve().parent.parent
 bad = []
 names = collections.defaultdict(list)
-unexplained = set()
 
 
 def check_length(rel, text):
@@ -48,12 +44,7 @@ def check_length(rel, text):
     if lines > MOST_LINES:
         bad.append(f"{rel}: {lines} lines; the limit is {MOST_LINES:,}")
     elif lines > MANY_LINES and not says_why:
-        unexplained.add(str(rel))
-        text = f"{rel}: {lines} lines; over {MANY_LINES} its head comment says \"long because ...\", or it is cut"
-        if str(rel) not in LONG:
-            bad.append(text)
-        else:
-            print("warning:", text)
+        bad.append(f"{rel}: {lines} lines; over {MANY_LINES} its head comment says \"long because ...\", or it is cut")
 
 
 for path in sorted(root.glob("tests/**/*.[ch]")):
@@ -88,7 +79,6 @@ for path in sorted(list(root.glob("src/**/*.[ch]")) + list(root.glob("include/**
 for (_, name), where in names.items():
     if len(where) > 1:
         bad.append(f"the name {name} is used twice: {', '.join(where)}")
-bad += [f"tools/check_layers.py: take {name} out of LONG, it needs no exception any more" for name in sorted(LONG - unexplained)]
 for line in bad:
     print(line, file=sys.stderr)
 sys.exit(1 if bad else 0)
