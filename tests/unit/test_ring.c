@@ -10,7 +10,7 @@
 enum { SAMPLES = 1000, BATCH = 16 };
 
 /* Sample i of array 0 is i, i + 0.5; of array 1 the number i + 7. Those in `bad` cannot be made. */
-static int64_t bad[4] = {-1, -1, -1, -1};
+static _Atomic int64_t bad[4] = {-1, -1, -1, -1};
 static atomic_int made;
 
 static memfit_status make(const mf_source *source, const mf_array *array, int64_t index, mf_worker *worker, void *out,
