@@ -495,7 +495,7 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
                  r->workers, r->workers == 1 ? "" : "s", memfit_size_format(r->input_bytes, a, sizeof a), r->decode_ms,
                  r->input_share * 100);
         if (r->skipped)
-            mf_print(stdout, "; %lld samples left out", (long long)r->skipped);
+            mf_print(stdout, "; %lld sample%s left out", (long long)r->skipped, r->skipped == 1 ? "" : "s");
         mf_print(stdout, "\n");
     }
     if (cli->o.out)

@@ -278,8 +278,7 @@ memfit_status mf_dnn_matmul_make(mf_dnn_engine *engine, const mf_dnn_matmul *mm,
     int64_t batch = mm->batch_a > mm->batch_b ? mm->batch_a : mm->batch_b;
     if (!dnn_is_countable(batch) || !dnn_is_countable(mm->m) || !dnn_is_countable(mm->n) || !dnn_is_countable(mm->k))
         return dnn_too_large("matrix product", err);
-    if (DNNL_VERSION_MAJOR >= 3 &&
-        (mm->k == 1 || mm->n == 1)) /* 3.7.2 reads beyond rows of one element that lie apart */
+    if (DNNL_VERSION_MAJOR >= 3 && (mm->k == 1 || mm->n == 1)) /* 3.7.2 gave NaN where rows of one element lie apart */
         return mf_fail(err, MEMFIT_UNSUPPORTED, "a product of vectors");
     double products = (double)batch * (double)(mm->m * mm->n) * (double)mm->k;
     double elements = (double)(mm->batch_a * mm->m * mm->k + mm->batch_b * mm->k * mm->n + batch * mm->m * mm->n);
