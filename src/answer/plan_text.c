@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { BAR = 64, CHART_WIDTH = 72, CHART_HEIGHT = 10 };
+enum { BAR = 64, CURVE_WIDTH = 12, CHART_WIDTH = 64, CHART_HEIGHT = 10 };
 
 static const char *size_text(uint64_t bytes, char *text)
 {
@@ -178,7 +178,7 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
         mf_print(f, "  note      the model uses %s, which memfit can plan but not train with\n",
                  plan->phases[0].graph->left_out);
     if (a->slowdown > 1.0005 || plan->numerics != MF_BITWISE)
-        mf_print(f, "  price     %.2f times the time of the unconstrained step; %s\n", a->slowdown,
+        mf_print(f, "  cost      %.2f times the time of the unconstrained step; %s\n", a->slowdown,
                  numerics_text(plan->numerics));
     if (a->float32_peak_bytes) {
         char text[200];
@@ -233,7 +233,7 @@ static void print_bar(FILE *f, const mf_answer *a, const mf_answer_context *c)
         uint64_t bytes = a->breakdown[bar_parts[i].kind];
         if (!bytes)
             continue;
-        mf_print(f, shown % 3 == 0 && shown ? "\n   %c %-12s %10s" : "   %c %-12s %10s", bar_parts[i].letter,
+        mf_print(f, shown % 3 == 0 && shown ? "\n  %c %-11s %10s" : "  %c %-11s %10s", bar_parts[i].letter,
                  memfit_kind_name(bar_parts[i].kind), size_text(bytes, text));
         shown++;
     }
@@ -243,7 +243,7 @@ static void print_bar(FILE *f, const mf_answer *a, const mf_answer_context *c)
 static void print_owners(FILE *f, const mf_answer *a)
 {
     char text[24];
-    mf_print(f, "\n  largest owners at the peak\n");
+    mf_print(f, "\n  largest tensors at the peak, by layer\n");
     for (uint32_t i = 0; i < a->owner_count; i++)
         mf_print(f, "  %12s  %-12s %s%s%s%s\n", size_text(a->owners[i].bytes, text),
                  memfit_kind_name(a->owners[i].kind), a->owners[i].layer, a->owners[i].class_name ? " (" : "",
@@ -255,15 +255,23 @@ static void print_suggestions(FILE *f, const mf_answer *a)
     char text[24];
     if (!a->suggestion_count)
         return;
-    mf_print(f, "\n  what to change                       peak    time  results\n");
+    mf_print(f, "\n                 peak    time  numerics   what to change\n");
     for (uint32_t i = 0; i < a->suggestion_count; i++) {
         const mf_suggestion *s = &a->suggestions[i];
-        mf_print(f, "  %-8s %33s %6.2fx  %-9s  %s\n", s->fits ? "fits" : "too much", size_text(s->peak_bytes, text),
+        mf_print(f, "  %-8s %10s %6.2fx  %-9s  %s\n", s->fits ? "fits" : "too much", size_text(s->peak_bytes, text),
                  s->slowdown, mf_numerics_name(s->numerics), s->change);
     }
 }
 
 /* ---- the curve -------------------------------------------------------------------------------------------- */
+
+/* The same plan as for the budget before: it says nothing new. */
+static bool is_repeated(const mf_answer *a, uint32_t i)
+{
+    const mf_curve_point *p = &a->curve[i], *before = i ? p - 1 : NULL;
+    return before && p->fits == before->fits &&
+           (!p->fits || (p->peak_bytes == before->peak_bytes && p->slowdown == before->slowdown));
+}
 
 static void print_curve(FILE *f, const mf_answer *a)
 {
@@ -274,17 +282,19 @@ static void print_curve(FILE *f, const mf_answer *a)
     for (uint32_t i = 0; i < a->curve_count; i++)
         if (a->curve[i].fits && a->curve[i].slowdown > most)
             most = a->curve[i].slowdown;
-    mf_print(f, "\n  memory against time\n      budget        peak    time  pieces  recomputed  results\n");
+    mf_print(f, "\n  memory against time\n      budget        peak    time  batches  recomputed  numerics\n");
     for (uint32_t i = 0; i < a->curve_count; i++) {
         const mf_curve_point *p = &a->curve[i];
+        if (is_repeated(a, i))
+            continue;
         mf_print(f, "  %10s  ", size_text(p->budget_bytes, budget));
         if (!p->fits) {
             mf_print(f, "%10s  no plan\n", "-");
             continue;
         }
-        int width = most > 1 ? (int)((p->slowdown - 1) / (most - 1) * 24 + 0.5) : 0;
-        mf_print(f, "%10s %6.3fx %7lld %11u  %-9s |%.*s*", size_text(p->peak_bytes, peak), p->slowdown,
-                 (long long)p->pieces, p->recomputed, mf_numerics_name(p->numerics), width, "                        ");
+        int width = most > 1 ? (int)((p->slowdown - 1) / (most - 1) * CURVE_WIDTH + 0.5) : 0;
+        mf_print(f, "%10s %6.3fx %8lld %11u  %-9s |%.*s*", size_text(p->peak_bytes, peak), p->slowdown,
+                 (long long)p->pieces, p->recomputed, mf_numerics_name(p->numerics), width, "            ");
         if (p->chunks > 1)
             mf_print(f, "  last layer in %u chunks", p->chunks);
         fputc('\n', f);
@@ -327,10 +337,10 @@ static void print_loss(FILE *f, const mf_answer *a)
 static void print_phases(FILE *f, const mf_plan *plan)
 {
     char arena[24];
-    mf_print(f, "\n  phase                 batch  runs   steps  recomputed        arena\n");
+    mf_print(f, "\n  phase                 batch  runs  operations  recomputed       arena\n");
     for (uint32_t p = 0; p < plan->phase_count; p++) {
         const mf_phase *phase = &plan->phases[p];
-        mf_print(f, "  %-18s %8lld %5lld %7u %11u %12s\n", mf_phase_name(phase->role), (long long)phase->batch,
+        mf_print(f, "  %-18s %8lld %5lld %11u %11u %11s\n", mf_phase_name(phase->role), (long long)phase->batch,
                  (long long)phase->repeat, phase->step_count, phase->recomputed, size_text(phase->bytes, arena));
     }
 }
@@ -338,14 +348,14 @@ static void print_phases(FILE *f, const mf_plan *plan)
 static void print_layers(FILE *f, const mf_answer *a)
 {
     char shape[64], parameters[24], saved[24];
-    mf_print(f, "\n  %-34s %-20s %-22s %10s %10s\n", "layer", "class", "output", "parameters", "saved");
+    mf_print(f, "\n  %10s %10s  layer (class) output\n", "parameters", "saved");
     for (uint32_t i = 1; i < a->layer_count; i++) {
         mf_shape s = a->layers[i].output_shape;
         if (s.rank)
             s.dim[0] = -1;
-        mf_print(f, "  %-34s %-20s %-22s %10s %10s\n", a->layers[i].name, a->layers[i].class_name,
-                 mf_shape_format(&s, shape, sizeof shape), size_text(a->layers[i].parameter_bytes, parameters),
-                 size_text(a->layers[i].saved_bytes, saved));
+        mf_print(f, "  %10s %10s  %s (%s) %s\n", size_text(a->layers[i].parameter_bytes, parameters),
+                 size_text(a->layers[i].saved_bytes, saved), a->layers[i].name, a->layers[i].class_name,
+                 mf_shape_format(&s, shape, sizeof shape));
     }
 }
 
@@ -374,7 +384,7 @@ static void print_timeline(FILE *f, const mf_answer *a)
         }
     }
     char text[24];
-    mf_print(f, "\n  bytes in use over the %u steps of %s\n", phase->step_count, mf_phase_name(phase->role));
+    mf_print(f, "\n  bytes in use over the %u operations of %s\n", phase->step_count, mf_phase_name(phase->role));
     for (int y = CHART_HEIGHT; y > 0; y--) {
         mf_print(f, "  %10s |", y == CHART_HEIGHT ? size_text(plan->peak_bytes, text) : "");
         for (uint32_t x = 0; x < width; x++)
@@ -407,34 +417,52 @@ void mf_answer_print(FILE *f, const mf_answer *a, const mf_answer_context *c, bo
 
 static const char *precision_of(const mf_answer *a)
 {
-    return a->precision ? a->precision : "float32";
+    const char *name = a->precision ? a->precision : "float32";
+    return strncmp(name, "mixed_", 6) == 0 ? name + 6 : name;
 }
 
-/* One row a plan: what the framework takes, then memfit. */
+static void print_row(FILE *f, const mf_answer *a, const mf_answer_context *c, uint64_t peak, const char *verdict,
+                      int64_t largest)
+{
+    char x[24];
+    mf_print(f, "  %-20.20s %6lld %-8s %10s %-8s %8lld", c->device, (long long)a->plan->batch, precision_of(a),
+             size_text(peak, x), verdict, (long long)largest);
+}
+
+/* One row a plan and engine: what the framework takes, then memfit. */
 void mf_answers_compare(FILE *f, uint32_t count, mf_answer *const *answers, const mf_answer_context *contexts)
 {
-    static const char *const words[] = {"does not fit", "tight", "fits"};
+    static const char *const words[] = {"too much", "tight", "fits"};
+    static const char head[] = "  %-20.20s  batch precision     peak            largest%s\n";
     const mf_in_framework *first = &answers[0]->framework;
-    const char *title = first->runtime == MF_RUNTIME_MEMFIT ? NULL : mf_runtime_title(first->runtime);
     char x[24];
-    mf_print(f, "  %-26s %7s %-14s %10s", "card", "batch", "precision", "memory");
-    if (title)
-        mf_print(f, "   in %-21s %7s", title, "largest");
-    mf_print(f, "   %-24s %7s %10s\n", "in memfit", "largest", "step");
+    if (first->runtime != MF_RUNTIME_MEMFIT) {
+        mf_print(f, "in %s\n", mf_runtime_title(first->runtime));
+        mf_print(f, head, "card", "");
+    }
+    for (uint32_t i = 0; i < count && first->runtime != MF_RUNTIME_MEMFIT; i++) {
+        const mf_in_framework *in = &answers[i]->framework;
+        if (in->known)
+            print_row(f, answers[i], &contexts[i], in->estimate.peak_bytes, words[in->estimate.fits], in->max_batch);
+        else
+            mf_print(f, "  %-20.20s %6lld %-8s  not known", contexts[i].device, (long long)answers[i]->plan->batch,
+                     precision_of(answers[i]));
+        fputc('\n', f);
+    }
+    mf_print(f, first->runtime != MF_RUNTIME_MEMFIT ? "\nin memfit\n" : "in memfit\n");
+    mf_print(f, head, "card", "        step");
     for (uint32_t i = 0; i < count; i++) {
         const mf_answer *a = answers[i];
-        const mf_in_framework *in = &a->framework;
-        mf_print(f, "  %-26.26s %7lld %-14s %10s", contexts[i].device, (long long)a->plan->batch, precision_of(a),
-                 size_text(contexts[i].memory_bytes, x));
-        if (title && in->known)
-            mf_print(f, "   %10s %-13s %7lld", size_text(in->estimate.peak_bytes, x), words[in->estimate.fits],
-                     (long long)in->max_batch);
-        else if (title)
-            mf_print(f, "   %-24s %7s", "not known", "-");
-        mf_print(f, "   %10s %-13s %7lld %7.1f ms\n", size_text(a->plan->peak_bytes, x),
-                 !a->fits           ? "does not fit"
-                 : a->as_asked_fits ? "fits"
-                                    : "fits changed",
-                 (long long)a->max_batch, a->plan->time_us / 1000);
+        print_row(f, a, &contexts[i], a->plan->peak_bytes,
+                  !a->fits           ? "too much"
+                  : a->as_asked_fits ? "fits"
+                                     : "changed",
+                  a->max_batch);
+        mf_print(f, " %8.1f ms\n", a->plan->time_us / 1000);
     }
+    mf_print(f, "\nlimit:");
+    for (uint32_t i = 0; i < count; i++)
+        if (!i || strcmp(contexts[i].device, contexts[i - 1].device) != 0)
+            mf_print(f, "%s %s on %s", i ? "," : "", size_text(contexts[i].memory_bytes, x), contexts[i].device);
+    mf_print(f, "; changed: fits with smaller micro-batches or recomputation\n");
 }

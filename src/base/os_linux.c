@@ -572,7 +572,8 @@ uint64_t mf_os_total_memory(void)
 unsigned mf_os_terminal_columns(FILE *file)
 {
     struct winsize size;
-    if (!isatty(fileno(file)) || ioctl(fileno(file), TIOCGWINSZ, &size) != 0)
+    int fd = file == stdout ? STDOUT_FILENO : file == stderr ? STDERR_FILENO : fileno(file);
+    if (!isatty(fd) || ioctl(fd, TIOCGWINSZ, &size) != 0)
         return 0;
     return size.ws_col ? size.ws_col : 80;
 }

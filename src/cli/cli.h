@@ -80,6 +80,7 @@ typedef struct cli_binding {
 typedef struct cli_common {
     bool json, quiet, verbose, help;
     bool force; /* commands that write files */
+    const char *color; /* auto, always or never; main has heard it (terminal.h) */
     const char *operands[CLI_MOST_OPERANDS];
     int operand_count;
 } cli_common;

@@ -32,7 +32,7 @@ static int list_cards(const cli_common *common)
         mf_json_open(&w, NULL, '{');
         mf_json_open(&w, "cards", '[');
     } else {
-        mf_print(stdout, "%-18s %-26s %12s %12s %10s %10s\n", "name", "card", "memory", "fixed cost", "GB/s",
+        mf_print(stdout, "%-16s %-24s %10s %11s %5s %8s\n", "name", "card", "memory", "fixed cost", "GB/s",
                  "TFLOP/s");
     }
     for (size_t i = 0; memfit_card_at(i, &card); i++) {
@@ -47,7 +47,7 @@ static int list_cards(const cli_common *common)
             mf_json_put_double(&w, "fp16_tflops", card.fp16_tflops);
             mf_json_close(&w, '}');
         } else {
-            mf_print(stdout, "%-18s %-26s %12s %12s %10.0f %10.1f\n", card.name, card.title,
+            mf_print(stdout, "%-16s %-24s %10s %11s %5.0f %8.1f\n", card.name, card.title,
                      memfit_size_format(card.memory_bytes, memory, sizeof memory),
                      memfit_size_format(card.fixed_bytes, fixed, sizeof fixed), card.bandwidth_gbs, card.fp32_tflops);
         }

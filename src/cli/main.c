@@ -1,5 +1,6 @@
 /* main.c: finds the command and runs it. */
 #include "cli/cli.h"
+#include "cli/terminal.h"
 
 #include "base/os.h"
 #include "base/text.h"
@@ -56,6 +57,18 @@ static bool wants_json(int argc, char **argv)
     return false;
 }
 
+/* The word of --color, which holds for messages about the other options, too. */
+static const char *colour_wanted(int argc, char **argv)
+{
+    const char *word = NULL;
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strncmp(argv[i], "--color=", 8) == 0)
+            word = argv[i] + 8;
+        else if (strcmp(argv[i], "--color") == 0 && i + 1 < argc)
+            word = argv[i + 1];
+    return word;
+}
+
 static int unknown_command(const char *name)
 {
     const char *words[COMMAND_COUNT + 1] = {0};
@@ -103,6 +116,7 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     mf_os_keep_standard();
+    cli_terminal_begin(wants_json(argc, argv), colour_wanted(argc, argv));
     int status = run_command(argc, argv);
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))

@@ -26,6 +26,7 @@ typedef enum {
     CLI_PRECISIONS, /* string: one or several of them, as typed; checked */
     CLI_SHAPE,      /* string: checked */
     CLI_DEVICE,     /* string: cpu, cuda[:I]; host and gpu are understood */
+    CLI_WHEN,       /* string: auto, always or never */
     CLI_REPEATED,   /* strings */
 } cli_type;
 

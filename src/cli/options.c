@@ -24,7 +24,7 @@ static void *value_of(const parser *p, const cli_option *o)
 {
     const cli_binding always[] = {CLI_BIND("--force", &p->common->force), CLI_BIND("--json", &p->common->json),
                                   CLI_BIND("-v", &p->common->verbose), CLI_BIND("--quiet", &p->common->quiet),
-                                  CLI_BIND("--help", &p->common->help)};
+                                  CLI_BIND("--help", &p->common->help), CLI_BIND("--color", &p->common->color)};
     char name[NAME];
     cli_option_name(o, name, sizeof name);
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
@@ -217,6 +217,10 @@ static int read_value(const parser *p, const cli_option *o, const char *name, co
         return read_device(p, o, name, text, value);
     case CLI_REPEATED:
         return append(p, name, text, value);
+    case CLI_WHEN:
+        if (strcmp(text, "auto") != 0 && strcmp(text, "always") != 0 && strcmp(text, "never") != 0)
+            return cli_usage_error(p->command, "%s %s: must be auto, always or never", name, text);
+        break;
     case CLI_TEXT:
     case CLI_SHAPE:
     case CLI_PRECISION:
