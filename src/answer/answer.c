@@ -235,7 +235,7 @@ static memfit_status find_obstacle(mf_answer *answer, mf_fitter *fitter, memfit_
     memfit_size_format(above, b, sizeof b);
     memfit_size_format(answer->least_bytes, c, sizeof c);
     const mf_op *op = bounds.working_set_op == MF_NONE ? NULL : &entry->graph->ops[bounds.working_set_op];
-    const char *samples = piece == 1 ? "one sample" : piece == o->batch ? "the whole batch" : "a piece of the batch";
+    const char *samples = piece == 1 ? "one sample" : piece == o->batch ? "the whole batch" : "a micro-batch";
     if (o->fixed_bytes > o->limit_bytes)
         snprintf(answer->obstacle, sizeof answer->obstacle,
                  "the fixed cost of the device alone is more than the limit of %s", limit);

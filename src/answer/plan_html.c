@@ -167,8 +167,8 @@ static void put_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
     if (c->margin_percent)
         fprintf(f, ", +-%u %%", c->margin_percent);
     fputs(")</td></tr>\n", f);
-    put_fact(f, "price");
-    fprintf(f, "%.2f times the time of the unconstrained step (estimated); results %s</td></tr>\n", a->slowdown,
+    put_fact(f, "cost");
+    fprintf(f, "%.2f times the time of the unconstrained step (estimated); numerics %s</td></tr>\n", a->slowdown,
             mf_numerics_name(plan->numerics));
     if (plan->phases[0].graph->left_out) {
         put_fact(f, "note");
@@ -177,7 +177,7 @@ static void put_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
     }
     if (a->max_batch && a->max_batch < 1 << 24) {
         put_fact(f, "largest batch");
-        fprintf(f, "%lld in one piece; %lld with nothing recomputed</td></tr>\n", (long long)a->max_batch,
+        fprintf(f, "%lld at once; %lld with nothing recomputed</td></tr>\n", (long long)a->max_batch,
                 (long long)a->max_batch_as_asked);
     }
     fputs("</table></section>\n", f);
@@ -208,7 +208,7 @@ static void put_breakdown(FILE *f, const mf_answer *a, const mf_answer_context *
             put_size(f, a->breakdown[parts[i].kind]);
             fputs("</b></span>\n", f);
         }
-    fputs("</div>\n<h2 style=\"margin-top:18px\">Largest owners</h2>\n<table>\n", f);
+    fputs("</div>\n<h2 style=\"margin-top:18px\">Largest tensors, by layer</h2>\n<table>\n", f);
     for (uint32_t i = 0; i < a->owner_count; i++) {
         const mf_owner *o = &a->owners[i];
         fputs("<tr>", f);
@@ -389,7 +389,7 @@ static void put_suggestions(FILE *f, const mf_answer *a)
     if (!a->suggestion_count)
         return;
     fputs("<section><h2>What to change</h2>\n<table><tr><th></th><th class=\"n\">peak</th><th class=\"n\">time</th>"
-          "<th>results</th><th>change</th></tr>\n",
+          "<th>numerics</th><th>change</th></tr>\n",
           f);
     for (uint32_t i = 0; i < a->suggestion_count; i++) {
         const mf_suggestion *s = &a->suggestions[i];
@@ -407,7 +407,8 @@ static void put_curve(FILE *f, const mf_answer *a)
     if (!a->curve_count)
         return;
     fputs("<section><h2>Memory against time</h2>\n<table><tr><th class=\"n\">budget</th><th class=\"n\">peak</th>"
-          "<th class=\"n\">time</th><th class=\"n\">pieces</th><th class=\"n\">recomputed</th><th>results</th></tr>\n",
+          "<th class=\"n\">time</th><th class=\"n\">micro-batches</th><th "
+          "class=\"n\">recomputed</th><th>numerics</th></tr>\n",
           f);
     for (uint32_t i = 0; i < a->curve_count; i++) {
         const mf_curve_point *p = &a->curve[i];
@@ -451,8 +452,8 @@ static void put_phases(FILE *f, const mf_answer *a)
     fputs("</table>\n<table style=\"margin-top:14px\">\n", f);
     put_bound(f, plan->peak_bytes, "this plan");
     put_bound(f, a->packing_bound_bytes, "no packing of these steps is lower");
-    put_bound(f, a->save_set_bound_bytes, "no plan with these pieces and nothing recomputed is lower");
-    put_bound(f, a->lower_bound_bytes, "no plan with these pieces is lower: the hungriest operation alone");
+    put_bound(f, a->save_set_bound_bytes, "no plan with these micro-batches and nothing recomputed is lower");
+    put_bound(f, a->lower_bound_bytes, "no plan with these micro-batches is lower: the hungriest operation alone");
     fputs("</table></section>\n", f);
 }
 

@@ -100,10 +100,10 @@ static memfit_status read_options(memfit_plan *plan, const memfit_plan_options *
     if (o->batch < 1 || o->batch > 1 << 24)
         return mf_fail(err, MEMFIT_INVALID, "batch size %lld: must be 1 to %d", (long long)o->batch, 1 << 24);
     if (o->pieces < 0 || o->validation_batch < 0)
-        return mf_fail(err, MEMFIT_INVALID, "pieces and validation batch must not be negative");
+        return mf_fail(err, MEMFIT_INVALID, "micro-batches and validation batch must not be negative");
     if (o->pieces > o->batch)
-        return mf_fail(err, MEMFIT_INVALID, "%lld pieces: a batch of %lld has at most %lld", (long long)o->pieces,
-                       (long long)o->batch, (long long)o->batch);
+        return mf_fail(err, MEMFIT_INVALID, "%lld micro-batches: a batch of %lld has at most %lld",
+                       (long long)o->pieces, (long long)o->batch, (long long)o->batch);
     mf_plan_options_default(&q->plan);
     q->plan.batch = o->batch;
     q->plan.pieces = o->pieces;

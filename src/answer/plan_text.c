@@ -24,9 +24,9 @@ static const char *numerics_text(mf_numerics numerics)
     case MF_BITWISE:
         return "same results to the bit (bitwise)";
     case MF_REORDERED:
-        return "same mathematics, sums in another order (reordered)";
+        return "same maths, different rounding (reordered)";
     default:
-        return "other mathematics (changed)";
+        return "different maths (changed)";
     }
 }
 
@@ -36,7 +36,8 @@ static void print_means(FILE *f, const mf_plan *plan)
 {
     const char *and = "";
     if (plan->pieces > 1) {
-        mf_print(f, " in %lld pieces of %lld samples", (long long)plan->pieces, (long long)plan->phases[0].batch);
+        mf_print(f, " in %lld micro-batches of %lld samples", (long long)plan->pieces,
+                 (long long)plan->phases[0].batch);
         and = " and";
     }
     if (plan->chunks > 1) {
@@ -133,10 +134,10 @@ void mf_answer_print_verdict(FILE *f, const mf_answer *a, const mf_answer_contex
         mf_print(f, ", %s more than the limit of %s.\n", size_text(plan->peak_bytes - c->memory_bytes, rest), limit);
     }
     if (a->as_asked_fits)
-        mf_print(f, "As asked, in one piece with nothing recomputed, it fits: %s.\n",
+        mf_print(f, "As asked (the batch at once, nothing recomputed) it fits: %s.\n",
                  size_text(a->as_asked_peak_bytes, need));
     else
-        mf_print(f, "As asked, in one piece with nothing recomputed, it does not fit: %s, %s too much.\n",
+        mf_print(f, "As asked (the batch at once, nothing recomputed) it does not fit: %s, %s too much.\n",
                  size_text(a->as_asked_peak_bytes, need), size_text(a->as_asked_peak_bytes - c->memory_bytes, rest));
     if (!a->fits)
         mf_print(f, "Why: %s.\n", a->obstacle);
@@ -190,9 +191,9 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
         mf_print(f, "  note      predicting one sample is no part of this plan: with all its logits that takes %s\n",
                  size_text(plan->unpredicted_bytes, peak));
     if (a->max_batch >= 1 << 24) {
-        mf_print(f, "  batch     any up to %d fits in one piece\n", 1 << 24);
+        mf_print(f, "  batch     any up to %d fits at once\n", 1 << 24);
     } else if (a->max_batch) {
-        mf_print(f, "  batch     %lld is the largest that fits in one piece (%lld was tried and does not)",
+        mf_print(f, "  batch     %lld is the largest that fits at once (%lld was tried and does not)",
                  (long long)a->max_batch, (long long)a->max_batch + 1);
         if (a->max_batch_chunks > 1)
             mf_print(f, ", the last layer in %u chunks", a->max_batch_chunks);
@@ -308,11 +309,13 @@ static void print_bounds(FILE *f, const mf_answer *a)
     char x[24], y[24];
     const mf_plan *plan = a->plan;
     mf_print(f, "\n  bounds (fixed cost and variables included)\n");
-    mf_print(f, "  %12s  any plan with these pieces: the hungriest operation alone; this plan is %.2f times that\n",
+    mf_print(f,
+             "  %12s  any plan with these micro-batches: the hungriest operation alone; this plan is %.2f times that\n",
              size_text(a->lower_bound_bytes, x), (double)plan->peak_bytes / (double)a->lower_bound_bytes);
-    mf_print(f, "  %12s  any packing of these steps; this one is %.4f times that\n",
+    mf_print(f, "  %12s  any packing of these operations; this one is %.4f times that\n",
              size_text(a->packing_bound_bytes, x), (double)plan->peak_bytes / (double)a->packing_bound_bytes);
-    mf_print(f, "  %12s  any plan with these pieces and nothing recomputed\n", size_text(a->save_set_bound_bytes, y));
+    mf_print(f, "  %12s  any plan with these micro-batches and nothing recomputed\n",
+             size_text(a->save_set_bound_bytes, y));
     if (a->recompute_bound > 1)
         mf_print(f, "  %11.3fx  time no recomputation in this room can beat; this plan takes %.3fx\n",
                  a->recompute_bound, a->slowdown);

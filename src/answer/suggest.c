@@ -77,9 +77,9 @@ static memfit_status suggest_pieces(suggesting *s, bool recompute, memfit_error 
         bool both = plan->recomputed_ops > 0;
         if (both == recompute)
             add_line(s, plan, MF_REORDERED, kept.batch,
-                     "%lld pieces of %lld samples%s (--gradient-accumulation %lld)%s", (long long)plan->pieces,
+                     "%lld micro-batches of %lld samples%s (--gradient-accumulation %lld)%s", (long long)plan->pieces,
                      (long long)plan->phases[0].batch, both ? ", with recomputation" : "", (long long)plan->pieces,
-                     plan->numerics == MF_CHANGED ? ": BatchNormalization then sees the pieces" : "");
+                     plan->numerics == MF_CHANGED ? ": BatchNormalization then sees the micro-batches" : "");
     }
     mf_plan_destroy(plan);
     return MEMFIT_OK;
@@ -94,7 +94,7 @@ static memfit_status suggest_chunks(suggesting *s, memfit_error *err)
     mf_plan *plan = NULL;
     if (returned->chunks > 1 && returned->pieces > 1 && returned->fits)
         add_line(s, returned, MF_REORDERED, kept.batch,
-                 "%lld pieces (--gradient-accumulation %lld), last layer and loss in %u chunks%s",
+                 "%lld micro-batches (--gradient-accumulation %lld), last layer and loss in %u chunks%s",
                  (long long)returned->pieces, (long long)returned->pieces, returned->chunks,
                  returned->recomputed_ops ? ", with recomputation" : "");
     f->options.chunks = 0;

@@ -138,7 +138,7 @@ memfit_status mf_csv_header(mf_csv *csv, memfit_error *err)
     while (pass_blank_row(csv))
         ;
     if (csv->at == csv->end)
-        return mf_fail(err, MEMFIT_DAMAGED, "line 1: the file is empty; a row of column names is wanted");
+        return mf_fail(err, MEMFIT_DAMAGED, "line 1: the file is empty; it must begin with a row of column names");
     return read_row(csv, csv->header, csv->name, &csv->columns, err);
 }
 

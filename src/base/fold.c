@@ -65,9 +65,13 @@ bool mf_fold_line(const char *line, size_t bytes, unsigned columns, mf_fold_put 
     size_t under = hanging(line, bytes, columns), least = leading_blanks(line, bytes) + 2, used = 0;
     for (size_t at = 0; at < bytes; at += used) {
         size_t first = cells(line + at, part(line + at, bytes - at, 0)); /* its first word moves left where it must */
-        size_t indent = !at ? 0 : under + first <= columns ? under : least + first <= columns ? least : 0;
-        used = part(line + at, bytes - at, columns - indent);
-        if (!put_blanks(indent, put, ctx) || !put(ctx, line + at, used) || !put(ctx, "\n", 1))
+        if (at && under + first > columns)
+            under = least + first <= columns ? least : 0;
+        used = part(line + at, bytes - at, at ? columns - under : columns);
+        size_t shown = used;
+        while (shown && line[at + shown - 1] == ' ')
+            shown--;
+        if (!put_blanks(at ? under : 0, put, ctx) || !put(ctx, line + at, shown) || !put(ctx, "\n", 1))
             return false;
         used += leading_blanks(line + at + used, bytes - at - used);
     }

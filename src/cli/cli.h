@@ -44,6 +44,7 @@ typedef struct cli_command {
     const char *name;
     const char *summary;                                                  /* one line, for `memfit --help` */
     const char *usage;                                                    /* "plan MODEL [options]" */
+    const char *example;                                                  /* "plan model.keras -b 64", for its help */
     int (*run)(const struct cli_command *command, int argc, char **argv); /* argv[0] is the command's name */
     int least, most;                                                      /* arguments that are no options */
     const char *argument; /* what the first is: "MODEL"; an input file */
@@ -79,7 +80,7 @@ typedef struct cli_binding {
 /* What every command has; filled by cli_parse. */
 typedef struct cli_common {
     bool json, quiet, verbose, help;
-    bool force; /* commands that write files */
+    bool force;        /* commands that write files */
     const char *color; /* auto, always or never; main has heard it (terminal.h) */
     const char *operands[CLI_MOST_OPERANDS];
     int operand_count;

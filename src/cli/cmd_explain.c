@@ -117,15 +117,16 @@ static void print_joined(const memfit_diagnosis *d, const joined *j)
         return;
     }
     if (!p->fits) {
-        mf_print(stdout, "  neither pieces nor recomputation make it fit: the least is %s\n",
+        mf_print(stdout, "  neither micro-batches nor recomputation make it fit: the least is %s\n",
                  memfit_size_format(p->lower_bound_bytes, a, sizeof a));
         return;
     }
     mf_print(stdout, "  what would fit\n");
     if (p->max_batch > 0)
         mf_print(stdout, "    batch %lld, as written\n", (long long)p->max_batch);
-    mf_print(stdout, "    batch %lld in %lld piece%s with %u operation%s recomputed: %s, about %.2f times as long\n",
-             (long long)p->batch, (long long)p->pieces, p->pieces == 1 ? "" : "s", p->recomputed_ops,
+    mf_print(stdout,
+             "    batch %lld in %lld micro-batch%s with %u operation%s recomputed: %s, about %.2f times as long\n",
+             (long long)p->batch, (long long)p->pieces, p->pieces == 1 ? "" : "es", p->recomputed_ops,
              p->recomputed_ops == 1 ? "" : "s", memfit_size_format(p->peak_bytes, a, sizeof a), p->slowdown);
     print_breakdown(p);
     mf_print(stdout, "    memfit train %s --data SOURCE --batch-size %lld --memory %lluMiB\n", j->path,
@@ -238,10 +239,9 @@ int cli_explain(const cli_command *command, int argc, char **argv)
     int64_t batch = 0;
     const cli_binding bindings[] = {CLI_BIND("--model", &model), CLI_BIND("--batch-size", &batch), {0}};
     cli_common common;
-    int status =
-        cli_parse(command, argc, argv, bindings, &common,
-                  "The file is what the program printed (standard output and error), a PyTorch memory snapshot or a\n"
-                  "memfit trace; - reads standard input.\n");
+    int status = cli_parse(command, argc, argv, bindings, &common,
+                           "The file is what the program printed (standard output and error), a PyTorch\n"
+                           "memory snapshot or a memfit trace; - reads standard input.\n");
     if (status || common.help)
         return status;
     const char *operand = common.operands[0];

@@ -241,10 +241,10 @@ int cli_pack(const cli_command *command, int argc, char **argv)
     const cli_binding bindings[] = {CLI_BIND("--capacity", &capacity), CLI_BIND("--time", &seconds),
                                     CLI_BIND("--out", &out),           CLI_BIND("--repack", &repack),
                                     CLI_BIND("--threads", &threads),   {0}};
-    static const char text[] =
-        "FILE.csv has a row per buffer and the columns lower, upper (live on [lower, upper)) or start, end (the end\n"
-        "included), size, and if wanted id, alignment, offset (fixed).\n"
-        "Exit status 3: the capacity is not met; the text says whether that is proven.\n";
+    static const char text[] = "FILE.csv has a row per buffer and the columns lower, upper (live on [lower,\n"
+                               "upper)) or start, end (the end included), size, and if you like id, alignment,\n"
+                               "offset (fixed).\n"
+                               "Exit status 3: the capacity is not met; the text says whether that is proven.\n";
     cli_common common;
     int status = cli_parse(command, argc, argv, bindings, &common, text);
     if (status || common.help)

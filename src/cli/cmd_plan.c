@@ -32,8 +32,7 @@ static int list_cards(const cli_common *common)
         mf_json_open(&w, NULL, '{');
         mf_json_open(&w, "cards", '[');
     } else {
-        mf_print(stdout, "%-16s %-24s %10s %11s %5s %8s\n", "name", "card", "memory", "fixed cost", "GB/s",
-                 "TFLOP/s");
+        mf_print(stdout, "%-16s %-24s %10s %11s %5s %8s\n", "name", "card", "memory", "fixed cost", "GB/s", "TFLOP/s");
     }
     for (size_t i = 0; memfit_card_at(i, &card); i++) {
         if (common->json) {

@@ -405,9 +405,10 @@ static void finish(replay *r)
     mf_arena_destroy(&r->arena);
 }
 
-static const char help[] =
-    "TRACE is a CSV trace (time_us,op,id,bytes,stream), a memfit trace file or a PyTorch memory snapshot (.pickle).\n"
-    "ratio is the pool's largest physical memory over the trace's largest sum of live bytes; 1 is ideal.\n";
+static const char help[] = "TRACE is a CSV trace (time_us,op,id,bytes,stream), a memfit trace file or a\n"
+                           "PyTorch memory snapshot (.pickle).\n"
+                           "ratio is the pool's largest physical memory over the trace's largest sum of\n"
+                           "live bytes; 1 is ideal.\n";
 
 int cli_replay(const cli_command *command, int argc, char **argv)
 {

@@ -27,11 +27,10 @@ typedef struct told {
     char *const *command;
 } told;
 
-static const char closing[] =
-    "The program's standard error is passed on and read: if it fails for lack of memory, the cause and the change "
-    "that\n"
-    "mends it follow. A closing line says how much memory it took. Its exit status is ours; 128 + n after signal n,\n"
-    "126 or 127 when it cannot be executed, 125 when memfit itself fails.\n";
+static const char closing[] = "The program's standard error is passed on and read: if it fails for lack of\n"
+                              "memory, the cause and the change that mends it follow. A closing line says how\n"
+                              "much memory it took. Its exit status is passed through; 128 + n after signal\n"
+                              "n, 126 or 127 when it cannot be executed, 125 when memfit itself fails.\n";
 
 /* ---- what is said ----------------------------------------------------------------------------------------- */
 

@@ -7,11 +7,13 @@
 
 #include <math.h>
 
-static const char help[] =
-    "SOURCE is .npy, .npz, .h5, .csv (arrays x and y, or named as the model's inputs and outputs) or synthetic[:N].\n"
-    "SIZE is 512MiB, 8GiB, 1.5GB or 80%; it bounds the whole process. Without --memory: what is available.\n\n"
-    "  memfit train model.keras --data digits.npz --epochs 5 --memory 300MiB --out trained.keras\n"
-    "  memfit train model.keras --data synthetic --memory 2GiB --batch-size 256 --steps 1\n";
+static const char help[] = "SOURCE is .npy, .npz, .h5, .csv (arrays x and y, or named as the model's\n"
+                           "inputs and outputs), TFRecord files, a folder of images by class, - or\n"
+                           "synthetic[:N].\n"
+                           "SIZE is 512MiB, 8GiB, 1.5GB or 80%; it bounds the whole process. Without\n"
+                           "--memory: what is available.\n\n"
+                           "  memfit train model.keras --data digits.npz --epochs 5 --memory 300MiB\n"
+                           "  memfit train model.keras --data synthetic --memory 2GiB --batch-size 256 --steps 1\n";
 
 /* The options of plan that only show something. */
 typedef struct train_plan {

@@ -11,29 +11,32 @@
 
 static const cli_command commands[] = {
     {CLI_PLAN, "plan", "will it fit? from a model file to a memory plan, before running", "plan MODEL [options]",
-     cli_plan, 0, 1, "MODEL", "which model?", false},
-    {CLI_TRAIN, "train", "train a Keras model inside a byte budget", "train MODEL --data SOURCE [options]", cli_train,
-     1, 1, "MODEL", "which model?", false},
+     "plan resnet50.keras -b 64 --for rtx-4060", cli_plan, 0, 1, "MODEL", "which model?", false},
+    {CLI_TRAIN, "train", "train a Keras model inside a byte budget", "train MODEL --data SOURCE [options]",
+     "train model.keras --data photos/ -b 32 --memory 4GiB --out trained.keras", cli_train, 1, 1, "MODEL",
+     "which model?", false},
     {CLI_EVALUATE, "evaluate", "loss and metrics of a model on data", "evaluate MODEL --data SOURCE [options]",
-     cli_evaluate, 1, 1, "MODEL", "which model?", false},
+     "evaluate model.keras --data test.npz", cli_evaluate, 1, 1, "MODEL", "which model?", false},
     {CLI_PREDICT, "predict", "a model's outputs on data", "predict MODEL --data SOURCE [--out FILE.npy] [options]",
-     cli_predict, 1, 1, "MODEL", "which model?", false},
-    {CLI_TUNE, "tune", "times a card's library alternatives once", "tune MODEL --device cuda [--out FILE]", cli_tune, 1,
-     1, "MODEL", "which model?", false},
-    {CLI_RUN, "run", "hold an unmodified program to a share of the card", "run [options] -- COMMAND [ARG...]", cli_run,
-     0, 0, NULL, NULL, false},
+     "predict model.keras --data test.npz --out outputs.npy", cli_predict, 1, 1, "MODEL", "which model?", false},
+    {CLI_TUNE, "tune", "times a card's library alternatives once", "tune MODEL --device cuda [--out FILE]",
+     "tune model.keras --device cuda", cli_tune, 1, 1, "MODEL", "which model?", false},
+    {CLI_RUN, "run", "hold an unmodified program to a share of the card", "run [options] -- COMMAND [ARG...]",
+     "run --memory 6GiB -- python train.py", cli_run, 0, 0, NULL, NULL, false},
     {CLI_EXPLAIN, "explain", "an out-of-memory failure that has already happened: cause and cure",
-     "explain LOG|SNAPSHOT|TRACE|- [--model FILE]", cli_explain, 1, 1, "LOG", "which log?", false},
+     "explain LOG|SNAPSHOT|TRACE|- [--model FILE]", "explain train.log", cli_explain, 1, 1, "LOG", "which log?", false},
     {CLI_REPORT, "report", "a recorded trace as a page, for TensorBoard, for Perfetto",
-     "report TRACE [TRACE2] [options]", cli_report_trace, 1, 2, "TRACE", "which trace?", false},
-    {CLI_PS, "ps", "who uses the cards", "ps [--watch]", cli_ps, 0, 0, NULL, NULL, false},
-    {CLI_DOCTOR, "doctor", "is this machine set up right?", "doctor [--save FILE] [--compare FILE]", cli_doctor, 0, 0,
-     NULL, NULL, false},
+     "report TRACE [TRACE2] [options]", "report run.trace --html memory.html", cli_report_trace, 1, 2, "TRACE",
+     "which trace?", false},
+    {CLI_PS, "ps", "who uses the cards", "ps [--watch]", "ps", cli_ps, 0, 0, NULL, NULL, false},
+    {CLI_DOCTOR, "doctor", "is this machine set up right?", "doctor [--save FILE] [--compare FILE]", "doctor",
+     cli_doctor, 0, 0, NULL, NULL, false},
     {CLI_PACK, "pack", "pack buffers of known lifetime (for people who work on planners)",
-     "pack FILE.csv [--capacity N] [--time SECONDS] [--out FILE.csv]", cli_pack, 1, 1, "FILE.csv",
-     "which table of buffers?", false},
+     "pack FILE.csv [--capacity N] [--time SECONDS] [--out FILE.csv]", "pack buffers.csv --out packed.csv", cli_pack, 1,
+     1, "FILE.csv", "which table of buffers?", false},
     {CLI_REPLAY, "replay", "replay an allocation trace (for people who work on allocators)",
-     "replay TRACE.csv [options]", cli_replay, 1, 1, "TRACE.csv", "which trace?", false},
+     "replay TRACE.csv [options]", "replay trace.csv --memory 8GiB", cli_replay, 1, 1, "TRACE.csv", "which trace?",
+     false},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -43,10 +46,9 @@ static void print_help(FILE *f)
                 "usage: memfit COMMAND [arguments]\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         mf_print(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    mf_print(f,
-             "\nmemfit COMMAND --help says more. Every command has --json, -v and --quiet.\n"
-             "Exit status: 0 done, 1 failed while running, 2 wrong usage, 3 does not fit the limit, 4 not supported,\n"
-             "5 an input file is missing or damaged.\n");
+    mf_print(f, "\nmemfit COMMAND --help says more. Every command has --json, -v and --quiet.\n"
+                "Exit status: 0 done, 1 failed while running, 2 wrong usage, 3 does not fit the\n"
+                "limit, 4 not supported, 5 an input file is missing or damaged.\n");
 }
 
 static bool wants_json(int argc, char **argv)

@@ -113,8 +113,9 @@ int cli_not_built(const cli_command *command, int argc, char **argv)
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             mf_print(stdout,
-                     "usage: memfit %s\n\n%s\n\nNot built yet; it comes with a later version. What it will take:\n\n",
-                     command->usage, command->summary);
+                     "example: memfit %s\nusage:   memfit %s\n\n%s\n\nNot built yet; it comes with a later version. "
+                     "What it will take:\n\n",
+                     command->example, command->usage, command->summary);
             cli_option_help(command, stdout);
             return CLI_DONE;
         }

@@ -39,7 +39,8 @@ const cli_option cli_options[] = {
     {"--loss", MODELS, CLI_TEXT, "NAME", "instead of the file's"},
     {"--precision", CLI_PLAN, CLI_PRECISIONS, "NAME[,NAME]", "float32, mixed_float16 or mixed_bfloat16", "the file's"},
     {"--precision", RUNS, CLI_PRECISION, "NAME", "float32, mixed_float16 or mixed_bfloat16", "the file's"},
-    {"--gradient-accumulation", STEPS, CLI_PARTS, "auto|off|K", "pieces of the batch", "auto", .least = 1},
+    {"--gradient-accumulation", STEPS, CLI_PARTS, "auto|off|K", "micro-batches: parts of the batch one after another",
+     "auto", .least = 1},
     {"--recompute|--remat", STEPS, CLI_AUTO_OFF, "auto|off", "drop and compute again to save memory", "auto"},
     {"--chunked-loss", STEPS, CLI_PARTS, "auto|off|K", "chunks of the last layer and its loss", "auto", .least = 1,
      .most = 4096},
@@ -65,7 +66,7 @@ const cli_option cli_options[] = {
     {"--diff", CLI_PLAN, CLI_TEXT, "FILE", "print only what differs from a plan that was kept", .file = CLI_INPUT},
     {"--baseline", CLI_PLAN, CLI_TEXT, "FILE", "exit 3 when the peak is above a kept plan's", .file = CLI_INPUT},
     {"--tolerance", CLI_PLAN, CLI_PERCENT, "P%", "by so much it may be", "0%", .needs = "--baseline"},
-    {"--fail-unless-as-asked", CLI_PLAN, CLI_FLAG, NULL, "exit 3 when pieces or recomputation are needed"},
+    {"--fail-unless-as-asked", CLI_PLAN, CLI_FLAG, NULL, "exit 3 when micro-batches or recomputation are needed"},
 
     /* ---- training ---- */
     {"--epochs", CLI_TRAIN, CLI_COUNT, "N", "passes over the data", "1"},

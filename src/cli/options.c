@@ -23,8 +23,8 @@ typedef struct parser {
 static void *value_of(const parser *p, const cli_option *o)
 {
     const cli_binding always[] = {CLI_BIND("--force", &p->common->force), CLI_BIND("--json", &p->common->json),
-                                  CLI_BIND("-v", &p->common->verbose), CLI_BIND("--quiet", &p->common->quiet),
-                                  CLI_BIND("--help", &p->common->help), CLI_BIND("--color", &p->common->color)};
+                                  CLI_BIND("-v", &p->common->verbose),    CLI_BIND("--quiet", &p->common->quiet),
+                                  CLI_BIND("--help", &p->common->help),   CLI_BIND("--color", &p->common->color)};
     char name[NAME];
     cli_option_name(o, name, sizeof name);
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
@@ -348,7 +348,8 @@ int cli_parse(const cli_command *command, int argc, char **argv, const cli_bindi
     if (status != CLI_DONE)
         return status;
     if (common->help) {
-        mf_print(stdout, "usage: memfit %s\n\n%s\n\n", command->usage, command->summary);
+        mf_print(stdout, "example: memfit %s\nusage:   memfit %s\n\n%s\n\n", command->example, command->usage,
+                 command->summary);
         cli_option_help(command, stdout);
         if (text) { /* our own, of many lines */
             fputc('\n', stdout);

@@ -87,12 +87,16 @@ static bool put_piece(void *ctx, const char *text, size_t bytes)
 
 /* ---- the stream ------------------------------------------------------------------------------------------- */
 
-/* A line that redraws itself (progress) was made for the width. */
+/* What is drawn over (progress) was made for the width; the last of it stays, and is folded as any line. */
 static bool end_line(view *v)
 {
-    bool as_it_is = v->begun || memchr(v->line, '\r', v->used) || memchr(v->line, '\033', v->used);
-    bool ok = as_it_is ? put(v, v->line, v->used) && put(v, "\n", 1)
-                       : mf_fold_line(v->line, v->used, v->columns, put_piece, v);
+    const char *drawn = memrchr(v->line, '\r', v->used);
+    size_t before = drawn ? (size_t)(drawn - v->line) + 1 : 0;
+    bool as_it_is = (v->begun && !drawn) || memchr(v->line + before, '\033', v->used - before);
+    v->begun = v->begun && !drawn;
+    bool ok = put(v, v->line, before);
+    ok = ok && (as_it_is ? put(v, v->line + before, v->used - before) && put(v, "\n", 1)
+                         : mf_fold_line(v->line + before, v->used - before, v->columns, put_piece, v));
     v->begun = false;
     v->used = 0;
     return ok;

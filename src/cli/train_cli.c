@@ -487,7 +487,7 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
     if (r->loss_chunks > 1)
         mf_print(stdout, "; last layer and loss in %u chunks", r->loss_chunks);
     if (r->pieces > 1 || r->recomputed_ops || r->loss_chunks > 1)
-        mf_print(stdout, "; %lld pieces, %u operations recomputed (%s)", (long long)r->pieces, r->recomputed_ops,
+        mf_print(stdout, "; %lld micro-batches, %u operations recomputed (%s)", (long long)r->pieces, r->recomputed_ops,
                  r->numerics);
     mf_print(stdout, "\n");
     if (r->workers) {

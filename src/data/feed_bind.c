@@ -174,7 +174,7 @@ static memfit_status check_weights(const mf_feeder *f, const mf_array *a, memfit
     if (a->sample_bytes != mf_dtype_bytes(a->dtype)) {
         char have[128];
         mf_shape_format(&a->shape, have, sizeof have);
-        return mf_fail(err, MEMFIT_DAMAGED, "%s: %s has shape %s, but one weight for each of %lld samples is wanted",
+        return mf_fail(err, MEMFIT_DAMAGED, "%s: %s has shape %s, but it must have one weight for each of %lld samples",
                        f->source->path, a->name, have, (long long)f->source->samples);
     }
     for (int64_t i = 0; i < f->source->samples; i++) {

@@ -116,7 +116,7 @@ memfit_status memfit_device_open(const char *name, const memfit_device_options *
     char *end = NULL;
     unsigned long index = colon ? strtoul(colon + 1, &end, 10) : 0;
     if (colon && (colon[1] < '0' || colon[1] > '9' || *end || index > 1023))
-        return mf_fail(err, MEMFIT_INVALID, "device %s: after the colon a number from 0 to 1023 is wanted", name);
+        return mf_fail(err, MEMFIT_INVALID, "device %s: after the colon must be a number from 0 to 1023", name);
     for (size_t i = 0; i < KIND_COUNT; i++) {
         if (strlen(kinds[i].kind) != length || strncmp(kinds[i].kind, name, length))
             continue;

@@ -441,7 +441,7 @@ memfit_status mf_device_open_sim(const memfit_device_options *options, unsigned 
     uint64_t granularity = options->granularity_bytes ? options->granularity_bytes : UINT64_C(2) << 20;
     uint64_t capacity = options->capacity_bytes ? options->capacity_bytes : UINT64_C(16) << 30;
     if (granularity < 4096 || granularity & (granularity - 1))
-        return mf_fail(err, MEMFIT_INVALID, "sim: granularity %llu: a power of two of at least 4096 is wanted",
+        return mf_fail(err, MEMFIT_INVALID, "sim: granularity %llu: must be a power of two of at least 4096",
                        (unsigned long long)granularity);
     if (options->fixed_bytes > capacity)
         return mf_fail(err, MEMFIT_INVALID, "sim: the fixed cost is above the capacity");

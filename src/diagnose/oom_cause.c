@@ -300,7 +300,7 @@ memfit_status mf_explain_log(const char *text, size_t bytes, memfit_diagnosis *d
     }
     if (strange * 10 > look)
         return mf_fail(err, MEMFIT_DAMAGED,
-                       "this is no text: %zu of its first %zu bytes are control characters\na log is wanted, a memfit "
+                       "this is no text: %zu of its first %zu bytes are control characters\ngive a log, a memfit "
                        "trace, or a PyTorch memory snapshot (.pickle)",
                        strange, look);
     mf_oom_facts facts;

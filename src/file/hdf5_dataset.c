@@ -328,7 +328,7 @@ memfit_status mf_hdf5_dataset_open(mf_hdf5 *file, uint64_t address, mf_hdf5_data
     if (st)
         return st;
     if (!has_space || !has_type || !has_layout)
-        return mf_hdf5_damaged(file, address, err, "an array is wanted here, and this is none");
+        return mf_hdf5_damaged(file, address, err, "an array must be here, and this is none");
     if ((st = settle(&d, address, err)))
         return st;
     *dataset = d;

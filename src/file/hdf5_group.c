@@ -188,7 +188,7 @@ memfit_status mf_hdf5_group_open(mf_hdf5 *file, mf_arena *arena, uint64_t addres
     if (st)
         return st;
     if (!is_group)
-        return mf_hdf5_damaged(file, address, err, "a group is wanted here, and this is none");
+        return mf_hdf5_damaged(file, address, err, "a group must be here, and this is none");
     *group = l.group;
     return MEMFIT_OK;
 }

@@ -158,7 +158,7 @@ memfit_status mf_hdf5_walk_begin(mf_hdf5_walk *w, mf_hdf5 *file, uint64_t addres
     if (st)
         return st;
     if (address == MF_HDF5_UNDEFINED || !mf_hdf5_inside(file, address, 16))
-        return mf_hdf5_damaged(file, address, err, "an object header is wanted here, beyond the file's end");
+        return mf_hdf5_damaged(file, address, err, "an object header must be here, which is beyond the file's end");
     const unsigned char *p = file->data + address;
     if (memcmp(p, "OHDR", 4) == 0)
         return begin_v2(w, err);

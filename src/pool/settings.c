@@ -114,7 +114,7 @@ static memfit_status take_slack(memfit_pool_options *o, memfit_error *err)
 {
     const char *text = getenv("MEMFIT_SLACK");
     if (text && *text && !strchr(text, '%'))
-        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_SLACK=%s: a percentage of the peak in use is wanted, as 2%%", text);
+        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_SLACK=%s: must be a percentage of the peak in use, as 2%%", text);
     uint64_t given = (uint64_t)(o->slack * 1e6), slack = given;
     memfit_status status = take_size("MEMFIT_SLACK", 1000000, &slack, err);
     if (!status && slack != given)
@@ -129,7 +129,7 @@ static memfit_status take_policy(memfit_pool_options *o, memfit_error *err)
         return MEMFIT_OK;
     bool all = !strcmp(text, "preallocate");
     if (!all && strcmp(text, "growth") != 0)
-        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_POLICY=%s: growth or preallocate is wanted", text);
+        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_POLICY=%s: must be growth or preallocate", text);
     if (!all && o->policy == MEMFIT_POLICY_PREALLOCATE)
         return conflict("MEMFIT_POLICY", text, err);
     if (all)
@@ -148,7 +148,7 @@ static memfit_status take_purge(memfit_pool_options *o, memfit_error *err)
     if (digits)
         ms = strtoull(text, NULL, 10);
     if (!never && (!digits || errno == ERANGE || ms == MEMFIT_PURGE_NEVER))
-        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_PURGE_MS=%s: milliseconds or never is wanted", text);
+        return mf_fail(err, MEMFIT_INVALID, "MEMFIT_PURGE_MS=%s: must be milliseconds or never", text);
     if (o->purge_ms != 10000 && o->purge_ms != ms)
         return conflict("MEMFIT_PURGE_MS", text, err);
     o->purge_ms = ms;
@@ -161,7 +161,7 @@ static memfit_status take_flag(const char *name, bool *option, memfit_error *err
     if (!text || !*text)
         return MEMFIT_OK;
     if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
-        return mf_fail(err, MEMFIT_INVALID, "%s=%s: 0 or 1 is wanted", name, text);
+        return mf_fail(err, MEMFIT_INVALID, "%s=%s: must be 0 or 1", name, text);
     if (*option && *text == '0')
         return conflict(name, text, err);
     *option = *text == '1';
@@ -218,14 +218,14 @@ memfit_status mf_fraction_sane(double fraction, memfit_error *err)
 {
     if (fraction > 0.0 && fraction <= 1.0)
         return MEMFIT_OK;
-    return mf_fail(err, MEMFIT_INVALID, "pool: limit_fraction %g: more than 0 and at most 1 is wanted", fraction);
+    return mf_fail(err, MEMFIT_INVALID, "pool: limit_fraction %g: must be more than 0 and at most 1", fraction);
 }
 
 memfit_status mf_slack_sane(double slack, memfit_error *err)
 {
     if (slack >= 0.0 && slack <= 1.0)
         return MEMFIT_OK;
-    return mf_fail(err, MEMFIT_INVALID, "pool: slack %g: a fraction of at most 1 is wanted", slack);
+    return mf_fail(err, MEMFIT_INVALID, "pool: slack %g: must be a fraction of at most 1", slack);
 }
 
 static bool power_of_two(uint64_t n)
@@ -241,11 +241,10 @@ static memfit_status check_values(const mf_device *device, memfit_pool_options *
         o->page_bytes = device->granularity > UINT64_C(2) << 20 ? device->granularity : UINT64_C(2) << 20;
     if (!power_of_two(o->page_bytes) || o->page_bytes < 65536 || o->page_bytes > UINT64_C(1) << 40 ||
         o->page_bytes % device->granularity)
-        return mf_fail(
-            err, MEMFIT_INVALID,
-            "pool options: a page of %llu bytes: a power of two is wanted, at least 64 KiB and a multiple of "
-            "the device's granularity of %llu",
-            (unsigned long long)o->page_bytes, (unsigned long long)device->granularity);
+        return mf_fail(err, MEMFIT_INVALID,
+                       "pool options: a page of %llu bytes: must be a power of two, at least 64 KiB and a multiple of "
+                       "the device's granularity of %llu",
+                       (unsigned long long)o->page_bytes, (unsigned long long)device->granularity);
     if (o->bulk_bytes % o->page_bytes)
         return mf_fail(err, MEMFIT_INVALID, "pool options: bulk_bytes %llu is not a multiple of the page",
                        (unsigned long long)o->bulk_bytes);

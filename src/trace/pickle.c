@@ -557,7 +557,7 @@ static memfit_status finish(machine *m)
 {
     m->name = "STOP";
     if (m->depth != 1 || !m->stack[0])
-        return BROKEN(m, "one value is wanted on the stack");
+        return BROKEN(m, "one value must be on the stack");
     m->tree->root = m->stack[0];
     return MEMFIT_OK;
 }

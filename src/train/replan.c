@@ -96,7 +96,8 @@ memfit_status mf_run_replan(mf_run *r, uint64_t limit, memfit_error *err)
     uint64_t took = mf_os_now_us() - began;
     r->replan_us = took > r->replan_us ? took : r->replan_us;
     char text[24];
-    mf_log_write(&t->log, MF_LOG_NOTE, "the limit is now %s: going on in %lld pieces, %u operations recomputed%s",
+    mf_log_write(&t->log, MF_LOG_NOTE,
+                 "the limit is now %s: going on in %lld micro-batches, %u operations recomputed%s",
                  memfit_size_format(limit, text, sizeof text), (long long)t->plan->pieces, t->plan->recomputed_ops,
                  t->plan->chunks > 1 ? ", the last layer and its loss in chunks" : "");
     return MEMFIT_OK;

@@ -128,8 +128,8 @@ static void say_once(mf_trainer *t)
         mf_log_write(&t->log, MF_LOG_NOTE, "the first %u metrics are shown, %u are not", t->metric_count,
                      t->metrics_left_out);
     if (t->plan->pieces > 1)
-        mf_log_write(&t->log, MF_LOG_NOTE, "each batch of %lld runs in %lld pieces (%s)", (long long)t->plan->batch,
-                     (long long)t->plan->pieces, mf_numerics_name(t->plan->numerics));
+        mf_log_write(&t->log, MF_LOG_NOTE, "each batch of %lld runs in %lld micro-batches (%s)",
+                     (long long)t->plan->batch, (long long)t->plan->pieces, mf_numerics_name(t->plan->numerics));
     if (t->plan->chunks > 1)
         mf_log_write(&t->log, MF_LOG_NOTE, "the last layer and its loss run in %u chunks (%s)", t->plan->chunks,
                      mf_numerics_name(t->plan->numerics));
@@ -246,7 +246,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         status = mf_trainer_admit(t, chosen_limit(t), mf_run_take, r, err);
         if (status == MEMFIT_OK)
             mf_log_write(&t->log, MF_LOG_NOTE,
-                         "other pieces than before: the limit is lower, and sums round otherwise");
+                         "the limit is lower than before: other micro-batches, and rounding differs");
     }
     t->resumed.pieces = t->resumed.chunks = 0;
     if (status == MEMFIT_INTERRUPTED)

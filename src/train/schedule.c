@@ -44,7 +44,7 @@ memfit_status mf_schedule_read(const mf_json *json, double fallback, mf_schedule
                            .values = mf_json_get(c, "values")};
         if (s->kind != MF_RATE_PIECEWISE && !(s->steps > 0))
             return mf_fail(err, MEMFIT_DAMAGED,
-                           "the learning-rate schedule %s has decay_steps %g: more than 0 is wanted\n"
+                           "the learning-rate schedule %s has decay_steps %g: it must be more than 0\n"
                            "set a rate with --learning-rate",
                            name, s->steps);
         return MEMFIT_OK;

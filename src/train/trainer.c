@@ -33,8 +33,8 @@ static memfit_status check_options(const memfit_train_options *o, memfit_error *
     if (o->learning_rate < 0)
         return mf_fail(err, MEMFIT_INVALID, "learning rate %g: must be positive", o->learning_rate);
     if (o->pieces < 0 || o->pieces > o->batch)
-        return mf_fail(err, MEMFIT_INVALID, "%lld pieces: a batch of %lld has at most %lld", (long long)o->pieces,
-                       (long long)o->batch, (long long)o->batch);
+        return mf_fail(err, MEMFIT_INVALID, "%lld micro-batches: a batch of %lld has at most %lld",
+                       (long long)o->pieces, (long long)o->batch, (long long)o->batch);
     if (o->validation_batch < 0 || o->validation_batch > INT32_MAX)
         return mf_fail(err, MEMFIT_INVALID, "validation batch size %lld: must be 0 (as the batch) to %d",
                        (long long)o->validation_batch, INT32_MAX);

@@ -27,7 +27,7 @@ done
 expect 0 "alias estimate" "$MEMFIT" estimate --help
 "$MEMFIT" paln 2>&1 | grep -q 'did you mean "plan"' || { echo "FAIL no suggestion for paln"; failures=$((failures + 1)); }
 expect 0 "help COMMAND" "$MEMFIT" help replay
-"$MEMFIT" help replay | grep -q '^usage: memfit replay' || fail "help replay shows another page"
+"$MEMFIT" help replay | grep -q '^usage:   memfit replay' || fail "help replay shows another page"
 
 # ---- every command: what each is given here works; the same with a slip is exit 2, said once, and an object with --json ----
 printf 'id,lower,upper,size\na,0,2,4\nb,1,3,4\n' >pack.csv

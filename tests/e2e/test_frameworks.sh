@@ -102,7 +102,7 @@ step rtx-4090 | awk '{ exit !($2 < $1) }' || fail "an RTX 4090 against an RTX 30
 # One table for several batches, cards and precisions; any card of a size.
 run "$models/cnn-float32.json" -b 16,32 --for rtx-4060,t4 --precision float32,bf16 --runtime torch || fail "a table: $(cat "$t/err")"
 [ "$(grep -c ' ms$' "$t/out")" = 8 ] || fail "no eight rows: $(cat "$t/out")"
-[ "$(grep -c mixed_bfloat16 "$t/out")" = 4 ] && grep -q "in PyTorch .*in memfit" "$t/out" || fail "$(cat "$t/out")"
+[ "$(grep -c ' bfloat16 ' "$t/out")" = 8 ] && grep -q '^in PyTorch$' "$t/out" && grep -q '^in memfit$' "$t/out" || fail "$(cat "$t/out")"
 run "$models/cnn-float32.json" -b 16,32 --for 8GB --runtime torch --json || fail "8GB: $(cat "$t/err")"
 python3 -c "
 import json

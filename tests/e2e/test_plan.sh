@@ -41,7 +41,7 @@ status 0 $big --json
 holds "j['fits'] and not j['as_asked']['fits'] and j['numerics'] == 'reordered' and j['pieces'] > 1"
 holds "j['peak_bytes'] <= j['memory_bytes'] < j['as_asked']['peak_bytes']"
 status 3 $big --gradient-accumulation off --recompute off --json
-holds "not j['fits'] and any(l['fits'] and l['numerics'] == 'reordered' and 'pieces' in l['change'] for l in s)"
+holds "not j['fits'] and any(l['fits'] and l['numerics'] == 'reordered' and 'micro-batches' in l['change'] for l in s)"
 status 3 $big --memory 300MiB --json
 holds "not j['fits'] and 'fixed cost' in j['obstacle']"
 status 3 "$models/conv_pool_1024.json" --batch-size 256 --for rtx-3080 --memory 1GiB --json
@@ -51,7 +51,7 @@ holds "not j['fits'] and 'parameters, optimizer state' in j['obstacle'] and j['l
 bn="$models/resnet50_10.json --batch-size 192 --for rtx-3080"
 status 0 $bn --json
 holds "not j['as_asked']['fits'] and j['numerics'] == 'bitwise' and j['pieces'] == 1 and j['recomputed_ops'] > 0"
-holds "any(l['numerics'] == 'bitwise' and l['fits'] for l in s) and any(l['numerics'] == 'changed' and 'pieces' in l['change'] for l in s)"
+holds "any(l['numerics'] == 'bitwise' and l['fits'] for l in s) and any(l['numerics'] == 'changed' and 'micro-batches' in l['change'] for l in s)"
 status 3 $bn --recompute off --json
 status 0 $bn --recompute off --allow-changed-numerics --json
 holds "j['numerics'] == 'changed' and j['pieces'] > 1"
@@ -120,11 +120,11 @@ status 0 "$models/deep_128.json" --batch-size 2 --json
     fail "training does not run"
 holds "(lambda t: t['arena_bytes'] == t['arena_used_bytes'] == j['arena_bytes'] and t['measured_peak_bytes'] <= j['peak_bytes'])(json.load(open('$work/train')))"
 
-# The texts shown in the documentation.
+# The texts shown in the documentation, as a terminal of 80 columns shows them.
 text() {
     wanted=$1; name=$2; shift 2
     got=0
-    "$MEMFIT" plan "$@" >"$work/text" 2>&1 || got=$?
+    COLUMNS=80 "$MEMFIT" plan "$@" >"$work/text" 2>&1 || got=$?
     [ "$got" = "$wanted" ] || fail "plan $*: exit $got, wanted $wanted"
     diff -u "$golden/$name" "$work/text" >&2 || fail "the text of plan $* differs from tests/golden/$name"
     python3 -c "

@@ -1,6 +1,7 @@
 /* test_base.c: sizes, errors, JSON, arenas. */
 #include "test.h"
 
+#include "base/fold.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -455,9 +456,61 @@ static void strings_cannot_control_a_terminal(void **state)
     assert_string_equal(err.message, "x\\n: layer one\\nFORGED");
 }
 
+static bool keep_folded(void *ctx, const char *text, size_t bytes)
+{
+    strncat(ctx, text, bytes);
+    return true;
+}
+
+static void is_folded(unsigned columns, const char *line, const char *wanted)
+{
+    char got[2048] = "";
+    assert_true(mf_fold_line(line, strlen(line), columns, keep_folded, got));
+    assert_string_equal(got, wanted);
+}
+
+static void long_lines_break_between_words(void **state)
+{
+    (void)state;
+    is_folded(0, "a line of any length", "a line of any length\n");
+    is_folded(20, "exactly twenty cells", "exactly twenty cells\n");
+    is_folded(19, "exactly twenty cells", "exactly twenty\n  cells\n");
+    is_folded(20, "", "\n");
+    is_folded(30, "  --epochs N  passes over the data (1)", "  --epochs N  passes over the\n              data (1)\n");
+    is_folded(20, "a word_that_is_longer_than_the_line stays", "a\nword_that_is_longer_than_the_line\nstays\n");
+    is_folded(24, "  fits  words that_need_more_room end", "  fits  words\n    that_need_more_room\n    end\n");
+    is_folded(10, "\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88 cells 12", "\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88 cells\n  12\n");
+}
+
+/* Any text: no line too long unless it is one word, no word lost or broken. */
+static void folding_keeps_words(void **state)
+{
+    (void)state;
+    unsigned seed = 1;
+    for (int round = 0; round < 20000; round++) {
+        char line[200], got[4096] = "";
+        size_t n = 0;
+        unsigned columns = 20 + (seed = seed * 1103515245 + 12345) / 65536 % 60;
+        while (n < sizeof line - 1 && (seed = seed * 1103515245 + 12345) / 65536 % 150)
+            line[n++] = "    ab"[(seed = seed * 1103515245 + 12345) / 65536 % (round % 3 ? 6 : 5)];
+        line[n] = 0;
+        assert_true(mf_fold_line(line, n, columns, keep_folded, got));
+        char *words[2] = {line, got}, *rest[2], *next[2];
+        for (char *l = got, *end; (end = strchr(l, '\n')); l = end + 1)
+            assert_true((size_t)(end - l) <= columns || !memchr(l + strspn(l, " "), ' ', (size_t)(end - l) - strspn(l, " ")));
+        do {
+            for (int k = 0; k < 2; k++, words[k - 1] = NULL)
+                next[k] = strtok_r(words[k], " \n", &rest[k]);
+            assert_true(!next[0] == !next[1] && (!next[0] || strcmp(next[0], next[1]) == 0));
+        } while (next[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_lines_break_between_words),
+        cmocka_unit_test(folding_keeps_words),
         cmocka_unit_test(visible_text_is_formatted_as_printf_does),
         cmocka_unit_test(strings_cannot_control_a_terminal),
         cmocka_unit_test(a_limited_host_keeps_its_limit),
