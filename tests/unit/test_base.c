@@ -479,7 +479,8 @@ static void long_lines_break_between_words(void **state)
     is_folded(30, "  --epochs N  passes over the data (1)", "  --epochs N  passes over the\n              data (1)\n");
     is_folded(20, "a word_that_is_longer_than_the_line stays", "a\nword_that_is_longer_than_the_line\nstays\n");
     is_folded(24, "  fits  words that_need_more_room end", "  fits  words\n    that_need_more_room\n    end\n");
-    is_folded(10, "\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88 cells 12", "\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88 cells\n  12\n");
+    is_folded(10, "\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88 cells 12",
+              "\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88 cells\n  12\n");
 }
 
 /* Any text: no line too long unless it is one word, no word lost or broken. */
@@ -497,7 +498,8 @@ static void folding_keeps_words(void **state)
         assert_true(mf_fold_line(line, n, columns, keep_folded, got));
         char *words[2] = {line, got}, *rest[2], *next[2];
         for (char *l = got, *end; (end = strchr(l, '\n')); l = end + 1)
-            assert_true((size_t)(end - l) <= columns || !memchr(l + strspn(l, " "), ' ', (size_t)(end - l) - strspn(l, " ")));
+            assert_true((size_t)(end - l) <= columns ||
+                        !memchr(l + strspn(l, " "), ' ', (size_t)(end - l) - strspn(l, " ")));
         do {
             for (int k = 0; k < 2; k++, words[k - 1] = NULL)
                 next[k] = strtok_r(words[k], " \n", &rest[k]);
