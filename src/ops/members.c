@@ -156,10 +156,10 @@ static memfit_status members_run(mf_kernel *kernel, const mf_operands *operands,
         const member *m = &k->members[i];
         for (uint32_t j = m->first; j < m->first + m->in_count + m->out_count; j++) {
             uint32_t t = k->ids[j];
-            k->at[j] = t == MF_NONE      ? NULL
-                       : t < ins         ? operands->in[t]
-                       : t < ins + outs  ? operands->out[t - ins]
-                                         : inside + k->place[t];
+            k->at[j] = t == MF_NONE     ? NULL
+                       : t < ins        ? operands->in[t]
+                       : t < ins + outs ? operands->out[t - ins]
+                                        : inside + k->place[t];
         }
         mf_operands own = {k->at + m->first, k->at + m->first + m->in_count, inside + k->inside_bytes,
                            operands->recomputed};
@@ -197,8 +197,8 @@ memfit_status mf_members_create(const memfit_host *host, mf_backend *inner, cons
     members_backend *b = mf_host_zalloc(host, sizeof *b);
     if (!b)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for a backend");
-    b->base = (mf_backend){
-        .table = &members_table, .host = host, .threads = inner->threads, .alignment = inner->alignment};
+    b->base =
+        (mf_backend){.table = &members_table, .host = host, .threads = inner->threads, .alignment = inner->alignment};
     if (groups)
         b->base.groups = *groups;
     b->inner = inner;

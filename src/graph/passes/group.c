@@ -36,7 +36,7 @@ typedef struct grouping {
     uint32_t *touch_at, *touches; /* by storage: operations that touch it, 2 * op + writes, ascending */
     int64_t *key;                 /* by operation */
     uint8_t *grouped;             /* by operation */
-    chain **at; /* by operation: the chains that stand in front of it */
+    chain **at;                   /* by operation: the chains that stand in front of it */
     uint32_t chain_count;
 } grouping;
 
