@@ -150,7 +150,8 @@
     X(UPDATE, "update",                                                                                                \
       "param, grad, slots..., [flag] -> param, slots... (in place; nothing when flag is there and set)")               \
     X(EMA, "ema", "param, average, [flag] -> average (in place; nothing when flag is there and set)")                  \
-    X(AUGMENT, "augment", "x -> y (the Random* layers; only before the first trainable layer)")
+    X(AUGMENT, "augment", "x -> y (the Random* layers; only before the first trainable layer)")                        \
+    X(GROUP, "group", "x... -> y... (several operations run as one: group.h)")
 
 typedef enum mf_op_kind {
 #define X(name, text, operands) MF_OP_##name,
@@ -371,6 +372,7 @@ typedef union mf_attr {
     struct {
         uint64_t bytes; /* extra memory the assumption states */
     } assumed;
+    const struct mf_group *group; /* group.h */
 } mf_attr;
 
 typedef enum { MF_FORWARD, MF_LOSS_PHASE, MF_BACKWARD, MF_UPDATE_PHASE } mf_op_phase;
@@ -541,6 +543,10 @@ typedef struct mf_kind_row {
     uint32_t min_in, max_in, min_out, max_out;
 } mf_kind_row;
 const mf_kind_row *mf_kind(mf_op_kind kind);
+/* What a row says of its kind, of one operation: a group's answer is its members'. */
+bool mf_op_recomputable(const mf_op *op);
+uint32_t mf_op_inplace_in(const mf_op *op);
+uint32_t mf_op_inplace_out(const mf_op *op);
 const char *mf_kind_name(mf_op_kind kind);
 const char *mf_kind_operands(mf_op_kind kind); /* "x, w, [bias] -> y ..." */
 

@@ -89,7 +89,8 @@ struct mf_backend {
     const mf_backend_table *table;
     const memfit_host *host;
     unsigned threads;
-    uint64_t alignment; /* of every tensor; 0: 64 */
+    uint64_t alignment;    /* of every tensor; 0: 64 */
+    mf_group_taker groups; /* which operations it runs as one (graph/group.h); takes == NULL: none */
 };
 
 /* Plain C for every kind, in float and double: the oracle. In this backend F32 tensors are float, F64 double. */
@@ -100,6 +101,10 @@ memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backen
 /* `inner`, a backend of the host's memory, on the far device (device.h). It owns `inner` from then on. */
 memfit_status mf_far_create(const memfit_host *host, const mf_device *device, mf_backend *inner, mf_backend **backend,
                             memfit_error *err);
+/* `inner`, a backend of the host's memory, with groups run member by member. It owns `inner` from then on. `groups`: what
+ * it says it takes; NULL: nothing, it only runs them. */
+memfit_status mf_members_create(const memfit_host *host, mf_backend *inner, const mf_group_taker *groups,
+                                mf_backend **backend, memfit_error *err);
 /* On a device of kind "cuda", which must outlive the backend: own kernels compiled by NVRTC, products by cuBLASLt where it is
  * found. NOT_FOUND names the library that is missing. */
 memfit_status mf_cuda_create(const memfit_host *host, mf_device *device, mf_backend **backend, memfit_error *err);

@@ -10,7 +10,7 @@
 #ifndef MF_PLAN_COST_H
 #define MF_PLAN_COST_H
 
-#include "graph/graph.h"
+#include "graph/group.h"
 
 typedef enum { MF_BITWISE, MF_REORDERED, MF_CHANGED } mf_numerics;
 const char *mf_numerics_name(mf_numerics numerics);
@@ -54,7 +54,8 @@ typedef struct mf_cost_source {
     memfit_status (*query)(void *ctx, const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err);
     /* Bytes a variable takes in this backend's own layout (NULL: its plain size). */
     uint64_t (*variable_bytes)(void *ctx, const mf_graph *graph, uint32_t variable);
-    uint64_t alignment; /* of every tensor: 64 on cpu, 256 on cuda */
+    uint64_t alignment;    /* of every tensor: 64 on cpu, 256 on cuda */
+    mf_group_taker groups; /* which operations it runs as one; takes == NULL: none */
     mf_method_rules rules;
     uint64_t room_bytes; /* of the arena: a method whose workspace does not fit beside variables and operands is not
                             taken where there is a smaller one; 0: all fit */

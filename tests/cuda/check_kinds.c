@@ -2,7 +2,8 @@
  * check_kinds.c: every operation of many graphs on the CUDA backend against the reference, one at a time: the reference
  * walks the graph; each operation also runs on the other side on the same bytes, its outputs poisoned before, and what
  * it wrote is compared norm-wise. The graphs are the small ones of tests/ops (every kind in the forms that matter),
- * random ones, and larger ones (large_cases.c), in float32, float64, bfloat16 and float16.
+ * random ones, and larger ones (large_cases.c), in float32, float64, bfloat16 and float16; each once more with the groups
+ * that the backend takes, whose members the reference runs in turn.
  *
  *     check_kinds --on card|host|compile [--random N] [--first SEED] [--small] [--kind NAME] [--arch 75,80] [--part K/N] [--case NAME]
  *
@@ -10,11 +11,13 @@
  * table by kind; the exit status is 77 when what --on needs is not there.
  */
 #include "engines.h"
+#include "group_cases.h"
 #include "large_cases.h"
 #include "opcheck.h"
 #include "random_graph.h"
 
 #include "device/device.h"
+#include "graph/group.h"
 #include "ops/cuda/cuda_card_engine.h"
 #include "ops/reference/reference.h"
 
@@ -261,9 +264,109 @@ static void check_op(graph_memory *m, uint32_t index, const char *name, const mf
 
 static void check_graph(graph_memory *m, const char *name, const mf_run_scalars *scalars)
 {
+    if (check.only && strcmp(check.only, "group") == 0)
+        return;
     for (uint32_t i = 0; i < m->graph->op_count; i++)
         if (m->graph->ops[i].kind != MF_OP_INPUT)
             check_op(m, i, name, scalars);
+}
+
+/* ---- with groups ---- */
+
+static void *copy_of(const void *from, size_t bytes)
+{
+    void *to = mf_host_alloc(NULL, bytes + 1);
+    if (to && bytes)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+/* A graph of its own, each tensor's name its number before; what nobody reads counts as asked for. */
+static mf_graph *copied(const mf_graph *g)
+{
+    mf_graph *c = copy_of(g, sizeof *g);
+    uint8_t *read = calloc(g->tensor_count + 1, 1);
+    mf_arena_init(&c->arena, NULL);
+    c->ops = copy_of(g->ops, g->op_count * sizeof *g->ops);
+    c->tensors = copy_of(g->tensors, g->tensor_count * sizeof *g->tensors);
+    c->storages = copy_of(g->storages, g->storage_count * sizeof *g->storages);
+    c->variables = copy_of(g->variables, g->variable_count * sizeof *g->variables);
+    c->layers = copy_of(g->layers, g->layer_count * sizeof *g->layers);
+    c->feeds = copy_of(g->feeds, g->feed_count * sizeof *g->feeds);
+    c->outputs = MF_NEW_ARRAY(&c->arena, uint32_t, g->tensor_count + 1);
+    c->output_count = 0;
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        mf_op *op = &c->ops[i];
+        uint32_t *ids = MF_NEW_ARRAY(&c->arena, uint32_t, op->in_count + op->out_count + 1);
+        memcpy(ids, op->in, op->in_count * sizeof *ids);
+        memcpy(ids + op->in_count, op->out, op->out_count * sizeof *ids);
+        op->in = ids;
+        op->out = ids + op->in_count;
+        for (uint32_t k = 0; k < op->in_count; k++)
+            if (op->in[k] != MF_NONE)
+                read[op->in[k]] = 1;
+    }
+    for (uint32_t i = 0; i < g->tensor_count; i++) {
+        c->tensors[i].name = (const char *)(uintptr_t)(i + 1);
+        if (!read[i] && g->tensors[i].variable == MF_NONE)
+            c->outputs[c->output_count++] = i;
+    }
+    free(read);
+    return c;
+}
+
+static void copied_end(mf_graph *c)
+{
+    mf_arena_destroy(&c->arena);
+    mf_host_free(NULL, c->ops, 0);
+    mf_host_free(NULL, c->tensors, 0);
+    mf_host_free(NULL, c->storages, 0);
+    mf_host_free(NULL, c->variables, 0);
+    mf_host_free(NULL, c->layers, 0);
+    mf_host_free(NULL, c->feeds, 0);
+    mf_host_free(NULL, c, 0);
+}
+
+/* Between members numbers are not rounded to 16 bits, so the reference must not do it either. */
+static void widen_inside(const mf_op *op)
+{
+    mf_group *group = (mf_group *)(uintptr_t)op->attr.group;
+    for (uint32_t i = op->in_count + op->out_count; i < group->inner.tensor_count; i++) {
+        mf_tensor *t = &group->inner.tensors[i];
+        if (t->dtype == MF_BF16 || t->dtype == MF_F16) {
+            t->dtype = MF_F32;
+            group->inner.storages[i].bytes = mf_shape_count(&t->shape) * sizeof(float);
+        }
+    }
+}
+
+/* The same graph with groups, from the same bytes; only groups are compared. */
+static void check_groups(const graph_memory *m, const char *name, const mf_run_scalars *scalars)
+{
+    memfit_error err = {0};
+    if (check.only && strcmp(check.only, "group") != 0)
+        return;
+    mf_graph *g = copied(m->graph);
+    graph_memory with;
+    const char *only = check.only;
+    if (mf_graph_group(g, &check.cuda->groups, &err) != MEMFIT_OK) {
+        printf("FAILED %s: grouping: %s\n", name, err.message);
+        check.failed[MF_OP_GROUP]++;
+    } else if (memory_make(&with, g)) {
+        for (uint32_t t = 0; t < g->tensor_count; t++)
+            memcpy(with.base + place_of(&with, t), m->base + place_of(m, (uint32_t)(uintptr_t)g->tensors[t].name - 1),
+                   bytes_of(g, t));
+        check.only = "group";
+        for (uint32_t i = 0; i < g->op_count; i++)
+            if (g->ops[i].kind == MF_OP_GROUP)
+                widen_inside(&g->ops[i]);
+        for (uint32_t i = 0; i < g->op_count; i++)
+            if (g->ops[i].kind != MF_OP_INPUT)
+                check_op(&with, i, name, scalars);
+        check.only = only;
+        memory_end(&with);
+    }
+    copied_end(g);
 }
 
 static bool is_mine(void)
@@ -303,6 +406,7 @@ static void check_subject(uint64_t seed)
     scalars.step = scalars.iteration = 3;
     scalars.loss_scale = s.optimizer.loss_scale ? 8 : 1;
     snprintf(name, sizeof name, "seed %llu", (unsigned long long)seed);
+    check_groups(&m, name, &scalars);
     check_graph(&m, name, &scalars);
     memory_end(&m);
     mf_graph_destroy(g);
@@ -326,6 +430,7 @@ static void check_case(const opcheck_case *k, int variant, mf_dtype dtype)
         scalars.weight_sum = 2.5;
         scalars.step = scalars.iteration = 3;
         snprintf(name, sizeof name, "%s %d %s", k->name, variant, mf_dtype_name(dtype));
+        check_groups(&m, name, &scalars);
         check_graph(&m, name, &scalars);
         memory_end(&m);
     }
@@ -432,7 +537,10 @@ int main(int argc, char **argv)
             return 2;
         }
     memfit_error err = {0};
-    if (mf_reference_create(NULL, &check.reference, &err) != MEMFIT_OK || open_side(on, arch, &err) != MEMFIT_OK) {
+    mf_backend *plain = NULL;
+    if (mf_reference_create(NULL, &plain, &err) != MEMFIT_OK ||
+        mf_members_create(NULL, plain, NULL, &check.reference, &err) != MEMFIT_OK ||
+        open_side(on, arch, &err) != MEMFIT_OK) {
         printf("skipped: %s\n", err.message);
         return 77;
     }
@@ -441,6 +549,10 @@ int main(int argc, char **argv)
             for (int t = 0; t < (small ? 1 : TYPES); t++)
                 if (t == 0 || opcheck_cases[i].variants < 64 || v % 8 == t)
                     check_case(&opcheck_cases[i], v, types[t]);
+    for (size_t i = 0; i < group_case_count; i++)
+        for (int v = 0; v < group_cases[i].variants; v += small ? 5 : 1)
+            for (int t = 0; t < TYPES; t++)
+                check_case(&group_cases[i], v, types[t]);
     for (size_t i = 0; i < large_case_count && !small; i++)
         for (int v = 0; v < large_cases[i].variants; v++)
             for (int t = 0; t < TYPES; t++)

@@ -4,6 +4,7 @@
  *     bitwise     any order that holds, any drops, in place wherever the planner does it, any alignment, and plans of
  *                 mf_plan_make under random limits: the executor's variables and outputs are the interpreter's bytes,
  *                 on the reference and on the CPU backend
+ *     grouped     the same with operations joined into groups at random (graph/group.h), which are run member by member
  *     reordered   in float64, under random limits with pieces, rest and chunks as well: the same numbers to 1e-9
  *
  * MEMFIT_RANDOM_COUNT and MEMFIT_RANDOM_SEED choose how many and which. A failing seed is made smaller, draw by draw,
@@ -11,6 +12,7 @@
  */
 #include "random_graph.h"
 
+#include "graph/group.h"
 #include "ops/interpret.h"
 #include "ops/reference/reference.h"
 #include "plan/fit/fit.h"
@@ -20,11 +22,12 @@
 
 #include <math.h>
 
-enum { STEPS = 2, CPU_EVERY = 4, REORDERED_EVERY = 4, LIMITED_EVERY = 5 };
+enum { STEPS = 2, CPU_EVERY = 4, REORDERED_EVERY = 4, LIMITED_EVERY = 5, GROUPED_EVERY = 3 };
 
-static mf_backend *reference, *cpu;
+static mf_backend *reference, *cpu, *members; /* the last: the reference with groups */
 static struct {
-    uint64_t plans, recomputing, ordered, pieces, chunks, in_place, not_finite, kinds[MF_OP_COUNT];
+    uint64_t plans, recomputing, ordered, pieces, chunks, in_place, not_finite, groups, repeated_groups,
+        kinds[MF_OP_COUNT];
 } seen;
 
 /* What went wrong with a subject; empty: nothing. */
@@ -126,9 +129,10 @@ static bool same_values(const mf_graph *g, uint32_t tensor, const void *mine, co
     return sqrt(apart) <= 1e-9 * (sqrt(norm) + 1);
 }
 
-static bool compare(const truth *t, const mf_executor *x, bool bitwise, trouble *why)
+static bool compare(const truth *t, const mf_plan *plan, const mf_executor *x, bool bitwise, trouble *why)
 {
     const mf_graph *g = t->graph;
+    const uint32_t *outputs = plan->phases[0].graph->outputs; /* groups number tensors anew */
     for (uint32_t v = 0; v < g->variable_count; v++) {
         uint32_t tensor = g->variables[v].tensor;
         const void *mine = mf_executor_variable(x, v);
@@ -138,7 +142,7 @@ static bool compare(const truth *t, const mf_executor *x, bool bitwise, trouble 
             return fails(why, "variable %u (%s) is not the same", v, g->variables[v].name);
     }
     for (uint32_t i = 0; g->mode == MF_MODE_PREDICT && i < g->output_count; i++)
-        if (!same_values(g, g->outputs[i], mf_executor_tensor(x, 0, g->outputs[i]),
+        if (!same_values(g, g->outputs[i], mf_executor_tensor(x, 0, outputs[i]),
                          mf_interpret_data(t->it, g->outputs[i]), bitwise))
             return fails(why, "output %u is not the same", i);
     return true;
@@ -196,7 +200,7 @@ static bool run_plan(const subject *s, const truth *t, mf_backend *backend, cons
             start_variable(s, t->graph, v, mf_executor_variable(x, v));
     for (uint64_t step = 0; step < STEPS && status == MEMFIT_OK; step++)
         status = run_step(s, plan, x, step, &err);
-    bool right = status == MEMFIT_OK ? compare(t, x, bitwise, why) : fails(why, "the executor: %s", err.message);
+    bool right = status == MEMFIT_OK ? compare(t, plan, x, bitwise, why) : fails(why, "the executor: %s", err.message);
     for (uint64_t i = 0; right && i < 4096; i++)
         if (base[plan->arena_bytes + i] != 0xff)
             right = fails(why, "byte %llu behind the arena was written", (unsigned long long)i);
@@ -270,15 +274,29 @@ static memfit_status assemble(mf_graph *g, const mf_flow *flow, const mf_sequenc
     return status;
 }
 
+/* Anything with anything that reads it, up to a number of members that hangs on the graph. */
+static bool takes_all(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    (void)ctx;
+    return count <= 2 + (graph->op_count + ops[0]) % 5;
+}
+
 static void count_plan(const mf_plan *plan)
 {
+    const mf_phase *phase = &plan->phases[0];
+    for (uint32_t i = 0; i < phase->step_count; i++) {
+        bool group = phase->graph->ops[phase->steps[i].op].kind == MF_OP_GROUP;
+        seen.groups += group;
+        seen.repeated_groups += group && phase->steps[i].recomputed;
+    }
     seen.plans++;
     seen.recomputing += plan->phases[0].recomputed > 0;
     for (uint32_t i = 0; i < plan->phases[0].placed_count; i++)
         seen.in_place += plan->phases[0].placed[i].handed_on;
 }
 
-static bool random_plan(const subject *s, const truth *t, mf_backend *backend, random_state *r, trouble *why)
+static bool random_plan(const subject *s, const truth *t, mf_graph *g, mf_backend *backend, random_state *r,
+                        trouble *why)
 {
     memfit_error err = {0};
     mf_cost_source cost;
@@ -291,7 +309,7 @@ static bool random_plan(const subject *s, const truth *t, mf_backend *backend, r
     mf_arena_init(&arena, NULL);
     mf_plan plan = {.pieces = 1, .chunks = 1, .fits = true};
     mf_arena_init(&plan.arena, NULL);
-    memfit_status status = mf_flow_create(NULL, t->graph, &cost, &own, &err);
+    memfit_status status = mf_flow_create(NULL, g, &cost, &own, &err);
     uint32_t *order = status == MEMFIT_OK ? malloc((own->order_count + 1) * sizeof *order) : NULL;
     if (status == MEMFIT_OK)
         status = shuffle(own, r, order, &err);
@@ -304,7 +322,7 @@ static bool random_plan(const subject *s, const truth *t, mf_backend *backend, r
     if (status == MEMFIT_OK)
         status = draw_sequence(flow, r, &choice, &q, &err);
     if (status == MEMFIT_OK)
-        status = assemble(t->graph, flow, &q, &cost, &plan, &err);
+        status = assemble(g, flow, &q, &cost, &plan, &err);
     bool right = status == MEMFIT_OK || fails(why, "planning: %s", err.message);
     if (right) {
         count_plan(&plan);
@@ -382,6 +400,21 @@ static bool limited_plan(const subject *s, const truth *t, mf_backend *backend, 
     return right;
 }
 
+/* Plans of the graph with groups against the one without. */
+static bool grouped_plans(const subject *s, const truth *t, random_state *r, trouble *why)
+{
+    memfit_error err = {0};
+    mf_graph *g = NULL;
+    memfit_status status = make((void *)s, NULL, s->mode, s->batch, false, &g, &err);
+    if (status == MEMFIT_OK)
+        status = mf_graph_group(g, &members->groups, &err);
+    bool right = status == MEMFIT_OK || fails(why, "grouping: %s", err.message);
+    for (int i = 0; i < 2 && right && !s->wide; i++)
+        right = random_plan(s, t, g, members, r, why);
+    mf_graph_destroy(g);
+    return right && ((s->mode == MF_MODE_PREDICT && !s->samplewise) || limited_plan(s, t, members, r, why));
+}
+
 /* ---- one subject ------------------------------------------------------------------------------------------ */
 
 static void count_kinds(const truth *t)
@@ -403,10 +436,12 @@ static bool check(const subject *s, trouble *why)
     if (right)
         count_kinds(&t);
     for (int i = 0; i < 2 && right && !s->wide; i++)
-        right = random_plan(s, &t, backend, &r, why);
+        right = random_plan(s, &t, t.graph, backend, &r, why);
     bool whole = s->mode == MF_MODE_PREDICT && !s->samplewise; /* cannot be taken in parts */
     if (right && (s->wide || (s->seed % LIMITED_EVERY == 0 && !whole)))
         right = limited_plan(s, &t, backend, &r, why);
+    if (right && backend == reference && s->seed % GROUPED_EVERY == 0)
+        right = grouped_plans(s, &t, &r, why);
     truth_end(&t);
     return right;
 }
@@ -458,20 +493,23 @@ static void random_graphs_run_as_they_are(void **state)
         fail_msg("seed %llu, the %lluth graph", (unsigned long long)s.seed, (unsigned long long)i + 1);
     }
     printf("%llu graphs, %llu plans: %llu in another order, %llu recompute, %llu in pieces, %llu in chunks; %llu "
-           "operations in place; %llu losses not finite\n",
+           "operations in place; %llu losses not finite; %llu groups run, %llu of them again\n",
            (unsigned long long)n, (unsigned long long)seen.plans, (unsigned long long)seen.ordered,
            (unsigned long long)seen.recomputing, (unsigned long long)seen.pieces, (unsigned long long)seen.chunks,
-           (unsigned long long)seen.in_place, (unsigned long long)seen.not_finite);
+           (unsigned long long)seen.in_place, (unsigned long long)seen.not_finite, (unsigned long long)seen.groups,
+           (unsigned long long)seen.repeated_groups);
     if (count || seed)
         return;
     for (uint32_t k = 0; k < MF_OP_COUNT; k++) /* an assumed layer is planned and never run: no backend has it */
-        if (!seen.kinds[k] && k != MF_OP_ASSUMED)
+        if (!seen.kinds[k] && k != MF_OP_ASSUMED && k != MF_OP_GROUP)
             fail_msg("no graph has %s", mf_kind_name((mf_op_kind)k));
     assert_true(seen.recomputing > n / 10);
     assert_true(seen.pieces > n / 100);
     assert_true(seen.chunks > n / 1000);
     assert_true(seen.in_place > n);
     assert_true(seen.not_finite < n / 50);
+    assert_true(seen.groups > n / 3);
+    assert_true(seen.repeated_groups > n / 20);
 }
 
 int main(void)
@@ -479,12 +517,17 @@ int main(void)
     memfit_error err = {0};
     if (mf_reference_create(NULL, &reference, &err) != MEMFIT_OK)
         return 1;
+    mf_backend *inner = NULL;
+    if (mf_reference_create(NULL, &inner, &err) != MEMFIT_OK ||
+        mf_members_create(NULL, inner, &(mf_group_taker){NULL, takes_all}, &members, &err) != MEMFIT_OK)
+        return 1;
     if (mf_cpu_create(NULL, 1, &cpu, &err) != MEMFIT_OK)
         cpu = NULL;
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs_run_as_they_are)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (cpu)
         cpu->table->destroy(cpu);
+    members->table->destroy(members);
     reference->table->destroy(reference);
     return failed;
 }

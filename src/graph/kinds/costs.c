@@ -3,6 +3,7 @@
  * addition count as two. Transcendental functions count as ten: on the machines that matter these operations are bound
  * by memory, and the figure only has to keep their order.
  */
+#include "graph/group.h"
 #include "graph/kinds/kinds.h"
 
 static double count_of(const mf_graph *g, uint32_t tensor)
@@ -105,8 +106,14 @@ static double flops_of(const mf_graph *g, const mf_op *op)
 
 void mf_op_cost(const mf_graph *graph, const mf_op *op, double *flops, double *bytes)
 {
-    *flops = flops_of(graph, op);
+    *flops = 0;
     *bytes = 0;
+    if (op->kind == MF_OP_GROUP) { /* the members' work on the group's own operands */
+        const mf_graph *inner = &op->attr.group->inner;
+        for (uint32_t i = 0; i < inner->op_count; i++)
+            *flops += flops_of(inner, &inner->ops[i]);
+    } else
+        *flops = flops_of(graph, op);
     if (op->kind == MF_OP_INPUT || op->kind == MF_OP_VIEW)
         return;
     for (uint32_t i = 0; i < op->in_count; i++)

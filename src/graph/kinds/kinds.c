@@ -6,6 +6,7 @@
  * whether the operation may run again with the same result (recomputable), whether it can add into a gradient variable
  * (accumulates), which outputs vanish when nobody reads them, and how many operands there are.
  */
+#include "graph/group.h"
 #include "graph/kinds/kinds.h"
 
 #define MANY 1000000u
@@ -112,6 +113,7 @@ static const mf_kind_rules kinds[MF_OP_COUNT] = {
     [MF_OP_UPDATE] = {{OVER(0, 0), IN(2, 8), OUT(1, 5), STATE}, mf_shape_in_place, NULL, "update"},
     [MF_OP_EMA] = {{OVER(1, 0), IN(2, 3), OUT(1, 1), STATE}, mf_shape_in_place, NULL, "update"},
     [MF_OP_AUGMENT] = {{KEEP, IN(1, 1), OUT(1, 1), AGAIN}, mf_shape_given, mf_gradient_augment},
+    [MF_OP_GROUP] = {{KEEP, IN(0, MANY), OUT(1, MANY)}, mf_shape_group, NULL, "made after the backward pass"},
 };
 
 static const struct {
@@ -130,6 +132,21 @@ const mf_kind_rules *mf_kind_rules_of(mf_op_kind kind)
 const mf_kind_row *mf_kind(mf_op_kind kind)
 {
     return (unsigned)kind < MF_OP_COUNT ? &kinds[kind].row : NULL;
+}
+
+bool mf_op_recomputable(const mf_op *op)
+{
+    return op->kind == MF_OP_GROUP ? op->attr.group->recomputable : mf_kind(op->kind)->recomputable;
+}
+
+uint32_t mf_op_inplace_in(const mf_op *op)
+{
+    return op->kind == MF_OP_GROUP ? op->attr.group->inplace_in : mf_kind(op->kind)->inplace_in;
+}
+
+uint32_t mf_op_inplace_out(const mf_op *op)
+{
+    return op->kind == MF_OP_GROUP ? op->attr.group->inplace_out : mf_kind(op->kind)->inplace_out;
 }
 
 const char *mf_kind_name(mf_op_kind kind)

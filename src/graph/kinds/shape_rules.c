@@ -4,6 +4,8 @@
  */
 #include "graph/kinds/shape_rules.h"
 
+#include "graph/group.h"
+
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -62,4 +64,19 @@ bool mf_rule_given(const mf_typing *t)
 mf_dtype mf_rule_statistic(mf_dtype dtype)
 {
     return dtype == MF_F64 ? MF_F64 : MF_F32;
+}
+
+/* A group's operands are its inner graph's first tensors. */
+memfit_status mf_shape_group(mf_typing *t)
+{
+    const mf_group *group = t->op->attr.group;
+    uint32_t operands = t->op->in_count + t->op->out_count;
+    if (!group || group->inner.op_count == 0 || group->inner.tensor_count < operands)
+        return mf_rule_bad(t, "it has no members");
+    for (uint32_t i = 0; i < operands; i++) {
+        const mf_tensor *x = &t->graph->tensors[t->op->in[i]], *y = &group->inner.tensors[i];
+        if (x->dtype != y->dtype || !mf_shape_equal(&x->shape, &y->shape))
+            return mf_rule_bad(t, "operand %u is not that of its members", i);
+    }
+    return MEMFIT_OK;
 }

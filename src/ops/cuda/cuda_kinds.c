@@ -1,6 +1,7 @@
 /* cuda_kinds.c: one function a family of kinds: which kernels an operation takes, on which grid, with how much
  * workspace. */
 #include "ops/cuda/kind_shapes.h"
+#include "ops/cuda/program.h"
 #include "ops/reference/reference.h"
 
 #include "base/error.h"
@@ -370,6 +371,10 @@ static memfit_status augment(cuda_spec *s, memfit_error *err)
 
 memfit_status cuda_kind_spec(cuda_spec *s, memfit_error *err)
 {
+    if (cuda_program_spec(s))
+        return MEMFIT_OK;
+    if (s->op->kind == MF_OP_GROUP)
+        return mf_fail(err, MEMFIT_INTERNAL, "a group of operations that the CUDA backend never took");
     switch (s->op->kind) {
     case MF_OP_CAST:
     case MF_OP_TRANSPOSE:

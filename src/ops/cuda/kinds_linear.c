@@ -1,11 +1,23 @@
 /* kinds_linear.c: convolutions and pooling, products, recurrent layers: which kernels, on which grid, with how much
  * workspace. */
 #include "ops/cuda/kind_shapes.h"
+#include "ops/cuda/program.h"
 #include "ops/reference/reference.h"
 
 #include "base/error.h"
 
 /* ---- windows and products ---- */
+
+/* Channels a thread adds to: 16 bytes of the result, where rows and places in memory are divisible. */
+static unsigned bias_width(const cuda_spec *s, const mf_ref_window *w)
+{
+    const mf_tensor *y = &s->graph->tensors[s->op->out[0]], *bias = &s->graph->tensors[s->op->in[2]];
+    unsigned size = (unsigned)mf_dtype_bytes(y->dtype), width = 16 / size;
+    while (width > 1 && ((uint64_t)w->out_channels % width || y->offset % (width * size) ||
+                         bias->offset % (width * mf_dtype_bytes(bias->dtype))))
+        width /= 2;
+    return width;
+}
 
 /* Filters in and out of the library's order, the bias and its gradient. */
 static void around_library(cuda_spec *s, const mf_ref_window *w)
@@ -18,17 +30,18 @@ static void around_library(cuda_spec *s, const mf_ref_window *w)
     if (!weights) {
         cuda_each(s, "to_library", filters);
         s->call_at = s->launch_count;
-        if (has_in(s, 2))
-            cuda_each(s, "add_bias", out_count(s, 0));
+        if (has_in(s, 2)) {
+            unsigned width = bias_width(s, w);
+            cuda_say(s, "#define V %u\nstatic constexpr mf_shape domain = {};\n", width);
+            cuda_say(s, "#include \"operands.cuh\"\n#include \"program.cuh\"\n");
+            cuda_each(s, "add_bias", out_count(s, 0) / width);
+        }
         return;
     }
     s->call_at = 0;
     cuda_each(s, "from_library", filters);
-    if (has_out(s, 1)) {
-        cuda_say(s, "#define BIAS_GRADIENT 1\n");
-        cuda_reduce(s, 1, (uint64_t)w->out_channels, (uint64_t)(w->batch * w->out[0] * w->out[1] * w->out[2]), 1,
-                    false);
-    }
+    if (has_out(s, 1))
+        cuda_program_column_sums(s, 1, 1);
 }
 
 memfit_status cuda_windows(cuda_spec *s)

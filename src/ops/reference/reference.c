@@ -97,6 +97,8 @@ static memfit_status find_row(const mf_graph *graph, uint32_t op, const mf_ref_r
 {
     if (op >= graph->op_count)
         return mf_fail(err, MEMFIT_INTERNAL, "operation %u of %u", op, graph->op_count);
+    if (graph->ops[op].kind == MF_OP_GROUP)
+        return mf_fail(err, MEMFIT_INTERNAL, "operation %u is a group, which this backend never took", op);
     *row = mf_ref_row_of(graph->ops[op].kind);
     if (!*row)
         return mf_fail(err, MEMFIT_UNSUPPORTED,
@@ -261,6 +263,8 @@ static memfit_status source_query(void *ctx, const mf_graph *graph, uint32_t op,
 
 void mf_backend_cost_source(mf_backend *backend, mf_cost_source *source)
 {
-    *source = (mf_cost_source){
-        .ctx = backend, .query = source_query, .alignment = backend->alignment ? backend->alignment : 64};
+    *source = (mf_cost_source){.ctx = backend,
+                               .query = source_query,
+                               .groups = backend->groups,
+                               .alignment = backend->alignment ? backend->alignment : 64};
 }

@@ -11,10 +11,15 @@
  *                are read after results were written, and so is the first if it is there twice
  *   in passes    batch normalization and its gradient sum over all rows first; the last pass goes by element
  *
+ * A group writes an output when the member that makes it runs: every member that reads the operand must have run before,
+ * or be that one and may overwrite it. Backends that run a group in passes read what they overwrite by element.
+ *
  * A kind that moves numbers (transposing, slicing, padding, windows, products, recurrences) writes where others are
  * still read and is not there. The first output only: sums and statistics have bytes of their own.
  */
 #include "plan/fit/overwrite.h"
+
+#include "graph/group.h"
 
 typedef enum { NEVER, BY_ELEMENT, BY_SET, IN_TURN, IN_PASSES } manner;
 
@@ -53,8 +58,33 @@ static manner manner_of(mf_op_kind kind, uint32_t in)
     }
 }
 
+static bool group_may(const mf_graph *graph, const mf_op *op, uint32_t out, uint32_t in)
+{
+    const mf_graph *inner = &op->attr.group->inner;
+    const mf_tensor *from = &graph->tensors[op->in[in]], *to = &graph->tensors[op->out[out]];
+    if (!mf_shape_equal(&from->shape, &to->shape) || from->dtype != to->dtype)
+        return false;
+    for (uint32_t i = 0; i < op->in_count; i++)
+        if (i != in && op->in[i] != MF_NONE && graph->tensors[op->in[i]].storage == from->storage)
+            return false;
+    bool written = false;
+    for (uint32_t m = 0; m < inner->op_count; m++) {
+        const mf_op *member = &inner->ops[m];
+        uint32_t at = MF_NONE;
+        for (uint32_t k = 0; k < member->out_count; k++)
+            at = member->out[k] == op->in_count + out ? k : at;
+        for (uint32_t k = 0; k < member->in_count; k++)
+            if (member->in[k] == in && (written || (at != MF_NONE && !mf_may_overwrite(inner, member, at, k))))
+                return false;
+        written |= at != MF_NONE;
+    }
+    return written;
+}
+
 bool mf_may_overwrite(const mf_graph *graph, const mf_op *op, uint32_t out, uint32_t in)
 {
+    if (op->kind == MF_OP_GROUP)
+        return group_may(graph, op, out, in);
     manner how = out == 0 ? manner_of(op->kind, in) : NEVER;
     if (how == NEVER)
         return false;

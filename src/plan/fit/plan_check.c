@@ -262,7 +262,7 @@ static memfit_status check_step(checker *k, uint32_t n)
     if (step->recomputed != (k->ran[step->op] != 0))
         return mf_fail(k->err, MEMFIT_INVALID, "%s: %s", op_text(k, n, text, sizeof text),
                        step->recomputed ? "a recomputation before the first run" : "runs twice");
-    if (step->recomputed && !mf_kind(op->kind)->recomputable)
+    if (step->recomputed && !mf_op_recomputable(op))
         return mf_fail(k->err, MEMFIT_INVALID, "%s: this kind cannot be recomputed", op_text(k, n, text, sizeof text));
     k->ran[step->op] = 1;
     memfit_status status = check_reads(k, n, step, op);

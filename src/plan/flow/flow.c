@@ -192,7 +192,7 @@ static void find_makers(mf_flow *flow)
         if (cell->maker == MF_NONE || cell->variable != MF_NONE)
             continue;
         const mf_op *op = &g->ops[cell->maker];
-        cell->repeatable = mf_kind(op->kind)->recomputable && !op->accumulate && op->when == MF_ALWAYS &&
+        cell->repeatable = mf_op_recomputable(op) && !op->accumulate && op->when == MF_ALWAYS &&
                            op->kind != MF_OP_INPUT && op->phase == MF_FORWARD;
         for (uint32_t i = flow->var_at[cell->maker]; i < flow->var_at[cell->maker + 1]; i++)
             if (flow->vars[i] & MF_FLOW_WRITES)
@@ -235,11 +235,11 @@ static void find_swaps(mf_flow *flow)
         const mf_op *op = &g->ops[o];
         const mf_kind_row *row = mf_kind(op->kind);
         flow->swap_in[o] = flow->swap_out[o] = MF_NONE;
-        if (op->kind == MF_OP_VIEW || row->must_alias || row->inplace_in >= op->in_count ||
-            row->inplace_out >= op->out_count || op->in[row->inplace_in] == MF_NONE ||
-            op->out[row->inplace_out] == MF_NONE)
+        uint32_t from = mf_op_inplace_in(op), to = mf_op_inplace_out(op);
+        if (op->kind == MF_OP_VIEW || row->must_alias || from >= op->in_count || to >= op->out_count ||
+            op->in[from] == MF_NONE || op->out[to] == MF_NONE)
             continue;
-        const mf_tensor *in = &g->tensors[op->in[row->inplace_in]], *out = &g->tensors[op->out[row->inplace_out]];
+        const mf_tensor *in = &g->tensors[op->in[from]], *out = &g->tensors[op->out[to]];
         uint32_t a = flow->root[in->storage], b = flow->root[out->storage];
         if (a == b || flow->cells[a].variable != MF_NONE || flow->cells[b].variable != MF_NONE || out->offset ||
             flow->cells[a].bytes != flow->cells[b].bytes || flow->cells[b].maker != o ||

@@ -1,8 +1,8 @@
 /*
  * filters.cu: what stands around a library's convolution: filters into the library's order (output channel, position,
- * input channel) and type, and its gradient back out of it, added where the operation adds; the bias; the bias's gradient.
+ * input channel) and type, and its gradient back out of it, added where the operation adds; the bias; the bias's gradient
+ * (program.cu).
  */
-#include "reduce.cuh"
 static constexpr mf_ref_window w = WINDOW;
 static constexpr idx POSITIONS = (idx)(w.kernel[0] * w.kernel[1] * w.kernel[2]);
 static constexpr idx IN = (idx)(w.in_channels / w.groups), OUT_CHANNELS = (idx)w.out_channels;
@@ -28,25 +28,23 @@ ENTRY to_library(args a)
     if (i < (idx)in_count(1))
         mf_ref_store(in_dtype[0], (char *)a.workspace + FILTER_AT, (uint64_t)i, get<1>(a, ours(i)));
 }
+
+#ifdef V
+/* V channels a thread, in place. */
 ENTRY add_bias(args a)
 {
-    idx i = THREAD;
-    if (i < (idx)out_count(0))
-        set<0>(a, i, kept<0>(a, i) + get_or<2>(a, i % (idx)out_shape[0].dim[out_shape[0].rank - 1], 0));
+    idx i = THREAD * V, c = i % OUT_CHANNELS;
+    if (i >= (idx)out_count(0))
+        return;
+    real y[V], bias[V];
+    load_vector<out_dtype[0]>(y, a.out[0], i);
+    load_vector<in_dtype[2]>(bias, a.in[2], c);
+    EACH y[k] += bias[k];
+    store_vector<out_dtype[0], false>(a.out[0], i, y);
 }
 #endif
+#endif
 
-#if defined(BIAS_GRADIENT)
-struct bias : plain_sums<bias, 1> {
-    REDUCTION(bias, 1)
-    static inline void take(const args &a, double *s, idx j, idx g)
-    {
-        s[0] += get<1>(a, g * OUT + j);
-    }
-    static inline void finish(const args &a, idx j, const double *s)
-    {
-        put<1>(a, j, s[0]);
-    }
-};
-REDUCTION_KERNELS(bias, 1)
+#ifdef HAS_SUMS
+#include "program.cu"
 #endif

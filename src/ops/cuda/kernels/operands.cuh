@@ -1,5 +1,7 @@
 /* operands.cuh: reading and writing an operation's operands; comes behind the spec. The reference reads operands in the
  * type it computes in (`real`) unless a row says raw; so do get and put here. */
+#ifndef MF_OPERANDS_CUH
+#define MF_OPERANDS_CUH
 template <int I> static inline double get(const args &a, idx i)
 {
     return (double)(real)mf_ref_load(in_dtype[I], a.in[I], (uint64_t)i);
@@ -75,3 +77,4 @@ static inline void move_element(mf_dtype dtype, void *to, idx i, const void *fro
         break;
     }
 }
+#endif

@@ -1,0 +1,40 @@
+/*
+ * group.h: several operations as one. What passes between them has no bytes of its own: it lives in registers, or in the
+ * workspace of a backend that runs the members one by one.
+ *
+ *     x ── batch_norm ── y ── add ── s ── relu ── z          x, r ── group ── z, mean, variance
+ *          mean, variance     r
+ *
+ * A group is made from a finished graph, before it is planned (mf_graph_group), and only of operations that the backend
+ * said it takes together. To the planner it is one operation: it reads its inputs and writes its outputs at one place in
+ * the order, is recomputed as a whole, and its workspace is what the backend asks for.
+ *
+ * The members are operations of a small graph of their own. Its tensors are the group's inputs, then its outputs, in
+ * their order, then what stays inside; each has a storage of its own, that of a variable names it. It lives in the arena
+ * of the graph it is part of.
+ */
+#ifndef MF_GRAPH_GROUP_H
+#define MF_GRAPH_GROUP_H
+
+#include "graph/graph.h"
+
+typedef struct mf_group {
+    mf_graph inner;                   /* variables, feeds and outputs are not there; layers are the whole graph's */
+    uint32_t inplace_in, inplace_out; /* as in a kind's row */
+    bool recomputable;
+} mf_group;
+
+/* What may become one operation. `ops`: members, ascending; those of which the backend would make one kernel, whose result
+ * is that of the members run in turn. */
+typedef struct mf_group_taker {
+    void *ctx;
+    bool (*takes)(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count);
+} mf_group_taker;
+
+enum { MF_GROUP_MOST = 16 }; /* members of a chain */
+
+/* Joins what the taker takes: each operation with those that read its results, as far as it goes. The order of all
+ * others stays. The graph is numbered anew. On failure it is as it was. */
+memfit_status mf_graph_group(mf_graph *graph, const mf_group_taker *taker, memfit_error *err);
+
+#endif

@@ -1,0 +1,140 @@
+/* program.cu: a program's kernels; see program.h for what each does, program_text.c for what they call. */
+#if BY_CHANNEL
+
+/* A thread's place: V channels from c on, and every TY-th row. */
+struct place {
+    idx tx, ty, c;
+    bool here;
+};
+
+static inline place place_of()
+{
+    place at;
+    at.tx = (idx)threadIdx.x % TX;
+    at.ty = (idx)threadIdx.x / TX;
+    at.c = ((idx)blockIdx.x * TX + at.tx) * V;
+    at.here = at.ty < TY && at.c < (idx)PC;
+    return at;
+}
+
+#ifdef HAS_SUMS
+/* Sums of squares are taken around a number near the mean: that of some rows. */
+static inline void shift_of(const args &a, idx c, const channel_values &p, real (&shift)[V])
+{
+    constexpr idx some = PR < 4 ? (idx)PR : 4;
+    EACH shift[k] = 0;
+    for (idx r = 0; r < some; r++) {
+        real x[2][V];
+        program_take(a, r * ((idx)PR / some) * (idx)PC + c, p, x);
+        EACH shift[k] += x[0][k] / (real)some;
+    }
+}
+
+static inline void add_row(const real (&x)[2][V], const real (&shift)[V], real (&sum)[NACC][V])
+{
+    EACH
+    {
+#if SUM_KIND == 0
+        real d = x[0][k] - shift[k];
+        sum[0][k] += d;
+        sum[1][k] += d * d;
+#elif SUM_KIND == 1
+        sum[0][k] += x[0][k];
+        sum[1][k] += x[0][k] * x[1][k];
+#else
+        sum[0][k] += x[0][k];
+#endif
+    }
+}
+
+ENTRY sums0(args a)
+{
+    __shared__ real part[NACC * V][BLOCK];
+    place at = place_of();
+    real sum[NACC][V] = {}, shift[V] = {};
+    if (at.here) {
+        channel_values p;
+        program_channel<false>(a, at.c, p);
+#if SUM_KIND == 0
+        shift_of(a, at.c, p, shift);
+#endif
+#ifndef MF_SHIM
+#pragma unroll 2
+#endif
+        for (idx r = (idx)blockIdx.y * TY + at.ty; r < (idx)PR; r += TY * (idx)SPLITS) {
+            real x[2][V];
+            program_take(a, r * (idx)PC + at.c, p, x);
+            add_row(x, shift, sum);
+        }
+    }
+    for (int n = 0; n < NACC; n++)
+        EACH part[n * V + k][threadIdx.x] = sum[n][k];
+    __syncthreads();
+    for (int rows = TY / 2; rows > 0; rows /= 2) {
+        if (at.ty < rows)
+            for (int q = 0; q < NACC * V; q++)
+                part[q][threadIdx.x] += part[q][threadIdx.x + rows * TX];
+        __syncthreads();
+    }
+    if (!at.here || at.ty > 0)
+        return;
+    double *to = (double *)((char *)a.workspace + PARTS_AT) + ((idx)blockIdx.y * (idx)PC + at.c) * NACC;
+    for (int n = 0; n < NACC; n++)
+        EACH to[k * NACC + n] = (double)part[n * V + k][threadIdx.x];
+#if SUM_KIND == 0
+    if (blockIdx.y == 0)
+        EACH kept_sums(a)[3 * (at.c + k)] = (double)shift[k];
+#endif
+}
+
+/* JOIN_X channels a block, the others of its threads share their parts. */
+ENTRY join0(args a)
+{
+    constexpr int lanes = BLOCK / JOIN_X;
+    __shared__ double part[NACC][BLOCK];
+    idx j = (idx)blockIdx.x * JOIN_X + (idx)threadIdx.x % JOIN_X, lane = (idx)threadIdx.x / JOIN_X;
+    double sum[NACC] = {};
+    for (idx s = lane; s < (idx)SPLITS && j < (idx)PC; s += lanes)
+        for (int n = 0; n < NACC; n++)
+            sum[n] += ((const double *)((char *)a.workspace + PARTS_AT))[(s * (idx)PC + j) * NACC + n];
+    for (int n = 0; n < NACC; n++)
+        part[n][threadIdx.x] = sum[n];
+    __syncthreads();
+    for (int rows = lanes / 2; rows > 0; rows /= 2) {
+        if (lane < rows)
+            for (int n = 0; n < NACC; n++)
+                part[n][threadIdx.x] += part[n][threadIdx.x + rows * JOIN_X];
+        __syncthreads();
+    }
+    if (lane > 0 || j >= (idx)PC)
+        return;
+    for (int n = 0; n < NACC; n++)
+        sum[n] = part[n][threadIdx.x];
+    program_finish(a, j, sum);
+}
+#endif
+
+#ifdef HAS_WRITES
+ENTRY k0(args a)
+{
+    place at = place_of();
+    if (!at.here)
+        return;
+    channel_values p;
+    program_channel<true>(a, at.c, p);
+    for (idx r = (idx)blockIdx.y * TY + at.ty; r < (idx)PR; r += TY * (idx)WRITE_SPLITS)
+        program_write(a, r * (idx)PC + at.c, p);
+}
+#endif
+
+#elif defined(HAS_WRITES)
+ENTRY k0(args a)
+{
+    idx i = THREAD * V;
+    if (i >= (idx)PN)
+        return;
+    channel_values p;
+    program_channel<true>(a, 0, p);
+    program_write(a, i, p);
+}
+#endif

@@ -1,0 +1,427 @@
+/*
+ * program_text.c: see program_text.h. In the text, tensor t of the program is v<t>[k] where it has an element for each of the
+ * domain's, p.c<t>[k] where one a channel, p.o<t> where one in all; p.m3, p.f3 ... are what member 3 needs of each channel.
+ */
+#include "ops/cuda/program_text.h"
+
+#include <string.h>
+
+enum { MOST_TENSORS = 256 };
+
+typedef struct writing {
+    cuda_spec *s;
+    const cuda_program *p;
+    uint32_t ins, outs;
+    uint8_t loaded[MOST_TENSORS];
+} writing;
+
+static bool is_made(const cuda_program *p, uint32_t tensor)
+{
+    for (uint32_t m = 0; m < p->count; m++)
+        for (uint32_t o = 0; o < p->ops[m]->out_count; o++)
+            if (p->ops[m]->out[o] == tensor)
+                return true;
+    return false;
+}
+
+static bool is_norm(mf_op_kind kind)
+{
+    return kind == MF_OP_BATCH_NORM || kind == MF_OP_BATCH_NORM_INFER || kind == MF_OP_BATCH_NORM_GRAD ||
+           kind == MF_OP_BATCH_NORM_INFER_GRAD;
+}
+
+/* Operands of a normalization that are vectors, whatever their shape looks like. */
+static bool is_vector(const mf_op *op, uint32_t operand)
+{
+    bool back = op->kind == MF_OP_BATCH_NORM_GRAD || op->kind == MF_OP_BATCH_NORM_INFER_GRAD;
+    return is_norm(op->kind) && operand >= (back ? 2u : 1u);
+}
+
+/* Bit m: member m is needed for `tensor`. */
+static uint32_t needed_for(const cuda_program *p, uint32_t tensor, uint32_t before)
+{
+    for (uint32_t m = before; m-- > 0;)
+        for (uint32_t o = 0; o < p->ops[m]->out_count; o++)
+            if (p->ops[m]->out[o] == tensor && tensor != MF_NONE) {
+                uint32_t members = 1u << m;
+                for (uint32_t i = 0; i < p->ops[m]->in_count; i++)
+                    members |= needed_for(p, p->ops[m]->in[i], m);
+                return members;
+            }
+    return 0;
+}
+
+static bool is_whole_result(const writing *w, const mf_op *op)
+{
+    return op->out[0] != MF_NONE && op->out[0] >= w->ins && op->out[0] < w->ins + w->outs && op->kind != MF_OP_REDUCE;
+}
+
+static uint32_t needed_to_write(const writing *w)
+{
+    uint32_t members = 0;
+    for (uint32_t m = 0; m < w->p->count; m++)
+        if (is_whole_result(w, w->p->ops[m]))
+            members |= needed_for(w->p, w->p->ops[m]->out[0], m + 1);
+    return members;
+}
+
+bool cuda_program_writes(const cuda_spec *s, const cuda_program *p)
+{
+    writing w = {.p = p, .ins = s->op->in_count, .outs = s->op->out_count};
+    return needed_to_write(&w) != 0;
+}
+
+/* ---- one element a channel ---- */
+
+static void say_real(cuda_spec *s, double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    cuda_say(s, "(real)NUMBER(0x%llxull)", (unsigned long long)bits);
+}
+
+static int dtype_of(const writing *w, uint32_t t)
+{
+    return (int)w->p->graph->tensors[t].dtype;
+}
+
+/* Names of the arrays a member keeps for each channel. */
+static const char *arrays_of(mf_op_kind kind)
+{
+    switch (kind) {
+    case MF_OP_BATCH_NORM:
+    case MF_OP_BATCH_NORM_INFER:
+        return "mfb";
+    case MF_OP_BATCH_NORM_GRAD:
+    case MF_OP_BATCH_NORM_INFER_GRAD:
+        return "mfabg";
+    default:
+        return "";
+    }
+}
+
+static void say_struct(writing *w)
+{
+    const cuda_program *p = w->p;
+    uint8_t seen[MOST_TENSORS] = {0};
+    cuda_say(w->s, "struct channel_values {\n    real unused;\n");
+    for (uint32_t m = 0; m < p->count; m++) {
+        const mf_op *op = p->ops[m];
+        for (const char *name = arrays_of(op->kind); *name; name++)
+            cuda_say(w->s, "    real %c%u[V];\n", *name, m);
+        for (uint32_t i = 0; i < op->in_count && !is_norm(op->kind); i++) {
+            uint32_t t = op->in[i];
+            if (t == MF_NONE || is_made(p, t) || seen[t]++ || (op->kind == MF_OP_MASK_GRAD && i == 1))
+                continue;
+            if (cuda_program_reach(p, t) == REACH_CHANNEL)
+                cuda_say(w->s, "    real c%u[V];\n", t);
+            if (cuda_program_reach(p, t) == REACH_ONE)
+                cuda_say(w->s, "    real o%u;\n", t);
+        }
+    }
+    cuda_say(w->s, "};\n");
+}
+
+static void say_vector(writing *w, const mf_op *op, uint32_t operand, double otherwise)
+{
+    uint32_t t = operand < op->in_count ? op->in[operand] : MF_NONE;
+    if (t == MF_NONE)
+        say_real(w->s, otherwise);
+    else
+        cuda_say(w->s, "load_one<(mf_dtype)%d>(a.in[%u], c + k)", dtype_of(w, t), t);
+}
+
+static void say_norm_channel(writing *w, uint32_t m)
+{
+    const mf_op *op = w->p->ops[m];
+    cuda_spec *s = w->s;
+    bool infer = op->kind == MF_OP_BATCH_NORM_INFER;
+    if (infer || op->kind == MF_OP_BATCH_NORM) {
+        cuda_say(s, infer ? "    EACH {\n" : "    if (WRITE) EACH {\n");
+        cuda_say(s, "        p.m%u[k] = ", m);
+        if (infer)
+            say_vector(w, op, 3, 0);
+        else
+            cuda_say(s, "(real)kept_sums(a)[3 * (c + k) + 1]");
+        cuda_say(s, ";\n        p.f%u[k] = (real)((double)", m);
+        say_vector(w, op, 1, 1);
+        cuda_say(s, " / sqrt((double)");
+        if (infer)
+            say_vector(w, op, 4, 0);
+        else
+            cuda_say(s, "(real)kept_sums(a)[3 * (c + k) + 2]");
+        cuda_say(s, " + ");
+        say_real(s, op->attr.norm.epsilon);
+        cuda_say(s, "));\n        p.b%u[k] = ", m);
+        say_vector(w, op, 2, 0);
+        cuda_say(s, ";\n    }\n");
+        return;
+    }
+    cuda_say(s, "    EACH {\n        p.m%u[k] = ", m);
+    say_vector(w, op, 2, 0);
+    cuda_say(s, ";\n        double rstd = 1 / sqrt((double)");
+    say_vector(w, op, 3, 0);
+    cuda_say(s, " + ");
+    say_real(s, op->attr.norm.epsilon);
+    cuda_say(s, ");\n        p.f%u[k] = (real)rstd;\n        if (WRITE) {\n            p.a%u[k] = (real)(rstd * (double)", m,
+             m);
+    say_vector(w, op, 4, 1);
+    cuda_say(s, ");\n            p.b%u[k] = (real)(kept_sums(a)[2 * (c + k)] / (double)PR);\n", m);
+    cuda_say(s, "            p.g%u[k] = (real)(kept_sums(a)[2 * (c + k) + 1] / (double)PR * rstd);\n        }\n    }\n", m);
+}
+
+static void say_channel(writing *w)
+{
+    const cuda_program *p = w->p;
+    uint8_t seen[MOST_TENSORS] = {0};
+    say_struct(w);
+    cuda_say(w->s, "template <bool WRITE> static inline void program_channel(const args &a, idx c, channel_values &p)\n{\n");
+    for (uint32_t m = 0; m < p->count; m++) {
+        const mf_op *op = p->ops[m];
+        if (is_norm(op->kind)) {
+            say_norm_channel(w, m);
+            continue;
+        }
+        for (uint32_t i = 0; i < op->in_count; i++) {
+            uint32_t t = op->in[i];
+            if (t == MF_NONE || is_made(p, t) || seen[t]++ || (op->kind == MF_OP_MASK_GRAD && i == 1))
+                continue;
+            if (cuda_program_reach(p, t) == REACH_CHANNEL)
+                cuda_say(w->s, "    EACH p.c%u[k] = load_one<(mf_dtype)%d>(a.in[%u], c + k);\n", t, dtype_of(w, t), t);
+            if (cuda_program_reach(p, t) == REACH_ONE)
+                cuda_say(w->s, "    p.o%u = load_one<(mf_dtype)%d>(a.in[%u], 0);\n", t, dtype_of(w, t), t);
+        }
+    }
+    cuda_say(w->s, "}\n");
+}
+
+/* ---- element by element ---- */
+
+static void say_value(writing *w, uint32_t t)
+{
+    cuda_reach reach = is_made(w->p, t) ? REACH_WHOLE : cuda_program_reach(w->p, t);
+    if (reach == REACH_CHANNEL)
+        cuda_say(w->s, "p.c%u[k]", t);
+    else if (reach == REACH_ONE)
+        cuda_say(w->s, "p.o%u", t);
+    else
+        cuda_say(w->s, "v%u[k]", t);
+}
+
+static void say_load(writing *w, const mf_op *op, uint32_t operand)
+{
+    uint32_t t = op->in[operand];
+    if (t == MF_NONE || is_vector(op, operand) || (op->kind == MF_OP_MASK_GRAD && operand == 1) || is_made(w->p, t) ||
+        w->loaded[t])
+        return;
+    cuda_reach reach = cuda_program_reach(w->p, t);
+    if (reach != REACH_WHOLE && reach != REACH_WALK)
+        return;
+    w->loaded[t] = 1;
+    cuda_say(w->s, "    real v%u[V];\n", t);
+    if (reach == REACH_WHOLE)
+        cuda_say(w->s, "    load_vector<(mf_dtype)%d>(v%u, a.in[%u], i);\n", dtype_of(w, t), t, t);
+    else
+        cuda_say(w->s, "    load_walk<(mf_dtype)%d, %u>(v%u, a.in[%u], i);\n", dtype_of(w, t), t, t, t);
+}
+
+static void say_unary(writing *w, const char *function, mf_unary f, double alpha, double beta)
+{
+    cuda_say(w->s, "%s((mf_unary)%d, ", function, (int)f);
+    say_real(w->s, alpha);
+    cuda_say(w->s, ", ");
+    say_real(w->s, beta);
+    cuda_say(w->s, ", ");
+}
+
+static void say_select(writing *w, const mf_op *op)
+{
+    cuda_say(w->s, "(");
+    say_value(w, op->in[0]);
+    cuda_say(w->s, " != 0%s) ? ", op->attr.select.causal ? " && causal_at(i + k)" : "");
+    if (op->in[1] != MF_NONE)
+        say_value(w, op->in[1]);
+    else
+        say_real(w->s, op->attr.select.yes);
+    cuda_say(w->s, " : ");
+    if (op->in[2] != MF_NONE)
+        say_value(w, op->in[2]);
+    else
+        say_real(w->s, op->attr.select.no);
+}
+
+static void say_norm(writing *w, const mf_op *op, uint32_t m)
+{
+    if (op->kind == MF_OP_BATCH_NORM || op->kind == MF_OP_BATCH_NORM_INFER) {
+        say_unary(w, "unary_of", op->attr.norm.activation, 0, 0);
+        cuda_say(w->s, "(");
+        say_value(w, op->in[0]);
+        cuda_say(w->s, " - p.m%u[k]) * p.f%u[k] + p.b%u[k])", m, m, m);
+        return;
+    }
+    cuda_say(w->s, "p.a%u[k] * (", m);
+    say_value(w, op->in[0]);
+    if (op->kind == MF_OP_BATCH_NORM_GRAD) {
+        cuda_say(w->s, " - p.b%u[k] - (", m);
+        say_value(w, op->in[1]);
+        cuda_say(w->s, " - p.m%u[k]) * p.g%u[k]", m, m);
+    }
+    cuda_say(w->s, ")");
+}
+
+static void say_formula(writing *w, const mf_op *op, uint32_t m)
+{
+    const mf_attr *at = &op->attr;
+    switch (op->kind) {
+    case MF_OP_UNARY:
+        say_unary(w, "unary_of", at->unary.function, at->unary.alpha, at->unary.beta);
+        say_value(w, op->in[0]);
+        cuda_say(w->s, ")");
+        return;
+    case MF_OP_UNARY_GRAD:
+        say_value(w, op->in[0]);
+        cuda_say(w->s, " * ");
+        say_unary(w, at->unary.from_output ? "slope_of<true>" : "slope_of<false>", at->unary.function, at->unary.alpha,
+                  at->unary.beta);
+        say_value(w, op->in[1]);
+        cuda_say(w->s, ")");
+        return;
+    case MF_OP_MASK_GRAD:
+        say_value(w, op->in[0]);
+        cuda_say(w->s, " * (real)(((const uint8_t *)a.in[%u])[(i + k) / 8] >> (i + k) %% 8 & 1)", op->in[1]);
+        return;
+    case MF_OP_BROADCAST:
+        say_value(w, op->in[0]);
+        cuda_say(w->s, " * ");
+        say_real(w->s, at->broadcast.scale);
+        return;
+    case MF_OP_BINARY:
+        cuda_say(w->s, "binary_of((mf_binary)%d, ", (int)at->binary.function);
+        say_value(w, op->in[0]);
+        cuda_say(w->s, ", ");
+        say_value(w, op->in[1]);
+        cuda_say(w->s, ")");
+        return;
+    case MF_OP_SELECT:
+        say_select(w, op);
+        return;
+    case MF_OP_SUM_N:
+        for (uint32_t i = 0; i < op->in_count; i++) {
+            cuda_say(w->s, i ? " + " : "");
+            say_value(w, op->in[i]);
+        }
+        return;
+    case MF_OP_DROPOUT:
+        cuda_say(w->s, "dropped<%uu, %uu>(a, i + k, NUMBER(0x", at->random.key, at->random.shared_axes);
+        uint64_t bits;
+        memcpy(&bits, &at->random.rate, sizeof bits);
+        cuda_say(w->s, "%llxull), ", (unsigned long long)bits);
+        say_value(w, op->in[0]);
+        cuda_say(w->s, ")");
+        return;
+    case MF_OP_CAST:
+        say_value(w, op->in[0]);
+        return;
+    default:
+        say_norm(w, op, m);
+        return;
+    }
+}
+
+static void say_members(writing *w, uint32_t members, bool writes)
+{
+    const cuda_program *p = w->p;
+    memset(w->loaded, 0, sizeof w->loaded);
+    for (uint32_t m = 0; m < p->count; m++)
+        for (uint32_t i = 0; (members >> m & 1) && i < p->ops[m]->in_count; i++)
+            say_load(w, p->ops[m], i);
+    for (uint32_t m = 0; m < p->count; m++) {
+        const mf_op *op = p->ops[m];
+        if (!(members >> m & 1))
+            continue;
+        if (op->kind == MF_OP_MASK) {
+            cuda_say(w->s, "    store_bits<%d>(a.out[%u], i, v%u);\n", op->attr.unary.function == MF_UNARY_RELU6,
+                     op->out[0] - w->ins, op->in[0]);
+            continue;
+        }
+        cuda_say(w->s, "    real v%u[V];\n    EACH v%u[k] = ", op->out[0], op->out[0]);
+        say_formula(w, op, m);
+        cuda_say(w->s, ";\n");
+    }
+    for (uint32_t m = 0; m < p->count && writes; m++)
+        if (is_whole_result(w, p->ops[m]) && p->ops[m]->kind != MF_OP_MASK)
+            cuda_say(w->s, "    store_vector<(mf_dtype)%d, %d>(a.out[%u], i, v%u);\n", dtype_of(w, p->ops[m]->out[0]),
+                     cuda_is_added(p->graph, p->ops[m], 0), p->ops[m]->out[0] - w->ins, p->ops[m]->out[0]);
+}
+
+/* ---- sums ---- */
+
+/* What is summed: x[0], and x[1] that it is multiplied by. */
+static void say_take(writing *w)
+{
+    const cuda_program *p = w->p;
+    const mf_op *op = p->ops[p->sum];
+    bool back = op->kind == MF_OP_BATCH_NORM_GRAD || op->kind == MF_OP_BATCH_NORM_INFER_GRAD;
+    uint32_t members = needed_for(p, op->in[0], p->sum) | (back ? needed_for(p, op->in[1], p->sum) : 0);
+    cuda_say(w->s, "#define SUM_KIND %d\n", op->kind == MF_OP_BATCH_NORM ? 0 : back ? 1 : 2);
+    cuda_say(w->s, "static inline void program_take(const args &a, idx i, const channel_values &p, real (&x)[2][V])\n{\n");
+    say_members(w, members, false);
+    say_load(w, op, 0);
+    if (back)
+        say_load(w, op, 1);
+    cuda_say(w->s, "    EACH x[0][k] = ");
+    say_value(w, op->in[0]);
+    cuda_say(w->s, ";\n");
+    if (back) {
+        cuda_say(w->s, "    EACH x[1][k] = (");
+        say_value(w, op->in[1]);
+        cuda_say(w->s, " - p.m%u[k]) * p.f%u[k];\n", p->sum, p->sum);
+    }
+    cuda_say(w->s, "}\n");
+}
+
+static void say_result(writing *w, const mf_op *op, uint32_t output, const char *value)
+{
+    uint32_t t = output < op->out_count ? op->out[output] : MF_NONE;
+    if (t == MF_NONE || t < w->ins || t >= w->ins + w->outs)
+        return;
+    cuda_say(w->s, "    store_one<(mf_dtype)%d, %d>(a.out[%u], j, (real)(%s));\n", dtype_of(w, t),
+             cuda_is_added(w->p->graph, op, output), t - w->ins, value);
+}
+
+static void say_finish(writing *w)
+{
+    const mf_op *op = w->p->ops[w->p->sum];
+    cuda_say(w->s, "static inline void program_finish(const args &a, idx j, const double *s)\n{\n");
+    if (op->kind == MF_OP_BATCH_NORM) {
+        cuda_say(w->s, "    double *kept = kept_sums(a) + 3 * j, m = s[0] / (double)PR, v = s[1] / (double)PR - m * m;\n"
+                       "    kept[1] = kept[0] + m;\n    kept[2] = v < 0 ? 0 : v;\n");
+        say_result(w, op, 1, "kept[1]");
+        say_result(w, op, 2, "kept[2]");
+    } else if (op->kind == MF_OP_REDUCE)
+        say_result(w, op, 0, op->attr.reduce.function == MF_REDUCE_MEAN ? "s[0] / (double)PR" : "s[0]");
+    else {
+        cuda_say(w->s, "    kept_sums(a)[2 * j] = s[0];\n    kept_sums(a)[2 * j + 1] = s[1];\n");
+        say_result(w, op, 1, "s[1]");
+        say_result(w, op, 2, "s[0]");
+    }
+    cuda_say(w->s, "}\n");
+}
+
+void cuda_program_say(cuda_spec *s, const cuda_program *p)
+{
+    writing w = {.s = s, .p = p, .ins = s->op->in_count, .outs = s->op->out_count};
+    cuda_say(s, "#include \"operands.cuh\"\n#include \"program.cuh\"\n");
+    say_channel(&w);
+    if (p->sum != MF_NONE) {
+        cuda_say(s, "#define HAS_SUMS 1\n");
+        say_take(&w);
+        say_finish(&w);
+    }
+    uint32_t members = needed_to_write(&w);
+    if (!members)
+        return;
+    cuda_say(s, "#define HAS_WRITES 1\nstatic inline void program_write(const args &a, idx i, const channel_values &p)\n{\n");
+    say_members(&w, members, true);
+    cuda_say(s, "}\n");
+}

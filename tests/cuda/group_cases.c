@@ -1,0 +1,84 @@
+/*
+ * group_cases.c: see group_cases.h: what networks put behind each other, with channels that vectors divide and others; small
+ * sizes, and such that several blocks share a channel's rows.
+ */
+#include "group_cases.h"
+
+#define SHAPE opcheck_shape
+
+static const int64_t sizes[][4] = {{2, 5, 7, 8}, {3, 4, 5, 13}, {4, 31, 33, 64}, {2, 3, 3, 24}, {9, 17, 19, 3}, {40, 14, 14, 256}};
+
+static mf_shape images(int variant)
+{
+    const int64_t *s = sizes[variant % 6];
+    return SHAPE(4, s[0], s[1], s[2], s[3], 0);
+}
+
+static mf_shape channels(int variant)
+{
+    return SHAPE(1, sizes[variant % 6][3], 0, 0, 0, 0);
+}
+
+/* Statistics are float32 where the data has 16 bits; gamma and beta as well. */
+static mf_dtype vector_type(const opcheck *c)
+{
+    return c->dtype == MF_F64 ? MF_F64 : MF_F32;
+}
+
+static uint32_t normalized(opcheck *c, uint32_t x, int variant)
+{
+    mf_dtype dtype = c->dtype;
+    c->dtype = vector_type(c);
+    uint32_t gamma = opcheck_input(c, channels(variant), 0.5, 1.5), beta = opcheck_input(c, channels(variant), -1, 1);
+    c->dtype = dtype;
+    uint32_t out[3];
+    mf_attr attr = {.norm = {.epsilon = 1e-3}};
+    mf_g_op(&c->b, MF_OP_BATCH_NORM, &attr, 3, (uint32_t[]){x, gamma, beta}, 3, NULL, out);
+    return out[0];
+}
+
+/* The end of a residual block: normalization, sum with the shortcut, activation; and all of it backwards. */
+static void residual(opcheck *c, int variant)
+{
+    uint32_t x = opcheck_input(c, images(variant), -2, 3), shortcut = opcheck_input(c, images(variant), -1, 1);
+    uint32_t s = mf_g_binary(&c->b, MF_ADD, normalized(c, x, variant), shortcut);
+    opcheck_output(c, mf_g_unary(&c->b, variant < 6 ? MF_UNARY_RELU : MF_UNARY_SILU, 0, 0, s));
+}
+
+/* Two branches, both normalized. */
+static void branches(opcheck *c, int variant)
+{
+    uint32_t x = opcheck_input(c, images(variant), -2, 3), other = opcheck_input(c, images(variant), 1, 4);
+    uint32_t a = normalized(c, mf_g_unary(&c->b, MF_UNARY_TANH, 0, 0, x), variant), b = normalized(c, other, variant);
+    uint32_t s = mf_g_unary(&c->b, MF_UNARY_RELU, 0, 0, mf_g_binary(&c->b, MF_ADD, a, b));
+    opcheck_output(c, mf_g_binary(&c->b, MF_MUL, s, x));
+    opcheck_output(c, s);
+}
+
+/* Pointwise chains with operands of every reach. */
+static void pointwise(opcheck *c, int variant)
+{
+    uint32_t x = opcheck_input(c, images(variant), -2, 2), bias = opcheck_input(c, channels(variant), -1, 1);
+    uint32_t one = opcheck_input(c, SHAPE(1, 1, 0, 0, 0, 0), 0.5, 1);
+    const int64_t *s = sizes[variant % 6];
+    uint32_t rows = opcheck_input(c, SHAPE(4, s[0], 1, 1, s[3], 0), 0.5, 1);
+    uint32_t y = mf_g_binary(&c->b, MF_ADD, x, bias);
+    y = mf_g_unary(&c->b, variant % 2 ? MF_UNARY_GELU : MF_UNARY_SILU, 0, 0, y);
+    y = mf_g_binary(&c->b, MF_MUL, y, variant % 3 ? one : rows);
+    y = mf_g_binary(&c->b, MF_MAX, y, x);
+    y = mf_g_unary(&c->b, MF_UNARY_AFFINE, 0.5, 0.25, y);
+    opcheck_output(c, mf_g_binary(&c->b, MF_SUB, y, x));
+}
+
+/* From one type to another and on. */
+static void casts(opcheck *c, int variant)
+{
+    uint32_t x = opcheck_input(c, images(variant), -2, 2);
+    uint32_t y = mf_g_cast(&c->b, x, c->dtype == MF_F32 ? MF_BF16 : MF_F32);
+    y = mf_g_cast(&c->b, mf_g_unary(&c->b, MF_UNARY_SQUARE, 0, 0, y), c->dtype);
+    opcheck_output(c, mf_g_binary(&c->b, MF_ADD, y, x));
+}
+
+const opcheck_case group_cases[] = {
+    {"residual", residual, 12}, {"branches", branches, 6}, {"pointwise chain", pointwise, 12}, {"casts", casts, 6}};
+const size_t group_case_count = sizeof group_cases / sizeof *group_cases;
