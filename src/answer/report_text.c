@@ -202,7 +202,7 @@ static void advise_kind(const mf_report *r, char *text, size_t bytes)
         add(text, bytes, "The first of them is %.0f %% of the peak: begin there. ", share);
     else
         add(text, bytes,
-            "None stands out (the first is %.0f %%): a smaller batch or recomputation lowers them together. ", share);
+            "None stands out (the first is %.1f %%): a smaller batch or recomputation lowers them together. ", share);
 }
 
 void mf_report_advice(const mf_report *r, char *text, size_t bytes)

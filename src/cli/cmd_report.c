@@ -3,7 +3,7 @@
  */
 #include "cli/cli.h"
 
-#include "answer/report.h"
+#include "answer/report_page.h"
 #include "base/chart.h"
 #include "base/os.h"
 
@@ -12,6 +12,7 @@
 typedef struct report {
     cli_common common;
     bool with_names;
+    const char *html;
     mf_report *reports[2];
     unsigned count;
     mf_report_difference difference;
@@ -46,6 +47,12 @@ static void show(const report *r)
         mf_report_print(stdout, &view);
 }
 
+static memfit_status write_all(report *r, memfit_error *err)
+{
+    const mf_report_difference *d = r->count == 2 ? &r->difference : NULL;
+    return r->html ? mf_report_write_page(r->html, r->reports[0], r->reports[1], d, err) : MEMFIT_OK;
+}
+
 static const char help[] =
     "TRACE is a memfit trace (train --trace, MEMFIT_TRACE), a PyTorch memory snapshot (.pickle), a CSV trace\n"
     "(time_us,op,id,bytes,stream,kind,owner), or a folder of them, one a process. With two the difference is shown.\n"
@@ -54,12 +61,12 @@ static const char help[] =
 int cli_report_trace(const cli_command *command, int argc, char **argv)
 {
     report r = {0};
-    const cli_binding bindings[] = {CLI_BIND("--with-names", &r.with_names), {0}};
+    const cli_binding bindings[] = {CLI_BIND("--with-names", &r.with_names), CLI_BIND("--html", &r.html), {0}};
     int status = cli_parse(command, argc, argv, bindings, &r.common, help);
     if (status || r.common.help)
         return status;
     memfit_error err;
-    if (open_all(&r, &err))
+    if (open_all(&r, &err) || write_all(&r, &err))
         status = cli_report(&r.common, &err);
     else
         show(&r);

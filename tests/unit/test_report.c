@@ -1,6 +1,7 @@
 /* test_report.c: memfit report's figures against a naive walk over random traces; two reports; names; widths. */
 #include "test.h"
 
+#include "answer/report_bands.h"
 #include "answer/report_parts.h"
 #include "trace/trace.h"
 
@@ -242,6 +243,84 @@ static void test_found_steps(void **s)
     mf_report_close(r);
 }
 
+/* ---- columns and rows ------------------------------------------------------------------------------------- */
+
+static uint64_t read_varint(const unsigned char **p)
+{
+    uint64_t v = 0;
+    for (unsigned shift = 0;; shift += 7) {
+        v |= (uint64_t)(**p & 127) << shift;
+        if (!(*(*p)++ & 128))
+            return v;
+    }
+}
+
+/* What the page's script does. */
+static void check_series(const unsigned char **p, const uint64_t *want, const uint64_t *less, uint32_t count, bool sums)
+{
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < count;) {
+        uint64_t z = read_varint(p), more = z ? 0 : read_varint(p);
+        int64_t d = (int64_t)(z >> 1) ^ -(int64_t)(z & 1);
+        last = sums ? last + (uint64_t)d : (uint64_t)d;
+        for (uint64_t k = 0; k <= more; k++, i++)
+            assert_int_equal(want[i], (less ? less[i] : 0) + last);
+    }
+}
+
+static void check_bands(const mf_report *r, uint32_t columns, uint32_t rows)
+{
+    mf_report_bands b;
+    memfit_error err;
+    assert_ok(mf_report_cut(r, columns, rows, &b, &err), err);
+    assert_true(b.columns <= columns && b.rows <= rows + MEMFIT_KIND_COUNT);
+    uint64_t highest = 0;
+    double area = 0, want = 0;
+    for (uint32_t c = 0; c < b.columns; c++) {
+        uint64_t sum = 0;
+        assert_true(b.events[c] < b.events[c + 1] && b.times[c] <= b.times[c + 1]);
+        assert_true(b.when[c] >= b.times[c] && b.when[c] <= b.times[c + 1]);
+        for (uint32_t k = 0; k < b.rows; k++) {
+            sum += b.at[k * b.columns + c];
+            area += (double)b.mean[k * b.columns + c] * (double)(b.times[c + 1] - b.times[c]) / 1e9;
+        }
+        assert_int_equal(sum, b.total[c]);
+        highest = sum > highest ? sum : highest;
+    }
+    for (uint32_t k = 0; k < r->owner_count; k++)
+        want += r->owners[k].byte_seconds;
+    assert_int_equal(highest, r->peak_bytes);
+    assert_int_equal(b.total[b.peak], r->peak_bytes);
+    assert_true(area <= want * 1.0001 + 1 && area >= want * 0.9999 - 1); /* means are whole bytes */
+    unsigned char *data;
+    size_t bytes;
+    assert_ok(mf_report_pack(&b, NULL, &data, &bytes, &err), err);
+    const unsigned char *p = data;
+    check_series(&p, b.events, NULL, b.columns + 1, true);
+    check_series(&p, b.times, NULL, b.columns + 1, true);
+    check_series(&p, b.total, NULL, b.columns, true);
+    check_series(&p, b.when, b.times, b.columns, false);
+    for (uint32_t k = 0; k < b.rows; k++) {
+        check_series(&p, &b.at[k * b.columns], NULL, b.columns, true);
+        check_series(&p, &b.mean[k * b.columns], &b.at[k * b.columns], b.columns, false);
+    }
+    assert_ptr_equal(p, data + bytes);
+    mf_report_bands_free(&b);
+}
+
+static void test_bands(void **s)
+{
+    (void)s;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        write_random(test_path("t"), seed, seed % 2, seed % 3 == 0);
+        mf_report *r = open_report(test_path("t"));
+        check_bands(r, 4096, 400);
+        check_bands(r, 64, 5);
+        check_bands(r, 10, 0);
+        mf_report_close(r);
+    }
+}
+
 /* ---- two reports ------------------------------------------------------------------------------------------ */
 
 static void check_difference(const mf_report *a, const mf_report *b)
@@ -413,13 +492,10 @@ static void test_width(void **s)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_found_steps),
-        cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_fault),
-        cmocka_unit_test(test_folders_are_hidden),
+        cmocka_unit_test(test_random),      cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_found_steps), cmocka_unit_test(test_bands),
+        cmocka_unit_test(test_compare),     cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_fault),       cmocka_unit_test(test_folders_are_hidden),
         cmocka_unit_test(test_width),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
