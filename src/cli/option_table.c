@@ -131,10 +131,12 @@ const cli_option cli_options[] = {
      .not_built = "systemd-run --user --scope -p MemoryMax=SIZE COMMAND limits it."},
     {"--trace", CLI_RUN, CLI_TEXT, "FILE", "memory over time", .not_built = later},
     {"--html", CLI_REPORT, CLI_TEXT, "FILE", "a page for the browser", .file = CLI_OUTPUT, .kind = MF_FILE_PAGE},
-    {"--tensorboard", CLI_REPORT, CLI_TEXT, "DIR", "event files", .file = CLI_OUTPUT, .kind = MF_FILE_FOLDER},
-    {"--perfetto", CLI_REPORT, CLI_TEXT, "FILE", "for ui.perfetto.dev"},
-    {"--memory-viz", CLI_REPORT, CLI_TEXT, "FILE", "for pytorch.org/memory_viz"},
-    {"--flame", CLI_REPORT, CLI_TEXT, "FILE", "a flame graph"},
+    {"--tensorboard", CLI_REPORT, CLI_TEXT, "DIR", "event files", .file = CLI_OUTPUT, .kind = MF_FILE_FOLDER,
+     .not_built = later},
+    {"--perfetto", CLI_REPORT, CLI_TEXT, "FILE", "for ui.perfetto.dev", .not_built = later},
+    {"--memory-viz", CLI_REPORT, CLI_TEXT, "FILE", "for pytorch.org/memory_viz", .not_built = later},
+    {"--flame", CLI_REPORT, CLI_TEXT, "FILE", "a flame graph", .not_built = later},
+    {"--with-names", CLI_REPORT, CLI_FLAG, NULL, "keep the folders of files in names"},
 
     /* ---- the others ---- */
     {"--model", CLI_EXPLAIN, CLI_TEXT, "FILE", "the model that was trained: joins the log with its plan",
@@ -157,7 +159,7 @@ const cli_option cli_options[] = {
     {"--page", CLI_REPLAY, CLI_SIZE, "SIZE", "of the pages that are recycled", "2MiB"},
 
     /* ---- every command ---- */
-    {"--force", STEPS | CLI_EVALUATE | CLI_PREDICT | CLI_RUN | CLI_DOCTOR | CLI_PACK, CLI_FLAG, NULL,
+    {"--force", STEPS | CLI_EVALUATE | CLI_PREDICT | CLI_RUN | CLI_REPORT | CLI_DOCTOR | CLI_PACK, CLI_FLAG, NULL,
      "let outputs replace files of another kind (never inputs)"},
     {"--json", ~0u, CLI_FLAG, NULL, "one JSON object on standard output, nothing else"},
     {"-v|--verbose", ~0u, CLI_FLAG, NULL, "more detail"},

@@ -192,10 +192,15 @@ class Others(unittest.TestCase):
         with self.assertRaises(memfit.UsageError):
             memfit.explain_log("  \n")
 
-    def test_report_is_refused_or_answers(self):
-        trace = os.path.join(SOURCE, "README.md")  # no trace: whether report is built or not, it says no
-        with self.assertRaises(memfit.Error):
-            memfit.report(trace)
+    def test_report(self):
+        traces = os.path.join(SOURCE, "tests", "fixtures", "traces")
+        one = memfit.report(os.path.join(traces, "generated.csv"))
+        self.assertEqual(one.peak_live_bytes, sum(owner.bytes for owner in one.owners))
+        self.assertIn("at the peak", str(one))
+        two = memfit.report(os.path.join(traces, "generated.csv"), os.path.join(traces, "snapshot-p4.pickle"))
+        self.assertEqual(two.peak_difference_bytes, sum(change.bytes for change in two.differences))
+        with self.assertRaises(memfit.InputError):
+            memfit.report(os.path.join(SOURCE, "README.md"))
 
     def test_import_is_light(self):
         code = (

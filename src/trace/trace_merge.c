@@ -1,0 +1,138 @@
+/*
+ * trace_merge.c: the traces of several processes as one. See trace_merge.h.
+ *
+ * Buffers of different files are different buffers whatever their numbers: a file's number goes into the upper bits. The
+ * traces are loaded one after another, so that at most one of them is in memory beside what was merged.
+ */
+#include "trace/trace_merge.h"
+
+#include "base/error.h"
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct files {
+    mf_arena arena;
+    const char *names[MF_TRACE_MOST_MERGED];
+    uint32_t count;
+} files;
+
+static memfit_status add_file(void *ctx, const char *name, mf_entry_type type, memfit_error *err)
+{
+    files *f = ctx;
+    if (name[0] == '.' || type != MF_ENTRY_FILE)
+        return MEMFIT_OK;
+    if (f->count == MF_TRACE_MOST_MERGED)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "more than %d traces in one folder", MF_TRACE_MOST_MERGED);
+    f->names[f->count] = mf_arena_strdup(&f->arena, name);
+    if (!f->names[f->count])
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the names of traces");
+    f->count++;
+    return MEMFIT_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* When a file of ours began; 0: not said. */
+static uint64_t began_us(const char *path)
+{
+    mf_trace_header h;
+    bool ours = mf_os_peek(path, &h, sizeof h) == sizeof h && memcmp(h.magic, MF_TRACE_MAGIC, sizeof h.magic) == 0;
+    return ours ? h.unix_time_us : 0;
+}
+
+/* The name before ".trace", ".csv": what tells one process from another. */
+static int stem_length(const char *name)
+{
+    const char *point = strrchr(name, '.');
+    size_t n = point && point > name ? (size_t)(point - name) : strlen(name);
+    return (int)(n < 64 ? n : 64);
+}
+
+static memfit_status merge_one(mf_trace_builder *b, const memfit_trace *t, const char *file, uint64_t number,
+                               uint64_t offset_ns, memfit_error *err)
+{
+    uint64_t count;
+    const memfit_event *events = memfit_trace_events(t, &count);
+    uint32_t *names = mf_host_zalloc(b->trace->arena.host, t->info.names * sizeof *names);
+    memfit_status status = names ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a trace's names");
+    for (uint32_t i = 1; !status && i < t->info.names; i++) {
+        char text[MF_TRACE_MOST_NAME + 80];
+        int n = snprintf(text, sizeof text, "%.*s: %s", stem_length(file), file, t->names[i]);
+        status = mf_trace_builder_name(b, text, (size_t)n, &names[i], err);
+    }
+    for (uint64_t i = 0; !status && i < count; i++) {
+        memfit_event e = events[i];
+        bool mark = e.op == MEMFIT_EVENT_MARK;
+        e.time_ns += offset_ns;
+        e.id |= number << 48;
+        if (mark) /* a step of one process is a step of the job: the name stays as it is */
+            status = mf_trace_builder_name(b, t->names[e.name], strlen(t->names[e.name]), &e.name, err);
+        else
+            e.name = names[e.name];
+        if (!status)
+            status = mf_trace_builder_stream(b, e.stream, &e.stream, err);
+        if (!status && !(mark && number))
+            status = mf_trace_builder_add(b, &e, i, err);
+    }
+    mf_host_free(b->trace->arena.host, names, t->info.names * sizeof *names);
+    return status;
+}
+
+static memfit_status merge_files(const files *f, const char *folder, const memfit_host *host, mf_trace_builder *b,
+                                 memfit_error *err)
+{
+    uint64_t first = UINT64_MAX;
+    for (uint32_t i = 0; i < f->count; i++) {
+        char path[MF_MOST_PATH];
+        snprintf(path, sizeof path, "%s/%s", folder, f->names[i]);
+        uint64_t us = began_us(path);
+        first = us && us < first ? us : first;
+    }
+    memfit_status status = MEMFIT_OK;
+    for (uint32_t i = 0; !status && i < f->count; i++) {
+        char path[MF_MOST_PATH];
+        memfit_trace *one = NULL;
+        snprintf(path, sizeof path, "%s/%s", folder, f->names[i]);
+        uint64_t us = began_us(path);
+        status = memfit_trace_load(path, host, &one, err);
+        if (!status)
+            status = merge_one(b, one, f->names[i], i, us ? (us - first) * 1000 : 0, err);
+        memfit_trace_destroy(one);
+    }
+    return status;
+}
+
+memfit_status mf_trace_merge_folder(const char *folder, const memfit_host *host, memfit_trace **trace,
+                                    memfit_error *err)
+{
+    files *f = mf_host_zalloc(host, sizeof *f);
+    if (!f)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to merge traces");
+    mf_arena_init(&f->arena, host);
+    memfit_status status = mf_os_list_folder(folder, add_file, f, err);
+    if (!status && !f->count)
+        status = mf_fail(err, MEMFIT_NOT_FOUND, "%s: the folder holds no files\na folder of traces has one a process",
+                         folder);
+    mf_trace_builder b = {0};
+    if (!status) {
+        qsort(f->names, f->count, sizeof *f->names, by_name);
+        status = mf_trace_builder_begin(&b, host, MEMFIT_TRACE_MEMFIT, MF_TRACE_REPAIR, "event", 1024, err);
+    }
+    if (!status) {
+        status = merge_files(f, folder, host, &b, err);
+        if (status)
+            mf_trace_builder_abandon(&b);
+        else
+            status = mf_trace_builder_end(&b, trace, err);
+    }
+    mf_arena_destroy(&f->arena);
+    mf_host_free(host, f, sizeof *f);
+    return status;
+}

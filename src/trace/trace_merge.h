@@ -1,0 +1,15 @@
+/* trace_merge.h: the traces of several processes as one. */
+#ifndef MF_TRACE_TRACE_MERGE_H
+#define MF_TRACE_TRACE_MERGE_H
+
+#include "memfit/trace.h"
+
+enum { MF_TRACE_MOST_MERGED = 1024 };
+
+/* Every file of a folder, sorted by name, each the trace of a process. Times are those since the first of them began, where
+ * the files say when that was (memfit's own); a name gets the file's in front: "rank-1: conv1". Files whose names begin with
+ * a point are passed over. NOT_FOUND: there is none. */
+memfit_status mf_trace_merge_folder(const char *folder, const memfit_host *host, memfit_trace **trace,
+                                    memfit_error *err);
+
+#endif

@@ -1,0 +1,90 @@
+#!/bin/sh
+# memfit report: the keys of its JSON, the same peak as replay, two traces, folders, hostile names, exit statuses.
+set -u
+traces=$MEMFIT_SOURCE/tests/fixtures/traces
+. "$(dirname "$0")/lib.sh"
+export LC_ALL=C.UTF-8
+
+recorded=
+[ -z "${MEMFIT_SHARED_DATA:-}" ] || recorded=$(ls "$MEMFIT_SHARED_DATA"/traces/*.csv "$MEMFIT_SHARED_DATA"/traces/*.pickle 2>/dev/null)
+for t in $traces/generated.csv $traces/recorded-part.csv $traces/snapshot-p0.pickle $traces/snapshot-p2.pickle $traces/snapshot-p4.pickle $recorded; do
+    "$MEMFIT" report --json "$t" >"$dir/r" || fail "$t: exit $?"
+    "$MEMFIT" replay --json "$t" >"$dir/p" || fail "$t: replay exits $?"
+    for k in events peak_live_bytes; do is "$dir/r" $k "$(key $k "$dir/p")"; done
+    is "$dir/r" pool_peak_bytes "$(key peak_physical_bytes "$dir/p")"
+    for k in peak_at owners growing held_longest; do [ -n "$(key $k "$dir/r")" ] || fail "$t: no key $k"; done
+    holds "$dir/r" 'sum(o["bytes"] for o in j["owners"]) == j["peak_live_bytes"] == sum(j["kinds"].values())' || fail "$t: owners do not add up"
+    holds "$dir/r" 'set(j["owners"][0]) >= {"name", "kind", "bytes"} and 0 <= j["peak_at"] <= j["seconds"]' || fail "$t: keys of owners"
+    "$MEMFIT" report "$t" >"$dir/text" || fail "$t: exit $? as text"
+    python3 -c '
+import sys
+bad = [l for l in open(sys.argv[1], encoding="utf-8").read().split("\n") if len(l) > 80]
+sys.exit("wider than 80: " + bad[0] if bad else 0)' "$dir/text" || fail "$t: width"
+    grep -q "^at the peak" "$dir/text" || fail "$t: no owners in the text"
+    "$MEMFIT" report --json "$t" "$t" >"$dir/d" || fail "$t: exit $? against itself"
+    holds "$dir/d" 'j["peak_difference_bytes"] == 0 and j["differences"] == []' || fail "$t: differs from itself"
+done
+
+# Two traces (the unit test has every pair of the recorded ones).
+"$MEMFIT" report --json "$traces/generated.csv" "$traces/snapshot-p4.pickle" >"$dir/d" || fail "two traces: exit $?"
+holds "$dir/d" 'j["differences"] and sum(c["bytes"] for c in j["differences"]) == j["peak_difference_bytes"]' || fail "differences do not add up"
+holds "$dir/d" 'set(j["differences"][0]) >= {"name", "kind", "bytes"}' || fail "keys of differences"
+"$MEMFIT" report "$traces/generated.csv" "$traces/snapshot-p4.pickle" | grep -q "the peak changes by -" || fail "no verdict of a difference"
+[ "$("$MEMFIT" report -q "$traces/generated.csv" | grep -c .)" -le 4 ] || fail "--quiet prints more than the verdict"
+
+# A run of ours: marks are steps, kinds have names.
+if "$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/pictures.keras" --data synthetic:64 -b 16 --steps 4 --trace "$dir/run.trace" -q >/dev/null 2>"$dir/err"; then
+    "$MEMFIT" report --json "$dir/run.trace" >"$dir/r" || fail "a trace of train: exit $?"
+    holds "$dir/r" 'j["step_count"] == 4 and j["steps_from"] == "marks" and j["growing"] == [] and j["kinds"]["parameters"] > 0 and j["limit_bytes"] > 0' || fail "a trace of train: $(key step_count "$dir/r") steps"
+    "$MEMFIT" replay --json "$dir/run.trace" >"$dir/p"
+    is "$dir/r" peak_live_bytes "$(key peak_live_bytes "$dir/p")"
+    mkdir "$dir/ranks"; cp "$dir/run.trace" "$dir/ranks/rank-0.trace"; cp "$dir/run.trace" "$dir/ranks/rank-1.trace"
+    "$MEMFIT" report --json "$dir/ranks" >"$dir/m" || fail "two processes: exit $?"
+    holds "$dir/m" 'any(o["name"].startswith("rank-1: ") for o in j["owners"])' || fail "two processes: names"
+    [ "$(key events "$dir/m")" = $((2 * $(key events "$dir/r"))) ] || fail "two processes: events"
+    [ "$(key peak_live_bytes "$dir/m")" = $((2 * $(key peak_live_bytes "$dir/r"))) ] || fail "two equal processes: the peak is not doubled"
+else
+    fail "train --trace: $(head -1 "$dir/err")"
+fi
+
+# Names from strangers, folders, no paths.
+mkdir -p "$dir/secret-folder"
+python3 - "$dir/secret-folder/hostile.csv" <<'END'
+import sys
+names = ["<script>alert(1)</script>", "\x1b]0;owned\x07\x1b[2J", "\u202egnp.exe", "a" * 3000, "f (/home/alice/secret.py:3)", "C:\\Users\\alice\\x.py"]
+with open(sys.argv[1], "w", encoding="utf-8") as f:
+    f.write("time_us,op,id,bytes,owner\n")
+    for i, n in enumerate(names):
+        f.write('%d,alloc,%d,%d,"%s"\n' % (i, i, 1000 * (i + 1), n.replace('"', '""')))
+END
+"$MEMFIT" report "$dir/secret-folder/hostile.csv" >"$dir/text" || fail "hostile names: exit $?"
+LC_ALL=C grep -q "$(printf '[\001-\011\013-\037\177]')" "$dir/text" && fail "control characters reach the terminal"
+grep -q 'alice\|secret-folder' "$dir/text" && fail "folders are shown"
+"$MEMFIT" report --json "$dir/secret-folder/hostile.csv" >"$dir/r"
+grep -q 'alice\|secret-folder' "$dir/r" && fail "folders are in the JSON"
+"$MEMFIT" report --with-names "$dir/secret-folder/hostile.csv" | grep -q alice || fail "--with-names hides names"
+
+# The page: one file, names as text, nothing of the user's replaced.
+"$MEMFIT" report -q --html "$dir/page.html" "$dir/secret-folder/hostile.csv" >/dev/null || fail "--html: exit $?"
+grep -q '<title>memfit report: hostile.csv' "$dir/page.html" || fail "--html: no title"
+grep -q 'alice\|secret-folder' "$dir/page.html" && fail "folders are in the page"
+grep -q '<script>alert' "$dir/page.html" && fail "a name became a script"
+grep -qE '(src|href)=|https?://|@import|url\(' "$dir/page.html" && fail "the page points elsewhere: $(grep -oE '.{20}((src|href)=|https?://|@import|url\().{20}' "$dir/page.html" | head -1)"
+"$MEMFIT" report -q --html "$dir/page.html" "$traces/generated.csv" "$traces/recorded-part.csv" >/dev/null || fail "--html over a page: exit $?"
+grep -q 'id="data1"' "$dir/page.html" || fail "--html of two traces holds one"
+cp "$traces/generated.csv" "$dir/mine.csv"
+expect 2 "mine.csv" "a page over its trace" "$MEMFIT" report --html "$dir/mine.csv" "$dir/mine.csv"
+echo precious >"$dir/notes"
+expect 2 "notes" "a page over something else" "$MEMFIT" report --html "$dir/notes" "$dir/mine.csv"
+[ "$(cat "$dir/notes")" = precious ] || fail "a file was replaced"
+expect 1 "" "a page on a full disk" "$MEMFIT" report --html /dev/full "$dir/mine.csv"
+
+expect 5 "missing" "a missing file" "$MEMFIT" report "$dir/missing"
+printf 'time_us,op,id,bytes\n' >"$dir/empty.csv"
+expect 5 "" "a trace without events" "$MEMFIT" report "$dir/empty.csv"
+expect 5 "GLOBAL" "a pickle that is a program" "$MEMFIT" report "$traces/object.pickle"
+mkdir "$dir/nothing"
+expect 5 "holds no files" "an empty folder" "$MEMFIT" report "$dir/nothing"
+expect 2 "which trace?" "no trace" "$MEMFIT" report
+expect 2 "" "three traces" "$MEMFIT" report "$traces/generated.csv" "$traces/generated.csv" "$traces/generated.csv"
+exit $((failures > 0))
