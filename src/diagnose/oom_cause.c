@@ -11,6 +11,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "diagnose/oom_host.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -86,6 +87,20 @@ static bool by_time(const mf_oom_facts *f, memfit_diagnosis *d)
     return false;
 }
 
+/* Metal's limit is 1.7 times what the machine recommends: more than its memory, unless it was set. */
+static void mps_cause(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    char a[24], b[24], c[24];
+    if (f->watermark_set)
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.9, "",
+                      "%s was asked with %s in use, and PYTORCH_MPS_HIGH_WATERMARK_RATIO allows %s",
+                      size(f->request, a), size(f->in_use, b), size(f->limit, c));
+    else
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.7, "PYTORCH_MPS_HIGH_WATERMARK_RATIO as the program had it",
+                      "%s was asked with %s in use, of %s that Metal gives at most", size(f->request, a),
+                      size(f->in_use, b), size(f->limit, c));
+}
+
 static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     char a[24], b[24], c[24];
@@ -116,6 +131,28 @@ static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
                       f->card ? "" : "the card's size and what other processes hold (memfit ps)",
                       "%s was asked with %s in use%s%s", size(f->request, a), size(f->in_use, b),
                       f->card ? " on a card of " : "", f->card ? size(f->card, c) : "");
+}
+
+/* TensorFlow's pool as TensorFlow made it: what was free at its start, and so no round number; a limit that somebody
+ * typed is one. */
+static bool default_pool(const mf_oom_facts *f)
+{
+    uint64_t mib = f->created / MIB;
+    return f->created && !f->host && is(f, "tensorflow") && mib % 256 && mib % 500;
+}
+
+static void default_pool_cause(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    char a[24], b[24], c[24];
+    if (f->created_of && f->created < f->created_of / 2)
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.8, "who holds the card (memfit ps)",
+                      "TensorFlow found %s free when it began, on a card of %s: something else holds the rest",
+                      size(f->created, a), size(f->created_of, b));
+    else
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, f->created_of ? 0.85 : 0.7,
+                      f->created_of ? "" : "the card's size, and what other processes hold (memfit ps)",
+                      "%s was asked with %s in use; TensorFlow's pool of %s is what was free on the card",
+                      size(f->request, a), size(f->in_use, b), size(f->created, c));
 }
 
 /* TensorFlow, XLA, JAX: the pool's own text says little; the bar and the driver's refusals say more. */
@@ -161,6 +198,12 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
              pool - f->in_use - f->request >= pool / 256) /* the allocator prints hundredths of a GiB */
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.9, "", "%s was asked and %s of the pool was free, in pieces",
                       size(f->request, a), size(pool - f->in_use, b));
+    else if (default_pool(f))
+        default_pool_cause(f, d);
+    else if (f->created && is(f, "tensorflow") && f->request <= f->created)
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.7, "memory_limit as the program had it, and the card's size",
+                      "%s was asked with %s in use of a pool of %s, a round number: a limit that was set",
+                      size(f->request, a), size(f->in_use, b), size(f->created, c));
     else if (f->bar_holes >= 5 && f->bar_longest_hole * 3 <= free_cells)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.75,
                       "the allocator's full dump (TF_CPP_VMODULE=bfc_allocator=1)",
@@ -216,6 +259,10 @@ static void list_owners(const mf_oom_facts *f, memfit_diagnosis *d)
     } else {
         mf_oom_own(d, f->in_use, "this process: in use in the pool");
     }
+    if (f->task_pid && !f->process_count)
+        mf_oom_own(d, f->task_bytes, "process %u (%s)", f->task_pid, f->task_name);
+    if (f->victim_pid && f->victim_pid != f->task_pid)
+        mf_oom_own(d, f->victim_bytes, "process %u, which was killed", f->victim_pid);
     for (size_t i = 0; i < f->process_count; i++)
         mf_oom_own(d, f->processes[i].bytes, "process %u", f->processes[i].pid);
     for (size_t i = 0; i < f->bfc_size_count; i++)
@@ -257,9 +304,14 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
     d->host = f->host;
     d->leading = f->leading;
     d->limit_bytes = f->limit ? f->limit : f->base_limit;
-    d->in_use_bytes = f->in_use;
     d->reserved_bytes = f->reserved;
     d->card_bytes = f->card;
+    if (default_pool(f)) { /* a pool that nobody limited */
+        d->limit_bytes = 0;
+        d->reserved_bytes = f->created;
+        d->card_bytes = f->created_of;
+    }
+    d->in_use_bytes = f->in_use;
     d->card_free_bytes = f->card_free;
     d->process_bytes = f->process;
     mf_oom_decide(d, MEMFIT_DIAGNOSIS_UNKNOWN, 0, "the lines around the failure, from the first word of the error on",
@@ -270,9 +322,15 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
         else if (f->library_error && !f->torch_message && !f->bfc_failure)
             mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.85, "what was free at that moment (memfit ps)",
                           "%s: that call needs memory of its own, and there was none", f->library_text);
+        else if (f->host_end == MF_HOST_SHARED)
+            mf_oom_host_cause(f, d);
         else if (!by_time(f, d)) {
-            if (f->torch_message)
+            if (f->mps)
+                mps_cause(f, d);
+            else if (f->torch_message)
                 torch_cause(f, d);
+            else if (mf_oom_host_cause(f, d))
+                ;
             else if (f->request)
                 bfc_cause(f, d);
             else if (f->died_reporting && (f->names_tensorflow || f->names_jax))

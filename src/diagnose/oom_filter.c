@@ -23,6 +23,18 @@ static unsigned slot_of(uint32_t letters)
     return (letters * 0x9E3779B1u) >> (32 - MF_LINE_FILTER_BITS);
 }
 
+/* A second opinion, so that letters that only share a slot with a key are not one. */
+static unsigned other_slot_of(uint32_t letters)
+{
+    return (letters * 0x85EBCA6Bu) >> (32 - MF_LINE_FILTER_BITS);
+}
+
+static void add(mf_line_filter *filter, const char *four, unsigned groups)
+{
+    filter->groups[slot_of(letters_at(four))] |= (uint8_t)groups;
+    filter->again[other_slot_of(letters_at(four))] |= (uint8_t)groups;
+}
+
 static const struct {
     char four[5];
     uint8_t groups;
@@ -34,7 +46,7 @@ static const struct {
     {"m wh", MF_LINE_FAILURE},                 /* OOM when allocating */
     {"{{no", MF_LINE_FAILURE},                 /* [[{{node */
     {"iled", MF_LINE_FAILURE},                 /* failed to allocate, failed to create */
-    {"ceed", MF_LINE_FAILURE},                 /* exceeds the base limit */
+    {"ceed", MF_LINE_FAILURE | MF_LINE_HOST},  /* exceeds the base limit, exceeded memory limit */
     {"imit", MF_LINE_FAILURE},                 /* Limit:, (limit */
     {"nuse", MF_LINE_FAILURE},                 /* InUse: */
     {"bfc_", MF_LINE_FAILURE},                 /* bfc_allocator: the bar */
@@ -70,6 +82,12 @@ static const struct {
     {"mem:", MF_LINE_SERIES},                  /* mem: 1.2G */
     {"mem=", MF_LINE_SERIES},                  /* mem=1.2G */
     {"mem ", MF_LINE_SERIES},                  /* mem 1240 MB */
+    {"mem_", MF_LINE_SERIES},                  /* mem_mb=1240 */
+    {"rss ", MF_LINE_SERIES},                  /* RSS 1240 MB */
+    {"rss:", MF_LINE_SERIES},                  /* rss: 1240 MB */
+    {"rss=", MF_LINE_SERIES},                  /* rss=1240MB */
+    {"rss_", MF_LINE_SERIES},                  /* rss_gb: 1.2 */
+    {"resi", MF_LINE_SERIES},                  /* resident 1240 MB */
     {"nvml", MF_LINE_FAILURE},                 /* nvmlDevice...: PyTorch's report */
     {"vram", MF_LINE_SERIES},                  /* VRAM 3.1 GB */
     {"used", MF_LINE_SERIES},                  /* 3.1 GB used */
@@ -79,6 +97,37 @@ static const struct {
     {"val_", MF_LINE_WORDS},                   /* val_step */
     {" tes", MF_LINE_WORDS},                   /* running test */
     {"infe", MF_LINE_WORDS},                   /* inference */
+    {"y al", MF_LINE_FAILURE},                 /* Out of memory allocating */
+    {"ip o", MF_LINE_FAILURE},                 /* HIP out of memory */
+    {"pu o", MF_LINE_FAILURE},                 /* XPU out of memory */
+    {"ip e", MF_LINE_FAILURE},                 /* HIP error */
+    {"orou", MF_LINE_FAILURE},                 /* hipErrorOutOfMemory */
+    {"mps ", MF_LINE_FAILURE},                 /* MPS backend out of memory */
+    {"mps_", MF_LINE_SETTINGS},                /* PYTORCH_MPS_HIGH_WATERMARK_RATIO */
+    {"nccl", MF_LINE_FAILURE},                 /* NCCL WARN Cuda failure 'out of memory' */
+    {"mb m", MF_LINE_FAILURE},                 /* Created device ... with 5964 MB memory */
+    {"arra", MF_LINE_HOST},                    /* Unable to allocate 3 GiB for an array */
+    {"orye", MF_LINE_HOST},                    /* MemoryError */
+    {"bad_", MF_LINE_HOST},                    /* std::bad_alloc */
+    {"nnot", MF_LINE_HOST},                    /* Cannot allocate memory */
+    {"kill", MF_LINE_HOST},                    /* Killed, SIGKILL, OOMKilled, oom-kill */
+    {"exit", MF_LINE_HOST},                    /* exit code 137 */
+    {"grou", MF_LINE_HOST},                    /* cgroup */
+    {"avai", MF_LINE_HOST},                    /* all available RAM */
+    {"died", MF_LINE_HOST},                    /* the kernel appears to have died */
+    {"rupt", MF_LINE_HOST},                    /* terminated abruptly */
+    {" low", MF_LINE_HOST},                    /* running low on memory */
+    {"memc", MF_LINE_HOST},                    /* CONSTRAINT_MEMCG */
+    {"meml", MF_LINE_HOST},                    /* TERM_MEMLIMIT */
+    {"l_vm", MF_LINE_HOST},                    /* the kernel's table of tasks: total_vm */
+    {"sage", MF_LINE_HOST},                    /* memory: usage 307200kB, limit 307200kB */
+    {"y li", MF_LINE_HOST},                    /* Exceeded job memory limit */
+    {"bus ", MF_LINE_HOST},                    /* Bus error */
+    {"shar", MF_LINE_HOST},                    /* shared memory */
+    {"/shm", MF_LINE_HOST},                    /* /dev/shm */
+    {"</to", MF_LINE_HOST},                    /* </torch_4711_0>: a file of shared memory */
+    {"pace", MF_LINE_HOST},                    /* No space left on device */
+    {"rker", MF_LINE_HOST},                    /* DataLoader worker (pid */
     {"step", MF_LINE_GOES_ON},                 /* training goes on */
     {"trai", MF_LINE_GOES_ON},                 /* training goes on */
 };
@@ -87,12 +136,12 @@ void mf_line_filter_make(mf_line_filter *filter)
 {
     memset(filter, 0, sizeof *filter);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        filter->groups[slot_of(letters_at(keys[i].four))] |= keys[i].groups;
+        add(filter, keys[i].four, keys[i].groups);
     size_t count;
     const mf_oom_class *classes = mf_oom_classes(&count);
     for (size_t i = 0; i < count; i++)
         if (classes[i].seen)
-            filter->groups[slot_of(letters_at(classes[i].seen + strlen(classes[i].seen) - 4))] |= MF_LINE_SETTINGS;
+            add(filter, classes[i].seen + strlen(classes[i].seen) - 4, MF_LINE_SETTINGS);
 }
 
 unsigned mf_line_filter_groups(const mf_line_filter *filter, const char *text, size_t bytes)
@@ -101,7 +150,10 @@ unsigned mf_line_filter_groups(const mf_line_filter *filter, const char *text, s
     unsigned groups = 0;
     for (size_t i = 0; i + 4 <= bytes; i++) {
         uint32_t letters = letters_at(text + i);
-        groups |= filter->groups[slot_of(letters)] | (unsigned)((letters & 0xFFFFFF) == jax) * MF_LINE_NAMES;
+        unsigned perhaps = filter->groups[slot_of(letters)];
+        if (perhaps)
+            groups |= perhaps & filter->again[other_slot_of(letters)];
+        groups |= (unsigned)((letters & 0xFFFFFF) == jax) * MF_LINE_NAMES;
     }
     return groups;
 }

@@ -12,12 +12,14 @@ enum {
     MF_LINE_WORDS = 16,   /* of validation and prediction */
     MF_LINE_NAMES = 32,   /* of frameworks */
     MF_LINE_GOES_ON = 64, /* training goes on */
-    MF_LINE_ALL = 127,
+    MF_LINE_HOST = 128,   /* the machine's memory */
+    MF_LINE_ALL = 255,
     MF_LINE_FILTER_BITS = 14
 };
 
 typedef struct mf_line_filter {
     uint8_t groups[1 << MF_LINE_FILTER_BITS];
+    uint8_t again[1 << MF_LINE_FILTER_BITS]; /* by another hash */
 } mf_line_filter;
 
 void mf_line_filter_make(mf_line_filter *filter);

@@ -13,7 +13,10 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "diagnose/oom_filter.h"
+#include "diagnose/oom_host.h"
+#include "diagnose/oom_series.h"
 #include "diagnose/oom_words.h"
+#include "plan/cards.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -42,8 +45,29 @@ static void keep_process(mf_oom_facts *f, unsigned pid, uint64_t bytes)
     f->processes[at].bytes = bytes;
 }
 
+/* "MPS backend out of memory (MPS allocated: 17.44 GB, other allocations: 402.11 MB, max allowed: 18.13 GB). Tried to
+ * allocate 1.50 GB on private pool." */
+static bool read_mps(const char *line, mf_oom_facts *f)
+{
+    if (!strstr(line, "MPS backend out of memory") || !mf_oom_size_after(line, "Tried to allocate ", &f->request))
+        return false;
+    f->failed = f->torch_message = f->mps = true;
+    f->framework = "pytorch";
+    mf_oom_size_after(line, "MPS allocated: ", &f->in_use);
+    mf_oom_size_after(line, "max allowed: ", &f->limit);
+    f->reserved = f->in_use;
+    return true;
+}
+
+static bool card_out_of_memory(const char *line)
+{
+    return strstr(line, "CUDA out of memory") || strstr(line, "HIP out of memory") || strstr(line, "XPU out of memory");
+}
+
 static void read_torch(const char *line, mf_oom_facts *f)
 {
+    if (read_mps(line, f))
+        return;
     /* "[enforce fail at alloc_cpu.cpp:127] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate N
      * bytes" */
     if (strstr(line, "DefaultCPUAllocator: ") && mf_oom_size_after(line, "tried to allocate ", &f->request)) {
@@ -57,7 +81,7 @@ static void read_torch(const char *line, mf_oom_facts *f)
         f->framework = "pytorch";
         return;
     }
-    if (!strstr(line, "CUDA out of memory") || !mf_oom_size_after(line, "Tried to allocate ", &f->request))
+    if (!card_out_of_memory(line) || !mf_oom_size_after(line, "Tried to allocate ", &f->request))
         return;
     f->failed = f->torch_message = true;
     f->framework = "pytorch";
@@ -150,6 +174,20 @@ static void copy_until(char *out, size_t bytes, const char *from, const char *st
     snprintf(out, bytes, "%.*s", (int)(n < bytes ? n : bytes - 1), from);
 }
 
+/* "Created device /job:localhost/... with 5964 MB memory:  -> device: 0, name: NVIDIA GeForce RTX 2060, pci bus id: ..." */
+static void read_created(const char *line, mf_oom_facts *f)
+{
+    const char *with = strstr(line, " MB memory"), *name = strstr(line, ", name: ");
+    uint64_t megabytes;
+    if (!with || !strstr(line, "Created device ") || !mf_oom_size_before(line, " MB memory", &megabytes))
+        return;
+    char card[64];
+    copy_until(card, sizeof card, name ? name + 8 : "", ",\r\n");
+    const mf_card *found = card[0] ? mf_card_find(card) : NULL;
+    f->created = megabytes / 1000000 << 20; /* it says MB and means MiB */
+    f->created_of = found ? mf_card_memory_bytes(found) : 0;
+}
+
 static void read_bfc(const char *line, mf_oom_facts *f)
 {
     uint64_t bytes;
@@ -172,6 +210,12 @@ static void read_bfc(const char *line, mf_oom_facts *f)
         const char *name = strstr(line, "executable_name='");
         if (name)
             copy_until(f->operation, sizeof f->operation, name + 17, "'");
+    }
+    if (strstr(line, "Out of memory allocating ") &&
+        mf_oom_size_after(line, "allocating ", &bytes)) { /* XLA, on a CPU */
+        f->failed = f->host = true;
+        f->request = bytes;
+        f->framework = "jax";
     }
     if (strstr(line, "OOM when allocating tensor with shape")) {
         f->failed = true;
@@ -217,6 +261,7 @@ static void read_bfc(const char *line, mf_oom_facts *f)
         mf_oom_size_after(line, "Limit:", &f->limit);
     if (strstr(line, "InUse:") && !strstr(line, "MaxInUse:"))
         mf_oom_size_after(line, "InUse:", &f->in_use);
+    read_created(line, f);
     read_bar(line, f);
     read_histogram(line, f);
 }
@@ -274,7 +319,9 @@ static void read_library(const char *line, mf_oom_facts *f)
                                           "failed to create cublas handle",
                                           "Failed to get convolution algorithm",
                                           "cuDNN launch failure",
-                                          "cudaErrorMemoryAllocation"};
+                                          "cudaErrorMemoryAllocation",
+                                          "hipErrorOutOfMemory",
+                                          "HIP error: out of memory"};
     for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++)
         if (strstr(line, phrases[i])) {
             f->failed = f->library_error = true;
@@ -289,12 +336,17 @@ static void read_library(const char *line, mf_oom_facts *f)
         f->failed = f->library_error = true;
         copy_until(f->library_text, sizeof f->library_text, status, " ,`\r\n");
     }
+    if (strstr(line, "NCCL") && strstr(line, "out of memory")) {
+        f->failed = f->library_error = true;
+        snprintf(f->library_text, sizeof f->library_text, "NCCL: out of memory");
+    }
     if (strstr(line, "CUDA error: out of memory") && !f->library_text[0]) {
         f->failed = f->library_error = true;
         snprintf(f->library_text, sizeof f->library_text, "CUDA error: out of memory");
     }
     if (strstr(line, "torch.AcceleratorError") || strstr(line, "torch.OutOfMemoryError") ||
-        strstr(line, "RuntimeError: CUDA error") || (f->library_error && strstr(line, "torch.backends")))
+        strstr(line, "RuntimeError: CUDA error") || strstr(line, "RuntimeError: HIP error") ||
+        (f->library_error && strstr(line, "torch.backends")))
         f->framework = "pytorch";
 }
 
@@ -326,13 +378,14 @@ static void keep_settings(const char *line, mf_oom_facts *f)
                                         "TF_FORCE_GPU_ALLOW_GROWTH",     "TF_GPU_ALLOCATOR",
                                         "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION",
                                         "XLA_PYTHON_CLIENT_ALLOCATOR",   "JAX_PLATFORMS",
-                                        "CUDA_VISIBLE_DEVICES"};
+                                        "CUDA_VISIBLE_DEVICES",          "PYTORCH_MPS_HIGH_WATERMARK_RATIO"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         keep_setting(line, names[i], f);
     for (size_t i = 0; i < f->setting_count; i++) {
         const char *s = f->settings[i];
         f->expandable_on |= strstr(s, "ALLOC_CONF=") && strstr(s, "expandable_segments:True");
         f->growth_on |= strcmp(s, "TF_FORCE_GPU_ALLOW_GROWTH=true") == 0;
+        f->watermark_set |= strncmp(s, "PYTORCH_MPS_HIGH_WATERMARK_RATIO=", 33) == 0;
         f->preallocate_off |= strcmp(s, "XLA_PYTHON_CLIENT_PREALLOCATE=false") == 0;
         f->async_on |= strcmp(s, "TF_GPU_ALLOCATOR=cuda_malloc_async") == 0 || strstr(s, "backend:cudaMallocAsync") ||
                        strcmp(s, "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async") == 0;
@@ -342,14 +395,14 @@ static void keep_settings(const char *line, mf_oom_facts *f)
 /* A setting counts only where the user stated it, not in the advice frameworks print with every failure. */
 static void read_settings(const char *line, mf_oom_facts *f)
 {
-    if (strstr(line, "try setting") || strstr(line, "improve the situation"))
+    if (strstr(line, "try setting") || strstr(line, "improve the situation") || strstr(line, "to disable upper limit"))
         return;
     keep_settings(line, f);
     size_t count;
     const mf_oom_class *classes = mf_oom_classes(&count);
     for (size_t i = 0; i < count; i++)
         if (classes[i].seen && strstr(line, classes[i].seen))
-            f->seen |= UINT64_C(1) << i;
+            f->seen[i / 64] |= UINT64_C(1) << i % 64;
     f->expandable_on |= strstr(line, "expandable_segments=True") != NULL;
     f->growth_on |= strstr(line, "set_memory_growth(") && strstr(line, "True");
     /* torch.no_grad and inference_mode as decorators leave this frame in a traceback. */
@@ -387,59 +440,6 @@ static void read_frame(const char *line, mf_oom_facts *f)
         return;
     snprintf(f->line, sizeof f->line, "%.*s:%lu", (int)(end - file - 6 < 200 ? end - file - 6 : 200), file + 6,
              strtoul(number + 8, NULL, 10));
-}
-
-/* The first size with its unit in a line that speaks of memory: "step 4: 1280 MiB in use", "iter 7 | VRAM 3.1 GB". A
- * rate is none. */
-static bool some_size(const char *line, uint64_t *bytes)
-{
-    static const char *const words[] = {"memory", "allocated", "in use", "used", "VRAM", "mem ", "mem:", "mem="};
-    static const char *const units[] = {"GiB", "MiB", "GB", "MB"};
-    bool speaks = false;
-    for (size_t i = 0; !speaks && i < sizeof words / sizeof *words; i++)
-        speaks = strstr(line, words[i]) != NULL;
-    for (const char *p = line; speaks && *p; p++) {
-        if (!isdigit((unsigned char)*p) || (p > line && (isalnum((unsigned char)p[-1]) || p[-1] == '.')))
-            continue;
-        const char *end = p + strspn(p, "0123456789.");
-        end += *end == ' ';
-        for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-            size_t n = strlen(units[i]);
-            if (strncmp(end, units[i], n) == 0 && !isalnum((unsigned char)end[n]) && end[n] != '/')
-                return mf_oom_size(p, bytes);
-        }
-    }
-    return false;
-}
-
-/* "step 38 loss 0.003 memory 5192 MiB": a number that is printed again and again. */
-static void read_series(const char *line, mf_oom_facts *f)
-{
-    static const char *const counters[] = {"step", "iteration", "iter", "fold", "epoch", "batch", "trial", "episode"};
-    static const char *const amounts[] = {"memory allocated ", "allocated ", "bytes in use ", "in use ", "memory ",
-                                          "GPU memory: ",      "mem: ",      "mem ",          "mem=",    "memory="};
-    uint64_t bytes = 0;
-    const char *counter = NULL;
-    for (size_t i = 0; !counter && i < sizeof counters / sizeof *counters; i++)
-        if (mf_oom_has_word(line, counters[i]))
-            counter = counters[i];
-    const char *bar = strstr(line, "%|"); /* tqdm's: "12%|##    | 12/100 [00:02<00:18, loss=0.7, mem=1.2G]" */
-    if (!counter && bar && strchr(bar, '/'))
-        counter = "state";
-    bool found = false;
-    for (size_t i = 0; counter && !found && i < sizeof amounts / sizeof *amounts; i++)
-        found = mf_oom_size_after(line, amounts[i], &bytes);
-    found = found || (counter && some_size(line, &bytes));
-    if (!found || f->failed || strstr(line, "Tried to allocate"))
-        return; /* what is printed after the failure says nothing of what led to it */
-    if (!f->series_count)
-        f->series_first = bytes;
-    else
-        f->series_rises += bytes > f->series_last;
-    f->series_last = bytes;
-    f->series_count++;
-    f->folds = strcmp(counter, "fold") == 0 || strcmp(counter, "trial") == 0;
-    snprintf(f->series_word, sizeof f->series_word, "%s", counter);
 }
 
 /* Words the program itself printed before it failed; `evaluates`: some of them may be in the line. */
@@ -489,12 +489,14 @@ static void read_line(const char *line, unsigned groups, mf_oom_facts *f)
         read_library(line, f);
         read_own(line, f);
     }
+    if (groups & MF_LINE_HOST)
+        mf_oom_read_host(line, f);
     if (groups & MF_LINE_SETTINGS)
         read_settings(line, f);
     if (groups & MF_LINE_FRAME)
         read_frame(line, f);
     if (groups & MF_LINE_SERIES)
-        read_series(line, f);
+        mf_oom_read_series(line, f);
     if (groups & (MF_LINE_WORDS | MF_LINE_GOES_ON))
         read_words(line, f, failed_before, groups & MF_LINE_WORDS);
     if (groups & MF_LINE_NAMES)
@@ -514,6 +516,8 @@ static void read_text(const char *text, size_t bytes, const mf_line_filter *filt
         unsigned groups = filter && end ? mf_line_filter_groups(filter, text + at, n + 1) : MF_LINE_ALL;
         if (!facts->evaluation_word && groups == MF_LINE_GOES_ON)
             groups = 0;
+        if (facts->in_kernel_table) /* its rows are numbers and a name */
+            groups |= MF_LINE_HOST;
         if (groups) {
             for (size_t i = 0; i < n; i++) /* a NUL in the text must not hide what follows it */
                 line[i] = text[at + i] ? text[at + i] : ' ';

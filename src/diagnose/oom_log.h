@@ -4,6 +4,16 @@
 
 #include "memfit/diagnosis.h"
 
+/* How the machine's memory ended (oom_host.c), by how much the text says of it. */
+typedef enum {
+    MF_HOST_NONE,
+    MF_HOST_REFUSED, /* an allocation was refused */
+    MF_HOST_KILLED,  /* signal 9, and nobody says why */
+    MF_HOST_MACHINE, /* the kernel: the machine was full */
+    MF_HOST_GROUP,   /* the limit of a container, a job or a unit */
+    MF_HOST_SHARED   /* /dev/shm was full */
+} mf_host_end;
+
 typedef struct mf_oom_facts {
     const char *framework;
     bool failed;         /* some out-of-memory text was found */
@@ -37,7 +47,19 @@ typedef struct mf_oom_facts {
     bool host;                                                              /* it was the host's memory, not a card's */
     bool optimizer, attention; /* the call that asked came through an optimizer's step, an attention's scores */
     bool folds;                /* what was counted while memory rose: folds or trials, not steps */
-    uint64_t seen;             /* classes of suggestion whose own words stand in the text: bit i, row i */
+    uint64_t seen[2];          /* classes of suggestion whose own words stand in the text: bit i, row i */
+    mf_host_end host_end;
+    char host_text[96];
+    bool array, wide_numbers;           /* numpy asked, for elements of 8 bytes or more */
+    bool worker;                        /* of a data loader */
+    bool names_shared, in_kernel_table; /* shared memory is named; the kernel's list of tasks is being read */
+    unsigned victim_pid, task_pid;      /* whom the kernel killed, and who held most */
+    uint64_t victim_bytes, task_bytes;
+    char task_name[32];
+    bool mps;            /* Apple's: the limit is a share of the machine's memory */
+    bool watermark_set;  /* and its share was set */
+    uint64_t created;    /* TensorFlow's pool as it was made: "Created device ... with 5964 MB memory" */
+    uint64_t created_of; /* the card's memory, by its name there; 0 when unknown */
     double fraction;
     memfit_cause own;     /* memfit's own pool says why; NONE */
     bool plan_failed;     /* memfit's own plan did not fit: request is what it needs */

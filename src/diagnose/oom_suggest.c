@@ -26,7 +26,13 @@
 static bool limit_below_fraction(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
-    return f->fraction < 0.95;
+    return f->fraction < 0.95 && !f->host;
+}
+
+static bool refused_on_host(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->host && f->host_end <= MF_HOST_REFUSED;
 }
 
 static bool on_host(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -52,7 +58,7 @@ static bool conf_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 
 static bool code_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
-    return !conf_limits(f, d) && !f->host;
+    return !conf_limits(f, d) && !f->host && !f->mps;
 }
 
 static bool plan_did_not_fit(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -73,10 +79,48 @@ static bool asked_by_optimizer(const mf_oom_facts *f, const memfit_diagnosis *d)
     return f->optimizer;
 }
 
-static bool not_asked_by_optimizer(const mf_oom_facts *f, const memfit_diagnosis *d)
+/* What the batch has no part in: an optimizer's state, an array of data, shared memory. */
+static bool shrinks_with_batch(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
-    return !f->optimizer; /* its state does not shrink with the batch */
+    return !f->optimizer && !f->array && f->host_end != MF_HOST_SHARED;
+}
+
+static bool shared_is_full(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->host_end == MF_HOST_SHARED;
+}
+
+static bool by_group(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->host_end == MF_HOST_GROUP;
+}
+
+static bool by_workers(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->worker || (f->host_end == MF_HOST_SHARED && strcmp(f->framework, "pytorch") == 0);
+}
+
+static bool wide_numbers(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->wide_numbers;
+}
+
+/* Data, as far as one can tell: numpy asked, or it died before any framework spoke. */
+static bool holds_data(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->host && f->host_end != MF_HOST_SHARED && (f->array || strcmp(f->framework, "unknown") == 0);
+}
+
+static bool killed_without_reason(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->host_end == MF_HOST_KILLED;
 }
 
 /* The process could not even begin: a context, not a library's handle. Then it holds nothing itself. */
@@ -130,6 +174,17 @@ static bool preallocates(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
     return !f->preallocate_off && !(f->refused_first && !(f->refused_first & (f->refused_first - 1)));
+}
+
+static bool preallocates_on_card(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return !f->host && preallocates(f, d);
+}
+
+static bool no_growth_on_card(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return !f->host && !f->growth_on;
 }
 
 /* The other framework is the one named. */
@@ -234,7 +289,20 @@ enum {
 
 static const mf_oom_class classes[] = {
     /* a limit, and sheer size */
-    {"limit-host", C(LIMIT), TF | TORCH, 0, on_host, "ulimit -v unlimited",
+    {"limit-shm", C(LIMIT), ANY, 0, shared_is_full, "--shm-size=",
+     "docker run --shm-size=8g ...  # or --ipc=host; without a container: mount -o remount,size=8g /dev/shm",
+     "workers hand batches over in /dev/shm, and it is full"},
+    {"limit-container", C(LIMIT), ANY, 0, by_group, "docker run --memory=",
+     "docker run --memory=16g ...  # Slurm: sbatch --mem=16G; Kubernetes: resources.limits.memory: 16Gi",
+     "that limit is what killed it; the machine may have more"},
+    {"workers", SIZE, ANY, 0, by_workers, "num_workers=0",
+     "DataLoader(dataset, num_workers=0)  # then 1, 2, ... as far as it goes",
+     "every worker holds batches and copies of its own"},
+    {"narrow", SIZE, ANY, 0, wide_numbers, "dtype=np.float32", "x = np.zeros(shape, dtype=np.float32)",
+     "half the bytes of float64, and what frameworks train in"},
+    {"map", SIZE, ANY, 0, holds_data, "mmap_mode=", "x = np.load('x.npy', mmap_mode='r')",
+     "data stays in its file, and only what is read takes memory"},
+    {"limit-host", C(LIMIT), THEIRS, 0, refused_on_host, "ulimit -v unlimited",
      "ulimit -v unlimited  # or a larger memory limit of the container",
      "the machine has more than this process may use"},
     {"limit-torch", C(LIMIT), TORCH, 0, conf_limits, NULL, "PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:1.0",
@@ -257,9 +325,9 @@ static const mf_oom_class classes[] = {
     {"optimizer", SIZE, TORCH, 0, asked_by_optimizer, "torch.optim.SGD(",
      "optimizer = torch.optim.SGD(model.parameters(), lr)",
      "the optimizer's step asked: Adam keeps twice the parameters, this keeps nothing"},
-    {"batch", SIZE, THEIRS, MF_OOM_AGAIN, not_asked_by_optimizer, NULL, "batch_size = batch_size // 2",
+    {"batch", SIZE, THEIRS, MF_OOM_AGAIN, shrinks_with_batch, NULL, "batch_size = batch_size // 2",
      "half the batch halves the activations"},
-    {"pieces-torch", SIZE, TORCH, MF_OOM_AGAIN, not_asked_by_optimizer, NULL,
+    {"pieces-torch", SIZE, TORCH, MF_OOM_AGAIN, shrinks_with_batch, NULL,
      "for x, y in zip(batch_x.split(n), batch_y.split(n)): (loss_fn(model(x), y) / pieces).backward()",
      "the same batch in micro-batches: gradients add up"},
     {"pieces-tensorflow", SIZE, TF, 0, NULL, "gradient_accumulation_steps",
@@ -268,11 +336,13 @@ static const mf_oom_class classes[] = {
     {"pieces-memfit", SIZE, OWN, MF_OOM_AGAIN, plan_did_not_fit, NULL,
      "take out --gradient-accumulation off and --recompute off, if they are there",
      "micro-batches and recomputation are then planned so that the step fits"},
-    {"recompute-torch", SIZE, TORCH, 0, not_asked_by_optimizer, "checkpoint.checkpoint(",
+    {"recompute-torch", SIZE, TORCH, 0, shrinks_with_batch, "checkpoint.checkpoint(",
      "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # in the model, for each block",
      "what a block keeps for the backward pass is computed again there"},
     {"recompute-jax", SIZE, JAX, 0, NULL, "jax.checkpoint(", "block = jax.checkpoint(block)  # each block of the model",
      "what a block keeps for the backward pass is computed again there"},
+    {"dmesg", SIZE, ANY, MF_OOM_LOOKS, killed_without_reason, NULL, "dmesg -T | grep -i 'killed process'",
+     "whom the kernel killed, with how much, and whether for the machine or for a container's limit"},
     {"plan", SIZE, TF | OWN, MF_OOM_LOOKS, NULL, NULL, "memfit plan model.keras --batch-size N --for CARD",
      "what a step needs, and what would fit, before running it"},
 
@@ -292,12 +362,13 @@ static const mf_oom_class classes[] = {
      "allocate what stays before what is temporary", "what stays is then not strewn between what is freed"},
 
     /* somebody else on the card */
-    {"stop-process", C(OTHER_PROCESS), ANY, MF_OOM_AGAIN, process_known, NULL, "kill {pid}",
-     "the largest other process on the card; whose it is says: ps -o user,etime,args -p {pid}"},
-    {"growth-jax", C(OTHER_PROCESS), ANY, 0, preallocates, NULL,
+    {"stop-process", C(OTHER_PROCESS), ANY, MF_OOM_AGAIN, process_known, NULL,
+     "ps -o user,etime,args -p {pid}  # whose is it? If it is yours and done with: kill {pid}",
+     "the largest other process"},
+    {"growth-jax", C(OTHER_PROCESS), ANY, 0, preallocates_on_card, NULL,
      "XLA_PYTHON_CLIENT_PREALLOCATE=false  # for the other process, if it is JAX",
      "JAX takes 75 % of the card at its first use"},
-    {"growth-tensorflow", C(OTHER_PROCESS), ANY, 0, no_growth, NULL,
+    {"growth-tensorflow", C(OTHER_PROCESS), ANY, 0, no_growth_on_card, NULL,
      "TF_FORCE_GPU_ALLOW_GROWTH=true  # for the other process, if it is TensorFlow",
      "TensorFlow takes the whole card at its first use"},
     {"batch", C(OTHER_PROCESS), TORCH | TF | JAX, MF_OOM_AGAIN, process_known, NULL, "batch_size = batch_size // 2",
@@ -333,9 +404,12 @@ static const mf_oom_class classes[] = {
      "a compiled training function keeps its variables; clear_session() frees them with run_eagerly=True only"},
     {"number", C(GROWING), TORCH, 0, NULL, "append(loss.item())",
      "history.append(loss.item())  # not: history.append(loss)", "a kept loss keeps its whole graph"},
-    {"host", C(GROWING), TORCH, 0, NULL, ".detach().cpu()", "kept.append(output.detach().cpu())",
+    {"bounded", C(GROWING), THEIRS, 0, on_host,
+     "deque(maxlen=", "kept = collections.deque(maxlen=100)  # not a list that only grows",
+     "what is kept from step to step stays bounded"},
+    {"host", C(GROWING), TORCH, 0, on_card, ".detach().cpu()", "kept.append(output.detach().cpu())",
      "what must be kept goes to the host"},
-    {"host", C(GROWING), TF | JAX | OTHER, 0, NULL, "np.asarray(output)", "kept.append(np.asarray(output))",
+    {"host", C(GROWING), TF | JAX | OTHER, 0, on_card, "np.asarray(output)", "kept.append(np.asarray(output))",
      "what must be kept goes to the host"},
     {"release-torch", C(GROWING), TORCH, 0, NULL, "torch.cuda.empty_cache()",
      "del model, optimizer; torch.cuda.empty_cache()", "models of earlier folds die with their optimizer"},
@@ -394,7 +468,7 @@ static const mf_oom_class classes[] = {
      "checks driver, libraries, cards and settings against each other"},
 };
 enum { CLASS_COUNT = sizeof classes / sizeof *classes };
-_Static_assert(CLASS_COUNT <= 64, "mf_oom_facts.seen has a bit for each row");
+_Static_assert(CLASS_COUNT <= 128, "mf_oom_facts.seen has a bit for each row");
 
 const mf_oom_class *mf_oom_classes(size_t *count)
 {
@@ -484,7 +558,7 @@ void mf_oom_suggest(const mf_oom_facts *f, memfit_diagnosis *d)
     unsigned framework = framework_bit(f->framework);
     for (size_t i = 0; i < CLASS_COUNT && d->suggestion_count < MEMFIT_DIAGNOSIS_SUGGESTIONS; i++) {
         const mf_oom_class *c = &classes[i];
-        if (!(c->causes >> d->cause & 1) || !(c->frameworks & framework) || f->seen >> i & 1 ||
+        if (!(c->causes >> d->cause & 1) || !(c->frameworks & framework) || f->seen[i / 64] >> i % 64 & 1 ||
             (c->fits && !c->fits(f, d)))
             continue;
         if (strcmp(c->id, "doctor") == 0 && d->suggestion_count)

@@ -20,8 +20,9 @@ bool mf_oom_size(const char *p, uint64_t *bytes)
     static const struct {
         const char *name;
         double factor;
-    } units[] = {{"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0},     {"TiB", 1099511627776.0}, {"GB", 1e9},
-                 {"MB", 1e6},           {"KB", 1e3},        {"G", 1073741824.0}, {"M", 1048576.0}};
+    } units[] = {{"GiB", 1073741824.0},       {"MiB", 1048576.0}, {"KiB", 1024.0}, {"TiB", 1099511627776.0},
+                 {"PiB", 1125899906842624.0}, {"GB", 1e9},        {"MB", 1e6},     {"KB", 1e3},
+                 {"G", 1073741824.0},         {"M", 1048576.0}};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (strncmp(end, units[i].name, strlen(units[i].name)) == 0) {
             factor = units[i].factor;

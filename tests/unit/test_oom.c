@@ -9,6 +9,7 @@
 #include "memfit/trace.h"
 
 #define LOGS "tests/fixtures/oom-logs/"
+#define HOST "../oom-host/" /* beside LOGS: failures of the machine's memory and of other hardware */
 
 static char *source_path(char *path, size_t bytes, const char *name, const char *ending)
 {
@@ -156,12 +157,71 @@ static void test_provoked(void **state)
     mf_os_unmap_file(&map);
 }
 
+/* The machine's memory, other hardware, schedulers: provoked on a CPU, or (`worded`) written down. */
+static void test_host(void **state)
+{
+    (void)state;
+    mf_mapping map;
+    mf_arena arena;
+    const mf_json *cases = cases_open(&arena, &map, HOST "cases");
+    unsigned count[2] = {0, 0}, right[2] = {0, 0};
+    for (const mf_json *c = cases->first; c; c = c->next) {
+        const char *cause = mf_json_get_string(c, "cause", "?");
+        bool worded = mf_json_get_bool(c, "worded", false);
+        char name[128];
+        snprintf(name, sizeof name, HOST "%s", mf_json_get_string(c, "name", "?"));
+        memfit_diagnosis d = MEMFIT_DIAGNOSIS;
+        explain_case(name, c, &d);
+        count[worded]++;
+        if (strcmp(memfit_diagnosis_cause_name(d.cause), cause) == 0)
+            right[worded]++;
+        else
+            fprintf(stderr, "%s: %s, wanted %s\n", name, memfit_diagnosis_cause_name(d.cause), cause);
+        assert_true(worded || d.host); /* all that was provoked here */
+    }
+    fprintf(stderr, "%u of %u provoked and %u of %u worded causes right\n", right[0], count[0], right[1], count[1]);
+    assert_true(count[0] >= 40);
+    assert_true(right[0] * 10 >= count[0] * 9);
+    assert_true(right[1] * 10 >= count[1] * 9);
+    mf_arena_destroy(&arena);
+    mf_os_unmap_file(&map);
+}
+
+/* Words of a failure in texts where nothing failed. */
+static void test_host_quiet(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "killed 3 stale workers\n",
+        "exit code 0\n",
+        "wrote 137 files before exit\n",
+        "exit after 1370 steps\n",
+        "\"OOMKilled\": false\n",
+        "the worker Killed time waiting\n",
+        "no space left on device: 0 times\n",
+        "shared memory: 64 MB\n",
+        "MemoryErrors seen: none\n",
+        "memory: usage 40 %, limit none\n",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        memfit_diagnosis d = MEMFIT_DIAGNOSIS;
+        explain(texts[i], &d);
+        if (d.cause != MEMFIT_DIAGNOSIS_UNKNOWN)
+            fail_msg("%s: %s", texts[i], memfit_diagnosis_cause_name(d.cause));
+    }
+}
+
 /* ---- what is suggested has been tried ---- */
 
 /* What concerns the host has no card to be tried on. */
 static bool only_on_cpu(const char *id)
 {
-    return strcmp(id, "limit-host") == 0 || strcmp(id, "pieces-memfit") == 0;
+    static const char *const ids[] = {"limit-host", "pieces-memfit", "limit-container", "limit-shm", "workers",
+                                      "narrow",     "map",           "bounded"};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (strcmp(id, ids[i]) == 0)
+            return true;
+    return false;
 }
 
 /* Is there a program that died, changed by this class's line alone, that survived? */
@@ -200,24 +260,15 @@ static void test_classes_documented(void **state)
     mf_os_unmap_file(&map);
 }
 
-static void test_classes_tried(void **state)
+/* Explain gives the line that mended a program for that program's log. */
+static unsigned not_given(const mf_json *cases, const char *folder)
 {
-    (void)state;
-    mf_mapping map;
-    mf_arena arena;
-    const mf_json *cases = cases_open(&arena, &map, "cases");
     size_t count;
     unsigned missing = 0;
     const mf_oom_class *classes = mf_oom_classes(&count);
-    for (size_t i = 0; i < count; i++)
-        if (!(classes[i].flags & MF_OOM_LOOKS) && !was_tried(cases, &classes[i])) {
-            fprintf(stderr, "%s: no program that it mended\n", classes[i].id);
-            missing++;
-        }
-    assert_int_equal(missing, 0);
-    /* And explain gives that line for that program's log. */
     for (const mf_json *c = cases->first; c; c = c->next) {
-        const char *name = mf_json_get_string(c, "name", "?");
+        char name[128];
+        snprintf(name, sizeof name, "%s%s", folder, mf_json_get_string(c, "name", "?"));
         const mf_json *mended = mf_json_get(c, "mended");
         for (const mf_json *m = mended ? mended->first : NULL; m; m = m->next) {
             const char *id = mf_json_get_string(m, "class", "");
@@ -236,9 +287,30 @@ static void test_classes_tried(void **state)
             }
         }
     }
+    return missing;
+}
+
+static void test_classes_tried(void **state)
+{
+    (void)state;
+    mf_mapping map, host_map;
+    mf_arena arena, host_arena;
+    const mf_json *cases = cases_open(&arena, &map, "cases");
+    const mf_json *host = cases_open(&host_arena, &host_map, HOST "cases");
+    size_t count;
+    unsigned missing = 0;
+    const mf_oom_class *classes = mf_oom_classes(&count);
+    for (size_t i = 0; i < count; i++)
+        if (!(classes[i].flags & MF_OOM_LOOKS) && !was_tried(cases, &classes[i]) && !was_tried(host, &classes[i])) {
+            fprintf(stderr, "%s: no program that it mended\n", classes[i].id);
+            missing++;
+        }
+    missing += not_given(cases, "") + not_given(host, HOST);
     assert_int_equal(missing, 0);
     mf_arena_destroy(&arena);
     mf_os_unmap_file(&map);
+    mf_arena_destroy(&host_arena);
+    mf_os_unmap_file(&host_map);
 }
 
 /* ---- texts as public threads show them, re-created ---- */
@@ -314,6 +386,40 @@ static void test_re_created(void **state)
             "step 4: 1 GB of text\nstep 5: 2 GB of text\nstep 6: 8 GB of text\n" TORCH_OLD,
             &d);
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_TOO_LARGE);
+}
+
+/* What killed a process is said, and who it is before it is stopped. */
+static void test_host_details(void **state)
+{
+    (void)state;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
+    explain("[1.0] Tasks state (memory values in pages):\n"
+            "[1.0] [  pid  ]   uid  tgid total_vm      rss pgtables_bytes swapents oom_score_adj name\n"
+            "[1.0] [    911]   112   911  9120331  6901882  56623104        0          -900 postgres\n"
+            "[1.0] [   4410]  1000  4410  2803311   812001   9633792        0             0 python3\n"
+            "[1.0] Out of memory: Killed process 4410 (python3) total-vm:11213244kB, anon-rss:3248004kB\n",
+            &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_OTHER_PROCESS);
+    assert_true(d.host);
+    assert_string_equal(d.suggestions[0].kind, "stop-process");
+    assert_true(strncmp(d.suggestions[0].change, "ps -o user,etime,args -p 911 ", 29) == 0);
+    assert_false(suggests(&d, "XLA_PYTHON_CLIENT_PREALLOCATE"));
+    assert_int_equal(d.owners[0].bytes, UINT64_C(6901882) * 4096);
+    explain("Killed\n", &d);
+    assert_true(d.host && d.certainty < 0.6 && strstr(d.settle, "dmesg"));
+    explain("Unable to allocate 1.50 GiB for an array with shape (3, 67108864) and data type float64\n", &d);
+    assert_int_equal(d.request_bytes, UINT64_C(3) << 29);
+    assert_true(suggests(&d, "dtype=np.float32"));
+    assert_false(suggests(&d, "batch_size"));
+    /* TensorFlow's own pool is no limit that somebody set. */
+    static const char made[] =
+        "gpu_device.cc:2043] Created device /job:localhost/device:GPU:0 with 5023 MB memory:  -> "
+        "device: 0, name: NVIDIA GeForce RTX 2060, pci bus id: 0\n" TF_BFC;
+    explain(made, &d);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_TOO_LARGE);
+    assert_int_equal(d.limit_bytes, 0);
+    assert_int_equal(d.reserved_bytes, UINT64_C(5023) << 20);
+    assert_int_equal(d.card_bytes, UINT64_C(6144) << 20);
 }
 
 /* Ninety processes in one message: what follows them is read too. */
@@ -651,6 +757,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_provoked),
+        cmocka_unit_test(test_host),
+        cmocka_unit_test(test_host_quiet),
+        cmocka_unit_test(test_host_details),
         cmocka_unit_test(test_largest_process),
         cmocka_unit_test(test_re_created),
         cmocka_unit_test(test_in_force),
