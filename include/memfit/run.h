@@ -33,6 +33,9 @@ typedef struct memfit_run_options {
     uint32_t sample_ms;         /* how often memory is looked at */
     uint64_t limit_bytes;       /* of the program and all it starts, on each card; 0: none */
     const char *library; /* with a limit: libmemfit-govern.so; NULL: beside this program, or where it is installed */
+    const char *share;   /* name of a limit that several jobs have together; NULL: this job's own. limit_bytes 0: it is
+                          * there already */
+    uint32_t turns_s;    /* with a share: jobs that do not fit together take turns of so many seconds; 0: they do not */
 } memfit_run_options;
 #define MEMFIT_RUN_OPTIONS                                                                                             \
     {                                                                                                                  \
@@ -93,6 +96,23 @@ MEMFIT_API memfit_status memfit_run_get(const memfit_run *run, memfit_run_result
 /* The last part of what the program wrote to standard error, at most 8 MiB; ended by 0. Since 0.1. */
 MEMFIT_API const char *memfit_run_stderr(const memfit_run *run, size_t *bytes);
 MEMFIT_API void memfit_run_destroy(memfit_run *run);
+
+/* ---- a limit that several jobs have together -------------------------------------------------------------- */
+
+typedef struct memfit_share_state {
+    size_t size;           /* sizeof(memfit_share_state) */
+    uint64_t before_bytes; /* its limit before */
+    uint64_t in_use_bytes; /* of the card where most is in use */
+    unsigned jobs;
+} memfit_share_state;
+#define MEMFIT_SHARE_STATE                                                                                             \
+    {                                                                                                                  \
+        .size = sizeof(memfit_share_state)                                                                             \
+    }
+/* Changes the limit of a share whose jobs run. What is held stays; below that nobody gets more. NOT_FOUND: no job has it;
+ * DAMAGED, IO: its file is none, or another user's. `state` may be NULL. Since 0.1. */
+MEMFIT_API memfit_status memfit_share_set(const char *name, uint64_t limit_bytes, memfit_share_state *state,
+                                          memfit_error *err);
 
 #ifdef __cplusplus
 }

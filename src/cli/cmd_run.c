@@ -322,11 +322,47 @@ static void blame_limit(told *t)
     d->suggestion_count = kept;
 }
 
+/* memfit run --set NAME --memory SIZE: nothing is run. */
+static int set_share(const cli_command *command, const cli_common *common, const char *name, const char *memory)
+{
+    memfit_share_state state = MEMFIT_SHARE_STATE;
+    memfit_error err;
+    uint64_t bytes;
+    char a[24], b[24], c[24];
+    int status = read_limit(command, memory, &bytes);
+    if (status)
+        return status;
+    memfit_status set = memfit_share_set(name, bytes, &state, &err);
+    if (set) {
+        cli_report(common, &err);
+        return set == MEMFIT_INVALID ? CLI_USAGE : CLI_BAD_INPUT;
+    }
+    if (common->quiet)
+        return CLI_DONE;
+    mf_print(stdout, "%s: %s, was %s; %u job%s, %s in use", name, memfit_size_format(bytes, a, sizeof a),
+             memfit_size_format(state.before_bytes, b, sizeof b), state.jobs, state.jobs == 1 ? "" : "s",
+             memfit_size_format(state.in_use_bytes, c, sizeof c));
+    if (state.in_use_bytes > bytes)
+        mf_print(stdout, ": nobody gets more until that is below the limit");
+    fputc('\n', stdout);
+    return CLI_DONE;
+}
+
+/* What is wrong with how we were called is exit status 2; all else is our own failure. */
+static int failed_status(memfit_status status)
+{
+    bool usage = status == MEMFIT_UNSUPPORTED || status == MEMFIT_INVALID || status == MEMFIT_CONFLICT ||
+                 status == MEMFIT_NOT_FOUND;
+    return usage ? CLI_USAGE : RUN_FAILED;
+}
+
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     bool growth = false, end_leftovers = false;
-    const char *report = NULL, *memory = NULL;
+    const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL;
     const cli_binding bindings[] = {CLI_BIND("--memory", &memory),
+                                    CLI_BIND("--share", &share),
+                                    CLI_BIND("--set", &set),
                                     CLI_BIND("--growth", &growth),
                                     CLI_BIND("--end-leftovers", &end_leftovers),
                                     CLI_BIND("--report", &report),
@@ -336,6 +372,10 @@ int cli_run(const cli_command *command, int argc, char **argv)
         status = cli_parse(command, first < argc ? first - 1 : argc, argv, bindings, &common, closing);
     if (status || common.help)
         return status;
+    if (set && first < argc)
+        return cli_usage_error(command, "--set changes the limit of programs that run: it runs none");
+    if (set && !common.json)
+        return set_share(command, &common, set, memory);
     if (first >= argc)
         return cli_usage_error(command, "which command? memfit %s", command->usage);
     if (common.json)
@@ -348,6 +388,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
     o.command = (const char *const *)(argv + first);
     o.growth = growth;
     o.end_leftovers = end_leftovers;
+    o.share = share;
     if (memory && (status = read_limit(command, memory, &o.limit_bytes)) != CLI_DONE)
         return status;
     if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */
@@ -355,7 +396,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
     memfit_status ran = memfit_run_command(&o, &run, &err);
     if (ran) {
         cli_report(&common, &err);
-        return ran == MEMFIT_UNSUPPORTED ? CLI_USAGE : RUN_FAILED;
+        return failed_status(ran);
     }
     t.result = (memfit_run_result)MEMFIT_RUN_RESULT;
     memfit_run_get(run, &t.result, NULL);

@@ -3,8 +3,10 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "govern/named.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,39 +89,59 @@ static memfit_status find_library(mf_limit *limit, const char *given, memfit_err
 
 /* ---- the share -------------------------------------------------------------------------------------------- */
 
-static memfit_status make_share(mf_limit *limit, memfit_error *err)
+/* A folder that only this job knows, and only this user may enter. */
+static memfit_status make_folder(mf_limit *limit, memfit_error *err)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR"), *places[] = {runtime && *runtime ? runtime : "/tmp", "/tmp"};
-    mf_share_result result = MF_SHARE_NO_SPACE;
-    for (int i = 0; i < 2 && result; i++) {
+    for (int i = 0; i < 2; i++) {
         if (strlen(places[i]) > 64)
             continue;
         snprintf(limit->folder, sizeof limit->folder, "%s/memfit-run-XXXXXX", places[i]);
-        if (!mkdtemp(limit->folder)) { /* 0700, and of a name nobody can foresee */
-            limit->folder[0] = 0;
-            continue;
-        }
-        snprintf(limit->path, sizeof limit->path, "%s/share", limit->folder);
-        result = mf_share_create(limit->path, &limit->share);
-        if (result)
-            rmdir(limit->folder);
+        if (mkdtemp(limit->folder)) /* 0700, and of a name nobody can foresee */
+            return MEMFIT_OK;
     }
-    if (result)
-        return mf_fail(err, MEMFIT_IO, "the job's limit has no place in %s or /tmp: %s", places[0],
-                       mf_share_words(result));
-    for (int c = 0; c < MF_SHARE_CARDS; c++)
-        limit->share.file->limit_bytes[c] = limit->bytes;
-    return MEMFIT_OK;
+    limit->folder[0] = 0;
+    return mf_fail(err, MEMFIT_IO, "the job's limit has no place: no folder can be made in %s or /tmp: %s", places[0],
+                   strerror(errno));
 }
 
-memfit_status mf_limit_begin(mf_limit *limit, uint64_t bytes, const char *library, const char *command,
-                             memfit_error *err)
+static memfit_status make_share(mf_limit *limit, const memfit_run_options *o, memfit_error *err)
 {
-    *limit = (mf_limit){.bytes = bytes, .share = {.slot = -1}};
-    memfit_status status = check_program(command, err);
+    memfit_status status = make_folder(limit, err);
+    if (status)
+        return status;
+    if (o->share) {
+        limit->named = true;
+        status = mf_named_path(o->share, limit->path, sizeof limit->path, err);
+        if (!status)
+            status = mf_named_join(limit->path, o->share, o->limit_bytes, o->turns_s, &limit->share, err);
+    } else {
+        snprintf(limit->path, sizeof limit->path, "%s/share", limit->folder);
+        mf_share_result result = mf_share_create(limit->path, &limit->share);
+        if (result)
+            status = mf_fail(err, MEMFIT_IO, "%s: %s", limit->path, mf_share_words(result));
+        for (int c = 0; !status && c < MF_SHARE_CARDS; c++)
+            limit->share.file->limit_bytes[c] = o->limit_bytes ? o->limit_bytes : UINT64_MAX;
+    }
+    if (status)
+        mf_limit_end(limit);
+    for (int c = 0; !status && c < MF_SHARE_CARDS; c++)
+        limit->refused_before += limit->share.file->refused[c];
+    return status;
+}
+
+bool mf_limit_is_wanted(const memfit_run_options *options)
+{
+    return options->limit_bytes || options->share;
+}
+
+memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options, memfit_error *err)
+{
+    *limit = (mf_limit){.share = {.slot = -1}};
+    memfit_status status = check_program(options->command[0], err);
     if (!status)
-        status = find_library(limit, library, err);
-    return status ? status : make_share(limit, err);
+        status = find_library(limit, options->library, err);
+    return status ? status : make_share(limit, options, err);
 }
 
 void mf_limit_set_environment(const mf_limit *limit)
@@ -129,24 +151,32 @@ void mf_limit_set_environment(const mf_limit *limit)
     snprintf(preload, sizeof preload, "%s%s%s", limit->library, others && *others ? ":" : "", others ? others : "");
     setenv("LD_PRELOAD", preload, 1);
     setenv("MEMFIT_GOVERN", limit->path, 1);
+    char job[16];
+    snprintf(job, sizeof job, "%u", limit->share.job);
+    setenv("MEMFIT_GOVERN_JOB", job, 1);
 }
 
 void mf_limit_result(const mf_limit *limit, memfit_run_result *result)
 {
     const mf_share_file *f = limit->share.file;
-    result->limit_bytes = limit->bytes;
+    if (!f)
+        return;
+    result->limit_bytes = f->limit_bytes[0] == UINT64_MAX ? 0 : f->limit_bytes[0];
     for (int c = 0; c < MF_SHARE_CARDS; c++) {
         result->refused += f->refused[c];
         result->charged_peak_bytes =
             f->peak_bytes[c] > result->charged_peak_bytes ? f->peak_bytes[c] : result->charged_peak_bytes;
     }
+    result->refused -= limit->refused_before;
 }
 
 void mf_limit_end(mf_limit *limit)
 {
-    mf_share_close(&limit->share);
-    if (limit->path[0])
+    if (limit->named)
+        mf_named_leave(limit->path, &limit->share);
+    else if (limit->path[0])
         unlink(limit->path);
+    mf_share_close(&limit->share);
     if (limit->folder[0])
         rmdir(limit->folder);
 }

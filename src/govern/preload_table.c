@@ -51,6 +51,8 @@ mf_share *mf_govern_share(void)
         return mf_govern_share();
     const char *path = getenv("MEMFIT_GOVERN");
     bool there = path && mf_share_open(path, &share) == MF_SHARE_OK;
+    const char *job = getenv("MEMFIT_GOVERN_JOB");
+    share.job = there && job ? (uint32_t)atoi(job) : 0;
     if (there)
         pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     __atomic_store_n(&state, there ? 2 : 3, __ATOMIC_RELEASE);

@@ -15,7 +15,11 @@ expect 2 "unknown option" "an unknown option" "$MEMFIT" run --grwoth -- touch ra
 export MEMFIT_LIB_NVML=/nonexistent/libnvidia-ml.so.1 # whatever this machine has
 expect 2 "no card to limit" "a limit without a card" "$MEMFIT" run --memory 8GiB -- touch ran
 expect 2 "no card to limit" "a limit by its other name" "$MEMFIT" run --gpu-memory 8GiB -- touch ran
-expect 4 "not built" "a shared limit" "$MEMFIT" run --share mine -- touch ran
+expect 2 "no share" "a share that nobody made" "$MEMFIT" run --share mine -- touch ran
+expect 2 "no name" "a share of no name" "$MEMFIT" run --share ../mine -- touch ran
+expect 2 "nothing without --memory" "--set without a size" "$MEMFIT" run --set mine
+expect 2 "it runs none" "--set and a command" "$MEMFIT" run --set mine --memory 8GiB -- touch ran
+expect 2 "exclude" "--set and --share" "$MEMFIT" run --set mine --share mine --memory 8GiB
 echo precious >text
 expect 2 "another kind" "a report over a text" "$MEMFIT" run --report text -- touch ran
 expect 125 "missing" "a report that cannot be written" "$MEMFIT" run --report missing/folder/report -- touch ran
@@ -171,6 +175,41 @@ P
     [ "$(governed -q --memory 4GiB -- env -u LD_PRELOAD python3 fill.py 2>err)" = "65536 65536 200 0" ] || fail "without the library nothing is limited, as the docs say"
     [ "$(governed -q --memory 4GiB -- sh -c 'echo $MEMFIT_GOVERN')" != "" ] || fail "no share"
     [ -z "$(ls runtime)" ] || fail "a share is left behind"
+    # A share of several jobs: what one holds the other has not; it is set while they run; the last one takes it away.
+    expect 5 "no share" "--set without a job" "$MEMFIT" run --set team --memory 4GiB
+    cat >hold.py <<'P'
+import ctypes, os, sys, time
+cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); assert cu.cuInit(0) == 0
+def take(n): return cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(n << 20))
+assert take(2048) == 0
+open(sys.argv[1], 'w').write('ready'); t = time.time()
+while not os.path.exists(sys.argv[2]) and time.time() - t < 60: time.sleep(0.02)
+print(take(1024))
+P
+    governed -q --share team --memory 4GiB -- python3 hold.py holds go >held 2>err & holder=$!
+    n=0; until [ -s holds ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
+    # 4096 less the holder's 576 + 2048 less our 576: 14 blocks of 64 MiB.
+    [ "$(governed -q --share team -- python3 fill.py 2>err2)" = "4096 896 14 2" ] || fail "two jobs in a share: $(cat err2)"
+    expect 2 "has 4.00 GiB" "a share of another size" "$MEMFIT" run --share team --memory 5GiB -- touch ran
+    out=$("$MEMFIT" run --set team --memory 3GiB) || fail "--set: exit $?"
+    [ "$out" = "team: 3.00 GiB, was 4.00 GiB; 1 job, 2.56 GiB in use" ] || fail "--set: $out"
+    touch go; wait $holder; [ "$(cat held)" = 2 ] || fail "after --set: $(cat held)"
+    [ -z "$(ls runtime/memfit)" ] || fail "a share is left behind: $(ls runtime/memfit)"
+    # One that is killed with the rest of its job: its share goes on for the others at once, and is made anew after all are gone.
+    rm -f holds go; LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MEMFIT" run -q --share team --memory 4GiB -- python3 hold.py holds go >held 2>err & holder=$!
+    n=0; until [ -s holds ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
+    kill -KILL $holder; wait $holder 2>/dev/null
+    out=$(governed -q --share team --memory 5GiB -- python3 fill.py 2>err); [ "$out" = "5120 4544 71 2" ] || fail "a share whose job was killed: $out $(cat err)"
+    echo damaged >runtime/memfit/team.share; chmod 600 runtime/memfit/team.share
+    expect 125 "damaged" "a damaged share" "$MEMFIT" run --share team --memory 4GiB -- touch ran
+    expect 5 "damaged" "a damaged share is not set" "$MEMFIT" run --set team --memory 4GiB
+    [ "$(cat runtime/memfit/team.share)" = damaged ] || fail "a damaged share was changed"
+    chmod 644 runtime/memfit/team.share
+    expect 125 "this user alone" "a share that others may read" "$MEMFIT" run --share team --memory 4GiB -- touch ran
+    rm runtime/memfit/team.share; rmdir runtime/memfit; ln -s /tmp runtime/memfit
+    expect 125 "this user alone" "a folder that is a link" "$MEMFIT" run --share team --memory 4GiB -- touch ran
+    rm runtime/memfit
+    expect 125 "cannot be made" "no folder" env XDG_RUNTIME_DIR=/nonexistent/place "$MEMFIT" run --share team --memory 4GiB -- touch ran
     # A thread of NVML's takes no signal that is ours: the program's end is seen, signals reach the program.
     n=0; while [ $n -lt 10 ]; do
         n=$((n + 1))
