@@ -5,6 +5,7 @@
  * is left of it, and one closing line. The exit status is the program's.
  */
 #include "cli/diagnosis_text.h"
+#include "cli/run_story.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -21,6 +22,7 @@
 enum { RUN_FAILED = 125 };
 
 typedef struct told {
+    const memfit_run *run;
     memfit_run_result result;
     memfit_diagnosis diagnosis;
     bool diagnosed; /* the text holds a failure of memory */
@@ -44,6 +46,7 @@ static void say_end(const told *t)
     else if (r->start_error)
         mf_print(stderr, "memfit: %s: %s\n", t->command[0],
                  r->start_error == ENOENT ? "there is no such command" : strerror(r->start_error));
+    cli_tell_denials(t->run, r);
     if (r->out_of_memory) {
         char a[24];
         mf_print(stderr, "memfit: the kernel's out-of-memory killer ended it: the %s memory was used up%s%s\n  %s\n",
@@ -197,8 +200,7 @@ static void put_report(mf_json_writer *w, const told *t)
         mf_json_put_null(w, "limit_bytes");
     mf_json_put_u64(w, "refused", r->refused);
     mf_json_put_u64(w, "charged_peak_bytes", r->charged_peak_bytes);
-    mf_json_open(w, "denied", '[');
-    mf_json_close(w, ']');
+    cli_put_denials(w, t->run, r);
     mf_json_put_string(w, "cause",
                        r->out_of_memory          ? "oom-killer"
                        : t->diagnosed            ? memfit_diagnosis_cause_name(t->diagnosis.cause)
@@ -359,14 +361,11 @@ static int failed_status(memfit_status status)
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     bool growth = false, end_leftovers = false;
-    const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL;
-    const cli_binding bindings[] = {CLI_BIND("--memory", &memory),
-                                    CLI_BIND("--share", &share),
-                                    CLI_BIND("--set", &set),
-                                    CLI_BIND("--growth", &growth),
-                                    CLI_BIND("--end-leftovers", &end_leftovers),
-                                    CLI_BIND("--report", &report),
-                                    {0}};
+    const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL;
+    const cli_binding bindings[] = {CLI_BIND("--memory", &memory), CLI_BIND("--share", &share),
+                                    CLI_BIND("--set", &set),       CLI_BIND("--trace", &trace),
+                                    CLI_BIND("--growth", &growth), CLI_BIND("--end-leftovers", &end_leftovers),
+                                    CLI_BIND("--report", &report), {0}};
     cli_common common;
     int first = find_command(argc, argv),
         status = cli_parse(command, first < argc ? first - 1 : argc, argv, bindings, &common, closing);
@@ -389,6 +388,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
     o.growth = growth;
     o.end_leftovers = end_leftovers;
     o.share = share;
+    o.trace = trace;
     if (memory && (status = read_limit(command, memory, &o.limit_bytes)) != CLI_DONE)
         return status;
     if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */
@@ -400,6 +400,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
     }
     t.result = (memfit_run_result)MEMFIT_RUN_RESULT;
     memfit_run_get(run, &t.result, NULL);
+    t.run = run;
     diagnose(run, &t);
     blame_limit(&t);
     say_end(&t);

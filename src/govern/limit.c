@@ -105,11 +105,35 @@ static memfit_status make_folder(mf_limit *limit, memfit_error *err)
                    strerror(errno));
 }
 
+static memfit_status make_facts(mf_limit *limit, const memfit_run_options *o, memfit_error *err)
+{
+    snprintf(limit->facts_path, sizeof limit->facts_path, "%s/facts", limit->folder);
+    limit->facts = mf_facts_create(limit->facts_path);
+    if (!limit->facts)
+        return mf_fail(err, MEMFIT_IO, "%s cannot be made: %s", limit->facts_path, strerror(errno));
+    char folder[4096] = ".";
+    if (!o->trace)
+        return MEMFIT_OK;
+    const char *slash = strrchr(o->trace, '/'); /* absolute: the program may go elsewhere */
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s/", (int)(slash - o->trace), o->trace);
+    char *whole = realpath(folder, NULL);
+    int n = whole ? snprintf(limit->trace, sizeof limit->trace, "%s/%s", whole, slash ? slash + 1 : o->trace) : -1;
+    free(whole);
+    return n > 0 && (size_t)n < sizeof limit->trace - 32
+               ? MEMFIT_OK
+               : mf_fail(err, MEMFIT_IO, "%s: the folder of the trace is not there", o->trace);
+}
+
 static memfit_status make_share(mf_limit *limit, const memfit_run_options *o, memfit_error *err)
 {
     memfit_status status = make_folder(limit, err);
-    if (status)
+    if (!status)
+        status = make_facts(limit, o, err);
+    if (status) {
+        mf_limit_end(limit);
         return status;
+    }
     if (o->share) {
         limit->named = true;
         status = mf_named_path(o->share, limit->path, sizeof limit->path, err);
@@ -132,7 +156,7 @@ static memfit_status make_share(mf_limit *limit, const memfit_run_options *o, me
 
 bool mf_limit_is_wanted(const memfit_run_options *options)
 {
-    return options->limit_bytes || options->share;
+    return options->limit_bytes || options->share || options->trace;
 }
 
 memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options, memfit_error *err)
@@ -154,6 +178,11 @@ void mf_limit_set_environment(const mf_limit *limit)
     char job[16];
     snprintf(job, sizeof job, "%u", limit->share.job);
     setenv("MEMFIT_GOVERN_JOB", job, 1);
+    setenv("MEMFIT_GOVERN_FACTS", limit->facts_path, 1);
+    if (limit->trace[0])
+        setenv("MEMFIT_GOVERN_TRACE", limit->trace, 1);
+    else
+        unsetenv("MEMFIT_GOVERN_TRACE"); /* an outer memfit's */
 }
 
 void mf_limit_result(const mf_limit *limit, memfit_run_result *result)
@@ -168,10 +197,53 @@ void mf_limit_result(const mf_limit *limit, memfit_run_result *result)
             f->peak_bytes[c] > result->charged_peak_bytes ? f->peak_bytes[c] : result->charged_peak_bytes;
     }
     result->refused -= limit->refused_before;
+    uint32_t denials = __atomic_load_n(&limit->facts->denial_count, __ATOMIC_ACQUIRE);
+    result->refused = limit->named ? denials : result->refused; /* the share counts other jobs' too */
+    result->denial_count = denials < MF_FACTS_DENIALS ? denials : MF_FACTS_DENIALS;
+}
+
+/* What is in the file was written by somebody else's process: every number is checked, every text ended. */
+static void put_text(char *to, size_t bytes, const char *from, size_t from_bytes)
+{
+    snprintf(to, bytes, "%.*s", (int)strnlen(from, from_bytes), from);
+}
+
+memfit_status mf_limit_denial(const mf_limit *limit, size_t index, memfit_run_denial *denial, memfit_error *err)
+{
+    const mf_facts_denial *d = limit->facts && index < MF_FACTS_DENIALS ? &limit->facts->denials[index] : NULL;
+    if (!d || index >= limit->facts->denial_count || d->state < MF_DENIAL_REFUSED)
+        return mf_fail(err, MEMFIT_NOT_FOUND, "there is no denial %zu", index);
+    *denial = (memfit_run_denial){.size = sizeof *denial, .pid = d->pid, .card = d->card, .tries = d->tries};
+    denial->granted_later = d->state == MF_DENIAL_GRANTED_LATER;
+    denial->waited = d->waited != 0;
+    denial->unix_us = d->unix_us;
+    denial->request_bytes = d->request_bytes;
+    denial->limit_bytes = d->limit_bytes;
+    denial->in_use_bytes = d->in_use_bytes;
+    denial->unused_bytes = d->unused_bytes;
+    denial->freed_bytes = d->freed_bytes;
+    denial->took_ns = d->took_ns;
+    put_text(denial->library, sizeof denial->library, d->library, sizeof d->library);
+    snprintf(denial->memory_class, sizeof denial->memory_class, "%s", mf_memory_class_key(d->memory_class));
+    snprintf(denial->words, sizeof denial->words, "%s", mf_memory_class_words(d->memory_class));
+    denial->owner_count = d->named < MF_FACTS_NAMED ? d->named : MF_FACTS_NAMED;
+    for (size_t i = 0; i < denial->owner_count; i++) {
+        const mf_facts_owner *o = &d->owners[i];
+        memfit_run_owner *to = &denial->owners[i];
+        *to = (memfit_run_owner){.pid = o->pid, .bytes = o->bytes, .count = o->count};
+        put_text(to->library, sizeof to->library, o->library, sizeof o->library);
+        snprintf(to->memory_class, sizeof to->memory_class, "%s", mf_memory_class_key(o->memory_class));
+        snprintf(to->words, sizeof to->words, "%s", mf_memory_class_words(o->memory_class));
+    }
+    return MEMFIT_OK;
 }
 
 void mf_limit_end(mf_limit *limit)
 {
+    mf_facts_close(limit->facts);
+    limit->facts = NULL;
+    if (limit->facts_path[0])
+        unlink(limit->facts_path);
     if (limit->named)
         mf_named_leave(limit->path, &limit->share);
     else if (limit->path[0])

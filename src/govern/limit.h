@@ -2,6 +2,7 @@
 #ifndef MF_GOVERN_LIMIT_H
 #define MF_GOVERN_LIMIT_H
 
+#include "govern/facts.h"
 #include "govern/share.h"
 #include "memfit/run.h"
 
@@ -11,6 +12,8 @@ typedef struct mf_limit {
     char folder[128]; /* of this job alone */
     char path[512];   /* the share's */
     char library[4096];
+    char facts_path[160], trace[4096];
+    mf_facts *facts;         /* the job's own */
     uint64_t refused_before; /* of a share that was there before us */
 } mf_limit;
 
@@ -22,6 +25,7 @@ memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options,
 /* In the child that becomes the program. */
 void mf_limit_set_environment(const mf_limit *limit);
 void mf_limit_result(const mf_limit *limit, memfit_run_result *result);
+memfit_status mf_limit_denial(const mf_limit *limit, size_t index, memfit_run_denial *denial, memfit_error *err);
 void mf_limit_end(mf_limit *limit);
 
 #endif

@@ -49,10 +49,11 @@ memfit_status mf_named_path(const char *name, char *path, size_t bytes, memfit_e
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     char folder[256];
     if (!good_name(name))
-        return mf_fail(err, MEMFIT_INVALID,
-                       "\"%s\" is no name for a share: letters, digits, dots, dashes and underscores, at most %d, and no "
-                       "dot or dash in front",
-                       name, MOST_NAME);
+        return mf_fail(
+            err, MEMFIT_INVALID,
+            "\"%s\" is no name for a share: letters, digits, dots, dashes and underscores, at most %d, and no "
+            "dot or dash in front",
+            name, MOST_NAME);
     if (runtime && runtime[0] == '/' && strlen(runtime) < 200)
         snprintf(folder, sizeof folder, "%s/memfit", runtime);
     else

@@ -35,6 +35,8 @@ static void after_fork_child(void)
         memset(table, 0, sizeof table);
     count = 0;
     mf_govern_forget();
+    mf_govern_owner_forget();
+    mf_govern_trace_forget();
     if (state == 2)
         mf_share_after_fork(&share);
 }

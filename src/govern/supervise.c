@@ -400,6 +400,17 @@ memfit_status memfit_run_get(const memfit_run *run, memfit_run_result *result, m
     return status;
 }
 
+memfit_status memfit_run_denial_get(const memfit_run *run, size_t index, memfit_run_denial *denial, memfit_error *err)
+{
+    memfit_run_denial d;
+    memfit_status status = mf_abi_check(denial, "MEMFIT_RUN_DENIAL", err);
+    if (!status)
+        status = mf_limit_denial(&run->limit, index, &d, err);
+    if (!status)
+        mf_abi_write(denial, &d, sizeof d);
+    return status;
+}
+
 const char *memfit_run_stderr(const memfit_run *run, size_t *bytes)
 {
     *bytes = run->relay.kept_bytes;

@@ -163,6 +163,35 @@ P
     holds report "j['limit_bytes'] == 4 << 30 and j['refused'] == 1 and 0 < j['charged_peak_bytes'] <= 4 << 30" || fail "a limit: $(cat report)"
     grep -q '1 request over the limit of 4.00 GiB was refused' err || fail "a limit: no word of the refusal: $(cat err)"
     is report cause limit
+    # The story: who held what, all of it, in the text and in the report.
+    holds report "len(j['denied']) == 1 and j['denied'][0]['outcome'] == 'refused' and sum(o['bytes'] for o in j['denied'][0]['owners']) == j['denied'][0]['in_use_bytes'] == 4 << 30" || fail "denied: $(cat report)"
+    holds report "{o['class'] for o in j['denied'][0]['owners']} == {'linear', 'context'} and j['denied'][0]['noted_in_ns'] > 0" || fail "denied: $(cat report)"
+    grep -q 'refused 64.00 MiB of card 0 to process .*: of 4.00 GiB, 4.00 GiB were in use' err && grep -q '3.44 GiB .*cuMemAlloc, 55 blocks' err && grep -q '576.00 MiB  CUDA context' err &&
+        grep -q 'a limit of 4.06 GiB would have let this request pass' err || fail "the story: $(cat err)"
+    # Refused, freed, tried again, got it: one story, and no failure.
+    cat >again.py <<'P'
+import ctypes
+cu = ctypes.CDLL('libcuda.so.1'); a = ctypes.c_uint64(); b = ctypes.c_uint64(); take = lambda p, n: cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(n << 20))
+assert cu.cuInit(0) == 0 and take(a, 3000) == 0 and take(b, 2000) == 2 and take(b, 2000) == 2 and cu.cuMemFree_v2(a) == 0 and take(b, 2000) == 0
+P
+    governed --memory 4GiB --report report -- python3 again.py 2>err || fail "refused, then granted: exit $?"
+    holds report "[(d['outcome'], d['tries'], d['freed_bytes']) for d in j['denied']] == [('granted-later', 3, 3000 << 20)] and j['cause'] is None" || fail "refused, then granted: $(cat report)"
+    grep -q 'refused 1.95 GiB to process [0-9]*; it freed 2.93 GiB, tried again and got it' err || fail "refused, then granted: $(cat err)"
+    # A trace: one file a process and card, also of a process that is killed; without a limit too.
+    governed -q --trace tr -- python3 fill.py >out 2>err || fail "--trace: exit $?"
+    [ "$(cat out)" = "65536 65536 200 0" ] && [ "$(ls tr.* | wc -l)" = 1 ] || fail "--trace: $(cat out) $(ls)"
+    "$MEMFIT" replay --json tr.* >out || fail "a trace is not read"
+    holds out "j['events'] == 202 and j['peak_live_bytes'] == (201 * 64 + 576) << 20" || fail "a trace: $(cat out)"
+    rm tr.*; governed -q --memory 4GiB --trace tr -- sh -c 'python3 fill.py & wait; python3 -c "
+import ctypes, os
+cu = ctypes.CDLL(\"libcuda.so.1\"); p = ctypes.c_uint64(); cu.cuInit(0)
+for i in range(10): cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64 << 20))
+os.kill(os.getpid(), 9)"' >out 2>err
+    [ "$(ls tr.* | wc -l)" = 2 ] || fail "two processes, traces: $(ls tr.*)"
+    for t in tr.*; do "$MEMFIT" replay --json "$t" >out || fail "$t is not read"; key events out; done >sums
+    [ "$(sort -n sums | tr '\n' ' ')" = "11 56 " ] || fail "two traces: $(cat sums)" # 10 and the context; 55 and the context
+    rm tr.*; expect 125 "folder of the trace" "a trace without a folder" "$MEMFIT" run --trace missing/tr -- touch ran
+    expect 2 "another kind" "a trace over a text" "$MEMFIT" run --trace text -- touch ran
     # PyTorch then lists everybody on the card: they are not to blame, and nobody is to be killed for it.
     governed --memory 4GiB --report report -- sh -c "python3 fill.py; cat $logs/torch-other-process.log >&2; exit 1" >out 2>err; [ $? = 1 ] || fail "a limit and a log: exit $?"
     is report cause limit
