@@ -33,6 +33,10 @@ typedef struct memfit_run_options {
     uint32_t sample_ms;         /* how often memory is looked at */
     uint64_t limit_bytes;       /* of the program and all it starts, on each card; 0: none */
     const char *library; /* with a limit: libmemfit-govern.so; NULL: beside this program, or where it is installed */
+    const char *share;   /* name of a limit that several jobs have together; NULL: this job's own. limit_bytes 0: it is
+                          * there already */
+    const char *trace; /* NULL: none. Else each process writes what it takes and gives back on card C to TRACE.PID.C */
+    uint32_t turns_s;  /* with a share: jobs that do not fit together take turns of so many seconds; 0: they do not */
 } memfit_run_options;
 #define MEMFIT_RUN_OPTIONS                                                                                             \
     {                                                                                                                  \
@@ -79,6 +83,7 @@ typedef struct memfit_run_result {
     bool out_of_memory;          /* the kernel's out-of-memory killer struck */
     char oom_evidence[256];      /* what says so */
     uint64_t oom_limit_bytes;    /* of the cgroup that was full; 0: the machine, or not known */
+    size_t denial_count;         /* of memfit_run_denial_get */
 } memfit_run_result;
 #define MEMFIT_RUN_RESULT                                                                                              \
     {                                                                                                                  \
@@ -93,6 +98,59 @@ MEMFIT_API memfit_status memfit_run_get(const memfit_run *run, memfit_run_result
 /* The last part of what the program wrote to standard error, at most 8 MiB; ended by 0. Since 0.1. */
 MEMFIT_API const char *memfit_run_stderr(const memfit_run *run, size_t *bytes);
 MEMFIT_API void memfit_run_destroy(memfit_run *run);
+
+/* ---- requests over the limit ------------------------------------------------------------------------------ */
+
+enum { MEMFIT_RUN_OWNERS = 24 };
+
+typedef struct memfit_run_owner {
+    unsigned pid;
+    char memory_class[16]; /* context, linear, managed, pool, virtual, array, graph; process: of another job */
+    char words[48];        /* the same for people */
+    char library[48];      /* whose code took it; of another job: the process's name; may be empty */
+    uint64_t bytes, count;
+} memfit_run_owner;
+
+/* A request that the limit refused, and what became of it: tries of one thread for the same bytes are one denial. */
+typedef struct memfit_run_denial {
+    size_t size; /* sizeof(memfit_run_denial) */
+    unsigned pid, card;
+    char memory_class[16], words[48], library[48]; /* of the request */
+    unsigned tries;
+    bool granted_later; /* the last try got it */
+    bool waited;        /* others, one of them perhaps stopped, were asking for the same bytes all the time */
+    uint64_t unix_us;   /* the first refusal */
+    uint64_t request_bytes, limit_bytes, in_use_bytes;
+    uint64_t unused_bytes; /* of the driver's pools in that process: reserved and not handed out */
+    uint64_t freed_bytes;  /* by that process between the first refusal and the last try */
+    uint64_t took_ns;      /* to note it */
+    size_t owner_count;    /* at the first refusal, largest first */
+    memfit_run_owner owners[MEMFIT_RUN_OWNERS];
+} memfit_run_denial;
+#define MEMFIT_RUN_DENIAL                                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(memfit_run_denial)                                                                              \
+    }
+/* NOT_FOUND from result.denial_count on; the first 32 are kept. Since 0.2. */
+MEMFIT_API memfit_status memfit_run_denial_get(const memfit_run *run, size_t index, memfit_run_denial *denial,
+                                               memfit_error *err);
+
+/* ---- a limit that several jobs have together -------------------------------------------------------------- */
+
+typedef struct memfit_share_state {
+    size_t size;           /* sizeof(memfit_share_state) */
+    uint64_t before_bytes; /* its limit before */
+    uint64_t in_use_bytes; /* of the card where most is in use */
+    unsigned jobs;
+} memfit_share_state;
+#define MEMFIT_SHARE_STATE                                                                                             \
+    {                                                                                                                  \
+        .size = sizeof(memfit_share_state)                                                                             \
+    }
+/* Changes the limit of a share whose jobs run. What is held stays; below that nobody gets more. NOT_FOUND: no job has it;
+ * DAMAGED, IO: its file is none, or another user's. `state` may be NULL. Since 0.2. */
+MEMFIT_API memfit_status memfit_share_set(const char *name, uint64_t limit_bytes, memfit_share_state *state,
+                                          memfit_error *err);
 
 #ifdef __cplusplus
 }

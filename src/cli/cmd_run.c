@@ -5,6 +5,7 @@
  * is left of it, and one closing line. The exit status is the program's.
  */
 #include "cli/diagnosis_text.h"
+#include "cli/run_story.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -21,6 +22,7 @@
 enum { RUN_FAILED = 125 };
 
 typedef struct told {
+    const memfit_run *run;
     memfit_run_result result;
     memfit_diagnosis diagnosis;
     bool diagnosed; /* the text holds a failure of memory */
@@ -43,6 +45,7 @@ static void say_end(const told *t)
     else if (r->start_error)
         mf_print(stderr, "memfit: %s: %s\n", t->command[0],
                  r->start_error == ENOENT ? "there is no such command" : strerror(r->start_error));
+    cli_tell_denials(t->run, r);
     if (r->out_of_memory) {
         char a[24];
         mf_print(stderr, "memfit: the kernel's out-of-memory killer ended it: the %s memory was used up%s%s\n  %s\n",
@@ -196,8 +199,7 @@ static void put_report(mf_json_writer *w, const told *t)
         mf_json_put_null(w, "limit_bytes");
     mf_json_put_u64(w, "refused", r->refused);
     mf_json_put_u64(w, "charged_peak_bytes", r->charged_peak_bytes);
-    mf_json_open(w, "denied", '[');
-    mf_json_close(w, ']');
+    cli_put_denials(w, t->run, r);
     mf_json_put_string(w, "cause",
                        r->out_of_memory          ? "oom-killer"
                        : t->diagnosed            ? memfit_diagnosis_cause_name(t->diagnosis.cause)
@@ -321,20 +323,57 @@ static void blame_limit(told *t)
     d->suggestion_count = kept;
 }
 
+/* memfit run --set NAME --memory SIZE: nothing is run. */
+static int set_share(const cli_command *command, const cli_common *common, const char *name, const char *memory)
+{
+    memfit_share_state state = MEMFIT_SHARE_STATE;
+    memfit_error err;
+    uint64_t bytes;
+    char a[24], b[24], c[24];
+    int status = read_limit(command, memory, &bytes);
+    if (status)
+        return status;
+    memfit_status set = memfit_share_set(name, bytes, &state, &err);
+    if (set) {
+        cli_report(common, &err);
+        return set == MEMFIT_INVALID ? CLI_USAGE : CLI_BAD_INPUT;
+    }
+    if (common->quiet)
+        return CLI_DONE;
+    mf_print(stdout, "%s: %s, was %s; %u job%s, %s in use", name, memfit_size_format(bytes, a, sizeof a),
+             memfit_size_format(state.before_bytes, b, sizeof b), state.jobs, state.jobs == 1 ? "" : "s",
+             memfit_size_format(state.in_use_bytes, c, sizeof c));
+    if (state.in_use_bytes > bytes)
+        mf_print(stdout, ": nobody gets more until that is below the limit");
+    fputc('\n', stdout);
+    return CLI_DONE;
+}
+
+/* What is wrong with how we were called is exit status 2; all else is our own failure. */
+static int failed_status(memfit_status status)
+{
+    bool usage = status == MEMFIT_UNSUPPORTED || status == MEMFIT_INVALID || status == MEMFIT_CONFLICT ||
+                 status == MEMFIT_NOT_FOUND;
+    return usage ? CLI_USAGE : RUN_FAILED;
+}
+
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     bool growth = false, end_leftovers = false;
-    const char *report = NULL, *memory = NULL;
-    const cli_binding bindings[] = {CLI_BIND("--memory", &memory),
-                                    CLI_BIND("--growth", &growth),
-                                    CLI_BIND("--end-leftovers", &end_leftovers),
-                                    CLI_BIND("--report", &report),
-                                    {0}};
+    const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL;
+    const cli_binding bindings[] = {CLI_BIND("--memory", &memory), CLI_BIND("--share", &share),
+                                    CLI_BIND("--set", &set),       CLI_BIND("--trace", &trace),
+                                    CLI_BIND("--growth", &growth), CLI_BIND("--end-leftovers", &end_leftovers),
+                                    CLI_BIND("--report", &report), {0}};
     cli_common common;
     int first = find_command(argc, argv),
         status = cli_parse(command, first < argc ? first - 1 : argc, argv, bindings, &common, closing);
     if (status || common.help)
         return status;
+    if (set && first < argc)
+        return cli_usage_error(command, "--set changes the limit of programs that run: it runs none");
+    if (set && !common.json)
+        return set_share(command, &common, set, memory);
     if (first >= argc)
         return cli_usage_error(command, "which command? memfit %s", command->usage);
     if (common.json)
@@ -347,6 +386,8 @@ int cli_run(const cli_command *command, int argc, char **argv)
     o.command = (const char *const *)(argv + first);
     o.growth = growth;
     o.end_leftovers = end_leftovers;
+    o.share = share;
+    o.trace = trace;
     if (memory && (status = read_limit(command, memory, &o.limit_bytes)) != CLI_DONE)
         return status;
     if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */
@@ -354,10 +395,11 @@ int cli_run(const cli_command *command, int argc, char **argv)
     memfit_status ran = memfit_run_command(&o, &run, &err);
     if (ran) {
         cli_report(&common, &err);
-        return ran == MEMFIT_UNSUPPORTED ? CLI_USAGE : RUN_FAILED;
+        return failed_status(ran);
     }
     t.result = (memfit_run_result)MEMFIT_RUN_RESULT;
     memfit_run_get(run, &t.result, NULL);
+    t.run = run;
     diagnose(run, &t);
     blame_limit(&t);
     say_end(&t);

@@ -3,8 +3,10 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "govern/named.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,39 +89,83 @@ static memfit_status find_library(mf_limit *limit, const char *given, memfit_err
 
 /* ---- the share -------------------------------------------------------------------------------------------- */
 
-static memfit_status make_share(mf_limit *limit, memfit_error *err)
+/* A folder that only this job knows, and only this user may enter. */
+static memfit_status make_folder(mf_limit *limit, memfit_error *err)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR"), *places[] = {runtime && *runtime ? runtime : "/tmp", "/tmp"};
-    mf_share_result result = MF_SHARE_NO_SPACE;
-    for (int i = 0; i < 2 && result; i++) {
+    for (int i = 0; i < 2; i++) {
         if (strlen(places[i]) > 64)
             continue;
         snprintf(limit->folder, sizeof limit->folder, "%s/memfit-run-XXXXXX", places[i]);
-        if (!mkdtemp(limit->folder)) { /* 0700, and of a name nobody can foresee */
-            limit->folder[0] = 0;
-            continue;
-        }
-        snprintf(limit->path, sizeof limit->path, "%s/share", limit->folder);
-        result = mf_share_create(limit->path, &limit->share);
-        if (result)
-            rmdir(limit->folder);
+        if (mkdtemp(limit->folder)) /* 0700, and of a name nobody can foresee */
+            return MEMFIT_OK;
     }
-    if (result)
-        return mf_fail(err, MEMFIT_IO, "the job's limit has no place in %s or /tmp: %s", places[0],
-                       mf_share_words(result));
-    for (int c = 0; c < MF_SHARE_CARDS; c++)
-        limit->share.file->limit_bytes[c] = limit->bytes;
-    return MEMFIT_OK;
+    limit->folder[0] = 0;
+    return mf_fail(err, MEMFIT_IO, "the job's limit has no place: no folder can be made in %s or /tmp: %s", places[0],
+                   strerror(errno));
 }
 
-memfit_status mf_limit_begin(mf_limit *limit, uint64_t bytes, const char *library, const char *command,
-                             memfit_error *err)
+static memfit_status make_facts(mf_limit *limit, const memfit_run_options *o, memfit_error *err)
 {
-    *limit = (mf_limit){.bytes = bytes, .share = {.slot = -1}};
-    memfit_status status = check_program(command, err);
+    snprintf(limit->facts_path, sizeof limit->facts_path, "%s/facts", limit->folder);
+    limit->facts = mf_facts_create(limit->facts_path);
+    if (!limit->facts)
+        return mf_fail(err, MEMFIT_IO, "%s cannot be made: %s", limit->facts_path, strerror(errno));
+    char folder[4096] = ".";
+    if (!o->trace)
+        return MEMFIT_OK;
+    const char *slash = strrchr(o->trace, '/'); /* absolute: the program may go elsewhere */
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s/", (int)(slash - o->trace), o->trace);
+    char *whole = realpath(folder, NULL);
+    int n = whole ? snprintf(limit->trace, sizeof limit->trace, "%s/%s", whole, slash ? slash + 1 : o->trace) : -1;
+    free(whole);
+    return n > 0 && (size_t)n < sizeof limit->trace - 32
+               ? MEMFIT_OK
+               : mf_fail(err, MEMFIT_IO, "%s: the folder of the trace is not there", o->trace);
+}
+
+static memfit_status make_share(mf_limit *limit, const memfit_run_options *o, memfit_error *err)
+{
+    memfit_status status = make_folder(limit, err);
     if (!status)
-        status = find_library(limit, library, err);
-    return status ? status : make_share(limit, err);
+        status = make_facts(limit, o, err);
+    if (status) {
+        mf_limit_end(limit);
+        return status;
+    }
+    if (o->share) {
+        limit->named = true;
+        status = mf_named_path(o->share, limit->path, sizeof limit->path, err);
+        if (!status)
+            status = mf_named_join(limit->path, o->share, o->limit_bytes, o->turns_s, &limit->share, err);
+    } else {
+        snprintf(limit->path, sizeof limit->path, "%s/share", limit->folder);
+        mf_share_result result = mf_share_create(limit->path, &limit->share);
+        if (result)
+            status = mf_fail(err, MEMFIT_IO, "%s: %s", limit->path, mf_share_words(result));
+        for (int c = 0; !status && c < MF_SHARE_CARDS; c++)
+            limit->share.file->limit_bytes[c] = o->limit_bytes ? o->limit_bytes : UINT64_MAX;
+    }
+    if (status)
+        mf_limit_end(limit);
+    for (int c = 0; !status && c < MF_SHARE_CARDS; c++)
+        limit->refused_before += limit->share.file->refused[c];
+    return status;
+}
+
+bool mf_limit_is_wanted(const memfit_run_options *options)
+{
+    return options->limit_bytes || options->share || options->trace;
+}
+
+memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options, memfit_error *err)
+{
+    *limit = (mf_limit){.share = {.slot = -1}};
+    memfit_status status = check_program(options->command[0], err);
+    if (!status)
+        status = find_library(limit, options->library, err);
+    return status ? status : make_share(limit, options, err);
 }
 
 void mf_limit_set_environment(const mf_limit *limit)
@@ -129,24 +175,80 @@ void mf_limit_set_environment(const mf_limit *limit)
     snprintf(preload, sizeof preload, "%s%s%s", limit->library, others && *others ? ":" : "", others ? others : "");
     setenv("LD_PRELOAD", preload, 1);
     setenv("MEMFIT_GOVERN", limit->path, 1);
+    char job[16];
+    snprintf(job, sizeof job, "%u", limit->share.job);
+    setenv("MEMFIT_GOVERN_JOB", job, 1);
+    setenv("MEMFIT_GOVERN_FACTS", limit->facts_path, 1);
+    if (limit->trace[0])
+        setenv("MEMFIT_GOVERN_TRACE", limit->trace, 1);
+    else
+        unsetenv("MEMFIT_GOVERN_TRACE"); /* an outer memfit's */
 }
 
 void mf_limit_result(const mf_limit *limit, memfit_run_result *result)
 {
     const mf_share_file *f = limit->share.file;
-    result->limit_bytes = limit->bytes;
+    if (!f)
+        return;
+    result->limit_bytes = f->limit_bytes[0] == UINT64_MAX ? 0 : f->limit_bytes[0];
     for (int c = 0; c < MF_SHARE_CARDS; c++) {
         result->refused += f->refused[c];
         result->charged_peak_bytes =
             f->peak_bytes[c] > result->charged_peak_bytes ? f->peak_bytes[c] : result->charged_peak_bytes;
     }
+    result->refused -= limit->refused_before;
+    uint32_t denials = __atomic_load_n(&limit->facts->denial_count, __ATOMIC_ACQUIRE);
+    result->refused = limit->named ? denials : result->refused; /* the share counts other jobs' too */
+    result->denial_count = denials < MF_FACTS_DENIALS ? denials : MF_FACTS_DENIALS;
+}
+
+/* What is in the file was written by somebody else's process: every number is checked, every text ended. */
+static void put_text(char *to, size_t bytes, const char *from, size_t from_bytes)
+{
+    snprintf(to, bytes, "%.*s", (int)strnlen(from, from_bytes), from);
+}
+
+memfit_status mf_limit_denial(const mf_limit *limit, size_t index, memfit_run_denial *denial, memfit_error *err)
+{
+    const mf_facts_denial *d = limit->facts && index < MF_FACTS_DENIALS ? &limit->facts->denials[index] : NULL;
+    if (!d || index >= limit->facts->denial_count || d->state < MF_DENIAL_REFUSED)
+        return mf_fail(err, MEMFIT_NOT_FOUND, "there is no denial %zu", index);
+    *denial = (memfit_run_denial){.size = sizeof *denial, .pid = d->pid, .card = d->card, .tries = d->tries};
+    denial->granted_later = d->state == MF_DENIAL_GRANTED_LATER;
+    denial->waited = d->waited != 0;
+    denial->unix_us = d->unix_us;
+    denial->request_bytes = d->request_bytes;
+    denial->limit_bytes = d->limit_bytes;
+    denial->in_use_bytes = d->in_use_bytes;
+    denial->unused_bytes = d->unused_bytes;
+    denial->freed_bytes = d->freed_bytes;
+    denial->took_ns = d->took_ns;
+    put_text(denial->library, sizeof denial->library, d->library, sizeof d->library);
+    snprintf(denial->memory_class, sizeof denial->memory_class, "%s", mf_memory_class_key(d->memory_class));
+    snprintf(denial->words, sizeof denial->words, "%s", mf_memory_class_words(d->memory_class));
+    denial->owner_count = d->named < MF_FACTS_NAMED ? d->named : MF_FACTS_NAMED;
+    for (size_t i = 0; i < denial->owner_count; i++) {
+        const mf_facts_owner *o = &d->owners[i];
+        memfit_run_owner *to = &denial->owners[i];
+        *to = (memfit_run_owner){.pid = o->pid, .bytes = o->bytes, .count = o->count};
+        put_text(to->library, sizeof to->library, o->library, sizeof o->library);
+        snprintf(to->memory_class, sizeof to->memory_class, "%s", mf_memory_class_key(o->memory_class));
+        snprintf(to->words, sizeof to->words, "%s", mf_memory_class_words(o->memory_class));
+    }
+    return MEMFIT_OK;
 }
 
 void mf_limit_end(mf_limit *limit)
 {
-    mf_share_close(&limit->share);
-    if (limit->path[0])
+    mf_facts_close(limit->facts);
+    limit->facts = NULL;
+    if (limit->facts_path[0])
+        unlink(limit->facts_path);
+    if (limit->named)
+        mf_named_leave(limit->path, &limit->share);
+    else if (limit->path[0])
         unlink(limit->path);
+    mf_share_close(&limit->share);
     if (limit->folder[0])
         rmdir(limit->folder);
 }

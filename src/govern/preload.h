@@ -1,8 +1,10 @@
-/* preload.h: the inside of libmemfit-govern.so. C and libc only; nothing here allocates, prints, or changes errno. */
+/* preload.h: the inside of libmemfit-govern.so. C and libc only; nothing here allocates, prints, or
+ * changes errno. */
 #ifndef MF_GOVERN_PRELOAD_H
 #define MF_GOVERN_PRELOAD_H
 
 #include "govern/driver_names.h"
+#include "govern/facts.h"
 #include "govern/share.h"
 
 #include <stddef.h>
@@ -15,6 +17,8 @@ enum { OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3 }; /* of the driver's answers */
 void *mf_govern_real(enum mf_driver_name name);
 /* Another of the driver's functions, by name. */
 void *mf_govern_driver(const char *name);
+/* A function of a library that is in the process already, by the library's name; NULL: it is not. */
+void *mf_govern_from(const char *library, const char *name);
 /* Ours for one of the driver's addresses, else that address. */
 void *mf_govern_mapped(void *real);
 
@@ -31,7 +35,8 @@ uint64_t mf_govern_fixed_due(unsigned card);
 typedef struct mf_govern_block {
     uint64_t key;
     uint64_t bytes;
-    uint32_t card, references, maps;
+    uint32_t card, owner; /* owner: below; 0: not said */
+    uint32_t references, maps;
 } mf_govern_block;
 void mf_govern_put(const mf_govern_block *block);
 bool mf_govern_take(uint64_t key, mf_govern_block *block); /* finds and removes */
@@ -40,7 +45,31 @@ bool mf_govern_count(uint64_t key, int references, int maps, mf_govern_block *bl
 
 /* Removes every block of a card; returns their bytes. */
 uint64_t mf_govern_take_all(uint32_t card);
-/* In a child of fork: it has no memory on any card yet. */
+/* In a child of fork: it has no memory on any card yet, no owners, no trace. */
 void mf_govern_forget(void);
+void mf_govern_owner_forget(void);
+void mf_govern_trace_forget(void);
+
+/* ---- whose it is, and the story of a refusal (preload_owner.c) ---- */
+
+/* The job's facts; NULL: nobody asks for them. */
+mf_facts *mf_govern_facts(void);
+/* A number for who asks now, from `caller`: never 0 unless there are no facts. Its name and class. */
+uint32_t mf_govern_owner(unsigned card, unsigned memory_class, uint64_t bytes, uintptr_t caller);
+const char *mf_govern_owner_name(uint32_t owner, unsigned *memory_class);
+/* It has so many bytes and blocks more, or less; nothing of a card any more, but for the context. */
+void mf_govern_owns(uint32_t owner, int64_t bytes, int64_t count);
+void mf_govern_owns_nothing(unsigned card);
+/* A request was refused; one was granted, which may be one that was refused before. */
+void mf_govern_denied(mf_share *share, unsigned card, unsigned memory_class, uint64_t bytes, bool waited,
+                      uintptr_t caller);
+void mf_govern_granted(mf_share *share, unsigned card, uint64_t bytes);
+/* Bytes that the driver's pools of this process have reserved and not handed out. */
+uint64_t mf_govern_pool_unused(void);
+
+/* ---- the trace (preload_trace.c): an event of memfit/trace.h, if a trace is wanted ---- */
+
+bool mf_govern_traces(void);
+void mf_govern_note(unsigned op, unsigned card, uint64_t key, uint64_t bytes, uint32_t owner);
 
 #endif

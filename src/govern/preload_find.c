@@ -81,16 +81,15 @@ __attribute__((constructor)) static void begin(void)
 
 /* ---- the driver's own ------------------------------------------------------------------------------------- */
 
-static void *library_of(const char *name)
-{
-    bool nvml = name[0] == 'n';
-    return dlopen(nvml ? "libnvidia-ml.so.1" : "libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-}
-
 void *mf_govern_driver(const char *name)
 {
+    return mf_govern_from(name[0] == 'n' ? "libnvidia-ml.so.1" : "libcuda.so.1", name);
+}
+
+void *mf_govern_from(const char *path, const char *name)
+{
     find_libc();
-    void *library = library_of(name);
+    void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     void *found = library ? ((dlsym_function)mf_govern_libc_dlsym)(library, name) : NULL;
     if (library)
         dlclose(library); /* NOLOAD counted one more; it stays as long as its user has it */

@@ -7,8 +7,10 @@
  * card, and corrected by who watches the job (share.h: beside).
  */
 #include "govern/preload.h"
+#include "memfit/trace.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #define MIB (UINT64_C(1) << 20)
@@ -18,6 +20,7 @@ enum {
     POOL_USED = 7,     /* CU_MEMPOOL_ATTR_USED_MEM_CURRENT */
     LOCATION_DEVICE = 1,
     MOST_ORDINALS = 64,
+    MOST_POOLS = 16,
     PAGE = 2 << 20,
 };
 /* A context with its libraries' modules: 524 MiB on an H200, less on smaller cards. */
@@ -36,9 +39,12 @@ uint64_t mf_govern_fixed_due(unsigned card)
     return __atomic_load_n(&card_fixed[card], __ATOMIC_ACQUIRE) ? 0 : FIXED_BYTES;
 }
 
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+
 void mf_govern_forget(void)
 {
     memset(card_fixed, 0, sizeof card_fixed);
+    pthread_mutex_init(&pool_lock, NULL);
 }
 
 unsigned mf_govern_card_of(mf_share *share, int ordinal)
@@ -75,9 +81,15 @@ unsigned mf_govern_current_card(mf_share *share)
 
 typedef struct request {
     mf_share *share; /* NULL: it passes uncounted */
-    unsigned card;
+    unsigned card, memory_class;
     uint64_t bytes;
+    uintptr_t caller; /* of the driver's function */
 } request;
+#define REQUEST(name)                                                                                                  \
+    (request)                                                                                                          \
+    {                                                                                                                  \
+        .memory_class = MF_MEMORY_##name, .caller = (uintptr_t)__builtin_return_address(0)                             \
+    }
 
 /* The first of a process on a card takes its fixed cost along. */
 static bool ask_fixed(mf_share *share, unsigned card)
@@ -86,6 +98,9 @@ static bool ask_fixed(mf_share *share, unsigned card)
         return true;
     if (mf_share_ask(share, card, FIXED_BYTES, WAIT_US) == MF_SHARE_OK) {
         mf_share_take(share, card, FIXED_BYTES, FIXED_BYTES);
+        uint32_t owner = mf_govern_owner(card, MF_MEMORY_CONTEXT, FIXED_BYTES, 0);
+        mf_govern_owns(owner, (int64_t)FIXED_BYTES, 1);
+        mf_govern_note(MEMFIT_EVENT_ALLOC, card, 1, FIXED_BYTES, owner);
         return true;
     }
     __atomic_store_n(&card_fixed[card], 0, __ATOMIC_RELEASE);
@@ -97,14 +112,22 @@ static bool ask(request *r, unsigned card, uint64_t bytes)
 {
     int saved = errno;
     mf_share *share = mf_govern_share();
-    *r = (request){.share = share, .card = card, .bytes = bytes};
+    r->share = share;
+    r->card = card;
+    r->bytes = bytes;
     if (!share || card == MF_SHARE_CARDS) {
         r->share = NULL;
         return true;
     }
-    bool good = ask_fixed(share, card) && mf_share_ask(share, card, bytes, WAIT_US) == MF_SHARE_OK;
+    mf_share_result result = ask_fixed(share, card) ? mf_share_ask(share, card, bytes, WAIT_US) : MF_SHARE_REFUSED;
+    if (result == MF_SHARE_OK) {
+        mf_govern_granted(share, card, bytes);
+    } else {
+        mf_govern_denied(share, card, r->memory_class, bytes, result == MF_SHARE_BUSY, r->caller);
+        mf_govern_note(MEMFIT_EVENT_FAIL, card, 0, bytes, 0);
+    }
     errno = saved;
-    return good;
+    return result == MF_SHARE_OK;
 }
 
 static bool ask_here(request *r, uint64_t bytes)
@@ -123,15 +146,21 @@ static int settle(const request *r, int code, uint64_t key, uint64_t held)
         return code;
     }
     mf_share_take(r->share, r->card, r->bytes, held);
-    mf_govern_put(&(mf_govern_block){.key = key, .bytes = held, .card = r->card, .references = 1});
+    uint32_t owner = mf_govern_owner(r->card, r->memory_class, held, r->caller);
+    mf_govern_put(&(mf_govern_block){.key = key, .bytes = held, .card = r->card, .owner = owner, .references = 1});
+    mf_govern_owns(owner, (int64_t)held, 1);
+    mf_govern_note(MEMFIT_EVENT_ALLOC, r->card, key, held, owner);
     return code;
 }
 
 static void give_back(const mf_govern_block *block)
 {
     mf_share *share = mf_govern_share();
-    if (share)
-        mf_share_give_back(share, block->card, block->bytes);
+    if (!share)
+        return;
+    mf_share_give_back(share, block->card, block->bytes);
+    mf_govern_owns(block->owner, -(int64_t)block->bytes, -1);
+    mf_govern_note(MEMFIT_EVENT_FREE, block->card, block->key, block->bytes, block->owner);
 }
 
 /* ---- linear ----------------------------------------------------------------------------------------------- */
@@ -145,7 +174,7 @@ static uint64_t in_pages(uint64_t bytes)
 EXPORT int cuMemAlloc_v2(device_pointer *pointer, size_t bytes)
 {
     int (*real)(device_pointer *, size_t) = CALL(cuMemAlloc_v2, int (*)(device_pointer *, size_t));
-    request r;
+    request r = REQUEST(LINEAR);
     if (!real)
         return NOT_INITIALIZED;
     if (!ask_here(&r, in_pages(bytes)))
@@ -158,7 +187,7 @@ EXPORT int cuMemAllocPitch_v2(device_pointer *pointer, size_t *pitch, size_t wid
 {
     typedef int (*function)(device_pointer *, size_t *, size_t, size_t, unsigned);
     function real = CALL(cuMemAllocPitch_v2, function);
-    request r;
+    request r = REQUEST(LINEAR);
     if (!real)
         return NOT_INITIALIZED;
     uint64_t row = (width + 511) / 512 * 512;
@@ -172,7 +201,7 @@ EXPORT int cuMemAllocManaged(device_pointer *pointer, size_t bytes, unsigned fla
 {
     typedef int (*function)(device_pointer *, size_t, unsigned);
     function real = CALL(cuMemAllocManaged, function);
-    request r;
+    request r = REQUEST(MANAGED);
     if (!real)
         return NOT_INITIALIZED;
     if (!ask_here(&r, in_pages(bytes)))
@@ -212,21 +241,57 @@ static uint64_t pool_attribute(void *pool, int attribute)
     return pool && get && get(pool, attribute, &value) == 0 ? value : 0;
 }
 
+static void *pools_seen[MOST_POOLS];
+
+static void see_pool(void *pool)
+{
+    for (int i = 0; i < MOST_POOLS; i++) {
+        void *none = NULL;
+        if (__atomic_compare_exchange_n(&pools_seen[i], &none, pool, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
+            none == pool)
+            return;
+    }
+}
+
+uint64_t mf_govern_pool_unused(void)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < MOST_POOLS; i++) {
+        void *pool = __atomic_load_n(&pools_seen[i], __ATOMIC_ACQUIRE);
+        uint64_t reserved = pool_attribute(pool, POOL_RESERVED), used = pool_attribute(pool, POOL_USED);
+        sum += reserved > used ? reserved - used : 0;
+    }
+    return sum;
+}
+
 /* The pool's block holds what is charged for it now. */
-static void true_up(void *pool, unsigned card)
+static void true_up(void *pool, unsigned card, uintptr_t caller)
 {
     mf_share *share = mf_govern_share();
     mf_govern_block block = {.key = (uint64_t)(uintptr_t)pool, .card = card, .references = 1};
     if (!share || !pool || card == MF_SHARE_CARDS)
         return;
+    pthread_mutex_lock(&pool_lock); /* or one thread would take the block from under another */
     uint64_t reserved = pool_attribute(pool, POOL_RESERVED);
-    mf_govern_take(block.key, &block);
+    bool known = mf_govern_take(block.key, &block);
+    if (!known) {
+        block.owner = mf_govern_owner(card, MF_MEMORY_POOL, reserved, caller);
+        see_pool(pool);
+    }
     if (reserved > block.bytes)
         mf_share_take(share, block.card, 0, reserved - block.bytes);
     else
         mf_share_give_back(share, block.card, block.bytes - reserved);
+    if (reserved != block.bytes) { /* a pool that grows is another buffer to a reader of the trace */
+        mf_govern_owns(block.owner, (int64_t)(reserved - block.bytes), !known);
+        if (block.bytes)
+            mf_govern_note(MEMFIT_EVENT_FREE, card, block.key, block.bytes, block.owner);
+        if (reserved)
+            mf_govern_note(MEMFIT_EVENT_ALLOC, card, block.key, reserved, block.owner);
+    }
     block.bytes = reserved;
     mf_govern_put(&block);
+    pthread_mutex_unlock(&pool_lock);
 }
 
 typedef int (*pool_allocator)(device_pointer *, size_t, void *, void *);
@@ -254,14 +319,14 @@ static int undo(void *pool, unsigned card, device_pointer pointer, void *stream,
         wait(stream);
     if (trim)
         trim(pool, (size_t)before);
-    true_up(pool, card);
+    true_up(pool, card, 0);
     return OUT_OF_MEMORY;
 }
 
 /* Only what the pool has no room for is asked for. */
-static int from_pool(pool_allocator real, bool named, device_pointer *pointer, size_t bytes, void *pool, void *stream)
+static int from_pool(pool_allocator real, bool named, device_pointer *pointer, size_t bytes, void *pool, void *stream,
+                     request r)
 {
-    request r;
     mf_share *share = mf_govern_share();
     if (!real)
         return NOT_INITIALIZED;
@@ -277,7 +342,7 @@ static int from_pool(pool_allocator real, bool named, device_pointer *pointer, s
     int code = named ? real(&got, bytes, pool, stream)
                      : ((int (*)(device_pointer *, size_t, void *))(void *)real)(&got, bytes, stream);
     if (!code && r.share)
-        true_up(from, r.card); /* before the request is dropped: never missing in between */
+        true_up(from, r.card, r.caller); /* before the request is dropped: never missing in between */
     if (r.share)
         mf_share_drop(r.share, r.card, r.bytes);
     if (!code && r.share && pool_attribute(from, POOL_RESERVED) > reserved &&
@@ -290,22 +355,23 @@ static int from_pool(pool_allocator real, bool named, device_pointer *pointer, s
 
 EXPORT int cuMemAllocAsync(device_pointer *pointer, size_t bytes, void *stream)
 {
-    return from_pool(CALL(cuMemAllocAsync, pool_allocator), false, pointer, bytes, NULL, stream);
+    return from_pool(CALL(cuMemAllocAsync, pool_allocator), false, pointer, bytes, NULL, stream, REQUEST(POOL));
 }
 
 EXPORT int cuMemAllocAsync_ptsz(device_pointer *pointer, size_t bytes, void *stream)
 {
-    return from_pool(CALL(cuMemAllocAsync_ptsz, pool_allocator), false, pointer, bytes, NULL, stream);
+    return from_pool(CALL(cuMemAllocAsync_ptsz, pool_allocator), false, pointer, bytes, NULL, stream, REQUEST(POOL));
 }
 
 EXPORT int cuMemAllocFromPoolAsync(device_pointer *pointer, size_t bytes, void *pool, void *stream)
 {
-    return from_pool(CALL(cuMemAllocFromPoolAsync, pool_allocator), true, pointer, bytes, pool, stream);
+    return from_pool(CALL(cuMemAllocFromPoolAsync, pool_allocator), true, pointer, bytes, pool, stream, REQUEST(POOL));
 }
 
 EXPORT int cuMemAllocFromPoolAsync_ptsz(device_pointer *pointer, size_t bytes, void *pool, void *stream)
 {
-    return from_pool(CALL(cuMemAllocFromPoolAsync_ptsz, pool_allocator), true, pointer, bytes, pool, stream);
+    return from_pool(CALL(cuMemAllocFromPoolAsync_ptsz, pool_allocator), true, pointer, bytes, pool, stream,
+                     REQUEST(POOL));
 }
 
 EXPORT int cuMemPoolTrimTo(void *pool, size_t keep)
@@ -313,7 +379,7 @@ EXPORT int cuMemPoolTrimTo(void *pool, size_t keep)
     int (*real)(void *, size_t) = CALL(cuMemPoolTrimTo, int (*)(void *, size_t));
     int code = real ? real(pool, keep) : NOT_INITIALIZED;
     if (!code && mf_govern_share())
-        true_up(pool, mf_govern_current_card(mf_govern_share()));
+        true_up(pool, mf_govern_current_card(mf_govern_share()), (uintptr_t)__builtin_return_address(0));
     return code;
 }
 
@@ -327,6 +393,10 @@ EXPORT int cuMemPoolDestroy(void *pool)
         mf_govern_put(&block);
     else if (known)
         give_back(&block);
+    for (int i = 0; !code && i < MOST_POOLS; i++) {
+        void *gone = pool;
+        __atomic_compare_exchange_n(&pools_seen[i], &gone, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    }
     return code;
 }
 
@@ -341,7 +411,7 @@ EXPORT int cuMemCreate(uint64_t *handle, size_t bytes, const properties *wanted,
     typedef int (*function)(uint64_t *, size_t, const properties *, unsigned long long);
     function real = CALL(cuMemCreate, function);
     mf_share *share = mf_govern_share();
-    request r;
+    request r = REQUEST(VIRTUAL);
     if (!real)
         return NOT_INITIALIZED;
     unsigned card = share && wanted && wanted->location_type == LOCATION_DEVICE
@@ -430,27 +500,27 @@ static uint64_t array_bytes(uint64_t width, uint64_t height, uint64_t depth, int
     return bytes < 9e18 ? in_pages((uint64_t)bytes) : UINT64_MAX / 2;
 }
 
-static int array_create(int (*real)(void **, const void *), void **array, const void *wanted, uint64_t bytes)
+static int array_create(int (*real)(void **, const void *), void **array, const void *wanted, uint64_t bytes,
+                        request *r)
 {
-    request r;
     if (!real)
         return NOT_INITIALIZED;
-    if (!ask_here(&r, bytes))
+    if (!ask_here(r, bytes))
         return OUT_OF_MEMORY;
     int code = real(array, wanted);
-    return settle(&r, code, code ? 0 : (uint64_t)(uintptr_t)*array, r.bytes);
+    return settle(r, code, code ? 0 : (uint64_t)(uintptr_t)*array, r->bytes);
 }
 
 EXPORT int cuArrayCreate_v2(void **array, const array_2d *a)
 {
     return array_create(CALL(cuArrayCreate_v2, int (*)(void **, const void *)), array, a,
-                        a ? array_bytes(a->width, a->height, 1, a->format, a->channels) : 0);
+                        a ? array_bytes(a->width, a->height, 1, a->format, a->channels) : 0, &REQUEST(ARRAY));
 }
 
 EXPORT int cuArray3DCreate_v2(void **array, const array_3d *a)
 {
     return array_create(CALL(cuArray3DCreate_v2, int (*)(void **, const void *)), array, a,
-                        a ? array_bytes(a->width, a->height, a->depth, a->format, a->channels) : 0);
+                        a ? array_bytes(a->width, a->height, a->depth, a->format, a->channels) : 0, &REQUEST(ARRAY));
 }
 
 static int array_destroy(int (*real)(void *), void *array)
@@ -481,7 +551,7 @@ EXPORT int cuMipmappedArrayCreate(void **array, const array_3d *a, unsigned leve
 {
     typedef int (*function)(void **, const array_3d *, unsigned);
     function real = CALL(cuMipmappedArrayCreate, function);
-    request r;
+    request r = REQUEST(ARRAY);
     if (!real)
         return NOT_INITIALIZED;
     uint64_t bytes = a ? array_bytes(a->width, a->height, a->depth, a->format, a->channels) : 0;
@@ -499,8 +569,10 @@ static int reset(int (*real)(device), device ordinal)
     mf_share *share = mf_govern_share();
     int code = real ? real(ordinal) : NOT_INITIALIZED;
     unsigned card = share && !code ? mf_govern_card_of(share, ordinal) : MF_SHARE_CARDS;
-    if (card != MF_SHARE_CARDS)
-        mf_share_give_back(share, card, mf_govern_take_all(card));
+    if (card == MF_SHARE_CARDS)
+        return code;
+    mf_share_give_back(share, card, mf_govern_take_all(card));
+    mf_govern_owns_nothing(card);
     return code;
 }
 

@@ -35,6 +35,8 @@ static void after_fork_child(void)
         memset(table, 0, sizeof table);
     count = 0;
     mf_govern_forget();
+    mf_govern_owner_forget();
+    mf_govern_trace_forget();
     if (state == 2)
         mf_share_after_fork(&share);
 }
@@ -51,6 +53,8 @@ mf_share *mf_govern_share(void)
         return mf_govern_share();
     const char *path = getenv("MEMFIT_GOVERN");
     bool there = path && mf_share_open(path, &share) == MF_SHARE_OK;
+    const char *job = getenv("MEMFIT_GOVERN_JOB");
+    share.job = there && job ? (uint32_t)atoi(job) : 0;
     if (there)
         pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     __atomic_store_n(&state, there ? 2 : 3, __ATOMIC_RELEASE);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,8 @@ const char *mf_share_words(mf_share_result result)
         [MF_SHARE_FULL] = "more processes than a share has room for",
         [MF_SHARE_MISSING] = "there is no such share, or it may not be opened",
         [MF_SHARE_FOREIGN] = "it is not a plain file of this user alone",
-        [MF_SHARE_DAMAGED] = "it is no share, or one of another version",
+        [MF_SHARE_DAMAGED] = "it is damaged: it is no share",
+        [MF_SHARE_VERSION_DIFFERS] = "another version of memfit made it",
         [MF_SHARE_NO_SPACE] = "it cannot be made: no space, or a folder that may not be written to",
     };
     return words[result];
@@ -70,10 +72,20 @@ static bool is_dead(uint64_t owner)
     return start == 0 || (start != UINT64_MAX && owner_of(pid, start) != (owner & ~(uint64_t)SWEEPING));
 }
 
+uint64_t mf_share_self(void)
+{
+    return owner_of(getpid(), start_of(getpid()));
+}
+
+bool mf_share_lives(uint64_t owner)
+{
+    return owner && !is_dead(owner);
+}
+
 /* Only who turns the owner into SWEEPING clears the numbers: one who came too late would clear the next owner's. */
 static bool clear(mf_share_slot *slot, uint64_t dead)
 {
-    uint64_t self = owner_of(getpid(), start_of(getpid())) | SWEEPING;
+    uint64_t self = mf_share_self() | SWEEPING;
     if (!__atomic_compare_exchange_n(&slot->owner, &dead, self, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         return false;
     for (int c = 0; c < MF_SHARE_CARDS; c++) {
@@ -81,6 +93,7 @@ static bool clear(mf_share_slot *slot, uint64_t dead)
         __atomic_store_n(&slot->card[c].asking, 0, __ATOMIC_SEQ_CST);
         __atomic_store_n(&slot->card[c].beside, 0, __ATOMIC_SEQ_CST);
     }
+    slot->job = slot->away = 0;
     __atomic_store_n(&slot->owner, 0, __ATOMIC_SEQ_CST);
     return true;
 }
@@ -142,36 +155,73 @@ mf_share_result mf_share_create(const char *path, mf_share *share)
     return MF_SHARE_OK;
 }
 
-mf_share_result mf_share_open(const char *path, mf_share *share)
+/* What says of what kind a file is, before it is mapped: a file of another size could end below a mapping. */
+static mf_share_result check_head(int fd, off_t bytes)
+{
+    mf_share_file head;
+    size_t n = offsetof(mf_share_file, limit_bytes);
+    if (pread(fd, &head, n, 0) != (ssize_t)n || memcmp(head.magic, magic, sizeof magic) != 0)
+        return MF_SHARE_DAMAGED;
+    if (head.version != MF_SHARE_VERSION)
+        return MF_SHARE_VERSION_DIFFERS;
+    return bytes == sizeof head && head.bytes == sizeof head && head.slot_count == MF_SHARE_SLOTS ? MF_SHARE_OK
+                                                                                                  : MF_SHARE_DAMAGED;
+}
+
+mf_share_result mf_share_open_file(int fd, mf_share *share)
 {
     struct stat st;
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return errno == ELOOP ? MF_SHARE_FOREIGN : MF_SHARE_MISSING;
-    mf_share_result result = fstat(fd, &st) != 0                                                   ? MF_SHARE_MISSING
-                             : !S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 0077 ? MF_SHARE_FOREIGN
-                             : st.st_size != sizeof(mf_share_file)                                 ? MF_SHARE_DAMAGED
-                                                                   : map_file(fd, share);
-    close(fd);
+    mf_share_result result = fstat(fd, &st) != 0 ? MF_SHARE_MISSING
+                             : !S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 0077
+                                 ? MF_SHARE_FOREIGN
+                                 : check_head(fd, st.st_size);
+    if (!result)
+        result = map_file(fd, share);
     if (result)
         return result;
     const mf_share_file *f = share->file;
-    if (memcmp(f->magic, magic, sizeof magic) == 0 && f->version == MF_SHARE_VERSION &&
-        f->slot_count == MF_SHARE_SLOTS && f->bytes == sizeof *f && f->slots_ever <= MF_SHARE_SLOTS)
+    if (f->slots_ever <= MF_SHARE_SLOTS && f->turn <= MF_SHARE_JOBS)
         return MF_SHARE_OK;
     munmap(share->file, sizeof *share->file);
     share->file = NULL;
     return MF_SHARE_DAMAGED;
 }
 
+mf_share_result mf_share_open(const char *path, mf_share *share)
+{
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return errno == ELOOP ? MF_SHARE_FOREIGN : MF_SHARE_MISSING;
+    mf_share_result result = mf_share_open_file(fd, share);
+    close(fd);
+    return result;
+}
+
+bool mf_share_is_used(mf_share *share)
+{
+    mf_share_sweep(share);
+    bool used = false;
+    for (int j = 0; j < MF_SHARE_JOBS; j++)
+        used |= mf_share_lives(__atomic_load_n(&share->file->jobs[j].owner, __ATOMIC_SEQ_CST));
+    for (int i = 0; i < MF_SHARE_SLOTS && !used; i++)
+        used = __atomic_load_n(&share->file->slots[i].owner, __ATOMIC_SEQ_CST) != 0;
+    return used;
+}
+
+void mf_share_leave(mf_share *share)
+{
+    if (share->file && share->slot >= 0 && share->process == getpid()) {
+        mf_share_slot *slot = &share->file->slots[share->slot];
+        clear(slot, __atomic_load_n(&slot->owner, __ATOMIC_SEQ_CST));
+    }
+    share->slot = -1;
+}
+
 void mf_share_close(mf_share *share)
 {
     if (!share->file)
         return;
-    if (share->slot >= 0 && share->process == getpid()) {
-        mf_share_slot *slot = &share->file->slots[share->slot];
-        clear(slot, __atomic_load_n(&slot->owner, __ATOMIC_SEQ_CST));
-    }
+    mf_share_leave(share);
     munmap(share->file, sizeof *share->file);
     *share = (mf_share){.slot = -1};
 }
@@ -233,7 +283,7 @@ static uint64_t now_us(void)
 static mf_share_result join(mf_share *share)
 {
     mf_share_file *f = share->file;
-    uint64_t self = owner_of(getpid(), start_of(getpid()));
+    uint64_t self = mf_share_self();
     for (int tries = 0; tries < 2; tries++) {
         for (int i = 0; i < MF_SHARE_SLOTS; i++) {
             uint64_t free_slot = 0;
@@ -244,6 +294,7 @@ static mf_share_result join(mf_share *share)
             while (ever < (uint32_t)i + 1 && !__atomic_compare_exchange_n(&f->slots_ever, &ever, (uint32_t)i + 1, false,
                                                                           __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
                 ;
+            f->slots[i].job = share->job;
             int none = -1;
             if (!__atomic_compare_exchange_n(&share->slot, &none, i, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
                 __atomic_store_n(&f->slots[i].owner, 0, __ATOMIC_SEQ_CST);
@@ -262,6 +313,9 @@ static uint64_t add_up(const mf_share *share, unsigned card, uint64_t *held)
     uint64_t sum = 0, firm = 0;
     uint32_t most = __atomic_load_n(&f->slots_ever, __ATOMIC_SEQ_CST);
     for (uint32_t i = 0; i < most; i++) {
+        uint64_t owner = __atomic_load_n(&f->slots[i].owner, __ATOMIC_SEQ_CST);
+        if (owner & SWEEPING || __atomic_load_n(&f->slots[i].away, __ATOMIC_SEQ_CST))
+            continue; /* of the dead, or not on the card */
         uint64_t asking = __atomic_load_n(&f->slots[i].card[card].asking, __ATOMIC_SEQ_CST);
         uint64_t has = __atomic_load_n(&f->slots[i].card[card].held, __ATOMIC_SEQ_CST);
         has += __atomic_load_n(&f->slots[i].card[card].beside, __ATOMIC_SEQ_CST);

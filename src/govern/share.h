@@ -17,6 +17,9 @@
  * and start time) and clears the slots of those that do not. One that is stopped amid a request holds what it asked for,
  * no more. A child of fork has no slot until it takes memory itself.
  *
+ * Several jobs may have one share (named.h): each has a row of `jobs`, and its processes' slots name it. Of jobs that take
+ * turns (turns.h) one runs at a time; the slots of the others are `away`: their memory is not on the card.
+ *
  * C and libc only: this file is part of the library that is loaded into other people's programs.
  */
 #ifndef MF_GOVERN_SHARE_H
@@ -26,16 +29,24 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { MF_SHARE_VERSION = 1, MF_SHARE_CARDS = 16, MF_SHARE_SLOTS = 512 };
+enum { MF_SHARE_VERSION = 2, MF_SHARE_CARDS = 16, MF_SHARE_SLOTS = 512, MF_SHARE_JOBS = 64 };
 
 typedef struct mf_share_slot {
     uint64_t owner; /* process number and the low part of its start time; 0: free */
-    uint64_t joined_ns;
+    uint32_t job;   /* number of its job + 1; 0: not said */
+    uint32_t away;  /* its memory is not on the card now */
     struct {
         uint64_t held, asking;
         uint64_t beside; /* what it holds besides, as the driver shows it: written by who watches, and by nobody else */
     } card[MF_SHARE_CARDS];
 } mf_share_slot;
+
+/* A job: one `memfit run`, which lives as long as its program. */
+typedef struct mf_share_job {
+    uint64_t owner;   /* as of a slot; 0: free */
+    uint32_t turns_s; /* it takes turns of so many seconds; 0: it does not */
+    uint32_t wants;   /* it takes turns, and has something to do */
+} mf_share_job;
 
 /* The file. */
 typedef struct mf_share_file {
@@ -47,26 +58,30 @@ typedef struct mf_share_file {
     uint64_t peak_bytes[MF_SHARE_CARDS];  /* largest sum any process has seen */
     uint64_t card_id[MF_SHARE_CARDS];     /* which card a number means: a hash of its UUID; 0: not given yet */
     uint32_t slots_ever;                  /* slots from here on were never used */
-    uint32_t padding;
+    uint32_t turn;                        /* job + 1 that may use the cards now; 0: nobody takes turns */
+    uint64_t turn_since_us;               /* monotonic */
+    mf_share_job jobs[MF_SHARE_JOBS];
     mf_share_slot slots[MF_SHARE_SLOTS];
 } mf_share_file;
 
 typedef struct mf_share {
     mf_share_file *file;
-    int slot; /* ours; -1: not joined */
+    int slot;     /* ours; -1: not joined */
+    uint32_t job; /* ours + 1; 0: not said */
     pid_t process;
     uint64_t swept_us; /* when we last looked thoroughly for the dead */
 } mf_share;
 
 typedef enum {
     MF_SHARE_OK = 0,
-    MF_SHARE_REFUSED,  /* over the limit */
-    MF_SHARE_BUSY,     /* others were asking for the same bytes all the time: one of them is stopped amid a request */
-    MF_SHARE_FULL,     /* more processes than there are slots */
-    MF_SHARE_MISSING,  /* no such file, or no right to it */
-    MF_SHARE_FOREIGN,  /* not a plain file of ours alone: another owner, readable by others, a link */
-    MF_SHARE_DAMAGED,  /* not a share, or one of another version */
-    MF_SHARE_NO_SPACE, /* the file cannot be made */
+    MF_SHARE_REFUSED, /* over the limit */
+    MF_SHARE_BUSY,    /* others were asking for the same bytes all the time: one of them is stopped amid a request */
+    MF_SHARE_FULL,    /* more processes than there are slots */
+    MF_SHARE_MISSING, /* no such file, or no right to it */
+    MF_SHARE_FOREIGN, /* not a plain file of ours alone: another owner, readable by others, a link */
+    MF_SHARE_DAMAGED, /* not a share */
+    MF_SHARE_VERSION_DIFFERS, /* a share of another version of memfit */
+    MF_SHARE_NO_SPACE,        /* the file cannot be made */
 } mf_share_result;
 const char *mf_share_words(mf_share_result result);
 
@@ -80,7 +95,9 @@ uint64_t mf_share_id(const char *text);
 /* Makes the file, for this user alone; it must not exist. No limit on any card yet. */
 mf_share_result mf_share_create(const char *path, mf_share *share);
 mf_share_result mf_share_open(const char *path, mf_share *share);
-void mf_share_close(mf_share *share); /* gives up the slot, if there is one */
+mf_share_result mf_share_open_file(int fd, mf_share *share); /* the same; fd stays the caller's */
+void mf_share_leave(mf_share *share);                        /* gives up the slot, if there is one */
+void mf_share_close(mf_share *share);                        /* and the file */
 
 /* Asks for bytes of a card: OK, REFUSED, BUSY (after `wait_us`) or FULL. What was granted is to be ended by one of the two
  * below. Any thread. */
@@ -96,6 +113,11 @@ uint64_t mf_share_own(const mf_share *share, unsigned card);
 unsigned mf_share_sweep(mf_share *share);
 /* The same, cheaply: zombies and numbers that were given again only now and then. */
 void mf_share_tidy(mf_share *share);
+/* True while any process or job in it lives. */
+bool mf_share_is_used(mf_share *share);
+/* This process's mark in a slot or a job; whether the process of such a mark lives. */
+uint64_t mf_share_self(void);
+bool mf_share_lives(uint64_t owner);
 /* In a child of fork, before anything else: it is another process. */
 void mf_share_after_fork(mf_share *share);
 

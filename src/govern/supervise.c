@@ -99,7 +99,7 @@ static _Noreturn void become_program(memfit_run *run, int parent, int failure)
         signal(SIGCHLD, SIG_IGN);
     if (run->options.growth)
         set_growth();
-    if (run->options.limit_bytes)
+    if (mf_limit_is_wanted(&run->options))
         mf_limit_set_environment(&run->limit);
     sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
     execvp(run->options.command[0], (char *const *)(uintptr_t)run->options.command);
@@ -299,7 +299,7 @@ static void finish(memfit_run *run)
     drain(run);
     r->seconds = (double)(mf_os_now_us() - run->begin_us) / 1e6;
     mf_watch_end(run->watch, r);
-    if (run->options.limit_bytes)
+    if (mf_limit_is_wanted(&run->options))
         mf_limit_result(&run->limit, r);
     if (!r->host_peak_sampled) {
         r->host_peak_bytes = run->maxrss_bytes;
@@ -343,8 +343,8 @@ static memfit_status run_to_its_end(memfit_run *run, memfit_error *err)
     if (status)
         return status;
     if (!run->result.start_error) /* no thread exists before the fork; without one the program runs unwatched */
-        mf_watch_begin(run->options.host, run->options.sample_ms, run->options.limit_bytes ? &run->limit.share : NULL,
-                       &run->watch, NULL);
+        mf_watch_begin(run->options.host, run->options.sample_ms,
+                       mf_limit_is_wanted(&run->options) ? &run->limit.share : NULL, &run->watch, NULL);
     /* A thread that some library started before us with its signals unblocked may swallow our SIGCHLD: the end is seen by
      * `ending` too, and whatever else was missed once a second. */
     while (!run->ended)
@@ -373,8 +373,8 @@ memfit_status memfit_run_command(const memfit_run_options *options, memfit_run *
     r->signals = r->ending = -1;
     r->oom.log = -1;
     r->relay.source = r->relay.child = -1;
-    if (o.limit_bytes)
-        status = mf_limit_begin(&r->limit, o.limit_bytes, o.library, o.command[0], err);
+    if (mf_limit_is_wanted(&o))
+        status = mf_limit_begin(&r->limit, &o, err);
     if (!status)
         status = mf_relay_open(&r->relay, o.host, 2, err);
     if (!status)
@@ -400,6 +400,17 @@ memfit_status memfit_run_get(const memfit_run *run, memfit_run_result *result, m
     return status;
 }
 
+memfit_status memfit_run_denial_get(const memfit_run *run, size_t index, memfit_run_denial *denial, memfit_error *err)
+{
+    memfit_run_denial d;
+    memfit_status status = mf_abi_check(denial, "MEMFIT_RUN_DENIAL", err);
+    if (!status)
+        status = mf_limit_denial(&run->limit, index, &d, err);
+    if (!status)
+        mf_abi_write(denial, &d, sizeof d);
+    return status;
+}
+
 const char *memfit_run_stderr(const memfit_run *run, size_t *bytes)
 {
     *bytes = run->relay.kept_bytes;
@@ -411,7 +422,7 @@ void memfit_run_destroy(memfit_run *run)
     if (!run)
         return;
     mf_relay_close(&run->relay);
-    if (run->options.limit_bytes)
+    if (mf_limit_is_wanted(&run->options))
         mf_limit_end(&run->limit);
     mf_tree_drop(&run->tree);
     mf_host_free(run->options.host, run, sizeof *run);

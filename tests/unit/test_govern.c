@@ -2,10 +2,13 @@
  * The library that is loaded into other people's programs, on a driver that is small enough to know what it has given out.
  * This program runs with LD_PRELOAD; the failures known from other interposers have tests of their name.
  *
+ * It is long because all of it needs the one process that has the library, and its one driver.
+ *
  * GOVERN_OPS: how many random operations (10^7 by hand).
  */
 #include "test.h"
 
+#include "govern/facts.h"
 #include "govern/share.h"
 
 #include <dlfcn.h>
@@ -21,6 +24,7 @@ enum { FIXED_MIB = 576, OUT_OF_MEMORY = 2 };
 
 static void *driver; /* the driver's library */
 static mf_share job;
+static mf_facts *facts;
 
 #define LOOK(type, name) ((type)dlsym(driver, name))
 typedef int (*alloc_function)(uint64_t *, size_t);
@@ -310,6 +314,114 @@ static void a_reset_gives_everything_back(void **state)
     assert_int_equal(charged(), base);
 }
 
+/* ---- whose it is, and the story of a refusal -------------------------------------------------------------- */
+
+static uint64_t named_bytes(const mf_facts_denial *d)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < d->named; i++)
+        sum += d->owners[i].bytes;
+    return sum;
+}
+
+static const mf_facts_owner *owner_of_class(const mf_facts_denial *d, unsigned memory_class)
+{
+    for (uint32_t i = 0; i < d->named; i++)
+        if (d->owners[i].memory_class == memory_class && d->owners[i].pid == (uint32_t)getpid())
+            return &d->owners[i];
+    return NULL;
+}
+
+static void a_refusal_names_every_byte(void **state)
+{
+    (void)state;
+    uint64_t p[6], cube_array;
+    size_t pitch;
+    int properties[4] = {1, 0, 1, 0};
+    struct {
+        size_t width, height, depth;
+        int format;
+        unsigned channels, flags;
+    } cube = {64, 64, 64, 32, 1, 0};
+    uint32_t before = facts->denial_count;
+    assert_int_equal(LOOK(alloc_function, "cuMemAlloc_v2")(&p[0], 20 * MIB), 0);
+    assert_int_equal(LOOK(int (*)(uint64_t *, size_t *, size_t, size_t, unsigned), "cuMemAllocPitch_v2")(&p[1], &pitch,
+                                                                                                         512, 4096, 4),
+                     0);
+    assert_int_equal(LOOK(int (*)(uint64_t *, size_t, unsigned), "cuMemAllocManaged")(&p[2], 6 * MIB, 1), 0);
+    assert_int_equal(LOOK(int (*)(uint64_t *, size_t, void *), "cuMemAllocAsync")(&p[3], 10 * MIB, NULL), 0);
+    assert_int_equal(LOOK(int (*)(uint64_t *, size_t, const int *, unsigned long long), "cuMemCreate")(&p[4], 8 * MIB,
+                                                                                                       properties, 0),
+                     0);
+    assert_int_equal(LOOK(int (*)(void **, const void *), "cuArray3DCreate_v2")((void **)&cube_array, &cube), 0);
+    assert_int_equal(LOOK(int (*)(uint64_t, void *), "cuMemFreeAsync")(p[3], NULL), 0); /* stays in the pool */
+    limit_to(charged() + 2 * MIB);
+    assert_int_equal(LOOK(alloc_function, "cuMemAlloc_v2")(&p[5], 4 * MIB), OUT_OF_MEMORY);
+    assert_int_equal(facts->denial_count, before + 1);
+    const mf_facts_denial *d = &facts->denials[before];
+    assert_int_equal(d->state, MF_DENIAL_REFUSED);
+    assert_int_equal(d->pid, getpid());
+    assert_int_equal(d->memory_class, MF_MEMORY_LINEAR);
+    assert_true(d->request_bytes == 4 * MIB && d->tries == 1);
+    assert_int_equal(d->in_use_bytes, charged());
+    assert_int_equal(named_bytes(d), charged()); /* all of it */
+    assert_int_equal(d->unused_bytes, 10 * MIB);
+    assert_int_equal(owner_of_class(d, MF_MEMORY_LINEAR)->bytes, 22 * MIB);
+    assert_int_equal(owner_of_class(d, MF_MEMORY_LINEAR)->count, 2);
+    assert_string_equal(owner_of_class(d, MF_MEMORY_LINEAR)->library, "test_govern");
+    assert_int_equal(owner_of_class(d, MF_MEMORY_MANAGED)->bytes, 6 * MIB);
+    assert_int_equal(owner_of_class(d, MF_MEMORY_POOL)->bytes, 10 * MIB);
+    assert_int_equal(owner_of_class(d, MF_MEMORY_VIRTUAL)->bytes, 8 * MIB);
+    assert_int_equal(owner_of_class(d, MF_MEMORY_ARRAY)->bytes, 2 * MIB);
+    assert_int_equal(owner_of_class(d, MF_MEMORY_CONTEXT)->bytes, FIXED_MIB * MIB);
+    for (uint32_t i = 1; i < d->named; i++)
+        assert_true(d->owners[i].bytes <= d->owners[i - 1].bytes);
+    /* Another request is another story; the same one again is not. Then it frees, and gets it. */
+    assert_int_equal(LOOK(alloc_function, "cuMemAlloc_v2")(&p[5], 4 * MIB), OUT_OF_MEMORY);
+    assert_true(facts->denial_count == before + 1 && d->tries == 2 && d->freed_bytes == 0);
+    assert_int_equal(LOOK(free_function, "cuMemFree_v2")(p[0]), 0);
+    assert_int_equal(LOOK(alloc_function, "cuMemAlloc_v2")(&p[5], 4 * MIB), 0);
+    assert_int_equal(d->state, MF_DENIAL_GRANTED_LATER);
+    assert_true(d->tries == 3 && d->freed_bytes == 20 * MIB);
+    assert_int_equal(LOOK(alloc_function, "cuMemAlloc_v2")(&p[0], 64 * MIB), OUT_OF_MEMORY);
+    assert_int_equal(facts->denial_count, before + 2);
+    assert_int_equal(facts->denials[before + 1].state, MF_DENIAL_REFUSED);
+    limit_to(UINT64_MAX);
+    assert_int_equal(LOOK(int (*)(int), "cuDevicePrimaryCtxReset_v2")(0), 0);
+}
+
+/* What a child holds is in its parent's story. */
+static void other_processes_are_named(void **state)
+{
+    (void)state;
+    int ready[2], go[2];
+    char word = 'x';
+    assert_int_equal(pipe(ready) | pipe(go), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        uint64_t p;
+        bool good = LOOK(alloc_function, "cuMemAlloc_v2")(&p, 32 * MIB) == 0 && write(ready[1], &word, 1) == 1;
+        _exit(good && read(go[0], &word, 1) == 1 ? 0 : 1);
+    }
+    assert_int_equal(read(ready[0], &word, 1), 1);
+    uint64_t p;
+    uint32_t before = facts->denial_count;
+    limit_to((2 * FIXED_MIB + 40) * MIB);
+    assert_int_equal(LOOK(alloc_function, "cuMemAlloc_v2")(&p, 16 * MIB), OUT_OF_MEMORY);
+    limit_to(UINT64_MAX);
+    const mf_facts_denial *d = &facts->denials[before];
+    assert_int_equal(named_bytes(d), (2 * FIXED_MIB + 32) * MIB);
+    assert_int_equal(d->in_use_bytes, (2 * FIXED_MIB + 32) * MIB);
+    bool found = false;
+    for (uint32_t i = 0; i < d->named; i++)
+        found |= d->owners[i].pid == (uint32_t)pid && d->owners[i].bytes == 32 * MIB;
+    assert_true(found);
+    assert_int_equal(write(go[1], &word, 1), 1);
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+}
+
 /* ---- random programs -------------------------------------------------------------------------------------- */
 
 /* Legal calls of every kind; each answer goes into the sum that is returned. */
@@ -498,9 +610,16 @@ int main(int argc, char **argv)
     if (mf_share_create(path, &job) != MF_SHARE_OK)
         return 1;
     setenv("MEMFIT_GOVERN", path, 1);
+    char facts_path[64];
+    snprintf(facts_path, sizeof facts_path, "%s/facts", folder);
+    facts = mf_facts_create(facts_path);
+    if (!facts)
+        return 1;
+    setenv("MEMFIT_GOVERN_FACTS", facts_path, 1);
     if (argc == 3) {
         int status = time_pairs(atoi(argv[2]));
         unlink(path);
+        unlink(facts_path);
         return rmdir(folder) || status;
     }
     const struct CMUnitTest tests[] = {
@@ -519,6 +638,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(pages_are_held_by_handles_and_mappings),
         cmocka_unit_test(pools_cost_what_they_reserve),
         cmocka_unit_test(a_reset_gives_everything_back),
+        cmocka_unit_test(a_refusal_names_every_byte),
+        cmocka_unit_test(other_processes_are_named),
         cmocka_unit_test(accounts_are_the_drivers_at_every_step),
         cmocka_unit_test(programs_give_the_same_results),
         cmocka_unit_test(threads_stay_below_the_limit),
@@ -526,6 +647,7 @@ int main(int argc, char **argv)
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);
+    unlink(facts_path);
     rmdir(folder);
     return failed;
 }

@@ -74,9 +74,14 @@ static void strange_files_are_refused(void **state)
     assert_int_equal(mf_share_open(test_folder(), &b), MF_SHARE_MISSING);
     assert_int_equal(mf_share_open(path, &b), MF_SHARE_OK);
     mf_share_close(&b);
-    a.file->version++;
+    for (int other = -1; other <= 1; other += 2) { /* older, newer */
+        a.file->version += (uint32_t)other;
+        assert_int_equal(mf_share_open(path, &b), MF_SHARE_VERSION_DIFFERS);
+        a.file->version -= (uint32_t)other;
+    }
+    a.file->turn = MF_SHARE_JOBS + 1;
     assert_int_equal(mf_share_open(path, &b), MF_SHARE_DAMAGED);
-    a.file->version--;
+    a.file->turn = 0;
     a.file->slots_ever = MF_SHARE_SLOTS + 1;
     assert_int_equal(mf_share_open(path, &b), MF_SHARE_DAMAGED);
     a.file->slots_ever = 0;
