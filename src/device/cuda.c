@@ -5,7 +5,8 @@
  * current and restores what was current before: the caller's thread does not notice.
  *
  * graphs: while a stream is captured into a CUDA graph the driver refuses many calls to every thread, and a refused call
- * can end the capture. None of ours is recorded into a graph, so each call is made in the relaxed mode.
+ * can end the capture. None of ours ends one, so each call is made in the relaxed mode. record_begin to record_end
+ * capture a stream of our own; a recording is an instantiated graph, uploaded, so that launching it takes nothing.
  *
  * memory: VMM: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess. A created handle is mapped as a whole (the
  * driver's rule). Unmapping is not ordered with streams: the pool unmaps only what no stream can touch.
@@ -36,6 +37,7 @@ enum { MOST_PEERS = 64 };
 
 typedef struct cuda {
     mf_device base;
+    mf_device_table table; /* what this card and driver can do */
     mf_cuda_driver driver;
     mf_card_processes processes;
     cu_device device;
@@ -45,7 +47,10 @@ typedef struct cuda {
     size_t access_count;
     _Atomic uint64_t created; /* bytes alive by create */
     _Atomic uint64_t measured_us;
+    _Atomic(mf_stream) recorded; /* the stream that is being recorded; NO_STREAM: none */
 } cuda;
+
+#define NO_STREAM ((mf_stream)-1)
 
 enum { MEASURE_EVERY_US = 5000, PLAIN_GRANULARITY = 2 << 20 };
 
@@ -355,18 +360,42 @@ static memfit_status cuda_stream_sync(mf_device *device, mf_stream stream, memfi
     IN_CONTEXT(c, "waiting for a stream", c->driver.stream_sync(to_stream(stream)));
 }
 
-static memfit_status cuda_event_create(mf_device *device, mf_event *event, memfit_error *err)
+static memfit_status make_event(cuda *c, unsigned flags, mf_event *event, memfit_error *err)
 {
-    cuda *c = (cuda *)device;
     cu_event e = NULL;
     cu_result code = CU_SUCCESS;
     call_state state = enter(c, &code);
     if (code == CU_SUCCESS)
-        code = c->driver.event_create(&e, CU_EVENT_DISABLE_TIMING);
+        code = c->driver.event_create(&e, flags);
     leave(c, state);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "making an event", err);
     *event = (mf_event)(uintptr_t)e;
+    return MEMFIT_OK;
+}
+
+static memfit_status cuda_event_create(mf_device *device, mf_event *event, memfit_error *err)
+{
+    return make_event((cuda *)device, CU_EVENT_DISABLE_TIMING, event, err);
+}
+
+static memfit_status cuda_timer_create(mf_device *device, mf_event *event, memfit_error *err)
+{
+    return make_event((cuda *)device, 0, event, err);
+}
+
+static memfit_status cuda_timer_between(mf_device *device, mf_event from, mf_event to, double *us, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    float ms = 0;
+    cu_result code = c->driver.event_elapsed ? CU_SUCCESS : CU_ERROR_NOT_SUPPORTED;
+    call_state state = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.event_elapsed(&ms, to_event(from), to_event(to));
+    leave(c, state);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "reading the time between two events", err);
+    *us = (double)ms * 1e3;
     return MEMFIT_OK;
 }
 
@@ -379,6 +408,9 @@ static memfit_status cuda_event_destroy(mf_device *device, mf_event event, memfi
 static memfit_status cuda_event_record(mf_device *device, mf_event event, mf_stream stream, memfit_error *err)
 {
     cuda *c = (cuda *)device;
+    if (atomic_load(&c->recorded) == stream)
+        IN_CONTEXT(c, "recording an event in a graph",
+                   c->driver.event_record_external(to_event(event), to_stream(stream), CU_EVENT_RECORD_EXTERNAL));
     IN_CONTEXT(c, "recording an event", c->driver.event_record(to_event(event), to_stream(stream)));
 }
 
@@ -456,6 +488,104 @@ static memfit_status cuda_fill(mf_device *device, mf_address to, unsigned char b
     IN_CONTEXT(c, "filling device memory", c->driver.fill(to, byte, bytes, to_stream(stream)));
 }
 
+/* ---- host memory, recordings ------------------------------------------------------------------------------ */
+
+static memfit_status cuda_host_take(mf_device *device, uint64_t bytes, void **memory, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    void *taken = NULL;
+    cu_result code = CU_SUCCESS;
+    call_state state = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.host_alloc(&taken, bytes, 0);
+    leave(c, state);
+    if (code == CU_ERROR_OUT_OF_MEMORY)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory of %llu bytes that the card can copy from",
+                       (unsigned long long)bytes);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "taking host memory", err);
+    memset(taken, 0, bytes);
+    *memory = taken;
+    return MEMFIT_OK;
+}
+
+static void cuda_host_give(mf_device *device, void *memory, uint64_t bytes)
+{
+    cuda *c = (cuda *)device;
+    cu_result code = CU_SUCCESS;
+    (void)bytes;
+    if (!memory)
+        return;
+    call_state state = enter(c, &code);
+    if (code == CU_SUCCESS)
+        c->driver.host_free(memory);
+    leave(c, state);
+}
+
+static memfit_status cuda_record_begin(mf_device *device, mf_stream stream, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    mf_stream none = NO_STREAM;
+    if (!atomic_compare_exchange_strong(&c->recorded, &none, stream))
+        return mf_fail(err, MEMFIT_CONFLICT, "a stream is being recorded already");
+    cu_result code = CU_SUCCESS;
+    call_state state = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.capture_begin(to_stream(stream), CU_CAPTURE_MODE_RELAXED);
+    leave(c, state);
+    if (code == CU_SUCCESS)
+        return MEMFIT_OK;
+    atomic_store(&c->recorded, NO_STREAM);
+    return mf_cuda_fail(&c->driver, code, "beginning to record a stream", err);
+}
+
+static memfit_status cuda_record_end(mf_device *device, mf_stream stream, mf_recording *record, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_graph graph = NULL;
+    cu_graph_exec exec = NULL;
+    cu_result code = CU_SUCCESS;
+    call_state state = enter(c, &code);
+    cu_result ended = c->driver.capture_end(to_stream(stream), &graph);
+    if (ended != CU_SUCCESS && !graph) /* refused, or nothing left to end: the stream must not stay captured */
+        c->driver.capture_end(to_stream(stream), &graph);
+    code = code == CU_SUCCESS ? ended : code;
+    atomic_store(&c->recorded, NO_STREAM);
+    if (code == CU_SUCCESS)
+        code = c->driver.graph_make(&exec, graph, 0);
+    if (code == CU_SUCCESS && c->driver.graph_upload)
+        code = c->driver.graph_upload(exec, to_stream(stream));
+    if (code == CU_SUCCESS)
+        code = c->driver.stream_sync(to_stream(stream));
+    if (graph)
+        c->driver.graph_destroy(graph);
+    if (code != CU_SUCCESS && exec)
+        c->driver.graph_exec_destroy(exec);
+    leave(c, state);
+    if (code != CU_SUCCESS)
+        return mf_cuda_fail(&c->driver, code, "making a graph of a stream", err);
+    *record = (mf_recording)(uintptr_t)exec;
+    return MEMFIT_OK;
+}
+
+static memfit_status cuda_record_launch(mf_device *device, mf_recording record, mf_stream stream, memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    IN_CONTEXT(c, "launching a graph", c->driver.graph_launch((cu_graph_exec)(uintptr_t)record, to_stream(stream)));
+}
+
+static void cuda_record_destroy(mf_device *device, mf_recording record)
+{
+    cuda *c = (cuda *)device;
+    cu_result code = CU_SUCCESS;
+    if (!record)
+        return;
+    call_state state = enter(c, &code);
+    if (code == CU_SUCCESS)
+        c->driver.graph_exec_destroy((cu_graph_exec)(uintptr_t)record);
+    leave(c, state);
+}
+
 static size_t cuda_others(mf_device *device, char (*text)[128], uint64_t *bytes, size_t most)
 {
     return mf_card_processes_others(&((cuda *)device)->processes, text, bytes, most);
@@ -481,8 +611,11 @@ static void cuda_destroy(mf_device *device)
     .stream_create = cuda_stream_create, .stream_destroy = cuda_stream_destroy, .stream_wait = cuda_stream_wait,       \
     .stream_sync = cuda_stream_sync, .event_create = cuda_event_create, .event_destroy = cuda_event_destroy,           \
     .event_record = cuda_event_record, .event_done = cuda_event_done, .event_sync = cuda_event_sync,                   \
-    .device_sync = cuda_device_sync, .capturing = cuda_capturing, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out,  \
-    .copy = cuda_copy, .fill = cuda_fill, .others = cuda_others, .own_bytes = cuda_own_bytes,
+    .timer_create = cuda_timer_create, .timer_between = cuda_timer_between, .host_take = cuda_host_take,               \
+    .host_give = cuda_host_give, .record_begin = cuda_record_begin, .record_end = cuda_record_end,                     \
+    .record_launch = cuda_record_launch, .record_destroy = cuda_record_destroy, .device_sync = cuda_device_sync,       \
+    .capturing = cuda_capturing, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy,                \
+    .fill = cuda_fill, .others = cuda_others, .own_bytes = cuda_own_bytes,
 
 static const mf_device_table cuda_table = {.kind = "cuda",
                                            .destroy = cuda_destroy,
@@ -516,6 +649,30 @@ static void format_uuid(const cu_uuid *uuid, char text[64])
              b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
+/* The table without what the driver lacks. */
+static void choose_table(cuda *c, const mf_device_table *whole)
+{
+    const mf_cuda_driver *d = &c->driver;
+    c->table = *whole;
+    c->base.table = &c->table;
+    if (!d->event_elapsed) {
+        c->table.timer_create = NULL;
+        c->table.timer_between = NULL;
+    }
+    bool pinned = d->host_alloc && d->host_free;
+    if (!pinned) {
+        c->table.host_take = NULL;
+        c->table.host_give = NULL;
+    }
+    if (!pinned || !d->capture_begin || !d->capture_end || !d->graph_make || !d->graph_launch ||
+        !d->graph_exec_destroy || !d->graph_destroy || !d->event_record_external) {
+        c->table.record_begin = NULL;
+        c->table.record_end = NULL;
+        c->table.record_launch = NULL;
+        c->table.record_destroy = NULL;
+    }
+}
+
 /* Name, identity and the properties of its memory. */
 static memfit_status describe_card(cuda *c, unsigned index, memfit_error *err)
 {
@@ -539,11 +696,12 @@ static memfit_status describe_card(cuda *c, unsigned index, memfit_error *err)
         return mf_cuda_fail(&c->driver, code, "describing the card", err);
     if (!vmm || !c->driver.create || !c->driver.map || !c->driver.access || !c->driver.unmap || !c->driver.reserve ||
         !c->driver.granularity) {
-        c->base.table = &plain_table;
+        choose_table(c, &plain_table);
         c->base.plain = true;
         c->base.granularity = PLAIN_GRANULARITY;
         return MEMFIT_OK;
     }
+    choose_table(c, &cuda_table);
     c->prop = (cu_allocation_prop){.type = CU_ALLOCATION_PINNED, .location = {CU_LOCATION_DEVICE, c->device}};
     c->access[0] = (cu_access_desc){{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READ_WRITE};
     c->access_count = 1;
@@ -594,6 +752,7 @@ memfit_status mf_device_open_cuda(const memfit_device_options *options, unsigned
         mf_host_free(options->host, c, sizeof *c);
         return status;
     }
+    atomic_store(&c->recorded, NO_STREAM);
     status = mf_cuda_open(mf_finder_default(), &c->driver, err);
     if (!status)
         status = describe_card(c, index, err);

@@ -15,6 +15,8 @@ typedef struct cu_stream_opaque *cu_stream;
 typedef struct cu_event_opaque *cu_event;
 typedef struct cu_module_opaque *cu_module;
 typedef struct cu_function_opaque *cu_function;
+typedef struct cu_graph_opaque *cu_graph;
+typedef struct cu_graph_exec_opaque *cu_graph_exec;
 typedef unsigned long long cu_address;
 typedef unsigned long long cu_handle; /* of physical memory */
 
@@ -28,6 +30,7 @@ enum {
     CU_ERROR_NO_DEVICE = 100,
     CU_ERROR_INVALID_DEVICE = 101,
     CU_ERROR_INVALID_CONTEXT = 201,
+    CU_ERROR_ILLEGAL_STATE = 401,
     CU_ERROR_NOT_READY = 600,
     CU_ERROR_NOT_SUPPORTED = 801,
     CU_ERROR_SYSTEM_NOT_READY = 802,
@@ -44,6 +47,7 @@ enum {
     CU_GRANULARITY_MINIMUM = 0,
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_DISABLE_TIMING = 2,
+    CU_EVENT_RECORD_EXTERNAL = 1,
     CU_CAPTURE_MODE_RELAXED = 2,
     CU_CAPTURE_STATUS_NONE = 0,
 };
@@ -109,16 +113,28 @@ typedef struct cu_uuid {
     X(stream_sync, "cuStreamSynchronize", true, (cu_stream stream))                                                    \
     X(stream_capturing, "cuStreamIsCapturing", false, (cu_stream stream, int *status))                                 \
     X(capture_mode, "cuThreadExchangeStreamCaptureMode", false, (int *mode))                                           \
+    X(capture_begin, "cuStreamBeginCapture_v2", false, (cu_stream stream, int mode))                                   \
+    X(capture_end, "cuStreamEndCapture", false, (cu_stream stream, cu_graph * graph))                                  \
+    X(graph_make, "cuGraphInstantiateWithFlags", false,                                                                \
+      (cu_graph_exec * exec, cu_graph graph, unsigned long long flags))                                                \
+    X(graph_upload, "cuGraphUpload", false, (cu_graph_exec exec, cu_stream stream))                                    \
+    X(graph_launch, "cuGraphLaunch", false, (cu_graph_exec exec, cu_stream stream))                                    \
+    X(graph_exec_destroy, "cuGraphExecDestroy", false, (cu_graph_exec exec))                                           \
+    X(graph_destroy, "cuGraphDestroy", false, (cu_graph graph))                                                        \
     X(ctx_sync, "cuCtxSynchronize", true, (void))                                                                      \
     X(event_create, "cuEventCreate", true, (cu_event * event, unsigned flags))                                         \
     X(event_destroy, "cuEventDestroy_v2", true, (cu_event event))                                                      \
     X(event_record, "cuEventRecord", true, (cu_event event, cu_stream stream))                                         \
+    X(event_record_external, "cuEventRecordWithFlags", false, (cu_event event, cu_stream stream, unsigned flags))      \
     X(event_query, "cuEventQuery", true, (cu_event event))                                                             \
+    X(event_elapsed, "cuEventElapsedTime", false, (float *milliseconds, cu_event from, cu_event to))                   \
     X(event_sync, "cuEventSynchronize", true, (cu_event event))                                                        \
     X(copy_in, "cuMemcpyHtoDAsync_v2", true, (cu_address to, const void *from, size_t bytes, cu_stream stream))        \
     X(copy_out, "cuMemcpyDtoHAsync_v2", true, (void *to, cu_address from, size_t bytes, cu_stream stream))             \
     X(copy, "cuMemcpyDtoDAsync_v2", true, (cu_address to, cu_address from, size_t bytes, cu_stream stream))            \
     X(fill, "cuMemsetD8Async", true, (cu_address to, unsigned char byte, size_t bytes, cu_stream stream))              \
+    X(host_alloc, "cuMemHostAlloc", false, (void **memory, size_t bytes, unsigned flags))                              \
+    X(host_free, "cuMemFreeHost", false, (void *memory))                                                               \
     X(module_load, "cuModuleLoadData", false, (cu_module * module, const void *image))                                 \
     X(module_unload, "cuModuleUnload", false, (cu_module module))                                                      \
     X(module_function, "cuModuleGetFunction", false, (cu_function * function, cu_module module, const char *name))     \

@@ -63,6 +63,9 @@ typedef struct mf_device_table {
     memfit_status (*event_done)(mf_device *device, mf_event event, bool *done, memfit_error *err);
     /* Optional: returns when the event is done. NULL: the caller waits for the stream. */
     memfit_status (*event_sync)(mf_device *device, mf_event event, memfit_error *err);
+    /* Optional, both or none: events that keep the time, and the time between two of them that are done. */
+    memfit_status (*timer_create)(mf_device *device, mf_event *event, memfit_error *err);
+    memfit_status (*timer_between)(mf_device *device, mf_event from, mf_event to, double *us, memfit_error *err);
     /* Optional: returns when all streams are done. NULL: they always are. */
     memfit_status (*device_sync)(mf_device *device, memfit_error *err);
     /* Optional: is work on the stream recorded into a graph instead of run? Then no event may be recorded on it that is
@@ -85,7 +88,9 @@ typedef struct mf_device_table {
 
     /* Optional, all four or none: the work of a stream recorded once and launched as a whole any number of times. From
      * begin to end nothing that is queued on the stream runs; what was recorded runs when it is launched, on any stream,
-     * with the addresses it was recorded with. A failed end leaves the stream as it was before begin. */
+     * with the addresses it was recorded with, those of host memory too: that must be host_take's, and must stay. An
+     * event recorded meanwhile is recorded again by each launch. A failed end leaves the stream as it was before begin.
+     * One stream is recorded at a time. */
     memfit_status (*record_begin)(mf_device *device, mf_stream stream, memfit_error *err);
     memfit_status (*record_end)(mf_device *device, mf_stream stream, mf_recording *record, memfit_error *err);
     memfit_status (*record_launch)(mf_device *device, mf_recording record, mf_stream stream, memfit_error *err);
@@ -171,6 +176,10 @@ mf_device *mf_device_near(void);
 memfit_status mf_device_open_far(const memfit_host *host, mf_device **device, memfit_error *err);
 /* Where the far device's own work finds its bytes: this much above their addresses. Only a backend may know. */
 uint64_t mf_device_far_shift(const mf_device *device);
+/* While the far device records: keeps up to 64 bytes, to be given to `what` at each launch, and returns true. False: it
+ * does not record, the caller does its work now. */
+typedef memfit_status mf_far_do(mf_device *device, const void *with, mf_stream stream, memfit_error *err);
+bool mf_device_far_keep(mf_device *device, mf_far_do *what, const void *with, size_t bytes);
 bool mf_device_describe_cuda(unsigned index, memfit_device_info *info);
 
 #endif

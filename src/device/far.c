@@ -9,6 +9,9 @@
  * Two ranges of addresses are taken when the device is opened. What is handed out lies in the first, where any access
  * traps; the device's copies and the backend's kernels (ops/far.c) add `shift` and find the same pages of the cpu
  * device's memfd in the second. Pages, handles and capacity are the cpu device's.
+ *
+ * It records as a card does: while it does, copies and the backend's operations are kept and not done; a launch does them.
+ * So what must be in host memory of its own, or at the same place the next time, is found here too.
  */
 #include "device/device.h"
 
@@ -16,6 +19,7 @@
 #include "base/os.h"
 
 #include <errno.h>
+#include <stdalign.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -27,7 +31,21 @@ typedef struct far_device {
     mf_device *cpu;
     char *ranges; /* both */
     _Atomic uint64_t next;
+    struct tape *recorded; /* NULL: nothing is */
 } far_device;
+
+enum { WORK_BYTES = 64 };
+
+typedef struct work {
+    mf_far_do *what;
+    alignas(16) unsigned char with[WORK_BYTES];
+} work;
+
+typedef struct tape {
+    work *list;
+    uint64_t count, room;
+    bool lost; /* there was no memory for all of it */
+} tape;
 
 static mf_device *cpu_of(mf_device *device)
 {
@@ -139,34 +157,136 @@ static memfit_status far_done(mf_device *device, mf_event event, bool *done, mem
     return MEMFIT_OK;
 }
 
+/* ---- recordings --------------------------------------------------------------------------------------------- */
+
+bool mf_device_far_keep(mf_device *device, mf_far_do *what, const void *with, size_t bytes)
+{
+    tape *t = ((far_device *)device)->recorded;
+    if (!t)
+        return false;
+    MEMFIT_ASSERT(bytes <= WORK_BYTES);
+    if (t->count == t->room) {
+        uint64_t room = t->room ? 2 * t->room : 64;
+        work *list = mf_host_resize(device->host, t->list, t->room * sizeof *list, room * sizeof *list);
+        t->lost = t->lost || !list;
+        if (!list)
+            return true;
+        t->list = list;
+        t->room = room;
+    }
+    t->list[t->count].what = what;
+    memcpy(t->list[t->count++].with, with, bytes);
+    return true;
+}
+
+static void far_record_destroy(mf_device *device, mf_recording record)
+{
+    tape *t = (tape *)(uintptr_t)record;
+    if (!t)
+        return;
+    if (t->list)
+        mf_host_free(device->host, t->list, t->room * sizeof *t->list);
+    mf_host_free(device->host, t, sizeof *t);
+}
+
+static memfit_status far_record_begin(mf_device *device, mf_stream stream, memfit_error *err)
+{
+    far_device *f = (far_device *)device;
+    (void)stream;
+    if (f->recorded)
+        return mf_fail(err, MEMFIT_CONFLICT, "a stream is being recorded already");
+    f->recorded = mf_host_zalloc(device->host, sizeof *f->recorded);
+    return f->recorded ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "far: no host memory to record");
+}
+
+static memfit_status far_record_end(mf_device *device, mf_stream stream, mf_recording *record, memfit_error *err)
+{
+    far_device *f = (far_device *)device;
+    tape *t = f->recorded;
+    (void)stream;
+    f->recorded = NULL;
+    if (t->lost) {
+        far_record_destroy(device, (mf_recording)(uintptr_t)t);
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "far: no host memory to record");
+    }
+    *record = (mf_recording)(uintptr_t)t;
+    return MEMFIT_OK;
+}
+
+static memfit_status far_record_launch(mf_device *device, mf_recording record, mf_stream stream, memfit_error *err)
+{
+    const tape *t = (const tape *)(uintptr_t)record;
+    memfit_status status = MEMFIT_OK;
+    for (uint64_t i = 0; i < t->count && status == MEMFIT_OK; i++)
+        status = t->list[i].what(device, t->list[i].with, stream, err);
+    return status;
+}
+
 /* ---- bytes -------------------------------------------------------------------------------------------------- */
+
+/* Bytes on their way; host memory where it is not the device's. */
+typedef struct transfer {
+    mf_address to, from;
+    uint64_t bytes;
+    unsigned char byte;
+} transfer;
+
+static memfit_status do_copy_in(mf_device *device, const void *with, mf_stream stream, memfit_error *err)
+{
+    const transfer *t = with;
+    mf_device *cpu = cpu_of(device);
+    return cpu->table->copy_in(cpu, own(t->to), (const void *)(uintptr_t)t->from, t->bytes, stream, err);
+}
+
+static memfit_status do_copy_out(mf_device *device, const void *with, mf_stream stream, memfit_error *err)
+{
+    const transfer *t = with;
+    mf_device *cpu = cpu_of(device);
+    return cpu->table->copy_out(cpu, (void *)(uintptr_t)t->to, own(t->from), t->bytes, stream, err);
+}
+
+static memfit_status do_copy(mf_device *device, const void *with, mf_stream stream, memfit_error *err)
+{
+    const transfer *t = with;
+    mf_device *cpu = cpu_of(device);
+    return cpu->table->copy(cpu, own(t->to), own(t->from), t->bytes, stream, err);
+}
+
+static memfit_status do_fill(mf_device *device, const void *with, mf_stream stream, memfit_error *err)
+{
+    const transfer *t = with;
+    mf_device *cpu = cpu_of(device);
+    return cpu->table->fill(cpu, own(t->to), t->byte, t->bytes, stream, err);
+}
+
+/* At once, or when what is being recorded is launched. */
+static memfit_status transfer_by(mf_device *device, mf_far_do *what, transfer t, mf_stream stream, memfit_error *err)
+{
+    return mf_device_far_keep(device, what, &t, sizeof t) ? MEMFIT_OK : what(device, &t, stream, err);
+}
 
 static memfit_status far_copy_in(mf_device *device, mf_address to, const void *from, uint64_t bytes, mf_stream stream,
                                  memfit_error *err)
 {
-    mf_device *cpu = cpu_of(device);
-    return cpu->table->copy_in(cpu, own(to), from, bytes, stream, err);
+    return transfer_by(device, do_copy_in, (transfer){to, (uintptr_t)from, bytes, 0}, stream, err);
 }
 
 static memfit_status far_copy_out(mf_device *device, void *to, mf_address from, uint64_t bytes, mf_stream stream,
                                   memfit_error *err)
 {
-    mf_device *cpu = cpu_of(device);
-    return cpu->table->copy_out(cpu, to, own(from), bytes, stream, err);
+    return transfer_by(device, do_copy_out, (transfer){(uintptr_t)to, from, bytes, 0}, stream, err);
 }
 
 static memfit_status far_copy(mf_device *device, mf_address to, mf_address from, uint64_t bytes, mf_stream stream,
                               memfit_error *err)
 {
-    mf_device *cpu = cpu_of(device);
-    return cpu->table->copy(cpu, own(to), own(from), bytes, stream, err);
+    return transfer_by(device, do_copy, (transfer){to, from, bytes, 0}, stream, err);
 }
 
 static memfit_status far_fill(mf_device *device, mf_address to, unsigned char byte, uint64_t bytes, mf_stream stream,
                               memfit_error *err)
 {
-    mf_device *cpu = cpu_of(device);
-    return cpu->table->fill(cpu, own(to), byte, bytes, stream, err);
+    return transfer_by(device, do_fill, (transfer){to, 0, bytes, byte}, stream, err);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------ */
@@ -206,6 +326,10 @@ static const mf_device_table far_table = {
     .copy_out = far_copy_out,
     .copy = far_copy,
     .fill = far_fill,
+    .record_begin = far_record_begin,
+    .record_end = far_record_end,
+    .record_launch = far_record_launch,
+    .record_destroy = far_record_destroy,
 };
 
 memfit_status mf_device_open_far(const memfit_host *host, mf_device **device, memfit_error *err)

@@ -10,6 +10,7 @@
 typedef struct far_backend {
     mf_backend base;
     mf_backend *inner;
+    mf_device *device;
     uint64_t shift;
 } far_backend;
 
@@ -75,27 +76,58 @@ static void *moved(const far_backend *b, const void *address)
     return address ? (void *)((uintptr_t)address + b->shift) : NULL;
 }
 
-static memfit_status far_run(mf_kernel *kernel, const mf_operands *operands, const mf_run_scalars *scalars,
-                             mf_stream stream, memfit_error *err)
+/* Operands stay where they are for as long as what is recorded of them may be launched. */
+typedef struct kept_run {
+    far_kernel *kernel;
+    const mf_operands *operands;
+    const mf_run_scalars *scalars;
+} kept_run;
+
+static memfit_status run_now(mf_device *device, const void *with, mf_stream stream, memfit_error *err)
 {
-    far_kernel *k = (far_kernel *)kernel;
+    const kept_run *run = with;
+    far_kernel *k = run->kernel;
     const far_backend *b = k->backend;
+    const mf_operands *operands = run->operands;
+    (void)device;
     for (uint32_t i = 0; i < k->in_count; i++)
         k->at[i] = moved(b, operands->in[i]);
     for (uint32_t i = 0; i < k->out_count; i++)
         k->at[k->in_count + i] = moved(b, operands->out[i]);
     mf_operands own = {k->at, k->at + k->in_count, moved(b, operands->workspace), operands->recomputed};
-    return b->inner->table->run(k->inner, &own, moved(b, scalars), stream, err);
+    return b->inner->table->run(k->inner, &own, moved(b, run->scalars), stream, err);
 }
 
-static memfit_status far_end_step(mf_backend *backend, const mf_step_end *end, mf_stream stream, memfit_error *err)
+static memfit_status far_run(mf_kernel *kernel, const mf_operands *operands, const mf_run_scalars *scalars,
+                             mf_stream stream, memfit_error *err)
 {
-    const far_backend *b = (far_backend *)backend;
+    mf_device *device = ((far_kernel *)kernel)->backend->device;
+    kept_run run = {(far_kernel *)kernel, operands, scalars};
+    return mf_device_far_keep(device, run_now, &run, sizeof run) ? MEMFIT_OK : run_now(device, &run, stream, err);
+}
+
+typedef struct kept_end {
+    const far_backend *backend;
+    mf_step_end end;
+} kept_end;
+
+static memfit_status end_now(mf_device *device, const void *with, mf_stream stream, memfit_error *err)
+{
+    const far_backend *b = ((const kept_end *)with)->backend;
+    const mf_step_end *end = &((const kept_end *)with)->end;
+    (void)device;
     mf_step_end own = {.scalars = moved(b, end->scalars),
                        .loss = moved(b, end->loss),
                        .overflow = moved(b, end->overflow),
                        .learns = end->learns};
     return b->inner->table->end_step(b->inner, &own, stream, err);
+}
+
+static memfit_status far_end_step(mf_backend *backend, const mf_step_end *end, mf_stream stream, memfit_error *err)
+{
+    mf_device *device = ((far_backend *)backend)->device;
+    kept_end kept = {(far_backend *)backend, *end};
+    return mf_device_far_keep(device, end_now, &kept, sizeof kept) ? MEMFIT_OK : end_now(device, &kept, stream, err);
 }
 
 static bool far_absorb(mf_backend *backend, mf_kernel *kernel, const mf_graph *graph, uint32_t next)
@@ -113,7 +145,7 @@ static const mf_backend_table far_table = {.name = "far",
                                            .end_step = far_end_step,
                                            .absorb = far_absorb};
 
-memfit_status mf_far_create(const memfit_host *host, const mf_device *device, mf_backend *inner, mf_backend **backend,
+memfit_status mf_far_create(const memfit_host *host, mf_device *device, mf_backend *inner, mf_backend **backend,
                             memfit_error *err)
 {
     far_backend *b = mf_host_zalloc(host, sizeof *b);
@@ -122,6 +154,7 @@ memfit_status mf_far_create(const memfit_host *host, const mf_device *device, mf
     *b = (far_backend){
         .base = {.table = &far_table, .host = host, .threads = inner->threads, .alignment = inner->alignment},
         .inner = inner,
+        .device = device,
         .shift = mf_device_far_shift(device)};
     *backend = &b->base;
     return MEMFIT_OK;

@@ -99,7 +99,7 @@ memfit_status mf_reference_create(const memfit_host *host, mf_backend **backend,
  * (cost.reference). INVALID when MEMFIT_ISA names no instruction set. */
 memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backend **backend, memfit_error *err);
 /* `inner`, a backend of the host's memory, on the far device (device.h). It owns `inner` from then on. */
-memfit_status mf_far_create(const memfit_host *host, const mf_device *device, mf_backend *inner, mf_backend **backend,
+memfit_status mf_far_create(const memfit_host *host, mf_device *device, mf_backend *inner, mf_backend **backend,
                             memfit_error *err);
 /* `inner`, a backend of the host's memory, with groups run member by member. It owns `inner` from then on. `groups`: what
  * it says it takes; NULL: nothing, it only runs them. */

@@ -312,6 +312,8 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     memfit_status status = mf_reserve_populate(&t->arena, err);
     if (status == MEMFIT_OK)
         status = warm_up(t, err);
+    if (status == MEMFIT_OK)
+        status = mf_trainer_record(t, err);
     if (status != MEMFIT_OK)
         return status;
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error();

@@ -116,6 +116,52 @@ static void clear_gradients(mf_trainer *t)
             mf_state_clear(t, i);
 }
 
+/* The pieces of a batch of `count`, one after the other: which phase, and the first and the last of them. */
+static int next_piece(const mf_trainer *t, uint32_t roles, int64_t done, int64_t count, mf_piece *piece)
+{
+    int p = next_phase(t->plan, roles, count - done);
+    piece->first = done == 0;
+    piece->last = p >= 0 && done + t->plan->phases[p].batch == count;
+    return p;
+}
+
+static memfit_status record_batch(mf_trainer *t, bool validate, int64_t count, memfit_error *err)
+{
+    uint64_t group = mf_trainer_graph(t)->accumulation_steps;
+    bool groups = group > 1 && t->mode == MF_MODE_TRAIN;
+    uint32_t roles = roles_for(t, validate, count);
+    memfit_status status = MEMFIT_OK;
+    for (int64_t done = 0; done < count && status == MEMFIT_OK;) {
+        mf_piece piece = {0};
+        int p = next_piece(t, roles, done, count, &piece);
+        if (p < 0)
+            return MEMFIT_OK; /* running it says so */
+        for (unsigned in_group = 0; in_group < (groups ? 4 : 1) && status == MEMFIT_OK; in_group++) {
+            piece.continues = in_group & 1;
+            piece.holds = in_group & 2;
+            status = mf_executor_record(t->executor, (uint32_t)p, piece, err);
+        }
+        done += t->plan->phases[p].batch;
+    }
+    return status;
+}
+
+memfit_status mf_trainer_record(mf_trainer *t, memfit_error *err)
+{
+    if (!mf_executor_records(t->executor))
+        return MEMFIT_OK;
+    int64_t last = t->train_samples % t->plan->batch, held = t->validation_samples, batch = t->validation_batch;
+    bool validates = t->mode == MF_MODE_TRAIN && held > 0 && batch > 0;
+    memfit_status status = record_batch(t, false, t->plan->batch, err);
+    if (status == MEMFIT_OK && last)
+        status = record_batch(t, false, last, err);
+    if (status == MEMFIT_OK && validates)
+        status = record_batch(t, true, batch < held ? batch : held, err);
+    if (status == MEMFIT_OK && validates && held > batch && held % batch)
+        status = record_batch(t, true, held % batch, err);
+    return status;
+}
+
 memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, memfit_error *err)
 {
     mf_feeder *feeder = validate ? t->validation_feeder : t->feeder;
@@ -132,7 +178,7 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
     mf_piece piece = {.continues = iteration % group != 0, .holds = (iteration + 1) % group != 0};
     uint32_t roles = roles_for(t, validate, count);
     for (int64_t done = 0; done < count;) {
-        int p = next_phase(t->plan, roles, count - done);
+        int p = next_piece(t, roles, done, count, &piece);
         if (p < 0)
             return mf_fail(err, MEMFIT_INTERNAL, "the plan has no phase for %lld of a batch of %lld samples",
                            (long long)(count - done), (long long)count);
@@ -141,8 +187,6 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
         s.first_sample = (uint64_t)done;
         if (done)
             status = mf_source_still_whole(feeder->source, err);
-        piece.first = done == 0;
-        piece.last = done + batch == count;
         if (status == MEMFIT_OK)
             status = mf_executor_run(t->executor, (uint32_t)p, &s, piece, fill_feed, &f, err);
         if (status == MEMFIT_OK && t->after_piece)

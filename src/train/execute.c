@@ -3,46 +3,15 @@
  *
  *   phase -> steps[] -> { kernel (one for each operation, shared by its repetitions), addresses of operands }
  *
- * Everything is laid out at creation in one arena of host memory; a run walks an array.
+ * Everything is laid out at creation in one arena of host memory; a run walks an array, or, where the device records,
+ * launches what was recorded when the array was walked before the first step (execute_record.c).
  */
-#include "train/execute.h"
+#include "train/execute_inner.h"
 
 #include "base/error.h"
-#include "train/stage.h"
 
 #include <stdio.h>
 #include <string.h>
-
-typedef struct ready_step {
-    mf_kernel *kernel; /* NULL: nothing to run (INPUT, VIEW in place) */
-    mf_operands operands;
-    const mf_op *op;
-    uint32_t feed;       /* INPUT: which; else MF_NONE */
-    uint64_t feed_bytes; /* and how many */
-} ready_step;
-
-typedef struct ready_phase {
-    mf_kernel **kernels; /* by operation */
-    ready_step *steps;
-    uint32_t *released_at; /* by step, poison only: index into `released` */
-    uint32_t *released;
-    mf_step_end end; /* loss NULL: the graph has none */
-} ready_phase;
-
-struct mf_executor {
-    mf_arena arena;
-    mf_backend *backend;
-    const mf_plan *plan;
-    unsigned char *base;
-    mf_executor_options options;
-    mf_device *device;
-    mf_stage stage; /* where the host cannot write the device's memory */
-    ready_phase *phases;
-    mf_run_scalars own, *scalars; /* the second is the device's */
-    uint32_t reference_ops;
-    bool is_reference[MF_OP_COUNT];
-    char reference_names[256]; /* kinds, each with the first layer that has it */
-};
 
 static uint32_t feed_of(const mf_graph *graph, uint32_t tensor)
 {
@@ -224,6 +193,8 @@ memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, c
         x->options = *options;
     x->phases = MF_NEW_ARRAY(&x->arena, ready_phase, plan->phase_count);
     memfit_status status = x->phases ? take_place(x, host, err) : no_memory(err);
+    if (status == MEMFIT_OK)
+        status = mf_profile_create(host, x->device, x->options.stream, plan, &x->profile, err);
     for (uint32_t p = 0; p < plan->phase_count && status == MEMFIT_OK; p++) {
         const mf_phase *phase = &plan->phases[p];
         ready_phase *ready = &x->phases[p];
@@ -259,7 +230,9 @@ void mf_executor_destroy(mf_executor *x)
         for (uint32_t i = 0; x->phases[p].kernels && i < x->plan->phases[p].graph->op_count; i++)
             if (x->phases[p].kernels[i])
                 x->backend->table->release(x->backend, x->phases[p].kernels[i]);
+    mf_executor_forget_records(x);
     const memfit_host *host = x->arena.host;
+    mf_profile_destroy(x->profile, stderr);
     mf_stage_destroy(&x->stage);
     mf_arena_destroy(&x->arena);
     mf_host_free(host, x, sizeof *x);
@@ -285,7 +258,7 @@ static memfit_status poison(mf_executor *x, uint32_t phase, uint32_t step, memfi
 
 /* Is this operation's turn in this piece of this step? Steps of a group (Keras's gradient_accumulation_steps) add to
  * the gradients, regularizers' parts included, and to the averages; the last one updates. */
-static bool is_due(const mf_op *op, mf_piece piece)
+bool mf_executor_is_due(const mf_op *op, mf_piece piece)
 {
     if (op->when == MF_ALWAYS)
         return true;
@@ -295,7 +268,7 @@ static bool is_due(const mf_op *op, mf_piece piece)
            !(piece.holds && op->phase == MF_UPDATE_PHASE && op->kind != MF_OP_REGULARIZE && op->kind != MF_OP_EMA);
 }
 
-static memfit_status asked_to_stop(const mf_executor *x, memfit_error *err)
+memfit_status mf_executor_asked_to_stop(const mf_executor *x, memfit_error *err)
 {
     bool stop = x->options.stop && x->options.stop(x->options.stop_ctx);
     return stop ? mf_fail(err, MEMFIT_INTERRUPTED, "stopped in the middle of a step") : MEMFIT_OK;
@@ -324,6 +297,15 @@ memfit_status mf_executor_read_scalars(mf_executor *x, mf_run_scalars *scalars, 
     return status == MEMFIT_OK ? d->table->stream_sync(d, x->options.stream, err) : status;
 }
 
+memfit_status mf_executor_send_scalars(mf_executor *x, const mf_run_scalars *scalars, memfit_error *err)
+{
+    void *room = mf_stage_room(&x->stage, sizeof *scalars);
+    if (!room)
+        return mf_fail(err, MEMFIT_INTERNAL, "no room to hand scalars over");
+    memcpy(room, scalars, MF_SCALARS_HOST_BYTES);
+    return mf_stage_send(&x->stage, address_of(x->scalars), room, MF_SCALARS_HOST_BYTES, err);
+}
+
 /* Before a piece: the host's part of the scalars. */
 static memfit_status begin_piece(mf_executor *x, const mf_run_scalars *scalars, memfit_error *err)
 {
@@ -332,11 +314,7 @@ static memfit_status begin_piece(mf_executor *x, const mf_run_scalars *scalars, 
         return MEMFIT_OK;
     }
     memfit_status status = mf_stage_begin(&x->stage, err);
-    void *room = status == MEMFIT_OK ? mf_stage_room(&x->stage, sizeof *scalars) : NULL;
-    if (!room)
-        return status;
-    memcpy(room, scalars, MF_SCALARS_HOST_BYTES);
-    return mf_stage_send(&x->stage, address_of(x->scalars), room, MF_SCALARS_HOST_BYTES, err);
+    return status == MEMFIT_OK ? mf_executor_send_scalars(x, scalars, err) : status;
 }
 
 static memfit_status fill_input(mf_executor *x, const ready_step *r, mf_fill_feed fill, void *ctx, memfit_error *err)
@@ -346,7 +324,7 @@ static memfit_status fill_input(mf_executor *x, const ready_step *r, mf_fill_fee
     void *room = mf_stage_room(&x->stage, r->feed_bytes);
     if (!room)
         return mf_fail(err, MEMFIT_INTERNAL, "no room to hand input %u over", r->feed);
-    memfit_status status = fill(ctx, r->feed, room, err);
+    memfit_status status = fill ? fill(ctx, r->feed, room, err) : MEMFIT_OK; /* else it is only recorded */
     return status == MEMFIT_OK ? mf_stage_send(&x->stage, address_of(r->operands.out[0]), room, r->feed_bytes, err)
                                : status;
 }
@@ -365,8 +343,8 @@ static memfit_status run_step(mf_executor *x, uint32_t phase, uint32_t i, mf_pie
     memfit_status status = MEMFIT_OK;
     if (x->options.step)
         x->options.step(x->options.step_ctx, phase, i, true);
-    bool due = is_due(r->op, piece);
-    if (due && r->feed != MF_NONE && fill)
+    bool due = mf_executor_is_due(r->op, piece);
+    if (due && r->feed != MF_NONE && (fill || x->recording))
         status = fill_input(x, r, fill, ctx, err);
     else if (due && r->kernel)
         status = x->backend->table->run(r->kernel, &r->operands, x->scalars, x->options.stream, err);
@@ -377,19 +355,39 @@ static memfit_status run_step(mf_executor *x, uint32_t phase, uint32_t i, mf_pie
     return x->options.poison ? poison(x, phase, i, err) : MEMFIT_OK;
 }
 
-memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
-                              mf_fill_feed fill, void *ctx, memfit_error *err)
+memfit_status mf_executor_run_steps(mf_executor *x, uint32_t phase, mf_piece piece, mf_fill_feed fill, void *ctx,
+                                    memfit_error *err)
 {
     const mf_step_end *end = &x->phases[phase].end;
-    memfit_status status = begin_piece(x, scalars, err);
-    for (uint32_t i = 0; i < x->plan->phases[phase].step_count && status == MEMFIT_OK; i++) {
-        status = asked_to_stop(x, err);
+    uint32_t count = x->plan->phases[phase].step_count;
+    memfit_status status = MEMFIT_OK;
+    mf_profile *profile = fill && mf_profile_wants(x->profile, phase) ? x->profile : NULL;
+    for (uint32_t i = 0; i < count && status == MEMFIT_OK; i++) {
+        status = mf_executor_asked_to_stop(x, err);
+        if (status == MEMFIT_OK && profile)
+            status = mf_profile_mark(profile, i, err);
         if (status == MEMFIT_OK)
             status = run_step(x, phase, i, piece, fill, ctx, err);
     }
+    if (status == MEMFIT_OK && profile)
+        status = mf_profile_mark(profile, count, err);
     if (status == MEMFIT_OK && piece.last && end->loss)
         status = x->backend->table->end_step(x->backend, end, x->options.stream, err);
-    return status == MEMFIT_OK ? end_piece(x, err) : status;
+    return status;
+}
+
+memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
+                              mf_fill_feed fill, void *ctx, memfit_error *err)
+{
+    bool profiled = mf_profile_wants(x->profile, phase);
+    if (fill && !profiled && mf_executor_is_recorded(x, phase, piece))
+        return mf_executor_launch(x, phase, scalars, piece, fill, ctx, err);
+    memfit_status status = begin_piece(x, scalars, err);
+    if (status == MEMFIT_OK)
+        status = mf_executor_run_steps(x, phase, piece, fill, ctx, err);
+    if (status == MEMFIT_OK)
+        status = end_piece(x, err);
+    return status == MEMFIT_OK && profiled ? mf_profile_take(x->profile, phase, err) : status;
 }
 
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
@@ -428,7 +426,7 @@ memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, mf_fill_feed f
         return began;
     for (uint32_t i = 0; i < planned->step_count; i++) {
         ready_step *r = &x->phases[phase].steps[i];
-        memfit_status status = asked_to_stop(x, err);
+        memfit_status status = mf_executor_asked_to_stop(x, err);
         if (status == MEMFIT_OK && r->feed != MF_NONE && fill)
             status = fill_input(x, r, fill, ctx, err);
         if (status != MEMFIT_OK)
@@ -449,7 +447,9 @@ memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, mf_fill_feed f
         if (status != MEMFIT_OK)
             return status;
     }
-    return end_piece(x, err);
+    const mf_step_end *end = &x->phases[phase].end;
+    memfit_status status = end->loss ? x->backend->table->end_step(x->backend, end, x->options.stream, err) : MEMFIT_OK;
+    return status == MEMFIT_OK ? end_piece(x, err) : status;
 }
 
 void *mf_executor_variable(const mf_executor *x, uint32_t variable)

@@ -54,6 +54,12 @@ memfit_status mf_executor_copy_scalars(mf_executor *executor, mf_run_scalars *to
 memfit_status mf_executor_run(mf_executor *executor, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
                               mf_fill_feed fill, void *ctx, memfit_error *err);
 
+/* Records a run of a phase for such pieces, where the device can: mf_executor_run then launches the record instead of
+ * queueing every operation again. Every operation must have run once before. */
+memfit_status mf_executor_record(mf_executor *executor, uint32_t phase, mf_piece piece, memfit_error *err);
+/* Can it? Not where a hook wants to see each step, nor under the poison. */
+bool mf_executor_records(const mf_executor *executor);
+
 /* Runs each different operation of a phase once: of several with the same kind, settings and shapes one is enough,
  * since they share their compiled code. What the tensors hold afterwards means nothing. */
 memfit_status mf_executor_warm_up(mf_executor *executor, uint32_t phase, mf_fill_feed fill, void *ctx,

@@ -70,7 +70,13 @@ memfit_status mf_stage_send(mf_stage *s, mf_address to, const void *room, uint64
     return s->device->table->copy_in(s->device, to, room, bytes, s->stream, err);
 }
 
+void mf_stage_forget(mf_stage *s)
+{
+    s->pending[s->set] = false;
+}
+
 memfit_status mf_stage_end(mf_stage *s, memfit_error *err)
 {
+    s->pending[s->set] = true;
     return s->device->table->event_record(s->device, s->sent[s->set], s->stream, err);
 }

@@ -33,7 +33,9 @@ memfit_status mf_stage_begin(mf_stage *stage, memfit_error *err);
 /* Room in the set in hand; NULL when it has none left. */
 void *mf_stage_room(mf_stage *stage, uint64_t bytes);
 memfit_status mf_stage_send(mf_stage *stage, mf_address to, const void *room, uint64_t bytes, memfit_error *err);
-/* All of this piece is sent. */
+/* What was sent from the set in hand was only recorded. */
+void mf_stage_forget(mf_stage *stage);
+/* All of this piece is sent, by mf_stage_send or by a record that was launched. */
 memfit_status mf_stage_end(mf_stage *stage, memfit_error *err);
 
 #endif

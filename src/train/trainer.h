@@ -174,6 +174,8 @@ void mf_trainer_find_metrics(mf_trainer *t); /* of the plan in force */
 void mf_trainer_clear_metrics(mf_trainer *t);
 const mf_graph *mf_trainer_graph(const mf_trainer *t); /* the main phase's */
 
+/* Records every kind of batch that the run can have, where the device can; every operation must have run once. */
+memfit_status mf_trainer_record(mf_trainer *t, memfit_error *err);
 /* One batch of `count` samples at `position` of the feeder: pieces, rest, all phases of that kind. What it leaves is
  * results.h's to tell. */
 memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, memfit_error *err);

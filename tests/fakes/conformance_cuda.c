@@ -108,6 +108,55 @@ static void stream_rules(const mf_cuda_driver *d)
     check("end the stream", d->stream_destroy(stream), 0);
 }
 
+static void graph_rules(const mf_cuda_driver *d)
+{
+    cu_stream stream = NULL;
+    cu_event event = NULL, from = NULL, to = NULL;
+    cu_address place = 0;
+    cu_graph graph = NULL, none = NULL;
+    cu_graph_exec exec = NULL;
+    uint32_t *pinned = NULL, back = 0;
+    float ms = -1;
+    check("pinned memory", d->host_alloc((void **)&pinned, 4096, 0), 0);
+    check("pinned memory of no bytes is refused", d->host_alloc((void *[]){NULL}, 0, 0), 1);
+    check("a stream, an event, memory",
+          d->stream_create(&stream, CU_STREAM_NON_BLOCKING) || d->event_create(&event, CU_EVENT_DISABLE_TIMING) ||
+              d->mem_alloc(&place, 4096),
+          0);
+    check("ending a capture that was not begun is refused", d->capture_end(stream, &none), CU_ERROR_ILLEGAL_STATE);
+    check("begin to capture", d->capture_begin(stream, CU_CAPTURE_MODE_RELAXED), 0);
+    check("beginning again is refused", d->capture_begin(stream, CU_CAPTURE_MODE_RELAXED), CU_ERROR_ILLEGAL_STATE);
+    pinned[0] = 1;
+    pinned[1] = 0;
+    check("a fill, captured", d->fill(place, 7, 4096, stream), 0);
+    check("a copy in, captured", d->copy_in(place, pinned, 4, stream), 0);
+    check("an event, captured", d->event_record_external(event, stream, CU_EVENT_RECORD_EXTERNAL), 0);
+    check("a copy out, captured", d->copy_out(pinned + 1, place, 8, stream), 0);
+    check("end the capture", d->capture_end(stream, &graph), 0);
+    check("instantiate it", d->graph_make(&exec, graph, 0), 0);
+    check("end the graph, what is instantiated stays", d->graph_destroy(graph), 0);
+    check("upload it", d->graph_upload(exec, stream), 0);
+    check("nothing has run", d->stream_sync(stream) || pinned[1] != 0 ? 1 : 0, 0);
+    for (uint32_t i = 2; i < 5; i++) {
+        pinned[0] = i;
+        check("launch it", d->graph_launch(exec, stream), 0);
+        check("its event can be waited for", d->event_sync(event), 0);
+        check("wait", d->stream_sync(stream), 0);
+        check("each launch copies what is there then", pinned[1] == i && pinned[2] == 0x07070707 ? 0 : 1, 0);
+    }
+    check("end what is instantiated", d->graph_exec_destroy(exec), 0);
+    check("events that keep the time", d->event_create(&from, 0) || d->event_create(&to, 0), 0);
+    check("record them", d->event_record(from, stream) || d->event_record(to, stream) || d->event_sync(to), 0);
+    check("the time between them", d->event_elapsed(&ms, from, to) || ms < 0, 0);
+    check("copy back", d->copy_out(&back, place, 4, stream) || d->stream_sync(stream) || back != 4, 0);
+    d->event_destroy(from);
+    d->event_destroy(to);
+    d->event_destroy(event);
+    d->mem_free(place);
+    d->stream_destroy(stream);
+    check("pinned memory is given back", d->host_free(pinned), 0);
+}
+
 int main(int argc, char **argv)
 {
     bool real = argc > 1 && strcmp(argv[1], "--real") == 0;
@@ -131,6 +180,8 @@ int main(int argc, char **argv)
     check("push it", d.ctx_push(context), 0);
     memory_rules(&d, device);
     stream_rules(&d);
+    if (d.capture_begin && d.host_alloc && d.event_record_external && d.event_elapsed)
+        graph_rules(&d);
     check("pop it", d.ctx_pop(&old), 0);
     check("release the context", d.primary_release(device), 0);
     printf("%s, CUDA %d.%d: %d checks, %d differ\n", d.library.path, d.version / 1000, d.version % 1000 / 10, checks,

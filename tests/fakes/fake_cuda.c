@@ -10,6 +10,7 @@
  *   - access only to ranges mapped without a hole; reserved addresses are freed only when nothing is mapped there
  *   - sizes are multiples of 2 MiB; creating beyond the card's free memory is error 2
  *   - while a stream is captured it is not waited for, and events recorded on it are not asked about
+ *   - what is captured runs when its graph is launched, each time with the bytes its pinned memory has then
  * and one that the driver does not check: memory that work in flight touches is not unmapped. Copies and fills on a held
  * stream are queued, and done when the stream is let go; so who hands out memory too early sees the wrong bytes.
  * Every breach is answered with the driver's code and counted.
@@ -41,9 +42,11 @@ enum {
     MOST_DEVICES = 8,
     MOST_EVENTS = 65536,
     MOST_STREAMS = 256,
-    MOST_QUEUED = 65536
+    MOST_QUEUED = 65536,
+    MOST_GRAPHS = 64,
+    MOST_PINNED = 256
 };
-enum { CAPTURE_UNSUPPORTED = 900, CAPTURED_EVENT = 907 };
+enum { CAPTURE_UNSUPPORTED = 900, NOT_CAPTURED = 901, CAPTURED_EVENT = 907 };
 
 typedef struct {
     uint64_t bytes, offset;
@@ -86,12 +89,19 @@ static struct {
     uint32_t event_count;
     struct queued {
         uint32_t stream;
-        enum { FILL, COPY_IN, COPY_OUT, COPY } what;
-        uint64_t to, from, bytes;
+        enum { FILL, COPY_IN, COPY_OUT, COPY, EVENT } what;
+        uint64_t to, from, bytes; /* EVENT: to is its number */
         unsigned char byte;
         void *staged; /* COPY_IN: the bytes, taken at once as the driver does with pageable memory */
     } queue[MOST_QUEUED];
     uint32_t queue_count;
+    struct graph {
+        bool alive, whole;   /* whole: instantiated, or waiting for it */
+        struct queued *work; /* COPY_IN reads the host's memory when it is launched */
+        uint32_t count, room;
+    } graphs[MOST_GRAPHS];                /* a graph and what is instantiated of it are two of them */
+    uint32_t captured_into[MOST_STREAMS]; /* by stream: graph + 1; 0: by fake_cuda_capture, work is lost */
+    void *pinned[MOST_PINNED];
     char fail_name[64];
     uint64_t fail_nth;
     int fail_code;
@@ -576,7 +586,9 @@ EXPORT int cuStreamDestroy_v2(cu_stream stream)
 
 static void do_now(const struct queued *q)
 {
-    if (q->what == FILL)
+    if (q->what == EVENT)
+        fake.events[q->to].waiting = false;
+    else if (q->what == FILL)
         memset((void *)(uintptr_t)q->to, q->byte, q->bytes);
     else if (q->what == COPY_IN)
         memcpy((void *)(uintptr_t)q->to, q->staged, q->bytes);
@@ -725,12 +737,26 @@ static bool usable(uint64_t address, uint64_t bytes)
 
 enum { ILLEGAL_ADDRESS = 700 };
 
-/* Done at once, or queued on a stream that is held. What is captured does not run. */
+/* What is captured does not run, it becomes a part of the graph. */
+static void keep(struct graph *g, struct queued q, const void *from)
+{
+    if (g->count == g->room) {
+        g->room = g->room ? 2 * g->room : 64;
+        g->work = realloc(g->work, g->room * sizeof *g->work);
+    }
+    q.from = q.what == COPY_IN ? (uintptr_t)from : q.from;
+    g->work[g->count++] = q;
+}
+
+/* Done at once, or queued on a stream that is held. */
 static void submit(cu_stream stream, struct queued q, const void *from)
 {
     q.stream = (uint32_t)(uintptr_t)stream;
-    if (fake.streams[q.stream].captured)
+    if (fake.streams[q.stream].captured) {
+        if (fake.captured_into[q.stream])
+            keep(&fake.graphs[fake.captured_into[q.stream] - 1], q, from);
         return;
+    }
     if (q.what == COPY_IN) {
         q.staged = malloc(q.bytes + 1);
         memcpy(q.staged, from, q.bytes);
@@ -774,6 +800,154 @@ EXPORT int cuMemsetD8Async(cu_address to, unsigned char byte, size_t bytes, cu_s
     LEAVE;
 }
 
+/* ---- graphs, pinned memory -------------------------------------------------------------------------------- */
+
+static uint32_t new_graph(void)
+{
+    for (uint32_t i = 0; i < MOST_GRAPHS; i++)
+        if (!fake.graphs[i].alive) {
+            fake.graphs[i] = (struct graph){.alive = true};
+            return i + 1;
+        }
+    return 0;
+}
+
+static struct graph *graph_of(const void *handle)
+{
+    uintptr_t i = (uintptr_t)handle;
+    return i && i <= MOST_GRAPHS && fake.graphs[i - 1].alive ? &fake.graphs[i - 1] : NULL;
+}
+
+EXPORT int cuStreamBeginCapture_v2(cu_stream stream, int mode)
+{
+    (void)mode;
+    ENTER("cuStreamBeginCapture_v2");
+    RULE(stream && stream_known(stream), CAPTURE_UNSUPPORTED, "no such stream, or one that cannot be captured");
+    RULE(!fake.streams[(uintptr_t)stream].captured, CU_ERROR_ILLEGAL_STATE, "the stream is captured already");
+    uint32_t graph = new_graph();
+    REFUSE(!graph);
+    fake.streams[(uintptr_t)stream].captured = true;
+    fake.captured_into[(uintptr_t)stream] = graph;
+    LEAVE;
+}
+
+EXPORT int cuStreamEndCapture(cu_stream stream, cu_graph *graph)
+{
+    ENTER("cuStreamEndCapture");
+    RULE(stream_known(stream) && fake.streams[(uintptr_t)stream].captured, CU_ERROR_ILLEGAL_STATE,
+         "the stream is not captured");
+    *graph = (cu_graph)(uintptr_t)fake.captured_into[(uintptr_t)stream];
+    fake.captured_into[(uintptr_t)stream] = 0;
+    fake.streams[(uintptr_t)stream].captured = false;
+    LEAVE;
+}
+
+EXPORT int cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph, unsigned long long flags)
+{
+    (void)flags;
+    ENTER("cuGraphInstantiateWithFlags");
+    const struct graph *from = graph_of(graph);
+    RULE(from && !from->whole, CU_ERROR_INVALID_VALUE, "no such graph");
+    uint32_t made = new_graph();
+    REFUSE(!made);
+    struct graph *to = &fake.graphs[made - 1];
+    to->whole = true;
+    for (uint32_t i = 0; i < from->count; i++)
+        keep(to, from->work[i], (const void *)(uintptr_t)from->work[i].from);
+    *exec = (cu_graph_exec)(uintptr_t)made;
+    LEAVE;
+}
+
+EXPORT int cuGraphUpload(cu_graph_exec exec, cu_stream stream)
+{
+    ENTER("cuGraphUpload");
+    RULE(graph_of(exec) && graph_of(exec)->whole && stream_known(stream), CU_ERROR_INVALID_VALUE, "no such graph");
+    LEAVE;
+}
+
+EXPORT int cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
+{
+    ENTER("cuGraphLaunch");
+    const struct graph *g = graph_of(exec);
+    RULE(g && g->whole && stream_known(stream), CU_ERROR_INVALID_VALUE, "no such graph");
+    for (uint32_t i = 0; i < g->count; i++) {
+        struct queued q = g->work[i];
+        if (q.what == EVENT) {
+            fake.events[q.to].stream = (uint32_t)(uintptr_t)stream;
+            fake.events[q.to].waiting = fake.streams[(uintptr_t)stream].held;
+            continue;
+        }
+        submit(stream, q, (const void *)(uintptr_t)q.from);
+    }
+    LEAVE;
+}
+
+static int end_graph(const char *function, void *handle, bool whole)
+{
+    ENTER(function);
+    struct graph *g = graph_of(handle);
+    RULE(g && g->whole == whole, CU_ERROR_INVALID_VALUE, "no such graph");
+    free(g->work);
+    *g = (struct graph){0};
+    LEAVE;
+}
+
+EXPORT int cuGraphExecDestroy(cu_graph_exec exec)
+{
+    return end_graph("cuGraphExecDestroy", exec, true);
+}
+
+EXPORT int cuGraphDestroy(cu_graph graph)
+{
+    return end_graph("cuGraphDestroy", graph, false);
+}
+
+/* Recorded in a graph it is done when that has run. */
+EXPORT int cuEventRecordWithFlags(cu_event event, cu_stream stream, unsigned flags)
+{
+    if (flags != CU_EVENT_RECORD_EXTERNAL)
+        return cuEventRecord(event, stream);
+    ENTER("cuEventRecordWithFlags");
+    RULE(event_known(event) && stream_known(stream), CU_ERROR_INVALID_VALUE, "no such event or stream");
+    RULE(fake.streams[(uintptr_t)stream].captured, CU_ERROR_ILLEGAL_STATE, "the stream is not captured");
+    submit(stream, (struct queued){.what = EVENT, .to = (uintptr_t)event - 1}, NULL);
+    LEAVE;
+}
+
+EXPORT int cuEventElapsedTime(float *milliseconds, cu_event from, cu_event to)
+{
+    ENTER("cuEventElapsedTime");
+    RULE(event_known(from) && event_known(to), CU_ERROR_INVALID_VALUE, "no such event");
+    *milliseconds = 0.001f;
+    LEAVE;
+}
+
+EXPORT int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    ENTER("cuMemHostAlloc");
+    NEED_CONTEXT;
+    RULE(bytes > 0, CU_ERROR_INVALID_VALUE, "no bytes are asked for");
+    uint32_t i = 0;
+    while (i < MOST_PINNED && fake.pinned[i])
+        i++;
+    REFUSE(i == MOST_PINNED || !(fake.pinned[i] = malloc(bytes)));
+    *memory = fake.pinned[i];
+    LEAVE;
+}
+
+EXPORT int cuMemFreeHost(void *memory)
+{
+    ENTER("cuMemFreeHost");
+    uint32_t i = 0;
+    while (i < MOST_PINNED && (!memory || fake.pinned[i] != memory))
+        i++;
+    RULE(i < MOST_PINNED, CU_ERROR_INVALID_VALUE, "this memory is not pinned");
+    free(memory);
+    fake.pinned[i] = NULL;
+    LEAVE;
+}
+
 /* ---- for tests -------------------------------------------------------------------------------------------- */
 
 EXPORT void fake_cuda_fail(const char *function, uint64_t nth, int code, bool for_ever)
@@ -807,6 +981,10 @@ EXPORT void fake_cuda_get(fake_cuda_state *state)
         state->streams += fake.streams[i].alive;
     for (uint32_t i = 0; i < fake.event_count; i++)
         state->events += fake.events[i].alive;
+    for (uint32_t i = 0; i < MOST_GRAPHS; i++)
+        state->graphs += fake.graphs[i].alive;
+    for (uint32_t i = 0; i < MOST_PINNED; i++)
+        state->pinned += fake.pinned[i] != NULL;
     pthread_mutex_unlock(&fake.lock);
 }
 

@@ -14,6 +14,8 @@ typedef struct fake_cuda_state {
     uint64_t reservations;
     uint64_t plain_bytes; /* by cuMemAlloc */
     uint64_t streams, events;
+    uint64_t graphs;        /* captured or instantiated, and not ended */
+    uint64_t pinned;        /* pieces of host memory */
     uint64_t calls;         /* of any counted function since the last reset */
     uint64_t broken;        /* calls that broke a rule of the driver (and were answered with its error) */
     char first_broken[160]; /* the first of them, in words */

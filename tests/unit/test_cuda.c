@@ -45,6 +45,8 @@ static void nothing_left(void)
     assert_int_equal(s.contexts, 0);
     assert_int_equal(s.streams, 0);
     assert_int_equal(s.events, 0);
+    assert_int_equal(s.graphs, 0);
+    assert_int_equal(s.pinned, 0);
 }
 
 static void card_is_described(void **state)

@@ -90,6 +90,7 @@ typedef struct product_call {
     bool wide, bias;
     double alpha, beta;
     float alpha32, beta32;
+    product of; /* for what is said when it is refused */
 } product_call;
 
 memfit_status mf_cublaslt_open(const memfit_host *host, const mf_cuda_card *card, mf_cublaslt **out, memfit_error *err)
@@ -251,6 +252,7 @@ static int make_descriptors(product_call *q, const product *p, bool tf32)
     q->beta = p->adds;
     q->alpha32 = (float)q->alpha;
     q->beta32 = (float)q->beta;
+    q->of = *p;
     return code;
 }
 
@@ -280,6 +282,18 @@ static int choose(product_call *q, const product *p, uint64_t bound)
     return code;
 }
 
+static memfit_status refused(const product_call *q, int code, const void *workspace, memfit_error *err)
+{
+    const product *p = &q->of;
+    return mf_fail(
+        err, MEMFIT_DEVICE,
+        "cuBLASLt refused a product (%d): %lld x %lld x %lld%s%s, %lld of them%s%s, types %d to %d, workspace "
+        "%llu bytes at %p",
+        code, (long long)p->m, (long long)p->k, (long long)p->n, p->ta ? ", the first turned" : "",
+        p->tb ? ", the second turned" : "", (long long)p->batch, p->bias ? ", with a bias" : "",
+        p->adds ? ", added" : "", p->a, p->c, (unsigned long long)q->workspace, workspace);
+}
+
 static memfit_status run_product(cuda_call *call, void *const *in, void *const *out, void *workspace, mf_stream stream,
                                  memfit_error *err)
 {
@@ -297,7 +311,7 @@ static memfit_status run_product(cuda_call *call, void *const *in, void *const *
                           q->b, q->wide ? (const void *)&q->beta : &q->beta32, out[0], q->c, out[0], q->c,
                           &q->algorithm, workspace, q->workspace, (cu_stream)(uintptr_t)stream);
     mf_cuda_leave(&lt->card, state);
-    return code ? mf_fail(err, MEMFIT_DEVICE, "cuBLASLt refused a product (%d)", code) : MEMFIT_OK;
+    return code ? refused(q, code, workspace, err) : MEMFIT_OK;
 }
 
 static void release_product(cuda_call *call)

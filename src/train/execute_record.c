@@ -1,0 +1,110 @@
+/*
+ * execute_record.c: a run of a phase as one record of the device, where it can record.
+ *
+ *   phase x piece (first, last, continues, holds) x set of the stage -> one record: scalars and inputs copied from the
+ *   set, every operation that is due, the end of the step
+ *
+ * Recorded before the first step, so that a step takes nothing; a run then fills a set and launches.
+ */
+#include "train/execute_inner.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned kind_of(mf_piece p)
+{
+    return (unsigned)p.first | (unsigned)p.last << 1 | (unsigned)p.continues << 2 | (unsigned)p.holds << 3;
+}
+
+bool mf_executor_records(const mf_executor *x)
+{
+    const char *asked = getenv("MEMFIT_RECORD");
+    return x->device->table->record_begin && !x->device->reachable && !x->options.step && !x->options.poison &&
+           !(asked && strcmp(asked, "0") == 0);
+}
+
+static memfit_status record_set(mf_executor *x, uint32_t phase, mf_piece piece, mf_recording *record, memfit_error *err)
+{
+    const mf_device_table *table = x->device->table;
+    mf_run_scalars scalars = {0};
+    memfit_status status = mf_stage_begin(&x->stage, err);
+    mf_recording made = 0;
+    memfit_error ended;
+    if (status == MEMFIT_OK)
+        status = table->record_begin(x->device, x->options.stream, err);
+    if (status != MEMFIT_OK)
+        return status;
+    x->recording = true;
+    status = mf_executor_send_scalars(x, &scalars, err);
+    if (status == MEMFIT_OK)
+        status = mf_executor_run_steps(x, phase, piece, NULL, NULL, err);
+    memfit_status end = table->record_end(x->device, x->options.stream, &made, status == MEMFIT_OK ? err : &ended);
+    x->recording = false;
+    mf_stage_forget(&x->stage); /* nothing was sent */
+    if (status != MEMFIT_OK && end == MEMFIT_OK)
+        table->record_destroy(x->device, made);
+    if (status == MEMFIT_OK && end == MEMFIT_OK)
+        *record = made;
+    return status == MEMFIT_OK ? end : status;
+}
+
+memfit_status mf_executor_record(mf_executor *x, uint32_t phase, mf_piece piece, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    mf_recording *records = x->phases[phase].records[kind_of(piece)];
+    for (unsigned i = 0; i < MF_STAGE_SETS && status == MEMFIT_OK && mf_executor_records(x); i++) {
+        unsigned next = (x->stage.set + 1) % MF_STAGE_SETS;
+        if (!records[next])
+            status = record_set(x, phase, piece, &records[next], err);
+    }
+    return status;
+}
+
+/* The same places in the set as when it was recorded: scalars, then inputs in the order of their steps. */
+static memfit_status fill_set(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
+                              mf_fill_feed fill, void *ctx, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    void *room = mf_stage_room(&x->stage, sizeof *scalars);
+    memcpy(room, scalars, MF_SCALARS_HOST_BYTES);
+    for (uint32_t i = 0; i < x->plan->phases[phase].step_count && status == MEMFIT_OK; i++) {
+        const ready_step *r = &x->phases[phase].steps[i];
+        if (r->feed != MF_NONE && mf_executor_is_due(r->op, piece))
+            status = fill(ctx, r->feed, mf_stage_room(&x->stage, r->feed_bytes), err);
+    }
+    return status;
+}
+
+memfit_status mf_executor_launch(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
+                                 mf_fill_feed fill, void *ctx, memfit_error *err)
+{
+    memfit_status status = mf_executor_asked_to_stop(x, err);
+    if (status == MEMFIT_OK)
+        status = mf_stage_begin(&x->stage, err);
+    if (status == MEMFIT_OK)
+        status = fill_set(x, phase, scalars, piece, fill, ctx, err);
+    if (status == MEMFIT_OK)
+        status = x->device->table->record_launch(x->device, x->phases[phase].records[kind_of(piece)][x->stage.set],
+                                                 x->options.stream, err);
+    return status == MEMFIT_OK ? mf_stage_end(&x->stage, err) : status;
+}
+
+bool mf_executor_is_recorded(const mf_executor *x, uint32_t phase, mf_piece piece)
+{
+    const mf_recording *records = x->phases[phase].records[kind_of(piece)];
+    bool all = true;
+    for (unsigned i = 0; i < MF_STAGE_SETS; i++)
+        all &= records[i] != 0;
+    return all;
+}
+
+void mf_executor_forget_records(mf_executor *x)
+{
+    for (uint32_t p = 0; x->phases && p < x->plan->phase_count; p++)
+        for (unsigned kind = 0; kind < PIECE_KINDS; kind++)
+            for (unsigned set = 0; set < MF_STAGE_SETS; set++)
+                if (x->phases[p].records[kind][set])
+                    x->device->table->record_destroy(x->device, x->phases[p].records[kind][set]);
+}
