@@ -18,6 +18,8 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
     mf_trainer *t = &r->trainer;
     t->state.seen_sum = t->state.seen_weight = 0;
     memfit_status begun = mf_results_put(t, err);
+    if (begun == MEMFIT_OK)
+        begun = mf_step_clock_epoch(&r->steps, err);
     if (begun != MEMFIT_OK)
         return begun;
     for (int64_t at = 0; at < t->train_samples;) {
@@ -30,6 +32,9 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
         if (status != MEMFIT_OK)
             return status;
         mf_run_clock_stop(r, clock, count);
+        status = mf_run_clock_read(r, false, err);
+        if (status != MEMFIT_OK)
+            return status;
         at += count;
         uint64_t now = mf_os_now_us();
         if (t->footprint->host || now - r->last_sample_us >= t->footprint->every_us) {
@@ -38,6 +43,8 @@ static memfit_status walk_data(mf_run *r, memfit_error *err)
         }
     }
     memfit_status status = mf_results_get(t, err);
+    if (status == MEMFIT_OK)
+        status = mf_run_clock_read(r, true, err);
     int64_t batch = t->batch;
     t->state.steps = (uint64_t)((t->train_samples + batch - 1) / batch);
     t->state.loss_sum = t->state.seen_sum;

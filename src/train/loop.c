@@ -175,6 +175,9 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     double took = mf_run_clock_stop(r, clock, count);
+    status = mf_run_clock_read(r, false, err);
+    if (status != MEMFIT_OK)
+        return status;
     if (t->state.iteration != iteration && is_averages_turn(t, iteration))
         take_averages(t);
     if (fresh)
@@ -286,6 +289,8 @@ static memfit_status finish_epoch(mf_run *r, memfit_error *err)
     bool whole = t->state.position >= (uint64_t)t->train_samples;
     bool save = t->options->checkpoint && t->options->save_freq == 0;
     memfit_status status = mf_results_get(t, err); /* an epoch's figures are those of all its steps */
+    if (status == MEMFIT_OK)
+        status = mf_run_clock_read(r, true, err);
     if (status != MEMFIT_OK)
         return status;
     mf_run_gather(r, r->values, true);
@@ -338,6 +343,8 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
             t->state.loss_sum = t->state.loss_weight = 0;
         }
         status = mf_results_put(t, err);
+        if (status == MEMFIT_OK)
+            status = mf_step_clock_epoch(&r->steps, err);
         while (status == MEMFIT_OK && t->state.position < (uint64_t)t->train_samples && !r->stop) {
             status = one_step(r, err);
             if (status == MEMFIT_OK)

@@ -13,6 +13,7 @@
 #include "train/checkpoint.h"
 #include "train/epoch_log.h"
 #include "train/run_trace.h"
+#include "train/step_clock.h"
 #include "train/trainer.h"
 
 enum { MF_RUN_MOST_TIMES = 4096 };
@@ -32,6 +33,7 @@ typedef struct mf_run {
     int64_t samples_done, steps_timed;
     float times[MF_RUN_MOST_TIMES], cpu_times[MF_RUN_MOST_TIMES]; /* us, of the last steps */
     uint32_t time_count, time_next;
+    mf_step_clock steps; /* where the host does not wait for them */
     double first_step_seconds;
     int64_t replans;
     uint64_t replan_us; /* the longest change of plan */
@@ -65,7 +67,9 @@ typedef struct mf_run_clock {
     uint64_t wall_ns, cpu_ns;
 } mf_run_clock;
 mf_run_clock mf_run_clock_start(const mf_run *r);
-double mf_run_clock_stop(mf_run *r, mf_run_clock clock, int64_t samples); /* microseconds of wall time */
+double mf_run_clock_stop(mf_run *r, mf_run_clock clock, int64_t samples); /* microseconds of the host's wall time */
+/* Whatever is known by now of the steps that a device does on its own; all of them where `rest` is set. */
+memfit_status mf_run_clock_read(mf_run *r, bool rest, memfit_error *err);
 void mf_run_result(mf_run *r, memfit_train_result *out);
 /* At the end, with the files written: INTERNAL with the figures when the process was seen above its limit. */
 memfit_status mf_run_kept_limit(mf_run *r, memfit_error *err);

@@ -269,6 +269,8 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         mf_run_gather(r, r->values, true); /* it may be the end of an epoch that is resumed: no step would */
     }
     status = mf_results_put(t, err); /* there may be no step to do, and a file to write */
+    if (status == MEMFIT_OK)
+        status = mf_step_clock_create(&r->steps, t->device, t->stream, err);
     if (status != MEMFIT_OK)
         return status;
     status = open_logs(r, err);
@@ -291,6 +293,7 @@ void mf_run_destroy(mf_run *r, const memfit_host *host)
     mf_run_trace_destroy(r->trace);
     mf_checkpoint_destroy(r->checkpoint);
     mf_events_destroy(r->events);
+    mf_step_clock_destroy(&r->steps);
     mf_trainer_close(&r->trainer);
     mf_host_free(host, r, sizeof *r);
     atomic_flag_clear(&in_use);
@@ -318,17 +321,33 @@ mf_run_clock mf_run_clock_start(const mf_run *r)
     return (mf_run_clock){.wall_ns = mf_os_now_ns(), .cpu_ns = is_long ? mf_os_cpu_ns() : 0};
 }
 
+static void keep_time(mf_run *r, double us, float cpu_us)
+{
+    r->training_us += us;
+    r->times[r->time_next] = (float)us;
+    r->cpu_times[r->time_next] = cpu_us;
+    r->time_next = (r->time_next + 1) % MF_RUN_MOST_TIMES;
+    r->time_count += r->time_count < MF_RUN_MOST_TIMES;
+}
+
 double mf_run_clock_stop(mf_run *r, mf_run_clock clock, int64_t samples)
 {
     double took_us = (double)(mf_os_now_ns() - clock.wall_ns) * 1e-3; /* the steps of small models take ten */
-    r->training_us += took_us;
     r->steps_timed++;
     r->samples_done += samples;
-    r->times[r->time_next] = (float)took_us;
-    r->cpu_times[r->time_next] = clock.cpu_ns ? (float)(mf_os_cpu_ns() - clock.cpu_ns) * 1e-3f : 0;
-    r->time_next = (r->time_next + 1) % MF_RUN_MOST_TIMES;
-    r->time_count += r->time_count < MF_RUN_MOST_TIMES;
+    if (!r->steps.device)
+        keep_time(r, took_us, clock.cpu_ns ? (float)(mf_os_cpu_ns() - clock.cpu_ns) * 1e-3f : 0);
     return took_us;
+}
+
+static void step_took(void *ctx, double us)
+{
+    keep_time(ctx, us, 0);
+}
+
+memfit_status mf_run_clock_read(mf_run *r, bool rest, memfit_error *err)
+{
+    return rest ? mf_step_clock_rest(&r->steps, step_took, r, err) : mf_step_clock_step(&r->steps, step_took, r, err);
 }
 
 static int by_value(const void *a, const void *b)

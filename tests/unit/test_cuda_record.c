@@ -6,12 +6,14 @@
 
 #include "device/device.h"
 #include "fakes/fake_cuda_load.h"
+#include "train/step_clock.h"
 
 #define MIB (UINT64_C(1) << 20)
 
 static void (*fail_call)(const char *, uint64_t, int, bool);
 static void (*get_state)(fake_cuda_state *);
 static void (*reset_counts)(void);
+static void (*hold)(uint64_t, bool);
 
 static int load_fake(void **state)
 {
@@ -20,6 +22,7 @@ static int load_fake(void **state)
     *(void **)&fail_call = need(library, "fake_cuda_fail");
     *(void **)&get_state = need(library, "fake_cuda_get");
     *(void **)&reset_counts = need(library, "fake_cuda_reset_counts");
+    *(void **)&hold = need(library, "fake_cuda_hold");
     return 0;
 }
 
@@ -174,11 +177,53 @@ static void recording_fails_at_every_call(void **state)
     }
 }
 
+/* ---- times of steps ----------------------------------------------------------------------------------------- */
+
+static void count_step(void *ctx, double us)
+{
+    assert_true(us > 0);
+    (*(unsigned *)ctx)++;
+}
+
+/* Nothing is waited for while the card is behind; every step is told once, the beginning of an epoch never. */
+static void steps_are_timed_when_they_are_done(void **state)
+{
+    (void)state;
+    memfit_error err;
+    recorder r = {0};
+    mf_step_clock clock;
+    unsigned told = 0;
+    assert_ok(recorder_begin(&r, &err), err);
+    assert_ok(mf_step_clock_create(&clock, r.device, r.stream, &err), err);
+    assert_non_null(clock.device);
+    for (unsigned epoch = 0; epoch < 3; epoch++) {
+        told = 0;
+        assert_ok(mf_step_clock_epoch(&clock, &err), err);
+        hold(r.stream, true);
+        for (unsigned step = 0; step < 5; step++)
+            assert_ok(mf_step_clock_step(&clock, count_step, &told, &err), err);
+        assert_int_equal(told, 0);
+        hold(r.stream, false);
+        assert_ok(mf_step_clock_step(&clock, count_step, &told, &err), err);
+        assert_int_equal(told, 6);
+        hold(r.stream, true);
+        for (unsigned step = 0; step < 3 * MF_STEP_CLOCK_MARKS;
+             step++) /* more than there are marks: the oldest is waited for */
+            assert_ok(mf_step_clock_step(&clock, count_step, &told, &err), err);
+        assert_ok(mf_step_clock_rest(&clock, count_step, &told, &err), err);
+        assert_int_equal(told, 6 + 3 * MF_STEP_CLOCK_MARKS);
+    }
+    mf_step_clock_destroy(&clock);
+    recorder_end(&r);
+    nothing_left();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_recorded_runs_when_launched),
         cmocka_unit_test(recording_fails_at_every_call),
+        cmocka_unit_test(steps_are_timed_when_they_are_done),
     };
     return cmocka_run_group_tests(tests, load_fake, NULL);
 }

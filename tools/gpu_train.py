@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Training on a card, checked: gpu_train.py MEMFIT RESULTS [--seconds N] [--models FOLDER...] PART...
+
+Parts:
+    limits   200 steps of each model at two limits; NVML's figure for the process, every 10 ms, is never above --memory
+    kills    50 trainings ended by SIGKILL and resumed; the resumed run's file is that of the undisturbed one, byte for byte
+    full     a card that is full, and one that another process fills while training goes on
+RESULTS is a file of JSON lines, one a case, keyed by the case, the card, driver and libraries, and a hash of the program: what is there
+is not run again. Prints one line a case and one a part; the exit status is 1 when a case failed.
+"""
+import ctypes
+import hashlib
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+MIB = 1 << 20
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Nvml:
+    class Info(ctypes.Structure):
+        _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
+
+    def __init__(self):
+        self.lib = ctypes.CDLL("libnvidia-ml.so.1")
+        self.lib.nvmlInit_v2()
+        self.card = ctypes.c_void_p()
+        self.lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.card))
+        self.peaks, self.samples, self.over = {}, 0, False
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def rows(self):
+        many, rows = ctypes.c_uint(512), (self.Info * 512)()
+        if self.lib.nvmlDeviceGetComputeRunningProcesses_v3(self.card, ctypes.byref(many), rows):
+            return {}
+        return {rows[i].pid: rows[i].used for i in range(many.value)}
+
+    def watch(self):
+        while not self.over:
+            for pid, used in self.rows().items():
+                self.peaks[pid] = max(used, self.peaks.get(pid, 0))
+            self.samples += 1
+            time.sleep(0.01)
+
+    def versions(self):
+        text = ctypes.create_string_buffer(96)
+        self.lib.nvmlSystemGetDriverVersion(text, 96)
+        driver = text.value.decode()
+        self.lib.nvmlDeviceGetName(self.card, text, 96)
+        return f"{text.value.decode()}, driver {driver}"
+
+
+class Results:
+    def __init__(self, path, memfit, versions):
+        digest = hashlib.sha256(pathlib.Path(memfit).read_bytes()).hexdigest()[:16]
+        self.key, self.path, self.seen, self.failed = {"versions": versions, "code": digest}, path, {}, 0
+        if os.path.exists(path):
+            for line in open(path):
+                row = json.loads(line)
+                if row["versions"] == versions and row["code"] == digest:
+                    self.seen[row["case"]] = row
+        self.lock = threading.Lock()
+
+    def put(self, case, good, **more):
+        row = {"case": case, **self.key, "good": bool(good), **more}
+        with self.lock:
+            self.seen[case] = row
+            self.failed += not good
+            with open(self.path, "a") as f:
+                f.write(json.dumps(row) + "\n")
+            print(f"{case:52} {'ok' if good else 'FAILED'} {' '.join(f'{k}={v}' for k, v in more.items())}"[:400], flush=True)
+
+    def has(self, case):
+        return case in self.seen
+
+
+def in_parallel(jobs, at_once, deadline):
+    """Runs jobs, callables, so many at once; those that would begin after the deadline do not."""
+    left, lock = list(jobs), threading.Lock()
+
+    def work():
+        while True:
+            with lock:
+                if not left or time.time() > deadline:
+                    return
+                job = left.pop(0)
+            job()
+
+    threads = [threading.Thread(target=work) for _ in range(at_once)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+
+def train(memfit, *args, timeout=100, env=None):
+    """Returns status, JSON, last words, pid."""
+    p = subprocess.Popen([memfit, "train", *args, "--device", "cuda", "--json", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         env={**os.environ, "OMP_NUM_THREADS": "2", **(env or {})})
+    try:
+        out, err = p.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        out, err = p.communicate()
+        return -1, None, "took too long", p.pid
+    try:
+        return p.returncode, json.loads(out), err.strip()[-300:], p.pid
+    except ValueError:
+        return p.returncode, None, err.strip()[-300:], p.pid
+
+
+def lower_bound(memfit, path, batch, precision):
+    """Of the arena: what no plan can do without."""
+    p = subprocess.run([memfit, "plan", path, "--batch-size", str(batch), "--precision", precision, "--json", "--quiet", "--memory", "100GiB"], capture_output=True, text=True)
+    try:
+        plan = json.loads(p.stdout)
+    except ValueError:
+        return None, p.stderr.strip()[-200:]
+    return plan["lower_bound_bytes"] - plan["fixed_bytes"], ""
+
+
+BATCHES = {"s1": 32, "s7": 8, "s9": 8, "gpt2": 1, "vit": 8, "lstm": 16, "unet": 2, "mlp": 64, "cnn": 64}
+
+
+def limits(memfit, results, nvml, models, deadline):
+    def one(path, factor, precision, fixed):
+        case = f"limits {path.stem} {precision} {factor}"
+        batch = BATCHES.get(path.stem, 8)
+        bound, why = lower_bound(memfit, str(path), batch, precision)
+        if bound is None:
+            return results.put(case, False, error=why)
+        limit = fixed + int(factor * bound)
+        args = [str(path), "--data", f"synthetic:{8 * batch}", "--batch-size", str(batch), "--epochs", "1000", "--steps", "200", "--precision", precision]
+        for _ in range(2):
+            rc, j, said, pid = train(memfit, *args, "--memory", str(limit))
+            need = said.split("needs ")[1].split(",")[0] if rc == 3 and "needs " in said else None
+            if not need: # refused: what is said to be needed must suffice
+                break
+            limit = int(float(need.split()[0]) * (1 << 30 if "GiB" in need else MIB)) + 64 * 1024
+        seen = nvml.peaks.get(pid, 0)
+        if not j:
+            return results.put(case, False, rc=rc, limit_mib=limit // MIB, error=said)
+        planned = j["planned_peak_bytes"]
+        results.put(case, rc == 0 and 0 < seen <= limit and seen <= planned, limit_mib=limit // MIB, nvml_mib=round(seen / MIB, 1), planned_mib=round(planned / MIB, 2),
+                    over_percent=round(100 * (planned - seen) / max(seen, 1), 2), pieces=j["pieces"], recomputed=j["recomputed_ops"], allocations=j["allocations_in_steps"],
+                    step_ms=round(j["step_ms"], 3), refused_first=bool(need), bound_factor=round((limit - fixed) / max(bound, 1), 2))
+
+    rc, j, said, _ = train(memfit, str(next(m for m in models if m.stem in ("s1", "mlp"))), "--data", "synthetic:64", "--steps", "2")
+    if not j:
+        return results.put("limits: the fixed cost", False, error=said)
+    fixed = j["fixed_bytes"] + 24 * MIB # beside the context: libraries' code that larger models load
+    jobs = []
+    for m in models:
+        for factor, precision in ((1.3, "float32"), (2.0, "mixed_bfloat16")):
+            if not results.has(f"limits {m.stem} {precision} {factor}"):
+                jobs.append(lambda m=m, f=factor, p=precision: one(m, f, p, fixed))
+    in_parallel(jobs, 8, deadline)
+
+
+def kills(memfit, results, nvml, models, deadline):
+    path = next(m for m in models if m.stem == "cnn")
+    base = [str(path), "--data", "synthetic:256", "--batch-size", "64", "--validation-split", "0.2", "--epochs", "100000"]
+
+    def one(i):
+        with tempfile.TemporaryDirectory() as d:
+            kept = f"{d}/kept.keras"
+            p = subprocess.Popen([memfit, "train", *base, "--save-freq", "7", "--checkpoint", kept, "--device", "cuda", "--quiet"], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "2"})
+            end = time.time() + 40
+            while not os.path.exists(kept) and p.poll() is None and time.time() < end:
+                time.sleep(0.01)
+            time.sleep(random.Random(i).random() * 1.5)
+            p.kill()
+            p.wait()
+            rc, j, said, _ = train(memfit, *base[:-2], "--epochs", "1", "--resume", kept, "--checkpoint", f"{d}/other.keras") # says how far it was
+            if not j:
+                return results.put(f"kill {i}", False, error=said)
+            done = j["steps"]
+            rc, j, said, _ = train(memfit, *base, "--steps", str(done + 20), "--resume", kept, "--out", f"{d}/resumed.keras")
+            rc2, j2, said2, _ = train(memfit, *base, "--steps", str(done + 20), "--out", f"{d}/whole.keras")
+            same = rc == rc2 == 0 and pathlib.Path(d, "resumed.keras").read_bytes() == pathlib.Path(d, "whole.keras").read_bytes()
+            results.put(f"kill {i}", same, steps=done, error="" if same else said + said2)
+
+    in_parallel([lambda i=i: one(i) for i in range(50) if not results.has(f"kill {i}")], 10, deadline)
+
+
+def full(memfit, results, nvml, models, deadline):
+    """Needs PyTorch for the other process."""
+    path = str(next(m for m in models if m.stem == "cnn"))
+    hog = "import torch,sys,time\nfree=torch.cuda.mem_get_info()[0]\nx=torch.empty(free-int(sys.argv[1])*2**20,dtype=torch.uint8,device='cuda')\nprint('full',flush=True)\ntime.sleep(60)\n"
+    with tempfile.TemporaryDirectory() as d:
+        if not results.has("full: filled while training"):
+            p = subprocess.Popen([memfit, "train", path, "--data", "synthetic:256", "--epochs", "100000", "--checkpoint", f"{d}/a.keras", "--device", "cuda", "--json", "--quiet"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            h = subprocess.Popen([sys.executable, "-c", hog, "2"], stdout=subprocess.PIPE, text=True)
+            filled = h.stdout.readline().strip() == "full"
+            time.sleep(2)
+            alive = p.poll() is None
+            p.send_signal(2)
+            out, err = p.communicate(timeout=30)
+            results.put("full: filled while training", filled and alive and os.path.exists(f"{d}/a.keras"), rc=p.returncode, said=err.strip()[-160:])
+            if not results.has("full: at start"):
+                rc, j, said, _ = train(memfit, path, "--data", "synthetic:64", "--steps", "3", timeout=30)
+                results.put("full: at start", rc in (1, 3) and len(said) > 40, rc=rc, said=said[-300:])
+            h.kill()
+            h.wait()
+
+
+def main():
+    args = sys.argv[1:]
+    seconds, folders, plain = 480.0, [], []
+    while args:
+        a = args.pop(0)
+        if a == "--seconds":
+            seconds = float(args.pop(0))
+        elif a == "--models":
+            folders.append(pathlib.Path(args.pop(0)))
+        else:
+            plain.append(a)
+    memfit, path, parts = os.path.abspath(plain[0]), plain[1], plain[2:]
+    models = sorted(m for f in folders or [ROOT / "tests/fixtures/train"] for m in f.glob("*.keras"))
+    nvml = Nvml()
+    results = Results(path, memfit, nvml.versions())
+    deadline = time.time() + seconds
+    for part in parts:
+        before, began = results.failed, time.time()
+        {"limits": limits, "kills": kills, "full": full}[part](memfit, results, nvml, models, deadline)
+        mine = [r for c, r in results.seen.items() if c.startswith({"kills": "kill"}.get(part, part))]
+        print(f"== {part}: {sum(r['good'] for r in mine)} of {len(mine)} good, {results.failed - before} failed now, {time.time() - began:.0f} s", flush=True)
+    nvml.over = True
+    print(f"NVML was sampled {nvml.samples} times")
+    sys.exit(results.failed > 0)
+
+
+main()
