@@ -18,8 +18,9 @@ enum {
     /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
     SAID_SPARE_BYTES = 16 << 10,
     ANSWER_BYTES = 512 << 10,
-    WARM_UP_BYTES = 64 << 10, /* running every operation once takes less (seen: up to 24 KiB) */
-    STACK_BYTES = 48 << 10,   /* touched before measuring: deeper than any call of a step goes */
+    WARM_UP_BYTES = 64 << 10,   /* running every operation once takes less (seen: up to 24 KiB) */
+    SLOT_SPARE_BYTES = 8 << 20, /* left where a slot is taken: pages of a card, of 2 MiB each */
+    STACK_BYTES = 48 << 10,     /* touched before measuring: deeper than any call of a step goes */
 };
 
 /* Of the fixed cost of this plan, what its rest takes: another plan may have none. */
@@ -29,10 +30,17 @@ static uint64_t rest_of(const mf_trainer *t)
     return t->plan->batch % piece ? t->rest_bytes : 0;
 }
 
+/* Of the fixed cost, what another plan can do without. */
+static uint64_t not_needed(const mf_trainer *t)
+{
+    return rest_of(t) + t->slot_bytes;
+}
+
 void mf_trainer_withdraw(mf_trainer *t)
 {
-    if (t->plan && t->fixed_bytes > rest_of(t))
-        t->fixed_bytes -= rest_of(t); /* what the next plan may count on */
+    if (t->plan && t->fixed_bytes > not_needed(t))
+        t->fixed_bytes -= not_needed(t); /* what the next plan may count on */
+    t->slot_bytes = 0;
     if (t->device)
         mf_results_destroy(t);
     mf_executor_destroy(t->executor);
@@ -125,7 +133,7 @@ memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit, memfit_error *er
 {
     mf_plan_destroy(t->next_plan);
     t->next_plan = NULL;
-    return make_plan(t, limit, t->fixed_bytes - rest_of(t), &t->next_plan, err);
+    return make_plan(t, limit, t->fixed_bytes - not_needed(t), &t->next_plan, err);
 }
 
 /* The plan made ahead, if there is one for this limit; else a new one. */
@@ -296,6 +304,13 @@ static uint64_t limit_held(const mf_trainer *t, uint64_t limit, uint64_t asked)
     return limit < asked && given > limit ? given : limit;
 }
 
+/* What the limit leaves beside the plan may hold the next inputs while a step is at work. */
+static memfit_status take_slot(mf_trainer *t, uint64_t limit, memfit_error *err)
+{
+    uint64_t taken = measure_fixed(t) + t->plan->arena_bytes + SLOT_SPARE_BYTES;
+    return mf_executor_take_slot(t->executor, limit > taken ? limit - taken : 0, &t->slot_bytes, err);
+}
+
 /* Runs every operation once in the arena, whose pages are all there from then on, and measures what is beside it. When
  * it is plain before that the limit will not hold, nothing runs: the arena's pages must not come on top. */
 static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memfit_error *err)
@@ -312,6 +327,8 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     memfit_status status = mf_reserve_populate(&t->arena, err);
     if (status == MEMFIT_OK)
         status = warm_up(t, err);
+    if (status == MEMFIT_OK)
+        status = take_slot(t, limit, err);
     if (status == MEMFIT_OK)
         status = mf_trainer_record(t, err);
     if (status != MEMFIT_OK)

@@ -116,6 +116,17 @@ static void clear_gradients(mf_trainer *t)
             mf_state_clear(t, i);
 }
 
+/* Of the samples of a piece: equal where they are the same, in the same order. 0 where they are made anew each time. */
+static uint64_t key_of(const mf_feeder *f, int64_t position, int64_t count)
+{
+    uint64_t hash = 0xCBF29CE484222325u ^ (uint64_t)(uintptr_t)f;
+    if (f->made_links || f->check)
+        return 0;
+    for (int64_t i = 0; i < count; i++)
+        hash = (hash ^ (uint64_t)mf_feeder_sample(f, position + i)) * 0x9E3779B97F4A7C15u;
+    return (hash ^ (uint64_t)count) | 1;
+}
+
 /* The pieces of a batch of `count`, one after the other: which phase, and the first and the last of them. */
 static int next_piece(const mf_trainer *t, uint32_t roles, int64_t done, int64_t count, mf_piece *piece)
 {
@@ -187,6 +198,7 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
         s.first_sample = (uint64_t)done;
         if (done)
             status = mf_source_still_whole(feeder->source, err);
+        mf_executor_set_key(t->executor, t->slot_bytes ? key_of(feeder, f.position, batch) : 0);
         if (status == MEMFIT_OK)
             status = mf_executor_run(t->executor, (uint32_t)p, &s, piece, fill_feed, &f, err);
         if (status == MEMFIT_OK && t->after_piece)

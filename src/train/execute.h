@@ -57,6 +57,11 @@ memfit_status mf_executor_run(mf_executor *executor, uint32_t phase, const mf_ru
 /* Records a run of a phase for such pieces, where the device can: mf_executor_run then launches the record instead of
  * queueing every operation again. Every operation must have run once before. */
 memfit_status mf_executor_record(mf_executor *executor, uint32_t phase, mf_piece piece, memfit_error *err);
+/* Device memory through which inputs come while the piece before is at work, where records are made and it takes no more
+ * than `most` (stage.h). *bytes: what was taken, 0 where none was. Before anything is recorded. */
+memfit_status mf_executor_take_slot(mf_executor *executor, uint64_t most, uint64_t *bytes, memfit_error *err);
+/* The samples that the next runs take: equal keys have equal bytes, which need not be handed over twice. 0: not known. */
+void mf_executor_set_key(mf_executor *executor, uint64_t key);
 /* Can it? Not where a hook wants to see each step, nor under the poison. */
 bool mf_executor_records(const mf_executor *executor);
 

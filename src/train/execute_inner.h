@@ -34,6 +34,7 @@ struct mf_executor {
     mf_device *device;
     mf_stage stage;      /* where the host cannot write the device's memory */
     mf_profile *profile; /* NULL: none is asked for */
+    uint64_t feed_key;   /* which samples the next run takes; 0: not known */
     bool recording;      /* what is queued now is only recorded */
     ready_phase *phases;
     mf_run_scalars own, *scalars; /* the second is the device's */

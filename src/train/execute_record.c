@@ -4,7 +4,8 @@
  *   phase x piece (first, last, continues, holds) x set of the stage -> one record: scalars and inputs copied from the
  *   set, every operation that is due, the end of the step
  *
- * Recorded before the first step, so that a step takes nothing; a run then fills a set and launches.
+ * Recorded before the first step, so that a step takes nothing; a run then fills a set and launches. With a slot
+ * (stage.h) the record copies from there, whichever set its bytes came through: one record serves both.
  */
 #include "train/execute_inner.h"
 
@@ -25,6 +26,21 @@ bool mf_executor_records(const mf_executor *x)
            !(asked && strcmp(asked, "0") == 0);
 }
 
+static unsigned due_inputs(const mf_executor *x, uint32_t phase, mf_piece piece)
+{
+    unsigned count = 0;
+    for (uint32_t i = 0; i < x->plan->phases[phase].step_count; i++) {
+        const ready_step *r = &x->phases[phase].steps[i];
+        count += r->feed != MF_NONE && mf_executor_is_due(r->op, piece);
+    }
+    return count;
+}
+
+static unsigned record_count(const mf_executor *x)
+{
+    return x->stage.slot ? 1 : MF_STAGE_SETS;
+}
+
 static memfit_status record_set(mf_executor *x, uint32_t phase, mf_piece piece, mf_recording *record, memfit_error *err)
 {
     const mf_device_table *table = x->device->table;
@@ -37,12 +53,13 @@ static memfit_status record_set(mf_executor *x, uint32_t phase, mf_piece piece, 
     if (status != MEMFIT_OK)
         return status;
     x->recording = true;
+    mf_stage_record(&x->stage, 1 + due_inputs(x, phase, piece)); /* scalars, too */
     status = mf_executor_send_scalars(x, &scalars, err);
     if (status == MEMFIT_OK)
         status = mf_executor_run_steps(x, phase, piece, NULL, NULL, err);
     memfit_status end = table->record_end(x->device, x->options.stream, &made, status == MEMFIT_OK ? err : &ended);
     x->recording = false;
-    mf_stage_forget(&x->stage); /* nothing was sent */
+    mf_stage_recorded(&x->stage);
     if (status != MEMFIT_OK && end == MEMFIT_OK)
         table->record_destroy(x->device, made);
     if (status == MEMFIT_OK && end == MEMFIT_OK)
@@ -54,48 +71,70 @@ memfit_status mf_executor_record(mf_executor *x, uint32_t phase, mf_piece piece,
 {
     memfit_status status = MEMFIT_OK;
     mf_recording *records = x->phases[phase].records[kind_of(piece)];
-    for (unsigned i = 0; i < MF_STAGE_SETS && status == MEMFIT_OK && mf_executor_records(x); i++) {
-        unsigned next = (x->stage.set + 1) % MF_STAGE_SETS;
+    for (unsigned i = 0; i < record_count(x) && status == MEMFIT_OK && mf_executor_records(x); i++) {
+        unsigned next = x->stage.slot ? 0 : (x->stage.set + 1) % MF_STAGE_SETS;
         if (!records[next])
             status = record_set(x, phase, piece, &records[next], err);
     }
     return status;
 }
 
-/* The same places in the set as when it was recorded: scalars, then inputs in the order of their steps. */
+memfit_status mf_executor_take_slot(mf_executor *x, uint64_t most, uint64_t *bytes, memfit_error *err)
+{
+    memfit_status status = mf_executor_records(x) ? mf_stage_take_slot(&x->stage, most, err) : MEMFIT_OK;
+    *bytes = x->stage.slot_bytes;
+    return status;
+}
+
+/* The same places in the set as when it was recorded: scalars, then inputs in the order of their steps. Where the slot has
+ * the inputs already, only scalars are new. */
 static memfit_status fill_set(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
                               mf_fill_feed fill, void *ctx, memfit_error *err)
 {
     memfit_status status = MEMFIT_OK;
     void *room = mf_stage_room(&x->stage, sizeof *scalars);
+    uint64_t key = x->feed_key ? x->feed_key ^ ((uint64_t)phase << 8 | kind_of(piece)) * 0x9E3779B97F4A7C15u : 0;
     memcpy(room, scalars, MF_SCALARS_HOST_BYTES);
+    if (x->stage.slot && key && key == x->stage.slot_key)
+        return MEMFIT_OK;
+    x->stage.slot_key = 0;
     for (uint32_t i = 0; i < x->plan->phases[phase].step_count && status == MEMFIT_OK; i++) {
         const ready_step *r = &x->phases[phase].steps[i];
         if (r->feed != MF_NONE && mf_executor_is_due(r->op, piece))
             status = fill(ctx, r->feed, mf_stage_room(&x->stage, r->feed_bytes), err);
     }
+    if (status == MEMFIT_OK)
+        x->stage.slot_key = key;
     return status;
+}
+
+void mf_executor_set_key(mf_executor *x, uint64_t key)
+{
+    x->feed_key = key;
 }
 
 memfit_status mf_executor_launch(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
                                  mf_fill_feed fill, void *ctx, memfit_error *err)
 {
+    const mf_recording *records = x->phases[phase].records[kind_of(piece)];
+    bool slot = x->stage.slot != 0;
     memfit_status status = mf_executor_asked_to_stop(x, err);
     if (status == MEMFIT_OK)
         status = mf_stage_begin(&x->stage, err);
     if (status == MEMFIT_OK)
         status = fill_set(x, phase, scalars, piece, fill, ctx, err);
+    if (status == MEMFIT_OK && slot)
+        status = mf_stage_ship(&x->stage, x->stage.used, err);
     if (status == MEMFIT_OK)
-        status = x->device->table->record_launch(x->device, x->phases[phase].records[kind_of(piece)][x->stage.set],
-                                                 x->options.stream, err);
-    return status == MEMFIT_OK ? mf_stage_end(&x->stage, err) : status;
+        status = x->device->table->record_launch(x->device, records[slot ? 0 : x->stage.set], x->options.stream, err);
+    return status == MEMFIT_OK && !slot ? mf_stage_end(&x->stage, err) : status;
 }
 
 bool mf_executor_is_recorded(const mf_executor *x, uint32_t phase, mf_piece piece)
 {
     const mf_recording *records = x->phases[phase].records[kind_of(piece)];
     bool all = true;
-    for (unsigned i = 0; i < MF_STAGE_SETS; i++)
+    for (unsigned i = 0; i < record_count(x); i++)
         all &= records[i] != 0;
     return all;
 }

@@ -152,9 +152,12 @@ uint64_t mf_reserve_resident(const mf_reservation *r)
 
 /* ---- the pattern -------------------------------------------------------------------------------------------- */
 
+/* It repeats: a device whose memory the host cannot write copies it on. */
+enum { PATTERN_WORDS = MF_RESERVE_BOUNCE_BYTES / 8 };
+
 static inline uint64_t pattern_at(uint64_t word)
 {
-    return (word + 1) * 0x9E3779B97F4A7C15u ^ 0xA5A5C3C35A5A3C3Cu;
+    return (word % PATTERN_WORDS + 1) * 0x9E3779B97F4A7C15u ^ 0xA5A5C3C35A5A3C3Cu;
 }
 
 static void pattern_near(mf_reservation *r, uint64_t words)
@@ -165,21 +168,19 @@ static void pattern_near(mf_reservation *r, uint64_t words)
         word[i] = pattern_at(i);
 }
 
-/* Through a buffer of the host's, in order. */
+/* The first of it through a buffer of the host's; the device doubles what is there. */
 static memfit_status pattern_far(mf_reservation *r, uint64_t words, memfit_error *err)
 {
     mf_device *d = r->device;
-    uint64_t *chunk = (uint64_t *)(void *)r->bounce, most = MF_RESERVE_BOUNCE_BYTES / 8;
-    memfit_status status = MEMFIT_OK;
-    for (uint64_t at = 0, n; status == MEMFIT_OK && at < words; at += n) {
-        n = words - at < most ? words - at : most;
-        for (uint64_t i = 0; i < n; i++)
-            chunk[i] = pattern_at(at + i);
-        status = d->table->copy_in(d, r->base + at * 8, chunk, n * 8, 0, err);
-        if (status == MEMFIT_OK)
-            status = d->table->stream_sync(d, 0, err);
+    uint64_t *chunk = (uint64_t *)(void *)r->bounce, first = words < PATTERN_WORDS ? words : PATTERN_WORDS;
+    for (uint64_t i = 0; i < first; i++)
+        chunk[i] = pattern_at(i);
+    memfit_status status = d->table->copy_in(d, r->base, chunk, first * 8, 0, err);
+    for (uint64_t done = first, n; status == MEMFIT_OK && done < words; done += n) {
+        n = words - done < done ? words - done : done;
+        status = d->table->copy(d, r->base + done * 8, r->base, n * 8, 0, err);
     }
-    return status;
+    return status == MEMFIT_OK ? d->table->stream_sync(d, 0, err) : status;
 }
 
 memfit_status mf_reserve_pattern(mf_reservation *r, memfit_error *err)

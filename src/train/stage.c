@@ -3,6 +3,8 @@
 
 #include "base/error.h"
 
+static void give_slot(mf_stage *s);
+
 static uint64_t round_up(uint64_t bytes)
 {
     return (bytes + MF_STAGE_ALIGN - 1) / MF_STAGE_ALIGN * MF_STAGE_ALIGN;
@@ -32,6 +34,7 @@ void mf_stage_destroy(mf_stage *s)
         return;
     const mf_device_table *table = s->device->table;
     table->stream_sync(s->device, s->stream, NULL); /* copies may still read it */
+    give_slot(s);
     for (unsigned i = 0; i < MF_STAGE_SETS; i++)
         if (s->sent[i])
             table->event_destroy(s->device, s->sent[i], NULL);
@@ -66,17 +69,100 @@ void *mf_stage_room(mf_stage *s, uint64_t bytes)
 
 memfit_status mf_stage_send(mf_stage *s, mf_address to, const void *room, uint64_t bytes, memfit_error *err)
 {
+    const mf_device_table *table = s->device->table;
     s->pending[s->set] = true;
-    return s->device->table->copy_in(s->device, to, room, bytes, s->stream, err);
-}
-
-void mf_stage_forget(mf_stage *s)
-{
-    s->pending[s->set] = false;
+    if (!s->left)
+        return table->copy_in(s->device, to, room, bytes, s->stream, err);
+    uint64_t at = (uint64_t)((const unsigned char *)room - s->memory) - s->set * s->set_bytes;
+    memfit_status status = table->copy(s->device, to, s->slot + at, bytes, s->stream, err);
+    if (status == MEMFIT_OK && --s->left == 0)
+        status = table->event_record(s->device, s->taken, s->stream, err);
+    return status;
 }
 
 memfit_status mf_stage_end(mf_stage *s, memfit_error *err)
 {
     s->pending[s->set] = true;
     return s->device->table->event_record(s->device, s->sent[s->set], s->stream, err);
+}
+
+/* ---- the slot ----------------------------------------------------------------------------------------------- */
+
+static void give_slot(mf_stage *s)
+{
+    const mf_device_table *table = s->device->table;
+    if (s->copies)
+        table->stream_sync(s->device, s->copies, NULL);
+    if (s->slot_memory) {
+        table->unmap(s->device, s->slot, s->slot_bytes, NULL);
+        table->release(s->device, s->slot_memory, s->slot_bytes, NULL);
+    }
+    if (s->slot)
+        table->unreserve(s->device, s->slot, s->slot_bytes, NULL);
+    if (s->taken)
+        table->event_destroy(s->device, s->taken, NULL);
+    if (s->copies)
+        table->stream_destroy(s->device, s->copies, NULL);
+    s->slot = s->slot_memory = s->slot_bytes = s->copies = s->taken = s->slot_key = 0;
+}
+
+static memfit_status map_slot(mf_stage *s, memfit_error *err)
+{
+    mf_device *d = s->device;
+    mf_physical memory = 1;
+    memfit_status status = d->table->create(d, s->slot_bytes, &memory, err);
+    if (status != MEMFIT_OK)
+        return status;
+    status = d->table->map(d, s->slot, s->slot_bytes, memory, err);
+    if (status != MEMFIT_OK) {
+        d->table->release(d, memory, s->slot_bytes, NULL);
+        return status;
+    }
+    s->slot_memory = memory;
+    return d->table->access(d, s->slot, s->slot_bytes, err);
+}
+
+memfit_status mf_stage_take_slot(mf_stage *s, uint64_t most, memfit_error *err)
+{
+    mf_device *d = s->device;
+    uint64_t page = d->granularity, bytes = (s->set_bytes + page - 1) / page * page;
+    if (!d->table->record_begin || bytes > most)
+        return MEMFIT_OK;
+    s->slot_bytes = bytes;
+    memfit_status status = d->table->reserve(d, bytes, page, &s->slot, err);
+    if (status == MEMFIT_OK)
+        status = map_slot(s, err);
+    if (status == MEMFIT_OK)
+        status = d->table->stream_create(d, &s->copies, err);
+    if (status == MEMFIT_OK)
+        status = d->table->event_create(d, &s->taken, err);
+    if (status != MEMFIT_OK)
+        give_slot(s);
+    return status == MEMFIT_OUT_OF_MEMORY ? MEMFIT_OK : status; /* others were quicker: it is done without */
+}
+
+void mf_stage_record(mf_stage *s, unsigned sends)
+{
+    s->left = s->slot ? sends : 0;
+}
+
+void mf_stage_recorded(mf_stage *s)
+{
+    s->pending[s->set] = false;
+    s->left = 0;
+}
+
+memfit_status mf_stage_ship(mf_stage *s, uint64_t bytes, memfit_error *err)
+{
+    mf_device *d = s->device;
+    const unsigned char *from = s->memory + s->set * s->set_bytes;
+    memfit_status status = d->table->stream_wait(d, s->copies, s->taken, err);
+    if (status == MEMFIT_OK)
+        status = d->table->copy_in(d, s->slot, from, bytes, s->copies, err);
+    if (status == MEMFIT_OK)
+        status = d->table->event_record(d, s->sent[s->set], s->copies, err);
+    if (status == MEMFIT_OK)
+        status = d->table->stream_wait(d, s->stream, s->sent[s->set], err);
+    s->pending[s->set] = true;
+    return status;
 }

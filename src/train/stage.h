@@ -4,6 +4,14 @@
  *
  *     set 0 [ scalars | input | input | ... ]     one piece of a batch fills a set and sends it; the next one takes the
  *     set 1 [ scalars | input | input | ... ]     other set, and waits only for copies that were sent two pieces ago
+ *
+ * Where the device has room for it, recorded runs have a slot besides, device memory of one set. A set is copied there as
+ * a whole on a stream of its own, while the piece before is still at work; the record copies from the slot to where each
+ * input is wanted, and says when it has done so (`taken`): the next set may come. What a slot holds already is not sent
+ * again: a data set of one batch stays on the device.
+ *
+ *     copies' stream   wait taken | set -> slot | sent
+ *     the run's                            wait sent | launch: slot -> scalars, slot -> inputs, taken, ... the step ...
  */
 #ifndef MF_TRAIN_STAGE_H
 #define MF_TRAIN_STAGE_H
@@ -21,6 +29,14 @@ typedef struct mf_stage {
     mf_event sent[MF_STAGE_SETS];
     bool pending[MF_STAGE_SETS];
     unsigned set;
+
+    mf_address slot; /* 0: none */
+    mf_physical slot_memory;
+    uint64_t slot_bytes; /* whole granules */
+    mf_stream copies;
+    mf_event taken;
+    uint64_t slot_key; /* of the inputs it holds; 0: none that could be used again */
+    unsigned left;     /* while a record is made: what it still has to take from the slot */
 } mf_stage;
 
 /* `bytes`: the most that one piece sends, each part rounded up to MF_STAGE_ALIGN. */
@@ -28,13 +44,20 @@ enum { MF_STAGE_ALIGN = 256 };
 memfit_status mf_stage_create(mf_stage *stage, const memfit_host *host, mf_device *device, mf_stream stream,
                               uint64_t bytes, memfit_error *err);
 void mf_stage_destroy(mf_stage *stage);
+/* Device memory for a slot, when no more than `most` bytes are needed for it; OK without one where they are, or where the
+ * device cannot. */
+memfit_status mf_stage_take_slot(mf_stage *stage, uint64_t most, memfit_error *err);
 /* Takes the other set in hand, as soon as what was sent from it has arrived. */
 memfit_status mf_stage_begin(mf_stage *stage, memfit_error *err);
 /* Room in the set in hand; NULL when it has none left. */
 void *mf_stage_room(mf_stage *stage, uint64_t bytes);
 memfit_status mf_stage_send(mf_stage *stage, mf_address to, const void *room, uint64_t bytes, memfit_error *err);
-/* What was sent from the set in hand was only recorded. */
-void mf_stage_forget(mf_stage *stage);
+/* A record begins, in which `sends` calls of mf_stage_send follow; they copy from the slot where there is one. */
+void mf_stage_record(mf_stage *stage, unsigned sends);
+/* The record is made: what was sent from the set in hand was only recorded. */
+void mf_stage_recorded(mf_stage *stage);
+/* The first `bytes` of the set in hand are on their way to the slot, and the run's stream waits for them. */
+memfit_status mf_stage_ship(mf_stage *stage, uint64_t bytes, memfit_error *err);
 /* All of this piece is sent, by mf_stage_send or by a record that was launched. */
 memfit_status mf_stage_end(mf_stage *stage, memfit_error *err);
 

@@ -85,6 +85,7 @@ typedef struct mf_trainer {
     mf_executor *executor;
     mf_results results;
     uint64_t fixed_bytes; /* measured */
+    uint64_t slot_bytes;  /* of it, what inputs come through: taken only where the limit leaves it */
     mf_resumed resumed;   /* pieces and chunks while starting only: for the same bits */
     uint64_t start_peak;  /* the most seen while starting, before the arena was populated */
     uint64_t least_need;  /* of the plans tried while starting, the least that was measured; 0: none was */

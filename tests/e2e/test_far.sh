@@ -48,6 +48,15 @@ for model in "$f"/fit/*.keras; do
 done
 [ $count -ge 9 ] || fail "only $count fixtures are there"
 
+# One batch, again and again: what the device has is not sent twice; nor is it where the batch changes, or its pieces.
+both one train "$f/train/cnn.keras" --data synthetic:32 --batch-size 32 --epochs 4 --no-shuffle --out %D/one.keras
+both two train "$f/train/cnn.keras" --data synthetic:64 --batch-size 32 --epochs 3 --no-shuffle --out %D/two.keras
+both few train "$f/train/cnn.keras" --data synthetic:40 --batch-size 20 --epochs 3 --no-shuffle --validation-split 0.5 --gradient-accumulation 3 --out %D/few.keras
+same one.keras two.keras few.keras
+# Queued one by one, the bytes are the same as those of what was recorded.
+MEMFIT_FAR=1 MEMFIT_RECORD=0 "$MEMFIT" train "$f/train/cnn.keras" --data synthetic:64 --batch-size 32 --epochs 3 --no-shuffle --out queued.keras --quiet >/dev/null 2>&1
+cmp -s queued.keras far/two.keras || fail "queued and recorded differ"
+
 # Results of evaluation and prediction.
 both evaluated evaluate "$f/train/cnn.keras" --data synthetic:40
 both predicted predict "$f/train/cnn.keras" --data synthetic:40 --out %D/predicted.npy
