@@ -7,8 +7,8 @@ MODELS is the folder that make_cuda_models.py writes. A case is MODEL-PRECISION 
 memfit compiles its kernels once for every case, and wait; then memfit runs case by case with nothing else at work on the card,
 then each peer. OUT gets cuda.jsonl (an object a line), profile.txt (where the time of a step goes) and the programs' messages. Prints a table.
 
-memfit's step is the median of what `memfit train` measures; its inputs come from the host in every step, peers' lie on the card. NVML
-is sampled every 10 ms by a thread of this script.
+memfit's step is the median of what `memfit train` measures. Images lie on the card on both sides (one batch, handed over once). NVML is sampled every 10 ms by a
+thread of this script.
 """
 import ctypes
 import json
@@ -26,6 +26,8 @@ CASES = {
     "s9-tf32": (32, 30, ["--allow-changed-numerics"]), "s7-tf32": (256, 16, ["--memory", "8GiB", "--allow-changed-numerics"]),
     "s7-bf16": (256, 16, ["--memory", "6GiB"]),
 }
+# Batches of an epoch. One stays on the card, as peers' do; words are few bytes, and S1's epoch has some 30 steps.
+BATCHES = {"s1": 31, "gpt2": 8, "lstm": 8}
 PRECISION = {"bf16": "mixed_bfloat16", "tf32": "float32", "f32": "float32"}
 
 
@@ -61,7 +63,7 @@ class Nvml:
 def start_memfit(memfit, models, case, steps, out, extra, env):
     batch, _, options = CASES[case]
     name, precision = case.split("-")
-    command = [memfit, "train", f"{models}/{name}.keras", "--data", f"synthetic:{batch * (40 if name == 's1' else 2)}", "--no-shuffle", "--batch-size", str(batch),
+    command = [memfit, "train", f"{models}/{name}.keras", "--data", f"synthetic:{batch * BATCHES.get(name, 1)}", "--no-shuffle", "--batch-size", str(batch),
                "--epochs", "100000", "--steps", str(steps), "--precision", PRECISION[precision], "--device", "cuda", "--json", *options, *extra]
     return command, subprocess.Popen(command, stdout=open(f"{out}/{case}.json", "w"), stderr=open(f"{out}/{case}.err", "w"), env={**os.environ, **env})
 

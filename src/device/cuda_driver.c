@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+#define LOST                                                                                                           \
+    "nothing on the card can be reached any more by this process: dmesg (lines with Xid) and nvidia-smi say why"
+
 static const struct {
     cu_result code;
     const char *cure;
@@ -16,6 +19,12 @@ static const struct {
      "the system is not ready: is the fabric manager running? systemctl status nvidia-fabricmanager"},
     {CU_ERROR_SYSTEM_DRIVER_MISMATCH,
      "kernel module and libcuda are of different versions: reboot, or reload the module"},
+    {CU_ERROR_ECC_UNCORRECTABLE, LOST "; its memory has an error that cannot be corrected: nvidia-smi -q -d ECC"},
+    {CU_ERROR_ILLEGAL_ADDRESS, LOST},
+    {CU_ERROR_LAUNCH_TIMEOUT, LOST "; a watchdog ended a kernel: is a display attached to it?"},
+    {CU_ERROR_CONTEXT_IS_DESTROYED, LOST},
+    {CU_ERROR_LAUNCH_FAILED, LOST},
+    {CU_ERROR_UNKNOWN, LOST},
     {CU_ERROR_COMPAT_NOT_SUPPORTED, "the forward-compatibility libcuda does not serve this card: use the driver's own"},
 };
 

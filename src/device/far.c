@@ -11,7 +11,8 @@
  * device's memfd in the second. Pages, handles and capacity are the cpu device's.
  *
  * It records as a card does: while it does, copies and the backend's operations are kept and not done; a launch does them.
- * So what must be in host memory of its own, or at the same place the next time, is found here too.
+ * So what must be in host memory of its own, or at the same place the next time, is found here too. MEMFIT_FAR_LOST=N loses
+ * the device at the Nth launch: from then on every copy and launch fails.
  */
 #include "device/device.h"
 
@@ -20,6 +21,7 @@
 
 #include <errno.h>
 #include <stdalign.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -31,7 +33,9 @@ typedef struct far_device {
     mf_device *cpu;
     char *ranges; /* both */
     _Atomic uint64_t next;
-    struct tape *recorded; /* NULL: nothing is */
+    struct tape *recorded;  /* NULL: nothing is */
+    uint64_t launches_left; /* until the device is lost; 0: it never is */
+    bool lost;
 } far_device;
 
 enum { WORK_BYTES = 64 };
@@ -213,10 +217,17 @@ static memfit_status far_record_end(mf_device *device, mf_stream stream, mf_reco
     return MEMFIT_OK;
 }
 
+static memfit_status is_lost(memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_DEVICE, "far: the device is lost");
+}
+
 static memfit_status far_record_launch(mf_device *device, mf_recording record, mf_stream stream, memfit_error *err)
 {
     const tape *t = (const tape *)(uintptr_t)record;
-    memfit_status status = MEMFIT_OK;
+    far_device *f = (far_device *)device;
+    f->lost = f->lost || (f->launches_left && --f->launches_left == 0);
+    memfit_status status = f->lost ? is_lost(err) : MEMFIT_OK;
     for (uint64_t i = 0; i < t->count && status == MEMFIT_OK; i++)
         status = t->list[i].what(device, t->list[i].with, stream, err);
     return status;
@@ -262,6 +273,8 @@ static memfit_status do_fill(mf_device *device, const void *with, mf_stream stre
 /* At once, or when what is being recorded is launched. */
 static memfit_status transfer_by(mf_device *device, mf_far_do *what, transfer t, mf_stream stream, memfit_error *err)
 {
+    if (((far_device *)device)->lost)
+        return is_lost(err);
     return mf_device_far_keep(device, what, &t, sizeof t) ? MEMFIT_OK : what(device, &t, stream, err);
 }
 
@@ -354,6 +367,8 @@ memfit_status mf_device_open_far(const memfit_host *host, mf_device **device, me
         far_destroy(&f->base);
         return status;
     }
+    const char *launches = getenv("MEMFIT_FAR_LOST");
+    f->launches_left = launches ? strtoull(launches, NULL, 10) : 0;
     f->ranges = p;
     f->base.granularity = f->cpu->granularity;
     memcpy(f->base.name, "far", sizeof "far");

@@ -35,6 +35,8 @@ static bool write_checkpoint(mf_run *r)
     bool written = mf_checkpoint_write(r->checkpoint, r->trainer.options->checkpoint, true, &failed) == MEMFIT_OK;
     if (!written)
         go_on_without(r, &failed, "without this checkpoint");
+    else
+        r->kept_at = r->trainer.state.steps;
     return written;
 }
 
@@ -396,6 +398,25 @@ static memfit_status save_out(mf_run *r, memfit_error *err)
     return status;
 }
 
+/* The device failed and took with it what was learned since the last file: where that is. */
+static void say_what_is_kept(const mf_run *r, memfit_error *err)
+{
+    const memfit_train_options *o = r->trainer.options;
+    if (!err || !r->trainer.stepped)
+        return;
+    size_t n = strlen(err->hint);
+    const char *line = n ? "\n" : "";
+    if (r->kept_at)
+        snprintf(err->hint + n, sizeof err->hint - n, "%sthe first %llu steps are in %.160s: --resume goes on from it",
+                 line, (unsigned long long)r->kept_at, o->checkpoint);
+    else if (o->resume)
+        snprintf(err->hint + n, sizeof err->hint - n, "%s%.160s is as it was: --resume goes on from it again", line,
+                 o->resume);
+    else
+        snprintf(err->hint + n, sizeof err->hint - n, "%swith --checkpoint FILE what was learned would be kept%s", line,
+                 o->checkpoint ? "; --save-freq N writes it more often" : "");
+}
+
 /* ---- all of it -------------------------------------------------------------------------------------------- */
 
 static memfit_status train(const memfit_train_options *options, memfit_train_result *result, memfit_error *err)
@@ -416,6 +437,8 @@ static memfit_status train(const memfit_train_options *options, memfit_train_res
         status = all_epochs(r, err);
         uint64_t after = options->allocation_count ? options->allocation_count(options->ctx) : 0;
         mf_run_in_steps(r, false);
+        if (status == MEMFIT_DEVICE)
+            say_what_is_kept(r, err);
         if (status == MEMFIT_OK)
             take_averages(&r->trainer); /* as fit() does at its end */
         if (status == MEMFIT_OK && options->out && !(options->keep_best && r->trainer.state.kept < INFINITY))

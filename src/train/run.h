@@ -37,6 +37,7 @@ typedef struct mf_run {
     double first_step_seconds;
     int64_t replans;
     uint64_t replan_us; /* the longest change of plan */
+    uint64_t kept_at;   /* steps that the last checkpoint of this run holds; 0: none was written */
     bool stop, stopped_early, has_validation, logs_failed;
     double val_loss;
     memfit_error late; /* code not OK: a log or checkpoint could not be written; training went on */
