@@ -396,6 +396,7 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_writer w;
     mf_json_begin(&w, stdout);
     mf_json_open(&w, NULL, '{');
+    mf_json_put_string(&w, "device", cli->device ? cli->device : "cpu");
     mf_json_put_u64(&w, "planned_peak_bytes", r->planned_peak_bytes);
     mf_json_put_u64(&w, "measured_peak_bytes", r->measured_peak_bytes);
     mf_json_put_u64(&w, "arena_bytes", r->arena_bytes);
