@@ -86,7 +86,8 @@ int main(int argc, char **argv)
     }
     long now = resident_kib();
     printf("%d experiments: %ld KiB after ten, %ld KiB at the end\n", count, level, now);
-    CLAIM(now - level < 128); /* a leak of one model's bytes an experiment would be 3700 */
+    CLAIM(now - level <
+          512); /* a leak of one model's bytes an experiment would be 3700; oneDNN 3.7 leaves up to 280 in holes */
 
     static counted kept[3];
     for (int i = 0; i < 3; i++)

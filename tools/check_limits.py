@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-LEAST = 3 << 20  # with less the process alone, before any model, may be above its limit
+ANSWER = 35 << 16  # with less beside the bare process, a refusal that says what would suffice may be above its limit
 
 
 def said_need(err, words="needs"):
@@ -34,6 +34,7 @@ class Checker:
         self.env = dict(os.environ, **({"MEMFIT_ISA": isa} if isa else {}))
         self.isa = isa or ""
         self.file = tempfile.NamedTemporaryFile()
+        self.least = self.watch([program, "--version"])[3] + ANSWER  # of the first limit: libraries take 1 to 4 MB before main() begins
 
     def watch(self, command):
         """Runs it; exit status, standard output, standard error, the most it held."""
@@ -79,7 +80,7 @@ class Checker:
         return status, err, said
 
     def model(self, model, batch, factors, options):
-        limit = LEAST
+        limit = self.least
         status, err, said = self.one(model, batch, limit, options)
         while status == 3 and not said_need(err):  # not enough to find out what would suffice
             limit = max(said_need(err, "at least") or 0, limit * 5 // 4)

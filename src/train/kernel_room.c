@@ -6,10 +6,10 @@
 
 #include "ops/cpu/dnn/onednn.h"
 
-/* What making the next kernel may take, with what the library tries and drops on the way (seen: up to 592 KiB where the
- * taps of a window are apart or in a row, 131 KiB for other windows, 94 KiB for products). */
+/* What making the next kernel may take, with what the library tries and drops on the way. */
 static uint64_t next_kernel_bytes(const mf_trainer *t)
 {
+    const mf_dnn_takes *taken = mf_dnn_taken();
     uint64_t at = t->kernels_made;
     for (uint32_t p = 0; p < t->plan->phase_count; at -= t->plan->phases[p++].step_count) {
         const mf_phase *phase = &t->plan->phases[p];
@@ -21,15 +21,17 @@ static uint64_t next_kernel_bytes(const mf_trainer *t)
         case MF_OP_CONV:
         case MF_OP_CONV_GRAD_DATA:
         case MF_OP_CONV_GRAD_WEIGHTS:
-            return w->dims != 2 || w->dilation[0] > 1 || w->dilation[1] > 1 ? MF_KERNEL_BYTES : MF_KERNEL_BYTES / 3;
+            return w->dims != 2 || w->dilation[0] > 1 || w->dilation[1] > 1 ? taken->making_odd_window
+                                                                            : taken->making_window;
+        case MF_OP_LSTM_GRAD:
+        case MF_OP_GRU_GRAD:
+        case MF_OP_SIMPLE_RNN_GRAD:
+            return taken->product + taken->making_product;
         case MF_OP_MATMUL:
         case MF_OP_LSTM:
-        case MF_OP_LSTM_GRAD:
         case MF_OP_GRU:
-        case MF_OP_GRU_GRAD:
         case MF_OP_SIMPLE_RNN:
-        case MF_OP_SIMPLE_RNN_GRAD:
-            return MF_KERNEL_BYTES / 6;
+            return taken->making_product;
         default:
             return MF_KERNEL_BYTES / 22;
         }

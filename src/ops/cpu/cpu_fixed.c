@@ -51,22 +51,52 @@ static bool seen_before(mf_cpu_seen *seen, const mf_graph *g, const mf_op *op)
     return false;
 }
 
+/* One tap, or a filter for each channel: the library's code for these is short. */
+static bool is_plain_window(const mf_graph *g, const mf_op *op)
+{
+    const mf_window *w = &op->attr.window;
+    const mf_shape *kernel = &g->tensors[op->in[1]].shape;
+    bool one = true;
+    for (uint32_t d = 0; d < w->dims; d++)
+        one &= kernel->dim[d] == 1;
+    return one || w->groups == g->tensors[op->in[0]].shape.dim[w->dims + 1];
+}
+
+/* What the library keeps for a shape; 0 where it is not asked. */
+static uint64_t code_bytes(const mf_graph *g, const mf_op *op)
+{
+    const mf_dnn_takes *taken = mf_dnn_taken();
+    switch (op->kind) {
+    case MF_OP_MATMUL:
+    case MF_OP_LSTM:
+    case MF_OP_GRU:
+    case MF_OP_SIMPLE_RNN:
+        return taken->product;
+    case MF_OP_LSTM_GRAD:
+    case MF_OP_GRU_GRAD:
+    case MF_OP_SIMPLE_RNN_GRAD:
+        return 2 * taken->product; /* a step's, and the weights' of all steps */
+    case MF_OP_CONV:
+        return is_plain_window(g, op) ? taken->forward * 2 / 3 : taken->forward;
+    case MF_OP_CONV_GRAD_DATA:
+        return taken->grad_data;
+    case MF_OP_CONV_GRAD_WEIGHTS:
+        return taken->grad_weights;
+    default:
+        return 0;
+    }
+}
+
 uint64_t mf_cpu_graph_bytes(const mf_graph *graph, mf_cpu_seen *seen)
 {
     enum { GRAPH_BYTES = 208 << 10, OPERATION_BYTES = 2600, PRIMITIVE_BYTES = 6000, VARIABLE_BYTES = 400 };
-    static const struct {
-        mf_op_kind kind;
-        uint64_t bytes; /* of code, for a shape */
-    } compiled[] = {{MF_OP_MATMUL, 26 << 10},         {MF_OP_CONV, 66 << 10},
-                    {MF_OP_CONV_GRAD_DATA, 44 << 10}, {MF_OP_CONV_GRAD_WEIGHTS, 100 << 10},
-                    {MF_OP_LSTM, 64 << 10},           {MF_OP_GRU, 64 << 10}};
     uint64_t bytes = (mf_dnn_compiles() ? GRAPH_BYTES : 0) + (uint64_t)graph->variable_count * VARIABLE_BYTES;
     for (uint32_t i = 0; i < graph->op_count; i++) {
         const mf_op *op = &graph->ops[i];
+        const uint64_t code = code_bytes(graph, op);
         bytes += OPERATION_BYTES;
-        for (size_t k = 0; mf_dnn_compiles() && k < sizeof compiled / sizeof *compiled; k++)
-            if (op->kind == compiled[k].kind)
-                bytes += PRIMITIVE_BYTES + (seen && seen_before(seen, graph, op) ? 0 : compiled[k].bytes);
+        if (code)
+            bytes += PRIMITIVE_BYTES + (seen && seen_before(seen, graph, op) ? 0 : code);
     }
     return bytes;
 }
@@ -88,7 +118,7 @@ static memfit_status count_graph(const mf_graph_source *source, const memfit_hos
 memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
                                  unsigned threads, mf_cpu_fixed *fixed, memfit_error *err)
 {
-    enum { PROCESS_BYTES = 1696 << 10, THREAD_BYTES = 224 << 10, WRITER_BYTES = 224 << 10, SAVED_BYTES = 1500 };
+    enum { PROCESS_BYTES = 1096 << 10, THREAD_BYTES = 224 << 10, WRITER_BYTES = 224 << 10, SAVED_BYTES = 1500 };
     mf_cpu_seen *seen = mf_host_zalloc(host, 2 * sizeof *seen); /* one of each kind alone; of both together */
     if (!seen)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
@@ -102,7 +132,7 @@ memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_hos
     mf_host_free(host, seen, 2 * sizeof *seen);
     if (status != MEMFIT_OK)
         return status;
-    *fixed = (mf_cpu_fixed){.base_bytes = PROCESS_BYTES + mf_dnn_process_bytes() + threads * THREAD_BYTES,
+    *fixed = (mf_cpu_fixed){.base_bytes = PROCESS_BYTES + mf_dnn_taken()->start + threads * THREAD_BYTES,
                             .writer_bytes = mode == MF_MODE_TRAIN ? WRITER_BYTES + variables * SAVED_BYTES : 0,
                             .graph_bytes = main,
                             .validation_bytes = alone,

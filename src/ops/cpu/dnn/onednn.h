@@ -24,8 +24,13 @@ typedef struct mf_dnn_engine mf_dnn_engine; /* the library's engine and stream *
 memfit_status mf_dnn_engine_create(const memfit_host *host, unsigned threads, const char *isa, mf_dnn_engine **engine,
                                    memfit_error *err);
 void mf_dnn_engine_destroy(mf_dnn_engine *engine);
-/* What a process keeps for the library beyond what it keeps for 2.x, with which the planner's figures were taken. */
-uint64_t mf_dnn_process_bytes(void);
+/* What the library takes of a process, from above, as it was counted with this version. */
+typedef struct mf_dnn_takes {
+    uint64_t start;                                            /* by being linked, before its first call */
+    uint64_t product, forward, grad_data, grad_weights;        /* kept for a shape */
+    uint64_t making_product, making_window, making_odd_window; /* while one is made, with what is dropped */
+} mf_dnn_takes;
+const mf_dnn_takes *mf_dnn_taken(void);
 /* Is there a library that makes code for each shape? Own kernels keep nothing. */
 bool mf_dnn_compiles(void);
 /* While primitives are made, equal ones share code; afterwards the library need keep nothing. */

@@ -242,6 +242,19 @@ static bool is_dilated(const mf_dnn_conv *c)
     return false;
 }
 
+/* 3.7.2 (brg_conv_fwd:avx512_core) reads beyond the rows of a picture of one channel where each row has one place and the
+ * stride is not 1: numbers that nothing in the operands explains. */
+static bool is_misread(const mf_dnn_conv *c)
+{
+    const int last = c->dims - 1;
+    return DNNL_VERSION_MAJOR >= 3 && c->in_channels == c->groups && c->out[last] == 1 && c->stride[last] > 1;
+}
+
+static bool is_older(const_dnnl_primitive_desc_t pd)
+{
+    return dnn_takes_nothing(pd) && strncmp(dnn_name_of(pd), "brg", 3) != 0;
+}
+
 static dnnl_status_t make_conv(dnn_builder *b, const mf_dnn_conv *c, const conv_layouts *l, dnnl_primitive_attr_t attr)
 {
     dnnl_engine_t engine = b->engine->engine;
@@ -250,7 +263,7 @@ static dnnl_status_t make_conv(dnn_builder *b, const mf_dnn_conv *c, const conv_
     dnnl_status_t s = c->direction == MF_DNN_GRAD_DATA ? make_turned(b, c, attr, &served) : dnnl_success;
     if (s != dnnl_success || served)
         return s;
-    mf_dnn_suits suits = is_dilated(c) ? is_compact : dnn_takes_nothing;
+    mf_dnn_suits suits = is_misread(c) ? is_older : is_dilated(c) ? is_compact : dnn_takes_nothing;
     s = mf_dnn_desc_forward(&forward, engine, &l->desc, attr, c->direction == MF_DNN_FORWARD ? suits : NULL);
     if (s != dnnl_success)
         return s;

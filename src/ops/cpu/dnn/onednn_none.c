@@ -46,9 +46,10 @@ void mf_dnn_cache(bool on)
     (void)on;
 }
 
-uint64_t mf_dnn_process_bytes(void)
+const mf_dnn_takes *mf_dnn_taken(void)
 {
-    return 0;
+    static const mf_dnn_takes taken = {.start = 600 << 10};
+    return &taken;
 }
 
 bool mf_dnn_compiles(void)

@@ -89,7 +89,16 @@ dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
     return s == dnnl_success ? first_that(pd, &desc, attr, engine, NULL, suits) : s;
 }
 
-uint64_t mf_dnn_process_bytes(void)
+/* Made for 1,400 random shapes with 2.6.3. An odd window has its taps apart, or one dimension or three. */
+const mf_dnn_takes *mf_dnn_taken(void)
 {
-    return 0;
+    static const mf_dnn_takes taken = {.start = MF_DNN_START_KIB << 10,
+                                       .product = 26 << 10,
+                                       .forward = 66 << 10,
+                                       .grad_data = 44 << 10,
+                                       .grad_weights = 100 << 10,
+                                       .making_product = 117 << 10,
+                                       .making_window = 235 << 10,
+                                       .making_odd_window = 704 << 10};
+    return &taken;
 }
