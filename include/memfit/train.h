@@ -117,6 +117,9 @@ typedef struct memfit_train_options {
     /* Where the tensors lie and the operations run: "cpu", "cuda", "cuda:I"; NULL: cpu. On a card memory_bytes bounds what
      * the process holds there. */
     const char *device;
+    /* Samples that were made (images, records) or unpacked (tables, packed arrays) are kept: a file, for later runs too;
+     * "memory": what the limit leaves; NULL or "off": not at all. */
+    const char *cache;
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \
@@ -154,12 +157,16 @@ typedef struct memfit_train_result {
     bool stopped_early;
     uint32_t loss_chunks; /* of the last layer and its loss; 1: whole */
     /* Samples made by workers (images, records). Since 0.1. */
-    double input_wait_ms; /* mean of a step: it waited so long for samples */
-    double input_share;   /* the same as a part of the time of all steps, 0 to 1 */
-    double decode_ms;     /* mean of a sample: one worker was busy with it so long */
-    uint32_t workers;     /* 0: samples needed no making */
-    uint64_t input_bytes; /* of workers and the ring of batches; part of fixed_bytes */
-    int64_t skipped;      /* samples left out, as skip_bad allows */
+    double input_wait_ms;  /* mean of a step: it waited so long for samples */
+    double input_share;    /* the same as a part of the time of all steps, 0 to 1 */
+    double decode_ms;      /* mean of a sample: one worker was busy with it so long */
+    uint32_t workers;      /* 0: samples needed no making */
+    uint64_t input_bytes;  /* of workers and the ring of batches; part of fixed_bytes */
+    int64_t skipped;       /* samples left out, as skip_bad allows */
+    int64_t cache_found;   /* samples that came from the cache */
+    int64_t cache_refused; /* samples that its disk had no room for */
+    int64_t cache_samples; /* samples that have room in memory */
+    uint64_t cache_bytes;  /* of memory it holds; part of fixed_bytes */
 } memfit_train_result;
 #define MEMFIT_TRAIN_RESULT                                                                                            \
     {                                                                                                                  \

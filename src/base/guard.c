@@ -120,6 +120,11 @@ static bool is_plan(const opened *o)
     return begins(o, "{", 1) && strstr(o->head, "\"format\": \"memfit plan\"");
 }
 
+static bool is_cache(const opened *o)
+{
+    return begins(o, "MEMFITCH", 8);
+}
+
 static bool is_packing(const opened *o)
 {
     mf_csv csv;
@@ -143,6 +148,7 @@ static const struct {
     [MF_FILE_PLAN] = {"a plan kept by --save", is_plan},
     [MF_FILE_PACKING] = {"a table of buffers with offsets", is_packing},
     [MF_FILE_RUN] = {"a report of memfit run", is_run},
+    [MF_FILE_CACHE] = {"a cache of samples", is_cache},
     [MF_FILE_FOLDER] = {"a folder", NULL},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };

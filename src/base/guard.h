@@ -24,6 +24,7 @@ typedef enum mf_file_kind {
     MF_FILE_PLAN,    /* of memfit plan --save, JSON */
     MF_FILE_PACKING, /* a table of buffers with offsets, CSV */
     MF_FILE_RUN,     /* a report of memfit run, JSON */
+    MF_FILE_CACHE,   /* of samples, --cache */
     MF_FILE_FOLDER,  /* a folder that gets new files */
 } mf_file_kind;
 

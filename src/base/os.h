@@ -41,7 +41,11 @@ memfit_status mf_os_glob(const char *pattern, memfit_status (*each)(void *ctx, c
 uint64_t mf_os_peek(const char *path, void *out, uint64_t bytes); /* the first bytes of a plain file: how many */
 int mf_os_open_folder(const char *path);                          /* a descriptor for mf_os_open_in; -1 */
 int mf_os_open_in(int folder, const char *path);                  /* for reading, of a plain file; -1: errno says why */
-uint64_t mf_os_read_at(int descriptor, void *out, uint64_t bytes, uint64_t at); /* how many; 0: end, or cannot */
+uint64_t mf_os_read_at(int descriptor, void *out, uint64_t bytes, uint64_t at);     /* how many; 0: end, or cannot */
+bool mf_os_write_at(int descriptor, const void *data, uint64_t bytes, uint64_t at); /* all of it, or errno says why */
+int mf_os_open_update(const char *path); /* a plain file, for mf_os_read_at and mf_os_write_at; -1: errno says why */
+/* Of a file in a folder (-1: the working one): its size and the time of its last change; false when it cannot be told. */
+bool mf_os_stamp_in(int folder, const char *path, uint64_t *bytes, uint64_t *changed_ns);
 /* A pipe or a character device: can be read once, from front to end. */
 bool mf_os_is_stream(const char *path);
 

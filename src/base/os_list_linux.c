@@ -93,6 +93,42 @@ uint64_t mf_os_read_at(int descriptor, void *out, uint64_t bytes, uint64_t at)
     return n > 0 ? (uint64_t)n : 0;
 }
 
+bool mf_os_write_at(int descriptor, const void *data, uint64_t bytes, uint64_t at)
+{
+    const char *from = data;
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(descriptor, from + done, bytes - done, (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        done += (uint64_t)n;
+    }
+    return true;
+}
+
+int mf_os_open_update(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+        close(fd);
+        errno = EINVAL;
+        return -1;
+    }
+    return fd;
+}
+
+bool mf_os_stamp_in(int folder, const char *path, uint64_t *bytes, uint64_t *changed_ns)
+{
+    struct stat st;
+    if (fstatat(folder < 0 ? AT_FDCWD : folder, path, &st, 0) != 0)
+        return false;
+    *bytes = (uint64_t)st.st_size;
+    *changed_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+    return true;
+}
+
 uint64_t mf_os_peek(const char *path, void *out, uint64_t bytes)
 {
     int fd = mf_os_open_in(AT_FDCWD, path);

@@ -314,6 +314,15 @@ static bool is_synthetic(const char *source)
     return strncmp(source, "synthetic", 9) == 0 && (!source[9] || source[9] == ':');
 }
 
+/* A word where a file could stand: synthetic data, a cache that is none. */
+static bool is_word(const cli_option *o, const char *path)
+{
+    if (o->file == CLI_SOURCE)
+        return is_synthetic(path);
+    return o->kind == MF_FILE_CACHE && o->file == CLI_OUTPUT &&
+           (strcmp(path, "memory") == 0 || strcmp(path, "off") == 0);
+}
+
 /* Every file the options name, before one of them is opened. */
 static int guard_files(const parser *p)
 {
@@ -326,7 +335,7 @@ static int guard_files(const parser *p)
             files[count++] = (mf_named_file){.name = p->command->argument, .path = c->operands[i]};
     for (const cli_option *o = cli_options; o->names; o++) {
         const char *path = p->given[o - cli_options];
-        if (!path || o->file == CLI_NO_FILE || (o->file == CLI_SOURCE && is_synthetic(path)) || count == MOST_FILES)
+        if (!path || o->file == CLI_NO_FILE || is_word(o, path) || count == MOST_FILES)
             continue;
         cli_option_name(o, names[count], NAME);
         files[count] = (mf_named_file){names[count], path, o->file == CLI_OUTPUT, o->kind, o->replaces};

@@ -421,6 +421,8 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_u64(&w, "workers", r->workers);
     mf_json_put_u64(&w, "input_bytes", r->input_bytes);
     mf_json_put_i64(&w, "skipped_samples", r->skipped);
+    mf_json_put_i64(&w, "cache_found", r->cache_found);
+    mf_json_put_u64(&w, "cache_bytes", r->cache_bytes);
     if (cli->predicts) /* nothing to compare with */
         mf_json_put_null(&w, "loss");
     else
@@ -498,6 +500,15 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
         if (r->skipped)
             mf_print(stdout, "; %lld sample%s left out", (long long)r->skipped, r->skipped == 1 ? "" : "s");
         mf_print(stdout, "\n");
+        if (cli->o.cache && strcmp(cli->o.cache, "off") != 0)
+            mf_print(stdout, "cache: %s; %lld samples came from it", cli->o.cache, (long long)r->cache_found);
+        if (r->cache_bytes)
+            mf_print(stdout, "; %s for %lld of them", memfit_size_format(r->cache_bytes, a, sizeof a),
+                     (long long)r->cache_samples);
+        if (r->cache_refused)
+            mf_print(stdout, "; %lld could not be written to it", (long long)r->cache_refused);
+        if (cli->o.cache && strcmp(cli->o.cache, "off") != 0)
+            mf_print(stdout, "\n");
     }
     if (cli->o.out)
         mf_print(stdout, "written: %s\n", cli->o.out);

@@ -27,7 +27,8 @@ typedef struct train_cli {
 #define TRAIN_CLI_INPUT(cli)                                                                                           \
     CLI_BIND("--image-size", &(cli).image_size), CLI_BIND("--image-type", &(cli).image_type),                          \
         CLI_BIND("--workers", &(cli).workers), CLI_BIND("--decode-memory", &(cli).decode_memory),                      \
-        CLI_BIND("--skip-bad", &(cli).o.skip_bad), CLI_BIND("--features", &(cli).o.features)
+        CLI_BIND("--skip-bad", &(cli).o.skip_bad), CLI_BIND("--features", &(cli).o.features),                          \
+        CLI_BIND("--cache", &(cli).o.cache)
 
 /* Starts the program anew with a short spin of OpenMP's waiting threads, unless the environment says how they wait.
  * GNU's default of several milliseconds is ruinous where processors are shared: a thread that spins keeps the one it

@@ -9,6 +9,7 @@
 #include "data/listing.h"
 #include "data/numpy_shuffle.h"
 #include "data/resize.h"
+#include "data/sample_cache.h"
 #include "data/source.h"
 #include "data/worker.h"
 
@@ -83,7 +84,20 @@ static void close_pictures(mf_source *source)
     mf_listing_drop(&p->listing);
 }
 
-static const mf_maker maker = {make, name_of, close_pictures};
+/* In the order of the listing: a split mixes samples, not files. */
+static void stamp(const mf_source *source, mf_stamp *to)
+{
+    const pictures *p = source->made_of;
+    char path[MF_MOST_PATH];
+    mf_stamp_number(to, p->height);
+    mf_stamp_number(to, p->width);
+    mf_stamp_number(to, p->channels);
+    for (size_t i = 0; i < p->listing.count; i++)
+        if (mf_listing_path(&p->listing, (int64_t)i, path, sizeof path))
+            mf_stamp_file(to, p->root, path, path);
+}
+
+static const mf_maker maker = {make, name_of, close_pictures, stamp};
 
 /* Room for the largest of the pictures looked at. What is wrong with one is told when its turn comes. */
 static memfit_status look_at_headers(mf_source *source, memfit_error *err)

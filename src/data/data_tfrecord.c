@@ -10,6 +10,7 @@
  * otherwise is told when it is used, with file, record and byte. Records are verified by their check sums then.
  */
 #include "data/resize.h"
+#include "data/sample_cache.h"
 #include "data/source.h"
 #include "data/worker.h"
 
@@ -170,7 +171,25 @@ static void close_records(mf_source *source)
     mf_host_free(source->arena.host, r->shards, r->shard_room * sizeof *r->shards);
 }
 
-static const mf_maker maker = {make, name_of, close_records};
+static void stamp(const mf_source *source, mf_stamp *to)
+{
+    const records *r = source->made_of;
+    mf_stamp_number(to, r->height);
+    mf_stamp_number(to, r->width);
+    mf_stamp_number(to, r->channels);
+    for (uint32_t i = 0; i < source->count; i++)
+        if (source->arrays[i].made) {
+            const column *c = &r->columns[source->arrays[i].column];
+            mf_stamp_add(to, c->feature, strlen(c->feature));
+            mf_stamp_number(to, c->picture);
+        }
+    for (size_t i = 0; i < r->shard_count; i++) {
+        const char *path = r->shards[i].path, *slash = strrchr(path, '/');
+        mf_stamp_file(to, -1, path, slash ? slash + 1 : path);
+    }
+}
+
+static const mf_maker maker = {make, name_of, close_records, stamp};
 
 /* ---- opening: files --------------------------------------------------------------------------------------- */
 

@@ -108,7 +108,7 @@ static const void *sample_bytes(const mf_feeder *f, const mf_array *a, int64_t s
         return a->data + (uint64_t)sample * a->sample_bytes;
     if (!a->made)
         mf_source_read(f->source, a, sample, f->scratch);
-    else if (f->source->maker->make(f->source, a, sample, f->own, f->scratch, NULL) != MEMFIT_OK)
+    else if (mf_source_make(f->source, a, sample, f->own, f->scratch, NULL) != MEMFIT_OK)
         memset(f->scratch, 0, a->sample_bytes); /* the ring says what is wrong with it */
     return f->scratch;
 }
@@ -231,7 +231,7 @@ memfit_status mf_feeder_make(const mf_feeder *f, int64_t sample, mf_worker *work
             continue;
         bool apart = l->array->dtype != l->dtype;
         unsigned char *to = slot + l->slot_at, *out = apart ? worker->spare : to;
-        memfit_status status = f->source->maker->make(f->source, l->array, sample, worker, out, err);
+        memfit_status status = mf_source_make(f->source, l->array, sample, worker, out, err);
         if (status == MEMFIT_OK && apart)
             mf_number_convert(l->array->dtype, out, l->dtype, to, l->elements);
         if (status == MEMFIT_OK && f->check)

@@ -2,6 +2,7 @@
 #include "data/source.h"
 
 #include "base/error.h"
+#include "data/sample_cache.h"
 #include "file/gzip.h"
 #include "file/hdf5.h"
 #include "file/tfrecord.h"
@@ -247,13 +248,20 @@ static void let_go(mf_source *source)
     source->descriptor = -1;
 }
 
-static memfit_status open_file(mf_source *s, int64_t inputs, const mf_log *log, memfit_error *err)
+/* What had to be unpacked goes to the cache, where it comes from the next time. */
+static memfit_status open_file(mf_source *s, const mf_source_wish *wish, const mf_log *log, memfit_error *err)
 {
-    memfit_status status = mf_os_map_watched(s->path, &s->mappings[0], &s->descriptor, err);
+    bool found = false;
+    memfit_status status = wish->cache ? mf_cache_open_arrays(s, wish, log, &found, err) : MEMFIT_OK;
+    if (status != MEMFIT_OK || found)
+        return status;
+    status = mf_os_map_watched(s->path, &s->mappings[0], &s->descriptor, err);
     if (status == MEMFIT_OK) {
         s->mapping_count = 1;
-        status = read_by_kind(s, inputs, log, err);
+        status = read_by_kind(s, wish->inputs, log, err);
     }
+    if (status == MEMFIT_OK && wish->cache && s->spooled_bytes)
+        status = mf_cache_write_arrays(s, wish, log, err);
     if (status == MEMFIT_OK)
         let_go(s);
     return status;
@@ -272,11 +280,13 @@ memfit_status mf_source_open_as(const memfit_host *host, const char *path, const
     else if (way == OF_STREAM)
         status = mf_source_stream(s, wish->unlabelled, log, err);
     else if (way == OF_FILE)
-        status = open_file(s, wish->inputs, log, err);
+        status = open_file(s, wish, log, err);
     else
         status = mf_source_tfrecord(s, wish, way == OF_PATTERN, log, err);
     if (status == MEMFIT_OK)
         status = agree(s, log, err);
+    if (status == MEMFIT_OK && wish->cache)
+        status = mf_cache_open_file(s, wish->cache, log, err);
     if (status != MEMFIT_OK) {
         mf_source_close(s);
         return status;
@@ -300,6 +310,7 @@ void mf_source_close(mf_source *source)
     for (uint32_t i = 0; i < source->mapping_count; i++)
         mf_os_unmap_file(&source->mappings[i]);
     mf_os_unwatch(source->descriptor);
+    mf_cache_close(source);
     if (source->maker && source->maker->close)
         source->maker->close(source);
     const memfit_host *host = source->arena.host;

@@ -36,6 +36,9 @@ typedef struct mf_array {
     const unsigned char *data; /* NULL: generated or made */
     bool made;                 /* by the source's maker, with a worker */
     uint32_t column;           /* the maker's own number of it */
+    uint64_t cached_at;        /* made: where in a cache file its first sample is */
+    uint32_t kept_as;          /* made: its number among the arrays kept in memory, from 1; 0: it is not kept */
+    uint64_t kept_at;          /* where in a sample that is kept in memory */
     uint32_t generator; /* synthetic: 0 uniform in [0,1), 1 whole numbers below `classes`, 2 one-hot; 3: the class whose
                            range of samples it is in, as a number, or one-hot where the array has `classes` */
     int64_t classes;
@@ -47,6 +50,8 @@ typedef struct mf_array {
 
 typedef struct mf_source mf_source;
 typedef struct mf_worker mf_worker;
+typedef struct mf_cache mf_cache;
+typedef struct mf_stamp mf_stamp;
 
 /* How the samples of made arrays come to be. Several workers call at once. */
 typedef struct mf_maker {
@@ -56,6 +61,8 @@ typedef struct mf_maker {
     /* Names a sample for messages: its file, its record. */
     void (*name)(const mf_source *source, int64_t index, char *text, size_t room);
     void (*close)(mf_source *source);
+    /* What the samples are made of, for a cache that is used another time: names, sizes, times, how they are made. */
+    void (*stamp)(const mf_source *source, mf_stamp *stamp);
 } mf_maker;
 
 /* What whoever opens a source knows of its use; zero is "whatever the file has". */
@@ -68,6 +75,7 @@ typedef struct mf_source_wish {
     bool unlabelled;       /* all images of a folder, whatever sub-folder they are in */
     uint64_t decode_bytes; /* room of a worker; 0: by the headers of images */
     const char *features;  /* "x=image/encoded,y=label": arrays and the features they are; NULL: inferred */
+    const char *cache;     /* a file that keeps what was made or unpacked (sample_cache.h); NULL: none */
 } mf_source_wish;
 
 enum { MF_SOURCE_MOST_MAPPINGS = 64 };
@@ -86,6 +94,7 @@ struct mf_source {
     int descriptor;             /* of the first mapping's file, which may become shorter while it is read; -1: none */
     const mf_maker *maker;      /* of made arrays; NULL: there are none */
     void *made_of;              /* the maker's own */
+    mf_cache *cache;            /* of made samples; NULL: none */
     uint64_t room_bytes;        /* that making a sample takes of a worker's room, at most */
     bool flat;                  /* samples have no shape but a length: any shape of as many elements will do */
     const uint32_t *mixed;      /* which file of the folder a sample is; NULL: the one of its number */
@@ -115,6 +124,9 @@ const mf_array *mf_source_find(const mf_source *source, const char *name);
 memfit_status mf_source_refuse(const mf_array *array, memfit_error *err);
 /* Labels of classes become one-hot rows of `classes`, as a loss wants them. */
 void mf_source_one_hot(mf_source *source, int64_t classes);
+/* Sample `index` of a made array, from the cache or by its maker. */
+memfit_status mf_source_make(const mf_source *source, const mf_array *array, int64_t index, mf_worker *worker,
+                             void *out, memfit_error *err);
 /* Sample `index` of a mapped or generated array into out (sample_bytes), in the array's own type. */
 void mf_source_read(const mf_source *source, const mf_array *array, int64_t index, void *out);
 /* DAMAGED when the file has become shorter than it was when it was opened: its arrays must not be read any more. One

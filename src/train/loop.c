@@ -204,6 +204,18 @@ static memfit_status interrupted(mf_run *r, memfit_error *err)
                    o->checkpoint);
 }
 
+/* Samples kept in memory go first; where that suffices the plan stays. */
+static memfit_status go_below(mf_run *r, uint64_t limit, memfit_error *err)
+{
+    mf_trainer *t = &r->trainer;
+    mf_trainer_drop_cache(t);
+    if (t->fixed_bytes + t->plan->arena_bytes > limit)
+        return mf_run_replan(r, limit, err);
+    t->limit_bytes = limit;
+    t->measured_peak = 0;
+    return mf_trainer_take_cache(t, err);
+}
+
 /* What the caller wants now: that it ends, another limit. Asked between steps and between batches of validation. */
 static memfit_status obey(mf_run *r, memfit_error *err)
 {
@@ -215,7 +227,7 @@ static memfit_status obey(mf_run *r, memfit_error *err)
     if (limit && limit < t->limit_bytes && t->fixed_bytes + t->plan->arena_bytes > limit) {
         uint64_t before = o->allocation_count ? o->allocation_count(o->ctx) : 0;
         mf_run_in_steps(r, false);
-        memfit_status status = mf_run_replan(r, limit, err);
+        memfit_status status = go_below(r, limit, err);
         mf_run_in_steps(r, true);
         if (o->allocation_count) /* planning anew is no step */
             r->allocations_between += o->allocation_count(o->ctx) - before;

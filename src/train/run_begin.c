@@ -9,6 +9,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/os.h"
+#include "data/sample_cache.h"
 #include "train/results.h"
 #include "train/train_state.h"
 
@@ -436,5 +437,13 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
         out->workers = mf_ring_workers(t->ring);
         out->input_bytes = mf_ring_bytes(t->ring);
         out->skipped = times.skipped;
+        const mf_source *sources[2] = {t->source, t->validation_source};
+        for (int i = 0; i < 2; i++) {
+            mf_cache_counts c = mf_cache_read_counts(sources[i]);
+            out->cache_found += c.found;
+            out->cache_refused += c.refused;
+            out->cache_samples += c.memory_samples;
+            out->cache_bytes += c.memory_bytes;
+        }
     }
 }

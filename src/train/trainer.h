@@ -153,6 +153,10 @@ void mf_trainer_set_room(mf_trainer *t);
  * stay as they are. Returns the status. */
 memfit_status mf_trainer_explain_room(const mf_trainer *t, memfit_status status, memfit_error *err);
 memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err);
+/* --cache memory: samples are kept in what the admitted plan leaves of the limit, part of fixed_bytes from then on; and
+ * gives it back, before another plan is made. */
+memfit_status mf_trainer_take_cache(mf_trainer *t, memfit_error *err);
+void mf_trainer_drop_cache(mf_trainer *t);
 /* Makes a plan for `limit_bytes`, reserves, makes kernels, warms up and measures. `ready` (may be NULL) is called when
  * the executor is there and before the fixed cost is measured: what needs host memory for the whole run takes it then.
  * When the machine cannot give what the plan wants, the next plan for what it can give is tried: limit_bytes of the

@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "data/class_weights.h"
+#include "data/sample_cache.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -124,12 +125,23 @@ static void wish_for_images(const mf_trainer *t, mf_source_wish *wish)
     wish->seed = (uint32_t)o->seed;
 }
 
+static bool caches_in_memory(const mf_trainer *t)
+{
+    return t->options->cache && strcmp(t->options->cache, "memory") == 0;
+}
+
 static memfit_status open_source(mf_trainer *t, const char *name, mf_source **source, memfit_error *err)
 {
     int64_t samples;
     if (!is_synthetic(name, &samples)) {
         mf_source_wish wish = {0};
+        char beside[MF_MOST_PATH];
         wish_for_images(t, &wish);
+        if (t->options->cache && !caches_in_memory(t) && strcmp(t->options->cache, "off") != 0) {
+            /* validation data of its own: FILE.validation */
+            snprintf(beside, sizeof beside, "%s%s", t->options->cache, source == &t->source ? "" : ".validation");
+            wish.cache = beside;
+        }
         memfit_status status = mf_source_is_table(name) ? input_columns(t, &wish.inputs, err) : MEMFIT_OK;
         return status == MEMFIT_OK ? mf_source_open_as(&t->loading.host, name, &wish, &t->log, source, err) : status;
     }
@@ -353,4 +365,55 @@ memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
     if (status == MEMFIT_OK)
         status = make_ring(t, err);
     return mf_trainer_explain_room(t, status, err);
+}
+
+/* ---- samples kept in memory ------------------------------------------------------------------------------- */
+
+enum { CACHE_SPARE_BYTES = 64 << 10 }; /* of what the limit leaves: not taken */
+
+static void mark_for_cache(mf_source *source, const mf_feeder *f)
+{
+    for (uint32_t i = 0; f && i < f->count; i++)
+        if (f->links[i].array && f->links[i].array->made)
+            mf_cache_mark(source, f->links[i].array);
+}
+
+/* A limit that only says what the machine has is shared with others: half of the rest is left. */
+memfit_status mf_trainer_take_cache(mf_trainer *t, memfit_error *err)
+{
+    if (!caches_in_memory(t))
+        return MEMFIT_OK;
+    uint64_t used = t->fixed_bytes + t->plan->arena_bytes + CACHE_SPARE_BYTES, bytes = 0;
+    uint64_t room = t->limit_bytes > used ? t->limit_bytes - used : 0, available = mf_os_available_memory();
+    if (!t->footprint->host || room > available / 2)
+        room = available / 2;
+    else if (!t->options->memory_bytes)
+        room /= 2;
+    mf_source *sources[2] = {t->source, t->validation_source};
+    mark_for_cache(t->source, t->feeder);
+    mark_for_cache(t->validation_source ? t->validation_source : t->source, t->validation_feeder);
+    for (int i = 0; i < 2; i++) {
+        memfit_status status = sources[i] ? mf_cache_take_memory(sources[i], room - bytes, err) : MEMFIT_OK;
+        if (status != MEMFIT_OK)
+            return status;
+        mf_cache_counts now = mf_cache_read_counts(sources[i]);
+        bytes += now.memory_bytes;
+        char text[24];
+        if (sources[i] && sources[i]->cache)
+            mf_log_write(&t->log, MF_LOG_NOTE, "cache: %lld of %lld samples of %s have room in memory (%s)",
+                         (long long)now.memory_samples, (long long)sources[i]->samples, sources[i]->path,
+                         memfit_size_format(now.memory_bytes, text, sizeof text));
+    }
+    if (t->footprint->host)
+        t->fixed_bytes += bytes;
+    return MEMFIT_OK;
+}
+
+void mf_trainer_drop_cache(mf_trainer *t)
+{
+    if (t->ring && caches_in_memory(t))
+        mf_ring_stop(t->ring); /* workers read it */
+    uint64_t bytes = mf_cache_drop_memory(t->source) + mf_cache_drop_memory(t->validation_source);
+    if (t->footprint->host)
+        t->fixed_bytes -= bytes;
 }
