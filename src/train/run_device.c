@@ -93,6 +93,7 @@ memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err)
                             : t->options->threads ? t->options->threads
                                                   : mf_os_cpu_count());
     mf_backend_cost_source(t->backend, &t->cost);
+    t->cost.rules.allow_changed = t->options->allow_changed_numerics; /* TF32 */
     return MEMFIT_OK;
 }
 

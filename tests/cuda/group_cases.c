@@ -6,7 +6,8 @@
 
 #define SHAPE opcheck_shape
 
-static const int64_t sizes[][4] = {{2, 5, 7, 8}, {3, 4, 5, 13}, {4, 31, 33, 64}, {2, 3, 3, 24}, {9, 17, 19, 3}, {40, 14, 14, 256}};
+static const int64_t sizes[][4] = {{2, 5, 7, 8},  {3, 4, 5, 13},  {4, 31, 33, 64},
+                                   {2, 3, 3, 24}, {9, 17, 19, 3}, {40, 14, 14, 256}};
 
 static mf_shape images(int variant)
 {

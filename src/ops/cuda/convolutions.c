@@ -7,7 +7,7 @@
 #include "ops/cuda/convolutions.h"
 
 #include "base/error.h"
-#include "ops/cuda/cuda_spec.h"
+#include "ops/cuda/kind_shapes.h"
 #include "ops/reference/reference.h"
 
 #include <string.h>
@@ -128,6 +128,8 @@ memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, 
     double flops, bytes;
     mf_op_cost(graph, &graph->ops[op], &flops, &bytes);
     double time = 4 + bytes / 3e6 + flops / (conv.type == MF_CUDNN_F32 ? 3e7 : 4e8);
+    if (cuda_window_is_apart(graph, &graph->ops[op])) /* own kernels are several times as fast: bench/cuda.md */
+        time *= 10;
     add_ways(list, count, false, 4, own_at, time, cost);
     add_ways(list, count, true, 2, own_at, 4 + bytes / 3e6 + flops / 2e8, cost);
     return status;

@@ -57,7 +57,8 @@ static memfit_status cuda_query(mf_backend *backend, const mf_graph *graph, uint
     if (status == MEMFIT_OK && own && cost->method_count < MF_MOST_METHODS) {
         double flops, bytes;
         mf_op_cost(graph, &graph->ops[op], &flops, &bytes);
-        mf_cost one = mf_cost_one(spec.workspace_bytes, 2.0 * spec.launch_count + bytes / 3e6 + flops / 1e6);
+        double rate = spec.slow ? 1e6 : 2e7; /* operations a microsecond */
+        mf_cost one = mf_cost_one(spec.workspace_bytes, 2.0 * spec.launch_count + bytes / 2e6 + flops / rate);
         one.methods[0].numerics = cost->method_count ? MF_REORDERED : MF_BITWISE;
         cost->methods[cost->method_count++] = one.methods[0];
     }

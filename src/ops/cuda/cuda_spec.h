@@ -24,6 +24,7 @@ typedef struct cuda_spec {
     size_t length, capacity;
     bool no_memory;
     bool copies; /* VIEW: the input's bytes go to the output when the two lie elsewhere */
+    bool slow;   /* plain loops, where a library is not there */
     const char *family;
     cuda_launch launches[CUDA_MOST_LAUNCHES];
     uint32_t launch_count;

@@ -36,6 +36,7 @@ static inline bool has_out(const cuda_spec *s, uint32_t i)
 }
 
 memfit_status cuda_windows(cuda_spec *s);
+bool cuda_window_is_apart(const mf_graph *graph, const mf_op *op);
 memfit_status cuda_product(cuda_spec *s, memfit_error *err);
 memfit_status cuda_recurrent(cuda_spec *s);
 

@@ -9,18 +9,19 @@
 /* ---- windows and products ---- */
 
 /* Channels a thread adds to: 16 bytes of the result, where rows and places in memory are divisible. */
-static unsigned bias_width(const cuda_spec *s, const mf_ref_window *w)
+static unsigned bias_width(const cuda_spec *s)
 {
     const mf_tensor *y = &s->graph->tensors[s->op->out[0]], *bias = &s->graph->tensors[s->op->in[2]];
     unsigned size = (unsigned)mf_dtype_bytes(y->dtype), width = 16 / size;
-    while (width > 1 && ((uint64_t)w->out_channels % width || y->offset % (width * size) ||
-                         bias->offset % (width * mf_dtype_bytes(bias->dtype))))
+    int64_t channels = y->shape.dim[y->shape.rank - 1];
+    while (width > 1 &&
+           (channels % width || y->offset % (width * size) || bias->offset % (width * mf_dtype_bytes(bias->dtype))))
         width /= 2;
     return width;
 }
 
 /* Filters in and out of the library's order, the bias and its gradient. */
-static void around_library(cuda_spec *s, const mf_ref_window *w)
+static void around_library(cuda_spec *s)
 {
     bool weights = s->op->kind == MF_OP_CONV_GRAD_WEIGHTS;
     uint64_t filters = weights ? out_count(s, 0) : in_count(s, 1);
@@ -31,7 +32,7 @@ static void around_library(cuda_spec *s, const mf_ref_window *w)
         cuda_each(s, "to_library", filters);
         s->call_at = s->launch_count;
         if (has_in(s, 2)) {
-            unsigned width = bias_width(s, w);
+            unsigned width = bias_width(s);
             cuda_say(s, "#define V %u\nstatic constexpr mf_shape domain = {};\n", width);
             cuda_say(s, "#include \"operands.cuh\"\n#include \"program.cuh\"\n");
             cuda_each(s, "add_bias", out_count(s, 0) / width);
@@ -42,6 +43,101 @@ static void around_library(cuda_spec *s, const mf_ref_window *w)
     cuda_each(s, "from_library", filters);
     if (has_out(s, 1))
         cuda_program_column_sums(s, 1, 1);
+}
+
+static bool is_float(const cuda_spec *s, uint32_t tensor)
+{
+    mf_dtype dtype = s->graph->tensors[tensor].dtype;
+    return dtype == MF_F32 || dtype == MF_F64 || dtype == MF_BF16 || dtype == MF_F16;
+}
+
+/* Channels side by side that one thread has; 1 where memory does not allow more. */
+static unsigned channel_width(const cuda_spec *s, uint64_t channels, unsigned most)
+{
+    unsigned width = most;
+    while (width > 1 && channels % width)
+        width /= 2;
+    for (uint32_t i = 0; i < s->op->in_count + s->op->out_count; i++) {
+        uint32_t t = i < s->op->in_count ? s->op->in[i] : s->op->out[i - s->op->in_count];
+        while (t != MF_NONE && width > 1 &&
+               s->graph->tensors[t].offset % (width * mf_dtype_bytes(s->graph->tensors[t].dtype)))
+            width /= 2;
+    }
+    return width;
+}
+
+/* Does the window leave channels apart? Then a thread has several (window_vector.cu). */
+bool cuda_window_is_apart(const mf_graph *graph, const mf_op *op)
+{
+    cuda_spec s = {.graph = graph, .op = op};
+    uint64_t x = op->kind == MF_OP_CONV_GRAD_DATA ? op->out[0] : op->in[0];
+    const mf_shape *shape = &graph->tensors[x].shape;
+    switch (op->kind) {
+    case MF_OP_POOL_MAX:
+        return is_float(&s, op->in[0]) && (!has_out(&s, 1) || graph->tensors[op->out[1]].dtype == MF_U8);
+    case MF_OP_POOL_MAX_GRAD:
+        return is_float(&s, op->in[0]) && graph->tensors[op->in[1]].dtype == MF_U8;
+    case MF_OP_CONV:
+    case MF_OP_CONV_GRAD_DATA:
+    case MF_OP_CONV_GRAD_WEIGHTS: {
+        uint32_t y = op->kind == MF_OP_CONV ? op->out[0] : op->kind == MF_OP_CONV_GRAD_DATA ? op->in[0] : op->in[1];
+        int64_t channels = shape->dim[shape->rank - 1], taps = 1;
+        for (uint32_t i = 0; i < op->attr.window.dims; i++)
+            taps *= op->attr.window.kernel[i];
+        return op->attr.window.groups == channels && channels > 1 && taps <= 49 &&
+               graph->tensors[y].shape.dim[shape->rank - 1] == channels && is_float(&s, op->in[0]);
+    }
+    default:
+        return false;
+    }
+}
+
+static void taps_apart(cuda_spec *s, const mf_ref_window *w, unsigned width)
+{
+    uint64_t cells = (uint64_t)(w->batch * w->out[0] * w->out[1] * w->out[2]), channels = (uint64_t)w->in_channels;
+    uint64_t taps = (uint64_t)(w->kernel[0] * w->kernel[1] * w->kernel[2]), vectors = channels / width;
+    unsigned along = vectors < 32 ? (unsigned)vectors : 32, deep = 1, join = s->block < 256 ? 1 : 8;
+    along = along > s->block ? s->block : along;
+    while (2 * deep * along <= s->block)
+        deep *= 2;
+    uint64_t x = (vectors + along - 1) / along, splits = 1056 / x + 1, most = cells / (deep * 4) + 1;
+    splits = splits > most ? most : splits;
+    splits = splits > 65535 ? 65535 : splits;
+    cuda_say(s, "#define WX %u\n#define WY %u\n#define WSPLITS %llull\n#define WJOIN %u\n#define TAPS_AT %llull\n",
+             along, deep, (unsigned long long)splits, join,
+             (unsigned long long)cuda_workspace(s, splits * taps * channels * sizeof(double)));
+    cuda_grid(s, "taps0", x, splits);
+    cuda_grid(s, "tapjoin", (taps * channels + join - 1) / join, 1);
+}
+
+/* Own kernels for what leaves channels apart. */
+static void windows_apart(cuda_spec *s, const mf_ref_window *w)
+{
+    enum { ROW = 4, MOST_SUMS = 80 };
+    mf_op_kind kind = s->op->kind;
+    const mf_tensor *data = &s->graph->tensors[s->op->in[0]];
+    unsigned width = channel_width(s, (uint64_t)w->in_channels, (unsigned)(16 / mf_dtype_bytes(data->dtype)));
+    int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
+    while (kind == MF_OP_CONV_GRAD_WEIGHTS && width > 1 && taps * width > MOST_SUMS)
+        width /= 2;
+    bool back = kind == MF_OP_CONV_GRAD_DATA, convolves = back || kind == MF_OP_CONV;
+    int64_t row = back ? w->in[2] : w->out[2];
+    unsigned px = row >= ROW ? ROW : 1;
+    s->family = "window_vector.cu";
+    cuda_say(s, "#define WV %u\n#define PX %u\n", width, px);
+    if (kind == MF_OP_CONV_GRAD_WEIGHTS) {
+        taps_apart(s, w, width);
+        if (has_out(s, 1)) {
+            cuda_program_column_sums(s, 1, 1);
+            return;
+        }
+    } else if (convolves)
+        cuda_each(s, "k0",
+                  (uint64_t)(w->batch * (back ? w->in[0] * w->in[1] : w->out[0] * w->out[1]) * ((row + px - 1) / px) *
+                             (w->in_channels / width)));
+    else
+        cuda_each(s, "k0", out_count(s, 0) / width);
+    cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
 }
 
 memfit_status cuda_windows(cuda_spec *s)
@@ -64,9 +160,14 @@ memfit_status cuda_windows(cuda_spec *s)
         cuda_say(s, "{%lld, %lld, %lld}, ", (long long)parts[i][0], (long long)parts[i][1], (long long)parts[i][2]);
     cuda_say(s, "%lld}\n", (long long)w.groups);
     if (s->library) {
-        around_library(s, &w);
+        around_library(s);
         return MEMFIT_OK;
     }
+    if (cuda_window_is_apart(s->graph, op)) {
+        windows_apart(s, &w);
+        return MEMFIT_OK;
+    }
+    s->slow = true;
     if (!weights) {
         cuda_each(s, "k0", out_count(s, 0));
         return MEMFIT_OK;
@@ -83,6 +184,7 @@ memfit_status cuda_windows(cuda_spec *s)
 memfit_status cuda_product(cuda_spec *s, memfit_error *err)
 {
     s->family = "product.cu";
+    s->slow = true;
     const mf_shape *a = in_shape(s, 0), *b = in_shape(s, 1);
     bool ta = s->op->attr.matmul.trans_a, tb = s->op->attr.matmul.trans_b;
     int64_t a_rows = a->rank > 1 ? a->dim[a->rank - 2] : 1, a_cols = a->dim[a->rank - 1];
@@ -114,6 +216,7 @@ typedef struct rnn_row {
 memfit_status cuda_recurrent(cuda_spec *s)
 {
     s->family = "rnn.cu";
+    s->slow = true;
     rnn_row r = {0};
     bool back = false;
     switch (s->op->kind) {

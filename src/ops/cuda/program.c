@@ -3,7 +3,14 @@
 
 #include "ops/cuda/program_text.h"
 
-enum { MOST_INPUTS = 16, MOST_OUTPUTS = 6, SUM_BLOCKS = 1056, ROWS_EACH = 8, MOST_ROWS_EACH = 512, MOST_GRID_Y = 65535 };
+enum {
+    MOST_INPUTS = 16,
+    MOST_OUTPUTS = 6,
+    SUM_BLOCKS = 1056,
+    ROWS_EACH = 8,
+    MOST_ROWS_EACH = 512,
+    MOST_GRID_Y = 65535
+};
 
 static bool is_float(mf_dtype dtype)
 {
@@ -78,7 +85,8 @@ static bool norm_fits(const cuda_program *p, const mf_op *op)
 static bool reduce_fits(const cuda_program *p, const mf_op *op)
 {
     const mf_shape *x = &p->domain;
-    if (!reads(p, op, 0, true) || (op->attr.reduce.function != MF_REDUCE_SUM && op->attr.reduce.function != MF_REDUCE_MEAN))
+    if (!reads(p, op, 0, true) ||
+        (op->attr.reduce.function != MF_REDUCE_SUM && op->attr.reduce.function != MF_REDUCE_MEAN))
         return false;
     for (uint32_t i = 0; i < x->rank; i++)
         if (x->dim[i] != 1 && (op->attr.reduce.axes >> i & 1) != (i + 1 < x->rank))
@@ -182,8 +190,8 @@ static bool member_fits(cuda_program *p, uint32_t member)
         return false;
     bool vectors = op->kind == MF_OP_BATCH_NORM_INFER || cuda_program_sums(op->kind);
     for (uint32_t i = 0; i < op->in_count && !vectors; i++)
-        p->by_channel |= op->in[i] != MF_NONE && op->kind != MF_OP_MASK_GRAD &&
-                         cuda_program_reach(p, op->in[i]) == REACH_CHANNEL;
+        p->by_channel |=
+            op->in[i] != MF_NONE && op->kind != MF_OP_MASK_GRAD && cuda_program_reach(p, op->in[i]) == REACH_CHANNEL;
     p->by_channel |= vectors;
     if (!cuda_program_sums(op->kind))
         return true;
@@ -291,8 +299,8 @@ static uint64_t clamp(uint64_t n, uint64_t least, uint64_t most)
 
 static void say_grid(cuda_spec *s, const cuda_program *p)
 {
-    cuda_say(s, "#define V %u\n#define PN %llull\n#define PC %llull\n#define PR %llull\n#define BY_CHANNEL %d\n", p->width,
-             (unsigned long long)p->elements, (unsigned long long)p->channels, (unsigned long long)p->rows,
+    cuda_say(s, "#define V %u\n#define PN %llull\n#define PC %llull\n#define PR %llull\n#define BY_CHANNEL %d\n",
+             p->width, (unsigned long long)p->elements, (unsigned long long)p->channels, (unsigned long long)p->rows,
              p->by_channel);
     cuda_say(s, "static constexpr mf_shape domain = {%u, {", p->domain.rank);
     for (uint32_t i = 0; i < p->domain.rank; i++)

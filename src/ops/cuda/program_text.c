@@ -163,11 +163,13 @@ static void say_norm_channel(writing *w, uint32_t m)
     say_vector(w, op, 3, 0);
     cuda_say(s, " + ");
     say_real(s, op->attr.norm.epsilon);
-    cuda_say(s, ");\n        p.f%u[k] = (real)rstd;\n        if (WRITE) {\n            p.a%u[k] = (real)(rstd * (double)", m,
-             m);
+    cuda_say(s,
+             ");\n        p.f%u[k] = (real)rstd;\n        if (WRITE) {\n            p.a%u[k] = (real)(rstd * (double)",
+             m, m);
     say_vector(w, op, 4, 1);
     cuda_say(s, ");\n            p.b%u[k] = (real)(kept_sums(a)[2 * (c + k)] / (double)PR);\n", m);
-    cuda_say(s, "            p.g%u[k] = (real)(kept_sums(a)[2 * (c + k) + 1] / (double)PR * rstd);\n        }\n    }\n", m);
+    cuda_say(s, "            p.g%u[k] = (real)(kept_sums(a)[2 * (c + k) + 1] / (double)PR * rstd);\n        }\n    }\n",
+             m);
 }
 
 static void say_channel(writing *w)
@@ -175,7 +177,8 @@ static void say_channel(writing *w)
     const cuda_program *p = w->p;
     uint8_t seen[MOST_TENSORS] = {0};
     say_struct(w);
-    cuda_say(w->s, "template <bool WRITE> static inline void program_channel(const args &a, idx c, channel_values &p)\n{\n");
+    cuda_say(w->s,
+             "template <bool WRITE> static inline void program_channel(const args &a, idx c, channel_values &p)\n{\n");
     for (uint32_t m = 0; m < p->count; m++) {
         const mf_op *op = p->ops[m];
         if (is_norm(op->kind)) {
@@ -364,7 +367,8 @@ static void say_take(writing *w)
     bool back = op->kind == MF_OP_BATCH_NORM_GRAD || op->kind == MF_OP_BATCH_NORM_INFER_GRAD;
     uint32_t members = needed_for(p, op->in[0], p->sum) | (back ? needed_for(p, op->in[1], p->sum) : 0);
     cuda_say(w->s, "#define SUM_KIND %d\n", op->kind == MF_OP_BATCH_NORM ? 0 : back ? 1 : 2);
-    cuda_say(w->s, "static inline void program_take(const args &a, idx i, const channel_values &p, real (&x)[2][V])\n{\n");
+    cuda_say(w->s,
+             "static inline void program_take(const args &a, idx i, const channel_values &p, real (&x)[2][V])\n{\n");
     say_members(w, members, false);
     say_load(w, op, 0);
     if (back)
@@ -394,8 +398,9 @@ static void say_finish(writing *w)
     const mf_op *op = w->p->ops[w->p->sum];
     cuda_say(w->s, "static inline void program_finish(const args &a, idx j, const double *s)\n{\n");
     if (op->kind == MF_OP_BATCH_NORM) {
-        cuda_say(w->s, "    double *kept = kept_sums(a) + 3 * j, m = s[0] / (double)PR, v = s[1] / (double)PR - m * m;\n"
-                       "    kept[1] = kept[0] + m;\n    kept[2] = v < 0 ? 0 : v;\n");
+        cuda_say(w->s,
+                 "    double *kept = kept_sums(a) + 3 * j, m = s[0] / (double)PR, v = s[1] / (double)PR - m * m;\n"
+                 "    kept[1] = kept[0] + m;\n    kept[2] = v < 0 ? 0 : v;\n");
         say_result(w, op, 1, "kept[1]");
         say_result(w, op, 2, "kept[2]");
     } else if (op->kind == MF_OP_REDUCE)
@@ -421,7 +426,9 @@ void cuda_program_say(cuda_spec *s, const cuda_program *p)
     uint32_t members = needed_to_write(&w);
     if (!members)
         return;
-    cuda_say(s, "#define HAS_WRITES 1\nstatic inline void program_write(const args &a, idx i, const channel_values &p)\n{\n");
+    cuda_say(
+        s,
+        "#define HAS_WRITES 1\nstatic inline void program_write(const args &a, idx i, const channel_values &p)\n{\n");
     say_members(&w, members, true);
     cuda_say(s, "}\n");
 }

@@ -33,7 +33,7 @@ ENTRY to_library(args a)
 /* V channels a thread, in place. */
 ENTRY add_bias(args a)
 {
-    idx i = THREAD * V, c = i % OUT_CHANNELS;
+    idx i = THREAD * V, c = i % (idx)out_shape[0].dim[out_shape[0].rank - 1];
     if (i >= (idx)out_count(0))
         return;
     real y[V], bias[V];

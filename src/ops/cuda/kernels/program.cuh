@@ -1,9 +1,13 @@
 /* program.cuh: what the text of a program (program_text.c) is written with: V elements side by side in `real`. */
+#ifndef MF_PROGRAM_CUH
+#define MF_PROGRAM_CUH
 #ifdef MF_SHIM
-#define EACH for (int k = 0; k < V; k++)
+#define EACH_OF(n) for (int k = 0; k < (n); k++)
 #else
-#define EACH _Pragma("unroll") for (int k = 0; k < V; k++)
+#define EACH_OF(n) _Pragma("unroll") for (int k = 0; k < (n); k++)
 #endif
+#define EACH EACH_OF(V)
+#undef kept_sums
 #define kept_sums(a) ((double *)((char *)(a).workspace + KEPT_AT))
 
 /* ---- elements ---- */
@@ -62,15 +66,15 @@ template <mf_dtype D> static inline typename stored<D>::type narrow(real v)
         return (typename stored<D>::type)v;
 }
 
-template <mf_dtype D> struct alignas(sizeof(typename stored<D>::type) * V > 16 ? 16
-                                                                                : sizeof(typename stored<D>::type) * V) vector {
-    typename stored<D>::type v[V];
+template <mf_dtype D, int N>
+struct alignas(sizeof(typename stored<D>::type) * N > 16 ? 16 : sizeof(typename stored<D>::type) * N) vector {
+    typename stored<D>::type v[N];
 };
 
-template <mf_dtype D> static inline void load_vector(real (&to)[V], const void *from, idx i)
+template <mf_dtype D, int N> static inline void load_vector(real (&to)[N], const void *from, idx i)
 {
-    vector<D> x = *(const vector<D> *)((const typename stored<D>::type *)from + i);
-    EACH to[k] = widen<D>(x.v[k]);
+    vector<D, N> x = *(const vector<D, N> *)((const typename stored<D>::type *)from + i);
+    EACH_OF(N) to[k] = widen<D>(x.v[k]);
 }
 
 template <mf_dtype D> static inline real load_one(const void *from, idx i)
@@ -79,18 +83,18 @@ template <mf_dtype D> static inline real load_one(const void *from, idx i)
 }
 
 /* Input I, repeated along the axes it lacks. */
-template <mf_dtype D, int I> static inline void load_walk(real (&to)[V], const void *from, idx i)
+template <mf_dtype D, int I, int N> static inline void load_walk(real (&to)[N], const void *from, idx i)
 {
     constexpr walk w = broadcast_walk(domain, in_shape[I]);
-    EACH to[k] = load_one<D>(from, walk_at(w, i + k));
+    EACH_OF(N) to[k] = load_one<D>(from, walk_at(w, i + k));
 }
 
-template <mf_dtype D, bool ADDS> static inline void store_vector(void *to, idx i, const real (&from)[V])
+template <mf_dtype D, bool ADDS, int N> static inline void store_vector(void *to, idx i, const real (&from)[N])
 {
-    vector<D> *at = (vector<D> *)((typename stored<D>::type *)to + i), x;
+    vector<D, N> *at = (vector<D, N> *)((typename stored<D>::type *)to + i), x;
     if (ADDS)
         x = *at;
-    EACH x.v[k] = narrow<D>(ADDS ? widen<D>(x.v[k]) + from[k] : from[k]);
+    EACH_OF(N) x.v[k] = narrow<D>(ADDS ? widen<D>(x.v[k]) + from[k] : from[k]);
     *at = x;
 }
 
@@ -100,10 +104,10 @@ template <mf_dtype D, bool ADDS> static inline void store_one(void *to, idx i, r
     *at = narrow<D>(ADDS ? widen<D>(*at) + v : v);
 }
 
-template <int RELU6> static inline void store_bits(void *to, idx i, const real (&x)[V])
+template <int RELU6, int N> static inline void store_bits(void *to, idx i, const real (&x)[N])
 {
     unsigned bits = 0;
-    EACH bits |= (unsigned)(x[k] > 0 && (!RELU6 || x[k] < 6)) << k;
+    EACH_OF(N) bits |= (unsigned)(x[k] > 0 && (!RELU6 || x[k] < 6)) << k;
     ((uint8_t *)to)[i / 8] = (uint8_t)bits;
 }
 
@@ -259,3 +263,4 @@ template <uint32_t KEY, uint32_t SHARED> static inline real dropped(const args &
     real scale = rate < 1 ? (real)(1 / (1 - rate)) : 0;
     return mf_draw_uniform(&draw, (uint64_t)walk_at(w, i)) >= rate ? x * scale : 0;
 }
+#endif
