@@ -11,8 +11,9 @@ class Process(ctypes.Structure):
     _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
 
 
-def nvml():
-    """Bytes of this process (0: NVML does not tell), and of the whole card."""
+def nvml(shared=False):
+    """Bytes of this process (0: NVML does not tell), and of the whole card. `shared`: another process holds a part of the card, and the smaller
+    one is this (in a container NVML's process numbers are not ours)."""
     try:
         lib = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -28,4 +29,6 @@ def nvml():
     mine = [rows[i].used for i in range(count.value) if rows[i].pid == os.getpid()]
     if not mine and count.value == 1:
         mine = [rows[0].used]
+    if not mine and shared and count.value == 2:
+        mine = [min(rows[0].used, rows[1].used)]
     return (mine[0] if mine and mine[0] < 1 << 62 else 0), memory.used

@@ -139,6 +139,43 @@ MEMFIT_API memfit_status memfit_plan_dump_graph(const memfit_plan *plan, const c
 MEMFIT_API memfit_status memfit_plan_write_html(const memfit_plan *const *plans, size_t count, const char *path,
                                                 memfit_error *err);
 
+/* ---- a recorded step ---- */
+
+enum { MEMFIT_TRACE_PLAN_OWNERS = 12 };
+
+/* What a recorded training step of a PyTorch program takes of a card. */
+typedef struct memfit_trace_plan {
+    size_t size;      /* sizeof(memfit_trace_plan): MEMFIT_TRACE_PLAN */
+    char device[64];  /* the card's name */
+    char version[32]; /* whose allocator was followed */
+    char basis[16];   /* "table" */
+    memfit_framework_fits fits;
+    uint64_t events;
+    uint64_t memory_bytes;                      /* the limit */
+    uint64_t peak_bytes, low_bytes, high_bytes; /* of the process: fixed + pool, and its band */
+    uint64_t live_bytes;                        /* of tensors at the peak */
+    uint64_t pool_bytes;                        /* what PyTorch's allocator takes for them */
+    uint64_t fixed_bytes;                       /* context, libraries, kernels */
+    uint64_t workspace_bytes;                   /* the largest of a library */
+    uint64_t expandable_bytes;                  /* the peak with expandable segments, where that is less; else 0 */
+    uint64_t by_kind[MEMFIT_KIND_PLACES];       /* of live_bytes */
+    size_t owner_count;
+    struct {
+        char name[96];
+        memfit_kind kind;
+        uint64_t bytes;
+    } owners[MEMFIT_TRACE_PLAN_OWNERS]; /* at the peak, largest first */
+} memfit_trace_plan;
+#define MEMFIT_TRACE_PLAN                                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(memfit_trace_plan)                                                                              \
+    }
+
+/* Reads a trace (memfit.torch_trace in Python writes one) and says what its program takes of the card that the options
+ * name (card or device, memory). MEMFIT_OK whether it fits or not. Since 0.2. */
+MEMFIT_API memfit_status memfit_plan_trace(const char *path, const memfit_plan_options *options,
+                                           memfit_trace_plan *result, memfit_error *err);
+
 /* ---- the table of cards ---- */
 
 typedef struct memfit_card {

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from . import _keras, _program
 from ._answer import Answer, Record
+from ._trace import TorchTrace
 from .errors import InputError
 
 Size = Union[str, int]
@@ -97,7 +98,7 @@ def plan(
     threads: Optional[int] = None,
     curve: bool = False,
 ) -> Plan:
-    """What training `model` takes: a live Keras model, or the path of a .keras, .h5 or JSON file.
+    """What training `model` takes: a live Keras model, the path of a .keras, .h5 or JSON file, or a PyTorch step that `torch_trace` recorded.
 
     `card` names one or more cards ("t4", ["t4", "rtx-3080"]), `memory` is a size with a unit ("8GiB") or bytes. Arguments are those
     of `memfit plan`; `p.fits` says yes or no for memfit's own engine, `p.in_framework.fits` for TensorFlow, PyTorch or JAX (`runtime`; without
@@ -130,7 +131,7 @@ def plan(
     source = Source(model, input_shape)
     with source.file() as path, tempfile.TemporaryDirectory(prefix="memfit-") as folder:
         page = os.path.join(folder, "plan.html")
-        data = _program.ask(["plan", path, *options, "--html", page], allowed=FITS_OR_NOT)
+        data = _program.ask(["plan", path, *options, *([] if source.recorded else ["--html", page])], allowed=FITS_OR_NOT)
         text = source.named(_read(page), path)
     return Plan(data, lambda: _text_of(source, options), text)
 
@@ -141,7 +142,10 @@ class Source:
     def __init__(self, model: Any, input_shape: Optional[Sequence[int]] = None) -> None:
         self._path: Optional[str] = None
         self._config: Tuple[str, str] = ("", "")
-        if isinstance(model, (str, os.PathLike)):
+        self.recorded = isinstance(model, TorchTrace) or (isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith((".csv", ".trace")))
+        if isinstance(model, TorchTrace):
+            self._path = model.path
+        elif isinstance(model, (str, os.PathLike)):
             self._path = os.fspath(model)
         elif _keras.is_model(model):
             self._config = (str(getattr(model, "name", "model")), _keras.config_text(model, input_shape))

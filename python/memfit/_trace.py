@@ -9,10 +9,15 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
+from ._as_card import as_card
 from ._measure import mib
 from .errors import RunError, UnsupportedError, UsageError
+
+
+PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_scaled_mm"))
+WORKSPACE = 8519680  # bytes: of cards before Hopper
 
 
 class TorchTrace(NamedTuple):
@@ -46,12 +51,12 @@ def torch_trace(
         raise UsageError("%s is there already: it is left as it is" % name)
     try:
         import torch
-        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     except ImportError as e:
         raise RunError("PyTorch 2.1 or newer is needed for this: %s" % e) from e
     follower = _follower(torch)
     try:
-        with FakeTensorMode(), follower:
+        with as_card(torch, FakeTensor), FakeTensorMode(), follower:
             step = make()
             follower.otherwise = "activations"
             if step is not None:
@@ -89,6 +94,7 @@ def _follower(torch: Any) -> Any:
             self.running: List[str] = []
             self.names: Dict[int, str] = {}
             self.recording = True
+            self.handles_used: Set[bool] = set()
             self.otherwise = "inputs"  # what is made outside of modules: while building, in a step, in an optimizer
             self.handles = [
                 hooks.register_module_forward_pre_hook(self.enter),
@@ -112,6 +118,8 @@ def _follower(torch: Any) -> Any:
             if id(module) not in self.names:
                 for where, inner in module.named_modules():
                     self.names[id(inner)] = where or type(inner).__name__
+                    for name, value in inner._parameters.items():  # those of copied layers were never registered
+                        self.parameter(inner, name, value)
             self.running.append(self.names[id(module)])
 
         def leave(self, module: Any, inputs: Any, output: Any) -> None:
@@ -156,10 +164,22 @@ def _follower(torch: Any) -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
+            if func.overloadpacket.__name__ in PRODUCTS:
+                self.product()
             for value in tree_flatten(out)[0]:
                 if isinstance(value, torch.Tensor):
                     self.number_of(value)
             return out
+
+        def product(self) -> None:
+            """cuBLAS takes a workspace when a thread first uses it, and keeps it: one for the program, one for autograd's thread. Its size is the
+            card's: `memfit plan` puts it in the place of this one."""
+            backward = torch._C._current_graph_task_id() >= 0
+            if self.recording and backward not in self.handles_used:
+                self.handles_used.add(backward)
+                number = len(self.sizes)
+                self.sizes[number], self.kinds[number], self.owners[number] = WORKSPACE, "workspace", "cublas"
+                self.events.append(("alloc", number, WORKSPACE))
 
         def number_of(self, tensor: Any) -> Optional[int]:
             storage = tensor.untyped_storage()
@@ -168,7 +188,7 @@ def _follower(torch: Any) -> Any:
             if found is not None and found[0]() is not None:
                 return int(found[1])
             size = int(storage.nbytes())
-            if not size:
+            if not size or (size <= 8 and self.otherwise == "optimizer"):  # an optimizer counts its steps on the host
                 return None
             number = len(self.sizes)
             self.sizes[number] = size

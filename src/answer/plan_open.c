@@ -16,6 +16,7 @@
 #include "answer/plan_dump.h"
 #include "answer/plan_html.h"
 #include "answer/plan_text.h"
+#include "answer/trace_plan.h"
 #include "plan/roofline.h"
 #include "ops/cpu/cpu_fixed.h"
 
@@ -270,6 +271,28 @@ static void set_place(memfit_plan *plan, const mf_card *card)
                              .fixed_bytes = o->fixed_bytes,
                              .fixed_margin_percent = measured ? MEASURED_MARGIN_PERCENT : plan->context.margin_percent,
                              .capability = card ? card->capability : 0};
+}
+
+memfit_status mf_plan_find_place(const memfit_plan_options *o, mf_framework_place *place, char *title, size_t bytes,
+                                 memfit_error *err)
+{
+    bool card = o->device && mf_words_card(o->device);
+    if (!o->card && !card)
+        return mf_fail(err, MEMFIT_INVALID,
+                       "a recorded step is planned for a card: --for CARD, or --device cuda\nmemfit plan --for list "
+                       "shows them all");
+    memfit_plan *plan = mf_host_zalloc(o->host, sizeof *plan);
+    if (!plan)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
+    mf_arena_init(&plan->arena, o->host);
+    memfit_status status = use_device(plan, o, err);
+    if (status == MEMFIT_OK) {
+        set_place(plan, o->card ? plan->card.name ? &plan->card : mf_card_find(o->card) : mf_card_find(plan->device));
+        *place = plan->question.framework.place;
+        snprintf(title, bytes, "%s", plan->device);
+    }
+    memfit_plan_destroy(plan);
+    return status;
 }
 
 /* ---- the object ------------------------------------------------------------------------------------------- */

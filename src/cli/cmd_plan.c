@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cli/plan_kept.h"
+#include "cli/plan_trace.h"
 #include "memfit/plan.h"
 
 #include <stdlib.h>
@@ -218,5 +219,13 @@ int cli_plan(const cli_command *command, int argc, char **argv)
     o->threads = (unsigned)a.threads;
     o->loss_chunks = (unsigned)a.chunks;
     o->curve_points = a.curve ? 20 : 0;
-    return plan_all(command, &common, common.operands[0], &a);
+    if (!cli_is_trace(common.operands[0]))
+        return plan_all(command, &common, common.operands[0], &a);
+    if ((a.cards && strchr(a.cards, ',')) || a.batches || a.precisions || a.save || a.diff || a.baseline || a.html ||
+        a.dump)
+        return cli_usage_error(command,
+                               "of a recorded step one card can be asked about: --for CARD, --memory, --runtime torch; "
+                               "batch and precision are those it was recorded with");
+    o->card = a.cards;
+    return cli_plan_trace(&common, common.operands[0], o);
 }

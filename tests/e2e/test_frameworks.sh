@@ -149,6 +149,23 @@ cmp -s "$t/mine.json" "$models/cnn-float32.json" || fail "--save destroyed the m
 run "$models/cnn-float32.json" -b 4000 --for t4 --runtime memfit || fail "memfit's own ways"
 run "$models/cnn-float32.json" -b 4000 --for t4 --runtime memfit --fail-unless-as-asked; [ $? = 3 ] || fail "--fail-unless-as-asked"
 
+# A recorded step of PyTorch's.
+printf 'time_us,op,id,bytes,kind,owner\n0,alloc,0,6442450944,parameters,a\n1,alloc,1,1073741824,activations,b\n2,free,1,1073741824,activations,b\n' >"$t/step.csv"
+run "$t/step.csv" --runtime torch --for t4 --json || fail "a recorded step: $(cat "$t/err")"
+python3 - "$t/out" <<'END' || fail "a recorded step's figures"
+import json, sys
+d = json.load(open(sys.argv[1]))
+x = d["in_framework"]
+assert x["fits"] == "yes" and x["runtime"] == "torch" and x["live_bytes"] == 7 << 30, x
+assert sum(d["breakdown"].values()) == d["peak_bytes"] == x["peak_bytes"]
+END
+run "$t/step.csv" --runtime torch --for rtx-2060; [ $? = 3 ] || fail "7 GiB in 6"
+run "$t/step.csv" --runtime jax --for t4; [ $? = 2 ] || fail "a recorded step in JAX"
+run "$t/step.csv" --runtime torch; [ $? = 2 ] || fail "a recorded step without a card"
+run "$t/step.csv" --for t4 -b 7; [ $? = 2 ] || fail "the batch of a recorded step"
+printf 'time_us,op,id,bytes\n0,alloc,zero,5\n' >"$t/bad.csv"
+run "$t/bad.csv" --for t4; [ $? = 5 ] || fail "a damaged trace"
+
 # Every answer in the documentation says whose memory it is about.
 python3 - "$MEMFIT_SOURCE" <<'END' || fail "an answer in the documentation does not name the runtime"
 import pathlib, re, sys

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "model/lower/model_graphs.h"
 #include "model/model.h"
+#include "memfit/plan.h"
 #include "plan/frameworks/frameworks.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -197,6 +198,88 @@ static void test_no_memory(void **state)
     }
 }
 
+/* ---- a recorded step ---- */
+
+/* 64 MiB of parameters, a cuBLAS workspace, and two activations of which one lives at a time but for a moment. */
+static const char recorded[] = "time_us,op,id,bytes,kind,owner\n"
+                               "0,alloc,0,67108864,parameters,Linear.weight\n"
+                               "1,alloc,1,8519680,workspace,cublas\n"
+                               "2,alloc,2,33554432,activations,body.0\n"
+                               "3,alloc,3,33554432,activations,body.1\n"
+                               "4,free,2,33554432,activations,body.0\n"
+                               "5,free,3,33554432,activations,body.1\n";
+
+static void write_file(char *path, const char *text)
+{
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+static void test_trace(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_frameworks_XXXXXX";
+    memfit_error err;
+    memfit_plan_options o = MEMFIT_PLAN_OPTIONS;
+    memfit_trace_plan p = MEMFIT_TRACE_PLAN;
+    write_file(path, recorded);
+    o.card = "t4";
+    assert_ok(memfit_plan_trace(path, &o, &p, &err), err);
+    assert_int_equal(p.fits, MEMFIT_FRAMEWORK_YES);
+    assert_int_equal(p.live_bytes, 128 * MIB + 8519680);
+    assert_true(p.pool_bytes >= p.live_bytes && p.peak_bytes == p.pool_bytes + p.fixed_bytes);
+    assert_true(p.low_bytes < p.peak_bytes && p.peak_bytes < p.high_bytes);
+    assert_int_equal(p.by_kind[MEMFIT_KIND_ACTIVATIONS], 64 * MIB);
+    assert_int_equal(p.by_kind[MEMFIT_KIND_WORKSPACE], p.workspace_bytes);
+    assert_string_equal(p.owners[0].name, "Linear.weight");
+    assert_int_equal(p.owner_count, 4);
+    o.card = "h200"; /* its cuBLAS takes 32 MiB */
+    assert_ok(memfit_plan_trace(path, &o, &p, &err), err);
+    assert_int_equal(p.live_bytes, 160 * MIB);
+    o.card = "t4";
+    o.memory = "600MiB";
+    assert_ok(memfit_plan_trace(path, &o, &p, &err), err);
+    assert_true(p.fits != MEMFIT_FRAMEWORK_YES);
+    o.memory = "300MiB";
+    assert_ok(memfit_plan_trace(path, &o, &p, &err), err);
+    assert_int_equal(p.fits, MEMFIT_FRAMEWORK_NO);
+    uint64_t before = p.peak_bytes;
+    o.runtime = "jax";
+    assert_int_equal(memfit_plan_trace(path, &o, &p, &err), MEMFIT_INVALID);
+    o.runtime = NULL;
+    o.card = NULL;
+    assert_int_equal(memfit_plan_trace(path, &o, &p, &err), MEMFIT_INVALID);
+    assert_int_equal(p.peak_bytes, before); /* a refusal writes nothing */
+    unlink(path);
+    o.card = "t4";
+    assert_int_equal(memfit_plan_trace(path, &o, &p, &err), MEMFIT_NOT_FOUND);
+}
+
+static void test_trace_no_memory(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_frameworks_XXXXXX";
+    write_file(path, recorded);
+    for (uint64_t n = 1;; n++) {
+        mf_fault_host fault;
+        memfit_error err;
+        memfit_trace_plan p = MEMFIT_TRACE_PLAN;
+        memfit_plan_options o = MEMFIT_PLAN_OPTIONS;
+        mf_fault_host_init(&fault, NULL, n, false);
+        o.host = &fault.host;
+        o.card = "t4";
+        memfit_status status = memfit_plan_trace(path, &o, &p, &err);
+        assert_int_equal(fault.live_bytes, 0);
+        assert_true(status == MEMFIT_OK || status == MEMFIT_NO_HOST_MEMORY);
+        assert_true(status == MEMFIT_OK ? p.peak_bytes > 0 : p.peak_bytes == 0);
+        if (fault.calls < n)
+            break;
+    }
+    unlink(path);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -216,7 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_holders), cmocka_unit_test(test_caching_pool), cmocka_unit_test(test_other_pools),
         cmocka_unit_test(test_least),   cmocka_unit_test(test_measured),     cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names),   cmocka_unit_test(test_trace),        cmocka_unit_test(test_trace_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ const char *mf_framework_fits_name(mf_framework_fits fits)
 }
 
 /* cuBLAS's workspace in both programs: 32 MiB on Hopper and later data-centre cards, else 8 and an eighth. */
-static uint64_t blas_bytes(uint32_t capability)
+uint64_t mf_framework_blas_bytes(uint32_t capability)
 {
     return capability == 90 || capability == 100 ? 32 * MIB : 8519680;
 }
@@ -139,7 +139,8 @@ static memfit_status predict_torch(const memfit_host *host, const mf_graph *grap
     mf_tape tape;
     uint64_t workspace = 0;
     mf_tape_init(&tape, host, 512);
-    memfit_status status = mf_eager_run(host, graph, blas_bytes(place->capability), &tape, &workspace, err);
+    memfit_status status =
+        mf_eager_run(host, graph, mf_framework_blas_bytes(place->capability), &tape, &workspace, err);
     if (status == MEMFIT_OK)
         status = mf_framework_from_tape(&tape, workspace, place, estimate, err);
     mf_tape_destroy(&tape);
@@ -152,7 +153,7 @@ static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, co
                                  const mf_framework_place *place, mf_framework_estimate *estimate, memfit_error *err)
 {
     mf_xla_memory m;
-    memfit_status status = mf_xla_run(host, graph, blas_bytes(place->capability), &m, err);
+    memfit_status status = mf_xla_run(host, graph, mf_framework_blas_bytes(place->capability), &m, err);
     if (status != MEMFIT_OK)
         return status;
     mf_framework_estimate x = {.runtime = runtime};

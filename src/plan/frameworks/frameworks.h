@@ -54,6 +54,9 @@ typedef struct mf_framework_estimate {
 memfit_status mf_framework_predict(const memfit_host *host, mf_runtime runtime, const mf_graph *graph,
                                    const mf_framework_place *place, mf_framework_estimate *estimate, memfit_error *err);
 
+/* What one cuBLAS handle takes of a card of this compute capability. */
+uint64_t mf_framework_blas_bytes(uint32_t capability);
+
 /* The same from a tape, for PyTorch programs whose step was recorded. */
 memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_bytes, const mf_framework_place *place,
                                      mf_framework_estimate *estimate, memfit_error *err);

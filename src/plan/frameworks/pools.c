@@ -17,6 +17,8 @@
 
 #include "base/error.h"
 
+#include <string.h>
+
 #define MIB ((uint64_t)1 << 20)
 
 typedef struct chunk {
@@ -27,12 +29,24 @@ typedef struct chunk {
     bool free, used; /* used: this slot of the table holds a chunk */
 } chunk;
 
+/* A free chunk, in its pool's list of holes: the smallest first, of equals the one that lies first. */
+typedef struct hole {
+    uint64_t bytes, address;
+    uint32_t chunk;
+} hole;
+
+typedef struct hole_list {
+    hole *items;
+    size_t count, capacity;
+} hole_list;
+
 typedef struct pool_state {
     const mf_tape *tape;
     mf_pool_model model;
     uint64_t limit, reserved, most, live, live_most, next_address, region;
     chunk *chunks;
     size_t count, capacity;
+    hole_list holes[2];    /* by pool: the free chunks */
     uint32_t *of_block;    /* tape block -> chunk */
     uint32_t range_end[2]; /* expandable: the last chunk of each pool's range */
     uint32_t spare;        /* a slot that may be used again, or MF_NONE */
@@ -67,18 +81,54 @@ static void drop_chunk(pool_state *s, uint32_t slot)
     s->spare = slot;
 }
 
+/* ---- holes ---- */
+
+/* The first hole that is not before one of these bytes at this address. */
+static size_t find_hole(const hole_list *list, uint64_t bytes, uint64_t address)
+{
+    size_t low = 0, high = list->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const hole *h = &list->items[middle];
+        if (h->bytes < bytes || (h->bytes == bytes && h->address < address))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void add_hole(pool_state *s, uint32_t c)
+{
+    const chunk *x = &s->chunks[c];
+    hole_list *list = &s->holes[x->pool];
+    if (!mf_grow(s->tape->host, &list->items, &list->capacity, list->count, sizeof *list->items)) {
+        s->no_memory = true;
+        return;
+    }
+    size_t at = find_hole(list, x->bytes, x->address);
+    memmove(&list->items[at + 1], &list->items[at], (list->count - at) * sizeof *list->items);
+    list->items[at] = (hole){.bytes = x->bytes, .address = x->address, .chunk = c};
+    list->count++;
+}
+
+/* Of a chunk that is free and listed with the bytes it has. */
+static void remove_hole(pool_state *s, uint32_t c)
+{
+    const chunk *x = &s->chunks[c];
+    hole_list *list = &s->holes[x->pool];
+    size_t at = find_hole(list, x->bytes, x->address);
+    if (at == list->count || list->items[at].chunk != c)
+        return; /* it never got there: no memory */
+    list->count--;
+    memmove(&list->items[at], &list->items[at + 1], (list->count - at) * sizeof *list->items);
+}
+
 static uint32_t best_fit(const pool_state *s, uint32_t pool, uint64_t bytes)
 {
-    uint32_t best = MF_NONE;
-    for (size_t i = 0; i < s->count; i++) {
-        const chunk *c = &s->chunks[i];
-        if (!c->used || !c->free || c->pool != pool || c->bytes < bytes)
-            continue;
-        if (best == MF_NONE || c->bytes < s->chunks[best].bytes ||
-            (c->bytes == s->chunks[best].bytes && c->address < s->chunks[best].address))
-            best = (uint32_t)i;
-    }
-    return best;
+    const hole_list *list = &s->holes[pool];
+    size_t at = find_hole(list, bytes, 0);
+    return at < list->count ? list->items[at].chunk : MF_NONE;
 }
 
 /* ---- segments ---- */
@@ -94,6 +144,7 @@ static bool trim(pool_state *s)
         if (s->model == MF_POOL_EXPANDABLE)
             s->range_end[c->pool] = MF_NONE;
         s->reserved -= c->bytes;
+        remove_hole(s, (uint32_t)i);
         drop_chunk(s, (uint32_t)i);
         some = true;
     }
@@ -104,8 +155,11 @@ static bool trim(pool_state *s)
             continue;
         uint64_t back = s->chunks[end].bytes / page * page;
         s->reserved -= back;
+        remove_hole(s, end);
         s->chunks[end].bytes -= back;
-        if (!s->chunks[end].bytes) {
+        if (s->chunks[end].bytes) {
+            add_hole(s, end);
+        } else {
             s->range_end[p] = s->chunks[end].previous;
             s->chunks[s->range_end[p]].next = MF_NONE;
             drop_chunk(s, end);
@@ -138,7 +192,9 @@ static uint32_t extend_range(pool_state *s, uint32_t pool, uint64_t bytes)
         return MF_NONE;
     end = s->range_end[pool]; /* trimming may have moved it */
     if (end != MF_NONE && s->chunks[end].free) {
+        remove_hole(s, end);
         s->chunks[end].bytes += more;
+        add_hole(s, end);
         return s->chunks[end].bytes >= bytes ? end : extend_range(s, pool, bytes);
     }
     uint64_t address = end == MF_NONE ? (uint64_t)(pool + 1) << 50 : s->chunks[end].address + s->chunks[end].bytes;
@@ -149,6 +205,7 @@ static uint32_t extend_range(pool_state *s, uint32_t pool, uint64_t bytes)
     if (end != MF_NONE)
         s->chunks[end].next = c;
     s->range_end[pool] = c;
+    add_hole(s, c);
     return s->chunks[c].bytes >= bytes ? c : extend_range(s, pool, bytes);
 }
 
@@ -177,12 +234,15 @@ static uint32_t new_segment(pool_state *s, uint32_t pool, uint64_t bytes)
     if (!reserve(s, size))
         return MF_NONE;
     s->next_address += size + MIB;
-    return new_chunk(s, (chunk){.bytes = size,
-                                .address = s->next_address - size,
-                                .previous = MF_NONE,
-                                .next = MF_NONE,
-                                .pool = pool,
-                                .free = true});
+    uint32_t c = new_chunk(s, (chunk){.bytes = size,
+                                      .address = s->next_address - size,
+                                      .previous = MF_NONE,
+                                      .next = MF_NONE,
+                                      .pool = pool,
+                                      .free = true});
+    if (c != MF_NONE)
+        add_hole(s, c);
+    return c;
 }
 
 /* ---- requests ---- */
@@ -204,6 +264,7 @@ static bool take(pool_state *s, uint32_t block)
         c = new_segment(s, pool, bytes);
     if (c == MF_NONE)
         return false;
+    remove_hole(s, c);
     uint64_t have = s->chunks[c].bytes;
     if (splits(s, pool, have, bytes)) {
         uint32_t rest = new_chunk(s, (chunk){.bytes = have - bytes,
@@ -220,6 +281,7 @@ static bool take(pool_state *s, uint32_t block)
             s->range_end[pool] = rest;
         s->chunks[c].next = rest;
         s->chunks[c].bytes = bytes;
+        add_hole(s, rest);
     }
     s->chunks[c].free = false;
     s->live += s->chunks[c].bytes;
@@ -229,12 +291,14 @@ static bool take(pool_state *s, uint32_t block)
     return true;
 }
 
-/* Joins a free chunk with the free one behind it. */
+/* Joins a free chunk with the free one behind it; both are in the list of holes, and what they become is. */
 static void merge(pool_state *s, uint32_t c)
 {
     uint32_t behind = c == MF_NONE ? MF_NONE : s->chunks[c].next;
     if (behind == MF_NONE || !s->chunks[c].free || !s->chunks[behind].free)
         return;
+    remove_hole(s, c);
+    remove_hole(s, behind);
     s->chunks[c].bytes += s->chunks[behind].bytes;
     s->chunks[c].next = s->chunks[behind].next;
     if (s->chunks[c].next != MF_NONE)
@@ -242,6 +306,7 @@ static void merge(pool_state *s, uint32_t c)
     else if (s->model == MF_POOL_EXPANDABLE)
         s->range_end[s->chunks[c].pool] = c;
     drop_chunk(s, behind);
+    add_hole(s, c);
 }
 
 static void give_back(pool_state *s, uint32_t block)
@@ -249,6 +314,7 @@ static void give_back(pool_state *s, uint32_t block)
     uint32_t c = s->of_block[block];
     s->chunks[c].free = true;
     s->live -= s->chunks[c].bytes;
+    add_hole(s, c);
     merge(s, c);
     merge(s, s->chunks[c].previous);
 }
@@ -264,7 +330,7 @@ memfit_status mf_pool_run(const mf_tape *tape, mf_pool_model model, uint64_t lim
                     .range_end = {MF_NONE, MF_NONE}};
     bool failed = false;
     s.of_block = mf_host_alloc(tape->host, (tape->block_count + 1) * sizeof *s.of_block);
-    for (size_t i = 0; s.of_block && i < tape->event_count && !failed; i++) {
+    for (size_t i = 0; s.of_block && i < tape->event_count && !failed && !s.no_memory; i++) {
         if (tape->events[i] & 1)
             give_back(&s, tape->events[i] / 2);
         else
@@ -272,6 +338,8 @@ memfit_status mf_pool_run(const mf_tape *tape, mf_pool_model model, uint64_t lim
     }
     bool no_memory = !s.of_block || s.no_memory;
     mf_host_free(tape->host, s.chunks, s.capacity * sizeof *s.chunks);
+    for (int p = 0; p < 2; p++)
+        mf_host_free(tape->host, s.holes[p].items, s.holes[p].capacity * sizeof *s.holes[p].items);
     mf_host_free(tape->host, s.of_block, (tape->block_count + 1) * sizeof *s.of_block);
     if (no_memory)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to model an allocator");

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""PyTorch programs as they are: `memfit.torch_trace` and `memfit plan TRACE --runtime torch` beside what they really took.
+
+    torch_truth.py run MEASURED [--seed S] [--most SECONDS]    measures the cases that MEASURED lacks (needs PyTorch and an NVIDIA card)
+    torch_truth.py judge MEASURED [--seed S]                   records a fake step of each and plans it (needs PyTorch and the memfit package)
+
+With --seed the drawn cases, else the fixed ones. Every case runs in a process of its own, forked after PyTorch was read and before it has met
+the card. MEMFIT names the program.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking whether there is a card must not make a context before the fork
+here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here))
+import torch_cases  # noqa: E402
+
+MIB = 1 << 20
+RESERVE_MIB = 623  # of an H200's memory that the driver keeps: in memfit's fixed cost, in no process's figure
+
+
+def read(path):
+    try:
+        return [json.loads(line) for line in open(path)]
+    except FileNotFoundError:
+        return []
+
+
+def cases(seed):
+    """The most valuable first: each model once before any a second time."""
+    table = torch_cases.draw(seed) if seed else torch_cases.CASES
+    for which, precision in ((0, "tf32"), (1, "bf16"), (0, "bf16"), (1, "tf32")):
+        for name, (builder, arguments, batches) in table.items():
+            yield "%s:%d:%s" % (name, batches[which], precision), (name, arguments, builder, batches[which], precision)
+
+
+def measure(torch, case, row):
+    from measure_framework_nvml import nvml
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    step = torch_cases.make(torch, *case, "cuda")()
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    row["live_bytes"], row["pool_bytes"] = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    row["process_bytes"], row["card_bytes"] = nvml()
+
+
+def in_a_fork(work, row, out):
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    start = time.time()
+    try:
+        work(row)
+    except Exception as e:  # the next case may still run
+        row["error"] = ("%s: %s" % (type(e).__name__, e))[:300]
+    row["seconds"] = round(time.time() - start, 1)
+    with open(out, "a") as f:
+        f.write(json.dumps(row) + "\n")
+    print(json.dumps(row), flush=True)
+    os._exit(0)
+
+
+def run(out, seed, most):
+    import torch
+    begin, have = time.time(), {r["case"] for r in read(out)}
+    for text, case in cases(seed):
+        if text in have:
+            continue
+        if time.time() - begin > most:
+            break
+        row = {"case": text, "runtime": "torch", "versions": {"torch": torch.__version__}, "arguments": case[1]}
+        in_a_fork(lambda r, case=case: measure(torch, case, r), row, out)
+
+
+def plan(memfit, torch, package, case):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "step.csv")
+        start = time.time()
+        package.torch_trace(torch_cases.make(torch, *case, "cuda"), path)
+        got = subprocess.run([memfit, "plan", path, "--for", "h200", "--runtime", "torch", "--json"], capture_output=True, text=True, check=False)
+        if got.returncode not in (0, 3):
+            raise RuntimeError(got.stderr)
+        return json.loads(got.stdout)["in_framework"], time.time() - start
+
+
+def judge(measured, seed):
+    import memfit as package
+    import torch
+    memfit = os.environ.get("MEMFIT", "build/memfit")
+    known = dict(cases(seed))
+    errors, inside, widths, slowest, above = [], [], [], 0, []
+    print("%-34s %9s %9s %7s   %9s  %s" % ("case", "live MiB", "predicted", "", "process", "band"))
+    for r in read(measured):
+        if r["case"] not in known:
+            continue
+        if "error" in r:
+            print("%-34s %s" % (r["case"], r["error"][:90]))
+            continue
+        x, seconds = plan(memfit, torch, package, known[r["case"]])
+        slowest = max(slowest, seconds)
+        error = x["live_bytes"] / r["live_bytes"] - 1
+        process = r["process_bytes"] / MIB
+        low, high = x["low_bytes"] / MIB - RESERVE_MIB, x["high_bytes"] / MIB - RESERVE_MIB
+        errors.append(abs(error))
+        inside.append(low <= process <= high)
+        widths.append((high - low) / process)
+        above.append(process / high - 1)
+        print("%-34s %9.0f %9.0f %+6.1f%%   %9.0f  %.0f to %.0f" % (r["case"], r["live_bytes"] / MIB, x["live_bytes"] / MIB, 100 * error, process, low, high))
+    if errors:
+        errors.sort()
+        print("\n%d cases  live: median %.1f %%  95th %.1f %%  worst %.1f %%   process inside the band %d of %d, band %.0f %% wide in the median, "
+              "above its end by %.1f %% at most; slowest answer %.1f s" % (
+                  len(errors), 100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))], 100 * errors[-1], sum(inside), len(inside),
+                  100 * statistics.median(widths), max(0, 100 * max(above)), slowest))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "judge"))
+    parser.add_argument("measured")
+    parser.add_argument("--seed", default="")
+    parser.add_argument("--most", type=float, default=1e9)
+    a = parser.parse_args()
+    if a.what == "run":
+        run(a.measured, a.seed, a.most)
+    else:
+        judge(a.measured, a.seed)
+
+
+main()
