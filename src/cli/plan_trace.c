@@ -10,12 +10,14 @@
 bool cli_is_trace(const char *path)
 {
     static const char binary[] = "MEMFITTR", csv[] = "time_us,op,id,bytes";
-    char first[sizeof csv] = "";
-    FILE *f = fopen(path, "rb");
-    size_t n = f ? fread(first, 1, sizeof first - 1, f) : 0;
-    if (f)
-        fclose(f);
-    return (n >= 8 && memcmp(first, binary, 8) == 0) || (n == sizeof first - 1 && strcmp(first, csv) == 0);
+    mf_mapping file;
+    memfit_error err; /* a file that cannot be read is told by who reads it as a model */
+    if (mf_os_map_file(path, &file, &err) != MEMFIT_OK)
+        return false;
+    bool is = (file.bytes >= 8 && memcmp(file.data, binary, 8) == 0) ||
+              (file.bytes >= sizeof csv - 1 && memcmp(file.data, csv, sizeof csv - 1) == 0);
+    mf_os_unmap_file(&file);
+    return is;
 }
 
 static const char *fits_word(memfit_framework_fits fits)

@@ -329,7 +329,7 @@ static void loading_stays_under_a_limit(void **state)
     assert_true(host.refused_bytes > 0 && host.peak_bytes <= 32 << 10);
     assert_int_equal(host.live_bytes, 0);
 
-    mf_limit_host_init(&host, NULL, 4 << 20);
+    mf_limit_host_init(&host, NULL, 6 << 20);
     assert_ok(mf_source_synthetic(&host.host, 10, 3, &s, &err), err);
     for (int i = 0; i < 10000; i++) {
         char name[16];
