@@ -1,72 +1,23 @@
 /*
  * test_pool_own.c: with several streams a request uses what its own stream freed, before the device is past it, and no
  * other stream gets a byte of it too early. sim counts as a violation whatever work in flight does not survive.
- *
- * A "kernel" is a fill: on a stream that is held it stays in flight until the stream is let go.
  */
-#include "test.h"
-
-#include "device/sim.h"
-#include "memfit/pool.h"
-#include "pool/state.h"
-
-#define MiB (UINT64_C(1) << 20)
-
-typedef struct place {
-    memfit_device *device;
-    memfit_pool *pool;
-    memfit_stream main, side;
-} place;
-
-static memfit_error err;
+#include "stream_place.h"
 
 static place open_place(uint64_t bulk, double slack)
 {
-    place p = {0};
-    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
-    options.capacity_bytes = UINT64_C(1) << 30;
-    assert_ok(memfit_device_open("sim", &options, &p.device, &err), err);
     memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.bulk_bytes = bulk;
     o.slack = slack;
-    o.ignore_environment = true;
-    assert_ok(memfit_pool_create(p.device, &o, &p.pool, &err), err);
-    assert_ok(memfit_stream_create(p.device, &p.main, &err), err);
-    assert_ok(memfit_stream_create(p.device, &p.side, &err), err);
-    return p;
-}
-
-static void close_place(place *p)
-{
-    assert_ok(mf_pool_check(p->pool, &err), err);
-    memfit_pool_destroy(p->pool);
-    mf_sim_counts c = mf_sim_get(p->device);
-    assert_int_equal(c.violations, 0);
-    assert_int_equal(c.events, 0);
-    assert_int_equal(c.physical_bytes, 0);
-    assert_int_equal(c.mapped_bytes, 0);
-    assert_ok(memfit_device_close(p->device, &err), err);
+    return open_with(o);
 }
 
 static memfit_address get(place *p, uint64_t bytes, memfit_stream stream)
 {
     memfit_address a = 0;
     assert_ok(memfit_pool_alloc_on(p->pool, bytes, 0, 0, stream, &a, &err), err);
-    assert_ok(memfit_device_fill(p->device, a, 1, bytes, stream, &err), err); /* a kernel uses it at once */
+    kernel(p, a, bytes, stream); /* uses it at once */
     return a;
-}
-
-static void drop(place *p, memfit_address a, memfit_stream stream)
-{
-    assert_ok(memfit_pool_free_on(p->pool, a, stream, &err), err);
-}
-
-static memfit_pool_info look(place *p)
-{
-    memfit_pool_info info = MEMFIT_POOL_INFO;
-    assert_ok(mf_pool_check(p->pool, &err), err);
-    assert_ok(memfit_pool_get_info(p->pool, &info, &err), err);
-    return info;
 }
 
 /* Holes of three pages between blocks that stay; none is as long as the next request. */
