@@ -166,6 +166,34 @@ static void handles_come_in_sizes(void **state)
     close_place(&p);
 }
 
+/* The same holes give the same places, in whatever order they came. */
+static void of_equal_holes_the_lowest(void **state)
+{
+    (void)state;
+    enum { HOLES = 4 };
+    static const unsigned orders[][HOLES] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
+    for (unsigned k = 0; k < sizeof orders / sizeof *orders; k++) {
+        place p = open_place(0, 0);
+        memfit_address holes[HOLES], walls[HOLES], got[HOLES];
+        drop(&p, get(&p, 2 * MiB, p.side), p.side); /* threads keep no blocks */
+        for (unsigned i = 0; i < HOLES; i++) {
+            holes[i] = get(&p, 3 * MiB, p.main);
+            walls[i] = get(&p, 3 * MiB, p.main);
+        }
+        for (unsigned i = 0; i < HOLES; i++)
+            drop(&p, holes[orders[k][i]], p.main);
+        for (unsigned i = 0; i < HOLES; i++) {
+            got[i] = get(&p, 3 * MiB, p.main);
+            assert_int_equal(got[i], holes[i]);
+        }
+        for (unsigned i = 0; i < HOLES; i++) {
+            drop(&p, got[i], p.main);
+            drop(&p, walls[i], p.main);
+        }
+        close_place(&p);
+    }
+}
+
 /* With slack a place that has its pages comes before the best fit. */
 static void slack_prefers_pages_that_are_there(void **state)
 {
@@ -196,13 +224,10 @@ static void slack_prefers_pages_that_are_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_pages_move_at_once),
-        cmocka_unit_test(rest_of_a_page_stays_with_its_stream),
-        cmocka_unit_test(others_memory_comes_last),
-        cmocka_unit_test(holes_side_by_side_are_one_place),
-        cmocka_unit_test(failure_claims_nothing),
-        cmocka_unit_test(handles_come_in_sizes),
-        cmocka_unit_test(slack_prefers_pages_that_are_there),
+        cmocka_unit_test(own_pages_move_at_once),    cmocka_unit_test(rest_of_a_page_stays_with_its_stream),
+        cmocka_unit_test(others_memory_comes_last),  cmocka_unit_test(holes_side_by_side_are_one_place),
+        cmocka_unit_test(failure_claims_nothing),    cmocka_unit_test(handles_come_in_sizes),
+        cmocka_unit_test(of_equal_holes_the_lowest), cmocka_unit_test(slack_prefers_pages_that_are_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
