@@ -59,6 +59,9 @@ void mf_sim_set_foreign(mf_device *device, uint64_t bytes);
 /* A held stream does nothing until it is let go: copies and fills on it stay in flight, its events stay open and
  * waiting for it fails. */
 void mf_sim_hold(mf_device *device, mf_stream stream, bool held);
+/* A stream that lags is held, but an event on it is done so long after it was recorded, and waiting for it takes until
+ * then. 0: it does not, and all its work is done. */
+void mf_sim_lag_us(mf_device *device, mf_stream stream, uint64_t us);
 /* While a stream is captured its work becomes part of a graph: nothing on it runs, and it must not be waited for. */
 void mf_sim_capture(mf_device *device, mf_stream stream, bool captured);
 void mf_sim_advance_us(mf_device *device, uint64_t us);

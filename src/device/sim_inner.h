@@ -22,13 +22,15 @@ typedef struct handle {
 
 typedef struct sim_stream {
     uint64_t submitted, done;
+    uint64_t lag_ns; /* held, but so long only */
     bool alive, held, captured;
 } sim_stream;
 
 typedef struct sim_event {
     uint32_t stream;
     bool alive, captured;
-    uint64_t at; /* done when the stream's done reaches this */
+    uint64_t at;     /* done when the stream's done reaches this, */
+    uint64_t due_ns; /* or on a stream that lags when it is this late */
 } sim_event;
 
 typedef struct sim {

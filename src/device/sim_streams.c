@@ -15,6 +15,20 @@ static sim_event *find_event(sim *s, mf_event id)
     return id && id < s->event_count && s->events[id].alive ? &s->events[id] : NULL;
 }
 
+static void land(sim *s, uint32_t stream, uint64_t done)
+{
+    if (s->streams[stream].done < done)
+        s->streams[stream].done = done;
+    mf_flights_land(&s->flights, stream, done);
+}
+
+/* On a stream that lags, what is due. */
+static void catch_up(sim *s, const sim_event *e)
+{
+    if (s->streams[e->stream].lag_ns && s->counts.time_ns >= e->due_ns)
+        land(s, e->stream, e->at);
+}
+
 memfit_status mf_sim_stream_create(mf_device *device, mf_stream *id, memfit_error *err)
 {
     sim *s = (sim *)device;
@@ -75,10 +89,11 @@ memfit_status mf_sim_stream_sync(mf_device *device, mf_stream id, memfit_error *
                             mf_fail(err, MEMFIT_DEVICE, "sim: stream %llu is captured: waiting for it ends the capture",
                                     (unsigned long long)id));
     }
-    if (t->held)
+    if (t->held && !t->lag_ns)
         return mf_sim_leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %llu is held: waiting for it would never end",
                                        (unsigned long long)id));
-    t->done = t->submitted;
+    s->counts.time_ns += t->lag_ns;
+    land(s, (uint32_t)id, t->submitted);
     return mf_sim_leave(s, MEMFIT_OK);
 }
 
@@ -90,10 +105,16 @@ memfit_status mf_sim_device_sync(mf_device *device, memfit_error *err)
         return status;
     for (size_t i = 0; i < s->stream_count; i++) {
         sim_stream *t = &s->streams[i];
-        if (t->alive && (t->held || t->captured))
+        if (t->alive && ((t->held && !t->lag_ns) || t->captured))
             return mf_sim_leave(s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %zu is %s: waiting for it would never end",
                                            i, t->held ? "held" : "captured"));
     }
+    uint64_t most = 0;
+    for (size_t i = 0; i < s->stream_count; i++) {
+        most = s->streams[i].lag_ns > most ? s->streams[i].lag_ns : most;
+        land(s, (uint32_t)i, s->streams[i].submitted);
+    }
+    s->counts.time_ns += most;
     return mf_sim_leave(s, MEMFIT_OK);
 }
 
@@ -154,6 +175,7 @@ memfit_status mf_sim_event_record(mf_device *device, mf_event id, mf_stream stre
     e->stream = (uint32_t)stream_id;
     e->captured = t->captured;
     e->at = ++t->submitted;
+    e->due_ns = s->counts.time_ns + t->lag_ns;
     if (!t->held)
         t->done = t->submitted;
     return mf_sim_leave(s, MEMFIT_OK);
@@ -174,6 +196,7 @@ memfit_status mf_sim_event_done(mf_device *device, mf_event id, bool *done, memf
                             mf_fail(err, MEMFIT_MISUSE, "sim: event %llu was captured into a graph, and is asked for",
                                     (unsigned long long)id));
     }
+    catch_up(s, e);
     *done = s->streams[e->stream].done >= e->at;
     return mf_sim_leave(s, MEMFIT_OK);
 }
@@ -187,6 +210,9 @@ memfit_status mf_sim_event_sync(mf_device *device, mf_event id, memfit_error *er
     sim_event *e = find_event(s, id);
     if (!e)
         return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no event %llu", (unsigned long long)id));
+    if (s->streams[e->stream].lag_ns && s->counts.time_ns < e->due_ns)
+        s->counts.time_ns = e->due_ns;
+    catch_up(s, e);
     if (s->streams[e->stream].done < e->at)
         return mf_sim_leave(
             s, mf_fail(err, MEMFIT_DEVICE, "sim: stream %u is held: waiting for it would never end", e->stream));
@@ -202,11 +228,21 @@ void mf_sim_hold(mf_device *device, mf_stream id, bool held)
     sim_stream *t = mf_sim_stream(s, id);
     if (t) {
         t->held = held;
-        if (!held) {
-            t->done = t->submitted;
-            mf_flights_land(&s->flights, (uint32_t)id, t->done);
-        }
+        t->lag_ns = 0;
+        if (!held)
+            land(s, (uint32_t)id, t->submitted);
     }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void mf_sim_lag_us(mf_device *device, mf_stream id, uint64_t us)
+{
+    mf_sim_hold(device, id, us > 0);
+    sim *s = (sim *)device;
+    pthread_mutex_lock(&s->lock);
+    sim_stream *t = mf_sim_stream(s, id);
+    if (t)
+        t->lag_ns = us * 1000;
     pthread_mutex_unlock(&s->lock);
 }
 

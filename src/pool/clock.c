@@ -11,7 +11,7 @@
  * A stream that was destroyed without memfit_pool_forget_stream answers with errors; then the whole device is waited
  * for instead.
  */
-#include "pool/state.h"
+#include "pool/pages.h"
 
 #include <string.h>
 
@@ -72,6 +72,7 @@ bool mf_clock_record(memfit_pool *pool, mf_clock *c)
         return false;
     }
     c->waiting[c->waiting_count].event = event;
+    c->waiting[c->waiting_count].at_us = mf_device_now_us(device);
     c->waiting[c->waiting_count++].serial = c->serial;
     c->recorded = c->serial;
     return true;
@@ -128,6 +129,30 @@ bool mf_clock_wait(memfit_pool *pool, mf_clock *c, uint64_t serial)
         return false;
     reach(pool, c, c->serial);
     return true;
+}
+
+/* Of the stream that most is freed on: what the program is about, not what it copies beside it. NULL: none. */
+static mf_clock *main_clock(memfit_pool *pool)
+{
+    mf_clock *most = NULL;
+    if (!pool->multi)
+        return pool->home == MF_NO_STREAM ? NULL : mf_pages_clock(pool);
+    for (unsigned i = 1; i < pool->lane_count; i++) {
+        mf_lane *lane = pool->lane[i];
+        if (lane->used && !lane->graph && (!most || lane->clock.serial > most->serial))
+            most = &lane->clock;
+    }
+    return most;
+}
+
+uint64_t mf_fence_lead_us(memfit_pool *pool)
+{
+    mf_clock *c = pool->device->table->event_sync ? main_clock(pool) : NULL;
+    if (!c)
+        return 0;
+    mf_clock_record(pool, c);
+    mf_clock_look(pool, c);
+    return c->waiting_count ? mf_device_now_us(pool->device) - c->waiting[0].at_us : 0;
 }
 
 void mf_clock_end(memfit_pool *pool, mf_clock *c)

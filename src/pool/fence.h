@@ -29,6 +29,7 @@ typedef struct mf_clock {
     struct {
         mf_event event;
         uint64_t serial;
+        uint64_t at_us;   /* when it was recorded */
     } waiting[MF_EVENTS]; /* in flight, oldest first */
     mf_event spare[MF_EVENTS];
     unsigned waiting_count, spare_count;
@@ -40,6 +41,9 @@ void mf_clock_look(memfit_pool *pool, mf_clock *clock); /* moves `safe` on as fa
 /* Waits until `safe` has reached the serial. False: waiting is not allowed or not possible now. */
 bool mf_clock_wait(memfit_pool *pool, mf_clock *clock, uint64_t serial);
 void mf_clock_end(memfit_pool *pool, mf_clock *clock);
+/* How far the program is ahead of the device at least, on the stream that most is freed on: since when what the device is
+ * at has been queued. */
+uint64_t mf_fence_lead_us(memfit_pool *pool);
 
 typedef struct mf_use {
     mf_stream stream;

@@ -11,7 +11,14 @@
  * CNN with a side stream 50 ms behind holds 1.20 of its live bytes without these moves, 1.45 with them).
  *
  * What it may cost: one part in a hundred of the elapsed time over any ten seconds, by the device's clock, while there is
- * room to grow instead. The first half of that is spent freely. Of the second half: the more of it is spent, the more
+ * room to grow instead. Time is lost when the device waits for it. While the program is ahead of the device, what it
+ * spends here is only owed: it is lost when the device falls idle later, and no more of it than the device was idle.
+ *
+ *     program   ...queue a   |move|   queue b   |wait for a|   queue c ...
+ *     device        ...  a ........................ a  b ........ b  c ...       nothing is lost
+ *
+ * How long the device was idle is known from above: the time between two looks, less what was still to do at the first
+ * (nothing, if what was queued before the first is not done at the second). The first half of that is spent freely. Of the second half: the more of it is spent, the more
  * the pool may hold beyond its peak in use (options.slack, then up to ten times as much). So a workload that goes on
  * moving pages comes to rest where it need not, rather than run out of time and grow at random.
  */
@@ -243,7 +250,7 @@ uint64_t mf_moves_own(memfit_pool *pool, mf_block **hole, unsigned lane, uint64_
 
 /* ---- what it may cost --------------------------------------------------------------------------------------- */
 
-enum { CREDIT = MF_MOVE_WINDOW / MF_MOVE_SHARE, KEPT = 128 /* old mappings */ };
+enum { CREDIT = MF_MOVE_WINDOW / MF_MOVE_SHARE, KEPT = MF_SHADOWS - 48 /* old mappings: room for the next moves */ };
 
 bool mf_moves_allowed(memfit_pool *pool)
 {
@@ -262,10 +269,25 @@ double mf_moves_spent(const memfit_pool *pool)
     return left < 0 ? 1.0 : left > half ? 0.0 : 1.0 - (double)left / (double)half;
 }
 
+void mf_moves_look(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t lead = mf_fence_lead_us(pool), now = mf_device_now_us(pool->device), passed = now - p->looked_us;
+    uint64_t idle = lead < passed && p->lead_us < passed ? passed - p->lead_us : 0; /* the device, at most */
+    uint64_t lost = p->owed_us < idle ? p->owed_us : idle;
+    p->move_credit_us -= (int64_t)lost;
+    p->owed_us -= lost;
+    p->lead_us = lead;
+    p->looked_us = now;
+}
+
 void mf_moves_charge(memfit_pool *pool, uint64_t us)
 {
     pool->moving_us += us;
-    pool->pages.move_credit_us -= (int64_t)us;
+    pool->pages.owed_us += us;
+    if (pool->pages.owed_us > CREDIT) /* no device is further behind than that */
+        pool->pages.owed_us = CREDIT;
+    mf_moves_look(pool);
 }
 
 void mf_moves_tidy(memfit_pool *pool)
@@ -273,6 +295,7 @@ void mf_moves_tidy(memfit_pool *pool)
     if (pool->pages.shadow_count <= KEPT)
         return mf_shadows_look(pool);
     uint64_t began = mf_device_now_us(pool->device);
+    mf_moves_look(pool);
     mf_shadows_sweep(pool);
     mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
 }

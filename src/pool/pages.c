@@ -102,6 +102,11 @@ static uint64_t easy_pages(memfit_pool *pool, uint64_t request)
     return (use + (uint64_t)((double)slack_of(pool, use) * slack)) / pool->pages.bytes;
 }
 
+bool mf_pages_easy(memfit_pool *pool, uint64_t start, uint64_t bytes)
+{
+    return pool->pages.reserved + mf_pages_missing(pool, start, bytes) <= easy_pages(pool, bytes);
+}
+
 bool mf_pages_in_slack(const memfit_pool *pool, uint64_t start, uint64_t bytes)
 {
     uint64_t use = pool->total.now + bytes < pool->total.peak ? pool->total.peak : pool->total.now + bytes;
@@ -216,6 +221,7 @@ memfit_status mf_pages_back(memfit_pool *pool, mf_block **hole, uint64_t start, 
         return mf_pages_refuse(pool, MF_REFUSED_HOST, missing), MEMFIT_NO_HOST_MEMORY;
     if (!mf_handles_clean(pool))
         return mf_pages_refuse(pool, MF_REFUSED_DEVICE, missing), MEMFIT_DEVICE;
+    mf_moves_look(pool);
     uint64_t began = mf_device_now_us(pool->device);
     p->making_us = 0;
     memfit_status status = gather(pool, missing, hole, start, bytes, lane, growth);

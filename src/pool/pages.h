@@ -19,6 +19,7 @@ memfit_status mf_pages_back(memfit_pool *pool, mf_block **hole, uint64_t start, 
                             mf_growth growth, memfit_error *err);
 /* Would the pool hold no more than its peak in use and all the slack there can be, with new pages there? */
 bool mf_pages_in_slack(const memfit_pool *pool, uint64_t start, uint64_t bytes);
+bool mf_pages_easy(memfit_pool *pool, uint64_t start, uint64_t bytes);    /* and the slack it may have just now? */
 void mf_pages_give_back_made(memfit_pool *pool);                          /* what this request made and could not use */
 void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are mapped */
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past);
@@ -35,9 +36,10 @@ static inline bool mf_pages_stamped(const memfit_pool *pool) /* are pages stampe
 {
     return pool->frees_central < pool->pages.stamp_until;
 }
-void mf_pages_note_free(memfit_pool *pool); /* after a free: puts an event behind it when one is due */
-uint64_t mf_pages_past(memfit_pool *pool);  /* pages stamped so or lower can be unmapped now */
-bool mf_pages_wait(memfit_pool *pool);      /* waits until more are; false: nothing to wait for, or not possible */
+mf_clock *mf_pages_clock(memfit_pool *pool); /* of the only stream */
+void mf_pages_note_free(memfit_pool *pool);  /* after a free: puts an event behind it when one is due */
+uint64_t mf_pages_past(memfit_pool *pool);   /* pages stamped so or lower can be unmapped now */
+bool mf_pages_wait(memfit_pool *pool);       /* waits until more are; false: nothing to wait for, or not possible */
 /* A handle, all idle, is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not possible
  * here. */
 bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle);

@@ -306,15 +306,17 @@ static void rather_wait(memfit_pool *pool, wish *w)
     w->start = other.start;
 }
 
-/* The same for memory that streams are not past, while time for moving pages is left: in-flight inputs of a side stream
- * are many when the program runs far ahead of the device. */
+/* Before it grows beyond the slack it waits for memory that streams are not past, while time for moving pages is left:
+ * in-flight inputs of a side stream are many when the program runs far ahead of the device. The device has work all the
+ * while, so nothing is lost by it but some of the program's lead. */
 static memfit_status wait_for_others(memfit_pool *pool, wish *w)
 {
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
+    mf_moves_look(pool);
     uint64_t began = mf_device_now_us(pool->device);
     while (status == MEMFIT_OUT_OF_MEMORY && pool->options.slack > 0 && w->hole &&
            pool->total.now + w->bytes < pool->total.peak && /* it has been enough before */
-           !mf_pages_in_slack(pool, w->start, w->bytes) && mf_moves_allowed(pool) && mf_lanes_wait_some(pool)) {
+           !mf_pages_easy(pool, w->start, w->bytes) && mf_moves_allowed(pool) && mf_lanes_wait_some(pool)) {
         mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
         began = mf_device_now_us(pool->device);
         mf_lanes_poll_for(pool, w->lane);

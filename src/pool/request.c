@@ -12,6 +12,7 @@
 #include "pool/calls.h"
 #include "pool/lanes.h"
 #include "pool/ledger.h"
+#include "pool/moves.h"
 #include "pool/pages.h"
 #include "pool/slab.h"
 
@@ -197,6 +198,8 @@ void mf_pool_now_and_then(memfit_pool *pool)
     mf_pool_decide_keeping(pool);
     if (pool->central_calls % POLL_EVERY)
         return;
+    if (pool->pages.owed_us)
+        mf_moves_look(pool);
     if (pool->multi)
         mf_lanes_look(pool);
     if (!purge_is_due(pool))

@@ -38,8 +38,7 @@ static bool unused(const memfit_pool *pool)
     return pool->multi || atomic_load_explicit(&pool->home, memory_order_relaxed) == MF_NO_STREAM;
 }
 
-/* The clock of the only stream. */
-static mf_clock *home_clock(memfit_pool *pool)
+mf_clock *mf_pages_clock(memfit_pool *pool)
 {
     mf_clock *clock = &pool->lane[0]->clock;
     clock->stream = pool->home;
@@ -50,7 +49,7 @@ static mf_clock *home_clock(memfit_pool *pool)
 void mf_pages_note_free(memfit_pool *pool)
 {
     if (mf_pages_stamped(pool) && pool->frees_central - pool->lane[0]->clock.recorded >= EVERY && !unused(pool))
-        mf_clock_record(pool, home_clock(pool));
+        mf_clock_record(pool, mf_pages_clock(pool));
 }
 
 /* Pages that became idle while nothing was stamped have old stamps, or none. */
@@ -67,7 +66,7 @@ uint64_t mf_pages_past(memfit_pool *pool)
     mf_pages *p = &pool->pages;
     if (unused(pool))
         return UINT64_MAX;
-    mf_clock *clock = home_clock(pool);
+    mf_clock *clock = mf_pages_clock(pool);
     if (clock->safe == clock->serial)
         return UINT64_MAX;
     if (!mf_pages_stamped(pool))
@@ -83,7 +82,7 @@ bool mf_pages_wait(memfit_pool *pool)
 {
     if (unused(pool))
         return false;
-    mf_clock *clock = home_clock(pool);
+    mf_clock *clock = mf_pages_clock(pool);
     if (clock->safe == clock->serial)
         return false;
     return mf_clock_wait(pool, clock, clock->waiting_count ? clock->waiting[0].serial : clock->serial);
@@ -93,7 +92,7 @@ bool mf_pages_settled(memfit_pool *pool)
 {
     if (unused(pool))
         return true;
-    mf_clock *clock = home_clock(pool);
+    mf_clock *clock = mf_pages_clock(pool);
     if (clock->safe == clock->serial)
         return true;
     if (!pool->options.no_stream_wait)
@@ -234,7 +233,7 @@ uint64_t mf_shadows_switch(memfit_pool *pool, uint64_t first, uint64_t past)
 {
     mf_pages *p = &pool->pages;
     uint64_t got = 0;
-    if (!p->shadow_count || (!unused(pool) && !mf_clock_record(pool, home_clock(pool))))
+    if (!p->shadow_count || (!unused(pool) && !mf_clock_record(pool, mf_pages_clock(pool))))
         return 0;
     mf_shadows_look(pool);
     for (uint64_t page = first; page < past && page < p->covered; page++) {
@@ -279,7 +278,7 @@ bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle)
 {
     if (unused(pool) || !pool->device->table->event_sync || !mf_shadow_room(pool))
         return false;
-    mf_clock_record(pool, home_clock(pool)); /* so that nobody need wait for more than this */
+    mf_clock_record(pool, mf_pages_clock(pool)); /* so that nobody need wait for more than this */
     mf_shadow_add(pool, handle, handle->page, 0, 0);
     return true;
 }

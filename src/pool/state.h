@@ -228,6 +228,8 @@ typedef struct mf_pages {
     mf_handle *unused;             /* records */
     int64_t move_credit_us;        /* time that may still be spent on moving pages while there is room to grow */
     uint64_t credit_at_us;         /* when it was last added to */
+    uint64_t owed_us;              /* time spent while the device had work: lost only if it falls idle later */
+    uint64_t looked_us, lead_us;   /* when the device was last looked at, and how far behind the program it was */
     uint64_t made_now;             /* pages created by the request at work, */
     uint64_t making_us;            /* and the time it took */
     uint32_t tier_pages[MF_TIERS]; /* the sizes of handles, smallest first: one page, ... */

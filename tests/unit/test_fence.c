@@ -1,53 +1,16 @@
 /*
  * test_fence.c: when freed memory is safe, on sim, which counts as a violation whatever work in flight does not survive:
  * memory unmapped under it, or touched by another stream.
- *
- * A "kernel" here is a fill: on a stream that is held it stays in flight until the stream is let go.
  */
-#include "test.h"
-
-#include "device/sim.h"
-#include "memfit/pool.h"
-#include "pool/state.h"
-
-#define MiB (UINT64_C(1) << 20)
-
-typedef struct place {
-    memfit_device *device;
-    memfit_pool *pool;
-    memfit_stream main, side, third;
-} place;
-
-static memfit_error err;
+#include "stream_place.h"
 
 static place open_place(uint64_t limit, void (*change)(memfit_pool_options *o))
 {
-    place p = {0};
-    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
-    options.capacity_bytes = UINT64_C(1) << 30;
-    assert_ok(memfit_device_open("sim", &options, &p.device, &err), err);
     memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.limit_bytes = limit;
-    o.ignore_environment = true;
     if (change)
         change(&o);
-    assert_ok(memfit_pool_create(p.device, &o, &p.pool, &err), err);
-    assert_ok(memfit_stream_create(p.device, &p.main, &err), err);
-    assert_ok(memfit_stream_create(p.device, &p.side, &err), err);
-    assert_ok(memfit_stream_create(p.device, &p.third, &err), err);
-    return p;
-}
-
-static void close_place(place *p)
-{
-    assert_ok(mf_pool_check(p->pool, &err), err);
-    memfit_pool_destroy(p->pool);
-    mf_sim_counts c = mf_sim_get(p->device);
-    assert_int_equal(c.violations, 0);
-    assert_int_equal(c.events, 0);
-    assert_int_equal(c.physical_bytes, 0);
-    assert_int_equal(c.mapped_bytes, 0);
-    assert_ok(memfit_device_close(p->device, &err), err);
+    return open_with(o);
 }
 
 static memfit_address get(place *p, uint64_t bytes, memfit_stream stream)
@@ -57,19 +20,9 @@ static memfit_address get(place *p, uint64_t bytes, memfit_stream stream)
     return a;
 }
 
-static void drop(place *p, memfit_address a, memfit_stream stream)
-{
-    assert_ok(memfit_pool_free_on(p->pool, a, stream, &err), err);
-}
-
 static void use(place *p, memfit_address a, memfit_stream stream)
 {
     assert_ok(memfit_pool_use_on(p->pool, a, stream, &err), err);
-}
-
-static void kernel(place *p, memfit_address a, uint64_t bytes, memfit_stream stream)
-{
-    assert_ok(memfit_device_fill(p->device, a, 1, bytes, stream, &err), err);
 }
 
 static uint64_t pending(place *p)

@@ -1,72 +1,23 @@
 /*
  * test_pool_own.c: with several streams a request uses what its own stream freed, before the device is past it, and no
  * other stream gets a byte of it too early. sim counts as a violation whatever work in flight does not survive.
- *
- * A "kernel" is a fill: on a stream that is held it stays in flight until the stream is let go.
  */
-#include "test.h"
-
-#include "device/sim.h"
-#include "memfit/pool.h"
-#include "pool/state.h"
-
-#define MiB (UINT64_C(1) << 20)
-
-typedef struct place {
-    memfit_device *device;
-    memfit_pool *pool;
-    memfit_stream main, side;
-} place;
-
-static memfit_error err;
+#include "stream_place.h"
 
 static place open_place(uint64_t bulk, double slack)
 {
-    place p = {0};
-    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
-    options.capacity_bytes = UINT64_C(1) << 30;
-    assert_ok(memfit_device_open("sim", &options, &p.device, &err), err);
     memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.bulk_bytes = bulk;
     o.slack = slack;
-    o.ignore_environment = true;
-    assert_ok(memfit_pool_create(p.device, &o, &p.pool, &err), err);
-    assert_ok(memfit_stream_create(p.device, &p.main, &err), err);
-    assert_ok(memfit_stream_create(p.device, &p.side, &err), err);
-    return p;
-}
-
-static void close_place(place *p)
-{
-    assert_ok(mf_pool_check(p->pool, &err), err);
-    memfit_pool_destroy(p->pool);
-    mf_sim_counts c = mf_sim_get(p->device);
-    assert_int_equal(c.violations, 0);
-    assert_int_equal(c.events, 0);
-    assert_int_equal(c.physical_bytes, 0);
-    assert_int_equal(c.mapped_bytes, 0);
-    assert_ok(memfit_device_close(p->device, &err), err);
+    return open_with(o);
 }
 
 static memfit_address get(place *p, uint64_t bytes, memfit_stream stream)
 {
     memfit_address a = 0;
     assert_ok(memfit_pool_alloc_on(p->pool, bytes, 0, 0, stream, &a, &err), err);
-    assert_ok(memfit_device_fill(p->device, a, 1, bytes, stream, &err), err); /* a kernel uses it at once */
+    kernel(p, a, bytes, stream); /* uses it at once */
     return a;
-}
-
-static void drop(place *p, memfit_address a, memfit_stream stream)
-{
-    assert_ok(memfit_pool_free_on(p->pool, a, stream, &err), err);
-}
-
-static memfit_pool_info look(place *p)
-{
-    memfit_pool_info info = MEMFIT_POOL_INFO;
-    assert_ok(mf_pool_check(p->pool, &err), err);
-    assert_ok(memfit_pool_get_info(p->pool, &info, &err), err);
-    return info;
 }
 
 /* Holes of three pages between blocks that stay; none is as long as the next request. */
@@ -215,6 +166,34 @@ static void handles_come_in_sizes(void **state)
     close_place(&p);
 }
 
+/* The same holes give the same places, in whatever order they came. */
+static void of_equal_holes_the_lowest(void **state)
+{
+    (void)state;
+    enum { HOLES = 4 };
+    static const unsigned orders[][HOLES] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
+    for (unsigned k = 0; k < sizeof orders / sizeof *orders; k++) {
+        place p = open_place(0, 0);
+        memfit_address holes[HOLES], walls[HOLES], got[HOLES];
+        drop(&p, get(&p, 2 * MiB, p.side), p.side); /* threads keep no blocks */
+        for (unsigned i = 0; i < HOLES; i++) {
+            holes[i] = get(&p, 3 * MiB, p.main);
+            walls[i] = get(&p, 3 * MiB, p.main);
+        }
+        for (unsigned i = 0; i < HOLES; i++)
+            drop(&p, holes[orders[k][i]], p.main);
+        for (unsigned i = 0; i < HOLES; i++) {
+            got[i] = get(&p, 3 * MiB, p.main);
+            assert_int_equal(got[i], holes[i]);
+        }
+        for (unsigned i = 0; i < HOLES; i++) {
+            drop(&p, got[i], p.main);
+            drop(&p, walls[i], p.main);
+        }
+        close_place(&p);
+    }
+}
+
 /* With slack a place that has its pages comes before the best fit. */
 static void slack_prefers_pages_that_are_there(void **state)
 {
@@ -245,13 +224,10 @@ static void slack_prefers_pages_that_are_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_pages_move_at_once),
-        cmocka_unit_test(rest_of_a_page_stays_with_its_stream),
-        cmocka_unit_test(others_memory_comes_last),
-        cmocka_unit_test(holes_side_by_side_are_one_place),
-        cmocka_unit_test(failure_claims_nothing),
-        cmocka_unit_test(handles_come_in_sizes),
-        cmocka_unit_test(slack_prefers_pages_that_are_there),
+        cmocka_unit_test(own_pages_move_at_once),    cmocka_unit_test(rest_of_a_page_stays_with_its_stream),
+        cmocka_unit_test(others_memory_comes_last),  cmocka_unit_test(holes_side_by_side_are_one_place),
+        cmocka_unit_test(failure_claims_nothing),    cmocka_unit_test(handles_come_in_sizes),
+        cmocka_unit_test(of_equal_holes_the_lowest), cmocka_unit_test(slack_prefers_pages_that_are_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,106 @@
+/*
+ * test_pool_lead.c: a program that is ahead of the device: what it spends meanwhile on moving pages and on waiting is not
+ * lost, and what is in flight is waited for rather than held many times over. On sim, whose streams lag.
+ */
+#include "stream_place.h"
+
+#include "pool/moves.h"
+
+static place open_place(double slack)
+{
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.slack = slack;
+    return open_with(o);
+}
+
+/* Time spent on moving while the device has work is lost only when the device falls idle, and then no more of it than the
+ * device was idle. */
+static void what_the_device_does_not_wait_for_is_not_lost(void **state)
+{
+    (void)state;
+    enum { PAIRS = 40 };
+    for (unsigned busy = 0; busy < 2; busy++) {
+        place p = open_place(0);
+        mf_pages *pages = &p.pool->pages;
+        memfit_address kept[PAIRS], holes[PAIRS], odd, large;
+        for (unsigned i = 0; i < PAIRS; i++) {
+            assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &holes[i], &err), err);
+            assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &kept[i], &err), err);
+        }
+        if (busy)
+            mf_sim_lag_us(p.device, p.main, 50000);
+        for (unsigned i = 0; i < PAIRS; i++)
+            drop(&p, holes[i], p.main);
+        /* a first look at the device */
+        assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &odd, &err), err);
+        assert_ok(memfit_device_advance(p.device, 10000, &err), err);
+        int64_t before = pages->move_credit_us;
+        assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &large, &err), err);
+        uint64_t moving = p.pool->moving_us;
+        assert_true(moving > 0 && p.pool->remaps == 1);
+        if (!busy) {
+            assert_int_equal(pages->owed_us, 0);
+            assert_true(pages->move_credit_us <= before - (int64_t)moving + 1);
+        } else {
+            assert_int_equal(pages->owed_us, moving);
+            assert_true(pages->move_credit_us >= before);
+            assert_ok(memfit_device_advance(p.device, 20000, &err), err); /* still at work */
+            mf_moves_look(p.pool);
+            assert_int_equal(pages->owed_us, moving);
+            assert_ok(memfit_device_advance(p.device, 100000, &err), err); /* idle since long */
+            before = pages->move_credit_us;
+            mf_moves_look(p.pool);
+            assert_int_equal(pages->owed_us, 0);
+            assert_int_equal(pages->move_credit_us, before - (int64_t)moving);
+            mf_sim_lag_us(p.device, p.main, 0);
+        }
+        drop(&p, large, p.main);
+        drop(&p, odd, p.main);
+        for (unsigned i = 0; i < PAIRS; i++)
+            drop(&p, kept[i], p.main);
+        close_place(&p);
+    }
+}
+
+/* A program that runs many steps ahead of the device, its inputs on a side stream: with slack the pool waits, where the
+ * device has enough to do, rather than hold the inputs of all those steps. */
+static void in_flight_inputs_are_waited_for(void **state)
+{
+    (void)state;
+    enum { STEPS = 60, LAYERS = 12, STEP_US = 6000 };
+    for (unsigned with = 0; with < 2; with++) {
+        place p = open_place(with ? 0.01 : 0);
+        mf_sim_lag_us(p.device, p.main, 60000);
+        mf_sim_lag_us(p.device, p.side, 1000);
+        for (unsigned i = 0; i < STEPS; i++) {
+            memfit_address input = 0, layer[LAYERS];
+            assert_ok(memfit_pool_alloc_on(p.pool, 8 * MiB, 0, 0, p.side, &input, &err), err);
+            assert_ok(memfit_pool_use_on(p.pool, input, p.main, &err), err);
+            kernel(&p, input, 8 * MiB, p.main);
+            for (unsigned k = 0; k < LAYERS; k++) {
+                assert_ok(memfit_pool_alloc_on(p.pool, 10 * MiB, 0, 0, p.main, &layer[k], &err), err);
+                kernel(&p, layer[k], 10 * MiB, p.main);
+                assert_ok(memfit_device_advance(p.device, STEP_US / LAYERS, &err), err);
+            }
+            drop(&p, input, p.side);
+            for (unsigned k = 0; k < LAYERS; k++)
+                drop(&p, layer[k], p.main);
+        }
+        memfit_pool_info info = look(&p);
+        double ratio = (double)info.reserved_peak_bytes / (double)info.in_use_peak_bytes;
+        assert_true(with ? ratio < 1.26 && info.stream_waits > 0 : ratio > 1.6);
+        assert_int_equal(p.pool->pages.move_credit_us, MF_MOVE_WINDOW / MF_MOVE_SHARE); /* nothing was lost by it */
+        mf_sim_lag_us(p.device, p.main, 0);
+        mf_sim_lag_us(p.device, p.side, 0);
+        close_place(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_device_does_not_wait_for_is_not_lost),
+        cmocka_unit_test(in_flight_inputs_are_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
