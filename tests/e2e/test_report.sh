@@ -43,6 +43,10 @@ if "$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/pictures.keras" --data synthet
     holds "$dir/m" 'any(o["name"].startswith("rank-1: ") for o in j["owners"])' || fail "two processes: names"
     [ "$(key events "$dir/m")" = $((2 * $(key events "$dir/r"))) ] || fail "two processes: events"
     [ "$(key peak_live_bytes "$dir/m")" = $((2 * $(key peak_live_bytes "$dir/r"))) ] || fail "two equal processes: the peak is not doubled"
+    cp "$dir/run.trace" "$dir/job.41.0"; cp "$dir/run.trace" "$dir/job.42.0"; echo x >"$dir/job.43"
+    "$MEMFIT" report --json "$dir/job" >"$dir/m" || fail "the traces of memfit run: exit $?"
+    holds "$dir/m" 'any(o["name"].startswith("process 42: ") for o in j["owners"])' || fail "the traces of memfit run: names"
+    [ "$(key peak_live_bytes "$dir/m")" = $((2 * $(key peak_live_bytes "$dir/r"))) ] || fail "the traces of memfit run: the peak"
 else
     fail "train --trace: $(head -1 "$dir/err")"
 fi
