@@ -57,6 +57,7 @@ typedef struct mf_report_pool {
 
 typedef struct mf_report {
     mf_arena arena;
+    bool with_names;
     const char *title; /* the file's name, with its folders only when names were asked for */
     memfit_trace *trace;
     memfit_trace_info info;

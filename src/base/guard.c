@@ -134,6 +134,23 @@ static bool is_packing(const opened *o)
            mf_csv_find(&csv, "offset", &at) && (mf_csv_find(&csv, "lower", &at) || mf_csv_find(&csv, "start", &at));
 }
 
+/* As written by us: a snapshot that PyTorch wrote is somebody's recording. */
+static bool is_viz(const opened *o)
+{
+    static const char head[] = "\x80\x02}(X\x0d\0\0\0device_traces";
+    return begins(o, head, sizeof head - 1);
+}
+
+static bool is_perfetto(const opened *o)
+{
+    return begins(o, "\x0a", 1) && memmem(o->head, o->bytes < 64 ? o->bytes : 64, "memfit: ", 8);
+}
+
+static bool is_folded(const opened *o)
+{
+    return begins(o, "memfit;", 7);
+}
+
 static const struct {
     const char *words;
     bool (*is)(const opened *o);
@@ -150,6 +167,9 @@ static const struct {
     [MF_FILE_RUN] = {"a report of memfit run", is_run},
     [MF_FILE_CACHE] = {"a cache of samples", is_cache},
     [MF_FILE_FOLDER] = {"a folder", NULL},
+    [MF_FILE_VIZ] = {"a trace written for memory_viz", is_viz},
+    [MF_FILE_PERFETTO] = {"a trace written for Perfetto", is_perfetto},
+    [MF_FILE_FOLDED] = {"folded stacks of memfit report", is_folded},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

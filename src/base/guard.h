@@ -26,6 +26,9 @@ typedef enum mf_file_kind {
     MF_FILE_RUN,     /* a report of memfit run, JSON */
     MF_FILE_CACHE,   /* of samples, --cache */
     MF_FILE_FOLDER,  /* a folder that gets new files */
+    MF_FILE_VIZ,     /* of memfit report: a trace for memory_viz */
+    MF_FILE_PERFETTO,
+    MF_FILE_FOLDED, /* of memfit report: folded stacks */
 } mf_file_kind;
 
 typedef struct mf_named_file {

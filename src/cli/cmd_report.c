@@ -3,6 +3,7 @@
  */
 #include "cli/cli.h"
 
+#include "answer/report_export.h"
 #include "answer/report_page.h"
 #include "base/chart.h"
 #include "base/os.h"
@@ -12,7 +13,7 @@
 typedef struct report {
     cli_common common;
     bool with_names;
-    const char *html;
+    const char *html, *perfetto, *viz, *tensorboard, *flame;
     mf_report *reports[2];
     unsigned count;
     mf_report_difference difference;
@@ -50,7 +51,19 @@ static void show(const report *r)
 static memfit_status write_all(report *r, memfit_error *err)
 {
     const mf_report_difference *d = r->count == 2 ? &r->difference : NULL;
-    return r->html ? mf_report_write_page(r->html, r->reports[0], r->reports[1], d, err) : MEMFIT_OK;
+    const mf_report *first = r->reports[0];
+    memfit_status status = MEMFIT_OK;
+    if (r->html)
+        status = mf_report_write_page(r->html, r->reports[0], r->reports[1], d, err);
+    if (!status && r->perfetto)
+        status = mf_report_write_perfetto(first, r->perfetto, err);
+    if (!status && r->viz)
+        status = mf_report_write_viz(first, r->viz, err);
+    if (!status && r->tensorboard)
+        status = mf_report_write_tensorboard(first, r->tensorboard, err);
+    if (!status && r->flame)
+        status = mf_report_write_flame(first, r->flame, err);
+    return status;
 }
 
 static const char help[] =
@@ -61,10 +74,19 @@ static const char help[] =
 int cli_report_trace(const cli_command *command, int argc, char **argv)
 {
     report r = {0};
-    const cli_binding bindings[] = {CLI_BIND("--with-names", &r.with_names), CLI_BIND("--html", &r.html), {0}};
+    const cli_binding bindings[] = {CLI_BIND("--with-names", &r.with_names),
+                                    CLI_BIND("--html", &r.html),
+                                    CLI_BIND("--perfetto", &r.perfetto),
+                                    CLI_BIND("--memory-viz", &r.viz),
+                                    CLI_BIND("--tensorboard", &r.tensorboard),
+                                    CLI_BIND("--flame", &r.flame),
+                                    {0}};
     int status = cli_parse(command, argc, argv, bindings, &r.common, help);
     if (status || r.common.help)
         return status;
+    if (r.common.operand_count == 2 && (r.perfetto || r.viz || r.tensorboard || r.flame))
+        return cli_usage_error(
+            command, "--perfetto, --memory-viz, --tensorboard and --flame are for one trace; --html shows two");
     memfit_error err;
     if (open_all(&r, &err) || write_all(&r, &err))
         status = cli_report(&r.common, &err);

@@ -27,7 +27,8 @@ memfit_status memfit_doctor_save(const memfit_doctor *d, const char *path, memfi
     mf_json_put_string(&w, "system", d->system);
     mf_json_put_string(&w, "kernel", d->kernel);
     mf_json_put_string(&w, "driver", d->kernel_module);
-    mf_json_put_string(&w, "cudart", d->cudart);
+    const char *slash = strrchr(d->cudart, '/'); /* a folder may hold the name of a user */
+    mf_json_put_string(&w, "cudart", slash ? slash + 1 : d->cudart);
     mf_json_put_string(&w, "cudnn", d->cudnn_version);
     mf_json_put_string(&w, "python", d->python);
     mf_json_put_u64(&w, "memory_bytes", d->memory_bytes);

@@ -16,14 +16,27 @@
 
 typedef struct files {
     mf_arena arena;
+    const char *run; /* only RUN.PID.CARD; NULL: every file */
     const char *names[MF_TRACE_MOST_MERGED];
     uint32_t count;
 } files;
 
+/* The number of a process when the name is RUN.PID.CARD; NULL when it is not. */
+static const char *process_of(const char *run, const char *name)
+{
+    size_t n = strlen(run), pid, card;
+    if (strncmp(name, run, n) != 0 || name[n] != '.')
+        return NULL;
+    name += n + 1;
+    pid = strspn(name, "0123456789");
+    card = name[pid] == '.' ? strspn(name + pid + 1, "0123456789") : 0;
+    return pid && card && !name[pid + 1 + card] ? name : NULL;
+}
+
 static memfit_status add_file(void *ctx, const char *name, mf_entry_type type, memfit_error *err)
 {
     files *f = ctx;
-    if (name[0] == '.' || type != MF_ENTRY_FILE)
+    if (name[0] == '.' || type != MF_ENTRY_FILE || (f->run && !process_of(f->run, name)))
         return MEMFIT_OK;
     if (f->count == MF_TRACE_MOST_MERGED)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "more than %d traces in one folder", MF_TRACE_MOST_MERGED);
@@ -55,7 +68,7 @@ static int stem_length(const char *name)
     return (int)(n < 64 ? n : 64);
 }
 
-static memfit_status merge_one(mf_trace_builder *b, const memfit_trace *t, const char *file, uint64_t number,
+static memfit_status merge_one(mf_trace_builder *b, const memfit_trace *t, const char *label, uint64_t number,
                                uint64_t offset_ns, memfit_error *err)
 {
     uint64_t count;
@@ -64,7 +77,7 @@ static memfit_status merge_one(mf_trace_builder *b, const memfit_trace *t, const
     memfit_status status = names ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a trace's names");
     for (uint32_t i = 1; !status && i < t->info.names; i++) {
         char text[MF_TRACE_MOST_NAME + 80];
-        int n = snprintf(text, sizeof text, "%.*s: %s", stem_length(file), file, t->names[i]);
+        int n = snprintf(text, sizeof text, "%s: %s", label, t->names[i]);
         status = mf_trace_builder_name(b, text, (size_t)n, &names[i], err);
     }
     for (uint64_t i = 0; !status && i < count; i++) {
@@ -97,25 +110,30 @@ static memfit_status merge_files(const files *f, const char *folder, const memfi
     }
     memfit_status status = MEMFIT_OK;
     for (uint32_t i = 0; !status && i < f->count; i++) {
-        char path[MF_MOST_PATH];
+        char path[MF_MOST_PATH], label[96];
         memfit_trace *one = NULL;
+        if (f->run)
+            snprintf(label, sizeof label, "process %d", atoi(process_of(f->run, f->names[i])));
+        else
+            snprintf(label, sizeof label, "%.*s", stem_length(f->names[i]), f->names[i]);
         snprintf(path, sizeof path, "%s/%s", folder, f->names[i]);
         uint64_t us = began_us(path);
         status = memfit_trace_load(path, host, &one, err);
         if (!status)
-            status = merge_one(b, one, f->names[i], i, us ? (us - first) * 1000 : 0, err);
+            status = merge_one(b, one, label, i, us ? (us - first) * 1000 : 0, err);
         memfit_trace_destroy(one);
     }
     return status;
 }
 
-memfit_status mf_trace_merge_folder(const char *folder, const memfit_host *host, memfit_trace **trace,
-                                    memfit_error *err)
+static memfit_status merge(const char *folder, const char *run, const memfit_host *host, memfit_trace **trace,
+                           memfit_error *err)
 {
     files *f = mf_host_zalloc(host, sizeof *f);
     if (!f)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to merge traces");
     mf_arena_init(&f->arena, host);
+    f->run = run;
     memfit_status status = mf_os_list_folder(folder, add_file, f, err);
     if (!status && !f->count)
         status = mf_fail(err, MEMFIT_NOT_FOUND, "%s: the folder holds no files\na folder of traces has one a process",
@@ -135,4 +153,50 @@ memfit_status mf_trace_merge_folder(const char *folder, const memfit_host *host,
     mf_arena_destroy(&f->arena);
     mf_host_free(host, f, sizeof *f);
     return status;
+}
+
+memfit_status mf_trace_merge_folder(const char *folder, const memfit_host *host, memfit_trace **trace,
+                                    memfit_error *err)
+{
+    return merge(folder, NULL, host, trace, err);
+}
+
+/* Folder and name of a path. */
+static const char *split_path(const char *path, char folder[MF_MOST_PATH])
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n >= MF_MOST_PATH)
+        n = 0;
+    if (slash)
+        snprintf(folder, MF_MOST_PATH, "%.*s/", (int)n, path);
+    else
+        snprintf(folder, MF_MOST_PATH, ".");
+    return slash ? slash + 1 : path;
+}
+
+memfit_status mf_trace_merge_run(const char *path, const memfit_host *host, memfit_trace **trace, memfit_error *err)
+{
+    char folder[MF_MOST_PATH];
+    const char *run = split_path(path, folder);
+    return merge(folder, run, host, trace, err);
+}
+
+static memfit_status find_run(void *ctx, const char *name, mf_entry_type type, memfit_error *err)
+{
+    const char **run = ctx;
+    (void)err;
+    if (*run && type == MF_ENTRY_FILE && process_of(*run, name))
+        *run = NULL; /* there is one */
+    return MEMFIT_OK;
+}
+
+bool mf_trace_is_run(const char *path)
+{
+    char folder[MF_MOST_PATH];
+    mf_os_place place;
+    const char *run = split_path(path, folder);
+    if (mf_os_find_place(path, &place) && place.type != MF_PLACE_NONE)
+        return false;
+    return mf_os_list_folder(folder, find_run, &run, NULL) == MEMFIT_OK && !run;
 }

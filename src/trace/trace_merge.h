@@ -11,5 +11,8 @@ enum { MF_TRACE_MOST_MERGED = 1024 };
  * a point are passed over. NOT_FOUND: there is none. */
 memfit_status mf_trace_merge_folder(const char *folder, const memfit_host *host, memfit_trace **trace,
                                     memfit_error *err);
+/* The same of the files PATH.PID.CARD that `memfit run --trace PATH` leaves, when there is no file PATH. */
+bool mf_trace_is_run(const char *path);
+memfit_status mf_trace_merge_run(const char *path, const memfit_host *host, memfit_trace **trace, memfit_error *err);
 
 #endif

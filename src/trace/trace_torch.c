@@ -5,7 +5,7 @@
  *       "device_traces": [ [ {action, addr, size, stream, time_us, frames} ... ] per device ] }   what happened before
  *
  * alloc and free_completed are our ALLOC and FREE, free_requested FREE_ASKED, segment_alloc and segment_map MAP,
- * segment_free and segment_unmap UNMAP, oom FAIL. The history is a window: it may begin after the program did, so
+ * segment_free and segment_unmap UNMAP, oom FAIL, annotate MARK. The history is a window: it may begin after the program did, so
  * blocks freed in it but not allocated in it, and blocks alive at its end that it does not know, were there before.
  *
  * A buffer's owner is its stack: the innermost Python frames outside of torch itself. Only plain data is read
@@ -13,6 +13,7 @@
  */
 #include "base/error.h"
 #include "trace/pickle.h"
+#include "trace/torch_frames.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -21,7 +22,6 @@
 
 enum {
     MOST_KEYS = 64,     /* a record of more is not PyTorch's, and would make look-ups slow */
-    STACK = 3,          /* frames in an owner's name */
     CACHE = 4096,       /* of stacks already named; PyTorch shares equal ones */
     MEMORY_FACTOR = 96, /* the tree may take this many times the file, see pickle.h */
 };
@@ -34,6 +34,7 @@ typedef struct import {
     struct {
         const mf_pickle *frames;
         uint32_t name;
+        memfit_kind kind;
     } cache[CACHE];
 } import;
 
@@ -83,22 +84,44 @@ static bool append_frame(char *text, size_t *length, size_t bytes, const mf_pick
     return fits;
 }
 
+/* A frame that write_viz.c made of a name or a kind. */
+static bool take_ours(const mf_pickle *frame, const mf_pickle *file, char *text, size_t *length, memfit_kind *kind)
+{
+    const mf_pickle *word = mf_pickle_get(frame, "name");
+    if (!word || word->type != MF_PICKLE_STRING)
+        return false;
+    if (mf_pickle_is(file, MF_TORCH_NAME_FILE)) {
+        *length = word->count < MF_TRACE_MOST_NAME ? word->count : MF_TRACE_MOST_NAME;
+        memcpy(text, word->data, *length);
+        return true;
+    }
+    if (!mf_pickle_is(file, MF_TORCH_KIND_FILE))
+        return false;
+    for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++)
+        if (mf_pickle_is(word, memfit_kind_name((memfit_kind)k)))
+            *kind = (memfit_kind)k;
+    return true;
+}
+
 /* "train_step (model.py:42) < main (train.py:7)": the innermost frames that are the user's, callers after the called;
  * failing that, the innermost in Python. */
-static memfit_status name_frames(import *in, const mf_pickle *frames, uint32_t *name, memfit_error *err)
+static memfit_status name_frames(import *in, const mf_pickle *frames, uint32_t *name, memfit_kind *kind,
+                                 memfit_error *err)
 {
     *name = 0;
     const mf_pickle *innermost = NULL;
     size_t n = mf_pickle_length(frames), look = n < 256 ? n : 256, length = 0;
     char text[MF_TRACE_MOST_NAME + 1] = "";
     unsigned taken = 0;
-    for (size_t i = 0; i < look && taken < STACK; i++) {
+    for (size_t i = 0; i < look && taken <= MF_TORCH_STACK; i++) {
         const mf_pickle *frame = mf_pickle_at(frames, i);
         const mf_pickle *file = is_record(frame) ? mf_pickle_get(frame, "filename") : NULL;
-        if (!is_python(file))
+        if (!is_python(file) || take_ours(frame, file, text, &length, kind))
             continue;
         if (!innermost)
             innermost = frame;
+        if (taken == MF_TORCH_STACK)
+            break;
         if (is_users(file) && append_frame(text, &length, sizeof text, frame))
             taken++;
     }
@@ -107,20 +130,23 @@ static memfit_status name_frames(import *in, const mf_pickle *frames, uint32_t *
     return length ? mf_trace_builder_name(&in->b, text, length, name, err) : MEMFIT_OK;
 }
 
-static memfit_status name_of(import *in, const mf_pickle *record, uint32_t *name, memfit_error *err)
+static memfit_status name_of(import *in, const mf_pickle *record, uint32_t *name, memfit_kind *kind, memfit_error *err)
 {
     const mf_pickle *frames = mf_pickle_get(record, "frames");
     *name = 0;
+    *kind = MEMFIT_KIND_OTHER;
     if (!mf_pickle_length(frames))
         return MEMFIT_OK;
     size_t slot = ((uintptr_t)frames >> 4) % CACHE;
     if (in->cache[slot].frames == frames) {
         *name = in->cache[slot].name;
+        *kind = in->cache[slot].kind;
         return MEMFIT_OK;
     }
-    memfit_status status = name_frames(in, frames, name, err);
+    memfit_status status = name_frames(in, frames, name, kind, err);
     in->cache[slot].frames = frames;
     in->cache[slot].name = *name;
+    in->cache[slot].kind = *kind;
     return status;
 }
 
@@ -137,11 +163,31 @@ static int action_op(const mf_pickle *action)
                    {"segment_map", MEMFIT_EVENT_MAP},
                    {"segment_free", MEMFIT_EVENT_UNMAP},
                    {"segment_unmap", MEMFIT_EVENT_UNMAP},
-                   {"oom", MEMFIT_EVENT_FAIL}};
+                   {"oom", MEMFIT_EVENT_FAIL},
+                   {"annotate", MEMFIT_EVENT_MARK}};
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
         if (mf_pickle_is(action, actions[i].text))
             return actions[i].op;
     return 0;
+}
+
+/* A mark has its name in the record; a note of ours says what it is. */
+static memfit_status read_note(import *in, const mf_pickle *record, int *op, uint32_t *name, memfit_error *err)
+{
+    static const size_t prefix = sizeof MF_TORCH_NOTE - 1;
+    const mf_pickle *text = mf_pickle_get(record, "user_metadata");
+    if (!text || text->type != MF_PICKLE_STRING)
+        return MEMFIT_OK;
+    if (text->count <= prefix || memcmp(text->data, MF_TORCH_NOTE, prefix) != 0) {
+        *op = mf_pickle_unsigned(mf_pickle_get(record, "addr"), 0) ? 0 : *op; /* a note on a buffer is no mark */
+        return mf_trace_builder_name(&in->b, text->data, text->count, name, err);
+    }
+    for (unsigned k = MEMFIT_EVENT_MAP; k < MEMFIT_EVENT_MARK; k++) {
+        const char *word = memfit_event_op_name(k);
+        if (strlen(word) == text->count - prefix && memcmp(word, text->data + prefix, strlen(word)) == 0)
+            *op = (int)k;
+    }
+    return MEMFIT_OK;
 }
 
 static memfit_status add_event(import *in, const mf_pickle *record, uint64_t index, memfit_error *err)
@@ -154,25 +200,33 @@ static memfit_status add_event(import *in, const mf_pickle *record, uint64_t ind
     const mf_pickle *address = mf_pickle_get(record, "addr");
     uint64_t bytes = mf_pickle_unsigned(mf_pickle_get(record, "size"), UINT64_MAX);
     uint64_t id = mf_pickle_unsigned(address, UINT64_MAX);
-    bool needs_address = op != MEMFIT_EVENT_FAIL;
+    if (op == MEMFIT_EVENT_MARK && bytes == UINT64_MAX)
+        bytes = 0;
+    bool needs_address = op != MEMFIT_EVENT_FAIL && op != MEMFIT_EVENT_MARK;
     if (bytes >> 48 || (needs_address && id == UINT64_MAX))
         return mf_fail(err, MEMFIT_DAMAGED, "device_traces[%u][%" PRIu64 "] has no %s", in->device, index,
                        bytes >> 48 ? "size" : "addr");
     uint64_t time = mf_pickle_unsigned(mf_pickle_get(record, "time_us"), index) - in->first_us;
     memfit_event e = {.time_ns = (time < UINT64_MAX >> 11 ? time : 0) * 1000,
-                      .id = needs_address ? id : 0,
+                      .id = id == UINT64_MAX || op == MEMFIT_EVENT_FAIL ? 0 : id,
                       .bytes = bytes,
                       .op = (uint8_t)op,
                       .kind = MEMFIT_KIND_OTHER,
                       .device = (uint8_t)in->device};
     uint8_t stream;
     uint32_t name = 0;
+    memfit_kind kind = MEMFIT_KIND_OTHER;
     memfit_status status =
         mf_trace_builder_stream(&in->b, mf_pickle_unsigned(mf_pickle_get(record, "stream"), 0), &stream, err);
-    if (!status && (op == MEMFIT_EVENT_ALLOC || op == MEMFIT_EVENT_FAIL))
-        status = name_of(in, record, &name, err);
-    if (status)
+    bool note = op == MEMFIT_EVENT_MARK;
+    if (!status && (op == MEMFIT_EVENT_ALLOC || op == MEMFIT_EVENT_FAIL || note))
+        status = name_of(in, record, &name, &kind, err);
+    if (!status && note)
+        status = read_note(in, record, &op, &name, err);
+    if (status || !op)
         return status;
+    e.op = (uint8_t)op;
+    e.kind = (uint8_t)kind;
     e.stream = stream;
     e.name = name;
     return mf_trace_builder_add(&in->b, &e, index, err);
@@ -224,8 +278,10 @@ static memfit_status add_segment(import *in, const mf_pickle *segment, size_t in
                           .stream = stream,
                           .device = (uint8_t)(mf_pickle_unsigned(mf_pickle_get(segment, "device"), 0) & 255)};
         uint32_t name = 0;
-        status = name_of(in, block, &name, err);
+        memfit_kind kind;
+        status = name_of(in, block, &name, &kind, err);
         e.name = name;
+        e.kind = (uint8_t)kind;
         if (!status)
             status = mf_trace_builder_add(&in->b, &e, i, err);
     }

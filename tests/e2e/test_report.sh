@@ -43,6 +43,10 @@ if "$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/pictures.keras" --data synthet
     holds "$dir/m" 'any(o["name"].startswith("rank-1: ") for o in j["owners"])' || fail "two processes: names"
     [ "$(key events "$dir/m")" = $((2 * $(key events "$dir/r"))) ] || fail "two processes: events"
     [ "$(key peak_live_bytes "$dir/m")" = $((2 * $(key peak_live_bytes "$dir/r"))) ] || fail "two equal processes: the peak is not doubled"
+    cp "$dir/run.trace" "$dir/job.41.0"; cp "$dir/run.trace" "$dir/job.42.0"; echo x >"$dir/job.43"
+    "$MEMFIT" report --json "$dir/job" >"$dir/m" || fail "the traces of memfit run: exit $?"
+    holds "$dir/m" 'any(o["name"].startswith("process 42: ") for o in j["owners"])' || fail "the traces of memfit run: names"
+    [ "$(key peak_live_bytes "$dir/m")" = $((2 * $(key peak_live_bytes "$dir/r"))) ] || fail "the traces of memfit run: the peak"
 else
     fail "train --trace: $(head -1 "$dir/err")"
 fi
@@ -78,6 +82,23 @@ echo precious >"$dir/notes"
 expect 2 "notes" "a page over something else" "$MEMFIT" report --html "$dir/notes" "$dir/mine.csv"
 [ "$(cat "$dir/notes")" = precious ] || fail "a file was replaced"
 expect 1 "" "a page on a full disk" "$MEMFIT" report --html /dev/full "$dir/mine.csv"
+
+# Other viewers: files of our own are replaced, others and snapshots of PyTorch's are not; one trace at a time.
+for o in "--perfetto x.perfetto" "--memory-viz x.pickle" "--flame x.folded"; do
+    (cd "$dir" && "$MEMFIT" report -q $o "$traces/generated.csv" >/dev/null && "$MEMFIT" report -q $o "$traces/recorded-part.csv" >/dev/null) || fail "$o: exit $?"
+    cp "$traces/snapshot-p4.pickle" "$dir/theirs"
+    expect 2 "theirs" "${o% *} over a snapshot of PyTorch's" "$MEMFIT" report ${o% *} "$dir/theirs" "$dir/mine.csv"
+    expect 2 "one trace" "${o% *} of two traces" "$MEMFIT" report ${o% *} "$dir/new" "$dir/mine.csv" "$dir/mine.csv"
+    [ -e "$dir/new" ] && fail "${o% *}: a file in spite of wrong usage"
+    expect 1 "" "${o% *} on a full disk" "$MEMFIT" report ${o% *} /dev/full "$dir/mine.csv"
+done
+"$MEMFIT" report -q --tensorboard "$dir/tb" "$traces/generated.csv" >/dev/null || fail "--tensorboard: exit $?"
+[ -s "$dir/tb/plugins/profile/memfit/memfit.xplane.pb" ] || fail "--tensorboard: no file"
+"$MEMFIT" report --json "$dir/x.pickle" >"$dir/r" || fail "a trace for memory_viz cannot be read: exit $?"
+"$MEMFIT" report --json "$traces/recorded-part.csv" >"$dir/p"
+for k in events peak_live_bytes owners steps; do [ "$(key $k "$dir/r")" = "$(key $k "$dir/p")" ] || fail "memory_viz: $k differs"; done
+"$MEMFIT" report -q --memory-viz "$dir/h.pickle" --perfetto "$dir/h.perfetto" --flame "$dir/h.folded" --tensorboard "$dir/htb" "$dir/secret-folder/hostile.csv" >/dev/null || fail "hostile names: exit $?"
+grep -rq 'alice\|secret-folder' "$dir/h.pickle" "$dir/h.perfetto" "$dir/h.folded" "$dir/htb" && fail "folders are in what was written for others"
 
 expect 5 "missing" "a missing file" "$MEMFIT" report "$dir/missing"
 printf 'time_us,op,id,bytes\n' >"$dir/empty.csv"

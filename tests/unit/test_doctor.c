@@ -383,7 +383,15 @@ static void test_compare(void **state)
                                         .free_bytes = UINT64_C(79) << 30,
                                         .memory_known = true,
                                         .capability = 80};
+    snprintf(other.cudart, sizeof other.cudart, "/home/alice/venv/libcudart.so.13");
     assert_ok(memfit_doctor_save(&other, path, &err), err);
+    char saved[8192] = "";
+    FILE *record = fopen(path, "r");
+    assert_non_null(record);
+    assert_true(fread(saved, 1, sizeof saved - 1, record) > 0);
+    fclose(record);
+    assert_non_null(strstr(saved, "\"libcudart.so.13\""));
+    assert_null(strstr(saved, "alice"));
     assert_ok(memfit_doctor_compare(&other, path, list, 32, &count, &err), err);
     assert_int_equal(count, 0); /* round trip */
     doctor = other;
