@@ -111,9 +111,6 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     give_planning_room(t, limit > 1 ? limit : t->limit_asked);
     memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     if (mf_trainer_was_refused(t, status) && p.recompute != MF_RECOMPUTE_OFF) { /* what needs most of it: do without */
-        uint64_t search = t->planning.peak_bytes - t->planning.live_bytes + t->guard.refused_bytes;
-        uint64_t need = t->footprint->sample(t->device) + search + search / 2; /* it would have gone on */
-        t->search_need = need > t->search_need ? need : t->search_need;
         p.recompute = MF_RECOMPUTE_OFF;
         t->footprint->trim();
         give_planning_room(t, limit > 1 ? limit : t->limit_asked);
@@ -247,7 +244,6 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .stream = t->stream,
                              .scalars = t->arena.side};
     t->kernels_made = t->kernels_peak = 0;
-    t->kernels_base = t->footprint->sample(t->device);
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     void *base = (void *)(uintptr_t)t->arena.base;
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, base, &x, &t->executor, err);
@@ -514,11 +510,13 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
             graphs += t->validation_batch == t->batch ? fixed.shared_validation_bytes : fixed.validation_bytes;
         if (t->validation_samples && t->validation_samples % t->validation_batch)
             graphs += fixed.validation_bytes;
-        status = make_plan(t, 1, now + fixed.writer_bytes + graphs, &plan, err);
+        if (t->options->out || t->options->checkpoint)
+            graphs += fixed.writer_bytes;
+        status = make_plan(t, 1, now + graphs, &plan, err);
     }
     mf_plan_destroy(plan);
     if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes && !t->guard.refused_bytes)
-        t->least_need = err->requested_bytes + MF_KERNEL_BYTES;
+        t->least_need = err->requested_bytes + fixed.making_bytes;
     return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
 }
 
@@ -526,19 +524,16 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
 static memfit_status explain_refusal(admission *a, memfit_error *err)
 {
     mf_trainer *t = a->t;
-    memfit_status status = t->least_need ? MEMFIT_OK : estimate_need(t, err);
+    memfit_status status = t->least_need || t->kernels_need ? MEMFIT_OK : estimate_need(t, err);
     if (status != MEMFIT_OK)
         return status;
-    const bool known = t->least_need != 0; /* else planning could not go on to find it */
-    uint64_t need = (known ? t->least_need : t->planning_need) + 2 * WARM_UP_BYTES;
-    if (known && need < t->kernels_need) /* its kernels took more than was thought */
-        need = t->kernels_need;
-    if (known && need < t->search_need) /* with more room to look for them there are smaller plans */
-        need = t->search_need;
+    const bool known = t->least_need || t->kernels_need; /* else planning could not go on to find it */
+    uint64_t need = t->least_need > t->kernels_need ? t->least_need : t->kernels_need;
+    need = (known ? need : t->planning_need) + 2 * WARM_UP_BYTES;
     /* With more memory another plan is chosen first, whose kernels differ; a card's context does not. */
     uint64_t differs = t->footprint->host || need < a->base ? need : need - a->base;
     need += known ? differs / 32 : 0;
-    if (need <= a->limit)          /* what was thought to suffice did not: kernels that are gone left holes */
+    if (need <= a->limit) /* what was thought to suffice did not: kernels that are gone left holes */
         need = a->limit + a->limit / 8 + MF_KERNEL_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
@@ -567,7 +562,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     memfit_error own;
     err = err ? err : &own;
     admission a = {.t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
-    t->least_need = t->planning_need = t->kernels_need = t->search_need = 0;
+    t->least_need = t->planning_need = t->kernels_need = 0;
     t->limit_asked = limit;
     mf_trainer_guard(t, !a.again);
     a.base = measure_fixed(t);

@@ -1,40 +1,38 @@
 /*
  * kernel_room.c: the limit while kernels are made. How much the library takes for one is not known before; so room for it
- * is asked for from above, and what those so far took says what all will take.
+ * is asked for from above. When there is none, what the kernels so far took and what the others may take says what would do.
  */
 #include "train/trainer.h"
 
+#include "ops/cpu/cpu_fixed.h"
 #include "ops/cpu/dnn/onednn.h"
 
-/* What making the next kernel may take, with what the library tries and drops on the way. */
+/* What the kernels from `first` on keep, and what making one of them takes at most. */
+static uint64_t rest_bytes(const mf_plan *plan, uint64_t first, uint64_t *making)
+{
+    mf_cpu_seen seen = {{0}};
+    uint64_t at = 0, bytes = 0;
+    *making = 0;
+    for (uint32_t p = 0; p < plan->phase_count; p++)
+        for (uint32_t i = 0; i < plan->phases[p].step_count; i++, at++) {
+            const mf_graph *g = plan->phases[p].graph;
+            const mf_op *op = &g->ops[plan->phases[p].steps[i].op];
+            const uint64_t kept = mf_cpu_op_bytes(g, op, &seen), making_one = mf_cpu_making_bytes(op);
+            if (at < first)
+                continue;
+            bytes += kept;
+            *making = making_one > *making ? making_one : *making;
+        }
+    return bytes;
+}
+
 static uint64_t next_kernel_bytes(const mf_trainer *t)
 {
-    const mf_dnn_takes *taken = mf_dnn_taken();
     uint64_t at = t->kernels_made;
     for (uint32_t p = 0; p < t->plan->phase_count; at -= t->plan->phases[p++].step_count) {
         const mf_phase *phase = &t->plan->phases[p];
-        if (at >= phase->step_count)
-            continue;
-        const mf_op *op = &phase->graph->ops[phase->steps[at].op];
-        const mf_window *w = &op->attr.window;
-        switch (op->kind) {
-        case MF_OP_CONV:
-        case MF_OP_CONV_GRAD_DATA:
-        case MF_OP_CONV_GRAD_WEIGHTS:
-            return w->dims != 2 || w->dilation[0] > 1 || w->dilation[1] > 1 ? taken->making_odd_window
-                                                                            : taken->making_window;
-        case MF_OP_LSTM_GRAD:
-        case MF_OP_GRU_GRAD:
-        case MF_OP_SIMPLE_RNN_GRAD:
-            return taken->product + taken->making_product;
-        case MF_OP_MATMUL:
-        case MF_OP_LSTM:
-        case MF_OP_GRU:
-        case MF_OP_SIMPLE_RNN:
-            return taken->making_product;
-        default:
-            return MF_KERNEL_BYTES / 22;
-        }
+        if (at < phase->step_count)
+            return mf_cpu_making_bytes(&phase->graph->ops[phase->steps[at].op]);
     }
     return 0;
 }
@@ -47,7 +45,7 @@ bool mf_trainer_is_full(void *ctx)
     if (!t->footprint->host)
         return false;
     const uint64_t spare = next_kernel_bytes(t) + t->footprint->error();
-    uint64_t held = t->footprint->sample(t->device), all = 0;
+    uint64_t held = t->footprint->sample(t->device), making;
     t->kernels_made++;
     if (held + spare > t->limit_asked) {
         mf_dnn_cache(false);
@@ -59,10 +57,11 @@ bool mf_trainer_is_full(void *ctx)
         t->kernels_peak = held + spare > t->kernels_peak ? held + spare : t->kernels_peak;
         return false;
     }
-    for (uint32_t p = 0; p < t->plan->phase_count; p++)
-        all += t->plan->phases[p].step_count;
-    double each = held > t->kernels_base ? (double)(held - t->kernels_base) / (double)t->kernels_made : 0;
-    t->kernels_need = t->kernels_base + (uint64_t)(each * (double)all);
-    t->kernels_need += t->plan->arena_bytes > MF_KERNEL_BYTES ? t->plan->arena_bytes : MF_KERNEL_BYTES;
+    t->kernels_need = held + rest_bytes(t->plan, t->kernels_made - 1, &making);
+    making += t->footprint->error();
+    uint64_t later = t->plan->arena_bytes; /* and what is made when the kernels are */
+    if (t->options->out || t->options->checkpoint)
+        later += mf_cpu_writer_bytes(t->plan->phases[0].graph->variable_count);
+    t->kernels_need += later > making ? later : making;
     return true;
 }

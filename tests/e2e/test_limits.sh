@@ -19,6 +19,16 @@ for isa in sse2 avx2; do
 done
 check "$dir/dilated.json" --batch 16 --factors 1.3 --isa "$isas"
 
+# What a refusal says would suffice is not much more than what a run takes that is not limited.
+for model in mlp.keras cnn.keras residual.json; do
+    args=("$f/$model" --data synthetic:64 --batch-size 32 --steps 1 --threads 2 --quiet)
+    "$MEMFIT" train "${args[@]}" --json >"$dir/free" 2>"$dir/err" || fail "$model: $(cat "$dir/err")"
+    took=$(key planned_peak_bytes "$dir/free")
+    "$MEMFIT" train "${args[@]}" --memory $((took * 6 / 10)) >/dev/null 2>"$dir/err" && fail "$model runs in six tenths of what it takes"
+    said=$(sed -n 's/.*plan found needs \([0-9.]*\) MiB.*/\1/p' "$dir/err")
+    awk -v said="$said" -v took="$took" 'BEGIN { exit !(said > 0 && said * 1048576 <= took * 1.4) }' || fail "$model takes $took bytes: $(cat "$dir/err")"
+done
+
 # What plan counts beside the arena is what training takes at most, with validation and partial batches; and not much more.
 "$MEMFIT" plan "$dir/frozen.json" --batch-size 8 --threads 2 --json --quiet >"$dir/plan" 2>"$dir/err" || fail "plan: $(cat "$dir/err")"
 "$MEMFIT" train "$dir/frozen.json" --data synthetic:13 --validation-data synthetic:14 --epochs 1 --batch-size 8 --threads 2 --out "$dir/frozen.keras" --json --quiet \

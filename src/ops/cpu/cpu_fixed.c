@@ -87,23 +87,64 @@ static uint64_t code_bytes(const mf_graph *g, const mf_op *op)
     }
 }
 
+uint64_t mf_cpu_op_bytes(const mf_graph *graph, const mf_op *op, mf_cpu_seen *seen)
+{
+    enum { OPERATION_BYTES = 2600, PRIMITIVE_BYTES = 6000 };
+    const uint64_t code = code_bytes(graph, op);
+    if (!code)
+        return OPERATION_BYTES;
+    return OPERATION_BYTES + PRIMITIVE_BYTES + (seen && seen_before(seen, graph, op) ? 0 : code);
+}
+
+uint64_t mf_cpu_making_bytes(const mf_op *op)
+{
+    enum { RECORD_BYTES = 32 << 10 };
+    const mf_dnn_takes *taken = mf_dnn_taken();
+    const mf_window *w = &op->attr.window;
+    uint64_t bytes = 0;
+    switch (op->kind) {
+    case MF_OP_CONV:
+    case MF_OP_CONV_GRAD_DATA:
+    case MF_OP_CONV_GRAD_WEIGHTS:
+        bytes =
+            w->dims != 2 || w->dilation[0] > 1 || w->dilation[1] > 1 ? taken->making_odd_window : taken->making_window;
+        break;
+    case MF_OP_LSTM_GRAD:
+    case MF_OP_GRU_GRAD:
+    case MF_OP_SIMPLE_RNN_GRAD:
+        bytes = taken->product + taken->making_product;
+        break;
+    case MF_OP_MATMUL:
+    case MF_OP_LSTM:
+    case MF_OP_GRU:
+    case MF_OP_SIMPLE_RNN:
+        bytes = taken->making_product;
+        break;
+    default:
+        break;
+    }
+    return bytes > RECORD_BYTES ? bytes : RECORD_BYTES;
+}
+
 uint64_t mf_cpu_graph_bytes(const mf_graph *graph, mf_cpu_seen *seen)
 {
-    enum { GRAPH_BYTES = 208 << 10, OPERATION_BYTES = 2600, PRIMITIVE_BYTES = 6000, VARIABLE_BYTES = 400 };
+    enum { GRAPH_BYTES = 208 << 10, VARIABLE_BYTES = 400 };
     uint64_t bytes = (mf_dnn_compiles() ? GRAPH_BYTES : 0) + (uint64_t)graph->variable_count * VARIABLE_BYTES;
-    for (uint32_t i = 0; i < graph->op_count; i++) {
-        const mf_op *op = &graph->ops[i];
-        const uint64_t code = code_bytes(graph, op);
-        bytes += OPERATION_BYTES;
-        if (code)
-            bytes += PRIMITIVE_BYTES + (seen && seen_before(seen, graph, op) ? 0 : code);
-    }
+    for (uint32_t i = 0; i < graph->op_count; i++)
+        bytes += mf_cpu_op_bytes(graph, &graph->ops[i], seen);
     return bytes;
+}
+
+uint64_t mf_cpu_writer_bytes(uint32_t variables)
+{
+    enum { WRITER_BYTES = 224 << 10, SAVED_BYTES = 1500 };
+    return WRITER_BYTES + (uint64_t)variables * SAVED_BYTES;
 }
 
 /* What a graph of this mode takes. */
 static memfit_status count_graph(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
-                                 mf_cpu_seen *seen, uint64_t *bytes, uint32_t *variables, memfit_error *err)
+                                 mf_cpu_seen *seen, uint64_t *bytes, uint32_t *variables, uint64_t *making,
+                                 memfit_error *err)
 {
     mf_graph *g;
     memfit_status status = source->make(source->ctx, host, mode, batch, false, &g, err);
@@ -111,6 +152,9 @@ static memfit_status count_graph(const mf_graph_source *source, const memfit_hos
         return status;
     *bytes = mf_cpu_graph_bytes(g, seen);
     *variables = g->variable_count;
+    for (uint32_t i = 0; i < g->op_count; i++)
+        if (mf_cpu_making_bytes(&g->ops[i]) > *making)
+            *making = mf_cpu_making_bytes(&g->ops[i]);
     mf_graph_destroy(g);
     return MEMFIT_OK;
 }
@@ -118,23 +162,24 @@ static memfit_status count_graph(const mf_graph_source *source, const memfit_hos
 memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
                                  unsigned threads, mf_cpu_fixed *fixed, memfit_error *err)
 {
-    enum { PROCESS_BYTES = 1096 << 10, THREAD_BYTES = 224 << 10, WRITER_BYTES = 224 << 10, SAVED_BYTES = 1500 };
+    enum { PROCESS_BYTES = 1096 << 10, THREAD_BYTES = 224 << 10 };
     mf_cpu_seen *seen = mf_host_zalloc(host, 2 * sizeof *seen); /* one of each kind alone; of both together */
     if (!seen)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");
-    uint64_t main = 0, both = 0, alone = 0;
+    uint64_t main = 0, both = 0, alone = 0, making = 0;
     uint32_t variables = 0, ignored;
-    memfit_status status = count_graph(source, host, mode, batch, &seen[1], &main, &variables, err);
+    memfit_status status = count_graph(source, host, mode, batch, &seen[1], &main, &variables, &making, err);
     if (status == MEMFIT_OK && mode == MF_MODE_TRAIN)
-        status = count_graph(source, host, MF_MODE_EVALUATE, batch, &seen[1], &both, &ignored, err);
+        status = count_graph(source, host, MF_MODE_EVALUATE, batch, &seen[1], &both, &ignored, &making, err);
     if (status == MEMFIT_OK && mode == MF_MODE_TRAIN)
-        status = count_graph(source, host, MF_MODE_EVALUATE, batch, &seen[0], &alone, &ignored, err);
+        status = count_graph(source, host, MF_MODE_EVALUATE, batch, &seen[0], &alone, &ignored, &making, err);
     mf_host_free(host, seen, 2 * sizeof *seen);
     if (status != MEMFIT_OK)
         return status;
     *fixed = (mf_cpu_fixed){.base_bytes = PROCESS_BYTES + mf_dnn_taken()->start + threads * THREAD_BYTES,
-                            .writer_bytes = mode == MF_MODE_TRAIN ? WRITER_BYTES + variables * SAVED_BYTES : 0,
+                            .writer_bytes = mode == MF_MODE_TRAIN ? mf_cpu_writer_bytes(variables) : 0,
                             .graph_bytes = main,
+                            .making_bytes = making,
                             .validation_bytes = alone,
                             .shared_validation_bytes = both};
     return MEMFIT_OK;

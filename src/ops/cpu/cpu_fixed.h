@@ -16,11 +16,19 @@ typedef struct mf_cpu_seen {
  * what the backend compiles for shapes that are not in `seen` yet (NULL: all are new). From above. */
 uint64_t mf_cpu_graph_bytes(const mf_graph *graph, mf_cpu_seen *seen);
 
+/* The part of it that one operation's record and code have. */
+uint64_t mf_cpu_op_bytes(const mf_graph *graph, const mf_op *op, mf_cpu_seen *seen);
+/* What making one operation's kernel may take, with what the library tries and drops on the way. */
+uint64_t mf_cpu_making_bytes(const mf_op *op);
+/* Of checkpoints and the trained model. */
+uint64_t mf_cpu_writer_bytes(uint32_t variables);
+
 typedef struct mf_cpu_fixed {
     uint64_t base_bytes;   /* the process and its threads, without a model */
     uint64_t writer_bytes; /* of checkpoints and the trained model */
     uint64_t graph_bytes;  /* of one graph of the mode: the batch's, a last partial batch's, a rest's of pieces */
     uint64_t validation_bytes, shared_validation_bytes; /* of one graph of validation: alone; of the training's batch */
+    uint64_t making_bytes;                              /* of the kernel that takes most while it is made */
 } mf_cpu_fixed;
 memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
                                  unsigned threads, mf_cpu_fixed *fixed, memfit_error *err);
