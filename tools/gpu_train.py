@@ -2,6 +2,8 @@
 """Training on a card, checked: gpu_train.py MEMFIT RESULTS [--seconds N] [--models FOLDER...] PART...
 
 Parts:
+    curves   the trainings that Keras's own curves are kept of, and others: losses, metrics and validation as on the cpu device
+    seeds    the scenes S1, S4, S7, S9, S10 and S12 on the card
     limits   200 steps of each model at two limits; NVML's figure for the process, every 10 ms, is never above --memory
     kills    50 trainings ended by SIGKILL and resumed; the resumed run's file is that of the undisturbed one, byte for byte
     full     a card that is full, and one that another process fills while training goes on
@@ -111,7 +113,7 @@ def train(memfit, *args, timeout=100, env=None):
         out, err = p.communicate()
         return -1, None, "took too long", p.pid
     try:
-        return p.returncode, json.loads(out), err.strip()[-300:], p.pid
+        return p.returncode, json.loads(out) if p.returncode == 0 else None, (err or out).strip()[-500:], p.pid
     except ValueError:
         return p.returncode, None, err.strip()[-300:], p.pid
 
@@ -213,6 +215,92 @@ def full(memfit, results, nvml, models, deadline):
             h.wait()
 
 
+def numbers(j, path=""):
+    """Losses, metrics and validation, flat."""
+    out = {}
+    for k, v in (j or {}).items():
+        if path or k in ("loss", "metrics", "validation"):
+            if isinstance(v, dict):
+                out.update(numbers(v, path + k + "."))
+            elif isinstance(v, (int, float)) and not isinstance(v, bool):
+                out[path + k] = v
+    return out
+
+
+def on_cpu(memfit, *args):
+    p = subprocess.run([memfit, "train", *args, "--device", "cpu", "--json", "--quiet"], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "2"})
+    try:
+        return json.loads(p.stdout) if p.returncode == 0 else None, p.stderr.strip()[-300:]
+    except ValueError:
+        return None, p.stderr.strip()[-300:]
+
+
+def worst_difference(a, b):
+    a, b = numbers(a), numbers(b)
+    return max([abs(a[k] - b[k]) / (abs(a[k]) + 1e-3) for k in a if k in b] or [float("inf")])
+
+
+def curves(memfit, results, nvml, models, deadline):
+    fixtures = pathlib.Path(os.environ.get("GPU_CHECK_FIXTURES", ROOT / "tests/fixtures"))
+    jobs = []
+    for case in json.load(open(fixtures / "fit/cases.json")):
+        options = [str(fixtures / "fit" / o[5:]) if o.startswith("HELD:") else o for o in case["options"]]
+        if "CLASSES" not in options and "--keep-best" not in options:
+            jobs.append((case["name"], [str(fixtures / "fit" / case["model"]), "--data", str(fixtures / "fit" / case["data"]), "--epochs", str(case["epochs"]), *options]))
+    for path in sorted((fixtures / "train").glob("*.keras")):
+        jobs.append((path.stem, [str(path), "--data", "synthetic:192", "--steps", "8", "--seed", "3"]))
+        jobs.append((path.stem + " in pieces", [str(path), "--data", "synthetic:192", "--steps", "8", "--gradient-accumulation", "4"]))
+
+    def one(name, args):
+        a, why = on_cpu(memfit, *args)
+        if not a: # what the cpu does not train is no case
+            return results.put(f"curves {name}", True, skipped=why[-120:])
+        rc, b, said, _ = train(memfit, *args)
+        worst = worst_difference(a, b) if b else None
+        results.put(f"curves {name}", b and worst <= 2e-3, worst=worst and float(f"{worst:.1e}"), allocations=b and b["allocations_in_steps"], error="" if b else said)
+
+    in_parallel([lambda n=n, a=a: one(n, a) for n, a in jobs if not results.has(f"curves {n}")], 8, deadline)
+
+
+def seeds(memfit, results, nvml, models, deadline):
+    by_name = {m.stem: str(m) for m in models}
+
+    def run(case, model, *args, check):
+        if results.has("seeds " + case) or model not in by_name or time.time() > deadline:
+            return None
+        rc, j, said, pid = train(memfit, by_name[model], "--data", "synthetic:" + args[0], *args[1:], timeout=120)
+        seen = nvml.peaks.get(pid, 0)
+        if not j:
+            return results.put("seeds " + case, False, rc=rc, error=said)
+        good, more = check(j, seen)
+        return results.put("seeds " + case, good and 0 < seen <= j["planned_peak_bytes"], nvml_mib=seen // MIB, planned_mib=j["planned_peak_bytes"] // MIB, step_ms=round(j["step_ms"], 3),
+                           pieces=j["pieces"], recomputed=j["recomputed_ops"], loss=round(j["loss"], 6), allocations=j["allocations_in_steps"], **more)
+
+    kept = {}
+
+    def keep(name):
+        return lambda j, seen: (kept.update({name: j}) or True, {})
+
+    def as_before(name, within):
+        def check(j, seen):
+            d = abs(j["loss"] - kept[name]["loss"]) / (abs(kept[name]["loss"]) + 1e-3) if name in kept else None
+            return d is None or d <= within, {"loss_differs": d and float(f"{d:.1e}")}
+        return check
+
+    run("S1: kilobytes beside the fixed cost", "s1", "1000", check=lambda j, s: (j["arena_bytes"] < MIB, {"arena_bytes": j["arena_bytes"]}))
+    run("S4: a batch as asked", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "off", check=keep("s4"))
+    run("S4: the same in four pieces", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "4", check=as_before("s4", 1e-3))
+    run("S7: batch 256 of 1024 x 1024 in 8 GiB", "s7", "256", "-b", "256", "--steps", "3", "--memory", "8GiB", check=lambda j, s: (s <= 8 << 30, {}))
+    run("S9: as asked", "s9", "64", "-b", "32", "--steps", "6", check=keep("s9"))
+    if "s9" in kept:
+        j = kept["s9"]
+        limit = j["fixed_bytes"] + int(0.6 * j["arena_bytes"])
+        run("S9: in 0.6 of it", "s9", "64", "-b", "32", "--steps", "6", "--memory", str(limit), check=lambda j, s: (s <= limit and as_before("s9", 1e-3)(j, s)[0], {"limit_mib": limit // MIB}))
+    run("S10: bfloat16", "s9", "64", "-b", "32", "--steps", "6", "--precision", "mixed_bfloat16",
+        check=lambda j, s: (True, {"saved_mib": (kept["s9"]["planned_peak_bytes"] - j["planned_peak_bytes"]) // MIB if "s9" in kept else None}))
+    run("S12: validation and a last batch", "s9", "100", "-b", "16", "--epochs", "2", "--validation-split", "0.23", check=lambda j, s: (j["validation"] is not None, {}))
+
+
 def main():
     args = sys.argv[1:]
     seconds, folders, plain = 480.0, [], []
@@ -225,13 +313,13 @@ def main():
         else:
             plain.append(a)
     memfit, path, parts = os.path.abspath(plain[0]), plain[1], plain[2:]
-    models = sorted(m for f in folders or [ROOT / "tests/fixtures/train"] for m in f.glob("*.keras"))
+    models = sorted(m for f in folders or [ROOT / "tests/fixtures/train", ROOT / "tests/fixtures/cuda/models"] for m in f.glob("*.keras"))
     nvml = Nvml()
     results = Results(path, memfit, nvml.versions())
     deadline = time.time() + seconds
     for part in parts:
         before, began = results.failed, time.time()
-        {"limits": limits, "kills": kills, "full": full}[part](memfit, results, nvml, models, deadline)
+        {"curves": curves, "seeds": seeds, "limits": limits, "kills": kills, "full": full}[part](memfit, results, nvml, models, deadline)
         mine = [r for c, r in results.seen.items() if c.startswith({"kills": "kill"}.get(part, part))]
         print(f"== {part}: {sum(r['good'] for r in mine)} of {len(mine)} good, {results.failed - before} failed now, {time.time() - began:.0f} s", flush=True)
     nvml.over = True

@@ -927,12 +927,12 @@ EXPORT int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
     (void)flags;
     ENTER("cuMemHostAlloc");
     NEED_CONTEXT;
-    RULE(bytes > 0, CU_ERROR_INVALID_VALUE, "no bytes are asked for");
     uint32_t i = 0;
+    *memory = NULL;
     while (i < MOST_PINNED && fake.pinned[i])
         i++;
-    REFUSE(i == MOST_PINNED || !(fake.pinned[i] = malloc(bytes)));
-    *memory = fake.pinned[i];
+    REFUSE(i == MOST_PINNED || (bytes && !(fake.pinned[i] = malloc(bytes))));
+    *memory = bytes ? fake.pinned[i] : NULL;
     LEAVE;
 }
 
