@@ -118,7 +118,7 @@ static bool is_read(const mf_graph *g, const mf_op *op, uint32_t output)
     for (uint32_t i = 0; i < op->in_count; i++)
         if (op->in[i] != MF_NONE && g->tensors[op->in[i]].storage == g->tensors[op->out[output]].storage)
             return true;
-    return op->accumulate;
+    return op->accumulate || (op->kind == MF_OP_GROUP && g->tensors[op->out[output]].variable != MF_NONE);
 }
 
 static void tell(const mf_graph *g, uint32_t index, const char *name, const char *what, double error)

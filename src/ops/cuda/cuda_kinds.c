@@ -371,7 +371,7 @@ static memfit_status augment(cuda_spec *s, memfit_error *err)
 
 memfit_status cuda_kind_spec(cuda_spec *s, memfit_error *err)
 {
-    if (cuda_program_spec(s))
+    if (cuda_program_spec(s) || cuda_rows(s))
         return MEMFIT_OK;
     if (s->op->kind == MF_OP_GROUP)
         return mf_fail(err, MEMFIT_INTERNAL, "a group of operations that the CUDA backend never took");

@@ -297,40 +297,47 @@ static uint64_t clamp(uint64_t n, uint64_t least, uint64_t most)
     return n < least ? least : n;
 }
 
+void cuda_say_columns(cuda_spec *s, uint64_t rows, uint64_t channels, unsigned width, unsigned numbers, bool writes)
+{
+    /* threads along the channels: side by side in memory; all others go through rows */
+    uint64_t vectors = channels / width;
+    unsigned along = (unsigned)clamp(vectors, 1, s->block < 32 ? s->block : 32), deep = half_of(s->block / along);
+    uint64_t x = (vectors + along - 1) / along;
+    uint64_t most = clamp(rows / ((uint64_t)deep * ROWS_EACH), 1, MOST_GRID_Y);
+    uint64_t splits = clamp((SUM_BLOCKS + x - 1) / x, 1, most);
+    uint64_t least = clamp(rows / ((uint64_t)deep * MOST_ROWS_EACH), 1, MOST_GRID_Y);
+    splits = splits < least ? least : splits;
+    cuda_say(s, "#define V %u\n#define PN %llull\n#define PC %llull\n#define PR %llull\n#define BY_CHANNEL 1\n", width,
+             (unsigned long long)(rows * channels), (unsigned long long)channels, (unsigned long long)rows);
+    cuda_say(s, "#define TX %u\n#define TY %u\n#define WRITE_SPLITS %llull\n", along, deep, (unsigned long long)most);
+    if (numbers) {
+        unsigned join = s->block < 256 ? 1 : 8;
+        cuda_keep(s, 3 * channels);
+        uint64_t at = cuda_workspace(s, splits * channels * numbers * sizeof(double));
+        cuda_say(s, "#define NACC %u\n#define SPLITS %llull\n#define PARTS_AT %llull\n#define JOIN_X %u\n", numbers,
+                 (unsigned long long)splits, (unsigned long long)at, join);
+        cuda_grid(s, "sums0", x, splits);
+        cuda_grid(s, "join0", (channels + join - 1) / join, 1);
+    }
+    if (writes)
+        cuda_grid(s, "k0", x, most);
+}
+
 static void say_grid(cuda_spec *s, const cuda_program *p)
 {
-    cuda_say(s, "#define V %u\n#define PN %llull\n#define PC %llull\n#define PR %llull\n#define BY_CHANNEL %d\n",
-             p->width, (unsigned long long)p->elements, (unsigned long long)p->channels, (unsigned long long)p->rows,
-             p->by_channel);
+    bool writes = cuda_program_writes(s, p);
+    unsigned numbers = p->sum == MF_NONE ? 0 : p->ops[p->sum]->kind == MF_OP_REDUCE ? 1 : 2;
     cuda_say(s, "static constexpr mf_shape domain = {%u, {", p->domain.rank);
     for (uint32_t i = 0; i < p->domain.rank; i++)
         cuda_say(s, "%lld, ", (long long)p->domain.dim[i]);
     cuda_say(s, "}};\n");
-    if (!p->by_channel) {
-        if (cuda_program_writes(s, p))
-            cuda_each(s, "k0", p->elements / p->width);
+    if (p->by_channel) {
+        cuda_say_columns(s, p->rows, p->channels, p->width, numbers, writes);
         return;
     }
-    /* threads along the channels: side by side in memory; all others go through rows */
-    uint64_t vectors = p->channels / p->width;
-    unsigned along = (unsigned)clamp(vectors, 1, s->block < 32 ? s->block : 32), deep = half_of(s->block / along);
-    uint64_t x = (vectors + along - 1) / along;
-    uint64_t most = clamp(p->rows / ((uint64_t)deep * ROWS_EACH), 1, MOST_GRID_Y);
-    uint64_t splits = clamp((SUM_BLOCKS + x - 1) / x, 1, most);
-    uint64_t least = clamp(p->rows / ((uint64_t)deep * MOST_ROWS_EACH), 1, MOST_GRID_Y);
-    splits = splits < least ? least : splits;
-    cuda_say(s, "#define TX %u\n#define TY %u\n#define WRITE_SPLITS %llull\n", along, deep, (unsigned long long)most);
-    if (p->sum != MF_NONE) {
-        unsigned numbers = p->ops[p->sum]->kind == MF_OP_REDUCE ? 1 : 2, join = s->block < 256 ? 1 : 8;
-        cuda_keep(s, 3 * p->channels);
-        uint64_t at = cuda_workspace(s, splits * p->channels * numbers * sizeof(double));
-        cuda_say(s, "#define NACC %u\n#define SPLITS %llull\n#define PARTS_AT %llull\n#define JOIN_X %u\n", numbers,
-                 (unsigned long long)splits, (unsigned long long)at, join);
-        cuda_grid(s, "sums0", x, splits);
-        cuda_grid(s, "join0", (p->channels + join - 1) / join, 1);
-    }
-    if (cuda_program_writes(s, p))
-        cuda_grid(s, "k0", x, most);
+    cuda_say(s, "#define V %u\n#define PN %llull\n#define BY_CHANNEL 0\n", p->width, (unsigned long long)p->elements);
+    if (writes)
+        cuda_each(s, "k0", p->elements / p->width);
 }
 
 /* A single operation as an inner graph of one member: operand i is tensor i. */

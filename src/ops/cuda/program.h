@@ -34,6 +34,8 @@ typedef struct cuda_program {
 bool cuda_program_of(const mf_graph *graph, const mf_op *const *ops, uint32_t count, cuda_program *p);
 /* The spec of a group, or of a single operation of such a kind; false: it is none, and nothing has been said. */
 bool cuda_program_spec(cuda_spec *s);
+/* Defines and launches of program.cu for `numbers` sums a channel (0: none), and k0 where it writes. */
+void cuda_say_columns(cuda_spec *s, uint64_t rows, uint64_t channels, unsigned width, unsigned numbers, bool writes);
 /* Beside other kernels of an operation: output `out` is the sum of input `in` over everything but its last axis. */
 void cuda_program_column_sums(cuda_spec *s, uint32_t in, uint32_t out);
 /* mf_group_taker.takes */
