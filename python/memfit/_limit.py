@@ -1,15 +1,22 @@
-"""memfit.limit: a limit on the card for this process, by each framework's own switch, and what such a switch does not cover."""
+"""memfit.limit: a limit on the card for this process: at the driver's functions where that can be, else by each framework's own switch, and what such a
+switch does not cover."""
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
+import shutil
 import sys
+import tempfile
 from typing import Any, List, NamedTuple, Optional, Union
 
-from . import _diagnose
+from . import _diagnose, _program
 from ._measure import mib, size_bytes
 from .errors import Error, LateError, UsageError
 
+_DRIVER = "the driver's functions (libmemfit-govern.so): this process and those it starts see a card of %s, and get no more"
+_UNSEEN = "what the driver takes by itself beyond 576 MiB a process: contexts with very many kernels, memory of CUDA graphs (memfit run --memory looks for it)"
 _OUTSIDE = "the context, cuBLAS's and cuDNN's handles and workspaces and loaded kernels come on top (about 0.3 to 0.9 GiB)"
 
 
@@ -28,22 +35,67 @@ class Limited(NamedTuple):
 
 
 def limit(memory: Union[str, int], *, device: int = 0, total: Union[str, int, None] = None) -> Limited:
-    """Holds PyTorch, TensorFlow and JAX of this process to `memory` on a card. Before their first use of it.
+    """Holds this process, and those it starts, to `memory` on a card. Before its first use of it.
 
-    Frameworks that are loaded are told by their own functions, others by the variables that they read at their start. `total` is
-    the card's size where it cannot be asked for.
+    Where the driver has not been used yet, its functions that take memory are limited: every framework and library sees a card of that size. A second call changes
+    the limit. Else, and with `total`, the card's size where it cannot be asked for, PyTorch, TensorFlow and JAX are told by their own functions, or by the variables that
+    they read at their start.
     """
     whole = size_bytes(total) if total is not None else _card_bytes(device)
     wanted = size_bytes(memory, whole)
     if whole is not None and wanted > whole:
         raise UsageError("a limit of %s is above the card's %s: it would be none" % (mib(wanted), mib(whole)))
+    attached = _attach(wanted) if total is None and whole is not None else "the card's size was given, not asked for"
+    if attached is None:
+        return Limited(wanted, [_DRIVER % mib(wanted)], [_UNSEEN])
     _refuse_when_late()
     switches: List[str] = []
-    missing: List[str] = [_OUTSIDE]
+    missing: List[str] = [_OUTSIDE + "; the driver's functions are not limited: " + attached]
     _limit_torch(wanted, whole, device, switches, missing)
     _limit_tensorflow(wanted, device, switches, missing)
     _limit_jax(wanted, whole, switches, missing)
     return Limited(wanted, switches, missing)
+
+
+_attached_by: Optional[int] = None  # the process that did
+
+
+def _attach(wanted: int) -> Optional[str]:
+    """Puts libmemfit-govern.so in front of the driver. None: done, else why not."""
+    global _attached_by
+    try:
+        path = os.path.join(os.path.dirname(_program.program()), "libmemfit-govern.so")
+        library = ctypes.CDLL(path)
+        attach = library.memfit_govern_attach
+    except (OSError, AttributeError, Error):
+        return "libmemfit-govern.so is not beside the program"
+    attach.argtypes = [ctypes.c_uint64]
+    if _attached_by == os.getpid():
+        attach(wanted)
+        return None
+    before = {name: os.environ.get(name) for name in ("MEMFIT_GOVERN", "MEMFIT_GOVERN_FACTS", "LD_PRELOAD")}
+    folder = tempfile.mkdtemp(prefix="memfit-run-", dir=os.environ.get("XDG_RUNTIME_DIR") or None)
+    os.environ["MEMFIT_GOVERN"] = os.path.join(folder, "share")
+    os.environ["MEMFIT_GOVERN_FACTS"] = os.path.join(folder, "facts")
+    code = attach(wanted)
+    if code == 0:
+        _attached_by = os.getpid()
+        os.environ["LD_PRELOAD"] = ":".join(p for p in (path, before["LD_PRELOAD"]) if p)  # for processes that are started later
+        _program.kept_back += ["MEMFIT_GOVERN", "MEMFIT_GOVERN_FACTS"]
+        atexit.register(_end, folder, _attached_by)
+        return None
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    shutil.rmtree(folder, ignore_errors=True)
+    return {1: "the driver is in use already", 2: "no place for the limit's files", 4: "memfit run has done so"}.get(code, "status %d" % code)
+
+
+def _end(folder: str, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _card_bytes(device: int) -> Optional[int]:

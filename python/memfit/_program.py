@@ -12,6 +12,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .errors import BY_STATUS, Error, ProgramNotFoundError
 
+# Variables that the program does not get: it tells of the card as it is, also where this process was limited.
+kept_back: List[str] = []
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -97,6 +99,7 @@ def run(arguments: Sequence[str], stdin: Optional[str] = None, pass_fds: Sequenc
             [path, *arguments],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
+            env={name: value for name, value in os.environ.items() if name not in kept_back},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",

@@ -53,8 +53,8 @@ static void tell_owner(const memfit_run_owner *o, unsigned pid, const memfit_run
     else if (strcmp(o->memory_class, "process") == 0)
         mf_print(stderr, "process %u (%s), of another job", o->pid, o->library);
     else if (o->library[0])
-        mf_print(stderr, "%s%s%s%s: %s, %llu block%s", words ? words : "", words ? " (" : "", o->library, words ? ")" : "",
-                 o->words, (unsigned long long)o->count, o->count == 1 ? "" : "s");
+        mf_print(stderr, "%s%s%s%s: %s, %llu block%s", words ? words : "", words ? " (" : "", o->library,
+                 words ? ")" : "", o->words, (unsigned long long)o->count, o->count == 1 ? "" : "s");
     else
         mf_print(stderr, "%s", o->words);
     if (o->pid && o->pid != pid && strcmp(o->memory_class, "process") != 0)

@@ -68,8 +68,8 @@ typedef struct mf_facts_denial {
     uint16_t card;
     uint8_t memory_class, waited; /* waited: refused because others were asking for the same bytes all the time */
     uint32_t tries;
-    uint32_t named;        /* owners in the list */
-    uint64_t unix_us;      /* of the first refusal */
+    uint32_t named;   /* owners in the list */
+    uint64_t unix_us; /* of the first refusal */
     uint64_t request_bytes, limit_bytes, in_use_bytes;
     uint64_t unused_bytes; /* of the driver's pools of this process: reserved, and not handed out */
     uint64_t held_bytes;   /* what this process held at the first refusal */

@@ -22,6 +22,13 @@ void *mf_govern_from(const char *library, const char *name);
 /* Ours for one of the driver's addresses, else that address. */
 void *mf_govern_mapped(void *real);
 
+/* Ours for something that a program imports by name: dlsym, dlvsym, a function of the list; NULL: none. */
+void *mf_govern_ours(const char *name);
+/* Whether this library came by preloading, so that imports find it by themselves. */
+bool mf_govern_is_preloaded(void);
+/* Attached (preload_attach.c): libraries that came since the last look. */
+void mf_govern_look_again(void);
+
 /* The job's limits; NULL: there are none, everything passes. */
 mf_share *mf_govern_share(void);
 

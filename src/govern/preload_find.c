@@ -126,11 +126,34 @@ static entry *entry_of(const char *name)
     return NULL;
 }
 
+extern EXPORT char mf_govern_jump_dlsym[] __asm__("dlsym"), mf_govern_jump_dlvsym[] __asm__("dlvsym");
+
+void *mf_govern_ours(const char *name)
+{
+    if (name[0] == 'd')
+        return strcmp(name, "dlsym") == 0    ? mf_govern_jump_dlsym
+               : strcmp(name, "dlvsym") == 0 ? mf_govern_jump_dlvsym
+                                             : NULL;
+    entry *e = entry_of(name);
+    return e ? e->ours : NULL;
+}
+
+bool mf_govern_is_preloaded(void)
+{
+    find_libc();
+    void *program = dlopen(NULL, RTLD_LAZY); /* what it sees; RTLD_DEFAULT would be what we see */
+    bool ours = program && ((dlsym_function)mf_govern_libc_dlsym)(program, "dlsym") == (void *)mf_govern_jump_dlsym;
+    if (program)
+        dlclose(program);
+    return ours;
+}
+
 /* Ours, or NULL: go on to the C library's. What it does not find it must not find through us either, and the caller's next
  * is not ours to say. */
 __attribute__((used, visibility("hidden"))) void *mf_govern_choose(void *handle, const char *name)
 {
     find_libc();
+    mf_govern_look_again();
     entry *e = entry_of(name);
     if (!e || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
         return NULL;

@@ -252,6 +252,35 @@ class Limit(unittest.TestCase):
         half, whole = done.stdout.split()
         self.assertEqual(half, whole)
 
+    @unittest.skipUnless("FAKE_NVML_LIBRARY" in os.environ and "MINI_DRIVER_FOLDER" in os.environ, "the fake driver is named by the build's tests")
+    def test_at_the_drivers_functions(self):
+        env = dict(os.environ, MEMFIT_LIB_NVML=os.environ["FAKE_NVML_LIBRARY"], LD_LIBRARY_PATH=os.environ["MINI_DRIVER_FOLDER"])
+        take = """
+            import ctypes, memfit, os, subprocess, sys
+            cu = ctypes.CDLL("libcuda.so.1")
+            def take(n=64):
+                p = ctypes.c_uint64(); n = 0
+                while cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64 << 20)) == 0 and n < 200: n += 1
+                return n
+        """
+        done = run(take + """
+            t = memfit.limit("4GiB"); cu.cuInit(0); folder = os.path.dirname(os.environ["MEMFIT_GOVERN"]); print(take())
+            memfit.limit("5GiB"); print(take(), memfit.doctor().gpus[0].total_bytes >> 30)
+            child = "import ctypes; cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); cu.cuInit(0); print(cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(1 << 20)))"
+            print(subprocess.check_output([sys.executable, "-c", child], text=True).strip()); print(folder); print(t)
+            """, env=env)
+        lines = done.stdout.split("\n")
+        self.assertEqual(lines[:3], ["55", "16 8", "2"], done.stderr)  # 4 GiB less the context; a GiB more; nothing is left for a child
+        self.assertFalse(os.path.exists(lines[3]), "the limit's files are left")
+        self.assertIn("the driver's functions", done.stdout)
+        done = run(take + """
+            cu.cuInit(0)
+            t = memfit.limit("4GiB"); print(take()); print(t, "MEMFIT_GOVERN" in os.environ)
+            """, env=env)
+        self.assertIn("200", done.stdout.split(), done.stderr)
+        self.assertIn("the driver is in use already", done.stdout)
+        self.assertIn("False", done.stdout)
+
     def test_refused(self):
         for code, word in (
             ("memfit.limit('100GiB', total='80GiB')", "UsageError"),
