@@ -120,6 +120,10 @@ typedef struct memfit_train_options {
     /* Samples that were made (images, records) or unpacked (tables, packed arrays) are kept: a file, for later runs too;
      * "memory": what the limit leaves; NULL or "off": not at all. */
     const char *cache;
+    /* Labels that are texts, or names of folders: told once at the start, in the order of their numbers. NULL: nobody
+     * wants to know. `classes` "a,b,c": texts are numbered in this order, not sorted. */
+    void (*class_name)(void *ctx, int64_t number, const char *name);
+    const char *classes;
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \

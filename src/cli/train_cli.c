@@ -160,6 +160,16 @@ static int read_memory_file(const cli_command *command, train_cli *cli)
     return CLI_DONE;
 }
 
+/* Names of labels, for the result. Without memory for one the rest is left out. */
+static void keep_class_name(void *ctx, int64_t number, const char *name)
+{
+    train_cli *cli = ctx;
+    const char *copy = mf_arena_strdup(&cli->names, name);
+    if ((int64_t)cli->class_count == number && copy &&
+        mf_grow(NULL, &cli->classes, &cli->class_room, cli->class_count, sizeof *cli->classes))
+        cli->classes[cli->class_count++] = copy;
+}
+
 int train_cli_resolve(const cli_command *command, train_cli *cli)
 {
     signal(SIGBUS, mapped_file_lost);
@@ -185,6 +195,8 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
     if (cli_allocations_are_counted())
         cli->o.allocation_count = cli_allocation_count;
     cli->o.in_steps = cli_in_steps;
+    mf_arena_init(&cli->names, NULL);
+    cli->o.class_name = keep_class_name;
     return status;
 }
 
@@ -423,6 +435,10 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_i64(&w, "skipped_samples", r->skipped);
     mf_json_put_i64(&w, "cache_found", r->cache_found);
     mf_json_put_u64(&w, "cache_bytes", r->cache_bytes);
+    mf_json_open(&w, "classes", '[');
+    for (size_t i = 0; i < cli->class_count; i++)
+        mf_json_put_string(&w, NULL, cli->classes[i]);
+    mf_json_close(&w, ']');
     if (cli->predicts) /* nothing to compare with */
         mf_json_put_null(&w, "loss");
     else

@@ -2,6 +2,7 @@
 #ifndef MF_CLI_TRAIN_CLI_H
 #define MF_CLI_TRAIN_CLI_H
 
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "memfit/train.h"
 
@@ -18,6 +19,9 @@ typedef struct train_cli {
     bool predicts;   /* there is no loss to show */
     char line[4096]; /* progress */
     double last_draw;
+    mf_arena names; /* of labels */
+    const char **classes;
+    size_t class_count, class_room;
     int64_t epoch_shown, steps_before; /* its number from 1; its steps that an interrupted run did */
     uint64_t limit, limit_read_us;     /* in force; when it was last looked at */
     unsigned slips;                    /* readings of --memory-file in a row that were no size */
@@ -28,7 +32,7 @@ typedef struct train_cli {
     CLI_BIND("--image-size", &(cli).image_size), CLI_BIND("--image-type", &(cli).image_type),                          \
         CLI_BIND("--workers", &(cli).workers), CLI_BIND("--decode-memory", &(cli).decode_memory),                      \
         CLI_BIND("--skip-bad", &(cli).o.skip_bad), CLI_BIND("--features", &(cli).o.features),                          \
-        CLI_BIND("--cache", &(cli).o.cache)
+        CLI_BIND("--cache", &(cli).o.cache), CLI_BIND("--classes", &(cli).o.classes)
 
 /* Starts the program anew with a short spin of OpenMP's waiting threads, unless the environment says how they wait.
  * GNU's default of several milliseconds is ruinous where processors are shared: a thread that spins keeps the one it

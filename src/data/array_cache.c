@@ -38,6 +38,7 @@ static uint64_t stamp_of(const mf_source *source, const mf_source_wish *wish)
     const char *slash = strrchr(source->path, '/');
     mf_stamp_file(&stamp, -1, source->path, slash ? slash + 1 : source->path);
     mf_stamp_number(&stamp, (uint64_t)wish->inputs);
+    mf_stamp_add(&stamp, wish->features ? wish->features : "", wish->features ? strlen(wish->features) : 0);
     mf_stamp_add(&stamp, memfit_version(), strlen(memfit_version()));
     return stamp.value;
 }

@@ -6,6 +6,8 @@
  *   targets   a column named y, label, target or class; else, when the model takes `inputs` columns, what is behind
  *             those (none when predicting); else the last column
  *
+ * A target that is a word in the first row of values is a text everywhere: the words are numbered (labels.h).
+ *
  * Lines before the first row that begin with # are comments. True and False are 1 and 0. Rows are read twice: once to
  * count, once to convert into a temporary file, so that a table of any length is read in constant memory and in any
  * order.
@@ -15,6 +17,7 @@
  */
 #include "base/error.h"
 #include "base/text.h"
+#include "data/labels.h"
 #include "data/source.h"
 
 #include <string.h>
@@ -28,6 +31,7 @@ typedef struct table {
     uint64_t line;
     char separator;
     int64_t columns, first_target, targets;
+    mf_labels *labels; /* the only target is a text; NULL: a number */
 } table;
 
 static bool ends_line(char c)
@@ -171,6 +175,34 @@ static memfit_status not_a_number(const table *t, int64_t column, const char *fi
                    (unsigned long long)t->line, (long long)column + 1, field, hint);
 }
 
+/* Whether the target of the row at t->at is a word: all of them are then. */
+static bool has_text_target(table t)
+{
+    char field[MOST_FIELD];
+    double v;
+    bool last = t.at >= t.end;
+    skip_empty(&t);
+    for (int64_t c = 0; !last && t.targets == 1; c++) {
+        next_field(&t, field, &last);
+        if (c == t.first_target)
+            return field[0] && !is_number(field, &v) && strcasecmp(field, "na") != 0 && strcasecmp(field, "nan") != 0 &&
+                   strcasecmp(field, "null") != 0 && strcasecmp(field, "none") != 0;
+    }
+    return false;
+}
+
+static memfit_status take_label(const table *t, const char *field, float *code, memfit_error *err)
+{
+    int32_t number = 0;
+    size_t n = strlen(field);
+    if (!n || n >= MOST_FIELD - 1)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s, line %llu: %s", t->path, (unsigned long long)t->line,
+                       n ? "a label is longer than 62 bytes" : "a label is missing");
+    memfit_status status = mf_labels_number(t->labels, field, n, &number, err);
+    memcpy(code, &number, sizeof number);
+    return status == MEMFIT_OK ? status : mf_error_prefix(err, status, "%s", t->path);
+}
+
 static memfit_status convert(table *t, int64_t rows, float *x, float *y, memfit_error *err)
 {
     char field[MOST_FIELD];
@@ -181,6 +213,12 @@ static memfit_status convert(table *t, int64_t rows, float *x, float *y, memfit_
         for (; !last; c++) {
             double v = 0;
             next_field(t, field, &last);
+            if (t->labels && c == t->first_target) {
+                memfit_status status = take_label(t, field, y++, err);
+                if (status != MEMFIT_OK)
+                    return status;
+                continue;
+            }
             if (c < t->columns && !is_number(field, &v))
                 return not_a_number(t, c, field, err);
             if (c < t->columns && c >= t->first_target && c < t->first_target + t->targets)
@@ -228,12 +266,18 @@ memfit_status mf_source_csv(mf_source *source, const unsigned char *data, uint64
         return mf_fail(err, MEMFIT_DAMAGED, "%s holds no rows", source->path);
     unsigned char *space;
     uint64_t x_bytes = (uint64_t)rows * (uint64_t)wide * 4, y_bytes = (uint64_t)rows * (uint64_t)t.targets * 4;
+    mf_labels labels;
+    mf_labels_begin(&labels, source);
+    t.labels = has_text_target(t) ? &labels : NULL;
     status = mf_source_spool(source, x_bytes + y_bytes, &space, err);
     if (status == MEMFIT_OK)
         status = convert(&t, rows, (float *)(void *)space, (float *)(void *)(space + x_bytes), err);
     mf_shape sx = {.rank = 2, .dim = {rows, wide}}, sy = {.rank = t.targets > 1 ? 2 : 1, .dim = {rows, t.targets}};
     if (status == MEMFIT_OK)
         status = mf_source_add(source, "x", MF_F32, &sx, space, x_bytes, err);
+    if (status == MEMFIT_OK && t.labels)
+        return mf_labels_end(&labels, "y", (int32_t *)(void *)(space + x_bytes), rows, source->classes_given, err);
+    mf_labels_drop(&labels);
     if (status == MEMFIT_OK && t.targets)
         status = mf_source_add(source, "y", MF_F32, &sy, space + x_bytes, y_bytes, err);
     return status;

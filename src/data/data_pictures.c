@@ -165,6 +165,21 @@ static memfit_status mix(mf_source *source, uint32_t seed, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* The folders' names are the labels'. */
+static memfit_status name_classes(mf_source *source, memfit_error *err)
+{
+    const pictures *p = source->made_of;
+    const mf_listing *l = &p->listing;
+    const char **names = MF_NEW_ARRAY(&source->arena, const char *, l->class_count + 1);
+    if (!names)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to open %s", source->path);
+    for (size_t c = 0; c < l->class_count; c++)
+        names[c] = l->names + l->classes[c];
+    source->arrays[source->count - 1].names = names;
+    source->arrays[source->count - 1].name_count = (uint32_t)l->class_count;
+    return MEMFIT_OK;
+}
+
 memfit_status mf_source_pictures(mf_source *source, const mf_source_wish *wish, const mf_log *log, memfit_error *err)
 {
     pictures *p = MF_NEW(&source->arena, pictures);
@@ -197,5 +212,5 @@ memfit_status mf_source_pictures(mf_source *source, const mf_source_wish *wish, 
     source->class_count = (uint32_t)p->listing.class_count;
     if (status == MEMFIT_OK && !wish->unlabelled)
         status = mf_source_add_generated(source, "y", MF_I32, &y, 3, 0, err);
-    return status;
+    return status == MEMFIT_OK && !wish->unlabelled ? name_classes(source, err) : status;
 }

@@ -72,6 +72,8 @@ void mf_feeder_destroy(mf_feeder *feeder);
 const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint32_t index, uint32_t inputs);
 /* How many classes the graph's target has, where it is compared with one-hot rows; 0: it is not. */
 int64_t mf_feeder_one_hot(const mf_graph *graph);
+/* How many classes its targets may have, one-hot or whole numbers; 0: any. */
+int64_t mf_feeder_classes(const mf_graph *graph);
 /* A feeder with made links fills nothing before it has a ring; several feeders may share one, one at a time. */
 void mf_feeder_use_ring(mf_feeder *feeder, mf_ring *ring);
 /* Waits until these samples are made, where some are: what is wrong with one is told here, before a step begins. Samples

@@ -69,6 +69,20 @@ int64_t mf_feeder_one_hot(const mf_graph *graph)
     return 0;
 }
 
+int64_t mf_feeder_classes(const mf_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->feed_count; i++) {
+        uint32_t generator;
+        int64_t classes;
+        if (graph->feeds[i].role != 1)
+            continue;
+        kind_of_values(graph, &graph->feeds[i], &generator, &classes);
+        if (generator)
+            return classes;
+    }
+    return 0;
+}
+
 /* ---- binding ---------------------------------------------------------------------------------------------- */
 
 /* Of an input or a target. */
@@ -169,7 +183,7 @@ const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint3
 /* One finite weight for each sample. */
 static memfit_status check_weights(const mf_feeder *f, const mf_array *a, memfit_error *err)
 {
-    if (!a || !a->data)
+    if (!a)
         return MEMFIT_OK;
     if (a->sample_bytes != mf_dtype_bytes(a->dtype)) {
         char have[128];
@@ -177,7 +191,7 @@ static memfit_status check_weights(const mf_feeder *f, const mf_array *a, memfit
         return mf_fail(err, MEMFIT_DAMAGED, "%s: %s has shape %s, but it must have one weight for each of %lld samples",
                        f->source->path, a->name, have, (long long)f->source->samples);
     }
-    for (int64_t i = 0; i < f->source->samples; i++) {
+    for (int64_t i = 0; a->data && i < f->source->samples; i++) {
         double v = mf_number_load(a->dtype, a->data, (uint64_t)i);
         if (!isfinite(v))
             return mf_fail(err, MEMFIT_DAMAGED, "%s: %s of sample %lld is %g: weights must be finite", f->source->path,
@@ -202,6 +216,9 @@ memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i,
     l->array = feed->role == 2 ? f->weights : find_for(f->source, feed, feeds_of_role(graph, feed->role));
     if (l->array && l->array->unusable)
         return mf_source_refuse(l->array, err);
+    if (l->array && l->array->names && feed->role != 1)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: %s holds texts, but %s must be numbers", f->source->path,
+                       l->array->name, feed->role == 2 ? "weights" : "inputs");
     if (feed->role == 2)
         return check_weights(f, l->array, err);
     if (!l->array && f->source->count == 1 && feed->role == 1)
@@ -215,8 +232,7 @@ memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i,
     if (!l->array)
         return mf_fail(err, MEMFIT_DAMAGED, "%s has no array for %s %s\nname it %s, or %s%s", f->source->path,
                        feed->role == 0 ? "input" : "output", feed->name ? feed->name : "?", feed->role == 0 ? "x" : "y",
-                       feed->name ? feed->name : "by its layer",
-                       is_hdf5 ? "; it must lie at the root of the file" : "");
+                       feed->name ? feed->name : "by its layer", is_hdf5 ? "; or --features says which it is" : "");
     /* A table's row holds an image line by line. */
     bool flat = ((feed->role == 0 && mf_source_is_table(f->source->path)) || f->source->flat) &&
                 l->array->sample_bytes == l->elements * mf_dtype_bytes(l->array->dtype);

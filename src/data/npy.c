@@ -8,6 +8,7 @@
  * it is asked for: archives often hold the classes' names beside the data.
  */
 #include "base/error.h"
+#include "data/labels.h"
 #include "data/npy.h"
 #include "data/source.h"
 #include "base/bytes.h"
@@ -61,8 +62,9 @@ static memfit_status read_shape(const char *p, mf_shape *shape, const char *wher
     }
 }
 
-memfit_status mf_npy_read_head(const unsigned char *data, uint64_t bytes, const char *where, mf_npy_head *head,
-                               memfit_error *err)
+/* Everything but the type, which is left as its text: "<f4", "<U10", or "" when it is a structure. */
+static memfit_status read_head(const unsigned char *data, uint64_t bytes, const char *where, mf_npy_head *head,
+                               char type[16], memfit_error *err)
 {
     if (bytes < 12 || memcmp(data, "\x93NUMPY", 6) != 0)
         return mf_fail(err, MEMFIT_DAMAGED, "%s is no NumPy array (no \\x93NUMPY at its start)", where);
@@ -76,22 +78,30 @@ memfit_status mf_npy_read_head(const unsigned char *data, uint64_t bytes, const 
     text[length] = 0;
     head->data_at = at + length;
     const char *descr = value_of(text, "descr"), *order = value_of(text, "fortran_order");
-    char type[16] = "";
+    type[0] = 0;
     if (descr && *descr == '\'') {
         size_t n = strcspn(descr + 1, "'");
-        snprintf(type, sizeof type, "%.*s", (int)(n < 15 ? n : 15), descr + 1);
+        snprintf(type, 16, "%.*s", (int)(n < 15 ? n : 15), descr + 1);
     }
     head->swapped = type[0] == '>';
     if (head->swapped)
         type[0] = '<';
     head->fortran = order && strncmp(order, "True", 4) == 0;
-    bool text_like = type[0] && strchr("USOa", type[1]);
-    if (!type_of(type, &head->dtype))
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: elements of type %s are not read\n%s", where,
-                       type[0] ? type : "(structured)",
-                       text_like ? "numbers are needed; numpy.unique(y, return_inverse=True)[1] numbers names from 0"
-                                 : "save it as float32, uint8 or int32");
     return read_shape(value_of(text, "shape"), &head->shape, where, err);
+}
+
+memfit_status mf_npy_read_head(const unsigned char *data, uint64_t bytes, const char *where, mf_npy_head *head,
+                               memfit_error *err)
+{
+    char type[16];
+    memfit_status status = read_head(data, bytes, where, head, type, err);
+    if (status != MEMFIT_OK || type_of(type, &head->dtype))
+        return status;
+    bool text_like = type[0] && strchr("USOa", type[1]);
+    return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: elements of type %s are not read\n%s", where,
+                   type[0] ? type : "(structured)",
+                   text_like ? "numbers are needed; numpy.unique(y, return_inverse=True)[1] numbers names from 0"
+                             : "save it as float32, uint8 or int32");
 }
 
 /* Row by row and in this machine's byte order. */
@@ -147,13 +157,82 @@ static memfit_status add_npy(mf_source *source, const char *name, const unsigned
     return mf_source_add(source, name, head.dtype, &head.shape, data, bytes, err);
 }
 
+/* UTF-8 of one code point. */
+static size_t put_utf8(uint32_t c, char *out)
+{
+    if (c < 0x80)
+        return out[0] = (char)c, 1;
+    if (c < 0x800)
+        return out[0] = (char)(0xc0 | c >> 6), out[1] = (char)(0x80 | (c & 63)), 2;
+    if (c < 0x10000)
+        return out[0] = (char)(0xe0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)), out[2] = (char)(0x80 | (c & 63)),
+               3;
+    out[0] = (char)(0xf0 | (c >> 18 & 7));
+    out[1] = (char)(0x80 | (c >> 12 & 63));
+    out[2] = (char)(0x80 | (c >> 6 & 63));
+    out[3] = (char)(0x80 | (c & 63));
+    return 4;
+}
+
+/* The text of one element, ended where its zeros begin: bytes ("S"), or code points of four bytes ("U"). */
+static size_t element_text(const unsigned char *p, uint64_t units, bool wide, bool swapped, char *out)
+{
+    size_t n = 0;
+    for (uint64_t i = 0; i < units; i++) {
+        uint32_t c = wide ? mf_le32(p + 4 * i) : p[i];
+        c = wide && swapped ? __builtin_bswap32(c) : c;
+        if (!c)
+            break;
+        if (wide)
+            n += put_utf8(c, out + n);
+        else
+            out[n++] = (char)c;
+    }
+    return n;
+}
+
+memfit_status mf_source_npy_texts(mf_source *source, const char *name, const unsigned char *data, uint64_t bytes,
+                                  bool *texts, memfit_error *err)
+{
+    mf_npy_head head;
+    char type[16], text[4 * MF_LABELS_MOST_BYTES];
+    *texts = false;
+    if (read_head(data, bytes, source->path, &head, type, NULL) != MEMFIT_OK || !type[0] || !strchr("USa", type[1]))
+        return MEMFIT_OK;
+    const bool wide = type[1] == 'U';
+    const uint64_t units = strtoull(type + 2, NULL, 10), size = units * (wide ? 4 : 1);
+    const mf_shape *s = &head.shape;
+    if (!(s->rank == 1 || (s->rank == 2 && s->dim[1] == 1)) || !units || units > MF_LABELS_MOST_BYTES)
+        return MEMFIT_OK;
+    const uint64_t count = (uint64_t)s->dim[0];
+    if (!count || count > (bytes - head.data_at) / size)
+        return MEMFIT_OK; /* what is wrong with it is told when it is asked for */
+    unsigned char *codes;
+    mf_labels labels;
+    memfit_status status = mf_source_spool(source, count * sizeof(int32_t), &codes, err);
+    mf_labels_begin(&labels, source);
+    for (uint64_t i = 0; i < count && status == MEMFIT_OK; i++) {
+        size_t n = element_text(data + head.data_at + i * size, units, wide, head.swapped, text);
+        status = mf_labels_number(&labels, text, n, (int32_t *)(void *)codes + i, err);
+    }
+    if (status != MEMFIT_OK) {
+        mf_labels_drop(&labels);
+        return status == MEMFIT_UNSUPPORTED ? MEMFIT_OK : status;
+    }
+    *texts = true;
+    return mf_labels_end(&labels, name, (int32_t *)(void *)codes, (int64_t)count, source->classes_given, err);
+}
+
 memfit_status mf_source_npy(mf_source *source, const char *name, const unsigned char *data, uint64_t bytes,
                             const mf_log *log, memfit_error *err)
 {
     memfit_error why;
     memfit_status status = add_npy(source, name, data, bytes, log, &why);
-    if (status == MEMFIT_UNSUPPORTED)
-        return mf_source_add_unusable(source, name, &why, err);
+    if (status == MEMFIT_UNSUPPORTED) {
+        bool texts = false;
+        status = mf_source_npy_texts(source, name, data, bytes, &texts, err);
+        return status != MEMFIT_OK || texts ? status : mf_source_add_unusable(source, name, &why, err);
+    }
     if (status != MEMFIT_OK && err)
         *err = why;
     return status;

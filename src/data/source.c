@@ -141,7 +141,7 @@ static void name_waste(const mf_source *source, const mf_log *log)
     for (uint32_t i = 0; i < source->count; i++) {
         const mf_array *a = &source->arrays[i];
         char text[24];
-        if (a->unusable)
+        if (a->unusable || strchr(a->name, '/')) /* what lies in a group is found by a shorter name too */
             continue;
         if (a->dtype == MF_F64)
             mf_log_write(log, MF_LOG_NOTE,
@@ -216,7 +216,23 @@ memfit_status mf_source_open(const memfit_host *host, const char *path, const mf
 }
 
 /* How a source is opened: by what lies there, not by its name. */
-typedef enum { OF_FILE, OF_PICTURES, OF_RECORDS, OF_PATTERN, OF_STREAM } opening;
+typedef enum { OF_FILE, OF_PICTURES, OF_RECORDS, OF_PATTERN, OF_PARTS, OF_STREAM } opening;
+
+static bool is_of_records(const char *path, const unsigned char *first, uint64_t n)
+{
+    const char *dot = strrchr(path, '.');
+    bool named = dot && strncasecmp(dot, ".tfrec", 6) == 0;
+    return n && (named || mf_tfrecord_sniff(first, n) || (first[0] == 0x1f && mf_gzip_sniff(first, n)));
+}
+
+/* The first file of a pattern tells what all are. */
+static memfit_status look_at(void *ctx, const char *path, memfit_error *err)
+{
+    unsigned char first[64];
+    uint64_t n = mf_os_peek(path, first, sizeof first);
+    *(bool *)ctx = n && !is_of_records(path, first, n);
+    return mf_fail(err, MEMFIT_INTERRUPTED, "one is enough");
+}
 
 static opening way_to_open(const char *path)
 {
@@ -226,12 +242,12 @@ static opening way_to_open(const char *path)
     if (mf_os_is_folder(path))
         return OF_PICTURES;
     uint64_t n = mf_os_peek(path, first, sizeof first);
-    if (n == 0 && strpbrk(path, "*?[{"))
-        return OF_PATTERN;
-    const char *dot = strrchr(path, '.');
-    bool named = dot && strncasecmp(dot, ".tfrec", 6) == 0;
-    return n && (named || mf_tfrecord_sniff(first, n) || (first[0] == 0x1f && mf_gzip_sniff(first, n))) ? OF_RECORDS
-                                                                                                        : OF_FILE;
+    if (n == 0 && strpbrk(path, "*?[{")) {
+        bool arrays = false;
+        mf_os_glob(path, look_at, &arrays, NULL);
+        return arrays ? OF_PARTS : OF_PATTERN;
+    }
+    return is_of_records(path, first, n) ? OF_RECORDS : OF_FILE;
 }
 
 /* A file whose arrays were all unpacked is not read any more: whatever becomes of it is no concern of ours. */
@@ -248,6 +264,14 @@ static void let_go(mf_source *source)
     source->descriptor = -1;
 }
 
+static bool has_names(const mf_source *s)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->arrays[i].names)
+            return true;
+    return false;
+}
+
 /* What had to be unpacked goes to the cache, where it comes from the next time. */
 static memfit_status open_file(mf_source *s, const mf_source_wish *wish, const mf_log *log, memfit_error *err)
 {
@@ -260,7 +284,9 @@ static memfit_status open_file(mf_source *s, const mf_source_wish *wish, const m
         s->mapping_count = 1;
         status = read_by_kind(s, wish->inputs, log, err);
     }
-    if (status == MEMFIT_OK && wish->cache && s->spooled_bytes)
+    if (status == MEMFIT_OK)
+        status = mf_source_settle_names(s, err);
+    if (status == MEMFIT_OK && wish->cache && s->spooled_bytes && !has_names(s)) /* which it has no place for */
         status = mf_cache_write_arrays(s, wish, log, err);
     if (status == MEMFIT_OK)
         let_go(s);
@@ -275,12 +301,16 @@ memfit_status mf_source_open_as(const memfit_host *host, const char *path, const
     memfit_status status = new_source(host, path, &s, err);
     if (status != MEMFIT_OK)
         return status;
+    s->classes_given = wish->classes;
+    s->features_given = way == OF_FILE ? wish->features : NULL; /* parts see to it themselves, records have their own */
     if (way == OF_PICTURES)
         status = mf_source_pictures(s, wish, log, err);
     else if (way == OF_STREAM)
         status = mf_source_stream(s, wish->unlabelled, log, err);
     else if (way == OF_FILE)
         status = open_file(s, wish, log, err);
+    else if (way == OF_PARTS)
+        status = mf_source_parts(s, wish, log, err);
     else
         status = mf_source_tfrecord(s, wish, way == OF_PATTERN, log, err);
     if (status == MEMFIT_OK)
@@ -390,8 +420,13 @@ void mf_source_one_hot(mf_source *source, int64_t classes)
 {
     for (uint32_t i = 0; i < source->count; i++) {
         mf_array *a = &source->arrays[i];
-        if (a->generator != 3 || a->classes)
+        if ((a->generator != 3 && !a->names) || a->classes || a->unusable)
             continue;
+        if (a->data) {
+            a->codes = (const int32_t *)(const void *)a->data;
+            a->data = NULL;
+            a->generator = 3;
+        }
         a->classes = classes;
         a->dtype = MF_F32;
         a->shape = (mf_shape){.rank = 2, .dim = {a->shape.dim[0], classes}};
@@ -446,7 +481,7 @@ static void generate(const mf_source *source, const mf_array *a, int64_t index, 
     uint64_t n = a->sample_bytes / mf_dtype_bytes(a->dtype);
     uint32_t r[4];
     if (a->generator == 3) {
-        int64_t label = class_of(source, index);
+        int64_t label = a->codes ? a->codes[index] : class_of(source, index);
         for (uint64_t i = 0; i < n; i++)
             put(a->dtype, out, i, a->classes ? (double)((int64_t)i == label) : (double)label);
         return;

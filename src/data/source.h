@@ -42,6 +42,9 @@ typedef struct mf_array {
     uint32_t generator; /* synthetic: 0 uniform in [0,1), 1 whole numbers below `classes`, 2 one-hot; 3: the class whose
                            range of samples it is in, as a number, or one-hot where the array has `classes` */
     int64_t classes;
+    const char *const *names; /* of labels that were texts, or of the folders of classes; NULL: there are none */
+    uint32_t name_count;
+    const int32_t *codes; /* generator 3: the labels themselves, not the class whose range it is */
     /* Not NULL: what is wrong with it, told with this status when somebody wants to use it. A file may hold more than a
      * model needs: names of classes, a second set of another length. */
     const char *unusable, *hint;
@@ -75,6 +78,7 @@ typedef struct mf_source_wish {
     bool unlabelled;       /* all images of a folder, whatever sub-folder they are in */
     uint64_t decode_bytes; /* room of a worker; 0: by the headers of images */
     const char *features;  /* "x=image/encoded,y=label": arrays and the features they are; NULL: inferred */
+    const char *classes;   /* "a,b,c": texts as labels are numbered in this order; NULL: sorted */
     const char *cache;     /* a file that keeps what was made or unpacked (sample_cache.h); NULL: none */
 } mf_source_wish;
 
@@ -90,12 +94,13 @@ struct mf_source {
     uint64_t seed; /* synthetic */
     mf_mapping mappings[MF_SOURCE_MOST_MAPPINGS];
     uint32_t mapping_count;
-    uint64_t spooled_bytes;     /* in temporary files */
-    int descriptor;             /* of the first mapping's file, which may become shorter while it is read; -1: none */
-    const mf_maker *maker;      /* of made arrays; NULL: there are none */
-    void *made_of;              /* the maker's own */
-    mf_cache *cache;            /* of made samples; NULL: none */
-    uint64_t room_bytes;        /* that making a sample takes of a worker's room, at most */
+    uint64_t spooled_bytes; /* in temporary files */
+    int descriptor;         /* of the first mapping's file, which may become shorter while it is read; -1: none */
+    const mf_maker *maker;  /* of made arrays; NULL: there are none */
+    void *made_of;          /* the maker's own */
+    mf_cache *cache;        /* of made samples; NULL: none */
+    uint64_t room_bytes;    /* that making a sample takes of a worker's room, at most */
+    const char *classes_given, *features_given; /* of the wish */
     bool flat;                  /* samples have no shape but a length: any shape of as many elements will do */
     const uint32_t *mixed;      /* which file of the folder a sample is; NULL: the one of its number */
     const int64_t *class_first; /* folders of classes: the first file of each, and the number of files */
@@ -153,6 +158,13 @@ memfit_status mf_source_h5(mf_source *source, const unsigned char *data, uint64_
 memfit_status mf_source_pictures(mf_source *source, const mf_source_wish *wish, const mf_log *log, memfit_error *err);
 /* Arrays from standard input: inputs and targets in turns, or inputs alone. */
 memfit_status mf_source_stream(mf_source *source, bool inputs_alone, const mf_log *log, memfit_error *err);
+/* An array of NumPy's texts becomes labels (labels.h); false in *texts when it holds none. */
+memfit_status mf_source_npy_texts(mf_source *source, const char *name, const unsigned char *data, uint64_t bytes,
+                                  bool *texts, memfit_error *err);
+/* Which of its arrays are meant by shorter names: those of --features, and those that lie in groups (source_names.c). */
+memfit_status mf_source_settle_names(mf_source *source, memfit_error *err);
+/* Several files of arrays or tables, which the source's path matches as a pattern, one behind the other. */
+memfit_status mf_source_parts(mf_source *source, const mf_source_wish *wish, const mf_log *log, memfit_error *err);
 /* TFRecord files: the source's path, or those it matches as a pattern. */
 memfit_status mf_source_tfrecord(mf_source *source, const mf_source_wish *wish, bool pattern, const mf_log *log,
                                  memfit_error *err);

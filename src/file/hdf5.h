@@ -5,7 +5,8 @@
  * bounds-checked everywhere and takes no memory but what the caller's arena or host gives (large chunks are unpacked in
  * temporary files). Read: superblocks 0 to 3, object headers of both versions, groups as symbol tables or as compact
  * links, attributes with numbers, fixed and variable-length strings, contiguous, compact and chunked (version 1 B-tree)
- * storage with the deflate, shuffle, fletcher32 and LZF filters, little-endian integers and floats, booleans.
+ * storage with the deflate, shuffle, fletcher32 and LZF filters, integers and floats (big-endian ones where the caller
+ * turns them round), booleans.
  * Everything else is refused with UNSUPPORTED and its name; links out of the file (soft, external, virtual datasets)
  * are refused always.
  *
@@ -25,8 +26,9 @@ typedef struct mf_hdf5 {
     uint64_t base;    /* of `data` in the image given */
     const char *name; /* for messages */
     unsigned offset_bytes, length_bytes;
-    uint64_t root;  /* address of the root group's header */
-    uint64_t steps; /* left of the budget */
+    uint64_t root;     /* address of the root group's header */
+    uint64_t steps;    /* left of the budget */
+    bool either_order; /* big-endian elements are described (`swapped`), not refused: for who turns them round */
 } mf_hdf5;
 
 bool mf_hdf5_sniff(const unsigned char *data, uint64_t bytes);
@@ -83,6 +85,7 @@ typedef struct mf_hdf5_dataset {
     uint64_t address;
     mf_hdf5_kind kind;
     unsigned element_bytes;
+    bool swapped; /* big-endian: only where the file's either_order is set */
     unsigned rank;
     uint64_t shape[MF_HDF5_MOST_RANK];
     uint64_t elements;
@@ -110,6 +113,10 @@ memfit_status mf_hdf5_reader_open(const mf_hdf5_dataset *dataset, const memfit_h
 memfit_status mf_hdf5_reader_rows(mf_hdf5_reader *reader, uint64_t first, uint64_t count, void *out, memfit_error *err);
 uint64_t mf_hdf5_reader_bytes(const mf_hdf5_reader *reader); /* host memory it holds */
 void mf_hdf5_reader_close(mf_hdf5_reader *reader);
+
+/* The text of one element of a data set of strings, not ended by 0. */
+memfit_status mf_hdf5_text(mf_hdf5 *file, const mf_hdf5_dataset *dataset, const unsigned char *element,
+                           const char **text, uint64_t *bytes, memfit_error *err);
 
 /* ---- attributes ------------------------------------------------------------------------------------------- */
 

@@ -28,7 +28,8 @@ static memfit_status read_integer(const mf_hdf5 *f, uint64_t at, uint32_t bits, 
                                   memfit_error *err)
 {
     unsigned shift = (unsigned)mf_run_take(run, 2), precision = (unsigned)mf_run_take(run, 2);
-    if (bits & 1 && d->element_bytes > 1)
+    d->swapped = bits & 1 && d->element_bytes > 1;
+    if (d->swapped && !f->either_order)
         return refuse_type(f, at, 0, "big-endian", err);
     if (d->element_bytes > 8 || !is_power_of_two(d->element_bytes) || shift || precision != 8 * d->element_bytes)
         return refuse_type(f, at, 0, "of an odd width", err);
@@ -47,7 +48,8 @@ static memfit_status read_float(const mf_hdf5 *f, uint64_t at, uint32_t bits, mf
                  {4, 23, 8, 23, 127, MF_HDF5_FLOAT},
                  {8, 52, 11, 52, 1023, MF_HDF5_FLOAT},
                  {2, 7, 8, 7, 127, MF_HDF5_BFLOAT}};
-    if (bits & 0x41)
+    d->swapped = bits & 1;
+    if (bits & 0x40 || (d->swapped && !f->either_order))
         return refuse_type(f, at, 1, "big-endian or VAX", err);
     mf_run_skip(run, 4); /* bit offset and precision follow from the rest */
     unsigned exponent_at = (unsigned)mf_run_take(run, 1), exponent_bits = (unsigned)mf_run_take(run, 1);
@@ -419,21 +421,27 @@ memfit_status mf_hdf5_attribute_open(mf_hdf5 *file, uint64_t address, const char
     return st ? st : mf_fail(err, MEMFIT_NOT_FOUND, "%.120s: no attribute %.60s", file->name, name);
 }
 
+memfit_status mf_hdf5_text(mf_hdf5 *file, const mf_hdf5_dataset *dataset, const unsigned char *element,
+                           const char **text, uint64_t *bytes, memfit_error *err)
+{
+    *text = (const char *)element;
+    *bytes = dataset->element_bytes;
+    memfit_status st =
+        dataset->kind == MF_HDF5_VLEN_STRING ? mf_hdf5_heap_text(file, element, text, bytes, err) : MEMFIT_OK;
+    if (!st)
+        *bytes = strnlen(*text, *bytes);
+    return st;
+}
+
 static memfit_status attribute_string(mf_hdf5 *f, mf_arena *arena, const mf_hdf5_dataset *a, uint64_t index,
                                       const char **text, memfit_error *err)
 {
-    const unsigned char *p = a->data + index * a->element_bytes;
     const char *s;
     uint64_t bytes;
-    if (a->kind == MF_HDF5_VLEN_STRING) {
-        memfit_status st = mf_hdf5_heap_text(f, p, &s, &bytes, err);
-        if (st)
-            return st;
-    } else {
-        s = (const char *)p;
-        bytes = a->element_bytes;
-    }
-    if (!(*text = mf_arena_strndup(arena, s, strnlen(s, bytes))))
+    memfit_status st = mf_hdf5_text(f, a, a->data + index * a->element_bytes, &s, &bytes, err);
+    if (st)
+        return st;
+    if (!(*text = mf_arena_strndup(arena, s, bytes)))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "%.120s: no memory for a text of %" PRIu64 " bytes", f->name, bytes);
     return MEMFIT_OK;
 }

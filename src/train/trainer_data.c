@@ -121,6 +121,7 @@ static void wish_for_images(const mf_trainer *t, mf_source_wish *wish)
     wish->decode_bytes = o->decode_bytes;
     wish->unlabelled = t->mode == MF_MODE_PREDICT;
     wish->features = o->features;
+    wish->classes = o->classes;
     wish->split = o->validation_split > 0 && !o->validation_data;
     wish->seed = (uint32_t)o->seed;
 }
@@ -164,22 +165,62 @@ static memfit_status fill_synthetic(mf_trainer *t, mf_source *source, memfit_err
     return status;
 }
 
-/* A loss that compares with one-hot rows gets the classes of a folder so. */
+/* The labels that have names: texts, or the folders of classes; NULL: there are none. */
+static const mf_array *named_labels(const mf_source *source)
+{
+    const mf_array *found = mf_source_find(source, "y");
+    for (uint32_t i = 0; i < source->count && !(found && found->names && !found->unusable); i++)
+        if (strcmp(source->arrays[i].name, "sample_weight") != 0)
+            found = &source->arrays[i];
+    return found && found->names && !found->unusable ? found : NULL;
+}
+
+/* Names in the order of their numbers, to whoever wants them; a few to the log. */
+static void tell_names(const mf_trainer *t, const mf_array *labels)
+{
+    const memfit_train_options *o = t->options;
+    char text[200];
+    size_t n = 0;
+    for (uint32_t i = 0; i < labels->name_count; i++) {
+        if (o->class_name)
+            o->class_name(o->ctx, i, labels->names[i]);
+        if (n + 48 < sizeof text)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%u %.32s", i ? ", " : "", i, labels->names[i]);
+    }
+    if (labels->generator != 3 || labels->codes)
+        mf_log_write(&t->log, MF_LOG_NOTE, "%s: %s has %u names, numbered %s: %s%s", t->source->path, labels->name,
+                     labels->name_count, o->classes ? "as given" : "as they sort", text,
+                     n + 48 >= sizeof text ? ", ..." : "");
+}
+
+/* A loss that compares with one-hot rows gets labels that have names so. */
 static memfit_status fit_labels(mf_trainer *t, mf_source *source, memfit_error *err)
 {
-    if (!source->class_count || t->mode == MF_MODE_PREDICT)
+    const mf_array *labels = named_labels(source);
+    if (!labels || t->mode == MF_MODE_PREDICT)
         return MEMFIT_OK;
     mf_graph *g;
     memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, 1, false, &g, err);
     if (status != MEMFIT_OK)
         return status;
-    int64_t classes = mf_feeder_one_hot(g);
-    if (classes)
-        mf_source_one_hot(source, classes);
+    const bool folders = source->class_count > 0;
+    const int64_t classes = mf_feeder_one_hot(g), has = mf_feeder_classes(g);
     mf_graph_destroy(g);
-    if (classes && classes != (int64_t)source->class_count)
+    if (classes && folders && classes != (int64_t)source->class_count)
         return mf_fail(err, MEMFIT_DAMAGED, "%s has %u classes (sub-folders), the model has %lld", source->path,
                        source->class_count, (long long)classes);
+    if (!folders && has && labels->name_count > has)
+        return mf_fail(err, MEMFIT_DAMAGED, "%s: %s has %u different names, the model has %lld classes", source->path,
+                       labels->name, labels->name_count, (long long)has);
+    if (!folders && has && labels->name_count < has && !t->options->classes && t->mode == MF_MODE_EVALUATE)
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s: %s has %u different names, the model has %lld classes: which is which cannot be told\n"
+                       "--classes A,B,C lists them in their order (train says it, --json has it in classes)",
+                       source->path, labels->name, labels->name_count, (long long)has);
+    if (classes)
+        mf_source_one_hot(source, classes);
+    if (source == t->source)
+        tell_names(t, labels);
     return MEMFIT_OK;
 }
 

@@ -117,7 +117,7 @@ static void tables_of_many_forms(void **state)
     expect_table("1,2,0,1,0\n3,4,1,0,0\n", 2, 2, 2, 1, 0);          /* several targets */
     expect_table("1,2\n3,4\n", 2, 2, 2, 1, -1);                     /* none */
     static const char *const bad[][2] = {{"NA,2,3\n4,5,6\n", "line 1, column 1: \"NA\""},
-                                         {"1,2,cat\n4,5,dog\n", "line 1, column 3: \"cat\""},
+                                         {"1,cat,2\n4,dog,5\n", "line 1, column 2: \"cat\""},
                                          {"a,b,c\n1,,3\n", "line 2, column 2: \"\""},
                                          {"1,5;2,5;0\n", "line 1, column 1: \"1,5\""},
                                          {"1,2,3\n4,5 6,7\n", "line 2, column 2: \"5 6\""},
@@ -329,7 +329,7 @@ static void loading_stays_under_a_limit(void **state)
     assert_true(host.refused_bytes > 0 && host.peak_bytes <= 32 << 10);
     assert_int_equal(host.live_bytes, 0);
 
-    mf_limit_host_init(&host, NULL, 6 << 20);
+    mf_limit_host_init(&host, NULL, 8 << 20);
     assert_ok(mf_source_synthetic(&host.host, 10, 3, &s, &err), err);
     for (int i = 0; i < 10000; i++) {
         char name[16];
