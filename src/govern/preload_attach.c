@@ -19,9 +19,9 @@
 
 typedef struct object { /* as the loader keeps it */
     ElfW(Addr) base;
-    const ElfW(Sym) *symbols;
+    const ElfW(Sym) * symbols;
     const char *strings;
-    const ElfW(Rela) *tables[2];
+    const ElfW(Rela) * tables[2];
     size_t counts[2];
     uintptr_t sealed, sealed_end; /* read-only after loading */
 } object;
@@ -62,8 +62,8 @@ static unsigned write_tables(const object *o)
 /* The loader, the C library, the driver and we stay as they are. */
 static bool is_left_alone(const char *path)
 {
-    static const char *const names[] = {"ld-linux", "libc.so", "libc-", "libdl.", "libdl-", "libpthread", "linux-vdso",
-                                        "libcuda.so", "libnvidia-", "libmemfit-govern"};
+    static const char *const names[] = {"ld-linux",   "libc.so",    "libc-",      "libdl.",     "libdl-",
+                                        "libpthread", "linux-vdso", "libcuda.so", "libnvidia-", "libmemfit-govern"};
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(name, names[i], strlen(names[i])) == 0)

@@ -538,7 +538,7 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     /* With more memory another plan is chosen first, whose kernels differ; a card's context does not. */
     uint64_t differs = t->footprint->host || need < a->base ? need : need - a->base;
     need += known ? differs / 32 : 0;
-    if (need <= a->limit)          /* what was thought to suffice did not: kernels that are gone left holes */
+    if (need <= a->limit) /* what was thought to suffice did not: kernels that are gone left holes */
         need = a->limit + a->limit / 8 + MF_KERNEL_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
