@@ -54,7 +54,8 @@ static void layer_norm_grad(cuda_spec *s, uint64_t rows, uint64_t size, unsigned
     if (has_out(s, 0))
         say_rows(s, "k1", rows, size, width);
     else
-        cuda_say(s, "#define ROW_SIZE 1\n#define ROWS 1\n#define TEAM 1\n#define RV 1\n#define ITEMS 1\n#define HELD 1\n");
+        cuda_say(s,
+                 "#define ROW_SIZE 1\n#define ROWS 1\n#define TEAM 1\n#define RV 1\n#define ITEMS 1\n#define HELD 1\n");
 }
 
 bool cuda_rows(cuda_spec *s)

@@ -95,32 +95,49 @@ static inline double row_value_of(const args &a, idx row, double factor, void *s
 }
 
 #if ROW_A_BLOCK
+static inline real exp_of(real x)
+{
+#if REAL_IS_DOUBLE
+    return exp(x);
+#else
+    return expf(x);
+#endif
+}
+
 /* Cross-entropy from logits over many classes: one block a row. The same formulas as losses::sparse_logits and
  * losses::categorical_logits. */
 static inline double row_by_block(const args &a, idx row, double factor, bool slopes)
 {
     idx start = row * CLASSES;
-    double most = -INFINITY, sum = 0, value = 0;
-    for (idx j = (idx)threadIdx.x; j < CLASSES; j += BLOCK)
-        most = fmax(most, get<0>(a, start + j));
-    most = block_combine(most, [](double p, double q) { return fmax(p, q); });
-    for (idx j = (idx)threadIdx.x; j < CLASSES; j += BLOCK)
-        sum += exp(get<0>(a, start + j) - most);
-    double log_sum = most + log(block_sum(sum));
+    real most = -INFINITY, sum = 0; /* of exp(x - most), in one pass */
+    double value = 0;
+    for (idx j = (idx)threadIdx.x; j < CLASSES; j += BLOCK) {
+        real x = (real)get<0>(a, start + j), e = exp_of(x > most ? most - x : x - most);
+        bool more = x > most;
+        sum = more ? sum * e + 1 : x == -INFINITY ? sum : sum + e;
+        most = more ? x : most;
+    }
+    double highest = block_combine((double)most, [](double p, double q) { return fmax(p, q); });
+    double parts = sum == 0 ? 0 : (double)sum * exp((double)most - highest);
+    double log_sum = highest + log(block_sum(parts));
+    real shift = (real)log_sum;
     int64_t label = SPARSE ? get_int<1>(a, row) : 0;
     if (SPARSE && (label < 0 || label >= CLASSES)) { /* a label the model does not have: the loss says so */
         value = NAN;
         factor = NAN;
-    }
-    for (idx j = (idx)threadIdx.x; j < CLASSES; j += BLOCK) {
-        double x = get<0>(a, start + j) - log_sum, t;
+    } else if (SPARSE && !slopes && threadIdx.x == 0)
+        value = log_sum - get<0>(a, start + (idx)label);
+    for (idx j = (idx)threadIdx.x; j < CLASSES && (slopes || !SPARSE); j += BLOCK) {
+        double x = get<0>(a, start + j), t;
         if (SPARSE)
             t = j == label;
         else
             t = get_raw<1>(a, start + j) * (1 - attr.loss.label_smoothing) + attr.loss.label_smoothing / (double)CLASSES;
-        value -= t != 0 ? t * x : 0;
+        if (!SPARSE)
+            value -= t != 0 ? t * (x - log_sum) : 0;
         if (slopes)
-            mf_ref_store(out_dtype[0], a.out[0], (uint64_t)(start + j), (exp(x) - t) * factor);
+            mf_ref_store(out_dtype[0], a.out[0], (uint64_t)(start + j),
+                         (double)((exp_of((real)x - shift) - (real)t) * (real)factor));
     }
     return slopes ? 0 : block_sum(value);
 }
