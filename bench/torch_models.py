@@ -1,7 +1,8 @@
 """The training and inference loops that bench/torch_streams.py measures: generators, one step each.
 
 Four were there when the pool's rule for moving pages was made (cnn, gpt2, growing, turns). Four were chosen when it was
-finished, and were run for the first time after that (vit, masks, lengths, rivals).
+first finished (vit, masks, lengths, rivals) and served to mend it. Four were written after that, and run for the first time on the
+finished rule (mixer, speech, beams, pupil).
 """
 import random
 
@@ -325,6 +326,179 @@ def rivals_steps(torch):
         yield loss
 
 
+def mixer_steps(torch):
+    """An MLP-Mixer under torch.compile: no attention, transposes between two kinds of mixing, label smoothing, gradient clipping."""
+    nn, F = torch.nn, torch.nn.functional
+    places, width, layers = 256, 384, 4
+
+    class Mix(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.across = nn.Sequential(nn.Linear(places, 2 * places), nn.GELU(), nn.Linear(2 * places, places))
+            self.along = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+        def forward(self, x):
+            x = x + self.across(self.n1(x).transpose(1, 2)).transpose(1, 2)
+            return x + self.along(self.n2(x))
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3 * 14 * 14, width), *(Mix() for _ in range(layers)), nn.LayerNorm(width)).to(DEVICE)
+    head = nn.Linear(width, 1000).to(DEVICE)
+    parameters = [*model.parameters(), *head.parameters()]
+    optimizer = torch.optim.NAdam(parameters, 1e-4)
+    run = torch.compile(lambda x, y: F.cross_entropy(head(model(x).mean(1)), y, label_smoothing=0.1), dynamic=False)
+    while True:
+        x = torch.randn(192, places, 3 * 14 * 14, device=DEVICE)
+        loss = run(x, torch.randint(0, 1000, (192,), device=DEVICE))
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss
+
+
+def speech_steps(torch):
+    """Sound of different lengths from DataLoader workers on one side stream, labels on another: convolutions, then a GRU both ways."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Sounds(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            g = torch.Generator().manual_seed(i)
+            return torch.randn(16000, generator=g), torch.randint(1, 40, (20,), generator=g)
+
+    def collate(batch):
+        sounds, words = zip(*batch)
+        length = 8000 + 1600 * (int(words[0][0]) % 6)  # a batch's own length
+        return torch.stack([s[:length] for s in sounds]), torch.stack(words)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ear = nn.Sequential(nn.Conv1d(1, 64, 15, 4, 7), nn.ReLU(), nn.Conv1d(64, 128, 9, 4, 4), nn.ReLU(), nn.Conv1d(128, 256, 5, 2, 2), nn.ReLU())
+            self.memory = nn.GRU(256, 256, 2, batch_first=True, bidirectional=True)
+            self.out = nn.Linear(512, 40)
+
+        def forward(self, x):
+            return self.out(self.memory(self.ear(x[:, None]).transpose(1, 2))[0])
+
+    torch.manual_seed(0)
+    model = Net().to(DEVICE)
+    optimizer = torch.optim.RMSprop(model.parameters(), 1e-4)
+    loader = iter(torch.utils.data.DataLoader(Sounds(), 96, num_workers=4, pin_memory=True, persistent_workers=True, collate_fn=collate))
+    hear, read = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(hear):
+            x = x.to(DEVICE, non_blocking=True)
+            x = (x - x.mean(1, True)) / x.std(1, keepdim=True)
+        with torch.cuda.stream(read):
+            y = y.to(DEVICE, non_blocking=True)
+        return x, y
+
+    ahead = [fetch(), fetch(), fetch()]
+    while True:
+        x, y = ahead.pop(0)
+        main = torch.cuda.current_stream()
+        for stream, tensor in ((hear, x), (read, y)):
+            main.wait_stream(stream)
+            tensor.record_stream(main)
+        ahead.append(fetch())
+        scores = model(x).log_softmax(-1).transpose(0, 1)
+        steps = torch.full((y.shape[0],), scores.shape[0], dtype=torch.long, device=DEVICE)
+        loss = F.ctc_loss(scores, y, steps, torch.full_like(steps, y.shape[1]), zero_infinity=True)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        del x, y, scores, steps
+        yield loss
+
+
+def beams_steps(torch):
+    """Inference: a translation by beam search. The caches of keys and values grow by a word a step and are put in another order by the
+    beams that live on; texts of other lengths come after."""
+    nn, F = torch.nn, torch.nn.functional
+    vocab, width, heads, groups, layers, beams = 16000, 512, 8, 2, 6, 4
+    torch.manual_seed(0)
+    words = nn.Embedding(vocab, width).to(DEVICE).half()
+    part = width // heads
+    blocks = [[nn.Linear(a, b, bias=False).to(DEVICE).half() for a, b in ((width, width), (width, 2 * groups * part), (width, width), (width, 3 * width), (3 * width, width))] for _ in range(layers)]
+    dice = random.Random(17)
+    while True:
+        rows, prompt, most = dice.randrange(4, 17), dice.randrange(30, 400), dice.randrange(20, 60)
+        token = torch.randint(0, vocab, (rows * beams, prompt), device=DEVICE)
+        caches, score = [None] * layers, torch.zeros(rows * beams, device=DEVICE)
+        for _ in range(most):
+            with torch.no_grad():
+                x = words(token)
+                for i, (q, kv, o, up, down) in enumerate(blocks):
+                    h = F.layer_norm(x, (width,))
+                    a = q(h).view(*h.shape[:2], heads, part).transpose(1, 2)
+                    k, v = kv(h).view(*h.shape[:2], 2, groups, part).unbind(2)
+                    k, v = k.transpose(1, 2), v.transpose(1, 2)
+                    if caches[i] is not None:
+                        k, v = torch.cat((caches[i][0], k), 2), torch.cat((caches[i][1], v), 2)
+                    caches[i] = (k, v)
+                    wide = [t.repeat_interleave(heads // groups, 1) for t in (k, v)]
+                    a = F.scaled_dot_product_attention(a, *wide, is_causal=x.shape[1] > 1)
+                    x = x + o(a.transpose(1, 2).reshape(x.shape))
+                    x = x + down(F.silu(up(F.layer_norm(x, (width,)))))
+                scores = F.linear(x[:, -1], words.weight).float().log_softmax(-1) + score[:, None]
+                score, best = scores.view(rows, -1).topk(beams)
+                order = (best // vocab + torch.arange(rows, device=DEVICE)[:, None] * beams).view(-1)
+                token, score = (best % vocab).view(-1, 1), score.view(-1)
+                caches = [(k[order], v[order]) for k, v in caches]
+            yield score.sum()
+
+
+def pupil_steps(torch):
+    """Two models by turns: a teacher with dense connections is trained on two batches, then a pupil of separable convolutions on what the
+    teacher says of a larger one; a slow copy of the pupil follows."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Dense(nn.Module):
+        def __init__(self, a, layers, grow):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Sequential(nn.BatchNorm2d(a + i * grow), nn.ReLU(), nn.Conv2d(a + i * grow, grow, 3, 1, 1, bias=False)) for i in range(layers))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = torch.cat((x, layer(x)), 1)
+            return x
+
+    def separable(a, b, stride):
+        return nn.Sequential(nn.Conv2d(a, a, 5, stride, 2, groups=a, bias=False), nn.BatchNorm2d(a), nn.Conv2d(a, b, 1, bias=False), nn.BatchNorm2d(b), nn.Hardswish())
+
+    torch.manual_seed(0)
+    teacher = nn.Sequential(nn.Conv2d(3, 48, 3, 2, 1), Dense(48, 6, 24), nn.Conv2d(192, 96, 1), nn.AvgPool2d(2), Dense(96, 6, 24), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(240, 100)).to(DEVICE)
+    pupil = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), separable(32, 64, 1), separable(64, 128, 2), separable(128, 128, 1), separable(128, 256, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 100)).to(DEVICE)
+    slow = [p.detach().clone() for p in pupil.parameters()]
+    o1, o2 = torch.optim.SGD(teacher.parameters(), 0.01, momentum=0.9), torch.optim.AdamW(pupil.parameters(), 1e-3)
+    dice = random.Random(23)
+    for i in range(1 << 30):
+        if i % 3 < 2:
+            x = torch.randn(48, 3, 112, 112, device=DEVICE)
+            loss = F.cross_entropy(teacher(x), torch.randint(0, 100, (48,), device=DEVICE))
+            loss.backward()
+            o1.step()
+            o1.zero_grad(set_to_none=True)
+        else:
+            x = torch.randn(32 * dice.randrange(2, 5), 3, 112, 112, device=DEVICE)
+            with torch.no_grad():
+                said = teacher(x).softmax(1)
+            loss = F.kl_div(pupil(x).log_softmax(1), said, reduction="batchmean")
+            loss.backward()
+            o2.step()
+            o2.zero_grad(set_to_none=True)
+            torch._foreach_lerp_(slow, [p.detach() for p in pupil.parameters()], 0.01)
+        yield loss
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
 WORKLOADS = {"cnn": (cnn_steps, 30, 20, 9), "gpt2": (gpt2_steps, 12, 10, 12), "growing": (growing_steps, 24, 12, 8), "turns": (models_by_turns, 30, 24, 8),
-             "vit": (vit_steps, 16, 16, 8), "masks": (masks_steps, 30, 20, 9), "lengths": (lengths_steps, 30, 20, 8), "rivals": (rivals_steps, 32, 24, 8)}
+             "vit": (vit_steps, 16, 16, 8), "masks": (masks_steps, 30, 20, 9), "lengths": (lengths_steps, 30, 20, 8), "rivals": (rivals_steps, 32, 24, 8),
+             "mixer": (mixer_steps, 16, 16, 8), "speech": (speech_steps, 30, 20, 9), "beams": (beams_steps, 60, 40, 8), "pupil": (pupil_steps, 30, 24, 8)}

@@ -17,8 +17,9 @@ cnn      A small CNN, inputs from DataLoader workers, copied on a side stream an
 growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
 turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
-vit, masks, lengths, rivals
-         The same four kinds once more, chosen when the pool's policy was finished (bench/torch_models.py).
+vit, masks, lengths, rivals; mixer, speech, beams, pupil
+         The same four kinds once more, and again: chosen when the pool's policy was finished, the last four on the present one
+         (bench/torch_models.py).
 
 Each allocator has a process of its own. The processes of a workload are all ready before the first is timed, and take turns of a
 few steps each, in another order every round; "ms/step" is the median over the rounds. Exit status 1: something was wrong or failed.

@@ -96,11 +96,83 @@ static void in_flight_inputs_are_waited_for(void **state)
     }
 }
 
+/* ---- at random, against a list ------------------------------------------------------------------------------ */
+
+enum { MOST = 64 };
+
+typedef struct live {
+    memfit_address address;
+    uint64_t bytes;
+    memfit_stream stream;
+} live;
+
+static uint64_t draw(uint64_t *seed, uint64_t below)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*seed >> 33) % below;
+}
+
+static void take(place *p, live *list, unsigned *count, memfit_stream stream, uint64_t bytes)
+{
+    live *l = &list[*count];
+    *l = (live){0, bytes, stream};
+    assert_ok(memfit_pool_alloc_on(p->pool, bytes, 0, 0, stream, &l->address, &err), err);
+    for (unsigned i = 0; i < *count; i++)
+        assert_true(l->address >= list[i].address + list[i].bytes || list[i].address >= l->address + bytes);
+    kernel(p, l->address, bytes, stream); /* sim sees whether another stream is not done with it */
+    ++*count;
+}
+
+/* Three streams that lag by different times, blocks that two of them use, all sizes: whatever the pool waits for, moves and
+ * hands out, no work in flight is touched. The kernels on a further stream come when the first is past, as a program
+ * would see to. */
+static void streams_that_lag_at_random(void **state)
+{
+    (void)state;
+    for (uint64_t round = 0; round < 24; round++) {
+        place p = open_place(round % 2 ? 0.01 : 0);
+        memfit_stream streams[] = {p.main, p.side, p.third};
+        uint64_t seed = 77 + round;
+        live list[MOST];
+        unsigned count = 0;
+        for (unsigned i = 0; i < 3; i++)
+            mf_sim_lag_us(p.device, streams[i], 1 + draw(&seed, 30000));
+        for (unsigned step = 0; step < 1500; step++) {
+            memfit_stream stream = streams[draw(&seed, 10) < 7 ? 0 : draw(&seed, 3)];
+            if (count < MOST && (count < 8 || draw(&seed, 2))) {
+                uint64_t bytes = UINT64_C(1) << (8 + draw(&seed, 15));
+                take(&p, list, &count, stream, bytes + draw(&seed, bytes));
+            } else {
+                live *l = &list[draw(&seed, count)];
+                if (l->stream != stream && !draw(&seed, 2)) { /* a further stream uses it, behind the first */
+                    assert_ok(memfit_stream_sync(p.device, l->stream, &err), err);
+                    assert_ok(memfit_pool_use_on(p.pool, l->address, stream, &err), err);
+                    kernel(&p, l->address, l->bytes, stream);
+                }
+                drop(&p, l->address, l->stream);
+                *l = list[--count];
+            }
+            assert_ok(memfit_device_advance(p.device, draw(&seed, 400), &err), err);
+            if (step % 100 == 0)
+                assert_ok(mf_pool_check(p.pool, &err), err);
+        }
+        assert_int_equal(mf_sim_get(p.device).violations, 0);
+        while (count) {
+            count--;
+            drop(&p, list[count].address, list[count].stream);
+        }
+        for (unsigned i = 0; i < 3; i++)
+            mf_sim_lag_us(p.device, streams[i], 0);
+        close_place(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_device_does_not_wait_for_is_not_lost),
         cmocka_unit_test(in_flight_inputs_are_waited_for),
+        cmocka_unit_test(streams_that_lag_at_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
