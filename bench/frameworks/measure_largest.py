@@ -58,7 +58,7 @@ def main(out, free_mib, cases):
             batch = int(predicted)
             ok = runs(keras, torch, framework_cases, name, precision, batch)
             best = batch if ok else 0
-            while len(tries) < 7:
+            while len(tries) < 10:
                 step = max(1, batch // 50)
                 batch = batch + step if ok else batch - step
                 tries.append(batch)

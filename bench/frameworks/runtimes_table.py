@@ -31,10 +31,13 @@ def models(folders, scratch):
                 yield path.stem, str(file)
 
 
-def ask(path, runtime, card, batch):
+def ask(path, runtime, card, batch, more=()):
+    """Models without a size of their own are asked about with one."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    got = subprocess.run([MEMFIT, "plan", path, "--runtime", runtime, "--for", card, "--batch-size", str(batch), "--json"], capture_output=True, text=True,
+    got = subprocess.run([MEMFIT, "plan", path, "--runtime", runtime, "--for", card, "--batch-size", str(batch), "--json", *more], capture_output=True, text=True,
                          check=False)
+    if got.returncode == 2 and not more and "is not known" in got.stdout + got.stderr:
+        return ask(path, runtime, card, batch, ("--input-shape", "224,224,3"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     if got.returncode in (0, 3):
@@ -47,7 +50,7 @@ def ask(path, runtime, card, batch):
         reason = reason.get("message", "") if isinstance(reason, dict) else str(reason)
     except ValueError:
         reason = got.stderr.strip()
-    return "exit %d: %s" % (got.returncode, reason.splitlines()[0][:70] if reason else "?"), seconds, got.returncode in (4, 5) and bool(reason)
+    return "exit %d: %s" % (got.returncode, reason.splitlines()[0][:70] if reason else "?"), seconds, got.returncode in (2, 4, 5) and bool(reason)
 
 
 def main():

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """PyTorch programs as they are: `memfit.torch_trace` and `memfit plan TRACE --runtime torch` beside what they really took.
 
-    torch_truth.py run MEASURED [--seed S] [--most SECONDS]    measures the cases that MEASURED lacks (needs PyTorch and an NVIDIA card)
+    torch_truth.py run MEASURED [--seed S] [--most SECONDS] [--together]    measures the cases that MEASURED lacks (needs PyTorch and an NVIDIA card)
     torch_truth.py judge MEASURED [--seed S]                   records a fake step of each and plans it (needs PyTorch and the memfit package)
 
 With --seed the drawn cases, else the fixed ones. Every case runs in a process of its own, forked after PyTorch was read and before it has met
-the card. MEMFIT names the program.
+the card; with --together all run in one, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases. TRACE_TO names a
+folder that gets what the allocator was asked for in the cases of TRACE_CASES. MEMFIT names the program.
 """
 import argparse
 import json
@@ -41,13 +42,46 @@ def cases(seed):
             yield "%s:%d:%s" % (name, batches[which], precision), (name, arguments, builder, batches[which], precision)
 
 
+def keep_trace(torch, name):
+    """What the allocator was asked for: action, address, bytes."""
+    import gzip
+    snapshot = torch.cuda.memory._snapshot()
+    torch.cuda.memory._record_memory_history(None)
+    with gzip.open(os.path.join(os.environ["TRACE_TO"], name + ".txt.gz"), "wt") as f:
+        for e in snapshot["device_traces"][0]:
+            f.write("%s %x %d\n" % (e["action"], e.get("addr", 0), e["size"]))
+
+
+def in_one(torch, case, row, out):
+    import gc
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    start = time.time()
+    try:
+        measure(torch, case, row)
+    except Exception as e:  # the next case may still run
+        row["error"] = ("%s: %s" % (type(e).__name__, e))[:300]
+    row["seconds"] = round(time.time() - start, 1)
+    row.pop("process_bytes", None)
+    with open(out, "a") as f:
+        f.write(json.dumps(row) + "\n")
+    print(json.dumps(row), flush=True)
+
+
 def measure(torch, case, row):
     from measure_framework_nvml import nvml
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    traced = os.environ.get("TRACE_TO") and row["case"] in os.environ.get("TRACE_CASES", "").split(",")
+    if traced:
+        torch.cuda.memory._record_memory_history("all", context=None, max_entries=400000)
     step = torch_cases.make(torch, *case, "cuda")()
     for _ in range(3):
         step()
     torch.cuda.synchronize()
+    if traced:
+        keep_trace(torch, row["case"].replace(":", "-"))
     row["live_bytes"], row["pool_bytes"] = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     row["process_bytes"], row["card_bytes"] = nvml()
 
@@ -69,7 +103,7 @@ def in_a_fork(work, row, out):
     os._exit(0)
 
 
-def run(out, seed, most):
+def run(out, seed, most, together):
     import torch
     begin, have = time.time(), {r["case"] for r in read(out)}
     for text, case in cases(seed):
@@ -78,7 +112,10 @@ def run(out, seed, most):
         if time.time() - begin > most:
             break
         row = {"case": text, "runtime": "torch", "versions": {"torch": torch.__version__}, "arguments": case[1]}
-        in_a_fork(lambda r, case=case: measure(torch, case, r), row, out)
+        if together:
+            in_one(torch, case, row, out)
+        else:
+            in_a_fork(lambda r, case=case: measure(torch, case, r), row, out)
 
 
 def plan(memfit, torch, package, case):
@@ -97,7 +134,7 @@ def judge(measured, seed):
     import torch
     memfit = os.environ.get("MEMFIT", "build/memfit")
     known = dict(cases(seed))
-    errors, inside, widths, slowest, above = [], [], [], 0, []
+    errors, pools, inside, widths, slowest, above = [], [], [], [], 0, []
     print("%-34s %9s %9s %7s   %9s  %s" % ("case", "live MiB", "predicted", "", "process", "band"))
     for r in read(measured):
         if r["case"] not in known:
@@ -108,19 +145,23 @@ def judge(measured, seed):
         x, seconds = plan(memfit, torch, package, known[r["case"]])
         slowest = max(slowest, seconds)
         error = x["live_bytes"] / r["live_bytes"] - 1
-        process = r["process_bytes"] / MIB
+        process = r.get("process_bytes", 0) / MIB
         low, high = x["low_bytes"] / MIB - RESERVE_MIB, x["high_bytes"] / MIB - RESERVE_MIB
         errors.append(abs(error))
-        inside.append(low <= process <= high)
-        widths.append((high - low) / process)
-        above.append(process / high - 1)
+        pools.append(abs(x["pool_bytes"] / r["pool_bytes"] - 1))
+        if process:
+            inside.append(low <= process <= high)
+            widths.append((high - low) / process)
+            above.append(process / high - 1)
         print("%-34s %9.0f %9.0f %+6.1f%%   %9.0f  %.0f to %.0f" % (r["case"], r["live_bytes"] / MIB, x["live_bytes"] / MIB, 100 * error, process, low, high))
     if errors:
         errors.sort()
-        print("\n%d cases  live: median %.1f %%  95th %.1f %%  worst %.1f %%   process inside the band %d of %d, band %.0f %% wide in the median, "
-              "above its end by %.1f %% at most; slowest answer %.1f s" % (
-                  len(errors), 100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))], 100 * errors[-1], sum(inside), len(inside),
-                  100 * statistics.median(widths), max(0, 100 * max(above)), slowest))
+        print("\n%d cases  live: median %.1f %%  95th %.1f %%  worst %.1f %%; pool: median %.1f %%; slowest answer %.1f s" % (
+            len(errors), 100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))], 100 * errors[-1], 100 * statistics.median(pools),
+            slowest))
+    if inside:
+        print("process inside the band %d of %d, band %.0f %% wide in the median, above its end by %.1f %% at most" % (
+            sum(inside), len(inside), 100 * statistics.median(widths), max(0, 100 * max(above))))
 
 
 def main():
@@ -129,9 +170,10 @@ def main():
     parser.add_argument("measured")
     parser.add_argument("--seed", default="")
     parser.add_argument("--most", type=float, default=1e9)
+    parser.add_argument("--together", action="store_true")
     a = parser.parse_args()
     if a.what == "run":
-        run(a.measured, a.seed, a.most)
+        run(a.measured, a.seed, a.most, a.together)
     else:
         judge(a.measured, a.seed)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from ._as_card import as_card
 from ._measure import mib
@@ -164,12 +164,39 @@ def _follower(torch: Any) -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            if func.overloadpacket.__name__ in PRODUCTS:
+            name = func.overloadpacket.__name__
+            if name in PRODUCTS:
                 self.product()
             for value in tree_flatten(out)[0]:
                 if isinstance(value, torch.Tensor):
                     self.number_of(value)
+            if name == "convolution":
+                self.convolution((args[0], args[1], out), args[8], 1)
+            elif name == "convolution_backward":
+                self.convolution(args[:3], args[9], sum(map(bool, args[10][:2])))
             return out
+
+        def convolution(self, tensors: Sequence[Any], groups: int, times: int) -> None:
+            """cuDNN's kernels read and write channels last: tensors that lie channels first are copied in its workspace."""
+            if groups > 1 or tensors[0].dim() != 4 or tensors[0].is_contiguous(memory_format=torch.channels_last):
+                return
+            size = sum(t.numel() * t.element_size() for t in tensors)
+            for _ in range(times):
+                number = self.workspace(size, "cudnn")
+                self.events.append(("free", number, size))
+                self.live -= size
+
+        def workspace(self, size: int, owner: str) -> int:
+            number = len(self.sizes)
+            self.sizes[number], self.kinds[number], self.owners[number] = size, "workspace", owner
+            self.appears(number, size)
+            return number
+
+        def appears(self, number: int, size: int) -> None:
+            self.events.append(("alloc", number, size))
+            self.live += size
+            if self.live > self.peak:
+                self.peak, self.peak_event = self.live, len(self.events)
 
         def product(self) -> None:
             """cuBLAS takes a workspace when a thread first uses it, and keeps it: one for the program, one for autograd's thread. Its size is the
@@ -177,9 +204,7 @@ def _follower(torch: Any) -> Any:
             backward = torch._C._current_graph_task_id() >= 0
             if self.recording and backward not in self.handles_used:
                 self.handles_used.add(backward)
-                number = len(self.sizes)
-                self.sizes[number], self.kinds[number], self.owners[number] = WORKSPACE, "workspace", "cublas"
-                self.events.append(("alloc", number, WORKSPACE))
+                self.workspace(WORKSPACE, "cublas")
 
         def number_of(self, tensor: Any) -> Optional[int]:
             storage = tensor.untyped_storage()
@@ -195,10 +220,7 @@ def _follower(torch: Any) -> Any:
             self.kinds[number] = self.kind_now(tensor)
             self.owners[number] = self.running[-1] if self.running else ""
             self.known[key] = (weakref.ref(storage, functools.partial(self.gone, key, number)), number)
-            self.events.append(("alloc", number, size))
-            self.live += size
-            if self.live > self.peak:
-                self.peak, self.peak_event = self.live, len(self.events)
+            self.appears(number, size)
             return number
 
         def kind_now(self, tensor: Any) -> str:

@@ -291,14 +291,9 @@ static bool take(pool_state *s, uint32_t block)
     return true;
 }
 
-/* Joins a free chunk with the free one behind it; both are in the list of holes, and what they become is. */
-static void merge(pool_state *s, uint32_t c)
+/* A chunk that is in no list takes the free one behind it. */
+static void absorb(pool_state *s, uint32_t c, uint32_t behind)
 {
-    uint32_t behind = c == MF_NONE ? MF_NONE : s->chunks[c].next;
-    if (behind == MF_NONE || !s->chunks[c].free || !s->chunks[behind].free)
-        return;
-    remove_hole(s, c);
-    remove_hole(s, behind);
     s->chunks[c].bytes += s->chunks[behind].bytes;
     s->chunks[c].next = s->chunks[behind].next;
     if (s->chunks[c].next != MF_NONE)
@@ -306,17 +301,23 @@ static void merge(pool_state *s, uint32_t c)
     else if (s->model == MF_POOL_EXPANDABLE)
         s->range_end[s->chunks[c].pool] = c;
     drop_chunk(s, behind);
-    add_hole(s, c);
 }
 
 static void give_back(pool_state *s, uint32_t block)
 {
-    uint32_t c = s->of_block[block];
+    uint32_t c = s->of_block[block], behind = s->chunks[c].next, before = s->chunks[c].previous;
     s->chunks[c].free = true;
     s->live -= s->chunks[c].bytes;
+    if (behind != MF_NONE && s->chunks[behind].free) {
+        remove_hole(s, behind);
+        absorb(s, c, behind);
+    }
+    if (before != MF_NONE && s->chunks[before].free) {
+        remove_hole(s, before);
+        absorb(s, before, c);
+        c = before;
+    }
     add_hole(s, c);
-    merge(s, c);
-    merge(s, s->chunks[c].previous);
 }
 
 memfit_status mf_pool_run(const mf_tape *tape, mf_pool_model model, uint64_t limit_bytes, mf_pool_result *result,
@@ -351,8 +352,8 @@ memfit_status mf_pool_least(const mf_tape *tape, mf_pool_model model, uint64_t *
 {
     mf_pool_result r;
     memfit_status status = mf_pool_run(tape, model, 0, &r, err);
-    uint64_t low = tape->peak_bytes, high = r.reserved_bytes;
-    while (status == MEMFIT_OK && high > low + MIB) {
+    uint64_t low = tape->peak_bytes, high = r.reserved_bytes, near = low / 1024 > MIB ? low / 1024 : MIB;
+    while (status == MEMFIT_OK && high > low + near) {
         uint64_t middle = low + (high - low) / 2;
         status = mf_pool_run(tape, model, middle, &r, err);
         if (status == MEMFIT_OK && r.failed)

@@ -22,7 +22,7 @@ typedef struct mf_pool_result {
 /* limit_bytes 0: none. With a limit PyTorch's pool gives unused segments back before it fails, as the real one does. */
 memfit_status mf_pool_run(const mf_tape *tape, mf_pool_model model, uint64_t limit_bytes, mf_pool_result *result,
                           memfit_error *err);
-/* The smallest limit under which the tape runs to its end, within 1 MiB. */
+/* The smallest limit under which the tape runs to its end, within 1 MiB or a thousandth. */
 memfit_status mf_pool_least(const mf_tape *tape, mf_pool_model model, uint64_t *bytes, memfit_error *err);
 
 #endif

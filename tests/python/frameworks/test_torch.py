@@ -54,6 +54,42 @@ class Trace(unittest.TestCase):
             one, two = (memfit.torch_trace(make(n), os.path.join(folder, "%d.csv" % n)) for n in (64, 128))
         self.assertAlmostEqual(two.by_kind["activations"] / one.by_kind["activations"], 2, delta=0.05)
 
+    def test_as_a_card_runs_it(self):
+        """Attention keeps no scores, dropout a byte an element, "cuda" needs no card; and memfit plans it."""
+        rows, width = 1024, 64
+
+        def attends():
+            q = torch.randn(2, 8, rows, width, device="cuda", requires_grad=True)
+            return lambda: nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.1, is_causal=True).sum().backward()
+
+        def drops():
+            x = torch.randn(1 << 20, device="cuda", requires_grad=True)
+            layer = nn.Dropout(0.5).cuda()
+            return lambda: layer(x).sum().backward()
+
+        def narrows():
+            norm, x = nn.LayerNorm(256).cuda(), torch.randn(4096, 256, device="cuda", dtype=torch.bfloat16)
+
+            def step():
+                with torch.autocast("cuda", torch.bfloat16):
+                    assert norm(x).dtype == torch.float32  # by CUDA's lists
+
+            return step
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "step.csv")
+            one = 2 * 8 * rows * width * 4
+            t = memfit.torch_trace(attends, path)
+            self.assertLess(t.peak_live_bytes, 8 * one)  # the scores alone would be 16 of them
+            plan = memfit.plan(t, runtime="torch", card="t4")
+            self.assertEqual(plan.in_framework.fits, "yes")
+            self.assertEqual(plan.in_framework.live_bytes, sum(v for k, v in plan.breakdown.to_dict().items() if k not in ("fixed", "padding")))
+            t = memfit.torch_trace(drops, os.path.join(folder, "drops.csv"))
+            self.assertAlmostEqual(t.peak_live_bytes, (4 + 4 + 1 + 4) << 20, delta=64)  # input, output, mask, and what is kept of the sum's gradient
+            memfit.torch_trace(narrows, os.path.join(folder, "narrows.csv"))
+        before = torch.autocast.__init__.__name__
+        self.assertEqual(before, "__init__")  # PyTorch is as it was
+
     def test_refused(self):
         def looks():
             x = torch.randn(3)
