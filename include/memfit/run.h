@@ -84,6 +84,9 @@ typedef struct memfit_run_result {
     char oom_evidence[256];      /* what says so */
     uint64_t oom_limit_bytes;    /* of the cgroup that was full; 0: the machine, or not known */
     size_t denial_count;         /* of memfit_run_denial_get */
+    unsigned suspended;          /* how often it gave way to another job */
+    double away_seconds;         /* how long it was off the cards */
+    char turns_refused[160];     /* why it could not be suspended; empty: it could, or never had to be */
 } memfit_run_result;
 #define MEMFIT_RUN_RESULT                                                                                              \
     {                                                                                                                  \

@@ -127,6 +127,11 @@ static void say_closing(const memfit_run_result *r)
 {
     char a[24], b[24];
     say_refused(r);
+    if (r->suspended)
+        mf_print(stderr, "memfit: gave way %u time%s, %.0f s of %.0f off the cards\n", r->suspended,
+                 r->suspended == 1 ? "" : "s", r->away_seconds, r->seconds);
+    if (r->turns_refused[0])
+        mf_print(stderr, "memfit: it could not be suspended, so it kept the cards to its end: %s\n", r->turns_refused);
     say_cards(r, r->signal);
     if (on_card(r) || r->start_error)
         return;
@@ -205,6 +210,9 @@ static void put_report(mf_json_writer *w, const told *t)
                        : t->diagnosed            ? memfit_diagnosis_cause_name(t->diagnosis.cause)
                        : r->refused && r->status ? memfit_diagnosis_cause_name(MEMFIT_DIAGNOSIS_LIMIT)
                                                  : NULL);
+    mf_json_put_u64(w, "suspended", r->suspended);
+    mf_json_put_double(w, "away_seconds", r->away_seconds);
+    mf_json_put_string(w, "turns_refused", r->turns_refused[0] ? r->turns_refused : NULL);
     mf_json_put_u64(w, "samples", r->samples);
     mf_json_put_u64(w, "host_peak_bytes", r->host_peak_bytes);
     mf_json_put_u64(w, "host_peak_processes", r->host_peak_processes);
@@ -360,11 +368,17 @@ static int failed_status(memfit_status status)
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     bool growth = false, end_leftovers = false;
+    int64_t turns = 0;
     const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL;
-    const cli_binding bindings[] = {CLI_BIND("--memory", &memory), CLI_BIND("--share", &share),
-                                    CLI_BIND("--set", &set),       CLI_BIND("--trace", &trace),
-                                    CLI_BIND("--growth", &growth), CLI_BIND("--end-leftovers", &end_leftovers),
-                                    CLI_BIND("--report", &report), {0}};
+    const cli_binding bindings[] = {CLI_BIND("--memory", &memory),
+                                    CLI_BIND("--share", &share),
+                                    CLI_BIND("--set", &set),
+                                    CLI_BIND("--trace", &trace),
+                                    CLI_BIND("--turns", &turns),
+                                    CLI_BIND("--growth", &growth),
+                                    CLI_BIND("--end-leftovers", &end_leftovers),
+                                    CLI_BIND("--report", &report),
+                                    {0}};
     cli_common common;
     int first = find_command(argc, argv),
         status = cli_parse(command, first < argc ? first - 1 : argc, argv, bindings, &common, closing);
@@ -388,6 +402,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
     o.end_leftovers = end_leftovers;
     o.share = share;
     o.trace = trace;
+    o.turns_s = (uint32_t)turns;
     if (memory && (status = read_limit(command, memory, &o.limit_bytes)) != CLI_DONE)
         return status;
     if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */

@@ -14,8 +14,6 @@ enum {
 };
 
 static const char later[] = "It comes with a later version.";
-static const char limit_later[] =
-    "Without it the program is watched, not limited; frameworks have limits of their own.";
 
 const cli_option cli_options[] = {
     /* ---- the question: model, batch, limit, device ---- */
@@ -126,7 +124,8 @@ const cli_option cli_options[] = {
     {"--end-leftovers", CLI_RUN, CLI_FLAG, NULL, "end processes that outlive the program, also after exit status 0"},
     {"--memory|--gpu-memory", CLI_RUN, CLI_LIMIT, "SIZE", "limit of the program and all it starts, on each card"},
     {"--share", CLI_RUN, CLI_TEXT, "NAME", "a limit that several programs have together; the first says --memory"},
-    {"--turns", CLI_RUN, CLI_NUMBER, "SECONDS", "they take turns", .not_built = limit_later},
+    {"--turns", CLI_RUN, CLI_COUNT, "SECONDS", "jobs of a share that do not fit together run by turns", .least = 1,
+     .most = 86400, .needs = "--share"},
     {"--device", CLI_RUN, CLI_TEXT, "I", "the card", .not_built = "CUDA_VISIBLE_DEVICES=I chooses the card."},
     {"--set", CLI_RUN, CLI_TEXT, "NAME", "change the limit of a share while its programs run", .needs = "--memory",
      .excludes = "--share"},

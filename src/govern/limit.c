@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "govern/named.h"
+#include "govern/turns.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -130,10 +131,8 @@ static memfit_status make_share(mf_limit *limit, const memfit_run_options *o, me
     memfit_status status = make_folder(limit, err);
     if (!status)
         status = make_facts(limit, o, err);
-    if (status) {
-        mf_limit_end(limit);
+    if (status)
         return status;
-    }
     if (o->share) {
         limit->named = true;
         status = mf_named_path(o->share, limit->path, sizeof limit->path, err);
@@ -147,8 +146,6 @@ static memfit_status make_share(mf_limit *limit, const memfit_run_options *o, me
         for (int c = 0; !status && c < MF_SHARE_CARDS; c++)
             limit->share.file->limit_bytes[c] = o->limit_bytes ? o->limit_bytes : UINT64_MAX;
     }
-    if (status)
-        mf_limit_end(limit);
     for (int c = 0; !status && c < MF_SHARE_CARDS; c++)
         limit->refused_before += limit->share.file->refused[c];
     return status;
@@ -165,7 +162,13 @@ memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options,
     memfit_status status = check_program(options->command[0], err);
     if (!status)
         status = find_library(limit, options->library, err);
-    return status ? status : make_share(limit, options, err);
+    if (!status)
+        status = make_share(limit, options, err);
+    if (!status && options->turns_s)
+        status = mf_turns_check(limit->share.file->limit_bytes[0], err);
+    if (status)
+        mf_limit_end(limit);
+    return status;
 }
 
 void mf_limit_set_environment(const mf_limit *limit)

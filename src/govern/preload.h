@@ -32,6 +32,8 @@ void mf_govern_look_again(void);
 /* The job's limits; NULL: there are none, everything passes. */
 mf_share *mf_govern_share(void);
 
+/* Returns when this job may use the cards. */
+void mf_govern_wait_turn(mf_share *share);
 /* The share's number for one of the driver's, and for the one in use; MF_SHARE_CARDS: not to be had, the call passes. */
 unsigned mf_govern_card_of(mf_share *share, int ordinal);
 unsigned mf_govern_current_card(mf_share *share);

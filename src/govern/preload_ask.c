@@ -2,7 +2,23 @@
  * driver's own way to its functions. */
 #include "govern/preload.h"
 
+#include <errno.h>
 #include <string.h>
+#include <time.h>
+
+/* A job that takes turns has the cards to itself when it has them, so it neither takes memory nor looks for it before. */
+void mf_govern_wait_turn(mf_share *share)
+{
+    mf_share_file *f = share->file;
+    const struct timespec pause = {0, 2000000};
+    int saved = errno;
+    if (share->job && f->jobs[share->job - 1].turns_s) /* from now on: who imports for a minute needs no turn */
+        __atomic_store_n(&f->jobs[share->job - 1].wants, 1, __ATOMIC_RELEASE);
+    while (share->job && f->jobs[share->job - 1].turns_s && __atomic_load_n(&f->turn, __ATOMIC_ACQUIRE) != share->job &&
+           mf_share_lives(__atomic_load_n(&f->jobs[share->job - 1].owner, __ATOMIC_ACQUIRE)))
+        nanosleep(&pause, NULL);
+    errno = saved;
+}
 
 /* The card as the job may see it. */
 static bool limited(mf_share *share, unsigned card, uint64_t *total, uint64_t *free_bytes)
@@ -34,6 +50,7 @@ EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     uint64_t wide_total = t, wide_free = f;
     if (code)
         return code;
+    mf_govern_wait_turn(share);
     limited(share, mf_govern_current_card(share), &wide_total, &wide_free);
     if (free_bytes)
         *free_bytes = (size_t)wide_free;

@@ -119,6 +119,7 @@ static bool ask(request *r, unsigned card, uint64_t bytes)
         r->share = NULL;
         return true;
     }
+    mf_govern_wait_turn(share);
     mf_share_result result = ask_fixed(share, card) ? mf_share_ask(share, card, bytes, WAIT_US) : MF_SHARE_REFUSED;
     if (result == MF_SHARE_OK) {
         mf_govern_granted(share, card, bytes);

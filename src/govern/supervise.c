@@ -24,6 +24,7 @@
 #include "govern/limit.h"
 #include "govern/relay.h"
 #include "govern/tree.h"
+#include "govern/turns.h"
 #include "govern/watch.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ struct memfit_run {
     memfit_run_result result;
     mf_relay relay;
     mf_watch *watch;
+    mf_turns *turns;
     mf_oom_watch oom;
     mf_tree tree;
     mf_limit limit;
@@ -345,14 +347,20 @@ static memfit_status run_to_its_end(memfit_run *run, memfit_error *err)
     if (!run->result.start_error) /* no thread exists before the fork; without one the program runs unwatched */
         mf_watch_begin(run->options.host, run->options.sample_ms,
                        mf_limit_is_wanted(&run->options) ? &run->limit.share : NULL, &run->watch, NULL);
+    if (!run->result.start_error && run->options.turns_s) {
+        status = mf_turns_begin(run->options.host, &run->limit.share, &run->turns, err);
+        if (status)
+            kill(run->program, SIGKILL); /* it would wait for a turn that never comes */
+    }
     /* A thread that some library started before us with its signals unblocked may swallow our SIGCHLD: the end is seen by
      * `ending` too, and whatever else was missed once a second. */
     while (!run->ended)
         turn(run, 1000);
     if (run->ending >= 0)
         close(run->ending);
+    mf_turns_end(run->turns, &run->result);
     finish(run);
-    return MEMFIT_OK;
+    return status;
 }
 
 memfit_status memfit_run_command(const memfit_run_options *options, memfit_run **run, memfit_error *err)
@@ -373,7 +381,9 @@ memfit_status memfit_run_command(const memfit_run_options *options, memfit_run *
     r->signals = r->ending = -1;
     r->oom.log = -1;
     r->relay.source = r->relay.child = -1;
-    if (mf_limit_is_wanted(&o))
+    if (o.turns_s && !o.share)
+        status = mf_fail(err, MEMFIT_INVALID, "turns are taken by jobs of a share");
+    if (!status && mf_limit_is_wanted(&o))
         status = mf_limit_begin(&r->limit, &o, err);
     if (!status)
         status = mf_relay_open(&r->relay, o.host, 2, err);

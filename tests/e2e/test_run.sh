@@ -19,6 +19,7 @@ expect 2 "no share" "a share that nobody made" "$MEMFIT" run --share mine -- tou
 expect 2 "no name" "a share of no name" "$MEMFIT" run --share ../mine -- touch ran
 expect 2 "nothing without --memory" "--set without a size" "$MEMFIT" run --set mine
 expect 2 "it runs none" "--set and a command" "$MEMFIT" run --set mine --memory 8GiB -- touch ran
+expect 2 "nothing without --share" "turns without a share" "$MEMFIT" run --turns 5 --memory 8GiB -- touch ran
 expect 2 "exclude" "--set and --share" "$MEMFIT" run --set mine --share mine --memory 8GiB
 echo precious >text
 expect 2 "another kind" "a report over a text" "$MEMFIT" run --report text -- touch ran
@@ -141,120 +142,4 @@ if [ -n "${FAKE_NVML_LIBRARY:-}" ]; then
     grep -q 'of host memory' err || fail "with a driver that refuses: no closing line"
 fi
 
-# ---- a limit, on the fake driver: a card of 64 GiB for the driver, of 8 GiB for NVML ----
-if [ -n "${MINI_DRIVER_FOLDER:-}" ] && [ -n "${FAKE_NVML_LIBRARY:-}" ]; then
-    cat >fill.py <<'P'
-import ctypes, sys
-cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); n = 0; free = ctypes.c_size_t(); total = ctypes.c_size_t()
-assert cu.cuInit(0) == 0
-assert cu.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
-while (code := cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64 << 20))) == 0 and n < 200: n += 1
-print(total.value >> 20, free.value >> 20, n, code)
-sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
-P
-    mkdir runtime; export XDG_RUNTIME_DIR="$dir/runtime"
-    case $("$MEMFIT" run -q --memory 4GiB -- sh -c 'echo $MEMFIT_GOVERN') in "$dir/runtime/"*) ;; *) fail "the share lies elsewhere" ;; esac
-    governed() { LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MEMFIT" run "$@"; }
-    unset FAKE_NVML_PROCESSES FAKE_NVML_LATE
-    [ "$(LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER" python3 fill.py)" = "65536 65536 200 0" ] || fail "the fake driver alone"
-    # 4 GiB less 576 MiB for the context: 55 blocks of 64 MiB.
-    out=$(governed --memory 4GiB --report report -- python3 fill.py 5 2>err); [ $? = 5 ] || fail "a limit: exit $?"
-    [ "$out" = "4096 3520 55 2" ] || fail "a limit of 4 GiB: $out"
-    holds report "j['limit_bytes'] == 4 << 30 and j['refused'] == 1 and 0 < j['charged_peak_bytes'] <= 4 << 30" || fail "a limit: $(cat report)"
-    grep -q '1 request over the limit of 4.00 GiB was refused' err || fail "a limit: no word of the refusal: $(cat err)"
-    is report cause limit
-    # The story: who held what, all of it, in the text and in the report.
-    holds report "len(j['denied']) == 1 and j['denied'][0]['outcome'] == 'refused' and sum(o['bytes'] for o in j['denied'][0]['owners']) == j['denied'][0]['in_use_bytes'] == 4 << 30" || fail "denied: $(cat report)"
-    holds report "{o['class'] for o in j['denied'][0]['owners']} == {'linear', 'context'} and j['denied'][0]['noted_in_ns'] > 0" || fail "denied: $(cat report)"
-    grep -q 'refused 64.00 MiB of card 0 to process .*: of 4.00 GiB, 4.00 GiB were in use' err && grep -q '3.44 GiB .*cuMemAlloc, 55 blocks' err && grep -q '576.00 MiB  CUDA context' err &&
-        grep -q 'a limit of 4.06 GiB would have let this request pass' err || fail "the story: $(cat err)"
-    # Refused, freed, tried again, got it: one story, and no failure.
-    cat >again.py <<'P'
-import ctypes
-cu = ctypes.CDLL('libcuda.so.1'); a = ctypes.c_uint64(); b = ctypes.c_uint64(); take = lambda p, n: cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(n << 20))
-assert cu.cuInit(0) == 0 and take(a, 3000) == 0 and take(b, 2000) == 2 and take(b, 2000) == 2 and cu.cuMemFree_v2(a) == 0 and take(b, 2000) == 0
-P
-    governed --memory 4GiB --report report -- python3 again.py 2>err || fail "refused, then granted: exit $?"
-    holds report "[(d['outcome'], d['tries'], d['freed_bytes']) for d in j['denied']] == [('granted-later', 3, 3000 << 20)] and j['cause'] is None" || fail "refused, then granted: $(cat report)"
-    grep -q 'refused 1.95 GiB to process [0-9]*; it freed 2.93 GiB, tried again and got it' err || fail "refused, then granted: $(cat err)"
-    # A trace: one file a process and card, also of a process that is killed; without a limit too.
-    governed -q --trace tr -- python3 fill.py >out 2>err || fail "--trace: exit $?"
-    [ "$(cat out)" = "65536 65536 200 0" ] && [ "$(ls tr.* | wc -l)" = 1 ] || fail "--trace: $(cat out) $(ls)"
-    "$MEMFIT" replay --json tr.* >out || fail "a trace is not read"
-    holds out "j['events'] == 202 and j['peak_live_bytes'] == (201 * 64 + 576) << 20" || fail "a trace: $(cat out)"
-    rm tr.*; governed -q --memory 4GiB --trace tr -- sh -c 'python3 fill.py & wait; python3 -c "
-import ctypes, os
-cu = ctypes.CDLL(\"libcuda.so.1\"); p = ctypes.c_uint64(); cu.cuInit(0)
-for i in range(10): cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64 << 20))
-os.kill(os.getpid(), 9)"' >out 2>err
-    [ "$(ls tr.* | wc -l)" = 2 ] || fail "two processes, traces: $(ls tr.*)"
-    for t in tr.*; do "$MEMFIT" replay --json "$t" >out || fail "$t is not read"; key events out; done >sums
-    [ "$(sort -n sums | tr '\n' ' ')" = "11 56 " ] || fail "two traces: $(cat sums)" # 10 and the context; 55 and the context
-    rm tr.*; expect 125 "folder of the trace" "a trace without a folder" "$MEMFIT" run --trace missing/tr -- touch ran
-    expect 2 "another kind" "a trace over a text" "$MEMFIT" run --trace text -- touch ran
-    # PyTorch then lists everybody on the card: they are not to blame, and nobody is to be killed for it.
-    governed --memory 4GiB --report report -- sh -c "python3 fill.py; cat $logs/torch-other-process.log >&2; exit 1" >out 2>err; [ $? = 1 ] || fail "a limit and a log: exit $?"
-    is report cause limit
-    grep -q '^limit: ' err && grep -q 'it was this limit' err && ! grep -q 'kill [0-9]' err || fail "a limit and a log: $(cat err)"
-    [ "$(governed -q --memory 50% -- python3 fill.py 2>err)" = "4096 3520 55 2" ] || fail "half of the card: $(cat err)"
-    # The whole tree has one limit: what a first process still holds is not there for the second.
-    out=$(governed -q --memory 4GiB -- sh -c 'python3 fill.py & sleep 0; wait; python3 fill.py' 2>err)
-    [ "$out" = "4096 3520 55 2
-4096 3520 55 2" ] || fail "one after the other: $out"
-    [ "$(governed -q --memory 4GiB -- env -u LD_PRELOAD python3 fill.py 2>err)" = "65536 65536 200 0" ] || fail "without the library nothing is limited, as the docs say"
-    [ "$(governed -q --memory 4GiB -- sh -c 'echo $MEMFIT_GOVERN')" != "" ] || fail "no share"
-    [ -z "$(ls runtime)" ] || fail "a share is left behind"
-    # A share of several jobs: what one holds the other has not; it is set while they run; the last one takes it away.
-    expect 5 "no share" "--set without a job" "$MEMFIT" run --set team --memory 4GiB
-    cat >hold.py <<'P'
-import ctypes, os, sys, time
-cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); assert cu.cuInit(0) == 0
-def take(n): return cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(n << 20))
-assert take(2048) == 0
-open(sys.argv[1], 'w').write('ready'); t = time.time()
-while not os.path.exists(sys.argv[2]) and time.time() - t < 60: time.sleep(0.02)
-print(take(1024))
-P
-    governed -q --share team --memory 4GiB -- python3 hold.py holds go >held 2>err & holder=$!
-    n=0; until [ -s holds ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
-    # 4096 less the holder's 576 + 2048 less our 576: 14 blocks of 64 MiB.
-    [ "$(governed -q --share team -- python3 fill.py 2>err2)" = "4096 896 14 2" ] || fail "two jobs in a share: $(cat err2)"
-    expect 2 "has 4.00 GiB" "a share of another size" "$MEMFIT" run --share team --memory 5GiB -- touch ran
-    out=$("$MEMFIT" run --set team --memory 3GiB) || fail "--set: exit $?"
-    [ "$out" = "team: 3.00 GiB, was 4.00 GiB; 1 job, 2.56 GiB in use" ] || fail "--set: $out"
-    touch go; wait $holder; [ "$(cat held)" = 2 ] || fail "after --set: $(cat held)"
-    [ -z "$(ls runtime/memfit)" ] || fail "a share is left behind: $(ls runtime/memfit)"
-    # One that is killed with the rest of its job: its share goes on for the others at once, and is made anew after all are gone.
-    rm -f holds go; LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MEMFIT" run -q --share team --memory 4GiB -- python3 hold.py holds go >held 2>err & holder=$!
-    n=0; until [ -s holds ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
-    kill -KILL $holder; wait $holder 2>/dev/null
-    out=$(governed -q --share team --memory 5GiB -- python3 fill.py 2>err); [ "$out" = "5120 4544 71 2" ] || fail "a share whose job was killed: $out $(cat err)"
-    echo damaged >runtime/memfit/team.share; chmod 600 runtime/memfit/team.share
-    expect 125 "damaged" "a damaged share" "$MEMFIT" run --share team --memory 4GiB -- touch ran
-    expect 5 "damaged" "a damaged share is not set" "$MEMFIT" run --set team --memory 4GiB
-    [ "$(cat runtime/memfit/team.share)" = damaged ] || fail "a damaged share was changed"
-    chmod 644 runtime/memfit/team.share
-    expect 125 "this user alone" "a share that others may read" "$MEMFIT" run --share team --memory 4GiB -- touch ran
-    rm runtime/memfit/team.share; rmdir runtime/memfit; ln -s /tmp runtime/memfit
-    expect 125 "this user alone" "a folder that is a link" "$MEMFIT" run --share team --memory 4GiB -- touch ran
-    rm runtime/memfit
-    expect 125 "cannot be made" "no folder" env XDG_RUNTIME_DIR=/nonexistent/place "$MEMFIT" run --share team --memory 4GiB -- touch ran
-    # A thread of NVML's takes no signal that is ours: the program's end is seen, signals reach the program.
-    n=0; while [ $n -lt 10 ]; do
-        n=$((n + 1))
-        FAKE_NVML_THREAD=1 timeout 30 "$MEMFIT" run -q --memory 4GiB -- sh -c 'exit 6'; [ $? = 6 ] || fail "beside a thread of NVML's: exit $?"
-    done
-    FAKE_NVML_THREAD=1 "$MEMFIT" run -q --memory 4GiB -- sh -c 'trap "exit 7" TERM; echo ready >ready; while :; do sleep 0.05; done' & pid=$!
-    n=0; until [ -s ready ] || [ $n = 200 ]; do sleep 0.05; n=$((n + 1)); done
-    kill -TERM $pid; wait $pid; [ $? = 7 ] || fail "beside a thread of NVML's SIGTERM is lost"
-    expect 2 "the card has" "a limit above the card" "$MEMFIT" run --memory 9GiB -- touch ran
-    expect 2 "context" "a limit below the context's cost" "$MEMFIT" run --memory 100MiB -- touch ran
-    if printf 'int main(void){return 0;}' | gcc -static -x c -o static - 2>/dev/null; then
-        expect 2 "statically" "a static program" "$MEMFIT" run --memory 4GiB -- ./static
-        "$MEMFIT" run -q -- ./static || fail "a static program without a limit: exit $?"
-    fi
-    su=$(command -v su) && [ -u "$su" ] && [ "$(id -u)" != 0 ] && expect 2 "rights" "a setuid program" "$MEMFIT" run --memory 4GiB -- su
-    expect 127 "no such command" "a limit and a missing command" "$MEMFIT" run --memory 4GiB -- no-such-command-here
-    [ ! -e ran ] || fail "bad use of a limit did something"
-fi
 exit $((failures > 0))

@@ -7,17 +7,29 @@
  *
  *     fake_used()      bytes the card has given out now (of this process)
  *     fake_fail(code)  the next allocating call answers this and gives nothing
+ *     FAKE_DRIVER_LOCKS  a folder: a process whose number is a file's name there is locked, its calls wait
+ *     FAKE_DRIVER_VERSION, FAKE_DRIVER_CHECKPOINT  what cuDriverGetVersion and cuCheckpointProcessCheckpoint answer
  *     fake_faults()    breaches: a free of what was not given, a destroyed pool with memory
  */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { OUT_OF_MEMORY = 2, INVALID = 1, NOT_FOUND = 500, ROWS = 1 << 16, PAGE = 2 << 20 };
+enum {
+    OUT_OF_MEMORY = 2,
+    INVALID = 1,
+    ILLEGAL_STATE = 401,
+    NOT_FOUND = 500,
+    NOT_SUPPORTED = 801,
+    ROWS = 1 << 16,
+    PAGE = 2 << 20
+};
 
 typedef struct row {
     uint64_t key, bytes, handle; /* handle: of a mapping */
@@ -63,6 +75,70 @@ static uint64_t rounded(uint64_t bytes)
     return bytes < 1 << 20 ? bytes : (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
+/* ---- processes are suspended by others: a file says of which state one is ---- */
+
+static bool lock_path(int pid, char *path, size_t bytes)
+{
+    const char *folder = getenv("FAKE_DRIVER_LOCKS");
+    return folder && snprintf(path, bytes, "%s/%d", folder, pid) < (int)bytes;
+}
+static int set_state(int pid, int from, int to)
+{
+    char path[256], now = 0;
+    if (!begun || !lock_path(pid, path, sizeof path))
+        return begun ? NOT_SUPPORTED : 3;
+    FILE *f = fopen(path, "r");
+    now = f ? (char)fgetc(f) : '0';
+    if (f)
+        fclose(f);
+    if (now != '0' + from)
+        return ILLEGAL_STATE;
+    if (!to)
+        return unlink(path) ? ILLEGAL_STATE : 0;
+    f = fopen(path, "w");
+    if (!f)
+        return NOT_SUPPORTED;
+    fputc('0' + to, f);
+    return fclose(f) ? NOT_SUPPORTED : 0;
+}
+static void wait_while_locked(void)
+{
+    char path[256];
+    while (lock_path(getpid(), path, sizeof path) && access(path, F_OK) == 0)
+        usleep(1000);
+}
+static int number(const char *name, int usual)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : usual;
+}
+EXPORT int cuDriverGetVersion(int *version)
+{
+    *version = number("FAKE_DRIVER_VERSION", 13000);
+    return 0;
+}
+EXPORT int cuCheckpointProcessLock(int pid, const void *options)
+{
+    (void)options;
+    return set_state(pid, 0, 1);
+}
+EXPORT int cuCheckpointProcessCheckpoint(int pid, const void *options)
+{
+    (void)options;
+    int code = number("FAKE_DRIVER_CHECKPOINT", 0);
+    return code ? code : set_state(pid, 1, 2);
+}
+EXPORT int cuCheckpointProcessRestore(int pid, const void *options)
+{
+    (void)options;
+    return set_state(pid, 2, 1);
+}
+EXPORT int cuCheckpointProcessUnlock(int pid, const void *options)
+{
+    (void)options;
+    return set_state(pid, 1, 0);
+}
+
 /* The lock is held. */
 static int give(uint64_t bytes, int type, uint64_t *key)
 {
@@ -90,6 +166,7 @@ static int give(uint64_t bytes, int type, uint64_t *key)
 
 static int locked_give(uint64_t bytes, int type, uint64_t *key)
 {
+    wait_while_locked();
     pthread_mutex_lock(&lock);
     int code = give(bytes, type, key);
     pthread_mutex_unlock(&lock);
@@ -98,6 +175,7 @@ static int locked_give(uint64_t bytes, int type, uint64_t *key)
 
 static int take_back(uint64_t key, int type)
 {
+    wait_while_locked();
     pthread_mutex_lock(&lock);
     row *r = find(key, type);
     if (r) {
