@@ -169,20 +169,23 @@ unsigned mf_edit_distance(const char *a, const char *b)
     size_t la = strlen(a), lb = strlen(b);
     if (la >= MOST || lb >= MOST)
         return MOST;
-    unsigned row[MOST + 1];
+    unsigned rows[3][MOST + 1] = {{0}}, *before = rows[0], *above = rows[1], *row = rows[2];
     for (size_t j = 0; j <= lb; j++)
         row[j] = (unsigned)j;
     for (size_t i = 1; i <= la; i++) {
-        unsigned diagonal = row[0];
+        unsigned *free_row = before;
+        before = above;
+        above = row;
+        row = free_row;
         row[0] = (unsigned)i;
         for (size_t j = 1; j <= lb; j++) {
-            unsigned above = row[j];
-            unsigned best = diagonal + (a[i - 1] != b[j - 1]);
-            if (above + 1 < best)
-                best = above + 1;
+            unsigned best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (above[j] + 1 < best)
+                best = above[j] + 1;
             if (row[j - 1] + 1 < best)
                 best = row[j - 1] + 1;
-            diagonal = above;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
             row[j] = best;
         }
     }

@@ -28,7 +28,7 @@ char *mf_format_need(uint64_t bytes, char *text, size_t text_bytes);
 /* "12,345,678" */
 char *mf_format_count(uint64_t n, char *text, size_t text_bytes);
 
-/* How near two words are: the number of edits, for "did you mean". */
+/* How near two words are: the number of edits, two neighbours exchanged being one, for "did you mean". */
 unsigned mf_edit_distance(const char *a, const char *b);
 /* The nearest of `words` (NULL-terminated), or NULL when none is near enough to suggest. */
 const char *mf_nearest(const char *word, const char *const *words);

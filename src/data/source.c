@@ -190,7 +190,9 @@ static memfit_status read_by_kind(mf_source *source, int64_t inputs, const mf_lo
     if (mf_source_is_table(source->path))
         return mf_source_csv(source, data, bytes, inputs, log, err);
     return mf_fail(err, MEMFIT_DAMAGED,
-                   "%s is neither .npy, .npz, .h5, .csv nor TFRecord (by its first bytes and its name)", source->path);
+                   "%s is neither .npy, .npz, .h5, .csv nor TFRecord (by its first bytes and its name)\n"
+                   "a folder of images by class is data, too",
+                   source->path);
 }
 
 static memfit_status new_source(const memfit_host *host, const char *path, mf_source **source, memfit_error *err)

@@ -261,10 +261,11 @@ memfit_status mf_library_open(const mf_finder *finder, mf_library_id id, unsigne
         }
     }
     if (libraries[id].driver)
-        return mf_fail(err, MEMFIT_NOT_FOUND,
-                       "%s.1, part of NVIDIA's driver, was not found (%s)\ninstall the driver, or name the file: "
-                       "MEMFIT_LIB_%s=PATH",
-                       libraries[id].stem, tried, libraries[id].name);
+        return mf_fail(
+            err, MEMFIT_NOT_FOUND,
+            "no NVIDIA driver found (%s)\ninstall the driver, or name its %s: MEMFIT_LIB_%s=PATH; everything on "
+            "the cpu works without one",
+            tried, libraries[id].stem, libraries[id].name);
     return mf_fail(
         err, MEMFIT_NOT_FOUND,
         "%s%s was not found (%s)\nactivate the environment that has it, or name its folder: MEMFIT_CUDA_LIBDIR=DIR",

@@ -169,6 +169,15 @@ static memfit_status load_zip(loader *l)
         return st;
     l->model->container = MF_CONTAINER_KERAS_ZIP;
     const mf_zip_member *config = mf_zip_find(&zip, "config.json"), *metadata = mf_zip_find(&zip, "metadata.json");
+    size_t arrays = 0;
+    for (size_t i = 0; i < zip.count; i++) {
+        size_t n = strlen(zip.members[i].name);
+        arrays += n > 4 && strcmp(zip.members[i].name + n - 4, ".npy") == 0;
+    }
+    if (!config && arrays)
+        return mf_fail(l->err, MEMFIT_DAMAGED,
+                       "this is a NumPy archive (.npz): arrays, no model\n"
+                       "give it as data: memfit train MODEL --data FILE.npz");
     if (!config)
         return mf_fail(l->err, MEMFIT_DAMAGED, "the archive holds no config.json: no Keras model%s",
                        mf_zip_find(&zip, "saved_model.pb") ? " (a SavedModel; save it as .keras)" : "");
