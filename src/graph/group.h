@@ -29,12 +29,14 @@ typedef struct mf_group {
 typedef struct mf_group_taker {
     void *ctx;
     bool (*takes)(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count);
+    bool narrow_losses; /* losses may read and their slopes be written in 16 bits (passes/narrow.c) */
 } mf_group_taker;
 
 enum { MF_GROUP_MOST = 16 }; /* members of a chain */
 
 /* Joins what the taker takes: each operation with those that read its results, as far as it goes. The order of all
- * others stays. The graph is numbered anew. On failure it is as it was. */
+ * others stays. The graph is numbered anew. On failure it must be
+ * destroyed. */
 memfit_status mf_graph_group(mf_graph *graph, const mf_group_taker *taker, memfit_error *err);
 
 #endif

@@ -4,6 +4,7 @@
  *     in its natural order, every tensor in bytes of its own, nothing in place       (the interpreter)
  *     by the plan that keeps everything: in place, in another order, bytes reused    (the executor, released bytes NaN)
  *     by plans for less memory: parts computed again
+ *     by the same plans with operations joined into groups, run member by member     (graph/group.h)
  *     with updates at the end of the step instead of right after each gradient
  *     with backward reading what plain gradients read instead of the least           (left out: see below)
  *
@@ -16,7 +17,7 @@
 
 enum { STEPS = 3 };
 
-static mf_backend *backend;
+static mf_backend *backend, *grouped; /* the second: the same operations, with groups */
 
 typedef struct trained {
     mf_graph *graph;
@@ -90,15 +91,21 @@ static memfit_status fill(void *ctx, uint32_t feed, void *address, memfit_error 
     return MEMFIT_OK;
 }
 
+static bool takes_some(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    (void)ctx;
+    return count <= 2 + (graph->op_count + ops[0]) % 4;
+}
+
 /* Runs the plan and holds its variables against `whole`'s. */
-static void run_plan(const fixture *f, const mf_plan *plan, const trained *whole)
+static void run_plan(const fixture *f, const mf_plan *plan, const trained *whole, mf_backend *runs)
 {
     memfit_error err = {0};
     mf_executor *x;
     unsigned char *base = NULL;
     assert_int_equal(posix_memalign((void **)&base, 4096, plan->arena_bytes + 4096), 0);
     memset(base, 0xff, plan->arena_bytes);
-    assert_ok(mf_executor_create(NULL, backend, plan, base, &(mf_executor_options){.poison = true}, &x, &err), err);
+    assert_ok(mf_executor_create(NULL, runs, plan, base, &(mf_executor_options){.poison = true}, &x, &err), err);
     trained start;
     mf_lower_options options = lowering(f);
     assert_ok(mf_lower(NULL, f->model, &options, &start.graph, &err), err);
@@ -130,14 +137,14 @@ static void run_plan(const fixture *f, const mf_plan *plan, const trained *whole
 }
 
 /* The plan that keeps everything, then smaller and smaller ones until none fits. Returns how many recomputed. */
-static unsigned plans(const fixture *f, const trained *whole)
+static unsigned plans(const fixture *f, const trained *whole, mf_backend *runs)
 {
     memfit_error err = {0};
     mf_model_graphs graphs = {.model = f->model, .options = lowering(f)};
     mf_graph_source source;
     mf_cost_source cost;
     mf_model_graph_source(&graphs, &source);
-    mf_backend_cost_source(backend, &cost);
+    mf_backend_cost_source(runs, &cost);
     mf_plan_options o;
     mf_plan_options_default(&o);
     o.batch = graphs.options.batch;
@@ -154,7 +161,7 @@ static unsigned plans(const fixture *f, const trained *whole)
         assert_ok(status, err);
         kept = kept ? kept : plan->peak_bytes;
         if (tried == 0 || plan->recomputed_ops != before) {
-            run_plan(f, plan, whole);
+            run_plan(f, plan, whole, runs);
             recomputing += plan->recomputed_ops > 0;
         }
         before = plan->recomputed_ops;
@@ -204,7 +211,8 @@ static void every_plan_gives_the_same_bytes(void **state)
             mf_lower_options options = lowering(&f);
             if (interpret(&f, &options, &whole, &err) == MEMFIT_OK && !whole.graph->left_out) {
                 compared++;
-                recomputed += plans(&f, &whole);
+                recomputed += plans(&f, &whole, backend);
+                plans(&f, &whole, grouped);
                 options.accumulate = true;
                 assert_ok(interpret(&f, &options, &other, &err), err);
                 same(&f, &whole, &other, "with updates at the end");
@@ -229,11 +237,16 @@ int main(void)
     memfit_error err = {0};
     if (mf_cpu_create(NULL, 2, &backend, &err) != MEMFIT_OK && mf_reference_create(NULL, &backend, &err) != MEMFIT_OK)
         return 1;
+    mf_backend *inner = NULL;
+    if ((mf_cpu_create(NULL, 2, &inner, &err) != MEMFIT_OK && mf_reference_create(NULL, &inner, &err) != MEMFIT_OK) ||
+        mf_members_create(NULL, inner, &(mf_group_taker){NULL, takes_some, true}, &grouped, &err) != MEMFIT_OK)
+        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(every_plan_gives_the_same_bytes, "layers"),
         cmocka_unit_test_prestate(every_plan_gives_the_same_bytes, "losses"),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    grouped->table->destroy(grouped);
     backend->table->destroy(backend);
     return failed;
 }

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "graph/kinds/kinds.h"
+#include "graph/passes/narrow.h"
 
 #include <string.h>
 
@@ -35,7 +36,7 @@ typedef struct grouping {
     const mf_group_taker *taker;
     uint32_t *touch_at, *touches; /* by storage: operations that touch it, 2 * op + writes, ascending */
     int64_t *key;                 /* by operation */
-    uint8_t *grouped;             /* by operation */
+    uint8_t *grouped;             /* by operation: part of a chain, or not needed any more */
     chain **at;                   /* by operation: the chains that stand in front of it */
     uint32_t chain_count;
 } grouping;
@@ -47,18 +48,17 @@ static bool make_touches(grouping *p)
     mf_graph *g = p->g;
     p->touch_at = MF_NEW_ARRAY(&g->arena, uint32_t, g->storage_count + 2);
     p->key = MF_NEW_ARRAY(&g->arena, int64_t, g->op_count + 1);
-    p->grouped = MF_NEW_ARRAY(&g->arena, uint8_t, g->op_count + 1);
     size_t operands = 0;
     for (uint32_t i = 0; i < g->op_count; i++)
         operands += g->ops[i].in_count + g->ops[i].out_count;
     p->touches = MF_NEW_ARRAY(&g->arena, uint32_t, operands + 1);
-    if (!p->touch_at || !p->key || !p->grouped || !p->touches)
+    if (!p->touch_at || !p->key || !p->touches)
         return false;
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < g->op_count; i++) {
             const mf_op *op = &g->ops[i];
             p->key[i] = 2 * (int64_t)i + 1;
-            for (uint32_t k = 0; k < op->in_count + op->out_count; k++) {
+            for (uint32_t k = 0; !p->grouped[i] && k < op->in_count + op->out_count; k++) {
                 uint32_t t = k < op->in_count ? op->in[k] : op->out[k - op->in_count];
                 if (t == MF_NONE)
                     continue;
@@ -217,7 +217,6 @@ static bool make_chains(grouping *p)
         *kept = c;
         kept->next = p->at[c.slot];
         p->at[c.slot] = kept;
-        p->chain_count++;
         for (uint32_t k = 0; k < c.count; k++) {
             p->grouped[c.ops[k]] = 1;
             p->key[c.ops[k]] = 2 * (int64_t)c.slot;
@@ -465,21 +464,26 @@ static void commit(mf_graph *g, const numbers *n)
     g->storage_count = storages;
 }
 
+static bool any(const uint8_t *flags, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (flags[i])
+            return true;
+    return false;
+}
+
 memfit_status mf_graph_group(mf_graph *g, const mf_group_taker *taker, memfit_error *err)
 {
-    grouping p = {.g = g, .taker = taker};
-    numbers n = {0};
-    bool room = make_touches(&p) && make_chains(&p);
-    if (room && !p.chain_count)
+    grouping p = {.g = g, .taker = taker, .grouped = MF_NEW_ARRAY(&g->arena, uint8_t, g->op_count + 1)};
+    numbers n = {.ops = MF_NEW_ARRAY(&g->arena, mf_op, g->op_count + 1),
+                 .op = MF_NEW_ARRAY(&g->arena, uint32_t, g->op_count + 1),
+                 .tensor = MF_NEW_ARRAY(&g->arena, uint32_t, g->tensor_count + 1),
+                 .storage = MF_NEW_ARRAY(&g->arena, uint32_t, g->storage_count + 1)};
+    bool room = p.grouped && n.ops && n.op && n.tensor && n.storage;
+    room = room && (!taker->narrow_losses || mf_graph_narrow(g, p.grouped)) && make_touches(&p) && make_chains(&p);
+    if (room && !any(p.grouped, g->op_count))
         return MEMFIT_OK;
-    if (room) {
-        n.ops = MF_NEW_ARRAY(&g->arena, mf_op, g->op_count + 1);
-        n.op = MF_NEW_ARRAY(&g->arena, uint32_t, g->op_count + 1);
-        n.tensor = MF_NEW_ARRAY(&g->arena, uint32_t, g->tensor_count + 1);
-        n.storage = MF_NEW_ARRAY(&g->arena, uint32_t, g->storage_count + 1);
-        room = n.ops && n.op && n.tensor && n.storage && list_ops(&p, &n);
-    }
-    if (!room)
+    if (!room || !list_ops(&p, &n))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to group %u operations", g->op_count);
     renumber(g, &n);
     commit(g, &n);

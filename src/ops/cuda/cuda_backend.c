@@ -237,7 +237,7 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
     if (!b)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the CUDA backend");
     b->base = (mf_backend){
-        .table = &cuda_table, .host = host, .threads = 1, .alignment = 256, .groups = {NULL, cuda_program_takes}};
+        .table = &cuda_table, .host = host, .threads = 1, .alignment = 256, .groups = {NULL, cuda_program_takes, true}};
     b->engine = engine;
     *backend = &b->base;
     return MEMFIT_OK;

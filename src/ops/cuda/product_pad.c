@@ -26,7 +26,8 @@ bool cuda_padding_of(const mf_graph *graph, const mf_op *op, cuda_padding *pad)
         pad->rows[i] = count / length;
         pad->to[i] = needs ? (length + UNIT - 1) / UNIT * UNIT : length;
         pad->at[i] = pad->bytes;
-        pad->bytes += needs ? ((uint64_t)(pad->rows[i] * pad->to[i]) * mf_dtype_bytes(t->dtype) + 255) & ~UINT64_C(255) : 0;
+        pad->bytes +=
+            needs ? ((uint64_t)(pad->rows[i] * pad->to[i]) * mf_dtype_bytes(t->dtype) + 255) & ~UINT64_C(255) : 0;
         work *= (double)count;
     }
     /* the product of all three is (m n k)^2 */

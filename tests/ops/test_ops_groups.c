@@ -1,0 +1,213 @@
+/*
+ * test_ops_groups.c: what grouping makes of graphs that matter: how many operations are left, what stays inside, and that
+ * the numbers are those of the graph without groups, bit by bit; refusals of host memory at every place.
+ */
+#include "opcheck.h"
+
+#include "graph/group.h"
+#include "ops/reference/reference.h"
+
+static mf_backend *reference, *members;
+
+static bool takes_all(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    (void)ctx;
+    (void)graph;
+    (void)ops;
+    return count <= MF_GROUP_MOST;
+}
+
+static bool takes_none(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    (void)ctx;
+    (void)graph;
+    (void)ops;
+    (void)count;
+    return false;
+}
+
+/* Normalization, sum, activation. */
+static mf_graph *residual(const memfit_host *host, memfit_error *err)
+{
+    mf_build b;
+    mf_graph *g = NULL;
+    mf_shape shape = opcheck_shape(3, 4, 5, 6, 0, 0);
+    mf_build_begin(&b, host, err);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, shape), r = mf_g_input(&b, "r", MF_F32, shape), out[3];
+    mf_attr attr = {.norm = {.epsilon = 1e-3}};
+    mf_g_op(&b, MF_OP_BATCH_NORM, &attr, 3, (uint32_t[]){x, MF_NONE, MF_NONE}, 3, NULL, out);
+    uint32_t z = mf_g_unary(&b, MF_UNARY_RELU, 0, 0, mf_g_binary(&b, MF_ADD, out[0], r));
+    uint32_t roots[] = {x, r, z, out[1]};
+    if (mf_build_end_keeping(&b, 4, roots, &g) != MEMFIT_OK)
+        return NULL;
+    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, 2);
+    if (!g->outputs) {
+        mf_graph_destroy(g);
+        return NULL;
+    }
+    g->outputs[0] = roots[2];
+    g->outputs[1] = roots[3];
+    g->output_count = 2;
+    g->batch = 4;
+    return g;
+}
+
+/* A product in bfloat16 whose loss is cast up, and the gradients of its factor. */
+static mf_graph *cast_loss(memfit_error *err)
+{
+    mf_build b;
+    mf_graph *g = NULL;
+    mf_build_begin(&b, NULL, err);
+    uint32_t x = mf_g_input(&b, "x", MF_BF16, opcheck_shape(2, 4, 6, 0, 0, 0));
+    uint32_t w = mf_g_input(&b, "w", MF_BF16, opcheck_shape(2, 6, 9, 0, 0, 0));
+    uint32_t target = mf_g_input(&b, "t", MF_I32, opcheck_shape(1, 4, 0, 0, 0, 0));
+    mf_variable v = {.name = "loss", .role = MF_VAR_LOSS, .kind = MEMFIT_KIND_OTHER, .dtype = MF_F32, .parameter = MF_NONE};
+    uint32_t loss = mf_g_use(&b, mf_g_variable(&b, &v)), dw = MF_NONE;
+    uint32_t logits = mf_g_cast(&b, mf_g_matmul(&b, x, w, MF_NONE, false, false, 1), MF_F32);
+    mf_attr attr = {.loss = {.function = MF_LOSS_SCCE_LOGITS, .weight = 1, .axis = 1}};
+    mf_g_op_in_place(&b, MF_OP_LOSS, &attr, 4, (uint32_t[]){logits, target, MF_NONE, loss}, 1, &loss);
+    mf_g_backward(&b, 0, NULL, NULL, 1, &w, &dw);
+    uint32_t roots[] = {x, w, target, dw};
+    if (mf_build_end_keeping(&b, 4, roots, &g) != MEMFIT_OK)
+        return NULL;
+    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, 1);
+    g->outputs[0] = roots[3];
+    g->output_count = 1;
+    g->batch = 4;
+    return g;
+}
+
+static void fill(mf_interpreter *it, const mf_graph *g)
+{
+    for (uint32_t i = 0; i < g->op_count; i++)
+        for (uint64_t k = 0; g->ops[i].kind == MF_OP_INPUT && k < mf_shape_count(&g->tensors[g->ops[i].out[0]].shape); k++) {
+            mf_dtype dtype = g->tensors[g->ops[i].out[0]].dtype;
+            double v = dtype == MF_I32 ? (double)(k % 9) : sin((double)(k * 7 + i * 3));
+            mf_ref_store(dtype, mf_interpret_data(it, g->ops[i].out[0]), k, v);
+        }
+}
+
+/* Runs both and compares outputs and variables. */
+static void same_bytes(const mf_graph *plain, const mf_graph *grouped)
+{
+    memfit_error err = {0};
+    mf_interpreter *a, *b;
+    mf_run_scalars scalars = mf_interpret_scalars(plain, 0.1);
+    assert_ok(mf_interpret_create(NULL, plain, reference, &a, &err), err);
+    assert_ok(mf_interpret_create(NULL, grouped, members, &b, &err), err);
+    fill(a, plain);
+    fill(b, grouped);
+    assert_ok(mf_interpret_run(a, &scalars, true, true, &err), err);
+    assert_ok(mf_interpret_run(b, &scalars, true, true, &err), err);
+    for (uint32_t i = 0; i < plain->output_count + plain->variable_count; i++) {
+        bool output = i < plain->output_count;
+        uint32_t v = i - plain->output_count, ta = output ? plain->outputs[i] : plain->variables[v].tensor,
+                 tb = output ? grouped->outputs[i] : grouped->variables[v].tensor;
+        uint64_t bytes = mf_shape_count(&plain->tensors[ta].shape) * mf_dtype_bytes(plain->tensors[ta].dtype);
+        assert_memory_equal(mf_interpret_data(a, ta), mf_interpret_data(b, tb), bytes);
+    }
+    mf_interpret_destroy(a);
+    mf_interpret_destroy(b);
+}
+
+static void a_residual_block_is_one_operation(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    mf_graph *plain = residual(NULL, &err), *g = residual(NULL, &err);
+    uint32_t storages = g->storage_count;
+    assert_ok(mf_graph_group(g, &(mf_group_taker){NULL, takes_all, false}, &err), err);
+    assert_int_equal(g->op_count, 3); /* two inputs and the group */
+    const mf_op *group = &g->ops[2];
+    assert_int_equal(group->kind, MF_OP_GROUP);
+    assert_int_equal(group->in_count, 2);
+    assert_int_equal(group->out_count, 2);                /* the result and the mean; the variance is inside */
+    assert_int_equal(g->storage_count, storages - 3);     /* y, y + r, variance */
+    assert_true(group->attr.group->recomputable);
+    assert_int_equal(group->attr.group->inplace_out, group->out[0] == g->outputs[0] ? 0 : 1);
+    same_bytes(plain, g);
+    mf_graph_destroy(plain);
+    mf_graph_destroy(g);
+}
+
+static void losses_read_sixteen_bits(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    mf_graph *plain = cast_loss(&err), *g = cast_loss(&err), *kept = cast_loss(&err);
+    assert_ok(mf_graph_group(g, &(mf_group_taker){NULL, takes_none, true}, &err), err);
+    assert_ok(mf_graph_group(kept, &(mf_group_taker){NULL, takes_none, false}, &err), err);
+    assert_int_equal(kept->op_count, plain->op_count);
+    assert_int_equal(g->op_count, plain->op_count - 2); /* both casts */
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        assert_int_not_equal(g->ops[i].kind, MF_OP_CAST);
+        if (g->ops[i].kind == MF_OP_LOSS_GRAD)
+            assert_int_equal(g->tensors[g->ops[i].out[0]].dtype, MF_BF16);
+    }
+    same_bytes(plain, g);
+    mf_graph_destroy(plain);
+    mf_graph_destroy(kept);
+    mf_graph_destroy(g);
+}
+
+/* ---- a host that refuses ---- */
+
+typedef struct counting {
+    unsigned left;
+    size_t bytes;
+} counting;
+
+static void *refuse(void *ctx, void *ptr, size_t old_bytes, size_t new_bytes)
+{
+    counting *c = ctx;
+    if (new_bytes == 0) {
+        c->bytes -= old_bytes;
+        free(ptr);
+        return NULL;
+    }
+    if (c->left == 0)
+        return NULL;
+    c->left--;
+    void *p = realloc(ptr, new_bytes);
+    if (p)
+        c->bytes += new_bytes - old_bytes;
+    return p;
+}
+
+static void a_host_may_refuse_anywhere(void **state)
+{
+    (void)state;
+    unsigned n = 0;
+    for (bool done = false; !done && n < 1000; n++) {
+        counting c = {.left = n};
+        memfit_host host = {.resize = refuse, .ctx = &c};
+        memfit_error err = {0};
+        mf_graph *g = residual(&host, &err);
+        if (g) {
+            memfit_status status = mf_graph_group(g, &(mf_group_taker){NULL, takes_all, true}, &err);
+            assert_true(status == MEMFIT_OK || status == MEMFIT_NO_HOST_MEMORY);
+            done = status == MEMFIT_OK;
+            mf_graph_destroy(g);
+        }
+        assert_int_equal(c.bytes, 0);
+    }
+    assert_true(n < 1000);
+}
+
+int main(void)
+{
+    memfit_error err = {0};
+    mf_backend *inner = NULL;
+    if (mf_reference_create(NULL, &reference, &err) != MEMFIT_OK || mf_reference_create(NULL, &inner, &err) != MEMFIT_OK ||
+        mf_members_create(NULL, inner, NULL, &members, &err) != MEMFIT_OK)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_residual_block_is_one_operation),
+        cmocka_unit_test(losses_read_sixteen_bits),
+        cmocka_unit_test(a_host_may_refuse_anywhere),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    members->table->destroy(members);
+    reference->table->destroy(reference);
+    return failed;
+}
