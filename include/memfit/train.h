@@ -124,6 +124,9 @@ typedef struct memfit_train_options {
      * wants to know. `classes` "a,b,c": texts are numbered in this order, not sorted. */
     void (*class_name)(void *ctx, int64_t number, const char *name);
     const char *classes;
+    /* Samples are mixed within windows of so many, read in blocks of neighbours; 0: the whole is shuffled, but for data
+     * larger than memory on a slow disk or of tiny samples; -1: always the whole. A resumed run keeps what it had. */
+    int64_t shuffle_window;
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \

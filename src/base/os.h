@@ -27,6 +27,7 @@ void mf_os_unwatch(int descriptor);
 /* Asks the kernel to read this part of a mapped file now, without waiting for it. */
 void mf_os_read_ahead(const void *mapped, uint64_t bytes);
 bool mf_os_is_folder(const char *path);
+bool mf_os_disk_is_slow(const char *path); /* it turns, or is reached over a network */
 /* Files by the thousand, opened and read one after another: os_list_linux.c. */
 typedef enum { MF_ENTRY_FILE, MF_ENTRY_FOLDER, MF_ENTRY_LINKED_FOLDER, MF_ENTRY_OTHER } mf_entry_type;
 /* Calls `each` for every entry but "." and "..", in no order; links are followed. Ends at the first that is not OK.

@@ -9,6 +9,8 @@
 #include <glob.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* The listing tells the type of most entries: only links are asked for. */
@@ -65,6 +67,28 @@ memfit_status mf_os_glob(const char *pattern, memfit_status (*each)(void *ctx, c
         status = each(ctx, found.gl_pathv[i], err);
     globfree(&found);
     return status;
+}
+
+bool mf_os_disk_is_slow(const char *path)
+{
+    static const unsigned long remote[] = {0x6969,     0xff534d42, 0xfe534d42, 0x517b,     0x01021997,
+                                           0x00c36400, 0x0bd00bd0, 0x65735546, 0x47504653, 0x73757245};
+    struct stat st;
+    struct statfs fs;
+    if (statfs(path, &fs) == 0)
+        for (size_t i = 0; i < sizeof remote / sizeof *remote; i++)
+            if (((unsigned long)fs.f_type & 0xffffffff) == remote[i])
+                return true;
+    char name[128], text[8] = "";
+    if (stat(path, &st) != 0)
+        return false;
+    snprintf(name, sizeof name, "/sys/dev/block/%u:%u/queue/rotational", major(st.st_dev), minor(st.st_dev));
+    if (!mf_os_read_text(name, text, sizeof text)) { /* a partition: the disk is above it */
+        snprintf(name, sizeof name, "/sys/dev/block/%u:%u/../queue/rotational", major(st.st_dev), minor(st.st_dev));
+        if (!mf_os_read_text(name, text, sizeof text))
+            return false;
+    }
+    return text[0] == '1';
 }
 
 int mf_os_open_folder(const char *path)

@@ -124,6 +124,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
                                     CLI_BIND("--reduce-on-plateau", &o->reduce_on_plateau),
                                     CLI_BIND("--keep-best", &o->keep_best),
                                     CLI_BIND("--shuffle", &shuffle),
+                                    CLI_BIND("--shuffle-window", &cli.shuffle_window),
                                     CLI_BIND("--no-shuffle", &o->no_shuffle),
                                     CLI_BIND("--prefetch", &cli.prefetch),
                                     TRAIN_CLI_INPUT(cli),

@@ -82,6 +82,8 @@ const cli_option cli_options[] = {
     {"--keep-best", CLI_TRAIN, CLI_FLAG, NULL, "--out gets the best epoch's weights", .needs = "--out"},
     {"--shuffle", CLI_TRAIN, CLI_COUNT, "N", "0: not at all; any other N: files are shuffled whole",
      .excludes = "--no-shuffle"},
+    {"--shuffle-window", CLI_TRAIN, CLI_TEXT, "auto|all|N", "mix samples within windows of N, read in blocks", "auto",
+     .excludes = "--no-shuffle"},
     {"--no-shuffle", CLI_TRAIN, CLI_FLAG, NULL, "take samples as they are stored"},
     {"--prefetch", CLI_TRAIN, CLI_TEXT, "auto|N", "batches read or made ahead", "1"},
     {"--image-size", RUNS, CLI_TEXT, "H,W", "images are resized to this", "the model's input, else 256,256"},

@@ -111,6 +111,8 @@ static memfit_status add_part(void *ctx, const char *path, memfit_error *err)
         return status;
     n->first = p->count ? n[-1].first + n[-1].source->samples : 0;
     p->count++;
+    source->stored_bytes += n->source->stored_bytes;
+    source->stored_in = n->source->path;
     if (n->source->maker)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: %s is no file of arrays and no table", source->path, path);
     if (p->count > MOST_WATCHED) { /* descriptors are few */

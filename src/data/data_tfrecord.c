@@ -226,6 +226,8 @@ static memfit_status add_shard(void *ctx, const char *path, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     r->shard_count++;
+    source->stored_bytes += s->file.bytes;
+    source->stored_in = s->path;
     if (mf_gzip_sniff(s->file.data, s->file.bytes) && !mf_tfrecord_sniff(s->file.data, s->file.bytes))
         status = unpack(r, s, err);
     if (r->shard_count > MOST_WATCHED) { /* descriptors are few */

@@ -35,7 +35,11 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
                      .class_count = options->class_count};
     f->samples = options->samples ? options->samples : source->samples - options->first;
     f->shuffled = options->shuffle;
-    bool listed = options->shuffle && f->samples <= (options->listed ? UINT32_MAX : MF_FEEDER_MOST_LISTED);
+    if (f->shuffled && options->block && options->window < f->samples) {
+        f->block = options->block;
+        f->window = options->window;
+    }
+    bool listed = options->shuffle && !f->block && f->samples <= (options->listed ? UINT32_MAX : MF_FEEDER_MOST_LISTED);
     if (options->targets) /* predictions weigh nothing: whatever goes by that name is not looked at */
         f->weights = mf_source_find(source, "sample_weight");
     f->links = mf_host_zalloc(host, (graph->feed_count + 1) * sizeof *f->links);
@@ -322,6 +326,16 @@ memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_
     return MEMFIT_OK;
 }
 
+/* Blocks of the next window, as many as this step is of its own window; at the begin all of the first window too. */
+static void read_blocks_ahead(const mf_feeder *f, const mf_array *a, int64_t first, int64_t count)
+{
+    const int64_t blocks = f->samples / f->block, from = first / f->block, to = (first + count) / f->block;
+    const int64_t a_window = f->window / f->block;
+    for (int64_t b = first <= count ? 0 : from + a_window; b < to + a_window && b < blocks; b++)
+        mf_os_read_ahead(a->data + (uint64_t)(f->first + mf_feeder_block(f, b)) * a->sample_bytes,
+                         (uint64_t)f->block * a->sample_bytes);
+}
+
 void mf_feeder_read_ahead(const mf_feeder *f, int64_t first, int64_t count)
 {
     if (first + count > f->samples)
@@ -330,6 +344,10 @@ void mf_feeder_read_ahead(const mf_feeder *f, int64_t first, int64_t count)
         const mf_array *a = f->links[l].array;
         if (!a || !a->data || a->sample_bytes * (uint64_t)f->source->samples < READ_AHEAD_FROM_BYTES)
             continue;
+        if (f->block) {
+            read_blocks_ahead(f, a, first, count);
+            continue;
+        }
         if (!f->shuffled && count > 0)
             mf_os_read_ahead(a->data + (uint64_t)mf_feeder_sample(f, first) * a->sample_bytes,
                              (uint64_t)count * a->sample_bytes);

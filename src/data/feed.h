@@ -9,7 +9,8 @@
  * Order: samples `first .. first + count` of the source, shuffled anew each epoch by a counter-based generator, so that
  * an interrupted run finds the same order again. Up to MF_FEEDER_MOST_LISTED samples it is a list, drawn by Fisher and
  * Yates; beyond, where a list would be a part of the memory worth planning for, each position's sample is computed from
- * the epoch's keys (a Feistel network) and nothing is stored.
+ * the epoch's keys (a Feistel network) and nothing is stored. Where samples are better read beside each other, blocks of
+ * neighbours are shuffled, and samples within windows of blocks (feed_order.c).
  */
 #ifndef MF_DATA_FEED_H
 #define MF_DATA_FEED_H
@@ -17,6 +18,13 @@
 #include "data/ring.h"
 #include "data/source.h"
 #include "graph/graph.h"
+
+/* How many samples a block of neighbours and a window of blocks have, for a source of so many bytes read in place; false:
+ * the whole is shuffled. `slow`: of its disk. */
+bool mf_order_choose(uint64_t stored_bytes, int64_t samples, uint64_t memory_bytes, bool slow, int64_t *block,
+                     int64_t *window);
+/* Makes a window whole blocks; both 0 where one window would be all samples. A block of 0 is chosen. */
+void mf_order_round(int64_t samples, int64_t *block, int64_t *window);
 
 enum { MF_FEEDER_MOST_LISTED = 1 << 20, MF_FEEDER_ROUNDS = 8 };
 
@@ -41,6 +49,7 @@ typedef struct mf_feeder {
     bool shuffled;
     uint32_t *order;                 /* the list; NULL: computed, or as stored */
     uint32_t keys[MF_FEEDER_ROUNDS]; /* of this epoch's computed order */
+    int64_t block, window;           /* samples: of a block shuffle; 0: the whole is shuffled */
     const double *class_weights;
     int64_t class_count;
     const mf_array *weights, *labels; /* sample_weight; the first target */
@@ -57,7 +66,8 @@ typedef struct mf_feeder {
 typedef struct mf_feeder_options {
     int64_t first, samples; /* samples 0: all from `first` */
     bool shuffle;
-    bool listed; /* the order is a list however many samples there are: as a run that is resumed had it */
+    int64_t block, window; /* see mf_feeder; window a multiple of block; 0: the whole */
+    bool listed;           /* the order is a list however many samples there are: as a run that is resumed had it */
     const double *class_weights; /* by label, or NULL; must outlive the feeder */
     int64_t class_count;
     bool targets; /* false when predicting: the source need not have any */
@@ -81,6 +91,8 @@ void mf_feeder_use_ring(mf_feeder *feeder, mf_ring *ring);
 memfit_status mf_feeder_wait(mf_feeder *feeder, int64_t first, int64_t count, memfit_error *err);
 /* The order of epoch `epoch`. Allocates nothing. */
 void mf_feeder_shuffle(mf_feeder *feeder, uint64_t seed, uint64_t epoch);
+/* The first sample, from the feeder's first on, of block `number` in this epoch's order. */
+int64_t mf_feeder_block(const mf_feeder *feeder, int64_t number);
 /* Which sample of the source stands at `position`. */
 int64_t mf_feeder_sample(const mf_feeder *feeder, int64_t position);
 /* Fills feed `index` with samples at positions first .. first + count. With `check`, DAMAGED names a value that is not

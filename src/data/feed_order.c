@@ -40,34 +40,98 @@ static uint32_t mix(uint32_t x)
 }
 
 /*
- * The sample at `position` of an order that is not stored. A Feistel network exchanges the two halves of a number,
+ * Number `x` of `count` under a permutation that is not stored. A Feistel network exchanges the two halves of a number,
  * adding to one a function of the other: a permutation of the numbers of that many bits whatever the function is (Luby
- * and Rackoff, 1988). Of those, numbers beyond the samples are permuted once more until one is not (cycle walking:
- * Black and Rogaway, 2002), which leaves a permutation of the samples; less than four turns on average.
+ * and Rackoff, 1988). Of those, numbers beyond the count are permuted once more until one is not (cycle walking:
+ * Black and Rogaway, 2002), which leaves a permutation of the count; less than four turns on average.
  */
-static int64_t scatter(const mf_feeder *f, int64_t position)
+static uint64_t scatter(const uint32_t *keys, uint32_t salt, uint64_t count, uint64_t x)
 {
-    const uint64_t samples = (uint64_t)f->samples;
     unsigned half = 1;
-    while (half < 31 && samples >> 2 * half)
+    while (half < 31 && count >> 2 * half)
         half++;
     const uint32_t mask = (1u << half) - 1;
-    uint64_t x = (uint64_t)position;
     do {
         uint32_t left = (uint32_t)(x >> half), right = (uint32_t)x & mask;
         for (int i = 0; i < MF_FEEDER_ROUNDS; i++) {
-            uint32_t next = left ^ (mix(right ^ f->keys[i]) & mask);
+            uint32_t next = left ^ (mix(right ^ keys[i] ^ salt) & mask);
             left = right;
             right = next;
         }
         x = (uint64_t)left << half | right;
-    } while (x >= samples);
-    return (int64_t)x;
+    } while (x >= count);
+    return x;
+}
+
+/*
+ * Block shuffle, where reading samples from all over a file would be slow: blocks of neighbours in a permuted order, cut
+ * into windows, and the samples of a window permuted among themselves.
+ *
+ *   file      | block 0 | block 1 | block 2 | block 3 | block 4 | block 5 | block 6 | rest |
+ *   order     [ 5  2  0 ] [ 6  1  4 ] [ 3  rest ]        windows of 3 blocks: read in blocks, mixed within
+ *
+ * Like the order above it is computed from the epoch's keys and takes no memory; what does not fill a block belongs to the
+ * last window.
+ */
+int64_t mf_feeder_block(const mf_feeder *f, int64_t number)
+{
+    return (int64_t)scatter(f->keys, 0, (uint64_t)(f->samples / f->block), (uint64_t)number) * f->block;
+}
+
+static int64_t within_blocks(const mf_feeder *f, int64_t position)
+{
+    const int64_t blocks = f->samples / f->block, a_window = f->window / f->block;
+    const int64_t windows = (blocks + a_window - 1) / a_window;
+    int64_t window = position / f->window;
+    window = window < windows ? window : windows - 1; /* the rest, behind the last block */
+    const int64_t first_block = window * a_window, last = window == windows - 1;
+    const int64_t in_window = last ? f->samples - window * f->window : f->window;
+    const int64_t p = (int64_t)scatter(f->keys, mix((uint32_t)window + 1), (uint64_t)in_window,
+                                       (uint64_t)(position - window * f->window));
+    const int64_t block = first_block + p / f->block;
+    return block < blocks ? mf_feeder_block(f, block) + p % f->block : blocks * f->block + p % f->block;
 }
 
 int64_t mf_feeder_sample(const mf_feeder *f, int64_t position)
 {
     if (f->order)
         return f->first + (int64_t)f->order[position];
-    return f->first + (f->shuffled ? scatter(f, position) : position);
+    if (f->shuffled && f->block)
+        return f->first + within_blocks(f, position);
+    return f->first + (f->shuffled ? (int64_t)scatter(f->keys, 0, (uint64_t)f->samples, (uint64_t)position) : position);
+}
+
+enum {
+    BLOCK_BYTES = 1 << 20, /* read at once: seeking takes less than reading that */
+    LEAST_WINDOW_BYTES = 64 << 20,
+};
+#define MOST_WINDOW_BYTES ((uint64_t)4 << 30)
+
+/* Memory holds the file: read once, it is read in any order. A slow disk, or samples of which a page has many, each of
+ * which would be read for one of them: blocks. */
+bool mf_order_choose(uint64_t stored_bytes, int64_t samples, uint64_t memory_bytes, bool slow, int64_t *block,
+                     int64_t *window)
+{
+    const uint64_t each = samples ? stored_bytes / (uint64_t)samples : 0;
+    *block = *window = 0;
+    if (!each || stored_bytes <= memory_bytes / 2 || !(slow || each < mf_os_page_bytes()))
+        return false;
+    uint64_t bytes = memory_bytes / 16;
+    bytes = bytes < LEAST_WINDOW_BYTES ? LEAST_WINDOW_BYTES : bytes > MOST_WINDOW_BYTES ? MOST_WINDOW_BYTES : bytes;
+    *block = each < BLOCK_BYTES ? (int64_t)(BLOCK_BYTES / each) : 1;
+    *window = (int64_t)(bytes / each);
+    mf_order_round(samples, block, window);
+    return true;
+}
+
+void mf_order_round(int64_t samples, int64_t *block, int64_t *window)
+{
+    if (*window >= samples) { /* one window is the whole: nothing to gain */
+        *block = *window = 0;
+        return;
+    }
+    if (!*block) /* not given: sixteen of them in a window */
+        *block = *window / 16;
+    *block = *block < 1 ? 1 : *block < *window ? *block : *window;
+    *window -= *window % *block;
 }

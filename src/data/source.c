@@ -258,8 +258,11 @@ static void let_go(mf_source *source)
     mf_mapping *file = &source->mappings[0];
     for (uint32_t i = 0; i < source->count; i++) {
         const unsigned char *data = source->arrays[i].data;
-        if (data >= file->data && data <= file->data + file->bytes)
+        if (data >= file->data && data <= file->data + file->bytes) {
+            source->stored_bytes = file->bytes;
+            source->stored_in = source->path;
             return;
+        }
     }
     mf_os_unmap_file(file);
     mf_os_unwatch(source->descriptor);

@@ -95,6 +95,8 @@ struct mf_source {
     mf_mapping mappings[MF_SOURCE_MOST_MAPPINGS];
     uint32_t mapping_count;
     uint64_t spooled_bytes; /* in temporary files */
+    uint64_t stored_bytes;  /* of files that are read in place, sample by sample; 0: of none */
+    const char *stored_in;  /* one of them */
     int descriptor;         /* of the first mapping's file, which may become shorter while it is read; -1: none */
     const mf_maker *maker;  /* of made arrays; NULL: there are none */
     void *made_of;          /* the maker's own */

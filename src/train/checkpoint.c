@@ -135,9 +135,10 @@ static void pack_state(mf_checkpoint *c)
                                          (uint64_t)t->plan->pieces | (uint64_t)t->plan->chunks << 32,
                                          bits(t->schedule.initial),
                                          t->rate_given,
-                                         (uint64_t)t->options->batch | (uint64_t)computed_order << 32,
+                                         (uint64_t)t->options->batch | (uint64_t)computed_order << 32 |
+                                             (t->feeder ? (uint64_t)t->feeder->block : 0) << 33,
                                          precision_number(precision),
-                                         0, /* unused */
+                                         t->feeder ? (uint64_t)t->feeder->window : 0,
                                          bits(s->kept),
                                          s->kept_file,
                                          mf_trainer_graph(t)->needs_loss_scale};
@@ -190,6 +191,8 @@ mf_resumed mf_checkpoint_settings(mf_model *model)
                         .rate_given = b.word[17] != 0 && number(b.word[16]) > 0,
                         .batch = (int64_t)(b.word[18] & INT32_MAX),
                         .computed_order = b.word[18] >> 32 & 1, /* before there was any: listed */
+                        .block = (int64_t)(b.word[18] >> 33),
+                        .window = (int64_t)b.word[20],
                         .epoch = b.word[1],
                         .position = b.word[2],
                         .precision = b.word[19] < PRECISIONS ? precisions[b.word[19]] : NULL};

@@ -35,6 +35,7 @@ typedef struct mf_resumed {
     bool rate_given;       /* by an option: not the file's schedule */
     int64_t batch;         /* 0: not known */
     bool computed_order;   /* of the samples, not a list */
+    int64_t block, window; /* of a block shuffle; 0: the whole was shuffled */
     const char *precision; /* given by an option, or NULL */
     uint64_t epoch;        /* the one it is in */
     uint64_t position;     /* in it: samples done */

@@ -376,6 +376,36 @@ static memfit_status make_ring(mf_trainer *t, memfit_error *err)
     return status;
 }
 
+/* As the run had it that is resumed; as asked; else by what the files are and lie on. */
+static void choose_order(const mf_trainer *t, mf_feeder_options *f)
+{
+    const int64_t asked = t->options->shuffle_window, samples = t->train_samples;
+    const mf_source *s = t->source;
+    char each[24], all[24];
+    if (!f->shuffle)
+        return;
+    if (t->resumed.known) {
+        f->block = t->resumed.block;
+        f->window = t->resumed.window;
+        bool sound = f->block > 0 && f->window >= f->block && f->window % f->block == 0;
+        if (!sound)
+            f->block = f->window = 0;
+    } else if (asked > 0) {
+        f->window = asked;
+        mf_order_round(samples, &f->block, &f->window);
+    } else if (asked == 0 && s->stored_bytes) {
+        mf_order_choose(s->stored_bytes, samples, mf_os_total_memory(), mf_os_disk_is_slow(s->stored_in), &f->block,
+                        &f->window);
+    }
+    const uint64_t sample_bytes = s->stored_bytes / (uint64_t)s->samples;
+    if (f->block)
+        mf_log_write(&t->log, MF_LOG_NOTE,
+                     "%s: shuffled in blocks of %lld samples (%s), mixed within windows of %lld (%s)%s", s->path,
+                     (long long)f->block, memfit_size_format(sample_bytes * (uint64_t)f->block, each, sizeof each),
+                     (long long)f->window, memfit_size_format(sample_bytes * (uint64_t)f->window, all, sizeof all),
+                     asked == 0 && !t->resumed.known ? ": reading samples from all over it would be slow" : "");
+}
+
 memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
 {
     if (t->feeder)
@@ -386,6 +416,7 @@ memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
                            .class_weights = t->class_weights,
                            .class_count = t->class_count,
                            .targets = t->mode != MF_MODE_PREDICT};
+    choose_order(t, &f);
     mf_trainer_set_room(t);
     memfit_status status = mf_feeder_create(&t->loading.host, t->source, mf_trainer_graph(t), &f, &t->feeder, err);
     if (status == MEMFIT_OK && t->validation_samples == 0)

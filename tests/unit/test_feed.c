@@ -158,6 +158,83 @@ static void unusable_weights_are_not_read(void **state)
     drop_graph(g);
 }
 
+/* ---- block shuffle ---------------------------------------------------------------------------------------- */
+
+static mf_feeder blocks_of(int64_t samples, int64_t block, int64_t window, uint64_t epoch)
+{
+    mf_feeder f = {.samples = samples, .first = 3, .shuffled = true, .block = block, .window = window};
+    mf_feeder_shuffle(&f, 11, epoch);
+    return f;
+}
+
+/* Every sample once, whatever the sizes; a window takes whole blocks of neighbours. */
+static void block_shuffle_takes_every_sample_once(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{10, 1, 5},     {10, 3, 6},     {11, 3, 6},     {100, 7, 21},
+                                       {101, 10, 100}, {1000, 10, 50}, {1003, 10, 50}, {4099, 64, 512},
+                                       {5000, 1, 100}, {999, 100, 300}};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        const int64_t n = sizes[k][0], block = sizes[k][1], window = sizes[k][2];
+        mf_feeder f = blocks_of(n, block, window, 4);
+        unsigned char *seen = calloc((size_t)n, 1);
+        int64_t moved = 0;
+        for (int64_t first = 0; first < n; first += window) {
+            int64_t *in_block = calloc((size_t)(n / block + 2), sizeof *in_block);
+            const int64_t count = n - first < window ? n - first : window;
+            for (int64_t p = first; p < first + count; p++) {
+                int64_t s = mf_feeder_sample(&f, p) - 3;
+                assert_true(s >= 0 && s < n && !seen[s]);
+                seen[s] = 1;
+                in_block[s / block]++;
+                moved += s != p;
+            }
+            const int64_t last = (n / block - 1) / (window / block) * window; /* has what fills no block, too */
+            for (int64_t b = 0; b < n / block && first < last; b++)
+                assert_true(in_block[b] == 0 || in_block[b] == block);
+            free(in_block);
+        }
+        assert_true(moved > n / 2);
+        free(seen);
+    }
+}
+
+static void block_shuffle_follows_seed_and_epoch(void **state)
+{
+    (void)state;
+    mf_feeder a = blocks_of(1003, 10, 50, 1), again = blocks_of(1003, 10, 50, 1), next = blocks_of(1003, 10, 50, 2);
+    int64_t same = 0, first_of_window = 0;
+    for (int64_t p = 0; p < 1003; p++) {
+        assert_int_equal(mf_feeder_sample(&a, p), mf_feeder_sample(&again, p));
+        same += mf_feeder_sample(&a, p) == mf_feeder_sample(&next, p);
+        first_of_window += mf_feeder_sample(&a, p) % 10 == mf_feeder_sample(&a, p + (p + 50 < 1003 ? 50 : 0)) % 10;
+    }
+    assert_true(same < 50);
+    assert_true(first_of_window < 500); /* windows are mixed each in its own way */
+}
+
+static void blocks_are_chosen_where_reading_is_slow(void **state)
+{
+    (void)state;
+    const uint64_t gib = (uint64_t)1 << 30;
+    int64_t block, window;
+    assert_false(mf_order_choose(3 * gib, 1 << 20, 8 * gib, true, &block, &window));    /* memory holds it */
+    assert_false(mf_order_choose(100 * gib, 1 << 20, 8 * gib, false, &block, &window)); /* 100 KiB each */
+    assert_false(mf_order_choose(0, 1000, 8 * gib, true, &block, &window));             /* not read in place */
+    assert_true(mf_order_choose(100 * gib, 1 << 20, 8 * gib, true, &block, &window));
+    assert_int_equal(block, 10);
+    assert_int_equal(window, 5240); /* half a GiB of 100 KiB each, in whole blocks */
+    assert_true(mf_order_choose(100 * gib, 1 << 30, 8 * gib, false, &block, &window)); /* 100 bytes: 40 in a page */
+    assert_int_equal(block, 10485);
+    block = 0, window = 1000;
+    mf_order_round(100000, &block, &window);
+    assert_int_equal(block, 62);
+    assert_int_equal(window, 992);
+    block = 0, window = 1000;
+    mf_order_round(900, &block, &window);
+    assert_true(block == 0 && window == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +242,9 @@ int main(void)
         cmocka_unit_test(long_orders_are_computed),
         cmocka_unit_test(computed_orders_look_random),
         cmocka_unit_test(unusable_weights_are_not_read),
+        cmocka_unit_test(block_shuffle_takes_every_sample_once),
+        cmocka_unit_test(block_shuffle_follows_seed_and_epoch),
+        cmocka_unit_test(blocks_are_chosen_where_reading_is_slow),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
 }
