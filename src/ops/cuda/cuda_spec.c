@@ -190,6 +190,87 @@ static void say_head(cuda_spec *s)
     cuda_say_attributes(s);
 }
 
+/* ---- moving several elements as one ---- */
+
+enum { MOST_MOVED = 20 };
+
+typedef struct wide_move {
+    mf_graph graph;
+    mf_op op;
+    mf_tensor tensors[MOST_MOVED];
+    uint32_t ids[MOST_MOVED];
+} wide_move;
+
+/* Is the last axis moved as it is? */
+static bool keeps_last_axis(const mf_graph *graph, const mf_op *op)
+{
+    const mf_shape *x = &graph->tensors[op->in[0]].shape;
+    uint32_t last = x->rank - 1;
+    switch (op->kind) {
+    case MF_OP_TRANSPOSE:
+        return op->attr.transpose.perm[last] == last;
+    case MF_OP_SLICE:
+        return op->attr.slice.begin[last] == 0 && op->attr.slice.stride[last] <= 1 && op->attr.slice.stride[last] >= 0 &&
+               graph->tensors[op->out[0]].shape.dim[last] == x->dim[last];
+    case MF_OP_PAD:
+        return op->attr.pad.before[last] == 0 && op->attr.pad.after[last] == 0 && op->attr.pad.between[last] == 0 &&
+               (op->attr.pad.mode != 0 || op->attr.pad.value == 0);
+    default:
+        return op->kind == MF_OP_CONCAT; /* parts of rows, whatever the axis */
+    }
+}
+
+/* The same move of 8 bytes at a time, where rows and places in memory are divisible. */
+static bool widen_move(const mf_graph *graph, const mf_op *op, wide_move *w)
+{
+    uint32_t n = op->in_count + op->out_count;
+    if ((op->kind != MF_OP_TRANSPOSE && op->kind != MF_OP_SLICE && op->kind != MF_OP_PAD && op->kind != MF_OP_CONCAT) ||
+        n > MOST_MOVED || op->accumulate || graph->tensors[op->in[0]].shape.rank == 0 || !keeps_last_axis(graph, op))
+        return false;
+    int64_t unit = (int64_t)(8 / mf_dtype_bytes(graph->tensors[op->in[0]].dtype));
+    if (unit < 2)
+        return false;
+    w->op = *op;
+    w->op.in = w->ids;
+    w->op.out = w->ids + op->in_count;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t t = i < op->in_count ? op->in[i] : op->out[i - op->in_count];
+        if (t == MF_NONE)
+            return false;
+        w->tensors[i] = graph->tensors[t];
+        mf_shape *shape = &w->tensors[i].shape;
+        if (shape->rank == 0 || shape->dim[shape->rank - 1] % unit || w->tensors[i].offset % 8)
+            return false;
+        shape->dim[shape->rank - 1] /= unit;
+        w->tensors[i].dtype = MF_U64;
+        w->ids[i] = i;
+    }
+    w->graph = (mf_graph){.ops = &w->op,
+                          .op_count = 1,
+                          .tensors = w->tensors,
+                          .tensor_count = n,
+                          .layers = graph->layers,
+                          .layer_count = graph->layer_count};
+    return true;
+}
+
+static memfit_status make_text(cuda_spec *spec, memfit_error *err);
+
+static memfit_status make_spec(cuda_spec *spec, memfit_error *err)
+{
+    wide_move wide;
+    const mf_graph *graph = spec->graph;
+    const mf_op *op = spec->op;
+    if (widen_move(graph, op, &wide)) {
+        spec->graph = &wide.graph;
+        spec->op = &wide.op;
+    }
+    memfit_status status = make_text(spec, err);
+    spec->graph = graph;
+    spec->op = op;
+    return status;
+}
+
 static memfit_status make_text(cuda_spec *spec, memfit_error *err)
 {
     mf_op_kind kind = spec->op->kind;
@@ -214,7 +295,7 @@ memfit_status cuda_spec_make(const memfit_host *host, const mf_graph *graph, uin
                              cuda_spec *spec, memfit_error *err)
 {
     *spec = (cuda_spec){.host = host, .graph = graph, .op = &graph->ops[op], .block = block};
-    return make_text(spec, err);
+    return make_spec(spec, err);
 }
 
 memfit_status cuda_spec_make_around(const memfit_host *host, const mf_graph *graph, uint32_t op, unsigned block,

@@ -141,6 +141,58 @@ static void windows_apart(cuda_spec *s, const mf_ref_window *w)
     cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
 }
 
+/* How few_channels.cu divides the sums among a block's threads. */
+typedef struct few_tile {
+    unsigned m, n, cells;
+    uint64_t blocks;
+} few_tile;
+
+static bool few_tile_of(const mf_graph *graph, const mf_op *op, unsigned block, few_tile *tile)
+{
+    enum { MOST_CHANNELS = 4, MOST_SHARED = 40 << 10, BLOCKS = 528 };
+    mf_ref_window w;
+    if (op->kind != MF_OP_CONV_GRAD_WEIGHTS || graph->tensors[op->in[0]].dtype != MF_F32 || op->attr.window.groups != 1)
+        return false;
+    mf_ref_window_of(&op->attr.window, &graph->tensors[op->in[0]].shape, &graph->tensors[op->in[1]].shape, &w);
+    if (w.kernel[0] != 1 || w.in[0] != 1 || w.out[0] != 1 || w.in_channels > MOST_CHANNELS)
+        return false;
+    int64_t m = w.kernel[1] * w.kernel[2] * w.in_channels, n = w.out_channels;
+    *tile = (few_tile){.m = 4, .n = 4, .cells = 64};
+    if (block < 256)
+        *tile = (few_tile){.m = (unsigned)m, .n = (unsigned)n, .cells = 16};
+    else if ((m + 3) / 4 * ((n + 3) / 4) > block)
+        *tile = (few_tile){.m = 8, .n = 8, .cells = 32};
+    int64_t groups = (m + tile->m - 1) / tile->m, wide = (n + tile->n - 1) / tile->n;
+    int64_t span = ((tile->cells - 1) * w.stride[2] + (w.kernel[2] - 1) * w.dilation[2] + 1) * w.in_channels;
+    int64_t shared = (tile->cells * wide * tile->n + w.kernel[1] * span + m * wide * tile->n) * 4;
+    uint64_t stretches = (uint64_t)(w.batch * w.out[1] * ((w.out[2] + tile->cells - 1) / tile->cells));
+    tile->blocks = stretches < BLOCKS ? stretches : BLOCKS;
+    return m > 0 && n > 0 && stretches > 0 && groups * wide <= block && (block < 256 || shared <= MOST_SHARED);
+}
+
+bool cuda_window_has_few(const mf_graph *graph, const mf_op *op)
+{
+    few_tile tile;
+    return few_tile_of(graph, op, 256, &tile);
+}
+
+static void few_channels(cuda_spec *s, const mf_ref_window *w, const few_tile *tile)
+{
+    uint64_t sums = (uint64_t)(w->kernel[1] * w->kernel[2] * w->in_channels * w->out_channels);
+    unsigned join = s->block < 256 ? 1 : 8;
+    s->family = "few_channels.cu";
+    cuda_say(s, "#define TM %u\n#define TN %u\n#define CELLS %u\n#define FEW_BLOCKS %llull\n", tile->m, tile->n,
+             tile->cells, (unsigned long long)tile->blocks);
+    cuda_say(s, "#define FEW_AT %llull\n#define FEW_JOIN %u\n",
+             (unsigned long long)cuda_workspace(s, tile->blocks * sums * sizeof(double)), join);
+    cuda_grid(s, "few0", tile->blocks, 1);
+    cuda_grid(s, "fewjoin", (sums + join - 1) / join, 1);
+    if (has_out(s, 1))
+        cuda_program_column_sums(s, 1, 1);
+    else
+        cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
+}
+
 memfit_status cuda_windows(cuda_spec *s)
 {
     s->family = "window.cu";
@@ -166,6 +218,11 @@ memfit_status cuda_windows(cuda_spec *s)
     }
     if (cuda_window_is_apart(s->graph, op)) {
         windows_apart(s, &w);
+        return MEMFIT_OK;
+    }
+    few_tile tile;
+    if (few_tile_of(s->graph, op, s->block, &tile)) {
+        few_channels(s, &w, &tile);
         return MEMFIT_OK;
     }
     s->slow = true;

@@ -15,6 +15,9 @@ typedef struct writing {
     uint8_t loaded[MOST_TENSORS];
 } writing;
 
+/* Results that the first pass writes, as it computes them anyway: the second reads them there. */
+static uint32_t written_first(const writing *w);
+
 static bool is_made(const cuda_program *p, uint32_t tensor)
 {
     for (uint32_t m = 0; m < p->count; m++)
@@ -56,19 +59,22 @@ static bool is_whole_result(const writing *w, const mf_op *op)
     return op->out[0] != MF_NONE && op->out[0] >= w->ins && op->out[0] < w->ins + w->outs && op->kind != MF_OP_REDUCE;
 }
 
+static uint32_t needed_second(const cuda_program *p, uint32_t tensor, uint32_t before, uint32_t there);
+
+/* Members of the pass that writes, those among them whose results the first pass has written. */
 static uint32_t needed_to_write(const writing *w)
 {
-    uint32_t members = 0;
+    uint32_t members = 0, there = written_first(w);
     for (uint32_t m = 0; m < w->p->count; m++)
-        if (is_whole_result(w, w->p->ops[m]))
-            members |= needed_for(w->p, w->p->ops[m]->out[0], m + 1);
+        if (is_whole_result(w, w->p->ops[m]) && !(there >> m & 1))
+            members |= needed_second(w->p, w->p->ops[m]->out[0], m + 1, there);
     return members;
 }
 
 bool cuda_program_writes(const cuda_spec *s, const cuda_program *p)
 {
-    writing w = {.p = p, .ins = s->op->in_count, .outs = s->op->out_count};
-    return needed_to_write(&w) != 0;
+    writing w = {.s = (cuda_spec *)(uintptr_t)s, .p = p, .ins = s->op->in_count, .outs = s->op->out_count};
+    return needed_to_write(&w) != 0; /* nothing is said */
 }
 
 /* ---- one element a channel ---- */
@@ -331,13 +337,19 @@ static void say_formula(writing *w, const mf_op *op, uint32_t m)
     }
 }
 
-static void say_members(writing *w, uint32_t members, bool writes)
+/* Members' formulas; `stores`: those whose results are stored; `read`: those whose results are read instead. */
+static void say_members(writing *w, uint32_t members, uint32_t stores, uint32_t read)
 {
     const cuda_program *p = w->p;
     memset(w->loaded, 0, sizeof w->loaded);
+    members &= ~read;
     for (uint32_t m = 0; m < p->count; m++)
         for (uint32_t i = 0; (members >> m & 1) && i < p->ops[m]->in_count; i++)
             say_load(w, p->ops[m], i);
+    for (uint32_t m = 0; m < p->count; m++)
+        if (read >> m & 1)
+            cuda_say(w->s, "    real v%u[V];\n    load_vector<(mf_dtype)%d>(v%u, a.out[%u], i);\n", p->ops[m]->out[0],
+                     dtype_of(w, p->ops[m]->out[0]), p->ops[m]->out[0], p->ops[m]->out[0] - w->ins);
     for (uint32_t m = 0; m < p->count; m++) {
         const mf_op *op = p->ops[m];
         if (!(members >> m & 1))
@@ -351,13 +363,67 @@ static void say_members(writing *w, uint32_t members, bool writes)
         say_formula(w, op, m);
         cuda_say(w->s, ";\n");
     }
-    for (uint32_t m = 0; m < p->count && writes; m++)
-        if (is_whole_result(w, p->ops[m]) && p->ops[m]->kind != MF_OP_MASK)
+    for (uint32_t m = 0; m < p->count; m++)
+        if ((stores >> m & 1) && is_whole_result(w, p->ops[m]) && p->ops[m]->kind != MF_OP_MASK)
             cuda_say(w->s, "    store_vector<(mf_dtype)%d, %d>(a.out[%u], i, v%u);\n", dtype_of(w, p->ops[m]->out[0]),
                      cuda_is_added(p->graph, p->ops[m], 0), p->ops[m]->out[0] - w->ins, p->ops[m]->out[0]);
 }
 
 /* ---- sums ---- */
+
+/* A result that may take an operand's bytes must not be written while the second pass still reads that operand. */
+static uint32_t overwriting(const writing *w, uint32_t there)
+{
+    const mf_op *group = w->s->op;
+    const cuda_program *p = w->p;
+    if (group->kind != MF_OP_GROUP || group->attr.group->inplace_out == MF_NONE)
+        return 0;
+    uint32_t second = 0, in = group->attr.group->inplace_in, out = w->ins + group->attr.group->inplace_out;
+    for (uint32_t m = 0; m < p->count; m++)
+        if (is_whole_result(w, p->ops[m]) && !(there >> m & 1))
+            second |= needed_second(p, p->ops[m]->out[0], m + 1, there);
+    bool reads = false;
+    for (uint32_t m = 0; m < p->count; m++)
+        for (uint32_t i = 0; (second & ~there) >> m & 1 && i < p->ops[m]->in_count; i++)
+            reads |= p->ops[m]->in[i] == in;
+    for (uint32_t m = 0; m < p->count; m++)
+        if (reads && (there >> m & 1) && p->ops[m]->out[0] == out)
+            return 1u << m;
+    return 0;
+}
+
+/* Not where rows are looked at beforehand (batch normalization): what lies over its operand would be computed twice. Not
+ * where a result is added to, nor behind the sums. */
+static uint32_t written_first(const writing *w)
+{
+    const cuda_program *p = w->p;
+    const mf_op *op = p->sum == MF_NONE ? NULL : p->ops[p->sum];
+    if (!op || op->kind == MF_OP_BATCH_NORM)
+        return 0;
+    uint32_t first = needed_for(p, op->in[0], p->sum), members = 0;
+    if (op->kind != MF_OP_REDUCE)
+        first |= needed_for(p, op->in[1], p->sum);
+    for (uint32_t m = 0; m < p->count; m++)
+        if ((first >> m & 1) && is_whole_result(w, p->ops[m]) && p->ops[m]->kind != MF_OP_MASK &&
+            !cuda_is_added(p->graph, p->ops[m], 0))
+            members |= 1u << m;
+    return members & ~overwriting(w, members);
+}
+
+/* What the second pass computes: members whose results are there already are not computed again. */
+static uint32_t needed_second(const cuda_program *p, uint32_t tensor, uint32_t before, uint32_t there)
+{
+    for (uint32_t m = before; m-- > 0;)
+        for (uint32_t o = 0; o < p->ops[m]->out_count; o++)
+            if (p->ops[m]->out[o] == tensor && tensor != MF_NONE) {
+                uint32_t members = 1u << m;
+                for (uint32_t i = 0; i < p->ops[m]->in_count && !(there >> m & 1); i++)
+                    members |= needed_second(p, p->ops[m]->in[i], m, there);
+                return members;
+            }
+    return 0;
+}
+
 
 /* What is summed: x[0], and x[1] that it is multiplied by. */
 static void say_take(writing *w)
@@ -369,7 +435,7 @@ static void say_take(writing *w)
     cuda_say(w->s, "#define SUM_KIND %d\n", op->kind == MF_OP_BATCH_NORM ? 0 : back ? 1 : 2);
     cuda_say(w->s,
              "static inline void program_take(const args &a, idx i, const channel_values &p, real (&x)[2][V])\n{\n");
-    say_members(w, members, false);
+    say_members(w, members, written_first(w), 0);
     say_load(w, op, 0);
     if (back)
         say_load(w, op, 1);
@@ -429,6 +495,7 @@ void cuda_program_say(cuda_spec *s, const cuda_program *p)
     cuda_say(
         s,
         "#define HAS_WRITES 1\nstatic inline void program_write(const args &a, idx i, const channel_values &p)\n{\n");
-    say_members(&w, members, true);
+    uint32_t there = written_first(&w);
+    say_members(&w, members, ~there, members & there);
     cuda_say(s, "}\n");
 }
