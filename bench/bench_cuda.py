@@ -23,7 +23,7 @@ import time
 CASES = {
     "resnet50-bf16": (256, 40, []), "s9-bf16": (32, 60, []), "gpt2-bf16": (8, 30, []), "s1-f32": (32, 2000, []),
     "mobilenetv2-bf16": (256, 40, []), "unet-bf16": (16, 40, []), "vit-bf16": (64, 30, []), "lstm-bf16": (64, 30, []),
-    "s9-tf32": (32, 30, ["--allow-changed-numerics"]), "s7-tf32": (256, 16, ["--memory", "8GiB", "--allow-changed-numerics"]),
+    "s9-tf32": (32, 30, ["--tf32", "on"]), "s7-tf32": (256, 16, ["--memory", "8GiB", "--tf32", "on"]),
     "s7-bf16": (256, 16, ["--memory", "6GiB"]),
 }
 # Batches of an epoch. One stays on the card, as peers' do; words are few bytes, and S1's epoch has some 30 steps.

@@ -120,12 +120,12 @@ def train(memfit, *args, timeout=100, env=None):
 
 def lower_bound(memfit, path, batch, precision):
     """Of the arena: what no plan can do without."""
-    p = subprocess.run([memfit, "plan", path, "--batch-size", str(batch), "--precision", precision, "--json", "--quiet", "--memory", "100GiB"], capture_output=True, text=True)
+    p = subprocess.run([memfit, "plan", path, "--batch-size", str(batch), "--precision", precision, "--json", "--quiet"], capture_output=True, text=True)
     try:
         plan = json.loads(p.stdout)
-    except ValueError:
+        return plan["lower_bound_bytes"] - plan["fixed_bytes"], ""
+    except (ValueError, KeyError):
         return None, p.stderr.strip()[-200:]
-    return plan["lower_bound_bytes"] - plan["fixed_bytes"], ""
 
 
 BATCHES = {"s1": 32, "s7": 8, "s9": 8, "gpt2": 1, "vit": 8, "lstm": 16, "unet": 2, "mlp": 64, "cnn": 64}
@@ -196,12 +196,13 @@ def kills(memfit, results, nvml, models, deadline):
 def full(memfit, results, nvml, models, deadline):
     """Needs PyTorch for the other process."""
     path = str(next(m for m in models if m.stem == "cnn"))
-    hog = "import torch,sys,time\nfree=torch.cuda.mem_get_info()[0]\nx=torch.empty(free-int(sys.argv[1])*2**20,dtype=torch.uint8,device='cuda')\nprint('full',flush=True)\ntime.sleep(60)\n"
+    hog = ("import torch,time\nheld=[]\nfor size in (2**32,2**28,2**24,2**21):\n    try:\n        while True: held.append(torch.empty(size,dtype=torch.uint8,device='cuda'))\n"
+           "    except torch.OutOfMemoryError: pass\nprint('full',flush=True)\ntime.sleep(60)\n")
     with tempfile.TemporaryDirectory() as d:
         if not results.has("full: filled while training"):
             p = subprocess.Popen([memfit, "train", path, "--data", "synthetic:256", "--epochs", "100000", "--checkpoint", f"{d}/a.keras", "--device", "cuda", "--json", "--quiet"],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            h = subprocess.Popen([sys.executable, "-c", hog, "2"], stdout=subprocess.PIPE, text=True)
+            h = subprocess.Popen([sys.executable, "-c", hog], stdout=subprocess.PIPE, text=True)
             filled = h.stdout.readline().strip() == "full"
             time.sleep(2)
             alive = p.poll() is None

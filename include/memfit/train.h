@@ -127,6 +127,9 @@ typedef struct memfit_train_options {
     /* Samples are mixed within windows of so many, read in blocks of neighbours; 0: the whole is shuffled, but for data
      * larger than memory on a slow disk or of tiny samples; -1: always the whole. A resumed run keeps what it had. */
     int64_t shuffle_window;
+    /* On a card, float32 products and convolutions may round their factors to TF32's 10 bits: quicker, and another
+     * mathematics. Since 0.2. */
+    bool tf32;
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \
@@ -192,6 +195,30 @@ MEMFIT_API memfit_status memfit_evaluate(const memfit_train_options *options, me
  * it: out.npy, out.NAME.npy. Since 0.1. */
 MEMFIT_API memfit_status memfit_predict(const memfit_train_options *options, memfit_train_result *result,
                                         memfit_error *err);
+
+/* What memfit_tune found. Since 0.2. */
+typedef struct memfit_tune_result {
+    size_t size;         /* sizeof(memfit_tune_result): MEMFIT_TUNE_RESULT */
+    uint32_t operations; /* of the step */
+    uint32_t menus;      /* different ones that can be run in more than one way */
+    uint32_t methods;    /* of these, timed */
+    uint32_t refused;    /* methods that could not be run: they are not in the file */
+    double ranked_ms;    /* of the operations with a menu: by the library's own first choice */
+    double tuned_ms;     /* by the quickest that the options allow */
+    double seconds;
+    char made_by[200]; /* the card and libraries that the times hold for */
+    char path[1200];   /* where they are */
+} memfit_tune_result;
+#define MEMFIT_TUNE_RESULT                                                                                             \
+    {                                                                                                                  \
+        .size = sizeof(memfit_tune_result)                                                                             \
+    }
+
+/* Times, on a card, every method that its libraries offer for the operations of this model's step, and keeps the times in
+ * options->out, or where later runs look for them (NULL; docs/cuda.md): from then on plans for this card and these
+ * versions of its libraries are made by them. Options: model, device, batch, precision, out, tf32. Since 0.2. */
+MEMFIT_API memfit_status memfit_tune(const memfit_train_options *options, memfit_tune_result *result,
+                                     memfit_error *err);
 
 #ifdef __cplusplus
 }

@@ -125,6 +125,11 @@ static bool is_cache(const opened *o)
     return begins(o, "MEMFITCH", 8);
 }
 
+static bool is_times(const opened *o)
+{
+    return begins(o, "memfit tune 1\n", 14);
+}
+
 static bool is_packing(const opened *o)
 {
     mf_csv csv;
@@ -166,6 +171,7 @@ static const struct {
     [MF_FILE_PACKING] = {"a table of buffers with offsets", is_packing},
     [MF_FILE_RUN] = {"a report of memfit run", is_run},
     [MF_FILE_CACHE] = {"a cache of samples", is_cache},
+    [MF_FILE_TIMES] = {"times of memfit tune", is_times},
     [MF_FILE_FOLDER] = {"a folder", NULL},
     [MF_FILE_VIZ] = {"a trace written for memory_viz", is_viz},
     [MF_FILE_PERFETTO] = {"a trace written for Perfetto", is_perfetto},

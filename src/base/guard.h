@@ -25,6 +25,7 @@ typedef enum mf_file_kind {
     MF_FILE_PACKING, /* a table of buffers with offsets, CSV */
     MF_FILE_RUN,     /* a report of memfit run, JSON */
     MF_FILE_CACHE,   /* of samples, --cache */
+    MF_FILE_TIMES,   /* of memfit tune */
     MF_FILE_FOLDER,  /* a folder that gets new files */
     MF_FILE_VIZ,     /* of memfit report: a trace for memory_viz */
     MF_FILE_PERFETTO,

@@ -113,7 +113,5 @@ CLI_COMMANDS(X)
 
 /* Something of the contract that is not built: says so and what to do instead. Returns CLI_UNSUPPORTED. */
 int cli_unsupported(const cli_command *command, const char *message, const char *next_step);
-/* A command of the contract that is not built yet: prints its help on --help, otherwise exits 4. */
-int cli_not_built(const cli_command *command, int argc, char **argv);
 
 #endif

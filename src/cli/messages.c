@@ -107,19 +107,3 @@ int cli_unsupported(const cli_command *command, const char *message, const char 
         print_error_object(MEMFIT_UNSUPPORTED, message, next_step);
     return CLI_UNSUPPORTED;
 }
-
-int cli_not_built(const cli_command *command, int argc, char **argv)
-{
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            mf_print(stdout,
-                     "example: memfit %s\nusage:   memfit %s\n\n%s\n\nNot built yet; it comes with a later version. "
-                     "What it will take:\n\n",
-                     command->example, command->usage, command->summary);
-            cli_option_help(command, stdout);
-            return CLI_DONE;
-        }
-    char message[64];
-    snprintf(message, sizeof message, "\"%s\" is not built yet", command->name);
-    return cli_unsupported(command, message, "It comes with a later version.");
-}

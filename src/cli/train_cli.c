@@ -82,6 +82,11 @@ static int read_limit(const cli_command *command, train_cli *cli)
 static int read_device(const cli_command *command, train_cli *cli)
 {
     cli->o.device = cli->device;
+    if (cli->tf32 && strcmp(cli->tf32, "on") != 0 && strcmp(cli->tf32, "off") != 0)
+        return cli_usage_error(command, "--tf32 %s: must be on or off", cli->tf32);
+    cli->o.tf32 = cli->tf32 && strcmp(cli->tf32, "on") == 0;
+    if (cli->o.tf32 && (!cli->device || mf_words_cpu(cli->device)))
+        cli_note(&cli->common, "--tf32 is about cards: on cpu products are float32");
     if (!cli->device || mf_words_cpu(cli->device) || !cli->host_memory)
         return CLI_DONE;
     return cli_unsupported(command, "--host-memory beside a card is not built yet",

@@ -97,8 +97,9 @@ typedef struct mf_plan_options {
     int64_t batch;  /* asked; at least 1 */
     int64_t pieces; /* 0: as many as needed; 1: do not split; K: exactly K */
     mf_recompute recompute;
-    uint32_t chunks;    /* of the last layer and its loss; 0: as many as needed; 1: whole; K: K, where it can be */
-    bool allow_changed; /* pieces under trainable BatchNormalization may be chosen */
+    uint32_t chunks;      /* of the last layer and its loss; 0: as many as needed; 1: whole; K: K, where it can be */
+    bool allow_changed;   /* pieces under trainable BatchNormalization may be chosen */
+    bool least_workspace; /* of each operation's methods the one with the least, whatever its time */
     int64_t validation_batch; /* 0: as `batch` */
     bool with_validation, with_prediction;
     mf_mode only;               /* MF_MODE_EVALUATE or MF_MODE_PREDICT: that phase alone, `batch` samples at a time */

@@ -23,23 +23,17 @@ enum {
     STACK_BYTES = 48 << 10,     /* touched before measuring: deeper than any call of a step goes */
 };
 
-/* Of the fixed cost of this plan, what its rest takes: another plan may have none. */
+/* Of the fixed cost of this plan, what another may do without: its rest, its slot. */
 static uint64_t rest_of(const mf_trainer *t)
 {
     int64_t piece = (t->plan->batch + t->plan->pieces - 1) / t->plan->pieces;
-    return t->plan->batch % piece ? t->rest_bytes : 0;
-}
-
-/* Of the fixed cost, what another plan can do without. */
-static uint64_t not_needed(const mf_trainer *t)
-{
-    return rest_of(t) + t->slot_bytes;
+    return (t->plan->batch % piece ? t->rest_bytes : 0) + t->slot_bytes;
 }
 
 void mf_trainer_withdraw(mf_trainer *t)
 {
-    if (t->plan && t->fixed_bytes > not_needed(t))
-        t->fixed_bytes -= not_needed(t); /* what the next plan may count on */
+    if (t->plan && t->fixed_bytes > rest_of(t))
+        t->fixed_bytes -= rest_of(t); /* what the next plan may count on */
     t->slot_bytes = 0;
     if (t->device)
         mf_results_destroy(t);
@@ -116,6 +110,11 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
         give_planning_room(t, limit > 1 ? limit : t->limit_asked);
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     }
+    if (status == MEMFIT_DOES_NOT_FIT && limit > 1 && !t->footprint->host) {
+        /* What is alive beside an operation was not looked at when its workspace was chosen: the smallest ones may do. */
+        p.least_workspace = true;
+        status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
+    }
     if (mf_trainer_was_refused(t, status))
         status = refuse_planning(t, err);
     if (t->refused_us) { /* the answer is there: a plan, or why there is none */
@@ -130,7 +129,7 @@ memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit, memfit_error *er
 {
     mf_plan_destroy(t->next_plan);
     t->next_plan = NULL;
-    return make_plan(t, limit, t->fixed_bytes - not_needed(t), &t->next_plan, err);
+    return make_plan(t, limit, t->fixed_bytes - rest_of(t), &t->next_plan, err);
 }
 
 /* The plan made ahead, if there is one for this limit; else a new one. */

@@ -141,7 +141,7 @@ static void pack_state(mf_checkpoint *c)
                                          t->feeder ? (uint64_t)t->feeder->window : 0,
                                          bits(s->kept),
                                          s->kept_file,
-                                         mf_trainer_graph(t)->needs_loss_scale};
+                                         mf_trainer_graph(t)->needs_loss_scale | t->made_by};
     memcpy(b->word, words, sizeof words);
     b->metric_bytes = c->state_bytes - sizeof *b;
     if (t->validating)
@@ -193,6 +193,7 @@ mf_resumed mf_checkpoint_settings(mf_model *model)
                         .computed_order = b.word[18] >> 32 & 1, /* before there was any: listed */
                         .block = (int64_t)(b.word[18] >> 33),
                         .window = (int64_t)b.word[20],
+                        .made_by = b.word[23] & ~UINT64_C(1), /* before it was kept: 0 */
                         .epoch = b.word[1],
                         .position = b.word[2],
                         .precision = b.word[19] < PRECISIONS ? precisions[b.word[19]] : NULL};
@@ -203,7 +204,7 @@ mf_resumed mf_checkpoint_settings(mf_model *model)
 static void restore_scale(mf_trainer *t, const state_block *b)
 {
     double scale = number(b->word[5]);
-    bool scaled = b->version > 3 ? b->word[23] != 0 : scale != 1 || b->word[6] != 0;
+    bool scaled = b->version > 3 ? (b->word[23] & 1) != 0 : scale != 1 || b->word[6] != 0;
     if (!mf_trainer_graph(t)->needs_loss_scale || !scaled || !(scale >= 1 && isfinite(scale)))
         return; /* as it starts */
     t->state.loss_scale = scale;

@@ -9,6 +9,7 @@
 #include "train/execute_inner.h"
 
 #include "base/error.h"
+#include "ops/method_times.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -390,31 +391,6 @@ memfit_status mf_executor_run(mf_executor *x, uint32_t phase, const mf_run_scala
     return status == MEMFIT_OK && profiled ? mf_profile_take(x->profile, phase, err) : status;
 }
 
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *p = data;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ p[i]) * 0x100000001B3u;
-    return hash;
-}
-
-/* Equal for operations that do the same work on other bytes. */
-static uint64_t likeness(const mf_graph *graph, const mf_op *op)
-{
-    uint64_t hash = mix(0xCBF29CE484222325u, &op->kind, sizeof op->kind);
-    hash = mix(hash, &op->accumulate, sizeof op->accumulate);
-    hash = mix(hash, &op->attr, sizeof op->attr);
-    for (uint32_t i = 0; i < op->in_count + op->out_count; i++) {
-        uint32_t id = i < op->in_count ? op->in[i] : op->out[i - op->in_count];
-        const mf_tensor *t = id == MF_NONE ? NULL : &graph->tensors[id];
-        int64_t about[2] = {t ? (int64_t)t->dtype : -1, t ? (int64_t)t->shape.rank : 0};
-        hash = mix(hash, about, sizeof about);
-        if (t)
-            hash = mix(hash, t->shape.dim, t->shape.rank * sizeof *t->shape.dim);
-    }
-    return hash | 1;
-}
-
 memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, mf_fill_feed fill, void *ctx, memfit_error *err)
 {
     enum { MOST_SEEN = 1024 }; /* models of more different operations run the rest of them all */
@@ -433,7 +409,7 @@ memfit_status mf_executor_warm_up(mf_executor *x, uint32_t phase, mf_fill_feed f
             return status;
         if (!r->kernel)
             continue;
-        uint64_t like = likeness(planned->graph, r->op);
+        uint64_t like = mf_op_likeness(planned->graph, r->op);
         size_t at = (like >> 1) % (2 * MOST_SEEN);
         while (seen[at] && seen[at] != like)
             at = (at + 1) % (2 * MOST_SEEN);

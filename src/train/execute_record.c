@@ -41,6 +41,17 @@ static unsigned record_count(const mf_executor *x)
     return x->stage.slot ? 1 : MF_STAGE_SETS;
 }
 
+/* A driver takes memory of the device for large graphs when they are first launched (seen: 2 and 4 MiB for two thousand
+ * nodes): now, before what is taken is measured. What the step leaves in the arena means nothing yet. */
+static memfit_status launch_first(mf_executor *x, mf_recording record, memfit_error *err)
+{
+    const mf_device_table *table = x->device->table;
+    memfit_status status = MEMFIT_OK;
+    for (unsigned i = 0; i < 2 && status == MEMFIT_OK; i++)
+        status = table->record_launch(x->device, record, x->options.stream, err);
+    return status == MEMFIT_OK ? table->stream_sync(x->device, x->options.stream, err) : status;
+}
+
 static memfit_status record_set(mf_executor *x, uint32_t phase, mf_piece piece, mf_recording *record, memfit_error *err)
 {
     const mf_device_table *table = x->device->table;
@@ -62,9 +73,10 @@ static memfit_status record_set(mf_executor *x, uint32_t phase, mf_piece piece, 
     mf_stage_recorded(&x->stage);
     if (status != MEMFIT_OK && end == MEMFIT_OK)
         table->record_destroy(x->device, made);
-    if (status == MEMFIT_OK && end == MEMFIT_OK)
-        *record = made;
-    return status == MEMFIT_OK ? end : status;
+    if (status != MEMFIT_OK || end != MEMFIT_OK)
+        return status == MEMFIT_OK ? end : status;
+    *record = made;
+    return launch_first(x, made, err);
 }
 
 memfit_status mf_executor_record(mf_executor *x, uint32_t phase, mf_piece piece, memfit_error *err)

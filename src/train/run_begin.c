@@ -42,6 +42,9 @@ memfit_status mf_run_call(const memfit_train_options *given, memfit_train_result
 memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err)
 {
     mf_run *r = ctx;
+    memfit_status clock = r->steps.device ? MEMFIT_OK : mf_step_clock_create(&r->steps, t->device, t->stream, err);
+    if (clock != MEMFIT_OK)
+        return clock;
     mf_checkpoint_destroy(r->checkpoint);
     r->checkpoint = NULL;
     if (t->mode == MF_MODE_TRAIN && (t->options->out || t->options->checkpoint)) {
@@ -270,8 +273,6 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         mf_run_gather(r, r->values, true); /* it may be the end of an epoch that is resumed: no step would */
     }
     status = mf_results_put(t, err); /* there may be no step to do, and a file to write */
-    if (status == MEMFIT_OK)
-        status = mf_step_clock_create(&r->steps, t->device, t->stream, err);
     if (status != MEMFIT_OK)
         return status;
     status = open_logs(r, err);

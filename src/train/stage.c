@@ -119,7 +119,8 @@ static memfit_status map_slot(mf_stage *s, memfit_error *err)
         return status;
     }
     s->slot_memory = memory;
-    return d->table->access(d, s->slot, s->slot_bytes, err);
+    status = d->table->access(d, s->slot, s->slot_bytes, err);
+    return status == MEMFIT_OK ? d->table->fill(d, s->slot, 0, s->slot_bytes, s->stream, err) : status;
 }
 
 memfit_status mf_stage_take_slot(mf_stage *s, uint64_t most, memfit_error *err)

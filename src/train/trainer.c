@@ -73,6 +73,11 @@ static void take_up(mf_trainer *t)
     else if (r->batch && strcmp(o->precision, r->precision ? r->precision : "") != 0)
         mf_log_write(&t->log, MF_LOG_NOTE, "%s was trained with %s: from here on with %s", o->resume,
                      r->precision ? r->precision : "the model's own precision", o->precision);
+    if (r->made_by && r->made_by != t->made_by)
+        mf_log_write(&t->log, MF_LOG_NOTE,
+                     "%s was made on another device, or with other versions of its libraries or times of memfit tune: "
+                     "what follows is reordered (the same mathematics, not the same bits)",
+                     o->resume);
     if (r->batch && r->batch != o->batch)
         mf_log_write(&t->log, MF_LOG_NOTE,
                      "%s was trained in batches of %lld: from here on they are of %lld (--batch-size %lld goes on as "

@@ -13,6 +13,7 @@
 #include "data/feed.h"
 #include "memfit/train.h"
 #include "model/keras/keras_save.h"
+#include "ops/method_times.h"
 #include "ops/team.h"
 #include "model/lower/model_graphs.h"
 #include "train/execute.h"
@@ -37,6 +38,7 @@ typedef struct mf_resumed {
     bool computed_order;   /* of the samples, not a list */
     int64_t block, window; /* of a block shuffle; 0: the whole was shuffled */
     const char *precision; /* given by an option, or NULL */
+    uint64_t made_by;      /* as the trainer's; 0: not known */
     uint64_t epoch;        /* the one it is in */
     uint64_t position;     /* in it: samples done */
 } mf_resumed;
@@ -68,6 +70,9 @@ typedef struct mf_trainer {
     mf_backend *backend;
     mf_team team; /* of its operations, from opening to closing */
     mf_cost_source cost;
+    mf_method_times *times; /* of memfit tune, in place of the backend's own; NULL: none */
+    mf_timed_source timed;
+    uint64_t made_by; /* a hash of what computes: device, libraries, times */
     mf_model_graphs graphs;
     mf_graph_source graph_source;
     mf_source *source, *validation_source;
@@ -138,6 +143,8 @@ void mf_trainer_close(mf_trainer *t);
 /* Device, backend and how memory is measured, as the options name the device (run_device.c). */
 memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err);
 void mf_trainer_close_device(mf_trainer *t);
+/* Where memfit tune keeps its times for this backend, and training looks for them; false: nowhere. */
+bool mf_trainer_times_path(const mf_trainer *t, char *path, size_t room);
 /* Its two halves that concern data (trainer_data.c): before there is a plan, and once there is one. */
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
 /* While `on`, and there is a limit, whatever would take the process above it is refused: the model, its graphs, plans,

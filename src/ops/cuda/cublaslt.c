@@ -59,6 +59,7 @@ struct mf_cublaslt {
     lt_handle handle;
     int (*create)(lt_handle *handle);
     int (*destroy)(lt_handle handle);
+    size_t (*version)(void);
     int (*matmul)(lt_handle handle, lt_handle desc, const void *alpha, const void *a, lt_handle la, const void *b,
                   lt_handle lb, const void *beta, const void *c, lt_handle lc, void *d, lt_handle ld,
                   const lt_algorithm *algorithm, void *workspace, size_t bytes, cu_stream stream);
@@ -110,6 +111,7 @@ memfit_status mf_cublaslt_open(const memfit_host *host, const mf_cuda_card *card
     const mf_symbol symbols[] = {{"cublasLtCreate", &lt->create, true},
                                  {"cublasLtDestroy", &lt->destroy, true},
                                  {"cublasLtMatmul", &lt->matmul, true},
+                                 {"cublasLtGetVersion", &lt->version, true},
                                  {"cublasLtMatmulDescCreate", &lt->desc_create, true},
                                  {"cublasLtMatmulDescDestroy", &lt->desc_destroy, true},
                                  {"cublasLtMatmulDescSetAttribute", &lt->desc_set, true},
@@ -137,6 +139,11 @@ memfit_status mf_cublaslt_open(const memfit_host *host, const mf_cuda_card *card
     }
     *out = lt;
     return MEMFIT_OK;
+}
+
+size_t mf_cublaslt_version(const mf_cublaslt *lt)
+{
+    return lt->version();
 }
 
 void mf_cublaslt_close(mf_cublaslt *lt)

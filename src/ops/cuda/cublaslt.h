@@ -9,6 +9,7 @@ typedef struct mf_cublaslt mf_cublaslt;
 
 /* NOT_FOUND: the library is not there; products then take own kernels. */
 memfit_status mf_cublaslt_open(const memfit_host *host, const mf_cuda_card *card, mf_cublaslt **lt, memfit_error *err);
+size_t mf_cublaslt_version(const mf_cublaslt *lt); /* 130100: 13.1 */
 void mf_cublaslt_close(mf_cublaslt *lt);
 
 /* Ways for a MATMUL, one for each bound on the workspace that gives another algorithm; none where the library takes

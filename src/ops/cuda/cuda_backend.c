@@ -238,6 +238,7 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the CUDA backend");
     b->base = (mf_backend){
         .table = &cuda_table, .host = host, .threads = 1, .alignment = 256, .groups = {NULL, cuda_program_takes, true}};
+    memcpy(b->base.made_by, engine->made_by, sizeof b->base.made_by);
     b->engine = engine;
     *backend = &b->base;
     return MEMFIT_OK;

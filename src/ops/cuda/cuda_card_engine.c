@@ -11,6 +11,7 @@
 #include "ops/cuda/cuda_texts.h"
 #include "ops/cuda/nvrtc.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { BLOCK = 256 };
@@ -192,6 +193,19 @@ static mf_cubin_key common_key(const card_engine *e)
     return key;
 }
 
+/* Whatever of it differs may round otherwise, and be quick where this one is slow. */
+static void describe_maker(card_engine *e)
+{
+    char *text = e->base.made_by;
+    int n = snprintf(text, sizeof e->base.made_by, "%.60s sm_%d, driver %d, NVRTC %d.%d, kernels %08llx",
+                     e->card.device->name, e->card.capability, e->card.driver->version, e->nvrtc.major, e->nvrtc.minor,
+                     (unsigned long long)(e->key.a & 0xffffffff));
+    if (e->lt)
+        n += snprintf(text + n, sizeof e->base.made_by - (size_t)n, ", cuBLASLt %zu", mf_cublaslt_version(e->lt));
+    if (e->dnn)
+        snprintf(text + n, sizeof e->base.made_by - (size_t)n, ", cuDNN %zu", mf_cudnn_version(e->dnn));
+}
+
 /* What is not there is done without: own kernels take every operation. */
 static void open_libraries(card_engine *e)
 {
@@ -231,6 +245,7 @@ memfit_status cuda_card_engine_create(const memfit_host *host, mf_device *device
     open_libraries(e);
     mf_cubin_cache_open(&e->cache);
     e->key = common_key(e);
+    describe_maker(e);
     *engine = &e->base;
     return MEMFIT_OK;
 }

@@ -43,7 +43,8 @@ enum { CUDA_OWN = 0, CUDA_PRODUCT = 1, CUDA_CONVOLUTION = 2 };
 struct cuda_engine {
     const cuda_engine_table *table;
     const memfit_host *host;
-    unsigned block; /* threads of a block */
+    unsigned block;    /* threads of a block */
+    char made_by[200]; /* as in mf_backend */
 };
 
 /* The backend over an engine, which it owns from then on. */

@@ -63,7 +63,7 @@ void mf_fitter_init(mf_fitter *fitter, const memfit_host *host, const mf_graph_s
         return;
     uint64_t limit = options->limit_bytes, fixed = options->fixed_bytes;
     fitter->within = *cost;
-    fitter->within.room_bytes = limit > fixed ? limit - fixed : limit ? 1 : 0;
+    fitter->within.room_bytes = limit > fixed && !fitter->options.least_workspace ? limit - fixed : limit ? 1 : 0;
     fitter->cost = &fitter->within;
 }
 
