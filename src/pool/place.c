@@ -356,6 +356,9 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         pool->refusal = MF_REFUSED_LIMIT;
         return NULL;
     }
+    if (bytes >= pool->pages.bytes &&
+        mf_caches_keep(pool))   /* what threads keep may be the better place: GPT-2, whose */
+        mf_caches_settle(pool); /* backward pass has its own thread, 1.010 instead of 1.038 */
     w.hole = look(pool, bytes, alignment, lane, &w.start);
     if (w.hole && mf_caches_keep(pool) && mf_pages_missing(pool, w.start, bytes) && mf_caches_settle(pool))
         w.hole = look(pool, bytes, alignment, lane, &w.start); /* what threads keep comes first */
