@@ -4,6 +4,8 @@
  */
 #include "stream_place.h"
 
+#include "pool/cache.h"
+
 static place open_place(uint64_t bulk, double slack)
 {
     memfit_pool_options o = MEMFIT_POOL_OPTIONS;
@@ -194,6 +196,57 @@ static void of_equal_holes_the_lowest(void **state)
     }
 }
 
+typedef struct keeper {
+    place *p;
+    memfit_address block;
+    pthread_barrier_t freed, done;
+} keeper;
+
+static void *free_and_stay(void *ctx)
+{
+    keeper *k = ctx;
+    memfit_error failure;
+    memfit_address small;
+    memfit_status status = memfit_pool_alloc(k->p->pool, 1000, 0, &small, &failure); /* it has a cache */
+    status = status ? status : memfit_pool_free(k->p->pool, small, &failure);
+    status = status ? status : memfit_pool_free(k->p->pool, k->block, &failure);
+    pthread_barrier_wait(&k->freed);
+    pthread_barrier_wait(&k->done);
+    return status ? k : NULL;
+}
+
+/* A large request finds the block that another thread has freed and keeps, even where another hole has its pages. */
+static void what_a_thread_keeps_is_a_place(void **state)
+{
+    (void)state;
+    place p = open_place(0, 0);
+    keeper k = {.p = &p};
+    memfit_address wide, wall[2], got = 0;
+    pthread_t thread;
+    void *failed;
+    assert_ok(memfit_pool_alloc(p.pool, 20 * MiB, 0, &k.block, &err), err);
+    assert_ok(memfit_pool_alloc(p.pool, 2 * MiB, 0, &wall[0], &err), err);
+    assert_ok(memfit_pool_alloc(p.pool, 24 * MiB, 0, &wide, &err), err);
+    assert_ok(memfit_pool_alloc(p.pool, 2 * MiB, 0, &wall[1], &err), err);
+    assert_ok(memfit_pool_free(p.pool, wide, &err), err);
+    pthread_barrier_init(&k.freed, NULL, 2);
+    pthread_barrier_init(&k.done, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, free_and_stay, &k), 0);
+    pthread_barrier_wait(&k.freed);
+    assert_true(mf_caches_keep(p.pool));
+    assert_ok(memfit_pool_alloc(p.pool, 20 * MiB, 0, &got, &err), err);
+    assert_int_equal(got, k.block);
+    pthread_barrier_wait(&k.done);
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    pthread_barrier_destroy(&k.freed);
+    pthread_barrier_destroy(&k.done);
+    assert_ok(memfit_pool_free(p.pool, got, &err), err);
+    for (unsigned i = 0; i < 2; i++)
+        assert_ok(memfit_pool_free(p.pool, wall[i], &err), err);
+    close_place(&p);
+}
+
 /* With slack a place that has its pages comes before the best fit. */
 static void slack_prefers_pages_that_are_there(void **state)
 {
@@ -224,10 +277,15 @@ static void slack_prefers_pages_that_are_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_pages_move_at_once),    cmocka_unit_test(rest_of_a_page_stays_with_its_stream),
-        cmocka_unit_test(others_memory_comes_last),  cmocka_unit_test(holes_side_by_side_are_one_place),
-        cmocka_unit_test(failure_claims_nothing),    cmocka_unit_test(handles_come_in_sizes),
-        cmocka_unit_test(of_equal_holes_the_lowest), cmocka_unit_test(slack_prefers_pages_that_are_there),
+        cmocka_unit_test(own_pages_move_at_once),
+        cmocka_unit_test(rest_of_a_page_stays_with_its_stream),
+        cmocka_unit_test(others_memory_comes_last),
+        cmocka_unit_test(holes_side_by_side_are_one_place),
+        cmocka_unit_test(failure_claims_nothing),
+        cmocka_unit_test(handles_come_in_sizes),
+        cmocka_unit_test(what_a_thread_keeps_is_a_place),
+        cmocka_unit_test(of_equal_holes_the_lowest),
+        cmocka_unit_test(slack_prefers_pages_that_are_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
