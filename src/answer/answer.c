@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "plan/fit/fit_orders.h"
+#include "answer/plan_picture.h"
 #include "answer/suggest.h"
 #include "train/precision.h"
 
@@ -320,6 +321,10 @@ static memfit_status find_plan(mf_answer *answer, mf_fitter *fitter, memfit_erro
     answer->as_asked_fits = answer->plan->fits;
     answer->as_asked_peak_bytes = answer->plan->peak_bytes;
     if (!answer->plan->fits || o->pieces > 1 || o->chunks > 1) {
+        answer->as_asked_live = MF_NEW_ARRAY(&answer->arena, uint64_t, MF_ANSWER_CURVE);
+        if (answer->as_asked_live) /* without it the page has one picture less */
+            answer->as_asked_columns =
+                mf_picture_totals(answer->arena.host, answer->plan, &answer->plan->phases[0], answer->as_asked_live);
         mf_plan_destroy(answer->plan);
         answer->plan = NULL;
         status = mf_fitter_best(fitter, o->batch, o->limit_bytes, &answer->plan, err);

@@ -31,7 +31,7 @@ typedef struct mf_suggestion {
     bool fits;
 } mf_suggestion;
 
-enum { MF_MOST_SUGGESTIONS = 12, MF_OWNERS = 5 };
+enum { MF_MOST_SUGGESTIONS = 12, MF_OWNERS = 5, MF_ANSWER_CURVE = 400 };
 
 typedef struct mf_owner {
     const char *layer, *class_name;
@@ -70,6 +70,9 @@ typedef struct mf_answer {
     bool fits;
     bool as_asked_fits;
     uint64_t as_asked_peak_bytes;
+    /* Bytes in use over the operations of the step as asked, the highest of each column; 0 columns: the plan is that step. */
+    uint64_t *as_asked_live;
+    uint32_t as_asked_columns;
     /* A step in 16 bits, as asked, against the same in float32; peak 0: it is none, or float32 cannot be planned. */
     const char *precision;
     uint64_t float32_peak_bytes;

@@ -199,10 +199,11 @@ static void advise_kind(const mf_report *r, char *text, size_t bytes)
         }
     double share = 100 * (double)r->owners[0].peak_bytes / (double)r->peak_bytes;
     if (share >= 25)
-        add(text, bytes, "The first of them is %.0f %% of the peak: begin there. ", share);
+        add(text, bytes, "The largest owner is %.0f %% of the peak: begin there. ", share);
     else
         add(text, bytes,
-            "None stands out (the first is %.1f %%): a smaller batch or recomputation lowers them together. ", share);
+            "No owner stands out (the largest is %.1f %%): a smaller batch or recomputation lowers all together. ",
+            share);
 }
 
 void mf_report_advice(const mf_report *r, char *text, size_t bytes)

@@ -2,11 +2,11 @@
  * cmd_report.c: memfit report: a recorded trace as people read it, or two traces and what differs.
  */
 #include "cli/cli.h"
+#include "cli/terminal.h"
 
 #include "answer/report_export.h"
 #include "answer/report_page.h"
 #include "base/chart.h"
-#include "base/os.h"
 
 #include <string.h>
 
@@ -38,7 +38,7 @@ static void show(const report *r)
     mf_report_view view = {.report = r->reports[0],
                            .other = r->reports[1],
                            .difference = r->count == 2 ? &r->difference : NULL,
-                           .columns = mf_os_terminal_columns(stdout),
+                           .columns = cli_terminal_width(),
                            .utf8 = mf_chart_utf8(),
                            .quiet = r->common.quiet,
                            .verbose = r->common.verbose};

@@ -137,6 +137,11 @@ static unsigned width_of(FILE *file)
     return columns ? columns : asked >= NARROWEST && asked <= WIDEST ? (unsigned)asked : 0;
 }
 
+unsigned cli_terminal_width(void)
+{
+    return width_of(stdout);
+}
+
 static bool is_coloured(FILE *file, const char *word)
 {
     const char *no = getenv("NO_COLOR"), *yes = getenv("CLICOLOR"), *force = getenv("CLICOLOR_FORCE"),

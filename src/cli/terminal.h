@@ -9,5 +9,7 @@
  * a pipe, text is left as it is unless COLUMNS says how wide it may be. `colour` is --color's word, NULL when not given:
  * then NO_COLOR, CLICOLOR and CLICOLOR_FORCE are heard. */
 void cli_terminal_begin(bool json, const char *colour);
+/* The width of standard output: the terminal's, else what COLUMNS says; 0: any. */
+unsigned cli_terminal_width(void);
 
 #endif

@@ -77,7 +77,7 @@ static memfit_status merge_one(mf_trace_builder *b, const memfit_trace *t, const
     memfit_status status = names ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a trace's names");
     for (uint32_t i = 1; !status && i < t->info.names; i++) {
         char text[MF_TRACE_MOST_NAME + 80];
-        int n = snprintf(text, sizeof text, "%s: %s", label, t->names[i]);
+        int n = snprintf(text, sizeof text, "%s%s%s", label, *label ? ": " : "", t->names[i]);
         status = mf_trace_builder_name(b, text, (size_t)n, &names[i], err);
     }
     for (uint64_t i = 0; !status && i < count; i++) {
@@ -112,7 +112,9 @@ static memfit_status merge_files(const files *f, const char *folder, const memfi
     for (uint32_t i = 0; !status && i < f->count; i++) {
         char path[MF_MOST_PATH], label[96];
         memfit_trace *one = NULL;
-        if (f->run)
+        if (f->count == 1)
+            label[0] = 0; /* nothing to tell apart */
+        else if (f->run)
             snprintf(label, sizeof label, "process %d", atoi(process_of(f->run, f->names[i])));
         else
             snprintf(label, sizeof label, "%.*s", stem_length(f->names[i]), f->names[i]);

@@ -105,14 +105,14 @@ class Driver:
     def __init__(self, browser, folder):
         self.browser, self.folder, self.requests, self.errors = browser, folder, [], []
 
-    def open(self, path, width=1280, height=900, dark=False, scripts=True):
+    def open(self, path, width=1280, height=900, dark=False, scripts=True, drawn=True):
         context = self.browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", java_script_enabled=scripts)
         page = context.new_page()
         page.on("request", lambda r: self.requests.append(r.url))
         page.on("pageerror", lambda e: self.errors.append(str(e)))
         page.on("dialog", lambda d: (self.errors.append("dialog"), d.dismiss()))
         page.goto("file://" + path)
-        if scripts:
+        if scripts and drawn:
             page.wait_for_function("document.documentElement.dataset.drawn")
         return page
 
@@ -291,6 +291,25 @@ def test_looks(d, path, name):
                 page.context.close()
 
 
+def test_plan(d, folder):
+    """The page of memfit plan: no scripts in it; one card as asked, two cards with a curve."""
+    models = os.path.join(os.environ.get("MEMFIT_SOURCE", "."), "tests/fixtures/plan")
+    for name, arguments in (("plan", ["mlp.json", "--for", "t4"]), ("plan of two cards", ["conv_pool_1024.json", "-b", "256", "--for", "rtx-3080,t4", "--curve"])):
+        path = os.path.join(folder, "plan.html")
+        run("plan", os.path.join(models, arguments[0]), *arguments[1:], "-q", "--html", path)
+        for width in (360, 1280):
+            for dark in (False, True):
+                page = d.open(path, width=width, dark=dark, drawn=False)
+                bad = page.evaluate(LOOK)
+                check("looks: %s at %d%s" % (name, width, " dark" if dark else ""), not bad, str(bad[:5]))
+                small = page.evaluate('Math.min(...[...document.querySelectorAll("svg text")].map(t => t.getBoundingClientRect().height))')
+                check("%s at %d: text in charts can be read" % (name, width), small >= 9, "%.1f px" % small)
+                page.context.close()
+        text = open(path, encoding="utf-8").read()
+        check(name + ": layers on hover", "of layer dense" in text and "operations</text>" in text)
+    check("two cards: as asked behind the plan, and a curve", "as asked: " in text and "<polyline" in text and "Side by side" in text)
+
+
 def measure(browser, path):
     """For docs/bench: a page that was made before."""
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
@@ -330,6 +349,7 @@ def main():
         test_two(d, two, a, b)
         test_looks(d, one, "one trace")
         test_looks(d, two, "two traces")
+        test_plan(d, folder)
         check("no request leaves a page", all(u.startswith("file://" + folder) for u in d.requests), str(set(d.requests))[:200])
         check("no error in a script", not d.errors, str(d.errors[:3]))
         browser.close()

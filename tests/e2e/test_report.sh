@@ -7,23 +7,32 @@ export LC_ALL=C.UTF-8
 
 recorded=
 [ -z "${MEMFIT_SHARED_DATA:-}" ] || recorded=$(ls "$MEMFIT_SHARED_DATA"/traces/*.csv "$MEMFIT_SHARED_DATA"/traces/*.pickle 2>/dev/null)
-for t in $traces/generated.csv $traces/recorded-part.csv $traces/snapshot-p0.pickle $traces/snapshot-p2.pickle $traces/snapshot-p4.pickle $recorded; do
-    "$MEMFIT" report --json "$t" >"$dir/r" || fail "$t: exit $?"
-    "$MEMFIT" replay --json "$t" >"$dir/p" || fail "$t: replay exits $?"
-    for k in events peak_live_bytes; do is "$dir/r" $k "$(key $k "$dir/p")"; done
-    is "$dir/r" pool_peak_bytes "$(key peak_physical_bytes "$dir/p")"
-    for k in peak_at owners growing held_longest; do [ -n "$(key $k "$dir/r")" ] || fail "$t: no key $k"; done
-    holds "$dir/r" 'sum(o["bytes"] for o in j["owners"]) == j["peak_live_bytes"] == sum(j["kinds"].values())' || fail "$t: owners do not add up"
-    holds "$dir/r" 'set(j["owners"][0]) >= {"name", "kind", "bytes"} and 0 <= j["peak_at"] <= j["seconds"]' || fail "$t: keys of owners"
-    "$MEMFIT" report "$t" >"$dir/text" || fail "$t: exit $? as text"
-    python3 -c '
-import sys
-bad = [l for l in open(sys.argv[1], encoding="utf-8").read().split("\n") if len(l) > 80]
-sys.exit("wider than 80: " + bad[0] if bad else 0)' "$dir/text" || fail "$t: width"
-    grep -q "^at the peak" "$dir/text" || fail "$t: no owners in the text"
-    "$MEMFIT" report --json "$t" "$t" >"$dir/d" || fail "$t: exit $? against itself"
-    holds "$dir/d" 'j["peak_difference_bytes"] == 0 and j["differences"] == []' || fail "$t: differs from itself"
-done
+python3 - "$MEMFIT" $traces/generated.csv $traces/recorded-part.csv $traces/snapshot-p0.pickle $traces/snapshot-p2.pickle $traces/snapshot-p4.pickle $recorded <<'END' || fail "what report says of traces"
+import json, os, subprocess, sys
+program, traces, bad = sys.argv[1], sys.argv[2:], 0
+def run(*arguments, **env):
+    p = subprocess.run([program, *arguments], capture_output=True, encoding="utf-8", env={**os.environ, **env})
+    assert p.returncode == 0, (arguments, p.returncode, p.stderr)
+    return p.stdout
+for t in traces:
+    r, p = json.loads(run("report", "--json", t)), json.loads(run("replay", "--json", t))
+    texts = {80: run("report", t), 120: run("report", "-v", t, COLUMNS="120"), 100: run("report", t, traces[0], COLUMNS="100")}
+    same = json.loads(run("report", "--json", t, t))
+    for what, holds in {
+        "replay's figures": all(r[k] == p[k] for k in ("events", "peak_live_bytes")) and r["pool_peak_bytes"] == p["peak_physical_bytes"],
+        "keys": set(r) >= {"events", "peak_live_bytes", "peak_at", "owners", "growing", "held_longest"} and set(r["owners"][0]) >= {"name", "kind", "bytes"},
+        "owners add up": sum(o["bytes"] for o in r["owners"]) == r["peak_live_bytes"] == sum(r["kinds"].values()),
+        "the moment": 0 <= r["peak_at"] <= r["seconds"],
+        "widths": all(len(line) <= n for n, text in texts.items() for line in text.split("\n")),
+        "uses the width": any(len(line) > 80 for line in texts[120].split("\n")),
+        "owners in the text": "\nat the peak\n" in texts[80],
+        "the same as itself": same["peak_difference_bytes"] == 0 and same["differences"] == [],
+    }.items():
+        if not holds:
+            print("FAIL %s: %s" % (t, what))
+            bad = 1
+sys.exit(bad)
+END
 
 # Two traces (the unit test has every pair of the recorded ones).
 "$MEMFIT" report --json "$traces/generated.csv" "$traces/snapshot-p4.pickle" >"$dir/d" || fail "two traces: exit $?"

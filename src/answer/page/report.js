@@ -6,12 +6,12 @@ const doc = document, $ = id => doc.getElementById(id);
 const make = (tag, text, cls) => { const e = doc.createElement(tag); if (text !== undefined) e.textContent = text; if (cls) e.className = cls; return e; };
 
 /* ---- numbers as people read them ---- */
-function size(b) {
+function size(b, digits = 2) {
   const sign = b < 0 ? "-" : ""; b = Math.abs(b);
   if (b < 1024) return sign + Math.round(b) + " B";
   const units = ["KiB", "MiB", "GiB", "TiB", "PiB"]; let u = -1;
   do { b /= 1024; u++; } while (b >= 1024 && u < 4);
-  return sign + b.toFixed(2) + " " + units[u];
+  return sign + b.toFixed(digits) + " " + units[u];
 }
 const signed = b => (b > 0 ? "+" : "") + size(b);
 function seconds(ns) {
@@ -137,7 +137,7 @@ function timeline(k) {
     for (let i = 0; i <= 4; i++) {
       const b = most * i / 4, y = Math.round(y_of(b)) + .5;
       g.beginPath(); g.moveTo(LEFT, y); g.lineTo(w - RIGHT, y); g.stroke();
-      if (i === 0 || i === 4 || h > 200) g.fillText(i ? size(b).replace(/\.(\d)\d /, ".$1 ") : "0", LEFT - 6, y);
+      if (i === 0 || i === 4 || h > 200) g.fillText(i ? size(b, 1) : "0", LEFT - 6, y);
     }
     g.save(); g.beginPath(); g.rect(LEFT, 0, w - LEFT - RIGHT, h); g.clip();
     let c = column(p_of(LEFT));
@@ -184,7 +184,8 @@ function timeline(k) {
     }
     for (const f of run.fails) {
       const x = x_of(axis === "time" ? f[0] / run.duration : edges()[column_of_event(f[1])]);
-      g.fillStyle = theme("--bad"); g.beginPath(); g.moveTo(x, TOP); g.lineTo(x + 9, TOP - 6); g.lineTo(x, TOP - 12); g.fill();
+      const tip_x = x > w - RIGHT - 12 ? x - 9 : x + 9;
+      g.fillStyle = theme("--bad"); g.beginPath(); g.moveTo(x, TOP); g.lineTo(tip_x, TOP - 6); g.lineTo(x, TOP - 12); g.fill();
       g.fillRect(x - .5, TOP - 12, 1.5, h - BOTTOM - TOP + 12);
     }
   }
