@@ -63,7 +63,7 @@ show 4 plan class.json
 show 5 plan units.json
 show 4 plan activation.json
 show 5 train names.json --data arrays.npz
-show 4 train names.json --data text.npz
+show 5 train names.json --data text.npz
 show 5 train names.json --data member.npz
 show 5 train names.json --data table.csv
 show 5 train names.json --data good.npz --class-weight weights.json
