@@ -79,9 +79,12 @@ bool mf_os_disk_is_slow(const char *path)
         for (size_t i = 0; i < sizeof remote / sizeof *remote; i++)
             if (((unsigned long)fs.f_type & 0xffffffff) == remote[i])
                 return true;
-    char name[128], text[8] = "";
+    char name[128], text[8] = "", device[512] = "";
     if (stat(path, &st) != 0)
         return false;
+    snprintf(name, sizeof name, "/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
+    if (readlink(name, device, sizeof device - 1) > 0 && strstr(device, "/virtio"))
+        return false; /* a virtual machine's disk says that it turns, whatever it is */
     snprintf(name, sizeof name, "/sys/dev/block/%u:%u/queue/rotational", major(st.st_dev), minor(st.st_dev));
     if (!mf_os_read_text(name, text, sizeof text)) { /* a partition: the disk is above it */
         snprintf(name, sizeof name, "/sys/dev/block/%u:%u/../queue/rotational", major(st.st_dev), minor(st.st_dev));

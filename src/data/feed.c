@@ -326,12 +326,13 @@ memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_
     return MEMFIT_OK;
 }
 
-/* Blocks of the next window, as many as this step is of its own window; at the begin all of the first window too. */
+/* Blocks of the next window, as many as this step is of its own. The first window is read as it is used: asking for all of
+ * it would keep the first step waiting. */
 static void read_blocks_ahead(const mf_feeder *f, const mf_array *a, int64_t first, int64_t count)
 {
     const int64_t blocks = f->samples / f->block, from = first / f->block, to = (first + count) / f->block;
     const int64_t a_window = f->window / f->block;
-    for (int64_t b = first <= count ? 0 : from + a_window; b < to + a_window && b < blocks; b++)
+    for (int64_t b = from + a_window; b < to + a_window && b < blocks; b++)
         mf_os_read_ahead(a->data + (uint64_t)(f->first + mf_feeder_block(f, b)) * a->sample_bytes,
                          (uint64_t)f->block * a->sample_bytes);
 }

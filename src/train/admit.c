@@ -579,7 +579,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         say_planned(t, a.again);
         if (a.again)
             t->measured_peak = 0; /* what was seen before belongs to the plan that is gone */
-        return MEMFIT_OK;
+        return mf_trainer_take_cache(t, err);
     }
     if (status == MEMFIT_OK)
         status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels leave no room for it");

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Is memory flat? A data set of 20 times the limit (decoded), 3 epochs, from every kind of source, measured from outside.
+
+    bench_flat.py make FOLDER PICTURES          the same samples as every kind of file (needs NumPy, h5py, TensorFlow); PICTURES: tests/fixtures/pictures
+    bench_flat.py run MEMFIT MODEL FOLDER [NAME...]        MODEL: tests/fixtures/pictures.keras
+
+`run` reads RssAnon + RssShmem of the process from /proc every 10 ms, and shows the most of each third of the run, what was planned and
+the limit. `spread` is what the thirds after the first differ by.
+"""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+LIMIT, TIMES, SHAPE = 8 << 20, 20, (24, 20, 3)
+COUNT = LIMIT * TIMES // (24 * 20 * 3 * 4)
+
+
+def make(folder, pictures):
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import h5py
+    import numpy as np
+    import tensorflow as tf
+    os.makedirs(folder, exist_ok=True)
+    at = lambda name: os.path.join(folder, name)
+    x = np.random.default_rng(1).integers(0, 256, (COUNT, *SHAPE)).astype(np.float32)
+    y = (np.arange(COUNT) % 2).astype(np.int32)
+    np.savez(at("stored.npz"), x=x, y=y)
+    np.savez_compressed(at("packed.npz"), x=x, y=y)
+    with h5py.File(at("chunked.h5"), "w") as f:
+        f.create_dataset("x", data=x, chunks=(64, *SHAPE), compression="lzf")
+        f["y"] = y
+    for i in range(8):
+        part = slice(i * COUNT // 8, (i + 1) * COUNT // 8)
+        np.savez(at("part-%d.npz" % i), x=x[part], y=y[part])
+    line = ",".join("%d" % v for v in x[0].ravel()[:1440])
+    with open(at("table.csv"), "w") as f:
+        for i in range(COUNT):
+            f.write(line + ",%d\n" % y[i])
+    jpegs = sorted(glob.glob(os.path.join(pictures, "jpeg", "*.[jJ]*")))
+    for i in range(COUNT):
+        name = at("folder/%s/%06d.jpg" % ("ab"[i % 2], i))
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        kept = at("kept-%d.jpg" % (i % len(jpegs)))
+        if not os.path.exists(kept):
+            open(kept, "wb").write(open(jpegs[i % len(jpegs)], "rb").read())
+        os.link(kept, name)
+    with tf.io.TFRecordWriter(at("records.tfrecord")) as w:
+        for i in range(COUNT):
+            image = open(at("kept-%d.jpg" % (i % len(jpegs))), "rb").read()
+            feature = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                       "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[i % 2]))}
+            w.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+def resident(pid):
+    try:
+        lines = open("/proc/%d/status" % pid).read().splitlines()
+    except OSError:
+        return 0
+    return sum(int(l.split()[1]) << 10 for l in lines if l.startswith(("RssAnon", "RssShmem")))
+
+
+def watch(command):
+    seen, began = [], time.time()
+    with tempfile.TemporaryFile() as out:
+        p = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+        while p.poll() is None:
+            seen.append((time.time() - began, resident(p.pid)))
+            time.sleep(0.01)
+        out.seek(0)
+        return json.loads(out.read() or b"{}"), [s for s in seen if s[1]]
+
+
+def run(memfit, model, folder, only):
+    print("| source | decoded | limit | planned | most, by thirds of the run (outside) | spread | allocations in steps |\n|---|---|---|---|---|---|---|")
+    names = ["stored.npz", "packed.npz", "chunked.h5", "part-*.npz", "table.csv", "folder", "records.tfrecord"]
+    for name in only or names:
+        j, seen = watch([memfit, "train", model, "--data", os.path.join(folder, name), "--epochs", "3", "--memory", str(LIMIT), "--batch-size", "32",
+                         "--threads", "1", "--workers", "2", "--json"])
+        if not j:
+            print("| %s | failed |" % name)
+            continue
+        steps = [s for s in seen if s[1] > j["planned_peak_bytes"] * 3 // 4] or seen  # from admission on
+        first, last = steps[0][0], steps[-1][0]
+        thirds = [max([m for t, m in steps if first + (last - first) * k / 3 <= t <= first + (last - first) * (k + 1) / 3] or [0]) for k in range(3)]
+        spread = abs(thirds[2] - thirds[1]) / max(thirds[1], 1) * 100
+        print("| %s | %d | %d | %d | %s | %.2f %% | %d |" % (name, COUNT * 24 * 20 * 3 * 4, LIMIT, j["planned_peak_bytes"], ", ".join("%d" % t for t in thirds), spread,
+                                                         j["allocations_in_steps"]), flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) >= 4 and sys.argv[1] == "make":
+        make(sys.argv[2], sys.argv[3])
+    elif len(sys.argv) >= 5 and sys.argv[1] == "run":
+        run(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
+    else:
+        sys.exit(__doc__)
