@@ -168,7 +168,10 @@ memfit_status mf_doctor_compare(const memfit_host *host, const memfit_doctor *he
     arena.limit_bytes = 16 << 20;
     mf_json *root = NULL;
     status = mf_json_parse(&arena, (const char *)map.data, map.bytes, &root, err);
-    if (status || strcmp(mf_json_get_string(root, "format", ""), "memfit doctor") != 0)
+    bool unreadable = status == MEMFIT_DAMAGED;
+    if (status && !unreadable)
+        mf_error_prefix(err, status, "%s", path);
+    else if (unreadable || strcmp(mf_json_get_string(root, "format", ""), "memfit doctor") != 0)
         status =
             mf_fail(err, MEMFIT_DAMAGED,
                     "%s is no record of memfit doctor\nmake one on the other machine: memfit doctor --save FILE", path);
