@@ -127,6 +127,7 @@ typedef struct memfit_train_options {
     /* Samples are mixed within windows of so many, read in blocks of neighbours; 0: the whole is shuffled, but for data
      * larger than memory on a slow disk or of tiny samples; -1: always the whole. A resumed run keeps what it had. */
     int64_t shuffle_window;
+    bool quiet; /* note() gets only what makes the result another one than was asked for, or loses it. Since 0.2 */
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \
