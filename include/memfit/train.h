@@ -130,6 +130,7 @@ typedef struct memfit_train_options {
     /* On a card, float32 products and convolutions may round their factors to TF32's 10 bits: quicker, and another
      * mathematics. Since 0.2. */
     bool tf32;
+    bool quiet; /* note() gets only what makes the result another one than was asked for, or loses it. Since 0.2 */
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \

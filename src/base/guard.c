@@ -271,6 +271,34 @@ static memfit_status check_pair(const mf_named_file *out, const mf_os_place *pla
                    out->name, out->path, inside ? "a file in an input" : "an input", other->name, other->path);
 }
 
+/* An input that is a pattern: is the output one of the files that it matches? */
+typedef struct matching {
+    const mf_named_file *out, *input;
+    const mf_os_place *place;
+} matching;
+
+static memfit_status check_match(void *ctx, const char *path, memfit_error *err)
+{
+    const matching *m = ctx;
+    mf_os_place there;
+    if (!mf_os_find_place(path, &there) || !same_place(m->place, &there))
+        return MEMFIT_OK;
+    return mf_fail(err, MEMFIT_INVALID,
+                   "%s %s would replace an input of this run: %s %s matches it\nname another file; --force does not "
+                   "replace an input",
+                   m->out->name, m->out->path, m->input->name, m->input->path);
+}
+
+static memfit_status check_pattern(matching m, memfit_error *err)
+{
+    memfit_error ignored;
+    if (m.input->output || m.place->type != MF_PLACE_FILE || !strpbrk(m.input->path, "*?[{"))
+        return MEMFIT_OK;
+    memfit_error *own = err ? err : &ignored;
+    memfit_status status = mf_os_glob(m.input->path, check_match, &m, own);
+    return status == MEMFIT_INVALID ? status : MEMFIT_OK; /* what else is wrong with it is said by who opens it */
+}
+
 memfit_status mf_guard_files(const mf_named_file *files, size_t count, bool force, memfit_error *err)
 {
     for (size_t i = 0; i < count; i++) {
@@ -282,6 +310,8 @@ memfit_status mf_guard_files(const mf_named_file *files, size_t count, bool forc
             if (k == i || !files[k].path || (files[k].output && k > i) || !mf_os_find_place(files[k].path, &there))
                 continue;
             memfit_status status = check_pair(&files[i], &place, &files[k], &there, err);
+            if (status == MEMFIT_OK && there.type == MF_PLACE_NONE)
+                status = check_pattern((matching){&files[i], &files[k], &place}, err);
             if (status != MEMFIT_OK)
                 return status;
         }

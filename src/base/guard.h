@@ -2,7 +2,8 @@
  * guard.h: nothing a user has is destroyed.
  *
  * Before a run opens anything, its files are looked at together. An output may not be
- *   - an input of the run, by whatever name (links and hard links followed), nor a file inside a folder that is one;
+ *   - an input of the run, by whatever name (links and hard links followed), nor a file inside a folder that is one, nor one that
+ *     an input matches as a pattern;
  *   - another output of the run;
  *   - an existing file of another kind than the output writes, told by what is in it, unless `force`.
  * An empty file may be replaced, a device or a pipe written to. A link whose target is missing is followed: the target

@@ -171,7 +171,7 @@ const cli_option cli_options[] = {
      "let outputs replace files of another kind (never inputs)"},
     {"--json", ~0u, CLI_FLAG, NULL, "one JSON object on standard output, nothing else"},
     {"-v|--verbose", ~0u, CLI_FLAG, NULL, "more detail"},
-    {"--quiet|-q", ~0u, CLI_FLAG, NULL, "the answer only: no progress, notes or pictures"},
+    {"--quiet|-q", ~0u, CLI_FLAG, NULL, "the answer and warnings only: no progress, notes or pictures"},
     {"--color", ~0u, CLI_WHEN, "auto|always|never", "colour verdicts", "auto: on terminals"},
     {"--help|-h", ~0u, CLI_FLAG, NULL, "this text"},
     {0},

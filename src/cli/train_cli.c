@@ -213,7 +213,8 @@ int train_cli_resolve(const cli_command *command, train_cli *cli)
     if (status == CLI_DONE && cli->memory_file)
         status = read_memory_file(command, cli);
     cli->o.ctx = cli;
-    cli->o.note = cli->common.quiet ? NULL : train_cli_note;
+    cli->o.note = train_cli_note;
+    cli->o.quiet = cli->common.quiet;
     cli->o.verbose = cli->common.verbose;
     if (cli_allocations_are_counted())
         cli->o.allocation_count = cli_allocation_count;
@@ -298,7 +299,7 @@ uint64_t train_cli_limit(void *ctx)
 void train_cli_note(void *ctx, const char *text)
 {
     train_cli *cli = ctx;
-    mf_print(cli_message_stream(&cli->common), "%s\n", text);
+    mf_print(cli->common.quiet ? stderr : cli_message_stream(&cli->common), "%s\n", text);
 }
 
 /* ---- progress --------------------------------------------------------------------------------------------- */
@@ -460,7 +461,7 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     memfit_error err = {0};
     const bool predicts = cli.predicts = call == memfit_predict;
     o->out = predicts ? outputs : NULL;
-    if (predicts && !outputs && o->note)
+    if (predicts && !outputs && !o->quiet)
         o->note(o->ctx, "without --out FILE.npy the predictions go nowhere");
     cli_reserve_begin();
     train_cli_catch_signals(&cli);

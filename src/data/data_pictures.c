@@ -140,11 +140,11 @@ static memfit_status say_what_is_there(const mf_source *source, const mf_source_
                        "%s holds no images: no file below it ends in .jpg, .jpeg, .png, .bmp or .gif%s%s", source->path,
                        l->others ? "; there is " : "", l->others ? l->other : "");
     if (l->others)
-        mf_log_write(log, MF_LOG_NOTE, "%s: %lld files that are no images by their ending are left out, as %s",
+        mf_log_write(log, MF_LOG_WARNING, "%s: %lld files that are no images by their ending are left out, as %s",
                      source->path, (long long)l->others, l->other);
     for (size_t c = 0; c < l->class_count; c++)
         if (l->class_first[c] == l->class_first[c + 1])
-            mf_log_write(log, MF_LOG_NOTE, "%s: class %s has no images", source->path, l->names + l->classes[c]);
+            mf_log_write(log, MF_LOG_WARNING, "%s: class %s has no images", source->path, l->names + l->classes[c]);
     mf_log_write(log, MF_LOG_DETAIL, "%s: %lld images of %lld classes", source->path, (long long)l->count,
                  (long long)l->class_count);
     return MEMFIT_OK;

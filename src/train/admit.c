@@ -243,6 +243,7 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .stream = t->stream,
                              .scalars = t->arena.side};
     t->kernels_made = t->kernels_peak = 0;
+    t->kernels_base = t->footprint->sample(t->device);
     mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
     void *base = (void *)(uintptr_t)t->arena.base;
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, base, &x, &t->executor, err);
@@ -494,6 +495,7 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
         return estimate_need_of_card(t, err);
     unsigned threads = t->options->threads ? t->options->threads : mf_os_cpu_count();
     uint64_t now = measure_fixed(t) + WARM_UP_BYTES;
+    uint64_t graphs = 0;
     mf_cpu_fixed fixed;
     mf_plan *plan = NULL;
     give_planning_room(t, t->limit_asked);
@@ -502,7 +504,7 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
     if (mf_trainer_was_refused(t, status))
         return MEMFIT_OK;
     if (status == MEMFIT_OK) {
-        uint64_t graphs = fixed.graph_bytes;
+        graphs = fixed.graph_bytes;
         if (t->train_samples % t->batch || (t->samples_left && t->samples_left % t->batch))
             graphs += fixed.graph_bytes;
         if (t->validation_samples)
@@ -515,7 +517,7 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
     }
     mf_plan_destroy(plan);
     if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes && !t->guard.refused_bytes)
-        t->least_need = err->requested_bytes + fixed.making_bytes;
+        t->least_need = err->requested_bytes + fixed.making_bytes + graphs / 3; /* many products lay so much above */
     return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
 }
 

@@ -203,7 +203,7 @@ static memfit_status begin_files(void *ctx, mf_trainer *t, memfit_error *err)
         status = begin_output(p, i, err);
         if (status == MEMFIT_OK && i + 1 < count &&
             !p->out[0].temporary[0]) { /* a pipe, a device: no folder for more */
-            mf_log_write(&t->log, MF_LOG_NOTE,
+            mf_log_write(&t->log, MF_LOG_WARNING,
                          "the model has %u outputs: the first is written to %s, the others are not", count,
                          t->options->out);
             break;

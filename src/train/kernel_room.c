@@ -7,23 +7,23 @@
 #include "ops/cpu/cpu_fixed.h"
 #include "ops/cpu/dnn/onednn.h"
 
-/* What the kernels from `first` on keep, and what making one of them takes at most. */
-static uint64_t rest_bytes(const mf_plan *plan, uint64_t first, uint64_t *making)
+/* What the kernels from `first` on keep, by their kinds or as those before did (`took` all together), and what making one
+ * of them takes at most. */
+static uint64_t rest_bytes(const mf_plan *plan, uint64_t first, uint64_t took, uint64_t *making)
 {
     mf_cpu_seen seen = {{0}};
-    uint64_t at = 0, bytes = 0;
+    uint64_t at = 0, bytes = 0, before = 0;
     *making = 0;
     for (uint32_t p = 0; p < plan->phase_count; p++)
         for (uint32_t i = 0; i < plan->phases[p].step_count; i++, at++) {
             const mf_graph *g = plan->phases[p].graph;
             const mf_op *op = &g->ops[plan->phases[p].steps[i].op];
             const uint64_t kept = mf_cpu_op_bytes(g, op, &seen), making_one = mf_cpu_making_bytes(op);
-            if (at < first)
-                continue;
-            bytes += kept;
-            *making = making_one > *making ? making_one : *making;
+            before += at < first ? kept : 0;
+            bytes += at < first ? 0 : kept;
+            *making = at >= first && making_one > *making ? making_one : *making;
         }
-    return bytes;
+    return took > before && before ? (uint64_t)((double)bytes * (double)took / (double)before) : bytes;
 }
 
 static uint64_t next_kernel_bytes(const mf_trainer *t)
@@ -57,7 +57,8 @@ bool mf_trainer_is_full(void *ctx)
         t->kernels_peak = held + spare > t->kernels_peak ? held + spare : t->kernels_peak;
         return false;
     }
-    t->kernels_need = held + rest_bytes(t->plan, t->kernels_made - 1, &making);
+    const uint64_t took = held > t->kernels_base ? held - t->kernels_base : 0;
+    t->kernels_need = held + rest_bytes(t->plan, t->kernels_made - 1, took, &making);
     making += t->footprint->error();
     uint64_t later = t->plan->arena_bytes; /* and what is made when the kernels are */
     if (t->options->out || t->options->checkpoint)

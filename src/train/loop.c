@@ -26,7 +26,7 @@
 static void go_on_without(mf_run *r, const memfit_error *failed, const char *what)
 {
     r->late = *failed;
-    mf_log_write(&r->trainer.log, MF_LOG_NOTE, "%s; training goes on %s", failed->message, what);
+    mf_log_write(&r->trainer.log, MF_LOG_WARNING, "%s; training goes on %s", failed->message, what);
 }
 
 static bool write_checkpoint(mf_run *r)
@@ -343,11 +343,10 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
     memfit_status status = MEMFIT_OK;
     r->stop = o->steps && t->state.steps >= (uint64_t)o->steps;
     if (o->resume && (r->stop || t->state.epoch >= (uint64_t)o->epochs))
-        mf_log_write(&t->log, MF_LOG_NOTE,
-                     "%s has done %llu steps and %llu epochs: nothing is left of --%s %lld\n"
-                     "  the number counts from the beginning; a larger one goes on",
-                     o->resume, (unsigned long long)t->state.steps, (unsigned long long)t->state.epoch,
-                     r->stop ? "steps" : "epochs", (long long)(r->stop ? o->steps : o->epochs));
+        mf_log_write(&t->log, MF_LOG_WARNING,
+                     "nothing is left of --%s %lld: %s has done as many; the number counts from the beginning, and a "
+                     "larger one goes on",
+                     r->stop ? "steps" : "epochs", (long long)(r->stop ? o->steps : o->epochs), o->resume);
     while (status == MEMFIT_OK && !r->stop && t->state.epoch < (uint64_t)o->epochs) {
         mf_feeder_shuffle(t->feeder, t->state.seed, t->state.epoch);
         r->epoch_began_us = mf_os_now_us();
@@ -383,7 +382,7 @@ static void find_best(mf_run *r)
         return;
     t->state.kept = INFINITY;
     if (t->state.best < INFINITY)
-        mf_log_write(&t->log, MF_LOG_NOTE,
+        mf_log_write(&t->log, MF_LOG_WARNING,
                      "the best weights so far are not in %s: from here on the best that follow go there", o->out);
 }
 

@@ -118,11 +118,11 @@ static void say_once(mf_trainer *t)
 {
     const mf_graph *g = mf_trainer_graph(t);
     if (g->optimizer_assumed && t->mode == MF_MODE_TRAIN)
-        mf_log_write(&t->log, MF_LOG_NOTE, "the file names no optimizer: %s is assumed", g->optimizer_name);
+        mf_log_write(&t->log, MF_LOG_WARNING, "the file names no optimizer: %s is assumed", g->optimizer_name);
     if (g->loss_assumed && t->mode != MF_MODE_PREDICT)
-        mf_log_write(&t->log, MF_LOG_NOTE, "the file names no loss: %s is assumed", g->loss_name);
+        mf_log_write(&t->log, MF_LOG_WARNING, "the file names no loss: %s is assumed", g->loss_name);
     if (g->ignored_metrics)
-        mf_log_write(&t->log, MF_LOG_NOTE, "not computed: the metrics %s", g->ignored_metrics);
+        mf_log_write(&t->log, MF_LOG_WARNING, "not computed: the metrics %s", g->ignored_metrics);
     uint32_t metrics = 0;
     for (uint32_t v = 0; v < g->variable_count; v++)
         metrics += g->variables[v].role == MF_VAR_METRIC;
@@ -201,7 +201,7 @@ static memfit_status check_out_name(const mf_trainer *t, memfit_error *err)
                        "--out %.200s: the model came as .h5 and goes back so, and Keras does not read that under this "
                        "name\nend the name in .h5, or load the model in Keras and save it as .keras first",
                        out);
-    mf_log_write(&t->log, MF_LOG_NOTE,
+    mf_log_write(&t->log, MF_LOG_WARNING,
                  "the model came as HDF5, whatever its name, and goes back so: Keras 3 reads %s when it is renamed to "
                  "end in .h5",
                  out);
@@ -249,7 +249,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         t->resumed.pieces = t->resumed.chunks = 0;
         status = mf_trainer_admit(t, chosen_limit(t), mf_run_take, r, err);
         if (status == MEMFIT_OK)
-            mf_log_write(&t->log, MF_LOG_NOTE,
+            mf_log_write(&t->log, MF_LOG_WARNING,
                          "the limit is lower than before: other micro-batches, and rounding differs");
     }
     t->resumed.pieces = t->resumed.chunks = 0;

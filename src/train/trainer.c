@@ -14,8 +14,10 @@
 static void note(void *ctx, mf_log_level level, const char *text)
 {
     mf_trainer *t = ctx;
-    if ((level != MF_LOG_DETAIL || t->options->verbose) && t->options->note)
-        t->options->note(t->options->ctx, text);
+    const memfit_train_options *o = t->options;
+    const mf_log_level most = o->verbose ? MF_LOG_DETAIL : o->quiet ? MF_LOG_WARNING : MF_LOG_NOTE;
+    if (level <= most && o->note)
+        o->note(o->ctx, text);
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
@@ -71,7 +73,7 @@ static void take_up(mf_trainer *t)
     if (!o->precision)
         t->graphs.options.precision = r->precision;
     else if (r->batch && strcmp(o->precision, r->precision ? r->precision : "") != 0)
-        mf_log_write(&t->log, MF_LOG_NOTE, "%s was trained with %s: from here on with %s", o->resume,
+        mf_log_write(&t->log, MF_LOG_WARNING, "%s was trained with %s: from here on with %s", o->resume,
                      r->precision ? r->precision : "the model's own precision", o->precision);
     if (r->made_by && r->made_by != t->made_by)
         mf_log_write(&t->log, MF_LOG_NOTE,
@@ -79,7 +81,7 @@ static void take_up(mf_trainer *t)
                      "what follows is reordered (the same mathematics, not the same bits)",
                      o->resume);
     if (r->batch && r->batch != o->batch)
-        mf_log_write(&t->log, MF_LOG_NOTE,
+        mf_log_write(&t->log, MF_LOG_WARNING,
                      "%s was trained in batches of %lld: from here on they are of %lld (--batch-size %lld goes on as "
                      "before)",
                      o->resume, (long long)r->batch, (long long)o->batch, (long long)r->batch);

@@ -38,6 +38,12 @@ refused() { # refused TEXT ARGUMENTS...: exit 2, the text on standard error, all
 }
 done_with() { "$MEMFIT" "$@" >out 2>err </dev/null || fail "$*: exit $?: $(head -2 err)"; } # what must go on working
 fresh
+
+# An output that a pattern of the data matches is an input; --force does not help. The model among the matches is what makes it one.
+refused "matches it" train mine/model.keras --data 'mine/*.keras' --out mine/other.keras
+refused "matches it" train mine/model.keras --data 'mine/{data,other}.*' --out mine/other.keras --force
+refused "matches it" train mine/model.keras --data mine/data.npz --validation-data 'mine/o?her.keras' --checkpoint mine/other.keras
+refused "matches it" train mine/model.keras --data 'mine/[o]ther*' --log-csv mine/other.keras --force
 train="train mine/model.keras --data mine/data.npz --steps 1"
 
 # ---- an output is an input of the run ----

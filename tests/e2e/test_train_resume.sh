@@ -69,6 +69,13 @@ cp "$dir/best.keras" "$dir/moved.keras" # the same bytes under another name are 
 train "${best[@]}" --epochs 5 --learning-rate 1 --resume "$dir/ck.keras" --keep-best --out "$dir/moved.keras"
 cmp -s "$dir/best.keras" "$dir/moved.keras" || fail "--resume --keep-best: the best weights, copied, were replaced by worse ones"
 
+# A number of steps that the checkpoint has done already: nothing is trained, and --quiet does not hide that.
+"$MEMFIT" train "$f/mlp.keras" --data synthetic:64 --steps 1 --resume "$dir/ck.keras" --quiet --json >"$dir/out" 2>"$dir/err" || fail "no step left: $(cat "$dir/err")"
+grep -q "nothing is left of --steps 1" "$dir/err" || fail "--steps below what is done: $(cat "$dir/err")"
+"$MEMFIT" train "$f/unet.json" --data synthetic:8 --steps 1 --quiet --json >"$dir/out" 2>"$dir/err" || fail "an assumed loss: $(cat "$dir/err")"
+grep -q "sparse_categorical_crossentropy is assumed" "$dir/err" || fail "--quiet hides an assumed loss: $(cat "$dir/err")"
+grep -q "is kept" "$dir/err" && fail "--quiet shows notes: $(cat "$dir/err")"
+
 # Checkpoints of older versions: one that state version 3 wrote after 17 steps of 8 samples; the whole has 3 x 38.
 older=("$f/mlp.keras" --data "$f/digits.npz" --seed 5 --batch-size 8 --epochs 3)
 train "${older[@]}"
