@@ -95,15 +95,15 @@ def judge(measured, folder):
     parts = {}
     print("%-6s %-34s %9s %9s %7s   %9s  %s" % ("", "case", "live MiB", "predicted", "", "process", "band"))
     for r in sorted(read(measured), key=lambda r: (r["runtime"], r["case"])):
-        if "error" in r or r["runtime"] == "tensorflow":
+        if "error" in r:
             continue
         x = plan(memfit, folder, r["runtime"], r["case"])
         if not x:
             print(r["runtime"], r["case"], "is not planned")
             continue
-        live = r["live_bytes"] if r["runtime"] == "torch" else r["xla_peak_bytes"]
+        live = r["xla_peak_bytes"] if r["runtime"] == "jax" else r["live_bytes"]
         error = x["live_bytes"] / live - 1
-        process = r["process_bytes"] / MIB
+        process = r.get("process_bytes", 0) / MIB
         low, high = x["low_bytes"] / MIB - RESERVE_MIB, x["high_bytes"] / MIB - RESERVE_MIB
         apart = r["case"].split(":")[0] in framework_cases.APART
         errors, inside, widths = parts.setdefault((r["runtime"], apart), ([], [], []))

@@ -3,6 +3,7 @@
 
     measure_framework.py torch|jax|tensorflow OUT CASE...        CASE is MODEL:BATCH:PRECISION[:cpu]
 
+tensorflow runs on the CPU, with the allocator (BFC) that counts; with jit_compile as on a card, where XLA compiles the step (TF_JIT=off: without).
 torch runs any number of cases in one process (its pool is emptied and its peak reset between them); jax cannot be reset,
 so its process takes the first case only. Live bytes are those of the framework's own allocator, process bytes NVML's.
 """
@@ -16,6 +17,8 @@ runtime, out, cases = sys.argv[1], sys.argv[2], sys.argv[3:]
 os.environ["KERAS_BACKEND"] = runtime
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+if runtime == "tensorflow":
+    os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import framework_cases  # noqa: E402
 from measure_framework_nvml import nvml  # noqa: E402
@@ -109,11 +112,29 @@ def run_jax(keras, case, row):
     row["process_bytes"], row["card_bytes"] = nvml()
 
 
+def run_tensorflow(keras, case, row):
+    import tensorflow as tf
+    name, batch, precision = case
+    model = framework_cases.build(keras, name, precision)
+    row["jit_compile"] = os.environ.get("TF_JIT", "on") == "on"
+    model.compile(optimizer=model.optimizer, loss=model.loss, jit_compile=row["jit_compile"])
+    x, y = framework_cases.data(model, name, batch, 2)
+    model.optimizer.build(model.trainable_variables)
+    tf.config.experimental.reset_memory_stats("CPU:0")  # what building took is no part of the step
+    model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
+    stats = tf.config.experimental.get_memory_info("CPU:0")
+    row["live_bytes"], row["steady_bytes"] = stats["peak"], stats["current"]
+    row["data_bytes"] = x.nbytes + y.nbytes
+
+
 def main():
     import keras
     if runtime == "torch":
         import torch
         versions = {"torch": torch.__version__}
+    elif runtime == "tensorflow":
+        import tensorflow
+        versions = {"tensorflow": tensorflow.__version__}
     else:
         import jax
         versions = {"jax": jax.__version__}
@@ -123,7 +144,7 @@ def main():
         row = {"case": text, "runtime": runtime, "versions": versions, "code": os.environ.get("CODE_HASH", "")}
         start = time.time()
         try:
-            (run_torch if runtime == "torch" else run_jax)(keras, (name, int(batch), precision), row)
+            {"torch": run_torch, "jax": run_jax, "tensorflow": run_tensorflow}[runtime](keras, (name, int(batch), precision), row)
         except Exception as e:  # the next case may still run
             row["error"] = ("%s: %s" % (type(e).__name__, e))[:300]
         row["seconds"] = round(time.time() - start, 1)

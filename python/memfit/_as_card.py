@@ -51,11 +51,31 @@ def _wide(torch: Any, packet: Any) -> Callable[..., Any]:
         narrow = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
         return value.float() if narrow else value
 
+    sets_type = any(a.name == "dtype" for a in packet._schema.arguments)
+
     def call(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
+            if sets_type:  # these take the type of their result: one that is given stands (a loss gives it)
+                given = kwargs.get("dtype") or next((a for a in args if isinstance(a, torch.dtype)), None)
+                if given is not None:
+                    return packet(*args, **kwargs)
             return packet(*(widen(a) for a in args), **{k: widen(v) for k, v in kwargs.items()})
 
     return call
+
+
+def _loss(torch: Any) -> Callable[..., Any]:
+    """Cross entropy on a card: the logarithms in the type of the scores, then a wide copy of them. The CPU's autocast widens the scores."""
+    aten = torch.ops.aten
+    whole = _wide(torch, aten.cross_entropy_loss.default)
+
+    def loss(scores: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, label_smoothing: float = 0.0) -> Any:
+        if target.is_floating_point() or label_smoothing:
+            return whole(scores, target, weight, reduction, ignore_index, label_smoothing)
+        logarithms = aten.log_softmax.int(scores, 0 if scores.dim() == 1 else 1, scores.dtype)
+        return aten.nll_loss_nd(logarithms, target, weight, reduction, ignore_index)
+
+    return loss
 
 
 def _attention(torch: Any) -> Callable[..., Any]:
@@ -138,6 +158,7 @@ def _operations(torch: Any) -> Iterator[None]:
                 packet = getattr(aten, base, None)
                 if packet is not None and (overload or "default") in packet.overloads():
                     library.impl(name, _wide(torch, getattr(packet, overload or "default")), "AutocastCPU")
+            library.impl("cross_entropy_loss", _loss(torch), "AutocastCPU")
             library.impl("scaled_dot_product_attention", _attention(torch), "AutogradCPU")
             library.impl("dropout", _dropout(torch), "AutogradCPU")
             library.impl("lstm.input", _recurrent(torch, 4, True), "AutogradCPU")

@@ -18,6 +18,8 @@ from .errors import RunError, UnsupportedError, UsageError
 
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_scaled_mm"))
 WORKSPACE = 8519680  # bytes: of cards before Hopper
+PRODUCT_COPY = 32 << 20
+PARTIAL_SUMS = 8 << 20  # of a kernel's gradient: 4 to 8 MiB were seen
 
 
 class TorchTrace(NamedTuple):
@@ -171,20 +173,32 @@ def _follower(torch: Any) -> Any:
                 if isinstance(value, torch.Tensor):
                     self.number_of(value)
             if name == "convolution":
-                self.convolution((args[0], args[1], out), args[8], 1)
+                self.convolution(args[0], args[1], out, args[8], ())
             elif name == "convolution_backward":
-                self.convolution(args[:3], args[9], sum(map(bool, args[10][:2])))
+                self.convolution(args[1], args[2], args[0], args[9], args[10][:2])
             return out
 
-        def convolution(self, tensors: Sequence[Any], groups: int, times: int) -> None:
-            """cuDNN's kernels read and write channels last: tensors that lie channels first are copied in its workspace."""
-            if groups > 1 or tensors[0].dim() != 4 or tensors[0].is_contiguous(memory_format=torch.channels_last):
+        def convolution(self, x: Any, kernel: Any, y: Any, groups: int, gradients: Sequence[bool]) -> None:
+            """cuDNN's kernels read and write channels last: tensors that lie channels first are copied in its workspace (seen on an H200 with cuDNN 9
+            and TF32). Products of single pixels need no copy; their gradients take what cuBLAS takes. Nor do the few channels of pictures, in small
+            windows."""
+            if groups > 1 or x.dim() != 4 or x.is_contiguous(memory_format=torch.channels_last):
                 return
-            size = sum(t.numel() * t.element_size() for t in tensors)
-            for _ in range(times):
-                number = self.workspace(size, "cudnn")
-                self.events.append(("free", number, size))
-                self.live -= size
+            size = sum(t.numel() * t.element_size() for t in (x, kernel, y))
+            odd = kernel.shape[0] % 4 or kernel.shape[1] % 4
+            if kernel.shape[2] * kernel.shape[3] == 1:
+                sizes = [size if odd else min(size, PRODUCT_COPY)] * sum(map(bool, gradients))
+            elif kernel.shape[1] < 4 and kernel.shape[2] <= 3:
+                sizes = []
+            elif gradients:
+                sums = PARTIAL_SUMS if x.element_size() == 4 else 0
+                sizes = [size] * bool(gradients[0]) + [size + sums] * bool(gradients[1])
+            else:
+                sizes = [size]
+            for bytes in sizes:
+                number = self.workspace(bytes, "cudnn")
+                self.events.append(("free", number, bytes))
+                self.live -= bytes
 
         def workspace(self, size: int, owner: str) -> int:
             number = len(self.sizes)

@@ -54,7 +54,8 @@ class Watch:
         self._bar = sys.stderr.isatty() if bar is None else bar
         self._place: Optional[Place] = None
         self._limit: Optional[int] = None
-        self._next = self._next_busy = self._latest = 0.0
+        self._next = self._next_busy = self._latest = self._asked = self._pause = 0.0
+        self._at = self._asked_at = 0  # steps: before this one no clock is read; the last at which one was
         self._looks = 0
         self._began = time.perf_counter()
         self._lows: List[Tuple[int, int]] = []  # (step, the lowest since the one before)
@@ -86,13 +87,20 @@ class Watch:
     def step(self) -> None:
         """After a step of training."""
         self.steps += 1
+        if self.steps < self._at:
+            return
         now = time.perf_counter()
         busy = time.thread_time()
-        if self.steps > FIRST_STEPS and (now < self._next or (busy < self._next_busy and now < self._latest)):
-            return
+        if self.steps > FIRST_STEPS:
+            # Clocks cost too, where steps are short: they are read four times a pause, and at least every 64 steps.
+            each = max(1e-6, (now - self._asked) / max(1, self.steps - self._asked_at))
+            self._asked, self._asked_at = now, self.steps
+            self._at = self.steps + min(64, max(1, int(self._pause / 4 / each)))
+            if now < self._next or (busy < self._next_busy and now < self._latest):
+                return
         self._follow(self._sample())
         done = time.thread_time()
-        pause = max(PAUSE_SECONDS, MOST_SLOWDOWN * (done - busy))
+        pause = self._pause = max(PAUSE_SECONDS, MOST_SLOWDOWN * (done - busy))
         # By the clock, and by this thread's own time where others take the processor; but not for ever where it only waits.
         self._next, self._next_busy, self._latest = now + pause, done + MOST_SLOWDOWN * (done - busy), now + 10 * pause
 

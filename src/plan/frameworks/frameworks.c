@@ -79,6 +79,11 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
     return capability == 90 || capability == 100 ? 32 * MIB : 8519680;
 }
 
+static double pool_above(const mf_framework_estimate *x, const mf_framework_place *place)
+{
+    return place->pool_above_percent ? place->pool_above_percent / 100.0 : rows[x->runtime].pool_above;
+}
+
 /* Peak and band from pool and fixed cost. */
 static void finish(mf_framework_estimate *x, const mf_framework_place *place)
 {
@@ -90,7 +95,7 @@ static void finish(mf_framework_estimate *x, const mf_framework_place *place)
     x->peak_bytes = x->fixed_bytes + x->pool_bytes;
     double below = pool * row->pool_below + (double)row->below_bytes + fixed_off;
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
-    x->high_bytes = x->peak_bytes + (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off);
+    x->high_bytes = x->peak_bytes + (uint64_t)(pool * pool_above(x, place) + (double)row->above_bytes + fixed_off);
     x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
               : x->low_bytes > place->limit_bytes ? MF_FRAMEWORK_NO
                                                   : MF_FRAMEWORK_TIGHT;
@@ -99,9 +104,9 @@ static void finish(mf_framework_estimate *x, const mf_framework_place *place)
 /* The largest pool whose upper end is within the limit. */
 static uint64_t room_for_pool(const mf_framework_estimate *x, const mf_framework_place *place)
 {
-    const runtime_row *row = &rows[x->runtime];
-    double beside = (double)x->high_bytes - (double)x->pool_bytes * (1 + row->pool_above);
-    double room = ((double)place->limit_bytes - beside) / (1 + row->pool_above) - 4096;
+    double above = pool_above(x, place);
+    double beside = (double)x->high_bytes - (double)x->pool_bytes * (1 + above);
+    double room = ((double)place->limit_bytes - beside) / (1 + above) - 4096;
     return room > 0 ? (uint64_t)room : 0;
 }
 
