@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -136,7 +137,7 @@ mf_facts *mf_govern_facts(void)
 {
     int now;
     while ((now = __atomic_load_n(&facts_state, __ATOMIC_ACQUIRE)) == 1)
-        ;
+        sched_yield(); /* another thread opens the file: a moment */
     if (now)
         return now == 2 ? facts : NULL;
     int none = 0;
@@ -251,6 +252,8 @@ void mf_govern_owns_nothing(unsigned card)
 void mf_govern_owner_forget(void)
 {
     pthread_mutex_init(&lock, NULL);
+    if (facts_state == 1) /* the thread that was opening the file is not here */
+        facts_state = 0;
     own = NULL;
     open_denials = 0;
 }
