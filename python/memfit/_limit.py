@@ -74,7 +74,7 @@ def _attach(wanted: int) -> Optional[str]:
         attach(wanted)
         return None
     before = {name: os.environ.get(name) for name in ("MEMFIT_GOVERN", "MEMFIT_GOVERN_FACTS", "LD_PRELOAD")}
-    folder = tempfile.mkdtemp(prefix="memfit-run-", dir=os.environ.get("XDG_RUNTIME_DIR") or None)
+    folder = tempfile.mkdtemp(prefix="memfit-limit-", dir=os.environ.get("XDG_RUNTIME_DIR") or None)
     os.environ["MEMFIT_GOVERN"] = os.path.join(folder, "share")
     os.environ["MEMFIT_GOVERN_FACTS"] = os.path.join(folder, "facts")
     code = attach(wanted)

@@ -80,9 +80,10 @@ static void tell(const memfit_run_denial *d, const memfit_run_result *r)
                  memfit_size_format(d->freed_bytes, a, sizeof a));
     if (d->waited)
         mf_print(stderr, "  other processes were asking for the same bytes all the time: one of them may be stopped\n");
-    uint64_t left = d->in_use_bytes > d->freed_bytes ? d->in_use_bytes - d->freed_bytes : 0;
-    mf_print(stderr, "  a limit of %s would have let this request pass\n",
-             memfit_size_format(left + d->request_bytes, a, sizeof a));
+    uint64_t needed = (d->in_use_bytes > d->freed_bytes ? d->in_use_bytes - d->freed_bytes : 0) + d->request_bytes;
+    if (needed > d->limit_bytes && d->limit_bytes)
+        mf_print(stderr, "  the limit is %s too small for this request\n",
+                 memfit_size_format(needed - d->limit_bytes, a, sizeof a));
 }
 
 void cli_tell_denials(const memfit_run *run, const memfit_run_result *result)

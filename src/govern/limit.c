@@ -6,14 +6,19 @@
 #include "govern/named.h"
 #include "govern/turns.h"
 
+#include <dirent.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { YOUNG_S = 10 }; /* a folder may be made and not locked yet for a moment */
 
 /* ---- the program ------------------------------------------------------------------------------------------ */
 
@@ -90,6 +95,30 @@ static memfit_status find_library(mf_limit *limit, const char *given, memfit_err
 
 /* ---- the share -------------------------------------------------------------------------------------------- */
 
+/* A memfit that was killed leaves its folder. While it lives it holds a lock on it, which dies with it. */
+static void sweep(const char *place)
+{
+    DIR *list = opendir(place);
+    for (struct dirent *e; list && (e = readdir(list));) {
+        char path[512];
+        struct stat st;
+        if (strncmp(e->d_name, "memfit-run-", 11) != 0 ||
+            (size_t)snprintf(path, sizeof path, "%s/%s", place, e->d_name) >= sizeof path || lstat(path, &st) != 0 ||
+            !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mtime + YOUNG_S > time(NULL))
+            continue;
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            unlinkat(fd, "share", 0);
+            unlinkat(fd, "facts", 0);
+            rmdir(path); /* with anything else in it, it stays */
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+    if (list)
+        closedir(list);
+}
+
 /* A folder that only this job knows, and only this user may enter. */
 static memfit_status make_folder(mf_limit *limit, memfit_error *err)
 {
@@ -98,8 +127,13 @@ static memfit_status make_folder(mf_limit *limit, memfit_error *err)
         if (strlen(places[i]) > 64)
             continue;
         snprintf(limit->folder, sizeof limit->folder, "%s/memfit-run-XXXXXX", places[i]);
-        if (mkdtemp(limit->folder)) /* 0700, and of a name nobody can foresee */
-            return MEMFIT_OK;
+        if (!mkdtemp(limit->folder)) /* 0700, and of a name nobody can foresee */
+            continue;
+        limit->folder_lock = open(limit->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (limit->folder_lock >= 0)
+            flock(limit->folder_lock, LOCK_SH);
+        sweep(places[i]);
+        return MEMFIT_OK;
     }
     limit->folder[0] = 0;
     return mf_fail(err, MEMFIT_IO, "the job's limit has no place: no folder can be made in %s or /tmp: %s", places[0],
@@ -158,7 +192,7 @@ bool mf_limit_is_wanted(const memfit_run_options *options)
 
 memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options, memfit_error *err)
 {
-    *limit = (mf_limit){.share = {.slot = -1}};
+    *limit = (mf_limit){.share = {.slot = -1}, .folder_lock = -1};
     memfit_status status = check_program(options->command[0], err);
     if (!status)
         status = find_library(limit, options->library, err);
@@ -254,4 +288,8 @@ void mf_limit_end(mf_limit *limit)
     mf_share_close(&limit->share);
     if (limit->folder[0])
         rmdir(limit->folder);
+    if (limit->folder_lock >= 0)
+        close(limit->folder_lock);
+    limit->folder[0] = limit->path[0] = limit->facts_path[0] = 0;
+    limit->folder_lock = -1;
 }

@@ -10,6 +10,7 @@ typedef struct mf_limit {
     mf_share share;
     bool named;       /* the share is one that other jobs may have too */
     char folder[128]; /* of this job alone */
+    int folder_lock;  /* held while we live; -1 */
     char path[512];   /* the share's */
     char library[4096];
     char facts_path[160], trace[4096];

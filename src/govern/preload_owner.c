@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -136,7 +137,7 @@ mf_facts *mf_govern_facts(void)
 {
     int now;
     while ((now = __atomic_load_n(&facts_state, __ATOMIC_ACQUIRE)) == 1)
-        ;
+        sched_yield(); /* another thread opens the file: a moment */
     if (now)
         return now == 2 ? facts : NULL;
     int none = 0;
@@ -148,9 +149,13 @@ mf_facts *mf_govern_facts(void)
     return facts;
 }
 
-/* This process's row: a free one, else one whose process is dead. The lock is held. */
+/* This process's row: a free one, else one whose process is dead, else one of its own that nobody reads: looking again
+ * for each request would cost more than the request. The lock is held. */
 static mf_facts_process *row_of_process(mf_facts *f)
 {
+    static mf_facts_process unread;
+    if (own)
+        return own;
     uint64_t self = mf_share_self();
     for (int dead = 0; dead < 2 && !own; dead++)
         for (int i = 0; i < MF_FACTS_PROCESSES && !own; i++) {
@@ -164,6 +169,7 @@ static mf_facts_process *row_of_process(mf_facts *f)
                 memset(&f->processes[i].owner_count, 0, sizeof *own - offsetof(mf_facts_process, owner_count));
             own = &f->processes[i];
         }
+    own = own ? own : &unread;
     return own;
 }
 
@@ -246,6 +252,8 @@ void mf_govern_owns_nothing(unsigned card)
 void mf_govern_owner_forget(void)
 {
     pthread_mutex_init(&lock, NULL);
+    if (facts_state == 1) /* the thread that was opening the file is not here */
+        facts_state = 0;
     own = NULL;
     open_denials = 0;
 }
