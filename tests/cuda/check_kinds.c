@@ -5,9 +5,10 @@
  * random ones, and larger ones (large_cases.c), in float32, float64, bfloat16 and float16; each once more with the groups
  * that the backend takes, whose members the reference runs in turn.
  *
- *     check_kinds --on card|host|compile [--random N] [--first SEED] [--small] [--kind NAME] [--arch 75,80] [--part K/N] [--case NAME]
+ *     check_kinds --on card|host|threads|compile [--random N] [--first SEED] [--small] [--kind NAME] [--arch 75,80] [--part K/N] [--case NAME]
  *
- * host runs the kernels on the CPU through a C++ compiler; compile only compiles them, for every generation. Prints a
+ * host runs the kernels on the CPU through a C++ compiler, one thread a block; threads, with 256 real ones (slow: for a
+ * case at a time); compile only compiles them, for every generation. Prints a
  * table by kind; the exit status is 77 when what --on needs is not there.
  */
 #include "engines.h"
@@ -483,8 +484,9 @@ static memfit_status open_side(const char *on, const char *arch, memfit_error *e
         return status;
     }
     host_memory(&check.memory, malloc(ROOM));
-    if (strcmp(on, "host") == 0)
-        status = host_engine_create(getenv("CXX") ? getenv("CXX") : "g++", &engine, err);
+    if (strcmp(on, "host") == 0 || strcmp(on, "threads") == 0)
+        status =
+            host_engine_create(getenv("CXX") ? getenv("CXX") : "g++", strcmp(on, "host") == 0 ? 1 : 256, &engine, err);
     else {
         int list[16];
         unsigned count = 0;

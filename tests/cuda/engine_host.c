@@ -6,6 +6,7 @@
 #include "ops/cuda/cuda_texts.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ struct cuda_module {
     mf_cubin_key key;
     void *library;
     void (*at)(unsigned x, unsigned y);
+    void (*begin)(unsigned threads), (*thread)(unsigned x), (*leave)(void); /* where a block has several */
     cuda_module *next;
 };
 
@@ -76,11 +78,12 @@ static memfit_status engine_module(cuda_engine *engine, const char *text, cuda_m
     memfit_status status = write_text(path, text, err);
     if (status)
         return status;
-    snprintf(
-        command, sizeof command,
-        "%s -std=c++20 -O1 -w -shared -fPIC -ffp-contract=off -DMF_SHIM -iquote %s -I %s -o %s/k%u.so %s 2>%s/log || "
-        "{ head -30 %s/log >&2; false; }",
-        e->compiler, e->folder, e->folder, e->folder, e->count, path, e->folder, e->folder);
+    snprintf(command, sizeof command,
+             "%s -std=c++20 -O1 -w -shared -fPIC -ffp-contract=off -DMF_SHIM %s -iquote %s -I %s -o %s/k%u.so %s "
+             "2>%s/log || "
+             "{ head -30 %s/log >&2; false; }",
+             e->compiler, e->base.block > 1 ? "-DMF_SHIM_THREADS" : "", e->folder, e->folder, e->folder, e->count, path,
+             e->folder, e->folder);
     if (system(command) != 0) {
         if (getenv("MEMFIT_SHOW_TEXT"))
             fprintf(stderr, "%s\n", text);
@@ -91,6 +94,9 @@ static memfit_status engine_module(cuda_engine *engine, const char *text, cuda_m
     if (!m || !(m->library = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
         return mf_fail(err, MEMFIT_INTERNAL, "%s", dlerror());
     *(void **)&m->at = dlsym(m->library, "shim_at");
+    *(void **)&m->begin = dlsym(m->library, "shim_begin");
+    *(void **)&m->thread = dlsym(m->library, "shim_thread");
+    *(void **)&m->leave = dlsym(m->library, "shim_leave");
     m->key = key;
     m->next = e->modules;
     *module = e->modules = m;
@@ -110,33 +116,83 @@ static memfit_status engine_function(cuda_engine *engine, cuda_module *module, c
     return MEMFIT_OK;
 }
 
+/* a struct by value of more than 16 bytes lies on the stack: one type of each size that occurs serves all */
+typedef struct small {
+    void *p[17];
+} small; /* most operations; a step's end has 4 words */
+typedef struct large {
+    void *p[64];
+} large;
+
+static void call_kernel(const cuda_function *function, const large *argument, size_t bytes)
+{
+    if (bytes <= sizeof(small)) {
+        small s;
+        memcpy(&s, argument, sizeof s);
+        ((void (*)(small))function->code)(s);
+    } else
+        ((void (*)(large))function->code)(*argument);
+}
+
+typedef struct launch_thread {
+    pthread_t id;
+    const cuda_function *function;
+    const large *argument;
+    size_t bytes;
+    unsigned number, x, y;
+} launch_thread;
+
+static void *run_thread(void *arg)
+{
+    const launch_thread *t = arg;
+    t->function->module->at(t->x, t->y);
+    t->function->module->thread(t->number);
+    call_kernel(t->function, t->argument, t->bytes);
+    t->function->module->leave();
+    return NULL;
+}
+
+/* A block of real threads. */
+static bool run_block(const cuda_function *function, const large *argument, size_t bytes, unsigned block, unsigned x,
+                      unsigned y)
+{
+    enum { MOST = 256 };
+    launch_thread threads[MOST];
+    pthread_attr_t small_stacks;
+    function->module->begin(block);
+    pthread_attr_init(&small_stacks);
+    pthread_attr_setstacksize(&small_stacks, 1 << 20);
+    unsigned made = 0;
+    for (; made < block && made < MOST; made++) {
+        threads[made] =
+            (launch_thread){.function = function, .argument = argument, .bytes = bytes, .number = made, .x = x, .y = y};
+        if (pthread_create(&threads[made].id, &small_stacks, run_thread, &threads[made]))
+            abort(); /* the others would wait for it */
+    }
+    for (unsigned i = 0; i < made; i++)
+        pthread_join(threads[i].id, NULL);
+    pthread_attr_destroy(&small_stacks);
+    return made == block;
+}
+
 static memfit_status engine_launch(cuda_engine *engine, cuda_function *function, uint32_t x, uint32_t y, unsigned block,
                                    void *argument, size_t bytes, mf_stream stream, memfit_error *err)
 {
-    (void)block;
     (void)stream;
     (void)engine;
-    (void)err;
-    /* a struct by value of more than 16 bytes lies on the stack: one type of each size that occurs serves all */
-    typedef struct {
-        void *p[17];
-    } small; /* most operations; a step's end has 4 words */
-    typedef struct {
-        void *p[64];
-    } large;
     if (bytes > sizeof(large))
         return mf_fail(err, MEMFIT_UNSUPPORTED, "more operands than the test's engine takes");
     large copy = {{0}};
     memcpy(&copy, argument, bytes);
     for (uint32_t j = 0; j < y; j++)
         for (uint32_t i = 0; i < x; i++) {
+            if (engine->block > 1) {
+                if (!run_block(function, &copy, bytes, block, i, j))
+                    return mf_fail(err, MEMFIT_UNSUPPORTED, "a block of %u threads", block);
+                continue;
+            }
             function->module->at(i, j);
-            if (bytes <= sizeof(small)) {
-                small s;
-                memcpy(&s, &copy, sizeof s);
-                ((void (*)(small))function->code)(s);
-            } else
-                ((void (*)(large))function->code)(copy);
+            call_kernel(function, &copy, bytes);
         }
     return MEMFIT_OK;
 }
@@ -183,12 +239,13 @@ static memfit_status write_texts(host_engine *e, memfit_error *err)
     return status;
 }
 
-memfit_status host_engine_create(const char *compiler, cuda_engine **engine, memfit_error *err)
+memfit_status host_engine_create(const char *compiler, unsigned block, cuda_engine **engine, memfit_error *err)
 {
     host_engine *e = calloc(1, sizeof *e);
     if (!e)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory");
-    e->base = (cuda_engine){.table = &table, .block = 1};
+    fake_library_runs = true;
+    e->base = (cuda_engine){.table = &table, .block = block};
     snprintf(e->compiler, sizeof e->compiler, "%s", compiler);
     snprintf(e->folder, sizeof e->folder, "/tmp/memfit-shim-XXXXXX");
     if (!mkdtemp(e->folder)) {

@@ -6,10 +6,11 @@
 
 /* Compiles every text for these architectures and runs nothing: needs NVRTC, no card. */
 memfit_status compile_engine_create(const int *capabilities, unsigned count, cuda_engine **engine, memfit_error *err);
-/* Compiles for the CPU with a C++ compiler and runs there, one thread a block. */
-memfit_status host_engine_create(const char *compiler, cuda_engine **engine, memfit_error *err);
+/* Compiles for the CPU with a C++ compiler and runs there: one thread a block, or `block` real ones. */
+memfit_status host_engine_create(const char *compiler, unsigned block, cuda_engine **engine, memfit_error *err);
 
-/* Convolutions of a library that is not there (fake_library.c): both engines have them. */
+/* Convolutions of a library that is not there (fake_library.c): both engines have them; it computes on the host's. */
+extern bool fake_library_runs;
 memfit_status fake_library_methods(cuda_engine *engine, const mf_graph *graph, uint32_t op, mf_cost *cost,
                                    memfit_error *err);
 memfit_status fake_library_call(cuda_engine *engine, const mf_graph *graph, uint32_t op, const mf_method *method,

@@ -227,13 +227,36 @@ static void update(opcheck *c, int variant)
     mf_g_op_in_place(&c->b, MF_OP_UPDATE, &attr, n, in, outs, out);
 }
 
+/* Moves that leave the last axis alone: several elements go as one where its size allows. */
+static void moves(opcheck *c, int variant)
+{
+    int64_t last = variant == 0 ? 8 : variant == 1 ? 6 : 5;
+    uint32_t x = opcheck_input(c, SHAPE(4, 3, 5, 7, last, 0), -1, 1),
+             y = opcheck_input(c, SHAPE(4, 3, 2, 7, last, 0), -1, 1);
+    opcheck_output(c, mf_g_transpose(&c->b, x, (uint32_t[]){0, 2, 1, 3}));
+    opcheck_output(c,
+                   mf_g_slice(&c->b, x, (int64_t[]){0, 1, 2, 0}, (int64_t[]){3, 2, 3, last}, (int64_t[]){1, 2, 1, 1}));
+    opcheck_output(c,
+                   mf_g_pad(&c->b, x, (int64_t[]){0, 1, 2, 0}, (int64_t[]){0, 0, 1, 0}, (int64_t[]){0, 0, 0, 0}, 0, 0));
+    opcheck_output(c, mf_g_concat(&c->b, 2, (uint32_t[]){x, y}, 1));
+    opcheck_output(c, mf_g_concat(&c->b, 2, (uint32_t[]){y, y}, 3));
+}
+
 const opcheck_case large_cases[] = {
-    {"large matmul", matmul, 4},       {"adding matmul", adding, 6},
-    {"large conv", conv, 6},           {"large reduce", reduce, 15},
-    {"large softmax", softmax, 5},     {"large norm", norm, 4},
-    {"large pool", pool, 2},           {"large loss", loss, 4},
-    {"large gather", gather, 1},       {"large pointwise", pointwise, 2},
-    {"large recurrent", recurrent, 2}, {"augment", augment, MF_AUGMENT_COUNT},
-    {"random", random_numbers, 8},     {"update", update, 2 * MF_OPTIMIZER_COUNT},
+    {"large matmul", matmul, 4},
+    {"adding matmul", adding, 6},
+    {"large conv", conv, 6},
+    {"large reduce", reduce, 15},
+    {"large softmax", softmax, 5},
+    {"large norm", norm, 4},
+    {"large pool", pool, 2},
+    {"large loss", loss, 4},
+    {"large moves", moves, 3},
+    {"large gather", gather, 1},
+    {"large pointwise", pointwise, 2},
+    {"large recurrent", recurrent, 2},
+    {"augment", augment, MF_AUGMENT_COUNT},
+    {"random", random_numbers, 8},
+    {"update", update, 2 * MF_OPTIMIZER_COUNT},
 };
 const size_t large_case_count = sizeof large_cases / sizeof *large_cases;

@@ -61,7 +61,8 @@ static mf_graph *cast_loss(memfit_error *err)
     uint32_t x = mf_g_input(&b, "x", MF_BF16, opcheck_shape(2, 4, 6, 0, 0, 0));
     uint32_t w = mf_g_input(&b, "w", MF_BF16, opcheck_shape(2, 6, 9, 0, 0, 0));
     uint32_t target = mf_g_input(&b, "t", MF_I32, opcheck_shape(1, 4, 0, 0, 0, 0));
-    mf_variable v = {.name = "loss", .role = MF_VAR_LOSS, .kind = MEMFIT_KIND_OTHER, .dtype = MF_F32, .parameter = MF_NONE};
+    mf_variable v = {
+        .name = "loss", .role = MF_VAR_LOSS, .kind = MEMFIT_KIND_OTHER, .dtype = MF_F32, .parameter = MF_NONE};
     uint32_t loss = mf_g_use(&b, mf_g_variable(&b, &v)), dw = MF_NONE;
     uint32_t logits = mf_g_cast(&b, mf_g_matmul(&b, x, w, MF_NONE, false, false, 1), MF_F32);
     mf_attr attr = {.loss = {.function = MF_LOSS_SCCE_LOGITS, .weight = 1, .axis = 1}};
@@ -80,7 +81,8 @@ static mf_graph *cast_loss(memfit_error *err)
 static void fill(mf_interpreter *it, const mf_graph *g)
 {
     for (uint32_t i = 0; i < g->op_count; i++)
-        for (uint64_t k = 0; g->ops[i].kind == MF_OP_INPUT && k < mf_shape_count(&g->tensors[g->ops[i].out[0]].shape); k++) {
+        for (uint64_t k = 0; g->ops[i].kind == MF_OP_INPUT && k < mf_shape_count(&g->tensors[g->ops[i].out[0]].shape);
+             k++) {
             mf_dtype dtype = g->tensors[g->ops[i].out[0]].dtype;
             double v = dtype == MF_I32 ? (double)(k % 9) : sin((double)(k * 7 + i * 3));
             mf_ref_store(dtype, mf_interpret_data(it, g->ops[i].out[0]), k, v);
@@ -121,8 +123,8 @@ static void a_residual_block_is_one_operation(void **state)
     const mf_op *group = &g->ops[2];
     assert_int_equal(group->kind, MF_OP_GROUP);
     assert_int_equal(group->in_count, 2);
-    assert_int_equal(group->out_count, 2);                /* the result and the mean; the variance is inside */
-    assert_int_equal(g->storage_count, storages - 3);     /* y, y + r, variance */
+    assert_int_equal(group->out_count, 2);            /* the result and the mean; the variance is inside */
+    assert_int_equal(g->storage_count, storages - 3); /* y, y + r, variance */
     assert_true(group->attr.group->recomputable);
     assert_int_equal(group->attr.group->inplace_out, group->out[0] == g->outputs[0] ? 0 : 1);
     same_bytes(plain, g);
@@ -198,7 +200,8 @@ int main(void)
 {
     memfit_error err = {0};
     mf_backend *inner = NULL;
-    if (mf_reference_create(NULL, &reference, &err) != MEMFIT_OK || mf_reference_create(NULL, &inner, &err) != MEMFIT_OK ||
+    if (mf_reference_create(NULL, &reference, &err) != MEMFIT_OK ||
+        mf_reference_create(NULL, &inner, &err) != MEMFIT_OK ||
         mf_members_create(NULL, inner, NULL, &members, &err) != MEMFIT_OK)
         return 1;
     const struct CMUnitTest tests[] = {

@@ -128,7 +128,7 @@ memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, 
     double flops, bytes;
     mf_op_cost(graph, &graph->ops[op], &flops, &bytes);
     double time = 4 + bytes / 3e6 + flops / (conv.type == MF_CUDNN_F32 ? 3e7 : 4e8);
-    if (cuda_window_is_apart(graph, &graph->ops[op]) || cuda_window_has_few(graph, &graph->ops[op])) /* own kernels are several times as fast: bench/cuda.md */
+    if (cuda_window_is_apart(graph, &graph->ops[op])) /* own kernels are several times as fast: bench/cuda.md */
         time *= 10;
     add_ways(list, count, false, 4, own_at, time, cost);
     add_ways(list, count, true, 2, own_at, 4 + bytes / 3e6 + flops / 2e8, cost);

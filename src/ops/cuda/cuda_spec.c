@@ -210,8 +210,8 @@ static bool keeps_last_axis(const mf_graph *graph, const mf_op *op)
     case MF_OP_TRANSPOSE:
         return op->attr.transpose.perm[last] == last;
     case MF_OP_SLICE:
-        return op->attr.slice.begin[last] == 0 && op->attr.slice.stride[last] <= 1 && op->attr.slice.stride[last] >= 0 &&
-               graph->tensors[op->out[0]].shape.dim[last] == x->dim[last];
+        return op->attr.slice.begin[last] == 0 && op->attr.slice.stride[last] <= 1 &&
+               op->attr.slice.stride[last] >= 0 && graph->tensors[op->out[0]].shape.dim[last] == x->dim[last];
     case MF_OP_PAD:
         return op->attr.pad.before[last] == 0 && op->attr.pad.after[last] == 0 && op->attr.pad.between[last] == 0 &&
                (op->attr.pad.mode != 0 || op->attr.pad.value == 0);

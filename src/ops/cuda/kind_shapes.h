@@ -37,7 +37,6 @@ static inline bool has_out(const cuda_spec *s, uint32_t i)
 
 memfit_status cuda_windows(cuda_spec *s);
 bool cuda_window_is_apart(const mf_graph *graph, const mf_op *op);
-bool cuda_window_has_few(const mf_graph *graph, const mf_op *op); /* input channels: few_channels.cu */
 memfit_status cuda_product(cuda_spec *s, memfit_error *err);
 memfit_status cuda_recurrent(cuda_spec *s);
 /* kinds_rows.c: false: not of this family, and nothing has been said. */

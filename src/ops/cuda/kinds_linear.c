@@ -1,7 +1,6 @@
 /* kinds_linear.c: convolutions and pooling, products, recurrent layers: which kernels, on which grid, with how much
  * workspace. */
 #include "ops/cuda/kind_shapes.h"
-#include "ops/cuda/product_pad.h"
 #include "ops/cuda/program.h"
 #include "ops/reference/reference.h"
 
@@ -170,12 +169,6 @@ static bool few_tile_of(const mf_graph *graph, const mf_op *op, unsigned block, 
     return m > 0 && n > 0 && stretches > 0 && groups * wide <= block && (block < 256 || shared <= MOST_SHARED);
 }
 
-bool cuda_window_has_few(const mf_graph *graph, const mf_op *op)
-{
-    few_tile tile;
-    return few_tile_of(graph, op, 256, &tile);
-}
-
 static void few_channels(cuda_spec *s, const mf_ref_window *w, const few_tile *tile)
 {
     uint64_t sums = (uint64_t)(w->kernel[1] * w->kernel[2] * w->in_channels * w->out_channels);
@@ -239,32 +232,8 @@ memfit_status cuda_windows(cuda_spec *s)
     return MEMFIT_OK;
 }
 
-/* Rows filled up before the library's product, its result copied out of longer rows. */
-static memfit_status around_product(cuda_spec *s)
-{
-    static const char *const names[] = {"pad_a", "pad_b", "unpad"};
-    cuda_padding pad;
-    s->family = "product_pad.cu";
-    cuda_padding_of(s->graph, s->op, &pad);
-    cuda_say(s, "#define V 8\nstatic constexpr mf_shape domain = {};\n");
-    for (int i = 0; i < 3; i++) {
-        char c = "ABC"[i];
-        cuda_say(s, "#define %c_AT %llull\n#define %c_ROWS %lldll\n#define %c_FROM %lldll\n#define %c_TO %lldll\n", c,
-                 (unsigned long long)pad.at[i], c, (long long)pad.rows[i], c, (long long)pad.from[i], c,
-                 (long long)pad.to[i]);
-        if (i == 2)
-            s->call_at = s->launch_count;
-        if (pad.to[i] != pad.from[i])
-            cuda_each(s, names[i], (uint64_t)(pad.rows[i] * pad.to[i]) / 8);
-    }
-    cuda_workspace(s, pad.bytes);
-    return MEMFIT_OK;
-}
-
 memfit_status cuda_product(cuda_spec *s, memfit_error *err)
 {
-    if (s->library)
-        return around_product(s);
     s->family = "product.cu";
     s->slow = true;
     const mf_shape *a = in_shape(s, 0), *b = in_shape(s, 1);

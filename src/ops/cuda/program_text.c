@@ -424,7 +424,6 @@ static uint32_t needed_second(const cuda_program *p, uint32_t tensor, uint32_t b
     return 0;
 }
 
-
 /* What is summed: x[0], and x[1] that it is multiplied by. */
 static void say_take(writing *w)
 {

@@ -21,7 +21,7 @@ static inline idx row_number()
 template <class F> static inline real over_team(real v, F f)
 {
 #ifdef MF_SHIM
-    return v;
+    return shim_over_team(v, f, TEAM);
 #else
 #pragma unroll
     for (int step = (TEAM < 32 ? TEAM : 32) / 2; step > 0; step /= 2)

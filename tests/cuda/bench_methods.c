@@ -1,0 +1,160 @@
+/*
+ * bench_methods.c: own kernels against the library's, on shapes drawn at random: every method of a menu is run on the card and
+ * timed. Prints a line a shape and how often the planner's choice was the fastest.
+ *
+ *     bench_methods [SHAPES] [SEED]
+ *
+ * Depthwise convolutions (forward, data, weights) in bfloat16, gradients of filters over 3 channels in float32.
+ */
+#include "engines.h"
+
+#include "device/device.h"
+#include "graph/build.h"
+#include "test.h"
+
+#include <time.h>
+
+enum { ROOM = 1 << 30, RUNS = 12 };
+
+static mf_backend *cuda;
+static test_memory memory;
+static uint64_t random_state = 1;
+
+static uint32_t below(uint32_t n)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(random_state >> 33) % n;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+typedef struct drawn {
+    mf_op_kind kind;
+    mf_dtype dtype;
+    int64_t n, h, w, in, out, kernel, stride, groups;
+} drawn;
+
+static drawn draw(bool depthwise)
+{
+    static const int64_t kernels[] = {3, 3, 5, 7}, sizes[] = {14, 28, 56, 57, 112}, large[] = {64, 128, 224, 256, 511};
+    static const mf_op_kind kinds[] = {MF_OP_CONV, MF_OP_CONV_GRAD_DATA, MF_OP_CONV_GRAD_WEIGHTS};
+    drawn d = {.kind = depthwise ? kinds[below(3)] : MF_OP_CONV_GRAD_WEIGHTS, .dtype = depthwise ? MF_BF16 : MF_F32};
+    d.n = 8 + below(56);
+    d.h = d.w = depthwise ? sizes[below(5)] : large[below(5)];
+    d.in = depthwise ? 8 * (1 + below(48)) : 3;
+    d.groups = depthwise ? d.in : 1;
+    d.out = depthwise ? d.in : 8 * (2 + below(9));
+    d.kernel = kernels[below(depthwise ? 3 : 4)];
+    d.stride = 1 + below(2);
+    return d;
+}
+
+static mf_graph *graph_of(const drawn *d, memfit_error *err)
+{
+    mf_build b;
+    mf_graph *g = NULL;
+    mf_window w = {.dims = 2, .kernel = {d->kernel, d->kernel}, .stride = {d->stride, d->stride}, .dilation = {1, 1},
+                   .groups = d->groups};
+    if (!mf_window_pad(&w, "same", (int64_t[]){d->h, d->w}))
+        return NULL;
+    mf_build_begin(&b, NULL, err);
+    uint32_t x = mf_g_input(&b, "x", d->dtype, mf_shape_make(4, (int64_t[]){d->n, d->h, d->w, d->in}));
+    uint32_t f = mf_g_input(&b, "f", d->dtype, mf_shape_make(4, (int64_t[]){d->kernel, d->kernel, d->in / d->groups, d->out}));
+    uint32_t y = mf_g_conv(&b, x, f, MF_NONE, &w), dy = mf_g_input(&b, "dy", d->dtype, mf_g_shape(&b, y)), d2[2];
+    mf_g_backward(&b, 1, &y, &dy, 2, (uint32_t[]){x, f}, d2);
+    uint32_t roots[] = {x, f, y, dy, d2[0], d2[1]};
+    return mf_build_end_keeping(&b, 6, roots, &g) == MEMFIT_OK ? g : NULL;
+}
+
+/* Microseconds of one run, by RUNS in a row; negative: it failed. */
+static double time_method(const mf_graph *g, uint32_t op, const mf_method *method)
+{
+    memfit_error err = {0};
+    mf_kernel *kernel = NULL;
+    const mf_op *o = &g->ops[op];
+    uint64_t at = 4096;
+    void *pointers[8] = {0};
+    double best = -1;
+    char one;
+    for (uint32_t i = 0; i < o->in_count + o->out_count; i++) {
+        uint32_t t = i < o->in_count ? o->in[i] : o->out[i - o->in_count];
+        pointers[i] = t == MF_NONE ? NULL : memory.base + at;
+        at += t == MF_NONE ? 0 : (mf_shape_count(&g->tensors[t].shape) * mf_dtype_bytes(g->tensors[t].dtype) + 511) / 256 * 256;
+    }
+    if (at + method->workspace_bytes > ROOM || cuda->table->prepare(cuda, g, op, method, &kernel, &err) != MEMFIT_OK)
+        return -1;
+    mf_operands operands = {.in = pointers, .out = pointers + o->in_count, .workspace = memory.base + at};
+    const mf_run_scalars *scalars = (const mf_run_scalars *)(const void *)memory.base;
+    for (int round = 0; round < 4; round++) {
+        double start = seconds();
+        memfit_status status = MEMFIT_OK;
+        for (int i = 0; i < RUNS && status == MEMFIT_OK; i++)
+            status = cuda->table->run(kernel, &operands, scalars, 0, &err);
+        if (status || memory.down(&memory, &one, 0, 1, &err))
+            break;
+        double us = (seconds() - start) * 1e6 / RUNS;
+        best = round && (best < 0 || us < best) ? us : best; /* the first one warms up */
+    }
+    cuda->table->release(cuda, kernel);
+    return best;
+}
+
+/* Does the planner's choice win? */
+static bool compare(const drawn *d)
+{
+    memfit_error err = {0};
+    mf_graph *g = graph_of(d, &err);
+    mf_cost cost = {0};
+    if (!g)
+        return false;
+    uint32_t op = 0;
+    while (op < g->op_count && g->ops[op].kind != d->kind)
+        op++;
+    bool wins = false;
+    if (cuda->table->query(cuda, g, op, &cost, &err) == MEMFIT_OK && cost.method_count) {
+        uint32_t chosen = mf_cost_choose(&cost, (mf_method_rules){.allow_changed = true}, UINT64_MAX), best = 0;
+        double times[MF_MOST_METHODS];
+        printf("%-18s %3lldx%3lldx%3lldx%3lld %lldx%lld/%lld -> %3lld", mf_kind_name(d->kind), (long long)d->n, (long long)d->h,
+               (long long)d->w, (long long)d->in, (long long)d->kernel, (long long)d->kernel, (long long)d->stride,
+               (long long)d->out);
+        for (uint32_t i = 0; i < cost.method_count; i++) {
+            times[i] = time_method(g, op, &cost.methods[i]);
+            printf("  %s%s%.0f us", i == chosen ? "*" : "", cost.methods[i].id[0] ? "cudnn " : "own ", times[i]);
+            best = times[i] > 0 && (times[best] <= 0 || times[i] < times[best]) ? i : best;
+        }
+        wins = best == chosen || times[chosen] <= 1.02 * times[best];
+        printf("%s\n", wins ? "" : "  SLOWER");
+    }
+    mf_graph_destroy(g);
+    return wins;
+}
+
+int main(int argc, char **argv)
+{
+    memfit_error err = {0};
+    memfit_device *device = NULL;
+    int shapes = argc > 1 ? atoi(argv[1]) : 20;
+    random_state = argc > 2 ? strtoull(argv[2], NULL, 10) : 7;
+    if (memfit_device_open("cuda", NULL, &device, &err) != MEMFIT_OK || card_memory(&memory, device, ROOM, &err) != MEMFIT_OK ||
+        mf_cuda_create(NULL, device, &cuda, &err) != MEMFIT_OK) {
+        printf("skipped: %s\n", err.message);
+        return 77;
+    }
+    for (int family = 0; family < 2; family++) {
+        int wins = 0;
+        for (int i = 0; i < shapes; i++) {
+            drawn d = draw(family == 0);
+            wins += compare(&d);
+            fflush(stdout);
+        }
+        printf("%s: the choice is the fastest on %d of %d shapes\n", family ? "filters over 3 channels, float32" : "depthwise, bfloat16",
+               wins, shapes);
+    }
+    cuda->table->destroy(cuda);
+    return 0;
+}
