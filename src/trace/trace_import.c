@@ -242,8 +242,9 @@ typedef struct columns {
 
 static memfit_status find_columns(const mf_csv *csv, columns *c, memfit_error *err)
 {
-    static const char hint[] = "give a memfit trace, a PyTorch memory snapshot (.pickle) or a CSV trace, which begins with the line "
-                               "time_us,op,id,bytes,stream";
+    static const char hint[] =
+        "give a memfit trace, a PyTorch memory snapshot (.pickle) or a CSV trace, which begins with the line "
+        "time_us,op,id,bytes,stream";
     memfit_status status = mf_csv_column(csv, "time_us", &c->time, err);
     if (!status)
         status = mf_csv_column(csv, "op", &c->op, err);

@@ -58,13 +58,17 @@ static mf_graph *graph_of(const drawn *d, memfit_error *err)
 {
     mf_build b;
     mf_graph *g = NULL;
-    mf_window w = {.dims = 2, .kernel = {d->kernel, d->kernel}, .stride = {d->stride, d->stride}, .dilation = {1, 1},
+    mf_window w = {.dims = 2,
+                   .kernel = {d->kernel, d->kernel},
+                   .stride = {d->stride, d->stride},
+                   .dilation = {1, 1},
                    .groups = d->groups};
     if (!mf_window_pad(&w, "same", (int64_t[]){d->h, d->w}))
         return NULL;
     mf_build_begin(&b, NULL, err);
     uint32_t x = mf_g_input(&b, "x", d->dtype, mf_shape_make(4, (int64_t[]){d->n, d->h, d->w, d->in}));
-    uint32_t f = mf_g_input(&b, "f", d->dtype, mf_shape_make(4, (int64_t[]){d->kernel, d->kernel, d->in / d->groups, d->out}));
+    uint32_t f =
+        mf_g_input(&b, "f", d->dtype, mf_shape_make(4, (int64_t[]){d->kernel, d->kernel, d->in / d->groups, d->out}));
     uint32_t y = mf_g_conv(&b, x, f, MF_NONE, &w), dy = mf_g_input(&b, "dy", d->dtype, mf_g_shape(&b, y)), d2[2];
     mf_g_backward(&b, 1, &y, &dy, 2, (uint32_t[]){x, f}, d2);
     uint32_t roots[] = {x, f, y, dy, d2[0], d2[1]};
@@ -84,7 +88,9 @@ static double time_method(const mf_graph *g, uint32_t op, const mf_method *metho
     for (uint32_t i = 0; i < o->in_count + o->out_count; i++) {
         uint32_t t = i < o->in_count ? o->in[i] : o->out[i - o->in_count];
         pointers[i] = t == MF_NONE ? NULL : memory.base + at;
-        at += t == MF_NONE ? 0 : (mf_shape_count(&g->tensors[t].shape) * mf_dtype_bytes(g->tensors[t].dtype) + 511) / 256 * 256;
+        at += t == MF_NONE
+                  ? 0
+                  : (mf_shape_count(&g->tensors[t].shape) * mf_dtype_bytes(g->tensors[t].dtype) + 511) / 256 * 256;
     }
     if (at + method->workspace_bytes > ROOM || cuda->table->prepare(cuda, g, op, method, &kernel, &err) != MEMFIT_OK)
         return -1;
@@ -119,9 +125,9 @@ static bool compare(const drawn *d)
     if (cuda->table->query(cuda, g, op, &cost, &err) == MEMFIT_OK && cost.method_count) {
         uint32_t chosen = mf_cost_choose(&cost, (mf_method_rules){.allow_changed = true}, UINT64_MAX), best = 0;
         double times[MF_MOST_METHODS];
-        printf("%-18s %3lldx%3lldx%3lldx%3lld %lldx%lld/%lld -> %3lld", mf_kind_name(d->kind), (long long)d->n, (long long)d->h,
-               (long long)d->w, (long long)d->in, (long long)d->kernel, (long long)d->kernel, (long long)d->stride,
-               (long long)d->out);
+        printf("%-18s %3lldx%3lldx%3lldx%3lld %lldx%lld/%lld -> %3lld", mf_kind_name(d->kind), (long long)d->n,
+               (long long)d->h, (long long)d->w, (long long)d->in, (long long)d->kernel, (long long)d->kernel,
+               (long long)d->stride, (long long)d->out);
         for (uint32_t i = 0; i < cost.method_count; i++) {
             times[i] = time_method(g, op, &cost.methods[i]);
             printf("  %s%s%.0f us", i == chosen ? "*" : "", cost.methods[i].id[0] ? "cudnn " : "own ", times[i]);
@@ -140,7 +146,8 @@ int main(int argc, char **argv)
     memfit_device *device = NULL;
     int shapes = argc > 1 ? atoi(argv[1]) : 20;
     random_state = argc > 2 ? strtoull(argv[2], NULL, 10) : 7;
-    if (memfit_device_open("cuda", NULL, &device, &err) != MEMFIT_OK || card_memory(&memory, device, ROOM, &err) != MEMFIT_OK ||
+    if (memfit_device_open("cuda", NULL, &device, &err) != MEMFIT_OK ||
+        card_memory(&memory, device, ROOM, &err) != MEMFIT_OK ||
         mf_cuda_create(NULL, device, &cuda, &err) != MEMFIT_OK) {
         printf("skipped: %s\n", err.message);
         return 77;
@@ -152,8 +159,8 @@ int main(int argc, char **argv)
             wins += compare(&d);
             fflush(stdout);
         }
-        printf("%s: the choice is the fastest on %d of %d shapes\n", family ? "filters over 3 channels, float32" : "depthwise, bfloat16",
-               wins, shapes);
+        printf("%s: the choice is the fastest on %d of %d shapes\n",
+               family ? "filters over 3 channels, float32" : "depthwise, bfloat16", wins, shapes);
     }
     cuda->table->destroy(cuda);
     return 0;
