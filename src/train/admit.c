@@ -12,8 +12,7 @@
 #include <string.h>
 
 enum {
-    /* After the fixed cost was measured a few pages may still be touched for the first time: data of libraries, a page
-     * of a stack. Seen: one to three. */
+    /* After measuring a few pages may still be touched for the first time: of libraries, of a stack. Seen: one to three. */
     SPARE_FIXED_BYTES = 28 << 10,
     /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
     SAID_SPARE_BYTES = 16 << 10,
@@ -105,6 +104,9 @@ static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf
     give_planning_room(t, limit > 1 ? limit : t->limit_asked);
     memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     if (mf_trainer_was_refused(t, status) && p.recompute != MF_RECOMPUTE_OFF) { /* what needs most of it: do without */
+        uint64_t search = (t->planning.peak_bytes - t->planning.live_bytes + t->guard.refused_bytes) * 3 / 2;
+        search += t->footprint->sample(t->device); /* it would have gone on */
+        t->search_need = search > t->search_need ? search : t->search_need;
         p.recompute = MF_RECOMPUTE_OFF;
         t->footprint->trim();
         give_planning_room(t, limit > 1 ? limit : t->limit_asked);
@@ -525,12 +527,14 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
 static memfit_status explain_refusal(admission *a, memfit_error *err)
 {
     mf_trainer *t = a->t;
+    const uint64_t search = t->least_need ? t->search_need : 0; /* what was measured may recompute: to be found again */
     memfit_status status = t->least_need || t->kernels_need ? MEMFIT_OK : estimate_need(t, err);
     if (status != MEMFIT_OK)
         return status;
     const bool known = t->least_need || t->kernels_need; /* else planning could not go on to find it */
     uint64_t need = t->least_need > t->kernels_need ? t->least_need : t->kernels_need;
     need = (known ? need : t->planning_need) + 2 * WARM_UP_BYTES;
+    need = need < search ? search : need;
     /* With more memory another plan is chosen first, whose kernels differ; a card's context does not. */
     uint64_t differs = t->footprint->host || need < a->base ? need : need - a->base;
     need += known ? differs / 32 : 0;
@@ -563,7 +567,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     memfit_error own;
     err = err ? err : &own;
     admission a = {.t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
-    t->least_need = t->planning_need = t->kernels_need = 0;
+    t->least_need = t->planning_need = t->kernels_need = t->search_need = 0;
     t->limit_asked = limit;
     mf_trainer_guard(t, !a.again);
     a.base = measure_fixed(t);

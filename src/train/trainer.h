@@ -98,6 +98,7 @@ typedef struct mf_trainer {
     /* While kernels are made: how many so far, what the process held before the first; a limit that would have sufficed, where this one ended it (0: it did not);
      * the most that was held, with room for the next one. */
     uint64_t kernels_made, kernels_base, kernels_need, kernels_peak;
+    uint64_t search_need;           /* where a search with recomputation was cut off: what it would have taken */
     uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
     mf_metric_view metrics[MEMFIT_MOST_METRICS];
     uint32_t metric_count, metrics_left_out; /* more than there is room for */
