@@ -519,7 +519,7 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
     }
     mf_plan_destroy(plan);
     if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes && !t->guard.refused_bytes)
-        t->least_need = err->requested_bytes + fixed.making_bytes + graphs / 3; /* many products lay so much above */
+        t->least_need = err->requested_bytes + fixed.making_bytes + graphs / 3 * 2; /* many products lay so far above */
     return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
 }
 

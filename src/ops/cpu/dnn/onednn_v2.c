@@ -93,7 +93,7 @@ dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
 const mf_dnn_takes *mf_dnn_taken(void)
 {
     static const mf_dnn_takes taken = {.start = MF_DNN_START_KIB << 10,
-                                       .product = 48 << 10,
+                                       .product = 26 << 10,
                                        .forward = 66 << 10,
                                        .grad_data = 44 << 10,
                                        .grad_weights = 100 << 10,
