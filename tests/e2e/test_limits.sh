@@ -36,6 +36,13 @@ done
 said=$(key fixed_bytes "$dir/plan") took=$(key fixed_bytes "$dir/train")
 [ "$took" -le "$said" ] && [ $((said * 100)) -le $((took * 135)) ] || fail "a frozen net: $said bytes fixed are planned, $took measured"
 
+# One convolution on a large image and most of the bytes in one layer's weights: what plan admits at batch 1 trains, at the byte.
+large="$MEMFIT_SOURCE/tests/fixtures/plan/conv_pool_1024.json"
+"$MEMFIT" plan "$large" --batch-size 1 --threads 2 --json --quiet >"$dir/plan" 2>"$dir/err" || fail "plan: $(cat "$dir/err")"
+"$MEMFIT" train "$large" --data synthetic:2 --batch-size 1 --steps 1 --threads 2 --memory "$(key peak_bytes "$dir/plan")" --json --quiet >"$dir/train" 2>"$dir/err" ||
+    fail "plan admits $(key peak_bytes "$dir/plan") bytes: $(cat "$dir/err")"
+[ "$(key measured_peak_bytes "$dir/train")" -le "$(key peak_bytes "$dir/plan")" ] || fail "more than was planned was taken"
+
 # Showing the plan first takes nothing from the training.
 args=("$f/unet.json" --data synthetic:64 --batch-size 64 --threads 1 --quiet --json)
 "$MEMFIT" train "${args[@]}" >"$dir/plain" 2>"$dir/err" || fail "train: $(cat "$dir/err")"
