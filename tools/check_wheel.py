@@ -9,7 +9,7 @@ import zipfile
 
 MOST_BYTES = 3_000_000
 MAY_NEED = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
-MAY_HOLD = re.compile(r"memfit(_engine)?/([\w]+\.py|py\.typed|_bin/(memfit|libmemfit\.so))$|memfit(_engine)?-[\d.]+\.dist-info/[\w./-]+$")
+MAY_HOLD = re.compile(r"memfit(_engine)?/([\w]+\.py|py\.typed|_bin/(memfit|libmemfit(-govern)?\.so))$|memfit(_engine)?-[\d.]+\.dist-info/[\w./-]+$")
 
 
 def needed(path):
@@ -30,6 +30,8 @@ def check(wheel):
         programs = [n for n in names if "/_bin/" in n]
         if not any(n.endswith("/memfit") for n in programs):
             bad.append("holds no program")
+        if not os.path.basename(wheel).startswith("memfit_engine") and not any(n.endswith("/libmemfit-govern.so") for n in programs):
+            bad.append("holds no libmemfit-govern.so: memfit run could not limit anything")
         for name in programs:
             extra = needed(z.extract(name, folder)) - MAY_NEED
             if extra:
