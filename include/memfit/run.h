@@ -35,8 +35,9 @@ typedef struct memfit_run_options {
     const char *library; /* with a limit: libmemfit-govern.so; NULL: beside this program, or where it is installed */
     const char *share;   /* name of a limit that several jobs have together; NULL: this job's own. limit_bytes 0: it is
                           * there already */
-    const char *trace; /* NULL: none. Else each process writes what it takes and gives back on card C to TRACE.PID.C */
-    uint32_t turns_s;  /* with a share: jobs that do not fit together take turns of so many seconds; 0: they do not */
+    const char *trace;  /* NULL: none. Else each process writes what it takes and gives back on card C to TRACE.PID.C */
+    uint32_t turns_s;   /* with a share: jobs that do not fit together take turns of so many seconds; 0: they do not */
+    const char *device; /* the one card the program sees, as nvidia-smi counts: "1"; NULL: all that it would see */
 } memfit_run_options;
 #define MEMFIT_RUN_OPTIONS                                                                                             \
     {                                                                                                                  \

@@ -365,10 +365,25 @@ static int failed_status(memfit_status status)
     return usage ? CLI_USAGE : RUN_FAILED;
 }
 
+/* A card that is not there is refused: the program would run on none, and say something else. */
+static int check_card(const cli_command *command, int64_t device)
+{
+    static memfit_gpus cards;
+    memfit_error err;
+    if (memfit_gpus_look(&cards, &err) != MEMFIT_OK)
+        return cli_usage_error(command, "--device %lld: %s\n%s", (long long)device, err.message, err.hint);
+    for (size_t i = 0; i < cards.card_count; i++)
+        if (cards.cards[i].index == (unsigned)device)
+            return CLI_DONE;
+    return cli_usage_error(command, "--device %lld: this machine has %zu card%s, counted from 0\nmemfit ps shows them",
+                           (long long)device, cards.card_count, cards.card_count == 1 ? "" : "s");
+}
+
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     bool growth = false, end_leftovers = false;
-    int64_t turns = 0;
+    int64_t turns = 0, device = -1;
+    char card[24];
     const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL;
     const cli_binding bindings[] = {CLI_BIND("--memory", &memory),
                                     CLI_BIND("--share", &share),
@@ -378,6 +393,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
                                     CLI_BIND("--growth", &growth),
                                     CLI_BIND("--end-leftovers", &end_leftovers),
                                     CLI_BIND("--report", &report),
+                                    CLI_BIND("--device", &device),
                                     {0}};
     cli_common common;
     int first = find_command(argc, argv),
@@ -403,6 +419,10 @@ int cli_run(const cli_command *command, int argc, char **argv)
     o.share = share;
     o.trace = trace;
     o.turns_s = (uint32_t)turns;
+    snprintf(card, sizeof card, "%lld", (long long)device);
+    o.device = device >= 0 ? card : NULL;
+    if (o.device && (status = check_card(command, device)) != CLI_DONE)
+        return status;
     if (memory && (status = read_limit(command, memory, &o.limit_bytes)) != CLI_DONE)
         return status;
     if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */

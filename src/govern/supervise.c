@@ -101,6 +101,10 @@ static _Noreturn void become_program(memfit_run *run, int parent, int failure)
         signal(SIGCHLD, SIG_IGN);
     if (run->options.growth)
         set_growth();
+    if (run->options.device) { /* CUDA counts the fastest first, unless it is told otherwise */
+        setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+        setenv("CUDA_VISIBLE_DEVICES", run->options.device, 1);
+    }
     if (mf_limit_is_wanted(&run->options))
         mf_limit_set_environment(&run->limit);
     sigprocmask(SIG_SETMASK, &run->mask_before, NULL);

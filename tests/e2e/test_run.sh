@@ -138,6 +138,11 @@ if [ -n "${FAKE_NVML_LIBRARY:-}" ]; then
         fail "a card: the closing line is $(cat err)"
     FAKE_NVML_PROCESSES=0:999999990:1000 "$MEMFIT" run --report report -- sleep 1 2>err || fail "with a card: exit $?"
     holds report "j['cards'][0]['peak_bytes'] == 0 and j['peak_bytes'] == j['host_peak_bytes']" || fail "another's bytes are taken for the program's"
+    # One card of several, as nvidia-smi counts; one that is not there is refused.
+    seen=$(FAKE_NVML_CARDS=2 "$MEMFIT" run --quiet --device 1 -- sh -c 'echo $CUDA_DEVICE_ORDER:$CUDA_VISIBLE_DEVICES' 2>err)
+    [ "$seen" = PCI_BUS_ID:1 ] || fail "--device 1: the program sees $seen, $(cat err)"
+    FAKE_NVML_CARDS=2 "$MEMFIT" run --device 2 -- true 2>err; [ $? = 2 ] && grep -q 'this machine has 2 cards, counted from 0' err || fail "--device 2: $(cat err)"
+    MEMFIT_LIB_NVML=/nonexistent "$MEMFIT" run --device 0 -- true 2>err; [ $? = 2 ] && grep -q -e '--device 0: ' err || fail "--device without a driver: $(cat err)"
     FAKE_NVML_INIT=18 "$MEMFIT" run -- sleep 0.3 2>err || fail "with a driver that refuses: exit $?"
     grep -q 'of host memory' err || fail "with a driver that refuses: no closing line"
 fi
