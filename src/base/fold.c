@@ -21,7 +21,11 @@ static size_t leading_blanks(const char *line, size_t bytes)
 /* Where continued lines begin. */
 static size_t hanging(const char *line, size_t bytes, unsigned columns)
 {
-    size_t lead = leading_blanks(line, bytes), at = lead + 2, cell = lead;
+    size_t lead = leading_blanks(line, bytes), at = lead + 2, cell = lead, digits = lead;
+    while (digits < bytes && line[digits] >= '0' && line[digits] <= '9')
+        digits++;
+    if (digits > lead && digits + 1 < bytes && line[digits] == '.' && line[digits + 1] == ' ') /* "1. what to do" */
+        at = digits + 2;
     for (size_t i = lead; i + 2 < bytes && cell < columns * 5 / 8; i++) {
         if (((unsigned char)line[i] & 0xc0) == 0x80)
             continue;

@@ -478,6 +478,7 @@ static void long_lines_break_between_words(void **state)
     is_folded(20, "", "\n");
     is_folded(30, "  --epochs N  passes over the data (1)", "  --epochs N  passes over the\n              data (1)\n");
     is_folded(20, "a word_that_is_longer_than_the_line stays", "a\nword_that_is_longer_than_the_line\nstays\n");
+    is_folded(20, "  12. an item of a list", "  12. an item of a\n      list\n");
     is_folded(24, "  fits  words that_need_more_room end", "  fits  words\n    that_need_more_room\n    end\n");
     is_folded(10, "\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88 cells 12",
               "\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88 cells\n  12\n");
