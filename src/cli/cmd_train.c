@@ -81,6 +81,7 @@ static int train(train_cli *cli)
         train_cli_end_by_signal();
     if (done == MEMFIT_OK)
         train_cli_print(cli, &result, "trained");
+    train_cli_end(cli);
     return status;
 }
 

@@ -175,6 +175,14 @@ static void keep_class_name(void *ctx, int64_t number, const char *name)
         cli->classes[cli->class_count++] = copy;
 }
 
+void train_cli_end(train_cli *cli)
+{
+    mf_host_free(NULL, cli->classes, cli->class_room * sizeof *cli->classes);
+    mf_arena_destroy(&cli->names);
+    cli->classes = NULL;
+    cli->class_count = cli->class_room = 0;
+}
+
 static int read_window(const cli_command *command, train_cli *cli)
 {
     const char *text = cli->shuffle_window;
@@ -476,9 +484,9 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
         status = cli_report(&cli.common, &err);
     if (done == MEMFIT_INTERRUPTED)
         train_cli_end_by_signal();
-    if (done != MEMFIT_OK)
-        return status;
     o->out = outputs;
-    train_cli_print(&cli, &result, what);
-    return CLI_DONE;
+    if (done == MEMFIT_OK)
+        train_cli_print(&cli, &result, what);
+    train_cli_end(&cli);
+    return done == MEMFIT_OK ? CLI_DONE : status;
 }

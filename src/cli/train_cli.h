@@ -54,6 +54,8 @@ uint64_t train_cli_limit(void *ctx);
 int train_cli_forward(const cli_command *command, int argc, char **argv,
                       memfit_status (*call)(const memfit_train_options *, memfit_train_result *, memfit_error *),
                       const char *what);
+/* Lets go of what was kept for the result. */
+void train_cli_end(train_cli *cli);
 /* The object of the contract, or a few lines for people. */
 void train_cli_print(const train_cli *cli, const memfit_train_result *result, const char *what);
 
