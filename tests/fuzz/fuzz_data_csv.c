@@ -13,6 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static unsigned char *spool;
 static uint64_t spool_bytes, added_bytes;
+static mf_array arrays[2]; /* x, and y if there is one */
 
 memfit_status mf_source_spool(mf_source *source, uint64_t bytes, unsigned char **space, memfit_error *err)
 {
@@ -28,13 +29,16 @@ memfit_status mf_source_spool(mf_source *source, uint64_t bytes, unsigned char *
 memfit_status mf_source_add(mf_source *source, const char *name, mf_dtype dtype, const mf_shape *shape,
                             const unsigned char *data, uint64_t bytes, memfit_error *err)
 {
-    (void)source, (void)err;
+    (void)err;
     uint64_t count = 1;
     for (int i = 0; i < shape->rank; i++)
         count *= (uint64_t)shape->dim[i];
-    if (!name || dtype != MF_F32 || count * 4 != bytes || data < spool || data + bytes > spool + spool_bytes)
+    bool labels = dtype == MF_I32 && source->count == 1; /* targets that are texts */
+    if (!name || (dtype != MF_F32 && !labels) || source->count == 2 || count * 4 != bytes || data < spool ||
+        data + bytes > spool + spool_bytes)
         abort();
     added_bytes += bytes;
+    arrays[source->count++] = (mf_array){.data = data, .dtype = dtype};
     return MEMFIT_OK;
 }
 
@@ -44,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     memfit_error err = {0};
     int64_t inputs = bytes ? data[0] % 6 - 1 : 0;    /* the byte stays: most tables begin with a digit or a letter */
     unsigned char *copy = malloc(bytes ? bytes : 1); /* a block of its own: reading past its end is seen */
-    source.path = "table.csv";
+    source = (mf_source){.path = "table.csv", .arrays = arrays};
     spool = NULL;
     spool_bytes = added_bytes = 0;
     if (bytes)
@@ -52,6 +56,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     memfit_status status = mf_source_csv(&source, copy, bytes, inputs, NULL, &err);
     if ((status == MEMFIT_OK && added_bytes != spool_bytes) || (status != MEMFIT_OK && !err.message[0]))
         abort();
+    if (status == MEMFIT_OK && source.count == 2 && arrays[1].dtype == MF_I32)
+        for (uint64_t i = 0; i < (uint64_t)(spool + spool_bytes - arrays[1].data) / 4; i++) {
+            int32_t code = ((const int32_t *)(const void *)arrays[1].data)[i];
+            if (code < 0 || (uint32_t)code >= arrays[1].name_count || !arrays[1].names[code])
+                abort();
+        }
+    mf_arena_destroy(&source.arena);
     free(spool);
     free(copy);
     return 0;
