@@ -11,19 +11,7 @@ import zipfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 from keras import layers as L
-
-
-def s1():
-    m = keras.Sequential([keras.Input((10,)), L.Dense(10, activation="relu"), L.Dense(2)])
-    m.compile("adam", "mse")
-    return m
-
-
-def s7(size=1024):
-    m = keras.Sequential([keras.Input((size, size, 3)), L.Conv2D(32, 3, activation="relu"), L.MaxPooling2D(), L.Flatten(),
-                          L.Dense(10, activation="softmax")])
-    m.compile("adam", "mse")
-    return m
+from make_train_models import s1, s7
 
 
 def s9():

@@ -66,10 +66,11 @@ static memfit_status write_all(report *r, memfit_error *err)
     return status;
 }
 
-static const char help[] =
-    "TRACE is a memfit trace (train --trace, MEMFIT_TRACE), a PyTorch memory snapshot (.pickle), a CSV trace\n"
-    "(time_us,op,id,bytes,stream,kind,owner), or a folder of them, one a process. With two the difference is shown.\n"
-    "Names are shown without the folders of files, unless --with-names.\n";
+static const char help[] = "TRACE is a memfit trace (train --trace, run --trace, MEMFIT_TRACE), a PyTorch\n"
+                           "memory snapshot (.pickle), a CSV trace\n"
+                           "(time_us,op,id,bytes,stream,kind,owner), or a folder of them, one a process.\n"
+                           "With two the difference is shown.\n"
+                           "Names are shown without the folders of files, unless --with-names.\n";
 
 int cli_report_trace(const cli_command *command, int argc, char **argv)
 {

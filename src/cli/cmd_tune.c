@@ -4,9 +4,9 @@
 #include "base/visible.h"
 #include "base/words.h"
 
-static const char help[] =
-    "Training finds the times by itself: they are kept beside the compiled kernels, and hold for this card and\n"
-    "these versions of driver and libraries. With --out they go to FILE, and MEMFIT_TIMES=FILE uses them.\n";
+static const char help[] = "Training finds the times by itself: they are kept beside the compiled kernels,\n"
+                           "and hold for this card and these versions of driver and libraries. With --out\n"
+                           "they go to FILE, and MEMFIT_TIMES=FILE uses them.\n";
 
 static void print_json(const memfit_tune_result *r)
 {

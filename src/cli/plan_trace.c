@@ -114,7 +114,7 @@ static void print_text(const memfit_trace_plan *p, bool quiet)
     if (p->expandable_bytes)
         mf_print(stdout, "  instead   %s with PYTORCH_ALLOC_CONF=expandable_segments:True\n",
                  memfit_size_format(p->expandable_bytes, a, sizeof a));
-    mf_print(stdout, "\n  largest owners at the peak\n");
+    mf_print(stdout, "\n  largest tensors at the peak, by layer\n");
     for (size_t i = 0; i < p->owner_count; i++)
         mf_print(stdout, "  %12s  %-12s %s\n", memfit_size_format(p->owners[i].bytes, a, sizeof a),
                  memfit_kind_name(p->owners[i].kind), p->owners[i].name);

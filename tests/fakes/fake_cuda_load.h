@@ -25,4 +25,23 @@ static inline void *open_fake_driver(void)
     return library;
 }
 
+/* After a test: the driver's rules were kept, and everything was given back. */
+static inline void driver_holds_nothing(void (*get_state)(fake_cuda_state *))
+{
+    fake_cuda_state s;
+    get_state(&s);
+    if (s.broken)
+        fprintf(stderr, "the driver's rules were broken: %s\n", s.first_broken);
+    assert_int_equal(s.broken, 0);
+    assert_int_equal(s.handles, 0);
+    assert_int_equal(s.mappings, 0);
+    assert_int_equal(s.plain_bytes, 0);
+    assert_int_equal(s.reservations, 0);
+    assert_int_equal(s.contexts, 0);
+    assert_int_equal(s.streams, 0);
+    assert_int_equal(s.events, 0);
+    assert_int_equal(s.graphs, 0);
+    assert_int_equal(s.pinned, 0);
+}
+
 #endif

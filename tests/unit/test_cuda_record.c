@@ -28,20 +28,7 @@ static int load_fake(void **state)
 
 static void nothing_left(void)
 {
-    fake_cuda_state s;
-    get_state(&s);
-    if (s.broken)
-        fprintf(stderr, "the driver's rules were broken: %s\n", s.first_broken);
-    assert_int_equal(s.broken, 0);
-    assert_int_equal(s.handles, 0);
-    assert_int_equal(s.mappings, 0);
-    assert_int_equal(s.plain_bytes, 0);
-    assert_int_equal(s.reservations, 0);
-    assert_int_equal(s.contexts, 0);
-    assert_int_equal(s.streams, 0);
-    assert_int_equal(s.events, 0);
-    assert_int_equal(s.graphs, 0);
-    assert_int_equal(s.pinned, 0);
+    driver_holds_nothing(get_state);
 }
 
 typedef struct recorder {
