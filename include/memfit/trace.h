@@ -136,6 +136,9 @@ MEMFIT_API memfit_status memfit_trace_load(const char *path, const memfit_host *
 /* The same from memory; `data` is not needed afterwards. Since 0.1. */
 MEMFIT_API memfit_status memfit_trace_read(const void *data, size_t bytes, const memfit_host *host,
                                            memfit_trace **trace, memfit_error *err);
+/* Does it begin as a memfit trace or a CSV trace begins? Its first 64 bytes are enough. No word about PyTorch snapshots:
+ * every pickle begins like them. Since 0.2. */
+MEMFIT_API bool memfit_trace_begins(const void *data, size_t bytes);
 MEMFIT_API void memfit_trace_destroy(memfit_trace *trace);
 MEMFIT_API const memfit_event *memfit_trace_events(const memfit_trace *trace, uint64_t *count);
 /* The text of a name number; "" for 0 and for numbers that are none. Lives as long as the trace. Since 0.1. */

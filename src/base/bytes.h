@@ -1,8 +1,14 @@
-/* bytes.h: little-endian numbers in memory that need not be aligned. */
+/* bytes.h: little-endian numbers in memory that need not be aligned; sizes rounded up. */
 #ifndef MF_BASE_BYTES_H
 #define MF_BASE_BYTES_H
 
 #include <stdint.h>
+
+/* The next multiple of `to`, which need not be a power of two. */
+static inline uint64_t mf_round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
 
 static inline uint16_t mf_le16(const unsigned char *p)
 {

@@ -85,7 +85,7 @@ static bool is_log(const opened *o)
 
 static bool is_trace(const opened *o)
 {
-    return begins(o, "MEMFITTR", 8);
+    return begins(o, "MEMFITTR", 8); /* trace/trace.h, which this room may not open */
 }
 
 static bool is_page(const opened *o)

@@ -1,5 +1,6 @@
 /* os_linux.c: Linux, but for writing files (os_write_linux.c). The files of /proc are read into buffers on the stack, so that asking about memory takes none. */
 #include "base/os.h"
+#include "base/bytes.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -431,7 +432,7 @@ enum { LARGE_PAGE = 2 << 20 };
 
 memfit_status mf_os_reserve(uint64_t bytes, unsigned char **mapped, uint64_t *mapped_bytes, memfit_error *err)
 {
-    uint64_t page = mf_os_page_bytes(), pages = (bytes + page - 1) / page * page;
+    uint64_t page = mf_os_page_bytes(), pages = mf_round_up(bytes, page);
     uint64_t spare = pages >= LARGE_PAGE ? LARGE_PAGE : 0; /* to begin where a large page does */
     unsigned char *p =
         mmap(NULL, spare + pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -3,19 +3,18 @@
 
 #include "base/os.h"
 #include "base/visible.h"
+#include "memfit/trace.h"
 
 #include <stdio.h>
 #include <string.h>
 
 bool cli_is_trace(const char *path)
 {
-    static const char binary[] = "MEMFITTR", csv[] = "time_us,op,id,bytes";
     mf_mapping file;
     memfit_error err; /* a file that cannot be read is told by who reads it as a model */
     if (mf_os_map_file(path, &file, &err) != MEMFIT_OK)
         return false;
-    bool is = (file.bytes >= 8 && memcmp(file.data, binary, 8) == 0) ||
-              (file.bytes >= sizeof csv - 1 && memcmp(file.data, csv, sizeof csv - 1) == 0);
+    bool is = memfit_trace_begins(file.data, file.bytes);
     mf_os_unmap_file(&file);
     return is;
 }

@@ -1,5 +1,6 @@
 /* sample_cache.c: see sample_cache.h. */
 #include "data/sample_cache.h"
+#include "base/bytes.h"
 
 #include "base/error.h"
 #include "base/guard.h"
@@ -233,7 +234,7 @@ mf_cache_counts mf_cache_read_counts(const mf_source *source)
     return (mf_cache_counts){.found = c->found,
                              .kept = c->kept,
                              .refused = c->refused,
-                             .memory_bytes = (held + page - 1) / page * page,
+                             .memory_bytes = mf_round_up(held, page),
                              .memory_samples = c->memory_samples};
 }
 

@@ -12,6 +12,7 @@
  * One lock: the pool above calls this device from its own slow path only.
  */
 #include "device/sim_inner.h"
+#include "base/bytes.h"
 
 #include "base/error.h"
 
@@ -116,7 +117,7 @@ static memfit_status sim_reserve(mf_device *device, uint64_t bytes, uint64_t ali
     memfit_status status = mf_sim_enter(s, MF_CALL_RESERVE, 0, err);
     if (status)
         return status;
-    mf_address base = (s->next_address + alignment - 1) / alignment * alignment;
+    mf_address base = mf_round_up(s->next_address, alignment);
     uint64_t leaves = (bytes / g + LEAF - 1) / LEAF;
     uint32_t **leaf = mf_host_zalloc(device->host, leaves * sizeof *leaf);
     if (!leaf || !mf_grow(device->host, &s->reservations, &s->reservation_capacity, s->reservation_count,

@@ -362,18 +362,11 @@ static bool is_pickle(const unsigned char *p, size_t bytes)
     return bytes > 2 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5;
 }
 
-static bool is_trace(const char *p, size_t bytes)
-{
-    static const char csv[] = "time_us,op,id,bytes";
-    return (bytes >= 8 && memcmp(p, "MEMFITTR", 8) == 0) ||
-           (bytes >= sizeof csv - 1 && memcmp(p, csv, sizeof csv - 1) == 0);
-}
-
 memfit_status mf_explain(const memfit_host *host, const void *data, size_t bytes, memfit_diagnosis *diagnosis,
                          memfit_error *err)
 {
     bool pickle = is_pickle(data, bytes);
-    if (!pickle && !is_trace(data, bytes))
+    if (!pickle && !memfit_trace_begins(data, bytes))
         return mf_explain_log(data, bytes, diagnosis, err);
     memfit_trace *trace = NULL;
     memfit_status status = memfit_trace_read(data, bytes, host, &trace, err);

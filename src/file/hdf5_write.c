@@ -11,6 +11,7 @@
  * K children a node. Key i+1 of an index node is the last name below child i; key 0 of the first is the empty name.
  */
 #include "file/hdf5_write_inner.h"
+#include "base/sort.h"
 
 #include "base/error.h"
 #include "base/bytes.h"
@@ -173,17 +174,9 @@ static uint64_t take(mf_h5_writer *w, uint64_t bytes)
 
 /* ---- placing ---------------------------------------------------------------------------------------------- */
 
-static void sift(mf_h5_node **e, size_t root, size_t count)
+static bool named_below(const void *a, const void *b)
 {
-    for (size_t c; (c = 2 * root + 1) < count; root = c) {
-        if (c + 1 < count && strcmp(e[c]->name, e[c + 1]->name) < 0)
-            c++;
-        if (strcmp(e[root]->name, e[c]->name) >= 0)
-            return;
-        mf_h5_node *t = e[root];
-        e[root] = e[c];
-        e[c] = t;
-    }
+    return strcmp((*(mf_h5_node *const *)a)->name, (*(mf_h5_node *const *)b)->name) < 0;
 }
 
 static bool sort_children(mf_h5_writer *w, mf_h5_node *g)
@@ -195,14 +188,7 @@ static bool sort_children(mf_h5_writer *w, mf_h5_node *g)
     size_t i = 0;
     for (mf_h5_node *c = g->first; c; c = c->next)
         g->sorted[i++] = c;
-    for (i = g->count / 2; i-- > 0;)
-        sift(g->sorted, i, g->count);
-    for (i = g->count; i-- > 1;) {
-        mf_h5_node *t = g->sorted[0];
-        g->sorted[0] = g->sorted[i];
-        g->sorted[i] = t;
-        sift(g->sorted, 0, i);
-    }
+    mf_sort_in_place(g->sorted, g->count, sizeof *g->sorted, named_below);
     return true;
 }
 

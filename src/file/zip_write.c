@@ -33,7 +33,7 @@ uint64_t mf_zip_layout(mf_zip_entry *entries, size_t count, uint64_t alignment, 
         uint64_t data = at + head;
         if (alignment > 1 && data % alignment) {
             data += 4; /* the padding field's own header */
-            data = (data + alignment - 1) / alignment * alignment;
+            data = mf_round_up(data, alignment);
         }
         e->header_at = at;
         e->data_at = data;

@@ -10,6 +10,7 @@
 #include "model/initialize.h"
 
 #include "base/error.h"
+#include "base/half.h"
 #include "base/philox.h"
 #include "model/model.h"
 
@@ -18,44 +19,6 @@
 #include <strings.h>
 
 /* ---- elements --------------------------------------------------------------------------------------------- */
-
-static float half_to_float(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 1023;
-    if (exponent == 0)
-        return (sign ? -1.0f : 1.0f) * ldexpf((float)mantissa, -24);
-    uint32_t bits = sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | mantissa << 13;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-/* Rounds to nearest, ties to even. */
-static uint16_t float_to_half(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    float a = fabsf(f);
-    if (isnan(f))
-        return sign | 0x7E00;
-    if (a >= 65520.0f)
-        return sign | 0x7C00;
-    if (a < 6.103515625e-5f) /* subnormal: in units of 2^-24 */
-        return (uint16_t)(sign | (uint16_t)lrintf(ldexpf(a, 24)));
-    bits &= 0x7FFFFFFF;
-    uint32_t rounded = bits + 0xFFF + (bits >> 13 & 1);
-    return (uint16_t)(sign | (uint16_t)((rounded >> 13) - (112u << 10)));
-}
-
-static uint16_t float_to_bfloat(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    if (isnan(f))
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
 
 double mf_element_get(const void *array, mf_dtype dtype, uint64_t index)
 {
@@ -79,10 +42,9 @@ double mf_element_get(const void *array, mf_dtype dtype, uint64_t index)
     case MF_F64:
         return v.d;
     case MF_F16:
-        return (double)half_to_float(v.u16);
+        return (double)mf_half_to_float(v.u16);
     case MF_BF16:
-        v.u32 = (uint32_t)v.u16 << 16;
-        return (double)v.f;
+        return (double)mf_bfloat_to_float(v.u16);
     case MF_I8:
         return v.i8;
     case MF_I16:
@@ -117,7 +79,7 @@ void mf_element_set(void *array, mf_dtype dtype, uint64_t index, double value)
         return;
     case MF_F16:
     case MF_BF16:
-        half = dtype == MF_F16 ? float_to_half(f) : float_to_bfloat(f);
+        half = dtype == MF_F16 ? mf_float_to_half(f) : mf_float_to_bfloat(f);
         memcpy(p, &half, 2);
         return;
     default: /* little-endian: the low bytes are the narrower integer */

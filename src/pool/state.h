@@ -25,6 +25,7 @@
 #ifndef MF_POOL_STATE_H
 #define MF_POOL_STATE_H
 
+#include "base/bytes.h"
 #include "pool/fence.h"
 #include "pool/pool.h"
 
@@ -422,11 +423,6 @@ static inline void mf_pass_set(memfit_pool *pool) /* after cached or home change
 static inline bool mf_pass(memfit_pool *pool, mf_stream stream)
 {
     return pool && atomic_load_explicit(&pool->pass, memory_order_acquire) == (MF_POOL_ALIVE ^ stream);
-}
-
-static inline uint64_t mf_round_up(uint64_t n, uint64_t to)
-{
-    return (n + to - 1) / to * to;
 }
 
 static inline uintptr_t mf_cell_load(memfit_pool *pool, uint64_t offset)

@@ -468,13 +468,24 @@ memfit_status memfit_trace_describe(const memfit_trace *trace, memfit_trace_info
     return status;
 }
 
+static bool is_binary(const void *data, size_t bytes)
+{
+    return bytes >= sizeof MF_TRACE_MAGIC - 1 && memcmp(data, MF_TRACE_MAGIC, sizeof MF_TRACE_MAGIC - 1) == 0;
+}
+
+bool memfit_trace_begins(const void *data, size_t bytes)
+{
+    static const char csv[] = "time_us,op,id,bytes";
+    return is_binary(data, bytes) || (bytes >= sizeof csv - 1 && memcmp(data, csv, sizeof csv - 1) == 0);
+}
+
 memfit_status memfit_trace_read(const void *data, size_t bytes, const memfit_host *host, memfit_trace **trace,
                                 memfit_error *err)
 {
     if (!bytes)
         return mf_fail(err, MEMFIT_DAMAGED, "the file is empty");
     const unsigned char *p = data;
-    if (bytes >= 8 && memcmp(p, MF_TRACE_MAGIC, 8) == 0)
+    if (is_binary(data, bytes))
         return mf_trace_read_file(data, bytes, host, trace, err);
     if (p[0] == 0x80 || p[0] == '(' || p[0] == '}')
         return mf_trace_read_torch(data, bytes, host, trace, err);

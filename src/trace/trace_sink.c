@@ -1,5 +1,6 @@
 /* trace_sink.c: see trace_sink.h. */
 #include "trace/trace_sink.h"
+#include "base/bytes.h"
 
 #include "base/error.h"
 
@@ -149,7 +150,7 @@ static bool map_ring(memfit_recorder *r)
     struct mf_trace_sink *sink = r->sink;
     uint64_t events = r->shards[0].mask + 1, shards = r->shard_mask + 1ull;
     uint64_t bytes = MF_TRACE_RING_CELLS_AT + shards * events * MF_TRACE_CELL, page = mf_os_page_bytes();
-    bytes = (bytes + page - 1) / page * page;
+    bytes = mf_round_up(bytes, page);
     if (posix_fallocate(sink->file, 0, (off_t)bytes) != 0)
         return false;
     char *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, sink->file, 0);

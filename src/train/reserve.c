@@ -1,5 +1,6 @@
 /* reserve.c: see reserve.h. */
 #include "train/reserve.h"
+#include "base/bytes.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -40,11 +41,6 @@ static uint64_t alignment_of(const mf_device *device)
     return device->reachable ? 64 : ALIGNMENT;
 }
 
-static uint64_t round_up(uint64_t bytes, uint64_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
-
 static memfit_status take_bounce(mf_reservation *r, memfit_error *err)
 {
     mf_device *d = r->device;
@@ -73,7 +69,7 @@ memfit_status mf_reserve(mf_device *device, uint64_t bytes, mf_reservation *r, m
     uint64_t available = available_bytes(device), side = device->reachable ? 0 : MF_RESERVE_SIDE_BYTES;
     if (bytes + SPARE_BYTES > available)
         return refuse(bytes, available, err);
-    uint64_t arena = round_up(bytes, alignment_of(device)), whole = round_up(arena + side, device->granularity);
+    uint64_t arena = mf_round_up(bytes, alignment_of(device)), whole = mf_round_up(arena + side, device->granularity);
     whole = whole ? whole : device->granularity;
     /* What lies behind must trap: a plain device sees to it, on others a granule without memory does. */
     uint64_t guard = device->plain ? 0 : device->granularity;
@@ -185,7 +181,7 @@ static memfit_status pattern_far(mf_reservation *r, uint64_t words, memfit_error
 
 memfit_status mf_reserve_pattern(mf_reservation *r, memfit_error *err)
 {
-    uint64_t words = round_up(r->bytes, alignment_of(r->device)) / 8;
+    uint64_t words = mf_round_up(r->bytes, alignment_of(r->device)) / 8;
     memfit_status status = mf_reserve_populate(r, err);
     if (status != MEMFIT_OK || !r->device->reachable)
         return status == MEMFIT_OK ? pattern_far(r, words, err) : status;

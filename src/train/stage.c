@@ -1,19 +1,15 @@
 /* stage.c: see stage.h. */
 #include "train/stage.h"
+#include "base/bytes.h"
 
 #include "base/error.h"
 
 static void give_slot(mf_stage *s);
 
-static uint64_t round_up(uint64_t bytes)
-{
-    return (bytes + MF_STAGE_ALIGN - 1) / MF_STAGE_ALIGN * MF_STAGE_ALIGN;
-}
-
 memfit_status mf_stage_create(mf_stage *s, const memfit_host *host, mf_device *device, mf_stream stream, uint64_t bytes,
                               memfit_error *err)
 {
-    *s = (mf_stage){.host = host, .device = device, .stream = stream, .set_bytes = round_up(bytes)};
+    *s = (mf_stage){.host = host, .device = device, .stream = stream, .set_bytes = mf_round_up(bytes, MF_STAGE_ALIGN)};
     void *memory = NULL;
     memfit_status status = MEMFIT_OK;
     if (device->table->host_take)
@@ -63,7 +59,7 @@ void *mf_stage_room(mf_stage *s, uint64_t bytes)
     if (s->used + bytes > s->set_bytes)
         return NULL;
     void *room = s->memory + s->set * s->set_bytes + s->used;
-    s->used += round_up(bytes);
+    s->used += mf_round_up(bytes, MF_STAGE_ALIGN);
     return room;
 }
 
@@ -126,7 +122,7 @@ static memfit_status map_slot(mf_stage *s, memfit_error *err)
 memfit_status mf_stage_take_slot(mf_stage *s, uint64_t most, memfit_error *err)
 {
     mf_device *d = s->device;
-    uint64_t page = d->granularity, bytes = (s->set_bytes + page - 1) / page * page;
+    uint64_t page = d->granularity, bytes = mf_round_up(s->set_bytes, page);
     if (!d->table->record_begin || bytes > most)
         return MEMFIT_OK;
     s->slot_bytes = bytes;

@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "base/fold.h"
+#include "base/sort.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -509,9 +510,38 @@ static void folding_keeps_words(void **state)
     }
 }
 
+static bool int_below(const void *a, const void *b)
+{
+    return *(const int *)a < *(const int *)b;
+}
+
+/* Every arrangement of up to 7 numbers, equal ones among them. */
+static void sorts_in_place(void **state)
+{
+    (void)state;
+    for (int count = 0; count <= 7; count++) {
+        int arrangements = 1;
+        for (int i = 0; i < count; i++)
+            arrangements *= 4;
+        for (int k = 0; k < arrangements; k++) {
+            int items[8], seen[4] = {0}, rest = k;
+            for (int i = 0; i < count; i++, rest /= 4)
+                seen[items[i] = rest % 4]++;
+            items[count] = -7; /* not its own */
+            mf_sort_in_place(items, (size_t)count, sizeof *items, int_below);
+            for (int i = 0; i < count; i++) {
+                seen[items[i]]--;
+                assert_true(i == 0 || items[i - 1] <= items[i]);
+            }
+            assert_true(!seen[0] && !seen[1] && !seen[2] && !seen[3] && items[count] == -7);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sorts_in_place),
         cmocka_unit_test(long_lines_break_between_words),
         cmocka_unit_test(folding_keeps_words),
         cmocka_unit_test(visible_text_is_formatted_as_printf_does),

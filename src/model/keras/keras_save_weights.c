@@ -3,6 +3,7 @@
  * group behind, or all arrays in a new HDF5 image.
  */
 #include "model/keras/keras_save_inner.h"
+#include "base/sort.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,30 +75,9 @@ static void add_patch(saving *s, const mf_stored *stored, const void *data)
             (mf_patch){(uint64_t)((const unsigned char *)stored->data - s->model->hdf5->data), data, stored->bytes};
 }
 
-static void sift_patch(mf_patch *e, size_t root, size_t count)
+static bool patch_below(const void *a, const void *b)
 {
-    for (size_t c; (c = 2 * root + 1) < count; root = c) {
-        if (c + 1 < count && e[c].at < e[c + 1].at)
-            c++;
-        if (e[root].at >= e[c].at)
-            return;
-        mf_patch t = e[root];
-        e[root] = e[c];
-        e[c] = t;
-    }
-}
-
-static void sort_patches(saving *s)
-{
-    mf_patch *e = s->patches;
-    for (size_t i = s->patch_count / 2; i-- > 0;)
-        sift_patch(e, i, s->patch_count);
-    for (size_t i = s->patch_count; i-- > 1;) {
-        mf_patch t = e[0];
-        e[0] = e[i];
-        e[i] = t;
-        sift_patch(e, 0, i);
-    }
+    return ((const mf_patch *)a)->at < ((const mf_patch *)b)->at;
 }
 
 static bool can_patch_optimizer(const saving *s)
@@ -218,7 +198,7 @@ memfit_status mf_save_extended(saving *s)
     } else if (o->optimizer_count && (st = describe_optimizer(s))) {
         return st;
     }
-    sort_patches(s);
+    mf_sort_in_place(s->patches, s->patch_count, sizeof(mf_patch), patch_below);
     return mf_h5_layout_extended(&s->writer, s->model->hdf5, s->patches, s->patch_count, &s->saver->image, s->err);
 }
 

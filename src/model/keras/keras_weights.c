@@ -14,6 +14,7 @@
  * prefix. The list costs some 100 bytes an array and spares a second implementation of each variation.
  */
 #include "model/keras/keras_inner.h"
+#include "base/sort.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -92,30 +93,9 @@ static int compare_paths(const char *a, const char *b)
     return *a ? 1 : *b ? -1 : 0;
 }
 
-/* Heap sort: in place, no libc qsort, which may allocate. */
-static void sift(mf_keras_entry *e, size_t root, size_t count)
+static bool path_below(const void *a, const void *b)
 {
-    for (size_t child; (child = 2 * root + 1) < count; root = child) {
-        if (child + 1 < count && compare_paths(e[child].path, e[child + 1].path) < 0)
-            child++;
-        if (compare_paths(e[root].path, e[child].path) >= 0)
-            return;
-        mf_keras_entry t = e[root];
-        e[root] = e[child];
-        e[child] = t;
-    }
-}
-
-static void sort_entries(mf_keras_entry *e, size_t count)
-{
-    for (size_t i = count / 2; i-- > 0;)
-        sift(e, i, count);
-    for (size_t i = count; i-- > 1;) {
-        mf_keras_entry t = e[0];
-        e[0] = e[i];
-        e[i] = t;
-        sift(e, 0, i);
-    }
+    return compare_paths(((const mf_keras_entry *)a)->path, ((const mf_keras_entry *)b)->path) < 0;
 }
 
 /* ---- flattening ------------------------------------------------------------------------------------------- */
@@ -380,7 +360,7 @@ memfit_status mf_keras_table_make(mf_keras_table *t, uint64_t root)
     char path[MOST_PATH] = "";
     memfit_status st = flatten(t, root, path, 0, 0);
     if (!st)
-        sort_entries(t->entries, t->count);
+        mf_sort_in_place(t->entries, t->count, sizeof(mf_keras_entry), path_below);
     return st;
 }
 

@@ -8,16 +8,12 @@
  * Variables are laid one after another at the bottom, in their own order, once for all phases.
  */
 #include "plan/fit/plan_place.h"
+#include "base/bytes.h"
 
 #include "base/error.h"
 #include "pack/pack.h"
 
 #include <string.h>
-
-static uint64_t round_up(uint64_t bytes, uint64_t alignment)
-{
-    return (bytes + alignment - 1) / alignment * alignment;
-}
 
 static uint64_t variable_bytes(const mf_graph *graph, const mf_cost_source *cost, uint32_t v)
 {
@@ -36,7 +32,7 @@ uint64_t mf_variables_bytes(const mf_graph *graph, const mf_cost_source *cost)
 {
     uint64_t alignment = cost && cost->alignment ? cost->alignment : 64, end = 0;
     for (uint32_t v = 0; v < graph->variable_count; v++)
-        end += round_up(variable_bytes(graph, cost, v), alignment);
+        end += mf_round_up(variable_bytes(graph, cost, v), alignment);
     return end;
 }
 
@@ -54,7 +50,7 @@ memfit_status mf_place_variables(mf_plan *plan, const mf_graph *graph, const mf_
         plan->variable_offsets[v] = end;
         plan->variable_bytes[v] = variable_bytes(graph, cost, v);
         plan->variable_kinds[v] = graph->variables[v].kind;
-        end += round_up(plan->variable_bytes[v], plan->alignment);
+        end += mf_round_up(plan->variable_bytes[v], plan->alignment);
     }
     plan->variables_end = end;
     return MEMFIT_OK;

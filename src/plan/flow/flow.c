@@ -8,6 +8,7 @@
  * that is changed in place) are never recomputed: their maker is MF_NONE.
  */
 #include "plan/flow/flow.h"
+#include "base/bytes.h"
 
 #include "base/error.h"
 
@@ -39,11 +40,6 @@ static void unite(mf_flow *flow, uint32_t a, uint32_t b)
         flow->cells[a].raw = flow->cells[b].raw;
 }
 
-static uint64_t round_up(uint64_t bytes, uint64_t alignment)
-{
-    return (bytes + alignment - 1) / alignment * alignment;
-}
-
 static memfit_status make_cells(mf_flow *flow, memfit_error *err)
 {
     const mf_graph *g = flow->graph;
@@ -71,7 +67,7 @@ static memfit_status make_cells(mf_flow *flow, memfit_error *err)
     }
     for (uint32_t s = 0; s < g->storage_count; s++) {
         flow->root[s] = find_root(flow->root, s);
-        flow->cells[s].bytes = round_up(flow->cells[s].raw, flow->alignment);
+        flow->cells[s].bytes = mf_round_up(flow->cells[s].raw, flow->alignment);
     }
     return MEMFIT_OK;
 }
@@ -375,7 +371,7 @@ static memfit_status ask_costs(mf_flow *flow, const mf_cost_source *source, memf
         mf_method *method = &cost.methods[cost.method_count > 1 ? choose_method(flow, source, variables, o, &cost) : 0];
         if (op->kind == MF_OP_ASSUMED && method->workspace_bytes < op->attr.assumed.bytes)
             method->workspace_bytes = op->attr.assumed.bytes;
-        flow->workspace[o] = round_up(method->workspace_bytes, flow->alignment);
+        flow->workspace[o] = mf_round_up(method->workspace_bytes, flow->alignment);
         flow->time_us[o] = method->time_us;
         if (is_choice(&cost, method) && !keep_method(flow, o, method))
             return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");

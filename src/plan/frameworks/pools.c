@@ -14,6 +14,7 @@
  * that holds it, the lowest of equals. Sources: c10/cuda/CUDACachingAllocator.cpp, xla/tsl/framework/bfc_allocator.cc.
  */
 #include "plan/frameworks/pools.h"
+#include "base/bytes.h"
 
 #include "base/error.h"
 
@@ -52,11 +53,6 @@ typedef struct pool_state {
     uint32_t spare;        /* a slot that may be used again, or MF_NONE */
     bool no_memory;
 } pool_state;
-
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-    return (n + to - 1) / to * to;
-}
 
 static uint32_t new_chunk(pool_state *s, chunk c)
 {
@@ -187,7 +183,7 @@ static uint32_t extend_range(pool_state *s, uint32_t pool, uint64_t bytes)
     uint64_t page = pool ? 20 * MIB : 2 * MIB;
     uint32_t end = s->range_end[pool];
     uint64_t there = end != MF_NONE && s->chunks[end].free ? s->chunks[end].bytes : 0;
-    uint64_t more = round_up(bytes - there, page);
+    uint64_t more = mf_round_up(bytes - there, page);
     if (!reserve(s, more))
         return MF_NONE;
     end = s->range_end[pool]; /* trimming may have moved it */
@@ -212,7 +208,7 @@ static uint32_t extend_range(pool_state *s, uint32_t pool, uint64_t bytes)
 static uint64_t segment_bytes(pool_state *s, uint32_t pool, uint64_t bytes)
 {
     if (s->model == MF_POOL_CACHING)
-        return !pool ? 2 * MIB : bytes < 10 * MIB ? 20 * MIB : round_up(bytes, 2 * MIB);
+        return !pool ? 2 * MIB : bytes < 10 * MIB ? 20 * MIB : mf_round_up(bytes, 2 * MIB);
     bool grown = false;
     while (s->region < bytes) {
         s->region *= 2;
@@ -222,7 +218,7 @@ static uint64_t segment_bytes(pool_state *s, uint32_t pool, uint64_t bytes)
     if (!grown)
         s->region *= 2;
     if (s->limit && s->reserved + size > s->limit) /* takes what is left where that is enough */
-        size = s->limit > s->reserved + bytes ? s->limit - s->reserved : round_up(bytes, 2 * MIB);
+        size = s->limit > s->reserved + bytes ? s->limit - s->reserved : mf_round_up(bytes, 2 * MIB);
     return size;
 }
 
@@ -258,7 +254,7 @@ static bool splits(const pool_state *s, uint32_t pool, uint64_t have, uint64_t b
 
 static bool take(pool_state *s, uint32_t block)
 {
-    uint64_t bytes = round_up(s->tape->blocks[block].bytes, s->model == MF_POOL_BFC ? 256 : 512);
+    uint64_t bytes = mf_round_up(s->tape->blocks[block].bytes, s->model == MF_POOL_BFC ? 256 : 512);
     uint32_t pool = s->model != MF_POOL_BFC && bytes > MIB, c = best_fit(s, pool, bytes);
     if (c == MF_NONE)
         c = new_segment(s, pool, bytes);
