@@ -2,6 +2,8 @@
  * s11_experiments.c: ten experiments in one process. Each builds "a model", trains and drops it; the third mistake of
  * the list is made on purpose: a clone of every second model is kept. Marks between experiments name the owner that
  * grows.
+ *
+ *     s11_experiments [cuda]
  */
 #include "memfit/pool.h"
 
@@ -33,17 +35,18 @@ static void leaked(void *ctx, const memfit_owner_info *owners, size_t count)
                owners[i].name, (unsigned long long)owners[i].blocks, (unsigned long long)owners[i].bytes);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     memfit_error err;
     memfit_device *device;
     memfit_pool *pool;
     memfit_pool_info info = MEMFIT_POOL_INFO;
     memfit_device_options card = MEMFIT_DEVICE_OPTIONS;
-    card.capacity_bytes = UINT64_C(1) << 30;
+    if (argc < 2)
+        card.capacity_bytes = UINT64_C(1) << 30;
     memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.on_leak = leaked;
-    memfit_status status = memfit_device_open("cpu", &card, &device, &err);
+    memfit_status status = memfit_device_open(argc < 2 ? "cpu" : argv[1], &card, &device, &err);
     if (!status)
         status = memfit_pool_create(device, &options, &pool, &err);
     for (int forgetful = 0; forgetful < 2 && !status; forgetful++) {

@@ -2,6 +2,8 @@
  * s11_training.c: many experiments in one process. Each is built, trained and dropped; the process ends where it
  * began. Then the failing form: the models are kept by accident. Every experiment has its own memfit_host, which counts
  * what it holds, so the leak has a name.
+ *
+ *     s11_training [COUNT [cuda]]
  */
 #include "example.h"
 
@@ -51,7 +53,7 @@ static memfit_model *build(counted *c, int units)
 }
 
 /* One experiment; with `kept` the model is not dropped. */
-static int experiment(counted *c, int i, bool kept)
+static int experiment(counted *c, int i, const char *device, bool kept)
 {
     *c = (counted){.host = {resize, c}};
     snprintf(c->name, sizeof c->name, "experiment-%d", i);
@@ -67,6 +69,7 @@ static int experiment(counted *c, int i, bool kept)
     o.model = path;
     o.data = "synthetic:128";
     o.threads = 1;
+    o.device = device;
     o.host = &c->host;
     CLAIM(memfit_train(&o, &r, &err) == MEMFIT_OK);
     unlink(path);
@@ -76,10 +79,11 @@ static int experiment(counted *c, int i, bool kept)
 int main(int argc, char **argv)
 {
     int count = argc > 1 ? atoi(argv[1]) : 100;
+    const char *device = argc > 2 ? argv[2] : NULL;
     static counted c[200];
     long level = 0;
     for (int i = 0; i < count && i < 200; i++) {
-        CLAIM(experiment(&c[i], i % 10, false) == 0);
+        CLAIM(experiment(&c[i], i % 10, device, false) == 0);
         CLAIM(c[i].bytes == 0);
         if (i == 9)
             level = resident_kib();
@@ -91,7 +95,7 @@ int main(int argc, char **argv)
 
     static counted kept[3];
     for (int i = 0; i < 3; i++)
-        CLAIM(experiment(&kept[i], i, true) == 0);
+        CLAIM(experiment(&kept[i], i, device, true) == 0);
     for (int i = 0; i < 3; i++) {
         printf("still held by %s: %lld bytes\n", kept[i].name, kept[i].bytes);
         CLAIM(kept[i].bytes > 0);

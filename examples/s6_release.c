@@ -1,6 +1,8 @@
 /*
  * s6_release.c: y = x * x for a 1024 x 1024 matrix, x dropped inside the function that computes y, and outside of it.
  * Released means released: the ledger shows the bytes gone at that moment, not when a collector gets to it.
+ *
+ *     s6_release [cuda]        a card's memory is not the host's to write: there only the ledger is looked at
  */
 #include "memfit/pool.h"
 
@@ -26,34 +28,37 @@ static uint64_t in_use(memfit_pool *pool)
 }
 
 /* x ends here when `drop_inside` says so: after its last use, before the caller goes on. */
-static float *square(memfit_pool *pool, float *x, int drop_inside, memfit_error *err)
+static float *square(memfit_pool *pool, float *x, bool near, int drop_inside, memfit_error *err)
 {
     float *y = make(pool, "y", err);
-    for (uint64_t i = 0; y && i < (uint64_t)N * N; i++)
+    for (uint64_t i = 0; y && near && i < (uint64_t)N * N; i++)
         y[i] = x[i] * x[i];
     if (y && drop_inside && memfit_pool_free(pool, (uintptr_t)x, err))
         return NULL;
     return y;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    bool near = argc < 2;
     memfit_error err = {0};
     memfit_device *device;
     memfit_pool *pool;
     memfit_device_options card = MEMFIT_DEVICE_OPTIONS;
-    card.capacity_bytes = UINT64_C(1) << 30;
-    if (memfit_device_open("cpu", &card, &device, &err) || memfit_pool_create(device, NULL, &pool, &err))
+    if (near)
+        card.capacity_bytes = UINT64_C(1) << 30;
+    if (memfit_device_open(near ? "cpu" : argv[1], &card, &device, &err) ||
+        memfit_pool_create(device, NULL, &pool, &err))
         goto failed;
     for (int inside = 0; inside < 2; inside++) {
         float *x = make(pool, "x", &err), *y;
         if (!x)
             goto failed;
-        for (uint64_t i = 0; i < (uint64_t)N * N; i++)
+        for (uint64_t i = 0; near && i < (uint64_t)N * N; i++)
             x[i] = (float)(i % 7);
         uint64_t before = in_use(pool);
-        y = square(pool, x, inside, &err);
-        if (!y || y[6] != 36.0f)
+        y = square(pool, x, near, inside, &err);
+        if (!y || (near && y[6] != 36.0f))
             goto failed;
         uint64_t after = in_use(pool);
         if (!inside && memfit_pool_free(pool, (uintptr_t)x, &err))

@@ -2,120 +2,34 @@
 """Training on a card, checked: gpu_train.py MEMFIT RESULTS [--seconds N] [--models FOLDER...] PART...
 
 Parts:
+    kinds    every kind of operation against the reference (check_kinds)
     curves   the trainings that Keras's own curves are kept of, and others: losses, metrics and validation as on the cpu device
-    seeds    the scenes S1, S4, S7, S9, S10 and S12 on the card
+    seeds    the programs S1 to S12 on the card; S2, S6 and S11 also as the C examples, where they lie beside memfit
     limits   200 steps of each model at two limits; NVML's figure for the process, every 10 ms, is never above --memory
+    fixed    ten starts: the fixed cost is the same within 4 MiB; a limit below it is refused, and the refusal names it
     kills    50 trainings ended by SIGKILL and resumed; the resumed run's file is that of the undisturbed one, byte for byte
-    full     a card that is full, and one that another process fills while training goes on
+    full     a card that is full, and one that another process fills while training goes on (nobody else may use the card)
+    sanitizer  one step of the small form of every family under memcheck and racecheck
+    methods  own kernels beside the library's, timed (bench_methods)
+    split    S7 at full size, in one piece and split (needs most of the card)
 RESULTS is a file of JSON lines, one a case, keyed by the case, the card, driver and libraries, and a hash of the program: what is there
 is not run again. Prints one line a case and one a part; the exit status is 1 when a case failed.
 """
-import ctypes
-import hashlib
 import json
 import os
 import pathlib
 import random
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+import zipfile
 
-MIB = 1 << 20
+from gpu_results import MIB, Nvml, Results, in_parallel, libraries, train
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-
-class Nvml:
-    class Info(ctypes.Structure):
-        _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
-
-    def __init__(self):
-        self.lib = ctypes.CDLL("libnvidia-ml.so.1")
-        self.lib.nvmlInit_v2()
-        self.card = ctypes.c_void_p()
-        self.lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.card))
-        self.peaks, self.samples, self.over = {}, 0, False
-        threading.Thread(target=self.watch, daemon=True).start()
-
-    def rows(self):
-        many, rows = ctypes.c_uint(512), (self.Info * 512)()
-        if self.lib.nvmlDeviceGetComputeRunningProcesses_v3(self.card, ctypes.byref(many), rows):
-            return {}
-        return {rows[i].pid: rows[i].used for i in range(many.value)}
-
-    def watch(self):
-        while not self.over:
-            for pid, used in self.rows().items():
-                self.peaks[pid] = max(used, self.peaks.get(pid, 0))
-            self.samples += 1
-            time.sleep(0.01)
-
-    def versions(self):
-        text = ctypes.create_string_buffer(96)
-        self.lib.nvmlSystemGetDriverVersion(text, 96)
-        driver = text.value.decode()
-        self.lib.nvmlDeviceGetName(self.card, text, 96)
-        return f"{text.value.decode()}, driver {driver}"
-
-
-class Results:
-    def __init__(self, path, memfit, versions):
-        digest = hashlib.sha256(pathlib.Path(memfit).read_bytes()).hexdigest()[:16]
-        self.key, self.path, self.seen, self.failed = {"versions": versions, "code": digest}, path, {}, 0
-        if os.path.exists(path):
-            for line in open(path):
-                row = json.loads(line)
-                if row["versions"] == versions and row["code"] == digest:
-                    self.seen[row["case"]] = row
-        self.lock = threading.Lock()
-
-    def put(self, case, good, **more):
-        row = {"case": case, **self.key, "good": bool(good), **more}
-        with self.lock:
-            self.seen[case] = row
-            self.failed += not good
-            with open(self.path, "a") as f:
-                f.write(json.dumps(row) + "\n")
-            print(f"{case:52} {'ok' if good else 'FAILED'} {' '.join(f'{k}={v}' for k, v in more.items())}"[:400], flush=True)
-
-    def has(self, case):
-        return case in self.seen
-
-
-def in_parallel(jobs, at_once, deadline):
-    """Runs jobs, callables, so many at once; those that would begin after the deadline do not."""
-    left, lock = list(jobs), threading.Lock()
-
-    def work():
-        while True:
-            with lock:
-                if not left or time.time() > deadline:
-                    return
-                job = left.pop(0)
-            job()
-
-    threads = [threading.Thread(target=work) for _ in range(at_once)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-
-
-def train(memfit, *args, timeout=100, env=None):
-    """Returns status, JSON, last words, pid."""
-    p = subprocess.Popen([memfit, "train", *args, "--device", "cuda", "--json", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                         env={**os.environ, "OMP_NUM_THREADS": "2", **(env or {})})
-    try:
-        out, err = p.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        p.kill()
-        out, err = p.communicate()
-        return -1, None, "took too long", p.pid
-    try:
-        return p.returncode, json.loads(out) if p.returncode == 0 else None, (err or out).strip()[-500:], p.pid
-    except ValueError:
-        return p.returncode, None, err.strip()[-300:], p.pid
 
 
 def lower_bound(memfit, path, batch, precision):
@@ -166,6 +80,22 @@ def limits(memfit, results, nvml, models, deadline):
     in_parallel(jobs, 8, deadline)
 
 
+def fixed(memfit, results, nvml, models, deadline):
+    path = str(next(m for m in models if m.stem in ("s1", "mlp")))
+    if results.has("fixed: ten starts"):
+        return
+    seen = []
+    for _ in range(10):
+        rc, j, said, pid = train(memfit, path, "--data", "synthetic:64", "--steps", "2")
+        if not j:
+            return results.put("fixed: ten starts", False, error=said)
+        seen.append((j["fixed_bytes"] / MIB, nvml.peaks.get(pid, 0) / MIB))
+    spread = max(max(s[i] for s in seen) - min(s[i] for s in seen) for i in (0, 1))
+    results.put("fixed: ten starts", spread <= 4, spread_mib=round(spread, 2), fixed_mib=round(seen[0][0], 2), nvml_mib=sorted({s[1] for s in seen}))
+    rc, j, said, _ = train(memfit, path, "--data", "synthetic:64", "--steps", "2", "--memory", str(int(seen[0][0] - 40) * MIB))
+    results.put("fixed: a limit below it", rc == 3 and " MiB" in said, rc=rc, said=said)
+
+
 def kills(memfit, results, nvml, models, deadline):
     path = next(m for m in models if m.stem == "cnn")
     base = [str(path), "--data", "synthetic:256", "--batch-size", "64", "--validation-split", "0.2", "--epochs", "100000"]
@@ -193,27 +123,58 @@ def kills(memfit, results, nvml, models, deadline):
     in_parallel([lambda i=i: one(i) for i in range(50) if not results.has(f"kill {i}")], 10, deadline)
 
 
+HOG = """
+import ctypes, time
+c = ctypes.CDLL("libcuda.so.1")
+x, p, held = ctypes.c_void_p(), ctypes.c_uint64(), 0
+c.cuInit(0), c.cuDevicePrimaryCtxRetain(ctypes.byref(x), 0), c.cuCtxSetCurrent(x)
+def fill():
+    taken = 0
+    for size in (1 << 32, 1 << 28, 1 << 24, 1 << 21):
+        while c.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(size)) == 0: taken += size
+    return taken
+held = fill()
+print("full", held, flush=True)
+while True:
+    fill()
+    time.sleep(0.05)
+"""
+
+
 def full(memfit, results, nvml, models, deadline):
-    """Needs PyTorch for the other process."""
+    """Another process takes every free byte of the card, and goes on taking what becomes free."""
     path = str(next(m for m in models if m.stem == "cnn"))
-    hog = ("import torch,time\nheld=[]\nfor size in (2**32,2**28,2**24,2**21):\n    try:\n        while True: held.append(torch.empty(size,dtype=torch.uint8,device='cuda'))\n"
-           "    except torch.OutOfMemoryError: pass\nprint('full',flush=True)\ntime.sleep(60)\n")
+    if results.has("full: at start") and results.has("full: filled while training"):
+        return
     with tempfile.TemporaryDirectory() as d:
-        if not results.has("full: filled while training"):
-            p = subprocess.Popen([memfit, "train", path, "--data", "synthetic:256", "--epochs", "100000", "--checkpoint", f"{d}/a.keras", "--device", "cuda", "--json", "--quiet"],
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            h = subprocess.Popen([sys.executable, "-c", hog], stdout=subprocess.PIPE, text=True)
-            filled = h.stdout.readline().strip() == "full"
-            time.sleep(2)
-            alive = p.poll() is None
-            p.send_signal(2)
+        p = subprocess.Popen([memfit, "train", path, "--data", "synthetic:256", "--validation-split", "0.2", "--epochs", "1000000", "--checkpoint", f"{d}/a.keras", "--save-freq", "200",
+                              "--device", "cuda", "--json", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        end = time.time() + 30
+        while not os.path.exists(f"{d}/a.keras") and p.poll() is None and time.time() < end:
+            time.sleep(0.02)
+        h = subprocess.Popen([sys.executable, "-c", HOG], stdout=subprocess.PIPE, text=True)
+        filled = h.stdout.readline().startswith("full")
+        before = os.stat(f"{d}/a.keras").st_mtime_ns if os.path.exists(f"{d}/a.keras") else 0
+        time.sleep(2)
+        goes_on = p.poll() is None and os.path.exists(f"{d}/a.keras") and os.stat(f"{d}/a.keras").st_mtime_ns > before
+        p.send_signal(2)
+        try:
             out, err = p.communicate(timeout=30)
-            results.put("full: filled while training", filled and alive and os.path.exists(f"{d}/a.keras"), rc=p.returncode, said=err.strip()[-160:])
-            if not results.has("full: at start"):
-                rc, j, said, _ = train(memfit, path, "--data", "synthetic:64", "--steps", "3", timeout=30)
-                results.put("full: at start", rc in (1, 3) and len(said) > 40, rc=rc, said=said[-300:])
-            h.kill()
-            h.wait()
+        except subprocess.TimeoutExpired:
+            p.kill()
+            out, err = p.communicate()
+            goes_on = False
+        results.put("full: filled while training", filled and goes_on, rc=p.returncode, said=err.strip()[-160:])
+        rc, j, said, _ = train(memfit, path, "--data", "synthetic:64", "--steps", "3", timeout=30)
+        results.put("full: at start", rc in (1, 3) and len(said) > 40, rc=rc, said=said[-400:])
+        h.kill()
+        h.wait()
+        base = [path, "--data", "synthetic:256", "--validation-split", "0.2", "--resume", f"{d}/a.keras"]
+        rc, j, said, _ = train(memfit, *base, "--epochs", "1") # says how far it was
+        done = j["steps"] if j else 0
+        if j:
+            rc, j, said, _ = train(memfit, *base, "--epochs", "1000000", "--steps", str(done + 20))
+        results.put("full: goes on afterwards", j and j["steps"] >= done + 20, rc=rc, steps=done, said="" if j else said[-200:])
 
 
 def numbers(j, path=""):
@@ -288,10 +249,65 @@ def seeds(memfit, results, nvml, models, deadline):
             return d is None or d <= within, {"loss_differs": d and float(f"{d:.1e}")}
         return check
 
+    def say(case, good, **more):
+        results.put("seeds " + case, good, **more)
+
+    def example(case, name, *args):
+        """A C example on the card: what it claims must hold."""
+        if results.has("seeds " + case) or time.time() > deadline:
+            return
+        if program(memfit, name):
+            p = subprocess.run([program(memfit, name), *args], capture_output=True, text=True, timeout=120)
+            say(case, p.returncode == 0, rc=p.returncode, said=(p.stdout + p.stderr).strip()[-200:])
+
+    def refused(case, model, *args, words):
+        """Must be refused, and the refusal must have these words."""
+        if results.has("seeds " + case) or model not in by_name or time.time() > deadline:
+            return
+        rc, j, said, _ = train(memfit, by_name[model], *args)
+        say(case, rc in (2, 3, 5) and all(w in said for w in words), rc=rc, said=said[-250:])
+
+    def images(folder, name, count, *shape):
+        """count random samples, stored uncompressed, without NumPy: x of uint8, y one-hot float32."""
+        def npy(kind, dims, data):
+            head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {dims}, }}".encode()
+            head += b" " * (64 - (len(head) + 11) % 64) + b"\n"
+            return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data
+        with zipfile.ZipFile(f"{folder}/{name}", "w") as z:
+            size = 1
+            for d in shape:
+                size *= d
+            z.writestr("x.npy", npy("|u1", (count, *shape), (random.Random(1).randbytes(size) * count)))
+            z.writestr("y.npy", npy("<f4", (count, 10), struct.pack("<10f", 1, *[0] * 9) * count))
+        return f"{folder}/{name}"
+
     run("S1: kilobytes beside the fixed cost", "s1", "1000", check=lambda j, s: (j["arena_bytes"] < MIB, {"arena_bytes": j["arena_bytes"]}))
-    run("S4: a batch as asked", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "off", check=keep("s4"))
-    run("S4: the same in four pieces", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "4", check=as_before("s4", 1e-3))
-    run("S7: batch 256 of 1024 x 1024 in 8 GiB", "s7", "256", "-b", "256", "--steps", "3", "--memory", "8GiB", check=lambda j, s: (s <= 8 << 30, {}))
+    example("S2: growth on every card", "s2_growth")
+    run("S3: 80 % of the card", "s1", "1000", "--memory", "80%", check=lambda j, s: (j["arena_bytes"] < MIB, {}))
+    run("S3: 1 GiB", "s1", "1000", "--memory", "1GiB", check=lambda j, s: (s <= 1 << 30, {}))
+    refused("S3: megabytes taken for bytes", "s1", "--data", "synthetic:1000", "--memory", "819", words=["bytes", "819MiB"])
+    run("S4: ResNet50 as asked", "resnet50", "64", "-b", "32", "--steps", "4", check=keep("s4"))
+    if "s4" in kept and "resnet50" in by_name:
+        j = kept["s4"]
+        limit = j["fixed_bytes"] + int(0.6 * j["arena_bytes"])
+        run("S4: the exact way, in 0.6 of the memory", "resnet50", "64", "-b", "32", "--steps", "4", "--memory", str(limit), "--gradient-accumulation", "off",
+            check=lambda j, s: (s <= limit and j["numerics"] != "changed" and as_before("s4", 1e-3)(j, s)[0], {"limit_mib": limit // MIB, "numerics": j["numerics"]}))
+    run("S4: four pieces, changed mathematics", "resnet50", "64", "-b", "32", "--steps", "4", "--gradient-accumulation", "4", "--allow-changed-numerics",
+        check=lambda j, s: (j["numerics"] == "changed" and j["pieces"] == 4, {"numerics": j["numerics"]}))
+    run("S4: S9 as asked", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "off", check=keep("s4 s9"))
+    run("S4: S9 in four pieces", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "4", check=as_before("s4 s9", 1e-3))
+    with tempfile.TemporaryDirectory() as d:
+        case = "S5: images of 1024 x 1024 streamed as uint8"
+        if not results.has("seeds " + case) and "s7" in by_name and time.time() < deadline:
+            x = images(d, "x.npz", 96, 1024, 1024, 3)
+            rc, j, said, pid = train(memfit, by_name["s7"], "--data", x, "-b", "32", "--epochs", "2", "--host-memory", "700MiB", timeout=100)
+            say(case, j and nvml.peaks.get(pid, 0) <= j["planned_peak_bytes"], error="" if j else said, nvml_mib=nvml.peaks.get(pid, 0) // MIB,
+                **({k: j[k] for k in ("planned_peak_bytes", "input_wait_ms", "step_ms", "allocations_in_steps")} if j else {}))
+        if "s9" in by_name and not results.has("seeds S8: another shape is named") and time.time() < deadline:
+            x = images(d, "y.npz", 32, 100, 128, 3)
+            refused("S8: another shape is named", "s9", "--data", x, "-b", "16", words=["128"])
+    example("S6: released at the last use", "s6_release", "cuda")
+    run("S7: batch 256 of 1024 x 1024 in 8 GiB", "s7", "256", "-b", "256", "--steps", "3", "--memory", "8GiB", check=lambda j, s: (s <= 8 << 30 and (kept.update(s7=j) or True), {}))
     run("S9: as asked", "s9", "64", "-b", "32", "--steps", "6", check=keep("s9"))
     if "s9" in kept:
         j = kept["s9"]
@@ -299,7 +315,75 @@ def seeds(memfit, results, nvml, models, deadline):
         run("S9: in 0.6 of it", "s9", "64", "-b", "32", "--steps", "6", "--memory", str(limit), check=lambda j, s: (s <= limit and as_before("s9", 1e-3)(j, s)[0], {"limit_mib": limit // MIB}))
     run("S10: bfloat16", "s9", "64", "-b", "32", "--steps", "6", "--precision", "mixed_bfloat16",
         check=lambda j, s: (True, {"saved_mib": (kept["s9"]["planned_peak_bytes"] - j["planned_peak_bytes"]) // MIB if "s9" in kept else None}))
+    example("S11, M16: experiments in one process", "s11_training", "20", "cuda")
+    example("S11: the leak is named", "s11_experiments", "cuda")
     run("S12: validation and a last batch", "s9", "100", "-b", "16", "--epochs", "2", "--validation-split", "0.23", check=lambda j, s: (j["validation"] is not None, {}))
+    run("S12: validation at batch 64", "s9", "200", "-b", "8", "--steps", "4", "--validation-split", "0.5", "--validation-batch-size", "64", check=lambda j, s: (True, {}))
+
+
+def split(memfit, results, nvml, models, deadline):
+    """S7 at full size, in one piece and in pieces: needs most of the card."""
+    path = str(next(m for m in models if m.stem == "s7"))
+    ways = {}
+    for name, more in (("unsplit", ["--gradient-accumulation", "off"]), ("split", ["--memory", "8GiB"])):
+        if results.has("split S7 " + name):
+            ways[name] = results.seen["split S7 " + name]["loss"]
+            continue
+        rc, j, said, pid = train(memfit, path, "--data", "synthetic:256", "-b", "256", "--steps", "2", *more, timeout=100)
+        if not j:
+            results.put("split S7 " + name, False, error=said)
+            continue
+        ways[name] = j["loss"]
+        results.put("split S7 " + name, nvml.peaks.get(pid, 0) <= j["planned_peak_bytes"], loss=j["loss"], pieces=j["pieces"], nvml_mib=nvml.peaks.get(pid, 0) // MIB,
+                    planned_mib=j["planned_peak_bytes"] // MIB, step_ms=round(j["step_ms"], 1))
+    if len(ways) == 2:
+        apart = abs(ways["split"] - ways["unsplit"]) / (abs(ways["unsplit"]) + 1e-3)
+        results.put("split S7: losses agree", apart <= 1e-4, apart=float(f"{apart:.1e}"))
+
+
+def program(memfit, name):
+    """Another program of the build, or of a folder with all programs side by side."""
+    folder = os.path.dirname(memfit)
+    return next((f"{folder}/{sub}{name}" for sub in ("", "tests/", "examples/") if os.path.exists(f"{folder}/{sub}{name}")), None)
+
+
+def kinds(memfit, results, nvml, models, deadline):
+    """Every kind of operation against the reference, graph by graph in parts."""
+    check, parts = program(memfit, "check_kinds"), 28
+
+    def one(k):
+        p = subprocess.run([check, "--on", "card", "--random", os.environ.get("GPU_CHECK_RANDOM", "112"), "--part", f"{k}/{parts}"], capture_output=True, text=True)
+        failed = [line for line in p.stdout.splitlines() if line.startswith("FAILED")]
+        results.put(f"kinds {k}/{parts}", p.returncode == 0, rc=p.returncode, said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1], first=(failed or [""])[0][:200])
+
+    in_parallel([lambda k=k: one(k) for k in range(parts) if check and not results.has(f"kinds {k}/{parts}")], min(14, os.cpu_count() or 1), deadline)
+
+
+def sanitizer(memfit, results, nvml, models, deadline):
+    """One step of the small form of every family under compute-sanitizer, every kernel launched by itself."""
+    tool = shutil.which("compute-sanitizer")
+    folder = pathlib.Path(os.environ.get("GPU_CHECK_FIXTURES", ROOT / "tests/fixtures")) / "cuda/small"
+
+    def one(case, path, which, precision):
+        p = subprocess.run([tool, "--tool", which, "--error-exitcode", "9", memfit, "train", str(path), "--data", "synthetic:8", "-b", "8", "--steps", "1", "--precision", precision,
+                            "--device", "cuda", "--json", "--quiet"], capture_output=True, text=True, env={**os.environ, "MEMFIT_RECORD": "0", "OMP_NUM_THREADS": "2"})
+        said = [line for line in p.stdout.splitlines() if "SUMMARY" in line]
+        results.put(case, p.returncode == 0 and said and (" 0 errors" in said[-1] or " 0 hazards" in said[-1]), rc=p.returncode, said=said[-1] if said else (p.stdout + p.stderr).strip()[-300:])
+
+    jobs = [(f"sanitizer {path.stem} {which} {precision}", path, which, precision) for which in ("memcheck", "racecheck") for path in sorted(folder.glob("*.keras"))
+            for precision in ("float32", "mixed_bfloat16")]
+    in_parallel([lambda j=j: one(*j) for j in jobs if tool and not results.has(j[0])], 6, deadline)
+
+
+def methods(memfit, results, nvml, models, deadline):
+    """Own kernels that a menu offers beside the library's: the planner's choice is the fastest on 15 of 20 shapes."""
+    bench = program(memfit, "bench_methods")
+    if not bench or results.has("methods"):
+        return
+    p = subprocess.run([bench, "20"], capture_output=True, text=True)
+    print(p.stdout)
+    said = [line for line in p.stdout.splitlines() if "the choice is the fastest on" in line]
+    results.put("methods", said and all(int(s.split(" fastest on ")[1].split(" of")[0]) >= 15 for s in said), said="; ".join(said))
 
 
 def main():
@@ -313,14 +397,16 @@ def main():
             folders.append(pathlib.Path(args.pop(0)))
         else:
             plain.append(a)
+    if len(plain) < 3:
+        sys.exit(__doc__)
     memfit, path, parts = os.path.abspath(plain[0]), plain[1], plain[2:]
-    models = sorted(m for f in folders or [ROOT / "tests/fixtures/train", ROOT / "tests/fixtures/cuda/models"] for m in f.glob("*.keras"))
+    models = sorted(m for f in folders or [ROOT / "tests/fixtures/cuda/chosen", ROOT / "tests/fixtures/train", ROOT / "tests/fixtures/cuda/models"] for m in f.glob("*.keras"))
     nvml = Nvml()
-    results = Results(path, memfit, nvml.versions())
+    results = Results(path, memfit, nvml.versions() + libraries(memfit))
     deadline = time.time() + seconds
     for part in parts:
         before, began = results.failed, time.time()
-        {"curves": curves, "seeds": seeds, "limits": limits, "kills": kills, "full": full}[part](memfit, results, nvml, models, deadline)
+        {"kinds": kinds, "sanitizer": sanitizer, "methods": methods, "curves": curves, "seeds": seeds, "limits": limits, "fixed": fixed, "kills": kills, "full": full, "split": split}[part](memfit, results, nvml, models, deadline)
         mine = [r for c, r in results.seen.items() if c.startswith({"kills": "kill"}.get(part, part))]
         print(f"== {part}: {sum(r['good'] for r in mine)} of {len(mine)} good, {results.failed - before} failed now, {time.time() - began:.0f} s", flush=True)
     nvml.over = True
