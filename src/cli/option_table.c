@@ -145,6 +145,9 @@ const cli_option cli_options[] = {
      .kind = MF_FILE_FOLDER},
     {"--flame", CLI_REPORT, CLI_TEXT, "FILE", "folded stacks of the bytes at the peak", .file = CLI_OUTPUT,
      .kind = MF_FILE_FOLDED},
+    {"--model", CLI_REPORT, CLI_TEXT, "FILE", "the model that ran: what memfit's plan of it would have held",
+     .file = CLI_INPUT},
+    {"--batch-size|--batch|-b", CLI_REPORT, CLI_COUNT, "N", "its batch", "32", .least = 1, .needs = "--model"},
     {"--with-names", CLI_REPORT, CLI_FLAG, NULL, "keep the folders of files in names"},
 
     /* ---- the others ---- */
