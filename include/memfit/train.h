@@ -47,6 +47,7 @@ typedef struct memfit_train_event {
     const double *val_metrics;
     double learning_rate;
     uint64_t memory_bytes, limit_bytes; /* the process now (0 between samples), the limit */
+    uint64_t planned_bytes;             /* fixed + arena of the plan in force. Since 0.2 */
 } memfit_train_event;
 
 #define MEMFIT_MOST_METRICS 16

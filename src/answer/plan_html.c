@@ -2,6 +2,7 @@
  * plan_html.c: the answer as a page: verdict, where the bytes are, bytes in use over the step, what to change, layers.
  *
  *   verdict        [green: fits | amber: fits, not as asked | red: does not fit]
+ *   measured       of a training: put there when it ends (measured_page.h)
  *   bar            one part a kind, the limit as a line
  *   cards          several answers: side by side
  *   timeline       over the operations of the phase with the peak, and the curve of budgets (plan_picture.c)
@@ -13,6 +14,7 @@
  */
 #include "answer/plan_html.h"
 
+#include "answer/measured_page.h"
 #include "answer/plan_picture.h"
 #include "answer/report_page.h"
 #include "base/error.h"
@@ -346,6 +348,8 @@ memfit_status mf_answers_print_html(FILE *f, const memfit_host *host, uint32_t c
         mf_page_put_text(f, contexts[i].device);
         fputs("</p>\n", f);
         put_verdict(f, answers[i], &contexts[i]);
+        if (!i)
+            fputs(MF_MEASURED_BEGIN MF_MEASURED_END, f);
         put_breakdown(f, answers[i], &contexts[i]);
         memfit_status status = mf_picture_put_timeline(f, host, answers[i], &contexts[i], err);
         if (status != MEMFIT_OK)

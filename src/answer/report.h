@@ -17,6 +17,7 @@
 #define MF_ANSWER_REPORT_H
 
 #include "base/memory.h"
+#include "memfit/plan.h"
 #include "memfit/trace.h"
 
 #include <stdio.h>
@@ -55,6 +56,19 @@ typedef struct mf_report_pool {
     uint64_t *columns;       /* the most in each column of mf_report_bands, or NULL */
 } mf_report_pool;
 
+/* What a plan of the model would have held: its arena, and the trace's own fixed cost, where it has one. */
+typedef struct mf_report_planned {
+    bool known;
+    const char *model;
+    int64_t batch;
+    uint64_t as_asked_bytes; /* at once, nothing recomputed */
+    uint64_t limited_bytes;  /* inside the trace's limit; 0: it has none, or no plan is that small */
+    int64_t micro_batches;   /* of the latter, as the rest */
+    uint32_t recomputed;
+    double slowdown;
+    memfit_numerics numerics;
+} mf_report_planned;
+
 typedef struct mf_report {
     mf_arena arena;
     bool with_names;
@@ -84,6 +98,7 @@ typedef struct mf_report {
     uint64_t reserved_peak_bytes; /* physical memory taken by whoever was recorded; 0: not recorded */
     uint64_t reserved_before;     /* at least as much was there before the recording began */
     mf_report_pool pool;
+    mf_report_planned planned;
 } mf_report;
 
 typedef struct mf_report_options {
@@ -107,6 +122,16 @@ void mf_report_curve(const mf_report *r, unsigned count, uint64_t *live, uint64_
 /* Replays the trace through a pool on the device `sim`; fills report->pool. `at` NULL: its peak only; else also the most
  * it held in each of `columns` columns, whose first events these are. */
 memfit_status mf_report_replay(mf_report *r, const uint64_t *at, uint32_t columns, memfit_error *err);
+
+typedef struct mf_report_model {
+    const char *path;
+    int64_t batch; /* 0: plan's own default */
+} mf_report_model;
+
+/* Plans the model and fills report->planned (report_plan.c). */
+memfit_status mf_report_plan(mf_report *r, const mf_report_model *model, memfit_error *err);
+/* The same in words; empty when it is not known. */
+void mf_report_planned_text(const mf_report *r, char *text, size_t bytes);
 
 /* ---- two reports ---- */
 

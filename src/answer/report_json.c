@@ -2,6 +2,7 @@
 #include "answer/report.h"
 
 #include "base/json.h"
+#include "plan/cost.h"
 
 enum { MOST_HELD = 20, MOST_STEPS = 10000 };
 
@@ -21,6 +22,28 @@ static void put_owners(mf_json_writer *w, const mf_report *r)
         mf_json_close(w, '}');
     }
     mf_json_close(w, ']');
+}
+
+static void put_planned(mf_json_writer *w, const mf_report_planned *p)
+{
+    if (!p->known) {
+        mf_json_put_null(w, "plan");
+        return;
+    }
+    mf_json_open(w, "plan", '{');
+    mf_json_put_string(w, "model", p->model);
+    mf_json_put_i64(w, "batch", p->batch);
+    mf_json_put_u64(w, "as_asked_bytes", p->as_asked_bytes);
+    if (p->limited_bytes) {
+        mf_json_put_u64(w, "bytes", p->limited_bytes);
+        mf_json_put_i64(w, "pieces", p->micro_batches);
+        mf_json_put_u64(w, "recomputed_ops", p->recomputed);
+        mf_json_put_double(w, "slowdown", p->slowdown);
+        mf_json_put_string(w, "numerics", mf_numerics_name((mf_numerics)p->numerics));
+    } else {
+        mf_json_put_null(w, "bytes");
+    }
+    mf_json_close(w, '}');
 }
 
 static void put_growing(mf_json_writer *w, const mf_report *r)
@@ -112,6 +135,7 @@ static void put_report(mf_json_writer *w, const mf_report *r)
     put_or_null(w, "limit_bytes", r->limit_bytes, r->limit_bytes > 0);
     put_or_null(w, "reserved_peak_bytes", r->reserved_peak_bytes, r->reserved_peak_bytes > 0);
     put_or_null(w, "pool_peak_bytes", r->pool.physical_bytes, r->pool.known);
+    put_planned(w, &r->planned);
     mf_report_verdict(r, text, sizeof text);
     mf_json_put_string(w, "verdict", text);
     mf_report_advice(r, text, sizeof text);

@@ -247,7 +247,7 @@ void mf_page_put_growth(FILE *f, const mf_report *r)
 
 void mf_page_put_pool(FILE *f, const mf_report *r)
 {
-    fputs("<section><h2>Live, reserved, and memfit's pool</h2>\n<dl><dt>live at the peak</dt><dd>", f);
+    fputs("<section><h2>Live, reserved, and what memfit would have held</h2>\n<dl><dt>live at the peak</dt><dd>", f);
     put_size(f, r->peak_bytes);
     fputs("</dd>", f);
     if (r->reserved_peak_bytes) {
@@ -259,6 +259,13 @@ void mf_page_put_pool(FILE *f, const mf_report *r)
         fputs("<dt>memfit's pool, for the same requests</dt><dd>", f);
         put_size(f, r->pool.physical_bytes);
         fprintf(f, ", %.3f times as much</dd>", (double)r->pool.physical_bytes / (double)r->peak_bytes);
+    }
+    if (r->planned.known) {
+        char text[1024];
+        mf_report_planned_text(r, text, sizeof text);
+        fputs("<dt>memfit's plan of the model</dt><dd>", f);
+        mf_page_put_text(f, text);
+        fputs("</dd>", f);
     }
     fputs("</dl></section>\n", f);
 }

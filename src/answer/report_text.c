@@ -325,9 +325,9 @@ static void print_growth(FILE *f, const mf_report *r, const mf_report_view *v)
         mf_print(f, "  and %u more\n", r->growing - shown);
 }
 
-static void print_pool(FILE *f, const mf_report *r)
+static void print_pool(FILE *f, const mf_report *r, const mf_report_view *v)
 {
-    char a[24];
+    char a[24], text[1024] = "memfit's plan  ";
     mf_print(f, "\n");
     if (r->reserved_peak_bytes)
         mf_print(f, "reserved       %s%s, %.3f times the peak\n", r->reserved_before ? "at least " : "",
@@ -336,6 +336,10 @@ static void print_pool(FILE *f, const mf_report *r)
     if (r->pool.known)
         mf_print(f, "memfit's pool  %s, %.3f times the peak\n", memfit_size_format(r->pool.physical_bytes, a, sizeof a),
                  (double)r->pool.physical_bytes / (double)r->peak_bytes);
+    size_t n = strlen(text);
+    mf_report_planned_text(r, text + n, sizeof text - n);
+    if (text[n])
+        print_wrapped(f, text, v->columns, (unsigned)n);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------- */
@@ -372,7 +376,7 @@ static void print_one(FILE *f, const mf_report *r, const mf_report_view *v)
     print_owners(f, r, v);
     print_held(f, r, v);
     print_growth(f, r, v);
-    print_pool(f, r);
+    print_pool(f, r, v);
 }
 
 static const char *signed_size(int64_t bytes, char *text, size_t room)

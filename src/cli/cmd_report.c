@@ -13,6 +13,7 @@
 typedef struct report {
     cli_common common;
     bool with_names;
+    mf_report_model model;
     const char *html, *perfetto, *viz, *tensorboard, *flame;
     mf_report *reports[2];
     unsigned count;
@@ -26,6 +27,8 @@ static memfit_status open_all(report *r, memfit_error *err)
         memfit_status status = mf_report_open(r->common.operands[i], &o, &r->reports[i], err);
         if (!status)
             status = mf_report_replay(r->reports[i], NULL, 0, err);
+        if (!status && r->model.path)
+            status = mf_report_plan(r->reports[i], &r->model, err);
         if (status)
             return status;
         r->count++;
@@ -76,6 +79,8 @@ int cli_report_trace(const cli_command *command, int argc, char **argv)
 {
     report r = {0};
     const cli_binding bindings[] = {CLI_BIND("--with-names", &r.with_names),
+                                    CLI_BIND("--model", &r.model.path),
+                                    CLI_BIND("--batch-size", &r.model.batch),
                                     CLI_BIND("--html", &r.html),
                                     CLI_BIND("--perfetto", &r.perfetto),
                                     CLI_BIND("--memory-viz", &r.viz),

@@ -1,6 +1,7 @@
 /* cmd_train.c: memfit train. */
 #include "base/os.h"
 #include "base/visible.h"
+#include "base/words.h"
 #include "cli/count_alloc.h"
 #include "cli/train_cli.h"
 #include "memfit/plan.h"
@@ -21,6 +22,11 @@ typedef struct train_plan {
     const char *dump, *html;
     const train_cli *cli;
 } train_plan;
+
+/* What the page says until the run ends, and for ever when it is killed. */
+static const mf_measured_run begun = {
+    .title = "Measured",
+    .message = "The run has not ended yet, or was killed: what it measures comes here at its end."};
 
 static int show_plan(void *ctx)
 {
@@ -44,6 +50,7 @@ static int show_plan(void *ctx)
     options.dims = cli->dims.items;
     options.dim_count = cli->dims.count;
     options.threads = o->threads;
+    options.device = cli->device;
     options.curve_points = p->curve ? 20 : 0;
     memfit_plan *plan;
     memfit_error err;
@@ -56,12 +63,85 @@ static int show_plan(void *ctx)
         status = memfit_plan_dump_graph(plan, p->dump, &err);
     if (p->html && status == MEMFIT_OK)
         status = memfit_plan_write_html((const memfit_plan *const *)&plan, 1, p->html, &err);
+    if (p->html && status == MEMFIT_OK && !mf_os_is_stream(p->html))
+        status = mf_measured_write(p->html, &(mf_measured){0}, &begun, &err);
     memfit_plan_destroy(plan);
     return status == MEMFIT_OK ? CLI_DONE : cli_report(&cli->common, &err);
 }
 
-static int train(train_cli *cli)
+/* ---- the page's end ---------------------------------------------------------------------------------------- */
+
+static void take_reading(train_cli *cli, uint64_t bytes, const memfit_train_event *e)
 {
+    mf_measured_sample s = {.seconds = (double)(mf_os_now_us() - cli->began_us) * 1e-6, .bytes = bytes};
+    if (e) {
+        s.step = (int64_t)e->iteration;
+        s.planned_bytes = e->planned_bytes;
+        s.limit_bytes = e->limit_bytes;
+        s.epoch_end = e->epoch_end;
+    }
+    mf_measured_add(cli->measured, &s);
+}
+
+static void progress(void *ctx, const memfit_train_event *e)
+{
+    train_cli *cli = ctx;
+    if (cli->measured && e->memory_bytes)
+        take_reading(cli, e->memory_bytes, e);
+    if (!cli->common.quiet)
+        train_cli_progress(ctx, e);
+}
+
+static void begin_readings(train_cli *cli, mf_measured *m)
+{
+    mf_os_memory now;
+    cli->measured = m;
+    cli->began_us = mf_os_now_us();
+    mf_measured_init(m);
+    if ((!cli->device || mf_words_cpu(cli->device)) && mf_os_process_memory(&now, NULL) == MEMFIT_OK)
+        take_reading(cli, now.rss_anon + now.rss_shmem, NULL);
+}
+
+/* A page that cannot be completed is a pity, and no failure of a training that is done. */
+static void complete_page(const train_cli *cli, const char *path, memfit_status done, const memfit_train_result *r,
+                          const memfit_error *why)
+{
+    const mf_measured *m = cli->measured;
+    const mf_measured_sample *last = m->count ? &m->samples[m->count - 1] : NULL;
+    char message[sizeof why->message + sizeof why->hint + 2] = "";
+    mf_measured_run run = {.title = done == MEMFIT_OK            ? "Measured"
+                                    : done == MEMFIT_INTERRUPTED ? "Measured until it was stopped"
+                                                                 : "Measured until it failed",
+                           .message = message,
+                           .allocations = -1};
+    if (done == MEMFIT_OK) {
+        run.planned_bytes = r->planned_peak_bytes, run.measured_bytes = r->measured_peak_bytes;
+        run.fixed_bytes = r->fixed_bytes, run.arena_bytes = r->arena_bytes, run.arena_used_bytes = r->arena_used_bytes;
+        run.limit_bytes = r->limit_bytes, run.steps = r->steps, run.step_ms = r->step_ms;
+        run.allocations = r->allocations_in_steps;
+    } else {
+        snprintf(message, sizeof message, "%s\n%s", why->message, why->hint);
+        for (uint32_t i = 0; i < m->count; i++)
+            run.measured_bytes = m->samples[i].bytes > run.measured_bytes ? m->samples[i].bytes : run.measured_bytes;
+        run.planned_bytes = last ? last->planned_bytes : 0;
+        run.limit_bytes = last ? last->limit_bytes : 0;
+        run.steps = last ? last->step : 0;
+        if (!run.steps) {
+            run.title = "Not trained";
+            run.measured_bytes = 0;
+        }
+    }
+    memfit_error err;
+    mf_measured none = {0};
+    if (mf_os_is_stream(path))
+        cli_note(&cli->common, "--html %s cannot be read back: the page stays that of the plan", path);
+    else if (mf_measured_write(path, run.steps || done == MEMFIT_OK ? m : &none, &run, &err) != MEMFIT_OK)
+        cli_warn("the page was not completed: %s", err.message);
+}
+
+static int train(train_cli *cli, const char *html)
+{
+    static mf_measured measured;
     memfit_train_options *o = &cli->o;
     memfit_train_result result = MEMFIT_TRAIN_RESULT;
     memfit_error err = {0};
@@ -69,14 +149,18 @@ static int train(train_cli *cli)
     o->limit = train_cli_limit;
     if (!o->out && !o->checkpoint)
         cli_note(&cli->common, "without --out FILE.keras or --checkpoint FILE nothing of this training is kept");
-    if (!cli->common.quiet)
-        o->progress = train_cli_progress;
+    if (html)
+        begin_readings(cli, &measured);
+    if (html || !cli->common.quiet)
+        o->progress = progress;
     cli_reserve_begin();
     train_cli_catch_signals(cli);
     memfit_status done = memfit_train(o, &result, &err);
     cli_reserve_end();
     if (done != MEMFIT_OK)
         status = cli_report(&cli->common, &err);
+    if (html)
+        complete_page(cli, html, done, &result, &err);
     if (done == MEMFIT_INTERRUPTED)
         train_cli_end_by_signal();
     if (done == MEMFIT_OK)
@@ -155,5 +239,5 @@ int cli_train(const cli_command *command, int argc, char **argv)
         status = mf_os_in_child(show_plan, &plan);
     if (status < 0)
         mf_print(stderr, "memfit train: the plan could not be shown: its process was ended\n");
-    return status == CLI_DONE ? train(&cli) : status < 0 ? CLI_FAILED : status;
+    return status == CLI_DONE ? train(&cli, plan.html) : status < 0 ? CLI_FAILED : status;
 }

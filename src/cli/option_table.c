@@ -55,8 +55,8 @@ const cli_option cli_options[] = {
     {"--curve", STEPS, CLI_FLAG, NULL, "memory against time for 20 budgets"},
     {"--dump-graph", STEPS, CLI_TEXT, "FILE", "write the step as text, or for Graphviz (.dot)", .file = CLI_OUTPUT,
      .kind = MF_FILE_GRAPH},
-    {"--html", STEPS, CLI_TEXT, "FILE", "write the plan as a page for the browser", .file = CLI_OUTPUT,
-     .kind = MF_FILE_PAGE},
+    {"--html", STEPS, CLI_TEXT, "FILE", "a page for the browser: the plan; of train also what it measured",
+     .file = CLI_OUTPUT, .kind = MF_FILE_PAGE},
     {"--runtime", CLI_PLAN, CLI_TEXT, "NAME", "the program asked about: memfit, tensorflow, torch or jax",
      "tensorflow for a card, else memfit"},
     {"--save", CLI_PLAN, CLI_TEXT, "FILE", "keep the plan, for --diff and --baseline", .file = CLI_OUTPUT,
@@ -145,6 +145,9 @@ const cli_option cli_options[] = {
      .kind = MF_FILE_FOLDER},
     {"--flame", CLI_REPORT, CLI_TEXT, "FILE", "folded stacks of the bytes at the peak", .file = CLI_OUTPUT,
      .kind = MF_FILE_FOLDED},
+    {"--model", CLI_REPORT, CLI_TEXT, "FILE", "the model that ran: what memfit's plan of it would have held",
+     .file = CLI_INPUT},
+    {"--batch-size|--batch|-b", CLI_REPORT, CLI_COUNT, "N", "its batch", "32", .least = 1, .needs = "--model"},
     {"--with-names", CLI_REPORT, CLI_FLAG, NULL, "keep the folders of files in names"},
 
     /* ---- the others ---- */

@@ -2,6 +2,7 @@
 #ifndef MF_CLI_TRAIN_CLI_H
 #define MF_CLI_TRAIN_CLI_H
 
+#include "answer/measured_page.h"
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "memfit/train.h"
@@ -25,6 +26,8 @@ typedef struct train_cli {
     int64_t epoch_shown, steps_before; /* its number from 1; its steps that an interrupted run did */
     uint64_t limit, limit_read_us;     /* in force; when it was last looked at */
     unsigned slips;                    /* readings of --memory-file in a row that were no size */
+    mf_measured *measured;             /* for the page of --html; NULL: none was asked for */
+    uint64_t began_us;
 } train_cli;
 
 /* The options of images and what makes samples, for the table of bindings of a command. */

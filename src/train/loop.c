@@ -101,7 +101,8 @@ static void tell(mf_run *r, bool epoch_end, double step_seconds)
     }
     int64_t batches = (t->train_samples + t->plan->batch - 1) / t->plan->batch;
     r->event =
-        (memfit_train_event){.epoch = (int64_t)t->state.epoch,
+        (memfit_train_event){.size = sizeof(memfit_train_event),
+                             .epoch = (int64_t)t->state.epoch,
                              .epochs = t->options->epochs,
                              .step = (int64_t)t->state.step_in_epoch,
                              .steps = batches,
@@ -118,7 +119,8 @@ static void tell(mf_run *r, bool epoch_end, double step_seconds)
                              .val_metrics = r->val_values,
                              .learning_rate = mf_schedule_at(&t->schedule, t->state.iteration) * t->state.rate_factor,
                              .memory_bytes = r->memory_now,
-                             .limit_bytes = t->limit_bytes};
+                             .limit_bytes = t->limit_bytes,
+                             .planned_bytes = t->fixed_bytes + t->plan->arena_bytes};
     if (t->options->progress)
         t->options->progress(t->options->ctx, &r->event);
 }

@@ -4,9 +4,11 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from playwright.sync_api import sync_playwright
 
@@ -310,6 +312,64 @@ def test_plan(d, folder):
     check("two cards: as asked behind the plan, and a curve", "as asked: " in text and "<polyline" in text and "Side by side" in text)
 
 
+def hostile_model(path):
+    """A model whose own name and layers' names are markup."""
+    source = os.path.join(os.environ.get("MEMFIT_SOURCE", "."), "tests/fixtures/train/unet.json")
+    model = json.load(open(source, encoding="utf-8"))
+    text = json.dumps(model)
+    for i, layer in enumerate(model["config"]["layers"]):
+        name = layer.get("name") or layer["config"]["name"]
+        text = text.replace(json.dumps(name), json.dumps("%s %d" % (HOSTILE[i % len(HOSTILE)][:200], i)))
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def stopped_run(path, model):
+    """The page of a run that a signal ended after some steps."""
+    p = subprocess.Popen([MEMFIT, "train", model, "--data", "synthetic:64", "--epochs", "1000000", "-q", "--html", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    while p.poll() is None and not (os.path.exists(path) and "has not ended" in open(path, encoding="utf-8").read()):
+        time.sleep(0.05)
+    time.sleep(1)
+    p.send_signal(signal.SIGINT)
+    check("SIGINT ends the run", p.wait() == -signal.SIGINT)
+
+
+def test_train(d, folder):
+    """The page of memfit train, completed: done, stopped, refused."""
+    models = os.path.join(os.environ.get("MEMFIT_SOURCE", "."), "tests/fixtures/train")
+    model, path = os.path.join(folder, "hostile.json"), os.path.join(folder, "train.html")
+    hostile_model(model)
+    pages = {"done": path, "stopped": os.path.join(folder, "stopped.html"), "refused": os.path.join(folder, "refused.html")}
+    r = json.loads(run("train", model, "--data", "synthetic:64", "-b", "8", "--epochs", "2", "--memory", "80%", "-q", "--json", "--html", path))
+    stopped_run(pages["stopped"], os.path.join(models, "mlp.keras"))
+    subprocess.run([MEMFIT, "train", model, "--data", "synthetic:64", "--memory", "2MiB", "-q", "--html", pages["refused"]], capture_output=True)
+    titles = {"done": "Measured", "stopped": "Measured until it was stopped", "refused": "Not trained"}
+    for name, at in pages.items():
+        for width in (360, 1280):
+            for dark in (False, True):
+                page = d.open(at, width=width, dark=dark, drawn=False, scripts=True)
+                bad = page.evaluate(LOOK)
+                what = "train, %s, at %d%s" % (name, width, " dark" if dark else "")
+                check("looks: " + what, not bad, str(bad[:5]))
+                small = page.evaluate('Math.min(...[...document.querySelectorAll("svg text")].map(t => t.getBoundingClientRect().height))')
+                check(what + ": text in charts can be read", small >= 9, "%.1f px" % small)
+                check(what + ": names did nothing", page.evaluate("window.hacked === undefined"))
+                page.context.close()
+        page = d.open(at, scripts=False, drawn=False)
+        check("train, %s: its heading" % name, page.get_by_role("heading", name=titles[name], exact=True).count() == 1)
+        chart = page.locator('svg[aria-label^="measured memory"]')
+        check("train, %s: a chart of what was measured, where there was something" % name, chart.count() == (name != "refused"))
+        if name != "refused":
+            words = page.locator("main").inner_text()
+            check("train, %s: measured beside planned" % name, "The process held at most" in words and "planned" in words)
+        page.context.close()
+    page = d.open(path, scripts=False, drawn=False)
+    check("train: the figures of the result", size_text(r["measured_peak_bytes"]) in page.locator("main").inner_text() and size_text(r["planned_peak_bytes"]) in page.locator("main").inner_text())
+    check("train: names are text", "<script>window.hacked=1</script>" in page.locator("main").inner_text())
+    page.context.close()
+
+
 def measure(browser, path):
     """For docs/bench: a page that was made before."""
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
@@ -350,6 +410,7 @@ def main():
         test_looks(d, one, "one trace")
         test_looks(d, two, "two traces")
         test_plan(d, folder)
+        test_train(d, folder)
         check("no request leaves a page", all(u.startswith("file://" + folder) for u in d.requests), str(set(d.requests))[:200])
         check("no error in a script", not d.errors, str(d.errors[:3]))
         browser.close()

@@ -34,6 +34,17 @@ for t in traces:
 sys.exit(bad)
 END
 
+# A plan inside the limit of a run of ours; plans of what is no model, and of a batch without one.
+narrow="$MEMFIT_SOURCE/tests/fixtures/plan/conv_pool_128.json"
+"$MEMFIT" train "$narrow" --data synthetic:64 -b 64 --memory 120MiB --steps 1 --trace "$dir/narrow.trace" -q >/dev/null 2>"$dir/err" || fail "train in a limit: $(cat "$dir/err")"
+"$MEMFIT" report --json "$dir/narrow.trace" --model "$narrow" -b 64 --html "$dir/planned.html" >"$dir/n" 2>"$dir/err" || fail "--model of a limited run: $(cat "$dir/err")"
+holds "$dir/n" '0 <= j["plan"]["bytes"] - j["peak_live_bytes"] < 4096 and j["plan"]["bytes"] < j["plan"]["as_asked_bytes"] and j["plan"]["bytes"] < j["limit_bytes"]' || fail "--model of a limited run: $(key plan "$dir/n"), peak $(key peak_live_bytes "$dir/n")"
+grep -q "memfit's plan of the model</dt><dd>.*inside the limit of 120.00 MiB" "$dir/planned.html" || fail "the page has no plan"
+"$MEMFIT" report --json "$traces/generated.csv" --model "$narrow" >"$dir/n" || fail "--model of a CSV trace: exit $?"
+holds "$dir/n" 'j["plan"]["as_asked_bytes"] > 0 and j["plan"]["bytes"] is None and j["plan"]["batch"] == 32' || fail "--model of a CSV trace"
+expect 5 "neither a .keras archive" "a trace as the model" "$MEMFIT" report "$traces/generated.csv" --model "$traces/generated.csv"
+expect 2 "means nothing without --model" "a batch without a model" "$MEMFIT" report "$traces/generated.csv" -b 8
+
 # Two traces (the unit test has every pair of the recorded ones).
 "$MEMFIT" report --json "$traces/generated.csv" "$traces/snapshot-p4.pickle" >"$dir/d" || fail "two traces: exit $?"
 holds "$dir/d" 'j["differences"] and sum(c["bytes"] for c in j["differences"]) == j["peak_difference_bytes"]' || fail "differences do not add up"
@@ -47,6 +58,10 @@ if "$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/pictures.keras" --data synthet
     holds "$dir/r" 'j["step_count"] == 4 and j["steps_from"] == "marks" and j["growing"] == [] and j["kinds"]["parameters"] > 0 and j["limit_bytes"] > 0' || fail "a trace of train: $(key step_count "$dir/r") steps"
     "$MEMFIT" replay --json "$dir/run.trace" >"$dir/p"
     is "$dir/r" peak_live_bytes "$(key peak_live_bytes "$dir/p")"
+    # A plan of the model is the one that ran, to the padding between tensors, which a trace does not have; no folder is told.
+    "$MEMFIT" report --json "$dir/run.trace" --model "$MEMFIT_SOURCE/tests/fixtures/pictures.keras" -b 16 >"$dir/m" || fail "--model: exit $?"
+    holds "$dir/m" '0 <= j["plan"]["as_asked_bytes"] - j["peak_live_bytes"] < 4096 and j["plan"]["model"] == "pictures.keras" and j["plan"]["batch"] == 16' || fail "--model: $(key plan "$dir/m")"
+    "$MEMFIT" report "$dir/run.trace" --model "$MEMFIT_SOURCE/tests/fixtures/pictures.keras" -b 16 | grep -q "^memfit's plan .*1.000 times the peak" || fail "--model in the text"
     mkdir "$dir/ranks"; cp "$dir/run.trace" "$dir/ranks/rank-0.trace"; cp "$dir/run.trace" "$dir/ranks/rank-1.trace"
     "$MEMFIT" report --json "$dir/ranks" >"$dir/m" || fail "two processes: exit $?"
     holds "$dir/m" 'any(o["name"].startswith("rank-1: ") for o in j["owners"])' || fail "two processes: names"
