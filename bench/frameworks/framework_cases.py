@@ -1,8 +1,10 @@
 """The models whose memory is predicted and measured: keras.applications and own ones, each from code alone.
 
 A case is (model, batch, precision, runtime). Both sides build the model from here: the file that memfit plans, and the
-model that the framework trains. Weights are random: they do not matter for memory.
+model that the framework trains. Weights are random: they do not matter for memory. A model's name says how it is made: one of MODELS, an
+application with its input's side ("VGG19@160"), or a builder with its arguments ("mlp@width=1024,layers=2"); `draw(seed)` draws such names.
 """
+import random
 
 
 def application(name, side):
@@ -11,30 +13,30 @@ def application(name, side):
     return build
 
 
-def cnn(keras):
+def cnn(keras, side=224, width=32):
     """The plain network of tutorials: convolutions with ReLU, pooling, a dense head."""
     L = keras.layers
     return keras.Sequential([
-        keras.Input((224, 224, 3)),
-        L.Conv2D(32, 3, padding="same", activation="relu"), L.Conv2D(32, 3, padding="same", activation="relu"), L.MaxPooling2D(),
-        L.Conv2D(64, 3, padding="same", activation="relu"), L.Conv2D(64, 3, padding="same", activation="relu"), L.MaxPooling2D(),
-        L.Conv2D(128, 3, padding="same", activation="relu"), L.MaxPooling2D(),
+        keras.Input((side, side, 3)),
+        L.Conv2D(width, 3, padding="same", activation="relu"), L.Conv2D(width, 3, padding="same", activation="relu"), L.MaxPooling2D(),
+        L.Conv2D(2 * width, 3, padding="same", activation="relu"), L.Conv2D(2 * width, 3, padding="same", activation="relu"), L.MaxPooling2D(),
+        L.Conv2D(4 * width, 3, padding="same", activation="relu"), L.MaxPooling2D(),
         L.Flatten(), L.Dense(256, activation="relu"), L.Dropout(0.5), L.Dense(10, activation="softmax")])
 
 
-def bn_cnn(keras):
+def bn_cnn(keras, side=128, width=32):
     """Convolution, BatchNormalization, ReLU: the block of most vision models, without residuals."""
     L = keras.layers
-    layers = [keras.Input((128, 128, 3))]
-    for filters in (32, 64, 128, 256):
+    layers = [keras.Input((side, side, 3))]
+    for filters in (width, 2 * width, 4 * width, 8 * width):
         layers += [L.Conv2D(filters, 3, padding="same", use_bias=False), L.BatchNormalization(), L.ReLU(), L.MaxPooling2D()]
     return keras.Sequential(layers + [L.GlobalAveragePooling2D(), L.Dense(10, activation="softmax")])
 
 
-def mlp(keras):
+def mlp(keras, width=4096, layers=2):
     L = keras.layers
-    return keras.Sequential([keras.Input((784,)), L.Dense(4096, activation="relu"), L.Dense(4096, activation="relu"),
-                             L.Dropout(0.3), L.Dense(4096, activation="gelu"), L.Dense(10, activation="softmax")])
+    return keras.Sequential([keras.Input((784,)), *(L.Dense(width, activation="relu") for _ in range(layers)),
+                             L.Dropout(0.3), L.Dense(width, activation="gelu"), L.Dense(10, activation="softmax")])
 
 
 def unet(keras):
@@ -74,32 +76,32 @@ def transformer(keras, length=256, width=512, heads=8, blocks=4, vocabulary=8000
     return keras.Model(tokens, L.Dense(vocabulary, activation="softmax")(L.LayerNormalization()(x)))
 
 
-def classifier(keras):
+def classifier(keras, length=200, width=128):
     """A text classifier: attention without a mask, pooled."""
     L = keras.layers
-    tokens = keras.Input((200,), dtype="int32")
-    x = L.Embedding(20000, 128)(tokens)
-    y = L.MultiHeadAttention(4, 32)(x, x)
+    tokens = keras.Input((length,), dtype="int32")
+    x = L.Embedding(20000, width)(tokens)
+    y = L.MultiHeadAttention(4, width // 4)(x, x)
     x = L.LayerNormalization()(L.Add()([x, L.Dropout(0.1)(y)]))
-    y = L.Dense(512, activation="relu")(x)
-    x = L.LayerNormalization()(L.Add()([x, L.Dense(128)(y)]))
+    y = L.Dense(4 * width, activation="relu")(x)
+    x = L.LayerNormalization()(L.Add()([x, L.Dense(width)(y)]))
     x = L.GlobalAveragePooling1D()(x)
     return keras.Model(tokens, L.Dense(2, activation="softmax")(L.Dropout(0.1)(x)))
 
 
-def lstm(keras):
+def lstm(keras, length=100, units=256):
     L = keras.layers
-    return keras.Sequential([keras.Input((100,), dtype="int32"), L.Embedding(20000, 128), L.LSTM(256, return_sequences=True),
-                             L.LSTM(256), L.Dense(2, activation="softmax")])
+    return keras.Sequential([keras.Input((length,), dtype="int32"), L.Embedding(20000, 128), L.LSTM(units, return_sequences=True),
+                             L.LSTM(units), L.Dense(2, activation="softmax")])
 
 
-def autoencoder(keras):
+def autoencoder(keras, side=128, width=64):
     L = keras.layers
     return keras.Sequential([
-        keras.Input((128, 128, 3)),
-        L.Conv2D(64, 3, strides=2, padding="same", activation="relu"), L.Conv2D(128, 3, strides=2, padding="same", activation="relu"),
-        L.Conv2D(256, 3, strides=2, padding="same", activation="relu"), L.Conv2DTranspose(128, 3, strides=2, padding="same", activation="relu"),
-        L.Conv2DTranspose(64, 3, strides=2, padding="same", activation="relu"),
+        keras.Input((side, side, 3)),
+        L.Conv2D(width, 3, strides=2, padding="same", activation="relu"), L.Conv2D(2 * width, 3, strides=2, padding="same", activation="relu"),
+        L.Conv2D(4 * width, 3, strides=2, padding="same", activation="relu"), L.Conv2DTranspose(2 * width, 3, strides=2, padding="same", activation="relu"),
+        L.Conv2DTranspose(width, 3, strides=2, padding="same", activation="relu"),
         L.Conv2DTranspose(3, 3, strides=2, padding="same", activation="sigmoid")])
 
 
@@ -132,9 +134,49 @@ APART = {"unet", "lstm", "EfficientNetB0", "DenseNet121", "VGG16", "InceptionV3"
          "ResNet50V2", "EfficientNetV2B0"}
 
 
+# What may be drawn: applications with their sides and smallest and largest batch, and own models with their arguments.
+APPLICATIONS = {name: ((160, 192, 224), 8, 48) for name in (
+    "DenseNet121", "DenseNet169", "EfficientNetB0", "EfficientNetB1", "EfficientNetB2", "EfficientNetV2B1", "EfficientNetV2S", "InceptionV3", "MobileNet",
+    "MobileNetV2", "MobileNetV3Large", "ResNet101", "ResNet50", "ResNet101V2", "VGG16", "VGG19", "Xception", "InceptionResNetV2", "ConvNeXtSmall")}
+SIZES = {
+    "cnn": (dict(side=(96, 128, 160), width=(16, 48)), 16, 128),
+    "bn_cnn": (dict(side=(96, 160, 192), width=(16, 24, 48)), 16, 128),
+    "mlp": (dict(width=(1024, 2048, 8192), layers=(1, 4)), 64, 8192),
+    "transformer": (dict(length=(128, 200, 512), width=(256, 384, 768), blocks=(2, 6), vocabulary=(5000, 20000), causal=(0, 1)), 4, 48),
+    "classifier": (dict(length=(100, 400), width=(64, 256)), 32, 256),
+    "lstm": (dict(length=(64, 200), units=(128, 512)), 32, 256),
+    "autoencoder": (dict(side=(64, 160, 192), width=(32, 48)), 16, 128),
+}
+
+
+def draw(seed, applications=5, own=3):
+    """[(name, two batches)] by chance."""
+    chance, out = random.Random(seed), []
+    for name in chance.sample(sorted(APPLICATIONS), applications):
+        sides, least, most = APPLICATIONS[name]
+        out.append(("%s@%d" % (name, chance.choice(sides)), least, most))
+    for name in chance.sample(sorted(SIZES), own):
+        sizes, least, most = SIZES[name]
+        out.append((name + "@" + ",".join("%s=%d" % (k, chance.choice(v)) for k, v in sorted(sizes.items())), least, most))
+    small = [chance.randint(least, (least + most) // 2) for _, least, most in out]
+    return [(name, (b, min(most, b * chance.choice((2, 3))))) for (name, _, most), b in zip(out, small)]
+
+
+def find(name):
+    """(what builds it, its loss)"""
+    kind, _, sizes = name.partition("@")
+    if not sizes:
+        return MODELS[name][:2]
+    if sizes.isdigit():
+        return application(kind, int(sizes)), "scce"
+    builder, loss, _ = MODELS[kind]
+    arguments = {k: int(v) for k, v in (pair.split("=") for pair in sizes.split(","))}
+    return (lambda keras: builder(keras, **arguments)), loss
+
+
 def build(keras, name, precision):
     keras.mixed_precision.set_dtype_policy(precision)
-    builder, loss, _ = MODELS[name]
+    builder, loss = find(name)
     model = builder(keras)
     model.compile(optimizer=keras.optimizers.Adam(1e-4), loss=LOSSES[loss])
     return model
@@ -147,6 +189,6 @@ def data(model, name, batch, steps):
     out = tuple(model.outputs[0].shape[1:])
     integer = "int" in str(model.inputs[0].dtype)
     x = rng.integers(0, 1000, shape, dtype="int32") if integer else rng.random(shape, dtype="float32")
-    if MODELS[name][1] == "scce":
+    if find(name)[1] == "scce":
         return x, rng.integers(0, out[-1], (batch * steps,) + out[:-1], dtype="int32")
     return x, rng.random((batch * steps,) + out, dtype="float32")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Predictions of `memfit plan --runtime` beside what the frameworks really took.
 
-    frameworks_truth.py models DIR                     writes a model file for each model and precision (needs Keras)
-    frameworks_truth.py run MEASURED [--most SECONDS]  measures the cases that MEASURED lacks, the most valuable first (needs the
+    frameworks_truth.py models DIR [--seed S]          writes a model file for each model and precision (needs Keras)
+    frameworks_truth.py run MEASURED [--seed S] [--runtime R] [--at-once N] [--most SECONDS]
+                                                       measures the cases that MEASURED lacks, the most valuable first (needs the
                                                        frameworks, and an NVIDIA card for torch and jax)
     frameworks_truth.py judge MEASURED DIR             plans every measured case and prints the tables
 
-MEASURED is JSON lines, a line a case: what was run, versions, a hash of the code that measured it, and bytes. A case is run again when the
+With --seed the models are drawn, else the fixed ones are taken. MEASURED is JSON lines, a line a case: what was run, versions, a hash of the code that measured it, and bytes. A case is run again when the
 code or a version differs. MEMFIT names the program (build/memfit).
 """
 import argparse
@@ -40,10 +41,15 @@ def read(path):
         return []
 
 
-def models(folder):
+def table(seed):
+    """[(name, two batches)]"""
+    return framework_cases.draw(seed) if seed else [(name, batches) for name, (_, _, batches) in framework_cases.MODELS.items()]
+
+
+def models(folder, seed):
     import keras
     os.makedirs(folder, exist_ok=True)
-    for name in framework_cases.MODELS:
+    for name, _ in table(seed):
         for precision in PRECISIONS:
             path = os.path.join(folder, "%s-%s.json" % (name, precision))
             if not os.path.exists(path):
@@ -51,24 +57,32 @@ def models(folder):
                     f.write(framework_cases.build(keras, name, precision).to_json())
 
 
-def all_cases():
+def all_cases(seed, runtimes):
     """Most valuable first: each model once in each runtime before any a second time."""
-    for which in (0, 1):
-        for precision in PRECISIONS if which == 0 else reversed(PRECISIONS):
-            for name, (_, _, batches) in framework_cases.MODELS.items():
-                for runtime in ("torch", "jax"):
-                    yield runtime, "%s:%d:%s" % (name, batches[which], precision)
+    for which, precision in ((0, "float32"), (1, "mixed_bfloat16"), (0, "mixed_bfloat16"), (1, "float32")):
+        for name, batches in table(seed):
+            for runtime in runtimes:
+                yield runtime, "%s:%d:%s" % (name, batches[which], precision)
 
 
-def run(measured, most):
-    begin, mine = time.time(), code_hash()
+def run(measured, seed, runtimes, at_once, most):
+    """The cases of PyTorch share one process that forks; those of JAX have one each."""
+    begin, mine, children = time.time(), code_hash(), []
+    environment = dict(os.environ, CODE_HASH=mine, AT_ONCE=str(at_once), MOST=str(most))
     have = {(r["runtime"], r["case"]) for r in read(measured) if r.get("code", mine) == mine}
-    for runtime, case in all_cases():
-        if (runtime, case) in have:
-            continue
+    missing = [case for case in all_cases(seed, runtimes) if case not in have]
+    forked = [case for runtime, case in missing if runtime == "torch"]
+    starts = [("torch", forked)] if forked else []
+    starts += [(runtime, [case]) for runtime, case in missing if runtime != "torch"]
+    for runtime, texts in starts:
+        while len(children) >= at_once:
+            time.sleep(0.2)
+            children = [c for c in children if c.poll() is None]
         if time.time() - begin > most:
             break
-        subprocess.run([sys.executable, str(here / "measure_framework.py"), runtime, measured, case], check=False)
+        children.append(subprocess.Popen([sys.executable, str(here / "measure_framework.py"), runtime, measured, *texts], env=environment))
+    for child in children:
+        child.wait()
 
 
 def plan(memfit, folder, runtime, case):
@@ -78,15 +92,15 @@ def plan(memfit, folder, runtime, case):
     return json.loads(got.stdout)["in_framework"] if got.returncode in (0, 3) else None
 
 
-def summary(title, errors, inside, widths):
+def summary(title, errors, inside, widths, above):
     if not errors:
         return
     errors = sorted(errors)
     print("%-34s %3d cases  median %4.1f %%  95th %5.1f %%  worst %5.1f %%" % (
         title, len(errors), 100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))], 100 * errors[-1]), end="")
     if inside:
-        print("   process inside the band %d of %d, band %.0f %% wide in the median" % (
-            sum(inside), len(inside), 100 * statistics.median(widths)), end="")
+        print("   process inside the band %d of %d, band %.0f %% wide in the median, above its end by %.1f %% at most" % (
+            sum(inside), len(inside), 100 * statistics.median(widths), max(0, 100 * max(above))), end="")
     print()
 
 
@@ -105,29 +119,34 @@ def judge(measured, folder):
         error = x["live_bytes"] / live - 1
         process = r.get("process_bytes", 0) / MIB
         low, high = x["low_bytes"] / MIB - RESERVE_MIB, x["high_bytes"] / MIB - RESERVE_MIB
-        apart = r["case"].split(":")[0] in framework_cases.APART
-        errors, inside, widths = parts.setdefault((r["runtime"], apart), ([], [], []))
+        name = r["case"].split(":")[0]
+        half = "drawn models" if "@" in name else "models kept apart" if name in framework_cases.APART else "models fitted to"
+        errors, inside, widths, above = parts.setdefault((r["runtime"], half), ([], [], [], []))
         errors.append(abs(error))
         if r["runtime"] == "torch":  # XLA's pool holds what tuning took, which a smaller card would not have given it
             inside.append(low <= process <= high)
             widths.append((high - low) / process)
+            above.append(process / high - 1)
         print("%-6s %-34s %9.0f %9.0f %+6.1f%%   %9.0f  %.0f to %.0f" % (
             r["runtime"], r["case"], live / MIB, x["live_bytes"] / MIB, 100 * error, process, low, high))
     print()
-    for (runtime, apart), (errors, inside, widths) in sorted(parts.items()):
-        summary("%s, %s" % (runtime, "models kept apart" if apart else "models fitted to"), errors, inside, widths)
+    for (runtime, half), figures in sorted(parts.items()):
+        summary("%s, %s" % (runtime, half), *figures)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("models", "run", "judge"))
     parser.add_argument("paths", nargs="+")
+    parser.add_argument("--seed", default="")
+    parser.add_argument("--runtime", choices=("torch", "jax"), action="append")
+    parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--most", type=float, default=1e9)
     a = parser.parse_args()
     if a.what == "models":
-        models(a.paths[0])
+        models(a.paths[0], a.seed)
     elif a.what == "run":
-        run(a.paths[0], a.most)
+        run(a.paths[0], a.seed, a.runtime or ("torch", "jax"), a.at_once, a.most)
     else:
         judge(a.paths[0], a.paths[1])
 

@@ -4,10 +4,9 @@
     measure_framework.py torch|jax|tensorflow OUT CASE...        CASE is MODEL:BATCH:PRECISION[:cpu]
 
 tensorflow runs on the CPU, with the allocator (BFC) that counts; with jit_compile as on a card, where XLA compiles the step (TF_JIT=off: without).
-torch runs any number of cases in one process (its pool is emptied and its peak reset between them); jax cannot be reset,
-so its process takes the first case only. Live bytes are those of the framework's own allocator, process bytes NVML's.
+torch runs every case in a process of its own, forked after Keras was read and before it has met the card, AT_ONCE of them at a time, for MOST
+seconds; jax and tensorflow cannot be forked, so they take the first case only. Live bytes are those of the framework's own allocator, process bytes NVML's.
 """
-import gc
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ runtime, out, cases = sys.argv[1], sys.argv[2], sys.argv[3:]
 os.environ["KERAS_BACKEND"] = runtime
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking whether there is a card must not make a context before the fork
 if runtime == "tensorflow":
     os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -58,28 +58,25 @@ def analysed(jax):
 
 
 def keep_trace(torch, name):
-    """What the allocator was asked for: action, address, bytes."""
+    """What the allocator was asked for: action, address, bytes, and the lines of Python that asked."""
     import gzip
     snapshot = torch.cuda.memory._snapshot()
     torch.cuda.memory._record_memory_history(None)
     with gzip.open(os.path.join(os.environ["TRACE_TO"], name + ".txt.gz"), "wt") as f:
         for e in snapshot["device_traces"][0]:
-            f.write("%s %x %d\n" % (e["action"], e.get("addr", 0), e["size"]))
+            frames = " ".join("%s:%d" % (x["name"], x["line"]) for x in e.get("frames", [])[:6])
+            f.write("%s %x %d %s\n" % (e["action"], e.get("addr", 0), e["size"], frames))
 
 
 def run_torch(keras, case, row):
     import torch
     name, batch, precision = case
-    gc.collect()
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
     model = framework_cases.build(keras, name, precision)
     x, y = framework_cases.data(model, name, batch, STEPS)
     row["live_before_bytes"] = torch.cuda.memory_allocated()
     traced = os.environ.get("TRACE_TO") and precision + ":" + name in os.environ.get("TRACE_CASES", "").split(",")
     if traced:
-        torch.cuda.memory._record_memory_history("all", context=None, max_entries=400000)
+        torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=400000)
     model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
     if traced:
         keep_trace(torch, "%s-%d-%s" % (name, batch, precision))
@@ -91,7 +88,6 @@ def run_torch(keras, case, row):
     row["steady_bytes"] = torch.cuda.memory_allocated()
     row["process_bytes"], row["card_bytes"] = nvml()
     row["reserved_now_bytes"] = torch.cuda.memory_reserved()
-    del model, x, y
 
 
 def run_jax(keras, case, row):
@@ -139,18 +135,32 @@ def main():
         import jax
         versions = {"jax": jax.__version__}
     versions["keras"] = keras.__version__
-    for text in cases:
-        name, batch, precision = text.split(":")[:3]
-        row = {"case": text, "runtime": runtime, "versions": versions, "code": os.environ.get("CODE_HASH", "")}
-        start = time.time()
-        try:
-            {"torch": run_torch, "jax": run_jax, "tensorflow": run_tensorflow}[runtime](keras, (name, int(batch), precision), row)
-        except Exception as e:  # the next case may still run
-            row["error"] = ("%s: %s" % (type(e).__name__, e))[:300]
-        row["seconds"] = round(time.time() - start, 1)
-        emit(row)
-        if runtime != "torch":
+    begin, children = time.time(), set()
+    for text in cases if runtime == "torch" else cases[:1]:
+        while len(children) >= int(os.environ.get("AT_ONCE", "1")):
+            children.discard(os.wait()[0])
+        if time.time() - begin > float(os.environ.get("MOST", "1e9")):
             break
+        if runtime == "torch":
+            children.add(os.fork())
+            if 0 not in children:
+                continue
+        one(keras, text, {"case": text, "runtime": runtime, "versions": versions, "code": os.environ.get("CODE_HASH", "")})
+        if runtime == "torch":
+            os._exit(0)
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def one(keras, text, row):
+    name, batch, precision = text.split(":")[:3]
+    start = time.time()
+    try:
+        {"torch": run_torch, "jax": run_jax, "tensorflow": run_tensorflow}[runtime](keras, (name, int(batch), precision), row)
+    except Exception as e:  # the next case may still run
+        row["error"] = ("%s: %s" % (type(e).__name__, e))[:300]
+    row["seconds"] = round(time.time() - start, 1)
+    emit(row)
 
 
 main()

@@ -28,6 +28,13 @@ time.sleep(600)
 """
 
 
+def hold(free_mib):
+    """A process that holds the rest of the card; its figures lie in `left`."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER % free_mib], stdout=subprocess.PIPE, text=True)
+    holder.left = holder.stdout.readline().split()
+    return holder
+
+
 def runs(keras, torch, framework_cases, name, precision, batch):
     gc.collect()
     torch.cuda.empty_cache()
@@ -46,8 +53,7 @@ def runs(keras, torch, framework_cases, name, precision, batch):
 
 
 def main(out, free_mib, cases):
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER % free_mib], stdout=subprocess.PIPE, text=True)
-    left = holder.stdout.readline().split()
+    holder = hold(free_mib)
     try:
         import keras
         import torch
@@ -66,7 +72,7 @@ def main(out, free_mib, cases):
                     best = best if ok else batch
                     break
                 best = batch if ok else best
-            row = {"case": text, "free_mib": left[1], "predicted": int(predicted), "largest": best, "tries": len(tries) + 1,
+            row = {"case": text, "free_mib": holder.left[1], "predicted": int(predicted), "largest": best, "tries": len(tries) + 1,
                    "seconds": round(time.time() - start, 1)}
             with open(out, "a") as f:
                 f.write(json.dumps(row) + "\n")

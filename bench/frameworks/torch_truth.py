@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """PyTorch programs as they are: `memfit.torch_trace` and `memfit plan TRACE --runtime torch` beside what they really took.
 
-    torch_truth.py run MEASURED [--seed S] [--most SECONDS] [--together]    measures the cases that MEASURED lacks (needs PyTorch and an NVIDIA card)
-    torch_truth.py judge MEASURED [--seed S]                   records a fake step of each and plans it (needs PyTorch and the memfit package)
+    torch_truth.py run MEASURED [--seed S] [--most SECONDS] [--together] [--at-once N]
+                                                               measures the cases that MEASURED lacks (needs PyTorch and an NVIDIA card)
+    torch_truth.py record DIR [--seed S] [--at-once N]         records a fake step of each and plans it (needs PyTorch and the memfit package, no card)
+    torch_truth.py judge MEASURED [--seed S] [--steps DIR]     the same for the measured ones, or plans what `record` left in DIR, and prints the table
 
 With --seed the drawn cases, else the fixed ones. Every case runs in a process of its own, forked after PyTorch was read and before it has met
-the card; with --together all run in one, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases. TRACE_TO names a
+the card, N at a time; with --together all run in one, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases. TRACE_TO names a
 folder that gets what the allocator was asked for in the cases of TRACE_CASES. MEMFIT names the program.
 """
 import argparse
@@ -87,10 +89,10 @@ def measure(torch, case, row):
 
 
 def in_a_fork(work, row, out):
+    """Returns the child's number; the child writes its row and ends."""
     child = os.fork()
     if child:
-        os.waitpid(child, 0)
-        return
+        return child
     start = time.time()
     try:
         work(row)
@@ -103,9 +105,9 @@ def in_a_fork(work, row, out):
     os._exit(0)
 
 
-def run(out, seed, most, together):
+def run(out, seed, most, together, at_once):
     import torch
-    begin, have = time.time(), {r["case"] for r in read(out)}
+    begin, have, children = time.time(), {r["case"] for r in read(out) if together or "error" in r or r.get("process_bytes")}, set()
     for text, case in cases(seed):
         if text in have:
             continue
@@ -115,7 +117,41 @@ def run(out, seed, most, together):
         if together:
             in_one(torch, case, row, out)
         else:
-            in_a_fork(lambda r, case=case: measure(torch, case, r), row, out)
+            while len(children) >= at_once:
+                children.discard(os.wait()[0])
+            children.add(in_a_fork(lambda r, case=case: measure(torch, case, r), row, out))
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def step_name(text):
+    return text.replace(":", "-") + ".csv"
+
+
+def record(folder, seed, at_once):
+    import memfit as package
+    import torch
+    os.makedirs(folder, exist_ok=True)
+    children = set()
+
+    def answer(row, case):
+        path = os.path.join(folder, step_name(row["case"]))
+        package.torch_trace(torch_cases.make(torch, *case, "cuda"), path)
+        row["record_seconds"] = round(time.process_time(), 2)
+        row["in_framework"] = plan_step(os.environ.get("MEMFIT", "build/memfit"), path)
+    for text, case in cases(seed):
+        while len(children) >= at_once:
+            children.discard(os.wait()[0])
+        children.add(in_a_fork(lambda r, case=case: answer(r, case), {"case": text}, os.path.join(folder, "answers.jsonl")))
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def plan_step(memfit, path):
+    got = subprocess.run([memfit, "plan", path, "--for", "h200", "--runtime", "torch", "--json"], capture_output=True, text=True, check=False)
+    if got.returncode not in (0, 3):
+        raise RuntimeError(got.stderr)
+    return json.loads(got.stdout)["in_framework"]
 
 
 def plan(memfit, torch, package, case):
@@ -123,15 +159,14 @@ def plan(memfit, torch, package, case):
         path = os.path.join(folder, "step.csv")
         start = time.time()
         package.torch_trace(torch_cases.make(torch, *case, "cuda"), path)
-        got = subprocess.run([memfit, "plan", path, "--for", "h200", "--runtime", "torch", "--json"], capture_output=True, text=True, check=False)
-        if got.returncode not in (0, 3):
-            raise RuntimeError(got.stderr)
-        return json.loads(got.stdout)["in_framework"], time.time() - start
+        return plan_step(memfit, path), time.time() - start
 
 
-def judge(measured, seed):
-    import memfit as package
-    import torch
+def judge(measured, seed, steps):
+    package = torch = None
+    if not steps:
+        import memfit as package
+        import torch
     memfit = os.environ.get("MEMFIT", "build/memfit")
     known = dict(cases(seed))
     errors, pools, inside, widths, slowest, above = [], [], [], [], 0, []
@@ -142,7 +177,11 @@ def judge(measured, seed):
         if "error" in r:
             print("%-34s %s" % (r["case"], r["error"][:90]))
             continue
-        x, seconds = plan(memfit, torch, package, known[r["case"]])
+        if steps:
+            start = time.time()
+            x, seconds = plan_step(memfit, os.path.join(steps, step_name(r["case"]))), time.time() - start
+        else:
+            x, seconds = plan(memfit, torch, package, known[r["case"]])
         slowest = max(slowest, seconds)
         error = x["live_bytes"] / r["live_bytes"] - 1
         process = r.get("process_bytes", 0) / MIB
@@ -166,16 +205,20 @@ def judge(measured, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "judge"))
+    parser.add_argument("what", choices=("run", "record", "judge"))
     parser.add_argument("measured")
     parser.add_argument("--seed", default="")
     parser.add_argument("--most", type=float, default=1e9)
     parser.add_argument("--together", action="store_true")
+    parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--steps", default="")
     a = parser.parse_args()
     if a.what == "run":
-        run(a.measured, a.seed, a.most, a.together)
+        run(a.measured, a.seed, a.most, a.together, a.at_once)
+    elif a.what == "record":
+        record(a.measured, a.seed, a.at_once)
     else:
-        judge(a.measured, a.seed)
+        judge(a.measured, a.seed, a.steps)
 
 
 main()

@@ -159,6 +159,7 @@ static void add_line(asking *a, const mf_framework_estimate *x, mf_numerics nume
     vsnprintf(line->line, sizeof line->line, format, args);
     va_end(args);
     line->peak_bytes = x->peak_bytes;
+    line->low_bytes = x->low_bytes;
     line->high_bytes = x->high_bytes;
     line->numerics = numerics;
     line->fits = x->high_bytes <= a->question->place.limit_bytes ? MF_FRAMEWORK_YES

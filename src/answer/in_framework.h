@@ -11,7 +11,7 @@ enum { MF_MOST_LINES = 8 };
 
 typedef struct mf_framework_line {
     char line[200]; /* to paste; tried on the model */
-    uint64_t peak_bytes, high_bytes;
+    uint64_t peak_bytes, low_bytes, high_bytes;
     mf_framework_fits fits;
     mf_numerics numerics;
 } mf_framework_line;

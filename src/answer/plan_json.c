@@ -137,6 +137,7 @@ static void put_framework_lines(mf_json_writer *w, const mf_in_framework *in)
         mf_json_open(w, NULL, '{');
         mf_json_put_string(w, "line", line->line);
         mf_json_put_u64(w, "peak_bytes", line->peak_bytes);
+        mf_json_put_u64(w, "low_bytes", line->low_bytes);
         mf_json_put_u64(w, "high_bytes", line->high_bytes);
         mf_json_put_string(w, "numerics", mf_numerics_name(line->numerics));
         mf_json_put_string(w, "fits", mf_framework_fits_name(line->fits));
