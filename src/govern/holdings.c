@@ -40,7 +40,7 @@ static void look_at(mf_holdings *now, const mf_facts_process *p, const mf_share_
 {
     uint32_t count = __atomic_load_n(&p->owner_count, __ATOMIC_ACQUIRE);
     for (uint32_t k = 0; k < count && k < MF_FACTS_OWNERS; k++) {
-        mf_facts_owner o = p->owners[k];
+        mf_facts_owner o = mf_facts_owner_now(&p->owners[k]);
         if (o.card != now->card || o.bytes >> 63) /* amid a change */
             continue;
         now->bytes += o.bytes;

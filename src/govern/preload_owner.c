@@ -296,7 +296,7 @@ static uint64_t add_process(mf_facts_denial *d, const mf_facts *f, uint64_t owne
             continue;
         uint32_t count = __atomic_load_n(&p->owner_count, __ATOMIC_ACQUIRE);
         for (uint32_t k = 0; k < count && k < MF_FACTS_OWNERS; k++) {
-            mf_facts_owner o = p->owners[k];
+            mf_facts_owner o = mf_facts_owner_now(&p->owners[k]);
             if (o.card != card)
                 continue;
             add_owner(d, &o);
