@@ -52,6 +52,16 @@ typedef struct memfit_run_process {
     uint64_t host_peak_bytes, card_peak_bytes; /* its own largest, at whatever time */
 } memfit_run_process;
 
+enum { MEMFIT_RUN_OWNERS = 24 };
+
+typedef struct memfit_run_owner {
+    unsigned pid;
+    char memory_class[16]; /* context, linear, managed, pool, virtual, array, graph; process: of another job */
+    char words[48];        /* the same for people */
+    char library[48];      /* whose code took it; of another job: the process's name; may be empty */
+    uint64_t bytes, count;
+} memfit_run_owner;
+
 typedef struct memfit_run_result {
     size_t size;     /* sizeof(memfit_run_result) */
     int status;      /* the program's exit status, 128 + n after signal n, 126 or 127 when it could not be executed */
@@ -88,6 +98,11 @@ typedef struct memfit_run_result {
     unsigned suspended;          /* how often it gave way to another job */
     double away_seconds;         /* how long it was off the cards */
     char turns_refused[160];     /* why it could not be suspended; empty: it could, or never had to be */
+    /* With a limit: who held what of a card when most was held, as far as it was looked at. The sum of all is held_bytes. */
+    uint64_t held_bytes;
+    unsigned held_card;
+    size_t held_count;
+    memfit_run_owner held[MEMFIT_RUN_OWNERS];
 } memfit_run_result;
 #define MEMFIT_RUN_RESULT                                                                                              \
     {                                                                                                                  \
@@ -104,16 +119,6 @@ MEMFIT_API const char *memfit_run_stderr(const memfit_run *run, size_t *bytes);
 MEMFIT_API void memfit_run_destroy(memfit_run *run);
 
 /* ---- requests over the limit ------------------------------------------------------------------------------ */
-
-enum { MEMFIT_RUN_OWNERS = 24 };
-
-typedef struct memfit_run_owner {
-    unsigned pid;
-    char memory_class[16]; /* context, linear, managed, pool, virtual, array, graph; process: of another job */
-    char words[48];        /* the same for people */
-    char library[48];      /* whose code took it; of another job: the process's name; may be empty */
-    uint64_t bytes, count;
-} memfit_run_owner;
 
 /* A request that the limit refused, and what became of it: tries of one thread for the same bytes are one denial. */
 typedef struct memfit_run_denial {
@@ -139,6 +144,11 @@ typedef struct memfit_run_denial {
 MEMFIT_API memfit_status memfit_run_denial_get(const memfit_run *run, size_t index, memfit_run_denial *denial,
                                                memfit_error *err);
 
+/* What libmemfit-govern.so has noted in a process that it was attached to (memfit.limit of the Python package), from its file of
+ * facts: the denials, to be had as of a program that was run. NOT_FOUND, or INVALID for another file. Since 0.2. */
+MEMFIT_API memfit_status memfit_run_read(const char *path, const memfit_host *host, memfit_run **run,
+                                         memfit_error *err);
+
 /* ---- a limit that several jobs have together -------------------------------------------------------------- */
 
 typedef struct memfit_share_state {
@@ -151,7 +161,7 @@ typedef struct memfit_share_state {
     {                                                                                                                  \
         .size = sizeof(memfit_share_state)                                                                             \
     }
-/* Changes the limit of a share whose jobs run. What is held stays; below that nobody gets more. NOT_FOUND: no job has it;
+/* Changes the limit of a share whose jobs run; 0 bytes: only tells of it. What is held stays; below that nobody gets more. NOT_FOUND: no job has it;
  * DAMAGED, IO: its file is none, or another user's. `state` may be NULL. Since 0.2. */
 MEMFIT_API memfit_status memfit_share_set(const char *name, uint64_t limit_bytes, memfit_share_state *state,
                                           memfit_error *err);

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ._diagnose import doctor, explain_log, ps, report
     from ._explain import explain, install
     from ._fit import fit
-    from ._limit import Limited, limit
+    from ._limit import Limited, limit, refusals
     from ._notebook import load_ipython_extension
     from ._plan import Plan, Suggestion, plan
     from ._program import library, program
@@ -58,6 +58,7 @@ _WHERE: Dict[str, str] = {
     "plan": "_plan",
     "program": "_program",
     "ps": "_diagnose",
+    "refusals": "_limit",
     "report": "_diagnose",
     "torch": "torch",
     "torch_trace": "_trace",
@@ -107,6 +108,7 @@ __all__ = [
     "plan",
     "program",
     "ps",
+    "refusals",
     "report",
     "torch",
     "torch_trace",

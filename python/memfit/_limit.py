@@ -9,7 +9,8 @@ import os
 import shutil
 import sys
 import tempfile
-from typing import Any, List, NamedTuple, Optional, Union
+from types import TracebackType
+from typing import Any, List, NamedTuple, Optional, Type, Union
 
 from . import _diagnose, _program
 from ._measure import mib, size_bytes
@@ -83,6 +84,7 @@ def _attach(wanted: int) -> Optional[str]:
         os.environ["LD_PRELOAD"] = ":".join(p for p in (path, before["LD_PRELOAD"]) if p)  # for processes that are started later
         _program.kept_back += ["MEMFIT_GOVERN", "MEMFIT_GOVERN_FACTS"]
         atexit.register(_end, folder, _attached_by)
+        _tell_at_the_end()
         return None
     for name, value in before.items():
         if value is None:
@@ -93,9 +95,41 @@ def _attach(wanted: int) -> Optional[str]:
     return {1: "the driver is in use already", 2: "no place for the limit's files", 4: "memfit run has done so"}.get(code, "status %d" % code)
 
 
+_failed = False
+
+
+def _tell_at_the_end() -> None:
+    """A program that an error ends gets the story of the last refusal behind its traceback, as under memfit run."""
+    before = sys.excepthook
+
+    def hook(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+        global _failed
+        _failed = _failed or not issubclass(kind, KeyboardInterrupt)
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def refusals() -> str:
+    """Requests that the limit of this process has refused: by whom, and who held what then. Empty: there were none."""
+    facts = os.environ.get("MEMFIT_GOVERN_FACTS", "")
+    if _attached_by is None or not os.path.exists(facts):
+        return ""
+    status, out, err = _program.run(["run", "--story", facts])
+    if status:
+        raise _program.error_of(status, out, err)
+    return err
+
+
 def _end(folder: str, process: int) -> None:
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
+    if os.getpid() != process:
+        return
+    if _failed:
+        try:
+            sys.stderr.write(refusals())
+        except (Error, OSError, ValueError):  # the program's own error stands above: a story is an extra
+            pass
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _card_bytes(device: int) -> Optional[int]:

@@ -53,6 +53,8 @@ static void say_end(const told *t)
                  r->oom_limit_bytes ? memfit_size_format(r->oom_limit_bytes, a, sizeof a) : "", r->oom_evidence);
         mf_print(stderr, "  use fewer data-loading workers, smaller batches, or allow it more memory\n");
     }
+    if (t->diagnosed && r->limit_bytes && !r->refused)
+        cli_tell_held(r);
     if (t->diagnosed) {
         mf_print(stderr, "memfit: why it failed\n");
         cli_print_diagnosis(stderr, &t->diagnosis, false);
@@ -205,6 +207,7 @@ static void put_report(mf_json_writer *w, const told *t)
     mf_json_put_u64(w, "refused", r->refused);
     mf_json_put_u64(w, "charged_peak_bytes", r->charged_peak_bytes);
     cli_put_denials(w, t->run, r);
+    cli_put_held(w, r);
     mf_json_put_string(w, "cause",
                        r->out_of_memory          ? "oom-killer"
                        : t->diagnosed            ? memfit_diagnosis_cause_name(t->diagnosis.cause)
@@ -336,12 +339,14 @@ static int set_share(const cli_command *command, const cli_common *common, const
 {
     memfit_share_state state = MEMFIT_SHARE_STATE;
     memfit_error err;
-    uint64_t bytes;
+    uint64_t bytes = 0;
     char a[24], b[24], c[24];
-    int status = read_limit(command, memory, &bytes);
+    memfit_status set = memfit_share_set(name, 0, NULL, &err); /* a share that is not there needs no card to say so */
+    int status = set ? CLI_DONE : read_limit(command, memory, &bytes);
     if (status)
         return status;
-    memfit_status set = memfit_share_set(name, bytes, &state, &err);
+    if (!set)
+        set = memfit_share_set(name, bytes, &state, &err);
     if (set) {
         cli_report(common, &err);
         return set == MEMFIT_INVALID ? CLI_USAGE : CLI_BAD_INPUT;
@@ -354,6 +359,29 @@ static int set_share(const cli_command *command, const cli_common *common, const
     if (state.in_use_bytes > bytes)
         mf_print(stdout, ": nobody gets more until that is below the limit");
     fputc('\n', stdout);
+    return CLI_DONE;
+}
+
+/* memfit run --story FILE: nothing is run. */
+static int tell_story(const cli_common *common, const char *path)
+{
+    memfit_error err;
+    memfit_run *run;
+    memfit_run_result result = MEMFIT_RUN_RESULT;
+    if (memfit_run_read(path, NULL, &run, &err))
+        return cli_report(common, &err), CLI_BAD_INPUT;
+    memfit_run_get(run, &result, NULL);
+    if (common->json) {
+        mf_json_writer w;
+        mf_json_begin(&w, stdout);
+        mf_json_open(&w, NULL, '{');
+        cli_put_denials(&w, run, &result);
+        mf_json_close(&w, '}');
+        mf_json_end(&w);
+    } else {
+        cli_tell_denials(run, &result);
+    }
+    memfit_run_destroy(run);
     return CLI_DONE;
 }
 
@@ -384,11 +412,12 @@ int cli_run(const cli_command *command, int argc, char **argv)
     bool growth = false, end_leftovers = false;
     int64_t turns = 0, device = -1;
     char card[24];
-    const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL;
+    const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL, *story = NULL;
     const cli_binding bindings[] = {CLI_BIND("--memory", &memory),
                                     CLI_BIND("--share", &share),
                                     CLI_BIND("--set", &set),
                                     CLI_BIND("--trace", &trace),
+                                    CLI_BIND("--story", &story),
                                     CLI_BIND("--turns", &turns),
                                     CLI_BIND("--growth", &growth),
                                     CLI_BIND("--end-leftovers", &end_leftovers),
@@ -404,6 +433,10 @@ int cli_run(const cli_command *command, int argc, char **argv)
         return cli_usage_error(command, "--set changes the limit of programs that run: it runs none");
     if (set && !common.json)
         return set_share(command, &common, set, memory);
+    if (story && first < argc)
+        return cli_usage_error(command, "--story tells of a program that was limited before: it runs none");
+    if (story)
+        return tell_story(&common, story);
     if (first >= argc)
         return cli_usage_error(command, "which command? memfit %s", command->usage);
     if (common.json)

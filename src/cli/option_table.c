@@ -132,6 +132,8 @@ const cli_option cli_options[] = {
      .most = 1023},
     {"--set", CLI_RUN, CLI_TEXT, "NAME", "change the limit of a share while its programs run", .needs = "--memory",
      .excludes = "--share"},
+    {"--story", CLI_RUN, CLI_TEXT, "FILE", "run nothing: print the refusals that memfit.limit noted in FILE",
+     .excludes = "--set"},
     {"--host-memory", CLI_RUN, CLI_LIMIT, "SIZE", "limit of the host's memory",
      .not_built = "systemd-run --user --scope -p MemoryMax=SIZE COMMAND limits it."},
     {"--trace", CLI_RUN, CLI_TEXT, "FILE", "what each process takes and gives back on card C, to FILE.PID.C",

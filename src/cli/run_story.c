@@ -86,6 +86,19 @@ static void tell(const memfit_run_denial *d, const memfit_run_result *r)
                  memfit_size_format(needed - d->limit_bytes, a, sizeof a));
 }
 
+/* A failure for lack of memory that no limit of ours refused: a framework's own pool was full. */
+void cli_tell_held(const memfit_run_result *result)
+{
+    char a[24], b[24];
+    if (!result->held_bytes)
+        return;
+    mf_print(stderr, "memfit: the limit of %s refused nothing; when most was held, %s of card %u were\n",
+             memfit_size_format(result->limit_bytes, a, sizeof a), memfit_size_format(result->held_bytes, b, sizeof b),
+             result->held_card);
+    for (size_t i = 0; i < result->held_count; i++)
+        tell_owner(&result->held[i], result->held[0].pid, result);
+}
+
 void cli_tell_denials(const memfit_run *run, const memfit_run_result *result)
 {
     memfit_run_denial d = MEMFIT_RUN_DENIAL, last = MEMFIT_RUN_DENIAL;
@@ -117,6 +130,15 @@ static void put_owner(mf_json_writer *w, const memfit_run_owner *o)
     mf_json_put_u64(w, "bytes", o->bytes);
     mf_json_put_u64(w, "blocks", o->count);
     mf_json_close(w, '}');
+}
+
+void cli_put_held(mf_json_writer *w, const memfit_run_result *result)
+{
+    mf_json_put_u64(w, "held_bytes", result->held_bytes);
+    mf_json_open(w, "held", '[');
+    for (size_t i = 0; i < result->held_count; i++)
+        put_owner(w, &result->held[i]);
+    mf_json_close(w, ']');
 }
 
 void cli_put_denials(mf_json_writer *w, const memfit_run *run, const memfit_run_result *result)

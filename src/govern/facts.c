@@ -30,6 +30,15 @@ const char *mf_memory_class_words(unsigned memory_class)
     return memory_class < MF_MEMORY_CLASS_COUNT ? list[memory_class] : "?";
 }
 
+mf_facts_owner mf_facts_owner_now(const mf_facts_owner *row)
+{
+    mf_facts_owner now = {.pid = row->pid, .card = row->card, .memory_class = row->memory_class, .used = row->used};
+    now.bytes = __atomic_load_n(&row->bytes, __ATOMIC_RELAXED);
+    now.count = __atomic_load_n(&row->count, __ATOMIC_RELAXED);
+    memcpy(now.library, row->library, sizeof now.library);
+    return now;
+}
+
 static mf_facts *map(int fd)
 {
     void *p = mmap(NULL, sizeof(mf_facts), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

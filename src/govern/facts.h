@@ -88,6 +88,9 @@ typedef struct mf_facts {
     mf_facts_denial denials[MF_FACTS_DENIALS];
 } mf_facts;
 
+/* A row as it is now: its process goes on counting while it is read. */
+mf_facts_owner mf_facts_owner_now(const mf_facts_owner *row);
+
 /* Makes the file, for this user alone, whole or not at all; NULL: errno says why. Opens one; NULL: it is none. */
 mf_facts *mf_facts_create(const char *path);
 mf_facts *mf_facts_open(const char *path);

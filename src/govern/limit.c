@@ -245,6 +245,14 @@ static void put_text(char *to, size_t bytes, const char *from, size_t from_bytes
     snprintf(to, bytes, "%.*s", (int)strnlen(from, from_bytes), from);
 }
 
+void mf_limit_owner(const mf_facts_owner *from, memfit_run_owner *to)
+{
+    *to = (memfit_run_owner){.pid = from->pid, .bytes = from->bytes, .count = from->count};
+    put_text(to->library, sizeof to->library, from->library, sizeof from->library);
+    snprintf(to->memory_class, sizeof to->memory_class, "%s", mf_memory_class_key(from->memory_class));
+    snprintf(to->words, sizeof to->words, "%s", mf_memory_class_words(from->memory_class));
+}
+
 memfit_status mf_limit_denial(const mf_limit *limit, size_t index, memfit_run_denial *denial, memfit_error *err)
 {
     const mf_facts_denial *d = limit->facts && index < MF_FACTS_DENIALS ? &limit->facts->denials[index] : NULL;
@@ -264,14 +272,8 @@ memfit_status mf_limit_denial(const mf_limit *limit, size_t index, memfit_run_de
     snprintf(denial->memory_class, sizeof denial->memory_class, "%s", mf_memory_class_key(d->memory_class));
     snprintf(denial->words, sizeof denial->words, "%s", mf_memory_class_words(d->memory_class));
     denial->owner_count = d->named < MF_FACTS_NAMED ? d->named : MF_FACTS_NAMED;
-    for (size_t i = 0; i < denial->owner_count; i++) {
-        const mf_facts_owner *o = &d->owners[i];
-        memfit_run_owner *to = &denial->owners[i];
-        *to = (memfit_run_owner){.pid = o->pid, .bytes = o->bytes, .count = o->count};
-        put_text(to->library, sizeof to->library, o->library, sizeof o->library);
-        snprintf(to->memory_class, sizeof to->memory_class, "%s", mf_memory_class_key(o->memory_class));
-        snprintf(to->words, sizeof to->words, "%s", mf_memory_class_words(o->memory_class));
-    }
+    for (size_t i = 0; i < denial->owner_count; i++)
+        mf_limit_owner(&d->owners[i], &denial->owners[i]);
     return MEMFIT_OK;
 }
 

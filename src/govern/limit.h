@@ -26,6 +26,8 @@ memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options,
 /* In the child that becomes the program. */
 void mf_limit_set_environment(const mf_limit *limit);
 void mf_limit_result(const mf_limit *limit, memfit_run_result *result);
+/* An owner of the facts as the report has it. */
+void mf_limit_owner(const mf_facts_owner *from, memfit_run_owner *to);
 memfit_status mf_limit_denial(const mf_limit *limit, size_t index, memfit_run_denial *denial, memfit_error *err);
 void mf_limit_end(mf_limit *limit);
 

@@ -240,8 +240,6 @@ memfit_status memfit_share_set(const char *name, uint64_t limit_bytes, memfit_sh
 {
     char path[512];
     memfit_status status = state ? mf_abi_check(state, "MEMFIT_SHARE_STATE", err) : MEMFIT_OK;
-    if (!status && !limit_bytes)
-        status = mf_fail(err, MEMFIT_INVALID, "a share of 0 bytes is none");
     if (!status)
         status = mf_named_path(name, path, sizeof path, err);
     if (status)
@@ -262,7 +260,8 @@ memfit_status memfit_share_set(const char *name, uint64_t limit_bytes, memfit_sh
         status = mf_fail(err, MEMFIT_NOT_FOUND, "the share \"%s\" has no job any more", name);
     } else {
         now.before_bytes = share.file->limit_bytes[0];
-        set_limits(share.file, limit_bytes);
+        if (limit_bytes)
+            set_limits(share.file, limit_bytes);
         for (int j = 0; j < MF_SHARE_JOBS; j++)
             now.jobs += mf_share_lives(share.file->jobs[j].owner);
         for (unsigned c = 0; c < MF_SHARE_CARDS; c++) {

@@ -9,7 +9,9 @@
 
 #include <stddef.h>
 
-#define EXPORT           __attribute__((visibility("default")))
+#define EXPORT __attribute__((visibility("default")))
+/* Of functions that run inside dlsym: a sanitizer's runtime calls that before it has begun, when nothing may be checked yet. */
+#define EARLY            __attribute__((no_sanitize("address", "undefined", "thread")))
 #define CALL(name, type) ((type)mf_govern_real(MF_NAME_##name))
 enum { OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3 }; /* of the driver's answers */
 

@@ -109,7 +109,7 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *ctx)
     return 0;
 }
 
-static int read_adds(struct dl_phdr_info *info, size_t size, void *ctx)
+EARLY static int read_adds(struct dl_phdr_info *info, size_t size, void *ctx)
 {
     if (size >= offsetof(struct dl_phdr_info, dlpi_subs))
         *(unsigned long long *)ctx = info->dlpi_adds;
@@ -127,7 +127,7 @@ static unsigned write_all(void)
     return written;
 }
 
-void mf_govern_look_again(void)
+EARLY void mf_govern_look_again(void)
 {
     unsigned long long adds = 0;
     if (!__atomic_load_n(&attached, __ATOMIC_ACQUIRE))

@@ -13,7 +13,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <string.h>
 
 typedef struct entry {
     const char *name;
@@ -35,43 +34,63 @@ typedef void *(*dlsym_function)(void *, const char *);
 
 /* ---- the C library's own ---------------------------------------------------------------------------------- */
 
-static int look_into(struct dl_phdr_info *info, size_t size, void *ctx)
+/* A sanitizer looks up the C library's string functions by dlsym, so nothing on the way there may call them. */
+EARLY static bool is_same(const char *a, const char *b)
 {
-    (void)size, (void)ctx;
-    const char *base = strrchr(info->dlpi_name, '/');
-    base = base ? base + 1 : info->dlpi_name;
-    if (strncmp(base, "libc.so", 7) != 0 && strncmp(base, "libdl.so", 8) != 0 && strncmp(base, "libc-", 5) != 0 &&
-        strncmp(base, "libdl-", 6) != 0)
-        return 0;
-    const ElfW(Dyn) *dynamic = NULL;
-    for (int i = 0; i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            dynamic = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    for (; *a && *a == *b; a++)
+        b++;
+    return *a == *b;
+}
+
+EARLY static bool begins_with(const char *text, const char *begin)
+{
+    for (; *begin && *text == *begin; begin++)
+        text++;
+    return !*begin;
+}
+
+EARLY static const char *name_in(const char *path)
+{
+    const char *name = path;
+    for (; *path; path++)
+        if (*path == '/')
+            name = path + 1;
+    return name;
+}
+
+EARLY static void look_into(const struct link_map *library)
+{
     const ElfW(Sym) *symbols = NULL;
     const char *strings = NULL;
-    for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
-        if (dynamic->d_tag == DT_SYMTAB)
-            symbols = (const ElfW(Sym) *)dynamic->d_un.d_ptr;
-        if (dynamic->d_tag == DT_STRTAB)
-            strings = (const char *)dynamic->d_un.d_ptr;
+    for (const ElfW(Dyn) *d = library->l_ld; d && d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_SYMTAB)
+            symbols = (const ElfW(Sym) *)d->d_un.d_ptr;
+        if (d->d_tag == DT_STRTAB)
+            strings = (const char *)d->d_un.d_ptr;
     }
     /* The strings follow the symbols in every library that a linker of GNU made. */
     for (const ElfW(Sym) *s = symbols; s && strings && (const char *)(s + 1) <= strings; s++) {
         if (!s->st_value || ELF64_ST_TYPE(s->st_info) != STT_FUNC)
             continue;
-        void *at = (void *)(info->dlpi_addr + s->st_value);
-        if (strcmp(strings + s->st_name, "dlsym") == 0)
+        void *at = (void *)(library->l_addr + s->st_value);
+        if (is_same(strings + s->st_name, "dlsym"))
             mf_govern_libc_dlsym = at;
-        if (strcmp(strings + s->st_name, "dlvsym") == 0)
+        if (is_same(strings + s->st_name, "dlvsym"))
             mf_govern_libc_dlvsym = at;
     }
-    return 0;
 }
 
-static void find_libc(void)
+/* By the loader's own list, which it keeps for debuggers: libraries that are there from the begin stand first in it and stay. */
+EARLY static void find_libc(void)
 {
-    if (!__atomic_load_n(&mf_govern_libc_dlvsym, __ATOMIC_ACQUIRE) || !mf_govern_libc_dlsym)
-        dl_iterate_phdr(look_into, NULL);
+    if (__atomic_load_n(&mf_govern_libc_dlvsym, __ATOMIC_ACQUIRE) && mf_govern_libc_dlsym)
+        return;
+    for (const struct link_map *m = _r_debug.r_map; m; m = m->l_next) {
+        const char *name = name_in(m->l_name);
+        if (begins_with(name, "libc.so") || begins_with(name, "libdl.so") || begins_with(name, "libc-") ||
+            begins_with(name, "libdl-"))
+            look_into(m);
+    }
 }
 
 __attribute__((constructor)) static void begin(void)
@@ -116,12 +135,12 @@ void *mf_govern_mapped(void *real)
 
 /* ---- dlsym ------------------------------------------------------------------------------------------------ */
 
-static entry *entry_of(const char *name)
+EARLY static entry *entry_of(const char *name)
 {
-    if (!name || !((name[0] == 'c' && name[1] == 'u') || strncmp(name, "nvml", 4) == 0))
+    if (!name || !(begins_with(name, "cu") || begins_with(name, "nvml")))
         return NULL;
     for (int i = 0; i < MF_NAME_COUNT; i++)
-        if (strcmp(name, entries[i].name) == 0)
+        if (is_same(name, entries[i].name))
             return &entries[i];
     return NULL;
 }
@@ -131,9 +150,7 @@ extern EXPORT char mf_govern_jump_dlsym[] __asm__("dlsym"), mf_govern_jump_dlvsy
 void *mf_govern_ours(const char *name)
 {
     if (name[0] == 'd')
-        return strcmp(name, "dlsym") == 0    ? mf_govern_jump_dlsym
-               : strcmp(name, "dlvsym") == 0 ? mf_govern_jump_dlvsym
-                                             : NULL;
+        return is_same(name, "dlsym") ? mf_govern_jump_dlsym : is_same(name, "dlvsym") ? mf_govern_jump_dlvsym : NULL;
     entry *e = entry_of(name);
     return e ? e->ours : NULL;
 }
@@ -150,7 +167,7 @@ bool mf_govern_is_preloaded(void)
 
 /* Ours, or NULL: go on to the C library's. What it does not find it must not find through us either, and the caller's next
  * is not ours to say. */
-__attribute__((used, visibility("hidden"))) void *mf_govern_choose(void *handle, const char *name)
+EARLY __attribute__((used, visibility("hidden"))) void *mf_govern_choose(void *handle, const char *name)
 {
     find_libc();
     mf_govern_look_again();

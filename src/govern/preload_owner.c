@@ -7,6 +7,7 @@
  *
  * Counts lie in the job's file (facts.h), so a refusal has only to copy them: no walk over blocks, no allocation, no lock.
  */
+#include "govern/holdings.h"
 #include "govern/preload.h"
 
 #include <errno.h>
@@ -260,28 +261,11 @@ void mf_govern_owner_forget(void)
 
 /* ---- a refusal -------------------------------------------------------------------------------------------- */
 
-/* Among the largest, or into the last row, which is what remains. */
 static void add_owner(mf_facts_denial *d, const mf_facts_owner *o)
 {
-    enum { LAST = MF_FACTS_NAMED - 1 };
-    if (!o->bytes)
-        return;
-    mf_facts_owner in = *o;
-    for (uint32_t i = 0; i < d->named && i < LAST; i++)
-        if (in.bytes > d->owners[i].bytes) {
-            mf_facts_owner out = d->owners[i];
-            d->owners[i] = in;
-            in = out;
-        }
-    if (d->named < LAST) {
-        d->owners[d->named++] = in;
-        return;
-    }
-    d->owners[LAST].bytes += in.bytes;
-    d->owners[LAST].count += in.count;
-    d->owners[LAST].memory_class = MF_MEMORY_PROCESS;
-    strncpy(d->owners[LAST].library, "others", MF_FACTS_LIBRARY - 1);
-    d->named = MF_FACTS_NAMED;
+    size_t named = d->named;
+    mf_holdings_add(d->owners, &named, o);
+    d->named = (uint32_t)named;
 }
 
 static void name_process(uint32_t pid, char *name)
@@ -312,7 +296,7 @@ static uint64_t add_process(mf_facts_denial *d, const mf_facts *f, uint64_t owne
             continue;
         uint32_t count = __atomic_load_n(&p->owner_count, __ATOMIC_ACQUIRE);
         for (uint32_t k = 0; k < count && k < MF_FACTS_OWNERS; k++) {
-            mf_facts_owner o = p->owners[k];
+            mf_facts_owner o = mf_facts_owner_now(&p->owners[k]);
             if (o.card != card)
                 continue;
             add_owner(d, &o);

@@ -350,7 +350,8 @@ static memfit_status run_to_its_end(memfit_run *run, memfit_error *err)
         return status;
     if (!run->result.start_error) /* no thread exists before the fork; without one the program runs unwatched */
         mf_watch_begin(run->options.host, run->options.sample_ms,
-                       mf_limit_is_wanted(&run->options) ? &run->limit.share : NULL, &run->watch, NULL);
+                       mf_limit_is_wanted(&run->options) ? &run->limit.share : NULL, run->limit.facts, &run->watch,
+                       NULL);
     if (!run->result.start_error && run->options.turns_s) {
         status = mf_turns_begin(run->options.host, &run->limit.share, &run->turns, err);
         if (status)
@@ -425,6 +426,29 @@ memfit_status memfit_run_denial_get(const memfit_run *run, size_t index, memfit_
     return status;
 }
 
+memfit_status memfit_run_read(const char *path, const memfit_host *host, memfit_run **run, memfit_error *err)
+{
+    if (access(path, F_OK) != 0)
+        return mf_fail(err, MEMFIT_NOT_FOUND, "%s: %s", path, strerror(errno));
+    memfit_run *r = mf_host_zalloc(host, sizeof *r);
+    if (!r)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to read %s", path);
+    r->options.host = r->tree.host = host;
+    r->relay.source = r->relay.child = r->limit.folder_lock = -1;
+    r->limit.share.slot = -1;
+    r->limit.facts = mf_facts_open(path);
+    if (!r->limit.facts) {
+        mf_host_free(host, r, sizeof *r);
+        return mf_fail(err, MEMFIT_INVALID, "%s is no file of facts of memfit.limit, or another user's", path);
+    }
+    uint32_t denials = __atomic_load_n(&r->limit.facts->denial_count, __ATOMIC_ACQUIRE);
+    r->result.refused = denials;
+    r->result.denial_count = denials < MF_FACTS_DENIALS ? denials : MF_FACTS_DENIALS;
+    r->result.status = 1; /* who asks wants the story of a failure */
+    *run = r;
+    return MEMFIT_OK;
+}
+
 const char *memfit_run_stderr(const memfit_run *run, size_t *bytes)
 {
     *bytes = run->relay.kept_bytes;
@@ -438,6 +462,8 @@ void memfit_run_destroy(memfit_run *run)
     mf_relay_close(&run->relay);
     if (mf_limit_is_wanted(&run->options))
         mf_limit_end(&run->limit);
+    else
+        mf_facts_close(run->limit.facts);
     mf_tree_drop(&run->tree);
     mf_host_free(run->options.host, run, sizeof *run);
 }

@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "device/nvml.h"
+#include "govern/holdings.h"
+#include "govern/limit.h"
 #include "govern/tree.h"
 
 #include <pthread.h>
@@ -34,6 +36,7 @@ struct mf_watch {
     const memfit_host *host;
     uint32_t sample_ms;
     mf_share *share; /* NULL: no limit */
+    const mf_facts *facts;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -46,6 +49,7 @@ struct mf_watch {
     card cards[MEMFIT_RUN_CARDS];
     uint64_t walk_at_ns; /* when /proc is walked next */
     memfit_run_result seen;
+    mf_holdings most;
 };
 
 /* The record of a process, made when it is new; NULL when there is no more room. */
@@ -216,6 +220,8 @@ static void look(mf_watch *w)
     look_at_host(w);
     for (size_t i = 0; w->nvml && i < w->seen.card_count; i++)
         look_at_card(w, i);
+    if (w->share && w->facts)
+        mf_holdings_look(&w->most, w->facts, w->share);
     w->seen.samples++;
 }
 
@@ -250,8 +256,8 @@ static void *run_thread(void *ctx)
     return NULL;
 }
 
-memfit_status mf_watch_begin(const memfit_host *host, uint32_t sample_ms, mf_share *share, mf_watch **watch,
-                             memfit_error *err)
+memfit_status mf_watch_begin(const memfit_host *host, uint32_t sample_ms, mf_share *share, const mf_facts *facts,
+                             mf_watch **watch, memfit_error *err)
 {
     mf_watch *w = mf_host_zalloc(host, sizeof *w);
     if (!w)
@@ -259,6 +265,7 @@ memfit_status mf_watch_begin(const memfit_host *host, uint32_t sample_ms, mf_sha
     w->host = w->tree.host = host;
     w->sample_ms = sample_ms;
     w->share = share;
+    w->facts = facts;
     w->root = (int)mf_os_process_id();
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -293,6 +300,11 @@ void mf_watch_end(mf_watch *watch, memfit_run_result *result)
     memcpy(result->cards, s->cards, sizeof s->cards);
     result->process_count = s->process_count;
     memcpy(result->processes, s->processes, sizeof s->processes);
+    result->held_bytes = watch->most.bytes;
+    result->held_card = watch->most.card;
+    result->held_count = watch->most.count;
+    for (size_t i = 0; i < watch->most.count; i++)
+        mf_limit_owner(&watch->most.owners[i], &result->held[i]);
     mf_nvml_close(watch->nvml);
     mf_tree_drop(&watch->tree);
     pthread_cond_destroy(&watch->wake);

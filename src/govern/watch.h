@@ -9,15 +9,16 @@
 #define MF_GOVERN_WATCH_H
 
 #include "base/memory.h"
+#include "govern/facts.h"
 #include "govern/share.h"
 #include "memfit/run.h"
 
 typedef struct mf_watch mf_watch;
 
 /* Watches everything below this process from now on. With a share (may be NULL): what a process has on a card beyond what is
- * charged there is charged too, as soon as it is seen. */
-memfit_status mf_watch_begin(const memfit_host *host, uint32_t sample_ms, mf_share *share, mf_watch **watch,
-                             memfit_error *err);
+ * charged there is charged too, as soon as it is seen, and who held most is kept from the facts. */
+memfit_status mf_watch_begin(const memfit_host *host, uint32_t sample_ms, mf_share *share, const mf_facts *facts,
+                             mf_watch **watch, memfit_error *err);
 /* Stops, and writes what was seen: samples, host and card peaks, processes. */
 void mf_watch_end(mf_watch *watch, memfit_run_result *result);
 

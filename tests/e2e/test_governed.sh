@@ -43,6 +43,21 @@ P
     governed --memory 4GiB --report report -- python3 again.py 2>err || fail "refused, then granted: exit $?"
     holds report "[(d['outcome'], d['tries'], d['freed_bytes']) for d in j['denied']] == [('granted-later', 3, 3000 << 20)] and j['cause'] is None" || fail "refused, then granted: $(cat report)"
     grep -q 'refused 1.95 GiB to process [0-9]*; it freed 2.93 GiB, tried again and got it' err || fail "refused, then granted: $(cat err)"
+    # A framework that is short inside a pool of its own: nothing was refused, so what was held when most was is told.
+    cat >pool.py <<'P'
+import ctypes, sys, time
+cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64()
+assert cu.cuInit(0) == 0 and cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(3 << 30)) == 0
+time.sleep(0.6); assert cu.cuMemFree_v2(p) == 0
+sys.stderr.write(open(sys.argv[1]).read()); sys.exit(1)
+P
+    governed --memory 4GiB --report report -- python3 pool.py "$logs/jax-limit-default.log" 2>err; [ $? = 1 ] || fail "a pool of its own: exit $?"
+    holds report "j['denied'] == [] and j['refused'] == 0 and j['held_bytes'] == sum(o['bytes'] for o in j['held']) == (3 << 30) + (576 << 20)" || fail "a pool of its own: $(cat report)"
+    grep -q 'the limit of 4.00 GiB refused nothing; when most was held, 3.56 GiB of card 0 were' err && grep -q '3.00 GiB .*cuMemAlloc, 1 block' err && grep -q '576.00 MiB  CUDA context' err || fail "a pool of its own: $(cat err)"
+    # The story of a program that memfit did not start: memfit run --story.
+    echo no >plain; expect 5 "no file of facts" "the story of another file" "$MEMFIT" run --story plain
+    expect 5 "No such file" "the story of nothing" "$MEMFIT" run --story missing
+    expect 2 "runs none" "a story and a command" "$MEMFIT" run --story plain -- touch ran
     # A trace: one file a process and card, also of a process that is killed; without a limit too.
     governed -q --trace tr -- python3 fill.py >out 2>err || fail "--trace: exit $?"
     [ "$(cat out)" = "65536 65536 200 0" ] && [ "$(ls tr.* | wc -l)" = 1 ] || fail "--trace: $(cat out) $(ls)"
@@ -72,6 +87,7 @@ os.kill(os.getpid(), 9)"' >out 2>err
     [ -z "$(ls runtime)" ] || fail "a share is left behind"
     # A share of several jobs: what one holds the other has not; it is set while they run; the last one takes it away.
     expect 5 "no share" "--set without a job" "$MEMFIT" run --set team --memory 4GiB
+    expect 5 "no share" "--set without a job and without a driver" env MEMFIT_LIB_NVML=/nonexistent/libnvidia-ml.so.1 "$MEMFIT" run --set team --memory 4GiB
     cat >hold.py <<'P'
 import ctypes, os, sys, time
 cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); assert cu.cuInit(0) == 0

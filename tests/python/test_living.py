@@ -280,6 +280,20 @@ class Limit(unittest.TestCase):
         self.assertIn("200", done.stdout.split(), done.stderr)
         self.assertIn("the driver is in use already", done.stdout)
         self.assertIn("False", done.stdout)
+        # The story of a refusal: when asked for, and behind the traceback of a program that an error ends.
+        done = run(take + """
+            memfit.limit("4GiB"); cu.cuInit(0); print(repr(memfit.refusals())); take(); print(memfit.refusals()); raise RuntimeError("its own error")
+            """, env=env)
+        self.assertEqual(done.returncode, 1)
+        self.assertTrue(done.stdout.startswith("''\n"), done.stdout)
+        for told in (done.stdout, done.stderr):
+            for line in ("refused 64.00 MiB of card 0 to process", ": of 4.00 GiB, 4.00 GiB were in use", "cuMemAlloc, 55 blocks", "576.00 MiB  CUDA context"):
+                self.assertIn(line, told)
+        self.assertLess(done.stderr.index("its own error"), done.stderr.index("refused 64.00 MiB"))
+        done = run(take + """
+            memfit.limit("4GiB"); cu.cuInit(0); take(); sys.exit(3)
+            """, env=env)
+        self.assertEqual((done.returncode, done.stderr), (3, ""))  # it knows what it does
 
     def test_refused(self):
         for code, word in (

@@ -503,6 +503,7 @@ static void programs_give_the_same_results(void **state)
             snprintf(number, sizeof number, "%u", seed);
             snprintf(fd, sizeof fd, "%d", ends[1]);
             pid_t pid = fork();
+            assert_true(pid >= 0);
             if (pid == 0) {
                 if (!with)
                     unsetenv("LD_PRELOAD");
