@@ -208,6 +208,8 @@ memfit_status mf_source_pictures(mf_source *source, const mf_source_wish *wish, 
     const int64_t n = (int64_t)p->listing.count;
     const mf_shape x = {.rank = 4, .dim = {n, p->height, p->width, p->channels}}, y = {.rank = 1, .dim = {n}};
     status = mf_source_add_made(source, "x", p->dtype, &x, 0, err);
+    if (status == MEMFIT_OK)
+        source->arrays[source->count - 1].picture = true;
     source->class_first = p->listing.class_first;
     source->class_count = (uint32_t)p->listing.class_count;
     if (status == MEMFIT_OK && !wish->unlabelled)

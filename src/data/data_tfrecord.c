@@ -288,7 +288,10 @@ static memfit_status add_array(records *r, const char *name, uint32_t number, me
                      : c->kind == MF_FEATURE_FLOAT ? MF_F32
                      : c->kind == MF_FEATURE_INT   ? MF_I64
                                                    : MF_U8;
-    return mf_source_add_made(r->source, name, dtype, &shape, number, err);
+    memfit_status status = mf_source_add_made(r->source, name, dtype, &shape, number, err);
+    if (status == MEMFIT_OK)
+        r->source->arrays[r->source->count - 1].picture = c->picture;
+    return status;
 }
 
 typedef struct reading {

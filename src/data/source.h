@@ -35,6 +35,7 @@ typedef struct mf_array {
     uint64_t sample_bytes;     /* of one sample */
     const unsigned char *data; /* NULL: generated or made */
     bool made;                 /* by the source's maker, with a worker */
+    bool picture;              /* made of pictures: its values are finite, whatever the file holds */
     uint32_t column;           /* the maker's own number of it */
     uint64_t cached_at;        /* made: where in a cache file its first sample is */
     uint32_t kept_as;          /* made: its number among the arrays kept in memory, from 1; 0: it is not kept */

@@ -338,8 +338,9 @@ static void decode(mf_jpeg *j)
         status = job->sink->begin(job->sink->ctx, c->output_width, c->output_height, job->room, j->err);
     if (status != MEMFIT_OK)
         fail(j, status);
-    unsigned char *row =
-        take(j, JPOOL_IMAGE, (size_t)c->output_width * (size_t)c->output_components + 2 * ROW_ALIGNMENT);
+    /* Not aligned: to aligned rows libjpeg-turbo writes past the caches, and whoever resizes them waits for memory. */
+    const size_t row_bytes = (size_t)c->output_width * (size_t)c->output_components;
+    unsigned char *row = (unsigned char *)take(j, JPOOL_IMAGE, row_bytes + 3 * ROW_ALIGNMENT) + 8;
     bool as_is = !ink && (uint32_t)c->output_components == job->channels;
     if (!as_is && !ink && !(c->output_components == 3 && job->channels == 4))
         fail(j, mf_fail(j->err, MEMFIT_UNSUPPORTED, "%s: a JPEG of %d channels", job->in->name, c->output_components));

@@ -4,9 +4,11 @@
 
 #include "base/memory.h"
 #include "data/listing.h"
+#include "data/resize.h"
 #include "data/source.h"
 #include "data/worker.h"
 
+#include <math.h>
 #include <sys/stat.h>
 
 enum { HIGH = 24, WIDE = 20, ELEMENTS = HIGH * WIDE * 3, ROOM = 1 << 20 };
@@ -128,6 +130,67 @@ static void as_bytes_and_one_hot(void **state)
     assert_true(hot[0] == 0 && hot[1] == 1);
     mf_source_close(f);
     mf_source_close(b);
+}
+
+/* Every way of resizing has the bits of the rule written down plainly, for sizes that make edges of all kinds. */
+static void resized_as_written_down(const mf_resize *r, const unsigned char *in, float *out)
+{
+    for (uint32_t y = 0; y < r->height; y++)
+        for (uint32_t x = 0; x < r->width; x++) {
+            const float at_y = ((float)y + 0.5f) * ((float)r->from_height / (float)r->height) - 0.5f;
+            const float at_x = ((float)x + 0.5f) * ((float)r->from_width / (float)r->width) - 0.5f;
+            const float last_y = (float)r->from_height - 1, last_x = (float)r->from_width - 1;
+            const uint32_t top = (uint32_t)fmaxf(floorf(at_y), 0),
+                           bottom = (uint32_t)fmaxf(fminf(ceilf(at_y), last_y), 0);
+            const uint32_t left = (uint32_t)fmaxf(floorf(at_x), 0),
+                           right = (uint32_t)fmaxf(fminf(ceilf(at_x), last_x), 0);
+            const volatile float by = at_y - floorf(at_y), bx = at_x - floorf(at_x);
+            for (uint32_t c = 0; c < r->channels; c++) {
+#define AT(row, column) (float)in[((size_t)(row)*r->from_width + (column)) * r->channels + c]
+                volatile float a = (AT(top, right) - AT(top, left)) * bx,
+                               b = (AT(bottom, right) - AT(bottom, left)) * bx;
+                a = AT(top, left) + a;
+                b = AT(bottom, left) + b;
+                volatile float d = (b - a) * by;
+                out[((size_t)y * r->width + x) * r->channels + c] = a + d;
+#undef AT
+            }
+        }
+}
+
+static void every_way_of_resizing(void **state)
+{
+    (void)state;
+    enum { MOST = 70 };
+    static unsigned char in[MOST * MOST * 4], room_bytes[1 << 16];
+    static float want[MOST * MOST * 4], got[MOST * MOST * 4];
+    static unsigned char rounded[MOST * MOST * 4];
+    uint32_t random = 12345;
+    for (size_t i = 0; i < sizeof in; i++)
+        in[i] = (unsigned char)((random = random * 1664525 + 1013904223) >> 24);
+    for (int round = 0; round < 3000; round++) {
+        random = random * 1664525 + 1013904223;
+        const uint32_t high = 1 + random % 9, wide = 1 + (random >> 8) % MOST, out_wide = 1 + (random >> 16) % MOST;
+        const uint32_t channels = round % 5 == 0 ? 1 : round % 5 == 1 ? 4 : 3;
+        const bool plain = round % 2, bytes = round % 3 == 0;
+        mf_resize r = {.height = 1 + (random >> 24) % 12, .width = round % 7 ? out_wide : wide, .channels = channels};
+        r.dtype = bytes ? MF_U8 : MF_F32;
+        r.out = bytes ? (void *)rounded : (void *)got;
+        const mf_picture_sink sink = mf_resize_sink(&r);
+        mf_room room = {room_bytes, mf_resize_room_bytes(r.width, channels), 0, 0, 0};
+        assert_int_equal(sink.begin(sink.ctx, wide, high, &room, NULL), MEMFIT_OK);
+        if (plain)
+            r.fast = NULL;
+        for (uint32_t y = 0; y < high; y++)
+            sink.row(sink.ctx, in + (size_t)y * wide * channels);
+        assert_true(mf_resize_is_whole(&r));
+        resized_as_written_down(&r, in, want);
+        const size_t n = (size_t)r.height * r.width * channels;
+        for (size_t i = 0; bytes && i < n; i++)
+            assert_int_equal(rounded[i], (unsigned char)(want[i] + 0.5f));
+        if (!bytes)
+            assert_memory_equal(got, want, n * sizeof *want);
+    }
 }
 
 /* ---- what people and strangers do -------------------------------------------------------------------------- */
@@ -298,15 +361,11 @@ static void listings_are_small(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_keras_has_them),
-        cmocka_unit_test(in_the_order_of_keras),
-        cmocka_unit_test(as_bytes_and_one_hot),
-        cmocka_unit_test(damaged_pictures_are_named),
-        cmocka_unit_test(bombs_are_refused),
-        cmocka_unit_test(too_large_for_a_worker),
-        cmocka_unit_test(folders_that_are_no_data),
-        cmocka_unit_test(a_file_that_is_gone),
-        cmocka_unit_test(opening_survives_lack_of_memory),
+        cmocka_unit_test(as_keras_has_them),          cmocka_unit_test(in_the_order_of_keras),
+        cmocka_unit_test(as_bytes_and_one_hot),       cmocka_unit_test(every_way_of_resizing),
+        cmocka_unit_test(damaged_pictures_are_named), cmocka_unit_test(bombs_are_refused),
+        cmocka_unit_test(too_large_for_a_worker),     cmocka_unit_test(folders_that_are_no_data),
+        cmocka_unit_test(a_file_that_is_gone),        cmocka_unit_test(opening_survives_lack_of_memory),
         cmocka_unit_test(listings_are_small),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
