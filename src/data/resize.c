@@ -46,9 +46,15 @@ static memfit_status begin(void *ctx, uint32_t width, uint32_t height, mf_room *
     r->share = mf_room_take(room, n * sizeof *r->share);
     r->rows[0] = mf_room_take(room, n * sizeof(float));
     r->rows[1] = mf_room_take(room, n * sizeof(float));
-    if (!r->low || !r->high || !r->share || !r->rows[0] || !r->rows[1])
-        return mf_fail(err, MEMFIT_OUT_OF_MEMORY, "a worker has too little memory to resize a picture to a width of %u",
-                       r->width);
+    if (!r->low || !r->high || !r->share || !r->rows[0] || !r->rows[1]) {
+        mf_fail(err, MEMFIT_OUT_OF_MEMORY,
+                "a worker has too little memory to resize a picture to a width of %u\n"
+                "--decode-memory SIZE gives each worker more",
+                r->width);
+        if (err)
+            err->requested_bytes = room->refused;
+        return MEMFIT_OUT_OF_MEMORY;
+    }
     for (uint32_t x = 0; x < r->width; x++) {
         float share;
         place(x, width, r->width, &r->low[x], &r->high[x], &share);

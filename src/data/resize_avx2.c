@@ -35,7 +35,7 @@ AVX2 static inline void put(float *out, const float *share, __m256 a, __m256 b)
 }
 
 AVX2 static void sideways(const unsigned char *row, const uint32_t *low, const float *share, uint32_t *first,
-                                  uint32_t end, float *out)
+                          uint32_t end, float *out)
 {
     /* Where the six bytes of a register go: bytes 4 to 15 of the first four columns, 0 to 11 of the last four. */
     enum { N = -128 };
@@ -65,14 +65,14 @@ AVX2 static void sideways(const unsigned char *row, const uint32_t *low, const f
 }
 
 AVX2 static void mix(const float *restrict top, const float *restrict bottom, float share, size_t n,
-                             float *restrict out)
+                     float *restrict out)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = top[i] + (bottom[i] - top[i]) * share;
 }
 
 AVX2 static void round_off(const float *restrict top, const float *restrict bottom, float share, size_t n,
-                               unsigned char *restrict out)
+                           unsigned char *restrict out)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = (unsigned char)(top[i] + (bottom[i] - top[i]) * share + 0.5f);

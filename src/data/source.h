@@ -74,6 +74,7 @@ typedef struct mf_source_wish {
     int64_t inputs;                  /* tables: how many of the columns are inputs, the rest being targets */
     int64_t height, width, channels; /* of images; 0: 256, 256, 3, as in Keras */
     bool bytes;                      /* images rounded to uint8, not float32 */
+    bool scaled;                     /* large JPEGs are decoded smaller, as long as they stay larger than asked for */
     bool split; /* a part will be held out: classes must be mixed before, as Keras mixes them under this seed */
     uint32_t seed;
     bool unlabelled;       /* all images of a folder, whatever sub-folder they are in */

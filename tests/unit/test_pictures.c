@@ -75,6 +75,69 @@ static void as_keras_has_them(void **state)
     mf_source_close(ours);
 }
 
+/* Every value, to the bit; and what is not read is named. */
+static void webp_as_tensorflow_has_it(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    static float a[ELEMENTS], b[ELEMENTS];
+    mf_source *ours = open_as(fixture("webp"), (mf_source_wish){.unlabelled = true}), *theirs = NULL;
+    if (!mf_picture_has(MF_PICTURE_WEBP)) {
+        assert_int_equal(make(ours, 0, ours->room_bytes, a, &err), MEMFIT_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "built without libwebp"));
+        mf_source_close(ours);
+        return;
+    }
+    assert_ok(mf_source_open(NULL, fixture("webp.npz"), NULL, &theirs, &err), err);
+    assert_int_equal(ours->samples, theirs->samples + 1);
+    for (int64_t i = 0; i < theirs->samples; i++) {
+        assert_ok(make(ours, i, ours->room_bytes, a, &err), err);
+        mf_source_read(theirs, mf_source_find(theirs, "x"), i, b);
+        assert_memory_equal(a, b, sizeof a);
+        /* Whatever room there is, no more is taken; less than needed is said. */
+        uint64_t room = 4096;
+        while (make(ours, i, room, a, &err) == MEMFIT_OUT_OF_MEMORY) {
+            if (err.requested_bytes <= room || err.requested_bytes > ours->room_bytes)
+                fail_msg("%s: wants %llu of %llu, estimated %llu", err.message, (unsigned long long)err.requested_bytes,
+                         (unsigned long long)room, (unsigned long long)ours->room_bytes);
+            room = err.requested_bytes;
+        }
+        assert_memory_equal(a, b, sizeof a);
+    }
+    assert_int_equal(make(ours, theirs->samples, ours->room_bytes, a, &err), MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "zmoving.webp is an animation"));
+    mf_source_close(theirs);
+    mf_source_close(ours);
+}
+
+/* Twice as large as asked for and more: another decoder of the same picture, so not the same values, but near. */
+static void scaled_decoding(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    float full[10 * 12 * 3], scaled[10 * 12 * 3];
+    mf_source *s[2];
+    for (int i = 0; i < 2; i++) {
+        const mf_source_wish wish = {.height = 12, .width = 10, .scaled = i == 1};
+        assert_ok(mf_source_open_as(NULL, fixture("pictures"), &wish, NULL, &s[i], &err), err);
+        assert_ok(make(s[i], 4, s[i]->room_bytes, i ? scaled : full, &err), err); /* same_size.jpg: 20 x 24 */
+    }
+    double apart = 0;
+    for (size_t i = 0; i < sizeof full / sizeof *full; i++)
+        apart += fabs((double)full[i] - (double)scaled[i]) / (double)(sizeof full / sizeof *full);
+    assert_true(apart > 0 && apart < 8);
+    mf_source_close(s[0]);
+    mf_source_close(s[1]);
+    s[0] = open_as(fixture("pictures"), (mf_source_wish){0}); /* less than twice as large: every pixel */
+    s[1] = open_as(fixture("pictures"), (mf_source_wish){.scaled = true});
+    static float a[ELEMENTS], b[ELEMENTS];
+    assert_ok(make(s[0], 0, ROOM, a, &err), err);
+    assert_ok(make(s[1], 0, ROOM, b, &err), err);
+    assert_memory_equal(a, b, sizeof a);
+    mf_source_close(s[0]);
+    mf_source_close(s[1]);
+}
+
 static void names_are(const mf_source *s, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -234,7 +297,7 @@ static void damaged_pictures_are_named(void **state)
     expect_refused("set/a/head.jpg", data, 30, MEMFIT_DAMAGED, "header");
     expect_refused("set/a/none.jpg", data, 0, MEMFIT_DAMAGED, "is empty");
     expect_refused("set/a/text.jpg", "this is a page, not a picture", 29, MEMFIT_DAMAGED, "no picture");
-    expect_refused("set/a/new.jpg", "RIFF\x10\0\0\0WEBPVP8 ", 16, MEMFIT_UNSUPPORTED, "WebP");
+    expect_refused("set/a/new.jpg", "RIFF\x10\0\0\0WEBPVP8 ", 16, MEMFIT_DAMAGED, "WebP");
     n = read_fixture("pictures/other/colours.png", data, sizeof data);
     expect_refused("set/a/cut.png", data, n - 20, MEMFIT_DAMAGED, "cut off");
     data[n / 2] ^= 0x55;
@@ -361,11 +424,18 @@ static void listings_are_small(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_keras_has_them),          cmocka_unit_test(in_the_order_of_keras),
-        cmocka_unit_test(as_bytes_and_one_hot),       cmocka_unit_test(every_way_of_resizing),
-        cmocka_unit_test(damaged_pictures_are_named), cmocka_unit_test(bombs_are_refused),
-        cmocka_unit_test(too_large_for_a_worker),     cmocka_unit_test(folders_that_are_no_data),
-        cmocka_unit_test(a_file_that_is_gone),        cmocka_unit_test(opening_survives_lack_of_memory),
+        cmocka_unit_test(as_keras_has_them),
+        cmocka_unit_test(webp_as_tensorflow_has_it),
+        cmocka_unit_test(scaled_decoding),
+        cmocka_unit_test(in_the_order_of_keras),
+        cmocka_unit_test(as_bytes_and_one_hot),
+        cmocka_unit_test(every_way_of_resizing),
+        cmocka_unit_test(damaged_pictures_are_named),
+        cmocka_unit_test(bombs_are_refused),
+        cmocka_unit_test(too_large_for_a_worker),
+        cmocka_unit_test(folders_that_are_no_data),
+        cmocka_unit_test(a_file_that_is_gone),
+        cmocka_unit_test(opening_survives_lack_of_memory),
         cmocka_unit_test(listings_are_small),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
