@@ -29,7 +29,7 @@ MAY = {
     "cli": "base answer",
 }
 # One library, one adapter: headers from outside that only these places may include.
-ADAPTERS = {"oneapi/": ["src/ops/cpu/dnn/"], "zlib.h": ["src/file/", "src/trace/"], "jpeglib.h": ["src/file/picture_jpeg.c"], "png.h": ["src/file/picture_png.c"], "dlfcn.h": ["src/device/", "src/pool/torch.c", "src/govern/preload_find.c"]}
+ADAPTERS = {"oneapi/": ["src/ops/cpu/dnn/"], "zlib.h": ["src/file/", "src/trace/"], "jpeglib.h": ["src/file/picture_jpeg.c"], "png.h": ["src/file/picture_png.c"], "webp/": ["src/file/picture_webp.c"], "dlfcn.h": ["src/device/", "src/pool/torch.c", "src/govern/preload_find.c"]}
 MANY_LINES, MOST_LINES = 600, 1200
 root = pathlib.Path(__file__).resolve().parent.parent
 bad = []

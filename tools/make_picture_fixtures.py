@@ -5,6 +5,7 @@ Two programs, since Pillow and TensorFlow need not be in one environment:
     make_picture_fixtures.py draw FOLDER      needs Pillow and NumPy
     make_picture_fixtures.py keras FOLDER     needs TensorFlow; writes FOLDER.npz: x and y of image_dataset_from_directory,
                                               and FOLDER.keras, a small model of them
+    make_picture_fixtures.py draw_webp FOLDER, tensorflow_webp FOLDER: the same for WebP, by tf.io.decode_webp
 """
 import os
 import struct
@@ -96,5 +97,37 @@ def keras(root):
     print("under seed 7, a quarter held out:", [os.path.basename(p) for p in shuffled.file_paths])
 
 
+def draw_webp(root):
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(5)
+    y, x = np.mgrid[0:29, 0:37]
+    a = np.stack([128 + 100 * np.sin(x / 7 + y / 11), 128 + 90 * np.cos(x / 5 - y / 9), (x * 3 + y * 5) % 256], -1)
+    im = Image.fromarray(np.clip(a + rng.normal(0, 12, a.shape), 0, 255).astype(np.uint8))
+    alpha = im.convert("RGBA")
+    alpha.putalpha(Image.fromarray((x * 6 + y).astype(np.uint8)))
+    os.makedirs(root + "/a", exist_ok=True)
+    im.save(root + "/a/lossy.webp", quality=80)
+    im.save(root + "/a/lossless.webp", lossless=True)
+    alpha.save(root + "/a/alpha.webp", quality=70)
+    alpha.save(root + "/a/alpha_lossless.webp", lossless=True)
+    im.crop((0, 0, 20, 24)).save(root + "/a/same_size.webp")
+    im.save(root + "/a/zmoving.webp", save_all=True, append_images=[im.rotate(180)])
+
+
+def tensorflow_webp(root):
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import numpy as np
+    import tensorflow as tf
+
+    x = []
+    for name in sorted(os.listdir(root + "/a"))[:-1]:
+        data = tf.io.read_file(os.path.join(root, "a", name))
+        pixels = tf.io.decode_webp(data, channels=4 if "alpha" in name else 3)[..., :3]
+        x.append(tf.image.resize(pixels, (24, 20)).numpy().reshape(24, 20, 3))
+    np.savez_compressed(root.rstrip("/") + ".npz", x=np.stack(x))
+
+
 if __name__ == "__main__":
-    {"draw": draw, "keras": keras}[sys.argv[1]](sys.argv[2])
+    {"draw": draw, "keras": keras, "draw_webp": draw_webp, "tensorflow_webp": tensorflow_webp}[sys.argv[1]](sys.argv[2])

@@ -88,6 +88,7 @@ const cli_option cli_options[] = {
     {"--prefetch", CLI_TRAIN, CLI_TEXT, "auto|N", "batches read or made ahead", "1"},
     {"--image-size", RUNS, CLI_TEXT, "H,W", "images are resized to this", "the model's input, else 256,256"},
     {"--image-type", RUNS, CLI_TEXT, "float32|uint8", "of images: as Keras has them, or rounded to bytes", "float32"},
+    {"--image-decode", RUNS, CLI_TEXT, "full|scaled", "large JPEGs: every pixel, or smaller ones (changed)", "full"},
     {"--workers", RUNS, CLI_COUNT, "N", "threads that decode", "one per processor", .least = 1, .most = 64},
     {"--decode-memory", RUNS, CLI_LIMIT, "SIZE", "of each of them", "by the images' headers"},
     {"--features", RUNS, CLI_TEXT, "LIST", "which arrays or features: x=image/encoded,y=label", "inferred"},

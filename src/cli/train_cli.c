@@ -118,6 +118,9 @@ static int read_images(const cli_command *command, train_cli *cli)
     if (cli->image_type && strcmp(cli->image_type, "uint8") != 0 && strcmp(cli->image_type, "float32") != 0)
         return cli_usage_error(command, "--image-type %s: must be float32 or uint8", cli->image_type);
     cli->o.image_bytes = cli->image_type && cli->image_type[0] == 'u';
+    if (cli->image_decode && strcmp(cli->image_decode, "full") != 0 && strcmp(cli->image_decode, "scaled") != 0)
+        return cli_usage_error(command, "--image-decode %s: must be full or scaled", cli->image_decode);
+    cli->o.image_scaled = cli->image_decode && cli->image_decode[0] == 's';
     memfit_error err;
     if (cli->decode_memory &&
         memfit_size_parse(cli->decode_memory, mf_os_total_memory(), &cli->o.decode_bytes, &err) != MEMFIT_OK)

@@ -11,7 +11,7 @@ typedef struct train_cli {
     cli_common common;
     memfit_train_options o;
     const char *memory, *memory_file, *device, *input_shape, *prefetch, *host_memory, *image_size, *image_type,
-        *decode_memory, *shuffle_window, *tf32;
+        *image_decode, *decode_memory, *shuffle_window, *tf32;
     int64_t threads, seed, chunks, workers;
     cli_list dims; /* "NAME=N" */
     char dim_texts[CLI_MOST_LIST][64];
@@ -33,9 +33,10 @@ typedef struct train_cli {
 /* The options of images and what makes samples, for the table of bindings of a command. */
 #define TRAIN_CLI_INPUT(cli)                                                                                           \
     CLI_BIND("--image-size", &(cli).image_size), CLI_BIND("--image-type", &(cli).image_type),                          \
-        CLI_BIND("--workers", &(cli).workers), CLI_BIND("--decode-memory", &(cli).decode_memory),                      \
-        CLI_BIND("--skip-bad", &(cli).o.skip_bad), CLI_BIND("--features", &(cli).o.features),                          \
-        CLI_BIND("--cache", &(cli).o.cache), CLI_BIND("--classes", &(cli).o.classes)
+        CLI_BIND("--image-decode", &(cli).image_decode), CLI_BIND("--workers", &(cli).workers),                        \
+        CLI_BIND("--decode-memory", &(cli).decode_memory), CLI_BIND("--skip-bad", &(cli).o.skip_bad),                  \
+        CLI_BIND("--features", &(cli).o.features), CLI_BIND("--cache", &(cli).o.cache),                                \
+        CLI_BIND("--classes", &(cli).o.classes)
 
 /* Starts the program anew with a short spin of OpenMP's waiting threads, unless the environment says how they wait.
  * GNU's default of several milliseconds is ruinous where processors are shared: a thread that spins keeps the one it

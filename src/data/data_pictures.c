@@ -25,6 +25,7 @@ typedef struct pictures {
     int root; /* descriptor of the folder */
     uint32_t height, width, channels;
     mf_dtype dtype;
+    bool scaled;
     uint32_t *mixed; /* see mf_source */
 } pictures;
 
@@ -68,8 +69,9 @@ static memfit_status make(const mf_source *source, const mf_array *array, int64_
     memfit_status status = open_picture(source, index, &in, name, sizeof name, w->buffer, err);
     if (status != MEMFIT_OK)
         return status;
+    const mf_picture_size least = {p->scaled ? p->width : 0, p->height};
     w->room.used = 0;
-    status = mf_picture_decode(w->decoder, &in, p->channels, &w->room, &sink, err);
+    status = mf_picture_decode(w->decoder, &in, p->channels, least, &w->room, &sink, err);
     if (status == MEMFIT_OK && !mf_resize_is_whole(&resize))
         status = mf_fail(err, MEMFIT_DAMAGED, "%s ends before its last row", name);
     mf_os_unwatch(in.descriptor);
@@ -92,6 +94,7 @@ static void stamp(const mf_source *source, mf_stamp *to)
     mf_stamp_number(to, p->height);
     mf_stamp_number(to, p->width);
     mf_stamp_number(to, p->channels);
+    mf_stamp_number(to, p->scaled);
     for (size_t i = 0; i < p->listing.count; i++)
         if (mf_listing_path(&p->listing, (int64_t)i, path, sizeof path))
             mf_stamp_file(to, p->root, path, path);
@@ -137,8 +140,8 @@ static memfit_status say_what_is_there(const mf_source *source, const mf_source_
                        source->path, source->path, source->path);
     if (l->count == 0)
         return mf_fail(err, MEMFIT_DAMAGED,
-                       "%s holds no images: no file below it ends in .jpg, .jpeg, .png, .bmp or .gif%s%s", source->path,
-                       l->others ? "; there is " : "", l->others ? l->other : "");
+                       "%s holds no images: no file below it ends in .jpg, .jpeg, .png, .bmp, .gif or .webp%s%s",
+                       source->path, l->others ? "; there is " : "", l->others ? l->other : "");
     if (l->others)
         mf_log_write(log, MF_LOG_WARNING, "%s: %lld files that are no images by their ending are left out, as %s",
                      source->path, (long long)l->others, l->other);
@@ -189,6 +192,7 @@ memfit_status mf_source_pictures(mf_source *source, const mf_source_wish *wish, 
                     .height = (uint32_t)(wish->height ? wish->height : KERAS_SIDE),
                     .width = (uint32_t)(wish->width ? wish->width : KERAS_SIDE),
                     .channels = (uint32_t)(wish->channels ? wish->channels : 3),
+                    .scaled = wish->scaled,
                     .dtype = wish->bytes ? MF_U8 : MF_F32};
     if (p->root < 0)
         return mf_fail(err, MEMFIT_NOT_FOUND, "%s: %s", source->path, strerror(errno));
@@ -208,6 +212,8 @@ memfit_status mf_source_pictures(mf_source *source, const mf_source_wish *wish, 
     const int64_t n = (int64_t)p->listing.count;
     const mf_shape x = {.rank = 4, .dim = {n, p->height, p->width, p->channels}}, y = {.rank = 1, .dim = {n}};
     status = mf_source_add_made(source, "x", p->dtype, &x, 0, err);
+    if (status == MEMFIT_OK)
+        source->arrays[source->count - 1].picture = true;
     source->class_first = p->listing.class_first;
     source->class_count = (uint32_t)p->listing.class_count;
     if (status == MEMFIT_OK && !wish->unlabelled)

@@ -47,7 +47,7 @@ typedef struct records {
     column columns[MOST_FEATURES];
     uint32_t column_count;
     uint32_t height, width, channels;
-    bool bytes;
+    bool bytes, scaled;
     const char *wanted; /* --features */
 } records;
 
@@ -109,8 +109,9 @@ static memfit_status make_picture(const mf_source *source, int64_t index, mf_dty
     mf_picture_input in = {.name = name, .descriptor = -1, .data = data, .bytes = bytes};
     mf_resize resize = {.height = r->height, .width = r->width, .channels = r->channels, .dtype = dtype, .out = out};
     const mf_picture_sink sink = mf_resize_sink(&resize);
+    const mf_picture_size least = {r->scaled ? r->width : 0, r->height};
     w->room.used = 0;
-    memfit_status status = mf_picture_decode(w->decoder, &in, r->channels, &w->room, &sink, err);
+    memfit_status status = mf_picture_decode(w->decoder, &in, r->channels, least, &w->room, &sink, err);
     if (status == MEMFIT_OK && !mf_resize_is_whole(&resize))
         status = mf_fail(err, MEMFIT_DAMAGED, "%s ends before its last row", name);
     return status;
@@ -177,6 +178,7 @@ static void stamp(const mf_source *source, mf_stamp *to)
     mf_stamp_number(to, r->height);
     mf_stamp_number(to, r->width);
     mf_stamp_number(to, r->channels);
+    mf_stamp_number(to, r->scaled);
     for (uint32_t i = 0; i < source->count; i++)
         if (source->arrays[i].made) {
             const column *c = &r->columns[source->arrays[i].column];
@@ -288,7 +290,10 @@ static memfit_status add_array(records *r, const char *name, uint32_t number, me
                      : c->kind == MF_FEATURE_FLOAT ? MF_F32
                      : c->kind == MF_FEATURE_INT   ? MF_I64
                                                    : MF_U8;
-    return mf_source_add_made(r->source, name, dtype, &shape, number, err);
+    memfit_status status = mf_source_add_made(r->source, name, dtype, &shape, number, err);
+    if (status == MEMFIT_OK)
+        r->source->arrays[r->source->count - 1].picture = c->picture;
+    return status;
 }
 
 typedef struct reading {
@@ -460,6 +465,7 @@ memfit_status mf_source_tfrecord(mf_source *source, const mf_source_wish *wish, 
                    .width = (uint32_t)(wish->width ? wish->width : KERAS_SIDE),
                    .channels = (uint32_t)(wish->channels ? wish->channels : 3),
                    .bytes = wish->bytes,
+                   .scaled = wish->scaled,
                    .wanted = wish->features};
     source->made_of = r;
     source->maker = &maker;

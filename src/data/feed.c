@@ -190,7 +190,7 @@ static bool is_float(mf_dtype dtype)
 static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, const void *in, const void *out,
                                   int64_t sample, memfit_error *err)
 {
-    if (l->classes == 0 && !is_float(l->array->dtype) && l->dtype != MF_F16)
+    if (l->classes == 0 && (l->array->picture || (!is_float(l->array->dtype) && l->dtype != MF_F16)))
         return MEMFIT_OK;
     bool single = l->dtype == MF_F32 && l->classes == 0;
     for (uint64_t i = 0; i < l->elements; i++) {

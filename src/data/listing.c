@@ -51,10 +51,10 @@ static memfit_status keep_name(mf_listing *l, const char *folder, const char *na
     return MEMFIT_OK;
 }
 
-/* As Keras's list of formats has it. */
+/* As Keras's list of formats has it, and WebP. */
 static bool is_picture(const char *name)
 {
-    static const char *const endings[] = {".bmp", ".gif", ".jpeg", ".jpg", ".png"};
+    static const char *const endings[] = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp"};
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t m = strlen(endings[i]);

@@ -22,7 +22,15 @@ static void place(uint32_t i, uint32_t from, uint32_t to, uint32_t *low, uint32_
 
 uint64_t mf_resize_room_bytes(uint32_t width, uint32_t channels)
 {
-    return (uint64_t)width * (3 * sizeof(uint32_t) + 2 * sizeof(float) * channels) + 5 * 64;
+    return (uint64_t)width * (2 * sizeof(uint32_t) + 3 * sizeof(float) * channels) + 5 * 64;
+}
+
+/* Columns whose right pixel is beside the left one, or does not count, and whose pair can be read as 8 bytes: all but a few at
+ * both ends. */
+static bool is_inner(const mf_resize *r, uint32_t x)
+{
+    bool beside = r->high[x] == r->low[x] + 3 || (r->high[x] == r->low[x] && r->share[3 * x] == 0);
+    return r->channels == 3 && beside && r->low[x] + 8 <= r->from_width * 3;
 }
 
 static memfit_status begin(void *ctx, uint32_t width, uint32_t height, mf_room *room, memfit_error *err)
@@ -35,37 +43,63 @@ static memfit_status begin(void *ctx, uint32_t width, uint32_t height, mf_room *
     r->held[0] = r->held[1] = -1;
     r->low = mf_room_take(room, r->width * sizeof *r->low);
     r->high = mf_room_take(room, r->width * sizeof *r->high);
-    r->share = mf_room_take(room, r->width * sizeof *r->share);
+    r->share = mf_room_take(room, n * sizeof *r->share);
     r->rows[0] = mf_room_take(room, n * sizeof(float));
     r->rows[1] = mf_room_take(room, n * sizeof(float));
-    if (!r->low || !r->high || !r->share || !r->rows[0] || !r->rows[1])
-        return mf_fail(err, MEMFIT_OUT_OF_MEMORY, "a worker has too little memory to resize a picture to a width of %u",
-                       r->width);
+    if (!r->low || !r->high || !r->share || !r->rows[0] || !r->rows[1]) {
+        mf_fail(err, MEMFIT_OUT_OF_MEMORY,
+                "a worker has too little memory to resize a picture to a width of %u\n"
+                "--decode-memory SIZE gives each worker more",
+                r->width);
+        if (err)
+            err->requested_bytes = room->refused;
+        return MEMFIT_OUT_OF_MEMORY;
+    }
     for (uint32_t x = 0; x < r->width; x++) {
-        place(x, width, r->width, &r->low[x], &r->high[x], &r->share[x]);
+        float share;
+        place(x, width, r->width, &r->low[x], &r->high[x], &share);
         r->low[x] *= r->channels;
         r->high[x] *= r->channels;
+        for (uint32_t c = 0; c < r->channels; c++)
+            r->share[x * r->channels + c] = share;
     }
+    for (r->inner = 0; r->inner < r->width && !is_inner(r, r->inner);)
+        r->inner++;
+    for (r->outer = r->inner; r->outer < r->width && is_inner(r, r->outer);)
+        r->outer++;
+    r->fast = mf_resize_avx2();
     return MEMFIT_OK;
 }
 
-/* The columns that can be done four values at a time, of which the fourth is the next column's: those before the last
- * pixel of the row and of the result. The same operations in the same order, so the same bits. How many those are. */
-static uint32_t sideways_four(const mf_resize *r, const unsigned char *row, float *out)
+/* Columns from x to before `end`. */
+static void sideways_plain(const mf_resize *r, const unsigned char *row, uint32_t x, uint32_t end, float *out)
 {
-    uint32_t x = 0;
+    const uint32_t channels = r->channels;
+    for (; x < end; x++) {
+        const unsigned char *left = row + r->low[x], *right = row + r->high[x];
+        for (uint32_t c = 0; c < channels; c++) {
+            const float a = (float)left[c], b = (float)right[c];
+            out[x * channels + c] = a + (b - a) * r->share[x * channels + c];
+        }
+    }
+}
+
+/* Four values at a time, of which the fourth is the next column's and is written again: all but the row's last column. How
+ * far it came. */
+static uint32_t sideways_four(const mf_resize *r, const unsigned char *row, uint32_t x, float *out)
+{
 #ifdef __SSE2__
-    const uint32_t end = r->from_width * 3;
     const __m128i zero = _mm_setzero_si128();
-    for (; x + 1 < r->width && r->high[x] + 4 <= end && r->low[x] + 4 <= end; x++) {
+    for (; x < r->outer && x + 1 < r->width; x++) {
         int32_t low, high;
         memcpy(&low, row + r->low[x], sizeof low);
-        memcpy(&high, row + r->high[x], sizeof high);
+        memcpy(&high, row + r->low[x] + 3, sizeof high);
         const __m128i a = _mm_unpacklo_epi8(_mm_cvtsi32_si128(low), zero);
         const __m128i b = _mm_unpacklo_epi8(_mm_cvtsi32_si128(high), zero);
         const __m128 fa = _mm_cvtepi32_ps(_mm_unpacklo_epi16(a, zero)),
                      fb = _mm_cvtepi32_ps(_mm_unpacklo_epi16(b, zero));
-        _mm_storeu_ps(out + 3 * (size_t)x, _mm_add_ps(fa, _mm_mul_ps(_mm_sub_ps(fb, fa), _mm_set1_ps(r->share[x]))));
+        const __m128 share = _mm_set1_ps(r->share[3 * (size_t)x]);
+        _mm_storeu_ps(out + 3 * (size_t)x, _mm_add_ps(fa, _mm_mul_ps(_mm_sub_ps(fb, fa), share)));
     }
 #else
     (void)r, (void)row, (void)out;
@@ -75,38 +109,29 @@ static uint32_t sideways_four(const mf_resize *r, const unsigned char *row, floa
 
 static void sideways(const mf_resize *r, const unsigned char *row, float *out)
 {
-    const uint32_t channels = r->channels;
-    if (channels == 3) {
-        uint32_t x = sideways_four(r, row, out);
-        for (out += 3 * (size_t)x; x < r->width; x++, out += 3) {
-            const unsigned char *a = row + r->low[x], *b = row + r->high[x];
-            const float s = r->share[x];
-            const float a0 = (float)a[0], a1 = (float)a[1], a2 = (float)a[2];
-            out[0] = a0 + ((float)b[0] - a0) * s;
-            out[1] = a1 + ((float)b[1] - a1) * s;
-            out[2] = a2 + ((float)b[2] - a2) * s;
-        }
-        return;
-    }
-    for (uint32_t x = 0; x < r->width; x++)
-        for (uint32_t c = 0; c < channels; c++) {
-            const float a = (float)row[r->low[x] + c], b = (float)row[r->high[x] + c];
-            *out++ = a + (b - a) * r->share[x];
-        }
+    uint32_t x = r->inner;
+    sideways_plain(r, row, 0, x, out);
+    if (r->fast)
+        r->fast->sideways(row, r->low, r->share, &x, r->outer, out);
+    x = sideways_four(r, row, x, out);
+    sideways_plain(r, row, x, r->width, out);
 }
 
 static void mix(const mf_resize *r, const float *restrict top, const float *restrict bottom, float share)
 {
     const size_t n = (size_t)r->width * r->channels;
-    if (r->dtype == MF_F32) {
-        float *restrict out = (float *)r->out + n * r->next_out;
+    float *restrict values = (float *)r->out + n * r->next_out;
+    unsigned char *restrict bytes = (unsigned char *)r->out + n * r->next_out;
+    if (r->fast && r->dtype == MF_F32)
+        r->fast->mix(top, bottom, share, n, values);
+    else if (r->fast)
+        r->fast->round(top, bottom, share, n, bytes);
+    else if (r->dtype == MF_F32)
         for (size_t i = 0; i < n; i++)
-            out[i] = top[i] + (bottom[i] - top[i]) * share;
-    } else {
-        unsigned char *restrict out = (unsigned char *)r->out + n * r->next_out;
+            values[i] = top[i] + (bottom[i] - top[i]) * share;
+    else
         for (size_t i = 0; i < n; i++)
-            out[i] = (unsigned char)(top[i] + (bottom[i] - top[i]) * share + 0.5f);
-    }
+            bytes[i] = (unsigned char)(top[i] + (bottom[i] - top[i]) * share + 0.5f);
 }
 
 static void copy_row(mf_resize *r, const unsigned char *row)

@@ -35,6 +35,7 @@ typedef struct mf_array {
     uint64_t sample_bytes;     /* of one sample */
     const unsigned char *data; /* NULL: generated or made */
     bool made;                 /* by the source's maker, with a worker */
+    bool picture;              /* made of pictures: its values are finite, whatever the file holds */
     uint32_t column;           /* the maker's own number of it */
     uint64_t cached_at;        /* made: where in a cache file its first sample is */
     uint32_t kept_as;          /* made: its number among the arrays kept in memory, from 1; 0: it is not kept */
@@ -73,6 +74,7 @@ typedef struct mf_source_wish {
     int64_t inputs;                  /* tables: how many of the columns are inputs, the rest being targets */
     int64_t height, width, channels; /* of images; 0: 256, 256, 3, as in Keras */
     bool bytes;                      /* images rounded to uint8, not float32 */
+    bool scaled;                     /* large JPEGs are decoded smaller, as long as they stay larger than asked for */
     bool split; /* a part will be held out: classes must be mixed before, as Keras mixes them under this seed */
     uint32_t seed;
     bool unlabelled;       /* all images of a folder, whatever sub-folder they are in */

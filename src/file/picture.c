@@ -149,6 +149,10 @@ bool mf_picture_has(mf_picture_kind kind)
     case MF_PICTURE_PNG:
         return true;
 #endif
+#ifdef MF_HAVE_WEBP
+    case MF_PICTURE_WEBP:
+        return true;
+#endif
     default:
         return false;
     }
@@ -169,11 +173,11 @@ static memfit_status not_built(const char *name, mf_picture_kind kind, memfit_er
                        name);
     case MF_PICTURE_WEBP:
         return mf_fail(err, MEMFIT_UNSUPPORTED,
-                       "%s is a WebP picture, which is not read\n"
-                       "libwebp takes memory that no limit of ours reaches; save it as JPEG or PNG",
+                       "%s is a WebP picture, and this memfit was built without libwebp\n"
+                       "install libwebp-dev (Debian; its libwebp.a is needed) and build again, or save it as PNG",
                        name);
     default:
-        return mf_fail(err, MEMFIT_DAMAGED, "%s is no picture: neither JPEG, PNG, BMP nor GIF by its first bytes",
+        return mf_fail(err, MEMFIT_DAMAGED, "%s is no picture: neither JPEG, PNG, BMP, GIF nor WebP by its first bytes",
                        name);
     }
 }
@@ -284,6 +288,33 @@ static bool look_gif(mf_picture_input *in, mf_picture_head *head)
     return true;
 }
 
+/* Of the first chunk, or of the whole where there are several. A lossless picture holds its pixels beside the result, and
+ * tables that grow with its detail; which of the two an extended file has is told by a later chunk. */
+static bool look_webp(mf_picture_input *in, mf_picture_head *head)
+{
+    unsigned char h[30];
+    bool lossless = true;
+    if (!mf_picture_seek(in, 0) || !mf_picture_read(in, h, sizeof h))
+        return false;
+    head->channels = 3;
+    head->whole = true;
+    if (memcmp(h + 12, "VP8X", 4) == 0) {
+        head->width = little(h + 24, 3) + 1;
+        head->height = little(h + 27, 3) + 1;
+    } else if (memcmp(h + 12, "VP8L", 4) == 0) {
+        head->width = (little(h + 21, 4) & 0x3fff) + 1;
+        head->height = (little(h + 21, 4) >> 14 & 0x3fff) + 1;
+    } else {
+        lossless = false;
+        head->width = little(h + 26, 2) & 0x3fff;
+        head->height = little(h + 28, 2) & 0x3fff;
+    }
+    const uint64_t pixels = (uint64_t)head->width * head->height;
+    head->room_bytes += little(h + 4, 4) + pixels * 4 + (uint64_t)head->width * 1024 + (512 << 10);
+    head->room_bytes += lossless ? pixels * 6 + (2 << 20) : 0;
+    return true;
+}
+
 memfit_status mf_picture_look(mf_picture_input *in, mf_picture_head *head, memfit_error *err)
 {
     unsigned char first[16] = {0};
@@ -306,6 +337,9 @@ memfit_status mf_picture_look(mf_picture_input *in, mf_picture_head *head, memfi
         break;
     case MF_PICTURE_GIF:
         good = look_gif(in, head);
+        break;
+    case MF_PICTURE_WEBP:
+        good = look_webp(in, head);
         break;
     default:
         return n ? not_built(in->name, head->kind, err) : mf_fail(err, MEMFIT_DAMAGED, "%s is empty", in->name);
@@ -342,11 +376,11 @@ void mf_picture_decoder_destroy(mf_picture_decoder *d)
     mf_host_free(d->host, d, sizeof *d);
 }
 
-memfit_status mf_picture_decode(mf_picture_decoder *d, mf_picture_input *in, uint32_t channels, mf_room *room,
-                                const mf_picture_sink *sink, memfit_error *err)
+memfit_status mf_picture_decode(mf_picture_decoder *d, mf_picture_input *in, uint32_t channels, mf_picture_size least,
+                                mf_room *room, const mf_picture_sink *sink, memfit_error *err)
 {
     mf_picture_head head;
-    mf_picture_job job = {in, channels, room, sink};
+    mf_picture_job job = {in, channels, least, room, sink};
     memfit_status status = mf_picture_look(in, &head, err);
     if (status != MEMFIT_OK)
         return status;
@@ -360,6 +394,8 @@ memfit_status mf_picture_decode(mf_picture_decoder *d, mf_picture_input *in, uin
         return mf_png_decode(&job, err);
     case MF_PICTURE_BMP:
         return mf_bmp_decode(&job, err);
+    case MF_PICTURE_WEBP:
+        return mf_webp_decode(&job, err);
     default:
         return mf_gif_decode(&job, err);
     }

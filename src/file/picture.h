@@ -1,17 +1,17 @@
 /*
- * picture.h: pictures from strangers: JPEG, PNG, BMP and the first frame of a GIF, decoded row by row.
+ * picture.h: pictures from strangers: JPEG, PNG, BMP, WebP and the first frame of a GIF, decoded row by row.
  *
  *   file or bytes ──> mf_picture_input ──> decoder of its format ──> rows, top to bottom ──> whoever resizes them
  *                     (a 64 KiB buffer)   (memory from a room)      (channels bytes a pixel)
  *
- * No picture is held whole unless its format needs it: progressive JPEG (coefficients), interlaced PNG, interlaced GIF.
+ * No picture is held whole unless its format needs it: progressive JPEG (coefficients), interlaced PNG, interlaced GIF, WebP.
  * Every byte a decoder takes comes from its room, a block of fixed size that is emptied before each picture: decoding
  * allocates nothing, and a picture that needs more is refused by name with the bytes it needs. So a bomb (a small file
  * that claims 50,000 x 50,000 pixels) costs no more than its header.
  *
  * Values are those of tf.image.decode_image: fancy upsampling, 16 bits cut to 8, palettes to colours, alpha left out,
- * EXIF rotation not applied. One library, one file: picture_jpeg.c (libjpeg-turbo), picture_png.c (libpng); both may be
- * missing from a build, and a picture of that kind then is UNSUPPORTED with the package's name.
+ * EXIF rotation not applied. One library, one file: picture_jpeg.c (libjpeg-turbo), picture_png.c (libpng), picture_webp.c
+ * (libwebp); each may be missing from a build, and a picture of that kind then is UNSUPPORTED with the package's name.
  */
 #ifndef MF_FILE_PICTURE_H
 #define MF_FILE_PICTURE_H
@@ -73,10 +73,15 @@ typedef struct mf_picture_decoder mf_picture_decoder;
 /* One for each thread. */
 memfit_status mf_picture_decoder_create(const memfit_host *host, mf_picture_decoder **decoder, memfit_error *err);
 void mf_picture_decoder_destroy(mf_picture_decoder *decoder);
+/* A decoder that can make a picture smaller by a power of two on the way (JPEG, 2 to 8 times) may do so while both sides
+ * stay at least as large as this: quicker, other values. Zero: every pixel. */
+typedef struct mf_picture_size {
+    uint32_t width, height;
+} mf_picture_size;
 /* Decodes one picture of any kind into rows of `channels` (1, 3 or 4) bytes a pixel. DAMAGED, UNSUPPORTED (a kind that
  * is not built in), OUT_OF_MEMORY (the room is too small: err->requested_bytes says what would do). */
-memfit_status mf_picture_decode(mf_picture_decoder *decoder, mf_picture_input *in, uint32_t channels, mf_room *room,
-                                const mf_picture_sink *sink, memfit_error *err);
+memfit_status mf_picture_decode(mf_picture_decoder *decoder, mf_picture_input *in, uint32_t channels,
+                                mf_picture_size least, mf_room *room, const mf_picture_sink *sink, memfit_error *err);
 /* Reads no more than the header. */
 memfit_status mf_picture_look(mf_picture_input *in, mf_picture_head *head, memfit_error *err);
 /* Is a library for this kind built in? */
@@ -86,6 +91,7 @@ bool mf_picture_has(mf_picture_kind kind);
 typedef struct mf_picture_job {
     mf_picture_input *in;
     uint32_t channels;
+    mf_picture_size least;
     mf_room *room;
     const mf_picture_sink *sink;
 } mf_picture_job;
@@ -94,6 +100,7 @@ memfit_status mf_jpeg_create(const memfit_host *host, mf_jpeg **jpeg, memfit_err
 void mf_jpeg_destroy(mf_jpeg *jpeg);
 memfit_status mf_jpeg_decode(mf_jpeg *jpeg, const mf_picture_job *job, memfit_error *err);
 memfit_status mf_png_decode(const mf_picture_job *job, memfit_error *err);
+memfit_status mf_webp_decode(const mf_picture_job *job, memfit_error *err);
 memfit_status mf_bmp_decode(const mf_picture_job *job, memfit_error *err);
 memfit_status mf_gif_decode(const mf_picture_job *job, memfit_error *err);
 /* The message when a room was too small. */

@@ -321,6 +321,16 @@ static void add_alpha(const unsigned char *in, unsigned char *out, uint32_t widt
     }
 }
 
+/* The library makes a picture 2, 4 or 8 times smaller by transforming fewer coefficients. */
+static unsigned scale_of(const struct jpeg_decompress_struct *c, mf_picture_size least)
+{
+    unsigned scale = 1;
+    while (least.width && least.height && scale < 8 && c->image_width / (2 * scale) >= least.width &&
+           c->image_height / (2 * scale) >= least.height)
+        scale *= 2;
+    return scale;
+}
+
 static void decode(mf_jpeg *j)
 {
     struct jpeg_decompress_struct *c = &j->cinfo;
@@ -332,14 +342,17 @@ static void decode(mf_jpeg *j)
         c->out_color_space = c->jpeg_color_space;
     c->dct_method =
         JDCT_IFAST; /* what TensorFlow takes: other values than the slow one by up to 8, at twice its speed */
+    c->scale_num = 1;
+    c->scale_denom = scale_of(c, job->least);
     jpeg_start_decompress(c);
     memfit_status status = mf_picture_check_size(job->in, c->output_width, c->output_height, j->err);
     if (status == MEMFIT_OK)
         status = job->sink->begin(job->sink->ctx, c->output_width, c->output_height, job->room, j->err);
     if (status != MEMFIT_OK)
         fail(j, status);
-    unsigned char *row =
-        take(j, JPOOL_IMAGE, (size_t)c->output_width * (size_t)c->output_components + 2 * ROW_ALIGNMENT);
+    /* Not aligned: to aligned rows libjpeg-turbo writes past the caches, and whoever resizes them waits for memory. */
+    const size_t row_bytes = (size_t)c->output_width * (size_t)c->output_components;
+    unsigned char *row = (unsigned char *)take(j, JPOOL_IMAGE, row_bytes + 3 * ROW_ALIGNMENT) + 8;
     bool as_is = !ink && (uint32_t)c->output_components == job->channels;
     if (!as_is && !ink && !(c->output_components == 3 && job->channels == 4))
         fail(j, mf_fail(j->err, MEMFIT_UNSUPPORTED, "%s: a JPEG of %d channels", job->in->name, c->output_components));

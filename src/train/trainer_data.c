@@ -118,6 +118,7 @@ static void wish_for_images(const mf_trainer *t, mf_source_wish *wish)
     wish->width = o->image_width ? o->image_width : side[1] > 0 ? side[1] : 0;
     wish->channels = side[2] == 1 || side[2] == 4 ? side[2] : 3;
     wish->bytes = o->image_bytes;
+    wish->scaled = o->image_scaled;
     wish->decode_bytes = o->decode_bytes;
     wish->unlabelled = t->mode == MF_MODE_PREDICT;
     wish->features = o->features;
@@ -292,6 +293,10 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
         status = read_class_weights(t, err);
     if (status != MEMFIT_OK)
         return status;
+    for (uint32_t i = 0; o->image_scaled && i < t->source->count; i++)
+        if (t->source->arrays[i].picture)
+            mf_log_write(&t->log, MF_LOG_NOTE,
+                         "%s: large JPEGs are decoded smaller: other values than Keras's (changed)", t->source->path);
     if (t->class_weights && t->model->output_count > 1)
         return mf_fail(err, MEMFIT_CONFLICT,
                        "class weights are for models with one output, as in Keras: this one has %u\n"

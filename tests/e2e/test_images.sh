@@ -38,6 +38,18 @@ train --data "$set" --validation-data "$set" --epochs 1 --image-type uint8
 near "$(key loss "$dir/e")" "$(key loss "$dir/e2")" "evaluate"
 "$MEMFIT" predict "${m[@]}" --data "$set" --out "$dir/p.npy" >/dev/null 2>"$dir/err" || fail "predict: $(tail -1 "$dir/err")"
 
+# JPEGs decoded smaller are other values, and said to be; WebP is planned and measured as all else.
+"$MEMFIT" train "${m[@]:0:5}" --data "$set" --epochs 1 --image-decode scaled >"$dir/out" 2>&1 || fail "scaled: $(tail -1 "$dir/out")"
+grep -q "other values than Keras's (changed)" "$dir/out" || fail "scaled decoding is not said: $(cat "$dir/out")"
+"$MEMFIT" train "${m[@]}" --data "$set" --image-decode half >/dev/null 2>"$dir/err"; [ $? = 2 ] || fail "--image-decode half"
+mkdir -p "$dir/webp"; cp -r "$f/webp/a" "$dir/webp/"; rm "$dir/webp/a/zmoving.webp"; cp -r "$dir/webp/a" "$dir/webp/b"
+if "$MEMFIT" train "${m[@]}" --data "$dir/webp" --epochs 2 --json >"$dir/out" 2>"$dir/err"; then
+    is "$dir/out" allocations_in_steps 0
+    [ "$(key measured_peak_bytes "$dir/out")" -le "$(key planned_peak_bytes "$dir/out")" ] || fail "WebP: more was taken than planned"
+else
+    grep -q "built without libwebp" "$dir/err" || fail "WebP: $(tail -1 "$dir/err")"
+fi
+
 # A run that is stopped in an epoch, and one that is killed, go on to the same bits.
 train --data "$set" --epochs 4 --seed 3 --out "$dir/whole.keras"
 train --data "$set" --epochs 4 --seed 3 --steps 9 --save-freq 9 --checkpoint "$dir/ck.keras"

@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const mf_picture_sink sink = mf_resize_sink(&r);
     mf_picture_head head;
     mf_picture_look(&in, &head, &err);
-    memfit_status status = mf_picture_decode(decoder, &in, r.channels, &room, &sink, &err);
+    const mf_picture_size least = {data[0] & 16 ? r.width : 0, r.height};
+    memfit_status status = mf_picture_decode(decoder, &in, r.channels, least, &room, &sink, &err);
     if (status != MEMFIT_OK && !err.message[0])
         abort();
     if (status == MEMFIT_OK && !mf_resize_is_whole(&r))

@@ -4,9 +4,11 @@
 
 #include "base/memory.h"
 #include "data/listing.h"
+#include "data/resize.h"
 #include "data/source.h"
 #include "data/worker.h"
 
+#include <math.h>
 #include <sys/stat.h>
 
 enum { HIGH = 24, WIDE = 20, ELEMENTS = HIGH * WIDE * 3, ROOM = 1 << 20 };
@@ -73,6 +75,69 @@ static void as_keras_has_them(void **state)
     mf_source_close(ours);
 }
 
+/* Every value, to the bit; and what is not read is named. */
+static void webp_as_tensorflow_has_it(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    static float a[ELEMENTS], b[ELEMENTS];
+    mf_source *ours = open_as(fixture("webp"), (mf_source_wish){.unlabelled = true}), *theirs = NULL;
+    if (!mf_picture_has(MF_PICTURE_WEBP)) {
+        assert_int_equal(make(ours, 0, ours->room_bytes, a, &err), MEMFIT_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "built without libwebp"));
+        mf_source_close(ours);
+        return;
+    }
+    assert_ok(mf_source_open(NULL, fixture("webp.npz"), NULL, &theirs, &err), err);
+    assert_int_equal(ours->samples, theirs->samples + 1);
+    for (int64_t i = 0; i < theirs->samples; i++) {
+        assert_ok(make(ours, i, ours->room_bytes, a, &err), err);
+        mf_source_read(theirs, mf_source_find(theirs, "x"), i, b);
+        assert_memory_equal(a, b, sizeof a);
+        /* Whatever room there is, no more is taken; less than needed is said. */
+        uint64_t room = 4096;
+        while (make(ours, i, room, a, &err) == MEMFIT_OUT_OF_MEMORY) {
+            if (err.requested_bytes <= room || err.requested_bytes > ours->room_bytes)
+                fail_msg("%s: wants %llu of %llu, estimated %llu", err.message, (unsigned long long)err.requested_bytes,
+                         (unsigned long long)room, (unsigned long long)ours->room_bytes);
+            room = err.requested_bytes;
+        }
+        assert_memory_equal(a, b, sizeof a);
+    }
+    assert_int_equal(make(ours, theirs->samples, ours->room_bytes, a, &err), MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "zmoving.webp is an animation"));
+    mf_source_close(theirs);
+    mf_source_close(ours);
+}
+
+/* Twice as large as asked for and more: another decoder of the same picture, so not the same values, but near. */
+static void scaled_decoding(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    float full[10 * 12 * 3], scaled[10 * 12 * 3];
+    mf_source *s[2];
+    for (int i = 0; i < 2; i++) {
+        const mf_source_wish wish = {.height = 12, .width = 10, .scaled = i == 1};
+        assert_ok(mf_source_open_as(NULL, fixture("pictures"), &wish, NULL, &s[i], &err), err);
+        assert_ok(make(s[i], 4, s[i]->room_bytes, i ? scaled : full, &err), err); /* same_size.jpg: 20 x 24 */
+    }
+    double apart = 0;
+    for (size_t i = 0; i < sizeof full / sizeof *full; i++)
+        apart += fabs((double)full[i] - (double)scaled[i]) / (double)(sizeof full / sizeof *full);
+    assert_true(apart > 0 && apart < 8);
+    mf_source_close(s[0]);
+    mf_source_close(s[1]);
+    s[0] = open_as(fixture("pictures"), (mf_source_wish){0}); /* less than twice as large: every pixel */
+    s[1] = open_as(fixture("pictures"), (mf_source_wish){.scaled = true});
+    static float a[ELEMENTS], b[ELEMENTS];
+    assert_ok(make(s[0], 0, ROOM, a, &err), err);
+    assert_ok(make(s[1], 0, ROOM, b, &err), err);
+    assert_memory_equal(a, b, sizeof a);
+    mf_source_close(s[0]);
+    mf_source_close(s[1]);
+}
+
 static void names_are(const mf_source *s, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -130,6 +195,67 @@ static void as_bytes_and_one_hot(void **state)
     mf_source_close(b);
 }
 
+/* Every way of resizing has the bits of the rule written down plainly, for sizes that make edges of all kinds. */
+static void resized_as_written_down(const mf_resize *r, const unsigned char *in, float *out)
+{
+    for (uint32_t y = 0; y < r->height; y++)
+        for (uint32_t x = 0; x < r->width; x++) {
+            const float at_y = ((float)y + 0.5f) * ((float)r->from_height / (float)r->height) - 0.5f;
+            const float at_x = ((float)x + 0.5f) * ((float)r->from_width / (float)r->width) - 0.5f;
+            const float last_y = (float)r->from_height - 1, last_x = (float)r->from_width - 1;
+            const uint32_t top = (uint32_t)fmaxf(floorf(at_y), 0),
+                           bottom = (uint32_t)fmaxf(fminf(ceilf(at_y), last_y), 0);
+            const uint32_t left = (uint32_t)fmaxf(floorf(at_x), 0),
+                           right = (uint32_t)fmaxf(fminf(ceilf(at_x), last_x), 0);
+            const volatile float by = at_y - floorf(at_y), bx = at_x - floorf(at_x);
+            for (uint32_t c = 0; c < r->channels; c++) {
+#define AT(row, column) (float)in[((size_t)(row)*r->from_width + (column)) * r->channels + c]
+                volatile float a = (AT(top, right) - AT(top, left)) * bx,
+                               b = (AT(bottom, right) - AT(bottom, left)) * bx;
+                a = AT(top, left) + a;
+                b = AT(bottom, left) + b;
+                volatile float d = (b - a) * by;
+                out[((size_t)y * r->width + x) * r->channels + c] = a + d;
+#undef AT
+            }
+        }
+}
+
+static void every_way_of_resizing(void **state)
+{
+    (void)state;
+    enum { MOST = 70 };
+    static unsigned char in[MOST * MOST * 4], room_bytes[1 << 16];
+    static float want[MOST * MOST * 4], got[MOST * MOST * 4];
+    static unsigned char rounded[MOST * MOST * 4];
+    uint32_t random = 12345;
+    for (size_t i = 0; i < sizeof in; i++)
+        in[i] = (unsigned char)((random = random * 1664525 + 1013904223) >> 24);
+    for (int round = 0; round < 3000; round++) {
+        random = random * 1664525 + 1013904223;
+        const uint32_t high = 1 + random % 9, wide = 1 + (random >> 8) % MOST, out_wide = 1 + (random >> 16) % MOST;
+        const uint32_t channels = round % 5 == 0 ? 1 : round % 5 == 1 ? 4 : 3;
+        const bool plain = round % 2, bytes = round % 3 == 0;
+        mf_resize r = {.height = 1 + (random >> 24) % 12, .width = round % 7 ? out_wide : wide, .channels = channels};
+        r.dtype = bytes ? MF_U8 : MF_F32;
+        r.out = bytes ? (void *)rounded : (void *)got;
+        const mf_picture_sink sink = mf_resize_sink(&r);
+        mf_room room = {room_bytes, mf_resize_room_bytes(r.width, channels), 0, 0, 0};
+        assert_int_equal(sink.begin(sink.ctx, wide, high, &room, NULL), MEMFIT_OK);
+        if (plain)
+            r.fast = NULL;
+        for (uint32_t y = 0; y < high; y++)
+            sink.row(sink.ctx, in + (size_t)y * wide * channels);
+        assert_true(mf_resize_is_whole(&r));
+        resized_as_written_down(&r, in, want);
+        const size_t n = (size_t)r.height * r.width * channels;
+        for (size_t i = 0; bytes && i < n; i++)
+            assert_int_equal(rounded[i], (unsigned char)(want[i] + 0.5f));
+        if (!bytes)
+            assert_memory_equal(got, want, n * sizeof *want);
+    }
+}
+
 /* ---- what people and strangers do -------------------------------------------------------------------------- */
 
 static void put_picture(const char *name, const void *data, size_t bytes)
@@ -171,7 +297,7 @@ static void damaged_pictures_are_named(void **state)
     expect_refused("set/a/head.jpg", data, 30, MEMFIT_DAMAGED, "header");
     expect_refused("set/a/none.jpg", data, 0, MEMFIT_DAMAGED, "is empty");
     expect_refused("set/a/text.jpg", "this is a page, not a picture", 29, MEMFIT_DAMAGED, "no picture");
-    expect_refused("set/a/new.jpg", "RIFF\x10\0\0\0WEBPVP8 ", 16, MEMFIT_UNSUPPORTED, "WebP");
+    expect_refused("set/a/new.jpg", "RIFF\x10\0\0\0WEBPVP8 ", 16, MEMFIT_DAMAGED, "WebP");
     n = read_fixture("pictures/other/colours.png", data, sizeof data);
     expect_refused("set/a/cut.png", data, n - 20, MEMFIT_DAMAGED, "cut off");
     data[n / 2] ^= 0x55;
@@ -299,8 +425,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_keras_has_them),
+        cmocka_unit_test(webp_as_tensorflow_has_it),
+        cmocka_unit_test(scaled_decoding),
         cmocka_unit_test(in_the_order_of_keras),
         cmocka_unit_test(as_bytes_and_one_hot),
+        cmocka_unit_test(every_way_of_resizing),
         cmocka_unit_test(damaged_pictures_are_named),
         cmocka_unit_test(bombs_are_refused),
         cmocka_unit_test(too_large_for_a_worker),
