@@ -93,6 +93,11 @@ MEMFIT_API memfit_status memfit_doctor_look(const char *root, memfit_doctor *doc
 /* What is on record, for comparing with another machine later. Since 0.1. */
 MEMFIT_API memfit_status memfit_doctor_save(const memfit_doctor *doctor, const char *path, memfit_error *err);
 
+/* What the cards here say of themselves, for the table of cards: name, memory, clocks, what a context takes. Nothing in
+ * the file identifies a card or a machine. Opens each card for a moment. NOT_FOUND without a driver or a card. Since 0.2.
+ */
+MEMFIT_API memfit_status memfit_doctor_save_cards(const char *path, memfit_error *err);
+
 typedef struct memfit_difference {
     char what[64], here[200], there[200];
     bool matters;

@@ -203,8 +203,21 @@ static memfit_status suggest_input(suggesting *s, memfit_error *err)
     return suggest_lowered(s, s->question->model, &lower, text, err);
 }
 
+/* By the plan, not by the file: a configuration alone stores no weights, and its layers have the same ones. */
+static bool has_weights(const mf_answer *answer, const mf_layer *layer)
+{
+    size_t length = strlen(layer->name);
+    for (uint32_t i = 0; i < answer->layer_count; i++) {
+        const mf_layer_row *row = &answer->layers[i];
+        if (row->parameter_bytes && strncmp(row->name, layer->name, length) == 0 &&
+            (!row->name[length] || row->name[length] == '/'))
+            return true;
+    }
+    return false;
+}
+
 /* A copy of the layers with all but the last one that has weights frozen; nested models are frozen whole. */
-static bool freeze(mf_arena *arena, const mf_model *model, mf_model *copy, bool keep_last)
+static bool freeze(const mf_answer *answer, mf_arena *arena, const mf_model *model, mf_model *copy, bool keep_last)
 {
     *copy = *model;
     copy->layers = MF_NEW_ARRAY(arena, mf_layer, model->layer_count);
@@ -214,14 +227,14 @@ static bool freeze(mf_arena *arena, const mf_model *model, mf_model *copy, bool 
     for (uint32_t i = model->layer_count; i-- > 0;) {
         mf_layer *layer = &copy->layers[i];
         *layer = model->layers[i];
-        if (!kept && layer->stored_count && layer->trainable && !layer->inner) {
+        if (!kept && layer->trainable && !layer->inner && has_weights(answer, layer)) {
             kept = true;
             continue;
         }
         layer->trainable = false;
         if (layer->inner) {
             mf_model *inner = MF_NEW(arena, mf_model);
-            if (!inner || !freeze(arena, layer->inner, inner, false))
+            if (!inner || !freeze(answer, arena, layer->inner, inner, false))
                 return false;
             layer->inner = inner;
         }
@@ -234,13 +247,13 @@ static memfit_status suggest_frozen(suggesting *s, memfit_error *err)
     const mf_model *model = s->question->model;
     uint32_t weighty = 0;
     for (uint32_t i = 0; i < model->layer_count; i++)
-        weighty += model->layers[i].trainable && (model->layers[i].stored_count || model->layers[i].inner);
+        weighty += model->layers[i].trainable && (model->layers[i].inner || has_weights(s->answer, &model->layers[i]));
     if (weighty < 2)
         return MEMFIT_OK;
     mf_arena arena;
     mf_model copy;
     mf_arena_init(&arena, s->fitter->host);
-    memfit_status status = freeze(&arena, model, &copy, true)
+    memfit_status status = freeze(s->answer, &arena, model, &copy, true)
                                ? suggest_lowered(s, &copy, &s->question->lower,
                                                  "train the last layer only, the rest frozen (trainable=False)", err)
                                : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a suggestion");

@@ -110,6 +110,11 @@ static bool is_record(const opened *o)
     return begins(o, "{", 1) && strstr(o->head, "\"memfit doctor\"");
 }
 
+static bool is_cards(const opened *o)
+{
+    return begins(o, "{", 1) && strstr(o->head, "\"memfit cards\"");
+}
+
 static bool is_run(const opened *o)
 {
     return begins(o, "{", 1) && strstr(o->head, "\"memfit run\"");
@@ -176,6 +181,7 @@ static const struct {
     [MF_FILE_VIZ] = {"a trace written for memory_viz", is_viz},
     [MF_FILE_PERFETTO] = {"a trace written for Perfetto", is_perfetto},
     [MF_FILE_FOLDED] = {"folded stacks of memfit report", is_folded},
+    [MF_FILE_CARDS] = {"a card file of memfit doctor", is_cards},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

@@ -31,6 +31,7 @@ typedef enum mf_file_kind {
     MF_FILE_VIZ,     /* of memfit report: a trace for memory_viz */
     MF_FILE_PERFETTO,
     MF_FILE_FOLDED, /* of memfit report: folded stacks */
+    MF_FILE_CARDS,  /* of memfit doctor --card-file, JSON */
 } mf_file_kind;
 
 typedef struct mf_named_file {

@@ -101,10 +101,12 @@ static void print_differences(const char *path, const memfit_difference *list, s
 
 int cli_doctor(const cli_command *command, int argc, char **argv)
 {
-    const char *save = NULL, *compare = NULL;
-    const cli_binding bindings[] = {CLI_BIND("--save", &save), CLI_BIND("--compare", &compare), {0}};
+    const char *save = NULL, *compare = NULL, *card_file = NULL;
+    const cli_binding bindings[] = {
+        CLI_BIND("--save", &save), CLI_BIND("--compare", &compare), CLI_BIND("--card-file", &card_file), {0}};
     cli_common common;
-    int status = cli_parse(command, argc, argv, bindings, &common, "Looks only: needs no root, changes nothing.\n");
+    int status = cli_parse(command, argc, argv, bindings, &common,
+                           "Looks only: needs no root, changes nothing. --card-file opens each card for a moment.\n");
     if (status || common.help)
         return status;
     static memfit_doctor d;
@@ -115,6 +117,8 @@ int cli_doctor(const cli_command *command, int argc, char **argv)
     memfit_status st = memfit_doctor_look(root ? root : "", &d, &err);
     if (!st && compare)
         st = memfit_doctor_compare(&d, compare, list, MOST_DIFFERENCES, &count, &err);
+    if (!st && card_file) /* first: without a card nothing is written */
+        st = memfit_doctor_save_cards(card_file, &err);
     if (!st && save)
         st = memfit_doctor_save(&d, save, &err);
     if (st)
@@ -128,5 +132,8 @@ int cli_doctor(const cli_command *command, int argc, char **argv)
         print_differences(compare, list, count);
     if (save)
         cli_note(&common, "\nsaved to %s", save);
+    if (card_file)
+        cli_note(&common, "\n%s holds what the cards say: name, memory, rates, what a context takes; no identities",
+                 card_file);
     return CLI_DONE;
 }

@@ -162,6 +162,8 @@ const cli_option cli_options[] = {
     {"--save", CLI_DOCTOR, CLI_TEXT, "FILE", "write what was found, to compare another machine with",
      .file = CLI_OUTPUT, .kind = MF_FILE_RECORD},
     {"--compare", CLI_DOCTOR, CLI_TEXT, "FILE", "what differs from the machine FILE was saved on", .file = CLI_INPUT},
+    {"--card-file", CLI_DOCTOR, CLI_TEXT, "FILE", "write what the cards here say of themselves, to be sent to us",
+     .file = CLI_OUTPUT, .kind = MF_FILE_CARDS},
     {"--capacity", CLI_PACK, CLI_SIZE, "N", "a height to stay within (bytes, or with a unit)", "the least"},
     {"--time", CLI_PACK, CLI_NUMBER, "SECONDS", "stop looking after this long", "60"},
     {"--out", CLI_PACK, CLI_TEXT, "FILE.csv", "write the table with a column `offset`", .file = CLI_OUTPUT,

@@ -122,6 +122,23 @@ shown doctor-compared.txt doctor.md compared.txt
 on old FAKE_NVML_CARDS=2 "$MEMFIT" doctor --compare old.json | grep -q '0 differences' || fail "a machine differs from itself"
 on old FAKE_NVML_INIT=18 "$MEMFIT" doctor | grep -q 'reboot' || fail "doctor: version mismatch without its cure"
 
+# ---- doctor --card-file: what a card says of itself, and nothing that names the card or the machine ----
+on old MEMFIT_LIB_CUDA="$dir/nothing.so" "$MEMFIT" doctor --card-file card.json --save both.json >out 2>&1; [ $? != 0 ] || fail "doctor --card-file without a driver: exit 0"
+[ ! -e card.json ] && [ ! -e both.json ] || fail "doctor --card-file without a driver: wrote a file"
+on old MEMFIT_LIB_CUDA="$FAKE_CUDA_LIBRARY" FAKE_CUDA_DEVICES=0 "$MEMFIT" doctor --card-file card.json >out 2>&1; [ $? != 0 ] && [ ! -e card.json ] || fail "doctor --card-file without a card"
+uuid=GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0
+on old MEMFIT_LIB_CUDA="$FAKE_CUDA_LIBRARY" FAKE_CUDA_DEVICES=2 FAKE_NVML_UUID=$uuid "$MEMFIT" doctor --card-file card.json --json >json || fail "doctor --card-file: exit $?"
+holds json "j['verdict']" || fail "doctor --card-file --json: not doctor's object"
+holds card.json "j['format'] == 'memfit cards' and j['version'] == 1 and [c['name'] for c in j['cards']] == ['Fake Card 0', 'Fake Card 1']" &&
+    holds card.json "j['cards'][0]['memory_bytes'] == 8 << 30 and j['cards'][0]['reserved_bytes'] == 615 << 20 and j['cards'][0]['bandwidth_gbs'] == 4916.736" &&
+    holds card.json "j['cards'][1]['memory_bytes'] == 1 << 30 and j['cards'][1]['reserved_bytes'] is None and j['cards'][1]['context_bytes'] == 64 << 20" &&
+    holds card.json "all(c['multiprocessors'] == 132 and c['memory_bus_bits'] == 6144 and c['capability'] == 90 and c['in_table'] is None for c in j['cards'])" ||
+    fail "doctor --card-file: $(cat card.json)"
+! grep -qi -e a0a0a0a0 -e "$(uname -n)" card.json || fail "doctor --card-file: names the card or the machine"
+on old MEMFIT_LIB_CUDA="$FAKE_CUDA_LIBRARY" FAKE_CUDA_CONTEXT=4294967296 "$MEMFIT" doctor --card-file card.json >out 2>&1 || fail "doctor --card-file, a card that cannot be opened: exit $?"
+holds card.json "j['cards'][0]['context_bytes'] is None and 'context' in j['cards'][0]['not_opened']" || fail "doctor --card-file, a card that cannot be opened: $(cat card.json)"
+on old MEMFIT_LIB_CUDA="$FAKE_CUDA_LIBRARY" "$MEMFIT" doctor --card-file old.json >out 2>&1; [ $? = 2 ] && grep -q 'a record of memfit doctor' out || fail "doctor --card-file over a record: $(cat out)"
+
 on old FAKE_NVML_CARDS=2 FAKE_NVML_PROCESSES=0:999999991:5000,0:999999992:120:g,1:999999993:na "$MEMFIT" ps >ps.txt || fail "ps: exit $?"
 shown ps.txt ps.md ps.txt
 for version in 1 2 3; do

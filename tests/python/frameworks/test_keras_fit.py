@@ -1,4 +1,5 @@
-"""memfit.fit against `memfit train` of the same files, bit for bit; Watch in a real Keras training."""
+"""memfit.fit against `memfit train` of the same files, bit for bit, and the model's predictions afterwards against the engine's; Watch in a real
+Keras training. MEMFIT_DEVICE=cuda trains on a card."""
 
 import csv
 import json
@@ -13,6 +14,8 @@ import numpy as np
 
 L = keras.layers
 SOURCE = os.environ["MEMFIT_SOURCE"]
+DEVICE = os.environ.get("MEMFIT_DEVICE", "cpu")
+LIMIT, LIMIT_BYTES = ("64MiB", 64 << 20) if DEVICE == "cpu" else ("4GiB", 4 << 30)
 rng = np.random.default_rng(0)
 
 
@@ -58,10 +61,10 @@ class Fit(unittest.TestCase):
                 model.save(at("m.keras"))
                 np.savez(at("d.npz"), **arrays(x, y))
                 out = subprocess.run(
-                    [memfit.program(), "train", at("m.keras"), "--data", at("d.npz"), "--epochs", "2", "--memory", "64MiB", "--validation-split", "0.2",
+                    [memfit.program(), "train", at("m.keras"), "--data", at("d.npz"), "--epochs", "2", "--memory", LIMIT, "--device", DEVICE, "--validation-split", "0.2",
                      "--log-csv", at("l.csv"), "--out", at("t.keras"), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False)
                 self.assertEqual(out.returncode, 0, out.stderr)
-                history = memfit.fit(model, x, y, epochs=2, memory="64MiB", validation_split=0.2, verbose=0)
+                history = memfit.fit(model, x, y, epochs=2, memory=LIMIT, device=DEVICE, validation_split=0.2, verbose=0)
                 self.assertEqual(history.memfit["loss"], json.loads(out.stdout)["loss"])
                 with open(at("l.csv"), encoding="utf-8") as f:
                     rows = list(csv.DictReader(f))
@@ -77,8 +80,23 @@ class Fit(unittest.TestCase):
                 again.compile(keras.optimizers.Adam(), model.loss, metrics=None)
                 theirs = again.fit(x, y, epochs=1, verbose=0, validation_split=0.2).history
                 self.assertLessEqual(set(theirs) - {k for k in theirs if "accuracy" in k}, set(history.history))
-                self.assertLessEqual(history.memfit["measured_peak_bytes"], 64 << 20)
-                print("%-12s loss %.9g, keys %s" % (name, history.memfit["loss"], sorted(history.history)))
+                self.assertLessEqual(history.memfit["measured_peak_bytes"], LIMIT_BYTES)
+                apart = self.predictions_apart(model, x, at)
+                self.assertLess(apart, 1e-5 if DEVICE == "cpu" else 1e-3)
+                print("%-12s loss %.9g, predictions %.1e apart, keys %s" % (name, history.memfit["loss"], apart, sorted(history.history)))
+
+    def predictions_apart(self, model, x, at):
+        """The largest difference between the live model's predictions and those of the engine for the file it trained."""
+        done = subprocess.run(
+            [memfit.program(), "predict", at("t.keras"), "--data", at("d.npz"), "--memory", LIMIT, "--device", DEVICE, "--out", at("p.npy")],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        mine = model.predict(x, verbose=0)
+        files = sorted(n for n in os.listdir(at("")) if n.startswith("p") and n.endswith((".npy", ".npz")))
+        theirs = [np.load(at(n)) for n in files]
+        mine = mine if isinstance(mine, list) else [mine]
+        self.assertEqual(len(mine), len(theirs), files)
+        return max(float(np.max(np.abs(np.asarray(a) - b))) for a, b in zip(mine, theirs))
 
     def test_loaders(self):
         model = compiled([keras.Input((10,)), L.Dense(1)], "mse", [])
