@@ -354,6 +354,21 @@ static memfit_status cuda_stream_wait(mf_device *device, mf_stream stream, mf_ev
     IN_CONTEXT(c, "making a stream wait", c->driver.stream_wait(to_stream(stream), to_event(event), 0));
 }
 
+/* No external event here, other than in cuda_event_record: in a capture it becomes an edge of the graph. */
+static memfit_status cuda_stream_follow(mf_device *device, mf_stream stream, mf_stream before, mf_event event,
+                                        memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_result code = CU_SUCCESS;
+    call_state state = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.event_record(to_event(event), to_stream(before));
+    if (code == CU_SUCCESS)
+        code = c->driver.stream_wait(to_stream(stream), to_event(event), 0);
+    leave(c, state);
+    return code == CU_SUCCESS ? MEMFIT_OK : mf_cuda_fail(&c->driver, code, "making a stream follow another", err);
+}
+
 static memfit_status cuda_stream_sync(mf_device *device, mf_stream stream, memfit_error *err)
 {
     cuda *c = (cuda *)device;
@@ -609,13 +624,13 @@ static void cuda_destroy(mf_device *device)
 
 #define STREAMS_AND_BYTES                                                                                              \
     .stream_create = cuda_stream_create, .stream_destroy = cuda_stream_destroy, .stream_wait = cuda_stream_wait,       \
-    .stream_sync = cuda_stream_sync, .event_create = cuda_event_create, .event_destroy = cuda_event_destroy,           \
-    .event_record = cuda_event_record, .event_done = cuda_event_done, .event_sync = cuda_event_sync,                   \
-    .timer_create = cuda_timer_create, .timer_between = cuda_timer_between, .host_take = cuda_host_take,               \
-    .host_give = cuda_host_give, .record_begin = cuda_record_begin, .record_end = cuda_record_end,                     \
-    .record_launch = cuda_record_launch, .record_destroy = cuda_record_destroy, .device_sync = cuda_device_sync,       \
-    .capturing = cuda_capturing, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy,                \
-    .fill = cuda_fill, .others = cuda_others, .own_bytes = cuda_own_bytes,
+    .stream_sync = cuda_stream_sync, .stream_follow = cuda_stream_follow, .event_create = cuda_event_create,           \
+    .event_destroy = cuda_event_destroy, .event_record = cuda_event_record, .event_done = cuda_event_done,             \
+    .event_sync = cuda_event_sync, .timer_create = cuda_timer_create, .timer_between = cuda_timer_between,             \
+    .host_take = cuda_host_take, .host_give = cuda_host_give, .record_begin = cuda_record_begin,                       \
+    .record_end = cuda_record_end, .record_launch = cuda_record_launch, .record_destroy = cuda_record_destroy,         \
+    .device_sync = cuda_device_sync, .capturing = cuda_capturing, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out,  \
+    .copy = cuda_copy, .fill = cuda_fill, .others = cuda_others, .own_bytes = cuda_own_bytes,
 
 static const mf_device_table cuda_table = {.kind = "cuda",
                                            .destroy = cuda_destroy,
