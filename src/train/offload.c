@@ -73,11 +73,8 @@ static memfit_status find_turns(mf_offload *o, mf_arena *arena, uint32_t phase, 
         const mf_op *op = &p->graph->ops[p->steps[i].op];
         uint32_t window = window_of(o->plan, p->graph, op, &bytes);
         if (window)
-            turns->list[turns->count++] = (mf_turn){.op = op,
-                                                    .step = i,
-                                                    .window = window - 1,
-                                                    .place = place_of(o, p->graph, op, window),
-                                                    .bytes = bytes};
+            turns->list[turns->count++] = (mf_turn){
+                .op = op, .step = i, .window = window - 1, .place = place_of(o, p->graph, op, window), .bytes = bytes};
     }
     return MEMFIT_OK;
 }
@@ -222,7 +219,8 @@ memfit_status mf_offload_begin(mf_offload_run *r, mf_offload *o, uint32_t phase,
 
 static const mf_turn *turn_at(const mf_offload_run *r, uint32_t step)
 {
-    return r->any && r->next < r->turns->count && r->turns->list[r->next].step == step ? &r->turns->list[r->next] : NULL;
+    return r->any && r->next < r->turns->count && r->turns->list[r->next].step == step ? &r->turns->list[r->next]
+                                                                                       : NULL;
 }
 
 memfit_status mf_offload_before(mf_offload_run *r, uint32_t step, memfit_error *err)

@@ -61,7 +61,8 @@ static memfit_status try_offload(mf_trainer *t, mf_plan_options *p, mf_plan **pl
 {
     mf_plan *other = NULL;
     memfit_error kept = *err, failed;
-    if (!offload_is(t, "auto") || (status != MEMFIT_DOES_NOT_FIT && (status != MEMFIT_OK || !mf_trainer_is_squeezed(*plan))))
+    if (!offload_is(t, "auto") ||
+        (status != MEMFIT_DOES_NOT_FIT && (status != MEMFIT_OK || !mf_trainer_is_squeezed(*plan))))
         return status;
     p->offload = true;
     memfit_status second = mf_plan_make(&t->planning.host, &t->graph_source, p, &t->cost, &other, &failed);
