@@ -728,6 +728,29 @@ static memfit_status describe_card(cuda *c, unsigned index, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* The card is full before we have anything on it: by whom. */
+static memfit_status no_room_for_context(cuda *c, const mf_nvml_card *card, memfit_error *err)
+{
+    enum { NAMED = 3 };
+    char who[NAMED][128], has[24], all[24], list[400] = "";
+    uint64_t bytes[NAMED];
+    size_t count = mf_card_processes_others(&c->processes, who, bytes, NAMED), used = 0;
+    for (size_t i = 0; i < count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s %s", i ? ", " : "; it is held by ", who[i],
+                                 memfit_size_format(bytes[i], has, sizeof has));
+    char left[80] = "";
+    if (card->memory_known)
+        snprintf(left, sizeof left, ", of %s it has %s free", memfit_size_format(card->total_bytes, all, sizeof all),
+                 memfit_size_format(card->free_bytes, has, sizeof has));
+    memfit_status status = mf_fail(err, MEMFIT_OUT_OF_MEMORY,
+                                   "the card has no room for a context (CUDA_ERROR_OUT_OF_MEMORY)%s%s\n"
+                                   "end one of its processes, or wait for it: memfit ps shows them",
+                                   left, list);
+    if (err)
+        err->cause = MEMFIT_CAUSE_TAKEN_BY_OTHERS;
+    return status;
+}
+
 /* Takes the context and measures what it costs: NVML's figure for the process, else what the card lost meanwhile. Of a
  * part of a card NVML shows neither; there it is what is taken, since parts are given to one process. */
 static memfit_status take_context(cuda *c, memfit_error *err)
@@ -739,8 +762,11 @@ static memfit_status take_context(cuda *c, memfit_error *err)
         mf_nvml_card_get(p->nvml, p->index, &before, NULL);
     cu_result code = c->driver.primary_retain(&c->context, c->device);
     if (code != CU_SUCCESS) {
+        memfit_status status = code == CU_ERROR_OUT_OF_MEMORY
+                                   ? no_room_for_context(c, &before, err)
+                                   : mf_cuda_fail(&c->driver, code, "making a context on the card", err);
         mf_card_processes_end(p);
-        return mf_cuda_fail(&c->driver, code, "making a context on the card", err);
+        return status;
     }
     uint64_t fixed = mf_card_processes_own(p), total = 0, free_bytes = 0;
     if (!fixed && p->nvml && before.memory_known && !mf_nvml_card_get(p->nvml, p->index, &after, NULL) &&
