@@ -23,8 +23,11 @@ static memfit_status use(memfit_device *device, memfit_error *err)
     memfit_pool *pool;
     memfit_pool_options options = MEMFIT_POOL_OPTIONS;
     options.policy = MEMFIT_POLICY_PREALLOCATE;
-    options.limit_bytes = 256u << 20;
-    memfit_status status = memfit_pool_create(device, &options, &pool, err);
+    memfit_device_info info = MEMFIT_DEVICE_INFO;
+    memfit_status status = memfit_device_get_info(device, &info, err);
+    options.limit_bytes = info.fixed_bytes + (256u << 20); /* a limit covers context and libraries, too */
+    if (!status)
+        status = memfit_pool_create(device, &options, &pool, err);
     if (status)
         return status;
     memfit_address a, b;

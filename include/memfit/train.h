@@ -135,6 +135,10 @@ typedef struct memfit_train_options {
     /* JPEGs at least twice as large as asked for are decoded 2, 4 or 8 times smaller before they are resized: quicker, and
      * other values than Keras's. Since 0.2. */
     bool image_scaled;
+    /* On a card: "optimizer" keeps the optimizer's state in (pinned) host memory and streams it through the card while
+     * steps run, the same numbers in less of its memory; "auto" does so where that is quicker than what the limit would ask
+     * for otherwise; NULL or "off": not at all. Since 0.2. */
+    const char *offload;
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \
@@ -172,16 +176,17 @@ typedef struct memfit_train_result {
     bool stopped_early;
     uint32_t loss_chunks; /* of the last layer and its loss; 1: whole */
     /* Samples made by workers (images, records). Since 0.1. */
-    double input_wait_ms;  /* mean of a step: it waited so long for samples */
-    double input_share;    /* the same as a part of the time of all steps, 0 to 1 */
-    double decode_ms;      /* mean of a sample: one worker was busy with it so long */
-    uint32_t workers;      /* 0: samples needed no making */
-    uint64_t input_bytes;  /* of workers and the ring of batches; part of fixed_bytes */
-    int64_t skipped;       /* samples left out, as skip_bad allows */
-    int64_t cache_found;   /* samples that came from the cache */
-    int64_t cache_refused; /* samples that its disk had no room for */
-    int64_t cache_samples; /* samples that have room in memory */
-    uint64_t cache_bytes;  /* of memory it holds; part of fixed_bytes */
+    double input_wait_ms;     /* mean of a step: it waited so long for samples */
+    double input_share;       /* the same as a part of the time of all steps, 0 to 1 */
+    double decode_ms;         /* mean of a sample: one worker was busy with it so long */
+    uint32_t workers;         /* 0: samples needed no making */
+    uint64_t input_bytes;     /* of workers and the ring of batches; part of fixed_bytes */
+    int64_t skipped;          /* samples left out, as skip_bad allows */
+    int64_t cache_found;      /* samples that came from the cache */
+    int64_t cache_refused;    /* samples that its disk had no room for */
+    int64_t cache_samples;    /* samples that have room in memory */
+    uint64_t cache_bytes;     /* of memory it holds; part of fixed_bytes */
+    uint64_t offloaded_bytes; /* of the optimizer's state, in host memory. Since 0.2 */
 } memfit_train_result;
 #define MEMFIT_TRAIN_RESULT                                                                                            \
     {                                                                                                                  \

@@ -185,6 +185,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
                                     CLI_BIND("--host-memory", &cli.host_memory),
                                     CLI_BIND("--device", &cli.device),
                                     CLI_BIND("--tf32", &cli.tf32),
+                                    CLI_BIND("--offload", &cli.offload),
                                     CLI_BIND("--optimizer", &o->optimizer),
                                     CLI_BIND("--loss", &o->loss),
                                     CLI_BIND("--precision", &o->precision),

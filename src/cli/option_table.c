@@ -13,8 +13,6 @@ enum {
     MOST_THREADS = 1024, /* beyond it, thread libraries die rather than refuse */
 };
 
-static const char later[] = "It comes with a later version.";
-
 const cli_option cli_options[] = {
     /* ---- the question: model, batch, limit, device ---- */
     {"--data", RUNS, CLI_TEXT, "SOURCE",
@@ -94,7 +92,7 @@ const cli_option cli_options[] = {
     {"--features", RUNS, CLI_TEXT, "LIST", "which arrays or features: x=image/encoded,y=label", "inferred"},
     {"--classes", RUNS, CLI_TEXT, "A,B,C", "numbers of labels that are texts: in this order", "sorted"},
     {"--skip-bad", RUNS, CLI_COUNT, "N", "go on without up to N images that cannot be read", "0"},
-    {"--offload", CLI_TRAIN, CLI_TEXT, "off|optimizer|auto", "keep state in host memory", .not_built = later},
+    {"--offload", CLI_TRAIN, CLI_TEXT, "off|optimizer|auto", "the optimizer's state in host memory, on cards", "off"},
     {"--allow-nondeterministic", CLI_TRAIN, CLI_FLAG, NULL, "sums in any order",
      .not_built = "On cpu every sum has one order, which costs nothing."},
     {"--tf32", CLI_TRAIN, CLI_TEXT, "on|off", "quicker float32 products on cards: factors of 10 bits", "off"},

@@ -11,7 +11,7 @@ typedef struct train_cli {
     cli_common common;
     memfit_train_options o;
     const char *memory, *memory_file, *device, *input_shape, *prefetch, *host_memory, *image_size, *image_type,
-        *image_decode, *decode_memory, *shuffle_window, *tf32;
+        *image_decode, *decode_memory, *shuffle_window, *tf32, *offload;
     int64_t threads, seed, chunks, workers;
     cli_list dims; /* "NAME=N" */
     char dim_texts[CLI_MOST_LIST][64];

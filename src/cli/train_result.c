@@ -64,6 +64,7 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_i64(&w, "pieces", r->pieces);
     mf_json_put_u64(&w, "recomputed_ops", r->recomputed_ops);
     mf_json_put_u64(&w, "loss_chunks", r->loss_chunks);
+    mf_json_put_u64(&w, "offloaded_bytes", r->offloaded_bytes);
     mf_json_put_u64(&w, "reference_ops", r->reference_ops);
     mf_json_put_string(&w, "numerics", r->numerics);
     mf_json_put_double(&w, "planned_step_ms", r->planned_step_ms);

@@ -354,6 +354,21 @@ static memfit_status cuda_stream_wait(mf_device *device, mf_stream stream, mf_ev
     IN_CONTEXT(c, "making a stream wait", c->driver.stream_wait(to_stream(stream), to_event(event), 0));
 }
 
+/* No external event here, other than in cuda_event_record: in a capture it becomes an edge of the graph. */
+static memfit_status cuda_stream_follow(mf_device *device, mf_stream stream, mf_stream before, mf_event event,
+                                        memfit_error *err)
+{
+    cuda *c = (cuda *)device;
+    cu_result code = CU_SUCCESS;
+    call_state state = enter(c, &code);
+    if (code == CU_SUCCESS)
+        code = c->driver.event_record(to_event(event), to_stream(before));
+    if (code == CU_SUCCESS)
+        code = c->driver.stream_wait(to_stream(stream), to_event(event), 0);
+    leave(c, state);
+    return code == CU_SUCCESS ? MEMFIT_OK : mf_cuda_fail(&c->driver, code, "making a stream follow another", err);
+}
+
 static memfit_status cuda_stream_sync(mf_device *device, mf_stream stream, memfit_error *err)
 {
     cuda *c = (cuda *)device;
@@ -609,13 +624,13 @@ static void cuda_destroy(mf_device *device)
 
 #define STREAMS_AND_BYTES                                                                                              \
     .stream_create = cuda_stream_create, .stream_destroy = cuda_stream_destroy, .stream_wait = cuda_stream_wait,       \
-    .stream_sync = cuda_stream_sync, .event_create = cuda_event_create, .event_destroy = cuda_event_destroy,           \
-    .event_record = cuda_event_record, .event_done = cuda_event_done, .event_sync = cuda_event_sync,                   \
-    .timer_create = cuda_timer_create, .timer_between = cuda_timer_between, .host_take = cuda_host_take,               \
-    .host_give = cuda_host_give, .record_begin = cuda_record_begin, .record_end = cuda_record_end,                     \
-    .record_launch = cuda_record_launch, .record_destroy = cuda_record_destroy, .device_sync = cuda_device_sync,       \
-    .capturing = cuda_capturing, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy,                \
-    .fill = cuda_fill, .others = cuda_others, .own_bytes = cuda_own_bytes,
+    .stream_sync = cuda_stream_sync, .stream_follow = cuda_stream_follow, .event_create = cuda_event_create,           \
+    .event_destroy = cuda_event_destroy, .event_record = cuda_event_record, .event_done = cuda_event_done,             \
+    .event_sync = cuda_event_sync, .timer_create = cuda_timer_create, .timer_between = cuda_timer_between,             \
+    .host_take = cuda_host_take, .host_give = cuda_host_give, .record_begin = cuda_record_begin,                       \
+    .record_end = cuda_record_end, .record_launch = cuda_record_launch, .record_destroy = cuda_record_destroy,         \
+    .device_sync = cuda_device_sync, .capturing = cuda_capturing, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out,  \
+    .copy = cuda_copy, .fill = cuda_fill, .others = cuda_others, .own_bytes = cuda_own_bytes,
 
 static const mf_device_table cuda_table = {.kind = "cuda",
                                            .destroy = cuda_destroy,
@@ -713,6 +728,29 @@ static memfit_status describe_card(cuda *c, unsigned index, memfit_error *err)
     return MEMFIT_OK;
 }
 
+/* The card is full before we have anything on it: by whom. */
+static memfit_status no_room_for_context(cuda *c, const mf_nvml_card *card, memfit_error *err)
+{
+    enum { NAMED = 3 };
+    char who[NAMED][128], has[24], all[24], list[400] = "";
+    uint64_t bytes[NAMED];
+    size_t count = mf_card_processes_others(&c->processes, who, bytes, NAMED), used = 0;
+    for (size_t i = 0; i < count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s %s", i ? ", " : "; it is held by ", who[i],
+                                 memfit_size_format(bytes[i], has, sizeof has));
+    char left[80] = "";
+    if (card->memory_known)
+        snprintf(left, sizeof left, ", of %s it has %s free", memfit_size_format(card->total_bytes, all, sizeof all),
+                 memfit_size_format(card->free_bytes, has, sizeof has));
+    memfit_status status = mf_fail(err, MEMFIT_OUT_OF_MEMORY,
+                                   "the card has no room for a context (CUDA_ERROR_OUT_OF_MEMORY)%s%s\n"
+                                   "end one of its processes, or wait for it: memfit ps shows them",
+                                   left, list);
+    if (err)
+        err->cause = MEMFIT_CAUSE_TAKEN_BY_OTHERS;
+    return status;
+}
+
 /* Takes the context and measures what it costs: NVML's figure for the process, else what the card lost meanwhile. Of a
  * part of a card NVML shows neither; there it is what is taken, since parts are given to one process. */
 static memfit_status take_context(cuda *c, memfit_error *err)
@@ -724,8 +762,11 @@ static memfit_status take_context(cuda *c, memfit_error *err)
         mf_nvml_card_get(p->nvml, p->index, &before, NULL);
     cu_result code = c->driver.primary_retain(&c->context, c->device);
     if (code != CU_SUCCESS) {
+        memfit_status status = code == CU_ERROR_OUT_OF_MEMORY
+                                   ? no_room_for_context(c, &before, err)
+                                   : mf_cuda_fail(&c->driver, code, "making a context on the card", err);
         mf_card_processes_end(p);
-        return mf_cuda_fail(&c->driver, code, "making a context on the card", err);
+        return status;
     }
     uint64_t fixed = mf_card_processes_own(p), total = 0, free_bytes = 0;
     if (!fixed && p->nvml && before.memory_known && !mf_nvml_card_get(p->nvml, p->index, &after, NULL) &&

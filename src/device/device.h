@@ -57,6 +57,11 @@ typedef struct mf_device_table {
     memfit_status (*stream_destroy)(mf_device *device, mf_stream stream, memfit_error *err);
     memfit_status (*stream_wait)(mf_device *device, mf_stream stream, mf_event event, memfit_error *err);
     memfit_status (*stream_sync)(mf_device *device, mf_stream stream, memfit_error *err);
+    /* Optional: `stream` goes on when `before` has done what it has by now; while one of them is recorded, so is the other
+     * from then on, and that of the recorded stream must follow in the end. `event` is used for it and for nothing else.
+     * NULL: streams do their work as it is queued. */
+    memfit_status (*stream_follow)(mf_device *device, mf_stream stream, mf_stream before, mf_event event,
+                                   memfit_error *err);
     memfit_status (*event_create)(mf_device *device, mf_event *event, memfit_error *err);
     memfit_status (*event_destroy)(mf_device *device, mf_event event, memfit_error *err);
     memfit_status (*event_record)(mf_device *device, mf_event event, mf_stream stream, memfit_error *err);

@@ -68,6 +68,18 @@ typedef struct mf_phase {
 
 const char *mf_phase_name(mf_phase_role role); /* "training", "validation", ... */
 
+/*
+ * Offload: the optimizer's slots live in host memory. The arena has two windows instead; each operation that reads slots
+ * (an update) has those of its parameter in one of them while it runs, so that the next one's arrive and the last one's
+ * leave meanwhile:
+ *
+ *     window 1   | update 0 | leave, arrive | update 2 |
+ *     window 2            arrive | update 1 | leave, arrive | update 3 |
+ *
+ * Slots of one window have overlapping places; plan->variable_offsets is where each is while its update runs.
+ */
+enum { MF_WINDOWS = 2 };
+
 typedef struct mf_plan {
     mf_arena arena;
     mf_phase *phases;
@@ -75,8 +87,12 @@ typedef struct mf_plan {
     uint64_t *variable_offsets; /* by variable number */
     uint64_t *variable_bytes;
     memfit_kind *variable_kinds;
+    uint8_t *variable_windows; /* by variable number: 0 where it lies in the arena, else the window it comes through */
     uint32_t variable_count;
-    bool fits; /* peak_bytes within the limit it was made for */
+    uint64_t offloaded_bytes;          /* of variables that live in host memory */
+    uint64_t windows[MF_WINDOWS];      /* offsets, */
+    uint64_t window_bytes[MF_WINDOWS]; /* and sizes; 0 without offload */
+    bool fits;                         /* peak_bytes within the limit it was made for */
     bool owns_graphs;
     bool validation_split;  /* validation or prediction runs in smaller batches than asked, to fit */
     uint64_t variables_end; /* phases pack above this */
@@ -110,6 +126,7 @@ typedef struct mf_plan_options {
     uint64_t fixed_bytes;       /* what the process takes besides the arena */
     uint64_t rest_bytes;        /* and more, when pieces leave a rest: a graph of its own */
     uint64_t chunk_bytes;       /* and more for each chunk: its kernels */
+    bool offload;               /* the optimizer's slots live in host memory (see mf_plan) */
     bool quick;                 /* somebody waits: search a tenth as long for what to recompute */
 } mf_plan_options;
 

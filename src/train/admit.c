@@ -1,4 +1,4 @@
-/* admit.c: planning for a limit and admission: a plan, its arena, its kernels, and what they really take. */
+/* admit.c: admission: a plan (plan_for.c), its arena, its kernels, and what they really take. */
 #include "train/trainer.h"
 
 #include "base/error.h"
@@ -16,7 +16,6 @@ enum {
     SPARE_FIXED_BYTES = 28 << 10,
     /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
     SAID_SPARE_BYTES = 16 << 10,
-    ANSWER_BYTES = 512 << 10,
     WARM_UP_BYTES = 64 << 10,   /* running every operation once takes less (seen: up to 24 KiB) */
     SLOT_SPARE_BYTES = 8 << 20, /* left where a slot is taken: pages of a card, of 2 MiB each */
     STACK_BYTES = 48 << 10,     /* touched before measuring: deeper than any call of a step goes */
@@ -43,95 +42,11 @@ void mf_trainer_withdraw(mf_trainer *t)
     t->plan = NULL;
 }
 
-/* The limit holds while planning too: a search may have what it leaves beside the process. With less than ANSWER_BYTES
- * not even a small model's refusal could say what would suffice. */
-static void give_planning_room(mf_trainer *t, uint64_t limit)
-{
-    uint64_t now = t->footprint->sample(t->device) + t->footprint->error(), room = limit > now ? limit - now : 0;
-    room -= room / 12; /* holes in the heap */
-    if (t->plan ||
-        !t->footprint->host) /* a plan in force holds more than the next one may: it goes when that is there */
-        room = UINT64_MAX / 2;
-    t->planning.limit_bytes = t->planning.live_bytes + (room > ANSWER_BYTES ? room : ANSWER_BYTES);
-    t->planning.peak_bytes = t->planning.live_bytes;
-    t->planning.refused_bytes = t->guard.refused_bytes = 0;
-}
-
-static uint64_t stored_weight_bytes(const mf_model *model)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < model->layer_count; i++)
-        for (uint32_t k = 0; k < model->layers[i].stored_count; k++)
-            bytes += model->layers[i].stored[k].bytes;
-    return bytes;
-}
-
-/* Planning was cut off: what would have sufficed is not known, but that the weights and what was asked for last must have
- * room. */
-static memfit_status refuse_planning(mf_trainer *t, memfit_error *err)
-{
-    uint64_t now = t->footprint->sample(t->device), search = t->planning.peak_bytes - t->planning.live_bytes;
-    uint64_t weights = stored_weight_bytes(t->model);
-    search += t->planning.refused_bytes > t->guard.refused_bytes ? t->planning.refused_bytes : t->guard.refused_bytes;
-    t->planning_need = now + (search > weights ? search : weights);
-    return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning takes more than the limit leaves");
-}
-
-static memfit_status make_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err)
-{
-    const memfit_train_options *o = t->options;
-    mf_plan_options p;
-    mf_plan_options_default(&p);
-    p.batch = t->batch;
-    p.pieces = o->pieces ? o->pieces : t->resumed.pieces;
-    p.recompute = o->no_recompute ? MF_RECOMPUTE_OFF : MF_RECOMPUTE_AUTO;
-    p.chunks = o->loss_chunks ? o->loss_chunks : t->resumed.chunks;
-    p.allow_changed = o->allow_changed_numerics;
-    p.limit_bytes = limit;
-    p.fixed_bytes = fixed;
-    p.rest_bytes = t->rest_bytes;
-    p.samples = t->train_samples;
-    p.samples_left = t->samples_left;
-    p.quick = t->refused_us != 0;
-    p.with_validation = p.with_prediction = false;
-    if (t->mode == MF_MODE_TRAIN) {
-        p.with_validation = t->validation_samples > 0;
-        p.validation_batch = t->validation_batch;
-        p.validation_samples = t->validation_samples;
-    } else {
-        p.only = t->mode;
-    }
-    give_planning_room(t, limit > 1 ? limit : t->limit_asked);
-    memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
-    if (mf_trainer_was_refused(t, status) && p.recompute != MF_RECOMPUTE_OFF) { /* what needs most of it: do without */
-        uint64_t search = (t->planning.peak_bytes - t->planning.live_bytes + t->guard.refused_bytes) * 3 / 2;
-        search += t->footprint->sample(t->device); /* it would have gone on */
-        t->search_need = search > t->search_need ? search : t->search_need;
-        p.recompute = MF_RECOMPUTE_OFF;
-        t->footprint->trim();
-        give_planning_room(t, limit > 1 ? limit : t->limit_asked);
-        status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
-    }
-    if (status == MEMFIT_DOES_NOT_FIT && limit > 1 && !t->footprint->host) {
-        /* What is alive beside an operation was not looked at when its workspace was chosen: the smallest ones may do. */
-        p.least_workspace = true;
-        status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
-    }
-    if (mf_trainer_was_refused(t, status))
-        status = refuse_planning(t, err);
-    if (t->refused_us) { /* the answer is there: a plan, or why there is none */
-        uint64_t took = mf_os_now_us() - t->refused_us;
-        t->answer_us = took > t->answer_us ? took : t->answer_us;
-        t->refused_us = 0;
-    }
-    return status;
-}
-
 memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
     mf_plan_destroy(t->next_plan);
     t->next_plan = NULL;
-    return make_plan(t, limit, t->fixed_bytes - rest_of(t), &t->next_plan, err);
+    return mf_trainer_plan(t, limit, t->fixed_bytes - rest_of(t), &t->next_plan, err);
 }
 
 /* The plan made ahead, if there is one for this limit; else a new one. */
@@ -144,7 +59,7 @@ static memfit_status take_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, me
         return MEMFIT_OK;
     }
     mf_plan_destroy(ahead);
-    return make_plan(t, limit, fixed, &t->plan, err);
+    return mf_trainer_plan(t, limit, fixed, &t->plan, err);
 }
 
 /* Pieces that leave a rest need a graph and kernels of their own for it. Without this a plan with a rest that does not
@@ -153,7 +68,7 @@ static memfit_status estimate_rest(mf_trainer *t, uint64_t limit, memfit_error *
 {
     if (t->mode != MF_MODE_TRAIN || t->batch < 3 || !t->footprint->host)
         return MEMFIT_OK;
-    give_planning_room(t, limit);
+    mf_trainer_planning_room(t, limit);
     mf_graph *g;
     memfit_status status =
         t->graph_source.make(t->graph_source.ctx, &t->planning.host, t->mode, t->batch, true, &g, err);
@@ -339,11 +254,6 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     return MEMFIT_OK;
 }
 
-static bool is_squeezed(const mf_plan *plan)
-{
-    return plan->recomputed_ops > 0 || plan->pieces > 1 || plan->chunks > 1 || plan->validation_split;
-}
-
 /* What is said to be planned: with spare for the next run, and not less than a plan that was tried and dropped took. */
 static void say_planned(mf_trainer *t, bool again)
 {
@@ -463,8 +373,8 @@ static memfit_status admit(admission *a, memfit_error *err)
     if (status == MEMFIT_OK)
         status = build(a, assumed, err);
     const uint64_t rest = status == MEMFIT_OK ? rest_of(t) : 0;
-    const bool wasteful =
-        !a->again && status == MEMFIT_OK && is_squeezed(t->plan) && assumed + rest > t->fixed_bytes + WARM_UP_BYTES;
+    const bool wasteful = !a->again && status == MEMFIT_OK && mf_trainer_is_squeezed(t->plan) &&
+                          assumed + rest > t->fixed_bytes + WARM_UP_BYTES;
     if (status != MEMFIT_OK || (a->fits && !wasteful))
         return status;
     const bool first_fits = a->fits;
@@ -483,7 +393,7 @@ static memfit_status admit(admission *a, memfit_error *err)
 static memfit_status estimate_need_of_card(mf_trainer *t, memfit_error *err)
 {
     mf_plan *plan = NULL;
-    memfit_status status = make_plan(t, 1, measure_fixed(t) + WARM_UP_BYTES, &plan, err);
+    memfit_status status = mf_trainer_plan(t, 1, measure_fixed(t) + WARM_UP_BYTES, &plan, err);
     mf_plan_destroy(plan);
     if (status == MEMFIT_DOES_NOT_FIT)
         t->least_need = err->requested_bytes;
@@ -500,7 +410,7 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
     uint64_t graphs = 0;
     mf_cpu_fixed fixed;
     mf_plan *plan = NULL;
-    give_planning_room(t, t->limit_asked);
+    mf_trainer_planning_room(t, t->limit_asked);
     memfit_status status =
         mf_cpu_fixed_bytes(&t->graph_source, &t->planning.host, t->mode, t->batch, threads, &fixed, err);
     if (mf_trainer_was_refused(t, status))
@@ -515,7 +425,7 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
             graphs += fixed.validation_bytes;
         if (t->options->out || t->options->checkpoint)
             graphs += fixed.writer_bytes;
-        status = make_plan(t, 1, now + graphs, &plan, err);
+        status = mf_trainer_plan(t, 1, now + graphs, &plan, err);
     }
     mf_plan_destroy(plan);
     if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes && !t->guard.refused_bytes)
@@ -590,7 +500,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     if (status == MEMFIT_OK)
         status = mf_fail(err, MEMFIT_DOES_NOT_FIT, "its kernels leave no room for it");
     if (mf_trainer_was_refused(t, status))
-        status = refuse_planning(t, err);
+        status = mf_trainer_refuse_planning(t, err);
     if (status != MEMFIT_DOES_NOT_FIT || a.again)
         return status;
     mf_trainer_withdraw(t);

@@ -172,8 +172,12 @@ static memfit_status take_place(mf_executor *x, const memfit_host *host, memfit_
     const mf_executor_options *o = &x->options;
     x->device = o->device ? o->device : mf_device_near();
     x->scalars = o->scalars ? (mf_run_scalars *)(uintptr_t)o->scalars : &x->own;
-    return x->device->reachable ? MEMFIT_OK
-                                : mf_stage_create(&x->stage, host, x->device, o->stream, staged_bytes(x->plan), err);
+    if (x->device->reachable)
+        return MEMFIT_OK;
+    memfit_status status = mf_stage_create(&x->stage, host, x->device, o->stream, staged_bytes(x->plan), err);
+    return status == MEMFIT_OK
+               ? mf_offload_create(&x->offload, &x->arena, host, x->device, o->stream, x->plan, x->base, err)
+               : status;
 }
 
 memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,
@@ -235,6 +239,7 @@ void mf_executor_destroy(mf_executor *x)
     const memfit_host *host = x->arena.host;
     mf_profile_destroy(x->profile, stderr);
     mf_stage_destroy(&x->stage);
+    mf_offload_destroy(&x->offload);
     mf_arena_destroy(&x->arena);
     mf_host_free(host, x, sizeof *x);
 }
@@ -267,6 +272,16 @@ bool mf_executor_is_due(const mf_op *op, mf_piece piece)
         return piece.first && !(piece.continues && op->phase == MF_BACKWARD);
     return piece.last &&
            !(piece.holds && op->phase == MF_UPDATE_PHASE && op->kind != MF_OP_REGULARIZE && op->kind != MF_OP_EMA);
+}
+
+static bool is_due_in(const mf_op *op, const void *piece)
+{
+    return mf_executor_is_due(op, *(const mf_piece *)piece);
+}
+
+bool mf_executor_offloads(const mf_executor *x, mf_address address)
+{
+    return mf_offload_holds(&x->offload, address);
 }
 
 memfit_status mf_executor_asked_to_stop(const mf_executor *x, memfit_error *err)
@@ -363,13 +378,21 @@ memfit_status mf_executor_run_steps(mf_executor *x, uint32_t phase, mf_piece pie
     uint32_t count = x->plan->phases[phase].step_count;
     memfit_status status = MEMFIT_OK;
     mf_profile *profile = fill && mf_profile_wants(x->profile, phase) ? x->profile : NULL;
+    mf_offload_run slots;
+    status = mf_offload_begin(&slots, &x->offload, phase, is_due_in, &piece, err);
     for (uint32_t i = 0; i < count && status == MEMFIT_OK; i++) {
         status = mf_executor_asked_to_stop(x, err);
         if (status == MEMFIT_OK && profile)
             status = mf_profile_mark(profile, i, err);
         if (status == MEMFIT_OK)
+            status = mf_offload_before(&slots, i, err);
+        if (status == MEMFIT_OK)
             status = run_step(x, phase, i, piece, fill, ctx, err);
+        if (status == MEMFIT_OK)
+            status = mf_offload_after(&slots, i, err);
     }
+    if (status == MEMFIT_OK)
+        status = mf_offload_end(&slots, err);
     if (status == MEMFIT_OK && profile)
         status = mf_profile_mark(profile, count, err);
     if (status == MEMFIT_OK && piece.last && end->loss)
@@ -432,6 +455,8 @@ void *mf_executor_variable(const mf_executor *x, uint32_t variable)
 {
     /* The state of an optimizer is in the file, and takes no room where nothing is trained. */
     bool kept = variable < x->plan->variable_count && x->plan->variable_bytes[variable];
+    if (kept && x->plan->variable_windows[variable])
+        return mf_offload_variable(&x->offload, variable);
     uint64_t at = kept ? x->plan->variable_offsets[variable] : MF_NO_OFFSET;
     return at == MF_NO_OFFSET ? NULL : x->base + at;
 }

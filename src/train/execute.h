@@ -72,6 +72,8 @@ memfit_status mf_executor_warm_up(mf_executor *executor, uint32_t phase, mf_fill
 
 /* Addresses of the device. */
 void *mf_executor_variable(const mf_executor *executor, uint32_t variable); /* NULL when the plan has none */
+/* Is it an address of host memory that variables live in (offload.h)? The host may use it between steps. */
+bool mf_executor_offloads(const mf_executor *executor, mf_address address);
 /* A tensor at the end of its phase (an output of a prediction). */
 void *mf_executor_tensor(const mf_executor *executor, uint32_t phase, uint32_t tensor);
 uint32_t mf_executor_reference_ops(const mf_executor *executor); /* operations on the slow path */

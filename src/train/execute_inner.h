@@ -3,6 +3,7 @@
 #define MF_TRAIN_EXECUTE_INNER_H
 
 #include "train/execute.h"
+#include "train/offload.h"
 #include "train/profile.h"
 #include "train/stage.h"
 
@@ -33,6 +34,7 @@ struct mf_executor {
     mf_executor_options options;
     mf_device *device;
     mf_stage stage;      /* where the host cannot write the device's memory */
+    mf_offload offload;  /* where the plan has the optimizer's slots in host memory */
     mf_profile *profile; /* NULL: none is asked for */
     uint64_t feed_key;   /* which samples the next run takes; 0: not known */
     bool recording;      /* what is queued now is only recorded */

@@ -142,6 +142,12 @@ static void say_once(mf_trainer *t)
     if (t->plan->recomputed_ops)
         mf_log_write(&t->log, MF_LOG_NOTE, "%u operations are computed twice instead of kept (same result)",
                      t->plan->recomputed_ops);
+    char text[24];
+    if (t->plan->offloaded_bytes)
+        mf_log_write(&t->log, MF_LOG_NOTE, "%s of the optimizer's state are in host memory (same result)",
+                     memfit_size_format(t->plan->offloaded_bytes, text, sizeof text));
+    else if (t->options->offload && t->device->reachable && strcmp(t->options->offload, "off") != 0)
+        mf_log_write(&t->log, MF_LOG_NOTE, "--offload is about cards: on cpu all state is in the host's memory");
     if (mf_executor_reference_ops(t->executor))
         mf_log_write(&t->log, MF_LOG_DETAIL, "%u operations run on the slow reference kernels: %s",
                      mf_executor_reference_ops(t->executor), mf_executor_reference_name(t->executor));
@@ -410,6 +416,7 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
                                  .batch = t->plan->batch,
                                  .pieces = t->plan->pieces,
                                  .loss_chunks = t->plan->chunks,
+                                 .offloaded_bytes = t->plan->offloaded_bytes,
                                  .recomputed_ops = t->plan->recomputed_ops,
                                  .reference_ops = mf_executor_reference_ops(t->executor),
                                  .numerics = mf_numerics_name(t->plan->numerics),

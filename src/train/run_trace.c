@@ -26,7 +26,7 @@ struct mf_run_trace {
     const memfit_host *host;
     const char *path;
     memfit_recorder *recorder; /* made with the first plan */
-    uint32_t fixed_name, arena_name, mark_names[3];
+    uint32_t fixed_name, arena_name, window_name, mark_names[3];
     /* of the plan in force */
     mf_arena arena;
     phase_lists *phases;
@@ -64,6 +64,7 @@ static memfit_status open_recorder(mf_run_trace *r, const mf_plan *plan, memfit_
         r->mark_names[i] = memfit_recorder_name(r->recorder, marks[i]);
     r->fixed_name = memfit_recorder_name(r->recorder, "fixed cost");
     r->arena_name = memfit_recorder_name(r->recorder, "arena");
+    r->window_name = memfit_recorder_name(r->recorder, "window of the optimizer's state");
     return MEMFIT_OK;
 }
 
@@ -168,9 +169,12 @@ static void put_lasting(mf_run_trace *r, memfit_event_op op)
 {
     put(r, op, 1, r->fixed_bytes, MEMFIT_KIND_FIXED, r->fixed_name);
     for (uint32_t v = 0; v < r->plan->variable_count; v++)
-        if (r->plan->variable_offsets[v] != MF_NO_OFFSET && r->plan->variable_bytes[v])
+        if (r->plan->variable_offsets[v] != MF_NO_OFFSET && r->plan->variable_bytes[v] && !r->plan->variable_windows[v])
             put(r, op, r->base + r->plan->variable_offsets[v], r->plan->variable_bytes[v], r->plan->variable_kinds[v],
                 r->variable_names[v]);
+    for (uint32_t w = 0; w < MF_WINDOWS; w++)
+        if (r->plan->window_bytes[w])
+            put(r, op, r->base + r->plan->windows[w], r->plan->window_bytes[w], MEMFIT_KIND_OPTIMIZER, r->window_name);
 }
 
 void mf_run_trace_begin(mf_run_trace *r, const mf_trainer *t)

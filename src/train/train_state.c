@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "model/initialize.h"
 
+#include <string.h>
+
 mf_address mf_state_address(const mf_trainer *t, uint32_t variable)
 {
     return variable == MF_NONE ? 0 : (mf_address)(uintptr_t)mf_executor_variable(t->executor, variable);
@@ -11,14 +13,32 @@ mf_address mf_state_address(const mf_trainer *t, uint32_t variable)
 
 /* ---- bytes -------------------------------------------------------------------------------------------------- */
 
+/* Between steps host memory is as good as the stream is done. */
+static memfit_status in_host_memory(const mf_trainer *t, memfit_error *err)
+{
+    return t->device->table->stream_sync(t->device, t->stream, err);
+}
+
 memfit_status mf_state_fetch(const mf_trainer *t, mf_address from, void *to, uint64_t bytes, memfit_error *err)
 {
+    if (mf_executor_offloads(t->executor, from)) {
+        memfit_status done = in_host_memory(t, err);
+        if (done == MEMFIT_OK)
+            memcpy(to, (const void *)(uintptr_t)from, bytes);
+        return done;
+    }
     memfit_status status = t->device->table->copy_out(t->device, to, from, bytes, t->stream, err);
     return status == MEMFIT_OK ? t->device->table->stream_sync(t->device, t->stream, err) : status;
 }
 
 static memfit_status send(const mf_trainer *t, mf_address to, const void *from, uint64_t bytes, memfit_error *err)
 {
+    if (mf_executor_offloads(t->executor, to)) {
+        memfit_status done = in_host_memory(t, err);
+        if (done == MEMFIT_OK)
+            memcpy((void *)(uintptr_t)to, from, bytes);
+        return done;
+    }
     memfit_status status = t->device->table->copy_in(t->device, to, from, bytes, t->stream, err);
     return status == MEMFIT_OK ? t->device->table->stream_sync(t->device, t->stream, err) : status;
 }
@@ -49,13 +69,16 @@ bool mf_state_write(mf_trainer *t, uint32_t variable, uint64_t at, const void *f
 void mf_state_clear(mf_trainer *t, uint32_t variable)
 {
     mf_address at = mf_state_address(t, variable);
-    if (at)
+    if (at && mf_executor_offloads(t->executor, at) && in_host_memory(t, NULL) == MEMFIT_OK)
+        memset((void *)(uintptr_t)at, 0, mf_state_bytes(t, variable));
+    else if (at)
         t->device->table->fill(t->device, at, 0, mf_state_bytes(t, variable), t->stream, NULL);
 }
 
 void mf_state_copy(mf_trainer *t, uint32_t from, uint32_t to)
 {
     mf_address source = mf_state_address(t, from), target = mf_state_address(t, to);
+    MEMFIT_DCHECK(!mf_executor_offloads(t->executor, source) && !mf_executor_offloads(t->executor, target));
     if (source && target)
         t->device->table->copy(t->device, target, source, mf_state_bytes(t, from), t->stream, NULL);
 }
@@ -87,7 +110,7 @@ memfit_status mf_state_initialize(mf_trainer *t, memfit_error *err)
     memfit_status status = MEMFIT_OK;
     for (uint32_t i = 0; i < g->variable_count && status == MEMFIT_OK; i++) {
         void *at = (void *)(uintptr_t)mf_state_address(t, i);
-        if (at && t->device->reachable)
+        if (at && (t->device->reachable || mf_executor_offloads(t->executor, mf_state_address(t, i))))
             status = mf_variable_initialize(t->host, g, i, t->options->seed, at, err);
         else if (at)
             status = initialize_far(t, g, i, err);

@@ -172,6 +172,11 @@ void mf_trainer_drop_cache(mf_trainer *t);
 memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit_bytes,
                                memfit_status (*ready)(void *ctx, mf_trainer *t, memfit_error *err), void *ctx,
                                memfit_error *err);
+/* plan_for.c: a plan for a limit of the whole process, of which `fixed` bytes are not the arena's. */
+memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err);
+void mf_trainer_planning_room(mf_trainer *t, uint64_t limit);               /* what planning may take from now on */
+memfit_status mf_trainer_refuse_planning(mf_trainer *t, memfit_error *err); /* it was cut off: why, and what it needs */
+bool mf_trainer_is_squeezed(const mf_plan *plan); /* does it do anything that more memory would spare? */
 /* Makes the next plan while the one in force runs: OK, or the explanation. The next admission takes it. */
 memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit_bytes, memfit_error *err);
 void mf_trainer_withdraw(mf_trainer *t); /* executor, arena and plan go; model and data stay */

@@ -157,6 +157,46 @@ static void graph_rules(const mf_cuda_driver *d)
     check("pinned memory is given back", d->host_free(pinned), 0);
 }
 
+/* A second stream that joins a capture, and one that does so and is not waited for. */
+static void fork_rules(const mf_cuda_driver *d)
+{
+    cu_stream stream = NULL, other = NULL;
+    cu_event out = NULL, back = NULL;
+    cu_address place = 0;
+    cu_graph graph = NULL;
+    cu_graph_exec exec = NULL;
+    uint32_t *pinned = NULL;
+    check("two streams, two events, memory",
+          d->stream_create(&stream, CU_STREAM_NON_BLOCKING) || d->stream_create(&other, CU_STREAM_NON_BLOCKING) ||
+              d->event_create(&out, CU_EVENT_DISABLE_TIMING) || d->event_create(&back, CU_EVENT_DISABLE_TIMING) ||
+              d->mem_alloc(&place, 4096) || d->host_alloc((void **)&pinned, 4096, 0),
+          0);
+    check("begin to capture", d->capture_begin(stream, CU_CAPTURE_MODE_RELAXED), 0);
+    check("the other stream joins", d->event_record(out, stream) || d->stream_wait(other, out, 0), 0);
+    check("a copy on it, captured", d->copy_in(place, pinned, 4, other), 0);
+    check("the first waits for it", d->event_record(back, other) || d->stream_wait(stream, back, 0), 0);
+    check("a copy behind it, captured", d->copy_out(pinned + 1, place, 4, stream), 0);
+    check("end the capture", d->capture_end(stream, &graph), 0);
+    check("instantiate it", d->graph_make(&exec, graph, 0) || d->graph_destroy(graph), 0);
+    pinned[0] = 5;
+    pinned[1] = 0;
+    check("the other stream is free again", d->stream_sync(other), 0);
+    check("launch it", d->graph_launch(exec, stream) || d->stream_sync(stream), 0);
+    check("one stream's copy came before the other's", pinned[1] == 5 ? 0 : 1, 0);
+    check("end what is instantiated", d->graph_exec_destroy(exec), 0);
+    check("begin to capture again", d->capture_begin(stream, CU_CAPTURE_MODE_RELAXED), 0);
+    check("the other stream joins", d->event_record(out, stream) || d->stream_wait(other, out, 0), 0);
+    check("a copy on it, captured", d->copy_in(place, pinned, 4, other), 0);
+    check("ending without having waited for it is refused", d->capture_end(stream, &graph), 904);
+    check("both streams are free again", d->stream_sync(stream) || d->stream_sync(other), 0);
+    d->event_destroy(out);
+    d->event_destroy(back);
+    d->mem_free(place);
+    d->stream_destroy(stream);
+    d->stream_destroy(other);
+    check("pinned memory is given back", d->host_free(pinned), 0);
+}
+
 int main(int argc, char **argv)
 {
     bool real = argc > 1 && strcmp(argv[1], "--real") == 0;
@@ -180,8 +220,10 @@ int main(int argc, char **argv)
     check("push it", d.ctx_push(context), 0);
     memory_rules(&d, device);
     stream_rules(&d);
-    if (d.capture_begin && d.host_alloc && d.event_record_external && d.event_elapsed)
+    if (d.capture_begin && d.host_alloc && d.event_record_external && d.event_elapsed) {
         graph_rules(&d);
+        fork_rules(&d);
+    }
     check("pop it", d.ctx_pop(&old), 0);
     check("release the context", d.primary_release(device), 0);
     printf("%s, CUDA %d.%d: %d checks, %d differ\n", d.library.path, d.version / 1000, d.version % 1000 / 10, checks,

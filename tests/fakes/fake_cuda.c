@@ -11,6 +11,7 @@
  *   - sizes are multiples of 2 MiB; creating beyond the card's free memory is error 2
  *   - while a stream is captured it is not waited for, and events recorded on it are not asked about
  *   - what is captured runs when its graph is launched, each time with the bytes its pinned memory has then
+ *   - a stream that waits for captured work is captured, too, and must be waited for before the capture ends
  * and one that the driver does not check: memory that work in flight touches is not unmapped. Copies and fills on a held
  * stream are queued, and done when the stream is let go; so who hands out memory too early sees the wrong bytes.
  * Every breach is answered with the driver's code and counted.
@@ -46,7 +47,7 @@ enum {
     MOST_GRAPHS = 64,
     MOST_PINNED = 256
 };
-enum { CAPTURE_UNSUPPORTED = 900, NOT_CAPTURED = 901, CAPTURED_EVENT = 907 };
+enum { CAPTURE_UNSUPPORTED = 900, NOT_CAPTURED = 901, CAPTURED_EVENT = 907, UNJOINED = 904 };
 
 typedef struct {
     uint64_t bytes, offset;
@@ -80,6 +81,7 @@ static struct {
     unsigned contexts[MOST_DEVICES];
     struct {
         bool alive, held, captured;
+        bool forked, apart;  /* captured since it waited for a captured event; and nobody has waited for it since */
     } streams[MOST_STREAMS]; /* 0 is the default stream */
     struct {
         bool alive, waiting; /* waiting: recorded on a held stream */
@@ -577,6 +579,7 @@ EXPORT int cuStreamCreate(cu_stream *stream, unsigned flags)
     REFUSE(i == MOST_STREAMS);
     fake.streams[i].alive = true;
     fake.streams[i].held = fake.streams[i].captured = false;
+    fake.streams[i].forked = fake.streams[i].apart = false;
     *stream = (cu_stream)i;
     LEAVE;
 }
@@ -720,6 +723,14 @@ EXPORT int cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags)
     (void)flags;
     ENTER("cuStreamWaitEvent");
     RULE(event_known(event) && stream_known(stream), CU_ERROR_INVALID_VALUE, "no such event or stream");
+    uint32_t before = fake.events[(uintptr_t)event - 1].stream, s = (uint32_t)(uintptr_t)stream;
+    if (fake.events[(uintptr_t)event - 1].captured && s != before) {
+        if (!fake.streams[s].captured) { /* what waits for captured work is captured, too */
+            fake.streams[s].captured = fake.streams[s].forked = fake.streams[s].apart = true;
+            fake.captured_into[s] = fake.captured_into[before];
+        }
+        fake.streams[before].apart = false;
+    }
     LEAVE;
 }
 
@@ -758,6 +769,7 @@ static void submit(cu_stream stream, struct queued q, const void *from)
 {
     q.stream = (uint32_t)(uintptr_t)stream;
     if (fake.streams[q.stream].captured) {
+        fake.streams[q.stream].apart = fake.streams[q.stream].forked;
         if (fake.captured_into[q.stream])
             keep(&fake.graphs[fake.captured_into[q.stream] - 1], q, from);
         return;
@@ -841,9 +853,20 @@ EXPORT int cuStreamEndCapture(cu_stream stream, cu_graph *graph)
     ENTER("cuStreamEndCapture");
     RULE(stream_known(stream) && fake.streams[(uintptr_t)stream].captured, CU_ERROR_ILLEGAL_STATE,
          "the stream is not captured");
-    *graph = (cu_graph)(uintptr_t)fake.captured_into[(uintptr_t)stream];
-    fake.captured_into[(uintptr_t)stream] = 0;
-    fake.streams[(uintptr_t)stream].captured = false;
+    uint32_t into = fake.captured_into[(uintptr_t)stream];
+    bool joined = true;
+    for (uint32_t i = 0; i < MOST_STREAMS; i++)
+        if (i == (uintptr_t)stream || (into && fake.streams[i].captured && fake.captured_into[i] == into)) {
+            joined = joined && !fake.streams[i].apart;
+            fake.captured_into[i] = 0;
+            fake.streams[i].captured = fake.streams[i].apart = fake.streams[i].forked = false;
+        }
+    *graph = (cu_graph)(uintptr_t)(joined ? into : 0);
+    if (!joined) { /* the graph is gone with it */
+        free(fake.graphs[into - 1].work);
+        fake.graphs[into - 1] = (struct graph){0};
+    }
+    RULE(joined, UNJOINED, "a stream that joined the capture was not waited for");
     LEAVE;
 }
 

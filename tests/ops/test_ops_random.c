@@ -260,7 +260,7 @@ static memfit_status draw_sequence(const mf_flow *flow, random_state *r, mf_choi
 static memfit_status assemble(mf_graph *g, const mf_flow *flow, const mf_sequence *q, const mf_cost_source *cost,
                               mf_plan *plan, memfit_error *err)
 {
-    memfit_status status = mf_place_variables(plan, g, cost, err);
+    memfit_status status = mf_place_variables(plan, g, cost, false, err);
     plan->phases = MF_NEW_ARRAY(&plan->arena, mf_phase, 1);
     plan->phase_count = 1;
     plan->phases[0] = (mf_phase){.role = g->mode == MF_MODE_PREDICT ? MF_PHASE_PREDICT : MF_PHASE_TRAIN,

@@ -379,6 +379,28 @@ static void own_memory_is_found(void **state)
     nothing_left();
 }
 
+/* No room even for a context: whose fault it is, is said. */
+static void a_full_card_is_explained(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_device *device;
+    setenv("MEMFIT_LIB_NVML", getenv("FAKE_NVML_LIBRARY"), 1);
+    setenv("FAKE_NVML_UUID", "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0", 1);
+    setenv("FAKE_NVML_PROCESSES", "0:999:500,0:998:700", 1);
+    setenv("FAKE_NVML_LATE", "", 1);
+    fail_call("cuDevicePrimaryCtxRetain", 1, 2, false);
+    assert_int_equal(memfit_device_open("cuda", NULL, &device, &err), MEMFIT_OUT_OF_MEMORY);
+    fail_call(NULL, 0, 0, false);
+    setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
+    assert_int_equal(err.cause, MEMFIT_CAUSE_TAKEN_BY_OTHERS);
+    assert_non_null(strstr(err.message, "no room for a context"));
+    assert_non_null(strstr(err.message, "(pid 998) 700.00 MiB"));
+    assert_non_null(strstr(err.message, "(pid 999) 500.00 MiB"));
+    assert_non_null(strstr(err.hint, "memfit ps"));
+    nothing_left();
+}
+
 /* ---- a driver without VMM ------------------------------------------------------------------------------------ */
 
 static uint64_t plain_bytes(void)
@@ -483,6 +505,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_memory_is_found),
+        cmocka_unit_test(a_full_card_is_explained),
         cmocka_unit_test(card_is_described),
         cmocka_unit_test(refusals_name_the_cure),
         cmocka_unit_test(pages_move),

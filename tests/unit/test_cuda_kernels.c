@@ -215,6 +215,35 @@ static void answers_for_a_described_card(void **state)
     mf_cudnn_close(dnn);
 }
 
+static mf_cost menu_of(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count)
+{
+    mf_cost cost = {0};
+    cuda_convolution_menu(conv, list, count, 0, 1e12, 1e9, false, &cost);
+    cost.supported = cost.method_count > 0;
+    return cost;
+}
+
+/* A run without a limit takes no engine that wants many times the operands' bytes, unless there is no other. */
+static void workspaces_are_sensible(void **state)
+{
+    (void)state;
+    const uint64_t gb = 1000000000;
+    mf_cudnn_convolution conv = {.type = MF_CUDNN_F32, .in_channels = 256, .out_channels = 256};
+    const mf_cudnn_way list[] = {{.engine = 1, .workspace_bytes = 36 * gb, .deterministic = true},
+                                 {.engine = 2, .workspace_bytes = 2 * gb, .deterministic = true},
+                                 {.engine = 3, .workspace_bytes = 30 * gb, .deterministic = true, .tf32 = true},
+                                 {.engine = 4, .workspace_bytes = 0, .deterministic = true},
+                                 {.engine = 5, .workspace_bytes = 0, .deterministic = false}};
+    mf_cost cost = menu_of(&conv, list, 5);
+    assert_int_equal(cost.method_count, 3);
+    assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, UINT64_MAX)].workspace_bytes, 2 * gb);
+    assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, gb)].workspace_bytes, 0);
+    assert_int_equal(cost.methods[2].workspace_bytes, 30 * gb); /* the only one in TF32 */
+    cost = menu_of(&conv, list, 1);
+    assert_int_equal(cost.method_count, 1);
+    assert_int_equal(cost.methods[0].workspace_bytes, 36 * gb);
+}
+
 /* The values that stand in cudnn_values.h, as text, against NVIDIA's header where it is. */
 static void values_are_cudnns(void **state)
 {
@@ -249,6 +278,7 @@ int main(void)
         cmocka_unit_test(the_folder_is_the_users_alone),
         cmocka_unit_test(texts_are_made_or_not_at_all),
         cmocka_unit_test(answers_for_a_described_card),
+        cmocka_unit_test(workspaces_are_sensible),
         cmocka_unit_test(values_are_cudnns),
     };
     if (!mkdtemp(folder))

@@ -346,9 +346,8 @@ static void the_loss_scale_moves_as_in_keras(void **state)
 }
 
 /* Starting fails cleanly wherever host memory runs out: nothing is left behind. */
-static void starting_survives_lack_of_memory(void **state)
+static void start_without_memory(const char *offload)
 {
-    (void)state;
     char model[512];
     if (!fixture_path("train/mlp.keras", model, sizeof model))
         skip();
@@ -362,6 +361,7 @@ static void starting_survives_lack_of_memory(void **state)
         o.model = model;
         o.data = "synthetic:32";
         o.host = &fault.host;
+        o.offload = offload;
         memfit_status status = memfit_train(&o, &r, &err);
         assert_int_equal(fault.live_count, 0);
         if (status == MEMFIT_OK)
@@ -369,6 +369,20 @@ static void starting_survives_lack_of_memory(void **state)
         assert_true(err.message[0]);
         step = n > 60 ? 7 : 1; /* every call at first, then samples: there are hundreds */
     }
+}
+
+static void starting_survives_lack_of_memory(void **state)
+{
+    (void)state;
+    start_without_memory(NULL);
+}
+
+static void starting_with_state_in_host_memory_does_too(void **state)
+{
+    (void)state;
+    setenv("MEMFIT_FAR", "1", 1);
+    start_without_memory("optimizer");
+    unsetenv("MEMFIT_FAR");
 }
 
 int main(void)
@@ -382,6 +396,7 @@ int main(void)
         cmocka_unit_test(keeping_the_best_leaves_a_model),
         cmocka_unit_test(the_loss_scale_moves_as_in_keras),
         cmocka_unit_test(starting_survives_lack_of_memory),
+        cmocka_unit_test(starting_with_state_in_host_memory_does_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

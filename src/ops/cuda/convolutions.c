@@ -90,18 +90,48 @@ static void add_way(mf_cost *cost, const mf_cudnn_way *way, uint64_t own_at, dou
     cost->method_count++;
 }
 
-/* The first of the list, then each that needs less than all before it. */
-static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, uint32_t room, uint64_t own_at, double time,
-                     mf_cost *cost)
+static bool is_way(const mf_cudnn_way *way, bool tf32)
+{
+    return !way->compiled && way->deterministic && way->tf32 == tf32;
+}
+
+/* The first of the list, then each that needs less than all before it. What needs more than `most` is left out where
+ * something else is there: for S9 in float32 the library's first choice takes 36 GB beside operands of one. */
+static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, uint32_t room, uint64_t most, uint64_t own_at,
+                     double time, mf_cost *cost)
 {
     uint64_t least = UINT64_MAX;
+    bool sensible = false;
+    for (uint32_t i = 0; i < count; i++)
+        sensible = sensible || (is_way(&list[i], tf32) && list[i].workspace_bytes <= most);
     for (uint32_t i = 0; i < count && room > 0 && cost->method_count < MF_MOST_METHODS - 1; i++) {
-        if (list[i].compiled || !list[i].deterministic || list[i].tf32 != tf32 || list[i].workspace_bytes >= least)
+        if (!is_way(&list[i], tf32) || list[i].workspace_bytes >= least || (sensible && list[i].workspace_bytes > most))
             continue;
         least = list[i].workspace_bytes;
         add_way(cost, &list[i], own_at, time * (1 + 0.02 * i));
         room--;
     }
+}
+
+/* Operations a microsecond of the library's engines. With few input channels they pad them, and come to little. */
+static double rate_of(const mf_cudnn_convolution *conv, bool tf32)
+{
+    bool few = conv->in_channels <= 4 && conv->type == MF_CUDNN_F32;
+    if (tf32)
+        return few ? 1e7 : 2e8;
+    return conv->type != MF_CUDNN_F32 ? 4e8 : few ? 4e6 : 3e7;
+}
+
+void cuda_convolution_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count, uint64_t own_at,
+                           double flops, double bytes, bool apart, mf_cost *cost)
+{
+    enum { SPARE_BYTES = 64 << 20, TIMES_OPERANDS = 4 };
+    uint64_t most = SPARE_BYTES + TIMES_OPERANDS * (uint64_t)bytes;
+    double time = 4 + bytes / 3e6 + flops / rate_of(conv, false);
+    if (apart) /* own kernels are several times as fast: bench/cuda.md */
+        time *= 10;
+    add_ways(list, count, false, 4, most, own_at, time, cost);
+    add_ways(list, count, true, 2, most, own_at, 4 + bytes / 3e6 + flops / rate_of(conv, true), cost);
 }
 
 memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, const memfit_host *host,
@@ -127,11 +157,7 @@ memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, 
     mf_cuda_leave(card, state);
     double flops, bytes;
     mf_op_cost(graph, &graph->ops[op], &flops, &bytes);
-    double time = 4 + bytes / 3e6 + flops / (conv.type == MF_CUDNN_F32 ? 3e7 : 4e8);
-    if (cuda_window_is_apart(graph, &graph->ops[op])) /* own kernels are several times as fast: bench/cuda.md */
-        time *= 10;
-    add_ways(list, count, false, 4, own_at, time, cost);
-    add_ways(list, count, true, 2, own_at, 4 + bytes / 3e6 + flops / 2e8, cost);
+    cuda_convolution_menu(&conv, list, count, own_at, flops, bytes, cuda_window_is_apart(graph, &graph->ops[op]), cost);
     return status;
 }
 

@@ -298,6 +298,33 @@ static memfit_status check_inputs(checker *k)
     return MEMFIT_OK;
 }
 
+/* Slots of one operation lie in one window, beside each other; no other operation reads or writes them. */
+static memfit_status check_windows(const checker *k, uint32_t *reader)
+{
+    const mf_graph *g = k->graph;
+    for (uint32_t o = 0; o < g->op_count; o++) {
+        const mf_op *op = &g->ops[o];
+        uint32_t window = 0;
+        uint64_t taken = 0;
+        for (uint32_t i = 0; i < op->in_count + op->out_count; i++) {
+            uint32_t t = i < op->in_count ? op->in[i] : op->out[i - op->in_count];
+            uint32_t v = t == MF_NONE ? MF_NONE : g->storages[g->tensors[t].storage].variable;
+            if (v == MF_NONE || !k->plan->variable_windows[v])
+                continue;
+            uint32_t mine = k->plan->variable_windows[v];
+            uint64_t from = k->plan->windows[mine - 1], at = k->plan->variable_offsets[v];
+            bool again = reader[v] == o + 1;
+            if ((window && mine != window) || (reader[v] && !again) || at < from + (again ? 0 : taken) ||
+                at % k->plan->alignment || at + k->plan->variable_bytes[v] > from + k->plan->window_bytes[mine - 1])
+                return mf_fail(k->err, MEMFIT_INVALID, "variable %u is out of its window", v);
+            window = mine;
+            reader[v] = o + 1;
+            taken = again ? taken : at + k->plan->variable_bytes[v] - from;
+        }
+    }
+    return MEMFIT_OK;
+}
+
 static memfit_status check_phase(checker *k)
 {
     const mf_graph *g = k->graph;
@@ -305,10 +332,13 @@ static memfit_status check_phase(checker *k)
     k->whole = MF_NEW_ARRAY(&k->arena, uint32_t, g->storage_count);
     k->whole_index = MF_NEW_ARRAY(&k->arena, uint32_t, g->storage_count);
     k->ran = MF_NEW_ARRAY(&k->arena, uint8_t, g->op_count);
+    uint32_t *reader = MF_NEW_ARRAY(&k->arena, uint32_t, k->plan->variable_count + 1);
     k->whole_count = 0;
-    if (!k->storages || !k->whole || !k->whole_index || !k->ran)
+    if (!k->storages || !k->whole || !k->whole_index || !k->ran || !reader)
         return mf_fail(k->err, MEMFIT_NO_HOST_MEMORY, "no memory to check the plan");
-    memfit_status status = expect_versions(k);
+    memfit_status status = k->plan->variable_windows ? check_windows(k, reader) : MEMFIT_OK;
+    if (status == MEMFIT_OK)
+        status = expect_versions(k);
     if (status == MEMFIT_OK)
         status = check_inputs(k);
     for (uint32_t n = 0; n < k->phase->step_count && status == MEMFIT_OK; n++)
@@ -329,10 +359,18 @@ static memfit_status check_variables(const mf_plan *plan, memfit_error *err)
 {
     uint64_t end = 0;
     for (uint32_t v = 0; v < plan->variable_count; v++) {
+        if (plan->variable_windows && plan->variable_windows[v])
+            continue;
         if (plan->variable_offsets[v] < end || plan->variable_offsets[v] % plan->alignment)
             return mf_fail(err, MEMFIT_INVALID, "variable %u is out of place", v);
         end = plan->variable_offsets[v] + plan->variable_bytes[v];
     }
+    for (uint32_t w = 0; w < MF_WINDOWS; w++)
+        if (plan->window_bytes[w]) {
+            if (plan->windows[w] < end || plan->windows[w] % plan->alignment)
+                return mf_fail(err, MEMFIT_INVALID, "window %u is out of place", w);
+            end = plan->windows[w] + plan->window_bytes[w];
+        }
     if (end > plan->variables_end)
         return mf_fail(err, MEMFIT_INVALID, "variables end at %llu, above their part of the arena (%llu)",
                        (unsigned long long)end, (unsigned long long)plan->variables_end);

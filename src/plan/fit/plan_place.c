@@ -5,7 +5,7 @@
  *   a workspace               --> a pack buffer that lives for one step
  *   packed offsets            --> the offset of every operand of every step
  *
- * Variables are laid one after another at the bottom, in their own order, once for all phases.
+ * Variables are laid one after another at the bottom, in their own order, once for all phases; behind them the windows.
  */
 #include "plan/fit/plan_place.h"
 #include "base/bytes.h"
@@ -28,31 +28,98 @@ static uint64_t variable_bytes(const mf_graph *graph, const mf_cost_source *cost
     return mf_shape_count(&graph->variables[v].shape) * mf_dtype_bytes(graph->variables[v].dtype);
 }
 
-uint64_t mf_variables_bytes(const mf_graph *graph, const mf_cost_source *cost)
+static uint64_t alignment_of(const mf_cost_source *cost)
 {
-    uint64_t alignment = cost && cost->alignment ? cost->alignment : 64, end = 0;
+    return cost && cost->alignment ? cost->alignment : 64;
+}
+
+/* ---- windows: see mf_plan ---------------------------------------------------------------------------------- */
+
+bool mf_variable_is_offloaded(const mf_graph *graph, uint32_t variable)
+{
+    return graph->variables[variable].role == MF_VAR_SLOT && graph->variables[variable].tensor != MF_NONE;
+}
+
+/* The slots that an operation reads, one behind the other: their bytes. With a plan they get their places, from `at` on. */
+static uint64_t slots_of(const mf_graph *graph, const mf_cost_source *cost, const mf_op *op, mf_plan *plan, uint64_t at,
+                         uint8_t window)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < op->in_count; i++) {
+        uint32_t v = op->in[i] == MF_NONE ? MF_NONE : graph->storages[graph->tensors[op->in[i]].storage].variable;
+        if (v == MF_NONE || !mf_variable_is_offloaded(graph, v))
+            continue;
+        if (plan) {
+            plan->variable_offsets[v] = at + bytes;
+            plan->variable_windows[v] = window;
+        }
+        bytes += mf_round_up(variable_bytes(graph, cost, v), alignment_of(cost));
+    }
+    return bytes;
+}
+
+/* Operations take turns in the windows, in the graph's order: how large each must be. */
+static void measure_windows(const mf_graph *graph, const mf_cost_source *cost, uint64_t bytes[MF_WINDOWS])
+{
+    uint32_t turn = 0;
+    for (uint32_t o = 0; o < graph->op_count; o++) {
+        uint64_t need = slots_of(graph, cost, &graph->ops[o], NULL, 0, 0);
+        if (need && need > bytes[turn % MF_WINDOWS])
+            bytes[turn % MF_WINDOWS] = need;
+        turn += need > 0;
+    }
+}
+
+static uint64_t place_windows(mf_plan *plan, const mf_graph *graph, const mf_cost_source *cost, uint64_t end)
+{
+    uint32_t turn = 0;
+    measure_windows(graph, cost, plan->window_bytes);
+    for (uint32_t w = 0; w < MF_WINDOWS; w++) {
+        plan->windows[w] = end;
+        end += plan->window_bytes[w];
+    }
+    for (uint32_t o = 0; o < graph->op_count; o++)
+        turn += slots_of(graph, cost, &graph->ops[o], plan, plan->windows[turn % MF_WINDOWS],
+                         (uint8_t)(turn % MF_WINDOWS + 1)) > 0;
     for (uint32_t v = 0; v < graph->variable_count; v++)
-        end += mf_round_up(variable_bytes(graph, cost, v), alignment);
+        if (plan->variable_windows[v])
+            plan->offloaded_bytes += mf_round_up(plan->variable_bytes[v], plan->alignment);
     return end;
 }
 
-memfit_status mf_place_variables(mf_plan *plan, const mf_graph *graph, const mf_cost_source *cost, memfit_error *err)
+/* ---- variables --------------------------------------------------------------------------------------------- */
+
+uint64_t mf_variables_bytes(const mf_graph *graph, const mf_cost_source *cost, bool offload)
 {
-    plan->alignment = cost && cost->alignment ? cost->alignment : 64;
+    uint64_t end = 0, windows[MF_WINDOWS] = {0};
+    for (uint32_t v = 0; v < graph->variable_count; v++)
+        if (!offload || !mf_variable_is_offloaded(graph, v))
+            end += mf_round_up(variable_bytes(graph, cost, v), alignment_of(cost));
+    if (offload)
+        measure_windows(graph, cost, windows);
+    return end + windows[0] + windows[1];
+}
+
+memfit_status mf_place_variables(mf_plan *plan, const mf_graph *graph, const mf_cost_source *cost, bool offload,
+                                 memfit_error *err)
+{
+    plan->alignment = alignment_of(cost);
     plan->variable_count = graph->variable_count;
     plan->variable_offsets = MF_NEW_ARRAY(&plan->arena, uint64_t, graph->variable_count);
     plan->variable_bytes = MF_NEW_ARRAY(&plan->arena, uint64_t, graph->variable_count);
     plan->variable_kinds = MF_NEW_ARRAY(&plan->arena, memfit_kind, graph->variable_count);
-    if (!plan->variable_offsets || !plan->variable_bytes || !plan->variable_kinds)
+    plan->variable_windows = MF_NEW_ARRAY(&plan->arena, uint8_t, graph->variable_count);
+    if (!plan->variable_offsets || !plan->variable_bytes || !plan->variable_kinds || !plan->variable_windows)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to place %u variables", graph->variable_count);
     uint64_t end = 0;
     for (uint32_t v = 0; v < graph->variable_count; v++) {
         plan->variable_offsets[v] = end;
         plan->variable_bytes[v] = variable_bytes(graph, cost, v);
         plan->variable_kinds[v] = graph->variables[v].kind;
-        end += mf_round_up(plan->variable_bytes[v], plan->alignment);
+        if (!offload || !mf_variable_is_offloaded(graph, v))
+            end += mf_round_up(plan->variable_bytes[v], plan->alignment);
     }
-    plan->variables_end = end;
+    plan->variables_end = offload ? place_windows(plan, graph, cost, end) : end;
     return MEMFIT_OK;
 }
 
