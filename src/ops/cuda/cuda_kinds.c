@@ -392,6 +392,9 @@ memfit_status cuda_kind_spec(cuda_spec *s, memfit_error *err)
     case MF_OP_SOFTMAX:
     case MF_OP_SOFTMAX_GRAD:
         return softmax(s);
+    case MF_OP_ATTENTION:
+    case MF_OP_ATTENTION_GRAD:
+        return cuda_attention(s);
     case MF_OP_BATCH_NORM:
     case MF_OP_BATCH_NORM_GRAD:
     case MF_OP_BATCH_NORM_INFER:
