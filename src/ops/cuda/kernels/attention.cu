@@ -56,7 +56,7 @@ static inline mf_draw draw_of(const args &a, idx n)
 #if TILED
 /* ---- a warp's words ---- */
 
-enum { LANES = 32, ROWS = BLOCK / LANES * 16, TILE = 64, DP = (AD + 15) / 16 * 16, EP = (AE + 15) / 16 * 16 };
+enum { LANES = 32, ROWS = BLOCK / LANES * 16, DP = (AD + 15) / 16 * 16, EP = (AE + 15) / 16 * 16 };
 enum { PD = DP + 8, PE = EP + 8 }; /* rows in shared memory: eight of them lie in different banks */
 static constexpr float LOG2E = 1.44269504088896340736f, LN2 = 0.69314718055994530942f;
 static constexpr mf_dtype HALF = in_dtype[0];
@@ -88,6 +88,18 @@ static inline float unpack(uint32_t pair, int i)
 static uint32_t exchange[BLOCK][8];
 static const uint16_t *rows_of[BLOCK];
 #endif
+
+/* 2 to the power of x, as the card has it. */
+static inline float power_of_2(float x)
+{
+#ifdef MF_SHIM
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
 
 static inline float from_lane(float v, int distance)
 {
@@ -201,7 +213,7 @@ template <int LEFT> static inline void arrived()
 #endif
 }
 
-template <int WIDTH, int PADDED, int PITCH>
+template <int TILE, int WIDTH, int PADDED, int PITCH>
 static inline void send_tile(uint16_t *to, const void *from, idx steps, idx n, idx h, idx first)
 {
     for (int i = (int)threadIdx.x; i < TILE * (PADDED / 8); i += BLOCK) {
@@ -227,7 +239,7 @@ static inline void load_rows(uint32_t (*f)[4], const void *from, idx steps, idx 
 }
 
 /* c (16 x TILE) = rows of the left factor by rows of a tile. */
-template <int PADDED, int PITCH> static inline void by_rows(float (*c)[4], const uint32_t (*f)[4], const uint16_t *tile)
+template <int TILE, int PADDED, int PITCH> static inline void by_rows(float (*c)[4], const uint32_t (*f)[4], const uint16_t *tile)
 {
     int lane = (int)threadIdx.x % LANES;
     const uint16_t *at = tile + (lane / 16 * 8 + lane % 8) * PITCH + lane / 8 % 2 * 8;
@@ -246,7 +258,7 @@ template <int PADDED, int PITCH> static inline void by_rows(float (*c)[4], const
 }
 
 /* sum (16 x PADDED) += p (16 x TILE) by a tile. */
-template <int PADDED, int PITCH> static inline void by_columns(float (*sum)[4], const float (*p)[4], const uint16_t *tile)
+template <int TILE, int PADDED, int PITCH> static inline void by_columns(float (*sum)[4], const float (*p)[4], const uint16_t *tile)
 {
     int lane = (int)threadIdx.x % LANES;
     const uint16_t *at = tile + (lane / 8 % 2 * 8 + lane % 8) * PITCH + lane / 16 * 8;
@@ -285,8 +297,10 @@ static constexpr bool LOOKS = HAS_MASKS || attr.attention.rate != 0; /* each pai
 
 #if defined(KIND_ATTENTION)
 #if TILED
-ENTRY k0(args a)
+/* Two blocks at a time on a multiprocessor. */
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) k0(args a)
 {
+    enum { TILE = 64 };
     alignas(16) __shared__ uint16_t keys[2][TILE * PD];
     alignas(16) __shared__ uint16_t values[2][TILE * PE];
     constexpr idx tiles = (AT + ROWS - 1) / ROWS;
@@ -298,19 +312,19 @@ ENTRY k0(args a)
     mf_draw draw = draw_of(a, n);
     load_rows<AD, DP>(q, a.in[0], AT, n, h, first);
     idx last = attr.attention.causal == 1 && block + ROWS < AS ? block + ROWS : AS, count = (last + TILE - 1) / TILE;
-    send_tile<AD, DP, PD>(keys[0], a.in[1], AS, n, h, 0);
-    send_tile<AE, EP, PE>(values[0], a.in[2], AS, n, h, 0);
+    send_tile<TILE, AD, DP, PD>(keys[0], a.in[1], AS, n, h, 0);
+    send_tile<TILE, AE, EP, PE>(values[0], a.in[2], AS, n, h, 0);
     sent();
     for (idx j = 0; j < count; j++) {
         if (j + 1 < count) {
-            send_tile<AD, DP, PD>(keys[(j + 1) % 2], a.in[1], AS, n, h, (j + 1) * TILE);
-            send_tile<AE, EP, PE>(values[(j + 1) % 2], a.in[2], AS, n, h, (j + 1) * TILE);
+            send_tile<TILE, AD, DP, PD>(keys[(j + 1) % 2], a.in[1], AS, n, h, (j + 1) * TILE);
+            send_tile<TILE, AE, EP, PE>(values[(j + 1) % 2], a.in[2], AS, n, h, (j + 1) * TILE);
         }
         sent();
         arrived<1>();
         __syncthreads();
         float p[TILE / 8][4];
-        by_rows<DP, PD>(p, q, keys[j % 2]);
+        by_rows<TILE, DP, PD>(p, q, keys[j % 2]);
         bool whole = !HAS_MASKS && (j + 1) * TILE <= AS && (attr.attention.causal != 1 || (j + 1) * TILE - 1 <= first);
         constexpr float scale = (float)attr.attention.scale * LOG2E;
         float top[2] = {most[0], most[1]};
@@ -333,7 +347,7 @@ ENTRY k0(args a)
             top[r] = fmaxf(top[r], from_lane(top[r], 1));
             top[r] = fmaxf(top[r], from_lane(top[r], 2));
             any[r] = whole ? 1 : any[r];
-            float less = exp2f(most[r] - top[r]);
+            float less = power_of_2(most[r] - top[r]);
             all[r] *= less;
             most[r] = top[r];
 #pragma unroll
@@ -346,7 +360,7 @@ ENTRY k0(args a)
         for (int k = 0; k < TILE / 8; k++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float w = exp2f(p[k][i] - most[i / 2]);
+                float w = power_of_2(p[k][i] - most[i / 2]);
                 all[i / 2] += w;
                 if (LOOKS) {
                     idx t = first + lane / 4 + i / 2 * 8, s = j * TILE + k * 8 + lane % 4 * 2 + i % 2;
@@ -358,7 +372,7 @@ ENTRY k0(args a)
                 }
                 p[k][i] = w;
             }
-        by_columns<EP, PE>(sum, p, values[j % 2]);
+        by_columns<TILE, EP, PE>(sum, p, values[j % 2]);
         __syncthreads();
     }
     for (int r = 0; r < 2; r++) {
@@ -433,11 +447,12 @@ static inline float weight_of(const args &a, float score, float lse, bool masked
     (void)a;
     if (HAS_MASKS && lse == INFINITY)
         return 1.0f / (float)visible_to(t);
-    return exp2f((masked ? (float)attr.attention.masked * LOG2E : score) - lse);
+    return power_of_2((masked ? (float)attr.attention.masked * LOG2E : score) - lse);
 }
 
-ENTRY kq(args a)
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) kq(args a)
 {
+    enum { TILE = 32 }; /* two blocks' registers */
     alignas(16) __shared__ uint16_t keys[2][TILE * PD];
     alignas(16) __shared__ uint16_t values[2][TILE * PE];
     constexpr idx tiles = (AT + ROWS - 1) / ROWS;
@@ -456,32 +471,38 @@ ENTRY kq(args a)
         rows[r] = t < AT ? ((const float *)((const char *)a.workspace + SUMS_AT))[at] : 0;
     }
     idx last = attr.attention.causal == 1 && block + ROWS < AS ? block + ROWS : AS, count = (last + TILE - 1) / TILE;
-    send_tile<AD, DP, PD>(keys[0], a.in[2], AS, n, h, 0);
-    send_tile<AE, EP, PE>(values[0], a.in[3], AS, n, h, 0);
+    send_tile<TILE, AD, DP, PD>(keys[0], a.in[2], AS, n, h, 0);
+    send_tile<TILE, AE, EP, PE>(values[0], a.in[3], AS, n, h, 0);
     sent();
     for (idx j = 0; j < count; j++) {
         if (j + 1 < count) {
-            send_tile<AD, DP, PD>(keys[(j + 1) % 2], a.in[2], AS, n, h, (j + 1) * TILE);
-            send_tile<AE, EP, PE>(values[(j + 1) % 2], a.in[3], AS, n, h, (j + 1) * TILE);
+            send_tile<TILE, AD, DP, PD>(keys[(j + 1) % 2], a.in[2], AS, n, h, (j + 1) * TILE);
+            send_tile<TILE, AE, EP, PE>(values[(j + 1) % 2], a.in[3], AS, n, h, (j + 1) * TILE);
         }
         sent();
         arrived<1>();
         __syncthreads();
         float p[TILE / 8][4], dp[TILE / 8][4];
-        by_rows<DP, PD>(p, q, keys[j % 2]);
-        by_rows<EP, PE>(dp, dy, values[j % 2]);
+        by_rows<TILE, DP, PD>(p, q, keys[j % 2]);
+        by_rows<TILE, EP, PE>(dp, dy, values[j % 2]);
+        bool whole = !LOOKS && (j + 1) * TILE <= AS && first + 16 <= AT &&
+                     (attr.attention.causal != 1 || (j + 1) * TILE - 1 <= first);
 #pragma unroll
         for (int k = 0; k < TILE / 8; k++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
+                if (whole) {
+                    p[k][i] = power_of_2(p[k][i] * scale - lse[i / 2]) * (dp[k][i] - rows[i / 2]);
+                    continue;
+                }
                 idx t = first + lane / 4 + i / 2 * 8, s = j * TILE + k * 8 + lane % 4 * 2 + i % 2;
                 bool out = s >= AS || t >= AT || (attr.attention.causal == 1 && s > t);
                 bool masked = HAS_MASKS && !out && masked_at(a, n, h, t, s);
                 float kept = LOOKS && !out ? (float)kept_at(draw, h, t, s) : 1;
-                float w = out || masked ? 0 : exp2f(p[k][i] * scale - lse[i / 2]);
+                float w = out || masked ? 0 : power_of_2(p[k][i] * scale - lse[i / 2]);
                 p[k][i] = w * (dp[k][i] * kept - rows[i / 2]);
             }
-        by_columns<DP, PD>(sum, p, keys[j % 2]);
+        by_columns<TILE, DP, PD>(sum, p, keys[j % 2]);
         __syncthreads();
     }
     store_rows<AD, DP>(a.out[0], sum, (float)attr.attention.scale, (float)attr.attention.scale, AT, n, h, first);
@@ -489,6 +510,7 @@ ENTRY kq(args a)
 
 ENTRY kkv(args a)
 {
+    enum { TILE = 64 };
     alignas(16) __shared__ uint16_t queries[2][TILE * PD];
     alignas(16) __shared__ uint16_t slopes[2][TILE * PE];
     __shared__ float lse[2][TILE], rows[2][TILE];
@@ -505,8 +527,8 @@ ENTRY kkv(args a)
     /* queries before the first key of the block see none of it */
     idx begin = attr.attention.causal == 1 ? block / TILE : 0, count = (AT + TILE - 1) / TILE;
     auto next = [&](idx j) {
-        send_tile<AD, DP, PD>(queries[j % 2], a.in[1], AT, n, h, j * TILE);
-        send_tile<AE, EP, PE>(slopes[j % 2], a.in[0], AT, n, h, j * TILE);
+        send_tile<TILE, AD, DP, PD>(queries[j % 2], a.in[1], AT, n, h, j * TILE);
+        send_tile<TILE, AE, EP, PE>(slopes[j % 2], a.in[0], AT, n, h, j * TILE);
         for (int i = (int)threadIdx.x; i < TILE; i += BLOCK) {
             idx t = j * TILE + i, at = (n * AH + h) * AT + t;
             lse[j % 2][i] = t < AT ? ((const float *)a.in[5])[at] * LOG2E : 0;
@@ -523,13 +545,20 @@ ENTRY kkv(args a)
         arrived<1>();
         __syncthreads();
         float p[TILE / 8][4], dp[TILE / 8][4];
-        by_rows<DP, PD>(p, key, queries[j % 2]);
-        by_rows<EP, PE>(dp, value, slopes[j % 2]);
+        by_rows<TILE, DP, PD>(p, key, queries[j % 2]);
+        by_rows<TILE, EP, PE>(dp, value, slopes[j % 2]);
+        bool whole = !LOOKS && (j + 1) * TILE <= AT && first + 16 <= AS &&
+                     (attr.attention.causal != 1 || first + 15 <= j * TILE);
 #pragma unroll
         for (int k = 0; k < TILE / 8; k++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int at = k * 8 + lane % 4 * 2 + i % 2;
+                if (whole) {
+                    p[k][i] = power_of_2(p[k][i] * scale - lse[j % 2][at]);
+                    dp[k][i] = p[k][i] * (dp[k][i] - rows[j % 2][at]);
+                    continue;
+                }
                 idx s = first + lane / 4 + i / 2 * 8, t = j * TILE + at;
                 bool out = s >= AS || t >= AT || (attr.attention.causal == 1 && s > t);
                 bool masked = HAS_MASKS && !out && masked_at(a, n, h, t, s);
@@ -539,9 +568,9 @@ ENTRY kkv(args a)
                 dp[k][i] = masked ? 0 : w * (dp[k][i] * kept - rows[j % 2][at]);
             }
         if (out_here[2])
-            by_columns<EP, PE>(dv, p, slopes[j % 2]);
+            by_columns<TILE, EP, PE>(dv, p, slopes[j % 2]);
         if (out_here[1])
-            by_columns<DP, PD>(dk, dp, queries[j % 2]);
+            by_columns<TILE, DP, PD>(dk, dp, queries[j % 2]);
         __syncthreads();
     }
     if (out_here[1])
