@@ -183,6 +183,10 @@ static const char *output_name(mf_op_kind kind, uint32_t i)
     case MF_OP_GRU_GRAD:
     case MF_OP_SIMPLE_RNN_GRAD:
         return grad[i < 5 ? i : 4];
+    case MF_OP_ATTENTION:
+        return i ? "lse" : "y";
+    case MF_OP_ATTENTION_GRAD:
+        return i == 0 ? "dq" : i == 1 ? "dk" : "dv";
     case MF_OP_LSTM:
     case MF_OP_GRU:
     case MF_OP_SIMPLE_RNN:

@@ -51,6 +51,12 @@
  *   BATCH_NORM   variance is biased (divided by n), without epsilon
  *   LAYER_NORM   mean and rstd have x's leading axes; with groups they are (N, groups), gamma and beta (C).
  *                rms: rstd = 1/sqrt(mean(x^2) + epsilon)
+ *   ATTENTION    y = dropout(softmax(scale * q k')) v for each head, without a matrix of scores in memory; lse is the
+ *                logarithm of each row's sum, all that the gradient needs beside y (infinite where a query's every pair
+ *                is masked: its weights are equal). q is (N, H, T, D), k (N, H, S, D),
+ *                v (N, H, S, E), y (N, H, T, E); with steps_first H and T (or S) are exchanged; of rank 3: one head.
+ *                Masks (U8) broadcast to (N, H, T, S): where one is 0 the score is attr.attention.masked, the draws
+ *                of dropout are those of a tensor of that shape
  *   LSTM         gates are i, f, c, o after their activations
  *   GRU          gates are z, r, candidate, recurrent part of the candidate (reset_after: h U_h + bias; else
  *                (r*h) U_h); bias_u (3u) belongs to U and is there with reset_after
@@ -126,6 +132,9 @@
     X(MOVING_AVERAGE, "moving_average", "value, state -> state (in place: state = m*state + (1-m)*value)")             \
     X(LAYER_NORM, "layer_norm", "x, [gamma], [beta] -> y, [mean], rstd")                                               \
     X(LAYER_NORM_GRAD, "layer_norm_grad", "dy, x, [mean], rstd, [gamma] -> [dx], [dgamma], [dbeta]")                   \
+    /* made by passes/attend.c of products and a softmax */                                                            \
+    X(ATTENTION, "attention", "q, k, v, [mask], [mask], [mask] -> y, [lse] (N,H,T)")                                   \
+    X(ATTENTION_GRAD, "attention_grad", "dy, q, k, v, y, lse, [mask], [mask], [mask] -> [dq], [dk], [dv]")             \
     /* recurrent: the input projection is a MATMUL before; z is (N, T, gates*units) */                                 \
     X(LSTM, "lstm",                                                                                                    \
       "z, u, [h0], [c0], [mask] -> [h] (N,T,units), [gates] (N,T,4u), [c] (N,T,units), [h_last] (N,units), [c_last]")  \
@@ -298,6 +307,14 @@ typedef union mf_attr {
         bool causal; /* the last two axes are query and key: keys after the query count for nothing */
         bool sparse; /* sparsemax */
     } softmax;
+    struct {
+        double scale, masked; /* of q k'; what masks put in place of a score */
+        double rate;          /* of dropout on the weights; 0: none */
+        uint32_t key;         /* of its draws */
+        uint32_t causal;      /* keys after the query: 1 count for nothing, 2 are as masked ones */
+        bool zeroed;          /* masked pairs get no weight, even in rows where nothing else is */
+        bool steps_first;     /* (N, T, H, D) rather than (N, H, T, D) */
+    } attention;
     struct {
         uint32_t perm[MF_MOST_DIMS];
     } transpose;

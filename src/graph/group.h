@@ -30,6 +30,9 @@ typedef struct mf_group_taker {
     void *ctx;
     bool (*takes)(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count);
     bool narrow_losses; /* losses may read and their slopes be written in 16 bits (passes/narrow.c) */
+    /* Whether it runs this ATTENTION (and its gradient) better than the products and the softmax it would be made of
+     * (passes/attend.c). NULL: never. */
+    bool (*attends)(void *ctx, const mf_graph *graph, const mf_op *attention);
 } mf_group_taker;
 
 enum { MF_GROUP_MOST = 16 }; /* members of a chain */

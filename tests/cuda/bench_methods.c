@@ -14,8 +14,9 @@
 
 #include <time.h>
 
-enum { ROOM = 1 << 30, RUNS = 12 };
+enum { RUNS = 12 };
 
+static const uint64_t ROOM = UINT64_C(6) << 30;
 static mf_backend *cuda;
 static test_memory memory;
 static uint64_t random_state = 1;

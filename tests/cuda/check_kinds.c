@@ -37,6 +37,7 @@ static struct {
     double worst[MF_OP_COUNT][COLUMNS];
     unsigned told;
     unsigned part, parts, next; /* this process takes every parts-th graph */
+    bool grouped;               /* only what grouping makes is looked at */
 } check;
 
 /* A graph's storages on the host, with a workspace behind them. */
@@ -226,13 +227,35 @@ static bool compare(const graph_memory *m, uint32_t index, const char *name, con
     return good;
 }
 
+static bool is_made_by_grouping(mf_op_kind kind)
+{
+    return kind == MF_OP_GROUP || kind == MF_OP_ATTENTION || kind == MF_OP_ATTENTION_GRAD;
+}
+
+static bool attends_always(void *ctx, const mf_graph *graph, const mf_op *attention)
+{
+    (void)ctx;
+    (void)graph;
+    (void)attention;
+    return true;
+}
+
+static bool only_is_made_by_grouping(void)
+{
+    for (int k = 0; k < MF_OP_COUNT && check.only; k++)
+        if (strcmp(check.only, mf_kind_name((mf_op_kind)k)) == 0)
+            return is_made_by_grouping((mf_op_kind)k);
+    return false;
+}
+
 /* Every method of the menu, each on the same bytes; then the reference, whose results go on. */
 static void check_op(graph_memory *m, uint32_t index, const char *name, const mf_run_scalars *scalars)
 {
     const mf_op *op = &m->graph->ops[index];
     memfit_error err = {0};
     mf_cost cost = {0};
-    bool mine = !check.only || strcmp(check.only, mf_kind_name(op->kind)) == 0;
+    bool mine = (!check.only || strcmp(check.only, mf_kind_name(op->kind)) == 0) &&
+                (!check.grouped || is_made_by_grouping(op->kind));
     char *before = m->base, *after = malloc(m->bytes + 1);
     memcpy(after, before, m->bytes);
     m->base = after;
@@ -265,7 +288,7 @@ static void check_op(graph_memory *m, uint32_t index, const char *name, const mf
 
 static void check_graph(graph_memory *m, const char *name, const mf_run_scalars *scalars)
 {
-    if (check.only && strcmp(check.only, "group") == 0)
+    if (only_is_made_by_grouping())
         return;
     for (uint32_t i = 0; i < m->graph->op_count; i++)
         if (m->graph->ops[i].kind != MF_OP_INPUT)
@@ -341,30 +364,32 @@ static void widen_inside(const mf_op *op)
     }
 }
 
-/* The same graph with groups, from the same bytes; only groups are compared. */
+/* The same graph with groups, from the same bytes; only what grouping makes is compared. Attention is always made, also where
+ * the backend would leave it. */
 static void check_groups(const graph_memory *m, const char *name, const mf_run_scalars *scalars)
 {
     memfit_error err = {0};
-    if (check.only && strcmp(check.only, "group") != 0)
+    if (check.only && !only_is_made_by_grouping())
         return;
     mf_graph *g = copied(m->graph);
     graph_memory with;
-    const char *only = check.only;
-    if (mf_graph_group(g, &check.cuda->groups, &err) != MEMFIT_OK) {
+    mf_group_taker taker = check.cuda->groups;
+    taker.attends = attends_always;
+    if (mf_graph_group(g, &taker, &err) != MEMFIT_OK) {
         printf("FAILED %s: grouping: %s\n", name, err.message);
         check.failed[MF_OP_GROUP]++;
     } else if (memory_make(&with, g)) {
         for (uint32_t t = 0; t < g->tensor_count; t++)
             memcpy(with.base + place_of(&with, t), m->base + place_of(m, (uint32_t)(uintptr_t)g->tensors[t].name - 1),
                    bytes_of(g, t));
-        check.only = "group";
+        check.grouped = true;
         for (uint32_t i = 0; i < g->op_count; i++)
             if (g->ops[i].kind == MF_OP_GROUP)
                 widen_inside(&g->ops[i]);
         for (uint32_t i = 0; i < g->op_count; i++)
             if (g->ops[i].kind != MF_OP_INPUT)
                 check_op(&with, i, name, scalars);
-        check.only = only;
+        check.grouped = false;
         memory_end(&with);
     }
     copied_end(g);

@@ -80,6 +80,43 @@ static void casts(opcheck *c, int variant)
     opcheck_output(c, mf_g_binary(&c->b, MF_ADD, y, x));
 }
 
-const opcheck_case group_cases[] = {
-    {"residual", residual, 12}, {"branches", branches, 6}, {"pointwise chain", pointwise, 12}, {"casts", casts, 6}};
+/* Attention as layers are lowered: heads by transpositions or not, masks, causal, dropout; sizes of one tile and of several,
+ * heads that the matrix units take and others. */
+static void attention(opcheck *c, int variant)
+{
+    static const int64_t all[][6] = {{2, 3, 5, 7, 8, 8},    {1, 2, 70, 130, 16, 24}, {2, 2, 200, 90, 64, 64},
+                                     {1, 1, 33, 64, 40, 8}, {2, 4, 17, 19, 5, 3},    {1, 2, 257, 257, 64, 64}};
+    const int64_t *n = all[variant % 6];
+    int form = variant / 6; /* plain, causal, masks of keys and pairs with dropout, all of them with weights of 0 */
+    bool moved = variant % 2 == 0;
+    uint32_t in[3], masks[2];
+    for (int i = 0; i < 3; i++) {
+        int64_t steps = i ? n[3] : n[2], width = i == 2 ? n[5] : n[4];
+        in[i] = opcheck_input(c, moved ? SHAPE(4, n[0], steps, n[1], width, 0) : SHAPE(4, n[0], n[1], steps, width, 0),
+                              -1.5, 1.5);
+        in[i] = moved ? mf_g_transpose(&c->b, in[i], (uint32_t[]){0, 2, 1, 3}) : in[i];
+    }
+    uint32_t p = mf_g_matmul(&c->b, in[0], in[1], MF_NONE, false, true, 1 / sqrt((double)n[4]));
+    double large = c->dtype == MF_F16 ? -3e4 : -1e9;
+    if (form > 1) {
+        masks[0] = opcheck_constant(c, MF_U8, SHAPE(4, n[0], 1, 1, n[3], 0), 0, 3, true);
+        masks[1] = opcheck_constant(c, MF_U8, SHAPE(4, 1, 1, n[2], n[3], 0), 0, 4, true);
+        for (int i = 0; i < 2; i++)
+            p = mf_g_keep(&c->b, masks[i], p, large, false);
+        p = form == 3 ? mf_g_keep(&c->b, MF_NONE, p, large, true) : p;
+    }
+    p = form == 1 ? mf_g_softmax_causal(&c->b, p) : mf_g_softmax(&c->b, p, 3, false);
+    for (int i = 0; i < 2 && form == 3; i++)
+        p = mf_g_keep(&c->b, masks[i], p, 0, false);
+    p = form == 3 ? mf_g_keep(&c->b, MF_NONE, p, 0, true) : p;
+    p = mf_g_dropout(&c->b, p, form > 1 ? 0.25 : 0, 3, 0);
+    uint32_t y = mf_g_matmul(&c->b, p, in[2], MF_NONE, false, false, 1);
+    opcheck_output(c, moved ? mf_g_transpose(&c->b, y, (uint32_t[]){0, 2, 1, 3}) : y);
+}
+
+const opcheck_case group_cases[] = {{"residual", residual, 12},
+                                    {"branches", branches, 6},
+                                    {"pointwise chain", pointwise, 12},
+                                    {"casts", casts, 6},
+                                    {"attention", attention, 24}};
 const size_t group_case_count = sizeof group_cases / sizeof *group_cases;

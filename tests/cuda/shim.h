@@ -8,7 +8,7 @@
 #define __device__
 #define __global__
 #define __shared__ static
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 struct shim_index {
     unsigned x, y, z;
 };
@@ -70,9 +70,20 @@ template <class T, class F> static inline T shim_over_team(T v, F f, unsigned te
         result = f(result, (T)box[first + k]);
     return result;
 }
+static inline int atomicAdd(int *at, int n)
+{
+    return __atomic_fetch_add(at, n, __ATOMIC_SEQ_CST);
+}
 static inline int __syncthreads_or(int x)
 {
-    return x;
+    static int any;
+    __syncthreads();
+    any = 0;
+    __syncthreads();
+    if (x)
+        __atomic_store_n(&any, 1, __ATOMIC_SEQ_CST);
+    __syncthreads();
+    return any;
 }
 extern "C" void shim_at(unsigned x, unsigned y)
 {

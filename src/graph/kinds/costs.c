@@ -3,6 +3,7 @@
  * addition count as two. Transcendental functions count as ten: on the machines that matter these operations are bound
  * by memory, and the figure only has to keep their order.
  */
+#include "graph/attention.h"
 #include "graph/group.h"
 #include "graph/kinds/kinds.h"
 
@@ -48,6 +49,17 @@ static double rnn_flops(const mf_graph *g, const mf_op *op, double factor)
     return factor * 2 * count_of(g, z) * (double)g->tensors[u].shape.dim[0] + 20 * count_of(g, z);
 }
 
+/* Products by keys and by values: two forward, five backward. Causal work is half as much. */
+static double attention_flops(const mf_graph *g, const mf_op *op)
+{
+    mf_attention_shape s;
+    if (!mf_attention_shape_of(g, op, &s))
+        return 0;
+    double pairs = (double)(s.batch * s.heads * s.queries) * (double)s.keys * (op->attr.attention.causal ? 0.5 : 1);
+    double forward = 2 * pairs * (double)(s.depth + s.values) + 15 * pairs;
+    return op->kind == MF_OP_ATTENTION ? forward : 2.5 * forward;
+}
+
 static double cells(const mf_window *window)
 {
     double n = 1;
@@ -76,6 +88,9 @@ static double flops_of(const mf_graph *g, const mf_op *op)
     case MF_OP_RANDOM:
     case MF_OP_AUGMENT:
         return 15 * (x > n ? x : n);
+    case MF_OP_ATTENTION:
+    case MF_OP_ATTENTION_GRAD:
+        return attention_flops(g, op);
     case MF_OP_POOL_MAX:
     case MF_OP_POOL_AVG:
         return n * cells(&op->attr.window);

@@ -94,6 +94,12 @@ static const mf_kind_rules kinds[MF_OP_COUNT] = {
                                NULL,
                                "second order"},
 
+    [MF_OP_ATTENTION] = {{KEEP, IN(6, 6), OUT(2, 2), AGAIN, OPTIONAL(2)},
+                         mf_shape_attention,
+                         NULL,
+                         "made after the backward pass"},
+    [MF_OP_ATTENTION_GRAD] = {{KEEP, IN(9, 9), OUT(3, 3), OPTIONAL(7)}, mf_shape_attention_grad, NULL, "second order"},
+
     [MF_OP_LSTM] = {{KEEP, IN(5, 5), OUT(5, 5), AGAIN, OPTIONAL(31)}, mf_shape_rnn, mf_gradient_lstm},
     [MF_OP_LSTM_GRAD] = {{KEEP, IN(10, 10), OUT(4, 4), OPTIONAL(14)}, mf_shape_rnn_grad, NULL, "second order"},
     [MF_OP_GRU] = {{KEEP, IN(5, 5), OUT(3, 3), AGAIN, OPTIONAL(7)}, mf_shape_rnn, mf_gradient_gru},

@@ -34,7 +34,7 @@ mf_shape_rule mf_shape_given, mf_shape_view, mf_shape_cast, mf_shape_transpose, 
     mf_shape_reduce, mf_shape_reduce_grad, mf_shape_softmax, mf_shape_prelu, mf_shape_prelu_grad, mf_shape_pool,
     mf_shape_pool_grad, mf_shape_batch_norm, mf_shape_batch_norm_grad, mf_shape_batch_norm_infer, mf_shape_layer_norm,
     mf_shape_layer_norm_grad, mf_shape_rnn, mf_shape_rnn_grad, mf_shape_loss_grad, mf_shape_in_place,
-    mf_shape_square_sum, mf_shape_group;
+    mf_shape_square_sum, mf_shape_group, mf_shape_attention, mf_shape_attention_grad;
 
 /* gradient rules, beside them */
 mf_gradient_rule mf_gradient_view, mf_gradient_cast, mf_gradient_transpose, mf_gradient_slice, mf_gradient_pad,

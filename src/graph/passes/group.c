@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "graph/kinds/kinds.h"
+#include "graph/passes/attend.h"
 #include "graph/passes/narrow.h"
 
 #include <string.h>
@@ -203,7 +204,7 @@ static bool make_chains(grouping *p)
     p->at = MF_NEW_ARRAY(&p->g->arena, chain *, p->g->op_count + 1);
     if (!p->at)
         return false;
-    for (uint32_t i = 0; i < p->g->op_count; i++) {
+    for (uint32_t i = 0; p->taker->takes && i < p->g->op_count; i++) {
         chain c = {.ops = {i}, .count = 1};
         if (p->grouped[i] || !may_join(p->g, &p->g->ops[i]) || !p->taker->takes(p->taker->ctx, p->g, c.ops, 1))
             continue;
@@ -480,7 +481,8 @@ memfit_status mf_graph_group(mf_graph *g, const mf_group_taker *taker, memfit_er
                  .tensor = MF_NEW_ARRAY(&g->arena, uint32_t, g->tensor_count + 1),
                  .storage = MF_NEW_ARRAY(&g->arena, uint32_t, g->storage_count + 1)};
     bool room = p.grouped && n.ops && n.op && n.tensor && n.storage;
-    room = room && (!taker->narrow_losses || mf_graph_narrow(g, p.grouped)) && make_touches(&p) && make_chains(&p);
+    room = room && (!taker->attends || mf_graph_attend(g, taker, p.grouped)) &&
+           (!taker->narrow_losses || mf_graph_narrow(g, p.grouped)) && make_touches(&p) && make_chains(&p);
     if (room && !any(p.grouped, g->op_count))
         return MEMFIT_OK;
     if (!room || !list_ops(&p, &n))

@@ -185,6 +185,13 @@ static bool say_other(cuda_spec *s, const mf_attr *a)
         begin(s, "softmax");
         cuda_say(s, "%u, %d, %d, %d", a->softmax.axis, a->softmax.log, a->softmax.causal, a->softmax.sparse);
         return true;
+    case MF_OP_ATTENTION:
+    case MF_OP_ATTENTION_GRAD:
+        begin(s, "attention");
+        numbers(s, (double[]){a->attention.scale, a->attention.masked, a->attention.rate}, 3);
+        cuda_say(s, "%uu, %uu, %d, %d", a->attention.key, a->attention.causal, a->attention.zeroed,
+                 a->attention.steps_first);
+        return true;
     case MF_OP_PAD:
         begin(s, "pad");
         whole(s, a->pad.before, MF_MOST_DIMS);

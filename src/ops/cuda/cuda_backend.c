@@ -4,6 +4,7 @@
  */
 #include "ops/cuda/cuda_engine.h"
 #include "ops/cuda/cuda_spec.h"
+#include "ops/cuda/kind_shapes.h"
 #include "ops/cuda/program.h"
 
 #include "base/error.h"
@@ -236,8 +237,11 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
     cuda_backend *b = mf_host_zalloc(host, sizeof *b);
     if (!b)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the CUDA backend");
-    b->base = (mf_backend){
-        .table = &cuda_table, .host = host, .threads = 1, .alignment = 256, .groups = {NULL, cuda_program_takes, true}};
+    b->base = (mf_backend){.table = &cuda_table,
+                           .host = host,
+                           .threads = 1,
+                           .alignment = 256,
+                           .groups = {NULL, cuda_program_takes, true, cuda_attends}};
     memcpy(b->base.made_by, engine->made_by, sizeof b->base.made_by);
     b->engine = engine;
     *backend = &b->base;

@@ -67,6 +67,24 @@ static void concat(cuda_spec *s)
     cuda_grid(s, "k0", (most + s->block - 1) / s->block, s->op->in_count);
 }
 
+static void gather_grad(cuda_spec *s)
+{
+    enum { MOST_LOOKED_AT = 1 << 16 }; /* pairs of rows and indices */
+    uint64_t rows = (uint64_t)out_shape(s, 0)->dim[0], indices = in_count(s, 0);
+    bool lists = indices > 0 && rows * indices > MOST_LOOKED_AT && rows + indices < INT32_MAX / 4;
+    cuda_say(s, "#define WIDTH %lldll\n#define LISTS %d\n",
+             (long long)mf_ref_span(out_shape(s, 0), 1, out_shape(s, 0)->rank), lists);
+    if (lists) {
+        cuda_say(s, "#define TABLE_ROWS %llull\n#define LISTS_AT %llull\n", (unsigned long long)rows,
+                 (unsigned long long)cuda_workspace(s, (2 * rows + indices) * sizeof(int32_t)));
+        cuda_each(s, "zero", rows);
+        cuda_each(s, "count", indices);
+        cuda_grid(s, "starts", 1, 1);
+        cuda_each(s, "place", indices);
+    }
+    cuda_grid(s, "k0", rows, 1);
+}
+
 static memfit_status moves(cuda_spec *s)
 {
     s->family = "move.cu";
@@ -84,8 +102,7 @@ static memfit_status moves(cuda_spec *s)
         cuda_say(s, "#define WIDTH %lldll\n", (long long)mf_ref_span(in_shape(s, 0), 1, in_shape(s, 0)->rank));
         break;
     case MF_OP_GATHER_GRAD:
-        cuda_say(s, "#define WIDTH %lldll\n", (long long)mf_ref_span(out_shape(s, 0), 1, out_shape(s, 0)->rank));
-        cuda_grid(s, "k0", (uint64_t)out_shape(s, 0)->dim[0], 1);
+        gather_grad(s);
         return MEMFIT_OK;
     case MF_OP_CAST:
         cuda_say(s, "#define IN_SIZE %llu\n#define OUT_SIZE %llu\n",
@@ -234,6 +251,14 @@ static memfit_status norms(cuda_spec *s)
 
 /* ---- losses, metrics, updates ---- */
 
+/* 16 bits, at a place where vectors begin. */
+static bool is_wide_row(const cuda_spec *s, uint32_t tensor)
+{
+    const mf_tensor *t = &s->graph->tensors[tensor];
+    return (t->dtype == MF_BF16 || t->dtype == MF_F16) && t->dtype == s->graph->tensors[s->op->in[0]].dtype &&
+           t->offset % 16 == 0;
+}
+
 static memfit_status losses(cuda_spec *s)
 {
     s->family = "loss.cu";
@@ -249,7 +274,11 @@ static memfit_status losses(cuda_spec *s)
     bool hinge = attr->loss.function == MF_LOSS_HINGE || attr->loss.function == MF_LOSS_SQUARED_HINGE;
     bool logits = attr->loss.function == MF_LOSS_SCCE_LOGITS || attr->loss.function == MF_LOSS_CCE_LOGITS;
     bool block = logits && classes > 64, value = s->op->kind == MF_OP_LOSS;
-    cuda_say(s, "#define HINGE %d\n#define ROW_A_BLOCK %d\n", hinge, block);
+    bool wide = block && is_wide_row(s, s->op->in[0]) && (value || is_wide_row(s, s->op->out[0]));
+    cuda_say(s, "#define HINGE %d\n#define ROW_A_BLOCK %d\n#define WIDE_ROWS %d\n", hinge, block, wide);
+    if (wide)
+        cuda_say(s, "#define V 8\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n"
+                    "#include \"program.cuh\"\n");
     if (block && value) {
         cuda_keep(s, rows);
         cuda_grid(s, "rows", rows, 1);
@@ -392,6 +421,9 @@ memfit_status cuda_kind_spec(cuda_spec *s, memfit_error *err)
     case MF_OP_SOFTMAX:
     case MF_OP_SOFTMAX_GRAD:
         return softmax(s);
+    case MF_OP_ATTENTION:
+    case MF_OP_ATTENTION_GRAD:
+        return cuda_attention(s);
     case MF_OP_BATCH_NORM:
     case MF_OP_BATCH_NORM_GRAD:
     case MF_OP_BATCH_NORM_INFER:

@@ -39,6 +39,9 @@ memfit_status cuda_windows(cuda_spec *s);
 bool cuda_window_is_apart(const mf_graph *graph, const mf_op *op);
 memfit_status cuda_product(cuda_spec *s, memfit_error *err);
 memfit_status cuda_recurrent(cuda_spec *s);
+/* kinds_attention.c; `attends`: mf_group_taker.attends */
+memfit_status cuda_attention(cuda_spec *s);
+bool cuda_attends(void *ctx, const mf_graph *graph, const mf_op *attention);
 /* kinds_rows.c: false: not of this family, and nothing has been said. */
 bool cuda_rows(cuda_spec *s);
 

@@ -78,7 +78,7 @@ void mf_ref_window_of(const mf_window *window, const mf_shape *x, const mf_shape
     X(conv_grad_weights) X(unary) X(unary_grad) X(mask) X(mask_grad) X(binary) X(binary_grad) X(compare) X(select) X(sum_n) X(reduce) X(reduce_grad)             \
     X(softmax) X(softmax_grad) X(prelu) X(prelu_grad) X(random) X(dropout) X(pool_max) X(pool_max_grad)                \
     X(pool_avg) X(pool_avg_grad) X(batch_norm) X(batch_norm_grad) X(batch_norm_infer) X(batch_norm_infer_grad)         \
-    X(moving_average) X(layer_norm) X(layer_norm_grad) X(lstm) X(lstm_grad) X(gru) X(gru_grad) X(simple_rnn)           \
+    X(moving_average) X(layer_norm) X(layer_norm_grad) X(attention) X(attention_grad) X(lstm) X(lstm_grad) X(gru) X(gru_grad) X(simple_rnn)           \
     X(simple_rnn_grad) X(loss) X(loss_grad) X(metric) X(regularize) X(clip) X(square_sum) X(clip_global)               \
     X(check_finite) X(update) X(ema) X(augment)
 /* clang-format on */
@@ -95,6 +95,7 @@ memfit_status mf_ref_slice(mf_ref_call *call, memfit_error *err);
 memfit_status mf_ref_pad(mf_ref_call *call, memfit_error *err);
 memfit_status mf_ref_concat(mf_ref_call *call, memfit_error *err);
 
+uint64_t mf_ref_attention_scratch(const mf_graph *graph, const mf_op *op);
 uint64_t mf_ref_rnn_scratch(const mf_graph *graph, const mf_op *op);
 uint64_t mf_ref_norm_scratch(const mf_graph *graph, const mf_op *op);
 uint64_t mf_ref_binary_grad_scratch(const mf_graph *graph, const mf_op *op);

@@ -104,19 +104,54 @@ static inline real exp_of(real x)
 #endif
 }
 
+/* f(j, x) of a row's logits, whose results are stored where STORES. Rows in 16 bits begin anywhere: eight elements at a time
+ * from the first place that allows it. */
+template <bool STORES, class F> static inline void over_row(const args &a, idx start, F f)
+{
+#if WIDE_ROWS
+    constexpr mf_dtype D = in_dtype[0];
+    idx lead = (8 - start % 8) % 8, vectors, tail;
+    lead = lead < CLASSES ? lead : CLASSES;
+    vectors = (CLASSES - lead) / 8;
+    tail = lead + 8 * vectors;
+    for (idx i = (idx)threadIdx.x; i < lead + CLASSES - tail; i += BLOCK) {
+        idx j = i < lead ? i : i - lead + tail;
+        real r = f(j, load_one<D>(a.in[0], start + j));
+        if (STORES)
+            store_one<D, false>(a.out[0], start + j, r);
+    }
+    for (idx i = (idx)threadIdx.x; i < vectors; i += BLOCK) {
+        idx j = lead + 8 * i;
+        real x[8];
+        load_vector<D>(x, a.in[0], start + j);
+        for (int k = 0; k < 8; k++)
+            x[k] = f(j + k, x[k]);
+        if (STORES)
+            store_vector<D, false>(a.out[0], start + j, x);
+    }
+#else
+    for (idx j = (idx)threadIdx.x; j < CLASSES; j += BLOCK) {
+        real r = f(j, (real)get<0>(a, start + j));
+        if (STORES)
+            mf_ref_store(out_dtype[0], a.out[0], (uint64_t)(start + j), (double)r);
+    }
+#endif
+}
+
 /* Cross-entropy from logits over many classes: one block a row. The same formulas as losses::sparse_logits and
  * losses::categorical_logits. */
-static inline double row_by_block(const args &a, idx row, double factor, bool slopes)
+template <bool SLOPES> static inline double row_by_block(const args &a, idx row, double factor)
 {
     idx start = row * CLASSES;
     real most = -INFINITY, sum = 0; /* of exp(x - most), in one pass */
     double value = 0;
-    for (idx j = (idx)threadIdx.x; j < CLASSES; j += BLOCK) {
-        real x = (real)get<0>(a, start + j), e = exp_of(x > most ? most - x : x - most);
+    over_row<false>(a, start, [&](idx, real x) {
+        real e = exp_of(x > most ? most - x : x - most);
         bool more = x > most;
         sum = more ? sum * e + 1 : x == -INFINITY ? sum : sum + e;
         most = more ? x : most;
-    }
+        return x;
+    });
     double highest = block_combine((double)most, [](double p, double q) { return fmax(p, q); });
     double parts = sum == 0 ? 0 : (double)sum * exp((double)most - highest);
     double log_sum = highest + log(block_sum(parts));
@@ -125,21 +160,21 @@ static inline double row_by_block(const args &a, idx row, double factor, bool sl
     if (SPARSE && (label < 0 || label >= CLASSES)) { /* a label the model does not have: the loss says so */
         value = NAN;
         factor = NAN;
-    } else if (SPARSE && !slopes && threadIdx.x == 0)
+    } else if (SPARSE && !SLOPES && threadIdx.x == 0)
         value = log_sum - get<0>(a, start + (idx)label);
-    for (idx j = (idx)threadIdx.x; j < CLASSES && (slopes || !SPARSE); j += BLOCK) {
-        double x = get<0>(a, start + j), t;
-        if (SPARSE)
-            t = j == label;
-        else
-            t = get_raw<1>(a, start + j) * (1 - attr.loss.label_smoothing) + attr.loss.label_smoothing / (double)CLASSES;
-        if (!SPARSE)
-            value -= t != 0 ? t * (x - log_sum) : 0;
-        if (slopes)
-            mf_ref_store(out_dtype[0], a.out[0], (uint64_t)(start + j),
-                         (double)((exp_of((real)x - shift) - (real)t) * (real)factor));
-    }
-    return slopes ? 0 : block_sum(value);
+    if (SLOPES || !SPARSE)
+        over_row<SLOPES>(a, start, [&](idx j, real x) {
+            double t;
+            if (SPARSE)
+                t = j == label;
+            else
+                t = get_raw<1>(a, start + j) * (1 - attr.loss.label_smoothing) +
+                    attr.loss.label_smoothing / (double)CLASSES;
+            if (!SPARSE)
+                value -= t != 0 ? t * ((double)x - log_sum) : 0;
+            return SLOPES ? (exp_of(x - shift) - (real)t) * (real)factor : x;
+        });
+    return SLOPES ? 0 : block_sum(value);
 }
 #endif
 
@@ -147,7 +182,7 @@ static inline double row_by_block(const args &a, idx row, double factor, bool sl
 #if ROW_A_BLOCK
 ENTRY rows(args a)
 {
-    double value = row_by_block(a, (idx)blockIdx.x, 0, false);
+    double value = row_by_block<false>(a, (idx)blockIdx.x, 0);
     if (threadIdx.x == 0)
         kept_sums(a)[blockIdx.x] = value;
 }
@@ -181,7 +216,7 @@ ENTRY k0(args a)
     double scale = a.s->loss_scale == 0 ? 1 : a.s->loss_scale;
     double factor = batches::loss_factor(&v.call, attr.loss.weight) * scale * row_weight(a, row);
 #if ROW_A_BLOCK
-    row_by_block(a, row, factor, true);
+    row_by_block<true>(a, row, factor);
 #else
     row_value_of(a, row, factor, a.out[0]);
 #endif

@@ -62,11 +62,10 @@ ENTRY k0(args a)
 #elif defined(KIND_GATHER_GRAD)
 /* One block a row of the table: it looks through all indices, a block of them at a time, so that the order of every sum is
  * the indices' own. Most rows are in few of them: where none of a block is this row's, it goes on at once. */
-ENTRY k0(args a)
+static inline void look_through(const args &a, idx row)
 {
     __shared__ bool mine[BLOCK];
     constexpr idx count = (idx)in_count(0), width = (idx)WIDTH;
-    idx row = (idx)blockIdx.x;
     for (idx j0 = 0; j0 < width; j0 += BLOCK) {
         idx j = j0 + (idx)threadIdx.x;
         double sum = 0;
@@ -86,6 +85,87 @@ ENTRY k0(args a)
         __syncthreads();
     }
 }
+#if LISTS
+/* Large tables: which indices are a row's is found for all rows at once: counted, places given, put there in any order, and
+ * sorted by the row that reads them, so that sums have the same order as above. Rows with many look through all. */
+enum : idx { TABLE = TABLE_ROWS, INDICES = (idx)in_count(0), MOST_SORTED = 64 };
+static inline int *counts_of(const args &a)
+{
+    return (int *)((char *)a.workspace + LISTS_AT);
+}
+
+ENTRY zero(args a)
+{
+    if (THREAD < TABLE)
+        counts_of(a)[THREAD] = 0;
+}
+
+ENTRY count(args a)
+{
+    int64_t row = THREAD < INDICES ? get_int<0>(a, THREAD) : -1;
+    if (row >= 0 && row < TABLE)
+        atomicAdd(counts_of(a) + row, 1);
+}
+
+/* One block: where each row's list begins; counts start anew. */
+ENTRY starts(args a)
+{
+    __shared__ int part[BLOCK];
+    constexpr idx each = (TABLE + BLOCK - 1) / BLOCK;
+    int *counts = counts_of(a), *start = counts + TABLE, sum = 0, before = 0;
+    idx first = (idx)threadIdx.x * each;
+    for (idx i = first; i < first + each && i < TABLE; i++)
+        sum += counts[i];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    for (unsigned i = 0; i < threadIdx.x; i++)
+        before += part[i];
+    for (idx i = first; i < first + each && i < TABLE; i++) {
+        start[i] = before;
+        before += counts[i];
+        counts[i] = 0;
+    }
+}
+
+ENTRY place(args a)
+{
+    int *counts = counts_of(a), *start = counts + TABLE, *list = start + TABLE;
+    int64_t row = THREAD < INDICES ? get_int<0>(a, THREAD) : -1;
+    if (row >= 0 && row < TABLE)
+        list[start[row] + atomicAdd(counts + row, 1)] = (int)THREAD;
+}
+
+ENTRY k0(args a)
+{
+    __shared__ int sorted[MOST_SORTED];
+    constexpr idx width = (idx)WIDTH;
+    idx row = (idx)blockIdx.x;
+    const int *counts = counts_of(a), *list = counts + 2 * TABLE + counts[TABLE + row];
+    int n = counts[row];
+    if (n > MOST_SORTED) {
+        look_through(a, row);
+        return;
+    }
+    for (int i = (int)threadIdx.x; i < n; i += BLOCK) {
+        int rank = 0;
+        for (int k = 0; k < n; k++)
+            rank += list[k] < list[i];
+        sorted[rank] = list[i];
+    }
+    __syncthreads();
+    for (idx j = (idx)threadIdx.x; j < width; j += BLOCK) {
+        double sum = 0;
+        for (int k = 0; k < n; k++)
+            sum += get<1>(a, (idx)sorted[k] * width + j);
+        put<0>(a, row * width + j, sum);
+    }
+}
+#else
+ENTRY k0(args a)
+{
+    look_through(a, (idx)blockIdx.x);
+}
+#endif
 #else
 ENTRY k0(args a)
 {
