@@ -190,11 +190,12 @@ static void advise_kind(const mf_report *r, char *text, size_t bytes)
         [MEMFIT_KIND_PARAMETERS] = "lower precision or fewer parameters makes them smaller; a smaller batch does not",
         [MEMFIT_KIND_GRADIENTS] = "updating each parameter as soon as its gradient is there lets gradients go early",
         [MEMFIT_KIND_WORKSPACE] = "a smaller batch or other algorithms of the library need less",
+        [MEMFIT_KIND_FIXED] = "a process pays it before its first tensor, and nothing in the model makes it smaller",
     };
     for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++)
         if (ways[k] && r->kind_bytes[k] > r->peak_bytes / 2) {
             add(text, bytes, "%.0f %% of the peak is %s: %s. ", 100 * (double)r->kind_bytes[k] / (double)r->peak_bytes,
-                memfit_kind_name((memfit_kind)k), ways[k]);
+                k == MEMFIT_KIND_FIXED ? "fixed cost" : memfit_kind_name((memfit_kind)k), ways[k]);
             return;
         }
     double share = 100 * (double)r->owners[0].peak_bytes / (double)r->peak_bytes;
