@@ -357,6 +357,9 @@ static void print_head(FILE *f, const mf_report *r, const mf_report_view *v)
         add(text, sizeof text, "; %" PRIu64 " of them were there when the recording began", r->info.before_buffers);
     if (r->info.cut)
         add(text, sizeof text, "; the recording was cut off");
+    if (r->left_out)
+        add(text, sizeof text, "; %u file%s of the folder %s no trace", r->left_out, r->left_out == 1 ? "" : "s",
+            r->left_out == 1 ? "is" : "are");
     print_wrapped(f, text, v->columns, 0);
 }
 
@@ -407,9 +410,12 @@ static void print_difference(FILE *f, const mf_report_view *v)
 {
     const mf_report_difference *d = v->difference;
     char x[24], y[24], z[32], text[256], cut_a[256], cut_b[256];
-    snprintf(text, sizeof text, "From %s to %s the peak changes by %s.",
-             memfit_size_format(v->report->peak_bytes, x, sizeof x),
-             memfit_size_format(v->other->peak_bytes, y, sizeof y), signed_size(d->peak_bytes, z, sizeof z));
+    if (d->peak_bytes == 0)
+        snprintf(text, sizeof text, "Both peaks are %s.", memfit_size_format(v->report->peak_bytes, x, sizeof x));
+    else
+        snprintf(text, sizeof text, "From %s to %s the peak changes by %s.",
+                 memfit_size_format(v->report->peak_bytes, x, sizeof x),
+                 memfit_size_format(v->other->peak_bytes, y, sizeof y), signed_size(d->peak_bytes, z, sizeof z));
     print_wrapped(f, text, v->columns, 0);
     if (v->quiet)
         return;
