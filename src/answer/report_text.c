@@ -128,11 +128,17 @@ void mf_report_verdict(const mf_report *r, char *text, size_t bytes)
     if (r->limit_bytes)
         add(text, bytes, ", of a limit of %s", memfit_size_format(r->limit_bytes, size, sizeof size));
     add(text, bytes, ". Held most then: ");
-    for (uint32_t i = 0; i < 3 && i < r->owner_count && r->owners[i].peak_bytes; i++)
-        add(text, bytes, "%s%s (%s%s%s)", i ? ", " : "", cut_name(r->owners[i].name, NAME, true, name, sizeof name),
-            r->owners[i].kind == MEMFIT_KIND_OTHER ? "" : memfit_kind_name(r->owners[i].kind),
-            r->owners[i].kind == MEMFIT_KIND_OTHER ? "" : ", ",
-            memfit_size_format(r->owners[i].peak_bytes, size, sizeof size));
+    for (uint32_t i = 0; i < 3 && i < r->owner_count && r->owners[i].peak_bytes; i++) {
+        const mf_report_owner *o = &r->owners[i];
+        const char *kind = o->kind == MEMFIT_KIND_OTHER ? "" : memfit_kind_name(o->kind);
+        memfit_size_format(o->peak_bytes, size, sizeof size);
+        add(text, bytes, "%s", i ? ", " : "");
+        if (*kind && strcmp(o->name, "(no name)") == 0)
+            add(text, bytes, "%s without a name (%s)", kind, size);
+        else
+            add(text, bytes, "%s (%s%s%s)", cut_name(o->name, NAME, true, name, sizeof name), kind, *kind ? ", " : "",
+                size);
+    }
     add(text, bytes, ".");
 }
 
@@ -198,12 +204,13 @@ static void advise_kind(const mf_report *r, char *text, size_t bytes)
                 k == MEMFIT_KIND_FIXED ? "fixed cost" : memfit_kind_name((memfit_kind)k), ways[k]);
             return;
         }
+    if (r->growing)
+        return; /* what grows comes first, and was named */
     double share = 100 * (double)r->owners[0].peak_bytes / (double)r->peak_bytes;
     if (share >= 25)
-        add(text, bytes, "The largest owner is %.0f %% of the peak: begin there. ", share);
+        add(text, bytes, "The first of them is %.0f %% of the peak: begin there. ", share);
     else
-        add(text, bytes,
-            "No owner stands out (the largest is %.1f %%): a smaller batch or recomputation lowers all together. ",
+        add(text, bytes, "None stands out (the largest is %.1f %%): a smaller batch or recomputation lowers all. ",
             share);
 }
 
