@@ -129,8 +129,9 @@ static void put_line(FILE *f, const chart *c, bool limit)
                 "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"1.5\"%s/>"
                 "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" style=\"fill:%s\">%s ",
                 x_of(c, i), x_of(c, next), y, y, limit ? "#dc2626" : "currentColor",
-                limit ? "" : " stroke-dasharray=\"6 4\"", limit ? x_of(c, i) + 4 : x_of(c, next) - 4, y - 5,
-                limit ? "start" : "end", limit ? "var(--bad)" : "currentColor", limit ? "limit" : "planned");
+                limit ? "" : " stroke-dasharray=\"6 4\"", limit ? x_of(c, i) + 4 : x_of(c, next) - 4,
+                limit ? y - 5 : y + 15, limit ? "start" : "end", limit ? "var(--bad)" : "currentColor",
+                limit ? "limit" : "planned");
         put_size(f, bytes);
         fputs("</text>\n", f);
     }

@@ -92,6 +92,9 @@ static void put_verdict(FILE *f, const mf_answer *a, const mf_answer_context *c)
     const char *name = "word";
     for (char *line = text, *end; *line && (end = strchr(line, '\n')); line = end + 1, name = "more") {
         *end = '\0';
+        char *status = strstr(line, " The exit status is"); /* nobody who reads a page has one */
+        if (status)
+            *status = '\0';
         fprintf(f, "<p class=\"%s\">", name);
         mf_page_put_text(f, line);
         fputs("</p>\n", f);

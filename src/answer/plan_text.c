@@ -459,7 +459,7 @@ void mf_answers_compare(FILE *f, uint32_t count, mf_answer *const *answers, cons
         print_row(f, a, &contexts[i], a->plan->peak_bytes,
                   !a->fits           ? "too much"
                   : a->as_asked_fits ? "fits"
-                                     : "changed",
+                                     : "fits *",
                   a->max_batch);
         mf_print(f, " %8.1f ms\n", a->plan->time_us / 1000);
     }
@@ -467,5 +467,5 @@ void mf_answers_compare(FILE *f, uint32_t count, mf_answer *const *answers, cons
     for (uint32_t i = 0; i < count; i++)
         if (!i || strcmp(contexts[i].device, contexts[i - 1].device) != 0)
             mf_print(f, "%s %s on %s", i ? "," : "", size_text(contexts[i].memory_bytes, x), contexts[i].device);
-    mf_print(f, "; changed: fits with smaller micro-batches or recomputation\n");
+    mf_print(f, "; *: with micro-batches or recomputation\n");
 }

@@ -399,9 +399,10 @@ memfit_status mf_report_open(const char *path, const mf_report_options *options,
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a report");
     r->with_names = options->with_names;
     mf_arena_init(&r->arena, options->host);
-    memfit_status status = mf_os_is_folder(path)   ? mf_trace_merge_folder(path, options->host, &r->trace, err)
-                           : mf_trace_is_run(path) ? mf_trace_merge_run(path, options->host, &r->trace, err)
-                                                   : memfit_trace_load(path, options->host, &r->trace, err);
+    memfit_status status =
+        mf_os_is_folder(path)   ? mf_trace_merge_folder(path, options->host, &r->trace, &r->left_out, err)
+        : mf_trace_is_run(path) ? mf_trace_merge_run(path, options->to_compare, options->host, &r->trace, err)
+                                : memfit_trace_load(path, options->host, &r->trace, err);
     if (!status) {
         char shorter[MF_MOST_PATH];
         size_t n = strlen(path);

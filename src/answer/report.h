@@ -78,8 +78,9 @@ typedef struct mf_report {
     const memfit_event *events;
     uint64_t event_count;
     unsigned device, device_count;
-    uint64_t moved;   /* events that allocate or free on the device */
-    uint64_t buffers; /* of it */
+    uint32_t left_out; /* files of a folder that are no traces */
+    uint64_t moved;    /* events that allocate or free on the device */
+    uint64_t buffers;  /* of it */
     uint64_t peak_bytes, peak_event, peak_ns, end_bytes, duration_ns;
     uint64_t kind_bytes[MEMFIT_KIND_COUNT]; /* at the peak */
     mf_report_owner *owners;                /* most bytes at the peak first */
@@ -104,6 +105,7 @@ typedef struct mf_report {
 typedef struct mf_report_options {
     const memfit_host *host;
     bool with_names; /* folders of files stay in names */
+    bool to_compare; /* with another run, whose processes have other numbers */
 } mf_report_options;
 
 /* A trace, a snapshot, or a folder of traces: one a process, merged. DAMAGED when nothing is allocated in it. */

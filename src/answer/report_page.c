@@ -195,6 +195,9 @@ static void put_facts(FILE *f, const mf_report *r, const char *which)
         fprintf(f, "; %" PRIu64 " buffers were there when the recording began", r->info.before_buffers);
     if (r->info.cut)
         fputs("; the recording was cut off", f);
+    if (r->left_out)
+        fprintf(f, "; %u file%s of the folder %s no trace", r->left_out, r->left_out == 1 ? "" : "s",
+                r->left_out == 1 ? "is" : "are");
     fputs("</p>\n", f);
 }
 

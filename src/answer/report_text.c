@@ -128,11 +128,17 @@ void mf_report_verdict(const mf_report *r, char *text, size_t bytes)
     if (r->limit_bytes)
         add(text, bytes, ", of a limit of %s", memfit_size_format(r->limit_bytes, size, sizeof size));
     add(text, bytes, ". Held most then: ");
-    for (uint32_t i = 0; i < 3 && i < r->owner_count && r->owners[i].peak_bytes; i++)
-        add(text, bytes, "%s%s (%s%s%s)", i ? ", " : "", cut_name(r->owners[i].name, NAME, true, name, sizeof name),
-            r->owners[i].kind == MEMFIT_KIND_OTHER ? "" : memfit_kind_name(r->owners[i].kind),
-            r->owners[i].kind == MEMFIT_KIND_OTHER ? "" : ", ",
-            memfit_size_format(r->owners[i].peak_bytes, size, sizeof size));
+    for (uint32_t i = 0; i < 3 && i < r->owner_count && r->owners[i].peak_bytes; i++) {
+        const mf_report_owner *o = &r->owners[i];
+        const char *kind = o->kind == MEMFIT_KIND_OTHER ? "" : memfit_kind_name(o->kind);
+        memfit_size_format(o->peak_bytes, size, sizeof size);
+        add(text, bytes, "%s", i ? ", " : "");
+        if (*kind && strcmp(o->name, "(no name)") == 0)
+            add(text, bytes, "%s without a name (%s)", kind, size);
+        else
+            add(text, bytes, "%s (%s%s%s)", cut_name(o->name, NAME, true, name, sizeof name), kind, *kind ? ", " : "",
+                size);
+    }
     add(text, bytes, ".");
 }
 
@@ -190,19 +196,21 @@ static void advise_kind(const mf_report *r, char *text, size_t bytes)
         [MEMFIT_KIND_PARAMETERS] = "lower precision or fewer parameters makes them smaller; a smaller batch does not",
         [MEMFIT_KIND_GRADIENTS] = "updating each parameter as soon as its gradient is there lets gradients go early",
         [MEMFIT_KIND_WORKSPACE] = "a smaller batch or other algorithms of the library need less",
+        [MEMFIT_KIND_FIXED] = "a process pays it before its first tensor, and nothing in the model makes it smaller",
     };
     for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++)
         if (ways[k] && r->kind_bytes[k] > r->peak_bytes / 2) {
             add(text, bytes, "%.0f %% of the peak is %s: %s. ", 100 * (double)r->kind_bytes[k] / (double)r->peak_bytes,
-                memfit_kind_name((memfit_kind)k), ways[k]);
+                k == MEMFIT_KIND_FIXED ? "fixed cost" : memfit_kind_name((memfit_kind)k), ways[k]);
             return;
         }
+    if (r->growing)
+        return; /* what grows comes first, and was named */
     double share = 100 * (double)r->owners[0].peak_bytes / (double)r->peak_bytes;
     if (share >= 25)
-        add(text, bytes, "The largest owner is %.0f %% of the peak: begin there. ", share);
+        add(text, bytes, "The first of them is %.0f %% of the peak: begin there. ", share);
     else
-        add(text, bytes,
-            "No owner stands out (the largest is %.1f %%): a smaller batch or recomputation lowers all together. ",
+        add(text, bytes, "None stands out (the largest is %.1f %%): a smaller batch or recomputation lowers all. ",
             share);
 }
 
@@ -356,6 +364,9 @@ static void print_head(FILE *f, const mf_report *r, const mf_report_view *v)
         add(text, sizeof text, "; %" PRIu64 " of them were there when the recording began", r->info.before_buffers);
     if (r->info.cut)
         add(text, sizeof text, "; the recording was cut off");
+    if (r->left_out)
+        add(text, sizeof text, "; %u file%s of the folder %s no trace", r->left_out, r->left_out == 1 ? "" : "s",
+            r->left_out == 1 ? "is" : "are");
     print_wrapped(f, text, v->columns, 0);
 }
 
@@ -406,9 +417,12 @@ static void print_difference(FILE *f, const mf_report_view *v)
 {
     const mf_report_difference *d = v->difference;
     char x[24], y[24], z[32], text[256], cut_a[256], cut_b[256];
-    snprintf(text, sizeof text, "From %s to %s the peak changes by %s.",
-             memfit_size_format(v->report->peak_bytes, x, sizeof x),
-             memfit_size_format(v->other->peak_bytes, y, sizeof y), signed_size(d->peak_bytes, z, sizeof z));
+    if (d->peak_bytes == 0)
+        snprintf(text, sizeof text, "Both peaks are %s.", memfit_size_format(v->report->peak_bytes, x, sizeof x));
+    else
+        snprintf(text, sizeof text, "From %s to %s the peak changes by %s.",
+                 memfit_size_format(v->report->peak_bytes, x, sizeof x),
+                 memfit_size_format(v->other->peak_bytes, y, sizeof y), signed_size(d->peak_bytes, z, sizeof z));
     print_wrapped(f, text, v->columns, 0);
     if (v->quiet)
         return;

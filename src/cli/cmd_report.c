@@ -22,7 +22,7 @@ typedef struct report {
 
 static memfit_status open_all(report *r, memfit_error *err)
 {
-    mf_report_options o = {.with_names = r->with_names};
+    mf_report_options o = {.with_names = r->with_names, .to_compare = r->common.operand_count == 2};
     for (int i = 0; i < r->common.operand_count; i++) {
         memfit_status status = mf_report_open(r->common.operands[i], &o, &r->reports[i], err);
         if (!status)

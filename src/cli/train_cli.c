@@ -376,23 +376,41 @@ static void put_step_time(text *t, double seconds)
         put(t, " %.0fus/step", seconds * 1e6);
 }
 
-static void put_memory(text *t, const memfit_train_event *e)
+/* How much of a line is drawn: narrow terminals get less of it. */
+typedef struct line_shape {
+    int bar, cells; /* of the steps; of memory, -1: not even the unit twice */
+} line_shape;
+
+static void put_memory(text *t, const memfit_train_event *e, line_shape shape)
 {
     char now[24], limit[24];
-    int cells = e->limit_bytes ? (int)((double)e->memory_bytes / (double)e->limit_bytes * 8 + 0.5) : 0;
+    int cells = e->limit_bytes ? (int)((double)e->memory_bytes / (double)e->limit_bytes * shape.cells + 0.5) : 0;
+    memfit_size_format(e->memory_bytes, now, sizeof now);
+    memfit_size_format(e->limit_bytes, limit, sizeof limit);
     put(t, "  mem ");
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < shape.cells; i++)
         put(t, "%s", i < cells ? "\u2588" : "\u2591");
-    put(t, " %s of %s", memfit_size_format(e->memory_bytes, now, sizeof now),
-        memfit_size_format(e->limit_bytes, limit, sizeof limit));
+    char *unit = strchr(now, ' '), *whose = strchr(limit, ' ');
+    if (shape.cells == -1 && unit && whose && strcmp(unit, whose) == 0)
+        *unit = 0;
+    put(t, "%s%s of %s", shape.cells > 0 ? " " : "", now, limit);
 }
 
-static void put_bar(text *t, const memfit_train_event *e)
+static void put_bar(text *t, const memfit_train_event *e, int cells)
 {
-    int done = e->steps ? (int)(20 * e->step / e->steps) : 0, digits = snprintf(NULL, 0, "%lld", (long long)e->steps);
+    int done = e->steps ? (int)(cells * e->step / e->steps) : 0;
+    int digits = snprintf(NULL, 0, "%lld", (long long)e->steps);
     put(t, "%*lld/%lld ", digits, (long long)e->step, (long long)e->steps);
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < cells; i++)
         put(t, "%s", i < done ? "\u2501" : i == done ? "\u2578" : "\u2500");
+}
+
+static unsigned shown_columns(const char *line)
+{
+    unsigned shown = 0;
+    for (const char *p = line; *p; p++)
+        shown += ((unsigned char)*p & 0xc0) != 0x80 && *p != '\r';
+    return shown;
 }
 
 /* What would wrap is cut: the next line is drawn over this one. */
@@ -404,6 +422,28 @@ static void cut_line(char *line, unsigned columns)
             *p = 0;
             return;
         }
+}
+
+/* The line in the widest shape that the terminal has room for; what is no terminal gets all of it. */
+static text draw_line(train_cli *cli, const memfit_train_event *e, double per_step, unsigned columns)
+{
+    static const line_shape shapes[] = {{20, 8}, {10, 8}, {10, 0}, {10, -1}, {5, -1}, {3, -1}};
+    text t;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        t = (text){cli->line, sizeof cli->line};
+        if (columns)
+            put(&t, "\r");
+        put_bar(&t, e, shapes[i].bar);
+        put_duration(&t, e->epoch_end ? e->seconds : per_step * (double)(e->steps - e->step));
+        put_step_time(&t, per_step);
+        put_values(&t, e, false);
+        if (e->validated)
+            put_values(&t, e, true);
+        put_memory(&t, e, shapes[i]);
+        if (!columns || shown_columns(cli->line) < columns)
+            break;
+    }
+    return t;
 }
 
 void train_cli_progress(void *ctx, const memfit_train_event *e)
@@ -420,16 +460,7 @@ void train_cli_progress(void *ctx, const memfit_train_event *e)
     if (!e->epoch_end && (!columns || (e->seconds - cli->last_draw < 0.05 && e->step > cli->steps_before + 1)))
         return;
     cli->last_draw = e->epoch_end ? 0 : e->seconds;
-    text t = {cli->line, sizeof cli->line};
-    if (columns)
-        put(&t, "\r");
-    put_bar(&t, e);
-    put_duration(&t, e->epoch_end ? e->seconds : per_step * (double)(e->steps - e->step));
-    put_step_time(&t, per_step);
-    put_values(&t, e, false);
-    if (e->validated)
-        put_values(&t, e, true);
-    put_memory(&t, e);
+    text t = draw_line(cli, e, per_step, columns);
     if (e->epoch_end)
         put(&t, "\n");
     else

@@ -70,6 +70,24 @@ if "$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/pictures.keras" --data synthet
     cp "$dir/run.trace" "$dir/job.41.0"; cp "$dir/run.trace" "$dir/job.42.0"; echo x >"$dir/job.43"
     "$MEMFIT" report --json "$dir/job" >"$dir/m" || fail "the traces of memfit run: exit $?"
     holds "$dir/m" 'any(o["name"].startswith("process 42: ") for o in j["owners"])' || fail "the traces of memfit run: names"
+    # Two runs have other processes: they are compared in the order in which they began.
+    cp "$dir/run.trace" "$dir/again.1041.0"; cp "$dir/run.trace" "$dir/again.999.0"
+    "$MEMFIT" report --json "$dir/job" "$dir/again" >"$dir/same" || fail "two runs of several processes: exit $?"
+    holds "$dir/same" 'j["differences"] == [] and j["peak_difference_bytes"] == 0' || fail "two equal runs of several processes differ"
+    "$MEMFIT" report "$dir/job" "$dir/again" | grep -q "^Both peaks are " || fail "two equal runs: no sentence"
+    # What is no trace is left out and said; a pipe and a folder are passed over; steps are the first's that has some; a
+    # file that is called a trace is refused where it is none; times that no clock shows are none.
+    echo notes >"$dir/ranks/README"; mkfifo "$dir/ranks/pipe"; mkdir "$dir/ranks/old"; cp "$traces/recorded-part.csv" "$dir/ranks/a.csv"
+    timeout 60 "$MEMFIT" report --json "$dir/ranks" >"$dir/more" || fail "a folder with other files: exit $?"
+    holds "$dir/more" 'j["step_count"] == 4 and any(o["name"] == "a: (no name)" for o in j["owners"])' || fail "a folder with other files: $(key step_count "$dir/more") steps"
+    "$MEMFIT" report "$dir/ranks" | grep -q "; 1 file of the folder is no trace" || fail "a file that was left out is not said"
+    echo nonsense >"$dir/ranks/rank-2.trace"
+    expect 5 "rank-2.trace: line 1" "a damaged trace in a folder" "$MEMFIT" report "$dir/ranks"
+    python3 -c 'import sys; d = bytearray(open(sys.argv[1], "rb").read()); d[32:40] = b"\xff" * 8; open(sys.argv[2], "wb").write(d)' "$dir/run.trace" "$dir/ranks/rank-2.trace"
+    "$MEMFIT" report --json "$dir/ranks" >"$dir/late" || fail "a time that no clock shows: exit $?"
+    holds "$dir/late" 'j["seconds"] < 3600' || fail "a time that no clock shows: $(key seconds "$dir/late") s"
+    mkdir "$dir/texts"; echo a >"$dir/texts/b"
+    expect 5 "is a trace" "a folder without traces" "$MEMFIT" report "$dir/texts"
     [ "$(key peak_live_bytes "$dir/m")" = $((2 * $(key peak_live_bytes "$dir/r"))) ] || fail "the traces of memfit run: the peak"
 else
     fail "train --trace: $(head -1 "$dir/err")"

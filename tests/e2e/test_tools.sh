@@ -55,6 +55,19 @@ while read -r command; do
 done <"$dir/commands"
 [ -s "$dir/clone/trained.keras" ] || fail "README.md: nothing was trained"
 
+# tools/pictures: casts of real runs, well formed, in both colours, none wider than a terminal; here without a browser.
+(MEMFIT=$MEMFIT python3 -S tools/pictures "$dir/pictures") >"$dir/out" 2>&1 || fail "tools/pictures: $(tail -3 "$dir/out")"
+python3 - "$dir/pictures" <<'PY' || fail "tools/pictures: what it made"
+import os, sys, xml.etree.ElementTree as tree
+for name, words in {"plan": "micro-batches", "train": "trained: loss", "explain": "growing", "report": "memfit's plan"}.items():
+    text = open(os.path.join(sys.argv[1], name + ".svg"), encoding="utf-8").read()
+    page = tree.fromstring(text)
+    lines = ["".join(e.itertext()) for e in page.iter("{http://www.w3.org/2000/svg}text")]
+    assert any(words in line for line in lines), (name, words)
+    assert "prefers-color-scheme:dark" in text and "\x1b" not in text and len(text) < 40000, name
+    assert max(len(line) for line in lines) <= 82, name
+PY
+
 # bench/run: one that fails is named, and the others run.
 mkdir -p "$dir/build/bench/bench_objects.p"
 for name in explain ops pack plan; do

@@ -64,7 +64,7 @@ async function load(k) {
     const sum = new Float64Array(n); let used = false;
     run.rows.forEach((row, i) => { if (row.kind === k) { used = true; const a = run.at[i]; for (let c = 0; c < n; c++) sum[c] += a[c]; } });
     return { name, colour: run.kind_colours[k], sum, used };
-  }).filter(x => x.used);
+  }).filter(x => x.used).sort((a, b) => (b.name === "fixed") - (a.name === "fixed")); /* at the bottom, as in a plan */
   const marks = run.steps;
   run.edges = { time: run.t.map(x => x / run.duration), events: run.ev.map(x => x / run.events) };
   if (marks.length > 1) { /* one unit a step; what is before the first is a step of its own */
