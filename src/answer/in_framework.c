@@ -250,7 +250,7 @@ static memfit_status suggest_all(asking *a, memfit_error *err)
     memfit_status status = look(a, &facts, err);
     mf_lower_options lower = *a->lower;
     bool brain_float = a->question->place.capability >= 80;
-    if (status == MEMFIT_OK && !facts.half) {
+    if (status == MEMFIT_OK && !facts.half && a->question->card) {
         lower.precision = brain_float ? "mixed_bfloat16" : "mixed_float16";
         status = suggest_lowered(a, &lower,
                                  brain_float
@@ -284,7 +284,7 @@ memfit_status mf_in_framework_make(const memfit_host *host, const mf_model *mode
     mf_in_framework r = {.runtime = question->runtime, .given = question->given};
     asking a = {host, model, lower, question, batch, &r};
     memfit_status status = MEMFIT_OK;
-    if (question->runtime != MF_RUNTIME_MEMFIT && !question->card) {
+    if (question->runtime != MF_RUNTIME_MEMFIT && !question->card && question->runtime != MF_RUNTIME_TENSORFLOW) {
         snprintf(r.reason, sizeof r.reason, "there is no model of %s on a cpu; --for CARD asks about a card",
                  mf_runtime_title(question->runtime));
     } else if (question->runtime != MF_RUNTIME_MEMFIT) {
