@@ -74,13 +74,24 @@ static memfit_status find_largest(const asking *a, try_fn try, int64_t near, int
     return MEMFIT_OK;
 }
 
-static memfit_status try_batch(const asking *a, int64_t n, uint64_t *bytes, memfit_error *err)
+/* The band's upper end; beyond the limit only that it is. */
+static memfit_status try_estimate(const asking *a, const mf_lower_options *lower, int64_t batch, uint64_t *bytes,
+                                  memfit_error *err)
 {
     mf_framework_estimate x;
-    memfit_status status = estimate(a, a->lower, n, 0, &x, err);
+    mf_framework_question question = *a->question;
+    asking rough = *a;
+    question.place.rough = true;
+    rough.question = &question;
+    memfit_status status = estimate(&rough, lower, batch, 0, &x, err);
     if (status == MEMFIT_OK)
         *bytes = x.high_bytes;
     return status;
+}
+
+static memfit_status try_batch(const asking *a, int64_t n, uint64_t *bytes, memfit_error *err)
+{
+    return try_estimate(a, a->lower, n, bytes, err);
 }
 
 enum { INPUT_STEP = 32 }; /* most image models halve their input five times */
@@ -92,14 +103,10 @@ static mf_shape input_of(const asking *a)
 
 static memfit_status try_input(const asking *a, int64_t n, uint64_t *bytes, memfit_error *err)
 {
-    mf_framework_estimate x;
     mf_lower_options lower = *a->lower;
     lower.input_shape = input_of(a);
     lower.input_shape.dim[0] = lower.input_shape.dim[1] = n * INPUT_STEP;
-    memfit_status status = estimate(a, &lower, a->batch, 0, &x, err);
-    if (status == MEMFIT_OK)
-        *bytes = x.high_bytes;
-    return status;
+    return try_estimate(a, &lower, a->batch, bytes, err);
 }
 
 /* The shape of the first input, from a step of one sample. */

@@ -135,9 +135,9 @@ memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_byt
         pool.failed = true;
         if (room > x.live_bytes)
             status = mf_pool_run(tape, MF_POOL_CACHING, room, &pool, err);
-        if (status == MEMFIT_OK && pool.failed)
+        if (status == MEMFIT_OK && pool.failed && !place->rough)
             status = mf_pool_least(tape, MF_POOL_CACHING, &x.pool_bytes, err);
-        else if (status == MEMFIT_OK)
+        else if (status == MEMFIT_OK && !pool.failed)
             x.pool_bytes = pool.reserved_bytes;
         finish(&x, place);
     }
