@@ -162,6 +162,24 @@ def draw(seed, applications=5, own=3):
     return [(name, (b, min(most, b * chance.choice((2, 3))))) for (name, _, most), b in zip(out, small)]
 
 
+# Of a size that two processors train in seconds: cases for TensorFlow on a CPU.
+ON_CPU = ["mlp:128:float32", "cnn:8:float32", "bn_cnn:16:float32", "autoencoder:16:float32", "classifier:16:float32", "lstm:16:float32",
+          "transformer:2:float32", "MobileNetV2@96:8:float32", "ResNet50@64:16:float32", "DenseNet121@64:8:float32", "EfficientNetB0@96:8:float32",
+          "VGG16@64:16:float32", "mlp:2048:float32", "transformer:8:float32", "autoencoder:64:float32"]
+
+
+def draw_on_cpu(seed, applications=6, own=4):
+    """Such cases by chance."""
+    chance = random.Random(seed)
+    out = ["%s@%d:%d:float32" % (name, chance.choice((75, 96, 128)), chance.randint(3, 12))
+           for name in chance.sample(sorted(APPLICATIONS), applications)]
+    for name in chance.sample(sorted(SIZES), own):
+        sizes, least, most = SIZES[name]
+        text = ",".join("%s=%d" % (k, chance.choice(v)) for k, v in sorted(sizes.items()))
+        out.append("%s@%s:%d:float32" % (name, text, max(2, chance.randint(least, most) // 8)))
+    return out
+
+
 def find(name):
     """(what builds it, its loss)"""
     kind, _, sizes = name.partition("@")

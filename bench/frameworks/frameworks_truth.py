@@ -49,16 +49,20 @@ def table(seed):
 def models(folder, seed):
     import keras
     os.makedirs(folder, exist_ok=True)
-    for name, _ in table(seed):
-        for precision in PRECISIONS:
-            path = os.path.join(folder, "%s-%s.json" % (name, precision))
-            if not os.path.exists(path):
-                with open(path, "w") as f:
-                    f.write(framework_cases.build(keras, name, precision).to_json())
+    names = {(name, precision) for name, _ in table(seed) for precision in PRECISIONS}
+    names |= {(case.split(":")[0], "float32") for _, case in all_cases(seed, ["tensorflow"])}
+    for name, precision in sorted(names):
+        path = os.path.join(folder, "%s-%s.json" % (name, precision))
+        if not os.path.exists(path):
+            with open(path, "w") as f:
+                f.write(framework_cases.build(keras, name, precision).to_json())
 
 
 def all_cases(seed, runtimes):
-    """Most valuable first: each model once in each runtime before any a second time."""
+    """Most valuable first: each model once in each runtime before any a second time. TensorFlow runs on the CPU, with cases of its own."""
+    if "tensorflow" in runtimes:
+        yield from (("tensorflow", case) for case in (framework_cases.draw_on_cpu(seed) if seed else framework_cases.ON_CPU))
+        runtimes = [r for r in runtimes if r != "tensorflow"]
     for which, precision in ((0, "float32"), (1, "mixed_bfloat16"), (0, "mixed_bfloat16"), (1, "float32")):
         for name, batches in table(seed):
             for runtime in runtimes:
@@ -66,28 +70,26 @@ def all_cases(seed, runtimes):
 
 
 def run(measured, seed, runtimes, at_once, most):
-    """The cases of PyTorch share one process that forks; those of JAX have one each."""
-    begin, mine, children = time.time(), code_hash(), []
+    """A process each for PyTorch and JAX, which runs the cases one after another, or forks for them."""
+    mine, children = code_hash(), []
     environment = dict(os.environ, CODE_HASH=mine, AT_ONCE=str(at_once), MOST=str(most))
     have = {(r["runtime"], r["case"]) for r in read(measured) if r.get("code", mine) == mine}
     missing = [case for case in all_cases(seed, runtimes) if case not in have]
-    forked = [case for runtime, case in missing if runtime == "torch"]
-    starts = [("torch", forked)] if forked else []
-    starts += [(runtime, [case]) for runtime, case in missing if runtime != "torch"]
-    for runtime, texts in starts:
-        while len(children) >= at_once:
-            time.sleep(0.2)
-            children = [c for c in children if c.poll() is None]
-        if time.time() - begin > most:
-            break
-        children.append(subprocess.Popen([sys.executable, str(here / "measure_framework.py"), runtime, measured, *texts], env=environment))
+    for runtime in runtimes:
+        texts = [case for r, case in missing if r == runtime]
+        if runtime == "tensorflow":
+            for text in texts:
+                subprocess.run([sys.executable, str(here / "measure_framework.py"), runtime, measured, text], env=environment, check=False)
+        elif texts:
+            children.append(subprocess.Popen([sys.executable, str(here / "measure_framework.py"), runtime, measured, *texts], env=environment))
     for child in children:
         child.wait()
 
 
 def plan(memfit, folder, runtime, case):
     name, batch, precision = case.split(":")[:3]
-    got = subprocess.run([memfit, "plan", os.path.join(folder, "%s-%s.json" % (name, precision)), "--batch-size", batch, "--for", "h200",
+    where = [] if runtime == "tensorflow" else ["--for", "h200"]
+    got = subprocess.run([memfit, "plan", os.path.join(folder, "%s-%s.json" % (name, precision)), "--batch-size", batch, *where,
                           "--runtime", runtime, "--json"], capture_output=True, text=True, check=False)
     return json.loads(got.stdout)["in_framework"] if got.returncode in (0, 3) else None
 
@@ -115,15 +117,17 @@ def judge(measured, folder):
         if not x:
             print(r["runtime"], r["case"], "is not planned")
             continue
-        live = r["xla_peak_bytes"] if r["runtime"] == "jax" else r["live_bytes"]
+        on_cpu = r["runtime"] == "tensorflow"  # the arrays that fit() was given lie in its allocator, too
+        live = r["xla_peak_bytes"] if r["runtime"] == "jax" else r["live_bytes"] - (r["data_bytes"] if on_cpu else 0)
         error = x["live_bytes"] / live - 1
-        process = r.get("process_bytes", 0) / MIB
-        low, high = x["low_bytes"] / MIB - RESERVE_MIB, x["high_bytes"] / MIB - RESERVE_MIB
+        process = r.get("resident_bytes" if on_cpu else "process_bytes", 0) / MIB
+        reserve = 0 if on_cpu else RESERVE_MIB
+        low, high = x["low_bytes"] / MIB - reserve, x["high_bytes"] / MIB - reserve
         name = r["case"].split(":")[0]
-        half = "drawn models" if "@" in name else "models kept apart" if name in framework_cases.APART else "models fitted to"
+        half = "drawn models" if "@" in name and r["case"] not in framework_cases.ON_CPU else "models kept apart" if name in framework_cases.APART else "models fitted to"
         errors, inside, widths, above = parts.setdefault((r["runtime"], half), ([], [], [], []))
         errors.append(abs(error))
-        if r["runtime"] == "torch":  # XLA's pool holds what tuning took, which a smaller card would not have given it
+        if r["runtime"] != "jax" and process:  # XLA's pool holds what tuning took, which a smaller card would not have given it
             inside.append(low <= process <= high)
             widths.append((high - low) / process)
             above.append(process / high - 1)
@@ -139,7 +143,7 @@ def main():
     parser.add_argument("what", choices=("models", "run", "judge"))
     parser.add_argument("paths", nargs="+")
     parser.add_argument("--seed", default="")
-    parser.add_argument("--runtime", choices=("torch", "jax"), action="append")
+    parser.add_argument("--runtime", choices=("torch", "jax", "tensorflow"), action="append")
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--most", type=float, default=1e9)
     a = parser.parse_args()
@@ -151,4 +155,5 @@ def main():
         judge(a.paths[0], a.paths[1])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -3,12 +3,15 @@
 
     measure_framework.py torch|jax|tensorflow OUT CASE...        CASE is MODEL:BATCH:PRECISION[:cpu]
 
-tensorflow runs on the CPU, with the allocator (BFC) that counts; with jit_compile as on a card, where XLA compiles the step (TF_JIT=off: without).
+tensorflow runs on the CPU, as it does for people: Keras does not let XLA compile there, and the allocator is oneDNN's, which counts.
 torch runs every case in a process of its own, forked after Keras was read and before it has met the card, AT_ONCE of them at a time, for MOST
-seconds; jax and tensorflow cannot be forked, so they take the first case only. Live bytes are those of the framework's own allocator, process bytes NVML's.
+seconds. With TOGETHER=1 all run in one process, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases; jax always does so (its
+live bytes are the compiled step's own analysis), and tensorflow takes the first case only. Live bytes are those of the framework's own allocator, process bytes NVML's.
 """
+import gc
 import json
 import os
+import resource
 import sys
 import time
 
@@ -17,13 +20,12 @@ os.environ["KERAS_BACKEND"] = runtime
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking whether there is a card must not make a context before the fork
-if runtime == "tensorflow":
-    os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import framework_cases  # noqa: E402
 from measure_framework_nvml import nvml  # noqa: E402
 
 STEPS = 3
+together = bool(os.environ.get("TOGETHER")) or (runtime == "jax" and len(cases) > 1)
 
 
 def emit(row):
@@ -32,10 +34,12 @@ def emit(row):
     print(json.dumps(row), flush=True)
 
 
-def analysed(jax):
-    """Lets the step's executable tell its own memory analysis."""
-    found = {}
-    real = jax.jit
+found = {}  # what the step that was compiled last says of its memory
+
+
+def analyse(trainer):
+    """Lets the step's executable tell its own memory analysis. Called once."""
+    real = trainer.jit
 
     def jit(f, *args, **kwargs):
         inner = real(f, *args, **kwargs)
@@ -53,8 +57,7 @@ def analysed(jax):
                     found["xla_peak_bytes"] = int(m.peak_memory_in_bytes)
             return state["c"](*a, **k)
         return call
-    jax.jit = jit
-    return found
+    trainer.jit = jit
 
 
 def keep_trace(torch, name):
@@ -71,6 +74,11 @@ def keep_trace(torch, name):
 def run_torch(keras, case, row):
     import torch
     name, batch, precision = case
+    gc.collect()
+    if together:
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     model = framework_cases.build(keras, name, precision)
     x, y = framework_cases.data(model, name, batch, STEPS)
     row["live_before_bytes"] = torch.cuda.memory_allocated()
@@ -86,45 +94,47 @@ def run_torch(keras, case, row):
     row["requested_bytes"] = stats["requested_bytes.all.peak"]
     row["pool_bytes"] = torch.cuda.max_memory_reserved()
     row["steady_bytes"] = torch.cuda.memory_allocated()
-    row["process_bytes"], row["card_bytes"] = nvml()
+    if not together:
+        row["process_bytes"], row["card_bytes"] = nvml()
     row["reserved_now_bytes"] = torch.cuda.memory_reserved()
 
 
 def run_jax(keras, case, row):
     import jax
     name, batch, precision = case
-    import keras.src.backend.jax.trainer as trainer
-    found = analysed(jax)
-    trainer.jit = jax.jit
+    gc.collect()
+    jax.clear_caches()
+    found.clear()
     model = framework_cases.build(keras, name, precision)
     x, y = framework_cases.data(model, name, batch, STEPS)
     model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
     row.update(found)
     stats = jax.devices()[0].memory_stats() or {}
-    row["live_bytes"] = stats.get("peak_bytes_in_use", 0)
-    row["pool_bytes"] = stats.get("peak_pool_bytes", stats.get("pool_bytes", 0))
     row["steady_bytes"] = stats.get("bytes_in_use", 0)
-    row["largest_bytes"] = stats.get("largest_alloc_size", 0)
-    row["process_bytes"], row["card_bytes"] = nvml()
+    if not together:
+        row["live_bytes"] = stats.get("peak_bytes_in_use", 0)
+        row["pool_bytes"] = stats.get("peak_pool_bytes", stats.get("pool_bytes", 0))
+        row["process_bytes"], row["card_bytes"] = nvml()
 
 
 def run_tensorflow(keras, case, row):
     import tensorflow as tf
     name, batch, precision = case
     model = framework_cases.build(keras, name, precision)
-    row["jit_compile"] = os.environ.get("TF_JIT", "on") == "on"
-    model.compile(optimizer=model.optimizer, loss=model.loss, jit_compile=row["jit_compile"])
     x, y = framework_cases.data(model, name, batch, 2)
     model.optimizer.build(model.trainable_variables)
+    row["before_bytes"] = tf.config.experimental.get_memory_info("CPU:0")["current"]
+    row["resident_before_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     tf.config.experimental.reset_memory_stats("CPU:0")  # what building took is no part of the step
     model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
+    row["jit_compile"] = bool(model.jit_compile)
     stats = tf.config.experimental.get_memory_info("CPU:0")
     row["live_bytes"], row["steady_bytes"] = stats["peak"], stats["current"]
+    row["resident_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     row["data_bytes"] = x.nbytes + y.nbytes
 
 
 def main():
-    import keras
     if runtime == "torch":
         import torch
         versions = {"torch": torch.__version__}
@@ -133,20 +143,24 @@ def main():
         versions = {"tensorflow": tensorflow.__version__}
     else:
         import jax
+        import keras.src.backend.jax.trainer as trainer
+        analyse(trainer)
         versions = {"jax": jax.__version__}
+    import keras
     versions["keras"] = keras.__version__
     begin, children = time.time(), set()
-    for text in cases if runtime == "torch" else cases[:1]:
+    forks = runtime == "torch" and not together
+    for text in cases[:1] if runtime == "tensorflow" else cases:
         while len(children) >= int(os.environ.get("AT_ONCE", "1")):
             children.discard(os.wait()[0])
         if time.time() - begin > float(os.environ.get("MOST", "1e9")):
             break
-        if runtime == "torch":
+        if forks:
             children.add(os.fork())
             if 0 not in children:
                 continue
         one(keras, text, {"case": text, "runtime": runtime, "versions": versions, "code": os.environ.get("CODE_HASH", "")})
-        if runtime == "torch":
+        if forks:
             os._exit(0)
     for child in children:
         os.waitpid(child, 0)

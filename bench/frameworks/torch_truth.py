@@ -221,4 +221,5 @@ def main():
         judge(a.measured, a.seed, a.steps)
 
 
-main()
+if __name__ == "__main__":
+    main()

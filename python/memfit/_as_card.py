@@ -97,7 +97,9 @@ def _attention(torch: Any) -> Callable[..., Any]:
             del wide
             return out
 
-    def attend(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **_: Any) -> Any:
+    def attend(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any) -> Any:
+        if any(x.stride(-1) != 1 for x in (query, key, value)):  # no kernel takes these: product, softmax, product
+            return torch.ops.aten._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, **more)[0]
         return Attention.apply(query, key, value, attn_mask)
 
     return attend

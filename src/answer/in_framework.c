@@ -74,13 +74,24 @@ static memfit_status find_largest(const asking *a, try_fn try, int64_t near, int
     return MEMFIT_OK;
 }
 
-static memfit_status try_batch(const asking *a, int64_t n, uint64_t *bytes, memfit_error *err)
+/* The band's upper end; beyond the limit only that it is. */
+static memfit_status try_estimate(const asking *a, const mf_lower_options *lower, int64_t batch, uint64_t *bytes,
+                                  memfit_error *err)
 {
     mf_framework_estimate x;
-    memfit_status status = estimate(a, a->lower, n, 0, &x, err);
+    mf_framework_question question = *a->question;
+    asking rough = *a;
+    question.place.rough = true;
+    rough.question = &question;
+    memfit_status status = estimate(&rough, lower, batch, 0, &x, err);
     if (status == MEMFIT_OK)
         *bytes = x.high_bytes;
     return status;
+}
+
+static memfit_status try_batch(const asking *a, int64_t n, uint64_t *bytes, memfit_error *err)
+{
+    return try_estimate(a, a->lower, n, bytes, err);
 }
 
 enum { INPUT_STEP = 32 }; /* most image models halve their input five times */
@@ -92,14 +103,10 @@ static mf_shape input_of(const asking *a)
 
 static memfit_status try_input(const asking *a, int64_t n, uint64_t *bytes, memfit_error *err)
 {
-    mf_framework_estimate x;
     mf_lower_options lower = *a->lower;
     lower.input_shape = input_of(a);
     lower.input_shape.dim[0] = lower.input_shape.dim[1] = n * INPUT_STEP;
-    memfit_status status = estimate(a, &lower, a->batch, 0, &x, err);
-    if (status == MEMFIT_OK)
-        *bytes = x.high_bytes;
-    return status;
+    return try_estimate(a, &lower, a->batch, bytes, err);
 }
 
 /* The shape of the first input, from a step of one sample. */
@@ -250,7 +257,7 @@ static memfit_status suggest_all(asking *a, memfit_error *err)
     memfit_status status = look(a, &facts, err);
     mf_lower_options lower = *a->lower;
     bool brain_float = a->question->place.capability >= 80;
-    if (status == MEMFIT_OK && !facts.half) {
+    if (status == MEMFIT_OK && !facts.half && a->question->card) {
         lower.precision = brain_float ? "mixed_bfloat16" : "mixed_float16";
         status = suggest_lowered(a, &lower,
                                  brain_float
@@ -284,7 +291,7 @@ memfit_status mf_in_framework_make(const memfit_host *host, const mf_model *mode
     mf_in_framework r = {.runtime = question->runtime, .given = question->given};
     asking a = {host, model, lower, question, batch, &r};
     memfit_status status = MEMFIT_OK;
-    if (question->runtime != MF_RUNTIME_MEMFIT && !question->card) {
+    if (question->runtime != MF_RUNTIME_MEMFIT && !question->card && question->runtime != MF_RUNTIME_TENSORFLOW) {
         snprintf(r.reason, sizeof r.reason, "there is no model of %s on a cpu; --for CARD asks about a card",
                  mf_runtime_title(question->runtime));
     } else if (question->runtime != MF_RUNTIME_MEMFIT) {

@@ -328,6 +328,9 @@ memfit_status memfit_plan_create(const char *model_path, const memfit_plan_optio
             set_place(plan, mf_card_find(plan->device));
         else if (o.card)
             set_place(plan, plan->card.name ? &plan->card : mf_card_find(o.card));
+        else
+            plan->question.framework.place =
+                (mf_framework_place){.limit_bytes = plan->question.plan.limit_bytes, .cpu = true};
         status = mf_answer_make(o.host, &plan->question, &plan->answer, err);
     }
     if (status != MEMFIT_OK) {

@@ -69,6 +69,19 @@ run "$models/cnn-float32.json" -b $((most + 1)) --for rtx-4060 --runtime torch -
 run "$models/cnn-mixed_bfloat16.json" -b 512 --for rtx-4060 --runtime torch --json
 grep -q set_global_policy "$t/out" && fail "a policy that is in force already is suggested"
 
+# On a CPU TensorFlow is known: what its process has resident. Nothing is suggested that makes no sense there.
+run "$models/cnn-float32.json" -b 8 --runtime tensorflow --memory 2GiB --json || fail "TensorFlow on a cpu"
+python3 - "$t/out" <<'END' || fail "in TensorFlow on a cpu"
+import json, sys
+x = json.load(open(sys.argv[1]))["in_framework"]
+assert x["runtime"] == "tensorflow" and x["fits"] == "yes" and 700 << 20 < x["live_bytes"] < 900 << 20, x
+assert x["peak_bytes"] == x["pool_bytes"] + x["fixed_bytes"] and x["low_bytes"] < x["peak_bytes"] < x["high_bytes"] <= 2 << 30, x
+END
+run "$models/cnn-float32.json" -b 64 --runtime tensorflow --memory 2GiB; [ $? = 3 ] || fail "too much for TensorFlow on a cpu"
+head -1 "$t/out" | grep -q "^DOES NOT FIT in TensorFlow" || fail "$(head -1 "$t/out")"
+grep -q set_global_policy "$t/out" && fail "narrow types on a cpu"
+grep -q "gradient_accumulation_steps=" "$t/out" || fail "no line for TensorFlow on a cpu"
+
 # What is not known is said.
 run "$models/cnn-float32.json" --runtime torch; [ $? = 4 ] || fail "torch on a cpu"
 head -1 "$t/out" | grep -q "^NOT KNOWN in PyTorch: .*--for CARD" || fail "$(head -1 "$t/out")"

@@ -90,6 +90,11 @@ static void test_other_pools(void **state)
     /* Less than twice the request is given away whole. */
     assert_int_equal(PLAY(MF_POOL_BFC, 0, 8 * m, -1, 5 * m).live_bytes, 8 * MIB);
     assert_int_equal(PLAY(MF_POOL_BFC, 0, 8 * m, -1, 4 * m).live_bytes, 8 * MIB);
+    /* oneDNN's: what is smaller than 256 KiB comes from the system. */
+    assert_int_equal(PLAY(MF_POOL_ONEDNN, 0, 262143, 262143, -1).live_bytes, 0);
+    assert_int_equal(PLAY(MF_POOL_ONEDNN, 0, 262143, 262143, -1, 100).small_bytes, 2 * 262143);
+    assert_int_equal(PLAY(MF_POOL_ONEDNN, 0, 262143, m).live_bytes, MIB);
+    assert_int_equal(PLAY(MF_POOL_ONEDNN, 0, 262144).live_bytes, 262144);
 }
 
 /* The least limit is one under which it runs; a MiB below it does not. */
@@ -122,8 +127,12 @@ static void test_least(void **state)
 
 /* ---- models ---- */
 
-static void predict(const memfit_host *host, const char *name, int64_t batch, mf_runtime runtime, memfit_status *status,
-                    mf_framework_estimate *x, memfit_error *err)
+static const mf_framework_place h200 = {
+    .limit_bytes = 140000 * MIB, .fixed_bytes = 1151 * MIB, .fixed_margin_percent = 2, .capability = 90};
+static const mf_framework_place on_cpu = {.limit_bytes = 140000 * MIB, .cpu = true};
+
+static void predict(const memfit_host *host, const char *name, int64_t batch, mf_runtime runtime,
+                    const mf_framework_place *place, memfit_status *status, mf_framework_estimate *x, memfit_error *err)
 {
     char path[512];
     mf_model *model = NULL;
@@ -136,15 +145,14 @@ static void predict(const memfit_host *host, const char *name, int64_t batch, mf
     mf_model_graph_source(&graphs, &source);
     *status = source.make(source.ctx, NULL, MF_MODE_TRAIN, batch, false, &graph, err);
     assert_int_equal(*status, MEMFIT_OK);
-    const mf_framework_place h200 = {
-        .limit_bytes = 140000 * MIB, .fixed_bytes = 1151 * MIB, .fixed_margin_percent = 2, .capability = 90};
-    *status = mf_framework_predict(host, runtime, graph, &h200, x, err);
+    *status = mf_framework_predict(host, runtime, graph, place, x, err);
     mf_graph_destroy(graph);
     mf_model_destroy(model);
 }
 
 /* Bytes by the frameworks' own counters on an H200 (bench/frameworks/measured.jsonl): max_memory_allocated of Keras 3.15
- * on PyTorch 2.11; peak_memory_in_bytes of the compiled step on JAX 0.11. */
+ * on PyTorch 2.11; peak_memory_in_bytes of the compiled step on JAX 0.11; and on a CPU, TensorFlow 2.21's, less the arrays
+ * that fit() was given. */
 static void test_measured(void **state)
 {
     (void)state;
@@ -162,12 +170,17 @@ static void test_measured(void **state)
         {"cnn-float32", 32, MF_RUNTIME_JAX, 2090.0 * (1 << 20), 0.05},
         {"cnn-mixed_bfloat16", 128, MF_RUNTIME_JAX, 4056.0 * (1 << 20), 0.05},
         {"bn_cnn-float32", 32, MF_RUNTIME_JAX, 409.0 * (1 << 20), 0.10},
+        {"cnn-float32", 8, MF_RUNTIME_TENSORFLOW, 839.0 * (1 << 20), 0.10},
+        {"bn_cnn-float32", 16, MF_RUNTIME_TENSORFLOW, 191.9 * (1 << 20), 0.05},
+        {"transformer-float32", 2, MF_RUNTIME_TENSORFLOW, 427.9 * (1 << 20), 0.05},
+        {"transformer-float32", 8, MF_RUNTIME_TENSORFLOW, 867.0 * (1 << 20), 0.05},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mf_framework_estimate x;
         memfit_status status;
         memfit_error err;
-        predict(NULL, cases[i].name, cases[i].batch, cases[i].runtime, &status, &x, &err);
+        const mf_framework_place *place = cases[i].runtime == MF_RUNTIME_TENSORFLOW ? &on_cpu : &h200;
+        predict(NULL, cases[i].name, cases[i].batch, cases[i].runtime, place, &status, &x, &err);
         assert_ok(status, err);
         double off = (double)x.live_bytes / cases[i].bytes - 1;
         if (off < -cases[i].error || off > cases[i].error)
@@ -183,19 +196,31 @@ static void test_measured(void **state)
 static void test_no_memory(void **state)
 {
     (void)state;
-    for (int runtime = MF_RUNTIME_TENSORFLOW; runtime < MF_RUNTIME_COUNT; runtime++) {
+    for (int runtime = MF_RUNTIME_TENSORFLOW; runtime <= MF_RUNTIME_COUNT; runtime++) { /* the last: on a CPU */
+        bool cpu = runtime == MF_RUNTIME_COUNT;
         memfit_status status = MEMFIT_NO_HOST_MEMORY;
         for (uint64_t n = 1; status != MEMFIT_OK && n < 10000; n++) {
             mf_fault_host fault;
             mf_framework_estimate x;
             memfit_error err;
             mf_fault_host_init(&fault, NULL, n, true);
-            predict(&fault.host, "bn_cnn-float32", 2, (mf_runtime)runtime, &status, &x, &err);
+            predict(&fault.host, "bn_cnn-float32", 2, cpu ? MF_RUNTIME_TENSORFLOW : (mf_runtime)runtime,
+                    cpu ? &on_cpu : &h200, &status, &x, &err);
             assert_int_equal(fault.live_bytes, 0);
             assert_true(status == MEMFIT_OK || status == MEMFIT_NO_HOST_MEMORY);
         }
         assert_int_equal(status, MEMFIT_OK);
     }
+}
+
+static void test_cpu_unknown(void **state)
+{
+    (void)state;
+    mf_framework_estimate x;
+    memfit_status status;
+    memfit_error err;
+    predict(NULL, "bn_cnn-float32", 2, MF_RUNTIME_TORCH, &on_cpu, &status, &x, &err);
+    assert_int_equal(status, MEMFIT_UNSUPPORTED);
 }
 
 /* ---- a recorded step ---- */
@@ -297,9 +322,10 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_holders), cmocka_unit_test(test_caching_pool), cmocka_unit_test(test_other_pools),
-        cmocka_unit_test(test_least),   cmocka_unit_test(test_measured),     cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_trace),        cmocka_unit_test(test_trace_no_memory),
+        cmocka_unit_test(test_holders),     cmocka_unit_test(test_caching_pool), cmocka_unit_test(test_other_pools),
+        cmocka_unit_test(test_least),       cmocka_unit_test(test_measured),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_trace),        cmocka_unit_test(test_trace_no_memory),
+        cmocka_unit_test(test_cpu_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

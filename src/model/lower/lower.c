@@ -119,7 +119,7 @@ uint32_t mf_lower_unsupported(mf_layer_call *c, const char *what)
 
 bool mf_lower_keys(mf_layer_call *c)
 {
-    if (c->lo->options->plain) /* a yardstick beside a step whose keys were looked at */
+    if (c->lo->options->keys_checked || c->lo->options->plain) /* a yardstick beside a step whose keys were looked at */
         return true;
     const mf_json *key = mf_dropped_key(MF_KEYS_LAYER, c->layer->class_name, c->config);
     char text[160], what[200];

@@ -34,7 +34,9 @@ typedef struct mf_lower_options {
     bool sample_weights; /* targets come with weights */
     uint32_t chunks;     /* the last layer and a softmax cross-entropy behind it in so many chunks of rows, where that
                             can be (graph->chunks says); 0 or 1: whole */
-    bool plain;          /* a yardstick: nothing merged, backward keeps what plain gradients read (build.h) */
+    bool
+        keys_checked; /* an earlier graph of this model looked at the layers' settings: that takes a fifth of the time */
+    bool plain;       /* a yardstick: nothing merged, backward keeps what plain gradients read (build.h) */
     mf_dtype
         input_dtype;     /* of the data as it arrives (uint8 stays uint8 until used); MF_DTYPE_COUNT: the model's own */
     uint64_t own_inputs; /* bit i: input i does arrive in the model's own type; so do those beyond 64 */

@@ -187,11 +187,11 @@ static const struct {
 static const char *find_word(const char *list, const char *name)
 {
     size_t n = strlen(name);
-    for (const char *p = list; *p;) {
-        size_t length = strcspn(p, " "), stem = strcspn(p, " :=!");
-        if (stem == n && strncmp(p, name, n) == 0)
+    for (const char *p = list; p && *p;) { /* the hottest loop of a lowering: most words differ in their first letter */
+        if (*p == *name && strncmp(p, name, n) == 0 && strchr(" :=!", p[n])) /* the end of the list is among them */
             return p;
-        p += length + (p[length] == ' ');
+        p = strchr(p, ' ');
+        p += p != NULL;
     }
     return NULL;
 }

@@ -4,13 +4,15 @@
 static memfit_status make_chunked(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
                                   uint32_t chunks, mf_graph **graph, memfit_error *err)
 {
-    const mf_model_graphs *graphs = ctx;
+    mf_model_graphs *graphs = ctx;
     mf_lower_options options = graphs->options;
     options.mode = mode;
     options.batch = batch;
     options.accumulate = accumulate;
     options.chunks = chunks;
-    return mf_lower(host, graphs->model, &options, graph, err);
+    memfit_status status = mf_lower(host, graphs->model, &options, graph, err);
+    graphs->options.keys_checked |= status == MEMFIT_OK;
+    return status;
 }
 
 static memfit_status make(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,

@@ -1,8 +1,10 @@
 /* frameworks.c: from the parts to a peak with a band. See frameworks.h. */
 #include "plan/frameworks/frameworks.h"
 
+#include "base/error.h"
 #include "base/text.h"
 #include "plan/frameworks/eager.h"
+#include "plan/frameworks/graph_mode.h"
 #include "plan/frameworks/xla.h"
 
 #include <string.h>
@@ -85,20 +87,26 @@ static double pool_above(const mf_framework_estimate *x, const mf_framework_plac
 }
 
 /* Peak and band from pool and fixed cost. */
-static void finish(mf_framework_estimate *x, const mf_framework_place *place)
+static void set_band(mf_framework_estimate *x, const mf_framework_place *place, const runtime_row *row, uint64_t fixed)
 {
-    const runtime_row *row = &rows[x->runtime];
     x->basis = row->basis;
-    x->fixed_bytes = (uint64_t)((double)place->fixed_bytes * row->fixed_share);
+    x->fixed_bytes = fixed;
     double fixed_off = (double)x->fixed_bytes * (row->fixed_error + place->fixed_margin_percent / 100.0);
     double pool = (double)x->pool_bytes;
     x->peak_bytes = x->fixed_bytes + x->pool_bytes;
     double below = pool * row->pool_below + (double)row->below_bytes + fixed_off;
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
-    x->high_bytes = x->peak_bytes + (uint64_t)(pool * pool_above(x, place) + (double)row->above_bytes + fixed_off);
+    double above = place->pool_above_percent ? place->pool_above_percent / 100.0 : row->pool_above;
+    x->high_bytes = x->peak_bytes + (uint64_t)(pool * above + (double)row->above_bytes + fixed_off);
     x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
               : x->low_bytes > place->limit_bytes ? MF_FRAMEWORK_NO
                                                   : MF_FRAMEWORK_TIGHT;
+}
+
+static void finish(mf_framework_estimate *x, const mf_framework_place *place)
+{
+    const runtime_row *row = &rows[x->runtime];
+    set_band(x, place, row, (uint64_t)((double)place->fixed_bytes * row->fixed_share));
 }
 
 /* The largest pool whose upper end is within the limit. */
@@ -127,9 +135,9 @@ memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_byt
         pool.failed = true;
         if (room > x.live_bytes)
             status = mf_pool_run(tape, MF_POOL_CACHING, room, &pool, err);
-        if (status == MEMFIT_OK && pool.failed)
+        if (status == MEMFIT_OK && pool.failed && !place->rough)
             status = mf_pool_least(tape, MF_POOL_CACHING, &x.pool_bytes, err);
-        else if (status == MEMFIT_OK)
+        else if (status == MEMFIT_OK && !pool.failed)
             x.pool_bytes = pool.reserved_bytes;
         finish(&x, place);
     }
@@ -170,9 +178,46 @@ static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, co
     return MEMFIT_OK;
 }
 
+/* TensorFlow on a CPU: its allocator's bytes, and what the process has resident beside them: itself, and the graphs that
+ * it makes, mostly of the update of each weight. */
+static const runtime_row on_cpu = {"tensorflow", "TensorFlow", "", "table", 0, 0.12, 0.10, 0.10, 4 * MIB, 8 * MIB};
+
+static uint64_t resident_beside(const mf_graph *graph)
+{
+    uint64_t weights = 0;
+    for (uint32_t v = 0; v < graph->variable_count; v++)
+        weights += graph->variables[v].role == MF_VAR_PARAMETER && graph->variables[v].trainable;
+    return 565 * MIB + weights * 7 * MIB / 5;
+}
+
+static memfit_status predict_on_cpu(const memfit_host *host, const mf_graph *graph, const mf_framework_place *place,
+                                    mf_framework_estimate *estimate, memfit_error *err)
+{
+    mf_tape tape;
+    mf_pool_result pool;
+    mf_framework_estimate x = {.runtime = MF_RUNTIME_TENSORFLOW};
+    mf_tape_init(&tape, host, 256);
+    memfit_status status = mf_graph_mode_run(host, graph, &tape, err);
+    if (status == MEMFIT_OK)
+        status = mf_pool_run(&tape, MF_POOL_ONEDNN, 0, &pool, err);
+    if (status == MEMFIT_OK) {
+        x.live_bytes = pool.live_bytes;
+        x.pool_bytes = pool.live_bytes + pool.small_bytes; /* of its regions only what was ever used is resident */
+        mf_tape_at_peak(&tape, x.by_kind);
+        set_band(&x, place, &on_cpu, resident_beside(graph));
+        *estimate = x;
+    }
+    mf_tape_destroy(&tape);
+    return status;
+}
+
 memfit_status mf_framework_predict(const memfit_host *host, mf_runtime runtime, const mf_graph *graph,
                                    const mf_framework_place *place, mf_framework_estimate *estimate, memfit_error *err)
 {
+    if (place->cpu)
+        return runtime == MF_RUNTIME_TENSORFLOW
+                   ? predict_on_cpu(host, graph, place, estimate, err)
+                   : mf_fail(err, MEMFIT_UNSUPPORTED, "there is no model of %s on a cpu", rows[runtime].title);
     return runtime == MF_RUNTIME_TORCH ? predict_torch(host, graph, place, estimate, err)
                                        : predict_xla(host, runtime, graph, place, estimate, err);
 }

@@ -10,6 +10,8 @@
  *                large: more than 1 MiB                               are left
  *   when full    unused segments go back    unused pages at the end   unused regions go back
  *
+ * oneDNN's is BFC for requests of 256 KiB and more.
+ *
  * A segment is a list of chunks by address; free neighbours are always merged. A request takes the smallest free chunk
  * that holds it, the lowest of equals. Sources: c10/cuda/CUDACachingAllocator.cpp, xla/tsl/framework/bfc_allocator.cc.
  */
@@ -44,7 +46,7 @@ typedef struct hole_list {
 typedef struct pool_state {
     const mf_tape *tape;
     mf_pool_model model;
-    uint64_t limit, reserved, most, live, live_most, next_address, region;
+    uint64_t limit, reserved, most, live, live_most, small, small_most, next_address, region;
     chunk *chunks;
     size_t count, capacity;
     hole_list holes[2];    /* by pool: the free chunks */
@@ -243,9 +245,29 @@ static uint32_t new_segment(pool_state *s, uint32_t pool, uint64_t bytes)
 
 /* ---- requests ---- */
 
+static bool is_bfc(const pool_state *s)
+{
+    return s->model == MF_POOL_BFC || s->model == MF_POOL_ONEDNN;
+}
+
+enum { ONEDNN_SMALL = 262144 };
+
+/* A request that does not come from the pool. */
+static bool take_small(pool_state *s, uint32_t block)
+{
+    uint64_t bytes = s->tape->blocks[block].bytes;
+    if (s->model != MF_POOL_ONEDNN || bytes >= ONEDNN_SMALL)
+        return false;
+    s->of_block[block] = MF_NONE;
+    s->small += bytes;
+    if (s->small > s->small_most)
+        s->small_most = s->small;
+    return true;
+}
+
 static bool splits(const pool_state *s, uint32_t pool, uint64_t have, uint64_t bytes)
 {
-    if (s->model == MF_POOL_BFC)
+    if (is_bfc(s))
         return have >= 2 * bytes || have - bytes >= 128 * MIB;
     if (s->model == MF_POOL_EXPANDABLE || !pool)
         return have - bytes >= 512;
@@ -254,8 +276,10 @@ static bool splits(const pool_state *s, uint32_t pool, uint64_t have, uint64_t b
 
 static bool take(pool_state *s, uint32_t block)
 {
-    uint64_t bytes = mf_round_up(s->tape->blocks[block].bytes, s->model == MF_POOL_BFC ? 256 : 512);
-    uint32_t pool = s->model != MF_POOL_BFC && bytes > MIB, c = best_fit(s, pool, bytes);
+    if (take_small(s, block))
+        return true;
+    uint64_t bytes = mf_round_up(s->tape->blocks[block].bytes, is_bfc(s) ? 256 : 512);
+    uint32_t pool = !is_bfc(s) && bytes > MIB, c = best_fit(s, pool, bytes);
     if (c == MF_NONE)
         c = new_segment(s, pool, bytes);
     if (c == MF_NONE)
@@ -301,7 +325,12 @@ static void absorb(pool_state *s, uint32_t c, uint32_t behind)
 
 static void give_back(pool_state *s, uint32_t block)
 {
-    uint32_t c = s->of_block[block], behind = s->chunks[c].next, before = s->chunks[c].previous;
+    uint32_t c = s->of_block[block];
+    if (c == MF_NONE) {
+        s->small -= s->tape->blocks[block].bytes;
+        return;
+    }
+    uint32_t behind = s->chunks[c].next, before = s->chunks[c].previous;
     s->chunks[c].free = true;
     s->live -= s->chunks[c].bytes;
     if (behind != MF_NONE && s->chunks[behind].free) {
@@ -340,7 +369,8 @@ memfit_status mf_pool_run(const mf_tape *tape, mf_pool_model model, uint64_t lim
     mf_host_free(tape->host, s.of_block, (tape->block_count + 1) * sizeof *s.of_block);
     if (no_memory)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to model an allocator");
-    *result = (mf_pool_result){.reserved_bytes = s.most, .live_bytes = s.live_most, .failed = failed};
+    *result = (mf_pool_result){
+        .reserved_bytes = s.most, .live_bytes = s.live_most, .small_bytes = s.small_most, .failed = failed};
     return MEMFIT_OK;
 }
 

@@ -11,11 +11,13 @@ typedef enum {
     MF_POOL_CACHING,    /* PyTorch: two pools of segments, blocks split and merged inside a segment */
     MF_POOL_EXPANDABLE, /* PyTorch with expandable_segments: pages of 2 and 20 MiB mapped into one range a pool */
     MF_POOL_BFC,        /* TensorFlow and JAX: regions that double, best fit, chunks in bins */
+    MF_POOL_ONEDNN,     /* TensorFlow on a CPU: BFC for what is not small; the small come from the system, uncounted */
 } mf_pool_model;
 
 typedef struct mf_pool_result {
     uint64_t reserved_bytes; /* the most the pool held */
     uint64_t live_bytes;     /* the most that was handed out, what was not split off included */
+    uint64_t small_bytes;    /* the most that came from the system beside the pool */
     bool failed;             /* it did not get by with `limit_bytes` */
 } mf_pool_result;
 
