@@ -56,7 +56,7 @@ enum { MEMFIT_RUN_OWNERS = 24 };
 
 typedef struct memfit_run_owner {
     unsigned pid;
-    char memory_class[16]; /* context, linear, managed, pool, virtual, array, graph; process: of another job */
+    char memory_class[16]; /* context, module, linear, managed, pool, virtual, array, graph; process: of another job */
     char words[48];        /* the same for people */
     char library[48];      /* whose code took it; of another job: the process's name; may be empty */
     uint64_t bytes, count;

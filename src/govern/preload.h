@@ -61,6 +61,10 @@ void mf_govern_forget(void);
 void mf_govern_owner_forget(void);
 void mf_govern_trace_forget(void);
 
+/* Where nobody watches: what the driver shows for this process beyond what is charged is charged too, now and then. */
+void mf_govern_look_beside(mf_share *share, unsigned card);
+void mf_govern_look_forget(void);
+
 /* ---- whose it is, and the story of a refusal (preload_owner.c) ---- */
 
 /* The job's facts; NULL: nobody asks for them. */

@@ -332,7 +332,7 @@ static void add_owners(mf_facts_denial *d, const mf_facts *f, const mf_share *sh
         graph = graph < beside ? graph : beside;
         mf_facts_owner rest = {.bytes = has > told + graph ? has - told - graph : 0, .count = 1, .pid = pid};
         rest.card = (uint16_t)card;
-        rest.memory_class = told ? MF_MEMORY_CONTEXT : MF_MEMORY_PROCESS;
+        rest.memory_class = told ? MF_MEMORY_MODULE : MF_MEMORY_PROCESS;
         if (!told)
             name_process(pid, rest.library);
         add_owner(d, &rest);
