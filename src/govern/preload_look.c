@@ -7,7 +7,6 @@
  */
 #include "govern/preload.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -38,8 +37,8 @@ static uint64_t now_ns(void)
 /* Opens NVML for good, and finds the share's cards among its own. */
 static bool open_nvml(mf_share *share)
 {
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-    int (*init)(void) = library ? (int (*)(void))mf_govern_driver("nvmlInit_v2") : NULL;
+    bool there = mf_govern_load("libnvidia-ml.so.1");
+    int (*init)(void) = there ? (int (*)(void))mf_govern_driver("nvmlInit_v2") : NULL;
     int (*count)(unsigned *) = (int (*)(unsigned *))mf_govern_driver("nvmlDeviceGetCount_v2");
     int (*handle)(unsigned, void **) = (int (*)(unsigned, void **))mf_govern_driver("nvmlDeviceGetHandleByIndex_v2");
     int (*uuid)(void *, char *, unsigned) = (int (*)(void *, char *, unsigned))mf_govern_driver("nvmlDeviceGetUUID");

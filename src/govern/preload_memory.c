@@ -122,6 +122,7 @@ static bool ask(request *r, unsigned card, uint64_t bytes)
     mf_govern_wait_turn(share);
     bool begun = ask_fixed(share, card);
     mf_govern_look_beside(share, card);
+    mf_govern_note_beside(share, card);
     mf_share_result result = begun ? mf_share_ask(share, card, bytes, WAIT_US) : MF_SHARE_REFUSED;
     if (result == MF_SHARE_OK) {
         mf_govern_granted(share, card, bytes);

@@ -284,11 +284,13 @@ class Limit(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             os.symlink(os.environ["FAKE_NVML_LIBRARY"], os.path.join(folder, "libnvidia-ml.so.1"))
             done = run(take + """
-            import time
+            import time; os.environ["MEMFIT_GOVERN_TRACE"] = "%s/trace" % os.environ["LD_LIBRARY_PATH"].split(":")[0]
             os.environ["FAKE_NVML_PROCESSES"] = "0:%d:1064" % os.getpid()
             memfit.limit("4GiB"); cu.cuInit(0); p = ctypes.c_uint64(); cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64 << 20)); time.sleep(0.2)
             print(1 + take()); print(memfit.refusals())
             """, env=dict(env, LD_LIBRARY_PATH="%s:%s" % (folder, env["LD_LIBRARY_PATH"])))
+            trace = next(os.path.join(folder, f) for f in os.listdir(folder) if f.startswith("trace."))
+            self.assertIn("the driver's own beyond the context", "".join(o.name for o in memfit.report(trace).owners))
         self.assertEqual(done.stdout.split("\n")[0], str((4096 - 1000) // 64), done.stderr)
         self.assertIn("424.00 MiB  the driver's own beyond the context", done.stdout)
         # The story of a refusal: when asked for, and behind the traceback of a program that an error ends.
