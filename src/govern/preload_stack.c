@@ -96,7 +96,7 @@ typedef struct place {
 } place;
 
 /* The strings follow the symbols in every library that a linker of GNU made; in others there is no name to be had. */
-static const char *symbol_at(const struct dl_phdr_info *info, const ElfW(Dyn) *d, uintptr_t address)
+static const char *symbol_at(const struct dl_phdr_info *info, const ElfW(Dyn) * d, uintptr_t address)
 {
     const ElfW(Sym) *symbols = NULL;
     const char *strings = NULL;
@@ -109,7 +109,8 @@ static const char *symbol_at(const struct dl_phdr_info *info, const ElfW(Dyn) *d
     if (!symbols || !strings || (uintptr_t)symbols < info->dlpi_addr)
         return NULL;
     for (const ElfW(Sym) *s = symbols; (const char *)(s + 1) <= strings; s++)
-        if (s->st_value && ELF64_ST_TYPE(s->st_info) == STT_FUNC && address - info->dlpi_addr - s->st_value < s->st_size)
+        if (s->st_value && ELF64_ST_TYPE(s->st_info) == STT_FUNC &&
+            address - info->dlpi_addr - s->st_value < s->st_size)
             return strings + s->st_name;
     return NULL;
 }
