@@ -38,6 +38,7 @@ typedef struct memfit_run_options {
     const char *trace;  /* NULL: none. Else each process writes what it takes and gives back on card C to TRACE.PID.C */
     uint32_t turns_s;   /* with a share: jobs that do not fit together take turns of so many seconds; 0: they do not */
     const char *device; /* the one card the program sees, as nvidia-smi counts: "1"; NULL: all that it would see */
+    uint64_t host_limit_bytes; /* of the host's memory, for the program and all it starts, by a cgroup; 0: none */
 } memfit_run_options;
 #define MEMFIT_RUN_OPTIONS                                                                                             \
     {                                                                                                                  \
@@ -56,7 +57,7 @@ enum { MEMFIT_RUN_OWNERS = 24 };
 
 typedef struct memfit_run_owner {
     unsigned pid;
-    char memory_class[16]; /* context, linear, managed, pool, virtual, array, graph; process: of another job */
+    char memory_class[16]; /* context, module, linear, managed, pool, virtual, array, graph; process: of another job */
     char words[48];        /* the same for people */
     char library[48];      /* whose code took it; of another job: the process's name; may be empty */
     uint64_t bytes, count;
@@ -103,6 +104,7 @@ typedef struct memfit_run_result {
     unsigned held_card;
     size_t held_count;
     memfit_run_owner held[MEMFIT_RUN_OWNERS];
+    uint64_t host_limit_bytes; /* 0: none */
 } memfit_run_result;
 #define MEMFIT_RUN_RESULT                                                                                              \
     {                                                                                                                  \
@@ -111,7 +113,7 @@ typedef struct memfit_run_result {
 
 /* Runs the program to its end. INVALID without a command; IO when pipes or processes cannot be had. A command that
  * cannot be executed is a result, not an error. With a limit: NOT_FOUND without the library, UNSUPPORTED for a program it
- * cannot be loaded into (static, setuid). Since 0.1. */
+ * cannot be loaded into (static, setuid), and where no cgroup can be made for a limit of the host's memory. Since 0.1. */
 MEMFIT_API memfit_status memfit_run_command(const memfit_run_options *options, memfit_run **run, memfit_error *err);
 MEMFIT_API memfit_status memfit_run_get(const memfit_run *run, memfit_run_result *result, memfit_error *err);
 /* The last part of what the program wrote to standard error, at most 8 MiB; ended by 0. Since 0.1. */

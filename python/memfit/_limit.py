@@ -17,7 +17,7 @@ from ._measure import mib, size_bytes
 from .errors import Error, LateError, UsageError
 
 _DRIVER = "the driver's functions (libmemfit-govern.so): this process and those it starts see a card of %s, and get no more"
-_UNSEEN = "what the driver takes by itself beyond 576 MiB a process: contexts with very many kernels, memory of CUDA graphs (memfit run --memory looks for it)"
+_UNSEEN = "what the driver takes by itself beyond 576 MiB a process (kernels, CUDA graphs) is seen when the next memory is asked for: it can pass the limit until then"
 _OUTSIDE = "the context, cuBLAS's and cuDNN's handles and workspaces and loaded kernels come on top (about 0.3 to 0.9 GiB)"
 
 
@@ -74,10 +74,11 @@ def _attach(wanted: int) -> Optional[str]:
     if _attached_by == os.getpid():
         attach(wanted)
         return None
-    before = {name: os.environ.get(name) for name in ("MEMFIT_GOVERN", "MEMFIT_GOVERN_FACTS", "LD_PRELOAD")}
+    before = {name: os.environ.get(name) for name in ("MEMFIT_GOVERN", "MEMFIT_GOVERN_FACTS", "MEMFIT_GOVERN_LOOK", "LD_PRELOAD")}
     folder = tempfile.mkdtemp(prefix="memfit-limit-", dir=os.environ.get("XDG_RUNTIME_DIR") or None)
     os.environ["MEMFIT_GOVERN"] = os.path.join(folder, "share")
     os.environ["MEMFIT_GOVERN_FACTS"] = os.path.join(folder, "facts")
+    os.environ["MEMFIT_GOVERN_LOOK"] = "1"  # nobody watches: each process looks itself what the driver takes
     code = attach(wanted)
     if code == 0:
         _attached_by = os.getpid()

@@ -138,7 +138,7 @@ static void say_closing(const memfit_run_result *r)
     if (on_card(r) || r->start_error)
         return;
     mf_print(stderr, "memfit: peak %s of %s of host memory", memfit_size_format(r->host_peak_bytes, a, sizeof a),
-             memfit_size_format(mf_os_total_memory(), b, sizeof b));
+             memfit_size_format(r->host_limit_bytes ? r->host_limit_bytes : mf_os_total_memory(), b, sizeof b));
     if (r->host_peak_processes > 1)
         mf_print(stderr, " in %u processes (pages they share counted in each)", r->host_peak_processes);
     if (r->signal)
@@ -219,6 +219,10 @@ static void put_report(mf_json_writer *w, const told *t)
     mf_json_put_u64(w, "samples", r->samples);
     mf_json_put_u64(w, "host_peak_bytes", r->host_peak_bytes);
     mf_json_put_u64(w, "host_peak_processes", r->host_peak_processes);
+    if (r->host_limit_bytes)
+        mf_json_put_u64(w, "host_limit_bytes", r->host_limit_bytes);
+    else
+        mf_json_put_null(w, "host_limit_bytes");
     put_cards(w, r);
     put_processes(w, "processes", r->processes, r->process_count);
     put_processes(w, "leftovers", r->leftovers, r->leftover_count);
@@ -284,7 +288,7 @@ static int read_limit(const cli_command *command, const char *text, uint64_t *by
     if (looked || !gpus.card_count || !gpus.cards[0].memory_known)
         return cli_usage_error(command,
                                "--memory %s: there is no card to limit: %s\n"
-                               "host memory is limited by systemd-run --user --scope -p MemoryMax=SIZE COMMAND",
+                               "--host-memory SIZE limits the host's memory",
                                text, gpus.card_count ? "its memory is not told" : err.message);
     uint64_t total = UINT64_MAX;
     for (size_t i = 0; i < gpus.card_count; i++)
@@ -412,18 +416,13 @@ int cli_run(const cli_command *command, int argc, char **argv)
     bool growth = false, end_leftovers = false;
     int64_t turns = 0, device = -1;
     char card[24];
-    const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL, *story = NULL;
-    const cli_binding bindings[] = {CLI_BIND("--memory", &memory),
-                                    CLI_BIND("--share", &share),
-                                    CLI_BIND("--set", &set),
-                                    CLI_BIND("--trace", &trace),
-                                    CLI_BIND("--story", &story),
-                                    CLI_BIND("--turns", &turns),
-                                    CLI_BIND("--growth", &growth),
-                                    CLI_BIND("--end-leftovers", &end_leftovers),
-                                    CLI_BIND("--report", &report),
-                                    CLI_BIND("--device", &device),
-                                    {0}};
+    const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL, *story = NULL,
+               *host_memory = NULL;
+    const cli_binding bindings[] = {
+        CLI_BIND("--memory", &memory), CLI_BIND("--share", &share),   CLI_BIND("--set", &set),
+        CLI_BIND("--trace", &trace),   CLI_BIND("--story", &story),   CLI_BIND("--host-memory", &host_memory),
+        CLI_BIND("--turns", &turns),   CLI_BIND("--growth", &growth), CLI_BIND("--end-leftovers", &end_leftovers),
+        CLI_BIND("--report", &report), CLI_BIND("--device", &device), {0}};
     cli_common common;
     int first = find_command(argc, argv),
         status = cli_parse(command, first < argc ? first - 1 : argc, argv, bindings, &common, closing);
@@ -458,6 +457,8 @@ int cli_run(const cli_command *command, int argc, char **argv)
         return status;
     if (memory && (status = read_limit(command, memory, &o.limit_bytes)) != CLI_DONE)
         return status;
+    if (host_memory && memfit_size_parse(host_memory, mf_os_total_memory(), &o.host_limit_bytes, &err))
+        return cli_usage_error(command, "--host-memory: %s\n%s", err.message, err.hint);
     if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */
         return cli_report(&common, &err), RUN_FAILED;
     memfit_status ran = memfit_run_command(&o, &run, &err);

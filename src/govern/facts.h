@@ -25,7 +25,8 @@
     X(VIRTUAL, "virtual", "mapped pages")                                                                              \
     X(ARRAY, "array", "arrays")                                                                                        \
     X(GRAPH, "graph", "memory of CUDA graphs")                                                                         \
-    X(PROCESS, "process", "another process")
+    X(PROCESS, "process", "another process")                                                                           \
+    X(MODULE, "module", "the driver's own beyond the context: kernels")
 typedef enum mf_memory_class {
 #define X(name, key, words) MF_MEMORY_##name,
     MF_MEMORY_CLASSES(X)

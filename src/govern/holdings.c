@@ -49,7 +49,7 @@ static void look_at(mf_holdings *now, const mf_facts_process *p, const mf_share_
     mf_facts_owner beside = {.bytes = __atomic_load_n(&slot->card[now->card].beside, __ATOMIC_SEQ_CST), .count = 1};
     beside.pid = (uint32_t)(p->owner >> 32);
     beside.card = (uint16_t)now->card;
-    beside.memory_class = MF_MEMORY_CONTEXT;
+    beside.memory_class = MF_MEMORY_MODULE;
     now->bytes += beside.bytes;
     mf_holdings_add(now->owners, &now->count, &beside);
 }

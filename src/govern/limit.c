@@ -216,6 +216,7 @@ void mf_limit_set_environment(const mf_limit *limit)
     snprintf(job, sizeof job, "%u", limit->share.job);
     setenv("MEMFIT_GOVERN_JOB", job, 1);
     setenv("MEMFIT_GOVERN_FACTS", limit->facts_path, 1);
+    unsetenv("MEMFIT_GOVERN_LOOK"); /* we look */
     if (limit->trace[0])
         setenv("MEMFIT_GOVERN_TRACE", limit->trace, 1);
     else

@@ -21,6 +21,8 @@ void *mf_govern_real(enum mf_driver_name name);
 void *mf_govern_driver(const char *name);
 /* A function of a library that is in the process already, by the library's name; NULL: it is not. */
 void *mf_govern_from(const char *library, const char *name);
+/* Loads a library for good. */
+bool mf_govern_load(const char *library);
 /* Ours for one of the driver's addresses, else that address. */
 void *mf_govern_mapped(void *real);
 
@@ -61,6 +63,10 @@ void mf_govern_forget(void);
 void mf_govern_owner_forget(void);
 void mf_govern_trace_forget(void);
 
+/* Where nobody watches: what the driver shows for this process beyond what is charged is charged too, now and then. */
+void mf_govern_look_beside(mf_share *share, unsigned card);
+void mf_govern_look_forget(void);
+
 /* ---- whose it is, and the story of a refusal (preload_owner.c) ---- */
 
 /* The job's facts; NULL: nobody asks for them. */
@@ -78,9 +84,24 @@ void mf_govern_granted(mf_share *share, unsigned card, uint64_t bytes);
 /* Bytes that the driver's pools of this process have reserved and not handed out. */
 uint64_t mf_govern_pool_unused(void);
 
+/* The driver, CUDA's runtime or we: who called these is meant. */
+bool mf_govern_passes(uintptr_t address);
+/* Memory that graphs have reserved on the card in use. */
+uint64_t mf_govern_graph_bytes(void);
+
+/* ---- who called (preload_stack.c) ---- */
+
+/* Return addresses, the innermost first, until it says false. */
+typedef bool (*mf_govern_each)(uintptr_t address, void *ctx);
+void mf_govern_walk(mf_govern_each each, void *ctx);
+/* "at::native::empty_cuda (libtorch_cuda.so)", else "libtorch_cuda.so+0x12ab". */
+void mf_govern_frame_name(uintptr_t address, char *to, size_t bytes);
+
 /* ---- the trace (preload_trace.c): an event of memfit/trace.h, if a trace is wanted ---- */
 
 bool mf_govern_traces(void);
 void mf_govern_note(unsigned op, unsigned card, uint64_t key, uint64_t bytes, uint32_t owner);
+/* The same of memory that the driver took by itself, when it has changed: `beside` of the share. */
+void mf_govern_note_beside(mf_share *share, unsigned card);
 
 #endif

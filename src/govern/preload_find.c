@@ -115,6 +115,11 @@ void *mf_govern_from(const char *path, const char *name)
     return found;
 }
 
+bool mf_govern_load(const char *library)
+{
+    return dlopen(library, RTLD_LAZY | RTLD_LOCAL) != NULL;
+}
+
 void *mf_govern_real(enum mf_driver_name name)
 {
     void *real = __atomic_load_n(&entries[name].real, __ATOMIC_ACQUIRE);

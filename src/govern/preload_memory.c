@@ -120,7 +120,10 @@ static bool ask(request *r, unsigned card, uint64_t bytes)
         return true;
     }
     mf_govern_wait_turn(share);
-    mf_share_result result = ask_fixed(share, card) ? mf_share_ask(share, card, bytes, WAIT_US) : MF_SHARE_REFUSED;
+    bool begun = ask_fixed(share, card);
+    mf_govern_look_beside(share, card);
+    mf_govern_note_beside(share, card);
+    mf_share_result result = begun ? mf_share_ask(share, card, bytes, WAIT_US) : MF_SHARE_REFUSED;
     if (result == MF_SHARE_OK) {
         mf_govern_granted(share, card, bytes);
     } else {
@@ -218,7 +221,7 @@ EXPORT int cuMemFree_v2(device_pointer pointer)
     mf_govern_block block;
     if (!real)
         return NOT_INITIALIZED;
-    bool known = mf_govern_share() && mf_govern_take(pointer, &block);
+    bool known = pointer && mf_govern_share() && mf_govern_take(pointer, &block);
     int code = real(pointer);
     if (known && code)
         mf_govern_put(&block);

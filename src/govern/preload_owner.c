@@ -2,8 +2,8 @@
  * preload_owner.c: whose memory it is, and the story of a refusal.
  *
  * An owner is the library whose code asked: the first on the stack that is neither the driver, nor CUDA's runtime, nor we. To
- * find it the stack is unwound by libgcc's unwinder, where that is in the process already (every program with C++ in it), for
- * requests of a megabyte or more: some microseconds beside the driver's 60. Smaller ones are put down to their caller.
+ * find it the stack is walked (preload_stack.c) for requests of a megabyte or more: some microseconds beside the driver's 60.
+ * Smaller ones are put down to their caller.
  *
  * Counts lie in the job's file (facts.h), so a refusal has only to copy them: no walk over blocks, no allocation, no lock.
  */
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIBRARIES = 256, CACHE = 1024, DEEP = 64, UNWIND_BYTES = 1 << 20, STOP = 4, GRAPH_RESERVED = 2 };
+enum { LIBRARIES = 256, CACHE = 1024, UNWIND_BYTES = 1 << 20, GRAPH_RESERVED = 2 };
 
 static mf_facts *facts;
 static int facts_state; /* 0: not looked; 1: being looked; 2: there they are; 3: none */
@@ -97,39 +97,27 @@ static uint32_t library_of(uintptr_t address)
     return at;
 }
 
-typedef struct walk {
-    int left;
-    uint32_t library;
-} walk;
-typedef uintptr_t (*ip_function)(void *);
-typedef int (*walk_function)(int (*)(void *, void *), void *);
-static ip_function address_of;
-
-static int step(void *context, void *ctx)
+bool mf_govern_passes(uintptr_t address)
 {
-    walk *w = ctx;
-    uintptr_t at = address_of(context);
-    uint32_t found = at ? library_of(at - 1) : LIBRARIES;
-    if (found < LIBRARIES && !libraries[found].passes) {
-        w->library = found;
-        return STOP;
-    }
-    return --w->left > 0 ? 0 : STOP;
+    uint32_t found = library_of(address - 1);
+    return found == LIBRARIES || libraries[found].passes;
+}
+
+static bool is_passed(uintptr_t address, void *ctx)
+{
+    uint32_t found = library_of(address - 1);
+    if (found == LIBRARIES || libraries[found].passes)
+        return true;
+    *(uint32_t *)ctx = found;
+    return false;
 }
 
 static uint32_t library_on_stack(uint64_t bytes, uintptr_t caller)
 {
-    static walk_function unwind;
-    static int looked;
-    walk w = {DEEP, LIBRARIES};
-    if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
-        address_of = (ip_function)mf_govern_from("libgcc_s.so.1", "_Unwind_GetIP");
-        unwind = address_of ? (walk_function)mf_govern_from("libgcc_s.so.1", "_Unwind_Backtrace") : NULL;
-        __atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
-    }
-    if (unwind && bytes >= UNWIND_BYTES)
-        unwind(step, &w);
-    return w.library < LIBRARIES ? w.library : library_of(caller - 1);
+    uint32_t found = LIBRARIES;
+    if (bytes >= UNWIND_BYTES)
+        mf_govern_walk(is_passed, &found);
+    return found < LIBRARIES ? found : library_of(caller - 1);
 }
 
 /* ---- owners ----------------------------------------------------------------------------------------------- */
@@ -218,7 +206,7 @@ uint32_t mf_govern_owner(unsigned card, unsigned memory_class, uint64_t bytes, u
 {
     if (!mf_govern_facts())
         return 0;
-    if (memory_class == MF_MEMORY_CONTEXT)
+    if (!caller) /* the driver's own: context, module, graph */
         return owner_row(card, memory_class, "");
     uint32_t from = library_on_stack(bytes, caller);
     return owner_row(card, memory_class, from < LIBRARIES ? libraries[from].name : "generated code");
@@ -306,7 +294,7 @@ static uint64_t add_process(mf_facts_denial *d, const mf_facts *f, uint64_t owne
     return sum;
 }
 
-static uint64_t graph_bytes(void)
+uint64_t mf_govern_graph_bytes(void)
 {
     int (*here)(int *) = (int (*)(int *))mf_govern_driver("cuCtxGetDevice");
     int (*get)(int, int, void *) = (int (*)(int, int, void *))mf_govern_driver("cuDeviceGetGraphMemAttribute");
@@ -328,11 +316,11 @@ static void add_owners(mf_facts_denial *d, const mf_facts *f, const mf_share *sh
         if (!owner || __atomic_load_n(&slot->away, __ATOMIC_SEQ_CST))
             continue;
         uint32_t pid = (uint32_t)(owner >> 32);
-        uint64_t told = add_process(d, f, owner, card), graph = pid == d->pid && beside ? graph_bytes() : 0;
+        uint64_t told = add_process(d, f, owner, card), graph = pid == d->pid && beside ? mf_govern_graph_bytes() : 0;
         graph = graph < beside ? graph : beside;
         mf_facts_owner rest = {.bytes = has > told + graph ? has - told - graph : 0, .count = 1, .pid = pid};
         rest.card = (uint16_t)card;
-        rest.memory_class = told ? MF_MEMORY_CONTEXT : MF_MEMORY_PROCESS;
+        rest.memory_class = told ? MF_MEMORY_MODULE : MF_MEMORY_PROCESS;
         if (!told)
             name_process(pid, rest.library);
         add_owner(d, &rest);

@@ -17,12 +17,23 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A stack is a chain of nodes: a frame and its caller's node. The innermost is the owner ("libc10_cuda.so: cuMemAlloc"), whose
+ * number an event has. Nodes are written to a file before the first event that needs them, and numbered there as they come. */
+enum { NODES = 8192, FRAMES = 12, STACK_BYTES = 1 << 20, OWN_MODULE = 2, OWN_GRAPH = 3 };
+#define IS_OWNER (UINT64_C(1) << 63)
+typedef struct node {
+    uint64_t key;    /* a return address, or IS_OWNER and an owner's number; 0: free */
+    uint32_t parent; /* another node + 1; 0: none */
+} node;
+static node nodes[NODES];
+static uint32_t node_count;
+
 typedef struct file {
     char path[4096];
     uint64_t cells, begin_ns, unix_us;
     uint32_t crc;
     bool failed;
-    bool named[MF_FACTS_OWNERS + 1];
+    uint16_t numbers[NODES], named; /* of nodes in this file; 0: not written yet */
 } file;
 
 static file files[MF_SHARE_CARDS];
@@ -87,20 +98,72 @@ static void append(file *f, const void *cells, size_t bytes)
     f->cells += bytes / MF_TRACE_CELL;
 }
 
-/* "libc10_cuda.so: cuMemAlloc", before the first event that has its number. */
-static void put_name(file *f, uint32_t owner)
+/* The number of a node, made when it is new; 0: there is no room for more. */
+static uint32_t node_of(uint64_t key, uint32_t parent)
 {
-    enum { TEXT = 4 };
-    unsigned memory_class;
-    const char *from = mf_govern_owner_name(owner, &memory_class);
+    uint32_t at = (uint32_t)((key * 0x9e3779b97f4a7c15u + parent * 0x85ebca6bu) >> 40) % NODES;
+    for (; nodes[at].key; at = (at + 1) % NODES)
+        if (nodes[at].key == key && nodes[at].parent == parent)
+            return at + 1;
+    if (node_count >= NODES / 4 * 3)
+        return 0;
+    node_count++;
+    nodes[at] = (node){.key = key, .parent = parent};
+    return at + 1;
+}
+
+typedef struct frames {
+    uintptr_t at[FRAMES];
+    unsigned count;
+} frames;
+
+/* From the first that is neither the driver's, the runtime's nor ours. */
+static bool keep_frame(uintptr_t address, void *ctx)
+{
+    frames *f = ctx;
+    if (f->count || !mf_govern_passes(address))
+        f->at[f->count++] = address;
+    return f->count < FRAMES;
+}
+
+static uint32_t stack_of(uint32_t owner, uint64_t bytes, bool with_frames)
+{
+    frames f = {.count = 0};
+    uint32_t parent = 0;
+    if (!owner)
+        return 0;
+    if (with_frames && bytes >= STACK_BYTES)
+        mf_govern_walk(keep_frame, &f);
+    while (f.count) {
+        uint32_t next = node_of(f.at[--f.count], parent);
+        parent = next ? next : parent;
+    }
+    uint32_t leaf = node_of(IS_OWNER | owner, parent);
+    return leaf ? leaf : node_of(IS_OWNER | owner, 0);
+}
+
+/* The number of a node in a file, written there when it is new. */
+static uint16_t put_node(file *f, uint32_t number)
+{
+    enum { TEXT = 5 };
+    const node *n = &nodes[number ? number - 1 : 0];
     memfit_event cells[1 + TEXT];
     char text[TEXT * MF_TRACE_CELL] = {0};
-    snprintf(text, sizeof text, "%s%s%s", from, *from ? ": " : "", mf_memory_class_words(memory_class));
-    size_t n = strlen(text), used = 1 + (n + MF_TRACE_CELL - 1) / MF_TRACE_CELL;
-    cells[0] = (memfit_event){.bytes = n, .name = owner, .op = MF_TRACE_NAME};
+    if (!number || f->numbers[number - 1])
+        return number ? f->numbers[number - 1] : 0;
+    uint16_t parent = put_node(f, n->parent); /* at most FRAMES deep */
+    if (n->key & IS_OWNER) {
+        unsigned memory_class;
+        const char *from = mf_govern_owner_name((uint32_t)n->key, &memory_class);
+        snprintf(text, sizeof text, "%s%s%s", from, *from ? ": " : "", mf_memory_class_words(memory_class));
+    } else {
+        mf_govern_frame_name((uintptr_t)n->key, text, sizeof text);
+    }
+    size_t length = strlen(text), used = 1 + (length + MF_TRACE_CELL - 1) / MF_TRACE_CELL;
+    cells[0] = (memfit_event){.bytes = length, .name = ++f->named, .id = parent, .op = MF_TRACE_NAME};
     memcpy(&cells[1], text, sizeof text);
     append(f, cells, used * MF_TRACE_CELL);
-    f->named[owner] = true;
+    return f->numbers[number - 1] = f->named;
 }
 
 bool mf_govern_traces(void)
@@ -124,15 +187,15 @@ void mf_govern_note(unsigned op, unsigned card, uint64_t key, uint64_t bytes, ui
     file *f = &files[card];
     if (!f->path[0])
         f->failed = !begin(f, card);
-    if (owner > MF_FACTS_OWNERS)
-        owner = 0;
-    if (!f->failed && owner && !f->named[owner])
-        put_name(f, owner);
+    bool taken = op == MEMFIT_EVENT_ALLOC && memory_class != MF_MEMORY_CONTEXT && memory_class != MF_MEMORY_MODULE;
+    uint32_t name = f->failed ? 0 : stack_of(owner <= MF_FACTS_OWNERS ? owner : 0, bytes, taken);
+    name = put_node(f, name);
     if (!f->failed) {
-        memfit_event e = {.time_ns = clock_ns(CLOCK_MONOTONIC) - f->begin_ns, .id = key, .name = owner};
+        memfit_event e = {.time_ns = clock_ns(CLOCK_MONOTONIC) - f->begin_ns, .id = key, .name = name};
         e.bytes = bytes & 0xffffffffffff;
         e.op = (uint8_t)op;
-        e.kind = memory_class == MF_MEMORY_CONTEXT ? MEMFIT_KIND_FIXED : MEMFIT_KIND_OTHER;
+        bool fixed = memory_class == MF_MEMORY_CONTEXT || memory_class == MF_MEMORY_MODULE;
+        e.kind = fixed ? MEMFIT_KIND_FIXED : MEMFIT_KIND_OTHER;
         e.device = (uint8_t)card;
         append(f, &e, sizeof e);
     }
@@ -140,12 +203,48 @@ void mf_govern_note(unsigned op, unsigned card, uint64_t key, uint64_t bytes, ui
     errno = saved;
 }
 
+/* As another buffer of that size: a reader knows no buffer that grows. */
+static void note_part(unsigned card, unsigned memory_class, uint64_t id, uint64_t bytes, uint64_t *noted)
+{
+    if (bytes == *noted)
+        return;
+    uint32_t owner = mf_govern_owner(card, memory_class, 0, 0);
+    if (*noted)
+        mf_govern_note(MEMFIT_EVENT_FREE, card, id, *noted, owner);
+    if (bytes)
+        mf_govern_note(MEMFIT_EVENT_ALLOC, card, id, bytes, owner);
+    *noted = bytes;
+}
+
+static pthread_mutex_t beside_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    uint64_t seen, module, graph;
+} beside[MF_SHARE_CARDS];
+
+void mf_govern_note_beside(mf_share *share, unsigned card)
+{
+    if (!mf_govern_traces() || share->slot < 0 || card >= MF_SHARE_CARDS || pthread_mutex_trylock(&beside_lock))
+        return;
+    uint64_t now = __atomic_load_n(&share->file->slots[share->slot].card[card].beside, __ATOMIC_SEQ_CST);
+    if (now != beside[card].seen) {
+        uint64_t graph = mf_govern_graph_bytes();
+        graph = graph < now ? graph : now;
+        beside[card].seen = now;
+        note_part(card, MF_MEMORY_MODULE, OWN_MODULE, now - graph, &beside[card].module);
+        note_part(card, MF_MEMORY_GRAPH, OWN_GRAPH, graph, &beside[card].graph);
+    }
+    pthread_mutex_unlock(&beside_lock);
+}
+
 /* A child of fork has files of its own. */
 void mf_govern_trace_forget(void)
 {
     pthread_mutex_init(&lock, NULL);
+    pthread_mutex_init(&beside_lock, NULL);
+    memset(beside, 0, sizeof beside);
     for (int c = 0; c < MF_SHARE_CARDS; c++)
-        files[c] = (file){0};
+        if (files[c].path[0])
+            memset(&files[c], 0, sizeof files[c]);
 }
 
 __attribute__((destructor)) static void end(void)

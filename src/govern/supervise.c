@@ -20,6 +20,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/os.h"
+#include "govern/host_limit.h"
 #include "govern/oom_killer.h"
 #include "govern/limit.h"
 #include "govern/relay.h"
@@ -52,6 +53,7 @@ struct memfit_run {
     mf_oom_watch oom;
     mf_tree tree;
     mf_limit limit;
+    mf_host_limit host_limit;
     pid_t program;
     int ending;           /* readable when the program has ended; -1: not to be had */
     int signals;          /* a descriptor to read them from */
@@ -107,6 +109,8 @@ static _Noreturn void become_program(memfit_run *run, int parent, int failure)
     }
     if (mf_limit_is_wanted(&run->options))
         mf_limit_set_environment(&run->limit);
+    if (!mf_host_limit_enter(&run->host_limit))
+        _exit(125);
     sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
     execvp(run->options.command[0], (char *const *)(uintptr_t)run->options.command);
     int code = errno;
@@ -316,6 +320,15 @@ static void finish(memfit_run *run)
     r->out_of_memory = verdict.struck && r->status != 0;
     memcpy(r->oom_evidence, verdict.evidence, sizeof r->oom_evidence);
     r->oom_limit_bytes = verdict.limit_bytes;
+    uint64_t kills = mf_host_limit_kills(&run->host_limit);
+    r->host_limit_bytes = run->host_limit.bytes;
+    if (kills && r->status != 0) { /* nobody knows better than the group itself */
+        if (!r->out_of_memory)
+            snprintf(r->oom_evidence, sizeof r->oom_evidence, "the group of --host-memory counts %llu killed",
+                     (unsigned long long)kills);
+        r->out_of_memory = true;
+        r->oom_limit_bytes = run->host_limit.bytes;
+    }
     mf_relay_leave(&run->relay);
 }
 
@@ -390,6 +403,8 @@ memfit_status memfit_run_command(const memfit_run_options *options, memfit_run *
         status = mf_fail(err, MEMFIT_INVALID, "turns are taken by jobs of a share");
     if (!status && mf_limit_is_wanted(&o))
         status = mf_limit_begin(&r->limit, &o, err);
+    if (!status && o.host_limit_bytes)
+        status = mf_host_limit_begin(&r->host_limit, o.host_limit_bytes, "", err);
     if (!status)
         status = mf_relay_open(&r->relay, o.host, 2, err);
     if (!status)
@@ -464,6 +479,7 @@ void memfit_run_destroy(memfit_run *run)
         mf_limit_end(&run->limit);
     else
         mf_facts_close(run->limit.facts);
+    mf_host_limit_end(&run->host_limit);
     mf_tree_drop(&run->tree);
     mf_host_free(run->options.host, run, sizeof *run);
 }

@@ -97,9 +97,28 @@ static uint64_t name_cells(const memfit_event *e)
     return e->op == MF_TRACE_NAME ? 1 + (e->bytes + MF_TRACE_CELL - 1) / MF_TRACE_CELL : 0;
 }
 
-/* First walk: the names, by the file's numbers. `numbers` has room for `most`. */
-static memfit_status collect_names(mf_trace_builder *b, const cells *c, uint32_t *numbers, uint64_t most,
-                                   memfit_error *err)
+/* A name that has another for its caller (its number in `id`) is a frame of a stack: the name of the whole is "called < caller <
+ * its caller", as far as a name goes. `at` has each name's first cell + 1. */
+static size_t join_frames(const cells *c, const uint64_t *at, uint64_t most, memfit_event e, const char *text,
+                          char joined[MF_TRACE_MOST_NAME])
+{
+    size_t used = e.bytes;
+    memcpy(joined, text, e.bytes);
+    while (e.id && e.id <= most && at[e.id] && used < MF_TRACE_MOST_NAME) { /* a circle fills the name, and ends */
+        const unsigned char *cell = c->data + (at[e.id] - 1) * MF_TRACE_CELL;
+        memcpy(&e, cell, sizeof e);
+        size_t room = MF_TRACE_MOST_NAME - used;
+        if (!e.bytes || e.bytes + 3 > room)
+            break;
+        memcpy(joined + used, " < ", 3);
+        memcpy(joined + used + 3, cell + MF_TRACE_CELL, e.bytes);
+        used += 3 + e.bytes;
+    }
+    return used;
+}
+
+/* Where each name is, by the file's numbers: `at` has room for `most`. */
+static memfit_status find_names(const cells *c, uint64_t *at, uint64_t most, memfit_error *err)
 {
     for (uint64_t i = 0; i < c->count; i++) {
         memfit_event e;
@@ -112,8 +131,30 @@ static memfit_status collect_names(mf_trace_builder *b, const cells *c, uint32_t
         if (n > c->count - i || e.bytes > MF_TRACE_MOST_NAME || !e.name || e.name > most)
             return mf_fail(err, MEMFIT_DAMAGED, "cell %" PRIu64 ": a name of %" PRIu64 " bytes and number %u", i,
                            (uint64_t)e.bytes, e.name);
-        memfit_status status =
-            mf_trace_builder_name(b, (const char *)c->data + (i + 1) * MF_TRACE_CELL, e.bytes, &numbers[e.name], err);
+        at[e.name] = i + 1;
+        i += n - 1;
+    }
+    return MEMFIT_OK;
+}
+
+/* First walk: the names, by the file's numbers. `numbers` and `at` have room for `most`. */
+static memfit_status collect_names(mf_trace_builder *b, const cells *c, uint32_t *numbers, uint64_t *at, uint64_t most,
+                                   memfit_error *err)
+{
+    memfit_status found = find_names(c, at, most, err);
+    if (found)
+        return found;
+    for (uint64_t i = 0; i < c->count; i++) {
+        memfit_event e;
+        memcpy(&e, c->data + i * MF_TRACE_CELL, sizeof e);
+        uint64_t n = name_cells(&e);
+        if (!n)
+            continue;
+        if (n > c->count - i && c->cut)
+            break;
+        char joined[MF_TRACE_MOST_NAME];
+        size_t bytes = join_frames(c, at, most, e, (const char *)c->data + (i + 1) * MF_TRACE_CELL, joined);
+        memfit_status status = mf_trace_builder_name(b, joined, bytes, &numbers[e.name], err);
         if (status)
             return status;
         i += n - 1;
@@ -219,8 +260,10 @@ memfit_status mf_trace_read_file(const void *data, size_t bytes, const memfit_ho
     b.trace->info.cut = c.cut;
     /* Name numbers count from 1 and each takes a cell, so there cannot be more than cells. */
     uint32_t *numbers = mf_host_zalloc(host, (c.count + 1) * sizeof *numbers);
-    status = numbers ? collect_names(&b, &c, numbers, c.count, err)
-                     : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a trace's names");
+    uint64_t *at = mf_host_zalloc(host, (c.count + 1) * sizeof *at);
+    status = numbers && at ? collect_names(&b, &c, numbers, at, c.count, err)
+                           : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a trace's names");
+    mf_host_free(host, at, (c.count + 1) * sizeof *at);
     if (!status)
         status = collect_events(&b, &c, numbers, c.count, err);
     if (!status && c.ring)

@@ -71,6 +71,26 @@ os.kill(os.getpid(), 9)"' >out 2>err
     [ "$(ls tr.* | wc -l)" = 2 ] || fail "two processes, traces: $(ls tr.*)"
     for t in tr.*; do "$MEMFIT" replay --json "$t" >out || fail "$t is not read"; key events out; done >sums
     [ "$(sort -n sums | tr '\n' ' ')" = "11 56 " ] || fail "two traces: $(cat sums)" # 10 and the context; 55 and the context
+    # Stacks: by frame pointers where there is no unwinder, who called whom, in the words of its functions.
+    cat >calls.c <<'P'
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stddef.h>
+static int (*take)(uint64_t *, size_t);
+__attribute__((noinline)) int layer_of_model(int n) { uint64_t p; int c = take(&p, (size_t)n << 20); __asm__ volatile("" ::: "memory"); return c; }
+__attribute__((noinline)) int training_step(void) { int c = layer_of_model(64); __asm__ volatile("" ::: "memory"); return c; }
+int main(void)
+{
+    void *d = dlopen("libcuda.so.1", RTLD_NOW);
+    take = (int (*)(uint64_t *, size_t))dlsym(d, "cuMemAlloc_v2");
+    return ((int (*)(unsigned))dlsym(d, "cuInit"))(0) || training_step() || training_step();
+}
+P
+    if gcc -O1 -fno-omit-frame-pointer -rdynamic calls.c -ldl -o calls 2>/dev/null; then
+        rm tr.*; governed -q --trace tr -- ./calls || fail "stacks: exit $?"
+        "$MEMFIT" report tr.* --flame flame >out || fail "stacks: report: exit $?"
+        grep -q 'main (calls);training_step (calls);layer_of_model (calls);calls: cuMemAlloc 134217728$' flame || fail "stacks: $(cat flame)"
+    fi
     rm tr.*; expect 125 "folder of the trace" "a trace without a folder" "$MEMFIT" run --trace missing/tr -- touch ran
     expect 2 "another kind" "a trace over a text" "$MEMFIT" run --trace text -- touch ran
     # PyTorch then lists everybody on the card: they are not to blame, and nobody is to be killed for it.

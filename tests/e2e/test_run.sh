@@ -129,6 +129,19 @@ is report ended 8
 "$MEMFIT" run -- sh -c 'sleep 0.05 & exit 0' 2>err || fail "a short leftover: exit $?"
 grep -q 'still run' err && fail "a worker that ends by itself is named"
 
+# ---- a limit of the host's memory: by a cgroup where one can be made, else refused with the reason ----
+"$MEMFIT" run --host-memory 200MiB --report report -- python3 -c 'x = bytearray(100 << 20)' 2>err; code=$?
+if [ $code = 0 ]; then
+    holds report "j['host_limit_bytes'] == 200 << 20 and j['cause'] is None" && grep -q 'of 200.00 MiB of host memory' err || fail "--host-memory: $(cat report err)"
+    "$MEMFIT" run --host-memory 100MiB --report report -- sh -c 'python3 -c "x = bytearray(400 << 20)"' 2>err; [ $? = 137 ] || fail "--host-memory, too much: $(cat err)"
+    is report cause oom-killer
+    grep -q "out-of-memory killer ended it: the cgroup's memory was used up, limit 100.00 MiB" err || fail "--host-memory, too much: $(cat err)"
+else
+    [ $code = 2 ] && grep -q 'group' err || fail "--host-memory where none can be made: exit $code $(cat err)"
+fi
+expect 2 "percentage" "--host-memory above the machine" "$MEMFIT" run --host-memory 150% -- touch ran
+[ ! -e ran ] || fail "--host-memory: bad use did something"
+
 # ---- a card, by the fake NVML: the program's processes have other numbers here, as in a container ----
 if [ -n "${FAKE_NVML_LIBRARY:-}" ]; then
     export MEMFIT_LIB_NVML="$FAKE_NVML_LIBRARY"

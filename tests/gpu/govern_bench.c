@@ -1,7 +1,8 @@
 /*
  * What the limit costs a call, on a card: the driver's own functions timed one by one.
  *
- *     govern_bench pairs N              a pair of cuMemAlloc and cuMemFree; a call that only passes; with and without LD_PRELOAD
+ *     govern_bench pairs N              a pair of cuMemAlloc and cuMemFree, a call that only passes
+ *     govern_bench compare LIBRARY      the same without and with the library and a limit, by turns
  *     govern_bench first LIBRARY        the first request of a process beside 1 to 255 others of its job, who hold a slot and nothing of the card
  *
  * cc -O2 -Isrc -Iinclude tests/gpu/govern_bench.c src/govern/share.c src/govern/facts.c -ldl -lpthread -o govern_bench
@@ -114,7 +115,7 @@ static int time_one(void)
     return code;
 }
 
-static void run_one(const char *self, const char *library, const char *share, const char *facts)
+static void run_one(const char *self, const char *mode, const char *library, const char *share, const char *facts)
 {
     fflush(stdout);
     if (fork() == 0) {
@@ -123,13 +124,26 @@ static void run_one(const char *self, const char *library, const char *share, co
             setenv("MEMFIT_GOVERN", share, 1);
             setenv("MEMFIT_GOVERN_FACTS", facts, 1);
         }
-        execl(self, self, "one", "", (char *)NULL);
+        execl(self, self, mode, "2000", (char *)NULL);
         _exit(1);
     }
     wait(NULL);
 }
 
-static int time_first(const char *self, const char *library)
+/* By turns, so that both see the card in the same state. */
+static void compare(const char *self, const char *library, const char *share, const char *facts)
+{
+    for (int i = 0; i < 4; i++) {
+        printf("---- without\n");
+        run_one(self, "pairs", NULL, NULL, NULL);
+        printf("---- with a limit\n");
+        run_one(self, "pairs", library, share, facts);
+    }
+}
+
+static void first(const char *self, const char *library, const char *share_path, const char *facts_path);
+
+static int with_a_share(const char *self, const char *mode, const char *library)
 {
     char folder[] = "/tmp/memfit-bench-XXXXXX", share_path[64], facts_path[64];
     mf_share share;
@@ -142,9 +156,21 @@ static int time_first(const char *self, const char *library)
         return 1;
     for (int c = 0; c < MF_SHARE_CARDS; c++)
         share.file->limit_bytes[c] = UINT64_C(64) << 30;
+    if (strcmp(mode, "first") == 0)
+        first(self, library, share_path, facts_path);
+    else
+        compare(self, library, share_path, facts_path);
+    fflush(stdout);
+    unlink(share_path);
+    unlink(facts_path);
+    return rmdir(folder);
+}
+
+static void first(const char *self, const char *library, const char *share_path, const char *facts_path)
+{
     printf("first request / the next, us, without a limit:");
     for (int i = 0; i < 3; i++)
-        run_one(self, NULL, NULL, NULL);
+        run_one(self, "one", NULL, NULL, NULL);
     for (int n = 1, there = 0; n <= 256; n *= n < 64 ? 4 : 2) {
         for (; there < n - 1; there++)
             if (fork() == 0) {
@@ -158,19 +184,15 @@ static int time_first(const char *self, const char *library)
         usleep(300000);
         printf("\nprocess %d of its job:", n);
         for (int i = 0; i < 3; i++)
-            run_one(self, library, share_path, facts_path);
+            run_one(self, "one", library, share_path, facts_path);
     }
     printf("\n");
-    fflush(stdout);
-    unlink(share_path);
-    unlink(facts_path);
-    return rmdir(folder);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "first") == 0)
-        return time_first("/proc/self/exe", argv[2]);
+    if (argc == 3 && (strcmp(argv[1], "first") == 0 || strcmp(argv[1], "compare") == 0))
+        return with_a_share("/proc/self/exe", argv[1], argv[2]);
     if (argc != 3 || !begin())
         return 2;
     return strcmp(argv[1], "one") == 0 ? time_one() : time_pairs(atoi(argv[2]));

@@ -1,11 +1,14 @@
 #!/bin/bash
-# Growth and limits of the small network on a card, PyTorch and JAX, in their failing and their mended form: limits.sh BUILD [whole]. whole: the forms that take most of the card, alone. ONLY=jax: those with that in their name.
+# Growth and limits of the small network on a card, PyTorch and JAX, in their failing and their mended form: limits.sh BUILD [whole]. whole: the forms that take most of the card, alone. ONLY=jax: those with that in their name; AT_ONCE=1: all at once.
 build=$(realpath "${1:-build}"); here=$(realpath "$(dirname "$0")"); out=${OUT_FOLDER:-$(mktemp -d)}; mkdir -p "$out"
 export MEMFIT_PROGRAM="$build/memfit" PYTHONPATH="${PYTHONPATH:-$here/../../python}"; cd "$here" || exit 1
 run="timeout -k 5 70 $build/memfit run -q"; p="python3 limits_program.py"
 go() { # go NAME COMMAND...
-    n=s-$1; shift; [[ $n == *$ONLY* ]] || return; "$@" >"$out/$n.out" 2>"$out/$n.err"; r=$?
-    echo "$n: exit status $r; $(tail -n 1 "$out/$n.out")"; grep -a "^memfit\|Error" "$out/$n.err" | tail -n 3 | cut -c1-200
+    n=s-$1; shift; [[ $n == *$ONLY* ]] || return; if [ -n "$AT_ONCE" ]; then one "$@" & else one "$@"; fi
+}
+one() {
+    "$@" >"$out/$n.out" 2>"$out/$n.err"; r=$?
+    echo "$n: exit status $r; $(tail -n 1 "$out/$n.out"); $(grep -a "^memfit\|Error" "$out/$n.err" | tail -n 2 | cut -c1-200)"
 }
 slip=858993459.2 # 0.8 * 1024**3, where megabytes are meant
 if [ "$2" = whole ]; then # each has the card to itself; all import at once
@@ -41,3 +44,4 @@ go slip-memfit $run --memory $slip -- $p torch s1
 go slip-memfit-unit $run --memory ${slip}MiB -- $p torch s1
 go slip-limit python3 -c "import memfit; memfit.limit('${slip}MiB')"
 go slip-limit-float python3 -c "import memfit; memfit.limit(0.8 * 1024**3)"
+wait

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Frameworks at a limit of 8 GiB by preload and by attach: matrix.sh BUILD [FOLDER]. Four at a time; a table at the end. Needs python3 with PyTorch, JAX and CuPy.
+# Frameworks at a limit of 8 GiB by preload and by attach: matrix.sh BUILD [FOLDER]. AT_ONCE at a time (4; 112 GiB for all 14); a table at the end. Needs python3 with PyTorch, JAX and CuPy.
 build=$(realpath "${1:-build}"); here=$(realpath "$(dirname "$0")"); out=${2:-$(mktemp -d)}; mkdir -p "$out"; out=$(realpath "$out")
 export XDG_RUNTIME_DIR="$out/runtime" MEMFIT_PROGRAM="$build/memfit" PYTHONPATH="${PYTHONPATH:-$here/../../python}"; mkdir -p -m 700 "$XDG_RUNTIME_DIR"; cd "$here" || exit 1
 python3 nvml_sampler.py "$out/nvml.json" & sampler=$!
@@ -9,10 +9,10 @@ one() { # one CASE HOW
     else STORY="$out/$n.json" timeout -k 5 ${SECONDS_EACH:-90} python3 matrix_program.py $1 $2; fi >"$out/$n.out" 2>"$out/$n.err"
     echo "$n: exit status $?, at $SECONDS s"
 }
-lane() { for c in "$@"; do one ${c%:*} ${c#*:}; done; }
-lane default:preload jax:attach cupy:preload benchmark:attach & lanes=$!
-lane compile:preload expandable:attach graphs:preload & lanes="$lanes $!"
-lane compile:attach expandable:preload default:attach & lanes="$lanes $!"
-lane jax:preload benchmark:preload graphs:attach cupy:attach & lanes="$lanes $!"
-wait $lanes; kill -TERM $sampler; wait $sampler
+pids=
+for c in compile:preload compile:attach jax:preload jax:attach default:preload default:attach benchmark:preload benchmark:attach graphs:preload graphs:attach expandable:preload expandable:attach cupy:preload cupy:attach; do
+    while [ "$(jobs -rp | wc -l)" -gt "${AT_ONCE:-4}" ]; do sleep 0.1; done # one of them is the sampler
+    one ${c%:*} ${c#*:} & pids="$pids $!"
+done
+wait $pids; kill -TERM $sampler; wait $sampler
 python3 matrix_table.py "$out"

@@ -1,5 +1,5 @@
-"""What a step costs more under a limit, with a trace: side_by_side.py BUILD [ROUNDS]. Four processes with the same model: two plain (their difference is the noise), one under memfit run --memory
---trace, one that memfit.limit was called in. They compute by turns, a block of steps each, so that each block has the card to itself and all see the same clocks; the ratio is taken round by round."""
+"""What a step costs more under a limit, with a trace: side_by_side.py BUILD [ROUNDS]. Seven processes with the same model: three plain (their difference is the noise), two under memfit run --memory
+--trace, two that memfit.limit was called in. They compute by turns, a block of steps each, so that each block has the card to itself and all see the same clocks."""
 import json, os, statistics, subprocess, sys, time
 
 if len(sys.argv) > 2 and sys.argv[1] == "worker":
@@ -50,34 +50,42 @@ build, rounds = os.path.realpath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv)
 deadline = time.time() + float(os.environ.get("SECONDS_MOST", "45"))
 me = [sys.executable, os.path.realpath(__file__), "worker"]
 trace = os.environ.get("TRACE", "/tmp/memfit-side-by-side-%d" % os.getpid())
-ways = {"plain": me + ["plain"], "again": me + ["plain"], "attach": me + ["attach"],
-        "limit": [build + "/memfit", "run", "-q", "--memory", "8GiB", "--trace", trace, "--"] + me + ["plain"]}
-workers = {n: subprocess.Popen(c, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for n, c in ways.items()}
-for n, w in workers.items():
+limited = [build + "/memfit", "run", "-q", "--memory", "8GiB", "--trace", trace, "--"] + me + ["plain"]
+commands = {"plain": me + ["plain"], "limit": limited, "attach": me + ["attach"]}
+order = ["plain", "limit", "attach", "plain", "attach", "limit", "plain"]  # several of each: processes differ by some tenths of a percent, whatever is in them
+workers = [(kind, subprocess.Popen(commands[kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)) for kind in order]
+for kind, w in workers:
     if w.stdout.readline() != "ready\n":
-        sys.exit("%s did not start" % n)
-took = {k: {n: [] for n in ways} for k in ("cnn", "mlp", "cudaMalloc")}
-counts = {"cnn": 15, "mlp": 100, "cudaMalloc": 4}
-done = 0
-for r in range(rounds):
-    order = list(ways)[r % 4:] + list(ways)[:r % 4]
-    for kind in took:
-        for n in order:
-            workers[n].stdin.write("%s %d\n" % (kind, counts[kind]))
-            workers[n].stdin.flush()
-            took[kind][n].append(float(workers[n].stdout.readline()))
-    done += 1
-    if time.time() > deadline:
-        break
-for w in workers.values():
+        sys.exit("%s did not start" % kind)
+took = {}
+
+
+def rounds_of(what, count, most, until):
+    times = took[what] = [[] for _ in workers]
+    for r in range(most):
+        for i in range(len(workers)):
+            w = workers[(i + r) % len(workers)][1]
+            w.stdin.write("%s %d\n" % (what, count))
+            w.stdin.flush()
+            times[(i + r) % len(workers)].append(float(w.stdout.readline()))
+        if time.time() > until:
+            break
+    whole = {}
+    for (kind, _), t in zip(workers, times):
+        whole.setdefault(kind, []).append(statistics.median(t))
+    plain = statistics.mean(whole["plain"])
+    print("%s: %d rounds; plain %s ms" % (what, len(times[0]), " ".join("%.4f" % t for t in whole["plain"])))
+    for kind in ("limit", "attach"):
+        print("  %-6s %s ms: %+.2f %% against the mean of the plain ones, who differ by %.2f %%" % (
+            kind, " ".join("%.4f" % t for t in whole[kind]), 100 * (statistics.mean(whole[kind]) / plain - 1), 100 * (max(whole["plain"]) / min(whole["plain"]) - 1)))
+
+
+rounds_of("cnn", 15, rounds, deadline - 6)
+rounds_of("mlp", 100, 6, deadline - 3)
+rounds_of("cudaMalloc", 4, 6, deadline)
+for _, w in workers:
     w.stdin.close()
-for w in workers.values():
+for _, w in workers:
     w.wait()
-for kind in took:
-    base = took[kind]["plain"]
-    for n in ("again", "limit", "attach"):
-        ratios = sorted(a / b for a, b in zip(took[kind][n], base))
-        low, high = ratios[len(ratios) // 4], ratios[len(ratios) * 3 // 4]
-        print("%-10s %-7s %.4f ms against %.4f; ratio by rounds %.4f in the median (half of them %.4f to %.4f), of the medians %.4f, of the best %.4f, %d rounds" % (
-            kind, n, statistics.median(took[kind][n]), statistics.median(base), statistics.median(ratios), low, high, statistics.median(took[kind][n]) / statistics.median(base), min(took[kind][n]) / min(base), done))
-json.dump(took, open(os.environ["RAW"], "w")) if "RAW" in os.environ else None
+if "RAW" in os.environ:
+    json.dump({"order": order, "took": took}, open(os.environ["RAW"], "w"))

@@ -280,6 +280,19 @@ class Limit(unittest.TestCase):
         self.assertIn("200", done.stdout.split(), done.stderr)
         self.assertIn("the driver is in use already", done.stdout)
         self.assertIn("False", done.stdout)
+        # What the driver has taken beyond the 576 MiB (as NVML shows it) is not there for others: 4096 less 1000 and one block that is there already.
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(os.environ["FAKE_NVML_LIBRARY"], os.path.join(folder, "libnvidia-ml.so.1"))
+            done = run(take + """
+            import time; os.environ["MEMFIT_GOVERN_TRACE"] = "%s/trace" % os.environ["LD_LIBRARY_PATH"].split(":")[0]
+            os.environ["FAKE_NVML_PROCESSES"] = "0:%d:1064" % os.getpid()
+            memfit.limit("4GiB"); cu.cuInit(0); p = ctypes.c_uint64(); cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64 << 20)); time.sleep(0.2)
+            print(1 + take()); print(memfit.refusals())
+            """, env=dict(env, LD_LIBRARY_PATH="%s:%s" % (folder, env["LD_LIBRARY_PATH"])))
+            trace = next(os.path.join(folder, f) for f in os.listdir(folder) if f.startswith("trace."))
+            self.assertIn("the driver's own beyond the context", "".join(o.name for o in memfit.report(trace).owners))
+        self.assertEqual(done.stdout.split("\n")[0], str((4096 - 1000) // 64), done.stderr)
+        self.assertIn("424.00 MiB  the driver's own beyond the context", done.stdout)
         # The story of a refusal: when asked for, and behind the traceback of a program that an error ends.
         done = run(take + """
             memfit.limit("4GiB"); cu.cuInit(0); print(repr(memfit.refusals())); take(); print(memfit.refusals()); raise RuntimeError("its own error")

@@ -4,7 +4,7 @@
  *
  * It is long because all of it needs the one process that has the library, and its one driver.
  *
- * GOVERN_OPS: how many random operations (10^7 by hand).
+ * GOVERN_OPS: how many random operations (10^8 by hand).
  */
 #include "test.h"
 

@@ -2,6 +2,7 @@
  * first argument what to do. */
 #include "test.h"
 
+#include "govern/host_limit.h"
 #include "govern/oom_killer.h"
 
 #include <errno.h>
@@ -434,6 +435,32 @@ static void out_of_memory_killer(void **state)
     assert_false(v.struck);
 }
 
+/* Where no group can be made it is refused with the reason, and nothing is left; where one can, e2e/test_run.sh takes too much. */
+static void a_group_that_cannot_be_made_is_refused(void **state)
+{
+    (void)state;
+    char root[128], left[192];
+    mf_host_limit limit;
+    memfit_error err;
+    snprintf(root, sizeof root, "%s/machine", test_folder());
+    assert_int_equal(mf_host_limit_begin(&limit, 1 << 20, "/nonexistent", &err), MEMFIT_UNSUPPORTED);
+    put("proc/self/cgroup", "7:cpu:/\n0::/scope\n");
+    assert_int_equal(mf_host_limit_begin(&limit, 1 << 20, root, &err), MEMFIT_UNSUPPORTED); /* no such folder here */
+    assert_non_null(strstr(err.message, "no memory cgroup"));
+    put("sys/fs/cgroup/scope/cgroup.controllers",
+        "cpu memory pids\n"); /* a file system that makes no files in a new folder */
+    snprintf(left, sizeof left, "%s/sys/fs/cgroup/scope/memfit-run-999999998", root);
+    assert_int_equal(mkdir(left, 0755), 0); /* of a memfit that is dead */
+    assert_int_equal(mf_host_limit_begin(&limit, 1 << 20, root, &err), MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "not to be divided"));
+    assert_string_equal(limit.folder, "");
+    assert_int_not_equal(access(left, F_OK), 0);
+    snprintf(left, sizeof left, "%s/sys/fs/cgroup/scope/memfit-run-%ld", root, (long)getpid());
+    assert_int_not_equal(access(left, F_OK), 0);
+    assert_true(mf_host_limit_enter(&limit)); /* no group: nothing to enter */
+    assert_int_equal(mf_host_limit_kills(&limit), 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -454,6 +481,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(terminal_gets_the_same_bytes),
         cmocka_unit_test(control_z_stops_and_goes_on),
         cmocka_unit_test(out_of_memory_killer),
+        cmocka_unit_test(a_group_that_cannot_be_made_is_refused),
     };
     for (int i = 1; i < 32; i++) /* whatever runs the test may ignore some: nohup does */
         signal(i, SIG_DFL);

@@ -89,6 +89,48 @@ static void version_1_is_read(void **state)
     assert_int_equal(memfit_trace_read(&file, sizeof file, NULL, &trace, &err), MEMFIT_DAMAGED);
 }
 
+/* A name with another for its caller is a frame of a stack; its callers may stand before or behind it. */
+static void frames_are_joined(void **state)
+{
+    (void)state;
+    struct {
+        mf_trace_header header;
+        memfit_event cells[9];
+    } file = {.header = {.version = 2, .cell_bytes = 32, .unix_time_us = 7, .cells_at = sizeof(mf_trace_header)}};
+    memcpy(file.header.magic, MF_TRACE_MAGIC, 8);
+    const struct {
+        uint32_t number, parent;
+        const char *text, *whole;
+    } given[] = {{2, 3, "take", "take < layer < main"},
+                 {3, 1, "layer", "layer < main"},
+                 {1, 0, "main", "main"},
+                 {4, 9, "alone", "alone"}}; /* no such caller */
+    for (int i = 0; i < 4; i++) {
+        size_t n = strlen(given[i].text);
+        file.cells[2 * i] =
+            (memfit_event){.op = MF_TRACE_NAME, .name = given[i].number, .bytes = n, .id = given[i].parent};
+        memcpy(&file.cells[2 * i + 1], given[i].text, n);
+    }
+    for (int i = 0; i < 4; i++) {
+        file.cells[8] = (memfit_event){.op = MEMFIT_EVENT_ALLOC, .id = 7, .bytes = 100, .name = given[i].number};
+        memfit_trace *trace;
+        memfit_error err;
+        uint64_t count;
+        assert_ok(memfit_trace_read(&file, sizeof file, NULL, &trace, &err), err);
+        const memfit_event *e = memfit_trace_events(trace, &count);
+        assert_int_equal(count, 1);
+        assert_string_equal(memfit_trace_name(trace, e->name), given[i].whole);
+        memfit_trace_destroy(trace);
+    }
+    file.cells[4].id = 2; /* main, called by take: a circle, as long as a name can be */
+    memfit_trace *trace;
+    memfit_error err;
+    assert_ok(memfit_trace_read(&file, sizeof file, NULL, &trace, &err), err);
+    for (uint32_t i = 1; i < 4; i++)
+        assert_in_range(strlen(memfit_trace_name(trace, i)), 200, 255);
+    memfit_trace_destroy(trace);
+}
+
 /* Records without end and says after each event how many there were: allocations and frees in turn, their bytes their
  * number. */
 static _Noreturn void record_until_killed(const char *path, uint64_t *done)
@@ -240,9 +282,8 @@ static void pipes_and_children(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(version_1_is_read),
-        cmocka_unit_test(kills_lose_nothing),
-        cmocka_unit_test(damaged_rings_are_refused_or_read),
+        cmocka_unit_test(version_1_is_read),  cmocka_unit_test(frames_are_joined),
+        cmocka_unit_test(kills_lose_nothing), cmocka_unit_test(damaged_rings_are_refused_or_read),
         cmocka_unit_test(pipes_and_children),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
