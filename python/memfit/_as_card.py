@@ -25,8 +25,8 @@ WIDE = (
 
 
 def _to_cpu(value: Any, torch: Any) -> Any:
-    if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
-        return "cpu"
+    if isinstance(value, str):
+        return "cpu" if value == "cuda" or value.startswith("cuda:") else value
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
     return value

@@ -60,7 +60,7 @@ class _Tail:
         return getattr(self._stream, name)
 
 
-def living_facts() -> str:
+def living_facts(error: Optional[BaseException] = None) -> str:
     """What only the process knows, as a log would say it. Empty when no framework is loaded."""
     lines = ["%s=%s" % (k, v) for k, v in sorted(os.environ.items()) if _VARIABLES.match(k)]
     torch = sys.modules.get("torch")
@@ -71,13 +71,42 @@ def living_facts() -> str:
             )
     except Exception:  # figures are an extra: with another allocator PyTorch has none
         pass
+    try:
+        lines += _jax_pieces(str(error))
+    except Exception:
+        pass
     return "\n".join(lines)
+
+
+_ASKED = re.compile(r"(?:trying to allocate|Out of memory allocating) ([0-9.]+ ?(?:[KMGT]i?B)?)")
+
+
+def _jax_pieces(told: str) -> List[str]:
+    """XLA's pool when it is free enough for the request and refuses it all the same: in pieces, then. XLA prints what shows that past Python, and
+    by now a failed step has given its own memory back; so the request is made once more, alone, and only a second refusal counts."""
+    from ._measure import size_bytes
+
+    jax: Any = sys.modules.get("jax")
+    asked = _ASKED.search(told)
+    if jax is None or asked is None or not getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
+        return []
+    device = jax.local_devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    limit, in_use = (int((stats or {}).get(key, 0)) for key in ("bytes_limit", "bytes_in_use"))
+    request = size_bytes(asked.group(1))
+    if not limit or in_use + request > limit - limit // 64:
+        return []
+    try:
+        jax.block_until_ready(jax.numpy.zeros((request,), dtype="uint8"))
+    except Exception as e:
+        return ["Limit: %d" % limit, "InUse: %d" % in_use] if is_out_of_memory(e) else []
+    return []
 
 
 def explain_error(error: BaseException, printed: str = "") -> Optional[Answer]:
     """The program's explanation of a live exception; None where the program finds no failure in it."""
     told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    text = "\n".join(part for part in (living_facts(), printed[-KEPT_CHARACTERS:], told) if part) + "\n"
+    text = "\n".join(part for part in (living_facts(error), printed[-KEPT_CHARACTERS:], told) if part) + "\n"
 
     def shown() -> str:
         status, out, err = _program.run(["explain", "-"], text)

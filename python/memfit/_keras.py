@@ -40,7 +40,15 @@ def _is_functional(model: Any) -> bool:
 
 
 def config_text(model: Any, input_shape: Optional[Sequence[int]] = None) -> str:
-    """The model's configuration as JSON, with its build and compile configurations; no weights."""
+    """The model's configuration as JSON, with its build and compile configurations; no weights, but a mark that there are some."""
+    return LIVE + _configuration(model, input_shape).lstrip()[1:]
+
+
+# With weights a model takes other input sizes only where no weight's shape follows from them: the program must not offer any other.
+LIVE = '{"memfit": {"weights": "live"}, '
+
+
+def _configuration(model: Any, input_shape: Optional[Sequence[int]]) -> str:
     if _is_functional(model) and type(model).__module__.split(".")[0] in ("keras", "tf_keras"):
         try:
             return str(model.to_json())

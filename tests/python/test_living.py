@@ -54,6 +54,32 @@ class Explain(unittest.TestCase):
         self.assertEqual(e.answer.cause, "growing")
         self.assertEqual(quiet.getvalue(), printed + "\n")
 
+    def test_a_pool_in_pieces(self):
+        """JAX's pool with room that refuses: asked once more; only a second refusal makes it fragmentation."""
+        text = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB with allocator GPU_0_bfc on device 0. [executable_name='jit_broadcast_in_dim']"
+        code = """
+            import sys, types
+            import memfit
+            class JaxRuntimeError(RuntimeError): pass
+            JaxRuntimeError.__module__ = "jax.errors"
+            text, in_use, again = %r, %d, %r
+            asked = []
+            jax, bridge = types.ModuleType("jax"), types.ModuleType("jax._src.xla_bridge")
+            bridge._backends = {"cuda": 1}
+            device = types.SimpleNamespace(platform="gpu", memory_stats=lambda: {"bytes_limit": 7 << 30, "bytes_in_use": in_use})
+            def zeros(shape, dtype):
+                asked.append(shape[0])
+                if again: raise JaxRuntimeError(text)
+            jax.local_devices, jax.block_until_ready, jax.numpy = (lambda: [device]), (lambda x: x), types.SimpleNamespace(zeros=zeros)
+            sys.modules.update({"jax": jax, "jax._src.xla_bridge": bridge})
+            try:
+                with memfit.explain(show=lambda t: None) as e: raise JaxRuntimeError(text)
+            except JaxRuntimeError: print(e.answer.cause, asked)
+        """
+        for in_use, again, want in ((4 << 30, True, "fragmentation [%d]" % (2 << 30)), (4 << 30, False, "limit [%d]" % (2 << 30)), (6 << 30, True, "limit []")):
+            done = run(code % (text, in_use, again))
+            self.assertEqual(done.stdout.strip(), want, done.stderr)
+
     def test_other_errors_pass_in_silence(self):
         said = []
         for error in (ValueError("no"), KeyboardInterrupt(), RuntimeError("shape mismatch")):

@@ -173,11 +173,55 @@ static void every_application_plans(void **state)
     for_every_application(plan_model);
 }
 
+/* A configuration is lowered at any size. That of a live model is not where a Dense behind Flatten was built for one; where a
+ * mean over the image comes before it, any size will do. */
+static void a_live_model_keeps_its_sizes(void **state)
+{
+    (void)state;
+    static const char mark[] = "{\"memfit\": {\"weights\": \"live\"}, ";
+    const struct {
+        const char *file;
+        bool live, takes;
+    } models[] = {{"applications/VGG16.gz", false, true},
+                  {"applications/VGG16.gz", true, false},
+                  {"applications/ResNet50.gz", true, true}};
+    if (!getenv("MEMFIT_SOURCE"))
+        skip();
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char *text = fixture_text(models[i].file), *rest = text, *config;
+        next_line(&rest);
+        config = next_line(&rest);
+        char *marked = malloc(strlen(config) + sizeof mark);
+        assert_non_null(marked);
+        sprintf(marked, "%s%s", models[i].live ? mark : "{", config + 1);
+        mf_model *model = model_from_text(marked);
+        mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+        mf_graph *g = NULL;
+        memfit_error err;
+        for (int64_t side = 224; side <= 320; side += 96) {
+            options.input_shape = (mf_shape){.rank = 3, .dim = {side, side, 3}};
+            memfit_status status = mf_lower(NULL, model, &options, &g, &err);
+            if (side == 224 || models[i].takes) {
+                assert_ok(status, err);
+                mf_graph_destroy(g);
+            } else {
+                assert_int_equal(status, MEMFIT_INVALID);
+                assert_non_null(strstr(err.message, "'fc1' was built for 25088 values a sample and gets 51200"));
+                assert_non_null(strstr(err.hint, "--input-shape"));
+            }
+        }
+        mf_model_destroy(model);
+        free(marked);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_application_is_lowered),
         cmocka_unit_test(every_application_plans),
+        cmocka_unit_test(a_live_model_keeps_its_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,6 +137,23 @@ static uint32_t flat_rows(mf_build *b, uint32_t x, mf_shape *shape)
     return mf_g_view(b, x, mf_shape2(rows, shape->dim[shape->rank - 1]));
 }
 
+/* A configuration alone may be lowered at any size: it is a plan for a model. One that the Python package wrote of a live
+ * model, which has its weights already ("memfit": {"weights": "live"}), takes the sizes its file would. */
+static bool as_built(mf_layer_call *c, int64_t width)
+{
+    const mf_json *mark = mf_json_get(c->lo->root->root, "memfit");
+    const mf_json *shape = mf_json_get(c->layer->build_config, "input_shape");
+    const bool given = c->lo->options->input_shape.rank || c->lo->options->dim_count;
+    int64_t built = shape && shape->count ? mf_json_integer(mf_json_at(shape, shape->count - 1), 0) : 0;
+    if (!given || built < 1 || built == width || strcmp(mf_json_get_string(mark, "weights", ""), "live") != 0)
+        return true;
+    mf_build_fail(c->b, MEMFIT_INVALID,
+                  "layer '%s' was built for %lld values a sample and gets %lld\n"
+                  "the shape given with --input-shape or --dim does not suit its weights",
+                  c->layer->name, (long long)built, (long long)width);
+    return false;
+}
+
 void mf_lower_dense(mf_layer_call *c)
 {
     int64_t units = mf_json_get_integer(c->config, "units", 0);
@@ -151,6 +168,8 @@ void mf_lower_dense(mf_layer_call *c)
         mf_lower_unsupported(c, "LoRA and quantized kernels are not supported");
         return;
     }
+    if (!as_built(c, shape.dim[shape.rank - 1]))
+        return;
     uint32_t x = flat_rows(c->b, c->in[0], &shape);
     uint32_t kernel = mf_kernel_weight(c, mf_shape2(shape.dim[shape.rank - 1], units));
     uint32_t bias = mf_bias_weight(c, units);
