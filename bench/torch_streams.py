@@ -29,10 +29,11 @@ import ctypes
 import json
 import os
 import random
-import subprocess
+import signal
 import sys
 import threading
 import time
+import traceback
 from queue import Empty, Queue
 
 from torch_models import WORKLOADS
@@ -320,9 +321,10 @@ def child(args):
 
     torch = memfit = None
     if not args.dry_run:
+        import torch
         if args.child == "expandable":
             os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-        import torch
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
         if args.child.startswith("memfit"):
             memfit = use_memfit(torch, args.library, hooks=args.child != "memfit-without")
     if args.part in ("orders", "graphs"):
@@ -353,32 +355,60 @@ def child(args):
     os._exit(0)  # workers and compilers may take their time
 
 
+def run_child(args):
+    """What a forked process does; it does not come back."""
+    code = 1
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # ends with its parent
+        sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+        child(args)
+        code = 0
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 # ---- the parent ------------------------------------------------------------------------------------------------------------
 class Process:
-    """A child, its answers in a queue, a deadline for each."""
+    """A child, its answers in a queue, a deadline for each. It is forked when PyTorch is loaded, before anything touches the card:
+    loading takes ten seconds and more on a busy host."""
 
     def __init__(self, args, part, allocator):
-        command = [sys.executable, os.path.abspath(__file__), "--child", allocator, "--part", part, "--library", args.library,
-                   "--trials", str(args.trials)] + (["--dry-run"] if args.dry_run else [])
         self.name, self.answers, self.last = allocator, Queue(), []
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        told, tell = os.pipe()
+        readable, writable = os.pipe()
+        errors, complain = os.pipe()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            for ours, standard in ((told, 0), (writable, 1), (complain, 2)):
+                os.dup2(ours, standard)
+            for theirs in (tell, readable, errors):
+                os.close(theirs)
+            run_child(argparse.Namespace(**{**vars(args), "child": allocator, "part": part}))
+        for theirs in (told, writable, complain):
+            os.close(theirs)
+        self.tell, self.pipe, self.errors = os.fdopen(tell, "w"), os.fdopen(readable), os.fdopen(errors, errors="replace")
         threading.Thread(target=self.read, daemon=True).start()
         threading.Thread(target=self.read_errors, daemon=True).start()
 
     def read(self):
-        for line in self.process.stdout:
+        for line in self.pipe:
             if line.startswith("ANSWER "):
                 self.answers.put(json.loads(line[7:]))
         self.answers.put(None)
 
     def read_errors(self):
-        for line in self.process.stderr:
+        for line in self.errors:
             self.last = (self.last + [line.rstrip()])[-12:]
 
     def say(self, text):
         try:
-            self.process.stdin.write(text + "\n")
-            self.process.stdin.flush()
+            self.tell.write(text + "\n")
+            self.tell.flush()
         except OSError:
             pass
 
@@ -395,8 +425,11 @@ class Process:
         return got
 
     def stop(self):
-        if self.process.poll() is None:
-            self.process.kill()
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
 
 
 def run_checks(args, part, deadline):
@@ -494,18 +527,16 @@ def main():
     parser.add_argument("--allocators", default=",".join(ALLOCATORS), help="of the workloads")
     parser.add_argument("--json")
     parser.add_argument("--dry-run", action="store_true")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.library = os.path.abspath(args.library)
-    if args.child:
-        child(args)
-        return 0
     parts = args.part.split(",")
     if any(p not in ("orders", "graphs", *WORKLOADS) for p in parts):
         parser.error(f"--part {args.part}: orders, graphs, {', '.join(WORKLOADS)}")
     if not args.dry_run and not os.path.exists(args.library):
         parser.error(f"--library {args.library}: no such file; make builds it")
     end, good, results = time.monotonic() + args.seconds, True, {}
+    if not args.dry_run:
+        import torch  # noqa: F401, once for all children
     for i, part in enumerate(parts):
         left = end - time.monotonic()
         deadline = end if part == "gpt2" else time.monotonic() + left * (0.5 if "gpt2" in parts[i + 1:] else 1)

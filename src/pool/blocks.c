@@ -66,6 +66,7 @@ bool mf_blocks_init(memfit_pool *pool)
     pool->tail->after = NULL;
     pool->tail->bytes = pool->range_bytes;
     pool->first = pool->tail;
+    pool->apart = MF_BEYOND;
     return true;
 }
 
@@ -290,13 +291,13 @@ mf_block *mf_bins_fit(const mf_bins *bins, uint64_t bytes)
 static void put_hole(memfit_pool *pool, mf_block *hole)
 {
     if (hole != pool->tail)
-        mf_bins_add(&pool->lane[hole->lane]->bins, hole);
+        mf_bins_add(mf_bins_of(pool, hole), hole);
 }
 
 static void take_hole(memfit_pool *pool, mf_block *hole)
 {
     if (hole != pool->tail)
-        mf_bins_remove(&pool->lane[hole->lane]->bins, hole);
+        mf_bins_remove(mf_bins_of(pool, hole), hole);
 }
 
 mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, mf_block_state state)
@@ -319,7 +320,7 @@ mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64
         else
             pool->first = front;
         hole->before = front;
-        mf_bins_add(&pool->lane[front->lane]->bins, front);
+        mf_bins_add(mf_bins_of(pool, front), front);
     }
     mf_block *block = hole;
     if (start + bytes < end) { /* a part behind: the record stays the hole's, so that the tail stays the tail */
@@ -365,19 +366,20 @@ static void join(memfit_pool *pool, mf_block *kept, mf_block *gone)
     drop_record(pool, gone);
 }
 
-static bool joins(const mf_block *neighbour, unsigned lane)
+static bool joins(const memfit_pool *pool, const mf_block *neighbour, const mf_block *hole)
 {
-    return neighbour && neighbour->state == MF_HOLE && neighbour->lane == lane;
+    return neighbour && neighbour->state == MF_HOLE && neighbour->lane == hole->lane &&
+           mf_is_apart(pool, neighbour) == mf_is_apart(pool, hole);
 }
 
 /* A hole in no bin yet: joins it with its neighbours and puts it where it belongs. */
 static mf_block *settle(memfit_pool *pool, mf_block *hole)
 {
-    if (joins(hole->before, hole->lane)) {
+    if (joins(pool, hole->before, hole)) {
         take_hole(pool, hole->before);
         join(pool, hole, hole->before);
     }
-    if (joins(hole->after, hole->lane)) {
+    if (joins(pool, hole->after, hole)) {
         mf_block *after = hole->after;
         take_hole(pool, after);
         if (after == pool->tail) {
@@ -421,10 +423,12 @@ void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t s
 mf_block *mf_holes_join(memfit_pool *pool, mf_block *first, mf_block *last, unsigned lane, uint64_t bytes)
 {
     uint64_t shift = pool->pages.shift;
-    if (last == pool->tail) { /* a part of it becomes a hole that can be joined */
-        last = mf_block_cut(pool, last, last->start, bytes, MF_HOLE);
-        mf_bins_add(&pool->lane[0]->bins, last);
-        first = first == pool->tail ? last : first;
+    if (!last->lane &&
+        bytes < last->bytes) { /* only a part of it: the rest stays everybody's; the tail stays the tail */
+        mf_block *part = mf_block_cut(pool, last, last->start, bytes, MF_HOLE);
+        mf_bins_add(mf_bins_of(pool, part), part);
+        first = first == last ? part : first;
+        last = part;
     }
     for (mf_block *b = first, *next;; b = next) {
         next = b->after;

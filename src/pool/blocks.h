@@ -47,6 +47,15 @@ static inline mf_block *mf_table_peek(memfit_pool *pool, uint64_t offset)
 }
 bool mf_cells_reserve(memfit_pool *pool, uint64_t offset, uint64_t bytes);
 void mf_cell_store(memfit_pool *pool, uint64_t offset, uintptr_t value);
+static inline bool mf_is_apart(const memfit_pool *pool, const mf_block *block)
+{
+    return block->start >= pool->apart;
+}
+static inline mf_bins *mf_bins_of(const memfit_pool *pool, const mf_block *hole)
+{
+    mf_lane *lane = pool->lane[hole->lane];
+    return mf_is_apart(pool, hole) ? &lane->apart : &lane->bins;
+}
 void mf_bins_add(mf_bins *bins, mf_block *hole);
 void mf_bins_remove(mf_bins *bins, mf_block *hole);
 mf_block *mf_bins_fit(const mf_bins *bins, uint64_t bytes);
@@ -55,8 +64,8 @@ void mf_bins_warm(const mf_bins *bins, uint64_t bytes); /* it will be asked for 
 mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, mf_block_state state);
 /* Makes a hole of a block again, in a lane, and joins it with its neighbours there. */
 void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t serial);
-/* Makes one hole of a lane from holes side by side, first to last, of that lane or of nobody. The last may be the tail,
- * of which `bytes` are taken. Needs two records in reserve. */
+/* Makes one hole of a lane from holes side by side, first to last, of that lane or of nobody. Of the last, if
+ * it is nobody's, `bytes` are taken. Needs two records in reserve. */
 mf_block *mf_holes_join(memfit_pool *pool, mf_block *first, mf_block *last, unsigned lane, uint64_t bytes);
 /* Gives a part of a hole to a lane, as if its stream had freed it just now. Returns the hole it lies in. Needs two records
  * in reserve. */

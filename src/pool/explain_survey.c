@@ -11,6 +11,7 @@
  *
  * Cost: a few nanoseconds a slot, tens for a block; nothing is allocated.
  */
+#include "pool/blocks.h"
 #include "pool/explain.h"
 #include "pool/ledger.h"
 #include "pool/pages.h"
@@ -380,6 +381,10 @@ void mf_survey_take(memfit_pool *pool, const mf_explain *ex, const mf_without *w
     warm_up(pool);
     for (const mf_block *b = pool->first; b; b = b->after) {
         __builtin_prefetch(b->after);
+        if (mf_is_apart(pool, b) && w.gap_start < pool->apart) { /* a block lies on one side (apart.c) */
+            close_gap(&w, b->start, true);
+            w.gap_start = b->start;
+        }
         piece p;
         uint32_t class_slots[MF_CLASSES];
         if (b->state == MF_SPAN)

@@ -13,11 +13,13 @@
  * Dropped: an event with every free (a driver call of 0.6 us on a path of 20 ns), and letting the asking stream wait on
  * the device for the other's event (hides a dependency between streams that the program did not ask for).
  */
+#include "pool/apart.h"
 #include "pool/blocks.h"
 #include "pool/cache.h"
 #include "pool/calls.h"
 #include "pool/lanes.h"
 #include "pool/pages.h"
+#include "pool/repeat.h"
 #include "pool/slab.h"
 
 #include "base/error.h"
@@ -78,13 +80,13 @@ static bool release_slots(memfit_pool *pool, mf_lane *lane)
     return any;
 }
 
-static bool release_holes(memfit_pool *pool, mf_lane *lane)
+static bool release_holes(memfit_pool *pool, const mf_lane *lane, const mf_bins *bins)
 {
     bool any = false;
-    for (uint64_t levels = lane->bins.levels; levels; levels &= levels - 1) {
+    for (uint64_t levels = bins->levels; levels; levels &= levels - 1) {
         unsigned level = (unsigned)__builtin_ctzll(levels);
-        for (uint64_t steps = lane->bins.steps[level]; steps; steps &= steps - 1)
-            for (mf_block *hole = lane->bins.first[level][__builtin_ctzll(steps)], *next; hole; hole = next) {
+        for (uint64_t steps = bins->steps[level]; steps; steps &= steps - 1)
+            for (mf_block *hole = bins->first[level][__builtin_ctzll(steps)], *next; hole; hole = next) {
                 next = hole->bin_after;
                 if (hole->serial <= lane->clock.safe) {
                     mf_hole_release(pool, hole);
@@ -98,7 +100,8 @@ static bool release_holes(memfit_pool *pool, mf_lane *lane)
 static bool release_safe(memfit_pool *pool, mf_lane *lane)
 {
     bool slots = release_slots(pool, lane); /* first: they may make holes */
-    return release_holes(pool, lane) || slots;
+    bool among = release_holes(pool, lane, &lane->bins), apart = release_holes(pool, lane, &lane->apart);
+    return among || apart || slots;
 }
 
 static bool may_become_safe(const mf_lane *lane)
@@ -369,6 +372,8 @@ static memfit_status become_multi(memfit_pool *pool, mf_stream second, unsigned 
         if (b->state == MF_LIVE)
             b->lane = (uint8_t)home;
     *number = other;
+    mf_apart_begin(pool);
+    mf_repeat_begin(pool);
     return MEMFIT_OK;
 }
 

@@ -7,8 +7,6 @@
  * as many moves; from the smallest hole up: four times; the longest idle first: half as many again.) With several
  * streams also pages in the holes of the asking stream's own lane: work queued on it from now on comes after all that
  * may still touch them. Such a page is put only where all of it is that lane's, so that no other stream gets a part.
- * That is done without slack only: where streams are far behind, its old mappings are in the way of what comes next (a
- * CNN with a side stream 50 ms behind holds 1.20 of its live bytes without these moves, 1.45 with them).
  *
  * What it may cost: one part in a hundred of the elapsed time over any ten seconds, by the device's clock, while there is
  * room to grow instead. Time is lost when the device waits for it. While the program is ahead of the device, what it

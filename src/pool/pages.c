@@ -24,6 +24,7 @@
 #include "pool/moves.h"
 #include "pool/page_bits.h"
 #include "pool/pages.h"
+#include "pool/repeat.h"
 
 #include "base/error.h"
 
@@ -99,7 +100,11 @@ static uint64_t easy_pages(memfit_pool *pool, uint64_t request)
     if (use < pool->total.peak)
         use = pool->total.peak;
     double slack = 1 + MORE * mf_moves_spent(pool); /* times options.slack: the less time is left, the more */
-    return (use + (uint64_t)((double)slack_of(pool, use) * slack)) / pool->pages.bytes;
+    uint64_t easy = use + (uint64_t)((double)slack_of(pool, use) * slack),
+             most = use + slack_of(pool, use) * (1 + MORE);
+    uint64_t planned = mf_repeat_top(pool); /* what a plan's places take: then none need move */
+    planned = planned < most ? planned : most;
+    return (easy > planned ? easy : planned) / pool->pages.bytes;
 }
 
 bool mf_pages_easy(memfit_pool *pool, uint64_t start, uint64_t bytes)
@@ -171,7 +176,7 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, mf_block **hole
     bool refused = false, waits = false;
     if (more)
         refused = !make(pool, more, easy < soft ? easy : soft, first, past);
-    if ((more = still_missing(pool, missing)) && lane && pool->options.slack <= 0 && mf_moves_allowed(pool))
+    if ((more = still_missing(pool, missing)) && lane && mf_moves_allowed(pool))
         missing -= mf_moves_own(pool, hole, lane, more, start, bytes);
     if ((more = still_missing(pool, missing)) && elsewhere && mf_moves_allowed(pool))
         waits = !mf_moves_idle(pool, more, first, past, false);

@@ -1,9 +1,11 @@
 /*
- * place.c: where a block goes. In this order, until one will do:
+ * place.c: where a block goes. Where a plan wants it (repeat.c); what is not of the main stream, away from it (apart.c).
+ * Otherwise in this order, until one will do:
  *   1. the best fit over the holes, whether or not there is memory behind them, the tail when no hole will do;
  *   2. if that needs pages, and memory may be given for time (options.slack) or the device would have to be waited for:
- *      the place that needs the fewest pages and no wait. With several streams always, and also across holes side by
- *      side, of the asking stream's lane and of nobody;
+ *      the place that needs the fewest pages and no wait, at the start of a hole; if the pool may not simply grow, also
+ *      further up in it (texts that grow: 1.012 of the live bytes instead of 1.069). With several streams always, and
+ *      also across holes side by side, of the asking stream's lane and of nobody;
  *   3. with several streams, the same once more after other streams' memory that they are done with has become free;
  *   4. the place, of all, that needs the fewest pages that are in use nowhere, at both ends of every hole;
  *   5. that one, with new pages.
@@ -22,11 +24,14 @@
  * first and then backed ones (1.0077), weighing missing pages against bytes left over (no better than plain best fit),
  * large blocks from the other end (no gain).
  */
+#include "pool/apart.h"
 #include "pool/blocks.h"
 #include "pool/cache.h"
 #include "pool/lanes.h"
 #include "pool/moves.h"
+#include "pool/page_bits.h"
 #include "pool/pages.h"
+#include "pool/repeat.h"
 
 #include "base/error.h"
 
@@ -119,7 +124,8 @@ static spot least(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigne
 {
     spot best = {0};
     for (mf_block *b = pool->first; b; b = b->after) {
-        if (b->state != MF_HOLE || b->bytes < bytes || (b->lane && b->lane != lane))
+        if (b->state != MF_HOLE || b->bytes < bytes || (b->lane && b->lane != lane) ||
+            (no_wait && mf_is_apart(pool, b)))
             continue;
         consider(pool, &best, b, align_up(pool, b->start, alignment), bytes, no_wait);
         if (b != pool->tail)
@@ -141,12 +147,46 @@ static uint64_t beyond_shadows(const memfit_pool *pool, uint64_t start)
     return page << p->shift > start ? page << p->shift : start;
 }
 
+/* Where the last page of a hole that is mapped ends, as an offset; the hole's start: none is. */
+static uint64_t mapped_end(const memfit_pool *pool, const mf_block *hole)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t page = (hole->start + hole->bytes) >> p->shift, first = hole->start >> p->shift;
+    for (page = page < p->top ? page : p->top; page > first && !mf_bit(p->mapped, page - 1); page--) {}
+    uint64_t end = page << p->shift;
+    return end > hole->start ? end : hole->start;
+}
+
+/* A place further up in a hole that needs fewer pages than `pages`, and no wait; returns how many then. With several
+ * streams only what takes half of the hole is cut out of it: most of what is missing later could not be moved there. */
+static uint64_t further_up(const memfit_pool *pool, const mf_block *hole, uint64_t bytes, uint64_t alignment,
+                           uint64_t pages, uint64_t *start, bool *wait)
+{
+    uint64_t page = pool->pages.bytes, mapped = mapped_end(pool, hole), end = hole->start + hole->bytes;
+    if (pool->multi && bytes < (mapped - hole->start) / 2)
+        return pages;
+    if (pool->multi || end > pool->pages.top << pool->pages.shift) /* a hole without end, perhaps */
+        end = mapped;
+    for (uint64_t at = mf_round_up(hole->start + 1, page); pages && at + bytes <= end; at += page) {
+        uint64_t from = align_up(pool, at, alignment);
+        bool waits;
+        uint64_t needed = from + bytes <= end ? needs(pool, from, bytes, &waits) : pages;
+        if (needed >= pages || waits)
+            continue;
+        pages = needed;
+        *start = from;
+        *wait = false;
+    }
+    return pages;
+}
+
 /* Of the places (that need no wait) the one with the fewest missing pages, then the smallest. */
 static spot fewest(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, bool no_wait)
 {
     spot best = {0};
     for (mf_block *b = pool->first; b; b = b->after) {
-        if (b->state != MF_HOLE || b->bytes < bytes || (b->lane && b->lane != lane))
+        if (b->state != MF_HOLE || b->bytes < bytes || (b->lane && b->lane != lane) ||
+            (mf_is_apart(pool, b) && b != pool->tail))
             continue;
         uint64_t start = align_up(pool, b->start, alignment);
         if (no_wait && b == pool->tail && must_wait(pool, start, bytes))
@@ -155,6 +195,8 @@ static spot fewest(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
             continue;
         bool wait;
         uint64_t pages = needs(pool, start, bytes, &wait);
+        if (pages && !mf_pages_easy(pool, start, bytes))
+            pages = further_up(pool, b, bytes, alignment, pages, &start, &wait);
         if (best.hole && (pages > best.pages || (pages == best.pages && b->bytes >= best.hole->bytes)))
             continue;
         if (!wait || !no_wait)
@@ -175,9 +217,10 @@ static run side_by_side(memfit_pool *pool, uint64_t bytes, uint64_t alignment, u
     uint64_t least_bytes = 0;
     for (mf_block *b = pool->first, *last; b; b = last->after) {
         last = b;
-        if (b->state != MF_HOLE || (b->lane && b->lane != lane))
+        if (b->state != MF_HOLE || (b->lane && b->lane != lane) || mf_is_apart(pool, b))
             continue;
-        while (last->after && last->after->state == MF_HOLE && (!last->after->lane || last->after->lane == lane))
+        while (last->after && !mf_is_apart(pool, last->after) && last->after->state == MF_HOLE &&
+               (!last->after->lane || last->after->lane == lane))
             last = last->after;
         uint64_t start = align_up(pool, b->start, alignment), end = last->start + last->bytes;
         if (start > end || end - start < bytes || (last == pool->tail && end - start == bytes))
@@ -225,25 +268,6 @@ static void leave_idle(memfit_pool *pool, const mf_block *hole, uint64_t start, 
         mf_pages_set_idle(pool, first, past);
 }
 
-/* The best place for now: best fit, if it needs no pages. Otherwise, if memory may be given for time (options.slack) or
- * the device would have to be waited for, the one that needs the fewest pages and no wait. */
-static mf_block *look(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, uint64_t *start)
-{
-    mf_block *hole = find_hole(pool, bytes, alignment, lane, start);
-    if (hole && !mf_pages_missing(pool, *start, bytes))
-        return hole;
-    mf_moves_tidy(pool);
-    if (pool->multi)
-        hole = across_holes(pool, hole, bytes, alignment, lane, start);
-    bool wait = false;
-    if (!hole || (needs(pool, *start, bytes, &wait) && (pool->options.slack > 0 || wait))) {
-        spot other = fewest(pool, bytes, alignment, lane, true);
-        hole = other.hole ? other.hole : hole;
-        *start = other.hole ? other.start : *start;
-    }
-    return hole;
-}
-
 typedef struct wish {
     uint64_t bytes, alignment;
     unsigned lane;
@@ -251,7 +275,36 @@ typedef struct wish {
     memfit_error *err;
     mf_block *hole; /* where it is tried now */
     uint64_t start;
+    bool aside;     /* of another stream than the main one (apart.c) */
+    bool unplanned; /* what a plan (repeat.c) says does not matter any more */
+    mf_seat seat;   /* what it said last */
 } wish;
+
+/* The best place for now: best fit, if it needs no pages. Otherwise, if memory may be given for time (options.slack) or
+ * the device would have to be waited for, the one that needs the fewest pages and no wait. */
+static void look(memfit_pool *pool, wish *w)
+{
+    w->seat = !pool->repeat || w->unplanned
+                  ? MF_SEAT_NONE
+                  : mf_repeat_next(pool, w->bytes, w->alignment, w->lane, &w->hole, &w->start);
+    if (w->seat == MF_SEAT_NONE && w->aside &&
+        (w->hole = mf_apart(pool, pool->apart, w->bytes, w->alignment, w->lane, &w->start)))
+        w->seat = MF_SEAT_APART;
+    if (w->seat != MF_SEAT_NONE)
+        return;
+    w->hole = find_hole(pool, w->bytes, w->alignment, w->lane, &w->start);
+    if (w->hole && !mf_pages_missing(pool, w->start, w->bytes))
+        return;
+    mf_moves_tidy(pool);
+    if (pool->multi)
+        w->hole = across_holes(pool, w->hole, w->bytes, w->alignment, w->lane, &w->start);
+    bool wait = false;
+    if (!w->hole || (needs(pool, w->start, w->bytes, &wait) && (pool->options.slack > 0 || wait))) {
+        spot other = fewest(pool, w->bytes, w->alignment, w->lane, true);
+        w->hole = other.hole ? other.hole : w->hole;
+        w->start = other.hole ? other.start : w->start;
+    }
+}
 
 /* Records, a way to find it, and pages for [start, start + bytes) in the hole. */
 static memfit_status attempt(memfit_pool *pool, wish *w, mf_growth growth)
@@ -278,10 +331,15 @@ static memfit_status without_growth(memfit_pool *pool, wish *w)
     memfit_status status = attempt(pool, w, MF_GROW_NOT);
     if (status == MEMFIT_OUT_OF_MEMORY && pool->multi) {
         mf_lanes_poll_for(pool, w->lane);
-        w->hole = look(pool, w->bytes, w->alignment, w->lane, &w->start);
+        look(pool, w);
         status = attempt(pool, w, MF_GROW_NOT);
     }
-    if (status != MEMFIT_OUT_OF_MEMORY)
+    if (status == MEMFIT_OUT_OF_MEMORY && w->seat == MF_SEAT) {
+        w->unplanned = true;
+        look(pool, w);
+        status = attempt(pool, w, MF_GROW_NOT);
+    }
+    if (status != MEMFIT_OUT_OF_MEMORY || w->seat == MF_SEAT_APART)
         return status;
     spot other = least(pool, w->bytes, w->alignment, w->lane, true);
     if (!other.hole || (other.hole == w->hole && other.start == w->start))
@@ -297,7 +355,8 @@ static memfit_status without_growth(memfit_pool *pool, wish *w)
 static void rather_wait(memfit_pool *pool, wish *w)
 {
     bool wait;
-    if (!pool->pages.shadow_count || (w->hole && mf_pages_in_slack(pool, w->start, w->bytes)))
+    if (!pool->pages.shadow_count || w->seat == MF_SEAT_APART ||
+        (w->hole && mf_pages_in_slack(pool, w->start, w->bytes)))
         return;
     spot other = fewest(pool, w->bytes, w->alignment, w->lane, false);
     if (!other.hole || (w->hole && other.pages >= needs(pool, w->start, w->bytes, &wait)))
@@ -320,7 +379,7 @@ static memfit_status wait_for_others(memfit_pool *pool, wish *w)
         mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
         began = mf_device_now_us(pool->device);
         mf_lanes_poll_for(pool, w->lane);
-        w->hole = look(pool, w->bytes, w->alignment, w->lane, &w->start);
+        look(pool, w);
         status = attempt(pool, w, MF_GROW_NOT);
     }
     return status;
@@ -347,7 +406,8 @@ static memfit_status at_the_limit(memfit_pool *pool, wish *w, mf_growth growth)
 mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
                    bool grow_soft, memfit_error *err)
 {
-    wish w = {bytes, alignment, lane, state, err, NULL, 0};
+    wish w = {bytes, alignment, lane, state, err, .unplanned = state != MF_LIVE};
+    w.aside = mf_apart_is_aside(pool, bytes, lane);
     mf_growth growth = grow_soft ? MF_GROW_TO_LIMIT : MF_GROW_TO_SOFT;
     pool->refusal = MF_REFUSED_NOT;
     pool->refused_pages = (bytes + pool->pages.bytes - 1) >> pool->pages.shift;
@@ -359,11 +419,13 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     /* What threads keep may be the better place: GPT-2, whose backward pass has its own thread, 1.010 instead of 1.038. */
     if (bytes >= pool->pages.bytes && mf_caches_keep(pool))
         mf_caches_settle(pool);
-    w.hole = look(pool, bytes, alignment, lane, &w.start);
+    look(pool, &w);
     if (w.hole && mf_caches_keep(pool) && mf_pages_missing(pool, w.start, bytes) && mf_caches_settle(pool))
-        w.hole = look(pool, bytes, alignment, lane, &w.start); /* what threads keep comes first */
+        look(pool, &w); /* what threads keep comes first */
     mf_table_warm(pool, w.start);
     memfit_status status = without_growth(pool, &w);
+    if (status == MEMFIT_OUT_OF_MEMORY || pool->remapped_now)
+        mf_repeat_needed(pool);
     if (status == MEMFIT_OUT_OF_MEMORY && pool->multi)
         status = wait_for_others(pool, &w);
     if (status == MEMFIT_OUT_OF_MEMORY) {
@@ -373,8 +435,12 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     }
     if (status == MEMFIT_OUT_OF_MEMORY && pool->refusal != MF_REFUSED_NOT)
         status = at_the_limit(pool, &w, growth);
-    if (!status)
-        return mf_block_cut(pool, w.hole, w.start, bytes, state);
+    if (!status) {
+        mf_block *block = mf_block_cut(pool, w.hole, w.start, bytes, state);
+        if (state == MF_LIVE)
+            mf_repeat_note(pool, block, lane);
+        return block;
+    }
     mf_pages_give_back_made(pool);
     return NULL;
 }

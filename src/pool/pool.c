@@ -13,6 +13,7 @@
 #include "pool/lanes.h"
 #include "pool/ledger.h"
 #include "pool/pages.h"
+#include "pool/repeat.h"
 #include "pool/slab.h"
 
 #include "base/error.h"
@@ -239,6 +240,7 @@ static void end(memfit_pool *pool, bool joined)
         pthread_key_delete(pool->key);
     mf_explain_end(pool);
     mf_trace_file_end(pool);
+    mf_repeat_end(pool);
     mf_pages_end(pool);
     if (pool->lane_count)
         mf_lanes_end(pool);

@@ -8,6 +8,7 @@
 #include "pool/lanes.h"
 #include "pool/ledger.h"
 #include "pool/pages.h"
+#include "pool/repeat.h"
 #include "pool/slab.h"
 
 #include "base/error.h"
@@ -90,8 +91,9 @@ static memfit_status free_slot(memfit_pool *pool, mf_slot_ref ref, uint64_t word
 }
 
 /* Nobody can find the block any more. */
-static void retire(memfit_pool *pool, mf_block *block)
+static void retire(memfit_pool *pool, mf_block *block, bool held)
 {
+    mf_repeat_gone(pool, block, held);
     mf_table_remove(pool, block);
     atomic_store_explicit(&block->word, 0, memory_order_relaxed);
     pool->block_bytes -= block->bytes;
@@ -99,7 +101,7 @@ static void retire(memfit_pool *pool, mf_block *block)
 
 void mf_block_give(memfit_pool *pool, mf_block *block, unsigned lane)
 {
-    retire(pool, block);
+    retire(pool, block, false);
     mf_block_drop(pool, block, lane, lane ? ++pool->lane[lane]->clock.serial : 0);
 }
 
@@ -164,7 +166,7 @@ static memfit_status free_block(memfit_pool *pool, const found *f, unsigned lane
         mf_block_give(pool, f->block, lane);
         return MEMFIT_OK;
     }
-    retire(pool, f->block);
+    retire(pool, f->block, true);
     f->block->state = MF_HELD;
     return MEMFIT_OK;
 }

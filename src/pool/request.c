@@ -14,6 +14,7 @@
 #include "pool/ledger.h"
 #include "pool/moves.h"
 #include "pool/pages.h"
+#include "pool/repeat.h"
 #include "pool/slab.h"
 
 #include "base/error.h"
@@ -171,7 +172,7 @@ static bool purge_is_due(const memfit_pool *pool)
 /* Pages, since we last looked. */
 static bool has_moved(const memfit_pool *pool)
 {
-    return pool->remaps != pool->remaps_seen;
+    return pool->remaps != pool->remaps_seen || (pool->repeat && !pool->remaps_at);
 }
 
 /* Threads keep blocks unless the pool is above its limit or has moved pages of late: then each block must go back to where
@@ -184,7 +185,7 @@ void mf_pool_decide_keeping(memfit_pool *pool)
         pool->remaps_at = pool->central_calls + 1;
     }
     bool quiet = !pool->remaps_at || pool->central_calls > pool->remaps_at + QUIET;
-    bool keeps = atomic_load_explicit(&pool->cached, memory_order_relaxed) && quiet &&
+    bool keeps = atomic_load_explicit(&pool->cached, memory_order_relaxed) && quiet && !mf_repeat_plans(pool) &&
                  pool->pages.reserved <= mf_pages_limit(pool);
     if (keeps != atomic_load_explicit(&pool->keeps, memory_order_relaxed))
         atomic_store(&pool->keeps, keeps);

@@ -70,6 +70,7 @@ typedef enum mf_block_state {
 } mf_block_state;
 
 typedef struct mf_span mf_span;
+typedef struct mf_repeat mf_repeat;
 
 struct mf_block {
     uint64_t start, bytes; /* offset in the range; multiples of MF_UNIT */
@@ -82,8 +83,10 @@ struct mf_block {
     mf_block *bin_after;   /* hole */
     _Atomic uint64_t word; /* live: start | MF_WORD_LIVE or MF_WORD_KEPT; otherwise 0. A thread that frees what is no
                               longer there may look at it at any time, so it is never anything else */
-    uint64_t serial : 48;  /* hole in a lane: that lane's count of frees when it last grew */
-    uint64_t lane : 8;     /* hole: whose it is; live: the lane it was asked on */
+    uint64_t
+        serial : 48;   /* hole in a lane: that lane's count of frees when it last grew; live: its number on the tape of
+                              repeat.c, 0: none */
+    uint64_t lane : 8; /* hole: whose it is; live: the lane it was asked on */
     uint64_t state : 8;
 };
 #define MF_SERIAL_MOST ((UINT64_C(1) << 48) - 1) /* a year of ten million frees a second */
@@ -188,10 +191,11 @@ typedef struct mf_slot_ref {
 
 typedef struct mf_lane {
     bool used;
-    mf_bins bins;
+    mf_bins bins, apart; /* holes below and above pool->apart */
     mf_slab *partial[MF_CLASSES];
     mf_span *spans;
     mf_clock clock;
+    uint64_t asked; /* bytes of blocks, of late */
     uint32_t waits; /* held blocks that wait for this stream */
     bool graph;     /* a CUDA graph's memory: never safe for others before the graph is released */
     bool leaving;   /* released, but the device has not come to rest since */
@@ -369,6 +373,9 @@ struct memfit_pool {
     bool debug;
 
     mf_block *first, *tail; /* address order; tail is the last hole, without end for all purposes */
+    mf_stream main;         /* with several: the one whose blocks lie together; how many were asked for of late */
+    uint64_t asked;
+    uint64_t apart; /* from here on lies what is not to lie among the main stream's blocks (apart.c) */
     uint64_t table_used;
     mf_block *unused_blocks;
     uint64_t unused_block_count;
@@ -379,6 +386,8 @@ struct memfit_pool {
     mf_lane *lane[MF_LANES];
     unsigned lane_count;
     mf_fence fence;
+    mf_repeat *repeat; /* NULL: no pages have been missing of late */
+    uint64_t noted;    /* requests that earlier tapes of it have noted */
 
     mf_pages pages;
     memfit_policy policy;

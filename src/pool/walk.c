@@ -7,6 +7,7 @@
 #include "pool/lanes.h"
 #include "pool/ledger.h"
 #include "pool/pages.h"
+#include "pool/repeat.h"
 #include "pool/slab.h"
 
 #include "base/abi.h"
@@ -320,7 +321,8 @@ static memfit_status check_block(memfit_pool *pool, const mf_block *b, memfit_er
     if (b->state == MF_LIVE ? word != (b->start | MF_WORD_LIVE) && word != (b->start | MF_WORD_KEPT) : word != 0)
         BROKEN("check: a block's word is not its own at %llu", (unsigned long long)b->start);
     if (b->state == MF_HOLE) {
-        if (b->after && b->after->state == MF_HOLE && b->after->lane == b->lane)
+        if (b->after && b->after->state == MF_HOLE && b->after->lane == b->lane &&
+            mf_is_apart(pool, b->after) == mf_is_apart(pool, b))
             BROKEN("check: two holes side by side at %llu", (unsigned long long)b->start);
         if (b == pool->tail)
             return MEMFIT_OK;
@@ -330,7 +332,7 @@ static memfit_status check_block(memfit_pool *pool, const mf_block *b, memfit_er
         bool in_bin = false;
         for (unsigned level = 0; level < MF_LEVELS; level++)
             for (unsigned step = 0; step < MF_STEPS; step++)
-                in_bin = in_bin || pool->lane[b->lane]->bins.first[level][step] == found;
+                in_bin = in_bin || mf_bins_of(pool, b)->first[level][step] == found;
         if (!in_bin)
             BROKEN("check: a hole of %llu bytes is in no bin", (unsigned long long)b->bytes);
         return MEMFIT_OK;
@@ -463,6 +465,8 @@ memfit_status mf_pool_check(memfit_pool *pool, memfit_error *err)
         status = check_pages(pool, err);
     if (!status)
         status = check_ledger(pool, err);
+    if (!status && !mf_repeat_check(pool, err))
+        status = MEMFIT_INTERNAL;
     pthread_mutex_unlock(&pool->lock);
     return status;
 }

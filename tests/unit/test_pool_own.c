@@ -113,14 +113,15 @@ static void holes_side_by_side_are_one_place(void **state)
 {
     (void)state;
     place p = open_place(0, 0);
-    memfit_address theirs = get(&p, 8 * MiB, p.side), mine = get(&p, 8 * MiB, p.main), end = get(&p, 2 * MiB, p.main);
+    memfit_address past = get(&p, 8 * MiB, p.main), mine = get(&p, 8 * MiB, p.main), end = get(&p, 2 * MiB, p.main);
+    drop(&p, get(&p, 2 * MiB, p.side), p.side); /* there are two streams */
     uint64_t created = look(&p).created_pages;
-    mf_sim_hold(p.device, p.main, true);
-    drop(&p, theirs, p.side);
+    drop(&p, past, p.main);
     assert_ok(memfit_pool_poll(p.pool, &err), err); /* everybody's */
-    drop(&p, mine, p.main);                         /* not past */
+    mf_sim_hold(p.device, p.main, true);
+    drop(&p, mine, p.main); /* not past */
     memfit_address both = get(&p, 15 * MiB, p.main);
-    assert_int_equal(both, theirs);
+    assert_int_equal(both, past);
     memfit_pool_info info = look(&p);
     assert_int_equal(info.created_pages, created);
     assert_int_equal(info.remapped_pages, 0);

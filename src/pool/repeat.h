@@ -1,0 +1,37 @@
+/* repeat.h: repeat.c: the same requests again and again, packed as a whole. */
+#ifndef MF_POOL_REPEAT_H
+#define MF_POOL_REPEAT_H
+
+#include "pool/state.h"
+
+void mf_repeat_begin(memfit_pool *pool);  /* requests are noted from now on: there are several streams, */
+void mf_repeat_needed(memfit_pool *pool); /* or pages were missing */
+void mf_repeat_end(memfit_pool *pool);
+
+/* Where a request goes while requests are noted. */
+typedef enum mf_seat {
+    MF_SEAT_NONE,  /* no plan, or its place is taken: to the best fit */
+    MF_SEAT,       /* to *start, in *hole: the plan's place, */
+    MF_SEAT_APART, /* or one away from the plan's blocks */
+} mf_seat;
+mf_seat mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block **hole,
+                       uint64_t *start);
+void mf_repeat_put(memfit_pool *pool, mf_block *block, unsigned lane);
+void mf_repeat_end_of(memfit_pool *pool, const mf_block *block, bool held);
+
+static inline void mf_repeat_note(memfit_pool *pool, mf_block *block, unsigned lane) /* one that was just cut */
+{
+    if (pool->repeat)
+        mf_repeat_put(pool, block, lane);
+}
+static inline void mf_repeat_gone(memfit_pool *pool, const mf_block *block, bool held) /* before it becomes a hole */
+{
+    if (pool->repeat)
+        mf_repeat_end_of(pool, block, held);
+}
+uint64_t mf_repeat_top(const memfit_pool *pool);                  /* where the highest of its seats ends; 0: no plan */
+bool mf_repeat_plans(const memfit_pool *pool);                   /* blocks go where a plan says */
+uint32_t mf_repeat_turn(const memfit_pool *pool, uint64_t *top); /* requests of its turn; the end of its highest seat */
+bool mf_repeat_check(memfit_pool *pool, memfit_error *err);
+
+#endif
