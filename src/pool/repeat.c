@@ -73,11 +73,11 @@ typedef struct claim { /* while packing: addresses, and whose they are */
 #define NOBODY UINT32_MAX
 
 struct mf_repeat {
-    unsigned lane;     /* whose requests */
-    uint64_t in_use;   /* bytes of blocks on the tape */
-    uint64_t count;    /* requests noted, by this tape and those before it */
-    uint64_t first;    /* the first on this tape */
-    uint64_t needed;   /* the count when pages were last missing, or the last plan ended */
+    unsigned lane;            /* whose requests */
+    uint64_t in_use;          /* bytes of blocks on the tape */
+    uint64_t count;           /* requests noted, by this tape and those before it */
+    uint64_t first;           /* the first on this tape */
+    uint64_t needed;          /* the count when pages were last missing, or the last plan ended */
     uint64_t tried, next_try; /* when a period was last looked for, and will be again */
     uint32_t period, turn;
     uint64_t top;    /* where the highest seat ends */
@@ -427,7 +427,8 @@ mf_seat mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, un
         come_to_rest(pool);
     *start = s->start;
     *hole = s->apart ? NULL : hole_at(pool, s, bytes);
-    if (!*hole && !s->apart && pool->multi && mf_lanes_poll_for(pool, lane)) /* what others had there is past, perhaps */
+    if (!*hole && !s->apart && pool->multi &&
+        mf_lanes_poll_for(pool, lane)) /* what others had there is past, perhaps */
         *hole = hole_at(pool, s, bytes);
     if (*hole)
         return MF_SEAT;
