@@ -17,7 +17,7 @@ enum {
     /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
     SAID_SPARE_BYTES = 16 << 10,
     WARM_UP_BYTES = 64 << 10,   /* running every operation once takes less (seen: up to 24 KiB) */
-    SLOT_SPARE_BYTES = 8 << 20, /* left where a slot is taken: pages of a card, of 2 MiB each */
+    SLOT_SPARE_BYTES = 32 << 20, /* left where a slot is taken: records come behind it */
     STACK_BYTES = 48 << 10,     /* touched before measuring: deeper than any call of a step goes */
 };
 
@@ -233,20 +233,28 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error();
     if (t->kernels_peak > t->start_peak) /* what is said to be needed must pass mf_trainer_is_full the next time */
         t->start_peak = t->kernels_peak;
-    remember_need(t);
-    if (t->fixed_bytes + t->plan->arena_bytes > limit)
+    const bool fits = t->fixed_bytes + t->plan->arena_bytes <= limit;
+    if (t->footprint->host || !fits)
+        remember_need(t);
+    if (!fits)
         return MEMFIT_OK;
     mf_trainer_guard(t, false);
     memfit_status status = mf_reserve_populate(&t->arena, err);
+    if (status == MEMFIT_OK && !t->footprint->host)
+        status = mf_reserve_pattern(&t->arena, err); /* its copies and fills are a driver's kernels */
     if (status == MEMFIT_OK)
         status = warm_up(t, err);
     if (status == MEMFIT_OK)
         status = take_slot(t, limit, err);
     if (status == MEMFIT_OK)
         status = mf_trainer_record(t, err);
+    if (status == MEMFIT_OK)
+        status = mf_executor_rehearse(t->executor, err);
     if (status != MEMFIT_OK)
         return status;
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error();
+    if (!t->footprint->host) /* modules and records came only now */
+        remember_need(t);
     if (t->start_peak > limit_held(t, limit, asked)) /* a small model's planning can take more than its training */
         return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning and compiling took more than the limit");
     if (t->start_peak > t->fixed_bytes + t->plan->arena_bytes)
@@ -282,21 +290,23 @@ typedef struct admission {
 static memfit_status first_plan(admission *a, uint64_t *assumed, memfit_error *err)
 {
     mf_trainer *t = a->t;
-    const uint64_t least = a->base + WARM_UP_BYTES;
+    const uint64_t late = t->footprint->host ? 0 : t->footprint->error(), least = a->base + WARM_UP_BYTES + late;
     memfit_status status = take_plan(t, a->limit, least, err);
     if (status != MEMFIT_OK)
         return status;
     *assumed = least;
-    const uint64_t kernels = t->footprint->fixed(t->plan);
+    const uint64_t kernels = t->footprint->fixed(t->plan) + late;
     if (a->base + kernels + t->plan->arena_bytes <= a->limit)
         return MEMFIT_OK;
-    for (uint64_t part = 4; part >= 2; part--) {
+    for (uint64_t part = 4; part >= (t->footprint->host ? 2 : 4); part--) {
         mf_trainer_withdraw(t);
         *assumed = a->base + kernels / 4 * part;
         status = take_plan(t, a->limit, *assumed, err);
         if (status != MEMFIT_DOES_NOT_FIT)
             return status;
     }
+    if (!t->footprint->host) /* what others see of a card's memory is there before it is measured */
+        return status;
     *assumed = least;
     return take_plan(t, a->limit, least, err);
 }
@@ -373,8 +383,10 @@ static memfit_status admit(admission *a, memfit_error *err)
     if (status == MEMFIT_OK)
         status = build(a, assumed, err);
     const uint64_t rest = status == MEMFIT_OK ? rest_of(t) : 0;
-    const bool wasteful = !a->again && status == MEMFIT_OK && mf_trainer_is_squeezed(t->plan) &&
-                          assumed + rest > t->fixed_bytes + WARM_UP_BYTES;
+    /* A driver does not give back all that records took: on a card another plan must be worth it. */
+    const uint64_t little = t->footprint->host ? WARM_UP_BYTES : a->limit / 32;
+    const bool wasteful =
+        !a->again && status == MEMFIT_OK && mf_trainer_is_squeezed(t->plan) && assumed + rest > t->fixed_bytes + little;
     if (status != MEMFIT_OK || (a->fits && !wasteful))
         return status;
     const bool first_fits = a->fits;
@@ -389,15 +401,21 @@ static memfit_status admit(admission *a, memfit_error *err)
     return build_again(a, first_fits ? assumed : truth + 2 * grown + WARM_UP_BYTES, err);
 }
 
-/* On a card: with the context as it stands, and nothing known of modules yet. */
+/* On a card: with the context as it stands; modules and records from above, by the smallest plan. */
 static memfit_status estimate_need_of_card(mf_trainer *t, memfit_error *err)
 {
     mf_plan *plan = NULL;
-    memfit_status status = mf_trainer_plan(t, 1, measure_fixed(t) + WARM_UP_BYTES, &plan, err);
-    mf_plan_destroy(plan);
-    if (status == MEMFIT_DOES_NOT_FIT)
-        t->least_need = err->requested_bytes;
-    return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
+    memfit_error failed;
+    uint64_t fixed = measure_fixed(t) + WARM_UP_BYTES + t->footprint->error();
+    memfit_status status = mf_trainer_plan(t, 1, fixed, &plan, err);
+    if (status != MEMFIT_DOES_NOT_FIT)
+        return status;
+    t->least_need = err->requested_bytes;
+    if (mf_trainer_plan(t, t->least_need, fixed, &plan, &failed) == MEMFIT_OK) {
+        t->least_need += t->footprint->fixed(plan);
+        mf_plan_destroy(plan);
+    }
+    return MEMFIT_OK;
 }
 
 /* A limit that suffices for the smallest plan, where no plan came to be measured: its kernels from above. */

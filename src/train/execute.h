@@ -57,6 +57,10 @@ memfit_status mf_executor_run(mf_executor *executor, uint32_t phase, const mf_ru
 /* Records a run of a phase for such pieces, where the device can: mf_executor_run then launches the record instead of
  * queueing every operation again. Every operation must have run once before. */
 memfit_status mf_executor_record(mf_executor *executor, uint32_t phase, mf_piece piece, memfit_error *err);
+/* Launches all records in turn, one behind the other as steps do, and waits: a driver takes memory of the device for large
+ * graphs when they are launched, and for several on their way at once (seen: 2 to 6 MiB); so it does before what is taken is
+ * measured. What the steps leave in the arena means nothing yet. */
+memfit_status mf_executor_rehearse(mf_executor *executor, memfit_error *err);
 /* Device memory through which inputs come while the piece before is at work, where records are made and it takes no more
  * than `most` (stage.h). *bytes: what was taken, 0 where none was. Before anything is recorded. */
 memfit_status mf_executor_take_slot(mf_executor *executor, uint64_t most, uint64_t *bytes, memfit_error *err);

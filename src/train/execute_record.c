@@ -41,14 +41,26 @@ static unsigned record_count(const mf_executor *x)
     return x->stage.slot ? 1 : MF_STAGE_SETS;
 }
 
-/* A driver takes memory of the device for large graphs when they are first launched (seen: 2 and 4 MiB for two thousand
- * nodes): now, before what is taken is measured. What the step leaves in the arena means nothing yet. */
 static memfit_status launch_first(mf_executor *x, mf_recording record, memfit_error *err)
 {
     const mf_device_table *table = x->device->table;
+    memfit_status status = table->record_launch(x->device, record, x->options.stream, err);
+    return status == MEMFIT_OK ? table->stream_sync(x->device, x->options.stream, err) : status;
+}
+
+memfit_status mf_executor_rehearse(mf_executor *x, memfit_error *err)
+{
+    const mf_device_table *table = x->device->table;
     memfit_status status = MEMFIT_OK;
-    for (unsigned i = 0; i < 2 && status == MEMFIT_OK; i++)
-        status = table->record_launch(x->device, record, x->options.stream, err);
+    if (!mf_executor_records(x))
+        return MEMFIT_OK;
+    for (unsigned round = 0; round < 2; round++)
+        for (uint32_t p = 0; p < x->plan->phase_count; p++)
+            for (unsigned i = 0; i < PIECE_KINDS * MF_STAGE_SETS && status == MEMFIT_OK; i++) {
+                mf_recording record = x->phases[p].records[i / MF_STAGE_SETS][i % MF_STAGE_SETS];
+                if (record)
+                    status = table->record_launch(x->device, record, x->options.stream, err);
+            }
     return status == MEMFIT_OK ? table->stream_sync(x->device, x->options.stream, err) : status;
 }
 

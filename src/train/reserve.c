@@ -171,7 +171,9 @@ static memfit_status pattern_far(mf_reservation *r, uint64_t words, memfit_error
     uint64_t *chunk = (uint64_t *)(void *)r->bounce, first = words < PATTERN_WORDS ? words : PATTERN_WORDS;
     for (uint64_t i = 0; i < first; i++)
         chunk[i] = pattern_at(i);
-    memfit_status status = d->table->copy_in(d, r->base, chunk, first * 8, 0, err);
+    memfit_status status = d->table->fill(d, r->base, 0, words * 8, 0, err); /* a driver has code for it, too */
+    if (status == MEMFIT_OK)
+        status = d->table->copy_in(d, r->base, chunk, first * 8, 0, err);
     for (uint64_t done = first, n; status == MEMFIT_OK && done < words; done += n) {
         n = words - done < done ? words - done : done;
         status = d->table->copy(d, r->base + done * 8, r->base, n * 8, 0, err);

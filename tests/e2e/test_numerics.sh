@@ -55,4 +55,9 @@ train "${words[@]}" --resume "$t/ck.keras" --out "$t/resumed.keras" --json
 "$MEMFIT" predict "$t/whole.keras" --data "$f/digits.npz" --out "$t/w.npy" --quiet || fail "predict"
 "$MEMFIT" predict "$t/resumed.keras" --data "$f/digits.npz" --out "$t/r.npy" --quiet || fail "predict"
 cmp "$t/w.npy" "$t/r.npy" || fail "the run resumed in pieces differs"
+# Indices of an embedding that arrive as floats keep their width: rounded to 16 bits, 7999 would be row 8000.
+for p in mixed_bfloat16 mixed_float16; do
+    "$MEMFIT" plan "$f/../cuda/chosen/gru_text.keras" -b 8 --precision $p --dump-graph "$t/graph" --quiet >/dev/null || fail "plan of an embedding"
+    grep -q 'cast  *embedding .*float32(8, 96).* -> y:int32(8, 96)' "$t/graph" || fail "$p: indices go through another type"
+done
 echo "numerics: all good"

@@ -69,6 +69,7 @@ typedef void mf_layer_rule(mf_layer_call *c);
 typedef enum {
     MF_CLASS_PASSES_MASK = 1, /* the input's mask goes with the output */
     MF_CLASS_KEEPS_TYPES = 2, /* inputs are not cast to the compute type */
+    MF_CLASS_NO_AUTOCAST = 8, /* nor floats from one width to another: indices would become other indices */
     MF_CLASS_TAKES_MASKS = 4, /* whoever reads its inputs later finds no masks on them */
 } mf_class_flags;
 

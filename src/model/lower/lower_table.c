@@ -10,7 +10,7 @@
 static const mf_class_row classes[] = {
     {"InputLayer", mf_lower_input, ANY, "a feed of the step"},
     {"Dense", mf_lower_dense, PASS, "matmul on a view of rank 2"},
-    {"Embedding", mf_lower_embedding, ANY, "gather; mask_zero makes a mask"},
+    {"Embedding", mf_lower_embedding, ANY | MF_CLASS_NO_AUTOCAST, "gather; mask_zero makes a mask"},
     {"Masking", mf_lower_masking, 0, "makes a mask"},
     {"Identity", mf_lower_identity, PASS | ANY, "nothing"},
     {"ActivityRegularization", mf_lower_identity, PASS, "nothing; a penalty in the loss"},
