@@ -329,7 +329,10 @@ static void update(cuda_spec *s)
         adafactor(s);
         return;
     }
-    cuda_each(s, "k0", in_count(s, 0));
+    /* small tensors need all their threads */
+    unsigned each = optimizer != MF_OPTIMIZER_LAMB && (s->block == 1 || in_count(s, 0) >= 1 << 18) ? 4 : 1;
+    cuda_say(s, "#define ELEMENTS %u\n", each);
+    cuda_each(s, "k0", (in_count(s, 0) + each - 1) / each);
     if (optimizer == MF_OPTIMIZER_LAMB) {
         cuda_keep(s, 1);
         cuda_reduce(s, 0, 1, in_count(s, 0), 2, true);

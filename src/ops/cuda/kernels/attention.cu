@@ -80,6 +80,8 @@ static inline uint32_t pack(float low, float high)
 
 static inline float unpack(uint32_t pair, int i)
 {
+    if (HALF == MF_BF16)
+        return __builtin_bit_cast(float, i ? pair & 0xffff0000u : pair << 16);
     uint16_t half = (uint16_t)(pair >> 16 * i);
     return (float)mf_ref_load(HALF, &half, 0);
 }
@@ -436,8 +438,20 @@ ENTRY rows(args a)
         return;
     idx at = row_at(AT, AE, n, h, t);
     SUM sum = 0;
+#if TILED
+    struct alignas(16) eight {
+        uint32_t pair[4];
+    };
+    for (idx e = 0; e < AE; e += 8) {
+        eight x = *(const eight *)(const void *)((const uint16_t *)a.in[0] + at + e);
+        eight y = *(const eight *)(const void *)((const uint16_t *)a.in[4] + at + e);
+        for (int k = 0; k < 4; k++)
+            sum += unpack(x.pair[k], 0) * unpack(y.pair[k], 0) + unpack(x.pair[k], 1) * unpack(y.pair[k], 1);
+    }
+#else
     for (idx e = 0; e < AE; e++)
         sum += (SUM)get<0>(a, at + e) * (SUM)get<4>(a, at + e);
+#endif
     ((SUM *)((char *)a.workspace + SUMS_AT))[row] = sum;
 }
 

@@ -88,7 +88,7 @@ static inline void look_through(const args &a, idx row)
 #if LISTS
 /* Large tables: which indices are a row's is found for all rows at once: counted, places given, put there in any order, and
  * sorted by the row that reads them, so that sums have the same order as above. Rows with many look through all. */
-enum : idx { TABLE = TABLE_ROWS, INDICES = (idx)in_count(0), MOST_SORTED = 64 };
+enum : idx { TABLE = TABLE_ROWS, INDICES = (idx)in_count(0), MOST_SORTED = 1024 };
 static inline int *counts_of(const args &a)
 {
     return (int *)((char *)a.workspace + LISTS_AT);

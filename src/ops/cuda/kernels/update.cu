@@ -276,13 +276,8 @@ template <int J> static inline void slot_out(const args &a, idx i, real slot, re
     if (J < SLOTS && s)
         set<1 + J>(a, i, (double)slot);
 }
-ENTRY k0(args a)
+static inline void element(const args &a, idx i, const RULE(rule) & r)
 {
-    idx i = THREAD;
-    mf_op op;
-    if (i >= (idx)in_count(0) || skipped(a))
-        return;
-    RULE(rule) r = rule_now(a, &op);
     real slot[4] = {}, *s[4] = {};
     slot_in<0>(a, i, &slot[0], &s[0]);
     slot_in<1>(a, i, &slot[1], &s[1]);
@@ -295,6 +290,22 @@ ENTRY k0(args a)
     slot_out<3>(a, i, slot[3], s[3]);
     if (F == MF_OPTIMIZER_NADAM && SLOTS > 2 && i == 0)
         set<3>(a, 0, r.product);
+}
+
+/* A thread has several elements: the step's constants, powers among them, are made once for them. */
+ENTRY k0(args a)
+{
+    mf_op op;
+    idx first = (idx)blockIdx.x * (BLOCK * ELEMENTS) + (idx)threadIdx.x;
+    if (first >= (idx)in_count(0) || skipped(a))
+        return;
+    RULE(rule) r = rule_now(a, &op);
+#ifndef MF_SHIM
+#pragma unroll
+#endif
+    for (int k = 0; k < ELEMENTS; k++)
+        if (first + k * BLOCK < (idx)in_count(0))
+            element(a, first + k * BLOCK, r);
 }
 #endif
 #endif
