@@ -73,11 +73,11 @@ typedef struct claim { /* while packing: addresses, and whose they are */
 #define NOBODY UINT32_MAX
 
 struct mf_repeat {
-    unsigned lane;     /* whose requests */
-    uint64_t in_use;   /* bytes of blocks on the tape */
-    uint64_t count;    /* requests noted, by this tape and those before it */
-    uint64_t first;    /* the first on this tape */
-    uint64_t needed;   /* the count when pages were last missing, or the last plan ended */
+    unsigned lane;            /* whose requests */
+    uint64_t in_use;          /* bytes of blocks on the tape */
+    uint64_t count;           /* requests noted, by this tape and those before it */
+    uint64_t first;           /* the first on this tape */
+    uint64_t needed;          /* the count when pages were last missing, or the last plan ended */
     uint64_t tried, next_try; /* when a period was last looked for, and will be again */
     uint32_t period, turn;
     uint64_t top;    /* where the highest seat ends */
@@ -337,8 +337,9 @@ static void make_plan(memfit_pool *pool)
     mf_repeat *r = pool->repeat;
     r->tried = r->count;
     r->next_try = next_try(r);
-    if (r->count - r->needed > 2 * (uint64_t)LONGEST) /* all is well as it is, whatever the period */
+    if (r->count - r->needed > 2 * (uint64_t)LONGEST || !mf_moves_allowed(pool)) /* all is well, or no time is left */
         return;
+    uint64_t began = mf_device_now_us(pool->device); /* packing takes time, too */
     r->period = find_period(r);
     if (!r->period || r->count - r->needed > 2 * (uint64_t)r->period) /* or it repeats, and all is well as it is */
         return;
@@ -360,6 +361,7 @@ static void make_plan(memfit_pool *pool)
     r->judged = r->begins + r->turn;
     r->missed = 0;
     r->bad = 0;
+    mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
 }
 
 /* ---- following it ------------------------------------------------------------------------------------------- */
@@ -427,7 +429,8 @@ mf_seat mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, un
         come_to_rest(pool);
     *start = s->start;
     *hole = s->apart ? NULL : hole_at(pool, s, bytes);
-    if (!*hole && !s->apart && pool->multi && mf_lanes_poll_for(pool, lane)) /* what others had there is past, perhaps */
+    if (!*hole && !s->apart && pool->multi &&
+        mf_lanes_poll_for(pool, lane)) /* what others had there is past, perhaps */
         *hole = hole_at(pool, s, bytes);
     if (*hole)
         return MF_SEAT;

@@ -29,7 +29,7 @@ static inline void mf_repeat_gone(memfit_pool *pool, const mf_block *block, bool
     if (pool->repeat)
         mf_repeat_end_of(pool, block, held);
 }
-uint64_t mf_repeat_top(const memfit_pool *pool);                  /* where the highest of its seats ends; 0: no plan */
+uint64_t mf_repeat_top(const memfit_pool *pool);                 /* where the highest of its seats ends; 0: no plan */
 bool mf_repeat_plans(const memfit_pool *pool);                   /* blocks go where a plan says */
 uint32_t mf_repeat_turn(const memfit_pool *pool, uint64_t *top); /* requests of its turn; the end of its highest seat */
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err);

@@ -19,8 +19,8 @@ typedef struct step {
     uint64_t addresses; /* of all blocks, as one number */
     uint32_t seed;      /* of the sizes */
     uint64_t alignment;
-    bool whole;     /* the batch goes with its step */
-    bool side;      /* the batch comes on another stream, and a result leaves on a third */
+    bool whole; /* the batch goes with its step */
+    bool side;  /* the batch comes on another stream, and a result leaves on a third */
 } step;
 
 static memfit_address hold(step *s, uint64_t bytes, memfit_stream stream)
@@ -308,9 +308,11 @@ static void a_block_goes_where_the_pages_are(void **state)
     memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.slack = 0.01;
     step s = {.p = open_with(o)};
-    memfit_address low = hold(&s, 40 * MiB, s.p.main), high = hold(&s, 40 * MiB, s.p.main), wall = hold(&s, 2 * MiB, s.p.main);
+    memfit_address low = hold(&s, 40 * MiB, s.p.main), high = hold(&s, 40 * MiB, s.p.main),
+                   wall = hold(&s, 2 * MiB, s.p.main);
     leave(&s, low);
-    memfit_address more = hold(&s, 30 * MiB, s.p.main), top = hold(&s, 30 * MiB, s.p.main); /* the lower pages go there */
+    memfit_address more = hold(&s, 30 * MiB, s.p.main),
+                   top = hold(&s, 30 * MiB, s.p.main); /* the lower pages go there */
     leave(&s, high);
     leave(&s, more);
     memfit_pool_info before = look(&s.p);
@@ -338,7 +340,8 @@ static void no_page_of_the_place_is_taken(void **state)
     pthread_mutex_lock(&pool->lock);
     mf_caches_reclaim(pool); /* what this thread keeps */
     assert_int_equal(pool->pages.idle_count, 8);
-    for (uint64_t from = 1; from <= 4; from++) { /* the place is [from, 8): the handle at 0 reaches into it but for the last */
+    for (uint64_t from = 1; from <= 4;
+         from++) { /* the place is [from, 8): the handle at 0 reaches into it but for the last */
         assert_int_equal(mf_pages_recycle(pool, 4, from, 8, UINT64_MAX, true), from < 4 ? 0 : 4);
         assert_int_equal(mf_pages_missing(pool, 8 * MiB, 8 * MiB), 0);
     }
