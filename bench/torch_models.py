@@ -1,8 +1,9 @@
 """The training and inference loops that bench/torch_streams.py measures: generators, one step each.
 
 Four were there when the pool's rule for moving pages was made (cnn, gpt2, growing, turns). Four were chosen when it was
-first finished (vit, masks, lengths, rivals) and served to mend it. Four were written after that, and run for the first time on the
-finished rule (mixer, speech, beams, pupil).
+first finished (vit, masks, lengths, rivals) and served to mend it. Four were written after that (mixer, speech, beams, pupil) and first
+run when steps that repeat were packed again; their recordings were looked at, but nothing was changed for them. Two were written when that
+was finished (denoise, tagger).
 """
 import random
 
@@ -498,7 +499,100 @@ def pupil_steps(torch):
         yield loss
 
 
+def denoise_steps(torch):
+    """A denoising U-Net with attention in its middle and a slow copy of itself; pictures come from DataLoader workers on a side stream."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Pictures(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            return torch.randint(0, 255, (3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(i))
+
+    class Part(nn.Module):
+        def __init__(self, a, b):
+            super().__init__()
+            self.n1, self.c1, self.n2, self.c2 = nn.GroupNorm(4, a), nn.Conv2d(a, b, 3, 1, 1), nn.GroupNorm(8, b), nn.Conv2d(b, b, 3, 1, 1)
+            self.t, self.skip = nn.Linear(128, b), nn.Conv2d(a, b, 1)
+
+        def forward(self, x, t):
+            h = self.c1(F.silu(self.n1(x))) + self.t(t)[:, :, None, None]
+            return self.skip(x) + self.c2(F.silu(self.n2(h)))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.time = nn.Conv2d(3, 48, 3, 1, 1), nn.Linear(128, 128)
+            self.d1, self.d2, self.middle = Part(48, 48), Part(48, 96), Part(96, 96)
+            self.attend = nn.MultiheadAttention(96, 4, batch_first=True)
+            self.u2, self.u1, self.last = Part(192, 48), Part(96, 48), nn.Conv2d(48, 3, 3, 1, 1)
+
+        def forward(self, x, t):
+            t = F.silu(self.time(torch.cat((torch.sin(t[:, None] * torch.arange(64, device=t.device)), torch.cos(t[:, None] * torch.arange(64, device=t.device))), 1)))
+            a = self.d1(self.first(x), t)
+            b = self.d2(F.avg_pool2d(a, 2), t)
+            c = self.middle(F.avg_pool2d(b, 2), t)
+            w = c.flatten(2).transpose(1, 2)
+            c = c + self.attend(w, w, w, need_weights=False)[0].transpose(1, 2).reshape(c.shape)
+            b = self.u2(torch.cat((F.interpolate(c, scale_factor=2), b), 1), t)
+            return self.last(self.u1(torch.cat((F.interpolate(b, scale_factor=2), a), 1), t))
+
+    torch.manual_seed(0)
+    model = Net().to(DEVICE)
+    slow = [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    loader = iter(torch.utils.data.DataLoader(Pictures(), 96, num_workers=4, pin_memory=True, persistent_workers=True))
+    side = torch.cuda.Stream()
+
+    def fetch():
+        x = next(loader)
+        with torch.cuda.stream(side):
+            return x.to(DEVICE, non_blocking=True).float().div_(127.5).sub_(1)
+
+    ahead = [fetch(), fetch()]
+    while True:
+        x = ahead.pop(0)
+        torch.cuda.current_stream().wait_stream(side)
+        x.record_stream(torch.cuda.current_stream())
+        ahead.append(fetch())
+        t, noise = torch.rand(x.shape[0], device=DEVICE), torch.randn_like(x)
+        mixed = x * (1 - t)[:, None, None, None] + noise * t[:, None, None, None]
+        loss = F.mse_loss(model(mixed, t), noise)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch._foreach_lerp_(slow, [p.detach() for p in model.parameters()], 0.001)
+        del x, t, noise, mixed
+        yield loss
+
+
+def tagger_steps(torch):
+    """Texts in batches of about as many words, whatever their length: characters through convolutions, words through an LSTM both ways."""
+    nn, F = torch.nn, torch.nn.functional
+    torch.manual_seed(0)
+    letters, words = nn.Embedding(96, 32).to(DEVICE), nn.Embedding(30000, 256).to(DEVICE)
+    shapes = nn.Conv1d(32, 128, 3, padding=1).to(DEVICE)
+    body, out = nn.LSTM(384, 384, 2, batch_first=True, bidirectional=True, dropout=0.1).to(DEVICE), nn.Linear(768, 60).to(DEVICE)
+    parameters = [p for m in (letters, words, shapes, body, out) for p in m.parameters()]
+    optimizer = torch.optim.Adagrad(parameters, 0.01)
+    dice = random.Random(31)
+    while True:
+        length = dice.randrange(8, 65)
+        rows = 4096 // length
+        text = torch.randint(0, 96, (rows * length, 12), device=DEVICE)
+        spelt = F.relu(shapes(letters(text).transpose(1, 2))).amax(2).view(rows, length, 128)
+        x = torch.cat((words(torch.randint(0, 30000, (rows, length), device=DEVICE)), spelt), 2)
+        loss = F.cross_entropy(out(body(x)[0]).flatten(0, 1), torch.randint(0, 60, (rows * length,), device=DEVICE))
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
 WORKLOADS = {"cnn": (cnn_steps, 30, 20, 9), "gpt2": (gpt2_steps, 12, 10, 12), "growing": (growing_steps, 24, 12, 8), "turns": (models_by_turns, 30, 24, 8),
              "vit": (vit_steps, 16, 16, 8), "masks": (masks_steps, 30, 20, 9), "lengths": (lengths_steps, 30, 20, 8), "rivals": (rivals_steps, 32, 24, 8),
-             "mixer": (mixer_steps, 16, 16, 8), "speech": (speech_steps, 30, 20, 9), "beams": (beams_steps, 60, 40, 8), "pupil": (pupil_steps, 30, 24, 8)}
+             "mixer": (mixer_steps, 16, 16, 8), "speech": (speech_steps, 30, 20, 9), "beams": (beams_steps, 60, 40, 8), "pupil": (pupil_steps, 30, 24, 8),
+             "denoise": (denoise_steps, 30, 20, 8), "tagger": (tagger_steps, 40, 24, 8)}

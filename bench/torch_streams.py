@@ -17,9 +17,8 @@ cnn      A small CNN, inputs from DataLoader workers, copied on a side stream an
 growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
 turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
-vit, masks, lengths, rivals; mixer, speech, beams, pupil
-         The same four kinds once more, and again: chosen when the pool's policy was finished, the last four on the present one
-         (bench/torch_models.py).
+vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger
+         The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py).
 
 Each allocator has a process of its own. The processes of a workload are all ready before the first is timed, and take turns of a
 few steps each, in another order every round; "ms/step" is the median over the rounds. Exit status 1: something was wrong or failed.
@@ -446,19 +445,19 @@ def run_checks(args, part, deadline):
 
 
 def run_turns(args, part, warm, steps, rounds, deadline):
-    """{allocator: figures or None}. All start at once and are warmed up one after the other, then timed in turns."""
+    """{allocator: figures or None}. All start and are warmed up at once, then timed in turns."""
     processes, times, out = [], {}, {}
-    for p in [Process(args, part, allocator) for allocator in args.allocators.split(",")]: # they load PyTorch side by side
-        allocator, ready = p.name, p.answer(deadline)
-        if ready:
-            p.say(f"run {warm}")
-            ready = p.answer(deadline)
+    begun = [Process(args, part, allocator) for allocator in args.allocators.split(",")]
+    for p in begun:
+        p.say(f"run {warm}")
+    for p in begun:
+        ready = p.answer(deadline) and p.answer(deadline)
         if ready is None:
-            print(f"{part}, {allocator}: failed\n  " + "\n  ".join(p.last), file=sys.stderr)
-            out[allocator] = None
+            print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr)
+            out[p.name] = None
             continue
         processes.append(p)
-        times[allocator] = []
+        times[p.name] = []
     dice = random.Random(1)
     for done in range(rounds):
         if time.monotonic() > deadline - 5 and done:

@@ -287,6 +287,8 @@ static void look(memfit_pool *pool, wish *w)
     w->seat = !pool->repeat || w->unplanned
                   ? MF_SEAT_NONE
                   : mf_repeat_next(pool, w->bytes, w->alignment, w->lane, &w->hole, &w->start);
+    if (w->seat == MF_SEAT && must_wait(pool, w->start, w->bytes) && !mf_moves_allowed(pool))
+        w->seat = MF_SEAT_NONE; /* no time is left for it */
     if (w->seat == MF_SEAT_NONE && w->aside &&
         (w->hole = mf_apart(pool, pool->apart, w->bytes, w->alignment, w->lane, &w->start)))
         w->seat = MF_SEAT_APART;

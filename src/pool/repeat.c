@@ -337,8 +337,9 @@ static void make_plan(memfit_pool *pool)
     mf_repeat *r = pool->repeat;
     r->tried = r->count;
     r->next_try = next_try(r);
-    if (r->count - r->needed > 2 * (uint64_t)LONGEST) /* all is well as it is, whatever the period */
+    if (r->count - r->needed > 2 * (uint64_t)LONGEST || !mf_moves_allowed(pool)) /* all is well, or no time is left */
         return;
+    uint64_t began = mf_device_now_us(pool->device); /* packing takes time, too */
     r->period = find_period(r);
     if (!r->period || r->count - r->needed > 2 * (uint64_t)r->period) /* or it repeats, and all is well as it is */
         return;
@@ -360,6 +361,7 @@ static void make_plan(memfit_pool *pool)
     r->judged = r->begins + r->turn;
     r->missed = 0;
     r->bad = 0;
+    mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
 }
 
 /* ---- following it ------------------------------------------------------------------------------------------- */
