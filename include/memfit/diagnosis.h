@@ -18,7 +18,7 @@ extern "C" {
 #define MEMFIT_DIAGNOSIS_LIST(X)                                                                                       \
     X(TOO_LARGE, "too-large", "more than the card or the machine holds")                                               \
     X(LIMIT, "limit", "a limit set in the program or its environment, not the card")                                   \
-    X(FRAGMENTATION, "fragmentation", "enough is free, but in pieces")                                                 \
+    X(FRAGMENTATION, "fragmentation", "enough is free, but scattered")                                                 \
     X(OTHER_PROCESS, "other-process", "another process holds the card")                                                \
     X(OTHER_FRAMEWORK, "other-framework", "another framework in the same process holds the card")                      \
     X(GROWING, "growing", "memory grows from step to step: something is kept")                                         \
@@ -35,7 +35,7 @@ typedef enum memfit_diagnosis_cause {
 
 /* "too-large", ... Since 0.1. */
 MEMFIT_API const char *memfit_diagnosis_cause_name(memfit_diagnosis_cause cause);
-/* "enough is free, but in pieces", ... Since 0.1. */
+/* "enough is free, but scattered", ... Since 0.1. */
 MEMFIT_API const char *memfit_diagnosis_cause_words(memfit_diagnosis_cause cause);
 
 enum { MEMFIT_DIAGNOSIS_OWNERS = 12, MEMFIT_DIAGNOSIS_SUGGESTIONS = 4 };

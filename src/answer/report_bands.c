@@ -164,7 +164,7 @@ static memfit_status choose_rows(const mf_report *r, mf_report_bands *b, uint32_
     for (unsigned k = 0; k < MEMFIT_KIND_COUNT; k++)
         if (rest[k] != MF_REPORT_NO_OWNER) {
             mf_bands_row *row = &b->row[rest[k]];
-            row->name = mf_arena_printf(&b->arena, "%u other owners", row->owners);
+            row->name = mf_arena_printf(&b->arena, "%u others", row->owners);
             if (!row->name)
                 return mf_fail(err, MEMFIT_NO_HOST_MEMORY, no_memory);
         }

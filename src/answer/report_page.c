@@ -196,8 +196,8 @@ static void put_facts(FILE *f, const mf_report *r, const char *which)
     if (r->info.cut)
         fputs("; the recording was cut off", f);
     if (r->left_out)
-        fprintf(f, "; %u file%s of the folder %s no trace", r->left_out, r->left_out == 1 ? "" : "s",
-                r->left_out == 1 ? "is" : "are");
+        fprintf(f, "; %u file%s of the folder %s", r->left_out, r->left_out == 1 ? "" : "s",
+                r->left_out == 1 ? "is not a trace" : "are not traces");
     fputs("</p>\n", f);
 }
 

@@ -365,8 +365,8 @@ static void print_head(FILE *f, const mf_report *r, const mf_report_view *v)
     if (r->info.cut)
         add(text, sizeof text, "; the recording was cut off");
     if (r->left_out)
-        add(text, sizeof text, "; %u file%s of the folder %s no trace", r->left_out, r->left_out == 1 ? "" : "s",
-            r->left_out == 1 ? "is" : "are");
+        add(text, sizeof text, "; %u file%s of the folder %s", r->left_out, r->left_out == 1 ? "" : "s",
+            r->left_out == 1 ? "is not a trace" : "are not traces");
     print_wrapped(f, text, v->columns, 0);
 }
 

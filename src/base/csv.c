@@ -89,7 +89,7 @@ static memfit_status plain(mf_csv *csv, unsigned column, char **out, const char 
     const char *start = csv->at;
     while (!at_row_end(csv) && *csv->at != ',') {
         if (!*csv->at)
-            return mf_fail(err, MEMFIT_DAMAGED, "line %" PRIu64 ", column %u: a zero byte; this is no text file",
+            return mf_fail(err, MEMFIT_DAMAGED, "line %" PRIu64 ", column %u: a zero byte; this is not text file",
                            csv->line, column + 1);
         csv->at++;
     }

@@ -244,7 +244,7 @@ static memfit_status check_kind(const mf_named_file *f, const mf_os_place *place
     opened o;
     if (!look(&o, f->path))
         return mf_fail(err, MEMFIT_INVALID,
-                       "%s %s would replace a file that cannot be read, so nobody knows what would be lost\nname "
+                       "%s %s would replace a file that cannot be read, so what would be lost is unknown\nname "
                        "another file, or replace it with --force",
                        f->name, f->path);
     bool good = kinds[f->kind].is(&o);

@@ -82,7 +82,7 @@ static void print_checks(const memfit_doctor *d, bool verbose)
         const memfit_check *c = &d->checks[i];
         mf_print(stdout, "  %-5s %-16s %s\n", memfit_check_state_name(c->state), c->name, c->found);
         if (c->wanted[0] && (c->state >= MEMFIT_CHECK_WARN || verbose || c->state == MEMFIT_CHECK_NOTE))
-            mf_print(stdout, "  %-5s %-16s wanted: %s\n", "", "", c->wanted);
+            mf_print(stdout, "  %-5s %-16s needs:  %s\n", "", "", c->wanted);
         if (c->fix[0])
             mf_print(stdout, "  %-5s %-16s fix:    %s\n", "", "", c->fix);
     }

@@ -110,14 +110,15 @@ static void print_text(const memfit_gpus *c)
                 continue;
             silent |= !p->bytes_known;
             mf_print(stdout, "   %8u  %12s  ", p->pid,
-                     p->bytes_known ? memfit_size_format(p->bytes, a, sizeof a) : "not told");
+                     p->bytes_known ? memfit_size_format(p->bytes, a, sizeof a) : "unknown");
             print_age(p->age_seconds);
             mf_print(stdout, "  %-18s %s\n", p->kind, p->name[0] ? p->name : "(not visible from here)");
         }
         if (!card->memory_known)
             continue;
         print_rest(card->driver_bytes, "the driver, for %u context%s", card->contexts, card->contexts == 1 ? "" : "s");
-        print_rest(card->unexplained_bytes, "%s, driver%s", silent ? "processes not told" : "processes not shown",
+        print_rest(card->unexplained_bytes, "%s, driver%s",
+                   silent ? "processes of unknown size" : "processes not shown",
                    card->reserved_bytes ? "" : ", firmware");
     }
     if (!c->card_count)

@@ -289,7 +289,7 @@ static int read_limit(const cli_command *command, const char *text, uint64_t *by
         return cli_usage_error(command,
                                "--memory %s: there is no card to limit: %s\n"
                                "--host-memory SIZE limits the host's memory",
-                               text, gpus.card_count ? "its memory is not told" : err.message);
+                               text, gpus.card_count ? "the driver does not say how much memory it has" : err.message);
     uint64_t total = UINT64_MAX;
     for (size_t i = 0; i < gpus.card_count; i++)
         total = gpus.cards[i].total_bytes < total ? gpus.cards[i].total_bytes : total;
@@ -361,7 +361,7 @@ static int set_share(const cli_command *command, const cli_common *common, const
              memfit_size_format(state.before_bytes, b, sizeof b), state.jobs, state.jobs == 1 ? "" : "s",
              memfit_size_format(state.in_use_bytes, c, sizeof c));
     if (state.in_use_bytes > bytes)
-        mf_print(stdout, ": nobody gets more until that is below the limit");
+        mf_print(stdout, ": no program gets more until that is below the limit");
     fputc('\n', stdout);
     return CLI_DONE;
 }

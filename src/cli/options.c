@@ -131,7 +131,7 @@ static int read_percent(const parser *p, const char *name, const char *text, dou
     char *end;
     double x = strtod(text, &end);
     if (end == text || (*end && strcmp(end, "%") != 0) || !isfinite(x) || x < 0)
-        return cli_usage_error(p->command, "%s %s: must be a share as 2%%", name, text);
+        return cli_usage_error(p->command, "%s %s: must be a percentage, as 2%%", name, text);
     *value = x / 100;
     return CLI_DONE;
 }

@@ -67,10 +67,10 @@ static memfit_status pair_open(pair *p, const memfit_plan *plan, const char *pat
     if (status == MEMFIT_OK) {
         status = mf_json_parse(&p->arena, (const char *)p->mapping.data, p->mapping.bytes, &root, err);
         if (status != MEMFIT_OK)
-            status = mf_error_prefix(err, MEMFIT_DAMAGED, "%s: this is no plan that --save wrote", path);
+            status = mf_error_prefix(err, MEMFIT_DAMAGED, "%s: this is not a plan that --save wrote", path);
     }
     if (status == MEMFIT_OK && strcmp(mf_json_get_string(root, "format", ""), "memfit plan") != 0)
-        status = mf_fail(err, MEMFIT_DAMAGED, "%s: this is no plan that --save wrote", path);
+        status = mf_fail(err, MEMFIT_DAMAGED, "%s: this is not a plan that --save wrote", path);
     if (status == MEMFIT_OK && mf_json_get_integer(root, "version", 0) != VERSION)
         status =
             mf_fail(err, MEMFIT_UNSUPPORTED, "%s: a plan of version %lld; this memfit reads version %d\nsave it again",

@@ -49,7 +49,7 @@ static void tell_owner(const memfit_run_owner *o, unsigned pid, const memfit_run
     const char *words = known_as(o->library);
     mf_print(stderr, "  %10s  ", memfit_size_format(o->bytes, a, sizeof a));
     if (strcmp(o->memory_class, "process") == 0 && !o->pid)
-        mf_print(stderr, "smaller owners");
+        mf_print(stderr, "smaller ones");
     else if (strcmp(o->memory_class, "process") == 0)
         mf_print(stderr, "process %u (%s), of another job", o->pid, o->library);
     else if (o->library[0])

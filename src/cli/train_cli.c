@@ -305,7 +305,7 @@ uint64_t train_cli_limit(void *ctx)
             limit = wanted < limit ? wanted : limit;
         cli->slips = good ? 0 : cli->slips + 1;
         if (cli->slips == 2) /* not while it is being written */
-            cli_warn("%s: \"%s\" is no size of 1MiB or more: the limit stays as it was", cli->memory_file, text);
+            cli_warn("%s: \"%s\" is not a size of 1MiB or more: the limit stays as it was", cli->memory_file, text);
     }
     cli->limit = limit == UINT64_MAX ? 0 : limit;
     return cli->limit;

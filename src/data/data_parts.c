@@ -114,7 +114,7 @@ static memfit_status add_part(void *ctx, const char *path, memfit_error *err)
     source->stored_bytes += n->source->stored_bytes;
     source->stored_in = n->source->path;
     if (n->source->maker)
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: %s is no file of arrays and no table", source->path, path);
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: %s is neither a file of arrays nor a table", source->path, path);
     if (p->count > MOST_WATCHED) { /* descriptors are few */
         mf_os_unwatch(n->source->descriptor);
         n->source->descriptor = -1;

@@ -39,7 +39,7 @@ static memfit_status next_head(stream *s, mf_npy_head *head, bool *ended, memfit
         return MEMFIT_OK;
     if (n < 12 || memcmp(h, "\x93NUMPY", 6) != 0)
         return mf_fail(err, MEMFIT_DAMAGED,
-                       "%s is no NumPy array\n"
+                       "%s is not a NumPy array\n"
                        "numpy.save(sys.stdout.buffer, batch) writes one; nothing else may be printed there",
                        where);
     uint64_t at = h[6] == 1 ? 10 : 12, length = h[6] == 1 ? mf_le16(h + 8) : mf_le32(h + 8);

@@ -129,8 +129,8 @@ static memfit_status make(const mf_source *source, const mf_array *array, int64_
     if (status != MEMFIT_OK)
         return status;
     if (!mf_example_find(record.data, record.bytes, c->feature, &f, &damaged))
-        return differs(source, index, c, damaged ? "cannot be read: the record is no tf.train.Example" : "is missing",
-                       err);
+        return differs(source, index, c,
+                       damaged ? "cannot be read: the record is not a tf.train.Example" : "is missing", err);
     if (f.kind != c->kind)
         return differs(source, index, c, "has another type than in the first record", err);
     const unsigned char *data = NULL;
@@ -445,7 +445,7 @@ static memfit_status read_features(records *r, const mf_log *log, memfit_error *
         return status;
     if (!mf_example_walk(first.data, first.bytes, add_column, &in) || (in.status == MEMFIT_OK && !r->column_count))
         return mf_fail(err, MEMFIT_DAMAGED,
-                       "%s: the first record is no tf.train.Example with features\n"
+                       "%s: the first record is not a tf.train.Example with features\n"
                        "records of another kind are not read: write each sample as an Example",
                        r->shards[0].path);
     if (in.status != MEMFIT_OK)

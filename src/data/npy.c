@@ -67,7 +67,7 @@ static memfit_status read_head(const unsigned char *data, uint64_t bytes, const 
                                char type[16], memfit_error *err)
 {
     if (bytes < 12 || memcmp(data, "\x93NUMPY", 6) != 0)
-        return mf_fail(err, MEMFIT_DAMAGED, "%s is no NumPy array (no \\x93NUMPY at its start)", where);
+        return mf_fail(err, MEMFIT_DAMAGED, "%s is not a NumPy array (no \\x93NUMPY at its start)", where);
     unsigned major = data[6];
     uint64_t at = major == 1 ? 10 : 12, length = major == 1 ? mf_le16(data + 8) : mf_le32(data + 8);
     char text[1024];

@@ -100,7 +100,7 @@ memfit_status mf_cache_may_replace(const char *path, memfit_error *err)
                 (place.type == MF_PLACE_FILE && (place.bytes == 0 || mf_guard_is_kind(path, MF_FILE_CACHE)));
     return fine ? MEMFIT_OK
                 : mf_fail(err, MEMFIT_INVALID,
-                          "%s is no cache of memfit: it is left as it is\nname another file for --cache", path);
+                          "%s is not a cache of memfit: it is left as it is\nname another file for --cache", path);
 }
 
 /* Where each array's records are, and the stamp of all that they follow from. */

@@ -116,7 +116,7 @@ static void leave(cuda *c, call_state state)
 memfit_status mf_cuda_card_of(mf_device *device, mf_cuda_card *card, memfit_error *err)
 {
     if (strcmp(device->table->kind, "cuda") != 0)
-        return mf_fail(err, MEMFIT_INVALID, "device %s is no CUDA card", device->name);
+        return mf_fail(err, MEMFIT_INVALID, "device %s is not a CUDA card", device->name);
     cuda *c = (cuda *)device;
     int major = 0, minor = 0;
     cu_result code = c->driver.device_attribute(&major, CU_ATTRIBUTE_CAPABILITY_MAJOR, c->device);

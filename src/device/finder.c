@@ -269,7 +269,7 @@ memfit_status mf_library_open(const mf_finder *finder, mf_library_id id, unsigne
     return mf_fail(
         err, MEMFIT_NOT_FOUND,
         "%s%s was not found (%s)\nactivate the environment that has it, or name its folder: MEMFIT_CUDA_LIBDIR=DIR",
-        libraries[id].stem, major ? " of the wanted version" : "", tried);
+        libraries[id].stem, major ? " of the needed version" : "", tried);
 }
 
 memfit_status mf_library_resolve(const mf_library *library, const mf_symbol *symbols, size_t count, memfit_error *err)

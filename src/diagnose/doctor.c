@@ -166,7 +166,7 @@ static void version_of_library(const char *root, const char *path, const char *s
         mf_version_format(v, text, bytes);
     else if (!version_of_wheel(path, wheel, text, bytes) &&
              !(strcmp(stem, "libcudnn.so") == 0 && version_of_header(root, path, text, bytes)))
-        snprintf(text, bytes, v.part[0] ? "%u" : "version not told", v.part[0]);
+        snprintf(text, bytes, v.part[0] ? "%u" : "version unknown", v.part[0]);
 }
 
 /* ---- kernel, driver, cards -------------------------------------------------------------------------------- */
@@ -505,7 +505,7 @@ static void conclude(memfit_doctor *d)
                                      : "no NVIDIA card or driver here; everything on the cpu works");
     else
         snprintf(d->verdict, sizeof d->verdict, "%s: %s%s%s%s%s", worst->name, worst->found,
-                 worst->wanted[0] ? "; wanted: " : "", worst->wanted, worst->fix[0] ? ". Next: " : "", worst->fix);
+                 worst->wanted[0] ? "; needs: " : "", worst->wanted, worst->fix[0] ? ". Next: " : "", worst->fix);
 }
 
 memfit_status mf_doctor_look(const memfit_host *host, const char *root, memfit_doctor *d, memfit_error *err)

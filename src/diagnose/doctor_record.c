@@ -172,9 +172,9 @@ memfit_status mf_doctor_compare(const memfit_host *host, const memfit_doctor *he
     if (status && !unreadable)
         mf_error_prefix(err, status, "%s", path);
     else if (unreadable || strcmp(mf_json_get_string(root, "format", ""), "memfit doctor") != 0)
-        status =
-            mf_fail(err, MEMFIT_DAMAGED,
-                    "%s is no record of memfit doctor\nmake one on the other machine: memfit doctor --save FILE", path);
+        status = mf_fail(
+            err, MEMFIT_DAMAGED,
+            "%s is not a record of memfit doctor\nmake one on the other machine: memfit doctor --save FILE", path);
     else if (mf_json_get_integer(root, "version", 0) != RECORD_VERSION)
         status = mf_fail(err, MEMFIT_UNSUPPORTED,
                          "%s is of another version of memfit\nmake it again there with this version", path);

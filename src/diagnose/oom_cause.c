@@ -113,7 +113,7 @@ static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
                       size(f->request, a));
     else if (f->reserved_free >= f->request && f->reserved_free * 10 >= f->reserved)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.95, "",
-                      "%s was asked while %s of PyTorch's own memory was free, in pieces", size(f->request, a),
+                      "%s was asked while %s of PyTorch's own memory was free, scattered", size(f->request, a),
                       size(f->reserved_free, b));
     else if (f->limit && f->card_free >= f->request)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.95, "",
@@ -186,17 +186,17 @@ static void bfc_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     if (f->driver_refused && f->request <= f->refused_largest && other_named)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.7,
                       "whether it is this process that holds the card (memfit ps while it runs)",
-                      "the driver refused pieces down to %s, and another framework is named in the same output",
+                      "the driver refused parts down to %s, and another framework is named in the same output",
                       size(f->refused_last, a));
     else if (f->driver_refused && f->request <= f->refused_largest)
         mf_oom_decide(
             d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.8, "who holds the card (memfit ps)",
-            "the driver refused the pool pieces of %s down to %s before the program had used them: something else "
+            "the driver refused the pool parts of %s down to %s before the program had used them: something else "
             "holds the card",
             size(f->refused_largest, a), size(f->refused_last, b));
     else if (pool && f->in_use && f->in_use <= pool && pool - f->in_use >= f->request &&
              pool - f->in_use - f->request >= pool / 256) /* the allocator prints hundredths of a GiB */
-        mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.9, "", "%s was asked and %s of the pool was free, in pieces",
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.9, "", "%s was asked and %s of the pool was free, scattered",
                       size(f->request, a), size(pool - f->in_use, b));
     else if (default_pool(f))
         default_pool_cause(f, d);
@@ -358,7 +358,7 @@ memfit_status mf_explain_log(const char *text, size_t bytes, memfit_diagnosis *d
     }
     if (strange * 10 > look)
         return mf_fail(err, MEMFIT_DAMAGED,
-                       "this is no text: %zu of its first %zu bytes are control characters\ngive a log, a memfit "
+                       "this is not text: %zu of its first %zu bytes are control characters\ngive a log, a memfit "
                        "trace, or a PyTorch memory snapshot (.pickle)",
                        strange, look);
     mf_oom_facts facts;

@@ -293,7 +293,7 @@ static void conclude(story *s, memfit_diagnosis *d)
     else if (s->needed <= had && (torch ? idle >= request : true))
         mf_oom_decide(
             d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.97, "",
-            "%s was asked while %s lay free in pieces: the same trace needs %s with memfit's pool, %s had been taken",
+            "%s was asked while %s lay free, scattered: the same trace needs %s with memfit's pool, %s had been taken",
             a, memfit_size_format(idle, b, sizeof b), memfit_size_format(s->needed, c, sizeof c),
             memfit_size_format(s->reserved, e, sizeof e));
     else if (card_knows && s->card_free >= request)

@@ -177,8 +177,8 @@ static memfit_status not_built(const char *name, mf_picture_kind kind, memfit_er
                        "install libwebp-dev (Debian; its libwebp.a is needed) and build again, or save it as PNG",
                        name);
     default:
-        return mf_fail(err, MEMFIT_DAMAGED, "%s is no picture: neither JPEG, PNG, BMP, GIF nor WebP by its first bytes",
-                       name);
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s is not a picture: neither JPEG, PNG, BMP, GIF nor WebP by its first bytes", name);
     }
 }
 

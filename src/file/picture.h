@@ -106,7 +106,7 @@ memfit_status mf_gif_decode(const mf_picture_job *job, memfit_error *err);
 /* The message when a room was too small. */
 memfit_status mf_picture_no_room(const mf_picture_job *job, memfit_error *err);
 memfit_status mf_picture_cut_off(const mf_picture_job *job, memfit_error *err);
-/* DAMAGED or UNSUPPORTED when there is no picture of that size. */
+/* DAMAGED or UNSUPPORTED when there is not a picture of that size. */
 memfit_status mf_picture_check_size(const mf_picture_input *in, uint64_t width, uint64_t height, memfit_error *err);
 
 #endif

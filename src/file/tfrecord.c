@@ -78,7 +78,7 @@ memfit_status mf_tfrecord_at(const unsigned char *file, uint64_t bytes, uint64_t
     if (little(p + 8, 4) != mask(mf_crc32c(p, 8)))
         return mf_fail(err, MEMFIT_DAMAGED,
                        "%s: the record at byte %llu is damaged: the check sum of its length is wrong\n"
-                       "the file is damaged there, or it is no TFRecord file",
+                       "the file is damaged there, or it is not a TFRecord file",
                        name, (unsigned long long)at);
     if (length > left - 12 || left - 12 - length < 4)
         return mf_fail(err, MEMFIT_DAMAGED,

@@ -51,7 +51,7 @@ memfit_status mf_named_path(const char *name, char *path, size_t bytes, memfit_e
     if (!good_name(name))
         return mf_fail(
             err, MEMFIT_INVALID,
-            "\"%s\" is no name for a share: letters, digits, dots, dashes and underscores, at most %d, and no "
+            "\"%s\" is not a name for a share: letters, digits, dots, dashes and underscores, at most %d, and no "
             "dot or dash in front",
             name, MOST_NAME);
     if (runtime && runtime[0] == '/' && strlen(runtime) < 200)

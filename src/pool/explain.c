@@ -244,7 +244,7 @@ memfit_status mf_pool_explain_failure(memfit_pool *pool, const mf_request *reque
     fill_error(&ex->last, err);
     if (err && pool->device->plain && ex->base.used + ex->now.place_pages <= ex->base.limit)
         snprintf(err->hint, sizeof err->hint,
-                 "enough is free, but not in one piece, and this driver cannot move memory (no VMM): a driver of CUDA "
+                 "enough is free, but not in one range, and this driver cannot move memory (no VMM): a driver of CUDA "
                  "10.2 or newer can");
     return MEMFIT_OUT_OF_MEMORY;
 }

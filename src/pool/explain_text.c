@@ -50,7 +50,7 @@ void mf_action_sentence(const memfit_explanation *e, const memfit_action *a, cha
                     a->name, live, frees);
         break;
     case MEMFIT_ACTION_SMALLER:
-        mf_text_add(&out, "ask for %s (%" PRIu64 " bytes) less, or in smaller pieces", by, a->bytes);
+        mf_text_add(&out, "ask for %s (%" PRIu64 " bytes) less, or in several smaller requests", by, a->bytes);
         break;
     case MEMFIT_ACTION_OTHERS:
         mf_text_add(&out, "have other processes give back %s%s%s", by, a->name[0] ? ": " : "", a->name);

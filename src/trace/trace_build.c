@@ -491,7 +491,7 @@ memfit_status memfit_trace_read(const void *data, size_t bytes, const memfit_hos
         return mf_trace_read_torch(data, bytes, host, trace, err);
     if (memchr(p, 0, bytes < 512 ? bytes : 512))
         return mf_fail(err, MEMFIT_DAMAGED,
-                       "byte 0: this is no trace\ngive a memfit trace, a CSV trace or a PyTorch memory snapshot");
+                       "byte 0: this is not a trace\ngive a memfit trace, a CSV trace or a PyTorch memory snapshot");
     return mf_trace_read_csv(data, bytes, host, trace, err);
 }
 

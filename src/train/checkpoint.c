@@ -395,7 +395,7 @@ memfit_status mf_checkpoint_create(mf_trainer *t, mf_checkpoint **checkpoint, me
                              .loss_scale = g->needs_loss_scale ? &c->scale : NULL,
                              .scale_steps = g->needs_loss_scale ? &c->scale_steps : NULL,
                              .compile = compile,
-                             .extra_name = member_name, /* a resumed run's result is no checkpoint */
+                             .extra_name = member_name, /* a resumed run's result is not a checkpoint */
                              .fetch = t->device->reachable ? NULL : fetch,
                              .fetch_ctx = t,
                              .far_from = (const void *)(uintptr_t)t->arena.base,

@@ -78,7 +78,7 @@ static void take_up(mf_trainer *t)
     if (r->made_by && r->made_by != t->made_by)
         mf_log_write(&t->log, MF_LOG_NOTE,
                      "%s was made on another device, or with other versions of its libraries or times of memfit tune: "
-                     "what follows is reordered (the same mathematics, not the same bits)",
+                     "from here on: same maths, different rounding (reordered)",
                      o->resume);
     if (r->batch && r->batch != o->batch)
         mf_log_write(&t->log, MF_LOG_WARNING,

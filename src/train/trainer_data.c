@@ -148,7 +148,7 @@ static memfit_status open_source(mf_trainer *t, const char *name, mf_source **so
         return status == MEMFIT_OK ? mf_source_open_as(&t->loading.host, name, &wish, &t->log, source, err) : status;
     }
     if (samples < 0 || (name[9] && samples == 0))
-        return mf_fail(err, MEMFIT_INVALID, "%s: synthetic:N wants a number of samples", name);
+        return mf_fail(err, MEMFIT_INVALID, "%s: synthetic:N needs a number of samples, as in synthetic:256", name);
     return mf_source_synthetic(&t->loading.host, samples ? samples : t->options->batch * 8, t->options->seed, source,
                                err);
 }
@@ -215,7 +215,7 @@ static memfit_status fit_labels(mf_trainer *t, mf_source *source, memfit_error *
                        labels->name, labels->name_count, (long long)has);
     if (!folders && has && labels->name_count < has && !t->options->classes && t->mode == MF_MODE_EVALUATE)
         return mf_fail(err, MEMFIT_DAMAGED,
-                       "%s: %s has %u different names, the model has %lld classes: which is which cannot be told\n"
+                       "%s: %s has %u different names, the model has %lld classes: memfit cannot tell which is which\n"
                        "--classes A,B,C lists them in their order (train says it, --json has it in classes)",
                        source->path, labels->name, labels->name_count, (long long)has);
     if (classes)
@@ -282,7 +282,7 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
     if (strcmp(o->data, "-") == 0 && o->resume)
         return mf_fail(
             err, MEMFIT_CONFLICT,
-            "a run on standard input cannot be resumed: nobody can tell whether the same samples come again\n"
+            "a run on standard input cannot be resumed: memfit cannot tell whether the same samples come again\n"
             "save them to a file");
     if (o->validation_data && strcmp(o->validation_data, "-") == 0)
         return mf_fail(err, MEMFIT_INVALID, "validation data cannot come from standard input: name a file");

@@ -14,7 +14,7 @@ expect 2 "did you mean --model" "an unknown option" "$MEMFIT" explain --modle x 
 expect 2 "" "no operand" "$MEMFIT" explain
 expect 5 "No such file" "a missing file" "$MEMFIT" explain "$dir/missing"
 expect 5 "directory" "a directory" "$MEMFIT" explain "$dir/folder"
-expect 5 "no text" "a binary file" "$MEMFIT" explain "$dir/binary"
+expect 5 "not text" "a binary file" "$MEMFIT" explain "$dir/binary"
 expect 5 "empty" "an empty file" "$MEMFIT" explain "$dir/empty"
 "$MEMFIT" explain - <"$dir/empty" >/dev/null 2>&1; [ $? = 5 ] || fail "empty standard input: exit $?"
 "$MEMFIT" explain --json "$log" >"$dir/json" || fail "a log: exit $?"

@@ -39,7 +39,7 @@ train --data "$f/parts-*.npz" --steps 7 --save-freq 7 --checkpoint "$dir/ck.kera
 train --data "$f/parts-*.npz" --resume "$dir/ck.keras" --out "$dir/b.keras"
 cmp -s "$dir/a.keras" "$dir/b.keras" || fail "parts, stopped and gone on: another model"
 # A part of the names: which is which must be given.
-expect 5 "which is which cannot be told" "fewer names than classes" "$MEMFIT" evaluate "${m[@]}" --data "$f/parts-0.npz"
+expect 5 "cannot tell which is which" "fewer names than classes" "$MEMFIT" evaluate "${m[@]}" --data "$f/parts-0.npz"
 all=Neun,acht,drei,fünf,one,sechs,sieben,two,vier,zero
 "$MEMFIT" evaluate "${m[@]}" --data "$f/parts-0.npz" --classes $all --json >"$dir/e" 2>/dev/null || fail "evaluate with --classes"
 "$MEMFIT" evaluate "${m[@]}" --data "$f/part-0.npz" --json >"$dir/e2" 2>/dev/null || fail "evaluate numbers"

@@ -43,10 +43,10 @@ rm -f "$t/log.csv"
 pid=$!
 started
 echo 10 >"$t/limit.new" && mv "$t/limit.new" "$t/limit"
-for _ in $(seq 250); do grep -q 'is no size of 1MiB or more' "$t/err" && break; sleep 0.02; done
+for _ in $(seq 250); do grep -q 'is not a size of 1MiB or more' "$t/err" && break; sleep 0.02; done
 kill $pid
 wait $pid
-grep -q 'limit: "10" is no size of 1MiB or more' "$t/err" || fail "a slip in --memory-file was not said"
+grep -q 'limit: "10" is not a size of 1MiB or more' "$t/err" || fail "a slip in --memory-file was not said"
 rm -f "$t/log.csv"
 
 # The same for sixty layers: what the next plan keeps must not take up the reserve that steps live from.

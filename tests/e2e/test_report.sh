@@ -80,7 +80,7 @@ if "$MEMFIT" train "$MEMFIT_SOURCE/tests/fixtures/pictures.keras" --data synthet
     echo notes >"$dir/ranks/README"; mkfifo "$dir/ranks/pipe"; mkdir "$dir/ranks/old"; cp "$traces/recorded-part.csv" "$dir/ranks/a.csv"
     timeout 60 "$MEMFIT" report --json "$dir/ranks" >"$dir/more" || fail "a folder with other files: exit $?"
     holds "$dir/more" 'j["step_count"] == 4 and any(o["name"] == "a: (no name)" for o in j["owners"])' || fail "a folder with other files: $(key step_count "$dir/more") steps"
-    "$MEMFIT" report "$dir/ranks" | grep -q "; 1 file of the folder is no trace" || fail "a file that was left out is not said"
+    "$MEMFIT" report "$dir/ranks" | grep -q "; 1 file of the folder is not a trace" || fail "a file that was left out is not said"
     echo nonsense >"$dir/ranks/rank-2.trace"
     expect 5 "rank-2.trace: line 1" "a damaged trace in a folder" "$MEMFIT" report "$dir/ranks"
     python3 -c 'import sys; d = bytearray(open(sys.argv[1], "rb").read()); d[32:40] = b"\xff" * 8; open(sys.argv[2], "wb").write(d)' "$dir/run.trace" "$dir/ranks/rank-2.trace"

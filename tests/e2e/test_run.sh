@@ -16,7 +16,7 @@ export MEMFIT_LIB_NVML=/nonexistent/libnvidia-ml.so.1 # whatever this machine ha
 expect 2 "no card to limit" "a limit without a card" "$MEMFIT" run --memory 8GiB -- touch ran
 expect 2 "no card to limit" "a limit by its other name" "$MEMFIT" run --gpu-memory 8GiB -- touch ran
 expect 2 "no share" "a share that nobody made" "$MEMFIT" run --share mine -- touch ran
-expect 2 "no name" "a share of no name" "$MEMFIT" run --share ../mine -- touch ran
+expect 2 "is not a name" "a share of no name" "$MEMFIT" run --share ../mine -- touch ran
 expect 2 "nothing without --memory" "--set without a size" "$MEMFIT" run --set mine
 expect 2 "it runs none" "--set and a command" "$MEMFIT" run --set mine --memory 8GiB -- touch ran
 expect 2 "nothing without --share" "turns without a share" "$MEMFIT" run --turns 5 --memory 8GiB -- touch ran

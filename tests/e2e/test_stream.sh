@@ -22,5 +22,5 @@ expect 5 "standard input is empty" "nothing" "$MEMFIT" train "${m[@]}" --data - 
 expect 5 "y in - has (8, 8)" "inputs alone" "$MEMFIT" train "${m[@]}" --data - < <(pipe "$f/digits.npz" 50 x)
 expect 5 "ended in the middle of array" "cut off" "$MEMFIT" train "${m[@]}" --data - < <(pipe "$f/digits.npz" 50 | head -c 5000)
 expect 5 "no targets" "targets are missing" "$MEMFIT" train "${m[@]}" --data - < <(pipe "$f/digits.npz" 300 x)
-expect 5 "is no NumPy array" "a text" "$MEMFIT" train "${m[@]}" --data - < <(echo "x,y and other words")
+expect 5 "is not a NumPy array" "a text" "$MEMFIT" train "${m[@]}" --data - < <(echo "x,y and other words")
 [ "$failures" = 0 ] || exit 1

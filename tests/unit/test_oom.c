@@ -496,7 +496,7 @@ static void test_no_log(void **state)
     for (size_t i = 0; i < sizeof binary; i++)
         binary[i] = (char)(i * 7 % 32);
     assert_int_equal(memfit_explain_log(binary, sizeof binary, &d, &err), MEMFIT_DAMAGED);
-    assert_true(strstr(err.message, "no text") != NULL);
+    assert_true(strstr(err.message, "not text") != NULL);
     /* One line without an end, of ten megabytes. */
     size_t bytes = 10u << 20;
     char *line = malloc(bytes);

@@ -296,7 +296,7 @@ static void damaged_pictures_are_named(void **state)
     expect_refused("set/a/cut.jpg", data, n / 2, MEMFIT_DAMAGED, "is cut off at byte");
     expect_refused("set/a/head.jpg", data, 30, MEMFIT_DAMAGED, "header");
     expect_refused("set/a/none.jpg", data, 0, MEMFIT_DAMAGED, "is empty");
-    expect_refused("set/a/text.jpg", "this is a page, not a picture", 29, MEMFIT_DAMAGED, "no picture");
+    expect_refused("set/a/text.jpg", "this is a page, not a picture", 29, MEMFIT_DAMAGED, "not a picture");
     expect_refused("set/a/new.jpg", "RIFF\x10\0\0\0WEBPVP8 ", 16, MEMFIT_DAMAGED, "WebP");
     n = read_fixture("pictures/other/colours.png", data, sizeof data);
     expect_refused("set/a/cut.png", data, n - 20, MEMFIT_DAMAGED, "cut off");

@@ -158,7 +158,7 @@ static void other_files_stay(void **state)
     mf_source *s = new_source();
     write_file("precious", "precious", 8);
     assert_int_equal(mf_cache_open_file(s, test_path("precious"), NULL, &err), MEMFIT_INVALID);
-    assert_non_null(strstr(err.message, "is no cache of memfit"));
+    assert_non_null(strstr(err.message, "is not a cache of memfit"));
     assert_int_equal(mf_cache_open_file(s, test_path("no/such/folder"), NULL, &err), MEMFIT_NOT_FOUND);
     assert_int_equal(mf_cache_open_file(s, test_path("."), NULL, &err), MEMFIT_INVALID);
     char text[16] = "";

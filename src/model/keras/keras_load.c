@@ -41,7 +41,7 @@ static memfit_status check_class(loader *l, const mf_json *object)
 {
     const char *class_name = mf_json_get_string(object, "class_name", NULL);
     if (!class_name || object->type != MF_JSON_OBJECT)
-        return mf_fail(l->err, MEMFIT_DAMAGED, "the configuration is no Keras model: it names no class");
+        return mf_fail(l->err, MEMFIT_DAMAGED, "the configuration is not a Keras model: it names no class");
     const char *module = mf_json_get_string(object, "module", "keras");
     bool ours = strncmp(module, "keras", 5) == 0 || strncmp(module, "tf_keras", 8) == 0 ||
                 strncmp(module, "tensorflow", 10) == 0;

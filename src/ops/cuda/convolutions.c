@@ -219,7 +219,7 @@ memfit_status cuda_convolution_call(mf_cudnn *dnn, const mf_cuda_card *card, con
         mf_cuda_leave(card, state);
     }
     if (status == MEMFIT_OK && c->own_at + mf_cudnn_plan_workspace(c->plan) > method->workspace_bytes)
-        status = mf_fail(err, MEMFIT_DEVICE, "cuDNN wants more workspace than when the plan was made");
+        status = mf_fail(err, MEMFIT_DEVICE, "cuDNN needs more workspace than when the plan was made");
     if (status) {
         release_convolution(&c->base);
         return status;

@@ -22,7 +22,7 @@ memfit_status mf_nvrtc_open(const mf_finder *finder, mf_nvrtc *n, memfit_error *
         {"nvrtcGetErrorString", &n->error_text, true}};
     status = mf_library_resolve(&n->library, symbols, sizeof symbols / sizeof *symbols, err);
     if (status == MEMFIT_OK && n->version(&n->major, &n->minor) != 0)
-        status = mf_fail(err, MEMFIT_UNSUPPORTED, "%s does not tell its version", n->library.path);
+        status = mf_fail(err, MEMFIT_UNSUPPORTED, "%s does not say its version", n->library.path);
     return status;
 }
 
