@@ -13,10 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* cuDNN's workspaces are known by a rule; one that is a little larger than a hole makes the pool grow by all of it. On an
- * H200 pools were up to 7 % above the model. */
-enum { WORKSPACES_PERCENT = 7 };
-
 typedef struct owner_sum {
     uint32_t name;
     memfit_kind kind;
@@ -160,7 +156,7 @@ memfit_status memfit_plan_trace(const char *path, const memfit_plan_options *giv
     mf_framework_place place = {0};
     if (status == MEMFIT_OK)
         status = mf_plan_find_place(&o, &place, out.device, sizeof out.device, err);
-    place.pool_above_percent = WORKSPACES_PERCENT;
+    place.recorded = true;
     memfit_trace *trace = NULL;
     if (status == MEMFIT_OK)
         status = memfit_trace_load(path, o.host, &trace, err);

@@ -80,9 +80,13 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
     return capability == 90 || capability == 100 ? 32 * MIB : 8519680;
 }
 
-static double pool_above(const mf_framework_estimate *x, const mf_framework_place *place)
+/* Of a recorded program: cuDNN's workspaces are known by a rule, and one that is a little larger than a hole makes the
+ * pool grow by all of it. */
+static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.07, 0.06, 0, 60 * MIB};
+
+static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framework_place *place)
 {
-    return place->pool_above_percent ? place->pool_above_percent / 100.0 : rows[x->runtime].pool_above;
+    return place->recorded ? &of_recording : &rows[x->runtime];
 }
 
 /* Peak and band from pool and fixed cost. */
@@ -95,8 +99,7 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
     x->peak_bytes = x->fixed_bytes + x->pool_bytes;
     double below = pool * row->pool_below + (double)row->below_bytes + fixed_off;
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
-    double above = place->pool_above_percent ? place->pool_above_percent / 100.0 : row->pool_above;
-    x->high_bytes = x->peak_bytes + (uint64_t)(pool * above + (double)row->above_bytes + fixed_off);
+    x->high_bytes = x->peak_bytes + (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off);
     x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
               : x->low_bytes > place->limit_bytes ? MF_FRAMEWORK_NO
                                                   : MF_FRAMEWORK_TIGHT;
@@ -106,17 +109,16 @@ enum { BLAS_PART = 11 }; /* of PyTorch's fixed cost: 128 of 1383 MiB on an H200 
 
 static void finish(mf_framework_estimate *x, const mf_framework_place *place)
 {
-    const runtime_row *row = &rows[x->runtime];
-    uint64_t fixed = (uint64_t)((double)place->fixed_bytes * row->fixed_share);
+    uint64_t fixed = (uint64_t)((double)place->fixed_bytes * rows[x->runtime].fixed_share);
     if (place->no_products && x->runtime == MF_RUNTIME_TORCH)
         fixed -= fixed / BLAS_PART;
-    set_band(x, place, row, fixed);
+    set_band(x, place, row_of(x, place), fixed);
 }
 
 /* The largest pool whose upper end is within the limit. */
 static uint64_t room_for_pool(const mf_framework_estimate *x, const mf_framework_place *place)
 {
-    double above = pool_above(x, place);
+    double above = row_of(x, place)->pool_above;
     double beside = (double)x->high_bytes - (double)x->pool_bytes * (1 + above);
     double room = ((double)place->limit_bytes - beside) / (1 + above) - 4096;
     return room > 0 ? (uint64_t)room : 0;
