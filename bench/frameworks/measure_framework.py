@@ -95,7 +95,7 @@ def run_torch(keras, case, row):
     row["pool_bytes"] = torch.cuda.max_memory_reserved()
     row["steady_bytes"] = torch.cuda.memory_allocated()
     if not together:
-        row["process_bytes"], row["card_bytes"] = nvml()
+        row["process_bytes"], row["card_bytes"] = nvml(torch.cuda.memory_reserved())
     row["reserved_now_bytes"] = torch.cuda.memory_reserved()
 
 

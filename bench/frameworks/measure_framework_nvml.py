@@ -19,7 +19,7 @@ def processes(lib, device):
     return {rows[i].pid: rows[i].used for i in range(count.value)}
 
 
-def by_pulse(lib, device):
+def by_pulse(lib, device, least):
     """In a container NVML's process numbers are not ours: takes an odd number of bytes for a moment and looks whose figure rises by just that."""
     cuda, found, context = ctypes.CDLL("libcuda.so.1"), [], ctypes.c_void_p()
     cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
@@ -31,14 +31,14 @@ def by_pulse(lib, device):
             return 0
         during = processes(lib, device)
         cuda.cuMemFree_v2(at)
-        found += [pid for pid in during if pid in before and during[pid] - before[pid] == size]
+        found += [pid for pid in during if pid in before and during[pid] - before[pid] == size and before[pid] >= least]
         if found and found.count(found[-1]) == 2:
             return before[found[-1]]
     return 0
 
 
-def nvml():
-    """Bytes of this process (0: NVML does not tell), and of the whole card. The process must have a context."""
+def nvml(least=0):
+    """Bytes of this process (0: NVML does not tell), and of the whole card. The process must have a context, and `least` bytes."""
     try:
         lib = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -49,5 +49,5 @@ def nvml():
     memory = Memory()
     lib.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
     rows = processes(lib, device)
-    mine = rows[os.getpid()] if os.getpid() in rows else next(iter(rows.values())) if len(rows) == 1 else by_pulse(lib, device)
+    mine = rows[os.getpid()] if os.getpid() in rows else next(iter(rows.values())) if len(rows) == 1 else by_pulse(lib, device, least)
     return (mine if mine < 1 << 62 else 0), memory.used

@@ -67,13 +67,13 @@ def script(row):
                          settings="dict(%s\n)" % line if setting else "")
 
 
-def keep_to(torch, free_mib):
+def keep_to(torch, free_mib, kernels_mib=KERNELS_MIB):
     """Called with the model built: PyTorch's pool may take what is left of `free_mib` beside what the process takes anyway."""
     from measure_framework_nvml import nvml
     model_free = torch.nn.Conv2d(3, 8, 3).cuda()
     model_free(torch.randn(1, 3, 32, 32, device="cuda")).flatten(1).mm(torch.randn(7200, 8, device="cuda")).sum().backward()
     torch.cuda.synchronize()
-    beside = nvml()[0] - torch.cuda.memory_reserved() + KERNELS_MIB * MIB
+    beside = nvml()[0] - torch.cuda.memory_reserved() + kernels_mib * MIB
     torch.cuda.set_per_process_memory_fraction((free_mib * MIB - beside) / torch.cuda.get_device_properties(0).total_memory)
     return beside
 
@@ -87,7 +87,7 @@ def train(torch, row, pool):
     try:
         exec(compile(script(row), "script", "exec"), {"started": started})
         torch.cuda.synchronize()
-        row.update(ran=True, process_mib=nvml()[0] >> 20, live_mib=torch.cuda.max_memory_allocated() >> 20, pool_mib=torch.cuda.max_memory_reserved() >> 20)
+        row.update(ran=True, process_mib=nvml(torch.cuda.memory_reserved())[0] >> 20, live_mib=torch.cuda.max_memory_allocated() >> 20, pool_mib=torch.cuda.max_memory_reserved() >> 20)
     except (torch.OutOfMemoryError, RuntimeError) as e:
         row.update(ran=False, error=str(e)[:200])
 

@@ -85,7 +85,7 @@ def measure(torch, case, row):
     if traced:
         keep_trace(torch, row["case"].replace(":", "-"))
     row["live_bytes"], row["pool_bytes"] = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    row["process_bytes"], row["card_bytes"] = nvml()
+    row["process_bytes"], row["card_bytes"] = nvml(torch.cuda.memory_reserved())
 
 
 def in_a_fork(work, row, out):

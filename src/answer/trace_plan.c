@@ -13,10 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* cuDNN's workspaces are known by a rule; one that is a little larger than a hole makes the pool grow by all of it. On an
- * H200 pools were up to 7 % above the model. */
-enum { WORKSPACES_PERCENT = 7 };
-
 typedef struct owner_sum {
     uint32_t name;
     memfit_kind kind;
@@ -24,7 +20,7 @@ typedef struct owner_sum {
 } owner_sum;
 
 static memfit_status put_events(const memfit_trace *trace, uint64_t blas_bytes, mf_tape *tape,
-                                uint64_t *workspace_bytes, memfit_error *err)
+                                uint64_t *workspace_bytes, bool *products, memfit_error *err)
 {
     uint64_t count;
     const memfit_event *events = memfit_trace_events(trace, &count);
@@ -46,6 +42,7 @@ static memfit_status put_events(const memfit_trace *trace, uint64_t blas_bytes, 
         if (e->op == MEMFIT_EVENT_ALLOC) {
             bool blas = kind == MEMFIT_KIND_WORKSPACE && strcmp(memfit_trace_name(trace, e->name), "cublas") == 0;
             uint64_t bytes = blas ? blas_bytes : e->bytes;
+            *products |= blas;
             block_of[e->id] = mf_tape_take(tape, bytes, kind, e->name);
             if (kind == MEMFIT_KIND_WORKSPACE && bytes > *workspace_bytes)
                 *workspace_bytes = bytes;
@@ -107,19 +104,22 @@ static memfit_framework_fits public_fits(mf_framework_fits fits)
                                      : MEMFIT_FRAMEWORK_TIGHT;
 }
 
-static memfit_status predict(const memfit_host *host, const memfit_trace *trace, const mf_framework_place *place,
+static memfit_status predict(const memfit_host *host, const memfit_trace *trace, const mf_framework_place *given,
                              memfit_trace_plan *out, memfit_error *err)
 {
+    mf_framework_place place = *given;
+    bool products = false;
     mf_tape tape;
     mf_framework_estimate x = {0};
     uint64_t expandable = 0;
     mf_tape_init(&tape, host, 512);
     memfit_status status =
-        put_events(trace, mf_framework_blas_bytes(place->capability), &tape, &out->workspace_bytes, err);
+        put_events(trace, mf_framework_blas_bytes(place.capability), &tape, &out->workspace_bytes, &products, err);
+    place.no_products = !products;
     if (status == MEMFIT_OK && !tape.peak_bytes)
         status = mf_fail(err, MEMFIT_DAMAGED, "the trace allocates nothing");
     if (status == MEMFIT_OK)
-        status = mf_framework_from_tape(&tape, out->workspace_bytes, place, &x, err);
+        status = mf_framework_from_tape(&tape, out->workspace_bytes, &place, &x, err);
     if (status == MEMFIT_OK && x.fits != MF_FRAMEWORK_YES)
         status = mf_pool_least(&tape, MF_POOL_EXPANDABLE, &expandable, err);
     if (status == MEMFIT_OK)
@@ -156,7 +156,7 @@ memfit_status memfit_plan_trace(const char *path, const memfit_plan_options *giv
     mf_framework_place place = {0};
     if (status == MEMFIT_OK)
         status = mf_plan_find_place(&o, &place, out.device, sizeof out.device, err);
-    place.pool_above_percent = WORKSPACES_PERCENT;
+    place.recorded = true;
     memfit_trace *trace = NULL;
     if (status == MEMFIT_OK)
         status = memfit_trace_load(path, o.host, &trace, err);

@@ -225,6 +225,15 @@ class Others(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, encoding="utf-8", check=True)
         self.assertEqual(done.stdout.split("\n")[:3], ["[]", "[]", "[]"])
 
+    def test_sums(self):
+        """What PyTorch's allocator was asked for on an H200 by the gradient of a bias."""
+        from memfit._trace import _sum_bytes
+
+        self.assertEqual(_sum_bytes(12800, 512), 52428800)
+        self.assertEqual(_sum_bytes(12800, 128), 13107200)
+        for rows, columns in ((863, 2048), (0, 4), (5, 0), (1, 1), (100000, 1)):
+            self.assertEqual(_sum_bytes(rows, columns), 0)
+
     def test_command(self):
         done = subprocess.run([sys.executable, "-m", "memfit", "--version"], stdout=subprocess.PIPE, encoding="utf-8", check=True)
         self.assertEqual(done.stdout, subprocess.check_output([PROGRAM, "--version"], encoding="utf-8"))

@@ -139,6 +139,34 @@ static void matmul_forward(mf_eager *e, const mf_op *op)
     e->first[y] = 0;
 }
 
+static uint64_t power_below(uint64_t n)
+{
+    uint64_t p = 1;
+    while (p * 2 <= n)
+        p *= 2;
+    return p;
+}
+
+/* What PyTorch's sum over rows takes for the parts that its blocks make (aten/src/ATen/native/cuda/Reduce.cuh): a bias's
+ * gradient. The number of processors is an H200's; large cards have about as many. */
+static uint64_t sum_bytes(uint64_t rows, uint64_t columns)
+{
+    enum { PROCESSORS = 132, THREADS = 2048, BLOCK = 512, FEW = 16, MANY = 256 };
+    uint64_t vector = columns % 4 == 0 ? 4 : columns % 2 == 0 ? 2 : 1, across = columns / vector;
+    if (!rows || !columns)
+        return 0;
+    uint64_t width = power_below(across) < 32 ? power_below(across) : 32, height = BLOCK / vector / width;
+    height = power_below(rows) < height ? power_below(rows) : height;
+    uint64_t each = (rows + height - 1) / height, grid = (across + width - 1) / width;
+    if (each < MANY)
+        return 0;
+    uint64_t room = (PROCESSORS * (THREADS / (width * height)) + grid - 1) / grid;
+    uint64_t parts = (each + FEW - 1) / FEW < room ? (each + FEW - 1) / FEW : room;
+    if (parts < (each + MANY - 1) / MANY)
+        parts = (each + MANY - 1) / MANY;
+    return parts > 1 ? 4 * columns * parts * width * vector : 0;
+}
+
 static void matmul_backward(mf_eager *e, const mf_op *op)
 {
     const mf_op *scores = scores_of(e);
@@ -149,8 +177,12 @@ static void matmul_backward(mf_eager *e, const mf_op *op)
         return;
     }
     mf_eager_use_blas(e, true);
-    if (op->in_count > 2 && op->in[2] != MF_NONE)
+    if (op->in_count > 2 && op->in[2] != MF_NONE) {
+        uint64_t columns = mf_eager_elements(e, op->in[2]);
         mf_eager_give_new(e, op->in[2]);
+        if (e->needs[op->in[2]])
+            mf_eager_workspace(e, sum_bytes(mf_eager_elements(e, op->out[0]) / columns, columns));
+    }
     mf_eager_give_new(e, op->in[1]);
     mf_eager_give_new(e, op->in[0]);
 }

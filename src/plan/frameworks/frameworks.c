@@ -14,9 +14,9 @@
 
 /*
  * What a runtime takes of a card beside its tensors, as a part of what the card's row says a plain program takes, and
- * how far off each part of a prediction may be. From bench/frameworks on an H200, where PyTorch's process had 758 to 876
- * MiB beside its pool (it loads kernels as they are first used) and JAX's 570 to 642. TensorFlow's GPU build was never
- * measured: its row is wide.
+ * how far off each part of a prediction may be. From bench/frameworks on an H200, where PyTorch's process had 742 to 762
+ * MiB beside its pool (630 where no product runs) and JAX's 570 to 642. TensorFlow's GPU build was never measured: its
+ * row is wide.
  */
 typedef struct runtime_row {
     const char *name, *title, *version, *basis;
@@ -30,8 +30,7 @@ static const runtime_row rows[MF_RUNTIME_COUNT] = {
     [MF_RUNTIME_MEMFIT] = {"memfit", "memfit", "memfit", "table", 1, 0, 0, 0, 0, 0},
     [MF_RUNTIME_TENSORFLOW] = {"tensorflow", "TensorFlow", "TensorFlow 2.21, Keras 3.15", "modelled", 1.2, 0.10, 0.15,
                                0.15, 0, 64 * MIB},
-    [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.25, 0.04, 0.025, 0.04, 20 * MIB,
-                          60 * MIB},
+    [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.2016, 0, 0.04, 0.04, 0, 100 * MIB},
     [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.06, 0.04, 0.08, 0.12, 0, 64 * MIB},
 };
 
@@ -81,9 +80,13 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
     return capability == 90 || capability == 100 ? 32 * MIB : 8519680;
 }
 
-static double pool_above(const mf_framework_estimate *x, const mf_framework_place *place)
+/* Of a recorded program: cuDNN's workspaces are known by a rule, and one that is a little larger than a hole makes the
+ * pool grow by all of it. */
+static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.07, 0.06, 0, 60 * MIB};
+
+static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framework_place *place)
 {
-    return place->pool_above_percent ? place->pool_above_percent / 100.0 : rows[x->runtime].pool_above;
+    return place->recorded ? &of_recording : &rows[x->runtime];
 }
 
 /* Peak and band from pool and fixed cost. */
@@ -96,23 +99,26 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
     x->peak_bytes = x->fixed_bytes + x->pool_bytes;
     double below = pool * row->pool_below + (double)row->below_bytes + fixed_off;
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
-    double above = place->pool_above_percent ? place->pool_above_percent / 100.0 : row->pool_above;
-    x->high_bytes = x->peak_bytes + (uint64_t)(pool * above + (double)row->above_bytes + fixed_off);
+    x->high_bytes = x->peak_bytes + (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off);
     x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
               : x->low_bytes > place->limit_bytes ? MF_FRAMEWORK_NO
                                                   : MF_FRAMEWORK_TIGHT;
 }
 
+enum { BLAS_PART = 11 }; /* of PyTorch's fixed cost: 128 of 1383 MiB on an H200 */
+
 static void finish(mf_framework_estimate *x, const mf_framework_place *place)
 {
-    const runtime_row *row = &rows[x->runtime];
-    set_band(x, place, row, (uint64_t)((double)place->fixed_bytes * row->fixed_share));
+    uint64_t fixed = (uint64_t)((double)place->fixed_bytes * rows[x->runtime].fixed_share);
+    if (place->no_products && x->runtime == MF_RUNTIME_TORCH)
+        fixed -= fixed / BLAS_PART;
+    set_band(x, place, row_of(x, place), fixed);
 }
 
 /* The largest pool whose upper end is within the limit. */
 static uint64_t room_for_pool(const mf_framework_estimate *x, const mf_framework_place *place)
 {
-    double above = pool_above(x, place);
+    double above = row_of(x, place)->pool_above;
     double beside = (double)x->high_bytes - (double)x->pool_bytes * (1 + above);
     double room = ((double)place->limit_bytes - beside) / (1 + above) - 4096;
     return room > 0 ? (uint64_t)room : 0;
@@ -166,7 +172,8 @@ static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, co
                                  const mf_framework_place *place, mf_framework_estimate *estimate, memfit_error *err)
 {
     mf_xla_memory m;
-    memfit_status status = mf_xla_run(host, graph, mf_framework_blas_bytes(place->capability), &m, err);
+    bool fused = runtime == MF_RUNTIME_JAX && place->capability >= 80;
+    memfit_status status = mf_xla_run(host, graph, mf_framework_blas_bytes(place->capability), fused, &m, err);
     if (status != MEMFIT_OK)
         return status;
     mf_framework_estimate x = {.runtime = runtime};

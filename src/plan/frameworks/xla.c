@@ -99,6 +99,36 @@ static void decide(xla_step *s)
     }
 }
 
+/* Scores are looked at through a mask. */
+static bool masked(const mf_graph *g, const mf_op *softmax)
+{
+    uint32_t maker = g->tensors[softmax->in[0]].producer;
+    while (maker != MF_NONE && g->ops[maker].kind == MF_OP_VIEW)
+        maker = g->tensors[g->ops[maker].in[0]].producer;
+    return softmax->attr.softmax.causal || (maker != MF_NONE && g->ops[maker].kind == MF_OP_SELECT);
+}
+
+/* Attention in 16 bits without a mask is one call of cuDNN under JAX: scores and what they become are there neither
+ * forward nor backward. All tensors of the layer that have the softmax's shape are such. */
+static void fuse_attention(xla_step *s)
+{
+    const mf_graph *g = s->graph;
+    for (uint32_t p = 0; p < g->op_count; p++) {
+        const mf_op *softmax = &g->ops[p];
+        if (softmax->kind != MF_OP_SOFTMAX || softmax->phase != MF_FORWARD)
+            continue;
+        const mf_tensor *scores = &g->tensors[softmax->out[0]];
+        if (scores->shape.rank != 4 || mf_dtype_bytes(scores->dtype) != 2 || masked(g, softmax))
+            continue;
+        for (uint32_t i = 0; i < g->op_count; i++)
+            for (uint32_t k = 0; g->ops[i].layer == softmax->layer && k < g->ops[i].out_count; k++) {
+                uint32_t t = g->ops[i].out[k];
+                if (t != MF_NONE && mf_shape_equal(&g->tensors[t].shape, &scores->shape))
+                    s->stored[t] = 0;
+            }
+    }
+}
+
 /* Operation `at` needs the stored tensors that t is made of. */
 static void need(xla_step *s, uint32_t t, uint32_t at)
 {
@@ -133,7 +163,8 @@ static void live(xla_step *s)
     const mf_graph *g = s->graph;
     for (uint32_t i = 0; i < g->op_count; i++) {
         const mf_op *op = &g->ops[i];
-        bool works = heavy(op) || reduces(op) || op->kind == MF_OP_UPDATE;
+        bool virtual = op->out_count == 1 && op->out[0] != MF_NONE && !s->stored[op->out[0]];
+        bool works = (heavy(op) && !virtual) || reduces(op) || op->kind == MF_OP_UPDATE;
         for (uint32_t k = 0; k < op->out_count; k++)
             works |= op->out[k] != MF_NONE && s->stored[op->out[k]];
         for (uint32_t k = 0; works && op->kind != MF_OP_VIEW && k < op->in_count; k++)
@@ -179,7 +210,7 @@ static uint64_t peak(xla_step *s, uint64_t blas_bytes, mf_xla_memory *memory)
     const mf_graph *g = s->graph;
     for (uint32_t i = 0; i < g->op_count; i++) {
         const mf_op *op = &g->ops[i];
-        if (op->kind == MF_OP_MATMUL) {
+        if (op->kind == MF_OP_MATMUL && s->stored[op->out[0]]) {
             memory->workspace_bytes = blas_bytes;
             s->change[i] += (int64_t)blas_bytes;
             s->change[i + 1] -= (int64_t)blas_bytes;
@@ -211,8 +242,8 @@ static uint64_t peak(xla_step *s, uint64_t blas_bytes, mf_xla_memory *memory)
     return (uint64_t)most;
 }
 
-memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, uint64_t blas_bytes, mf_xla_memory *memory,
-                         memfit_error *err)
+memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, uint64_t blas_bytes, bool fused_attention,
+                         mf_xla_memory *memory, memfit_error *err)
 {
     xla_step s = {.graph = g};
     mf_arena_init(&s.scratch, host);
@@ -237,6 +268,8 @@ memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, uint64_t bl
                 memory->variable_bytes += (mf_shape_count(&x->shape) * mf_dtype_bytes(x->dtype) + 255) / 256 * 256;
         }
         decide(&s);
+        if (fused_attention)
+            fuse_attention(&s);
         live(&s);
         memory->temp_bytes = peak(&s, blas_bytes, memory);
     }

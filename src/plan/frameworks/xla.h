@@ -24,8 +24,9 @@ typedef struct mf_xla_memory {
     uint64_t workspace_bytes; /* a product's workspace in it, while one runs */
 } mf_xla_memory;
 
-/* `graph` is a plain training step; `blas_bytes` is the workspace of a product. */
-memfit_status mf_xla_run(const memfit_host *host, const mf_graph *graph, uint64_t blas_bytes, mf_xla_memory *memory,
-                         memfit_error *err);
+/* `graph` is a plain training step; `blas_bytes` is the workspace of a product; `fused_attention`: in 16 bits it is one
+ * call of cuDNN. */
+memfit_status mf_xla_run(const memfit_host *host, const mf_graph *graph, uint64_t blas_bytes, bool fused_attention,
+                         mf_xla_memory *memory, memfit_error *err);
 
 #endif

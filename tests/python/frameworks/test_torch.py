@@ -62,6 +62,10 @@ class Trace(unittest.TestCase):
             q = torch.randn(2, 8, rows, width, device="cuda", requires_grad=True)
             return lambda: nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.1, is_causal=True).sum().backward()
 
+        def attends_across():  # the last dimension is not the one that lies together: no kernel takes it
+            q = torch.randn(2, 8, width, rows, device="cuda", requires_grad=True)
+            return lambda: nn.functional.scaled_dot_product_attention(*[q.transpose(2, 3)] * 3).sum().backward()
+
         def drops():
             x = torch.randn(1 << 20, device="cuda", requires_grad=True)
             layer = nn.Dropout(0.5).cuda()
@@ -81,6 +85,8 @@ class Trace(unittest.TestCase):
             one = 2 * 8 * rows * width * 4
             t = memfit.torch_trace(attends, path)
             self.assertLess(t.peak_live_bytes, 8 * one)  # the scores alone would be 16 of them
+            across = memfit.torch_trace(attends_across, os.path.join(folder, "across.csv"))
+            self.assertGreater(across.peak_live_bytes, 16 * one)
             plan = memfit.plan(t, runtime="torch", card="t4")
             self.assertEqual(plan.in_framework.fits, "yes")
             self.assertEqual(plan.in_framework.live_bytes, sum(v for k, v in plan.breakdown.to_dict().items() if k not in ("fixed", "padding")))
