@@ -215,6 +215,7 @@ static void put_report(mf_json_writer *w, const told *t)
                                                  : NULL);
     mf_json_put_u64(w, "suspended", r->suspended);
     mf_json_put_double(w, "away_seconds", r->away_seconds);
+    mf_json_put_double(w, "switching_seconds", r->switching_seconds);
     mf_json_put_string(w, "turns_refused", r->turns_refused[0] ? r->turns_refused : NULL);
     mf_json_put_u64(w, "samples", r->samples);
     mf_json_put_u64(w, "host_peak_bytes", r->host_peak_bytes);
@@ -380,10 +381,13 @@ static int tell_story(const cli_common *common, const char *path)
         mf_json_begin(&w, stdout);
         mf_json_open(&w, NULL, '{');
         cli_put_denials(&w, run, &result);
+        cli_put_held(&w, &result);
         mf_json_close(&w, '}');
         mf_json_end(&w);
     } else {
         cli_tell_denials(run, &result);
+        if (!result.denial_count)
+            cli_tell_held(&result);
     }
     memfit_run_destroy(run);
     return CLI_DONE;

@@ -66,9 +66,8 @@ static void sweep(const char *own)
     DIR *list = opendir(own);
     for (struct dirent *e; list && (e = readdir(list));) {
         char path[2560];
-        pid_t pid = strncmp(e->d_name, GROUP_NAME, strlen(GROUP_NAME)) == 0
-                        ? (pid_t)atoi(e->d_name + strlen(GROUP_NAME))
-                        : 0;
+        pid_t pid =
+            strncmp(e->d_name, GROUP_NAME, strlen(GROUP_NAME)) == 0 ? (pid_t)atoi(e->d_name + strlen(GROUP_NAME)) : 0;
         snprintf(path, sizeof path, "%s/%.200s", own, e->d_name);
         if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
             rmdir(path);
