@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -303,6 +304,19 @@ static int read_limit(const cli_command *command, const char *text, uint64_t *by
     return CLI_DONE;
 }
 
+/* 0.8 * 1024**3, where a part of the card is meant: JAX takes it, and has no limit then. */
+static void say_slips(void)
+{
+    static const char *const names[] = {"XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        char *end;
+        if (value && mf_text_to_double(value, &end) > 1)
+            mf_print(stderr, "memfit: %s=%s is no part of a card (0 to 1): JAX has no limit of its own with it\n",
+                     names[i], value);
+    }
+}
+
 static bool is_about_others(const char *kind)
 {
     return strcmp(kind, "stop-process") == 0 || strncmp(kind, "growth-", 7) == 0;
@@ -465,6 +479,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
         return cli_usage_error(command, "--host-memory: %s\n%s", err.message, err.hint);
     if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */
         return cli_report(&common, &err), RUN_FAILED;
+    say_slips();
     memfit_status ran = memfit_run_command(&o, &run, &err);
     if (ran) {
         cli_report(&common, &err);
