@@ -105,6 +105,7 @@ typedef struct memfit_run_result {
     size_t held_count;
     memfit_run_owner held[MEMFIT_RUN_OWNERS];
     uint64_t host_limit_bytes; /* 0: none */
+    double switching_seconds;  /* of away_seconds: what suspending and coming back took */
 } memfit_run_result;
 #define MEMFIT_RUN_RESULT                                                                                              \
     {                                                                                                                  \

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, List, NamedTuple, Optional, Type, Union
 
 from . import _diagnose, _program
+from ._explain import is_out_of_memory
 from ._measure import mib, size_bytes
 from .errors import Error, LateError, UsageError
 
@@ -105,16 +106,29 @@ def _tell_at_the_end() -> None:
 
     def hook(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
         global _failed
-        _failed = _failed or not issubclass(kind, KeyboardInterrupt)
+        _failed = _failed or is_out_of_memory(error) or (not issubclass(kind, KeyboardInterrupt) and _has_refused())
         before(kind, error, trace)
 
     sys.excepthook = hook
 
 
+def _facts() -> str:
+    path = os.environ.get("MEMFIT_GOVERN_FACTS", "")
+    return path if _attached_by is not None and os.path.exists(path) else ""
+
+
+def _has_refused() -> bool:
+    facts = _facts()
+    try:
+        return bool(facts) and bool(_program.ask(["run", "--json", "--story", facts])["denied"])
+    except Error:
+        return False
+
+
 def refusals() -> str:
-    """Requests that the limit of this process has refused: by whom, and who held what then. Empty: there were none."""
-    facts = os.environ.get("MEMFIT_GOVERN_FACTS", "")
-    if _attached_by is None or not os.path.exists(facts):
+    """The last request that the limit of this process has refused, and who held what then; where it has refused nothing, who holds what now."""
+    facts = _facts()
+    if not facts:
         return ""
     status, out, err = _program.run(["run", "--story", facts])
     if status:

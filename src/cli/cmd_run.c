@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -215,6 +216,7 @@ static void put_report(mf_json_writer *w, const told *t)
                                                  : NULL);
     mf_json_put_u64(w, "suspended", r->suspended);
     mf_json_put_double(w, "away_seconds", r->away_seconds);
+    mf_json_put_double(w, "switching_seconds", r->switching_seconds);
     mf_json_put_string(w, "turns_refused", r->turns_refused[0] ? r->turns_refused : NULL);
     mf_json_put_u64(w, "samples", r->samples);
     mf_json_put_u64(w, "host_peak_bytes", r->host_peak_bytes);
@@ -302,6 +304,19 @@ static int read_limit(const cli_command *command, const char *text, uint64_t *by
     return CLI_DONE;
 }
 
+/* 0.8 * 1024**3, where a part of the card is meant: JAX takes it, and has no limit then. */
+static void say_slips(void)
+{
+    static const char *const names[] = {"XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        char *end;
+        if (value && mf_text_to_double(value, &end) > 1)
+            mf_print(stderr, "memfit: %s=%s is no part of a card (0 to 1): JAX has no limit of its own with it\n",
+                     names[i], value);
+    }
+}
+
 static bool is_about_others(const char *kind)
 {
     return strcmp(kind, "stop-process") == 0 || strncmp(kind, "growth-", 7) == 0;
@@ -380,10 +395,13 @@ static int tell_story(const cli_common *common, const char *path)
         mf_json_begin(&w, stdout);
         mf_json_open(&w, NULL, '{');
         cli_put_denials(&w, run, &result);
+        cli_put_held(&w, &result);
         mf_json_close(&w, '}');
         mf_json_end(&w);
     } else {
         cli_tell_denials(run, &result);
+        if (!result.denial_count)
+            cli_tell_held(&result);
     }
     memfit_run_destroy(run);
     return CLI_DONE;
@@ -461,6 +479,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
         return cli_usage_error(command, "--host-memory: %s\n%s", err.message, err.hint);
     if (report && mf_os_raw_probe(report, &err)) /* before hours of work, not after */
         return cli_report(&common, &err), RUN_FAILED;
+    say_slips();
     memfit_status ran = memfit_run_command(&o, &run, &err);
     if (ran) {
         cli_report(&common, &err);

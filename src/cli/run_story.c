@@ -92,7 +92,7 @@ void cli_tell_held(const memfit_run_result *result)
     char a[24], b[24];
     if (!result->held_bytes)
         return;
-    mf_print(stderr, "memfit: the limit of %s refused nothing; when most was held, %s of card %u were\n",
+    mf_print(stderr, "memfit: the limit of %s refused nothing; %s of card %u were held\n",
              memfit_size_format(result->limit_bytes, a, sizeof a), memfit_size_format(result->held_bytes, b, sizeof b),
              result->held_card);
     for (size_t i = 0; i < result->held_count; i++)

@@ -246,12 +246,21 @@ static void put_text(char *to, size_t bytes, const char *from, size_t from_bytes
     snprintf(to, bytes, "%.*s", (int)strnlen(from, from_bytes), from);
 }
 
-void mf_limit_owner(const mf_facts_owner *from, memfit_run_owner *to)
+static void put_owner(const mf_facts_owner *from, memfit_run_owner *to)
 {
     *to = (memfit_run_owner){.pid = from->pid, .bytes = from->bytes, .count = from->count};
     put_text(to->library, sizeof to->library, from->library, sizeof from->library);
     snprintf(to->memory_class, sizeof to->memory_class, "%s", mf_memory_class_key(from->memory_class));
     snprintf(to->words, sizeof to->words, "%s", mf_memory_class_words(from->memory_class));
+}
+
+void mf_limit_held(const mf_holdings *held, memfit_run_result *result)
+{
+    result->held_bytes = held->bytes;
+    result->held_card = held->card;
+    result->held_count = held->count;
+    for (size_t i = 0; i < held->count; i++)
+        put_owner(&held->owners[i], &result->held[i]);
 }
 
 memfit_status mf_limit_denial(const mf_limit *limit, size_t index, memfit_run_denial *denial, memfit_error *err)
@@ -274,7 +283,7 @@ memfit_status mf_limit_denial(const mf_limit *limit, size_t index, memfit_run_de
     snprintf(denial->words, sizeof denial->words, "%s", mf_memory_class_words(d->memory_class));
     denial->owner_count = d->named < MF_FACTS_NAMED ? d->named : MF_FACTS_NAMED;
     for (size_t i = 0; i < denial->owner_count; i++)
-        mf_limit_owner(&d->owners[i], &denial->owners[i]);
+        put_owner(&d->owners[i], &denial->owners[i]);
     return MEMFIT_OK;
 }
 

@@ -2,7 +2,7 @@
 #ifndef MF_GOVERN_LIMIT_H
 #define MF_GOVERN_LIMIT_H
 
-#include "govern/facts.h"
+#include "govern/holdings.h"
 #include "govern/share.h"
 #include "memfit/run.h"
 
@@ -26,8 +26,8 @@ memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options,
 /* In the child that becomes the program. */
 void mf_limit_set_environment(const mf_limit *limit);
 void mf_limit_result(const mf_limit *limit, memfit_run_result *result);
-/* An owner of the facts as the report has it. */
-void mf_limit_owner(const mf_facts_owner *from, memfit_run_owner *to);
+/* Holdings as the report has them. */
+void mf_limit_held(const mf_holdings *held, memfit_run_result *result);
 memfit_status mf_limit_denial(const mf_limit *limit, size_t index, memfit_run_denial *denial, memfit_error *err);
 void mf_limit_end(mf_limit *limit);
 

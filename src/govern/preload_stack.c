@@ -95,23 +95,56 @@ typedef struct place {
     uintptr_t offset;   /* into the library */
 } place;
 
-/* The strings follow the symbols in every library that a linker of GNU made; in others there is no name to be had. */
+typedef struct names { /* of a library's exported functions */
+    const ElfW(Sym) * symbols;
+    const char *strings;
+    const uint32_t *old_hash, *hash;
+    size_t string_bytes;
+} names;
+
+/* How many symbols there are stands nowhere: the old hash table has as many links; of GNU's the last chain ends with the last symbol. */
+static uint32_t count_symbols(const names *n)
+{
+    if (n->old_hash)
+        return n->old_hash[1];
+    if (!n->hash)
+        return 0;
+    uint32_t buckets = n->hash[0], first = n->hash[1], last = 0;
+    const uint32_t *bucket = n->hash + 4 + n->hash[2] * (sizeof(ElfW(Addr)) / sizeof *n->hash);
+    const uint32_t *chain = bucket + buckets;
+    for (uint32_t i = 0; i < buckets; i++)
+        last = bucket[i] > last ? bucket[i] : last;
+    if (last < first)
+        return first;
+    while (!(chain[last - first] & 1))
+        last++;
+    return last + 1;
+}
+
 static const char *symbol_at(const struct dl_phdr_info *info, const ElfW(Dyn) * d, uintptr_t address)
 {
-    const ElfW(Sym) *symbols = NULL;
-    const char *strings = NULL;
+    names n = {0};
     for (; d && d->d_tag != DT_NULL; d++) {
+        const void *at = (const void *)d->d_un.d_ptr;
         if (d->d_tag == DT_SYMTAB)
-            symbols = (const ElfW(Sym) *)d->d_un.d_ptr;
-        if (d->d_tag == DT_STRTAB)
-            strings = (const char *)d->d_un.d_ptr;
+            n.symbols = at;
+        else if (d->d_tag == DT_STRTAB)
+            n.strings = at;
+        else if (d->d_tag == DT_HASH)
+            n.old_hash = at;
+        else if (d->d_tag == DT_GNU_HASH)
+            n.hash = at;
+        else if (d->d_tag == DT_STRSZ)
+            n.string_bytes = d->d_un.d_val;
     }
-    if (!symbols || !strings || (uintptr_t)symbols < info->dlpi_addr)
+    if (!n.symbols || !n.strings || (uintptr_t)n.symbols < info->dlpi_addr) /* the kernel's own is not relocated */
         return NULL;
-    for (const ElfW(Sym) *s = symbols; (const char *)(s + 1) <= strings; s++)
-        if (s->st_value && ELF64_ST_TYPE(s->st_info) == STT_FUNC &&
+    for (uint32_t i = 0, count = count_symbols(&n); i < count; i++) {
+        const ElfW(Sym) *s = &n.symbols[i];
+        if (s->st_value && ELF64_ST_TYPE(s->st_info) == STT_FUNC && s->st_name < n.string_bytes &&
             address - info->dlpi_addr - s->st_value < s->st_size)
-            return strings + s->st_name;
+            return n.strings + s->st_name;
+    }
     return NULL;
 }
 

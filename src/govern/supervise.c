@@ -20,6 +20,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/os.h"
+#include "govern/holdings.h"
 #include "govern/host_limit.h"
 #include "govern/oom_killer.h"
 #include "govern/limit.h"
@@ -441,6 +442,23 @@ memfit_status memfit_run_denial_get(const memfit_run *run, size_t index, memfit_
     return status;
 }
 
+/* Who holds what now, from the share beside the facts; without one it is not told. */
+static void read_held(memfit_run *r, const char *path)
+{
+    char share_path[4096];
+    const char *slash = strrchr(path, '/');
+    mf_share share = {.slot = -1};
+    mf_holdings now = {0};
+    snprintf(share_path, sizeof share_path, "%.*sshare", slash ? (int)(slash + 1 - path) : 0, path);
+    if (mf_share_open(share_path, &share))
+        return;
+    mf_holdings_look(&now, r->limit.facts, &share);
+    uint64_t limit = share.file->limit_bytes[now.card];
+    r->result.limit_bytes = limit == UINT64_MAX ? 0 : limit;
+    mf_share_close(&share);
+    mf_limit_held(&now, &r->result);
+}
+
 memfit_status memfit_run_read(const char *path, const memfit_host *host, memfit_run **run, memfit_error *err)
 {
     if (access(path, F_OK) != 0)
@@ -456,6 +474,7 @@ memfit_status memfit_run_read(const char *path, const memfit_host *host, memfit_
         mf_host_free(host, r, sizeof *r);
         return mf_fail(err, MEMFIT_INVALID, "%s is no file of facts of memfit.limit, or another user's", path);
     }
+    read_held(r, path);
     uint32_t denials = __atomic_load_n(&r->limit.facts->denial_count, __ATOMIC_ACQUIRE);
     r->result.refused = denials;
     r->result.denial_count = denials < MF_FACTS_DENIALS ? denials : MF_FACTS_DENIALS;

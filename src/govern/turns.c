@@ -45,7 +45,7 @@ struct mf_turns {
     /* Only the thread touches what follows, until it has ended. */
     turn_state state;
     bool begun; /* the driver */
-    uint64_t away_since_us, away_us;
+    uint64_t away_since_us, away_us, switching_us;
     unsigned suspended;
     char why_not[160];
 };
@@ -196,7 +196,8 @@ static void have_turn(mf_turns *t)
     if (t->state == SUSPENDED) {
         if (!come_back(t))
             return;
-        t->away_us += now - t->away_since_us;
+        t->away_us += mf_os_now_us() - t->away_since_us;
+        t->switching_us += mf_os_now_us() - now;
         if (t->state == SUSPENDED)
             t->state = RUNS;
         /* What coming back took is not its time. */
@@ -217,6 +218,7 @@ static void have_turn(mf_turns *t)
         return;
     t->state = SUSPENDED;
     t->away_since_us = now;
+    t->switching_us += mf_os_now_us() - now;
     t->suspended++;
     __atomic_store_n(&f->turn, next, __ATOMIC_SEQ_CST);
 }
@@ -293,6 +295,7 @@ void mf_turns_end(mf_turns *turns, memfit_run_result *result)
         turns->away_us += mf_os_now_us() - turns->away_since_us;
     result->suspended = turns->suspended;
     result->away_seconds = (double)turns->away_us / 1e6;
+    result->switching_seconds = (double)turns->switching_us / 1e6;
     memcpy(result->turns_refused, turns->why_not, sizeof result->turns_refused);
     pthread_cond_destroy(&turns->wake);
     pthread_mutex_destroy(&turns->lock);

@@ -300,11 +300,7 @@ void mf_watch_end(mf_watch *watch, memfit_run_result *result)
     memcpy(result->cards, s->cards, sizeof s->cards);
     result->process_count = s->process_count;
     memcpy(result->processes, s->processes, sizeof s->processes);
-    result->held_bytes = watch->most.bytes;
-    result->held_card = watch->most.card;
-    result->held_count = watch->most.count;
-    for (size_t i = 0; i < watch->most.count; i++)
-        mf_limit_owner(&watch->most.owners[i], &result->held[i]);
+    mf_limit_held(&watch->most, result);
     mf_nvml_close(watch->nvml);
     mf_tree_drop(&watch->tree);
     pthread_cond_destroy(&watch->wake);

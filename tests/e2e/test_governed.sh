@@ -53,7 +53,7 @@ sys.stderr.write(open(sys.argv[1]).read()); sys.exit(1)
 P
     governed --memory 4GiB --report report -- python3 pool.py "$logs/jax-limit-default.log" 2>err; [ $? = 1 ] || fail "a pool of its own: exit $?"
     holds report "j['denied'] == [] and j['refused'] == 0 and j['held_bytes'] == sum(o['bytes'] for o in j['held']) == (3 << 30) + (576 << 20)" || fail "a pool of its own: $(cat report)"
-    grep -q 'the limit of 4.00 GiB refused nothing; when most was held, 3.56 GiB of card 0 were' err && grep -q '3.00 GiB .*cuMemAlloc, 1 block' err && grep -q '576.00 MiB  CUDA context' err || fail "a pool of its own: $(cat err)"
+    grep -q 'the limit of 4.00 GiB refused nothing; 3.56 GiB of card 0 were held' err && grep -q '3.00 GiB .*cuMemAlloc, 1 block' err && grep -q '576.00 MiB  CUDA context' err || fail "a pool of its own: $(cat err)"
     # The story of a program that memfit did not start: memfit run --story.
     echo no >plain; expect 5 "no file of facts" "the story of another file" "$MEMFIT" run --story plain
     expect 5 "No such file" "the story of nothing" "$MEMFIT" run --story missing

@@ -129,6 +129,11 @@ is report ended 8
 "$MEMFIT" run -- sh -c 'sleep 0.05 & exit 0' 2>err || fail "a short leftover: exit $?"
 grep -q 'still run' err && fail "a worker that ends by itself is named"
 
+# ---- bytes where JAX means a part of the card: named ----
+XLA_PYTHON_CLIENT_MEM_FRACTION=858993459.2 "$MEMFIT" run -q -- true 2>err || fail "a slip: exit $?"
+grep -q 'XLA_PYTHON_CLIENT_MEM_FRACTION=858993459.2 is no part of a card' err || fail "a slip is not named: $(cat err)"
+XLA_PYTHON_CLIENT_MEM_FRACTION=.8 "$MEMFIT" run -q -- true 2>err; [ ! -s err ] || fail "no slip: $(cat err)"
+
 # ---- a limit of the host's memory: by a cgroup where one can be made, else refused with the reason ----
 "$MEMFIT" run --host-memory 200MiB --report report -- python3 -c 'x = bytearray(100 << 20)' 2>err; code=$?
 if [ $code = 0 ]; then

@@ -10,7 +10,7 @@ one() { # one CASE HOW
     echo "$n: exit status $?, at $SECONDS s"
 }
 pids=
-for c in compile:preload compile:attach jax:preload jax:attach default:preload default:attach benchmark:preload benchmark:attach graphs:preload graphs:attach expandable:preload expandable:attach cupy:preload cupy:attach; do
+for c in ${CASES:-compile:preload compile:attach jax:preload jax:attach default:preload default:attach benchmark:preload benchmark:attach graphs:preload graphs:attach expandable:preload expandable:attach cupy:preload cupy:attach}; do
     while [ "$(jobs -rp | wc -l)" -gt "${AT_ONCE:-4}" ]; do sleep 0.1; done # one of them is the sampler
     one ${c%:*} ${c#*:} & pids="$pids $!"
 done

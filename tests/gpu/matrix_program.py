@@ -99,7 +99,11 @@ def run_torch():
         step()
     torch.cuda.synchronize()
     ballast = []
-    while torch.cuda.mem_get_info()[0] > 384 << 20:
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    need = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated() + (640 << 20)  # of a step, which takes it from what is left of the allocator's own, and from the card
+    while torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > need:
         ballast.append(torch.empty(64 << 20, dtype=torch.uint8, device="cuda"))
     steps(step, torch.cuda.synchronize)
     stats = torch.cuda.memory_stats()

@@ -324,7 +324,7 @@ class Limit(unittest.TestCase):
             memfit.limit("4GiB"); cu.cuInit(0); print(repr(memfit.refusals())); take(); print(memfit.refusals()); raise RuntimeError("its own error")
             """, env=env)
         self.assertEqual(done.returncode, 1)
-        self.assertTrue(done.stdout.startswith("''\n"), done.stdout)
+        self.assertTrue(done.stdout.startswith("''\n"), done.stdout)  # nothing is held yet
         for told in (done.stdout, done.stderr):
             for line in ("refused 64.00 MiB of card 0 to process", ": of 4.00 GiB, 4.00 GiB were in use", "cuMemAlloc, 55 blocks", "576.00 MiB  CUDA context"):
                 self.assertIn(line, told)
@@ -332,7 +332,17 @@ class Limit(unittest.TestCase):
         done = run(take + """
             memfit.limit("4GiB"); cu.cuInit(0); take(); sys.exit(3)
             """, env=env)
-        self.assertEqual((done.returncode, done.stderr), (3, ""))  # it knows what it does
+        self.assertEqual((done.returncode, done.stderr), (3, ""))
+        done = run(take + """
+            memfit.limit("4GiB"); cu.cuInit(0); p = ctypes.c_uint64(); cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(3 << 30))
+            if len(sys.argv) == 1: raise MemoryError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.")
+            """, env=env)
+        self.assertIn("the limit of 4.00 GiB refused nothing; 3.56 GiB of card 0 were held", done.stderr)  # a pool of the framework's own was full
+        self.assertIn("3.00 GiB  libffi.so.8: cuMemAlloc, 1 block", done.stderr)
+        done = run(take + """
+            memfit.limit("4GiB"); cu.cuInit(0); p = ctypes.c_uint64(); cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(3 << 30)); raise ValueError("another thing")
+            """, env=env)
+        self.assertNotIn("memfit:", done.stderr)  # it knows what it does
 
     def test_refused(self):
         for code, word in (
