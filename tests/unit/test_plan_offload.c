@@ -132,8 +132,8 @@ static void damage_is_found(void **state)
             v++;
         uint32_t largest = v;
         for (uint32_t i = v; i < p->variable_count; i++)
-            if (p->variable_windows[i] &&
-                p->variable_offsets[i] + p->variable_bytes[i] > p->variable_offsets[largest] + p->variable_bytes[largest])
+            if (p->variable_windows[i] && p->variable_offsets[i] + p->variable_bytes[i] >
+                                              p->variable_offsets[largest] + p->variable_bytes[largest])
                 largest = i;
         if (how == 0)
             p->window_bytes[p->variable_windows[largest] - 1] -= p->alignment;
