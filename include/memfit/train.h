@@ -139,6 +139,7 @@ typedef struct memfit_train_options {
      * steps run, the same numbers in less of its memory; "auto" does so where that is quicker than what the limit would ask
      * for otherwise; NULL or "off": not at all. Since 0.2. */
     const char *offload;
+    bool bucket; /* batches of sequences of similar length, each padded to one of a few lengths. Since 0.2 */
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \

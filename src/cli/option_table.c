@@ -99,8 +99,8 @@ const cli_option cli_options[] = {
     {"--tf32", CLI_TRAIN, CLI_TEXT, "on|off", "quicker float32 products on cards: factors of 10 bits", "off"},
     {"--cache", RUNS, CLI_TEXT, "FILE|memory|off", "keep decoded samples, unpacked arrays", "off", .file = CLI_OUTPUT,
      .kind = MF_FILE_CACHE},
-    {"--bucket", CLI_TRAIN, CLI_FLAG, NULL, "batches of samples of similar length",
-     .not_built = "Pad the samples to one length."},
+    {"--bucket", CLI_TRAIN, CLI_FLAG, NULL, "batches of sequences of similar length, padded less",
+     .excludes = "--no-shuffle"},
     {"--debug-poison", CLI_TRAIN, CLI_FLAG, NULL, "fill released memory with NaN (slow)"},
 
     /* ---- what training writes ---- */

@@ -9,6 +9,7 @@
  * A picture becomes an image of the model's size, another text its bytes, numbers are what they are. Whatever a record has
  * otherwise is told when it is used, with file, record and byte. Records are verified by their check sums then.
  */
+#include "data/lengths.h"
 #include "data/resize.h"
 #include "data/sample_cache.h"
 #include "data/source.h"
@@ -33,8 +34,9 @@ typedef struct shard {
 typedef struct column {
     const char *feature;
     mf_feature_kind kind;
-    bool picture;
-    uint64_t count; /* of numbers, or bytes */
+    bool picture, ragged;
+    uint64_t count; /* of numbers, or bytes; ragged: the most */
+    uint64_t least;
 } column;
 
 typedef struct records {
@@ -47,7 +49,7 @@ typedef struct records {
     column columns[MOST_FEATURES];
     uint32_t column_count;
     uint32_t height, width, channels;
-    bool bytes, scaled;
+    bool bytes, scaled, lengths;
     const char *wanted; /* --features */
 } records;
 
@@ -90,6 +92,68 @@ static memfit_status record_at(const records *r, int64_t index, mf_tfrecord *rec
     return mf_tfrecord_at(s->file.data, s->file.bytes, r->places[index], true, s->path, record, err);
 }
 
+/* ---- lengths ---------------------------------------------------------------------------------------------- */
+
+typedef struct measuring {
+    records *r;
+    uint32_t *length; /* of this record: the most that any list of numbers has which differs; NULL: not wanted yet */
+} measuring;
+
+static bool measure_feature(void *ctx, const mf_feature *f)
+{
+    const measuring *m = ctx;
+    const int64_t n = mf_feature_count(f);
+    for (uint32_t i = 0; i < m->r->column_count && n >= 0; i++) {
+        column *c = &m->r->columns[i];
+        if (strlen(c->feature) != f->name_bytes || memcmp(c->feature, f->name, f->name_bytes) != 0 ||
+            c->kind != f->kind || f->kind == MF_FEATURE_BYTES)
+            continue;
+        c->count = (uint64_t)n > c->count ? (uint64_t)n : c->count;
+        c->least = (uint64_t)n < c->least ? (uint64_t)n : c->least;
+        if (m->length && c->ragged && (uint64_t)n > *m->length)
+            *m->length = n < INT32_MAX ? (uint32_t)n : INT32_MAX;
+    }
+    return true;
+}
+
+/* Lists of numbers whose lengths differ among these records, `step` apart, are ragged. What is wrong with a record is told
+ * when it is used. */
+static bool find_ragged(records *r, int64_t step)
+{
+    bool any = false;
+    measuring m = {r, NULL};
+    for (int64_t i = 0; i < r->count; i += step) {
+        mf_tfrecord record;
+        memfit_error ignored;
+        if (record_at(r, i, &record, &ignored) == MEMFIT_OK)
+            mf_example_walk(record.data, record.bytes, measure_feature, &m);
+    }
+    for (uint32_t i = 0; i < r->column_count; i++)
+        any |= r->columns[i].ragged = r->columns[i].least != r->columns[i].count;
+    return any;
+}
+
+/* All records are looked at only where some of them differ, or where somebody wants to know. */
+static memfit_status measure_records(records *r, bool wanted, memfit_error *err)
+{
+    const int64_t step = r->count > MOST_LOOKED ? r->count / MOST_LOOKED : 1;
+    for (uint32_t i = 0; i < r->column_count; i++)
+        r->columns[i].least = r->columns[i].count;
+    if (!find_ragged(r, wanted ? 1 : step))
+        return MEMFIT_OK;
+    if (step > 1 && !wanted)
+        find_ragged(r, 1);
+    memfit_status status = mf_lengths_make(r->source, r->count, err);
+    for (int64_t i = 0; i < r->count && status == MEMFIT_OK; i++) {
+        mf_tfrecord record;
+        memfit_error ignored;
+        measuring m = {r, &r->source->lengths[i]};
+        if (record_at(r, i, &record, &ignored) == MEMFIT_OK)
+            mf_example_walk(record.data, record.bytes, measure_feature, &m);
+    }
+    return status;
+}
+
 /* ---- making ----------------------------------------------------------------------------------------------- */
 
 static memfit_status differs(const mf_source *source, int64_t index, const column *c, const char *how,
@@ -117,6 +181,19 @@ static memfit_status make_picture(const mf_source *source, int64_t index, mf_dty
     return status;
 }
 
+/* What it has, then zeros. */
+static memfit_status make_ragged(const mf_source *source, int64_t index, const column *c, const mf_feature *f,
+                                 void *out, memfit_error *err)
+{
+    const uint64_t each = c->kind == MF_FEATURE_FLOAT ? sizeof(float) : sizeof(int64_t);
+    const int64_t n = mf_feature_count(f);
+    if (n < 0 || (uint64_t)n > c->count ||
+        !(c->kind == MF_FEATURE_FLOAT ? mf_feature_floats(f, out, (uint64_t)n) : mf_feature_ints(f, out, (uint64_t)n)))
+        return differs(source, index, c, "cannot be read, or is longer than when the file was opened", err);
+    memset((unsigned char *)out + (uint64_t)n * each, 0, (c->count - (uint64_t)n) * each);
+    return MEMFIT_OK;
+}
+
 static memfit_status make(const mf_source *source, const mf_array *array, int64_t index, mf_worker *w, void *out,
                           memfit_error *err)
 {
@@ -135,6 +212,8 @@ static memfit_status make(const mf_source *source, const mf_array *array, int64_
         return differs(source, index, c, "has another type than in the first record", err);
     const unsigned char *data = NULL;
     uint64_t bytes = 0;
+    if (c->ragged)
+        return make_ragged(source, index, c, &f, out, err);
     switch (c->kind) {
     case MF_FEATURE_FLOAT:
         return mf_feature_floats(&f, out, c->count) ? MEMFIT_OK
@@ -283,7 +362,7 @@ static memfit_status add_array(records *r, const char *name, uint32_t number, me
 {
     const column *c = &r->columns[number];
     const int64_t n = r->count;
-    mf_shape shape = {.rank = c->count == 1 ? 1 : 2, .dim = {n, (int64_t)c->count}};
+    mf_shape shape = {.rank = c->count == 1 && !c->ragged ? 1 : 2, .dim = {n, (int64_t)c->count}};
     if (c->picture)
         shape = (mf_shape){.rank = 4, .dim = {n, r->height, r->width, r->channels}};
     mf_dtype dtype = c->picture                    ? (r->bytes ? MF_U8 : MF_F32)
@@ -291,8 +370,10 @@ static memfit_status add_array(records *r, const char *name, uint32_t number, me
                      : c->kind == MF_FEATURE_INT   ? MF_I64
                                                    : MF_U8;
     memfit_status status = mf_source_add_made(r->source, name, dtype, &shape, number, err);
-    if (status == MEMFIT_OK)
+    if (status == MEMFIT_OK) {
         r->source->arrays[r->source->count - 1].picture = c->picture;
+        r->source->arrays[r->source->count - 1].ragged = c->ragged;
+    }
     return status;
 }
 
@@ -451,6 +532,9 @@ static memfit_status read_features(records *r, const mf_log *log, memfit_error *
     if (in.status != MEMFIT_OK)
         return in.status;
     look_at_pictures(r);
+    status = measure_records(r, r->lengths, err);
+    if (status != MEMFIT_OK)
+        return status;
     return r->wanted ? add_wanted(r, err) : add_all(r, log, err);
 }
 
@@ -466,6 +550,7 @@ memfit_status mf_source_tfrecord(mf_source *source, const mf_source_wish *wish, 
                    .channels = (uint32_t)(wish->channels ? wish->channels : 3),
                    .bytes = wish->bytes,
                    .scaled = wish->scaled,
+                   .lengths = wish->lengths,
                    .wanted = wish->features};
     source->made_of = r;
     source->maker = &maker;

@@ -2,6 +2,7 @@
 #include "data/feed_inner.h"
 
 #include "base/error.h"
+#include "data/lengths.h"
 #include "data/numbers.h"
 
 #include <math.h>
@@ -19,6 +20,12 @@ static memfit_status ready_for_weights(mf_feeder *f, memfit_error *err)
             f->scratch_bytes = made[i]->sample_bytes;
     bool any = (made[0] && made[0]->made) || (made[1] && made[1]->made);
     return any ? mf_worker_create(f->host, f->source->room_bytes, 0, &f->own, err) : MEMFIT_OK;
+}
+
+/* A sample that is made is converted behind that, or is not as long as its tensor. */
+static bool is_apart(const mf_feed_link *l)
+{
+    return l->array->dtype != l->dtype || l->array->sample_bytes != l->bytes;
 }
 
 memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source, const mf_graph *graph,
@@ -39,18 +46,26 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
         f->block = options->block;
         f->window = options->window;
     }
-    bool listed = options->shuffle && !f->block && f->samples <= (options->listed ? UINT32_MAX : MF_FEEDER_MOST_LISTED);
+    f->bucketed = options->bucket > 0 && options->shuffle;
+    f->batch = options->bucket;
+    f->bound_count = options->bound_count;
+    for (uint32_t i = 0; i < options->bound_count; i++)
+        f->bounds[i] = options->bounds[i];
+    bool listed = f->bucketed || (options->shuffle && !f->block &&
+                                  f->samples <= (options->listed ? UINT32_MAX : MF_FEEDER_MOST_LISTED));
     if (options->targets) /* predictions weigh nothing: whatever goes by that name is not looked at */
         f->weights = mf_source_find(source, "sample_weight");
     f->links = mf_host_zalloc(host, (graph->feed_count + 1) * sizeof *f->links);
     if (listed)
         f->order = mf_host_alloc(host, (size_t)f->samples * sizeof *f->order);
+    if (f->bucketed)
+        f->arranged = mf_host_alloc(host, 2 * (size_t)f->samples * sizeof *f->arranged);
     memfit_status status = MEMFIT_OK;
     if (f->weights && f->weights->unusable)
         status = mf_source_refuse(f->weights, err);
     else if (!f->links)
         status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the data feed");
-    else if (listed && !f->order)
+    else if ((listed && !f->order) || (f->bucketed && !f->arranged))
         status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the order of %lld samples", (long long)f->samples);
     for (uint32_t i = 0; i < graph->feed_count && status == MEMFIT_OK; i++) {
         status = mf_feed_link_bind(f, graph, i, options, err);
@@ -59,11 +74,12 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
             f->links[i].slot_at = f->slot_bytes;
             f->slot_bytes += (f->links[i].bytes + 63) & ~(uint64_t)63;
             f->made_links++;
-            if (a->dtype != f->links[i].dtype && a->sample_bytes > f->spare_bytes)
+            if (is_apart(&f->links[i]) && a->sample_bytes > f->spare_bytes)
                 f->spare_bytes = a->sample_bytes;
             continue;
         }
-        bool apart = a && !a->data && (a->dtype != f->links[i].dtype || (f->class_weights && f->links[i].role == 1));
+        bool apart = a && !a->data &&
+                     (a->dtype != f->links[i].dtype || a->ragged || (f->class_weights && f->links[i].role == 1));
         if (apart && a->sample_bytes > f->scratch_bytes)
             f->scratch_bytes = a->sample_bytes;
     }
@@ -94,6 +110,7 @@ void mf_feeder_destroy(mf_feeder *f)
         mf_ring_stop(f->ring);
     mf_host_free(f->host, f->links, (f->count + 1) * sizeof *f->links);
     mf_host_free(f->host, f->order, (size_t)f->samples * sizeof *f->order);
+    mf_host_free(f->host, f->arranged, 2 * (size_t)f->samples * sizeof *f->arranged);
     mf_host_free(f->host, f->scratch, f->scratch_bytes);
     mf_worker_destroy(f->own);
     mf_host_free(f->host, f, sizeof *f);
@@ -117,6 +134,24 @@ static const void *sample_bytes(const mf_feeder *f, const mf_array *a, int64_t s
     return f->scratch;
 }
 
+/* Elements of a sample in the tensor, as long as it is now; those of them that the source has. */
+static uint64_t elements_now(const mf_feeder *f, const mf_feed_link *l)
+{
+    return l->elements_at[f->length];
+}
+
+static uint64_t elements_had(const mf_feed_link *l, uint64_t wanted)
+{
+    const uint64_t has = l->array->sample_bytes / mf_dtype_bytes(l->array->dtype);
+    return has < wanted ? has : wanted;
+}
+
+static void clear_rest(const mf_feed_link *l, void *to, uint64_t from, uint64_t end)
+{
+    const uint64_t each = mf_dtype_bytes(l->dtype);
+    memset((unsigned char *)to + from * each, 0, (end - from) * each);
+}
+
 static int64_t label_of(const mf_feeder *f, int64_t sample)
 {
     const mf_array *y = f->labels;
@@ -131,15 +166,30 @@ static int64_t label_of(const mf_feeder *f, int64_t sample)
     return (int64_t)best;
 }
 
-static double weight_of(const mf_feeder *f, int64_t sample)
+static double class_weight_of(const mf_feeder *f, int64_t sample)
 {
-    double w = f->weights ? mf_number_load(f->weights->dtype, sample_bytes(f, f->weights, sample), 0) : 1;
-    if (f->class_weights && f->labels) {
-        int64_t label = label_of(f, sample);
-        if (label >= 0 && label < f->class_count)
-            w *= f->class_weights[label];
+    const int64_t label = f->class_weights && f->labels ? label_of(f, sample) : -1;
+    return label >= 0 && label < f->class_count ? f->class_weights[label] : 1;
+}
+
+/* The weights of a sample, `count` of them, into the link's tensor unless `out` is NULL; what they add up to. A weight of
+ * the sample is that of all its steps. */
+static double weigh(const mf_feeder *f, const mf_feed_link *l, int64_t sample, uint64_t count, void *out)
+{
+    const double factor = class_weight_of(f, sample);
+    const mf_array *w = f->weights;
+    const uint64_t has = w ? w->sample_bytes / mf_dtype_bytes(w->dtype) : 1;
+    const void *from = w ? sample_bytes(f, w, sample) : NULL;
+    double sum = 0;
+    for (uint64_t e = 0; e < count; e++) {
+        double v = factor;
+        if (w)
+            v *= has == 1 ? mf_number_load(w->dtype, from, 0) : e < has ? mf_number_load(w->dtype, from, e) : 0;
+        if (out)
+            mf_number_store(l->dtype, out, e, v);
+        sum += v;
     }
-    return w;
+    return sum;
 }
 
 /* The sample at a position, or the one in its place where that was left out. */
@@ -154,14 +204,44 @@ static bool know_samples(mf_feeder *f, int64_t first, int64_t count)
     return f->ring && mf_ring_skips(f->ring) && mf_ring_know(f->ring, f, first, count);
 }
 
+void mf_feeder_note_length(mf_feeder *f, uint32_t number, const mf_graph *graph)
+{
+    for (uint32_t i = 0; i < f->count && i < graph->feed_count; i++) {
+        const mf_shape *shape = &graph->tensors[graph->feeds[i].tensor].shape;
+        const uint64_t batch = shape->rank ? (uint64_t)shape->dim[0] : 1;
+        f->links[i].elements_at[number] = batch ? mf_shape_count(shape) / batch : 0;
+    }
+}
+
+uint32_t mf_feeder_choose_length(mf_feeder *f, int64_t first, int64_t count)
+{
+    f->length = 0;
+    if (f->bound_count < 2 || !f->source->lengths)
+        return 0;
+    const bool skips = f->ring && mf_ring_skips(f->ring), known = know_samples(f, first, count);
+    if (skips && !known)
+        return 0; /* any sample may come in the place of one that is left out */
+    int64_t longest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t n = f->source->lengths[sample_at(f, first + i, known)];
+        longest = n > longest ? n : longest;
+    }
+    while (f->length + 1 < f->bound_count && f->bounds[f->length + 1] >= longest)
+        f->length++;
+    return f->length;
+}
+
 double mf_feeder_weight_sum(mf_feeder *f, int64_t first, int64_t count)
 {
     if (!f->weights && !f->class_weights)
         return (double)count;
     bool known = know_samples(f, first, count);
     double sum = 0;
+    uint64_t each = 1; /* steps with weights of their own */
+    for (uint32_t i = 0; i < f->count; i++)
+        each = f->links[i].role == 2 ? elements_now(f, &f->links[i]) : each;
     for (int64_t i = 0; i < count; i++)
-        sum += weight_of(f, sample_at(f, first + i, known));
+        sum += weigh(f, NULL, sample_at(f, first + i, known), each, NULL);
     return sum;
 }
 
@@ -188,12 +268,12 @@ static bool is_float(mf_dtype dtype)
 
 /* `out` is the sample as the tensor has it, `in` as the file does. */
 static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, const void *in, const void *out,
-                                  int64_t sample, memfit_error *err)
+                                  int64_t sample, uint64_t elements, memfit_error *err)
 {
     if (l->classes == 0 && (l->array->picture || (!is_float(l->array->dtype) && l->dtype != MF_F16)))
         return MEMFIT_OK;
     bool single = l->dtype == MF_F32 && l->classes == 0;
-    for (uint64_t i = 0; i < l->elements; i++) {
+    for (uint64_t i = 0; i < elements; i++) {
         double v = single ? (double)((const float *)out)[i] : mf_number_load(l->array->dtype, in, i);
         if (l->dtype == MF_F16 && isfinite(v)) /* what 16 bits cannot hold */
             v = mf_number_load(l->dtype, out, i);
@@ -210,18 +290,20 @@ static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, con
 
 static memfit_status fill_one(mf_feeder *f, const mf_feed_link *l, int64_t sample, unsigned char *to, memfit_error *err)
 {
+    const uint64_t elements = elements_now(f, l);
     if (l->role == 2) {
-        for (uint64_t e = 0; e < l->elements; e++)
-            mf_number_store(l->dtype, to, e, weight_of(f, sample));
+        weigh(f, l, sample, elements, to);
     } else if (!l->array) {
-        memset(to, 0, l->bytes);
+        clear_rest(l, to, 0, elements);
     } else {
+        const uint64_t had = elements_had(l, elements);
         const void *from = to;
-        if (!l->array->data && l->array->dtype == l->dtype)
+        if (!l->array->data && l->array->dtype == l->dtype && !l->array->ragged)
             mf_source_read(f->source, l->array, sample, to);
         else
-            mf_number_convert(l->array->dtype, from = sample_bytes(f, l->array, sample), l->dtype, to, l->elements);
-        return f->check ? check_sample(f, l, from, to, sample, err) : MEMFIT_OK;
+            mf_number_convert(l->array->dtype, from = sample_bytes(f, l->array, sample), l->dtype, to, had);
+        clear_rest(l, to, had, elements);
+        return f->check ? check_sample(f, l, from, to, sample, had, err) : MEMFIT_OK;
     }
     return MEMFIT_OK;
 }
@@ -233,13 +315,16 @@ memfit_status mf_feeder_make(const mf_feeder *f, int64_t sample, mf_worker *work
         const mf_feed_link *l = &f->links[i];
         if (!l->array || !l->array->made)
             continue;
-        bool apart = l->array->dtype != l->dtype;
+        const bool apart = is_apart(l);
+        const uint64_t had = elements_had(l, l->elements);
         unsigned char *to = slot + l->slot_at, *out = apart ? worker->spare : to;
         memfit_status status = mf_source_make(f->source, l->array, sample, worker, out, err);
-        if (status == MEMFIT_OK && apart)
-            mf_number_convert(l->array->dtype, out, l->dtype, to, l->elements);
+        if (status == MEMFIT_OK && apart) {
+            mf_number_convert(l->array->dtype, out, l->dtype, to, had);
+            clear_rest(l, to, had, l->elements);
+        }
         if (status == MEMFIT_OK && f->check)
-            status = check_sample(f, l, out, to, sample, err);
+            status = check_sample(f, l, out, to, sample, had, err);
         if (status != MEMFIT_OK)
             return status;
     }
@@ -254,12 +339,18 @@ memfit_status mf_feeder_wait(mf_feeder *f, int64_t first, int64_t count, memfit_
     return mf_ring_wait(f->ring, f, first, count < slots ? count : slots, err);
 }
 
+static uint64_t bytes_now(const mf_feeder *f, const mf_feed_link *l)
+{
+    return elements_now(f, l) * mf_dtype_bytes(l->dtype);
+}
+
 /* Copied by all threads: a batch of pictures is tens of megabytes. */
 static void copy_slots(const mf_feeder *f, const mf_feed_link *l, int64_t first, int64_t count, unsigned char *out)
 {
-#pragma omp parallel for schedule(static) if ((uint64_t)count * l->bytes > 1 << 20)
+    const uint64_t bytes = bytes_now(f, l);
+#pragma omp parallel for schedule(static) if ((uint64_t)count * bytes > 1 << 20)
     for (int64_t i = 0; i < count; i++)
-        memcpy(out + (uint64_t)i * l->bytes, mf_ring_slot(f->ring, first + i) + l->slot_at, l->bytes);
+        memcpy(out + (uint64_t)i * bytes, mf_ring_slot(f->ring, first + i) + l->slot_at, bytes);
 }
 
 /* Slots are free when every made link has its part. A piece of more samples than slots goes through the ring in parts,
@@ -276,7 +367,7 @@ static memfit_status fill_made(mf_feeder *f, const mf_feed_link *l, int64_t firs
         memfit_status status = mf_ring_wait(f->ring, f, first + done, n, err);
         if (status != MEMFIT_OK)
             return status;
-        copy_slots(f, l, first + done, n, out + (uint64_t)done * l->bytes);
+        copy_slots(f, l, first + done, n, out + (uint64_t)done * bytes_now(f, l));
         if (f->made_links == 1)
             mf_ring_release(f->ring, first + done + n);
     }
@@ -292,10 +383,11 @@ static memfit_status fill_together(mf_feeder *f, const mf_feed_link *l, int64_t 
                                    unsigned char *out, memfit_error *err)
 {
     memfit_status worst = MEMFIT_OK;
+    const uint64_t bytes = bytes_now(f, l);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         memfit_error mine;
-        memfit_status status = fill_one(f, l, sample_at(f, first + i, known), out + (uint64_t)i * l->bytes, &mine);
+        memfit_status status = fill_one(f, l, sample_at(f, first + i, known), out + (uint64_t)i * bytes, &mine);
         if (status != MEMFIT_OK) {
 #pragma omp critical
             {
@@ -314,12 +406,13 @@ memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_
     if (l->array && l->array->made && l->role != 2)
         return fill_made(f, l, first, count, out, err);
     bool known = know_samples(f, first, count);
-    bool scratch = l->array && !l->array->data && l->array->dtype != l->dtype;
-    if (l->role != 2 && !scratch && count > 1 && (uint64_t)count * l->bytes > 1 << 20)
+    const uint64_t bytes = bytes_now(f, l);
+    bool scratch = l->array && !l->array->data && (l->array->dtype != l->dtype || l->array->ragged);
+    if (l->role != 2 && !scratch && count > 1 && (uint64_t)count * bytes > 1 << 20)
         return fill_together(f, l, first, count, known, out, err);
     for (int64_t i = 0; i < count; i++) {
         memfit_status status =
-            fill_one(f, l, sample_at(f, first + i, known), (unsigned char *)out + (uint64_t)i * l->bytes, err);
+            fill_one(f, l, sample_at(f, first + i, known), (unsigned char *)out + (uint64_t)i * bytes, err);
         if (status != MEMFIT_OK)
             return status;
     }

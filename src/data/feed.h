@@ -18,6 +18,7 @@
 #include "data/ring.h"
 #include "data/source.h"
 #include "graph/graph.h"
+#include "graph/graph_source.h"
 
 /* How many samples a block of neighbours and a window of blocks have, for a source of so many bytes read in place; false:
  * the whole is shuffled. `slow`: of its disk. */
@@ -32,12 +33,13 @@ enum { MF_FEEDER_MOST_LISTED = 1 << 20, MF_FEEDER_ROUNDS = 8 };
 typedef struct mf_feed_link {
     uint32_t role; /* as in mf_feed */
     char name[64];
-    const mf_array *array; /* NULL: sample weights that are all 1 (or by class) */
-    mf_dtype dtype;        /* the tensor's */
-    uint64_t elements;     /* of one sample */
-    uint64_t bytes;        /* of one sample in the tensor */
-    int64_t classes;       /* values must be whole numbers from 0 to below this: labels, rows of a table; 0: any */
-    uint64_t slot_at;      /* made: where in a slot of the ring */
+    const mf_array *array;                 /* NULL: sample weights that are all 1 (or by class) */
+    mf_dtype dtype;                        /* the tensor's */
+    uint64_t elements;                     /* of one sample */
+    uint64_t bytes;                        /* of one sample in the tensor */
+    uint64_t elements_at[MF_MOST_LENGTHS]; /* sequences: of one sample, by the number of the length in use */
+    int64_t classes;  /* values must be whole numbers from 0 to below this: labels, rows of a table; 0: any */
+    uint64_t slot_at; /* made: where in a slot of the ring */
 } mf_feed_link;
 
 typedef struct mf_feeder {
@@ -50,6 +52,11 @@ typedef struct mf_feeder {
     uint32_t *order;                 /* the list; NULL: computed, or as stored */
     uint32_t keys[MF_FEEDER_ROUNDS]; /* of this epoch's computed order */
     int64_t block, window;           /* samples: of a block shuffle; 0: the whole is shuffled */
+    bool bucketed;                   /* batches are of samples of similar length */
+    int64_t batch;                   /* of so many */
+    uint32_t *arranged;              /* as many as `order`, for arranging it; NULL: batches are as they come */
+    int64_t bounds[MF_MOST_LENGTHS]; /* sequences: the lengths they are padded to, the longest first */
+    uint32_t bound_count, length;    /* 0: all have one; the one in use */
     const double *class_weights;
     int64_t class_count;
     const mf_array *weights, *labels; /* sample_weight; the first target */
@@ -67,6 +74,9 @@ typedef struct mf_feeder_options {
     int64_t first, samples; /* samples 0: all from `first` */
     bool shuffle;
     int64_t block, window; /* see mf_feeder; window a multiple of block; 0: the whole */
+    int64_t bucket;        /* batches of so many samples of similar length; 0: as they come */
+    const int64_t *bounds; /* sequences are padded to one of these lengths, the longest first */
+    uint32_t bound_count;  /* 0: all have one length */
     bool listed;           /* the order is a list however many samples there are: as a run that is resumed had it */
     const double *class_weights; /* by label, or NULL; must outlive the feeder */
     int64_t class_count;
@@ -95,6 +105,10 @@ void mf_feeder_shuffle(mf_feeder *feeder, uint64_t seed, uint64_t epoch);
 int64_t mf_feeder_block(const mf_feeder *feeder, int64_t number);
 /* Which sample of the source stands at `position`. */
 int64_t mf_feeder_sample(const mf_feeder *feeder, int64_t position);
+/* Notes how many elements a sample of each feed has in graphs of this length. */
+void mf_feeder_note_length(mf_feeder *feeder, uint32_t number, const mf_graph *graph);
+/* The number of the least length that suffices for these samples; it is in use from now on. */
+uint32_t mf_feeder_choose_length(mf_feeder *feeder, int64_t first, int64_t count);
 /* Fills feed `index` with samples at positions first .. first + count. With `check`, DAMAGED names a value that is not
  * finite, or no class. */
 memfit_status mf_feeder_fill(mf_feeder *feeder, uint32_t index, int64_t first, int64_t count, void *out,

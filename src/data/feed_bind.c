@@ -125,6 +125,17 @@ static bool same_sample(const mf_shape *array, const mf_shape *tensor)
     return true;
 }
 
+/* Sequences: as many steps as the tensor has, or fewer, which are padded; with `cut` more, which are padding. */
+static bool same_steps(const mf_array *a, const mf_shape *tensor, bool cut)
+{
+    if ((!a->ragged && !cut) || a->shape.rank != tensor->rank || tensor->rank < 2)
+        return false;
+    for (uint32_t d = 2; d < tensor->rank; d++)
+        if (a->shape.dim[d] != tensor->dim[d])
+            return false;
+    return cut || a->shape.dim[1] <= tensor->dim[1];
+}
+
 static mf_shape sample_shape(const mf_shape *s)
 {
     mf_shape r = {.rank = s->rank ? s->rank - 1 : 0};
@@ -152,7 +163,9 @@ static memfit_status wrong_shape(const mf_source *source, const mf_feed *feed, c
     mf_shape_format(&w, want, sizeof want);
     mf_shape_format(&h, have, sizeof have);
     const char *hint = "reshape the data, or plan the model for it with --input-shape";
-    if (feed->role == 1)
+    if (a->ragged && a->shape.rank == t->shape.rank && a->shape.dim[1] > t->shape.dim[1])
+        hint = "the longest sequence is longer than the model takes: cut it, or leave the model's length open (None)";
+    else if (feed->role == 1)
         hint = "whole-number labels go with a sparse loss, one-hot ones with categorical_crossentropy";
     else if (channels_first(&h, &w))
         hint = "the channels stand first, the model wants them last: numpy.moveaxis(x, 1, -1)";
@@ -180,22 +193,27 @@ const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint3
     return find_for(source, &feed, inputs);
 }
 
-/* One finite weight for each sample. */
-static memfit_status check_weights(const mf_feeder *f, const mf_array *a, memfit_error *err)
+/* One finite weight for each sample, or for each step of the output. */
+static memfit_status check_weights(const mf_feeder *f, const mf_array *a, const mf_shape *tensor, bool cut,
+                                   memfit_error *err)
 {
     if (!a)
         return MEMFIT_OK;
-    if (a->sample_bytes != mf_dtype_bytes(a->dtype)) {
-        char have[128];
+    const uint64_t each = a->sample_bytes / mf_dtype_bytes(a->dtype);
+    if (each != 1 && !same_sample(&a->shape, tensor) && !same_steps(a, tensor, cut)) {
+        char have[128], want[128] = "";
         mf_shape_format(&a->shape, have, sizeof have);
-        return mf_fail(err, MEMFIT_DAMAGED, "%s: %s has shape %s, but it must have one weight for each of %lld samples",
-                       f->source->path, a->name, have, (long long)f->source->samples);
+        if (tensor->rank > 1)
+            snprintf(want, sizeof want, ", or one for each of %lld steps of the output", (long long)tensor->dim[1]);
+        return mf_fail(err, MEMFIT_DAMAGED,
+                       "%s: %s has shape %s, but it must have one weight for each of %lld samples%s", f->source->path,
+                       a->name, have, (long long)f->source->samples, want);
     }
-    for (int64_t i = 0; a->data && i < f->source->samples; i++) {
+    for (int64_t i = 0; a->data && i < f->source->samples * (int64_t)each; i++) {
         double v = mf_number_load(a->dtype, a->data, (uint64_t)i);
         if (!isfinite(v))
             return mf_fail(err, MEMFIT_DAMAGED, "%s: %s of sample %lld is %g: weights must be finite", f->source->path,
-                           a->name, (long long)i, v);
+                           a->name, (long long)(i / (int64_t)each), v);
     }
     return MEMFIT_OK;
 }
@@ -209,6 +227,8 @@ memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i,
     mf_feed_link *l = &f->links[i];
     *l = (mf_feed_link){.role = feed->role, .dtype = t->dtype, .elements = batch ? count / batch : 0};
     l->bytes = l->elements * mf_dtype_bytes(t->dtype);
+    for (uint32_t k = 0; k < MF_MOST_LENGTHS; k++)
+        l->elements_at[k] = l->elements;
     snprintf(l->name, sizeof l->name, "%s", feed->name ? feed->name : "?");
     if (feed->role == 1 && !options->targets)
         return MEMFIT_OK;
@@ -220,7 +240,7 @@ memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i,
         return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: %s holds texts, but %s must be numbers", f->source->path,
                        l->array->name, feed->role == 2 ? "weights" : "inputs");
     if (feed->role == 2)
-        return check_weights(f, l->array, err);
+        return check_weights(f, l->array, &t->shape, options->bound_count > 0, err);
     if (!l->array && f->source->count == 1 && feed->role == 1)
         return mf_fail(err, MEMFIT_DAMAGED,
                        "%s has no array for output %s: it holds %s alone\n"
@@ -236,7 +256,10 @@ memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i,
     /* A table's row holds an image line by line. */
     bool flat = ((feed->role == 0 && mf_source_is_table(f->source->path)) || f->source->flat) &&
                 l->array->sample_bytes == l->elements * mf_dtype_bytes(l->array->dtype);
-    if (!flat && !same_sample(&l->array->shape, &t->shape))
+    if (l->array->ragged)
+        flat = false;
+    if (!flat && !same_sample(&l->array->shape, &t->shape) &&
+        !same_steps(l->array, &t->shape, options->bound_count > 0))
         return wrong_shape(f->source, feed, l->array, t, feeds_of_role(graph, 0), err);
     if (feed->role == 1 && !f->labels)
         f->labels = l->array;

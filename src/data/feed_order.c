@@ -21,12 +21,74 @@ static void list_order(mf_feeder *f, uint64_t seed, uint64_t epoch)
     }
 }
 
+static uint32_t bucket_of(const mf_feeder *f, uint32_t position)
+{
+    const int64_t length = f->source->lengths ? f->source->lengths[f->first + position] : 0;
+    uint32_t k = 0;
+    while (k + 1 < f->bound_count && f->bounds[k + 1] >= length)
+        k++;
+    return k;
+}
+
+/*
+ * Batches of samples of similar length, from an order that is shuffled already: samples of one bucket, in that order, make
+ * batches; what does not fill one, from the longest to the shortest, makes the last ones; and the batches are shuffled, but
+ * for the one that is not full, which stays last.
+ *
+ *   order      b a a c b a c b a b      batch 2, buckets a, b, c
+ *   arranged   a a | a a | b b | b b | c c        and shuffled: b b | a a | c c | b b | a a
+ */
+static void arrange(mf_feeder *f, uint64_t seed, uint64_t epoch)
+{
+    int64_t begins[MF_MOST_LENGTHS + 1] = {0}, full = 0, rest;
+    uint32_t *sorted = f->arranged, *batches = f->arranged + f->samples;
+    for (int64_t i = 0; i < f->samples; i++)
+        begins[bucket_of(f, f->order[i]) + 1]++;
+    int64_t counts[MF_MOST_LENGTHS];
+    for (uint32_t k = 0; k < MF_MOST_LENGTHS; k++) {
+        counts[k] = begins[k + 1];
+        full += counts[k] / f->batch * f->batch;
+        begins[k + 1] += begins[k];
+    }
+    int64_t next[MF_MOST_LENGTHS], fill[MF_MOST_LENGTHS]; /* of a bucket: where its full batches go on, and its rest */
+    int64_t at = 0;
+    rest = full;
+    for (uint32_t k = 0; k < MF_MOST_LENGTHS; k++) {
+        next[k] = at;
+        at += counts[k] / f->batch * f->batch;
+        fill[k] = rest;
+        rest += counts[k] % f->batch;
+    }
+    for (int64_t i = 0; i < f->samples; i++) {
+        const uint32_t k = bucket_of(f, f->order[i]);
+        const int64_t left = counts[k]--; /* this one included */
+        sorted[left > (begins[k + 1] - begins[k]) % f->batch ? next[k]++ : fill[k]++] = f->order[i];
+    }
+    const int64_t whole = f->samples / f->batch;
+    uint32_t r[4];
+    for (int64_t i = 0; i < whole; i++)
+        batches[i] = (uint32_t)i;
+    for (int64_t i = whole - 1; i > 0; i--) {
+        mf_philox(seed, 0x0bde4, epoch, 2, (uint64_t)i, r);
+        const int64_t j = (int64_t)(((uint64_t)r[0] << 32 | r[1]) % (uint64_t)(i + 1));
+        const uint32_t swap = batches[i];
+        batches[i] = batches[j];
+        batches[j] = swap;
+    }
+    for (int64_t i = 0; i < f->samples; i++) {
+        const int64_t b = i / f->batch;
+        f->order[i] = sorted[b < whole ? (int64_t)batches[b] * f->batch + i % f->batch : i];
+    }
+}
+
 void mf_feeder_shuffle(mf_feeder *f, uint64_t seed, uint64_t epoch)
 {
     if (f->ring)
         mf_ring_stop(f->ring); /* workers read the order */
     if (f->order)
         list_order(f, seed, epoch);
+    if (f->bucketed)
+        arrange(f, seed, epoch);
     for (uint32_t i = 0; i < MF_FEEDER_ROUNDS; i += 4)
         mf_philox(seed, 0x0bde4, epoch, 1, i / 4, f->keys + i);
 }

@@ -2,6 +2,7 @@
 #include "data/source.h"
 
 #include "base/error.h"
+#include "data/lengths.h"
 #include "data/sample_cache.h"
 #include "file/gzip.h"
 #include "file/hdf5.h"
@@ -318,6 +319,8 @@ memfit_status mf_source_open_as(const memfit_host *host, const char *path, const
         status = mf_source_parts(s, wish, log, err);
     else
         status = mf_source_tfrecord(s, wish, way == OF_PATTERN, log, err);
+    if (status == MEMFIT_OK && way == OF_FILE)
+        status = mf_lengths_by_splits(s, log, err);
     if (status == MEMFIT_OK)
         status = agree(s, log, err);
     if (status == MEMFIT_OK && wish->cache)
@@ -346,6 +349,8 @@ void mf_source_close(mf_source *source)
         mf_os_unmap_file(&source->mappings[i]);
     mf_os_unwatch(source->descriptor);
     mf_cache_close(source);
+    if (source->lengths)
+        mf_os_spool_unmap((unsigned char *)source->lengths, source->length_bytes);
     if (source->maker && source->maker->close)
         source->maker->close(source);
     const memfit_host *host = source->arena.host;
@@ -510,6 +515,8 @@ void mf_source_read(const mf_source *source, const mf_array *array, int64_t inde
 {
     if (array->data)
         memcpy(out, array->data + (uint64_t)index * array->sample_bytes, array->sample_bytes);
+    else if (array->ragged)
+        mf_lengths_read(array, index, out, array->sample_bytes);
     else
         generate(source, array, index, out);
 }

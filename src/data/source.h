@@ -35,11 +35,17 @@ typedef struct mf_array {
     uint64_t sample_bytes;     /* of one sample */
     const unsigned char *data; /* NULL: generated or made */
     bool made;                 /* by the source's maker, with a worker */
-    bool picture;              /* made of pictures: its values are finite, whatever the file holds */
-    uint32_t column;           /* the maker's own number of it */
-    uint64_t cached_at;        /* made: where in a cache file its first sample is */
-    uint32_t kept_as;          /* made: its number among the arrays kept in memory, from 1; 0: it is not kept */
-    uint64_t kept_at;          /* where in a sample that is kept in memory */
+    /* Samples are sequences of different lengths (lengths.h): shape.dim[1] is the longest's, the rest of the others is 0.
+     * One that is not made is a part of `values`, between two of `splits`. */
+    bool ragged;
+    const unsigned char *values, *splits;
+    mf_dtype split_dtype;
+    uint64_t step_bytes, step_count;
+    bool picture;       /* made of pictures: its values are finite, whatever the file holds */
+    uint32_t column;    /* the maker's own number of it */
+    uint64_t cached_at; /* made: where in a cache file its first sample is */
+    uint32_t kept_as;   /* made: its number among the arrays kept in memory, from 1; 0: it is not kept */
+    uint64_t kept_at;   /* where in a sample that is kept in memory */
     uint32_t generator; /* synthetic: 0 uniform in [0,1), 1 whole numbers below `classes`, 2 one-hot; 3: the class whose
                            range of samples it is in, as a number, or one-hot where the array has `classes` */
     int64_t classes;
@@ -81,6 +87,7 @@ typedef struct mf_source_wish {
     uint64_t decode_bytes; /* room of a worker; 0: by the headers of images */
     const char *features;  /* "x=image/encoded,y=label": arrays and the features they are; NULL: inferred */
     const char *classes;   /* "a,b,c": texts as labels are numbered in this order; NULL: sorted */
+    bool lengths;          /* how long each sample is must be known */
     const char *cache;     /* a file that keeps what was made or unpacked (sample_cache.h); NULL: none */
 } mf_source_wish;
 
@@ -103,6 +110,8 @@ struct mf_source {
     const mf_maker *maker;  /* of made arrays; NULL: there are none */
     void *made_of;          /* the maker's own */
     mf_cache *cache;        /* of made samples; NULL: none */
+    uint32_t *lengths;      /* of samples, where they differ; in a temporary file; NULL: they do not, or nobody asked */
+    uint64_t length_bytes;  /* of it */
     uint64_t room_bytes;    /* that making a sample takes of a worker's room, at most */
     const char *classes_given, *features_given; /* of the wish */
     bool flat;                  /* samples have no shape but a length: any shape of as many elements will do */

@@ -177,24 +177,38 @@ static uint32_t stored_row(const gif *g, uint32_t y)
     return eighths + fourths + halves + y / 2;
 }
 
-static void put_rows(const gif *g, unsigned char *row)
+/* A row without anything of the frame: black, and opaque. */
+static void clear_row(const gif *g, unsigned char *row)
+{
+    memset(row, 0, (size_t)g->screen_width * g->job->channels);
+    for (uint32_t x = 0; g->job->channels == 4 && x < g->screen_width; x++)
+        row[4 * (size_t)x + 3] = 255;
+}
+
+/* The frame's part of a row; the rest of it is clear. */
+static void put_row(const gif *g, uint32_t y, unsigned char *row)
 {
     const uint32_t channels = g->job->channels;
+    const uint32_t end = g->left + g->width < g->screen_width ? g->left + g->width : g->screen_width;
+    const unsigned char *in = g->pixels + (size_t)stored_row(g, y) * g->width;
+    for (uint32_t x = g->left; x < end; x++) {
+        const unsigned char *rgb = g->palette[in[x - g->left]];
+        if (channels == 1)
+            row[x] = (unsigned char)((rgb[0] * 299 + rgb[1] * 587 + rgb[2] * 114 + 500) / 1000);
+        else
+            memcpy(row + (size_t)x * channels, rgb, 3);
+    }
+}
+
+/* A small frame on a screen that claims to be huge costs little more than the frame. */
+static void put_rows(const gif *g, unsigned char *row)
+{
+    clear_row(g, row);
     for (uint32_t y = 0; y < g->screen_height; y++) {
-        memset(row, 0, (size_t)g->screen_width * channels);
-        bool inside = y >= g->top && y < g->top + g->height;
-        const unsigned char *in = inside ? g->pixels + (size_t)stored_row(g, y - g->top) * g->width : NULL;
-        for (uint32_t x = 0; x < g->screen_width; x++) {
-            if (channels == 4)
-                row[4 * (size_t)x + 3] = 255;
-            if (!in || x < g->left || x >= g->left + g->width)
-                continue;
-            const unsigned char *rgb = g->palette[in[x - g->left]];
-            if (channels == 1)
-                row[x] = (unsigned char)((rgb[0] * 299 + rgb[1] * 587 + rgb[2] * 114 + 500) / 1000);
-            else
-                memcpy(row + (size_t)x * channels, rgb, 3);
-        }
+        if (y >= g->top && y < g->top + g->height)
+            put_row(g, y - g->top, row);
+        else if (y == g->top + g->height)
+            clear_row(g, row);
         g->job->sink->row(g->job->sink->ctx, row);
     }
 }

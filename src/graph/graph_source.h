@@ -5,6 +5,8 @@
 
 #include "graph/graph.h"
 
+enum { MF_MOST_LENGTHS = 8 };
+
 typedef struct mf_graph_source {
     void *ctx;
     memfit_status (*make)(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
@@ -12,6 +14,8 @@ typedef struct mf_graph_source {
     /* The same with the last layer and its loss in up to so many chunks; NULL: no such graphs. */
     memfit_status (*make_chunked)(void *ctx, const memfit_host *host, mf_mode mode, int64_t batch, bool accumulate,
                                   uint32_t chunks, mf_graph **graph, memfit_error *err);
+    /* Graphs made from now on are for sequences of the length of this number, from 0, the longest; NULL: there is one. */
+    void (*set_length)(void *ctx, uint32_t number);
 } mf_graph_source;
 
 #endif

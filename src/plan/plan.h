@@ -52,6 +52,7 @@ typedef struct mf_phase {
     mf_phase_role role;
     mf_graph *graph; /* owned by the plan */
     int64_t batch;   /* samples a run of this phase takes */
+    uint32_t length; /* number of its sequences' length; 0: the longest, or all have one */
     int64_t repeat;  /* runs a step: pieces of this size */
     mf_step *steps;
     uint32_t step_count;
@@ -117,6 +118,7 @@ typedef struct mf_plan_options {
     bool allow_changed;   /* pieces under trainable BatchNormalization may be chosen */
     bool least_workspace; /* of each operation's methods the one with the least, whatever its time */
     int64_t validation_batch; /* 0: as `batch` */
+    uint32_t lengths; /* of sequences: so many, each with phases of its own, from the longest; 0: all have one */
     bool with_validation, with_prediction;
     mf_mode only;               /* MF_MODE_EVALUATE or MF_MODE_PREDICT: that phase alone, `batch` samples at a time */
     int64_t samples;            /* of the training set, when known: plans the last partial batch; 0: unknown */

@@ -86,11 +86,11 @@ static memfit_status fill_feed(void *ctx, uint32_t feed, void *address, memfit_e
 }
 
 /* The largest phase of these roles that is not larger than what is left; -1 when there is none. */
-static int next_phase(const mf_plan *plan, uint32_t roles, int64_t left)
+static int next_phase(const mf_plan *plan, uint32_t roles, uint32_t length, int64_t left)
 {
     int best = -1;
     for (uint32_t p = 0; p < plan->phase_count; p++)
-        if ((roles >> plan->phases[p].role & 1) && plan->phases[p].batch <= left &&
+        if ((roles >> plan->phases[p].role & 1) && plan->phases[p].length == length && plan->phases[p].batch <= left &&
             (best < 0 || plan->phases[p].batch > plan->phases[best].batch))
             best = (int)p;
     return best;
@@ -128,15 +128,16 @@ static uint64_t key_of(const mf_feeder *f, int64_t position, int64_t count)
 }
 
 /* The pieces of a batch of `count`, one after the other: which phase, and the first and the last of them. */
-static int next_piece(const mf_trainer *t, uint32_t roles, int64_t done, int64_t count, mf_piece *piece)
+static int next_piece(const mf_trainer *t, uint32_t roles, uint32_t length, int64_t done, int64_t count,
+                      mf_piece *piece)
 {
-    int p = next_phase(t->plan, roles, count - done);
+    int p = next_phase(t->plan, roles, length, count - done);
     piece->first = done == 0;
     piece->last = p >= 0 && done + t->plan->phases[p].batch == count;
     return p;
 }
 
-static memfit_status record_batch(mf_trainer *t, bool validate, int64_t count, memfit_error *err)
+static memfit_status record_length(mf_trainer *t, bool validate, uint32_t length, int64_t count, memfit_error *err)
 {
     uint64_t group = mf_trainer_graph(t)->accumulation_steps;
     bool groups = group > 1 && t->mode == MF_MODE_TRAIN;
@@ -144,7 +145,7 @@ static memfit_status record_batch(mf_trainer *t, bool validate, int64_t count, m
     memfit_status status = MEMFIT_OK;
     for (int64_t done = 0; done < count && status == MEMFIT_OK;) {
         mf_piece piece = {0};
-        int p = next_piece(t, roles, done, count, &piece);
+        int p = next_piece(t, roles, length, done, count, &piece);
         if (p < 0)
             return MEMFIT_OK; /* running it says so */
         for (unsigned in_group = 0; in_group < (groups ? 4 : 1) && status == MEMFIT_OK; in_group++) {
@@ -154,6 +155,14 @@ static memfit_status record_batch(mf_trainer *t, bool validate, int64_t count, m
         }
         done += t->plan->phases[p].batch;
     }
+    return status;
+}
+
+static memfit_status record_batch(mf_trainer *t, bool validate, int64_t count, memfit_error *err)
+{
+    memfit_status status = record_length(t, validate, 0, count, err);
+    for (uint32_t i = 1; i < t->graphs.length_count && status == MEMFIT_OK; i++)
+        status = record_length(t, validate, i, count, err);
     return status;
 }
 
@@ -181,15 +190,15 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
     memfit_status status = mf_source_still_whole(feeder->source, err);
     if (status != MEMFIT_OK)
         return status;
+    const uint32_t roles = roles_for(t, validate, count), length = mf_feeder_choose_length(feeder, position, count);
     mf_run_scalars s = {.seed = t->state.seed,
                         .batch_samples = (double)count,
                         .weight_sum = mf_feeder_weight_sum(feeder, position, count),
                         .learning_rate = mf_schedule_at(&t->schedule, t->state.iteration) * t->state.rate_factor,
                         .group_steps = group};
     mf_piece piece = {.continues = iteration % group != 0, .holds = (iteration + 1) % group != 0};
-    uint32_t roles = roles_for(t, validate, count);
     for (int64_t done = 0; done < count;) {
-        int p = next_piece(t, roles, done, count, &piece);
+        int p = next_piece(t, roles, length, done, count, &piece);
         if (p < 0)
             return mf_fail(err, MEMFIT_INTERNAL, "the plan has no phase for %lld of a batch of %lld samples",
                            (long long)(count - done), (long long)count);

@@ -138,7 +138,8 @@ static void pack_state(mf_checkpoint *c)
                                          (uint64_t)t->options->batch | (uint64_t)computed_order << 32 |
                                              (t->feeder ? (uint64_t)t->feeder->block : 0) << 33,
                                          precision_number(precision),
-                                         t->feeder ? (uint64_t)t->feeder->window : 0,
+                                         t->feeder ? (uint64_t)t->feeder->window | (uint64_t)t->feeder->bucketed << 63
+                                                   : 0,
                                          bits(s->kept),
                                          s->kept_file,
                                          mf_trainer_graph(t)->needs_loss_scale | t->made_by};
@@ -192,7 +193,8 @@ mf_resumed mf_checkpoint_settings(mf_model *model)
                         .batch = (int64_t)(b.word[18] & INT32_MAX),
                         .computed_order = b.word[18] >> 32 & 1, /* before there was any: listed */
                         .block = (int64_t)(b.word[18] >> 33),
-                        .window = (int64_t)b.word[20],
+                        .window = (int64_t)(b.word[20] & INT64_MAX),
+                        .bucket = b.word[20] >> 63,
                         .made_by = b.word[23] & ~UINT64_C(1), /* before it was kept: 0 */
                         .epoch = b.word[1],
                         .position = b.word[2],

@@ -95,6 +95,7 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
     p.limit_bytes = limit;
     p.fixed_bytes = fixed;
     p.rest_bytes = t->rest_bytes;
+    p.lengths = t->graphs.length_count;
     p.samples = t->train_samples;
     p.samples_left = t->samples_left;
     p.quick = t->refused_us != 0;

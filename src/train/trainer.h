@@ -37,6 +37,7 @@ typedef struct mf_resumed {
     int64_t batch;         /* 0: not known */
     bool computed_order;   /* of the samples, not a list */
     int64_t block, window; /* of a block shuffle; 0: the whole was shuffled */
+    bool bucket;           /* batches were of similar length */
     const char *precision; /* given by an option, or NULL */
     uint64_t made_by;      /* as the trainer's; 0: not known */
     uint64_t epoch;        /* the one it is in */
@@ -52,7 +53,7 @@ typedef struct mf_results {
     bool asked; /* a copy is on its way */
 } mf_results;
 
-enum { MF_TRAINER_KNOWN = 8 };
+enum { MF_TRAINER_KNOWN = MF_MOST_KNOWN };
 enum { MF_KERNEL_BYTES = 704 << 10 }; /* making one kernel, at most */
 
 typedef struct mf_trainer {
@@ -148,6 +149,12 @@ void mf_trainer_close_device(mf_trainer *t);
 bool mf_trainer_times_path(const mf_trainer *t, char *path, size_t room);
 /* Its two halves that concern data (trainer_data.c): before there is a plan, and once there is one. */
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
+/* The array that is input `index` of the model, where it is read or made; else NULL (trainer_lengths.c, as the next). */
+const mf_array *mf_trainer_input(const mf_trainer *t, const mf_source *source, uint32_t index);
+/* Are batches of sequences of similar length? As asked, or as the run did that is resumed. */
+bool mf_trainer_buckets(const mf_trainer *t);
+/* The lengths to plan for, when the shapes of the data are known. */
+memfit_status mf_trainer_choose_lengths(mf_trainer *t, memfit_error *err);
 /* While `on`, and there is a limit, whatever would take the process above it is refused: the model, its graphs, plans,
  * records of kernels and writers. Off from the moment the arena's pages are there: nothing is taken after that. */
 void mf_trainer_guard(mf_trainer *t, bool on);

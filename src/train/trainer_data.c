@@ -123,6 +123,7 @@ static void wish_for_images(const mf_trainer *t, mf_source_wish *wish)
     wish->unlabelled = t->mode == MF_MODE_PREDICT;
     wish->features = o->features;
     wish->classes = o->classes;
+    wish->lengths = mf_trainer_buckets(t);
     wish->split = o->validation_split > 0 && !o->validation_data;
     wish->seed = (uint32_t)o->seed;
 }
@@ -238,25 +239,21 @@ static memfit_status read_class_weights(mf_trainer *t, memfit_error *err)
     return status == MEMFIT_OK ? status : mf_error_prefix(err, status, "%s", path);
 }
 
-static const mf_array *input_array(const mf_trainer *t, const mf_source *source, uint32_t index)
-{
-    const mf_model *m = t->model;
-    const mf_array *a = mf_feeder_input(source, m->layers[m->inputs[index].layer].name, index, m->input_count);
-    return a && (a->data || a->made) ? a : NULL;
-}
-
 /* A model may leave sizes open: a text's length, an image's height. They are the data's, as in Keras. */
 static void know_shapes(mf_trainer *t)
 {
     mf_lower_options *o = &t->graphs.options;
     for (uint32_t i = 0; i < t->model->input_count && o->known_count < MF_TRAINER_KNOWN; i++) {
-        const mf_array *a = input_array(t, t->source, i);
+        const mf_array *a = mf_trainer_input(t, t->source, i);
         if (!a || a->shape.rank == 0)
             continue;
         mf_known_shape *k = &t->known[o->known_count++];
         *k = (mf_known_shape){.input = t->model->layers[t->model->inputs[i].layer].name,
                               .sample.rank = a->shape.rank - 1};
         memcpy(k->sample.dim, a->shape.dim + 1, k->sample.rank * sizeof *k->sample.dim);
+        const mf_array *held = a->ragged && t->validation_source ? mf_trainer_input(t, t->validation_source, i) : NULL;
+        if (held && held->ragged && held->shape.dim[1] > k->sample.dim[0]) /* the longest of all */
+            k->sample.dim[0] = held->shape.dim[1];
     }
     o->known = t->known;
 }
@@ -267,13 +264,20 @@ static void narrow_inputs(mf_trainer *t)
 {
     mf_lower_options *o = &t->graphs.options;
     for (uint32_t i = 0; i < t->model->input_count && i < 64; i++) {
-        const mf_array *x = input_array(t, t->source, i);
-        const mf_array *held = x && t->validation_source ? input_array(t, t->validation_source, i) : NULL;
+        const mf_array *x = mf_trainer_input(t, t->source, i);
+        const mf_array *held = x && t->validation_source ? mf_trainer_input(t, t->validation_source, i) : NULL;
         if (x && x->dtype == MF_U8 && (!held || held->dtype == MF_U8))
             o->input_dtype = MF_U8;
         else
             o->own_inputs |= (uint64_t)1 << i;
     }
+}
+
+/* Weights of each step of a sequence, as Keras takes them for outputs that have steps. */
+static bool weighs_tokens(const mf_source *source)
+{
+    const mf_array *w = source ? mf_source_find(source, "sample_weight") : NULL;
+    return w && !w->unusable && w->shape.rank > 1 && (w->ragged || w->sample_bytes > mf_dtype_bytes(w->dtype));
 }
 
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
@@ -303,10 +307,14 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
                        "an array sample_weight in the data weighs samples, for all outputs",
                        t->model->output_count);
     know_shapes(t);
+    status = mf_trainer_choose_lengths(t, err);
+    if (status != MEMFIT_OK)
+        return status;
     narrow_inputs(t);
     t->graphs.options.sample_weights =
         t->mode != MF_MODE_PREDICT && (t->class_weights || mf_source_find(t->source, "sample_weight") ||
                                        (t->validation_source && mf_source_find(t->validation_source, "sample_weight")));
+    t->graphs.options.token_weights = weighs_tokens(t->source) || weighs_tokens(t->validation_source);
     status = fill_synthetic(t, t->source, err);
     if (status == MEMFIT_OK && t->validation_source)
         status = fill_synthetic(t, t->validation_source, err);
@@ -387,7 +395,7 @@ static void choose_order(const mf_trainer *t, mf_feeder_options *f)
     const int64_t asked = t->options->shuffle_window, samples = t->train_samples;
     const mf_source *s = t->source;
     char each[24], all[24];
-    if (!f->shuffle)
+    if (!f->shuffle || f->bucket)
         return;
     if (t->resumed.known) {
         f->block = t->resumed.block;
@@ -411,6 +419,13 @@ static void choose_order(const mf_trainer *t, mf_feeder_options *f)
                      asked == 0 && !t->resumed.known ? ": reading samples from all over it would be slow" : "");
 }
 
+/* Feeds are numbered alike in all graphs. */
+static void note_lengths(const mf_trainer *t, mf_feeder *feeder)
+{
+    for (uint32_t p = 0; p < t->plan->phase_count; p++)
+        mf_feeder_note_length(feeder, t->plan->phases[p].length, t->plan->phases[p].graph);
+}
+
 memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
 {
     if (t->feeder)
@@ -418,12 +433,17 @@ memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
     mf_feeder_options f = {.samples = t->train_samples,
                            .shuffle = t->mode == MF_MODE_TRAIN && !t->options->no_shuffle,
                            .listed = t->resumed.known && !t->resumed.computed_order,
+                           .bucket = mf_trainer_buckets(t) && t->graphs.length_count ? t->batch : 0,
+                           .bounds = t->graphs.lengths,
+                           .bound_count = t->graphs.length_count,
                            .class_weights = t->class_weights,
                            .class_count = t->class_count,
                            .targets = t->mode != MF_MODE_PREDICT};
     choose_order(t, &f);
     mf_trainer_set_room(t);
     memfit_status status = mf_feeder_create(&t->loading.host, t->source, mf_trainer_graph(t), &f, &t->feeder, err);
+    if (status == MEMFIT_OK)
+        note_lengths(t, t->feeder);
     if (status == MEMFIT_OK && t->validation_samples == 0)
         status = make_ring(t, err);
     if (status != MEMFIT_OK || t->validation_samples == 0)
@@ -439,6 +459,8 @@ memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
             g = t->plan->phases[p].graph;
     status = mf_feeder_create(&t->loading.host, t->validation_source ? t->validation_source : t->source, g, &f,
                               &t->validation_feeder, err);
+    if (status == MEMFIT_OK)
+        note_lengths(t, t->validation_feeder);
     if (status == MEMFIT_OK)
         status = make_ring(t, err);
     return mf_trainer_explain_room(t, status, err);

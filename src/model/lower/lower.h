@@ -32,6 +32,7 @@ typedef struct mf_lower_options {
     const mf_assumption *assumptions;
     uint32_t assumption_count;
     bool sample_weights; /* targets come with weights */
+    bool token_weights;  /* one for each row of a prediction, not for each sample */
     uint32_t chunks;     /* the last layer and a softmax cross-entropy behind it in so many chunks of rows, where that
                             can be (graph->chunks says); 0 or 1: whole */
     bool

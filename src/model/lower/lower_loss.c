@@ -259,6 +259,17 @@ static uint32_t target_feed(mf_lowering *lo, uint32_t output, uint32_t pred, mf_
     return mf_feed_make(&lo->b, mf_output_name(lo, output), sparse(loss) ? MF_I32 : MF_F32, shape, 1, output);
 }
 
+/* One number for each sample, or for each step of a sequence. */
+static uint32_t weights_feed(mf_lowering *lo, uint32_t output, uint32_t pred)
+{
+    mf_shape shape = mf_shape1(lo->b.graph->batch), p = mf_g_shape(&lo->b, pred);
+    if (lo->options->token_weights && p.rank > 2) {
+        shape = p;
+        shape.rank--;
+    }
+    return mf_feed_make(&lo->b, mf_output_name(lo, output), MF_F32, shape, 2, output);
+}
+
 static double weight_of(const mf_lowering *lo, uint32_t output)
 {
     const mf_json *value = mf_setting_of_output(lo, mf_json_get(lo->root->compile, "loss_weights"), output, false);
@@ -297,8 +308,9 @@ static uint32_t weights_that_count(mf_build *b, uint32_t mask, uint32_t weights,
     mf_shape m = mf_g_shape(b, mask);
     uint32_t axes = (1u << m.rank) - 1, each = mask, all;
     if (weights != MF_NONE) {
-        each = mf_g_binary(b, MF_MUL, mask, mf_g_view(b, weights, *one_each));
-        all = mf_g_reduce(b, MF_REDUCE_SUM, weights, 1, false);
+        const uint32_t rank = mf_g_shape(b, weights).rank;
+        each = mf_g_binary(b, MF_MUL, mask, rank == m.rank ? weights : mf_g_view(b, weights, *one_each));
+        all = mf_g_reduce(b, MF_REDUCE_SUM, weights, (1u << rank) - 1, false);
     } else
         all = mf_g_fill(b, MF_F32, (mf_shape){0}, (double)m.dim[0]);
     uint32_t counted = mf_g_reduce(b, MF_REDUCE_SUM, each, axes, false);
@@ -329,7 +341,10 @@ static uint32_t masked_weights(mf_lowering *lo, uint32_t mask, uint32_t weights,
         scaled = mf_g_binary(b, MF_MUL, mask, share);
         b->graph->uses_batch_norm = true;
     }
-    return weights == MF_NONE ? scaled : mf_g_binary(b, MF_MUL, scaled, mf_g_view(b, weights, one_each));
+    if (weights == MF_NONE)
+        return scaled;
+    const bool each = mf_g_shape(b, weights).rank == m.rank;
+    return mf_g_binary(b, MF_MUL, scaled, each ? weights : mf_g_view(b, weights, one_each));
 }
 
 /* Rows with the ignored label: 0 in the mask, and label 0, which every model has, in place of theirs. Labels are whole
@@ -423,7 +438,7 @@ static void lower_output(mf_lowering *lo, uint32_t output, const chosen *choice)
     uint32_t operand = loss_operand(lo, pred, choice->from_logits, &with);
     uint32_t target = target_feed(lo, output, pred, with.loss.function), counted = target;
     if (lo->options->sample_weights)
-        weights = mf_feed_make(b, mf_output_name(lo, output), MF_F32, mf_shape1(b->graph->batch), 2, output);
+        weights = weights_feed(lo, output, pred);
     uint32_t mask = row_mask(lo, output, pred), rows = mask;
     if (choice->ignores)
         rows = without_ignored(lo, choice->ignored, &counted, mask);

@@ -4,6 +4,7 @@
  *   train       pieces of ceil(batch / K) samples; what does not divide is one smaller piece in a phase of its own
  *   last batch  the same pieces, when the number of samples is known and does not divide by the batch
  *   validation, prediction: one phase each, at the asked size; halved until it fits where that is allowed
+ *   sequences of several lengths: all of these but prediction once more for each shorter one, in the same pieces
  *
  * All phases share the variables at the bottom of the arena, so each has (limit - fixed - variables) to itself.
  */
@@ -135,7 +136,8 @@ static const mf_fit_facts *find_facts(const mf_fitter *fitter, mf_mode mode, int
                                       uint32_t chunks)
 {
     for (const mf_fit_facts *f = fitter->facts; f; f = f->next)
-        if (f->mode == mode && f->batch == batch && f->accumulate == accumulate && f->chunks == chunks)
+        if (f->mode == mode && f->batch == batch && f->accumulate == accumulate && f->chunks == chunks &&
+            f->length == fitter->length)
             return f;
     return NULL;
 }
@@ -151,6 +153,7 @@ static memfit_status note_facts(mf_fitter *fitter, const mf_fit_entry *entry, me
     mf_bounds_make(entry->order->flow, &bounds);
     *facts = (mf_fit_facts){.mode = entry->mode,
                             .batch = entry->batch,
+                            .length = entry->length,
                             .accumulate = entry->accumulate,
                             .chunks = entry->chunks,
                             .chunks_made = entry->graph->chunks > 1 ? entry->graph->chunks : 1,
@@ -178,6 +181,9 @@ static memfit_status entry_make(mf_fitter *fitter, mf_mode mode, int64_t batch, 
     entry->batch = batch;
     entry->accumulate = accumulate;
     entry->chunks = chunks;
+    entry->length = fitter->length;
+    if (source->set_length)
+        source->set_length(source->ctx, fitter->length);
     memfit_status status =
         chunks > 1
             ? source->make_chunked(source->ctx, fitter->host, mode, batch, accumulate, chunks, &entry->graph, err)
@@ -206,7 +212,8 @@ memfit_status mf_fitter_entry_chunked(mf_fitter *fitter, mf_mode mode, int64_t b
     chunks = real_chunks(fitter, mode, chunks);
     for (mf_fit_entry **at = &fitter->entries; *at; at = &(*at)->next) {
         mf_fit_entry *e = *at;
-        if (e->mode == mode && e->batch == batch && e->accumulate == accumulate && e->chunks == chunks) {
+        if (e->mode == mode && e->batch == batch && e->accumulate == accumulate && e->chunks == chunks &&
+            e->length == fitter->length) {
             *at = e->next; /* to the front */
             e->next = fitter->entries;
             *out = fitter->entries = e;
@@ -296,7 +303,7 @@ static memfit_status add_phase(attempt *a, mf_phase_role role, mf_mode mode, int
     if (status != MEMFIT_OK)
         return status;
     mf_phase *phase = &a->plan->phases[a->plan->phase_count];
-    *phase = (mf_phase){.role = role, .repeat = repeat};
+    *phase = (mf_phase){.role = role, .repeat = repeat, .length = a->fitter->length};
     bool train = mode == MF_MODE_TRAIN;
     status = place_entry(a->fitter, a->plan, entry, a->room, a->way->recompute && train, train && !a->way->train_only,
                          phase, a->err);
@@ -390,7 +397,7 @@ static memfit_status add_last(attempt *a, int64_t piece, int64_t samples)
                    : MEMFIT_OK;
 }
 
-static memfit_status add_phases(attempt *a, int64_t piece)
+static memfit_status add_phases_of_length(attempt *a, int64_t piece)
 {
     const mf_plan_options *o = &a->fitter->options;
     if (o->only == MF_MODE_EVALUATE)
@@ -408,8 +415,20 @@ static memfit_status add_phases(attempt *a, int64_t piece)
     int64_t validation = o->validation_batch ? o->validation_batch : a->plan->batch;
     if (status == MEMFIT_OK && o->with_validation)
         status = add_forward(a, MF_PHASE_VALIDATE, MF_MODE_EVALUATE, validation, o->validation_samples);
-    if (status == MEMFIT_OK && o->with_prediction)
+    if (status == MEMFIT_OK && o->with_prediction && a->fitter->length == 0)
         status = add_prediction(a, validation);
+    return status;
+}
+
+static memfit_status add_phases(attempt *a, int64_t piece)
+{
+    mf_fitter *fitter = a->fitter;
+    memfit_status status = add_phases_of_length(a, piece);
+    while (status == MEMFIT_OK && !a->way->train_only && ++fitter->length < fitter->options.lengths)
+        status = add_phases_of_length(a, piece);
+    fitter->length = 0;
+    if (fitter->source->set_length)
+        fitter->source->set_length(fitter->source->ctx, 0);
     return status;
 }
 
@@ -422,7 +441,7 @@ static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
         const mf_phase *phase = &plan->phases[p];
         if (phase->bytes > plan->arena_bytes)
             plan->arena_bytes = phase->bytes;
-        if (p && phase->role != MF_PHASE_TRAIN && phase->role != MF_PHASE_TRAIN_REST)
+        if (p && (phase->length || (phase->role != MF_PHASE_TRAIN && phase->role != MF_PHASE_TRAIN_REST)))
             continue; /* the first phase is the step, whatever the mode */
         plan->recomputed_ops += phase->recomputed;
         plan->time_us += phase->time_us * (double)phase->repeat;
@@ -461,7 +480,8 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out,
                 : way->pieces > way->batch                               ? way->batch
                                                                          : way->pieces;
     int64_t piece = (way->batch + k - 1) / k;
-    enum { MOST_PHASES = 16 };
+    enum { MOST_PHASES = 16 }; /* of a length */
+    const uint32_t lengths = fitter->options.lengths > 1 ? fitter->options.lengths : 1;
     mf_plan *plan = mf_host_zalloc(fitter->host, sizeof *plan);
     if (!plan)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");
@@ -469,7 +489,7 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out,
     plan->batch = way->batch;
     plan->pieces = (way->batch + piece - 1) / piece;
     plan->fixed_bytes = fitter->options.fixed_bytes + (way->batch % piece ? fitter->options.rest_bytes : 0);
-    plan->phases = MF_NEW_ARRAY(&plan->arena, mf_phase, MOST_PHASES);
+    plan->phases = MF_NEW_ARRAY(&plan->arena, mf_phase, MOST_PHASES * lengths);
     mf_fit_entry *entry = NULL;
     bool changes = false;
     memfit_status status = plan->phases ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a plan");

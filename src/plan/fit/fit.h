@@ -19,6 +19,7 @@ typedef struct mf_fit_order {
 typedef struct mf_fit_facts {
     mf_mode mode;
     int64_t batch;
+    uint32_t length; /* as in mf_phase */
     bool accumulate;
     uint32_t chunks;                            /* asked for */
     uint32_t chunks_made;                       /* how many there are */
@@ -34,6 +35,7 @@ typedef struct mf_fit_facts {
 typedef struct mf_fit_entry {
     mf_mode mode;
     int64_t batch;
+    uint32_t length; /* as in mf_phase */
     bool accumulate;
     uint32_t chunks; /* asked for; graph->chunks has how many there are */
     mf_graph *graph;
@@ -51,6 +53,7 @@ typedef struct mf_fitter {
     const mf_cost_source *cost; /* the one below, or NULL */
     mf_cost_source within;      /* the limit */
     mf_plan_options options;
+    uint32_t length;       /* of the graphs asked for now */
     mf_fit_entry *entries; /* those used last come first; some are freed when there are many */
     mf_fit_facts *facts;
     /* Without and with accumulation, then the same in chunks: the first order found that is not the graph's own; other
