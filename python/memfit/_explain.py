@@ -72,6 +72,11 @@ def living_facts(error: Optional[BaseException] = None) -> str:
     except Exception:  # figures are an extra: with another allocator PyTorch has none
         pass
     try:
+        if "memfit._limit" in sys.modules:  # this process may be held to a part of the card
+            lines.append(sys.modules["memfit._limit"].refusals())
+    except Error:
+        pass
+    try:
         lines += _jax_pieces(str(error))
     except Exception:
         pass

@@ -101,6 +101,16 @@ static void mps_cause(const mf_oom_facts *f, memfit_diagnosis *d)
                       size(f->in_use, b), size(f->limit, c));
 }
 
+/* What a framework says of the card is then about the part of it; other processes that it lists are beside that. */
+static void governed_cause(const mf_oom_facts *f, memfit_diagnosis *d)
+{
+    char a[24], b[24];
+    d->limit_bytes = f->governed;
+    mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.95, "",
+                  "%s was asked, and memfit holds this process to %s of the card (memfit.limit, memfit run --memory)",
+                  size(f->request, a), size(f->governed, b));
+}
+
 static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     char a[24], b[24], c[24];
@@ -115,10 +125,18 @@ static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_FRAGMENTATION, 0.95, "",
                       "%s was asked while %s of PyTorch's own memory was free, scattered", size(f->request, a),
                       size(f->reserved_free, b));
+    else if (f->governed)
+        governed_cause(f, d);
     else if (f->limit && f->card_free >= f->request)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.95, "",
                       "%s was asked and %s is free on the card, but only %s is allowed to this process",
                       size(f->request, a), size(f->card_free, b), size(f->limit, c));
+    else if (f->card && f->others > f->card)
+        mf_oom_decide(
+            d, MEMFIT_DIAGNOSIS_LIMIT, 0.8, "the limit as it was set: memfit.limit, memfit run --memory",
+            "%s was asked of %s, and other processes hold %s: more than all of it, so this process is shown a "
+            "part of the card",
+            size(f->request, a), size(f->card, b), size(f->others, c));
     else if (f->others > 512 * MIB && f->request > f->card_free && f->request <= f->card_free + f->others)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0.95, "", "%s was asked, %s is free; other processes hold %s",
                       size(f->request, a), size(f->card_free, b), size(f->others, c));
@@ -329,6 +347,8 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
                 mps_cause(f, d);
             else if (f->torch_message)
                 torch_cause(f, d);
+            else if (f->governed && f->request && !f->host)
+                governed_cause(f, d);
             else if (mf_oom_host_cause(f, d))
                 ;
             else if (f->request)

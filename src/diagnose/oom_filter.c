@@ -49,6 +49,7 @@ static const struct {
     {"ceed", MF_LINE_FAILURE | MF_LINE_HOST},  /* exceeds the base limit, exceeded memory limit */
     {"imit", MF_LINE_FAILURE},                 /* Limit:, (limit */
     {"nuse", MF_LINE_FAILURE},                 /* InUse: */
+    {"efus", MF_LINE_FAILURE},                 /* memfit: refused */
     {"bfc_", MF_LINE_FAILURE},                 /* bfc_allocator: the bar */
     {"hunk", MF_LINE_FAILURE},                 /* Chunks of size */
     {"blas", MF_LINE_FAILURE},                 /* CUBLAS_STATUS, cuBLAS handle */

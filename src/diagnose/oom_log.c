@@ -266,6 +266,16 @@ static void read_bfc(const char *line, mf_oom_facts *f)
     read_histogram(line, f);
 }
 
+/* The story of memfit run and memfit.limit: "memfit: refused 64.00 MiB of card 0 to process 23149 (python3): of 4.00 GiB,
+ * 4.00 GiB were in use". The framework's own figures are then those of a card of that size. */
+static void read_governed(const char *line, mf_oom_facts *f)
+{
+    uint64_t bytes;
+    if (strstr(line, "memfit: refused ") && strstr(line, " of card ") && strstr(line, " were in use") &&
+        mf_oom_size_after(line, "): of ", &bytes))
+        f->governed = bytes;
+}
+
 /* memfit's own: 'pool NAME: no 768.00 KiB for activations "conv1": over-the-limit (limit 10.00 MiB, in use 7.28 MiB)'
  * and "memfit: batch 1024 does not fit: the smallest plan found needs 1.05 GiB, the limit is 700.00 MiB". */
 static void read_own(const char *line, mf_oom_facts *f)
@@ -488,6 +498,7 @@ static void read_line(const char *line, unsigned groups, mf_oom_facts *f)
         read_bfc(line, f);
         read_library(line, f);
         read_own(line, f);
+        read_governed(line, f);
     }
     if (groups & MF_LINE_HOST)
         mf_oom_read_host(line, f);

@@ -30,7 +30,8 @@ typedef struct mf_oom_facts {
         uint64_t bytes;
     } processes[16]; /* the largest first */
     size_t process_count;
-    uint64_t base_limit;      /* XLA's pool */
+    uint64_t base_limit; /* XLA's pool */
+    uint64_t governed;   /* the part of the card that memfit run or memfit.limit held the process to, and refused at */
     uint64_t refused_largest; /* largest piece the driver refused */
     uint64_t refused_last, refused_first;
     /* the allocator's occupancy bar: cells in use, cells, runs of free cells */

@@ -26,7 +26,7 @@
 static bool limit_below_fraction(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
-    return f->fraction < 0.95 && !f->host;
+    return f->fraction < 0.95 && !f->host && !f->governed;
 }
 
 static bool refused_on_host(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -47,6 +47,11 @@ static bool on_card(const mf_oom_facts *f, const memfit_diagnosis *d)
     return !f->host;
 }
 
+static bool limits_itself(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    return on_card(f, d) && !f->governed;
+}
+
 static bool conf_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     (void)d;
@@ -58,7 +63,8 @@ static bool conf_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 
 static bool code_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
-    return !conf_limits(f, d) && !f->host && !f->mps;
+    bool part = f->governed || (f->card && f->others > f->card); /* memfit limits, not PyTorch */
+    return !conf_limits(f, d) && !f->host && !f->mps && !part;
 }
 
 static bool plan_did_not_fit(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -311,7 +317,7 @@ static const mf_oom_class classes[] = {
      "torch.cuda.set_per_process_memory_fraction(1.0)", "the limit is what refused, the card has room"},
     {"limit-jax", C(LIMIT), JAX, 0, limit_below_fraction, NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95",
      "the pool is a part of the card (75 % unless set)"},
-    {"limit-tensorflow", C(LIMIT), TF, MF_OOM_AGAIN, on_card, NULL,
+    {"limit-tensorflow", C(LIMIT), TF, MF_OOM_AGAIN, limits_itself, NULL,
      "for gpu in tf.config.list_physical_devices('GPU'): tf.config.set_logical_device_configuration(gpu, "
      "[tf.config.LogicalDeviceConfiguration(memory_limit={mb})])",
      "the limit is what refused; this is what was in use, what was asked, and a tenth more (MB)"},

@@ -130,9 +130,9 @@ uuid=GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0
 on old MEMFIT_LIB_CUDA="$FAKE_CUDA_LIBRARY" FAKE_CUDA_DEVICES=2 FAKE_NVML_UUID=$uuid "$MEMFIT" doctor --card-file card.json --json >json || fail "doctor --card-file: exit $?"
 holds json "j['verdict']" || fail "doctor --card-file --json: not doctor's object"
 holds card.json "j['format'] == 'memfit cards' and j['version'] == 1 and [c['name'] for c in j['cards']] == ['Fake Card 0', 'Fake Card 1']" &&
-    holds card.json "j['cards'][0]['memory_bytes'] == 8 << 30 and j['cards'][0]['reserved_bytes'] == 615 << 20 and j['cards'][0]['bandwidth_gbs'] == 4916.736" &&
+    holds card.json "j['cards'][0]['memory_bytes'] == 8 << 30 and j['cards'][0]['reserved_bytes'] == 615 << 20 and j['cards'][0]['bandwidth_gbs'] == 4814.304" &&
     holds card.json "j['cards'][1]['memory_bytes'] == 1 << 30 and j['cards'][1]['reserved_bytes'] is None and j['cards'][1]['context_bytes'] == 64 << 20" &&
-    holds card.json "all(c['multiprocessors'] == 132 and c['memory_bus_bits'] == 6144 and c['capability'] == 90 and c['in_table'] is None for c in j['cards'])" ||
+    holds card.json "all(c['multiprocessors'] == 132 and c['memory_bus_bits'] == 6016 and c['capability'] == 90 and c['in_table'] is None for c in j['cards'])" ||
     fail "doctor --card-file: $(cat card.json)"
 ! grep -qi -e a0a0a0a0 -e "$(uname -n)" card.json || fail "doctor --card-file: names the card or the machine"
 on old MEMFIT_LIB_CUDA="$FAKE_CUDA_LIBRARY" FAKE_CUDA_CONTEXT=4294967296 "$MEMFIT" doctor --card-file card.json >out 2>&1 || fail "doctor --card-file, a card that cannot be opened: exit $?"

@@ -245,7 +245,7 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
     (void)device;
     ENTER("cuDeviceGetAttribute");
     static const int h200[][2] = {
-        {13, 1980000}, {16, 132}, {36, 3201000}, {37, 6144}, {38, 62914560}}; /* clocks in kHz */
+        {13, 1980000}, {16, 132}, {36, 3201000}, {37, 6016}, {38, 62914560}}; /* clocks in kHz */
     *value = attribute == CU_ATTRIBUTE_VMM_SUPPORTED      ? !getenv("FAKE_CUDA_NO_VMM")
              : attribute == CU_ATTRIBUTE_CAPABILITY_MAJOR ? 9
                                                           : 0;

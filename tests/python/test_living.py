@@ -7,9 +7,10 @@ import sys
 import tempfile
 import textwrap
 import unittest
+from unittest import mock
 
 import memfit
-from memfit import _explain, _growth, _measure
+from memfit import _explain, _growth, _limit, _measure  # noqa: F401 (_limit: as after memfit.limit)
 
 SOURCE = os.environ["MEMFIT_SOURCE"]
 LOGS = os.path.join(SOURCE, "tests/fixtures/oom-logs")
@@ -79,6 +80,16 @@ class Explain(unittest.TestCase):
         for in_use, again, want in ((4 << 30, True, "fragmentation [%d]" % (2 << 30)), (4 << 30, False, "limit [%d]" % (2 << 30)), (6 << 30, True, "limit []")):
             done = run(code % (text, in_use, again))
             self.assertEqual(done.stdout.strip(), want, done.stderr)
+
+    def test_a_part_of_the_card(self):
+        """What memfit.limit refused counts: PyTorch sees a card of that size, and other processes beside it."""
+        text = "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 3.78 GiB is free. Process 7 has 5.00 GiB memory in use."
+        story = "memfit: refused 8.00 GiB of card 0 to process 9 (python3): of 8.00 GiB, 4.22 GiB were in use"
+        for told, want in ((story, "limit"), ("", "other-process")):
+            with mock.patch("memfit._limit.refusals", lambda told=told: told), self.assertRaises(OutOfMemoryError):
+                with memfit.explain(show=lambda t: None) as e:
+                    raise OutOfMemoryError(text)
+            self.assertEqual(e.answer.cause, want)
 
     def test_other_errors_pass_in_silence(self):
         said = []

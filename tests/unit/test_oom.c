@@ -753,6 +753,41 @@ static void test_largest_process(void **state)
     assert_true(owner);
 }
 
+/* Held to a part of the card by memfit: PyTorch's text is of a card of that size, and lists processes that are beside it. */
+static void a_part_of_the_card_is_a_limit(void **state)
+{
+    (void)state;
+#define REFUSED                                                                                                        \
+    "memfit: refused 8.00 GiB of card 0 to process 26273 (python3 -m train): of 8.00 GiB, 4.22 GiB were in use\n"
+#define ASKED                                                                                                          \
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 8.00 GiB "  \
+    "of which 3.78 GiB is free. Process 26013 has 1.02 GiB memory in use. Process 26022 has %s memory in use. "        \
+    "Including non-PyTorch memory, this process has 4.22 GiB memory in use. Of the allocated memory 2.49 GiB is "      \
+    "allocated by PyTorch, and %s is reserved by PyTorch but unallocated.\n"
+    const struct {
+        bool refused;
+        const char *other, *unused;
+        memfit_diagnosis_cause cause;
+        uint64_t limit;
+    } rows[] = {
+        {true, "10.18 GiB", "1.10 GiB", MEMFIT_DIAGNOSIS_LIMIT, UINT64_C(8) << 30},
+        {true, "5.18 GiB", "1.10 GiB", MEMFIT_DIAGNOSIS_LIMIT, UINT64_C(8) << 30},
+        {true, "5.18 GiB", "8.10 GiB", MEMFIT_DIAGNOSIS_FRAGMENTATION, 0},
+        {false, "10.18 GiB", "1.10 GiB", MEMFIT_DIAGNOSIS_LIMIT, 0}, /* others hold more than there is */
+        {false, "5.18 GiB", "1.10 GiB", MEMFIT_DIAGNOSIS_OTHER_PROCESS, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[2048];
+        memfit_diagnosis d = MEMFIT_DIAGNOSIS;
+        size_t at = (size_t)snprintf(text, sizeof text, "%s", rows[i].refused ? REFUSED : "");
+        snprintf(text + at, sizeof text - at, ASKED, rows[i].other, rows[i].unused);
+        explain(text, &d);
+        assert_int_equal(d.cause, rows[i].cause);
+        assert_int_equal(d.limit_bytes, rows[i].limit);
+        assert_false(suggests(&d, "set_per_process_memory_fraction(1.0)")); /* it is not PyTorch that limits */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -774,6 +809,7 @@ int main(void)
         cmocka_unit_test(test_classes_tried),
         cmocka_unit_test(test_classes_documented),
         cmocka_unit_test(absurd_sizes_are_passed_over),
+        cmocka_unit_test(a_part_of_the_card_is_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
