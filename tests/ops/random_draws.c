@@ -331,6 +331,36 @@ static uint32_t draw_product(drawing *d, const uint32_t *w)
     return MF_NONE;
 }
 
+/* One of rank 3 with as many samples, `same` of which agree with `of`; `of` itself where there is no other. */
+static uint32_t draw_alike(const drawing *d, uint32_t word, uint32_t of, uint32_t same)
+{
+    mf_shape s = draw_shape_of(d, of);
+    for (uint32_t i = 0; i < d->pool_count; i++) {
+        uint32_t x = d->pool[(word + i) % d->pool_count];
+        mf_shape t = draw_shape_of(d, x);
+        if (t.rank == 3 && t.dim[0] == s.dim[0] && t.dim[same] == s.dim[same])
+            return x;
+    }
+    return of;
+}
+
+/* As attention layers are lowered, so that backends which want it see it as one operation. */
+static uint32_t draw_attention(drawing *d, const uint32_t *w)
+{
+    uint32_t q = pick(d, w[0]);
+    if (draw_shape_of(d, q).rank != 3)
+        return MF_NONE;
+    uint32_t k = draw_alike(d, w[1], q, 2), v = draw_alike(d, w[2], k, 1);
+    if (w[4] % 4) { /* projections, in short: gradients of their own */
+        q = mf_g_unary(&d->b, MF_UNARY_TANH, 0, 0, q);
+        k = mf_g_unary(&d->b, MF_UNARY_SIGMOID, 0, 0, k);
+        v = mf_g_unary(&d->b, MF_UNARY_AFFINE, 0.5, 0.25, v);
+    }
+    uint32_t p = mf_g_matmul(&d->b, q, k, MF_NONE, false, true, 0.5);
+    p = w[3] % 3 ? mf_g_softmax(&d->b, p, 2, false) : mf_g_softmax_causal(&d->b, p);
+    return mf_g_matmul(&d->b, p, v, MF_NONE, false, false, 1);
+}
+
 /* A window over a tensor with one or two axes of places and one of channels. */
 static uint32_t draw_window(drawing *d, const uint32_t *w)
 {
@@ -534,15 +564,16 @@ static uint32_t draw_probe(drawing *d, const uint32_t *w)
 }
 
 const random_rule random_rules[] = {
-    {"unary", draw_unary, 10},  {"binary", draw_binary, 12},
-    {"select", draw_select, 3}, {"with_weights", draw_with_weights, 6},
-    {"view", draw_view, 6},     {"transpose", draw_transpose, 4},
-    {"slice", draw_slice, 4},   {"concat", draw_concat, 4},
-    {"reduce", draw_reduce, 4}, {"softmax", draw_softmax, 3},
-    {"dense", draw_dense, 6},   {"product", draw_product, 3},
-    {"window", draw_window, 6}, {"norm", draw_norm, 5},
-    {"random", draw_random, 3}, {"recurrent", draw_recurrent, 2},
-    {"moved", draw_moved, 6},   {"sum", draw_sum, 4},
-    {"probe", draw_probe, 3},   {"augment", draw_augment, 1},
+    {"unary", draw_unary, 10},        {"binary", draw_binary, 12},
+    {"select", draw_select, 3},       {"with_weights", draw_with_weights, 6},
+    {"view", draw_view, 6},           {"transpose", draw_transpose, 4},
+    {"slice", draw_slice, 4},         {"concat", draw_concat, 4},
+    {"reduce", draw_reduce, 4},       {"softmax", draw_softmax, 3},
+    {"dense", draw_dense, 6},         {"product", draw_product, 3},
+    {"window", draw_window, 6},       {"norm", draw_norm, 5},
+    {"random", draw_random, 3},       {"recurrent", draw_recurrent, 2},
+    {"moved", draw_moved, 6},         {"sum", draw_sum, 4},
+    {"probe", draw_probe, 3},         {"augment", draw_augment, 1},
+    {"attention", draw_attention, 5},
 };
 const uint32_t random_rule_count = sizeof random_rules / sizeof *random_rules;

@@ -88,14 +88,15 @@ static void float_agrees_with_double(void **state)
     }
 }
 
-/* Every kind but those that have no gradient: random numbers, state, the update, and groups, which are made after it. */
+/* Every kind but those that have no gradient: random numbers, state, the update, and what
+ * passes make after it: groups, and attention, whose gradient test_ops_attention sets against that of its parts. */
 static void every_kind_was_checked(void **state)
 {
     (void)state;
     static const mf_op_kind without[] = {
-        MF_OP_ASSUMED, MF_OP_RANDOM,     MF_OP_MOVING_AVERAGE, MF_OP_METRIC,       MF_OP_REGULARIZE,
-        MF_OP_CLIP,    MF_OP_SQUARE_SUM, MF_OP_CLIP_GLOBAL,    MF_OP_CHECK_FINITE, MF_OP_UPDATE,
-        MF_OP_EMA,     MF_OP_AUGMENT,    MF_OP_FILL,           MF_OP_GROUP};
+        MF_OP_ASSUMED,    MF_OP_RANDOM,      MF_OP_MOVING_AVERAGE, MF_OP_METRIC,        MF_OP_REGULARIZE, MF_OP_CLIP,
+        MF_OP_SQUARE_SUM, MF_OP_CLIP_GLOBAL, MF_OP_CHECK_FINITE,   MF_OP_UPDATE,        MF_OP_EMA,        MF_OP_AUGMENT,
+        MF_OP_FILL,       MF_OP_GROUP,       MF_OP_ATTENTION,      MF_OP_ATTENTION_GRAD};
     for (size_t i = 0; i < sizeof without / sizeof *without; i++)
         seen[without[i]] = true;
     for (int i = 0; i < MF_OP_COUNT; i++)
