@@ -1,7 +1,7 @@
 /*
  * cudnn.c: see cudnn.h. A question or a plan holds its descriptors in a bag and destroys them together.
  *
- *     tensors x, w, y ──> convolution ──> operation graph ──> heuristics ──> configurations ──> plan ──> run
+ *     tensors x, w, y ──> convolution [──> sum with a bias] ──> operation graph ──> heuristics ──> configurations ──> plan ──> run
  */
 #include "device/cudnn.h"
 
@@ -62,12 +62,13 @@ typedef struct question {
 /* Addresses of one run, as cuDNN wants to see them. */
 typedef struct pack {
     dnn_descriptor descriptor;
-    void *pointers[4];
+    void *pointers[5]; /* x, w, y, bias, workspace */
 } pack;
 
 struct mf_cudnn_plan_made {
     question *q;
     dnn_descriptor plan;
+    bool bias;
     uint64_t workspace_bytes;
     pack packs[MOST_PACKS]; /* an operation runs at few places: at its own, and where it is recomputed */
     uint32_t next;          /* the one that makes room */
@@ -237,6 +238,48 @@ static dnn_descriptor tensor(question *q, const mf_cudnn_convolution *c, int64_t
     return d;
 }
 
+/* What a convolution hands to the sum with its bias: it has no bytes. */
+static dnn_descriptor virtual_tensor(question *q, const mf_cudnn_convolution *c, int64_t id)
+{
+    int64_t dims[5] = {c->batch, c->out_channels}, strides[5], step = c->out_channels, align = ALIGNMENT;
+    int type = DNN_DATA_FLOAT;
+    bool yes = true;
+    strides[1] = 1;
+    for (uint32_t i = c->dims; i-- > 0;) {
+        dims[2 + i] = c->out[i];
+        strides[2 + i] = step;
+        step *= c->out[i];
+    }
+    strides[0] = step;
+    dnn_descriptor d = make(q, DNN_BACKEND_TENSOR_DESCRIPTOR);
+    set(q, d, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, 1, &type);
+    set(q, d, DNN_ATTR_TENSOR_DIMENSIONS, DNN_TYPE_INT64, 2 + c->dims, dims);
+    set(q, d, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, 2 + c->dims, strides);
+    set(q, d, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &id);
+    set(q, d, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align);
+    set(q, d, DNN_ATTR_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &yes);
+    finalize(q, d);
+    return d;
+}
+
+/* x + bias -> y */
+static dnn_descriptor sum_with_bias(question *q, const mf_cudnn_convolution *c, dnn_descriptor x, dnn_descriptor y)
+{
+    static const int64_t one[3] = {1, 1, 1};
+    int mode = DNN_POINTWISE_ADD, compute = DNN_DATA_FLOAT;
+    dnn_descriptor add = make(q, DNN_BACKEND_POINTWISE_DESCRIPTOR);
+    set(q, add, DNN_ATTR_POINTWISE_MODE, DNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set(q, add, DNN_ATTR_POINTWISE_MATH_PREC, DNN_TYPE_DATA_TYPE, 1, &compute);
+    finalize(q, add);
+    dnn_descriptor op = make(q, DNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add);
+    set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_BDESC, tensor(q, c, 4, 1, c->out_channels, one));
+    set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    finalize(q, op);
+    return op;
+}
+
 static dnn_descriptor convolution(question *q, const mf_cudnn_convolution *c)
 {
     int64_t dims = c->dims;
@@ -270,16 +313,21 @@ static void make_graph(question *q, const mf_cudnn_convolution *c)
          DNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, DNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}};
     const int *name = names[c->direction];
     float one = 1, zero = 0;
+    dnn_descriptor y = tensor(q, c, 3, c->batch, c->out_channels, c->out), ops[2] = {NULL, NULL};
+    dnn_descriptor made = c->bias ? virtual_tensor(q, c, 5) : y;
     dnn_descriptor op = make(q, kinds[c->direction]);
     set_descriptor(q, op, name[0], convolution(q, c));
     set_descriptor(q, op, name[1], tensor(q, c, 1, c->batch, c->in_channels, c->in));
     set_descriptor(q, op, name[2], tensor(q, c, 2, c->out_channels, c->in_channels / c->groups, c->kernel));
-    set_descriptor(q, op, name[3], tensor(q, c, 3, c->batch, c->out_channels, c->out));
+    set_descriptor(q, op, name[3], made);
     set(q, op, name[4], DNN_TYPE_FLOAT, 1, &one);
     set(q, op, name[5], DNN_TYPE_FLOAT, 1, &zero);
     finalize(q, op);
+    ops[0] = op;
+    if (c->bias)
+        ops[1] = sum_with_bias(q, c, made, y);
     q->graph = make(q, DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(q, q->graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &op);
+    set(q, q->graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, c->bias ? 2 : 1, ops);
     if (q->dnn->handle)
         set(q, q->graph, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &q->dnn->handle);
     finalize(q, q->graph);
@@ -383,8 +431,9 @@ static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c)
 
 static bool same(const mf_cudnn_convolution *a, const mf_cudnn_convolution *b)
 {
-    bool equal = a->direction == b->direction && a->type == b->type && a->dims == b->dims && a->batch == b->batch &&
-                 a->in_channels == b->in_channels && a->out_channels == b->out_channels && a->groups == b->groups;
+    bool equal = a->direction == b->direction && a->type == b->type && a->bias == b->bias && a->dims == b->dims &&
+                 a->batch == b->batch && a->in_channels == b->in_channels && a->out_channels == b->out_channels &&
+                 a->groups == b->groups;
     for (uint32_t i = 0; i < a->dims && equal; i++)
         equal = a->in[i] == b->in[i] && a->out[i] == b->out[i] && a->kernel[i] == b->kernel[i] &&
                 a->stride[i] == b->stride[i] && a->dilation[i] == b->dilation[i] && a->before[i] == b->before[i] &&
@@ -472,6 +521,7 @@ memfit_status mf_cudnn_plan(mf_cudnn *dnn, const mf_cudnn_convolution *conv, con
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for a plan of cuDNN");
     }
     p->q = q;
+    p->bias = conv->bias;
     for (uint32_t i = 0; i < q->config_count; i++) {
         mf_cudnn_way found;
         if (!read_way(q, conv, q->configs[i], &found) || found.engine != way->engine || found.settings != way->settings)
@@ -492,19 +542,19 @@ uint64_t mf_cudnn_plan_workspace(const mf_cudnn_plan_made *plan)
     return plan->workspace_bytes;
 }
 
-static int make_pack(mf_cudnn *dnn, pack *p, void *const pointers[4])
+static int make_pack(mf_cudnn *dnn, pack *p, void *const pointers[5], int64_t count)
 {
-    int64_t ids[3] = {1, 2, 3};
+    int64_t ids[4] = {1, 2, 3, 4};
     if (p->descriptor)
         dnn->end(p->descriptor);
     *p = (pack){0};
     int status = dnn->make(DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &p->descriptor);
     if (!status)
-        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, 3, pointers);
+        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, count, pointers);
     if (!status)
-        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, 3, ids);
+        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, count, ids);
     if (!status)
-        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &pointers[3]);
+        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &pointers[4]);
     if (!status)
         status = dnn->finalize(p->descriptor);
     if (!status)
@@ -512,18 +562,18 @@ static int make_pack(mf_cudnn *dnn, pack *p, void *const pointers[4])
     return status;
 }
 
-memfit_status mf_cudnn_run(mf_cudnn_plan_made *plan, void *x, void *w, void *y, void *workspace, void *stream,
-                           memfit_error *err)
+memfit_status mf_cudnn_run(mf_cudnn_plan_made *plan, void *x, void *w, void *y, void *bias, void *workspace,
+                           void *stream, memfit_error *err)
 {
     mf_cudnn *dnn = plan->q->dnn;
-    void *const pointers[4] = {x, w, y, workspace};
+    void *const pointers[5] = {x, w, y, bias, workspace};
     uint32_t i = 0;
     while (i < MOST_PACKS && memcmp(plan->packs[i].pointers, pointers, sizeof pointers) != 0)
         i++;
     int status = 0;
     if (i == MOST_PACKS) {
         i = plan->next++ % MOST_PACKS;
-        status = make_pack(dnn, &plan->packs[i], pointers);
+        status = make_pack(dnn, &plan->packs[i], pointers, plan->bias ? 4 : 3);
     }
     if (!status)
         status = dnn->set_stream(dnn->handle, stream);

@@ -6,7 +6,7 @@
  *     mf_cudnn_open(finder, host, &dnn, err)
  *     mf_cudnn_describe(dnn, json, bytes, err)          or mf_cudnn_take(dnn, err) with a card's context current
  *     mf_cudnn_ask(dnn, &convolution, list, most, &count, err)
- *     mf_cudnn_plan(dnn, &convolution, &list[i], &plan, err); mf_cudnn_run(plan, x, w, y, workspace, stream, err)
+ *     mf_cudnn_plan(dnn, &convolution, &list[i], &plan, err); mf_cudnn_run(plan, x, w, y, NULL, workspace, stream, err)
  *
  * Filters are KRSC: output channel, then the kernel's positions, then the input channel of its group. Given in another
  * order by their strides, every engine accepts them and computes wrong numbers.
@@ -26,6 +26,7 @@ typedef enum { MF_CUDNN_F32, MF_CUDNN_F16, MF_CUDNN_BF16 } mf_cudnn_type;
 typedef struct mf_cudnn_convolution {
     mf_cudnn_direction direction;
     mf_cudnn_type type; /* of all three tensors; sums are float32 */
+    bool bias;          /* forward: one number of that type for each output channel is added */
     uint32_t dims;
     int64_t batch, in_channels, out_channels, groups;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
@@ -57,9 +58,10 @@ memfit_status mf_cudnn_ask(mf_cudnn *dnn, const mf_cudnn_convolution *conv, mf_c
 memfit_status mf_cudnn_plan(mf_cudnn *dnn, const mf_cudnn_convolution *conv, const mf_cudnn_way *way,
                             mf_cudnn_plan_made **plan, memfit_error *err);
 uint64_t mf_cudnn_plan_workspace(const mf_cudnn_plan_made *plan);
-/* x, w, y: input, filters, output, or their gradients. The card's context must be current. */
-memfit_status mf_cudnn_run(mf_cudnn_plan_made *plan, void *x, void *w, void *y, void *workspace, void *stream,
-                           memfit_error *err);
+/* x, w, y: input, filters, output, or their gradients; `bias` where the convolution has one. The card's context must be
+ * current. */
+memfit_status mf_cudnn_run(mf_cudnn_plan_made *plan, void *x, void *w, void *y, void *bias, void *workspace,
+                           void *stream, memfit_error *err);
 void mf_cudnn_plan_end(mf_cudnn_plan_made *plan);
 
 #endif

@@ -1,10 +1,12 @@
 /* fake_library.c: a library that has convolutions, in plain loops over host memory, filters in cuDNN's order: what stands
- * around a library's convolution (filters in and out, bias and its gradient) is compiled, and run, without cuDNN. */
+ * around a library's convolution (filters in and out, bias and its gradient) is compiled, and run, without cuDNN. And
+ * products of matrices whose rows were filled up (product_pad.h). */
 #include "engines.h"
 
 #include "base/error.h"
 #include "ops/cuda/convolutions.h"
 #include "ops/cuda/cuda_spec.h"
+#include "ops/cuda/product_pad.h"
 #include "ops/reference/reference.h"
 
 #include <stdlib.h>
@@ -107,6 +109,55 @@ static bool takes(const mf_graph *graph, uint32_t op, mf_cudnn_convolution *conv
            cuda_convolution_of(graph, &graph->ops[op], conv);
 }
 
+/* ---- products with longer rows ---- */
+
+typedef struct fake_product {
+    cuda_call base;
+    const mf_graph *graph;
+    const mf_op *op;
+    cuda_padding pad;
+    bool runs;
+} fake_product;
+
+static bool takes_product(const mf_graph *graph, uint32_t op, cuda_padding *pad)
+{
+    return graph->ops[op].kind == MF_OP_MATMUL && cuda_padding_of(graph, &graph->ops[op], pad);
+}
+
+static memfit_status run_product(cuda_call *call, void *const *in, void *const *out, void *workspace, mf_stream stream,
+                                 memfit_error *err)
+{
+    fake_product *f = (fake_product *)call;
+    const mf_op *op = f->op;
+    const cuda_padding *p = &f->pad;
+    void *x[3] = {in[0], in[1], out[0]};
+    mf_dtype types[3];
+    (void)stream, (void)err;
+    if (!f->runs)
+        return MEMFIT_OK;
+    for (int i = 0; i < 3; i++) {
+        types[i] = f->graph->tensors[i < 2 ? op->in[i] : op->out[0]].dtype;
+        x[i] = p->to[i] != p->from[i] ? (char *)workspace + p->at[i] : x[i];
+    }
+    bool ta = op->attr.matmul.trans_a, tb = op->attr.matmul.trans_b, inside = p->to[2] == p->from[2];
+    int64_t k = ta ? p->rows[0] : p->from[0];
+    for (int64_t i = 0; i < p->rows[2]; i++)
+        for (int64_t j = 0; j < p->from[2]; j++) {
+            double sum = 0;
+            for (int64_t l = 0; l < k; l++)
+                sum += mf_ref_load(types[0], x[0], (uint64_t)(ta ? l * p->to[0] + i : i * p->to[0] + l)) *
+                       mf_ref_load(types[1], x[1], (uint64_t)(tb ? j * p->to[1] + l : l * p->to[1] + j));
+            sum *= op->attr.matmul.scale;
+            uint64_t at = (uint64_t)(i * p->to[2] + j);
+            if (inside && op->in_count > 2 && op->in[2] != MF_NONE)
+                sum += mf_ref_load(f->graph->tensors[op->in[2]].dtype, in[2], (uint64_t)j);
+            if (inside && op->accumulate)
+                sum += mf_ref_load(types[2], x[2], at);
+            mf_ref_store(types[2], x[2], at, sum);
+        }
+    return MEMFIT_OK;
+}
+
 bool fake_library_runs;
 
 memfit_status fake_library_methods(cuda_engine *engine, const mf_graph *graph, uint32_t op, mf_cost *cost,
@@ -114,9 +165,16 @@ memfit_status fake_library_methods(cuda_engine *engine, const mf_graph *graph, u
 {
     mf_cudnn_convolution conv;
     cuda_spec around;
+    cuda_padding pad;
+    if (takes_product(graph, op, &pad)) {
+        *cost = mf_cost_one(pad.bytes, 1);
+        cost->methods[0].id[0] = CUDA_PRODUCT;
+        cost->methods[0].id[3] = 1;
+        return MEMFIT_OK;
+    }
     if (!takes(graph, op, &conv))
         return MEMFIT_OK;
-    memfit_status status = cuda_spec_make_around(NULL, graph, op, engine->block, &around, err);
+    memfit_status status = cuda_spec_make_around(NULL, graph, op, engine->block, false, &around, err);
     if (status)
         return status;
     *cost = mf_cost_one(around.workspace_bytes, 1);
@@ -128,14 +186,26 @@ memfit_status fake_library_methods(cuda_engine *engine, const mf_graph *graph, u
 memfit_status fake_library_call(cuda_engine *engine, const mf_graph *graph, uint32_t op, const mf_method *method,
                                 cuda_call **call, memfit_error *err)
 {
-    (void)method;
     cuda_spec around;
+    if (method->id[0] == CUDA_PRODUCT) {
+        fake_product *p = calloc(1, sizeof *p);
+        if (!p || !takes_product(graph, op, &p->pad)) {
+            free(p);
+            return mf_fail(err, MEMFIT_INTERNAL, "no product");
+        }
+        p->base = (cuda_call){.run = run_product, .release = fake_release};
+        p->graph = graph;
+        p->op = &graph->ops[op];
+        p->runs = fake_library_runs;
+        *call = &p->base;
+        return MEMFIT_OK;
+    }
     fake_call *f = calloc(1, sizeof *f);
     if (!f || !takes(graph, op, &f->conv)) {
         free(f);
         return mf_fail(err, MEMFIT_INTERNAL, "no convolution");
     }
-    memfit_status status = cuda_spec_make_around(NULL, graph, op, engine->block, &around, err);
+    memfit_status status = cuda_spec_make_around(NULL, graph, op, engine->block, false, &around, err);
     if (status) {
         free(f);
         return status;

@@ -45,9 +45,10 @@ static void conv(opcheck *c, int variant)
     static const struct {
         int64_t n, h, w, in, out, kernel, stride, dilation, groups;
         const char *padding;
-    } v[] = {{3, 17, 19, 8, 16, 3, 1, 1, 1, "same"},   {2, 30, 31, 3, 24, 7, 2, 1, 1, "same"},
-             {2, 14, 14, 32, 64, 1, 1, 1, 1, "valid"}, {2, 15, 13, 24, 24, 3, 1, 1, 24, "same"},
-             {2, 16, 16, 16, 32, 3, 2, 1, 4, "valid"}, {2, 12, 18, 5, 7, 3, 1, 2, 1, "same"}};
+    } v[] = {{3, 17, 19, 8, 16, 3, 1, 1, 1, "same"},    {2, 30, 31, 3, 24, 7, 2, 1, 1, "same"},
+             {2, 14, 14, 32, 64, 1, 1, 1, 1, "valid"},  {2, 15, 13, 24, 24, 3, 1, 1, 24, "same"},
+             {2, 16, 16, 16, 32, 3, 2, 1, 4, "valid"},  {2, 12, 18, 5, 7, 3, 1, 2, 1, "same"},
+             {2, 9, 11, 144, 144, 3, 1, 1, 144, "same"}};
     mf_window w = {.dims = 2,
                    .kernel = {v[variant].kernel, v[variant].kernel},
                    .stride = {v[variant].stride, v[variant].stride},
@@ -257,7 +258,7 @@ static void odd_product(opcheck *c, int variant)
 
 const opcheck_case large_cases[] = {
     {"odd product", odd_product, 8},   {"large matmul", matmul, 4},
-    {"adding matmul", adding, 6},      {"large conv", conv, 6},
+    {"adding matmul", adding, 6},      {"large conv", conv, 7},
     {"large reduce", reduce, 15},      {"large softmax", softmax, 5},
     {"large norm", norm, 4},           {"large pool", pool, 2},
     {"large loss", loss, 4},           {"large moves", moves, 3},

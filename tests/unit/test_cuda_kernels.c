@@ -211,6 +211,30 @@ static void answers_for_a_described_card(void **state)
                 assert_true(plain > 0); /* there is a way that is allowed by default */
             }
     }
+    /* a bias in the library's own sum: in 16 bits there is a precompiled way for what networks have */
+    for (int kernel = 1; kernel <= 3; kernel += 2) {
+        mf_cudnn_convolution conv = {.type = MF_CUDNN_BF16,
+                                     .bias = true,
+                                     .dims = 2,
+                                     .batch = 256,
+                                     .in_channels = 64,
+                                     .out_channels = 256,
+                                     .groups = 1,
+                                     .in = {56, 56},
+                                     .out = {56, 56},
+                                     .kernel = {kernel, kernel},
+                                     .stride = {1, 1},
+                                     .dilation = {1, 1},
+                                     .before = {kernel / 2, kernel / 2},
+                                     .after = {kernel / 2, kernel / 2}};
+        mf_cudnn_way list[48];
+        uint32_t count = 0, plain = 0;
+        assert_ok(mf_cudnn_ask(dnn, &conv, list, 48, &count, &err), err);
+        for (uint32_t i = 0; i < count; i++)
+            plain += list[i].deterministic && !list[i].compiled;
+        printf("%dx%d with a bias: %u ways, %u precompiled\n", kernel, kernel, count, plain);
+        assert_true(plain > 0);
+    }
     mf_graph_destroy(g);
     mf_cudnn_close(dnn);
 }

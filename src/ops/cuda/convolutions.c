@@ -1,7 +1,7 @@
 /*
  * convolutions.c: see convolutions.h.
  *
- *     method's identity   CUDA_CONVOLUTION, TF32 or not; from byte 8 cuDNN's engine and the hash of its settings
+ *     method's identity   CUDA_CONVOLUTION, TF32 or not, the bias added by cuDNN or not; from byte 8 cuDNN's engine and the hash of its settings
  *     workspace           [ what the launches around it need, filters in cuDNN's order among it | cuDNN's own ]
  */
 #include "ops/cuda/convolutions.h"
@@ -20,6 +20,7 @@ typedef struct convolution_call {
     mf_cuda_card card;
     mf_cudnn_plan_made *plan;
     mf_op_kind kind;
+    bool bias_inside;
     uint64_t filter_at, own_at;
 } convolution_call;
 
@@ -75,10 +76,10 @@ static uint64_t align256(uint64_t bytes)
 
 /* ---- the menu ---- */
 
-static void add_way(mf_cost *cost, const mf_cudnn_way *way, uint64_t own_at, double time)
+static void add_way(mf_cost *cost, const mf_cudnn_way *way, bool bias, uint64_t own_at, double time)
 {
     mf_method *m = &cost->methods[cost->method_count];
-    *m = (mf_method){.id = {CUDA_CONVOLUTION, way->tf32},
+    *m = (mf_method){.id = {CUDA_CONVOLUTION, way->tf32, bias},
                      .workspace_bytes = own_at + way->workspace_bytes,
                      .time_us = time,
                      .deterministic = way->deterministic,
@@ -97,8 +98,8 @@ static bool is_way(const mf_cudnn_way *way, bool tf32)
 
 /* The first of the list, then each that needs less than all before it. What needs more than `most` is left out where
  * something else is there: for S9 in float32 the library's first choice takes 36 GB beside operands of one. */
-static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, uint32_t room, uint64_t most, uint64_t own_at,
-                     double time, mf_cost *cost)
+static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, bool bias, uint32_t room, uint64_t most,
+                     uint64_t own_at, double time, mf_cost *cost)
 {
     uint64_t least = UINT64_MAX;
     bool sensible = false;
@@ -108,7 +109,7 @@ static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, uint32
         if (!is_way(&list[i], tf32) || list[i].workspace_bytes >= least || (sensible && list[i].workspace_bytes > most))
             continue;
         least = list[i].workspace_bytes;
-        add_way(cost, &list[i], own_at, time * (1 + 0.02 * i));
+        add_way(cost, &list[i], bias, own_at, time * (1 + 0.02 * i));
         room--;
     }
 }
@@ -131,8 +132,29 @@ void cuda_convolution_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way 
     double time = 4 + bytes / 3e6 + flops / rate_of(conv, false);
     if (apart) /* own kernels are several times as fast: bench/cuda.md */
         time *= 10;
-    add_ways(list, count, false, 4, most, own_at, time, cost);
-    add_ways(list, count, true, 2, most, own_at, 4 + bytes / 3e6 + flops / rate_of(conv, true), cost);
+    add_ways(list, count, false, conv->bias, conv->bias ? 2 : 4, most, own_at, time, cost);
+    if (!conv->bias)
+        add_ways(list, count, true, false, 2, most, own_at, 4 + bytes / 3e6 + flops / rate_of(conv, true), cost);
+}
+
+/* The bias in the library's own sum; only where all have one type. */
+static bool bias_may_be_inside(const mf_graph *graph, const mf_op *op)
+{
+    return op->kind == MF_OP_CONV && op->in_count > 2 && op->in[2] != MF_NONE &&
+           graph->tensors[op->in[2]].dtype == graph->tensors[op->in[0]].dtype &&
+           graph->tensors[op->in[2]].offset % 16 == 0;
+}
+
+static memfit_status ask(mf_cudnn *dnn, const mf_cuda_card *card, const mf_cudnn_convolution *conv, mf_cudnn_way *list,
+                         uint32_t *count, memfit_error *err)
+{
+    mf_cuda_call state;
+    memfit_status status = mf_cuda_enter(card, &state, err);
+    if (status)
+        return status;
+    status = mf_cudnn_ask(dnn, conv, list, MOST_WAYS, count, err);
+    mf_cuda_leave(card, state);
+    return status;
 }
 
 memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, const memfit_host *host,
@@ -143,22 +165,30 @@ memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, 
     mf_cudnn_way list[MOST_WAYS];
     uint32_t count = 0;
     cuda_spec around;
-    mf_cuda_call state;
-    if (!cuda_convolution_of(graph, &graph->ops[op], &conv))
+    const mf_op *o = &graph->ops[op];
+    if (!cuda_convolution_of(graph, o, &conv))
         return MEMFIT_OK;
-    memfit_status status = cuda_spec_make_around(host, graph, op, block, &around, err);
+    memfit_status status = cuda_spec_make_around(host, graph, op, block, false, &around, err);
     if (status)
         return status;
     uint64_t own_at = align256(around.workspace_bytes);
     cuda_spec_end(&around);
-    status = mf_cuda_enter(card, &state, err);
-    if (status)
-        return status;
-    status = mf_cudnn_ask(dnn, &conv, list, MOST_WAYS, &count, err);
-    mf_cuda_leave(card, state);
     double flops, bytes;
-    mf_op_cost(graph, &graph->ops[op], &flops, &bytes);
-    cuda_convolution_menu(&conv, list, count, own_at, flops, bytes, cuda_window_is_apart(graph, &graph->ops[op]), cost);
+    bool apart = cuda_window_is_apart(graph, o);
+    mf_op_cost(graph, o, &flops, &bytes);
+    if (bias_may_be_inside(graph, o)) {
+        conv.bias = true;
+        status = ask(dnn, card, &conv, list, &count, err);
+        if (status)
+            return status;
+        cuda_convolution_menu(&conv, list, count, own_at, flops, bytes, apart, cost);
+        conv.bias = false;
+        const mf_tensor *y = &graph->tensors[o->out[0]]; /* read and written once more without it */
+        bytes += 2 * (double)mf_shape_count(&y->shape) * (double)mf_dtype_bytes(y->dtype);
+    }
+    status = ask(dnn, card, &conv, list, &count, err);
+    if (status == MEMFIT_OK)
+        cuda_convolution_menu(&conv, list, count, own_at, flops, bytes, apart, cost);
     return status;
 }
 
@@ -175,7 +205,7 @@ static memfit_status run_convolution(cuda_call *call, void *const *in, void *con
         return status;
     void *x = c->kind == MF_OP_CONV_GRAD_DATA ? out[0] : in[0];
     void *y = c->kind == MF_OP_CONV ? out[0] : c->kind == MF_OP_CONV_GRAD_DATA ? in[0] : in[1];
-    status = mf_cudnn_run(c->plan, x, filters, y, own, (void *)(uintptr_t)stream, err);
+    status = mf_cudnn_run(c->plan, x, filters, y, c->bias_inside ? in[2] : NULL, own, (void *)(uintptr_t)stream, err);
     mf_cuda_leave(&c->card, state);
     return status;
 }
@@ -199,7 +229,8 @@ memfit_status cuda_convolution_call(mf_cudnn *dnn, const mf_cuda_card *card, con
     memcpy(&way.settings, method->id + 16, sizeof way.settings);
     if (!cuda_convolution_of(graph, &graph->ops[op], &conv))
         return mf_fail(err, MEMFIT_INTERNAL, "a convolution's method is of another operation");
-    memfit_status status = cuda_spec_make_around(host, graph, op, block, &around, err);
+    conv.bias = method->id[2] != 0;
+    memfit_status status = cuda_spec_make_around(host, graph, op, block, conv.bias, &around, err);
     if (status)
         return status;
     convolution_call *c = mf_host_zalloc(host, sizeof *c);
@@ -208,6 +239,7 @@ memfit_status cuda_convolution_call(mf_cudnn *dnn, const mf_cuda_card *card, con
                                 .host = host,
                                 .card = *card,
                                 .kind = graph->ops[op].kind,
+                                .bias_inside = conv.bias,
                                 .filter_at = around.filter_at,
                                 .own_at = align256(around.workspace_bytes)};
     cuda_spec_end(&around);

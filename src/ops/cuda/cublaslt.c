@@ -2,12 +2,14 @@
  * cublaslt.c: see cublaslt.h. The library counts columns first; a row-major c = a b is its c' = b' a', so b is its first
  * factor and a its second, and nothing is transposed in memory.
  *
- *     method's identity   CUDA_PRODUCT, compute (0 the type's own, 1 TF32), which bound on the workspace
+ *     method's identity   CUDA_PRODUCT, compute (0 the type's own, 1 TF32), which bound on the workspace, rows filled up
+ *                         (product_pad.h)
  *
  * An algorithm is the first of the library's own list for these shapes, types, alignments and that bound: the same
  * question has the same answer, so that prepare finds what query named.
  */
 #include "ops/cuda/cublaslt.h"
+#include "ops/cuda/product_pad.h"
 
 #include "base/error.h"
 
@@ -80,6 +82,8 @@ typedef struct product {
     int a, b, c, bias_type; /* the library's types */
     uint32_t align[3];
     double scale;
+    int64_t row[3]; /* lengths of a's, b's and c's rows in memory */
+    bool slow;      /* 16 bits, and rows are no multiple of 16 bytes */
 } product;
 
 typedef struct product_call {
@@ -92,6 +96,8 @@ typedef struct product_call {
     double alpha, beta;
     float alpha32, beta32;
     product of; /* for what is said when it is refused */
+    bool padded;
+    cuda_padding padding;
 } product_call;
 
 memfit_status mf_cublaslt_open(const memfit_host *host, const mf_cuda_card *card, mf_cublaslt **out, memfit_error *err)
@@ -198,8 +204,36 @@ static bool describe(const mf_graph *g, const mf_op *op, product *p)
     p->align[0] = alignment_of(b);
     p->align[1] = alignment_of(a);
     p->align[2] = alignment_of(c);
+    p->row[0] = p->ta ? p->m : p->k;
+    p->row[1] = p->tb ? p->k : p->n;
+    p->row[2] = p->n;
+    p->slow = (p->a == R_16BF || p->a == R_16F) && (p->row[0] % 8 || p->row[1] % 8 || p->row[2] % 8);
     return p->batch > 0 && p->a >= 0 && p->a == p->b && (p->c == p->a || (p->c == R_32F && p->a != R_64F)) &&
            p->bias_type == p->c && !(p->bias && p->adds);
+}
+
+/* The product of what lies in the workspace with longer rows: their ends are zeros, and where all factors have them they
+ * are multiplied too. Bias and adding are left to the copy back. */
+static void take_padding(product *p, const cuda_padding *pad)
+{
+    for (int i = 0; i < 3; i++) {
+        p->row[i] = pad->to[i];
+        if (pad->to[i] != pad->from[i])
+            p->align[i == 2 ? 2 : 1 - i] = 256;
+    }
+    if (!p->ta && p->tb)
+        p->k = pad->to[0];
+    if (!p->tb)
+        p->n = pad->to[1];
+    if (pad->to[2] != pad->from[2])
+        p->bias = p->adds = false;
+}
+
+/* May it run that way? Where the result lies in place, its rows must be as long as the product's. */
+static bool can_pad(const mf_graph *g, const mf_op *op, const product *p, cuda_padding *pad)
+{
+    return p->slow && p->batch == 1 && cuda_padding_of(g, op, pad) && (p->tb || pad->to[2] == pad->to[1]) &&
+           (p->ta || !p->tb || pad->to[0] == pad->to[1]);
 }
 
 /* ---- descriptors ---- */
@@ -241,11 +275,11 @@ static int make_descriptors(product_call *q, const product *p, bool tf32)
         code = lt->desc_set(q->desc, DESC_BIAS_TYPE, &p->bias_type, sizeof p->bias_type);
     uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
     if (!code)
-        code = lt->layout_create(&q->a, p->b, p->tb ? k : n, p->tb ? n : k, p->tb ? p->k : p->n);
+        code = lt->layout_create(&q->a, p->b, p->tb ? k : n, p->tb ? n : k, p->row[1]);
     if (!code)
-        code = lt->layout_create(&q->b, p->a, p->ta ? m : k, p->ta ? k : m, p->ta ? p->m : p->k);
+        code = lt->layout_create(&q->b, p->a, p->ta ? m : k, p->ta ? k : m, p->row[0]);
     if (!code)
-        code = lt->layout_create(&q->c, p->c, n, m, p->n);
+        code = lt->layout_create(&q->c, p->c, n, m, p->row[2]);
     if (!code && p->batch > 1) {
         code = set_batch(lt, q->a, p->batch, p->b_shared ? 0 : p->k * p->n);
         if (!code)
@@ -310,13 +344,19 @@ static memfit_status run_product(cuda_call *call, void *const *in, void *const *
     memfit_status status = mf_cuda_enter(&lt->card, &state, err);
     if (status)
         return status;
+    void *x[3] = {in[0], in[1], out[0]};
+    for (int i = 0; i < 3 && q->padded; i++)
+        if (q->padding.to[i] != q->padding.from[i])
+            x[i] = (char *)workspace + q->padding.at[i];
+    if (q->padded)
+        workspace = (char *)workspace + q->padding.bytes;
     if (!q->workspace)
         workspace = NULL; /* where none was planned the address is none: the library looks at it all the same */
     int code = q->bias ? lt->desc_set(q->desc, DESC_BIAS_POINTER, &in[2], sizeof in[2]) : 0;
     if (!code)
-        code = lt->matmul(lt->handle, q->desc, q->wide ? (const void *)&q->alpha : &q->alpha32, in[1], q->a, in[0],
-                          q->b, q->wide ? (const void *)&q->beta : &q->beta32, out[0], q->c, out[0], q->c,
-                          &q->algorithm, workspace, q->workspace, (cu_stream)(uintptr_t)stream);
+        code = lt->matmul(lt->handle, q->desc, q->wide ? (const void *)&q->alpha : &q->alpha32, x[1], q->a, x[0], q->b,
+                          q->wide ? (const void *)&q->beta : &q->beta32, x[2], q->c, x[2], q->c, &q->algorithm,
+                          workspace, q->workspace, (cu_stream)(uintptr_t)stream);
     mf_cuda_leave(&lt->card, state);
     return code ? refused(q, code, workspace, err) : MEMFIT_OK;
 }
@@ -353,7 +393,27 @@ static memfit_status make_call(mf_cublaslt *lt, const product *p, bool tf32, uin
 static double time_of(const product *p, bool tf32)
 {
     double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k * (double)p->batch;
-    return 3 + flops / (p->a == R_16BF || p->a == R_16F ? 5e8 : tf32 ? 2.5e8 : 4e7);
+    return 3 + flops / (p->slow ? 1.2e8 : p->a == R_16BF || p->a == R_16F ? 5e8 : tf32 ? 2.5e8 : 4e7);
+}
+
+/* One more way where rows can be filled up. */
+static memfit_status add_padded(mf_cublaslt *lt, const product *plain, const cuda_padding *pad, mf_cost *cost,
+                                memfit_error *err)
+{
+    product p = *plain;
+    product_call *q;
+    take_padding(&p, pad);
+    p.slow = false;
+    memfit_status status = make_call(lt, &p, false, bounds[0], &q, err);
+    if (status || !q)
+        return status;
+    cost->methods[cost->method_count++] = (mf_method){.id = {CUDA_PRODUCT, 0, 0, 1},
+                                                      .workspace_bytes = pad->bytes + q->workspace,
+                                                      .time_us = time_of(&p, false) + 6 + (double)pad->bytes / 1.2e6,
+                                                      .deterministic = true,
+                                                      .numerics = MF_REORDERED};
+    destroy_call(q);
+    return MEMFIT_OK;
 }
 
 memfit_status mf_cublaslt_methods(mf_cublaslt *lt, const mf_graph *graph, const mf_op *op, mf_cost *cost,
@@ -383,7 +443,9 @@ memfit_status mf_cublaslt_methods(mf_cublaslt *lt, const mf_graph *graph, const 
             before = q->workspace;
             destroy_call(q);
         }
-    return MEMFIT_OK;
+    cuda_padding pad;
+    bool pads = cost->method_count && cost->method_count < MF_MOST_METHODS - 1 && can_pad(graph, op, &p, &pad);
+    return pads ? add_padded(lt, &p, &pad, cost, err) : MEMFIT_OK;
 }
 
 memfit_status mf_cublaslt_call(mf_cublaslt *lt, const mf_graph *graph, const mf_op *op, const mf_method *method,
@@ -393,14 +455,21 @@ memfit_status mf_cublaslt_call(mf_cublaslt *lt, const mf_graph *graph, const mf_
     product_call *q = NULL;
     if (!describe(graph, op, &p) || method->id[2] >= BOUNDS)
         return mf_fail(err, MEMFIT_INTERNAL, "a product's method is of another product");
+    cuda_padding pad = {0};
+    if (method->id[3] && !can_pad(graph, op, &p, &pad))
+        return mf_fail(err, MEMFIT_INTERNAL, "a product's method is of another product");
+    if (method->id[3])
+        take_padding(&p, &pad);
     memfit_status status = make_call(lt, &p, method->id[1] == 1, bounds[method->id[2]], &q, err);
     if (status)
         return status;
-    if (!q || q->workspace > method->workspace_bytes) {
+    if (!q || pad.bytes + q->workspace > method->workspace_bytes) {
         if (q)
             destroy_call(q);
         return mf_fail(err, MEMFIT_DEVICE, "cuBLASLt answers differently than when the plan was made");
     }
+    q->padded = method->id[3] != 0;
+    q->padding = pad;
     *call = &q->base;
     return MEMFIT_OK;
 }

@@ -130,10 +130,11 @@ static memfit_status bind_method(cuda_backend *b, const mf_graph *graph, uint32_
     }
     if (status == MEMFIT_OK && method && method->id[0] != CUDA_OWN && b->engine->table->call)
         status = b->engine->table->call(b->engine, graph, op, method, &k->call, err);
-    if (status || (k->call && method->id[0] == CUDA_PRODUCT))
+    if (status || (k->call && method->id[0] == CUDA_PRODUCT && !method->id[3])) /* nothing stands around it */
         return status;
     cuda_spec spec;
-    status = k->call ? cuda_spec_make_around(b->base.host, graph, op, b->engine->block, &spec, err)
+    status = k->call ? cuda_spec_make_around(b->base.host, graph, op, b->engine->block,
+                                             method->id[0] == CUDA_CONVOLUTION && method->id[2], &spec, err)
                      : cuda_spec_make(b->base.host, graph, op, b->engine->block, &spec, err);
     if (status == MEMFIT_OK) {
         k->call_at = spec.call_at;

@@ -299,9 +299,14 @@ memfit_status cuda_spec_make(const memfit_host *host, const mf_graph *graph, uin
 }
 
 memfit_status cuda_spec_make_around(const memfit_host *host, const mf_graph *graph, uint32_t op, unsigned block,
-                                    cuda_spec *spec, memfit_error *err)
+                                    bool bias_inside, cuda_spec *spec, memfit_error *err)
 {
-    *spec = (cuda_spec){.host = host, .graph = graph, .op = &graph->ops[op], .block = block, .library = true};
+    *spec = (cuda_spec){.host = host,
+                        .graph = graph,
+                        .op = &graph->ops[op],
+                        .block = block,
+                        .library = true,
+                        .bias_inside = bias_inside};
     return make_text(spec, err);
 }
 

@@ -30,6 +30,7 @@ typedef struct cuda_spec {
     uint32_t launch_count;
     uint64_t workspace_bytes;
     bool library;       /* a library runs the convolution: these are the launches around it */
+    bool bias_inside;   /* it adds the bias, too */
     uint32_t call_at;   /* how many launches stand before the library's call */
     uint64_t filter_at; /* where in the workspace its filters lie; its own workspace follows workspace_bytes */
 } cuda_spec;
@@ -43,7 +44,7 @@ memfit_status cuda_spec_make(const memfit_host *host, const mf_graph *graph, uin
                              cuda_spec *spec, memfit_error *err);
 /* What stands around a library's convolution. */
 memfit_status cuda_spec_make_around(const memfit_host *host, const mf_graph *graph, uint32_t op, unsigned block,
-                                    cuda_spec *spec, memfit_error *err);
+                                    bool bias_inside, cuda_spec *spec, memfit_error *err);
 void cuda_spec_end(cuda_spec *spec);
 
 /* ---- for cuda_kinds.c ---- */

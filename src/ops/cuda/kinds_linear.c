@@ -1,6 +1,7 @@
 /* kinds_linear.c: convolutions and pooling, products, recurrent layers: which kernels, on which grid, with how much
  * workspace. */
 #include "ops/cuda/kind_shapes.h"
+#include "ops/cuda/product_pad.h"
 #include "ops/cuda/program.h"
 #include "ops/reference/reference.h"
 
@@ -31,7 +32,7 @@ static void around_library(cuda_spec *s)
     if (!weights) {
         cuda_each(s, "to_library", filters);
         s->call_at = s->launch_count;
-        if (has_in(s, 2)) {
+        if (has_in(s, 2) && !s->bias_inside) {
             unsigned width = bias_width(s);
             cuda_say(s, "#define V %u\nstatic constexpr mf_shape domain = {};\n", width);
             cuda_say(s, "#include \"operands.cuh\"\n#include \"program.cuh\"\n");
@@ -96,10 +97,14 @@ static void taps_apart(cuda_spec *s, const mf_ref_window *w, unsigned width)
 {
     uint64_t cells = (uint64_t)(w->batch * w->out[0] * w->out[1] * w->out[2]), channels = (uint64_t)w->in_channels;
     uint64_t taps = (uint64_t)(w->kernel[0] * w->kernel[1] * w->kernel[2]), vectors = channels / width;
-    unsigned along = vectors < 32 ? (unsigned)vectors : 32, deep = 1, join = s->block < 256 ? 1 : 8;
+    unsigned along = vectors < 32 ? (unsigned)vectors : 32, deep, join = s->block < 256 ? 1 : 8;
+    for (unsigned n = along; n >= 12; n--)
+        if (vectors % n == 0) { /* no block has threads without channels */
+            along = n;
+            break;
+        }
     along = along > s->block ? s->block : along;
-    while (2 * deep * along <= s->block)
-        deep *= 2;
+    deep = s->block / along;
     uint64_t x = (vectors + along - 1) / along, splits = 1056 / x + 1, most = cells / (deep * 4) + 1;
     splits = splits > most ? most : splits;
     splits = splits > 65535 ? 65535 : splits;
@@ -232,8 +237,32 @@ memfit_status cuda_windows(cuda_spec *s)
     return MEMFIT_OK;
 }
 
+/* Rows filled up before the library's product, its result copied out of longer rows. */
+static memfit_status around_product(cuda_spec *s)
+{
+    static const char *const names[] = {"pad_a", "pad_b", "unpad"};
+    cuda_padding pad;
+    s->family = "product_pad.cu";
+    cuda_padding_of(s->graph, s->op, &pad);
+    cuda_say(s, "#define V 8\nstatic constexpr mf_shape domain = {};\n");
+    for (int i = 0; i < 3; i++) {
+        char c = "ABC"[i];
+        cuda_say(s, "#define %c_AT %llull\n#define %c_ROWS %lldll\n#define %c_FROM %lldll\n#define %c_TO %lldll\n", c,
+                 (unsigned long long)pad.at[i], c, (long long)pad.rows[i], c, (long long)pad.from[i], c,
+                 (long long)pad.to[i]);
+        if (i == 2)
+            s->call_at = s->launch_count;
+        if (pad.to[i] != pad.from[i])
+            cuda_each(s, names[i], (uint64_t)(pad.rows[i] * pad.to[i]) / 8);
+    }
+    cuda_workspace(s, pad.bytes);
+    return MEMFIT_OK;
+}
+
 memfit_status cuda_product(cuda_spec *s, memfit_error *err)
 {
+    if (s->library)
+        return around_product(s);
     s->family = "product.cu";
     s->slow = true;
     const mf_shape *a = in_shape(s, 0), *b = in_shape(s, 1);
@@ -263,6 +292,20 @@ typedef struct rnn_row {
     uint8_t h_last, c_last, dh0, dc0;          /* outputs */
     uint8_t arrays;                            /* of n doubles a sample */
 } rnn_row;
+
+/* Of the recurrent matrix, as a product over all samples and steps. */
+static void matrix_gradient(cuda_spec *s, uint64_t batch, uint64_t time, uint64_t n, uint64_t width)
+{
+    uint64_t tile = s->block < 256 ? 4 : 64, tiles = (n + tile - 1) / tile * ((width + tile - 1) / tile);
+    uint64_t splits = 1056 / tiles + 1, most = batch * time / 64 + 1;
+    bool wide = s->graph->tensors[s->op->out[1]].dtype == MF_F64;
+    splits = splits > most ? most : splits;
+    cuda_say(s, "#define BATCH %lldll\n#define DU_SPLITS %llu\n#define DU_AT %llull\n", (long long)batch,
+             (unsigned long long)splits,
+             (unsigned long long)cuda_workspace(s, splits * n * width * (wide ? sizeof(double) : sizeof(float))));
+    cuda_grid(s, "du", tiles, splits);
+    cuda_each(s, "dujoin", n * width);
+}
 
 memfit_status cuda_recurrent(cuda_spec *s)
 {
@@ -306,10 +349,21 @@ memfit_status cuda_recurrent(cuda_spec *s)
              r.dc_last, r.h_last, r.c_last, r.dh0, r.dc0);
     uint64_t each = r.arrays * n + (s->op->attr.rnn.recurrent_dropout > 0 ? width : 0);
     cuda_say(s, "#define SCRATCH_AT %llull\n", (unsigned long long)cuda_workspace(s, batch * each * sizeof(double)));
+    cuda_say(s, "#define TURNED_AT %llull\n",
+             (unsigned long long)(back ? cuda_workspace(s, n * width *
+                                                               mf_dtype_bytes(s->graph->tensors[s->op->in[r.u]].dtype))
+                                       : 0));
+    if (back)
+        cuda_each(s, "turn", n * width);
     cuda_grid(s, "k0", batch, 1);
     if (!back)
         return MEMFIT_OK;
-    if (has_out(s, 1))
+    bool plain = s->op->kind != MF_OP_GRU_GRAD && s->op->attr.rnn.recurrent_dropout == 0;
+    if (has_out(s, 1) && plain)
+        matrix_gradient(s, batch, time, n, width);
+    else
+        cuda_say(s, "#define DU_SPLITS 0\n");
+    if (has_out(s, 1) && !plain)
         cuda_reduce(s, 0, n * width, batch * time, 1, false);
     else
         cuda_reduce_unused(s, 0);

@@ -1,6 +1,7 @@
 /*
- * rnn.cu: LSTM, GRU and simple RNN through time: one block a sample, threads along the units, state in double in the
- * workspace. The gradient of the recurrent matrix is summed afterwards over all samples and steps.
+ * rnn.cu: LSTM, GRU and simple RNN through time: one block a sample, threads along the units, state in double in shared
+ * memory, or where it is too large for that in the workspace. Backwards the recurrent matrix is read by columns: it is turned
+ * around before. The gradient of the recurrent matrix is summed afterwards over all samples and steps.
  *
  * A step s works on time t = s, or T - 1 - s when time runs backwards. Masked steps hand the state on.
  */
@@ -44,6 +45,13 @@ static inline double *scratch_of(const args &a, idx sample)
     return (double *)((char *)a.workspace + SCRATCH_AT) + sample * (SCRATCH_ARRAYS * n + (rate > 0 ? width : 0));
 }
 
+static constexpr bool NEAR = rate == 0 && SCRATCH_ARRAYS * n * 8 <= 40 << 10;
+#ifdef MF_SHIM
+#define UNROLLED
+#else
+#define UNROLLED _Pragma("unroll 8")
+#endif
+
 #define UNITS_LOOP(j) for (idx j = (idx)threadIdx.x; j < n; j += BLOCK)
 
 /* sum over k of v[k] * u[k][column], under the gate's mask */
@@ -51,6 +59,7 @@ static inline double times(const args &a, const double *v, const double *keep, i
 {
     double sum = 0;
     idx gate = column / n * n;
+    UNROLLED
     for (idx k = 0; k < n; k++)
         sum += v[k] * (rate > 0 ? keep[gate + k] : 1) * get<U_IN>(a, k * width + column);
     return sum;
@@ -62,8 +71,11 @@ static inline double times_back(const args &a, idx k, const double *d, const dou
     double all = 0;
     for (idx gate = first; gate < first + count; gate += n) {
         double sum = 0;
+        UNROLLED
         for (idx j = 0; j < n; j++)
-            sum += get<U_IN>(a, k * width + gate + j) * d[gate - first + j];
+            sum += (double)(real)mf_ref_load(in_dtype[U_IN], (const char *)a.workspace + TURNED_AT,
+                                             (uint64_t)((gate + j) * n + k)) *
+                   d[gate - first + j];
         all += sum * (rate > 0 ? keep[gate + k] : 1);
     }
     return all;
@@ -72,8 +84,9 @@ static inline double times_back(const args &a, idx k, const double *d, const dou
 #if defined(KIND_LSTM) || defined(KIND_GRU) || defined(KIND_SIMPLE_RNN)
 ENTRY k0(args a)
 {
+    __shared__ double near[NEAR ? SCRATCH_ARRAYS * n : 1];
     idx b = (idx)blockIdx.x;
-    double *h = scratch_of(a, b), *c = h + n, *gate = c + n, *keep = h + SCRATCH_ARRAYS * n;
+    double *h = NEAR ? near : scratch_of(a, b), *c = h + n, *gate = c + n, *keep = h + SCRATCH_ARRAYS * n;
     UNITS_LOOP(j)
     {
         h[j] = in_here[H0_IN] ? get<H0_IN>(a, b * n + j) : 0;
@@ -156,6 +169,13 @@ ENTRY k0(args a)
 }
 
 #else /* gradients */
+ENTRY turn(args a)
+{
+    idx i = THREAD;
+    if (i < n * width)
+        move_element(in_dtype[U_IN], (char *)a.workspace + TURNED_AT, i, a.in[U_IN], i % n * width + i / n);
+}
+
 /* The state before step s: what step s - 1 left, or the initial one. */
 template <int STATES, int INITIAL> static inline double before(const args &a, idx b, idx s, idx j)
 {
@@ -167,8 +187,9 @@ template <int STATES, int INITIAL> static inline double before(const args &a, id
 ENTRY k0(args a)
 {
     constexpr mf_unary act = attr.rnn.activation, rec = attr.rnn.recurrent_activation;
+    __shared__ double near[NEAR ? SCRATCH_ARRAYS * n : 1];
     idx b = (idx)blockIdx.x;
-    double *dh = scratch_of(a, b), *dc = dh + n, *d = dc + n, *keep = dh + SCRATCH_ARRAYS * n;
+    double *dh = NEAR ? near : scratch_of(a, b), *dc = dh + n, *d = dc + n, *keep = dh + SCRATCH_ARRAYS * n;
     UNITS_LOOP(j)
     {
         dh[j] = in_here[DH_LAST_IN] ? get<DH_LAST_IN>(a, b * n + j) : 0;
@@ -265,6 +286,51 @@ static inline double gradient_at(const args &a, idx b, idx s, idx column)
 #endif
     return d;
 }
+
+#if DU_SPLITS
+/* The same sums as a product, where nothing but the state stands between: a block has a tile of the matrix and one of
+ * DU_SPLITS ranges of all steps, a thread 4 x 4 of its elements. */
+ENTRY du(args a)
+{
+    constexpr int SIDE = BLOCK < 256 ? 1 : 16, TILE = 4 * SIDE, ROWS = 16;
+    constexpr idx tiles = (width + TILE - 1) / TILE, all = (idx)BATCH * T, each = (all + DU_SPLITS - 1) / DU_SPLITS;
+    __shared__ real state[ROWS][TILE + 1], slopes[ROWS][TILE + 1];
+    idx k0 = (idx)blockIdx.x / tiles * TILE, c0 = (idx)blockIdx.x % tiles * TILE;
+    idx first = (idx)blockIdx.y * each, last = first + each < all ? first + each : all;
+    int x = (int)threadIdx.x % SIDE * 4, y = (int)threadIdx.x / SIDE * 4;
+    real sum[4][4] = {};
+    for (idx from = first; from < last; from += ROWS) {
+        for (int i = (int)threadIdx.x; i < ROWS * TILE; i += BLOCK) {
+            int r = i / TILE, c = i % TILE;
+            idx g = from + r, b = g / T, s = g % T;
+            state[r][c] = g < last && k0 + c < n ? (real)before<1, H0_IN>(a, b, s, k0 + c) : (real)0;
+            slopes[r][c] = g < last && c0 + c < width ? (real)kept<0>(a, (b * T + time_of(s)) * width + c0 + c) : (real)0;
+        }
+        __syncthreads();
+        for (int r = 0; r < ROWS; r++)
+            for (int i = 0; i < 4; i++)
+                for (int j = 0; j < 4; j++)
+                    sum[i][j] += state[r][y + i] * slopes[r][x + j];
+        __syncthreads();
+    }
+    real *part = (real *)((char *)a.workspace + DU_AT) + (idx)blockIdx.y * n * width;
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
+            if (k0 + y + i < n && c0 + x + j < width)
+                part[(k0 + y + i) * width + c0 + x + j] = sum[i][j];
+}
+
+ENTRY dujoin(args a)
+{
+    idx i = THREAD;
+    double sum = 0;
+    if (i >= n * width)
+        return;
+    for (idx s = 0; s < DU_SPLITS; s++)
+        sum += (double)((const real *)((const char *)a.workspace + DU_AT))[s * n * width + i];
+    put<1>(a, i, sum);
+}
+#endif
 
 struct matrix : plain_sums<matrix, 1> {
     REDUCTION(matrix, 0)

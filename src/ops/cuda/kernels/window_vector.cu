@@ -204,8 +204,8 @@ ENTRY taps0(args a)
     for (int tap = 0; tap < TAP_COUNT; tap++) {
         EACH_OF(WV) part[k][threadIdx.x] = sum[tap][k];
         __syncthreads();
-        for (int rows = WY / 2; rows > 0; rows /= 2) {
-            if (ty < rows)
+        for (int rows = (WY + 1) / 2, all = WY; all > 1; all = rows, rows = (rows + 1) / 2) {
+            if (ty < rows && ty + rows < all)
                 EACH_OF(WV) part[k][threadIdx.x] += part[k][threadIdx.x + rows * WX];
             __syncthreads();
         }
