@@ -54,11 +54,11 @@ bool mf_apart_is_aside(memfit_pool *pool, uint64_t bytes, unsigned lane)
 void mf_apart_begin(memfit_pool *pool)
 {
     const mf_pages *p = &pool->pages;
+    pool->main = pool->home;
     if (pool->device->plain) /* its addresses are its memory */
         return;
     uint64_t half = pool->range_bytes / 2, from = pool->limit_bytes < half / 2 ? 2 * pool->limit_bytes : half;
     uint64_t reached = p->top << p->shift > pool->tail->start ? p->top << p->shift : pool->tail->start;
-    pool->main = pool->home;
     pool->apart = mf_round_up(from > reached ? from : reached, p->bytes);
 }
 

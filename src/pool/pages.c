@@ -176,7 +176,7 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, mf_block **hole
     bool refused = false, waits = false;
     if (more)
         refused = !make(pool, more, easy < soft ? easy : soft, first, past);
-    if ((more = still_missing(pool, missing)) && lane && mf_moves_allowed(pool))
+    if ((more = still_missing(pool, missing)) && lane && pool->options.slack <= 0 && mf_moves_allowed(pool))
         missing -= mf_moves_own(pool, hole, lane, more, start, bytes);
     if ((more = still_missing(pool, missing)) && elsewhere && mf_moves_allowed(pool))
         waits = !mf_moves_idle(pool, more, first, past, false);

@@ -336,7 +336,7 @@ static memfit_status without_growth(memfit_pool *pool, wish *w)
         look(pool, w);
         status = attempt(pool, w, MF_GROW_NOT);
     }
-    if (status == MEMFIT_OUT_OF_MEMORY && w->seat == MF_SEAT) {
+    if (status == MEMFIT_OUT_OF_MEMORY && (w->seat == MF_SEAT || w->seat == MF_SEAT_ABOVE)) {
         w->unplanned = true;
         look(pool, w);
         status = attempt(pool, w, MF_GROW_NOT);

@@ -9,7 +9,8 @@
  *
  * The plan is followed from the request at which least is in use, with several streams after waiting for them once: then few
  * seats are taken. What does not repeat (parameters, slabs, blocks older than a turn) stays where it is and is packed
- * around. Who finds its seat taken goes above all seats, so that it takes nobody else's; so does a block that another stream
+ * around. Who finds its seat taken goes above all seats, so that it takes nobody else's, unless the pool had to grow for
+ * it; so does a block that another stream
  * still used when it was freed, which ends when that stream gets so far (apart.c). A request of another size ends the plan;
  * the tape goes on, so that the next one can be found. The pool may hold what the seats take, so that no page moves.
  *
@@ -435,22 +436,22 @@ mf_seat mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, un
     if (*hole)
         return MF_SEAT;
     *hole = mf_apart(pool, pool->multi ? pool->apart : r->top, bytes, alignment, lane, start);
-    return *hole ? MF_SEAT_APART : MF_SEAT_NONE;
+    return !*hole ? MF_SEAT_NONE : s->apart ? MF_SEAT_APART : MF_SEAT_ABOVE;
 }
 
-/* A plan of which a quarter of the seats are taken when their turn comes is of no use. */
+/* Seats that are taken turn after turn: something came to stay there, and is packed around the next time. */
 static void judge(memfit_pool *pool)
 {
     mf_repeat *r = pool->repeat;
     if (r->count < r->judged)
         return;
-    r->bad = r->missed > r->turn / 4 ? r->bad + 1 : 0;
+    r->bad = r->missed ? r->bad + 1 : 0;
     r->missed = 0;
     r->judged = r->count + r->turn;
     if (r->bad < BAD_TURNS)
         return;
     end_plan(pool);
-    r->next_try = r->count + 4 * (uint64_t)r->turn;
+    r->next_try = r->count + r->turn;
 }
 
 void mf_repeat_put(memfit_pool *pool, mf_block *block, unsigned lane)

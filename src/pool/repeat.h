@@ -10,8 +10,9 @@ void mf_repeat_end(memfit_pool *pool);
 
 /* Where a request goes while requests are noted. */
 typedef enum mf_seat {
-    MF_SEAT_NONE,  /* no plan, or its place is taken: to the best fit */
+    MF_SEAT_NONE,  /* no plan: to the best fit */
     MF_SEAT,       /* to *start, in *hole: the plan's place, */
+    MF_SEAT_ABOVE, /* or, since that is taken, one above all of them, if the pool need not grow for it; */
     MF_SEAT_APART, /* or one away from the plan's blocks */
 } mf_seat;
 mf_seat mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block **hole,
