@@ -16,9 +16,9 @@ enum {
     SPARE_FIXED_BYTES = 28 << 10,
     /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
     SAID_SPARE_BYTES = 16 << 10,
-    WARM_UP_BYTES = 64 << 10,   /* running every operation once takes less (seen: up to 24 KiB) */
+    WARM_UP_BYTES = 64 << 10,    /* running every operation once takes less (seen: up to 24 KiB) */
     SLOT_SPARE_BYTES = 32 << 20, /* left where a slot is taken: records come behind it */
-    STACK_BYTES = 48 << 10,     /* touched before measuring: deeper than any call of a step goes */
+    STACK_BYTES = 48 << 10,      /* touched before measuring: deeper than any call of a step goes */
 };
 
 /* Of the fixed cost of this plan, what another may do without: its rest, its slot. */

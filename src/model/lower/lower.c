@@ -189,8 +189,8 @@ static void cast_inputs(mf_layer_call *c, uint32_t *in, unsigned flags)
         promote(c);
     for (uint32_t i = 0; i < c->in_count; i++) {
         mf_dtype dtype = mf_g_dtype(c->b, in[i]);
-        bool cast = is_float(dtype) ? is_float(c->compute) && !(flags & MF_CLASS_NO_AUTOCAST)
-                                    : !(flags & MF_CLASS_KEEPS_TYPES);
+        bool cast =
+            is_float(dtype) ? is_float(c->compute) && !(flags & MF_CLASS_NO_AUTOCAST) : !(flags & MF_CLASS_KEEPS_TYPES);
         if (!cast || dtype == c->compute)
             continue;
         in[i] = mf_g_cast(c->b, in[i], c->compute);
