@@ -168,10 +168,12 @@ static void advise_growth(const mf_report *r, char *text, size_t bytes)
     if (!most)
         return;
     char size[24], name[256];
+    const char *kind = most->kind == MEMFIT_KIND_OTHER ? NULL : memfit_kind_name(most->kind);
     add(text, bytes,
-        "%s grows by %s a step: something keeps what it made, such as a list of losses that still hold their graph "
+        "%s%s%s%s grows by %s a step: something keeps what it made, such as a list of losses that still hold their "
+        "graph "
         "(append loss.item() instead). ",
-        cut_name(most->name, NAME, true, name, sizeof name),
+        cut_name(most->name, NAME, true, name, sizeof name), kind ? " (" : "", kind ? kind : "", kind ? ")" : "",
         memfit_size_format(grown / r->growth_steps, size, sizeof size));
 }
 
