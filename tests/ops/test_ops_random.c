@@ -519,8 +519,7 @@ static void random_graphs_run_as_they_are(void **state)
     /* an assumed layer is planned and never run: no backend has it; attention is what a pass makes of whole layers, which have a
      * test of their own */
     for (uint32_t k = 0; k < MF_OP_COUNT; k++)
-        if (!seen.kinds[k] && k != MF_OP_ASSUMED && k != MF_OP_GROUP && k != MF_OP_ATTENTION &&
-            k != MF_OP_ATTENTION_GRAD)
+        if (!seen.kinds[k] && k != MF_OP_ASSUMED && k != MF_OP_GROUP)
             fail_msg("no graph has %s", mf_kind_name((mf_op_kind)k));
     assert_true(seen.recomputing > n / 10);
     assert_true(seen.pieces > n / 100);
