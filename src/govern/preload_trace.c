@@ -188,7 +188,8 @@ void mf_govern_note(unsigned op, unsigned card, uint64_t key, uint64_t bytes, ui
     file *f = &files[card];
     if (!f->path[0])
         f->failed = !begin(f, card);
-    bool taken = op == MEMFIT_EVENT_ALLOC && key > OWN_GRAPH; /* what the driver takes by itself nobody has called for */
+    bool taken =
+        op == MEMFIT_EVENT_ALLOC && key > OWN_GRAPH; /* what the driver takes by itself nobody has called for */
     uint32_t name = f->failed ? 0 : stack_of(owner <= MF_FACTS_OWNERS ? owner : 0, bytes, taken);
     name = put_node(f, name);
     if (!f->failed) {
