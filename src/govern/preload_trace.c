@@ -19,7 +19,8 @@
 
 /* A stack is a chain of nodes: a frame and its caller's node. The innermost is the owner ("libc10_cuda.so: cuMemAlloc"), whose
  * number an event has. Nodes are written to a file before the first event that needs them, and numbered there as they come. */
-enum { NODES = 8192, FRAMES = 12, STACK_BYTES = 1 << 20, OWN_MODULE = 2, OWN_GRAPH = 3 };
+enum { NODES = 8192, FRAMES = 12, STACK_BYTES = 1 << 20 };
+enum { OWN_MODULE = 2, OWN_GRAPH = 3 }; /* what the driver takes by itself: 1 is the context */
 #define IS_OWNER (UINT64_C(1) << 63)
 typedef struct node {
     uint64_t key;    /* a return address, or IS_OWNER and an owner's number; 0: free */
@@ -187,7 +188,8 @@ void mf_govern_note(unsigned op, unsigned card, uint64_t key, uint64_t bytes, ui
     file *f = &files[card];
     if (!f->path[0])
         f->failed = !begin(f, card);
-    bool taken = op == MEMFIT_EVENT_ALLOC && memory_class != MF_MEMORY_CONTEXT && memory_class != MF_MEMORY_MODULE;
+    bool taken =
+        op == MEMFIT_EVENT_ALLOC && key > OWN_GRAPH; /* what the driver takes by itself nobody has called for */
     uint32_t name = f->failed ? 0 : stack_of(owner <= MF_FACTS_OWNERS ? owner : 0, bytes, taken);
     name = put_node(f, name);
     if (!f->failed) {

@@ -19,7 +19,7 @@ for path in sorted(glob.glob(folder + "/m-*.out")):
     named = "no report"
     try:
         report = json.load(open(path[:-4] + ".json"))
-        denied = [d for d in report["denied"] if d["outcome"] == "refused"]
+        denied = report["denied"]  # a program that went on may have got the same bytes later
         named = "; ".join("%.2f %% of %.2f GiB named" % (100 * sum(o["bytes"] for o in d["owners"]) / d["in_use_bytes"], d["in_use_bytes"] / 2**30) for d in denied[-1:]) or "no refusal"
         if not denied and report.get("held_bytes"):
             named += "; held at most %.2f GiB, %.2f %% of it named" % (report["held_bytes"] / 2**30, 100 * sum(o["bytes"] for o in report["held"]) / report["held_bytes"])
