@@ -54,3 +54,13 @@ for i in range(3):  # no part has all names
     table(f"table-{i}.csv", part, False)
     with h5py.File(out / f"group-{i}.h5", "w") as f:
         f["a/x"], f["a/y"] = x[part].astype(">f4"), utf8[part]
+try:  # texts as labels of TFRecord files
+    import tensorflow as tf
+except ImportError:
+    print("texts.tfrecord: left as it is, no TensorFlow here")
+else:
+    with tf.io.TFRecordWriter(str(out / "texts.tfrecord")) as w:
+        for a, b in zip(x, utf8):
+            w.write(tf.train.Example(features=tf.train.Features(feature={
+                "x": tf.train.Feature(float_list=tf.train.FloatList(value=a.ravel())),
+                "label": tf.train.Feature(bytes_list=tf.train.BytesList(value=[bytes(b)]))})).SerializeToString())

@@ -9,6 +9,7 @@
  * A picture becomes an image of the model's size, another text its bytes, numbers are what they are. Whatever a record has
  * otherwise is told when it is used, with file, record and byte. Records are verified by their check sums then.
  */
+#include "data/labels.h"
 #include "data/lengths.h"
 #include "data/resize.h"
 #include "data/sample_cache.h"
@@ -214,26 +215,19 @@ static memfit_status make(const mf_source *source, const mf_array *array, int64_
     uint64_t bytes = 0;
     if (c->ragged)
         return make_ragged(source, index, c, &f, out, err);
+    static const char another_length[] = "has another length than in the first record";
     switch (c->kind) {
     case MF_FEATURE_FLOAT:
-        return mf_feature_floats(&f, out, c->count) ? MEMFIT_OK
-                                                    : differs(source, index, c,
-                                                              "has another length than in the first "
-                                                              "record",
-                                                              err);
+        return mf_feature_floats(&f, out, c->count) ? MEMFIT_OK : differs(source, index, c, another_length, err);
     case MF_FEATURE_INT:
-        return mf_feature_ints(&f, out, c->count) ? MEMFIT_OK
-                                                  : differs(source, index, c,
-                                                            "has another length than in the first "
-                                                            "record",
-                                                            err);
+        return mf_feature_ints(&f, out, c->count) ? MEMFIT_OK : differs(source, index, c, another_length, err);
     default:
         if (!mf_feature_bytes(&f, &data, &bytes))
             return differs(source, index, c, "is not exactly one text", err);
         if (c->picture)
             return make_picture(source, index, array->dtype, data, bytes, w, out, err);
         if (bytes != c->count)
-            return differs(source, index, c, "has another length than in the first record", err);
+            return differs(source, index, c, another_length, err);
         memcpy(out, data, bytes);
         return MEMFIT_OK;
     }
@@ -358,10 +352,48 @@ static memfit_status index_records(records *r, memfit_error *err)
 
 /* ---- opening: features ------------------------------------------------------------------------------------- */
 
+/* Texts as labels: every record is looked at once, for the names and the number of each. */
+static memfit_status add_labels(records *r, const char *name, const column *c, memfit_error *err)
+{
+    mf_source *source = r->source;
+    const uint64_t bytes = (uint64_t)r->count * sizeof(int32_t);
+    unsigned char *data;
+    mf_labels labels;
+    if (source->mapping_count == MF_SOURCE_MOST_MAPPINGS)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s: too many features of texts", source->path);
+    memfit_status status = mf_os_spool_map(bytes, &data, err);
+    if (status != MEMFIT_OK)
+        return status;
+    source->mappings[source->mapping_count++] = (mf_mapping){data, bytes};
+    int32_t *codes = (int32_t *)(void *)data;
+    mf_labels_begin(&labels, source);
+    for (int64_t i = 0; i < r->count && status == MEMFIT_OK; i++) {
+        const shard *s = shard_of(r, i);
+        mf_tfrecord record;
+        mf_feature f;
+        bool damaged;
+        const unsigned char *text = NULL;
+        uint64_t n = 0;
+        status = mf_tfrecord_at(s->file.data, s->file.bytes, r->places[i], false, s->path, &record, err);
+        if (status == MEMFIT_OK && (!mf_example_find(record.data, record.bytes, c->feature, &f, &damaged) ||
+                                    f.kind != MF_FEATURE_BYTES || !mf_feature_bytes(&f, &text, &n)))
+            status = differs(source, i, c, "is not exactly one text", err);
+        if (status == MEMFIT_OK)
+            status = mf_labels_number(&labels, (const char *)text, n, &codes[i], err);
+    }
+    if (status != MEMFIT_OK) {
+        mf_labels_drop(&labels);
+        return status;
+    }
+    return mf_labels_end(&labels, name, codes, r->count, source->classes_given, err);
+}
+
 static memfit_status add_array(records *r, const char *name, uint32_t number, memfit_error *err)
 {
     const column *c = &r->columns[number];
     const int64_t n = r->count;
+    if (c->kind == MF_FEATURE_BYTES && !c->picture && strcmp(name, "y") == 0)
+        return add_labels(r, name, c, err);
     mf_shape shape = {.rank = c->count == 1 && !c->ragged ? 1 : 2, .dim = {n, (int64_t)c->count}};
     if (c->picture)
         shape = (mf_shape){.rank = 4, .dim = {n, r->height, r->width, r->channels}};

@@ -8,7 +8,7 @@ m=("$MEMFIT_SOURCE/tests/fixtures/train/mlp.keras" --batch-size 5 --threads 1)
 train() { "$MEMFIT" train "${m[@]}" --epochs 3 --seed 3 --json "$@" >"$dir/out" 2>"$dir/err" || fail "train $*: exit $?: $(tail -2 "$dir/err")"; }
 train --data "$f/numbers.npz" --out "$dir/a.keras"
 is "$dir/out" classes '[]'
-for d in texts.npz bytes.npz turned.npz header.csv plain.csv texts.h5 turned.h5 inner.h5 'part-*.npz' 'parts-?.npz' 'table-*.csv' 'group-*.h5'; do
+for d in texts.npz bytes.npz turned.npz header.csv plain.csv texts.h5 turned.h5 inner.h5 'part-*.npz' 'parts-?.npz' 'table-*.csv' 'group-*.h5' texts.tfrecord; do
     train --data "$f/$d" --out "$dir/b.keras"
     cmp -s "$dir/a.keras" "$dir/b.keras" || fail "$d: another model"
     is "$dir/out" allocations_in_steps 0
