@@ -179,6 +179,33 @@ class Kept:
 
 
 class Watch(unittest.TestCase):
+    def test_a_callback_of_what_is_loaded(self):
+        """Lightning and Hugging Face ask for an instance of their own class, and call their own names; stood in for by their shapes."""
+        code = """
+            import sys, types
+            class Callback:
+                def setup(self, trainer, module, stage): pass
+            class TrainerCallback: pass
+            lightning, transformers = types.ModuleType("lightning"), types.ModuleType("transformers")
+            lightning.pytorch = types.SimpleNamespace(callbacks=types.SimpleNamespace(Callback=Callback))
+            transformers.TrainerCallback = TrainerCallback
+            for name, module, base, calls in (
+                ("lightning", lightning, Callback, [("setup", 3), ("on_fit_start", 2), ("on_train_batch_end", 5), ("on_train_batch_end", 5), ("on_train_epoch_end", 2), ("on_fit_end", 2)]),
+                ("transformers", transformers, TrainerCallback, [("on_train_begin", 3), ("on_step_end", 3), ("on_step_end", 3), ("on_epoch_end", 3), ("on_train_end", 3)]),
+            ):
+                sys.modules[name] = module
+                import memfit
+                watch = memfit.Watch(bar=False)
+                assert isinstance(watch, base) and isinstance(watch, memfit.Watch)
+                for call, count in calls:
+                    assert getattr(watch, call)(*[None] * count) is None  # Hugging Face takes what is returned for its control
+                print(name, watch.steps, watch.epochs, watch.peak_bytes > 0)
+                del sys.modules[name]
+            print(type(memfit.Watch(bar=False)) is memfit.Watch)
+        """
+        done = run(code)
+        self.assertEqual(done.stdout.split("\n")[:3], ["lightning 2 1 True", "transformers 2 1 True", "True"], done.stderr)
+
     def watch(self, **options):
         said = []
         watch = memfit.Watch(say=said.append, bar=False, **options)
