@@ -516,8 +516,7 @@ static void random_graphs_run_as_they_are(void **state)
            (unsigned long long)seen.repeated_groups);
     if (count || seed)
         return;
-    /* an assumed layer is planned and never run: no backend has it; attention is what a pass makes of whole layers, which have a
-     * test of their own */
+    /* an assumed layer is planned and never run: no backend has it */
     for (uint32_t k = 0; k < MF_OP_COUNT; k++)
         if (!seen.kinds[k] && k != MF_OP_ASSUMED && k != MF_OP_GROUP)
             fail_msg("no graph has %s", mf_kind_name((mf_op_kind)k));
