@@ -329,6 +329,8 @@ static void finish(memfit_run *run)
                      (unsigned long long)kills);
         r->out_of_memory = true;
         r->oom_limit_bytes = run->host_limit.bytes;
+        if (r->host_peak_bytes < run->host_limit.bytes) /* it was full; too short for the samples */
+            r->host_peak_bytes = run->host_limit.bytes;
     }
     mf_relay_leave(&run->relay);
 }

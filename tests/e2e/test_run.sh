@@ -140,6 +140,7 @@ if [ $code = 0 ]; then
     holds report "j['host_limit_bytes'] == 200 << 20 and j['cause'] is None" && grep -q 'of 200.00 MiB of host memory' err || fail "--host-memory: $(cat report err)"
     "$MEMFIT" run --host-memory 100MiB --report report -- sh -c 'python3 -c "x = bytearray(400 << 20)"' 2>err; [ $? = 137 ] || fail "--host-memory, too much: $(cat err)"
     is report cause oom-killer
+    grep -q 'peak 100.00 MiB of 100.00 MiB of host memory' err || fail "--host-memory, killed: the peak is not what was full: $(cat err)"
     grep -q "out-of-memory killer ended it: the cgroup's memory was used up, limit 100.00 MiB" err || fail "--host-memory, too much: $(cat err)"
 else
     [ $code = 2 ] && grep -q 'group' err || fail "--host-memory where none can be made: exit $code $(cat err)"
