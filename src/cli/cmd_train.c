@@ -147,8 +147,6 @@ static int train(train_cli *cli, const char *html)
     memfit_error err = {0};
     int status = CLI_DONE;
     o->limit = train_cli_limit;
-    if (!o->out && !o->checkpoint)
-        cli_note(&cli->common, "without --out FILE.keras or --checkpoint FILE nothing of this training is kept");
     if (html)
         begin_readings(cli, &measured);
     if (html || !cli->common.quiet)

@@ -117,6 +117,9 @@ static void first_state(mf_trainer *t)
 static void say_once(mf_trainer *t)
 {
     const mf_graph *g = mf_trainer_graph(t);
+    if (t->mode == MF_MODE_TRAIN && !t->options->out && !t->options->checkpoint)
+        mf_log_write(&t->log, MF_LOG_NOTE,
+                     "without --out FILE.keras or --checkpoint FILE nothing of this training is kept");
     if (g->optimizer_assumed && t->mode == MF_MODE_TRAIN)
         mf_log_write(&t->log, MF_LOG_WARNING, "the file names no optimizer: %s is assumed", g->optimizer_name);
     if (g->loss_assumed && t->mode != MF_MODE_PREDICT)

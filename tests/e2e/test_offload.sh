@@ -13,7 +13,8 @@ both() { # both NAME ARGUMENTS...: with the state on the device and in host memo
         mkdir -p $way
         "$MEMFIT" train "${@//%D/$way}" --threads 1 --offload $way --out "$way/$name.keras" --quiet --json >"$way/$name.json" 2>"$way/$name.err" ||
             { fail "$name, $way: $(tail -3 "$way/$name.err")"; return; }
-        is "$way/$name.json" allocations_in_steps 0
+        n=$(key allocations_in_steps "$way/$name.json") # null: a sanitizer's build does not count
+        [ "$n" = 0 ] || [ "$n" = null ] || fail "$name, $way: $n allocations in steps"
         is "$way/$name.json" arena_used_bytes "$(key arena_bytes "$way/$name.json")"
     done
     for key in loss metrics validation steps epochs pieces numerics; do
