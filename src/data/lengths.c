@@ -2,7 +2,6 @@
 #include "data/lengths.h"
 
 #include "base/error.h"
-#include "data/numbers.h"
 
 #include <string.h>
 
@@ -23,23 +22,30 @@ memfit_status mf_lengths_make(mf_source *source, int64_t samples, memfit_error *
 
 static const char suffix[] = "_row_splits";
 
-/* Files align nothing. */
-static int64_t split_at(const mf_array *splits, int64_t i)
+/* MF_I32 or MF_I64; files align nothing. */
+static int64_t split_at(mf_dtype dtype, const void *splits, int64_t i)
 {
-    return (int64_t)mf_number_load(splits->dtype, splits->data, (uint64_t)i);
+    int64_t wide;
+    int32_t narrow;
+    if (dtype == MF_I32) {
+        memcpy(&narrow, (const unsigned char *)splits + (uint64_t)i * sizeof narrow, sizeof narrow);
+        return narrow;
+    }
+    memcpy(&wide, (const unsigned char *)splits + (uint64_t)i * sizeof wide, sizeof wide);
+    return wide;
 }
 
 static memfit_status check_splits(const mf_source *source, const mf_array *splits, const mf_array *values,
                                   int64_t *longest, memfit_error *err)
 {
     const int64_t n = splits->shape.dim[0] - 1;
-    int64_t before = split_at(splits, 0);
+    int64_t before = split_at(splits->dtype, splits->data, 0);
     *longest = 1;
     if (before != 0)
         return mf_fail(err, MEMFIT_DAMAGED, "%s: %s begins with %lld, not 0", source->path, splits->name,
                        (long long)before);
     for (int64_t i = 1; i <= n; i++) {
-        const int64_t at = split_at(splits, i);
+        const int64_t at = split_at(splits->dtype, splits->data, i);
         if (at < before || at > values->shape.dim[0])
             return mf_fail(err, MEMFIT_DAMAGED, "%s: %s[%lld] is %lld: must be from %lld to %lld", source->path,
                            splits->name, (long long)i, (long long)at, (long long)before,
@@ -68,7 +74,8 @@ static memfit_status make_ragged(mf_source *source, const mf_array *splits, mf_a
     if (status != MEMFIT_OK)
         return status;
     for (int64_t i = 0; i < n; i++) {
-        const uint32_t length = (uint32_t)(split_at(splits, i + 1) - split_at(splits, i));
+        const uint32_t length =
+            (uint32_t)(split_at(splits->dtype, splits->data, i + 1) - split_at(splits->dtype, splits->data, i));
         source->lengths[i] = length > source->lengths[i] ? length : source->lengths[i];
     }
     const uint64_t step = a->sample_bytes; /* of what was one sample */
@@ -112,8 +119,8 @@ memfit_status mf_lengths_by_splits(mf_source *source, const mf_log *log, memfit_
 
 void mf_lengths_read(const mf_array *a, int64_t index, void *out, uint64_t bytes)
 {
-    const uint64_t from = (uint64_t)mf_number_load(a->split_dtype, a->splits, (uint64_t)index);
-    const uint64_t to = (uint64_t)mf_number_load(a->split_dtype, a->splits, (uint64_t)index + 1);
+    const uint64_t from = (uint64_t)split_at(a->split_dtype, a->splits, index);
+    const uint64_t to = (uint64_t)split_at(a->split_dtype, a->splits, index + 1);
     /* Verified when the file was opened; a file that was changed since must not lead elsewhere. */
     const uint64_t has = from <= to && to <= a->step_count ? (to - from) * a->step_bytes : 0;
     const uint64_t n = has < bytes ? has : bytes;

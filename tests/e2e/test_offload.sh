@@ -59,18 +59,20 @@ for way in off optimizer; do
 done
 cmp -s off.keras optimizer.keras || fail "resumed: another model"
 
-# A limit that is lowered while running: the state goes to the next plan.
-run=("$f/train/mlp.keras" --data synthetic:4096 --batch-size 4096 --threads 1 --json)
-"$MEMFIT" train "${run[@]}" --epochs 2 --offload optimizer --quiet >as-asked.json 2>err || fail "as asked: $(cat err)"
-limit=$(key planned_peak_bytes as-asked.json)
-echo $((limit * 4)) >limit
-"$MEMFIT" train "${run[@]}" --epochs 100 --offload optimizer --memory-file limit --log-csv log.csv >moved.json 2>err & pid=$!
-for i in $(seq 600); do [ -s log.csv ] && [ "$(wc -l <log.csv)" -gt 3 ] && break; sleep 0.05; done
-echo $((limit * 3 / 4)) >limit.new && mv limit.new limit
-wait $pid || fail "a limit that is lowered: $(tail -2 err)"
-"$MEMFIT" train "${run[@]}" --epochs 100 --quiet >stayed.json 2>err || fail "$(cat err)"
-is moved.json replans 1
-awk -v a="$(key loss moved.json)" -v b="$(key loss stayed.json)" 'BEGIN { d = a - b; exit !(d < 1e-4 && d > -1e-4) }' || fail "another loss after another plan"
+# A limit that is lowered while running: the state goes to the next plan. (A sanitizer's own memory would count.)
+if [ "$n" = 0 ]; then
+    run=("$f/train/mlp.keras" --data synthetic:4096 --batch-size 4096 --threads 1 --json)
+    "$MEMFIT" train "${run[@]}" --epochs 2 --offload optimizer --quiet >as-asked.json 2>err || fail "as asked: $(cat err)"
+    limit=$(key planned_peak_bytes as-asked.json)
+    echo $((limit * 4)) >limit
+    "$MEMFIT" train "${run[@]}" --epochs 100 --offload optimizer --memory-file limit --log-csv log.csv >moved.json 2>err & pid=$!
+    for i in $(seq 600); do [ -s log.csv ] && [ "$(wc -l <log.csv)" -gt 3 ] && break; sleep 0.05; done
+    echo $((limit * 3 / 4)) >limit.new && mv limit.new limit
+    wait $pid || fail "a limit that is lowered: $(tail -2 err)"
+    "$MEMFIT" train "${run[@]}" --epochs 100 --quiet >stayed.json 2>err || fail "$(cat err)"
+    is moved.json replans 1
+    awk -v a="$(key loss moved.json)" -v b="$(key loss stayed.json)" 'BEGIN { d = a - b; exit !(d < 1e-4 && d > -1e-4) }' || fail "another loss after another plan"
+fi
 
 # auto: nothing where everything fits; said where it is done.
 "$MEMFIT" train "$f/train/cnn.keras" --data synthetic:64 --offload auto --json --quiet >auto.json 2>err || fail "auto: $(cat err)"

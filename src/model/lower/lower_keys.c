@@ -191,7 +191,7 @@ static const char *find_word(const char *list, const char *name)
         if (*p == *name && strncmp(p, name, n) == 0 && strchr(" :=!", p[n])) /* the end of the list is among them */
             return p;
         p = strchr(p, ' ');
-        p += p != NULL;
+        p = p ? p + 1 : NULL;
     }
     return NULL;
 }
