@@ -10,9 +10,9 @@
  * The plan is followed from the request at which least is in use, with several streams after waiting for them once: then few
  * seats are taken. What does not repeat (parameters, slabs, blocks older than a turn) stays where it is and is packed
  * around. Who finds its seat taken goes above all seats, so that it takes nobody else's, unless the pool had to grow for
- * it; so does a block that another stream
- * still used when it was freed, which ends when that stream gets so far (apart.c). A request of another size ends the plan;
- * the tape goes on, so that the next one can be found. The pool may hold what the seats take, so that no page moves.
+ * it; so does a block that another stream still used when it was freed, which ends when that stream gets so far
+ * (apart.c). A request of another size ends the plan; the tape goes on, so that the next one can be found. The pool may
+ * hold what the seats take, so that no page moves.
  *
  * With one stream the tape ends when no page was missing, and no plan was at work, for as many requests as it holds: it is
  * random access to 256 KiB for every block that goes, a tenth of the time of a pair of random sizes.

@@ -1,8 +1,9 @@
 /* offload.c: see offload.h. */
 #include "train/offload.h"
 
-#include "base/memory.h"
+#include "base/bytes.h"
 #include "base/error.h"
+#include "base/memory.h"
 
 #include <string.h>
 
@@ -41,7 +42,7 @@ static void give_places(mf_offload *o, const mf_graph *graph)
             if (v != MF_NONE && plan->variable_windows[v])
                 o->places[v] = o->bytes + plan->variable_offsets[v] - plan->windows[window - 1];
         }
-        o->bytes += (bytes + plan->alignment - 1) / plan->alignment * plan->alignment;
+        o->bytes += mf_round_up(bytes, plan->alignment);
     }
 }
 
