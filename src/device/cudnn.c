@@ -214,13 +214,11 @@ static void question_end(question *q)
     mf_host_free(host, q, sizeof *q);
 }
 
-/* Channels last: `first`, channels, then space, in cuDNN's order of dimensions. */
-static dnn_descriptor tensor(question *q, const mf_cudnn_convolution *c, int64_t id, int64_t first, int64_t channels,
-                             const int64_t *space)
+/* Channels last: `first`, channels, then space, in cuDNN's order of dimensions. `passing`: one that has no bytes. */
+static dnn_descriptor tensor_of(question *q, const mf_cudnn_convolution *c, int64_t id, int64_t first, int64_t channels,
+                                const int64_t *space, int type, bool passing)
 {
-    static const int types[] = {DNN_DATA_FLOAT, DNN_DATA_HALF, DNN_DATA_BFLOAT16};
     int64_t dims[5] = {first, channels}, strides[5], align = ALIGNMENT, step = channels;
-    int type = types[c->type];
     strides[1] = 1;
     for (uint32_t i = c->dims; i-- > 0;) {
         dims[2 + i] = space[i];
@@ -234,32 +232,17 @@ static dnn_descriptor tensor(question *q, const mf_cudnn_convolution *c, int64_t
     set(q, d, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, 2 + c->dims, strides);
     set(q, d, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &id);
     set(q, d, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align);
+    if (passing)
+        set(q, d, DNN_ATTR_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &passing);
     finalize(q, d);
     return d;
 }
 
-/* What a convolution hands to the sum with its bias: it has no bytes. */
-static dnn_descriptor virtual_tensor(question *q, const mf_cudnn_convolution *c, int64_t id)
+static dnn_descriptor tensor(question *q, const mf_cudnn_convolution *c, int64_t id, int64_t first, int64_t channels,
+                             const int64_t *space)
 {
-    int64_t dims[5] = {c->batch, c->out_channels}, strides[5], step = c->out_channels, align = ALIGNMENT;
-    int type = DNN_DATA_FLOAT;
-    bool yes = true;
-    strides[1] = 1;
-    for (uint32_t i = c->dims; i-- > 0;) {
-        dims[2 + i] = c->out[i];
-        strides[2 + i] = step;
-        step *= c->out[i];
-    }
-    strides[0] = step;
-    dnn_descriptor d = make(q, DNN_BACKEND_TENSOR_DESCRIPTOR);
-    set(q, d, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, 1, &type);
-    set(q, d, DNN_ATTR_TENSOR_DIMENSIONS, DNN_TYPE_INT64, 2 + c->dims, dims);
-    set(q, d, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, 2 + c->dims, strides);
-    set(q, d, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &id);
-    set(q, d, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align);
-    set(q, d, DNN_ATTR_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &yes);
-    finalize(q, d);
-    return d;
+    static const int types[] = {DNN_DATA_FLOAT, DNN_DATA_HALF, DNN_DATA_BFLOAT16};
+    return tensor_of(q, c, id, first, channels, space, types[c->type], false);
 }
 
 /* x + bias -> y */
@@ -314,7 +297,9 @@ static void make_graph(question *q, const mf_cudnn_convolution *c)
     const int *name = names[c->direction];
     float one = 1, zero = 0;
     dnn_descriptor y = tensor(q, c, 3, c->batch, c->out_channels, c->out), ops[2] = {NULL, NULL};
-    dnn_descriptor made = c->bias ? virtual_tensor(q, c, 5) : y;
+    dnn_descriptor made = y; /* with a bias: what is handed to the sum */
+    if (c->bias)
+        made = tensor_of(q, c, 5, c->batch, c->out_channels, c->out, DNN_DATA_FLOAT, true);
     dnn_descriptor op = make(q, kinds[c->direction]);
     set_descriptor(q, op, name[0], convolution(q, c));
     set_descriptor(q, op, name[1], tensor(q, c, 1, c->batch, c->in_channels, c->in));
