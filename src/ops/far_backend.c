@@ -151,11 +151,14 @@ memfit_status mf_far_create(const memfit_host *host, mf_device *device, mf_backe
     far_backend *b = mf_host_zalloc(host, sizeof *b);
     if (!b)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the backend");
-    *b = (far_backend){
-        .base = {.table = &far_table, .host = host, .threads = inner->threads, .alignment = inner->alignment},
-        .inner = inner,
-        .device = device,
-        .shift = mf_device_far_shift(device)};
+    *b = (far_backend){.base = {.table = &far_table,
+                                .host = host,
+                                .threads = inner->threads,
+                                .alignment = inner->alignment,
+                                .groups = inner->groups},
+                       .inner = inner,
+                       .device = device,
+                       .shift = mf_device_far_shift(device)};
     *backend = &b->base;
     return MEMFIT_OK;
 }

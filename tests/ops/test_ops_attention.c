@@ -135,6 +135,7 @@ static void every_form(void **state)
     (void)state;
     static const mf_dtype types[] = {MF_F64, MF_F32, MF_BF16, MF_F16};
     for (uint32_t i = 0; i < 600; i++) {
+        bool large = i % 60 == 0; /* several blocks of queries, and of what a product takes at once */
         attention_form f = {.dtype = types[between(0, 3)],
                             .batch = between(1, 3),
                             .queries = between(1, 40),
@@ -148,7 +149,11 @@ static void every_form(void **state)
             f.queries = between(16, 40);
             f.keys = between(16, 40);
         }
-        f.heads = f.three ? 1 : between(1, 4);
+        if (large) {
+            f.queries = between(100, 420);
+            f.keys = between(100, 700);
+        }
+        f.heads = f.three ? 1 : between(1, large ? 2 : 4);
         f.transposed = !f.three && between(0, 1);
         if (between(0, 2) > 0)
             for (int k = 0; k < 3; k++)
@@ -161,6 +166,23 @@ static void every_form(void **state)
         f.rate = between(0, 1) ? 0.25 : 0;
         check_form(&f, true);
     }
+}
+
+/* Keys enough that a block has few queries. */
+static void blocks_of_few_queries(void **state)
+{
+    (void)state;
+    attention_form f = {.dtype = MF_F32,
+                        .batch = 1,
+                        .heads = 1,
+                        .queries = 60,
+                        .keys = 6001,
+                        .depth = 9,
+                        .values = 33,
+                        .backward = {true, true, true},
+                        .masks = 1,
+                        .rate = 0.25};
+    check_form(&f, true);
 }
 
 /* What somebody else reads must be there. */
@@ -234,6 +256,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form),
+        cmocka_unit_test(blocks_of_few_queries),
         cmocka_unit_test(weights_that_are_shown_keep_the_old_form),
         cmocka_unit_test(a_host_may_refuse_anywhere),
     };

@@ -43,6 +43,8 @@ static const cpu_rule *const rules[MF_OP_COUNT] = {
     [MF_OP_REDUCE] = &cpu_reduce,
     [MF_OP_SOFTMAX] = &cpu_softmax,
     [MF_OP_SOFTMAX_GRAD] = &cpu_softmax_grad,
+    [MF_OP_ATTENTION] = &cpu_attention,
+    [MF_OP_ATTENTION_GRAD] = &cpu_attention_grad,
     [MF_OP_POOL_MAX] = &cpu_pool_max,
     [MF_OP_POOL_MAX_GRAD] = &cpu_pool_max_grad,
     [MF_OP_POOL_AVG] = &cpu_pool_avg,
@@ -227,7 +229,10 @@ memfit_status mf_cpu_create(const memfit_host *host, unsigned threads, mf_backen
     cpu_backend *b = mf_host_zalloc(host, sizeof *b);
     if (!b)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for the backend");
-    b->base = (mf_backend){.table = &cpu_table, .host = host, .threads = threads ? threads : mf_os_cpu_count()};
+    b->base = (mf_backend){.table = &cpu_table,
+                           .host = host,
+                           .threads = threads ? threads : mf_os_cpu_count(),
+                           .groups = {.attends = cpu_attends}};
     b->k = mf_kernels();
     b->part_bytes = PART_BYTES;
     b->share_from = MF_K_GRAIN / 4;

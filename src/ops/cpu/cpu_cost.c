@@ -38,6 +38,9 @@ static cost_rates rates_of(const mf_op *op)
         return (cost_rates){{0.7, 1.2}, 0, op->attr.metric.function == MF_METRIC_AUC ? 1.9 : 28, 0};
     case MF_OP_MATMUL:
         return (cost_rates){{0.8, 2.5}, 118, 20, 0};
+    case MF_OP_ATTENTION:
+    case MF_OP_ATTENTION_GRAD:
+        return (cost_rates){{2, 5}, 75, 45, 0};
     case MF_OP_LSTM:
     case MF_OP_GRU:
     case MF_OP_SIMPLE_RNN:

@@ -60,6 +60,7 @@ struct cpu_kernel {
             int64_t rows, c, causal;
         } rows;
         mf_k_window window;
+        mf_k_attention attention;
         mf_k_conv conv;
         struct {
             mf_k_loss loss;
@@ -95,7 +96,11 @@ extern const cpu_rule cpu_pool_avg, cpu_pool_avg_grad, cpu_batch_norm, cpu_batch
 extern const cpu_rule cpu_batch_norm_infer, cpu_batch_norm_infer_grad, cpu_layer_norm, cpu_layer_norm_grad;
 extern const cpu_rule cpu_moving_average, cpu_loss, cpu_loss_grad, cpu_update, cpu_dropout, cpu_nothing;
 extern const cpu_rule cpu_lstm, cpu_lstm_grad, cpu_gru, cpu_gru_grad, cpu_simple_rnn, cpu_simple_rnn_grad;
+extern const cpu_rule cpu_attention, cpu_attention_grad;
 extern const cpu_rule cpu_square_sum, cpu_clip_global, cpu_check_finite, cpu_clip, cpu_regularize, cpu_metric;
+
+/* mf_group_taker.attends (cpu_attention.c) */
+bool cpu_attends(void *ctx, const mf_graph *graph, const mf_op *attention);
 
 /* ---- 16-bit operands ---- */
 static inline bool cpu_is_half(mf_dtype t)

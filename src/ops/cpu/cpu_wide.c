@@ -83,6 +83,10 @@ static wide_row row_of(const cpu_kernel *k)
     case MF_OP_SOFTMAX:
     case MF_OP_SOFTMAX_GRAD:
         return a->softmax.axis == 0 || (a->softmax.causal && y->shape.rank < 3) ? whole : (wide_row){"p", "p"};
+    case MF_OP_ATTENTION:
+        return (wide_row){"pppl", "p"};
+    case MF_OP_ATTENTION_GRAD:
+        return y ? (wide_row){"ppppppl", "p"} : whole;
     case MF_OP_REDUCE:
         if (!(a->reduce.axes & 1))
             return (wide_row){"p", "p"};

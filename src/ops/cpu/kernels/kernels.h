@@ -10,6 +10,7 @@
 #ifndef MF_OPS_KERNELS_H
 #define MF_OPS_KERNELS_H
 
+#include "graph/attention.h"
 #include "graph/graph.h"
 #include "ops/cpu/kernels/gemm.h"
 
@@ -41,6 +42,35 @@ typedef struct mf_k_random {
     uint64_t seed, step, first_sample;
     uint32_t key;
 } mf_k_random;
+
+typedef struct mf_k_attention {
+    mf_attention_shape shape;
+    bool steps_first, zeroed, backward;
+    uint32_t causal;
+    double scale, masked, rate;
+    const uint8_t *mask[MF_ATTENTION_MASKS]; /* NULL: none */
+    int64_t mask_stride[MF_ATTENTION_MASKS][4];
+    mf_k_random random;
+    /* by mf_k_attention_divide */
+    int64_t rows;    /* queries of a block */
+    int inner;       /* threads that work on one block together; 1: each has blocks or heads of its own */
+    uint64_t floats; /* workspace of a thread, or of those that work together */
+} mf_k_attention;
+
+typedef struct mf_k_attention_back {
+    const float *dy, *q, *k, *v, *y, *lse;
+    float *dq, *dk, *dv; /* NULL: not asked for */
+} mf_k_attention_back;
+
+enum { MF_K_ATTENTION_ROWS = 192 };
+
+/* Chooses the last three for a number of threads; floats of workspace for all of them. */
+uint64_t mf_k_attention_divide(mf_k_attention *a, int threads);
+
+static inline int64_t mf_k_attention_row(const mf_k_attention *a) /* from row to row of a block's scores */
+{
+    return (a->shape.keys + 15) / 16 * 16;
+}
 
 typedef struct mf_k_update {
     mf_update_attr attr;
@@ -121,6 +151,13 @@ typedef struct mf_k_metric {
       (const float *dy, const float *y, float *dx, int64_t rows, int64_t c, bool log_form, int threads))               \
     X(void, dropout,                                                                                                   \
       (const mf_k_random *r, double rate, const float *x, float *y, int64_t samples, int64_t n, int threads))          \
+    /* the factors, 0 or 1 / (1 - rate), of elements [first, first + n) of a sample */                                 \
+    X(void, kept, (const mf_k_random *r, double rate, uint64_t sample, uint64_t first, float *y, int64_t n))           \
+    /* workspace: mf_k_attention_divide(); lse may be NULL */                                                          \
+    X(void, attention,                                                                                                 \
+      (const mf_k_attention *a, const float *q, const float *k, const float *v, float *y, float *lse, float *space,    \
+       int threads))                                                                                                   \
+    X(void, attention_grad, (const mf_k_attention *a, const mf_k_attention_back *o, float *space, int threads))        \
     X(void, pool_max, (const mf_k_window *w, const float *x, float *y, uint8_t *index, int threads))                   \
     X(void, pool_max_grad, (const mf_k_window *w, const float *dy, const uint8_t *index, float *dx, int threads))      \
     X(void, pool_avg, (const mf_k_window *w, const float *x, float *y, int threads))                                   \

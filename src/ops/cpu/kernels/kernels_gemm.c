@@ -27,9 +27,10 @@ _Static_assert(MF_K_GEMM_TILE_M % TILE_M == 0 && MF_K_GEMM_TILE_N % TILE_N == 0,
 typedef float vector __attribute__((vector_size(LANES * 4), aligned(4)));
 
 /* out = the products of n steps, of the first ROWS rows and VECTORS vectors of a tile; b lies `b_step` from step to
- * step. */
+ * step, out `row` from row to row. */
 #define TILE_OF(name, ROWS, VECTORS)                                                                                   \
-    static __attribute__((noinline)) void name(int64_t n, const float *a, const float *b, int64_t b_step, float *out)  \
+    static __attribute__((noinline)) void name(int64_t n, const float *a, const float *b, int64_t b_step, float *out,  \
+                                               int64_t row)                                                            \
     {                                                                                                                  \
         vector s[ROWS][VECTORS] = {{{0}}};                                                                             \
         for (int64_t k = 0; k < n; k++, a += TILE_M, b += b_step) {                                                    \
@@ -44,7 +45,7 @@ typedef float vector __attribute__((vector_size(LANES * 4), aligned(4)));
         }                                                                                                              \
         _Pragma("GCC unroll 12") for (int i = 0; i < ROWS; i++)                                                        \
                 _Pragma("GCC unroll 2") for (int e = 0; e < VECTORS; e++) *                                            \
-            (vector *)(void *)(out + i * TILE_N + e * LANES) = s[i][e];                                                \
+            (vector *)(void *)(out + i * row + e * LANES) = s[i][e];                                                   \
     }
 
 TILE_OF(tile, TILE_M, 2)
@@ -98,10 +99,18 @@ static void finish(const part *p, float *out, int64_t i, int64_t rows, int64_t j
     }
 }
 
+/* The first sums are what is written: finish() would only copy. */
+static bool goes_as_it_is(const part *p)
+{
+    const mf_k_gemm *g = p->g;
+    return !p->sums && !g->scattered && g->scale == 1.0f && !g->bias && !g->accumulate && !g->relu;
+}
+
 /* The rows [i, i + rows) and columns [j, j + columns), packed, along [k, k + n). */
 static void block(const part *p, int64_t i, int64_t rows, int64_t j, int64_t columns, int64_t k, int64_t n)
 {
     const mf_k_source *b = &p->g->b;
+    const bool plain = k == p->k0 && goes_as_it_is(p);
     float out[TILE_M * TILE_N] __attribute__((aligned(64)));
     for (int64_t y = 0; y < columns; y += TILE_N) {
         int64_t wide = columns - y < TILE_N ? columns - y : TILE_N;
@@ -111,9 +120,13 @@ static void block(const part *p, int64_t i, int64_t rows, int64_t j, int64_t col
             const float *a = p->packed_a + x * n;
             int64_t high = rows - x < TILE_M ? rows - x : TILE_M, b_step = direct ? b->k_step : TILE_N, done = 0;
             for (; high < TILE_M && done < high; done += LOW)
-                (wide > LANES ? tile_low : tile_low_narrow)(n, a + done, from, b_step, out + done * TILE_N);
+                (wide > LANES ? tile_low : tile_low_narrow)(n, a + done, from, b_step, out + done * TILE_N, TILE_N);
+            if (plain && high == TILE_M && wide == TILE_N) {
+                tile(n, a, from, b_step, row_of(p, i + x) + j + y, p->g->c_row);
+                continue;
+            }
             if (!done)
-                (wide > LANES ? tile : tile_narrow)(n, a, from, b_step, out);
+                (wide > LANES ? tile : tile_narrow)(n, a, from, b_step, out, TILE_N);
             finish(p, out, i + x, high, j + y, wide, k == p->k0, k + n == p->k1);
         }
     }

@@ -46,6 +46,21 @@ static void philox_lanes(const mf_k_random *r, uint64_t sample, uint64_t first, 
     }
 }
 
+void MF_K(kept)(const mf_k_random *r, double rate, uint64_t sample, uint64_t first, float *y, int64_t n)
+{
+    const float scale = rate < 1 ? (float)(1 / (1 - rate)) : 0;
+    const uint32_t least = (uint32_t)ceil(rate * 0x1p24);
+    uint32_t words[4 * LANES];
+    for (int64_t done = 0, count; done < n; done += count) {
+        const uint64_t at = first + (uint64_t)done, skip = at % 4;
+        count = n - done < 4 * LANES - (int64_t)skip ? n - done : 4 * LANES - (int64_t)skip;
+        philox_lanes(r, r->first_sample + sample, at / 4, words);
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++)
+            y[done + i] = words[skip + (uint64_t)i] >> 8 >= least ? scale : 0.0f;
+    }
+}
+
 /* x and y are [samples][n]; rows of whole samples are shared out in blocks of 64 elements. */
 void MF_K(dropout)(const mf_k_random *r, double rate, const float *x, float *y, int64_t samples, int64_t n, int threads)
 {
