@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the house of docs/design.md: which folder of src/ may include which, and which may use an outside library.
 
-Also: no two files share a name, no C file passes 1,200 lines, public headers include only public headers. A file of src/, include/
-or tests/ with more than 600 lines says in its head comment that it is long because ...
+Also: no two files share a name, no file passes 1,200 lines, public headers include only public headers. A file of code (C, CUDA,
+Python, JavaScript, shell) with more than 600 lines says in its head that it is long because ...
 """
 import collections
 import pathlib
@@ -31,29 +31,38 @@ MAY = {
 # One library, one adapter: headers from outside that only these places may include.
 ADAPTERS = {"oneapi/": ["src/ops/cpu/dnn/"], "zlib.h": ["src/file/", "src/trace/"], "jpeglib.h": ["src/file/picture_jpeg.c"], "png.h": ["src/file/picture_png.c"], "webp/": ["src/file/picture_webp.c"], "dlfcn.h": ["src/device/", "src/pool/torch.c", "src/govern/preload_find.c"]}
 MANY_LINES, MOST_LINES = 600, 1200
+CODE = {".c", ".h", ".cu", ".py", ".js", ".sh"}
 root = pathlib.Path(__file__).resolve().parent.parent
 bad = []
 names = collections.defaultdict(list)
 
 
+def head_of(text):
+    """The comment or documentation a file begins with, after a line that names its interpreter."""
+    body = re.sub(r"\A#!.*\n", "", text)
+    match = re.match(r'/\*.*?\*/|""".*?"""|(?:#.*\n)+|(?://.*\n)+', body, re.S)
+    return match.group() if match else ""
+
+
 def check_length(rel, text):
     """Counts lines; a long file explains itself in its first comment."""
     lines = text.count("\n")
-    head = text[: text.find("*/")] if text.startswith("/*") else ""
-    says_why = re.search(r"\b(is long|long because)\b", head)
+    says_why = re.search(r"\b(is long|long because)\b", head_of(text))
     if lines > MOST_LINES:
         bad.append(f"{rel}: {lines} lines; the limit is {MOST_LINES:,}")
     elif lines > MANY_LINES and not says_why:
-        bad.append(f"{rel}: {lines} lines; over {MANY_LINES} its head comment says \"long because ...\", or it is cut")
+        bad.append(f"{rel}: {lines} lines; over {MANY_LINES} its head says \"long because ...\", or it is cut")
 
 
-for path in sorted(root.glob("tests/**/*.[ch]")):
-    check_length(path.relative_to(root), path.read_text())
+for place in ["src", "include", "tests", "tools", "bench", "python", "examples"]:
+    for path in sorted(root.glob(f"{place}/**/*")):
+        script = not path.suffix and path.is_file() and path.read_bytes()[:2] == b"#!"
+        if (path.suffix in CODE or script) and "fixtures" not in path.parts:
+            check_length(path.relative_to(root), path.read_text())
 for path in sorted(list(root.glob("src/**/*.[ch]")) + list(root.glob("include/**/*.h"))):
     rel = path.relative_to(root)
     text = path.read_text()
     names[rel.parts[0], path.name].append(str(rel))  # memfit/plan.h and plan/plan.h may both exist
-    check_length(rel, text)
     if rel.parts[0] == "include":
         for inc in re.findall(r'#include\s+"([^"]+)"', text):
             if not inc.startswith("memfit/"):

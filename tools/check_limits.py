@@ -109,13 +109,15 @@ def main():
     parser.add_argument("--draw", type=int, default=0, help="how many models to draw")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="of the models drawn, those whose name has one of these parts, separated by commas")
+    parser.add_argument("--first", type=int, default=1, help="the number of the first model drawn to run: goes on where an earlier run ended")
     parser.add_argument("--folder", default=os.path.join(tempfile.gettempdir(), "memfit-drawn"), help="where drawn models are kept")
     a = parser.parse_args()
     held = a.held or os.environ.get("HELD_PROGRAM") or os.path.join(os.path.dirname(os.path.abspath(a.program)), "tests", "held")
     subjects = [(model, int(batch)) for model in a.models for batch in a.batch.split(",")]
     if a.draw:
         from draw_models import draw_models
-        subjects += [(m, b) for m, b in draw_models(a.folder, a.seed, a.draw) if any(part in os.path.basename(m) for part in a.only.split(","))]
+        drawn = draw_models(a.folder, a.seed, a.draw)[a.first - 1:]
+        subjects += [(m, b) for m, b in drawn if any(part in os.path.basename(m) for part in a.only.split(","))]
     checkers = [Checker(a.program, held, a.steps, isa) for isa in a.isa.split(",")]
     for model, batch in subjects:
         for checker in checkers:

@@ -11,6 +11,8 @@ layers, losses   x<i> inputs, y<i> targets, [w] sample weights, out<i> outputs o
                  stat<i> non-trainable variables after the step, statkey<i> before
 metrics          x<i>, y<i>, [w], then metric:<name> after two batches (the halves of x)
 optimizers       grad<s>.<i> gradient of variable i fed in step s, var<i> variable after five steps, key<i> before, rate
+
+The file is long because it is a list of fixtures.
 """
 import os
 import sys

@@ -8,6 +8,21 @@
 #include <immintrin.h>
 #endif
 
+#ifdef MF_SERIAL_REGIONS
+/* The linker leads every region of ours here (--wrap). What its `if` gives to one thread alone is a call: GCC's library
+ * would take memory for a team and make a system call at its end, a dozen of them in a step of a small model. */
+void __real_GOMP_parallel(void (*region)(void *), void *data, unsigned threads, unsigned flags);
+void __wrap_GOMP_parallel(void (*region)(void *), void *data, unsigned threads, unsigned flags);
+
+void __wrap_GOMP_parallel(void (*region)(void *), void *data, unsigned threads, unsigned flags)
+{
+    if (threads == 1 && omp_get_level() == 0)
+        region(data);
+    else
+        __real_GOMP_parallel(region, data, threads, flags);
+}
+#endif
+
 enum { FLUSH = 0x8040 }; /* MXCSR: flush to zero, denormals are zero */
 
 /* Every thread of the team gets these bits of its own control register. */

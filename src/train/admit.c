@@ -28,9 +28,11 @@ static uint64_t rest_of(const mf_trainer *t)
     return (t->plan->batch % piece ? t->rest_bytes : 0) + t->slot_bytes;
 }
 
-void mf_trainer_withdraw(mf_trainer *t)
+/* The plan in force, with nothing left of what it was built to. */
+static mf_plan *lay_aside(mf_trainer *t)
 {
-    if (t->plan && t->fixed_bytes > rest_of(t))
+    mf_plan *plan = t->plan;
+    if (plan && t->fixed_bytes > rest_of(t))
         t->fixed_bytes -= rest_of(t); /* what the next plan may count on */
     t->slot_bytes = 0;
     if (t->device)
@@ -38,8 +40,13 @@ void mf_trainer_withdraw(mf_trainer *t)
     mf_executor_destroy(t->executor);
     t->executor = NULL;
     mf_unreserve(&t->arena);
-    mf_plan_destroy(t->plan);
     t->plan = NULL;
+    return plan;
+}
+
+void mf_trainer_withdraw(mf_trainer *t)
+{
+    mf_plan_destroy(lay_aside(t));
 }
 
 memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit, memfit_error *err)
@@ -358,10 +365,11 @@ static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
     return status;
 }
 
-/* The plan that was built is withdrawn, and one for another fixed cost built. */
-static memfit_status build_again(admission *a, uint64_t assumed, memfit_error *err)
+/* The plan that was built is withdrawn, and one for another fixed cost built, or the one laid aside. */
+static memfit_status build_again(admission *a, uint64_t assumed, mf_plan *aside, memfit_error *err)
 {
     mf_trainer_withdraw(a->t);
+    a->t->next_plan = aside;
     mf_trainer_guard(a->t, !a->again);
     measure_fixed(a->t);
     memfit_status status = take_plan(a->t, a->limit, assumed, err);
@@ -373,7 +381,8 @@ static memfit_status build_again(admission *a, uint64_t assumed, memfit_error *e
  * with a rest has more kernels). So a plan is built and measured; when it does not fit, or had to squeeze for bytes that
  * are not needed, the next one is made for what was measured. That is right but for what changed with it (oneDNN 3.2
  * keeps the code of dropped convolutions: 56 to 100 KiB): where it is not, the first plan is taken after all, or, when
- * that did not fit either, one with as much again to spare.
+ * that did not fit either, one with as much again to spare. A plan that fits is laid aside meanwhile: to search for it
+ * once more there may be no room.
  */
 static memfit_status admit(admission *a, memfit_error *err)
 {
@@ -391,14 +400,16 @@ static memfit_status admit(admission *a, memfit_error *err)
         return status;
     const bool first_fits = a->fits;
     const uint64_t truth = t->fixed_bytes - (t->fixed_bytes > rest ? rest : 0);
-    status = build_again(a, truth + WARM_UP_BYTES / 2, err);
-    if (status == MEMFIT_DOES_NOT_FIT && first_fits) /* kernels that are gone left planning less room than it had */
-        return build_again(a, assumed, err);
+    mf_plan *first = first_fits ? lay_aside(t) : NULL;
+    status = build_again(a, truth + WARM_UP_BYTES / 2, NULL, err);
+    if (first && (status == MEMFIT_DOES_NOT_FIT || (status == MEMFIT_OK && !a->fits)))
+        return build_again(a, assumed, first, err);
+    mf_plan_destroy(first);
     if (status != MEMFIT_OK || a->fits)
         return status;
     uint64_t grown = t->fixed_bytes > rest_of(t) ? t->fixed_bytes - rest_of(t) : 0;
     grown = grown > truth ? grown - truth : 0;
-    return build_again(a, first_fits ? assumed : truth + 2 * grown + WARM_UP_BYTES, err);
+    return build_again(a, truth + 2 * grown + WARM_UP_BYTES, NULL, err);
 }
 
 /* On a card: with the context as it stands; modules and records from above, by the smallest plan. */

@@ -5,7 +5,9 @@
  */
 #include "opcheck.h"
 
+#include "cli/count_alloc.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/kernels/kernels.h"
 
 static mf_backend *reference, *other;
 static unsigned own[MF_OP_COUNT], handed_on[MF_OP_COUNT];
@@ -69,6 +71,31 @@ static void kernels_serve(void **state)
     assert_true(of_its_own > 8 * left);
 }
 
+/* Samples are converted by every thread of a team, each by itself: no team within the team. */
+static void casts_in_a_team_take_no_memory(void **state)
+{
+    enum { N = 3 * MF_K_GRAIN, TEAM = 3 };
+    static double from[N];
+    static float to[TEAM][N];
+    uint64_t before = 0;
+    int wrong = 0;
+    for (int i = 0; i < N; i++)
+        from[i] = i / 4.0;
+    for (int run = 0; run < 3; run++) {
+        if (run == 1) /* the first made the team */
+            before = cli_allocation_count(NULL) + cli_reserve_count();
+#pragma omp parallel for num_threads(TEAM) schedule(static) reduction(+ : wrong)
+        for (int i = 0; i < TEAM; i++)
+            wrong += !mf_kernels()->cast(MF_F64, from, MF_F32, to[i], N, 1);
+    }
+    assert_int_equal(wrong, 0);
+    for (int i = 0; i < N; i++)
+        assert_true(to[0][i] == (float)from[i] && to[TEAM - 1][i] == (float)from[i]);
+    if (cli_allocations_are_counted())
+        assert_int_equal(cli_allocation_count(NULL) + cli_reserve_count(), before);
+    (void)state;
+}
+
 int main(void)
 {
     memfit_error err = {0};
@@ -83,7 +110,9 @@ int main(void)
                                        .test_func = agrees_with_the_reference,
                                        .initial_state = (void *)&opcheck_cases[i]};
     tests[opcheck_case_count] = (struct CMUnitTest){.name = "kernels_serve", .test_func = kernels_serve};
-    int failed = _cmocka_run_group_tests("backends", tests, opcheck_case_count + 1, NULL, NULL);
+    tests[opcheck_case_count + 1] =
+        (struct CMUnitTest){.name = "casts_in_a_team", .test_func = casts_in_a_team_take_no_memory};
+    int failed = _cmocka_run_group_tests("backends", tests, opcheck_case_count + 2, NULL, NULL);
     other->table->destroy(other);
     reference->table->destroy(reference);
     return failed;

@@ -4,6 +4,7 @@
  *     more memory is never slower, and what fits less fits more
  *     no plan at any limit needs less than the bound says
  *     what is said to be needed is enough
+ *     a host with little memory to plan in gets a plan that fits, if not the fastest
  */
 #include "plan_graphs.h"
 
@@ -130,6 +131,53 @@ static void what_is_needed_is_enough(void **state)
     assert_true(refused > seeds());
 }
 
+static memfit_status plan_in(bed *b, uint64_t host_bytes, uint64_t *peak, memfit_error *err)
+{
+    mf_limit_host host;
+    mf_plan *plan = NULL;
+    mf_limit_host_init(&host, NULL, host_bytes);
+    memfit_status status = mf_plan_make(&host.host, &b->source, &b->options, &b->cost, &plan, err);
+    if (status == MEMFIT_OK)
+        assert_true(plan->fits && plan->peak_bytes <= b->options.limit_bytes);
+    mf_plan_destroy(plan);
+    assert_int_equal(host.live_bytes, 0);
+    *peak = host.peak_bytes;
+    return status;
+}
+
+/* One way whose search has no room is not the end: with more room for it there is always a plan where with less one was. */
+static void little_room_to_plan_in(void **state)
+{
+    (void)state;
+    enum { ROOMS = 12, LIMITS = 4 };
+    uint32_t cut_short = 0, found = 0;
+    for (uint32_t seed = 0; seed < seeds(); seed++) {
+        memfit_error err = {0};
+        bed b;
+        mf_plan *plan;
+        bed_make(&b, seed);
+        assert_ok(plan_within(&b, 0, &plan, &err), err);
+        uint64_t asked = plan->peak_bytes, bound = bound_of(&b), most, peak;
+        mf_plan_destroy(plan);
+        for (uint32_t i = 1; i < LIMITS; i++) {
+            bool there_was = false;
+            b.options.limit_bytes = bound + (asked - bound) * i / LIMITS;
+            if (plan_in(&b, UINT64_MAX, &most, &err) != MEMFIT_OK)
+                continue;
+            for (uint32_t k = 1; k < ROOMS; k++) {
+                memfit_status status = plan_in(&b, most * k / ROOMS, &peak, &err);
+                if (status != MEMFIT_OK && (status != MEMFIT_NO_HOST_MEMORY || there_was))
+                    fail_msg("seed %u, limit %u, room %u: %s", seed, i, k, err.message);
+                there_was = status == MEMFIT_OK;
+                cut_short += !there_was;
+                found += there_was;
+            }
+        }
+    }
+    printf("%u plans in little room, %u had too little\n", found, cut_short);
+    assert_true(found > cut_short / 4 && cut_short > 0);
+}
+
 typedef struct counted {
     recipe *r;
     uint32_t graphs;
@@ -177,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_memory_is_never_slower),
         cmocka_unit_test(what_is_needed_is_enough),
+        cmocka_unit_test(little_room_to_plan_in),
         cmocka_unit_test(the_largest_batch_is_found_in_few_looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,6 +113,34 @@ static void a_caller_that_flushes(void **state)
     (void)state;
 }
 
+/* GCC makes a team, with memory and a system call at its end, also for what its `if` gives to one thread. */
+static void a_region_for_one_is_a_call(void **state)
+{
+#if defined(__GNUC__) && !defined(__clang__)
+    for (int work = 1; work <= 100; work += 99) {
+        int level[TEAM] = {-1, -1, -1}, sum = 0;
+#pragma omp parallel num_threads(TEAM) if (work > 10) reduction(+ : sum)
+        {
+            level[omp_get_thread_num()] = omp_get_level();
+            sum += omp_get_num_threads();
+        }
+        assert_int_equal(sum, work > 10 ? TEAM * TEAM : 1);
+        for (int i = 0; i < TEAM; i++)
+            assert_int_equal(level[i], work > 10 ? 1 : i ? -1 : 0);
+    }
+    int wrong = 0;
+#pragma omp parallel num_threads(TEAM) reduction(+ : wrong)
+    {
+        int outer = omp_get_thread_num(), inner = -1;
+#pragma omp parallel num_threads(TEAM) if (outer > TEAM)
+        inner = omp_get_thread_num(); /* 0, not the outer one's */
+        wrong += inner != 0 || omp_get_thread_num() != outer;
+    }
+    assert_int_equal(wrong, 0);
+#endif
+    (void)state;
+}
+
 int main(void)
 {
     omp_set_num_threads(TEAM);
@@ -120,6 +148,7 @@ int main(void)
         cmocka_unit_test(planning),
         cmocka_unit_test(training),
         cmocka_unit_test(a_caller_that_flushes),
+        cmocka_unit_test(a_region_for_one_is_a_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

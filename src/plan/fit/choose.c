@@ -44,8 +44,31 @@ typedef struct choosing {
     double asked_us; /* of the step as asked */
     option options[MOST_OPTIONS];
     uint32_t count;
+    bool may_skip, skipped; /* ways that the host has no memory to look at */
     mf_plan *best;
 } choosing;
+
+/* A host with a limit has no memory to look at a way. What can be done without goes, a plan that does not fit among it;
+ * is it worth another try? */
+static bool make_room(choosing *c, memfit_status status)
+{
+    if (status != MEMFIT_NO_HOST_MEMORY || !c->may_skip)
+        return false;
+    if (c->best && !c->best->fits) {
+        mf_plan_destroy(c->best);
+        c->best = NULL;
+    }
+    return mf_fitter_trim(c->fitter);
+}
+
+/* Another way may need less memory to be looked at, and any plan that fits is better than none. */
+static memfit_status or_skip(choosing *c, memfit_status status)
+{
+    if (status != MEMFIT_NO_HOST_MEMORY || !c->may_skip)
+        return status;
+    c->skipped = true;
+    return MEMFIT_OK;
+}
 
 /* A chunk is eight operations in every plan that is tried, about 100 KiB of them, whatever its logits: below
  * LEAST_CHUNK_BYTES it is not worth that (seen: planning took more than the 5 MiB a small network was given). */
@@ -88,8 +111,10 @@ static memfit_status add_option(choosing *c, int64_t pieces, uint32_t chunks, bo
     if (c->count == MOST_OPTIONS)
         return MEMFIT_OK;
     memfit_status status = mf_fitter_facts(c->fitter, MF_MODE_TRAIN, piece, pieces > 1, chunks, &f, err);
+    if (make_room(c, status))
+        status = mf_fitter_facts(c->fitter, MF_MODE_TRAIN, piece, pieces > 1, chunks, &f, err);
     if (status != MEMFIT_OK)
-        return status;
+        return or_skip(c, status);
     for (uint32_t i = 0; i < c->count; i++)
         if (c->options[i].pieces == pieces && c->options[i].chunks_made == f->chunks_made)
             return MEMFIT_OK;
@@ -255,6 +280,13 @@ static memfit_status least_bytes(choosing *c, const option *o, uint64_t *bytes, 
     return status;
 }
 
+/* One of the listed ways: a plan of it, if that can fit; else the least it takes. */
+static memfit_status look_at(choosing *c, const option *o, uint64_t *bytes, memfit_error *err)
+{
+    memfit_status status = least_bytes(c, o, bytes, err);
+    return status == MEMFIT_OK && *bytes <= c->limit ? try_way(c, o->pieces, o->chunks, o->recompute, err) : status;
+}
+
 /* The fastest of the listed ways that fits; the smallest plan found when none does. */
 static memfit_status choose(choosing *c, memfit_error *err)
 {
@@ -268,19 +300,24 @@ static memfit_status choose(choosing *c, memfit_error *err)
         if (c->best && c->best->fits &&
             (soonest > c->best->time_us || (soonest == c->best->time_us && c->best->numerics == MF_BITWISE)))
             break;
-        uint64_t bytes;
-        status = least_bytes(c, o, &bytes, err);
-        if (status != MEMFIT_OK)
-            break;
-        if (bytes <= c->limit)
-            status = try_way(c, o->pieces, o->chunks, o->recompute, err);
-        else if (bytes < smallest_bytes) {
+        uint64_t bytes = 0;
+        status = look_at(c, o, &bytes, err);
+        if (make_room(c, status))
+            status = look_at(c, o, &bytes, err);
+        if (status == MEMFIT_OK && bytes > c->limit && bytes < smallest_bytes) {
             smallest = o;
             smallest_bytes = bytes;
         }
+        /* The search for what to compute again takes most. */
+        if (status == MEMFIT_NO_HOST_MEMORY && c->may_skip && o->recompute &&
+            o->taken_bytes + o->kept_bytes <= c->limit)
+            status = try_way(c, o->pieces, o->chunks, false, err);
+        status = or_skip(c, status);
     }
-    if (status == MEMFIT_OK && smallest && !(c->best && c->best->fits) &&
-        (!c->best || smallest_bytes < c->best->peak_bytes))
+    const bool found = c->best && c->best->fits;
+    if (status != MEMFIT_OK || found || c->skipped)
+        return status == MEMFIT_OK && !found ? mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan") : status;
+    if (smallest && (!c->best || smallest_bytes < c->best->peak_bytes))
         status = try_way(c, smallest->pieces, smallest->chunks, smallest->recompute, err);
     if (status == MEMFIT_OK && finest && finest != smallest && !(c->best && c->best->fits))
         status = try_way(c, finest->pieces, finest->chunks, finest->recompute, err);
@@ -308,16 +345,35 @@ static memfit_status hand_over(choosing *c, memfit_status status, mf_plan **out)
     return status;
 }
 
+/* The step as asked, and what it takes: known from its graph where there is no room to pack it. */
+static memfit_status try_as_asked(choosing *c, memfit_error *err)
+{
+    const mf_plan_options *o = &c->fitter->options;
+    const mf_fit_facts *whole;
+    const int64_t pieces = o->pieces > 1 ? o->pieces : 1;
+    const uint32_t chunks = o->chunks > 1 ? o->chunks : 1;
+    memfit_status status = try_way(c, pieces, chunks, false, err);
+    if (make_room(c, status))
+        status = try_way(c, pieces, chunks, false, err);
+    if (status == MEMFIT_OK) {
+        c->asked_us = c->best->time_us;
+        return MEMFIT_OK;
+    }
+    if (!c->may_skip || mf_fitter_facts(c->fitter, MF_MODE_TRAIN, c->batch, false, 1, &whole, err) != MEMFIT_OK)
+        return status;
+    c->asked_us = whole->time_us + whole->once_us;
+    return or_skip(c, status);
+}
+
 memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
 {
-    const mf_plan_options *o = &fitter->options;
-    choosing c = {.fitter = fitter, .batch = batch, .limit = limit};
-    memfit_status status = try_way(&c, o->pieces > 1 ? o->pieces : 1, o->chunks > 1 ? o->chunks : 1, false, err);
-    if (status == MEMFIT_OK && o->only != MF_MODE_TRAIN)
+    const bool trains = fitter->options.only == MF_MODE_TRAIN;
+    choosing c = {.fitter = fitter, .batch = batch, .limit = limit, .may_skip = trains && limit};
+    memfit_status status = try_as_asked(&c, err);
+    if (status == MEMFIT_OK && !trains)
         return hand_over(&c, evaluate_in_chunks(&c, err), out);
-    if (status != MEMFIT_OK || c.best->fits)
+    if (status != MEMFIT_OK || (c.best && c.best->fits))
         return hand_over(&c, status, out);
-    c.asked_us = c.best->time_us;
     status = list_options(&c, CHUNKS | PIECES, err);
     if (status == MEMFIT_OK)
         status = choose(&c, err);
@@ -421,8 +477,10 @@ memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *sourc
         if (status == MEMFIT_OK)
             plan->unconstrained_time_us = whole->time_us + whole->once_us;
     }
-    if (status == MEMFIT_OK)
+    if (status == MEMFIT_OK) {
+        mf_fitter_trim(&fitter);
         status = mf_plan_check(plan, err);
+    }
     if (status == MEMFIT_OK)
         mf_fitter_give(&fitter, plan);
     else

@@ -121,6 +121,11 @@ static bool free_oldest(mf_fitter *fitter, uint32_t always_kept, uint64_t kept_b
     return any;
 }
 
+bool mf_fitter_trim(mf_fitter *fitter)
+{
+    return free_oldest(fitter, 0, 0);
+}
+
 memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **out,
                               memfit_error *err)
 {

@@ -78,6 +78,8 @@ typedef struct mf_way {
 void mf_fitter_init(mf_fitter *fitter, const memfit_host *host, const mf_graph_source *source,
                     const mf_plan_options *options, const mf_cost_source *cost);
 void mf_fitter_free(mf_fitter *fitter);
+/* Frees every graph that no plan holds; was there one? */
+bool mf_fitter_trim(mf_fitter *fitter);
 memfit_status mf_fitter_entry(mf_fitter *fitter, mf_mode mode, int64_t batch, bool accumulate, mf_fit_entry **entry,
                               memfit_error *err);
 /* The same in chunks; what cannot be chunked, predictions among it, is whole. An entry is good until three others were

@@ -135,18 +135,17 @@ static bool cast_from_float(mf_dtype to, const void *x, void *y, mf_k_range r)
     return true;
 }
 
+static bool cast_range(mf_dtype from, const void *x, mf_dtype to, void *y, mf_k_range r)
+{
+    return to == MF_F32 ? cast_to_float(from, x, y, r) : from == MF_F32 && cast_from_float(to, x, y, r);
+}
+
 bool MF_K(cast)(mf_dtype from, const void *x, mf_dtype to, void *y, int64_t n, int threads)
 {
+    if (threads == 1 || n <= MF_K_GRAIN) /* also by threads of a team, whose regions would take memory */
+        return cast_range(from, x, to, y, (mf_k_range){0, n});
     int bad = 0;
-#pragma omp parallel num_threads(threads) if (n > MF_K_GRAIN) reduction(| : bad)
-    {
-        mf_k_range r = mf_k_share(n, 64);
-        if (to == MF_F32)
-            bad |= !cast_to_float(from, x, y, r);
-        else if (from == MF_F32)
-            bad |= !cast_from_float(to, x, y, r);
-        else
-            bad = 1;
-    }
+#pragma omp parallel num_threads(threads) reduction(| : bad)
+    bad |= !cast_range(from, x, to, y, mf_k_share(n, 64));
     return !bad;
 }

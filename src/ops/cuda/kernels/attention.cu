@@ -6,8 +6,8 @@
  *           its way while one is used. Nothing is added from two blocks: results are the same every time.
  *   else    a block for a row, in double, any type and size: for small work, and what the other is held against.
  *
- * Scores are kept in powers of two: exp2 is the card's own. All of it is one file, longer than others, since the two ways
- * and both directions share masks, draws and places of rows, and NVRTC compiles a family as one text.
+ * Scores are kept in powers of two: exp2 is the card's own. The file is long because the two ways and both directions
+ * share masks, draws and places of rows, and NVRTC compiles a family as one text.
  */
 static inline idx row_at(idx steps, idx width, idx n, idx h, idx step)
 {
