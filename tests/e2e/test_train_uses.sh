@@ -254,5 +254,15 @@ grep -q "saved by Keras 2" "$t/err" || fail "--out of a model of Keras 2: nothin
 run train "$f/mlp.keras" --data synthetic:32 --out "$t/o.keras"
 grep -q "saved by Keras" "$t/err" && fail "--out of a model of Keras 3: something is said"
 
+# What asks for memory while steps run is counted, and named: a library that is not memfit's own. A sanitizer's build does not count.
+run train "$f/mlp.keras" --data synthetic:64 --epochs 2000 --json --quiet
+if [ "$(json "$t/out" allocations_in_steps)" != null ]; then
+    [ "$(json "$t/out" allocations_in_steps)" = 0 ] || fail "allocations in steps: $(grep -A3 allocations_in_steps_by "$t/out")"
+    LD_PRELOAD=$ALLOCATING_LIBRARY run train "$f/mlp.keras" --data synthetic:64 --epochs 2000 --json --quiet
+    n=$(json "$t/out" allocations_in_steps)
+    [ "$n" -gt 0 ] || fail "a library that allocates in steps is not counted"
+    grep -q "\"${ALLOCATING_LIBRARY##*/}\": $n" "$t/out" || fail "it is not named: $n, $(grep -A3 allocations_in_steps_by "$t/out")"
+fi
+
 [ $failures = 0 ] && echo "train, uses: all good"
 exit $failures
