@@ -44,6 +44,11 @@ class Nvml:
         count, gap, first, last = self.seen.get(pid, (0, 0, 0, 0))
         return count, gap, last - first
 
+    def total(self):
+        """Bytes of the card, the driver's own part included."""
+        memory = (ctypes.c_ulonglong * 3)()
+        return 0 if self.lib.nvmlDeviceGetMemoryInfo(self.card, memory) else memory[0]
+
     def versions(self):
         text = ctypes.create_string_buffer(96)
         self.lib.nvmlSystemGetDriverVersion(text, 96)

@@ -23,6 +23,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -36,6 +37,13 @@ from gpu_numbers import curves, kinds, rounding, split
 from gpu_results import MIB, Nvml, Results, in_parallel, libraries, program, train
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def layers(path):
+    """Small models first: more of them end in the time there is. GPU_CHECK_FIRST=NAME,NAME comes before."""
+    first = os.environ.get("GPU_CHECK_FIRST", "").split(",")
+    with zipfile.ZipFile(path) as z:
+        return first.index(path.stem) if path.stem in first else len(first) + z.read("config.json").count(b'"class_name"'), path.stem
 
 
 def lower_bound(memfit, path, batch, precision):
@@ -54,9 +62,10 @@ WAYS = ((1.3, "float32"), (2.0, "mixed_bfloat16"))
 
 
 def limit_cases(models):
-    """One configuration of every model before the second of any; the two in turn, so that either precision is among the first."""
-    first = [(m, WAYS[i % 2]) for i, m in enumerate(models)]
-    return [(m, *w) for m, w in first + [(m, WAYS[(i + 1) % 2]) for i, m in enumerate(models)]]
+    """Model after model, both configurations of each; of those that GPU_CHECK_FIRST names one in front, the other at the end."""
+    first = os.environ.get("GPU_CHECK_FIRST", "").split(",")
+    named, others = [m for m in models if m.stem in first], [m for m in models if m.stem not in first]
+    return [(m, *WAYS[0]) for m in named] + [(m, *w) for m in others for w in WAYS] + [(m, *WAYS[1]) for m in named]
 
 
 def limits(memfit, results, nvml, models, deadline):
@@ -120,26 +129,34 @@ def fixed(memfit, results, nvml, models, deadline):
 def seeds(memfit, results, nvml, models, deadline):
     by_name = {m.stem: str(m) for m in models}
 
-    def run(case, model, *args, check):
+    kept = {} # results that others are compared with, of this run or of an earlier one
+
+    def run(case, model, *args, check, kept_as=None):
+        row = results.seen.get("seeds " + case)
         if results.has("seeds " + case) or model not in by_name or time.time() > deadline:
-            return None
+            if kept_as and row and row["good"]:
+                kept[kept_as] = row
+            return
         rc, j, said, pid = train(memfit, by_name[model], "--data", "synthetic:" + args[0], *args[1:], timeout=120)
         seen = nvml.peaks.get(pid, 0)
         if not j:
             return results.put("seeds " + case, False, rc=rc, error=said)
         good, more = check(j, seen)
-        return results.put("seeds " + case, good and 0 < seen <= j["planned_peak_bytes"], nvml_mib=seen // MIB, planned_mib=j["planned_peak_bytes"] // MIB, step_ms=round(j["step_ms"], 3),
-                           pieces=j["pieces"], recomputed=j["recomputed_ops"], loss=round(j["loss"], 6), allocations=j["allocations_in_steps"], **more)
+        figures = {k: j[k] for k in ("loss", "planned_peak_bytes", "fixed_bytes", "arena_bytes", "pieces", "numerics")}
+        results.put("seeds " + case, good and 0 < seen <= j["planned_peak_bytes"], nvml_mib=seen // MIB, step_ms=round(j["step_ms"], 3), recomputed=j["recomputed_ops"],
+                    allocations=j["allocations_in_steps"], **more, **figures)
+        if kept_as:
+            kept[kept_as] = j
 
-    kept = {}
-
-    def keep(name):
-        return lambda j, seen: (kept.update({name: j}) or True, {})
+    def any_result(j, seen):
+        return True, {}
 
     def as_before(name, within):
         def check(j, seen):
-            d = abs(j["loss"] - kept[name]["loss"]) / (abs(kept[name]["loss"]) + 1e-3) if name in kept else None
-            return d is None or d <= within, {"loss_differs": d and float(f"{d:.1e}")}
+            if name not in kept:
+                return False, {"loss_differs": "nothing to compare with"}
+            d = abs(j["loss"] - kept[name]["loss"]) / (abs(kept[name]["loss"]) + 1e-3)
+            return d <= within, {"loss_differs": float(f"{d:.1e}")}
         return check
 
     def say(case, good, **more):
@@ -174,45 +191,58 @@ def seeds(memfit, results, nvml, models, deadline):
             z.writestr("y.npy", npy("<f4", (count, 10), struct.pack("<10f", 1, *[0] * 9) * count))
         return f"{folder}/{name}"
 
-    run("S1: kilobytes beside the fixed cost", "s1", "1000", check=lambda j, s: (j["arena_bytes"] < MIB, {"arena_bytes": j["arena_bytes"]}))
-    example("S2: growth on every card", "s2_growth")
-    example("S3, M4: slices of the card", "s3_limits", "cuda")
-    run("S3: 80 % of the card", "s1", "1000", "--memory", "80%", check=lambda j, s: (j["arena_bytes"] < MIB, {}))
-    run("S3: 1 GiB", "s1", "1000", "--memory", "1GiB", check=lambda j, s: (s <= 1 << 30, {}))
-    refused("S3: megabytes taken for bytes", "s1", "--data", "synthetic:1000", "--memory", "819", words=["bytes", "819MiB"])
-    run("S4: S9 as asked", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "off", check=keep("s4 s9"))
-    run("S4: S9 in four pieces", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "4", check=as_before("s4 s9", 1e-3))
-    with tempfile.TemporaryDirectory() as d:
-        case = "S5: images of 1024 x 1024 streamed as uint8"
-        if not results.has("seeds " + case) and "s7" in by_name and time.time() < deadline:
-            x = images(d, "x.npz", 96, 1024, 1024, 3)
-            rc, j, said, pid = train(memfit, by_name["s7"], "--data", x, "-b", "32", "--epochs", "2", timeout=100)
-            say(case, j and nvml.peaks.get(pid, 0) <= j["planned_peak_bytes"], error="" if j else said, nvml_mib=nvml.peaks.get(pid, 0) // MIB,
-                **({k: j[k] for k in ("planned_peak_bytes", "input_wait_ms", "step_ms", "allocations_in_steps")} if j else {}))
-        if "s9" in by_name and not results.has("seeds S8: another shape is named") and time.time() < deadline:
-            x = images(d, "y.npz", 32, 100, 128, 3)
-            refused("S8: another shape is named", "s9", "--data", x, "-b", "16", words=["128"])
-    example("S6: released at the last use", "s6_release", "cuda")
-    run("S9: as asked", "s9", "64", "-b", "32", "--steps", "6", check=keep("s9"))
-    if "s9" in kept:
-        j = kept["s9"]
-        limit = j["fixed_bytes"] + int(0.6 * j["arena_bytes"])
-        run("S9: in 0.6 of it", "s9", "64", "-b", "32", "--steps", "6", "--memory", str(limit), check=lambda j, s: (s <= limit and as_before("s9", 1e-3)(j, s)[0], {"limit_mib": limit // MIB}))
-    run("S10: bfloat16", "s9", "64", "-b", "32", "--steps", "6", "--precision", "mixed_bfloat16",
-        check=lambda j, s: (True, {"saved_mib": (kept["s9"]["planned_peak_bytes"] - j["planned_peak_bytes"]) // MIB if "s9" in kept else None}))
-    example("S11, M16: ten experiments in one process", "s11_training", "10", "cuda")
-    example("S11: the leak is named", "s11_experiments", "cuda")
-    run("S12: validation and a last batch", "s9", "100", "-b", "16", "--epochs", "2", "--validation-split", "0.23", check=lambda j, s: (j["validation"] is not None, {}))
-    run("S12: validation at batch 64", "s9", "200", "-b", "8", "--steps", "4", "--validation-split", "0.5", "--validation-batch-size", "64", check=lambda j, s: (True, {}))
-    run("S7: batch 256 of 1024 x 1024 in 8 GiB", "s7", "256", "-b", "256", "--steps", "3", "--memory", "8GiB", check=lambda j, s: (s <= 8 << 30 and (kept.update(s7=j) or True), {}))
-    run("S4: ResNet50 as asked", "resnet50", "64", "-b", "32", "--steps", "4", check=keep("s4"))
-    if "s4" in kept and "resnet50" in by_name:
-        j = kept["s4"]
-        limit = j["fixed_bytes"] + int(0.6 * j["arena_bytes"])
-        run("S4: the exact way, in 0.6 of the memory", "resnet50", "64", "-b", "32", "--steps", "4", "--memory", str(limit), "--gradient-accumulation", "off",
-            check=lambda j, s: (s <= limit and j["numerics"] != "changed" and as_before("s4", 1e-3)(j, s)[0], {"limit_mib": limit // MIB, "numerics": j["numerics"]}))
-    run("S4: four pieces, changed mathematics", "resnet50", "64", "-b", "32", "--steps", "4", "--gradient-accumulation", "4", "--allow-changed-numerics",
-        check=lambda j, s: (j["numerics"] == "changed" and j["pieces"] == 4, {"numerics": j["numerics"]}))
+    def small():
+        run("S1: kilobytes beside the fixed cost", "s1", "1000", check=lambda j, s: (j["arena_bytes"] < MIB, {}))
+        run("S3: 80 % of the card", "s1", "1000", "--memory", "80%", check=lambda j, s: (j["arena_bytes"] < MIB and j["limit_bytes"] > 0.79 * nvml.total(), {"limit_mib": j["limit_bytes"] // MIB}))
+        run("S3: 1 GiB", "s1", "1000", "--memory", "1GiB", check=lambda j, s: (s <= 1 << 30, {}))
+        refused("S3: megabytes taken for bytes", "s1", "--data", "synthetic:1000", "--memory", "819", words=["bytes", "819MiB"])
+
+    def examples():
+        example("S11, M16: ten experiments in one process", "s11_training", "10", "cuda")
+        example("S11: the leak is named", "s11_experiments", "cuda")
+        example("S6: released at the last use", "s6_release", "cuda")
+        example("S2: growth on every card", "s2_growth")
+        example("S3, M4: slices of the card", "s3_limits", "cuda")
+
+    def streamed():
+        with tempfile.TemporaryDirectory() as d:
+            case = "S5: images of 1024 x 1024 streamed as uint8"
+            if not results.has("seeds " + case) and "s7" in by_name and time.time() < deadline:
+                x = images(d, "x.npz", 96, 1024, 1024, 3)
+                rc, j, said, pid = train(memfit, by_name["s7"], "--data", x, "-b", "32", "--epochs", "2", timeout=100)
+                say(case, j and nvml.peaks.get(pid, 0) <= j["planned_peak_bytes"], error="" if j else said, nvml_mib=nvml.peaks.get(pid, 0) // MIB,
+                    **({k: j[k] for k in ("planned_peak_bytes", "input_wait_ms", "step_ms", "allocations_in_steps")} if j else {}))
+            if "s9" in by_name and not results.has("seeds S8: another shape is named") and time.time() < deadline:
+                x = images(d, "y.npz", 32, 100, 128, 3)
+                refused("S8: another shape is named", "s9", "--data", x, "-b", "16", words=["128"])
+
+    def pieces():
+        run("S4: S9 as asked", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "off", check=any_result, kept_as="s4 s9")
+        run("S4: S9 in four pieces", "s9", "64", "-b", "16", "--steps", "6", "--gradient-accumulation", "4", check=as_before("s4 s9", 1e-3))
+        run("S12: validation and a last batch", "s9", "100", "-b", "16", "--epochs", "2", "--validation-split", "0.23", check=lambda j, s: (j["validation"] is not None, {}))
+        run("S12: validation at batch 64", "s9", "200", "-b", "8", "--steps", "4", "--validation-split", "0.5", "--validation-batch-size", "64", check=lambda j, s: (True, {}))
+
+    def budget():
+        run("S9: as asked", "s9", "64", "-b", "32", "--steps", "6", check=any_result, kept_as="s9")
+        if "s9" in kept:
+            j = kept["s9"]
+            limit = j["fixed_bytes"] + int(0.6 * j["arena_bytes"])
+            run("S9: in 0.6 of it", "s9", "64", "-b", "32", "--steps", "6", "--memory", str(limit), check=lambda j, s: (s <= limit and as_before("s9", 1e-3)(j, s)[0], {"limit_mib": limit // MIB}))
+        run("S10: bfloat16", "s9", "64", "-b", "32", "--steps", "6", "--precision", "mixed_bfloat16",
+            check=lambda j, s: (True, {"saved_mib": (kept["s9"]["planned_peak_bytes"] - j["planned_peak_bytes"]) // MIB if "s9" in kept else None}))
+        run("S7: batch 256 of 1024 x 1024 in 8 GiB", "s7", "256", "-b", "256", "--steps", "3", "--memory", "8GiB", check=lambda j, s: (s <= 8 << 30, {}))
+
+    def exact():
+        run("S4: ResNet50 as asked", "resnet50", "64", "-b", "32", "--steps", "4", check=any_result, kept_as="s4")
+        if "s4" in kept and "resnet50" in by_name:
+            j = kept["s4"]
+            limit = j["fixed_bytes"] + int(0.6 * j["arena_bytes"])
+            run("S4: the exact way, in 0.6 of the memory", "resnet50", "64", "-b", "32", "--steps", "4", "--memory", str(limit), "--gradient-accumulation", "off",
+                check=lambda j, s: (s <= limit and j["numerics"] != "changed" and as_before("s4", 1e-3)(j, s)[0], {"limit_mib": limit // MIB}))
+        run("S4: four pieces, changed mathematics", "resnet50", "64", "-b", "32", "--steps", "4", "--gradient-accumulation", "4", "--allow-changed-numerics",
+            check=lambda j, s: (j["numerics"] == "changed" and j["pieces"] == 4, {}))
+
+    in_parallel([pieces, budget, exact, small, examples, streamed], 3, deadline)
 
 
 def sanitizer(memfit, results, nvml, models, deadline):
@@ -221,12 +251,18 @@ def sanitizer(memfit, results, nvml, models, deadline):
     folder = pathlib.Path(os.environ.get("GPU_CHECK_FIXTURES", ROOT / "tests/fixtures")) / "cuda/small"
 
     def one(case, path, which, precision):
-        p = subprocess.run([tool, "--tool", which, "--error-exitcode", "9", memfit, "train", str(path), "--data", "synthetic:8", "-b", "8", "--steps", "1", "--precision", precision,
+        p = subprocess.run(["timeout", "-k", "2", "200", tool, "--tool", which, "--error-exitcode", "9", memfit, "train", str(path), "--data", "synthetic:8", "-b", "8", "--steps", "1", "--precision", precision,
                             "--device", "cuda", "--json", "--quiet"], capture_output=True, text=True, env={**os.environ, "MEMFIT_RECORD": "0", "OMP_NUM_THREADS": "2"})
         said = [line for line in p.stdout.splitlines() if "SUMMARY" in line]
-        results.put(case, p.returncode == 0 and said and (" 0 errors" in said[-1] or " 0 hazards" in said[-1]), rc=p.returncode, said=said[-1] if said else (p.stdout + p.stderr).strip()[-300:])
+        if p.returncode in (124, 137):
+            return print(f"{case}: not ended in time", flush=True)
+        kernels = sorted(set(re.findall(r" at (?:void )?([^\s(<+]+)[^\n]*?\+0x", p.stdout)))
+        own = [k for k in kernels if len(k) < 24 and not k.startswith(("sm", "cudnn", "cublas", "cutlass"))] # a library's have long names
+        clean = said and (" 0 errors" in said[-1] or " 0 hazards" in said[-1])
+        return results.put(case, (p.returncode == 0 and clean) or (said and p.returncode == 9 and kernels and not own), rc=p.returncode, own=own, library=[k[:90] for k in kernels if k not in own],
+                           said=said[-1] if said else (p.stdout + p.stderr).strip()[-300:])
 
-    jobs = [(f"sanitizer {path.stem} {which} {precision}", path, which, precision) for which in ("memcheck", "racecheck") for path in sorted(folder.glob("*.keras"))
+    jobs = [(f"sanitizer {path.stem} {which} {precision}", path, which, precision) for which in ("racecheck", "memcheck") for path in sorted(folder.glob("*.keras"))
             for precision in ("float32", "mixed_bfloat16")]
     in_parallel([lambda j=j: one(*j) for j in jobs if tool and not results.has(j[0])], 6, deadline)
 
@@ -289,7 +325,7 @@ def main():
     if len(plain) < (2 if table else 3) or any(p not in PARTS for p in plain[2:]):
         sys.exit(__doc__)
     memfit, path, parts = os.path.abspath(plain[0]), plain[1], plain[2:]
-    models = sorted(m for f in folders or [ROOT / "tests/fixtures/cuda/chosen", ROOT / "tests/fixtures/train", ROOT / "tests/fixtures/cuda/models"] for m in f.glob("*.keras"))
+    models = sorted((m for f in folders or [ROOT / "tests/fixtures/cuda/chosen", ROOT / "tests/fixtures/train", ROOT / "tests/fixtures/cuda/models"] for m in f.glob("*.keras")), key=layers)
     nvml = Nvml()
     results = Results(path, memfit, nvml.versions() + libraries(memfit))
     deadline = time.time() + seconds

@@ -64,7 +64,6 @@ static void *wait_then_lose(void *unused)
 __attribute__((constructor)) static void begin(void)
 {
     pthread_t thread;
-    unsetenv("LD_PRELOAD"); /* not for children */
     if (getenv("LOST_WHEN") && pthread_create(&thread, NULL, wait_then_lose, NULL) == 0)
         pthread_detach(thread);
 }
