@@ -227,7 +227,8 @@ typedef struct memfit_tune_result {
 
 /* Times, on a card, every method that its libraries offer for the operations of this model's step, and keeps the times in
  * options->out, or where later runs look for them (NULL; docs/cuda.md): from then on plans for this card and these
- * versions of its libraries are made by them. Options: model, device, batch, precision, out, tf32. Since 0.2. */
+ * versions of its libraries are made by them. Options: model, device, batch, precision, out, tf32; progress is told of each
+ * operation (step of steps; iteration: methods timed so far), stop ends it and keeps nothing. Since 0.2. */
 MEMFIT_API memfit_status memfit_tune(const memfit_train_options *options, memfit_tune_result *result,
                                      memfit_error *err);
 

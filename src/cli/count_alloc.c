@@ -17,6 +17,7 @@
 
 #include <malloc.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,7 +32,14 @@
 
 static atomic_uint_fast64_t taken, reserved;
 
-static atomic_bool prepared, serving;
+static atomic_bool prepared, serving, in_steps;
+
+/* Who asked while steps ran: places in the code, few enough for a table that is never full in practice. */
+enum { MOST_CALLERS = 64 };
+static struct {
+    _Atomic(void *) from;
+    atomic_uint_fast64_t count;
+} callers[MOST_CALLERS];
 
 uint64_t cli_allocation_count(void *ctx)
 {
@@ -42,12 +50,51 @@ uint64_t cli_allocation_count(void *ctx)
 void cli_in_steps(void *ctx, bool running)
 {
     (void)ctx;
+    atomic_store(&in_steps, running);
     atomic_store(&serving, running && atomic_load(&prepared));
 }
 
 uint64_t cli_reserve_count(void)
 {
     return atomic_load_explicit(&reserved, memory_order_relaxed);
+}
+
+/* The file that holds this code, by its last name. */
+static void library_of(const void *from, char *name, size_t room)
+{
+    char line[1024];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    snprintf(name, room, "unknown");
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long long begin, end, address = (uintptr_t)from;
+        const char *slash = strrchr(line, '/');
+        if (sscanf(line, "%llx-%llx", &begin, &end) == 2 && address >= begin && address < end && slash) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(name, room, "%s", slash + 1);
+        }
+    }
+    if (maps)
+        fclose(maps);
+}
+
+unsigned cli_allocating_libraries(cli_allocating *list, unsigned room)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < MOST_CALLERS && atomic_load(&callers[i].from); i++) {
+        char name[sizeof list->name];
+        library_of(atomic_load(&callers[i].from), name, sizeof name);
+        unsigned k = 0;
+        while (k < count && strcmp(list[k].name, name) != 0)
+            k++;
+        if (k == room)
+            continue;
+        if (k == count) {
+            memcpy(list[count].name, name, sizeof name);
+            list[count++].calls = 0;
+        }
+        list[k].calls += atomic_load(&callers[i].count);
+    }
+    return count;
 }
 
 int cli_allocations_are_counted(void)
@@ -150,20 +197,34 @@ void cli_reserve_end(void)
     atomic_store(&serving, 0);
 }
 
-static void *take(size_t bytes)
+static void note(void *from)
+{
+    atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+    if (!atomic_load_explicit(&in_steps, memory_order_relaxed))
+        return;
+    for (unsigned i = 0; i < MOST_CALLERS; i++) {
+        void *is = NULL;
+        if (atomic_compare_exchange_strong(&callers[i].from, &is, from) || is == from) {
+            atomic_fetch_add_explicit(&callers[i].count, 1, memory_order_relaxed);
+            return;
+        }
+    }
+}
+
+static void *take(size_t bytes, void *from)
 {
     if (atomic_load_explicit(&serving, memory_order_relaxed)) {
         void *p = reserve_take(bytes);
         if (p)
             return p;
     }
-    atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+    note(from);
     return NULL;
 }
 
 void *malloc(size_t bytes)
 {
-    void *p = take(bytes);
+    void *p = take(bytes, __builtin_return_address(0));
     return p ? p : __libc_malloc(bytes);
 }
 
@@ -171,12 +232,12 @@ void *calloc(size_t count, size_t bytes)
 {
     size_t all;
     if (!__builtin_mul_overflow(count, bytes, &all) && all <= class_bytes[CLASSES - 1]) {
-        void *p = take(all);
+        void *p = take(all, __builtin_return_address(0));
         if (p)
             return memset(p, 0, all);
         return __libc_calloc(count, bytes);
     }
-    atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+    note(__builtin_return_address(0));
     return __libc_calloc(count, bytes);
 }
 
@@ -191,37 +252,44 @@ void free(void *p)
 void *realloc(void *p, size_t bytes)
 {
     if (!is_reserve(p)) {
-        atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+        note(__builtin_return_address(0));
         return __libc_realloc(p, bytes);
     }
     size_t had = class_bytes[class_of(p)];
     if (bytes <= had && bytes)
         return p;
-    void *fresh = malloc(bytes);
+    void *fresh = take(bytes, __builtin_return_address(0));
+    if (!fresh)
+        fresh = __libc_malloc(bytes);
     if (fresh)
         memcpy(fresh, p, had < bytes ? had : bytes);
     reserve_give(p);
     return fresh;
 }
 
+static void *take_aligned(size_t alignment, size_t bytes, void *from)
+{
+    void *p = NULL;
+    if (alignment <= 64)
+        p = take(bytes, from);
+    else
+        note(from);
+    return p ? p : __libc_memalign(alignment, bytes);
+}
+
 void *memalign(size_t alignment, size_t bytes)
 {
-    if (alignment <= 64) {
-        void *p = take(bytes);
-        return p ? p : __libc_memalign(alignment, bytes);
-    }
-    atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
-    return __libc_memalign(alignment, bytes);
+    return take_aligned(alignment, bytes, __builtin_return_address(0));
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes)
 {
-    return memalign(alignment, bytes);
+    return take_aligned(alignment, bytes, __builtin_return_address(0));
 }
 
 int posix_memalign(void **out, size_t alignment, size_t bytes)
 {
-    void *p = memalign(alignment, bytes);
+    void *p = take_aligned(alignment, bytes, __builtin_return_address(0));
     if (!p)
         return 12; /* ENOMEM */
     *out = p;
@@ -230,7 +298,7 @@ int posix_memalign(void **out, size_t alignment, size_t bytes)
 
 void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)
 {
-    atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+    note(__builtin_return_address(0));
     return (void *)syscall(SYS_mmap, address, length, protection, flags, fd, offset);
 }
 

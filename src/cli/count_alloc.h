@@ -9,6 +9,12 @@
  * allocator; calls served from the reserve (see count_alloc.c) are counted apart. */
 uint64_t cli_allocation_count(void *ctx);
 uint64_t cli_reserve_count(void);
+/* Whose calls those in steps were, by the file that holds the calling code. Returns how many there are, at most `room`. */
+typedef struct cli_allocating {
+    char name[96];
+    uint64_t calls;
+} cli_allocating;
+unsigned cli_allocating_libraries(cli_allocating *list, unsigned room);
 /* Takes the reserve and touches it, once. It serves while steps run: what is made before or between them, and stays,
  * must not take it up. */
 void cli_reserve_begin(void);

@@ -50,17 +50,45 @@ static int read_dims(const cli_command *command, train_cli *cli)
     return CLI_DONE;
 }
 
+#define ANY_MEMORY (UINT64_C(1) << 60)
+
+static bool is_card(const train_cli *cli)
+{
+    return cli->device && !mf_words_cpu(cli->device);
+}
+
+/* Of the card that is named, or of the machine. */
+static uint64_t whole_memory(const train_cli *cli)
+{
+    enum { MOST_DEVICES = 64 };
+    memfit_device_info list[MOST_DEVICES] = {{0}};
+    size_t count = 0;
+    char name[32];
+    if (!is_card(cli))
+        return mf_os_total_memory();
+    const char *number = strchr(cli->device, ':');
+    snprintf(name, sizeof name, "cuda:%s", number ? number + 1 : "0");
+    if (memfit_device_list(list, sizeof *list, MOST_DEVICES, &count, NULL) != MEMFIT_OK)
+        return 0;
+    for (size_t i = 0; i < count && i < MOST_DEVICES; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return list[i].total_bytes;
+    return 0;
+}
+
 /* --memory, and on cpu --host-memory, which bounds the same process: the smaller holds. */
 static int read_limit(const cli_command *command, train_cli *cli)
 {
-    const uint64_t whole = mf_os_total_memory();
     const char *texts[] = {cli->memory, cli->host_memory}, *names[] = {"--memory", "--host-memory"};
     char asked[24], there[24];
+    cli->whole = cli->memory || cli->memory_file ? whole_memory(cli) : mf_os_total_memory();
     for (int i = 0; i < 2; i++) {
-        uint64_t bytes;
+        uint64_t bytes, whole = i ? mf_os_total_memory() : cli->whole;
         memfit_error err;
         if (!texts[i])
             continue;
+        if (!whole) /* opening the card will say what is wrong; a word that is no size is wrong in any case */
+            whole = ANY_MEMORY;
         if (memfit_size_parse(texts[i], whole, &bytes, &err) != MEMFIT_OK)
             return cli_usage_error(command, "%s: %s\n%s", names[i], err.message, err.hint);
         if (!bytes)
@@ -68,11 +96,10 @@ static int read_limit(const cli_command *command, train_cli *cli)
         if (bytes > whole && bytes - whole < mf_os_page_bytes())
             bytes = whole; /* the kernel keeps a cgroup's limit in whole pages: it is the same one */
         if (bytes > whole)
-            return cli_usage_error(command,
-                                   "%s: a limit of %s is more than this machine has: %s\nleave it out to "
-                                   "use what is there",
-                                   names[i], memfit_size_format(bytes, asked, sizeof asked),
-                                   memfit_size_format(whole, there, sizeof there));
+            return cli_usage_error(
+                command, "%s: a limit of %s is more than %s has: %s\nleave it out to use what is there", names[i],
+                memfit_size_format(bytes, asked, sizeof asked), i || !is_card(cli) ? "this machine" : cli->device,
+                memfit_size_format(whole, there, sizeof there));
         if (!cli->o.memory_bytes || bytes < cli->o.memory_bytes)
             cli->o.memory_bytes = bytes;
     }
@@ -165,7 +192,7 @@ static int read_memory_file(const cli_command *command, train_cli *cli)
         return cli_report(&cli->common, &err);
     }
     text[strcspn(text, "\r\n")] = 0;
-    if (memfit_size_parse(text, mf_os_total_memory(), &bytes, &err) != MEMFIT_OK)
+    if (memfit_size_parse(text, cli->whole ? cli->whole : ANY_MEMORY, &bytes, &err) != MEMFIT_OK)
         return cli_usage_error(command, "--memory-file %s: %s\n%s", cli->memory_file, err.message, err.hint);
     if (!cli->o.memory_bytes)
         cli->o.memory_bytes = train_cli_limit(cli);
@@ -295,12 +322,12 @@ uint64_t train_cli_limit(void *ctx)
     if (cli->limit_read_us && now - cli->limit_read_us < LIMIT_EVERY_US)
         return cli->limit;
     cli->limit_read_us = now;
-    uint64_t limit = mf_os_soft_limit(), wanted;
+    uint64_t limit = is_card(cli) ? UINT64_MAX : mf_os_soft_limit(), wanted; /* the kernel's is about the host */
     char text[64];
     memfit_error ignored; /* half-written, or a slip: what held before holds on */
     if (cli->memory_file && mf_os_read_text(cli->memory_file, text, sizeof text)) {
         text[strcspn(text, "\r\n")] = 0;
-        bool good = memfit_size_parse(text, mf_os_total_memory(), &wanted, &ignored) == MEMFIT_OK && wanted >= 1 << 20;
+        bool good = memfit_size_parse(text, cli->whole, &wanted, &ignored) == MEMFIT_OK && wanted >= 1 << 20;
         if (good)
             limit = wanted < limit ? wanted : limit;
         cli->slips = good ? 0 : cli->slips + 1;

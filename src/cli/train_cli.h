@@ -5,6 +5,7 @@
 #include "answer/measured_page.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "memfit/device.h"
 #include "memfit/train.h"
 
 typedef struct train_cli {
@@ -25,6 +26,7 @@ typedef struct train_cli {
     size_t class_count, class_room;
     int64_t epoch_shown, steps_before; /* its number from 1; its steps that an interrupted run did */
     uint64_t limit, limit_read_us;     /* in force; when it was last looked at */
+    uint64_t whole;                    /* memory of the device: what --memory is a share of; 0: there is no such card */
     unsigned slips;                    /* readings of --memory-file in a row that were no size */
     mf_measured *measured;             /* for the page of --html; NULL: none was asked for */
     uint64_t began_us;

@@ -7,6 +7,17 @@
 
 #include <string.h>
 
+/* What asked for memory while steps ran, by the library that did: a driver's own requests are told from memfit's. */
+static void put_allocating(mf_json_writer *w)
+{
+    cli_allocating list[16];
+    unsigned count = cli_allocating_libraries(list, 16);
+    mf_json_open(w, "allocations_in_steps_by", '{');
+    for (unsigned i = 0; i < count; i++)
+        mf_json_put_u64(w, list[i].name, list[i].calls);
+    mf_json_close(w, '}');
+}
+
 static void print_json(const train_cli *cli, const memfit_train_result *r)
 {
     mf_json_writer w;
@@ -22,6 +33,7 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     if (r->allocations_in_steps >= 0) {
         mf_json_put_i64(&w, "allocations_in_steps", r->allocations_in_steps);
         mf_json_put_u64(&w, "reserve_calls_in_steps", cli_reserve_count());
+        put_allocating(&w);
     } else {
         mf_json_put_null(&w, "allocations_in_steps");
     }

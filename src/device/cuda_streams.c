@@ -225,7 +225,9 @@ static memfit_status cuda_record_end(mf_device *device, mf_stream stream, mf_rec
     cu_result code = CU_SUCCESS;
     mf_cuda_call state = mf_cuda_begin(c, &code);
     cu_result ended = c->driver.capture_end(to_stream(stream), &graph);
-    if (ended != CU_SUCCESS && !graph) /* refused, or nothing left to end: the stream must not stay captured */
+    int captured = 0;
+    if (ended != CU_SUCCESS && !graph && c->driver.stream_capturing &&
+        c->driver.stream_capturing(to_stream(stream), &captured) == CU_SUCCESS && captured) /* it was refused */
         c->driver.capture_end(to_stream(stream), &graph);
     code = code == CU_SUCCESS ? ended : code;
     atomic_store(&c->recorded, NO_STREAM);

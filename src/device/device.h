@@ -181,6 +181,8 @@ mf_device *mf_device_near(void);
 memfit_status mf_device_open_far(const memfit_host *host, mf_device **device, memfit_error *err);
 /* Where the far device's own work finds its bytes: this much above their addresses. Only a backend may know. */
 uint64_t mf_device_far_shift(const mf_device *device);
+/* How often the host has waited for a far device, over all of them: for tests. */
+uint64_t mf_device_far_waits(void);
 /* While the far device records: keeps up to 64 bytes, to be given to `what` at each launch, and returns true. False: it
  * does not record, the caller does its work now. */
 typedef memfit_status mf_far_do(mf_device *device, const void *with, mf_stream stream, memfit_error *err);

@@ -148,6 +148,20 @@ static memfit_status far_nothing(mf_device *device, uint64_t id, memfit_error *e
     return MEMFIT_OK;
 }
 
+static _Atomic uint64_t waits;
+
+uint64_t mf_device_far_waits(void)
+{
+    return atomic_load(&waits);
+}
+
+static memfit_status far_sync(mf_device *device, uint64_t id, memfit_error *err)
+{
+    (void)device, (void)id, (void)err;
+    atomic_fetch_add(&waits, 1);
+    return MEMFIT_OK;
+}
+
 static memfit_status far_nothing_two(mf_device *device, uint64_t a, uint64_t b, memfit_error *err)
 {
     (void)device, (void)a, (void)b, (void)err;
@@ -330,7 +344,7 @@ static const mf_device_table far_table = {
     .stream_create = far_stream_create,
     .stream_destroy = far_nothing,
     .stream_wait = far_nothing_two,
-    .stream_sync = far_nothing,
+    .stream_sync = far_sync,
     .event_create = far_event_create,
     .event_destroy = far_nothing,
     .event_record = far_nothing_two,

@@ -164,7 +164,8 @@ size_t mf_finder_candidates(const mf_finder *finder, mf_library_id id, mf_candid
     if (file && *file) {
         char path[1024];
         snprintf(path, sizeof path, "%s%s", finder->root, file);
-        add(&s, path, text);
+        add(&s, path, text); /* this library and no other, also where it cannot be opened */
+        return s.count;
     }
     add_list(&s, finder->env(finder->ctx, "MEMFIT_CUDA_LIBDIR"), "MEMFIT_CUDA_LIBDIR");
     if (!libraries[id].driver) {

@@ -300,6 +300,12 @@ memfit_status mf_executor_write_scalars(mf_executor *x, const mf_run_scalars *sc
     return status == MEMFIT_OK ? d->table->stream_sync(d, x->options.stream, err) : status;
 }
 
+memfit_status mf_executor_queue_scalars(mf_executor *x, const void *scalars, memfit_error *err)
+{
+    mf_device *d = x->device;
+    return d->table->copy_in(d, address_of(x->scalars), scalars, sizeof(mf_run_scalars), x->options.stream, err);
+}
+
 memfit_status mf_executor_copy_scalars(mf_executor *x, mf_run_scalars *to, memfit_error *err)
 {
     mf_device *d = x->device;

@@ -46,7 +46,8 @@ typedef struct mf_piece {
 /* The scalars as a whole; a run writes the host's part only. Reading waits for the device. */
 memfit_status mf_executor_write_scalars(mf_executor *executor, const mf_run_scalars *scalars, memfit_error *err);
 memfit_status mf_executor_read_scalars(mf_executor *executor, mf_run_scalars *scalars, memfit_error *err);
-/* Reading that does not wait: `to` is written when the stream has come so far. */
+/* Writing and reading that do not wait: `scalars` is read and `to` is written when the stream has come so far. */
+memfit_status mf_executor_queue_scalars(mf_executor *executor, const void *scalars, memfit_error *err);
 memfit_status mf_executor_copy_scalars(mf_executor *executor, mf_run_scalars *to, memfit_error *err);
 
 /* One run of a phase. Of the scalars the host's part is taken; the last piece of a graph with a loss ends the step, which

@@ -75,7 +75,7 @@ memfit_status mf_results_create(mf_trainer *t, memfit_error *err)
     r->at_once = d->reachable || is_awaited(t);
     if (r->at_once)
         return MEMFIT_OK;
-    r->bytes = slot_bytes(t);
+    r->bytes = slot_bytes(t) + sizeof(mf_run_scalars);
     void *memory = NULL;
     memfit_status status = MEMFIT_OK;
     if (d->table->host_take)
@@ -154,15 +154,40 @@ memfit_status mf_results_put(mf_trainer *t, memfit_error *err)
                         .loss_weight = state->loss_weight,
                         .seen_sum = state->seen_sum,
                         .seen_weight = state->seen_weight};
-    t->results.asked = false; /* what is on its way is older */
-    return mf_executor_write_scalars(t->executor, &s, err);
+    mf_results *r = &t->results;
+    r->asked = r->current = false; /* what is on its way is older */
+    if (!r->slot)
+        return mf_executor_write_scalars(t->executor, &s, err);
+    memfit_status status = r->putting ? t->device->table->stream_sync(t->device, t->stream, err) : MEMFIT_OK;
+    if (status != MEMFIT_OK)
+        return status;
+    unsigned char *from = r->slot + r->bytes - sizeof s;
+    memcpy(from, &s, sizeof s);
+    r->putting = true;
+    return mf_executor_queue_scalars(t->executor, from, err);
+}
+
+/* One wait for all: the metrics come along. */
+static memfit_status wait_for_slot(mf_trainer *t, memfit_error *err)
+{
+    mf_results *r = &t->results;
+    memfit_status status = ask(t, err);
+    if (status == MEMFIT_OK)
+        status = t->device->table->stream_sync(t->device, t->stream, err);
+    r->asked = false;
+    if (status != MEMFIT_OK)
+        return status;
+    r->current = true;
+    r->putting = false;
+    return take(t, (const mf_run_scalars *)(const void *)r->slot, err);
 }
 
 memfit_status mf_results_get(mf_trainer *t, memfit_error *err)
 {
+    if (t->results.slot)
+        return wait_for_slot(t, err);
     mf_run_scalars s;
     memfit_status status = mf_executor_read_scalars(t->executor, &s, err);
-    t->results.asked = false;
     return status == MEMFIT_OK ? take(t, &s, err) : status;
 }
 
@@ -171,6 +196,7 @@ memfit_status mf_results_after_step(mf_trainer *t, bool *fresh, memfit_error *er
     mf_results *r = &t->results;
     mf_device *d = t->device;
     *fresh = r->at_once;
+    r->current = false;
     if (r->at_once)
         return mf_results_get(t, err);
     /* What the host knows by itself: every step counts, and without float16 none is skipped. */
@@ -195,7 +221,7 @@ double mf_results_metric(const mf_trainer *t, uint32_t metric, bool now)
     float s[MOST_STATE] = {0};
     const mf_metric_view *m = &t->metrics[metric];
     const unsigned char *from = t->results.slot;
-    if (now || !from) {
+    if ((now && !t->results.current) || !from) {
         if (!mf_state_read(t, m->variable, 0, s, metric_bytes(t, metric)))
             return 0;
         return value_of(&m->attr, s);

@@ -19,14 +19,15 @@ void mf_results_destroy(mf_trainer *t);
 
 /* trainer.state to the device, when a run, an epoch or another plan begins. */
 memfit_status mf_results_put(mf_trainer *t, memfit_error *err);
-/* The device's scalars to trainer.state: waits for all that was queued. DIVERGED when a loss was not finite. */
+/* The device's scalars to trainer.state: waits for all that was queued, the only wait of an epoch. DIVERGED when a loss was
+ * not finite. */
 memfit_status mf_results_get(mf_trainer *t, memfit_error *err);
 
 /* After a step: counts it, and asks for its results when none are on their way. *fresh: results have arrived since the
  * last call, of this step or an earlier one: trainer.state and the metrics are as of that one. DIVERGED as above. */
 memfit_status mf_results_after_step(mf_trainer *t, bool *fresh, memfit_error *err);
 
-/* The metrics' values: as last arrived within an epoch, else as they stand (`now`: waits). */
+/* The metrics' values: as last arrived within an epoch, else as they stand (`now`: waits, but for right after mf_results_get). */
 double mf_results_metric(const mf_trainer *t, uint32_t metric, bool now);
 
 #endif

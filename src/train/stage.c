@@ -48,8 +48,11 @@ memfit_status mf_stage_begin(mf_stage *s, memfit_error *err)
     s->used = 0;
     if (!s->pending[s->set])
         return MEMFIT_OK;
-    memfit_status status =
-        d->table->event_sync ? d->table->event_sync(d, s->sent[s->set], err) : d->table->stream_sync(d, s->stream, err);
+    bool done = false; /* it nearly always is: the host waits only when it is a whole set ahead */
+    memfit_status status = d->table->event_done(d, s->sent[s->set], &done, err);
+    if (status == MEMFIT_OK && !done)
+        status = d->table->event_sync ? d->table->event_sync(d, s->sent[s->set], err)
+                                      : d->table->stream_sync(d, s->stream, err);
     s->pending[s->set] = status != MEMFIT_OK;
     return status;
 }

@@ -33,8 +33,9 @@ static memfit_status read_one(mf_step_clock *c, bool wait, bool *read, mf_step_t
     const mf_device_table *table = c->device->table;
     bool done = false;
     double us = 0;
-    memfit_status status = wait ? table->event_sync(c->device, c->marks[next], err)
-                                : table->event_done(c->device, c->marks[next], &done, err);
+    memfit_status status = table->event_done(c->device, c->marks[next], &done, err);
+    if (status == MEMFIT_OK && wait && !done)
+        status = table->event_sync(c->device, c->marks[next], err);
     *read = status == MEMFIT_OK && (wait || done);
     if (!*read)
         return status;

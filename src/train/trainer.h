@@ -47,10 +47,12 @@ typedef struct mf_resumed {
 /* How the host learns what steps left (results.h). */
 typedef struct mf_results {
     bool at_once;        /* each step is read before the next begins */
-    unsigned char *slot; /* else: what arrives, in host memory that the device writes */
+    unsigned char *slot; /* else: what arrives, in host memory that the device writes; behind it, what is put */
     uint64_t bytes;
     mf_event arrived;
-    bool asked; /* a copy is on its way */
+    bool asked;   /* a copy is on its way */
+    bool current; /* the slot is what the device has: nothing has run since */
+    bool putting; /* what was put may still be read */
 } mf_results;
 
 enum { MF_TRAINER_KNOWN = MF_MOST_KNOWN };

@@ -14,7 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { REPEATS = 5, ROUNDS = 3, LONG_US = 5000, MOST_OPERANDS = 64 };
+enum { REPEATS = 5, ROUNDS = 3, LONG_US = 5000, LOADING_US = 100000, MOST_OPERANDS = 64 };
+/* Own kernels stand behind the libraries' for the case that nothing else runs. One whose work alone, by the menu's own
+ * figures, takes so many times as long as the first is not worth the second that compiling and running it takes. */
+enum { HOPELESS = 20 };
 
 typedef struct tuning {
     mf_trainer *t;
@@ -23,6 +26,7 @@ typedef struct tuning {
     mf_reservation workspace;
     mf_event begin, end;
     const char *out; /* NULL: where training looks */
+    uint64_t began_us;
     memfit_tune_result *result;
 } tuning;
 
@@ -77,14 +81,18 @@ static memfit_status time_runs(const tuning *u, mf_kernel *kernel, const mf_oper
     return status == MEMFIT_OK ? d->table->timer_between(d, u->begin, u->end, us, err) : status;
 }
 
-/* The least of a few rounds: what disturbs only adds. */
-static memfit_status time_kernel(const tuning *u, mf_kernel *kernel, const mf_operands *operands, double *best,
-                                 memfit_error *err)
+/* The least of a few rounds: what disturbs only adds. One that is far behind `least`, the quickest of its menu so far, is
+ * not run again: its place is known. */
+static memfit_status time_kernel(const tuning *u, mf_kernel *kernel, const mf_operands *operands, double least,
+                                 double *best, memfit_error *err)
 {
     double us = 0;
-    memfit_status status = time_runs(u, kernel, operands, 1, &us, err); /* loads its code */
-    if (status == MEMFIT_OK)
-        status = time_runs(u, kernel, operands, 1, best, err);
+    memfit_status status = time_runs(u, kernel, operands, 1, best, err); /* loads its code */
+    if (status != MEMFIT_OK || (least > 0 && *best > 4 * least + LOADING_US))
+        return status;
+    status = time_runs(u, kernel, operands, 1, best, err);
+    if (status != MEMFIT_OK || (least > 0 && *best > 2 * least + 50))
+        return status;
     unsigned repeats = *best > LONG_US ? 1 : REPEATS;
     for (unsigned i = 0; i < (*best > 4 * LONG_US ? 0 : ROUNDS) && status == MEMFIT_OK; i++) {
         status = time_runs(u, kernel, operands, repeats, &us, err);
@@ -95,7 +103,7 @@ static memfit_status time_kernel(const tuning *u, mf_kernel *kernel, const mf_op
 
 /* A method that the library takes back when it is to be made is left out; what goes wrong on the card ends it all. */
 static memfit_status time_method(const tuning *u, const mf_phase *phase, const mf_step *step, const mf_method *method,
-                                 double *us, memfit_error *err)
+                                 double least, double *us, memfit_error *err)
 {
     const mf_op *op = &phase->graph->ops[step->op];
     void *at[MOST_OPERANDS];
@@ -106,7 +114,7 @@ static memfit_status time_method(const tuning *u, const mf_phase *phase, const m
     *us = -1;
     if (u->t->backend->table->prepare(u->t->backend, phase->graph, step->op, method, &kernel, NULL) != MEMFIT_OK)
         return MEMFIT_OK;
-    memfit_status status = time_kernel(u, kernel, &operands, us, err);
+    memfit_status status = time_kernel(u, kernel, &operands, least, us, err);
     u->t->backend->table->release(u->t->backend, kernel);
     return status;
 }
@@ -129,9 +137,13 @@ static memfit_status tune_step(tuning *u, const mf_phase *phase, const mf_step *
     uint64_t like = mf_op_likeness(phase->graph, op);
     bool is_new = mf_method_times_find(u->times, like, &cost.methods[0]) < 0;
     u->result->menus += is_new;
+    double least = 0;
     for (uint32_t m = 0; m < cost.method_count && is_new && status == MEMFIT_OK; m++) {
         double us;
-        status = time_method(u, phase, step, &cost.methods[m], &us, err);
+        if (least > 0 && cost.methods[m].time_us > HOPELESS * cost.methods[0].time_us)
+            continue;
+        status = time_method(u, phase, step, &cost.methods[m], least, &us, err);
+        least = us >= 0 && (least == 0 || us < least) ? us : least;
         u->result->methods += us >= 0;
         u->result->refused += us < 0;
         if (status == MEMFIT_OK && us >= 0)
@@ -148,6 +160,19 @@ static memfit_status tune_step(tuning *u, const mf_phase *phase, const mf_step *
     u->result->ranked_ms += known(u, like, &cost, ranked) * 1e-3;
     u->result->tuned_ms += known(u, like, &cost, best) * 1e-3;
     return MEMFIT_OK;
+}
+
+/* How far it is, by operations; the event's iteration counts methods. */
+static void tell(const tuning *u, uint32_t done, uint32_t all)
+{
+    const memfit_train_options *o = u->t->options;
+    memfit_train_event event = {.size = sizeof event,
+                                .step = done,
+                                .steps = all,
+                                .iteration = u->result->methods,
+                                .seconds = (double)(mf_os_now_us() - u->began_us) * 1e-6};
+    if (o->progress)
+        o->progress(o->ctx, &event);
 }
 
 static memfit_status tune_all(tuning *u, memfit_error *err)
@@ -169,8 +194,10 @@ static memfit_status tune_all(tuning *u, memfit_error *err)
         status = d->table->timer_create(d, &u->end, err);
     u->result->operations = phase->step_count;
     for (uint32_t i = 0; i < phase->step_count && status == MEMFIT_OK; i++) {
+        tell(u, i, phase->step_count);
         if (t->options->stop && t->options->stop(t->options->ctx))
-            status = mf_fail(err, MEMFIT_INTERRUPTED, "stopped, nothing is kept");
+            status = mf_fail(err, MEMFIT_INTERRUPTED, "stopped after %u of %u operations: no times are kept", i,
+                             phase->step_count);
         else
             status = tune_step(u, phase, &phase->steps[i], err);
     }
@@ -214,6 +241,7 @@ static memfit_status tune(const memfit_train_options *options, const char *out, 
     if (status != MEMFIT_OK)
         return status;
     u.t = &u.run->trainer;
+    u.began_us = began;
     status = mf_run_start(u.run, options, MF_MODE_TRAIN, err);
     if (status == MEMFIT_OK && !u.t->device->table->timer_create)
         status = mf_fail(err, MEMFIT_UNSUPPORTED, "on %s there is nothing to tune: its methods are this program's own",

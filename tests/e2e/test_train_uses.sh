@@ -254,5 +254,28 @@ grep -q "saved by Keras 2" "$t/err" || fail "--out of a model of Keras 2: nothin
 run train "$f/mlp.keras" --data synthetic:32 --out "$t/o.keras"
 grep -q "saved by Keras" "$t/err" && fail "--out of a model of Keras 3: something is said"
 
+# What asks for memory while steps run is counted, and named: a library that is not memfit's own. A sanitizer's build does not count.
+run train "$f/mlp.keras" --data synthetic:64 --epochs 2000 --json --quiet
+if [ "$(json "$t/out" allocations_in_steps)" != null ]; then
+    [ "$(json "$t/out" allocations_in_steps)" = 0 ] || fail "allocations in steps: $(grep -A3 allocations_in_steps_by "$t/out")"
+    LD_PRELOAD=$ALLOCATING_LIBRARY run train "$f/mlp.keras" --data synthetic:64 --epochs 2000 --json --quiet
+    n=$(json "$t/out" allocations_in_steps)
+    [ "$n" -gt 0 ] || fail "a library that allocates in steps is not counted"
+    grep -q "\"${ALLOCATING_LIBRARY##*/}\": $n" "$t/out" || fail "it is not named: $n, $(grep -A3 allocations_in_steps_by "$t/out")"
+fi
+
+# On a card a limit is a share of the card's memory, not of the machine's. The fake driver runs no kernels: what is reached is that it
+# cannot load them, or the word about the limit.
+card() { # STATUS TEXT BYTES-OF-THE-CARD ARGUMENTS...
+    want=$1 text=$2 bytes=$3; shift 3
+    MEMFIT_LIB_CUDA=$FAKE_CUDA_LIBRARY FAKE_CUDA_BYTES=$bytes FAKE_CUDA_DEVICES=2 "$MEMFIT" train "$f/mlp.keras" --data synthetic:64 "$@" >"$t/out" 2>"$t/err"
+    got=$?
+    [ $got = "$want" ] && grep -q "$text" "$t/err" || fail "a card of $bytes bytes, $*: exit $got, $(cat "$t/err")"
+}
+card 2 "a limit of 2.00 GiB is more than cuda:1 has: 1.00 GiB" $((1 << 30)) --device cuda:1 --memory 2GiB
+card 4 "cannot load kernels" $((1 << 50)) --device cuda --memory 900TiB
+card 1 "cuda:7: the driver shows 2 cards" $((1 << 30)) --device cuda:7 --memory 50%
+card 2 "more than the whole" $((1 << 30)) --device cuda:7 --memory 200%
+
 [ $failures = 0 ] && echo "train, uses: all good"
 exit $failures

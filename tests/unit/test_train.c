@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "device/device.h"
 #include "memfit/model.h"
 #include "memfit/train.h"
 #include "model/keras/keras_save.h"
@@ -385,6 +386,36 @@ static void starting_with_state_in_host_memory_does_too(void **state)
     unsetenv("MEMFIT_FAR");
 }
 
+/* How often the host waits for the device in a run of so many epochs. */
+static uint64_t waits_of(int64_t epochs, const char *offload, double validation)
+{
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
+    memfit_error err = {0};
+    char model[512];
+    assert_true(fixture_path("train/cnn.keras", model, sizeof model));
+    o.model = model;
+    o.data = "synthetic:160";
+    o.batch = 16;
+    o.epochs = epochs;
+    o.offload = offload;
+    o.validation_split = validation;
+    uint64_t before = mf_device_far_waits();
+    assert_ok(memfit_train(&o, &r, &err), err);
+    return mf_device_far_waits() - before;
+}
+
+/* Steps are queued, not waited for: an epoch's end is the one wait of training, and one of validation. */
+static void an_epoch_waits_once(void **state)
+{
+    (void)state;
+    setenv("MEMFIT_FAR", "1", 1);
+    assert_int_equal(waits_of(3, NULL, 0) - waits_of(2, NULL, 0), 1);
+    assert_int_equal(waits_of(3, "optimizer", 0) - waits_of(2, "optimizer", 0), 1);
+    assert_int_equal(waits_of(3, NULL, 0.2) - waits_of(2, NULL, 0.2), 2);
+    unsetenv("MEMFIT_FAR");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +428,7 @@ int main(void)
         cmocka_unit_test(the_loss_scale_moves_as_in_keras),
         cmocka_unit_test(starting_survives_lack_of_memory),
         cmocka_unit_test(starting_with_state_in_host_memory_does_too),
+        cmocka_unit_test(an_epoch_waits_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,228 @@
+/*
+ * test_cuda_train.c: training on the CUDA backend over the fake driver whose kernels do nothing (FAKE_KERNELS_LIBRARY): numbers
+ * mean nothing here, but everything else is as on a card: texts compiled by NVRTC, memory, streams, a step recorded as a graph.
+ * Whatever call of the driver is refused, whenever the context is lost or a stop is asked for, training ends with a word,
+ * gives everything back, and leaves a checkpoint that can be read. Skips where NVRTC is not found.
+ */
+#include "test.h"
+
+#include "fakes/fake_cuda_load.h"
+#include "memfit/model.h"
+#include "memfit/train.h"
+
+#include <ftw.h>
+#include <sys/wait.h>
+
+enum { LOST = 719, REFUSED = 2 }; /* CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY */
+
+static void (*fail_call)(const char *, uint64_t, int, bool);
+static void (*get_state)(fake_cuda_state *);
+static void (*reset_counts)(void);
+static char folder[64], model[512], checkpoint[96];
+static bool has_compiler;
+
+static memfit_status train(const char *offload, bool (*stop)(void *), void *ctx, memfit_error *err)
+{
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_train_result r = MEMFIT_TRAIN_RESULT;
+    o.model = model;
+    o.data = "synthetic:64";
+    o.validation_split = 0.25;
+    o.epochs = 2;
+    o.batch = 16;
+    o.device = "cuda";
+    o.memory_bytes = UINT64_C(256) << 20;
+    o.offload = offload;
+    o.checkpoint = checkpoint;
+    o.save_freq = 2;
+    o.stop = stop;
+    o.ctx = ctx;
+    return memfit_train(&o, &r, err);
+}
+
+static void open_fake(void)
+{
+    const char *path = getenv("FAKE_KERNELS_LIBRARY");
+    assert_non_null(path);
+    setenv("MEMFIT_LIB_CUDA", path, 1);
+    setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
+    setenv("MEMFIT_LIB_CUDNN", "/nonexistent/libcudnn.so.9", 1);
+    setenv("MEMFIT_LIB_CUBLASLT", "/nonexistent/libcublasLt.so.13", 1);
+    void *library = dlopen(path, RTLD_NOW);
+    assert_non_null(library);
+    *(void **)&fail_call = need(library, "fake_cuda_fail");
+    *(void **)&get_state = need(library, "fake_cuda_get");
+    *(void **)&reset_counts = need(library, "fake_cuda_reset_counts");
+    assert_non_null(getenv("MEMFIT_SOURCE"));
+    snprintf(model, sizeof model, "%s/tests/fixtures/train/mlp.keras", getenv("MEMFIT_SOURCE"));
+}
+
+static int load_fake(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    open_fake();
+    snprintf(folder, sizeof folder, "/tmp/memfit-cuda-train-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(checkpoint, sizeof checkpoint, "%s/kept.keras", folder);
+    setenv("MEMFIT_CACHE", folder, 1); /* each text is compiled once */
+    memfit_status status = train(NULL, NULL, NULL, &err);
+    has_compiler = status == MEMFIT_OK;
+    if (!has_compiler) {
+        fprintf(stderr, "skipped: %s\n", err.message);
+        assert_non_null(strstr(err.message, "nvrtc"));
+    }
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int what, struct FTW *at)
+{
+    (void)st, (void)what, (void)at;
+    return remove(path);
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static uint64_t calls_of(const char *offload)
+{
+    memfit_error err;
+    fake_cuda_state s;
+    fail_call(NULL, 0, 0, false);
+    reset_counts();
+    assert_ok(train(offload, NULL, NULL, &err), err);
+    driver_holds_nothing(get_state);
+    get_state(&s);
+    return s.calls;
+}
+
+/* What there is, is whole. */
+static void checkpoint_is_good(void)
+{
+    memfit_error err;
+    memfit_model *m = NULL;
+    if (access(checkpoint, F_OK) != 0)
+        return;
+    assert_ok(memfit_model_load(NULL, checkpoint, &m, &err), err);
+    memfit_model_destroy(m);
+}
+
+/* Every call at first, while the device is opened and memory is taken; then samples. */
+static uint64_t next_call(uint64_t n, uint64_t all)
+{
+    return n + (n < 40 ? 1 : 1 + all / 40);
+}
+
+static void any_call_may_be_refused(void **state)
+{
+    (void)state;
+    const char *const ways[] = {NULL, "optimizer"};
+    if (!has_compiler)
+        skip();
+    for (int w = 0; w < 2; w++) {
+        uint64_t all = calls_of(ways[w]), ended = 0;
+        assert_true(all > 200);
+        for (uint64_t n = 1; n <= all; n = next_call(n, all)) {
+            memfit_error err = {0};
+            remove(checkpoint);
+            reset_counts();
+            fail_call(NULL, n, REFUSED, false);
+            memfit_status status = train(ways[w], NULL, NULL, &err);
+            fail_call(NULL, 0, 0, false);
+            if (status != MEMFIT_OK)
+                assert_true(err.message[0]);
+            ended += status != MEMFIT_OK;
+            fake_cuda_state left;
+            get_state(&left);
+            if (left.broken || left.events || left.handles || left.pinned)
+                fprintf(stderr, "call %llu of %llu refused: %s\n", (unsigned long long)n, (unsigned long long)all,
+                        err.message);
+            driver_holds_nothing(get_state);
+            checkpoint_is_good();
+        }
+        assert_true(ended > 40); /* some calls can be done without, most cannot */
+    }
+}
+
+/* A lost context answers every later call with its error, also those that give back: a process of its own for each. */
+static int lose_at(const char *call, const char *kept)
+{
+    memfit_error err = {0};
+    open_fake();
+    snprintf(checkpoint, sizeof checkpoint, "%s", kept);
+    alarm(60);
+    fail_call(NULL, strtoull(call, NULL, 10), LOST, true);
+    memfit_status status = train(NULL, NULL, NULL, &err);
+    return status != MEMFIT_OK && err.message[0] ? 0 : status == MEMFIT_OK ? 2 : 3;
+}
+
+static void any_call_may_lose_the_context(void **state)
+{
+    (void)state;
+    if (!has_compiler)
+        skip();
+    uint64_t all = calls_of(NULL);
+    for (uint64_t n = 1; n <= all; n = next_call(n, all)) {
+        char call[24];
+        snprintf(call, sizeof call, "%llu", (unsigned long long)n);
+        remove(checkpoint);
+        pid_t child = fork();
+        if (child == 0) {
+            execl("/proc/self/exe", "test_cuda_train", call, checkpoint, (char *)NULL);
+            _exit(4);
+        }
+        int how = 0;
+        assert_int_equal(waitpid(child, &how, 0), child);
+        if (!WIFEXITED(how)) /* no crash, no hang */
+            fail_msg("the context is lost at call %s of %llu: ended by signal %d", call, (unsigned long long)all,
+                     WTERMSIG(how));
+        if (WEXITSTATUS(how) != 0 && n < all - all / 4) /* near the end everything may have been done */
+            fail_msg("the context is lost at call %s of %llu: exit status %d", call, (unsigned long long)all,
+                     WEXITSTATUS(how));
+        checkpoint_is_good();
+    }
+}
+
+typedef struct stopper {
+    unsigned left, asked;
+} stopper;
+
+static bool stop_later(void *ctx)
+{
+    stopper *s = ctx;
+    s->asked++;
+    return s->left && --s->left == 0;
+}
+
+/* Also while kernels are made, rehearsed and recorded. */
+static void a_stop_is_heard_at_any_time(void **state)
+{
+    (void)state;
+    if (!has_compiler)
+        skip();
+    stopper never = {0};
+    memfit_error err;
+    assert_ok(train("optimizer", stop_later, &never, &err), err);
+    for (unsigned n = 1; n <= never.asked; n = (unsigned)next_call(n, never.asked)) {
+        stopper s = {.left = n};
+        remove(checkpoint);
+        assert_int_equal(train("optimizer", stop_later, &s, &err), MEMFIT_INTERRUPTED);
+        driver_holds_nothing(get_state);
+        checkpoint_is_good();
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3)
+        return lose_at(argv[1], argv[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_call_may_be_refused),
+        cmocka_unit_test(any_call_may_lose_the_context),
+        cmocka_unit_test(a_stop_is_heard_at_any_time),
+    };
+    return cmocka_run_group_tests(tests, load_fake, remove_folder);
+}

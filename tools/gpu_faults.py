@@ -1,0 +1,158 @@
+"""Parts of gpu_train.py about what goes wrong: kills, a full card, a lost context, other libraries than a checkpoint was made with."""
+import ctypes
+import glob
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+from gpu_results import in_parallel, program, train
+
+
+def kills(memfit, results, nvml, models, deadline):
+    path = next(m for m in models if m.stem == "cnn")
+    base = [str(path), "--data", "synthetic:256", "--batch-size", "64", "--validation-split", "0.2", "--epochs", "100000"]
+
+    def one(i):
+        with tempfile.TemporaryDirectory() as d:
+            kept = f"{d}/kept.keras"
+            p = subprocess.Popen([memfit, "train", *base, "--save-freq", "7", "--checkpoint", kept, "--device", "cuda", "--quiet"], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "2"})
+            end = time.time() + 40
+            while not os.path.exists(kept) and p.poll() is None and time.time() < end:
+                time.sleep(0.01)
+            time.sleep(random.Random(i).random() * 1.5)
+            p.kill()
+            p.wait()
+            rc, j, said, _ = train(memfit, *base[:-2], "--epochs", "1", "--resume", kept, "--checkpoint", f"{d}/other.keras") # says how far it was
+            if not j:
+                return results.put(f"kill {i}", False, error=said)
+            done = j["steps"]
+            rc, j, said, _ = train(memfit, *base, "--steps", str(done + 20), "--resume", kept, "--out", f"{d}/resumed.keras")
+            rc2, j2, said2, _ = train(memfit, *base, "--steps", str(done + 20), "--out", f"{d}/whole.keras")
+            same = rc == rc2 == 0 and pathlib.Path(d, "resumed.keras").read_bytes() == pathlib.Path(d, "whole.keras").read_bytes()
+            results.put(f"kill {i}", same, steps=done, error="" if same else said + said2)
+
+    in_parallel([lambda i=i: one(i) for i in range(50) if not results.has(f"kill {i}")], 10, deadline)
+
+
+HOG = """
+import ctypes, time
+c = ctypes.CDLL("libcuda.so.1")
+x, p, held = ctypes.c_void_p(), ctypes.c_uint64(), 0
+c.cuInit(0), c.cuDevicePrimaryCtxRetain(ctypes.byref(x), 0), c.cuCtxSetCurrent(x)
+def fill():
+    taken = 0
+    for size in (1 << 32, 1 << 28, 1 << 24, 1 << 21):
+        while c.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(size)) == 0: taken += size
+    return taken
+held = fill()
+print("full", held, flush=True)
+while True:
+    fill()
+    time.sleep(0.05)
+"""
+
+
+def full(memfit, results, nvml, models, deadline):
+    """Another process takes every free byte of the card, and goes on taking what becomes free."""
+    path = str(next(m for m in models if m.stem == "cnn"))
+    if results.has("full: at start") and results.has("full: filled while training"):
+        return
+    with tempfile.TemporaryDirectory() as d:
+        p = subprocess.Popen([memfit, "train", path, "--data", "synthetic:256", "--validation-split", "0.2", "--epochs", "1000000", "--checkpoint", f"{d}/a.keras", "--save-freq", "200",
+                              "--device", "cuda", "--json", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        end = time.time() + 30
+        while not os.path.exists(f"{d}/a.keras") and p.poll() is None and time.time() < end:
+            time.sleep(0.02)
+        h = subprocess.Popen([sys.executable, "-c", HOG], stdout=subprocess.PIPE, text=True)
+        filled = h.stdout.readline().startswith("full")
+        before = os.stat(f"{d}/a.keras").st_mtime_ns if os.path.exists(f"{d}/a.keras") else 0
+        time.sleep(2)
+        goes_on = p.poll() is None and os.path.exists(f"{d}/a.keras") and os.stat(f"{d}/a.keras").st_mtime_ns > before
+        p.send_signal(2)
+        try:
+            out, err = p.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            out, err = p.communicate()
+            goes_on = False
+        results.put("full: filled while training", filled and goes_on, rc=p.returncode, said=err.strip()[-160:])
+        rc, j, said, _ = train(memfit, path, "--data", "synthetic:64", "--steps", "3", timeout=30)
+        results.put("full: at start", rc in (1, 3) and len(said) > 40, rc=rc, said=said[-400:])
+        h.kill()
+        h.wait()
+        base = [path, "--data", "synthetic:256", "--validation-split", "0.2", "--resume", f"{d}/a.keras"]
+        rc, j, said, _ = train(memfit, *base, "--epochs", "1") # says how far it was
+        done = j["steps"] if j else 0
+        if j:
+            rc, j, said, _ = train(memfit, *base, "--epochs", "1000000", "--steps", str(done + 20))
+        results.put("full: goes on afterwards", j and j["steps"] >= done + 20, rc=rc, steps=done, said="" if j else said[-200:])
+
+
+def lost(memfit, results, nvml, models, deadline):
+    """The context is lost in the middle of training (tests/gpu/lost_context.c): an explanation, the checkpoint is whole, nothing hangs; resumed from it, the run goes on."""
+    path, lose = str(next(m for m in models if m.stem == "cnn")), program(memfit, "liblost_context.so")
+    base = [path, "--data", "synthetic:256", "--validation-split", "0.2", "--batch-size", "32"]
+    for case, more in (("lost: in steps", []), ("lost: steps queued one by one", ["MEMFIT_RECORD=0"]), ("lost: with offload", ["--offload", "optimizer"]), ("lost: at once", ["LOST_AFTER=0"])):
+        if not lose or results.has(case) or time.time() > deadline:
+            continue
+        env = dict(m.split("=") for m in more if "=" in m)
+        with tempfile.TemporaryDirectory() as d:
+            kept = f"{d}/kept.keras"
+            p = subprocess.Popen([memfit, "train", *base, *[m for m in more if "=" not in m], "--epochs", "1000000", "--checkpoint", kept, "--save-freq", "50", "--device", "cuda", "--quiet"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "LD_PRELOAD": lose, "LOST_WHEN": kept, **env})
+            try:
+                _, said = p.communicate(timeout=40)
+                hung = False
+            except subprocess.TimeoutExpired:
+                p.kill()
+                _, said = p.communicate()
+                hung = True
+            rc, j, after, _ = train(memfit, *base, "--epochs", "1", "--resume", kept) # says how far it was, and that it can be read
+            told = [line for line in said.splitlines() if not line.startswith("lost_context")]
+            results.put(case, not hung and p.returncode == 1 and len(" ".join(told)) > 40 and j, rc=p.returncode, hung=hung, resumed_at=j and j["steps"], injected="".join(x for x in said.splitlines() if x.startswith("lost_context"))[-90:],
+                        said=" ".join(told)[-300:], error="" if j else after)
+
+
+def cudnns():
+    """Where this machine has a cuDNN, by version."""
+    found = {}
+    folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", *glob.glob("/usr/local/cuda*/lib64"), *glob.glob("/usr/local/lib/python3*/*-packages/nvidia/cudnn/lib"), *[f"{d}/nvidia/cudnn/lib" for d in sys.path]]
+    for path in [f"{d}/libcudnn.so.9" for d in folders if os.path.exists(f"{d}/libcudnn.so.9")]:
+        try:
+            call = ctypes.CDLL(path).cudnnGetVersion
+            call.restype = ctypes.c_size_t
+            found[call()] = path
+        except OSError:
+            pass
+    return found
+
+
+def versions(memfit, results, nvml, models, deadline):
+    """A checkpoint that goes on elsewhere says `reordered`; one that goes on where it was made does not, and gives the same bits."""
+    path = str(next(m for m in models if m.stem == "cnn"))
+    base = [path, "--data", "synthetic:256", "--batch-size", "32", "--epochs", "100"]
+
+    def run(device, *args, env=None):
+        return subprocess.run([memfit, "train", *base, *args, "--device", device], capture_output=True, text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "2", **(env or {})})
+
+    found = cudnns()
+    none = {"MEMFIT_LIB_CUDNN": "/nonexistent/libcudnn.so.9"}
+    ways = [("cpu, then the card", "cpu", "cuda", None, True), ("the card, then the cpu", "cuda", "cpu", None, True), ("the card twice", "cuda", "cuda", None, False), ("the cpu twice", "cpu", "cpu", None, False),
+            ("the card, then without cuDNN", "cuda", "cuda", none, True)]
+    ways += [(f"the card, then with cuDNN {v}", "cuda", "cuda", {"MEMFIT_LIB_CUDNN": p}, None) for v, p in found.items()]
+    for name, first, second, env, says in ways:
+        if results.has("versions " + name) or time.time() > deadline:
+            continue
+        with tempfile.TemporaryDirectory() as d:
+            a = run(first, "--steps", "12", "--checkpoint", f"{d}/a.keras", "--save-freq", "12")
+            b = run(second, "--steps", "20", "--resume", f"{d}/a.keras", "--out", f"{d}/b.keras", env=env)
+            whole = run(second, "--steps", "20", "--out", f"{d}/c.keras", env=env) if says is False else None
+            same = None if whole is None else pathlib.Path(d, "b.keras").read_bytes() == pathlib.Path(d, "c.keras").read_bytes()
+            told = "reordered" in b.stdout + b.stderr
+            good = a.returncode == b.returncode == 0 and (says is None or told == says) and same is not False
+            results.put("versions " + name, good, says_reordered=told, same_bits=same, rc=[a.returncode, b.returncode], error="" if good else (a.stderr + b.stderr)[-300:])
