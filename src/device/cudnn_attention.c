@@ -79,7 +79,8 @@ static dnn_descriptor tensor(drawing *d, const extent *e, int type, int id, bool
 static extent rows_of(const mf_cudnn_attention *a, int64_t steps)
 {
     int64_t h = a->heads, w = a->depth;
-    extent e = {{a->batch, h, steps, w}, {h * steps * w, a->steps_first ? w : steps * w, a->steps_first ? h * w : w, 1}};
+    extent e = {{a->batch, h, steps, w},
+                {h * steps * w, a->steps_first ? w : steps * w, a->steps_first ? h * w : w, 1}};
     return e;
 }
 
@@ -214,7 +215,8 @@ static dnn_descriptor masked(drawing *d, dnn_descriptor x)
 {
     if (!d->a->causal)
         return x;
-    const pointwise_form step = {DNN_POINTWISE_GEN_INDEX, DNN_DATA_INT32, 2}, key = {DNN_POINTWISE_GEN_INDEX, DNN_DATA_INT32, 3};
+    const pointwise_form step = {DNN_POINTWISE_GEN_INDEX, DNN_DATA_INT32, 2},
+                         key = {DNN_POINTWISE_GEN_INDEX, DNN_DATA_INT32, 3};
     dnn_descriptor t = pointwise(d, step, x, NULL, NULL, scores(d, DNN_DATA_INT32));
     dnn_descriptor s = pointwise(d, key, x, NULL, NULL, scores(d, DNN_DATA_INT32));
     dnn_descriptor sees = pointwise(d, (pointwise_form){DNN_POINTWISE_CMP_GE, DNN_DATA_BOOLEAN, 0}, t, s, NULL,
@@ -274,10 +276,8 @@ static question *ask(mf_cudnn *dnn, const mf_cudnn_attention *a)
     if (!q)
         return NULL;
     q->dnn = dnn;
-    drawing d = {.q = q,
-                 .a = a,
-                 .next_id = FIRST_PASSING,
-                 .half = a->type == MF_CUDNN_F16 ? DNN_DATA_HALF : DNN_DATA_BFLOAT16};
+    drawing d = {
+        .q = q, .a = a, .next_id = FIRST_PASSING, .half = a->type == MF_CUDNN_F16 ? DNN_DATA_HALF : DNN_DATA_BFLOAT16};
     if (a->backward)
         draw_backward(&d);
     else
@@ -291,9 +291,9 @@ static question *ask(mf_cudnn *dnn, const mf_cudnn_attention *a)
 
 static bool same(const mf_cudnn_attention *a, const mf_cudnn_attention *b)
 {
-    return a->backward == b->backward && a->type == b->type && a->causal == b->causal && a->steps_first == b->steps_first &&
-           a->batch == b->batch && a->heads == b->heads && a->queries == b->queries && a->keys == b->keys &&
-           a->depth == b->depth && a->scale == b->scale;
+    return a->backward == b->backward && a->type == b->type && a->causal == b->causal &&
+           a->steps_first == b->steps_first && a->batch == b->batch && a->heads == b->heads &&
+           a->queries == b->queries && a->keys == b->keys && a->depth == b->depth && a->scale == b->scale;
 }
 
 static void read_ways(question *q, mf_cudnn_attention_plan *p)

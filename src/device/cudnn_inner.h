@@ -6,17 +6,11 @@
 #include "device/cudnn.h"
 
 typedef void *dnn_descriptor;
-enum {
-    MOST_BAG = 400,
-    MOST_CONFIGS = 96,
-    MOST_KNOBS = 44,
-    MOST_NOTES = 32,
-    ALIGNMENT = 16
-};
+enum { MOST_BAG = 400, MOST_CONFIGS = 96, MOST_KNOBS = 44, MOST_NOTES = 32, ALIGNMENT = 16 };
 
 struct mf_cudnn {
     const memfit_host *host;
-    struct answer *answers; /* to convolutions, asked before */
+    struct answer *answers;                     /* to convolutions, asked before */
     struct mf_cudnn_attention_plan *attentions; /* cudnn_attention.c */
     mf_library library;
     void *handle;             /* on a card */

@@ -82,6 +82,44 @@ static memfit_status try_offload(mf_trainer *t, mf_plan_options *p, mf_plan **pl
     return status;
 }
 
+uint32_t mf_trainer_sample_bytes(const mf_trainer *t, uint64_t *each)
+{
+    const mf_feeder *f = t->feeder;
+    /* Without a limit the card's free memory is left alone; of one batch the slot is enough. */
+    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN || !f || f->made_links ||
+        f->bound_count || f->count > MF_SHELF_FEEDS ||
+        (t->plan && t->plan->pieces == 1 && t->train_samples <= t->batch))
+        return 0;
+    for (uint32_t i = 0; i < f->count; i++)
+        each[i] = f->links[i].bytes;
+    return f->count;
+}
+
+/* A plan that leaves room for the training set on the device, where it is little slower by its own times: copies of inputs
+ * that the host makes anew for each piece take longer than a few more pieces. */
+static void leave_room_for_samples(mf_trainer *t, mf_plan_options *p, mf_plan **plan)
+{
+    enum { SLOWER_PERCENT = 10 };
+    uint64_t each[MF_SHELF_FEEDS], set = 0;
+    memfit_error failed;
+    mf_plan *other = NULL;
+    uint32_t feeds = mf_trainer_sample_bytes(t, each);
+    uint64_t bytes = feeds ? mf_shelf_bytes(t->device, each, feeds, t->train_samples) : 0;
+    for (uint32_t i = 0; i < feeds; i++)
+        set += each[i] * (uint64_t)(((*plan)->batch + (*plan)->pieces - 1) / (*plan)->pieces);
+    bytes += bytes ? set + (64 << 20) : 0; /* a set of inputs comes to the slot beside it, and what is spare there */
+    if (!bytes || p->limit_bytes <= bytes || p->fixed_bytes + (*plan)->arena_bytes + bytes <= p->limit_bytes ||
+        ((*plan)->pieces == 1 && t->train_samples <= t->batch))
+        return;
+    p->limit_bytes -= bytes;
+    if (mf_plan_make(&t->planning.host, &t->graph_source, p, &t->cost, &other, &failed) == MEMFIT_OK) {
+        bool better = other->time_us <= (*plan)->time_us * (100 + SLOWER_PERCENT) / 100;
+        mf_plan_destroy(better ? *plan : other);
+        *plan = better ? other : *plan;
+    }
+    p->limit_bytes += bytes;
+}
+
 memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err)
 {
     const memfit_train_options *o = t->options;
@@ -125,6 +163,8 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     }
     status = try_offload(t, &p, plan, status, err);
+    if (status == MEMFIT_OK && limit > 1)
+        leave_room_for_samples(t, &p, plan);
     if (mf_trainer_was_refused(t, status))
         status = mf_trainer_refuse_planning(t, err);
     if (t->refused_us) { /* the answer is there: a plan, or why there is none */
