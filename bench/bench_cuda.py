@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Training on one NVIDIA card, memfit beside PyTorch at its best, in one call.
 
-    bench_cuda.py MEMFIT MODELS OUT [--peers] [--seconds N] [--profile] [--cold] [CASE...]
+    bench_cuda.py MEMFIT MODELS OUT [--peers] [--seconds N] [--warm] [--profile] [--cold] [CASE...]
 
 MODELS is the folder that make_cuda_models.py writes. CASES has the rows of the table in docs/bench/cuda.md, each with the peer it stands beside.
-Peers (cuda_peers.py) get ready while memfit compiles its kernels once for every case, and wait without their activations; then memfit runs
-case by case with nothing else at work on the card, then each peer. `--cold` adds the time to the first step with an empty cache of kernels. OUT gets cuda.jsonl (an object a line), profile.txt (where the time of a step goes) and the programs' messages. Prints a table.
+Peers (cuda_peers.py) get ready, with `--warm` while memfit compiles its kernels once for every case, and wait without their activations; then memfit runs
+case by case with nothing else at work on the card, then each peer. A profile is a run of its own: its steps are queued one by one. `--cold` adds the time to the first step with an empty cache of kernels. OUT gets cuda.jsonl (an object a line), profile.txt (where the time of a step goes) and the programs' messages. Prints a table.
 
 memfit's step is the median of what `memfit train` measures. Images lie on the card on both sides (one batch, handed over once). NVML is sampled every 10 ms by a
 thread of this script.
@@ -35,9 +35,9 @@ CASES = {
     "s1-f32": ("s1", 32, 2000, "f32", "s1-f32", []),
     "resnet50-bf16-7.5GB": ("resnet50", 256, 20, "bf16", "resnet50-bf16", ["--memory", "7500MB"]),
     "resnet50-bf16-6GB": ("resnet50", 256, 20, "bf16", "resnet50-bf16+half", ["--memory", "6000MB"]),
-    "resnet50-b1024-bf16": ("resnet50", 1024, 10, "bf16", "resnet50x1024-bf16", []),
-    "resnet50-b1024-bf16-20GB": ("resnet50", 1024, 10, "bf16", "resnet50x1024-bf16", ["--memory", "20000MB"]),
-    "gpt2-b64-bf16": ("gpt2", 64, 10, "bf16", "gpt2x64-bf16", []),
+    "resnet50-b1024-bf16": ("resnet50", 1024, 12, "bf16", "resnet50x1024-bf16", []),
+    "resnet50-b1024-bf16-20GB": ("resnet50", 1024, 12, "bf16", "resnet50x1024-bf16", ["--memory", "20000MB"]),
+    "gpt2-b64-bf16": ("gpt2", 64, 12, "bf16", "gpt2x64-bf16", []),
     "gpt2-bf16-4.5GB": ("gpt2", 8, 20, "bf16", "gpt2-bf16", ["--memory", "4500MB"]),
     "s9-bf16-1.5GB": ("s9", 32, 40, "bf16", "s9-bf16", ["--memory", "1500MB"]),
     "resnet50-bf16-nondet": ("resnet50", 256, 30, "bf16", "resnet50-bf16", ["--allow-nondeterministic"]),
@@ -161,10 +161,10 @@ def main():
     os.makedirs(out, exist_ok=True)
     nvml, here = Nvml(), pathlib.Path(__file__).parent
     rivals = {peer: start_peer(here, peer, out) for peer in dict.fromkeys(CASES[c][4] for c in cases)} if "--peers" in args else {}
-    # One warms up for all limits of a model; the others' few further kernels are compiled in their own runs.
-    warm = {c: start_memfit(memfit, models, c, 1, out, [], {"OMP_NUM_THREADS": "2"})[1] for c in cases}
+    warm = {c: start_memfit(memfit, models, c, 1, out, [], {"OMP_NUM_THREADS": "2"})[1] for c in cases} if "--warm" in args else {}
     late = wait_for(lambda n, p: p.poll() is not None, warm, began + 0.4 * limit)
-    print(f"compiled by memfit after {time.time() - began:.0f} s, not ready: {late}", flush=True)
+    if warm:
+        print(f"compiled by memfit after {time.time() - began:.0f} s, not ready: {late}", flush=True)
     for c in late:
         warm[c].kill()
     late = wait_for(lambda n, p: pathlib.Path(out, n + ".ready").exists() or p.poll() is not None, rivals, began + 0.4 * limit)
@@ -180,7 +180,9 @@ def main():
             if left < 5:
                 print(case, "not run: no time left")
                 continue
-            row = run_memfit(nvml, memfit, models, case, out, "--profile" in args, min(40, left))
+            row = run_memfit(nvml, memfit, models, case, out, False, min(40, left))
+            if "--profile" in args:
+                run_memfit(nvml, memfit, models, case, out, True, min(40, left), None, 9)
             log.write(json.dumps(row) + "\n")
             log.flush()
             say_memfit(case, row)

@@ -252,8 +252,8 @@ def main():
     model, precision = name.partition("+")[0].split("-")
     compiled, began = setting != "graph", time.time()
     if setting == "half":
-        import torch._functorch.config
-        torch._functorch.config.activation_memory_budget = 0.5
+        from torch._functorch import config
+        config.activation_memory_budget = 0.5
     folder = pathlib.Path(folder)
     # Large ones one after the other: together, and beside all others, they would not fit while they get ready.
     turn = open(os.path.join(tempfile.gettempdir(), "cuda_peers.turn"), "w")

@@ -95,29 +95,41 @@ uint32_t mf_trainer_sample_bytes(const mf_trainer *t, uint64_t *each)
     return f->count;
 }
 
-/* A plan that leaves room for the training set on the device, where it is little slower by its own times: copies of inputs
- * that the host makes anew for each piece take longer than a few more pieces. */
-static void leave_room_for_samples(mf_trainer *t, mf_plan_options *p, mf_plan **plan)
+/* Another plan that leaves so much of the limit; taken where it is little slower by its own times. */
+static bool leave_room(mf_trainer *t, mf_plan_options *p, uint64_t bytes, mf_plan **plan)
 {
     enum { SLOWER_PERCENT = 10 };
-    uint64_t each[MF_SHELF_FEEDS], set = 0;
     memfit_error failed;
     mf_plan *other = NULL;
-    uint32_t feeds = mf_trainer_sample_bytes(t, each);
-    uint64_t bytes = feeds ? mf_shelf_bytes(t->device, each, feeds, t->train_samples) : 0;
-    for (uint32_t i = 0; i < feeds; i++)
-        set += each[i] * (uint64_t)(((*plan)->batch + (*plan)->pieces - 1) / (*plan)->pieces);
-    bytes += bytes ? set + (64 << 20) : 0; /* a set of inputs comes to the slot beside it, and what is spare there */
-    if (!bytes || p->limit_bytes <= bytes || p->fixed_bytes + (*plan)->arena_bytes + bytes <= p->limit_bytes ||
-        ((*plan)->pieces == 1 && t->train_samples <= t->batch))
-        return;
+    if (p->fixed_bytes + (*plan)->arena_bytes + bytes <= p->limit_bytes)
+        return true;
+    if (p->limit_bytes <= bytes)
+        return false;
     p->limit_bytes -= bytes;
-    if (mf_plan_make(&t->planning.host, &t->graph_source, p, &t->cost, &other, &failed) == MEMFIT_OK) {
-        bool better = other->time_us <= (*plan)->time_us * (100 + SLOWER_PERCENT) / 100;
-        mf_plan_destroy(better ? *plan : other);
-        *plan = better ? other : *plan;
-    }
+    bool better = mf_plan_make(&t->planning.host, &t->graph_source, p, &t->cost, &other, &failed) == MEMFIT_OK &&
+                  other->time_us <= (*plan)->time_us * (100 + SLOWER_PERCENT) / 100;
     p->limit_bytes += bytes;
+    mf_plan_destroy(better ? *plan : other);
+    *plan = better ? other : *plan;
+    return better;
+}
+
+/* Inputs come beside the plan: a set of them while the piece before is at work, or the whole training set, once (stage.h,
+ * shelf.h). Without room for either the host makes them anew while the device waits, which takes longer than a few more pieces
+ * or operations run again. */
+static void leave_room_for_inputs(mf_trainer *t, mf_plan_options *p, mf_plan **plan)
+{
+    enum { SPARE_BYTES = 96 << 20 }; /* as much stays free beside a slot (admit.c), and for what records take */
+    uint64_t each[MF_SHELF_FEEDS], set = 0;
+    const mf_feeder *f = t->feeder;
+    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN || !f)
+        return;
+    for (uint32_t i = 0; i < f->count; i++)
+        set += f->links[i].bytes * (uint64_t)(((*plan)->batch + (*plan)->pieces - 1) / (*plan)->pieces);
+    uint32_t feeds = (*plan)->pieces > 1 || t->train_samples > t->batch ? mf_trainer_sample_bytes(t, each) : 0;
+    uint64_t shelf = feeds ? mf_shelf_bytes(t->device, each, feeds, t->train_samples) : 0;
+    if (set >= 1 << 20 && !(shelf && leave_room(t, p, shelf + set + SPARE_BYTES, plan)))
+        leave_room(t, p, set + SPARE_BYTES, plan);
 }
 
 memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err)
@@ -164,7 +176,7 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
     }
     status = try_offload(t, &p, plan, status, err);
     if (status == MEMFIT_OK && limit > 1)
-        leave_room_for_samples(t, &p, plan);
+        leave_room_for_inputs(t, &p, plan);
     if (mf_trainer_was_refused(t, status))
         status = mf_trainer_refuse_planning(t, err);
     if (t->refused_us) { /* the answer is there: a plan, or why there is none */
