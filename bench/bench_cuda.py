@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Training on one NVIDIA card, memfit beside PyTorch at its best, in one call.
 
-    bench_cuda.py MEMFIT MODELS OUT [--peers] [--seconds N] [--profile] [CASE...]
+    bench_cuda.py MEMFIT MODELS OUT [--peers] [--seconds N] [--warm] [--profile] [--cold] [CASE...]
 
-MODELS is the folder that make_cuda_models.py writes. A case is MODEL-PRECISION (`resnet50-bf16`). Peers (cuda_peers.py) get ready while
-memfit compiles its kernels once for every case, and wait; then memfit runs case by case with nothing else at work on the card,
-then each peer. OUT gets cuda.jsonl (an object a line), profile.txt (where the time of a step goes) and the programs' messages. Prints a table.
+MODELS is the folder that make_cuda_models.py writes. CASES has the rows of the table in docs/bench/cuda.md, each with the peer it stands beside.
+Peers (cuda_peers.py) get ready, with `--warm` while memfit compiles its kernels once for every case, and wait without their activations; then memfit runs
+case by case with nothing else at work on the card, then each peer. A profile is a run of its own: its steps are queued one by one. `--cold` adds the time to the first step with an empty cache of kernels. OUT gets cuda.jsonl (an object a line), profile.txt (where the time of a step goes) and the programs' messages. Prints a table.
 
 memfit's step is the median of what `memfit train` measures. Images lie on the card on both sides (one batch, handed over once). NVML is sampled every 10 ms by a
 thread of this script.
@@ -16,19 +16,36 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
-# case: batch, steps, further options
+# case: model, batch, steps, precision, peer, further options. Limits are decimal where the table's are.
 CASES = {
-    "resnet50-bf16": (256, 40, []), "s9-bf16": (32, 60, []), "gpt2-bf16": (8, 30, []), "s1-f32": (32, 2000, []),
-    "mobilenetv2-bf16": (256, 40, []), "unet-bf16": (16, 40, []), "vit-bf16": (64, 30, []), "lstm-bf16": (64, 30, []),
-    "s9-tf32": (32, 30, ["--tf32", "on"]), "s7-tf32": (256, 16, ["--memory", "8GiB", "--tf32", "on"]),
-    "s7-bf16": (256, 16, ["--memory", "6GiB"]),
+    "gpt2-bf16": ("gpt2", 8, 30, "bf16", "gpt2-bf16", []),
+    "resnet50-bf16": ("resnet50", 256, 40, "bf16", "resnet50-bf16", []),
+    "vit-bf16": ("vit", 64, 30, "bf16", "vit-bf16", []),
+    "lstm-bf16": ("lstm", 64, 30, "bf16", "lstm-bf16", []),
+    "s7-tf32": ("s7", 256, 16, "tf32", "s7-tf32", ["--memory", "8GiB"]),
+    "s7-bf16": ("s7", 256, 16, "bf16", "s7-bf16", ["--memory", "6GiB"]),
+    "s9-bf16": ("s9", 32, 60, "bf16", "s9-bf16", []),
+    "s9-tf32": ("s9", 32, 30, "tf32", "s9-tf32", []),
+    "unet-bf16": ("unet", 16, 40, "bf16", "unet-bf16", []),
+    "mobilenetv2-bf16": ("mobilenetv2", 256, 40, "bf16", "mobilenetv2-bf16", []),
+    "s1-f32": ("s1", 32, 2000, "f32", "s1-f32", []),
+    "resnet50-bf16-7.5GB": ("resnet50", 256, 20, "bf16", "resnet50-bf16", ["--memory", "7500MB"]),
+    "resnet50-bf16-6GB": ("resnet50", 256, 20, "bf16", "resnet50-bf16+half", ["--memory", "6000MB"]),
+    "resnet50-b1024-bf16": ("resnet50", 1024, 12, "bf16", "resnet50x1024-bf16", []),
+    "resnet50-b1024-bf16-20GB": ("resnet50", 1024, 12, "bf16", "resnet50x1024-bf16", ["--memory", "20000MB"]),
+    "gpt2-b64-bf16": ("gpt2", 64, 12, "bf16", "gpt2x64-bf16", []),
+    "gpt2-bf16-4.5GB": ("gpt2", 8, 20, "bf16", "gpt2-bf16", ["--memory", "4500MB"]),
+    "s9-bf16-1.5GB": ("s9", 32, 40, "bf16", "s9-bf16", ["--memory", "1500MB"]),
+    "resnet50-bf16-nondet": ("resnet50", 256, 30, "bf16", "resnet50-bf16", ["--allow-nondeterministic"]),
+    "s9-tf32-nondet": ("s9", 32, 20, "tf32", "s9-tf32", ["--allow-nondeterministic"]),
 }
 # Batches of an epoch. One stays on the card, as peers' do; words are few bytes, and S1's epoch has some 30 steps.
 BATCHES = {"s1": 31, "gpt2": 8, "lstm": 8}
-PRECISION = {"bf16": "mixed_bfloat16", "tf32": "float32", "f32": "float32"}
+PRECISION = {"bf16": ["mixed_bfloat16"], "tf32": ["float32", "--tf32", "on"], "f32": ["float32"]}
 
 
 class Nvml:
@@ -61,16 +78,15 @@ class Nvml:
 
 
 def start_memfit(memfit, models, case, steps, out, extra, env):
-    batch, _, options = CASES[case]
-    name, precision = case.split("-")
+    name, batch, _, precision, _, options = CASES[case]
     command = [memfit, "train", f"{models}/{name}.keras", "--data", f"synthetic:{batch * BATCHES.get(name, 1)}", "--no-shuffle", "--batch-size", str(batch),
-               "--epochs", "100000", "--steps", str(steps), "--precision", PRECISION[precision], "--device", "cuda", "--json", *options, *extra]
+               "--epochs", "100000", "--steps", str(steps), "--precision", *PRECISION[precision], "--device", "cuda", "--json", *options, *extra]
     return command, subprocess.Popen(command, stdout=open(f"{out}/{case}.json", "w"), stderr=open(f"{out}/{case}.err", "w"), env={**os.environ, **env})
 
 
-def run_memfit(nvml, memfit, models, case, out, profile, limit):
+def run_memfit(nvml, memfit, models, case, out, profile, limit, env=None, steps=0):
     before = nvml.rows()
-    command, p = start_memfit(memfit, models, case, CASES[case][1], out, [], {"MEMFIT_PROFILE": "1"} if profile else {})
+    command, p = start_memfit(memfit, models, case, steps or CASES[case][2], out, [], {**(env or {}), **({"MEMFIT_PROFILE": "1"} if profile else {})})
     seen = {}
     watcher = threading.Thread(target=lambda: seen.update(zip(("peak", "samples"), nvml.watch(p, before))))
     watcher.start()
@@ -97,72 +113,86 @@ def mib(n):
     return f"{n / 2**20:,.0f}" if n else "-"
 
 
+def start_peer(here, peer, out):
+    setting = "graph" if peer.startswith("s1") else "half" if peer.endswith("+half") else "compile"
+    return subprocess.Popen([sys.executable, str(here / "cuda_peers.py"), peer, setting, out], stdout=open(f"{out}/{peer}.peer", "w"),
+                            stderr=open(f"{out}/{peer}.peer.err", "w"), env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2"})
+
+
+def say_memfit(case, row):
+    m = row.get("memfit")
+    if not m or row["rc"]:
+        print(f"{case:25} memfit rc {row['rc']} after {row['seconds']} s: {row.get('error', '')[-300:]!r}", flush=True)
+        return
+    print(f"{case:25} {'memfit':22} {m['step_ms']:9.3f} {row['nvml_mib']:9,} {mib(m['planned_peak_bytes']):>9} {mib(m['arena_bytes']):>8} {mib(m['fixed_bytes']):>6} {m.get('pieces')!s:>6} "
+          f"{m.get('recomputed_ops')!s:>5} {m['allocations_in_steps']!s:>6}  {m.get('first_step_seconds') or 0:.1f}", flush=True)
+
+
+def finish_peer(peer, process, out, log, limit):
+    pathlib.Path(out, peer + ".go").touch()
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    text = open(f"{out}/{peer}.peer").read()
+    if not text.strip():
+        print(f"{peer:25} peer: {open(f'{out}/{peer}.peer.err', errors='replace').read()[-300:]!r}")
+        return
+    row = json.loads(text)
+    log.write(text)
+    log.flush()
+    print(f"{peer:25} {row['peer'][:22]:22} {row['step_ms']:9.3f} {row['nvml_mib']:9,}   tensors {row['live_mib']:,}, taken {row['taken_mib']:,}, ready after {row['ready_s']} s", flush=True)
+
+
+def wait_for(ready, processes, end):
+    while time.time() < end and not all(ready(n, p) for n, p in processes.items()):
+        time.sleep(0.1)
+    return [n for n, p in processes.items() if not ready(n, p)]
+
+
 def main():
     args = sys.argv[1:]
-    peers, profile = "--peers" in args, "--profile" in args
     limit = float(args[args.index("--seconds") + 1]) if "--seconds" in args else 400
     plain = [a for i, a in enumerate(args) if not a.startswith("--") and (i == 0 or args[i - 1] != "--seconds")]
     memfit, models, out = plain[:3]
     cases = plain[3:] or list(CASES)
-    end = time.time() + limit
+    began = time.time()
+    end = began + limit
     os.makedirs(out, exist_ok=True)
     nvml, here = Nvml(), pathlib.Path(__file__).parent
-    rivals = {}
-    for case in cases if peers else []:
-        setting = "graph" if case.startswith("s1") else "compile"
-        rivals[case] = subprocess.Popen([sys.executable, str(here / "cuda_peers.py"), case, setting, out], stdout=open(f"{out}/{case}.peer", "w"),
-                                        stderr=open(f"{out}/{case}.peer.err", "w"), env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2"})
-    warm = {c: start_memfit(memfit, models, c, 1, out, [], {"OMP_NUM_THREADS": "2"})[1] for c in cases}
-    began, share = time.time(), 0.4 * limit
-    while time.time() - began < share and any(p.poll() is None for p in warm.values()):
-        time.sleep(0.1)
-    print(f"compiled by memfit after {time.time() - began:.0f} s, not ready: {[c for c, p in warm.items() if p.poll() is None]}", flush=True)
-    for p in warm.values():
-        if p.poll() is None:
-            p.kill()
-    while time.time() - began < share and not all(pathlib.Path(out, c + ".ready").exists() or p.poll() is not None for c, p in rivals.items()):
-        time.sleep(0.1)
-    ready = [c for c in rivals if pathlib.Path(out, c + ".ready").exists()]
+    rivals = {peer: start_peer(here, peer, out) for peer in dict.fromkeys(CASES[c][4] for c in cases)} if "--peers" in args else {}
+    warm = {c: start_memfit(memfit, models, c, 1, out, [], {"OMP_NUM_THREADS": "2"})[1] for c in cases} if "--warm" in args else {}
+    late = wait_for(lambda n, p: p.poll() is not None, warm, began + 0.4 * limit)
+    if warm:
+        print(f"compiled by memfit after {time.time() - began:.0f} s, not ready: {late}", flush=True)
+    for c in late:
+        warm[c].kill()
+    late = wait_for(lambda n, p: pathlib.Path(out, n + ".ready").exists() or p.poll() is not None, rivals, began + 0.4 * limit)
+    ready = [n for n in rivals if pathlib.Path(out, n + ".ready").exists()]
     print(f"peers ready after {time.time() - began:.0f} s: {ready}", flush=True)
-    for c, p in rivals.items(): # one that still compiles would disturb
-        if c not in ready and p.poll() is None:
-            p.kill()
-    print(f"{'case':18} {'who':26} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
+    for n in late: # one that still compiles would disturb
+        rivals[n].kill()
+        print(f"{n:25} peer not ready: {open(f'{out}/{n}.peer.err', errors='replace').read()[-200:]!r}")
+    print(f"{'case':25} {'who':22} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
     with open(f"{out}/cuda.jsonl", "a") as log:
         for case in cases:
-            left = end - time.time() - 2 * len(ready)
+            left = end - time.time() - 3 * len(ready)
             if left < 5:
                 print(case, "not run: no time left")
                 continue
-            row = run_memfit(nvml, memfit, models, case, out, profile, min(60, left))
+            row = run_memfit(nvml, memfit, models, case, out, False, min(40, left))
+            if "--profile" in args:
+                run_memfit(nvml, memfit, models, case, out, True, min(40, left), None, 9)
             log.write(json.dumps(row) + "\n")
             log.flush()
-            m = row.get("memfit")
-            if not m or row["rc"]:
-                print(f"{case:18} memfit rc {row['rc']} after {row['seconds']} s: {row.get('error', '')[-300:]!r}", flush=True)
-                continue
-            print(f"{case:18} {'memfit':26} {m['step_ms']:9.3f} {row['nvml_mib']:9,} {mib(m['planned_peak_bytes']):>9} {mib(m['arena_bytes']):>8} {mib(m['fixed_bytes']):>6} {m.get('pieces')!s:>6} "
-                  f"{m.get('recomputed_ops')!s:>5} {m['allocations_in_steps']!s:>6}  {m.get('first_step_seconds') or 0:.1f}", flush=True)
-        for case in ready:
-            pathlib.Path(out, case + ".go").touch()
-            try:
-                rivals[case].wait(max(3, min(15, end - time.time())))
-            except subprocess.TimeoutExpired:
-                rivals[case].kill()
-            text = open(f"{out}/{case}.peer").read()
-            if not text.strip():
-                print(f"{case:18} peer: {open(f'{out}/{case}.peer.err', errors='replace').read()[-300:]!r}")
-                continue
-            row = json.loads(text)
-            log.write(text)
-            log.flush()
-            print(f"{case:18} {row['peer'][:26]:26} {row['step_ms']:9.3f} {row['nvml_mib']:9,}   tensors {row['live_mib']:,}, taken {row['taken_mib']:,}, ready after {row['ready_s']} s", flush=True)
-    for c, p in rivals.items():
-        if c not in ready:
-            p.kill()
-            print(f"{c:18} peer not ready: {open(f'{out}/{c}.peer.err', errors='replace').read()[-200:]!r}")
-        if p.poll() is None:
-            p.kill()
+            say_memfit(case, row)
+        for peer in ready:
+            finish_peer(peer, rivals[peer], out, log, max(3, min(20, end - time.time())))
+        if "--cold" in args and end - time.time() > 10:
+            with tempfile.TemporaryDirectory() as cache:
+                row = run_memfit(nvml, memfit, models, "resnet50-bf16", out, False, end - time.time(), {"MEMFIT_CACHE": cache}, 2)
+            log.write(json.dumps({**row, "case": "resnet50-bf16-cold"}) + "\n")
+            say_memfit("resnet50-bf16-cold", row)
 
 
 main()

@@ -2,13 +2,16 @@
 """One peer of bench_cuda.py: cuda_peers.py NAME SETTING FOLDER
 
 PyTorch's own definition of a network of make_cuda_models.py, trained on one fixed batch that lies on the card: torch.compile
-(SETTING `compile`), or a step captured as a CUDA graph (`graph`). It gets ready, makes FOLDER/NAME.ready, waits for FOLDER/NAME.go and
+(SETTING `compile`; `half`: with an activation budget of 0.5), or a step captured as a CUDA graph (`graph`). NAME is MODEL[xBATCH]-PRECISION[+...]. It gets
+ready, gives its activations back, makes FOLDER/NAME.ready, waits for FOLDER/NAME.go and
 prints one line of JSON: median and least ms of a step, NVML's figure for the process, what the allocator's tensors took.
 """
+import fcntl
 import json
 import os
 import pathlib
 import sys
+import tempfile
 import time
 
 import torch
@@ -191,7 +194,9 @@ def nvml_bytes():
 
 
 def make(name, precision, compiled):
+    name, _, other = name.partition("x")
     build, shape, target, batch, optimizer, pieces = CASES[name]
+    batch = int(other or batch)
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
@@ -244,9 +249,16 @@ def make(name, precision, compiled):
 
 def main():
     name, setting, folder = sys.argv[1:4]
-    model, precision = name.split("-")
-    compiled, began = setting == "compile", time.time()
+    model, precision = name.partition("+")[0].split("-")
+    compiled, began = setting != "graph", time.time()
+    if setting == "half":
+        from torch._functorch import config
+        config.activation_memory_budget = 0.5
     folder = pathlib.Path(folder)
+    # Large ones one after the other: together, and beside all others, they would not fit while they get ready.
+    turn = open(os.path.join(tempfile.gettempdir(), "cuda_peers.turn"), "w")
+    if "x" in model:
+        fcntl.flock(turn, fcntl.LOCK_EX)
     step, count = make(model, precision, compiled)
     if compiled:
         for _ in range(3):
@@ -263,13 +275,20 @@ def main():
         step = graph.replay
     torch.cuda.synchronize()
     ready = time.time() - began
+    if compiled:
+        torch.cuda.empty_cache()
+    turn.close()
     (folder / (name + ".ready")).touch()
     while not (folder / (name + ".go")).exists():
         time.sleep(0.05)
-    for _ in range(5):
+    for _ in range(3):
         step()
     torch.cuda.synchronize()
-    times, n = [], 200 if model == "s1" else 20
+    t = time.perf_counter()
+    for _ in range(2):
+        step()
+    torch.cuda.synchronize()
+    times, n = [], 200 if model == "s1" else int(min(20, max(4, 0.8 / (time.perf_counter() - t) * 2)))
     for _ in range(3):
         t = time.perf_counter()
         for _ in range(n):

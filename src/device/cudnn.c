@@ -6,20 +6,12 @@
 #include "device/cudnn.h"
 
 #include "base/error.h"
+#include "device/cudnn_inner.h"
 #include "device/cudnn_values.h"
 
 #include <string.h>
 
-typedef void *dnn_descriptor;
-enum {
-    MOST_BAG = 400,
-    MOST_CONFIGS = 96,
-    MOST_KEPT = 48,
-    MOST_PACKS = 8,
-    MOST_KNOBS = 44,
-    MOST_NOTES = 32,
-    ALIGNMENT = 16
-};
+enum { MOST_KEPT = 48, MOST_PACKS = 8 };
 
 /* What was answered before: a planner asks the same question many times. */
 typedef struct answer {
@@ -28,36 +20,6 @@ typedef struct answer {
     mf_cudnn_way list[MOST_KEPT];
     struct answer *next;
 } answer;
-
-struct mf_cudnn {
-    const memfit_host *host;
-    answer *answers;
-    mf_library library;
-    void *handle;             /* on a card */
-    dnn_descriptor described; /* without one */
-    size_t (*version)(void);
-    int (*create)(void **handle);
-    int (*destroy)(void *handle);
-    int (*set_stream)(void *handle, void *stream);
-    const char *(*error_text)(int status);
-    void (*last_error)(char *text, size_t bytes);
-    int (*make)(int type, dnn_descriptor *descriptor);
-    int (*end)(dnn_descriptor descriptor);
-    int (*set)(dnn_descriptor descriptor, int name, int type, int64_t count, const void *values);
-    int (*get)(dnn_descriptor descriptor, int name, int type, int64_t most, int64_t *count, void *values);
-    int (*finalize)(dnn_descriptor descriptor);
-    int (*execute)(void *handle, dnn_descriptor plan, dnn_descriptor pack);
-};
-
-/* Descriptors of one question; the first failure is kept, and everything after it does nothing. */
-typedef struct question {
-    mf_cudnn *dnn;
-    int status;
-    dnn_descriptor bag[MOST_BAG];
-    uint32_t bagged;
-    dnn_descriptor graph, configs[MOST_CONFIGS], engine, knobs[MOST_KNOBS];
-    uint32_t config_count;
-} question;
 
 /* Addresses of one run, as cuDNN wants to see them. */
 typedef struct pack {
@@ -125,6 +87,7 @@ void mf_cudnn_close(mf_cudnn *dnn)
     if (!dnn)
         return;
     forget(dnn);
+    mf_dnn_forget_attentions(dnn);
     if (dnn->described)
         dnn->end(dnn->described);
     if (dnn->handle)
@@ -142,7 +105,7 @@ const char *mf_cudnn_path(const mf_cudnn *dnn)
     return dnn->library.path;
 }
 
-static memfit_status say(mf_cudnn *dnn, int status, const char *what, memfit_error *err)
+memfit_status mf_dnn_say(mf_cudnn *dnn, int status, const char *what, memfit_error *err)
 {
     char message[300] = "";
     dnn->last_error(message, sizeof message);
@@ -158,12 +121,13 @@ memfit_status mf_cudnn_describe(mf_cudnn *dnn, const char *json, size_t bytes, m
     if (!status)
         status = dnn->finalize(prop);
     if (status) {
-        memfit_status failed = say(dnn, status, "describing a card", err);
+        memfit_status failed = mf_dnn_say(dnn, status, "describing a card", err);
         if (prop)
             dnn->end(prop);
         return failed;
     }
     forget(dnn);
+    mf_dnn_forget_attentions(dnn);
     if (dnn->described)
         dnn->end(dnn->described);
     dnn->described = prop;
@@ -173,12 +137,12 @@ memfit_status mf_cudnn_describe(mf_cudnn *dnn, const char *json, size_t bytes, m
 memfit_status mf_cudnn_take(mf_cudnn *dnn, memfit_error *err)
 {
     int status = dnn->create(&dnn->handle);
-    return status ? say(dnn, status, "starting on the card", err) : MEMFIT_OK;
+    return status ? mf_dnn_say(dnn, status, "starting on the card", err) : MEMFIT_OK;
 }
 
 /* ---- descriptors ---- */
 
-static dnn_descriptor make(question *q, int type)
+dnn_descriptor mf_dnn_make(question *q, int type)
 {
     dnn_descriptor d = NULL;
     if (q->status || q->bagged == MOST_BAG)
@@ -189,24 +153,24 @@ static dnn_descriptor make(question *q, int type)
     return d;
 }
 
-static void set(question *q, dnn_descriptor d, int name, int type, int64_t count, const void *values)
+void mf_dnn_set(question *q, dnn_descriptor d, int name, int type, int64_t count, const void *values)
 {
     if (!q->status && d)
         q->status = q->dnn->set(d, name, type, count, values);
 }
 
-static void set_descriptor(question *q, dnn_descriptor d, int name, dnn_descriptor value)
+void mf_dnn_set_descriptor(question *q, dnn_descriptor d, int name, dnn_descriptor value)
 {
-    set(q, d, name, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    mf_dnn_set(q, d, name, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-static void finalize(question *q, dnn_descriptor d)
+void mf_dnn_finalize(question *q, dnn_descriptor d)
 {
     if (!q->status && d)
         q->status = q->dnn->finalize(d);
 }
 
-static void question_end(question *q)
+void mf_dnn_end(question *q)
 {
     const memfit_host *host = q->dnn->host;
     while (q->bagged)
@@ -226,15 +190,15 @@ static dnn_descriptor tensor_of(question *q, const mf_cudnn_convolution *c, int6
         step *= space[i];
     }
     strides[0] = step;
-    dnn_descriptor d = make(q, DNN_BACKEND_TENSOR_DESCRIPTOR);
-    set(q, d, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, 1, &type);
-    set(q, d, DNN_ATTR_TENSOR_DIMENSIONS, DNN_TYPE_INT64, 2 + c->dims, dims);
-    set(q, d, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, 2 + c->dims, strides);
-    set(q, d, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &id);
-    set(q, d, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align);
+    dnn_descriptor d = mf_dnn_make(q, DNN_BACKEND_TENSOR_DESCRIPTOR);
+    mf_dnn_set(q, d, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, 1, &type);
+    mf_dnn_set(q, d, DNN_ATTR_TENSOR_DIMENSIONS, DNN_TYPE_INT64, 2 + c->dims, dims);
+    mf_dnn_set(q, d, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, 2 + c->dims, strides);
+    mf_dnn_set(q, d, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &id);
+    mf_dnn_set(q, d, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align);
     if (passing)
-        set(q, d, DNN_ATTR_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &passing);
-    finalize(q, d);
+        mf_dnn_set(q, d, DNN_ATTR_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &passing);
+    mf_dnn_finalize(q, d);
     return d;
 }
 
@@ -250,16 +214,16 @@ static dnn_descriptor sum_with_bias(question *q, const mf_cudnn_convolution *c, 
 {
     static const int64_t one[3] = {1, 1, 1};
     int mode = DNN_POINTWISE_ADD, compute = DNN_DATA_FLOAT;
-    dnn_descriptor add = make(q, DNN_BACKEND_POINTWISE_DESCRIPTOR);
-    set(q, add, DNN_ATTR_POINTWISE_MODE, DNN_TYPE_POINTWISE_MODE, 1, &mode);
-    set(q, add, DNN_ATTR_POINTWISE_MATH_PREC, DNN_TYPE_DATA_TYPE, 1, &compute);
-    finalize(q, add);
-    dnn_descriptor op = make(q, DNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add);
-    set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_BDESC, tensor(q, c, 4, 1, c->out_channels, one));
-    set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    finalize(q, op);
+    dnn_descriptor add = mf_dnn_make(q, DNN_BACKEND_POINTWISE_DESCRIPTOR);
+    mf_dnn_set(q, add, DNN_ATTR_POINTWISE_MODE, DNN_TYPE_POINTWISE_MODE, 1, &mode);
+    mf_dnn_set(q, add, DNN_ATTR_POINTWISE_MATH_PREC, DNN_TYPE_DATA_TYPE, 1, &compute);
+    mf_dnn_finalize(q, add);
+    dnn_descriptor op = mf_dnn_make(q, DNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    mf_dnn_set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add);
+    mf_dnn_set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    mf_dnn_set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_BDESC, tensor(q, c, 4, 1, c->out_channels, one));
+    mf_dnn_set_descriptor(q, op, DNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    mf_dnn_finalize(q, op);
     return op;
 }
 
@@ -267,15 +231,15 @@ static dnn_descriptor convolution(question *q, const mf_cudnn_convolution *c)
 {
     int64_t dims = c->dims;
     int compute = DNN_DATA_FLOAT, mode = DNN_CROSS_CORRELATION;
-    dnn_descriptor d = make(q, DNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    set(q, d, DNN_ATTR_CONVOLUTION_SPATIAL_DIMS, DNN_TYPE_INT64, 1, &dims);
-    set(q, d, DNN_ATTR_CONVOLUTION_COMP_TYPE, DNN_TYPE_DATA_TYPE, 1, &compute);
-    set(q, d, DNN_ATTR_CONVOLUTION_CONV_MODE, DNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    set(q, d, DNN_ATTR_CONVOLUTION_PRE_PADDINGS, DNN_TYPE_INT64, dims, c->before);
-    set(q, d, DNN_ATTR_CONVOLUTION_POST_PADDINGS, DNN_TYPE_INT64, dims, c->after);
-    set(q, d, DNN_ATTR_CONVOLUTION_DILATIONS, DNN_TYPE_INT64, dims, c->dilation);
-    set(q, d, DNN_ATTR_CONVOLUTION_FILTER_STRIDES, DNN_TYPE_INT64, dims, c->stride);
-    finalize(q, d);
+    dnn_descriptor d = mf_dnn_make(q, DNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    mf_dnn_set(q, d, DNN_ATTR_CONVOLUTION_SPATIAL_DIMS, DNN_TYPE_INT64, 1, &dims);
+    mf_dnn_set(q, d, DNN_ATTR_CONVOLUTION_COMP_TYPE, DNN_TYPE_DATA_TYPE, 1, &compute);
+    mf_dnn_set(q, d, DNN_ATTR_CONVOLUTION_CONV_MODE, DNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    mf_dnn_set(q, d, DNN_ATTR_CONVOLUTION_PRE_PADDINGS, DNN_TYPE_INT64, dims, c->before);
+    mf_dnn_set(q, d, DNN_ATTR_CONVOLUTION_POST_PADDINGS, DNN_TYPE_INT64, dims, c->after);
+    mf_dnn_set(q, d, DNN_ATTR_CONVOLUTION_DILATIONS, DNN_TYPE_INT64, dims, c->dilation);
+    mf_dnn_set(q, d, DNN_ATTR_CONVOLUTION_FILTER_STRIDES, DNN_TYPE_INT64, dims, c->stride);
+    mf_dnn_finalize(q, d);
     return d;
 }
 
@@ -300,40 +264,45 @@ static void make_graph(question *q, const mf_cudnn_convolution *c)
     dnn_descriptor made = y; /* with a bias: what is handed to the sum */
     if (c->bias)
         made = tensor_of(q, c, 5, c->batch, c->out_channels, c->out, DNN_DATA_FLOAT, true);
-    dnn_descriptor op = make(q, kinds[c->direction]);
-    set_descriptor(q, op, name[0], convolution(q, c));
-    set_descriptor(q, op, name[1], tensor(q, c, 1, c->batch, c->in_channels, c->in));
-    set_descriptor(q, op, name[2], tensor(q, c, 2, c->out_channels, c->in_channels / c->groups, c->kernel));
-    set_descriptor(q, op, name[3], made);
-    set(q, op, name[4], DNN_TYPE_FLOAT, 1, &one);
-    set(q, op, name[5], DNN_TYPE_FLOAT, 1, &zero);
-    finalize(q, op);
+    dnn_descriptor op = mf_dnn_make(q, kinds[c->direction]);
+    mf_dnn_set_descriptor(q, op, name[0], convolution(q, c));
+    mf_dnn_set_descriptor(q, op, name[1], tensor(q, c, 1, c->batch, c->in_channels, c->in));
+    mf_dnn_set_descriptor(q, op, name[2], tensor(q, c, 2, c->out_channels, c->in_channels / c->groups, c->kernel));
+    mf_dnn_set_descriptor(q, op, name[3], made);
+    mf_dnn_set(q, op, name[4], DNN_TYPE_FLOAT, 1, &one);
+    mf_dnn_set(q, op, name[5], DNN_TYPE_FLOAT, 1, &zero);
+    mf_dnn_finalize(q, op);
     ops[0] = op;
     if (c->bias)
         ops[1] = sum_with_bias(q, c, made, y);
-    q->graph = make(q, DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(q, q->graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, c->bias ? 2 : 1, ops);
+    mf_dnn_graph(q, ops, c->bias ? 2 : 1);
+}
+
+void mf_dnn_graph(question *q, const dnn_descriptor *ops, int64_t count)
+{
+    q->graph = mf_dnn_make(q, DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    mf_dnn_set(q, q->graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, count, ops);
     if (q->dnn->handle)
-        set(q, q->graph, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &q->dnn->handle);
-    finalize(q, q->graph);
+        mf_dnn_set(q, q->graph, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &q->dnn->handle);
+    mf_dnn_finalize(q, q->graph);
 }
 
 /* The list of one mode behind what is there. A list that cannot be had is an empty one. */
 static void ask_mode(question *q, int mode)
 {
     int64_t count = 0;
-    dnn_descriptor h = make(q, DNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    set_descriptor(q, h, DNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, q->graph);
-    set(q, h, DNN_ATTR_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, 1, &mode);
+    dnn_descriptor h = mf_dnn_make(q, DNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    mf_dnn_set_descriptor(q, h, DNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, q->graph);
+    mf_dnn_set(q, h, DNN_ATTR_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, 1, &mode);
     if (!q->dnn->handle && q->dnn->described)
-        set_descriptor(q, h, DNN_ATTR_ENGINEHEUR_DEVICEPROP, q->dnn->described);
+        mf_dnn_set_descriptor(q, h, DNN_ATTR_ENGINEHEUR_DEVICEPROP, q->dnn->described);
     if (q->status || q->dnn->finalize(h) != 0 ||
         q->dnn->get(h, DNN_ATTR_ENGINEHEUR_RESULTS, DNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, NULL) != 0)
         return;
     int64_t room = MOST_CONFIGS - q->config_count, made = 0;
     count = count < room ? count : room;
     dnn_descriptor *list = q->configs + q->config_count;
-    while (made < count && (list[made] = make(q, DNN_BACKEND_ENGINECFG_DESCRIPTOR)))
+    while (made < count && (list[made] = mf_dnn_make(q, DNN_BACKEND_ENGINECFG_DESCRIPTOR)))
         made++;
     int64_t got = 0;
     if (made > 0 && q->dnn->get(h, DNN_ATTR_ENGINEHEUR_RESULTS, DNN_TYPE_BACKEND_DESCRIPTOR, made, &got, list) == 0)
@@ -342,7 +311,7 @@ static void ask_mode(question *q, int mode)
 
 /* ---- what a configuration is ---- */
 
-static void read_notes(question *q, const mf_cudnn_convolution *c, mf_cudnn_way *way)
+static void read_notes(question *q, bool f32, mf_cudnn_way *way)
 {
     int notes[MOST_NOTES];
     int64_t n = 0;
@@ -351,7 +320,7 @@ static void read_notes(question *q, const mf_cudnn_convolution *c, mf_cudnn_way 
         for (int64_t i = 0; i < n && i < MOST_NOTES; i++) {
             if (notes[i] == DNN_NUMERICAL_NOTE_NONDETERMINISTIC)
                 way->deterministic = false;
-            if (c->type == MF_CUDNN_F32 &&
+            if (f32 &&
                 (notes[i] == DNN_NUMERICAL_NOTE_TENSOR_CORE || notes[i] == DNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))
                 way->tf32 = true;
         }
@@ -367,7 +336,7 @@ static uint64_t knobs_of(question *q, dnn_descriptor config)
     int64_t n = 0, one = 0;
     for (uint32_t i = 0; i < MOST_KNOBS; i++)
         if (!q->knobs[i])
-            q->knobs[i] = make(q, DNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+            q->knobs[i] = mf_dnn_make(q, DNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
     if (q->status || q->dnn->get(config, DNN_ATTR_ENGINECFG_KNOB_CHOICES, DNN_TYPE_BACKEND_DESCRIPTOR, MOST_KNOBS, &n,
                                  q->knobs) != 0)
         return 0;
@@ -382,21 +351,29 @@ static uint64_t knobs_of(question *q, dnn_descriptor config)
     return hash;
 }
 
-static bool read_way(question *q, const mf_cudnn_convolution *c, dnn_descriptor config, mf_cudnn_way *way)
+bool mf_dnn_read_way(question *q, bool f32, dnn_descriptor config, mf_cudnn_way *way)
 {
     int64_t n = 0, workspace = 0;
     *way = (mf_cudnn_way){0};
     if (!q->engine)
-        q->engine = make(q, DNN_BACKEND_ENGINE_DESCRIPTOR);
+        q->engine = mf_dnn_make(q, DNN_BACKEND_ENGINE_DESCRIPTOR);
     if (q->status ||
         q->dnn->get(config, DNN_ATTR_ENGINECFG_ENGINE, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &q->engine) != 0 ||
         q->dnn->get(q->engine, DNN_ATTR_ENGINE_GLOBAL_INDEX, DNN_TYPE_INT64, 1, &n, &way->engine) != 0 ||
         q->dnn->get(config, DNN_ATTR_ENGINECFG_WORKSPACE_SIZE, DNN_TYPE_INT64, 1, &n, &workspace) != 0)
         return false;
     way->workspace_bytes = workspace > 0 ? (uint64_t)workspace : 0;
-    read_notes(q, c, way);
+    read_notes(q, f32, way);
     way->settings = knobs_of(q, config);
     return q->status == 0;
+}
+
+void mf_dnn_lists(question *q)
+{
+    if (!q->status)
+        ask_mode(q, DNN_HEUR_MODE_A);
+    if (!q->status) /* float32 without TF32 is often here alone */
+        ask_mode(q, DNN_HEUR_MODE_FALLBACK);
 }
 
 /* A question with its lists; NULL without memory. */
@@ -407,10 +384,7 @@ static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c)
         return NULL;
     q->dnn = dnn;
     make_graph(q, c);
-    if (!q->status)
-        ask_mode(q, DNN_HEUR_MODE_A);
-    if (!q->status) /* float32 without TF32 is often here alone */
-        ask_mode(q, DNN_HEUR_MODE_FALLBACK);
+    mf_dnn_lists(q);
     return q;
 }
 
@@ -432,7 +406,7 @@ static void read_list(question *q, answer *a)
     for (uint32_t i = 0; i < q->config_count && a->count < MOST_KEPT; i++) {
         mf_cudnn_way *way = &a->list[a->count];
         bool again = false;
-        if (!read_way(q, &a->conv, q->configs[i], way))
+        if (!mf_dnn_read_way(q, a->conv.type == MF_CUDNN_F32, q->configs[i], way))
             continue;
         for (uint32_t k = 0; k < a->count; k++)
             again = again || (a->list[k].engine == way->engine && a->list[k].settings == way->settings);
@@ -457,7 +431,7 @@ static answer *answer_of(mf_cudnn *dnn, const mf_cudnn_convolution *conv)
     }
     a->conv = *conv;
     read_list(q, a);
-    question_end(q);
+    mf_dnn_end(q);
     a->next = dnn->answers;
     dnn->answers = a;
     return a;
@@ -479,20 +453,21 @@ memfit_status mf_cudnn_ask(mf_cudnn *dnn, const mf_cudnn_convolution *conv, mf_c
 
 /* ---- plans ---- */
 
-static bool build(question *q, dnn_descriptor config, mf_cudnn_plan_made *p)
+bool mf_dnn_build(question *q, dnn_descriptor config, dnn_descriptor *plan, uint64_t *workspace_bytes)
 {
     int64_t n = 0, workspace = 0;
     mf_cudnn *dnn = q->dnn;
-    p->plan = make(q, DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    set_descriptor(q, p->plan, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    dnn_descriptor made = mf_dnn_make(q, DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    mf_dnn_set_descriptor(q, made, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     if (dnn->handle)
-        set(q, p->plan, DNN_ATTR_EXECUTION_PLAN_HANDLE, DNN_TYPE_HANDLE, 1, &dnn->handle);
+        mf_dnn_set(q, made, DNN_ATTR_EXECUTION_PLAN_HANDLE, DNN_TYPE_HANDLE, 1, &dnn->handle);
     else
-        set_descriptor(q, p->plan, DNN_ATTR_EXECUTION_PLAN_DEVICEPROP, dnn->described);
-    finalize(q, p->plan);
+        mf_dnn_set_descriptor(q, made, DNN_ATTR_EXECUTION_PLAN_DEVICEPROP, dnn->described);
+    mf_dnn_finalize(q, made);
     if (!q->status)
-        q->status = dnn->get(p->plan, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, 1, &n, &workspace);
-    p->workspace_bytes = workspace > 0 ? (uint64_t)workspace : 0;
+        q->status = dnn->get(made, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, 1, &n, &workspace);
+    *plan = made;
+    *workspace_bytes = workspace > 0 ? (uint64_t)workspace : 0;
     return q->status == 0;
 }
 
@@ -509,14 +484,15 @@ memfit_status mf_cudnn_plan(mf_cudnn *dnn, const mf_cudnn_convolution *conv, con
     p->bias = conv->bias;
     for (uint32_t i = 0; i < q->config_count; i++) {
         mf_cudnn_way found;
-        if (!read_way(q, conv, q->configs[i], &found) || found.engine != way->engine || found.settings != way->settings)
+        if (!mf_dnn_read_way(q, conv->type == MF_CUDNN_F32, q->configs[i], &found) || found.engine != way->engine ||
+            found.settings != way->settings)
             continue;
-        if (!build(q, q->configs[i], p))
+        if (!mf_dnn_build(q, q->configs[i], &p->plan, &p->workspace_bytes))
             break;
         *plan = p;
         return MEMFIT_OK;
     }
-    memfit_status status = q->status ? say(dnn, q->status, "making a plan", err)
+    memfit_status status = q->status ? mf_dnn_say(dnn, q->status, "making a plan", err)
                                      : mf_fail(err, MEMFIT_NOT_FOUND, "cuDNN has no such engine for this convolution");
     mf_cudnn_plan_end(p);
     return status;
@@ -564,7 +540,7 @@ memfit_status mf_cudnn_run(mf_cudnn_plan_made *plan, void *x, void *w, void *y, 
         status = dnn->set_stream(dnn->handle, stream);
     if (!status)
         status = dnn->execute(dnn->handle, plan->plan, plan->packs[i].descriptor);
-    return status ? say(dnn, status, "running a convolution", err) : MEMFIT_OK;
+    return status ? mf_dnn_say(dnn, status, "running a convolution", err) : MEMFIT_OK;
 }
 
 void mf_cudnn_plan_end(mf_cudnn_plan_made *plan)
@@ -573,6 +549,6 @@ void mf_cudnn_plan_end(mf_cudnn_plan_made *plan)
     for (uint32_t i = 0; i < MOST_PACKS; i++)
         if (plan->packs[i].descriptor)
             plan->q->dnn->end(plan->packs[i].descriptor);
-    question_end(plan->q);
+    mf_dnn_end(plan->q);
     mf_host_free(host, plan, sizeof *plan);
 }

@@ -64,4 +64,32 @@ memfit_status mf_cudnn_run(mf_cudnn_plan_made *plan, void *x, void *w, void *y, 
                            void *stream, memfit_error *err);
 void mf_cudnn_plan_end(mf_cudnn_plan_made *plan);
 
+/* ---- attention (cudnn_attention.c), in 16 bits, results the same every time ---- */
+
+typedef struct mf_cudnn_attention {
+    bool backward;
+    mf_cudnn_type type; /* float32 is not taken */
+    bool causal;        /* query t sees keys 0 to t */
+    bool steps_first;   /* (batch, steps, heads, depth), else (batch, heads, steps, depth) */
+    int64_t batch, heads, queries, keys, depth;
+    double scale;
+} mf_cudnn_attention;
+
+/* `stats` (batch, heads, queries): the logarithm of a row's sum, float32; `sums`, as many, is scratch of the gradient. */
+typedef struct mf_cudnn_attention_at {
+    void *q, *k, *v, *o, *stats, *slopes, *dq, *dk, *dv, *sums;
+} mf_cudnn_attention_at;
+
+typedef struct mf_cudnn_attention_plan mf_cudnn_attention_plan;
+
+/* As for convolutions. Engines are compiled at run time, which cuDNN offers only where a driver's library can be opened. */
+memfit_status mf_cudnn_ask_attention(mf_cudnn *dnn, const mf_cudnn_attention *attention, mf_cudnn_way *list,
+                                     uint32_t most, uint32_t *count, memfit_error *err);
+/* One plan serves all operations of this form; it ends with the library. */
+memfit_status mf_cudnn_plan_attention(mf_cudnn *dnn, const mf_cudnn_attention *attention, const mf_cudnn_way *way,
+                                      mf_cudnn_attention_plan **plan, memfit_error *err);
+uint64_t mf_cudnn_attention_workspace(const mf_cudnn_attention_plan *plan);
+memfit_status mf_cudnn_run_attention(mf_cudnn_attention_plan *plan, const mf_cudnn_attention_at *at, void *workspace,
+                                     void *stream, memfit_error *err);
+
 #endif

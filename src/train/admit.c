@@ -224,11 +224,18 @@ static uint64_t limit_held(const mf_trainer *t, uint64_t limit, uint64_t asked)
     return limit < asked && given > limit ? given : limit;
 }
 
-/* What the limit leaves beside the plan may hold the next inputs while a step is at work. */
+/* What the limit leaves beside the plan may hold the next inputs while a step is at work, and the whole training set. */
 static memfit_status take_slot(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
-    uint64_t taken = measure_fixed(t) + t->plan->arena_bytes + SLOT_SPARE_BYTES;
-    return mf_executor_take_slot(t->executor, limit > taken ? limit - taken : 0, &t->slot_bytes, err);
+    uint64_t taken = measure_fixed(t) + t->plan->arena_bytes + SLOT_SPARE_BYTES, shelf = 0;
+    uint64_t each[MF_SHELF_FEEDS];
+    memfit_status status = mf_executor_take_slot(t->executor, limit > taken ? limit - taken : 0, &t->slot_bytes, err);
+    uint32_t feeds = mf_trainer_sample_bytes(t, each);
+    taken += t->slot_bytes;
+    if (status == MEMFIT_OK && feeds && limit > taken)
+        status = mf_executor_take_shelf(t->executor, each, feeds, t->train_samples, limit - taken, &shelf, err);
+    t->slot_bytes += shelf;
+    return status;
 }
 
 /* Runs every operation once in the arena, whose pages are all there from then on, and measures what is beside it. When

@@ -79,6 +79,18 @@ typedef struct filling {
     int64_t position, count;
 } filling;
 
+static int64_t sample_of(void *ctx, int64_t index)
+{
+    const filling *f = ctx;
+    return mf_feeder_sample(f->feeder, f->position + index) - f->feeder->first;
+}
+
+static memfit_status fill_samples(void *ctx, uint32_t feed, int64_t index, int64_t count, void *to, memfit_error *err)
+{
+    const filling *f = ctx;
+    return mf_feeder_fill(f->feeder, feed, f->position + index, count, to, err);
+}
+
 static memfit_status fill_feed(void *ctx, uint32_t feed, void *address, memfit_error *err)
 {
     filling *f = ctx;
@@ -207,9 +219,12 @@ memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, i
         s.first_sample = (uint64_t)done;
         if (done)
             status = mf_source_still_whole(feeder->source, err);
+        const mf_sample_feed samples = {&f, batch, sample_of, fill_samples};
+        mf_executor_set_samples(t->executor, feeder == t->feeder && !validate ? &samples : NULL);
         mf_executor_set_key(t->executor, t->slot_bytes ? key_of(feeder, f.position, batch) : 0);
         if (status == MEMFIT_OK)
             status = mf_executor_run(t->executor, (uint32_t)p, &s, piece, fill_feed, &f, err);
+        mf_executor_set_samples(t->executor, NULL);
         if (status == MEMFIT_OK && t->after_piece)
             status = t->after_piece(t->after_ctx, (uint32_t)p, err);
         if (status != MEMFIT_OK)

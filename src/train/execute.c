@@ -239,6 +239,7 @@ void mf_executor_destroy(mf_executor *x)
     const memfit_host *host = x->arena.host;
     mf_profile_destroy(x->profile, stderr);
     mf_stage_destroy(&x->stage);
+    mf_shelf_give(&x->shelf);
     mf_offload_destroy(&x->offload);
     mf_arena_destroy(&x->arena);
     mf_host_free(host, x, sizeof *x);

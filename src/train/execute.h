@@ -67,6 +67,18 @@ memfit_status mf_executor_rehearse(mf_executor *executor, memfit_error *err);
 memfit_status mf_executor_take_slot(mf_executor *executor, uint64_t most, uint64_t *bytes, memfit_error *err);
 /* The samples that the next runs take: equal keys have equal bytes, which need not be handed over twice. 0: not known. */
 void mf_executor_set_key(mf_executor *executor, uint64_t key);
+/* Keeps every sample of the training set on the device once it has come (shelf.h), where there is a slot and it takes no
+ * more than `most`: `each` has the bytes of a sample of each feed. *bytes: what was taken. */
+memfit_status mf_executor_take_shelf(mf_executor *executor, const uint64_t *each, uint32_t feeds, int64_t samples,
+                                     uint64_t most, uint64_t *bytes, memfit_error *err);
+/* The samples of the next run one by one, for the shelf; NULL: they are none of the training set's. Kept by address. */
+typedef struct mf_sample_feed {
+    void *ctx;
+    int64_t count;
+    int64_t (*sample)(void *ctx, int64_t index); /* which of the training set, from 0 */
+    memfit_status (*fill)(void *ctx, uint32_t feed, int64_t index, int64_t count, void *to, memfit_error *err);
+} mf_sample_feed;
+void mf_executor_set_samples(mf_executor *executor, const mf_sample_feed *samples);
 /* Can it? Not where a hook wants to see each step, nor under the poison. */
 bool mf_executor_records(const mf_executor *executor);
 

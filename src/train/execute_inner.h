@@ -5,6 +5,7 @@
 #include "train/execute.h"
 #include "train/offload.h"
 #include "train/profile.h"
+#include "train/shelf.h"
 #include "train/stage.h"
 
 typedef struct ready_step {
@@ -37,7 +38,9 @@ struct mf_executor {
     mf_offload offload;  /* where the plan has the optimizer's slots in host memory */
     mf_profile *profile; /* NULL: none is asked for */
     uint64_t feed_key;   /* which samples the next run takes; 0: not known */
-    bool recording;      /* what is queued now is only recorded */
+    mf_shelf shelf;      /* the training set, where it stays on the device */
+    const mf_sample_feed *samples;
+    bool recording; /* what is queued now is only recorded */
     ready_phase *phases;
     mf_run_scalars own, *scalars; /* the second is the device's */
     uint32_t reference_ops;

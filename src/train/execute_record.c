@@ -110,6 +110,18 @@ memfit_status mf_executor_take_slot(mf_executor *x, uint64_t most, uint64_t *byt
     return status;
 }
 
+/* 0: not known. */
+static uint64_t key_of(const mf_executor *x, uint32_t phase, mf_piece piece)
+{
+    return x->feed_key ? x->feed_key ^ ((uint64_t)phase << 8 | kind_of(piece)) * 0x9E3779B97F4A7C15u : 0;
+}
+
+static bool slot_has(const mf_executor *x, uint32_t phase, mf_piece piece)
+{
+    uint64_t key = key_of(x, phase, piece);
+    return x->stage.slot && key && key == x->stage.slot_key;
+}
+
 /* The same places in the set as when it was recorded: scalars, then inputs in the order of their steps. Where the slot has
  * the inputs already, only scalars are new. */
 static memfit_status fill_set(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
@@ -117,9 +129,8 @@ static memfit_status fill_set(mf_executor *x, uint32_t phase, const mf_run_scala
 {
     memfit_status status = MEMFIT_OK;
     void *room = mf_stage_room(&x->stage, sizeof *scalars);
-    uint64_t key = x->feed_key ? x->feed_key ^ ((uint64_t)phase << 8 | kind_of(piece)) * 0x9E3779B97F4A7C15u : 0;
     memcpy(room, scalars, MF_SCALARS_HOST_BYTES);
-    if (x->stage.slot && key && key == x->stage.slot_key)
+    if (slot_has(x, phase, piece))
         return MEMFIT_OK;
     x->stage.slot_key = 0;
     for (uint32_t i = 0; i < x->plan->phases[phase].step_count && status == MEMFIT_OK; i++) {
@@ -128,13 +139,87 @@ static memfit_status fill_set(mf_executor *x, uint32_t phase, const mf_run_scala
             status = fill(ctx, r->feed, mf_stage_room(&x->stage, r->feed_bytes), err);
     }
     if (status == MEMFIT_OK)
-        x->stage.slot_key = key;
+        x->stage.slot_key = key_of(x, phase, piece);
     return status;
 }
 
 void mf_executor_set_key(mf_executor *x, uint64_t key)
 {
     x->feed_key = key;
+}
+
+/* ---- samples that stay on the device ------------------------------------------------------------------------ */
+
+memfit_status mf_executor_take_shelf(mf_executor *x, const uint64_t *each, uint32_t feeds, int64_t samples,
+                                     uint64_t most, uint64_t *bytes, memfit_error *err)
+{
+    memfit_status status = MEMFIT_OK;
+    uint64_t needed = mf_shelf_bytes(x->device, each, feeds, samples);
+    if (x->stage.slot && needed && needed <= most)
+        status = mf_shelf_take(&x->shelf, x->arena.host, x->device, each, feeds, samples, err);
+    *bytes = x->shelf.bytes;
+    return status;
+}
+
+void mf_executor_set_samples(mf_executor *x, const mf_sample_feed *samples)
+{
+    x->samples = samples;
+}
+
+/* From index i on: how many samples lie beside each other in the training set and are all kept, or all not. */
+static int64_t run_from(const mf_shelf *s, const mf_sample_feed *f, int64_t i, int64_t *first)
+{
+    int64_t n = 1;
+    *first = f->sample(f->ctx, i);
+    while (i + n < f->count && f->sample(f->ctx, i + n) == *first + n && s->there[*first + n] == s->there[*first])
+        n++;
+    return n;
+}
+
+static memfit_status ship_feed(mf_executor *x, uint32_t feed, unsigned char *room, memfit_error *err)
+{
+    const mf_shelf *s = &x->shelf;
+    const mf_sample_feed *f = x->samples;
+    memfit_status status = MEMFIT_OK;
+    for (int64_t i = 0, n, first; i < f->count && status == MEMFIT_OK; i += n) {
+        n = run_from(s, f, i, &first);
+        uint64_t bytes = (uint64_t)n * s->each[feed];
+        unsigned char *part = room + (uint64_t)i * s->each[feed];
+        mf_address kept = mf_shelf_at(s, feed, first), slot = mf_stage_slot_at(&x->stage, part);
+        if (s->there[first]) {
+            status = mf_stage_ship_move(&x->stage, slot, kept, bytes, err);
+            continue;
+        }
+        status = f->fill(f->ctx, feed, i, n, part, err);
+        if (status == MEMFIT_OK)
+            status = mf_stage_ship_part(&x->stage, part, bytes, err);
+        if (status == MEMFIT_OK)
+            status = mf_stage_ship_move(&x->stage, kept, slot, bytes, err);
+    }
+    return status;
+}
+
+/* In place of fill_set and a shipment of the whole set. */
+static memfit_status ship_samples(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
+                                  memfit_error *err)
+{
+    unsigned char *room = mf_stage_room(&x->stage, sizeof *scalars);
+    memcpy(room, scalars, MF_SCALARS_HOST_BYTES);
+    x->stage.slot_key = 0;
+    memfit_status status = mf_stage_ship_begin(&x->stage, err);
+    if (status == MEMFIT_OK)
+        status = mf_stage_ship_part(&x->stage, room, sizeof *scalars, err);
+    for (uint32_t i = 0; i < x->plan->phases[phase].step_count && status == MEMFIT_OK; i++) {
+        const ready_step *r = &x->phases[phase].steps[i];
+        if (r->feed != MF_NONE && mf_executor_is_due(r->op, piece))
+            status = ship_feed(x, r->feed, mf_stage_room(&x->stage, r->feed_bytes), err);
+    }
+    for (int64_t i = 0; i < x->samples->count && status == MEMFIT_OK; i++)
+        x->shelf.there[x->samples->sample(x->samples->ctx, i)] = 1;
+    if (status == MEMFIT_OK)
+        status = mf_stage_ship_end(&x->stage, err);
+    x->stage.slot_key = status == MEMFIT_OK ? key_of(x, phase, piece) : 0;
+    return status;
 }
 
 memfit_status mf_executor_launch(mf_executor *x, uint32_t phase, const mf_run_scalars *scalars, mf_piece piece,
@@ -145,9 +230,11 @@ memfit_status mf_executor_launch(mf_executor *x, uint32_t phase, const mf_run_sc
     memfit_status status = mf_executor_asked_to_stop(x, err);
     if (status == MEMFIT_OK)
         status = mf_stage_begin(&x->stage, err);
+    bool shelf = x->shelf.base && x->samples && !slot_has(x, phase, piece);
     if (status == MEMFIT_OK)
-        status = fill_set(x, phase, scalars, piece, fill, ctx, err);
-    if (status == MEMFIT_OK && slot)
+        status =
+            shelf ? ship_samples(x, phase, scalars, piece, err) : fill_set(x, phase, scalars, piece, fill, ctx, err);
+    if (status == MEMFIT_OK && slot && !shelf)
         status = mf_stage_ship(&x->stage, x->stage.used, err);
     if (status == MEMFIT_OK)
         status = x->device->table->record_launch(x->device, records[slot ? 0 : x->stage.set], x->options.stream, err);

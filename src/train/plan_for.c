@@ -82,6 +82,56 @@ static memfit_status try_offload(mf_trainer *t, mf_plan_options *p, mf_plan **pl
     return status;
 }
 
+uint32_t mf_trainer_sample_bytes(const mf_trainer *t, uint64_t *each)
+{
+    const mf_feeder *f = t->feeder;
+    /* Without a limit the card's free memory is left alone; of one batch the slot is enough. */
+    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN || !f || f->made_links ||
+        f->bound_count || f->count > MF_SHELF_FEEDS ||
+        (t->plan && t->plan->pieces == 1 && t->train_samples <= t->batch))
+        return 0;
+    for (uint32_t i = 0; i < f->count; i++)
+        each[i] = f->links[i].bytes;
+    return f->count;
+}
+
+/* Another plan that leaves so much of the limit; taken where it is little slower by its own times. */
+static bool leave_room(mf_trainer *t, mf_plan_options *p, uint64_t bytes, mf_plan **plan)
+{
+    enum { SLOWER_PERCENT = 10 };
+    memfit_error failed;
+    mf_plan *other = NULL;
+    if (p->fixed_bytes + (*plan)->arena_bytes + bytes <= p->limit_bytes)
+        return true;
+    if (p->limit_bytes <= bytes)
+        return false;
+    p->limit_bytes -= bytes;
+    bool better = mf_plan_make(&t->planning.host, &t->graph_source, p, &t->cost, &other, &failed) == MEMFIT_OK &&
+                  other->time_us <= (*plan)->time_us * (100 + SLOWER_PERCENT) / 100;
+    p->limit_bytes += bytes;
+    mf_plan_destroy(better ? *plan : other);
+    *plan = better ? other : *plan;
+    return better;
+}
+
+/* Inputs come beside the plan: a set of them while the piece before is at work, or the whole training set, once (stage.h,
+ * shelf.h). Without room for either the host makes them anew while the device waits, which takes longer than a few more pieces
+ * or operations run again. */
+static void leave_room_for_inputs(mf_trainer *t, mf_plan_options *p, mf_plan **plan)
+{
+    enum { SPARE_BYTES = 96 << 20 }; /* as much stays free beside a slot (admit.c), and for what records take */
+    uint64_t each[MF_SHELF_FEEDS], set = 0;
+    const mf_feeder *f = t->feeder;
+    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN || !f)
+        return;
+    for (uint32_t i = 0; i < f->count; i++)
+        set += f->links[i].bytes * (uint64_t)(((*plan)->batch + (*plan)->pieces - 1) / (*plan)->pieces);
+    uint32_t feeds = (*plan)->pieces > 1 || t->train_samples > t->batch ? mf_trainer_sample_bytes(t, each) : 0;
+    uint64_t shelf = feeds ? mf_shelf_bytes(t->device, each, feeds, t->train_samples) : 0;
+    if (set >= 1 << 20 && !(shelf && leave_room(t, p, shelf + set + SPARE_BYTES, plan)))
+        leave_room(t, p, set + SPARE_BYTES, plan);
+}
+
 memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err)
 {
     const memfit_train_options *o = t->options;
@@ -125,6 +175,8 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     }
     status = try_offload(t, &p, plan, status, err);
+    if (status == MEMFIT_OK && limit > 1)
+        leave_room_for_inputs(t, &p, plan);
     if (mf_trainer_was_refused(t, status))
         status = mf_trainer_refuse_planning(t, err);
     if (t->refused_us) { /* the answer is there: a plan, or why there is none */

@@ -72,8 +72,7 @@ memfit_status mf_stage_send(mf_stage *s, mf_address to, const void *room, uint64
     s->pending[s->set] = true;
     if (!s->left)
         return table->copy_in(s->device, to, room, bytes, s->stream, err);
-    uint64_t at = (uint64_t)((const unsigned char *)room - s->memory) - s->set * s->set_bytes;
-    memfit_status status = table->copy(s->device, to, s->slot + at, bytes, s->stream, err);
+    memfit_status status = table->copy(s->device, to, mf_stage_slot_at(s, room), bytes, s->stream, err);
     if (status == MEMFIT_OK && --s->left == 0)
         status = table->event_record(s->device, s->taken, s->stream, err);
     return status;
@@ -152,17 +151,39 @@ void mf_stage_recorded(mf_stage *s)
     s->left = 0;
 }
 
-memfit_status mf_stage_ship(mf_stage *s, uint64_t bytes, memfit_error *err)
+mf_address mf_stage_slot_at(const mf_stage *s, const void *room)
+{
+    return s->slot + (uint64_t)((const unsigned char *)room - s->memory) - s->set * s->set_bytes;
+}
+
+memfit_status mf_stage_ship_begin(mf_stage *s, memfit_error *err)
+{
+    return s->device->table->stream_wait(s->device, s->copies, s->taken, err);
+}
+
+memfit_status mf_stage_ship_part(mf_stage *s, const void *room, uint64_t bytes, memfit_error *err)
+{
+    s->pending[s->set] = true;
+    return s->device->table->copy_in(s->device, mf_stage_slot_at(s, room), room, bytes, s->copies, err);
+}
+
+memfit_status mf_stage_ship_move(mf_stage *s, mf_address to, mf_address from, uint64_t bytes, memfit_error *err)
+{
+    return s->device->table->copy(s->device, to, from, bytes, s->copies, err);
+}
+
+memfit_status mf_stage_ship_end(mf_stage *s, memfit_error *err)
 {
     mf_device *d = s->device;
-    const unsigned char *from = s->memory + s->set * s->set_bytes;
-    memfit_status status = d->table->stream_wait(d, s->copies, s->taken, err);
-    if (status == MEMFIT_OK)
-        status = d->table->copy_in(d, s->slot, from, bytes, s->copies, err);
-    if (status == MEMFIT_OK)
-        status = d->table->event_record(d, s->sent[s->set], s->copies, err);
-    if (status == MEMFIT_OK)
-        status = d->table->stream_wait(d, s->stream, s->sent[s->set], err);
+    memfit_status status = d->table->event_record(d, s->sent[s->set], s->copies, err);
     s->pending[s->set] = true;
-    return status;
+    return status == MEMFIT_OK ? d->table->stream_wait(d, s->stream, s->sent[s->set], err) : status;
+}
+
+memfit_status mf_stage_ship(mf_stage *s, uint64_t bytes, memfit_error *err)
+{
+    memfit_status status = mf_stage_ship_begin(s, err);
+    if (status == MEMFIT_OK)
+        status = mf_stage_ship_part(s, s->memory + s->set * s->set_bytes, bytes, err);
+    return status == MEMFIT_OK ? mf_stage_ship_end(s, err) : status;
 }

@@ -58,6 +58,14 @@ void mf_stage_record(mf_stage *stage, unsigned sends);
 void mf_stage_recorded(mf_stage *stage);
 /* The first `bytes` of the set in hand are on their way to the slot, and the run's stream waits for them. */
 memfit_status mf_stage_ship(mf_stage *stage, uint64_t bytes, memfit_error *err);
+/* The same in parts: parts of the set in hand to the slot, at the same place; parts of the slot from or to other memory of
+ * the device. The end lets the run's stream wait for them. */
+memfit_status mf_stage_ship_begin(mf_stage *stage, memfit_error *err);
+memfit_status mf_stage_ship_part(mf_stage *stage, const void *room, uint64_t bytes, memfit_error *err);
+memfit_status mf_stage_ship_move(mf_stage *stage, mf_address to, mf_address from, uint64_t bytes, memfit_error *err);
+memfit_status mf_stage_ship_end(mf_stage *stage, memfit_error *err);
+/* Where in the slot this part of the set in hand comes to lie. */
+mf_address mf_stage_slot_at(const mf_stage *stage, const void *room);
 /* All of this piece is sent, by mf_stage_send or by a record that was launched. */
 memfit_status mf_stage_end(mf_stage *stage, memfit_error *err);
 

@@ -148,6 +148,25 @@ static void recurrent(opcheck *c, int variant)
     opcheck_output(c, r.sequence);
 }
 
+/* Units that the matrix units take, samples that do not fill a block: plain, backwards, with states and a mask, both. */
+static void lstm_tiles(opcheck *c, int variant)
+{
+    static const int64_t of[] = {32, 96, 256};
+    const int64_t n = of[variant / 4], batch = variant / 4 == 0 ? 19 : 5, time = variant / 4 == 0 ? 3 : 7;
+    bool states = variant & 2;
+    uint32_t z = opcheck_input(c, SHAPE(3, batch, time, 4 * n, 0, 0), -1, 1),
+             u = opcheck_input(c, SHAPE(2, n, 4 * n, 0, 0, 0), -0.2, 0.2), h0 = MF_NONE, c0 = MF_NONE, mask = MF_NONE;
+    if (states) {
+        h0 = opcheck_input(c, SHAPE(2, batch, n, 0, 0, 0), -1, 1);
+        c0 = opcheck_input(c, SHAPE(2, batch, n, 0, 0, 0), -1, 1);
+        mask = opcheck_constant(c, MF_U8, SHAPE(2, batch, time, 0, 0, 0), 0, 2, true);
+    }
+    mf_rnn_result r = mf_g_lstm(&c->b, z, u, h0, c0, mask, variant & 1, MF_UNARY_TANH, MF_UNARY_SIGMOID);
+    opcheck_output(c, r.sequence);
+    if (states)
+        opcheck_output(c, r.last_cell);
+}
+
 static void augment(opcheck *c, int variant)
 {
     static const double a[MF_AUGMENT_COUNT][8] = {{3},
@@ -257,13 +276,22 @@ static void odd_product(opcheck *c, int variant)
 }
 
 const opcheck_case large_cases[] = {
-    {"odd product", odd_product, 8},   {"large matmul", matmul, 4},
-    {"adding matmul", adding, 6},      {"large conv", conv, 7},
-    {"large reduce", reduce, 15},      {"large softmax", softmax, 5},
-    {"large norm", norm, 4},           {"large pool", pool, 2},
-    {"large loss", loss, 4},           {"large moves", moves, 3},
-    {"large gather", gather, 2},       {"large pointwise", pointwise, 2},
-    {"large recurrent", recurrent, 2}, {"augment", augment, MF_AUGMENT_COUNT},
-    {"random", random_numbers, 8},     {"update", update, 2 * MF_OPTIMIZER_COUNT},
+    {"odd product", odd_product, 8},
+    {"large matmul", matmul, 4},
+    {"adding matmul", adding, 6},
+    {"large conv", conv, 7},
+    {"large reduce", reduce, 15},
+    {"large softmax", softmax, 5},
+    {"large norm", norm, 4},
+    {"large pool", pool, 2},
+    {"large loss", loss, 4},
+    {"large moves", moves, 3},
+    {"large gather", gather, 2},
+    {"large pointwise", pointwise, 2},
+    {"large recurrent", recurrent, 2},
+    {"lstm tiles", lstm_tiles, 12},
+    {"augment", augment, MF_AUGMENT_COUNT},
+    {"random", random_numbers, 8},
+    {"update", update, 2 * MF_OPTIMIZER_COUNT},
 };
 const size_t large_case_count = sizeof large_cases / sizeof *large_cases;

@@ -12,6 +12,7 @@
 #include "ops/cuda/cubin_cache.h"
 #include "ops/cuda/cuda_spec.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,6 +269,58 @@ static void workspaces_are_sensible(void **state)
     assert_int_equal(cost.methods[0].workspace_bytes, 36 * gb);
 }
 
+/* Engines for attention are compiled at run time: cuDNN lists them only where a driver can be opened; the toolkit's stub
+ * of one is enough. */
+static bool open_driver_or_stub(const mf_cudnn *dnn)
+{
+    char path[600];
+    const char *end = strrchr(mf_cudnn_path(dnn), '/');
+    if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))
+        return true;
+    snprintf(path, sizeof path, "%.*s/stubs/libcuda.so", end ? (int)(end - mf_cudnn_path(dnn)) : 0, mf_cudnn_path(dnn));
+    return dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL;
+}
+
+static void attention_has_ways_that_repeat(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    mf_cudnn *dnn = NULL;
+    char path[600], json[4096];
+    if (mf_cudnn_open(mf_finder_default(), NULL, &dnn, &err) != MEMFIT_OK)
+        skip();
+    if (!open_driver_or_stub(dnn)) {
+        mf_cudnn_close(dnn);
+        skip();
+    }
+    snprintf(path, sizeof path, "%s/tests/fixtures/cuda/h200.json", getenv("MEMFIT_SOURCE"));
+    assert_true(mf_os_read_text(path, json, sizeof json));
+    assert_ok(mf_cudnn_describe(dnn, json, strlen(json), &err), err);
+    for (int form = 0; form < 8; form++) {
+        mf_cudnn_attention a = {.backward = form & 1,
+                                .causal = form & 2,
+                                .type = form & 4 ? MF_CUDNN_F16 : MF_CUDNN_BF16,
+                                .steps_first = !(form & 4),
+                                .batch = 8,
+                                .heads = 12,
+                                .queries = form & 4 ? 196 : 1024,
+                                .keys = form & 4 ? 196 : 1024,
+                                .depth = 64,
+                                .scale = 0.125};
+        mf_cudnn_way list[16];
+        uint32_t count = 0;
+        assert_ok(mf_cudnn_ask_attention(dnn, &a, list, 16, &count, &err), err);
+        printf("attention %d: %u ways, the first with %llu bytes\n", form, count,
+               (unsigned long long)list[0].workspace_bytes);
+        assert_true(count > 0);
+        /* a gradient that repeats keeps the slopes of all scores, in 16 bits */
+        uint64_t scores = (uint64_t)(a.batch * a.heads * a.queries * a.keys) * 2;
+        for (uint32_t i = 0; i < count; i++)
+            assert_true(list[i].compiled && (!a.backward || list[i].workspace_bytes >= scores));
+    }
+    mf_cudnn_close(dnn);
+}
+
 /* The values that stand in cudnn_values.h, as text, against NVIDIA's header where it is. */
 static void values_are_cudnns(void **state)
 {
@@ -304,6 +357,7 @@ int main(void)
         cmocka_unit_test(answers_for_a_described_card),
         cmocka_unit_test(workspaces_are_sensible),
         cmocka_unit_test(values_are_cudnns),
+        cmocka_unit_test(attention_has_ways_that_repeat), /* last: it may open a driver's stub */
     };
     if (!mkdtemp(folder))
         return 1;

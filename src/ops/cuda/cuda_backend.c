@@ -130,7 +130,8 @@ static memfit_status bind_method(cuda_backend *b, const mf_graph *graph, uint32_
     }
     if (status == MEMFIT_OK && method && method->id[0] != CUDA_OWN && b->engine->table->call)
         status = b->engine->table->call(b->engine, graph, op, method, &k->call, err);
-    if (status || (k->call && method->id[0] == CUDA_PRODUCT && !method->id[3])) /* nothing stands around it */
+    bool alone = k->call && (method->id[0] == CUDA_ATTENTION || (method->id[0] == CUDA_PRODUCT && !method->id[3]));
+    if (status || alone) /* nothing stands around it */
         return status;
     cuda_spec spec;
     status = k->call ? cuda_spec_make_around(b->base.host, graph, op, b->engine->block,

@@ -5,6 +5,7 @@
 #include "ops/cuda/cuda_card_engine.h"
 
 #include "base/error.h"
+#include "ops/cuda/attentions.h"
 #include "ops/cuda/convolutions.h"
 #include "ops/cuda/cubin_cache.h"
 #include "ops/cuda/cublaslt.h"
@@ -160,6 +161,8 @@ static memfit_status card_methods(cuda_engine *engine, const mf_graph *graph, ui
         return mf_cublaslt_methods(e->lt, graph, o, cost, err);
     if (is_convolution(o->kind) && e->dnn)
         return cuda_convolution_methods(e->dnn, &e->card, engine->host, graph, op, engine->block, cost, err);
+    if ((o->kind == MF_OP_ATTENTION || o->kind == MF_OP_ATTENTION_GRAD) && e->dnn)
+        return cuda_attention_methods(e->dnn, &e->card, graph, o, cost, err);
     return MEMFIT_OK;
 }
 
@@ -171,6 +174,8 @@ static memfit_status card_call(cuda_engine *engine, const mf_graph *graph, uint3
         return mf_cublaslt_call(e->lt, graph, &graph->ops[op], method, call, err);
     if (method->id[0] == CUDA_CONVOLUTION && e->dnn)
         return cuda_convolution_call(e->dnn, &e->card, engine->host, graph, op, engine->block, method, call, err);
+    if (method->id[0] == CUDA_ATTENTION && e->dnn)
+        return cuda_attention_call(e->dnn, &e->card, engine->host, graph, &graph->ops[op], method, call, err);
     return mf_fail(err, MEMFIT_NOT_FOUND, "the plan names a library that is not there");
 }
 

@@ -38,7 +38,7 @@ typedef struct cuda_engine_table {
 } cuda_engine_table;
 
 /* The first byte of a method's identity: whose way it is. */
-enum { CUDA_OWN = 0, CUDA_PRODUCT = 1, CUDA_CONVOLUTION = 2 };
+enum { CUDA_OWN = 0, CUDA_PRODUCT = 1, CUDA_CONVOLUTION = 2, CUDA_ATTENTION = 3 };
 
 struct cuda_engine {
     const cuda_engine_table *table;

@@ -300,17 +300,39 @@ static void matrix_gradient(cuda_spec *s, uint64_t batch, uint64_t time, uint64_
     uint64_t splits = 1056 / tiles + 1, most = batch * time / 64 + 1;
     bool wide = s->graph->tensors[s->op->out[1]].dtype == MF_F64;
     splits = splits > most ? most : splits;
-    cuda_say(s, "#define BATCH %lldll\n#define DU_SPLITS %llu\n#define DU_AT %llull\n", (long long)batch,
-             (unsigned long long)splits,
+    cuda_say(s, "#define DU_SPLITS %llu\n#define DU_AT %llull\n", (unsigned long long)splits,
              (unsigned long long)cuda_workspace(s, splits * n * width * (wide ? sizeof(double) : sizeof(float))));
     cuda_grid(s, "du", tiles, splits);
     cuda_each(s, "dujoin", n * width);
 }
 
+enum { MOST_TILED_UNITS = 256 }; /* whose slopes fit into shared memory, and states into registers */
+
+static bool is_half_at(const cuda_spec *s, uint32_t tensor, mf_dtype dtype)
+{
+    return tensor == MF_NONE ||
+           (s->graph->tensors[tensor].dtype == dtype && s->graph->tensors[tensor].offset % 16 == 0);
+}
+
+/* An LSTM in 16 bits with the usual activations goes on the matrix units (rnn_tiles.cuh). */
+static bool takes_tiles(const cuda_spec *s, int64_t units, uint32_t u)
+{
+    const mf_op *op = s->op;
+    bool back = op->kind == MF_OP_LSTM_GRAD;
+    mf_dtype dtype = s->graph->tensors[op->in[u]].dtype;
+    if ((op->kind != MF_OP_LSTM && !back) || s->block != 256 || units % 32 || units > MOST_TILED_UNITS ||
+        op->attr.rnn.recurrent_dropout > 0 || op->attr.rnn.activation != MF_UNARY_TANH ||
+        op->attr.rnn.recurrent_activation != MF_UNARY_SIGMOID || (dtype != MF_BF16 && dtype != MF_F16))
+        return false;
+    bool all = is_half_at(s, op->in[0], dtype) && is_half_at(s, op->in[u], dtype) && is_half_at(s, op->out[0], dtype);
+    for (uint32_t i = 1; i < 3; i++) /* gates and states of the cells */
+        all &= is_half_at(s, back ? op->in[i + 1] : i < op->out_count ? op->out[i] : MF_NONE, dtype);
+    return all;
+}
+
 memfit_status cuda_recurrent(cuda_spec *s)
 {
     s->family = "rnn.cu";
-    s->slow = true;
     rnn_row r = {0};
     bool back = false;
     switch (s->op->kind) {
@@ -347,15 +369,16 @@ memfit_status cuda_recurrent(cuda_spec *s)
              "#define DC_LAST_IN %u\n#define H_LAST_OUT %u\n#define C_LAST_OUT %u\n#define DH0_OUT %u\n"
              "#define DC0_OUT %u\n",
              r.dc_last, r.h_last, r.c_last, r.dh0, r.dc0);
-    uint64_t each = r.arrays * n + (s->op->attr.rnn.recurrent_dropout > 0 ? width : 0);
+    bool tiles = takes_tiles(s, (int64_t)n, r.u);
+    uint64_t each = tiles ? 0 : r.arrays * n + (s->op->attr.rnn.recurrent_dropout > 0 ? width : 0);
+    uint64_t turned = back || tiles ? n * width * mf_dtype_bytes(s->graph->tensors[s->op->in[r.u]].dtype) : 0;
+    s->slow = !tiles;
+    cuda_say(s, "#define BATCH %lldll\n#define TILES %d\n", (long long)batch, tiles ? back ? 2 : 1 : 0);
     cuda_say(s, "#define SCRATCH_AT %llull\n", (unsigned long long)cuda_workspace(s, batch * each * sizeof(double)));
-    cuda_say(s, "#define TURNED_AT %llull\n",
-             (unsigned long long)(back ? cuda_workspace(s, n * width *
-                                                               mf_dtype_bytes(s->graph->tensors[s->op->in[r.u]].dtype))
-                                       : 0));
-    if (back)
-        cuda_each(s, "turn", n * width);
-    cuda_grid(s, "k0", batch, 1);
+    cuda_say(s, "#define TURNED_AT %llull\n", (unsigned long long)cuda_workspace(s, turned));
+    if (turned)
+        cuda_each(s, "turn", tiles ? n * width / 8 : n * width);
+    cuda_grid(s, "k0", tiles ? (batch + 15) / 16 : batch, 1);
     if (!back)
         return MEMFIT_OK;
     bool plain = s->op->kind != MF_OP_GRU_GRAD && s->op->attr.rnn.recurrent_dropout == 0;

@@ -3,6 +3,8 @@
  * memory, or where it is too large for that in the workspace. Backwards the recurrent matrix is read by columns: it is turned
  * around before. The gradient of the recurrent matrix is summed afterwards over all samples and steps.
  *
+ * TILES: LSTM in 16 bits on the matrix units, sixteen samples a block (rnn_tiles.cuh).
+ *
  * A step s works on time t = s, or T - 1 - s when time runs backwards. Masked steps hand the state on.
  */
 #include "reduce.cuh"
@@ -82,6 +84,9 @@ static inline double times_back(const args &a, idx k, const double *d, const dou
 }
 
 #if defined(KIND_LSTM) || defined(KIND_GRU) || defined(KIND_SIMPLE_RNN)
+#if TILES
+#include "rnn_tiles.cuh"
+#else
 ENTRY k0(args a)
 {
     __shared__ double near[NEAR ? SCRATCH_ARRAYS * n : 1];
@@ -167,21 +172,25 @@ ENTRY k0(args a)
             set<C_LAST_OUT>(a, b * n + j, c[j]);
     }
 }
+#endif
 
 #else /* gradients */
-ENTRY turn(args a)
-{
-    idx i = THREAD;
-    if (i < n * width)
-        move_element(in_dtype[U_IN], (char *)a.workspace + TURNED_AT, i, a.in[U_IN], i % n * width + i / n);
-}
-
 /* The state before step s: what step s - 1 left, or the initial one. */
 template <int STATES, int INITIAL> static inline double before(const args &a, idx b, idx s, idx j)
 {
     if (s > 0)
         return get<STATES>(a, (b * T + time_of(s - 1)) * n + j);
     return in_here[INITIAL] ? get<INITIAL>(a, b * n + j) : 0;
+}
+
+#if TILES
+#include "rnn_tiles.cuh"
+#else
+ENTRY turn(args a)
+{
+    idx i = THREAD;
+    if (i < n * width)
+        move_element(in_dtype[U_IN], (char *)a.workspace + TURNED_AT, i, a.in[U_IN], i % n * width + i / n);
 }
 
 ENTRY k0(args a)
@@ -275,6 +284,7 @@ ENTRY k0(args a)
             set<DC0_OUT>(a, b * n + j, dc[j]);
     }
 }
+#endif
 
 /* What the recurrent matrix saw of the state at (sample, step) for this column, and that column's gradient. */
 static inline double gradient_at(const args &a, idx b, idx s, idx column)
