@@ -62,6 +62,17 @@ void mf_apart_begin(memfit_pool *pool)
     pool->apart = mf_round_up(from > reached ? from : reached, p->bytes);
 }
 
+/* How many pages are missing there; one that is to be waited for counts as all. */
+static uint64_t missing_at(const memfit_pool *pool, uint64_t start, uint64_t bytes)
+{
+    uint64_t shift = pool->pages.shift, first = start >> shift, past = ((start + bytes - 1) >> shift) + 1;
+    if (!mf_shadows_over(pool, first, past))
+        return mf_pages_missing(pool, start, bytes);
+    bool wait;
+    uint64_t missing = mf_shadows_needs(pool, first, past, &wait);
+    return wait ? past - first + 2 : missing;
+}
+
 /* The one with the fewest pages missing, then the smallest, then the lowest. */
 mf_block *mf_apart(memfit_pool *pool, uint64_t from, uint64_t bytes, uint64_t alignment, unsigned lane, uint64_t *start)
 {
@@ -69,11 +80,13 @@ mf_block *mf_apart(memfit_pool *pool, uint64_t from, uint64_t bytes, uint64_t al
     mf_block *best = NULL;
     for (mf_block *b = pool->tail; b && b->start + b->bytes > from; b = b->before) {
         uint64_t begin = b->start < from ? from : b->start;
+        if (b == pool->tail && missing_at(pool, begin, bytes) > (bytes >> pool->pages.shift) + 2) /* it would wait */
+            begin = mf_beyond_shadows(pool, b) > begin ? mf_beyond_shadows(pool, b) : begin;
         begin += -(pool->range + begin) & (alignment - 1);
         if (b->state != MF_HOLE || (b->lane && b->lane != lane) || begin - b->start > b->bytes ||
             b->bytes - (begin - b->start) < bytes + (b == pool->tail))
             continue;
-        uint64_t missing = mf_pages_missing(pool, begin, bytes);
+        uint64_t missing = missing_at(pool, begin, bytes);
         if (best && (missing > fewest || (missing == fewest && b->bytes > best->bytes)))
             continue;
         best = b;

@@ -418,6 +418,8 @@ void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t s
     mf_block *hole = settle(pool, block);
     if (!lane)
         complete_pages(pool, hole, start, end);
+    else
+        mf_pages_stamp(pool, start, end, lane, serial);
 }
 
 mf_block *mf_holes_join(memfit_pool *pool, mf_block *first, mf_block *last, unsigned lane, uint64_t bytes)

@@ -7,8 +7,8 @@
  * as many moves; from the smallest hole up: four times; the longest idle first: half as many again.) With several
  * streams also pages in the holes of the asking stream's own lane: work queued on it from now on comes after all that
  * may still touch them. Such a page is put only where all of it is that lane's, so that no other stream gets a part.
- * That is done without slack only: where streams are far behind and moving is slow, its old mappings are in the way of
- * what comes next, and the pool grows at fresh addresses (a denoising net on a busy card: 2.45 of its live bytes).
+ * Before that, pages in the holes of any stream that this stream is past with: a hole is as young as its youngest byte, but
+ * each page carries the serial of the last block that was freed on it (page_bits.c). Those need no old mapping.
  *
  * What it may cost: one part in a hundred of the elapsed time over any ten seconds, by the device's clock, while there is
  * room to grow instead. Time is lost when the device waits for it. While the program is ahead of the device, what it
@@ -132,6 +132,61 @@ bool mf_moves_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t pa
     return got >= want || !left;
 }
 
+/* ---- pages in the holes of streams ---------------------------------------------------------------------------- */
+
+/* Can the whole handle be taken out of the hole: all of it lies in it, and its stream is past it? */
+static bool past_in_hole(const memfit_pool *pool, const mf_block *hole, const mf_handle *h)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t low = (hole->start + p->bytes - 1) >> p->shift, high = (hole->start + hole->bytes) >> p->shift;
+    if (h->page < low || h->page + h->pages > high)
+        return false;
+    for (uint64_t i = h->page; i < h->page + h->pages; i++)
+        if (!mf_page_past(pool, i, hole->lane))
+            return false;
+    return true;
+}
+
+/* From the highest page of a hole down, but for those of [from, to). */
+static uint64_t take_past(memfit_pool *pool, const mf_block *hole, uint64_t want, uint64_t from, uint64_t to)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t low = (hole->start + p->bytes - 1) >> p->shift, page = (hole->start + hole->bytes) >> p->shift, got = 0;
+    page = page < p->top ? page : p->top;
+    while (page > low && got < want) {
+        const mf_handle *h = mf_bit(p->mapped, page - 1) ? p->handle[page - 1] : NULL;
+        if (!h || h->pages > want - got || (h->page < to && h->page + h->pages > from) ||
+            !past_in_hole(pool, hole, h)) {
+            page = h && h->page < page ? h->page : page - 1;
+            continue;
+        }
+        uint64_t past = h->page + h->pages, first = h->page;
+        while (first > low && past - first < want - got && !(first - 1 >= from && first - 1 < to) &&
+               mf_bit(p->mapped, first - 1) && p->handle[first - 1]->pages == 1 &&
+               past_in_hole(pool, hole, p->handle[first - 1]))
+            first--;
+        if (!mf_pages_unmap(pool, first, past))
+            break;
+        got += past - first;
+        page = first;
+    }
+    return got;
+}
+
+uint64_t mf_moves_past(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t to)
+{
+    uint64_t got = 0;
+    for (unsigned i = 1; i < pool->lane_count; i++)
+        if (pool->lane[i]->used && !pool->lane[i]->graph)
+            mf_clock_look(pool, &pool->lane[i]->clock);
+    for (int apart = 0; apart < 2; apart++)
+        for (const mf_block *b = pool->tail; b && got < want; b = b->before)
+            if (b->state == MF_HOLE && b->lane && !pool->lane[b->lane]->graph && mf_is_apart(pool, b) == apart)
+                got += take_past(pool, b, want - got, from, to);
+    pool->remapped_now += got;
+    return got;
+}
+
 /* ---- the asking stream's own pages -------------------------------------------------------------------------- */
 
 typedef struct target {
@@ -169,6 +224,7 @@ static bool carry(memfit_pool *pool, mf_handle *h, uint64_t to, unsigned lane, u
     mf_shadow_add(pool, h, first, lane, serial);
     mf_handle_forget_mapping(pool, first, first + h->pages);
     mf_handle_note_mapped(pool, h, to);
+    mf_pages_stamp(pool, to << p->shift, (to + h->pages) << p->shift, lane, pool->lane[lane]->clock.serial);
     return true;
 }
 
@@ -260,7 +316,12 @@ bool mf_moves_allowed(memfit_pool *pool)
     p->credit_at_us = now - (now - p->credit_at_us) % MF_MOVE_SHARE;
     if (p->move_credit_us > CREDIT)
         p->move_credit_us = CREDIT;
-    return p->move_credit_us > 0;
+    return p->move_credit_us > (p->invest ? -CREDIT : 0);
+}
+
+bool mf_moves_plenty(const memfit_pool *pool)
+{
+    return pool->pages.move_credit_us > CREDIT / 4 * 3;
 }
 
 double mf_moves_spent(const memfit_pool *pool)

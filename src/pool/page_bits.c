@@ -201,3 +201,26 @@ bool mf_shadows_over(const memfit_pool *pool, uint64_t first, uint64_t past)
             return true;
     return false;
 }
+
+/* A page that another lane was the last to free is not known to be past. */
+static uint64_t stamp_of(unsigned lane, uint64_t serial)
+{
+    return serial << 8 | lane;
+}
+
+void mf_pages_stamp(memfit_pool *pool, uint64_t start, uint64_t end, unsigned lane, uint64_t serial)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t past = ((end - 1) >> p->shift) + 1;
+    uint64_t stamp = stamp_of(lane, serial);
+    for (uint64_t i = start >> p->shift; i < past && i < p->covered; i++)
+        if ((p->freed[i] & 0xff) != lane ||
+            p->freed[i] < stamp) /* a block that was held was freed before its neighbour */
+            p->freed[i] = stamp;
+}
+
+bool mf_page_past(const memfit_pool *pool, uint64_t page, unsigned lane)
+{
+    uint64_t stamp = pool->pages.freed[page];
+    return (stamp & 0xff) == lane && stamp <= stamp_of(lane, pool->lane[lane]->clock.safe);
+}

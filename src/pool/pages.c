@@ -8,7 +8,8 @@
  * When pages are missing behind a chosen place they come, in this order, from
  *   1. spare handles;
  *   2. new ones, while the pool holds no more than its peak use (and options.slack of it): memory that is surely wanted;
- *   3. if time for moving pages is left (moves.c): without slack the asking stream's own holes; idle pages elsewhere;
+ *   3. if time for moving pages is left (moves.c): idle pages elsewhere; with several streams pages in the holes of any that
+ *      it is past with; pages in the asking stream's own holes;
  *   4. new ones, up to the limit;
  *   5. at the limit: idle pages elsewhere, whatever it costs.
  * So a workload that would move pages all the time grows instead until it need not, and one that moves a few now and then
@@ -102,9 +103,14 @@ static uint64_t easy_pages(memfit_pool *pool, uint64_t request)
     double slack = 1 + MORE * mf_moves_spent(pool); /* times options.slack: the less time is left, the more */
     uint64_t easy = use + (uint64_t)((double)slack_of(pool, use) * slack),
              most = use + slack_of(pool, use) * (1 + MORE);
-    uint64_t planned = mf_repeat_top(pool); /* what a plan's places take: then none need move */
+    uint64_t planned = mf_repeat_pages(pool) << pool->pages.shift; /* what a plan's places take: then none need move */
     planned = planned < most ? planned : most;
     return (easy > planned ? easy : planned) / pool->pages.bytes;
+}
+
+uint64_t mf_pages_easily(const memfit_pool *pool)
+{
+    return (pool->total.peak + slack_of(pool, pool->total.peak)) >> pool->pages.shift;
 }
 
 bool mf_pages_easy(memfit_pool *pool, uint64_t start, uint64_t bytes)
@@ -176,10 +182,12 @@ static memfit_status gather(memfit_pool *pool, uint64_t missing, mf_block **hole
     bool refused = false, waits = false;
     if (more)
         refused = !make(pool, more, easy < soft ? easy : soft, first, past);
-    if ((more = still_missing(pool, missing)) && lane && pool->options.slack <= 0 && mf_moves_allowed(pool))
-        missing -= mf_moves_own(pool, hole, lane, more, start, bytes);
     if ((more = still_missing(pool, missing)) && elsewhere && mf_moves_allowed(pool))
         waits = !mf_moves_idle(pool, more, first, past, false);
+    if ((more = still_missing(pool, missing)) && pool->multi && mf_moves_allowed(pool))
+        mf_moves_past(pool, more, first, past);
+    if ((more = still_missing(pool, missing)) && lane && mf_moves_allowed(pool))
+        missing -= mf_moves_own(pool, hole, lane, more, start, bytes);
     if ((more = still_missing(pool, missing)) && growth == MF_GROW_NOT)
         return mf_pages_refuse(pool, MF_REFUSED_NOT, more);
     if ((more = still_missing(pool, missing)) && !refused)

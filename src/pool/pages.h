@@ -19,12 +19,16 @@ memfit_status mf_pages_back(memfit_pool *pool, mf_block **hole, uint64_t start, 
                             mf_growth growth, memfit_error *err);
 /* Would the pool hold no more than its peak in use and all the slack there can be, with new pages there? */
 bool mf_pages_in_slack(const memfit_pool *pool, uint64_t start, uint64_t bytes);
+uint64_t mf_pages_easily(const memfit_pool *pool); /* how many it may hold while there is time for moving */
 bool mf_pages_easy(memfit_pool *pool, uint64_t start, uint64_t bytes);    /* and the slack it may have just now? */
 void mf_pages_give_back_made(memfit_pool *pool);                          /* what this request made and could not use */
 void mf_pages_set_idle(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are mapped */
 void mf_pages_clear_idle(memfit_pool *pool, uint64_t first, uint64_t past);
-uint64_t mf_pages_limit(const memfit_pool *pool); /* how many the limit allows */
-uint64_t mf_pages_idle(const memfit_pool *pool);  /* idle or spare */
+/* With several streams: the pages of [start, end) were freed by a lane when its serial was this. */
+void mf_pages_stamp(memfit_pool *pool, uint64_t start, uint64_t end, unsigned lane, uint64_t serial);
+bool mf_page_past(const memfit_pool *pool, uint64_t page, unsigned lane); /* is that lane's stream past it? */
+uint64_t mf_pages_limit(const memfit_pool *pool);                         /* how many the limit allows */
+uint64_t mf_pages_idle(const memfit_pool *pool);                          /* idle or spare */
 uint64_t mf_pages_loose(const memfit_pool *pool); /* of them: not part of a bulk handle with live bytes */
 /* Gives back until at most keep pages are reserved. Returns how many went. */
 uint64_t mf_pages_trim(memfit_pool *pool, uint64_t keep);
@@ -54,6 +58,7 @@ void mf_shadows_look(memfit_pool *pool); /* how far are the streams? Before the 
  * device is not past them. */
 uint64_t mf_shadows_needs(const memfit_pool *pool, uint64_t first, uint64_t past, bool *wait);
 uint64_t mf_shadows_switch(memfit_pool *pool, uint64_t first, uint64_t past); /* gives back those that can; how many */
+uint64_t mf_beyond_shadows(const memfit_pool *pool, const mf_block *hole);    /* where the last one in it ends */
 void mf_shadows_sweep(memfit_pool *pool);                                     /* those that are past go */
 bool mf_shadows_over(const memfit_pool *pool, uint64_t first, uint64_t past); /* is there one at [first, past)? */
 bool mf_shadows_end(memfit_pool *pool);   /* when everything on the device is past; false: some are left */

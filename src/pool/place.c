@@ -136,17 +136,6 @@ static spot least(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigne
     return best;
 }
 
-/* Where nothing was mapped of late. */
-static uint64_t beyond_shadows(const memfit_pool *pool, uint64_t start)
-{
-    const mf_pages *p = &pool->pages;
-    uint64_t page = p->top;
-    for (unsigned i = 0; i < p->shadow_count; i++)
-        if (p->shadow[i].page + p->shadow[i].handle->pages > page)
-            page = p->shadow[i].page + p->shadow[i].handle->pages;
-    return page << p->shift > start ? page << p->shift : start;
-}
-
 /* Where the last page of a hole that is mapped ends, as an offset; the hole's start: none is. */
 static uint64_t mapped_end(const memfit_pool *pool, const mf_block *hole)
 {
@@ -186,11 +175,11 @@ static spot fewest(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     spot best = {0};
     for (mf_block *b = pool->first; b; b = b->after) {
         if (b->state != MF_HOLE || b->bytes < bytes || (b->lane && b->lane != lane) ||
-            (mf_is_apart(pool, b) && b != pool->tail))
+            (mf_is_apart(pool, b) && (b != pool->tail || best.hole)))
             continue;
         uint64_t start = align_up(pool, b->start, alignment);
-        if (no_wait && b == pool->tail && must_wait(pool, start, bytes))
-            start = align_up(pool, beyond_shadows(pool, b->start), alignment);
+        if (no_wait && must_wait(pool, start, bytes))
+            start = align_up(pool, mf_beyond_shadows(pool, b), alignment);
         if (start - b->start > b->bytes - bytes || (b == pool->tail && start - b->start == b->bytes - bytes))
             continue;
         bool wait;
@@ -280,6 +269,15 @@ typedef struct wish {
     mf_seat seat;   /* what it said last */
 } wish;
 
+/* Time for pages that go to a plan's place: they stay there. */
+static bool afford(memfit_pool *pool)
+{
+    pool->pages.invest = true;
+    bool yes = mf_moves_allowed(pool);
+    pool->pages.invest = false;
+    return yes;
+}
+
 /* The best place for now: best fit, if it needs no pages. Otherwise, if memory may be given for time (options.slack) or
  * the device would have to be waited for, the one that needs the fewest pages and no wait. */
 static void look(memfit_pool *pool, wish *w)
@@ -287,7 +285,7 @@ static void look(memfit_pool *pool, wish *w)
     w->seat = !pool->repeat || w->unplanned
                   ? MF_SEAT_NONE
                   : mf_repeat_next(pool, w->bytes, w->alignment, w->lane, &w->hole, &w->start);
-    if (w->seat == MF_SEAT && must_wait(pool, w->start, w->bytes) && !mf_moves_allowed(pool))
+    if (w->seat == MF_SEAT && must_wait(pool, w->start, w->bytes) && !afford(pool))
         w->seat = MF_SEAT_NONE; /* no time is left for it */
     if (w->seat == MF_SEAT_NONE && w->aside &&
         (w->hole = mf_apart(pool, pool->apart, w->bytes, w->alignment, w->lane, &w->start)))
@@ -320,7 +318,9 @@ static memfit_status attempt(memfit_pool *pool, wish *w, mf_growth growth)
         pool->refusal = MF_REFUSED_HOST;
         return MEMFIT_NO_HOST_MEMORY;
     }
+    pool->pages.invest = w->seat == MF_SEAT;
     memfit_status status = mf_pages_back(pool, &w->hole, w->start, w->bytes, w->lane, growth, w->err);
+    pool->pages.invest = false;
     if (status)
         leave_idle(pool, w->hole, w->start, w->bytes);
     return status;
@@ -336,6 +336,9 @@ static memfit_status without_growth(memfit_pool *pool, wish *w)
         look(pool, w);
         status = attempt(pool, w, MF_GROW_NOT);
     }
+    if (status == MEMFIT_OUT_OF_MEMORY && (w->seat == MF_SEAT || w->seat == MF_SEAT_ABOVE) &&
+        mf_pages_in_slack(pool, w->start, w->bytes))
+        status = attempt(pool, w, MF_GROW_TO_SOFT);
     if (status == MEMFIT_OUT_OF_MEMORY && (w->seat == MF_SEAT || w->seat == MF_SEAT_ABOVE)) {
         w->unplanned = true;
         look(pool, w);
@@ -373,13 +376,9 @@ static void rather_wait(memfit_pool *pool, wish *w)
 static memfit_status wait_for_others(memfit_pool *pool, wish *w)
 {
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
-    mf_moves_look(pool);
-    uint64_t began = mf_device_now_us(pool->device);
     while (status == MEMFIT_OUT_OF_MEMORY && pool->options.slack > 0 && w->hole &&
            pool->total.now + w->bytes < pool->total.peak && /* it has been enough before */
-           !mf_pages_easy(pool, w->start, w->bytes) && mf_moves_allowed(pool) && mf_lanes_wait_some(pool)) {
-        mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
-        began = mf_device_now_us(pool->device);
+           !mf_pages_easy(pool, w->start, w->bytes) && mf_lanes_wait_some(pool)) {
         mf_lanes_poll_for(pool, w->lane);
         look(pool, w);
         status = attempt(pool, w, MF_GROW_NOT);

@@ -30,9 +30,9 @@ static inline void mf_repeat_gone(memfit_pool *pool, const mf_block *block, bool
     if (pool->repeat)
         mf_repeat_end_of(pool, block, held);
 }
-uint64_t mf_repeat_top(const memfit_pool *pool);                 /* where the highest of its seats ends; 0: no plan */
-bool mf_repeat_plans(const memfit_pool *pool);                   /* blocks go where a plan says */
-uint32_t mf_repeat_turn(const memfit_pool *pool, uint64_t *top); /* requests of its turn; the end of its highest seat */
+uint64_t mf_repeat_pages(const memfit_pool *pool); /* that a step's places take, at most; 0: none known */
+bool mf_repeat_plans(const memfit_pool *pool);     /* blocks go where a plan says */
+unsigned mf_repeat_kinds(const memfit_pool *pool); /* of steps that are packed */
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err);
 
 #endif

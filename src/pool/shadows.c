@@ -253,6 +253,17 @@ uint64_t mf_shadows_switch(memfit_pool *pool, uint64_t first, uint64_t past)
     return got;
 }
 
+uint64_t mf_beyond_shadows(const memfit_pool *pool, const mf_block *hole)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t end = (hole->start + hole->bytes) >> p->shift, page = hole->start >> p->shift;
+    for (unsigned i = 0; i < p->shadow_count; i++) {
+        uint64_t past = p->shadow[i].page + p->shadow[i].handle->pages;
+        page = past > page && past <= end ? past : page;
+    }
+    return page << p->shift > hole->start ? page << p->shift : hole->start;
+}
+
 void mf_shadows_sweep(memfit_pool *pool)
 {
     if (pool->pages.shadow_count)

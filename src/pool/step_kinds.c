@@ -1,0 +1,204 @@
+/*
+ * step_kinds.c: kinds of steps: the sizes they ask for and how long each block lived, and where their blocks go (seats.c).
+ */
+#include "pool/blocks.h"
+#include "pool/step_kinds.h"
+#include "pool/moves.h"
+#include "pool/pages.h"
+
+#include "base/error.h"
+
+enum {
+    ALL_WANTS = 65536, /* requests of all kinds */
+    BETTER_PART = 128, /* fewer pages */
+};
+
+static void set_top(mf_repeat *r)
+{
+    r->top = r->pages = 0;
+    for (unsigned i = 0; i < MF_KINDS; i++) {
+        const mf_kind *k = &r->kinds[i];
+        r->top = k->packed && k->top > r->top ? k->top : r->top;
+        r->pages = k->packed && k->pages > r->pages ? k->pages : r->pages;
+    }
+}
+
+void mf_kind_drop(memfit_pool *pool, mf_kind *k)
+{
+    mf_repeat *r = pool->repeat;
+    mf_host_free(pool->host, k->wants, k->count * sizeof *k->wants);
+    pool->host_bytes -= k->count * sizeof *k->wants;
+    r->all_wants -= k->count;
+    r->maybe &= ~(UINT64_C(1) << (k - r->kinds));
+    *k = (mf_kind){0};
+    set_top(r);
+}
+
+static mf_kind *room_for(memfit_pool *pool, uint32_t count)
+{
+    mf_repeat *r = pool->repeat;
+    for (;;) {
+        mf_kind *none = NULL, *oldest = NULL;
+        for (unsigned i = 0; i < MF_KINDS; i++) {
+            mf_kind *k = &r->kinds[i];
+            if (!k->wants)
+                none = k;
+            else if (!oldest || k->used < oldest->used)
+                oldest = k;
+        }
+        if (none && r->all_wants + count <= ALL_WANTS)
+            return none;
+        mf_kind_drop(pool, oldest);
+    }
+}
+
+mf_kind *mf_kind_add(memfit_pool *pool, uint64_t begun, uint32_t count)
+{
+    mf_repeat *r = pool->repeat;
+    mf_kind *k = room_for(pool, count);
+    mf_want *wants = mf_host_zalloc(pool->host, count * sizeof *wants);
+    if (!wants)
+        return NULL;
+    pool->host_bytes += count * sizeof *wants;
+    r->all_wants += count;
+    for (uint32_t i = 0; i < count; i++) {
+        const mf_note *n = mf_note_at(r, begun + i);
+        wants[i] = (mf_want){MF_NO_SEAT, MF_NO_SEAT, MF_NO_SEAT, n->units, n->life, n->held};
+    }
+    *k = (mf_kind){.wants = wants, .count = count, .used = r->steps};
+    return k;
+}
+
+/* The lives it had this time. What lives longer than thought may be in the way. */
+void mf_kind_learn(mf_repeat *r, mf_kind *k, uint64_t begun)
+{
+    bool longer = false;
+    for (uint32_t i = 0; i < k->count; i++) {
+        const mf_note *n = mf_note_at(r, begun + i);
+        mf_want *w = &k->wants[i];
+        bool was = mf_want_seated(w);
+        w->held = w->held || n->held;
+        w->life = !n->life || !w->life ? 0 : n->life > w->life ? n->life : w->life;
+        longer = longer || was != mf_want_seated(w);
+    }
+    r->again += k->seen > 0;
+    k->seen++;
+    k->used = r->steps;
+    k->bad = k->missed || longer ? k->bad + 1 : 0;
+    k->missed = 0;
+}
+
+/* Live blocks and spans that are not of the step that has just ended, nor of the one before. */
+static bool stays(const mf_repeat *r, const mf_block *b, uint32_t count)
+{
+    if (b->state == MF_SPAN)
+        return true;
+    if (b->state != MF_LIVE || b->lane != r->lane) /* what other streams have goes, and comes back apart */
+        return false;
+    return !b->serial || r->count - (b->serial - 1) > 2 * (uint64_t)count;
+}
+
+static size_t claim_those_that_stay(memfit_pool *pool, uint32_t wants, mf_claim *claims)
+{
+    size_t count = 0;
+    for (mf_block *b = pool->first; b && !mf_is_apart(pool, b); b = b->after)
+        if (stays(pool->repeat, b, wants)) {
+            if (claims)
+                claims[count] = (mf_claim){b->start, b->start + b->bytes, MF_NOBODY};
+            count++;
+        }
+    return count;
+}
+
+/* Takes over the seats of the longest beginning that a packed kind has, too; returns how long that is. */
+static uint32_t share_beginning(mf_repeat *r, mf_kind *k)
+{
+    uint32_t longest = 0;
+    const mf_kind *with = NULL;
+    for (unsigned i = 0; i < MF_KINDS; i++) {
+        const mf_kind *o = &r->kinds[i];
+        uint32_t same = 0;
+        while (o != k && o->packed && same < o->count && same < k->count &&
+               o->wants[same].units == k->wants[same].units)
+            same++;
+        with = same > longest ? o : with;
+        longest = same > longest ? same : longest;
+    }
+    for (uint32_t i = 0; i < longest; i++)
+        k->wants[i].start = with->wants[i].start, k->wants[i].other = with->wants[i].other;
+    return longest;
+}
+
+/* Among what stays, or above all of it: there it is packed better, and gaps that nobody uses cost addresses only. It is the
+ * same for all kinds, so that they share their pages; the largest one decides. */
+static void pack_somewhere(mf_repeat *r, mf_kind *k, mf_packing *p)
+{
+    uint64_t above = p->claimed ? mf_round_up(p->claims[p->claimed - 1].end, UINT64_C(1) << p->shift) : 0;
+    uint64_t here = r->from, there = r->from ? 0 : above;
+    p->from = there;
+    mf_seats_pack(p);
+    uint64_t other = p->pages;
+    p->from = here;
+    p->fixed = share_beginning(r, k);
+    mf_seats_pack(p);
+    if (p->pages >= r->pages && other + other / BETTER_PART < p->pages) {
+        for (unsigned i = 0; i < MF_KINDS; i++)
+            r->kinds[i].packed = false;
+        p->from = r->from = there;
+        p->fixed = 0;
+        mf_seats_pack(p);
+    }
+    k->top = p->top;
+    k->pages = p->pages;
+}
+
+/* Does it take more than the pool may hold, while there is time for moving pages? Without slack it never holds more for it. */
+static bool too_large(memfit_pool *pool, uint64_t pages)
+{
+    return pool->options.slack > 0 && pages > mf_pages_easily(pool) && mf_moves_plenty(pool);
+}
+
+void mf_kind_pack(memfit_pool *pool, mf_kind *k)
+{
+    mf_repeat *r = pool->repeat;
+    if (r->count - r->needed > MF_TAPE) /* all is well */
+        return;
+    if (!k->packed && k->pages && too_large(pool, k->pages)) /* as it was when last packed */
+        return;
+    uint64_t began = mf_device_now_us(pool->device); /* packing takes time, too */
+    size_t stay = claim_those_that_stay(pool, k->count, NULL), most = stay + 2 * (size_t)k->count;
+    mf_claim *claims = mf_host_zalloc(pool->host, most * sizeof *claims);
+    mf_rank *ranks = mf_host_zalloc(pool->host, k->count * sizeof *ranks);
+    k->packed = false;
+    if (claims && ranks) {
+        claim_those_that_stay(pool, k->count, claims);
+        mf_packing p = {.wants = k->wants,
+                        .count = k->count,
+                        .again = r->regular,
+                        .shift = (unsigned)pool->pages.shift,
+                        .claims = claims,
+                        .claimed = stay,
+                        .ranks = ranks};
+        pack_somewhere(r, k, &p);
+        k->packed = k->fresh = !too_large(pool, k->pages);
+        k->bad = 0;
+    }
+    set_top(r);
+    mf_host_free(pool->host, claims, most * sizeof *claims);
+    mf_host_free(pool->host, ranks, k->count * sizeof *ranks);
+    mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
+}
+
+mf_kind *mf_kind_of(mf_repeat *r, uint64_t begun, uint64_t count)
+{
+    for (unsigned i = 0; i < MF_KINDS; i++) {
+        mf_kind *k = &r->kinds[i];
+        uint32_t same = 0;
+        while (k->count == count && same < count && k->wants[same].units == mf_note_at(r, begun + same)->units)
+            same++;
+        if (k->wants && same == count)
+            return k;
+    }
+    return NULL;
+}
+
