@@ -8,7 +8,7 @@
 
 With --seed the drawn cases, else the fixed ones. Every case runs in a process of its own, forked after PyTorch was read and before it has met
 the card, N at a time; with --together all run in one, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases. TRACE_TO names a
-folder that gets what the allocator was asked for in the cases of TRACE_CASES. MEMFIT names the program.
+folder that gets what the allocator was asked for, in all cases or in those of TRACE_CASES. MEMFIT names the program.
 """
 import argparse
 import json
@@ -75,7 +75,8 @@ def in_one(torch, case, row, out):
 def measure(torch, case, row):
     from measure_framework_nvml import nvml
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    traced = os.environ.get("TRACE_TO") and row["case"] in os.environ.get("TRACE_CASES", "").split(",")
+    wanted = os.environ.get("TRACE_CASES", "all").split(",")
+    traced = os.environ.get("TRACE_TO") and (row["case"] in wanted or wanted == ["all"])
     if traced:
         torch.cuda.memory._record_memory_history("all", context=None, max_entries=400000)
     step = torch_cases.make(torch, *case, "cuda")()

@@ -19,6 +19,7 @@ from .errors import RunError, UnsupportedError, UsageError
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_scaled_mm"))
 WORKSPACE = 8519680  # bytes: of cards before Hopper
 PRODUCT_COPY = 32 << 20
+FEW_POSITIONS = 64  # of an image whose products cuDNN takes one by one: 16 and 64 were seen, 256 not
 PARTIAL_SUMS = 8 << 20  # of a kernel's gradient: 4 to 8 MiB were seen
 
 
@@ -192,6 +193,10 @@ def _follower(torch: Any) -> Any:
                 columns = args[0].shape[-1]
                 if out.numel() == columns and out.shape[-1] == columns:
                     self.passing(_sum_bytes(args[0].numel() // columns, columns), "sum")
+            if name == "_softmax_backward_data":  # on a card, the gradient times the result is a tensor of its own
+                self.passing(args[0].numel() * args[0].element_size(), "softmax")
+            elif name == "_safe_softmax":  # attention without a kernel: the softmax, which scores are masked, and the softmax again without masked rows
+                self.passing(out.numel() * (out.element_size() + 1), "softmax")
             if name == "convolution":
                 self.convolution(args[0], args[1], out, args[8], ())
             elif name == "convolution_backward":
@@ -206,8 +211,13 @@ def _follower(torch: Any) -> Any:
                 return
             size = sum(t.numel() * t.element_size() for t in (x, kernel, y))
             odd = kernel.shape[0] % 4 or kernel.shape[1] % 4
-            if kernel.shape[2] * kernel.shape[3] == 1:
+            if kernel.shape[2] * kernel.shape[3] == 1 and x.shape[2:] != y.shape[2:]:  # single pixels of every other place are no product
+                sizes = [size] * (sum(map(bool, gradients)) if gradients else 1)
+            elif kernel.shape[2] * kernel.shape[3] == 1:
                 sizes = [size if odd else min(size, PRODUCT_COPY)] * sum(map(bool, gradients))
+                positions = y.shape[2] * y.shape[3]
+                if x.element_size() == 2 and positions <= FEW_POSITIONS and positions % 8 == 0 and gradients and gradients[1]:
+                    sizes[-1] = x.shape[0] * kernel.numel() * 4  # a product for each image, added up in float32
             elif kernel.shape[1] < 4 and kernel.shape[2] <= 3:
                 sizes = []
             elif gradients:

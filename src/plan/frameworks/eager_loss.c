@@ -117,6 +117,8 @@ void mf_eager_loss_backward(mf_eager *e, const mf_op *op)
     }
     if (takes_logits(f) && e->probabilities) { /* softmax's or sigmoid's */
         mf_eager_give_new(e, x);
+        if (cross_entropy(f)) /* softmax's gradient times its result */
+            mf_eager_touch(e, n);
         mf_tape_drop(e->tape, slope);
     } else if (mf_eager_bytes(e, x) < n) { /* cast back */
         mf_eager_give_new(e, x);

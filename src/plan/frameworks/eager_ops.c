@@ -289,6 +289,13 @@ static void softmax_forward(mf_eager *e, const mf_op *op)
     mf_eager_save(e, e->value[op->out[0]]);
 }
 
+/* The gradient times the result is a tensor of its own (aten/src/ATen/native/cuda/SoftMax.cu). */
+static void softmax_backward(mf_eager *e, const mf_op *op)
+{
+    mf_eager_give_new(e, op->in[0]);
+    mf_eager_touch(e, mf_eager_bytes(e, op->out[0]));
+}
+
 static void dropout_forward(mf_eager *e, const mf_op *op)
 {
     mf_eager_set_new(e, op->out[0], e->first[op->in[0]]);
@@ -407,6 +414,9 @@ void mf_eager_backward(mf_eager *e, const mf_op *op)
         break;
     case MF_OP_BINARY:
         binary_backward(e, op);
+        break;
+    case MF_OP_SOFTMAX:
+        softmax_backward(e, op);
         break;
     case MF_OP_SUM_N:
     case MF_OP_CONCAT:
