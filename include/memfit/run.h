@@ -23,6 +23,9 @@ extern "C" {
 
 typedef struct memfit_run memfit_run;
 
+/* Turns ten times as long as changing from one job to the other takes. */
+#define MEMFIT_RUN_TURNS_AUTO UINT32_MAX
+
 typedef struct memfit_run_options {
     size_t size;                /* sizeof(memfit_run_options) */
     const memfit_host *host;    /* NULL: the C library */
@@ -36,7 +39,8 @@ typedef struct memfit_run_options {
     const char *share;   /* name of a limit that several jobs have together; NULL: this job's own. limit_bytes 0: it is
                           * there already */
     const char *trace;  /* NULL: none. Else each process writes what it takes and gives back on card C to TRACE.PID.C */
-    uint32_t turns_s;   /* with a share: jobs that do not fit together take turns of so many seconds; 0: they do not */
+    uint32_t turns_s;   /* with a share: jobs that do not fit together take turns of so many seconds; 0: they do not. Or
+                         * MEMFIT_RUN_TURNS_AUTO */
     const char *device; /* the one card the program sees, as nvidia-smi counts: "1"; NULL: all that it would see */
     uint64_t host_limit_bytes; /* of the host's memory, for the program and all it starts, by a cgroup; 0: none */
 } memfit_run_options;

@@ -304,6 +304,22 @@ static int read_limit(const cli_command *command, const char *text, uint64_t *by
     return CLI_DONE;
 }
 
+/* "auto", "60" or "60s". */
+static int read_turns(const cli_command *command, const char *text, uint32_t *seconds)
+{
+    enum { MOST_S = 86400 };
+    char *end = NULL;
+    if (strcmp(text, "auto") == 0) {
+        *seconds = MEMFIT_RUN_TURNS_AUTO;
+        return CLI_DONE;
+    }
+    unsigned long n = strspn(text, "0123456789") ? strtoul(text, &end, 10) : 0;
+    if (!n || n > MOST_S || (*end && strcmp(end, "s") != 0))
+        return cli_usage_error(command, "--turns %s: must be auto, or seconds from 1 to %d, as 60", text, MOST_S);
+    *seconds = (uint32_t)n;
+    return CLI_DONE;
+}
+
 /* 0.8 * 1024**3, where a part of the card is meant: JAX takes it, and has no limit then. */
 static void say_slips(void)
 {
@@ -432,10 +448,10 @@ static int check_card(const cli_command *command, int64_t device)
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     bool growth = false, end_leftovers = false;
-    int64_t turns = 0, device = -1;
+    int64_t device = -1;
     char card[24];
     const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL, *story = NULL,
-               *host_memory = NULL;
+               *host_memory = NULL, *turns = NULL;
     const cli_binding bindings[] = {
         CLI_BIND("--memory", &memory), CLI_BIND("--share", &share),   CLI_BIND("--set", &set),
         CLI_BIND("--trace", &trace),   CLI_BIND("--story", &story),   CLI_BIND("--host-memory", &host_memory),
@@ -468,7 +484,8 @@ int cli_run(const cli_command *command, int argc, char **argv)
     o.end_leftovers = end_leftovers;
     o.share = share;
     o.trace = trace;
-    o.turns_s = (uint32_t)turns;
+    if (turns && (status = read_turns(command, turns, &o.turns_s)) != CLI_DONE)
+        return status;
     snprintf(card, sizeof card, "%lld", (long long)device);
     o.device = device >= 0 ? card : NULL;
     if (o.device && (status = check_card(command, device)) != CLI_DONE)

@@ -163,6 +163,25 @@ P
     for l in $(ls locks); do [ ! -e "/proc/$l" ] || fail "turns: process $l is still suspended"; done # one may end while it is
     [ -z "$(ls runtime/memfit)" ] || fail "turns: something is left: $(ls runtime/memfit)"
     rm -f locks/*
+    # What the driver maps for the copy is of huge pages, what the program maps is as it was, and so is the driver's without turns.
+    cat >huge.py <<'P'
+import ctypes, mmap
+cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); assert cu.cuInit(0) == 0 and cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(1 << 20)) == 0
+def flags(at):
+    head = None
+    for line in open('/proc/self/smaps'):
+        w = line.split()
+        if '-' in w[0] and w[0][-1] != ':': head = [int(x, 16) for x in w[0].split('-')]
+        elif w[0] == 'VmFlags:' and head[0] <= at < head[1]: return w[1:]
+cu.fake_map.restype = ctypes.c_void_p
+of_driver, small = cu.fake_map(ctypes.c_size_t(9 << 20)), cu.fake_map(ctypes.c_size_t(1 << 20))
+mine = mmap.mmap(-1, 9 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+print(*['hg' in flags(at + (1 << 19)) for at in (of_driver, small, ctypes.addressof(ctypes.c_char.from_buffer(mine)))])
+P
+    if grep -qs madvise /sys/kernel/mm/transparent_hugepage/enabled; then
+        out=$(governed -q --share turns --memory 4GiB --turns auto -- python3 huge.py 2>err); [ "$out" = "True False False" ] || fail "huge pages: $out $(cat err)"
+        out=$(governed -q --share turns --memory 4GiB -- python3 huge.py 2>err); [ "$out" = "False False False" ] || fail "huge pages without turns: $out $(cat err)"
+    fi
     # The one that is away is killed: the other goes on, and nothing is left. One that cannot be suspended keeps the cards, and says why.
     rm -f steps; LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MEMFIT" run -q --share turns --memory 4GiB --turns 1 -- python3 turn.py a 10000 2>err & first=$!
     n=0; until [ -s steps ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
@@ -173,6 +192,8 @@ P
     governed -q --share turns --turns 1 --report second -- python3 turn.py b 20 2>err2 || fail "turns, beside one that stays: $(cat err2)"
     wait $first || fail "turns, one that stays: $(cat err)"
     grep -q 'could not be suspended.*801.*managed' err && [ "$(sed 's/a*b*//' steps)" = "" ] || fail "turns, one that stays: $(cat err steps)"
+    for t in 0 -1 1.5 60m s "" 86401 99999999999999999999 Auto; do expect 2 "must be auto, or seconds" "turns of '$t'" "$MEMFIT" run --share turns --memory 4GiB --turns "$t" -- touch ran; done
+    governed -q --share turns --memory 4GiB --turns 60s -- true 2>err || fail "turns of 60s: $(cat err)"
     expect 2 "cannot suspend" "turns on an old driver" env FAKE_DRIVER_VERSION=12040 LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER" "$MEMFIT" run --share turns --memory 4GiB --turns 1 -- touch ran
     expect 2 "no driver" "turns without a driver" env LD_LIBRARY_PATH= MEMFIT_LIB_CUDA=/nonexistent/libcuda.so.1 "$MEMFIT" run --share turns --memory 4GiB --turns 1 -- touch ran
     [ -z "$(ls runtime/memfit)" ] || fail "a refused job leaves its share: $(ls runtime/memfit)"
