@@ -16,7 +16,7 @@ enum {
     LEAST_DRIVER = 12080, /* CUDA 12.8, driver 570 */
     MOST_PROCESSES = 64,
     NOT_READY = 600,   /* the driver's: it did not come to a halt in time */
-    FIRST_TURN_S = 30, /* with MEMFIT_RUN_TURNS_AUTO, while nobody knows what a change costs */
+    FIRST_TURN_S = 20, /* with MEMFIT_RUN_TURNS_AUTO, while nobody knows what a change costs */
     LEAST_TURN_S = 10,
     MOST_TURN_S = 600,
     TURN_CHANGES = 10, /* a turn is so many times as long as a change: one part in eleven is lost */

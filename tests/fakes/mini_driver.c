@@ -9,7 +9,7 @@
  *     fake_fail(code)  the next allocating call answers this and gives nothing
  *     FAKE_DRIVER_LOCKS  a folder: a process whose number is a file's name there is locked, its calls wait
  *     FAKE_DRIVER_VERSION, FAKE_DRIVER_CHECKPOINT  what cuDriverGetVersion and cuCheckpointProcessCheckpoint answer
- *     fake_map(bytes)  memory of the host that the driver maps for itself, as for the copy of a suspended process
+ *     fake_map(bytes, flags)  memory of the host that the driver maps for itself; MAP_POPULATE: the copy of a suspended process
  *     fake_faults()    breaches: a free of what was not given, a destroyed pool with memory
  */
 #include <dlfcn.h>
@@ -57,9 +57,9 @@ EXPORT int fake_faults(void)
 {
     return faults;
 }
-EXPORT void *fake_map(size_t bytes)
+EXPORT void *fake_map(size_t bytes, int flags)
 {
-    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
 }
 
 static uint64_t total(void)

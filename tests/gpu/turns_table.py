@@ -11,11 +11,12 @@ for job, ref in (("a", "r1"), ("b", "r2")):
     print("%s: %d steps, losses and memory bit-equal to those alone: %s; median step %.2f ms, alone %.2f; longest %s; reserved %d MiB; suspended %d times, %.1f s away, %.1f s of it changing; %s" % (
         job, x["steps"], x["hash"] == y["hash"], x["median_ms"], y["median_ms"], x["longest"], x["reserved_mib"], j[job]["suspended"], j[job]["away_seconds"], j[job]["switching_seconds"],
         j[job]["turns_refused"] or "never refused"))
-alone = {"from the first call to the card": sum(r[k]["end"] - r[k]["go"] for k in ("r1", "r2")), "steps only": sum(r[k]["end"] - r[k]["begin"] for k in ("r1", "r2"))}
-wall = {"from the first call to the card": max(r[k]["end"] for k in "ab") - min(r[k]["go"] for k in "ab"), "steps only": max(r[k]["end"] for k in "ab") - min(r[k]["begin"] for k in "ab")}
-for k in alone:
-    print("%s: by turns %.2f s; the same alone, one job after the other, %.2f s: %.1f %% of the throughput alone" % (k, wall[k], alone[k], 100 * alone[k] / wall[k]))
+# From the first call to the card on: contexts and first tensors, too. The second job makes its tensors in its turn; by pace that is held against the turns.
+alone, wall = sum(r[k]["end"] - r[k]["go"] for k in ("r1", "r2")), max(r[k]["end"] for k in "ab") - min(r[k]["go"] for k in "ab")
+steps, begins = sum(r[k]["end"] - r[k]["begin"] - j[k]["away_seconds"] for k in "ab"), r["a"]["begin"] - r["a"]["go"]
+print("by turns %.2f s; alone, one job after the other, %.2f s (%.2f of it steps): %.1f %% of the throughput alone; by their pace in their own turns %.2f s (%.2f of it steps): %.1f %%" % (
+    wall, alone, sum(r[k]["end"] - r[k]["begin"] for k in ("r1", "r2")), 100 * alone / wall, steps + begins, steps, 100 * (steps + begins) / wall))
 switches = sum(j[k]["suspended"] for k in "ab")
 each = sum(j[k]["switching_seconds"] for k in "ab") / max(1, switches)
 print("turns %s: %d suspensions, %.2f s each with coming back: turns of 30 s give %.1f %%, of 60 s %.1f %%" % (turns, switches, each, 100 * 30 / (30 + each), 100 * 60 / (60 + each)))
-print("GOOD" if equal and alone["steps only"] >= 0.85 * wall["steps only"] and switches > 1 else "BAD")
+print("GOOD" if equal and min(alone, steps + begins) >= 0.85 * wall and switches > 1 else "BAD")
