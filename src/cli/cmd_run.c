@@ -126,10 +126,22 @@ static void say_refused(const memfit_run_result *r)
                  memfit_size_format(r->charged_peak_bytes, b, sizeof b));
 }
 
+static void say_outside(const memfit_run_result *r)
+{
+    char a[24];
+    if (r->outside.pid)
+        mf_print(
+            stderr,
+            "memfit: process %u (%s) was not limited: it had %s on a card, and memfit's library is not at work in it "
+            "(LD_PRELOAD was cleared, or it runs as another user)\n",
+            r->outside.pid, r->outside.name, memfit_size_format(r->outside.card_peak_bytes, a, sizeof a));
+}
+
 static void say_closing(const memfit_run_result *r)
 {
     char a[24], b[24];
     say_refused(r);
+    say_outside(r);
     if (r->suspended)
         mf_print(stderr, "memfit: gave way %u time%s, %.0f s of %.0f off the cards\n", r->suspended,
                  r->suspended == 1 ? "" : "s", r->away_seconds, r->seconds);
@@ -228,6 +240,7 @@ static void put_report(mf_json_writer *w, const told *t)
     put_cards(w, r);
     put_processes(w, "processes", r->processes, r->process_count);
     put_processes(w, "leftovers", r->leftovers, r->leftover_count);
+    put_processes(w, "outside", &r->outside, r->outside.pid ? 1 : 0);
     mf_json_put_u64(w, "ended", r->ended);
     mf_json_put_string(w, "oom_killer", r->out_of_memory ? r->oom_evidence : NULL);
     if (t->diagnosed) {

@@ -142,6 +142,25 @@ P
     expect 125 "this user alone" "a folder that is a link" "$MEMFIT" run --share team --memory 4GiB -- touch ran
     rm runtime/memfit
     expect 125 "cannot be made" "no folder" env XDG_RUNTIME_DIR=/nonexistent/place "$MEMFIT" run --share team --memory 4GiB -- touch ran
+    # memfit in a folder whose name LD_PRELOAD would cut; a list there that is too long; a limit inside a limit.
+    mkdir "a b:c"; cp "$MEMFIT" "a b:c/memfit"; cp "$(dirname "$MEMFIT")/libmemfit-govern.so" "a b:c/"
+    out=$(LD_LIBRARY_PATH="$MINI_DRIVER_FOLDER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "a b:c/memfit" run -q --memory 4GiB -- python3 fill.py 2>err); [ "$out" = "4096 3520 55 2" ] || fail "a blank in the path: $out $(cat err)"
+    [ -z "$(ls -d runtime/memfit-run-*/libmemfit* 2>/dev/null)" ] || fail "a link is left: $(ls -d runtime/memfit-run-*/*)"
+    expect 2 "no room for memfit's library" "a long LD_PRELOAD" env LD_PRELOAD="$(printf ':%.0s' $(seq 8180))" "$MEMFIT" run --memory 4GiB -- touch ran
+    for o in "--memory 3GiB" "--memory 8GiB" "--share inner --memory 3GiB" "--trace inner.trace"; do
+        out=$(governed -q --memory 4GiB -- sh -c "'$MEMFIT' run $o -- touch ran" 2>&1); [ $? = 2 ] || fail "$o inside a limit: exit $?"
+        case $out in *"limits to 4.00 GiB on each card already"*) ;; *) fail "$o inside a limit: $out" ;; esac
+    done
+    [ ! -e ran ] || fail "a limit inside a limit was taken"
+    [ "$(governed -q --memory 4GiB -- "$MEMFIT" run -q -- python3 fill.py 2>err)" = "4096 3520 55 2" ] || fail "memfit run inside a limit: $(cat err)"
+    [ "$(governed -q --trace outer.trace -- "$MEMFIT" run -q --memory 4GiB -- python3 fill.py 2>err)" = "4096 3520 55 2" ] || fail "a limit inside a trace: $(cat err)"; rm -f outer.trace.*
+    # A process that cleared its environment is not limited: that is told, with what the driver shows for it.
+    rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --memory 4GiB --report report -- env -u LD_PRELOAD sh -c 'echo "0:$$:6000" >nvml; sleep 1' 2>err || fail "outside: exit $?"
+    grep -q '(sh -c .*) was not limited: it had 5.86 GiB' err && holds report "len(j['outside']) == 1 and j['outside'][0]['card_peak_bytes'] == 6000 << 20" || fail "outside: $(cat err)"
+    rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --memory 4GiB --report report -- sh -c 'echo "0:$$:900" >nvml; sleep 0.5' 2>err || fail "a context: exit $?"
+    holds report "j['outside'] == []" && ! grep -q 'not limited' err || fail "a context: $(cat err)"
+    rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --trace outer.trace --report report -- sh -c 'echo "0:$$:6000" >nvml; sleep 0.5' 2>err || fail "no limit: exit $?"
+    holds report "j['outside'] == []" || fail "no limit, and yet outside: $(cat err)"; rm -f nvml
     # Turns: two jobs that do not fit together; the fake driver holds the calls of a process that is suspended.
     cat >turn.py <<'P'
 import ctypes, os, sys, time
