@@ -23,6 +23,9 @@ extern "C" {
 
 typedef struct memfit_run memfit_run;
 
+/* Turns ten times as long as changing from one job to the other takes. */
+#define MEMFIT_RUN_TURNS_AUTO UINT32_MAX
+
 typedef struct memfit_run_options {
     size_t size;                /* sizeof(memfit_run_options) */
     const memfit_host *host;    /* NULL: the C library */
@@ -36,7 +39,8 @@ typedef struct memfit_run_options {
     const char *share;   /* name of a limit that several jobs have together; NULL: this job's own. limit_bytes 0: it is
                           * there already */
     const char *trace;  /* NULL: none. Else each process writes what it takes and gives back on card C to TRACE.PID.C */
-    uint32_t turns_s;   /* with a share: jobs that do not fit together take turns of so many seconds; 0: they do not */
+    uint32_t turns_s;   /* with a share: jobs that do not fit together take turns of so many seconds; 0: they do not. Or
+                         * MEMFIT_RUN_TURNS_AUTO */
     const char *device; /* the one card the program sees, as nvidia-smi counts: "1"; NULL: all that it would see */
     uint64_t host_limit_bytes; /* of the host's memory, for the program and all it starts, by a cgroup; 0: none */
 } memfit_run_options;
@@ -106,6 +110,9 @@ typedef struct memfit_run_result {
     memfit_run_owner held[MEMFIT_RUN_OWNERS];
     uint64_t host_limit_bytes; /* 0: none */
     double switching_seconds;  /* of away_seconds: what suspending and coming back took */
+    /* With a limit: the one of its processes that had most on a card without being limited (its environment was cleared, it
+     * runs as another user...): pid 0: none. Since 0.2. */
+    memfit_run_process outside;
 } memfit_run_result;
 #define MEMFIT_RUN_RESULT                                                                                              \
     {                                                                                                                  \
@@ -114,7 +121,7 @@ typedef struct memfit_run_result {
 
 /* Runs the program to its end. INVALID without a command; IO when pipes or processes cannot be had. A command that
  * cannot be executed is a result, not an error. With a limit: NOT_FOUND without the library, UNSUPPORTED for a program it
- * cannot be loaded into (static, setuid), and where no cgroup can be made for a limit of the host's memory. Since 0.1. */
+ * cannot be loaded into (static, setuid), CONFLICT inside a program that is limited already, and where no cgroup can be made for a limit of the host's memory. Since 0.1. */
 MEMFIT_API memfit_status memfit_run_command(const memfit_run_options *options, memfit_run **run, memfit_error *err);
 MEMFIT_API memfit_status memfit_run_get(const memfit_run *run, memfit_run_result *result, memfit_error *err);
 /* The last part of what the program wrote to standard error, at most 8 MiB; ended by 0. Since 0.1. */

@@ -126,10 +126,22 @@ static void say_refused(const memfit_run_result *r)
                  memfit_size_format(r->charged_peak_bytes, b, sizeof b));
 }
 
+static void say_outside(const memfit_run_result *r)
+{
+    char a[24];
+    if (r->outside.pid)
+        mf_print(
+            stderr,
+            "memfit: process %u (%s) was not limited: it had %s on a card, and memfit's library is not at work in it "
+            "(LD_PRELOAD was cleared, or it runs as another user)\n",
+            r->outside.pid, r->outside.name, memfit_size_format(r->outside.card_peak_bytes, a, sizeof a));
+}
+
 static void say_closing(const memfit_run_result *r)
 {
     char a[24], b[24];
     say_refused(r);
+    say_outside(r);
     if (r->suspended)
         mf_print(stderr, "memfit: gave way %u time%s, %.0f s of %.0f off the cards\n", r->suspended,
                  r->suspended == 1 ? "" : "s", r->away_seconds, r->seconds);
@@ -228,6 +240,7 @@ static void put_report(mf_json_writer *w, const told *t)
     put_cards(w, r);
     put_processes(w, "processes", r->processes, r->process_count);
     put_processes(w, "leftovers", r->leftovers, r->leftover_count);
+    put_processes(w, "outside", &r->outside, r->outside.pid ? 1 : 0);
     mf_json_put_u64(w, "ended", r->ended);
     mf_json_put_string(w, "oom_killer", r->out_of_memory ? r->oom_evidence : NULL);
     if (t->diagnosed) {
@@ -301,6 +314,22 @@ static int read_limit(const cli_command *command, const char *text, uint64_t *by
         return cli_usage_error(command, "--memory %s: the card has %s", text, memfit_size_format(total, a, sizeof a));
     if (*bytes < (uint64_t)LEAST_MIB << 20)
         return cli_usage_error(command, "--memory %s: a context of the driver alone may take %d MiB", text, LEAST_MIB);
+    return CLI_DONE;
+}
+
+/* "auto", "60" or "60s". */
+static int read_turns(const cli_command *command, const char *text, uint32_t *seconds)
+{
+    enum { MOST_S = 86400 };
+    char *end = NULL;
+    if (strcmp(text, "auto") == 0) {
+        *seconds = MEMFIT_RUN_TURNS_AUTO;
+        return CLI_DONE;
+    }
+    unsigned long n = strspn(text, "0123456789") ? strtoul(text, &end, 10) : 0;
+    if (!n || n > MOST_S || (*end && strcmp(end, "s") != 0))
+        return cli_usage_error(command, "--turns %s: must be auto, or seconds from 1 to %d, as 60", text, MOST_S);
+    *seconds = (uint32_t)n;
     return CLI_DONE;
 }
 
@@ -432,10 +461,10 @@ static int check_card(const cli_command *command, int64_t device)
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     bool growth = false, end_leftovers = false;
-    int64_t turns = 0, device = -1;
+    int64_t device = -1;
     char card[24];
     const char *report = NULL, *memory = NULL, *share = NULL, *set = NULL, *trace = NULL, *story = NULL,
-               *host_memory = NULL;
+               *host_memory = NULL, *turns = NULL;
     const cli_binding bindings[] = {
         CLI_BIND("--memory", &memory), CLI_BIND("--share", &share),   CLI_BIND("--set", &set),
         CLI_BIND("--trace", &trace),   CLI_BIND("--story", &story),   CLI_BIND("--host-memory", &host_memory),
@@ -468,7 +497,8 @@ int cli_run(const cli_command *command, int argc, char **argv)
     o.end_leftovers = end_leftovers;
     o.share = share;
     o.trace = trace;
-    o.turns_s = (uint32_t)turns;
+    if (turns && (status = read_turns(command, turns, &o.turns_s)) != CLI_DONE)
+        return status;
     snprintf(card, sizeof card, "%lld", (long long)device);
     o.device = device >= 0 ? card : NULL;
     if (o.device && (status = check_card(command, device)) != CLI_DONE)

@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { YOUNG_S = 10 }; /* a folder may be made and not locked yet for a moment */
+enum { MOST_PRELOAD = 8192, YOUNG_S = 10 };
+#define LIBRARY_NAME "libmemfit-govern.so" /* a folder may be made and not locked yet for a moment */
 
 /* ---- the program ------------------------------------------------------------------------------------------ */
 
@@ -83,14 +84,49 @@ static memfit_status find_library(mf_limit *limit, const char *given, memfit_err
         slash[1] = 0;
     for (size_t i = 0; i < (given ? 1 : sizeof places / sizeof *places); i++) {
         char path[4096];
-        snprintf(path, sizeof path, "%s%s%s", given ? given : self, given ? "" : places[i],
-                 given ? "" : "libmemfit-govern.so");
+        snprintf(path, sizeof path, "%s%s%s", given ? given : self, given ? "" : places[i], given ? "" : LIBRARY_NAME);
         if (realpath(path, limit->library))
             return MEMFIT_OK;
     }
     return mf_fail(err, MEMFIT_NOT_FOUND,
                    "libmemfit-govern.so is not there: without it nothing can be limited\n"
                    "it belongs beside memfit, or in ../lib");
+}
+
+/* LD_PRELOAD is a list whose words end at blanks and colons: a library in "my programs/" gets a name without them. */
+static memfit_status name_library(mf_limit *limit, memfit_error *err)
+{
+    const char *others = getenv("LD_PRELOAD");
+    if (strpbrk(limit->library, " :")) {
+        char name[sizeof limit->folder + 32];
+        snprintf(name, sizeof name, "%s/%s", limit->folder, LIBRARY_NAME);
+        if (symlink(limit->library, name) != 0)
+            return mf_fail(err, MEMFIT_IO, "%s cannot be made: %s", name, strerror(errno));
+        limit->linked = true;
+        snprintf(limit->library, sizeof limit->library, "%s", name);
+    }
+    if (others && strlen(limit->library) + strlen(others) + 2 > MOST_PRELOAD)
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "LD_PRELOAD has %zu characters: there is no room for memfit's library",
+                       strlen(others));
+    return MEMFIT_OK;
+}
+
+/* A program of ours may run memfit again. With a share of its own what that one starts would no longer count in ours. */
+static memfit_status check_outer(memfit_error *err)
+{
+    const char *path = getenv("MEMFIT_GOVERN"), *loaded = getenv("LD_PRELOAD");
+    mf_share outer;
+    char size[24];
+    if (!path || !loaded || !strstr(loaded, LIBRARY_NAME) || mf_share_open(path, &outer))
+        return MEMFIT_OK;
+    uint64_t limit = outer.file->limit_bytes[0];
+    mf_share_close(&outer);
+    if (limit == UINT64_MAX)
+        return MEMFIT_OK;
+    return mf_fail(err, MEMFIT_CONFLICT,
+                   "this is inside a program that memfit run limits to %s on each card already\n"
+                   "a limit inside it would take its programs out of that one: leave out --memory, --share and --trace",
+                   memfit_size_format(limit, size, sizeof size));
 }
 
 /* ---- the share -------------------------------------------------------------------------------------------- */
@@ -110,6 +146,7 @@ static void sweep(const char *place)
         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
             unlinkat(fd, "share", 0);
             unlinkat(fd, "facts", 0);
+            unlinkat(fd, LIBRARY_NAME, 0);
             rmdir(path); /* with anything else in it, it stays */
         }
         if (fd >= 0)
@@ -124,7 +161,7 @@ static memfit_status make_folder(mf_limit *limit, memfit_error *err)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR"), *places[] = {runtime && *runtime ? runtime : "/tmp", "/tmp"};
     for (int i = 0; i < 2; i++) {
-        if (strlen(places[i]) > 64)
+        if (strlen(places[i]) > 64 || strpbrk(places[i], " :"))
             continue;
         snprintf(limit->folder, sizeof limit->folder, "%s/memfit-run-XXXXXX", places[i]);
         if (!mkdtemp(limit->folder)) /* 0700, and of a name nobody can foresee */
@@ -195,9 +232,13 @@ memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options,
     *limit = (mf_limit){.share = {.slot = -1}, .folder_lock = -1};
     memfit_status status = check_program(options->command[0], err);
     if (!status)
+        status = check_outer(err);
+    if (!status)
         status = find_library(limit, options->library, err);
     if (!status)
         status = make_share(limit, options, err);
+    if (!status)
+        status = name_library(limit, err);
     if (!status && options->turns_s)
         status = mf_turns_check(limit->share.file->limit_bytes[0], err);
     if (status)
@@ -207,7 +248,7 @@ memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options,
 
 void mf_limit_set_environment(const mf_limit *limit)
 {
-    char preload[8192];
+    char preload[MOST_PRELOAD];
     const char *others = getenv("LD_PRELOAD");
     snprintf(preload, sizeof preload, "%s%s%s", limit->library, others && *others ? ":" : "", others ? others : "");
     setenv("LD_PRELOAD", preload, 1);
@@ -298,6 +339,9 @@ void mf_limit_end(mf_limit *limit)
     else if (limit->path[0])
         unlink(limit->path);
     mf_share_close(&limit->share);
+    if (limit->linked)
+        unlink(limit->library);
+    limit->linked = false;
     if (limit->folder[0])
         rmdir(limit->folder);
     if (limit->folder_lock >= 0)

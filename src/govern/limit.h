@@ -13,6 +13,7 @@ typedef struct mf_limit {
     int folder_lock;  /* held while we live; -1 */
     char path[512];   /* the share's */
     char library[4096];
+    bool linked; /* that is a link in our folder */
     char facts_path[160], trace[4096];
     mf_facts *facts;         /* the job's own */
     uint64_t refused_before; /* of a share that was there before us */
@@ -20,7 +21,7 @@ typedef struct mf_limit {
 
 /* Whether anything has to be loaded into the program. */
 bool mf_limit_is_wanted(const memfit_run_options *options);
-/* NOT_FOUND without the library, UNSUPPORTED for a command it cannot be loaded into, IO when there is no place for the
+/* NOT_FOUND without the library, UNSUPPORTED for a command it cannot be loaded into, CONFLICT inside another limit, IO when there is no place for the
  * share; named.h says what else a share's name may bring. `library` NULL: looked for beside this program, then in ../lib. */
 memfit_status mf_limit_begin(mf_limit *limit, const memfit_run_options *options, memfit_error *err);
 /* In the child that becomes the program. */

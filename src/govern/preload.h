@@ -32,6 +32,11 @@ void *mf_govern_ours(const char *name);
 bool mf_govern_is_preloaded(void);
 /* Attached (preload_attach.c): libraries that came since the last look. */
 void mf_govern_look_again(void);
+/* Writes `ours` for what a library imports, where that is not NULL; how many places. */
+unsigned mf_govern_write_imports(const char *library, void *(*ours)(const char *name));
+
+/* What the driver maps and fills in this process from now on is of huge pages, filled side by side (preload_huge.c). */
+void mf_govern_huge_pages(void);
 
 /* The job's limits; NULL: there are none, everything passes. */
 mf_share *mf_govern_share(void);

@@ -12,8 +12,10 @@ void mf_govern_wait_turn(mf_share *share)
     mf_share_file *f = share->file;
     const struct timespec pause = {0, 2000000};
     int saved = errno;
-    if (share->job && f->jobs[share->job - 1].turns_s) /* from now on: who imports for a minute needs no turn */
+    if (share->job && f->jobs[share->job - 1].turns_s) { /* from now on: who imports for a minute needs no turn */
         __atomic_store_n(&f->jobs[share->job - 1].wants, 1, __ATOMIC_RELEASE);
+        mf_govern_huge_pages();
+    }
     while (share->job && f->jobs[share->job - 1].turns_s && __atomic_load_n(&f->turn, __ATOMIC_ACQUIRE) != share->job &&
            mf_share_lives(__atomic_load_n(&f->jobs[share->job - 1].owner, __ATOMIC_ACQUIRE)))
         nanosleep(&pause, NULL);

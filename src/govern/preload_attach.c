@@ -42,7 +42,14 @@ static bool write_slot(const object *o, void **slot, void *value)
     return true;
 }
 
-static unsigned write_tables(const object *o)
+/* What is looked for: imports of one library, or of all but those that are left alone. */
+typedef struct search {
+    const char *only;
+    void *(*ours)(const char *name);
+    unsigned written;
+} search;
+
+static unsigned write_tables(const object *o, void *(*ours_for)(const char *name))
 {
     unsigned written = 0;
     for (int t = 0; t < 2; t++)
@@ -51,7 +58,7 @@ static unsigned write_tables(const object *o)
             unsigned type = (unsigned)ELF64_R_TYPE(r->r_info);
             if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT)
                 continue;
-            void *ours = mf_govern_ours(o->strings + o->symbols[ELF64_R_SYM(r->r_info)].st_name);
+            void *ours = ours_for(o->strings + o->symbols[ELF64_R_SYM(r->r_info)].st_name);
             void **slot = (void **)(o->base + r->r_offset);
             if (ours && *slot != ours)
                 written += write_slot(o, slot, ours);
@@ -60,15 +67,17 @@ static unsigned write_tables(const object *o)
 }
 
 /* The loader, the C library, the driver and we stay as they are. */
-static bool is_left_alone(const char *path)
+static bool is_meant(const search *want, const char *path)
 {
     static const char *const names[] = {"ld-linux",   "libc.so",    "libc-",      "libdl.",     "libdl-",
                                         "libpthread", "linux-vdso", "libcuda.so", "libnvidia-", "libmemfit-govern"};
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (want->only)
+        return strncmp(name, want->only, strlen(want->only)) == 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(name, names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
+            return false;
+    return true;
 }
 
 static int look_into(struct dl_phdr_info *info, size_t size, void *ctx)
@@ -76,7 +85,8 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *ctx)
     (void)size;
     object o = {.base = info->dlpi_addr};
     const ElfW(Dyn) *d = NULL;
-    if (is_left_alone(info->dlpi_name))
+    search *want = ctx;
+    if (!is_meant(want, info->dlpi_name))
         return 0;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
@@ -105,7 +115,7 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *ctx)
         if (!o.tables[t])
             o.counts[t] = 0;
     if (o.symbols && o.strings)
-        *(unsigned *)ctx += write_tables(&o);
+        want->written += write_tables(&o, want->ours);
     return 0;
 }
 
@@ -119,12 +129,21 @@ EARLY static int read_adds(struct dl_phdr_info *info, size_t size, void *ctx)
 /* How many places were written. */
 static unsigned write_all(void)
 {
-    unsigned written = 0;
+    search want = {NULL, mf_govern_ours, 0};
     pthread_mutex_lock(&lock);
     dl_iterate_phdr(read_adds, &seen_adds); /* first: what is loaded meanwhile is looked at again */
-    dl_iterate_phdr(look_into, &written);
+    dl_iterate_phdr(look_into, &want);
     pthread_mutex_unlock(&lock);
-    return written;
+    return want.written;
+}
+
+unsigned mf_govern_write_imports(const char *library, void *(*ours)(const char *name))
+{
+    search want = {library, ours, 0};
+    pthread_mutex_lock(&lock);
+    dl_iterate_phdr(look_into, &want);
+    pthread_mutex_unlock(&lock);
+    return want.written;
 }
 
 EARLY void mf_govern_look_again(void)

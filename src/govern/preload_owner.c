@@ -344,9 +344,10 @@ static mf_facts_denial *last_of_thread(mf_facts *f, unsigned card, uint64_t byte
     uint32_t thread = (uint32_t)syscall(SYS_gettid);
     for (uint32_t i = count < MF_FACTS_DENIALS ? count : MF_FACTS_DENIALS; i-- > 0;) {
         mf_facts_denial *d = &f->denials[i];
-        if (d->pid != pid || d->thread != thread || d->state == MF_DENIAL_BEING_WRITTEN)
+        uint32_t state = __atomic_load_n(&d->state, __ATOMIC_ACQUIRE); /* another's row may be half written */
+        if ((state != MF_DENIAL_REFUSED && state != MF_DENIAL_GRANTED_LATER) || d->pid != pid || d->thread != thread)
             continue;
-        return d->state == MF_DENIAL_REFUSED && d->card == card && d->request_bytes == bytes ? d : NULL;
+        return state == MF_DENIAL_REFUSED && d->card == card && d->request_bytes == bytes ? d : NULL;
     }
     return NULL;
 }
@@ -374,7 +375,7 @@ void mf_govern_denied(mf_share *share, unsigned card, unsigned memory_class, uin
     if (at >= MF_FACTS_DENIALS)
         return;
     mf_facts_denial *d = &f->denials[at];
-    d->state = MF_DENIAL_BEING_WRITTEN;
+    __atomic_store_n(&d->state, MF_DENIAL_BEING_WRITTEN, __ATOMIC_RELEASE);
     d->pid = (uint32_t)getpid();
     d->thread = (uint32_t)syscall(SYS_gettid);
     d->card = (uint16_t)card;
@@ -403,6 +404,6 @@ void mf_govern_granted(mf_share *share, unsigned card, uint64_t bytes)
     if (!d)
         return;
     note_try(d, share, card);
-    d->state = MF_DENIAL_GRANTED_LATER;
+    __atomic_store_n(&d->state, MF_DENIAL_GRANTED_LATER, __ATOMIC_RELEASE);
     __atomic_fetch_sub(&open_denials, 1, __ATOMIC_RELAXED);
 }

@@ -15,7 +15,11 @@ enum {
     LOCK_MS = 10000,
     LEAST_DRIVER = 12080, /* CUDA 12.8, driver 570 */
     MOST_PROCESSES = 64,
-    NOT_READY = 600, /* the driver's: it did not come to a halt in time */
+    NOT_READY = 600,   /* the driver's: it did not come to a halt in time */
+    FIRST_TURN_S = 20, /* with MEMFIT_RUN_TURNS_AUTO, while nobody knows what a change costs */
+    LEAST_TURN_S = 10,
+    MOST_TURN_S = 600,
+    TURN_CHANGES = 10, /* a turn is so many times as long as a change: one part in eleven is lost */
 };
 
 typedef struct lock_options { /* CUcheckpointLockArgs */
@@ -46,6 +50,7 @@ struct mf_turns {
     turn_state state;
     bool begun; /* the driver */
     uint64_t away_since_us, away_us, switching_us;
+    uint64_t out_us, back_us; /* the last suspension, the last coming back; 0: none yet */
     unsigned suspended;
     char why_not[160];
 };
@@ -189,6 +194,19 @@ static uint32_t next_job(const mf_turns *t)
     return 0;
 }
 
+/* At a change one job goes and another comes. What the other takes we do not know: as much as we. */
+static uint64_t turn_length_us(const mf_turns *t)
+{
+    uint32_t seconds = t->share->file->jobs[t->share->job - 1].turns_s;
+    const uint64_t second = 1000000, change_us = t->out_us + (t->back_us ? t->back_us : t->out_us / 2);
+    if (seconds != MEMFIT_RUN_TURNS_AUTO)
+        return seconds * second;
+    if (!t->out_us)
+        return FIRST_TURN_S * second;
+    uint64_t wanted = change_us * TURN_CHANGES, least = LEAST_TURN_S * second, most = MOST_TURN_S * second;
+    return wanted < least ? least : wanted > most ? most : wanted;
+}
+
 static void have_turn(mf_turns *t)
 {
     mf_share_file *f = t->share->file;
@@ -197,7 +215,8 @@ static void have_turn(mf_turns *t)
         if (!come_back(t))
             return;
         t->away_us += mf_os_now_us() - t->away_since_us;
-        t->switching_us += mf_os_now_us() - now;
+        t->back_us = mf_os_now_us() - now;
+        t->switching_us += t->back_us;
         if (t->state == SUSPENDED)
             t->state = RUNS;
         /* What coming back took is not its time. */
@@ -209,16 +228,18 @@ static void have_turn(mf_turns *t)
         __atomic_store_n(&f->turn_since_us, now, __ATOMIC_SEQ_CST);
     }
     uint32_t next = t->state == RUNS ? next_job(t) : 0;
-    if (!next || now - f->turn_since_us < f->jobs[t->share->job - 1].turns_s * UINT64_C(1000000))
+    if (!next)
         return;
-    if (!t->begun && t->driver.init(0))
+    if (!t->begun && t->driver.init(0)) /* takes a second, so not when the turn is over */
         return cannot(t, "cuInit", 999);
     t->begun = true;
-    if (!suspend(t))
+    now = mf_os_now_us();
+    if (now - f->turn_since_us < turn_length_us(t) || !suspend(t))
         return;
     t->state = SUSPENDED;
     t->away_since_us = now;
-    t->switching_us += mf_os_now_us() - now;
+    t->out_us = mf_os_now_us() - now;
+    t->switching_us += t->out_us;
     t->suspended++;
     __atomic_store_n(&f->turn, next, __ATOMIC_SEQ_CST);
 }

@@ -23,6 +23,8 @@
 #include <time.h>
 
 /* One part of so many of the time may be spent: on looking, on walking over /proc, on that at the beginning. */
+/* A context with its libraries, at most. */
+#define CONTEXT_BYTES (UINT64_C(1) << 30)
 enum { LISTED = 128, SHARE = 10, WALK_SHARE = 100, EAGER_SHARE = 20, EAGER_SAMPLES = 20 };
 
 typedef struct card {
@@ -152,16 +154,30 @@ static bool came_since(const card *c, unsigned pid)
     return stat(path, &st) != 0;
 }
 
-/* The part that no call has charged: context, modules, the driver's own. */
-static void charge_beside(mf_watch *w, unsigned number, unsigned pid, uint64_t bytes)
+/* The part that no call has charged: context, modules, the driver's own. False: the process has asked for nothing. */
+static bool charge_beside(mf_watch *w, unsigned number, unsigned pid, uint64_t bytes)
 {
     mf_share_file *f = w->share->file;
+    bool found = false;
     for (uint32_t i = 0; i < f->slots_ever && number < MF_SHARE_CARDS; i++) {
         if ((unsigned)(__atomic_load_n(&f->slots[i].owner, __ATOMIC_SEQ_CST) >> 32) != pid)
             continue;
         uint64_t held = __atomic_load_n(&f->slots[i].card[number].held, __ATOMIC_SEQ_CST);
         __atomic_store_n(&f->slots[i].card[number].beside, bytes > held ? bytes - held : 0, __ATOMIC_SEQ_CST);
+        found = true;
     }
+    return found;
+}
+
+/* A process of ours with more than a context, who never asked: the library is not in it, or found no share. */
+static void note_outside(mf_watch *w, unsigned number, unsigned pid, uint64_t bytes)
+{
+    memfit_run_process *p = &w->seen.outside;
+    if (number >= MF_SHARE_CARDS || bytes <= CONTEXT_BYTES || bytes <= p->card_peak_bytes ||
+        __atomic_load_n(&w->share->file->limit_bytes[number], __ATOMIC_SEQ_CST) == UINT64_MAX)
+        return;
+    *p = (memfit_run_process){.pid = pid, .card_peak_bytes = bytes};
+    mf_process_name((int)pid, p->name, sizeof p->name);
 }
 
 static void look_at_card(mf_watch *w, size_t at)
@@ -176,8 +192,8 @@ static void look_at_card(mf_watch *w, size_t at)
         all += list[i].bytes;
         if (is_alive(w, list[i].pid)) {
             own += list[i].bytes;
-            if (w->share)
-                charge_beside(w, w->cards[at].number, list[i].pid, list[i].bytes);
+            if (w->share && !charge_beside(w, w->cards[at].number, list[i].pid, list[i].bytes))
+                note_outside(w, w->cards[at].number, list[i].pid, list[i].bytes);
             memfit_run_process *p = record_of(&w->seen, list[i].pid);
             if (p && list[i].bytes > p->card_peak_bytes)
                 p->card_peak_bytes = list[i].bytes;
@@ -300,6 +316,7 @@ void mf_watch_end(mf_watch *watch, memfit_run_result *result)
     memcpy(result->cards, s->cards, sizeof s->cards);
     result->process_count = s->process_count;
     memcpy(result->processes, s->processes, sizeof s->processes);
+    result->outside = s->outside;
     mf_limit_held(&watch->most, result);
     mf_nvml_close(watch->nvml);
     mf_tree_drop(&watch->tree);

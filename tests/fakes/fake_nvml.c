@@ -6,6 +6,7 @@
  *   FAKE_NVML_CARDS       how many cards, default 1; card i has 8 (i + 1) GiB
  *   FAKE_NVML_PROCESSES   "card:pid:MiB[:g],..."; MiB "na" is a reading that is not available; g is a display client
  *   FAKE_NVML_LATE        the same, of processes that come when their kind has been listed once
+ *   FAKE_NVML_FILE        a file with the same, of processes that come and go: read at each listing
  *   FAKE_NVML_UUID        card 0's identity, default GPU-00000000-0000-0000-0000-000000000000
  *   FAKE_NVML_VERSION     1, 2 or 3 (default): the newest process list the library has; older ones only answer
  *   FAKE_NVML_MEMORY      "na": memory is not supported (unified memory, WSL); "v1": no nvmlDeviceGetMemoryInfo_v2
@@ -64,6 +65,18 @@ static void read_processes(const char *text)
         end += p->display ? 2 : 0;
         text = end + (*end == ',');
     }
+}
+
+static void read_file(void)
+{
+    char text[1024];
+    FILE *f = getenv("FAKE_NVML_FILE") ? fopen(getenv("FAKE_NVML_FILE"), "r") : NULL;
+    if (!f)
+        return;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    fake.count = fake.known;
+    read_processes(text);
 }
 
 static void *stay(void *arg)
@@ -265,6 +278,7 @@ static int list_processes(void *device, unsigned *count, void *out, unsigned lay
 {
     if (fake.version < layout)
         return FUNCTION_NOT_FOUND;
+    read_file();
     unsigned n = 0, shown = fake.listings ? fake.count : fake.known;
     fake.listings += !display;
     for (unsigned i = 0; i < shown; i++) {

@@ -9,6 +9,7 @@
  *     fake_fail(code)  the next allocating call answers this and gives nothing
  *     FAKE_DRIVER_LOCKS  a folder: a process whose number is a file's name there is locked, its calls wait
  *     FAKE_DRIVER_VERSION, FAKE_DRIVER_CHECKPOINT  what cuDriverGetVersion and cuCheckpointProcessCheckpoint answer
+ *     fake_map(bytes, flags)  memory of the host that the driver maps for itself; MAP_POPULATE: the copy of a suspended process
  *     fake_faults()    breaches: a free of what was not given, a destroyed pool with memory
  */
 #include <dlfcn.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -54,6 +56,10 @@ EXPORT void fake_fail(int code)
 EXPORT int fake_faults(void)
 {
     return faults;
+}
+EXPORT void *fake_map(size_t bytes, int flags)
+{
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
 }
 
 static uint64_t total(void)

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Frameworks at a limit of 8 GiB by preload and by attach: matrix.sh BUILD [FOLDER]. AT_ONCE at a time (4; 112 GiB for all 14); a table at the end. Needs python3 with PyTorch, JAX and CuPy.
+# Frameworks at a limit of 8 GiB by preload and by attach: matrix.sh BUILD [FOLDER]. AT_ONCE at a time (4; 112 GiB for all 14); a table at the end. PyTorch's also without a limit, as a yardstick.
+# Needs python3 with PyTorch, JAX and CuPy.
 build=$(realpath "${1:-build}"); here=$(realpath "$(dirname "$0")"); out=${2:-$(mktemp -d)}; mkdir -p "$out"; out=$(realpath "$out")
 export XDG_RUNTIME_DIR="$out/runtime" MEMFIT_PROGRAM="$build/memfit" PYTHONPATH="${PYTHONPATH:-$here/../../python}"; mkdir -p -m 700 "$XDG_RUNTIME_DIR"; cd "$here" || exit 1
 python3 nvml_sampler.py "$out/nvml.json" & sampler=$!
@@ -10,7 +11,7 @@ one() { # one CASE HOW
     echo "$n: exit status $?, at $SECONDS s"
 }
 pids=
-for c in ${CASES:-compile:preload compile:attach jax:preload jax:attach default:preload default:attach benchmark:preload benchmark:attach graphs:preload graphs:attach expandable:preload expandable:attach cupy:preload cupy:attach}; do
+for c in ${CASES:-compile:preload compile:attach jax:preload jax:attach default:preload default:attach benchmark:preload benchmark:attach graphs:preload graphs:attach expandable:preload expandable:attach cupy:preload cupy:attach default:plain benchmark:plain}; do
     while [ "$(jobs -rp | wc -l)" -gt "${AT_ONCE:-4}" ]; do sleep 0.1; done # one of them is the sampler
     one ${c%:*} ${c#*:} & pids="$pids $!"
 done

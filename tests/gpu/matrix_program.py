@@ -1,8 +1,9 @@
-"""One framework at a limit of 8 GiB, for 200 steps, then beyond it: matrix_program.py CASE preload|attach. What tests/gpu/matrix.sh runs on a card.
+"""One framework at a limit of 8 GiB, for 200 steps, then beyond it: matrix_program.py CASE preload|attach|plain. What tests/gpu/matrix.sh runs on a card; `plain` is the same program
+without a limit (PyTorch only): it fills 8 GiB by itself and ends after its steps.
 
 Prints one JSON object: the card as CUDA, NVML and the framework see it; whether statistics work; the framework's own error; whether it goes on after it. Then that error is raised, so
 that whoever watches has a failure to tell of. What NVML shows for this process is sampled by another (nvml_sampler.py)."""
-import ctypes, json, os, sys, time
+import ctypes, faulthandler, json, os, sys, time
 
 case, how = sys.argv[1], sys.argv[2]
 LIMIT = 8 << 30
@@ -10,6 +11,7 @@ said = {"case": case, "how": how, "pid": os.getpid()}
 if case == "expandable":
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+faulthandler.dump_traceback_later(float(os.environ.get("STUCK_AFTER", "100")), exit=False)  # where it is, if it does not end
 
 
 def attach():
@@ -42,9 +44,11 @@ def steps(step, wait):
     step()
     wait()
     said["begin"] = time.time()
-    for _ in range(200):
+    for i in range(200):
         step()
-    wait()
+        if i % 50 == 49:
+            wait()
+            print("%s %s: %d steps after %.2f s" % (case, how, i + 1, time.time() - said["begin"]), file=sys.stderr, flush=True)
     said["end"] = time.time()
     said["steps"] = 200
 
@@ -103,12 +107,18 @@ def run_torch():
     step()
     torch.cuda.synchronize()
     need = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated() + (640 << 20)  # of a step, which takes it from what is left of the allocator's own, and from the card
-    while torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > need:
+
+    def room():  # of the card; without a limit as if there were one
+        return torch.cuda.mem_get_info()[0] if how != "plain" else LIMIT - (660 << 20) - torch.cuda.memory_reserved()
+    while room() + torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > need:
         ballast.append(torch.empty(64 << 20, dtype=torch.uint8, device="cuda"))
     steps(step, torch.cuda.synchronize)
     stats = torch.cuda.memory_stats()
     said["statistics"] = stats["reserved_bytes.all.current"] > 0 and len(torch.cuda.memory_summary()) > 100 and len(torch.cuda.memory_snapshot()) > 0
     said["reserved"] = stats["reserved_bytes.all.current"]
+    if how == "plain":
+        print(json.dumps(said), flush=True)
+        return
     error = None
     try:
         while True:

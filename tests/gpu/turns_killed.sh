@@ -1,9 +1,9 @@
 #!/bin/bash
 # One of two jobs by turns is killed while it is suspended: turns_killed.sh BUILD. How soon its copy on the host is gone, and that the other goes on.
 build=$(realpath "${1:-build}"); here=$(realpath "$(dirname "$0")"); out=${OUT_FOLDER:-$(mktemp -d)}; export XDG_RUNTIME_DIR="$out/runtime"; mkdir -p -m 700 "$XDG_RUNTIME_DIR"; cd "$here" || exit 1
-"$build/memfit" run --share killed --memory 12GiB --turns 6 --report "$out/k.json" -- python3 turns_program.py 3 100000 8 >"$out/k.out" 2>"$out/k.err" & k=$!
+"$build/memfit" run --share killed --memory 12GiB --turns 6 --report "$out/k.json" -- env PAUSE=0.04 python3 turns_program.py 3 100000 8 >"$out/k.out" 2>"$out/k.err" & k=$!
 n=0; until [ -e "$XDG_RUNTIME_DIR/memfit/killed.share" ] || [ $n = 300 ]; do sleep 0.1; n=$((n + 1)); done
-"$build/memfit" run --share killed --turns 6 -- python3 turns_program.py 4 200 8 >"$out/l.out" 2>"$out/l.err" & l=$!
+"$build/memfit" run --share killed --turns 6 -- env PAUSE=0.04 python3 turns_program.py 4 200 8 >"$out/l.out" 2>"$out/l.err" & l=$!
 python3 - $k <<'P'
 import os, signal, sys, time
 def child():
