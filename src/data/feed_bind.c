@@ -218,11 +218,32 @@ static memfit_status check_weights(const mf_feeder *f, const mf_array *a, const 
     return MEMFIT_OK;
 }
 
+/* Whether workers make its samples, and what they do to them then. */
+static memfit_status bind_front(mf_feeder *f, const mf_feed *feed, mf_backend *backend, mf_feed_link *l,
+                                memfit_error *err)
+{
+    l->made = l->array->made || feed->front;
+    l->slot_bytes = l->bytes;
+    if (!feed->front)
+        return MEMFIT_OK;
+    memfit_status status = mf_front_kit_create(f->host, feed->front, backend, &f->front, err);
+    if (status == MEMFIT_OK) {
+        l->front = f->front;
+        l->slot_bytes = mf_front_out_bytes(f->front);
+    }
+    return status;
+}
+
 memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i, const mf_feeder_options *options,
                                 memfit_error *err)
 {
     const mf_feed *feed = &graph->feeds[i];
-    const mf_tensor *t = &graph->tensors[feed->tensor];
+    mf_tensor arrives = graph->tensors[feed->tensor];
+    if (feed->front) {
+        arrives.dtype = feed->front->dtype;
+        arrives.shape = feed->front->shape;
+    }
+    const mf_tensor *t = &arrives;
     uint64_t count = mf_shape_count(&t->shape), batch = t->shape.rank ? (uint64_t)t->shape.dim[0] : 1;
     mf_feed_link *l = &f->links[i];
     *l = (mf_feed_link){.role = feed->role, .dtype = t->dtype, .elements = batch ? count / batch : 0};
@@ -266,7 +287,7 @@ memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i,
     uint32_t generator;
     if (!kind_of_values(graph, feed, &generator, &l->classes))
         l->classes = 0;
-    return MEMFIT_OK;
+    return bind_front(f, feed, options->front_backend, l, err);
 }
 
 /* ---- synthetic arrays for a graph --------------------------------------------------------------------------- */

@@ -79,6 +79,8 @@ typedef struct mf_trainer {
     mf_source *source, *validation_source;
     mf_feeder *feeder, *validation_feeder;
     mf_ring *ring;                          /* of both, where samples must be made; else NULL */
+    uint32_t front_layers;                  /* random layers that workers do */
+    mf_backend *front_backend;              /* with this; NULL: none */
     mf_known_shape known[MF_TRAINER_KNOWN]; /* the data's shapes, for models that leave them open */
     double *class_weights;
     int64_t class_count;
@@ -167,6 +169,8 @@ void mf_trainer_set_room(mf_trainer *t);
 /* A refusal for that reason, in full: what was loaded, how many bytes it needs, how many are allowed. Other failures
  * stay as they are. Returns the status. */
 memfit_status mf_trainer_explain_room(const mf_trainer *t, memfit_status status, memfit_error *err);
+/* Whether random layers at the model's front are the workers' to do (trainer_front.c). Behind opening the data. */
+memfit_status mf_trainer_choose_front(mf_trainer *t, memfit_error *err);
 memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err);
 /* --cache memory: samples are kept in what the admitted plan leaves of the limit, part of fixed_bytes from then on; and
  * gives it back, before another plan is made. */
