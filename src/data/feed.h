@@ -97,6 +97,8 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
 void mf_feeder_destroy(mf_feeder *feeder);
 /* The array that would serve input `index` of `inputs`, named `name`; NULL when the source has none. */
 const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint32_t index, uint32_t inputs);
+/* The array that would serve a feed of the graph. */
+const mf_array *mf_feeder_array(const mf_source *source, const mf_graph *graph, uint32_t feed);
 /* How many classes the graph's target has, where it is compared with one-hot rows; 0: it is not. */
 int64_t mf_feeder_one_hot(const mf_graph *graph);
 /* How many classes its targets may have, one-hot or whole numbers; 0: any. */

@@ -193,6 +193,11 @@ const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint3
     return find_for(source, &feed, inputs);
 }
 
+const mf_array *mf_feeder_array(const mf_source *source, const mf_graph *graph, uint32_t feed)
+{
+    return find_for(source, &graph->feeds[feed], feeds_of_role(graph, graph->feeds[feed].role));
+}
+
 /* One finite weight for each sample, or for each step of the output. */
 static memfit_status check_weights(const mf_feeder *f, const mf_array *a, const mf_shape *tensor, bool cut,
                                    memfit_error *err)

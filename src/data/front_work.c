@@ -9,7 +9,7 @@ struct mf_front_kit {
     const memfit_host *host;
     mf_arena arena;
     mf_backend *backend;
-    mf_graph graph;      /* the operations, for one sample */
+    mf_graph graph;                            /* the operations, for one sample */
     uint64_t sample_bytes[2], workspace_bytes; /* of the input, of the largest result between; of the largest need */
     uint64_t out_bytes;
 };

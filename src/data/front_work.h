@@ -18,8 +18,8 @@ typedef struct mf_front_hand mf_front_hand;
 /* Copies what it needs of the graph's. `backend` is of one thread, since a worker is one, and outlives the kit. */
 memfit_status mf_front_kit_create(const memfit_host *host, const mf_front *front, mf_backend *backend,
                                   mf_front_kit **kit, memfit_error *err);
-void mf_front_kit_destroy(mf_front_kit *kit); /* after its hands */
-uint64_t mf_front_out_bytes(const mf_front_kit *kit); /* of a sample that is done */
+void mf_front_kit_destroy(mf_front_kit *kit);          /* after its hands */
+uint64_t mf_front_out_bytes(const mf_front_kit *kit);  /* of a sample that is done */
 uint64_t mf_front_hand_bytes(const mf_front_kit *kit); /* but for the kernels' own few hundred */
 
 memfit_status mf_front_hand_create(const mf_front_kit *kit, mf_front_hand **hand, memfit_error *err);

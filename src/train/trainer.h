@@ -155,6 +155,10 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
 const mf_array *mf_trainer_input(const mf_trainer *t, const mf_source *source, uint32_t index);
 /* Are batches of sequences of similar length? As asked, or as the run did that is resumed. */
 bool mf_trainer_buckets(const mf_trainer *t);
+/* Lists of numbers in records become sequences of steps as the model's inputs have them, and its targets when the shapes of
+ * the data are known. */
+void mf_trainer_shape_inputs(const mf_trainer *t, mf_source *source);
+memfit_status mf_trainer_shape_targets(mf_trainer *t, memfit_error *err);
 /* The lengths to plan for, when the shapes of the data are known. */
 memfit_status mf_trainer_choose_lengths(mf_trainer *t, memfit_error *err);
 /* While `on`, and there is a limit, whatever would take the process above it is refused: the model, its graphs, plans,

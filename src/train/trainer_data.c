@@ -306,8 +306,13 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
                        "class weights are for models with one output, as in Keras: this one has %u\n"
                        "an array sample_weight in the data weighs samples, for all outputs",
                        t->model->output_count);
+    mf_trainer_shape_inputs(t, t->source);
+    if (t->validation_source)
+        mf_trainer_shape_inputs(t, t->validation_source);
     know_shapes(t);
-    status = mf_trainer_choose_lengths(t, err);
+    status = mf_trainer_shape_targets(t, err);
+    if (status == MEMFIT_OK)
+        status = mf_trainer_choose_lengths(t, err);
     if (status != MEMFIT_OK)
         return status;
     narrow_inputs(t);
