@@ -5,6 +5,7 @@ Two programs, since Pillow and TensorFlow need not be in one environment:
     make_picture_fixtures.py draw FOLDER      needs Pillow and NumPy
     make_picture_fixtures.py keras FOLDER     needs TensorFlow; writes FOLDER.npz: x and y of image_dataset_from_directory,
                                               and FOLDER.keras, a small model of them
+    make_picture_fixtures.py augment FILE     needs Keras; writes FILE, a small model that begins with random layers
     make_picture_fixtures.py draw_webp FOLDER, tensorflow_webp FOLDER: the same for WebP, by tf.io.decode_webp
 """
 import os
@@ -97,6 +98,24 @@ def keras(root):
     print("under seed 7, a quarter held out:", [os.path.basename(p) for p in shuffled.file_paths])
 
 
+def augment(path):
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import keras as k
+
+    layers = k.layers
+    k.utils.set_random_seed(1)
+    image = k.Input((24, 20, 3), name="image")
+    z = layers.Rescaling(1 / 255)(image)
+    for layer in (layers.RandomFlip(), layers.RandomRotation(0.1), layers.RandomZoom((-0.2, 0.3)),
+                  layers.RandomTranslation(0.1, 0.2, fill_mode="constant"), layers.RandomContrast(0.3, value_range=(0, 1)),
+                  layers.RandomBrightness(0.2, value_range=(0, 1)), layers.RandomCrop(20, 18)):
+        z = layer(z)
+    z = layers.Dropout(0.25)(layers.Conv2D(4, 3, strides=2, activation="relu")(z))
+    model = k.Model(image, layers.Dense(2, activation="softmax")(layers.GlobalAveragePooling2D()(z)))
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.save(path)
+
+
 def draw_webp(root):
     import numpy as np
     from PIL import Image
@@ -130,4 +149,4 @@ def tensorflow_webp(root):
 
 
 if __name__ == "__main__":
-    {"draw": draw, "keras": keras, "draw_webp": draw_webp, "tensorflow_webp": tensorflow_webp}[sys.argv[1]](sys.argv[2])
+    {"draw": draw, "keras": keras, "augment": augment, "draw_webp": draw_webp, "tensorflow_webp": tensorflow_webp}[sys.argv[1]](sys.argv[2])

@@ -140,6 +140,10 @@ typedef struct memfit_train_options {
      * for otherwise; NULL or "off": not at all. Since 0.2. */
     const char *offload;
     bool bucket; /* batches of sequences of similar length, each padded to one of a few lengths. Since 0.2 */
+    /* Where the random layers at a model's front (Random*) run: "graph", in the step; "workers", by the threads that make
+     * samples; NULL or "auto": by workers where `threads` leaves processors idle. The same numbers either way. cpu only.
+     * Since 0.2. */
+    const char *augment;
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS                                                                                           \
@@ -188,6 +192,7 @@ typedef struct memfit_train_result {
     int64_t cache_samples;    /* samples that have room in memory */
     uint64_t cache_bytes;     /* of memory it holds; part of fixed_bytes */
     uint64_t offloaded_bytes; /* of the optimizer's state, in host memory. Since 0.2 */
+    uint32_t worker_layers;   /* random layers that workers did. Since 0.2 */
 } memfit_train_result;
 #define MEMFIT_TRAIN_RESULT                                                                                            \
     {                                                                                                                  \

@@ -213,6 +213,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
                                     CLI_BIND("--no-shuffle", &o->no_shuffle),
                                     CLI_BIND("--bucket", &o->bucket),
                                     CLI_BIND("--prefetch", &cli.prefetch),
+                                    CLI_BIND("--augment", &o->augment),
                                     TRAIN_CLI_INPUT(cli),
                                     CLI_BIND("--out", &o->out),
                                     CLI_BIND("--checkpoint", &o->checkpoint),

@@ -85,6 +85,7 @@ const cli_option cli_options[] = {
      .excludes = "--no-shuffle"},
     {"--no-shuffle", CLI_TRAIN, CLI_FLAG, NULL, "take samples as they are stored"},
     {"--prefetch", CLI_TRAIN, CLI_TEXT, "auto|N", "batches read or made ahead", "1"},
+    {"--augment", CLI_TRAIN, CLI_TEXT, "auto|workers|graph", "where Random* layers run: same result", "auto"},
     {"--image-size", RUNS, CLI_TEXT, "H,W", "images are resized to this", "the model's input, else 256,256"},
     {"--image-type", RUNS, CLI_TEXT, "float32|uint8", "of images: as Keras has them, or rounded to bytes", "float32"},
     {"--image-decode", RUNS, CLI_TEXT, "full|scaled", "large JPEGs: every pixel, or smaller ones (changed)", "full"},

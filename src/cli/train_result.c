@@ -47,6 +47,7 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_double(&w, "input_share", r->input_share);
     mf_json_put_double(&w, "decode_ms", r->decode_ms);
     mf_json_put_u64(&w, "workers", r->workers);
+    mf_json_put_u64(&w, "worker_layers", r->worker_layers);
     mf_json_put_u64(&w, "input_bytes", r->input_bytes);
     mf_json_put_i64(&w, "skipped_samples", r->skipped);
     mf_json_put_i64(&w, "cache_found", r->cache_found);

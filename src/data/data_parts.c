@@ -4,9 +4,11 @@
  * are not in memory are waited for by workers and not by the step.
  *
  * What the first file has, all must have: an array that is missing, of another type or of other samples somewhere is told
- * with the file when it is asked for. Labels that were texts have one numbering for all files.
+ * with the file when it is asked for. Labels that were texts have one numbering for all files. Sequences are as long as the
+ * longest of all files; what a file's own are shorter is 0.
  */
 #include "data/labels.h"
+#include "data/lengths.h"
 #include "data/source.h"
 #include "data/worker.h"
 
@@ -71,6 +73,7 @@ static memfit_status make(const mf_source *source, const mf_array *array, int64_
     const int32_t *codes = p->codes[(size_t)array->column * p->count + n];
     if (!codes) {
         mf_source_read(at->source, own, index - at->first, out);
+        memset((unsigned char *)out + own->sample_bytes, 0, array->sample_bytes - own->sample_bytes);
         return MEMFIT_OK;
     }
     int32_t label;
@@ -126,8 +129,9 @@ static memfit_status add_part(void *ctx, const char *path, memfit_error *err)
 
 static bool is_alike(const mf_array *a, const mf_array *b)
 {
-    bool alike = a->dtype == b->dtype && a->shape.rank == b->shape.rank && !a->names == !b->names;
-    for (uint32_t d = 1; alike && d < a->shape.rank; d++)
+    bool alike =
+        a->dtype == b->dtype && a->shape.rank == b->shape.rank && !a->names == !b->names && a->ragged == b->ragged;
+    for (uint32_t d = a->ragged ? 2 : 1; alike && d < a->shape.rank; d++)
         alike = a->shape.dim[d] == b->shape.dim[d];
     return alike;
 }
@@ -184,8 +188,16 @@ static memfit_status add_array(parts *p, const mf_array *a, uint32_t column, mem
         return mf_source_add_unusable(source, a->name, &why, err);
     mf_shape shape = a->shape;
     shape.dim[0] = p->list[p->count - 1].first + p->list[p->count - 1].source->samples;
-    if (!a->names)
-        return mf_source_add_made(source, a->name, a->dtype, &shape, column, err);
+    for (size_t i = 0; a->ragged && i < p->count; i++) {
+        const int64_t steps = mf_source_find(p->list[i].source, a->name)->shape.dim[1];
+        shape.dim[1] = steps > shape.dim[1] ? steps : shape.dim[1];
+    }
+    if (!a->names) {
+        memfit_status added = mf_source_add_made(source, a->name, a->dtype, &shape, column, err);
+        if (added == MEMFIT_OK)
+            source->arrays[source->count - 1].ragged = a->ragged;
+        return added;
+    }
     memfit_status status = settle_codes(p, a, column, err); /* adds an array over the numbers; it becomes the labels' */
     if (status != MEMFIT_OK)
         return status;
@@ -195,6 +207,24 @@ static memfit_status add_array(parts *p, const mf_array *a, uint32_t column, mem
     y->data = NULL;
     y->shape = shape;
     return MEMFIT_OK;
+}
+
+/* Of all samples, where they differ in some file. */
+static memfit_status join_lengths(parts *p, memfit_error *err)
+{
+    bool any = false;
+    for (size_t i = 0; i < p->count; i++)
+        any |= p->list[i].source->lengths != NULL;
+    if (!any)
+        return MEMFIT_OK;
+    const part *last = &p->list[p->count - 1];
+    memfit_status status = mf_lengths_make(p->source, last->first + last->source->samples, err);
+    for (size_t i = 0; i < p->count && status == MEMFIT_OK; i++) {
+        const mf_source *s = p->list[i].source;
+        if (s->lengths)
+            memcpy(p->source->lengths + p->list[i].first, s->lengths, (size_t)s->samples * sizeof *s->lengths);
+    }
+    return status;
 }
 
 memfit_status mf_source_parts(mf_source *source, const mf_source_wish *wish, const mf_log *log, memfit_error *err)
@@ -217,6 +247,8 @@ memfit_status mf_source_parts(mf_source *source, const mf_source_wish *wish, con
     memset((void *)p->codes, 0, ((size_t)first->count * p->count + 1) * sizeof *p->codes);
     for (uint32_t i = 0; i < first->count && status == MEMFIT_OK; i++)
         status = add_array(p, &first->arrays[i], i, err);
+    if (status == MEMFIT_OK)
+        status = join_lengths(p, err);
     if (status == MEMFIT_OK)
         mf_log_write(log, MF_LOG_NOTE, "%s: %zu files", source->path, p->count);
     return status;

@@ -8,6 +8,8 @@
  * Opening reads the headers of all records, and the first record whole: which features there are, their types and lengths.
  * A picture becomes an image of the model's size, another text its bytes, numbers are what they are. Whatever a record has
  * otherwise is told when it is used, with file, record and byte. Records are verified by their check sums then.
+ *
+ * The file is long because opening, measuring and making share the table of columns.
  */
 #include "data/labels.h"
 #include "data/lengths.h"
@@ -38,6 +40,8 @@ typedef struct column {
     bool picture, ragged;
     uint64_t count; /* of numbers, or bytes; ragged: the most */
     uint64_t least;
+    uint64_t each; /* numbers of a step, where that is a sequence: 1, but for mf_tfrecord_use */
+    bool used;     /* by the model, as mf_tfrecord_use says */
 } column;
 
 typedef struct records {
@@ -51,6 +55,7 @@ typedef struct records {
     uint32_t column_count;
     uint32_t height, width, channels;
     bool bytes, scaled, lengths;
+    bool any_used;
     const char *wanted; /* --features */
 } records;
 
@@ -111,8 +116,9 @@ static bool measure_feature(void *ctx, const mf_feature *f)
             continue;
         c->count = (uint64_t)n > c->count ? (uint64_t)n : c->count;
         c->least = (uint64_t)n < c->least ? (uint64_t)n : c->least;
-        if (m->length && c->ragged && (uint64_t)n > *m->length)
-            *m->length = n < INT32_MAX ? (uint32_t)n : INT32_MAX;
+        const uint64_t steps = ((uint64_t)n + c->each - 1) / c->each;
+        if (m->length && c->ragged && (c->used || !m->r->any_used) && steps > *m->length)
+            *m->length = steps < INT32_MAX ? (uint32_t)steps : INT32_MAX;
     }
     return true;
 }
@@ -134,6 +140,18 @@ static bool find_ragged(records *r, int64_t step)
     return any;
 }
 
+static void note_lengths(records *r)
+{
+    for (int64_t i = 0; i < r->count; i++) {
+        mf_tfrecord record;
+        memfit_error ignored;
+        measuring m = {r, &r->source->lengths[i]};
+        r->source->lengths[i] = 0;
+        if (record_at(r, i, &record, &ignored) == MEMFIT_OK)
+            mf_example_walk(record.data, record.bytes, measure_feature, &m);
+    }
+}
+
 /* All records are looked at only where some of them differ, or where somebody wants to know. */
 static memfit_status measure_records(records *r, bool wanted, memfit_error *err)
 {
@@ -145,13 +163,8 @@ static memfit_status measure_records(records *r, bool wanted, memfit_error *err)
     if (step > 1 && !wanted)
         find_ragged(r, 1);
     memfit_status status = mf_lengths_make(r->source, r->count, err);
-    for (int64_t i = 0; i < r->count && status == MEMFIT_OK; i++) {
-        mf_tfrecord record;
-        memfit_error ignored;
-        measuring m = {r, &r->source->lengths[i]};
-        if (record_at(r, i, &record, &ignored) == MEMFIT_OK)
-            mf_example_walk(record.data, record.bytes, measure_feature, &m);
-    }
+    if (status == MEMFIT_OK)
+        note_lengths(r);
     return status;
 }
 
@@ -188,6 +201,12 @@ static memfit_status make_ragged(const mf_source *source, int64_t index, const c
 {
     const uint64_t each = c->kind == MF_FEATURE_FLOAT ? sizeof(float) : sizeof(int64_t);
     const int64_t n = mf_feature_count(f);
+    if (n > 0 && (uint64_t)n % c->each) {
+        char how[96];
+        snprintf(how, sizeof how, "has %lld numbers, but a step of the model's input has %llu", (long long)n,
+                 (unsigned long long)c->each);
+        return differs(source, index, c, how, err);
+    }
     if (n < 0 || (uint64_t)n > c->count ||
         !(c->kind == MF_FEATURE_FLOAT ? mf_feature_floats(f, out, (uint64_t)n) : mf_feature_ints(f, out, (uint64_t)n)))
         return differs(source, index, c, "cannot be read, or is longer than when the file was opened", err);
@@ -422,7 +441,7 @@ static bool add_column(void *ctx, const mf_feature *f)
     const unsigned char *text = NULL;
     uint64_t bytes = 0;
     int64_t count = mf_feature_count(f);
-    column c = {.kind = f->kind, .count = count > 0 ? (uint64_t)count : 0};
+    column c = {.kind = f->kind, .count = count > 0 ? (uint64_t)count : 0, .each = 1};
     if (r->column_count == MOST_FEATURES || count < 1)
         return true; /* none of a variable length can be used anyway */
     if (f->kind == MF_FEATURE_BYTES) {
@@ -568,6 +587,49 @@ static memfit_status read_features(records *r, const mf_log *log, memfit_error *
     if (status != MEMFIT_OK)
         return status;
     return r->wanted ? add_wanted(r, err) : add_all(r, log, err);
+}
+
+void mf_tfrecord_use(mf_source *source, const mf_array *array, const mf_shape *step)
+{
+    const uint64_t each = mf_shape_count(step);
+    if (source->maker != &maker || !array->made || array->picture)
+        return;
+    records *r = source->made_of;
+    column *c = &r->columns[array->column];
+    c->used = r->any_used = true;
+    if (!step->rank || array->shape.rank != 2 || c->kind == MF_FEATURE_BYTES || step->rank + 2 > MF_MOST_DIMS ||
+        each < 1 || each > c->count || (!c->ragged && c->count % each))
+        return;                        /* what does not fit is told where shapes are compared */
+    c->count = c->count / each * each; /* a list that is longer has no whole steps, which is told when it is used */
+    c->each = each;
+    for (mf_array *a = source->arrays; a < source->arrays + source->count; a++) { /* it may have two names */
+        if (!a->made || &r->columns[a->column] != c)
+            continue;
+        a->shape.rank = step->rank + 2;
+        a->shape.dim[1] = (int64_t)(c->count / each);
+        memcpy(a->shape.dim + 2, step->dim, step->rank * sizeof *step->dim);
+        a->sample_bytes = c->count * mf_dtype_bytes(a->dtype);
+    }
+}
+
+void mf_tfrecord_settle_lengths(mf_source *source)
+{
+    if (source->maker != &maker || !source->lengths)
+        return;
+    records *r = source->made_of;
+    bool others = false, any = false;
+    for (uint32_t i = 0; i < r->column_count; i++) {
+        const column *c = &r->columns[i];
+        others |= c->ragged && (c->each > 1 || (r->any_used && !c->used));
+        any |= c->ragged && (c->used || !r->any_used);
+    }
+    if (others && any)
+        note_lengths(r);
+    if (any)
+        return;
+    mf_os_spool_unmap((unsigned char *)source->lengths, source->length_bytes); /* nobody's */
+    source->lengths = NULL;
+    source->length_bytes = 0;
 }
 
 memfit_status mf_source_tfrecord(mf_source *source, const mf_source_wish *wish, bool pattern, const mf_log *log,

@@ -70,9 +70,9 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
     for (uint32_t i = 0; i < graph->feed_count && status == MEMFIT_OK; i++) {
         status = mf_feed_link_bind(f, graph, i, options, err);
         const mf_array *a = f->links[i].array; /* made in its tensor, unless it is converted or looked at before */
-        if (a && a->made && status == MEMFIT_OK) {
+        if (f->links[i].made && status == MEMFIT_OK) {
             f->links[i].slot_at = f->slot_bytes;
-            f->slot_bytes += (f->links[i].bytes + 63) & ~(uint64_t)63;
+            f->slot_bytes += (f->links[i].slot_bytes + 63) & ~(uint64_t)63;
             f->made_links++;
             if (is_apart(&f->links[i]) && a->sample_bytes > f->spare_bytes)
                 f->spare_bytes = a->sample_bytes;
@@ -113,6 +113,7 @@ void mf_feeder_destroy(mf_feeder *f)
     mf_host_free(f->host, f->arranged, 2 * (size_t)f->samples * sizeof *f->arranged);
     mf_host_free(f->host, f->scratch, f->scratch_bytes);
     mf_worker_destroy(f->own);
+    mf_front_kit_destroy(f->front);
     mf_host_free(f->host, f, sizeof *f);
 }
 
@@ -207,7 +208,8 @@ static bool know_samples(mf_feeder *f, int64_t first, int64_t count)
 void mf_feeder_note_length(mf_feeder *f, uint32_t number, const mf_graph *graph)
 {
     for (uint32_t i = 0; i < f->count && i < graph->feed_count; i++) {
-        const mf_shape *shape = &graph->tensors[graph->feeds[i].tensor].shape;
+        const mf_feed *feed = &graph->feeds[i];
+        const mf_shape *shape = feed->front ? &feed->front->shape : &graph->tensors[feed->tensor].shape;
         const uint64_t batch = shape->rank ? (uint64_t)shape->dim[0] : 1;
         f->links[i].elements_at[number] = batch ? mf_shape_count(shape) / batch : 0;
     }
@@ -308,27 +310,53 @@ static memfit_status fill_one(mf_feeder *f, const mf_feed_link *l, int64_t sampl
     return MEMFIT_OK;
 }
 
-memfit_status mf_feeder_make(const mf_feeder *f, int64_t sample, mf_worker *worker, unsigned char *slot,
-                             memfit_error *err)
+/* As the link's type has it, at `to`; by way of the worker's spare buffer where that is another than the file's. */
+static memfit_status make_link(const mf_feeder *f, const mf_feed_link *l, int64_t sample, mf_worker *worker,
+                               unsigned char *to, memfit_error *err)
+{
+    const bool apart = is_apart(l);
+    const uint64_t had = elements_had(l, l->elements);
+    unsigned char *out = apart ? worker->spare : to;
+    memfit_status status = MEMFIT_OK;
+    if (l->array->made)
+        status = mf_source_make(f->source, l->array, sample, worker, out, err);
+    else
+        mf_source_read(f->source, l->array, sample, out);
+    if (status == MEMFIT_OK && apart) {
+        mf_number_convert(l->array->dtype, out, l->dtype, to, had);
+        clear_rest(l, to, had, l->elements);
+    }
+    return status == MEMFIT_OK && f->check ? check_sample(f, l, out, to, sample, had, err) : status;
+}
+
+memfit_status mf_feeder_make(const mf_feeder *f, int64_t position, int64_t sample, mf_worker *worker,
+                             unsigned char *slot, memfit_error *err)
 {
     for (uint32_t i = 0; i < f->count; i++) {
         const mf_feed_link *l = &f->links[i];
-        if (!l->array || !l->array->made)
+        if (!l->made)
             continue;
-        const bool apart = is_apart(l);
-        const uint64_t had = elements_had(l, l->elements);
-        unsigned char *to = slot + l->slot_at, *out = apart ? worker->spare : to;
-        memfit_status status = mf_source_make(f->source, l->array, sample, worker, out, err);
-        if (status == MEMFIT_OK && apart) {
-            mf_number_convert(l->array->dtype, out, l->dtype, to, had);
-            clear_rest(l, to, had, l->elements);
+        unsigned char *to = slot + l->slot_at, *arrives = l->front ? mf_front_input(worker->front) : to;
+        memfit_status status = make_link(f, l, sample, worker, arrives, err);
+        if (status == MEMFIT_OK && l->front) {
+            const int64_t since = position - f->first_position, each = f->step_samples ? f->step_samples : 1;
+            status = mf_front_work(worker->front, f->seed, f->first_step + (uint64_t)(since / each),
+                                   (uint64_t)(since % each), to, err);
         }
-        if (status == MEMFIT_OK && f->check)
-            status = check_sample(f, l, out, to, sample, had, err);
         if (status != MEMFIT_OK)
             return status;
     }
     return MEMFIT_OK;
+}
+
+void mf_feeder_begin_steps(mf_feeder *f, uint64_t seed, uint64_t step, int64_t position, int64_t samples)
+{
+    if (f->ring)
+        mf_ring_stop(f->ring);
+    f->seed = seed;
+    f->first_step = step;
+    f->first_position = position;
+    f->step_samples = samples;
 }
 
 memfit_status mf_feeder_wait(mf_feeder *f, int64_t first, int64_t count, memfit_error *err)
@@ -341,7 +369,7 @@ memfit_status mf_feeder_wait(mf_feeder *f, int64_t first, int64_t count, memfit_
 
 static uint64_t bytes_now(const mf_feeder *f, const mf_feed_link *l)
 {
-    return elements_now(f, l) * mf_dtype_bytes(l->dtype);
+    return l->front ? l->slot_bytes : elements_now(f, l) * mf_dtype_bytes(l->dtype);
 }
 
 /* Copied by all threads: a batch of pictures is tens of megabytes. */
@@ -403,7 +431,7 @@ static memfit_status fill_together(mf_feeder *f, const mf_feed_link *l, int64_t 
 memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_t count, void *out, memfit_error *err)
 {
     const mf_feed_link *l = &f->links[index];
-    if (l->array && l->array->made && l->role != 2)
+    if (l->made)
         return fill_made(f, l, first, count, out, err);
     bool known = know_samples(f, first, count);
     const uint64_t bytes = bytes_now(f, l);

@@ -15,6 +15,7 @@
 #ifndef MF_DATA_FEED_H
 #define MF_DATA_FEED_H
 
+#include "data/front_work.h"
 #include "data/ring.h"
 #include "data/source.h"
 #include "graph/graph.h"
@@ -38,8 +39,10 @@ typedef struct mf_feed_link {
     uint64_t elements;                     /* of one sample */
     uint64_t bytes;                        /* of one sample in the tensor */
     uint64_t elements_at[MF_MOST_LENGTHS]; /* sequences: of one sample, by the number of the length in use */
-    int64_t classes;  /* values must be whole numbers from 0 to below this: labels, rows of a table; 0: any */
-    uint64_t slot_at; /* made: where in a slot of the ring */
+    int64_t classes;     /* values must be whole numbers from 0 to below this: labels, rows of a table; 0: any */
+    bool made;           /* by workers: the source's array is, or something is done to its samples first */
+    mf_front_kit *front; /* that; then dtype, elements and bytes are those of samples as they arrive */
+    uint64_t slot_at, slot_bytes; /* made: where in a slot of the ring, and how much of it */
 } mf_feed_link;
 
 typedef struct mf_feeder {
@@ -66,8 +69,11 @@ typedef struct mf_feeder {
     mf_ring *ring;                    /* of made samples, not owned; NULL: none are made */
     uint32_t made_links;              /* links whose arrays are made */
     uint64_t slot_bytes, spare_bytes; /* for the ring: a sample; one that is converted behind its making */
-    mf_worker *own;                   /* makes labels for weights; NULL: none need making */
-    uint32_t taken;                   /* made links that have their part of the piece under way */
+    mf_front_kit *front;              /* of the one link that has it; NULL: none */
+    uint64_t seed, first_step;        /* what random layers in workers draw by: see mf_feeder_begin_steps */
+    int64_t first_position, step_samples;
+    mf_worker *own; /* makes labels for weights; NULL: none need making */
+    uint32_t taken; /* made links that have their part of the piece under way */
 } mf_feeder;
 
 typedef struct mf_feeder_options {
@@ -80,7 +86,8 @@ typedef struct mf_feeder_options {
     bool listed;           /* the order is a list however many samples there are: as a run that is resumed had it */
     const double *class_weights; /* by label, or NULL; must outlive the feeder */
     int64_t class_count;
-    bool targets; /* false when predicting: the source need not have any */
+    bool targets;              /* false when predicting: the source need not have any */
+    mf_backend *front_backend; /* where the graph's feeds have a front: what workers do it with; outlives the feeder */
 } mf_feeder_options;
 
 /* Binds the feeds of `graph` to the source's arrays by name ("x", "y", or the layers' names) and checks types and
@@ -90,6 +97,8 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
 void mf_feeder_destroy(mf_feeder *feeder);
 /* The array that would serve input `index` of `inputs`, named `name`; NULL when the source has none. */
 const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint32_t index, uint32_t inputs);
+/* The array that would serve a feed of the graph. */
+const mf_array *mf_feeder_array(const mf_source *source, const mf_graph *graph, uint32_t feed);
 /* How many classes the graph's target has, where it is compared with one-hot rows; 0: it is not. */
 int64_t mf_feeder_one_hot(const mf_graph *graph);
 /* How many classes its targets may have, one-hot or whole numbers; 0: any. */
@@ -101,6 +110,9 @@ void mf_feeder_use_ring(mf_feeder *feeder, mf_ring *ring);
 memfit_status mf_feeder_wait(mf_feeder *feeder, int64_t first, int64_t count, memfit_error *err);
 /* The order of epoch `epoch`. Allocates nothing. */
 void mf_feeder_shuffle(mf_feeder *feeder, uint64_t seed, uint64_t epoch);
+/* Step `step` takes the sample at `position`, and each step `samples` of them: by that, and the seed, random layers in
+ * workers draw. Before the first mf_feeder_wait of an epoch. */
+void mf_feeder_begin_steps(mf_feeder *feeder, uint64_t seed, uint64_t step, int64_t position, int64_t samples);
 /* The first sample, from the feeder's first on, of block `number` in this epoch's order. */
 int64_t mf_feeder_block(const mf_feeder *feeder, int64_t number);
 /* Which sample of the source stands at `position`. */

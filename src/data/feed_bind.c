@@ -193,6 +193,11 @@ const mf_array *mf_feeder_input(const mf_source *source, const char *name, uint3
     return find_for(source, &feed, inputs);
 }
 
+const mf_array *mf_feeder_array(const mf_source *source, const mf_graph *graph, uint32_t feed)
+{
+    return find_for(source, &graph->feeds[feed], feeds_of_role(graph, graph->feeds[feed].role));
+}
+
 /* One finite weight for each sample, or for each step of the output. */
 static memfit_status check_weights(const mf_feeder *f, const mf_array *a, const mf_shape *tensor, bool cut,
                                    memfit_error *err)
@@ -218,11 +223,32 @@ static memfit_status check_weights(const mf_feeder *f, const mf_array *a, const 
     return MEMFIT_OK;
 }
 
+/* Whether workers make its samples, and what they do to them then. */
+static memfit_status bind_front(mf_feeder *f, const mf_feed *feed, mf_backend *backend, mf_feed_link *l,
+                                memfit_error *err)
+{
+    l->made = l->array->made || feed->front;
+    l->slot_bytes = l->bytes;
+    if (!feed->front)
+        return MEMFIT_OK;
+    memfit_status status = mf_front_kit_create(f->host, feed->front, backend, &f->front, err);
+    if (status == MEMFIT_OK) {
+        l->front = f->front;
+        l->slot_bytes = mf_front_out_bytes(f->front);
+    }
+    return status;
+}
+
 memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i, const mf_feeder_options *options,
                                 memfit_error *err)
 {
     const mf_feed *feed = &graph->feeds[i];
-    const mf_tensor *t = &graph->tensors[feed->tensor];
+    mf_tensor arrives = graph->tensors[feed->tensor];
+    if (feed->front) {
+        arrives.dtype = feed->front->dtype;
+        arrives.shape = feed->front->shape;
+    }
+    const mf_tensor *t = &arrives;
     uint64_t count = mf_shape_count(&t->shape), batch = t->shape.rank ? (uint64_t)t->shape.dim[0] : 1;
     mf_feed_link *l = &f->links[i];
     *l = (mf_feed_link){.role = feed->role, .dtype = t->dtype, .elements = batch ? count / batch : 0};
@@ -266,7 +292,7 @@ memfit_status mf_feed_link_bind(mf_feeder *f, const mf_graph *graph, uint32_t i,
     uint32_t generator;
     if (!kind_of_values(graph, feed, &generator, &l->classes))
         l->classes = 0;
-    return MEMFIT_OK;
+    return bind_front(f, feed, options->front_backend, l, err);
 }
 
 /* ---- synthetic arrays for a graph --------------------------------------------------------------------------- */

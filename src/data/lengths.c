@@ -131,25 +131,37 @@ void mf_lengths_read(const mf_array *a, int64_t index, void *out, uint64_t bytes
 
 /* ---- padded already ---------------------------------------------------------------------------------------- */
 
+/* Behind its last step that is not 0. */
+static uint32_t used_steps(const unsigned char *sample, uint64_t bytes, uint64_t step)
+{
+    while (bytes && !sample[bytes - 1])
+        bytes--;
+    return (uint32_t)((bytes + step - 1) / step);
+}
+
 memfit_status mf_lengths_measure(mf_source *source, const mf_array *a, memfit_error *err)
 {
     if (source->lengths)
         return MEMFIT_OK;
     const int64_t steps = a->shape.rank > 1 ? a->shape.dim[1] : 1;
-    if (!a->data || steps < 1 || steps > INT32_MAX)
+    const bool copied = a->made && !a->picture; /* without a worker's decoders */
+    if ((!a->data && !copied) || steps < 1 || steps > INT32_MAX)
         return mf_fail(err, MEMFIT_UNSUPPORTED,
                        "--bucket: the lengths of %s in %s cannot be told\n"
                        "save x with x_row_splits in one .npz file, or lists of different lengths as TFRecord",
                        a->name, source->path);
-    memfit_status status = mf_lengths_make(source, source->samples, err);
+    const memfit_host *host = source->arena.host;
+    unsigned char *room = copied ? mf_host_alloc(host, a->sample_bytes) : NULL;
+    memfit_status status = copied && !room ? mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to read %s", source->path)
+                                           : mf_lengths_make(source, source->samples, err);
     const uint64_t step = a->sample_bytes / (uint64_t)steps;
     for (int64_t i = 0; status == MEMFIT_OK && i < source->samples; i++) {
-        const unsigned char *sample = a->data + (uint64_t)i * a->sample_bytes;
-        uint64_t end = a->sample_bytes;
-        while (end && !sample[end - 1])
-            end--;
-        source->lengths[i] = (uint32_t)((end + step - 1) / step);
+        const unsigned char *sample = copied ? room : a->data + (uint64_t)i * a->sample_bytes;
+        /* What cannot be read is told when its turn comes; until then it may be of any length. */
+        const bool read = !copied || mf_source_make(source, a, i, NULL, room, NULL) == MEMFIT_OK;
+        source->lengths[i] = read ? used_steps(sample, a->sample_bytes, step) : (uint32_t)steps;
     }
+    mf_host_free(host, room, a->sample_bytes);
     return status;
 }
 

@@ -111,7 +111,7 @@ static memfit_status make(mf_ring *r, hand *h, int64_t position, int64_t *sample
     for (int64_t tried = 0;; tried++) {
         memfit_status status = MEMFIT_DAMAGED;
         if (!r->options.skip_most || !is_skipped(r, *sample)) {
-            status = mf_feeder_make(f, *sample, h->worker, slot_of(r, position), &h->error);
+            status = mf_feeder_make(f, position, *sample, h->worker, slot_of(r, position), &h->error);
             if (status == MEMFIT_OK)
                 return status;
             if (!r->options.skip_most || !skip(r, *sample, &h->error))
@@ -190,7 +190,11 @@ static void warm(mf_ring *r, hand *h)
     h->warm = true;
     r->busy++;
     pthread_mutex_unlock(&r->lock);
-    mf_feeder_make(r->feeder, r->feeder->first + i % r->feeder->samples, h->worker, slot_of(r, i), &h->error);
+    const int64_t sample = r->feeder->first + i % r->feeder->samples;
+    if (mf_feeder_make(r->feeder, r->feeder->first_position, sample, h->worker, slot_of(r, i), &h->error) !=
+            MEMFIT_OK &&
+        h->worker->front) /* its code must be there all the same */
+        mf_front_work(h->worker->front, 0, 0, 0, slot_of(r, i), &h->error);
     pthread_mutex_lock(&r->lock);
     r->busy--;
     pthread_cond_signal(&r->done);
@@ -219,7 +223,8 @@ static void *work(void *ctx)
 uint64_t mf_ring_estimate(const mf_ring_options *o)
 {
     return (uint64_t)o->slots * (o->slot_bytes + sizeof(state) + 2 * sizeof(int64_t)) +
-           o->workers * (mf_worker_bytes(o->room_bytes, o->spare_bytes) + TOUCHED_BYTES);
+           o->workers * (mf_worker_bytes(o->room_bytes, o->spare_bytes) + TOUCHED_BYTES +
+                         (o->front ? mf_front_hand_bytes(o->front) : 0));
 }
 
 uint64_t mf_ring_bytes(const mf_ring *r)
@@ -261,6 +266,8 @@ static memfit_status fill_in(mf_ring *r, memfit_error *err)
     for (unsigned i = 0; i < o->workers; i++) {
         r->hands[i].ring = r;
         memfit_status status = mf_worker_create(r->host, o->room_bytes, o->spare_bytes, &r->hands[i].worker, err);
+        if (status == MEMFIT_OK && o->front)
+            status = mf_front_hand_create(o->front, &r->hands[i].worker->front, err);
         if (status != MEMFIT_OK)
             return status;
     }

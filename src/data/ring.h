@@ -31,6 +31,7 @@ typedef struct mf_ring_options {
     unsigned workers; /* 1 or more */
     int64_t slots;
     uint64_t slot_bytes, room_bytes, spare_bytes; /* of a sample; of a worker (worker.h) */
+    const struct mf_front_kit *front; /* what workers do to samples behind that (front_work.h); NULL: nothing */
     int64_t skip_most;
     const mf_log *log; /* told what is left out, by the consumer's thread; must outlive the ring */
 } mf_ring_options;

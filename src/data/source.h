@@ -181,6 +181,11 @@ memfit_status mf_source_parts(mf_source *source, const mf_source_wish *wish, con
 /* TFRecord files: the source's path, or those it matches as a pattern. */
 memfit_status mf_source_tfrecord(mf_source *source, const mf_source_wish *wish, bool pattern, const mf_log *log,
                                  memfit_error *err);
+/* The model uses this array of TFRecord files; a list of numbers is a sequence whose steps have this shape (rank 0: one
+ * number), as tf.io.FixedLenSequenceFeature(shape) reads it. A record whose numbers are not whole steps is named when it is
+ * used. Other arrays stay as they are. Afterwards lengths are settled: those of what is used count, in steps. */
+void mf_tfrecord_use(mf_source *source, const mf_array *array, const mf_shape *step);
+void mf_tfrecord_settle_lengths(mf_source *source);
 /* Adds an array that the source's maker makes, or one of generator 3. */
 memfit_status mf_source_add_made(mf_source *source, const char *name, mf_dtype dtype, const mf_shape *shape,
                                  uint32_t column, memfit_error *err);

@@ -44,6 +44,7 @@ void mf_worker_destroy(mf_worker *w)
     if (!w)
         return;
     mf_picture_decoder_destroy(w->decoder);
+    mf_front_hand_destroy(w->front);
     mf_host_free(w->host, w->room.base, w->room.bytes + 64);
     mf_host_free(w->host, w->buffer, MF_PICTURE_BUFFER_BYTES);
     mf_host_free(w->host, w->spare, w->spare_bytes);

@@ -6,6 +6,7 @@
 #ifndef MF_DATA_WORKER_H
 #define MF_DATA_WORKER_H
 
+#include "data/front_work.h"
 #include "file/picture.h"
 
 typedef struct mf_worker {
@@ -15,6 +16,7 @@ typedef struct mf_worker {
     mf_picture_decoder *decoder;
     unsigned char *spare; /* a sample that is converted behind its making; NULL: none is */
     uint64_t spare_bytes;
+    mf_front_hand *front; /* for layers that workers do; NULL: there are none */
 } mf_worker;
 
 /* Bytes that a worker takes from the host, but for the decoders' own few KiB. */

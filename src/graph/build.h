@@ -167,6 +167,10 @@ void mf_g_op_in_place(mf_build *b, mf_op_kind kind, const mf_attr *attr, uint32_
  * will be asked for later beside the outputs. Operations are numbered anew, tensors keep their numbers. */
 void mf_g_fuse(mf_build *b, uint32_t kept_count, const uint32_t *kept);
 
+/* Takes the leading random operations of one input out of the graph (front.h, front.c). Tensors and operations keep their
+ * numbers. */
+void mf_g_front(mf_build *b, uint32_t kept_count, const uint32_t *kept);
+
 /* ---- after the backward pass (mask.c) ---- */
 /* Activations of at least so many numbers that backward needs only for their slope are kept as bits. Operations are
  * numbered anew. */

@@ -492,8 +492,9 @@ typedef enum { MF_MODE_TRAIN, MF_MODE_EVALUATE, MF_MODE_PREDICT } mf_mode;
 typedef struct mf_feed {
     const char *name;
     uint32_t tensor;
-    uint32_t role;  /* 0 input, 1 target, 2 sample weight */
-    uint32_t index; /* which input or output of the model */
+    uint32_t role;                /* 0 input, 1 target, 2 sample weight */
+    uint32_t index;               /* which input or output of the model */
+    const struct mf_front *front; /* what is done to samples before they get here (front.h); NULL: nothing */
 } mf_feed;
 
 typedef struct mf_graph {

@@ -351,6 +351,7 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
                      r->stop ? "steps" : "epochs", (long long)(r->stop ? o->steps : o->epochs), o->resume);
     while (status == MEMFIT_OK && !r->stop && t->state.epoch < (uint64_t)o->epochs) {
         mf_feeder_shuffle(t->feeder, t->state.seed, t->state.epoch);
+        mf_feeder_begin_steps(t->feeder, t->state.seed, t->state.iteration, (int64_t)t->state.position, t->plan->batch);
         r->epoch_began_us = mf_os_now_us();
         mf_run_trace_mark(r->trace, MF_RUN_EPOCH);
         if (t->state.position == 0) {

@@ -446,6 +446,7 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
         out->input_share = r->training_us > 0 ? fmin((double)times.wait_ns * 1e-3 / r->training_us, 1) : 0;
         out->decode_ms = times.made ? (double)times.make_ns * 1e-6 / (double)times.made : 0;
         out->workers = mf_ring_workers(t->ring);
+        out->worker_layers = t->front_layers;
         out->input_bytes = mf_ring_bytes(t->ring);
         out->skipped = times.skipped;
         const mf_source *sources[2] = {t->source, t->validation_source};

@@ -138,9 +138,17 @@ void mf_trainer_close(mf_trainer *t)
 {
     mf_trainer_withdraw(t);
     mf_plan_destroy(t->next_plan);
+    if (t->ring) { /* before the feeders, whose layers its workers have hands for */
+        mf_feeder *feeders[2] = {t->feeder, t->validation_feeder};
+        mf_ring_destroy(t->ring);
+        for (int i = 0; i < 2; i++)
+            if (feeders[i])
+                mf_feeder_use_ring(feeders[i], NULL);
+    }
     mf_feeder_destroy(t->feeder);
     mf_feeder_destroy(t->validation_feeder);
-    mf_ring_destroy(t->ring);
+    if (t->front_backend)
+        t->front_backend->table->destroy(t->front_backend);
     mf_source_close(t->source);
     mf_source_close(t->validation_source);
     mf_host_free(t->host, t->kept_metrics, t->kept_bytes + 1);

@@ -82,6 +82,8 @@ typedef struct mf_trainer {
     mf_source *source, *validation_source;
     mf_feeder *feeder, *validation_feeder;
     mf_ring *ring;                          /* of both, where samples must be made; else NULL */
+    uint32_t front_layers;                  /* random layers that workers do */
+    mf_backend *front_backend;              /* with this; NULL: none */
     mf_known_shape known[MF_TRAINER_KNOWN]; /* the data's shapes, for models that leave them open */
     double *class_weights;
     int64_t class_count;
@@ -156,6 +158,10 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
 const mf_array *mf_trainer_input(const mf_trainer *t, const mf_source *source, uint32_t index);
 /* Are batches of sequences of similar length? As asked, or as the run did that is resumed. */
 bool mf_trainer_buckets(const mf_trainer *t);
+/* Lists of numbers in records become sequences of steps as the model's inputs have them, and its targets when the shapes of
+ * the data are known. */
+void mf_trainer_shape_inputs(const mf_trainer *t, mf_source *source);
+memfit_status mf_trainer_shape_targets(mf_trainer *t, memfit_error *err);
 /* The lengths to plan for, when the shapes of the data are known. */
 memfit_status mf_trainer_choose_lengths(mf_trainer *t, memfit_error *err);
 /* While `on`, and there is a limit, whatever would take the process above it is refused: the model, its graphs, plans,
@@ -170,6 +176,8 @@ void mf_trainer_set_room(mf_trainer *t);
 /* A refusal for that reason, in full: what was loaded, how many bytes it needs, how many are allowed. Other failures
  * stay as they are. Returns the status. */
 memfit_status mf_trainer_explain_room(const mf_trainer *t, memfit_status status, memfit_error *err);
+/* Whether random layers at the model's front are the workers' to do (trainer_front.c). Behind opening the data. */
+memfit_status mf_trainer_choose_front(mf_trainer *t, memfit_error *err);
 memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err);
 /* --cache memory: samples are kept in what the admitted plan leaves of the limit, part of fixed_bytes from then on; and
  * gives it back, before another plan is made. */

@@ -306,8 +306,13 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
                        "class weights are for models with one output, as in Keras: this one has %u\n"
                        "an array sample_weight in the data weighs samples, for all outputs",
                        t->model->output_count);
+    mf_trainer_shape_inputs(t, t->source);
+    if (t->validation_source)
+        mf_trainer_shape_inputs(t, t->validation_source);
     know_shapes(t);
-    status = mf_trainer_choose_lengths(t, err);
+    status = mf_trainer_shape_targets(t, err);
+    if (status == MEMFIT_OK)
+        status = mf_trainer_choose_lengths(t, err);
     if (status != MEMFIT_OK)
         return status;
     narrow_inputs(t);
@@ -345,7 +350,7 @@ memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err)
     t->validation_batch = o->validation_batch ? o->validation_batch : o->batch;
     if (t->validation_samples && t->validation_batch > t->validation_samples)
         t->validation_batch = t->validation_samples;
-    return MEMFIT_OK;
+    return mf_trainer_choose_front(t, err);
 }
 
 enum { MOST_WORKERS = 64 };
@@ -374,6 +379,7 @@ static memfit_status make_ring(mf_trainer *t, memfit_error *err)
         r.slot_bytes = most(r.slot_bytes, f->slot_bytes);
         r.spare_bytes = most(r.spare_bytes, f->spare_bytes);
         r.room_bytes = most(r.room_bytes, f->source->room_bytes);
+        r.front = f->front ? f->front : r.front;
         int64_t piece = i ? (f->made_links > 1 ? t->validation_batch : 1) : t->batch;
         r.slots = (int64_t)most((uint64_t)r.slots, (uint64_t)(i || o->prefetch < 2 ? piece : piece * o->prefetch));
     }
@@ -438,7 +444,8 @@ memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err)
                            .bound_count = t->graphs.length_count,
                            .class_weights = t->class_weights,
                            .class_count = t->class_count,
-                           .targets = t->mode != MF_MODE_PREDICT};
+                           .targets = t->mode != MF_MODE_PREDICT,
+                           .front_backend = t->front_backend};
     choose_order(t, &f);
     mf_trainer_set_room(t);
     memfit_status status = mf_feeder_create(&t->loading.host, t->source, mf_trainer_graph(t), &f, &t->feeder, err);

@@ -32,6 +32,61 @@ static bool is_open(const mf_trainer *t, uint32_t input)
            !t->options->input_rank;
 }
 
+/* ---- several numbers a step -------------------------------------------------------------------------------- */
+
+/* Lists of numbers have no shape but the model's: samples of an input (T, 3) are steps of 3 numbers. */
+void mf_trainer_shape_inputs(const mf_trainer *t, mf_source *source)
+{
+    for (uint32_t i = 0; i < t->model->input_count; i++) {
+        const mf_array *a = mf_trainer_input(t, source, i);
+        const mf_json *config = t->model->layers[t->model->inputs[i].layer].config;
+        const mf_json *dims = mf_json_get(config, "batch_shape");
+        dims = dims ? dims : mf_json_get(config, "batch_input_shape");
+        const size_t rank = t->options->input_rank ? t->options->input_rank + 1 : dims ? dims->count : 0;
+        mf_shape step = {0};
+        if (!a || rank > MF_MOST_DIMS)
+            continue;
+        for (size_t d = 2; d < rank; d++) {
+            const int64_t n =
+                t->options->input_rank ? t->options->input_shape[d - 1] : mf_json_integer(mf_json_at(dims, d), -1);
+            step.dim[step.rank++] = n > 0 ? n : 0;
+        }
+        mf_tfrecord_use(source, a, &step);
+    }
+}
+
+/* The same of targets and weights, whose shapes the model's layers say. */
+memfit_status mf_trainer_shape_targets(mf_trainer *t, memfit_error *err)
+{
+    mf_source *sources[2] = {t->source, t->validation_source};
+    bool differ = t->source->lengths || (t->validation_source && t->validation_source->lengths);
+    mf_graph *g = NULL;
+    if (!differ)
+        return MEMFIT_OK;
+    memfit_status status = t->graph_source.make(t->graph_source.ctx, t->host, t->mode, 1, false, &g, err);
+    if (status != MEMFIT_OK)
+        return status;
+    for (uint32_t i = 0; i < g->feed_count; i++) {
+        const mf_shape *shape = &g->tensors[g->feeds[i].tensor].shape;
+        mf_shape step = {.rank = shape->rank > 2 && g->feeds[i].role == 1 ? shape->rank - 2 : 0};
+        memcpy(step.dim, shape->dim + 2, step.rank * sizeof *step.dim);
+        for (int s = 0; s < 2 && g->feeds[i].role; s++) {
+            const mf_array *a = !sources[s]             ? NULL
+                                : g->feeds[i].role == 2 ? mf_source_find(sources[s], "sample_weight")
+                                                        : mf_feeder_array(sources[s], g, i);
+            if (a && a->made && a->ragged)
+                mf_tfrecord_use(sources[s], a, &step);
+        }
+    }
+    mf_graph_destroy(g);
+    for (int s = 0; s < 2; s++)
+        if (sources[s])
+            mf_tfrecord_settle_lengths(sources[s]);
+    return MEMFIT_OK;
+}
+
+/* ---- padding ----------------------------------------------------------------------------------------------- */
+
 static bool masks(const mf_model *m)
 {
     for (uint32_t i = 0; i < m->layer_count; i++)
@@ -98,7 +153,7 @@ memfit_status mf_trainer_choose_lengths(mf_trainer *t, memfit_error *err)
         for (uint32_t i = 0; sources[s] && !sources[s]->lengths && i < t->model->input_count && status == MEMFIT_OK;
              i++) {
             const mf_array *a = mf_trainer_input(t, sources[s], i);
-            if (a && is_open(t, i) && a->shape.rank >= 2 && (a->data || s))
+            if (a && is_open(t, i) && a->shape.rank >= 2 && (a->data || a->made || s))
                 status = mf_lengths_measure(sources[s], a, err);
         }
     if (status != MEMFIT_OK)

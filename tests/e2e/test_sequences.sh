@@ -34,6 +34,30 @@ cmp -s "$dir/b.padded.npz.keras" "$dir/w.keras" || fail "five workers: another m
 cmp -s "$dir/padded.npz.keras" "$dir/b.padded.npz.keras" && fail "--bucket changed nothing"
 train one padded.npz --bucket --seed 4 --learning-rate 1e-30; one=$(key loss "$dir/out")
 train one padded.npz --seed 9 --learning-rate 1e-30; near "$(key loss "$dir/out")" "$one" "the mean over all samples"
+# Cut into several files, with a longest sequence of its own each.
+for d in 'part-*.npz' 'filled-*.npz'; do
+    train one "$d" --no-shuffle --out "$dir/p.keras"; lawful "$d"
+    cmp -s "$dir/padded.npz.keras" "$dir/p.keras" || fail "$d: another model than from one file"
+    train one "$d" --bucket --seed 4 --out "$dir/p.keras"; lawful "$d --bucket"
+    said "batches of similar length, padded to"
+    cmp -s "$dir/b.padded.npz.keras" "$dir/p.keras" || fail "$d --bucket: another model than from one file"
+done
+train one 'part-*.npz' --bucket --epochs 3 --seed 3 --out "$dir/whole.keras"
+train one 'part-*.npz' --bucket --epochs 3 --seed 3 --steps 14 --save-freq 14 --checkpoint "$dir/ck"
+train one 'part-*.npz' --bucket --epochs 3 --seed 3 --resume "$dir/ck" --out "$dir/again.keras"
+cmp -s "$dir/whole.keras" "$dir/again.keras" || fail "several files: resumed to another model"
+rm -f "$dir/ck"
+# Steps of several numbers, in flat lists as tf.io.FixedLenSequenceFeature([3]) reads them; targets of two numbers a step.
+for more in "point --seed 1" "path --features x,y=path"; do
+    for d in points.npz points.tfrecord; do
+        train ${more%% *} $d --no-shuffle ${more#* } --out "$dir/$d.keras"; lawful "$more $d"
+        near "$(key loss "$dir/out")" "$(key loss "$f/${more%% *}.json")" "$more $d"
+    done
+    cmp -s "$dir/points.npz.keras" "$dir/points.tfrecord.keras" || fail "$more: another model from records"
+    for d in points.npz points.tfrecord; do train ${more%% *} $d --bucket --seed 4 ${more#* } --out "$dir/$d.keras"; lawful "$more $d --bucket"; done
+    cmp -s "$dir/points.npz.keras" "$dir/points.tfrecord.keras" || fail "$more --bucket: another model from records"
+done
+expect 5 "but a step of the model's input has 3" "steps that are not whole" "$MEMFIT" train "$f/point.keras" --data "$f/points.tfrecord" --features x=path,y
 # Steps with targets and weights of their own.
 train each steps.npz --no-shuffle --out "$dir/steps.keras"; lawful steps
 near "$(key loss "$dir/out")" "$(key weighted.1 "$f/losses.json")" "weights of each step"

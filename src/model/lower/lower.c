@@ -515,6 +515,8 @@ static void lower_root(mf_lowering *lo, mf_scope *scope)
 static void fuse(mf_lowering *lo)
 {
     uint32_t *kept, count = mf_activity_tensors(lo, &kept);
+    if (lo->options->front && lo->options->mode == MF_MODE_TRAIN)
+        mf_g_front(&lo->b, count, kept);
     mf_g_fuse(&lo->b, count, kept);
 }
 

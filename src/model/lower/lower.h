@@ -40,6 +40,7 @@ typedef struct mf_lower_options {
     bool plain;       /* a yardstick: nothing merged, backward keeps what plain gradients read (build.h) */
     mf_dtype
         input_dtype;     /* of the data as it arrives (uint8 stays uint8 until used); MF_DTYPE_COUNT: the model's own */
+    bool front;          /* training: leading random layers are not in the graph (graph/front.h) */
     uint64_t own_inputs; /* bit i: input i does arrive in the model's own type; so do those beyond 64 */
 } mf_lower_options;
 
