@@ -48,12 +48,14 @@ class _Tail:
     def __init__(self, stream: TextIO, kept: List[str]) -> None:
         self._stream = stream
         self._kept = kept
+        self._since = 0  # characters, since what is kept was cut
 
     def write(self, text: str) -> int:
-        self._kept.append(text)
-        if len(self._kept) > 4096:
-            whole = "".join(self._kept)[-KEPT_CHARACTERS:]
-            self._kept[:] = [whole]
+        self._kept.append(text[-KEPT_CHARACTERS:])
+        self._since += len(text)
+        if self._since > KEPT_CHARACTERS or len(self._kept) > 4096:
+            self._kept[:] = ["".join(self._kept)[-KEPT_CHARACTERS:]]
+            self._since = 0
         return self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -89,11 +91,11 @@ _ASKED = re.compile(r"(?:trying to allocate|Out of memory allocating) ([0-9.]+ ?
 def _jax_pieces(told: str) -> List[str]:
     """XLA's pool when it is free enough for the request and refuses it all the same: in pieces, then. XLA prints what shows that past Python, and
     by now a failed step has given its own memory back; so the request is made once more, alone, and only a second refusal counts."""
-    from ._measure import size_bytes
+    from ._measure import jax_has_begun, size_bytes
 
     jax: Any = sys.modules.get("jax")
     asked = _ASKED.search(told)
-    if jax is None or asked is None or not getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
+    if jax is None or asked is None or not jax_has_begun():
         return []
     device = jax.local_devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None

@@ -6,26 +6,36 @@
             step(batch); watch.step()
 
 Memory is looked at after each of the first 64 steps, then at most every 5 ms and seldom enough that looking takes at most a 400th of the time.
+
+Keras on TensorFlow and JAX calls it from threads of its own, beside the next step (`async_safe`): a callback that does not allow this makes every
+step wait for the one before.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
 import time
 from typing import Any, Callable, List, Optional, TextIO, Tuple, Union
 
 from . import _growth
 from ._events import Scalars
 from ._measure import Place, mib, place, size_bytes
+from .errors import UsageError
 
 WINDOWS = 8
 PAUSE_SECONDS = 0.005
 MOST_SLOWDOWN = 400  # looking takes at most one part in so many of the time
 FIRST_STEPS = 64  # each of these is looked at: a loop that leaks fast is over soon
+WITHOUT_NAME = 64  # steps: then growth is told of also where no container that grows was found
+LONGEST_PAUSE = 1.0  # seconds, where looking took long because others had the processor
 
 
 class Watch:
     """`limit` is a size or a percentage of the card; without it, what the card or the machine has. `warn` is the part at which to warn."""
+
+    async_safe = True  # Keras asks for this: steps may be told of from any thread
 
     def __new__(cls, *args: Any, **options: Any) -> "Watch":
         return object.__new__(_with_callbacks(cls))
@@ -54,20 +64,22 @@ class Watch:
         self._bar = sys.stderr.isatty() if bar is None else bar
         self._place: Optional[Place] = None
         self._limit: Optional[int] = None
-        self._next = self._next_busy = self._latest = self._asked = self._pause = 0.0
+        self._next = self._asked = self._pause = 0.0
         self._at = self._asked_at = 0  # steps: before this one no clock is read; the last at which one was
         self._looks = 0
+        self._lock = threading.RLock()  # what `say` is given may ask this watch something
         self._began = time.perf_counter()
         self._lows: List[Tuple[int, int]] = []  # (step, the lowest since the one before)
         self._low: Optional[int] = None
         self._window_steps = 1
         self._look: Any = None
-        self._looked_at = 0
+        self._looked_at = self._look_after = 0
         self._told: List[str] = []
         self._trace: Optional[TextIO] = None
         self._trace_path = trace
         self._traced = 0
-        self._scalars = Scalars(tensorboard) if tensorboard else None
+        self._folder = tensorboard
+        self._scalars: Optional[Scalars] = None
 
     # -- any loop
 
@@ -79,49 +91,64 @@ class Watch:
         self.end()
 
     def begin(self) -> None:
-        self._began = time.perf_counter()
+        if self._folder and self._scalars is None:
+            self._scalars = Scalars(self._folder)
         if self._trace_path and self._trace is None:
-            self._trace = open(self._trace_path, "x", encoding="utf-8")
+            self._open_trace(self._trace_path)
+
+    def _open_trace(self, path: str) -> None:
+        """A second training goes on in the file of the first; a file of somebody else is left as it is."""
+        try:
+            self._trace = open(path, "a" if self._traced_id else "x", encoding="utf-8")
+        except FileExistsError as e:
+            raise UsageError("%s is there already: it is left as it is" % path, "give the trace another name") from e
+        if not self._traced_id:
             self._trace.write("time_us,op,id,bytes,owner\n")
 
     def step(self) -> None:
         """After a step of training."""
-        self.steps += 1
-        if self.steps < self._at:
-            return
+        with self._lock:
+            self.steps += 1
+            if self.steps >= self._at:
+                self._step()
+
+    def _step(self) -> None:
         now = time.perf_counter()
-        busy = time.thread_time()
         if self.steps > FIRST_STEPS:
             # Clocks cost too, where steps are short: they are read four times a pause, and at least every 64 steps.
             each = max(1e-6, (now - self._asked) / max(1, self.steps - self._asked_at))
             self._asked, self._asked_at = now, self.steps
             self._at = self.steps + min(64, max(1, int(self._pause / 4 / each)))
-            if now < self._next or (busy < self._next_busy and now < self._latest):
+            if now < self._next:
                 return
+        busy = time.thread_time()
         self._follow(self._sample())
-        done = time.thread_time()
-        pause = self._pause = max(PAUSE_SECONDS, MOST_SLOWDOWN * (done - busy))
-        # By the clock, and by this thread's own time where others take the processor; but not for ever where it only waits.
-        self._next, self._next_busy, self._latest = now + pause, done + MOST_SLOWDOWN * (done - busy), now + 10 * pause
+        done = time.perf_counter()
+        took = MOST_SLOWDOWN * (time.thread_time() - busy)
+        self._pause = max(PAUSE_SECONDS, took, min(LONGEST_PAUSE, MOST_SLOWDOWN * (done - now)))
+        self._next = done + self._pause
 
     def epoch(self) -> None:
         """After an epoch."""
-        self.epochs += 1
-        in_use = self._sample()
-        self._follow(in_use)
-        if self._bar:
-            self._say("  memory %s" % self.bar())
-        if self._scalars:
-            self._scalars.put(self.epochs, {"memory/in_use_bytes": in_use, "memory/peak_bytes": self.peak_bytes})
+        with self._lock:
+            self.epochs += 1
+            in_use = self._sample()
+            self._follow(in_use)
+            if self._bar:
+                self._say("  memory %s" % self.bar())
+            if self._scalars:
+                self._scalars.put(self.epochs, {"memory/in_use_bytes": in_use, "memory/peak_bytes": self.peak_bytes})
 
     def end(self) -> None:
         if self._trace is not None:
             if self._traced:
                 self._trace_event("free", self._traced_id, self._traced)
+                self._traced = 0
             self._trace.close()
             self._trace = None
         if self._scalars:
             self._scalars.close()
+            self._scalars = None
 
     def bar(self, columns: int = 20) -> str:
         """The memory bar: "████░░░░ 3.1 GiB of 8.0 GiB"."""
@@ -163,15 +190,20 @@ class Watch:
     def _look_for_growth(self) -> None:
         rate = self.growth_bytes_per_step()
         if rate <= 0:
-            self._look = None
+            if len(self._lows) > WINDOWS:  # else there were too few of them to tell
+                self._look = None
             return
         if self._look is None:
             self._look, self._looked_at = _growth.look(), self.steps
-        elif self.steps - self._looked_at >= 4 and not self.growing:
+            self._look_after = 4
+        elif self.steps - self._looked_at >= self._look_after and "grows" not in self._told:
             self.growing = _growth.grown(self._look)
+            left = max(0.0, (self._limit - self._lows[-1][1]) / rate) if self._limit else float("inf")
+            if not self.growing and self._look_after < WITHOUT_NAME < left:
+                self._look_after *= 4  # what grows may do so only now and then
+                return
             text = "%s grows by %s a step since step %d" % (self._name(), mib(rate), self._lows[0][0])
             if self._limit:
-                left = max(0.0, (self._limit - self._lows[-1][1]) / rate)
                 text += "; at this rate %s are full at about step %d" % (mib(self._limit), self.steps + int(left))
             for g in self.growing:
                 text += "\n  grows: " + str(g)
@@ -263,4 +295,9 @@ def _with_callbacks(cls: type) -> type:
             continue
         if isinstance(found, type) and not issubclass(cls, found):
             bases.append(found)
-    return type(cls.__name__, (cls, *bases), {"__module__": cls.__module__}) if bases else cls
+    return _joined(cls, tuple(bases)) if bases else cls
+
+
+@functools.lru_cache(maxsize=None)
+def _joined(cls: type, bases: Tuple[type, ...]) -> type:
+    return type(cls.__name__, (cls, *bases), {"__module__": cls.__module__, "__doc__": cls.__doc__})

@@ -1,11 +1,14 @@
 """explain, install, Watch, limit, find_batch_size and sizes, with the standard library alone."""
 
+import concurrent.futures
 import io
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import textwrap
+import types
 import unittest
 from unittest import mock
 
@@ -218,7 +221,7 @@ class Watch(unittest.TestCase):
         with watch:
             for _ in range(40):
                 history.append(Kept(4 << 20))
-                watch._next = watch._latest = 0
+                watch._next = 0
                 watch.step()
         self.assertEqual(len(said), 1, said)
         self.assertIn("history", said[0])
@@ -226,13 +229,28 @@ class Watch(unittest.TestCase):
         self.assertAlmostEqual(watch.growth_bytes_per_step() / (4 << 20), 1, delta=0.25)
         self.assertEqual(watch.growing[0].name.split()[0], "history")
 
+    def test_growth_now_and_then(self):
+        """A list that grows every thirtieth step is named too; growth that no container shows is told of without a name."""
+        for kept, word in (([], "grows: kept"), (None, "grows by")):
+            watch, said = self.watch(limit="64GiB")
+            level = [1 << 30]
+            watch._place = _measure.Place("this card", lambda: level[0], None)
+            for step in range(1, 200):
+                if step % 30 == 0 and kept is not None:
+                    kept.append(Kept(1))
+                level[0] += 4 << 20
+                watch._next = 0
+                watch.step()
+            self.assertEqual(len(said), 1, said)
+            self.assertIn(word, said[0])
+
     def test_steady_is_silent(self):
         watch, said = self.watch(limit="64GiB")
         with watch:
             for _ in range(100):
                 one = Kept(4 << 20)
                 del one
-                watch._next = watch._latest = 0
+                watch._next = 0
                 watch.step()
             watch.epoch()
         self.assertEqual(said, [])
@@ -242,10 +260,43 @@ class Watch(unittest.TestCase):
         watch, said = self.watch(limit=_explain.resident_bytes() + (64 << 20), warn=0.01)
         with watch:
             for _ in range(5):
-                watch._next = watch._latest = 0
+                watch._next = 0
                 watch.step()
         self.assertEqual(len(said), 1)
         self.assertIn("in use", said[0])
+
+    def test_steps_from_many_threads(self):
+        """Keras calls from a pool of threads: every step counts once, and a list that leaks is named all the same."""
+        history = []
+        watch, said = self.watch(limit="64GiB")
+        with watch, concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for _ in range(40):
+                history.append(Kept(4 << 20))
+                watch._next = 0
+                pool.submit(watch.step).result()
+            for told in [pool.submit(watch.step) for _ in range(1000)]:
+                told.result()
+        self.assertEqual(watch.steps, 1040)
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("history", said[0])
+        self.assertIs(type(watch).async_safe, True)
+
+    def test_no_framework_is_made_to_begin(self):
+        """JAX takes three quarters of a card when it is asked for its devices, TensorFlow a context: one that is only imported is not asked."""
+        asked = []
+        jax = types.SimpleNamespace(local_devices=lambda: asked.append("jax") or [])
+        tf = types.SimpleNamespace(config=types.SimpleNamespace(list_logical_devices=lambda kind: asked.append("tensorflow") or []))
+        bridge, context = types.SimpleNamespace(_backends={}), types.SimpleNamespace(_context=None)
+        modules = {"jax": jax, "jax._src.xla_bridge": bridge, "tensorflow": tf, "tensorflow.python.eager.context": context}
+        with mock.patch.dict(sys.modules, modules):
+            self.assertEqual(_measure.place().name, "this process")
+            self.assertEqual(asked, [])
+            context._context = types.SimpleNamespace(_initialized=False)
+            _measure.place()
+            self.assertEqual(asked, [])
+            bridge._backends, context._context = {"cuda": 1}, types.SimpleNamespace(_initialized=True)
+            _measure.place()
+            self.assertEqual(asked, ["tensorflow", "jax"])
 
     def test_trace_and_scalars(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -255,7 +306,7 @@ class Watch(unittest.TestCase):
             with watch:
                 for _ in range(4):
                     held.append(bytearray(b"x" * (2 << 20)))
-                    watch._next = watch._latest = 0
+                    watch._next = 0
                     watch.step()
                 watch.epoch()
             done = subprocess.run([os.environ["MEMFIT_PROGRAM"], "replay", trace, "--json"], stdout=subprocess.PIPE, check=True, encoding="utf-8")
@@ -265,8 +316,17 @@ class Watch(unittest.TestCase):
             with open(os.path.join(folder, "tb", events[0]), "rb") as f:
                 data = f.read()
             self.assertIn(b"memory/peak_bytes", data)
-            with self.assertRaises(FileExistsError):
+            with self.assertRaises(memfit.UsageError):
                 memfit.Watch(trace=trace).begin()
+            with watch:  # a second training with the same watch goes on in the same trace, and in another file of events
+                held.append(bytearray(b"x" * (2 << 20)))
+                watch._next = 0
+                watch.step()
+                watch.epoch()
+            again = subprocess.run([os.environ["MEMFIT_PROGRAM"], "replay", trace, "--json"], stdout=subprocess.PIPE, check=True, encoding="utf-8")
+            self.assertIn('"failed": 0', again.stdout)
+            self.assertGreater(json.loads(again.stdout)["events"], json.loads(done.stdout)["events"])
+            self.assertEqual(len(os.listdir(os.path.join(folder, "tb"))), 2)
 
 
 class Growth(unittest.TestCase):
@@ -386,6 +446,9 @@ class Limit(unittest.TestCase):
         for code, word in (
             ("memfit.limit('100GiB', total='80GiB')", "UsageError"),
             ("memfit.limit(80, total='80GiB')", "UsageError"),
+            # TensorFlow as it is since 2.16: no tf.python; what it has begun is seen before PyTorch or a variable is told.
+            ("import types, sys; N = types.SimpleNamespace; sys.modules['tensorflow'] = N(config=N(list_physical_devices=lambda kind: ['GPU:0'])); "
+             "sys.modules['tensorflow.python.eager.context'] = N(_context=N(_initialized=True)); memfit.limit('8GiB', total='80GiB')", "LateError"),
             ("import types, sys; b = types.ModuleType('b'); b._backends = {'cuda': 1}; sys.modules['jax._src.xla_bridge'] = b; memfit.limit('8GiB', total='80GiB')", "LateError"),
         ):
             done = run("import memfit, os\ntry:\n    %s\nexcept memfit.Error as e: print(type(e).__name__, 'XLA_PYTHON_CLIENT_MEM_FRACTION' in os.environ)" % code)
