@@ -5,7 +5,9 @@
         for batch in loader:
             step(batch); watch.step()
 
-Memory is looked at after each of the first 64 steps, then at most every 5 ms and seldom enough that looking takes at most a 400th of the time.
+Memory is looked at after each of the first 64 steps, then at most every 5 ms and seldom enough that looking takes at most a 400th of the time. What
+grows is looked for among all containers of the process, which takes a tenth of a second where a framework is loaded: only when memory rises
+steadily, and after the first two looks within a 400th of the time again, unless memory is full soon.
 
 Keras on TensorFlow and JAX calls it from threads of its own, beside the next step (`async_safe`): a callback that does not allow this makes every
 step wait for the one before.
@@ -14,6 +16,7 @@ step wait for the one before.
 from __future__ import annotations
 
 import functools
+import statistics
 import sys
 import threading
 import time
@@ -29,6 +32,8 @@ PAUSE_SECONDS = 0.005
 MOST_SLOWDOWN = 400  # looking takes at most one part in so many of the time
 FIRST_STEPS = 64  # each of these is looked at: a loop that leaks fast is over soon
 WITHOUT_NAME = 64  # steps: then growth is told of also where no container that grows was found
+CONTAINERS_SECONDS = 0.1  # what a look at all containers takes, until one was measured
+SOON_SECONDS = 60  # memory that is full sooner than this by its trend: the containers are looked at now
 LONGEST_PAUSE = 1.0  # seconds, where looking took long because others had the processor
 
 
@@ -74,6 +79,8 @@ class Watch:
         self._window_steps = 1
         self._look: Any = None
         self._looked_at = self._look_after = 0
+        self._first: Optional[Tuple[float, int]] = None  # when and at which step memory was first looked at
+        self._searched, self._searches, self._search = 0.0, 0, CONTAINERS_SECONDS
         self._told: List[str] = []
         self._trace: Optional[TextIO] = None
         self._trace_path = trace
@@ -122,11 +129,14 @@ class Watch:
             if now < self._next:
                 return
         busy = time.thread_time()
-        self._follow(self._sample())
+        in_use = self._sample()
         done = time.perf_counter()
         took = MOST_SLOWDOWN * (time.thread_time() - busy)
         self._pause = max(PAUSE_SECONDS, took, min(LONGEST_PAUSE, MOST_SLOWDOWN * (done - now)))
         self._next = done + self._pause
+        if self._first is None:
+            self._first = now, self.steps
+        self._follow(in_use)
 
     def epoch(self) -> None:
         """After an epoch."""
@@ -193,12 +203,14 @@ class Watch:
             if len(self._lows) > WINDOWS:  # else there were too few of them to tell
                 self._look = None
             return
+        left = max(0.0, (self._limit - self._lows[-1][1]) / rate) if self._limit else float("inf")
+        if "grows" in self._told or not self._may_look(left):
+            return
         if self._look is None:
-            self._look, self._looked_at = _growth.look(), self.steps
+            self._look, self._looked_at = self._timed(_growth.look), self.steps
             self._look_after = 4
-        elif self.steps - self._looked_at >= self._look_after and "grows" not in self._told:
-            self.growing = _growth.grown(self._look)
-            left = max(0.0, (self._limit - self._lows[-1][1]) / rate) if self._limit else float("inf")
+        elif self.steps - self._looked_at >= self._look_after:
+            self.growing = self._timed(lambda: _growth.grown(self._look))
             if not self.growing and self._look_after < WITHOUT_NAME < left:
                 self._look_after *= 4  # what grows may do so only now and then
                 return
@@ -209,16 +221,34 @@ class Watch:
                 text += "\n  grows: " + str(g)
             self._warn_once("grows", text)
 
+    def _may_look(self, left: float) -> bool:
+        """May all containers be looked at now? `left`: steps until memory is full, by the trend. The first two looks are free: they name most."""
+        if self._searches < 2:
+            return True
+        began, first = self._first or (time.perf_counter(), self.steps)
+        elapsed = time.perf_counter() - began
+        soon = left * elapsed / max(1, self.steps - first) < SOON_SECONDS and self._searches < 8
+        return soon or MOST_SLOWDOWN * (self._searched + self._search) <= elapsed
+
+    def _timed(self, search: Callable[[], Any]) -> Any:
+        began = time.thread_time()
+        found = search()
+        self._search = time.thread_time() - began
+        self._searched += self._search
+        self._searches += 1
+        return found
+
     def growth_bytes_per_step(self) -> float:
-        """By how much the lowest points rise, when at least 7 of the last 8 do; else 0."""
+        """By how much the lowest points rise, when at least 7 of the last 8 do, and steadily (what a beginning takes comes in a few large ones); else 0."""
         last = self._lows[-WINDOWS - 1:]
         if len(last) <= WINDOWS:
             return 0.0
-        rises = sum(b[1] > a[1] for a, b in zip(last, last[1:]))
-        rise = last[-1][1] - last[0][1]
-        if rises < WINDOWS - 1 or rise < 1 << 20:
+        steps, rise = (end - begin for begin, end in zip(last[0], last[-1]))
+        rates = [(b[1] - a[1]) / max(1, b[0] - a[0]) for a, b in zip(last, last[1:])]
+        usual = statistics.median(rates) * steps
+        if sum(r > 0 for r in rates) < WINDOWS - 1 or usual < 1 << 20 or 2 * usual < rise:
             return 0.0
-        return rise / max(1, last[-1][0] - last[0][0])
+        return rise / max(1, steps)
 
     def _name(self) -> str:
         return self._place.name if self._place else "memory"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import types
 import unittest
 from unittest import mock
@@ -234,7 +235,7 @@ class Watch(unittest.TestCase):
         for kept, word in (([], "grows: kept"), (None, "grows by")):
             watch, said = self.watch(limit="64GiB")
             level = [1 << 30]
-            watch._place = _measure.Place("this card", lambda: level[0], None)
+            watch._place, watch._limit = _measure.Place("this card", lambda: level[0], None), 4 << 30
             for step in range(1, 200):
                 if step % 30 == 0 and kept is not None:
                     kept.append(Kept(1))
@@ -243,6 +244,32 @@ class Watch(unittest.TestCase):
                 watch.step()
             self.assertEqual(len(said), 1, said)
             self.assertIn(word, said[0])
+
+    def test_a_beginning_is_no_growth(self):
+        """What a framework takes in its first steps, in a few large pieces and many small ones, is not taken for a leak, and containers are not looked at."""
+        watch, said = self.watch(limit="64GiB")
+        level = [1 << 30]
+        watch._place = _measure.Place("this process of a framework", lambda: level[0], None)
+        for rise in (300, 200, 1, 80, 1, 1, 40, 1, 1, 20, 1, 1, 1, 1, 10, 1, 1, 1) + (0,) * 40:
+            level[0] += rise << 16
+            watch._next = 0
+            watch.step()
+        self.assertEqual((said, watch._searches), ([], 0))
+
+    def test_what_looking_may_take(self):
+        """Two looks at all containers are free. More of them only within a 400th of the time, or where memory is full soon."""
+        watch, _ = self.watch()
+        began = time.perf_counter()
+        watch._first, watch.steps, watch._searched, watch._search = (began - 100, 0), 1000, 0.2, 0.1  # 100 s: 0.1 s a step
+        self.assertTrue(watch._may_look(1e9))
+        watch._searches = 2
+        self.assertFalse(watch._may_look(1e9))
+        self.assertFalse(watch._may_look(601))
+        self.assertTrue(watch._may_look(590))
+        watch._searches = 8
+        self.assertFalse(watch._may_look(590))
+        watch._first = (began - 121, 0)
+        self.assertTrue(watch._may_look(1e9))
 
     def test_steady_is_silent(self):
         watch, said = self.watch(limit="64GiB")
