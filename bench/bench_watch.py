@@ -1,18 +1,17 @@
-"""bench_watch.py keras|torch [SECONDS [WIDTH]]: what memfit.Watch costs a training, by turns inside one training.
+"""bench_watch.py keras|torch [--seconds N] [--width N] [--batch N] [--waits]: what memfit.Watch costs a training, by turns inside one training.
 
 Keras's fit is given a list of callbacks that is two lists by turns: one with Watch and one without any. Blocks of steps come in pairs, which of the
 two is first is drawn; at the end of a block its last loss is waited for, so that a block's time is its own. Told are mean and median of the pairs'
 differences with 95 % intervals (bootstrap over pairs), by the clock and by processor time (where others share the machine, the second says
-more), and how much of the time was spent inside of Watch. A third list has a callback that does nothing and does not allow Keras to go on beside it: what any
-such callback costs. `torch` is a plain loop of PyTorch.
+more), and how much of the time was spent inside of Watch. With --waits a third list has a callback that does nothing and does not allow Keras to go on
+beside it: what any such callback costs. `torch` is a plain loop of PyTorch.
 
-    KERAS_BACKEND=jax python bench/bench_watch.py keras 30
+    KERAS_BACKEND=jax python bench/bench_watch.py keras --seconds 30
 """
 
-import os
+import argparse
 import random
 import statistics
-import sys
 import time
 
 import memfit
@@ -90,31 +89,32 @@ class Counted(memfit.Watch):
         return super()._sample()
 
 
-def in_keras(seconds, width):
+def in_keras(options):
     import keras
     import numpy as np
 
     layers = keras.layers
-    model = keras.Sequential([keras.Input((64, 64, 3)), layers.Conv2D(width, 3, padding="same", activation="relu"), layers.Conv2D(width, 3, padding="same", activation="relu"),
+    model = keras.Sequential([keras.Input((64, 64, 3)), layers.Conv2D(options.width, 3, padding="same", activation="relu"),
+                              layers.Conv2D(options.width, 3, padding="same", activation="relu"),
                               layers.GlobalAveragePooling2D(), layers.Dense(10, activation="softmax")])
     model.compile("adam", "sparse_categorical_crossentropy")
     rng = np.random.default_rng(0)
-    x, y = rng.random((32 * 64, 64, 64, 3), dtype="float32"), rng.integers(0, 10, 32 * 64)
+    x, y = rng.random((options.batch * 16, 64, 64, 3), dtype="float32"), rng.integers(0, 10, options.batch * 16)
 
     class Nothing(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             pass
 
-    names = ["no callback", "Watch", "a callback that waits"]
-    turns = Turns(names, seconds)
+    names = ["no callback", "Watch"] + ["a callback that waits"] * options.waits
+    turns = Turns(names, options.seconds)
     watch = Counted(bar=False)
 
     class ByTurns(keras.callbacks.CallbackList):
-        """Three lists as fit makes them, of which one is called."""
+        """Lists as fit makes them, of which one is called."""
 
         def __init__(self):
             super().__init__([], add_history=True, model=model, epochs=1, verbose=0)
-            self.lists = [keras.callbacks.CallbackList(c, add_history=True, model=model, epochs=1, verbose=0) for c in ([], [watch], [Nothing()])]
+            self.lists = [keras.callbacks.CallbackList(c, add_history=True, model=model, epochs=1, verbose=0) for c in ([], [watch], [Nothing()])[: len(names)]]
 
         def on_train_begin(self, logs=None):
             for one in self.lists:
@@ -145,8 +145,8 @@ def in_keras(seconds, width):
         def on_epoch_end(self, epoch, logs=None):
             pass
 
-    model.fit(x, y, batch_size=32, epochs=10**6, verbose=0, callbacks=ByTurns())
-    turns.tell("Keras %s on %s" % (keras.__version__, keras.backend.backend()))
+    model.fit(x, y, batch_size=options.batch, epochs=10**6, verbose=0, callbacks=ByTurns())
+    turns.tell("Keras %s on %s, batch %d" % (keras.__version__, keras.backend.backend(), options.batch))
     of_watch(watch, turns.wall["Watch"])
 
 
@@ -155,16 +155,16 @@ def of_watch(watch, wall):
         watch.took / sum(wall) * 100, watch.calls, watch.took / max(1, watch.calls) * 1e6, watch.looks), flush=True)
 
 
-def in_torch(seconds, width):
+def in_torch(options):
     import torch
 
-    nn = torch.nn
+    nn, width = torch.nn, options.width
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
                           nn.Linear(width, 10)).to(device)
     optimizer = torch.optim.Adam(model.parameters())
-    x, y = torch.randn(64, 3, 64, 64, device=device), torch.zeros(64, dtype=torch.long, device=device)
-    turns = Turns(["no watch", "Watch"], seconds)
+    x, y = torch.randn(options.batch, 3, 64, 64, device=device), torch.zeros(options.batch, dtype=torch.long, device=device)
+    turns = Turns(["no watch", "Watch"], options.seconds)
     with Counted(bar=False) as watch:
         while not turns.done:
             loss = nn.functional.cross_entropy(model(x), y)
@@ -174,11 +174,18 @@ def in_torch(seconds, width):
             if turns.now:
                 watch.step()
             turns.step(loss.item)
-    turns.tell("PyTorch %s on %s" % (torch.__version__, device))
+    turns.tell("PyTorch %s on %s, batch %d" % (torch.__version__, device, options.batch))
     of_watch(watch, turns.wall["Watch"])
 
 
 if __name__ == "__main__":
-    random.seed(int(os.environ.get("SEED", "0")))
-    seconds, width = float(sys.argv[2]) if len(sys.argv) > 2 else 30.0, int(sys.argv[3]) if len(sys.argv) > 3 else 16
-    (in_keras if sys.argv[1] == "keras" else in_torch)(seconds, width)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["keras", "torch"])
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--waits", action="store_true")
+    given = parser.parse_args()
+    random.seed(given.seed)
+    (in_keras if given.what == "keras" else in_torch)(given)

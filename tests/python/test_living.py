@@ -85,6 +85,48 @@ class Explain(unittest.TestCase):
             done = run(code % (text, in_use, again))
             self.assertEqual(done.stdout.strip(), want, done.stderr)
 
+    def test_a_card_that_others_hold(self):
+        """XLA says past Python that the driver refused its pool. Whose the memory is tells the card: other processes, or PyTorch in this one."""
+        text = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 40.00GiB with allocator GPU_0_bfc on device 0. [executable_name='jit_broadcast_in_dim']"
+        code = """
+            import os, sys, types
+            import memfit
+            from memfit import _diagnose
+            class JaxRuntimeError(RuntimeError): pass
+            JaxRuntimeError.__module__ = "jax.errors"
+            G, N = 1 << 30, types.SimpleNamespace
+            text, free, others, here, torch_held, pool, limit, visible = %r, %s
+            asked = []
+            device = N(platform="gpu", memory_stats=lambda: {"bytes_limit": limit * G, "bytes_in_use": 0, "pool_bytes": pool * G})
+            def again(shape, dtype):
+                asked.append(shape[0] >> 30)
+                raise JaxRuntimeError(text)
+            jax = N(local_devices=lambda: [device], block_until_ready=lambda x: x, numpy=N(zeros=again))
+            sys.modules.update({"jax": jax, "jax._src.xla_bridge": N(_backends={"cuda": 1})})
+            if torch_held:
+                sys.modules["torch"] = N(cuda=N(is_available=lambda: True, is_initialized=lambda: True, memory_allocated=lambda: torch_held * G, device_count=lambda: 1,
+                                                memory_reserved=lambda i=0: torch_held * G))
+            told = {"gpus": [{"index": 0, "uuid": "GPU-a", "free_bytes": free * G}, {"index": 1, "uuid": "GPU-b", "free_bytes": 130 * G}],
+                    "processes": [{"gpu": 0, "pid": os.getpid(), "bytes": here * G}, {"gpu": 0, "pid": 7, "bytes": others * G}, {"gpu": 0, "pid": 8, "bytes": None}]}
+            _diagnose.ps = lambda: N(to_dict=lambda: told)
+            if visible: os.environ["CUDA_VISIBLE_DEVICES"] = visible
+            try:
+                with memfit.explain(show=lambda t: None) as e: raise JaxRuntimeError(text)
+            except JaxRuntimeError: print(e.answer.cause, asked)
+        """
+        for figures, want in (
+            ("20, 110, 9, 0, 8, 104, ''", "other-process []"),
+            ("20, 110, 9, 0, 8, 104, 'GPU-a'", "other-process []"),
+            ("10, 0, 128, 120, 8, 104, ''", "other-framework []"),
+            ("10, 60, 60, 50, 8, 104, ''", "other-process []"),
+            ("130, 1, 9, 0, 8, 104, ''", "too-large [40]"),  # there is room: asked again
+            ("20, 110, 9, 0, 8, 104, '1'", "too-large [40]"),  # held is another card
+            ("20, 5, 9, 0, 8, 104, ''", "too-large [40]"),  # would not fit without the others either
+            ("20, 110, 9, 0, 8, 39, ''", "limit []"),  # more than the pool may ever have
+        ):
+            done = run(code % (text, figures))
+            self.assertEqual(done.stdout.strip(), want, figures + done.stderr)
+
     def test_a_part_of_the_card(self):
         """What memfit.limit refused counts: PyTorch sees a card of that size, and other processes beside it."""
         text = "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 3.78 GiB is free. Process 7 has 5.00 GiB memory in use."
