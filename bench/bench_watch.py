@@ -21,7 +21,7 @@ class Turns:
     """Pairs of blocks, with and without; `change` is told which comes next."""
 
     def __init__(self, names, seconds, block_seconds=0.05):
-        self.names, self.end, self.block_seconds = names, time.perf_counter() + seconds, block_seconds
+        self.names, self.seconds, self.block_seconds = names, seconds, block_seconds
         self.order, self.now, self.steps, self.block = [], 0, 0, 0
         self.wall = {n: [] for n in names}
         self.busy = {n: [] for n in names}
@@ -41,6 +41,7 @@ class Turns:
             if time.perf_counter() - self.first < 1:
                 return False
             wait()
+            self.end = time.perf_counter() + self.seconds
             self.block = max(5, int(self.steps * self.block_seconds / (time.perf_counter() - self.first)))
         elif self.steps < self.block:
             return False
