@@ -9,9 +9,6 @@ are first used: `import memfit` itself costs a few milliseconds.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Dict, List
-
 from .errors import (
     DoesNotFitError,
     Error,
@@ -21,9 +18,13 @@ from .errors import (
     RunError,
     UnsupportedError,
     UsageError,
+    VersionWarning,
 )
 
+TYPE_CHECKING = False  # checkers know the name; importing typing would be most of what `import memfit` takes
 if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
     from . import torch
     from ._answer import Answer, Record
     from ._batch import BatchSize, find_batch_size
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from ._program import library, program
     from ._trace import TorchTrace, torch_trace
     from .watch import Watch
+
+    __version__: str
 
 _WHERE: Dict[str, str] = {
     "Answer": "_answer",
@@ -66,9 +69,15 @@ _WHERE: Dict[str, str] = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from ._program import package_version
+
+        return package_version()
     where = _WHERE.get(name)
     if where is None:
         raise AttributeError("module 'memfit' has no attribute %r" % name)
+    import importlib
+
     module = importlib.import_module("." + where, __name__)
     value = module if name == where else getattr(module, name)
     globals()[name] = value
@@ -95,7 +104,9 @@ __all__ = [
     "TorchTrace",
     "UnsupportedError",
     "UsageError",
+    "VersionWarning",
     "Watch",
+    "__version__",
     "doctor",
     "explain",
     "explain_log",

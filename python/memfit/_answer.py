@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+
+from .errors import Error
 
 
 def wrap(value: Any) -> Any:
@@ -16,8 +18,8 @@ def wrap(value: Any) -> Any:
     return value
 
 
-class Record:
-    """A JSON object: `r.key` and `r["key"]` are the same."""
+class Record(Mapping[str, Any]):
+    """A JSON object: `r.key` and `r["key"]` are the same; else it is a mapping as any other."""
 
     def __init__(self, data: Dict[str, Any]) -> None:
         self._data = data
@@ -32,9 +34,6 @@ class Record:
 
     def __getitem__(self, name: str) -> Any:
         return wrap(self._data[name])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._data
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._data)
@@ -53,30 +52,34 @@ class Record:
     def __repr__(self) -> str:
         return repr(self._data)
 
-    def keys(self) -> List[str]:
-        return list(self._data)
-
     def to_dict(self) -> Dict[str, Any]:
         """The program's JSON object, unchanged."""
         return self._data
 
 
 class Answer(Record):
-    """A whole answer. Its text is asked for when it is first shown."""
+    """A whole answer. Its text is asked for when it is first shown; pickled, it takes its text along."""
 
     def __init__(self, data: Dict[str, Any], text: Callable[[], str], page: Optional[str] = None) -> None:
         super().__init__(data)
-        self._ask_text = text
+        self._ask_text: Optional[Callable[[], str]] = text
         self._text: Optional[str] = None
         self._page = page
 
     def __str__(self) -> str:
-        if self._text is None:
-            self._text = self._ask_text().rstrip("\n")
-        return self._text
+        if self._text is None and self._ask_text is not None:
+            try:
+                self._text = self._ask_text().rstrip("\n")
+            except Error as e:  # the file it was about has gone: what was answered stands
+                return "%s (its text cannot be had any more: %s)" % (super().__repr__(), e.message)
+        return super().__repr__() if self._text is None else self._text
 
     def __repr__(self) -> str:
         return str(self)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        str(self)
+        return {**self.__dict__, "_ask_text": None}
 
     def _repr_html_(self) -> str:
         return fragment(self._page) if self._page else "<pre>%s</pre>" % html.escape(str(self))

@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 from . import _program
 from ._measure import mib, place
 from ._plan import Source, plan
-from .errors import DoesNotFitError, Error, UsageError
+from .errors import DoesNotFitError, UsageError
 
 
 class BatchSize(NamedTuple):
@@ -109,7 +109,7 @@ def _confirmed_by_step(step: Callable[[int], object], batch: int, predicted: int
         _, large_bytes = _measured(step, batch)
         tried = 3
     if large_bytes > limit_bytes:
-        raise Error("a step of %d samples took %s, more than %s" % (batch, mib(large_bytes), mib(limit_bytes)))
+        raise DoesNotFitError("a step of %d samples took %s, more than %s" % (batch, mib(large_bytes), mib(limit_bytes)))
     return BatchSize(batch, predicted, large_bytes, limit_bytes, tried)
 
 

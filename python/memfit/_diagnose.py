@@ -13,8 +13,10 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 def _answer(arguments: List[str], stdin: Optional[str] = None) -> Answer:
+    folder = _program.here()
+
     def text() -> str:
-        status, out, err = _program.run(arguments, stdin)
+        status, out, err = _program.run(arguments, stdin, folder=folder)
         if status:
             raise _program.error_of(status, out, err)
         return out
@@ -24,7 +26,7 @@ def _answer(arguments: List[str], stdin: Optional[str] = None) -> Answer:
 
 def doctor(save: Optional[Path] = None, compare: Optional[Path] = None) -> Answer:
     """Is this machine set up right? `verdict`, `checks`, `gpus`, `processes`."""
-    options = {"save": os.fspath(save) if save else None, "compare": os.fspath(compare) if compare else None}
+    options = {"save": _program.path_word(save) if save else None, "compare": _program.path_word(compare) if compare else None}
     return _answer(["doctor", *_program.option_list(dict(options))])
 
 
@@ -35,15 +37,15 @@ def ps() -> Answer:
 
 def explain_log(log: Path, model: Optional[Path] = None, batch_size: Optional[int] = None) -> Answer:
     """Why did it run out of memory? `log` is a text (it has several lines), or the path of a log, snapshot or trace."""
-    options = _program.option_list({"model": os.fspath(model) if model else None, "batch_size": batch_size})
+    options = _program.option_list({"model": _program.path_word(model) if model else None, "batch_size": batch_size})
     if isinstance(log, str) and not log.strip():
         raise UsageError("the log is empty", "give what the program printed, or the path of a file with it")
     if isinstance(log, str) and ("\n" in log or (len(log) > 120 and not os.path.exists(log))):
         return _answer(["explain", "-", *options], log)
-    return _answer(["explain", os.fspath(log), *options])
+    return _answer(["explain", _program.path_word(log), *options])
 
 
 def report(trace: Path, other: Optional[Path] = None, html: Optional[Path] = None) -> Answer:
     """Memory over time of a recorded run: what was held at the peak, what grows."""
-    arguments = ["report", os.fspath(trace), *([os.fspath(other)] if other else [])]
-    return _answer([*arguments, *_program.option_list({"html": os.fspath(html) if html else None})])
+    arguments = ["report", _program.path_word(trace), *([_program.path_word(other)] if other else [])]
+    return _answer([*arguments, *_program.option_list({"html": _program.path_word(html) if html else None})])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import time
@@ -18,6 +19,7 @@ def _table() -> List[int]:
 
 
 _CRC: List[int] = []
+_files = itertools.count()  # two of one second are two files
 
 
 def _masked_crc(data: bytes) -> int:
@@ -48,7 +50,7 @@ class Scalars:
 
     def __init__(self, folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
-        name = "events.out.tfevents.%d.memfit.%d" % (time.time(), os.getpid())
+        name = "events.out.tfevents.%d.memfit.%d.%d" % (time.time(), os.getpid(), next(_files))
         self._file: BinaryIO = open(os.path.join(folder, name), "xb")
         self._event(_bytes(3, b"brain.Event:2"))
 

@@ -48,12 +48,14 @@ class _Tail:
     def __init__(self, stream: TextIO, kept: List[str]) -> None:
         self._stream = stream
         self._kept = kept
+        self._since = 0  # characters, since what is kept was cut
 
     def write(self, text: str) -> int:
-        self._kept.append(text)
-        if len(self._kept) > 4096:
-            whole = "".join(self._kept)[-KEPT_CHARACTERS:]
-            self._kept[:] = [whole]
+        self._kept.append(text[-KEPT_CHARACTERS:])
+        self._since += len(text)
+        if self._since > KEPT_CHARACTERS or len(self._kept) > 4096:
+            self._kept[:] = ["".join(self._kept)[-KEPT_CHARACTERS:]]
+            self._since = 0
         return self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -77,7 +79,7 @@ def living_facts(error: Optional[BaseException] = None) -> str:
     except Error:
         pass
     try:
-        lines += _jax_pieces(str(error))
+        lines += _jax_pool(str(error))
     except Exception:
         pass
     return "\n".join(lines)
@@ -86,14 +88,17 @@ def living_facts(error: Optional[BaseException] = None) -> str:
 _ASKED = re.compile(r"(?:trying to allocate|Out of memory allocating) ([0-9.]+ ?(?:[KMGT]i?B)?)")
 
 
-def _jax_pieces(told: str) -> List[str]:
-    """XLA's pool when it is free enough for the request and refuses it all the same: in pieces, then. XLA prints what shows that past Python, and
-    by now a failed step has given its own memory back; so the request is made once more, alone, and only a second refusal counts."""
-    from ._measure import size_bytes
+def _jax_pool(told: str) -> List[str]:
+    """XLA's pool when it may grow to hold the request and refuses it all the same. XLA prints what shows why past Python, so it is asked for here.
+
+    Where the card has no room for the request, because others hold it, the driver has refused. Else it is in pieces: by now a failed step has
+    given its own memory back, so the request is made once more, alone, and only a second refusal counts.
+    """
+    from ._measure import jax_has_begun, size_bytes
 
     jax: Any = sys.modules.get("jax")
     asked = _ASKED.search(told)
-    if jax is None or asked is None or not getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
+    if jax is None or asked is None or not jax_has_begun():
         return []
     device = jax.local_devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
@@ -101,11 +106,49 @@ def _jax_pieces(told: str) -> List[str]:
     request = size_bytes(asked.group(1))
     if not limit or in_use + request > limit - limit // 64:
         return []
+    pool = int((stats or {}).get("pool_bytes", 0))
+    refused = _driver_refused(request, pool) if request > pool - in_use else []
+    if refused:
+        return refused
     try:
         jax.block_until_ready(jax.numpy.zeros((request,), dtype="uint8"))
     except Exception as e:
         return ["Limit: %d" % limit, "InUse: %d" % in_use] if is_out_of_memory(e) else []
     return []
+
+
+def _driver_refused(request: int, pool: int) -> List[str]:
+    """What XLA prints when the driver refuses its pool more, and whose the memory is: that of other processes, or of PyTorch in this one."""
+    from ._diagnose import ps
+
+    try:
+        told = ps().to_dict()
+    except Error:  # no driver that tells
+        return []
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+    card = next((g for g in told["gpus"] if first == str(g["index"]) or g["uuid"].startswith(first)), None)
+    if card is None:
+        return []
+    free = int(card["free_bytes"])
+    held = {p["pid"]: int(p["bytes"] or 0) for p in told["processes"] if p["gpu"] == card["index"]}
+    here = max(held.pop(os.getpid(), 0) - pool, _torch_reserved())
+    others = sum(held.values())
+    if request <= free or request > free + here + others or max(here, others) < 512 << 20:
+        return []
+    lines = ["Failed to allocate device memory of %d bytes: CUDA_ERROR_OUT_OF_MEMORY: out of memory" % request]
+    if here > others and _torch_reserved():
+        lines.append("torch holds %d MiB in this process" % (_torch_reserved() >> 20))
+    return lines
+
+
+def _torch_reserved() -> int:
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+            return sum(int(torch.cuda.memory_reserved(i)) for i in range(torch.cuda.device_count()))
+    except Exception:  # with another allocator PyTorch has no figures
+        pass
+    return 0
 
 
 def explain_error(error: BaseException, printed: str = "") -> Optional[Answer]:
@@ -183,14 +226,7 @@ def _show(text: str) -> None:
 
 def in_use_bytes() -> int:
     """Resident memory of the process that is its own, and what PyTorch holds on its cards."""
-    total = resident_bytes()
-    torch = sys.modules.get("torch")
-    try:
-        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-            total += sum(torch.cuda.memory_reserved(i) for i in range(torch.cuda.device_count()))
-    except Exception:
-        pass
-    return total
+    return resident_bytes() + _torch_reserved()
 
 
 def resident_bytes() -> int:

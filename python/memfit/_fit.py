@@ -70,6 +70,8 @@ def fit(
             raise UsageError("fit does not take %s" % name, REFUSED[name])
         raise TypeError("fit() has no argument %r" % name)
     _check(model)
+    if log_csv and os.path.exists(log_csv):
+        raise UsageError("%s is there already: it is left as it is" % log_csv, "give log_csv another name")
     if y is None and not hasattr(x, "dtype") and not isinstance(x, (dict, list, tuple, str, os.PathLike)):
         x, y, sample_weight = _collected(x, sample_weight)
     with tempfile.TemporaryDirectory(prefix="memfit-") as folder, contextlib.ExitStack() as stack:
@@ -191,7 +193,7 @@ def _handed_over(model: Any, x: Any, y: Any, sample_weight: Any, files: List[int
     if isinstance(x, (str, os.PathLike)):
         if y is not None or sample_weight is not None:
             raise UsageError("x is a file: it holds y and sample_weight too")
-        yield os.fspath(x)
+        yield _program.path_word(x)
         return
     import numpy as np
 
@@ -228,31 +230,31 @@ def _run(arguments: List[str], files: List[int], shown: bool) -> Dict[str, Any]:
     import json
 
     told: List[str] = []
-    child = subprocess.Popen(
-        [_program.program(), *arguments, "--json"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        pass_fds=tuple(files),
-    )
-    assert child.stdout is not None and child.stderr is not None
-    try:
-        for line in child.stderr:
-            told.append(line)
-            if shown and not line.startswith(("memfit:", "  ")):  # the program's words about a failure are the exception's
-                print(line, end="")
-                sys.stdout.flush()
-        out = child.stdout.read()
-        status = child.wait()
-    except BaseException:  # Control-C in a notebook reaches this process alone
-        child.send_signal(signal.SIGTERM)
-        child.wait()
-        raise
-    finally:
-        child.stdout.close()
-        child.stderr.close()
+    with tempfile.TemporaryFile(prefix="memfit-") as answers:  # not a pipe: while the other one is read, a long answer would fill it
+        child = subprocess.Popen(
+            [_program.program(), *arguments, "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=answers,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            pass_fds=tuple(files),
+        )
+        try:
+            for line in child.stderr or ():
+                told.append(line)
+                if shown and not line.startswith(("memfit:", "  ")):  # the program's words about a failure are the exception's
+                    print(line, end="")
+                    sys.stdout.flush()
+            status = child.wait()
+        except BaseException:  # Control-C in a notebook reaches this process alone
+            _ended(child)
+            raise
+        finally:
+            if child.stderr is not None:
+                child.stderr.close()
+        answers.seek(0)
+        out = answers.read().decode("utf-8", "replace")
     try:
         answer = json.loads(out)
     except ValueError:
@@ -261,6 +263,16 @@ def _run(arguments: List[str], files: List[int], shown: bool) -> Dict[str, Any]:
         given = re.compile(r"/proc/self/fd/\d+")
         raise _program.error_of(status, given.sub("the arrays given", out), given.sub("the arrays given", "".join(told)))
     return dict(answer)
+
+
+def _ended(child: "subprocess.Popen[str]") -> None:
+    """The training stops as if asked to; if it does not, or the user asks again, it is ended."""
+    try:
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=10)
+    except BaseException:
+        child.kill()
+        child.wait()
 
 
 def _history(model: Any, log: str, figures: Dict[str, Any], epochs: int) -> Any:

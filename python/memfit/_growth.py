@@ -1,7 +1,8 @@
 """What grows: containers of this process that got more elements between two looks, named as the user would name them.
 
 Tensors are held by lists, dicts, deques and sets; a leak is one of these that gets longer with every step. Two looks at all containers
-that the garbage collector knows tell which; the way back to a variable, an attribute or a module tells its name.
+that the garbage collector knows tell which; the way back to a variable, an attribute or a module tells its name. Other threads go on meanwhile: what
+is walked through is copied first.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def array_bytes(value: object) -> Optional[int]:
 def name_of(container: Any, depth: int = 0) -> Optional[str]:
     """The variable, attribute or module entry that holds a container."""
     for frame in _frames():
-        for name, value in frame.f_locals.items():
+        for name, value in list(frame.f_locals.items()):
             if value is container and not name.startswith("__"):
                 return "%s in %s" % (name, frame.f_code.co_name) if frame.f_code.co_name != "<module>" else name
     for module in list(sys.modules.values()):
@@ -101,7 +102,7 @@ def name_of(container: Any, depth: int = 0) -> Optional[str]:
         return None
     for holder in gc.get_referrers(container):
         if isinstance(holder, dict):
-            key = next((k for k, v in holder.items() if v is container), None)
+            key = next((k for k, v in list(holder.items()) if v is container), None)
             for owner in gc.get_referrers(holder) if isinstance(key, str) else ():
                 if isinstance(owner, type) and vars(owner).get(str(key)) is container:
                     return "%s of %s" % (key, owner.__name__)
@@ -111,7 +112,7 @@ def name_of(container: Any, depth: int = 0) -> Optional[str]:
             if outer:
                 return "%s[%r]" % (outer, key)
         elif not isinstance(holder, (list, tuple, FrameType)) and hasattr(holder, "__dict__"):
-            key = next((k for k, v in vars(holder).items() if v is container), None)
+            key = next((k for k, v in list(vars(holder).items()) if v is container), None)
             if key:
                 return "%s of %s" % (key, type(holder).__name__)
     return None

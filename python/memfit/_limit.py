@@ -14,8 +14,8 @@ from typing import Any, List, NamedTuple, Optional, Type, Union
 
 from . import _diagnose, _program
 from ._explain import is_out_of_memory
-from ._measure import mib, size_bytes
-from .errors import Error, LateError, UsageError
+from ._measure import jax_has_begun, mib, size_bytes, tensorflow_has_begun
+from .errors import Error, LateError, UnsupportedError, UsageError
 
 _DRIVER = "the driver's functions (libmemfit-govern.so): this process and those it starts see a card of %s, and get no more"
 _UNSEEN = "what the driver takes by itself beyond 576 MiB a process (kernels, CUDA graphs) is seen when the next memory is asked for: it can pass the limit until then"
@@ -161,20 +161,15 @@ def _refuse_when_late() -> None:
     if torch is not None and torch.cuda.is_initialized() and torch.cuda.memory_reserved():
         raise LateError("PyTorch already holds %s of the card" % mib(torch.cuda.memory_reserved()), "call memfit.limit before the first tensor on it")
     tf: Any = sys.modules.get("tensorflow")
-    if tf is not None:
-        try:
-            begun = tf.python.eager.context.context()._initialized  # there is no public question
-        except AttributeError:
-            begun = False
-        if begun and tf.config.list_physical_devices("GPU"):
-            raise LateError("TensorFlow has begun to use its devices", "call memfit.limit right after import tensorflow")
-    if _jax_has_begun():
+    if tf is not None and tensorflow_has_begun() and tf.config.list_physical_devices("GPU"):
+        raise LateError("TensorFlow has begun to use its devices", "call memfit.limit right after import tensorflow")
+    if jax_has_begun():
         raise LateError("JAX has begun to use its devices", "call memfit.limit before the first array")
-
-
-def _jax_has_begun() -> bool:
-    bridge: Any = sys.modules.get("jax._src.xla_bridge")
-    return bool(getattr(bridge, "_backends", None))
+    if tf is not None and not hasattr(getattr(tf, "config", None), "LogicalDeviceConfiguration"):
+        raise UnsupportedError(
+            "TensorFlow %s is not known to memfit: it has no tf.config.LogicalDeviceConfiguration" % getattr(tf, "__version__", "of an unknown version"),
+            "memfit run --memory limits any version",
+        )
 
 
 def _limit_torch(wanted: int, whole: Optional[int], device: int, switches: List[str], missing: List[str]) -> None:

@@ -36,6 +36,19 @@ def size_bytes(size: Union[str, int, float], whole: Optional[int] = None) -> int
     return int(number * _UNITS[unit])
 
 
+def tensorflow_has_begun() -> bool:
+    """Does TensorFlow use its devices already? There is no public question; asking for its devices would begin with them."""
+    module: Any = sys.modules.get("tensorflow.python.eager.context")
+    context: Any = getattr(module, "_context", None)
+    return bool(getattr(context, "_initialized", False))
+
+
+def jax_has_begun() -> bool:
+    """Does JAX use its devices already? Asking for them would begin with them, and take three quarters of a card."""
+    bridge: Any = sys.modules.get("jax._src.xla_bridge")
+    return bool(getattr(bridge, "_backends", None))
+
+
 class Place(NamedTuple):
     """Where memory is watched: a name, what is in use now, and how much there is (None: not known)."""
 
@@ -70,7 +83,7 @@ def _torch_allocated(torch: Any) -> Callable[[], int]:
 
 
 def _tensorflow_place(tf: Any) -> Optional[Place]:
-    cards = tf.config.list_logical_devices("GPU")
+    cards = tf.config.list_logical_devices("GPU") if tensorflow_has_begun() else []
     if not cards:
         return None
     name = cards[0].name.split("/device:")[-1]
@@ -78,6 +91,8 @@ def _tensorflow_place(tf: Any) -> Optional[Place]:
 
 
 def _jax_place(jax: Any) -> Optional[Place]:
+    if not jax_has_begun():
+        return None
     device = jax.local_devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
     if not stats:
@@ -93,7 +108,7 @@ _PLACES: Dict[str, Callable[[Any], Optional[Place]]] = {
 
 
 def place() -> Place:
-    """The card that a loaded framework already uses, else the host."""
+    """The card that a loaded framework already uses, else the host. None is made to begin."""
     for name, find in _PLACES.items():
         module = sys.modules.get(name)
         if module is not None:
@@ -131,4 +146,4 @@ def mib(size: float) -> str:
     return "%d B" % size
 
 
-__all__ = ["Place", "host_bytes", "mib", "place", "size_bytes"]
+__all__ = ["Place", "host_bytes", "jax_has_begun", "mib", "place", "size_bytes", "tensorflow_has_begun"]

@@ -7,6 +7,7 @@ failure, so it is not the default.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import Any, Callable, Dict
@@ -65,9 +66,11 @@ def load_ipython_extension(shell: Any) -> None:
 
     def line_magic(line: str) -> Any:
         """%memfit release on|off;  %memfit doctor;  %memfit ps;  %memfit plan FILE ..."""
-        words = line.split()
+        words = shlex.split(line)
         if words[:1] == ["release"]:
-            settings["release"] = words[1:] != ["off"]
+            if words[1:] not in (["on"], ["off"]):
+                return "frames of failed cells are %s (%%memfit release on|off)" % ("emptied" if settings.get("release") else "kept")
+            settings["release"] = words[1:] == ["on"]
             kept = getattr(sys, "last_value", None)
             if settings["release"] and kept is not None:
                 print("memfit: %.2f GiB came back from the frames of the last failure" % (release_frames(kept) / 2**30))

@@ -8,10 +8,10 @@ import re
 import tempfile
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _keras, _program
+from . import _keras, _program, _versions
 from ._answer import Answer, Record
 from ._trace import TorchTrace
-from .errors import InputError
+from .errors import InputError, UnsupportedError
 
 Size = Union[str, int]
 Several = Union[str, Sequence[str]]
@@ -68,12 +68,21 @@ class Plan(Answer):
     def page(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """Writes the page for the browser. An existing file is replaced only if it is a page too."""
         name = os.fspath(path)
+        if not self._page:
+            raise UnsupportedError("there is no page of a recorded step", "memfit.report(trace, html=...) makes one of the trace")
         if os.path.exists(name):
             with open(name, "rb") as f:
                 if not f.read(64).lstrip().lower().startswith(b"<!doctype html"):
                     raise InputError("%s is there and is no page: it is left as it is" % name)
-        with open(name, "w", encoding="utf-8") as f:
-            f.write(self._page or "")
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=os.path.dirname(name) or ".", prefix=".memfit-", delete=False) as f:
+            try:
+                f.write(self._page)
+                f.close()
+                os.chmod(f.name, 0o666 & ~_umask())
+                os.replace(f.name, name)
+            except BaseException:
+                os.unlink(f.name)
+                raise
 
 
 def plan(
@@ -133,7 +142,9 @@ def plan(
         page = os.path.join(folder, "plan.html")
         data = _program.ask(["plan", path, *options, *([] if source.recorded else ["--html", page])], allowed=FITS_OR_NOT)
         text = source.named(_read(page), path)
-    return Plan(data, lambda: _text_of(source, options), text)
+    _versions.compare(data.get("in_framework"))
+    here = _program.here()
+    return Plan(data, lambda: _text_of(source, options, here), text)
 
 
 class Source:
@@ -144,9 +155,9 @@ class Source:
         self._config: Tuple[str, str] = ("", "")
         self.recorded = isinstance(model, TorchTrace) or (isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith((".csv", ".trace")))
         if isinstance(model, TorchTrace):
-            self._path = model.path
+            self._path = _program.path_word(model.path)
         elif isinstance(model, (str, os.PathLike)):
-            self._path = os.fspath(model)
+            self._path = _program.path_word(model)
         elif _keras.is_model(model):
             self._config = (str(getattr(model, "name", "model")), _keras.config_text(model, input_shape))
         else:
@@ -172,6 +183,12 @@ class Source:
             yield path
 
 
+def _umask() -> int:
+    now = os.umask(0o077)
+    os.umask(now)
+    return now
+
+
 def _read(path: str) -> Optional[str]:
     if not os.path.exists(path):
         return None
@@ -179,9 +196,9 @@ def _read(path: str) -> Optional[str]:
         return f.read()
 
 
-def _text_of(source: Source, options: Sequence[str]) -> str:
+def _text_of(source: Source, options: Sequence[str], folder: Optional[str]) -> str:
     with source.file() as path:
-        status, out, err = _program.run(["plan", path, *options])
+        status, out, err = _program.run(["plan", path, *options], folder=folder)
     if status not in FITS_OR_NOT:
         raise _program.error_of(status, out, err)
     return source.named(out, path) or out

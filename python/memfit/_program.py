@@ -7,10 +7,11 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from .errors import BY_STATUS, Error, ProgramNotFoundError
+from .errors import BY_STATUS, Error, ProgramNotFoundError, RunError
 
 # Variables that the program does not get: it tells of the card as it is, also where this process was limited.
 kept_back: List[str] = []
@@ -78,12 +79,14 @@ def library() -> Optional[str]:
 
 def error_of(status: int, out: str, err: str) -> Error:
     """The exception that a failed run of the program stands for."""
-    kind = BY_STATUS.get(status, Error)
+    kind = BY_STATUS.get(status, RunError if status < 0 else Error)
     try:
         told = json.loads(out)["error"]
         return kind(told["message"], told.get("hint", ""), told.get("code", ""))
     except (ValueError, KeyError, TypeError):
         pass
+    if status < 0:
+        return kind("memfit was ended by %s and said nothing" % _signal(-status), err.strip() or _KILLED.get(-status, ""))
     lines = [line for line in err.strip().splitlines() if line.strip()]
     if lines:
         first = lines[0][len("memfit: "):] if lines[0].startswith("memfit: ") else lines[0]
@@ -91,8 +94,20 @@ def error_of(status: int, out: str, err: str) -> Error:
     return kind("memfit ended with status %d and said nothing" % status)
 
 
-def run(arguments: Sequence[str], stdin: Optional[str] = None, pass_fds: Sequence[int] = ()) -> Tuple[int, str, str]:
-    """Runs the program; its status and what it printed. Never raises for what the program says."""
+_KILLED: Dict[int, str] = {signal.SIGKILL: "the system does so when memory is short: see dmesg, or the limit of the container"}
+
+
+def _signal(number: int) -> str:
+    try:
+        return "signal %d (%s)" % (number, signal.Signals(number).name)
+    except ValueError:
+        return "signal %d" % number
+
+
+def run(
+    arguments: Sequence[str], stdin: Optional[str] = None, pass_fds: Sequence[int] = (), folder: Optional[str] = None
+) -> Tuple[int, str, str]:
+    """Runs the program, in `folder`; its status and what it printed. Never raises for what the program says."""
     path = program()
     try:
         done = subprocess.run(
@@ -105,6 +120,7 @@ def run(arguments: Sequence[str], stdin: Optional[str] = None, pass_fds: Sequenc
             encoding="utf-8",
             errors="replace",
             pass_fds=tuple(pass_fds),
+            cwd=folder,
             check=False,
         )
     except OSError as e:
@@ -126,12 +142,32 @@ def ask(
     return answer
 
 
-def version() -> str:
-    """The program's own version."""
+def package_version() -> str:
+    """The version of what is installed; in a source tree, the program's own."""
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("memfit")
+    except importlib.metadata.PackageNotFoundError:
+        pass
     status, out, err = run(["--version"])
     if status:
         raise error_of(status, out, err)
-    return out.strip()
+    return out.split()[-1]
+
+
+def here() -> Optional[str]:
+    """The folder that relative paths are from; None where it has been removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def path_word(path: Union[str, "os.PathLike[str]"]) -> str:
+    """A path as the program's argument: one that begins with a dash is no option."""
+    name = os.fspath(path)
+    return os.path.join(".", name) if name.startswith("-") else name
 
 
 def option_list(options: Dict[str, object]) -> List[str]:

@@ -70,10 +70,17 @@ def torch_trace(
         raise UsageError("%s is there already: it is left as it is" % name)
     try:
         import torch
-        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     except ImportError as e:
-        raise RunError("PyTorch 2.1 or newer is needed for this: %s" % e) from e
-    follower = _follower(torch)
+        raise RunError("PyTorch is not installed: %s" % e) from e
+    try:
+        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+        follower = _follower(torch)
+    except (ImportError, AttributeError) as e:  # its insides, which no version promises
+        raise UnsupportedError(
+            "PyTorch %s is not known to memfit: %s" % (getattr(torch, "__version__", "of an unknown version"), e),
+            "steps were recorded with PyTorch 2.11 and 2.15",
+        ) from e
     try:
         with as_card(torch, FakeTensor), FakeTensorMode(), follower:
             step = make()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Dict, Type
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Tuple, Type
 
 
 class Error(Exception):
@@ -13,6 +15,10 @@ class Error(Exception):
         self.message = message
         self.hint = hint
         self.code = code
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        """As other processes get it: a pool of workers hands exceptions over pickled."""
+        return type(self), (self.message, self.hint, self.code)
 
 
 class RunError(Error):
@@ -41,6 +47,10 @@ class ProgramNotFoundError(Error, FileNotFoundError):
 
 class LateError(Error, RuntimeError):
     """Called after the framework had begun: it must come before the first use of the card."""
+
+
+class VersionWarning(UserWarning):
+    """The framework that is loaded is of another version than the one whose memory is modelled: its figures may be further off."""
 
 
 BY_STATUS: Dict[int, Type[Error]] = {

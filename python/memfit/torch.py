@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from . import _program
 from ._measure import mib
+from ._versions import number
 from .errors import LateError, ProgramNotFoundError, RunError, UnsupportedError, UsageError
 
 _FIELDS = (
@@ -74,16 +75,12 @@ def use(
         )
     if not torch.cuda.is_available():
         raise RunError("PyTorch sees no CUDA card here", "memfit.doctor() says what this machine has")
+    library, allocator, calls = _prepared(torch, path, mode)
     for name, value in (("MEMFIT_MEMORY", memory), ("MEMFIT_POLICY", policy), ("MEMFIT_TRACE", trace)):
         if value is not None:
             os.environ[name] = str(value)
-    library = ctypes.CDLL(path)
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "memfit_torch_alloc", "memfit_torch_free")
-    for setter, name in _SETTERS:
-        address = ctypes.cast(getattr(library, "memfit_torch_" + name), ctypes.c_void_p).value
-        if mode == "mempool" and name in ("begin_pool", "end_pool", "release_pool"):
-            continue  # PyTorch's own allocator keeps graphs apart
-        getattr(allocator.allocator(), setter)(address)
+    for setter, address in calls:
+        setter(address)
     _state.update(mode=mode, library=library, allocator=allocator, torch=torch)
     if mode == "pluggable":
         torch.cuda.memory.change_current_allocator(allocator)
@@ -102,21 +99,42 @@ def _torch() -> Any:
         except ImportError as e:
             raise RunError("PyTorch is not installed") from e
         torch = found
-    version = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2] if n.isdigit())
-    if version < (2, 1) or not hasattr(torch.cuda.memory, "CUDAPluggableAllocator"):
+    if number(torch.__version__) < (2, 1) or not hasattr(torch.cuda.memory, "CUDAPluggableAllocator"):
         raise UnsupportedError("PyTorch %s has no pluggable allocators" % torch.__version__, "2.1 or newer is needed")
     return torch
+
+
+def _prepared(torch: Any, path: str, mode: str) -> Tuple[Any, Any, List[Tuple[Callable[..., None], Any]]]:
+    """The library, PyTorch's allocator on it, and what to tell that one. A PyTorch or a library without one of the functions is refused here, before
+    anything is changed."""
+    if mode == "mempool" and not (hasattr(torch._C, "_cuda_beginAllocateToPool") and hasattr(torch.cuda, "MemPool")):
+        raise UnsupportedError("PyTorch %s cannot route all threads to a pool" % torch.__version__, 'use mode="pluggable"')
+    try:
+        library = ctypes.CDLL(path)
+        functions = {name: ctypes.cast(getattr(library, "memfit_torch_" + name), ctypes.c_void_p).value for _, name in _SETTERS}
+    except (OSError, AttributeError) as e:
+        raise RunError("%s cannot be used: %s" % (path, e), "install memfit anew, or set MEMFIT_LIBRARY to the libmemfit.so of this version") from e
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "memfit_torch_alloc", "memfit_torch_free")
+    calls: List[Tuple[Callable[..., None], Any]] = []
+    for setter, name in _SETTERS:
+        if mode == "mempool" and name in ("begin_pool", "end_pool", "release_pool"):
+            continue  # PyTorch's own allocator keeps graphs apart
+        tell = getattr(allocator.allocator(), setter, None)
+        if tell is None:
+            raise UnsupportedError(
+                "PyTorch %s is not known to memfit: its pluggable allocator has no %s" % (torch.__version__, setter),
+                "nothing was changed; memfit.torch.use() was run with PyTorch 2.11",
+            )
+        calls.append((tell, functions[name]))
+    return library, allocator, calls
 
 
 def _route_everything(torch: Any, allocator: Any) -> None:
     """All threads' requests, the backward pass's too: torch.cuda.use_mem_pool routes those of one thread."""
     pool = torch.cuda.MemPool(allocator.allocator())
-    begin: Optional[Callable[..., None]] = getattr(torch._C, "_cuda_beginAllocateToPool", None)
-    if begin is None:
-        raise UnsupportedError("PyTorch %s cannot route all threads to a pool" % torch.__version__, 'use mode="pluggable"')
     torch.cuda.init()
     for device in range(torch.cuda.device_count()):
-        begin(device, pool.id)
+        torch._C._cuda_beginAllocateToPool(device, pool.id)
     _state["pool"] = pool  # must outlive every tensor
 
 

@@ -5,27 +5,42 @@
         for batch in loader:
             step(batch); watch.step()
 
-Memory is looked at after each of the first 64 steps, then at most every 5 ms and seldom enough that looking takes at most a 400th of the time.
+Memory is looked at after each of the first 64 steps, then at most every 5 ms and seldom enough that looking takes at most a 400th of the time. What
+grows is looked for among all containers of the process, which takes a tenth of a second where a framework is loaded: only when memory rises
+steadily, and after the first two looks within a 400th of the time again, unless memory is full soon.
+
+Keras on TensorFlow and JAX calls it from threads of its own, beside the next step (`async_safe`): a callback that does not allow this makes every
+step wait for the one before.
 """
 
 from __future__ import annotations
 
+import functools
+import statistics
 import sys
+import threading
 import time
 from typing import Any, Callable, List, Optional, TextIO, Tuple, Union
 
 from . import _growth
 from ._events import Scalars
 from ._measure import Place, mib, place, size_bytes
+from .errors import UsageError
 
 WINDOWS = 8
 PAUSE_SECONDS = 0.005
 MOST_SLOWDOWN = 400  # looking takes at most one part in so many of the time
 FIRST_STEPS = 64  # each of these is looked at: a loop that leaks fast is over soon
+WITHOUT_NAME = 64  # steps: then growth is told of also where no container that grows was found
+CONTAINERS_SECONDS = 0.1  # what a look at all containers takes, until one was measured
+SOON_SECONDS = 60  # memory that is full sooner than this by its trend: the containers are looked at now
+LONGEST_PAUSE = 1.0  # seconds, where looking took long because others had the processor
 
 
 class Watch:
     """`limit` is a size or a percentage of the card; without it, what the card or the machine has. `warn` is the part at which to warn."""
+
+    async_safe = True  # Keras asks for this: steps may be told of from any thread
 
     def __new__(cls, *args: Any, **options: Any) -> "Watch":
         return object.__new__(_with_callbacks(cls))
@@ -54,20 +69,24 @@ class Watch:
         self._bar = sys.stderr.isatty() if bar is None else bar
         self._place: Optional[Place] = None
         self._limit: Optional[int] = None
-        self._next = self._next_busy = self._latest = self._asked = self._pause = 0.0
+        self._next = self._asked = self._pause = 0.0
         self._at = self._asked_at = 0  # steps: before this one no clock is read; the last at which one was
         self._looks = 0
+        self._lock = threading.RLock()  # what `say` is given may ask this watch something
         self._began = time.perf_counter()
         self._lows: List[Tuple[int, int]] = []  # (step, the lowest since the one before)
         self._low: Optional[int] = None
         self._window_steps = 1
         self._look: Any = None
-        self._looked_at = 0
+        self._looked_at = self._look_after = 0
+        self._first: Optional[Tuple[float, int]] = None  # when and at which step memory was first looked at
+        self._searched, self._searches, self._search = 0.0, 0, CONTAINERS_SECONDS
         self._told: List[str] = []
         self._trace: Optional[TextIO] = None
         self._trace_path = trace
         self._traced = 0
-        self._scalars = Scalars(tensorboard) if tensorboard else None
+        self._folder = tensorboard
+        self._scalars: Optional[Scalars] = None
 
     # -- any loop
 
@@ -79,49 +98,67 @@ class Watch:
         self.end()
 
     def begin(self) -> None:
-        self._began = time.perf_counter()
+        if self._folder and self._scalars is None:
+            self._scalars = Scalars(self._folder)
         if self._trace_path and self._trace is None:
-            self._trace = open(self._trace_path, "x", encoding="utf-8")
+            self._open_trace(self._trace_path)
+
+    def _open_trace(self, path: str) -> None:
+        """A second training goes on in the file of the first; a file of somebody else is left as it is."""
+        try:
+            self._trace = open(path, "a" if self._traced_id else "x", encoding="utf-8")
+        except FileExistsError as e:
+            raise UsageError("%s is there already: it is left as it is" % path, "give the trace another name") from e
+        if not self._traced_id:
             self._trace.write("time_us,op,id,bytes,owner\n")
 
     def step(self) -> None:
         """After a step of training."""
-        self.steps += 1
-        if self.steps < self._at:
-            return
+        with self._lock:
+            self.steps += 1
+            if self.steps >= self._at:
+                self._step()
+
+    def _step(self) -> None:
         now = time.perf_counter()
-        busy = time.thread_time()
         if self.steps > FIRST_STEPS:
             # Clocks cost too, where steps are short: they are read four times a pause, and at least every 64 steps.
             each = max(1e-6, (now - self._asked) / max(1, self.steps - self._asked_at))
             self._asked, self._asked_at = now, self.steps
             self._at = self.steps + min(64, max(1, int(self._pause / 4 / each)))
-            if now < self._next or (busy < self._next_busy and now < self._latest):
+            if now < self._next:
                 return
-        self._follow(self._sample())
-        done = time.thread_time()
-        pause = self._pause = max(PAUSE_SECONDS, MOST_SLOWDOWN * (done - busy))
-        # By the clock, and by this thread's own time where others take the processor; but not for ever where it only waits.
-        self._next, self._next_busy, self._latest = now + pause, done + MOST_SLOWDOWN * (done - busy), now + 10 * pause
+        busy = time.thread_time()
+        in_use = self._sample()
+        done = time.perf_counter()
+        took = MOST_SLOWDOWN * (time.thread_time() - busy)
+        self._pause = max(PAUSE_SECONDS, took, min(LONGEST_PAUSE, MOST_SLOWDOWN * (done - now)))
+        self._next = done + self._pause
+        if self._first is None:
+            self._first = now, self.steps
+        self._follow(in_use)
 
     def epoch(self) -> None:
         """After an epoch."""
-        self.epochs += 1
-        in_use = self._sample()
-        self._follow(in_use)
-        if self._bar:
-            self._say("  memory %s" % self.bar())
-        if self._scalars:
-            self._scalars.put(self.epochs, {"memory/in_use_bytes": in_use, "memory/peak_bytes": self.peak_bytes})
+        with self._lock:
+            self.epochs += 1
+            in_use = self._sample()
+            self._follow(in_use)
+            if self._bar:
+                self._say("  memory %s" % self.bar())
+            if self._scalars:
+                self._scalars.put(self.epochs, {"memory/in_use_bytes": in_use, "memory/peak_bytes": self.peak_bytes})
 
     def end(self) -> None:
         if self._trace is not None:
             if self._traced:
                 self._trace_event("free", self._traced_id, self._traced)
+                self._traced = 0
             self._trace.close()
             self._trace = None
         if self._scalars:
             self._scalars.close()
+            self._scalars = None
 
     def bar(self, columns: int = 20) -> str:
         """The memory bar: "████░░░░ 3.1 GiB of 8.0 GiB"."""
@@ -163,30 +200,55 @@ class Watch:
     def _look_for_growth(self) -> None:
         rate = self.growth_bytes_per_step()
         if rate <= 0:
-            self._look = None
+            if len(self._lows) > WINDOWS:  # else there were too few of them to tell
+                self._look = None
+            return
+        left = max(0.0, (self._limit - self._lows[-1][1]) / rate) if self._limit else float("inf")
+        if "grows" in self._told or not self._may_look(left):
             return
         if self._look is None:
-            self._look, self._looked_at = _growth.look(), self.steps
-        elif self.steps - self._looked_at >= 4 and not self.growing:
-            self.growing = _growth.grown(self._look)
+            self._look, self._looked_at = self._timed(_growth.look), self.steps
+            self._look_after = 4
+        elif self.steps - self._looked_at >= self._look_after:
+            self.growing = self._timed(lambda: _growth.grown(self._look))
+            if not self.growing and self._look_after < WITHOUT_NAME < left:
+                self._look_after *= 4  # what grows may do so only now and then
+                return
             text = "%s grows by %s a step since step %d" % (self._name(), mib(rate), self._lows[0][0])
             if self._limit:
-                left = max(0.0, (self._limit - self._lows[-1][1]) / rate)
                 text += "; at this rate %s are full at about step %d" % (mib(self._limit), self.steps + int(left))
             for g in self.growing:
                 text += "\n  grows: " + str(g)
             self._warn_once("grows", text)
 
+    def _may_look(self, left: float) -> bool:
+        """May all containers be looked at now? `left`: steps until memory is full, by the trend. The first two looks are free: they name most."""
+        if self._searches < 2:
+            return True
+        began, first = self._first or (time.perf_counter(), self.steps)
+        elapsed = time.perf_counter() - began
+        soon = left * elapsed / max(1, self.steps - first) < SOON_SECONDS and self._searches < 8
+        return soon or MOST_SLOWDOWN * (self._searched + self._search) <= elapsed
+
+    def _timed(self, search: Callable[[], Any]) -> Any:
+        began = time.thread_time()
+        found = search()
+        self._search = time.thread_time() - began
+        self._searched += self._search
+        self._searches += 1
+        return found
+
     def growth_bytes_per_step(self) -> float:
-        """By how much the lowest points rise, when at least 7 of the last 8 do; else 0."""
+        """By how much the lowest points rise, when at least 7 of the last 8 do, and steadily (what a beginning takes comes in a few large ones); else 0."""
         last = self._lows[-WINDOWS - 1:]
         if len(last) <= WINDOWS:
             return 0.0
-        rises = sum(b[1] > a[1] for a, b in zip(last, last[1:]))
-        rise = last[-1][1] - last[0][1]
-        if rises < WINDOWS - 1 or rise < 1 << 20:
+        steps, rise = (end - begin for begin, end in zip(last[0], last[-1]))
+        rates = [(b[1] - a[1]) / max(1, b[0] - a[0]) for a, b in zip(last, last[1:])]
+        usual = statistics.median(rates) * steps
+        if sum(r > 0 for r in rates) < WINDOWS - 1 or usual < 1 << 20 or 2 * usual < rise:
             return 0.0
-        return rise / max(1, last[-1][0] - last[0][0])
+        return rise / max(1, steps)
 
     def _name(self) -> str:
         return self._place.name if self._place else "memory"
@@ -263,4 +325,9 @@ def _with_callbacks(cls: type) -> type:
             continue
         if isinstance(found, type) and not issubclass(cls, found):
             bases.append(found)
-    return type(cls.__name__, (cls, *bases), {"__module__": cls.__module__}) if bases else cls
+    return _joined(cls, tuple(bases)) if bases else cls
+
+
+@functools.lru_cache(maxsize=None)
+def _joined(cls: type, bases: Tuple[type, ...]) -> type:
+    return type(cls.__name__, (cls, *bases), {"__module__": cls.__module__, "__doc__": cls.__doc__})

@@ -272,7 +272,7 @@ static void read_governed(const char *line, mf_oom_facts *f)
 {
     uint64_t bytes;
     if (strstr(line, "memfit: refused ") && strstr(line, " of card ") && strstr(line, " were in use") &&
-        mf_oom_size_after(line, "): of ", &bytes))
+        mf_oom_size_after(line, ": of ", &bytes))
         f->governed = bytes;
 }
 

@@ -1,11 +1,15 @@
 """explain, install, Watch, limit, find_batch_size and sizes, with the standard library alone."""
 
+import concurrent.futures
 import io
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
+import types
 import unittest
 from unittest import mock
 
@@ -81,11 +85,53 @@ class Explain(unittest.TestCase):
             done = run(code % (text, in_use, again))
             self.assertEqual(done.stdout.strip(), want, done.stderr)
 
+    def test_a_card_that_others_hold(self):
+        """XLA says past Python that the driver refused its pool. Whose the memory is tells the card: other processes, or PyTorch in this one."""
+        text = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 40.00GiB with allocator GPU_0_bfc on device 0. [executable_name='jit_broadcast_in_dim']"
+        code = """
+            import os, sys, types
+            import memfit
+            from memfit import _diagnose
+            class JaxRuntimeError(RuntimeError): pass
+            JaxRuntimeError.__module__ = "jax.errors"
+            G, N = 1 << 30, types.SimpleNamespace
+            text, free, others, here, torch_held, pool, limit, visible = %r, %s
+            asked = []
+            device = N(platform="gpu", memory_stats=lambda: {"bytes_limit": limit * G, "bytes_in_use": 0, "pool_bytes": pool * G})
+            def again(shape, dtype):
+                asked.append(shape[0] >> 30)
+                raise JaxRuntimeError(text)
+            jax = N(local_devices=lambda: [device], block_until_ready=lambda x: x, numpy=N(zeros=again))
+            sys.modules.update({"jax": jax, "jax._src.xla_bridge": N(_backends={"cuda": 1})})
+            if torch_held:
+                sys.modules["torch"] = N(cuda=N(is_available=lambda: True, is_initialized=lambda: True, memory_allocated=lambda: torch_held * G, device_count=lambda: 1,
+                                                memory_reserved=lambda i=0: torch_held * G))
+            told = {"gpus": [{"index": 0, "uuid": "GPU-a", "free_bytes": free * G}, {"index": 1, "uuid": "GPU-b", "free_bytes": 130 * G}],
+                    "processes": [{"gpu": 0, "pid": os.getpid(), "bytes": here * G}, {"gpu": 0, "pid": 7, "bytes": others * G}, {"gpu": 0, "pid": 8, "bytes": None}]}
+            _diagnose.ps = lambda: N(to_dict=lambda: told)
+            if visible: os.environ["CUDA_VISIBLE_DEVICES"] = visible
+            try:
+                with memfit.explain(show=lambda t: None) as e: raise JaxRuntimeError(text)
+            except JaxRuntimeError: print(e.answer.cause, asked)
+        """
+        for figures, want in (
+            ("20, 110, 9, 0, 8, 104, ''", "other-process []"),
+            ("20, 110, 9, 0, 8, 104, 'GPU-a'", "other-process []"),
+            ("10, 0, 128, 120, 8, 104, ''", "other-framework []"),
+            ("10, 60, 60, 50, 8, 104, ''", "other-process []"),
+            ("130, 1, 9, 0, 8, 104, ''", "too-large [40]"),  # there is room: asked again
+            ("20, 110, 9, 0, 8, 104, '1'", "too-large [40]"),  # held is another card
+            ("20, 5, 9, 0, 8, 104, ''", "too-large [40]"),  # would not fit without the others either
+            ("20, 110, 9, 0, 8, 39, ''", "limit []"),  # more than the pool may ever have
+        ):
+            done = run(code % (text, figures))
+            self.assertEqual(done.stdout.strip(), want, figures + done.stderr)
+
     def test_a_part_of_the_card(self):
         """What memfit.limit refused counts: PyTorch sees a card of that size, and other processes beside it."""
         text = "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 3.78 GiB is free. Process 7 has 5.00 GiB memory in use."
         story = "memfit: refused 8.00 GiB of card 0 to process 9 (python3): of 8.00 GiB, 4.22 GiB were in use"
-        for told, want in ((story, "limit"), ("", "other-process")):
+        for told, want in ((story, "limit"), (story.replace(" (python3)", ""), "limit"), ("", "other-process")):  # a process that memfit did not start has no name there
             with mock.patch("memfit._limit.refusals", lambda told=told: told), self.assertRaises(OutOfMemoryError):
                 with memfit.explain(show=lambda t: None) as e:
                     raise OutOfMemoryError(text)
@@ -218,7 +264,7 @@ class Watch(unittest.TestCase):
         with watch:
             for _ in range(40):
                 history.append(Kept(4 << 20))
-                watch._next = watch._latest = 0
+                watch._next = 0
                 watch.step()
         self.assertEqual(len(said), 1, said)
         self.assertIn("history", said[0])
@@ -226,13 +272,54 @@ class Watch(unittest.TestCase):
         self.assertAlmostEqual(watch.growth_bytes_per_step() / (4 << 20), 1, delta=0.25)
         self.assertEqual(watch.growing[0].name.split()[0], "history")
 
+    def test_growth_now_and_then(self):
+        """A list that grows every thirtieth step is named too; growth that no container shows is told of without a name."""
+        for kept, word in (([], "grows: kept"), (None, "grows by")):
+            watch, said = self.watch(limit="64GiB")
+            level = [1 << 30]
+            watch._place, watch._limit = _measure.Place("this card", lambda: level[0], None), 4 << 30
+            for step in range(1, 200):
+                if step % 30 == 0 and kept is not None:
+                    kept.append(Kept(1))
+                level[0] += 4 << 20
+                watch._next = 0
+                watch.step()
+            self.assertEqual(len(said), 1, said)
+            self.assertIn(word, said[0])
+
+    def test_a_beginning_is_no_growth(self):
+        """What a framework takes in its first steps, in a few large pieces and many small ones, is not taken for a leak, and containers are not looked at."""
+        watch, said = self.watch(limit="64GiB")
+        level = [1 << 30]
+        watch._place = _measure.Place("this process of a framework", lambda: level[0], None)
+        for rise in (300, 200, 1, 80, 1, 1, 40, 1, 1, 20, 1, 1, 1, 1, 10, 1, 1, 1) + (0,) * 40:
+            level[0] += rise << 16
+            watch._next = 0
+            watch.step()
+        self.assertEqual((said, watch._searches), ([], 0))
+
+    def test_what_looking_may_take(self):
+        """Two looks at all containers are free. More of them only within a 400th of the time, or where memory is full soon."""
+        watch, _ = self.watch()
+        began = time.perf_counter()
+        watch._first, watch.steps, watch._searched, watch._search = (began - 100, 0), 1000, 0.2, 0.1  # 100 s: 0.1 s a step
+        self.assertTrue(watch._may_look(1e9))
+        watch._searches = 2
+        self.assertFalse(watch._may_look(1e9))
+        self.assertFalse(watch._may_look(601))
+        self.assertTrue(watch._may_look(590))
+        watch._searches = 8
+        self.assertFalse(watch._may_look(590))
+        watch._first = (began - 121, 0)
+        self.assertTrue(watch._may_look(1e9))
+
     def test_steady_is_silent(self):
         watch, said = self.watch(limit="64GiB")
         with watch:
             for _ in range(100):
                 one = Kept(4 << 20)
                 del one
-                watch._next = watch._latest = 0
+                watch._next = 0
                 watch.step()
             watch.epoch()
         self.assertEqual(said, [])
@@ -242,10 +329,43 @@ class Watch(unittest.TestCase):
         watch, said = self.watch(limit=_explain.resident_bytes() + (64 << 20), warn=0.01)
         with watch:
             for _ in range(5):
-                watch._next = watch._latest = 0
+                watch._next = 0
                 watch.step()
         self.assertEqual(len(said), 1)
         self.assertIn("in use", said[0])
+
+    def test_steps_from_many_threads(self):
+        """Keras calls from a pool of threads: every step counts once, and a list that leaks is named all the same."""
+        history = []
+        watch, said = self.watch(limit="64GiB")
+        with watch, concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for _ in range(40):
+                history.append(Kept(4 << 20))
+                watch._next = 0
+                pool.submit(watch.step).result()
+            for told in [pool.submit(watch.step) for _ in range(1000)]:
+                told.result()
+        self.assertEqual(watch.steps, 1040)
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("history", said[0])
+        self.assertIs(type(watch).async_safe, True)
+
+    def test_no_framework_is_made_to_begin(self):
+        """JAX takes three quarters of a card when it is asked for its devices, TensorFlow a context: one that is only imported is not asked."""
+        asked = []
+        jax = types.SimpleNamespace(local_devices=lambda: asked.append("jax") or [])
+        tf = types.SimpleNamespace(config=types.SimpleNamespace(list_logical_devices=lambda kind: asked.append("tensorflow") or []))
+        bridge, context = types.SimpleNamespace(_backends={}), types.SimpleNamespace(_context=None)
+        modules = {"jax": jax, "jax._src.xla_bridge": bridge, "tensorflow": tf, "tensorflow.python.eager.context": context}
+        with mock.patch.dict(sys.modules, modules):
+            self.assertEqual(_measure.place().name, "this process")
+            self.assertEqual(asked, [])
+            context._context = types.SimpleNamespace(_initialized=False)
+            _measure.place()
+            self.assertEqual(asked, [])
+            bridge._backends, context._context = {"cuda": 1}, types.SimpleNamespace(_initialized=True)
+            _measure.place()
+            self.assertEqual(asked, ["tensorflow", "jax"])
 
     def test_trace_and_scalars(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -255,7 +375,7 @@ class Watch(unittest.TestCase):
             with watch:
                 for _ in range(4):
                     held.append(bytearray(b"x" * (2 << 20)))
-                    watch._next = watch._latest = 0
+                    watch._next = 0
                     watch.step()
                 watch.epoch()
             done = subprocess.run([os.environ["MEMFIT_PROGRAM"], "replay", trace, "--json"], stdout=subprocess.PIPE, check=True, encoding="utf-8")
@@ -265,8 +385,17 @@ class Watch(unittest.TestCase):
             with open(os.path.join(folder, "tb", events[0]), "rb") as f:
                 data = f.read()
             self.assertIn(b"memory/peak_bytes", data)
-            with self.assertRaises(FileExistsError):
+            with self.assertRaises(memfit.UsageError):
                 memfit.Watch(trace=trace).begin()
+            with watch:  # a second training with the same watch goes on in the same trace, and in another file of events
+                held.append(bytearray(b"x" * (2 << 20)))
+                watch._next = 0
+                watch.step()
+                watch.epoch()
+            again = subprocess.run([os.environ["MEMFIT_PROGRAM"], "replay", trace, "--json"], stdout=subprocess.PIPE, check=True, encoding="utf-8")
+            self.assertIn('"failed": 0', again.stdout)
+            self.assertGreater(json.loads(again.stdout)["events"], json.loads(done.stdout)["events"])
+            self.assertEqual(len(os.listdir(os.path.join(folder, "tb"))), 2)
 
 
 class Growth(unittest.TestCase):
@@ -386,6 +515,9 @@ class Limit(unittest.TestCase):
         for code, word in (
             ("memfit.limit('100GiB', total='80GiB')", "UsageError"),
             ("memfit.limit(80, total='80GiB')", "UsageError"),
+            # TensorFlow as it is since 2.16: no tf.python; what it has begun is seen before PyTorch or a variable is told.
+            ("import types, sys; N = types.SimpleNamespace; sys.modules['tensorflow'] = N(config=N(list_physical_devices=lambda kind: ['GPU:0'])); "
+             "sys.modules['tensorflow.python.eager.context'] = N(_context=N(_initialized=True)); memfit.limit('8GiB', total='80GiB')", "LateError"),
             ("import types, sys; b = types.ModuleType('b'); b._backends = {'cuda': 1}; sys.modules['jax._src.xla_bridge'] = b; memfit.limit('8GiB', total='80GiB')", "LateError"),
         ):
             done = run("import memfit, os\ntry:\n    %s\nexcept memfit.Error as e: print(type(e).__name__, 'XLA_PYTHON_CLIENT_MEM_FRACTION' in os.environ)" % code)
