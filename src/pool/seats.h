@@ -34,14 +34,15 @@ typedef struct mf_rank {
 typedef struct mf_packing {
     mf_want *wants; /* `start` is set of all but the first `fixed`, whose starts are given */
     uint32_t count, fixed;
-    bool again;       /* the same step comes next; otherwise what outlives it has no seat: it could be in the way of any other */
+    bool
+        again; /* the same step comes next; otherwise what outlives it has no seat: it could be in the way of any other */
     unsigned shift;   /* of a page */
     mf_claim *claims; /* addresses that are not to be had, in the order of their starts; room for twice `count` more */
     size_t claimed;   /* how many */
-    mf_rank *ranks; /* room for `count` */
-    uint64_t from;  /* the lowest address of a seat */
-    uint64_t top;   /* where the highest seat ends; */
-    uint64_t pages; /* pages that seats, and what stays, lie in */
+    mf_rank *ranks;   /* room for `count` */
+    uint64_t from;    /* the lowest address of a seat */
+    uint64_t top;     /* where the highest seat ends; */
+    uint64_t pages;   /* pages that seats, and what stays, lie in */
 } mf_packing;
 void mf_seats_pack(mf_packing *p);
 

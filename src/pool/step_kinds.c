@@ -201,4 +201,3 @@ mf_kind *mf_kind_of(mf_repeat *r, uint64_t begun, uint64_t count)
     }
     return NULL;
 }
-

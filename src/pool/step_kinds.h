@@ -12,10 +12,10 @@ enum {
 };
 
 typedef struct mf_note { /* a request on the tape */
-    uint32_t units;   /* MF_UNITs */
-    uint32_t life;    /* as in mf_want */
-    uint32_t live;    /* MF_LIVE_UNITs of this tape's blocks in use with it, */
-    uint32_t before;  /* and before it */
+    uint32_t units;      /* MF_UNITs */
+    uint32_t life;       /* as in mf_want */
+    uint32_t live;       /* MF_LIVE_UNITs of this tape's blocks in use with it, */
+    uint32_t before;     /* and before it */
     bool held;
 } mf_note;
 
@@ -46,16 +46,16 @@ struct mf_repeat {
     uint32_t before_low;      /* or this */
     uint64_t arrived;         /* the last request that was looked at, and one */
     bool risen;
-    uint64_t rose, rises;    /* where the rise at work began, and how many there were */
+    uint64_t rose, rises;       /* where the rise at work began, and how many there were */
     uint64_t rise[MF_RISES];    /* sizes of the last ones, as a number, */
     uint64_t rose_at[MF_RISES]; /* and where they ended */
-    unsigned group, left;    /* rises that are one step, and how many are to come */
-    unsigned regular;        /* of so many the last ones were three times the same; 0: of none */
-    uint64_t steps, again;   /* of kinds that were known */
-    uint64_t maybe;          /* a bit for each kind that the step at work may be */
-    uint64_t top;            /* where the highest seat of all kinds ends */
-    uint64_t pages;          /* the most that one of them takes */
-    uint64_t from;           /* the lowest address of a seat */
+    unsigned group, left;       /* rises that are one step, and how many are to come */
+    unsigned regular;           /* of so many the last ones were three times the same; 0: of none */
+    uint64_t steps, again;      /* of kinds that were known */
+    uint64_t maybe;             /* a bit for each kind that the step at work may be */
+    uint64_t top;               /* where the highest seat of all kinds ends */
+    uint64_t pages;             /* the most that one of them takes */
+    uint64_t from;              /* the lowest address of a seat */
     uint32_t all_wants;
     mf_kind kinds[MF_KINDS];
     mf_note tape[MF_TAPE];
@@ -68,9 +68,10 @@ static inline mf_note *mf_note_at(mf_repeat *r, uint64_t request)
 }
 
 void mf_kind_drop(memfit_pool *pool, mf_kind *k);
-mf_kind *mf_kind_add(memfit_pool *pool, uint64_t begun, uint32_t count); /* of requests on the tape; NULL: no host memory */
-mf_kind *mf_kind_of(mf_repeat *r, uint64_t begun, uint64_t count);       /* with the same sizes; NULL: none */
-void mf_kind_learn(mf_repeat *r, mf_kind *k, uint64_t begun);            /* it came once more, */
-void mf_kind_pack(memfit_pool *pool, mf_kind *k);                        /* and gets its places, if that helps */
+mf_kind *mf_kind_add(memfit_pool *pool, uint64_t begun,
+                     uint32_t count);                              /* of requests on the tape; NULL: no host memory */
+mf_kind *mf_kind_of(mf_repeat *r, uint64_t begun, uint64_t count); /* with the same sizes; NULL: none */
+void mf_kind_learn(mf_repeat *r, mf_kind *k, uint64_t begun);      /* it came once more, */
+void mf_kind_pack(memfit_pool *pool, mf_kind *k);                  /* and gets its places, if that helps */
 
 #endif

@@ -112,7 +112,8 @@ static void workers_have_the_graphs_numbers(void **state)
         mf_interpreter *it = NULL;
         mf_front_kit *kit = NULL;
         mf_front_hand *hand = NULL;
-        mf_graph *whole = make(PLAIN, types[c][0], types[c][1], false), *g = make(PLAIN, types[c][0], types[c][1], true);
+        mf_graph *whole = make(PLAIN, types[c][0], types[c][1], false),
+                 *g = make(PLAIN, types[c][0], types[c][1], true);
         assert_ok(mf_cpu_create(NULL, 2, &backend, &err), err);
         assert_ok(mf_interpret_create(NULL, whole, backend, &it, &err), err);
         const uint64_t each = SAMPLE * mf_dtype_bytes(types[c][0]);

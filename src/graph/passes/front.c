@@ -68,8 +68,7 @@ static mf_front *take(mf_graph *g, const search *s, uint32_t tensor, uint32_t co
         *last = s->reader[tensor];
         const mf_op *op = &g->ops[*last];
         tensor = op->out[0];
-        front->steps[i] =
-            (mf_front_step){op->kind, op->attr, g->tensors[tensor].dtype, g->tensors[tensor].shape};
+        front->steps[i] = (mf_front_step){op->kind, op->attr, g->tensors[tensor].dtype, g->tensors[tensor].shape};
     }
     return front;
 }

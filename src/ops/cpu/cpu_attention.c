@@ -72,8 +72,8 @@ static mf_k_attention *now(cpu_kernel *k, const mf_operands *o, const mf_run_sca
 static memfit_status run_forward(cpu_kernel *k, const mf_operands *o, const mf_run_scalars *s, memfit_error *err)
 {
     (void)err;
-    k->backend->k->attention(now(k, o, s, 3), o->in[0], o->in[1], o->in[2], o->out[0],
-                             cpu_out(k, 1) ? o->out[1] : NULL, o->workspace, cpu_threads(k));
+    k->backend->k->attention(now(k, o, s, 3), o->in[0], o->in[1], o->in[2], o->out[0], cpu_out(k, 1) ? o->out[1] : NULL,
+                             o->workspace, cpu_threads(k));
     return MEMFIT_OK;
 }
 

@@ -2,7 +2,10 @@
  * instruction set. */
 #include "ops/cpu/kernels/kernels.h"
 
-enum { LEAST_ROWS = 24, MOST_SCORES = 1 << 17 }; /* scores of a block: 512 KiB, twice in backward, for the second-level cache */
+enum {
+    LEAST_ROWS = 24,
+    MOST_SCORES = 1 << 17
+}; /* scores of a block: 512 KiB, twice in backward, for the second-level cache */
 
 /* The most that a product of the kernel takes in any block: sizes are all that counts, and the last has fewer rows, with a
  * causal mask each other columns. */

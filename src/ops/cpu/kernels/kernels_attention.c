@@ -166,8 +166,7 @@ static void forward_block(const head *h, float *y, float *lse, int64_t t0)
 {
     const mf_k_attention *a = h->a;
     const mf_attention_shape *s = &a->shape;
-    const int64_t rows = least(a->rows, s->queries - t0), wide = visible(a, t0 + rows - 1),
-                  row = mf_k_attention_row(a);
+    const int64_t rows = least(a->rows, s->queries - t0), wide = visible(a, t0 + rows - 1), row = mf_k_attention_row(a);
     product(h, rows, wide, s->depth, h->q + t0 * h->depth_step, h->depth_step, 1, h->k, h->depth_step, 1, h->s, row,
             false);
     float sums[MF_K_ATTENTION_ROWS];
@@ -177,8 +176,7 @@ static void forward_block(const head *h, float *y, float *lse, int64_t t0)
         mf_k_range r = mf_k_share(rows, 1);
         for (int64_t i = r.from; i < r.to; i++) {
             float *x = h->s + i * row;
-            sums[i] = weigh(h, t0 + i, x, lse ? lse + t0 + i : NULL, h->kept + thread * row,
-                            h->off + thread * row);
+            sums[i] = weigh(h, t0 + i, x, lse ? lse + t0 + i : NULL, h->kept + thread * row, h->off + thread * row);
             for (int64_t j = visible(a, t0 + i); j < wide; j++)
                 x[j] = 0;
         }
@@ -259,8 +257,7 @@ static void back_block(const head *h, const back *b, int64_t t0)
 {
     const mf_k_attention *a = h->a;
     const mf_attention_shape *s = &a->shape;
-    const int64_t rows = least(a->rows, s->queries - t0), wide = visible(a, t0 + rows - 1),
-                  row = mf_k_attention_row(a);
+    const int64_t rows = least(a->rows, s->queries - t0), wide = visible(a, t0 + rows - 1), row = mf_k_attention_row(a);
     const float *q = h->q + t0 * h->depth_step, *dy = b->dy + t0 * h->value_step, *y = b->y + t0 * h->value_step;
     product(h, rows, wide, s->depth, q, h->depth_step, 1, h->k, h->depth_step, 1, h->s, row, false);
     product(h, rows, wide, s->values, dy, h->value_step, 1, h->v, h->value_step, 1, h->dw, row, false);
