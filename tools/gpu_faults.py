@@ -4,6 +4,8 @@ import glob
 import os
 import pathlib
 import random
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -156,3 +158,60 @@ def versions(memfit, results, nvml, models, deadline):
             told = "reordered" in b.stdout + b.stderr
             good = a.returncode == b.returncode == 0 and (says is None or told == says) and same is not False
             results.put("versions " + name, good, says_reordered=told, same_bits=same, rc=[a.returncode, b.returncode], error="" if good else (a.stderr + b.stderr)[-300:])
+
+
+def odd(memfit, results, nvml, models, deadline):
+    """Cards that are not there, a cache that cannot be used or is shared, signals while the run begins: a word or the result, never a hang."""
+    path = str(next(m for m in models if m.stem == "cnn"))
+    base = [memfit, "train", path, "--data", "synthetic:64", "--steps", "4", "--device"]
+
+    def run(device, *args, env=None, before=None):
+        return subprocess.run([*base, device, *args], capture_output=True, text=True, timeout=90, preexec_fn=before, env={**os.environ, "OMP_NUM_THREADS": "2", **(env or {})})
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    def check(case, judge):
+        if results.has("odd " + case) or time.time() > deadline:
+            return
+        with tempfile.TemporaryDirectory() as d:
+            try:
+                good, said = judge(d)
+            except subprocess.TimeoutExpired:
+                good, said = False, "took too long"
+        results.put("odd " + case, good, said=said[-200:])
+
+    def refused(device, words, env=None):
+        p = run(device, "--quiet", env=env)
+        return p.returncode == 1 and words in p.stderr, p.stderr
+
+    def no_cache(d):
+        p = run("cuda", env={"MEMFIT_CACHE": "/proc/none"})
+        return p.returncode == 0 and "not kept" in p.stdout + p.stderr, p.stderr
+
+    def full_disk(d):
+        p = run("cuda", "--quiet", env={"MEMFIT_CACHE": d}, before=small_files)
+        return p.returncode == 0 and not [f for f in os.listdir(d) if "." in f], p.stderr
+
+    def two_at_once(d):
+        runs = [subprocess.Popen([*base, "cuda", "--quiet", "--out", f"{d}/{i}.keras"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "MEMFIT_CACHE": f"{d}/cache"}) for i in (1, 2)]
+        said = "".join(p.communicate(timeout=90)[1] for p in runs)
+        return all(p.returncode == 0 for p in runs) and pathlib.Path(d, "1.keras").read_bytes() == pathlib.Path(d, "2.keras").read_bytes(), said
+
+    def signals(d):
+        ends = []
+        for i in range(14):
+            p = subprocess.Popen([*base[:-3], "--epochs", "100000", "--device", "cuda", "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            time.sleep(random.Random(i).random() * 1.6)
+            p.send_signal((signal.SIGINT, signal.SIGTERM)[i % 2])
+            began = time.time()
+            p.communicate(timeout=20)
+            ends.append((p.returncode, round(time.time() - began, 1)))
+        return all(rc in (-2, -15) for rc, _ in ends), str(ends)
+
+    check("cuda:99", lambda d: refused("cuda:99", "the driver shows"))
+    check("no card visible", lambda d: refused("cuda", "CUDA_VISIBLE_DEVICES", env={"CUDA_VISIBLE_DEVICES": ""}))
+    check("no place for kernels", no_cache)
+    check("a full disk", full_disk)
+    check("two at once", two_at_once)
+    check("signals", signals)

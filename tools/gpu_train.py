@@ -10,6 +10,7 @@ Parts:
     kills    50 trainings ended by SIGKILL and resumed; the resumed run's file is that of the undisturbed one, byte for byte
     lost     the context is lost in the middle of training: an explanation, a whole checkpoint, no hang
     versions a checkpoint that goes on elsewhere says so
+    odd      cards that are not there, caches that cannot be used, signals while a run begins
     rounding ResNet50's first update by several engines, on the card and on the cpu
     full     a card that is full, and one that another process fills while training goes on (nobody else may use the card)
     sanitizer  one step of the small form of every family under memcheck and racecheck
@@ -32,7 +33,7 @@ import tempfile
 import time
 import zipfile
 
-from gpu_faults import full, kills, lost, versions
+from gpu_faults import full, kills, lost, odd, versions
 from gpu_numbers import curves, kinds, rounding, split
 from gpu_results import MIB, Nvml, Results, in_parallel, libraries, program, train
 
@@ -306,7 +307,7 @@ def waits(memfit, results, nvml, models, deadline):
         results.put(case, bool(b) and syncs <= 1, waits_an_epoch=syncs, calls_an_epoch=added)
 
 
-PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, limits, fixed, kills, lost, versions, full, sanitizer, methods, waits)}
+PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, waits)}
 
 
 def main():

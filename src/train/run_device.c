@@ -49,6 +49,18 @@ static memfit_status of_the_machine(memfit_status status, memfit_error *err)
     return MEMFIT_DEVICE;
 }
 
+/* Without a cache every start compiles anew, which may take half a minute: whoever did not ask for that should know. */
+static void say_where_kernels_go(mf_trainer *t)
+{
+    mf_cubin_cache cache;
+    mf_cubin_cache_open(&cache);
+    if (cache.why[0])
+        mf_log_write(
+            &t->log, MF_LOG_NOTE,
+            "compiled kernels are not kept, each start compiles them anew: %s (MEMFIT_CACHE=FOLDER names another)",
+            cache.why);
+}
+
 static memfit_status open_cuda(mf_trainer *t, memfit_error *err)
 {
     mf_device *device = NULL;
@@ -75,6 +87,8 @@ static memfit_status open_cuda(mf_trainer *t, memfit_error *err)
     status = device->table->stream_create(device, &t->stream, err);
     if (status == MEMFIT_OK)
         status = mf_cuda_create(t->host, device, &t->backend, err);
+    if (status == MEMFIT_OK)
+        say_where_kernels_go(t);
     return of_the_machine(status, err);
 }
 

@@ -13,10 +13,13 @@
 #include "ops/cuda/cuda_spec.h"
 
 #include <dlfcn.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -113,11 +116,71 @@ static void the_folder_is_the_users_alone(void **state)
     assert_int_equal(chmod(deep, 0777), 0);
     mf_cubin_cache_open(&cache);
     assert_string_equal(cache.folder, ""); /* others could put kernels there */
+    assert_non_null(strstr(cache.why, "not this user's alone"));
     setenv("MEMFIT_CACHE", "off", 1);
     mf_cubin_cache_open(&cache);
     assert_string_equal(cache.folder, "");
+    assert_string_equal(cache.why, ""); /* as asked for */
     mf_cubin_cache_write(&cache, key_of("a"), "x", 1);
     assert_false(reads(&cache, key_of("a"), "x"));
+}
+
+/* What cannot be used is said, and never another folder in its place. */
+static void an_unusable_folder_is_named(void **state)
+{
+    (void)state;
+    mf_cubin_cache cache;
+    char file[100];
+    snprintf(file, sizeof file, "%s/file", folder);
+    close(open(file, O_CREAT | O_WRONLY, 0600));
+    const char *const ways[][2] = {{"kernels", "kernels is not an absolute path"},
+                                   {"/proc/none/of/it", "/proc/none/of/it cannot be made"},
+                                   {file, "is not a folder"}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        setenv("MEMFIT_CACHE", ways[i][0], 1);
+        mf_cubin_cache_open(&cache);
+        assert_string_equal(cache.folder, "");
+        assert_non_null(strstr(cache.why, ways[i][1]));
+    }
+    unsetenv("MEMFIT_CACHE");
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", "", 1);
+    mf_cubin_cache_open(&cache);
+    assert_string_equal(cache.folder, "");
+    assert_string_equal(cache.why, "HOME does not name a folder");
+}
+
+static unsigned files_in(const char *path)
+{
+    unsigned count = 0;
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    while (readdir(d))
+        count++;
+    closedir(d);
+    return count;
+}
+
+/* A disk that is full: nothing is kept, nothing lies about, and what was there before is. */
+static void a_full_disk_keeps_nothing(void **state)
+{
+    (void)state;
+    mf_cubin_cache cache;
+    static char large[100000];
+    struct rlimit was, little = {.rlim_cur = 4096};
+    open_cache(&cache);
+    mf_cubin_cache_write(&cache, key_of("e"), "before", 6);
+    unsigned files = files_in(folder);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    little.rlim_max = was.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    mf_cubin_cache_write(&cache, key_of("e"), large, sizeof large);
+    mf_cubin_cache_write(&cache, key_of("f"), large, sizeof large);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_true(reads(&cache, key_of("e"), "before"));
+    assert_false(reads(&cache, key_of("f"), ""));
+    assert_int_equal(files_in(folder), files);
 }
 
 /* ---- texts ---- */
@@ -353,6 +416,8 @@ int main(void)
         cmocka_unit_test(kernels_are_kept),
         cmocka_unit_test(damage_is_absence),
         cmocka_unit_test(the_folder_is_the_users_alone),
+        cmocka_unit_test(an_unusable_folder_is_named),
+        cmocka_unit_test(a_full_disk_keeps_nothing),
         cmocka_unit_test(texts_are_made_or_not_at_all),
         cmocka_unit_test(answers_for_a_described_card),
         cmocka_unit_test(workspaces_are_sensible),

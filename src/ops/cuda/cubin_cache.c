@@ -31,7 +31,7 @@ void mf_cubin_key_add(mf_cubin_key *key, const void *data, size_t bytes)
     }
 }
 
-static bool make_folders(char *path)
+static void make_folders(char *path)
 {
     for (char *p = path + 1; *p; p++)
         if (*p == '/') {
@@ -40,24 +40,45 @@ static bool make_folders(char *path)
             *p = '/';
         }
     mkdir(path, 0700);
+}
+
+/* NULL: it can be used. */
+static const char *fault_of(const char *path)
+{
     struct stat st;
-    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
+    if (lstat(path, &st) != 0)
+        return "cannot be made";
+    if (!S_ISDIR(st.st_mode))
+        return "is not a folder";
+    if (st.st_uid != geteuid() || (st.st_mode & 022) != 0)
+        return "is not this user's alone: others could put kernels there";
+    return access(path, W_OK | X_OK) != 0 ? "cannot be written" : NULL;
 }
 
 void mf_cubin_cache_open(mf_cubin_cache *cache)
 {
     const char *own = getenv("MEMFIT_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n = -1;
-    cache->folder[0] = 0;
+    cache->folder[0] = cache->why[0] = 0;
     if (own && strcmp(own, "off") == 0)
         return;
-    if (own && *own == '/')
+    if (own && *own)
         n = snprintf(cache->folder, sizeof cache->folder, "%s", own);
     else if (xdg && *xdg == '/')
         n = snprintf(cache->folder, sizeof cache->folder, "%s/memfit/cubin", xdg);
     else if (home && *home == '/')
         n = snprintf(cache->folder, sizeof cache->folder, "%s/.cache/memfit/cubin", home);
-    if (n <= 0 || (size_t)n >= sizeof cache->folder || !make_folders(cache->folder))
+    const char *fault = n < 0                               ? "HOME does not name a folder"
+                        : (size_t)n >= sizeof cache->folder ? "its name is too long"
+                        : cache->folder[0] != '/'           ? "is not an absolute path"
+                                                            : NULL;
+    if (!fault) {
+        make_folders(cache->folder);
+        fault = fault_of(cache->folder);
+    }
+    if (fault)
+        snprintf(cache->why, sizeof cache->why, "%s%s%s", cache->folder, cache->folder[0] ? " " : "", fault);
+    if (fault)
         cache->folder[0] = 0;
 }
 

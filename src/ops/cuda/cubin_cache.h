@@ -15,12 +15,13 @@ typedef struct mf_cubin_key {
 
 typedef struct mf_cubin_cache {
     char folder[900]; /* empty: there is none, nothing is kept */
+    char why[1000];   /* empty but where a folder was meant and cannot be used: what is wrong with it */
 } mf_cubin_cache;
 
 mf_cubin_key mf_cubin_key_begin(void);
 void mf_cubin_key_add(mf_cubin_key *key, const void *data, size_t bytes);
 
-/* `off` and an unusable folder (another's, open to others) leave it empty. */
+/* `off` and an unusable folder (another's, open to others, one that cannot be made or written) leave it empty. */
 void mf_cubin_cache_open(mf_cubin_cache *cache);
 /* False: not there. The cubin is the host's memory. */
 bool mf_cubin_cache_read(const mf_cubin_cache *cache, const memfit_host *host, mf_cubin_key key, char **cubin,
