@@ -387,6 +387,18 @@ static void check_cudnn(memfit_doctor *d, const char *cudart)
                        "pip install --upgrade nvidia-cudnn-cu%u", cuda.part[0]);
 }
 
+/* A file that a variable names and that is not there: nothing else is taken in its place. */
+static bool names_nothing(const mf_candidate *c, const char *root, const char *name, memfit_doctor *d)
+{
+    if (strncmp(c->how, "MEMFIT_LIB_", 11) != 0 || mf_os_file_bytes(c->path) > 0)
+        return false;
+    memfit_check *check = mf_doctor_check(d, name, MEMFIT_CHECK_WARN, "%s names %.100s, which is not there", c->how,
+                                          mf_doctor_below(root, c->path));
+    mf_doctor_mend(check, "a file that can be opened: no other copy is looked for", "unset %s, or name the library",
+                   c->how);
+    return true;
+}
+
 static void look_at_libraries(const char *root, memfit_doctor *d)
 {
     mf_finder finder = *mf_finder_default();
@@ -397,6 +409,7 @@ static void look_at_libraries(const char *root, memfit_doctor *d)
         const char *name, *stem, *wheel;
     } wanted[] = {{MF_LIBRARY_CUDART, "CUDA runtime", "libcudart.so", "nvidia_cuda_runtime"},
                   {MF_LIBRARY_CUBLASLT, "cuBLASLt", "libcublasLt.so", "nvidia_cublas"},
+                  {MF_LIBRARY_NVRTC, "NVRTC", "libnvrtc.so", "nvidia_cuda_nvrtc"},
                   {MF_LIBRARY_CUDNN, "cuDNN", "libcudnn.so", "nvidia_cudnn"}};
     char cudart[24] = "";
     for (size_t w = 0; w < sizeof wanted / sizeof *wanted; w++) {
@@ -413,7 +426,7 @@ static void look_at_libraries(const char *root, memfit_doctor *d)
                 majors++;
             last_major = list[i].major;
         }
-        if (!first)
+        if (!first || names_nothing(first, root, wanted[w].name, d))
             continue;
         char text[24];
         version_of_library(root, first->path, wanted[w].stem, wanted[w].wheel, text, sizeof text);

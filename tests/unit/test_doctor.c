@@ -186,6 +186,23 @@ static void test_cudnn_copies(void **state)
     has(c->found, "9.10.2.21"); /* the wheel's is the one that is loaded */
 }
 
+/* What a variable names is that library and no other, as when training. */
+static void test_named_library(void **state)
+{
+    (void)state;
+    put("/usr/lib/x86_64-linux-gnu/libcudnn.so.9", "x");
+    put("/usr/lib/x86_64-linux-gnu/libnvrtc.so.13", "x");
+    setenv("MEMFIT_LIB_CUDNN", "/elsewhere/libcudnn.so.9", 1);
+    const memfit_check *c = look("cuDNN");
+    assert_int_equal(c->state, MEMFIT_CHECK_WARN);
+    assert_non_null(strstr(c->found, "MEMFIT_LIB_CUDNN names /elsewhere/libcudnn.so.9, which is not there"));
+    unsetenv("MEMFIT_LIB_CUDNN");
+    assert_int_equal(look("cuDNN")->state, MEMFIT_CHECK_OK);
+    c = look("NVRTC");
+    assert_int_equal(c->state, MEMFIT_CHECK_OK);
+    assert_non_null(strstr(c->found, "libnvrtc.so.13"));
+}
+
 static void test_cudnn_header(void **state)
 {
     (void)state;
@@ -476,6 +493,7 @@ int main(void)
         CASE(test_stub),
         CASE(test_cudnn_copies),
         CASE(test_cudnn_header),
+        CASE(test_named_library),
         CASE(test_no_memory),
         CASE(test_frameworks),
         CASE(test_environment),
