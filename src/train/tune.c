@@ -270,7 +270,8 @@ memfit_status memfit_tune(const memfit_train_options *given, memfit_tune_result 
     snprintf(data, sizeof data, "synthetic:%lld", (long long)options.batch);
     options.data = data;
     const char *path = options.out;
-    options.out = options.checkpoint = options.resume = NULL; /* nothing is trained */
+    options.out = options.checkpoint = options.resume = NULL; /* nothing is trained, and nothing is said of it */
+    options.quiet = true;
     if (status == MEMFIT_OK)
         status = tune(&options, path, &out, err);
     if (status == MEMFIT_OK)

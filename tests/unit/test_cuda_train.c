@@ -187,7 +187,7 @@ static void any_call_may_lose_the_context(void **state)
 }
 
 typedef struct stopper {
-    unsigned left, asked;
+    unsigned left, asked, told;
 } stopper;
 
 static bool stop_later(void *ctx)
@@ -215,6 +215,51 @@ static void a_stop_is_heard_at_any_time(void **state)
     }
 }
 
+static void count_operation(void *ctx, const memfit_train_event *e)
+{
+    assert_true(e->step < e->steps);
+    ((stopper *)ctx)->told++;
+}
+
+static void no_note(void *ctx, const char *text)
+{
+    (void)ctx;
+    fail_msg("tuning trains nothing, and says: %s", text);
+}
+
+/* Without the libraries there is nothing to choose: each operation is looked at all the same, and a stop leaves no file. */
+static void tuning_tells_and_stops(void **state)
+{
+    (void)state;
+    memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+    memfit_tune_result r = MEMFIT_TUNE_RESULT;
+    memfit_error err;
+    char times[96];
+    if (!has_compiler)
+        skip();
+    stopper s = {0};
+    snprintf(times, sizeof times, "%s/times", folder);
+    o.model = model;
+    o.device = "cuda";
+    o.batch = 16;
+    o.out = times;
+    o.progress = count_operation;
+    o.note = no_note;
+    o.ctx = &s;
+    assert_ok(memfit_tune(&o, &r, &err), err);
+    assert_int_equal(s.told, r.operations);
+    assert_int_equal(access(times, F_OK), 0);
+    assert_int_equal(remove(times), 0);
+    o.stop = stop_later;
+    s = (stopper){0};
+    assert_ok(memfit_tune(&o, &r, &err), err);
+    assert_int_equal(remove(times), 0);
+    s = (stopper){.left = s.asked};
+    assert_int_equal(memfit_tune(&o, &r, &err), MEMFIT_INTERRUPTED);
+    assert_int_equal(access(times, F_OK), -1);
+    driver_holds_nothing(get_state);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3)
@@ -223,6 +268,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_call_may_be_refused),
         cmocka_unit_test(any_call_may_lose_the_context),
         cmocka_unit_test(a_stop_is_heard_at_any_time),
+        cmocka_unit_test(tuning_tells_and_stops),
     };
     return cmocka_run_group_tests(tests, load_fake, remove_folder);
 }
