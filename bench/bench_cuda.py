@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training on one NVIDIA card, memfit beside PyTorch at its best, in one call.
 
-    bench_cuda.py MEMFIT MODELS OUT [--peers] [--seconds N] [--warm] [--profile] [--cold] [CASE...]
+    bench_cuda.py MEMFIT MODELS OUT [--peers[=PEER,...]] [--seconds N] [--warm] [--profile] [--cold] [CASE...]
 
 MODELS is the folder that make_cuda_models.py writes. CASES has the rows of the table in docs/bench/cuda.md, each with the peer it stands beside.
 Peers (cuda_peers.py) get ready, with `--warm` while memfit compiles its kernels once for every case, and wait without their activations; then memfit runs
@@ -160,7 +160,9 @@ def main():
     end = began + limit
     os.makedirs(out, exist_ok=True)
     nvml, here = Nvml(), pathlib.Path(__file__).parent
-    rivals = {peer: start_peer(here, peer, out) for peer in dict.fromkeys(CASES[c][4] for c in cases)} if "--peers" in args else {}
+    chosen = [a[len("--peers="):].split(",") for a in args if a.startswith("--peers=")]
+    wanted = chosen[0] if chosen else dict.fromkeys(CASES[c][4] for c in cases) if "--peers" in args else []
+    rivals = {peer: start_peer(here, peer, out) for peer in wanted}
     warm = {c: start_memfit(memfit, models, c, 1, out, [], {"OMP_NUM_THREADS": "2"})[1] for c in cases} if "--warm" in args else {}
     late = wait_for(lambda n, p: p.poll() is not None, warm, began + 0.4 * limit)
     if warm:

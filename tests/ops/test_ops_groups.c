@@ -78,6 +78,29 @@ static mf_graph *cast_loss(memfit_error *err)
     return g;
 }
 
+/* Product, activation, maximum pooling and a sum of squares behind it, with the product's gradient. */
+static mf_graph *pooled(mf_unary f, memfit_error *err)
+{
+    mf_graph *g = NULL;
+    mf_build b;
+    mf_window pool = {.dims = 2, .kernel = {2, 2}, .stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
+    mf_build_begin(&b, NULL, err);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, opcheck_shape(4, 3, 6, 8, 5, 0));
+    uint32_t w = mf_g_input(&b, "w", MF_F32, opcheck_shape(4, 3, 6, 8, 5, 0)), dw = MF_NONE;
+    uint32_t y = mf_g_pool_max(&b, mf_g_unary(&b, f, 0, 0, mf_g_binary(&b, MF_MUL, x, w)), &pool);
+    uint32_t dy = mf_g_input(&b, "dy", MF_F32, opcheck_shape(4, 3, 3, 4, 5, 0));
+    mf_g_backward(&b, 1, &y, &dy, 1, &w, &dw);
+    uint32_t roots[] = {x, w, y, dw};
+    if (mf_build_end_keeping(&b, 4, roots, &g) != MEMFIT_OK)
+        return NULL;
+    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, 2);
+    g->outputs[0] = roots[2];
+    g->outputs[1] = roots[3];
+    g->output_count = 2;
+    g->batch = 3;
+    return g;
+}
+
 static void fill(mf_interpreter *it, const mf_graph *g)
 {
     for (uint32_t i = 0; i < g->op_count; i++)
@@ -196,6 +219,28 @@ static void a_host_may_refuse_anywhere(void **state)
     assert_true(n < 1000);
 }
 
+static void pooling_comes_before_the_activation(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    for (int i = 0; i < 3; i++) {
+        const mf_unary functions[] = {MF_UNARY_RELU, MF_UNARY_RELU6, MF_UNARY_TANH};
+        mf_graph *plain = pooled(functions[i], &err), *g = pooled(functions[i], &err);
+        assert_non_null(plain);
+        assert_non_null(g);
+        assert_ok(mf_graph_group(g, &(mf_group_taker){NULL, takes_none, false, NULL, true}, &err), err);
+        assert_ok(mf_graph_check(g, &err), err);
+        uint64_t large = mf_shape_count(&(mf_shape){4, {3, 6, 8, 5}}), activated = 0;
+        for (uint32_t k = 0; k < g->op_count; k++)
+            if (g->ops[k].kind == MF_OP_UNARY)
+                activated = mf_shape_count(&g->tensors[g->ops[k].out[0]].shape);
+        assert_int_equal(activated, i < 2 ? large / 4 : large); /* tanh is not flat anywhere */
+        same_bytes(plain, g);
+        mf_graph_destroy(plain);
+        mf_graph_destroy(g);
+    }
+}
+
 int main(void)
 {
     memfit_error err = {0};
@@ -206,6 +251,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_residual_block_is_one_operation),
+        cmocka_unit_test(pooling_comes_before_the_activation),
         cmocka_unit_test(losses_read_sixteen_bits),
         cmocka_unit_test(a_host_may_refuse_anywhere),
     };

@@ -21,6 +21,7 @@
 #include "graph/kinds/kinds.h"
 #include "graph/passes/attend.h"
 #include "graph/passes/narrow.h"
+#include "graph/passes/pool_first.h"
 
 #include <string.h>
 
@@ -481,7 +482,8 @@ memfit_status mf_graph_group(mf_graph *g, const mf_group_taker *taker, memfit_er
                  .tensor = MF_NEW_ARRAY(&g->arena, uint32_t, g->tensor_count + 1),
                  .storage = MF_NEW_ARRAY(&g->arena, uint32_t, g->storage_count + 1)};
     bool room = p.grouped && n.ops && n.op && n.tensor && n.storage;
-    room = room && (!taker->attends || mf_graph_attend(g, taker, p.grouped)) &&
+    room = room && (!taker->pools_first || mf_graph_pool_first(g)) &&
+           (!taker->attends || mf_graph_attend(g, taker, p.grouped)) &&
            (!taker->narrow_losses || mf_graph_narrow(g, p.grouped)) && make_touches(&p) && make_chains(&p);
     if (room && !any(p.grouped, g->op_count))
         return MEMFIT_OK;

@@ -243,7 +243,7 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
                            .host = host,
                            .threads = 1,
                            .alignment = 256,
-                           .groups = {NULL, cuda_program_takes, true, cuda_attends}};
+                           .groups = {NULL, cuda_program_takes, true, cuda_attends, true}};
     memcpy(b->base.made_by, engine->made_by, sizeof b->base.made_by);
     b->engine = engine;
     *backend = &b->base;
