@@ -591,8 +591,174 @@ def tagger_steps(torch):
         yield loss
 
 
+def tables_steps(torch):
+    """torch.compile: a network on tables, with embeddings of many columns, gated blocks and two heads; every eighth step is a test on a larger batch."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Gated(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.norm, self.both, self.back = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(2 * width, width)
+
+        def forward(self, x):
+            a, b = self.both(self.norm(x)).chunk(2, -1)
+            return x + self.back(F.silu(a) * b)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.columns = nn.Embedding(40 * 1000, 24)
+            self.first = nn.Linear(40 * 24 + 64, 768)
+            self.blocks = nn.Sequential(*(Gated(768) for _ in range(4)))
+            self.value, self.kind = nn.Linear(768, 1), nn.Linear(768, 50)
+
+        def forward(self, c, n):
+            x = self.blocks(self.first(torch.cat((self.columns(c).flatten(1), n), 1)))
+            return self.value(x)[:, 0], self.kind(x)
+
+    torch.manual_seed(0)
+    model = Net().to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    run = torch.compile(model, dynamic=False)
+    offsets = torch.arange(40, device=DEVICE) * 1000
+    for i in range(1 << 30):
+        rows = 8192 if i % 8 != 7 else 12288
+        c, n = torch.randint(0, 1000, (rows, 40), device=DEVICE) + offsets, torch.randn(rows, 64, device=DEVICE)
+        with torch.set_grad_enabled(rows == 8192):
+            value, kind = run(c, n)
+            loss = F.mse_loss(value, n.sum(1)) + F.cross_entropy(kind, c[:, 0] % 50)
+        if rows == 8192:
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def twins_steps(torch):
+    """Two views of each picture come from DataLoader workers on two side streams, are turned and cut there, and are told apart from the others' by a
+    contrastive loss; a slow copy of the network reads the second view."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Views(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            g = torch.Generator().manual_seed(i)
+            return torch.randint(0, 255, (3, 80, 80), dtype=torch.uint8, generator=g)
+
+    def part(a, b):
+        return nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.GELU(), nn.Conv2d(b, b, 3, 1, 1), nn.BatchNorm2d(b), nn.GELU())
+
+    def net():
+        return nn.Sequential(part(3, 64), part(64, 128), part(128, 256), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 128)).to(DEVICE)
+
+    torch.manual_seed(0)
+    model, slow = net(), net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    loader = iter(torch.utils.data.DataLoader(Views(), 160, num_workers=4, pin_memory=True, persistent_workers=True))
+    sides = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def fetch():
+        x = next(loader)
+        views = []
+        for i, side in enumerate(sides):
+            with torch.cuda.stream(side):
+                v = x.to(DEVICE, non_blocking=True).float().div_(255)
+                v = v.flip(3) if i else v
+                views.append(v[:, :, 4:76, 4:76].contiguous())
+        return views
+
+    ahead = [fetch(), fetch()]
+    while True:
+        views = ahead.pop(0)
+        main = torch.cuda.current_stream()
+        for side, v in zip(sides, views):
+            main.wait_stream(side)
+            v.record_stream(main)
+        ahead.append(fetch())
+        a = F.normalize(model(views[0]), dim=1)
+        with torch.no_grad():
+            b = F.normalize(slow(views[1]), dim=1)
+        loss = F.cross_entropy(a @ b.t() / 0.1, torch.arange(a.shape[0], device=DEVICE))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            torch._foreach_lerp_(list(slow.parameters()), list(model.parameters()), 0.01)
+        del views, a, b, v
+        yield loss
+
+
+def dialog_steps(torch):
+    """Inference: conversations whose memory of keys and values grows by a turn of some words at a time and is cut to a window; they begin and end at
+    different times."""
+    nn, F = torch.nn, torch.nn.functional
+    layers, heads, width, window, vocab = 6, 12, 768, 1500, 24000
+    torch.manual_seed(0)
+    words = nn.Embedding(vocab, width).to(DEVICE).half()
+    blocks = [[nn.Linear(a, b).to(DEVICE).half() for a, b in ((width, 3 * width), (width, width), (width, 4 * width), (4 * width, width))] for _ in range(layers)]
+    dice = random.Random(41)
+    talks = []
+    while True:
+        if len(talks) < 5 and dice.random() < 0.7 or not talks:
+            talks.append([[None] * layers, dice.randrange(2, 7), dice.randrange(6, 30)])
+        for talk in talks:
+            with torch.no_grad():
+                x = words(torch.randint(0, vocab, (talk[1], dice.randrange(10, 200)), device=DEVICE))
+                for i, (qkv, out, up, down) in enumerate(blocks):
+                    q, k, v = (t.view(*t.shape[:2], heads, -1).transpose(1, 2) for t in qkv(F.layer_norm(x, (width,))).split(width, 2))
+                    if talk[0][i]:
+                        k, v = torch.cat((talk[0][i][0], k), 2), torch.cat((talk[0][i][1], v), 2)
+                    talk[0][i] = k[:, :, -window:].contiguous(), v[:, :, -window:].contiguous()
+                    x = x + out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape))
+                    x = x + down(F.gelu(up(F.layer_norm(x, (width,)))))
+                scores = F.linear(x[:, -1], words.weight).float().softmax(-1)
+            talk[2] -= 1
+        talks = [t for t in talks if t[2]]
+        yield scores.sum()
+
+
+def actor_steps(torch):
+    """Two models by turns: an actor plays a number of rounds without gradients, then actor and critic are trained on what was played, in parts of
+    two sizes."""
+    nn, F = torch.nn, torch.nn.functional
+
+    def eyes():
+        return nn.Sequential(nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU())
+
+    torch.manual_seed(0)
+    actor, critic = nn.Sequential(eyes(), nn.Linear(512, 18)).to(DEVICE), nn.Sequential(eyes(), nn.Linear(512, 1)).to(DEVICE)
+    o1, o2 = torch.optim.Adam(actor.parameters(), 2e-4), torch.optim.RMSprop(critic.parameters(), 5e-4)
+    dice = random.Random(43)
+    while True:
+        seen, taken = [], []
+        for _ in range(dice.choice((6, 8, 10))):
+            with torch.no_grad():
+                x = torch.rand(256, 4, 84, 84, device=DEVICE)
+                taken.append(actor(x).softmax(1).multinomial(1)[:, 0])
+                seen.append(x)
+        seen, taken = torch.cat(seen), torch.cat(taken)
+        gained = torch.randn(seen.shape[0], device=DEVICE)
+        part = dice.choice((512, 1024))
+        for i in range(0, seen.shape[0], part):
+            x, t, g = seen[i:i + part], taken[i:i + part], gained[i:i + part]
+            value = critic(x)[:, 0]
+            loss = F.smooth_l1_loss(value, g)
+            loss.backward()
+            o2.step()
+            o2.zero_grad(set_to_none=True)
+            chance = actor(x).log_softmax(1).gather(1, t[:, None])[:, 0]
+            loss = -(chance * (g - value.detach())).mean()
+            loss.backward()
+            o1.step()
+            o1.zero_grad(set_to_none=True)
+        yield loss
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
 WORKLOADS = {"cnn": (cnn_steps, 30, 20, 9), "gpt2": (gpt2_steps, 12, 10, 12), "growing": (growing_steps, 24, 12, 8), "turns": (models_by_turns, 30, 24, 8),
              "vit": (vit_steps, 16, 16, 8), "masks": (masks_steps, 30, 20, 9), "lengths": (lengths_steps, 30, 20, 8), "rivals": (rivals_steps, 32, 24, 8),
              "mixer": (mixer_steps, 16, 16, 8), "speech": (speech_steps, 30, 20, 9), "beams": (beams_steps, 60, 40, 8), "pupil": (pupil_steps, 30, 24, 8),
-             "denoise": (denoise_steps, 30, 20, 8), "tagger": (tagger_steps, 40, 24, 8)}
+             "denoise": (denoise_steps, 30, 20, 8), "tagger": (tagger_steps, 40, 24, 8),
+             "tables": (tables_steps, 24, 16, 8), "twins": (twins_steps, 30, 20, 8), "dialog": (dialog_steps, 24, 12, 8), "actor": (actor_steps, 20, 10, 8)}

@@ -27,6 +27,7 @@
 #include "pool/moves.h"
 #include "pool/page_bits.h"
 #include "pool/pages.h"
+#include "pool/repeat.h"
 
 /* ---- idle pages --------------------------------------------------------------------------------------------- */
 
@@ -50,10 +51,18 @@ bool mf_pages_unmap(memfit_pool *pool, uint64_t first, uint64_t past)
     return true;
 }
 
+/* Has a step its place there, and are pages to be taken elsewhere? */
+static bool kept_for_steps(const memfit_pool *pool, const mf_handle *h)
+{
+    return !pool->pages.from_seats && mf_repeat_seats(pool, h->page);
+}
+
 /* Can the whole handle be taken out, when pages stamped `past` or lower can? */
 static bool ready(const memfit_pool *pool, const mf_handle *h, uint64_t past)
 {
     const mf_pages *p = &pool->pages;
+    if (kept_for_steps(pool, h))
+        return false;
     for (uint64_t i = h->page; i < h->page + h->pages; i++)
         if (p->freed[i] > past)
             return false;
@@ -79,7 +88,7 @@ uint64_t mf_pages_recycle(memfit_pool *pool, uint64_t want, uint64_t from, uint6
             continue;
         uint64_t past = first + h->pages;
         while (h->pages == 1 && past - first < want - got && first && !(first - 1 >= from && first - 1 < to) &&
-               mf_bit(p->idle, first - 1) && p->handle[first - 1]->pages == 1 && p->freed[first - 1] <= age)
+               mf_bit(p->idle, first - 1) && p->handle[first - 1]->pages == 1 && ready(pool, p->handle[first - 1], age))
             first--;
         below = first;
         if (!mf_pages_unmap(pool, first, past))
@@ -122,11 +131,14 @@ bool mf_moves_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t pa
     do {
         uint64_t age = mf_pages_past(pool);
         left = false;
-        for (int more = 0; more < 2 && got < want; more++) { /* a bulk handle is broken only when it must be */
+        for (int pass = mf_repeat_plans(pool) ? 0 : 2; pass < 4 && got < want; pass++) {
+            bool more = pass % 2; /* a bulk handle is broken only when it must be */
+            pool->pages.from_seats = pass > 1;
             got += mf_pages_recycle(pool, want - got, first, past, age, more);
             if (got < want && age != UINT64_MAX && (must || !more))
                 got += borrow(pool, want - got, first, past, more, &left);
         }
+        pool->pages.from_seats = true;
     } while (got < want && left && must && mf_pages_wait(pool));
     pool->remapped_now += got;
     return got >= want || !left;
@@ -139,7 +151,7 @@ static bool past_in_hole(const memfit_pool *pool, const mf_block *hole, const mf
 {
     const mf_pages *p = &pool->pages;
     uint64_t low = (hole->start + p->bytes - 1) >> p->shift, high = (hole->start + hole->bytes) >> p->shift;
-    if (h->page < low || h->page + h->pages > high)
+    if (h->page < low || h->page + h->pages > high || kept_for_steps(pool, h))
         return false;
     for (uint64_t i = h->page; i < h->page + h->pages; i++)
         if (!mf_page_past(pool, i, hole->lane))
@@ -179,10 +191,13 @@ uint64_t mf_moves_past(memfit_pool *pool, uint64_t want, uint64_t from, uint64_t
     for (unsigned i = 1; i < pool->lane_count; i++)
         if (pool->lane[i]->used && !pool->lane[i]->graph)
             mf_clock_look(pool, &pool->lane[i]->clock);
-    for (int apart = 0; apart < 2; apart++)
+    for (int pass = mf_repeat_plans(pool) ? 0 : 2; pass < 4; pass++) {
+        pool->pages.from_seats = pass > 1;
         for (const mf_block *b = pool->tail; b && got < want; b = b->before)
-            if (b->state == MF_HOLE && b->lane && !pool->lane[b->lane]->graph && mf_is_apart(pool, b) == apart)
+            if (b->state == MF_HOLE && b->lane && !pool->lane[b->lane]->graph && mf_is_apart(pool, b) == pass % 2)
                 got += take_past(pool, b, want - got, from, to);
+    }
+    pool->pages.from_seats = true;
     pool->remapped_now += got;
     return got;
 }
@@ -238,7 +253,7 @@ static mf_handle *next_donor(const memfit_pool *pool, const mf_block *hole, uint
     page = page < p->top ? page : p->top;
     for (page = page < below ? page : below; page > low; page--) {
         mf_handle *h = mf_bit(p->mapped, page - 1) ? p->handle[page - 1] : NULL;
-        if (h && h->page >= low && h->page + h->pages <= page && h->pages <= want &&
+        if (h && h->page >= low && h->page + h->pages <= page && h->pages <= want && !kept_for_steps(pool, h) &&
             !(h->page < t->past && h->page + h->pages > t->first))
             return h;
     }
@@ -297,9 +312,13 @@ uint64_t mf_moves_own(memfit_pool *pool, mf_block **hole, unsigned lane, uint64_
         !mf_clock_record(pool, &pool->lane[lane]->clock)) /* so that nobody need wait for more than this */
         return 0;
     *hole = claim(pool, *hole, lane, &t);
-    for (const mf_block *b = pool->tail; b && got < want && t.at > t.from; b = b->before)
-        if (b->state == MF_HOLE && b->lane == lane)
-            got += carry_from(pool, b, lane, want - got, &t);
+    for (int pass = mf_repeat_plans(pool) ? 0 : 1; pass < 2; pass++) {
+        pool->pages.from_seats = pass;
+        for (const mf_block *b = pool->tail; b && got < want && t.at > t.from; b = b->before)
+            if (b->state == MF_HOLE && b->lane == lane)
+                got += carry_from(pool, b, lane, want - got, &t);
+    }
+    pool->pages.from_seats = true;
     pool->remapped_now += got;
     return got;
 }

@@ -269,15 +269,6 @@ typedef struct wish {
     mf_seat seat;   /* what it said last */
 } wish;
 
-/* Time for pages that go to a plan's place: they stay there. */
-static bool afford(memfit_pool *pool)
-{
-    pool->pages.invest = true;
-    bool yes = mf_moves_allowed(pool);
-    pool->pages.invest = false;
-    return yes;
-}
-
 /* The best place for now: best fit, if it needs no pages. Otherwise, if memory may be given for time (options.slack) or
  * the device would have to be waited for, the one that needs the fewest pages and no wait. */
 static void look(memfit_pool *pool, wish *w)
@@ -285,8 +276,11 @@ static void look(memfit_pool *pool, wish *w)
     w->seat = !pool->repeat || w->unplanned
                   ? MF_SEAT_NONE
                   : mf_repeat_next(pool, w->bytes, w->alignment, w->lane, &w->hole, &w->start);
-    if (w->seat == MF_SEAT && must_wait(pool, w->start, w->bytes) && !afford(pool))
-        w->seat = MF_SEAT_NONE; /* no time is left for it */
+    if (w->seat == MF_SEAT && must_wait(pool, w->start, w->bytes)) {
+        w->hole =
+            mf_repeat_above(pool, w->bytes, w->alignment, w->lane, &w->start); /* the next time the place is there */
+        w->seat = w->hole ? MF_SEAT_ABOVE : MF_SEAT_NONE;
+    }
     if (w->seat == MF_SEAT_NONE && w->aside &&
         (w->hole = mf_apart(pool, pool->apart, w->bytes, w->alignment, w->lane, &w->start)))
         w->seat = MF_SEAT_APART;

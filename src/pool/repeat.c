@@ -53,6 +53,7 @@ enum {
     BAD_TIMES = 4,
     NEW_KINDS = 8, /* are packed when first seen; as many as a quarter of those that come again, too */
     GROUP = 4,     /* rises */
+    SMALL_PAGES = 4,
 };
 _Static_assert(MF_RISES > 3 * GROUP, "three of them are seen");
 
@@ -252,6 +253,9 @@ static void arrive(memfit_pool *pool, uint32_t units)
     r->arrived = r->count + 1;
     search(r);
     uint32_t before = (uint32_t)(r->in_use / MF_LIVE_UNIT), range = r->high - r->low;
+    for (unsigned i = 0; i < MF_KINDS && r->high && before + range / RISE_PART < r->low; i++)
+        mf_kind_drop(pool,
+                     &r->kinds[i]); /* what seats were packed around is gone: another part of the program begins */
     if (r->high && r->risen && before <= r->low + range / LOW_PART && r->count - r->rose >= SHORTEST)
         end_rise(pool);
     uint64_t index = r->count - r->begun;
@@ -321,6 +325,20 @@ static void come_to_rest(memfit_pool *pool)
     mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
 }
 
+/* Beside what steps take: a batch that lives on, a result. */
+static bool is_small(const memfit_pool *pool, uint64_t bytes)
+{
+    const mf_repeat *r = pool->repeat;
+    uint64_t part = (uint64_t)(r->high - r->low) * MF_LIVE_UNIT / LOW_PART;
+    part = part < SMALL_PAGES * pool->pages.bytes ? part : SMALL_PAGES * pool->pages.bytes;
+    return bytes < (part > pool->pages.bytes ? part : pool->pages.bytes);
+}
+
+mf_block *mf_repeat_above(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, uint64_t *start)
+{
+    return mf_apart(pool, pool->multi ? pool->apart : pool->repeat->top, bytes, alignment, lane, start);
+}
+
 mf_seat mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block **hole,
                        uint64_t *start)
 {
@@ -333,7 +351,7 @@ mf_seat mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, un
     }
     arrive(pool, (uint32_t)(bytes / MF_UNIT));
     mf_kind *k = followed(r);
-    if (alignment > MF_UNIT || (!k && (!r->top || bytes >= pool->pages.bytes)))
+    if (alignment > MF_UNIT || (!k && (!r->top || !is_small(pool, bytes))))
         return MF_SEAT_NONE;
     if (!k) { /* it is not known how long it stays, and it would cut seats */
         *hole = mf_apart(pool, pool->multi ? pool->apart : r->top, bytes, alignment, lane, start);
@@ -399,6 +417,12 @@ void mf_repeat_end_of(memfit_pool *pool, const mf_block *block, bool held)
 uint64_t mf_repeat_pages(const memfit_pool *pool)
 {
     return pool->repeat ? pool->repeat->pages : 0;
+}
+
+bool mf_repeat_seats(const memfit_pool *pool, uint64_t page)
+{
+    const mf_repeat *r = pool->repeat;
+    return r && page < r->seat_pages && r->seats[page / 64] >> (page % 64) & 1;
 }
 
 bool mf_repeat_plans(const memfit_pool *pool)

@@ -17,6 +17,7 @@ typedef enum mf_seat {
 } mf_seat;
 mf_seat mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block **hole,
                        uint64_t *start);
+mf_block *mf_repeat_above(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, uint64_t *start);
 void mf_repeat_put(memfit_pool *pool, mf_block *block, unsigned lane);
 void mf_repeat_end_of(memfit_pool *pool, const mf_block *block, bool held);
 
@@ -30,9 +31,10 @@ static inline void mf_repeat_gone(memfit_pool *pool, const mf_block *block, bool
     if (pool->repeat)
         mf_repeat_end_of(pool, block, held);
 }
-uint64_t mf_repeat_pages(const memfit_pool *pool); /* that a step's places take, at most; 0: none known */
-bool mf_repeat_plans(const memfit_pool *pool);     /* blocks go where a plan says */
-unsigned mf_repeat_kinds(const memfit_pool *pool); /* of steps that are packed */
+uint64_t mf_repeat_pages(const memfit_pool *pool);            /* that a step's places take, at most; 0: none known */
+bool mf_repeat_seats(const memfit_pool *pool, uint64_t page); /* is a place of theirs in this page? */
+bool mf_repeat_plans(const memfit_pool *pool);                /* blocks go where a plan says */
+unsigned mf_repeat_kinds(const memfit_pool *pool);            /* of steps that are packed */
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err);
 
 #endif

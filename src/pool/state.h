@@ -233,6 +233,7 @@ typedef struct mf_pages {
     mf_handle *unused;             /* records */
     int64_t move_credit_us;        /* time that may still be spent on moving pages while there is room to grow */
     uint64_t credit_at_us;         /* when it was last added to */
+    bool from_seats;               /* pages are taken from where steps have their places, too */
     bool invest;                   /* pages go to stay (repeat.c): as much again may be spent ahead */
     uint64_t owed_us;              /* time spent while the device had work: lost only if it falls idle later */
     uint64_t looked_us, lead_us;   /* when the device was last looked at, and how far behind the program it was */

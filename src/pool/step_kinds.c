@@ -13,14 +13,35 @@ enum {
     BETTER_PART = 128, /* fewer pages */
 };
 
-static void set_top(mf_repeat *r)
+/* The pages that seats lie in. Without host memory none is known: pages are taken from seats, too. */
+static void mark_seats(memfit_pool *pool)
 {
+    mf_repeat *r = pool->repeat;
+    uint64_t shift = pool->pages.shift, pages = (r->top >> shift) + 1;
+    mf_host_free(pool->host, r->seats, (r->seat_pages + 63) / 64 * sizeof *r->seats);
+    pool->host_bytes -= (r->seat_pages + 63) / 64 * sizeof *r->seats;
+    r->seats = r->top ? mf_host_zalloc(pool->host, (pages + 63) / 64 * sizeof *r->seats) : NULL;
+    r->seat_pages = r->seats ? pages : 0;
+    pool->host_bytes += (r->seat_pages + 63) / 64 * sizeof *r->seats;
+    for (unsigned i = 0; r->seats && i < MF_KINDS; i++)
+        for (uint32_t j = 0; r->kinds[i].packed && j < r->kinds[i].count; j++) {
+            const mf_want *w = &r->kinds[i].wants[j];
+            uint64_t end = w->start + (uint64_t)w->units * MF_UNIT;
+            for (uint64_t k = w->start >> shift; w->start != MF_NO_SEAT && k <= (end - 1) >> shift; k++)
+                r->seats[k / 64] |= UINT64_C(1) << (k % 64);
+        }
+}
+
+static void set_top(memfit_pool *pool)
+{
+    mf_repeat *r = pool->repeat;
     r->top = r->pages = 0;
     for (unsigned i = 0; i < MF_KINDS; i++) {
         const mf_kind *k = &r->kinds[i];
         r->top = k->packed && k->top > r->top ? k->top : r->top;
         r->pages = k->packed && k->pages > r->pages ? k->pages : r->pages;
     }
+    mark_seats(pool);
 }
 
 void mf_kind_drop(memfit_pool *pool, mf_kind *k)
@@ -30,8 +51,10 @@ void mf_kind_drop(memfit_pool *pool, mf_kind *k)
     pool->host_bytes -= k->count * sizeof *k->wants;
     r->all_wants -= k->count;
     r->maybe &= ~(UINT64_C(1) << (k - r->kinds));
+    bool packed = k->packed;
     *k = (mf_kind){0};
-    set_top(r);
+    if (packed)
+        set_top(pool);
 }
 
 static mf_kind *room_for(memfit_pool *pool, uint32_t count)
@@ -183,7 +206,7 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
         k->packed = k->fresh = !too_large(pool, k->pages);
         k->bad = 0;
     }
-    set_top(r);
+    set_top(pool);
     mf_host_free(pool->host, claims, most * sizeof *claims);
     mf_host_free(pool->host, ranks, k->count * sizeof *ranks);
     mf_moves_charge(pool, mf_device_now_us(pool->device) - began);

@@ -57,6 +57,8 @@ struct mf_repeat {
     uint64_t pages;             /* the most that one of them takes */
     uint64_t from;              /* the lowest address of a seat */
     uint32_t all_wants;
+    uint64_t *seats; /* a bit for each page that a seat lies in */
+    uint64_t seat_pages;
     mf_kind kinds[MF_KINDS];
     mf_note tape[MF_TAPE];
 };

@@ -275,6 +275,36 @@ static void slack_prefers_pages_that_are_there(void **state)
     }
 }
 
+/* A hole is as young as its youngest byte, its pages are not: those that their stream is past with serve another one. */
+static void old_pages_of_a_young_hole(void **state)
+{
+    (void)state;
+    place p = open_place(0, 0.01);
+    drop(&p, get(&p, 2 * MiB, p.side), p.side);
+    memfit_address first = get(&p, 20 * MiB, p.main), second = get(&p, 20 * MiB, p.main);
+    drop(&p, first, p.main);
+    unsigned lane = 1;
+    while (p.pool->lane[lane]->clock.stream != p.main)
+        lane++;
+    mf_clock *clock = &p.pool->lane[lane]->clock;
+    assert_true(mf_clock_record(p.pool, clock)); /* as someone does who looks for memory */
+    mf_clock_look(p.pool, clock);
+    mf_sim_hold(p.device, p.main, true);
+    kernel(&p, second, 20 * MiB, p.main);
+    drop(&p, second, p.main); /* one hole now, which waits for the second */
+    uint64_t created = look(&p).created_pages;
+    memfit_address theirs = get(&p, 16 * MiB, p.side);
+    assert_true(look(&p).created_pages <= created + 1);
+    assert_int_equal(mf_sim_get(p.device).violations, 0);
+    memfit_address more = get(&p, 16 * MiB, p.side); /* of these none is past */
+    assert_true(look(&p).created_pages >= created + 4);
+    assert_int_equal(mf_sim_get(p.device).violations, 0);
+    mf_sim_hold(p.device, p.main, false);
+    drop(&p, theirs, p.side);
+    drop(&p, more, p.side);
+    close_place(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +317,7 @@ int main(void)
         cmocka_unit_test(what_a_thread_keeps_is_a_place),
         cmocka_unit_test(of_equal_holes_the_lowest),
         cmocka_unit_test(slack_prefers_pages_that_are_there),
+        cmocka_unit_test(old_pages_of_a_young_hole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
