@@ -1172,6 +1172,6 @@ int main(void)
         cmocka_unit_test(enormous_sizes),
         cmocka_unit_test(three_columns_bit_for_bit),
     };
-    cli_reserve_begin();
+    cli_reserve_begin(8);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
