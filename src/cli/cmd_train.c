@@ -151,7 +151,7 @@ static int train(train_cli *cli, const char *html)
         begin_readings(cli, &measured);
     if (html || !cli->common.quiet)
         o->progress = progress;
-    cli_reserve_begin();
+    cli_reserve_begin(o->threads ? o->threads : mf_os_cpu_count());
     train_cli_catch_signals(cli);
     memfit_status done = memfit_train(o, &result, &err);
     cli_reserve_end();

@@ -15,9 +15,9 @@ typedef struct cli_allocating {
     uint64_t calls;
 } cli_allocating;
 unsigned cli_allocating_libraries(cli_allocating *list, unsigned room);
-/* Takes the reserve and touches it, once. It serves while steps run: what is made before or between them, and stays,
- * must not take it up. */
-void cli_reserve_begin(void);
+/* Takes the reserve for a run with so many threads and touches it, once. It serves while steps run: what is made before
+ * or between them, and stays, must not take it up. */
+void cli_reserve_begin(unsigned threads);
 void cli_reserve_end(void);
 void cli_in_steps(void *ctx, bool running);
 /* False where the program's own definitions are not in force (sanitizers). */

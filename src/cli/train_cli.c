@@ -536,7 +536,7 @@ int train_cli_forward(const cli_command *command, int argc, char **argv,
     o->out = predicts ? outputs : NULL;
     if (predicts && !outputs && !o->quiet)
         o->note(o->ctx, "without --out FILE.npy the predictions go nowhere");
-    cli_reserve_begin();
+    cli_reserve_begin(o->threads ? o->threads : mf_os_cpu_count());
     train_cli_catch_signals(&cli);
     memfit_status done = call(o, &result, &err);
     cli_reserve_end();

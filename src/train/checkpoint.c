@@ -221,7 +221,7 @@ memfit_status mf_checkpoint_restore(mf_trainer *t, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     state_block b;
-    const unsigned char *in;
+    const unsigned char *in = NULL;
     status = read_block(data, bytes, &b, &in, err);
     if (status != MEMFIT_OK)
         return status;

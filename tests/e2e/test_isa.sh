@@ -19,6 +19,9 @@ train() { # MODEL options...
     [ "$n" = 0 ] || [ "$n" = None ] || fail "$MEMFIT_ISA, $*: $n allocations in steps"
 }
 
+# A team of many threads is one large piece of memory.
+MEMFIT_ISA='' train ../plan/deep_128.json --data synthetic:2 --batch-size 1 --steps 2 --threads 33 --loss mse
+
 sets=
 for isa in sse2 avx2 avx512; do
     export MEMFIT_ISA=$isa

@@ -162,7 +162,7 @@ static memfit_status count_graph(const mf_graph_source *source, const memfit_hos
 memfit_status mf_cpu_fixed_bytes(const mf_graph_source *source, const memfit_host *host, mf_mode mode, int64_t batch,
                                  unsigned threads, mf_cpu_fixed *fixed, memfit_error *err)
 {
-    enum { PROCESS_BYTES = 1096 << 10, THREAD_BYTES = 224 << 10 };
+    enum { PROCESS_BYTES = 584 << 10, THREAD_BYTES = 224 << 10 };
     mf_cpu_seen *seen = mf_host_zalloc(host, 2 * sizeof *seen); /* one of each kind alone; of both together */
     if (!seen)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan");

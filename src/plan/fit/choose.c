@@ -477,15 +477,16 @@ memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *sourc
         if (status == MEMFIT_OK)
             plan->unconstrained_time_us = whole->time_us + whole->once_us;
     }
-    if (status == MEMFIT_OK) {
-        mf_fitter_trim(&fitter);
-        status = mf_plan_check(plan, err);
-    }
     if (status == MEMFIT_OK)
         mf_fitter_give(&fitter, plan);
     else
         mf_plan_destroy(plan);
-    mf_fitter_free(&fitter);
+    mf_fitter_free(&fitter); /* before the check, which needs memory too */
+    if (status != MEMFIT_OK)
+        return status;
+    status = mf_plan_check(plan, err);
+    if (status != MEMFIT_OK)
+        mf_plan_destroy(plan);
     if (status == MEMFIT_OK)
         *out = plan;
     return status;
