@@ -65,8 +65,10 @@ enum { ROWS_AT_ONCE = 4096 };
 
 static bool sums_at_once(const mf_graph *g, const mf_op *op)
 {
+    if (op->kind != MF_OP_REDUCE || op->phase != MF_FORWARD)
+        return false;
     uint64_t in = mf_shape_count(&g->tensors[op->in[0]].shape), out = mf_shape_count(&g->tensors[op->out[0]].shape);
-    return op->kind == MF_OP_REDUCE && op->phase == MF_FORWARD && out && in / out > 1 && in / out <= ROWS_AT_ONCE;
+    return out && in / out > 1 && in / out <= ROWS_AT_ONCE;
 }
 
 /* Inputs as large as the result: what a formula would have to read again. */
@@ -85,8 +87,10 @@ static uint32_t wide_inputs(const mf_graph *g, const mf_op *op, uint32_t out)
 static bool pools_relu(const xla_step *s, const mf_op *op)
 {
     const mf_graph *g = s->graph;
+    if (op->kind != MF_OP_POOL_MAX)
+        return false;
     uint32_t x = op->in[0], maker = g->tensors[x].producer;
-    return op->kind == MF_OP_POOL_MAX && maker != MF_NONE && g->ops[maker].kind == MF_OP_UNARY &&
+    return maker != MF_NONE && g->ops[maker].kind == MF_OP_UNARY &&
            g->ops[maker].attr.unary.function == MF_UNARY_RELU && s->forward_readers[x] == 1;
 }
 
@@ -241,8 +245,10 @@ static bool expensive(mf_unary f)
 /* What was centred for the variance, read again in backward. */
 static bool centred_is_kept(const mf_graph *g, const mf_op *op)
 {
+    if (op->kind != MF_OP_BATCH_NORM)
+        return false;
     const mf_shape *x = &g->tensors[op->in[0]].shape;
-    return op->kind == MF_OP_BATCH_NORM && mf_shape_count(x) / (uint64_t)x->dim[x->rank - 1] <= ROWS_AT_ONCE;
+    return mf_shape_count(x) / (uint64_t)x->dim[x->rank - 1] <= ROWS_AT_ONCE;
 }
 
 /* Normalized parts that were put side by side (DenseNet): backward would have to put them together again to know where
