@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -55,8 +56,24 @@ def ask(out, folder, free_mib, cases):
                 row = {"model": name, "batch": int(batch), "precision": precision, "free_mib": free_mib, "line": line["line"]}
                 row.update({"%s_mib" % k: (line["%s_bytes" % k] >> 20) - RESERVE_MIB for k in ("low", "peak", "high")})
                 print("%-5s %s" % (line["fits"], row))
-                if line["fits"] == "yes":
+                if in_force(row):
+                    print("ALREADY IN FORCE: %s" % row["line"])
+                elif line["fits"] == "yes":
                     f.write(json.dumps(row) + "\n")
+
+
+def in_force(row):
+    """Whether the script does already what the line says: its settings are read from its own text, before and after the line is in it."""
+    def settings(text):
+        found = {"precision": "", "batch_size": "", "gradient_accumulation_steps": "1"}
+        found["precision"] = re.findall(r"set_(?:dtype|global)_policy\(['\"](\w+)", text)[-1]
+        for key in ("batch_size", "gradient_accumulation_steps"):
+            said = re.findall(key + r"=(\d+)", text)
+            found[key] = said[-1] if said else found[key]
+        found["optimizer"] = re.findall(r"optimizers\.(\w+)\(", text)[-1]
+        found["others"] = sorted(line for line in text.split("\n") if line.startswith(("import os", "os.environ", "keras.config")))
+        return found
+    return settings(script(dict(row, line="batch_size=%d" % row["batch"]))) == settings(script(row))
 
 
 def script(row):
@@ -135,6 +152,7 @@ def judge(out):
         where = "" if r not in told else "inside" if r["low_mib"] <= r["process_mib"] <= r["high_mib"] else "outside"
         print("%-16s %5d  %-78s %6d (%d to %d)  %6s %s" % (r["model"], r["batch"], r["line"][:78], r["peak_mib"], r["low_mib"], r["high_mib"],
                                                         r.get("process_mib", ""), where if r.get("ran") else "FAILED " + r.get("error", "")[:80]))
+    print("%d lines were in force before" % sum(map(in_force, rows)))
     inside = sum(r["low_mib"] <= r["process_mib"] <= r["high_mib"] for r in told)
     ran = [r for r in ran if r.get("process_mib", 0) <= r["free_mib"]]
     print("%d models, %d lines: %d ran in what was asked for; process inside the band %d of %d" % (len({r["model"] for r in rows}), len(rows), len(ran), inside, len(told)))

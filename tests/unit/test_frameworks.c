@@ -197,6 +197,20 @@ static void test_measured(void **state)
     }
 }
 
+/* Operations without a first input or result (a recurrent layer's, updates) are looked at by every rule. */
+static void test_recurrent(void **state)
+{
+    (void)state;
+    for (int runtime = MF_RUNTIME_TENSORFLOW; runtime < MF_RUNTIME_COUNT; runtime++) {
+        mf_framework_estimate x;
+        memfit_status status;
+        memfit_error err;
+        predict(NULL, "lstm-float32", 64, (mf_runtime)runtime, &h200, &status, &x, &err);
+        assert_ok(status, err);
+        assert_true(x.live_bytes > 50 * MIB && x.live_bytes < 500 * MIB);
+    }
+}
+
 /* The Nth allocation fails, for every N: an error and nothing left behind, until it succeeds. */
 static void test_no_memory(void **state)
 {
@@ -330,7 +344,7 @@ int main(void)
         cmocka_unit_test(test_holders),     cmocka_unit_test(test_caching_pool), cmocka_unit_test(test_other_pools),
         cmocka_unit_test(test_least),       cmocka_unit_test(test_measured),     cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_names),       cmocka_unit_test(test_trace),        cmocka_unit_test(test_trace_no_memory),
-        cmocka_unit_test(test_cpu_unknown),
+        cmocka_unit_test(test_cpu_unknown), cmocka_unit_test(test_recurrent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

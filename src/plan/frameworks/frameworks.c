@@ -22,7 +22,7 @@ typedef struct runtime_row {
     const char *name, *title, *version, *basis;
     double fixed_share;                /* of the card's fixed cost */
     double fixed_error;                /* of the result, beside the table's own margin */
-    double pool_below, pool_above;     /* of the pool */
+    double pool_below, pool_above;     /* of the pool, without weights and their state */
     uint64_t below_bytes, above_bytes; /* and these, for workspaces that no table has */
     double holes;                      /* of what the pool holds beside live bytes, to both sides */
 } runtime_row;
@@ -31,7 +31,7 @@ static const runtime_row rows[MF_RUNTIME_COUNT] = {
     [MF_RUNTIME_MEMFIT] = {"memfit", "memfit", "memfit", "table", 1, 0, 0, 0, 0, 0, 0},
     [MF_RUNTIME_TENSORFLOW] = {"tensorflow", "TensorFlow", "TensorFlow 2.21, Keras 3.15", "modelled", 1.2, 0.10, 0.15,
                                0.15, 0, 64 * MIB, 0},
-    [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.2016, 0, 0.04, 0.04, 0, 100 * MIB,
+    [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.2016, 0, 0.04, 0.04, 0, 60 * MIB,
                           0},
     [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.06, 0.04, 0.08, 0.08, 0, 64 * MIB, 0},
 };
@@ -97,7 +97,7 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
     x->basis = row->basis;
     x->fixed_bytes = fixed;
     double fixed_off = (double)x->fixed_bytes * (row->fixed_error + place->fixed_margin_percent / 100.0);
-    double pool = (double)x->pool_bytes;
+    double pool = x->pool_bytes > x->weight_bytes ? (double)(x->pool_bytes - x->weight_bytes) : 0;
     x->peak_bytes = x->fixed_bytes + x->pool_bytes;
     double holes = x->pool_bytes > x->live_bytes ? (double)(x->pool_bytes - x->live_bytes) * row->holes : 0;
     double below = pool * row->pool_below + (double)row->below_bytes + fixed_off + holes;
@@ -138,6 +138,8 @@ memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_byt
     x.live_bytes = pool.live_bytes;
     x.pool_bytes = pool.reserved_bytes;
     mf_tape_at_peak(tape, x.by_kind);
+    if (!place->recorded) /* there the optimizer is the user's own */
+        x.weight_bytes = x.by_kind[MEMFIT_KIND_PARAMETERS] + x.by_kind[MEMFIT_KIND_OPTIMIZER];
     finish(&x, place);
     if (x.fits != MF_FRAMEWORK_YES) { /* short of memory, the pool gives unused segments back before it fails */
         uint64_t room = room_for_pool(&x, place);
@@ -181,6 +183,7 @@ static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, co
         return status;
     mf_framework_estimate x = {.runtime = runtime};
     x.workspace_bytes = m.workspace_bytes;
+    x.weight_bytes = m.variable_bytes;
     x.live_bytes = m.variable_bytes + m.input_bytes + m.temp_bytes;
     x.pool_bytes = (x.live_bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
     finish(&x, place);

@@ -50,6 +50,7 @@ typedef struct mf_framework_estimate {
     uint64_t pool_bytes;                 /* what its allocator takes for them */
     uint64_t fixed_bytes;                /* driver, context, libraries, kernels */
     uint64_t workspace_bytes;            /* of libraries, within the pool */
+    uint64_t weight_bytes;               /* weights and their state where known to the byte: the band is of the rest */
     uint64_t by_kind[MEMFIT_KIND_COUNT]; /* of the live bytes at their peak; all 0 where the model does not tell */
     mf_framework_fits fits;
 } mf_framework_estimate;

@@ -9,11 +9,13 @@ typedef struct xla_step {
     uint8_t *stored;   /* by tensor */
     uint32_t *readers; /* by tensor: operations that read it */
     uint32_t *forward_readers;
-    uint32_t *reader;      /* by tensor: the last of them */
-    uint8_t *heavy_reader; /* by tensor: one of them is a library call */
-    uint8_t *summed;       /* by tensor: one of them sums it in one kernel */
-    uint32_t *last;        /* by storage: the last operation that needs its bytes */
-    uint32_t *mark;        /* by tensor: the operation that last walked over it */
+    uint32_t *backward_reader; /* by tensor: the last of them in backward, 0: none */
+    uint32_t *transposed;      /* by layer: its transposed convolution and 1, 0: none */
+    uint32_t *reader;          /* by tensor: the last of them */
+    uint8_t *heavy_reader;     /* by tensor: one of them is a library call */
+    uint8_t *summed;           /* by tensor: one of them sums it in one kernel */
+    uint32_t *last;            /* by storage: the last operation that needs its bytes */
+    uint32_t *mark;            /* by tensor: the operation that last walked over it */
     uint32_t *stack;
     int64_t *change; /* by operation: bytes that appear before it */
 } xla_step;
@@ -65,8 +67,10 @@ enum { ROWS_AT_ONCE = 4096 };
 
 static bool sums_at_once(const mf_graph *g, const mf_op *op)
 {
+    if (op->kind != MF_OP_REDUCE || op->phase != MF_FORWARD)
+        return false;
     uint64_t in = mf_shape_count(&g->tensors[op->in[0]].shape), out = mf_shape_count(&g->tensors[op->out[0]].shape);
-    return op->kind == MF_OP_REDUCE && op->phase == MF_FORWARD && out && in / out > 1 && in / out <= ROWS_AT_ONCE;
+    return out && in / out > 1 && in / out <= ROWS_AT_ONCE;
 }
 
 /* Inputs as large as the result: what a formula would have to read again. */
@@ -85,21 +89,28 @@ static uint32_t wide_inputs(const mf_graph *g, const mf_op *op, uint32_t out)
 static bool pools_relu(const xla_step *s, const mf_op *op)
 {
     const mf_graph *g = s->graph;
+    if (op->kind != MF_OP_POOL_MAX)
+        return false;
     uint32_t x = op->in[0], maker = g->tensors[x].producer;
-    return op->kind == MF_OP_POOL_MAX && maker != MF_NONE && g->ops[maker].kind == MF_OP_UNARY &&
+    return maker != MF_NONE && g->ops[maker].kind == MF_OP_UNARY &&
            g->ops[maker].attr.unary.function == MF_UNARY_RELU && s->forward_readers[x] == 1;
 }
 
 static void count_readers(xla_step *s)
 {
     const mf_graph *g = s->graph;
-    for (uint32_t i = 0; i < g->op_count; i++)
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        if (g->ops[i].kind == MF_OP_CONV_GRAD_DATA && g->ops[i].phase == MF_FORWARD)
+            s->transposed[g->ops[i].layer] = i + 1;
         for (uint32_t k = 0; k < g->ops[i].in_count; k++)
             if (g->ops[i].in[k] != MF_NONE) {
                 s->readers[g->ops[i].in[k]]++;
                 s->forward_readers[g->ops[i].in[k]] += g->ops[i].phase == MF_FORWARD;
                 s->reader[g->ops[i].in[k]] = i;
+                if (g->ops[i].phase == MF_BACKWARD && g->ops[i].kind != MF_OP_UPDATE)
+                    s->backward_reader[g->ops[i].in[k]] = i;
             }
+    }
 }
 
 static void decide(xla_step *s)
@@ -241,8 +252,10 @@ static bool expensive(mf_unary f)
 /* What was centred for the variance, read again in backward. */
 static bool centred_is_kept(const mf_graph *g, const mf_op *op)
 {
+    if (op->kind != MF_OP_BATCH_NORM)
+        return false;
     const mf_shape *x = &g->tensors[op->in[0]].shape;
-    return op->kind == MF_OP_BATCH_NORM && mf_shape_count(x) / (uint64_t)x->dim[x->rank - 1] <= ROWS_AT_ONCE;
+    return mf_shape_count(x) / (uint64_t)x->dim[x->rank - 1] <= ROWS_AT_ONCE;
 }
 
 /* Normalized parts that were put side by side (DenseNet): backward would have to put them together again to know where
@@ -263,37 +276,28 @@ static bool mask_is_kept(const xla_step *s, const mf_op *op)
 static void keep_kernel(xla_step *s, const mf_op *op, uint32_t at)
 {
     const mf_graph *g = s->graph;
-    uint32_t kernel = op->in[1], until = at;
+    uint32_t kernel = op->in[1], until = s->backward_reader[kernel];
     if (g->tensors[kernel].variable == MF_NONE)
         return;
-    for (uint32_t i = at + 1; i < g->op_count; i++)
-        for (uint32_t k = 0; g->ops[i].layer == op->layer && g->ops[i].phase == MF_BACKWARD &&
-                             g->ops[i].kind != MF_OP_UPDATE && k < g->ops[i].in_count;
-             k++)
-            if (g->ops[i].in[k] == kernel)
-                until = i;
+    until = until < at ? at : until;
     s->change[at] += (int64_t)bytes_of(g, kernel);
     s->change[until + 1] -= (int64_t)bytes_of(g, kernel);
 }
 
 /* The gradient of a transposed convolution's kernel is a convolution whose kernel is the input, spread by the stride:
  * that, the result's gradient and cuDNN's copies of both. 0 for others. */
-static uint64_t spread_bytes(const mf_graph *g, const mf_op *op, uint32_t at)
+static uint64_t spread_bytes(const xla_step *s, const mf_op *op)
 {
-    if (op->kind != MF_OP_CONV_GRAD_WEIGHTS)
+    const mf_graph *g = s->graph;
+    if (op->kind != MF_OP_CONV_GRAD_WEIGHTS || !s->transposed[op->layer])
         return 0;
-    for (uint32_t i = 0; i < at; i++) {
-        const mf_op *f = &g->ops[i];
-        if (f->layer != op->layer || f->kind != MF_OP_CONV_GRAD_DATA || f->phase != MF_FORWARD)
-            continue;
-        const mf_window *w = &f->attr.window;
-        const mf_tensor *x = &g->tensors[f->in[0]];
-        uint64_t n = (uint64_t)x->shape.dim[0] * (uint64_t)x->shape.dim[x->shape.rank - 1] * mf_dtype_bytes(x->dtype);
-        for (uint32_t d = 0; d < w->dims; d++)
-            n *= (uint64_t)((x->shape.dim[d + 1] - 1) * w->stride[d] + 1);
-        return 2 * (n + bytes_of(g, f->out[0]));
-    }
-    return 0;
+    const mf_op *forward = &g->ops[s->transposed[op->layer] - 1];
+    const mf_window *w = &forward->attr.window;
+    const mf_tensor *x = &g->tensors[forward->in[0]];
+    uint64_t n = (uint64_t)x->shape.dim[0] * (uint64_t)x->shape.dim[x->shape.rank - 1] * mf_dtype_bytes(x->dtype);
+    for (uint32_t d = 0; d < w->dims; d++)
+        n *= (uint64_t)((x->shape.dim[d + 1] - 1) * w->stride[d] + 1);
+    return 2 * (n + bytes_of(g, forward->out[0]));
 }
 
 /* What an operation keeps that no tensor of the graph stands for: a pooling's copy of its input in its own layout, an
@@ -357,7 +361,7 @@ static uint64_t peak(xla_step *s, uint64_t blas_bytes, mf_xla_memory *memory)
             keep_beside(s, op, i);
         if (op->kind == MF_OP_CONV && op->phase == MF_FORWARD)
             keep_kernel(s, op, i);
-        int64_t spread = (int64_t)spread_bytes(g, op, i);
+        int64_t spread = (int64_t)spread_bytes(s, op);
         s->change[i] += spread;
         s->change[i + 1] -= spread;
     }
@@ -379,6 +383,8 @@ memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, uint64_t bl
     s.stored = MF_NEW_ARRAY(&s.scratch, uint8_t, g->tensor_count + 1);
     s.readers = MF_NEW_ARRAY(&s.scratch, uint32_t, g->tensor_count + 1);
     s.forward_readers = MF_NEW_ARRAY(&s.scratch, uint32_t, g->tensor_count + 1);
+    s.backward_reader = MF_NEW_ARRAY(&s.scratch, uint32_t, g->tensor_count + 1);
+    s.transposed = MF_NEW_ARRAY(&s.scratch, uint32_t, g->layer_count + 1);
     s.reader = MF_NEW_ARRAY(&s.scratch, uint32_t, g->tensor_count + 1);
     s.heavy_reader = MF_NEW_ARRAY(&s.scratch, uint8_t, g->tensor_count + 1);
     s.summed = MF_NEW_ARRAY(&s.scratch, uint8_t, g->tensor_count + 1);
@@ -389,8 +395,8 @@ memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, uint64_t bl
     s.stack = MF_NEW_ARRAY(&s.scratch, uint32_t, edges + 1);
     s.last = MF_NEW_ARRAY(&s.scratch, uint32_t, g->storage_count + 1);
     s.change = MF_NEW_ARRAY(&s.scratch, int64_t, g->op_count + 2);
-    bool ok = s.stored && s.readers && s.forward_readers && s.reader && s.heavy_reader && s.summed && s.mark &&
-              s.stack && s.last && s.change;
+    bool ok = s.stored && s.readers && s.forward_readers && s.backward_reader && s.transposed && s.reader &&
+              s.heavy_reader && s.summed && s.mark && s.stack && s.last && s.change;
     *memory = (mf_xla_memory){0};
     if (ok) {
         for (uint32_t i = 0; i < g->storage_count; i++)
