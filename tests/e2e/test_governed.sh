@@ -237,6 +237,13 @@ P
     n=0; until [ -s steps ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
     governed -q --share turns --turns 1 -- sh -c "python3 turn.py b 20; kill -KILL $first; python3 turn.py b 20" 2>err2 || fail "turns, after a kill: $(cat err2)"
     wait $first 2>/dev/null; [ "$(tr -d a <steps | wc -c)" = 40 ] || fail "turns, after a kill: $(cat steps)"
+    # Others have filled the card when one is to come back: it stays suspended until there is room, and nobody is turned away.
+    rm -f steps begun-* locks/*; FAKE_DRIVER_FULL="$dir/full" governed -q --share turns --memory 4GiB --turns 1 --report first -- python3 turn.py a 130 b 2>err & first=$!
+    n=0; until [ -s steps ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
+    governed -q --share turns --turns 1 -- sh -c 'python3 turn.py b 20; touch full; python3 turn.py b 60' 2>err2 || fail "turns, a full card: $(cat err2)"
+    sleep 1; before=$(wc -c <steps); sleep 0.5; [ "$before" = "$(wc -c <steps)" ] || fail "turns, a full card: it went on"
+    rm full; wait $first || fail "turns, a full card: $(cat err)"
+    holds first "j['status'] == 0 and j['suspended'] >= 1 and j['turns_refused'] is None" && grep -q 'a.*b.*a' steps || fail "turns, a full card: $(cat first steps)"
     rm -f steps begun-* locks/*; FAKE_DRIVER_CHECKPOINT=801 governed --share turns --memory 4GiB --turns 1 --report first -- python3 turn.py a 150 b 2>err & first=$!
     n=0; until [ -s steps ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
     governed -q --share turns --turns 1 --report second -- python3 turn.py b 20 2>err2 || fail "turns, beside one that stays: $(cat err2)"
