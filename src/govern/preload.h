@@ -23,6 +23,8 @@ void *mf_govern_driver(const char *name);
 void *mf_govern_from(const char *library, const char *name);
 /* Loads a library for good. */
 bool mf_govern_load(const char *library);
+/* Returns when no other thread is loading one: takes the loader's lock once. */
+void mf_govern_wait_for_loader(void);
 /* Ours for one of the driver's addresses, else that address. */
 void *mf_govern_mapped(void *real);
 
@@ -30,8 +32,9 @@ void *mf_govern_mapped(void *real);
 void *mf_govern_ours(const char *name);
 /* Whether this library came by preloading, so that imports find it by themselves. */
 bool mf_govern_is_preloaded(void);
-/* Attached (preload_attach.c): libraries that came since the last look. */
+/* Libraries that came since the last look (preload_attach.c); in a child of fork. */
 void mf_govern_look_again(void);
+void mf_govern_attach_forget(void);
 /* Writes `ours` for what a library imports, where that is not NULL; how many places. */
 unsigned mf_govern_write_imports(const char *library, void *(*ours)(const char *name));
 

@@ -5,7 +5,12 @@
  * driver's names stands in their tables of addresses (GOT), and we write ours there. CUDA's runtime asks for the driver's
  * functions at its first use; who has asked before has them, so attaching after that would be a limit with holes, and
  * is refused. Libraries that come later are written to when anybody asks dlsym for anything: whoever loads a library asks it
- * for its entry next.
+ * for its entry next. That is done where we were preloaded, too: a library that was loaded with RTLD_DEEPBIND finds the
+ * driver's functions and the C library's dlsym before ours.
+ *
+ * A library is listed before its tables are made, and the loader would make them over ours; worse, it adds to what it finds
+ * in a lazy one. So the new ones are listed first, then the loader's own lock is taken once, which waits for a loading
+ * that is under way, and then those of the list are written to, each once: their tables may have a million entries.
  */
 #include "govern/preload.h"
 
@@ -26,9 +31,23 @@ typedef struct object { /* as the loader keeps it */
     uintptr_t sealed, sealed_end; /* read-only after loading */
 } object;
 
+static bool watching; /* for libraries that come */
 static bool attached;
-static unsigned long long seen_adds;
+static unsigned long long seen_adds, seen_subs; /* libraries ever loaded, and unloaded */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Libraries that were written to, by where their dynamic section lies; 0: free. */
+enum { DONE_SLOTS = 4096, FRESH = 256 };
+static ElfW(Addr) done[DONE_SLOTS];
+static unsigned done_count;
+
+static ElfW(Addr) * done_slot(ElfW(Addr) key)
+{
+    size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 52) % DONE_SLOTS;
+    while (done[at] && done[at] != key)
+        at = (at + 1) % DONE_SLOTS;
+    return &done[at];
+}
 
 static bool write_slot(const object *o, void **slot, void *value)
 {
@@ -42,11 +61,13 @@ static bool write_slot(const object *o, void **slot, void *value)
     return true;
 }
 
-/* What is looked for: imports of one library, or of all but those that are left alone. */
+/* What is looked for: imports of one library, or of the new ones. */
 typedef struct search {
     const char *only;
     void *(*ours)(const char *name);
     unsigned written;
+    ElfW(Addr) fresh[FRESH];
+    unsigned fresh_count;
 } search;
 
 static unsigned write_tables(const object *o, void *(*ours_for)(const char *name))
@@ -80,82 +101,146 @@ static bool is_meant(const search *want, const char *path)
     return true;
 }
 
+static const ElfW(Dyn) * dynamic_of(const struct dl_phdr_info *info)
+{
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            return (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    return NULL;
+}
+
+/* Into the list, unless it was written to. */
+static int list_fresh(struct dl_phdr_info *info, size_t size, void *ctx)
+{
+    (void)size;
+    search *want = ctx;
+    ElfW(Addr) key = (ElfW(Addr))(uintptr_t)dynamic_of(info);
+    if (key && want->fresh_count < FRESH && is_meant(want, info->dlpi_name) && !*done_slot(key))
+        want->fresh[want->fresh_count++] = key;
+    return 0;
+}
+
+static bool is_fresh(const search *want, ElfW(Addr) key)
+{
+    for (unsigned i = 0; i < want->fresh_count; i++)
+        if (want->fresh[i] == key)
+            return true;
+    return false;
+}
+
 static int look_into(struct dl_phdr_info *info, size_t size, void *ctx)
 {
     (void)size;
     object o = {.base = info->dlpi_addr};
-    const ElfW(Dyn) *d = NULL;
+    const ElfW(Dyn) *d = dynamic_of(info);
     search *want = ctx;
-    if (!is_meant(want, info->dlpi_name))
+    if (!d || !is_fresh(want, (ElfW(Addr))(uintptr_t)d))
         return 0;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        if (part->p_type == PT_DYNAMIC)
-            d = (const ElfW(Dyn) *)(o.base + part->p_vaddr);
-        if (part->p_type == PT_GNU_RELRO) {
-            o.sealed = o.base + part->p_vaddr;
-            o.sealed_end = o.sealed + part->p_memsz;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_GNU_RELRO) {
+            o.sealed = o.base + info->dlpi_phdr[i].p_vaddr;
+            o.sealed_end = o.sealed + info->dlpi_phdr[i].p_memsz;
         }
-    }
-    for (; d && d->d_tag != DT_NULL; d++) {
-        if (d->d_tag == DT_SYMTAB)
-            o.symbols = (const ElfW(Sym) *)d->d_un.d_ptr;
-        if (d->d_tag == DT_STRTAB)
-            o.strings = (const char *)d->d_un.d_ptr;
-        if (d->d_tag == DT_JMPREL)
-            o.tables[0] = (const ElfW(Rela) *)d->d_un.d_ptr;
-        if (d->d_tag == DT_PLTRELSZ)
-            o.counts[0] = d->d_un.d_val / sizeof(ElfW(Rela));
-        if (d->d_tag == DT_RELA)
-            o.tables[1] = (const ElfW(Rela) *)d->d_un.d_ptr;
-        if (d->d_tag == DT_RELASZ)
-            o.counts[1] = d->d_un.d_val / sizeof(ElfW(Rela));
+    for (const ElfW(Dyn) *e = d; e->d_tag != DT_NULL; e++) {
+        if (e->d_tag == DT_SYMTAB)
+            o.symbols = (const ElfW(Sym) *)e->d_un.d_ptr;
+        if (e->d_tag == DT_STRTAB)
+            o.strings = (const char *)e->d_un.d_ptr;
+        if (e->d_tag == DT_JMPREL)
+            o.tables[0] = (const ElfW(Rela) *)e->d_un.d_ptr;
+        if (e->d_tag == DT_PLTRELSZ)
+            o.counts[0] = e->d_un.d_val / sizeof(ElfW(Rela));
+        if (e->d_tag == DT_RELA)
+            o.tables[1] = (const ElfW(Rela) *)e->d_un.d_ptr;
+        if (e->d_tag == DT_RELASZ)
+            o.counts[1] = e->d_un.d_val / sizeof(ElfW(Rela));
     }
     for (int t = 0; t < 2; t++)
         if (!o.tables[t])
             o.counts[t] = 0;
     if (o.symbols && o.strings)
         want->written += write_tables(&o, want->ours);
+    ElfW(Addr) *slot = done_slot((ElfW(Addr))(uintptr_t)d);
+    if (!want->only && !*slot && done_count < DONE_SLOTS / 2) {
+        *slot = (ElfW(Addr))(uintptr_t)d;
+        done_count++;
+    }
     return 0;
 }
 
-EARLY static int read_adds(struct dl_phdr_info *info, size_t size, void *ctx)
+typedef struct counts {
+    unsigned long long adds, subs;
+} counts;
+
+EARLY static int read_counts(struct dl_phdr_info *info, size_t size, void *ctx)
 {
-    if (size >= offsetof(struct dl_phdr_info, dlpi_subs))
-        *(unsigned long long *)ctx = info->dlpi_adds;
+    if (size >= offsetof(struct dl_phdr_info, dlpi_tls_modid))
+        *(counts *)ctx = (counts){info->dlpi_adds, info->dlpi_subs};
     return 1;
 }
 
-/* How many places were written. */
-static unsigned write_all(void)
+static void write_fresh(search *want)
 {
-    search want = {NULL, mf_govern_ours, 0};
+    if (!want->fresh_count)
+        return;
+    mf_govern_wait_for_loader(); /* our lock is not held: who holds the loader's may wait for it */
     pthread_mutex_lock(&lock);
-    dl_iterate_phdr(read_adds, &seen_adds); /* first: what is loaded meanwhile is looked at again */
-    dl_iterate_phdr(look_into, &want);
+    dl_iterate_phdr(look_into, want);
     pthread_mutex_unlock(&lock);
-    return want.written;
+}
+
+static void write_all(void)
+{
+    search want;
+    do {
+        want = (search){.ours = mf_govern_ours};
+        counts now = {0, 0};
+        pthread_mutex_lock(&lock);
+        dl_iterate_phdr(read_counts, &now); /* first: what is loaded meanwhile is looked at again */
+        if (now.subs != seen_subs) {        /* another library may lie where one was */
+            memset(done, 0, sizeof done);
+            done_count = 0;
+        }
+        seen_subs = now.subs;
+        __atomic_store_n(&seen_adds, now.adds, __ATOMIC_RELEASE);
+        dl_iterate_phdr(list_fresh, &want);
+        pthread_mutex_unlock(&lock);
+        write_fresh(&want);
+    } while (want.fresh_count == FRESH && done_count < DONE_SLOTS / 2);
 }
 
 unsigned mf_govern_write_imports(const char *library, void *(*ours)(const char *name))
 {
-    search want = {library, ours, 0};
+    search want = {.only = library, .ours = ours};
     pthread_mutex_lock(&lock);
-    dl_iterate_phdr(look_into, &want);
+    dl_iterate_phdr(list_fresh, &want);
     pthread_mutex_unlock(&lock);
+    write_fresh(&want);
     return want.written;
 }
 
 EARLY void mf_govern_look_again(void)
 {
-    unsigned long long adds = 0;
-    if (!__atomic_load_n(&attached, __ATOMIC_ACQUIRE))
+    counts now = {0, 0};
+    if (!__atomic_load_n(&watching, __ATOMIC_ACQUIRE))
         return;
     int saved = errno;
-    dl_iterate_phdr(read_adds, &adds);
-    if (adds != __atomic_load_n(&seen_adds, __ATOMIC_ACQUIRE))
+    dl_iterate_phdr(read_counts, &now);
+    if (now.adds != __atomic_load_n(&seen_adds, __ATOMIC_ACQUIRE))
         write_all();
     errno = saved;
+}
+
+/* Preloaded, with a limit: what is there at the begin finds us by itself. */
+__attribute__((constructor)) static void watch_if_preloaded(void)
+{
+    if (getenv("MEMFIT_GOVERN") && mf_govern_is_preloaded())
+        __atomic_store_n(&watching, true, __ATOMIC_RELEASE);
+}
+
+void mf_govern_attach_forget(void)
+{
+    pthread_mutex_init(&lock, NULL);
 }
 
 /* The driver counts its cards only when it has begun. */
@@ -193,6 +278,7 @@ EXPORT int memfit_govern_attach(uint64_t limit_bytes)
     if (!mf_govern_share())
         return 2;
     __atomic_store_n(&attached, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&watching, true, __ATOMIC_RELEASE);
     write_all();
     return 0;
 }

@@ -120,6 +120,13 @@ bool mf_govern_load(const char *library)
     return dlopen(library, RTLD_LAZY | RTLD_LOCAL) != NULL;
 }
 
+void mf_govern_wait_for_loader(void)
+{
+    void *program = dlopen(NULL, RTLD_LAZY);
+    if (program)
+        dlclose(program);
+}
+
 void *mf_govern_real(enum mf_driver_name name)
 {
     void *real = __atomic_load_n(&entries[name].real, __ATOMIC_ACQUIRE);

@@ -38,6 +38,7 @@ static void after_fork_child(void)
     mf_govern_owner_forget();
     mf_govern_trace_forget();
     mf_govern_look_forget();
+    mf_govern_attach_forget();
     if (state == 2)
         mf_share_after_fork(&share);
 }

@@ -12,6 +12,7 @@
 
 enum {
     LOOK_MS = 20,
+    RETRY_US = 500000,
     LOCK_MS = 10000,
     LEAST_DRIVER = 12080, /* CUDA 12.8, driver 570 */
     MOST_PROCESSES = 64,
@@ -50,6 +51,7 @@ struct mf_turns {
     turn_state state;
     bool begun; /* the driver */
     uint64_t away_since_us, away_us, switching_us;
+    uint64_t try_at_us;       /* not to be tried before: there was no room */
     uint64_t out_us, back_us; /* the last suspension, the last coming back; 0: none yet */
     unsigned suspended;
     char why_not[160];
@@ -93,6 +95,11 @@ memfit_status mf_turns_check(uint64_t limit_bytes, memfit_error *err)
 
 /* ---- off the cards, and back ------------------------------------------------------------------------------ */
 
+static bool lives(const mf_turns *t, uint32_t slot)
+{
+    return mf_share_lives(__atomic_load_n(&t->share->file->slots[slot].owner, __ATOMIC_SEQ_CST));
+}
+
 /* The job's processes that have memory on a card, by slot. */
 static unsigned processes_of(const mf_turns *t, uint32_t list[MOST_PROCESSES])
 {
@@ -100,7 +107,7 @@ static unsigned processes_of(const mf_turns *t, uint32_t list[MOST_PROCESSES])
     uint32_t most = __atomic_load_n(&f->slots_ever, __ATOMIC_SEQ_CST);
     unsigned count = 0;
     for (uint32_t i = 0; i < most && count < MOST_PROCESSES; i++)
-        if (f->slots[i].job == t->share->job && mf_share_lives(__atomic_load_n(&f->slots[i].owner, __ATOMIC_SEQ_CST)))
+        if (f->slots[i].job == t->share->job && lives(t, i))
             list[count++] = i;
     return count;
 }
@@ -152,22 +159,23 @@ static bool suspend(mf_turns *t)
     return false;
 }
 
-/* False: jobs that take no turns have filled the share meanwhile. */
+/* False: jobs that take no turns have filled the share meanwhile, or others the card. Then all is as it was before. */
 static bool come_back(mf_turns *t)
 {
     uint32_t list[MOST_PROCESSES];
-    unsigned count = processes_of(t, list);
+    unsigned count = processes_of(t, list), back = 0;
     mf_share_file *f = t->share->file;
+    bool room = true;
     set_away(t, list, count, 0);
     for (unsigned c = 0; c < MF_SHARE_CARDS; c++)
-        if (mf_share_in_use(t->share, c) > __atomic_load_n(&f->limit_bytes[c], __ATOMIC_SEQ_CST)) {
-            set_away(t, list, count, 1);
-            return false;
-        }
-    for (unsigned i = 0; i < count; i++) {
-        int code = t->driver.restore(pid_of(t, list[i]), NULL);
-        if (code)
-            cannot(t, "cuCheckpointProcessRestore", code);
+        room = room && mf_share_in_use(t->share, c) <= __atomic_load_n(&f->limit_bytes[c], __ATOMIC_SEQ_CST);
+    while (room && back < count && (t->driver.restore(pid_of(t, list[back]), NULL) == 0 || !lives(t, list[back])))
+        back++;
+    if (back < count) {
+        while (back > 0)
+            t->driver.save(pid_of(t, list[--back]), NULL);
+        set_away(t, list, count, 1);
+        return false;
     }
     for (unsigned i = 0; i < count; i++)
         t->driver.unlock(pid_of(t, list[i]), NULL);
@@ -212,8 +220,15 @@ static void have_turn(mf_turns *t)
     mf_share_file *f = t->share->file;
     uint64_t now = mf_os_now_us();
     if (t->state == SUSPENDED) {
-        if (!come_back(t))
+        if (now < t->try_at_us)
             return;
+        if (!come_back(t)) { /* there is no room now: another's turn, if one waits */
+            t->try_at_us = now + RETRY_US;
+            uint32_t mine = t->share->job, next = next_job(t);
+            if (next)
+                __atomic_compare_exchange_n(&f->turn, &mine, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+            return;
+        }
         t->away_us += mf_os_now_us() - t->away_since_us;
         t->back_us = mf_os_now_us() - now;
         t->switching_us += t->back_us;

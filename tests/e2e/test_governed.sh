@@ -154,6 +154,30 @@ P
     [ ! -e ran ] || fail "a limit inside a limit was taken"
     [ "$(governed -q --memory 4GiB -- "$MEMFIT" run -q -- python3 fill.py 2>err)" = "4096 3520 55 2" ] || fail "memfit run inside a limit: $(cat err)"
     [ "$(governed -q --trace outer.trace -- "$MEMFIT" run -q --memory 4GiB -- python3 fill.py 2>err)" = "4096 3520 55 2" ] || fail "a limit inside a trace: $(cat err)"; rm -f outer.trace.*
+    # A library that was loaded to find its own imports first, while other threads load libraries, too.
+    cat >deep.py <<'P'
+import ctypes, os, sys, threading
+import _ctypes
+cu = ctypes.CDLL('libcuda.so.1'); assert cu.cuInit(0) == 0
+going = True
+def load():
+    while going: _ctypes.dlclose(_ctypes.dlopen(sys.argv[1], os.RTLD_LAZY))
+threads = [threading.Thread(target=load) for _ in range(3)]
+for t in threads: t.start()
+deep = ctypes.CDLL('libdeepcaller.so', mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
+got = []
+for f in (deep.deep_linked, deep.deep_looked_up):
+    n = 0
+    while n < 200 and f(ctypes.c_size_t(64 << 20)) == 0: n += 1
+    got.append(n)
+    for i in range(200): ctypes.CDLL(sys.argv[1]).ask_next
+going = False
+for t in threads: t.join()
+print(*got)
+P
+    if [ -e "$MINI_DRIVER_FOLDER/libdeepcaller.so" ] && ! nm -D "$(dirname "$MEMFIT")/libmemfit-govern.so" | grep -q 'san_init'; then
+        [ "$(governed -q --memory 4GiB -- python3 deep.py "$MINI_DRIVER_FOLDER/libnextfirst.so" 2>err)" = "55 0" ] || fail "RTLD_DEEPBIND: $(cat err)"
+    fi
     # A process that cleared its environment is not limited: that is told, with what the driver shows for it.
     rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --memory 4GiB --report report -- env -u LD_PRELOAD sh -c 'echo "0:$$:6000" >nvml; sleep 1' 2>err || fail "outside: exit $?"
     grep -q '(sh -c .*) was not limited: it had 5.86 GiB' err && holds report "len(j['outside']) == 1 and j['outside'][0]['card_peak_bytes'] == 6000 << 20" || fail "outside: $(cat err)"
@@ -213,6 +237,13 @@ P
     n=0; until [ -s steps ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
     governed -q --share turns --turns 1 -- sh -c "python3 turn.py b 20; kill -KILL $first; python3 turn.py b 20" 2>err2 || fail "turns, after a kill: $(cat err2)"
     wait $first 2>/dev/null; [ "$(tr -d a <steps | wc -c)" = 40 ] || fail "turns, after a kill: $(cat steps)"
+    # Others have filled the card when one is to come back: it stays suspended until there is room, and nobody is turned away.
+    rm -f steps begun-* locks/*; FAKE_DRIVER_FULL="$dir/full" governed -q --share turns --memory 4GiB --turns 1 --report first -- python3 turn.py a 130 b 2>err & first=$!
+    n=0; until [ -s steps ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
+    governed -q --share turns --turns 1 -- sh -c 'python3 turn.py b 20; touch full; python3 turn.py b 60' 2>err2 || fail "turns, a full card: $(cat err2)"
+    sleep 1; before=$(wc -c <steps); sleep 0.5; [ "$before" = "$(wc -c <steps)" ] || fail "turns, a full card: it went on"
+    rm full; wait $first || fail "turns, a full card: $(cat err)"
+    holds first "j['status'] == 0 and j['suspended'] >= 1 and j['turns_refused'] is None" && grep -q 'a.*b.*a' steps || fail "turns, a full card: $(cat first steps)"
     rm -f steps begun-* locks/*; FAKE_DRIVER_CHECKPOINT=801 governed --share turns --memory 4GiB --turns 1 --report first -- python3 turn.py a 150 b 2>err & first=$!
     n=0; until [ -s steps ] || [ $n = 500 ]; do sleep 0.05; n=$((n + 1)); done
     governed -q --share turns --turns 1 --report second -- python3 turn.py b 20 2>err2 || fail "turns, beside one that stays: $(cat err2)"

@@ -8,6 +8,7 @@
  *     fake_used()      bytes the card has given out now (of this process)
  *     fake_fail(code)  the next allocating call answers this and gives nothing
  *     FAKE_DRIVER_LOCKS  a folder: a process whose number is a file's name there is locked, its calls wait
+ *     FAKE_DRIVER_FULL  a file: while it is there nobody can be restored, for want of memory
  *     FAKE_DRIVER_VERSION, FAKE_DRIVER_CHECKPOINT  what cuDriverGetVersion and cuCheckpointProcessCheckpoint answer
  *     fake_map(bytes, flags)  memory of the host that the driver maps for itself; MAP_POPULATE: the copy of a suspended process
  *     fake_faults()    breaches: a free of what was not given, a destroyed pool with memory
@@ -137,7 +138,8 @@ EXPORT int cuCheckpointProcessCheckpoint(int pid, const void *options)
 EXPORT int cuCheckpointProcessRestore(int pid, const void *options)
 {
     (void)options;
-    return set_state(pid, 2, 1);
+    const char *full = getenv("FAKE_DRIVER_FULL");
+    return full && access(full, F_OK) == 0 ? OUT_OF_MEMORY : set_state(pid, 2, 1);
 }
 EXPORT int cuCheckpointProcessUnlock(int pid, const void *options)
 {
