@@ -116,7 +116,8 @@ def run(memfit, model, folder, only):
         first, last = steps[0][0], steps[-1][0]
         thirds = [max([m for t, m in steps if first + (last - first) * k / 3 <= t <= first + (last - first) * (k + 1) / 3] or [0]) for k in range(3)]
         spread = abs(thirds[2] - thirds[1]) / max(thirds[1], 1) * 100
-        print("| %s | %d | %d | %d | %d | %s | %.2f %% | %s | %d |" % (label, COUNT * 24 * 20 * 3 * 4, LIMIT, j["planned_peak_bytes"], j["measured_peak_bytes"],
+        decoded = 60 * COUNT // 24 * 60 * 4 if "--bucket" in more else COUNT * 24 * 20 * 3 * 4
+        print("| %s | %d | %d | %d | %d | %s | %.2f %% | %s | %d |" % (label, decoded, LIMIT, j["planned_peak_bytes"], j["measured_peak_bytes"],
               ", ".join("%d" % t for t in thirds), spread, "no" if max(thirds) <= j["planned_peak_bytes"] else "YES", j["allocations_in_steps"]), flush=True)
 
 
