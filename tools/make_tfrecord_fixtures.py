@@ -49,3 +49,8 @@ x = rng.normal(size=(40, 6)).astype(np.float32)
 y = (x.sum(1) > 0).astype(np.int64) * 3 - 1  # negative numbers take ten bytes
 write("numbers.tfrecord", [example(x=a, y=b, raw=a.tobytes()) for a, b in zip(x, y)])
 np.savez(os.path.join(out, "numbers.npz"), x=x, y=y)
+sequence = tf.train.SequenceExample()
+for step in ([1.0, 2.0], [3.0, 4.0]):
+    sequence.feature_lists.feature_list["x"].feature.add().float_list.value.extend(step)
+sequence.context.feature["y"].int64_list.value.append(1)
+write("sequence_example.tfrecord", [sequence.SerializeToString()] * 8)

@@ -1,7 +1,7 @@
 /*
  * data_csv.c: tables of numbers.
  *
- *   columns   separated by ';' if the first row has one, else by tabs, else by ','; quotes protect a separator
+ *   columns   separated by ';' if the first row has one, else by tabs, else by ','; a field in quotes may have one in it
  *   header    a first row without any number, or one whose words stand over a row of numbers
  *   targets   a column named y, label, target or class; else, when the model takes `inputs` columns, what is behind
  *             those (none when predicting); else the last column
@@ -30,6 +30,7 @@ typedef struct table {
     const char *at, *end;
     uint64_t line;
     char separator;
+    bool names; /* the first row: names of columns in quotes may have line ends in them */
     int64_t columns, first_target, targets;
     mf_labels *labels; /* the only target is a text; NULL: a number */
 } table;
@@ -39,16 +40,24 @@ static bool ends_line(char c)
     return c == '\n' || c == '\r';
 }
 
-/* One field; *last is true when the row ends after it. A field that is too long for a number is cut. */
+/* One field; *last is true when the row ends after it. A field that is too long for a number is cut. Quotes count where a
+ * field begins with one; within such, two of them are one. */
 static void next_field(table *t, char *field, bool *last)
 {
     size_t n = 0;
-    bool quoted = false;
+    bool quoted = false, was_quoted = false;
     const char *p = t->at;
-    for (; p < t->end && !ends_line(*p) && (quoted || *p != t->separator); p++) {
-        if (*p == '"')
-            quoted = !quoted;
-        else if (n + 1 < MOST_FIELD && (n || *p != ' '))
+    for (; p < t->end && ((t->names && quoted) || !ends_line(*p)) && (quoted || *p != t->separator); p++) {
+        if (*p == '"' && (quoted || (!n && !was_quoted))) {
+            const bool twice = quoted && p + 1 < t->end && p[1] == '"';
+            if (!twice) {
+                quoted = !quoted;
+                was_quoted = true;
+                continue;
+            }
+            p++;
+        }
+        if (n + 1 < MOST_FIELD && (n || *p != ' '))
             field[n++] = *p ? *p : '?'; /* zero bytes are what a crash leaves of a file: no end of a number */
         else if (*p != ' ')
             field[MOST_FIELD - 2] = '~'; /* too long: no number whatever it begins with */
@@ -112,6 +121,7 @@ static bool has_header(const table *t)
     char field[MOST_FIELD];
     for (bool last = false; !last;)
         next_field(&next, field, &last);
+    next.names = false;
     skip_empty(&next);
     count_fields(next, &below, &none, &no);
     return words > 0 && missing == 0 && below == numbers + words && none == 0 && no == 0;
@@ -120,9 +130,9 @@ static bool has_header(const table *t)
 static void find_separator(table *t)
 {
     t->separator = ',';
-    bool quoted = false;
-    for (const char *p = t->at; p < t->end && !ends_line(*p); p++) {
-        if (*p == '"')
+    bool quoted = false; /* from where a field begins: line ends are protected, too */
+    for (const char *p = t->at; p < t->end && (quoted || !ends_line(*p)); p++) {
+        if (*p == '"' && (quoted || p == t->at || strchr(",;\t ", p[-1])))
             quoted = !quoted;
         else if (!quoted && (*p == ';' || (*p == '\t' && t->separator == ',')))
             t->separator = *p;
@@ -135,6 +145,7 @@ static memfit_status first_row(table *t, int64_t inputs, memfit_error *err)
     static const char *const names[] = {"y", "label", "target", "class"};
     char field[MOST_FIELD];
     find_separator(t);
+    t->names = true;
     bool header = has_header(t), last = false;
     const char *start = t->at;
     t->first_target = -1;
@@ -157,17 +168,19 @@ static memfit_status first_row(table *t, int64_t inputs, memfit_error *err)
     }
     if (t->columns < 2 && t->targets)
         return mf_fail(err, MEMFIT_DAMAGED, "%s has one column: at least one input and one target are needed", t->path);
+    t->names = false;
+    for (const char *p = start; header && p < t->at; p++)
+        t->line += *p == '\n' || (*p == '\r' && (p + 1 == t->end || p[1] != '\n'));
     if (!header)
         t->at = start;
-    else
-        t->line++;
     return MEMFIT_OK;
 }
 
 static memfit_status not_a_number(const table *t, int64_t column, const char *field, memfit_error *err)
 {
     const char *hint = "numbers are needed: replace names by numbers from 0 (pandas.factorize), dates by days";
-    if (!field[0])
+    if (!field[0] || !strcasecmp(field, "na") || !strcasecmp(field, "n/a") || !strcasecmp(field, "null") ||
+        !strcasecmp(field, "none") || !strcmp(field, "?"))
         hint = "a value is missing: fill it in, or drop the row";
     else if (strspn(field, "0123456789,+-eE") == strlen(field) && strchr(field, ','))
         hint = "is the comma meant as a decimal point? Numbers are read with a point";
@@ -253,6 +266,9 @@ memfit_status mf_source_csv(mf_source *source, const unsigned char *data, uint64
     (void)log;
     table t = {
         .path = source->path, .at = (const char *)data, .end = (const char *)data + bytes, .line = 1, .separator = ','};
+    if (bytes >= 2 && (memcmp(data, "\xff\xfe", 2) == 0 || memcmp(data, "\xfe\xff", 2) == 0))
+        return mf_fail(err, MEMFIT_UNSUPPORTED, "%s is text of 16 bits a character (UTF-16)\nsave it as UTF-8",
+                       source->path);
     if (bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0)
         t.at += 3;
     for (skip_empty(&t); t.at < t.end && *t.at == '#'; skip_empty(&t))

@@ -54,7 +54,7 @@ static memfit_status open_picture(const mf_source *source, int64_t index, mf_pic
     if (in->descriptor >= 0)
         return MEMFIT_OK;
     return mf_fail(err, MEMFIT_DAMAGED, "%s cannot be read: %s\nit was there when the folder was listed", name,
-                   strerror(errno));
+                   errno == EINVAL ? "it is not a regular file" : strerror(errno));
 }
 
 static memfit_status make(const mf_source *source, const mf_array *array, int64_t index, mf_worker *w, void *out,

@@ -29,7 +29,7 @@ enum { MOST_WATCHED = 256, MOST_FEATURES = 256, MOST_LOOKED = 256, LEAST_ROOM_BY
 typedef struct shard {
     const char *path;
     mf_mapping file;
-    bool spooled;
+    uint64_t bytes; /* of records in it: a packed file may hold none */
     int descriptor;
     int64_t first; /* record of the source */
 } shard;
@@ -114,8 +114,10 @@ static bool measure_feature(void *ctx, const mf_feature *f)
         if (strlen(c->feature) != f->name_bytes || memcmp(c->feature, f->name, f->name_bytes) != 0 ||
             c->kind != f->kind || f->kind == MF_FEATURE_BYTES)
             continue;
-        c->count = (uint64_t)n > c->count ? (uint64_t)n : c->count;
-        c->least = (uint64_t)n < c->least ? (uint64_t)n : c->least;
+        if (!m->length) {
+            c->count = (uint64_t)n > c->count ? (uint64_t)n : c->count;
+            c->least = (uint64_t)n < c->least ? (uint64_t)n : c->least;
+        }
         const uint64_t steps = ((uint64_t)n + c->each - 1) / c->each;
         if (m->length && c->ragged && (c->used || !m->r->any_used) && steps > *m->length)
             *m->length = steps < INT32_MAX ? (uint32_t)steps : INT32_MAX;
@@ -303,6 +305,7 @@ static memfit_status unpack(const records *r, shard *s, memfit_error *err)
     mf_os_unwatch(s->descriptor);
     s->descriptor = -1;
     s->file = (mf_mapping){out, bytes ? bytes : 1};
+    s->bytes = bytes;
     return status;
 }
 
@@ -320,6 +323,7 @@ static memfit_status add_shard(void *ctx, const char *path, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     r->shard_count++;
+    s->bytes = s->file.bytes;
     source->stored_bytes += s->file.bytes;
     source->stored_in = s->path;
     if (mf_gzip_sniff(s->file.data, s->file.bytes) && !mf_tfrecord_sniff(s->file.data, s->file.bytes))
@@ -338,7 +342,7 @@ static memfit_status walk_records(records *r, uint64_t *places, memfit_error *er
     for (size_t i = 0; i < r->shard_count; i++) {
         shard *s = &r->shards[i];
         s->first = n;
-        for (uint64_t at = 0; at < s->file.bytes;) {
+        for (uint64_t at = 0; at < s->bytes;) {
             mf_tfrecord record;
             memfit_status status = mf_tfrecord_at(s->file.data, s->file.bytes, at, false, s->path, &record, err);
             if (status != MEMFIT_OK)
@@ -575,6 +579,12 @@ static memfit_status read_features(records *r, const mf_log *log, memfit_error *
     reading in = {r, MEMFIT_OK, err};
     if (status != MEMFIT_OK)
         return status;
+    if (mf_example_is_sequence(first.data, first.bytes))
+        return mf_fail(err, MEMFIT_UNSUPPORTED,
+                       "%s: the records are of tf.train.SequenceExample\n"
+                       "write each sample as a tf.train.Example: a sequence is a list of all its numbers, as "
+                       "tf.io.FixedLenSequenceFeature reads it",
+                       r->shards[0].path);
     if (!mf_example_walk(first.data, first.bytes, add_column, &in) || (in.status == MEMFIT_OK && !r->column_count))
         return mf_fail(err, MEMFIT_DAMAGED,
                        "%s: the first record is not a tf.train.Example with features\n"

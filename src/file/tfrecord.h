@@ -40,6 +40,8 @@ typedef struct mf_feature {
 /* Calls `each` for every feature until it returns false. False when the bytes are no Example. */
 bool mf_example_walk(const unsigned char *data, uint64_t bytes, bool (*each)(void *ctx, const mf_feature *feature),
                      void *ctx);
+/* Is it a tf.train.SequenceExample, with lists of features in its second field? */
+bool mf_example_is_sequence(const unsigned char *data, uint64_t bytes);
 /* The feature of that name; false when there is none, *damaged when the bytes are no Example. */
 bool mf_example_find(const unsigned char *data, uint64_t bytes, const char *name, mf_feature *feature, bool *damaged);
 /* How many values it has; -1 when it is damaged. */

@@ -149,7 +149,7 @@ static memfit_status wait_for_input(mf_run *r, int64_t count, memfit_error *err)
     if (status != MEMFIT_OK && t->state.steps && t->options->checkpoint && write_checkpoint(r) && err) {
         size_t n = strlen(err->hint);
         snprintf(err->hint + n, sizeof err->hint - n, "%safter %llu steps; --resume %.200s goes on from here",
-                 n ? "\n" : "", (unsigned long long)t->state.steps, t->options->checkpoint);
+                 n ? "; " : "", (unsigned long long)t->state.steps, t->options->checkpoint);
     }
     return status;
 }
@@ -419,7 +419,7 @@ static void say_what_is_kept(const mf_run *r, memfit_error *err)
     if (!err || !r->trainer.stepped)
         return;
     size_t n = strlen(err->hint);
-    const char *line = n ? "\n" : "";
+    const char *line = n ? "; " : "";
     if (r->kept_at)
         snprintf(err->hint + n, sizeof err->hint - n, "%sthe first %llu steps are in %.160s: --resume goes on from it",
                  line, (unsigned long long)r->kept_at, o->checkpoint);

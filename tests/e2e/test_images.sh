@@ -84,6 +84,21 @@ expect 3 "decoding it needs at least" "too little for a decoder" sh -c '"$@"; s=
 expect 3 "" "workers beyond the limit" "$MEMFIT" train "${m[@]}" --data "$set" --decode-memory 200MiB --workers 4 --memory 100MiB
 expect 2 "must be height and width" "a size that is none" "$MEMFIT" train "${m[@]}" --data "$set" --image-size 12
 expect 5 "expects samples of shape (24, 20, 3)" "another size than the model's" "$MEMFIT" train "${m[@]}" --data "$set" --image-size 10,10
+# A link that leads nowhere is a file of the folder, as for Keras, and not left out in silence; so is what is no file at all.
+ln -s nowhere "$set/jpeg/gone.jpg"
+expect 5 "jpeg/gone.jpg cannot be read: No such file" "a broken link" "$MEMFIT" train "${m[@]}" --data "$set"
+mv "$set/jpeg/gone.jpg" "$dir"; mkfifo "$set/jpeg/pipe.jpg"
+expect 5 "jpeg/pipe.jpg cannot be read: it is not a regular file" "a pipe" timeout 20 "$MEMFIT" train "${m[@]}" --data "$set"
+train --data "$set" --epochs 2 --skip-bad 1; is "$dir/out" skipped_samples 1
+rm "$set/jpeg/pipe.jpg"
+# What is kept is said on a line of its own, with no escaped line end in it.
+cp "$set/other/one.gif" "$dir/one.gif"
+"$MEMFIT" train "${m[@]}" --data "$set" --epochs 1000000 --checkpoint "$dir/gone.keras" --save-freq 1000000 >/dev/null 2>"$dir/err" &
+pid=$!; sleep 0.5; rm "$set/other/one.gif"; wait $pid; [ $? = 5 ] || fail "a file that vanishes: $(tail -1 "$dir/err")"
+grep -q "other/one.gif cannot be read" "$dir/err" || fail "a file that vanishes: $(tail -2 "$dir/err")"
+grep -q "steps; --resume .* goes on from here" "$dir/err" || fail "a file that vanishes, what is kept: $(tail -2 "$dir/err")"
+grep -qF '\n' "$dir/err" && fail "a line end is printed as text: $(tail -1 "$dir/err")"
+cp "$dir/one.gif" "$set/other/one.gif"
 mkdir "$dir/flat"; cp "$set/jpeg/plain.jpg" "$dir/flat"
 expect 5 "no sub-folders" "a folder without classes" "$MEMFIT" train "${m[@]}" --data "$dir/flat"
 [ "$failures" = 0 ] || exit 1

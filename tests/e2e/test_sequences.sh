@@ -58,6 +58,11 @@ for more in "point --seed 1" "path --features x,y=path"; do
     cmp -s "$dir/points.npz.keras" "$dir/points.tfrecord.keras" || fail "$more --bucket: another model from records"
 done
 expect 5 "but a step of the model's input has 3" "steps that are not whole" "$MEMFIT" train "$f/point.keras" --data "$f/points.tfrecord" --features x=path,y
+# The lists that arrange the batches of many samples are planned for, too. (Files of records may be put one behind the other.)
+for i in $(seq 40); do cat "$f/records.tfrecord"; done >"$dir/40"; for i in $(seq 40); do cat "$dir/40"; done >"$dir/many.tfrecord"
+"$MEMFIT" train "$f/one.keras" --data "$dir/many.tfrecord" --batch-size 8 --steps 3 --bucket --threads 1 --json >"$dir/out" 2>"$dir/err" || fail "many: $(tail -1 "$dir/err")"
+[ "$(key measured_peak_bytes "$dir/out")" -le "$(key planned_peak_bytes "$dir/out")" ] || fail "many samples: more was taken than planned"
+rm "$dir/40" "$dir/many.tfrecord"
 # Steps with targets and weights of their own.
 train each steps.npz --no-shuffle --out "$dir/steps.keras"; lawful steps
 near "$(key loss "$dir/out")" "$(key weighted.1 "$f/losses.json")" "weights of each step"

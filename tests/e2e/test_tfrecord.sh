@@ -38,5 +38,11 @@ printf 'XXXX' | dd of="$dir/two-1.tfrecord" bs=1 seek=600 conv=notrunc 2>/dev/nu
 expect 5 "two-1.tfrecord: the record at byte 0 is damaged" "a damaged record" "$MEMFIT" train "${m[@]}" --data "$dir/two-*.tfrecord"
 train --data "$dir/two-*.tfrecord" --skip-bad 2
 is "$dir/out" skipped_samples 1
+# Files without records among others, packed or not, add nothing; records of another kind are said to be that.
+cp "$f"/tfrecord/two-*.tfrecord "$dir"; : >"$dir/two-2.tfrecord"; : | gzip >"$dir/two-3.tfrecord"
+train --data "$f/tfrecord/two-*.tfrecord" --out "$dir/a.keras"
+train --data "$dir/two-*.tfrecord" --out "$dir/b.keras"
+cmp -s "$dir/a.keras" "$dir/b.keras" || fail "files without records: another model"
+expect 4 "tf.train.SequenceExample" "records of another kind" "$MEMFIT" train "${m[@]}" --data "$f/tfrecord/sequence_example.tfrecord"
 expect 5 "matches no file" "a pattern without files" "$MEMFIT" train "${m[@]}" --data "$dir/three-*.tfrecord"
 [ "$failures" = 0 ] || exit 1

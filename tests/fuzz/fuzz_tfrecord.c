@@ -74,6 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             if (record.next <= at)
                 abort();
             mf_example_walk(record.data, record.bytes, use, &w);
+            mf_example_is_sequence(record.data, record.bytes);
             at = record.next;
         }
     } else if (data[0] & 8) {

@@ -107,18 +107,22 @@ static void expect_table(const char *text, int64_t inputs, int64_t samples, int6
 static void tables_of_many_forms(void **state)
 {
     (void)state;
-    expect_table("1,2,0\r3,4,1\r", 0, 2, 2, 1, 0);                  /* line ends of old */
-    expect_table("1;2;0\n3;4;1\n", 0, 2, 2, 1, 0);                  /* other separators */
-    expect_table("1\t2\t0\n\n  \n3\t4\t1\n", 0, 2, 2, 1, 0);        /* blank lines */
-    expect_table("\"width, cm\",b,c\n\"1\", 2,0\n", 0, 1, 2, 1, 0); /* quotes */
-    expect_table("# made today\na,2019,y\n1,2,0\n", 0, 1, 2, 1, 0); /* a comment; a number in the header */
-    expect_table("y,a,b\n5,1,2\n6,3,4\n", 0, 2, 2, 1, 5);           /* the target is named */
-    expect_table("1,2,True\n3,4,false\n", 0, 2, 2, 1, 1);           /* words for 1 and 0 */
-    expect_table("1,2,0,1,0\n3,4,1,0,0\n", 2, 2, 2, 1, 0);          /* several targets */
-    expect_table("1,2\n3,4\n", 2, 2, 2, 1, -1);                     /* none */
+    expect_table("1,2,0\r3,4,1\r", 0, 2, 2, 1, 0);                         /* line ends of old */
+    expect_table("1;2;0\n3;4;1\n", 0, 2, 2, 1, 0);                         /* other separators */
+    expect_table("1\t2\t0\n\n  \n3\t4\t1\n", 0, 2, 2, 1, 0);               /* blank lines */
+    expect_table("\"width, cm\",b,c\n\"1\", 2,0\n", 0, 1, 2, 1, 0);        /* quotes */
+    expect_table("# made today\na,2019,y\n1,2,0\n", 0, 1, 2, 1, 0);        /* a comment; a number in the header */
+    expect_table("y,a,b\n5,1,2\n6,3,4\n", 0, 2, 2, 1, 5);                  /* the target is named */
+    expect_table("1,2,True\n3,4,false\n", 0, 2, 2, 1, 1);                  /* words for 1 and 0 */
+    expect_table("1,2,0,1,0\n3,4,1,0,0\n", 2, 2, 2, 1, 0);                 /* several targets */
+    expect_table("1,2\n3,4\n", 2, 2, 2, 1, -1);                            /* none */
+    expect_table("\"a\nb\",\"c;\r\nd\",y\n1,2,0\n3,4,1\n", 0, 2, 2, 1, 0); /* line ends in names of columns */
+    expect_table("a,5\",y\n1,2,0\n3,4,1\n", 0, 2, 2, 1, 0);                /* not in a name with an inch mark */
+    expect_table("\"a \"\"b, c\"\"\",b,y\n1,2,0\n", 0, 1, 2, 1, 0);        /* quotes in quotes */
     static const char *const bad[][2] = {{"NA,2,3\n4,5,6\n", "line 1, column 1: \"NA\""},
                                          {"1,cat,2\n4,dog,5\n", "line 1, column 2: \"cat\""},
                                          {"a,b,c\n1,,3\n", "line 2, column 2: \"\""},
+                                         {"\"a\nx\",b,c\n1,,3\n", "line 3, column 2: \"\""},
                                          {"1,5;2,5;0\n", "line 1, column 1: \"1,5\""},
                                          {"1,2,3\n4,5 6,7\n", "line 2, column 2: \"5 6\""},
                                          {"7\n8\n", "one column"},
@@ -127,6 +131,11 @@ static void tables_of_many_forms(void **state)
         write_file("form.csv", bad[i][0], strlen(bad[i][0]));
         expect_failure("form.csv", MEMFIT_DAMAGED, bad[i][1]);
     }
+    write_file("form.csv",
+               "\xff\xfe"
+               "1\0,\0",
+               6);
+    expect_failure("form.csv", MEMFIT_UNSUPPORTED, "UTF-16");
 }
 
 /* A file in use that becomes shorter is noticed before it is read. */

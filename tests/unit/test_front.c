@@ -1,6 +1,6 @@
 /* test_front.c: leading random operations taken out of a graph, and done by a worker instead, a sample at a time: the same
  * numbers as the graph's. */
-#include "data/front_work.h"
+#include "data/feed.h"
 #include "graph/augment.h"
 #include "graph/build.h"
 #include "ops/interpret.h"
@@ -152,6 +152,70 @@ static void workers_have_the_graphs_numbers(void **state)
     }
 }
 
+/* By several workers through a ring: whichever makes it, a sample is that of its step and its place in the batch, in the next
+ * epoch and when a run goes on in the middle of one, too. 22 samples in batches of 5: the last batch has 2. */
+static void workers_know_step_and_place(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 22 };
+    memfit_error err = {0};
+    mf_source *source = NULL;
+    mf_backend *one = NULL;
+    mf_feeder *feeder = NULL;
+    mf_ring *ring = NULL;
+    mf_front_kit *kit = NULL;
+    mf_front_hand *hand = NULL;
+    mf_graph *g = make(PLAIN, MF_U8, MF_F32, true);
+    mf_shape shape = {.rank = 4, .dim = {SAMPLES, HEIGHT, WIDTH, CHANNELS}};
+    assert_ok(mf_source_synthetic(NULL, SAMPLES, 3, &source, &err), err);
+    assert_ok(mf_source_add_generated(source, "image", MF_U8, &shape, 0, 0, &err), err);
+    assert_ok(mf_cpu_create(NULL, 1, &one, &err), err);
+    mf_feeder_options f = {.shuffle = true, .front_backend = one};
+    assert_ok(mf_feeder_create(NULL, source, g, &f, &feeder, &err), err);
+    mf_ring_options r = {.workers = 3,
+                         .slots = 7,
+                         .slot_bytes = feeder->slot_bytes,
+                         .spare_bytes = feeder->spare_bytes,
+                         .room_bytes = 64,
+                         .front = feeder->front};
+    assert_ok(mf_ring_create(NULL, &r, &ring, &err), err);
+    mf_feeder_use_ring(feeder, ring);
+    mf_ring_warm_up(ring, feeder);
+    assert_ok(mf_front_kit_create(NULL, g->feeds[0].front, one, &kit, &err), err);
+    assert_ok(mf_front_hand_create(kit, &hand, &err), err);
+    const uint64_t done = mf_front_out_bytes(kit);
+    unsigned char *got = malloc(BATCH * done), *want = malloc(done);
+    static const struct {
+        uint64_t epoch, step;
+        int64_t position;
+    } runs[] = {{0, 0, 0}, {1, 5, 0}, {1, 8, 15}};
+    for (size_t k = 0; k < 3; k++) {
+        uint64_t step = runs[k].step;
+        mf_feeder_shuffle(feeder, 9, runs[k].epoch);
+        mf_feeder_begin_steps(feeder, 9, step, runs[k].position, BATCH);
+        for (int64_t p = runs[k].position; p < SAMPLES; p += BATCH, step++) {
+            const int64_t count = SAMPLES - p < BATCH ? SAMPLES - p : BATCH;
+            assert_ok(mf_feeder_wait(feeder, p, count, &err), err);
+            assert_ok(mf_feeder_fill(feeder, 0, p, count, got, &err), err);
+            for (int64_t i = 0; i < count; i++) {
+                mf_source_read(source, &source->arrays[0], mf_feeder_sample(feeder, p + i), mf_front_input(hand));
+                assert_ok(mf_front_work(hand, 9, step, (uint64_t)i, want, &err), err);
+                assert_memory_equal(got + (uint64_t)i * done, want, done);
+            }
+        }
+    }
+    free(got);
+    free(want);
+    mf_front_hand_destroy(hand);
+    mf_front_kit_destroy(kit);
+    mf_ring_destroy(ring);
+    mf_feeder_use_ring(feeder, NULL);
+    mf_feeder_destroy(feeder);
+    one->table->destroy(one);
+    mf_source_close(source);
+    drop(g);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -185,9 +249,8 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_can_be_taken_is_taken),
-        cmocka_unit_test(what_others_read_stays),
-        cmocka_unit_test(workers_have_the_graphs_numbers),
+        cmocka_unit_test(what_can_be_taken_is_taken),      cmocka_unit_test(what_others_read_stays),
+        cmocka_unit_test(workers_have_the_graphs_numbers), cmocka_unit_test(workers_know_step_and_place),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,27 +8,52 @@ static double FN(pixel)(const REAL *x, image s, double row, double column, int64
     return (double)x[((int64_t)row * s.width + (int64_t)column) * s.channels + c];
 }
 
+/* Four neighbours, all inside the image: what the general way would compute, without looking at each. */
+static void FN(blend_inside)(const REAL *p, int64_t row, int64_t channels, double fx, double fy, REAL *y)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        const double right = fx > 0 ? fx * (double)p[channels + c] : 0;
+        const double below_right = fx > 0 ? fx * (double)p[row + channels + c] : 0;
+        const double below = fy > 0 ? fy * ((1 - fx) * (double)p[row + c] + below_right) : 0;
+        y[c] = (REAL)((1 - fy) * ((1 - fx) * (double)p[c] + right) + below);
+    }
+}
+
+static void FN(blend)(const mf_attr *attr, const REAL *x, image s, double cx, double cy, REAL *y)
+{
+    const double fill = attr->augment.a[6], x0 = floor(cx), y0 = floor(cy), fx = cx - x0, fy = cy - y0;
+    for (int64_t c = 0; c < s.channels; c++) {
+        double v;
+        if (attr->augment.a[7] != 0)
+            v = FN(pixel)(x, s, rint(cy), rint(cx), c, fill);
+        else
+            v = (1 - fy) * ((1 - fx) * FN(pixel)(x, s, y0, x0, c, fill) +
+                            (fx > 0 ? fx * FN(pixel)(x, s, y0, x0 + 1, c, fill) : 0)) +
+                (fy > 0 ? fy * ((1 - fx) * FN(pixel)(x, s, y0 + 1, x0, c, fill) +
+                                (fx > 0 ? fx * FN(pixel)(x, s, y0 + 1, x0 + 1, c, fill) : 0))
+                        : 0);
+        y[c] = (REAL)v;
+    }
+}
+
 static void FN(transform)(const mf_attr *attr, affine t, const REAL *x, image s, REAL *y)
 {
-    int mode = (int)attr->augment.a[5];
-    double fill = attr->augment.a[6];
+    const int mode = (int)attr->augment.a[5];
+    const bool bilinear = attr->augment.a[7] == 0;
+    const int64_t row = s.width * s.channels;
     for (int64_t i = 0; i < s.height; i++)
-        for (int64_t j = 0; j < s.width; j++) {
-            double cx = mapped(t.m[0] * (double)j + t.m[1] * (double)i + t.m[2], (double)s.width, mode);
-            double cy = mapped(t.m[3] * (double)j + t.m[4] * (double)i + t.m[5], (double)s.height, mode);
-            double x0 = floor(cx), y0 = floor(cy), fx = cx - x0, fy = cy - y0;
-            for (int64_t c = 0; c < s.channels; c++) {
-                double v;
-                if (attr->augment.a[7] != 0)
-                    v = FN(pixel)(x, s, rint(cy), rint(cx), c, fill);
-                else
-                    v = (1 - fy) * ((1 - fx) * FN(pixel)(x, s, y0, x0, c, fill) +
-                                    (fx > 0 ? fx * FN(pixel)(x, s, y0, x0 + 1, c, fill) : 0)) +
-                        (fy > 0 ? fy * ((1 - fx) * FN(pixel)(x, s, y0 + 1, x0, c, fill) +
-                                        (fx > 0 ? fx * FN(pixel)(x, s, y0 + 1, x0 + 1, c, fill) : 0))
-                                : 0);
-                y[(i * s.width + j) * s.channels + c] = (REAL)v;
+        for (int64_t j = 0; j < s.width; j++, y += s.channels) {
+            const double cx = mapped(t.m[0] * (double)j + t.m[1] * (double)i + t.m[2], (double)s.width, mode);
+            const double cy = mapped(t.m[3] * (double)j + t.m[4] * (double)i + t.m[5], (double)s.height, mode);
+            const bool inside =
+                cx >= 0 && cy >= 0 && cx < (double)s.width - 1 && cy < (double)s.height - 1; /* so are its neighbours */
+            if (!bilinear || !inside) {
+                FN(blend)(attr, x, s, cx, cy, y);
+                continue;
             }
+            const int64_t left = (int64_t)cx, top = (int64_t)cy; /* floor, as they are not negative */
+            FN(blend_inside)
+            (x + top * row + left * s.channels, row, s.channels, cx - (double)left, cy - (double)top, y);
         }
 }
 
@@ -45,29 +70,49 @@ static void FN(window)(const REAL *x, image s, int64_t top, int64_t left, bool f
             }
 }
 
-static void FN(recolour)(const mf_attr *attr, mf_draw *draw, const REAL *x, image s, REAL *y)
+/* fmin(fmax(v, low), high), in a form that compilers turn into two instructions. */
+static inline double FN(within)(double v, double low, double high)
 {
-    const double *a = attr->augment.a;
-    int64_t pixels = s.height * s.width;
-    double u = between(draw, 0, a[0], a[1]), low = a[2], high = a[3];
-    bool chosen = mf_draw_uniform(draw, 0) < a[0];
+    v = v >= low ? v : low;
+    return v <= high ? v : high;
+}
+
+static void FN(contrast)(double factor, double low, double high, const REAL *x, image s, REAL *y)
+{
+    const int64_t pixels = s.height * s.width;
     for (int64_t c = 0; c < s.channels; c++) {
         double mean = 0;
         for (int64_t i = 0; i < pixels; i++)
             mean += (double)x[i * s.channels + c] / (double)pixels;
+        for (int64_t i = 0; i < pixels; i++)
+            y[i * s.channels + c] = (REAL)FN(within)(((double)x[i * s.channels + c] - mean) * factor + mean, low, high);
+    }
+}
+
+static void FN(recolour)(const mf_attr *attr, mf_draw *draw, const REAL *x, image s, REAL *y)
+{
+    const double *a = attr->augment.a, low = a[2], high = a[3];
+    const int64_t pixels = s.height * s.width, count = pixels * s.channels;
+    const double u = between(draw, 0, a[0], a[1]), added = u * (high - low);
+    const bool chosen = mf_draw_uniform(draw, 0) < a[0];
+    const mf_augment function = (mf_augment)attr->augment.function;
+    if (function == MF_AUGMENT_CONTRAST) {
+        FN(contrast)(u, low, high, x, s, y);
+    } else if (function == MF_AUGMENT_BRIGHTNESS) {
+        for (int64_t i = 0; i < count; i++)
+            y[i] = (REAL)FN(within)((double)x[i] + added, low, high);
+    } else if (chosen && function == MF_AUGMENT_INVERT) {
+        for (int64_t i = 0; i < count; i++)
+            y[i] = (REAL)(high - (double)x[i] + low);
+    } else if (chosen && s.channels >= 3) {
         for (int64_t i = 0; i < pixels; i++) {
             const REAL *p = x + i * s.channels;
-            double v = (double)p[c];
-            if (attr->augment.function == MF_AUGMENT_CONTRAST)
-                v = fmin(fmax((v - mean) * u + mean, low), high);
-            else if (attr->augment.function == MF_AUGMENT_BRIGHTNESS)
-                v = fmin(fmax(v + u * (high - low), low), high);
-            else if (chosen && attr->augment.function == MF_AUGMENT_INVERT)
-                v = high - v + low;
-            else if (chosen && s.channels >= 3)
-                v = 0.2989 * (double)p[0] + 0.587 * (double)p[1] + 0.114 * (double)p[2];
-            y[i * s.channels + c] = (REAL)v;
+            const double grey = 0.2989 * (double)p[0] + 0.587 * (double)p[1] + 0.114 * (double)p[2];
+            for (int64_t c = 0; c < s.channels; c++)
+                y[i * s.channels + c] = (REAL)grey;
         }
+    } else {
+        memcpy(y, x, (size_t)count * sizeof *y);
     }
 }
 
