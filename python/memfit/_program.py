@@ -95,6 +95,12 @@ def error_of(status: int, out: str, err: str) -> Error:
     return kind("memfit ended with status %d and said nothing" % status)
 
 
+def environment(without: Sequence[str] = ()) -> Dict[str, str]:
+    """The program's variables. Its text is read here: no colours, which notebooks ask every program for (FORCE_COLOR)."""
+    left_out = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR", *without)
+    return {**{name: value for name, value in os.environ.items() if name not in left_out}, "NO_COLOR": "1"}
+
+
 _CALLED = {"train": "fit", "explain": "explain_log"}
 
 
@@ -123,7 +129,7 @@ def run(
             [path, *arguments],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
-            env={name: value for name, value in os.environ.items() if name not in kept_back},
+            env=environment(kept_back),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
