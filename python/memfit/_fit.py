@@ -236,6 +236,7 @@ def _run(arguments: List[str], files: List[int], shown: bool) -> Dict[str, Any]:
             stdin=subprocess.DEVNULL,
             stdout=answers,
             stderr=subprocess.PIPE,
+            env=_program.environment(),
             encoding="utf-8",
             errors="replace",
             pass_fds=tuple(files),

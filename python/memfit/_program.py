@@ -6,12 +6,13 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from .errors import BY_STATUS, Error, ProgramNotFoundError, RunError
+from .errors import BY_STATUS, Error, ProgramNotFoundError, RunError, UsageError
 
 # Variables that the program does not get: it tells of the card as it is, also where this process was limited.
 kept_back: List[str] = []
@@ -82,7 +83,7 @@ def error_of(status: int, out: str, err: str) -> Error:
     kind = BY_STATUS.get(status, RunError if status < 0 else Error)
     try:
         told = json.loads(out)["error"]
-        return kind(told["message"], told.get("hint", ""), told.get("code", ""))
+        return kind(told["message"], _here_hint(told.get("hint", "")), told.get("code", ""))
     except (ValueError, KeyError, TypeError):
         pass
     if status < 0:
@@ -90,8 +91,22 @@ def error_of(status: int, out: str, err: str) -> Error:
     lines = [line for line in err.strip().splitlines() if line.strip()]
     if lines:
         first = lines[0][len("memfit: "):] if lines[0].startswith("memfit: ") else lines[0]
-        return kind(first, "\n".join(line.strip() for line in lines[1:]))
+        return kind(first, _here_hint("\n".join(line.strip() for line in lines[1:])))
     return kind("memfit ended with status %d and said nothing" % status)
+
+
+def environment(without: Sequence[str] = ()) -> Dict[str, str]:
+    """The program's variables. Its text is read here: no colours, which notebooks ask every program for (FORCE_COLOR)."""
+    left_out = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR", *without)
+    return {**{name: value for name, value in os.environ.items() if name not in left_out}, "NO_COLOR": "1"}
+
+
+_CALLED = {"train": "fit", "explain": "explain_log"}
+
+
+def _here_hint(hint: str) -> str:
+    """The program's own help as Python has it."""
+    return re.sub(r"^memfit (\w+) --help lists the options$", lambda m: "help(memfit.%s) lists the arguments" % _CALLED.get(m.group(1), m.group(1)), hint)
 
 
 _KILLED: Dict[int, str] = {signal.SIGKILL: "the system does so when memory is short: see dmesg, or the limit of the container"}
@@ -114,7 +129,7 @@ def run(
             [path, *arguments],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
-            env={name: value for name, value in os.environ.items() if name not in kept_back},
+            env=environment(kept_back),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
@@ -177,6 +192,8 @@ def option_list(options: Dict[str, object]) -> List[str]:
         flag = "--" + name.replace("_", "-")
         if value is None or value is False:
             continue
+        if isinstance(value, (str, list, tuple)) and not value:
+            raise UsageError("%s is empty" % ("card" if name == "for" else name), "leave it out, or give it a value")
         if value is True:
             words.append(flag)
         elif isinstance(value, dict):

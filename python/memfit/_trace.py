@@ -119,6 +119,7 @@ def _follower(torch: Any) -> Any:
             self.live = self.peak = self.peak_event = 0
             self.running: List[str] = []
             self.names: Dict[int, str] = {}
+            self.alive: Dict[int, Any] = {}  # an address may be another module's once this one is gone
             self.recording = True
             self.handles_used: Set[bool] = set()
             self.otherwise = "inputs"  # what is made outside of modules: while building, in a step, in an optimizer
@@ -144,9 +145,14 @@ def _follower(torch: Any) -> Any:
             if id(module) not in self.names:
                 for where, inner in module.named_modules():
                     self.names[id(inner)] = where or type(inner).__name__
+                    self.alive[id(inner)] = weakref.ref(inner, functools.partial(self.unnamed, id(inner)))
                     for name, value in inner._parameters.items():  # those of copied layers were never registered
                         self.parameter(inner, name, value)
             self.running.append(self.names[id(module)])
+
+        def unnamed(self, key: int, _: Any) -> None:
+            self.names.pop(key, None)
+            self.alive.pop(key, None)
 
         def leave(self, module: Any, inputs: Any, output: Any) -> None:
             if self.running:

@@ -9,8 +9,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
+import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from . import _program
@@ -229,11 +231,17 @@ def _name_owners(torch: Any, library: Any) -> None:
     name_it.argtypes = [ctypes.c_char_p]
     name_it.restype = None
     names: Dict[int, bytes] = {}
+    alive: Dict[int, Any] = {}  # an address may be another module's once this one is gone
     running: List[bytes] = []
     hooks = torch.nn.modules.module
 
+    def gone(key: int, _: Any) -> None:
+        names.pop(key, None)
+        alive.pop(key, None)
+
     def learn(root: Any) -> None:
         for path, module in root.named_modules():
+            alive[id(module)] = weakref.ref(module, functools.partial(gone, id(module)))
             names[id(module)] = ("%s (%s)" % (path or type(module).__name__, type(module).__name__)).encode()
 
     def enter(module: Any, inputs: Any) -> None:

@@ -58,6 +58,10 @@ class Watch:
         for base in type(self).__mro__:
             if base.__module__.split(".")[0] == "keras" and base.__name__ == "Callback":
                 base.__init__(self)  # type: ignore[misc]
+        if not 0 < warn <= 1:
+            raise UsageError("warn %s: a part of the limit, more than 0 and at most 1" % warn)
+        if limit is not None:
+            size_bytes(limit, 1 << 50)  # what is no size is said now, not in the first step
         self.steps = 0
         self.epochs = 0
         self.peak_bytes = 0
@@ -166,7 +170,11 @@ class Watch:
         if not self._limit:
             return mib(in_use)
         full = min(columns, round(columns * in_use / self._limit))
-        return "%s%s %s of %s" % ("█" * full, "░" * (columns - full), mib(in_use), mib(self._limit))
+        return ("%s%s %s of %s" % ("█" * full, "░" * (columns - full), mib(in_use), mib(self._limit))).lstrip()
+
+    def __repr__(self) -> str:
+        text = "Watch: %d steps, %d epochs" % (self.steps, self.epochs)
+        return text + (", %s, peak %s" % (self.bar(0), mib(self.peak_bytes)) if self._place else "") + "".join("\n  " + w for w in self.warnings)
 
     # -- what is seen
 

@@ -175,6 +175,24 @@ class NoProgram(unittest.TestCase):
         self.assertRegex(str(told.exception), r"^memfit was ended by signal 9 \(SIGKILL\) and said nothing\n  .*memory is short")
 
 
+class Arguments(unittest.TestCase):
+    def test_what_cannot_be(self):
+        """The program's words, with Python's own help; nothing is taken for something else in silence."""
+        for options, words in (
+            ({"batch_size": 0}, "--batch-size 0: must be at least 1\n  help(memfit.plan) lists the arguments"),
+            ({"card": "nope"}, 'no card "nope" in the table'),
+            ({"card": []}, "card is empty"),
+            ({"card": ""}, "card is empty"),
+            ({"memory": 8}, "a bare number is bytes"),
+            ({"runtime": "theano"}, "must be memfit, tensorflow, torch or jax"),
+        ):
+            with self.assertRaises(memfit.UsageError) as told:
+                memfit.plan(CONV, **options)
+            self.assertIn(words, str(told.exception))
+        with self.assertRaises(TypeError):
+            memfit.plan(CONV, batchsize=8)
+
+
 class Unreadable(unittest.TestCase):
     def refused(self, model, kind, word):
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(tempfile, "tempdir", folder):

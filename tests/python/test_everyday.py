@@ -137,6 +137,17 @@ def umask():
     return now
 
 
+class Colours(unittest.TestCase):
+    def test_none_where_everything_is_asked_for_them(self):
+        """A notebook sets these for every program it starts. What memfit reads and shows is text, and errors are the same words."""
+        code = "import memfit; p = memfit.plan(%r, 8, card='t4'); print(p); print(memfit.doctor(), memfit.explain_log(%r))\ntry: memfit.plan('/nowhere.keras')\nexcept memfit.InputError as e: print(e)\ntry: memfit.report('/nowhere.csv')\nexcept memfit.InputError as e: print(e)"
+        plain = python([], code % (CONV, LOG), env=without("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "NO_COLOR"))
+        asked = python([], code % (CONV, LOG), env=dict(without("NO_COLOR"), FORCE_COLOR="1", CLICOLOR="1", CLICOLOR_FORCE="1", TERM="xterm-color"))
+        self.assertNotIn("\x1b", asked)
+        self.assertEqual([line for line in asked.split("\n") if " s" not in line], [line for line in plain.split("\n") if " s" not in line])
+        self.assertIn("batch 8 ", asked)
+
+
 class Together(unittest.TestCase):
     def test_threads(self):
         with concurrent.futures.ThreadPoolExecutor(6) as pool:

@@ -367,6 +367,16 @@ class Watch(unittest.TestCase):
             _measure.place()
             self.assertEqual(asked, ["tensorflow", "jax"])
 
+    def test_what_it_says_of_itself(self):
+        watch, _ = self.watch(limit="64GiB")
+        self.assertEqual(repr(watch), "Watch: 0 steps, 0 epochs")
+        watch.step()
+        self.assertRegex(repr(watch), r"^Watch: 1 steps, 0 epochs, [\d.]+ .iB of 64.00 GiB, peak [\d.]+ .iB$")
+        self.assertRegex(watch.bar(4), r"^[█░]{4} [\d.]+ .iB of 64.00 GiB$")
+        for options in ({"limit": "much"}, {"limit": 80}, {"warn": 2}, {"warn": 0}):
+            with self.assertRaises(memfit.UsageError):
+                memfit.Watch(**options)
+
     def test_trace_and_scalars(self):
         with tempfile.TemporaryDirectory() as folder:
             trace = os.path.join(folder, "run.csv")

@@ -149,6 +149,28 @@ class WatchKeras(unittest.TestCase):
         self.assertTrue(any("kept" in s for s in said), said)
         self.assertIsInstance(watch, keras.callbacks.Callback)
 
+    def test_beside_the_steps(self):
+        """With no other callback Keras calls it from threads of its own (TensorFlow, JAX): every step counts, and the data's leak is named. Keras is not kept
+        from going on."""
+        leaks = []
+
+        class Data(keras.utils.PyDataset):
+            def __len__(self):
+                return 400
+
+            def __getitem__(self, index):
+                leaks.append(np.ones((1 << 20,), "float32"))
+                return np.ones((16, 256), "float32"), np.ones((16, 1), "float32")
+
+        said = []
+        watch = memfit.Watch(limit="64GiB", say=said.append, bar=False)
+        model = compiled([keras.Input((256,)), L.Dense(256), L.Dense(1)], "mse", [])
+        model.fit(Data(), epochs=1, verbose=0, callbacks=[watch])
+        self.assertEqual((watch.steps, watch.epochs), (400, 1))
+        self.assertTrue(any("leaks" in s for s in said), said)
+        lists = keras.callbacks.CallbackList([watch])
+        self.assertEqual(lists._async_train, keras.src.backend.IS_THREAD_SAFE)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -156,6 +157,31 @@ class Use(unittest.TestCase):
         with self.assertRaises(memfit.Error):  # no card; where libmemfit.so was not built, that
             memfit.torch.use()
         self.assertIsNone(memfit.torch.in_use())
+
+    def test_owners_by_module(self):
+        """Whose memory it is: the module that runs. One that takes the address of another that has gone has its own name."""
+        code = """
+import types, torch
+from memfit import torch as ours
+told = []
+class Owner:
+    def __call__(self, name): told.append(name)
+ours._name_owners(torch, types.SimpleNamespace(memfit_torch_owner=Owner()))
+wrong, seen = 0, set()
+for n in range(300):
+    m = torch.nn.Tanh() if n % 2 else torch.nn.ReLU()
+    told.clear(); m(torch.ones(1)); seen.add(id(m))
+    want = b"Tanh (Tanh)" if n % 2 else b"ReLU (ReLU)"
+    wrong += told != [want, None]
+    del m
+print(wrong, len(seen) < 300)
+m = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()); told.clear(); m(torch.ones(1, 2)).sum().backward(); print(told)
+"""
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, encoding="utf-8", check=True)
+        lines = done.stdout.split("\n")
+        self.assertEqual(lines[0], "0 True")
+        for name in ("b'0 (Linear)'", "b'1 (ReLU)'", "b'backward of 0 (Linear)'", "b'Sequential (Sequential)'"):
+            self.assertIn(name, lines[1])
 
 
 if __name__ == "__main__":
