@@ -1,4 +1,5 @@
-"""The training and inference loops that bench/torch_streams.py measures: generators, one step each.
+"""The training and inference loops that bench/torch_streams.py measures: generators, one step each. It is
+long because every loop has a model of its own, and the file travels alone to a card.
 
 Four were there when the pool's rule for moving pages was made (cnn, gpt2, growing, turns). Four were chosen when it was
 first finished (vit, masks, lengths, rivals) and served to mend it. Four were written after that (mixer, speech, beams, pupil) and first
