@@ -1,9 +1,10 @@
-"""The training and inference loops that bench/torch_streams.py measures: generators, one step each.
+"""The training and inference loops that bench/torch_streams.py measures: generators, one step each. It is
+long because every loop has a model of its own, and the file travels alone to a card.
 
 Four were there when the pool's rule for moving pages was made (cnn, gpt2, growing, turns). Four were chosen when it was
 first finished (vit, masks, lengths, rivals) and served to mend it. Four were written after that (mixer, speech, beams, pupil) and first
 run when steps that repeat were packed again; their recordings were looked at, but nothing was changed for them. Two were written when that
-was finished (denoise, tagger).
+was finished (denoise, tagger). Four were written when the pool knew kinds of steps (tables, twins, dialog, actor).
 """
 import random
 

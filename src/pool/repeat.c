@@ -168,6 +168,25 @@ static unsigned group_of(const mf_repeat *r, const mf_kind *k)
     return longer ? 2 * r->regular : r->regular;
 }
 
+/* A group is found: the last but one of it, whose blocks have had their ends, is on the tape. */
+static void learn_group(memfit_pool *pool)
+{
+    mf_repeat *r = pool->repeat;
+    unsigned g = r->group;
+    if (r->rises < 2 * g + 1 || 2 * g >= MF_RISES)
+        return;
+    for (unsigned i = 0; i < g; i++)
+        if (rise_at(r, i) != rise_at(r, i + g))
+            return;
+    uint64_t begun = r->rose_at[(r->rises - 1 - 2 * g) % MF_RISES], end = r->rose_at[(r->rises - 1 - g) % MF_RISES];
+    bool known_whole = end - begun <= LONGEST && r->count - begun <= MF_TAPE;
+    mf_kind *k = known_whole ? mf_kind_add(pool, begun, (uint32_t)(end - begun)) : NULL;
+    if (!k)
+        return;
+    mf_kind_learn(r, k, begun);
+    mf_kind_pack(pool, k);
+}
+
 /* A step ends. The one before it is learnt from: what it left for this one has had its end. */
 static void end_step(memfit_pool *pool)
 {
@@ -184,10 +203,12 @@ static void end_step(memfit_pool *pool)
         bool much = leaves_much(r, it), early = r->steps < 4 * r->again + NEW_KINDS && !much;
         bool wants_it = it->packed ? it->bad >= BAD_TIMES : early || it->seen > (much && !r->regular ? 2 * GROUP : 1);
         unsigned group = wants_it ? group_of(r, it) : 1;
-        if (wants_it && group > r->group)
+        if (wants_it && group > r->group) {
             regroup(pool, group);
-        else if (wants_it)
+            learn_group(pool);
+        } else if (wants_it) {
             mf_kind_pack(pool, it);
+        }
     }
     r->seen_whole = r->ended != 0;
     r->before_began = r->begun;
