@@ -4,6 +4,8 @@ Four were there when the pool's rule for moving pages was made (cnn, gpt2, growi
 first finished (vit, masks, lengths, rivals) and served to mend it. Four were written after that (mixer, speech, beams, pupil) and first
 run when steps that repeat were packed again; their recordings were looked at, but nothing was changed for them. Two were written when that
 was finished (denoise, tagger).
+
+The file is long because it is a list of workloads.
 """
 import random
 
