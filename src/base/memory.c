@@ -108,9 +108,18 @@ void mf_fault_host_init(mf_fault_host *fault, const memfit_host *parent, uint64_
 /* ---- the limited host ------------------------------------------------------------------------------------- */
 
 enum {
-    PIECE_OVERHEAD = 16,    /* libc's header, and half of its rounding */
-    SAMPLE_BYTES = 64 << 10 /* asking takes microseconds: not for each piece, and seldom while there is much room */
+    PIECE_OVERHEAD = 16,     /* libc's header, and half of its rounding */
+    SAMPLE_BYTES = 64 << 10, /* asking takes microseconds: not for each piece, and seldom while there is much room */
+    LEAST_SAMPLE_BYTES = 4 << 10
 };
+
+/* After how many bytes to ask again. Pieces that are freed meanwhile leave holes, and the process grows by what is taken
+ * all the same: with little room, before that is used up. */
+static uint64_t next_sample(uint64_t room)
+{
+    uint64_t after = room / 8 > SAMPLE_BYTES ? room / 8 : room / 2 < SAMPLE_BYTES ? room / 2 : SAMPLE_BYTES;
+    return after > LEAST_SAMPLE_BYTES ? after : LEAST_SAMPLE_BYTES;
+}
 
 /* Sets the limit of live bytes from what the process holds. Pages that were handed out and not touched yet are missing
  * there: what was held when watching began is never taken for less. */
@@ -122,7 +131,7 @@ static void take_sample(mf_limit_host *limit)
     const uint64_t most = limit->process_bytes > beside ? limit->process_bytes - beside : 0;
     const uint64_t room = most > live ? most - live : 0;
     __atomic_store_n(&limit->limit_bytes, most, __ATOMIC_RELAXED);
-    __atomic_store_n(&limit->sample_after, room / 8 > SAMPLE_BYTES ? room / 8 : SAMPLE_BYTES, __ATOMIC_RELAXED);
+    __atomic_store_n(&limit->sample_after, next_sample(room), __ATOMIC_RELAXED);
     __atomic_store_n(&limit->handed_out, 0, __ATOMIC_RELAXED);
 }
 

@@ -160,13 +160,19 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
     }
     mf_trainer_planning_room(t, limit > 1 ? limit : t->limit_asked);
     memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
-    if (mf_trainer_was_refused(t, status) && p.recompute != MF_RECOMPUTE_OFF) { /* what needs most of it: do without */
+    if (t->planning.refused_bytes || t->guard.refused_bytes) { /* cut short somewhere, found a plan or not */
         uint64_t search = (t->planning.peak_bytes - t->planning.live_bytes + t->guard.refused_bytes) * 3 / 2;
         search += t->footprint->sample(t->device); /* it would have gone on */
         t->search_need = search > t->search_need ? search : t->search_need;
         p.recompute = MF_RECOMPUTE_OFF;
         t->footprint->trim();
         mf_trainer_planning_room(t, limit > 1 ? limit : t->limit_asked);
+        status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
+    }
+    if (mf_trainer_was_refused(t, status) && limit > 1) { /* whatever there is room to look at */
+        p.pass_over = true;
+        t->footprint->trim();
+        mf_trainer_planning_room(t, limit);
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     }
     if (status == MEMFIT_DOES_NOT_FIT && limit > 1 && !t->footprint->host) {

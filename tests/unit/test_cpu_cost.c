@@ -111,47 +111,6 @@ static void metrics_have_their_price(void **state)
     assert_true(metric_us(MF_METRIC_AUC) > 10 * metric_us(MF_METRIC_METRIC_MAE));
 }
 
-static double loss_us(mf_loss function, int64_t rows, int64_t columns)
-{
-    memfit_error err = {0};
-    mf_build b;
-    mf_graph *graph;
-    mf_backend *backend;
-    mf_cost cost;
-    begin(&b, &err);
-    uint32_t x = mf_g_input(&b, "x", MF_F32, shape(2, rows, columns, 0, 0));
-    bool sparse = function == MF_LOSS_SCCE_LOGITS;
-    uint32_t y = mf_g_input(&b, "y", MF_F32, shape(sparse ? 1 : 2, rows, sparse ? 0 : columns, 0, 0));
-    uint32_t state = weight(&b, "state", shape(1, 1, 0, 0, 0));
-    mf_attr attr = {.loss = {.function = function, .weight = 1}};
-    mf_g_op_in_place(&b, MF_OP_LOSS, &attr, 4, (uint32_t[]){x, y, MF_NONE, state}, 1, &state);
-    assert_ok(mf_build_end(&b, &graph), err);
-    assert_ok(mf_cpu_create(NULL, 1, &backend, &err), err);
-    assert_ok(backend->table->query(backend, graph, graph->op_count - 1, &cost, &err), err);
-    assert_false(cost.reference);
-    backend->table->destroy(backend);
-    mf_graph_destroy(graph);
-    return cost.methods[0].time_us;
-}
-
-/* Measured, us: 356 and 692 for logits, 25.5 for a mean of squares, 427 for a binary cross-entropy. */
-static void losses_have_their_price(void **state)
-{
-    (void)state;
-    static const struct {
-        mf_loss function;
-        int64_t rows, columns;
-        double us;
-    } seen[] = {{MF_LOSS_SCCE_LOGITS, 4096, 10, 356},
-                {MF_LOSS_SCCE_LOGITS, 32, 50000, 692},
-                {MF_LOSS_MSE, 256, 1000, 25.5},
-                {MF_LOSS_BCE_LOGITS, 256, 1000, 427}};
-    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
-        double us = loss_us(seen[i].function, seen[i].rows, seen[i].columns);
-        assert_true(us > seen[i].us / 1.5 && us < seen[i].us * 1.5);
-    }
-}
-
 /* ---- what only asking can reach ---- */
 
 /* Sizes around 2^32 are asked about, never run: the library divides by what wraps to zero there. */
@@ -226,7 +185,6 @@ int main(void)
         cmocka_unit_test(code_is_counted_once_for_equal_windows),
         cmocka_unit_test(estimated_times),
         cmocka_unit_test(metrics_have_their_price),
-        cmocka_unit_test(losses_have_their_price),
         cmocka_unit_test(enormous_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,6 +136,7 @@ static memfit_status plan_in(bed *b, uint64_t host_bytes, uint64_t *peak, memfit
     mf_limit_host host;
     mf_plan *plan = NULL;
     mf_limit_host_init(&host, NULL, host_bytes);
+    b->options.pass_over = true;
     memfit_status status = mf_plan_make(&host.host, &b->source, &b->options, &b->cost, &plan, err);
     if (status == MEMFIT_OK)
         assert_true(plan->fits && plan->peak_bytes <= b->options.limit_bytes);

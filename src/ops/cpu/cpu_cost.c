@@ -85,8 +85,9 @@ static cost_rates rates_of(const mf_op *op)
     case MF_OP_BROADCAST:
         return (cost_rates){{0.5, 1.2}, 0, 30, 0};
     case MF_OP_LOSS:
-    case MF_OP_LOSS_GRAD: /* and what rows_us counts */
-        return (cost_rates){{0.8, 1.2}, 0, 80, 0};
+        return (cost_rates){{0.8, 1.2}, 0, 1, 0};
+    case MF_OP_LOSS_GRAD:
+        return (cost_rates){{1.3, 1.3}, 0, 3.3, 0};
     case MF_OP_RANDOM:
     case MF_OP_DROPOUT:
         return (cost_rates){{1, 3}, 0, 12, 0};
@@ -160,25 +161,6 @@ static double steps_us(const cpu_kernel *k)
     return ((double)z->shape.dim[1] - 1) * (starts + bytes / 40e3);
 }
 
-/* ---- losses ----------------------------------------------------------------------------------------------- */
-
-/* A loss is one number a row; how long its elements take is a matter of the function. Measured at 1 to 50,000 columns
- * with one thread, in ns: a row of logits 87 to 106 at ten columns, then 0.4 an element, 0.85 in the gradient. */
-static double rows_us(const cpu_kernel *k)
-{
-    if (k->op->kind != MF_OP_LOSS && k->op->kind != MF_OP_LOSS_GRAD)
-        return 0;
-    static const double ns[3][2][2] = {{{80, 0.4}, {95, 0.8}}, {{25, 1.65}, {6, 0.4}}, {{8, 0.02}, {5, 0.02}}};
-    const mf_loss f = k->op->attr.loss.function;
-    const mf_shape *s = &cpu_in(k, 0)->shape;
-    const int way = f == MF_LOSS_SCCE_LOGITS || f == MF_LOSS_CCE_LOGITS          ? 0
-                    : f == MF_LOSS_MSE || f == MF_LOSS_MAE || f == MF_LOSS_HUBER ? 2
-                                                                                 : 1;
-    const double *each = ns[way][k->op->kind == MF_OP_LOSS_GRAD];
-    const double elements = (double)mf_shape_count(s), columns = s->rank > 1 ? (double)s->dim[s->rank - 1] : 1;
-    return columns > 0 ? (elements / columns * each[0] + elements * each[1]) * 1e-3 : 0;
-}
-
 /* ---- the estimate ----------------------------------------------------------------------------------------- */
 
 static double per(double amount, double rate)
@@ -215,7 +197,7 @@ double cpu_estimate_us(const cpu_kernel *k, bool reference)
         weight_bytes = (double)(mf_shape_count(&weights->shape) * mf_dtype_bytes(weights->dtype));
     }
     double streams = streams_of(threads);
-    return r.start[threads > 1] + steps_us(k) + rows_us(k) / threads + per(flops, r.flops * threads) +
+    return r.start[threads > 1] + steps_us(k) + per(flops, r.flops * threads) +
            per(fetched(bytes - weight_bytes), r.data * streams) + per(weight_bytes, r.weights * streams);
 }
 

@@ -368,7 +368,8 @@ static memfit_status try_as_asked(choosing *c, memfit_error *err)
 memfit_status mf_fitter_best(mf_fitter *fitter, int64_t batch, uint64_t limit, mf_plan **out, memfit_error *err)
 {
     const bool trains = fitter->options.only == MF_MODE_TRAIN;
-    choosing c = {.fitter = fitter, .batch = batch, .limit = limit, .may_skip = trains && limit};
+    choosing c = {
+        .fitter = fitter, .batch = batch, .limit = limit, .may_skip = trains && limit && fitter->options.pass_over};
     memfit_status status = try_as_asked(&c, err);
     if (status == MEMFIT_OK && !trains)
         return hand_over(&c, evaluate_in_chunks(&c, err), out);
