@@ -131,6 +131,45 @@ uint64_t mf_process_memory(int pid)
     return kib_of(text, "\nRssAnon:") + kib_of(text, "\nRssShmem:");
 }
 
+/* Whether a file of /proc has this text; false too when it cannot be read, or has nothing: `any` says that. */
+static bool has_text(const char *path, const char *what, bool *any)
+{
+    enum { MOST = 64 };
+    char text[8192 + MOST + 1];
+    size_t kept = 0, length = strlen(what);
+    bool found = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+    *any = false;
+    while (fd >= 0 && !found && (n = read(fd, text + kept, sizeof text - 1 - MOST)) > 0) {
+        *any = true;
+        kept += (size_t)n;
+        text[kept] = 0;
+        found = strstr(text, what) != NULL;
+        size_t tail = kept < length - 1 ? kept : length - 1; /* it may lie across two reads */
+        memmove(text, text + kept - tail, tail);
+        kept = tail;
+    }
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+bool mf_process_is_without(int pid, const char *library)
+{
+    char path[32], status[4096];
+    unsigned user = 0, effective = 0;
+    bool any;
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    const char *line = mf_os_read_text(path, status, sizeof status) ? strstr(status, "\nUid:") : NULL;
+    if (!line || sscanf(line, "\nUid: %u %u", &user, &effective) != 2 || !mf_process_memory(pid))
+        return false; /* it is gone, or going */
+    if (effective != geteuid())
+        return true;
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    return !has_text(path, library, &any) && any;
+}
+
 void mf_process_name(int pid, char *name, size_t bytes)
 {
     char path[32], text[512] = {0};

@@ -32,6 +32,8 @@ bool mf_tree_signal(const mf_tree_process *process, int signal);
 
 /* RssAnon + RssShmem; 0 when it is gone. */
 uint64_t mf_process_memory(int pid);
+/* It runs, and this library (at most 64 characters) is not in it, or it is another user's. False when it is gone or going. */
+bool mf_process_is_without(int pid, const char *library);
 /* "python train.py": the command line's first words without folders, else the kernel's name. */
 void mf_process_name(int pid, char *name, size_t bytes);
 

@@ -169,12 +169,14 @@ static bool charge_beside(mf_watch *w, unsigned number, unsigned pid, uint64_t b
     return found;
 }
 
-/* A process of ours with more than a context, who never asked: the library is not in it, or found no share. */
+/* A process of ours with more than a context, who never asked: the library is not in it, or may not open the share. One
+ * that ends has given up its slot before the driver has given back its memory, and has no mappings any more. */
 static void note_outside(mf_watch *w, unsigned number, unsigned pid, uint64_t bytes)
 {
     memfit_run_process *p = &w->seen.outside;
     if (number >= MF_SHARE_CARDS || bytes <= CONTEXT_BYTES || bytes <= p->card_peak_bytes ||
-        __atomic_load_n(&w->share->file->limit_bytes[number], __ATOMIC_SEQ_CST) == UINT64_MAX)
+        __atomic_load_n(&w->share->file->limit_bytes[number], __ATOMIC_SEQ_CST) == UINT64_MAX ||
+        !mf_process_is_without((int)pid, "libmemfit-govern.so"))
         return;
     *p = (memfit_run_process){.pid = pid, .card_peak_bytes = bytes};
     mf_process_name((int)pid, p->name, sizeof p->name);

@@ -181,8 +181,23 @@ P
     # A process that cleared its environment is not limited: that is told, with what the driver shows for it.
     rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --memory 4GiB --report report -- env -u LD_PRELOAD sh -c 'echo "0:$$:6000" >nvml; sleep 1' 2>err || fail "outside: exit $?"
     grep -q '(sh -c .*) was not limited: it had 5.86 GiB' err && holds report "len(j['outside']) == 1 and j['outside'][0]['card_peak_bytes'] == 6000 << 20" || fail "outside: $(cat err)"
-    rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --memory 4GiB --report report -- sh -c 'echo "0:$$:900" >nvml; sleep 0.5' 2>err || fail "a context: exit $?"
-    holds report "j['outside'] == []" && ! grep -q 'not limited' err || fail "a context: $(cat err)"
+    # One with the library in it is: before its first request, with memory, and when it has given up its slot and the driver is slow.
+    for b in 900 6000; do
+        rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --memory 4GiB --report report -- sh -c "echo 0:\$\$:$b >nvml; sleep 0.5" 2>err || fail "a context: exit $?"
+        holds report "j['outside'] == []" && ! grep -q 'not limited' err || fail "a context: $(cat err)"
+    done
+    cat >late.py <<'P'
+import ctypes, os, time
+cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); assert cu.cuInit(0) == 0 and cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(3 << 30)) == 0
+open('nvml', 'w').write('0:%d:3700' % os.getpid()); time.sleep(0.5)
+cu.fake_map.restype = ctypes.c_void_p; cu.fake_map(ctypes.c_size_t(1 << 30), 0x8000)  # takes a while to be torn down
+P
+    rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --memory 4GiB --report report -- python3 late.py 2>err || fail "one that ends: exit $?"
+    holds report "j['outside'] == []" && ! grep -q 'not limited' err || fail "one that ends: $(cat err)"
+    if [ "$(id -u)" = 0 ] && setpriv --reuid=65534 --clear-groups true 2>/dev/null; then
+        rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --memory 4GiB --report report -- sh -c 'setpriv --reuid=65534 --clear-groups sleep 1 & echo "0:$!:5000" >nvml; wait' 2>err || fail "another user: exit $?"
+        grep -q 'sleep 1) was not limited: it had 4.88 GiB' err || fail "another user: $(cat err)"
+    fi
     rm -f nvml; FAKE_NVML_FILE="$dir/nvml" governed --trace outer.trace --report report -- sh -c 'echo "0:$$:6000" >nvml; sleep 0.5' 2>err || fail "no limit: exit $?"
     holds report "j['outside'] == []" || fail "no limit, and yet outside: $(cat err)"; rm -f nvml
     # Turns: two jobs that do not fit together; the fake driver holds the calls of a process that is suspended.
