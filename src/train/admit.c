@@ -230,7 +230,7 @@ static memfit_status take_slot(mf_trainer *t, uint64_t limit, memfit_error *err)
     uint64_t taken = measure_fixed(t) + t->plan->arena_bytes + SLOT_SPARE_BYTES, shelf = 0;
     uint64_t each[MF_SHELF_FEEDS];
     memfit_status status = mf_executor_take_slot(t->executor, limit > taken ? limit - taken : 0, &t->slot_bytes, err);
-    uint32_t feeds = mf_trainer_sample_bytes(t, each);
+    uint32_t feeds = mf_trainer_sample_bytes(t, t->plan, each);
     taken += t->slot_bytes;
     if (status == MEMFIT_OK && feeds && limit > taken)
         status = mf_executor_take_shelf(t->executor, each, feeds, t->train_samples, limit - taken, &shelf, err);

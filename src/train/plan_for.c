@@ -82,20 +82,37 @@ static memfit_status try_offload(mf_trainer *t, mf_plan_options *p, mf_plan **pl
     return status;
 }
 
-uint32_t mf_trainer_sample_bytes(const mf_trainer *t, uint64_t *each)
+/* Bytes of a sample of each feed of the plan's training steps; 0 feeds where there are too many. */
+static uint32_t bytes_of_feeds(const mf_plan *plan, uint64_t *each)
 {
-    const mf_feeder *f = t->feeder;
-    /* Without a limit the card's free memory is left alone; of one batch the slot is enough. */
-    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN || !f || f->made_links ||
-        f->bound_count || f->count > MF_SHELF_FEEDS ||
-        (t->plan && t->plan->pieces == 1 && t->train_samples <= t->batch))
+    const mf_phase *phase = plan->phases;
+    if (!plan->phase_count || phase->role != MF_PHASE_TRAIN || phase->graph->feed_count > MF_SHELF_FEEDS)
         return 0;
-    for (uint32_t i = 0; i < f->count; i++)
-        each[i] = f->links[i].bytes;
-    return f->count;
+    for (uint32_t i = 0; i < phase->graph->feed_count; i++) {
+        const mf_tensor *tensor = &phase->graph->tensors[phase->graph->feeds[i].tensor];
+        each[i] = mf_shape_count(&tensor->shape) * mf_dtype_bytes(tensor->dtype) / (uint64_t)phase->batch;
+    }
+    return phase->graph->feed_count;
 }
 
-/* Another plan that leaves so much of the limit; taken where it is little slower by its own times. */
+uint32_t mf_trainer_sample_bytes(const mf_trainer *t, const mf_plan *plan, uint64_t *each)
+{
+    /* Without a limit the card's free memory is left alone; of one batch the slot is enough. */
+    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN || t->graphs.length_count ||
+        (plan->pieces == 1 && t->train_samples <= t->batch))
+        return 0;
+    for (uint32_t i = 0; i < t->source->count; i++)
+        if (t->source->arrays[i].made)
+            return 0;
+    uint32_t feeds = bytes_of_feeds(plan, each);
+    for (uint32_t i = 0; i < feeds; i++)
+        if (plan->phases[0].graph->feeds[i].front)
+            return 0;
+    return feeds;
+}
+
+/* Another plan that leaves so much of the limit; taken where it is little slower by its own times, and does not begin to split
+ * a batch or a loss: that would be other rounding for the sake of copies. */
 static bool leave_room(mf_trainer *t, mf_plan_options *p, uint64_t bytes, mf_plan **plan)
 {
     enum { SLOWER_PERCENT = 10 };
@@ -107,7 +124,8 @@ static bool leave_room(mf_trainer *t, mf_plan_options *p, uint64_t bytes, mf_pla
         return false;
     p->limit_bytes -= bytes;
     bool better = mf_plan_make(&t->planning.host, &t->graph_source, p, &t->cost, &other, &failed) == MEMFIT_OK &&
-                  other->time_us <= (*plan)->time_us * (100 + SLOWER_PERCENT) / 100;
+                  other->time_us <= (*plan)->time_us * (100 + SLOWER_PERCENT) / 100 &&
+                  (other->pieces == 1 || (*plan)->pieces > 1) && (other->chunks <= 1 || (*plan)->chunks > 1);
     p->limit_bytes += bytes;
     mf_plan_destroy(better ? *plan : other);
     *plan = better ? other : *plan;
@@ -121,12 +139,12 @@ static void leave_room_for_inputs(mf_trainer *t, mf_plan_options *p, mf_plan **p
 {
     enum { SPARE_BYTES = 96 << 20 }; /* as much stays free beside a slot (admit.c), and for what records take */
     uint64_t each[MF_SHELF_FEEDS], set = 0;
-    const mf_feeder *f = t->feeder;
-    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN || !f)
+    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN)
         return;
-    for (uint32_t i = 0; i < f->count; i++)
-        set += f->links[i].bytes * (uint64_t)(((*plan)->batch + (*plan)->pieces - 1) / (*plan)->pieces);
-    uint32_t feeds = (*plan)->pieces > 1 || t->train_samples > t->batch ? mf_trainer_sample_bytes(t, each) : 0;
+    uint32_t feeds = bytes_of_feeds(*plan, each);
+    for (uint32_t i = 0; i < feeds; i++)
+        set += each[i] * (uint64_t)(*plan)->phases[0].batch;
+    feeds = mf_trainer_sample_bytes(t, *plan, each);
     uint64_t shelf = feeds ? mf_shelf_bytes(t->device, each, feeds, t->train_samples) : 0;
     if (set >= 1 << 20 && !(shelf && leave_room(t, p, shelf + set + SPARE_BYTES, plan)))
         leave_room(t, p, set + SPARE_BYTES, plan);

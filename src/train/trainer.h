@@ -195,7 +195,7 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
 void mf_trainer_planning_room(mf_trainer *t, uint64_t limit);               /* what planning may take from now on */
 memfit_status mf_trainer_refuse_planning(mf_trainer *t, memfit_error *err); /* it was cut off: why, and what it needs */
 /* plan_for.c: bytes of a sample of each feed, where the training set may stay on the device (shelf.h); 0: it may not. */
-uint32_t mf_trainer_sample_bytes(const mf_trainer *trainer, uint64_t *each);
+uint32_t mf_trainer_sample_bytes(const mf_trainer *trainer, const mf_plan *plan, uint64_t *each);
 bool mf_trainer_is_squeezed(const mf_plan *plan); /* does it do anything that more memory would spare? */
 /* Makes the next plan while the one in force runs: OK, or the explanation. The next admission takes it. */
 memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit_bytes, memfit_error *err);
