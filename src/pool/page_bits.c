@@ -205,6 +205,7 @@ bool mf_shadows_over(const memfit_pool *pool, uint64_t first, uint64_t past)
 /* A page that another lane was the last to free is not known to be past. */
 static uint64_t stamp_of(unsigned lane, uint64_t serial)
 {
+    _Static_assert(MF_LANES <= 256, "a lane is eight bits of a stamp");
     return serial << 8 | lane;
 }
 
