@@ -138,7 +138,7 @@ for size in 0 0% 0MiB -1 -1GiB 101% 1e9 nan x '' 1,5GB 1GiBx 0.8 858993459.2 999
 done
 for size in 0 0% 101% x; do expect 2 "replay --memory $size" "$MEMFIT" replay "$trace" --memory $size; done
 expect 2 "train --host-memory 999TiB" "$MEMFIT" train "$model" --data synthetic:8 --host-memory 999TiB
-expect 3 "train --host-memory 1MiB" "$MEMFIT" train "$model" --data synthetic:8 --host-memory 1MiB
+expect 3 "train --host-memory 512KiB" "$MEMFIT" train "$model" --data synthetic:8 --host-memory 512KiB
 expect 3 "train --memory 100KiB" "$MEMFIT" train "$model" --data synthetic:8 --memory 100KiB
 for c in "plan $model" "train $model --data synthetic:8"; do
     for size in 80 100 65535; do # a slip in the unit; bytes in plenty are a limit

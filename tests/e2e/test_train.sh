@@ -59,7 +59,7 @@ cmp "$t/w.npy" "$t/r.npy" || fail "the resumed run differs"
 expect 5 "not a checkpoint" train "$f/cnn.keras" --data "$f/digits.npz" --resume "$f/cnn.keras"
 
 # Refusals.
-expect 3 "does not fit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 1MiB
+expect 3 "does not fit" train "$f/cnn.keras" --data "$f/digits.npz" --memory 512KiB
 # What a run says it takes is admitted as a limit, what a refusal says is needed too (the fixed cost varies by some pages
 # from run to run), and whatever the planner admits is admitted here, with validation and a last batch too.
 run train "$f/mlp.keras" --data synthetic:64 --json --quiet || fail "no limit: $(cat "$t/err")"
