@@ -63,11 +63,13 @@ with zipfile.ZipFile("large.keras", "w") as large:
         large.writestr(name, small.read(name).decode().replace("[null, 8, 8, 1]", "[null, 160, 160, 1]"))
 P
 both kept train large.keras --data synthetic:10 --batch-size 4 --epochs 3 --memory 600MiB --out %D/kept.keras
-both sent train large.keras --data synthetic:10 --batch-size 4 --epochs 3 --memory 40MiB --out %D/sent.keras
-same kept.keras sent.keras
-cmp -s far/kept.keras far/sent.keras || fail "samples that stayed on the device and samples that were sent: other bytes"
-more=$(($(key fixed_bytes far/kept.json) - $(key fixed_bytes far/sent.json)))
-[ $more -ge $((10 * 160 * 160 * 4)) ] || fail "only $more bytes more with the samples on the device"
+if [ "$(key allocations_in_steps far/kept.json)" != null ]; then # a sanitizer's own memory would not fit
+    both sent train large.keras --data synthetic:10 --batch-size 4 --epochs 3 --memory 40MiB --out %D/sent.keras
+    same kept.keras sent.keras
+    cmp -s far/kept.keras far/sent.keras || fail "samples that stayed on the device and samples that were sent: other bytes"
+    more=$(($(key fixed_bytes far/kept.json) - $(key fixed_bytes far/sent.json)))
+    [ $more -ge $((10 * 160 * 160 * 4)) ] || fail "only $more bytes more with the samples on the device"
+fi
 # Queued one by one, the bytes are the same as those of what was recorded.
 MEMFIT_FAR=1 MEMFIT_RECORD=0 "$MEMFIT" train "$f/train/cnn.keras" --data synthetic:64 --batch-size 32 --epochs 3 --no-shuffle --out queued.keras --quiet >/dev/null 2>&1
 cmp -s queued.keras far/two.keras || fail "queued and recorded differ"
