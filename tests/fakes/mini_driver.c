@@ -48,7 +48,10 @@ static int fail_next, faults, begun;
 
 EXPORT uint64_t fake_used(void)
 {
-    return used;
+    pthread_mutex_lock(&lock);
+    uint64_t now = used;
+    pthread_mutex_unlock(&lock);
+    return now;
 }
 EXPORT void fake_fail(int code)
 {
