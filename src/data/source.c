@@ -379,7 +379,7 @@ memfit_status mf_source_check(const mf_source *source, memfit_error *err)
             continue;
         if (a->shape.dim[0] != source->samples)
             return mf_fail(err, MEMFIT_INTERNAL, "array %s: samples differ", a->name);
-        bool inside = !a->data;
+        bool inside = !a->data || a->sample_bytes == 0; /* rows that hold nothing lie nowhere */
         for (uint32_t m = 0; m < source->mapping_count && !inside; m++) {
             const mf_mapping *map = &source->mappings[m]; /* empty: of a file that was let go */
             inside = map->bytes && a->data >= map->data &&
