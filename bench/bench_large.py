@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from bench_flat import resident
+
 SHAPE, BYTES = (24, 20, 3), 300 * 10 ** 9
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -58,14 +60,6 @@ def sparse_npz(path):
         end = f.tell()
         f.write(struct.pack("<IQHHIIQQQQ", 0x06064b50, 44, 45, 45, 0, 0, 2, 2, len(central), at) + struct.pack("<IIQI", 0x07064b50, 0, end, 1) +
                 struct.pack("<IHHHHIIH", 0x06054b50, 0, 0, 2, 2, 0xffffffff, 0xffffffff, 0))
-
-
-def resident(pid):
-    try:
-        lines = open("/proc/%d/status" % pid).read().splitlines()
-    except OSError:
-        return 0
-    return sum(int(l.split()[1]) << 10 for l in lines if l.startswith(("RssAnon", "RssShmem")))
 
 
 def watch(command, seconds=None):

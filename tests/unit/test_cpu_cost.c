@@ -2,6 +2,7 @@
  * test_cpu_cost.c: what the CPU backend says of operations that it is only asked about: their times, what their code
  * takes, and sizes that could never run.
  */
+#include "cpu_build.h"
 #include "test.h"
 
 #include "graph/build.h"
@@ -9,23 +10,6 @@
 #include "ops/cpu/cpu_fixed.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/dnn/onednn.h"
-
-static mf_shape shape(uint32_t rank, int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return (mf_shape){.rank = rank, .dim = {a, b, c, d}};
-}
-
-static uint32_t weight(mf_build *b, const char *name, mf_shape s)
-{
-    uint32_t v = mf_g_variable(b, &(mf_variable){.name = name,
-                                                 .role = MF_VAR_PARAMETER,
-                                                 .kind = MEMFIT_KIND_PARAMETERS,
-                                                 .dtype = MF_F32,
-                                                 .shape = s,
-                                                 .trainable = true,
-                                                 .parameter = MF_NONE});
-    return mf_g_use(b, v);
-}
 
 static void begin(mf_build *b, memfit_error *err)
 {

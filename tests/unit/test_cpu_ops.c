@@ -8,6 +8,7 @@
  *
  * It is long because one comparison serves every family of operations: each needs some thirty lines to build its cases.
  */
+#include "cpu_build.h"
 #include "test.h"
 
 #include "base/memory.h"
@@ -270,23 +271,6 @@ static unsigned check_graph(mf_build *b, uint32_t root_count, uint32_t *roots)
     r.reference->table->destroy(r.reference);
     mf_graph_destroy(graph);
     return r.served;
-}
-
-static mf_shape shape(uint32_t rank, int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return (mf_shape){.rank = rank, .dim = {a, b, c, d}};
-}
-
-static uint32_t weight(mf_build *b, const char *name, mf_shape s)
-{
-    uint32_t v = mf_g_variable(b, &(mf_variable){.name = name,
-                                                 .role = MF_VAR_PARAMETER,
-                                                 .kind = MEMFIT_KIND_PARAMETERS,
-                                                 .dtype = MF_F32,
-                                                 .shape = s,
-                                                 .trainable = true,
-                                                 .parameter = MF_NONE});
-    return mf_g_use(b, v);
 }
 
 /* Backward from y with a random dy to everything wanted, keeping the gradients. */
