@@ -1,6 +1,9 @@
 """Models that no code was written with, drawn by a seed and saved by real Keras, for tools/check_limits.py --draw:
 
     draw_models(folder, seed, count)      writes what is missing; returns a list of (file, batch size)
+    draw_models.py FOLDER COMMIT COUNT MEMFIT     for a card (gpu-check limits): without weights, the seed is the commit's hash, so that nobody chose;
+                                                  beside each model a file .json with its batch (the drawn one, doubled until no plan of
+                                                  it takes less than 128 MiB) and how many times the least a run is given
 
 Each family has its turn, so that a few models already have all of them: dilated (1-D to 3-D), transposed, recurrent, attention, frozen
 parts, depthwise, chains of up to a thousand layers, several inputs and outputs, masks, 16-bit policies. Everything else (widths, depths,
@@ -8,7 +11,9 @@ kernels, strides, options, optimizer, loss, metrics, batch) is drawn. They are s
 """
 import json
 import os
+import subprocess
 import sys
+import zipfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -259,3 +264,33 @@ def draw_models(folder, seed, count):
                 json.dump(known, f)
         models.append((os.path.join(folder, name), known[str(i)]["batch"]))
     return models
+
+
+def least_bytes(memfit, path, batch):
+    p = subprocess.run([memfit, "plan", path, "--batch-size", str(batch), "--json", "--quiet"], capture_output=True, text=True)
+    return json.loads(p.stdout)["lower_bound_bytes"] if p.returncode == 0 else None
+
+
+def drop_weights(path):
+    with zipfile.ZipFile(path) as z:
+        kept = {n: z.read(n) for n in z.namelist() if not n.endswith(".h5")}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, data in kept.items():
+            z.writestr(zipfile.ZipInfo(name), data)
+
+
+def draw_for_card(folder, commit, count, memfit):
+    import numpy as np
+    seed = int(commit[:7], 16)
+    for i, (path, batch) in enumerate(draw_models(folder, seed, count)):
+        drop_weights(path)
+        while batch < 1024 and (least_bytes(memfit, path, batch) or 1 << 40) < 128 << 20:
+            batch *= 2
+        factor = (1.3, 1.5, 2.0, 3.0)[int(np.random.default_rng([seed, i, 1]).integers(4))]
+        with open(path[:-len(".keras")] + ".json", "w") as f:
+            json.dump({"commit": commit, "batch": batch, "factor": factor}, f)
+        print(os.path.basename(path), batch, factor, flush=True)
+
+
+if __name__ == "__main__":
+    draw_for_card(sys.argv[1], sys.argv[2], int(sys.argv[3]), os.path.abspath(sys.argv[4]))

@@ -4,6 +4,7 @@ import glob
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -15,30 +16,46 @@ from gpu_results import in_parallel, program, train
 
 
 def kills(memfit, results, nvml, models, deadline):
-    path = next(m for m in models if m.stem == "cnn")
-    base = [str(path), "--data", "synthetic:256", "--batch-size", "64", "--validation-split", "0.2", "--epochs", "100000"]
+    """Ended by SIGKILL at a random moment after the first checkpoint and resumed: the file of the whole run is that of one that nobody disturbed, byte for byte."""
+    path, steps, every = next(m for m in models if m.stem == "cnn"), 1500, 7
+    base = [memfit, "train", str(path), "--data", "synthetic:256", "--batch-size", "64", "--validation-split", "0.2", "--epochs", "100000", "--steps", str(steps), "--device", "cuda"]
+    env, wanted = {**os.environ, "OMP_NUM_THREADS": "2"}, [i for i in range(50) if not results.has(f"kill {i}")]
 
-    def one(i):
-        with tempfile.TemporaryDirectory() as d:
-            kept = f"{d}/kept.keras"
-            p = subprocess.Popen([memfit, "train", *base, "--save-freq", "7", "--checkpoint", kept, "--device", "cuda", "--quiet"], stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "2"})
-            end = time.time() + 40
-            while not os.path.exists(kept) and p.poll() is None and time.time() < end:
-                time.sleep(0.01)
-            time.sleep(random.Random(i).random() * 1.5)
-            p.kill()
-            p.wait()
-            rc, j, said, _ = train(memfit, *base[:-2], "--epochs", "1", "--resume", kept, "--checkpoint", f"{d}/other.keras") # says how far it was
-            if not j:
-                return results.put(f"kill {i}", False, error=said)
-            done = j["steps"]
-            rc, j, said, _ = train(memfit, *base, "--steps", str(done + 20), "--resume", kept, "--out", f"{d}/resumed.keras")
-            rc2, j2, said2, _ = train(memfit, *base, "--steps", str(done + 20), "--out", f"{d}/whole.keras")
-            same = rc == rc2 == 0 and pathlib.Path(d, "resumed.keras").read_bytes() == pathlib.Path(d, "whole.keras").read_bytes()
-            results.put(f"kill {i}", same, steps=done, error="" if same else said + said2)
+    def started(kept, out):
+        """Returns as soon as it has written its first checkpoint."""
+        p = subprocess.Popen([*base, "--save-freq", str(every), "--checkpoint", kept, "--out", out, "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
+        end = time.time() + 90
+        while not os.path.exists(kept) and p.poll() is None and time.time() < end:
+            time.sleep(0.005)
+        return p
 
-    in_parallel([lambda i=i: one(i) for i in range(50) if not results.has(f"kill {i}")], 10, deadline)
+    def killed(i, kept, out):
+        """True when it was ended in the middle; one that was faster than the signal is no case."""
+        p = started(kept, out)
+        time.sleep(random.Random(i).random() * takes)
+        p.kill()
+        p.communicate()
+        return p.returncode == -9 and os.path.exists(kept)
+
+    with tempfile.TemporaryDirectory() as d:
+        def one(i):
+            kept, out = f"{d}/{i}.kept.keras", f"{d}/{i}.keras"
+            if not killed(i, kept, out) and not killed(i + 1000, kept, out):
+                return print(f"kill {i}: no case, it ended before or had no checkpoint", flush=True)
+            p = subprocess.run([*base, "--resume", kept, "--out", out], capture_output=True, text=True, timeout=120, env=env)
+            at = re.search(r"Epoch (\d+)/", p.stdout + p.stderr)
+            same = p.returncode == 0 and pathlib.Path(out).read_bytes() == whole
+            return results.put(f"kill {i}", same, rc=p.returncode, resumed_in_epoch=at and int(at.group(1)), error="" if same else p.stderr[-300:])
+
+        if wanted:
+            p = started(f"{d}/w.kept.keras", f"{d}/w.keras")
+            began = time.time()
+            _, said = p.communicate(timeout=200)
+            takes = 0.9 * (time.time() - began)
+            if p.returncode:
+                return results.put("kill: the whole run", False, error=said[-300:])
+            whole = pathlib.Path(d, "w.keras").read_bytes()
+        in_parallel([lambda i=i: one(i) for i in wanted], 10, deadline)
 
 
 HOG = """

@@ -1,17 +1,22 @@
 """What the parts of gpu_train.py share: NVML's figures, results kept as JSON lines, trainings run on the card."""
+import contextlib
 import ctypes
 import hashlib
 import json
 import os
 import pathlib
+import select
 import subprocess
+import sys
 import threading
 import time
 
 MIB = 1 << 20
 
 
-class Nvml:
+class Card:
+    """NVML's own calls for card 0."""
+
     class Info(ctypes.Structure):
         _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
 
@@ -20,29 +25,12 @@ class Nvml:
         self.lib.nvmlInit_v2()
         self.card = ctypes.c_void_p()
         self.lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.card))
-        self.peaks, self.seen, self.samples, self.over = {}, {}, 0, False
-        threading.Thread(target=self.watch, daemon=True).start()
 
     def rows(self):
         many, rows = ctypes.c_uint(512), (self.Info * 512)()
         if self.lib.nvmlDeviceGetComputeRunningProcesses_v3(self.card, ctypes.byref(many), rows):
             return {}
         return {rows[i].pid: rows[i].used for i in range(many.value)}
-
-    def watch(self):
-        while not self.over:
-            began = time.monotonic()
-            for pid, used in self.rows().items():
-                self.peaks[pid] = max(used, self.peaks.get(pid, 0))
-                count, gap, first, last = self.seen.get(pid, (0, 0, began, began))
-                self.seen[pid] = (count + 1, max(gap, began - last), first, began)
-            self.samples += 1
-            time.sleep(max(0.0005, 0.01 - (time.monotonic() - began)))
-
-    def sampled(self, pid):
-        """How often a process was looked at, the longest time between two looks, and the time from the first to the last."""
-        count, gap, first, last = self.seen.get(pid, (0, 0, 0, 0))
-        return count, gap, last - first
 
     def total(self):
         """Bytes of the card, the driver's own part included."""
@@ -55,6 +43,58 @@ class Nvml:
         driver = text.value.decode()
         self.lib.nvmlDeviceGetName(self.card, text, 96)
         return f"{text.value.decode()}, driver {driver}"
+
+
+def sample():
+    """The sampler's own process: looks every 10 ms, by the clock; for each line on its standard input, a pid, it prints what it saw of it."""
+    card, seen, due = Card(), {}, time.monotonic()
+    try:
+        os.nice(-10)
+    except OSError:
+        pass
+    while True:
+        asked, _, _ = select.select([sys.stdin], [], [], max(0, due - time.monotonic()))
+        if asked:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            print(json.dumps(seen.get(int(line), [0, 0, 0, 0, 0])), flush=True)
+        if time.monotonic() < due:
+            continue
+        began = time.monotonic()
+        for pid, used in card.rows().items():
+            row = seen.setdefault(pid, [0, 0, 0, began, began])
+            row[0], row[1], row[2], row[4] = max(row[0], used), row[1] + 1, max(row[2], began - row[4]), began
+        due = max(due + 0.01, time.monotonic() + 0.0005)
+
+
+class Nvml(Card):
+    """What every process holds, watched from a process of its own: one sampler for all parts, since several slow each other, and one that no
+    other thread of Python keeps waiting."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+        self.child = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--sample"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, pid):
+        with self.lock:
+            self.child.stdin.write(f"{pid}\n")
+            self.child.stdin.flush()
+            return json.loads(self.child.stdout.readline())
+
+    def peak(self, pid):
+        """The most bytes that NVML showed for the process."""
+        return self.ask(pid)[0]
+
+    def sampled(self, pid):
+        """How often a process was looked at, the longest time between two looks, and the time from the first to the last."""
+        _, count, gap, first, last = self.ask(pid)
+        return count, gap, last - first
+
+    def end(self):
+        self.child.stdin.close()
+        self.child.wait()
 
 
 def libraries(memfit):
@@ -80,8 +120,25 @@ def libraries(memfit):
     return "".join(", " + s for s in said)
 
 
+BACKEND = ("src/ops/cuda", "src/ops/reference", "src/graph", "src/device", "tests/cuda", "tests/ops")
+
+
+def hash_backend(root):
+    """Of the kernels' texts and of all that checks them one by one, by their sources."""
+    h = hashlib.sha256()
+    for path in sorted(p for folder in BACKEND for p in (root / folder).rglob("*") if p.suffix in (".c", ".h", ".cu", ".cuh")):
+        h.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return h.hexdigest()[:16]
+
+
+def backend_code(memfit):
+    """Programs that were carried to a machine without their sources have the hash beside them: python3 tools/gpu_results.py --code > FOLDER/backend.code"""
+    carried = pathlib.Path(memfit).parent / "backend.code"
+    return carried.read_text().strip() if carried.exists() else hash_backend(pathlib.Path(__file__).resolve().parent.parent)
+
+
 class Results:
-    """Cases that were run, a JSON line each, keyed by the case, the versions of what it ran on, and a hash of the program that it is about."""
+    """Cases that were run, a JSON line each, keyed by the case, the versions of what it ran on, and a hash of the code that it is about."""
 
     def __init__(self, path, memfit, versions):
         self.versions, self.path, self.seen, self.failed, self.memfit, self.hashes = versions, path, {}, 0, memfit, {}
@@ -93,15 +150,14 @@ class Results:
         self.lock = threading.Lock()
 
     def code(self, case):
-        """Kinds and methods are about programs of their own: a change elsewhere does not make them run again."""
-        name = {"kinds": "check_kinds", "methods": "bench_methods"}.get(case.split()[0], "memfit")
+        """Kinds and methods are about the backend alone: a change elsewhere does not make them run again. All else is about the whole program."""
+        name = {"kinds": "backend", "methods": "backend"}.get(case.split()[0], "memfit")
         if name not in self.hashes:
-            path = self.memfit if name == "memfit" else program(self.memfit, name)
-            self.hashes[name] = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16] if path else ""
+            self.hashes[name] = backend_code(self.memfit) if name == "backend" else hashlib.sha256(pathlib.Path(self.memfit).read_bytes()).hexdigest()[:16]
         return self.hashes[name]
 
     def put(self, case, good, **more):
-        row = {"case": case, "versions": self.versions, "code": self.code(case), "good": bool(good), **more}
+        row = {"case": case, "versions": self.versions, "code": self.code(case), "good": bool(good), "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), **more}
         with self.lock:
             self.seen[case] = row
             self.failed += not good
@@ -114,29 +170,38 @@ class Results:
         return case in self.seen and self.seen[case]["good"] # what failed is tried again
 
     def print_table(self):
-        """One line a part: what is known of this program on this card, whenever it was run."""
+        """One line a part: what is known of this code on this card, whenever it was run."""
         parts = {}
         for case, row in self.seen.items():
-            parts.setdefault({"kill": "kills"}.get(case.split()[0].rstrip(":"), case.split()[0].rstrip(":")), []).append(row)
-        print(f"\n{self.versions}; memfit {self.code('memfit')}")
-        for part, rows in parts.items():
+            name = case.split()[0].rstrip(":")
+            parts.setdefault({"kill": "kills"}.get(name, name), []).append(row)
+        print(f"\n{self.versions}; memfit {self.code('memfit')}, backend {self.code('kinds')}\n\n| part | cases | good | failed | when (UTC) |\n|---|---|---|---|---|")
+        for part, rows in sorted(parts.items()):
             bad = [r["case"] for r in rows if not r["good"]]
-            print(f"{part:12} {len(rows) - len(bad):4} of {len(rows):4} good{'; FAILED: ' + ', '.join(bad) if bad else ''}"[:300])
+            when = sorted(r["when"] for r in rows if "when" in r) or ["", ""]
+            print(f"| {part} | {len(rows)} | {len(rows) - len(bad)} | {', '.join(bad) or 0} | {when[0]}{' to ' + when[-1][-5:] if when[0] != when[-1] else ''} |"[:400])
+
+
+class Turns:
+    """Parts that run side by side, each in a thread of its name: how many processes each may have, and all together."""
+    of_part, all_of_them = {}, None
 
 
 def in_parallel(jobs, at_once, deadline):
-    """Runs jobs, callables, so many at once (or GPU_CHECK_JOBS); those that would begin after the deadline do not."""
+    """Runs jobs, callables, so many at once (or GPU_CHECK_JOBS, or what the part was given); those that would begin after the deadline do not."""
     left, lock = list(jobs), threading.Lock()
+    at_once = Turns.of_part.get(threading.current_thread().name) or int(os.environ.get("GPU_CHECK_JOBS", at_once))
 
     def work():
         while True:
-            with lock:
-                if not left or time.time() > deadline:
-                    return
-                job = left.pop(0)
-            job()
+            with Turns.all_of_them or contextlib.nullcontext():
+                with lock:
+                    if not left or time.time() > deadline:
+                        return
+                    job = left.pop(0)
+                job()
 
-    threads = [threading.Thread(target=work) for _ in range(int(os.environ.get("GPU_CHECK_JOBS", at_once)))]
+    threads = [threading.Thread(target=work) for _ in range(at_once)]
     for t in threads:
         t.start()
     for t in threads:
@@ -163,3 +228,10 @@ def program(memfit, name):
     """Another program of the build, or of a folder with all programs side by side."""
     folder = os.path.dirname(memfit)
     return next((f"{folder}/{sub}{name}" for sub in ("", "tests/", "examples/") if os.path.exists(f"{folder}/{sub}{name}")), None)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--sample"]:
+        sample()
+    elif sys.argv[1:] == ["--code"]:
+        print(hash_backend(pathlib.Path(__file__).resolve().parent.parent))

@@ -1,0 +1,108 @@
+"""Parts of gpu_train.py about memory: what NVML shows for the process beside what was planned and what was allowed."""
+import json
+import os
+import subprocess
+import time
+import zipfile
+
+from gpu_results import MIB, in_parallel, train
+
+
+def layers(path):
+    """Small models first: more of them end in the time there is. GPU_CHECK_FIRST=NAME,NAME comes before."""
+    first = os.environ.get("GPU_CHECK_FIRST", "").split(",")
+    with zipfile.ZipFile(path) as z:
+        return first.index(path.stem) if path.stem in first else len(first) + z.read("config.json").count(b'"class_name"'), path.stem
+
+
+def lower_bound(memfit, path, batch, precision):
+    """Of the arena: what no plan can do without."""
+    p = subprocess.run([memfit, "plan", path, "--batch-size", str(batch), *precision, "--json", "--quiet"], capture_output=True, text=True)
+    try:
+        plan = json.loads(p.stdout)
+        return plan["lower_bound_bytes"] - plan["fixed_bytes"], ""
+    except (ValueError, KeyError):
+        return None, p.stderr.strip()[-200:]
+
+
+BATCHES = {"s1": 32, "s7": 8, "s9": 8, "gpt2": 1, "vit": 8, "lstm": 16, "unet": 2, "mlp": 64, "cnn": 64, "ConvNeXtSmall": 4, "InceptionResNetV2": 4, "NASNetMobile": 4, "ResNet101": 4, "ResNet101V2": 4,
+           "VGG16": 4, "VGG19": 4, "DenseNet169": 4, "ConvNeXtTiny": 4, "Xception": 4}
+WAYS = ((1.3, "float32"), (2.0, "mixed_bfloat16"))
+
+
+def limit_cases(models):
+    """Drawn models first, each with what was drawn for it (tools/draw_models.py); then those that GPU_CHECK_FIRST names, in its order, then all
+    others, model after model, in both ways: (path, factor, precision or "" for the model's own, batch)."""
+    first = [n for n in os.environ.get("GPU_CHECK_FIRST", "").split(",") if n]
+    cases, others = [], [m for m in models if not m.with_suffix(".json").exists() and m.stem not in first]
+    for m in models:
+        if m.with_suffix(".json").exists():
+            drawn = json.loads(m.with_suffix(".json").read_text())
+            cases.append((m, drawn["factor"], "", drawn["batch"]))
+    named = sorted((m for m in models if m.stem in first), key=lambda m: first.index(m.stem))
+    listed = [(m, w) for w in WAYS for m in named] + [(m, w) for m in others for w in WAYS]
+    return cases + [(m, *w, BATCHES.get(m.stem, 8)) for m, w in listed]
+
+
+def limits(memfit, results, nvml, models, deadline):
+    def name_of(path, factor, precision, batch):
+        return f"limits {path.stem} {precision or 'drawn'} {factor}"
+
+    def one(path, factor, precision, batch, fixed):
+        case = name_of(path, factor, precision, batch)
+        chosen = ["--precision", precision] if precision else []
+        bound, why = lower_bound(memfit, str(path), batch, chosen)
+        if bound is None:
+            return results.put(case, False, error=why)
+        limit = fixed + int(factor * bound)
+        args = [str(path), "--data", f"synthetic:{8 * batch}", "--batch-size", str(batch), "--epochs", "1000", "--steps", "200", *chosen]
+        needs = []
+        while True:
+            rc, j, said, pid = train(memfit, *args, "--memory", str(limit), timeout=max(10, deadline + 22 - time.time()))
+            need = said.split("needs ")[1].split(",")[0] if rc == 3 and "needs " in said else None
+            if not need or len(needs) == 2: # refused: what is said to be needed must suffice; what kernels take is known only then
+                break
+            needs.append(need)
+            limit = int(float(need.split()[0]) * (1 << 30 if "GiB" in need else MIB)) + 64 * 1024
+        if rc < 0:
+            return print(f"{case}: not ended in time", flush=True)
+        seen = nvml.peak(pid)
+        if not j:
+            return results.put(case, False, rc=rc, limit_mib=limit // MIB, needs=needs, error=said)
+        planned, over = j["planned_peak_bytes"], 100 * (j["planned_peak_bytes"] - seen) / max(seen, 1)
+        count, gap, span = nvml.sampled(pid)
+        results.put(case, rc == 0 and 0 < seen <= limit and seen <= planned and over <= 5 and j["steps"] == 200, limit_mib=limit // MIB, nvml_mib=round(seen / MIB, 1), planned_mib=round(planned / MIB, 2),
+                    over_percent=round(over, 2), batch=batch, samples=count, mean_gap_ms=round(1000 * span / max(count, 1), 1), longest_gap_ms=round(1000 * gap), fixed_mib=round(j["fixed_bytes"] / MIB, 1),
+                    pieces=j["pieces"], recomputed=j["recomputed_ops"], allocations=j["allocations_in_steps"], step_ms=round(j["step_ms"], 3), needs=needs,
+                    bound_factor=round((limit - fixed) / max(bound, 1), 2))
+
+    cases = [c for c in limit_cases(models) if not results.has(name_of(*c))]
+    if not cases:
+        return
+    rc, j, said, _ = train(memfit, str(next(m for m in models if m.stem in ("s1", "mlp"))), "--data", "synthetic:64", "--steps", "2")
+    if not j:
+        return results.put("limits: the fixed cost", False, error=said)
+    fixed = j["fixed_bytes"] + 24 * MIB # beside the context: libraries' code that larger models load
+    in_parallel([lambda c=c: one(*c, fixed) for c in cases], 6, deadline)
+    over = [r["over_percent"] for c, r in results.seen.items() if c.startswith("limits ") and "over_percent" in r]
+    if over:
+        print(f"limits: {len(over)} configurations, planned above NVML: mean {sum(over) / len(over):.2f} %, least {min(over):.2f} %, most {max(over):.2f} %", flush=True)
+
+
+def fixed(memfit, results, nvml, models, deadline):
+    path = str(next(m for m in models if m.stem in ("s1", "mlp")))
+    if results.has("fixed: ten starts"):
+        return
+    seen, wrong = [], []
+
+    def start():
+        rc, j, said, pid = train(memfit, path, "--data", "synthetic:64", "--epochs", "100000", "--steps", "2000")
+        (seen if j else wrong).append((j["fixed_bytes"] / MIB, nvml.peak(pid) / MIB) if j else said)
+
+    in_parallel([start] * 10, 2, deadline)
+    if wrong or len(seen) < 10:
+        return results.put("fixed: ten starts", False, error=wrong[0]) if wrong else print(f"fixed: {len(seen)} of 10 starts, not ended in time", flush=True)
+    spread = max(max(s[i] for s in seen) - min(s[i] for s in seen) for i in (0, 1))
+    results.put("fixed: ten starts", spread <= 4, spread_mib=round(spread, 2), fixed_mib=sorted({round(s[0], 2) for s in seen}), nvml_mib=sorted({s[1] for s in seen}))
+    rc, j, said, _ = train(memfit, path, "--data", "synthetic:64", "--steps", "2", "--memory", str(int(seen[0][0] - 40) * MIB))
+    results.put("fixed: a limit below it", rc == 3 and " MiB" in said, rc=rc, said=said)
