@@ -1,0 +1,77 @@
+#!/bin/sh
+# tools/gpu-check's own machinery, without a card: the sampler sees what a process held at its most and how often it looked; a case that is there is
+# not run again; kinds are run again when the backend changed, all others when the program did; parts run side by side.
+set -u
+. "$(dirname "$0")/lib.sh"
+cd "$(dirname "$0")/../.." || exit 1
+root=$PWD
+[ -n "${FAKE_NVML_LIBRARY:-}" ] || fail "FAKE_NVML_LIBRARY is not set"
+mkdir -p "$dir/lib" "$dir/bin" "$dir/models" && ln -s "$FAKE_NVML_LIBRARY" "$dir/lib/libnvidia-ml.so.1"
+cp tests/fixtures/train/mlp.keras "$dir/models"
+mkdir -p "$dir/fixtures/fit" "$dir/fixtures/train" && cp tests/fixtures/train/mlp.keras "$dir/fixtures/train" && echo '[]' >"$dir/fixtures/fit/cases.json"
+export GPU_CHECK_FIXTURES="$dir/fixtures" LD_LIBRARY_PATH="$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PYTHONDONTWRITEBYTECODE=1 FAKE_NVML_FILE="$dir/held"
+
+# The sampler: a process that holds 100, then 300, then 200 MiB, then goes.
+: >"$dir/held"
+cat >"$dir/sampler.py" <<END_PY
+import sys, time
+sys.path.insert(0, "$root/tools")
+from gpu_results import MIB, Nvml
+nvml = Nvml()
+for text in ("0:4242:100,0:77:5", "0:4242:300", "0:4242:200", ""):
+    open("$dir/new", "w").write(text)
+    __import__("os").replace("$dir/new", "$dir/held")
+    before, due = nvml.sampled(4242)[0], time.time() + 20
+    while time.time() < due and nvml.sampled(4242)[0] < before + 3 and text:
+        time.sleep(0.02)
+count, gap, span = nvml.sampled(4242)
+assert nvml.peak(4242) == 300 * MIB, nvml.peak(4242)
+assert nvml.peak(77) == 5 * MIB and nvml.peak(1) == 0
+assert count >= 9 and 0 < gap <= span, (count, gap, span)
+nvml.end()
+assert nvml.child.returncode == 0
+END_PY
+python3 "$dir/sampler.py" >"$dir/out" 2>&1 || fail "the sampler: $(tail -3 "$dir/out")"
+
+# Programs that count how often they were run; memfit trains on the cpu, and NVML knows nothing of it.
+printf '#!/bin/sh\necho x >>"%s/kinds"\necho "conv 10 1.0e-07 - - - - - - 6 2.6e-04 pass"\necho "16 cases, 0 failed"\n' "$dir" >"$dir/bin/check_kinds"
+cat >"$dir/bin/memfit" <<END_SH
+#!/bin/sh
+# 1
+[ "\$1" = doctor ] && { echo '{}'; exit 0; }
+echo x >>"$dir/trained"
+exec "$MEMFIT" train tests/fixtures/train/mlp.keras --data synthetic:64 --steps 2 --json --quiet
+END_SH
+chmod +x "$dir/bin/check_kinds" "$dir/bin/memfit"
+echo first >"$dir/bin/backend.code"
+check() { GPU_CHECK_KIND_PARTS=4 python3 tools/gpu_train.py "$dir/bin/memfit" "$dir/results" --models "$dir/models" --together 3 "$@" >"$dir/out" 2>&1; }
+ran() { wc -l <"$dir/$1" 2>/dev/null | tr -d ' ' || echo 0; }
+touch "$dir/kinds" "$dir/trained"
+
+check kinds:2 curves:2 --table || fail "kinds and curves: $(cat "$dir/out")"
+[ "$(ran kinds)" = 4 ] || fail "4 parts of kinds, $(ran kinds) were run: $(cat "$dir/out")"
+[ "$(ran trained)" = 4 ] || fail "two curves, cpu and card, $(ran trained) trainings: $(cat "$dir/out")"
+grep -q '^| kinds | 4 | 4 | 0 |' "$dir/out" || fail "the table: $(cat "$dir/out")"
+grep -q '40, 1.0e-07' "$dir/out" || fail "kinds' parts are not added up: $(cat "$dir/out")"
+[ "$(grep -c '"code": "first"' "$dir/results")" = 4 ] || fail "kinds are not keyed by the backend: $(cat "$dir/results")"
+
+check kinds curves
+[ "$(ran kinds) $(ran trained)" = "4 4" ] || fail "what was good was run again"
+
+echo second >"$dir/bin/backend.code"
+check kinds curves
+[ "$(ran kinds) $(ran trained)" = "8 4" ] || fail "the backend changed: kinds are to be run again, curves are not: $(ran kinds) $(ran trained)"
+
+sed -i 's/^# 1/# 2/' "$dir/bin/memfit"
+check kinds curves
+[ "$(ran kinds) $(ran trained)" = "8 8" ] || fail "the program changed: curves are to be run again, kinds are not: $(ran kinds) $(ran trained)"
+
+# What NVML never showed is no fixed cost, a limit that is not refused is none: both fail, and are tried again.
+check fixed:2 && fail "fixed is good without NVML"
+[ "$(grep -c FAILED "$dir/out")" = 2 ] || fail "fixed without NVML: $(cat "$dir/out")"
+[ "$(ran trained)" = 19 ] || fail "ten starts and a limit: $(ran trained)"
+check fixed:2 && fail "fixed is good without NVML, the second time"
+[ "$(ran trained)" = 30 ] || fail "what failed was not tried again: $(ran trained)"
+
+check nonsense && fail "a part that is not there"
+exit $((failures > 0))
