@@ -92,6 +92,7 @@ struct mf_backend {
     uint64_t alignment;    /* of every tensor; 0: 64 */
     mf_group_taker groups; /* which operations it runs as one (graph/group.h); takes == NULL: none */
     char made_by[200];     /* the card and the libraries that compute, with versions; empty: this program alone */
+    char note[300];        /* something prepared runs slower than planned, and why; empty: nothing does */
 };
 
 /* Plain C for every kind, in float and double: the oracle. In this backend F32 tensors are float, F64 double. */

@@ -151,6 +151,8 @@ static void say_once(mf_trainer *t)
                      memfit_size_format(t->plan->offloaded_bytes, text, sizeof text));
     else if (t->options->offload && t->device->reachable && strcmp(t->options->offload, "off") != 0)
         mf_log_write(&t->log, MF_LOG_NOTE, "--offload is about cards: on cpu all state is in the host's memory");
+    if (t->backend->note[0])
+        mf_log_write(&t->log, MF_LOG_NOTE, "%s", t->backend->note);
     if (mf_executor_reference_ops(t->executor))
         mf_log_write(&t->log, MF_LOG_DETAIL, "%u operations run on the slow reference kernels: %s",
                      mf_executor_reference_ops(t->executor), mf_executor_reference_name(t->executor));

@@ -4,12 +4,14 @@
  */
 #include "test.h"
 
+#include "base/error.h"
 #include "base/os.h"
 #include "device/cudnn.h"
 #include "device/cudnn_values.h"
 #include "graph/build.h"
 #include "ops/cuda/convolutions.h"
 #include "ops/cuda/cubin_cache.h"
+#include "ops/cuda/cuda_engine.h"
 #include "ops/cuda/cuda_spec.h"
 
 #include <dlfcn.h>
@@ -236,6 +238,69 @@ static void texts_are_made_or_not_at_all(void **state)
     mf_graph_destroy(g);
 }
 
+/* ---- a library that lists what it cannot make ---- */
+
+static void stub_destroy(cuda_engine *engine)
+{
+    (void)engine;
+}
+
+static memfit_status stub_module(cuda_engine *engine, const char *text, cuda_module **module, memfit_error *err)
+{
+    (void)text;
+    (void)err;
+    *module = (cuda_module *)engine;
+    return MEMFIT_OK;
+}
+
+static memfit_status stub_function(cuda_engine *engine, cuda_module *module, const char *name, cuda_function **function,
+                                   memfit_error *err)
+{
+    (void)module;
+    (void)name;
+    (void)err;
+    *function = (cuda_function *)engine;
+    return MEMFIT_OK;
+}
+
+static unsigned refusals;
+
+static memfit_status stub_call(cuda_engine *engine, const mf_graph *graph, uint32_t op, const mf_method *method,
+                               cuda_call **call, memfit_error *err)
+{
+    (void)engine;
+    (void)graph;
+    (void)op;
+    (void)call;
+    assert_int_equal(method->id[0], CUDA_ATTENTION);
+    mf_fail(err, MEMFIT_DEVICE, "cuDNN refused plan %u", ++refusals);
+    return MEMFIT_OK; /* own kernels serve */
+}
+
+/* What a library listed and then cannot make runs on own kernels; the run's notes say so, once, with the first reason. */
+static void a_refused_plan_is_said(void **state)
+{
+    (void)state;
+    static const cuda_engine_table table = {
+        .destroy = stub_destroy, .module = stub_module, .function = stub_function, .call = stub_call};
+    cuda_engine engine = {.table = &table, .block = 256};
+    mf_backend *backend = NULL;
+    memfit_error err = {0};
+    mf_graph *g = a_graph();
+    assert_ok(mf_cuda_create_on(NULL, &engine, &backend, &err), err);
+    mf_method own = {.id = {CUDA_OWN}}, listed = {.id = {CUDA_ATTENTION}};
+    const mf_method *methods[] = {&own, &listed, &listed};
+    for (unsigned i = 0; i < 3; i++) {
+        mf_kernel *kernel = NULL;
+        assert_ok(backend->table->prepare(backend, g, g->op_count - 1, methods[i], &kernel, i < 2 ? &err : NULL), err);
+        assert_string_equal(backend->note, i == 0 ? "" : "attention runs on own kernels, slower: cuDNN refused plan 1");
+        backend->table->release(backend, kernel);
+    }
+    assert_int_equal(refusals, 2);
+    backend->table->destroy(backend);
+    mf_graph_destroy(g);
+}
+
 /* ---- cuDNN ---- */
 
 static void answers_for_a_described_card(void **state)
@@ -419,6 +484,7 @@ int main(void)
         cmocka_unit_test(an_unusable_folder_is_named),
         cmocka_unit_test(a_full_disk_keeps_nothing),
         cmocka_unit_test(texts_are_made_or_not_at_all),
+        cmocka_unit_test(a_refused_plan_is_said),
         cmocka_unit_test(answers_for_a_described_card),
         cmocka_unit_test(workspaces_are_sensible),
         cmocka_unit_test(values_are_cudnns),

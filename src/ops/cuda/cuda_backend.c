@@ -10,6 +10,7 @@
 #include "base/error.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* kernels/device.cuh has the same struct, and end_step.cu that of a step's end. */
@@ -118,6 +119,14 @@ static cuda_kernel *make_kernel(cuda_backend *b, const mf_graph *graph, const mf
     return k;
 }
 
+/* A plan that cuDNN lists but cannot make is served by own kernels: right, but slower than was planned. Said once. */
+static void note_refusal(cuda_backend *b, const memfit_error *why)
+{
+    if (!b->base.note[0])
+        snprintf(b->base.note, sizeof b->base.note, "attention runs on own kernels, slower: %.200s",
+                 why && why->message[0] ? why->message : "cuDNN could not make its plan");
+}
+
 /* The library's way where the method names one, else own kernels. */
 static memfit_status bind_method(cuda_backend *b, const mf_graph *graph, uint32_t op, const mf_method *method,
                                  cuda_kernel *k, memfit_error *err)
@@ -130,6 +139,8 @@ static memfit_status bind_method(cuda_backend *b, const mf_graph *graph, uint32_
     }
     if (status == MEMFIT_OK && method && method->id[0] != CUDA_OWN && b->engine->table->call)
         status = b->engine->table->call(b->engine, graph, op, method, &k->call, err);
+    if (status == MEMFIT_OK && method && method->id[0] == CUDA_ATTENTION && !k->call)
+        note_refusal(b, err);
     bool alone = k->call && (method->id[0] == CUDA_ATTENTION || (method->id[0] == CUDA_PRODUCT && !method->id[3]));
     if (status || alone) /* nothing stands around it */
         return status;
