@@ -80,7 +80,8 @@ void mf_number_convert(mf_dtype from, const void *x, mf_dtype to, void *y, uint6
 {
     if (from == to)
         memcpy(y, x, n * mf_dtype_bytes(to));
-    else if (to == MF_F32 && from != MF_U64 && ((uintptr_t)x & (mf_dtype_bytes(from) - 1)) == 0)
+    else if ((to == MF_F32 || (to == MF_BF16 && from == MF_F32)) && from != MF_U64 &&
+             ((uintptr_t)x & (mf_dtype_bytes(from) - 1)) == 0)
         mf_kernels()->cast(from, x, to, y, (int64_t)n, 1);
     else
         for (uint64_t i = 0; i < n; i++)

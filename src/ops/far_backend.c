@@ -159,6 +159,7 @@ memfit_status mf_far_create(const memfit_host *host, mf_device *device, mf_backe
                        .inner = inner,
                        .device = device,
                        .shift = mf_device_far_shift(device)};
+    b->base.groups.narrow_feeds = true; /* as a card: what is sent is small */
     *backend = &b->base;
     return MEMFIT_OK;
 }

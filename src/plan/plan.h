@@ -130,7 +130,9 @@ typedef struct mf_plan_options {
     uint64_t rest_bytes;        /* and more, when pieces leave a rest: a graph of its own */
     uint64_t chunk_bytes;       /* and more for each chunk: its kernels */
     bool offload;               /* the optimizer's slots live in host memory (see mf_plan) */
-    bool quick;                 /* somebody waits: search a tenth as long for what to recompute */
+    bool inputs_beside;   /* inputs come through memory of the device beside the arena: leave room (fit_inputs.h) */
+    int64_t kept_samples; /* with it: of the training set, where all of it may stay there; 0: it may not */
+    bool quick;           /* somebody waits: search a tenth as long for what to recompute */
 } mf_plan_options;
 
 void mf_plan_options_default(mf_plan_options *options);

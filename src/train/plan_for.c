@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "plan/fit/fit_inputs.h"
 
 #include <string.h>
 
@@ -82,72 +83,28 @@ static memfit_status try_offload(mf_trainer *t, mf_plan_options *p, mf_plan **pl
     return status;
 }
 
-/* Bytes of a sample of each feed of the plan's training steps; 0 feeds where there are too many. */
-static uint32_t bytes_of_feeds(const mf_plan *plan, uint64_t *each)
+/* May the training set stay on the device? Without a limit its free memory is left alone; what is made is made anew. */
+static bool may_keep(const mf_trainer *t)
+{
+    bool may = t->options->memory_bytes && !t->device->reachable && t->mode == MF_MODE_TRAIN && !t->graphs.length_count;
+    for (uint32_t i = 0; may && i < t->source->count; i++)
+        may = !t->source->arrays[i].made;
+    return may;
+}
+
+uint32_t mf_trainer_sample_bytes(const mf_trainer *t, const mf_plan *plan, uint64_t *each)
 {
     const mf_phase *phase = plan->phases;
-    if (!plan->phase_count || phase->role != MF_PHASE_TRAIN || phase->graph->feed_count > MF_SHELF_FEEDS)
+    uint64_t set, kept = 0;
+    if (may_keep(t))
+        mf_plan_inputs(plan, t->train_samples, &set, &kept);
+    if (!kept || phase->graph->feed_count > MF_SHELF_FEEDS)
         return 0;
     for (uint32_t i = 0; i < phase->graph->feed_count; i++) {
         const mf_tensor *tensor = &phase->graph->tensors[phase->graph->feeds[i].tensor];
         each[i] = mf_shape_count(&tensor->shape) * mf_dtype_bytes(tensor->dtype) / (uint64_t)phase->batch;
     }
     return phase->graph->feed_count;
-}
-
-uint32_t mf_trainer_sample_bytes(const mf_trainer *t, const mf_plan *plan, uint64_t *each)
-{
-    /* Without a limit the card's free memory is left alone; of one batch the slot is enough. */
-    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN || t->graphs.length_count ||
-        (plan->pieces == 1 && t->train_samples <= t->batch))
-        return 0;
-    for (uint32_t i = 0; i < t->source->count; i++)
-        if (t->source->arrays[i].made)
-            return 0;
-    uint32_t feeds = bytes_of_feeds(plan, each);
-    for (uint32_t i = 0; i < feeds; i++)
-        if (plan->phases[0].graph->feeds[i].front)
-            return 0;
-    return feeds;
-}
-
-/* Another plan that leaves so much of the limit; taken where it is little slower by its own times, and does not begin to split
- * a batch or a loss: that would be other rounding for the sake of copies. */
-static bool leave_room(mf_trainer *t, mf_plan_options *p, uint64_t bytes, mf_plan **plan)
-{
-    enum { SLOWER_PERCENT = 10 };
-    memfit_error failed;
-    mf_plan *other = NULL;
-    if (p->fixed_bytes + (*plan)->arena_bytes + bytes <= p->limit_bytes)
-        return true;
-    if (p->limit_bytes <= bytes)
-        return false;
-    p->limit_bytes -= bytes;
-    bool better = mf_plan_make(&t->planning.host, &t->graph_source, p, &t->cost, &other, &failed) == MEMFIT_OK &&
-                  other->time_us <= (*plan)->time_us * (100 + SLOWER_PERCENT) / 100 &&
-                  (other->pieces == 1 || (*plan)->pieces > 1) && (other->chunks <= 1 || (*plan)->chunks > 1);
-    p->limit_bytes += bytes;
-    mf_plan_destroy(better ? *plan : other);
-    *plan = better ? other : *plan;
-    return better;
-}
-
-/* Inputs come beside the plan: a set of them while the piece before is at work, or the whole training set, once (stage.h,
- * shelf.h). Without room for either the host makes them anew while the device waits, which takes longer than a few more pieces
- * or operations run again. */
-static void leave_room_for_inputs(mf_trainer *t, mf_plan_options *p, mf_plan **plan)
-{
-    enum { SPARE_BYTES = 96 << 20 }; /* as much stays free beside a slot (admit.c), and for what records take */
-    uint64_t each[MF_SHELF_FEEDS], set = 0;
-    if (!t->options->memory_bytes || t->device->reachable || t->mode != MF_MODE_TRAIN)
-        return;
-    uint32_t feeds = bytes_of_feeds(*plan, each);
-    for (uint32_t i = 0; i < feeds; i++)
-        set += each[i] * (uint64_t)(*plan)->phases[0].batch;
-    feeds = mf_trainer_sample_bytes(t, *plan, each);
-    uint64_t shelf = feeds ? mf_shelf_bytes(t->device, each, feeds, t->train_samples) : 0;
-    if (set >= 1 << 20 && !(shelf && leave_room(t, p, shelf + set + SPARE_BYTES, plan)))
-        leave_room(t, p, set + SPARE_BYTES, plan);
 }
 
 memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err)
@@ -168,6 +125,8 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
     p.samples_left = t->samples_left;
     p.quick = t->refused_us != 0;
     p.offload = offload_is(t, "optimizer");
+    p.inputs_beside = o->memory_bytes && !t->device->reachable && limit > 1;
+    p.kept_samples = may_keep(t) ? t->train_samples : 0;
     p.with_validation = p.with_prediction = false;
     if (t->mode == MF_MODE_TRAIN) {
         p.with_validation = t->validation_samples > 0;
@@ -199,8 +158,6 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     }
     status = try_offload(t, &p, plan, status, err);
-    if (status == MEMFIT_OK && limit > 1)
-        leave_room_for_inputs(t, &p, plan);
     if (mf_trainer_was_refused(t, status))
         status = mf_trainer_refuse_planning(t, err);
     if (t->refused_us) { /* the answer is there: a plan, or why there is none */

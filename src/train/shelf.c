@@ -3,8 +3,9 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "plan/fit/fit_inputs.h"
 
-enum { LEAST_SAMPLE_BYTES = 64 << 10, PLACE = 256 };
+enum { PLACE = 256 };
 
 static uint64_t places(mf_shelf *s, const uint64_t *each, uint32_t feeds, int64_t samples)
 {
@@ -17,7 +18,7 @@ static uint64_t places(mf_shelf *s, const uint64_t *each, uint32_t feeds, int64_
         sample += each[i];
         bytes += mf_round_up((uint64_t)samples * each[i], PLACE);
     }
-    return sample < LEAST_SAMPLE_BYTES ? 0 : bytes;
+    return sample < MF_LEAST_KEPT_BYTES ? 0 : bytes;
 }
 
 uint64_t mf_shelf_bytes(const mf_device *device, const uint64_t *each, uint32_t feeds, int64_t samples)

@@ -258,16 +258,25 @@ static void know_shapes(mf_trainer *t)
     o->known = t->known;
 }
 
-/* uint8 inputs stay uint8 until they are used; not where validation brings fractions. Which array is the input is the
- * feeder's to say: the first of a file may be its labels. */
+/* What float32 holds exactly in fewer bytes. On the cpu device only uint8, which pictures are. */
+static bool is_narrow(const mf_trainer *t, mf_dtype dtype)
+{
+    bool sent = t->device && !t->device->reachable;
+    return dtype == MF_U8 || (sent && (dtype == MF_I8 || dtype == MF_BOOL || dtype == MF_F16 || dtype == MF_BF16 ||
+                                       dtype == MF_I16 || dtype == MF_U16));
+}
+
+/* uint8 inputs, and others that are narrow, stay what they are until they are used; not where validation brings fractions.
+ * Which array is the input is the feeder's to say: the first of a file may be its labels. */
 static void narrow_inputs(mf_trainer *t)
 {
     mf_lower_options *o = &t->graphs.options;
     for (uint32_t i = 0; i < t->model->input_count && i < 64; i++) {
         const mf_array *x = mf_trainer_input(t, t->source, i);
         const mf_array *held = x && t->validation_source ? mf_trainer_input(t, t->validation_source, i) : NULL;
-        if (x && x->dtype == MF_U8 && (!held || held->dtype == MF_U8))
-            o->input_dtype = MF_U8;
+        bool first = o->input_dtype == MF_DTYPE_COUNT;
+        if (x && is_narrow(t, x->dtype) && (!held || held->dtype == x->dtype) && (first || o->input_dtype == x->dtype))
+            o->input_dtype = x->dtype;
         else
             o->own_inputs |= (uint64_t)1 << i;
     }

@@ -70,6 +70,38 @@ if [ "$(key allocations_in_steps far/kept.json)" != null ]; then # a sanitizer's
     more=$(($(key fixed_bytes far/kept.json) - $(key fixed_bytes far/sent.json)))
     [ $more -ge $((10 * 160 * 160 * 4)) ] || fail "only $more bytes more with the samples on the device"
 fi
+# For samples that stay a batch is cut into a few more pieces at most, not into crumbs.
+for device in cpu far; do
+    far=0; [ $device = far ] && far=1
+    MEMFIT_FAR=$far "$MEMFIT" train "$f/plan/conv_pool_128.json" --data synthetic:300 --batch-size 300 --steps 1 --memory 200MiB --quiet --json >$device/crumbs.json 2>/dev/null
+done
+[ "$(key pieces far/crumbs.json)" -le $((2 * $(key pieces cpu/crumbs.json))) ] ||
+    fail "$(key pieces far/crumbs.json) pieces with samples on the device, $(key pieces cpu/crumbs.json) without"
+# In bfloat16 samples of float32 are sent as what they are cast to: the same bytes of weights, half of them beside the arena.
+both narrow train "$f/plan/conv_pool_128.json" --data synthetic:24 --batch-size 8 --epochs 2 --precision mixed_bfloat16 --memory 1GiB --out %D/narrow.keras
+same narrow.keras
+both wide train "$f/plan/conv_pool_128.json" --data synthetic:24 --batch-size 8 --epochs 2 --memory 1GiB
+[ $(($(key fixed_bytes far/wide.json) - $(key fixed_bytes far/narrow.json))) -ge $((24 * 128 * 128 * 3)) ] || fail "float32 is sent in place of bfloat16"
+# Other types arrive as they are stored: the same bytes of weights.
+python3 - <<'P' || fail "no arrays"
+import struct, zipfile
+def npy(kind, data, shape):
+    head = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode()
+    head += b" " * (-(len(head) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data
+n, each = 20, 64
+y = npy("<i4", struct.pack(f"<{n}i", *[i % 10 for i in range(n)]), (n,))
+values = [(i * 37) % 101 - 50 for i in range(n * each)]
+for name, kind, code in (("i8", "|i1", "b"), ("i16", "<i2", "h"), ("f16", "<f2", "e"), ("bool", "|b1", "?"), ("u8", "|u1", "B")):
+    data = struct.pack(f"<{n * each}{code}", *[v % 2 == 0 if code == "?" else v + 50 if code == "B" else v for v in values])
+    with zipfile.ZipFile(f"{name}.npz", "w") as z:
+        z.writestr("x.npy", npy(kind, data, (n, 8, 8, 1)))
+        z.writestr("y.npy", y)
+P
+for name in i8 i16 f16 bool u8; do
+    both $name train "$f/train/cnn.keras" --data $name.npz --batch-size 8 --epochs 2 --threads 1 --out %D/$name.keras
+    same $name.keras
+done
 # Queued one by one, the bytes are the same as those of what was recorded.
 MEMFIT_FAR=1 MEMFIT_RECORD=0 "$MEMFIT" train "$f/train/cnn.keras" --data synthetic:64 --batch-size 32 --epochs 3 --no-shuffle --out queued.keras --quiet >/dev/null 2>&1
 cmp -s queued.keras far/two.keras || fail "queued and recorded differ"

@@ -21,6 +21,7 @@
 #include "graph/kinds/kinds.h"
 #include "graph/passes/attend.h"
 #include "graph/passes/narrow.h"
+#include "graph/passes/narrow_feeds.h"
 #include "graph/passes/pool_first.h"
 
 #include <string.h>
@@ -484,7 +485,8 @@ memfit_status mf_graph_group(mf_graph *g, const mf_group_taker *taker, memfit_er
     bool room = p.grouped && n.ops && n.op && n.tensor && n.storage;
     room = room && (!taker->pools_first || mf_graph_pool_first(g)) &&
            (!taker->attends || mf_graph_attend(g, taker, p.grouped)) &&
-           (!taker->narrow_losses || mf_graph_narrow(g, p.grouped)) && make_touches(&p) && make_chains(&p);
+           (!taker->narrow_losses || mf_graph_narrow(g, p.grouped)) &&
+           (!taker->narrow_feeds || mf_graph_narrow_feeds(g, p.grouped)) && make_touches(&p) && make_chains(&p);
     if (room && !any(p.grouped, g->op_count))
         return MEMFIT_OK;
     if (!room || !list_ops(&p, &n))

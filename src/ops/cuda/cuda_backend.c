@@ -254,7 +254,11 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
                            .host = host,
                            .threads = 1,
                            .alignment = 256,
-                           .groups = {NULL, cuda_program_takes, true, cuda_attends, true}};
+                           .groups = {.takes = cuda_program_takes,
+                                      .narrow_losses = true,
+                                      .attends = cuda_attends,
+                                      .narrow_feeds = true,
+                                      .pools_first = true}};
     memcpy(b->base.made_by, engine->made_by, sizeof b->base.made_by);
     b->engine = engine;
     *backend = &b->base;

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/fit/fit.h"
+#include "plan/fit/fit_inputs.h"
 #include "plan/fit/fit_orders.h"
 #include "plan/recompute/bounds.h"
 
@@ -461,8 +462,8 @@ static memfit_status does_not_fit(mf_fitter *fitter, const mf_plan *nearest, mem
     return status;
 }
 
-memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *source, const mf_plan_options *options,
-                           const mf_cost_source *cost, mf_plan **out, memfit_error *err)
+static memfit_status make_plan(const memfit_host *host, const mf_graph_source *source, const mf_plan_options *options,
+                               const mf_cost_source *cost, mf_plan **out, memfit_error *err)
 {
     if (options->batch < 1)
         return mf_fail(err, MEMFIT_INVALID, "batch %lld: must be at least 1", (long long)options->batch);
@@ -491,4 +492,35 @@ memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *sourc
     if (status == MEMFIT_OK)
         *out = plan;
     return status;
+}
+
+/* A plan that leaves so much of the limit, where that is a good one: the one there is, or another in its place. */
+static bool leave_room(const memfit_host *host, const mf_graph_source *source, const mf_plan_options *options,
+                       const mf_cost_source *cost, uint64_t bytes, mf_plan **plan)
+{
+    mf_plan_options less = *options;
+    mf_plan *other = NULL;
+    memfit_error failed;
+    if (!bytes || options->fixed_bytes + (*plan)->arena_bytes + bytes <= options->limit_bytes)
+        return bytes != 0;
+    less.limit_bytes = options->limit_bytes > bytes ? options->limit_bytes - bytes : 0;
+    if (!less.limit_bytes || make_plan(host, source, &less, cost, &other, &failed) != MEMFIT_OK)
+        return false;
+    bool better = mf_plan_may_replace(*plan, other);
+    mf_plan_destroy(better ? *plan : other);
+    *plan = better ? other : *plan;
+    return better;
+}
+
+memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *source, const mf_plan_options *options,
+                           const mf_cost_source *cost, mf_plan **out, memfit_error *err)
+{
+    uint64_t set, kept;
+    memfit_status status = make_plan(host, source, options, cost, out, err);
+    if (status != MEMFIT_OK || !options->inputs_beside || !options->limit_bytes || options->only != MF_MODE_TRAIN)
+        return status;
+    mf_plan_inputs(*out, options->kept_samples, &set, &kept);
+    if (set && !leave_room(host, source, options, cost, kept, out))
+        leave_room(host, source, options, cost, set, out);
+    return MEMFIT_OK;
 }
