@@ -4,7 +4,7 @@
  * The driver's work is by the handle, not by the byte: on an H200 moving 2 MiB costs 40 us, moving 64 MiB no more. So
  * handles come in sizes (tiers), each four times the one before, up to options.bulk_bytes; a stretch of pages is made of
  * the largest that fit it. A handle can only be moved or given back when all of it is idle. So a pool can be told to make
- * none that is more than a part of what it holds (pages.part), nor than half of the stretch that it is made for: what a few
+ * none that is more than a part of what it holds (pages.part), nor than a quarter of the stretch that it is made for: what a few
  * half-used ones pin stays small beside it. When a spare handle is too large for the place it is broken: released, and made anew in smaller ones.
  *
  * Near the limit every page counts: handles of many pages are made only while less than three quarters of the limit are
@@ -166,7 +166,7 @@ static uint32_t size_to_make(const memfit_pool *pool, uint64_t room)
     const mf_pages *p = &pool->pages;
     uint64_t limit = mf_pages_limit(pool), most = room;
     if (p->part)
-        most = p->reserved / p->part < room / 2 ? p->reserved / p->part : room / 2;
+        most = p->reserved / p->part < room / 4 ? p->reserved / p->part : room / 4;
     for (unsigned tier = p->tiers; --tier;) {
         uint32_t pages = p->tier_pages[tier];
         if (pages <= most && p->reserved + pages <= most_with(p, pages, limit))

@@ -184,8 +184,8 @@ static void failure_claims_nothing(void **state)
     close_place(&p);
 }
 
-/* A handle that is to be a part of the pool at most is half of what it is made for at most, too. */
-static void handles_are_half_of_a_block(void **state)
+/* A handle that is to be a part of the pool at most is a quarter of what it is made for at most, too. */
+static void handles_are_a_quarter_of_a_block(void **state)
 {
     (void)state;
     place p = open_place(32 * MiB, 0);
@@ -368,7 +368,7 @@ int main(void)
         cmocka_unit_test(holes_side_by_side_are_one_place),
         cmocka_unit_test(failure_claims_nothing),
         cmocka_unit_test(handles_come_in_sizes),
-        cmocka_unit_test(handles_are_half_of_a_block),
+        cmocka_unit_test(handles_are_a_quarter_of_a_block),
         cmocka_unit_test(what_a_thread_keeps_is_a_place),
         cmocka_unit_test(of_equal_holes_the_lowest),
         cmocka_unit_test(slack_prefers_pages_that_are_there),
