@@ -338,6 +338,7 @@ def child(args):
         return
     steps = dry_steps() if args.dry_run else WORKLOADS[args.part][0](torch)
     sync = (lambda: None) if args.dry_run else torch.cuda.synchronize
+    sync()  # the context is there
     say(ready=True)
     for line in sys.stdin:
         words = line.split()
@@ -445,13 +446,14 @@ def run_checks(args, part, deadline):
 
 
 def run_turns(args, part, warm, steps, rounds, deadline):
-    """{allocator: figures or None}. All start and are warmed up at once, then timed in turns."""
+    """{allocator: figures or None}. All start at once, are warmed up one after the other, each alone on the card, then timed in turns."""
     processes, times, out = [], {}, {}
     begun = [Process(args, part, allocator) for allocator in args.allocators.split(",")]
-    for p in begun:
-        p.say(f"run {warm}")
-    for p in begun:
-        ready = p.answer(deadline) and p.answer(deadline)
+    loaded = [p.answer(deadline) for p in begun]
+    for p, there in zip(begun, loaded):
+        if there:
+            p.say(f"run {warm}")
+        ready = there and p.answer(deadline)
         if ready is None:
             print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr)
             out[p.name] = None
@@ -460,7 +462,7 @@ def run_turns(args, part, warm, steps, rounds, deadline):
         times[p.name] = []
     dice = random.Random(1)
     for done in range(rounds):
-        if time.monotonic() > deadline - 5 and done:
+        if time.monotonic() > deadline - getattr(args, "margin", 5) and done:
             break
         for p in dice.sample(processes, len(processes)):
             p.say(f"run {steps}")

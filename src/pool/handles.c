@@ -4,8 +4,8 @@
  * The driver's work is by the handle, not by the byte: on an H200 moving 2 MiB costs 40 us, moving 64 MiB no more. So
  * handles come in sizes (tiers), each four times the one before, up to options.bulk_bytes; a stretch of pages is made of
  * the largest that fit it. A handle can only be moved or given back when all of it is idle. So a pool can be told to make
- * none that is more than a part of what it holds (pages.part): what a few half-used ones pin stays small beside it. When
- * a spare handle is too large for the place it is broken: released, and made anew in smaller ones.
+ * none that is more than a part of what it holds (pages.part), nor than a quarter of the stretch that it is made for: what a few
+ * half-used ones pin stays small beside it. When a spare handle is too large for the place it is broken: released, and made anew in smaller ones.
  *
  * Near the limit every page counts: handles of many pages are made only while less than three quarters of the limit are
  * taken (where the largest is longer than 32 pages: those of up to 32 up to all but a 64th of it).
@@ -164,10 +164,12 @@ static uint64_t most_with(const mf_pages *p, uint32_t pages, uint64_t limit)
 static uint32_t size_to_make(const memfit_pool *pool, uint64_t room)
 {
     const mf_pages *p = &pool->pages;
-    uint64_t limit = mf_pages_limit(pool), part = p->part ? p->reserved / p->part : UINT64_MAX;
+    uint64_t limit = mf_pages_limit(pool), most = room;
+    if (p->part)
+        most = p->reserved / p->part < room / 4 ? p->reserved / p->part : room / 4;
     for (unsigned tier = p->tiers; --tier;) {
         uint32_t pages = p->tier_pages[tier];
-        if (pages <= room && pages <= part && p->reserved + pages <= most_with(p, pages, limit))
+        if (pages <= most && p->reserved + pages <= most_with(p, pages, limit))
             return pages;
     }
     return 1;

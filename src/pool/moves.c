@@ -11,7 +11,8 @@
  * each page carries the serial of the last block that was freed on it (page_bits.c). Those need no old mapping.
  *
  * What it may cost: one part in a hundred of the elapsed time over any ten seconds, by the device's clock, while there is
- * room to grow instead. Time is lost when the device waits for it. While the program is ahead of the device, what it
+ * room to grow instead; at the beginning twice as much at once, for what is learnt in the first steps serves all the
+ * others, and what the pool grows by in them it holds as long. Time is lost when the device waits for it. While the program is ahead of the device, what it
  * spends here is only owed: it is lost when the device falls idle later, and no more of it than the device was idle.
  *
  *     program   ...queue a   |move|   queue b   |wait for a|   queue c ...
@@ -210,16 +211,21 @@ typedef struct target {
     uint64_t at;          /* those from here on are there */
 } target;
 
-/* Where the last `pages` of a gap begin; MF_BEYOND: there is no gap so long. */
-static uint64_t next_gap(memfit_pool *pool, target *t, uint32_t pages)
+/* By a page, or by the old mapping of one. */
+static bool taken(const mf_pages *p, uint64_t page)
 {
-    const mf_pages *p = &pool->pages;
-    while (t->at > t->from && mf_bit(p->mapped, t->at - 1))
+    return mf_bit(p->mapped, page) || mf_bit(p->shadowed, page);
+}
+
+/* Where the last `pages` of a gap begin; MF_BEYOND: there is no gap so long. */
+static uint64_t next_gap(const mf_pages *p, target *t, uint32_t pages)
+{
+    while (t->at > t->from && taken(p, t->at - 1))
         t->at--;
     uint64_t low = t->at;
-    while (low > t->from && t->at - low < pages && !mf_bit(p->mapped, low - 1))
+    while (low > t->from && t->at - low < pages && !taken(p, low - 1))
         low--;
-    return t->at - low == pages && !mf_shadows_over(pool, low, t->at) ? low : MF_BEYOND;
+    return t->at - low == pages ? low : MF_BEYOND;
 }
 
 /* Maps a handle at a second place, and lets the first go when its stream is past it. */
@@ -274,7 +280,7 @@ static uint64_t carry_from(memfit_pool *pool, const mf_block *hole, unsigned lan
     uint64_t got = 0, below = MF_BEYOND;
     mf_handle *h;
     while (got < want && (h = next_donor(pool, hole, below, want - got, t))) {
-        uint64_t to = next_gap(pool, t, h->pages);
+        uint64_t to = next_gap(&pool->pages, t, h->pages);
         below = h->page;
         if (to == MF_BEYOND)
             continue;
@@ -312,6 +318,8 @@ uint64_t mf_moves_own(memfit_pool *pool, mf_block **hole, unsigned lane, uint64_
         !mf_clock_record(pool, &pool->lane[lane]->clock)) /* so that nobody need wait for more than this */
         return 0;
     *hole = claim(pool, *hole, lane, &t);
+    if (mf_shadows_over(pool, t.from, t.at)) /* those that are past are in the way of nothing but this */
+        mf_shadows_sweep(pool, t.from, t.at);
     for (int pass = mf_repeat_plans(pool) ? 0 : 1; pass < 2; pass++) {
         pool->pages.from_seats = pass;
         for (const mf_block *b = pool->tail; b && got < want && t.at > t.from; b = b->before)
@@ -331,10 +339,10 @@ bool mf_moves_allowed(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
     uint64_t now = mf_device_now_us(pool->device);
-    p->move_credit_us += (int64_t)((now - p->credit_at_us) / MF_MOVE_SHARE);
+    int64_t more = (int64_t)((now - p->credit_at_us) / MF_MOVE_SHARE), room = CREDIT - p->move_credit_us;
     p->credit_at_us = now - (now - p->credit_at_us) % MF_MOVE_SHARE;
-    if (p->move_credit_us > CREDIT)
-        p->move_credit_us = CREDIT;
+    if (room > 0) /* what there is more at the beginning does not come again */
+        p->move_credit_us += more < room ? more : room;
     return p->move_credit_us > (p->invest ? -CREDIT : 0);
 }
 
@@ -376,6 +384,6 @@ void mf_moves_tidy(memfit_pool *pool)
         return mf_shadows_look(pool);
     uint64_t began = mf_device_now_us(pool->device);
     mf_moves_look(pool);
-    mf_shadows_sweep(pool);
+    mf_shadows_sweep(pool, 0, UINT64_MAX);
     mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
 }

@@ -36,7 +36,7 @@ bool mf_pages_init(memfit_pool *pool)
     mf_pages *p = &pool->pages;
     p->bytes = pool->options.page_bytes;
     p->shift = (uint64_t)__builtin_ctzll(p->bytes);
-    p->move_credit_us = MF_MOVE_WINDOW / MF_MOVE_SHARE;
+    p->move_credit_us = MF_MOVE_FIRST * MF_MOVE_WINDOW / MF_MOVE_SHARE;
     p->from_seats = true;
     p->credit_at_us = mf_device_now_us(pool->device);
     mf_handles_init(p, pool->options.bulk_bytes / p->bytes);

@@ -59,7 +59,7 @@ void mf_shadows_look(memfit_pool *pool); /* how far are the streams? Before the 
 uint64_t mf_shadows_needs(const memfit_pool *pool, uint64_t first, uint64_t past, bool *wait);
 uint64_t mf_shadows_switch(memfit_pool *pool, uint64_t first, uint64_t past); /* gives back those that can; how many */
 uint64_t mf_beyond_shadows(const memfit_pool *pool, const mf_block *hole);    /* where the last one in it ends */
-void mf_shadows_sweep(memfit_pool *pool);                                     /* those that are past go */
+void mf_shadows_sweep(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are past go */
 bool mf_shadows_over(const memfit_pool *pool, uint64_t first, uint64_t past); /* is there one at [first, past)? */
 bool mf_shadows_end(memfit_pool *pool);   /* when everything on the device is past; false: some are left */
 bool mf_pages_settled(memfit_pool *pool); /* every idle page can be unmapped; waits when it must and may */

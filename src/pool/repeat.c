@@ -75,7 +75,7 @@ void mf_repeat_begin(memfit_pool *pool)
         if (!r)
             return;
         pool->host_bytes += sizeof *r;
-        r->count = r->first = r->needed = r->searched = r->begun = r->before_began = r->rose = pool->noted;
+        r->count = r->first = r->needed = r->missing = r->searched = r->begun = r->before_began = r->rose = pool->noted;
         r->group = r->left = 1; /* blocks may carry numbers of an earlier tape */
     }
     r->lane = mf_apart_main(pool);
@@ -85,7 +85,7 @@ void mf_repeat_needed(memfit_pool *pool)
 {
     mf_repeat_begin(pool);
     if (pool->repeat)
-        pool->repeat->needed = pool->repeat->count;
+        pool->repeat->needed = pool->repeat->missing = pool->repeat->count;
 }
 
 void mf_repeat_end(memfit_pool *pool)
@@ -201,7 +201,9 @@ static void end_step(memfit_pool *pool)
     if (it) {
         mf_kind_learn(r, it, begun);
         bool much = leaves_much(r, it), early = r->steps < 4 * r->again + NEW_KINDS && !much;
-        bool wants_it = it->packed ? it->bad >= BAD_TIMES : early || it->seen > (much && !r->regular ? 2 * GROUP : 1);
+        bool well = r->missing < begun; /* it found all of its pages where it went by itself */
+        bool wants_it =
+            it->packed ? it->bad >= BAD_TIMES : !well && (early || it->seen > (much && !r->regular ? 2 * GROUP : 1));
         unsigned group = wants_it ? group_of(r, it) : 1;
         if (wants_it && group > r->group) {
             regroup(pool, group);

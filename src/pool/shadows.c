@@ -264,16 +264,16 @@ uint64_t mf_beyond_shadows(const memfit_pool *pool, const mf_block *hole)
     return page << p->shift > hole->start ? page << p->shift : hole->start;
 }
 
-void mf_shadows_sweep(memfit_pool *pool)
+void mf_shadows_sweep(memfit_pool *pool, uint64_t first, uint64_t past)
 {
     if (pool->pages.shadow_count)
-        sweep(pool, 0, UINT64_MAX);
+        sweep(pool, first, past);
 }
 
 bool mf_shadow_room(memfit_pool *pool)
 {
     if (pool->pages.shadow_count == MF_SHADOWS)
-        mf_shadows_sweep(pool);
+        mf_shadows_sweep(pool, 0, UINT64_MAX);
     return pool->pages.shadow_count < MF_SHADOWS;
 }
 
@@ -327,7 +327,7 @@ void mf_shadows_forget_lane(memfit_pool *pool, unsigned lane)
         for (uint64_t k = s->page; k < s->page + s->handle->pages; k++)
             p->freed[k] = 0;
     }
-    mf_shadows_sweep(pool);
+    mf_shadows_sweep(pool, 0, UINT64_MAX);
 }
 
 /* Everything on the device is past: the second stream comes, or the pool ends. */

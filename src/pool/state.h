@@ -57,7 +57,8 @@ enum {
     MF_OWNER_CHUNK = 256,
     MF_OWNERS_MOST = 65536,
     MF_MOVE_SHARE = 100,       /* of the elapsed time, one part may go into moving pages */
-    MF_MOVE_WINDOW = 10000000, /* microseconds over which this holds */
+    MF_MOVE_WINDOW = 10000000, /* microseconds over which this holds; */
+    MF_MOVE_FIRST = 2,         /* so many times as much at the beginning */
 };
 
 /* ---- blocks ----------------------------------------------------------------------------------------------- */
@@ -241,8 +242,10 @@ typedef struct mf_pages {
     uint64_t making_us;            /* and the time it took */
     uint32_t tier_pages[MF_TIERS]; /* the sizes of handles, smallest first: one page, ... */
     unsigned tiers;
-    uint64_t part;     /* no handle is made that is more than one part in so many of what is reserved; 0: no matter */
-    uint64_t idle_top; /* no word of idle above this has a bit */
+    uint64_t
+        part; /* no handle is made that is more than one part in so many of what is reserved, nor than a quarter of the stretch
+                          it is made for; 0: no matter */
+    uint64_t idle_top;    /* no word of idle above this has a bit */
     uint64_t spare_count; /* pages in spare handles */
     uint64_t reserved, reserved_peak;
     uint64_t idle_count; /* set bits of idle */

@@ -37,6 +37,7 @@ struct mf_repeat {
     uint64_t count;           /* requests noted, by this tape and those before it */
     uint64_t first;           /* the first on this tape */
     uint64_t needed;          /* the count when pages were last missing, or a kind was last followed */
+    uint64_t missing;         /* the count when pages were last missing */
     uint64_t searched, ended; /* when it was last looked for where steps end, and when one did */
     uint32_t low, high;       /* MF_LIVE_UNITs: between these a step rises and falls; none known: high is 0 */
     uint64_t begun;           /* the request the step at work began with, */

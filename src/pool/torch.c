@@ -29,9 +29,10 @@
 enum { MOST_CARDS = 64 };
 
 /* The driver's work is by the handle, not by the byte: pages come in handles of up to 32 MiB where a block is long enough,
- * but none of more than a 512th of what the pool holds (handles.c). A hundredth more memory than the peak in use is given
+ * but none of more than a 32nd of what the pool holds (handles.c): a page that costs 40 us alone costs 70 to 90 beside
+ * other processes, and steps of many sizes then run out of time for moving pages before they are known. A hundredth more memory than the peak in use is given
  * for time: on seven workloads that leaves a tenth of the moves or less. MEMFIT_BULK and MEMFIT_SLACK override them. */
-static const uint64_t BULK = UINT64_C(32) << 20, PART = 512;
+static const uint64_t BULK = UINT64_C(32) << 20, PART = 32;
 static const double SLACK = 0.01;
 
 typedef struct card {

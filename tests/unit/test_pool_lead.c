@@ -89,7 +89,8 @@ static void in_flight_inputs_are_waited_for(void **state)
         memfit_pool_info info = look(&p);
         double ratio = (double)info.reserved_peak_bytes / (double)info.in_use_peak_bytes;
         assert_true(with ? ratio < 1.26 && info.stream_waits > 0 : ratio > 1.6);
-        assert_int_equal(p.pool->pages.move_credit_us, MF_MOVE_WINDOW / MF_MOVE_SHARE); /* nothing was lost by it */
+        assert_int_equal(p.pool->pages.move_credit_us,
+                         MF_MOVE_FIRST * MF_MOVE_WINDOW / MF_MOVE_SHARE); /* nothing was lost by it */
         mf_sim_lag_us(p.device, p.main, 0);
         mf_sim_lag_us(p.device, p.side, 0);
         close_place(&p);

@@ -61,6 +61,40 @@ static void own_pages_move_at_once(void **state)
     }
 }
 
+/* Pages that moved leave old mappings; once those are past they are not in the way of the same stream's other pages. */
+static void own_pages_move_over_old_mappings(void **state)
+{
+    (void)state;
+    place p = open_place(0, 0);
+    memfit_address holes[PAIRS], kept[PAIRS];
+    in_turn(&p, holes, kept, 6 * MiB);
+    memfit_address theirs = get(&p, 2 * MiB, p.side); /* there are two streams */
+    mf_sim_hold(p.device, p.main, true);
+    for (unsigned i = 0; i < 3; i++)
+        drop(&p, holes[i], p.main);
+    memfit_address large = get(&p, 18 * MiB, p.main), wall = get(&p, 2 * MiB, p.main); /* their nine pages */
+    assert_true(look(&p).remapped_pages >= 8);
+    mf_sim_hold(p.device, p.main, false);
+    assert_ok(memfit_stream_sync(p.device, p.main, &err), err);
+    mf_sim_hold(p.device, p.main, true);
+    drop(&p, kept[0], p.main); /* where the pages were is one place now, and they are the stream's own once more */
+    drop(&p, kept[1], p.main);
+    drop(&p, large, p.main);
+    uint64_t created = look(&p).created_pages;
+    memfit_address again = get(&p, 30 * MiB, p.main);
+    assert_int_equal(again, holes[0]);
+    assert_int_equal(look(&p).created_pages, created);
+    mf_sim_hold(p.device, p.main, false);
+    drop(&p, again, p.main);
+    drop(&p, wall, p.main);
+    drop(&p, theirs, p.side);
+    for (unsigned i = 2; i < PAIRS; i++)
+        drop(&p, kept[i], p.main);
+    for (unsigned i = 3; i < PAIRS; i++)
+        drop(&p, holes[i], p.main);
+    close_place(&p);
+}
+
 /* A page that moved under the end of a block is not full: what is left of it is the same stream's until it is past. */
 static void rest_of_a_page_stays_with_its_stream(void **state)
 {
@@ -147,6 +181,25 @@ static void failure_claims_nothing(void **state)
     mf_sim_hold(p.device, p.main, false);
     drop(&p, b, p.side);
     drop(&p, c, p.main);
+    close_place(&p);
+}
+
+/* A handle that is to be a part of the pool at most is a quarter of what it is made for at most, too. */
+static void handles_are_a_quarter_of_a_block(void **state)
+{
+    (void)state;
+    place p = open_place(32 * MiB, 0);
+    p.pool->pages.part = 4;
+    memfit_address a = 0, b = 0;
+    for (unsigned i = 0; i < 2; i++)
+        assert_ok(memfit_pool_alloc(p.pool, i ? 32 * MiB : 128 * MiB, 0, i ? &b : &a, &err), err);
+    mf_pages *pages = &p.pool->pages;
+    uint64_t first = (b - p.pool->range) >> pages->shift, most = 0;
+    for (uint64_t i = first; i < first + 16; i++)
+        most = pages->handle[i]->pages > most ? pages->handle[i]->pages : most;
+    assert_int_equal(most, 4); /* sixteen would fit, and would be a quarter of the pool */
+    assert_ok(memfit_pool_free(p.pool, a, &err), err);
+    assert_ok(memfit_pool_free(p.pool, b, &err), err);
     close_place(&p);
 }
 
@@ -309,11 +362,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_pages_move_at_once),
+        cmocka_unit_test(own_pages_move_over_old_mappings),
         cmocka_unit_test(rest_of_a_page_stays_with_its_stream),
         cmocka_unit_test(others_memory_comes_last),
         cmocka_unit_test(holes_side_by_side_are_one_place),
         cmocka_unit_test(failure_claims_nothing),
         cmocka_unit_test(handles_come_in_sizes),
+        cmocka_unit_test(handles_are_a_quarter_of_a_block),
         cmocka_unit_test(what_a_thread_keeps_is_a_place),
         cmocka_unit_test(of_equal_holes_the_lowest),
         cmocka_unit_test(slack_prefers_pages_that_are_there),

@@ -145,8 +145,10 @@ static void plans_are_low(void **state)
         for (uint32_t seed = 1; seed <= 40; seed++) {
             step s = crowded(seed, NULL);
             s.whole = whole;
-            for (unsigned i = 0; i < 16; i++)
+            for (unsigned i = 0; i < 16; i++) {
+                mf_repeat_needed(s.p.pool); /* as if pages were missing in every step */
                 train_step(&s, 0);
+            }
             uint64_t pages = mf_repeat_pages(s.p.pool);
             double over = (double)(pages * s.p.pool->pages.bytes) / (double)look(&s.p).in_use_peak_bytes;
             plans += pages != 0;
@@ -179,6 +181,31 @@ static void kinds_come_back(void **state)
     assert_true(mf_repeat_kinds(s.p.pool) >= 4);
     assert_int_equal(remaps(&s), before);
     leave_crowded(&s);
+}
+
+/* Steps whose blocks find their pages where they lie: a plan would only move them. */
+static void what_goes_well_is_left_alone(void **state)
+{
+    (void)state;
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.slack = 0.01;
+    step s = {.p = open_with(o), .seed = 5};
+    memfit_address layers[LAYERS];
+    s.kept[0] = hold(&s, 3 * MiB, s.p.main);
+    memfit_address input = hold(&s, 3 * MiB, s.p.side);
+    for (unsigned i = 0; i < 40; i++) {
+        unsigned count = i % 3 ? LAYERS : LAYERS - 4; /* two kinds */
+        for (unsigned k = 0; k < count; k++)
+            layers[k] = hold(&s, layer_bytes(&s, k), s.p.main);
+        while (count)
+            leave(&s, layers[--count]);
+    }
+    assert_non_null(s.p.pool->repeat); /* with several streams requests are noted always */
+    assert_int_equal(mf_repeat_kinds(s.p.pool), 0);
+    assert_int_equal(look(&s.p).remapped_pages, 0);
+    drop(&s.p, input, s.p.side);
+    leave(&s, s.kept[0]);
+    close_place(&s.p);
 }
 
 /* Other sizes come, and the plan waits; a block in the way harms nothing. */
@@ -405,6 +432,7 @@ int main(void)
         cmocka_unit_test(equal_steps_stop_moving),
         cmocka_unit_test(plans_are_low),
         cmocka_unit_test(kinds_come_back),
+        cmocka_unit_test(what_goes_well_is_left_alone),
         cmocka_unit_test(plans_survive_others),
         cmocka_unit_test(plans_keep_alignments),
         cmocka_unit_test(plans_need_no_memory),
