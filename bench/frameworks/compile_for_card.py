@@ -3,8 +3,8 @@
 
     compile_for_card.py MODEL:BATCH:PRECISION DUMP        needs jax[cuda12] and Keras; cases are those of framework_cases.py
 
-The figures are those of the card but for workspaces of cuDNN, which are found by trying (tuning is off here). DUMP gets XLA's own text: the program in its order, the buffers
-(`...buffer-assignment.txt`) and their lives (`...live-range.txt`). Nothing is run.
+The figures are those of the card but for workspaces of cuDNN, which are found by trying (tuning is off here). DUMP gets XLA's own text: the program in
+its order, the buffers (`...buffer-assignment.txt`) and their lives (`...live-range.txt`). Nothing is run.
 """
 import os
 import sys
@@ -39,6 +39,7 @@ def main():
             os._exit(0)
         return compile_only if "train_step" in getattr(f, "__name__", "") else jax.jit(f, *args, **kwargs)
     trainer.jit = jit
+    framework_cases.zero_weights()
     name, batch, precision = case.split(":")
     model = framework_cases.build(keras, name, precision)
     x, y = framework_cases.data(model, name, int(batch), 1)

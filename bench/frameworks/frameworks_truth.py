@@ -2,7 +2,7 @@
 """Predictions of `memfit plan --runtime` beside what the frameworks really took.
 
     frameworks_truth.py models DIR [--seed S]          writes a model file for each model and precision (needs Keras)
-    frameworks_truth.py run MEASURED [--seed S] [--runtime R] [--at-once N] [--most SECONDS]
+    frameworks_truth.py run MEASURED [--seed S | --cases FILE] [--runtime R] [--at-once N] [--most SECONDS]
                                                        measures the cases that MEASURED lacks, the most valuable first (needs the
                                                        frameworks, and an NVIDIA card for torch and jax)
     frameworks_truth.py judge MEASURED DIR             plans every measured case and prints the tables
@@ -11,6 +11,7 @@ With --seed the models are drawn, else the fixed ones are taken. MEASURED is JSO
 code or a version differs. MEMFIT names the program (build/memfit).
 """
 import argparse
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -69,21 +70,29 @@ def all_cases(seed, runtimes):
                 yield runtime, "%s:%d:%s" % (name, batches[which], precision)
 
 
-def run(measured, seed, runtimes, at_once, most):
-    """A process each for PyTorch and JAX, which runs the cases one after another, or forks for them."""
-    mine, children = code_hash(), []
+def run(measured, wanted, runtimes, at_once, most):
+    """A process for PyTorch, which forks for its cases; else a process a case."""
+    mine, children, begin = code_hash(), [], time.time()
     environment = dict(os.environ, CODE_HASH=mine, AT_ONCE=str(at_once), MOST=str(most))
     have = {(r["runtime"], r["case"]) for r in read(measured) if r.get("code", mine) == mine}
-    missing = [case for case in all_cases(seed, runtimes) if case not in have]
+    missing = [case for case in wanted if case not in have]
     for runtime in runtimes:
         texts = [case for r, case in missing if r == runtime]
-        if runtime == "tensorflow":
-            for text in texts:
-                subprocess.run([sys.executable, str(here / "measure_framework.py"), runtime, measured, text], env=environment, check=False)
-        elif texts:
+        if runtime == "torch" and texts:
             children.append(subprocess.Popen([sys.executable, str(here / "measure_framework.py"), runtime, measured, *texts], env=environment))
+        elif runtime != "torch":
+            one_by_one(runtime, measured, texts, environment, at_once, begin + most)
     for child in children:
         child.wait()
+
+
+def one_by_one(runtime, measured, texts, environment, at_once, end):
+    """A process a case, `at_once` of them at a time; none begins after `end`."""
+    def measure(text):
+        if time.time() < end:
+            subprocess.run([sys.executable, str(here / "measure_framework.py"), runtime, measured, text], env=environment, check=False)
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(measure, texts))
 
 
 def plan(memfit, folder, runtime, case):
@@ -143,6 +152,7 @@ def main():
     parser.add_argument("what", choices=("models", "run", "judge"))
     parser.add_argument("paths", nargs="+")
     parser.add_argument("--seed", default="")
+    parser.add_argument("--cases", help="a file with a case a line, instead of those of the seed")
     parser.add_argument("--runtime", choices=("torch", "jax", "tensorflow"), action="append")
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--most", type=float, default=1e9)
@@ -150,7 +160,9 @@ def main():
     if a.what == "models":
         models(a.paths[0], a.seed)
     elif a.what == "run":
-        run(a.paths[0], a.seed, a.runtime or ("torch", "jax"), a.at_once, a.most)
+        runtimes = a.runtime or ("torch", "jax")
+        wanted = [(r, case) for case in open(a.cases).read().split() for r in runtimes] if a.cases else all_cases(a.seed, runtimes)
+        run(a.paths[0], list(wanted), runtimes, a.at_once, a.most)
     else:
         judge(a.paths[0], a.paths[1])
 

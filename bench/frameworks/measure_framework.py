@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Trains cases in one framework and prints what it took, one JSON line a case.
 
-    measure_framework.py torch|jax|tensorflow OUT CASE...        CASE is MODEL:BATCH:PRECISION[:cpu]
+    measure_framework.py torch|jax|tensorflow OUT CASE...        CASE is MODEL:BATCH:PRECISION, for jax also MODEL:BATCH:PRECISION:MIB
 
-tensorflow runs on the CPU, as it does for people: Keras does not let XLA compile there, and the allocator is oneDNN's, which counts.
+With MIB JAX's pool has that size, preallocated: whether the step runs in it is asked then. KEEP_PROGRAM=DIR keeps what XLA made of the step, with the
+workspaces it chose. tensorflow runs on the CPU, as it does for people: Keras does not let XLA compile there, and the allocator is oneDNN's, which counts.
 torch runs every case in a process of its own, forked after Keras was read and before it has met the card, AT_ONCE of them at a time, for MOST
 seconds. With TOGETHER=1 all run in one process, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases; jax always does so (its
 live bytes are the compiled step's own analysis), and tensorflow takes the first case only. Live bytes are those of the framework's own allocator, process bytes NVML's.
 """
+import ctypes
 import gc
+import glob
 import json
+import lzma
 import os
 import resource
 import sys
+import tempfile
 import time
 
 runtime, out, cases = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -20,6 +25,24 @@ os.environ["KERAS_BACKEND"] = runtime
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking whether there is a card must not make a context before the fork
+
+
+def card_bytes():
+    cuda, device, total = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_size_t()
+    cuda.cuInit(0)
+    cuda.cuDeviceGet(ctypes.byref(device), 0)
+    cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+    return total.value
+
+
+dump = ""
+if runtime == "jax" and len(cases) == 1:
+    limit = cases[0].split(":")[3:]
+    if limit:
+        os.environ.update(XLA_PYTHON_CLIENT_PREALLOCATE="true", XLA_PYTHON_CLIENT_MEM_FRACTION="%.9f" % ((int(limit[0]) << 20) / card_bytes()))
+    if os.environ.get("KEEP_PROGRAM"):
+        dump = tempfile.mkdtemp()
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_dump_to=%s --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*(train_step|step_fn).*" % dump
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import framework_cases  # noqa: E402
 from measure_framework_nvml import nvml  # noqa: E402
@@ -99,22 +122,40 @@ def run_torch(keras, case, row):
     row["reserved_now_bytes"] = torch.cuda.memory_reserved()
 
 
+def keep_program(text):
+    """The step as XLA runs it: its operations in order, library calls with their algorithm and workspace."""
+    import shutil
+    for path in glob.glob(os.path.join(dump, "*gpu_after_optimizations.txt")):
+        name = os.path.join(os.environ["KEEP_PROGRAM"], text.replace(":", "-") + ".txt.xz")
+        with open(path, "rb") as f, lzma.open(name, "wb", preset=1) as g:
+            g.write(f.read())
+    shutil.rmtree(dump)
+
+
 def run_jax(keras, case, row):
     import jax
     name, batch, precision = case
     gc.collect()
     jax.clear_caches()
     found.clear()
+    start = time.time()
     model = framework_cases.build(keras, name, precision)
+    model.optimizer.build(model.trainable_variables)
     x, y = framework_cases.data(model, name, batch, STEPS)
-    model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
-    row.update(found)
+    row["build_seconds"] = round(time.time() - start, 1)
+    try:
+        model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
+    finally:
+        row.update(found)
+        if dump:
+            keep_program(row["case"])
     stats = jax.devices()[0].memory_stats() or {}
     row["steady_bytes"] = stats.get("bytes_in_use", 0)
     if not together:
         row["live_bytes"] = stats.get("peak_bytes_in_use", 0)
         row["pool_bytes"] = stats.get("peak_pool_bytes", stats.get("pool_bytes", 0))
-        row["process_bytes"], row["card_bytes"] = nvml()
+        row["limit_bytes"] = stats.get("bytes_limit", 0)
+        row["process_bytes"], row["card_bytes"] = nvml(row["pool_bytes"])
 
 
 def run_tensorflow(keras, case, row):
@@ -145,6 +186,7 @@ def main():
         import jax
         import keras.src.backend.jax.trainer as trainer
         analyse(trainer)
+        framework_cases.zero_weights()
         versions = {"jax": jax.__version__}
     import keras
     versions["keras"] = keras.__version__

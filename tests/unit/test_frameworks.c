@@ -167,13 +167,15 @@ static void test_measured(void **state)
         {"bn_cnn-float32", 32, MF_RUNTIME_TORCH, 803.0 * (1 << 20), 0.02},
         {"bn_cnn-mixed_bfloat16", 32, MF_RUNTIME_TORCH, 653.0 * (1 << 20), 0.02},
         {"transformer-float32", 48, MF_RUNTIME_TORCH, 4714.0 * (1 << 20), 0.05},
-        {"cnn-float32", 32, MF_RUNTIME_JAX, 2090.0 * (1 << 20), 0.05},
-        {"cnn-mixed_bfloat16", 128, MF_RUNTIME_JAX, 4056.0 * (1 << 20), 0.05},
-        {"bn_cnn-float32", 32, MF_RUNTIME_JAX, 409.0 * (1 << 20), 0.10},
+        {"cnn-float32", 32, MF_RUNTIME_JAX, 2090.0 * (1 << 20), 0.01}, /* places of maxima, pointwise work in place */
+        {"cnn-mixed_bfloat16", 128, MF_RUNTIME_JAX, 4056.0 * (1 << 20), 0.02},
+        {"bn_cnn-float32", 32, MF_RUNTIME_JAX, 409.0 * (1 << 20), 0.02}, /* no workspace for a product of ten columns */
+        {"bn_cnn-mixed_bfloat16", 32, MF_RUNTIME_JAX, 222.0 * (1 << 20), 0.03},       /* centred in float32 */
+        {"transformer-float32", 16, MF_RUNTIME_JAX, 1412.0 * (1 << 20), 0.02},        /* masks of dropout */
         {"autoencoder-mixed_bfloat16", 128, MF_RUNTIME_JAX, 978.0 * (1 << 20), 0.06}, /* kernels as large as images */
-        {"VGG16-float32", 16, MF_RUNTIME_JAX, 3746.0 * (1 << 20), 0.04}, /* a gradient that waits, zeros of pooling */
+        {"VGG16-float32", 16, MF_RUNTIME_JAX, 3746.0 * (1 << 20), 0.02}, /* a gradient that waits, zeros of pooling */
         {"MobileNetV2-float32", 12, MF_RUNTIME_JAX, 762.0 * (1 << 20),
-         0.04},                                                        /* centred, and kernels in another order */
+         0.02},                                                        /* centred, and kernels in another order */
         {"unet-float32", 8, MF_RUNTIME_JAX, 1395.0 * (1 << 20), 0.05}, /* pooling of what is read again */
         {"cnn-float32", 8, MF_RUNTIME_TENSORFLOW, 839.0 * (1 << 20), 0.10},
         {"bn_cnn-float32", 16, MF_RUNTIME_TENSORFLOW, 191.9 * (1 << 20), 0.05},
