@@ -1,41 +1,88 @@
 #!/usr/bin/env python3
 """The largest batch that really runs in a part of a card, beside the predicted one, under Keras on torch.
 
-    measure_largest.py ask CASES DIR FREE_MIB MODEL:PRECISION...     plans the files of DIR (frameworks_truth.py models); MEMFIT names the program
-    measure_largest.py run OUT CASES [--pool] [--at-once N]
+    measure_largest.py draw DIR SEED                                 draws eight models that the margin was not fitted to, writes their files, prints MODEL:PRECISION
+    measure_largest.py ask CASES DIR FREE_MIB MODEL:PRECISION...     appends what memfit predicts for the files of DIR; MEMFIT names the program
+    measure_largest.py run OUT CASES [--hints FILE] [--most SECONDS] a second process holds all of the card but FREE_MIB, and steps are tried
+    measure_largest.py governed OUT CASES [--at-once N] [--most SECONDS]
+                                                                     the same under `memfit run --memory FREE_MIB`, several at once
     measure_largest.py judge OUT
 
-From the predicted batch on, the batch grows by 2 % until a step fails, or shrinks by 2 % until one runs. A second process takes all of the card but FREE_MIB
-before, or, with --pool, PyTorch's pool is kept to FREE_MIB less what NVML shows beside it (measure_lines.py), for a card that others use at the same time.
+From the predicted batch on, batches 9 % apart are tried until one runs and a larger one fails; what lies between is halved down to one sample, or half a percent. A model
+has one process, forked after PyTorch was read, for all its sizes, the smallest first: the holder gives some back in between. Cases that OUT has are not run
+again. --hints names a file of results to begin the search from instead of the prediction.
 """
 import argparse
 import gc
 import json
 import os
+import random
 import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, here)
 RESERVE_MIB = 623  # of an H200's memory that the driver keeps: in memfit's fixed cost, in no process's figure
+FITTED = {"cnn", "ResNet50", "bn_cnn", "VGG16", "transformer", "InceptionV3", "DenseNet121"}  # the margin at the band's upper end was chosen by these
 HOLDER = """
 import ctypes, sys, time
 c = ctypes.CDLL("libcuda.so.1")
-c.cuInit(0); d = ctypes.c_int(); c.cuDeviceGet(ctypes.byref(d), 0); x = ctypes.c_void_p(); c.cuCtxCreate_v2(ctypes.byref(x), 0, d)
-free, total, p = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()
+c.cuInit(0); d = ctypes.c_int(); c.cuDeviceGet(ctypes.byref(d), 0); x = ctypes.c_void_p(); c.cuDevicePrimaryCtxRetain(ctypes.byref(x), d); c.cuCtxSetCurrent(x)
+free, total, held, more = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_uint64()
 c.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
-r = c.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(free.value - (%d << 20)))
-c.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
-print(r, free.value >> 20, total.value >> 20, flush=True)
-time.sleep(600)
+most = %d
+r = c.cuMemAlloc_v2(ctypes.byref(held), ctypes.c_size_t(free.value - (most << 20)))
+for line in sys.stdin:
+    left = int(line)
+    if more.value:
+        c.cuMemFree_v2(more)
+        more.value = 0
+    for _ in range(50):
+        if not (most - left and c.cuMemAlloc_v2(ctypes.byref(more), ctypes.c_size_t(most - left << 20))):
+            break
+        time.sleep(0.1)  # a process that has just ended may still be there
+    c.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+    print(r, free.value >> 20, total.value >> 20, flush=True)
 """
 
 
-def hold(free_mib):
-    """A process that holds the rest of the card; its figures lie in `left`."""
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER % free_mib], stdout=subprocess.PIPE, text=True)
-    holder.left = holder.stdout.readline().split()
-    return holder
+def hold(most_mib):
+    """A process that holds the card but `most_mib`; leave() makes it less."""
+    return subprocess.Popen([sys.executable, "-c", HOLDER % most_mib], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def leave(holder, free_mib):
+    """MiB that are free on the card then, which includes nothing that this process has already."""
+    holder.stdin.write("%d\n" % free_mib)
+    holder.stdin.flush()
+    return int(holder.stdout.readline().split()[1])
+
+
+def read(path):
+    try:
+        return [json.loads(line) for line in open(path)]
+    except FileNotFoundError:
+        return []
+
+
+def key(row):
+    return row["model"], row["precision"], row["free_mib"]
+
+
+def draw(folder, seed):
+    os.environ["KERAS_BACKEND"] = "torch"
+    import framework_cases
+    import keras
+    chance = random.Random(seed)
+    names = ["%s@%d" % (name, chance.choice(framework_cases.APPLICATIONS[name][0])) for name in chance.sample(sorted(set(framework_cases.APPLICATIONS) - FITTED), 6)]
+    for name in chance.sample(sorted(set(framework_cases.SIZES) - FITTED), 2):
+        names.append(name + "@" + ",".join("%s=%d" % (k, chance.choice(v)) for k, v in sorted(framework_cases.SIZES[name][0].items())))
+    for i, name in enumerate(names):
+        precision = ("float32", "mixed_bfloat16")[i % 2]
+        with open(os.path.join(folder, "%s-%s.json" % (name, precision)), "w") as f:
+            f.write(framework_cases.build(keras, name, precision).to_json())
+        print("%s:%s" % (name, precision))
 
 
 def ask(out, folder, free_mib, cases):
@@ -50,12 +97,14 @@ def ask(out, folder, free_mib, cases):
             f.write(json.dumps(row) + "\n")
 
 
-def runs(keras, torch, framework_cases, name, precision, batch):
+def runs(torch, framework_cases, model, name, batch):
+    import numpy as np
+    model.zero_grad()
     gc.collect()
     torch.cuda.empty_cache()
     try:
-        model = framework_cases.build(keras, name, precision)
-        x, y = framework_cases.data(model, name, batch, 2)
+        x, y = framework_cases.data(model, name, 1, 1)
+        x, y = (np.zeros((2 * batch,) + a.shape[1:], a.dtype) for a in (x, y))  # two steps; the values do not matter
         model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
         torch.cuda.synchronize()
         return True
@@ -67,74 +116,127 @@ def runs(keras, torch, framework_cases, name, precision, batch):
         raise
 
 
-def find(row, pool, out):
+def search(tries, start):
+    """The largest batch that runs, and the smallest that was seen to fail."""
+    runs_to, fails_from, at = 0, 0, start
+    apart = max(1, start * 9 // 100)
+    while not (runs_to and fails_from):
+        if tries(at):
+            runs_to, at = at, at + apart
+        else:
+            fails_from, at = at, at - apart
+        if at < 1:
+            return 0, fails_from
+    while fails_from - runs_to > max(1, start // 200):
+        at = (runs_to + fails_from) // 2
+        if tries(at):
+            runs_to = at
+        else:
+            fails_from = at
+    return runs_to, fails_from
+
+
+def find(rows, out, holder, hints):
+    """One model in this process, at every size."""
+    os.environ["KERAS_BACKEND"] = "torch"
     import keras
     import torch
     import framework_cases
-    import measure_lines
-    start, tries = time.time(), []
-    if pool:
-        row["beside_mib"] = measure_lines.keep_to(torch, row["free_mib"], 8) >> 20
-    batch = row["predicted"]
-    ok = runs(keras, torch, framework_cases, row["model"], row["precision"], batch)
-    best = batch if ok else 0
-    while len(tries) < 10:
-        step = max(1, batch // 50)
-        batch = batch + step if ok else batch - step
-        tries.append(batch)
-        if batch < 1 or runs(keras, torch, framework_cases, row["model"], row["precision"], batch) != ok:
-            best = best if ok else batch
-            break
-        best = batch if ok else best
-    row.update(largest=best, tries=len(tries) + 1, ended=len(tries) < 10, seconds=round(time.time() - start, 1))
-    with open(out, "a") as f:
-        f.write(json.dumps(row) + "\n")
-    print(json.dumps(row), flush=True)
+    model, start = None, time.time()
+    for row in rows:
+        if holder:
+            row["left_mib"] = leave(holder, row["free_mib"])
+        seen = []
+        try:
+            model = model or framework_cases.build(keras, row["model"], row["precision"])
+
+            def tries(batch):
+                seen.append(batch)
+                return runs(torch, framework_cases, model, row["model"], batch)
+            row["largest"], row["fails"] = search(tries, hints.get(key(row), row["predicted"]))
+        except Exception as e:  # the next size may still run
+            row["error"] = ("%s: %s" % (type(e).__name__, e))[:300]
+        row.update(tried=seen, seconds=round(time.time() - start, 1), versions={"torch": torch.__version__, "keras": keras.__version__})
+        start = time.time()
+        with open(out, "a") as f:
+            f.write(json.dumps(row) + "\n")
+        print(json.dumps(row), flush=True)
 
 
-def run(out, cases, pool, at_once):
+def missing(out, cases):
+    """[[rows of one model, the smallest size first]]"""
+    have, groups = {key(r) for r in read(out)}, {}
+    for row in sorted(read(cases), key=lambda r: r["free_mib"]):
+        if key(row) not in have:
+            groups.setdefault((row["model"], row["precision"]), []).append(row)
+    return list(groups.values())
+
+
+def run(out, cases, hints, most):
     os.environ["KERAS_BACKEND"] = "torch"
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking whether there is a card must not make a context before the fork
+    begin, groups = time.time(), missing(out, cases)
+    if not groups:
+        return
+    holder = hold(max(r["free_mib"] for rows in groups for r in rows))
     import keras  # noqa: F401
     import torch  # noqa: F401
-    children, rows = set(), [json.loads(line) for line in open(cases)]
-    for row in rows:
-        while len(children) >= (at_once if pool else 1):
-            children.discard(os.wait()[0])
-        child = os.fork()
-        if child:
-            children.add(child)
-            continue
-        holder = None if pool else hold(row["free_mib"])
-        try:
-            find(row, pool, out)
-        except Exception as e:  # the next case may still run
-            print(row, e)
-        finally:
-            if holder:
-                holder.kill()
-        os._exit(0)
+    try:
+        for rows in groups:
+            if time.time() - begin > most:
+                break
+            child = os.fork()
+            if not child:
+                find(rows, out, holder, {key(r): r["largest"] for r in read(hints) if r.get("largest")})
+                os._exit(0)
+            os.waitpid(child, 0)
+    finally:
+        holder.kill()
+
+
+def governed(out, cases, at_once, most):
+    """Every case alone in a program of its own under memfit's limit."""
+    memfit, begin, children = os.environ.get("MEMFIT", "build/memfit"), time.time(), []
+    for row in sorted((row for rows in missing(out, cases) for row in rows), key=lambda r: r["free_mib"]):
+        while sum(c.poll() is None for c in children) >= at_once:
+            time.sleep(0.2)
+        if time.time() - begin > most:
+            break
+        children.append(subprocess.Popen([memfit, "run", "--quiet", "--memory", "%dMiB" % row["free_mib"], "--", sys.executable, os.path.abspath(__file__), "one", out,
+                                          json.dumps(row)]))
     for child in children:
-        os.waitpid(child, 0)
+        child.wait()
 
 
 def judge(out):
-    for r in map(json.loads, open(out)):
-        print("%-16s %-16s %6d MiB  predicted %5d  largest %5d%s  %+.1f %%" % (r["model"], r["precision"], r["free_mib"], r["predicted"], r["largest"],
-                                                                           "" if r["ended"] else " or more", 100 * (r["predicted"] / r["largest"] - 1)))
+    rows, errors = read(out), []
+    for r in sorted(rows, key=lambda r: (r["model"], r["free_mib"])):
+        if not r.get("largest"):
+            print("%-34s %-16s %6d MiB  predicted %5d  %s" % (*key(r), r["predicted"], r.get("error", "nothing runs")[:60]))
+            continue
+        errors.append(100 * (r["predicted"] / r["largest"] - 1))
+        print("%-34s %-16s %6d MiB  predicted %5d  largest %5d (%d fails)  %+.1f %%" % (*key(r), r["predicted"], r["largest"], r["fails"], errors[-1]))
+    print("%d cases, %d within -8 %% to +0: %+.1f to %+.1f %%" % (len(rows), sum(-8 <= e <= 0 for e in errors), min(errors), max(errors)))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("ask", "run", "judge"))
+    parser.add_argument("what", choices=("draw", "ask", "run", "governed", "one", "judge"))
     parser.add_argument("rest", nargs="+")
-    parser.add_argument("--pool", action="store_true")
+    parser.add_argument("--hints", default="")
     parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--most", type=float, default=1e9)
     a = parser.parse_args()
-    if a.what == "ask":
+    if a.what == "draw":
+        draw(*a.rest)
+    elif a.what == "ask":
         ask(a.rest[0], a.rest[1], int(a.rest[2]), a.rest[3:])
     elif a.what == "run":
-        run(a.rest[0], a.rest[1], a.pool, a.at_once)
+        run(a.rest[0], a.rest[1], a.hints, a.most)
+    elif a.what == "governed":
+        governed(a.rest[0], a.rest[1], a.at_once, a.most)
+    elif a.what == "one":
+        find([json.loads(a.rest[1])], a.rest[0], None, {})
     else:
         judge(a.rest[0])
 

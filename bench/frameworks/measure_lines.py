@@ -1,31 +1,34 @@
 #!/usr/bin/env python3
 """Pastes the lines that `memfit plan` suggests into a real training under Keras on torch that may take as much as was asked for.
 
-    measure_lines.py ask LINES DIR FREE_MIB MODEL:BATCH[:PRECISION]...   plans the files of DIR (frameworks_truth.py models) and writes every suggested line that is
-                                                              said to fit, with its predicted peak and band; MEMFIT names the program
-    measure_lines.py run OUT LINES [--pool] [--at-once N] [--most SECONDS]
+    measure_lines.py draw DIR SEED                            draws ten models, writes their files and prints FREE_MIB MODEL:BATCH:PRECISION with batches that do not fit
+    measure_lines.py ask LINES DIR FREE_MIB MODEL:BATCH[:PRECISION]...   plans the files of DIR and appends every suggested line that is said to fit, with its
+                                                              predicted peak and band; MEMFIT names the program
+    measure_lines.py run OUT LINES                            a second process holds all of the card but FREE_MIB
+    measure_lines.py governed OUT LINES [--at-once N] [--most SECONDS]   every script under `memfit run --memory FREE_MIB`, several at once
     measure_lines.py judge OUT
 
-A script is written for every line, the line in it as it was printed, and is run for three updates in a process of its own, forked before it has met the card.
-Another process holds all of the card but FREE_MIB meanwhile. With --pool nobody does: PyTorch's pool is kept to FREE_MIB less what NVML shows beside it after a
-convolution and a product, and some for kernels, for a card that others use at the same time.
+A script is written for every line, the line in it as it was printed, and is run for three updates in a process of its own. Lines that OUT has are not run again.
 """
 import argparse
 import json
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here))
-RESERVE_MIB = 623  # of an H200's memory that the driver keeps: in memfit's fixed cost, in no process's figure
-KERNELS_MIB = 100  # that a training loads beyond the first convolution and product
-MIB = 1 << 20
+from measure_largest import RESERVE_MIB, hold, leave, read  # noqa: E402
 
 SCRIPT = '''
+import os, sys
+os.environ["KERAS_BACKEND"] = "torch"
+sys.path.insert(0, {here!r})
 import keras
 import framework_cases
 keras.mixed_precision.set_dtype_policy({precision!r})
@@ -37,23 +40,45 @@ settings.update({settings})
 model.compile(optimizer=settings["optimizer"], loss=framework_cases.LOSSES[loss])
 steps = 3 * (settings["optimizer"].gradient_accumulation_steps or 1)
 x, y = framework_cases.data(model, {name!r}, settings["batch_size"], steps)
-started(model)
 model.fit(x, y, batch_size=settings["batch_size"], epochs=1, verbose=0, shuffle=False)
+import measure_lines
+measure_lines.tell()
 '''
 
 
+def draw(folder, seed):
+    """Models, sizes of a card, precisions by chance; a batch a little, much and far above the largest that fits."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    import framework_cases
+    import keras
+    chance = random.Random(seed)
+    for i, (name, _) in enumerate(framework_cases.draw(seed, 7, 3)):
+        free_mib, precision = chance.choice((6144, 8192, 12288)), chance.choice(("float32", "float32", "mixed_bfloat16"))
+        path = os.path.join(folder, "%s-%s.json" % (name, precision))
+        with open(path, "w") as f:
+            f.write(framework_cases.build(keras, name, precision).to_json())
+        batch = int(plan(path, free_mib, 8)["max_batch"] * (1.2, 1.5, 3)[i % 3]) // 4 * 4 + 4  # people's batches can be halved
+        print("%d %s:%d:%s" % (free_mib, name, batch, precision))
+
+
+def plan(path, free_mib, batch):
+    got = subprocess.run([os.environ.get("MEMFIT", "build/memfit"), "plan", path, "--batch-size", str(batch), "--for", "h200", "--memory",
+                          "%dMiB" % (free_mib + RESERVE_MIB), "--runtime", "torch", "--json"], capture_output=True, text=True, check=False)
+    if got.returncode not in (0, 3):
+        sys.exit("%s: %s" % (path, got.stderr[:200]))
+    return json.loads(got.stdout)["in_framework"]
+
+
 def ask(out, folder, free_mib, cases):
-    memfit = os.environ.get("MEMFIT", "build/memfit")
-    with open(out, "w") as f:
+    with open(out, "a") as f:
         for text in cases:
             name, batch, precision = (text.split(":") + ["float32"])[:3]
-            got = subprocess.run([memfit, "plan", os.path.join(folder, "%s-%s.json" % (name, precision)), "--batch-size", batch, "--for", "h200", "--memory",
-                                  "%dMiB" % (free_mib + RESERVE_MIB), "--runtime", "torch", "--json"], capture_output=True, text=True, check=False)
-            if got.returncode != 3:
-                print("%s: exit %d, %s" % (text, got.returncode, "it fits" if not got.returncode else got.stderr[:200]))
+            answer = plan(os.path.join(folder, "%s-%s.json" % (name, precision)), free_mib, int(batch))
+            if answer["fits"] == "yes":
+                print("%s fits" % text)
                 continue
-            for line in json.loads(got.stdout)["in_framework"]["suggestions"]:
-                row = {"model": name, "batch": int(batch), "precision": precision, "free_mib": free_mib, "line": line["line"]}
+            for line in answer["suggestions"]:
+                row = {"model": name, "batch": int(batch), "precision": precision, "free_mib": free_mib, "fits_as_asked": answer["fits"], "line": line["line"]}
                 row.update({"%s_mib" % k: (line["%s_bytes" % k] >> 20) - RESERVE_MIB for k in ("low", "peak", "high")})
                 print("%-5s %s" % (line["fits"], row))
                 if in_force(row):
@@ -80,65 +105,77 @@ def script(row):
     """The program with the line in it; the only thing to fill in is a learning rate."""
     line = row["line"].replace("learning_rate=...", "learning_rate=1e-4")
     setting = line.startswith(("batch_size=", "optimizer="))
-    return SCRIPT.format(name=row["model"], batch=row["batch"], precision=row["precision"], before="" if setting else line,
+    return SCRIPT.format(here=str(here), name=row["model"], batch=row["batch"], precision=row["precision"], before="" if setting else line,
                          settings="dict(%s\n)" % line if setting else "")
 
 
-def keep_to(torch, free_mib, kernels_mib=KERNELS_MIB):
-    """Called with the model built: PyTorch's pool may take what is left of `free_mib` beside what the process takes anyway."""
-    from measure_framework_nvml import nvml
-    model_free = torch.nn.Conv2d(3, 8, 3).cuda()
-    model_free(torch.randn(1, 3, 32, 32, device="cuda")).flatten(1).mm(torch.randn(7200, 8, device="cuda")).sum().backward()
-    torch.cuda.synchronize()
-    beside = nvml()[0] - torch.cuda.memory_reserved() + kernels_mib * MIB
-    torch.cuda.set_per_process_memory_fraction((free_mib * MIB - beside) / torch.cuda.get_device_properties(0).total_memory)
-    return beside
-
-
-def train(torch, row, pool):
-    from measure_framework_nvml import nvml
-
-    def started(_):
-        if pool:
-            row["beside_mib"] = keep_to(torch, row["free_mib"]) >> 20
-    try:
-        exec(compile(script(row), "script", "exec"), {"started": started})
-        torch.cuda.synchronize()
-        row.update(ran=True, process_mib=nvml(torch.cuda.memory_reserved())[0] >> 20, live_mib=torch.cuda.max_memory_allocated() >> 20, pool_mib=torch.cuda.max_memory_reserved() >> 20)
-    except (torch.OutOfMemoryError, RuntimeError) as e:
-        row.update(ran=False, error=str(e)[:200])
-
-
-def run(out, lines, pool, at_once, most):
-    from measure_largest import hold
-    os.environ["KERAS_BACKEND"] = "torch"
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking whether there is a card must not make a context before the fork
-    import keras  # noqa: F401
+def tell():
+    """Called at the end of a script: prints what it took. NVML's row is found by taking some memory for a moment, so the pool's unused part goes back before."""
+    import gc
     import torch
-    rows, children, begin = [json.loads(line) for line in open(lines)], set(), time.time()
-    holder = None if pool else hold(rows[0]["free_mib"])
+    from measure_framework_nvml import nvml
+    torch.cuda.synchronize()
+    live, pool = torch.cuda.max_memory_allocated() >> 20, torch.cuda.max_memory_reserved() >> 20
+    gc.collect()
+    torch.cuda.empty_cache()
+    left = torch.cuda.memory_reserved()
+    shown = nvml(left)[0]
+    print(json.dumps({"live_mib": live, "pool_mib": pool, "process_mib": pool + (shown - left >> 20) if shown else 0, "versions": {"torch": torch.__version__}}))
+
+
+def start(row, limit):
+    """The script with its line, as a program of its own."""
+    path = tempfile.NamedTemporaryFile("w", suffix=".py", delete=False)
+    with path:
+        path.write(script(row))
+    row["report"] = path.name + ".json"
+    memfit = os.environ.get("MEMFIT", "build/memfit")
+    before = [memfit, "run", "--quiet", "--memory", "%dMiB" % row["free_mib"], "--report", row["report"], "--"] if limit else []
+    return subprocess.Popen(before + [sys.executable, path.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, PYTHONWARNINGS="ignore"))
+
+
+def end(row, program, begin, out):
+    said, errors = program.communicate()
+    row.update(status=program.returncode, ran=program.returncode == 0, seconds=round(time.time() - begin, 1))
+    if row["ran"]:
+        row.update(json.loads(said.strip().split("\n")[-1]))
+    else:
+        row["error"] = ([line for line in errors.split("\n") if "Error" in line] or [errors[-200:]])[-1][:200]
+    for report in read_report(row.pop("report")):
+        row.update(refused=report["refused"], seen_peak_mib=report["peak_bytes"] >> 20)
+    with open(out, "a") as f:
+        f.write(json.dumps(row) + "\n")
+    print(json.dumps(row), flush=True)
+
+
+def read_report(path):
+    try:
+        with open(path) as f:
+            return [json.load(f)]
+    except (OSError, ValueError):
+        return []
+
+
+def run(out, lines, governed, at_once, most):
+    have, begin, running = {(r["model"], r["batch"], r["line"]) for r in read(out)}, time.time(), []
+    rows = sorted((r for r in read(lines) if (r["model"], r["batch"], r["line"]) not in have), key=lambda r: r["free_mib"])
+    holder = None if governed or not rows else hold(rows[-1]["free_mib"])
+
+    def reap(to):
+        while len(running) > to:
+            for one in [x for x in running if x[1].poll() is not None]:
+                running.remove(one)
+                end(*one, out)
+            time.sleep(0.1)
     try:
         for row in rows:
-            while len(children) >= (at_once if pool else 1):
-                children.discard(os.wait()[0])
+            reap(at_once - 1 if governed else 0)
             if time.time() - begin > most:
                 break
-            child = os.fork()
-            if child:
-                children.add(child)
-                continue
-            start = time.time()
-            try:
-                train(torch, row, pool)
-            except Exception as e:  # the next case may still run
-                row["error"] = ("%s: %s" % (type(e).__name__, e))[:300]
-            row["seconds"] = round(time.time() - start, 1)
-            with open(out, "a") as f:
-                f.write(json.dumps(row) + "\n")
-            print(json.dumps(row), flush=True)
-            os._exit(0)
-        for child in children:
-            os.waitpid(child, 0)
+            if holder:
+                row["left_mib"] = leave(holder, row["free_mib"])
+            running.append((row, start(row, governed), time.time()))
+        reap(0)
     finally:
         if holder:
             holder.kill()
@@ -160,18 +197,19 @@ def judge(out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("ask", "run", "judge"))
+    parser.add_argument("what", choices=("draw", "ask", "run", "governed", "judge"))
     parser.add_argument("rest", nargs="+")
-    parser.add_argument("--pool", action="store_true")
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--most", type=float, default=1e9)
     a = parser.parse_args()
-    if a.what == "ask":
+    if a.what == "draw":
+        draw(*a.rest)
+    elif a.what == "ask":
         ask(a.rest[0], a.rest[1], int(a.rest[2]), a.rest[3:])
-    elif a.what == "run":
-        run(a.rest[0], a.rest[1], a.pool, a.at_once, a.most)
-    else:
+    elif a.what == "judge":
         judge(a.rest[0])
+    else:
+        run(a.rest[0], a.rest[1], a.what == "governed", a.at_once, a.most)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,8 @@ from .errors import RunError, UnsupportedError, UsageError
 
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_scaled_mm"))
 WORKSPACE = 8519680  # bytes: of cards before Hopper
-PRODUCT_COPY = 32 << 20
-FEW_POSITIONS = 64  # of an image whose products cuDNN takes one by one: 16 and 64 were seen, 256 not
-PARTIAL_SUMS = 8 << 20  # of a kernel's gradient: 4 to 8 MiB were seen
+PARTIAL_SUMS = 8 << 20  # of a kernel's gradient in float32: 4 to 8 MiB were seen
+HALF_SUMS, MANY_POSITIONS = 4 << 20, 256  # in 16 bits: up to 16 MiB, mostly 2 to 5, and nothing where the image has few positions
 
 
 def _sum_bytes(rows: int, columns: int) -> int:
@@ -197,11 +196,13 @@ def _follower(torch: Any) -> Any:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
             name = func.overloadpacket.__name__
+            if name == "convolution_backward":
+                self.convolution_backward(out, args)
+            values = tree_flatten(out)[0]
+            for value in reversed(values) if name == "native_dropout" else values:  # a card makes the mask first
+                self.appeared(value)
             if name in PRODUCTS:
                 self.product()
-            for value in tree_flatten(out)[0]:
-                if isinstance(value, torch.Tensor):
-                    self.number_of(value)
             if name == "sum" and isinstance(out, torch.Tensor) and args[0].dim() > 1 and args[0].is_contiguous():
                 columns = args[0].shape[-1]
                 if out.numel() == columns and out.shape[-1] == columns:
@@ -211,41 +212,57 @@ def _follower(torch: Any) -> Any:
             elif name == "_safe_softmax":  # attention without a kernel: the softmax, which scores are masked, and the softmax again without masked rows
                 self.passing(out.numel() * (out.element_size() + 1), "softmax")
             if name == "convolution":
-                self.convolution(args[0], args[1], out, args[8], ())
-            elif name == "convolution_backward":
-                self.convolution(args[1], args[2], args[0], args[9], args[10][:2])
+                self.passing(self.copies(args[0], args[1], out, args[8], ())[0], "cudnn")
             return out
 
-        def convolution(self, x: Any, kernel: Any, y: Any, groups: int, gradients: Sequence[bool]) -> None:
-            """cuDNN's kernels read and write channels last: tensors that lie channels first are copied in its workspace (seen on an H200 with cuDNN 9
-            and TF32). Products of single pixels need no copy; their gradients take what cuBLAS takes. Nor do the few channels of pictures, in small
-            windows."""
+        def convolution_backward(self, out: Sequence[Any], args: Sequence[Any]) -> None:
+            """Each gradient, then what cuDNN takes to make it; a part of a larger gradient (of a concatenation) is made whole for that long."""
+            gradient, copy = args[0], None
+            if not gradient.is_contiguous() and not (gradient.dim() == 4 and gradient.is_contiguous(memory_format=torch.channels_last)):
+                copy = self.workspace(gradient.numel() * gradient.element_size(), "contiguous")
+            for value, size in zip(out, self.copies(args[1], args[2], gradient, args[9], args[10][:2])):
+                self.appeared(value)
+                self.passing(size, "cudnn")
+            if copy is not None:
+                self.disappears(copy)
+
+        def copies(self, x: Any, kernel: Any, y: Any, groups: int, gradients: Sequence[bool]) -> List[int]:
+            """cuDNN's kernels read and write channels last: tensors that lie channels first are copied in its workspace, channels filled up to 16 bytes
+            where there are three (read from the allocator's own stream for 30 programs on an H200, cuDNN 9). Bytes for the result, or for each of the
+            two gradients."""
+            wanted = [bool(g) for g in gradients] or [True]
             if groups > 1 or x.dim() != 4 or x.is_contiguous(memory_format=torch.channels_last):
-                return
-            size = sum(t.numel() * t.element_size() for t in (x, kernel, y))
-            odd = kernel.shape[0] % 4 or kernel.shape[1] % 4
-            if kernel.shape[2] * kernel.shape[3] == 1 and x.shape[2:] != y.shape[2:]:  # single pixels of every other place are no product
-                sizes = [size] * (sum(map(bool, gradients)) if gradients else 1)
-            elif kernel.shape[2] * kernel.shape[3] == 1:
-                sizes = [size if odd else min(size, PRODUCT_COPY)] * sum(map(bool, gradients))
-                positions = y.shape[2] * y.shape[3]
-                if x.element_size() == 2 and positions <= FEW_POSITIONS and positions % 8 == 0 and gradients and gradients[1]:
-                    sizes[-1] = x.shape[0] * kernel.numel() * 4  # a product for each image, added up in float32
-            elif kernel.shape[1] < 4 and kernel.shape[2] <= 3:
-                sizes = []
-            elif gradients:
-                sums = PARTIAL_SUMS if x.element_size() == 4 else 0
-                sizes = [size] * bool(gradients[0]) + [size + sums] * bool(gradients[1])
+                return [0] * len(wanted)
+            item, window = int(x.element_size()), int(kernel.shape[2] * kernel.shape[3])
+            moved = sum(t.numel() * item for t in (x, y))
+            sums = PARTIAL_SUMS if item == 4 else HALF_SUMS if y.shape[2] * y.shape[3] >= MANY_POSITIONS else 0
+            if window == 1 and x.shape[2:] == y.shape[2:]:  # a product; only the kernel's gradient needs anything
+                sizes = [0, self.product_gradient(x, kernel, y, moved)] if gradients else [0]
+            elif window == 1:
+                direct = item == 4 and kernel.shape[1] <= 128  # the input's gradient is then made where it lies
+                sizes = [0 if direct else moved, moved + sums] if gradients else [moved]
             else:
-                sizes = [size]
-            for bytes in sizes:
-                self.passing(bytes, "cudnn")
+                size = moved + kernel.numel() * item
+                filled = -x.shape[1] * item % 16 // item * (x.numel() // x.shape[1]) * item if x.shape[1] < 4 else 0
+                picture = kernel.shape[1] < 4 and kernel.shape[2] <= 4  # the few channels of pictures, in small windows
+                if gradients:
+                    sizes = [size, 0 if picture and item == 4 else size + filled + sums]
+                else:
+                    sizes = [0 if picture else size + (filled if item == 2 else 0)]
+            return [bytes * want for bytes, want in zip(sizes, wanted)]
+
+        def product_gradient(self, x: Any, kernel: Any, y: Any, moved: int) -> int:
+            """The gradient of a kernel of one pixel: a product for each image, added up in float32, or copies and one product where that is less."""
+            each = x.shape[0] * kernel.numel() * 4
+            if x.element_size() == 4 and kernel.shape[1] <= 32 and x.shape[0] < 64 and y.shape[2] * y.shape[3] > 1024:
+                return moved
+            if x.element_size() == 4:
+                return each if 2 * each <= 5 * moved else moved
+            return each if kernel.shape[0] > kernel.shape[1] or 10 * each < 9 * moved else moved
 
         def passing(self, size: int, owner: str) -> None:
             if size:
-                number = self.workspace(size, owner)
-                self.events.append(("free", number, size))
-                self.live -= size
+                self.disappears(self.workspace(size, owner))
 
         def workspace(self, size: int, owner: str) -> int:
             number = len(self.sizes)
@@ -259,6 +276,10 @@ def _follower(torch: Any) -> Any:
             if self.live > self.peak:
                 self.peak, self.peak_event = self.live, len(self.events)
 
+        def disappears(self, number: int) -> None:
+            self.events.append(("free", number, self.sizes[number]))
+            self.live -= self.sizes[number]
+
         def product(self) -> None:
             """cuBLAS takes a workspace when a thread first uses it, and keeps it: one for the program, one for autograd's thread. Its size is the
             card's: `memfit plan` puts it in the place of this one."""
@@ -266,6 +287,10 @@ def _follower(torch: Any) -> Any:
             if self.recording and backward not in self.handles_used:
                 self.handles_used.add(backward)
                 self.workspace(WORKSPACE, "cublas")
+
+        def appeared(self, value: Any) -> None:
+            if isinstance(value, torch.Tensor):
+                self.number_of(value)
 
         def number_of(self, tensor: Any) -> Optional[int]:
             storage = tensor.untyped_storage()
@@ -294,8 +319,7 @@ def _follower(torch: Any) -> Any:
             if found is not None and found[1] == number:
                 del self.known[key]
             if self.recording:
-                self.events.append(("free", number, self.sizes[number]))
-                self.live -= self.sizes[number]
+                self.disappears(number)
 
         # -- the file
 

@@ -82,9 +82,10 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
     return capability == 90 || capability == 100 ? 32 * MIB : 8519680;
 }
 
-/* Of a recorded program: cuDNN's workspaces are known by a rule, and one that is a little larger than a hole makes the
- * pool grow by all of it. A pool without holes is known better: of 64 drawn programs 62 are inside. */
-static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.03, 0.035, 0, 50 * MIB, 0.2};
+/* Of a recorded program: most of cuDNN's workspaces are known by rules (python/memfit/_trace.py), and one that is a little
+ * larger than a hole makes the pool grow by all of it. A pool without holes is known better: of 62 drawn programs all are
+ * inside. */
+static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.03, 0, 32 * MIB, 0.2};
 
 static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framework_place *place)
 {

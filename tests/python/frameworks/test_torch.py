@@ -106,15 +106,36 @@ class Trace(unittest.TestCase):
             def build():
                 layer = nn.Conv2d(256, 512, 1, stride, bias=False).cuda().bfloat16()
                 x = torch.randn(32, 256, 8, 8, device="cuda", dtype=torch.bfloat16)
-                return lambda: layer(x).sum().backward()
+                return lambda: layer(x).pow(2).sum().backward()
 
             return build
 
-        kernel, x, y = 256 * 512 * 2, 32 * 256 * 64 * 2, 32 * 512 * 64 * 2
+        x, y = 32 * 256 * 64 * 2, 32 * 512 * 64 * 2
         with tempfile.TemporaryDirectory() as folder:
             plain, strided = (memfit.torch_trace(make(s), os.path.join(folder, "%d.csv" % s)) for s in (1, 2))
         self.assertEqual(plain.by_kind["workspace"], 32 * 256 * 512 * 4)
-        self.assertEqual(strided.by_kind["workspace"], kernel + x + y // 4)
+        self.assertEqual(strided.by_kind["workspace"], x + y // 4)
+
+    def test_in_the_cards_order(self):
+        """A result comes before the workspace it is made with, a mask before what it masks; a part of a gradient is made whole for a while."""
+
+        def build():
+            one, two = (nn.Conv2d(16, 16, 3, padding=1).cuda() for _ in range(2))
+            x = torch.randn(8, 16, 16, 16, device="cuda", requires_grad=True)
+            return lambda: torch.cat((one(x), nn.functional.dropout(two(x))), 1).pow(2).sum().backward()
+
+        image, kernel, mask = 8 * 16 * 256 * 4, 16 * 16 * 9 * 4, 8 * 16 * 256
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "step.csv")
+            memfit.torch_trace(build, path, steps=1)
+            with open(path) as f:
+                rows = [line.strip().split(",") for line in f][1:]
+        allocs = [(int(r[3]), r[5]) for r in rows if r[1] == "alloc"]
+        first = allocs.index((2 * image + kernel, "cudnn"))
+        self.assertEqual(allocs[first - 1][0], image)
+        self.assertEqual(allocs[[a[0] for a in allocs].index(mask) + 1][0], image)
+        whole = allocs.index((image, "contiguous"))
+        self.assertEqual([a[0] for a in allocs[whole + 1 : whole + 5]], [image, 2 * image + kernel, kernel, 2 * image + kernel + (8 << 20)])
 
     def test_refused(self):
         def looks():
