@@ -157,7 +157,7 @@ static void each_once_and_right(void **state)
         mf_ahead_compile(&a, &f.host, &nvrtc, 90, teams[k]);
         mf_ahead_compile(&a, &f.host, &nvrtc, 90, teams[k]);
         assert_int_equal(atomic_load(&most_inside), company); /* side by side, and no more than may be */
-        announce_all(&a, &f.host); /* nothing is noted anew */
+        announce_all(&a, &f.host);                            /* nothing is noted anew */
         assert_int_equal(a.waiting, 0);
         for (int i = 0; i < TEXTS - 5; i++) {
             assert_int_equal(atomic_load(&compiled[i]), 1);
