@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Training on one NVIDIA card, memfit beside PyTorch at its best, in one call.
+"""Training on one NVIDIA card, memfit beside PyTorch and JAX at their best, in one call.
 
-    bench_cuda.py MEMFIT MODELS OUT [--peers[=PEER,...]] [--seconds N] [--warm] [--profile] [--cold] [CASE...]
+    bench_cuda.py MEMFIT MODELS OUT --compile [--seconds N] [CASE...]     fills the caches, may share the machine; shows no time
+    bench_cuda.py MEMFIT MODELS OUT [--seconds N] [--profile] [CASE...]   times; nothing else may be at work
 
-MODELS is the folder that make_cuda_models.py writes. CASES has the rows of the table in docs/bench/cuda.md, each with the peer it stands beside.
-Peers (cuda_peers.py) get ready, with `--warm` while memfit compiles its kernels once for every case, and wait without their activations; then memfit runs
-case by case with nothing else at work on the card, then each peer. A profile is a run of its own: its steps are queued one by one. `--cold` adds the time to the first step with an empty cache of kernels. OUT gets cuda.jsonl (an object a line), profile.txt (where the time of a step goes) and the programs' messages. Prints a table.
+MODELS is the folder that make_cuda_models.py writes. CASES has the rows of the table in docs/bench/cuda.md, most valuable first, each with the peers it
+stands beside (cuda_peers.py). Timing: all peers get ready at once, as many as the card holds, and wait without their activations; then row by row memfit and, straight
+behind it, the row's peers. OUT/cuda.jsonl gets an object a line, keyed by case, the program's hash and the call; a row that is whole there (memfit and all its
+peers, of one call, this program) is not run again. `--profile` adds, where time is left, where the time of a step goes (profile.txt; its steps are queued one by one).
 
 memfit's step is the median of what `memfit train` measures. Images lie on the card on both sides (one batch, handed over once). NVML is sampled every 10 ms by a
 thread of this script.
 """
 import ctypes
+import hashlib
 import json
 import os
 import pathlib
@@ -20,32 +23,47 @@ import tempfile
 import threading
 import time
 
-# case: model, batch, steps, precision, peer, further options. Limits are decimal where the table's are.
+HERE = pathlib.Path(__file__).parent
+
+# case: model, batch, steps, precision, peers (NAME:SETTING of cuda_peers.py), further options. Limits are decimal where the table's are; those of U-Net,
+# MobileNetV2 and ViT are a little below 0.7 times what their peers take. `-tuned`: by the times of `memfit tune`, as peers have cudnn.benchmark.
 CASES = {
-    "gpt2-bf16": ("gpt2", 8, 30, "bf16", "gpt2-bf16", []),
-    "resnet50-bf16": ("resnet50", 256, 40, "bf16", "resnet50-bf16", []),
-    "vit-bf16": ("vit", 64, 30, "bf16", "vit-bf16", []),
-    "lstm-bf16": ("lstm", 64, 30, "bf16", "lstm-bf16", []),
-    "s7-tf32": ("s7", 256, 16, "tf32", "s7-tf32", ["--memory", "8GiB"]),
-    "s7-bf16": ("s7", 256, 16, "bf16", "s7-bf16", ["--memory", "6GiB"]),
-    "s9-bf16": ("s9", 32, 60, "bf16", "s9-bf16", []),
-    "s9-tf32": ("s9", 32, 30, "tf32", "s9-tf32", []),
-    "unet-bf16": ("unet", 16, 40, "bf16", "unet-bf16", []),
-    "mobilenetv2-bf16": ("mobilenetv2", 256, 40, "bf16", "mobilenetv2-bf16", []),
-    "s1-f32": ("s1", 32, 2000, "f32", "s1-f32", []),
-    "resnet50-bf16-7.5GB": ("resnet50", 256, 20, "bf16", "resnet50-bf16", ["--memory", "7500MB"]),
-    "resnet50-bf16-6GB": ("resnet50", 256, 20, "bf16", "resnet50-bf16+half", ["--memory", "6000MB"]),
-    "resnet50-b1024-bf16": ("resnet50", 1024, 12, "bf16", "resnet50x1024-bf16", []),
-    "resnet50-b1024-bf16-20GB": ("resnet50", 1024, 12, "bf16", "resnet50x1024-bf16", ["--memory", "20000MB"]),
-    "gpt2-b64-bf16": ("gpt2", 64, 12, "bf16", "gpt2x64-bf16", []),
-    "gpt2-bf16-4.5GB": ("gpt2", 8, 20, "bf16", "gpt2-bf16", ["--memory", "4500MB"]),
-    "s9-bf16-1.5GB": ("s9", 32, 40, "bf16", "s9-bf16", ["--memory", "1500MB"]),
-    "resnet50-bf16-nondet": ("resnet50", 256, 30, "bf16", "resnet50-bf16", ["--allow-nondeterministic"]),
-    "s9-tf32-nondet": ("s9", 32, 20, "tf32", "s9-tf32", ["--allow-nondeterministic"]),
+    "resnet50-bf16": ("resnet50", 256, 40, "bf16", ["resnet50-bf16:compile", "resnet50-bf16:jax", "resnet50-bf16:autotune"], []),
+    "gpt2-bf16": ("gpt2", 8, 30, "bf16", ["gpt2-bf16:compile", "gpt2-bf16:jax", "gpt2-bf16:autotune"], []),
+    "resnet50-bf16-7.5GB": ("resnet50", 256, 20, "bf16", ["resnet50-bf16:half"], ["--memory", "7500MB"]),
+    "s7-tf32": ("s7", 256, 16, "tf32", ["s7-tf32:compile"], ["--memory", "8GiB"]),
+    "resnet50-bf16-6GB": ("resnet50", 256, 20, "bf16", ["resnet50-bf16:half"], ["--memory", "6000MB"]),
+    "resnet50-b1024-bf16": ("resnet50", 1024, 12, "bf16", ["resnet50x1024-bf16:compile"], []),
+    "resnet50-b1024-bf16-20GB": ("resnet50", 1024, 12, "bf16", ["resnet50x1024-bf16:compile"], ["--memory", "20000MB"]),
+    "s9-bf16": ("s9", 32, 60, "bf16", ["s9-bf16:compile", "s9-bf16:jax"], []),
+    "s9-bf16-1.5GB": ("s9", 32, 40, "bf16", ["s9-bf16:compile"], ["--memory", "1500MB"]),
+    "s9-tf32": ("s9", 32, 30, "tf32", ["s9-tf32:compile"], []),
+    "s9-bf16-tuned": ("s9", 32, 60, "bf16", ["s9-bf16:compile"], []),
+    "s9-tf32-tuned": ("s9", 32, 30, "tf32", ["s9-tf32:compile"], []),
+    "gpt2-b64-bf16": ("gpt2", 64, 12, "bf16", ["gpt2x64-bf16:compile"], []),
+    "gpt2-bf16-4.5GB": ("gpt2", 8, 20, "bf16", ["gpt2-bf16:compile"], ["--memory", "4500MB"]),
+    "gpt2-bf16-6.5GB": ("gpt2", 8, 20, "bf16", ["gpt2-bf16:compile"], ["--memory", "6500MB"]),
+    "unet-bf16": ("unet", 16, 40, "bf16", ["unet-bf16:compile"], []),
+    "unet-bf16-tuned": ("unet", 16, 40, "bf16", ["unet-bf16:compile"], []),
+    "unet-bf16-3GB": ("unet", 16, 40, "bf16", ["unet-bf16:compile"], ["--memory", "3000MB"]),
+    "mobilenetv2-bf16": ("mobilenetv2", 256, 40, "bf16", ["mobilenetv2-bf16:compile"], []),
+    "mobilenetv2-bf16-6.3GB": ("mobilenetv2", 256, 30, "bf16", ["mobilenetv2-bf16:compile"], ["--memory", "6300MB"]),
+    "vit-bf16": ("vit", 64, 30, "bf16", ["vit-bf16:compile", "vit-bf16:autotune"], []),
+    "vit-bf16-4.6GB": ("vit", 64, 30, "bf16", ["vit-bf16:compile"], ["--memory", "4600MB"]),
+    "lstm-bf16": ("lstm", 64, 30, "bf16", ["lstm-bf16:compile"], []),
+    "s7-bf16": ("s7", 256, 16, "bf16", ["s7-bf16:compile"], ["--memory", "6GiB"]),
+    "s1-f32": ("s1", 32, 2000, "f32", ["s1-f32:graph"], []),
+    "resnet50-bf16-tuned": ("resnet50", 256, 40, "bf16", ["resnet50-bf16:compile"], []),
+    "resnet50-bf16-cold": ("resnet50", 256, 2, "bf16", [], []),
+    "resnet50-bf16-nondet": ("resnet50", 256, 30, "bf16", ["resnet50-bf16:compile"], ["--allow-nondeterministic"]),
+    "s9-tf32-nondet": ("s9", 32, 20, "tf32", ["s9-tf32:compile"], ["--allow-nondeterministic"]),
 }
+PROFILES = ["resnet50-bf16-7.5GB", "unet-bf16", "s9-bf16", "resnet50-bf16", "gpt2-bf16", "mobilenetv2-bf16"]
 # Batches of an epoch. One stays on the card, as peers' do; words are few bytes, and S1's epoch has some 30 steps.
 BATCHES = {"s1": 31, "gpt2": 8, "lstm": 8}
 PRECISION = {"bf16": ["mixed_bfloat16"], "tf32": ["float32", "--tf32", "on"], "f32": ["float32"]}
+# GiB a peer takes while it gets ready, where that is much; what several may take at once, and what one keeps while it waits.
+PEER_GIB, CARD_GIB, WAITING_GIB = {"resnet50x1024-bf16": 52, "gpt2x64-bf16": 52, "resnet50-bf16": 15, "s7-tf32": 20, "s7-bf16": 12, "gpt2-bf16": 11}, 120, 2
 
 
 class Nvml:
@@ -77,32 +95,88 @@ class Nvml:
         return peak, samples
 
 
-def start_memfit(memfit, models, case, steps, out, extra, env):
+class Peer:
+    def __init__(self, name, out, compile_only):
+        self.name, self.base, self.out = name, name.replace(":", "."), out
+        for end in ("ready", "go"):
+            pathlib.Path(out, f"{self.base}.{end}").unlink(missing_ok=True)
+        if compile_only:
+            pathlib.Path(out, self.base + ".go").touch()
+        who, setting = name.split(":")
+        cache = pathlib.Path(tempfile.gettempdir(), "memfit-peers", self.base)
+        env = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "3",
+               "OMP_NUM_THREADS": "2", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        script = "cuda_peers_jax.py" if setting == "jax" else "cuda_peers.py"
+        self.process = subprocess.Popen([sys.executable, str(HERE / script), who, setting, out, *(["once"] if compile_only else [])], stdout=open(f"{out}/{self.base}.peer", "w"),
+                                        stderr=open(f"{out}/{self.base}.peer.err", "w"), env={**os.environ, **env})
+        self.gib = PEER_GIB.get(who, 9)
+        self.row = None
+
+    def ready(self):
+        return pathlib.Path(self.out, self.base + ".ready").exists()
+
+    def over(self):
+        return self.process.poll() is not None
+
+    def complaint(self):
+        return open(f"{self.out}/{self.base}.peer.err", errors="replace").read()[-300:]
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+    def finish(self, limit):
+        """Lets it go and takes its row; the second time the row is there."""
+        if self.row is None:
+            pathlib.Path(self.out, self.base + ".go").touch()
+            try:
+                self.process.wait(limit)
+            except subprocess.TimeoutExpired:
+                self.end()
+            text = open(f"{self.out}/{self.base}.peer").read()
+            self.row = json.loads(text) if text.strip() else {"name": self.name, "error": self.complaint()}
+        return self.row
+
+
+def start_memfit(memfit, models, case, steps, out, env):
     name, batch, _, precision, _, options = CASES[case]
     command = [memfit, "train", f"{models}/{name}.keras", "--data", f"synthetic:{batch * BATCHES.get(name, 1)}", "--no-shuffle", "--batch-size", str(batch),
-               "--epochs", "100000", "--steps", str(steps), "--precision", *PRECISION[precision], "--device", "cuda", "--json", *options, *extra]
+               "--epochs", "100000", "--steps", str(steps), "--precision", *PRECISION[precision], "--device", "cuda", "--json", *options]
     return command, subprocess.Popen(command, stdout=open(f"{out}/{case}.json", "w"), stderr=open(f"{out}/{case}.err", "w"), env={**os.environ, **env})
+
+
+def tuned(memfit, models, case, out, limit):
+    """The environment of a case: with the times of its methods, or with none at all."""
+    name, batch, _, precision, _, _ = CASES[case]
+    if not case.endswith("-tuned"):
+        return {"MEMFIT_TIMES": "off"}
+    command = [memfit, "tune", f"{models}/{name}.keras", "--batch-size", str(batch), "--precision", PRECISION[precision][0], "--device", "cuda", "--out", f"{out}/{case}.times", "--json"]
+    try:
+        subprocess.run(command, stdout=open(f"{out}/{case}.tune", "w"), stderr=open(f"{out}/{case}.err", "w"), timeout=limit)
+    except subprocess.TimeoutExpired:
+        pass
+    return {"MEMFIT_TIMES": f"{out}/{case}.times"}
 
 
 def run_memfit(nvml, memfit, models, case, out, profile, limit, env=None, steps=0):
     before = nvml.rows()
-    command, p = start_memfit(memfit, models, case, steps or CASES[case][2], out, [], {**(env or {}), **({"MEMFIT_PROFILE": "1"} if profile else {})})
+    began = time.time()
+    command, p = start_memfit(memfit, models, case, steps or CASES[case][2], out, {**(env or {}), **({"MEMFIT_PROFILE": "1"} if profile else {})})
     seen = {}
     watcher = threading.Thread(target=lambda: seen.update(zip(("peak", "samples"), nvml.watch(p, before))))
     watcher.start()
-    began = time.time()
     try:
         p.wait(limit)
     except subprocess.TimeoutExpired:
         p.kill()
     watcher.join()
-    row = {"case": case, "command": " ".join(command), "rc": p.returncode, "seconds": round(time.time() - began, 1),
-           "nvml_mib": seen.get("peak", 0) >> 20, "samples": seen.get("samples", 0)}
-    try:
-        row["memfit"] = json.load(open(f"{out}/{case}.json"))
-    except ValueError:
-        row["error"] = open(f"{out}/{case}.err", errors="replace").read()[-400:]
+    row = {"command": " ".join(command), "rc": p.returncode, "seconds": round(time.time() - began, 1), "nvml_mib": seen.get("peak", 0) >> 20,
+           "samples": seen.get("samples", 0)}
     text = open(f"{out}/{case}.err", errors="replace").read()
+    try:
+        row.update(json.load(open(f"{out}/{case}.json")))
+    except ValueError:
+        row["error"] = text[-400:]
     if "\nprofile:" in text:
         with open(f"{out}/profile.txt", "a") as f:
             f.write(f"\n==== {case}: {row['command']}\n" + text[text.index("\nprofile:"):])
@@ -113,41 +187,90 @@ def mib(n):
     return f"{n / 2**20:,.0f}" if n else "-"
 
 
-def start_peer(here, peer, out):
-    setting = "graph" if peer.startswith("s1") else "half" if peer.endswith("+half") else "compile"
-    return subprocess.Popen([sys.executable, str(here / "cuda_peers.py"), peer, setting, out], stdout=open(f"{out}/{peer}.peer", "w"),
-                            stderr=open(f"{out}/{peer}.peer.err", "w"), env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2"})
+def say(case, row):
+    m = row["memfit"]
+    if m["rc"] or "step_ms" not in m:
+        print(f"{case:25} memfit rc {m['rc']} after {m['seconds']} s: {m.get('error', '')[-300:]!r}", flush=True)
+    else:
+        print(f"{case:25} {'memfit':26} {m['step_ms']:9.3f} {m['nvml_mib']:9,} {mib(m['planned_peak_bytes']):>9} {mib(m['arena_bytes']):>8} {mib(m['fixed_bytes']):>6} {m.get('pieces')!s:>6} "
+              f"{m.get('recomputed_ops')!s:>5} {m['allocations_in_steps']!s:>6}  {m.get('first_step_seconds') or 0:.1f}", flush=True)
+    for p in row["peers"]:
+        if "error" in p:
+            print(f"{'':25} {p['name']}: {p['error']!r}", flush=True)
+        else:
+            ratio = f"{m['step_ms'] / p['step_ms']:.3f}" if m.get("step_ms") else "-"
+            print(f"{'':25} {p['peer'][:26]:26} {p['step_ms']:9.3f} {p['nvml_mib']:9,}   memfit / peer {ratio}, memory {m['nvml_mib'] / max(1, p['nvml_mib']):.2f}", flush=True)
 
 
-def say_memfit(case, row):
-    m = row.get("memfit")
-    if not m or row["rc"]:
-        print(f"{case:25} memfit rc {row['rc']} after {row['seconds']} s: {row.get('error', '')[-300:]!r}", flush=True)
-        return
-    print(f"{case:25} {'memfit':22} {m['step_ms']:9.3f} {row['nvml_mib']:9,} {mib(m['planned_peak_bytes']):>9} {mib(m['arena_bytes']):>8} {mib(m['fixed_bytes']):>6} {m.get('pieces')!s:>6} "
-          f"{m.get('recomputed_ops')!s:>5} {m['allocations_in_steps']!s:>6}  {m.get('first_step_seconds') or 0:.1f}", flush=True)
-
-
-def finish_peer(peer, process, out, log, limit):
-    pathlib.Path(out, peer + ".go").touch()
-    try:
-        process.wait(limit)
-    except subprocess.TimeoutExpired:
-        process.kill()
-    text = open(f"{out}/{peer}.peer").read()
-    if not text.strip():
-        print(f"{peer:25} peer: {open(f'{out}/{peer}.peer.err', errors='replace').read()[-300:]!r}")
-        return
-    row = json.loads(text)
-    log.write(text)
-    log.flush()
-    print(f"{peer:25} {row['peer'][:22]:22} {row['step_ms']:9.3f} {row['nvml_mib']:9,}   tensors {row['live_mib']:,}, taken {row['taken_mib']:,}, ready after {row['ready_s']} s", flush=True)
-
-
-def wait_for(ready, processes, end):
-    while time.time() < end and not all(ready(n, p) for n, p in processes.items()):
+def get_ready(names, out, compile_only, at_once, end):
+    """Starts peers as the card has room for them, until they are ready or it is late. Returns those that are; late ones are ended."""
+    waiting, peers = list(names), []
+    while time.time() < end:
+        busy = [p for p in peers if not p.over() and (compile_only or not p.ready())]
+        idle = sum(1 for p in peers if not compile_only and p.ready() and not p.over())
+        if waiting and len(busy) < at_once:
+            room = CARD_GIB - sum(p.gib for p in busy) - WAITING_GIB * idle
+            fits = next((n for n in waiting if PEER_GIB.get(n.split(":")[0], 9) <= room), None)
+            if fits:
+                waiting.remove(fits)
+                peers.append(Peer(fits, out, compile_only))
+                continue
+        if not busy and not waiting:
+            break
         time.sleep(0.1)
-    return [n for n, p in processes.items() if not ready(n, p)]
+    good = [p for p in peers if p.ready()]
+    for p in peers:
+        if p not in good or (compile_only and not p.over()):
+            print(f"{p.name:30} {'not ready' if not p.ready() else 'late'}: {p.complaint()!r}", flush=True)
+            p.end()
+    for n in waiting:
+        print(f"{n:30} not started: no room or no time", flush=True)
+    return {p.name: p for p in good}
+
+
+def peers_of(cases):
+    """Each once; those that only some rows would have as well come last."""
+    every = dict.fromkeys(p for c in cases for p in CASES[c][4])
+    return [p for p in every if not p.endswith((":jax", ":autotune"))] + [p for p in every if p.endswith(":jax")] + [p for p in every if p.endswith(":autotune")]
+
+
+def compile_all(memfit, models, out, cases, end):
+    """Caches of kernels on both sides. Memfit's cases run four at a time beside the peers."""
+    def queue(mine):
+        for case in mine:
+            if time.time() < end - 5:
+                _, p = start_memfit(memfit, models, case, 2, out, {"OMP_NUM_THREADS": "2"})
+                try:
+                    p.wait(max(1, end - time.time()))
+                except subprocess.TimeoutExpired:
+                    p.kill()
+    warm = [c for c in cases if not c.endswith(("-cold", "-nondet", "-tuned"))]
+    threads = [threading.Thread(target=queue, args=(warm[k::4],)) for k in range(4)]
+    for t in threads:
+        t.start()
+    ready = get_ready(peers_of(cases), out, True, 9, end)
+    for t in threads:
+        t.join()
+    for p in ready.values():
+        row = p.finish(1)
+        print(f"{p.name:30} {row['nvml_mib']:8,} MiB, ready after {row['ready_s']} s" if "error" not in row else f"{p.name:30} {row['error']!r}")
+    for c in warm:
+        try:
+            m = json.load(open(f"{out}/{c}.json"))
+            print(f"{c:30} planned {mib(m['planned_peak_bytes'])} MiB, first step after {m['first_step_seconds']:.1f} s, loss {m['loss']:.5f}")
+        except (OSError, ValueError, KeyError):
+            print(f"{c:30} {open(f'{out}/{c}.err', errors='replace').read()[-300:]!r}")
+
+
+def missing(out, cases, program):
+    done = {}
+    path = pathlib.Path(out, "cuda.jsonl")
+    for line in path.read_text().splitlines() if path.exists() else []:
+        row = json.loads(line)
+        whole = row["memfit"].get("step_ms") and not row["memfit"]["rc"] and all("step_ms" in p for p in row["peers"]) and len(row["peers"]) == len(CASES[row["case"]][4])
+        if row["program"] == program and whole:
+            done[row["case"]] = row
+    return [c for c in cases if c not in done]
 
 
 def main():
@@ -155,46 +278,39 @@ def main():
     limit = float(args[args.index("--seconds") + 1]) if "--seconds" in args else 400
     plain = [a for i, a in enumerate(args) if not a.startswith("--") and (i == 0 or args[i - 1] != "--seconds")]
     memfit, models, out = plain[:3]
-    cases = plain[3:] or list(CASES)
-    began = time.time()
-    end = began + limit
+    began, end = time.time(), time.time() + limit
     os.makedirs(out, exist_ok=True)
-    nvml, here = Nvml(), pathlib.Path(__file__).parent
-    chosen = [a[len("--peers="):].split(",") for a in args if a.startswith("--peers=")]
-    wanted = chosen[0] if chosen else dict.fromkeys(CASES[c][4] for c in cases) if "--peers" in args else []
-    rivals = {peer: start_peer(here, peer, out) for peer in wanted}
-    warm = {c: start_memfit(memfit, models, c, 1, out, [], {"OMP_NUM_THREADS": "2"})[1] for c in cases} if "--warm" in args else {}
-    late = wait_for(lambda n, p: p.poll() is not None, warm, began + 0.4 * limit)
-    if warm:
-        print(f"compiled by memfit after {time.time() - began:.0f} s, not ready: {late}", flush=True)
-    for c in late:
-        warm[c].kill()
-    late = wait_for(lambda n, p: pathlib.Path(out, n + ".ready").exists() or p.poll() is not None, rivals, began + 0.4 * limit)
-    ready = [n for n in rivals if pathlib.Path(out, n + ".ready").exists()]
-    print(f"peers ready after {time.time() - began:.0f} s: {ready}", flush=True)
-    for n in late: # one that still compiles would disturb
-        rivals[n].kill()
-        print(f"{n:25} peer not ready: {open(f'{out}/{n}.peer.err', errors='replace').read()[-200:]!r}")
-    print(f"{'case':25} {'who':22} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
+    if "--compile" in args:
+        compile_all(memfit, models, out, plain[3:] or list(CASES), end)
+        return
+    program = hashlib.sha256(b"".join(open(f, "rb").read() for f in (memfit, HERE / "cuda_peers.py", HERE / "cuda_peers_jax.py"))).hexdigest()[:16]
+    cases = missing(out, plain[3:] or list(CASES), program)
+    nvml = Nvml()
+    peers = get_ready(peers_of(cases), out, False, 14, began + 0.35 * limit)
+    print(f"program {program}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC; {len(peers)} peers ready after {time.time() - began:.0f} s", flush=True)
+    print(f"{'case':25} {'who':26} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
     with open(f"{out}/cuda.jsonl", "a") as log:
         for case in cases:
-            left = end - time.time() - 3 * len(ready)
-            if left < 5:
+            left = end - time.time()
+            if left < 6:
                 print(case, "not run: no time left")
                 continue
-            row = run_memfit(nvml, memfit, models, case, out, False, min(40, left))
-            if "--profile" in args:
-                run_memfit(nvml, memfit, models, case, out, True, min(40, left), None, 9)
+            env = tuned(memfit, models, case, out, min(25, left))
+            with tempfile.TemporaryDirectory() as cold:
+                env = {**env, **({"MEMFIT_CACHE": cold} if case.endswith("-cold") else {})}
+                row = run_memfit(nvml, memfit, models, case, out, False, min(60 if case.endswith("-cold") else 25, max(2, end - time.time())), env)
+            rivals = [peers[n].finish(max(2, min(15, end - time.time()))) if n in peers else {"name": n, "error": "not ready"} for n in CASES[case][4]]
+            row = {"case": case, "program": program, "call": int(began), "memfit": row, "peers": rivals}
             log.write(json.dumps(row) + "\n")
             log.flush()
-            say_memfit(case, row)
-        for peer in ready:
-            finish_peer(peer, rivals[peer], out, log, max(3, min(20, end - time.time())))
-        if "--cold" in args and end - time.time() > 10:
-            with tempfile.TemporaryDirectory() as cache:
-                row = run_memfit(nvml, memfit, models, "resnet50-bf16", out, False, end - time.time(), {"MEMFIT_CACHE": cache}, 2)
-            log.write(json.dumps({**row, "case": "resnet50-bf16-cold"}) + "\n")
-            say_memfit("resnet50-bf16-cold", row)
+            say(case, row)
+        for p in peers.values():
+            p.end()
+        for case in PROFILES if "--profile" in args else []:
+            if case in plain[3:] or not plain[3:]:
+                if end - time.time() > 8:
+                    run_memfit(nvml, memfit, models, case, out, True, min(25, end - time.time()), None, 9)
+    print(f"seconds {time.time() - began:.0f}")
 
 
 main()

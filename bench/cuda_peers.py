@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
-"""One peer of bench_cuda.py: cuda_peers.py NAME SETTING FOLDER
+"""One peer of bench_cuda.py: cuda_peers.py NAME SETTING FOLDER [once]
 
-PyTorch's own definition of a network of make_cuda_models.py, trained on one fixed batch that lies on the card: torch.compile
-(SETTING `compile`; `half`: with an activation budget of 0.5), or a step captured as a CUDA graph (`graph`). NAME is MODEL[xBATCH]-PRECISION[+...]. It gets
-ready, gives its activations back, makes FOLDER/NAME.ready, waits for FOLDER/NAME.go and
-prints one line of JSON: median and least ms of a step, NVML's figure for the process, what the allocator's tensors took.
+PyTorch's own definition of a network of make_cuda_models.py, trained on one fixed batch that lies on the card: torch.compile (SETTING `compile`; `half`: with an
+activation budget of 0.5; `autotune`: max-autotune, without graphs of its own, which would keep their memory while it waits), or a step captured as a CUDA graph (`graph`).
+NAME is MODEL[xBATCH]-PRECISION. It gets ready, gives its activations back, makes FOLDER/NAME.SETTING.ready, waits for FOLDER/NAME.SETTING.go and prints one
+line of JSON: median and least ms of a step, NVML's figure for the process, what the allocator's tensors took. `once`: to fill caches, its times are of no use.
 """
-import fcntl
 import json
 import os
 import pathlib
 import sys
-import tempfile
 import time
 
 import torch
@@ -193,7 +191,8 @@ def nvml_bytes():
     return mine[0] if mine else sum(rows[i].used for i in range(many.value)) if many.value == 1 else 0
 
 
-def make(name, precision, compiled):
+def make(name, precision, setting):
+    compiled = setting != "graph"
     name, _, other = name.partition("x")
     build, shape, target, batch, optimizer, pieces = CASES[name]
     batch = int(other or batch)
@@ -223,7 +222,8 @@ def make(name, precision, compiled):
         args["capturable"] = True
     o = {"sgd": lambda p: torch.optim.SGD(p, momentum=0.9, **args), "adam": lambda p: torch.optim.Adam(p, **args),
          "adamw": lambda p: torch.optim.AdamW(p, **args)}[optimizer](m.parameters())
-    net = torch.compile(m) if compiled else m
+    mode = {"mode": "max-autotune-no-cudagraphs"} if setting == "autotune" else {}
+    net = torch.compile(m, **mode) if compiled else m
 
     def loss_of(out, want):
         if target == "tokens":
@@ -233,7 +233,7 @@ def make(name, precision, compiled):
         return F.mse_loss(out, want) if isinstance(target, str) else F.cross_entropy(out, want)
 
     if compiled and target == "tokens":
-        loss_of = torch.compile(loss_of)
+        loss_of = torch.compile(loss_of, **mode)
 
     def step():
         for a, b in zip(x.chunk(pieces), y.chunk(pieces)):
@@ -249,17 +249,13 @@ def make(name, precision, compiled):
 
 def main():
     name, setting, folder = sys.argv[1:4]
-    model, precision = name.partition("+")[0].split("-")
-    compiled, began = setting != "graph", time.time()
+    model, precision = name.split("-")
+    compiled, began, once = setting != "graph", time.time(), sys.argv[4:] == ["once"]
     if setting == "half":
         from torch._functorch import config
         config.activation_memory_budget = 0.5
     folder = pathlib.Path(folder)
-    # Large ones one after the other: together, and beside all others, they would not fit while they get ready.
-    turn = open(os.path.join(tempfile.gettempdir(), "cuda_peers.turn"), "w")
-    if "x" in model:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-    step, count = make(model, precision, compiled)
+    step, count = make(model, precision, setting)
     if compiled:
         for _ in range(3):
             step()
@@ -277,18 +273,17 @@ def main():
     ready = time.time() - began
     if compiled:
         torch.cuda.empty_cache()
-    turn.close()
-    (folder / (name + ".ready")).touch()
-    while not (folder / (name + ".go")).exists():
+    (folder / f"{name}.{setting}.ready").touch()
+    while not (folder / f"{name}.{setting}.go").exists():
         time.sleep(0.05)
-    for _ in range(3):
+    for _ in range(1 if once else 3):
         step()
     torch.cuda.synchronize()
     t = time.perf_counter()
     for _ in range(2):
         step()
     torch.cuda.synchronize()
-    times, n = [], 200 if model == "s1" else int(min(20, max(4, 0.8 / (time.perf_counter() - t) * 2)))
+    times, n = [], 1 if once else 200 if model == "s1" else int(min(20, max(4, 0.8 / (time.perf_counter() - t) * 2)))
     for _ in range(3):
         t = time.perf_counter()
         for _ in range(n):

@@ -251,12 +251,18 @@ static memfit_status timed_query(void *ctx, const mf_graph *graph, uint32_t op, 
     if (status != MEMFIT_OK || cost->method_count < 2)
         return status;
     uint64_t like = mf_op_likeness(graph, &graph->ops[op]);
-    double us[MF_MOST_METHODS];
-    for (uint32_t i = 0; i < cost->method_count; i++)
-        if ((us[i] = mf_method_times_find(timed->times, like, &cost->methods[i])) < 0)
-            return MEMFIT_OK;
-    for (uint32_t i = 0; i < cost->method_count; i++)
-        cost->methods[i].time_us = us[i];
+    double us[MF_MOST_METHODS], slowest = 0, scale = 0;
+    for (uint32_t i = 0; i < cost->method_count; i++) {
+        us[i] = mf_method_times_find(timed->times, like, &cost->methods[i]);
+        slowest = us[i] > slowest ? us[i] : slowest;
+        if (us[i] >= 0 && scale == 0 && cost->methods[i].time_us > 0)
+            scale = us[i] / cost->methods[i].time_us;
+    }
+    /* What tuning left out, for it is hopeless or was refused, stands behind what was timed. */
+    for (uint32_t i = 0; i < cost->method_count && scale > 0; i++) {
+        double guess = cost->methods[i].time_us * scale, behind = slowest * 1.01;
+        cost->methods[i].time_us = us[i] >= 0 ? us[i] : guess > behind ? guess : behind;
+    }
     return MEMFIT_OK;
 }
 

@@ -75,6 +75,9 @@ typedef struct mf_backend_table {
     /* `method`: one of those that query answered for this operation; NULL: the first. */
     memfit_status (*prepare)(mf_backend *backend, const mf_graph *graph, uint32_t op, const mf_method *method,
                              mf_kernel **kernel, memfit_error *err);
+    /* Optional: `prepare` will be called for this operation and method. Who hears of many before the first is prepared can
+     * make them ready side by side. */
+    void (*announce)(mf_backend *backend, const mf_graph *graph, uint32_t op, const mf_method *method);
     memfit_status (*run)(mf_kernel *kernel, const mf_operands *operands, const mf_run_scalars *scalars,
                          mf_stream stream, memfit_error *err);
     void (*release)(mf_backend *backend, mf_kernel *kernel);

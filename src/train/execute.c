@@ -180,6 +180,15 @@ static memfit_status take_place(mf_executor *x, const memfit_host *host, memfit_
                : status;
 }
 
+static void announce(mf_executor *x)
+{
+    for (uint32_t p = 0; p < x->plan->phase_count && x->backend->table->announce; p++)
+        for (uint32_t i = 0; i < x->plan->phases[p].step_count; i++) {
+            const mf_step *step = &x->plan->phases[p].steps[i];
+            x->backend->table->announce(x->backend, x->plan->phases[p].graph, step->op, step->method);
+        }
+}
+
 memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,
                                  const mf_executor_options *options, mf_executor **executor, memfit_error *err)
 {
@@ -200,6 +209,7 @@ memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, c
     memfit_status status = x->phases ? take_place(x, host, err) : no_memory(err);
     if (status == MEMFIT_OK)
         status = mf_profile_create(host, x->device, x->options.stream, plan, &x->profile, err);
+    announce(x);
     for (uint32_t p = 0; p < plan->phase_count && status == MEMFIT_OK; p++) {
         const mf_phase *phase = &plan->phases[p];
         ready_phase *ready = &x->phases[p];

@@ -96,21 +96,32 @@ static bool is_way(const mf_cudnn_way *way, bool tf32)
     return !way->compiled && way->deterministic && way->tf32 == tf32;
 }
 
-/* The first of the list, then each that needs less than all before it. What needs more than `most` is left out where
- * something else is there: for S9 in float32 the library's first choice takes 36 GB beside operands of one. */
+/* The first FIRST of the list, for `memfit tune` to choose among, and each that needs less than all before it; of those
+ * at least the one that needs the least. What needs more than `most` is left out where something else is there: for S9 in
+ * float32 the library's first choice takes 36 GB beside operands of one. */
 static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, bool bias, uint32_t room, uint64_t most,
                      uint64_t own_at, double time, mf_cost *cost)
 {
+    enum { FIRST = 3 };
     uint64_t least = UINT64_MAX;
+    uint32_t smallest = UINT32_MAX, taken = 0;
     bool sensible = false;
-    for (uint32_t i = 0; i < count; i++)
-        sensible = sensible || (is_way(&list[i], tf32) && list[i].workspace_bytes <= most);
-    for (uint32_t i = 0; i < count && room > 0 && cost->method_count < MF_MOST_METHODS - 1; i++) {
-        if (!is_way(&list[i], tf32) || list[i].workspace_bytes >= least || (sensible && list[i].workspace_bytes > most))
+    if (room > MF_MOST_METHODS - 1 - cost->method_count)
+        room = MF_MOST_METHODS - 1 - cost->method_count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_way(&list[i], tf32))
             continue;
-        least = list[i].workspace_bytes;
+        sensible = sensible || list[i].workspace_bytes <= most;
+        if (smallest == UINT32_MAX || list[i].workspace_bytes < list[smallest].workspace_bytes)
+            smallest = i;
+    }
+    for (uint32_t i = 0; i < count && taken < room; i++) {
+        if (!is_way(&list[i], tf32) || (sensible && list[i].workspace_bytes > most) ||
+            (taken >= FIRST && list[i].workspace_bytes >= least) || (room > 1 && taken + 1 == room && i < smallest))
+            continue;
+        least = list[i].workspace_bytes < least ? list[i].workspace_bytes : least;
         add_way(cost, &list[i], bias, own_at, time * (1 + 0.02 * i));
-        room--;
+        taken++;
     }
 }
 
@@ -132,9 +143,15 @@ void cuda_convolution_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way 
     double time = 4 + bytes / 3e6 + flops / rate_of(conv, false);
     if (apart) /* own kernels are several times as fast: bench/cuda.md */
         time *= 10;
-    add_ways(list, count, false, conv->bias, conv->bias ? 2 : 4, most, own_at, time, cost);
-    if (!conv->bias)
-        add_ways(list, count, true, false, 2, most, own_at, 4 + bytes / 3e6 + flops / rate_of(conv, true), cost);
+    /* float32 with a bias has four lists, each a part of the places: inside or apart, with TF32 or not */
+    bool wide = conv->type == MF_CUDNN_F32, bias_before = cost->method_count > 0;
+    double quick = 4 + bytes / 3e6 + flops / rate_of(conv, true);
+    add_ways(list, count, false, conv->bias,
+             conv->bias            ? (wide ? 1 : 3)
+             : wide && bias_before ? 3
+                                   : 4,
+             most, own_at, time, cost);
+    add_ways(list, count, true, conv->bias, 2, most, own_at, quick, cost);
 }
 
 /* The bias in the library's own sum; only where all have one type. */

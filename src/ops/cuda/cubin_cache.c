@@ -96,6 +96,12 @@ static uint64_t sum_of(const char *data, size_t bytes)
     return key.a ^ key.b;
 }
 
+bool mf_cubin_cache_has(const mf_cubin_cache *cache, mf_cubin_key key)
+{
+    char path[1000];
+    return path_of(cache, key, path) && mf_os_file_bytes(path) > sizeof(cubin_head);
+}
+
 bool mf_cubin_cache_read(const mf_cubin_cache *cache, const memfit_host *host, mf_cubin_key key, char **cubin,
                          size_t *bytes)
 {

@@ -26,6 +26,8 @@ void mf_cubin_cache_open(mf_cubin_cache *cache);
 /* False: not there. The cubin is the host's memory. */
 bool mf_cubin_cache_read(const mf_cubin_cache *cache, const memfit_host *host, mf_cubin_key key, char **cubin,
                          size_t *bytes);
+/* Most likely: it may still be damaged. */
+bool mf_cubin_cache_has(const mf_cubin_cache *cache, mf_cubin_key key);
 void mf_cubin_cache_write(const mf_cubin_cache *cache, mf_cubin_key key, const char *cubin, size_t bytes);
 
 #endif

@@ -127,6 +127,35 @@ static void note_refusal(cuda_backend *b, const memfit_error *why)
                  why && why->message[0] ? why->message : "cuDNN could not make its plan");
 }
 
+/* Nothing stands around the library's call. */
+static bool is_alone(const mf_method *method)
+{
+    return method->id[0] == CUDA_ATTENTION || (method->id[0] == CUDA_PRODUCT && !method->id[3]);
+}
+
+/* The own kernels of an operation: all of it, or what stands around a library's call. */
+static memfit_status make_spec(cuda_backend *b, const mf_graph *graph, uint32_t op, const mf_method *method,
+                               bool around, cuda_spec *spec, memfit_error *err)
+{
+    return around ? cuda_spec_make_around(b->base.host, graph, op, b->engine->block,
+                                          method->id[0] == CUDA_CONVOLUTION && method->id[2], spec, err)
+                  : cuda_spec_make(b->base.host, graph, op, b->engine->block, spec, err);
+}
+
+/* Without a method the menu would have to be asked for first: such a text waits for its turn. */
+static void cuda_announce(mf_backend *backend, const mf_graph *graph, uint32_t op, const mf_method *method)
+{
+    cuda_backend *b = (cuda_backend *)backend;
+    cuda_spec spec;
+    bool around = method && method->id[0] != CUDA_OWN && b->engine->table->call;
+    if (!b->engine->table->announce || (!method && b->engine->table->methods) || (around && is_alone(method)) ||
+        make_spec(b, graph, op, method, around, &spec, NULL) != MEMFIT_OK)
+        return;
+    if (spec.launch_count)
+        b->engine->table->announce(b->engine, spec.text);
+    cuda_spec_end(&spec);
+}
+
 /* The library's way where the method names one, else own kernels. */
 static memfit_status bind_method(cuda_backend *b, const mf_graph *graph, uint32_t op, const mf_method *method,
                                  cuda_kernel *k, memfit_error *err)
@@ -141,13 +170,10 @@ static memfit_status bind_method(cuda_backend *b, const mf_graph *graph, uint32_
         status = b->engine->table->call(b->engine, graph, op, method, &k->call, err);
     if (status == MEMFIT_OK && method && method->id[0] == CUDA_ATTENTION && !k->call)
         note_refusal(b, err);
-    bool alone = k->call && (method->id[0] == CUDA_ATTENTION || (method->id[0] == CUDA_PRODUCT && !method->id[3]));
-    if (status || alone) /* nothing stands around it */
+    if (status || (k->call && is_alone(method)))
         return status;
     cuda_spec spec;
-    status = k->call ? cuda_spec_make_around(b->base.host, graph, op, b->engine->block,
-                                             method->id[0] == CUDA_CONVOLUTION && method->id[2], &spec, err)
-                     : cuda_spec_make(b->base.host, graph, op, b->engine->block, &spec, err);
+    status = make_spec(b, graph, op, method, k->call != NULL, &spec, err);
     if (status == MEMFIT_OK) {
         k->call_at = spec.call_at;
         status = bind(b, &spec, k, err);
@@ -240,6 +266,7 @@ static const mf_backend_table cuda_table = {
     .destroy = cuda_destroy,
     .query = cuda_query,
     .prepare = cuda_prepare,
+    .announce = cuda_announce,
     .run = cuda_run,
     .release = cuda_release,
     .end_step = cuda_end_step,

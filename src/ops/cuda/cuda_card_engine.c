@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/cuda/attentions.h"
+#include "ops/cuda/compile_ahead.h"
 #include "ops/cuda/convolutions.h"
 #include "ops/cuda/cubin_cache.h"
 #include "ops/cuda/cublaslt.h"
@@ -30,6 +31,7 @@ typedef struct card_engine {
     mf_cubin_cache cache;
     mf_cubin_key key; /* of everything that all texts share */
     cuda_module *modules;
+    mf_ahead ahead;
     mf_cublaslt *lt; /* NULL: not found */
     mf_cudnn *dnn;   /* likewise */
 } card_engine;
@@ -50,6 +52,7 @@ static void card_destroy(cuda_engine *engine)
     }
     if (entered)
         mf_cuda_leave(&e->card, call);
+    mf_ahead_end(&e->ahead, engine->host);
     mf_host_free(engine->host, e, sizeof *e);
 }
 
@@ -76,16 +79,35 @@ static memfit_status load(card_engine *e, mf_cubin_key key, const char *cubin, c
     return MEMFIT_OK;
 }
 
+static mf_cubin_key key_of(const card_engine *e, const char *text)
+{
+    mf_cubin_key key = e->key;
+    mf_cubin_key_add(&key, text, strlen(text));
+    return key;
+}
+
+static cuda_module *loaded(const card_engine *e, mf_cubin_key key)
+{
+    cuda_module *m = e->modules;
+    while (m && (m->key.a != key.a || m->key.b != key.b))
+        m = m->next;
+    return m;
+}
+
+static void card_announce(cuda_engine *engine, const char *text)
+{
+    card_engine *e = (card_engine *)engine;
+    mf_cubin_key key = key_of(e, text);
+    if (!loaded(e, key) && !mf_cubin_cache_has(&e->cache, key))
+        mf_ahead_add(&e->ahead, engine->host, key, text);
+}
+
 static memfit_status card_module(cuda_engine *engine, const char *text, cuda_module **module, memfit_error *err)
 {
     card_engine *e = (card_engine *)engine;
-    mf_cubin_key key = e->key;
-    mf_cubin_key_add(&key, text, strlen(text));
-    for (cuda_module *m = e->modules; m; m = m->next)
-        if (m->key.a == key.a && m->key.b == key.b) {
-            *module = m;
-            return MEMFIT_OK;
-        }
+    mf_cubin_key key = key_of(e, text);
+    if ((*module = loaded(e, key)))
+        return MEMFIT_OK;
     char *cubin = NULL;
     size_t bytes = 0;
     memfit_status status = MEMFIT_OK;
@@ -96,7 +118,9 @@ static memfit_status card_module(cuda_engine *engine, const char *text, cuda_mod
             return MEMFIT_OK;
         /* the card does not take what the cache has: compiled anew */
     }
-    status = mf_nvrtc_compile(&e->nvrtc, engine->host, text, e->card.capability, &cubin, &bytes, err);
+    mf_ahead_compile(&e->ahead, engine->host, &e->nvrtc, e->card.capability, 0);
+    if (!mf_ahead_take(&e->ahead, key, &cubin, &bytes))
+        status = mf_nvrtc_compile(&e->nvrtc, engine->host, text, e->card.capability, &cubin, &bytes, err);
     if (status)
         return status;
     status = load(e, key, cubin, module, err);
@@ -181,6 +205,7 @@ static memfit_status card_call(cuda_engine *engine, const mf_graph *graph, uint3
 
 static const cuda_engine_table card_table = {.destroy = card_destroy,
                                              .module = card_module,
+                                             .announce = card_announce,
                                              .function = card_function,
                                              .launch = card_launch,
                                              .copy = card_copy,

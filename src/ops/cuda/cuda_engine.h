@@ -23,6 +23,8 @@ typedef struct cuda_engine_table {
     void (*destroy)(cuda_engine *engine);
     /* The same text gives the same module. */
     memfit_status (*module)(cuda_engine *engine, const char *text, cuda_module **module, memfit_error *err);
+    /* Optional: this text will be asked for. Costs nothing where it is there already. */
+    void (*announce)(cuda_engine *engine, const char *text);
     memfit_status (*function)(cuda_engine *engine, cuda_module *module, const char *name, cuda_function **function,
                               memfit_error *err);
     /* `argument`: the one parameter, by value. */

@@ -7,6 +7,8 @@ enum {
     MOST_INPUTS = 16,
     MOST_OUTPUTS = 6,
     SUM_BLOCKS = 1056,
+    WRITE_BLOCKS = 2112,
+    MOST_WRITE_ROWS = 32,
     ROWS_EACH = 8,
     MOST_ROWS_EACH = 512,
     MOST_GRID_Y = 65535
@@ -309,7 +311,7 @@ void cuda_say_columns(cuda_spec *s, uint64_t rows, uint64_t channels, unsigned w
     splits = splits < least ? least : splits;
     cuda_say(s, "#define V %u\n#define PN %llull\n#define PC %llull\n#define PR %llull\n#define BY_CHANNEL 1\n", width,
              (unsigned long long)(rows * channels), (unsigned long long)channels, (unsigned long long)rows);
-    cuda_say(s, "#define TX %u\n#define TY %u\n#define WRITE_SPLITS %llull\n", along, deep, (unsigned long long)most);
+    cuda_say(s, "#define TX %u\n#define TY %u\n", along, deep);
     if (numbers) {
         unsigned join = s->block < 256 ? 1 : 8;
         cuda_keep(s, 3 * channels);
@@ -319,8 +321,18 @@ void cuda_say_columns(cuda_spec *s, uint64_t rows, uint64_t channels, unsigned w
         cuda_grid(s, "sums0", x, splits);
         cuda_grid(s, "join0", (channels + join - 1) / join, 1);
     }
-    if (writes)
-        cuda_grid(s, "k0", x, most);
+    if (writes) { /* many rows a thread, what it needs of its channels is read once; but blocks enough for every card */
+        uint64_t each = MOST_WRITE_ROWS, here = 0;
+        for (; each > ROWS_EACH && x * (rows / (deep * each)) < WRITE_BLOCKS; each /= 2)
+            ;
+        here = deep * each;
+        while ((rows + here - 1) / here > MOST_GRID_Y)
+            here *= 2;
+        uint64_t parts = (rows + here - 1) / here;
+        cuda_say(s, "#define WRITE_SPLITS %llull\n#define WRITE_ROWS %llull\n", (unsigned long long)parts,
+                 (unsigned long long)here);
+        cuda_grid(s, "k0", x, parts);
+    }
 }
 
 static void say_grid(cuda_spec *s, const cuda_program *p)

@@ -1,6 +1,8 @@
 /*
  * program_text.c: see program_text.h. In the text, tensor t of the program is v<t>[k] where it has an element for each of the
  * domain's, p.c<t>[k] where one a channel, p.o<t> where one in all; p.m3, p.f3 ... are what member 3 needs of each channel.
+ * What a thread reads of a row is a struct q: it reads several rows before it computes the first, for the card's memory
+ * is only as quick as there are reads under way, and a store keeps the compiler from reading ahead.
  */
 #include "ops/cuda/program_text.h"
 
@@ -13,6 +15,8 @@ typedef struct writing {
     const cuda_program *p;
     uint32_t ins, outs;
     uint8_t loaded[MOST_TENSORS];
+    enum { DECLARE, FETCH, USE } stage; /* of an operand: in a row's struct, read into it, taken from it as numbers */
+    uint32_t fetched;                   /* whole operands of a row */
 } writing;
 
 /* Results that the first pass writes, as it computes them anyway: the second reads them there. */
@@ -128,13 +132,38 @@ static void say_struct(writing *w)
     cuda_say(w->s, "};\n");
 }
 
-static void say_vector(writing *w, const mf_op *op, uint32_t operand, double otherwise)
+static void say_vector(writing *w, const mf_op *op, uint32_t operand, double otherwise, const char *at)
 {
     uint32_t t = operand < op->in_count ? op->in[operand] : MF_NONE;
     if (t == MF_NONE)
         say_real(w->s, otherwise);
     else
-        cuda_say(w->s, "load_one<(mf_dtype)%d>(a.in[%u], c + k)", dtype_of(w, t), t);
+        cuda_say(w->s, "load_one<(mf_dtype)%d>(a.in[%u], %s)", dtype_of(w, t), t, at);
+}
+
+/* 1 / the standard deviation of a gradient's channel. */
+static void say_rstd(writing *w, const mf_op *op, const char *at)
+{
+    cuda_say(w->s, "1 / sqrt((double)");
+    say_vector(w, op, 3, 0, at);
+    cuda_say(w->s, " + ");
+    say_real(w->s, op->attr.norm.epsilon);
+    cuda_say(w->s, ")");
+}
+
+/* What a normalized channel is multiplied by; `variance` NULL: that of the operands. */
+static void say_factor(writing *w, const mf_op *op, const char *at, const char *variance)
+{
+    cuda_say(w->s, "(real)((double)");
+    say_vector(w, op, 1, 1, at);
+    cuda_say(w->s, " / sqrt((double)");
+    if (variance)
+        cuda_say(w->s, "%s", variance);
+    else
+        say_vector(w, op, 4, 0, at);
+    cuda_say(w->s, " + ");
+    say_real(w->s, op->attr.norm.epsilon);
+    cuda_say(w->s, "))");
 }
 
 static void say_norm_channel(writing *w, uint32_t m)
@@ -146,36 +175,28 @@ static void say_norm_channel(writing *w, uint32_t m)
         cuda_say(s, infer ? "    EACH {\n" : "    if (WRITE) EACH {\n");
         cuda_say(s, "        p.m%u[k] = ", m);
         if (infer)
-            say_vector(w, op, 3, 0);
+            say_vector(w, op, 3, 0, "c + k");
         else
             cuda_say(s, "(real)kept_sums(a)[3 * (c + k) + 1]");
-        cuda_say(s, ";\n        p.f%u[k] = (real)((double)", m);
-        say_vector(w, op, 1, 1);
-        cuda_say(s, " / sqrt((double)");
+        cuda_say(s, ";\n        p.f%u[k] = ", m);
         if (infer)
-            say_vector(w, op, 4, 0);
+            say_factor(w, op, "c + k", NULL);
         else
             cuda_say(s, "(real)kept_sums(a)[3 * (c + k) + 2]");
-        cuda_say(s, " + ");
-        say_real(s, op->attr.norm.epsilon);
-        cuda_say(s, "));\n        p.b%u[k] = ", m);
-        say_vector(w, op, 2, 0);
+        cuda_say(s, ";\n        p.b%u[k] = ", m);
+        say_vector(w, op, 2, 0, "c + k");
         cuda_say(s, ";\n    }\n");
         return;
     }
     cuda_say(s, "    EACH {\n        p.m%u[k] = ", m);
-    say_vector(w, op, 2, 0);
-    cuda_say(s, ";\n        double rstd = 1 / sqrt((double)");
-    say_vector(w, op, 3, 0);
-    cuda_say(s, " + ");
-    say_real(s, op->attr.norm.epsilon);
-    cuda_say(s,
-             ");\n        p.f%u[k] = (real)rstd;\n        if (WRITE) {\n            p.a%u[k] = (real)(rstd * (double)",
-             m, m);
-    say_vector(w, op, 4, 1);
-    cuda_say(s, ");\n            p.b%u[k] = (real)(kept_sums(a)[2 * (c + k)] / (double)PR);\n", m);
-    cuda_say(s, "            p.g%u[k] = (real)(kept_sums(a)[2 * (c + k) + 1] / (double)PR * rstd);\n        }\n    }\n",
-             m);
+    say_vector(w, op, 2, 0, "c + k");
+    cuda_say(s, ";\n        if (WRITE) {\n");
+    for (const char *name = "abg"; *name; name++)
+        cuda_say(s, "            p.%c%u[k] = (real)kept_sums(a)[3 * (c + k) + %d];\n", *name, m,
+                 (int)(strchr("abg", *name) - "abg"));
+    cuda_say(s, "        } else\n            p.f%u[k] = (real)(", m);
+    say_rstd(w, op, "c + k");
+    cuda_say(s, ");\n    }\n");
 }
 
 static void say_channel(writing *w)
@@ -217,21 +238,57 @@ static void say_value(writing *w, uint32_t t)
         cuda_say(w->s, "v%u[k]", t);
 }
 
+/* Tensor t, whole, which is operand `place` of the kernel. */
+static void say_whole(writing *w, uint32_t t, const char *side, uint32_t place)
+{
+    int dtype = dtype_of(w, t);
+    w->loaded[t] = 1;
+    w->fetched += w->stage == DECLARE;
+    if (w->stage == DECLARE)
+        cuda_say(w->s, "    vector<(mf_dtype)%d, V> r%u;\n", dtype, t);
+    else if (w->stage == FETCH)
+        cuda_say(w->s, "    fetch_vector(q.r%u, a.%s[%u], i);\n", t, side, place);
+    else
+        cuda_say(w->s, "    real v%u[V];\n    widen_vector(v%u, q.r%u);\n", t, t, t);
+}
+
+static void say_walk(writing *w, uint32_t t)
+{
+    w->loaded[t] = 1;
+    if (w->stage == DECLARE)
+        cuda_say(w->s, "    real w%u[V];\n", t);
+    else if (w->stage == FETCH)
+        cuda_say(w->s, "    load_walk<(mf_dtype)%d, %u>(q.w%u, a.in[%u], i);\n", dtype_of(w, t), t, t, t);
+    else
+        cuda_say(w->s, "    const real(&v%u)[V] = q.w%u;\n", t, t);
+}
+
+/* Bits of a mask: those of eight elements are a byte. */
+static void say_bits(writing *w, uint32_t t)
+{
+    if (w->p->width != 8)
+        return;
+    w->loaded[t] = 1;
+    if (w->stage == DECLARE)
+        cuda_say(w->s, "    uint8_t b%u;\n", t);
+    else if (w->stage == FETCH)
+        cuda_say(w->s, "    q.b%u = ((const uint8_t *)a.in[%u])[i / 8];\n", t, t);
+}
+
 static void say_load(writing *w, const mf_op *op, uint32_t operand)
 {
     uint32_t t = op->in[operand];
-    if (t == MF_NONE || is_vector(op, operand) || (op->kind == MF_OP_MASK_GRAD && operand == 1) || is_made(w->p, t) ||
-        w->loaded[t])
+    if (t == MF_NONE || is_vector(op, operand) || is_made(w->p, t) || w->loaded[t])
         return;
+    if (op->kind == MF_OP_MASK_GRAD && operand == 1) {
+        say_bits(w, t);
+        return;
+    }
     cuda_reach reach = cuda_program_reach(w->p, t);
-    if (reach != REACH_WHOLE && reach != REACH_WALK)
-        return;
-    w->loaded[t] = 1;
-    cuda_say(w->s, "    real v%u[V];\n", t);
     if (reach == REACH_WHOLE)
-        cuda_say(w->s, "    load_vector<(mf_dtype)%d>(v%u, a.in[%u], i);\n", dtype_of(w, t), t, t);
-    else
-        cuda_say(w->s, "    load_walk<(mf_dtype)%d, %u>(v%u, a.in[%u], i);\n", dtype_of(w, t), t, t, t);
+        say_whole(w, t, "in", t);
+    else if (reach == REACH_WALK)
+        say_walk(w, t);
 }
 
 static void say_unary(writing *w, const char *function, mf_unary f, double alpha, double beta)
@@ -297,7 +354,10 @@ static void say_formula(writing *w, const mf_op *op, uint32_t m)
         return;
     case MF_OP_MASK_GRAD:
         say_value(w, op->in[0]);
-        cuda_say(w->s, " * (real)(((const uint8_t *)a.in[%u])[(i + k) / 8] >> (i + k) %% 8 & 1)", op->in[1]);
+        if (w->p->width == 8)
+            cuda_say(w->s, " * (real)(q.b%u >> k & 1)", op->in[1]);
+        else
+            cuda_say(w->s, " * (real)(((const uint8_t *)a.in[%u])[(i + k) / 8] >> (i + k) %% 8 & 1)", op->in[1]);
         return;
     case MF_OP_BROADCAST:
         say_value(w, op->in[0]);
@@ -337,19 +397,41 @@ static void say_formula(writing *w, const mf_op *op, uint32_t m)
     }
 }
 
-/* Members' formulas; `stores`: those whose results are stored; `read`: those whose results are read instead. */
-static void say_members(writing *w, uint32_t members, uint32_t stores, uint32_t read)
+/* What these members read, `read`'s results among it, and the first `more` operands of the member that sums. */
+static void say_operands(writing *w, uint32_t members, uint32_t read, uint32_t more)
 {
     const cuda_program *p = w->p;
     memset(w->loaded, 0, sizeof w->loaded);
-    members &= ~read;
     for (uint32_t m = 0; m < p->count; m++)
-        for (uint32_t i = 0; (members >> m & 1) && i < p->ops[m]->in_count; i++)
+        for (uint32_t i = 0; ((members & ~read) >> m & 1) && i < p->ops[m]->in_count; i++)
             say_load(w, p->ops[m], i);
     for (uint32_t m = 0; m < p->count; m++)
         if (read >> m & 1)
-            cuda_say(w->s, "    real v%u[V];\n    load_vector<(mf_dtype)%d>(v%u, a.out[%u], i);\n", p->ops[m]->out[0],
-                     dtype_of(w, p->ops[m]->out[0]), p->ops[m]->out[0], p->ops[m]->out[0] - w->ins);
+            say_whole(w, p->ops[m]->out[0], "out", p->ops[m]->out[0] - w->ins);
+    for (uint32_t i = 0; i < more; i++)
+        say_load(w, p->ops[p->sum], i);
+}
+
+/* The struct of a row and the function that reads it; how many rows a thread reads at once. */
+static void say_fetch(writing *w, const char *row, uint32_t members, uint32_t read, uint32_t more)
+{
+    w->stage = DECLARE;
+    w->fetched = 0;
+    cuda_say(w->s, "struct %s_row {\n    uint8_t unused;\n", row);
+    say_operands(w, members, read, more);
+    cuda_say(w->s, "};\nstatic inline void program_fetch(const args &a, idx i, %s_row &q)\n{\n", row);
+    w->stage = FETCH;
+    say_operands(w, members, read, more);
+    cuda_say(w->s, "}\n#define %s_AT_ONCE %d\n", row, w->fetched > 1 ? 2 : 4);
+    w->stage = USE;
+}
+
+/* Members' formulas; `stores`: those whose results are stored; `read`: those whose results are read instead. */
+static void say_members(writing *w, uint32_t members, uint32_t stores, uint32_t read, uint32_t more)
+{
+    const cuda_program *p = w->p;
+    say_operands(w, members, read, more);
+    members &= ~read;
     for (uint32_t m = 0; m < p->count; m++) {
         const mf_op *op = p->ops[m];
         if (!(members >> m & 1))
@@ -432,12 +514,10 @@ static void say_take(writing *w)
     bool back = op->kind == MF_OP_BATCH_NORM_GRAD || op->kind == MF_OP_BATCH_NORM_INFER_GRAD;
     uint32_t members = needed_for(p, op->in[0], p->sum) | (back ? needed_for(p, op->in[1], p->sum) : 0);
     cuda_say(w->s, "#define SUM_KIND %d\n", op->kind == MF_OP_BATCH_NORM ? 0 : back ? 1 : 2);
-    cuda_say(w->s,
-             "static inline void program_take(const args &a, idx i, const channel_values &p, real (&x)[2][V])\n{\n");
-    say_members(w, members, written_first(w), 0);
-    say_load(w, op, 0);
-    if (back)
-        say_load(w, op, 1);
+    say_fetch(w, "take", members, 0, back ? 2 : 1);
+    cuda_say(w->s, "static inline void program_take(const args &a, idx i, const channel_values &p, const take_row &q, "
+                   "real (&x)[2][V])\n{\n");
+    say_members(w, members, written_first(w), 0, back ? 2 : 1);
     cuda_say(w->s, "    EACH x[0][k] = ");
     say_value(w, op->in[0]);
     cuda_say(w->s, ";\n");
@@ -465,13 +545,19 @@ static void say_finish(writing *w)
     if (op->kind == MF_OP_BATCH_NORM) {
         cuda_say(w->s,
                  "    double *kept = kept_sums(a) + 3 * j, m = s[0] / (double)PR, v = s[1] / (double)PR - m * m;\n"
-                 "    kept[1] = kept[0] + m;\n    kept[2] = v < 0 ? 0 : v;\n");
-        say_result(w, op, 1, "kept[1]");
-        say_result(w, op, 2, "kept[2]");
+                 "    m += kept[0];\n    v = v < 0 ? 0 : v;\n    kept[1] = m;\n    kept[2] = (double)");
+        say_factor(w, op, "j", "(real)v");
+        cuda_say(w->s, ";\n");
+        say_result(w, op, 1, "m");
+        say_result(w, op, 2, "v");
     } else if (op->kind == MF_OP_REDUCE)
         say_result(w, op, 0, op->attr.reduce.function == MF_REDUCE_MEAN ? "s[0] / (double)PR" : "s[0]");
     else {
-        cuda_say(w->s, "    kept_sums(a)[2 * j] = s[0];\n    kept_sums(a)[2 * j + 1] = s[1];\n");
+        cuda_say(w->s, "    double *kept = kept_sums(a) + 3 * j, rstd = ");
+        say_rstd(w, op, "j");
+        cuda_say(w->s, ";\n    kept[0] = rstd * (double)");
+        say_vector(w, op, 4, 1, "j");
+        cuda_say(w->s, ";\n    kept[1] = s[0] / (double)PR;\n    kept[2] = s[1] / (double)PR * rstd;\n");
         say_result(w, op, 1, "s[1]");
         say_result(w, op, 2, "s[0]");
     }
@@ -491,10 +577,10 @@ void cuda_program_say(cuda_spec *s, const cuda_program *p)
     uint32_t members = needed_to_write(&w);
     if (!members)
         return;
-    cuda_say(
-        s,
-        "#define HAS_WRITES 1\nstatic inline void program_write(const args &a, idx i, const channel_values &p)\n{\n");
     uint32_t there = written_first(&w);
-    say_members(&w, members, ~there, members & there);
+    say_fetch(&w, "write", members, members & there, 0);
+    cuda_say(s, "#define HAS_WRITES 1\nstatic inline void program_write(const args &a, idx i, const channel_values &p, "
+                "const write_row &q)\n{\n");
+    say_members(&w, members, ~there, members & there, 0);
     cuda_say(s, "}\n");
 }

@@ -25,7 +25,10 @@ static inline void shift_of(const args &a, idx c, const channel_values &p, real 
     EACH shift[k] = 0;
     for (idx r = 0; r < some; r++) {
         real x[2][V];
-        program_take(a, r * ((idx)PR / some) * (idx)PC + c, p, x);
+        take_row q;
+        idx i = r * ((idx)PR / some) * (idx)PC + c;
+        program_fetch(a, i, q);
+        program_take(a, i, p, q, x);
         EACH shift[k] += x[0][k] / (real)some;
     }
 }
@@ -58,13 +61,18 @@ ENTRY sums0(args a)
 #if SUM_KIND == 0
         shift_of(a, at.c, p, shift);
 #endif
-#ifndef MF_SHIM
-#pragma unroll 2
-#endif
-        for (idx r = (idx)blockIdx.y * TY + at.ty; r < (idx)PR; r += TY * (idx)SPLITS) {
-            real x[2][V];
-            program_take(a, r * (idx)PC + at.c, p, x);
-            add_row(x, shift, sum);
+        constexpr idx step = TY * (idx)SPLITS;
+        for (idx r = (idx)blockIdx.y * TY + at.ty; r < (idx)PR; r += take_AT_ONCE * step) {
+            take_row q[take_AT_ONCE];
+            EACH_ROW(take_AT_ONCE)
+            if (u == 0 || r < (idx)PR - u * step)
+                program_fetch(a, (r + u * step) * (idx)PC + at.c, q[u]);
+            EACH_ROW(take_AT_ONCE)
+            if (u == 0 || r < (idx)PR - u * step) {
+                real x[2][V];
+                program_take(a, (r + u * step) * (idx)PC + at.c, p, q[u], x);
+                add_row(x, shift, sum);
+            }
         }
     }
     for (int n = 0; n < NACC; n++)
@@ -122,8 +130,18 @@ ENTRY k0(args a)
         return;
     channel_values p;
     program_channel<true>(a, at.c, p);
-    for (idx r = (idx)blockIdx.y * TY + at.ty; r < (idx)PR; r += TY * (idx)WRITE_SPLITS)
-        program_write(a, r * (idx)PC + at.c, p);
+    /* The last rows first: whoever came before, the sums or another operation, has left them in the cache. */
+    const idx first = ((idx)WRITE_SPLITS - 1 - (idx)blockIdx.y) * (idx)WRITE_ROWS;
+    const idx end = first < (idx)PR - (idx)WRITE_ROWS ? first + (idx)WRITE_ROWS : (idx)PR;
+    for (idx r = first + at.ty; r < end; r += write_AT_ONCE * TY) {
+        write_row q[write_AT_ONCE];
+        EACH_ROW(write_AT_ONCE)
+        if (u == 0 || r < end - u * TY)
+            program_fetch(a, (r + u * TY) * (idx)PC + at.c, q[u]);
+        EACH_ROW(write_AT_ONCE)
+        if (u == 0 || r < end - u * TY)
+            program_write(a, (r + u * TY) * (idx)PC + at.c, p, q[u]);
+    }
 }
 #endif
 
@@ -135,6 +153,8 @@ ENTRY k0(args a)
         return;
     channel_values p;
     program_channel<true>(a, 0, p);
-    program_write(a, i, p);
+    write_row q;
+    program_fetch(a, i, q);
+    program_write(a, i, p, q);
 }
 #endif

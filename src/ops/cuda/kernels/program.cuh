@@ -7,6 +7,11 @@
 #define EACH_OF(n) _Pragma("unroll") for (int k = 0; k < (n); k++)
 #endif
 #define EACH EACH_OF(V)
+#ifdef MF_SHIM
+#define EACH_ROW(n) for (int u = 0; u < (n); u++)
+#else
+#define EACH_ROW(n) _Pragma("unroll") for (int u = 0; u < (n); u++)
+#endif
 #undef kept_sums
 #define kept_sums(a) ((double *)((char *)(a).workspace + KEPT_AT))
 
@@ -57,8 +62,12 @@ template <mf_dtype D> static inline typename stored<D>::type narrow(real v)
         if constexpr (D == MF_F16)
             asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
         else {
+#if __CUDA_ARCH__ >= 800
+            asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
+#else
             uint32_t bits = __builtin_bit_cast(uint32_t, v);
             h = v != v ? (uint16_t)(bits >> 16 | 0x40) : (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+#endif
         }
 #endif
         return h;
@@ -71,10 +80,21 @@ struct alignas(sizeof(typename stored<D>::type) * N > 16 ? 16 : sizeof(typename 
     typename stored<D>::type v[N];
 };
 
+template <mf_dtype D, int N> static inline void fetch_vector(vector<D, N> &to, const void *from, idx i)
+{
+    to = *(const vector<D, N> *)((const typename stored<D>::type *)from + i);
+}
+
+template <mf_dtype D, int N> static inline void widen_vector(real (&to)[N], const vector<D, N> &from)
+{
+    EACH_OF(N) to[k] = widen<D>(from.v[k]);
+}
+
 template <mf_dtype D, int N> static inline void load_vector(real (&to)[N], const void *from, idx i)
 {
-    vector<D, N> x = *(const vector<D, N> *)((const typename stored<D>::type *)from + i);
-    EACH_OF(N) to[k] = widen<D>(x.v[k]);
+    vector<D, N> x;
+    fetch_vector(x, from, i);
+    widen_vector(to, x);
 }
 
 template <mf_dtype D> static inline real load_one(const void *from, idx i)

@@ -247,13 +247,25 @@ struct channel_values {
 template <bool WRITE> static inline void program_channel(const args &a, idx c, channel_values &p)
 {
 }
-static inline void program_take(const args &a, idx i, const channel_values &p, real (&x)[2][V])
+struct take_row {
+    vector<in_dtype[0], V> dy;
+    vector<in_dtype[1], V> x;
+    real mean, rstd;
+};
+static inline void program_fetch(const args &a, idx i, take_row &q)
 {
     idx r = i / (idx)PC;
-    real mean = (real)get_or<2>(a, r, 0), rstd = (real)get<3>(a, r);
-    load_vector<in_dtype[0]>(x[0], a.in[0], i);
-    load_vector<in_dtype[1]>(x[1], a.in[1], i);
-    EACH x[1][k] = (x[1][k] - mean) * rstd;
+    fetch_vector(q.dy, a.in[0], i);
+    fetch_vector(q.x, a.in[1], i);
+    q.mean = (real)get_or<2>(a, r, 0);
+    q.rstd = (real)get<3>(a, r);
+}
+#define take_AT_ONCE 2
+static inline void program_take(const args &a, idx i, const channel_values &p, const take_row &q, real (&x)[2][V])
+{
+    widen_vector(x[0], q.dy);
+    widen_vector(x[1], q.x);
+    EACH x[1][k] = (x[1][k] - q.mean) * q.rstd;
 }
 static inline void program_finish(const args &a, idx j, const double *s)
 {
