@@ -173,8 +173,7 @@ class Results:
         """One line a part: what is known of this code on this card, whenever it was run."""
         parts = {}
         for case, row in self.seen.items():
-            name = case.split()[0].rstrip(":")
-            parts.setdefault({"kill": "kills"}.get(name, name), []).append(row)
+            parts.setdefault(case.split()[0].rstrip(":"), []).append(row)
         print(f"\n{self.versions}; memfit {self.code('memfit')}, backend {self.code('kinds')}\n\n| part | cases | good | failed | when (UTC) |\n|---|---|---|---|---|")
         for part, rows in sorted(parts.items()):
             bad = [r["case"] for r in rows if not r["good"]]

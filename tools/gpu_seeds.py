@@ -10,6 +10,14 @@ import zipfile
 from gpu_results import MIB, in_parallel, program, train
 
 
+def slices(memfit, results, nvml, models, deadline):
+    """S3, M4: 80 % of the card in one pool, a slice beside it that keeps its share. Nobody else may use the card."""
+    tool, case = program(memfit, "s3_limits"), "slices S3, M4"
+    if tool and not results.has(case):
+        p = subprocess.run(["timeout", "60", tool, "cuda"], capture_output=True, text=True)
+        results.put(case, p.returncode == 0, rc=p.returncode, said=(p.stdout + p.stderr).strip()[-400:])
+
+
 def seeds(memfit, results, nvml, models, deadline):
     by_name = {m.stem: str(m) for m in models}
 
@@ -51,7 +59,9 @@ def seeds(memfit, results, nvml, models, deadline):
         if results.has("seeds " + case) or time.time() > deadline:
             return
         if program(memfit, name):
-            p = subprocess.run([program(memfit, name), *args], capture_output=True, text=True, timeout=120)
+            p = subprocess.run(["timeout", "90", program(memfit, name), *args], capture_output=True, text=True)
+            if p.returncode == 124:
+                return print(f"seeds {case}: not ended in time", flush=True)
             say(case, p.returncode == 0, rc=p.returncode, said=(p.stdout + p.stderr).strip()[-200:])
 
     def refused(case, model, *args, words):
@@ -87,7 +97,6 @@ def seeds(memfit, results, nvml, models, deadline):
         example("S11: the leak is named", "s11_experiments", "cuda")
         example("S6: released at the last use", "s6_release", "cuda")
         example("S2: growth on every card", "s2_growth")
-        example("S3, M4: slices of the card", "s3_limits", "cuda")
 
     def experiments():
         """Ten in one process hold no more of the card than one does, and of the host what the example itself claims."""

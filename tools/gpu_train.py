@@ -5,9 +5,10 @@ Parts:
     kinds    every kind of operation against the reference (check_kinds)
     curves   the trainings that Keras's own curves are kept of, and others: losses, metrics and validation as on the cpu device
     seeds    the programs S1 to S12 on the card; S2, S6 and S11 also as the C examples, where they lie beside memfit
+    slices   M4 and S3 as the C example: 80 % of the card and a slice beside it (nobody else may use the card)
     limits   200 steps of each model at two limits; NVML's figure for the process, every 10 ms, is never above --memory
     fixed    ten starts: the fixed cost is the same within 4 MiB; a limit below it is refused, and the refusal names it
-    kills    50 trainings ended by SIGKILL and resumed; the resumed run's file is that of the undisturbed one, byte for byte
+    kills    50 times ended by SIGKILL and resumed, in five trainings; the file at the end is that of an undisturbed one, byte for byte
     lost     the context is lost in the middle of training: an explanation, a whole checkpoint, no hang
     versions a checkpoint that goes on elsewhere says so
     odd      cards that are not there, caches that cannot be used, signals while a run begins
@@ -35,7 +36,7 @@ from gpu_faults import full, kills, lost, odd, versions
 from gpu_limits import fixed, layers, limits
 from gpu_numbers import curves, kinds, rounding, split
 from gpu_results import Nvml, Results, Turns, in_parallel, libraries, program
-from gpu_seeds import seeds
+from gpu_seeds import seeds, slices
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -101,7 +102,7 @@ def waits(memfit, results, nvml, models, deadline):
         results.put(case, bool(b) and syncs <= 1, waits_an_epoch=syncs, calls_an_epoch=added)
 
 
-PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, waits)}
+PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, slices, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, waits)}
 
 
 def run_part(part, jobs, memfit, results, nvml, models, deadline):
@@ -113,7 +114,7 @@ def run_part(part, jobs, memfit, results, nvml, models, deadline):
         PARTS[part](memfit, results, nvml, models, deadline)
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, StopIteration) as e:
         print(f"{part}: ended early: {e!r}", flush=True)
-    mine = [r for c, r in results.seen.items() if c.startswith({"kills": "kill"}.get(part, part))]
+    mine = [r for c, r in results.seen.items() if c.startswith(part)]
     print(f"== {part}: {sum(r['good'] for r in mine)} of {len(mine)} good, {time.time() - began:.0f} s", flush=True)
 
 
