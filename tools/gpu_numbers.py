@@ -45,20 +45,20 @@ def print_kinds(results):
 
 
 def kinds(memfit, results, nvml, models, deadline):
-    """Every kind of operation against the reference, graph by graph in parts; attention and convolutions first."""
+    """Every kind of operation against the reference, graph by graph in parts. GPU_CHECK_KINDS=NAME,... has some of them first, each by itself."""
     check = program(memfit, "check_kinds")
 
-    def one(k):
+    def one(case, *which):
         try:
-            p = subprocess.run([check, "--on", "card", "--random", os.environ.get("GPU_CHECK_RANDOM", "112"), "--part", f"{k}/{KIND_PARTS}"], capture_output=True, text=True,
-                               timeout=max(10, deadline + 22 - time.time()))
+            p = subprocess.run([check, "--on", "card", *which], capture_output=True, text=True, timeout=max(10, deadline + 22 - time.time()))
         except subprocess.TimeoutExpired:
-            return print(f"kinds {k}/{KIND_PARTS}: not ended in time", flush=True)
+            return print(f"{case}: not ended in time", flush=True)
         failed = [line for line in p.stdout.splitlines() if line.startswith("FAILED")]
-        results.put(f"kinds {k}/{KIND_PARTS}", p.returncode == 0, rc=p.returncode, said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1],
-                    first=[f[:300] for f in failed[:6]], table=read_table(p.stdout))
+        return results.put(case, p.returncode == 0, rc=p.returncode, said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1], first=[f[:300] for f in failed[:6]], table=read_table(p.stdout))
 
-    in_parallel([lambda k=k: one(k) for k in range(KIND_PARTS) if check and not results.has(f"kinds {k}/{KIND_PARTS}")], min(14, os.cpu_count() or 1), deadline)
+    jobs = [(f"kinds {name}", "--random", "4", "--kind", name) for name in os.environ.get("GPU_CHECK_KINDS", "").split(",") if name]
+    jobs += [(f"kinds {k}/{KIND_PARTS}", "--random", os.environ.get("GPU_CHECK_RANDOM", "112"), "--part", f"{k}/{KIND_PARTS}") for k in range(KIND_PARTS)]
+    in_parallel([lambda j=j: one(*j) for j in jobs if check and not results.has(j[0])], min(14, os.cpu_count() or 1), deadline)
     print_kinds(results)
 
 
