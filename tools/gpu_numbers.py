@@ -45,7 +45,8 @@ def print_kinds(results):
 
 
 def kinds(memfit, results, nvml, models, deadline):
-    """Every kind of operation against the reference, graph by graph in parts. GPU_CHECK_KINDS=NAME,... has some of them first, each by itself."""
+    """Every kind of operation against the reference, graph by graph in parts. GPU_CHECK_KINDS=NAME,NAME@K/N,... has some of them
+    first, each by itself, or the Kth part of N of it."""
     check = program(memfit, "check_kinds")
 
     def one(case, *which):
@@ -56,7 +57,8 @@ def kinds(memfit, results, nvml, models, deadline):
         failed = [line for line in p.stdout.splitlines() if line.startswith("FAILED")]
         return results.put(case, p.returncode == 0, rc=p.returncode, said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1], first=[f[:300] for f in failed[:6]], table=read_table(p.stdout))
 
-    jobs = [(f"kinds {name}", "--random", "4", "--kind", name) for name in os.environ.get("GPU_CHECK_KINDS", "").split(",") if name]
+    named = [n.partition("@") for n in os.environ.get("GPU_CHECK_KINDS", "").split(",") if n]
+    jobs = [(f"kinds {''.join(n)}", "--random", "4", "--kind", n[0], "--part", n[2] or "0/1") for n in named]
     jobs += [(f"kinds {k}/{KIND_PARTS}", "--random", os.environ.get("GPU_CHECK_RANDOM", "112"), "--part", f"{k}/{KIND_PARTS}") for k in range(KIND_PARTS)]
     in_parallel([lambda j=j: one(*j) for j in jobs if check and not results.has(j[0])], min(14, os.cpu_count() or 1), deadline)
     print_kinds(results)
