@@ -13,6 +13,7 @@
 #include "ops/cuda/cubin_cache.h"
 #include "ops/cuda/cuda_engine.h"
 #include "ops/cuda/cuda_spec.h"
+#include "ops/cuda/text_keys.h"
 
 #include <dlfcn.h>
 #include <dirent.h>
@@ -183,6 +184,88 @@ static void a_full_disk_keeps_nothing(void **state)
     assert_true(reads(&cache, key_of("e"), "before"));
     assert_false(reads(&cache, key_of("f"), ""));
     assert_int_equal(files_in(folder), files);
+}
+
+/* ---- keys ---- */
+
+static bool same_key(const cuda_text *before, const cuda_text *after, unsigned count, const char *text)
+{
+    static mf_text_keys a, b;
+    mf_text_keys_make(&a, before, count);
+    mf_text_keys_make(&b, after, count);
+    mf_cubin_key x = mf_text_keys_add(&a, mf_cubin_key_begin(), text);
+    mf_cubin_key y = mf_text_keys_add(&b, mf_cubin_key_begin(), text);
+    return x.a == y.a && x.b == y.b;
+}
+
+/* A text's key is that of what it is compiled from: a change there, however deep, is another key; a change elsewhere is not. */
+static void keys_follow_what_is_included(void **state)
+{
+    (void)state;
+    enum { COUNT = 5 };
+    const cuda_text texts[COUNT] = {{"a.cuh", "int a;\n#include \"b.cuh\"\n"},
+                                    {"b.cuh", "#  include <deep/c.h>\nint b;\n"},
+                                    {"deep/c.h", "int c;\n#include \"a.cuh\"\n"}, /* round about */
+                                    {"d.cu", "#include \"b.cuh\"\nint d;\n"},
+                                    {"e.cu", "int e; // include nothing\n"}};
+    static const struct {
+        const char *text;
+        bool needs[COUNT];
+    } cases[] = {{"int x;", {0}},
+                 {"#include \"a.cuh\"\n", {true, true, true}},
+                 {"#define X 1\n#include \"deep/c.h\"\nint y;", {true, true, true}},
+                 {"#include \"d.cu\"\n", {true, true, true, true}},
+                 {"#include \"e.cu\"\n#include \"shim.h\"\n", {false, false, false, false, true}},
+                 {"#include \"e.c\"\n#include \"e.cuh\"\n#include", {0}},
+                 {"#include \"e.cu\"\n#include \"d.cu\"\n", {true, true, true, true, true}}};
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_true(same_key(texts, texts, COUNT, cases[i].text));
+        for (unsigned t = 0; t < COUNT; t++) {
+            cuda_text other[COUNT];
+            char changed[100];
+            memcpy(other, texts, sizeof texts);
+            snprintf(changed, sizeof changed, "%s ", texts[t].text);
+            other[t].text = changed;
+            assert_int_equal(same_key(texts, other, COUNT, cases[i].text), !cases[i].needs[t]);
+        }
+    }
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) /* and never that of another text */
+        for (unsigned k = 0; k < i; k++) {
+            static mf_text_keys keys;
+            mf_text_keys_make(&keys, texts, COUNT);
+            mf_cubin_key x = mf_text_keys_add(&keys, mf_cubin_key_begin(), cases[i].text);
+            mf_cubin_key y = mf_text_keys_add(&keys, mf_cubin_key_begin(), cases[k].text);
+            assert_true(x.a != y.a && x.b != y.b);
+        }
+}
+
+/* The kernels' own texts: what every kernel begins with is part of every key; a table longer than the set still counts. */
+static void keys_of_the_kernels(void **state)
+{
+    (void)state;
+    assert_true(mf_cuda_text_count > 20 && mf_cuda_text_count <= MF_MOST_TEXTS);
+    static cuda_text other[MF_MOST_TEXTS + 2];
+    const char *text = "#define IDX int\n#include \"device.cuh\"\n#include \"operands.cuh\"\n#include \"rows.cu\"\n";
+    unsigned needed = 0;
+    for (unsigned i = 0; i < mf_cuda_text_count; i++) {
+        memcpy(other, mf_cuda_texts, mf_cuda_text_count * sizeof *other);
+        other[i].text = "changed";
+        bool needs = !same_key(mf_cuda_texts, other, mf_cuda_text_count, text);
+        needed += needs;
+        const char *name = mf_cuda_texts[i].name;
+        if (strcmp(name, "device.cuh") == 0 || strcmp(name, "rows.cu") == 0 || strcmp(name, "program.cu") == 0 ||
+            strcmp(name, "graph/graph.h") == 0)
+            assert_true(needs);
+        if (strcmp(name, "attention.cu") == 0 || strcmp(name, "rnn_tiles.cuh") == 0)
+            assert_false(needs);
+    }
+    printf("%u of %u texts are part of a row's kernel\n", needed, mf_cuda_text_count);
+    for (unsigned i = 0; i < MF_MOST_TEXTS + 2; i++)
+        other[i] = (cuda_text){i % 2 ? "odd" : "even", "x"};
+    static cuda_text longer[MF_MOST_TEXTS + 2];
+    memcpy(longer, other, sizeof other);
+    longer[MF_MOST_TEXTS + 1].text = "y";
+    assert_false(same_key(other, longer, MF_MOST_TEXTS + 2, "#include \"odd\"\n"));
 }
 
 /* ---- texts ---- */
@@ -520,6 +603,8 @@ int main(void)
         cmocka_unit_test(the_folder_is_the_users_alone),
         cmocka_unit_test(an_unusable_folder_is_named),
         cmocka_unit_test(a_full_disk_keeps_nothing),
+        cmocka_unit_test(keys_follow_what_is_included),
+        cmocka_unit_test(keys_of_the_kernels),
         cmocka_unit_test(texts_are_made_or_not_at_all),
         cmocka_unit_test(a_refused_plan_is_said),
         cmocka_unit_test(answers_for_a_described_card),

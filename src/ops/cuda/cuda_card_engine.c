@@ -12,6 +12,7 @@
 #include "ops/cuda/cublaslt.h"
 #include "ops/cuda/cuda_texts.h"
 #include "ops/cuda/nvrtc.h"
+#include "ops/cuda/text_keys.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +30,8 @@ typedef struct card_engine {
     mf_cuda_card card;
     mf_nvrtc nvrtc;
     mf_cubin_cache cache;
-    mf_cubin_key key; /* of everything that all texts share */
+    mf_cubin_key key; /* of everything that all texts share: the architecture and the compiler */
+    mf_text_keys keys;
     cuda_module *modules;
     mf_ahead ahead;
     mf_cublaslt *lt; /* NULL: not found */
@@ -81,9 +83,7 @@ static memfit_status load(card_engine *e, mf_cubin_key key, const char *cubin, c
 
 static mf_cubin_key key_of(const card_engine *e, const char *text)
 {
-    mf_cubin_key key = e->key;
-    mf_cubin_key_add(&key, text, strlen(text));
-    return key;
+    return mf_text_keys_add(&e->keys, e->key, text);
 }
 
 static cuda_module *loaded(const card_engine *e, mf_cubin_key key)
@@ -212,24 +212,31 @@ static const cuda_engine_table card_table = {.destroy = card_destroy,
                                              .methods = card_methods,
                                              .call = card_call};
 
-/* Everything but the text itself that a cubin is made from. */
+/* Everything but the texts that a cubin is made from. */
 static mf_cubin_key common_key(const card_engine *e)
 {
     mf_cubin_key key = mf_cubin_key_begin();
     int from[3] = {e->card.capability, e->nvrtc.major, e->nvrtc.minor};
     mf_cubin_key_add(&key, from, sizeof from);
+    return key;
+}
+
+/* Of all texts: which of them a run's kernels include is not asked. */
+static unsigned kernels_hash(const card_engine *e)
+{
+    mf_cubin_key key = e->key;
     for (unsigned i = 0; i < mf_cuda_text_count; i++)
         mf_cubin_key_add(&key, mf_cuda_texts[i].text, strlen(mf_cuda_texts[i].text));
-    return key;
+    return (unsigned)(key.a & 0xffffffff);
 }
 
 /* Whatever of it differs may round otherwise, and be quick where this one is slow. */
 static void describe_maker(card_engine *e)
 {
     char *text = e->base.made_by;
-    int n = snprintf(text, sizeof e->base.made_by, "%.60s sm_%d, driver %d, NVRTC %d.%d, kernels %08llx",
+    int n = snprintf(text, sizeof e->base.made_by, "%.60s sm_%d, driver %d, NVRTC %d.%d, kernels %08x",
                      e->card.device->name, e->card.capability, e->card.driver->version, e->nvrtc.major, e->nvrtc.minor,
-                     (unsigned long long)(e->key.a & 0xffffffff));
+                     kernels_hash(e));
     if (e->lt)
         n += snprintf(text + n, sizeof e->base.made_by - (size_t)n, ", cuBLASLt %zu", mf_cublaslt_version(e->lt));
     if (e->dnn)
@@ -275,6 +282,7 @@ memfit_status cuda_card_engine_create(const memfit_host *host, mf_device *device
     open_libraries(e);
     mf_cubin_cache_open(&e->cache);
     e->key = common_key(e);
+    mf_text_keys_make(&e->keys, mf_cuda_texts, mf_cuda_text_count);
     describe_maker(e);
     *engine = &e->base;
     return MEMFIT_OK;
