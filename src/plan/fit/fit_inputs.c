@@ -3,7 +3,7 @@
 
 enum {
     LEAST_SET_BYTES = 1 << 20, /* less is quick to send: no plan is changed for it */
-    SPARE_BYTES = 96 << 20, /* as much stays free beside a set (train/admit.c), and for what records take */
+    SPARE_BYTES = 96 << 20,    /* as much stays free beside a set (train/admit.c), and for what records take */
     SLOWER_PERCENT = 10,
     TIMES_PIECES = 2, /* what is quick to copy and much to keep must not cut a batch to crumbs */
 };
