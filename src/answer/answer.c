@@ -312,33 +312,10 @@ static memfit_status make_curve(mf_answer *answer, mf_fitter *fitter, uint32_t p
 
 /* ---- the whole -------------------------------------------------------------------------------------------- */
 
-/* A plan that leaves so much of the limit for inputs, where that is a good one. */
-static memfit_status leave_room(mf_answer *answer, mf_fitter *fitter, uint64_t bytes, bool *left, memfit_error *err)
+static memfit_status best_within(void *ctx, uint64_t limit, mf_plan **plan, memfit_error *err)
 {
-    const mf_plan_options *o = &fitter->options;
-    mf_plan *other = NULL;
-    *left = bytes && answer->plan->peak_bytes + bytes <= o->limit_bytes;
-    if (*left || !bytes || bytes >= o->limit_bytes)
-        return MEMFIT_OK;
-    memfit_status status = mf_fitter_best(fitter, o->batch, o->limit_bytes - bytes, &other, err);
-    if (status != MEMFIT_OK)
-        return status;
-    *left = mf_plan_may_replace(answer->plan, other);
-    mf_plan_destroy(*left ? answer->plan : other);
-    answer->plan = *left ? other : answer->plan;
-    return MEMFIT_OK;
-}
-
-static memfit_status leave_room_for_inputs(mf_answer *answer, mf_fitter *fitter, memfit_error *err)
-{
-    const mf_plan_options *o = &fitter->options;
-    uint64_t set, kept;
-    bool left = false;
-    if (!answer->plan->fits || !o->inputs_beside || !o->limit_bytes)
-        return MEMFIT_OK;
-    mf_plan_inputs(answer->plan, o->kept_samples, &set, &kept);
-    memfit_status status = set ? leave_room(answer, fitter, kept, &left, err) : MEMFIT_OK;
-    return status == MEMFIT_OK && !left ? leave_room(answer, fitter, set, &left, err) : status;
+    mf_fitter *fitter = ctx;
+    return mf_fitter_best(fitter, fitter->options.batch, limit, plan, err);
 }
 
 static memfit_status find_plan(mf_answer *answer, mf_fitter *fitter, memfit_error *err)
@@ -359,8 +336,8 @@ static memfit_status find_plan(mf_answer *answer, mf_fitter *fitter, memfit_erro
         answer->plan = NULL;
         status = mf_fitter_best(fitter, o->batch, o->limit_bytes, &answer->plan, err);
     }
-    if (status == MEMFIT_OK)
-        status = leave_room_for_inputs(answer, fitter, err);
+    if (status == MEMFIT_OK && answer->plan->fits)
+        status = mf_plan_leave_room(o, best_within, fitter, &answer->plan, err);
     if (status == MEMFIT_OK)
         answer->fits = answer->plan->fits;
     return status;

@@ -64,7 +64,7 @@ static void test_samples_have_room(void **state)
     memfit_plan_summary without = plan_of("conv_pool_1024", &o);
     o.samples = 256;
     memfit_plan_summary with = plan_of("conv_pool_1024", &o);
-    assert_true(with.fits && with.pieces > without.pieces && with.pieces <= 2 * without.pieces);
+    assert_true(with.fits && with.pieces > without.pieces && with.pieces <= 3 * without.pieces);
     assert_true(with.peak_bytes + 256 * sample <= with.memory_bytes);
     assert_true(without.peak_bytes + 256 * sample > without.memory_bytes);
     o.samples = 1 << 20;
