@@ -55,6 +55,7 @@ typedef struct memfit_plan_options {
     unsigned loss_chunks;  /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
     const char *runtime;   /* whose program is asked about beside memfit's own: "memfit", "tensorflow", "torch", "jax";
                               NULL: tensorflow for a card, memfit for the cpu */
+    int64_t samples;       /* of the training set, which may stay on a card beside a plan for `memory`; 0: unknown */
 } memfit_plan_options;
 
 #define MEMFIT_PLAN_OPTIONS                                                                                            \

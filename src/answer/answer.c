@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "plan/fit/fit_inputs.h"
 #include "plan/fit/fit_orders.h"
 #include "answer/plan_picture.h"
 #include "answer/suggest.h"
@@ -311,6 +312,12 @@ static memfit_status make_curve(mf_answer *answer, mf_fitter *fitter, uint32_t p
 
 /* ---- the whole -------------------------------------------------------------------------------------------- */
 
+static memfit_status best_within(void *ctx, uint64_t limit, mf_plan **plan, memfit_error *err)
+{
+    mf_fitter *fitter = ctx;
+    return mf_fitter_best(fitter, fitter->options.batch, limit, plan, err);
+}
+
 static memfit_status find_plan(mf_answer *answer, mf_fitter *fitter, memfit_error *err)
 {
     const mf_plan_options *o = &fitter->options;
@@ -329,6 +336,8 @@ static memfit_status find_plan(mf_answer *answer, mf_fitter *fitter, memfit_erro
         answer->plan = NULL;
         status = mf_fitter_best(fitter, o->batch, o->limit_bytes, &answer->plan, err);
     }
+    if (status == MEMFIT_OK && answer->plan->fits)
+        status = mf_plan_leave_room(o, best_within, fitter, &answer->plan, err);
     if (status == MEMFIT_OK)
         answer->fits = answer->plan->fits;
     return status;

@@ -100,7 +100,7 @@ static memfit_status read_options(memfit_plan *plan, const memfit_plan_options *
     mf_question *q = &plan->question;
     if (o->batch < 1 || o->batch > 1 << 24)
         return mf_fail(err, MEMFIT_INVALID, "batch size %lld: must be 1 to %d", (long long)o->batch, 1 << 24);
-    if (o->pieces < 0 || o->validation_batch < 0)
+    if (o->pieces < 0 || o->validation_batch < 0 || o->samples < 0)
         return mf_fail(err, MEMFIT_INVALID, "micro-batches and validation batch must not be negative");
     if (o->pieces > o->batch)
         return mf_fail(err, MEMFIT_INVALID, "%lld micro-batches: a batch of %lld has at most %lld",
@@ -194,6 +194,8 @@ static memfit_status use_card(memfit_plan *plan, const memfit_plan_options *o, m
     mf_roofline_for_card(&plan->roofline, card);
     mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
     plan->question.plan.fixed_bytes = mf_card_fixed_bytes(card);
+    plan->question.plan.inputs_beside = o->memory && o->samples;
+    plan->question.plan.kept_samples = o->samples;
     plan->context.basis = "table";
     plan->context.margin_percent = MF_CARD_FIXED_MARGIN_PERCENT;
     return set_limit(plan, o->memory, mf_card_memory_bytes(card), mf_card_memory_bytes(card), err);
@@ -216,6 +218,9 @@ static memfit_status use_cuda(memfit_plan *plan, const memfit_plan_options *o, m
     mf_roofline_for_card(&plan->roofline, card ? card : mf_card_find("t4"));
     mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
     plan->question.plan.fixed_bytes = info.fixed_bytes;
+    plan->question.plan.inputs_beside =
+        o->memory != NULL; /* as in training: without a limit free memory is left alone */
+    plan->question.plan.kept_samples = o->samples;
     plan->context.basis = "queried";
     return set_limit(plan, o->memory, info.total_bytes, info.free_bytes + info.fixed_bytes, err);
 }

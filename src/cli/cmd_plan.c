@@ -188,6 +188,7 @@ int cli_plan(const cli_command *command, int argc, char **argv)
         CLI_BIND("--chunked-loss", &a.chunks),
         CLI_BIND("--allow-changed-numerics", &o->allow_changed_numerics),
         CLI_BIND("--validation-batch-size", &o->validation_batch),
+        CLI_BIND("--samples", &o->samples),
         CLI_BIND("--input-shape", &o->input_shape),
         CLI_BIND("--dim", &a.dims),
         CLI_BIND("--assume", &a.assume),

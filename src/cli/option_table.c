@@ -43,6 +43,7 @@ const cli_option cli_options[] = {
     {"--allow-changed-numerics", STEPS, CLI_FLAG, NULL, "allow ways that are different maths (changed)"},
     {"--validation-batch-size", STEPS, CLI_COUNT, "N", "samples in a step of validation and prediction",
      "the batch size"},
+    {"--samples", CLI_PLAN, CLI_COUNT, "N", "of the training set: may stay on a card with --memory", "unknown"},
     {"--input-shape", MODELS, CLI_SHAPE, "H,W,C", "shape of the first input, where the model leaves it open"},
     {"--dim", MODELS, CLI_REPEATED, "NAME=N", "an open dimension of an input (may be repeated)"},
     {"--assume", CLI_PLAN, CLI_REPEATED, "LAYER=SHAPE[:BYTES]", "stands in for a layer that cannot be read"},

@@ -22,6 +22,13 @@ static memfit_status ready_for_weights(mf_feeder *f, memfit_error *err)
     return any ? mf_worker_create(f->host, f->source->room_bytes, 0, &f->own, err) : MEMFIT_OK;
 }
 
+/* Synthetic numbers, of which any part can be made by itself: converted as they are, they need no whole sample. */
+static bool is_drawn(const mf_feed_link *l)
+{
+    const mf_array *a = l->array;
+    return a && !a->data && !a->made && !a->ragged && a->generator == 0 && l->role == 0 && a->dtype != l->dtype;
+}
+
 /* A sample that is made is converted behind that, or is not as long as its tensor. */
 static bool is_apart(const mf_feed_link *l)
 {
@@ -78,7 +85,7 @@ memfit_status mf_feeder_create(const memfit_host *host, const mf_source *source,
                 f->spare_bytes = a->sample_bytes;
             continue;
         }
-        bool apart = a && !a->data &&
+        bool apart = a && !a->data && !is_drawn(&f->links[i]) &&
                      (a->dtype != f->links[i].dtype || a->ragged || (f->class_weights && f->links[i].role == 1));
         if (apart && a->sample_bytes > f->scratch_bytes)
             f->scratch_bytes = a->sample_bytes;
@@ -276,9 +283,11 @@ static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, con
 {
     if (l->classes == 0 && (l->array->picture || (!is_float(l->array->dtype) && l->dtype != MF_F16)))
         return MEMFIT_OK;
-    bool single = l->dtype == MF_F32 && l->classes == 0;
+    bool aligned = ((uintptr_t)in & 3) == 0,
+         single = (l->dtype == MF_F32 || (l->array->dtype == MF_F32 && aligned)) && l->classes == 0;
+    const float *plain = l->dtype == MF_F32 ? out : in;
     for (uint64_t i = 0; i < elements; i++) {
-        double v = single ? (double)((const float *)out)[i] : mf_number_load(l->array->dtype, in, i);
+        double v = single ? (double)plain[i] : mf_number_load(l->array->dtype, in, i);
         if (l->dtype == MF_F16 && isfinite(v)) /* what 16 bits cannot hold */
             v = mf_number_load(l->dtype, out, i);
         if (!isfinite(v))
@@ -292,6 +301,17 @@ static memfit_status check_sample(const mf_feeder *f, const mf_feed_link *l, con
     return MEMFIT_OK;
 }
 
+static void draw_sample(const mf_feeder *f, const mf_feed_link *l, int64_t sample, unsigned char *to, uint64_t elements)
+{
+    enum { PART = 1024 };
+    double part[PART]; /* of any type */
+    for (uint64_t i = 0, n; i < elements; i += n) {
+        n = elements - i < PART ? elements - i : PART;
+        mf_source_read_part(f->source, l->array, sample, i, n, part);
+        mf_number_convert(l->array->dtype, part, l->dtype, to + i * mf_dtype_bytes(l->dtype), n);
+    }
+}
+
 static memfit_status fill_one(mf_feeder *f, const mf_feed_link *l, int64_t sample, unsigned char *to, memfit_error *err)
 {
     const uint64_t elements = elements_now(f, l);
@@ -302,6 +322,11 @@ static memfit_status fill_one(mf_feeder *f, const mf_feed_link *l, int64_t sampl
     } else {
         const uint64_t had = elements_had(l, elements);
         const void *from = to;
+        if (is_drawn(l)) {
+            draw_sample(f, l, sample, to, had);
+            clear_rest(l, to, had, elements);
+            return MEMFIT_OK; /* what is drawn is finite */
+        }
         if (!l->array->data && l->array->dtype == l->dtype && !l->array->ragged)
             mf_source_read(f->source, l->array, sample, to);
         else
@@ -437,7 +462,7 @@ memfit_status mf_feeder_fill(mf_feeder *f, uint32_t index, int64_t first, int64_
         return fill_made(f, l, first, count, out, err);
     bool known = know_samples(f, first, count);
     const uint64_t bytes = bytes_now(f, l);
-    bool scratch = l->array && !l->array->data && (l->array->dtype != l->dtype || l->array->ragged);
+    bool scratch = l->array && !l->array->data && !is_drawn(l) && (l->array->dtype != l->dtype || l->array->ragged);
     if (l->role != 2 && !scratch && count > 1 && (uint64_t)count * bytes > 1 << 20)
         return fill_together(f, l, first, count, known, out, err);
     for (int64_t i = 0; i < count; i++) {

@@ -485,9 +485,26 @@ static void put(mf_dtype dtype, void *out, uint64_t i, double v)
     }
 }
 
+static uint32_t key_of(const mf_source *source, const mf_array *a)
+{
+    return (uint32_t)(a - source->arrays) + 0x5eed;
+}
+
+void mf_source_read_part(const mf_source *source, const mf_array *a, int64_t index, uint64_t first, uint64_t count,
+                         void *out)
+{
+    double top = a->dtype == MF_U8 ? 256 : a->classes > 0 ? (double)a->classes : 1;
+    uint32_t r[4] = {0};
+    for (uint64_t i = 0; i < count; i++) {
+        if (i % 4 == 0)
+            mf_philox(source->seed, key_of(source, a), 0, (uint64_t)index, (first + i) / 4, r);
+        double u = (double)(r[i % 4] >> 8) * 0x1p-24;
+        put(a->dtype, out, i, a->generator == 1 || a->dtype == MF_U8 ? (double)(int64_t)(u * top) : u);
+    }
+}
+
 static void generate(const mf_source *source, const mf_array *a, int64_t index, void *out)
 {
-    uint32_t key = (uint32_t)(a - source->arrays) + 0x5eed;
     uint64_t n = a->sample_bytes / mf_dtype_bytes(a->dtype);
     uint32_t r[4];
     if (a->generator == 3) {
@@ -497,18 +514,12 @@ static void generate(const mf_source *source, const mf_array *a, int64_t index, 
         return;
     }
     if (a->generator == 2) {
-        mf_philox(source->seed, key, 0, (uint64_t)index, 0, r);
+        mf_philox(source->seed, key_of(source, a), 0, (uint64_t)index, 0, r);
         for (uint64_t i = 0; i < n; i++) /* one-hot along the last axis */
             put(a->dtype, out, i, (int64_t)(i % (uint64_t)a->classes) == (int64_t)(r[0] % (uint32_t)a->classes));
         return;
     }
-    double top = a->dtype == MF_U8 ? 256 : a->classes > 0 ? (double)a->classes : 1;
-    for (uint64_t i = 0; i < n; i++) {
-        if (i % 4 == 0)
-            mf_philox(source->seed, key, 0, (uint64_t)index, i / 4, r);
-        double u = (double)(r[i % 4] >> 8) * 0x1p-24;
-        put(a->dtype, out, i, a->generator == 1 || a->dtype == MF_U8 ? (double)(int64_t)(u * top) : u);
-    }
+    mf_source_read_part(source, a, index, 0, n, out);
 }
 
 void mf_source_read(const mf_source *source, const mf_array *array, int64_t index, void *out)

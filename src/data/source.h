@@ -147,6 +147,9 @@ memfit_status mf_source_make(const mf_source *source, const mf_array *array, int
                              void *out, memfit_error *err);
 /* Sample `index` of a mapped or generated array into out (sample_bytes), in the array's own type. */
 void mf_source_read(const mf_source *source, const mf_array *array, int64_t index, void *out);
+/* `count` elements from `first`, a multiple of 4, of a sample of generated numbers (generators 0 and 1). */
+void mf_source_read_part(const mf_source *source, const mf_array *array, int64_t index, uint64_t first, uint64_t count,
+                         void *out);
 /* DAMAGED when the file has become shorter than it was when it was opened: its arrays must not be read any more. One
  * system call, to be made before each piece is read. */
 memfit_status mf_source_still_whole(const mf_source *source, memfit_error *err);

@@ -95,10 +95,7 @@ static bool may_keep(const mf_trainer *t)
 uint32_t mf_trainer_sample_bytes(const mf_trainer *t, const mf_plan *plan, uint64_t *each)
 {
     const mf_phase *phase = plan->phases;
-    uint64_t set, kept = 0;
-    if (may_keep(t))
-        mf_plan_inputs(plan, t->train_samples, &set, &kept);
-    if (!kept || phase->graph->feed_count > MF_SHELF_FEEDS)
+    if (!may_keep(t) || !mf_plan_input_bytes(plan, t->train_samples) || phase->graph->feed_count > MF_SHELF_FEEDS)
         return 0;
     for (uint32_t i = 0; i < phase->graph->feed_count; i++) {
         const mf_tensor *tensor = &phase->graph->tensors[phase->graph->feeds[i].tensor];

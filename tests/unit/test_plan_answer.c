@@ -53,6 +53,26 @@ static void test_large_batch_is_split(void **state)
     assert_true(fabs(s.slowdown - 1) < 1e-9); /* as asked it takes its own time: forward, backward and one update */
 }
 
+/* Room for the training set beside the plan, where that costs few pieces more; for more than fits, one for a set of inputs. */
+static void test_samples_have_room(void **state)
+{
+    (void)state;
+    const uint64_t sample = UINT64_C(1024) * 1024 * 3 * 4;
+    memfit_plan_options o = options_for("h200", 256);
+    o.memory = "12GiB";
+    o.quick = true;
+    memfit_plan_summary without = plan_of("conv_pool_1024", &o);
+    o.samples = 256;
+    memfit_plan_summary with = plan_of("conv_pool_1024", &o);
+    assert_true(with.fits && with.pieces > without.pieces && with.pieces <= 3 * without.pieces);
+    assert_true(with.peak_bytes + 256 * sample <= with.memory_bytes);
+    assert_true(without.peak_bytes + 256 * sample > without.memory_bytes);
+    o.samples = 1 << 20;
+    memfit_plan_summary most = plan_of("conv_pool_1024", &o);
+    assert_true(most.pieces >= without.pieces && most.pieces < with.pieces);
+    assert_true(most.peak_bytes + sample * (256 / (uint64_t)most.pieces) <= most.memory_bytes);
+}
+
 /* Over a sweep of limits: what fits keeps fitting, and never gets slower. */
 static void test_sweep_is_monotone(void **state)
 {
@@ -178,11 +198,9 @@ static void test_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_large_batch_is_split),
-        cmocka_unit_test(test_sweep_is_monotone),
-        cmocka_unit_test(test_pieces_and_recomputation_are_monotone),
-        cmocka_unit_test(test_validation_counts),
-        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_large_batch_is_split), cmocka_unit_test(test_samples_have_room),
+        cmocka_unit_test(test_sweep_is_monotone),    cmocka_unit_test(test_pieces_and_recomputation_are_monotone),
+        cmocka_unit_test(test_validation_counts),    cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -494,33 +494,28 @@ static memfit_status make_plan(const memfit_host *host, const mf_graph_source *s
     return status;
 }
 
-/* A plan that leaves so much of the limit, where that is a good one: the one there is, or another in its place. */
-static bool leave_room(const memfit_host *host, const mf_graph_source *source, const mf_plan_options *options,
-                       const mf_cost_source *cost, uint64_t bytes, mf_plan **plan)
+typedef struct making {
+    const memfit_host *host;
+    const mf_graph_source *source;
+    const mf_plan_options *options;
+    const mf_cost_source *cost;
+} making;
+
+static memfit_status make_within(void *ctx, uint64_t limit, mf_plan **plan, memfit_error *err)
 {
-    mf_plan_options less = *options;
-    mf_plan *other = NULL;
-    memfit_error failed;
-    if (!bytes || options->fixed_bytes + (*plan)->arena_bytes + bytes <= options->limit_bytes)
-        return bytes != 0;
-    less.limit_bytes = options->limit_bytes > bytes ? options->limit_bytes - bytes : 0;
-    if (!less.limit_bytes || make_plan(host, source, &less, cost, &other, &failed) != MEMFIT_OK)
-        return false;
-    bool better = mf_plan_may_replace(*plan, other);
-    mf_plan_destroy(better ? *plan : other);
-    *plan = better ? other : *plan;
-    return better;
+    const making *m = ctx;
+    mf_plan_options options = *m->options;
+    options.limit_bytes = limit;
+    return make_plan(m->host, m->source, &options, m->cost, plan, err);
 }
 
 memfit_status mf_plan_make(const memfit_host *host, const mf_graph_source *source, const mf_plan_options *options,
                            const mf_cost_source *cost, mf_plan **out, memfit_error *err)
 {
-    uint64_t set, kept;
+    making m = {host, source, options, cost};
+    memfit_error failed; /* what is there fits: a better one that cannot be made is no failure */
     memfit_status status = make_plan(host, source, options, cost, out, err);
-    if (status != MEMFIT_OK || !options->inputs_beside || !options->limit_bytes || options->only != MF_MODE_TRAIN)
-        return status;
-    mf_plan_inputs(*out, options->kept_samples, &set, &kept);
-    if (set && !leave_room(host, source, options, cost, kept, out))
-        leave_room(host, source, options, cost, set, out);
-    return MEMFIT_OK;
+    if (status == MEMFIT_OK)
+        mf_plan_leave_room(options, make_within, &m, out, &failed);
+    return status;
 }

@@ -12,10 +12,16 @@
 /* Samples smaller than this are not kept: copying them one by one is no gain. */
 enum { MF_LEAST_KEPT_BYTES = 64 << 10 };
 
-/* Bytes beside this plan, with what else comes there: *set for one set of inputs, *kept for `samples` of them and a set.
- * 0 where it is no gain; a plan is worth changing for either only where *set is. */
-void mf_plan_inputs(const mf_plan *plan, int64_t samples, uint64_t *set, uint64_t *kept);
-/* Is `other`, which leaves room, good enough to be taken in place of `plan`? */
-bool mf_plan_may_replace(const mf_plan *plan, const mf_plan *other);
+/* Bytes beside this plan for a set of inputs and, unless 0, so many samples that stay, with what else comes there; 0 where
+ * that is no gain. */
+uint64_t mf_plan_input_bytes(const mf_plan *plan, int64_t samples);
+/* Is a set so large that a plan is worth changing for it? */
+bool mf_plan_sends_much(const mf_plan *plan);
+
+/* Makes the fastest plan within a limit. */
+typedef memfit_status (*mf_plan_within)(void *ctx, uint64_t limit_bytes, mf_plan **plan, memfit_error *err);
+/* A plan that leaves room for inputs, in the place of *plan where that is a good one. */
+memfit_status mf_plan_leave_room(const mf_plan_options *options, mf_plan_within make, void *ctx, mf_plan **plan,
+                                 memfit_error *err);
 
 #endif
