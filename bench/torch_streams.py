@@ -4,7 +4,7 @@
     bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--json FILE]
     bench/torch_streams.py --dry-run        everything but the card: the processes, their turns, the tables
 
-Needs an NVIDIA GPU and PyTorch (2.11); the library, this file and torch_models.py are all that has to be on the machine:
+Needs an NVIDIA GPU and PyTorch (2.11); the library, this file, torch_models.py and torch_unseen.py are all that has to be on the machine:
 
     make && bench/torch_streams.py --library "$PWD/build/libmemfit.so"
 
@@ -17,8 +17,8 @@ cnn      A small CNN, inputs from DataLoader workers, copied on a side stream an
 growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
 turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
-vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor
-         The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py).
+vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules
+         The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py; the last five: bench/torch_unseen.py).
 
 Each allocator has a process of its own. The processes of a workload are all ready before the first is timed, and take turns of a
 few steps each, in another order every round; "ms/step" is the median over the rounds. Exit status 1: something was wrong or failed.
@@ -36,6 +36,9 @@ import traceback
 from queue import Empty, Queue
 
 from torch_models import WORKLOADS
+from torch_unseen import UNSEEN
+
+WORKLOADS = {**WORKLOADS, **UNSEEN}
 
 ALLOCATORS = ("default", "expandable", "memfit")
 STATS = ("live", "live_peak", "reserved", "reserved_peak", "fixed", "remaps", "remapped_pages", "created_pages", "stream_waits", "allocations", "failures", "moving_us")
@@ -445,24 +448,29 @@ def run_checks(args, part, deadline):
     return out
 
 
-def run_turns(args, part, warm, steps, rounds, deadline):
-    """{allocator: figures or None}. All start at once, are warmed up one after the other, each alone on the card, then timed in turns."""
+def start(args, part):
+    return [Process(args, part, allocator) for allocator in args.allocators.split(",")]
+
+
+def run_turns(args, part, warm, steps, rounds, deadline, begun=None):
+    """{allocator: figures or None}. All start at once, are warmed up one after the other, each alone on the card, then timed in turns,
+    no round beginning later than args.turns seconds after the first."""
     processes, times, out = [], {}, {}
-    begun = [Process(args, part, allocator) for allocator in args.allocators.split(",")]
+    begun = begun or start(args, part)
     loaded = [p.answer(deadline) for p in begun]
     for p, there in zip(begun, loaded):
         if there:
             p.say(f"run {warm}")
-        ready = there and p.answer(deadline)
-        if ready is None:
-            print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr)
+        if not there or p.answer(deadline) is None:
+            print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr, flush=True)
             out[p.name] = None
+            p.stop()
             continue
         processes.append(p)
         times[p.name] = []
-    dice = random.Random(1)
+    dice, last = random.Random(1), min(deadline - 5, time.monotonic() + args.turns)
     for done in range(rounds):
-        if time.monotonic() > deadline - getattr(args, "margin", 5) and done:
+        if time.monotonic() > last and done:
             break
         for p in dice.sample(processes, len(processes)):
             p.say(f"run {steps}")
@@ -470,7 +478,7 @@ def run_turns(args, part, warm, steps, rounds, deadline):
             if got:
                 times[p.name].append(got["ms"])
             else:
-                print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr)
+                print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr, flush=True)
                 processes.remove(p)
                 out[p.name] = None
     for p in processes:
@@ -526,6 +534,7 @@ def main():
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--part", default="orders,graphs,cnn,growing,turns,gpt2")
     parser.add_argument("--allocators", default=",".join(ALLOCATORS), help="of the workloads")
+    parser.add_argument("--turns", type=float, default=20, help="seconds for the turns of a workload")
     parser.add_argument("--json")
     parser.add_argument("--dry-run", action="store_true")
     args = parser.parse_args()

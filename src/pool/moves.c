@@ -348,7 +348,7 @@ bool mf_moves_allowed(memfit_pool *pool)
 
 bool mf_moves_plenty(const memfit_pool *pool)
 {
-    return pool->pages.move_credit_us > CREDIT / 4 * 3;
+    return pool->pages.move_credit_us > MF_MOVE_FIRST * CREDIT / 4 * 3;
 }
 
 double mf_moves_spent(const memfit_pool *pool)

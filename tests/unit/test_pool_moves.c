@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "device/sim.h"
-#include "pool/pool.h"
+#include "pool/moves.h"
 #include "pool/pages.h"
 #include "pool/pool.h"
 
@@ -405,6 +405,29 @@ static void moving_takes_a_hundredth(void **state)
     assert_true(sum / 20 < 1.085); /* as measured with fifty pages, so that a change for the worse shows */
 }
 
+/* There is more time at the beginning. It is used up, not saved: afterwards there is never more than of ten seconds. */
+static void the_beginning_has_more_time(void **state)
+{
+    (void)state;
+    enum { USUAL = MF_MOVE_WINDOW / MF_MOVE_SHARE, SHORT = 1000 };
+    place p = open_place(64 * MiB, false);
+    int64_t *left = &p.pool->pages.move_credit_us;
+    assert_int_equal(*left, MF_MOVE_FIRST * USUAL);
+    assert_true(MF_MOVE_FIRST > 1 && mf_moves_plenty(p.pool));
+    assert_ok(memfit_device_advance(p.device, 60000000, &err), err);
+    assert_true(mf_moves_allowed(p.pool));
+    assert_int_equal(*left, MF_MOVE_FIRST * USUAL); /* none is added */
+    mf_moves_charge(p.pool, USUAL);
+    assert_ok(memfit_device_advance(p.device, 2 * USUAL, &err), err);
+    mf_moves_look(p.pool);
+    assert_true(!mf_moves_plenty(p.pool)); /* a plan may take more than the slack now */
+    *left = USUAL - SHORT;
+    assert_ok(memfit_device_advance(p.device, 60000000, &err), err);
+    assert_true(mf_moves_allowed(p.pool));
+    assert_int_equal(*left, USUAL);
+    close_place(&p);
+}
+
 /* No time passes but the driver's own: after what is allowed at the start the pool grows, up to the limit; at the limit it
  * moves, whatever it costs, and nothing fails. */
 static void at_the_limit_it_moves(void **state)
@@ -563,6 +586,7 @@ int main(void)
         cmocka_unit_test(marks_run_out),
         cmocka_unit_test(without_waiting),
         cmocka_unit_test(moving_takes_a_hundredth),
+        cmocka_unit_test(the_beginning_has_more_time),
         cmocka_unit_test(at_the_limit_it_moves),
         cmocka_unit_test(random_steps),
     };
