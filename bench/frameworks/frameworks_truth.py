@@ -5,6 +5,8 @@
     frameworks_truth.py run MEASURED [--seed S | --cases FILE] [--runtime R] [--at-once N] [--most SECONDS]
                                                        measures the cases that MEASURED lacks, the most valuable first (needs the
                                                        frameworks, and an NVIDIA card for torch and jax)
+    frameworks_truth.py limits MEASURED DIR            prints cases for `run --cases`: JAX with a pool that makes the process as large as the
+                                                       band's upper end, where it should run, and as its lower end, where it should not
     frameworks_truth.py judge MEASURED DIR             plans every measured case and prints the tables
 
 With --seed the models are drawn, else the fixed ones are taken. MEASURED is JSON lines, a line a case: what was run, versions, a hash of the code that measured it, and bytes. A case is run again when the
@@ -103,6 +105,31 @@ def plan(memfit, folder, runtime, case):
     return json.loads(got.stdout)["in_framework"] if got.returncode in (0, 3) else None
 
 
+def limits(measured, folder):
+    memfit = os.environ.get("MEMFIT", "build/memfit")
+    for r in read(measured):
+        if r["runtime"] == "jax" and r.get("process_bytes") and r["case"].count(":") == 2:
+            x = plan(memfit, folder, "jax", r["case"])
+            beside = (r["process_bytes"] - r["pool_bytes"]) / MIB + RESERVE_MIB
+            for end in ("high_bytes", "low_bytes"):
+                print("%s:%d" % (r["case"], max(8, x[end] / MIB - beside)))
+
+
+def judge_limits(rows):
+    """JAX's process is as large as one lets it be (its pool grows by doubling, tuning tries what there is room for): what it takes is the least in which it runs."""
+    parts = {}
+    for r in rows:
+        if r["case"].count(":") == 3:
+            case, _, mib = r["case"].rpartition(":")
+            parts.setdefault(case, {})[int(mib)] = "runs" if "error" not in r else "no room" if "RESOURCE_EXHAUSTED" in r["error"] else "fails"
+    both = {case: sorted(ends.items()) for case, ends in sorted(parts.items()) if len(ends) == 2}
+    for case, (low, high) in both.items():
+        print("%-52s pool %6d MiB %-8s %6d MiB %s" % (case, *low, *high))
+    if both:
+        print("runs at the band's upper end %d of %d, does not at its lower end %d of %d" % (
+            sum(high[1] == "runs" for _, high in both.values()), len(both), sum(low[1] == "no room" for low, _ in both.values()), len(both)))
+
+
 def summary(title, errors, inside, widths, above):
     if not errors:
         return
@@ -120,7 +147,7 @@ def judge(measured, folder):
     parts = {}
     print("%-6s %-34s %9s %9s %7s   %9s  %s" % ("", "case", "live MiB", "predicted", "", "process", "band"))
     for r in sorted(read(measured), key=lambda r: (r["runtime"], r["case"])):
-        if "error" in r:
+        if "error" in r or r["case"].count(":") > 2:
             continue
         x = plan(memfit, folder, r["runtime"], r["case"])
         if not x:
@@ -136,7 +163,7 @@ def judge(measured, folder):
         half = "drawn models" if "@" in name and r["case"] not in framework_cases.ON_CPU else "models kept apart" if name in framework_cases.APART else "models fitted to"
         errors, inside, widths, above = parts.setdefault((r["runtime"], half), ([], [], [], []))
         errors.append(abs(error))
-        if r["runtime"] != "jax" and process:  # XLA's pool holds what tuning took, which a smaller card would not have given it
+        if r["runtime"] != "jax" and process:  # of JAX: judge_limits
             inside.append(low <= process <= high)
             widths.append((high - low) / process)
             above.append(process / high - 1)
@@ -145,11 +172,12 @@ def judge(measured, folder):
     print()
     for (runtime, half), figures in sorted(parts.items()):
         summary("%s, %s" % (runtime, half), *figures)
+    judge_limits(read(measured))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("models", "run", "judge"))
+    parser.add_argument("what", choices=("models", "run", "limits", "judge"))
     parser.add_argument("paths", nargs="+")
     parser.add_argument("--seed", default="")
     parser.add_argument("--cases", help="a file with a case a line, instead of those of the seed")
@@ -164,7 +192,7 @@ def main():
         wanted = [(r, case) for case in open(a.cases).read().split() for r in runtimes] if a.cases else all_cases(a.seed, runtimes)
         run(a.paths[0], list(wanted), runtimes, a.at_once, a.most)
     else:
-        judge(a.paths[0], a.paths[1])
+        {"limits": limits, "judge": judge}[a.what](a.paths[0], a.paths[1])
 
 
 if __name__ == "__main__":

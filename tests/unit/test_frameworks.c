@@ -173,6 +173,9 @@ static void test_measured(void **state)
         {"bn_cnn-mixed_bfloat16", 32, MF_RUNTIME_JAX, 222.0 * (1 << 20), 0.03},       /* centred in float32 */
         {"transformer-float32", 16, MF_RUNTIME_JAX, 1412.0 * (1 << 20), 0.02},        /* masks of dropout */
         {"autoencoder-mixed_bfloat16", 128, MF_RUNTIME_JAX, 978.0 * (1 << 20), 0.06}, /* kernels as large as images */
+        {"autoencoder-float32", 32, MF_RUNTIME_JAX, 1490.0 * (1 << 20), 0.02},        /* and their transforms */
+        {"mlp-float32", 4096, MF_RUNTIME_JAX, 899.0 * (1 << 20), 0.01},               /* cuBLAS reads what is stored */
+        {"mlp-float32", 128, MF_RUNTIME_JAX, 526.0 * (1 << 20), 0.01},                /* a workspace at the peak */
         {"VGG16-float32", 16, MF_RUNTIME_JAX, 3746.0 * (1 << 20), 0.02}, /* a gradient that waits, zeros of pooling */
         {"MobileNetV2-float32", 12, MF_RUNTIME_JAX, 762.0 * (1 << 20),
          0.02},                                                        /* centred, and kernels in another order */
@@ -197,6 +200,26 @@ static void test_measured(void **state)
         assert_int_equal(x.peak_bytes, x.fixed_bytes + x.pool_bytes);
         assert_true(x.pool_bytes >= x.live_bytes);
     }
+}
+
+/* Where there is no room for the workspace of the quickest algorithm tuning takes another. */
+static void test_less_room(void **state)
+{
+    (void)state;
+    mf_framework_estimate roomy, tight;
+    mf_framework_place small = h200;
+    memfit_status status;
+    memfit_error err;
+    small.limit_bytes = small.fixed_bytes + 1024 * MIB;
+    predict(NULL, "autoencoder-float32", 32, MF_RUNTIME_JAX, &h200, &status, &roomy, &err);
+    assert_ok(status, err);
+    predict(NULL, "autoencoder-float32", 32, MF_RUNTIME_JAX, &small, &status, &tight, &err);
+    assert_ok(status, err);
+    assert_true(roomy.live_bytes > 1024 * MIB && tight.live_bytes < 600 * MIB);
+    assert_int_equal(tight.fits, MF_FRAMEWORK_YES);
+    predict(NULL, "mlp-float32", 128, MF_RUNTIME_JAX, &h200, &status, &tight, &err);
+    assert_ok(status, err);
+    assert_true(roomy.fixed_bytes < tight.fixed_bytes); /* no product: no handle of cuBLAS */
 }
 
 /* Operations without a first input or result (a recurrent layer's, updates) are looked at by every rule. */
@@ -346,7 +369,7 @@ int main(void)
         cmocka_unit_test(test_holders),     cmocka_unit_test(test_caching_pool), cmocka_unit_test(test_other_pools),
         cmocka_unit_test(test_least),       cmocka_unit_test(test_measured),     cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_names),       cmocka_unit_test(test_trace),        cmocka_unit_test(test_trace_no_memory),
-        cmocka_unit_test(test_cpu_unknown), cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_cpu_unknown), cmocka_unit_test(test_less_room),    cmocka_unit_test(test_recurrent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* frameworks.c: from the parts to a peak with a band. See frameworks.h. */
 #include "plan/frameworks/frameworks.h"
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/frameworks/eager.h"
@@ -15,8 +16,8 @@
 /*
  * What a runtime takes of a card beside its tensors, as a part of what the card's row says a plain program takes, and
  * how far off each part of a prediction may be. From bench/frameworks on an H200, where PyTorch's process had 742 to 762
- * MiB beside its pool (630 where no product runs) and JAX's 570 to 642. TensorFlow's GPU build was never measured: its
- * row is wide.
+ * MiB beside its pool (630 where no product runs) and JAX's 620 to 642 (570). TensorFlow's GPU build was never measured:
+ * its row is wide.
  */
 typedef struct runtime_row {
     const char *name, *title, *version, *basis;
@@ -33,7 +34,7 @@ static const runtime_row rows[MF_RUNTIME_COUNT] = {
                                0.15, 0, 64 * MIB, 0},
     [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.2016, 0, 0.04, 0.04, 0, 60 * MIB,
                           0},
-    [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.06, 0.04, 0.08, 0.08, 0, 64 * MIB, 0},
+    [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.084, 0.04, 0.08, 0.08, 0, 64 * MIB, 0},
 };
 
 const char *mf_runtime_name(mf_runtime runtime)
@@ -109,13 +110,14 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
                                                   : MF_FRAMEWORK_TIGHT;
 }
 
-enum { BLAS_PART = 11 }; /* of PyTorch's fixed cost: 128 of 1383 MiB on an H200 */
+/* Of PyTorch's fixed cost: 128 of 1383 MiB on an H200; of JAX's: 54 of 1247. */
+enum { BLAS_PART = 11, XLA_BLAS_PART = 23 };
 
 static void finish(mf_framework_estimate *x, const mf_framework_place *place)
 {
     uint64_t fixed = (uint64_t)((double)place->fixed_bytes * rows[x->runtime].fixed_share);
-    if (place->no_products && x->runtime == MF_RUNTIME_TORCH)
-        fixed -= fixed / BLAS_PART;
+    if (place->no_products && x->runtime != MF_RUNTIME_TENSORFLOW)
+        fixed -= fixed / (x->runtime == MF_RUNTIME_JAX ? XLA_BLAS_PART : BLAS_PART);
     set_band(x, place, row_of(x, place), fixed);
 }
 
@@ -173,27 +175,35 @@ static memfit_status predict_torch(const memfit_host *host, const mf_graph *grap
 }
 
 /* The program's variables and batch, and one temporary buffer, which holds the products' workspace. The pool is taken
- * at its least: with preallocation or growth the process shows more, and runs with this. */
+ * at its least, with the batch that was and the one that comes: left to itself, the process shows more (its pool doubles
+ * as it grows, and holds what tuning tried), and runs with this. */
 static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, const mf_graph *graph,
                                  const mf_framework_place *place, mf_framework_estimate *estimate, memfit_error *err)
 {
-    mf_xla_memory m;
-    bool fused = runtime == MF_RUNTIME_JAX && place->capability >= 80;
-    memfit_status status = mf_xla_run(host, graph, mf_framework_blas_bytes(place->capability), fused, &m, err);
-    if (status != MEMFIT_OK)
-        return status;
+    mf_xla_memory m = {.could_do_with_less = true};
+    mf_xla_card card = {.blas_bytes = mf_framework_blas_bytes(place->capability),
+                        .fused_attention = runtime == MF_RUNTIME_JAX && place->capability >= 80,
+                        .roomy = true};
     mf_framework_estimate x = {.runtime = runtime};
-    x.workspace_bytes = m.workspace_bytes;
-    x.weight_bytes = m.variable_bytes;
-    x.live_bytes = m.variable_bytes + m.input_bytes + m.temp_bytes;
-    x.pool_bytes = (x.live_bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
-    finish(&x, place);
+    mf_framework_place here = *place;
+    for (int turn = 0; turn < 2 && x.fits != MF_FRAMEWORK_YES && m.could_do_with_less; turn++) {
+        memfit_status status = mf_xla_run(host, graph, &card, &m, err);
+        if (status != MEMFIT_OK)
+            return status;
+        x.workspace_bytes = m.workspace_bytes;
+        x.weight_bytes = m.variable_bytes;
+        x.live_bytes = m.variable_bytes + m.input_bytes + m.temp_bytes;
+        x.pool_bytes = mf_round_up(x.live_bytes + 2 * m.input_bytes, 2 * MIB);
+        here.no_products = !m.products;
+        finish(&x, &here);
+        card.roomy = false;
+    }
     *estimate = x;
     return MEMFIT_OK;
 }
 
 /* TensorFlow on a CPU: its allocator's bytes, and what the process has resident beside them: itself, and the graphs that
- * it makes, mostly of the update of each weight. */
+ * it makes, mostly of the update of each weight (a line through 35 processes). */
 static const runtime_row on_cpu = {"tensorflow", "TensorFlow", "", "table", 0, 0.12, 0.10, 0.10, 4 * MIB, 8 * MIB, 0};
 
 static uint64_t resident_beside(const mf_graph *graph)
@@ -201,7 +211,7 @@ static uint64_t resident_beside(const mf_graph *graph)
     uint64_t weights = 0;
     for (uint32_t v = 0; v < graph->variable_count; v++)
         weights += graph->variables[v].role == MF_VAR_PARAMETER && graph->variables[v].trainable;
-    return 565 * MIB + weights * 7 * MIB / 5;
+    return 549 * MIB + weights * 37 * MIB / 20;
 }
 
 static memfit_status predict_on_cpu(const memfit_host *host, const mf_graph *graph, const mf_framework_place *place,

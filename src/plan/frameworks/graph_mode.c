@@ -125,6 +125,8 @@ static uint64_t kept_bytes(const mf_graph *g, const mf_op *op)
     if (op->kind == MF_OP_UNARY &&
         (op->attr.unary.function == MF_UNARY_GELU || op->attr.unary.function == MF_UNARY_GELU_TANH))
         return 2 * n; /* parts of the slope, worked out ahead */
+    if (op->kind == MF_OP_UNARY && op->attr.unary.function == MF_UNARY_HARD_SILU)
+        return 2 * n; /* the ramp, and a sixth of it */
     return 0;
 }
 

@@ -120,13 +120,14 @@ static bool has_zeros(const mf_xla_step *s, const mf_op *op)
     return maker != MF_NONE && mf_xla_pools_relu(s, &g->ops[maker]);
 }
 
-static uint64_t peak(mf_xla_step *s, uint64_t blas_bytes, mf_xla_memory *memory)
+static uint64_t peak(mf_xla_step *s, const mf_xla_card *card, mf_xla_memory *memory)
 {
     const mf_graph *g = s->graph;
     uint64_t afterwards = 0;
     for (uint32_t i = 0; i < g->op_count; i++) {
         const mf_op *op = &g->ops[i];
-        mf_xla_beside(s, i, blas_bytes, memory);
+        uint64_t at_the_end = mf_xla_beside(s, i, card, memory);
+        afterwards = at_the_end > afterwards ? at_the_end : afterwards;
         for (uint32_t k = 0; k < op->out_count; k++) {
             uint32_t t = op->out[k];
             if (t == MF_NONE || !s->stored[t] || op->kind == MF_OP_VIEW || g->tensors[t].producer != i ||
@@ -139,7 +140,7 @@ static uint64_t peak(mf_xla_step *s, uint64_t blas_bytes, mf_xla_memory *memory)
                 continue;
             }
             if (waits(s, op)) {
-                n += mf_xla_calls_blas(g, op) ? blas_bytes : 0;
+                n += mf_xla_calls_blas(g, op) ? card->blas_bytes : 0;
                 afterwards = n > afterwards ? n : afterwards;
                 continue;
             }
@@ -161,8 +162,8 @@ static uint64_t peak(mf_xla_step *s, uint64_t blas_bytes, mf_xla_memory *memory)
     return (uint64_t)(end > most ? end : most);
 }
 
-memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, uint64_t blas_bytes, bool fused_attention,
-                         mf_xla_memory *memory, memfit_error *err)
+memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, const mf_xla_card *card, mf_xla_memory *memory,
+                         memfit_error *err)
 {
     mf_xla_step s = {.graph = g};
     mf_arena_init(&s.scratch, host);
@@ -198,10 +199,10 @@ memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, uint64_t bl
                 memory->variable_bytes += (mf_shape_count(&x->shape) * mf_dtype_bytes(x->dtype) + 255) / 256 * 256;
         }
         count_readers(&s);
-        mf_xla_decide(&s, fused_attention);
+        mf_xla_decide(&s, card->fused_attention);
         live(&s);
         list_dying(&s);
-        memory->temp_bytes = peak(&s, blas_bytes, memory);
+        memory->temp_bytes = peak(&s, card, memory);
     }
     mf_arena_destroy(&s.scratch);
     return ok ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to follow a step");

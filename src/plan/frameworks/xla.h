@@ -22,11 +22,19 @@ typedef struct mf_xla_memory {
     uint64_t input_bytes;     /* a batch */
     uint64_t temp_bytes;      /* the temporary buffer */
     uint64_t workspace_bytes; /* a product's workspace in it, while one runs */
+    bool products;            /* there are any */
+    bool could_do_with_less;  /* a smaller workspace would do: asked again without `roomy` it is less */
 } mf_xla_memory;
 
-/* `graph` is a plain training step; `blas_bytes` is the workspace of a product; `fused_attention`: in 16 bits it is one
- * call of cuDNN. */
-memfit_status mf_xla_run(const memfit_host *host, const mf_graph *graph, uint64_t blas_bytes, bool fused_attention,
-                         mf_xla_memory *memory, memfit_error *err);
+/* What the libraries of a card make of it. */
+typedef struct mf_xla_card {
+    uint64_t blas_bytes;  /* the workspace of a product */
+    bool fused_attention; /* in 16 bits it is one call of cuDNN */
+    bool roomy;           /* tuning may take what is quickest, whatever its workspace */
+} mf_xla_card;
+
+/* `graph` is a plain training step. */
+memfit_status mf_xla_run(const memfit_host *host, const mf_graph *graph, const mf_xla_card *card, mf_xla_memory *memory,
+                         memfit_error *err);
 
 #endif

@@ -61,9 +61,8 @@ static uint64_t padded_bytes(const mf_graph *g, const mf_op *op)
     return n;
 }
 
-/* The gradient of a transposed convolution's kernel is a convolution whose kernel is the input, spread by the stride
- * (by cuDNN itself where both sides are padded alike): that, the result's gradient and cuDNN's copies of both. 0 for
- * others. */
+/* The gradient of a transposed convolution's kernel is a convolution whose kernel is the input, spread by the stride (by
+ * cuDNN itself where both sides are padded alike): that and the result's gradient. 0 for others. */
 static uint64_t spread_bytes(const mf_xla_step *s, const mf_op *op)
 {
     const mf_graph *g = s->graph;
@@ -75,7 +74,47 @@ static uint64_t spread_bytes(const mf_xla_step *s, const mf_op *op)
     uint64_t n = (uint64_t)x->shape.dim[0] * (uint64_t)x->shape.dim[x->shape.rank - 1] * mf_dtype_bytes(x->dtype);
     for (uint32_t d = 0; d < w->dims; d++)
         n *= (uint64_t)(mf_xla_lopsided(w) ? (x->shape.dim[d + 1] - 1) * w->stride[d] + 1 : x->shape.dim[d + 1]);
-    return 2 * (n + mf_xla_bytes(g, forward->out[0]));
+    return n + mf_xla_bytes(g, forward->out[0]);
+}
+
+/* cuDNN's workspace for it is copies of both. In float32 the quickest for a kernel as large as an image works on their
+ * transforms, of twice the next power of two, or of one and a half times it (within 5 % of seven on an H200); tuning
+ * takes that where there is room. XLA leaves these to the end, when all else is gone. */
+static int64_t transformed(int64_t side)
+{
+    int64_t n = 16;
+    while (n < side)
+        n = n % 3 ? n / 2 * 3 : n / 3 * 4;
+    return 2 * n;
+}
+
+static uint64_t transforms_bytes(const mf_graph *g, const mf_op *forward)
+{
+    const mf_window *w = &forward->attr.window;
+    const mf_shape *x = &g->tensors[forward->in[0]].shape, *y = &g->tensors[forward->out[0]].shape;
+    uint64_t planes = (uint64_t)x->dim[0] * (uint64_t)(x->dim[x->rank - 1] + y->dim[y->rank - 1]), n = 8;
+    for (uint32_t d = 0; d < w->dims; d++) {
+        int64_t side = transformed((x->dim[d + 1] - 1) * w->stride[d] + w->kernel[d]);
+        n *= (uint64_t)(d + 1 == w->dims ? side / 2 + 1 : side);
+    }
+    return planes * n;
+}
+
+/* What is taken at the end; the rest is taken at once. */
+static uint64_t hold_spread(mf_xla_step *s, const mf_op *op, uint32_t at, const mf_xla_card *card,
+                            mf_xla_memory *memory)
+{
+    const mf_graph *g = s->graph;
+    uint64_t n = spread_bytes(s, op);
+    if (!n)
+        return 0;
+    const mf_op *forward = &g->ops[s->transposed[op->layer] - 1];
+    bool large = mf_dtype_bytes(g->tensors[forward->in[0]].dtype) == 4 && mf_xla_lopsided(&forward->attr.window);
+    memory->could_do_with_less |= large && card->roomy;
+    if (large && card->roomy)
+        return 2 * n + transforms_bytes(g, forward);
+    mf_xla_hold(s, 2 * n, at, at);
+    return 0;
 }
 
 /* Which of dropout's elements were kept: a byte each, until backward has used it. */
@@ -119,22 +158,29 @@ static void keep_beside(mf_xla_step *s, const mf_op *op, uint32_t at)
 }
 
 /* Rows, columns and the length of the sums of a product. */
+static uint64_t sum_length(const mf_graph *g, const mf_op *op)
+{
+    const mf_shape *a = &g->tensors[op->in[0]].shape;
+    return (uint64_t)(op->attr.matmul.trans_a ? a->dim[a->rank - 2] : a->dim[a->rank - 1]);
+}
+
 static uint64_t least_side(const mf_graph *g, const mf_op *op)
 {
-    const mf_shape *a = &g->tensors[op->in[0]].shape, *b = &g->tensors[op->in[1]].shape,
-                   *c = &g->tensors[op->out[0]].shape;
-    uint64_t columns = (uint64_t)c->dim[c->rank - 1];
-    uint64_t sums = (uint64_t)(op->attr.matmul.trans_a ? a->dim[a->rank - 2] : a->dim[a->rank - 1]);
+    const mf_shape *b = &g->tensors[op->in[1]].shape, *c = &g->tensors[op->out[0]].shape;
+    uint64_t columns = (uint64_t)c->dim[c->rank - 1], sums = sum_length(g, op);
     uint64_t rows = b->rank == 2 ? mf_shape_count(c) / columns : (uint64_t)c->dim[c->rank - 2];
     uint64_t least = rows < columns ? rows : columns;
     return least < sums ? least : sums;
 }
 
-enum { BLAS_SIDE = 64 };
+enum { BLAS_SIDE = 64, BLAS_SIDE_16 = 256 };
 
 bool mf_xla_calls_blas(const mf_graph *g, const mf_op *op)
 {
-    return op->kind == MF_OP_MATMUL && least_side(g, op) >= BLAS_SIDE;
+    if (op->kind != MF_OP_MATMUL)
+        return false;
+    bool half = mf_dtype_bytes(g->tensors[op->out[0]].dtype) == 2;
+    return least_side(g, op) >= (half ? BLAS_SIDE_16 : BLAS_SIDE);
 }
 
 static int64_t cells(const mf_window *w)
@@ -157,6 +203,17 @@ static void hold_places(mf_xla_step *s, const mf_op *op, uint32_t at)
     mf_xla_hold(s, mf_shape_count(y) * 4, at, at);
 }
 
+/* XLA's own kernel for a product with a short side cuts long sums into parts of equal length: both are padded to it. */
+enum { LONG_SUM = 1024, PART = 64 };
+
+static void hold_padded(mf_xla_step *s, const mf_op *op, uint32_t at)
+{
+    const mf_graph *g = s->graph;
+    uint64_t sums = sum_length(g, op);
+    if (!mf_xla_calls_blas(g, op) && sums >= LONG_SUM && sums % PART && s->stored[op->out[0]])
+        mf_xla_hold(s, mf_xla_bytes(g, op->in[0]) + mf_xla_bytes(g, op->in[1]), at, at);
+}
+
 static void hold_workspace(mf_xla_step *s, const mf_op *op, uint32_t at, uint64_t blas_bytes)
 {
     mf_xla_hold(s, blas_bytes, at, at);
@@ -165,19 +222,23 @@ static void hold_workspace(mf_xla_step *s, const mf_op *op, uint32_t at, uint64_
             mf_xla_hold(s, mf_xla_bytes(s->graph, op->in[k]), at, at);
 }
 
-void mf_xla_beside(mf_xla_step *s, uint32_t at, uint64_t blas_bytes, mf_xla_memory *memory)
+uint64_t mf_xla_beside(mf_xla_step *s, uint32_t at, const mf_xla_card *card, mf_xla_memory *memory)
 {
     const mf_graph *g = s->graph;
     const mf_op *op = &g->ops[at];
     if (mf_xla_calls_blas(g, op) && s->stored[op->out[0]]) {
-        memory->workspace_bytes = blas_bytes;
-        hold_workspace(s, op, at, blas_bytes);
+        memory->workspace_bytes = card->blas_bytes;
+        hold_workspace(s, op, at, card->blas_bytes);
     }
-    mf_xla_hold(s, spread_bytes(s, op), at, at);
+    if (op->kind == MF_OP_MATMUL) {
+        memory->products = true;
+        hold_padded(s, op, at);
+    }
+    uint64_t at_the_end = hold_spread(s, op, at, card, memory);
     if (op->kind == MF_OP_POOL_MAX_GRAD && cells(&op->attr.window) > 1)
         hold_places(s, op, at);
     if (op->phase != MF_FORWARD)
-        return;
+        return at_the_end;
     if (op->kind == MF_OP_BATCH_NORM || (op->out_count && op->out[0] != MF_NONE && s->stored[op->out[0]]))
         keep_beside(s, op, at);
     if (op->kind == MF_OP_CONV)
@@ -186,4 +247,5 @@ void mf_xla_beside(mf_xla_step *s, uint32_t at, uint64_t blas_bytes, mf_xla_memo
         mf_xla_hold(s, padded_bytes(g, op), at, s->backward_reader[op->in[0]]);
     if (op->kind == MF_OP_DROPOUT)
         keep_mask(s, op, at);
+    return at_the_end;
 }

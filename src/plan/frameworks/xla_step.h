@@ -42,7 +42,8 @@ uint64_t mf_xla_bytes(const mf_graph *g, uint32_t tensor);
  * are those that backward scatters into: they are stored from the beginning, twice, as backward writes to one of them.
  * Here the pooled tensor and what mf_xla_beside adds stand for the two. */
 bool mf_xla_pools_relu(const mf_xla_step *s, const mf_op *op);
-/* ReLU that products read is computed by those who read it. */
+/* ReLU that products read is computed by those who read it; cuBLAS needs it stored, in 16 bits only while it runs (in
+ * float32 it is made at once, and stays). */
 bool mf_xla_relu_within(const mf_xla_step *s, const mf_op *product, uint32_t tensor);
 /* cuDNN pads both sides alike. Where a side has more ("same" with a stride) the input is padded first, and the padded
  * one stays for backward. */
@@ -56,7 +57,8 @@ bool mf_xla_calls_blas(const mf_graph *g, const mf_op *op);
 void mf_xla_decide(mf_xla_step *s, bool fused_attention);
 /* Bytes that are there from one operation to another, both included. */
 void mf_xla_hold(mf_xla_step *s, uint64_t bytes, uint32_t from, uint32_t until);
-/* What operation `at` takes or keeps beside its results. `last` must be known. */
-void mf_xla_beside(mf_xla_step *s, uint32_t at, uint64_t blas_bytes, mf_xla_memory *memory);
+/* What operation `at` takes or keeps beside its results. `last` must be known. Returned is what it takes when all else
+ * is gone, as XLA leaves it to the end. */
+uint64_t mf_xla_beside(mf_xla_step *s, uint32_t at, const mf_xla_card *card, mf_xla_memory *memory);
 
 #endif

@@ -73,7 +73,8 @@ bool mf_xla_relu_within(const mf_xla_step *s, const mf_op *op, uint32_t t)
     const mf_graph *g = s->graph;
     uint32_t maker = g->tensors[t].producer;
     return op->kind == MF_OP_MATMUL && maker != MF_NONE && g->ops[maker].kind == MF_OP_UNARY &&
-           g->ops[maker].attr.unary.function == MF_UNARY_RELU;
+           g->ops[maker].attr.unary.function == MF_UNARY_RELU &&
+           (mf_dtype_bytes(g->tensors[t].dtype) == 2 || !mf_xla_calls_blas(g, op));
 }
 
 bool mf_xla_lopsided(const mf_window *w)
@@ -141,16 +142,7 @@ static void decide(mf_xla_step *s)
     }
 }
 
-/* Scores are looked at through a mask. */
-static bool masked(const mf_graph *g, const mf_op *softmax)
-{
-    uint32_t maker = g->tensors[softmax->in[0]].producer;
-    while (maker != MF_NONE && g->ops[maker].kind == MF_OP_VIEW)
-        maker = g->tensors[g->ops[maker].in[0]].producer;
-    return softmax->attr.softmax.causal || (maker != MF_NONE && g->ops[maker].kind == MF_OP_SELECT);
-}
-
-/* Attention in 16 bits without a mask is one call of cuDNN under JAX: scores and what they become are there neither
+/* Attention in 16 bits is one call of cuDNN under JAX, with a mask or without: scores and what they become are there neither
  * forward nor backward. All tensors of the layer that have the softmax's shape are such. */
 static void fuse_attention(mf_xla_step *s)
 {
@@ -160,7 +152,7 @@ static void fuse_attention(mf_xla_step *s)
         if (softmax->kind != MF_OP_SOFTMAX || softmax->phase != MF_FORWARD)
             continue;
         const mf_tensor *scores = &g->tensors[softmax->out[0]];
-        if (scores->shape.rank != 4 || mf_dtype_bytes(scores->dtype) != 2 || masked(g, softmax))
+        if (scores->shape.rank != 4 || mf_dtype_bytes(scores->dtype) != 2)
             continue;
         for (uint32_t i = 0; i < g->op_count; i++)
             for (uint32_t k = 0; g->ops[i].layer == softmax->layer && k < g->ops[i].out_count; k++) {
