@@ -162,6 +162,7 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .stop = wants_to_stop,
                              .stop_ctx = t,
                              .full = mf_trainer_is_full,
+                             .room = mf_trainer_has_room,
                              .full_ctx = t,
                              .device = t->device,
                              .stream = t->stream,
@@ -293,9 +294,10 @@ typedef struct admission {
     uint64_t asked, limit; /* the second falls when the machine gives less */
     memfit_status (*ready)(void *, mf_trainer *, memfit_error *);
     void *ctx;
-    bool again;    /* another plan for a model that runs */
-    uint64_t base; /* the process before there is a plan */
-    bool fits;     /* of the plan that was built last */
+    bool again;            /* another plan for a model that runs */
+    uint64_t base;         /* the process before there is a plan */
+    bool fits;             /* of the plan that was built last */
+    uint64_t search_bytes; /* what finding the first plan took */
 } admission;
 
 /* What to assume of the fixed cost of a plan, with nothing measured yet: first that there is none, and where the plan
@@ -383,6 +385,30 @@ static memfit_status build_again(admission *a, uint64_t assumed, mf_plan *aside,
     return status == MEMFIT_OK ? build(a, assumed, err) : status;
 }
 
+/* The plan in force fits, but squeezes for bytes that are not needed. Is there a quicker one with them? It is looked for beside
+ * the one that is built, in what the limit leaves, and becomes next_plan: kernels that are dropped leave holes, so that for
+ * the same plan once more, or one that is hardly better, what fitted may fit no longer. */
+static bool finds_quicker(admission *a, uint64_t fixed)
+{
+    enum { ASKED_BYTES = 256 << 10 }; /* the library's descriptions, while it is asked for workspaces */
+    mf_trainer *t = a->t;
+    mf_plan *built = t->plan, *other = NULL;
+    memfit_error failed;
+    if (mf_trainer_sample(t) + a->search_bytes * 5 / 4 + ASKED_BYTES + t->footprint->error() > a->limit)
+        return false;
+    t->plan = NULL; /* else a search has all the room it wants */
+    bool quicker = mf_trainer_plan(t, a->limit, fixed, &other, &failed) == MEMFIT_OK &&
+                   other->time_us < built->time_us * 0.98 && other->numerics <= built->numerics;
+    t->plan = built;
+    if (!quicker)
+        mf_plan_destroy(other);
+    t->next_plan = quicker ? other : NULL;
+    const uint64_t now = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error(); /* the search left holes, too */
+    t->fixed_bytes = now > t->fixed_bytes ? now : t->fixed_bytes;
+    a->fits = t->fixed_bytes + t->plan->arena_bytes <= limit_held(t, a->limit, a->asked);
+    return quicker;
+}
+
 /*
  * What a plan takes beside its arena is known when its kernels are made, and differs from plan to plan (a batch in pieces
  * with a rest has more kernels). So a plan is built and measured; when it does not fit, or had to squeeze for bytes that
@@ -395,7 +421,9 @@ static memfit_status admit(admission *a, memfit_error *err)
 {
     mf_trainer *t = a->t;
     uint64_t assumed = t->fixed_bytes;
+    const uint64_t live = t->planning.live_bytes;
     memfit_status status = a->again ? take_plan(t, a->limit, assumed, err) : first_plan(a, &assumed, err);
+    a->search_bytes = t->planning.peak_bytes > live ? t->planning.peak_bytes - live : 0;
     if (status == MEMFIT_OK)
         status = build(a, assumed, err);
     const uint64_t rest = status == MEMFIT_OK ? rest_of(t) : 0;
@@ -407,8 +435,10 @@ static memfit_status admit(admission *a, memfit_error *err)
         return status;
     const bool first_fits = a->fits;
     const uint64_t truth = t->fixed_bytes - (t->fixed_bytes > rest ? rest : 0);
-    mf_plan *first = first_fits ? lay_aside(t) : NULL;
-    status = build_again(a, truth + WARM_UP_BYTES / 2, NULL, err);
+    if (first_fits && t->footprint->host && !finds_quicker(a, truth + WARM_UP_BYTES / 2) && a->fits)
+        return MEMFIT_OK;
+    mf_plan *better = t->next_plan, *first = first_fits ? lay_aside(t) : NULL;
+    status = build_again(a, truth + WARM_UP_BYTES / 2, better, err);
     if (first && (status == MEMFIT_DOES_NOT_FIT || (status == MEMFIT_OK && !a->fits)))
         return build_again(a, assumed, first, err);
     mf_plan_destroy(first);

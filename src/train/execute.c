@@ -114,9 +114,11 @@ static memfit_status absorb_followers(mf_executor *x, const mf_phase *phase, rea
         uint32_t op = phase->steps[i].op, next = follower_at(phase, ready, i);
         follower[op] = follower[op] == MF_NONE || follower[op] == next ? next : MF_SEVERAL;
     }
+    const mf_executor_options *o = &x->options;
     for (uint32_t i = 0; i < phase->graph->op_count; i++)
         if (follower[i] < MF_SEVERAL &&
-            !x->backend->table->absorb(x->backend, ready->kernels[i], phase->graph, follower[i]))
+            ((o->room && !o->room(o->full_ctx, phase->graph, &phase->graph->ops[i])) ||
+             !x->backend->table->absorb(x->backend, ready->kernels[i], phase->graph, follower[i])))
             follower[i] = MF_SEVERAL;
     for (uint32_t i = 0; i + 1 < phase->step_count; i++)
         if (follower[phase->steps[i].op] < MF_SEVERAL)

@@ -17,6 +17,7 @@ typedef memfit_status (*mf_fill_feed)(void *ctx, uint32_t feed, void *to, memfit
 typedef void (*mf_step_hook)(void *ctx, uint32_t phase, uint32_t step, bool begins);
 /* Asked before each step when set; true: the run ends there with INTERRUPTED, its tensors and variables half done. */
 typedef bool (*mf_stop_hook)(void *ctx);
+typedef bool (*mf_room_hook)(void *ctx, const mf_graph *graph, const mf_op *op);
 
 typedef struct mf_executor_options {
     bool poison;       /* fill what a step releases with NaN: finds readers of dead bytes */
@@ -29,7 +30,8 @@ typedef struct mf_executor_options {
     mf_stop_hook stop;
     void *stop_ctx;
     mf_stop_hook full; /* asked before each kernel is made; true: creating ends with DOES_NOT_FIT */
-    void *full_ctx;
+    mf_room_hook room; /* asked before one is made again with its follower in it; false: both stay as they are */
+    void *full_ctx;    /* of both */
 } mf_executor_options;
 
 memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, const mf_plan *plan, void *base,

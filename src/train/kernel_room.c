@@ -18,7 +18,7 @@ static uint64_t rest_bytes(const mf_plan *plan, uint64_t first, uint64_t took, u
         for (uint32_t i = 0; i < plan->phases[p].step_count; i++, at++) {
             const mf_graph *g = plan->phases[p].graph;
             const mf_op *op = &g->ops[plan->phases[p].steps[i].op];
-            const uint64_t kept = mf_cpu_op_bytes(g, op, &seen), making_one = mf_cpu_making_bytes(op);
+            const uint64_t kept = mf_cpu_op_bytes(g, op, &seen), making_one = mf_cpu_making_bytes(g, op);
             before += at < first ? kept : 0;
             bytes += at < first ? 0 : kept;
             *making = at >= first && making_one > *making ? making_one : *making;
@@ -32,9 +32,28 @@ static uint64_t next_kernel_bytes(const mf_trainer *t)
     for (uint32_t p = 0; p < t->plan->phase_count; at -= t->plan->phases[p++].step_count) {
         const mf_phase *phase = &t->plan->phases[p];
         if (at < phase->step_count)
-            return mf_cpu_making_bytes(&phase->graph->ops[phase->steps[at].op]);
+            return mf_cpu_making_bytes(phase->graph, &phase->graph->ops[phase->steps[at].op]);
     }
     return 0;
+}
+
+/* What the process holds before `spare` bytes come on top; where that is too much, without what the library's cache has. */
+static uint64_t held_beside(mf_trainer *t, uint64_t spare)
+{
+    uint64_t held = t->footprint->sample(t->device);
+    if (held + spare <= t->limit_asked)
+        return held;
+    mf_dnn_cache(false);
+    t->footprint->trim();
+    mf_dnn_cache(true);
+    return t->footprint->sample(t->device);
+}
+
+bool mf_trainer_has_room(void *ctx, const mf_graph *graph, const mf_op *op)
+{
+    mf_trainer *t = ctx;
+    const uint64_t spare = t->footprint->host ? mf_cpu_making_bytes(graph, op) + t->footprint->error() : 0;
+    return !t->footprint->host || held_beside(t, spare) + spare <= t->limit_asked;
 }
 
 /* Kernels alone, before any page of the arena is there, can be more than the limit. Asked before each one is made; those
@@ -45,14 +64,9 @@ bool mf_trainer_is_full(void *ctx)
     if (!t->footprint->host)
         return false;
     const uint64_t spare = next_kernel_bytes(t) + t->footprint->error();
-    uint64_t held = t->footprint->sample(t->device), making;
+    const uint64_t held = held_beside(t, spare);
+    uint64_t making;
     t->kernels_made++;
-    if (held + spare > t->limit_asked) {
-        mf_dnn_cache(false);
-        t->footprint->trim();
-        mf_dnn_cache(true);
-        held = t->footprint->sample(t->device);
-    }
     if (held + spare <= t->limit_asked) {
         t->kernels_peak = held + spare > t->kernels_peak ? held + spare : t->kernels_peak;
         return false;

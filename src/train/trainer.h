@@ -171,6 +171,8 @@ void mf_trainer_guard(mf_trainer *t, bool on);
 bool mf_trainer_was_refused(const mf_trainer *t, memfit_status status);
 /* Asked before each kernel is made: would the next one pass the limit? */
 bool mf_trainer_is_full(void *trainer);
+/* May this operation's kernel be made a second time, beside the first? */
+bool mf_trainer_has_room(void *trainer, const mf_graph *graph, const mf_op *op);
 /* From here on the host `loading` gives no more than the limit leaves beside what the process holds. */
 void mf_trainer_set_room(mf_trainer *t);
 /* A refusal for that reason, in full: what was loaded, how many bytes it needs, how many are allowed. Other failures

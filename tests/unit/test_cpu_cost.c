@@ -135,8 +135,9 @@ static void enormous_sizes(void **state)
 static uint64_t counted_bytes(const char *second)
 {
     char *layers, *text;
-    assert_true(asprintf(&layers, "%s,%s,%s", INPUT("40,8"),
-                         LAYER("Conv1D", "a", ",\"filters\":8,\"kernel_size\":[3],\"padding\":\"same\""), second) > 0);
+    assert_true(asprintf(&layers, "%s,%s,%s", INPUT("12,12,8"),
+                         LAYER("Conv2D", "a", ",\"filters\":8,\"kernel_size\":[3,3],\"padding\":\"same\""),
+                         second) > 0);
     text = sequential_text(layers, NULL);
     mf_model *model = model_from_text(text);
     mf_lower_options o = lower_options(MF_MODE_EVALUATE, 4);
@@ -155,8 +156,8 @@ static uint64_t counted_bytes(const char *second)
 static void code_is_counted_once_for_equal_windows(void **state)
 {
     (void)state;
-#define SECOND(options) LAYER("Conv1D", "b", ",\"filters\":8,\"kernel_size\":[3],\"padding\":\"same\"" options)
-    uint64_t same = counted_bytes(SECOND("")), apart = counted_bytes(SECOND(",\"dilation_rate\":[2]"));
+#define SECOND(options) LAYER("Conv2D", "b", ",\"filters\":8,\"kernel_size\":[3,3],\"padding\":\"same\"" options)
+    uint64_t same = counted_bytes(SECOND("")), apart = counted_bytes(SECOND(",\"dilation_rate\":[2,2]"));
     if (mf_dnn_compiles())
         assert_true(apart > same + (32 << 10));
     else

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/error.h"
-#include "ops/cpu/dnn/onednn.h"
+#include "ops/cpu/cpu_product.h"
 
 static uint64_t mix(uint64_t hash, int64_t value)
 {
@@ -62,10 +62,25 @@ static bool is_plain_window(const mf_graph *g, const mf_op *op)
     return one || w->groups == g->tensors[op->in[0]].shape.dim[w->dims + 1];
 }
 
+/* The convolution that an operation is, if the library makes it. */
+static bool library_conv(const mf_graph *g, const mf_op *op, mf_dnn_conv *c)
+{
+    const bool forward = op->kind == MF_OP_CONV, data = op->kind == MF_OP_CONV_GRAD_DATA;
+    if (!forward && !data && op->kind != MF_OP_CONV_GRAD_WEIGHTS)
+        return false;
+    const uint32_t x = data ? op->out[0] : op->in[0], y = forward ? op->out[0] : data ? op->in[0] : op->in[1];
+    const mf_dnn_direction way = forward ? MF_DNN_FORWARD : data ? MF_DNN_GRAD_DATA : MF_DNN_GRAD_WEIGHTS;
+    return mf_dnn_compiles() && x != MF_NONE && y != MF_NONE &&
+           cpu_conv_of(&op->attr.window, &g->tensors[x].shape, &g->tensors[y].shape, way, c) && !cpu_conv_is_own(c);
+}
+
 /* What the library keeps for a shape; 0 where it is not asked. */
 static uint64_t code_bytes(const mf_graph *g, const mf_op *op)
 {
     const mf_dnn_takes *taken = mf_dnn_taken();
+    mf_dnn_conv c;
+    const bool conv = library_conv(g, op, &c);
+    const uint64_t wide = conv ? mf_dnn_conv_wide(&c) : 0;
     switch (op->kind) {
     case MF_OP_MATMUL:
     case MF_OP_LSTM:
@@ -77,11 +92,11 @@ static uint64_t code_bytes(const mf_graph *g, const mf_op *op)
     case MF_OP_SIMPLE_RNN_GRAD:
         return 2 * taken->product; /* a step's, and the weights' of all steps */
     case MF_OP_CONV:
-        return is_plain_window(g, op) ? taken->forward * 2 / 3 : taken->forward;
+        return !conv ? 0 : wide + (is_plain_window(g, op) ? taken->forward * 2 / 3 : taken->forward);
     case MF_OP_CONV_GRAD_DATA:
-        return taken->grad_data;
+        return !conv ? 0 : wide + taken->grad_data;
     case MF_OP_CONV_GRAD_WEIGHTS:
-        return taken->grad_weights;
+        return !conv ? 0 : wide + taken->grad_weights;
     default:
         return 0;
     }
@@ -96,19 +111,13 @@ uint64_t mf_cpu_op_bytes(const mf_graph *graph, const mf_op *op, mf_cpu_seen *se
     return OPERATION_BYTES + PRIMITIVE_BYTES + (seen && seen_before(seen, graph, op) ? 0 : code);
 }
 
-uint64_t mf_cpu_making_bytes(const mf_op *op)
+uint64_t mf_cpu_making_bytes(const mf_graph *graph, const mf_op *op)
 {
     enum { RECORD_BYTES = 32 << 10 };
     const mf_dnn_takes *taken = mf_dnn_taken();
-    const mf_window *w = &op->attr.window;
-    uint64_t bytes = 0;
+    mf_dnn_conv c;
+    uint64_t bytes = library_conv(graph, op, &c) ? mf_dnn_conv_making(&c) : 0;
     switch (op->kind) {
-    case MF_OP_CONV:
-    case MF_OP_CONV_GRAD_DATA:
-    case MF_OP_CONV_GRAD_WEIGHTS:
-        bytes =
-            w->dims != 2 || w->dilation[0] > 1 || w->dilation[1] > 1 ? taken->making_odd_window : taken->making_window;
-        break;
     case MF_OP_LSTM_GRAD:
     case MF_OP_GRU_GRAD:
     case MF_OP_SIMPLE_RNN_GRAD:
@@ -153,8 +162,8 @@ static memfit_status count_graph(const mf_graph_source *source, const memfit_hos
     *bytes = mf_cpu_graph_bytes(g, seen);
     *variables = g->variable_count;
     for (uint32_t i = 0; i < g->op_count; i++)
-        if (mf_cpu_making_bytes(&g->ops[i]) > *making)
-            *making = mf_cpu_making_bytes(&g->ops[i]);
+        if (mf_cpu_making_bytes(g, &g->ops[i]) > *making)
+            *making = mf_cpu_making_bytes(g, &g->ops[i]);
     mf_graph_destroy(g);
     return MEMFIT_OK;
 }

@@ -19,7 +19,7 @@ uint64_t mf_cpu_graph_bytes(const mf_graph *graph, mf_cpu_seen *seen);
 /* The part of it that one operation's record and code have. */
 uint64_t mf_cpu_op_bytes(const mf_graph *graph, const mf_op *op, mf_cpu_seen *seen);
 /* What making one operation's kernel may take, with what the library tries and drops on the way. */
-uint64_t mf_cpu_making_bytes(const mf_op *op);
+uint64_t mf_cpu_making_bytes(const mf_graph *graph, const mf_op *op);
 /* Of checkpoints and the trained model. */
 uint64_t mf_cpu_writer_bytes(uint32_t variables);
 

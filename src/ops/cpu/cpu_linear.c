@@ -11,25 +11,7 @@
 static bool describe_conv(const cpu_kernel *k, const mf_tensor *x, const mf_tensor *y, mf_dnn_direction direction,
                           mf_dnn_conv *c)
 {
-    const mf_window *w = &k->op->attr.window;
-    if (!cpu_all_float(k) || x->shape.rank != w->dims + 2 || w->dims < 1 || w->dims > 3)
-        return false;
-    *c = (mf_dnn_conv){.direction = direction,
-                       .dims = (int)w->dims,
-                       .batch = x->shape.dim[0],
-                       .in_channels = x->shape.dim[w->dims + 1],
-                       .out_channels = y->shape.dim[w->dims + 1],
-                       .groups = w->groups ? w->groups : 1};
-    for (uint32_t i = 0; i < w->dims; i++) {
-        c->in[i] = x->shape.dim[1 + i];
-        c->out[i] = y->shape.dim[1 + i];
-        c->kernel[i] = w->kernel[i];
-        c->stride[i] = w->stride[i];
-        c->dilation[i] = w->dilation[i];
-        c->before[i] = w->before[i];
-        c->after[i] = w->after[i];
-    }
-    return true;
+    return cpu_all_float(k) && cpu_conv_of(&k->op->attr.window, &x->shape, &y->shape, direction, c);
 }
 
 static memfit_status bind_conv(cpu_kernel *k, bool create, uint64_t *workspace, memfit_error *err)

@@ -216,6 +216,38 @@ static uint64_t conv_bytes(const mf_dnn_conv *c, int threads)
     return most;
 }
 
+/* ---- which kernels ----------------------------------------------------------------------------------------- */
+
+bool cpu_conv_of(const mf_window *w, const mf_shape *x, const mf_shape *y, mf_dnn_direction direction, mf_dnn_conv *c)
+{
+    if (x->rank != w->dims + 2 || y->rank != x->rank || w->dims < 1 || w->dims > 3)
+        return false;
+    *c = (mf_dnn_conv){.direction = direction,
+                       .dims = (int)w->dims,
+                       .batch = x->dim[0],
+                       .in_channels = x->dim[w->dims + 1],
+                       .out_channels = y->dim[w->dims + 1],
+                       .groups = w->groups ? w->groups : 1};
+    for (uint32_t i = 0; i < w->dims; i++) {
+        c->in[i] = x->dim[1 + i];
+        c->out[i] = y->dim[1 + i];
+        c->kernel[i] = w->kernel[i];
+        c->stride[i] = w->stride[i];
+        c->dilation[i] = w->dilation[i];
+        c->before[i] = w->before[i];
+        c->after[i] = w->after[i];
+    }
+    return true;
+}
+
+/* Along one dimension with taps apart own kernels are as quick as the library's or quicker (0.4 to 1.0 of the time at 64 to
+ * 4,096 columns of 16 to 256 channels) and keep nothing; the library (2.6) takes 3 KiB for each column of a row only to
+ * say how it would do it: 6 MiB at 2,048. */
+bool cpu_conv_is_own(const mf_dnn_conv *c)
+{
+    return c->dims == 1 && c->dilation[0] > 1;
+}
+
 /* ---- making ------------------------------------------------------------------------------------------------ */
 
 static memfit_status make(const cpu_backend *b, mf_dnn *dnn, const mf_dnn_conv *conv, const mf_k_gemm *gemm,
@@ -247,7 +279,9 @@ memfit_status cpu_product_conv(const cpu_backend *b, const mf_dnn_conv *conv, cp
                                memfit_error *err)
 {
     mf_dnn *dnn = NULL;
-    memfit_status status = mf_dnn_conv_make(b->engine, conv, made ? &dnn : NULL, workspace, err);
+    memfit_status status = cpu_conv_is_own(conv)
+                               ? MEMFIT_UNSUPPORTED
+                               : mf_dnn_conv_make(b->engine, conv, made ? &dnn : NULL, workspace, err);
     if (status == MEMFIT_UNSUPPORTED) {
         *workspace = conv_bytes(conv, (int)b->base.threads);
         status = MEMFIT_OK;

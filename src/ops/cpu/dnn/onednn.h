@@ -26,9 +26,9 @@ memfit_status mf_dnn_engine_create(const memfit_host *host, unsigned threads, co
 void mf_dnn_engine_destroy(mf_dnn_engine *engine);
 /* What the library takes of a process, from above, as it was counted with this version. */
 typedef struct mf_dnn_takes {
-    uint64_t start;                                            /* by being linked, before its first call */
-    uint64_t product, forward, grad_data, grad_weights;        /* kept for a shape */
-    uint64_t making_product, making_window, making_odd_window; /* while one is made, with what is dropped */
+    uint64_t start;                                     /* by being linked, before its first call */
+    uint64_t product, forward, grad_data, grad_weights; /* kept for a shape */
+    uint64_t making_product;                            /* while one is made, with what is dropped */
 } mf_dnn_takes;
 const mf_dnn_takes *mf_dnn_taken(void);
 /* Is there a library that makes code for each shape? Own kernels keep nothing. */
@@ -48,6 +48,11 @@ typedef struct mf_dnn_conv {
     bool accumulate; /* GRAD_WEIGHTS: dw += ..., db += ... */
     bool relu;       /* FORWARD: y = max(0, ...) */
 } mf_dnn_conv;
+
+/* What making this convolution takes, with what the library tries and drops on the way; from above. */
+uint64_t mf_dnn_conv_making(const mf_dnn_conv *conv);
+/* What it keeps beyond mf_dnn_takes because its rows are wide. */
+uint64_t mf_dnn_conv_wide(const mf_dnn_conv *conv);
 
 /* c = [relu of] scale * op(a) op(b) [+ bias] [+ c]; operands in order: a, b, [bias], c. Batches of 1 broadcast. */
 typedef struct mf_dnn_matmul {

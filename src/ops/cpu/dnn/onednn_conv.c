@@ -227,7 +227,9 @@ static dnnl_status_t make_turned(dnn_builder *b, const mf_dnn_conv *c, dnnl_prim
 }
 
 /* The newer kernels make code for each way a row meets the padding. With taps far apart there are many: 0.75 to 0.9 MiB
- * of code for one layer of a small dilated net, ten times what all its tensors took; the older ones have one. */
+ * of code for one layer of a small dilated net, ten times what all its tensors took; the older ones have one. And they
+ * keep 1 to 4 KiB for each column of a row: 16 MiB of a run over three layers of 16,000 columns, whose tensors took 20;
+ * there the older ones are 0 to 4 % slower. Pictures have rows enough for this to be little. */
 static bool is_compact(const_dnnl_primitive_desc_t pd)
 {
     const char *name = dnn_name_of(pd);
@@ -240,6 +242,12 @@ static bool is_dilated(const mf_dnn_conv *c)
         if (c->dilation[i] > 1)
             return true;
     return false;
+}
+
+static bool is_long(const mf_dnn_conv *c)
+{
+    enum { MOST_COLUMNS = 512 };
+    return c->dims == 1 && c->out[0] > MOST_COLUMNS;
 }
 
 /* 3.7.2 (brg_conv_fwd:avx512_core) reads beyond the rows of a picture of one channel where each row has one place and the
@@ -263,7 +271,7 @@ static dnnl_status_t make_conv(dnn_builder *b, const mf_dnn_conv *c, const conv_
     dnnl_status_t s = c->direction == MF_DNN_GRAD_DATA ? make_turned(b, c, attr, &served) : dnnl_success;
     if (s != dnnl_success || served)
         return s;
-    mf_dnn_suits suits = is_misread(c) ? is_older : is_dilated(c) ? is_compact : dnn_takes_nothing;
+    mf_dnn_suits suits = is_misread(c) ? is_older : is_dilated(c) || is_long(c) ? is_compact : dnn_takes_nothing;
     s = mf_dnn_desc_forward(&forward, engine, &l->desc, attr, c->direction == MF_DNN_FORWARD ? suits : NULL);
     if (s != dnnl_success)
         return s;
@@ -307,6 +315,67 @@ static bool is_small_conv(const mf_dnn_conv *c)
         taps *= (double)c->kernel[i];
     }
     return dnn_is_small(2 * out * taps, 4 * (in + out + taps * (double)c->out_channels));
+}
+
+/* ---- what it takes ----------------------------------------------------------------------------------------- */
+
+static int64_t most_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static mf_dnn_row_kind row_kind_of(const mf_dnn_conv *c)
+{
+    enum { FAR_COLUMNS = 8 }; /* of padding: beyond that the newer kernels do as with taps apart */
+    mf_dnn_conv turned;
+    int64_t taps = 1, pad = 0;
+    for (int i = 0; i < c->dims; i++) {
+        int64_t reach = (c->out[i] - 1) * c->stride[i] + (c->kernel[i] - 1) * c->dilation[i] + 1;
+        taps *= c->kernel[i];
+        pad = most_of(pad, most_of(c->before[i], reach - c->in[i] - c->before[i]));
+    }
+    if (taps == 1)
+        return MF_DNN_ROW_ONE_TAP;
+    if (pad >= FAR_COLUMNS || (pad > 0 && is_dilated(c)))
+        return MF_DNN_ROW_FAR;
+    if (is_dilated(c))
+        return MF_DNN_ROW_APART;
+    if (c->direction == MF_DNN_GRAD_DATA)
+        return turned_conv(c, &turned) ? MF_DNN_ROW_TURNED : MF_DNN_ROW_GRAD_DATA;
+    return c->direction == MF_DNN_FORWARD ? MF_DNN_ROW_FORWARD : MF_DNN_ROW_GRAD_WEIGHTS;
+}
+
+static uint64_t columns_of(const mf_dnn_conv *c)
+{
+    return (uint64_t)most_of(c->in[c->dims - 1], c->out[c->dims - 1]);
+}
+
+uint64_t mf_dnn_conv_making(const mf_dnn_conv *c)
+{
+    mf_dnn_conv turned;
+    const mf_dnn_row_kind kinds[3] = {
+        row_kind_of(c), turned_conv(c, &turned) ? MF_DNN_ROW_TURNED : MF_DNN_ROW_GRAD_DATA, MF_DNN_ROW_GRAD_WEIGHTS};
+    uint64_t most = 0;
+    for (int i = 0; i < 3; i++) { /* a gradient in a special case may still be made as the others are */
+        const mf_dnn_row row = mf_dnn_row_of(kinds[i]);
+        uint64_t bytes = row.base + row.column * columns_of(c);
+        bytes = row.most && bytes > row.most ? row.most : bytes;
+        if (bytes > most && (i == 0 || (int)c->direction == i))
+            most = bytes;
+    }
+    return most;
+}
+
+/* Of what making takes for a column the newer forward kernels keep two thirds. Narrow rows are in the fixed figures. */
+uint64_t mf_dnn_conv_wide(const mf_dnn_conv *c)
+{
+    enum { NARROW = 48 };
+    const mf_dnn_row_kind kind = row_kind_of(c);
+    const uint64_t columns = columns_of(c);
+    const mf_dnn_row row = mf_dnn_row_of(kind);
+    if ((kind != MF_DNN_ROW_FORWARD && kind != MF_DNN_ROW_TURNED) || is_long(c) || columns <= NARROW || row.most)
+        return 0;
+    return (columns - NARROW) * row.column / 3 * 2;
 }
 
 memfit_status mf_dnn_conv_make(mf_dnn_engine *engine, const mf_dnn_conv *conv, mf_dnn **made, uint64_t *workspace_bytes,

@@ -48,6 +48,22 @@ dnnl_status_t mf_dnn_desc_grad_data(dnnl_primitive_desc_t *pd, dnnl_engine_t eng
                                     dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits);
 dnnl_status_t mf_dnn_desc_grad_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const mf_dnn_conv_desc *c,
                                        dnnl_primitive_attr_t attr, dnnl_primitive_desc_t forward, mf_dnn_suits suits);
+/* What the library takes while it makes a convolution of a kind, from above. It counts in columns of its rows. */
+typedef enum {
+    MF_DNN_ROW_ONE_TAP,
+    MF_DNN_ROW_APART, /* taps apart, no padding */
+    MF_DNN_ROW_FAR,   /* padding that taps far from their place see */
+    MF_DNN_ROW_FORWARD,
+    MF_DNN_ROW_TURNED, /* a data gradient as a forward convolution */
+    MF_DNN_ROW_GRAD_DATA,
+    MF_DNN_ROW_GRAD_WEIGHTS,
+    MF_DNN_ROW_KINDS
+} mf_dnn_row_kind;
+typedef struct mf_dnn_row {
+    uint64_t base, column, most; /* bytes; 0: there is no most */
+} mf_dnn_row;
+mf_dnn_row mf_dnn_row_of(mf_dnn_row_kind kind);
+
 dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mf_dnn_layout a, mf_dnn_layout b,
                                  mf_dnn_layout bias, mf_dnn_layout c, dnnl_primitive_attr_t attr, mf_dnn_suits suits);
 

@@ -56,6 +56,18 @@ const mf_dnn_takes *mf_dnn_taken(void)
     return &taken;
 }
 
+uint64_t mf_dnn_conv_making(const mf_dnn_conv *conv)
+{
+    (void)conv;
+    return 0;
+}
+
+uint64_t mf_dnn_conv_wide(const mf_dnn_conv *conv)
+{
+    (void)conv;
+    return 0;
+}
+
 bool mf_dnn_compiles(void)
 {
     return false;
