@@ -8,8 +8,8 @@
                                                                      the same under `memfit run --memory FREE_MIB`, several at once
     measure_largest.py judge OUT
 
-From the predicted batch on, batches 9 % apart are tried until one runs and a larger one fails; what lies between is halved down to one sample, or half a percent. A model
-has one process, forked after PyTorch was read, for all its sizes, the smallest first: the holder gives some back in between. Cases that OUT has are not run
+The predicted batch is tried, then the first that would make it more than 8 % too small, and further on until one runs and a larger one fails; what lies between is
+halved down to one sample, or a percent. A model has one process, forked after PyTorch was read, for all its sizes, the smallest first: the holder gives some back in between. Cases that OUT has are not run
 again. --hints names a file of results to begin the search from instead of the prediction.
 """
 import argparse
@@ -29,34 +29,52 @@ HOLDER = """
 import ctypes, sys, time
 c = ctypes.CDLL("libcuda.so.1")
 c.cuInit(0); d = ctypes.c_int(); c.cuDeviceGet(ctypes.byref(d), 0); x = ctypes.c_void_p(); c.cuDevicePrimaryCtxRetain(ctypes.byref(x), d); c.cuCtxSetCurrent(x)
-free, total, held, more = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_uint64()
-c.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
-most = %d
-r = c.cuMemAlloc_v2(ctypes.byref(held), ctypes.c_size_t(free.value - (most << 20)))
-for line in sys.stdin:
-    left = int(line)
-    if more.value:
-        c.cuMemFree_v2(more)
-        more.value = 0
-    for _ in range(50):
-        if not (most - left and c.cuMemAlloc_v2(ctypes.byref(more), ctypes.c_size_t(most - left << 20))):
-            break
-        time.sleep(0.1)  # a process that has just ended may still be there
+blocks = []  # (address, MiB)
+def left():
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
     c.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
-    print(r, free.value >> 20, total.value >> 20, flush=True)
+    return free.value >> 20
+def take(mib):
+    while mib > 0:
+        at, size = ctypes.c_uint64(), min(mib, 1024)
+        if c.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(size << 20)):
+            break
+        blocks.append((at, size))
+        mib -= size
+def give(mib):
+    while mib > 0 and blocks:
+        at, size = blocks.pop()
+        c.cuMemFree_v2(at)
+        mib -= size
+for line in sys.stdin:
+    what, mib = line.split()
+    if what == "more":
+        blocks.sort(key=lambda b: b[1])
+        give(int(mib))
+    settled = 0
+    for _ in range(60 if what == "only" else 0):  # a process that has just ended may still be there
+        over = left() - int(mib)
+        settled = settled + 1 if abs(over) <= 4 else 0
+        if settled == 4:
+            break
+        take(over)
+        if over < -4:
+            give(-over)
+        time.sleep(0.1)
+    print(left(), flush=True)
 """
 
 
-def hold(most_mib):
-    """A process that holds the card but `most_mib`; leave() makes it less."""
-    return subprocess.Popen([sys.executable, "-c", HOLDER % most_mib], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def hold():
+    """A process that holds what leave() tells it to."""
+    return subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def leave(holder, free_mib):
-    """MiB that are free on the card then, which includes nothing that this process has already."""
-    holder.stdin.write("%d\n" % free_mib)
+def leave(holder, what, mib):
+    """Asked `only` N MiB while nobody else is on the card, the holder takes the rest; `more` N gives that back. Returns MiB that are free then."""
+    holder.stdin.write("%s %d\n" % (what, mib))
     holder.stdin.flush()
-    return int(holder.stdout.readline().split()[1])
+    return int(holder.stdout.readline())
 
 
 def read(path):
@@ -116,10 +134,9 @@ def runs(torch, framework_cases, model, name, batch):
         raise
 
 
-def search(tries, start):
-    """The largest batch that runs, and the smallest that was seen to fail."""
+def search(tries, start, apart):
+    """The largest batch that runs, and the smallest that was seen to fail, at most a percent apart."""
     runs_to, fails_from, at = 0, 0, start
-    apart = max(1, start * 9 // 100)
     while not (runs_to and fails_from):
         if tries(at):
             runs_to, at = at, at + apart
@@ -127,7 +144,8 @@ def search(tries, start):
             fails_from, at = at, at - apart
         if at < 1:
             return 0, fails_from
-    while fails_from - runs_to > max(1, start // 200):
+        apart *= 2
+    while fails_from - runs_to > max(1, start // 100):
         at = (runs_to + fails_from) // 2
         if tries(at):
             runs_to = at
@@ -145,7 +163,7 @@ def find(rows, out, holder, hints):
     model, start = None, time.time()
     for row in rows:
         if holder:
-            row["left_mib"] = leave(holder, row["free_mib"])
+            row["left_mib"] = leave(holder, *(("more", row["free_mib"] - rows[0]["free_mib"]) if model else ("only", row["free_mib"])))
         seen = []
         try:
             model = model or framework_cases.build(keras, row["model"], row["precision"])
@@ -153,7 +171,8 @@ def find(rows, out, holder, hints):
             def tries(batch):
                 seen.append(batch)
                 return runs(torch, framework_cases, model, row["model"], batch)
-            row["largest"], row["fails"] = search(tries, hints.get(key(row), row["predicted"]))
+            hint, edge = hints.get(key(row)), int(row["predicted"] / 0.92) + 1
+            row["largest"], row["fails"] = search(tries, hint, max(1, hint // 100)) if hint else search(tries, row["predicted"], edge - row["predicted"])
         except Exception as e:  # the next size may still run
             row["error"] = ("%s: %s" % (type(e).__name__, e))[:300]
         row.update(tried=seen, seconds=round(time.time() - start, 1), versions={"torch": torch.__version__, "keras": keras.__version__})
@@ -178,7 +197,7 @@ def run(out, cases, hints, most):
     begin, groups = time.time(), missing(out, cases)
     if not groups:
         return
-    holder = hold(max(r["free_mib"] for rows in groups for r in rows))
+    holder = hold()
     import keras  # noqa: F401
     import torch  # noqa: F401
     try:
@@ -216,7 +235,8 @@ def judge(out):
             continue
         errors.append(100 * (r["predicted"] / r["largest"] - 1))
         print("%-34s %-16s %6d MiB  predicted %5d  largest %5d (%d fails)  %+.1f %%" % (*key(r), r["predicted"], r["largest"], r["fails"], errors[-1]))
-    print("%d cases, %d within -8 %% to +0: %+.1f to %+.1f %%" % (len(rows), sum(-8 <= e <= 0 for e in errors), min(errors), max(errors)))
+    if errors:
+        print("%d cases, %d within -8 %% to +0: %+.1f to %+.1f %%" % (len(rows), sum(-8 <= e <= 0 for e in errors), min(errors), max(errors)))
 
 
 def main():

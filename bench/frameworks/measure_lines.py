@@ -159,7 +159,7 @@ def read_report(path):
 def run(out, lines, governed, at_once, most):
     have, begin, running = {(r["model"], r["batch"], r["line"]) for r in read(out)}, time.time(), []
     rows = sorted((r for r in read(lines) if (r["model"], r["batch"], r["line"]) not in have), key=lambda r: r["free_mib"])
-    holder = None if governed or not rows else hold(rows[-1]["free_mib"])
+    holder = None if governed else hold()
 
     def reap(to):
         while len(running) > to:
@@ -173,7 +173,7 @@ def run(out, lines, governed, at_once, most):
             if time.time() - begin > most:
                 break
             if holder:
-                row["left_mib"] = leave(holder, row["free_mib"])
+                row["left_mib"] = leave(holder, "only", row["free_mib"])
             running.append((row, start(row, governed), time.time()))
         reap(0)
     finally:
@@ -182,7 +182,7 @@ def run(out, lines, governed, at_once, most):
 
 
 def judge(out):
-    rows = [json.loads(line) for line in open(out)]
+    rows = read(out)
     ran = [r for r in rows if r.get("ran")]
     told = [r for r in ran if r.get("process_mib")]
     for r in rows:

@@ -14,7 +14,7 @@ Nothing is computed: only what is allocated, kept and freed matters here.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 # Operations that CUDA's autocast runs in float32 and the CPU's does not (PyTorch's aten/src/ATen/autocast_mode.h).
 WIDE = (
@@ -78,13 +78,25 @@ def _loss(torch: Any) -> Callable[..., Any]:
     return loss
 
 
+def _like(torch: Any, given: Any, shape: Sequence[int]) -> Any:
+    """A tensor of this shape whose dimensions lie in the order of another's, with no gaps."""
+    strides, step = [0] * len(shape), 1
+    for d in sorted(range(len(shape)), key=lambda d: int(given.stride(d))):
+        strides[d], step = step, step * shape[d]
+    return torch.empty_strided(shape, strides, dtype=given.dtype, device=given.device)
+
+
 def _attention(torch: Any) -> Callable[..., Any]:
     class Attention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
             batch, heads, rows = q.shape[:-2].numel() // q.shape[-3], q.shape[-3], q.shape[-2]
-            out = q.new_empty(batch, rows, heads, v.shape[-1])  # heads inside, as the kernels write it
             sums = torch.empty(batch, heads, -(-rows // 32) * 32, dtype=torch.float32)
+            if q.dim() == 4 and q.dtype != torch.float32:  # cuDNN's kernel, the first choice in 16 bits, writes in the queries' own order
+                out = _like(torch, q, (*q.shape[:-1], v.shape[-1]))
+                ctx.save_for_backward(q, k, v, out, sums)
+                return out
+            out = q.new_empty(batch, rows, heads, v.shape[-1])  # heads inside, as the kernels write it
             ctx.save_for_backward(q, k, v, out, sums)
             return out.transpose(1, 2).view(*q.shape[:-1], v.shape[-1]) if q.dim() == 4 else out.view(*q.shape[:-1], v.shape[-1])
 

@@ -67,6 +67,13 @@ class Trace(unittest.TestCase):
             q = torch.randn(2, 8, width, rows, device="cuda", requires_grad=True)
             return lambda: nn.functional.scaled_dot_product_attention(*[q.transpose(2, 3)] * 3).sum().backward()
 
+        def attends_in_order(kind):  # rows first, as nn.MultiheadAttention has them: in 16 bits the result lies so, too, and needs no copy
+            def build():
+                q = torch.randn(rows, 2, 8, width, device="cuda", dtype=kind, requires_grad=True)
+                return lambda: nn.functional.scaled_dot_product_attention(*[q.permute(1, 2, 0, 3)] * 3).permute(2, 0, 1, 3).contiguous().sum().backward()
+
+            return build
+
         def drops():
             x = torch.randn(1 << 20, device="cuda", requires_grad=True)
             layer = nn.Dropout(0.5).cuda()
@@ -90,6 +97,11 @@ class Trace(unittest.TestCase):
             scores = 2 * 8 * rows * rows * 4  # in backward: weights, their gradient, the product of both, the scores' gradient
             self.assertGreater(across.peak_live_bytes, 4 * scores)
             self.assertLess(across.peak_live_bytes, 5 * scores)
+            for kind, results in (torch.bfloat16, 1), (torch.float32, 2):
+                ordered = os.path.join(folder, "%d.csv" % results)
+                memfit.torch_trace(attends_in_order(kind), ordered, steps=1)
+                with open(ordered) as f:
+                    self.assertEqual(sum(",alloc," in line and ",%d,activations" % (one // 4 * kind.itemsize) in line for line in f), results)
             plan = memfit.plan(t, runtime="torch", card="t4")
             self.assertEqual(plan.in_framework.fits, "yes")
             self.assertEqual(plan.in_framework.live_bytes, sum(v for k, v in plan.breakdown.to_dict().items() if k not in ("fixed", "padding")))
