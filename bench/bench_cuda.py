@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -95,20 +96,43 @@ class Nvml:
         return peak, samples
 
 
+class Peers:
+    """Starts them: PyTorch's are forked from a process that has loaded it."""
+
+    def __init__(self, out, compile_only):
+        self.out, self.once = out, ["once"] if compile_only else []
+        cache = pathlib.Path(tempfile.gettempdir(), "memfit-peers")
+        self.env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
+                    "TORCHINDUCTOR_COMPILE_THREADS": "2" if compile_only else "1", "TORCHINDUCTOR_WORKER_START": "fork", "TORCH_WARM_POOL": "0", "OMP_NUM_THREADS": "2",
+                    "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        self.server = subprocess.Popen([sys.executable, str(HERE / "cuda_peers.py"), "serve", out, *self.once], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       stderr=open(f"{out}/peers.err", "w"), env=self.env, text=True)
+
+    def loaded(self):
+        return self.server.stdout.readline().strip() == "loaded"
+
+    def start(self, who, setting, base):
+        if setting == "jax":
+            return subprocess.Popen([sys.executable, str(HERE / "cuda_peers_jax.py"), who, setting, self.out, *self.once], stdout=open(f"{self.out}/{base}.peer", "w"),
+                                    stderr=open(f"{self.out}/{base}.peer.err", "w"), env=self.env).pid
+        self.server.stdin.write(f"{who} {setting}\n")
+        self.server.stdin.flush()
+        return int(self.server.stdout.readline())
+
+    def end(self):
+        self.server.stdin.close()
+        self.server.wait()
+
+
 class Peer:
-    def __init__(self, name, out, compile_only):
-        self.name, self.base, self.out = name, name.replace(":", "."), out
-        for end in ("ready", "go"):
-            pathlib.Path(out, f"{self.base}.{end}").unlink(missing_ok=True)
+    def __init__(self, name, peers, compile_only):
+        self.name, self.base, self.out = name, name.replace(":", "."), peers.out
+        for end in ("ready", "go", "peer"):
+            pathlib.Path(self.out, f"{self.base}.{end}").unlink(missing_ok=True)
         if compile_only:
-            pathlib.Path(out, self.base + ".go").touch()
+            pathlib.Path(self.out, self.base + ".go").touch()
         who, setting = name.split(":")
-        cache = pathlib.Path(tempfile.gettempdir(), "memfit-peers", self.base)
-        env = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "3",
-               "OMP_NUM_THREADS": "2", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        script = "cuda_peers_jax.py" if setting == "jax" else "cuda_peers.py"
-        self.process = subprocess.Popen([sys.executable, str(HERE / script), who, setting, out, *(["once"] if compile_only else [])], stdout=open(f"{out}/{self.base}.peer", "w"),
-                                        stderr=open(f"{out}/{self.base}.peer.err", "w"), env={**os.environ, **env})
+        self.pid = peers.start(who, setting, self.base)
         self.gib = PEER_GIB.get(who, 9)
         self.row = None
 
@@ -116,23 +140,28 @@ class Peer:
         return pathlib.Path(self.out, self.base + ".ready").exists()
 
     def over(self):
-        return self.process.poll() is not None
+        try:
+            return open(f"/proc/{self.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "Z"
+        except OSError:
+            return True
 
     def complaint(self):
         return open(f"{self.out}/{self.base}.peer.err", errors="replace").read()[-300:]
 
     def end(self):
-        self.process.kill()
-        self.process.wait()
+        if not self.over():
+            os.kill(self.pid, signal.SIGKILL)
+        while not self.over():
+            time.sleep(0.02)
 
     def finish(self, limit):
         """Lets it go and takes its row; the second time the row is there."""
         if self.row is None:
             pathlib.Path(self.out, self.base + ".go").touch()
-            try:
-                self.process.wait(limit)
-            except subprocess.TimeoutExpired:
-                self.end()
+            late = time.time() + limit
+            while not self.over() and time.time() < late:
+                time.sleep(0.02)
+            self.end()
             text = open(f"{self.out}/{self.base}.peer").read()
             self.row = json.loads(text) if text.strip() else {"name": self.name, "error": self.complaint()}
         return self.row
@@ -202,9 +231,12 @@ def say(case, row):
             print(f"{'':25} {p['peer'][:26]:26} {p['step_ms']:9.3f} {p['nvml_mib']:9,}   memfit / peer {ratio}, memory {m['nvml_mib'] / max(1, p['nvml_mib']):.2f}", flush=True)
 
 
-def get_ready(names, out, compile_only, at_once, end):
+def get_ready(names, starter, compile_only, at_once, end):
     """Starts peers as the card has room for them, until they are ready or it is late. Returns those that are; late ones are ended."""
     waiting, peers = list(names), []
+    if not starter.loaded():
+        print("PyTorch was not loaded:", open(f"{starter.out}/peers.err", errors="replace").read()[-300:], flush=True)
+        waiting = [n for n in waiting if n.endswith(":jax")]
     while time.time() < end:
         busy = [p for p in peers if not p.over() and (compile_only or not p.ready())]
         idle = sum(1 for p in peers if not compile_only and p.ready() and not p.over())
@@ -213,7 +245,7 @@ def get_ready(names, out, compile_only, at_once, end):
             fits = next((n for n in waiting if PEER_GIB.get(n.split(":")[0], 9) <= room), None)
             if fits:
                 waiting.remove(fits)
-                peers.append(Peer(fits, out, compile_only))
+                peers.append(Peer(fits, starter, compile_only))
                 continue
         if not busy and not waiting:
             break
@@ -248,7 +280,8 @@ def compile_all(memfit, models, out, cases, end):
     threads = [threading.Thread(target=queue, args=(warm[k::4],)) for k in range(4)]
     for t in threads:
         t.start()
-    ready = get_ready(peers_of(cases), out, True, 9, end)
+    starter = Peers(out, True)
+    ready = get_ready(peers_of(cases), starter, True, 10, end)
     for t in threads:
         t.join()
     for p in ready.values():
@@ -286,7 +319,8 @@ def main():
     program = hashlib.sha256(b"".join(open(f, "rb").read() for f in (memfit, HERE / "cuda_peers.py", HERE / "cuda_peers_jax.py"))).hexdigest()[:16]
     cases = missing(out, plain[3:] or list(CASES), program)
     nvml = Nvml()
-    peers = get_ready(peers_of(cases), out, False, 14, began + 0.35 * limit)
+    starter = Peers(out, False)
+    peers = get_ready(peers_of(cases), starter, False, 12, began + 0.4 * limit)
     print(f"program {program}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC; {len(peers)} peers ready after {time.time() - began:.0f} s", flush=True)
     print(f"{'case':25} {'who':26} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
     with open(f"{out}/cuda.jsonl", "a") as log:
@@ -306,6 +340,7 @@ def main():
             say(case, row)
         for p in peers.values():
             p.end()
+        starter.end()
         for case in PROFILES if "--profile" in args else []:
             if case in plain[3:] or not plain[3:]:
                 if end - time.time() > 8:
