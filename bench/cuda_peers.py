@@ -286,7 +286,7 @@ def run(name, setting, folder, once):
     for _ in range(2):
         step()
     torch.cuda.synchronize()
-    times, n = [], 1 if once else 200 if model == "s1" else int(min(20, max(4, 0.8 / (time.perf_counter() - t) * 2)))
+    times, n = [], 1 if once else 200 if model == "s1" else int(min(20, max(4, 0.5 / (time.perf_counter() - t) * 2)))
     for _ in range(3):
         t = time.perf_counter()
         for _ in range(n):
