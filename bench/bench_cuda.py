@@ -231,7 +231,7 @@ def say(case, row):
             print(f"{'':25} {p['peer'][:26]:26} {p['step_ms']:9.3f} {p['nvml_mib']:9,}   memfit / peer {ratio}, memory {m['nvml_mib'] / max(1, p['nvml_mib']):.2f}", flush=True)
 
 
-def get_ready(names, starter, compile_only, at_once, end):
+def get_ready(names, starter, compile_only, at_once, end, extra_end):
     """Starts peers as the card has room for them, until they are ready or it is late. Returns those that are; late ones are ended."""
     waiting, peers = list(names), []
     if not starter.loaded():
@@ -247,7 +247,7 @@ def get_ready(names, starter, compile_only, at_once, end):
                 waiting.remove(fits)
                 peers.append(Peer(fits, starter, compile_only))
                 continue
-        if not busy and not waiting:
+        if not busy and not waiting or time.time() > extra_end and all(is_extra(n) for n in [p.name for p in busy] + waiting):
             break
         time.sleep(0.1)
     good = [p for p in peers if p.ready()]
@@ -260,10 +260,15 @@ def get_ready(names, starter, compile_only, at_once, end):
     return {p.name: p for p in good}
 
 
+def is_extra(peer):
+    """One without which a row is whole."""
+    return peer.endswith((":jax", ":autotune"))
+
+
 def peers_of(cases):
-    """Each once; those that only some rows would have as well come last."""
+    """Each once; extra ones come last."""
     every = dict.fromkeys(p for c in cases for p in CASES[c][4])
-    return [p for p in every if not p.endswith((":jax", ":autotune"))] + [p for p in every if p.endswith(":jax")] + [p for p in every if p.endswith(":autotune")]
+    return [p for p in every if not is_extra(p)] + [p for p in every if p.endswith(":jax")] + [p for p in every if p.endswith(":autotune")]
 
 
 def compile_all(memfit, models, out, cases, end):
@@ -281,9 +286,10 @@ def compile_all(memfit, models, out, cases, end):
     for t in threads:
         t.start()
     starter = Peers(out, True)
-    ready = get_ready(peers_of(cases), starter, True, 10, end)
+    ready = get_ready(peers_of(cases), starter, True, 10, end, end)
     for t in threads:
         t.join()
+    pathlib.Path(out, "compiled.txt").write_text("\n".join(ready))
     for p in ready.values():
         row = p.finish(1)
         print(f"{p.name:30} {row['nvml_mib']:8,} MiB, ready after {row['ready_s']} s" if "error" not in row else f"{p.name:30} {row['error']!r}")
@@ -300,7 +306,8 @@ def missing(out, cases, program):
     path = pathlib.Path(out, "cuda.jsonl")
     for line in path.read_text().splitlines() if path.exists() else []:
         row = json.loads(line)
-        whole = row["memfit"].get("step_ms") and not row["memfit"]["rc"] and all("step_ms" in p for p in row["peers"]) and len(row["peers"]) == len(CASES[row["case"]][4])
+        have = {n for n, p in zip(CASES.get(row["case"], [[]] * 5)[4], row["peers"]) if "step_ms" in p}
+        whole = row["memfit"].get("step_ms") and not row["memfit"]["rc"] and all(is_extra(n) or n in have for n in CASES[row["case"]][4])
         if row["program"] == program and whole:
             done[row["case"]] = row
     return [c for c in cases if c not in done]
@@ -320,7 +327,9 @@ def main():
     cases = missing(out, plain[3:] or list(CASES), program)
     nvml = Nvml()
     starter = Peers(out, False)
-    peers = get_ready(peers_of(cases), starter, False, 12, began + 0.4 * limit)
+    compiled = pathlib.Path(out, "compiled.txt")
+    known = compiled.read_text().split() if compiled.exists() else []
+    peers = get_ready([p for p in peers_of(cases) if not is_extra(p) or p in known], starter, False, 12, began + 0.4 * limit, began + 0.25 * limit)
     print(f"program {program}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC; {len(peers)} peers ready after {time.time() - began:.0f} s", flush=True)
     print(f"{'case':25} {'who':26} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
     with open(f"{out}/cuda.jsonl", "a") as log:
