@@ -355,4 +355,5 @@ def main():
     print(f"seconds {time.time() - began:.0f}")
 
 
-main()
+if __name__ == "__main__":
+    main()
