@@ -7,7 +7,7 @@
 MODELS is the folder that make_cuda_models.py writes. CASES has the rows of the table in docs/bench/cuda.md, most valuable first, each with the peers it
 stands beside (cuda_peers.py). Timing: all peers get ready at once, as many as the card holds, and wait without their activations; then row by row memfit and, straight
 behind it, the row's peers. OUT/cuda.jsonl gets an object a line, keyed by case, the program's hash and the call; a row that is whole there (memfit and all its
-peers, of one call, this program) is not run again. `--profile` adds, where time is left, where the time of a step goes (profile.txt; its steps are queued one by one).
+peers, of one call, this program) is not run again. `--profile` adds for three of them where the time of a step goes (profile.txt; its steps are queued one by one).
 
 memfit's step is the median of what `memfit train` measures. Images lie on the card on both sides (one batch, handed over once). NVML is sampled every 10 ms by a
 thread of this script.
@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,37 +29,37 @@ HERE = pathlib.Path(__file__).parent
 # case: model, batch, steps, precision, peers (NAME:SETTING of cuda_peers.py), further options. Limits are decimal where the table's are; those of U-Net,
 # MobileNetV2 and ViT are a little below 0.7 times what their peers take. `-tuned`: by the times of `memfit tune`, as peers have cudnn.benchmark.
 CASES = {
-    "resnet50-bf16": ("resnet50", 256, 40, "bf16", ["resnet50-bf16:compile", "resnet50-bf16:jax", "resnet50-bf16:autotune"], []),
-    "gpt2-bf16": ("gpt2", 8, 30, "bf16", ["gpt2-bf16:compile", "gpt2-bf16:jax", "gpt2-bf16:autotune"], []),
+    "resnet50-bf16": ("resnet50", 256, 24, "bf16", ["resnet50-bf16:compile", "resnet50-bf16:jax", "resnet50-bf16:autotune"], []),
+    "gpt2-bf16": ("gpt2", 8, 20, "bf16", ["gpt2-bf16:compile", "gpt2-bf16:jax", "gpt2-bf16:autotune"], []),
     "resnet50-bf16-7.5GB": ("resnet50", 256, 20, "bf16", ["resnet50-bf16:half"], ["--memory", "7500MB"]),
-    "s7-tf32": ("s7", 256, 16, "tf32", ["s7-tf32:compile"], ["--memory", "8GiB"]),
+    "s7-tf32": ("s7", 256, 10, "tf32", ["s7-tf32:compile"], ["--memory", "8GiB"]),
     "resnet50-bf16-6GB": ("resnet50", 256, 20, "bf16", ["resnet50-bf16:half"], ["--memory", "6000MB"]),
-    "resnet50-b1024-bf16": ("resnet50", 1024, 12, "bf16", ["resnet50x1024-bf16:compile"], []),
-    "resnet50-b1024-bf16-20GB": ("resnet50", 1024, 12, "bf16", ["resnet50x1024-bf16:compile"], ["--memory", "20000MB"]),
-    "s9-bf16": ("s9", 32, 60, "bf16", ["s9-bf16:compile", "s9-bf16:jax"], []),
+    "resnet50-b1024-bf16": ("resnet50", 1024, 8, "bf16", ["resnet50x1024-bf16:compile"], []),
+    "resnet50-b1024-bf16-20GB": ("resnet50", 1024, 8, "bf16", ["resnet50x1024-bf16:compile"], ["--memory", "20000MB"]),
+    "s9-bf16": ("s9", 32, 40, "bf16", ["s9-bf16:compile", "s9-bf16:jax"], []),
     "s9-bf16-1.5GB": ("s9", 32, 40, "bf16", ["s9-bf16:compile"], ["--memory", "1500MB"]),
     "s9-tf32": ("s9", 32, 30, "tf32", ["s9-tf32:compile"], []),
-    "s9-bf16-tuned": ("s9", 32, 60, "bf16", ["s9-bf16:compile"], []),
+    "s9-bf16-tuned": ("s9", 32, 40, "bf16", ["s9-bf16:compile"], []),
     "s9-tf32-tuned": ("s9", 32, 30, "tf32", ["s9-tf32:compile"], []),
-    "gpt2-b64-bf16": ("gpt2", 64, 12, "bf16", ["gpt2x64-bf16:compile"], []),
+    "gpt2-b64-bf16": ("gpt2", 64, 8, "bf16", ["gpt2x64-bf16:compile"], []),
     "gpt2-bf16-4.5GB": ("gpt2", 8, 20, "bf16", ["gpt2-bf16:compile"], ["--memory", "4500MB"]),
     "gpt2-bf16-6.5GB": ("gpt2", 8, 20, "bf16", ["gpt2-bf16:compile"], ["--memory", "6500MB"]),
-    "unet-bf16": ("unet", 16, 40, "bf16", ["unet-bf16:compile"], []),
-    "unet-bf16-tuned": ("unet", 16, 40, "bf16", ["unet-bf16:compile"], []),
-    "unet-bf16-3GB": ("unet", 16, 40, "bf16", ["unet-bf16:compile"], ["--memory", "3000MB"]),
-    "mobilenetv2-bf16": ("mobilenetv2", 256, 40, "bf16", ["mobilenetv2-bf16:compile"], []),
-    "mobilenetv2-bf16-6.3GB": ("mobilenetv2", 256, 30, "bf16", ["mobilenetv2-bf16:compile"], ["--memory", "6300MB"]),
-    "vit-bf16": ("vit", 64, 30, "bf16", ["vit-bf16:compile", "vit-bf16:autotune"], []),
-    "vit-bf16-4.6GB": ("vit", 64, 30, "bf16", ["vit-bf16:compile"], ["--memory", "4600MB"]),
-    "lstm-bf16": ("lstm", 64, 30, "bf16", ["lstm-bf16:compile"], []),
-    "s7-bf16": ("s7", 256, 16, "bf16", ["s7-bf16:compile"], ["--memory", "6GiB"]),
+    "unet-bf16": ("unet", 16, 24, "bf16", ["unet-bf16:compile"], []),
+    "unet-bf16-tuned": ("unet", 16, 24, "bf16", ["unet-bf16:compile"], []),
+    "unet-bf16-3GB": ("unet", 16, 24, "bf16", ["unet-bf16:compile"], ["--memory", "3000MB"]),
+    "mobilenetv2-bf16": ("mobilenetv2", 256, 24, "bf16", ["mobilenetv2-bf16:compile"], []),
+    "mobilenetv2-bf16-6.3GB": ("mobilenetv2", 256, 20, "bf16", ["mobilenetv2-bf16:compile"], ["--memory", "6300MB"]),
+    "vit-bf16": ("vit", 64, 20, "bf16", ["vit-bf16:compile", "vit-bf16:autotune"], []),
+    "vit-bf16-4.6GB": ("vit", 64, 20, "bf16", ["vit-bf16:compile"], ["--memory", "4600MB"]),
+    "lstm-bf16": ("lstm", 64, 24, "bf16", ["lstm-bf16:compile"], []),
+    "s7-bf16": ("s7", 256, 10, "bf16", ["s7-bf16:compile"], ["--memory", "6GiB"]),
     "s1-f32": ("s1", 32, 2000, "f32", ["s1-f32:graph"], []),
-    "resnet50-bf16-tuned": ("resnet50", 256, 40, "bf16", ["resnet50-bf16:compile"], []),
+    "resnet50-bf16-tuned": ("resnet50", 256, 24, "bf16", ["resnet50-bf16:compile"], []),
     "resnet50-bf16-cold": ("resnet50", 256, 2, "bf16", [], []),
     "resnet50-bf16-nondet": ("resnet50", 256, 30, "bf16", ["resnet50-bf16:compile"], ["--allow-nondeterministic"]),
     "s9-tf32-nondet": ("s9", 32, 20, "tf32", ["s9-tf32:compile"], ["--allow-nondeterministic"]),
 }
-PROFILES = ["resnet50-bf16-7.5GB", "unet-bf16", "s9-bf16", "resnet50-bf16", "gpt2-bf16", "mobilenetv2-bf16"]
+PROFILES = ["resnet50-bf16", "unet-bf16", "s9-bf16"]
 # Batches of an epoch. One stays on the card, as peers' do; words are few bytes, and S1's epoch has some 30 steps.
 BATCHES = {"s1": 31, "gpt2": 8, "lstm": 8}
 PRECISION = {"bf16": ["mixed_bfloat16"], "tf32": ["float32", "--tf32", "on"], "f32": ["float32"]}
@@ -95,20 +96,43 @@ class Nvml:
         return peak, samples
 
 
+class Peers:
+    """Starts them: PyTorch's are forked from a process that has loaded it."""
+
+    def __init__(self, out, compile_only):
+        self.out, self.once = out, ["once"] if compile_only else []
+        cache = pathlib.Path(tempfile.gettempdir(), "memfit-peers")
+        self.env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
+                    "TORCHINDUCTOR_COMPILE_THREADS": "2" if compile_only else "1", "TORCHINDUCTOR_WORKER_START": "fork", "TORCH_WARM_POOL": "0", "OMP_NUM_THREADS": "2",
+                    "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        self.server = subprocess.Popen([sys.executable, str(HERE / "cuda_peers.py"), "serve", out, *self.once], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       stderr=open(f"{out}/peers.err", "w"), env=self.env, text=True)
+
+    def loaded(self):
+        return self.server.stdout.readline().strip() == "loaded"
+
+    def start(self, who, setting, base):
+        if setting == "jax":
+            return subprocess.Popen([sys.executable, str(HERE / "cuda_peers_jax.py"), who, setting, self.out, *self.once], stdout=open(f"{self.out}/{base}.peer", "w"),
+                                    stderr=open(f"{self.out}/{base}.peer.err", "w"), env=self.env).pid
+        self.server.stdin.write(f"{who} {setting}\n")
+        self.server.stdin.flush()
+        return int(self.server.stdout.readline())
+
+    def end(self):
+        self.server.stdin.close()
+        self.server.wait()
+
+
 class Peer:
-    def __init__(self, name, out, compile_only):
-        self.name, self.base, self.out = name, name.replace(":", "."), out
-        for end in ("ready", "go"):
-            pathlib.Path(out, f"{self.base}.{end}").unlink(missing_ok=True)
+    def __init__(self, name, peers, compile_only):
+        self.name, self.base, self.out = name, name.replace(":", "."), peers.out
+        for end in ("ready", "go", "peer"):
+            pathlib.Path(self.out, f"{self.base}.{end}").unlink(missing_ok=True)
         if compile_only:
-            pathlib.Path(out, self.base + ".go").touch()
+            pathlib.Path(self.out, self.base + ".go").touch()
         who, setting = name.split(":")
-        cache = pathlib.Path(tempfile.gettempdir(), "memfit-peers", self.base)
-        env = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "3",
-               "OMP_NUM_THREADS": "2", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        script = "cuda_peers_jax.py" if setting == "jax" else "cuda_peers.py"
-        self.process = subprocess.Popen([sys.executable, str(HERE / script), who, setting, out, *(["once"] if compile_only else [])], stdout=open(f"{out}/{self.base}.peer", "w"),
-                                        stderr=open(f"{out}/{self.base}.peer.err", "w"), env={**os.environ, **env})
+        self.pid = peers.start(who, setting, self.base)
         self.gib = PEER_GIB.get(who, 9)
         self.row = None
 
@@ -116,23 +140,28 @@ class Peer:
         return pathlib.Path(self.out, self.base + ".ready").exists()
 
     def over(self):
-        return self.process.poll() is not None
+        try:
+            return open(f"/proc/{self.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "Z"
+        except OSError:
+            return True
 
     def complaint(self):
         return open(f"{self.out}/{self.base}.peer.err", errors="replace").read()[-300:]
 
     def end(self):
-        self.process.kill()
-        self.process.wait()
+        if not self.over():
+            os.kill(self.pid, signal.SIGKILL)
+        while not self.over():
+            time.sleep(0.02)
 
     def finish(self, limit):
         """Lets it go and takes its row; the second time the row is there."""
         if self.row is None:
             pathlib.Path(self.out, self.base + ".go").touch()
-            try:
-                self.process.wait(limit)
-            except subprocess.TimeoutExpired:
-                self.end()
+            late = time.time() + limit
+            while not self.over() and time.time() < late:
+                time.sleep(0.02)
+            self.end()
             text = open(f"{self.out}/{self.base}.peer").read()
             self.row = json.loads(text) if text.strip() else {"name": self.name, "error": self.complaint()}
         return self.row
@@ -202,9 +231,12 @@ def say(case, row):
             print(f"{'':25} {p['peer'][:26]:26} {p['step_ms']:9.3f} {p['nvml_mib']:9,}   memfit / peer {ratio}, memory {m['nvml_mib'] / max(1, p['nvml_mib']):.2f}", flush=True)
 
 
-def get_ready(names, out, compile_only, at_once, end):
+def get_ready(names, starter, compile_only, at_once, end, extra_end):
     """Starts peers as the card has room for them, until they are ready or it is late. Returns those that are; late ones are ended."""
     waiting, peers = list(names), []
+    if not starter.loaded():
+        print("PyTorch was not loaded:", open(f"{starter.out}/peers.err", errors="replace").read()[-300:], flush=True)
+        waiting = [n for n in waiting if n.endswith(":jax")]
     while time.time() < end:
         busy = [p for p in peers if not p.over() and (compile_only or not p.ready())]
         idle = sum(1 for p in peers if not compile_only and p.ready() and not p.over())
@@ -213,9 +245,9 @@ def get_ready(names, out, compile_only, at_once, end):
             fits = next((n for n in waiting if PEER_GIB.get(n.split(":")[0], 9) <= room), None)
             if fits:
                 waiting.remove(fits)
-                peers.append(Peer(fits, out, compile_only))
+                peers.append(Peer(fits, starter, compile_only))
                 continue
-        if not busy and not waiting:
+        if not busy and not waiting or time.time() > extra_end and all(is_extra(n) for n in [p.name for p in busy] + waiting):
             break
         time.sleep(0.1)
     good = [p for p in peers if p.ready()]
@@ -228,10 +260,15 @@ def get_ready(names, out, compile_only, at_once, end):
     return {p.name: p for p in good}
 
 
+def is_extra(peer):
+    """One without which a row is whole."""
+    return peer.endswith((":jax", ":autotune"))
+
+
 def peers_of(cases):
-    """Each once; those that only some rows would have as well come last."""
+    """Each once; extra ones come last."""
     every = dict.fromkeys(p for c in cases for p in CASES[c][4])
-    return [p for p in every if not p.endswith((":jax", ":autotune"))] + [p for p in every if p.endswith(":jax")] + [p for p in every if p.endswith(":autotune")]
+    return [p for p in every if not is_extra(p)] + [p for p in every if p.endswith(":jax")] + [p for p in every if p.endswith(":autotune")]
 
 
 def compile_all(memfit, models, out, cases, end):
@@ -248,9 +285,11 @@ def compile_all(memfit, models, out, cases, end):
     threads = [threading.Thread(target=queue, args=(warm[k::4],)) for k in range(4)]
     for t in threads:
         t.start()
-    ready = get_ready(peers_of(cases), out, True, 9, end)
+    starter = Peers(out, True)
+    ready = get_ready(peers_of(cases), starter, True, 10, end, end)
     for t in threads:
         t.join()
+    pathlib.Path(out, "compiled.txt").write_text("\n".join(ready))
     for p in ready.values():
         row = p.finish(1)
         print(f"{p.name:30} {row['nvml_mib']:8,} MiB, ready after {row['ready_s']} s" if "error" not in row else f"{p.name:30} {row['error']!r}")
@@ -267,7 +306,8 @@ def missing(out, cases, program):
     path = pathlib.Path(out, "cuda.jsonl")
     for line in path.read_text().splitlines() if path.exists() else []:
         row = json.loads(line)
-        whole = row["memfit"].get("step_ms") and not row["memfit"]["rc"] and all("step_ms" in p for p in row["peers"]) and len(row["peers"]) == len(CASES[row["case"]][4])
+        have = {n for n, p in zip(CASES.get(row["case"], [[]] * 5)[4], row["peers"]) if "step_ms" in p}
+        whole = row["memfit"].get("step_ms") and not row["memfit"]["rc"] and all(is_extra(n) or n in have for n in CASES[row["case"]][4])
         if row["program"] == program and whole:
             done[row["case"]] = row
     return [c for c in cases if c not in done]
@@ -286,7 +326,10 @@ def main():
     program = hashlib.sha256(b"".join(open(f, "rb").read() for f in (memfit, HERE / "cuda_peers.py", HERE / "cuda_peers_jax.py"))).hexdigest()[:16]
     cases = missing(out, plain[3:] or list(CASES), program)
     nvml = Nvml()
-    peers = get_ready(peers_of(cases), out, False, 14, began + 0.35 * limit)
+    starter = Peers(out, False)
+    compiled = pathlib.Path(out, "compiled.txt")
+    known = compiled.read_text().split() if compiled.exists() else []
+    peers = get_ready([p for p in peers_of(cases) if not is_extra(p) or p in known], starter, False, 12, began + 0.4 * limit, began + 0.25 * limit)
     print(f"program {program}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC; {len(peers)} peers ready after {time.time() - began:.0f} s", flush=True)
     print(f"{'case':25} {'who':26} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
     with open(f"{out}/cuda.jsonl", "a") as log:
@@ -304,13 +347,13 @@ def main():
             log.write(json.dumps(row) + "\n")
             log.flush()
             say(case, row)
+            if "--profile" in args and case in PROFILES:
+                run_memfit(nvml, memfit, models, case, out, True, min(15, max(2, end - time.time())), env, 7)
         for p in peers.values():
             p.end()
-        for case in PROFILES if "--profile" in args else []:
-            if case in plain[3:] or not plain[3:]:
-                if end - time.time() > 8:
-                    run_memfit(nvml, memfit, models, case, out, True, min(25, end - time.time()), None, 9)
+        starter.end()
     print(f"seconds {time.time() - began:.0f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""One peer of bench_cuda.py: cuda_peers.py NAME SETTING FOLDER [once]
+"""Peers of bench_cuda.py: cuda_peers.py serve FOLDER [once], and lines NAME SETTING on standard input
+
+Each line becomes a process of its own, forked from this one: PyTorch takes long to load, and is loaded once. Its number is printed.
 
 PyTorch's own definition of a network of make_cuda_models.py, trained on one fixed batch that lies on the card: torch.compile (SETTING `compile`; `half`: with an
 activation budget of 0.5; `autotune`: max-autotune, without graphs of its own, which would keep their memory while it waits), or a step captured as a CUDA graph (`graph`).
@@ -9,8 +11,10 @@ line of JSON: median and least ms of a step, NVML's figure for the process, what
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
+import traceback
 
 import torch
 import torch.nn.functional as F
@@ -247,10 +251,9 @@ def make(name, precision, setting):
     return step, sum(p.numel() for p in m.parameters())
 
 
-def main():
-    name, setting, folder = sys.argv[1:4]
+def run(name, setting, folder, once):
     model, precision = name.split("-")
-    compiled, began, once = setting != "graph", time.time(), sys.argv[4:] == ["once"]
+    compiled, began = setting != "graph", time.time()
     if setting == "half":
         from torch._functorch import config
         config.activation_memory_budget = 0.5
@@ -283,7 +286,7 @@ def main():
     for _ in range(2):
         step()
     torch.cuda.synchronize()
-    times, n = [], 1 if once else 200 if model == "s1" else int(min(20, max(4, 0.8 / (time.perf_counter() - t) * 2)))
+    times, n = [], 1 if once else 200 if model == "s1" else int(min(20, max(4, 0.5 / (time.perf_counter() - t) * 2)))
     for _ in range(3):
         t = time.perf_counter()
         for _ in range(n):
@@ -293,7 +296,32 @@ def main():
     print(json.dumps({"peer": f"torch {torch.__version__} {setting}", "name": name, "step_ms": sorted(times)[1], "least_ms": min(times),
                       "nvml_mib": nvml_bytes() >> 20, "live_mib": torch.cuda.max_memory_allocated() >> 20,
                       "taken_mib": torch.cuda.max_memory_reserved() >> 20, "parameters": count, "ready_s": round(ready, 1)}), flush=True)
+
+
+def child(name, setting, folder, once):
+    for stream, end in ((1, "peer"), (2, "peer.err")):
+        os.dup2(os.open(f"{folder}/{name}.{setting}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        run(name, setting, folder, once)
+    except BaseException:
+        traceback.print_exc()
     os._exit(0)
+
+
+def main():
+    folder, once = sys.argv[2], sys.argv[3:] == ["once"]
+    import torch._dynamo
+    import torch._inductor.compile_fx # noqa: F401, none of these touches the card
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    print("loaded", flush=True)
+    while line := sys.stdin.readline():
+        name, setting = line.split()
+        pid = os.fork()
+        if pid == 0:
+            child(name, setting, folder, once)
+        print(pid, flush=True)
 
 
 main()

@@ -247,6 +247,40 @@ static void update(opcheck *c, int variant)
     mf_g_op_in_place(&c->b, MF_OP_UPDATE, &attr, n, in, outs, out);
 }
 
+/* Everything in float32 and divisible by four: one vector, several for some threads, more than all threads have at once. */
+static void quick_update(opcheck *c, int variant)
+{
+    static const int64_t sizes[] = {4, 9000, 2200004};
+    static const uint32_t slots[] = {0, 1, 1, 2, 2};
+    int form = variant % 5;
+    mf_attr attr = {.update = {.optimizer = form < 3    ? MF_OPTIMIZER_SGD
+                                            : form == 3 ? MF_OPTIMIZER_ADAM
+                                                        : MF_OPTIMIZER_ADAMW,
+                               .momentum = form == 0 ? 0 : 0.9,
+                               .nesterov = form == 2,
+                               .beta_1 = 0.9,
+                               .beta_2 = 0.999,
+                               .epsilon = 1e-7,
+                               .has_weight_decay = form == 2 || form == 4,
+                               .weight_decay = 0.01}};
+    mf_shape shape = SHAPE(1, sizes[variant / 5], 0, 0, 0, 0);
+    uint32_t in[4], out[3], outs = 0;
+    for (uint32_t i = 0; i < 2 + slots[form]; i++) {
+        mf_variable v = {.name = "v",
+                         .role = i == 0 ? MF_VAR_PARAMETER : MF_VAR_SLOT,
+                         .kind = MEMFIT_KIND_OTHER,
+                         .dtype = c->dtype == MF_F64 ? MF_F64 : MF_F32,
+                         .shape = shape,
+                         .parameter = MF_NONE};
+        in[i] = i == 1 ? opcheck_constant(c, v.dtype, shape, -1, 1, false) : mf_g_use(&c->b, mf_g_variable(&c->b, &v));
+        if (i != 1)
+            out[outs++] = in[i];
+    }
+    for (uint32_t i = 0; i < outs; i++)
+        mf_g_clear(&c->b, out[i], 0.25);
+    mf_g_op_in_place(&c->b, MF_OP_UPDATE, &attr, 2 + slots[form], in, outs, out);
+}
+
 /* Moves that leave the last axis alone: several elements go as one where its size allows. */
 static void moves(opcheck *c, int variant)
 {
@@ -276,22 +310,14 @@ static void odd_product(opcheck *c, int variant)
 }
 
 const opcheck_case large_cases[] = {
-    {"odd product", odd_product, 8},
-    {"large matmul", matmul, 4},
-    {"adding matmul", adding, 6},
-    {"large conv", conv, 7},
-    {"large reduce", reduce, 15},
-    {"large softmax", softmax, 5},
-    {"large norm", norm, 4},
-    {"large pool", pool, 2},
-    {"large loss", loss, 4},
-    {"large moves", moves, 3},
-    {"large gather", gather, 2},
-    {"large pointwise", pointwise, 2},
-    {"large recurrent", recurrent, 2},
-    {"lstm tiles", lstm_tiles, 12},
-    {"augment", augment, MF_AUGMENT_COUNT},
-    {"random", random_numbers, 8},
-    {"update", update, 2 * MF_OPTIMIZER_COUNT},
+    {"odd product", odd_product, 8},   {"large matmul", matmul, 4},
+    {"adding matmul", adding, 6},      {"large conv", conv, 7},
+    {"large reduce", reduce, 15},      {"large softmax", softmax, 5},
+    {"large norm", norm, 4},           {"large pool", pool, 2},
+    {"large loss", loss, 4},           {"quick update", quick_update, 15},
+    {"large moves", moves, 3},         {"large gather", gather, 2},
+    {"large pointwise", pointwise, 2}, {"large recurrent", recurrent, 2},
+    {"lstm tiles", lstm_tiles, 12},    {"augment", augment, MF_AUGMENT_COUNT},
+    {"random", random_numbers, 8},     {"update", update, 2 * MF_OPTIMIZER_COUNT},
 };
 const size_t large_case_count = sizeof large_cases / sizeof *large_cases;

@@ -6,7 +6,7 @@
 enum {
     MOST_INPUTS = 16,
     MOST_OUTPUTS = 6,
-    SUM_BLOCKS = 1056,
+    SUM_BLOCKS = 528, /* four on each multiprocessor of the largest cards: all at work at once */
     WRITE_BLOCKS = 2112,
     MOST_WRITE_ROWS = 32,
     ROWS_EACH = 8,
