@@ -276,7 +276,7 @@ def drop_weights(path):
         kept = {n: z.read(n) for n in z.namelist() if not n.endswith(".h5")}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
         for name, data in kept.items():
-            z.writestr(zipfile.ZipInfo(name), data)
+            z.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
 
 
 def draw_for_card(folder, commit, count, memfit):

@@ -18,7 +18,7 @@ from gpu_results import in_parallel, program, train
 def kills(memfit, results, nvml, models, deadline):
     """Trainings ended by SIGKILL at random moments after they wrote a checkpoint, and gone on with, ten times each; the file at the end is that of a
     run that nobody disturbed, byte for byte. A chain of ten that ends equal is ten kills that were: what one of them spoiled would stay."""
-    path, steps, every, kills_each = next(m for m in models if m.stem == "cnn"), 4000, 7, 10
+    path, steps, every, kills_each = next(m for m in models if m.stem == "cnn"), 2000, 7, 10
     base = [memfit, "train", str(path), "--data", "synthetic:256", "--batch-size", "64", "--validation-split", "0.2", "--epochs", "100000", "--steps", str(steps), "--device", "cuda", "--save-freq", str(every)]
     env, wanted = {**os.environ, "OMP_NUM_THREADS": "2"}, [i for i in range(5) if not results.has(f"kills chain {i}")]
 

@@ -31,17 +31,17 @@ WAYS = ((1.3, "float32"), (2.0, "mixed_bfloat16"))
 
 
 def limit_cases(models):
-    """Drawn models first, each with what was drawn for it (tools/draw_models.py); then those that GPU_CHECK_FIRST names, in its order, then all
-    others, model after model, in both ways: (path, factor, precision or "" for the model's own, batch)."""
+    """Those that GPU_CHECK_FIRST names, in its order; drawn models, each with what was drawn for it (tools/draw_models.py); the named ones in the other
+    way; all others, model after model, in both: (path, factor, precision or "" for the model's own, batch)."""
     first = [n for n in os.environ.get("GPU_CHECK_FIRST", "").split(",") if n]
-    cases, others = [], [m for m in models if not m.with_suffix(".json").exists() and m.stem not in first]
-    for m in models:
-        if m.with_suffix(".json").exists():
-            drawn = json.loads(m.with_suffix(".json").read_text())
-            cases.append((m, drawn["factor"], "", drawn["batch"]))
     named = sorted((m for m in models if m.stem in first), key=lambda m: first.index(m.stem))
-    listed = [(m, w) for w in WAYS for m in named] + [(m, w) for m in others for w in WAYS]
-    return cases + [(m, *w, BATCHES.get(m.stem, 8)) for m, w in listed]
+    drawn = [(m, json.loads(m.with_suffix(".json").read_text())) for m in models if m.with_suffix(".json").exists()]
+    others = [m for m in models if m not in named and m not in [d[0] for d in drawn]]
+
+    def in_way(m, way):
+        return m, *way, BATCHES.get(m.stem, 8)
+
+    return ([in_way(m, WAYS[0]) for m in named] + [(m, d["factor"], "", d["batch"]) for m, d in drawn] + [in_way(m, WAYS[1]) for m in named] + [in_way(m, w) for m in others for w in WAYS])
 
 
 def limits(memfit, results, nvml, models, deadline):
