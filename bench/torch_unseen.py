@@ -36,7 +36,7 @@ def captions_steps(torch):
             sizes = (3, 48, 96, 192, 384)
             self.eyes = nn.Sequential(*(nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.SiLU()) for a, b in zip(sizes, sizes[1:])))
             self.words, self.places = nn.Embedding(12000, 384), nn.Parameter(torch.zeros(1, 96, 384))
-            self.layers = nn.ModuleList(Decoder(384, 6) for _ in range(4))
+            self.layers = nn.ModuleList(Decoder(384, 6) for _ in range(2))
             self.last = nn.Linear(384, 12000)
 
         def forward(self, pictures, text):

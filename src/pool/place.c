@@ -420,7 +420,7 @@ mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
     mf_table_warm(pool, w.start);
     memfit_status status = without_growth(pool, &w);
     if (status == MEMFIT_OUT_OF_MEMORY || pool->remapped_now)
-        mf_repeat_needed(pool);
+        mf_repeat_needed(pool, status == MEMFIT_OUT_OF_MEMORY);
     if (status == MEMFIT_OUT_OF_MEMORY && pool->multi)
         status = wait_for_others(pool, &w);
     if (status == MEMFIT_OUT_OF_MEMORY) {

@@ -24,7 +24,8 @@
  * Rises that leave much for the next and come in the same order three times are one step: then what crosses from one to the
  * next has its place, too (a generator and a discriminator leave a tenth).
  *
- * All depends on the order of requests alone, not on time: the same calls get the same addresses.
+ * A kind is packed only if it needs to be: if the pool had to grow in it, or moving pages took more than its share of the
+ * time. On sim, whose clock is a model, the same calls get the same addresses.
  *
  * Tried and dropped: a request goes where it went the last time the same ones came before it, without packing (a generator
  * and a discriminator 1.25 instead of 1.07); the last requests must be three equal periods (two models by turns and sound of
@@ -51,6 +52,8 @@ enum {
     TOP_PART = 16,     /* as high as ever */
     LEAVES_PART = 32,  /* much is left */
     BAD_TIMES = 4,
+    RESTLESS = 8,
+    CALM = 4,
     NEW_KINDS = 8, /* are packed when first seen; as many as a quarter of those that come again, too */
     GROUP = 4,     /* rises */
     SMALL_PAGES = 4,
@@ -75,17 +78,20 @@ void mf_repeat_begin(memfit_pool *pool)
         if (!r)
             return;
         pool->host_bytes += sizeof *r;
-        r->count = r->first = r->needed = r->missing = r->searched = r->begun = r->before_began = r->rose = pool->noted;
+        r->count = r->first = r->needed = r->grew = r->searched = r->begun = r->before_began = r->rose = pool->noted;
         r->group = r->left = 1; /* blocks may carry numbers of an earlier tape */
     }
     r->lane = mf_apart_main(pool);
 }
 
-void mf_repeat_needed(memfit_pool *pool)
+void mf_repeat_needed(memfit_pool *pool, bool grows)
 {
     mf_repeat_begin(pool);
-    if (pool->repeat)
-        pool->repeat->needed = pool->repeat->missing = pool->repeat->count;
+    mf_repeat *r = pool->repeat;
+    if (r) {
+        r->needed = r->count;
+        r->grew = grows ? r->count : r->grew;
+    }
 }
 
 void mf_repeat_end(memfit_pool *pool)
@@ -187,6 +193,39 @@ static void learn_group(memfit_pool *pool)
     mf_kind_pack(pool, k);
 }
 
+/* Has moving pages since then taken no more than it may in the long run? */
+static bool cheap(const memfit_pool *pool, mf_spent since)
+{
+    return (pool->moving_us - since.moving_us) * MF_MOVE_SHARE <= mf_device_now_us(pool->device) - since.us;
+}
+
+/* Steps that are packed, and still move pages from one stream's places to another's: rather hold some more. */
+static void judge(memfit_pool *pool, const mf_kind *it)
+{
+    mf_repeat *r = pool->repeat;
+    bool dear = it && it->packed && !cheap(pool, r->begun_at);
+    r->calm = dear ? 0 : r->calm + 1;
+    if (dear)
+        r->restless++;
+    else if (r->calm >= CALM)
+        r->restless = 0;
+    r->before_at = r->begun_at;
+    r->begun_at = (mf_spent){mf_device_now_us(pool->device), pool->moving_us};
+}
+
+/* Is it to be packed? Not if it went well by itself: the pool did not grow, and moving pages took little; it would only be
+ * moved. Nor if it leaves much for whatever comes next: that lies in the way of any other kind. */
+static bool worth_packing(const memfit_pool *pool, const mf_kind *it, uint64_t begun)
+{
+    const mf_repeat *r = pool->repeat;
+    if (it->packed)
+        return it->bad >= BAD_TIMES;
+    bool much = leaves_much(r, it), early = r->steps < 4 * r->again + NEW_KINDS && !much;
+    if ((r->grew < begun && cheap(pool, r->before_at)) || (much && !r->regular))
+        return false;
+    return early || it->seen > 1;
+}
+
 /* A step ends. The one before it is learnt from: what it left for this one has had its end. */
 static void end_step(memfit_pool *pool)
 {
@@ -200,10 +239,7 @@ static void end_step(memfit_pool *pool)
         it = mf_kind_add(pool, begun, (uint32_t)count);
     if (it) {
         mf_kind_learn(r, it, begun);
-        bool much = leaves_much(r, it), early = r->steps < 4 * r->again + NEW_KINDS && !much;
-        bool well = r->missing < begun; /* it found all of its pages where it went by itself */
-        bool wants_it =
-            it->packed ? it->bad >= BAD_TIMES : !well && (early || it->seen > (much && !r->regular ? 2 * GROUP : 1));
+        bool wants_it = worth_packing(pool, it, begun);
         unsigned group = wants_it ? group_of(r, it) : 1;
         if (wants_it && group > r->group) {
             regroup(pool, group);
@@ -212,6 +248,7 @@ static void end_step(memfit_pool *pool)
             mf_kind_pack(pool, it);
         }
     }
+    judge(pool, it);
     r->seen_whole = r->ended != 0;
     r->before_began = r->begun;
     r->before_low = r->began_low;
@@ -436,6 +473,11 @@ void mf_repeat_end_of(memfit_pool *pool, const mf_block *block, bool held)
 }
 
 /* ---- what others ask ------------------------------------------------------------------------------------------ */
+
+bool mf_repeat_restless(const memfit_pool *pool)
+{
+    return pool->multi && pool->repeat && pool->repeat->restless >= RESTLESS;
+}
 
 uint64_t mf_repeat_pages(const memfit_pool *pool)
 {

@@ -4,8 +4,8 @@
 
 #include "pool/state.h"
 
-void mf_repeat_begin(memfit_pool *pool);  /* requests are noted from now on: there are several streams, */
-void mf_repeat_needed(memfit_pool *pool); /* or pages were missing */
+void mf_repeat_begin(memfit_pool *pool);              /* requests are noted from now on: there are several streams, */
+void mf_repeat_needed(memfit_pool *pool, bool grows); /* or pages were missing, and the pool has to grow */
 void mf_repeat_end(memfit_pool *pool);
 
 /* Where a request goes while requests are noted. */
@@ -31,6 +31,7 @@ static inline void mf_repeat_gone(memfit_pool *pool, const mf_block *block, bool
     if (pool->repeat)
         mf_repeat_end_of(pool, block, held);
 }
+bool mf_repeat_restless(const memfit_pool *pool);             /* with several streams: packed steps still move pages */
 uint64_t mf_repeat_pages(const memfit_pool *pool);            /* that a step's places take, at most; 0: none known */
 bool mf_repeat_seats(const memfit_pool *pool, uint64_t page); /* is a place of theirs in this page? */
 bool mf_repeat_plans(const memfit_pool *pool);                /* blocks go where a plan says */

@@ -19,6 +19,10 @@ typedef struct mf_note { /* a request on the tape */
     bool held;
 } mf_note;
 
+typedef struct mf_spent { /* when a step began, and what moving pages had taken until then */
+    uint64_t us, moving_us;
+} mf_spent;
+
 typedef struct mf_kind {
     mf_want *wants; /* NULL: none */
     uint32_t count;
@@ -37,15 +41,18 @@ struct mf_repeat {
     uint64_t count;           /* requests noted, by this tape and those before it */
     uint64_t first;           /* the first on this tape */
     uint64_t needed;          /* the count when pages were last missing, or a kind was last followed */
-    uint64_t missing;         /* the count when pages were last missing */
+    uint64_t grew;            /* the count when the pool last had to grow */
     uint64_t searched, ended; /* when it was last looked for where steps end, and when one did */
     uint32_t low, high;       /* MF_LIVE_UNITs: between these a step rises and falls; none known: high is 0 */
     uint64_t begun;           /* the request the step at work began with, */
     uint64_t before_began;    /* and the one before it */
-    bool seen_whole;          /* that one, from its beginning, */
-    uint32_t began_low;       /* where the use was as low as this, */
-    uint32_t before_low;      /* or this */
-    uint64_t arrived;         /* the last request that was looked at, and one */
+    mf_spent begun_at, before_at;
+    unsigned restless,
+        calm; /* steps in which moving took too long although they were packed; the last ones in which it did not */
+    bool seen_whole;     /* that one, from its beginning, */
+    uint32_t began_low;  /* where the use was as low as this, */
+    uint32_t before_low; /* or this */
+    uint64_t arrived;    /* the last request that was looked at, and one */
     bool risen;
     uint64_t rose, rises;       /* where the rise at work began, and how many there were */
     uint64_t rise[MF_RISES];    /* sizes of the last ones, as a number, */

@@ -146,7 +146,7 @@ static void plans_are_low(void **state)
             step s = crowded(seed, NULL);
             s.whole = whole;
             for (unsigned i = 0; i < 16; i++) {
-                mf_repeat_needed(s.p.pool); /* as if pages were missing in every step */
+                mf_repeat_needed(s.p.pool, true); /* as if the pool grew in every step */
                 train_step(&s, 0);
             }
             uint64_t pages = mf_repeat_pages(s.p.pool);
@@ -204,6 +204,83 @@ static void what_goes_well_is_left_alone(void **state)
     assert_int_equal(mf_repeat_kinds(s.p.pool), 0);
     assert_int_equal(look(&s.p).remapped_pages, 0);
     drop(&s.p, input, s.p.side);
+    leave(&s, s.kept[0]);
+    close_place(&s.p);
+}
+
+/* Pages move in every step, but that takes less than a hundredth of the time. */
+static void what_costs_little_is_left_alone(void **state)
+{
+    (void)state;
+    for (unsigned slow = 0; slow < 2; slow++) {
+        step s = crowded(5, NULL);
+        s.whole = true;
+        for (unsigned i = 0; i < 20; i++) {
+            train_step(&s, 0);
+            s.seed = 5 + i % 2;
+            assert_ok(memfit_device_advance(s.p.device, slow ? 1000000 : 1000, &err), err);
+        }
+        assert_true(remaps(&s) > 2);
+        if (slow)
+            assert_int_equal(mf_repeat_kinds(s.p.pool), 0);
+        else
+            assert_true(mf_repeat_kinds(s.p.pool) > 0);
+        leave_crowded(&s);
+    }
+}
+
+/* Steps in any order, each of which leaves much for the next: it would lie where any of them has its places. */
+static void what_leaves_much_is_left_alone(void **state)
+{
+    (void)state;
+    for (unsigned leaves = 0; leaves < 2; leaves++) {
+        step s = crowded(5, NULL);
+        s.whole = true;
+        uint32_t dice = 7;
+        memfit_address left = 0;
+        for (unsigned i = 0; i < 80; i++) {
+            dice = dice * 1664525 + 1013904223;
+            s.seed = 5 + (dice >> 24) % 3;
+            mf_repeat_needed(s.p.pool, true); /* as if the pool grew in every step */
+            memfit_address next = leaves ? hold(&s, 12 * MiB, s.p.main) : 0;
+            if (left)
+                leave(&s, left);
+            left = next;
+            train_step(&s, 0);
+        }
+        if (leaves)
+            assert_int_equal(mf_repeat_kinds(s.p.pool), 0);
+        else
+            assert_true(mf_repeat_kinds(s.p.pool) >= 3);
+        if (left)
+            leave(&s, left);
+        leave_crowded(&s);
+    }
+}
+
+/* Packed steps beside other streams that go on moving pages: the pool may hold more, until they no longer do. */
+static void restless_steps_get_more(void **state)
+{
+    (void)state;
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.slack = 0.01;
+    step s = {.p = open_with(o), .seed = 3, .side = true};
+    s.kept[0] = hold(&s, 3 * MiB, s.p.main);
+    for (unsigned i = 0; i < 40; i++) {
+        mf_repeat_needed(s.p.pool, true);
+        train_step(&s, 0);
+        assert_ok(memfit_device_advance(s.p.device, 10000, &err), err);
+    }
+    assert_true(mf_repeat_plans(s.p.pool));
+    for (unsigned dear = 1; dear < 3; dear++) {
+        for (unsigned i = 0; i < 20; i++) {
+            s.p.pool->moving_us += dear == 1 ? 1000 : 0; /* a tenth of the time */
+            train_step(&s, 0);
+            assert_ok(memfit_device_advance(s.p.device, 10000, &err), err);
+        }
+        assert_true(mf_repeat_restless(s.p.pool) == (dear == 1));
+        assert_true((mf_moves_spent(s.p.pool) == 1.0) == (dear == 1));
+    }
     leave(&s, s.kept[0]);
     close_place(&s.p);
 }
@@ -433,6 +510,9 @@ int main(void)
         cmocka_unit_test(plans_are_low),
         cmocka_unit_test(kinds_come_back),
         cmocka_unit_test(what_goes_well_is_left_alone),
+        cmocka_unit_test(what_costs_little_is_left_alone),
+        cmocka_unit_test(what_leaves_much_is_left_alone),
+        cmocka_unit_test(restless_steps_get_more),
         cmocka_unit_test(plans_survive_others),
         cmocka_unit_test(plans_keep_alignments),
         cmocka_unit_test(plans_need_no_memory),
