@@ -10,7 +10,8 @@
     frameworks_truth.py judge MEASURED DIR             plans every measured case and prints the tables
 
 With --seed the models are drawn, else the fixed ones are taken. MEASURED is JSON lines, a line a case: what was run, versions, a hash of the code that measured it, and bytes. A case is run again when the
-code or a version differs. MEMFIT names the program (build/memfit).
+code or a version differs. MEMFIT names the program (build/memfit). On another card than an H200: --card NAME (`memfit plan --for list`) and
+--reserve MIB, what the driver keeps of it beside all processes.
 """
 import argparse
 import concurrent.futures
@@ -29,7 +30,7 @@ import framework_cases  # noqa: E402
 
 PRECISIONS = ("float32", "mixed_bfloat16")
 MIB = 1 << 20
-RESERVE_MIB = 623  # of an H200's memory that the driver keeps: in memfit's fixed cost, in no process's figure
+CARD, RESERVE_MIB = "h200", 623  # what the driver keeps of it: in memfit's fixed cost, in no process's figure
 
 
 def code_hash():
@@ -99,7 +100,7 @@ def one_by_one(runtime, measured, texts, environment, at_once, end):
 
 def plan(memfit, folder, runtime, case):
     name, batch, precision = case.split(":")[:3]
-    where = [] if runtime == "tensorflow" else ["--for", "h200"]
+    where = [] if runtime == "tensorflow" else ["--for", CARD]
     got = subprocess.run([memfit, "plan", os.path.join(folder, "%s-%s.json" % (name, precision)), "--batch-size", batch, *where,
                           "--runtime", runtime, "--json"], capture_output=True, text=True, check=False)
     return json.loads(got.stdout)["in_framework"] if got.returncode in (0, 3) else None
@@ -184,7 +185,10 @@ def main():
     parser.add_argument("--runtime", choices=("torch", "jax", "tensorflow"), action="append")
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--most", type=float, default=1e9)
+    parser.add_argument("--card", default=CARD)
+    parser.add_argument("--reserve", type=int, default=RESERVE_MIB)
     a = parser.parse_args()
+    globals().update(CARD=a.card, RESERVE_MIB=a.reserve)
     if a.what == "models":
         models(a.paths[0], a.seed)
     elif a.what == "run":

@@ -203,7 +203,7 @@ static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, co
 }
 
 /* TensorFlow on a CPU: its allocator's bytes, and what the process has resident beside them: itself, and the graphs that
- * it makes, mostly of the update of each weight (a line through 35 processes). */
+ * it makes, mostly of the update of each weight (a line through 29 processes). */
 static const runtime_row on_cpu = {"tensorflow", "TensorFlow", "", "table", 0, 0.12, 0.10, 0.10, 4 * MIB, 8 * MIB, 0};
 
 static uint64_t resident_beside(const mf_graph *graph)
