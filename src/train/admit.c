@@ -529,11 +529,13 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     /* With more memory another plan is chosen first, whose kernels differ; a card's context does not. */
     uint64_t differs = t->footprint->host || need < a->base ? need : need - a->base;
     need += known ? differs / 32 : 0;
+    const uint64_t alone = measure_fixed(t);
+    if (need < alone) /* there was no room to find out anything */
+        need = alone + alone / 8 + 2 * MF_KERNEL_BYTES;
     if (need <= a->limit) /* what was thought to suffice did not: kernels that are gone left holes */
         need = a->limit + a->limit / 8 + MF_KERNEL_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
-    uint64_t alone = measure_fixed(t);
     if (alone > a->limit)
         snprintf(where, sizeof where, "; the process alone, before any tensor, has %s",
                  memfit_size_format(alone, text, sizeof text));
