@@ -132,7 +132,10 @@ static memfit_status read_options(memfit_plan *plan, const memfit_plan_options *
 /* What training takes at most, so that what fits here is not refused there. */
 static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_error *err)
 {
-    enum { CHUNK_BYTES = 72 << 10 }; /* eight operations in each of the three graphs */
+    enum {
+        CHUNK_BYTES = 72 << 10, /* eight operations in each of the three graphs */
+        LITTLE_BYTES = 704 << 10
+    }; /* is in the margin of all this */
     mf_plan_options *o = &plan->question.plan;
     mf_model_graphs graphs = {.model = plan->model, .options = plan->question.lower};
     mf_graph_source source;
@@ -145,6 +148,7 @@ static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_
                      fixed.shared_validation_bytes;
     if (o->batch > 1) /* data seldom divides by the batch: a partial one of each kind */
         o->fixed_bytes += fixed.graph_bytes + fixed.validation_bytes;
+    o->start_bytes = fixed.making_bytes > LITTLE_BYTES ? o->fixed_bytes + fixed.making_bytes : 0;
     o->rest_bytes = o->batch > 1 ? fixed.graph_bytes : 0;
     o->chunk_bytes = CHUNK_BYTES;
     return MEMFIT_OK;

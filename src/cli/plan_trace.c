@@ -58,6 +58,69 @@ static void put_in_framework(mf_json_writer *w, const memfit_trace_plan *p)
     mf_json_close(w, '}');
 }
 
+/* The recording has no layers but those that own its largest tensors. */
+static void put_layers(mf_json_writer *w, const memfit_trace_plan *p)
+{
+    mf_json_open(w, "layers", '[');
+    for (size_t i = 0; i < p->owner_count; i++) {
+        uint64_t parameters = 0, saved = 0;
+        bool seen = false;
+        for (size_t k = 0; k < p->owner_count; k++) {
+            const bool same = strcmp(p->owners[k].name, p->owners[i].name) == 0;
+            seen |= same && k < i;
+            parameters += same && p->owners[k].kind == MEMFIT_KIND_PARAMETERS ? p->owners[k].bytes : 0;
+            saved += same && p->owners[k].kind == MEMFIT_KIND_ACTIVATIONS ? p->owners[k].bytes : 0;
+        }
+        if (seen)
+            continue;
+        mf_json_open(w, NULL, '{');
+        mf_json_put_string(w, "name", p->owners[i].name);
+        mf_json_put_null(w, "class");
+        mf_json_put_null(w, "output_shape");
+        mf_json_put_u64(w, "parameter_bytes", parameters);
+        mf_json_put_u64(w, "saved_bytes", saved);
+        mf_json_close(w, '}');
+    }
+    mf_json_close(w, ']');
+}
+
+/* The keys that every plan has: null where a recording does not tell. It is planned as it is: whole, nothing computed twice. */
+static void put_contract(mf_json_writer *w, const char *path, const memfit_trace_plan *p)
+{
+    const bool fits = p->fits == MEMFIT_FRAMEWORK_YES || p->fits == MEMFIT_FRAMEWORK_TIGHT;
+    const char *name = strrchr(path, '/');
+    mf_json_open(w, "model", '{');
+    mf_json_put_string(w, "name", name ? name + 1 : path);
+    mf_json_put_null(w, "layers");
+    mf_json_put_null(w, "parameters");
+    mf_json_close(w, '}');
+    mf_json_put_null(w, "batch");
+    mf_json_put_u64(w, "arena_bytes", p->pool_bytes);
+    mf_json_put_u64(w, "lower_bound_bytes", p->fixed_bytes + p->live_bytes);
+    mf_json_open(w, "as_asked", '{');
+    mf_json_put_bool(w, "fits", fits);
+    mf_json_put_u64(w, "peak_bytes", p->peak_bytes);
+    mf_json_close(w, '}');
+    mf_json_put_null(w, "peak_at");
+    put_layers(w, p);
+    mf_json_put_null(w, "max_batch");
+    mf_json_put_u64(w, "pieces", 1);
+    mf_json_put_u64(w, "recomputed_ops", 0);
+    mf_json_put_double(w, "slowdown", 1);
+    mf_json_put_string(w, "numerics", "bitwise");
+    mf_json_open(w, "suggestions", '[');
+    if (p->expandable_bytes) {
+        mf_json_open(w, NULL, '{');
+        mf_json_put_string(w, "change", "PYTORCH_ALLOC_CONF=expandable_segments:True");
+        mf_json_put_u64(w, "peak_bytes", p->expandable_bytes);
+        mf_json_put_null(w, "slowdown");
+        mf_json_put_string(w, "numerics", "bitwise");
+        mf_json_put_bool(w, "fits", p->expandable_bytes <= p->memory_bytes);
+        mf_json_close(w, '}');
+    }
+    mf_json_close(w, ']');
+}
+
 static void print_json(const char *path, const memfit_trace_plan *p, double seconds)
 {
     mf_json_writer w;
@@ -86,6 +149,7 @@ static void print_json(const char *path, const memfit_trace_plan *p, double seco
     mf_json_close(&w, ']');
     mf_json_put_string(&w, "runtime", "torch");
     put_in_framework(&w, p);
+    put_contract(&w, path, p);
     mf_json_put_double(&w, "plan_seconds", seconds);
     mf_json_close(&w, '}');
     mf_json_end(&w);

@@ -97,15 +97,15 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
         return;
     }
     char a[24], b[24], c[24], d[24];
-    const bool predicts = cli->predicts;
+    const bool predicts = cli->predicts, idle = !predicts && r->samples_per_second == 0;
     if (predicts) /* nothing to compare with: no loss */
         mf_print(stdout, "%s: %lld step%s of up to %lld samples", what, (long long)r->steps, r->steps == 1 ? "" : "s",
                  (long long)r->batch);
-    else if (r->samples_per_second == 0)
+    else if (idle)
         mf_print(stdout, "%s: no step was left to do", what);
     else
         mf_print(stdout, "%s: loss %.4f", what, r->loss);
-    for (uint32_t i = 0; i < r->metric_count && !predicts && r->samples_per_second > 0; i++)
+    for (uint32_t i = 0; i < r->metric_count && !predicts && !idle; i++)
         mf_print(stdout, ", %s %.4f", r->metric_names[i], r->metrics[i]);
     if (r->has_validation) {
         mf_print(stdout, "; validation loss %.4f", r->val_loss);
@@ -117,10 +117,11 @@ void train_cli_print(const train_cli *cli, const memfit_train_result *r, const c
              memfit_size_format(r->arena_bytes, c, sizeof c), memfit_size_format(r->measured_peak_bytes, d, sizeof d));
     mf_print(stdout, "; arena used %llu of %llu bytes", (unsigned long long)r->arena_used_bytes,
              (unsigned long long)r->arena_bytes);
-    if (r->allocations_in_steps >= 0)
+    if (r->allocations_in_steps >= 0 && !idle)
         mf_print(stdout, "; %lld allocations in %lld step%s", (long long)r->allocations_in_steps, (long long)r->steps,
                  r->steps == 1 ? "" : "s");
-    mf_print(stdout, "\ntime: %.1f ms a step, %.0f samples a second", r->step_ms, r->samples_per_second);
+    if (!idle) /* else there is no step to time */
+        mf_print(stdout, "\ntime: %.1f ms a step, %.0f samples a second", r->step_ms, r->samples_per_second);
     if (r->loss_chunks > 1)
         mf_print(stdout, "; last layer and loss in %u chunks", r->loss_chunks);
     if (r->pieces > 1 || r->recomputed_ops || r->loss_chunks > 1)

@@ -1,5 +1,5 @@
 /*
- * augment.h: attr.augment of AUGMENT operations: the Random* layers of Keras, on images (N, H, W, C), in training only.
+ * augment.h: attr.augment of AUGMENT operations: random changes of images (N, H, W, C), in training only.
  * Every sample draws its own numbers, keyed as all random layers are. Ranges are [a, b) as the layer's factor resolves:
  *
  *   FLIP         a[0]: 1 left-right, 2 up-down, 3 both; each with probability 1/2

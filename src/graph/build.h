@@ -94,7 +94,7 @@ uint32_t mf_g_conv_grad_data(mf_build *b, uint32_t dy, uint32_t w, uint32_t bias
 /* db may be NULL: no bias. */
 uint32_t mf_g_conv_grad_weights(mf_build *b, uint32_t x, uint32_t dy, const mf_window *window, mf_shape w_shape,
                                 uint32_t *db);
-/* Keras's padding: "same", "valid", "causal". Fills window->before and ->after for the input's spatial dimensions. */
+/* Padding by its name: "same", "valid", "causal". Fills window->before and ->after for the input's spatial dimensions. */
 bool mf_window_pad(mf_window *window, const char *padding, const int64_t *spatial);
 /* Output positions along one dimension; < 1 when the window does not fit. */
 int64_t mf_window_out(const mf_window *window, uint32_t dim, int64_t in);

@@ -67,7 +67,7 @@
  *   METRIC       state: two numbers, total and count (means, accuracies, RMSE: squares, LOSS_VALUE: pred is the loss,
  *                each batch counts 1); PRECISION true and false positives, RECALL true positives and false negatives;
  *                AUC (4, thresholds): true positives, false positives, true negatives, false negatives
- *   UPDATE       weight decay first (param -= param*decay*rate), then the rule; slots in Keras's order
+ *   UPDATE       weight decay first (param -= param*decay*rate), then the rule; slots in the order of files
  *
  * Recurrent kinds: h has every step's state at its own time index, whichever way time runs; masked steps repeat the
  * state before; h_last is the state after the last step done. mask is (N,T) in U8, 0 where a step is left out.
@@ -175,7 +175,7 @@ typedef enum mf_op_kind {
     X(SOFTPLUS) X(SOFTSIGN) X(SILU) X(HARD_SILU) X(GELU) X(GELU_TANH) X(MISH) X(EXP) X(LOG) X(LOG_SIGMOID)             \
     X(SQRT) X(RSQRT) X(SQUARE) X(ABS) X(NEG) X(RECIPROCAL) X(CLIP) X(TANH_SHRINK) X(SOFT_SHRINK) X(HARD_SHRINK)        \
     X(SQUAREPLUS) X(SPARSE_PLUS) X(THRESHOLD) X(SPARSE_SIGMOID) X(SIN) X(COS) X(AFFINE) /* alpha*x + beta */           \
-    X(POW) /* x^alpha */ X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_KERAS2) X(LOG1P) X(EXPM1)
+    X(POW) /* x^alpha */ X(RELU6) X(SIGN) X(FLOOR) X(ERF) X(HARD_SIGMOID_FIFTH) X(LOG1P) X(EXPM1)
 /* clang-format on */
 
 typedef enum mf_unary {
@@ -242,7 +242,7 @@ typedef struct mf_window { /* convolution and pooling; 1 to 3 spatial dimensions
     uint32_t dims;
     int64_t kernel[3], stride[3], dilation[3], before[3], after[3]; /* padding */
     int64_t groups;
-    bool count_padding; /* average pooling: Keras divides by the real cells only (false) */
+    bool count_padding; /* average pooling: else it divides by the real cells only */
 } mf_window;
 
 typedef struct mf_update_attr {
@@ -535,13 +535,12 @@ typedef struct mf_graph {
     int64_t logits_rows;
     uint32_t chunks;
     const char *whole_why;
-    uint32_t accumulation_steps; /* Keras's gradient_accumulation_steps, 0 without: that many steps make one update, and
+    uint32_t accumulation_steps; /* of the optimizer, 0 without: that many steps make one update, and
                                     `accumulate` is then always set in training; CHECK_FINITE divides by it too */
-    uint32_t
-        average_every;     /* Keras's ema_overwrite_frequency, 0 without: after so many steps weights become averages */
-    bool optimizer_given;  /* not the file's (by option, or assumed): its settings are Keras's defaults */
-    bool optimizer_stored; /* its state was found in the file, iteration count included */
-    bool keeps_rate;       /* the learning rate is one of the optimizer's stored arrays */
+    uint32_t average_every;      /* 0 without: after so many steps weights become averages */
+    bool optimizer_given;        /* not the file's (by option, or assumed): its settings are the usual ones */
+    bool optimizer_stored;       /* its state was found in the file, iteration count included */
+    bool keeps_rate;             /* the learning rate is one of the optimizer's stored arrays */
     size_t op_capacity, tensor_capacity, storage_capacity, variable_capacity, layer_capacity, feed_capacity;
 } mf_graph;
 

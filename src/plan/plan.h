@@ -127,9 +127,11 @@ typedef struct mf_plan_options {
     int64_t validation_samples; /* likewise; with `only`, samples counts */
     uint64_t limit_bytes;       /* of the whole process; 0: no limit */
     uint64_t fixed_bytes;       /* what the process takes besides the arena */
-    uint64_t rest_bytes;        /* and more, when pieces leave a rest: a graph of its own */
-    uint64_t chunk_bytes;       /* and more for each chunk: its kernels */
-    bool offload;               /* the optimizer's slots live in host memory (see mf_plan) */
+    uint64_t start_bytes; /* what it takes in all before there is an arena: no plan takes less. What an arena leaves of
+                             that counts as fixed; 0: little */
+    uint64_t rest_bytes;  /* and more, when pieces leave a rest: a graph of its own */
+    uint64_t chunk_bytes; /* and more for each chunk: its kernels */
+    bool offload;         /* the optimizer's slots live in host memory (see mf_plan) */
     bool inputs_beside;   /* inputs come through memory of the device beside the arena: leave room (fit_inputs.h) */
     int64_t kept_samples; /* with it: of the training set, where all of it may stay there; 0: it may not */
     bool quick;           /* somebody waits: search a tenth as long for what to recompute */

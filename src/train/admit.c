@@ -69,25 +69,6 @@ static memfit_status take_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, me
     return mf_trainer_plan(t, limit, fixed, &t->plan, err);
 }
 
-/* Pieces that leave a rest need a graph and kernels of their own for it. Without this a plan with a rest that does not
- * fit was followed by one of yet smaller pieces, past those that divide the batch and would have fitted. */
-static memfit_status estimate_rest(mf_trainer *t, uint64_t limit, memfit_error *err)
-{
-    if (t->mode != MF_MODE_TRAIN || t->batch < 3 || !t->footprint->host)
-        return MEMFIT_OK;
-    mf_trainer_planning_room(t, limit);
-    mf_graph *g;
-    memfit_status status =
-        t->graph_source.make(t->graph_source.ctx, &t->planning.host, t->mode, t->batch, true, &g, err);
-    if (status != MEMFIT_OK)
-        return status;
-    mf_cpu_seen *seen = mf_host_zalloc(t->host, sizeof *seen);
-    t->rest_bytes = mf_cpu_graph_bytes(g, seen);
-    mf_host_free(t->host, seen, sizeof *seen);
-    mf_graph_destroy(g);
-    return MEMFIT_OK;
-}
-
 static memfit_status fill_zero(void *ctx, uint32_t feed, void *address, memfit_error *err)
 {
     (void)err;
@@ -141,6 +122,39 @@ static uint64_t measure_fixed(mf_trainer *t)
     mf_trainer_note_start(t);
     t->footprint->trim();
     return beside_arena(t);
+}
+
+/* Pieces that leave a rest need a graph and kernels of their own for it. Without this a plan with a rest that does not
+ * fit was followed by one of yet smaller pieces, past those that divide the batch and would have fitted. And the library
+ * takes megabytes only to be asked about a very wide window: where there is no room for that, it is not asked. */
+static memfit_status estimate_before(mf_trainer *t, uint64_t limit, memfit_error *err)
+{
+    enum { LITTLE_BYTES = 704 << 10 };
+    if (!t->footprint->host)
+        return MEMFIT_OK;
+    mf_trainer_planning_room(t, limit);
+    mf_graph *g;
+    memfit_status status =
+        t->graph_source.make(t->graph_source.ctx, &t->planning.host, t->mode, t->batch, true, &g, err);
+    if (status != MEMFIT_OK)
+        return status;
+    if (t->mode == MF_MODE_TRAIN && t->batch >= 3) {
+        mf_cpu_seen *seen = mf_host_zalloc(t->host, sizeof *seen);
+        t->rest_bytes = mf_cpu_graph_bytes(g, seen);
+        mf_host_free(t->host, seen, sizeof *seen);
+    }
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        const uint64_t bytes = mf_cpu_making_bytes(g, &g->ops[i]);
+        if (bytes > LITTLE_BYTES && bytes > t->asking_bytes)
+            t->asking_bytes = bytes;
+    }
+    mf_graph_destroy(g);
+    uint64_t least = measure_fixed(t) + t->asking_bytes + LITTLE_BYTES;
+    if (t->asking_bytes && least > limit) {
+        t->planning_need = least;
+        return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning takes more than the limit leaves");
+    }
+    return MEMFIT_OK;
 }
 
 /* Half a step is worth nothing and leaves variables half updated. Before the first one is done nothing is lost by that,
@@ -504,7 +518,8 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
 {
     mf_trainer *t = a->t;
     const uint64_t search = t->least_need ? t->search_need : 0; /* what was measured may recompute: to be found again */
-    memfit_status status = t->least_need || t->kernels_need ? MEMFIT_OK : estimate_need(t, err);
+    const bool unasked = t->planning_need && t->asking_bytes;   /* what a plan takes could not even be asked */
+    memfit_status status = t->least_need || t->kernels_need || unasked ? MEMFIT_OK : estimate_need(t, err);
     if (status != MEMFIT_OK)
         return status;
     const bool known = t->least_need || t->kernels_need; /* else planning could not go on to find it */
@@ -514,11 +529,13 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     /* With more memory another plan is chosen first, whose kernels differ; a card's context does not. */
     uint64_t differs = t->footprint->host || need < a->base ? need : need - a->base;
     need += known ? differs / 32 : 0;
+    const uint64_t alone = measure_fixed(t);
+    if (need < alone) /* there was no room to find out anything */
+        need = alone + alone / 8 + 2 * MF_KERNEL_BYTES;
     if (need <= a->limit) /* what was thought to suffice did not: kernels that are gone left holes */
         need = a->limit + a->limit / 8 + MF_KERNEL_BYTES;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
-    uint64_t alone = measure_fixed(t);
     if (alone > a->limit)
         snprintf(where, sizeof where, "; the process alone, before any tensor, has %s",
                  memfit_size_format(alone, text, sizeof text));
@@ -551,7 +568,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     if (a.again)
         t->start_peak = 0; /* nothing is started anew */
     else
-        status = estimate_rest(t, limit, err);
+        status = estimate_before(t, limit, err);
     if (status == MEMFIT_OK)
         status = admit(&a, err);
     if (status == MEMFIT_OK && a.fits)

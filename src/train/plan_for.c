@@ -13,7 +13,8 @@ enum { ANSWER_BYTES = 512 << 10 };
  * not even a small model's refusal could say what would suffice. */
 void mf_trainer_planning_room(mf_trainer *t, uint64_t limit)
 {
-    uint64_t now = t->footprint->sample(t->device) + t->footprint->error(), room = limit > now ? limit - now : 0;
+    uint64_t now = t->footprint->sample(t->device) + t->footprint->error() + t->asking_bytes;
+    uint64_t room = limit > now ? limit - now : 0;
     room -= room / 12; /* holes in the heap */
     if (t->plan ||
         !t->footprint->host) /* a plan in force holds more than the next one may: it goes when that is there */

@@ -88,9 +88,10 @@ typedef struct mf_trainer {
     double *class_weights;
     int64_t class_count;
     int64_t train_samples, validation_samples;
-    int64_t samples_left;                /* of the epoch a checkpoint is in the middle of; 0: none is */
-    int64_t batch, validation_batch;     /* as asked, but never more than there are samples */
-    mf_limit_host planning;              /* of plans and the search for them: what the limit leaves */
+    int64_t samples_left;            /* of the epoch a checkpoint is in the middle of; 0: none is */
+    int64_t batch, validation_batch; /* as asked, but never more than there are samples */
+    mf_limit_host planning;          /* of plans and the search for them: what the limit leaves */
+    uint64_t asking_bytes; /* of the library, while it is asked how it would make the widest window; 0: little */
     uint64_t limit_asked, planning_need; /* for it; where it was cut off, at least so much would have been taken */
     mf_plan *plan, *next_plan;           /* in force; made ahead, or NULL */
     mf_reservation arena;

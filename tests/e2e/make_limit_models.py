@@ -2,6 +2,7 @@
 """make_limit_models.py FOLDER: models that starting has most trouble to keep within a limit, as Keras's JSON:
 
 dilated.json    causal convolutions whose taps lie further and further apart: each shape once, and costly kernels
+long.json       convolutions over long sequences: the library takes more to be asked than small plans do
 deep.json       a chain of small layers: graphs and plans take more than tensors
 frozen.json     a net whose convolutions do not learn, mostly 1x1 or one for each channel: kernels are nearly all it takes beside its arena
 """
@@ -23,6 +24,8 @@ def write(name, shape, layers):
 
 write("dilated", [160, 7], [layer("Conv1D", name=f"conv{i}", filters=8 + 8 * (i % 4), kernel_size=[2 + i % 3], dilation_rate=[1 << i], padding="causal", activation="tanh")
                             for i in range(6)] + [layer("GlobalAveragePooling1D", name="mean"), layer("Dense", name="head", units=4)])
+write("long", [6000, 16], [layer("Conv1D", name=f"conv{i}", filters=16, kernel_size=[5], padding="same", activation="relu") for i in range(2)]
+      + [layer("GlobalAveragePooling1D", name="mean"), layer("Dense", name="head", units=4)])
 write("deep", [12], [layer("Dense", name=f"dense{i}", units=12, activation="relu") for i in range(60)])
 
 blocks = []

@@ -269,6 +269,7 @@ grep -q 'stopped after [0-9]* of 100000000 samples, nothing is written' err || f
 "$MEMFIT" train "$model" --data synthetic:64 --checkpoint done.keras --quiet >out || fail "a checkpoint"
 "$MEMFIT" train "$model" --data synthetic:64 --resume done.keras >out 2>err || fail "resumed with nothing left: exit $?"
 grep -q 'nothing is left of --epochs 1' err && grep -q 'no step was left' out || fail "resumed with nothing left: $(cat err out)"
+grep -q 'time:\|0 samples a second\|allocations in' out && fail "a time of steps that nobody did: $(cat out)"
 "$MEMFIT" train "$model" --data synthetic:64 --resume done.keras --epochs 3 --steps 2 --json >out 2>err
 [ "$(json out steps)" = 2 ] && grep -q 'nothing is left of --steps 2' err || fail "resumed with its steps done: $(cat err)"
 

@@ -172,6 +172,11 @@ x = d["in_framework"]
 assert x["fits"] == "yes" and x["runtime"] == "torch" and x["live_bytes"] == 7 << 30, x
 assert sum(d["breakdown"].values()) == d["peak_bytes"] == x["peak_bytes"]
 END
+for key in model model.name model.layers model.parameters batch arena_bytes lower_bound_bytes as_asked.fits as_asked.peak_bytes peak_at layers \
+    max_batch pieces recomputed_ops slowdown numerics suggestions; do
+    python3 -c 'import functools, json, sys; functools.reduce(lambda o, k: o[k], sys.argv[2].split("."), json.load(open(sys.argv[1])))' \
+        "$t/out" $key 2>/dev/null || fail "a recorded step: no key $key"
+done
 run "$t/step.csv" --runtime torch --for rtx-2060; [ $? = 3 ] || fail "7 GiB in 6"
 run "$t/step.csv" --runtime jax --for t4; [ $? = 2 ] || fail "a recorded step in JAX"
 run "$t/step.csv" --runtime torch; [ $? = 2 ] || fail "a recorded step without a card"

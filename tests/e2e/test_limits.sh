@@ -13,6 +13,7 @@ check "$f/attention.json" "$f/unet.json" "$f/cnn.keras" "$f/recurrent.json" \
     --batch 8,40 --factors 1.05,2 --steps 4 --options "--validation-split 0.34 --out $dir/out.keras --checkpoint $dir/ck.keras"
 python3 "$MEMFIT_SOURCE/tests/e2e/make_limit_models.py" "$dir"
 check "$dir/dilated.json" "$dir/deep.json" --batch 16 --factors 1.3
+check "$dir/long.json" --batch 2 --factors 1.3
 isas=
 for isa in sse2 avx2; do
     MEMFIT_ISA=$isa "$MEMFIT" train "$dir/dilated.json" --data synthetic:2 --batch-size 1 --steps 1 --quiet >/dev/null 2>&1 && isas=$isas${isas:+,}$isa

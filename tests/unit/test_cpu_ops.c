@@ -519,7 +519,7 @@ static void recurrent_by_gate(void **state)
         uint32_t bias = kind == 1 ? weight(&b, "bias", shape(1, 21, 0, 0, 0)) : MF_NONE;
         uint32_t mask = i & 4 ? mf_g_input(&b, "mask", MF_U8, shape(2, 6, 5, 0, 0)) : MF_NONE;
         uint32_t h0 = i & 8 ? mf_g_input(&b, "h0", MF_F32, shape(2, 6, 7, 0, 0)) : MF_NONE;
-        mf_unary gate = i & 8 ? MF_UNARY_HARD_SIGMOID : i & 4 ? MF_UNARY_HARD_SIGMOID_KERAS2 : MF_UNARY_SIGMOID;
+        mf_unary gate = i & 8 ? MF_UNARY_HARD_SIGMOID : i & 4 ? MF_UNARY_HARD_SIGMOID_FIFTH : MF_UNARY_SIGMOID;
         mf_rnn_result r = kind == 0   ? mf_g_lstm(&b, z, u, h0, MF_NONE, mask, i & 8, MF_UNARY_TANH, gate)
                           : kind == 3 ? mf_g_simple_rnn(&b, z, u, h0, mask, i & 8, MF_UNARY_TANH)
                                       : mf_g_gru(&b, z, u, bias, h0, mask, i & 8, kind == 1, MF_UNARY_TANH, gate);

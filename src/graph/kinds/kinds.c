@@ -176,7 +176,7 @@ bool mf_unary_from_output(mf_unary function)
     case MF_UNARY_CELU:
     case MF_UNARY_SIGMOID:
     case MF_UNARY_HARD_SIGMOID:
-    case MF_UNARY_HARD_SIGMOID_KERAS2:
+    case MF_UNARY_HARD_SIGMOID_FIFTH:
     case MF_UNARY_TANH:
     case MF_UNARY_HARD_TANH:
     case MF_UNARY_SOFTSIGN:

@@ -91,7 +91,7 @@ uint32_t mf_optimizer_slots(const mf_optimizer_settings *settings, const char *n
     case MF_OPTIMIZER_NADAM:
         names[n++] = "momentum";
         names[n++] = "velocity";
-        names[n++] = "u_product"; /* Keras has one for all parameters; a scalar each keeps updates independent */
+        names[n++] = "u_product"; /* files have one for all parameters; a scalar each keeps updates independent */
         return n;
     case MF_OPTIMIZER_LAMB:
         names[n++] = "momentum";

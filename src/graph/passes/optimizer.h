@@ -14,17 +14,17 @@ typedef struct mf_optimizer_settings {
     double ema_momentum;
     uint32_t ema_overwrite;      /* steps after which weights become averages; 0: at the end only */
     bool loss_scale;             /* float16: check for finite gradients, skip the step otherwise */
-    uint32_t accumulation_steps; /* Keras's own setting; 0 or 1: none */
+    uint32_t accumulation_steps; /* the model's own setting; 0 or 1: none */
 } mf_optimizer_settings;
 
-/* Keras's defaults of an optimizer, e.g. for "adam" given by name. */
+/* The usual settings of an optimizer, e.g. for "adam" given by name. */
 void mf_optimizer_defaults(mf_optimizer optimizer, mf_optimizer_settings *settings);
 const char *mf_optimizer_name(mf_optimizer optimizer);
 /* "Adam", "adam", "adamw": case does not matter. */
 bool mf_optimizer_parse(const char *name, mf_optimizer *optimizer);
 /* Slots the optimizer keeps for one parameter, and their names. */
 uint32_t mf_optimizer_slots(const mf_optimizer_settings *settings, const char *names[4]);
-/* Keras's default learning rate. */
+/* Its usual learning rate. */
 double mf_optimizer_learning_rate(mf_optimizer optimizer);
 
 /* Numbers the optimizer's variables behind those that are there: for each trainable parameter its slots, then all

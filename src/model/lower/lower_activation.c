@@ -49,7 +49,7 @@ static mf_unary find(const mf_lowering *lo, const char *name, double *alpha, dou
             *alpha = functions[i].alpha;
             *beta = functions[i].beta;
             if (functions[i].function == MF_UNARY_HARD_SIGMOID && lo->keras2)
-                return MF_UNARY_HARD_SIGMOID_KERAS2;
+                return MF_UNARY_HARD_SIGMOID_FIFTH;
             return functions[i].function;
         }
     return none;

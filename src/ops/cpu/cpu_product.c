@@ -240,12 +240,13 @@ bool cpu_conv_of(const mf_window *w, const mf_shape *x, const mf_shape *y, mf_dn
     return true;
 }
 
-/* Along one dimension with taps apart own kernels are as quick as the library's or quicker (0.4 to 1.0 of the time at 64 to
- * 4,096 columns of 16 to 256 channels) and keep nothing; the library (2.6) takes 3 KiB for each column of a row only to
- * say how it would do it: 6 MiB at 2,048. */
+/* Along one dimension with taps apart, or with much padding, own kernels are as quick as the library's or quicker (0.4 to 1.0
+ * of the time at 64 to 4,096 columns of 16 to 256 channels) and keep nothing; the library (2.6) takes 3 KiB for each column
+ * of a row only to say how it would do it: 6 MiB at 2,048. */
 bool cpu_conv_is_own(const mf_dnn_conv *c)
 {
-    return c->dims == 1 && c->dilation[0] > 1;
+    enum { MUCH_PADDING = 8 };
+    return c->dims == 1 && (c->dilation[0] > 1 || c->before[0] >= MUCH_PADDING || c->after[0] >= MUCH_PADDING);
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------ */

@@ -98,7 +98,7 @@ static bool usual_types(const cpu_kernel *k, uint32_t mask)
 static bool is_known(mf_unary f)
 {
     return f == MF_UNARY_TANH || f == MF_UNARY_SIGMOID || f == MF_UNARY_RELU || f == MF_UNARY_LINEAR ||
-           f == MF_UNARY_HARD_SIGMOID || f == MF_UNARY_HARD_SIGMOID_KERAS2;
+           f == MF_UNARY_HARD_SIGMOID || f == MF_UNARY_HARD_SIGMOID_FIFTH;
 }
 
 static bool usual(cpu_kernel *k, const rnn_places *at, const mf_tensor *sequence)

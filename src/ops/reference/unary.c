@@ -54,7 +54,7 @@ double mf_unary_value(mf_unary function, double alpha, double beta, double x)
         return sigmoid(x);
     case MF_UNARY_HARD_SIGMOID:
         return clip(x + 3, 0, 6) / 6;
-    case MF_UNARY_HARD_SIGMOID_KERAS2:
+    case MF_UNARY_HARD_SIGMOID_FIFTH:
         return clip(0.2 * x + 0.5, 0, 1);
     case MF_UNARY_TANH:
         return tanh(x);
@@ -151,7 +151,7 @@ static double slope_from_output(mf_unary function, double alpha, double beta, do
         return y * (1 - y);
     case MF_UNARY_HARD_SIGMOID:
         return y > 0 && y < 1 ? 1.0 / 6 : 0;
-    case MF_UNARY_HARD_SIGMOID_KERAS2:
+    case MF_UNARY_HARD_SIGMOID_FIFTH:
         return y > 0 && y < 1 ? 0.2 : 0;
     case MF_UNARY_TANH:
         return 1 - y * y;

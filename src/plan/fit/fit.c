@@ -438,7 +438,7 @@ static memfit_status add_phases(attempt *a, int64_t piece)
     return status;
 }
 
-static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
+static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm, uint64_t start_bytes)
 {
     plan->arena_bytes = plan->variables_end;
     plan->recomputed_ops = 0;
@@ -454,6 +454,8 @@ static void sum_up(mf_plan *plan, const mf_way *way, bool batch_norm)
         if (p == 0)
             plan->time_us += phase->once_us;
     }
+    if (plan->fixed_bytes + plan->arena_bytes < start_bytes)
+        plan->fixed_bytes = start_bytes - plan->arena_bytes;
     plan->peak_bytes = plan->fixed_bytes + plan->arena_bytes;
     plan->fits = !way->limit_bytes || plan->peak_bytes <= way->limit_bytes;
     plan->numerics = plan->pieces > 1 ? (batch_norm ? MF_CHANGED : MF_REORDERED) : MF_BITWISE;
@@ -520,7 +522,7 @@ memfit_status mf_fitter_try(mf_fitter *fitter, const mf_way *way, mf_plan **out,
         mf_plan_destroy(plan);
         return status;
     }
-    sum_up(plan, way, changes);
+    sum_up(plan, way, changes, fitter->options.start_bytes);
     plan->time_us += offload_us(plan, entry->graph);
     *out = plan;
     return MEMFIT_OK;

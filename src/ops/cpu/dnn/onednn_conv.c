@@ -336,6 +336,8 @@ static mf_dnn_row_kind row_kind_of(const mf_dnn_conv *c)
     }
     if (taps == 1)
         return MF_DNN_ROW_ONE_TAP;
+    if (is_long(c) && pad < FAR_COLUMNS && !is_dilated(c))
+        return MF_DNN_ROW_LONG;
     if (pad >= FAR_COLUMNS || (pad > 0 && is_dilated(c)))
         return MF_DNN_ROW_FAR;
     if (is_dilated(c))
@@ -362,6 +364,8 @@ uint64_t mf_dnn_conv_making(const mf_dnn_conv *c)
         bytes = row.most && bytes > row.most ? row.most : bytes;
         if (bytes > most && (i == 0 || (int)c->direction == i))
             most = bytes;
+        if (kinds[i] == MF_DNN_ROW_LONG && row.column)
+            break;
     }
     return most;
 }

@@ -53,6 +53,7 @@ typedef enum {
     MF_DNN_ROW_ONE_TAP,
     MF_DNN_ROW_APART, /* taps apart, no padding */
     MF_DNN_ROW_FAR,   /* padding that taps far from their place see */
+    MF_DNN_ROW_LONG,  /* one dimension, more columns than a picture has; all that counts where its column is not 0 */
     MF_DNN_ROW_FORWARD,
     MF_DNN_ROW_TURNED, /* a data gradient as a forward convolution */
     MF_DNN_ROW_GRAD_DATA,

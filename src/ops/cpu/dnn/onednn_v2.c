@@ -107,10 +107,10 @@ const mf_dnn_takes *mf_dnn_taken(void)
 mf_dnn_row mf_dnn_row_of(mf_dnn_row_kind kind)
 {
     static const mf_dnn_row rows[MF_DNN_ROW_KINDS] = {
-        [MF_DNN_ROW_ONE_TAP] = {125 << 10, 620, 0},      [MF_DNN_ROW_APART] = {96 << 10, 768, 0},
-        [MF_DNN_ROW_FAR] = {160 << 10, 4500, 0},         [MF_DNN_ROW_FORWARD] = {212 << 10, 2300, 0},
-        [MF_DNN_ROW_TURNED] = {150 << 10, 5400, 0},      [MF_DNN_ROW_GRAD_DATA] = {104 << 10, 880, 0},
-        [MF_DNN_ROW_GRAD_WEIGHTS] = {104 << 10, 1900, 0}};
+        [MF_DNN_ROW_ONE_TAP] = {125 << 10, 620, 0},   [MF_DNN_ROW_APART] = {96 << 10, 768, 0},
+        [MF_DNN_ROW_LONG] = {160 << 10, 380, 0},      [MF_DNN_ROW_FAR] = {160 << 10, 4500, 0},
+        [MF_DNN_ROW_FORWARD] = {212 << 10, 2300, 0},  [MF_DNN_ROW_TURNED] = {150 << 10, 5400, 0},
+        [MF_DNN_ROW_GRAD_DATA] = {104 << 10, 880, 0}, [MF_DNN_ROW_GRAD_WEIGHTS] = {104 << 10, 1900, 0}};
     const mf_dnn_row plain = {152 << 10, kind == MF_DNN_ROW_GRAD_WEIGHTS ? 2350 : 0, 0};
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? rows[kind] : plain;
 }

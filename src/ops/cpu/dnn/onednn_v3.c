@@ -96,7 +96,7 @@ const mf_dnn_takes *mf_dnn_taken(void)
                                        .forward = 80 << 10,
                                        .grad_data = 90 << 10,
                                        .grad_weights = 100 << 10,
-                                       .making_product = SMALL ? 230 << 10 : 344 << 10};
+                                       .making_product = SMALL ? 230 << 10 : 368 << 10};
     return &taken;
 }
 
@@ -105,9 +105,11 @@ const mf_dnn_takes *mf_dnn_taken(void)
 mf_dnn_row mf_dnn_row_of(mf_dnn_row_kind kind)
 {
     static const mf_dnn_row rows[MF_DNN_ROW_KINDS] = {
-        [MF_DNN_ROW_ONE_TAP] = {180 << 10, 1024, 320 << 10}, [MF_DNN_ROW_APART] = {330 << 10, 2048, 704 << 10},
-        [MF_DNN_ROW_FAR] = {490 << 10, 1024, 704 << 10},     [MF_DNN_ROW_FORWARD] = {320 << 10, 2048, 704 << 10},
-        [MF_DNN_ROW_TURNED] = {320 << 10, 3072, 704 << 10},  [MF_DNN_ROW_GRAD_DATA] = {410 << 10, 2048, 704 << 10},
-        [MF_DNN_ROW_GRAD_WEIGHTS] = {152 << 10, 2600, 0}};
-    return rows[kind];
+        [MF_DNN_ROW_ONE_TAP] = {180 << 10, 1024, 320 << 10},   [MF_DNN_ROW_APART] = {330 << 10, 2048, 704 << 10},
+        [MF_DNN_ROW_FAR] = {560 << 10, 1024, 768 << 10},       [MF_DNN_ROW_LONG] = {704 << 10, 0, 0},
+        [MF_DNN_ROW_FORWARD] = {320 << 10, 2048, 704 << 10},   [MF_DNN_ROW_TURNED] = {320 << 10, 3072, 704 << 10},
+        [MF_DNN_ROW_GRAD_DATA] = {410 << 10, 2048, 704 << 10}, [MF_DNN_ROW_GRAD_WEIGHTS] = {152 << 10, 2600, 0}};
+    const bool wide = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+    const mf_dnn_row weights = {152 << 10, 2048, 704 << 10};
+    return wide && kind == MF_DNN_ROW_GRAD_WEIGHTS ? weights : rows[kind];
 }

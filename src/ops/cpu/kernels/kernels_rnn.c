@@ -34,23 +34,23 @@ static inline float between(float x)
 
 static inline float act_of(mf_unary f, float x)
 {
-    return f == MF_UNARY_TANH                  ? mf_k_tanh(x)
-           : f == MF_UNARY_SIGMOID             ? mf_k_sigmoid(x)
-           : f == MF_UNARY_RELU                ? (x > 0.0f ? x : 0.0f)
-           : f == MF_UNARY_HARD_SIGMOID        ? between(x * (1.0f / 6) + 0.5f)
-           : f == MF_UNARY_HARD_SIGMOID_KERAS2 ? between(0.2f * x + 0.5f)
-                                               : x;
+    return f == MF_UNARY_TANH                 ? mf_k_tanh(x)
+           : f == MF_UNARY_SIGMOID            ? mf_k_sigmoid(x)
+           : f == MF_UNARY_RELU               ? (x > 0.0f ? x : 0.0f)
+           : f == MF_UNARY_HARD_SIGMOID       ? between(x * (1.0f / 6) + 0.5f)
+           : f == MF_UNARY_HARD_SIGMOID_FIFTH ? between(0.2f * x + 0.5f)
+                                              : x;
 }
 
 /* By the value y. */
 static inline float slope_of(mf_unary f, float y)
 {
-    return f == MF_UNARY_TANH                  ? 1.0f - y * y
-           : f == MF_UNARY_SIGMOID             ? y * (1.0f - y)
-           : f == MF_UNARY_RELU                ? (y > 0.0f ? 1.0f : 0.0f)
-           : f == MF_UNARY_HARD_SIGMOID        ? (y > 0.0f && y < 1.0f ? 1.0f / 6 : 0.0f)
-           : f == MF_UNARY_HARD_SIGMOID_KERAS2 ? (y > 0.0f && y < 1.0f ? 0.2f : 0.0f)
-                                               : 1.0f;
+    return f == MF_UNARY_TANH                 ? 1.0f - y * y
+           : f == MF_UNARY_SIGMOID            ? y * (1.0f - y)
+           : f == MF_UNARY_RELU               ? (y > 0.0f ? 1.0f : 0.0f)
+           : f == MF_UNARY_HARD_SIGMOID       ? (y > 0.0f && y < 1.0f ? 1.0f / 6 : 0.0f)
+           : f == MF_UNARY_HARD_SIGMOID_FIFTH ? (y > 0.0f && y < 1.0f ? 0.2f : 0.0f)
+                                              : 1.0f;
 }
 
 #define ROW static inline __attribute__((always_inline)) void
@@ -59,8 +59,8 @@ static inline float slope_of(mf_unary f, float y)
 #define WITH_FUNCTIONS(row, ...)                                                                                       \
     (k->act == MF_UNARY_TANH && k->gate == MF_UNARY_SIGMOID   ? row(MF_UNARY_TANH, MF_UNARY_SIGMOID, __VA_ARGS__)      \
      : k->act == MF_UNARY_RELU && k->gate == MF_UNARY_SIGMOID ? row(MF_UNARY_RELU, MF_UNARY_SIGMOID, __VA_ARGS__)      \
-     : k->act == MF_UNARY_TANH && k->gate == MF_UNARY_HARD_SIGMOID_KERAS2                                              \
-         ? row(MF_UNARY_TANH, MF_UNARY_HARD_SIGMOID_KERAS2, __VA_ARGS__)                                               \
+     : k->act == MF_UNARY_TANH && k->gate == MF_UNARY_HARD_SIGMOID_FIFTH                                               \
+         ? row(MF_UNARY_TANH, MF_UNARY_HARD_SIGMOID_FIFTH, __VA_ARGS__)                                                \
          : row(k->act, k->gate, __VA_ARGS__))
 
 /* ---- LSTM ---------------------------------------------------------------------------------------------------- */
