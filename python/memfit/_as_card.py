@@ -150,7 +150,7 @@ def _recurrent(torch: Any, gates: int, cell: bool) -> Callable[..., Any]:
             x = ctx.saved_tensors[0]
             dx = torch.empty_like(x)
             torch.empty(ctx.shapes[0], dtype=ctx.shapes[1])
-            for _ in range(2):  # for the input's gradient, and for the weights'
+            for _twice in range(2):  # for the input's gradient, and for the weights'
                 torch.empty(ctx.passing, dtype=ctx.shapes[1])
             return (dx, None, None, None, None, *(torch.empty_like(w) for w in ctx.weights))
 
