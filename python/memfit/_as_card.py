@@ -106,6 +106,8 @@ def _attention(torch: Any) -> Callable[..., Any]:
             wide = [] if q.dtype == torch.float32 else [torch.empty(q.shape, dtype=torch.float32)]  # flash attention adds up in float32
             wide.append(torch.empty_like(sums))
             out = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None
+            if q.dtype == torch.float32:  # a tile of 64 by 64 numbers and a lock for each block of rows (mem_eff_attention/kernel_backward.h)
+                wide.append(torch.empty(sums.shape[0] * sums.shape[1] * -(-q.shape[-2] // 64) * -(-q.shape[-1] // 64) * 16400, dtype=torch.uint8))
             del wide
             return out
 
@@ -129,10 +131,16 @@ def _recurrent(torch: Any, gates: int, cell: bool) -> Callable[..., Any]:
             narrow = torch.is_autocast_enabled("cpu")
             kind = torch.get_autocast_dtype("cpu") if narrow else x.dtype
             held = torch.empty(sum(w.numel() for w in weights), dtype=kind) if narrow else None
-            out = torch.empty(*(x.shape[:2]), width * ways, dtype=kind)
+            turned = batch_first and not narrow  # made step by step: what reads it next copies it
+            out = torch.empty(*((steps, batch) if turned else x.shape[:2]), width * ways, dtype=kind)
+            out = out.transpose(0, 1) if turned else out
             state = hidden.new_empty(hidden.shape, dtype=kind)
             cells = hidden.new_empty(hidden.shape, dtype=kind) if cell else None
-            reserve = torch.empty(layers * ways * steps * batch * width * (gates + 2), dtype=kind)
+            one = steps * batch * width
+            ctx.passing = sum(w.numel() for w in weights) + ways * one * (gates + 2 + layers) + (1 << 19)  # cuDNN's workspace, as seen for LSTMs
+            passing = torch.empty(ctx.passing, dtype=kind)
+            reserve = torch.empty(ways * one * (layers * (gates + 2) - 1), dtype=kind)
+            del passing
             ctx.save_for_backward(x, out, reserve, *([held] if held is not None else []))
             ctx.shapes = (hidden.shape, kind)
             return (out, state, cells) if cell else (out, state)
@@ -142,6 +150,8 @@ def _recurrent(torch: Any, gates: int, cell: bool) -> Callable[..., Any]:
             x = ctx.saved_tensors[0]
             dx = torch.empty_like(x)
             torch.empty(ctx.shapes[0], dtype=ctx.shapes[1])
+            for _twice in range(2):  # for the input's gradient, and for the weights'
+                torch.empty(ctx.passing, dtype=ctx.shapes[1])
             return (dx, None, None, None, None, *(torch.empty_like(w) for w in ctx.weights))
 
     def run(x: Any, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Any:

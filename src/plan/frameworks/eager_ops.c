@@ -2,6 +2,7 @@
  * eager_ops.c: what each operation allocates in Keras's torch backend, forward and backward. One pair of short scripts a
  * family; the table at the end of each direction says which kind has which. n is the bytes of the first input.
  */
+#include "base/bytes.h"
 #include "plan/frameworks/eager.h"
 
 /* ---- small helpers ---- */
@@ -167,6 +168,22 @@ static uint64_t sum_bytes(uint64_t rows, uint64_t columns)
     return parts > 1 ? 4 * columns * parts * width * vector : 0;
 }
 
+/* What attention's backward adds the query's gradient up in. float32: the kernel for every card keeps a tile of 64 by 64
+ * numbers and a lock for each block of rows (aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h;
+ * to the byte in five programs' streams). 16 bits: flash attention, whole in float32, rows in blocks of 128. */
+static uint64_t attention_sums(const mf_eager *e, const mf_op *op)
+{
+    enum { TILE = 64, LOCKED_TILE = TILE * TILE * 4 + 16, FLASH_ROWS = 128, FLASH_WIDTH = 32 };
+    const mf_shape *scores = &e->graph->tensors[op->in[0]].shape;
+    uint64_t heads = (uint64_t)scores->dim[0] * (uint64_t)scores->dim[1], rows = (uint64_t)scores->dim[2];
+    if (!heads || !rows)
+        return 0;
+    uint64_t width = mf_eager_elements(e, op->out[0]) / (heads * rows);
+    if (mf_eager_bytes(e, op->out[0]) == 4 * mf_eager_elements(e, op->out[0]))
+        return heads * ((rows + TILE - 1) / TILE) * ((width + TILE - 1) / TILE) * LOCKED_TILE;
+    return heads * mf_round_up(rows, FLASH_ROWS) * (mf_round_up(width, FLASH_WIDTH) + 1) * 4;
+}
+
 static void matmul_backward(mf_eager *e, const mf_op *op)
 {
     const mf_op *scores = scores_of(e);
@@ -174,6 +191,7 @@ static void matmul_backward(mf_eager *e, const mf_op *op)
         mf_eager_give_new(e, scores->in[0]);
         mf_eager_give_new(e, scores->in[1]);
         mf_eager_give_new(e, op->in[1]);
+        mf_eager_workspace(e, attention_sums(e, op));
         return;
     }
     mf_eager_use_blas(e, true);
