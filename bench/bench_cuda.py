@@ -103,7 +103,7 @@ class Peers:
         self.out, self.once = out, ["once"] if compile_only else []
         cache = pathlib.Path(tempfile.gettempdir(), "memfit-peers")
         self.env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
-                    "TORCHINDUCTOR_COMPILE_THREADS": "2" if compile_only else "1", "TORCHINDUCTOR_WORKER_START": "fork", "TORCH_WARM_POOL": "0", "OMP_NUM_THREADS": "2",
+                    "TORCHINDUCTOR_COMPILE_THREADS": "2" if compile_only else "1", "TORCHINDUCTOR_WORKER_START": "fork", "TORCH_WARM_POOL": "0", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OMP_NUM_THREADS": "2",
                     "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         self.server = subprocess.Popen([sys.executable, str(HERE / "cuda_peers.py"), "serve", out, *self.once], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=open(f"{out}/peers.err", "w"), env=self.env, text=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Peers of bench_cuda.py: cuda_peers.py serve FOLDER [once], and lines NAME SETTING on standard input
 
-Each line becomes a process of its own, forked from this one: PyTorch takes long to load, and is loaded once. Its number is printed.
+Each line becomes a process of its own, forked from this one where that may be: PyTorch takes long to load. Its number is printed.
 
 PyTorch's own definition of a network of make_cuda_models.py, trained on one fixed batch that lies on the card: torch.compile (SETTING `compile`; `half`: with an
 activation budget of 0.5; `autotune`: max-autotune, without graphs of its own, which would keep their memory while it waits), or a step captured as a CUDA graph (`graph`).
@@ -310,17 +310,30 @@ def child(name, setting, folder, once):
     os._exit(0)
 
 
+def can_fork():
+    """Whether a forked process may use the card: not where loading PyTorch has touched it."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(torch._C._cuda_isInBadFork())
+    return os.waitpid(pid, 0)[1] == 0
+
+
 def main():
-    folder, once = sys.argv[2], sys.argv[3:] == ["once"]
-    import torch._dynamo
-    import torch._inductor.compile_fx # noqa: F401, none of these touches the card
+    if sys.argv[1] == "one":
+        child(*sys.argv[2:5], sys.argv[5:] == ["once"])
+    folder, once = sys.argv[2], sys.argv[3:]
+    forks = can_fork()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print("loaded", flush=True)
+    print("forks" if forks else "starts anew", file=sys.stderr, flush=True)
     while line := sys.stdin.readline():
         name, setting = line.split()
-        pid = os.fork()
-        if pid == 0:
-            child(name, setting, folder, once)
+        if forks:
+            pid = os.fork()
+            if pid == 0:
+                child(name, setting, folder, once == ["once"])
+        else:
+            pid = os.posix_spawn(sys.executable, [sys.executable, __file__, "one", name, setting, folder, *once], os.environ)
         print(pid, flush=True)
 
 
