@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ HERE = pathlib.Path(__file__).parent
 # case: model, batch, steps, precision, peers (NAME:SETTING of cuda_peers.py), further options. Limits are decimal where the table's are; those of U-Net,
 # MobileNetV2 and ViT are a little below 0.7 times what their peers take. `-tuned`: by the times of `memfit tune`, as peers have cudnn.benchmark.
 CASES = {
-    "resnet50-bf16": ("resnet50", 256, 24, "bf16", ["resnet50-bf16:compile", "resnet50-bf16:jax", "resnet50-bf16:autotune"], []),
+    "resnet50-bf16": ("resnet50", 256, 24, "bf16", ["resnet50-bf16:compile", "resnet50-bf16:jax"], []),
     "gpt2-bf16": ("gpt2", 8, 20, "bf16", ["gpt2-bf16:compile", "gpt2-bf16:jax", "gpt2-bf16:autotune"], []),
     "resnet50-bf16-7.5GB": ("resnet50", 256, 20, "bf16", ["resnet50-bf16:half"], ["--memory", "7500MB"]),
     "s7-tf32": ("s7", 256, 10, "tf32", ["s7-tf32:compile"], ["--memory", "8GiB"]),
@@ -96,43 +95,21 @@ class Nvml:
         return peak, samples
 
 
-class Peers:
-    """Starts them: PyTorch's are forked from a process that has loaded it."""
-
-    def __init__(self, out, compile_only):
-        self.out, self.once = out, ["once"] if compile_only else []
-        cache = pathlib.Path(tempfile.gettempdir(), "memfit-peers")
-        self.env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
-                    "TORCHINDUCTOR_COMPILE_THREADS": "2" if compile_only else "1", "TORCHINDUCTOR_WORKER_START": "fork", "TORCH_WARM_POOL": "0", "OMP_NUM_THREADS": "2",
-                    "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        self.server = subprocess.Popen([sys.executable, str(HERE / "cuda_peers.py"), "serve", out, *self.once], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                       stderr=open(f"{out}/peers.err", "w"), env=self.env, text=True)
-
-    def loaded(self):
-        return self.server.stdout.readline().strip() == "loaded"
-
-    def start(self, who, setting, base):
-        if setting == "jax":
-            return subprocess.Popen([sys.executable, str(HERE / "cuda_peers_jax.py"), who, setting, self.out, *self.once], stdout=open(f"{self.out}/{base}.peer", "w"),
-                                    stderr=open(f"{self.out}/{base}.peer.err", "w"), env=self.env).pid
-        self.server.stdin.write(f"{who} {setting}\n")
-        self.server.stdin.flush()
-        return int(self.server.stdout.readline())
-
-    def end(self):
-        self.server.stdin.close()
-        self.server.wait()
-
-
 class Peer:
-    def __init__(self, name, peers, compile_only):
-        self.name, self.base, self.out = name, name.replace(":", "."), peers.out
+    def __init__(self, name, out, compile_only):
+        self.name, self.base, self.out = name, name.replace(":", "."), out
         for end in ("ready", "go", "peer"):
             pathlib.Path(self.out, f"{self.base}.{end}").unlink(missing_ok=True)
         if compile_only:
             pathlib.Path(self.out, self.base + ".go").touch()
         who, setting = name.split(":")
-        self.pid = peers.start(who, setting, self.base)
+        cache = pathlib.Path(tempfile.gettempdir(), "memfit-peers")
+        env = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
+               "TORCHINDUCTOR_COMPILE_THREADS": "2" if compile_only else "1", "OMP_NUM_THREADS": "2", "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+               "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        script = "cuda_peers_jax.py" if setting == "jax" else "cuda_peers.py"
+        self.process = subprocess.Popen([sys.executable, str(HERE / script), who, setting, out, *(["once"] if compile_only else [])], stdout=open(f"{out}/{self.base}.peer", "w"),
+                                        stderr=open(f"{out}/{self.base}.peer.err", "w"), env={**os.environ, **env})
         self.gib = PEER_GIB.get(who, 9)
         self.row = None
 
@@ -140,19 +117,14 @@ class Peer:
         return pathlib.Path(self.out, self.base + ".ready").exists()
 
     def over(self):
-        try:
-            return open(f"/proc/{self.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "Z"
-        except OSError:
-            return True
+        return self.process.poll() is not None
 
     def complaint(self):
         return open(f"{self.out}/{self.base}.peer.err", errors="replace").read()[-300:]
 
     def end(self):
-        if not self.over():
-            os.kill(self.pid, signal.SIGKILL)
-        while not self.over():
-            time.sleep(0.02)
+        self.process.kill()
+        self.process.wait()
 
     def finish(self, limit):
         """Lets it go and takes its row; the second time the row is there."""
@@ -231,12 +203,9 @@ def say(case, row):
             print(f"{'':25} {p['peer'][:26]:26} {p['step_ms']:9.3f} {p['nvml_mib']:9,}   memfit / peer {ratio}, memory {m['nvml_mib'] / max(1, p['nvml_mib']):.2f}", flush=True)
 
 
-def get_ready(names, starter, compile_only, at_once, end, extra_end):
+def get_ready(names, out, compile_only, at_once, end, extra_end):
     """Starts peers as the card has room for them, until they are ready or it is late. Returns those that are; late ones are ended."""
     waiting, peers = list(names), []
-    if not starter.loaded():
-        print("PyTorch was not loaded:", open(f"{starter.out}/peers.err", errors="replace").read()[-300:], flush=True)
-        waiting = [n for n in waiting if n.endswith(":jax")]
     while time.time() < end:
         busy = [p for p in peers if not p.over() and (compile_only or not p.ready())]
         idle = sum(1 for p in peers if not compile_only and p.ready() and not p.over())
@@ -245,7 +214,7 @@ def get_ready(names, starter, compile_only, at_once, end, extra_end):
             fits = next((n for n in waiting if PEER_GIB.get(n.split(":")[0], 9) <= room), None)
             if fits:
                 waiting.remove(fits)
-                peers.append(Peer(fits, starter, compile_only))
+                peers.append(Peer(fits, out, compile_only))
                 continue
         if not busy and not waiting or time.time() > extra_end and all(is_extra(n) for n in [p.name for p in busy] + waiting):
             break
@@ -276,24 +245,31 @@ def compile_all(memfit, models, out, cases, end):
     def queue(mine):
         for case in mine:
             if time.time() < end - 5:
+                if case.endswith("-tuned"):
+                    tuned(memfit, models, case, out, 60)
+                    continue
                 _, p = start_memfit(memfit, models, case, 2, out, {"OMP_NUM_THREADS": "2"})
                 try:
                     p.wait(max(1, end - time.time()))
                 except subprocess.TimeoutExpired:
                     p.kill()
-    warm = [c for c in cases if not c.endswith(("-cold", "-nondet", "-tuned"))]
+    def is_own(case):
+        """Has kernels that no other row has: what a limit makes run again is there already, pieces are not."""
+        return not case.endswith(("-cold", "-nondet", "-tuned")) and (not CASES[case][5] or case.startswith(("s7", "s9")))
+    warm = [c for c in cases if is_own(c)] + [c for c in cases if c.endswith("-tuned")]
     threads = [threading.Thread(target=queue, args=(warm[k::4],)) for k in range(4)]
     for t in threads:
         t.start()
-    starter = Peers(out, True)
-    ready = get_ready(peers_of(cases), starter, True, 10, end, end)
+    long = ["mobilenetv2", "resnet50", "unet", "gpt2", "vit"]
+    names = sorted(peers_of(cases), key=lambda n: (is_extra(n), next((i for i, m in enumerate(long) if n.startswith(m)), 9)))
+    ready = get_ready(names, out, True, 12, end, end)
     for t in threads:
         t.join()
     pathlib.Path(out, "compiled.txt").write_text("\n".join(ready))
     for p in ready.values():
         row = p.finish(1)
         print(f"{p.name:30} {row['nvml_mib']:8,} MiB, ready after {row['ready_s']} s" if "error" not in row else f"{p.name:30} {row['error']!r}")
-    for c in warm:
+    for c in [c for c in warm if not c.endswith("-tuned")]:
         try:
             m = json.load(open(f"{out}/{c}.json"))
             print(f"{c:30} planned {mib(m['planned_peak_bytes'])} MiB, first step after {m['first_step_seconds']:.1f} s, loss {m['loss']:.5f}")
@@ -326,10 +302,9 @@ def main():
     program = hashlib.sha256(b"".join(open(f, "rb").read() for f in (memfit, HERE / "cuda_peers.py", HERE / "cuda_peers_jax.py"))).hexdigest()[:16]
     cases = missing(out, plain[3:] or list(CASES), program)
     nvml = Nvml()
-    starter = Peers(out, False)
     compiled = pathlib.Path(out, "compiled.txt")
     known = compiled.read_text().split() if compiled.exists() else []
-    peers = get_ready([p for p in peers_of(cases) if not is_extra(p) or p in known], starter, False, 12, began + 0.4 * limit, began + 0.25 * limit)
+    peers = get_ready([p for p in peers_of(cases) if not is_extra(p) or p in known], out, False, 14, began + 0.4 * limit, began + 0.25 * limit)
     print(f"program {program}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC; {len(peers)} peers ready after {time.time() - began:.0f} s", flush=True)
     print(f"{'case':25} {'who':26} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
     with open(f"{out}/cuda.jsonl", "a") as log:
@@ -351,7 +326,6 @@ def main():
                 run_memfit(nvml, memfit, models, case, out, True, min(15, max(2, end - time.time())), env, 7)
         for p in peers.values():
             p.end()
-        starter.end()
     print(f"seconds {time.time() - began:.0f}")
 
 

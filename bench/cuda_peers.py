@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
-"""Peers of bench_cuda.py: cuda_peers.py serve FOLDER [once], and lines NAME SETTING on standard input
-
-Each line becomes a process of its own, forked from this one: PyTorch takes long to load, and is loaded once. Its number is printed.
+"""One peer of bench_cuda.py: cuda_peers.py NAME SETTING FOLDER [once]
 
 PyTorch's own definition of a network of make_cuda_models.py, trained on one fixed batch that lies on the card: torch.compile (SETTING `compile`; `half`: with an
 activation budget of 0.5; `autotune`: max-autotune, without graphs of its own, which would keep their memory while it waits), or a step captured as a CUDA graph (`graph`).
@@ -11,10 +9,8 @@ line of JSON: median and least ms of a step, NVML's figure for the process, what
 import json
 import os
 import pathlib
-import signal
 import sys
 import time
-import traceback
 
 import torch
 import torch.nn.functional as F
@@ -298,30 +294,6 @@ def run(name, setting, folder, once):
                       "taken_mib": torch.cuda.max_memory_reserved() >> 20, "parameters": count, "ready_s": round(ready, 1)}), flush=True)
 
 
-def child(name, setting, folder, once):
-    for stream, end in ((1, "peer"), (2, "peer.err")):
-        os.dup2(os.open(f"{folder}/{name}.{setting}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    try:
-        run(name, setting, folder, once)
-    except BaseException:
-        traceback.print_exc()
+if __name__ == "__main__":
+    run(*sys.argv[1:4], sys.argv[4:] == ["once"])
     os._exit(0)
-
-
-def main():
-    folder, once = sys.argv[2], sys.argv[3:] == ["once"]
-    import torch._dynamo
-    import torch._inductor.compile_fx # noqa: F401, none of these touches the card
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    print("loaded", flush=True)
-    while line := sys.stdin.readline():
-        name, setting = line.split()
-        pid = os.fork()
-        if pid == 0:
-            child(name, setting, folder, once)
-        print(pid, flush=True)
-
-
-main()

@@ -451,72 +451,6 @@ static void answers_for_a_described_card(void **state)
     mf_cudnn_close(dnn);
 }
 
-static mf_cost menu_of(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count)
-{
-    mf_cost cost = {0};
-    cuda_convolution_menu(conv, list, count, 0, 1e12, 1e9, false, &cost);
-    cost.supported = cost.method_count > 0;
-    return cost;
-}
-
-/* A run without a limit takes no engine that wants many times the operands' bytes, unless there is no other. */
-static void workspaces_are_sensible(void **state)
-{
-    (void)state;
-    const uint64_t gb = 1000000000;
-    mf_cudnn_convolution conv = {.type = MF_CUDNN_F32, .in_channels = 256, .out_channels = 256};
-    const mf_cudnn_way list[] = {{.engine = 1, .workspace_bytes = 36 * gb, .deterministic = true},
-                                 {.engine = 2, .workspace_bytes = 2 * gb, .deterministic = true},
-                                 {.engine = 3, .workspace_bytes = 30 * gb, .deterministic = true, .tf32 = true},
-                                 {.engine = 4, .workspace_bytes = 0, .deterministic = true},
-                                 {.engine = 5, .workspace_bytes = 0, .deterministic = false}};
-    mf_cost cost = menu_of(&conv, list, 5);
-    assert_int_equal(cost.method_count, 3);
-    assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, UINT64_MAX)].workspace_bytes, 2 * gb);
-    assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, gb)].workspace_bytes, 0);
-    assert_int_equal(cost.methods[2].workspace_bytes, 30 * gb); /* the only one in TF32 */
-    cost = menu_of(&conv, list, 1);
-    assert_int_equal(cost.method_count, 1);
-    assert_int_equal(cost.methods[0].workspace_bytes, 36 * gb);
-}
-
-/* The library's first three, so that `memfit tune` has something to choose among, and the one with the least workspace, however
- * far behind: a limit may leave room for no other. With a bias inside in TF32 as well; own kernels' place stays free. */
-static void menus_have_the_first_and_the_smallest(void **state)
-{
-    (void)state;
-    mf_cudnn_convolution conv = {.type = MF_CUDNN_BF16, .in_channels = 256, .out_channels = 256};
-    mf_cudnn_way list[12];
-    for (int i = 0; i < 12; i++)
-        list[i] = (mf_cudnn_way){
-            .engine = i, .workspace_bytes = i == 10 ? 16 : (uint64_t)(64 + i % 3), .deterministic = true};
-    for (int bias = 0; bias < 2; bias++) {
-        conv.bias = bias;
-        mf_cost cost = menu_of(&conv, list, 12);
-        assert_int_equal(cost.method_count, bias ? 3 : 4);
-        for (uint32_t i = 0; i < cost.method_count; i++) {
-            int64_t engine = 0;
-            memcpy(&engine, cost.methods[i].id + 8, sizeof engine);
-            assert_int_equal(engine, i + 1 < cost.method_count ? (int64_t)i : 10);
-        }
-        assert_int_equal(mf_cost_choose(&cost, (mf_method_rules){0}, UINT64_MAX), 0); /* without times: the first */
-        assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, 20)].workspace_bytes, 16);
-    }
-    conv.type = MF_CUDNN_F32;
-    for (int i = 0; i < 12; i++)
-        list[i].tf32 = i % 2;
-    mf_cost cost = {0};
-    for (int bias = 1; bias >= 0; bias--) {
-        conv.bias = bias;
-        cuda_convolution_menu(&conv, list, 12, 0, 1e12, 1e9, false, &cost);
-    }
-    unsigned count[2][2] = {{0}};
-    for (uint32_t i = 0; i < cost.method_count; i++)
-        count[cost.methods[i].id[2]][cost.methods[i].id[1]]++;
-    assert_true(cost.method_count < MF_MOST_METHODS);
-    assert_true(count[1][0] >= 1 && count[1][1] >= 2 && count[0][0] >= 2 && count[0][1] >= 1);
-}
-
 /* Engines for attention are compiled at run time: cuDNN lists them only where a driver can be opened; the toolkit's stub
  * of one is enough. */
 static bool open_driver_or_stub(const mf_cudnn *dnn)
@@ -608,8 +542,6 @@ int main(void)
         cmocka_unit_test(texts_are_made_or_not_at_all),
         cmocka_unit_test(a_refused_plan_is_said),
         cmocka_unit_test(answers_for_a_described_card),
-        cmocka_unit_test(workspaces_are_sensible),
-        cmocka_unit_test(menus_have_the_first_and_the_smallest),
         cmocka_unit_test(values_are_cudnns),
         cmocka_unit_test(attention_has_ways_that_repeat), /* last: it may open a driver's stub */
     };

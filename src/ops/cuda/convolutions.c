@@ -97,12 +97,13 @@ static bool is_way(const mf_cudnn_way *way, bool tf32)
 }
 
 /* The first FIRST of the list, for `memfit tune` to choose among, and each that needs less than all before it; of those
- * at least the one that needs the least. What needs more than `most` is left out where something else is there: for S9 in
+ * at least the one that needs the least, unless one is there that needs next to nothing. What needs more than `most` is left out where something else is there: for S9 in
  * float32 the library's first choice takes 36 GB beside operands of one. */
 static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, bool bias, uint32_t room, uint64_t most,
                      uint64_t own_at, double time, mf_cost *cost)
 {
-    enum { FIRST = 3 };
+    /* engine 0 is the last resort: seen to take 18 to 12,000 times as long as the others */
+    enum { FIRST = 3, NEXT_TO_NOTHING = 1 << 20, LAST_RESORT = 0, LAST_TIMES = 100 };
     uint64_t least = UINT64_MAX;
     uint32_t smallest = UINT32_MAX, taken = 0;
     bool sensible = false;
@@ -112,15 +113,18 @@ static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, bool b
         if (!is_way(&list[i], tf32))
             continue;
         sensible = sensible || list[i].workspace_bytes <= most;
-        if (smallest == UINT32_MAX || list[i].workspace_bytes < list[smallest].workspace_bytes)
+        if (smallest == UINT32_MAX || (list[smallest].workspace_bytes > NEXT_TO_NOTHING &&
+                                       list[i].workspace_bytes < list[smallest].workspace_bytes))
             smallest = i;
     }
     for (uint32_t i = 0; i < count && taken < room; i++) {
+        bool last = list[i].engine == LAST_RESORT && least != UINT64_MAX;
         if (!is_way(&list[i], tf32) || (sensible && list[i].workspace_bytes > most) ||
+            ((last || taken >= FIRST) && least <= NEXT_TO_NOTHING) ||
             (taken >= FIRST && list[i].workspace_bytes >= least) || (room > 1 && taken + 1 == room && i < smallest))
             continue;
         least = list[i].workspace_bytes < least ? list[i].workspace_bytes : least;
-        add_way(cost, &list[i], bias, own_at, time * (1 + 0.02 * i));
+        add_way(cost, &list[i], bias, own_at, time * (1 + 0.02 * i) * (last ? LAST_TIMES : 1));
         taken++;
     }
 }
@@ -143,6 +147,8 @@ void cuda_convolution_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way 
     double time = 4 + bytes / 3e6 + flops / rate_of(conv, false);
     if (apart) /* own kernels are several times as fast: bench/cuda.md */
         time *= 10;
+    else if (conv->direction == MF_CUDNN_FORWARD && conv->type != MF_CUDNN_F32 && conv->in_channels <= 4)
+        time *= conv->bias ? 6 : 1.3;
     /* float32 with a bias has four lists, each a part of the places: inside or apart, with TF32 or not */
     bool wide = conv->type == MF_CUDNN_F32, bias_before = cost->method_count > 0;
     double quick = 4 + bytes / 3e6 + flops / rate_of(conv, true);

@@ -7,9 +7,11 @@
  *     domain: rows x channels, the shape of every whole operand       a thread has `width` elements side by side
  *
  *     with a sum:   sums0  reads, computes what is summed, adds it up over rows; SPLITS blocks share a channel's rows
- *                   join0  joins what the blocks left, in a fixed order and in double
- *                   k0     reads and computes again, now with the sums, and writes
+ *                   join0  joins what the blocks left, in a fixed order and in double, and finishes a channel's numbers
+ *                   k0     reads and computes again, now with the sums, and writes, the last rows first
  *     without:      k0
+ *
+ * A thread fetches two or four rows before it computes the first: the card's memory is as quick as reads are under way.
  *
  * Numbers are float32 between members (float64 where an operand is): members in 16 bits are not rounded on the way.
  */

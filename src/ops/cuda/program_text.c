@@ -191,9 +191,8 @@ static void say_norm_channel(writing *w, uint32_t m)
     cuda_say(s, "    EACH {\n        p.m%u[k] = ", m);
     say_vector(w, op, 2, 0, "c + k");
     cuda_say(s, ";\n        if (WRITE) {\n");
-    for (const char *name = "abg"; *name; name++)
-        cuda_say(s, "            p.%c%u[k] = (real)kept_sums(a)[3 * (c + k) + %d];\n", *name, m,
-                 (int)(strchr("abg", *name) - "abg"));
+    for (int i = 0; i < 3; i++)
+        cuda_say(s, "            p.%c%u[k] = (real)kept_sums(a)[3 * (c + k) + %d];\n", "abg"[i], m, i);
     cuda_say(s, "        } else\n            p.f%u[k] = (real)(", m);
     say_rstd(w, op, "c + k");
     cuda_say(s, ");\n    }\n");

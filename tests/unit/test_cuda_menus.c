@@ -1,0 +1,123 @@
+/* test_cuda_menus.c: which of cuDNN's engines a convolution's menu has, in what order, and how quick they are said to be. */
+#include "test.h"
+
+#include "ops/cuda/convolutions.h"
+
+#include <string.h>
+
+static mf_cost menu_of(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count)
+{
+    mf_cost cost = {0};
+    cuda_convolution_menu(conv, list, count, 0, 1e12, 1e9, false, &cost);
+    cost.supported = cost.method_count > 0;
+    return cost;
+}
+
+/* A run without a limit takes no engine that wants many times the operands' bytes, unless there is no other. */
+static void workspaces_are_sensible(void **state)
+{
+    (void)state;
+    const uint64_t gb = 1000000000;
+    mf_cudnn_convolution conv = {.type = MF_CUDNN_F32, .in_channels = 256, .out_channels = 256};
+    const mf_cudnn_way list[] = {{.engine = 1, .workspace_bytes = 36 * gb, .deterministic = true},
+                                 {.engine = 2, .workspace_bytes = 2 * gb, .deterministic = true},
+                                 {.engine = 3, .workspace_bytes = 30 * gb, .deterministic = true, .tf32 = true},
+                                 {.engine = 4, .workspace_bytes = 0, .deterministic = true},
+                                 {.engine = 5, .workspace_bytes = 0, .deterministic = false}};
+    mf_cost cost = menu_of(&conv, list, 5);
+    assert_int_equal(cost.method_count, 3);
+    assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, UINT64_MAX)].workspace_bytes, 2 * gb);
+    assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, gb)].workspace_bytes, 0);
+    assert_int_equal(cost.methods[2].workspace_bytes, 30 * gb); /* the only one in TF32 */
+    cost = menu_of(&conv, list, 1);
+    assert_int_equal(cost.method_count, 1);
+    assert_int_equal(cost.methods[0].workspace_bytes, 36 * gb);
+}
+
+/* The library's first three, so that `memfit tune` has something to choose among, and the one with the least workspace, however
+ * far behind: a limit may leave room for no other. With a bias inside in TF32 as well; own kernels' place stays free. */
+static void menus_have_the_first_and_the_smallest(void **state)
+{
+    (void)state;
+    mf_cudnn_convolution conv = {.type = MF_CUDNN_BF16, .in_channels = 256, .out_channels = 256};
+    mf_cudnn_way list[12];
+    for (int i = 0; i < 12; i++)
+        list[i] = (mf_cudnn_way){
+            .engine = i + 1, .workspace_bytes = (uint64_t)(i == 10 ? 16 : 64 + i % 3) << 20, .deterministic = true};
+    for (int bias = 0; bias < 2; bias++) {
+        conv.bias = bias;
+        mf_cost cost = menu_of(&conv, list, 12);
+        assert_int_equal(cost.method_count, bias ? 3 : 4);
+        for (uint32_t i = 0; i < cost.method_count; i++) {
+            int64_t engine = 0;
+            memcpy(&engine, cost.methods[i].id + 8, sizeof engine);
+            assert_int_equal(engine, i + 1 < cost.method_count ? (int64_t)i + 1 : 11);
+        }
+        assert_int_equal(mf_cost_choose(&cost, (mf_method_rules){0}, UINT64_MAX), 0); /* without times: the first */
+        assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, 20 << 20)].workspace_bytes, 16 << 20);
+    }
+    conv.type = MF_CUDNN_F32;
+    for (int i = 0; i < 12; i++)
+        list[i].tf32 = i % 2;
+    mf_cost cost = {0};
+    for (int bias = 1; bias >= 0; bias--) {
+        conv.bias = bias;
+        cuda_convolution_menu(&conv, list, 12, 0, 1e12, 1e9, false, &cost);
+    }
+    unsigned count[2][2] = {{0}};
+    for (uint32_t i = 0; i < cost.method_count; i++)
+        count[cost.methods[i].id[2]][cost.methods[i].id[1]]++;
+    assert_true(cost.method_count < MF_MOST_METHODS);
+    assert_true(count[1][0] >= 1 && count[1][1] >= 2 && count[0][0] >= 2 && count[0][1] >= 1);
+}
+
+/* cuDNN's last resort needs no workspace at all and was seen to take 9.8 s where others take 0.8 ms: a hundred bytes are no
+ * reason to take it, and where there is nothing else it does not look quick. */
+static void the_last_resort_is_one(void **state)
+{
+    (void)state;
+    mf_cudnn_convolution conv = {
+        .direction = MF_CUDNN_WEIGHTS, .type = MF_CUDNN_BF16, .in_channels = 512, .out_channels = 512};
+    mf_cudnn_way list[] = {{.engine = 65, .workspace_bytes = 131, .deterministic = true},
+                           {.engine = 1, .workspace_bytes = 9455632, .deterministic = true},
+                           {.engine = 0, .workspace_bytes = 0, .deterministic = true}};
+    mf_cost cost = menu_of(&conv, list, 3);
+    for (uint32_t i = 0; i < cost.method_count; i++)
+        assert_true(cost.methods[i].workspace_bytes > 0);
+    assert_int_equal(cost.method_count, 2);
+    list[0].workspace_bytes = 64 << 20; /* now a limit may leave room for nothing else */
+    cost = menu_of(&conv, list, 3);
+    assert_int_equal(cost.method_count, 3);
+    assert_true(cost.methods[2].workspace_bytes == 0 && cost.methods[2].time_us > 50 * cost.methods[0].time_us);
+}
+
+/* With three input channels the engines that add a bias were seen to take 645 us where one without it takes 249 and its pass 134
+ * (S9's first convolution). */
+static void a_bias_with_few_channels_comes_apart(void **state)
+{
+    (void)state;
+    mf_cudnn_convolution conv = {.type = MF_CUDNN_BF16, .in_channels = 3, .out_channels = 256};
+    const mf_cudnn_way way = {.engine = 1, .workspace_bytes = 1 << 20, .deterministic = true};
+    const double y = 32.0 * 128 * 128 * 256 * 2, flops = 2.0 * 32 * 128 * 128 * 256 * 27;
+    for (int channels = 3; channels < 70; channels += 61) {
+        mf_cost cost = {0};
+        conv.in_channels = channels;
+        conv.bias = true;
+        cuda_convolution_menu(&conv, &way, 1, 0, flops, y, false, &cost);
+        conv.bias = false;
+        cuda_convolution_menu(&conv, &way, 1, 0, flops, 3 * y, false, &cost);
+        assert_int_equal(cost.method_count, 2);
+        assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, UINT64_MAX)].id[2], channels > 4);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workspaces_are_sensible),
+        cmocka_unit_test(menus_have_the_first_and_the_smallest),
+        cmocka_unit_test(the_last_resort_is_one),
+        cmocka_unit_test(a_bias_with_few_channels_comes_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
