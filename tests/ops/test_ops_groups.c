@@ -141,7 +141,7 @@ static void a_residual_block_is_one_operation(void **state)
     memfit_error err = {0};
     mf_graph *plain = residual(NULL, &err), *g = residual(NULL, &err);
     uint32_t storages = g->storage_count;
-    assert_ok(mf_graph_group(g, &(mf_group_taker){NULL, takes_all, false}, &err), err);
+    assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_all}, &err), err);
     assert_int_equal(g->op_count, 3); /* two inputs and the group */
     const mf_op *group = &g->ops[2];
     assert_int_equal(group->kind, MF_OP_GROUP);
@@ -160,8 +160,8 @@ static void losses_read_sixteen_bits(void **state)
     (void)state;
     memfit_error err = {0};
     mf_graph *plain = cast_loss(&err), *g = cast_loss(&err), *kept = cast_loss(&err);
-    assert_ok(mf_graph_group(g, &(mf_group_taker){NULL, takes_none, true}, &err), err);
-    assert_ok(mf_graph_group(kept, &(mf_group_taker){NULL, takes_none, false}, &err), err);
+    assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_none, .narrow_losses = true}, &err), err);
+    assert_ok(mf_graph_group(kept, &(mf_group_taker){.takes = takes_none}, &err), err);
     assert_int_equal(kept->op_count, plain->op_count);
     assert_int_equal(g->op_count, plain->op_count - 2); /* both casts */
     for (uint32_t i = 0; i < g->op_count; i++) {
@@ -209,7 +209,7 @@ static void a_host_may_refuse_anywhere(void **state)
         memfit_error err = {0};
         mf_graph *g = residual(&host, &err);
         if (g) {
-            memfit_status status = mf_graph_group(g, &(mf_group_taker){NULL, takes_all, true}, &err);
+            memfit_status status = mf_graph_group(g, &(mf_group_taker){.takes = takes_all, .narrow_losses = true}, &err);
             assert_true(status == MEMFIT_OK || status == MEMFIT_NO_HOST_MEMORY);
             done = status == MEMFIT_OK;
             mf_graph_destroy(g);
@@ -228,7 +228,7 @@ static void pooling_comes_before_the_activation(void **state)
         mf_graph *plain = pooled(functions[i], &err), *g = pooled(functions[i], &err);
         assert_non_null(plain);
         assert_non_null(g);
-        assert_ok(mf_graph_group(g, &(mf_group_taker){NULL, takes_none, false, NULL, true}, &err), err);
+        assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_none, .pools_first = true}, &err), err);
         assert_ok(mf_graph_check(g, &err), err);
         uint64_t large = mf_shape_count(&(mf_shape){4, {3, 6, 8, 5}}), activated = 0;
         for (uint32_t k = 0; k < g->op_count; k++)

@@ -167,10 +167,10 @@ static void code_is_counted_once_for_equal_windows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(code_is_counted_once_for_equal_windows),
         cmocka_unit_test(estimated_times),
         cmocka_unit_test(metrics_have_their_price),
         cmocka_unit_test(enormous_sizes),
+        cmocka_unit_test(code_is_counted_once_for_equal_windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
