@@ -22,6 +22,7 @@ RESULTS is a file of JSON lines, one a case, keyed by the case, the card, driver
 (kinds and methods: the backend's sources; all others: the program): what is there is not run again. --together N runs the parts side by side,
 N processes at once in all and JOBS of a part, with one sampler of NVML for all of them. Prints one line a case and one a part, with --table one a part of all that RESULTS has; the exit status is 1 when a case failed.
 """
+import glob
 import os
 import pathlib
 import re
@@ -83,10 +84,12 @@ def methods(memfit, results, nvml, models, deadline):
 
 def waits(memfit, results, nvml, models, deadline):
     """How often the host waits for the card in an epoch, by the driver's calls that nsys counts: two runs that differ in one epoch."""
-    nsys = shutil.which("nsys")
+    nsys = shutil.which("nsys") or next(iter(sorted(glob.glob("/opt/nvidia/nsight-systems*/**/nsys", recursive=True) + glob.glob("/usr/local/cuda*/bin/nsys"))), None)
+    if not nsys:
+        return print("waits: not run, nsys was not found", flush=True)
     path = str(next(m for m in models if m.stem == "cnn"))
     for case, more in (("waits", []), ("waits validation", ["--validation-split", "0.2"]), ("waits offload", ["--offload", "optimizer"])):
-        if not nsys or results.has(case) or time.time() > deadline:
+        if results.has(case) or time.time() > deadline:
             continue
         counts = []
         with tempfile.TemporaryDirectory() as d:
