@@ -9,7 +9,8 @@
  *
  * host runs the kernels on the CPU through a C++ compiler, one thread a block; threads, with 256 real ones (slow: for a
  * case at a time); compile only compiles them, for every generation. Prints a
- * table by kind; the exit status is 77 when what --on needs is not there.
+ * table by kind; the exit status is 77 when what --on needs is not there. It is long because both sides of one walk are read
+ * together.
  */
 #include "engines.h"
 #include "group_cases.h"
