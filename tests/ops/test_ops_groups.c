@@ -242,7 +242,8 @@ static void a_host_may_refuse_anywhere(void **state)
         memfit_error err = {0};
         mf_graph *g = residual(&host, &err);
         if (g) {
-            memfit_status status = mf_graph_group(g, &(mf_group_taker){.takes = takes_all, .narrow_losses = true}, &err);
+            memfit_status status =
+                mf_graph_group(g, &(mf_group_taker){.takes = takes_all, .narrow_losses = true}, &err);
             assert_true(status == MEMFIT_OK || status == MEMFIT_NO_HOST_MEMORY);
             done = status == MEMFIT_OK;
             mf_graph_destroy(g);

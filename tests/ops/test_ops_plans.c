@@ -239,7 +239,8 @@ int main(void)
         return 1;
     mf_backend *inner = NULL;
     if ((mf_cpu_create(NULL, 2, &inner, &err) != MEMFIT_OK && mf_reference_create(NULL, &inner, &err) != MEMFIT_OK) ||
-        mf_members_create(NULL, inner, &(mf_group_taker){.takes = takes_some, .narrow_losses = true}, &grouped, &err) != MEMFIT_OK)
+        mf_members_create(NULL, inner, &(mf_group_taker){.takes = takes_some, .narrow_losses = true}, &grouped, &err) !=
+            MEMFIT_OK)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(every_plan_gives_the_same_bytes, "layers"),

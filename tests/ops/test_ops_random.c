@@ -536,8 +536,10 @@ int main(void)
         return 1;
     mf_backend *inner = NULL;
     if (mf_reference_create(NULL, &inner, &err) != MEMFIT_OK ||
-        mf_members_create(NULL, inner, &(mf_group_taker){.takes = takes_all, .narrow_losses = true, .attends = attends_wide, .pools_first = true}, &members, &err) !=
-            MEMFIT_OK)
+        mf_members_create(
+            NULL, inner,
+            &(mf_group_taker){.takes = takes_all, .narrow_losses = true, .attends = attends_wide, .pools_first = true},
+            &members, &err) != MEMFIT_OK)
         return 1;
     if (mf_cpu_create(NULL, 1, &cpu, &err) != MEMFIT_OK)
         cpu = NULL;
