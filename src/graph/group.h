@@ -33,8 +33,10 @@ typedef struct mf_group_taker {
     /* Whether it runs this ATTENTION (and its gradient) better than the products and the softmax it would be made of
      * (passes/attend.c). NULL: never. */
     bool (*attends)(void *ctx, const mf_graph *graph, const mf_op *attention);
-    bool narrow_feeds; /* inputs arrive in the 16 bits they are first cast to (passes/narrow_feeds.c) */
     bool pools_first;  /* activations go behind the maximum pooling that they stand before (passes/pool_first.c) */
+    bool narrow_feeds; /* inputs arrive in the 16 bits they are first cast to (passes/narrow_feeds.c) */
+    /* A chain that cannot grow any more: is it one? NULL: all are. */
+    bool (*whole)(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count);
 } mf_group_taker;
 
 enum { MF_GROUP_MOST = 16 }; /* members of a chain */

@@ -9,7 +9,8 @@
  *
  * host runs the kernels on the CPU through a C++ compiler, one thread a block; threads, with 256 real ones (slow: for a
  * case at a time); compile only compiles them, for every generation. Prints a
- * table by kind; the exit status is 77 when what --on needs is not there.
+ * table by kind; the exit status is 77 when what --on needs is not there. It is long because both sides of one walk are read
+ * together.
  */
 #include "engines.h"
 #include "group_cases.h"
@@ -197,6 +198,17 @@ static memfit_status run_here(const graph_memory *m, uint32_t index, const mf_ru
     return status;
 }
 
+/* Which of several sums inside a group is the largest may differ where two are equal but for rounding: of ten thousand one. */
+static bool chooses_alike(const mf_op *op, const mf_tensor *t, const void *mine, const void *right)
+{
+    uint64_t n = mf_shape_count(&t->shape), other = 0;
+    if (op->kind != MF_OP_GROUP || t->dtype != MF_U8)
+        return false;
+    for (uint64_t i = 0; i < n; i++)
+        other += ((const uint8_t *)mine)[i] != ((const uint8_t *)right)[i];
+    return other <= n / 10000;
+}
+
 static bool compare(const graph_memory *m, uint32_t index, const char *name, const char *right, bool tf32)
 {
     const mf_graph *g = m->graph;
@@ -213,7 +225,10 @@ static bool compare(const graph_memory *m, uint32_t index, const char *name, con
             tell(g, index, name, err.message, 0);
             good = false;
         } else {
-            double error = distance(&g->tensors[op->out[i]], mine, right + place_of(m, op->out[i]));
+            const char *wanted = right + place_of(m, op->out[i]);
+            double error = chooses_alike(op, &g->tensors[op->out[i]], mine, wanted)
+                               ? 0
+                               : distance(&g->tensors[op->out[i]], mine, wanted);
             check.worst[op->kind][type] = fmax(check.worst[op->kind][type], error);
             if (!(error <= bounds[type])) {
                 const mf_tensor *t = &g->tensors[op->out[i]];

@@ -114,9 +114,34 @@ static void attention(opcheck *c, int variant)
     opcheck_output(c, moved ? mf_g_transpose(&c->b, y, (uint32_t[]){0, 2, 1, 3}) : y);
 }
 
-const opcheck_case group_cases[] = {{"residual", residual, 12},
-                                    {"branches", branches, 6},
-                                    {"pointwise chain", pointwise, 12},
-                                    {"casts", casts, 6},
-                                    {"attention", attention, 24}};
+/* The first layers of a network: a convolution of few channels, an activation, the largest of 2 x 2; cells that the pooling
+ * leaves out, padding, several tiles of a row, several blocks, all numbers of channels that go with threads. */
+static void conv_pool(opcheck *c, int variant)
+{
+    static const int64_t all[][9] = {/* images, height, width, channels in, out, kernel, stride, before, bias */
+                                     {2, 9, 10, 3, 8, 3, 1, 0, 1},    {3, 12, 7, 1, 32, 3, 1, 1, 1},
+                                     {2, 21, 18, 4, 16, 3, 2, 1, 0},  {2, 8, 300, 3, 32, 3, 1, 0, 1},
+                                     {40, 33, 35, 2, 64, 4, 1, 2, 1}, {1, 13, 150, 1, 256, 5, 1, 0, 1}};
+    const int64_t *v = all[variant % 6];
+    mf_window w = {.dims = 2,
+                   .kernel = {v[5], v[5]},
+                   .stride = {v[6], v[6]},
+                   .dilation = {1, 1},
+                   .before = {v[7], v[7]},
+                   .after = {v[7], v[7]},
+                   .groups = 1};
+    mf_window pool = {.dims = 2, .kernel = {2, 2}, .stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
+    uint32_t x = opcheck_constant(c, c->dtype, SHAPE(4, v[0], v[1], v[2], v[3], 0), -1, 1, false);
+    uint32_t f = opcheck_input(c, SHAPE(4, v[5], v[5], v[3], v[4], 0), -1, 1);
+    uint32_t bias = v[8] ? opcheck_input(c, SHAPE(1, v[4], 0, 0, 0, 0), -1, 1) : MF_NONE;
+    static const mf_unary functions[] = {MF_UNARY_RELU, MF_UNARY_RELU6, MF_UNARY_LINEAR};
+    uint32_t y = mf_g_conv(&c->b, x, f, bias, &w);
+    if (variant / 6 < 2)
+        y = mf_g_unary(&c->b, functions[variant / 6], 0, 0, y);
+    opcheck_output(c, mf_g_pool_max(&c->b, y, &pool));
+}
+
+const opcheck_case group_cases[] = {{"residual", residual, 12},         {"branches", branches, 6},
+                                    {"pointwise chain", pointwise, 12}, {"casts", casts, 6},
+                                    {"conv pool", conv_pool, 18},       {"attention", attention, 24}};
 const size_t group_case_count = sizeof group_cases / sizeof *group_cases;

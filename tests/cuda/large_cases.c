@@ -40,6 +40,17 @@ static void adding(opcheck *c, int variant)
         c->b.graph->ops[c->b.graph->op_count - 1].accumulate = true;
 }
 
+/* A few rows and columns over a long axis, forward and both gradients. */
+static void thin(opcheck *c, int variant)
+{
+    static const int64_t sizes[][3] = {{3, 10, 70001}, {33, 10, 65541}, {1, 1, 66000}, {70, 16, 65536}};
+    const int64_t *s = sizes[variant];
+    uint32_t x = opcheck_input(c, SHAPE(2, s[0], s[2], 0, 0, 0), -1, 1);
+    uint32_t w = opcheck_input(c, SHAPE(2, s[2], s[1], 0, 0, 0), -1, 1);
+    uint32_t bias = variant % 2 ? MF_NONE : opcheck_input(c, SHAPE(1, s[1], 0, 0, 0, 0), -1, 1);
+    opcheck_output(c, mf_g_matmul(&c->b, x, w, bias, false, false, variant == 1 ? 0.5 : 1));
+}
+
 static void conv(opcheck *c, int variant)
 {
     static const struct {
@@ -310,14 +321,24 @@ static void odd_product(opcheck *c, int variant)
 }
 
 const opcheck_case large_cases[] = {
-    {"odd product", odd_product, 8},   {"large matmul", matmul, 4},
-    {"adding matmul", adding, 6},      {"large conv", conv, 7},
-    {"large reduce", reduce, 15},      {"large softmax", softmax, 5},
-    {"large norm", norm, 4},           {"large pool", pool, 2},
-    {"large loss", loss, 4},           {"quick update", quick_update, 15},
-    {"large moves", moves, 3},         {"large gather", gather, 2},
-    {"large pointwise", pointwise, 2}, {"large recurrent", recurrent, 2},
-    {"lstm tiles", lstm_tiles, 12},    {"augment", augment, MF_AUGMENT_COUNT},
-    {"random", random_numbers, 8},     {"update", update, 2 * MF_OPTIMIZER_COUNT},
+    {"thin product", thin, 4},
+    {"odd product", odd_product, 8},
+    {"large matmul", matmul, 4},
+    {"adding matmul", adding, 6},
+    {"large conv", conv, 7},
+    {"large reduce", reduce, 15},
+    {"large softmax", softmax, 5},
+    {"large norm", norm, 4},
+    {"large pool", pool, 2},
+    {"large loss", loss, 4},
+    {"quick update", quick_update, 15},
+    {"large moves", moves, 3},
+    {"large gather", gather, 2},
+    {"large pointwise", pointwise, 2},
+    {"large recurrent", recurrent, 2},
+    {"lstm tiles", lstm_tiles, 12},
+    {"augment", augment, MF_AUGMENT_COUNT},
+    {"random", random_numbers, 8},
+    {"update", update, 2 * MF_OPTIMIZER_COUNT},
 };
 const size_t large_case_count = sizeof large_cases / sizeof *large_cases;

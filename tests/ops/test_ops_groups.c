@@ -155,6 +155,39 @@ static void a_residual_block_is_one_operation(void **state)
     mf_graph_destroy(g);
 }
 
+static bool has_three(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    (void)graph;
+    (void)ops;
+    *(uint32_t *)ctx = count;
+    return count == 3;
+}
+
+static bool has_four(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    return !has_three(ctx, graph, ops, count) && count == 4;
+}
+
+/* A chain that the backend has no kernel for before something more has joined it, and nothing did. */
+static void what_is_not_whole_stays_apart(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    uint32_t seen = 0;
+    mf_graph *plain = residual(NULL, &err), *g = residual(NULL, &err), *apart = residual(NULL, &err);
+    assert_ok(mf_graph_group(g, &(mf_group_taker){.ctx = &seen, .takes = takes_all, .whole = has_three}, &err), err);
+    assert_int_equal(seen, 3);
+    assert_int_equal(g->op_count, 3);
+    assert_ok(mf_graph_group(apart, &(mf_group_taker){.ctx = &seen, .takes = takes_all, .whole = has_four}, &err), err);
+    for (uint32_t i = 0; i < apart->op_count; i++)
+        assert_int_not_equal(apart->ops[i].kind, MF_OP_GROUP);
+    assert_int_equal(apart->op_count, plain->op_count);
+    same_bytes(plain, apart);
+    mf_graph_destroy(plain);
+    mf_graph_destroy(g);
+    mf_graph_destroy(apart);
+}
+
 static void losses_read_sixteen_bits(void **state)
 {
     (void)state;
@@ -251,9 +284,8 @@ int main(void)
         mf_members_create(NULL, inner, NULL, &members, &err) != MEMFIT_OK)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_residual_block_is_one_operation),
-        cmocka_unit_test(pooling_comes_before_the_activation),
-        cmocka_unit_test(losses_read_sixteen_bits),
+        cmocka_unit_test(a_residual_block_is_one_operation),   cmocka_unit_test(what_is_not_whole_stays_apart),
+        cmocka_unit_test(pooling_comes_before_the_activation), cmocka_unit_test(losses_read_sixteen_bits),
         cmocka_unit_test(a_host_may_refuse_anywhere),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

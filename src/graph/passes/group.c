@@ -212,7 +212,7 @@ static bool make_chains(grouping *p)
             continue;
         while (grow_once(p, &c))
             ;
-        if (c.count < 2)
+        if (c.count < 2 || (p->taker->whole && !p->taker->whole(p->taker->ctx, p->g, c.ops, c.count)))
             continue;
         chain *kept = MF_NEW_ARRAY(&p->g->arena, chain, 1);
         if (!kept)

@@ -1,5 +1,6 @@
 /* cuda_kinds.c: one function a family of kinds: which kernels an operation takes, on which grid, with how much
  * workspace. */
+#include "ops/cuda/conv_pool.h"
 #include "ops/cuda/kind_shapes.h"
 #include "ops/cuda/program.h"
 #include "ops/reference/reference.h"
@@ -430,7 +431,7 @@ static memfit_status augment(cuda_spec *s, memfit_error *err)
 
 memfit_status cuda_kind_spec(cuda_spec *s, memfit_error *err)
 {
-    if (cuda_program_spec(s) || cuda_rows(s))
+    if (cuda_conv_pool_spec(s) || cuda_program_spec(s) || cuda_rows(s))
         return MEMFIT_OK;
     if (s->op->kind == MF_OP_GROUP)
         return mf_fail(err, MEMFIT_INTERNAL, "a group of operations that the CUDA backend never took");

@@ -23,8 +23,9 @@ typedef struct cuda_spec {
     char *text;     /* ended by 0; NULL where there is nothing to compile */
     size_t length, capacity;
     bool no_memory;
-    bool copies; /* VIEW: the input's bytes go to the output when the two lie elsewhere */
-    bool slow;   /* plain loops, where a library is not there */
+    bool copies;  /* VIEW: the input's bytes go to the output when the two lie elsewhere */
+    bool slow;    /* plain loops, where a library is not there */
+    bool streams; /* one pass over its operands at the card's bandwidth, where a library's way is far from that */
     const char *family;
     cuda_launch launches[CUDA_MOST_LAUNCHES];
     uint32_t launch_count;

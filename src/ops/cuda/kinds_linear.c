@@ -259,8 +259,56 @@ static memfit_status around_product(cuda_spec *s)
     return MEMFIT_OK;
 }
 
+/* A product over one very long axis with few rows and few columns (thin.cu). */
+typedef struct thin_product {
+    const char *form;
+    int64_t rows, columns, length;
+    unsigned y; /* which input is the small factor, where one is */
+} thin_product;
+
+static bool thin_of(const cuda_spec *s, int64_t m, int64_t n, int64_t k, int64_t batch, thin_product *t)
+{
+    enum { MOST_ROWS = 256, MOST_COLUMNS = 16, LEAST_LENGTH = 1 << 16 };
+    bool ta = s->op->attr.matmul.trans_a, tb = s->op->attr.matmul.trans_b;
+    if (batch != 1 || in_shape(s, 1)->rank != 2 || (ta && tb))
+        return false;
+    if (!ta && !tb)
+        *t = (thin_product){"THIN_SUM", m, n, k, 0};
+    else if (tb)
+        *t = (thin_product){"THIN_SPREAD", m, k, n, 0};
+    else
+        *t = (thin_product){"THIN_OUTER", k, n, m, 1};
+    bool fits = t->rows > 0 && t->rows <= MOST_ROWS && t->columns > 0 && t->columns <= MOST_COLUMNS &&
+                t->length >= LEAST_LENGTH && is_float(s, s->op->out[0]) && is_float(s, s->op->in[1]) &&
+                (!has_in(s, 2) || (!ta && !tb && is_float(s, s->op->in[2])));
+    for (uint32_t i = 0; i < s->op->in_count && fits; i++)
+        fits = s->op->in[i] == MF_NONE || s->graph->tensors[s->op->in[i]].dtype != MF_F64;
+    return fits && is_float(s, s->op->in[0]) && s->graph->tensors[s->op->out[0]].dtype != MF_F64;
+}
+
+static void say_thin(cuda_spec *s, const thin_product *t)
+{
+    enum { PART = 256, EACH = 4, MOST_BLOCKS = 1056 };
+    uint64_t parts = (uint64_t)(t->length + PART - 1) / PART, blocks = parts < MOST_BLOCKS ? parts : MOST_BLOCKS;
+    s->family = "thin.cu";
+    s->streams = true;
+    cuda_say(s, "#define %s 1\n#define THIN_R %lld\n#define THIN_S %lld\n#define THIN_L %lldll\n#define Y_IN %u\n",
+             t->form, (long long)t->rows, (long long)t->columns, (long long)t->length, t->y);
+    cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
+    if (t->form[5] != 'S' || t->form[6] != 'U') {
+        cuda_each(s, "thin", (uint64_t)(t->length + EACH - 1) / EACH);
+        return;
+    }
+    uint64_t results = (uint64_t)(t->rows * t->columns);
+    cuda_say(s, "#define THIN_BLOCKS %llull\n#define THIN_AT %llull\n", (unsigned long long)blocks,
+             (unsigned long long)cuda_workspace(s, blocks * results * sizeof(double)));
+    cuda_grid(s, "thin", blocks, 1);
+    cuda_grid(s, "thinjoin", results, 1);
+}
+
 memfit_status cuda_product(cuda_spec *s, memfit_error *err)
 {
+    thin_product thin;
     if (s->library)
         return around_product(s);
     s->family = "product.cu";
@@ -274,6 +322,11 @@ memfit_status cuda_product(cuda_spec *s, memfit_error *err)
     if (b->rank <= 2 && !ta) {
         m *= batch;
         batch = 1;
+    }
+    if (thin_of(s, m, n, k, batch, &thin)) {
+        s->slow = false;
+        say_thin(s, &thin);
+        return MEMFIT_OK;
     }
     if (batch > 65535)
         return mf_fail(err, MEMFIT_UNSUPPORTED, "a product of more than 65535 batches needs cuBLASLt");
