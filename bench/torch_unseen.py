@@ -1,4 +1,4 @@
-"""Training and inference loops written when the pool's policy was finished: nothing was changed for them. As in
+"""Training and inference loops written before the pool's last rules for packing steps and first run with them: nothing was changed for them. As in
 torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
 """
 import random
