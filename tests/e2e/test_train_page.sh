@@ -45,8 +45,8 @@ page "$dir/k.html"; says "The run has not ended yet, or was killed" "killed"
 [ -z "$(ls -A "$dir" | grep -v '^[a-z]*\(\.html\)\?$')" ] || fail "left behind: $(ls -A "$dir")"
 
 # Refused for the limit, failed for its data: the plan, and why.
-expect 3 "" "a limit that is too small" "$MEMFIT" train "$f/cnn.keras" --data "$f/digits.npz" --memory 1MiB --html "$dir/r.html"
-page "$dir/r.html"; says "h2   Not trained" "refused"; says "1.00 MiB" "refused"; silent "has not ended" "refused"
+expect 3 "" "a limit that is too small" "$MEMFIT" train "$f/cnn.keras" --data "$f/digits.npz" --memory 512KiB --html "$dir/r.html"
+page "$dir/r.html"; says "h2   Not trained" "refused"; says "512.00 KiB" "refused"; silent "has not ended" "refused"
 printf 'x,y\n1,nonsense\n' >"$dir/bad.csv"
 expect 5 "" "data that is none" "$MEMFIT" train "$f/cnn.keras" --data "$dir/bad.csv" --html "$dir/b.html"
 page "$dir/b.html"; says "h2   Not trained" "failed"; says "bad.csv" "failed"
