@@ -26,8 +26,8 @@ columns = section.count("</title></rect>")
 assert 100 < columns <= 256, columns
 shown = re.findall(r"steps: (\S+ \S+) measured", section)
 units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-most = max(float(n) * units[u] for n, u in map(str.split, shown)) # of steps; starting may have held some pages more
-assert 0.97 * r["measured_peak_bytes"] <= most <= r["measured_peak_bytes"] * 1.001, (most, r["measured_peak_bytes"])
+most = max(float(n) * units[u] for n, u in map(str.split, shown)) # to 5 KiB, as printed; starting may have held some pages more
+assert 0.97 * r["measured_peak_bytes"] <= most <= r["measured_peak_bytes"] + 5300, (most, r["measured_peak_bytes"])
 assert "has not ended" not in section and r["allocations_in_steps"] == 0
 PY
 
