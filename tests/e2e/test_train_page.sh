@@ -26,8 +26,8 @@ columns = section.count("</title></rect>")
 assert 100 < columns <= 256, columns
 shown = re.findall(r"steps: (\S+ \S+) measured", section)
 units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-most = max(float(n) * units[u] for n, u in map(str.split, shown)) # of steps; starting may have held some pages more
-assert 0.97 * r["measured_peak_bytes"] <= most <= r["measured_peak_bytes"] * 1.001, (most, r["measured_peak_bytes"])
+most = max(float(n) * units[u] for n, u in map(str.split, shown)) # to 5 KiB, as printed; starting may have held some pages more
+assert 0.97 * r["measured_peak_bytes"] <= most <= r["measured_peak_bytes"] + 5300, (most, r["measured_peak_bytes"])
 assert "has not ended" not in section and r["allocations_in_steps"] == 0
 PY
 
@@ -45,8 +45,8 @@ page "$dir/k.html"; says "The run has not ended yet, or was killed" "killed"
 [ -z "$(ls -A "$dir" | grep -v '^[a-z]*\(\.html\)\?$')" ] || fail "left behind: $(ls -A "$dir")"
 
 # Refused for the limit, failed for its data: the plan, and why.
-expect 3 "" "a limit that is too small" "$MEMFIT" train "$f/cnn.keras" --data "$f/digits.npz" --memory 1MiB --html "$dir/r.html"
-page "$dir/r.html"; says "h2   Not trained" "refused"; says "1.00 MiB" "refused"; silent "has not ended" "refused"
+expect 3 "" "a limit that is too small" "$MEMFIT" train "$f/cnn.keras" --data "$f/digits.npz" --memory 512KiB --html "$dir/r.html"
+page "$dir/r.html"; says "h2   Not trained" "refused"; says "512.00 KiB" "refused"; silent "has not ended" "refused"
 printf 'x,y\n1,nonsense\n' >"$dir/bad.csv"
 expect 5 "" "data that is none" "$MEMFIT" train "$f/cnn.keras" --data "$dir/bad.csv" --html "$dir/b.html"
 page "$dir/b.html"; says "h2   Not trained" "failed"; says "bad.csv" "failed"
