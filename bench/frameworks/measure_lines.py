@@ -183,16 +183,19 @@ def run(out, lines, governed, at_once, most):
 
 def judge(out):
     rows = read(out)
-    ran = [r for r in rows if r.get("ran")]
+    void = [r for r in rows if not r.get("ran") and r.get("refused") == 0]  # the limit refused nothing: others had filled the card
+    good = [r for r in rows if r not in void]
+    ran = [r for r in good if r.get("ran")]
     told = [r for r in ran if r.get("process_mib")]
     for r in rows:
-        where = "" if r not in told else "inside" if r["low_mib"] <= r["process_mib"] <= r["high_mib"] else "outside"
-        print("%-16s %5d  %-78s %6d (%d to %d)  %6s %s" % (r["model"], r["batch"], r["line"][:78], r["peak_mib"], r["low_mib"], r["high_mib"],
-                                                        r.get("process_mib", ""), where if r.get("ran") else "FAILED " + r.get("error", "")[:80]))
+        where = "inside" if r in told and r["low_mib"] <= r["process_mib"] <= r["high_mib"] else "outside" if r in told else ""
+        if not r.get("ran"):
+            where = "void, the card was full" if r in void else "FAILED " + r.get("error", "")[:80]
+        print("%-16s %5d  %-78s %6d (%d to %d)  %6s %s" % (r["model"], r["batch"], r["line"][:78], r["peak_mib"], r["low_mib"], r["high_mib"], r.get("process_mib", ""), where))
     print("%d lines were in force before" % sum(map(in_force, rows)))
     inside = sum(r["low_mib"] <= r["process_mib"] <= r["high_mib"] for r in told)
     ran = [r for r in ran if r.get("process_mib", 0) <= r["free_mib"]]
-    print("%d models, %d lines: %d ran in what was asked for; process inside the band %d of %d" % (len({r["model"] for r in rows}), len(rows), len(ran), inside, len(told)))
+    print("%d models, %d lines: %d ran in what was asked for; process inside the band %d of %d" % (len({r["model"] for r in good}), len(good), len(ran), inside, len(told)))
 
 
 def main():
