@@ -72,8 +72,8 @@ def main():
             row = json.loads(line)
             calls.setdefault(row["call"], None)
             if row["memfit"].get("step_ms") and not row["memfit"]["rc"]:
-                whole = all("step_ms" in p for n, p in zip(CASES[row["case"]][4], row["peers"]) if not is_extra(n))
-                if whole or row["case"] not in rows:
+                row["whole"] = all("step_ms" in p for n, p in zip(CASES[row["case"]][4], row["peers"]) if not is_extra(n))
+                if row["whole"] or not rows.get(row["case"], row)["whole"] or row["case"] not in rows:
                     rows[row["case"]] = row
     names = {c: chr(ord("A") + i) for i, c in enumerate(sorted(calls))}
     for c, n in names.items():
