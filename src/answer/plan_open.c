@@ -134,8 +134,8 @@ static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_
 {
     enum {
         CHUNK_BYTES = 72 << 10, /* eight operations in each of the three graphs */
-        LITTLE_BYTES = 704 << 10
-    }; /* is in the margin of all this */
+        LITTLE_BYTES = 704 << 10, /* is in the margin of all this */
+    };
     mf_plan_options *o = &plan->question.plan;
     mf_model_graphs graphs = {.model = plan->model, .options = plan->question.lower};
     mf_graph_source source;
