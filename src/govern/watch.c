@@ -32,6 +32,7 @@ typedef struct card {
     unsigned number;         /* the share's */
     unsigned before[LISTED]; /* who was there at the first look */
     size_t before_count;
+    bool same_numbers; /* a process of ours was listed by the number it has here: no need to go by when one came */
 } card;
 
 struct mf_watch {
@@ -194,6 +195,7 @@ static void look_at_card(mf_watch *w, size_t at)
         all += list[i].bytes;
         if (is_alive(w, list[i].pid)) {
             own += list[i].bytes;
+            w->cards[at].same_numbers = true;
             if (w->share && !charge_beside(w, w->cards[at].number, list[i].pid, list[i].bytes))
                 note_outside(w, w->cards[at].number, list[i].pid, list[i].bytes);
             memfit_run_process *p = record_of(&w->seen, list[i].pid);
@@ -203,8 +205,10 @@ static void look_at_card(mf_watch *w, size_t at)
             strange += list[i].bytes;
         }
     }
-    bool by_arrival = !own && strange;
+    bool by_arrival = !w->cards[at].same_numbers && strange;
     own += by_arrival ? strange : 0;
+    if (w->seen.cards[at].by_arrival && !by_arrival && own) /* what came before was another's, on its way out */
+        w->seen.cards[at].peak_bytes = 0;
     if (own <= w->seen.cards[at].peak_bytes)
         return;
     w->seen.cards[at].peak_bytes = own;

@@ -157,6 +157,12 @@ if [ -n "${FAKE_NVML_LIBRARY:-}" ]; then
         fail "a card: the closing line is $(cat err)"
     FAKE_NVML_PROCESSES=0:999999990:1000 "$MEMFIT" run --report report -- sleep 1 2>err || fail "with a card: exit $?"
     holds report "j['cards'][0]['peak_bytes'] == 0 and j['peak_bytes'] == j['host_peak_bytes']" || fail "another's bytes are taken for the program's"
+    # Once a process of the program is listed by its number, one that ends elsewhere (and has no folder in /proc any more) is not the program's.
+    for turn in 'echo 0:$$:500 >nvml; sleep 0.7; echo 0:999999992:2500 >nvml' 'echo 0:999999992:2500 >nvml; sleep 0.7; echo 0:$$:500 >nvml'; do
+        rm -f nvml
+        FAKE_NVML_FILE=nvml "$MEMFIT" run --report report -- sh -c "$turn; sleep 0.7" 2>err || fail "two on a card: exit $?"
+        holds report "j['peak_bytes'] == 500 << 20 and not j['cards'][0]['by_arrival']" || fail "another's bytes, while it ended, are taken for the program's: $(cat report)"
+    done
     # One card of several, as nvidia-smi counts; one that is not there is refused.
     seen=$(FAKE_NVML_CARDS=2 "$MEMFIT" run --quiet --device 1 -- sh -c 'echo $CUDA_DEVICE_ORDER:$CUDA_VISIBLE_DEVICES' 2>err)
     [ "$seen" = PCI_BUS_ID:1 ] || fail "--device 1: the program sees $seen, $(cat err)"
