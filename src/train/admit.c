@@ -326,11 +326,12 @@ static memfit_status first_plan(admission *a, uint64_t *assumed, memfit_error *e
         return status;
     *assumed = least;
     const uint64_t kernels = t->footprint->fixed(t->plan) + late;
-    if (a->base + kernels + t->plan->arena_bytes <= a->limit)
+    const uint64_t now = t->footprint->host ? measure_fixed(t) : a->base; /* with the plan, and what finding it left */
+    if (now + kernels + t->plan->arena_bytes <= a->limit)
         return MEMFIT_OK;
     for (uint64_t part = 4; part >= (t->footprint->host ? 2 : 4); part--) {
         mf_trainer_withdraw(t);
-        *assumed = a->base + kernels / 4 * part;
+        *assumed = now + kernels / 4 * part;
         status = take_plan(t, a->limit, *assumed, err);
         if (status != MEMFIT_DOES_NOT_FIT)
             return status;
