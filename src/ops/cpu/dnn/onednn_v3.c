@@ -87,12 +87,12 @@ dnnl_status_t mf_dnn_desc_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
 }
 
 /* Made for 1,400 random shapes each with 3.2.0 and 3.7.2. A product's description alone grew from 40 KiB (2.6) to 75 and
- * 140 KiB: it holds the descriptions of all its inner kernels, used or not. */
+ * 140 KiB: it holds the descriptions of all its inner kernels, used or not; in a run with many of them 15 % more. */
 const mf_dnn_takes *mf_dnn_taken(void)
 {
     enum { SMALL = DNNL_VERSION_MINOR <= 2 };
     static const mf_dnn_takes taken = {.start = MF_DNN_START_KIB << 10,
-                                       .product = SMALL ? 80 << 10 : 150 << 10,
+                                       .product = SMALL ? 80 << 10 : 176 << 10,
                                        .forward = 80 << 10,
                                        .grad_data = 90 << 10,
                                        .grad_weights = 100 << 10,
