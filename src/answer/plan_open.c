@@ -133,7 +133,7 @@ static memfit_status read_options(memfit_plan *plan, const memfit_plan_options *
 static memfit_status estimate_fixed(memfit_plan *plan, unsigned threads, memfit_error *err)
 {
     enum {
-        CHUNK_BYTES = 72 << 10, /* eight operations in each of the three graphs */
+        CHUNK_BYTES = 72 << 10,   /* eight operations in each of the three graphs */
         LITTLE_BYTES = 704 << 10, /* is in the margin of all this */
     };
     mf_plan_options *o = &plan->question.plan;
