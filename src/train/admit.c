@@ -326,14 +326,11 @@ static memfit_status first_plan(admission *a, uint64_t *assumed, memfit_error *e
         return status;
     *assumed = least;
     const uint64_t kernels = t->footprint->fixed(t->plan) + late;
-    const uint64_t now = t->footprint->host ? measure_fixed(t) : a->base; /* with the plan, and what finding it left */
-    if (now + kernels + t->plan->arena_bytes <= a->limit)
+    if (a->base + kernels + t->plan->arena_bytes <= a->limit)
         return MEMFIT_OK;
     for (uint64_t part = 4; part >= (t->footprint->host ? 2 : 4); part--) {
-        *assumed = now + kernels / 4 * part;
-        if (t->footprint->host && *assumed >= a->limit) /* looking for it in vain would leave holes */
-            continue;
         mf_trainer_withdraw(t);
+        *assumed = a->base + kernels / 4 * part;
         status = take_plan(t, a->limit, *assumed, err);
         if (status != MEMFIT_DOES_NOT_FIT)
             return status;
@@ -341,7 +338,7 @@ static memfit_status first_plan(admission *a, uint64_t *assumed, memfit_error *e
     if (!t->footprint->host) /* what others see of a card's memory is there before it is measured */
         return status;
     *assumed = least;
-    return t->plan ? MEMFIT_OK : take_plan(t, a->limit, least, err);
+    return take_plan(t, a->limit, least, err);
 }
 
 /* The device gave less than the plan in force wants: the next plan is made for what it can give. */

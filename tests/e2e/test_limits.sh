@@ -20,10 +20,6 @@ for isa in sse2 avx2; do
 done
 check "$dir/dilated.json" --batch 16 --factors 1.3 --isa "$isas"
 
-# What finding a plan leaves in the heap, more where there is more room, must not be too much for what was said to suffice.
-# (series.json: number 28 of `draw_models.py` with seed 20261116.)
-check "$f/series.json" --batch 64 --factors 1.3
-
 # What a refusal says would suffice is not much more than what a run takes that is not limited.
 for model in mlp.keras cnn.keras residual.json; do
     args=("$f/$model" --data synthetic:64 --batch-size 32 --steps 1 --threads 2 --quiet)
