@@ -9,6 +9,8 @@
  */
 #include "graph/passes/narrow_feeds.h"
 
+#include "graph/passes/touched.h"
+
 static bool is_output(const mf_graph *g, uint32_t storage)
 {
     for (uint32_t i = 0; i < g->output_count; i++)
@@ -56,15 +58,9 @@ static void narrow_one(mf_graph *g, const uint32_t *touched, mf_feed *feed, uint
 
 bool mf_graph_narrow_feeds(mf_graph *g, uint8_t *gone)
 {
-    uint32_t *touched = MF_NEW_ARRAY(&g->arena, uint32_t, g->storage_count + 1);
+    const uint32_t *touched = mf_graph_touched(g);
     if (!touched)
         return false;
-    for (uint32_t i = 0; i < g->op_count; i++)
-        for (uint32_t k = 0; k < g->ops[i].in_count + g->ops[i].out_count; k++) {
-            uint32_t t = k < g->ops[i].in_count ? g->ops[i].in[k] : g->ops[i].out[k - g->ops[i].in_count];
-            if (t != MF_NONE)
-                touched[g->tensors[t].storage]++;
-        }
     for (uint32_t i = 0; i < g->feed_count; i++)
         narrow_one(g, touched, &g->feeds[i], gone);
     return true;

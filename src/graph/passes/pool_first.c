@@ -9,6 +9,8 @@
  */
 #include "graph/passes/pool_first.h"
 
+#include "graph/passes/touched.h"
+
 static bool is_plain(const mf_op *op, mf_op_kind kind)
 {
     return op->kind == kind && !op->accumulate && !op->chunked && op->when == MF_ALWAYS;
@@ -65,15 +67,9 @@ static void exchange(mf_graph *g, uint32_t first, uint32_t second)
 
 bool mf_graph_pool_first(mf_graph *g)
 {
-    uint32_t *touched = MF_NEW_ARRAY(&g->arena, uint32_t, g->storage_count + 1);
+    const uint32_t *touched = mf_graph_touched(g);
     if (!touched)
         return false;
-    for (uint32_t i = 0; i < g->op_count; i++)
-        for (uint32_t k = 0; k < g->ops[i].in_count + g->ops[i].out_count; k++) {
-            uint32_t t = k < g->ops[i].in_count ? g->ops[i].in[k] : g->ops[i].out[k - g->ops[i].in_count];
-            if (t != MF_NONE)
-                touched[g->tensors[t].storage]++;
-        }
     for (uint32_t i = 0; i < g->op_count; i++) {
         uint32_t before = activation_before(g, touched, i);
         if (before != MF_NONE)

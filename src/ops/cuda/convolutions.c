@@ -97,8 +97,8 @@ static bool is_way(const mf_cudnn_way *way, bool tf32)
 }
 
 /* The first FIRST of the list, for `memfit tune` to choose among, and each that needs less than all before it; of those
- * at least the one that needs the least, unless one is there that needs next to nothing. What needs more than `most` is left out where something else is there: for S9 in
- * float32 the library's first choice takes 36 GB beside operands of one. */
+ * at least the one that needs the least, unless one is there that needs next to nothing. What needs more than `most` is
+ * left out where something else is there: for S9 in float32 the library's first choice takes 36 GB beside operands of one. */
 static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, bool bias, uint32_t room, uint64_t most,
                      uint64_t own_at, double time, mf_cost *cost)
 {
