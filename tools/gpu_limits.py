@@ -49,7 +49,7 @@ def limits(memfit, results, nvml, models, deadline):
         return f"limits {path.stem} {precision or 'drawn'} {factor}"
 
     def one(path, factor, precision, batch, fixed):
-        case = name_of(path, factor, precision, batch)
+        case, began = name_of(path, factor, precision, batch), time.time()
         chosen = ["--precision", precision] if precision else []
         bound, why = lower_bound(memfit, str(path), batch, chosen)
         if bound is None:
@@ -74,7 +74,7 @@ def limits(memfit, results, nvml, models, deadline):
         results.put(case, rc == 0 and 0 < seen <= limit and seen <= planned and over <= 5 and j["steps"] == 200, limit_mib=limit // MIB, nvml_mib=round(seen / MIB, 1), planned_mib=round(planned / MIB, 2),
                     over_percent=round(over, 2), batch=batch, samples=count, mean_gap_ms=round(1000 * span / max(count, 1), 1), longest_gap_ms=round(1000 * gap), fixed_mib=round(j["fixed_bytes"] / MIB, 1),
                     pieces=j["pieces"], recomputed=j["recomputed_ops"], allocations=j["allocations_in_steps"], step_ms=round(j["step_ms"], 3), needs=needs,
-                    bound_factor=round((limit - fixed) / max(bound, 1), 2))
+                    bound_factor=round((limit - fixed) / max(bound, 1), 2), seconds=round(time.time() - began))
 
     cases = [c for c in limit_cases(models) if not results.has(name_of(*c))]
     most = float(os.environ.get("GPU_CHECK_GAP", "inf")) # looked at less often than every so many ms: once more, after all others

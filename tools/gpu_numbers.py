@@ -10,7 +10,7 @@ import zipfile
 from gpu_results import MIB, in_parallel, program, train
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-KIND_PARTS = int(os.environ.get("GPU_CHECK_KIND_PARTS", "112"))
+KIND_PARTS = int(os.environ.get("GPU_CHECK_KIND_PARTS", "56"))
 
 
 def read_table(text):
@@ -45,20 +45,21 @@ def print_kinds(results):
 
 
 def kinds(memfit, results, nvml, models, deadline):
-    """Every kind of operation against the reference, graph by graph in parts. GPU_CHECK_KINDS=NAME,NAME@K/N,... has some of them
-    first, each by itself, or the Kth part of N of it."""
+    """Every kind of operation against the reference, graph by graph in parts. GPU_CHECK_KINDS=NAME,NAME@K/N,case:NAME,... has some of them
+    first, each by itself, or the Kth part of N of it; case:NAME is a group of graphs in all its forms."""
     check = program(memfit, "check_kinds")
 
     def one(case, *which):
+        began = time.time()
         try:
             p = subprocess.run([check, "--on", "card", *which], capture_output=True, text=True, timeout=max(10, deadline + 22 - time.time()))
         except subprocess.TimeoutExpired:
             return print(f"{case}: not ended in time", flush=True)
         failed = [line for line in p.stdout.splitlines() if line.startswith("FAILED")]
-        return results.put(case, p.returncode == 0, rc=p.returncode, said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1], first=[f[:300] for f in failed[:6]], table=read_table(p.stdout))
+        return results.put(case, p.returncode == 0, rc=p.returncode, seconds=round(time.time() - began), said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1], first=[f[:300] for f in failed[:6]], table=read_table(p.stdout))
 
     named = [n.partition("@") for n in os.environ.get("GPU_CHECK_KINDS", "").split(",") if n]
-    jobs = [(f"kinds {''.join(n)}", "--random", "4", "--kind", n[0], "--part", n[2] or "0/1") for n in named]
+    jobs = [(f"kinds {''.join(n)}", "--random", "0" if "case:" in n[0] else "4", "--case" if "case:" in n[0] else "--kind", n[0].removeprefix("case:"), "--part", n[2] or "0/1") for n in named]
     jobs += [(f"kinds {k}/{KIND_PARTS}", "--random", os.environ.get("GPU_CHECK_RANDOM", "112"), "--part", f"{k}/{KIND_PARTS}") for k in range(KIND_PARTS)]
     in_parallel([lambda j=j: one(*j) for j in jobs if check and not results.has(j[0])], min(14, os.cpu_count() or 1), deadline)
     print_kinds(results)

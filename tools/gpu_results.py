@@ -97,26 +97,35 @@ class Nvml(Card):
         self.child.wait()
 
 
-def libraries(memfit):
-    """The versions of what cuda training opens, by the files that memfit doctor finds."""
+def library_files(memfit):
+    """What memfit doctor finds of what it opens: {name: file}."""
     p = subprocess.run([memfit, "doctor", "--json"], capture_output=True, text=True)
+    files = {c["name"]: c["found"].split(" at ")[-1].split(" (")[0] for c in json.loads(p.stdout or "{}").get("checks", [])}
+    return {name: path for name, path in files.items() if os.path.exists(path)}
+
+
+def found_library(memfit, name):
+    return library_files(memfit).get(name, "")
+
+
+def libraries(memfit):
+    """The versions of what cuda training opens."""
     said = []
-    for check in json.loads(p.stdout or "{}").get("checks", []):
-        call = {"cuDNN": "cudnnGetVersion", "cuBLASLt": "cublasLtGetVersion", "NVRTC": None}.get(check["name"], "")
-        path = check["found"].split(" at ")[-1].split(" (")[0]
-        if call == "" or not os.path.exists(path):
+    for name, path in library_files(memfit).items():
+        call = {"cuDNN": "cudnnGetVersion", "cuBLASLt": "cublasLtGetVersion", "NVRTC": None}.get(name, "")
+        if call == "":
             continue
         try:
             if call:
                 ask = getattr(ctypes.CDLL(path), call)
                 ask.restype = ctypes.c_size_t
-                said.append(f"{check['name']} {ask()}")
+                said.append(f"{name} {ask()}")
             else:
                 major, minor = ctypes.c_int(), ctypes.c_int()
                 ctypes.CDLL(path).nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
                 said.append(f"NVRTC {major.value}.{minor.value}")
         except (OSError, AttributeError):
-            said.append(f"{check['name']} {check['found']}")
+            said.append(f"{name} at {path}")
     return "".join(", " + s for s in said)
 
 

@@ -170,4 +170,4 @@ def seeds(memfit, results, nvml, models, deadline):
         run("S4: four pieces, changed mathematics", "resnet50", "64", "-b", "32", "--steps", "4", "--gradient-accumulation", "4", "--allow-changed-numerics",
             check=lambda j, s: (j["numerics"] == "changed" and j["pieces"] == 4, {}))
 
-    in_parallel([experiments, examples, shapes, streamed, budget, pieces, exact, small], 3, deadline)
+    in_parallel([streamed, budget, small, pieces, exact, examples, shapes, experiments], 3, deadline)

@@ -15,7 +15,7 @@ Parts:
     rounding ResNet50's first update by several engines, on the card and on the cpu
     full     a card that is full, and one that another process fills while training goes on (nobody else may use the card)
     sanitizer  one step of the small form of every family under memcheck and racecheck
-    waits    how often the host waits for the card in an epoch (nsys)
+    waits    how often the host waits for the card in an epoch (counted by a preloaded library)
     methods  own kernels beside the library's, timed (bench_methods)
     split    S7 at full size, in one piece and split (needs most of the card)
 RESULTS is a file of JSON lines, one a case, keyed by the case, the card, driver and libraries, and a hash of the code that it is about
@@ -23,6 +23,7 @@ RESULTS is a file of JSON lines, one a case, keyed by the case, the card, driver
 N processes at once in all and JOBS of a part, with one sampler of NVML for all of them. Prints one line a case and one a part, with --table one a part of all that RESULTS has; the exit status is 1 when a case failed.
 """
 import glob
+import json
 import os
 import pathlib
 import re
@@ -36,32 +37,48 @@ import time
 from gpu_faults import full, kills, lost, odd, versions
 from gpu_limits import fixed, layers, limits
 from gpu_numbers import curves, kinds, rounding, split
-from gpu_results import Nvml, Results, Turns, in_parallel, libraries, program
+from gpu_results import Nvml, Results, Turns, found_library, in_parallel, libraries, program, train
 from gpu_seeds import seeds, slices
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
+# Kernels of libraries are not looked at for races: they are not own, take most of the time, and some have what racecheck takes for hazards.
+LIBRARIES = ",".join("kns=" + n for n in ("cudnn", "xmma", "nvjet", "cutlass", "cublas", "gemm", "gemv"))
+
+
 def sanitizer(memfit, results, nvml, models, deadline):
-    """One step of the small form of every family under compute-sanitizer, every kernel launched by itself."""
-    tool = shutil.which("compute-sanitizer")
+    """One step of the small form of every family under compute-sanitizer, every kernel launched by itself; and a kernel that has a race, which must be found."""
+    tool = shutil.which("compute-sanitizer") or next(iter(sorted(glob.glob("/usr/local/cuda*/bin/compute-sanitizer"))), None)
     folder = pathlib.Path(os.environ.get("GPU_CHECK_FIXTURES", ROOT / "tests/fixtures")) / "cuda/small"
+    if not tool:
+        return print("sanitizer: not run, compute-sanitizer was not found (it comes with the CUDA toolkit)", flush=True)
+
+    def under(which, *command):
+        chosen = ["--kernel-name-exclude", LIBRARIES] if which == "racecheck" else []
+        return subprocess.run(["timeout", "-k", "2", str(max(10, int(deadline + 22 - time.time()))), tool, "--tool", which, *chosen, "--error-exitcode", "9", *command], capture_output=True, text=True,
+                              env={**os.environ, "MEMFIT_RECORD": "0", "OMP_NUM_THREADS": "2"})
+
+    def control():
+        p = under("racecheck", sys.executable, str(ROOT / "tests/gpu/racy_kernel.py"), found_library(memfit, "NVRTC"))
+        said = [line for line in p.stdout.splitlines() if "SUMMARY" in line]
+        results.put("sanitizer control: a race is found", p.returncode == 9 and said and " 0 hazards" not in said[-1], rc=p.returncode, said=said[-1] if said else (p.stdout + p.stderr).strip()[-300:])
 
     def one(case, path, which, precision):
-        p = subprocess.run(["timeout", "-k", "2", str(max(10, int(deadline + 22 - time.time()))), tool, "--tool", which, "--error-exitcode", "9", memfit, "train", str(path), "--data", "synthetic:8", "-b", "8", "--steps", "1", "--precision", precision,
-                            "--device", "cuda", "--json", "--quiet"], capture_output=True, text=True, env={**os.environ, "MEMFIT_RECORD": "0", "OMP_NUM_THREADS": "2"})
+        began = time.time()
+        p = under(which, memfit, "train", str(path), "--data", "synthetic:8", "-b", "8", "--steps", "1", "--precision", precision, "--device", "cuda", "--json", "--quiet")
         said = [line for line in p.stdout.splitlines() if "SUMMARY" in line]
         if p.returncode in (124, 137):
             return print(f"{case}: not ended in time", flush=True)
         kernels = sorted(set(re.findall(r" at (?:void )?([^\s(<+]+)[^\n]*?\+0x", p.stdout)))
         own = [k for k in kernels if len(k) < 24 and not k.startswith(("sm", "cudnn", "cublas", "cutlass"))] # a library's have long names
         clean = said and (" 0 errors" in said[-1] or " 0 hazards" in said[-1])
-        return results.put(case, (p.returncode == 0 and clean) or (said and p.returncode == 9 and kernels and not own), rc=p.returncode, own=own, library=[k[:90] for k in kernels if k not in own],
-                           said=said[-1] if said else (p.stdout + p.stderr).strip()[-300:])
+        return results.put(case, (p.returncode == 0 and clean) or (said and p.returncode == 9 and kernels and not own), rc=p.returncode, seconds=round(time.time() - began), own=own,
+                           library=[k[:90] for k in kernels if k not in own], said=said[-1] if said else (p.stdout + p.stderr).strip()[-300:])
 
     families = sorted(folder.glob("*.keras"), key=lambda path: path.stem not in ("unet", "vit", "s7", "s9", "sound", "scan"))
     jobs = [(f"sanitizer {path.stem} {which} {precision}", path, which, precision) for which in ("racecheck", "memcheck") for precision in ("mixed_bfloat16", "float32") for path in families]
-    in_parallel([lambda j=j: one(*j) for j in jobs if tool and not results.has(j[0])], 6, deadline)
+    in_parallel([control] * (not results.has("sanitizer control: a race is found")) + [lambda j=j: one(*j) for j in jobs if not results.has(j[0])], 6, deadline)
 
 
 def methods(memfit, results, nvml, models, deadline):
@@ -83,26 +100,26 @@ def methods(memfit, results, nvml, models, deadline):
 
 
 def waits(memfit, results, nvml, models, deadline):
-    """How often the host waits for the card in an epoch, by the driver's calls that nsys counts: two runs that differ in one epoch."""
-    nsys = shutil.which("nsys") or next(iter(sorted(glob.glob("/opt/nvidia/nsight-systems*/**/nsys", recursive=True) + glob.glob("/usr/local/cuda*/bin/nsys"))), None)
-    if not nsys:
-        return print("waits: not run, nsys was not found", flush=True)
-    path = str(next(m for m in models if m.stem == "cnn"))
-    for case, more in (("waits", []), ("waits validation", ["--validation-split", "0.2"]), ("waits offload", ["--offload", "optimizer"])):
-        if results.has(case) or time.time() > deadline:
-            continue
+    """How often the host waits for the card in an epoch, by a preloaded library that counts the driver's calls (tests/gpu/count_waits.c): two runs that differ in one epoch."""
+    counter, path = program(memfit, "libcount_waits.so"), str(next(m for m in models if m.stem == "cnn"))
+    if not counter:
+        return print("waits: not run, libcount_waits.so does not lie beside memfit", flush=True)
+
+    def one(case, more):
         counts = []
         with tempfile.TemporaryDirectory() as d:
             for epochs in (2, 3):
-                subprocess.run([nsys, "profile", "-t", "cuda", "-s", "none", "--cpuctxsw=none", "-o", f"{d}/{epochs}", memfit, "train", path, "--data", "synthetic:1280", "-b", "32", "--epochs", str(epochs), *more,
-                                "--device", "cuda", "--quiet"], capture_output=True, timeout=90)
-                p = subprocess.run([nsys, "stats", "-q", "--report", "cuda_api_sum", "--format", "csv", f"{d}/{epochs}.nsys-rep"], capture_output=True, text=True, timeout=60)
-                rows = [line.split(",") for line in p.stdout.splitlines() if line.count(",") >= 8 and "cu" in line]
-                counts.append({r[-1].strip('"'): int(r[2]) for r in rows if r[2].isdigit()})
-        a, b = counts
-        added = {k: b[k] - a.get(k, 0) for k in b if b[k] != a.get(k, 0)}
-        syncs = sum(v for k, v in added.items() if "Synchronize" in k)
-        results.put(case, bool(b) and syncs <= 1, waits_an_epoch=syncs, calls_an_epoch=added)
+                rc, j, said, _ = train(memfit, path, "--data", "synthetic:1280", "-b", "32", "--epochs", str(epochs), *more, env={"LD_PRELOAD": counter, "WAITS_INTO": f"{d}/{epochs}"})
+                if not j or not os.path.exists(f"{d}/{epochs}"):
+                    return results.put(case, False, rc=rc, error=said)
+                counts.append(json.loads(pathlib.Path(d, str(epochs)).read_text()))
+        added = {k: counts[1][k] - counts[0][k] for k in counts[1] if counts[1][k] != counts[0][k]}
+        syncs = sum(v for k, v in added.items() if "Async" not in k and "Query" not in k) # queries and copies from pinned memory do not wait
+        # an epoch waits once for its results, a validation once more
+        return results.put(case, 0 < syncs <= 1 + ("--validation-split" in more), waits_an_epoch=syncs, calls_an_epoch=added, steps_an_epoch=40, steps_validation=8 if "--validation-split" in more else 0)
+
+    cases = (("waits", []), ("waits validation", ["--validation-split", "0.2"]), ("waits offload", ["--offload", "optimizer"]), ("waits in pieces", ["--gradient-accumulation", "4"]))
+    in_parallel([lambda c=c: one(*c) for c in cases if not results.has(c[0])], 2, deadline)
 
 
 PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, slices, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, waits)}

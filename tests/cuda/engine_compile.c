@@ -3,7 +3,9 @@
 
 #include "base/error.h"
 #include "ops/cuda/cubin_cache.h"
+#include "ops/cuda/cuda_texts.h"
 #include "ops/cuda/nvrtc.h"
+#include "ops/cuda/text_keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,9 @@ typedef struct compile_engine {
     unsigned count;
     cuda_module *seen;
     unsigned compiled;
+    mf_text_keys keys;
+    mf_cubin_cache
+        cache; /* where MEMFIT_CACHE names one: a machine with a card need not compile what was compiled here */
 } compile_engine;
 
 static void engine_destroy(cuda_engine *engine)
@@ -50,10 +55,16 @@ static memfit_status engine_module(cuda_engine *engine, const char *text, cuda_m
     for (unsigned i = 0; i < e->count && status == MEMFIT_OK; i++) {
         char *cubin = NULL;
         size_t bytes = 0;
+        mf_cubin_key kept = mf_cubin_key_begin();
+        mf_cubin_key_add(&kept, (int[]){e->capabilities[i], e->nvrtc.major, e->nvrtc.minor}, 3 * sizeof(int));
+        kept = mf_text_keys_add(&e->keys, kept, text);
+        if (mf_cubin_cache_has(&e->cache, kept))
+            continue;
         status = mf_nvrtc_compile(&e->nvrtc, NULL, text, e->capabilities[i], &cubin, &bytes, err);
-        if (status == MEMFIT_OK)
+        if (status == MEMFIT_OK) {
+            mf_cubin_cache_write(&e->cache, kept, cubin, bytes);
             mf_host_free(NULL, cubin, bytes);
-        else if (getenv("MEMFIT_SHOW_TEXT"))
+        } else if (getenv("MEMFIT_SHOW_TEXT"))
             fprintf(stderr, "%s\n", text);
     }
     if (status)
@@ -126,6 +137,9 @@ memfit_status compile_engine_create(const int *capabilities, unsigned count, cud
         free(e);
         return status;
     }
+    mf_text_keys_make(&e->keys, mf_cuda_texts, mf_cuda_text_count);
+    if (getenv("MEMFIT_CACHE"))
+        mf_cubin_cache_open(&e->cache);
     *engine = &e->base;
     return MEMFIT_OK;
 }
