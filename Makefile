@@ -37,7 +37,7 @@ lint: setup all
 	@tools/lint
 
 gpu-check: setup all
-	@tools/gpu-check $(BUILD)
+	@tools/gpu-check $(BUILD) $(PARTS)
 
 wheel: setup
 	@tools/wheel dist
@@ -63,7 +63,7 @@ help:
 	@echo "make asan tsan  the test suites under sanitizers"
 	@echo "make lint       formatting, layer rule, ABI list, static checks"
 	@echo "make fuzz       a short run of every fuzz target"
-	@echo "make gpu-check  everything that needs an NVIDIA GPU (skips without one)"
+	@echo "make gpu-check  everything that needs an NVIDIA GPU (skips without one); goes on where it stopped; PARTS=\"kinds limits\""
 	@echo "make wheel      the Python wheels and the sdist, checked, in dist/;  make dist  the same with checksums"
 	@echo "make python-check  the Python package against Keras and PyTorch, typed checks (skips what is not there)"
 	@echo "make install    install below the Meson prefix;  make clean"

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from gpu_results import in_parallel, program, train
+from gpu_results import NOT_BUILT, in_parallel, program, too_late, train
 
 
 def kills(memfit, results, nvml, models, deadline):
@@ -121,8 +121,10 @@ def lost(memfit, results, nvml, models, deadline):
     """The context is lost in the middle of training (tests/gpu/lost_context.c): an explanation, the checkpoint is whole, nothing hangs; resumed from it, the run goes on."""
     path, lose = str(next(m for m in models if m.stem == "cnn")), program(memfit, "liblost_context.so")
     base = [path, "--data", "synthetic:256", "--validation-split", "0.2", "--batch-size", "32"]
+    if not lose:
+        return NOT_BUILT
     for case, more in (("lost: in steps", []), ("lost: steps queued one by one", ["MEMFIT_RECORD=0"]), ("lost: with offload", ["--offload", "optimizer"]), ("lost: at once", ["LOST_AFTER=0"])):
-        if not lose or results.has(case) or time.time() > deadline:
+        if results.has(case) or too_late(deadline):
             continue
         env = dict(m.split("=") for m in more if "=" in m)
         with tempfile.TemporaryDirectory() as d:
@@ -170,7 +172,7 @@ def versions(memfit, results, nvml, models, deadline):
             ("the card, then without cuDNN", "cuda", "cuda", none, True)]
     ways += [(f"the card, then with cuDNN {v}", "cuda", "cuda", {"MEMFIT_LIB_CUDNN": p}, None) for v, p in found.items()]
     for name, first, second, env, says in ways:
-        if results.has("versions " + name) or time.time() > deadline:
+        if results.has("versions " + name) or too_late(deadline):
             continue
         with tempfile.TemporaryDirectory() as d:
             a = run(first, "--steps", "12", "--checkpoint", f"{d}/a.keras", "--save-freq", "12")
@@ -194,7 +196,7 @@ def odd(memfit, results, nvml, models, deadline):
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
     def check(case, judge):
-        if results.has("odd " + case) or time.time() > deadline:
+        if results.has("odd " + case) or too_late(deadline):
             return
         with tempfile.TemporaryDirectory() as d:
             try:

@@ -5,7 +5,7 @@ import subprocess
 import time
 import zipfile
 
-from gpu_results import MIB, in_parallel, train
+from gpu_results import MIB, in_parallel, too_late, train
 
 
 def layers(path):
@@ -65,7 +65,7 @@ def limits(memfit, results, nvml, models, deadline):
             needs.append(need)
             limit = int(float(need.split()[0]) * (1 << 30 if "GiB" in need else MIB)) + 64 * 1024
         if rc < 0:
-            return print(f"{case}: not ended in time", flush=True)
+            return results.not_ended(case)
         seen = nvml.peak(pid)
         if not j:
             return results.put(case, False, rc=rc, limit_mib=limit // MIB, needs=needs, error=said)
@@ -106,7 +106,7 @@ def fixed(memfit, results, nvml, models, deadline):
         elif wrong:
             results.put("fixed: ten starts", False, error=wrong[0])
         else:
-            print(f"fixed: {len(seen)} of 10 starts, not ended in time", flush=True)
-    if not results.has("fixed: a limit below it") and time.time() < deadline:
+            results.not_ended(f"fixed: {len(seen)} of 10 starts")
+    if not results.has("fixed: a limit below it") and not too_late(deadline):
         rc, j, said, _ = train(memfit, path, "--data", "synthetic:64", "--steps", "2", "--memory", "480MiB")
         results.put("fixed: a limit below it", rc == 3 and " MiB" in said, rc=rc, said=said)

@@ -7,7 +7,7 @@ import tempfile
 import time
 import zipfile
 
-from gpu_results import MIB, in_parallel, program, train
+from gpu_results import MIB, NOT_BUILT, in_parallel, program, train
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIND_PARTS = int(os.environ.get("GPU_CHECK_KIND_PARTS", "56"))
@@ -48,21 +48,23 @@ def kinds(memfit, results, nvml, models, deadline):
     """Every kind of operation against the reference, graph by graph in parts. GPU_CHECK_KINDS=NAME,NAME@K/N,case:NAME,... has some of them
     first, each by itself, or the Kth part of N of it; case:NAME is a group of graphs in all its forms."""
     check = program(memfit, "check_kinds")
+    if not check:
+        return NOT_BUILT
 
     def one(case, *which):
         began = time.time()
         try:
             p = subprocess.run([check, "--on", "card", *which], capture_output=True, text=True, timeout=max(10, deadline + 22 - time.time()))
         except subprocess.TimeoutExpired:
-            return print(f"{case}: not ended in time", flush=True)
+            return results.not_ended(case)
         failed = [line for line in p.stdout.splitlines() if line.startswith("FAILED")]
         return results.put(case, p.returncode == 0, rc=p.returncode, seconds=round(time.time() - began), said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1], first=[f[:300] for f in failed[:6]], table=read_table(p.stdout))
 
     named = [n.partition("@") for n in os.environ.get("GPU_CHECK_KINDS", "").split(",") if n]
     jobs = [(f"kinds {''.join(n)}", "--random", "0" if "case:" in n[0] else "4", "--case" if "case:" in n[0] else "--kind", n[0].removeprefix("case:"), "--part", n[2] or "0/1") for n in named]
     jobs += [(f"kinds {k}/{KIND_PARTS}", "--random", os.environ.get("GPU_CHECK_RANDOM", "112"), "--part", f"{k}/{KIND_PARTS}") for k in range(KIND_PARTS)]
-    in_parallel([lambda j=j: one(*j) for j in jobs if check and not results.has(j[0])], min(14, os.cpu_count() or 1), deadline)
-    print_kinds(results)
+    in_parallel([lambda j=j: one(*j) for j in jobs if not results.has(j[0])], min(14, os.cpu_count() or 1), deadline)
+    return print_kinds(results)
 
 
 def numbers(j, path=""):
@@ -178,7 +180,7 @@ def rounding(memfit, results, nvml, models, deadline):
             good = numpy.isfinite(u) & numpy.isfinite(v)
             rows[name] = {"loss": losses[name], "update_apart": float(f"{numpy.linalg.norm((u - v)[good]) / numpy.linalg.norm(v[good]):.2e}")}
     if any(name not in rows for name in ways): # without the two on the cpu nothing says what rounding does
-        return print(f"rounding ResNet50: not ended in time: {rows}", flush=True)
+        return results.not_ended(f"rounding ResNet50: {rows}")
     moved = rows.get("cpu float32, SSE2", {}).get("update_apart", 0)
     first = rows.get("cpu float32", {}).get("loss", [0])[0]
     good = all(n in rows and rows[n].get("update_apart", 1) <= 3 * moved and abs(rows[n]["loss"][0] - first) <= 1e-5 * abs(first) for n in ("card float32", "card float32, own kernels"))

@@ -12,6 +12,7 @@ import threading
 import time
 
 MIB = 1 << 20
+NOT_BUILT = "its program does not lie beside memfit: build everything (make)"
 
 
 class Card:
@@ -178,21 +179,56 @@ class Results:
     def has(self, case):
         return case in self.seen and self.seen[case]["good"] # what failed is tried again
 
-    def print_table(self):
-        """One line a part: what is known of this code on this card, whenever it was run."""
-        parts = {}
+    def not_ended(self, case):
+        """It runs the next time."""
+        Turns.add_left()
+        print(f"{case}: not ended in time", flush=True)
+
+    def put_part(self, part, left, why):
+        """How many of a part's cases are left for the next time, and why it could not run at all."""
+        row = {"case": f"part {part}", "versions": self.versions, "code": self.code(part), "good": True, "left": left, "why": why}
+        with self.lock:
+            self.seen[row["case"]] = row
+            with open(self.path, "a") as f:
+                f.write(json.dumps(row) + "\n")
+
+    def print_table(self, wanted=()):
+        """One line a part: what is known of this code on this card, whenever it was run. Returns the exit status: 1 something failed, 3 something is left to run."""
+        parts = {p: [] for p in wanted}
         for case, row in self.seen.items():
-            parts.setdefault(case.split()[0].rstrip(":"), []).append(row)
-        print(f"\n{self.versions}; memfit {self.code('memfit')}, backend {self.code('kinds')}\n\n| part | cases | good | failed | when (UTC) |\n|---|---|---|---|---|")
-        for part, rows in sorted(parts.items()):
+            name = case.split()[0].rstrip(":")
+            if name != "part" and (not wanted or name in parts):
+                parts.setdefault(name, []).append(row)
+        print(f"\n{self.versions}; memfit {self.code('memfit')}, backend {self.code('kinds')}\n\n| part | cases | good | failed | left | when (UTC) |\n|---|---|---|---|---|---|")
+        status = 0
+        for part, rows in parts.items() if wanted else sorted(parts.items()):
+            end = self.seen.get(f"part {part}", {"left": 0 if rows else "all", "why": ""})
             bad = [r["case"] for r in rows if not r["good"]]
-            when = sorted(r["when"] for r in rows if "when" in r) or ["", ""]
-            print(f"| {part} | {len(rows)} | {len(rows) - len(bad)} | {', '.join(bad) or 0} | {when[0]}{' to ' + when[-1][-5:] if when[0] != when[-1] else ''} |"[:400])
+            when = sorted(r["when"] for r in rows if "when" in r) or [""]
+            span = when[0] + (" to " + when[-1][-5:] if when[0] != when[-1] else "")
+            said = rows[0].get("said", "") if len(rows) == 1 and rows[0]["case"] == part else ""
+            print(f"| {part} | {len(rows)} | {len(rows) - len(bad)} | {', '.join(bad) or 0} | {end['why'] or end['left']} | {span}{'; ' if span and said else ''}{said} |"[:400])
+            status = 1 if bad or status == 1 else 3 if end["left"] and not end["why"] else status
+        return status
 
 
 class Turns:
-    """Parts that run side by side, each in a thread of its name: how many processes each may have, and all together."""
-    of_part, all_of_them = {}, None
+    """Parts that run side by side, each in a thread of its name: how many processes each may have, and all together; how many cases had no time."""
+    of_part, all_of_them, left, lock = {}, None, {}, threading.Lock()
+
+    @staticmethod
+    def add_left(count=1, part=None):
+        with Turns.lock:
+            part = part or threading.current_thread().name
+            Turns.left[part] = Turns.left.get(part, 0) + count
+
+
+def too_late(deadline):
+    """A case that would begin now waits for the next time."""
+    if time.time() > deadline:
+        Turns.add_left()
+        return True
+    return False
 
 
 def in_parallel(jobs, at_once, deadline):
@@ -209,11 +245,13 @@ def in_parallel(jobs, at_once, deadline):
                     job = left.pop(0)
                 job()
 
-    threads = [threading.Thread(target=work) for _ in range(at_once)]
+    part = threading.current_thread().name
+    threads = [threading.Thread(target=work, name=part) for _ in range(at_once)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
+    Turns.add_left(len(left), part)
 
 
 def train(memfit, *args, timeout=100, env=None):

@@ -7,15 +7,20 @@ import tempfile
 import time
 import zipfile
 
-from gpu_results import MIB, in_parallel, program, train
+from gpu_results import MIB, NOT_BUILT, in_parallel, program, too_late, train
 
 
 def slices(memfit, results, nvml, models, deadline):
     """S3, M4: 80 % of the card in one pool, a slice beside it that keeps its share. Nobody else may use the card."""
     tool, case = program(memfit, "s3_limits"), "slices S3, M4"
-    if tool and not results.has(case):
-        p = subprocess.run(["timeout", "60", tool, "cuda"], capture_output=True, text=True)
+    if not tool:
+        return NOT_BUILT
+    if not results.has(case):
+        p = subprocess.run(["timeout", str(max(10, int(deadline + 10 - time.time()))), tool, "cuda"], capture_output=True, text=True)
+        if p.returncode == 124:
+            return results.not_ended(case)
         results.put(case, p.returncode == 0, rc=p.returncode, said=(p.stdout + p.stderr).strip()[-400:])
+    return None
 
 
 def seeds(memfit, results, nvml, models, deadline):
@@ -25,7 +30,7 @@ def seeds(memfit, results, nvml, models, deadline):
 
     def run(case, model, *args, check, kept_as=None):
         row = results.seen.get("seeds " + case)
-        if results.has("seeds " + case) or model not in by_name or time.time() > deadline:
+        if results.has("seeds " + case) or model not in by_name or too_late(deadline):
             if kept_as and row and row["good"]:
                 kept[kept_as] = row
             return
@@ -56,17 +61,17 @@ def seeds(memfit, results, nvml, models, deadline):
 
     def example(case, name, *args):
         """A C example on the card: what it claims must hold."""
-        if results.has("seeds " + case) or time.time() > deadline:
+        if results.has("seeds " + case) or too_late(deadline):
             return
         if program(memfit, name):
             p = subprocess.run(["timeout", "90", program(memfit, name), *args], capture_output=True, text=True)
             if p.returncode == 124:
-                return print(f"seeds {case}: not ended in time", flush=True)
+                return results.not_ended(f"seeds {case}")
             say(case, p.returncode == 0, rc=p.returncode, said=(p.stdout + p.stderr).strip()[-200:])
 
     def refused(case, model, *args, words):
         """Must be refused, and the refusal must have these words."""
-        if results.has("seeds " + case) or model not in by_name or time.time() > deadline:
+        if results.has("seeds " + case) or model not in by_name or too_late(deadline):
             return
         rc, j, said, _ = train(memfit, by_name[model], *args)
         say(case, rc in (2, 3, 5) and all(w in said for w in words), rc=rc, said=said[-250:])
@@ -101,7 +106,7 @@ def seeds(memfit, results, nvml, models, deadline):
     def experiments():
         """Ten in one process hold no more of the card than one does, and of the host what the example itself claims."""
         case, tool = "S11, M16: ten experiments in one process", program(memfit, "s11_training")
-        if results.has("seeds " + case) or not tool or time.time() > deadline:
+        if results.has("seeds " + case) or not tool or too_late(deadline):
             return
         peaks, said = [], ""
         for count in ("1", "10"):
@@ -116,7 +121,7 @@ def seeds(memfit, results, nvml, models, deadline):
         """S5: uint8 from a file to the card, as many as there are: the same memory. A set for which the limit leaves room stays on the card, so the
         limit is what a plan without that room takes; three times the samples then are not a byte more."""
         case, image = "S5: images of 1024 x 1024 streamed as uint8", 3 << 20
-        if results.has("seeds " + case) or "s7" not in by_name or time.time() > deadline:
+        if results.has("seeds " + case) or "s7" not in by_name or too_late(deadline):
             return
         rows, limit = [], 6 << 30
         with tempfile.TemporaryDirectory() as d:
@@ -135,7 +140,7 @@ def seeds(memfit, results, nvml, models, deadline):
         """S8: an axis of size 1 that is missing is added, any other shape is an error that names what was expected and given; float64 is cast."""
         with tempfile.TemporaryDirectory() as d:
             case = "S8: the last axis is missing"
-            if not results.has("seeds " + case) and "cnn" in by_name and time.time() < deadline:
+            if not results.has("seeds " + case) and "cnn" in by_name and not too_late(deadline):
                 losses = []
                 for x in (samples(d, "a.npz", 64, "<f8", 8, 8, sparse=True), samples(d, "b.npz", 64, "<f8", 8, 8, 1, sparse=True)):
                     rc, j, said, _ = train(memfit, by_name["cnn"], "--data", x, "-b", "32", "--steps", "4", "--epochs", "2")

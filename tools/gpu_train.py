@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Training on a card, checked: gpu_train.py MEMFIT RESULTS [--seconds N] [--together N] [--models FOLDER...] [--table] PART[:JOBS]...
+                             gpu_train.py MEMFIT RESULTS --show [PART...]
 
 Parts:
     kinds    every kind of operation against the reference (check_kinds)
@@ -20,7 +21,8 @@ Parts:
     split    S7 at full size, in one piece and split (needs most of the card)
 RESULTS is a file of JSON lines, one a case, keyed by the case, the card, driver and libraries, and a hash of the code that it is about
 (kinds and methods: the backend's sources; all others: the program): what is there is not run again. --together N runs the parts side by side,
-N processes at once in all and JOBS of a part, with one sampler of NVML for all of them. Prints one line a case and one a part, with --table one a part of all that RESULTS has; the exit status is 1 when a case failed.
+N processes at once in all and JOBS of a part, with one sampler of NVML for all of them. Prints one line a case and one a part, with --table one a
+part of all that RESULTS has; --show runs nothing and has a line for each part that is named. The exit status is 1 when a case failed, 3 when cases are left for which the time did not suffice.
 """
 import glob
 import json
@@ -37,7 +39,7 @@ import time
 from gpu_faults import full, kills, lost, odd, versions
 from gpu_limits import fixed, layers, limits
 from gpu_numbers import curves, kinds, rounding, split
-from gpu_results import Nvml, Results, Turns, found_library, in_parallel, libraries, program, train
+from gpu_results import NOT_BUILT, Card, Nvml, Results, Turns, found_library, in_parallel, libraries, program, train
 from gpu_seeds import seeds, slices
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -52,7 +54,7 @@ def sanitizer(memfit, results, nvml, models, deadline):
     tool = shutil.which("compute-sanitizer") or next(iter(sorted(glob.glob("/usr/local/cuda*/bin/compute-sanitizer"))), None)
     folder = pathlib.Path(os.environ.get("GPU_CHECK_FIXTURES", ROOT / "tests/fixtures")) / "cuda/small"
     if not tool:
-        return print("sanitizer: not run, compute-sanitizer was not found (it comes with the CUDA toolkit)", flush=True)
+        return "compute-sanitizer was not found: it comes with the CUDA toolkit"
 
     def under(which, *command):
         chosen = ["--kernel-name-exclude", LIBRARIES] if which == "racecheck" else []
@@ -69,7 +71,7 @@ def sanitizer(memfit, results, nvml, models, deadline):
         p = under(which, memfit, "train", str(path), "--data", "synthetic:8", "-b", "8", "--steps", "1", "--precision", precision, "--device", "cuda", "--json", "--quiet")
         said = [line for line in p.stdout.splitlines() if "SUMMARY" in line]
         if p.returncode in (124, 137):
-            return print(f"{case}: not ended in time", flush=True)
+            return results.not_ended(case)
         kernels = sorted(set(re.findall(r" at (?:void )?([^\s(<+]+)[^\n]*?\+0x", p.stdout)))
         own = [k for k in kernels if len(k) < 24 and not k.startswith(("sm", "cudnn", "cublas", "cutlass"))] # a library's have long names
         clean = said and (" 0 errors" in said[-1] or " 0 hazards" in said[-1])
@@ -85,7 +87,7 @@ def methods(memfit, results, nvml, models, deadline):
     """Own kernels that a menu offers beside the library's: the planner's choice is the fastest on 15 of 20 shapes."""
     bench = program(memfit, "bench_methods")
     if not bench or results.has("methods"):
-        return
+        return None if bench else NOT_BUILT
     with tempfile.TemporaryFile("w+") as out:
         try:
             rc = subprocess.run([bench, "20", os.environ.get("GPU_CHECK_SEED", "7")], stdout=out, timeout=max(20, deadline - time.time())).returncode
@@ -95,15 +97,17 @@ def methods(memfit, results, nvml, models, deadline):
         lines = out.read().splitlines()
     print("\n".join(lines), flush=True)
     said = [line for line in lines if "the choice is the fastest on" in line]
-    if rc == 0:
-        results.put("methods", said and all(int(s.split(" fastest on ")[1].split(" of")[0]) >= 15 for s in said), said="; ".join(said))
+    if rc == -1:
+        results.not_ended("methods")
+    else:
+        results.put("methods", rc == 0 and said and all(int(s.split(" fastest on ")[1].split(" of")[0]) >= 15 for s in said), said="; ".join(said))
 
 
 def waits(memfit, results, nvml, models, deadline):
     """How often the host waits for the card in an epoch, by a preloaded library that counts the driver's calls (tests/gpu/count_waits.c): two runs that differ in one epoch."""
     counter, path = program(memfit, "libcount_waits.so"), str(next(m for m in models if m.stem == "cnn"))
     if not counter:
-        return print("waits: not run, libcount_waits.so does not lie beside memfit", flush=True)
+        return NOT_BUILT
 
     def one(case, more):
         counts = []
@@ -126,25 +130,40 @@ PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, slices, 
 
 
 def run_part(part, jobs, memfit, results, nvml, models, deadline):
-    began = time.time()
+    began, why = time.time(), None
     threading.current_thread().name = part
     if jobs:
         Turns.of_part[part] = jobs
     try:
-        PARTS[part](memfit, results, nvml, models, deadline)
+        why = PARTS[part](memfit, results, nvml, models, deadline)
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, StopIteration) as e:
+        Turns.add_left()
         print(f"{part}: ended early: {e!r}", flush=True)
-    mine = [r for c, r in results.seen.items() if c.startswith(part)]
-    print(f"== {part}: {sum(r['good'] for r in mine)} of {len(mine)} good, {time.time() - began:.0f} s", flush=True)
+    mine, left = [r for c, r in results.seen.items() if c.split()[0].rstrip(":") == part], Turns.left.get(part, 0)
+    why = "not run: " + why if isinstance(why, str) else ""
+    results.put_part(part, left, why)
+    good = why or f"{sum(r['good'] for r in mine)} of {len(mine)} good"
+    print(f"== {part}: {good}{f', {left} left for the next time' if left else ''}, {time.time() - began:.0f} s", flush=True)
+
+
+def keep(results, case, state, said):
+    """What gpu-check's own parts showed, one case each."""
+    if state == "skipped":
+        results.put_part(case, 0, "not run: " + said)
+    else:
+        results.put(case, state == "ok", said=said)
 
 
 def main():
     args = sys.argv[1:]
-    seconds, folders, plain, table, together = 480.0, [], [], False, 0
+    seconds, folders, plain, table, together, asked = 480.0, [], [], False, 0, ()
     while args:
         a = args.pop(0)
         if a == "--table":
             table = True
+        elif a in ("--has", "--keep", "--show"): # of gpu-check
+            many = {"--has": 1, "--keep": 3, "--show": 100}[a]
+            asked, args = (a, *args[:many]), args[many:]
         elif a == "--seconds":
             seconds = float(args.pop(0))
         elif a == "--together":
@@ -153,10 +172,13 @@ def main():
             folders.append(pathlib.Path(args.pop(0)))
         else:
             plain.append(a)
-    parts = [(p.split(":")[0], int(p.split(":")[1]) if ":" in p else 0) for p in plain[2:]]
-    if len(plain) < (2 if table else 3) or any(p not in PARTS for p, _ in parts):
+    if len(plain) < (2 if table or asked else 3) or any(p.split(":")[0] not in PARTS for p in plain[2:]):
         sys.exit(__doc__)
     memfit, path = os.path.abspath(plain[0]), plain[1]
+    if asked:
+        results = Results(path, memfit, Card().versions() + libraries(memfit))
+        sys.exit({"--show": lambda *p: results.print_table(p), "--has": lambda c: not results.has(c), "--keep": lambda *c: keep(results, *c)}[asked[0]](*asked[1:]))
+    parts = [(p.split(":")[0], int(p.split(":")[1]) if ":" in p else 0) for p in plain[2:]]
     models = sorted((m for f in folders or [ROOT / "tests/fixtures/cuda" / d for d in ("drawn", "chosen", "../train", "models")] for m in f.glob("*.keras")), key=layers)
     nvml = Nvml()
     results = Results(path, memfit, nvml.versions() + libraries(memfit))
@@ -174,7 +196,7 @@ def main():
     nvml.end()
     if table:
         results.print_table()
-    sys.exit(results.failed > 0)
+    sys.exit(1 if results.failed else 3 if sum(Turns.left.values()) else 0)
 
 
 main()

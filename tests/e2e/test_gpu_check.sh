@@ -1,6 +1,7 @@
 #!/bin/sh
 # tools/gpu-check's own machinery, without a card: the sampler sees what a process held at its most and how often it looked; a case that is there is
-# not run again; kinds are run again when the backend changed, all others when the program did; parts run side by side.
+# not run again; kinds are run again when the backend changed, all others when the program did; parts run side by side. gpu-check itself: one table,
+# and an exit status that says whether all was good, something failed, or something is left.
 set -u
 . "$(dirname "$0")/lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
@@ -53,7 +54,7 @@ check kinds:2 curves:2 --table || fail "kinds and curves: $(cat "$dir/out")"
 [ "$(ran trained)" = 4 ] || fail "two curves, cpu and card, $(ran trained) trainings: $(cat "$dir/out")"
 grep -q '^| kinds | 4 | 4 | 0 |' "$dir/out" || fail "the table: $(cat "$dir/out")"
 grep -q '40, 1.0e-07' "$dir/out" || fail "kinds' parts are not added up: $(cat "$dir/out")"
-[ "$(grep -c '"code": "first"' "$dir/results")" = 4 ] || fail "kinds are not keyed by the backend: $(cat "$dir/results")"
+[ "$(grep '"case": "kinds' "$dir/results" | grep -c '"code": "first"')" = 4 ] || fail "kinds are not keyed by the backend: $(cat "$dir/results")"
 
 check kinds curves
 [ "$(ran kinds) $(ran trained)" = "4 4" ] || fail "what was good was run again"
@@ -74,4 +75,31 @@ check fixed:2 && fail "fixed is good without NVML, the second time"
 [ "$(ran trained)" = 30 ] || fail "what failed was not tried again: $(ran trained)"
 
 check nonsense && fail "a part that is not there"
+
+# gpu-check, with a card that nvidia-smi and NVML show.
+sed -i 's/^# 2/# 3/' "$dir/bin/memfit"
+printf '#!/bin/sh\necho "GPU 0: fake"\n' >"$dir/bin/nvidia-smi"
+printf '#!/bin/sh\nexit ${SLICES:-0}\n' >"$dir/bin/s3_limits"
+chmod +x "$dir/bin/nvidia-smi" "$dir/bin/s3_limits"
+whole() { PATH="$dir/bin:$PATH" GPU_CHECK_KIND_PARTS=4 GPU_CHECK_RESULTS="$dir/whole" tools/gpu-check "$dir/bin" "$@" >"$dir/out" 2>&1; }
+if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
+    tools/gpu-check "$dir/bin" >"$dir/out" 2>&1 || fail "without a card gpu-check is skipped: $?"
+    grep -q skipped "$dir/out" || fail "nothing says that gpu-check was skipped: $(cat "$dir/out")"
+fi
+whole nonsense
+[ $? = 2 ] || fail "gpu-check takes a part that is not there"
+whole kinds slices waits || fail "kinds and slices are good, waits has no program: $? $(cat "$dir/out")"
+[ "$(grep -c '^| part ' "$dir/out")" = 1 ] || fail "not one table: $(cat "$dir/out")"
+grep -q '^| kinds | 4 | 4 | 0 | 0 |' "$dir/out" || fail "kinds in the table: $(cat "$dir/out")"
+grep -q '^| waits | 0 | 0 | 0 | not run: ' "$dir/out" || fail "waits in the table: $(cat "$dir/out")"
+before=$(ran kinds)
+whole kinds slices || fail "the second time: $(cat "$dir/out")"
+[ "$(ran kinds)" = "$before" ] || fail "gpu-check runs again what was good"
+sed -i 's/^# 3/# 4/' "$dir/bin/memfit"
+SLICES=7 whole slices
+[ $? = 1 ] || fail "slices failed and gpu-check did not: $(cat "$dir/out")"
+whole slices || fail "what failed is not tried again: $(cat "$dir/out")"
+sed -i 's/^# 4/# 5/' "$dir/bin/memfit"
+GPU_CHECK_SECONDS=-1 whole slices versions
+[ $? = 3 ] || fail "versions are left and nothing says so: $(cat "$dir/out")"
 exit $((failures > 0))
