@@ -28,6 +28,13 @@ def seeds(memfit, results, nvml, models, deadline):
 
     kept = {} # results that others are compared with, of this run or of an earlier one
 
+    def has_room(case, gib):
+        """A card of a few GiB is asked for what it can hold."""
+        if nvml.total() >= gib * (1 << 30):
+            return True
+        print(f"seeds {case}: no case: it takes {gib} GiB, the card has {nvml.total() / (1 << 30):.1f}", flush=True)
+        return False
+
     def run(case, model, *args, check, kept_as=None):
         row = results.seen.get("seeds " + case)
         if results.has("seeds " + case) or model not in by_name or too_late(deadline):
@@ -121,7 +128,7 @@ def seeds(memfit, results, nvml, models, deadline):
         """S5: uint8 from a file to the card, as many as there are: the same memory. A set for which the limit leaves room stays on the card, so the
         limit is what a plan without that room takes; three times the samples then are not a byte more."""
         case, image = "S5: images of 1024 x 1024 streamed as uint8", 3 << 20
-        if results.has("seeds " + case) or "s7" not in by_name or too_late(deadline):
+        if results.has("seeds " + case) or "s7" not in by_name or not has_room(case, 7) or too_late(deadline):
             return
         rows, limit = [], 6 << 30
         with tempfile.TemporaryDirectory() as d:
@@ -156,6 +163,8 @@ def seeds(memfit, results, nvml, models, deadline):
         run("S12: validation at batch 64", "s9", "200", "-b", "8", "--steps", "4", "--validation-split", "0.5", "--validation-batch-size", "64", check=lambda j, s: (True, {}))
 
     def budget():
+        if not has_room("S9: as asked", 7):
+            return
         run("S9: as asked", "s9", "64", "-b", "32", "--steps", "6", check=any_result, kept_as="s9")
         if "s9" in kept:
             j = kept["s9"]
@@ -163,9 +172,12 @@ def seeds(memfit, results, nvml, models, deadline):
             run("S9: in 0.6 of it", "s9", "64", "-b", "32", "--steps", "6", "--memory", str(limit), check=lambda j, s: (s <= limit and as_before("s9", 1e-3)(j, s)[0], {"limit_mib": limit // MIB}))
         run("S10: bfloat16", "s9", "64", "-b", "32", "--steps", "6", "--precision", "mixed_bfloat16",
             check=lambda j, s: (True, {"saved_mib": (kept["s9"]["planned_peak_bytes"] - j["planned_peak_bytes"]) // MIB if "s9" in kept else None}))
-        run("S7: batch 256 of 1024 x 1024 in 8 GiB", "s7", "256", "-b", "256", "--steps", "3", "--memory", "8GiB", check=lambda j, s: (s <= 8 << 30, {}))
+        if has_room("S7: batch 256 of 1024 x 1024 in 8 GiB", 9):
+            run("S7: batch 256 of 1024 x 1024 in 8 GiB", "s7", "256", "-b", "256", "--steps", "3", "--memory", "8GiB", check=lambda j, s: (s <= 8 << 30, {}))
 
     def exact():
+        if not has_room("S4: ResNet50 as asked", 7):
+            return
         run("S4: ResNet50 as asked", "resnet50", "64", "-b", "32", "--steps", "4", check=any_result, kept_as="s4")
         if "s4" in kept and "resnet50" in by_name:
             j = kept["s4"]
