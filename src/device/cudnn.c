@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { MOST_KEPT = 48, MOST_PACKS = 8 };
+enum { MOST_KEPT = 96, MOST_PACKS = 8 };
 
 /* What was answered before: a planner asks the same question many times. */
 typedef struct answer {
@@ -376,8 +376,8 @@ void mf_dnn_lists(question *q)
         ask_mode(q, DNN_HEUR_MODE_FALLBACK);
 }
 
-/* A question with its lists; NULL without memory. */
-static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c)
+/* A question with its lists; NULL without memory. The second list takes several times as long to get as the first. */
+static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c, bool wide)
 {
     question *q = mf_host_zalloc(dnn->host, sizeof *q);
     if (!q)
@@ -385,14 +385,16 @@ static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c)
     q->dnn = dnn;
     make_graph(q, c);
     mf_dnn_lists(q);
+    if (wide && !q->status)
+        ask_mode(q, DNN_HEUR_MODE_B);
     return q;
 }
 
 static bool same(const mf_cudnn_convolution *a, const mf_cudnn_convolution *b)
 {
-    bool equal = a->direction == b->direction && a->type == b->type && a->bias == b->bias && a->dims == b->dims &&
-                 a->batch == b->batch && a->in_channels == b->in_channels && a->out_channels == b->out_channels &&
-                 a->groups == b->groups;
+    bool equal = a->direction == b->direction && a->type == b->type && a->bias == b->bias && a->wide == b->wide &&
+                 a->dims == b->dims && a->batch == b->batch && a->in_channels == b->in_channels &&
+                 a->out_channels == b->out_channels && a->groups == b->groups;
     for (uint32_t i = 0; i < a->dims && equal; i++)
         equal = a->in[i] == b->in[i] && a->out[i] == b->out[i] && a->kernel[i] == b->kernel[i] &&
                 a->stride[i] == b->stride[i] && a->dilation[i] == b->dilation[i] && a->before[i] == b->before[i] &&
@@ -414,7 +416,7 @@ static void read_list(question *q, answer *a)
         uint32_t alike = 0;
         for (uint32_t k = 0; k < a->count; k++)
             alike += a->list[k].engine == way->engine;
-        a->count += !again && alike < 3;
+        a->count += !again && (a->conv.wide || alike < 3);
     }
 }
 
@@ -424,7 +426,7 @@ static answer *answer_of(mf_cudnn *dnn, const mf_cudnn_convolution *conv)
         if (same(&a->conv, conv))
             return a;
     answer *a = mf_host_zalloc(dnn->host, sizeof *a);
-    question *q = a ? question_make(dnn, conv) : NULL;
+    question *q = a ? question_make(dnn, conv, conv->wide) : NULL;
     if (!q) {
         mf_host_free(dnn->host, a, sizeof *a);
         return NULL;
@@ -475,15 +477,22 @@ memfit_status mf_cudnn_plan(mf_cudnn *dnn, const mf_cudnn_convolution *conv, con
                             mf_cudnn_plan_made **plan, memfit_error *err)
 {
     mf_cudnn_plan_made *p = mf_host_zalloc(dnn->host, sizeof *p);
-    question *q = p ? question_make(dnn, conv) : NULL;
+    question *q = p ? question_make(dnn, conv, false) : NULL;
     if (!q) {
         mf_host_free(dnn->host, p, sizeof *p);
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for a plan of cuDNN");
     }
     p->q = q;
     p->bias = conv->bias;
-    for (uint32_t i = 0; i < q->config_count; i++) {
+    bool asked = false; /* for the second list: most ways stand in the first */
+    for (uint32_t i = 0; i < q->config_count || !asked; i++) {
         mf_cudnn_way found;
+        if (i == q->config_count) {
+            asked = true;
+            ask_mode(q, DNN_HEUR_MODE_B);
+        }
+        if (i >= q->config_count)
+            break;
         if (!mf_dnn_read_way(q, conv->type == MF_CUDNN_F32, q->configs[i], &found) || found.engine != way->engine ||
             found.settings != way->settings)
             continue;

@@ -15,7 +15,8 @@
 typedef enum { MF_BITWISE, MF_REORDERED, MF_CHANGED } mf_numerics;
 const char *mf_numerics_name(mf_numerics numerics);
 
-enum { MF_MOST_METHODS = 8, MF_METHOD_ID_BYTES = 64 };
+/* A menu that nobody times has MF_PLAIN_METHODS at most: what stands behind them only a clock can rank. */
+enum { MF_MOST_METHODS = 64, MF_PLAIN_METHODS = 8, MF_METHOD_ID_BYTES = 64 };
 
 /* One method to run an operation: a library's engine and its settings, an own kernel. */
 typedef struct mf_method {

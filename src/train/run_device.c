@@ -131,6 +131,7 @@ static memfit_status take_times(mf_trainer *t, memfit_error *err)
     memfit_status status = mf_method_times_read(t->host, path, t->backend->made_by, &t->times, err);
     if (status != MEMFIT_OK)
         return given && *given ? status : MEMFIT_OK;
+    t->backend->wide_menus = true;
     t->timed = (mf_timed_source){.inner = t->cost, .times = t->times};
     mf_timed_cost_source(&t->timed, &t->cost);
     mf_log_write(&t->log, MF_LOG_DETAIL, "methods are chosen by the times in %s", path);

@@ -91,7 +91,7 @@ static memfit_status time_kernel(const tuning *u, mf_kernel *kernel, const mf_op
     if (status != MEMFIT_OK || (least > 0 && *best > 4 * least + LOADING_US))
         return status;
     status = time_runs(u, kernel, operands, 1, best, err);
-    if (status != MEMFIT_OK || (least > 0 && *best > 2 * least + 50))
+    if (status != MEMFIT_OK || (least > 0 && *best > 1.2 * least + 10))
         return status;
     unsigned repeats = *best > LONG_US ? 1 : REPEATS;
     for (unsigned i = 0; i < (*best > 4 * LONG_US ? 0 : ROUNDS) && status == MEMFIT_OK; i++) {
@@ -247,6 +247,7 @@ static memfit_status tune(const memfit_train_options *options, const char *out, 
         status = mf_fail(err, MEMFIT_UNSUPPORTED, "on %s there is nothing to tune: its methods are this program's own",
                          options->device ? options->device : "cpu");
     if (status == MEMFIT_OK) {
+        u.t->backend->wide_menus = true;
         status = tune_all(&u, err);
         if (status == MEMFIT_OK)
             status = keep(&u, err);

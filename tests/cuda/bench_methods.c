@@ -6,33 +6,18 @@
  *
  * Depthwise convolutions (forward, data, weights) in bfloat16, gradients of filters over 3 channels in float32.
  */
+#include "bench_draw.h"
 #include "engines.h"
 
 #include "device/device.h"
 #include "graph/build.h"
 #include "test.h"
 
-#include <time.h>
-
 enum { RUNS = 12 };
 
 static const uint64_t ROOM = UINT64_C(6) << 30;
 static mf_backend *cuda;
 static test_memory memory;
-static uint64_t random_state = 1;
-
-static uint32_t below(uint32_t n)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(random_state >> 33) % n;
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 typedef struct drawn {
     mf_op_kind kind;

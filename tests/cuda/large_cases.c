@@ -73,6 +73,18 @@ static void conv(opcheck *c, int variant)
     opcheck_output(c, mf_g_conv(&c->b, x, k, bias, &w));
 }
 
+/* One cell seen, many channels made few; forward and gradients. */
+static void few_results(opcheck *c, int variant)
+{
+    static const int64_t sizes[][5] = {{2, 13, 17, 64, 1}, {3, 9, 7, 16, 3}, {1, 33, 40, 96, 4}, {2, 21, 37, 256, 2}};
+    const int64_t *s = sizes[variant];
+    mf_window w = {.dims = 2, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    uint32_t x = opcheck_input(c, SHAPE(4, s[0], s[1], s[2], s[3], 0), -1, 1);
+    uint32_t k = opcheck_input(c, SHAPE(4, 1, 1, s[3], s[4], 0), -1, 1);
+    uint32_t bias = variant == 1 ? MF_NONE : opcheck_input(c, SHAPE(1, s[4], 0, 0, 0, 0), -1, 1);
+    opcheck_output(c, mf_g_conv(&c->b, x, k, bias, &w));
+}
+
 static void reduce(opcheck *c, int variant)
 {
     static const struct {
@@ -321,24 +333,15 @@ static void odd_product(opcheck *c, int variant)
 }
 
 const opcheck_case large_cases[] = {
-    {"thin product", thin, 4},
-    {"odd product", odd_product, 8},
-    {"large matmul", matmul, 4},
-    {"adding matmul", adding, 6},
-    {"large conv", conv, 7},
-    {"large reduce", reduce, 15},
-    {"large softmax", softmax, 5},
-    {"large norm", norm, 4},
-    {"large pool", pool, 2},
-    {"large loss", loss, 4},
-    {"quick update", quick_update, 15},
-    {"large moves", moves, 3},
-    {"large gather", gather, 2},
-    {"large pointwise", pointwise, 2},
-    {"large recurrent", recurrent, 2},
-    {"lstm tiles", lstm_tiles, 12},
-    {"augment", augment, MF_AUGMENT_COUNT},
-    {"random", random_numbers, 8},
-    {"update", update, 2 * MF_OPTIMIZER_COUNT},
+    {"thin product", thin, 4},         {"odd product", odd_product, 8},
+    {"large matmul", matmul, 4},       {"adding matmul", adding, 6},
+    {"large conv", conv, 7},           {"few results", few_results, 4},
+    {"large reduce", reduce, 15},      {"large softmax", softmax, 5},
+    {"large norm", norm, 4},           {"large pool", pool, 2},
+    {"large loss", loss, 4},           {"quick update", quick_update, 15},
+    {"large moves", moves, 3},         {"large gather", gather, 2},
+    {"large pointwise", pointwise, 2}, {"large recurrent", recurrent, 2},
+    {"lstm tiles", lstm_tiles, 12},    {"augment", augment, MF_AUGMENT_COUNT},
+    {"random", random_numbers, 8},     {"update", update, 2 * MF_OPTIMIZER_COUNT},
 };
 const size_t large_case_count = sizeof large_cases / sizeof *large_cases;

@@ -56,6 +56,12 @@ static void menus_have_the_first_and_the_smallest(void **state)
         assert_int_equal(mf_cost_choose(&cost, (mf_method_rules){0}, UINT64_MAX), 0); /* without times: the first */
         assert_int_equal(cost.methods[mf_cost_choose(&cost, (mf_method_rules){0}, 20 << 20)].workspace_bytes, 16 << 20);
     }
+    conv.wide = true; /* somebody times them: all that are there, in the same order */
+    conv.bias = false;
+    mf_cost all = menu_of(&conv, list, 12);
+    assert_int_equal(all.method_count, 12);
+    assert_int_equal(mf_cost_choose(&all, (mf_method_rules){0}, UINT64_MAX), 0);
+    conv.wide = false;
     conv.type = MF_CUDNN_F32;
     for (int i = 0; i < 12; i++)
         list[i].tf32 = i % 2;
@@ -67,7 +73,7 @@ static void menus_have_the_first_and_the_smallest(void **state)
     unsigned count[2][2] = {{0}};
     for (uint32_t i = 0; i < cost.method_count; i++)
         count[cost.methods[i].id[2]][cost.methods[i].id[1]]++;
-    assert_true(cost.method_count < MF_MOST_METHODS);
+    assert_true(cost.method_count < MF_PLAIN_METHODS);
     assert_true(count[1][0] >= 1 && count[1][1] >= 2 && count[0][0] >= 2 && count[0][1] >= 1);
 }
 

@@ -70,7 +70,7 @@ static uint64_t sums_bytes(const mf_cudnn_attention *a)
 static void add_ways(const mf_cudnn_way *list, uint32_t count, uint64_t own_at, double time, mf_cost *cost)
 {
     uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; i < count && cost->method_count < MF_MOST_METHODS - 1; i++) {
+    for (uint32_t i = 0; i < count && cost->method_count < MF_PLAIN_METHODS - 1; i++) {
         if (!list[i].deterministic || list[i].workspace_bytes >= least)
             continue;
         least = list[i].workspace_bytes;

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { MOST_WAYS = 48 };
+enum { MOST_WAYS = 96 };
 
 typedef struct convolution_call {
     cuda_call base;
@@ -99,16 +99,19 @@ static bool is_way(const mf_cudnn_way *way, bool tf32)
 /* The first FIRST of the list, for `memfit tune` to choose among, and each that needs less than all before it; of those
  * at least the one that needs the least, unless one is there that needs next to nothing. What needs more than `most` is
  * left out where something else is there: for S9 in float32 the library's first choice takes 36 GB beside operands of one. */
-static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, bool bias, uint32_t room, uint64_t most,
-                     uint64_t own_at, double time, mf_cost *cost)
+static void add_ways(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count, bool tf32,
+                     uint32_t room, uint64_t most, uint64_t own_at, double time, mf_cost *cost)
 {
     /* engine 0 is the last resort: seen to take 18 to 12,000 times as long as the others */
-    enum { FIRST = 3, NEXT_TO_NOTHING = 1 << 20, LAST_RESORT = 0, LAST_TIMES = 100 };
+    enum { FIRST = 3, NEXT_TO_NOTHING = 1 << 20, LAST_RESORT = 0, LAST_TIMES = 100, WIDE = 8 };
     uint64_t least = UINT64_MAX;
     uint32_t smallest = UINT32_MAX, taken = 0;
     bool sensible = false;
-    if (room > MF_MOST_METHODS - 1 - cost->method_count)
-        room = MF_MOST_METHODS - 1 - cost->method_count;
+    uint32_t places = conv->wide ? MF_MOST_METHODS : MF_PLAIN_METHODS;
+    room *= conv->wide ? WIDE : 1;
+    if (room > places - 1 - cost->method_count)
+        room = places - 1 - cost->method_count;
+    uint32_t first = conv->wide ? room : FIRST;
     for (uint32_t i = 0; i < count; i++) {
         if (!is_way(&list[i], tf32))
             continue;
@@ -120,11 +123,11 @@ static void add_ways(const mf_cudnn_way *list, uint32_t count, bool tf32, bool b
     for (uint32_t i = 0; i < count && taken < room; i++) {
         bool last = list[i].engine == LAST_RESORT && least != UINT64_MAX;
         if (!is_way(&list[i], tf32) || (sensible && list[i].workspace_bytes > most) ||
-            ((last || taken >= FIRST) && least <= NEXT_TO_NOTHING) ||
-            (taken >= FIRST && list[i].workspace_bytes >= least) || (room > 1 && taken + 1 == room && i < smallest))
+            ((last || taken >= first) && least <= NEXT_TO_NOTHING) ||
+            (taken >= first && list[i].workspace_bytes >= least) || (room > 1 && taken + 1 == room && i < smallest))
             continue;
         least = list[i].workspace_bytes < least ? list[i].workspace_bytes : least;
-        add_way(cost, &list[i], bias, own_at, time * (1 + 0.02 * i) * (last ? LAST_TIMES : 1));
+        add_way(cost, &list[i], conv->bias, own_at, time * (1 + 0.02 * taken) * (last ? LAST_TIMES : 1));
         taken++;
     }
 }
@@ -152,12 +155,12 @@ void cuda_convolution_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way 
     /* float32 with a bias has four lists, each a part of the places: inside or apart, with TF32 or not */
     bool wide = conv->type == MF_CUDNN_F32, bias_before = cost->method_count > 0;
     double quick = 4 + bytes / 3e6 + flops / rate_of(conv, true);
-    add_ways(list, count, false, conv->bias,
+    add_ways(conv, list, count, false,
              conv->bias            ? (wide ? 1 : 3)
              : wide && bias_before ? 3
                                    : 4,
              most, own_at, time, cost);
-    add_ways(list, count, true, conv->bias, 2, most, own_at, quick, cost);
+    add_ways(conv, list, count, true, 2, most, own_at, quick, cost);
 }
 
 /* The bias in the library's own sum; only where all have one type. */
@@ -180,9 +183,8 @@ static memfit_status ask(mf_cudnn *dnn, const mf_cuda_card *card, const mf_cudnn
     return status;
 }
 
-memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, const memfit_host *host,
-                                       const mf_graph *graph, uint32_t op, unsigned block, mf_cost *cost,
-                                       memfit_error *err)
+memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, const cuda_engine *engine,
+                                       const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err)
 {
     mf_cudnn_convolution conv;
     mf_cudnn_way list[MOST_WAYS];
@@ -191,7 +193,8 @@ memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, 
     const mf_op *o = &graph->ops[op];
     if (!cuda_convolution_of(graph, o, &conv))
         return MEMFIT_OK;
-    memfit_status status = cuda_spec_make_around(host, graph, op, block, false, &around, err);
+    conv.wide = engine->wide_menus;
+    memfit_status status = cuda_spec_make_around(engine->host, graph, op, engine->block, false, &around, err);
     if (status)
         return status;
     uint64_t own_at = align256(around.workspace_bytes);

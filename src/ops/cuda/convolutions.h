@@ -10,9 +10,8 @@
 bool cuda_convolution_of(const mf_graph *graph, const mf_op *op, mf_cudnn_convolution *conv);
 
 /* Ways for the menu: precompiled engines only, each with the workspace of what stands around it. */
-memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, const memfit_host *host,
-                                       const mf_graph *graph, uint32_t op, unsigned block, mf_cost *cost,
-                                       memfit_error *err);
+memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, const cuda_engine *engine,
+                                       const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err);
 /* The same from cuDNN's list, for an operation of so many operations and bytes: what needs many times its operands' bytes
  * comes only where there is nothing else. `apart`: own kernels are quicker. */
 void cuda_convolution_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count, uint64_t own_at,

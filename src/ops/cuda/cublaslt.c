@@ -424,7 +424,7 @@ memfit_status mf_cublaslt_methods(mf_cublaslt *lt, const mf_graph *graph, const 
         return MEMFIT_OK;
     uint64_t before = UINT64_MAX;
     for (unsigned tf32 = 0; tf32 < (p.a == R_32F ? 2u : 1u); tf32++, before = UINT64_MAX)
-        for (unsigned i = 0; i < BOUNDS && cost->method_count < MF_MOST_METHODS - 1; i++) {
+        for (unsigned i = 0; i < BOUNDS && cost->method_count < MF_PLAIN_METHODS - 1; i++) {
             product_call *q;
             memfit_status status = make_call(lt, &p, tf32, bounds[i], &q, err);
             if (status)
@@ -444,7 +444,7 @@ memfit_status mf_cublaslt_methods(mf_cublaslt *lt, const mf_graph *graph, const 
             destroy_call(q);
         }
     cuda_padding pad;
-    bool pads = cost->method_count && cost->method_count < MF_MOST_METHODS - 1 && can_pad(graph, op, &p, &pad);
+    bool pads = cost->method_count && cost->method_count < MF_PLAIN_METHODS - 1 && can_pad(graph, op, &p, &pad);
     return pads ? add_padded(lt, &p, &pad, cost, err) : MEMFIT_OK;
 }
 

@@ -52,6 +52,7 @@ static memfit_status cuda_query(mf_backend *backend, const mf_graph *graph, uint
     cuda_backend *b = (cuda_backend *)backend;
     cuda_spec spec;
     *cost = (mf_cost){0};
+    b->engine->wide_menus = backend->wide_menus;
     memfit_status status = cuda_spec_make(backend->host, graph, op, b->engine->block, &spec, err);
     bool own = status == MEMFIT_OK;
     if (status && status != MEMFIT_UNSUPPORTED)

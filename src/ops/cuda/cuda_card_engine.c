@@ -184,7 +184,7 @@ static memfit_status card_methods(cuda_engine *engine, const mf_graph *graph, ui
     if (o->kind == MF_OP_MATMUL && e->lt)
         return mf_cublaslt_methods(e->lt, graph, o, cost, err);
     if (is_convolution(o->kind) && e->dnn)
-        return cuda_convolution_methods(e->dnn, &e->card, engine->host, graph, op, engine->block, cost, err);
+        return cuda_convolution_methods(e->dnn, &e->card, engine, graph, op, cost, err);
     if ((o->kind == MF_OP_ATTENTION || o->kind == MF_OP_ATTENTION_GRAD) && e->dnn)
         return cuda_attention_methods(e->dnn, &e->card, graph, o, cost, err);
     return MEMFIT_OK;

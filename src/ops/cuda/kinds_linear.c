@@ -22,15 +22,17 @@ static unsigned bias_width(const cuda_spec *s)
 }
 
 /* Filters in and out of the library's order, the bias and its gradient. */
-static void around_library(cuda_spec *s)
+static void around_library(cuda_spec *s, const mf_ref_window *w)
 {
+    enum { TILE = 64 };
     bool weights = s->op->kind == MF_OP_CONV_GRAD_WEIGHTS;
-    uint64_t filters = weights ? out_count(s, 0) : in_count(s, 1);
+    uint64_t filters = weights ? out_count(s, 0) : in_count(s, 1), columns = (uint64_t)w->out_channels;
+    uint64_t tiles = (filters / columns + TILE - 1) / TILE * ((columns + TILE - 1) / TILE);
     s->family = "filters.cu";
     s->filter_at = cuda_workspace(s, filters * mf_dtype_bytes(s->graph->tensors[s->op->in[0]].dtype));
-    cuda_say(s, "#define FILTER_AT %llull\n", (unsigned long long)s->filter_at);
+    cuda_say(s, "#define FILTER_AT %llull\n#define TILE %d\n", (unsigned long long)s->filter_at, TILE);
     if (!weights) {
-        cuda_each(s, "to_library", filters);
+        cuda_grid(s, "to_library", tiles, 1);
         s->call_at = s->launch_count;
         if (has_in(s, 2) && !s->bias_inside) {
             unsigned width = bias_width(s);
@@ -41,7 +43,7 @@ static void around_library(cuda_spec *s)
         return;
     }
     s->call_at = 0;
-    cuda_each(s, "from_library", filters);
+    cuda_grid(s, "from_library", tiles, 1);
     if (has_out(s, 1))
         cuda_program_column_sums(s, 1, 1);
 }
@@ -191,6 +193,52 @@ static void few_channels(cuda_spec *s, const mf_ref_window *w, const few_tile *t
         cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
 }
 
+/* One cell seen, many channels made few (few_results.cu)? Channels that a thread has; 0: no. */
+static unsigned few_results_width(const cuda_spec *s, const mf_ref_window *w)
+{
+    enum { LEAST_CHANNELS = 16, MOST_VECTORS = 64, MOST_RESULTS = 4 };
+    const mf_op *op = s->op;
+    bool seen = w->groups == 1 && w->out_channels > 0 && w->out_channels <= MOST_RESULTS && w->batch > 0;
+    for (int i = 0; i < 3; i++)
+        seen = seen && w->kernel[i] == 1 && w->stride[i] == 1 && w->before[i] == 0 && w->in[i] == w->out[i];
+    bool floats = op->kind != MF_OP_CONV_GRAD_DATA || !has_in(s, 2);
+    for (uint32_t i = 0; i < op->in_count + op->out_count; i++) {
+        uint32_t t = i < op->in_count ? op->in[i] : op->out[i - op->in_count];
+        floats = floats &&
+                 (t == MF_NONE ? i > 1 && i != op->in_count : is_float(s, t) && s->graph->tensors[t].dtype != MF_F64);
+    }
+    if (!seen || !floats || w->in_channels < LEAST_CHANNELS)
+        return 0;
+    const mf_tensor *data = &s->graph->tensors[op->kind == MF_OP_CONV_GRAD_DATA ? op->out[0] : op->in[0]];
+    unsigned width = (unsigned)(16 / mf_dtype_bytes(data->dtype));
+    bool fits = w->in_channels % width == 0 && w->in_channels / width <= MOST_VECTORS && data->offset % 16 == 0;
+    return fits ? width : 0;
+}
+
+static void few_results(cuda_spec *s, const mf_ref_window *w, unsigned width)
+{
+    enum { EACH_CELL = 4, BLOCKS = 528 };
+    uint64_t cells = (uint64_t)(w->batch * w->out[0] * w->out[1] * w->out[2]),
+             vectors = (uint64_t)w->in_channels / width;
+    uint64_t slots = vectors <= s->block ? s->block / vectors : s->block;
+    bool weights = s->op->kind == MF_OP_CONV_GRAD_WEIGHTS, bias = weights ? has_out(s, 1) : has_in(s, 2);
+    s->family = "few_results.cu";
+    s->streams = true;
+    cuda_say(s, "#define WV %u\n#define HAS_BIAS %d\n", width, bias);
+    cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
+    if (!weights) {
+        cuda_grid(s, "k0", (cells + slots * EACH_CELL - 1) / (slots * EACH_CELL), 1);
+        return;
+    }
+    uint64_t blocks = (cells + slots - 1) / slots, sums = (uint64_t)((w->in_channels + 1) * w->out_channels);
+    unsigned join = s->block < 256 ? 1 : 8;
+    blocks = blocks < BLOCKS ? blocks : BLOCKS;
+    cuda_say(s, "#define FEW_BLOCKS %llull\n#define FEW_JOIN %u\n#define FEW_AT %llull\n", (unsigned long long)blocks,
+             join, (unsigned long long)cuda_workspace(s, blocks * sums * sizeof(double)));
+    cuda_grid(s, "few0", blocks, 1);
+    cuda_grid(s, "fewjoin", (sums + join - 1) / join, 1);
+}
+
 memfit_status cuda_windows(cuda_spec *s)
 {
     s->family = "window.cu";
@@ -211,11 +259,17 @@ memfit_status cuda_windows(cuda_spec *s)
         cuda_say(s, "{%lld, %lld, %lld}, ", (long long)parts[i][0], (long long)parts[i][1], (long long)parts[i][2]);
     cuda_say(s, "%lld}\n", (long long)w.groups);
     if (s->library) {
-        around_library(s);
+        around_library(s, &w);
         return MEMFIT_OK;
     }
     if (cuda_window_is_apart(s->graph, op)) {
         windows_apart(s, &w);
+        return MEMFIT_OK;
+    }
+    bool convolves = weights || op->kind == MF_OP_CONV || op->kind == MF_OP_CONV_GRAD_DATA;
+    unsigned width = convolves ? few_results_width(s, &w) : 0;
+    if (width) {
+        few_results(s, &w, width);
         return MEMFIT_OK;
     }
     few_tile tile;

@@ -207,14 +207,25 @@ struct total : plain_sums<total, 1> {
 };
 REDUCTION_KERNELS(total, 0)
 #else
+/* The same for all rows, and the reference's view of a call is hundreds of bytes: one thread of a block has it. */
+static inline double common_factor(const args &a)
+{
+    __shared__ double factor;
+    if (threadIdx.x == 0) {
+        call_view v(a);
+        factor = batches::loss_factor(&v.call, attr.loss.weight) * (a.s->loss_scale == 0 ? 1 : a.s->loss_scale);
+    }
+    __syncthreads();
+    return factor;
+}
+
 ENTRY k0(args a)
 {
     idx row = ROW_A_BLOCK ? (idx)blockIdx.x : THREAD;
+    double common = common_factor(a);
     if (row >= ROW_COUNT)
         return;
-    call_view v(a);
-    double scale = a.s->loss_scale == 0 ? 1 : a.s->loss_scale;
-    double factor = batches::loss_factor(&v.call, attr.loss.weight) * scale * row_weight(a, row);
+    double factor = common * row_weight(a, row);
 #if ROW_A_BLOCK
     row_by_block<true>(a, row, factor);
 #else

@@ -31,6 +31,15 @@ struct hook : plain_sums<hook, 1> {
         double v = get<0>(a, walk_at(kept, j) + walk_at(gone, g));
         join(s, F == MF_REDUCE_L2 ? v * v : v);
     }
+    /* Several reads under way at once. */
+    static inline void range(const args &a, double *s, idx j, idx first, idx step)
+    {
+#ifndef MF_SHIM
+#pragma unroll 8
+#endif
+        for (idx g = first; g < GONE; g += step)
+            take(a, s, j, g);
+    }
     static inline void finish(const args &a, idx j, const double *s)
     {
         put<0>(a, j, F == MF_REDUCE_MEAN && GONE > 0 ? s[0] / (double)GONE : F == MF_REDUCE_L2 ? sqrt(s[0]) : s[0]);
