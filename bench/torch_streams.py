@@ -21,7 +21,9 @@ vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; table
          The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py; the last five: bench/torch_unseen.py).
 
 Each allocator has a process of its own. The processes of a workload are all ready before the first is timed, and take turns of a
-few steps each, in another order every round; "ms/step" is the median over the rounds. Exit status 1: something was wrong or failed.
+few steps each, in another order every round; "ms/step" is the median over the rounds, and times are beside the better peer's: of the
+medians, of the sums of all turns, and the median of the pairs. What the pool did in the turns (pages moved and made, the time that took) is
+printed below its row. Exit status 1: something was wrong or failed.
 """
 import argparse
 import ctypes
@@ -42,6 +44,7 @@ WORKLOADS = {**WORKLOADS, **UNSEEN}
 
 ALLOCATORS = ("default", "expandable", "memfit")
 STATS = ("live", "live_peak", "reserved", "reserved_peak", "fixed", "remaps", "remapped_pages", "created_pages", "stream_waits", "allocations", "failures", "moving_us")
+SPENT = ("remaps", "remapped_pages", "created_pages", "stream_waits", "moving_us")  # of the pool, in a turn
 
 
 # ---- the child: one part under one allocator -----------------------------------------------------------------------------
@@ -328,7 +331,7 @@ def child(args):
             os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
             torch.cuda.memory._set_allocator_settings("expandable_segments:True")
         if args.child.startswith("memfit"):
-            memfit = use_memfit(torch, args.library, hooks=args.child != "memfit-without")
+            memfit = use_memfit(torch, args.child.partition("@")[2] or args.library, hooks=args.child != "memfit-without")
     if args.part in ("orders", "graphs"):
         if args.dry_run:
             say(result={"dry run": 0 if args.part == "orders" else ""})
@@ -348,11 +351,14 @@ def child(args):
         if not words or words[0] == "end":
             break
         sync()
+        before = figures(torch, memfit) if memfit else {}
         start = time.perf_counter()
         for _ in range(int(words[1])):
             loss = next(steps)
         sync()
-        say(ms=(time.perf_counter() - start) * 1e3 / int(words[1]))
+        took = (time.perf_counter() - start) * 1e3 / int(words[1])
+        after = figures(torch, memfit) if memfit else {}
+        say(ms=took, spent={k: after[k] - before[k] for k in SPENT if k in after})
     say(loss=float(loss), **(dict(live=100, reserved=102) if args.dry_run else figures(torch, memfit)))
     sys.stdout.flush()
     os._exit(0)  # workers and compilers may take their time
@@ -455,7 +461,7 @@ def start(args, part):
 def run_turns(args, part, warm, steps, rounds, deadline, begun=None):
     """{allocator: figures or None}. All start at once, are warmed up one after the other, each alone on the card, then timed in turns,
     no round beginning later than args.turns seconds after the first."""
-    processes, times, out = [], {}, {}
+    processes, times, spent, out = [], {}, {}, {}
     begun = begun or start(args, part)
     loaded = [p.answer(deadline) for p in begun]
     for p, there in zip(begun, loaded):
@@ -467,7 +473,7 @@ def run_turns(args, part, warm, steps, rounds, deadline, begun=None):
             p.stop()
             continue
         processes.append(p)
-        times[p.name] = []
+        times[p.name], spent[p.name] = [], []
     dice, last = random.Random(1), min(deadline - 5, time.monotonic() + args.turns)
     for done in range(rounds):
         if time.monotonic() > last and done:
@@ -477,6 +483,7 @@ def run_turns(args, part, warm, steps, rounds, deadline, begun=None):
             got = p.answer(deadline)
             if got:
                 times[p.name].append(got["ms"])
+                spent[p.name].append({"steps": steps, **got["spent"]})
             else:
                 print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr, flush=True)
                 processes.remove(p)
@@ -487,6 +494,7 @@ def run_turns(args, part, warm, steps, rounds, deadline, begun=None):
         if got and times[p.name]:
             ordered = sorted(times[p.name])
             got["ms"], got["times_ms"] = ordered[len(ordered) // 2], times[p.name]
+            got["spent"] = spent[p.name]
         out[p.name] = got
         p.stop()
     return out
@@ -512,19 +520,33 @@ def show_checks(part, results):
     return good
 
 
+def in_turns(r):
+    """What the pool did in the timed turns, and what part of their time that was."""
+    turns, whole = r.get("spent") or [], sum(t * s["steps"] for t, s in zip(r["times_ms"], r.get("spent") or []))
+    if not turns or "moving_us" not in turns[0]:
+        return ""
+    halves = [sum(t["moving_us"] for t in part) / 1e3 for part in (turns[:len(turns) // 2], turns[len(turns) // 2:])]
+    return (f"    in {len(turns)} turns, {whole:.0f} ms: {sum(t['remapped_pages'] for t in turns)} pages moved, {halves[0]:.1f} and {halves[1]:.1f} ms in their halves"
+            f" ({100 * sum(halves) / whole:.2f} %), {sum(t['created_pages'] for t in turns)} pages made, {sum(t['stream_waits'] for t in turns)} waits")
+
+
 def show_turns(part, results):
-    print(f"\n{part:16}{'ms/step':>12}{'to the best':>12}{'reserved/live':>15}{'live MiB':>12}{'remaps':>10}{'pages':>10}{'moving ms':>11}{'waits':>8}")
-    best = min((r["ms"] for a, r in results.items() if r and r.get("ms") and not a.startswith("memfit")), default=0)
-    good = True
+    """Times are beside the better of the peers; those of sums count every turn, the medians' none that was disturbed."""
+    print(f"\n{part:16}{'ms/step':>12}{'of medians':>12}{'of sums':>10}{'of pairs':>10}{'reserved/live':>15}{'live MiB':>10}{'remaps':>8}{'pages':>8}{'moving ms':>11}{'waits':>7}")
+    timed = {a: r for a, r in results.items() if r and r.get("times_ms")}
+    best = min((r for a, r in timed.items() if not a.startswith("memfit")), key=lambda r: sum(r["times_ms"]), default=None)
     for allocator in results:
-        r = results.get(allocator)
-        if not r or not r.get("ms"):
+        r = timed.get(allocator)
+        if not r:
             print(f"{allocator:16}{'failed':>12}")
-            good = False
             continue
-        print(f"{allocator:16}{r['ms']:12.2f}{r['ms'] / best if best else 0:12.3f}{r['reserved'] / max(1, r['live']):15.3f}{r['live'] / 2**20:12.0f}"
-              f"{r.get('remaps', ''):>10}{r.get('remapped_pages', ''):>10}{r['moving_us'] / 1e3 if 'moving_us' in r else '':>11}{r.get('stream_waits', ''):>8}")
-    return good
+        pairs = sorted(a / b for a, b in zip(r["times_ms"], (best or r)["times_ms"]))
+        ratios = (r["ms"] / best["ms"], sum(r["times_ms"]) / sum(best["times_ms"]), pairs[len(pairs) // 2]) if best else (0, 0, 0)
+        print(f"{os.path.basename(allocator):16}{r['ms']:12.2f}{ratios[0]:12.3f}{ratios[1]:10.3f}{ratios[2]:10.3f}{r['reserved'] / max(1, r['live']):15.3f}{r['live'] / 2**20:10.0f}"
+              f"{r.get('remaps', ''):>8}{r.get('remapped_pages', ''):>8}{r['moving_us'] / 1e3 if 'moving_us' in r else '':>11}{r.get('stream_waits', ''):>7}")
+        if in_turns(r):
+            print(in_turns(r))
+    return len(timed) == len(results)
 
 
 def main():

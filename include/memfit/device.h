@@ -71,7 +71,9 @@ MEMFIT_API memfit_status memfit_device_get_info(memfit_device *device, memfit_de
 MEMFIT_API memfit_status memfit_device_list(memfit_device_info *list, size_t stride, size_t most, size_t *count,
                                             memfit_error *err);
 
-/* sim: its clock goes on by so much. On the others time passes by itself: UNSUPPORTED. Since 0.2. */
+/* The device's clock goes on by so much. On sim it goes by no other way; on the others time passes by itself, and this is
+ * for who plays a recording faster than it was: its pools take the time as gone by (pages idle since, time for moving
+ * some). Since 0.2. */
 MEMFIT_API memfit_status memfit_device_advance(memfit_device *device, uint64_t microseconds, memfit_error *err);
 
 /* ---- streams and bytes ------------------------------------------------------------------------------------ */

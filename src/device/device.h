@@ -143,6 +143,7 @@ struct memfit_device {
     char name[128];               /* "NVIDIA H200", "cpu", ... */
     char uuid[64];                /* identity; empty where there is none */
     char opened_as[32];           /* "cuda:0" */
+    _Atomic uint64_t skipped_us;  /* added to the monotonic clock (memfit_device_advance) */
 
     bool reachable; /* the host may follow its addresses */
     bool hollow;    /* no bytes behind the addresses (sim) */

@@ -76,7 +76,9 @@ bool mf_device_of_parent(const mf_device *device)
 
 uint64_t mf_device_now_us(mf_device *device)
 {
-    return device->table->now_us ? device->table->now_us(device) : mf_os_now_us();
+    if (device->table->now_us)
+        return device->table->now_us(device);
+    return mf_os_now_us() + atomic_load_explicit(&device->skipped_us, memory_order_relaxed);
 }
 
 bool mf_budget_take(mf_budget *budget, uint64_t bytes)
@@ -186,9 +188,10 @@ memfit_status memfit_device_advance(memfit_device *device, uint64_t microseconds
 {
     if (!device)
         return mf_fail(err, MEMFIT_INVALID, "device advance: no device");
-    if (!device->table->advance_us)
-        return mf_fail(err, MEMFIT_UNSUPPORTED, "device %s: its clock goes by itself", device->opened_as);
-    device->table->advance_us(device, microseconds);
+    if (device->table->advance_us)
+        device->table->advance_us(device, microseconds);
+    else
+        atomic_fetch_add(&device->skipped_us, microseconds);
     return MEMFIT_OK;
 }
 

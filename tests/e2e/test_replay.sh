@@ -12,6 +12,7 @@ for t in generated recorded-part; do
     done
     is "$dir/$t" failed 0
     is "$dir/$t" addresses "$(key addresses "$dir/$t.again")"
+    is "$dir/$t" repeats true
 done
 is "$dir/generated" events 1800
 is "$dir/generated" buffers 936
@@ -24,6 +25,7 @@ is "$dir/snapshot" before_buffers 2
 is "$dir/snapshot" peak_live_bytes 13631488
 "$MEMFIT" replay --json --device cpu "$traces/generated.csv" >"$dir/cpu" || fail "cpu: exit $?"
 is "$dir/cpu" failed 0
+[ -n "$(key repeats "$dir/cpu")" ] || fail "cpu: no key repeats"
 "$MEMFIT" replay --json --policy preallocate --memory 1GiB "$traces/generated.csv" >"$dir/pre" || fail "preallocate: exit $?"
 is "$dir/pre" failed 0
 "$MEMFIT" replay --json --page 64KiB "$traces/generated.csv" >"$dir/page" || fail "page: exit $?"

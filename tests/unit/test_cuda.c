@@ -501,9 +501,37 @@ static void foreign_memory_is_seen(void **state)
     nothing_left();
 }
 
+/* Who plays a recording skips what its program did between two calls: to a pool that time has gone by. */
+static void skipped_time_counts(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_device *device;
+    memfit_address a;
+    memfit_pool_info info = MEMFIT_POOL_INFO;
+    reset_counts();
+    assert_ok(memfit_device_open("cuda", NULL, &device, &err), err);
+    memfit_pool *pool = make_pool(device, 800 * MIB);
+    assert_ok(memfit_pool_set_purge(pool, 3600000, &err), err);
+    assert_ok(memfit_pool_alloc(pool, 64 * MIB, 0, &a, &err), err);
+    assert_ok(memfit_pool_free(pool, a, &err), err);
+    for (int i = 0; i < 2; i++) { /* in use at the beginning of the first interval, idle in all of the second */
+        assert_ok(memfit_pool_get_info(pool, &info, &err), err);
+        assert_int_equal(info.reserved_bytes, 64 * MIB);
+        assert_ok(memfit_device_advance(device, UINT64_C(3700000000), &err), err);
+        assert_ok(memfit_pool_poll(pool, &err), err);
+    }
+    assert_ok(memfit_pool_get_info(pool, &info, &err), err);
+    assert_int_equal(info.reserved_bytes, 0);
+    memfit_pool_destroy(pool);
+    assert_ok(memfit_device_close(device, &err), err);
+    nothing_left();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(skipped_time_counts),
         cmocka_unit_test(own_memory_is_found),
         cmocka_unit_test(a_full_card_is_explained),
         cmocka_unit_test(card_is_described),
