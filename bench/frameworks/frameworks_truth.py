@@ -36,7 +36,7 @@ import measure_framework_nvml  # noqa: E402
 
 PRECISIONS = ("float32", "mixed_bfloat16")
 MIB = 1 << 20
-BESIDE_MIB = 570, 650  # what JAX's process has beside its pool, without the driver's reserve, at least and at most
+BESIDE_MIB = 570, 650  # as `beside` tells of an H200
 CARD, RESERVE_MIB = "h200", 623  # what the driver keeps of it: in memfit's fixed cost, in no process's figure
 
 
@@ -57,15 +57,13 @@ def table(seed):
     return framework_cases.draw(seed) if seed else [(name, batches) for name, (_, _, batches) in framework_cases.MODELS.items()]
 
 
-def models(folder, seed):
+def models(folder, seed, runtimes):
     try:
         import keras
     except ModuleNotFoundError as e:
         sys.exit("Keras cannot be read here (%s): pip install keras and what KERAS_BACKEND names (tensorflow where it is not set)" % e)
     os.makedirs(folder, exist_ok=True)
-    names = {(name, precision) for name, _ in table(seed) for precision in PRECISIONS}
-    names |= {(case.split(":")[0], "float32") for _, case in all_cases(seed, ["tensorflow"])}
-    for name, precision in sorted(names):
+    for name, precision in sorted({(case.split(":")[0], case.split(":")[2]) for _, case in all_cases(seed, runtimes)}):
         path = os.path.join(folder, "%s-%s.json" % (name, precision))
         if not os.path.exists(path):
             text = framework_cases.build(keras, name, precision).to_json()
@@ -119,12 +117,18 @@ def plan(memfit, folder, runtime, case):
     return json.loads(got.stdout)["in_framework"]
 
 
-def limits(folder, seed):
-    memfit = os.environ.get("MEMFIT", "build/memfit")
+def beside(rows):
+    """What JAX's process has beside its pool, without the driver's reserve, at least and at most, in MiB."""
+    seen = [(r["process_bytes"] - r["pool_bytes"]) / MIB for r in rows if r["runtime"] == "jax" and r.get("process_bytes") and r.get("pool_bytes")]
+    return (min(seen), max(seen)) if seen else BESIDE_MIB
+
+
+def limits(folder, seed, rows):
+    memfit, (least, most) = os.environ.get("MEMFIT", "build/memfit"), beside(rows)
     for runtime, case in all_cases(seed, ["jax"]):
         x = plan(memfit, folder, runtime, case)
-        for end, beside in (("high_bytes", BESIDE_MIB[1]), ("low_bytes", BESIDE_MIB[0])):
-            yield "%s:%d" % (case, max(8, x[end] / MIB - RESERVE_MIB - beside))
+        for end, other in (("high_bytes", most), ("low_bytes", least)):
+            yield "%s:%d" % (case, max(8, x[end] / MIB - RESERVE_MIB - other))
 
 
 def outcome(r):
@@ -160,11 +164,10 @@ def summary(title, errors, inside, widths, above):
         return
     errors = sorted(errors)
     print("%-34s %3d cases  median %4.1f %%  95th %5.1f %%  worst %5.1f %%" % (
-        title, len(errors), 100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))], 100 * errors[-1]), end="")
+        title, len(errors), 100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))], 100 * errors[-1]))
     if inside:
-        print("   process inside the band %d of %d, band %.0f %% wide in the median, above its end by %.1f %% at most" % (
-            sum(inside), len(inside), 100 * statistics.median(widths), max(0, 100 * max(above))), end="")
-    print()
+        print("%-34s process inside the band %d of %d, band %.0f %% wide in the median, above its end by %.1f %% at most" % (
+            "", sum(inside), len(inside), 100 * statistics.median(widths), max(0, 100 * max(above))))
 
 
 def counts(r, plain):
@@ -194,7 +197,8 @@ def judge(measured, folder):
         reserve = 0 if on_cpu else RESERVE_MIB
         low, high = x["low_bytes"] / MIB - reserve, x["high_bytes"] / MIB - reserve
         name = r["case"].split(":")[0]
-        half = "drawn models" if "@" in name and r["case"] not in framework_cases.ON_CPU else "models kept apart" if name in framework_cases.APART else "models fitted to"
+        drawn = "@" in name and r["case"] not in framework_cases.ON_CPU
+        half = "drawn models" if drawn else "models kept apart" if name in framework_cases.APART else "models fitted to"
         errors, inside, widths, above = parts.setdefault((r["runtime"], half), ([], [], [], []))
         errors.append(abs(error))
         if r["runtime"] != "jax" and process:  # of JAX: judge_limits
@@ -237,10 +241,11 @@ def everything(folder, a):
     files, measured = os.path.join(folder, "models"), os.path.join(folder, "measured.jsonl")
     os.environ.setdefault("KERAS_BACKEND", runtimes[0])
     print("%s: files of the models in %s, measurements in %s" % (", ".join(runtimes), files, measured), flush=True)
-    subprocess.run([sys.executable, __file__, "models", files, "--seed", a.seed], check=True, env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
+    words = [word for runtime in runtimes for word in ("--runtime", runtime)]
+    subprocess.run([sys.executable, __file__, "models", files, "--seed", a.seed, *words], check=True, env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
     run(measured, list(all_cases(a.seed, runtimes)), runtimes, a.at_once, a.most)
     if "jax" in runtimes:  # after the plain ones
-        run(measured, [("jax", case) for case in limits(files, a.seed)], ["jax"], a.at_once, a.most)
+        run(measured, [("jax", case) for case in limits(files, a.seed, read(measured))], ["jax"], a.at_once, a.most)
     judge(measured, files)
 
 
@@ -262,13 +267,13 @@ def main():
     if a.what == "all":
         everything(a.paths[0], a)
     elif a.what == "models":
-        models(a.paths[0], a.seed)
+        models(a.paths[0], a.seed, a.runtime or ("torch", "tensorflow"))
     elif a.what == "run":
         runtimes, _ = can_run(a.runtime or ("torch", "jax"))
         wanted = [(r, case) for case in open(a.cases).read().split() for r in runtimes] if a.cases else all_cases(a.seed, runtimes)
         run(a.paths[0], list(wanted), runtimes, a.at_once, a.most)
     elif a.what == "limits":
-        print("\n".join(limits(a.paths[0], a.seed)))
+        print("\n".join(limits(a.paths[0], a.seed, [])))
     else:
         judge(a.paths[0], a.paths[1])
 
