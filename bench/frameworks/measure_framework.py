@@ -3,11 +3,13 @@
 
     measure_framework.py torch|jax|tensorflow OUT CASE...        CASE is MODEL:BATCH:PRECISION, for jax also MODEL:BATCH:PRECISION:MIB
 
-With MIB JAX's pool has that size, preallocated: whether the step runs in it is asked then. KEEP_PROGRAM=DIR keeps what XLA made of the step, with the
-workspaces it chose. tensorflow runs on the CPU, as it does for people: Keras does not let XLA compile there, and the allocator is oneDNN's, which counts.
-torch runs every case in a process of its own, forked after Keras was read and before it has met the card, AT_ONCE of them at a time, for MOST
-seconds. With TOGETHER=1 all run in one process, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases; jax always does so (its
-live bytes are the compiled step's own analysis), and tensorflow takes the first case only. Live bytes are those of the framework's own allocator, process bytes NVML's.
+With MIB JAX's pool may have that size and no more, taken at the beginning (JAX's default); with MIBg it may grow to it. Whether
+the step runs in it is asked then. KEEP_PROGRAM=DIR keeps what XLA made of the step, with the workspaces it chose.
+
+torch and jax run every case in a process of its own, forked after Keras was read and before it has met the card, AT_ONCE of
+them at a time; none begins after MOST seconds. With TOGETHER=1 all run in one process, and NVML's figure is not kept, as it holds
+the kernels of earlier cases. tensorflow runs on the CPU and takes the first case only; as for people Keras does not let XLA compile
+there, and the allocator is oneDNN's, which counts. Live bytes are those of the framework's own allocator, process bytes NVML's.
 """
 import ctypes
 import gc
@@ -35,20 +37,27 @@ def card_bytes():
     return total.value
 
 
-dump = ""
-if runtime == "jax" and len(cases) == 1:
-    limit = cases[0].split(":")[3:]
+def prepare(text):
+    """What JAX reads from its environment when it meets the card."""
+    global dump
+    limit = text.split(":")[3:]
     if limit:
-        os.environ.update(XLA_PYTHON_CLIENT_PREALLOCATE="true", XLA_PYTHON_CLIENT_MEM_FRACTION="%.9f" % ((int(limit[0]) << 20) / card_bytes()))
+        grows = limit[0].endswith("g")
+        os.environ.update(XLA_PYTHON_CLIENT_PREALLOCATE="false" if grows else "true",
+                          XLA_PYTHON_CLIENT_MEM_FRACTION="%.9f" % ((int(limit[0].rstrip("g")) << 20) / card_bytes()))
     if os.environ.get("KEEP_PROGRAM"):
         dump = tempfile.mkdtemp()
-        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_dump_to=%s --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*(train_step|step_fn).*" % dump
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
+            " --xla_dump_to=%s --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*(train_step|step_fn).*" % dump)
+
+
+dump = ""
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import framework_cases  # noqa: E402
 from measure_framework_nvml import nvml  # noqa: E402
 
 STEPS = 3
-together = bool(os.environ.get("TOGETHER")) or (runtime == "jax" and len(cases) > 1)
+together = bool(os.environ.get("TOGETHER"))
 
 
 def emit(row):
@@ -105,7 +114,7 @@ def run_torch(keras, case, row):
     model = framework_cases.build(keras, name, precision)
     x, y = framework_cases.data(model, name, batch, STEPS)
     row["live_before_bytes"] = torch.cuda.memory_allocated()
-    traced = os.environ.get("TRACE_TO") and precision + ":" + name in os.environ.get("TRACE_CASES", "").split(",")
+    traced = os.environ.get("TRACE_TO") and precision + ":" + name in os.environ.get("TRACE_CASES", "").split()
     if traced:
         torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=400000)
     model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
@@ -126,7 +135,7 @@ def keep_program(text):
     """The step as XLA runs it: its operations in order, library calls with their algorithm and workspace."""
     import shutil
     for path in glob.glob(os.path.join(dump, "*gpu_after_optimizations.txt")):
-        name = os.path.join(os.environ["KEEP_PROGRAM"], text.replace(":", "-") + ".txt.xz")
+        name = os.path.join(os.environ["KEEP_PROGRAM"], "-".join(text.split(":")[:3]) + ".txt.xz")
         with open(path, "rb") as f, lzma.open(name, "wb", preset=1) as g:
             g.write(f.read())
     shutil.rmtree(dump)
@@ -191,7 +200,7 @@ def main():
     import keras
     versions["keras"] = keras.__version__
     begin, children = time.time(), set()
-    forks = runtime == "torch" and not together
+    forks = runtime != "tensorflow" and not together
     for text in cases[:1] if runtime == "tensorflow" else cases:
         while len(children) >= int(os.environ.get("AT_ONCE", "1")):
             children.discard(os.wait()[0])
@@ -201,6 +210,8 @@ def main():
             children.add(os.fork())
             if 0 not in children:
                 continue
+        if runtime == "jax" and not together:
+            prepare(text)
         one(keras, text, {"case": text, "runtime": runtime, "versions": versions, "code": os.environ.get("CODE_HASH", "")})
         if forks:
             os._exit(0)

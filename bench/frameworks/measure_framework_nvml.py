@@ -51,3 +51,23 @@ def nvml(least=0):
     rows = processes(lib, device)
     mine = rows[os.getpid()] if os.getpid() in rows else next(iter(rows.values())) if len(rows) == 1 else by_pulse(lib, device, least)
     return (mine if mine < 1 << 62 else 0), memory.used
+
+
+class Memory2(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint), ("total", ctypes.c_ulonglong), ("reserved", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
+                ("used", ctypes.c_ulonglong)]
+
+
+def card():
+    """(the first card's name, MiB that the driver keeps of it), or None where there is no NVIDIA card. Makes no context."""
+    try:
+        lib = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    device, name, memory = ctypes.c_void_p(), ctypes.create_string_buffer(96), Memory2(version=ctypes.sizeof(Memory2) | 2 << 24)
+    if lib.nvmlInit_v2() or lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)):
+        return None
+    lib.nvmlDeviceGetName(device, name, 96)
+    if lib.nvmlDeviceGetMemoryInfo_v2(device, ctypes.byref(memory)):
+        memory.reserved = 0
+    return name.value.decode(), memory.reserved >> 20

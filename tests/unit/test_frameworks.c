@@ -178,8 +178,10 @@ static void test_measured(void **state)
         {"mlp-float32", 128, MF_RUNTIME_JAX, 526.0 * (1 << 20), 0.01},                /* a workspace at the peak */
         {"VGG16-float32", 16, MF_RUNTIME_JAX, 3746.0 * (1 << 20), 0.02}, /* a gradient that waits, zeros of pooling */
         {"MobileNetV2-float32", 12, MF_RUNTIME_JAX, 762.0 * (1 << 20),
-         0.02},                                                        /* centred, and kernels in another order */
-        {"unet-float32", 8, MF_RUNTIME_JAX, 1395.0 * (1 << 20), 0.05}, /* pooling of what is read again */
+         0.02},                                                             /* centred, and kernels in another order */
+        {"unet-float32", 8, MF_RUNTIME_JAX, 1395.0 * (1 << 20), 0.05},      /* pooling of what is read again */
+        {"Xception-float32", 17, MF_RUNTIME_JAX, 2096.0 * (1 << 20), 0.02}, /* zeros for poolings, made early */
+        {"Xception-mixed_bfloat16", 34, MF_RUNTIME_JAX, 1792.0 * (1 << 20), 0.01}, /* (compiled) late, but a ReLU's */
         {"cnn-float32", 8, MF_RUNTIME_TENSORFLOW, 839.0 * (1 << 20), 0.10},
         {"bn_cnn-float32", 16, MF_RUNTIME_TENSORFLOW, 191.9 * (1 << 20), 0.05},
         {"transformer-float32", 2, MF_RUNTIME_TENSORFLOW, 427.9 * (1 << 20), 0.05},

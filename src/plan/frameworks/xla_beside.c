@@ -203,6 +203,54 @@ static void hold_places(mf_xla_step *s, const mf_op *op, uint32_t at)
     mf_xla_hold(s, mf_shape_count(y) * 4, at, at);
 }
 
+/* The first operation of forward that stores more than `bytes`. XLA takes what adds least of all that could be done next:
+ * what needs no input comes before the first that adds more. */
+static uint32_t first_larger(const mf_xla_step *s, uint64_t bytes)
+{
+    const mf_graph *g = s->graph;
+    for (uint32_t i = 0; i < s->turn; i++)
+        for (uint32_t k = 0; g->ops[i].kind != MF_OP_INPUT && g->ops[i].kind != MF_OP_VIEW && k < g->ops[i].out_count;
+             k++)
+            if (g->ops[i].out[k] != MF_NONE && s->stored[g->ops[i].out[k]] && mf_xla_bytes(g, g->ops[i].out[k]) > bytes)
+                return i;
+    return MF_NONE;
+}
+
+/* A stored ReLU of that shape, whose zeros are the same ones. */
+static uint32_t relu_alike(const mf_xla_step *s, uint32_t t)
+{
+    const mf_graph *g = s->graph;
+    for (uint32_t i = 0; i < s->turn; i++)
+        if (g->ops[i].kind == MF_OP_UNARY && g->ops[i].attr.unary.function == MF_UNARY_RELU &&
+            s->stored[g->ops[i].out[0]] && g->tensors[g->ops[i].out[0]].dtype == g->tensors[t].dtype &&
+            mf_shape_equal(&g->tensors[g->ops[i].out[0]].shape, &g->tensors[t].shape))
+            return i;
+    return MF_NONE;
+}
+
+/* Gradients of maxima are scattered into zeros, or into what other readers of the pooled tensor send back, where there are
+ * any. Such zeros are as large as the padded input; a ReLU's come into being with it, and a copy that is written to. In 16
+ * bits another of XLA's orders wins, in which copy and zeros come just before they are needed. */
+static void hold_zeros(mf_xla_step *s, const mf_op *op, uint32_t at)
+{
+    const mf_graph *g = s->graph;
+    uint32_t maker = g->tensors[op->in[1]].producer;
+    if (maker == MF_NONE || s->forward_readers[g->ops[maker].in[0]] != 1 || mf_xla_pools_relu(s, &g->ops[maker]))
+        return;
+    const mf_window *w = &op->attr.window;
+    uint32_t pooled = g->ops[maker].in[0], alike = MF_NONE;
+    bool padded = false;
+    for (uint32_t d = 0; d < w->dims; d++)
+        padded |= w->before[d] > 0;
+    uint64_t bytes = padded ? padded_bytes(g, &g->ops[maker]) : mf_xla_bytes(g, pooled);
+    if (!padded)
+        alike = relu_alike(s, pooled);
+    bool half = mf_dtype_bytes(g->tensors[pooled].dtype) == 2;
+    uint32_t from = alike != MF_NONE || half ? alike : first_larger(s, bytes);
+    if (from != MF_NONE)
+        mf_xla_hold(s, bytes * (alike != MF_NONE && !half ? 2 : 1), from, at - 1);
+}
+
 /* XLA's own kernel for a product with a short side cuts long sums into parts of equal length: both are padded to it. */
 enum { LONG_SUM = 1024, PART = 64 };
 
@@ -235,8 +283,10 @@ uint64_t mf_xla_beside(mf_xla_step *s, uint32_t at, const mf_xla_card *card, mf_
         hold_padded(s, op, at);
     }
     uint64_t at_the_end = hold_spread(s, op, at, card, memory);
-    if (op->kind == MF_OP_POOL_MAX_GRAD && cells(&op->attr.window) > 1)
+    if (op->kind == MF_OP_POOL_MAX_GRAD && cells(&op->attr.window) > 1) {
         hold_places(s, op, at);
+        hold_zeros(s, op, at);
+    }
     if (op->phase != MF_FORWARD)
         return at_the_end;
     if (op->kind == MF_OP_BATCH_NORM || (op->out_count && op->out[0] != MF_NONE && s->stored[op->out[0]]))
