@@ -534,10 +534,11 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     need += known ? differs / 32 : 0;
     need += known && t->footprint->host ? t->beside_need / 16 : 0; /* holes in the heap differ from run to run */
     const uint64_t alone = measure_fixed(t);
+    const uint64_t kernel = mf_dnn_compiles() || !t->footprint->host ? MF_KERNEL_BYTES : WARM_UP_BYTES;
     if (need < alone) /* there was no room to find out anything */
-        need = alone + alone / 8 + 2 * MF_KERNEL_BYTES;
+        need = alone + alone / 8 + 2 * kernel;
     if (need <= a->limit) /* what was thought to suffice did not: kernels that are gone left holes */
-        need = a->limit + a->limit / 8 + MF_KERNEL_BYTES;
+        need = a->limit + a->limit / 8 + kernel;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
     if (alone > a->limit)
