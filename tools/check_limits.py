@@ -2,6 +2,7 @@
 """Holds `memfit train` to what it says of memory, from outside:
 
     python tools/check_limits.py build/memfit MODEL... [--batch 8,32] [--factors 1.05,1.3,2] [--options "--validation-split 0.34"]
+    python tools/check_limits.py build/memfit MODEL... --sweep 1.03
     python tools/check_limits.py build/memfit --draw 60 [--seed 1] [--folder DIR] [--isa sse2,avx2,avx512]      with real Keras's Python
 
 --options are train's alone: data, writers, nothing that changes the plan. --draw takes models that tools/draw_models.py draws instead.
@@ -9,6 +10,8 @@
 For each model, batch and set of instructions: a refused run, at the limit that it says would suffice, at multiples of that, and at the
 least that `memfit plan` says would suffice. Never is the process (RssAnon + RssShmem, watched from start to end by tests/e2e/held.c) above its limit,
 refused runs included; no step allocates; the arena used is the arena planned; and what `memfit plan` admits `memfit train` runs.
+With --sweep limits grow by that factor instead, from the least on until they are twice the first that trains: from a twentieth above that one
+on, and wherever a refusal before named as much or less, none is refused.
 Data is synthetic. One line a run; exit status: how many runs broke a promise.
 """
 import argparse
@@ -95,6 +98,18 @@ class Checker:
         for factor in factors:
             self.one(model, batch, int(need * factor), options, "more than suffices")
 
+    def sweep(self, model, batch, factor, options):
+        limit, first, named = self.least, None, None
+        while limit <= (2 * first if first else 64 << 30):
+            must = "less trains" if first and limit >= first * 21 // 20 else ""
+            must = "a refusal named as much" if named and limit >= named else must
+            status, err, _ = self.one(model, batch, limit, options, must)
+            if status == 0:
+                first = first or limit
+            need = said_need(err) if status == 3 else None
+            named = min(need, named or need) if need else named
+            limit = int(limit * factor)
+
 
 def main():
     parser = argparse.ArgumentParser()
@@ -102,6 +117,7 @@ def main():
     parser.add_argument("models", nargs="*")
     parser.add_argument("--batch", default="8,32")
     parser.add_argument("--factors", default="1.05,1.3,2")
+    parser.add_argument("--sweep", type=float, help="many limits, each so many times the one before")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--options", default="")
     parser.add_argument("--isa", default="", help="sets of instructions, one after the other (MEMFIT_ISA)")
@@ -121,7 +137,10 @@ def main():
     checkers = [Checker(a.program, held, a.steps, isa) for isa in a.isa.split(",")]
     for model, batch in subjects:
         for checker in checkers:
-            checker.model(model, batch, [float(f) for f in a.factors.split(",")], a.options.split())
+            if a.sweep:
+                checker.sweep(model, batch, a.sweep, a.options.split())
+            else:
+                checker.model(model, batch, [float(f) for f in a.factors.split(",")], a.options.split())
     broken = sum(c.broken for c in checkers)
     print(f"{sum(c.runs for c in checkers)} runs, {broken} broke a promise")
     return min(broken, 100)

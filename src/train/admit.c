@@ -226,8 +226,11 @@ static void remember_need(mf_trainer *t)
     uint64_t need = t->fixed_bytes + t->plan->arena_bytes;
     if (need < t->start_peak)
         need = t->start_peak;
-    if (!t->least_need || need < t->least_need)
+    if (!t->least_need || need < t->least_need) {
         t->least_need = need;
+        t->least_recomputes = t->plan->recomputed_ops > 0;
+    }
+    t->beside_need = t->fixed_bytes > t->beside_need ? t->fixed_bytes : t->beside_need;
 }
 
 /* The limit that training is held to. One that only says what the machine could still give beside this process is
@@ -517,8 +520,8 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
 static memfit_status explain_refusal(admission *a, memfit_error *err)
 {
     mf_trainer *t = a->t;
-    const uint64_t search = t->least_need ? t->search_need : 0; /* what was measured may recompute: to be found again */
-    const bool unasked = t->planning_need && t->asking_bytes;   /* what a plan takes could not even be asked */
+    const uint64_t search = t->least_need && t->least_recomputes ? t->search_need : 0; /* to be found again */
+    const bool unasked = t->planning_need && t->asking_bytes; /* what a plan takes could not even be asked */
     memfit_status status = t->least_need || t->kernels_need || unasked ? MEMFIT_OK : estimate_need(t, err);
     if (status != MEMFIT_OK)
         return status;
@@ -529,11 +532,13 @@ static memfit_status explain_refusal(admission *a, memfit_error *err)
     /* With more memory another plan is chosen first, whose kernels differ; a card's context does not. */
     uint64_t differs = t->footprint->host || need < a->base ? need : need - a->base;
     need += known ? differs / 32 : 0;
+    need += known && t->footprint->host ? t->beside_need / 16 : 0; /* holes in the heap differ from run to run */
     const uint64_t alone = measure_fixed(t);
+    const uint64_t kernel = mf_dnn_compiles() || !t->footprint->host ? MF_KERNEL_BYTES : WARM_UP_BYTES;
     if (need < alone) /* there was no room to find out anything */
-        need = alone + alone / 8 + 2 * MF_KERNEL_BYTES;
+        need = alone + alone / 8 + 2 * kernel;
     if (need <= a->limit) /* what was thought to suffice did not: kernels that are gone left holes */
-        need = a->limit + a->limit / 8 + MF_KERNEL_BYTES;
+        need = a->limit + a->limit / 8 + kernel;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
     if (alone > a->limit)
@@ -560,7 +565,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     memfit_error own;
     err = err ? err : &own;
     admission a = {.t = t, .asked = limit, .limit = limit, .ready = ready, .ctx = ctx, .again = t->fixed_bytes != 0};
-    t->least_need = t->planning_need = t->kernels_need = t->search_need = 0;
+    t->least_need = t->planning_need = t->kernels_need = t->search_need = t->beside_need = 0;
     t->limit_asked = limit;
     mf_trainer_guard(t, !a.again);
     a.base = measure_fixed(t);

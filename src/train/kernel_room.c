@@ -73,6 +73,9 @@ bool mf_trainer_is_full(void *ctx)
     }
     const uint64_t took = held > t->kernels_base ? held - t->kernels_base : 0;
     t->kernels_need = held + rest_bytes(t->plan, t->kernels_made - 1, took, &making);
+    const uint64_t all = t->kernels_base + t->footprint->fixed(t->plan); /* the first ones may say little of the rest */
+    t->kernels_need = all > t->kernels_need ? all : t->kernels_need;
+    t->beside_need = t->kernels_need > t->beside_need ? t->kernels_need : t->beside_need;
     making += t->footprint->error();
     uint64_t later = t->plan->arena_bytes; /* and what is made when the kernels are */
     if (t->options->out || t->options->checkpoint)

@@ -136,6 +136,7 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
     mf_trainer_planning_room(t, limit > 1 ? limit : t->limit_asked);
     memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     if (t->planning.refused_bytes || t->guard.refused_bytes) { /* cut short somewhere, found a plan or not */
+        mf_plan *found = status == MEMFIT_OK ? *plan : NULL;
         uint64_t search = (t->planning.peak_bytes - t->planning.live_bytes + t->guard.refused_bytes) * 3 / 2;
         search += t->footprint->sample(t->device); /* it would have gone on */
         t->search_need = search > t->search_need ? search : t->search_need;
@@ -143,6 +144,12 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
         t->footprint->trim();
         mf_trainer_planning_room(t, limit > 1 ? limit : t->limit_asked);
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
+        if (status == MEMFIT_OK) {
+            mf_plan_destroy(found);
+        } else if (found) { /* in spite of it; and it fits */
+            *plan = found;
+            status = MEMFIT_OK;
+        }
     }
     if (mf_trainer_was_refused(t, status) && limit > 1) { /* whatever there is room to look at */
         p.pass_over = true;

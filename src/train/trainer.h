@@ -97,15 +97,17 @@ typedef struct mf_trainer {
     mf_reservation arena;
     mf_executor *executor;
     mf_results results;
-    uint64_t fixed_bytes; /* measured */
-    uint64_t slot_bytes;  /* of it, what inputs come through: taken only where the limit leaves it */
-    mf_resumed resumed;   /* pieces and chunks while starting only: for the same bits */
-    uint64_t start_peak;  /* the most seen while starting, before the arena was populated */
-    uint64_t least_need;  /* of the plans tried while starting, the least that was measured; 0: none was */
+    uint64_t fixed_bytes;  /* measured */
+    uint64_t slot_bytes;   /* of it, what inputs come through: taken only where the limit leaves it */
+    mf_resumed resumed;    /* pieces and chunks while starting only: for the same bits */
+    uint64_t start_peak;   /* the most seen while starting, before the arena was populated */
+    uint64_t least_need;   /* of the plans tried while starting, the least that was measured; 0: none was */
+    bool least_recomputes; /* that plan: there must be room to search for it once more */
     /* While kernels are made: how many so far, what the process held before the first; a limit that would have sufficed, where this one ended it (0: it did not);
      * the most that was held, with room for the next one. */
     uint64_t kernels_made, kernels_base, kernels_need, kernels_peak;
     uint64_t search_need;           /* where a search with recomputation was cut off: what it would have taken */
+    uint64_t beside_need;           /* of what a limit must hold, the most that is not the arena's */
     uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
     mf_metric_view metrics[MEMFIT_MOST_METRICS];
     uint32_t metric_count, metrics_left_out; /* more than there is room for */

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "device/device.h"
 #include "memfit/model.h"
 #include "memfit/train.h"
@@ -386,6 +387,40 @@ static void starting_with_state_in_host_memory_does_too(void **state)
     unsetenv("MEMFIT_FAR");
 }
 
+/* Whatever the limit leaves for the search of a plan, nothing of it is left behind: a plan that was found and given up for
+ * another stayed, and took the room of those that came after it. */
+static void starting_with_little_room_leaves_nothing(void **state)
+{
+    (void)state;
+    enum { STEP_BYTES = 96 << 10, TIMES = 64 };
+    char model[512];
+    if (!fixture_path("train/unet.json", model, sizeof model))
+        skip();
+    uint32_t trained = 0, refused = 0;
+    for (uint64_t n = 0; n < TIMES; n++) {
+        mf_fault_host count;
+        mf_fault_host_init(&count, NULL, 0, false);
+        memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+        memfit_train_result r = MEMFIT_TRAIN_RESULT;
+        memfit_error err = {0};
+        mf_os_memory now;
+        mf_host_trim();
+        assert_ok(mf_os_process_memory(&now, &err), err);
+        o.model = model;
+        o.data = "synthetic:64";
+        o.batch = 64;
+        o.threads = 1;
+        o.steps = 1;
+        o.memory_bytes = now.rss_anon + now.rss_shmem + (n + 4) * STEP_BYTES;
+        o.host = &count.host;
+        memfit_status status = memfit_train(&o, &r, &err);
+        assert_true(status == MEMFIT_OK || status == MEMFIT_DOES_NOT_FIT);
+        assert_int_equal(count.live_bytes, 0);
+        *(status == MEMFIT_OK ? &trained : &refused) += 1;
+    }
+    assert_true(trained && refused);
+}
+
 /* How often the host waits for the device in a run of so many epochs. */
 static uint64_t waits_of(int64_t epochs, const char *offload, double validation)
 {
@@ -428,6 +463,7 @@ int main(void)
         cmocka_unit_test(the_loss_scale_moves_as_in_keras),
         cmocka_unit_test(starting_survives_lack_of_memory),
         cmocka_unit_test(starting_with_state_in_host_memory_does_too),
+        cmocka_unit_test(starting_with_little_room_leaves_nothing),
         cmocka_unit_test(an_epoch_waits_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
