@@ -114,12 +114,13 @@ def run_torch(keras, case, row):
     model = framework_cases.build(keras, name, precision)
     x, y = framework_cases.data(model, name, batch, STEPS)
     row["live_before_bytes"] = torch.cuda.memory_allocated()
-    traced = os.environ.get("TRACE_TO") and precision + ":" + name in os.environ.get("TRACE_CASES", "").split()
+    wanted = os.environ.get("TRACE_CASES", "").split(";")
+    traced = os.environ.get("TRACE_TO") and (precision + ":" + name in wanted or wanted == ["all"])
     if traced:
         torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=400000)
     model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
     if traced:
-        keep_trace(torch, "%s-%d-%s" % (name, batch, precision))
+        keep_trace(torch, ("%s-%d-%s" % (name, batch, precision)).translate(str.maketrans("@,=", "___")))
     torch.cuda.synchronize()
     row["live_bytes"] = torch.cuda.max_memory_allocated()
     stats = torch.cuda.memory_stats()

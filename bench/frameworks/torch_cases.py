@@ -278,10 +278,20 @@ CHOICES = {
 }
 
 
-def draw(seed, count=8):
-    """More cases, by chance: {name: (builder, arguments, two batches)}."""
+ALWAYS = ("vgg", "rnn", "unet")  # what earlier drawings were wrong about
+ATTENTION = ("gpt", "encoder", "vit", "diffusion")
+
+
+def draw(seed, count=8, strata=False):
+    """More cases, by chance: {name: (builder, arguments, two batches)}. With `strata` a VGG, a recurrent network, a U-Net and one with attention are
+    always among them."""
     chance, out = random.Random(seed), {}
-    for kind in chance.sample(sorted(CHOICES), count):
+    if strata:
+        kinds = [*ALWAYS, chance.choice(ATTENTION)]
+        kinds += chance.sample(sorted(set(CHOICES) - set(kinds)), count - len(kinds))
+    else:
+        kinds = chance.sample(sorted(CHOICES), count)
+    for kind in kinds:
         builder, sizes, (least, most) = CHOICES[kind]
         small = chance.randint(least, (least + most) // 2)
         out["drawn-" + kind] = (builder, {k: chance.choice(v) for k, v in sorted(sizes.items())}, (small, min(most, small * chance.choice((2, 3)))))

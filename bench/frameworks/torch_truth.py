@@ -6,7 +6,8 @@
     torch_truth.py record DIR [--seed S] [--at-once N]         records a fake step of each and plans it (needs PyTorch and the memfit package, no card)
     torch_truth.py judge MEASURED [--seed S] [--steps DIR]     the same for the measured ones, or plans what `record` left in DIR, and prints the table
 
-With --seed the drawn cases, else the fixed ones. Every case runs in a process of its own, forked after PyTorch was read and before it has met
+With --seed the drawn cases, else the fixed ones; a seed that begins with "strata-" draws the rest and has a VGG, a recurrent network, a U-Net and attention in
+it always. Every case runs in a process of its own, forked after PyTorch was read and before it has met
 the card, N at a time; with --together all run in one, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases. TRACE_TO names a
 folder that gets what the allocator was asked for, in all cases or in those of TRACE_CASES. MEMFIT names the program.
 """
@@ -38,7 +39,8 @@ def read(path):
 
 def cases(seed):
     """The most valuable first: each model once before any a second time."""
-    table = torch_cases.draw(seed) if seed else torch_cases.CASES
+    plain = seed.removeprefix("strata-")
+    table = torch_cases.draw(plain, strata=plain != seed) if seed else torch_cases.CASES
     for which, precision in ((0, "tf32"), (1, "bf16"), (0, "bf16"), (1, "tf32")):
         for name, (builder, arguments, batches) in table.items():
             yield "%s:%d:%s" % (name, batches[which], precision), (name, arguments, builder, batches[which], precision)

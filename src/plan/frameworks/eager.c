@@ -124,6 +124,7 @@ static void find_attention(mf_eager *e, const uint32_t *readers, uint32_t p)
         e->inside[i] |= g->ops[i].layer == softmax->layer && g->tensors[g->ops[i].out[0]].shape.rank == 4 &&
                         (g->ops[i].kind == MF_OP_MATMUL || g->ops[i].kind == MF_OP_SELECT || i == p);
     e->nodes[after].kept = (uint64_t)before + 1;
+    e->last_use[g->ops[before].in[0]] = e->last_use[g->ops[before].in[1]] = after;
 }
 
 static void look(mf_eager *e, uint32_t *readers)
@@ -156,9 +157,12 @@ static void look(mf_eager *e, uint32_t *readers)
             if (op->out[k] != MF_NONE && g->tensors[op->out[k]].variable == MF_NONE)
                 e->needs[op->out[k]] = flows && floats(g->tensors[op->out[k]].dtype) && op->kind != MF_OP_COMPARE;
     }
-    for (uint32_t i = 0; i < g->op_count; i++)
+    for (uint32_t i = 0; i < g->op_count; i++) {
         if (is_forward(&g->ops[i]) && g->ops[i].kind == MF_OP_SOFTMAX)
             find_attention(e, readers, i);
+        else if (is_forward(&g->ops[i]))
+            mf_eager_find_recurrent(e, i);
+    }
 }
 
 /* ---- a step ---- */
@@ -190,19 +194,36 @@ static void end_forward(mf_eager *e)
     }
 }
 
+/* A layer's own variables go with its call. */
+static void end_layer(mf_eager *e)
+{
+    for (int i = 0; i < 3; i++) {
+        mf_tape_drop(e->tape, e->heads[i]);
+        e->heads[i] = MF_NONE;
+    }
+}
+
 static void forward(mf_eager *e, bool loss)
 {
     const mf_graph *g = e->graph;
+    uint32_t layer = MF_NONE;
     for (uint32_t i = 0; i < g->op_count; i++) {
         const mf_op *op = &g->ops[i];
         if (!is_forward(op) || in_loss(op) != loss)
             continue;
         e->op = i;
         e->nodes[i].saved_count = 0;
+        if (op->layer != layer) {
+            end_layer(e);
+            mf_eager_garbage_layer(e);
+        }
+        layer = op->layer;
         if (op->kind == MF_OP_LOSS)
             mf_eager_loss_forward(e, op);
         else if (!e->inside[i])
             mf_eager_forward(e, op);
+        if (!loss)
+            mf_eager_garbage_inputs(e, op);
         for (uint32_t k = 0; k < op->in_count + op->out_count; k++) {
             uint32_t t = k < op->in_count ? op->in[k] : op->out[k - op->in_count];
             if (t != MF_NONE && e->last_use[t] == i && !e->crosses[t] && g->tensors[t].variable == MF_NONE &&
@@ -210,6 +231,15 @@ static void forward(mf_eager *e, bool loss)
                 let_go(e, t);
         }
     }
+    end_layer(e);
+}
+
+static bool has_gradient(const mf_eager *e, const mf_op *op)
+{
+    for (uint32_t k = 0; k < op->out_count; k++)
+        if (op->out[k] != MF_NONE && e->grad[op->out[k]] != MF_NONE)
+            return true;
+    return false;
 }
 
 static void backward(mf_eager *e)
@@ -221,10 +251,9 @@ static void backward(mf_eager *e)
             continue;
         e->op = i;
         mf_eager_node *node = &e->nodes[i];
-        uint32_t out = op->out_count ? op->out[0] : MF_NONE;
         if (op->kind == MF_OP_LOSS)
             mf_eager_loss_backward(e, op);
-        else if (!e->inside[i] && out != MF_NONE && e->grad[out] != MF_NONE)
+        else if (!e->inside[i] && has_gradient(e, op))
             mf_eager_backward(e, op);
         for (uint32_t k = 0; k < op->out_count; k++) {
             if (op->out[k] == MF_NONE)
@@ -247,12 +276,15 @@ static void step(mf_eager *e)
     forward(e, true);
     backward(e);
     mf_eager_update(e);
+    mf_eager_garbage_step(e);
     mf_tape_drop(e->tape, e->prediction);
     e->prediction = MF_NONE;
     for (uint32_t t = 0; t < g->tensor_count; t++)
         if (g->tensors[t].variable == MF_NONE)
             let_go(e, t);
 }
+
+enum { FEW_OBJECTS = 1400 };
 
 static void take_variables(mf_eager *e)
 {
@@ -281,7 +313,11 @@ static void share_needs(mf_eager *e)
 memfit_status mf_eager_run(const memfit_host *host, const mf_graph *g, uint64_t blas_bytes, mf_tape *tape,
                            uint64_t *workspace_bytes, memfit_error *err)
 {
-    mf_eager e = {.graph = g, .tape = tape, .prediction = MF_NONE, .blas_bytes = blas_bytes};
+    mf_eager e = {.graph = g,
+                  .tape = tape,
+                  .prediction = MF_NONE,
+                  .blas_bytes = blas_bytes,
+                  .heads = {MF_NONE, MF_NONE, MF_NONE}};
     mf_arena_init(&e.scratch, host);
     uint32_t n = g->tensor_count + 1;
     uint32_t *readers = MF_NEW_ARRAY(&e.scratch, uint32_t, n);
@@ -303,6 +339,8 @@ memfit_status mf_eager_run(const memfit_host *host, const mf_graph *g, uint64_t 
         take_variables(&e);
         step(&e);
         step(&e);
+        for (int more = 0; more < 1 && e.garbage.objects < FEW_OBJECTS; more++) /* old inputs gather over some steps */
+            step(&e);
         *workspace_bytes = e.workspace_most;
     }
     mf_arena_destroy(&e.scratch);

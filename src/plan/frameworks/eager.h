@@ -8,6 +8,7 @@
  *   saved                 autograd's node holds it until its backward has run
  *   a gradient            the engine holds it until the node that made the tensor has run; a second one is added to it
  *   a parameter's         until zero_grad, which runs after the next forward pass
+ *   a layer's inputs      where there are several: until Python's collector runs (eager_garbage.c)
  *
  * Sizes and orders follow Keras 3.15's torch backend and PyTorch 2.11's derivatives; bench/frameworks checks them.
  * Images are NHWC in Keras and NCHW in PyTorch, so a convolution or pooling begins with a copy, or two: `first` tells
@@ -19,13 +20,21 @@
 #include "graph/graph.h"
 #include "plan/frameworks/tape.h"
 
-enum { MF_EAGER_SAVED = 8 };
+enum { MF_EAGER_SAVED = 8, MF_EAGER_HELD = 64 };
 
 typedef struct mf_eager_node {
     uint32_t saved[MF_EAGER_SAVED]; /* blocks; MF_NONE */
     uint32_t saved_count;
     uint64_t kept; /* a number for the way back: bytes of a padded input */
 } mf_eager_node;
+
+/* What Python's collector has yet to find; see eager_garbage.c. */
+typedef struct mf_eager_garbage {
+    uint32_t block[MF_EAGER_HELD];
+    uint64_t since[MF_EAGER_HELD]; /* objects that were made before */
+    uint32_t count;
+    uint64_t objects;
+} mf_eager_garbage;
 
 typedef struct mf_eager {
     const mf_graph *graph;
@@ -44,7 +53,9 @@ typedef struct mf_eager {
     uint32_t prediction;     /* y_pred, which stays to the end of the step */
     uint64_t workspace_most; /* the largest workspace that was asked for, and what stays of them */
     uint64_t blas_bytes;
-    bool blas_used[2];  /* forward, backward */
+    bool blas_used[2]; /* forward, backward */
+    uint32_t heads[3]; /* query, key and value of the attention that runs: its layer holds them to its end */
+    mf_eager_garbage garbage;
     bool probabilities; /* losses take probabilities, as Keras's do unless told: softmax is the model's */
 } mf_eager;
 
@@ -82,7 +93,17 @@ void mf_eager_give_new(mf_eager *e, uint32_t tensor);
 /* The gradient of the running operation's output goes on to an input as it is. */
 void mf_eager_pass(mf_eager *e, uint32_t from, uint32_t to);
 
-/* The scripts, by kind. Images: false when the kind is none of theirs. */
+/* A layer begins, a layer was called with these inputs, a step is over: eager_garbage.c. */
+void mf_eager_garbage_layer(mf_eager *e);
+void mf_eager_garbage_inputs(mf_eager *e, const mf_op *op);
+void mf_eager_garbage_step(mf_eager *e);
+
+/* Looks whether operation i is a recurrent layer that cuDNN runs whole. */
+void mf_eager_find_recurrent(mf_eager *e, uint32_t i);
+
+/* The scripts, by kind. Images and recurrent layers: false when the kind is none of theirs. */
+bool mf_eager_recurrent_forward(mf_eager *e, const mf_op *op);
+bool mf_eager_recurrent_backward(mf_eager *e, const mf_op *op);
 bool mf_eager_images_forward(mf_eager *e, const mf_op *op);
 bool mf_eager_images_backward(mf_eager *e, const mf_op *op);
 void mf_eager_forward(mf_eager *e, const mf_op *op);

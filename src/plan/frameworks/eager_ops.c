@@ -107,9 +107,17 @@ static uint32_t heads_copy(mf_eager *e, uint32_t tensor)
 /* scaled_dot_product_attention: contiguous query, key and value are kept, the result, and a number a row. */
 static void attention_forward(mf_eager *e, const mf_op *op, const mf_op *scores)
 {
-    heads_copy(e, scores->in[0]);
-    heads_copy(e, scores->in[1]);
-    heads_copy(e, op->in[1]);
+    const uint32_t heads[3] = {scores->in[0], scores->in[1], op->in[1]};
+    for (int i = 0; i < 3; i++) {
+        e->heads[i] = e->value[heads[i]];
+        mf_tape_hold(e->tape, e->heads[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        heads_copy(e, heads[i]);
+    for (int i = 0; i < 2; i++) { /* the value goes with this operation, which reads it */
+        mf_tape_drop(e->tape, e->value[heads[i]]);
+        mf_eager_set(e, heads[i], MF_NONE);
+    }
     mf_eager_set_new(e, op->out[0], false);
     mf_eager_save(e, e->value[op->out[0]]);
     uint32_t rows =
@@ -324,6 +332,15 @@ static void dropout_forward(mf_eager *e, const mf_op *op)
 
 /* ---- structure ---- */
 
+/* In 16 bits cuDNN's attention writes in the query's order, heads outside: merging them is a copy. In float32 the kernel
+ * for every card writes heads inside. */
+static bool heads_outside(const mf_eager *e, uint32_t tensor)
+{
+    uint32_t maker = e->graph->tensors[tensor].producer;
+    return maker != MF_NONE && e->graph->ops[maker].kind == MF_OP_MATMUL && e->nodes[maker].kept &&
+           mf_eager_half(e, tensor);
+}
+
 /* Rows and channels merged: a layout with channels first must be copied before. */
 static void view_forward(mf_eager *e, const mf_op *op)
 {
@@ -362,7 +379,7 @@ static void unknown_forward(mf_eager *e, const mf_op *op)
 
 void mf_eager_forward(mf_eager *e, const mf_op *op)
 {
-    if (mf_eager_images_forward(e, op))
+    if (mf_eager_images_forward(e, op) || mf_eager_recurrent_forward(e, op))
         return;
     switch (op->kind) {
     case MF_OP_LAYER_NORM:
@@ -392,7 +409,7 @@ void mf_eager_forward(mf_eager *e, const mf_op *op)
     case MF_OP_TRANSPOSE:
     case MF_OP_SLICE:
         set_same(e, op->out[0], op->in[0]);
-        e->first[op->out[0]] = 0;
+        e->first[op->out[0]] = heads_outside(e, op->in[0]);
         break;
     case MF_OP_CONCAT:
     case MF_OP_PAD:
@@ -418,7 +435,7 @@ void mf_eager_forward(mf_eager *e, const mf_op *op)
 
 void mf_eager_backward(mf_eager *e, const mf_op *op)
 {
-    if (mf_eager_images_backward(e, op))
+    if (mf_eager_images_backward(e, op) || mf_eager_recurrent_backward(e, op))
         return;
     switch (op->kind) {
     case MF_OP_LAYER_NORM:

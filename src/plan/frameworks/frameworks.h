@@ -38,6 +38,7 @@ typedef struct mf_framework_place {
     uint32_t capability;           /* compute capability times ten */
     bool cpu;         /* no card: memory of the machine, fixed_bytes not looked at; TensorFlow alone is known */
     bool no_products; /* the program never calls cuBLAS, which takes some of the card for itself */
+    bool recurrent;   /* Keras's LSTM or GRU is in it: cuDNN takes some more for those */
     bool rough;       /* what does not fit need not be told exactly: for searches, which ask often */
     bool recorded;    /* the tape is a recording: of workspaces a rule is known, not the size */
 } mf_framework_place;
@@ -53,6 +54,7 @@ typedef struct mf_framework_estimate {
     uint64_t weight_bytes;               /* weights and their state where known to the byte: the band is of the rest */
     uint64_t by_kind[MEMFIT_KIND_COUNT]; /* of the live bytes at their peak; all 0 where the model does not tell */
     mf_framework_fits fits;
+    bool at_least; /* pool_bytes is the least it gets by with, because it is short of memory */
 } mf_framework_estimate;
 
 /* `graph` is a plain training step (mf_lower_options.plain). */
