@@ -36,11 +36,12 @@ static bool read_job(const char *text, job *j)
     long long n, h, w, in, out, kernel, stride, pad;
     int bias;
     *j = (job){.times = 1};
-    if (sscanf(text, "%11s %7s %lld %lld %lld %lld %lld %lld %lld %lld %d %d %39s", direction, type, &n, &h, &w, &in, &out,
-               &kernel, &stride, &pad, &bias, &j->times, j->name) != 13)
+    if (sscanf(text, "%11s %7s %lld %lld %lld %lld %lld %lld %lld %lld %d %d %39s", direction, type, &n, &h, &w, &in,
+               &out, &kernel, &stride, &pad, &bias, &j->times, j->name) != 13)
         return false;
     mf_cudnn_convolution *c = &j->conv;
-    *c = (mf_cudnn_convolution){.batch = n, .in_channels = in, .out_channels = out, .groups = 1, .dims = 2, .bias = bias, .wide = true};
+    *c = (mf_cudnn_convolution){
+        .batch = n, .in_channels = in, .out_channels = out, .groups = 1, .dims = 2, .bias = bias, .wide = true};
     c->direction = *direction == 'f' ? MF_CUDNN_FORWARD : *direction == 'd' ? MF_CUDNN_DATA : MF_CUDNN_WEIGHTS;
     c->type = *type == 'b' ? MF_CUDNN_BF16 : strcmp(type, "f16") == 0 ? MF_CUDNN_F16 : MF_CUDNN_F32;
     for (int i = 0; i < 2; i++) {
@@ -101,9 +102,10 @@ static void bench(const job *j, double *first, double *quickest)
     for (uint32_t i = 0; i < count; i++) {
         bool usable = list[i].deterministic && !list[i].compiled && (j->conv.type != MF_CUDNN_F32 || list[i].tf32);
         double us = device && usable ? time_way(&j->conv, &list[i], least) : -1;
-        printf("%-24s %2u engine %3lld settings %016llx %10.1f MiB %s%s %9.1f us\n", j->name, i, (long long)list[i].engine,
-               (unsigned long long)list[i].settings, (double)list[i].workspace_bytes / (1 << 20),
-               list[i].deterministic ? "" : "nondeterministic ", list[i].compiled ? "compiled" : "", us);
+        printf("%-24s %2u engine %3lld settings %016llx %10.1f MiB %s%s %9.1f us\n", j->name, i,
+               (long long)list[i].engine, (unsigned long long)list[i].settings,
+               (double)list[i].workspace_bytes / (1 << 20), list[i].deterministic ? "" : "nondeterministic ",
+               list[i].compiled ? "compiled" : "", us);
         ranked = ranked < 0 ? us : ranked;
         least = us > 0 && (least < 0 || us < least) ? us : least;
     }

@@ -93,9 +93,9 @@ static uint32_t chain(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *c
 }
 
 static const family families[] = {
-    {"conv+pool float32", MF_F32, false, conv_pool},   {"conv+pool bfloat16", MF_BF16, false, conv_pool},
+    {"conv+pool float32", MF_F32, false, conv_pool},    {"conv+pool bfloat16", MF_BF16, false, conv_pool},
     {"conv+pool beside TF32", MF_F32, true, conv_pool}, {"residual bfloat16", MF_BF16, false, residual},
-    {"residual float32", MF_F32, false, residual},     {"pointwise bfloat16", MF_BF16, false, chain},
+    {"residual float32", MF_F32, false, residual},      {"pointwise bfloat16", MF_BF16, false, chain},
 };
 
 static mf_graph *draw_graph(const family *f, memfit_error *err)
@@ -154,8 +154,7 @@ static bool add_kernel(line *l, const mf_graph *g, uint32_t op, mf_method_rules 
         uint32_t t = i < o->in_count ? o->in[i] : o->out[i - o->in_count];
         l->at[n][i] = t == MF_NONE ? NULL : memory.base + l->place[t];
     }
-    l->operands[n] =
-        (mf_operands){.in = l->at[n], .out = l->at[n] + o->in_count, .workspace = memory.base + l->end};
+    l->operands[n] = (mf_operands){.in = l->at[n], .out = l->at[n] + o->in_count, .workspace = memory.base + l->end};
     l->count++;
     return true;
 }
@@ -265,8 +264,8 @@ int main(int argc, char **argv)
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 7;
     if (memfit_device_open("cuda", NULL, &device, &err) != MEMFIT_OK ||
         card_memory(&memory, device, ROOM, &err) != MEMFIT_OK ||
-        memory.fill(&memory, 0, 0x3c, ROOM, &err) != MEMFIT_OK ||
-        memory.fill(&memory, 0, 0, 4096, &err) != MEMFIT_OK || mf_cuda_create(NULL, device, &cuda, &err) != MEMFIT_OK) {
+        memory.fill(&memory, 0, 0x3c, ROOM, &err) != MEMFIT_OK || memory.fill(&memory, 0, 0, 4096, &err) != MEMFIT_OK ||
+        mf_cuda_create(NULL, device, &cuda, &err) != MEMFIT_OK) {
         printf("skipped: %s\n", err.message);
         return 77;
     }

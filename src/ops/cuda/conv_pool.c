@@ -253,17 +253,62 @@ static void say_window(cuda_spec *s, const mf_ref_window *w)
              (long long)w->out[2] / 2);
 }
 
-/* Pooled cells of a tile: a row in equal parts, of pairs. */
-static int64_t segment_of(const mf_ref_window *w)
+/* What a block takes at once. */
+typedef struct tiling {
+    bool matrix;           /* on the matrix units (conv_pool_tiles.cu) */
+    int64_t segment, tall; /* pooled cells of a row, pooled rows */
+    int64_t vector;        /* numbers read side by side */
+    int64_t columns;       /* of eight channels, that a warp has */
+} tiling;
+
+/* A row in equal parts, each a multiple of `step`. */
+static int64_t segment_of(const mf_ref_window *w, int64_t step)
 {
     int64_t width = w->out[2] / 2, parts = (width + MOST_SEGMENT - 1) / MOST_SEGMENT;
-    return ((width + parts - 1) / parts + 1) / 2 * 2;
+    return ((width + parts - 1) / parts + step - 1) / step * step;
 }
 
-static uint64_t blocks_of(const mf_ref_window *w, uint64_t sums)
+/* All that the matrix units multiply, and what goes with it, has 16 bits and lies at multiples of 16 bytes. */
+static bool is_narrow(const roles *r)
 {
-    int64_t segment = segment_of(w);
-    uint64_t tiles = (uint64_t)(w->batch * (w->out[1] / 2) * ((w->out[2] / 2 + segment - 1) / segment));
+    const mf_op *c = r->conv, *p = r->pool;
+    mf_dtype dtype = tensor(r, c->in[0])->dtype;
+    uint32_t others[] = {r->back ? p->in[0] : c->in[1], r->back && r->act ? r->act->in[0] : c->in[0]};
+    bool narrow = dtype == MF_BF16 || dtype == MF_F16;
+    for (int i = 0; i < 2; i++)
+        narrow = narrow && tensor(r, others[i])->dtype == dtype;
+    const mf_op *all[] = {c, p, r->act};
+    for (int k = 0; k < 3 && narrow; k++)
+        for (uint32_t i = 0; all[k] && i < all[k]->in_count + all[k]->out_count; i++) {
+            uint32_t id = i < all[k]->in_count ? all[k]->in[i] : all[k]->out[i - all[k]->in_count];
+            narrow = narrow && (id == MF_NONE || tensor(r, id)->offset % 16 == 0);
+        }
+    return narrow;
+}
+
+static tiling tiling_of(const roles *r, const mf_ref_window *w, unsigned block)
+{
+    enum { BLOCK = 256, TALL = 4, CELLS = 8, MOST_VECTOR = 8, MOST_SHARED = 40 << 10, MOST_COLUMNS = 4 };
+    tiling t = {.segment = segment_of(w, CELLS), .tall = TALL, .vector = MOST_VECTOR, .columns = w->out_channels / 8};
+    int64_t width = w->in[2] * w->in_channels, before = w->before[2] * w->in_channels;
+    while (width % t.vector || before % t.vector)
+        t.vector /= 2;
+    t.columns = t.columns < MOST_COLUMNS ? t.columns : MOST_COLUMNS;
+    int64_t span = ((t.segment * 2 - 1) * w->stride[2] + w->kernel[2]) * w->in_channels + MOST_VECTOR, bytes = 0;
+    for (; t.tall > 0; t.tall /= 2) {
+        bytes = ((2 * t.tall - 1) * w->stride[1] + w->kernel[1]) * span * 2;
+        bytes += r->back ? (w->kernel[1] * w->kernel[2] * w->in_channels + 1) * w->out_channels * 4 : 0;
+        if (bytes <= MOST_SHARED)
+            break;
+    }
+    t.matrix = block == BLOCK && t.tall > 0 && is_narrow(r);
+    return t.matrix ? t : (tiling){.segment = segment_of(w, 2), .tall = 1};
+}
+
+static uint64_t blocks_of(const mf_ref_window *w, const tiling *t, uint64_t sums)
+{
+    int64_t parts = (w->out[2] / 2 + t->segment - 1) / t->segment, deep = (w->out[1] / 2 + t->tall - 1) / t->tall;
+    uint64_t tiles = (uint64_t)(w->batch * deep * parts);
     uint64_t most = MOST_WORKSPACE / (sums * sizeof(double));
     most = most < LEAST_BLOCKS ? LEAST_BLOCKS : most > MOST_BLOCKS ? MOST_BLOCKS : most;
     return tiles < most ? tiles : most;
@@ -281,15 +326,19 @@ bool cuda_conv_pool_spec(cuda_spec *s)
         members[i] = &inner->ops[i];
     if (!find_roles(inner, members, inner->op_count, &r) || !fits(&r, &w))
         return false;
-    s->family = "conv_pool.cu";
+    tiling t = tiling_of(&r, &w, s->block);
+    s->family = t.matrix ? "conv_pool_tiles.cu" : "conv_pool.cu";
     uint64_t sums = (uint64_t)((w.kernel[1] * w.kernel[2] * w.in_channels + 1) * w.out_channels);
-    uint64_t blocks = blocks_of(&w, r.back ? sums : 1);
+    uint64_t blocks = blocks_of(&w, &t, r.back ? sums : 1);
     unsigned join = s->block < 256 ? 1 : 8;
     int act = !r.act ? 0 : r.act->attr.unary.function == MF_UNARY_RELU6 ? 6 : 1;
     say_window(s, &w);
     cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
     cuda_say(s, "#define ACTIVATION %d\n#define SEGMENT %lld\n#define POOL_BLOCKS %llull\n#define POOL_JOIN %u\n", act,
-             (long long)segment_of(&w), (unsigned long long)blocks, join);
+             (long long)t.segment, (unsigned long long)blocks, join);
+    if (t.matrix)
+        cuda_say(s, "#define HALF ((mf_dtype)%d)\n#define TALL %lld\n#define VW %lld\n#define NTILES %lld\n",
+                 (int)tensor(&r, r.conv->in[0])->dtype, (long long)t.tall, (long long)t.vector, (long long)t.columns);
     if (!r.back) {
         say_forward(s, &r);
         cuda_grid(s, "convpool", blocks, 1);

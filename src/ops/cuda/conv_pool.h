@@ -5,7 +5,7 @@
  *     gradient    [UNARY_GRAD of those, from the output], POOL_MAX_GRAD, CONV_GRAD_WEIGHTS
  *
  * The tensor between convolution and pooling, four times as large as what the pooling makes, has no storage. Plain multiplies
- * and adds in float32, whatever the operands' type: with 27 products a result the matrix units would wait for memory.
+ * and adds in float32 (conv_pool.cu); the matrix units where everything has 16 bits (conv_pool_tiles.cu).
  */
 #ifndef MF_OPS_CUDA_CONV_POOL_H
 #define MF_OPS_CUDA_CONV_POOL_H

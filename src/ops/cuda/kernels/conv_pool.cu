@@ -8,22 +8,16 @@
  *     gradient    the sums of its channel in registers, over all cells of the block; slopes of cells that did not win are 0.
  *                 Blocks leave what they have in the workspace, and pooljoin joins it in a fixed order
  */
-#include "program.cuh"
-static constexpr mf_ref_window w = WINDOW;
-static constexpr idx CIN = (idx)w.in_channels, COUT = (idx)w.out_channels, KW = (idx)w.kernel[2], KH = (idx)w.kernel[1], S = (idx)w.stride[2];
-static constexpr int PAIR = 2, SEG = SEGMENT, M = (int)(KH * KW * CIN), ROWS = (int)(S + KH);
+#include "conv_pool.cuh"
+static constexpr int PAIR = 2, ROWS = (int)(S + KH);
 static constexpr int CHANNELS = BLOCK >= COUT ? (int)COUT : BLOCK, SLOTS = BLOCK / CHANNELS;
 static constexpr int SEEN = (int)(((2 * PAIR - 1) * S + KW) * CIN), FOURS = (SEEN + 3) / 4, STEP = (int)(PAIR * 2 * S * CIN);
 static constexpr int SPAN = (SEG / PAIR - 1) * STEP + FOURS * 4;
-static constexpr idx PARTS = ((idx)POOLED_W + SEG - 1) / SEG, TILES = (idx)w.batch * (idx)POOLED_H * PARTS;
+static constexpr idx TILES = (idx)w.batch * (idx)POOLED_H * PARTS;
 static_assert(STEP % 4 == 0, "what a thread reads begins at a multiple of 16 bytes");
 
 struct alignas(16) four {
     float v[4];
-};
-
-struct tile {
-    idx n, row, first; /* image, pooled row, first pooled cell */
 };
 
 static inline tile tile_at(idx i)
@@ -49,11 +43,6 @@ static inline void see(float (&v)[FOURS * 4], const four *row)
     EACH_OF(FOURS * 4) v[k] = row[k / 4].v[k % 4];
 }
 
-#ifdef MF_SHIM
-#define UNROLLED
-#else
-#define UNROLLED _Pragma("unroll")
-#endif
 /* For each of the rows a pair of cells sees, its values in v; then for each tap of each of the 4 * PAIR sums that reads it: sum
  * `at` of output row `down`, tap number `tap`, the value's place in v. */
 #define EACH_PRODUCT(text)                                                                                             \
@@ -72,23 +61,7 @@ static inline void see(float (&v)[FOURS * 4], const four *row)
         }                                                                                                              \
     }
 
-static inline idx pooled_at(const tile &t, idx cell, idx c)
-{
-    return ((t.n * (idx)POOLED_H + t.row) * (idx)POOLED_W + cell) * COUT + c;
-}
-
 #ifdef FORWARD
-/* As the convolution's result would be stored: so are ties what they are there. */
-static inline float as_stored(float v)
-{
-    return (float)widen<Y_DTYPE>(narrow<Y_DTYPE>((real)v));
-}
-
-static inline float activated(float v)
-{
-    return ACTIVATION && v < 0 ? 0 : ACTIVATION == 6 && v > 6 ? 6 : v;
-}
-
 ENTRY convpool(args a)
 {
     __shared__ four rows[ROWS][SPAN / 4];
@@ -111,16 +84,8 @@ ENTRY convpool(args a)
                 UNROLLED for (int n = 0; n < PAIR; n++)
                 {
                     idx cell = t.first + p * PAIR + n;
-                    float best = as_stored(sum[0][2 * n]);
-                    int winner = 0;
-                    UNROLLED for (int q = 1; q < 4; q++)
-                    {
-                        float other = as_stored(sum[q / 2][2 * n + q % 2]);
-                        if (other > best || (other != other && best == best)) {
-                            best = other;
-                            winner = q;
-                        }
-                    }
+                    int winner;
+                    float best = largest(sum[0][2 * n], sum[0][2 * n + 1], sum[1][2 * n], sum[1][2 * n + 1], winner);
                     if (cell >= (idx)POOLED_W)
                         continue;
                     store_one<out_dtype[Z_OUT], false>(a.out[Z_OUT], pooled_at(t, cell, c), (real)activated(best));
@@ -174,26 +139,5 @@ ENTRY poolgrad(args a)
         for (int m = 0; m <= M && slot == 0; m++)
             left[m * COUT + c] = (double)joined[m][mine];
     }
-}
-
-ENTRY pooljoin(args a)
-{
-    constexpr int lanes = BLOCK / POOL_JOIN;
-    __shared__ double part[BLOCK];
-    idx j = (idx)blockIdx.x * POOL_JOIN + (idx)threadIdx.x % POOL_JOIN, lane = (idx)threadIdx.x / POOL_JOIN;
-    double sum = 0;
-    for (idx b = lane; b < (idx)POOL_BLOCKS && j < (M + 1) * COUT; b += lanes)
-        sum += ((const double *)((char *)a.workspace + POOL_AT))[b * (M + 1) * COUT + j];
-    part[threadIdx.x] = sum;
-    __syncthreads();
-    for (int rows = lanes / 2; rows > 0; rows /= 2) {
-        if (lane < rows)
-            part[threadIdx.x] += part[threadIdx.x + rows * POOL_JOIN];
-        __syncthreads();
-    }
-    if (lane == 0 && j < M * COUT)
-        store_one<out_dtype[F_OUT], F_ADDS>(a.out[F_OUT], j, (real)part[threadIdx.x]);
-    else if (HAS_BIAS && lane == 0 && j < (M + 1) * COUT)
-        store_one<out_dtype[B_OUT], B_ADDS>(a.out[B_OUT], j - M * COUT, (real)part[threadIdx.x]);
 }
 #endif
