@@ -258,10 +258,11 @@ static void update(opcheck *c, int variant)
     mf_g_op_in_place(&c->b, MF_OP_UPDATE, &attr, n, in, outs, out);
 }
 
-/* Everything in float32 and divisible by four: one vector, several for some threads, more than all threads have at once. */
+/* SGD and Adam of float32 variables, the gradient in 16 bits where the case is: less than a vector, a rest behind vectors, many
+ * blocks. */
 static void quick_update(opcheck *c, int variant)
 {
-    static const int64_t sizes[] = {4, 9000, 2200004};
+    static const int64_t sizes[] = {3, 9001, 2200004};
     static const uint32_t slots[] = {0, 1, 1, 2, 2};
     int form = variant % 5;
     mf_attr attr = {.update = {.optimizer = form < 3    ? MF_OPTIMIZER_SGD
@@ -283,13 +284,25 @@ static void quick_update(opcheck *c, int variant)
                          .dtype = c->dtype == MF_F64 ? MF_F64 : MF_F32,
                          .shape = shape,
                          .parameter = MF_NONE};
-        in[i] = i == 1 ? opcheck_constant(c, v.dtype, shape, -1, 1, false) : mf_g_use(&c->b, mf_g_variable(&c->b, &v));
+        in[i] = i == 1 ? opcheck_constant(c, c->dtype, shape, -1, 1, false) : mf_g_use(&c->b, mf_g_variable(&c->b, &v));
         if (i != 1)
             out[outs++] = in[i];
     }
     for (uint32_t i = 0; i < outs; i++)
         mf_g_clear(&c->b, out[i], 0.25);
     mf_g_op_in_place(&c->b, MF_OP_UPDATE, &attr, 2 + slots[form], in, outs, out);
+}
+
+/* A weight in 16 bits, and a moving average. */
+static void weights(opcheck *c, int variant)
+{
+    mf_shape shape = SHAPE(1, variant ? 70003 : 5, 0, 0, 0, 0);
+    mf_variable v = {.name = "v", .kind = MEMFIT_KIND_OTHER, .dtype = MF_F32, .shape = shape, .parameter = MF_NONE};
+    uint32_t w = mf_g_use(&c->b, mf_g_variable(&c->b, &v)), value = opcheck_constant(c, MF_F32, shape, -1, 1, false);
+    mf_g_clear(&c->b, w, 0.3);
+    mf_g_moving_average(&c->b, value, w, 0.9);
+    if (c->dtype != MF_F32)
+        opcheck_output(c, mf_g_cast(&c->b, w, c->dtype));
 }
 
 /* Moves that leave the last axis alone: several elements go as one where its size allows. */
@@ -332,6 +345,7 @@ const opcheck_case large_cases[] = {
     {"large pool", pool, 2},
     {"large loss", loss, 4},
     {"quick update", quick_update, 15},
+    {"weights", weights, 2},
     {"large moves", moves, 3},
     {"large gather", gather, 2},
     {"large pointwise", pointwise, 2},

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { MOST_TEXTS = 64 };
+enum { MOST_TEXTS = 256 };
 
 memfit_status mf_nvrtc_open(const mf_finder *finder, mf_nvrtc *n, memfit_error *err)
 {
