@@ -20,8 +20,8 @@ Parts:
     methods  own kernels beside the library's, timed (bench_methods)
     split    S7 at full size, in one piece and split (needs most of the card)
 RESULTS is a file of JSON lines, one a case, keyed by the case, the card, driver and libraries, and a hash of the code that it is about
-(kinds and methods: the backend's sources; all others: the program): what is there is not run again. --together N runs the parts side by side,
-N processes at once in all and JOBS of a part, with one sampler of NVML for all of them. Prints one line a case and one a part, with --table one a
+(kinds and methods: the backend's sources; all others: the program): what is there is not run again. --together N runs the parts side by side
+(PART,PART one after the other), N processes at once in all and JOBS of a part, with one sampler of NVML for all of them. Prints one line a case and one a part, with --table one a
 part of all that RESULTS has; --show runs nothing and has a line for each part that is named. The exit status is 1 when a case failed, 3 when cases are left for which the time did not suffice.
 """
 import glob
@@ -76,10 +76,13 @@ def sanitizer(memfit, results, nvml, models, deadline):
         own = [k for k in kernels if len(k) < 24 and not k.startswith(("sm", "cudnn", "cublas", "cutlass"))] # a library's have long names
         clean = said and (" 0 errors" in said[-1] or " 0 hazards" in said[-1])
         return results.put(case, (p.returncode == 0 and clean) or (said and p.returncode == 9 and kernels and not own), rc=p.returncode, seconds=round(time.time() - began), own=own,
-                           library=[k[:90] for k in kernels if k not in own], said=said[-1] if said else (p.stdout + p.stderr).strip()[-300:])
+                           library=[k[:90] for k in kernels if k not in own], said=said[-1] if said else (p.stdout + p.stderr).strip()[-300:],
+                           text="" if p.returncode == 0 else "\n".join(line[:300] for line in p.stdout.splitlines() if line.startswith("====="))[:2000])
 
     families = sorted(folder.glob("*.keras"), key=lambda path: path.stem not in ("unet", "vit", "s7", "s9", "sound", "scan"))
     jobs = [(f"sanitizer {path.stem} {which} {precision}", path, which, precision) for which in ("racecheck", "memcheck") for precision in ("mixed_bfloat16", "float32") for path in families]
+    first = [n for n in os.environ.get("GPU_CHECK_SANITIZER", "").split(",") if n] # "s9 racecheck float32", in this order before all others
+    jobs.sort(key=lambda j: first.index(j[0].removeprefix("sanitizer ")) if j[0].removeprefix("sanitizer ") in first else len(first))
     in_parallel([control] * (not results.has("sanitizer control: a race is found")) + [lambda j=j: one(*j) for j in jobs if not results.has(j[0])], 6, deadline)
 
 
@@ -118,9 +121,11 @@ def waits(memfit, results, nvml, models, deadline):
                     return results.put(case, False, rc=rc, error=said)
                 counts.append(json.loads(pathlib.Path(d, str(epochs)).read_text()))
         added = {k: counts[1][k] - counts[0][k] for k in counts[1] if counts[1][k] != counts[0][k]}
-        syncs = sum(v for k, v in added.items() if "Async" not in k and "Query" not in k) # queries and copies from pinned memory do not wait
-        # an epoch waits once for its results, a validation once more
-        return results.put(case, 0 < syncs <= 1 + ("--validation-split" in more), waits_an_epoch=syncs, calls_an_epoch=added, steps_an_epoch=40, steps_validation=8 if "--validation-split" in more else 0)
+        syncs = sum(v for k, v in added.items() if "Async" not in k and "Query" not in k and k != "cuEventSynchronize") # queries and copies from pinned memory do not wait
+        # An epoch waits once for its results, a validation once more. A host that is two pieces ahead of the card waits for the pinned memory of the piece before
+        # (train/stage.h), and one that is 15 steps ahead for the time of a step (train/step_clock.h), with at least one piece queued: no more often than that.
+        held, pieces = added.get("cuEventSynchronize", 0), 40 * (4 if "--gradient-accumulation" in more else 1)
+        return results.put(case, 0 < syncs <= 1 + ("--validation-split" in more) and held <= pieces + 40, waits_an_epoch=syncs, held_back=held, pieces_an_epoch=pieces, calls_an_epoch=added)
 
     cases = (("waits", []), ("waits validation", ["--validation-split", "0.2"]), ("waits offload", ["--offload", "optimizer"]), ("waits in pieces", ["--gradient-accumulation", "4"]))
     in_parallel([lambda c=c: one(*c) for c in cases if not results.has(c[0])], 2, deadline)
@@ -172,26 +177,26 @@ def main():
             folders.append(pathlib.Path(args.pop(0)))
         else:
             plain.append(a)
-    if len(plain) < (2 if table or asked else 3) or any(p.split(":")[0] not in PARTS for p in plain[2:]):
+    if len(plain) < (2 if table or asked else 3) or any(p.split(":")[0] not in PARTS for lane in plain[2:] for p in lane.split(",")):
         sys.exit(__doc__)
     memfit, path = os.path.abspath(plain[0]), plain[1]
     if asked:
         results = Results(path, memfit, Card().versions() + libraries(memfit))
         sys.exit({"--show": lambda *p: results.print_table(p), "--has": lambda c: not results.has(c), "--keep": lambda *c: keep(results, *c)}[asked[0]](*asked[1:]))
-    parts = [(p.split(":")[0], int(p.split(":")[1]) if ":" in p else 0) for p in plain[2:]]
+    lanes = [[(p.split(":")[0], int(p.split(":")[1]) if ":" in p else 0) for p in lane.split(",")] for lane in plain[2:]]
     models = sorted((m for f in folders or [ROOT / "tests/fixtures/cuda" / d for d in ("drawn", "chosen", "../train", "models")] for m in f.glob("*.keras")), key=layers)
     nvml = Nvml()
     results = Results(path, memfit, nvml.versions() + libraries(memfit))
     rest = (memfit, results, nvml, models, time.time() + seconds)
     if together:
         Turns.all_of_them = threading.Semaphore(together)
-        threads = [threading.Thread(target=run_part, args=(*p, *rest)) for p in parts]
+        threads = [threading.Thread(target=lambda parts=parts: [run_part(*p, *rest) for p in parts]) for parts in lanes]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
     else:
-        for p in parts:
+        for p in [p for parts in lanes for p in parts]:
             run_part(*p, *rest)
     nvml.end()
     if table:

@@ -56,15 +56,15 @@ grep -q '^| kinds | 4 | 4 | 0 |' "$dir/out" || fail "the table: $(cat "$dir/out"
 grep -q '40, 1.0e-07' "$dir/out" || fail "kinds' parts are not added up: $(cat "$dir/out")"
 [ "$(grep '"case": "kinds' "$dir/results" | grep -c '"code": "first"')" = 4 ] || fail "kinds are not keyed by the backend: $(cat "$dir/results")"
 
-check kinds curves
+check kinds,curves
 [ "$(ran kinds) $(ran trained)" = "4 4" ] || fail "what was good was run again"
 
 echo second >"$dir/bin/backend.code"
-check kinds curves
+check kinds,curves
 [ "$(ran kinds) $(ran trained)" = "8 4" ] || fail "the backend changed: kinds are to be run again, curves are not: $(ran kinds) $(ran trained)"
 
 sed -i 's/^# 1/# 2/' "$dir/bin/memfit"
-check kinds curves
+check kinds,curves
 [ "$(ran kinds) $(ran trained)" = "8 8" ] || fail "the program changed: curves are to be run again, kinds are not: $(ran kinds) $(ran trained)"
 
 # What NVML never showed is no fixed cost, a limit that is not refused is none: both fail, and are tried again.
