@@ -376,8 +376,8 @@ void mf_dnn_lists(question *q)
         ask_mode(q, DNN_HEUR_MODE_FALLBACK);
 }
 
-/* A question with its lists; NULL without memory. The second list takes several times as long to get as the first. */
-static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c, bool wide)
+/* A question with its lists; NULL without memory. */
+static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c)
 {
     question *q = mf_host_zalloc(dnn->host, sizeof *q);
     if (!q)
@@ -385,8 +385,6 @@ static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c, boo
     q->dnn = dnn;
     make_graph(q, c);
     mf_dnn_lists(q);
-    if (wide && !q->status)
-        ask_mode(q, DNN_HEUR_MODE_B);
     return q;
 }
 
@@ -426,7 +424,7 @@ static answer *answer_of(mf_cudnn *dnn, const mf_cudnn_convolution *conv)
         if (same(&a->conv, conv))
             return a;
     answer *a = mf_host_zalloc(dnn->host, sizeof *a);
-    question *q = a ? question_make(dnn, conv, conv->wide) : NULL;
+    question *q = a ? question_make(dnn, conv) : NULL;
     if (!q) {
         mf_host_free(dnn->host, a, sizeof *a);
         return NULL;
@@ -477,22 +475,15 @@ memfit_status mf_cudnn_plan(mf_cudnn *dnn, const mf_cudnn_convolution *conv, con
                             mf_cudnn_plan_made **plan, memfit_error *err)
 {
     mf_cudnn_plan_made *p = mf_host_zalloc(dnn->host, sizeof *p);
-    question *q = p ? question_make(dnn, conv, false) : NULL;
+    question *q = p ? question_make(dnn, conv) : NULL;
     if (!q) {
         mf_host_free(dnn->host, p, sizeof *p);
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for a plan of cuDNN");
     }
     p->q = q;
     p->bias = conv->bias;
-    bool asked = false; /* for the second list: most ways stand in the first */
-    for (uint32_t i = 0; i < q->config_count || !asked; i++) {
+    for (uint32_t i = 0; i < q->config_count; i++) {
         mf_cudnn_way found;
-        if (i == q->config_count) {
-            asked = true;
-            ask_mode(q, DNN_HEUR_MODE_B);
-        }
-        if (i >= q->config_count)
-            break;
         if (!mf_dnn_read_way(q, conv->type == MF_CUDNN_F32, q->configs[i], &found) || found.engine != way->engine ||
             found.settings != way->settings)
             continue;

@@ -27,7 +27,7 @@ typedef struct mf_cudnn_convolution {
     mf_cudnn_direction direction;
     mf_cudnn_type type; /* of all three tensors; sums are float32 */
     bool bias;          /* forward: one number of that type for each output channel is added */
-    bool wide;          /* asked for what only a clock can rank, too: the second list, every setting of an engine */
+    bool wide;          /* asked for what only a clock can rank, too: every setting of an engine */
     uint32_t dims;
     int64_t batch, in_channels, out_channels, groups;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
@@ -55,7 +55,7 @@ memfit_status mf_cudnn_take(mf_cudnn *dnn, memfit_error *err);
 /* The library's list, its preference first; *count 0: it takes no such convolution. */
 memfit_status mf_cudnn_ask(mf_cudnn *dnn, const mf_cudnn_convolution *conv, mf_cudnn_way *list, uint32_t most,
                            uint32_t *count, memfit_error *err);
-/* NOT_FOUND when no list, wide or not, has such a way, or it cannot be built here. */
+/* NOT_FOUND when the list, wide or not, has no such way, or it cannot be built here. */
 memfit_status mf_cudnn_plan(mf_cudnn *dnn, const mf_cudnn_convolution *conv, const mf_cudnn_way *way,
                             mf_cudnn_plan_made **plan, memfit_error *err);
 uint64_t mf_cudnn_plan_workspace(const mf_cudnn_plan_made *plan);

@@ -6,7 +6,7 @@
 #include "device/cudnn.h"
 
 typedef void *dnn_descriptor;
-enum { MOST_BAG = 400, MOST_CONFIGS = 192, MOST_KNOBS = 44, MOST_NOTES = 32, ALIGNMENT = 16 };
+enum { MOST_BAG = 400, MOST_CONFIGS = 96, MOST_KNOBS = 44, MOST_NOTES = 32, ALIGNMENT = 16 };
 
 struct mf_cudnn {
     const memfit_host *host;

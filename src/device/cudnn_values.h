@@ -53,7 +53,7 @@
     X(TYPE_CONVOLUTION_MODE, 7) X(TYPE_HEUR_MODE, 8) X(TYPE_KNOB_TYPE, 9) X(TYPE_NUMERICAL_NOTE, 11)                   \
     X(TYPE_BACKEND_DESCRIPTOR, 15) X(TYPE_BEHAVIOR_NOTE, 19) X(TYPE_CHAR, 24)                                          \
     X(DATA_FLOAT, 0) X(DATA_HALF, 2) X(DATA_BFLOAT16, 9) X(CROSS_CORRELATION, 1)                                       \
-    X(HEUR_MODE_A, 3) X(HEUR_MODE_B, 1) X(HEUR_MODE_FALLBACK, 2) X(NUMERICAL_NOTE_TENSOR_CORE, 0)                                        \
+    X(HEUR_MODE_A, 3) X(HEUR_MODE_FALLBACK, 2) X(NUMERICAL_NOTE_TENSOR_CORE, 0)                                        \
     X(NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, 1) X(NUMERICAL_NOTE_NONDETERMINISTIC, 4)                                     \
     X(BEHAVIOR_NOTE_RUNTIME_COMPILATION, 0)
 /* clang-format on */

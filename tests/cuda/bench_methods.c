@@ -2,9 +2,10 @@
  * bench_methods.c: own kernels against the library's, on shapes drawn at random: every method of a menu is run on the card and
  * timed. Prints a line a shape and how often the planner's choice was the fastest.
  *
- *     bench_methods [SHAPES] [SEED]
+ *     bench_methods [SHAPES] [SEED] [FIRST FAMILY]
  *
- * Depthwise convolutions (forward, data, weights) in bfloat16, gradients of filters over 3 channels in float32.
+ * Depthwise convolutions (forward, data, weights) in bfloat16, gradients of filters over 3 channels in float32, convolutions of
+ * one cell to at most 4 channels (forward, data, weights) in bfloat16.
  */
 #include "bench_draw.h"
 #include "engines.h"
@@ -37,6 +38,18 @@ static drawn draw(bool depthwise)
     d.out = depthwise ? d.in : 8 * (2 + below(9));
     d.kernel = kernels[below(depthwise ? 3 : 4)];
     d.stride = 1 + below(2);
+    return d;
+}
+
+static drawn draw_few_results(void)
+{
+    static const int64_t sizes[] = {32, 56, 64, 112, 128, 200, 256};
+    drawn d = {.dtype = MF_BF16, .kernel = 1, .stride = 1, .groups = 1};
+    d.kind = (const mf_op_kind[]){MF_OP_CONV, MF_OP_CONV_GRAD_DATA, MF_OP_CONV_GRAD_WEIGHTS}[below(3)];
+    d.n = 4 + below(29);
+    d.h = d.w = sizes[below(7)];
+    d.in = 8 * (2 + below(31));
+    d.out = 1 + below(4);
     return d;
 }
 
@@ -142,17 +155,18 @@ int main(int argc, char **argv)
         printf("skipped: %s\n", err.message);
         return 77;
     }
-    for (int family = 0; family < 2; family++) {
+    static const char *const names[] = {"depthwise, bfloat16", "filters over 3 channels, float32",
+                                        "one cell to few channels, bfloat16"};
+    for (int family = argc > 3 ? atoi(argv[3]) : 0; family < 3; family++) {
         int wins = 0;
         for (int i = 0, tries = 0; i < shapes && tries < 4 * shapes; tries++) {
-            drawn d = draw(family == 0);
+            drawn d = family == 2 ? draw_few_results() : draw(family == 0);
             int won = compare(&d);
             wins += won > 0;
             i += won >= 0;
             fflush(stdout);
         }
-        printf("%s: the choice is the fastest on %d of %d shapes\n",
-               family ? "filters over 3 channels, float32" : "depthwise, bfloat16", wins, shapes);
+        printf("%s: the choice is the fastest on %d of %d shapes\n", names[family], wins, shapes);
     }
     cuda->table->destroy(cuda);
     return 0;

@@ -103,7 +103,7 @@ static void add_ways(const mf_cudnn_convolution *conv, const mf_cudnn_way *list,
                      uint32_t room, uint64_t most, uint64_t own_at, double time, mf_cost *cost)
 {
     /* engine 0 is the last resort: seen to take 18 to 12,000 times as long as the others */
-    enum { FIRST = 3, NEXT_TO_NOTHING = 1 << 20, LAST_RESORT = 0, LAST_TIMES = 100, WIDE = 8 };
+    enum { FIRST = 3, NEXT_TO_NOTHING = 1 << 20, LAST_RESORT = 0, LAST_TIMES = 100, WIDE = 3 };
     uint64_t least = UINT64_MAX;
     uint32_t smallest = UINT32_MAX, taken = 0;
     bool sensible = false;
