@@ -195,8 +195,10 @@ bool mf_caches_keep(const memfit_pool *pool)
 bool mf_caches_settle(memfit_pool *pool)
 {
     bool any = mf_caches_keep(pool);
-    if (any)
+    if (any) {
         mf_caches_each(pool, give_blocks, NULL);
+        pool->settles++;
+    }
     return any;
 }
 

@@ -202,6 +202,33 @@ bool mf_shadows_over(const memfit_pool *pool, uint64_t first, uint64_t past)
     return false;
 }
 
+uint64_t mf_bits_highest_shadow(const memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    const mf_pages *p = &pool->pages;
+    past = past < p->covered ? past : p->covered;
+    if (!p->shadow_count || first >= past)
+        return MF_BEYOND;
+    for (uint64_t w = (past - 1) / 64 + 1; w-- > first / 64;) {
+        uint64_t bits = p->shadowed[w] & mask_of(w, first, past);
+        if (bits)
+            return w * 64 + 63 - (uint64_t)__builtin_clzll(bits);
+    }
+    return MF_BEYOND;
+}
+
+uint64_t mf_bits_bare(const memfit_pool *pool, uint64_t start, uint64_t bytes)
+{
+    const mf_pages *p = &pool->pages;
+    uint64_t first = start >> p->shift, past = ((start + bytes - 1) >> p->shift) + 1;
+    uint64_t bare = past > p->covered ? past - (first > p->covered ? first : p->covered) : 0;
+    past = past < p->covered ? past : p->covered;
+    for (uint64_t w = first / 64; w * 64 < past; w++) {
+        uint64_t bits = ~(p->mapped[w] | p->shadowed[w]) & mask_of(w, first, past);
+        bare += bits ? ones(bits) : 0;
+    }
+    return bare;
+}
+
 /* A page that another lane was the last to free is not known to be past. */
 static uint64_t stamp_of(unsigned lane, uint64_t serial)
 {

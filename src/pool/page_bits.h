@@ -11,7 +11,10 @@ static inline bool mf_bit(const uint64_t *bits, uint64_t i)
 size_t mf_bits_bytes(uint64_t pages);                 /* of the tables for so many */
 bool mf_bits_cover(memfit_pool *pool, uint64_t past); /* makes them reach so far; false: no host memory, as before */
 uint64_t mf_bits_count_idle(const memfit_pool *pool, uint64_t first, uint64_t past);
-uint64_t mf_bits_highest_idle(memfit_pool *pool, uint64_t below); /* MF_BEYOND: none */
+uint64_t mf_bits_highest_idle(memfit_pool *pool, uint64_t below);                        /* MF_BEYOND: none */
+uint64_t mf_bits_highest_shadow(const memfit_pool *pool, uint64_t first, uint64_t past); /* MF_BEYOND: none */
+/* Pages of a place that are neither mapped nor have an old mapping. */
+uint64_t mf_bits_bare(const memfit_pool *pool, uint64_t start, uint64_t bytes);
 void mf_bits_set_shadow(memfit_pool *pool, uint64_t first, uint64_t past, bool on);
 
 #endif

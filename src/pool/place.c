@@ -79,10 +79,9 @@ static mf_block *find_hole(memfit_pool *pool, uint64_t bytes, uint64_t alignment
 static uint64_t needs(const memfit_pool *pool, uint64_t start, uint64_t bytes, bool *wait)
 {
     uint64_t shift = pool->pages.shift, first = start >> shift, past = ((start + bytes - 1) >> shift) + 1;
+    uint64_t missing = mf_pages_missing(pool, start, bytes);
     *wait = false;
-    if (!mf_shadows_over(pool, first, past))
-        return mf_pages_missing(pool, start, bytes);
-    return mf_shadows_needs(pool, first, past, wait);
+    return !missing || !mf_shadows_over(pool, first, past) ? missing : mf_shadows_needs(pool, first, past, wait);
 }
 
 static bool must_wait(const memfit_pool *pool, uint64_t start, uint64_t bytes)
@@ -159,6 +158,8 @@ static uint64_t further_up(const memfit_pool *pool, const mf_block *hole, uint64
     for (uint64_t at = mf_round_up(hole->start + 1, page); pages && at + bytes <= end; at += page) {
         uint64_t from = align_up(pool, at, alignment);
         bool waits;
+        if (mf_bits_bare(pool, from, bytes) >= pages) /* as many at least would have to come */
+            continue;
         uint64_t needed = from + bytes <= end ? needs(pool, from, bytes, &waits) : pages;
         if (needed >= pages || waits)
             continue;

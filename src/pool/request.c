@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 
-enum { POLL_EVERY = 64, QUIET = 16384 };
+enum { POLL_EVERY = 64, QUIET = 16384, SETTLES_OFTEN = POLL_EVERY / 16 };
 
 /* The class for a small request; MF_CLASSES: not small. */
 static unsigned small_class(const memfit_pool *pool, uint64_t bytes, uint64_t alignment)
@@ -177,10 +177,14 @@ static bool has_moved(const memfit_pool *pool)
 
 /* Threads keep blocks unless the pool is above its limit or has moved pages of late: then each block must go back to where
  * the next one is best placed. (ResNet50 of the traces moves pages 64 times instead of 17 if threads keep blocks
- * meanwhile.) */
+ * meanwhile.) Nor where they have to give them back time and again: two threads that ask for large blocks by turns, as a forward
+ * and a backward pass do, would make each other pass a barrier, some microseconds each time, for every few blocks. */
 void mf_pool_decide_keeping(memfit_pool *pool)
 {
-    if (has_moved(pool)) {
+    bool often = pool->settles > SETTLES_OFTEN;
+    if (!(pool->central_calls % POLL_EVERY))
+        pool->settles = 0;
+    if (has_moved(pool) || often) {
         pool->remaps_seen = pool->remaps;
         pool->remaps_at = pool->central_calls + 1;
     }

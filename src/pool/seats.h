@@ -17,7 +17,7 @@ typedef struct mf_want { /* a request of a step */
 
 typedef struct mf_claim { /* addresses, and whose they are */
     uint64_t start, end;
-    uint32_t want; /* MF_NOBODY: of something that stays */
+    uint32_t want, life; /* MF_NOBODY: of something that stays */
 } mf_claim;
 #define MF_NOBODY UINT32_MAX
 
@@ -27,7 +27,7 @@ static inline bool mf_want_seated(const mf_want *w)
 }
 
 typedef struct mf_rank {
-    uint64_t weight;
+    uint64_t load, weight;
     uint32_t life, want;
 } mf_rank;
 
@@ -40,10 +40,13 @@ typedef struct mf_packing {
     mf_claim *claims; /* addresses that are not to be had, in the order of their starts; room for twice `count` more */
     size_t claimed;   /* how many */
     mf_rank *ranks;   /* room for `count` */
+    uint64_t *loads;  /* room for twice `count` */
     uint64_t from;    /* the lowest address of a seat */
+    unsigned way;     /* that was the best */
     uint64_t top;     /* where the highest seat ends; */
     uint64_t pages;   /* pages that seats, and what stays, lie in */
 } mf_packing;
 void mf_seats_pack(mf_packing *p);
+void mf_seats_pack_again(mf_packing *p); /* in the way `way` only */
 
 #endif

@@ -256,12 +256,15 @@ uint64_t mf_shadows_switch(memfit_pool *pool, uint64_t first, uint64_t past)
 uint64_t mf_beyond_shadows(const memfit_pool *pool, const mf_block *hole)
 {
     const mf_pages *p = &pool->pages;
-    uint64_t end = (hole->start + hole->bytes) >> p->shift, page = hole->start >> p->shift;
-    for (unsigned i = 0; i < p->shadow_count; i++) {
-        uint64_t past = p->shadow[i].page + p->shadow[i].handle->pages;
-        page = past > page && past <= end ? past : page;
+    uint64_t end = (hole->start + hole->bytes) >> p->shift, first = hole->start >> p->shift, below = end;
+    for (uint64_t page; (page = mf_bits_highest_shadow(pool, first, below)) != MF_BEYOND;) {
+        const struct mf_shadow *s = &p->shadow[p->alias[page] - 1];
+        uint64_t past = s->page + s->handle->pages;
+        if (past <= end) /* else it goes on behind the hole */
+            return past << p->shift;
+        below = s->page;
     }
-    return page << p->shift > hole->start ? page << p->shift : hole->start;
+    return hole->start;
 }
 
 void mf_shadows_sweep(memfit_pool *pool, uint64_t first, uint64_t past)

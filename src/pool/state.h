@@ -413,6 +413,7 @@ struct memfit_pool {
     uint64_t moving_us; /* time that went into moving pages */
     uint64_t central_calls;
     uint64_t remaps_seen, remaps_at; /* the central call when they last became more; 0: never */
+    uint64_t settles;                /* times all threads gave back what they kept, since we last looked */
     uint64_t remapped_now;           /* pages moved by the request at work */
     uint64_t host_bytes;             /* outside the arena */
 

@@ -127,7 +127,7 @@ static size_t claim_those_that_stay(memfit_pool *pool, uint32_t wants, mf_claim 
     for (mf_block *b = pool->first; b && !mf_is_apart(pool, b); b = b->after)
         if (stays(pool->repeat, b, wants)) {
             if (claims)
-                claims[count] = (mf_claim){b->start, b->start + b->bytes, MF_NOBODY};
+                claims[count] = (mf_claim){b->start, b->start + b->bytes, MF_NOBODY, 0};
             count++;
         }
     return count;
@@ -161,6 +161,7 @@ static void pack_somewhere(mf_repeat *r, mf_kind *k, mf_packing *p)
     p->from = there;
     mf_seats_pack(p);
     uint64_t other = p->pages;
+    unsigned way = p->way;
     p->from = here;
     p->fixed = share_beginning(r, k);
     mf_seats_pack(p);
@@ -169,7 +170,8 @@ static void pack_somewhere(mf_repeat *r, mf_kind *k, mf_packing *p)
             r->kinds[i].packed = false;
         p->from = r->from = there;
         p->fixed = 0;
-        mf_seats_pack(p);
+        p->way = way;
+        mf_seats_pack_again(p);
     }
     k->top = p->top;
     k->pages = p->pages;
@@ -192,8 +194,9 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
     size_t stay = claim_those_that_stay(pool, k->count, NULL), most = stay + 2 * (size_t)k->count;
     mf_claim *claims = mf_host_zalloc(pool->host, most * sizeof *claims);
     mf_rank *ranks = mf_host_zalloc(pool->host, k->count * sizeof *ranks);
+    uint64_t *loads = mf_host_zalloc(pool->host, 2 * (size_t)k->count * sizeof *loads);
     k->packed = false;
-    if (claims && ranks) {
+    if (claims && ranks && loads) {
         claim_those_that_stay(pool, k->count, claims);
         mf_packing p = {.wants = k->wants,
                         .count = k->count,
@@ -201,7 +204,8 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
                         .shift = (unsigned)pool->pages.shift,
                         .claims = claims,
                         .claimed = stay,
-                        .ranks = ranks};
+                        .ranks = ranks,
+                        .loads = loads};
         pack_somewhere(r, k, &p);
         k->packed = k->fresh = !too_large(pool, k->pages);
         k->bad = 0;
@@ -209,6 +213,7 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
     set_top(pool);
     mf_host_free(pool->host, claims, most * sizeof *claims);
     mf_host_free(pool->host, ranks, k->count * sizeof *ranks);
+    mf_host_free(pool->host, loads, 2 * (size_t)k->count * sizeof *loads);
     mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
 }
 

@@ -7,6 +7,7 @@
 #include "base/os.h"
 #include "device/sim.h"
 #include "pool/pool.h"
+#include "pool/state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -373,12 +374,65 @@ static void test_looked_at(void **state)
     end(&w);
 }
 
+/* A backward pass frees large blocks in a thread of its own; the next forward pass asks for others. */
+enum { STEPS = 64, LAYERS = 4, CALLS = 20000 };
+
+typedef struct passes {
+    world *w;
+    memfit_address blocks[LAYERS];
+    atomic_int step; /* even: the forward pass is at work; odd: the backward pass */
+} passes;
+
+static void *backward(void *ctx)
+{
+    passes *p = ctx;
+    for (int step = 0; step < STEPS; step++) {
+        wait_for(&p->step, 2 * step + 1);
+        for (unsigned i = 0; i < LAYERS; i++) {
+            memfit_address gradient = get(p->w->pool, 3 * MiB + i * 65536, p->w->b);
+            assert_int_equal(memfit_pool_free(p->w->pool, p->blocks[i], NULL), MEMFIT_OK);
+            assert_int_equal(memfit_pool_free(p->w->pool, gradient, NULL), MEMFIT_OK);
+        }
+        atomic_store(&p->step, 2 * step + 2);
+    }
+    return NULL;
+}
+
+static void who_must_give_back_often_keeps_nothing(void **state)
+{
+    (void)state;
+    world w = begin(1024 * MiB);
+    passes p = {.w = &w};
+    memfit_address all = get(w.pool, 256 * MiB, w.a); /* so that no page is missing later */
+    assert_ok(memfit_pool_free(w.pool, all, &err), err);
+    for (unsigned i = 0; i < CALLS; i++) { /* of more sizes than are kept */
+        memfit_address at = get(w.pool, (i % 16 + 1) * MiB, w.a);
+        assert_ok(memfit_pool_free(w.pool, at, &err), err);
+    }
+    assert_true(atomic_load(&w.pool->keeps));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, backward, &p), 0);
+    for (int step = 0; step < STEPS; step++) {
+        for (unsigned i = 0; i < LAYERS; i++)
+            p.blocks[i] = get(w.pool, 4 * MiB + i * 65536, w.a);
+        atomic_store(&p.step, 2 * step + 1);
+        wait_for(&p.step, 2 * step + 2);
+    }
+    pthread_join(thread, NULL);
+    assert_false(atomic_load(&w.pool->keeps));
+    end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),         cmocka_unit_test(test_kept_by_another),
-        cmocka_unit_test(test_peaks),        cmocka_unit_test(test_limit_when_freed),
-        cmocka_unit_test(test_freed_by_two), cmocka_unit_test(test_freed_by_anybody),
+        cmocka_unit_test(who_must_give_back_often_keeps_nothing),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_kept_by_another),
+        cmocka_unit_test(test_peaks),
+        cmocka_unit_test(test_limit_when_freed),
+        cmocka_unit_test(test_freed_by_two),
+        cmocka_unit_test(test_freed_by_anybody),
         cmocka_unit_test(test_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
