@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What XLA makes of a Keras step for an H200, on a machine without one: its memory, and every buffer with its life.
 
-    compile_for_card.py MODEL:BATCH:PRECISION DUMP        needs jax[cuda12] and Keras; cases are those of framework_cases.py
+    compile_for_card.py MODEL:BATCH:PRECISION DUMP [MIB]    needs jax[cuda12] and Keras; cases are those of framework_cases.py
 
+With MIB the card has that much memory: XLA computes things again in backward where a step would take more than 80 % of it.
 The figures are those of the card but for workspaces of cuDNN, which are found by trying (tuning is off here). DUMP gets XLA's own text: the program in
 its order, the buffers (`...buffer-assignment.txt`) and their lives (`...live-range.txt`). Nothing is run.
 """
@@ -10,6 +11,7 @@ import os
 import sys
 
 case, dump = sys.argv[1:3]
+memory = int(sys.argv[3]) << 20 if len(sys.argv) > 3 else 150754820096
 os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
 os.environ["XLA_FLAGS"] = "--xla_dump_to=%s --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*train_step.* --xla_gpu_autotune_level=0 --xla_backend_optimization_level=0" % dump
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -20,7 +22,7 @@ from jax.experimental import topologies  # noqa: E402
 H200 = """
 gpu_device_info { threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 233472 threads_per_core_limit: 2048
   core_count: 132 fpus_per_core: 128 block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 memory_bandwidth: 4915000000000
-  l2_cache_size: 62914560 clock_rate_ghz: 1.98 device_memory_size: 150754820096 shared_memory_per_block_optin: 232448 cuda_compute_capability { major: 9 }
+  l2_cache_size: 62914560 clock_rate_ghz: 1.98 device_memory_size: MEMORY shared_memory_per_block_optin: 232448 cuda_compute_capability { major: 9 }
   registers_per_core_limit: 65536 registers_per_block_limit: 65536 }
 runtime_version { major: 12 minor: 9 } platform_name: "CUDA" dnn_version_info { major: 9 minor: 10 } device_description_str: "NVIDIA H200"
 """
@@ -29,7 +31,7 @@ runtime_version { major: 12 minor: 9 } platform_name: "CUDA" dnn_version_info { 
 def main():
     import keras
     import keras.src.backend.jax.trainer as trainer
-    card = jax.sharding.SingleDeviceSharding(topologies.get_topology_desc("h200", "cuda", target_config=H200, topology="1x1x1").devices[0])
+    card = jax.sharding.SingleDeviceSharding(topologies.get_topology_desc("h200", "cuda", target_config=H200.replace("MEMORY", str(memory)), topology="1x1x1").devices[0])
 
     def jit(f, *args, **kwargs):
         def compile_only(*values, **_):

@@ -76,7 +76,10 @@ static void print_framework_verdict(FILE *f, const mf_answer *a, const mf_answer
     mf_print(f, "%s in %s: batch %lld takes about %s (%s) of %s", words[x->fits], title, (long long)a->plan->batch,
              size_text(x->peak_bytes, peak), band_text(x, band, sizeof band), size_text(c->memory_bytes, limit));
     if (x->fits == MF_FRAMEWORK_TIGHT)
-        mf_print(f, ", which lies inside that estimate");
+        mf_print(f, ", which lies inside that estimate%s",
+                 in->runtime == MF_RUNTIME_JAX && x->peak_bytes > c->memory_bytes
+                     ? ": XLA computes again what it has no room for"
+                     : "");
     else if (x->fits == MF_FRAMEWORK_NO)
         mf_print(f, ", %s too much", size_text(x->peak_bytes - c->memory_bytes, rest));
     mf_print(f, "; in memfit %s: %s%s.\n", size_text(a->plan->peak_bytes, own), a->fits ? "fits" : "does not fit",

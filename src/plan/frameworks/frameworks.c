@@ -16,7 +16,7 @@
 /*
  * What a runtime takes of a card beside its tensors, as a part of what the card's row says a plain program takes, and
  * how far off each part of a prediction may be. From bench/frameworks on an H200, where PyTorch's process had 742 to 762
- * MiB beside its pool (630 where no product runs) and JAX's 620 to 642 (570). TensorFlow's GPU build was never measured:
+ * MiB beside its pool (630 where no product runs) and JAX's 620 to 650 (570). TensorFlow's GPU build was never measured:
  * its row is wide.
  */
 typedef struct runtime_row {
@@ -97,6 +97,9 @@ static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framew
     return place->recorded ? &of_recording : x->at_least ? &of_least : &rows[x->runtime];
 }
 
+/* Of the activations, by computing things again: no step was seen to save more. */
+#define MOST_SAVED 0.5
+
 /* Peak and band from pool and fixed cost. */
 static void set_band(mf_framework_estimate *x, const mf_framework_place *place, const runtime_row *row, uint64_t fixed)
 {
@@ -107,6 +110,10 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
     x->peak_bytes = x->fixed_bytes + x->pool_bytes;
     double holes = x->pool_bytes > x->live_bytes ? (double)(x->pool_bytes - x->live_bytes) * row->holes : 0;
     double below = pool * row->pool_below + (double)row->below_bytes + fixed_off + holes;
+    if (x->least_bytes && x->least_bytes < x->live_bytes && x->least_bytes > x->weight_bytes) {
+        double saved = (double)(x->live_bytes - x->least_bytes), half = pool * MOST_SAVED;
+        below = (saved < half ? saved + (pool - saved) * row->pool_below : half) + fixed_off;
+    }
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
     x->high_bytes = x->peak_bytes + (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off + holes);
     x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
@@ -194,7 +201,10 @@ static memfit_status predict_torch(const memfit_host *host, const mf_graph *grap
     return status;
 }
 
-/* The program's variables and batch, and one temporary buffer, which holds the products' workspace. The pool is taken
+/* Where a step would take more than four fifths of JAX's pool XLA computes things again in backward: the band reaches down
+ * to what it needs then. TensorFlow's XLA looks at the whole card's memory.
+ *
+ * The program's variables and batch, and one temporary buffer, which holds the products' workspace. The pool is taken
  * at its least, with the batch that was and the one that comes: left to itself, the process shows more (its pool doubles
  * as it grows, and holds what tuning tried), and runs with this. */
 static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, const mf_graph *graph,
@@ -217,6 +227,15 @@ static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, co
         here.no_products = !m.products;
         finish(&x, &here);
         card.roomy = false;
+    }
+    if (runtime == MF_RUNTIME_JAX && !place->rough) {
+        mf_xla_memory least;
+        card.recomputes = true;
+        memfit_status status = mf_xla_run(host, graph, &card, &least, err);
+        if (status != MEMFIT_OK)
+            return status;
+        x.least_bytes = least.variable_bytes + least.input_bytes + least.temp_bytes;
+        finish(&x, &here);
     }
     *estimate = x;
     return MEMFIT_OK;

@@ -45,7 +45,8 @@ typedef struct mf_framework_place {
 
 typedef struct mf_framework_estimate {
     mf_runtime runtime;
-    const char *basis; /* "table": checked against measurements on one card; "modelled": never measured on a card */
+    const char *basis;    /* "table": checked against measurements on one card; "modelled": never measured on a card */
+    uint64_t least_bytes; /* live bytes that it can do with, slower; 0: not known to be less */
     uint64_t peak_bytes, low_bytes, high_bytes;
     uint64_t live_bytes;                 /* of tensors, by the framework's own counter */
     uint64_t pool_bytes;                 /* what its allocator takes for them */

@@ -51,7 +51,7 @@ static void need(mf_xla_step *s, uint32_t t, uint32_t at)
             continue;
         s->mark[t] = at + 1;
         uint32_t storage = g->tensors[t].storage, maker = g->tensors[t].producer;
-        if (s->stored[t] || maker == MF_NONE) {
+        if ((s->stored[t] && (at <= s->turn || !s->again[t])) || maker == MF_NONE) {
             if (s->last[storage] == MF_NONE || s->last[storage] < at)
                 s->last[storage] = at;
             continue;
@@ -68,6 +68,14 @@ static void need(mf_xla_step *s, uint32_t t, uint32_t at)
     }
 }
 
+/* The same, and t itself is there at `now` where it is made again for it. */
+static void read(mf_xla_step *s, uint32_t t, uint32_t now, uint32_t at)
+{
+    need(s, t, at);
+    if (now > s->turn && s->again[t])
+        mf_xla_hold(s, mf_xla_bytes(s->graph, t), now, now);
+}
+
 static void live(mf_xla_step *s)
 {
     const mf_graph *g = s->graph;
@@ -79,13 +87,13 @@ static void live(mf_xla_step *s)
             works |= op->out[k] != MF_NONE && s->stored[op->out[k]];
         for (uint32_t k = 0; works && op->kind != MF_OP_VIEW && k < op->in_count; k++)
             if (op->in[k] != MF_NONE)
-                need(s, op->in[k], waits(s, op) ? g->op_count - 1 : i);
+                read(s, op->in[k], i, waits(s, op) ? g->op_count - 1 : i);
         /* max pooling looks at its input again, and ReLU's slope is that of its input */
         bool pooling = op->kind == MF_OP_POOL_MAX_GRAD,
              slope = op->kind == MF_OP_UNARY_GRAD && op->attr.unary.from_output;
         uint32_t maker = pooling || slope ? g->tensors[op->in[1]].producer : MF_NONE;
         if (works && maker != MF_NONE)
-            need(s, g->ops[maker].in[0], i);
+            read(s, g->ops[maker].in[0], i, i);
     }
 }
 
@@ -144,7 +152,7 @@ static uint64_t peak(mf_xla_step *s, const mf_xla_card *card, mf_xla_memory *mem
                 afterwards = n > afterwards ? n : afterwards;
                 continue;
             }
-            if (has_zeros(s, op))
+            if (has_zeros(s, op) && !s->recomputes)
                 continue;
             if (overwrites(s, op, i, n) && last != MF_NONE && last > i)
                 mf_xla_hold(s, n, i + 1, last);
@@ -165,9 +173,10 @@ static uint64_t peak(mf_xla_step *s, const mf_xla_card *card, mf_xla_memory *mem
 memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, const mf_xla_card *card, mf_xla_memory *memory,
                          memfit_error *err)
 {
-    mf_xla_step s = {.graph = g};
+    mf_xla_step s = {.graph = g, .recomputes = card->recomputes};
     mf_arena_init(&s.scratch, host);
     s.stored = MF_NEW_ARRAY(&s.scratch, uint8_t, g->tensor_count + 1);
+    s.again = MF_NEW_ARRAY(&s.scratch, uint8_t, g->tensor_count + 1);
     s.readers = MF_NEW_ARRAY(&s.scratch, uint32_t, g->tensor_count + 1);
     s.forward_readers = MF_NEW_ARRAY(&s.scratch, uint32_t, g->tensor_count + 1);
     s.backward_reader = MF_NEW_ARRAY(&s.scratch, uint32_t, g->tensor_count + 1);
@@ -186,7 +195,7 @@ memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, const mf_xl
     s.stack = MF_NEW_ARRAY(&s.scratch, uint32_t, edges + 1);
     s.last = MF_NEW_ARRAY(&s.scratch, uint32_t, g->storage_count + 1);
     s.change = MF_NEW_ARRAY(&s.scratch, int64_t, g->op_count + 2);
-    bool ok = s.stored && s.readers && s.forward_readers && s.backward_reader && s.transposed && s.dropped &&
+    bool ok = s.stored && s.again && s.readers && s.forward_readers && s.backward_reader && s.transposed && s.dropped &&
               s.reader && s.heavy_reader && s.convolved && s.summed && s.dying && s.dying_too && s.mark && s.stack &&
               s.last && s.change;
     *memory = (mf_xla_memory){0};
@@ -199,7 +208,7 @@ memfit_status mf_xla_run(const memfit_host *host, const mf_graph *g, const mf_xl
                 memory->variable_bytes += (mf_shape_count(&x->shape) * mf_dtype_bytes(x->dtype) + 255) / 256 * 256;
         }
         count_readers(&s);
-        mf_xla_decide(&s, card->fused_attention);
+        mf_xla_decide(&s, card);
         live(&s);
         list_dying(&s);
         memory->temp_bytes = peak(&s, card, memory);

@@ -11,6 +11,12 @@ void mf_xla_hold(mf_xla_step *s, uint64_t bytes, uint32_t from, uint32_t until)
     s->change[(until < from ? from : until) + 1] -= (int64_t)bytes;
 }
 
+/* What is made forward for backward; short of memory it is made again. */
+static void keep(mf_xla_step *s, uint64_t bytes, uint32_t from, uint32_t until)
+{
+    mf_xla_hold(s, bytes, from, s->recomputes ? from : until);
+}
+
 /* erf, tanh and log are not computed twice: what they make is kept for backward beside input and result. exp and
  * division are cheap enough (SiLU, ELU). */
 static bool expensive(mf_unary f)
@@ -48,7 +54,7 @@ static void keep_kernel(mf_xla_step *s, const mf_op *op, uint32_t at)
     uint32_t kernel = op->in[1], until = s->backward_reader[kernel];
     if (g->tensors[kernel].variable == MF_NONE)
         return;
-    mf_xla_hold(s, mf_xla_bytes(g, kernel), at, until);
+    keep(s, mf_xla_bytes(g, kernel), at, until);
 }
 
 static uint64_t padded_bytes(const mf_graph *g, const mf_op *op)
@@ -126,7 +132,7 @@ static void keep_mask(mf_xla_step *s, const mf_op *op, uint32_t at)
     for (uint32_t d = 0; d < x->rank; d++)
         n *= op->attr.random.shared_axes >> d & 1 ? 1 : (uint64_t)x->dim[d];
     if (s->dropped[op->layer])
-        mf_xla_hold(s, n, at, s->dropped[op->layer] - 1);
+        keep(s, n, at, s->dropped[op->layer] - 1);
 }
 
 /* What an operation keeps that no tensor of the graph stands for: a pooling's copy of its input in its own layout, an
@@ -154,7 +160,7 @@ static void keep_beside(mf_xla_step *s, const mf_op *op, uint32_t at)
     if (op->kind == MF_OP_UNARY && g->tensors[with].shape.rank > 2 && expensive(op->attr.unary.function) &&
         mf_dtype_bytes(g->tensors[with].dtype) == 2)
         bytes *= 2; /* in 16 bits half of the input, too, where products read the result in another shape */
-    mf_xla_hold(s, bytes, at, until == MF_NONE ? at : until);
+    keep(s, bytes, at, until == MF_NONE ? at : until);
 }
 
 /* Rows, columns and the length of the sums of a product. */
@@ -199,7 +205,7 @@ static void hold_places(mf_xla_step *s, const mf_op *op, uint32_t at)
     const mf_shape *y = &g->tensors[op->in[0]].shape;
     uint32_t maker = g->tensors[op->in[1]].producer;
     bool shared = maker != MF_NONE && s->forward_readers[g->ops[maker].in[0]] > 1;
-    mf_xla_hold(s, mf_shape_count(y) * 4 * y->rank, shared && s->turn < at ? s->turn : at, at);
+    mf_xla_hold(s, mf_shape_count(y) * 4 * y->rank, shared && s->turn < at && !s->recomputes ? s->turn : at, at);
     mf_xla_hold(s, mf_shape_count(y) * 4, at, at);
 }
 
@@ -248,7 +254,7 @@ static void hold_zeros(mf_xla_step *s, const mf_op *op, uint32_t at)
     bool half = mf_dtype_bytes(g->tensors[pooled].dtype) == 2;
     uint32_t from = alike != MF_NONE || half ? alike : first_larger(s, bytes);
     if (from != MF_NONE)
-        mf_xla_hold(s, bytes * (alike != MF_NONE && !half ? 2 : 1), from, at - 1);
+        keep(s, bytes * (alike != MF_NONE && !half ? 2 : 1), from, at - 1);
 }
 
 /* XLA's own kernel for a product with a short side cuts long sums into parts of equal length: both are padded to it. */
@@ -294,7 +300,7 @@ uint64_t mf_xla_beside(mf_xla_step *s, uint32_t at, const mf_xla_card *card, mf_
     if (op->kind == MF_OP_CONV)
         keep_kernel(s, op, at);
     if (mf_xla_pads_first(op))
-        mf_xla_hold(s, padded_bytes(g, op), at, s->backward_reader[op->in[0]]);
+        keep(s, padded_bytes(g, op), at, s->backward_reader[op->in[0]]);
     if (op->kind == MF_OP_DROPOUT)
         keep_mask(s, op, at);
     return at_the_end;

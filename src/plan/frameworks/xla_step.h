@@ -16,7 +16,9 @@ typedef struct mf_xla_step {
     const mf_graph *graph;
     mf_arena scratch;
     uint32_t turn;     /* the last operation of forward */
+    bool recomputes;   /* as mf_xla_card has it */
     uint8_t *stored;   /* by tensor */
+    uint8_t *again;    /* by tensor: made again in backward from what is kept, by XLA's own kernels */
     uint32_t *readers; /* by tensor: operations that read it */
     uint32_t *forward_readers;
     uint32_t *backward_reader; /* by tensor: the last of them in backward, 0: none */
@@ -53,8 +55,8 @@ bool mf_xla_pads_first(const mf_op *op);
  * workspace, which read what is stored. */
 bool mf_xla_calls_blas(const mf_graph *g, const mf_op *op);
 
-/* Fills `stored`. `fused_attention`: in 16 bits it is one call of cuDNN. */
-void mf_xla_decide(mf_xla_step *s, bool fused_attention);
+/* Fills `stored` and `again`. */
+void mf_xla_decide(mf_xla_step *s, const mf_xla_card *card);
 /* Bytes that are there from one operation to another, both included. */
 void mf_xla_hold(mf_xla_step *s, uint64_t bytes, uint32_t from, uint32_t until);
 /* What operation `at` takes or keeps beside its results. `last` must be known. Returned is what it takes when all else

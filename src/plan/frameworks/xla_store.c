@@ -163,9 +163,52 @@ static void fuse_attention(mf_xla_step *s)
     }
 }
 
-void mf_xla_decide(mf_xla_step *s, bool fused_attention)
+/* Products are XLA's kernels or cuBLAS's, as tuning finds; here they are XLA's, which can be computed again. */
+static bool by_library(const mf_op *op)
+{
+    return mf_xla_heavy(op) && op->kind != MF_OP_MATMUL;
+}
+
+/* Whether all that t is made of is there in backward. */
+static bool made_of_kept(const mf_xla_step *s, uint32_t t)
+{
+    const mf_graph *g = s->graph;
+    uint32_t stack[64], depth = 0;
+    stack[depth++] = t;
+    while (depth) {
+        uint32_t at = stack[--depth], maker = g->tensors[at].producer;
+        if (at != t && (s->stored[at] || maker == MF_NONE)) {
+            if (s->again[at])
+                return false;
+            continue;
+        }
+        for (uint32_t k = 0; k < g->ops[maker].in_count; k++) {
+            if (depth == sizeof stack / sizeof *stack)
+                return false;
+            if (g->ops[maker].in[k] != MF_NONE)
+                stack[depth++] = g->ops[maker].in[k];
+        }
+    }
+    return true;
+}
+
+static void choose_again(mf_xla_step *s)
+{
+    const mf_graph *g = s->graph;
+    for (uint32_t i = 0; i <= s->turn && i < g->op_count; i++) {
+        const mf_op *op = &g->ops[i];
+        uint32_t t = op->out_count ? op->out[0] : MF_NONE;
+        if (t == MF_NONE || !s->stored[t] || by_library(op) || g->tensors[t].variable != MF_NONE)
+            continue;
+        s->again[t] = op->kind == MF_OP_VIEW ? s->again[op->in[0]] : made_of_kept(s, t);
+    }
+}
+
+void mf_xla_decide(mf_xla_step *s, const mf_xla_card *card)
 {
     decide(s);
-    if (fused_attention)
+    if (card->fused_attention)
         fuse_attention(s);
+    if (s->recomputes)
+        choose_again(s);
 }
