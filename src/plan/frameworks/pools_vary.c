@@ -56,7 +56,6 @@ memfit_status mf_pool_vary(const mf_tape *tape, mf_pool_model model, mf_pool_spr
     if (status != MEMFIT_OK)
         return status;
     qsort(pools, TURNS, sizeof *pools, by_size);
-    *spread =
-        (mf_pool_spread){.low_bytes = pools[0], .middle_bytes = pools[TURNS / 2], .high_bytes = pools[TURNS - 1]};
+    *spread = (mf_pool_spread){.low_bytes = pools[0], .middle_bytes = pools[TURNS / 2], .high_bytes = pools[TURNS - 1]};
     return MEMFIT_OK;
 }
