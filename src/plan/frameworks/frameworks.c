@@ -99,7 +99,7 @@ static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framew
 /* Peak and band from pool and fixed cost. */
 static void set_band(mf_framework_estimate *x, const mf_framework_place *place, const runtime_row *row, uint64_t fixed)
 {
-    x->basis = row->basis;
+    x->basis = place->measured && strcmp(row->basis, "table") == 0 ? "measured" : row->basis;
     x->fixed_bytes = fixed;
     double fixed_off = (double)x->fixed_bytes * (row->fixed_error + place->fixed_margin_percent / 100.0);
     double pool = x->pool_bytes > x->weight_bytes ? (double)(x->pool_bytes - x->weight_bytes) : 0;

@@ -40,12 +40,13 @@ typedef struct mf_framework_place {
     bool no_products; /* the program never calls cuBLAS, which takes some of the card for itself */
     bool recurrent;   /* Keras's LSTM or GRU is in it: cuDNN takes some more for those */
     bool rough;       /* what does not fit need not be told exactly: for searches, which ask often */
+    bool measured;    /* the card that the frameworks were measured on */
     bool recorded;    /* the tape is a recording: of workspaces a rule is known, not the size */
 } mf_framework_place;
 
 typedef struct mf_framework_estimate {
     mf_runtime runtime;
-    const char *basis; /* "table": checked against measurements on one card; "modelled": never measured on a card */
+    const char *basis; /* "measured": on this very card; "table": on another; "modelled": never on a card */
     uint64_t peak_bytes, low_bytes, high_bytes;
     uint64_t live_bytes;                 /* of tensors, by the framework's own counter */
     uint64_t pool_bytes;                 /* what its allocator takes for them */
