@@ -200,6 +200,13 @@ def zero_weights():
     core.Variable._initialize_with_initializer = lambda self, _: self._initialize(jax.device_put(np.zeros(self._shape, self._dtype)))
 
 
+def empty_weights():
+    """The same for torch, where a model is built for its file alone."""
+    import keras.src.backend.torch.core as core
+    import torch
+    core.Variable._initialize_with_initializer = lambda self, _: self._initialize(torch.empty(self._shape, dtype=core.to_torch_dtype(self._dtype)))
+
+
 def build(keras, name, precision):
     keras.mixed_precision.set_dtype_policy(precision)
     builder, loss = find(name)

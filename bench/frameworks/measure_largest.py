@@ -92,6 +92,7 @@ def draw(folder, seed):
     os.environ["KERAS_BACKEND"] = "torch"
     import framework_cases
     import keras
+    framework_cases.empty_weights()
     chance = random.Random(seed)
     names = ["%s@%d" % (name, chance.choice(framework_cases.APPLICATIONS[name][0])) for name in chance.sample(sorted(set(framework_cases.APPLICATIONS) - FITTED), 6)]
     for name in chance.sample(sorted(set(framework_cases.SIZES) - FITTED), 2):

@@ -51,6 +51,7 @@ def draw(folder, seed):
     os.environ["KERAS_BACKEND"] = "torch"
     import framework_cases
     import keras
+    framework_cases.empty_weights()
     chance = random.Random(seed)
     for i, (name, _) in enumerate(framework_cases.draw(seed, 7, 3)):
         free_mib, precision = chance.choice((6144, 8192, 12288)), chance.choice(("float32", "float32", "mixed_bfloat16"))

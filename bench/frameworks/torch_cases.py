@@ -283,8 +283,8 @@ ATTENTION = ("gpt", "encoder", "vit", "diffusion")
 
 
 def draw(seed, count=8, strata=False):
-    """More cases, by chance: {name: (builder, arguments, two batches)}. With `strata` a VGG, a recurrent network, a U-Net and one with attention are
-    always among them."""
+    """More cases, by chance: {name: (builder, arguments, two batches)}. With `strata` a VGG, an LSTM, a U-Net and one with attention are always among
+    them."""
     chance, out = random.Random(seed), {}
     if strata:
         kinds = [*ALWAYS, chance.choice(ATTENTION)]
@@ -294,6 +294,8 @@ def draw(seed, count=8, strata=False):
     for kind in kinds:
         builder, sizes, (least, most) = CHOICES[kind]
         small = chance.randint(least, (least + most) // 2)
+        if strata and kind == "rnn":
+            sizes = dict(sizes, kind=("LSTM",))
         out["drawn-" + kind] = (builder, {k: chance.choice(v) for k, v in sorted(sizes.items())}, (small, min(most, small * chance.choice((2, 3)))))
     return out
 

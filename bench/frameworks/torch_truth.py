@@ -6,7 +6,7 @@
     torch_truth.py record DIR [--seed S] [--at-once N]         records a fake step of each and plans it (needs PyTorch and the memfit package, no card)
     torch_truth.py judge MEASURED [--seed S] [--steps DIR]     the same for the measured ones, or plans what `record` left in DIR, and prints the table
 
-With --seed the drawn cases, else the fixed ones; a seed that begins with "strata-" draws the rest and has a VGG, a recurrent network, a U-Net and attention in
+With --seed the drawn cases, else the fixed ones; a seed that begins with "strata-" draws the rest and has a VGG, an LSTM, a U-Net and attention in
 it always. Every case runs in a process of its own, forked after PyTorch was read and before it has met
 the card, N at a time; with --together all run in one, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases. TRACE_TO names a
 folder that gets what the allocator was asked for, in all cases or in those of TRACE_CASES. MEMFIT names the program.

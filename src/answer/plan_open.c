@@ -279,7 +279,8 @@ static void set_place(memfit_plan *plan, const mf_card *card)
         (mf_framework_place){.limit_bytes = o->limit_bytes,
                              .fixed_bytes = o->fixed_bytes,
                              .fixed_margin_percent = measured ? MEASURED_MARGIN_PERCENT : plan->context.margin_percent,
-                             .capability = card ? card->capability : 0};
+                             .capability = card ? card->capability : 0,
+                             .measured = measured};
 }
 
 memfit_status mf_plan_find_place(const memfit_plan_options *o, mf_framework_place *place, char *title, size_t bytes,

@@ -44,6 +44,8 @@ static memfit_status put_events(const memfit_trace *trace, uint64_t blas_bytes, 
             uint64_t bytes = blas ? blas_bytes : e->bytes;
             *products |= blas;
             block_of[e->id] = mf_tape_take(tape, bytes, kind, e->name);
+            if (block_of[e->id] != MF_NONE && kind == MEMFIT_KIND_WORKSPACE)
+                tape->blocks[block_of[e->id]].guessed = strcmp(memfit_trace_name(trace, e->name), "cudnn") == 0;
             if (kind == MEMFIT_KIND_WORKSPACE && bytes > *workspace_bytes)
                 *workspace_bytes = bytes;
         } else if (e->op == MEMFIT_EVENT_FREE) {

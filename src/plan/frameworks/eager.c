@@ -59,10 +59,15 @@ void mf_eager_give(mf_eager *e, uint32_t tensor, uint32_t block)
         return;
     }
     uint32_t *grad = t->variable != MF_NONE ? &e->grad_of[t->variable] : &e->grad[tensor];
-    if (*grad != MF_NONE) {
-        uint32_t sum = mf_eager_take(e, mf_eager_bytes(e, tensor));
-        mf_tape_drop(e->tape, *grad);
-        mf_tape_drop(e->tape, block);
+    if (*grad != MF_NONE) { /* into one that nobody else holds; PyTorch looks at the first before the second */
+        const mf_tape_block *blocks = e->tape->blocks;
+        bool into_first = block == MF_NONE || blocks[*grad].holders == 1;
+        bool into_second = !into_first && blocks[block].holders == 1;
+        uint32_t sum = into_first ? *grad : into_second ? block : mf_eager_take(e, mf_eager_bytes(e, tensor));
+        if (!into_first)
+            mf_tape_drop(e->tape, *grad);
+        if (sum != block)
+            mf_tape_drop(e->tape, block);
         block = sum;
     }
     if (t->variable != MF_NONE && block != MF_NONE)

@@ -31,7 +31,7 @@ typedef struct mf_eager_node {
 /* What Python's collector has yet to find; see eager_garbage.c. */
 typedef struct mf_eager_garbage {
     uint32_t block[MF_EAGER_HELD];
-    uint64_t since[MF_EAGER_HELD]; /* objects that were made before */
+    uint64_t until[MF_EAGER_HELD]; /* so many objects were made */
     uint32_t count;
     uint64_t objects;
 } mf_eager_garbage;

@@ -5,12 +5,13 @@
  * collector runs, which is when 700 objects more were made than freed. That comes many times in a large model's forward
  * pass, never in a backward pass, and not even once a step in a small one.
  *
- * When it runs is chance; here everything is found as late as it can be. Objects a layer leaves were counted in Keras
- * 3.15 on Python 3.11: 16 to 40 for most layers, 82 an input where there are several, 90 beside the layers.
+ * When it runs is chance; here everything is found as late as it can be. What is in use while it runs counts as old, and
+ * the old is looked at every tenth time only: such a layer's inputs stay for steps. Objects a layer leaves were counted
+ * in Keras 3.15 on Python 3.11: 16 to 40 for most layers, 82 an input where there are several, 90 beside the layers.
  */
 #include "plan/frameworks/eager.h"
 
-enum { COLLECTED_AT = 700, OF_A_LAYER = 25, OF_AN_INPUT = 80, OF_A_STEP = 90 };
+enum { COLLECTED_AT = 700, OLD_AT = 7000, OF_A_LAYER = 25, OF_AN_INPUT = 80, OF_A_STEP = 90 };
 
 static void made(mf_eager *e, uint64_t objects)
 {
@@ -18,23 +19,23 @@ static void made(mf_eager *e, uint64_t objects)
     x->objects += objects;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < x->count; i++)
-        if (x->since[i] + COLLECTED_AT <= x->objects) {
+        if (x->until[i] <= x->objects) {
             mf_tape_drop(e->tape, x->block[i]);
         } else {
             x->block[kept] = x->block[i];
-            x->since[kept++] = x->since[i];
+            x->until[kept++] = x->until[i];
         }
     x->count = kept;
 }
 
-static void add(mf_eager *e, uint32_t block)
+static void add(mf_eager *e, uint32_t block, uint64_t objects)
 {
     mf_eager_garbage *x = &e->garbage;
     if (block == MF_NONE || x->count == MF_EAGER_HELD)
         return;
     mf_tape_hold(e->tape, block);
     x->block[x->count] = block;
-    x->since[x->count++] = x->objects;
+    x->until[x->count++] = x->objects + objects;
 }
 
 void mf_eager_garbage_layer(mf_eager *e)
@@ -58,7 +59,7 @@ static bool from_elsewhere(const mf_eager *e, const mf_op *op, uint32_t tensor)
 void mf_eager_garbage_inputs(mf_eager *e, const mf_op *op)
 {
     if (op->kind == MF_OP_INPUT) {
-        add(e, e->value[op->out[0]]);
+        add(e, e->value[op->out[0]], COLLECTED_AT);
         return;
     }
     uint32_t inputs = 0;
@@ -66,8 +67,10 @@ void mf_eager_garbage_inputs(mf_eager *e, const mf_op *op)
         inputs += from_elsewhere(e, op, op->in[k]);
     if (inputs < 2)
         return;
+    uint64_t before = e->garbage.objects, after = before + (uint64_t)inputs * OF_AN_INPUT;
+    bool in_use = before / COLLECTED_AT != after / COLLECTED_AT;
     for (uint32_t k = 0; k < op->in_count; k++)
         if (from_elsewhere(e, op, op->in[k]))
-            add(e, e->value[op->in[k]]);
-    made(e, (uint64_t)inputs * OF_AN_INPUT);
+            add(e, e->value[op->in[k]], in_use ? OLD_AT : COLLECTED_AT);
+    made(e, after - before);
 }

@@ -81,6 +81,8 @@ static void conv_backward(mf_eager *e, const mf_op *op)
         mf_eager_give(e, x, dx);
 }
 
+enum { PARTIAL_SUMS = 4 << 20 };
+
 /* Transposed: the whole result, then a part of it as a view, then the bias. */
 static uint64_t whole_transposed(const mf_eager *e, const mf_op *op)
 {
@@ -92,12 +94,20 @@ static uint64_t whole_transposed(const mf_eager *e, const mf_op *op)
     return n;
 }
 
+/* cuDNN's kernels read and write channels last, and here nobody has turned the tensors: it copies them, as in
+ * python/memfit/_trace.py, and adds parts of a kernel's gradient up in some more. */
+static uint64_t turned_inside(const mf_eager *e, const mf_op *op)
+{
+    return mf_eager_bytes(e, op->in[0]) + whole_transposed(e, op) + mf_eager_bytes(e, op->in[1]);
+}
+
 static void transposed_forward(mf_eager *e, const mf_op *op)
 {
     static const mf_window none = {0};
     uint32_t y = op->out[0];
     uint32_t block = convolution_input(e, &none, op->in[0], false);
     uint32_t out = mf_eager_take(e, whole_transposed(e, op));
+    mf_eager_workspace(e, turned_inside(e, op));
     mf_eager_save(e, block);
     mf_eager_save(e, e->value[op->in[1]]);
     mf_tape_drop(e->tape, block);
@@ -111,9 +121,19 @@ static void transposed_backward(mf_eager *e, const mf_op *op)
     uint64_t whole = whole_transposed(e, op);
     if (op->in_count > 2)
         mf_eager_give_new(e, op->in[2]);
-    uint32_t dy = whole > mf_eager_bytes(e, op->out[0]) ? mf_eager_take(e, whole) : MF_NONE;
+    uint64_t part = mf_eager_bytes(e, op->out[0]);
+    uint32_t dy = MF_NONE;
+    if (whole > part) { /* filled up again, one side after the other */
+        uint32_t side = mf_eager_take(e, part + (whole - part) / 2);
+        mf_tape_drop(e->tape, e->grad[op->out[0]]);
+        e->grad[op->out[0]] = MF_NONE;
+        dy = mf_eager_take(e, whole);
+        mf_tape_drop(e->tape, side);
+    }
     mf_eager_give_new(e, op->in[0]);
+    mf_eager_workspace(e, e->needs[op->in[0]] ? turned_inside(e, op) : 0);
     mf_eager_give_new(e, op->in[1]);
+    mf_eager_workspace(e, turned_inside(e, op) + PARTIAL_SUMS);
     mf_tape_drop(e->tape, dy);
 }
 

@@ -139,8 +139,8 @@ static void matmul_forward(mf_eager *e, const mf_op *op)
         attention_forward(e, op, scores);
         return;
     }
-    mf_eager_use_blas(e, false);
     uint32_t y = op->out[0], out = mf_eager_take(e, mf_eager_bytes(e, y));
+    mf_eager_use_blas(e, false);
     mf_eager_save(e, e->value[op->in[0]]);
     mf_eager_save(e, e->value[op->in[1]]);
     mf_eager_add_bias(e, op->in_count > 2 ? op->in[2] : MF_NONE, y, &out);
@@ -324,8 +324,8 @@ static void softmax_backward(mf_eager *e, const mf_op *op)
 
 static void dropout_forward(mf_eager *e, const mf_op *op)
 {
+    uint32_t mask = mf_eager_take(e, mf_eager_elements(e, op->in[0])); /* made first */
     mf_eager_set_new(e, op->out[0], e->first[op->in[0]]);
-    uint32_t mask = mf_eager_take(e, mf_eager_elements(e, op->in[0]));
     mf_eager_save(e, mask);
     mf_tape_drop(e->tape, mask);
 }

@@ -83,10 +83,9 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
     return capability == 90 || capability == 100 ? 32 * MIB : 8519680;
 }
 
-/* Of a recorded program: most of cuDNN's workspaces are known by rules (python/memfit/_trace.py), and one that is a little
- * larger than a hole makes the pool grow by all of it. A pool without holes is known better: of 62 drawn programs all are
- * inside. */
-static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.03, 0, 32 * MIB, 0.2};
+/* Of a recorded program: most of cuDNN's workspaces are known by rules (python/memfit/_trace.py), and what is not is varied
+ * (pools.h): this is what is beside that. */
+static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.025, 0, 32 * MIB, 0.1};
 
 /* Of a pool that is short of memory: holes and workspaces no longer matter, since unused segments go back and cuDNN takes
  * less where it gets less. Where 14 Keras models began to fail, the least pool was 0.97 to 1.04 of what was left. */
@@ -103,7 +102,7 @@ static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framew
 /* Peak and band from pool and fixed cost. */
 static void set_band(mf_framework_estimate *x, const mf_framework_place *place, const runtime_row *row, uint64_t fixed)
 {
-    x->basis = row->basis;
+    x->basis = place->measured && strcmp(row->basis, "table") == 0 ? "measured" : row->basis;
     x->fixed_bytes = fixed;
     double fixed_off = (double)x->fixed_bytes * (row->fixed_error + place->fixed_margin_percent / 100.0);
     double pool = x->pool_bytes > x->weight_bytes ? (double)(x->pool_bytes - x->weight_bytes) : 0;
@@ -114,8 +113,10 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
         double saved = (double)(x->live_bytes - x->least_bytes), half = pool * MOST_SAVED;
         below = (saved < half ? saved + (pool - saved) * row->pool_below : half) + fixed_off;
     }
+    below += (double)x->pool_less;
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
-    x->high_bytes = x->peak_bytes + (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off + holes);
+    x->high_bytes = x->peak_bytes + x->pool_more +
+                    (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off + holes);
     x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
               : x->low_bytes > place->limit_bytes ? MF_FRAMEWORK_NO
                                                   : MF_FRAMEWORK_TIGHT;
@@ -155,11 +156,21 @@ memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_byt
     x.live_bytes = pool.live_bytes;
     x.pool_bytes = pool.reserved_bytes;
     mf_tape_at_peak(tape, x.by_kind);
+    if (place->recorded) {
+        mf_pool_spread spread;
+        status = mf_pool_vary(tape, MF_POOL_CACHING, &spread, err);
+        if (status != MEMFIT_OK)
+            return status;
+        x.pool_bytes = spread.middle_bytes;
+        x.pool_less = spread.middle_bytes - spread.low_bytes;
+        x.pool_more = spread.high_bytes - spread.middle_bytes;
+    }
     if (!place->recorded) /* there the optimizer is the user's own */
         x.weight_bytes = x.by_kind[MEMFIT_KIND_PARAMETERS] + x.by_kind[MEMFIT_KIND_OPTIMIZER];
     finish(&x, place);
     if (x.fits != MF_FRAMEWORK_YES) { /* short of memory, the pool gives unused segments back before it fails */
         x.at_least = true;
+        x.pool_less = x.pool_more = 0;
         finish(&x, place);
         uint64_t room = room_for_pool(&x, place);
         pool.failed = true;

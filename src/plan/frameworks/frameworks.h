@@ -40,12 +40,13 @@ typedef struct mf_framework_place {
     bool no_products; /* the program never calls cuBLAS, which takes some of the card for itself */
     bool recurrent;   /* Keras's LSTM or GRU is in it: cuDNN takes some more for those */
     bool rough;       /* what does not fit need not be told exactly: for searches, which ask often */
+    bool measured;    /* the card that the frameworks were measured on */
     bool recorded;    /* the tape is a recording: of workspaces a rule is known, not the size */
 } mf_framework_place;
 
 typedef struct mf_framework_estimate {
     mf_runtime runtime;
-    const char *basis;    /* "table": checked against measurements on one card; "modelled": never measured on a card */
+    const char *basis;    /* "measured": on this very card; "table": on another; "modelled": never on a card */
     uint64_t least_bytes; /* live bytes that it can do with, slower; 0: not known to be less */
     uint64_t peak_bytes, low_bytes, high_bytes;
     uint64_t live_bytes;                 /* of tensors, by the framework's own counter */
@@ -54,6 +55,7 @@ typedef struct mf_framework_estimate {
     uint64_t workspace_bytes;            /* of libraries, within the pool */
     uint64_t weight_bytes;               /* weights and their state where known to the byte: the band is of the rest */
     uint64_t by_kind[MEMFIT_KIND_COUNT]; /* of the live bytes at their peak; all 0 where the model does not tell */
+    uint64_t pool_less, pool_more;       /* what workspaces of unknown size may change in the pool */
     mf_framework_fits fits;
     bool at_least; /* pool_bytes is the least it gets by with, because it is short of memory */
 } mf_framework_estimate;

@@ -32,11 +32,14 @@ typedef struct chunk {
     bool free, used; /* used: this slot of the table holds a chunk */
 } chunk;
 
-/* A free chunk, in its pool's list of holes: the smallest first, of equals the one that lies first. */
+/* A free chunk, in its pool's lists of holes: one for each power of two, the smallest first, of equals the one that lies
+ * first. */
 typedef struct hole {
     uint64_t bytes, address;
     uint32_t chunk;
 } hole;
+
+enum { BINS = 64 };
 
 typedef struct hole_list {
     hole *items;
@@ -49,10 +52,10 @@ typedef struct pool_state {
     uint64_t limit, reserved, most, live, live_most, small, small_most, next_address, region;
     chunk *chunks;
     size_t count, capacity;
-    hole_list holes[2];    /* by pool: the free chunks */
-    uint32_t *of_block;    /* tape block -> chunk */
-    uint32_t range_end[2]; /* expandable: the last chunk of each pool's range */
-    uint32_t spare;        /* a slot that may be used again, or MF_NONE */
+    hole_list holes[2][BINS]; /* by pool and size: the free chunks */
+    uint32_t *of_block;       /* tape block -> chunk */
+    uint32_t range_end[2];    /* expandable: the last chunk of each pool's range */
+    uint32_t spare;           /* a slot that may be used again, or MF_NONE */
     bool no_memory;
 } pool_state;
 
@@ -96,10 +99,18 @@ static size_t find_hole(const hole_list *list, uint64_t bytes, uint64_t address)
     return low;
 }
 
+static uint32_t bin_of(uint64_t bytes)
+{
+    uint32_t bin = 0;
+    while (bytes >>= 1)
+        bin++;
+    return bin;
+}
+
 static void add_hole(pool_state *s, uint32_t c)
 {
     const chunk *x = &s->chunks[c];
-    hole_list *list = &s->holes[x->pool];
+    hole_list *list = &s->holes[x->pool][bin_of(x->bytes)];
     if (!mf_grow(s->tape->host, &list->items, &list->capacity, list->count, sizeof *list->items)) {
         s->no_memory = true;
         return;
@@ -114,7 +125,7 @@ static void add_hole(pool_state *s, uint32_t c)
 static void remove_hole(pool_state *s, uint32_t c)
 {
     const chunk *x = &s->chunks[c];
-    hole_list *list = &s->holes[x->pool];
+    hole_list *list = &s->holes[x->pool][bin_of(x->bytes)];
     size_t at = find_hole(list, x->bytes, x->address);
     if (at == list->count || list->items[at].chunk != c)
         return; /* it never got there: no memory */
@@ -124,9 +135,15 @@ static void remove_hole(pool_state *s, uint32_t c)
 
 static uint32_t best_fit(const pool_state *s, uint32_t pool, uint64_t bytes)
 {
-    const hole_list *list = &s->holes[pool];
+    uint32_t bin = bin_of(bytes);
+    const hole_list *list = &s->holes[pool][bin];
     size_t at = find_hole(list, bytes, 0);
-    return at < list->count ? list->items[at].chunk : MF_NONE;
+    if (at < list->count)
+        return list->items[at].chunk;
+    while (++bin < BINS) /* every hole there is larger */
+        if (s->holes[pool][bin].count)
+            return s->holes[pool][bin].items[0].chunk;
+    return MF_NONE;
 }
 
 /* ---- segments ---- */
@@ -365,7 +382,8 @@ memfit_status mf_pool_run(const mf_tape *tape, mf_pool_model model, uint64_t lim
     bool no_memory = !s.of_block || s.no_memory;
     mf_host_free(tape->host, s.chunks, s.capacity * sizeof *s.chunks);
     for (int p = 0; p < 2; p++)
-        mf_host_free(tape->host, s.holes[p].items, s.holes[p].capacity * sizeof *s.holes[p].items);
+        for (int b = 0; b < BINS; b++)
+            mf_host_free(tape->host, s.holes[p][b].items, s.holes[p][b].capacity * sizeof *s.holes[p][b].items);
     mf_host_free(tape->host, s.of_block, (tape->block_count + 1) * sizeof *s.of_block);
     if (no_memory)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to model an allocator");

@@ -27,4 +27,12 @@ memfit_status mf_pool_run(const mf_tape *tape, mf_pool_model model, uint64_t lim
 /* The smallest limit under which the tape runs to its end, within 1 MiB or a thousandth. */
 memfit_status mf_pool_least(const mf_tape *tape, mf_pool_model model, uint64_t *bytes, memfit_error *err);
 
+/* What the pool holds when guessed workspaces are a little larger or smaller than the rule says, one size always by the
+ * same: the least, the middle and the most of several such tapes. A workspace that just misses a hole makes the pool grow
+ * by all of it, so a small error may matter much. */
+typedef struct mf_pool_spread {
+    uint64_t low_bytes, middle_bytes, high_bytes;
+} mf_pool_spread;
+memfit_status mf_pool_vary(const mf_tape *tape, mf_pool_model model, mf_pool_spread *spread, memfit_error *err);
+
 #endif

@@ -18,6 +18,7 @@ typedef struct mf_tape_block {
     uint32_t layer;
     uint32_t holders;
     memfit_kind kind;
+    bool guessed; /* a library's workspace whose size follows a rule, not exactly */
 } mf_tape_block;
 
 typedef struct mf_tape {
