@@ -80,6 +80,11 @@ typedef struct mf_backend_table {
     void (*announce)(mf_backend *backend, const mf_graph *graph, uint32_t op, const mf_method *method);
     memfit_status (*run)(mf_kernel *kernel, const mf_operands *operands, const mf_run_scalars *scalars,
                          mf_stream stream, memfit_error *err);
+    /* Optional, both or none: kernels of which one launch runs many. Those with the same `batch` may be run as one, where none
+     * touches what another writes; NULL: this one runs by itself. */
+    const void *(*batch)(mf_kernel *kernel);
+    memfit_status (*run_batch)(mf_kernel *const *kernels, const mf_operands *const *operands, uint32_t count,
+                               const mf_run_scalars *scalars, mf_stream stream, memfit_error *err);
     void (*release)(mf_backend *backend, mf_kernel *kernel);
     /* After the last piece of a batch: what mf_scalars_end_step says, in the stream's order. */
     memfit_status (*end_step)(mf_backend *backend, const mf_step_end *end, mf_stream stream, memfit_error *err);

@@ -144,6 +144,23 @@ static memfit_status list_released(mf_executor *x, const mf_phase *phase, ready_
     return MEMFIT_OK;
 }
 
+/* Which steps the backend may run by one launch. Not where every step is looked at, nor where the optimizer's slots come and go
+ * step by step. */
+static memfit_status join_steps(mf_executor *x, const mf_phase *phase, ready_phase *ready, memfit_error *err)
+{
+    const mf_backend_table *table = x->backend->table;
+    if (!table->batch || x->options.step || x->options.poison || x->offload.bytes)
+        return MEMFIT_OK;
+    const void **keys = MF_NEW_ARRAY(&x->arena, const void *, phase->step_count + 1);
+    ready->batch_kernels = MF_NEW_ARRAY(&x->arena, mf_kernel *, phase->step_count + 1);
+    ready->batch_operands = MF_NEW_ARRAY(&x->arena, const mf_operands *, phase->step_count + 1);
+    if (!keys || !ready->batch_kernels || !ready->batch_operands)
+        return no_memory(err);
+    for (uint32_t i = 0; i < phase->step_count; i++)
+        keys[i] = ready->steps[i].kernel ? table->batch(ready->steps[i].kernel) : NULL;
+    return mf_together_make(&x->arena, phase, keys, &ready->together, err);
+}
+
 /* What ends a step of this phase: where its loss is, and the flag that says that its update was left out. */
 static void ready_end(mf_executor *x, const mf_graph *graph, ready_phase *ready)
 {
@@ -228,6 +245,8 @@ memfit_status mf_executor_create(const memfit_host *host, mf_backend *backend, c
         ready_end(x, phase->graph, ready);
         if (status == MEMFIT_OK)
             status = absorb_followers(x, phase, ready, err);
+        if (status == MEMFIT_OK)
+            status = join_steps(x, phase, ready, err);
         if (status == MEMFIT_OK && x->options.poison)
             status = list_released(x, phase, ready, err);
     }
@@ -390,15 +409,45 @@ static memfit_status run_step(mf_executor *x, uint32_t phase, uint32_t i, mf_pie
     return x->options.poison ? poison(x, phase, i, err) : MEMFIT_OK;
 }
 
-memfit_status mf_executor_run_steps(mf_executor *x, uint32_t phase, mf_piece piece, mf_fill_feed fill, void *ctx,
-                                    memfit_error *err)
+/* Several steps as one: those that are due. */
+static memfit_status run_part(mf_executor *x, uint32_t phase, const uint32_t *steps, uint32_t count, mf_piece piece,
+                              memfit_error *err)
 {
-    const mf_step_end *end = &x->phases[phase].end;
-    uint32_t count = x->plan->phases[phase].step_count;
+    ready_phase *ready = &x->phases[phase];
+    uint32_t due = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const ready_step *r = &ready->steps[steps[i]];
+        if (!mf_executor_is_due(r->op, piece))
+            continue;
+        ready->batch_kernels[due] = r->kernel;
+        ready->batch_operands[due++] = &r->operands;
+    }
+    return due ? x->backend->table->run_batch(ready->batch_kernels, ready->batch_operands, due, x->scalars,
+                                              x->options.stream, err)
+               : MEMFIT_OK;
+}
+
+static memfit_status run_together(mf_executor *x, uint32_t phase, mf_piece piece, mf_fill_feed fill, void *ctx,
+                                  memfit_error *err)
+{
+    const mf_together *t = &x->phases[phase].together;
     memfit_status status = MEMFIT_OK;
-    mf_profile *profile = fill && mf_profile_wants(x->profile, phase) ? x->profile : NULL;
+    for (uint32_t p = 0, first = 0; p < t->part_count && status == MEMFIT_OK; first = t->ends[p++]) {
+        uint32_t count = t->ends[p] - first;
+        status = mf_executor_asked_to_stop(x, err);
+        if (status == MEMFIT_OK)
+            status = count == 1 ? run_step(x, phase, t->steps[first], piece, fill, ctx, err)
+                                : run_part(x, phase, t->steps + first, count, piece, err);
+    }
+    return status;
+}
+
+static memfit_status run_in_order(mf_executor *x, uint32_t phase, mf_piece piece, mf_fill_feed fill, void *ctx,
+                                  mf_profile *profile, memfit_error *err)
+{
     mf_offload_run slots;
-    status = mf_offload_begin(&slots, &x->offload, phase, is_due_in, &piece, err);
+    memfit_status status = mf_offload_begin(&slots, &x->offload, phase, is_due_in, &piece, err);
+    uint32_t count = x->plan->phases[phase].step_count;
     for (uint32_t i = 0; i < count && status == MEMFIT_OK; i++) {
         status = mf_executor_asked_to_stop(x, err);
         if (status == MEMFIT_OK && profile)
@@ -412,8 +461,17 @@ memfit_status mf_executor_run_steps(mf_executor *x, uint32_t phase, mf_piece pie
     }
     if (status == MEMFIT_OK)
         status = mf_offload_end(&slots, err);
-    if (status == MEMFIT_OK && profile)
-        status = mf_profile_mark(profile, count, err);
+    return status == MEMFIT_OK && profile ? mf_profile_mark(profile, count, err) : status;
+}
+
+memfit_status mf_executor_run_steps(mf_executor *x, uint32_t phase, mf_piece piece, mf_fill_feed fill, void *ctx,
+                                    memfit_error *err)
+{
+    const mf_step_end *end = &x->phases[phase].end;
+    mf_profile *profile = fill && mf_profile_wants(x->profile, phase) ? x->profile : NULL;
+    memfit_status status = !profile && x->phases[phase].together.part_count
+                               ? run_together(x, phase, piece, fill, ctx, err)
+                               : run_in_order(x, phase, piece, fill, ctx, profile, err);
     if (status == MEMFIT_OK && piece.last && end->loss)
         status = x->backend->table->end_step(x->backend, end, x->options.stream, err);
     return status;

@@ -7,6 +7,7 @@
 #include "train/profile.h"
 #include "train/shelf.h"
 #include "train/stage.h"
+#include "train/together.h"
 
 typedef struct ready_step {
     mf_kernel *kernel; /* NULL: nothing to run (INPUT, VIEW in place) */
@@ -24,6 +25,9 @@ typedef struct ready_phase {
     uint32_t *released_at; /* by step, poison only: index into `released` */
     uint32_t *released;
     mf_step_end end; /* loss NULL: the graph has none */
+    mf_together together;
+    mf_kernel **batch_kernels; /* room for one part of it */
+    const mf_operands **batch_operands;
     mf_recording records[PIECE_KINDS][MF_STAGE_SETS];
 } ready_phase;
 

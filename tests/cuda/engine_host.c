@@ -123,21 +123,28 @@ typedef struct small {
 typedef struct large {
     void *p[64];
 } large;
+typedef struct list { /* of many tensors */
+    void *p[506];
+} list;
 
-static void call_kernel(const cuda_function *function, const large *argument, size_t bytes)
+static void call_kernel(const cuda_function *function, const list *argument, size_t bytes)
 {
     if (bytes <= sizeof(small)) {
         small s;
         memcpy(&s, argument, sizeof s);
         ((void (*)(small))function->code)(s);
+    } else if (bytes <= sizeof(large)) {
+        large l;
+        memcpy(&l, argument, sizeof l);
+        ((void (*)(large))function->code)(l);
     } else
-        ((void (*)(large))function->code)(*argument);
+        ((void (*)(list))function->code)(*argument);
 }
 
 typedef struct launch_thread {
     pthread_t id;
     const cuda_function *function;
-    const large *argument;
+    const list *argument;
     size_t bytes;
     unsigned number, x, y;
 } launch_thread;
@@ -153,7 +160,7 @@ static void *run_thread(void *arg)
 }
 
 /* A block of real threads. */
-static bool run_block(const cuda_function *function, const large *argument, size_t bytes, unsigned block, unsigned x,
+static bool run_block(const cuda_function *function, const list *argument, size_t bytes, unsigned block, unsigned x,
                       unsigned y)
 {
     enum { MOST = 256 };
@@ -180,9 +187,9 @@ static memfit_status engine_launch(cuda_engine *engine, cuda_function *function,
 {
     (void)stream;
     (void)engine;
-    if (bytes > sizeof(large))
+    if (bytes > sizeof(list))
         return mf_fail(err, MEMFIT_UNSUPPORTED, "more operands than the test's engine takes");
-    large copy = {{0}};
+    list copy = {{0}};
     memcpy(&copy, argument, bytes);
     for (uint32_t j = 0; j < y; j++)
         for (uint32_t i = 0; i < x; i++) {

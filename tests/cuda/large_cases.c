@@ -270,10 +270,11 @@ static void update(opcheck *c, int variant)
     mf_g_op_in_place(&c->b, MF_OP_UPDATE, &attr, n, in, outs, out);
 }
 
-/* Everything in float32 and divisible by four: one vector, several for some threads, more than all threads have at once. */
+/* SGD and Adam of float32 variables, the gradient in 16 bits where the case is: less than a vector, a rest behind vectors, many
+ * blocks. */
 static void quick_update(opcheck *c, int variant)
 {
-    static const int64_t sizes[] = {4, 9000, 2200004};
+    static const int64_t sizes[] = {3, 9001, 2200004};
     static const uint32_t slots[] = {0, 1, 1, 2, 2};
     int form = variant % 5;
     mf_attr attr = {.update = {.optimizer = form < 3    ? MF_OPTIMIZER_SGD
@@ -295,13 +296,25 @@ static void quick_update(opcheck *c, int variant)
                          .dtype = c->dtype == MF_F64 ? MF_F64 : MF_F32,
                          .shape = shape,
                          .parameter = MF_NONE};
-        in[i] = i == 1 ? opcheck_constant(c, v.dtype, shape, -1, 1, false) : mf_g_use(&c->b, mf_g_variable(&c->b, &v));
+        in[i] = i == 1 ? opcheck_constant(c, c->dtype, shape, -1, 1, false) : mf_g_use(&c->b, mf_g_variable(&c->b, &v));
         if (i != 1)
             out[outs++] = in[i];
     }
     for (uint32_t i = 0; i < outs; i++)
         mf_g_clear(&c->b, out[i], 0.25);
     mf_g_op_in_place(&c->b, MF_OP_UPDATE, &attr, 2 + slots[form], in, outs, out);
+}
+
+/* A weight in 16 bits, and a moving average. */
+static void weights(opcheck *c, int variant)
+{
+    mf_shape shape = SHAPE(1, variant ? 70003 : 5, 0, 0, 0, 0);
+    mf_variable v = {.name = "v", .kind = MEMFIT_KIND_OTHER, .dtype = MF_F32, .shape = shape, .parameter = MF_NONE};
+    uint32_t w = mf_g_use(&c->b, mf_g_variable(&c->b, &v)), value = opcheck_constant(c, MF_F32, shape, -1, 1, false);
+    mf_g_clear(&c->b, w, 0.3);
+    mf_g_moving_average(&c->b, value, w, 0.9);
+    if (c->dtype != MF_F32)
+        opcheck_output(c, mf_g_cast(&c->b, w, c->dtype));
 }
 
 /* Moves that leave the last axis alone: several elements go as one where its size allows. */
@@ -333,15 +346,26 @@ static void odd_product(opcheck *c, int variant)
 }
 
 const opcheck_case large_cases[] = {
-    {"thin product", thin, 4},         {"odd product", odd_product, 8},
-    {"large matmul", matmul, 4},       {"adding matmul", adding, 6},
-    {"large conv", conv, 7},           {"few results", few_results, 4},
-    {"large reduce", reduce, 15},      {"large softmax", softmax, 5},
-    {"large norm", norm, 4},           {"large pool", pool, 2},
-    {"large loss", loss, 4},           {"quick update", quick_update, 15},
-    {"large moves", moves, 3},         {"large gather", gather, 2},
-    {"large pointwise", pointwise, 2}, {"large recurrent", recurrent, 2},
-    {"lstm tiles", lstm_tiles, 12},    {"augment", augment, MF_AUGMENT_COUNT},
-    {"random", random_numbers, 8},     {"update", update, 2 * MF_OPTIMIZER_COUNT},
+    {"thin product", thin, 4},
+    {"odd product", odd_product, 8},
+    {"large matmul", matmul, 4},
+    {"adding matmul", adding, 6},
+    {"large conv", conv, 7},
+    {"few results", few_results, 4},
+    {"large reduce", reduce, 15},
+    {"large softmax", softmax, 5},
+    {"large norm", norm, 4},
+    {"large pool", pool, 2},
+    {"large loss", loss, 4},
+    {"quick update", quick_update, 15},
+    {"weights", weights, 2},
+    {"large moves", moves, 3},
+    {"large gather", gather, 2},
+    {"large pointwise", pointwise, 2},
+    {"large recurrent", recurrent, 2},
+    {"lstm tiles", lstm_tiles, 12},
+    {"augment", augment, MF_AUGMENT_COUNT},
+    {"random", random_numbers, 8},
+    {"update", update, 2 * MF_OPTIMIZER_COUNT},
 };
 const size_t large_case_count = sizeof large_cases / sizeof *large_cases;

@@ -9,6 +9,7 @@
 #define __global__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __grid_constant__
 struct shim_index {
     unsigned x, y, z;
 };

@@ -6,6 +6,7 @@
 #include "ops/cuda/cuda_engine.h"
 #include "ops/cuda/cuda_spec.h"
 #include "ops/cuda/kind_shapes.h"
+#include "ops/cuda/many.h"
 #include "ops/cuda/program.h"
 
 #include "base/error.h"
@@ -41,8 +42,11 @@ typedef struct cuda_kernel {
     uint32_t launch_count, in_count, out_count, in_places, out_places;
     uint64_t copy_bytes, copy_from; /* VIEW */
     bool has_effects;               /* moves an average in place: must not run again in a step */
-    uint64_t bytes;                 /* of this allocation */
-    void *argument[];               /* inputs, outputs, workspace, scalars */
+    const mf_op *many;              /* one launch may run others like it (many.h); NULL: it may not */
+    const cuda_module *module;      /* then those have the same */
+    uint64_t elements;
+    uint64_t bytes;   /* of this allocation */
+    void *argument[]; /* inputs, outputs, workspace, scalars */
 } cuda_kernel;
 
 /* The libraries' ways first, own kernels behind them: those always run. */
@@ -87,6 +91,11 @@ static memfit_status bind(cuda_backend *b, const cuda_spec *spec, cuda_kernel *k
         mf_error_prefix(err, status, "%s", mf_kind_name(spec->op->kind));
     memcpy(k->launches, spec->launches, sizeof k->launches);
     k->launch_count = spec->launch_count;
+    if (spec->many) {
+        k->many = spec->op;
+        k->module = module;
+        k->elements = mf_shape_count(&spec->graph->tensors[spec->op->in[0]].shape);
+    }
     return status;
 }
 
@@ -208,6 +217,37 @@ static memfit_status cuda_prepare(mf_backend *backend, const mf_graph *graph, ui
     return MEMFIT_OK;
 }
 
+static const void *cuda_batch(mf_kernel *kernel)
+{
+    cuda_kernel *k = (cuda_kernel *)kernel;
+    return k->many ? k->module : NULL;
+}
+
+static memfit_status cuda_run_batch(mf_kernel *const *kernels, const mf_operands *const *operands, uint32_t count,
+                                    const mf_run_scalars *scalars, mf_stream stream, memfit_error *err)
+{
+    const cuda_kernel *first = (const cuda_kernel *)kernels[0];
+    cuda_engine *engine = first->backend->engine;
+    memfit_status status = MEMFIT_OK;
+    cuda_many_args args = {.s = scalars};
+    uint32_t blocks = 0;
+    for (uint32_t i = 0; i < count && status == MEMFIT_OK; i++) {
+        const cuda_kernel *k = (const cuda_kernel *)kernels[i];
+        if (!operands[i]->recomputed || !k->has_effects) {
+            cuda_many_tensor_of(k->many, k->elements, operands[i], &args.one[args.count]);
+            args.one[args.count++].first = (int32_t)blocks;
+            blocks += cuda_many_blocks(k->elements, engine->block);
+        }
+        if (args.count && (args.count == CUDA_MANY || i + 1 == count)) {
+            status = engine->table->launch(engine, first->functions[0], blocks, 1, engine->block, &args, sizeof args,
+                                           stream, err);
+            blocks = 0;
+            args.count = 0;
+        }
+    }
+    return status;
+}
+
 static memfit_status cuda_run(mf_kernel *kernel, const mf_operands *operands, const mf_run_scalars *scalars,
                               mf_stream stream, memfit_error *err)
 {
@@ -221,6 +261,8 @@ static memfit_status cuda_run(mf_kernel *kernel, const mf_operands *operands, co
     }
     if ((k->launch_count == 0 && !k->call) || (operands->recomputed && k->has_effects))
         return MEMFIT_OK;
+    if (k->many)
+        return cuda_run_batch(&kernel, &operands, 1, scalars, stream, err);
     memfit_status status = MEMFIT_OK;
     for (uint32_t i = 0; i < k->in_count; i++)
         k->argument[i] = operands->in[i];
@@ -273,6 +315,8 @@ static const mf_backend_table cuda_table = {
     .prepare = cuda_prepare,
     .announce = cuda_announce,
     .run = cuda_run,
+    .batch = cuda_batch,
+    .run_batch = cuda_run_batch,
     .release = cuda_release,
     .end_step = cuda_end_step,
 };

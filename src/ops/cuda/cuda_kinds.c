@@ -320,25 +320,6 @@ static void adafactor(cuda_spec *s)
     cuda_each(s, "k1", count);
 }
 
-/* SGD or Adam, everything in float32 and divisible by four. */
-static bool is_quick(const cuda_spec *s, uint32_t slots)
-{
-    const mf_op *op = s->op;
-    const mf_update_attr *a = &op->attr.update;
-    bool sgd = a->optimizer == MF_OPTIMIZER_SGD;
-    bool good = (sgd && slots <= 1) || ((a->optimizer == MF_OPTIMIZER_ADAM || a->optimizer == MF_OPTIMIZER_ADAMW) &&
-                                        slots == 2 && !a->amsgrad);
-    for (uint32_t i = 0; i < 2 + slots + 1 + slots && good; i++) {
-        uint32_t id = i < 2 + slots ? op->in[i] : op->out[i - 2 - slots];
-        good = id != MF_NONE;
-        if (good) {
-            const mf_tensor *t = &s->graph->tensors[id];
-            good = t->dtype == MF_F32 && t->offset % 16 == 0 && mf_shape_count(&t->shape) == in_count(s, 0);
-        }
-    }
-    return good && in_count(s, 0) % 4 == 0;
-}
-
 static void update(cuda_spec *s)
 {
     mf_optimizer optimizer = s->op->attr.update.optimizer;
@@ -347,14 +328,6 @@ static void update(cuda_spec *s)
              2 + slots, optimizer == MF_OPTIMIZER_LAMB, optimizer == MF_OPTIMIZER_ADAFACTOR);
     if (optimizer == MF_OPTIMIZER_ADAFACTOR) {
         adafactor(s);
-        return;
-    }
-    bool quick = is_quick(s, slots);
-    cuda_say(s, "#define UPDATE_QUICK %d\n", quick);
-    if (quick) { /* as many blocks as the largest cards have at work at once: each makes the step's constants */
-        uint64_t blocks = (in_count(s, 0) / 4 + s->block - 1) / s->block, grid = blocks < 1056 ? blocks : 1056;
-        cuda_say(s, "#define GRID %lld\n", (long long)grid);
-        cuda_grid(s, "k0", grid, 1);
         return;
     }
     /* small tensors need all their threads */

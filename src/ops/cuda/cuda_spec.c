@@ -2,6 +2,7 @@
 #include "ops/cuda/cuda_spec.h"
 
 #include "base/error.h"
+#include "ops/cuda/many.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -126,7 +127,7 @@ static void say_operands(cuda_spec *s, const char *word, const uint32_t *ids, ui
     const mf_graph *g = s->graph;
     cuda_say(s, "static constexpr mf_shape %s_shape[] = {", word);
     for (uint32_t i = 0; i < least; i++) {
-        if (i >= count || ids[i] == MF_NONE) {
+        if (i >= count || ids[i] == MF_NONE || s->many) {
             cuda_say(s, "{1, {1}}, ");
             continue;
         }
@@ -179,8 +180,15 @@ static void say_head(cuda_spec *s)
              fits_int(s) ? "int" : "long long", s->block, kind);
     cuda_say(s, "#define REAL_IS_DOUBLE %d\ntypedef %s real;\nenum { NI = %u, NO = %u };\n", is_double(s),
              is_double(s) ? "double" : "float", op->in_count, op->out_count);
-    cuda_say(s, "struct args {\n    void *in[%u], *out[%u], *workspace;\n    const mf_run_scalars *s;\n};\n",
-             cuda_spec_inputs(op), cuda_spec_outputs(op));
+    if (s->many)
+        cuda_say(s,
+                 "struct tensor {\n    void *at[5];\n    int elements, first;\n};\nstruct args {\n    const "
+                 "mf_run_scalars *s;\n"
+                 "    int count, unused;\n    tensor one[%d];\n};\n",
+                 CUDA_MANY);
+    else
+        cuda_say(s, "struct args {\n    void *in[%u], *out[%u], *workspace;\n    const mf_run_scalars *s;\n};\n",
+                 cuda_spec_inputs(op), cuda_spec_outputs(op));
     say_operands(s, "in", op->in, op->in_count, cuda_spec_inputs(op));
     say_operands(s, "out", op->out, op->out_count, cuda_spec_outputs(op));
     cuda_say(s, "static constexpr bool out_adds[] = {");
@@ -280,10 +288,15 @@ static memfit_status make_text(cuda_spec *spec, memfit_error *err)
         spec->copies = true;
         return MEMFIT_OK;
     }
+    spec->many = cuda_many_takes(spec->graph, spec->op);
     say_head(spec);
-    memfit_status status = cuda_kind_spec(spec, err);
+    memfit_status status = MEMFIT_OK;
+    if (spec->many)
+        cuda_many_spec(spec);
+    else
+        status = cuda_kind_spec(spec, err);
     if (status == MEMFIT_OK && spec->family)
-        cuda_say(spec, "#include \"operands.cuh\"\n#include \"%s\"\n", spec->family);
+        cuda_say(spec, "%s#include \"%s\"\n", spec->many ? "" : "#include \"operands.cuh\"\n", spec->family);
     if (status == MEMFIT_OK && spec->no_memory)
         status = mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the text of a kernel");
     if (status)

@@ -24,6 +24,7 @@ typedef struct cuda_spec {
     size_t length, capacity;
     bool no_memory;
     bool copies;  /* VIEW: the input's bytes go to the output when the two lie elsewhere */
+    bool many;    /* one launch serves any number of such operations (many.h) */
     bool slow;    /* plain loops, where a library is not there */
     bool streams; /* one pass over its operands at the card's bandwidth, where a library's way is far from that */
     const char *family;

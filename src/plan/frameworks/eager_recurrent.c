@@ -103,7 +103,8 @@ bool mf_eager_recurrent_backward(mf_eager *e, const mf_op *op)
     if (!recurrent(op->kind) || !find_call(e, op, &c))
         return false;
     uint32_t whole = MF_NONE, turned = MF_NONE;
-    if (op->out[0] == MF_NONE || e->grad[op->out[0]] == MF_NONE) { /* only the last step's output has one: among zeros */
+    if (op->out[0] == MF_NONE ||
+        e->grad[op->out[0]] == MF_NONE) { /* only the last step's output has one: among zeros */
         whole = mf_eager_take(e, c.one);
         turned = mf_eager_take(e, c.one);
     }

@@ -263,67 +263,6 @@ ENTRY k1(args a)
         set<0>(a, i, kept<0>(a, i) - alpha * g / sqrt(kept<3>(a, i)) / clip);
 }
 
-#elif UPDATE_QUICK
-/* SGD and Adam of float32 in float32: in double a square root and a division take as long as the card's memory does. A thread
- * has many elements, four side by side, and reads two such fours before it writes the first. */
-struct alignas(16) four {
-    float v[4];
-};
-/* What a step multiplies by. */
-struct quick_rule {
-    float rate, alpha, kept; /* kept: of a parameter, by weight decay */
-};
-
-static inline float quick_step(const quick_rule &r, float w, float g, float &first, float &second)
-{
-    constexpr float momentum = (float)attr.update.momentum, epsilon = (float)attr.update.epsilon;
-    constexpr float c1 = (float)(1 - attr.update.beta_1), c2 = (float)(1 - attr.update.beta_2);
-    if (attr.update.has_weight_decay)
-        w *= r.kept;
-    if (F == MF_OPTIMIZER_SGD && SLOTS == 0)
-        return w - r.rate * g;
-    if (F == MF_OPTIMIZER_SGD) {
-        first = momentum * first - r.rate * g;
-        return attr.update.nesterov ? w + momentum * first - r.rate * g : w + first;
-    }
-    first += (g - first) * c1;
-    second += g * c2 * g - second * c2; /* g squared might be too large by itself */
-    return w - first * r.alpha / (sqrtf(second) + epsilon);
-}
-
-ENTRY k0(args a)
-{
-    constexpr idx vectors = (idx)(in_count(0) / 4), step = (idx)BLOCK * (idx)GRID;
-    idx i = THREAD;
-    if (i >= vectors || skipped(a))
-        return;
-    mf_op op;
-    RULE(rule) rule = rule_now(a, &op);
-    const quick_rule r = {(float)rule.rate, (float)rule.alpha, (float)(1 - attr.update.weight_decay * rule.rate)};
-    for (; i < vectors; i += 2 * step) {
-        four w[2], g[2], s[2][2] = {};
-        for (int u = 0; u < 2; u++)
-            if (u == 0 || i < vectors - step) {
-                w[u] = ((const four *)a.in[0])[i + u * step];
-                g[u] = ((const four *)a.in[1])[i + u * step];
-                if (SLOTS > 0)
-                    s[u][0] = ((const four *)a.in[2])[i + u * step];
-                if (SLOTS > 1)
-                    s[u][1] = ((const four *)a.in[3])[i + u * step];
-            }
-        for (int u = 0; u < 2; u++)
-            if (u == 0 || i < vectors - step) {
-                for (int k = 0; k < 4; k++)
-                    w[u].v[k] = quick_step(r, w[u].v[k], g[u].v[k], s[u][0].v[k], s[u][1].v[k]);
-                ((four *)a.out[0])[i + u * step] = w[u];
-                if (SLOTS > 0)
-                    ((four *)a.out[1])[i + u * step] = s[u][0];
-                if (SLOTS > 1)
-                    ((four *)a.out[2])[i + u * step] = s[u][1];
-            }
-    }
-}
-
 #else
 template <int J> static inline void slot_in(const args &a, idx i, real *slot, real **s)
 {
