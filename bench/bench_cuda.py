@@ -264,7 +264,7 @@ def compile_all(memfit, models, out, cases, end, at_once):
     warming = threading.Thread(target=queue, args=(warm,))
     warming.start()
     names = dict.fromkeys(p for c in cases for p in CASES[c][4])
-    ready = get_ready(sorted(names, key=lambda n: n.endswith(":autotune")), out, True, lambda: at_once - warming.is_alive(), end, end)
+    ready = get_ready(sorted(names, key=lambda n: (n.endswith(":autotune"), is_extra(n))), out, True, lambda: at_once - warming.is_alive(), end, end)
     warming.join()
     for p in ready.values():
         row = p.finish(1)

@@ -275,6 +275,52 @@ static void pooling_comes_before_the_activation(void **state)
     }
 }
 
+/* Three layers, each a product by a variable of `side` squared, with the updates of the variables where gradients are final. */
+static mf_graph *trained(const memfit_host *host, int64_t side, memfit_error *err)
+{
+    mf_build b;
+    mf_graph *g = NULL;
+    mf_build_begin(&b, host, err);
+    mf_shape square = opcheck_shape(2, side, side, 0, 0, 0);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, opcheck_shape(2, 2, side, 0, 0, 0)), at[4] = {x}, w[3];
+    for (int i = 0; i < 3; i++) {
+        mf_variable v = {.name = "w", .role = MF_VAR_PARAMETER, .dtype = MF_F32, .shape = square, .parameter = MF_NONE};
+        w[i] = mf_g_use(&b, mf_g_variable(&b, &v));
+        at[i + 1] = mf_g_matmul(&b, at[i], w[i], MF_NONE, false, false, 1);
+    }
+    uint32_t dy = mf_g_input(&b, "dy", MF_F32, opcheck_shape(2, 2, side, 0, 0, 0));
+    mf_attr attr = {.update = {.optimizer = MF_OPTIMIZER_SGD}};
+    for (int i = 2; i >= 0; i--) {
+        uint32_t dw = mf_g_matmul(&b, at[i], dy, MF_NONE, true, false, 1);
+        dy = mf_g_matmul(&b, dy, w[i], MF_NONE, false, true, 1);
+        mf_g_op_in_place(&b, MF_OP_UPDATE, &attr, 2, (uint32_t[]){w[i], dw}, 1, &w[i]);
+    }
+    return mf_build_end_keeping(&b, 1, &dy, &g) == MEMFIT_OK ? g : NULL;
+}
+
+static void updates_wait_for_each_other(void **state)
+{
+    (void)state;
+    const int64_t sides[] = {8, 2100}; /* of the second, one gradient has more than is held back */
+    for (int i = 0; i < 2; i++) {
+        memfit_error err = {0};
+        mf_graph *g = trained(NULL, sides[i], &err);
+        assert_non_null(g);
+        assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_none, .late_updates = true}, &err), err);
+        assert_ok(mf_graph_check(g, &err), err);
+        uint32_t last = 0;
+        for (uint32_t k = g->op_count; k-- > 0 && g->ops[k].kind == MF_OP_UPDATE;)
+            last++;
+        assert_int_equal(last, i == 0 ? 3 : 1);
+        if (i == 0) {
+            mf_graph *plain = trained(NULL, sides[i], &err);
+            same_bytes(plain, g);
+            mf_graph_destroy(plain);
+        }
+        mf_graph_destroy(g);
+    }
+}
+
 static bool takes_gradients(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
     bool good = true;
@@ -354,7 +400,8 @@ static void a_host_may_refuse_slopes(void **state)
         memfit_error err = {0};
         mf_graph *g = activated(&host, MF_UNARY_RELU, &err);
         if (g) {
-            memfit_status status = mf_graph_group(g, &(mf_group_taker){.takes = takes_gradients, .slopes = true}, &err);
+            memfit_status status = mf_graph_group(
+                g, &(mf_group_taker){.takes = takes_gradients, .slopes = true, .late_updates = true}, &err);
             assert_true(status == MEMFIT_OK || status == MEMFIT_NO_HOST_MEMORY);
             done = status == MEMFIT_OK;
             mf_graph_destroy(g);
@@ -380,6 +427,7 @@ int main(void)
         cmocka_unit_test(a_host_may_refuse_anywhere),
         cmocka_unit_test(slopes_come_from_what_was_normalized),
         cmocka_unit_test(a_host_may_refuse_slopes),
+        cmocka_unit_test(updates_wait_for_each_other),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     members->table->destroy(members);

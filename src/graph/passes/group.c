@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "graph/kinds/kinds.h"
 #include "graph/passes/attend.h"
+#include "graph/passes/late.h"
 #include "graph/passes/narrow.h"
 #include "graph/passes/narrow_feeds.h"
 #include "graph/passes/pool_first.h"
@@ -478,7 +479,8 @@ static bool any(const uint8_t *flags, uint32_t count)
 
 memfit_status mf_graph_group(mf_graph *g, const mf_group_taker *taker, memfit_error *err)
 {
-    if (taker->slopes && taker->takes && !mf_graph_slopes(g, taker))
+    if ((taker->late_updates && !mf_graph_late_updates(g)) ||
+        (taker->slopes && taker->takes && !mf_graph_slopes(g, taker)))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to group %u operations", g->op_count);
     grouping p = {.g = g, .taker = taker, .grouped = MF_NEW_ARRAY(&g->arena, uint8_t, g->op_count + 1)};
     numbers n = {.ops = MF_NEW_ARRAY(&g->arena, mf_op, g->op_count + 1),

@@ -125,8 +125,9 @@ bool mf_graph_slopes(mf_graph *g, const mf_group_taker *taker)
         norm[i] = serves(g, taker, touched, i);
         more += norm[i] != MF_NONE;
     }
-    return more == 0 || (mf_grow(host, &g->ops, &g->op_capacity, g->op_count + more, sizeof *g->ops) &&
-                         mf_grow(host, &g->tensors, &g->tensor_capacity, g->tensor_count + more, sizeof *g->tensors) &&
-                         mf_grow(host, &g->storages, &g->storage_capacity, g->storage_count + more, sizeof *g->storages) &&
-                         add_all(g, norm, more));
+    return more == 0 ||
+           (mf_grow(host, &g->ops, &g->op_capacity, g->op_count + more, sizeof *g->ops) &&
+            mf_grow(host, &g->tensors, &g->tensor_capacity, g->tensor_count + more, sizeof *g->tensors) &&
+            mf_grow(host, &g->storages, &g->storage_capacity, g->storage_count + more, sizeof *g->storages) &&
+            add_all(g, norm, more));
 }
