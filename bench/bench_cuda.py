@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Training on one NVIDIA card, memfit beside PyTorch and JAX at their best, in one call.
 
-    bench_cuda.py MEMFIT MODELS OUT --compile [--seconds N] [CASE...]     fills the caches, may share the machine; shows no time
+    bench_cuda.py MEMFIT MODELS OUT --compile [--seconds N] [--at-once N] [CASE...]     fills the caches, may share the machine; shows no time
     bench_cuda.py MEMFIT MODELS OUT [--seconds N] [--profile] [CASE...]   times; nothing else may be at work
 
 MODELS is the folder that make_cuda_models.py writes. CASES has the rows of the table in docs/bench/cuda.md, most valuable first, each with the peers it
 stands beside (cuda_peers.py). Timing: all peers get ready at once, as many as the card holds, and wait without their activations; then row by row memfit and, straight
 behind it, the row's peers. OUT/cuda.jsonl gets an object a line, keyed by case, the program's hash and the call; a row that is whole there (memfit and all its
-peers, of one call, this program) is not run again. `--profile` adds for three of them where the time of a step goes (profile.txt; its steps are queued one by one).
+peers, of one call, this program) is not run again. `--profile` adds for some of them where the time of a step goes (profile.txt; its steps are queued one by one).
 
 memfit's step is the median of what `memfit train` measures. Images lie on the card on both sides (one batch, handed over once). NVML is sampled every 10 ms by a
 thread of this script.
@@ -61,7 +61,7 @@ CASES = {
     "resnet50-bf16-nondet": ("resnet50", 256, 30, "bf16", ["resnet50-bf16:compile"], ["--allow-nondeterministic"]),
     "s9-tf32-nondet": ("s9", 32, 20, "tf32", ["s9-tf32:compile"], ["--allow-nondeterministic"]),
 }
-PROFILES = ["resnet50-bf16", "unet-bf16", "s9-bf16"]
+PROFILES = ["gpt2-b64-bf16", "resnet50-bf16"]
 # Batches of an epoch. One stays on the card, as peers' do; words are few bytes, and S1's epoch has some 30 steps.
 BATCHES = {"s1": 31, "gpt2": 8, "lstm": 8}
 PRECISION = {"bf16": ["mixed_bfloat16"], "tf32": ["float32", "--tf32", "on"], "f32": ["float32"]}
@@ -108,7 +108,7 @@ class Peer:
         who, setting = name.split(":")
         cache = cuda_caches.folder_of(name)
         env = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
-               "TRITON_STORE_BINARY_ONLY": "1", "TORCHINDUCTOR_COMPILE_THREADS": ("4" if setting == "autotune" else "2") if compile_only else "1", "OMP_NUM_THREADS": "2", "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+               "TRITON_STORE_BINARY_ONLY": "1", "TORCHINDUCTOR_COMPILE_THREADS": "3" if compile_only else "1", "OMP_NUM_THREADS": "2", "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         script = "cuda_peers_jax.py" if setting == "jax" else "cuda_peers.py"
         slow = ["nice", "-n", "15"] if compile_only and setting == "autotune" else []
@@ -220,7 +220,7 @@ def get_ready(names, out, compile_only, at_once, end, extra_end):
     while time.time() < end:
         busy = [p for p in peers if not p.over() and (compile_only or not p.ready())]
         idle = sum(1 for p in peers if not compile_only and p.ready() and not p.over())
-        if waiting and len(busy) < at_once:
+        if waiting and len(busy) < at_once():
             room = CARD_GIB - sum(p.gib for p in busy) - WAITING_GIB * idle
             fits = next((n for n in waiting if compile_only or PEER_GIB.get(n.split(":")[0], 9) <= room), None)
             if fits:
@@ -251,8 +251,8 @@ def peers_of(cases):
     return [p for p in every if not is_extra(p)] + [p for p in every if p.endswith(":jax")] + [p for p in every if p.endswith(":autotune")]
 
 
-def compile_all(memfit, models, out, cases, end):
-    """Caches of kernels on both sides. Memfit's cases run four at a time beside the peers."""
+def compile_all(memfit, models, out, cases, end, at_once):
+    """Caches of kernels on both sides. Memfit's cases run one after the other beside the peers."""
     def queue(mine):
         for case in mine:
             if time.time() < end - 5:
@@ -268,13 +268,11 @@ def compile_all(memfit, models, out, cases, end):
         """Has kernels that no other row has: what a limit makes run again is there already, pieces are not."""
         return not case.endswith(("-cold", "-nondet", "-tuned")) and (not CASES[case][5] or case.startswith(("s7", "s9")))
     warm = [c for c in cases if is_own(c)] + [c for c in cases if c.endswith("-tuned")]
-    threads = [threading.Thread(target=queue, args=(warm[k::4],)) for k in range(4)]
-    for t in threads:
-        t.start()
+    warming = threading.Thread(target=queue, args=(warm,))
+    warming.start()
     names = dict.fromkeys(p for c in cases for p in CASES[c][4])
-    ready = get_ready(sorted(names, key=lambda n: n.endswith(":autotune")), out, True, 17, end, end)
-    for t in threads:
-        t.join()
+    ready = get_ready(sorted(names, key=lambda n: (n.endswith(":autotune"), is_extra(n))), out, True, lambda: at_once - warming.is_alive(), end, end)
+    warming.join()
     pathlib.Path(out, "compiled.txt").write_text("\n".join(ready))
     for p in ready.values():
         row = p.finish(1)
@@ -302,19 +300,20 @@ def missing(out, cases, program):
 def main():
     args = sys.argv[1:]
     limit = float(args[args.index("--seconds") + 1]) if "--seconds" in args else 400
-    plain = [a for i, a in enumerate(args) if not a.startswith("--") and (i == 0 or args[i - 1] != "--seconds")]
+    at_once = int(args[args.index("--at-once") + 1]) if "--at-once" in args else 12
+    plain = [a for i, a in enumerate(args) if not a.startswith("--") and (i == 0 or args[i - 1] not in ("--seconds", "--at-once"))]
     memfit, models, out = plain[:3]
     began, end = time.time(), time.time() + limit
     os.makedirs(out, exist_ok=True)
     if "--compile" in args:
-        compile_all(memfit, models, out, plain[3:] or list(CASES), end)
+        compile_all(memfit, models, out, plain[3:] or list(CASES), end, at_once)
         return
     program = hashlib.sha256(b"".join(open(f, "rb").read() for f in (memfit, HERE / "cuda_peers.py", HERE / "cuda_peers_jax.py"))).hexdigest()[:16]
     cases = missing(out, plain[3:] or list(CASES), program)
     nvml = Nvml()
-    compiled = pathlib.Path(out, "compiled.txt")
-    known = compiled.read_text().split() if compiled.exists() else []
-    peers = get_ready([p for p in peers_of(cases) if not is_extra(p) or p in known], out, False, 14, began + 0.4 * limit, began + 0.25 * limit)
+    known = [p for p in peers_of(cases) if not is_extra(p) or any(cuda_caches.folder_of(p).rglob("*-cache" if p.endswith(":jax") else "fxgraph"))]
+    peers = get_ready(known, out, False, lambda: 14, began + 0.4 * limit, began + 0.3 * limit)
+    time.sleep(2)  # what was ended is gone
     print(f"program {program}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC; {len(peers)} peers ready after {time.time() - began:.0f} s", flush=True)
     print(f"{'case':25} {'who':26} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
     with open(f"{out}/cuda.jsonl", "a") as log:

@@ -380,6 +380,9 @@ static mf_graph *copied(const mf_graph *g)
             c->outputs[c->output_count++] = i;
     }
     free(read);
+    c->op_capacity = c->op_count;
+    c->tensor_capacity = c->tensor_count;
+    c->storage_capacity = c->storage_count;
     return c;
 }
 

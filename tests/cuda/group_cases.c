@@ -46,6 +46,21 @@ static void residual(opcheck *c, int variant)
     opcheck_output(c, mf_g_unary(&c->b, variant < 6 ? MF_UNARY_RELU : MF_UNARY_SILU, 0, 0, s));
 }
 
+/* A normalization with its activation inside, between two products; backwards the activation's slope comes from x. */
+static void activated(opcheck *c, int variant)
+{
+    uint32_t x = opcheck_input(c, images(variant), -2, 3), out[3];
+    mf_dtype dtype = c->dtype;
+    c->dtype = vector_type(c);
+    uint32_t gamma = opcheck_input(c, channels(variant), 0.5, 1.5), beta = opcheck_input(c, channels(variant), -1, 4);
+    c->dtype = dtype;
+    mf_attr attr = {.norm = {.epsilon = 1e-3, .activation = variant < 6 ? MF_UNARY_RELU : MF_UNARY_RELU6}};
+    mf_g_op(&c->b, MF_OP_BATCH_NORM, &attr, 3, (uint32_t[]){x, gamma, beta}, 3, NULL, out);
+    int64_t n = sizes[variant % 6][3];
+    uint32_t w = opcheck_input(c, SHAPE(2, n, n, 0, 0, 0), -1, 1);
+    opcheck_output(c, mf_g_matmul(&c->b, out[0], w, MF_NONE, false, false, 1));
+}
+
 /* Two branches, both normalized. */
 static void branches(opcheck *c, int variant)
 {
@@ -141,7 +156,8 @@ static void conv_pool(opcheck *c, int variant)
     opcheck_output(c, mf_g_pool_max(&c->b, y, &pool));
 }
 
-const opcheck_case group_cases[] = {{"residual", residual, 12},         {"branches", branches, 6},
-                                    {"pointwise chain", pointwise, 12}, {"casts", casts, 6},
-                                    {"conv pool", conv_pool, 18},       {"attention", attention, 24}};
+const opcheck_case group_cases[] = {{"activated", activated, 12}, {"residual", residual, 12},
+                                    {"branches", branches, 6},    {"pointwise chain", pointwise, 12},
+                                    {"casts", casts, 6},          {"conv pool", conv_pool, 18},
+                                    {"attention", attention, 24}};
 const size_t group_case_count = sizeof group_cases / sizeof *group_cases;

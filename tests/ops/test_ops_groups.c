@@ -275,6 +275,142 @@ static void pooling_comes_before_the_activation(void **state)
     }
 }
 
+/* Three layers, each a product by a variable of `side` squared, with the updates of the variables where gradients are final. */
+static mf_graph *trained(const memfit_host *host, int64_t side, memfit_error *err)
+{
+    mf_build b;
+    mf_graph *g = NULL;
+    mf_build_begin(&b, host, err);
+    mf_shape square = opcheck_shape(2, side, side, 0, 0, 0);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, opcheck_shape(2, 2, side, 0, 0, 0)), at[4] = {x}, w[3];
+    for (int i = 0; i < 3; i++) {
+        mf_variable v = {.name = "w", .role = MF_VAR_PARAMETER, .dtype = MF_F32, .shape = square, .parameter = MF_NONE};
+        w[i] = mf_g_use(&b, mf_g_variable(&b, &v));
+        at[i + 1] = mf_g_matmul(&b, at[i], w[i], MF_NONE, false, false, 1);
+    }
+    uint32_t dy = mf_g_input(&b, "dy", MF_F32, opcheck_shape(2, 2, side, 0, 0, 0));
+    mf_attr attr = {.update = {.optimizer = MF_OPTIMIZER_SGD}};
+    for (int i = 2; i >= 0; i--) {
+        uint32_t dw = mf_g_matmul(&b, at[i], dy, MF_NONE, true, false, 1);
+        dy = mf_g_matmul(&b, dy, w[i], MF_NONE, false, true, 1);
+        mf_g_op_in_place(&b, MF_OP_UPDATE, &attr, 2, (uint32_t[]){w[i], dw}, 1, &w[i]);
+    }
+    return mf_build_end_keeping(&b, 1, &dy, &g) == MEMFIT_OK ? g : NULL;
+}
+
+static void updates_wait_for_each_other(void **state)
+{
+    (void)state;
+    const int64_t sides[] = {8, 2100}; /* of the second, one gradient has more than is held back */
+    for (int i = 0; i < 2; i++) {
+        memfit_error err = {0};
+        mf_graph *g = trained(NULL, sides[i], &err);
+        assert_non_null(g);
+        assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_none, .late_updates = true}, &err), err);
+        assert_ok(mf_graph_check(g, &err), err);
+        uint32_t last = 0;
+        for (uint32_t k = g->op_count; k-- > 0 && g->ops[k].kind == MF_OP_UPDATE;)
+            last++;
+        assert_int_equal(last, i == 0 ? 3 : 1);
+        if (i == 0) {
+            mf_graph *plain = trained(NULL, sides[i], &err);
+            same_bytes(plain, g);
+            mf_graph_destroy(plain);
+        }
+        mf_graph_destroy(g);
+    }
+}
+
+static bool takes_gradients(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    bool good = true;
+    (void)ctx;
+    for (uint32_t i = 0; i < count; i++) {
+        mf_op_kind kind = graph->ops[ops[i]].kind;
+        good &= kind == MF_OP_BATCH_NORM_INFER || kind == MF_OP_UNARY_GRAD || kind == MF_OP_BATCH_NORM_GRAD;
+    }
+    return good;
+}
+
+/* Two layers of a product and a normalization with its activation inside, and their gradients. */
+static mf_graph *activated(const memfit_host *host, mf_unary function, memfit_error *err)
+{
+    mf_build b;
+    mf_graph *g = NULL;
+    mf_build_begin(&b, host, err);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, opcheck_shape(2, 12, 6, 0, 0, 0)), y = x, dx = MF_NONE, out[3];
+    for (int i = 0; i < 2; i++) {
+        uint32_t w = mf_g_input(&b, "w", MF_F32, opcheck_shape(2, 6, 6, 0, 0, 0));
+        uint32_t gamma = mf_g_input(&b, "gamma", MF_F32, opcheck_shape(1, 6, 0, 0, 0, 0));
+        mf_attr attr = {.norm = {.epsilon = 1e-3, .activation = function}};
+        y = mf_g_matmul(&b, y, w, MF_NONE, false, false, 1);
+        mf_g_op(&b, MF_OP_BATCH_NORM, &attr, 3, (uint32_t[]){y, gamma, MF_NONE}, 3, NULL, out);
+        y = mf_g_matmul(&b, out[0], w, MF_NONE, false, false, 1);
+    }
+    uint32_t dy = mf_g_input(&b, "dy", MF_F32, opcheck_shape(2, 12, 6, 0, 0, 0));
+    mf_g_backward(&b, 1, &y, &dy, 1, &x, &dx);
+    uint32_t roots[] = {x, y, dx};
+    if (mf_build_end_keeping(&b, 3, roots, &g) != MEMFIT_OK)
+        return NULL;
+    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, 2);
+    if (!g->outputs) {
+        mf_graph_destroy(g);
+        return NULL;
+    }
+    g->outputs[0] = roots[1];
+    g->outputs[1] = roots[2];
+    g->output_count = 2;
+    g->batch = 12;
+    return g;
+}
+
+/* The activation's result is read by the product's gradient alone; the slope is made inside the group. */
+static void slopes_come_from_what_was_normalized(void **state)
+{
+    (void)state;
+    const mf_unary functions[] = {MF_UNARY_RELU, MF_UNARY_RELU6, MF_UNARY_LINEAR};
+    for (int i = 0; i < 3; i++) {
+        memfit_error err = {0};
+        mf_graph *plain = activated(NULL, functions[i], &err), *g = activated(NULL, functions[i], &err);
+        assert_non_null(plain);
+        assert_non_null(g);
+        assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_gradients, .slopes = true}, &err), err);
+        uint32_t groups = 0, slopes = 0;
+        for (uint32_t k = 0; k < g->op_count; k++) {
+            const mf_op *op = &g->ops[k];
+            assert_int_not_equal(op->kind, MF_OP_BATCH_NORM_INFER); /* it would be stored */
+            groups += op->kind == MF_OP_GROUP;
+            slopes += op->kind == MF_OP_GROUP && op->attr.group->inner.ops[0].kind == MF_OP_BATCH_NORM_INFER;
+        }
+        assert_int_equal(groups, i < 2 ? 2 : 0);
+        assert_int_equal(slopes, groups);
+        same_bytes(plain, g);
+        mf_graph_destroy(plain);
+        mf_graph_destroy(g);
+    }
+}
+
+static void a_host_may_refuse_slopes(void **state)
+{
+    (void)state;
+    unsigned n = 0;
+    for (bool done = false; !done && n < 1000; n++) {
+        counting c = {.left = n};
+        memfit_host host = {.resize = refuse, .ctx = &c};
+        memfit_error err = {0};
+        mf_graph *g = activated(&host, MF_UNARY_RELU, &err);
+        if (g) {
+            memfit_status status = mf_graph_group(
+                g, &(mf_group_taker){.takes = takes_gradients, .slopes = true, .late_updates = true}, &err);
+            assert_true(status == MEMFIT_OK || status == MEMFIT_NO_HOST_MEMORY);
+            done = status == MEMFIT_OK;
+            mf_graph_destroy(g);
+        }
+        assert_int_equal(c.bytes, 0);
+    }
+    assert_true(n < 1000);
+}
+
 int main(void)
 {
     memfit_error err = {0};
@@ -284,9 +420,14 @@ int main(void)
         mf_members_create(NULL, inner, NULL, &members, &err) != MEMFIT_OK)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_residual_block_is_one_operation),   cmocka_unit_test(what_is_not_whole_stays_apart),
-        cmocka_unit_test(pooling_comes_before_the_activation), cmocka_unit_test(losses_read_sixteen_bits),
+        cmocka_unit_test(a_residual_block_is_one_operation),
+        cmocka_unit_test(what_is_not_whole_stays_apart),
+        cmocka_unit_test(pooling_comes_before_the_activation),
+        cmocka_unit_test(losses_read_sixteen_bits),
         cmocka_unit_test(a_host_may_refuse_anywhere),
+        cmocka_unit_test(slopes_come_from_what_was_normalized),
+        cmocka_unit_test(a_host_may_refuse_slopes),
+        cmocka_unit_test(updates_wait_for_each_other),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     members->table->destroy(members);

@@ -20,9 +20,11 @@
 #include "base/error.h"
 #include "graph/kinds/kinds.h"
 #include "graph/passes/attend.h"
+#include "graph/passes/late.h"
 #include "graph/passes/narrow.h"
 #include "graph/passes/narrow_feeds.h"
 #include "graph/passes/pool_first.h"
+#include "graph/passes/slopes.h"
 
 #include <string.h>
 
@@ -477,6 +479,9 @@ static bool any(const uint8_t *flags, uint32_t count)
 
 memfit_status mf_graph_group(mf_graph *g, const mf_group_taker *taker, memfit_error *err)
 {
+    if ((taker->late_updates && !mf_graph_late_updates(g)) ||
+        (taker->slopes && taker->takes && !mf_graph_slopes(g, taker)))
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to group %u operations", g->op_count);
     grouping p = {.g = g, .taker = taker, .grouped = MF_NEW_ARRAY(&g->arena, uint8_t, g->op_count + 1)};
     numbers n = {.ops = MF_NEW_ARRAY(&g->arena, mf_op, g->op_count + 1),
                  .op = MF_NEW_ARRAY(&g->arena, uint32_t, g->op_count + 1),
