@@ -57,8 +57,8 @@ def kinds(memfit, results, nvml, models, deadline):
             p = subprocess.run([check, "--on", "card", *which], capture_output=True, text=True, timeout=max(10, deadline + 22 - time.time()))
         except subprocess.TimeoutExpired:
             return results.not_ended(case)
-        failed = [line for line in p.stdout.splitlines() if line.startswith("FAILED")]
-        return results.put(case, p.returncode == 0, rc=p.returncode, seconds=round(time.time() - began), said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1], first=[f[:300] for f in failed[:6]], table=read_table(p.stdout))
+        failed = [line for line in p.stdout.splitlines() if line.startswith(("FAILED", "    method "))]
+        return results.put(case, p.returncode == 0, rc=p.returncode, seconds=round(time.time() - began), said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1], first=[f[:300] for f in failed[:12]], table=read_table(p.stdout))
 
     named = [n.partition("@") for n in os.environ.get("GPU_CHECK_KINDS", "").split(",") if n]
     jobs = [(f"kinds {''.join(n)}", "--random", "0" if "case:" in n[0] else "4", "--case" if "case:" in n[0] else "--kind", n[0].removeprefix("case:"), "--part", n[2] or "0/1") for n in named]

@@ -244,6 +244,7 @@ def in_parallel(jobs, at_once, deadline):
                         return
                     job = left.pop(0)
                 job()
+            time.sleep(0.02) # else who gave a turn back takes it again before others who wait
 
     part = threading.current_thread().name
     threads = [threading.Thread(target=work, name=part) for _ in range(at_once)]

@@ -238,12 +238,21 @@ static bool chooses_alike(const mf_op *op, const mf_tensor *t, const void *mine,
     return other <= n / 10000;
 }
 
-static bool compare(const graph_memory *m, uint32_t index, const char *name, const char *right, bool tf32)
+/* Which of the menu: its identity begins with what it is, a library's engine stands from byte 8 on. */
+static void tell_method(const mf_method *method)
+{
+    uint64_t words[3];
+    memcpy(words, method->id, sizeof words);
+    printf("    method %llx %llu %llx, workspace %llu\n", (unsigned long long)words[0], (unsigned long long)words[1],
+           (unsigned long long)words[2], (unsigned long long)method->workspace_bytes);
+}
+
+static bool compare(const graph_memory *m, uint32_t index, const char *name, const char *right, const mf_method *method)
 {
     const mf_graph *g = m->graph;
     const mf_op *op = &g->ops[index];
+    bool tf32 = method->numerics == MF_CHANGED, good = true;
     int type = tf32 ? TF32 : type_of(g, op);
-    bool good = true;
     check.cases[op->kind][type]++;
     for (uint32_t i = 0; i < op->out_count && check.compares && good; i++) {
         if (op->out[i] == MF_NONE)
@@ -264,6 +273,7 @@ static bool compare(const graph_memory *m, uint32_t index, const char *name, con
                 tell(g, index, name, tf32 ? "in TF32 off by" : "off by", error);
                 printf("    output %u: %g for %g%s\n", i, mf_ref_load(t->dtype, mine, 0),
                        mf_ref_load(t->dtype, right + place_of(m, op->out[i]), 0), op->accumulate ? ", adds" : "");
+                tell_method(method);
             }
         }
         free(mine);
@@ -322,7 +332,7 @@ static void check_op(graph_memory *m, uint32_t index, const char *name, const mf
         if (status)
             tell(m->graph, index, name, err.message, i);
         else if (fits)
-            compare(m, index, name, after, method->numerics == MF_CHANGED);
+            compare(m, index, name, after, method);
         if (kernel)
             check.cuda->table->release(check.cuda, kernel);
     }
