@@ -199,7 +199,8 @@ static bool cheap(const memfit_pool *pool, mf_spent since)
     return (pool->moving_us - since.moving_us) * MF_MOVE_SHARE <= mf_device_now_us(pool->device) - since.us;
 }
 
-/* Steps that are packed, and still move pages from one stream's places to another's: rather hold some more. */
+/* Steps that are packed, and still move pages, from one stream's places to another's or between what lives on and seats: rather hold
+ * some more. */
 static void judge(memfit_pool *pool, const mf_kind *it)
 {
     mf_repeat *r = pool->repeat;
@@ -476,7 +477,7 @@ void mf_repeat_end_of(memfit_pool *pool, const mf_block *block, bool held)
 
 bool mf_repeat_restless(const memfit_pool *pool)
 {
-    return pool->multi && pool->repeat && pool->repeat->restless >= RESTLESS;
+    return pool->repeat && pool->repeat->restless >= RESTLESS;
 }
 
 uint64_t mf_repeat_pages(const memfit_pool *pool)

@@ -33,6 +33,7 @@ typedef struct mf_kind {
     bool fresh;    /* packed, and not followed yet */
     uint64_t used; /* the step it was last seen */
     uint64_t top, pages;
+    uint64_t pages_at[2]; /* among what stays, above it; 0: not known */
 } mf_kind;
 
 struct mf_repeat {
