@@ -209,8 +209,8 @@ def _follower(torch: Any) -> Any:
                     self.passing(_sum_bytes(args[0].numel() // columns, columns), "sum")
             if name == "_softmax_backward_data":  # on a card, the gradient times the result is a tensor of its own
                 self.passing(args[0].numel() * args[0].element_size(), "softmax")
-            elif name == "_safe_softmax":  # attention without a kernel: the softmax, which scores are masked, and the softmax again without masked rows
-                self.passing(out.numel() * (out.element_size() + 1), "softmax")
+            elif name == "_safe_softmax":  # attention without a kernel: which scores are masked; those rows become 0 in place
+                self.passing(out.numel(), "softmax")
             if name == "convolution":
                 self.passing(self.copies(args[0], args[1], out, args[8], ())[0], "cudnn")
             return out
@@ -258,7 +258,7 @@ def _follower(torch: Any) -> Any:
                 return moved
             if x.element_size() == 4:
                 return each if 2 * each <= 5 * moved else moved
-            return each if kernel.shape[0] > kernel.shape[1] or 10 * each < 9 * moved else moved
+            return each if (kernel.shape[0] > kernel.shape[1] and each <= 4 * moved) or 10 * each < 9 * moved else moved
 
         def passing(self, size: int, owner: str) -> None:
             if size:

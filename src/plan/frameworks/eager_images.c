@@ -81,7 +81,7 @@ static void conv_backward(mf_eager *e, const mf_op *op)
         mf_eager_give(e, x, dx);
 }
 
-enum { PARTIAL_SUMS = 4 << 20 };
+enum { PARTIAL_SUMS = 4 << 20, HALF_SUMS = 12 << 20 }; /* as seen in float32 and in 16 bits */
 
 /* Transposed: the whole result, then a part of it as a view, then the bias. */
 static uint64_t whole_transposed(const mf_eager *e, const mf_op *op)
@@ -133,7 +133,7 @@ static void transposed_backward(mf_eager *e, const mf_op *op)
     mf_eager_give_new(e, op->in[0]);
     mf_eager_workspace(e, e->needs[op->in[0]] ? turned_inside(e, op) : 0);
     mf_eager_give_new(e, op->in[1]);
-    mf_eager_workspace(e, turned_inside(e, op) + PARTIAL_SUMS);
+    mf_eager_workspace(e, turned_inside(e, op) + (mf_eager_half(e, op->in[0]) ? HALF_SUMS : PARTIAL_SUMS));
     mf_tape_drop(e->tape, dy);
 }
 

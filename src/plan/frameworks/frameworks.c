@@ -85,7 +85,7 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
 
 /* Of a recorded program: most of cuDNN's workspaces are known by rules (python/memfit/_trace.py), and what is not is varied
  * (pools.h): this is what is beside that. */
-static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.025, 0, 32 * MIB, 0.1};
+static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.035, 0.035, 0, 48 * MIB, 0.1};
 
 /* Of a pool that is short of memory: holes and workspaces no longer matter, since unused segments go back and cuDNN takes
  * less where it gets less. Where 14 Keras models began to fail, the least pool was 0.97 to 1.04 of what was left. */
@@ -169,6 +169,7 @@ memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_byt
         x.weight_bytes = x.by_kind[MEMFIT_KIND_PARAMETERS] + x.by_kind[MEMFIT_KIND_OPTIMIZER];
     finish(&x, place);
     if (x.fits != MF_FRAMEWORK_YES) { /* short of memory, the pool gives unused segments back before it fails */
+        uint64_t left_alone = x.high_bytes;
         x.at_least = true;
         x.pool_less = x.pool_more = 0;
         finish(&x, place);
@@ -181,6 +182,8 @@ memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_byt
         else if (status == MEMFIT_OK && !pool.failed)
             x.pool_bytes = pool.reserved_bytes;
         finish(&x, place);
+        if (x.fits == MF_FRAMEWORK_YES && !place->rough) /* it needs this little, and takes what there is */
+            x.high_bytes = left_alone < place->limit_bytes ? left_alone : place->limit_bytes;
     }
     if (status == MEMFIT_OK)
         *estimate = x;
