@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training on one NVIDIA card, memfit beside PyTorch and JAX at their best, in one call.
 
-    bench_cuda.py MEMFIT MODELS OUT --compile [--seconds N] [--at-once N] [CASE...]     fills the caches, may share the machine; shows no time
+    bench_cuda.py MEMFIT MODELS OUT --compile [--seconds N] [--at-once N] [CASE or PEER...]     fills the caches, may share the machine; shows no time
     bench_cuda.py MEMFIT MODELS OUT [--seconds N] [--profile] [CASE...]   times; nothing else may be at work
 
 MODELS is the folder that make_cuda_models.py writes. CASES has the rows of the table in docs/bench/cuda.md, most valuable first, each with the peers it
@@ -61,12 +61,12 @@ CASES = {
     "resnet50-bf16-nondet": ("resnet50", 256, 30, "bf16", ["resnet50-bf16:compile"], ["--allow-nondeterministic"]),
     "s9-tf32-nondet": ("s9", 32, 20, "tf32", ["s9-tf32:compile"], ["--allow-nondeterministic"]),
 }
-PROFILES = ["gpt2-b64-bf16", "resnet50-bf16"]
+PROFILES = ["gpt2-b64-bf16"]
 # Batches of an epoch. One stays on the card, as peers' do; words are few bytes, and S1's epoch has some 30 steps.
 BATCHES = {"s1": 31, "gpt2": 8, "lstm": 8}
 PRECISION = {"bf16": ["mixed_bfloat16"], "tf32": ["float32", "--tf32", "on"], "f32": ["float32"]}
 # GiB a peer takes while it gets ready, where that is much (the two largest take 50, but only in their first steps); what several may take at once, and what one keeps while it waits.
-PEER_GIB, CARD_GIB, WAITING_GIB = {"resnet50x1024-bf16": 35, "gpt2x64-bf16": 35, "resnet50-bf16": 15, "s7-tf32": 20, "s7-bf16": 12, "gpt2-bf16": 11}, 120, 2
+PEER_GIB, CARD_GIB, WAITING_GIB = {"resnet50x1024-bf16": 35, "gpt2x64-bf16": 35, "resnet50-bf16": 14, "s7-tf32": 12, "s7-bf16": 8, "gpt2-bf16": 11, "s9-bf16": 4, "lstm-bf16": 2, "s1-f32": 1}, 150, 2
 
 
 class Nvml:
@@ -251,8 +251,9 @@ def peers_of(cases):
     return [p for p in every if not is_extra(p)] + [p for p in every if p.endswith(":jax")] + [p for p in every if p.endswith(":autotune")]
 
 
-def compile_all(memfit, models, out, cases, end, at_once):
-    """Caches of kernels on both sides. Memfit's cases run one after the other beside the peers."""
+def compile_all(memfit, models, out, wanted, end, at_once):
+    """Caches of kernels on both sides. Memfit's cases run one after the other beside the peers: those named, or else the cases'."""
+    cases = [c for c in wanted if c in CASES]
     def queue(mine):
         for case in mine:
             if time.time() < end - 5:
@@ -270,7 +271,7 @@ def compile_all(memfit, models, out, cases, end, at_once):
     warm = [c for c in cases if is_own(c)] + [c for c in cases if c.endswith("-tuned")]
     warming = threading.Thread(target=queue, args=(warm,))
     warming.start()
-    names = dict.fromkeys(p for c in cases for p in CASES[c][4])
+    names = [p for p in wanted if p not in CASES] or dict.fromkeys(p for c in cases for p in CASES[c][4])
     ready = get_ready(sorted(names, key=lambda n: (n.endswith(":autotune"), is_extra(n))), out, True, lambda: at_once - warming.is_alive(), end, end)
     warming.join()
     pathlib.Path(out, "compiled.txt").write_text("\n".join(ready))

@@ -35,6 +35,7 @@ typedef struct mf_group_taker {
     bool (*attends)(void *ctx, const mf_graph *graph, const mf_op *attention);
     bool pools_first;  /* activations go behind the maximum pooling that they stand before (passes/pool_first.c) */
     bool late_updates; /* updates wait for each other (passes/late.c) */
+    bool whole_sums;   /* sums over rows read what was made, not a view of it (passes/sums.c) */
     bool slopes;       /* activations' slopes come from what was normalized (passes/slopes.c) */
     bool narrow_feeds; /* inputs arrive in the 16 bits they are first cast to (passes/narrow_feeds.c) */
     /* A chain that cannot grow any more: is it one? NULL: all are. */

@@ -275,6 +275,59 @@ static void pooling_comes_before_the_activation(void **state)
     }
 }
 
+/* Two axes of an activation's gradient summed as the rows of a view. */
+static mf_graph *summed(memfit_error *err)
+{
+    mf_build b;
+    mf_graph *g = NULL;
+    mf_build_begin(&b, NULL, err);
+    mf_shape shape = opcheck_shape(3, 4, 5, 6, 0, 0);
+    uint32_t dy = mf_g_input(&b, "dy", MF_F32, shape), x = mf_g_input(&b, "x", MF_F32, shape);
+    uint32_t w = mf_g_input(&b, "w", MF_F32, opcheck_shape(2, 6, 3, 0, 0, 0));
+    mf_attr attr = {.unary = {.function = MF_UNARY_GELU}};
+    uint32_t d = mf_g_op(&b, MF_OP_UNARY_GRAD, &attr, 2, (uint32_t[]){dy, x}, 1, NULL, NULL);
+    uint32_t rows = mf_g_view(&b, d, opcheck_shape(2, 20, 6, 0, 0, 0));
+    mf_attr sum = {.reduce = {.function = MF_REDUCE_SUM, .axes = 1}};
+    uint32_t db = mf_g_op(&b, MF_OP_REDUCE, &sum, 1, &rows, 1, NULL, NULL);
+    uint32_t roots[] = {db, mf_g_matmul(&b, rows, w, MF_NONE, false, false, 1)};
+    if (mf_build_end_keeping(&b, 2, roots, &g) != MEMFIT_OK)
+        return NULL;
+    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, 2);
+    g->outputs[0] = roots[0];
+    g->outputs[1] = roots[1];
+    g->output_count = 2;
+    g->batch = 4;
+    return g;
+}
+
+static bool takes_sums(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    bool good = true;
+    (void)ctx;
+    for (uint32_t i = 0; i < count; i++)
+        good &= graph->ops[ops[i]].kind == MF_OP_UNARY_GRAD || graph->ops[ops[i]].kind == MF_OP_REDUCE;
+    return good;
+}
+
+static void sums_read_what_was_made(void **state)
+{
+    (void)state;
+    for (int whole = 0; whole < 2; whole++) {
+        memfit_error err = {0};
+        mf_graph *plain = summed(&err), *g = summed(&err);
+        assert_non_null(plain);
+        assert_non_null(g);
+        assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_sums, .whole_sums = whole}, &err), err);
+        uint32_t groups = 0;
+        for (uint32_t k = 0; k < g->op_count; k++)
+            groups += g->ops[k].kind == MF_OP_GROUP;
+        assert_int_equal(groups, whole);
+        same_bytes(plain, g);
+        mf_graph_destroy(plain);
+        mf_graph_destroy(g);
+    }
+}
+
 /* Three layers, each a product by a variable of `side` squared, with the updates of the variables where gradients are final. */
 static mf_graph *trained(const memfit_host *host, int64_t side, memfit_error *err)
 {
@@ -428,6 +481,7 @@ int main(void)
         cmocka_unit_test(slopes_come_from_what_was_normalized),
         cmocka_unit_test(a_host_may_refuse_slopes),
         cmocka_unit_test(updates_wait_for_each_other),
+        cmocka_unit_test(sums_read_what_was_made),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     members->table->destroy(members);

@@ -117,6 +117,29 @@ static void order_is_kept(void **state)
     assert_true(joined > 500);
 }
 
+static void a_host_may_refuse_anywhere(void **state)
+{
+    (void)state;
+    static scene s;
+    bool done = false;
+    for (uint64_t n = 1; !done; n++) {
+        mf_fault_host fault;
+        mf_arena arena;
+        mf_together t = {0};
+        memfit_error err = {0};
+        drawn = 5;
+        make_scene(&s, 60);
+        mf_fault_host_init(&fault, NULL, n, true);
+        mf_arena_init(&arena, &fault.host);
+        memfit_status status = mf_together_make(&arena, &s.phase, s.keys, &t, &err);
+        done = status == MEMFIT_OK;
+        assert_true(done || (status == MEMFIT_NO_HOST_MEMORY && t.part_count == 0));
+        mf_arena_destroy(&arena);
+        assert_int_equal(fault.live_count, 0);
+        assert_true(n < 20);
+    }
+}
+
 /* As in together.h: casts first, averages last, whatever stands between. */
 static void layers_apart_run_together(void **state)
 {
@@ -162,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(order_is_kept),
         cmocka_unit_test(layers_apart_run_together),
+        cmocka_unit_test(a_host_may_refuse_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

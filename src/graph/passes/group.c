@@ -25,6 +25,7 @@
 #include "graph/passes/narrow_feeds.h"
 #include "graph/passes/pool_first.h"
 #include "graph/passes/slopes.h"
+#include "graph/passes/sums.h"
 
 #include <string.h>
 
@@ -482,6 +483,8 @@ memfit_status mf_graph_group(mf_graph *g, const mf_group_taker *taker, memfit_er
     if ((taker->late_updates && !mf_graph_late_updates(g)) ||
         (taker->slopes && taker->takes && !mf_graph_slopes(g, taker)))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to group %u operations", g->op_count);
+    if (taker->whole_sums)
+        mf_graph_whole_sums(g);
     grouping p = {.g = g, .taker = taker, .grouped = MF_NEW_ARRAY(&g->arena, uint8_t, g->op_count + 1)};
     numbers n = {.ops = MF_NEW_ARRAY(&g->arena, mf_op, g->op_count + 1),
                  .op = MF_NEW_ARRAY(&g->arena, uint32_t, g->op_count + 1),

@@ -350,6 +350,7 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
                                       .narrow_feeds = true,
                                       .late_updates = true,
                                       .slopes = true,
+                                      .whole_sums = true,
                                       .pools_first = true}};
     memcpy(b->base.made_by, engine->made_by, sizeof b->base.made_by);
     b->engine = engine;
