@@ -354,7 +354,9 @@ bool mf_moves_plenty(const memfit_pool *pool)
 double mf_moves_spent(const memfit_pool *pool)
 {
     int64_t left = pool->pages.move_credit_us, half = CREDIT / 2;
-    return left < 0 || mf_repeat_restless(pool) ? 1.0 : left > half ? 0.0 : 1.0 - (double)left / (double)half;
+    double spent = left < 0 ? 1.0 : left > half ? 0.0 : 1.0 - (double)left / (double)half;
+    double restless = mf_repeat_restless(pool);
+    return spent > restless ? spent : restless;
 }
 
 void mf_moves_look(memfit_pool *pool)

@@ -53,6 +53,7 @@ enum {
     LEAVES_PART = 32,  /* much is left */
     BAD_TIMES = 4,
     RESTLESS = 8,
+    MOST_RESTLESS = 16, /* steps, until it may hold most */
     CALM = 4,
     NEW_KINDS = 8, /* are packed when first seen; as many as a quarter of those that come again, too */
     GROUP = 4,     /* rises */
@@ -475,9 +476,11 @@ void mf_repeat_end_of(memfit_pool *pool, const mf_block *block, bool held)
 
 /* ---- what others ask ------------------------------------------------------------------------------------------ */
 
-bool mf_repeat_restless(const memfit_pool *pool)
+double mf_repeat_restless(const memfit_pool *pool)
 {
-    return pool->repeat && pool->repeat->restless >= RESTLESS;
+    unsigned restless = pool->repeat ? pool->repeat->restless : 0;
+    unsigned beyond = restless < RESTLESS ? 0 : restless - RESTLESS + 1;
+    return beyond < MOST_RESTLESS ? (double)beyond / MOST_RESTLESS : 1.0;
 }
 
 uint64_t mf_repeat_pages(const memfit_pool *pool)

@@ -31,8 +31,8 @@ static inline void mf_repeat_gone(memfit_pool *pool, const mf_block *block, bool
     if (pool->repeat)
         mf_repeat_end_of(pool, block, held);
 }
-bool mf_repeat_restless(const memfit_pool *pool);             /* with several streams: packed steps still move pages */
-uint64_t mf_repeat_pages(const memfit_pool *pool);            /* that a step's places take, at most; 0: none known */
+double mf_repeat_restless(const memfit_pool *pool); /* 0 to 1: for how long packed steps have gone on moving pages */
+uint64_t mf_repeat_pages(const memfit_pool *pool);  /* that a step's places take, at most; 0: none known */
 bool mf_repeat_seats(const memfit_pool *pool, uint64_t page); /* is a place of theirs in this page? */
 bool mf_repeat_plans(const memfit_pool *pool);                /* blocks go where a plan says */
 unsigned mf_repeat_kinds(const memfit_pool *pool);            /* of steps that are packed */

@@ -259,31 +259,43 @@ static void what_leaves_much_is_left_alone(void **state)
     }
 }
 
-/* Packed steps beside other streams that go on moving pages: the pool may hold more, until they no longer do. */
+static void steps_that_cost(step *s, unsigned count, uint64_t moving_us)
+{
+    for (unsigned i = 0; i < count; i++) {
+        s->p.pool->moving_us += moving_us;
+        train_step(s, 0);
+        assert_ok(memfit_device_advance(s->p.device, 10000, &err), err);
+    }
+}
+
+/* Packed steps that go on moving pages, with one stream or several: the pool may hold more, by and by, until they no
+ * longer do. */
 static void restless_steps_get_more(void **state)
 {
     (void)state;
     memfit_pool_options o = MEMFIT_POOL_OPTIONS;
     o.slack = 0.01;
-    step s = {.p = open_with(o), .seed = 3, .side = true};
-    s.kept[0] = hold(&s, 3 * MiB, s.p.main);
-    for (unsigned i = 0; i < 40; i++) {
-        mf_repeat_needed(s.p.pool, true);
-        train_step(&s, 0);
-        assert_ok(memfit_device_advance(s.p.device, 10000, &err), err);
-    }
-    assert_true(mf_repeat_plans(s.p.pool));
-    for (unsigned dear = 1; dear < 3; dear++) {
-        for (unsigned i = 0; i < 20; i++) {
-            s.p.pool->moving_us += dear == 1 ? 1000 : 0; /* a tenth of the time */
-            train_step(&s, 0);
-            assert_ok(memfit_device_advance(s.p.device, 10000, &err), err);
+    for (unsigned side = 0; side < 2; side++) {
+        step s = {.p = open_with(o), .seed = 3, .side = side, .whole = !side};
+        s.kept[0] = hold(&s, 3 * MiB, s.p.main);
+        for (unsigned i = 0; i < 40; i++) {
+            mf_repeat_needed(s.p.pool, true);
+            steps_that_cost(&s, 1, 0);
         }
-        assert_true(mf_repeat_restless(s.p.pool) == (dear == 1));
-        assert_true((mf_moves_spent(s.p.pool) == 1.0) == (dear == 1));
+        assert_true(mf_repeat_plans(s.p.pool));
+        assert_true(mf_moves_spent(s.p.pool) == 0.0);
+        steps_that_cost(&s, 12, 1000); /* a tenth of the time */
+        double first = mf_moves_spent(s.p.pool);
+        assert_true(first > 0.0 && first < 0.5);
+        steps_that_cost(&s, 4, 1000);
+        assert_true(mf_moves_spent(s.p.pool) > first && mf_moves_spent(s.p.pool) < 1.0);
+        steps_that_cost(&s, 20, 1000);
+        assert_true(mf_moves_spent(s.p.pool) == 1.0);
+        steps_that_cost(&s, 20, 0);
+        assert_true(mf_moves_spent(s.p.pool) == 0.0);
+        leave(&s, s.kept[0]);
+        close_place(&s.p);
     }
-    leave(&s, s.kept[0]);
-    close_place(&s.p);
 }
 
 /* Other sizes come, and the plan waits; a block in the way harms nothing. */
