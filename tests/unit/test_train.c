@@ -392,6 +392,9 @@ static void starting_with_state_in_host_memory_does_too(void **state)
 static void starting_with_little_room_leaves_nothing(void **state)
 {
     (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* those keep what is freed: no limit of this size holds */
+#endif
     enum { STEP_BYTES = 96 << 10, TIMES = 64 };
     char model[512];
     if (!fixture_path("train/unet.json", model, sizeof model))
