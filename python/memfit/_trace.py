@@ -258,7 +258,8 @@ def _follower(torch: Any) -> Any:
                 return moved
             if x.element_size() == 4:
                 return each if 2 * each <= 5 * moved else moved
-            return each if (kernel.shape[0] > kernel.shape[1] and each <= 4 * moved) or 10 * each < 9 * moved else moved
+            widens, odd = kernel.shape[0] > kernel.shape[1], y.shape[2] * y.shape[3] % 2 == 1  # an odd number of positions suits no other way
+            return each if (widens and (odd or each <= 2 * moved)) or 10 * each < 9 * moved else moved
 
         def passing(self, size: int, owner: str) -> None:
             if size:

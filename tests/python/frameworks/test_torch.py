@@ -112,21 +112,25 @@ class Trace(unittest.TestCase):
         self.assertEqual(before, "__init__")  # PyTorch is as it was
 
     def test_single_pixels(self):
-        """A kernel of one pixel: its gradient is a product for each image, with float32 sums; with a stride everything is copied."""
+        """A kernel of one pixel: its gradient is a product for each image, with float32 sums, unless that is far more than the images and there are an
+        even number of positions; with a stride everything is copied."""
 
-        def make(stride):
+        def make(stride, side):
             def build():
                 layer = nn.Conv2d(256, 512, 1, stride, bias=False).cuda().bfloat16()
-                x = torch.randn(32, 256, 8, 8, device="cuda", dtype=torch.bfloat16)
+                x = torch.randn(32, 256, side, side, device="cuda", dtype=torch.bfloat16)
                 return lambda: layer(x).pow(2).sum().backward()
 
             return build
 
-        x, y = 32 * 256 * 64 * 2, 32 * 512 * 64 * 2
-        with tempfile.TemporaryDirectory() as folder:
-            plain, strided = (memfit.torch_trace(make(s), os.path.join(folder, "%d.csv" % s)) for s in (1, 2))
-        self.assertEqual(plain.by_kind["workspace"], 32 * 256 * 512 * 4)
-        self.assertEqual(strided.by_kind["workspace"], x + y // 4)
+        x, y = 32 * 256 * 81 * 2, 32 * 512 * 25 * 2
+        each, images = 32 * 256 * 512 * 4, 32 * (256 + 512) * 64 * 2
+        for stride, side, wanted in (1, 9, each), (2, 9, x + y), (1, 8, images):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "step.csv")
+                memfit.torch_trace(make(stride, side), path)
+                with open(path) as f:
+                    self.assertEqual({int(line.split(",")[3]) for line in f if line.endswith(",workspace,cudnn\n")}, {wanted})
 
     def test_in_the_cards_order(self):
         """A result comes before the workspace it is made with, a mask before what it masks; a part of a gradient is made whole for a while."""
