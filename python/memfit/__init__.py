@@ -1,10 +1,10 @@
-"""Memory for training neural networks: predicted before the first step, bounded while it runs, explained when it is short.
+"""Memory for training neural networks: predicted before the first step, bounded while it runs, explained when short.
 
     p = memfit.plan(model, batch_size=256, card="rtx-3080")
     p.fits, p.max_batch, p.suggestions
 
-The answers are the program's (`memfit plan --json` and its like); this package asks it. Nothing is sent anywhere. Parts are loaded when they
-are first used: `import memfit` itself costs a few milliseconds.
+This package asks the program (`memfit plan --json` and its like) and sends nothing anywhere. It loads its parts when
+you first use them: `import memfit` itself takes a few milliseconds.
 """
 
 from __future__ import annotations

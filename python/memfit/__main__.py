@@ -1,4 +1,4 @@
-"""`memfit` on the command line: the program takes this process over."""
+"""`memfit` on the command line: this process becomes the program."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def wrap(value: Any) -> Any:
 
 
 class Record(Mapping[str, Any]):
-    """A JSON object: `r.key` and `r["key"]` are the same; else it is a mapping as any other."""
+    """A JSON object: `r.key` and `r["key"]` are the same. Otherwise it is a mapping like any other."""
 
     def __init__(self, data: Dict[str, Any]) -> None:
         self._data = data
@@ -58,7 +58,8 @@ class Record(Mapping[str, Any]):
 
 
 class Answer(Record):
-    """A whole answer. Its text is asked for when it is first shown; pickled, it takes its text along."""
+    """A whole answer. It asks the program for its text when it is first shown; a pickled answer takes its text
+    along."""
 
     def __init__(self, data: Dict[str, Any], text: Callable[[], str], page: Optional[str] = None) -> None:
         super().__init__(data)
@@ -86,7 +87,7 @@ class Answer(Record):
 
 
 def fragment(page: str) -> str:
-    """A page of the program as a part of a notebook: its body, with its styles held inside it."""
+    """A page of the program as a part of a notebook: its body, with its styles kept inside."""
     style = "".join(re.findall(r"<style>(.*?)</style>", page, re.S))
     body = re.search(r"<body>(.*)</body>", page, re.S)
     style = re.sub(r"(?<![\w.-])(:root|body)(?=\{)", ":scope", style)

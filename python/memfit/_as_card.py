@@ -1,4 +1,4 @@
-"""A PyTorch program on fake tensors of the CPU, run as a card would run it: what differs between the two is put in its place while it lasts.
+"""Runs a PyTorch program on fake tensors of the CPU as a card would run it, by replacing what differs between the two:
 
     where            on a card                                          on a CPU
     devices          "cuda" in the program                              there is none: everything is made on the CPU
@@ -65,7 +65,8 @@ def _wide(torch: Any, packet: Any) -> Callable[..., Any]:
 
 
 def _loss(torch: Any) -> Callable[..., Any]:
-    """Cross entropy on a card: the logarithms in the type of the scores, then a wide copy of them. The CPU's autocast widens the scores."""
+    """Cross entropy on a card: the logarithms in the type of the scores, then a wide copy of them. The CPU's autocast
+    widens the scores."""
     aten = torch.ops.aten
     whole = _wide(torch, aten.cross_entropy_loss.default)
 
@@ -194,7 +195,7 @@ def _operations(torch: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _put(places: List[Tuple[Any, str, Any]]) -> Iterator[None]:
-    """Attributes replaced while it lasts."""
+    """Replaces attributes inside the context."""
     kept = [(where, name, getattr(where, name)) for where, name, _ in places]
     try:
         for where, name, value in places:

@@ -1,4 +1,5 @@
-"""memfit.find_batch_size: predicted, then confirmed by one real step; never by failing and halving."""
+"""memfit.find_batch_size: predicts the largest batch, then confirms it with one real step; never by failing and
+halving."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from .errors import DoesNotFitError, UsageError
 
 
 class BatchSize(NamedTuple):
-    """`batch_size` fits; `predicted_bytes` and `measured_bytes` are of that batch, `limit_bytes` what it was held to."""
+    """`batch_size` fits; `predicted_bytes` and `measured_bytes` belong to that batch, `limit_bytes` is its limit."""
 
     batch_size: int
     predicted_bytes: int
@@ -39,10 +40,12 @@ def find_batch_size(
     step: Optional[Callable[[int], object]] = None,
     **options: Any,
 ) -> BatchSize:
-    """The largest batch of `model` that fits, validation and the last batch included, with `margin` of the limit left free.
+    """The largest batch of `model` that fits, validation and the last batch included, with `margin` of the limit left
+    free.
 
-    Without `step` it is a prediction for `card`, or for this machine, where one step of the engine confirms it. `step(n)` is
-    your own step of n samples: it is run once or twice, and what it takes is measured where it runs (card or process).
+    Without `step` it predicts for `card`, or for this machine, where one step of the engine confirms the answer.
+    `step(n)` is your own step of n samples: memfit runs it once or twice and measures its memory where it runs (card or
+    process).
     """
     if not 0 <= margin < 1:
         raise UsageError("margin %s: from 0 to less than 1" % margin)
@@ -72,10 +75,11 @@ def _predicted(model: Any, card: Optional[str], limit_bytes: int, runtime: Optio
 
 
 def _confirmed_by_engine(model: Any, batch: int, limit_bytes: int, options: Any) -> BatchSize:
-    """One step of `memfit train` on made-up samples, held to the limit, as asked: no pieces, nothing recomputed.
+    """Runs one step of `memfit train` on synthetic samples under the limit, as asked: no micro-batches, no
+    recomputation.
 
-    The engine admits a training before it begins, by its fixed cost as measured then. That may be a little above the plan's; the batch that
-    it refuses was never run, and one that is a twentieth smaller is tried.
+    Before it begins, the engine admits the training by its measured fixed cost, which may be a little above the plan's.
+    A batch that it refuses never ran; memfit then tries one that is a twentieth smaller.
     """
     try:
         return _engine_step(model, batch, limit_bytes, options, 1)
@@ -94,7 +98,8 @@ def _engine_step(model: Any, batch: int, limit_bytes: int, options: Any, tried: 
 
 
 def _confirmed_by_step(step: Callable[[int], object], batch: int, predicted: int, limit_bytes: int) -> BatchSize:
-    """A small step first: from it and the prediction's slope the batch is set so that the large one stays below the limit."""
+    """Runs a small step first. From it and the prediction's slope it sets the batch so that the large step stays below
+    the limit."""
     small = max(1, batch // 8)
     base, small_bytes = _measured(step, small)
     per_sample = max(1.0, (small_bytes - base) / small)
@@ -114,7 +119,7 @@ def _confirmed_by_step(step: Callable[[int], object], batch: int, predicted: int
 
 
 def _measured(step: Callable[[int], object], n: int) -> Tuple[int, int]:
-    """Bytes in use before and at the highest point of a step, on the card if a framework uses one, else of the process."""
+    """Bytes in use before a step and at its peak, on the card if a framework uses one, else of the process."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         base = int(torch.cuda.memory_allocated())

@@ -31,7 +31,7 @@ def doctor(save: Optional[Path] = None, compare: Optional[Path] = None) -> Answe
 
 
 def ps() -> Answer:
-    """Who uses the cards. Raises RunError where there is no NVIDIA driver."""
+    """Who uses the cards. Raises RunError without an NVIDIA driver."""
     return _answer(["ps"])
 
 

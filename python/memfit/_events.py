@@ -1,4 +1,5 @@
-"""TensorBoard's event files, scalars only: a TFRecord of small protocol buffers, written by hand so that nothing must be installed."""
+"""TensorBoard's event files, scalars only: a TFRecord of small protocol buffers, written by hand so that nothing must
+be installed."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def _bytes(field: int, data: bytes) -> bytes:
 
 
 class Scalars:
-    """A new event file in a folder; nothing that is there is touched."""
+    """A new event file in a folder; touches no existing file."""
 
     def __init__(self, folder: str) -> None:
         os.makedirs(folder, exist_ok=True)

@@ -1,7 +1,8 @@
-"""When a framework's out-of-memory error passes: the cause, the owners and the line to change, where the user works.
+"""Explains a framework's out-of-memory error where the user works: the cause, the owners and the line to change.
 
-The text the program gets is what the user would see: what was printed (its last part), the traceback, and a line of figures that only the
-living process knows (PyTorch's allocator, its settings). It is never printed again, and sent nowhere.
+The program gets the text that the user would see: the last part of what was printed, the traceback, and a line of
+figures that only the living process knows (PyTorch's allocator, its settings). memfit never prints this text again and
+sends it nowhere.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ KEPT_CHARACTERS = 256 * 1024
 
 
 def is_out_of_memory(error: Optional[BaseException]) -> bool:
-    """Is this a framework's way to say that memory was short? Errors it was raised from count too."""
+    """Does this error say that memory was short, in any framework's words? Errors it was raised from count too."""
     seen: List[BaseException] = []
     while error is not None and not any(error is e for e in seen):
         seen.append(error)
@@ -63,7 +64,7 @@ class _Tail:
 
 
 def living_facts(error: Optional[BaseException] = None) -> str:
-    """What only the process knows, as a log would say it. Empty when no framework is loaded."""
+    """What only the process knows, in the words of a log. Empty when no framework is loaded."""
     lines = ["%s=%s" % (k, v) for k, v in sorted(os.environ.items()) if _VARIABLES.match(k)]
     torch = sys.modules.get("torch")
     try:
@@ -89,10 +90,11 @@ _ASKED = re.compile(r"(?:trying to allocate|Out of memory allocating) ([0-9.]+ ?
 
 
 def _jax_pool(told: str) -> List[str]:
-    """XLA's pool when it may grow to hold the request and refuses it all the same. XLA prints what shows why past Python, so it is asked for here.
+    """Finds out why XLA's pool refused a request that it has room for. XLA prints the reason past Python, so we ask
+    here.
 
-    Where the card has no room for the request, because others hold it, the driver has refused. Else it is in pieces: by now a failed step has
-    given its own memory back, so the request is made once more, alone, and only a second refusal counts.
+    If the card has no room because others hold it, the driver has refused. Otherwise the pool is fragmented: by now the
+    failed step has given its own memory back, so we make the request once more, alone; only a second refusal counts.
     """
     from ._measure import jax_has_begun, size_bytes
 
@@ -118,7 +120,8 @@ def _jax_pool(told: str) -> List[str]:
 
 
 def _driver_refused(request: int, pool: int) -> List[str]:
-    """What XLA prints when the driver refuses its pool more, and whose the memory is: that of other processes, or of PyTorch in this one."""
+    """What XLA prints when the driver refuses its pool, and who holds the memory: other processes, or PyTorch in this
+    one."""
     from ._diagnose import ps
 
     try:
@@ -152,7 +155,7 @@ def _torch_reserved() -> int:
 
 
 def explain_error(error: BaseException, printed: str = "") -> Optional[Answer]:
-    """The program's explanation of a live exception; None where the program finds no failure in it."""
+    """The program's explanation of a live exception; None if the program finds no failure in it."""
     told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     text = "\n".join(part for part in (living_facts(error), printed[-KEPT_CHARACTERS:], told) if part) + "\n"
 
@@ -169,7 +172,7 @@ def explain_error(error: BaseException, printed: str = "") -> Optional[Answer]:
 
 
 class Explained:
-    """What `explain()` hands out: `answer` is there once a failure has passed."""
+    """What `explain()` returns; it has `answer` once a failure has passed."""
 
     def __init__(self) -> None:
         self.answer: Optional[Answer] = None
@@ -178,10 +181,10 @@ class Explained:
 
 @contextlib.contextmanager
 def explain(*, release: bool = False, show: Optional[Callable[[str], None]] = None) -> Iterator[Explained]:
-    """`with memfit.explain(): model.fit(...)`: an out-of-memory error that passes is explained, and goes on.
+    """`with memfit.explain(): model.fit(...)`: explains an out-of-memory error and passes it on.
 
-    `release=True` lets go of what the traceback's frames hold (the tensors of the failed step): a debugger then finds no variables in
-    them. `show` gets the text instead of standard error.
+    `release=True` also releases what the traceback's frames hold (the tensors of the failed step); a debugger then
+    finds no variables in them. `show` gets the text instead of standard error.
     """
     said = Explained()
     kept: List[str] = []
@@ -225,7 +228,7 @@ def _show(text: str) -> None:
 
 
 def in_use_bytes() -> int:
-    """Resident memory of the process that is its own, and what PyTorch holds on its cards."""
+    """The process's own resident memory, plus what PyTorch holds on its cards."""
     return resident_bytes() + _torch_reserved()
 
 
@@ -238,7 +241,7 @@ def resident_bytes() -> int:
 
 
 def release_frames(error: BaseException) -> int:
-    """Empties the frames that an exception keeps alive, and gives cached memory back. Returns the bytes that came back."""
+    """Empties the frames that an exception keeps alive and gives cached memory back. Returns the bytes released."""
     before = in_use_bytes()
     seen: List[BaseException] = []
     follow: List[Optional[BaseException]] = [error]
@@ -260,8 +263,8 @@ def release_frames(error: BaseException) -> int:
 
 
 def _empty(tb: Optional[TracebackType]) -> None:
-    """Clears the variables of every frame that has ended. Whoever looked at f_locals left a copy there (before 3.13), which looking again
-    brings up to date: it is empty then."""
+    """Clears the variables of every frame that has ended. Before Python 3.13 a look at f_locals left a copy there;
+    another look updates the copy, which is then empty."""
     while tb is not None:
         try:
             tb.tb_frame.clear()
@@ -275,7 +278,8 @@ _installed: List[Any] = []
 
 
 def install(*, release: bool = False) -> None:
-    """From now on every out-of-memory error that ends the program, a thread or a notebook's cell is explained. Twice is once."""
+    """Explains every out-of-memory error that ends the program, a thread or a notebook's cell from now on. May be
+    called twice."""
     if _installed:
         return
     shell = _shell()

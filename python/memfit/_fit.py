@@ -1,8 +1,8 @@
-"""memfit.fit: trains a live Keras model inside a byte budget, by the engine, and puts what it learned back into the model.
+"""memfit.fit: trains a live Keras model inside a limit with memfit's engine, then puts the weights back into the model.
 
-The arrays go over in a temporary file without a name (a file, not shared memory: pages of a mapped file are the system's cache and do not count
-against the limit, shared memory does); the model goes over as a .keras file in a temporary folder and comes back the same way. Numbers are
-those of `memfit train`: it is `memfit train`.
+The arrays go to the program in a temporary file without a name. It is a file because pages of a mapped file are the
+system's cache and do not count against the limit; shared memory does. The model goes over as a .keras file in a
+temporary folder and comes back the same way. The numbers are those of `memfit train`: it is `memfit train`.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ def fit(
     trace: Optional[str] = None,
     **others: Any,
 ) -> Any:
-    """Keras's `model.fit` with a limit. Returns Keras's History; `history.memfit` has the engine's figures (planned and measured peak).
+    """Keras's `model.fit` with a limit. Returns Keras's History; `history.memfit` has the engine's figures (planned and
+    measured peak).
 
-    x and y are arrays, lists or dicts of them by input and output; or x is a tf.data.Dataset, a DataLoader or any iterable of (x, y)
-    batches, which is read once and kept. If anything fails the model is as it was.
+    x and y are arrays, lists or dicts of them by input and output; or x is a tf.data.Dataset, a DataLoader or any
+    iterable of (x, y) batches, which memfit reads once and keeps. If anything fails, the model is as it was.
     """
     for name in others:
         if name in REFUSED:
@@ -156,7 +157,7 @@ def _weights_file(folder: str, class_weight: Optional[Mapping[int, float]]) -> O
 
 
 def _collected(batches: Any, sample_weight: Any) -> Tuple[Any, Any, Any]:
-    """All batches of a loader, put together. Arrays of the host: the engine reads batches of its own from them."""
+    """All batches of a loader as arrays in host memory; the engine makes its own batches from them."""
     import numpy as np
 
     if batches is None or not hasattr(batches, "__iter__"):
@@ -189,7 +190,8 @@ def _array(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _handed_over(model: Any, x: Any, y: Any, sample_weight: Any, files: List[int]) -> Iterator[str]:
-    """The arrays in a file without a name, as numpy.savez writes them; yields the path by which the program opens it."""
+    """The arrays in a file without a name, as numpy.savez writes them; yields the path by which the program opens
+    it."""
     if isinstance(x, (str, os.PathLike)):
         if y is not None or sample_weight is not None:
             raise UsageError("x is a file: it holds y and sample_weight too")
@@ -226,7 +228,7 @@ def _named(value: Any, single: str, names: List[str]) -> Iterator[Tuple[str, Any
 
 
 def _run(arguments: List[str], files: List[int], shown: bool) -> Dict[str, Any]:
-    """Runs the training; its progress is printed as it comes."""
+    """Runs the training and prints its progress as it comes."""
     import json
 
     told: List[str] = []
@@ -267,7 +269,7 @@ def _run(arguments: List[str], files: List[int], shown: bool) -> Dict[str, Any]:
 
 
 def _ended(child: "subprocess.Popen[str]") -> None:
-    """The training stops as if asked to; if it does not, or the user asks again, it is ended."""
+    """Asks the training to stop; ends it if it does not, or if the user asks again."""
     try:
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=10)

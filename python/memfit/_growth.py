@@ -1,8 +1,8 @@
 """What grows: containers of this process that got more elements between two looks, named as the user would name them.
 
-Tensors are held by lists, dicts, deques and sets; a leak is one of these that gets longer with every step. Two looks at all containers
-that the garbage collector knows tell which; the way back to a variable, an attribute or a module tells its name. Other threads go on meanwhile: what
-is walked through is copied first.
+Lists, dicts, deques and sets hold tensors; a leak is one of these that gets longer with every step. Two looks at all
+containers that the garbage collector knows show which one; the way back to a variable, an attribute or a module gives
+its name. Other threads go on meanwhile, so we copy what we walk through first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_LOOKED_AT = 64
 
 
 class Grown(NamedTuple):
-    """A container that grew: its name, by how many elements, and the bytes of those (graphs that they keep are not in it)."""
+    """A container that grew: its name, by how many elements, and their bytes (without the graphs that they keep)."""
 
     name: str
     elements: int

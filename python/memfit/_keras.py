@@ -1,6 +1,6 @@
 """A live Keras model as a file the program reads: its configuration without weights, or the whole of it.
 
-Nothing here imports Keras: whoever has a model has imported it already.
+This module never imports Keras: a program with a model has imported it already.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def keras_of(model: Any) -> Any:
 
 
 def other_backend(model: Any) -> Optional[str]:
-    """torch or jax, where Keras runs on that; the program itself answers for TensorFlow."""
+    """torch or jax, if Keras runs on it; the program itself answers for TensorFlow."""
     try:
         name = keras_of(model).backend.backend()
     except (InputError, AttributeError):
@@ -40,7 +40,8 @@ def _is_functional(model: Any) -> bool:
 
 
 def config_text(model: Any, input_shape: Optional[Sequence[int]] = None) -> str:
-    """The model's configuration as JSON, with its build and compile configurations; no weights, but a mark that there are some."""
+    """The model's configuration as JSON, with its build and compile configurations; no weights, but a mark that there
+    are some."""
     return LIVE + _configuration(model, input_shape).lstrip()[1:]
 
 
@@ -61,7 +62,7 @@ def _configuration(model: Any, input_shape: Optional[Sequence[int]]) -> str:
 
 
 def _traced(model: Any, input_shape: Optional[Sequence[int]]) -> str:
-    """A subclassed model called once on symbolic inputs: the layers it calls become a functional model."""
+    """Calls a subclassed model once on symbolic inputs; the layers it calls become a functional model."""
     keras = keras_of(model)
     inputs = _symbolic_inputs(keras, model, input_shape)
     if inputs is None:

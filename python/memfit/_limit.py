@@ -1,5 +1,5 @@
-"""memfit.limit: a limit on the card for this process: at the driver's functions where that can be, else by each framework's own switch, and what such a
-switch does not cover."""
+"""memfit.limit: limits this process on a card, at the driver's functions where possible, else by each framework's own
+switch; the answer says what such a switch does not cover."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ class Limited(NamedTuple):
 
 
 def limit(memory: Union[str, int], *, device: int = 0, total: Union[str, int, None] = None) -> Limited:
-    """Holds this process, and those it starts, to `memory` on a card. Before its first use of it.
+    """Limits this process, and those it starts, to `memory` on a card. Call it before the first use of the card.
 
-    Where the driver has not been used yet, its functions that take memory are limited: every framework and library sees a card of that size. A second call changes
-    the limit. Else, and with `total`, the card's size where it cannot be asked for, PyTorch, TensorFlow and JAX are told by their own functions, or by the variables that
-    they read at their start.
+    If nothing has used the driver yet, memfit limits the driver's functions that take memory: every framework and
+    library sees a card of that size, and a second call changes the limit. Otherwise, and with `total` (the card's size,
+    where memfit cannot ask for it), memfit tells PyTorch, TensorFlow and JAX, by their own functions or by the
+    variables that they read at their start.
     """
     whole = size_bytes(total) if total is not None else _card_bytes(device)
     wanted = size_bytes(memory, whole)
@@ -63,7 +64,7 @@ _attached_by: Optional[int] = None  # the process that did
 
 
 def _attach(wanted: int) -> Optional[str]:
-    """Puts libmemfit-govern.so in front of the driver. None: done, else why not."""
+    """Puts libmemfit-govern.so in front of the driver. Returns None, or the reason why it could not."""
     global _attached_by
     try:
         path = os.path.join(os.path.dirname(_program.program()), "libmemfit-govern.so")
@@ -101,7 +102,7 @@ _failed = False
 
 
 def _tell_at_the_end() -> None:
-    """A program that an error ends gets the story of the last refusal behind its traceback, as under memfit run."""
+    """When an error ends the program, prints the story of the last refusal after the traceback, like memfit run."""
     before = sys.excepthook
 
     def hook(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
@@ -126,7 +127,8 @@ def _has_refused() -> bool:
 
 
 def refusals() -> str:
-    """The last request that the limit of this process has refused, and who held what then; where it has refused nothing, who holds what now."""
+    """The last request that this process's limit refused, and who held what then; if it refused none, who holds what
+    now."""
     facts = _facts()
     if not facts:
         return ""
@@ -156,7 +158,7 @@ def _card_bytes(device: int) -> Optional[int]:
 
 
 def _refuse_when_late() -> None:
-    """Nothing is half done: all frameworks are asked before the first is told."""
+    """Checks all frameworks before the first is limited, so that nothing is half done."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized() and torch.cuda.memory_reserved():
         raise LateError("PyTorch already holds %s of the card" % mib(torch.cuda.memory_reserved()), "call memfit.limit before the first tensor on it")

@@ -1,4 +1,5 @@
-"""Memory of this process as it is now: what PyTorch, TensorFlow or JAX hold on a card, else the process's resident memory."""
+"""Memory of this process as it is now: what PyTorch, TensorFlow or JAX hold on a card, else the process's resident
+memory."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ for _power, _letter in enumerate("kmgt", 1):
 
 
 def size_bytes(size: Union[str, int, float], whole: Optional[int] = None) -> int:
-    """`"6GiB"`, `"80%"` of `whole`, or bytes as a number. As the program reads sizes; `"80"` alone is refused."""
+    """`"6GiB"`, `"80%"` of `whole`, or bytes as a number, as the program reads sizes. Refuses `"80"` alone."""
     if isinstance(size, (int, float)) and not isinstance(size, bool):
         if size != int(size) or size < 65536:
             raise UsageError("memory %s: a number is bytes" % size, 'give a unit: "6GiB", "512MiB", "80%"')
@@ -37,20 +38,21 @@ def size_bytes(size: Union[str, int, float], whole: Optional[int] = None) -> int
 
 
 def tensorflow_has_begun() -> bool:
-    """Does TensorFlow use its devices already? There is no public question; asking for its devices would begin with them."""
+    """Does TensorFlow use its devices already? No public function tells; asking for its devices would start to use
+    them."""
     module: Any = sys.modules.get("tensorflow.python.eager.context")
     context: Any = getattr(module, "_context", None)
     return bool(getattr(context, "_initialized", False))
 
 
 def jax_has_begun() -> bool:
-    """Does JAX use its devices already? Asking for them would begin with them, and take three quarters of a card."""
+    """Does JAX use its devices already? Asking for them would start to use them and take three quarters of a card."""
     bridge: Any = sys.modules.get("jax._src.xla_bridge")
     return bool(getattr(bridge, "_backends", None))
 
 
 class Place(NamedTuple):
-    """Where memory is watched: a name, what is in use now, and how much there is (None: not known)."""
+    """A place whose memory is watched: its name, what is in use now, and how much there is (None: not known)."""
 
     name: str
     in_use: Callable[[], int]
@@ -72,7 +74,7 @@ def _torch_place(torch: Any) -> Optional[Place]:
 
 
 def _torch_allocated(torch: Any) -> Callable[[], int]:
-    """memory_allocated() makes a table of a hundred figures for one of them; the figures themselves come faster."""
+    """memory_allocated() makes a table of a hundred figures to return one; reading the figures themselves is faster."""
     nested: Any = getattr(torch.cuda.memory, "memory_stats_as_nested_dict", None)
     try:
         if int(nested()["allocated_bytes"]["all"]["current"]) == int(torch.cuda.memory_allocated()):
@@ -108,7 +110,7 @@ _PLACES: Dict[str, Callable[[Any], Optional[Place]]] = {
 
 
 def place() -> Place:
-    """The card that a loaded framework already uses, else the host. None is made to begin."""
+    """The card that a loaded framework already uses, else the host. Makes no framework start to use a card."""
     for name, find in _PLACES.items():
         module = sys.modules.get(name)
         if module is not None:
@@ -122,7 +124,7 @@ def place() -> Place:
 
 
 def host_bytes() -> int:
-    """What this process may have: what is available and what it has, or its container's limit if that is less."""
+    """What this process may take: what is available plus what it has, or its container's limit if that is less."""
     available = 0
     with open("/proc/meminfo", encoding="ascii") as f:
         for line in f:

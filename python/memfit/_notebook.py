@@ -1,8 +1,8 @@
-"""`%load_ext memfit`: failures of cells are explained below them, `%%memfit` shows what a cell took.
+"""`%load_ext memfit`: explains the failure of a cell below it; `%%memfit` shows what a cell took.
 
-After a cell has failed IPython keeps its traceback, and the traceback the frames, and the frames the tensors: the next cell fails too. With
-release (`%load_ext memfit` then `%memfit release on`) the frames are emptied, and the bytes that came back are told. That ends %debug for this
-failure, so it is not the default.
+After a cell has failed, IPython keeps its traceback, the traceback keeps the frames, and the frames keep the tensors:
+the next cell fails too. With `%memfit release on` memfit empties the frames and prints how many bytes came back. %debug
+then finds nothing for this failure, so it is not the default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _display(value: object) -> None:
 
 
 def watch_cells(shell: Any, release: bool) -> Callable[[Any], None]:
-    """After each cell: was it memory? Then say why, below its traceback."""
+    """After each cell: if it ran out of memory, prints why below its traceback."""
     settings: Dict[str, bool] = {"release": release}
 
     def after(result: Any) -> None:
@@ -84,7 +84,7 @@ def load_ipython_extension(shell: Any) -> None:
         return None
 
     def cell_magic(line: str, cell: str) -> None:
-        """%%memfit: runs the cell and says what it took and what it kept."""
+        """%%memfit: runs the cell and prints what it took and what it kept."""
         before, began = in_use_bytes(), time.perf_counter()
         highest_reset = _reset_highest()
         shell.run_cell(cell)

@@ -38,7 +38,7 @@ class Suggestion(Record):
 
 
 class Plan(Answer):
-    """The answer of `memfit plan`. Every key of its JSON is an attribute; the common ones are declared here."""
+    """The answer of `memfit plan`. Every key of its JSON is an attribute; this class declares the common ones."""
 
     batch: int
     memory_bytes: int
@@ -66,7 +66,7 @@ class Plan(Answer):
         return [Suggestion(s, int(self._data["batch"])) for s in self._data.get("suggestions", [])]
 
     def page(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """Writes the page for the browser. An existing file is replaced only if it is a page too."""
+        """Writes the page for the browser. Replaces an existing file only if it is a page too."""
         name = os.fspath(path)
         if not self._page:
             raise UnsupportedError("there is no page of a recorded step", "memfit.report(trace, html=...) makes one of the trace")
@@ -107,11 +107,13 @@ def plan(
     threads: Optional[int] = None,
     curve: bool = False,
 ) -> Plan:
-    """What training `model` takes: a live Keras model, the path of a .keras, .h5 or JSON file, or a PyTorch step that `torch_trace` recorded.
+    """What training `model` takes: a live Keras model, the path of a .keras, .h5 or JSON file, or a PyTorch step that
+    `torch_trace` recorded.
 
-    `card` names one or more cards ("t4", ["t4", "rtx-3080"]), `memory` is a size with a unit ("8GiB") or bytes. Arguments are those
-    of `memfit plan`; `p.fits` says yes or no for memfit's own engine, `p.in_framework.fits` for TensorFlow, PyTorch or JAX (`runtime`; without
-    it, for a card, TensorFlow or the backend of a live model). Nothing is raised for a plan that does not fit.
+    `card` names one or more cards ("t4", ["t4", "rtx-3080"]), `memory` is a size with a unit ("8GiB") or bytes. The
+    other arguments are those of `memfit plan`. `p.fits` answers for memfit's own engine, `p.in_framework.fits` for
+    TensorFlow, PyTorch or JAX (`runtime`; without it, for a card, TensorFlow or the backend of a live model). A plan
+    that does not fit raises nothing.
     """
     if runtime is None and card is not None and _keras.is_model(model):
         runtime = _keras.other_backend(model)
@@ -148,7 +150,7 @@ def plan(
 
 
 class Source:
-    """A model as the program reads it: a path as it is; of a live model, its configuration in a file that goes again."""
+    """A model as the program reads it: a path as it is, or a live model's configuration in a temporary file."""
 
     def __init__(self, model: Any, input_shape: Optional[Sequence[int]] = None) -> None:
         self._path: Optional[str] = None
@@ -167,7 +169,7 @@ class Source:
             )
 
     def named(self, text: Optional[str], path: str) -> Optional[str]:
-        """A live model has no file: where the program names it, its own name stands."""
+        """Puts the model's own name where the program names the temporary file of a live model."""
         return text if text is None or self._path is not None else text.replace(path, self._config[0])
 
     @contextlib.contextmanager
@@ -218,9 +220,10 @@ _CODE: Dict[str, str] = {
 
 
 def _code_for(change: str, batch: int) -> str:
-    """The line that makes the change, for memfit's own engine, whose figures these are; empty where there is none.
+    """The line of Python that makes the change in memfit's own engine, whose figures these are; empty where there is
+    none.
 
-    Lines for Keras itself, with what they would take there, are in `in_framework.suggestions`.
+    `in_framework.suggestions` has the lines for Keras itself, with what they would take there.
     """
     for form, code in _CODE.items():
         found = re.search(form, change)

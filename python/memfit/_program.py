@@ -79,7 +79,7 @@ def library() -> Optional[str]:
 
 
 def error_of(status: int, out: str, err: str) -> Error:
-    """The exception that a failed run of the program stands for."""
+    """The exception for a failed run of the program."""
     kind = BY_STATUS.get(status, RunError if status < 0 else Error)
     try:
         told = json.loads(out)["error"]
@@ -96,7 +96,8 @@ def error_of(status: int, out: str, err: str) -> Error:
 
 
 def environment(without: Sequence[str] = ()) -> Dict[str, str]:
-    """The program's variables. Its text is read here: no colours, which notebooks ask every program for (FORCE_COLOR)."""
+    """The program's environment, without colours, which notebooks ask every program for (FORCE_COLOR): we read its
+    text."""
     left_out = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR", *without)
     return {**{name: value for name, value in os.environ.items() if name not in left_out}, "NO_COLOR": "1"}
 
@@ -105,7 +106,7 @@ _CALLED = {"train": "fit", "explain": "explain_log"}
 
 
 def _here_hint(hint: str) -> str:
-    """The program's own help as Python has it."""
+    """The program's hint in the words of Python."""
     return re.sub(r"^memfit (\w+) --help lists the options$", lambda m: "help(memfit.%s) lists the arguments" % _CALLED.get(m.group(1), m.group(1)), hint)
 
 
@@ -122,7 +123,7 @@ def _signal(number: int) -> str:
 def run(
     arguments: Sequence[str], stdin: Optional[str] = None, pass_fds: Sequence[int] = (), folder: Optional[str] = None
 ) -> Tuple[int, str, str]:
-    """Runs the program, in `folder`; its status and what it printed. Never raises for what the program says."""
+    """Runs the program in `folder`; returns its status and what it printed. Never raises for what the program says."""
     path = program()
     try:
         done = subprocess.run(
@@ -146,7 +147,7 @@ def run(
 def ask(
     arguments: Sequence[str], stdin: Optional[str] = None, allowed: Sequence[int] = (0,), pass_fds: Sequence[int] = ()
 ) -> Dict[str, Any]:
-    """The program's JSON object. A status that is not allowed, or an object with `error`, raises."""
+    """Returns the program's JSON object. Raises for a status that is not allowed, or an object with `error`."""
     status, out, err = run([*arguments, "--json"], stdin, pass_fds)
     try:
         answer = json.loads(out) if out.strip() else None
@@ -172,7 +173,7 @@ def package_version() -> str:
 
 
 def here() -> Optional[str]:
-    """The folder that relative paths are from; None where it has been removed."""
+    """The folder that relative paths start from; None if it has been removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -180,13 +181,13 @@ def here() -> Optional[str]:
 
 
 def path_word(path: Union[str, "os.PathLike[str]"]) -> str:
-    """A path as the program's argument: one that begins with a dash is no option."""
+    """A path as the program's argument, so that one that begins with a dash is no option."""
     name = os.fspath(path)
     return os.path.join(".", name) if name.startswith("-") else name
 
 
 def option_list(options: Dict[str, object]) -> List[str]:
-    """`{"batch_size": 8, "curve": True, "dim": {"n": 3}}` as `--batch-size 8 --curve --dim n=3`; None is left out."""
+    """`{"batch_size": 8, "curve": True, "dim": {"n": 3}}` as `--batch-size 8 --curve --dim n=3`; leaves None out."""
     words: List[str] = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")

@@ -3,8 +3,8 @@
     @pytest.mark.memfit(limit="6GiB", card="t4", batch_size=32)
     def test_model(): return build_model()
 
-The test returns the model (or its path); the plan is made after it has run. `as_asked=True` (the default) counts neither pieces nor
-recomputation: what the program as written takes.
+The test returns the model (or its path); memfit plans it after the test has run. `as_asked=True` (the default) allows
+neither micro-batches nor recomputation: it asks what the program takes as written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which versions of the frameworks are known: an answer says what it models, and a process what it has loaded."""
+"""Which versions of the frameworks memfit knows: an answer names what it models, a process what it has loaded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _told: Set[Tuple[str, str]] = set()
 
 
 def number(version: str) -> Tuple[int, ...]:
-    """`"2.11.0a0+git1"` as (2, 11): what changes how much memory is taken is a release, not its patches."""
+    """`"2.11.0a0+git1"` as (2, 11): memory changes with a release, not with its patches."""
     return tuple(int(n) for n in re.findall(r"\d+", version.split("+")[0])[:2])
 
 
 def compare(estimate: Optional[Mapping[str, Any]]) -> None:
-    """Warns, once for each, where a framework is loaded in another version than an estimate models ("PyTorch 2.11, Keras 3.15")."""
+    """Warns once for each framework that is loaded in another version than an estimate models ("PyTorch 2.11, Keras
+    3.15")."""
     for name, modelled in re.findall(r"(\w+) ([\d.]+)", str((estimate or {}).get("version", ""))):
         module: Any = sys.modules.get(MODULES.get(name, ""))
         loaded = str(getattr(module, "__version__", ""))

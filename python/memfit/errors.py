@@ -17,7 +17,7 @@ class Error(Exception):
         self.code = code
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        """As other processes get it: a pool of workers hands exceptions over pickled."""
+        """For pickling: a pool of workers passes exceptions between processes."""
         return type(self), (self.message, self.hint, self.code)
 
 
@@ -26,11 +26,11 @@ class RunError(Error):
 
 
 class UsageError(Error, ValueError):
-    """An argument that cannot be (exit status 2)."""
+    """A wrong argument (exit status 2)."""
 
 
 class DoesNotFitError(Error, MemoryError):
-    """It does not fit the limit (exit status 3). `plan` does not raise it: that is its answer."""
+    """Does not fit the limit (exit status 3). `plan` never raises it: there it is the answer."""
 
 
 class UnsupportedError(Error, NotImplementedError):
@@ -42,15 +42,15 @@ class InputError(Error, ValueError):
 
 
 class ProgramNotFoundError(Error, FileNotFoundError):
-    """The program `memfit` is not there, or does not answer."""
+    """The program `memfit` is missing, or does not answer."""
 
 
 class LateError(Error, RuntimeError):
-    """Called after the framework had begun: it must come before the first use of the card."""
+    """Called too late: it must come before the framework's first use of the card."""
 
 
 class VersionWarning(UserWarning):
-    """The framework that is loaded is of another version than the one whose memory is modelled: its figures may be further off."""
+    """The loaded framework has another version than the one that memfit models: its figures may be further off."""
 
 
 BY_STATUS: Dict[int, Type[Error]] = {

@@ -1,9 +1,11 @@
 """PyTorch on memfit's pool: `memfit.torch.use()` before the first tensor on the card.
 
-    mode="pluggable"   every allocation goes to the pool: the best ratio of held to live memory. memory_allocated() and its like are answered
-                       from the pool's books; what PyTorch forbids any pluggable allocator stays forbidden (docs/pytorch.md has the table).
-    mode="mempool"     PyTorch's own allocator stays on top and takes its segments from the pool: its statistics, cudnn.benchmark and graph
-                       capture work as ever; its cache is its own, so no ratio is promised.
+    mode="pluggable"   every allocation goes to the pool: the best ratio of held to live memory. memory_allocated() and its
+                       like answer from the pool's books; what PyTorch forbids any pluggable allocator stays forbidden
+                       (docs/pytorch.md has the table).
+    mode="mempool"     PyTorch's own allocator stays on top and takes its segments from the pool: its statistics,
+                       cudnn.benchmark and graph capture work as ever; its cache is its own, so memfit promises no
+                       ratio.
 """
 
 from __future__ import annotations
@@ -56,9 +58,9 @@ def use(
     trace: Optional[str] = None,
     owners: bool = True,
 ) -> None:
-    """PyTorch's memory comes from memfit's pool from now on. `memory` is a limit for the whole process, as nvidia-smi shows it.
+    """Takes PyTorch's memory from memfit's pool from now on. `memory` limits the whole process, as nvidia-smi shows it.
 
-    `owners`: explanations name the module that asked (hooks on every module: some microseconds a call).
+    With `owners` explanations name the module that asked (hooks on every module: some microseconds a call).
     """
     if mode not in ("pluggable", "mempool"):
         raise UsageError("mode %r: pluggable or mempool" % mode)
@@ -107,8 +109,8 @@ def _torch() -> Any:
 
 
 def _prepared(torch: Any, path: str, mode: str) -> Tuple[Any, Any, List[Tuple[Callable[..., None], Any]]]:
-    """The library, PyTorch's allocator on it, and what to tell that one. A PyTorch or a library without one of the functions is refused here, before
-    anything is changed."""
+    """The library, PyTorch's allocator on it, and the functions to set. Refuses a PyTorch or a library without one of
+    the functions before it changes anything."""
     if mode == "mempool" and not (hasattr(torch._C, "_cuda_beginAllocateToPool") and hasattr(torch.cuda, "MemPool")):
         raise UnsupportedError("PyTorch %s cannot route all threads to a pool" % torch.__version__, 'use mode="pluggable"')
     try:
@@ -132,7 +134,7 @@ def _prepared(torch: Any, path: str, mode: str) -> Tuple[Any, Any, List[Tuple[Ca
 
 
 def _route_everything(torch: Any, allocator: Any) -> None:
-    """All threads' requests, the backward pass's too: torch.cuda.use_mem_pool routes those of one thread."""
+    """Routes all threads' requests, the backward pass's too; torch.cuda.use_mem_pool routes those of one thread."""
     pool = torch.cuda.MemPool(allocator.allocator())
     torch.cuda.init()
     for device in range(torch.cuda.device_count()):
@@ -176,7 +178,8 @@ class _OwnerInfo(ctypes.Structure):
 
 
 def owners(device: int = 0, most: int = 64) -> List[Tuple[str, int]]:
-    """Who holds the card's memory now, most bytes first: modules by their path, `backward of` them, "pytorch" for the rest."""
+    """Who holds the card's memory now, most bytes first: modules by their path, `backward of` them, "pytorch" for the
+    rest."""
     if not _state:
         raise UsageError("PyTorch does not run on memfit's pool", "memfit.torch.use() first")
     table = (_OwnerInfo * most)()
@@ -226,7 +229,7 @@ def _answer_statistics(torch: Any) -> None:
 
 
 def _name_owners(torch: Any, library: Any) -> None:
-    """Every module names what is allocated while it runs, forward and backward."""
+    """Lets every module name what is allocated while it runs, forward and backward."""
     name_it = library.memfit_torch_owner
     name_it.argtypes = [ctypes.c_char_p]
     name_it.restype = None

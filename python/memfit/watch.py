@@ -1,16 +1,17 @@
-"""memfit.Watch: memory beside a training, warned before it is short, and what grows named.
+"""memfit.Watch: watches memory beside a training, warns before it is short, and names what grows.
 
     model.fit(..., callbacks=[memfit.Watch()])                 Keras; Lightning's Trainer and Hugging Face's take it the same way
     with memfit.Watch() as watch:                              any loop
         for batch in loader:
             step(batch); watch.step()
 
-Memory is looked at after each of the first 64 steps, then at most every 5 ms and seldom enough that looking takes at most a 400th of the time. What
-grows is looked for among all containers of the process, which takes a tenth of a second where a framework is loaded: only when memory rises
-steadily, and after the first two looks within a 400th of the time again, unless memory is full soon.
+Watch looks at memory after each of the first 64 steps, then at most every 5 ms and seldom enough that looking takes at
+most a 400th of the time. It looks for what grows among all containers of the process, which takes a tenth of a second
+where a framework is loaded. So it does that only when memory rises steadily, and after the first two looks within a
+400th of the time again, unless memory is full soon.
 
-Keras on TensorFlow and JAX calls it from threads of its own, beside the next step (`async_safe`): a callback that does not allow this makes every
-step wait for the one before.
+Keras on TensorFlow and JAX calls it from its own threads, beside the next step (`async_safe`): a callback that does not
+allow this makes every step wait for the one before.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ LONGEST_PAUSE = 1.0  # seconds, where looking took long because others had the p
 
 
 class Watch:
-    """`limit` is a size or a percentage of the card; without it, what the card or the machine has. `warn` is the part at which to warn."""
+    """`limit` is a size or a percentage of the card (default: what the card or the machine has). `warn` is the part at
+    which to warn."""
 
     async_safe = True  # Keras asks for this: steps may be told of from any thread
 
@@ -108,7 +110,7 @@ class Watch:
             self._open_trace(self._trace_path)
 
     def _open_trace(self, path: str) -> None:
-        """A second training goes on in the file of the first; a file of somebody else is left as it is."""
+        """A second training goes on in the file of the first; Watch leaves a file of another kind alone."""
         try:
             self._trace = open(path, "a" if self._traced_id else "x", encoding="utf-8")
         except FileExistsError as e:
@@ -230,7 +232,8 @@ class Watch:
             self._warn_once("grows", text)
 
     def _may_look(self, left: float) -> bool:
-        """May all containers be looked at now? `left`: steps until memory is full, by the trend. The first two looks are free: they name most."""
+        """May Watch look at all containers now? `left`: steps until memory is full, by the trend. The first two looks
+        are free: they name most."""
         if self._searches < 2:
             return True
         began, first = self._first or (time.perf_counter(), self.steps)
@@ -247,7 +250,8 @@ class Watch:
         return found
 
     def growth_bytes_per_step(self) -> float:
-        """By how much the lowest points rise, when at least 7 of the last 8 do, and steadily (what a beginning takes comes in a few large ones); else 0."""
+        """By how much the lowest points rise, if at least 7 of the last 8 do, and steadily (a start takes memory in a
+        few large ones); else 0."""
         last = self._lows[-WINDOWS - 1:]
         if len(last) <= WINDOWS:
             return 0.0
@@ -322,7 +326,7 @@ _CALLBACKS = (
 
 
 def _with_callbacks(cls: type) -> type:
-    """The class itself with the callback classes of the frameworks that are loaded behind it: they ask for an instance of theirs."""
+    """The class with the callback classes of the loaded frameworks as bases: they check for an instance of theirs."""
     bases: List[type] = []
     for module, path in _CALLBACKS:
         found: Any = sys.modules.get(module)
